@@ -1,0 +1,125 @@
+"""soc_pymc: honest posteriors from any model's point scores.
+
+A model gives every item a score t, and we saw a noisy outcome: a count y ~ Poisson(theta N) with
+known exposure N. Calibration estimates E(theta | t); *second order calibration* (Muralidharan and
+Najmi) estimates the distribution of theta given t, and so E and Var(theta | t) and the posterior of
+every item's theta given t and y. Here one hierarchical model does it for all scores at once, so that
+the curves and every posterior carry their own uncertainty.
+
+    items -> statistics -> model -> fit -> curves -> posteriors -> checks -> plots
+
+>>> import soc_pymc as soc
+>>> table = soc.simulation.s1(5000, seed=0)                       # a pandas table of items
+>>> items = soc.PoissonItems(table, score="score", count="count", exposure="exposure")
+>>> stats = soc.summarize(items)                                  # one pass over the items
+>>> fit = soc.fit(stats, progress=False)                          # the fit never sees an item
+>>> curves = soc.calibration_curves(fit)                          # draws of E and Var(theta | t)
+>>> posteriors = soc.item_posteriors(fit, items, progress=False)  # the table, with columns added
+>>> result = soc.check(fit, items, progress=False)                # does the model fit the counts?
+
+Names by floor (each uses only those above it):
+
+- errors: `SocError`, `ItemsError`, `StatisticsError`, `FitError`, `ItemsWarning`,
+  `ConvergenceWarning`
+- what to fit and how: `Gamma`, `Spline`; `VI`, `NUTS`
+- items and statistics: `PoissonItems`; `summarize`, `Statistics`, `load_statistics`
+- the fit: `model`, `fit`, `Fit`, `Status`, `load_fit`
+- what it says: `calibration_curves`, `bands`; `item_posteriors`; `check`, `CheckResult`
+- modules: `evaluate`, `simulation`, `plots`
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from . import evaluate, plots, simulation
+    from .checks._check import CheckResult, check
+    from .curves import bands, calibration_curves
+    from .errors import (
+        ConvergenceWarning,
+        FitError,
+        ItemsError,
+        ItemsWarning,
+        SocError,
+        StatisticsError,
+    )
+    from .hierarchy import model
+    from .inference import fit
+    from .items import PoissonItems
+    from .methods import NUTS, VI
+    from .posteriors import item_posteriors
+    from .priors import Gamma, Spline
+    from .results import Fit, Status, load_fit
+    from .statistics import Statistics, load_statistics, summarize
+
+__version__ = "0.1.0"
+
+# Loaded when first used: PyMC, DuckDB and matplotlib cost seconds that scoring need not pay.
+_HOME = {
+    **dict.fromkeys(
+        [
+            "SocError",
+            "ItemsError",
+            "StatisticsError",
+            "FitError",
+            "ItemsWarning",
+            "ConvergenceWarning",
+        ],
+        "errors",
+    ),
+    **dict.fromkeys(["Gamma", "Spline"], "priors"),
+    **dict.fromkeys(["VI", "NUTS"], "methods"),
+    "PoissonItems": "items",
+    **dict.fromkeys(["summarize", "Statistics", "load_statistics"], "statistics"),
+    "model": "hierarchy",
+    "fit": "inference",
+    **dict.fromkeys(["Fit", "Status", "load_fit"], "results"),
+    **dict.fromkeys(["calibration_curves", "bands"], "curves"),
+    "item_posteriors": "posteriors",
+    **dict.fromkeys(["check", "CheckResult"], "checks._check"),
+}
+_MODULES = ("evaluate", "plots", "simulation")
+
+__all__ = [
+    "NUTS",
+    "VI",
+    "CheckResult",
+    "ConvergenceWarning",
+    "Fit",
+    "FitError",
+    "Gamma",
+    "ItemsError",
+    "ItemsWarning",
+    "PoissonItems",
+    "SocError",
+    "Spline",
+    "Statistics",
+    "StatisticsError",
+    "Status",
+    "bands",
+    "calibration_curves",
+    "check",
+    "evaluate",
+    "fit",
+    "item_posteriors",
+    "load_fit",
+    "load_statistics",
+    "model",
+    "plots",
+    "simulation",
+    "summarize",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f".{name}", __name__)
+    if name in _HOME:
+        value = getattr(import_module(f".{_HOME[name]}", __name__), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,1 @@
+"""Conjugate families: records of closed forms, arrays in and arrays out."""

@@ -1,0 +1,366 @@
+"""From a prior and statistics to the `pymc.Model` that ties the bins together.
+
+For bin b with centre u_b on a curve's axis, log mean_b = f(u_b) and log cv2_b = g(u_b); each curve is
+a straight line with a weak proper prior plus a wiggly part with coefficients N(0, tau^2), tau
+half-normal. The bin's items enter through their log marginal alone.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from numpy.typing import NDArray
+
+from .coordinates import (
+    LineTransform,
+    ScaleTransform,
+    WiggleTransform,
+    scale_shape,
+    starting_point,
+)
+from .errors import FitError
+from .families import histograms as hist
+from .likelihood import log_marginal, shared_histograms
+from .pilot import CurveDesign, CurvePilot, run_pilot
+from .priors import Gamma, Spline
+from .splines import Axis, Basis, make_basis, spline_matrix
+from .statistics import Statistics
+
+__all__ = ["Curve", "Hierarchy", "build", "model"]
+
+Floats = NDArray[np.float64]
+
+# (mean, sd) of level and slope where Spline leaves them open; see docs/inference.md
+_CV2_LEVEL = (float(np.log(0.3)), 2.0)
+_CV2_SLOPE = (0.0, 1.0)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One curve of the model: its name, axis, basis, and design at the bins."""
+
+    name: str
+    axis: Axis
+    basis: Basis
+    design: CurveDesign
+
+
+@dataclass(frozen=True)
+class Hierarchy:
+    """A model with what inference needs beside it.
+
+    Attributes
+    ----------
+    model
+        The `pymc.Model`.
+    curves, pilots
+        Of log mean and log cv2.
+    histograms
+        The likelihood's data, occupied bins only.
+    occupied
+        Indices of the bins that hold items.
+    score
+        Centre of each occupied bin.
+    """
+
+    model: pm.Model
+    curves: tuple[Curve, Curve]
+    pilots: tuple[CurvePilot, CurvePilot]
+    histograms: hist.Histograms
+    occupied: NDArray[np.intp]
+    score: Floats
+
+
+def model(stats: Statistics, prior: Gamma | None = None) -> pm.Model:
+    """The model itself, to read, draw, sample or extend.
+
+    Parameters
+    ----------
+    stats
+        Sufficient statistics of the items.
+    prior
+        The prior's configuration; None is ``soc.Gamma()``.
+
+    Returns
+    -------
+    pymc.Model
+        With dims bin, mean_line, mean_basis, variance_line and variance_basis. ``bin_log_mean`` and
+        ``bin_log_cv2`` are the curves at the bins' centres, ``log_mean`` and ``log_cv2`` at the
+        knots; ``count`` is the sum of counts in a bin, whose log probability is that of all the
+        bin's items.
+
+    Raises
+    ------
+    FitError
+        If the score's axis cannot hold the scores (log of scores at or below 0).
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> items = soc.PoissonItems(
+    ...     soc.simulation.s1(2000), score="score", count="count", exposure="exposure")
+    >>> sorted(soc.model(soc.summarize(items)).coords)[:2]
+    ['bin', 'mean_basis']
+    """
+    return build(stats, prior or Gamma()).model
+
+
+def build(stats: Statistics, prior: Gamma) -> Hierarchy:
+    """Model, pilot and data for inference."""
+    data = stats.data
+    occupied = np.flatnonzero(data["n"].to_numpy() > 0)
+    histograms = _histograms(stats, occupied)
+    curves = (
+        _curve("mean", prior.mean, stats, occupied),
+        _curve("variance", prior.variance, stats, occupied),
+    )
+    arrays = histograms.arrays
+    bins = np.arange(len(occupied))
+    exposure = float(data["sum_N"].sum())
+    if not exposure > 0:
+        raise FitError("every exposure is 0: nothing was observed, so nothing can be fitted")
+    pilots = run_pilot(
+        (curves[0].design, curves[1].design),
+        lambda m, c: hist.value_and_gradient(m[None], c[None], bins, *arrays)[:, 0],
+        lambda m, c: hist.information(m, c, histograms),
+        start=(float(np.log((histograms.total.sum() + 0.5) / exposure)), _CV2_LEVEL[0]),
+    )
+    score = curves[0].axis.inverse(_positions(curves[0].axis, stats, occupied))
+    return Hierarchy(
+        _model(curves, pilots, histograms, score), curves, pilots, histograms, occupied, score
+    )
+
+
+def _histograms(stats: Statistics, occupied: NDArray[np.intp]) -> hist.Histograms:
+    number = np.full(stats.bins, -1)
+    number[occupied] = np.arange(len(occupied))
+    count_bin, _, *count_sums = stats.count_cells()
+    exposure_bin, *exposure_sums = stats.exposure_cells()
+    return hist.make_histograms(
+        len(occupied),
+        (number[count_bin], *(np.asarray(c, dtype=float) for c in count_sums)),
+        (number[exposure_bin], *(np.asarray(c, dtype=float) for c in exposure_sums)),
+        stats.data["sum_y_log_N"].to_numpy()[occupied],
+    )
+
+
+def _axis(spline: Spline, stats: Statistics) -> Axis:
+    """The curve's axis; scores at or below 0 are refused on the log scale."""
+    data = stats.data
+    if spline.scale == "log" and float(data["score_min"].min()) <= 0:
+        low = data["score_min"].to_numpy()
+        raise FitError(
+            f"{int((low <= 0).sum())} of {stats.bins} bins hold scores at or below 0 (smallest: "
+            f"{np.nanmin(low):g}), which have no logarithm: use soc.Gamma(mean=soc.Spline("
+            'scale="rank"), variance=soc.Spline(scale="rank")) or scale="linear", or floor these '
+            "scores at a small positive number"
+        )
+    if spline.scale != "rank":
+        return Axis(spline.scale)
+    n = data["n"].to_numpy()
+    score = np.concatenate(
+        [[np.nanmin(data["score_min"])], stats.edges, [np.nanmax(data["score_max"])]]
+    )
+    fraction = np.concatenate([[0.0], np.cumsum(n) / n.sum()])
+    rising = np.concatenate([[True], (np.diff(score) > 0) & (np.diff(fraction) > 0)])
+    return Axis("rank", tuple(score[rising].tolist()), tuple(fraction[rising].tolist()))
+
+
+def _positions(axis: Axis, stats: Statistics, occupied: NDArray[np.intp]) -> Floats:
+    """Average position of each bin's items on the axis."""
+    data = stats.data
+    n = data["n"].to_numpy()
+    if axis.scale == "log":
+        return np.asarray((data["sum_log_t"].to_numpy() / np.maximum(n, 1))[occupied])
+    if axis.scale == "linear":
+        return np.asarray((data["sum_t"].to_numpy() / np.maximum(n, 1))[occupied])
+    return np.asarray(((np.cumsum(n) - 0.5 * n) / n.sum())[occupied])
+
+
+def _curve(name: str, spline: Spline, stats: Statistics, occupied: NDArray[np.intp]) -> Curve:
+    axis = _axis(spline, stats)
+    u = _positions(axis, stats, occupied)
+    weight = stats.data["n"].to_numpy()[occupied].astype(float)
+    basis = make_basis(u, weight, spline.knots)
+    at_bins = spline_matrix(u, basis.knots)
+    on_log = axis.scale == "log"
+    if name == "mean":
+        level = spline.level or ((basis.centre, 5.0) if on_log else (0.0, 10.0))
+        slope = spline.slope or ((1.0, 1.0) if on_log else (0.0, 2.0))
+    else:
+        level, slope = spline.level or _CV2_LEVEL, spline.slope or _CV2_SLOPE
+    spread = float(np.sqrt(np.average((u - basis.centre) ** 2, weights=weight)))
+    unit = 1.0 if on_log or spread == 0 else spread
+    line = at_bins @ basis.line
+    lines = line.shape[1]
+    mean = np.array([level[0], slope[0] / unit])[:lines]
+    sd = np.array([level[1], slope[1] / unit])[:lines]
+    return Curve(
+        name, axis, basis, CurveDesign(line, at_bins @ basis.wiggle, mean, sd, spline.wiggle)
+    )
+
+
+_VARIABLE = {"mean": "log_mean", "variance": "log_cv2"}
+
+
+def _model(
+    curves: tuple[Curve, Curve],
+    pilots: tuple[CurvePilot, CurvePilot],
+    histograms: hist.Histograms,
+    score: Floats,
+) -> pm.Model:
+    coords: dict[str, Any] = {"bin": score}
+    for curve in curves:
+        names = ["level", "slope"][: curve.basis.line.shape[1]]
+        coords[f"{curve.name}_line"] = names
+        coords[f"{curve.name}_basis"] = np.arange(curve.basis.wiggle.shape[1])
+        coords[f"{curve.name}_knot"] = curve.basis.knots
+    arrays = shared_histograms(histograms)
+    with pm.Model(coords=coords) as built:
+        log_mean, log_cv2 = (
+            _add_curve(curve, pilot) for curve, pilot in zip(curves, pilots, strict=True)
+        )
+        bins = pm.Data("bin_index", np.arange(len(score)), dims="bin")
+
+        def logp(value: Any, mean: Any, cv2: Any) -> Any:
+            return log_marginal(mean, cv2, bins, arrays)
+
+        pm.CustomDist(
+            "count",
+            log_mean,
+            log_cv2,
+            logp=logp,
+            random=partial(_draw_totals, histograms),
+            observed=histograms.total,
+            dims="bin",
+        )
+    return built
+
+
+def _add_curve(curve: Curve, pilot: CurvePilot) -> Any:
+    """Variables of one curve; returns its values at the bins."""
+    name, variable = curve.name, _VARIABLE[curve.name]
+    dims = {"l": f"{name}_line", "k": f"{name}_basis", "knot": f"{name}_knot", "bin": "bin"}
+
+    def data(label: str, value: Floats, *of: str) -> Any:
+        return pm.Data(f"{name}_{label}", value, dims=tuple(dims[d] for d in of))
+
+    wiggle, start = _add_wiggle(curve, pilot, variable, data)
+    line = pm.CustomDist(
+        f"{variable}_line",
+        data("line_prior_mean", curve.design.line_mean, "l"),
+        data("line_prior_sd", curve.design.line_sd, "l"),
+        data("line_centre", pilot.line_centre, "l"),
+        data("line_shift", pilot.line_shift, "l", "k"),
+        pm.Data(f"{name}_line_root", pilot.line_root),
+        wiggle,
+        logp=_line_logp,
+        random=_draw_line,
+        signature="(l),(l),(l),(l,k),(l,l),(k)->(l)",
+        dims=dims["l"],
+        transform=LineTransform(),
+        initval=pilot.line_centre - pilot.line_shift @ start,
+    )
+    # a rotation of independent, equal normals leaves the prior as it is
+    pm.Deterministic(
+        variable,
+        pt.dot(data("line_at_knots", curve.basis.line, "knot", "l"), line)
+        + pt.dot(
+            data("basis_at_knots", curve.basis.wiggle @ pilot.rotation, "knot", "k"), wiggle
+        ),
+        dims=dims["knot"],
+    )
+    return pm.Deterministic(
+        f"bin_{variable}",
+        pt.dot(data("line_at_bins", curve.design.line, "bin", "l"), line)
+        + pt.dot(
+            data("basis_at_bins", curve.design.wiggle @ pilot.rotation, "bin", "k"), wiggle
+        ),
+        dims="bin",
+    )
+
+
+def _add_wiggle(
+    curve: Curve, pilot: CurvePilot, variable: str, data: Any
+) -> tuple[Any, Floats]:
+    """Smoothing scale and wiggly coefficients, with the latter's start at w = 0.
+
+    A curve of too few bins has none.
+    """
+    if not len(pilot.precision):
+        return pt.zeros((0,)), np.zeros(0)
+    wiggle_scale = curve.design.wiggle_scale
+    shape = scale_shape(wiggle_scale, pilot.precision, pilot.pull)
+    tau, start = starting_point(pilot, wiggle_scale, shape)
+    scale = pm.CustomDist(
+        f"{variable}_wiggle_sd",
+        data("wiggle_prior_scale", np.asarray(wiggle_scale)),
+        pm.Data(f"{curve.name}_wiggle_sd_shape", shape),
+        logp=_scale_logp,
+        random=_draw_scale,
+        signature="(),(s)->()",
+        transform=ScaleTransform(),
+        initval=tau,
+    )
+    wiggle = pm.CustomDist(
+        f"{variable}_wiggle",
+        scale,
+        data("wiggle_precision", pilot.precision, "k"),
+        data("wiggle_pull", pilot.pull, "k"),
+        logp=_wiggle_logp,
+        random=_draw_wiggle,
+        signature="(),(k),(k)->(k)",
+        dims=f"{curve.name}_basis",
+        transform=WiggleTransform(),
+        initval=start,
+    )
+    return wiggle, start
+
+
+# The plain statement of the prior: what follows the first one or two parameters of each variable
+# serves its coordinates alone.
+
+
+def _scale_logp(value: Any, scale: Any, shape: Any) -> Any:
+    return pm.logp(pm.HalfNormal.dist(scale), value)
+
+
+def _wiggle_logp(value: Any, scale: Any, precision: Any, pull: Any) -> Any:
+    return pm.logp(pm.Normal.dist(0.0, scale), value).sum(axis=-1)
+
+
+def _line_logp(value: Any, mean: Any, sd: Any, *coordinates: Any) -> Any:
+    return pm.logp(pm.Normal.dist(mean, sd), value).sum(axis=-1)
+
+
+def _draw_scale(scale: Any, shape: Any, rng: Any = None, size: Any = None) -> Any:
+    return np.abs(rng.normal(0.0, scale, size=size))
+
+
+def _draw_wiggle(
+    scale: Any, precision: Any, pull: Any, rng: Any = None, size: Any = None
+) -> Any:
+    shape = np.broadcast_shapes(np.shape(scale)[:1] and (*np.shape(scale), 1), precision.shape)
+    return rng.normal(size=(*(size or ()), *shape)) * np.asarray(scale)[..., None]
+
+
+def _draw_line(
+    mean: Any, sd: Any, *coordinates: Any, rng: Any = None, size: Any = None
+) -> Any:
+    return rng.normal(mean, sd, size=None if size is None else (*size, mean.shape[-1]))
+
+
+def _draw_totals(
+    histograms: hist.Histograms, log_mean: Any, log_cv2: Any, rng: Any = None, size: Any = None
+) -> Any:
+    """Total count of each bin: a sum of equal negative binomials is negative binomial."""
+    m, c = np.broadcast_arrays(log_mean, log_cv2)
+    bin_of = np.repeat(np.arange(m.shape[-1]), np.diff(histograms.start))
+    shape = histograms.items * np.exp(-c)[..., bin_of]
+    theta = rng.gamma(shape, histograms.exposure * np.exp(m + c)[..., bin_of])
+    totals = np.zeros(m.shape)
+    np.add.at(totals, (..., bin_of), rng.poisson(theta))
+    return totals

@@ -1,0 +1,264 @@
+"""Pilot: the penalised mode of both curves by Fisher scoring, and the information around it.
+
+Everything that `coordinates` needs is computed here from statistics in milliseconds, in numpy. The
+pilot changes nothing in the model: it says where the posterior is and how wide.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg, special
+
+from .errors import FitError
+
+__all__ = ["CurveDesign", "CurvePilot", "half_normal_scale", "run_pilot", "scale_log_density"]
+
+Floats = NDArray[np.float64]
+Likelihood = Callable[[Floats, Floats], Floats]
+"""(log mean, log cv2) by bin -> value, derivatives in log mean and in log cv2: shape (3, bins)."""
+
+Information = Callable[[Floats, Floats], tuple[Floats, Floats]]
+"""(log mean, log cv2) by bin -> expected information of each, orthogonal to the other's."""
+
+_STEP = 1e-3  # of the central difference that gives observed information
+
+
+@dataclass(frozen=True)
+class CurveDesign:
+    """One curve's linear model at the bins and its prior.
+
+    Attributes
+    ----------
+    line, wiggle
+        Values of the basis functions at the bins, shapes (bins, 1 or 2) and (bins, k).
+    line_mean, line_sd
+        Normal prior of the line's coefficients.
+    wiggle_scale
+        Scale of the half-normal prior of tau, the standard deviation of the wiggly coefficients.
+    """
+
+    line: Floats
+    wiggle: Floats
+    line_mean: Floats
+    line_sd: Floats
+    wiggle_scale: float
+
+
+@dataclass(frozen=True)
+class CurvePilot:
+    """What the pilot knows of one curve, in coordinates that its information diagonalises.
+
+    Attributes
+    ----------
+    rotation
+        Orthogonal matrix (k, k): wiggly coefficients = rotation @ rotated ones.
+    line_centre, line_shift, line_root
+        Line coefficients are about ``line_centre - line_shift @ z + line_root @ N(0, I)`` given
+        the rotated coefficients z.
+    precision, pull
+        Of the rotated coefficients z: data precision d >= 0 and d times the data's own centre, so
+        that given tau each is about N(pull s^2, s^2) with s^2 = tau^2 / (1 + d tau^2).
+    """
+
+    rotation: Floats
+    line_centre: Floats
+    line_shift: Floats
+    line_root: Floats
+    precision: Floats
+    pull: Floats
+
+
+def half_normal_scale(position: Floats, scale: float) -> Floats:
+    """tau with P(tau < .) half-normal of the given scale, at a standard normal position q."""
+    low = special.erfinv(0.5 * special.erfc(-np.minimum(position, 0.0) / np.sqrt(2.0)))
+    high = special.erfcinv(0.5 * special.erfc(np.maximum(position, 0.0) / np.sqrt(2.0)))
+    return np.asarray(scale * np.sqrt(2.0) * np.where(position < 0, low, high))
+
+
+def scale_log_density(position: Floats, scale: float, precision: Floats, pull: Floats) -> Floats:
+    """Log posterior density of q, tau = half_normal_scale(q), with the coefficients integrated out.
+
+    The information around the mode makes each coefficient's data-only centre N(0, tau^2 + 1/d).
+    """
+    tau2 = half_normal_scale(position, scale)[..., None] ** 2
+    shrink = 1.0 + precision * tau2
+    data = -0.5 * np.log(shrink) + 0.5 * pull**2 * tau2 / shrink
+    return np.asarray(data.sum(axis=-1) - 0.5 * position**2)
+
+
+_POSITIONS = np.linspace(-5.0, 5.0, 401)
+
+
+@dataclass
+class _State:
+    """Coefficients of one curve during the search."""
+
+    line: Floats
+    wiggle: Floats
+    tau: float
+
+    def at(self, design: CurveDesign) -> Floats:
+        return design.line @ self.line + design.wiggle @ self.wiggle
+
+    def log_prior(self, design: CurveDesign) -> float:
+        line = (self.line - design.line_mean) / design.line_sd
+        return float(-0.5 * line @ line - 0.5 * self.wiggle @ self.wiggle / self.tau**2)
+
+    def moved(self, step: tuple[Floats, Floats], factor: float) -> "_State":
+        return _State(self.line + factor * step[0], self.wiggle + factor * step[1], self.tau)
+
+
+def _observed_cv2_information(likelihood: Likelihood, m: Floats, c: Floats) -> Floats:
+    """Minus the second derivative of the log marginal in log cv2, bin by bin."""
+    above, below = likelihood(m, c + _STEP)[2], likelihood(m, c - _STEP)[2]
+    return (below - above) / (2.0 * _STEP)
+
+
+def _informations(
+    likelihood: Likelihood, information: Information, m: Floats, c: Floats
+) -> tuple[Floats, Floats]:
+    """Positive information of both curves by bin; for cv2 the larger of expected and observed."""
+    mean, lower_bound = information(m, c)
+    return mean, np.maximum(lower_bound, _observed_cv2_information(likelihood, m, c))
+
+
+def _scoring_step(
+    design: CurveDesign, state: _State, gradient: Floats, weight: Floats
+) -> tuple[Floats, Floats]:
+    both = np.column_stack([design.line, design.wiggle])
+    prior = np.concatenate(
+        [1.0 / design.line_sd**2, np.full(len(state.wiggle), state.tau**-2)]
+    )
+    away = np.concatenate([state.line - design.line_mean, state.wiggle])
+    hessian = both.T @ (weight[:, None] * both) + np.diag(prior)
+    step = linalg.solve(hessian, both.T @ gradient - prior * away, assume_a="pos")
+    lines = len(state.line)
+    return step[:lines], step[lines:]
+
+
+def _summary(
+    design: CurveDesign, state: _State, gradient: Floats, weight: Floats
+) -> CurvePilot:
+    x, phi = design.line, design.wiggle
+    prior = np.diag(1.0 / design.line_sd**2)
+    line_information = x.T @ (weight[:, None] * x) + prior
+    cross = x.T @ (weight[:, None] * phi)
+    shift = linalg.solve(line_information, cross, assume_a="pos")
+    schur = phi.T @ (weight[:, None] * phi) - cross.T @ shift
+    value, rotation = linalg.eigh(0.5 * (schur + schur.T))
+    precision = np.maximum(value[::-1], 0.0)
+    rotation = rotation[:, ::-1]
+    z = rotation.T @ state.wiggle
+    line_gradient = x.T @ gradient - (state.line - design.line_mean) / design.line_sd**2
+    slope = rotation.T @ (phi.T @ gradient - shift.T @ line_gradient)
+    centre = state.line + shift @ state.wiggle
+    root = linalg.inv(linalg.cholesky(line_information))
+    return CurvePilot(rotation, centre, shift @ rotation, root, precision, slope + precision * z)
+
+
+def _best_tau(design: CurveDesign, pilot: CurvePilot) -> float:
+    """Posterior mean position of tau, which unlike the mode never sits at 0."""
+    if not len(pilot.precision):
+        return design.wiggle_scale
+    log_density = scale_log_density(
+        _POSITIONS, design.wiggle_scale, pilot.precision, pilot.pull
+    )
+    weight = np.exp(log_density - log_density.max())
+    position = np.array(weight @ _POSITIONS / weight.sum())
+    return float(half_normal_scale(position, design.wiggle_scale))
+
+
+def run_pilot(
+    designs: tuple[CurveDesign, CurveDesign],
+    likelihood: Likelihood,
+    information: Information,
+    start: tuple[float, float],
+    rounds: int = 60,
+) -> tuple[CurvePilot, CurvePilot]:
+    """Find the mode of both curves given smoothing scales that are re-estimated on the way.
+
+    Parameters
+    ----------
+    designs
+        Of log mean and log cv2.
+    likelihood, information
+        Log marginal with its gradient, and expected information, bin by bin.
+    start
+        Levels of log mean and log cv2 to start from.
+    rounds
+        Scoring steps at most.
+
+    Raises
+    ------
+    FitError
+        If the log marginal is not finite at the start.
+    """
+    states = [
+        _State(
+            np.concatenate([[level], np.zeros(d.line.shape[1] - 1)]),
+            np.zeros(d.wiggle.shape[1]),
+            0.5 * d.wiggle_scale,
+        )
+        for d, level in zip(designs, start, strict=True)
+    ]
+    pilots: list[CurvePilot] = []
+    for _ in range(rounds):
+        m, c = (s.at(d) for s, d in zip(states, designs, strict=True))
+        value, *gradients = likelihood(m, c)
+        if not np.isfinite(value).all():
+            bad = int((~np.isfinite(value)).sum())
+            raise FitError(
+                f"the log marginal of {bad} bins is not finite at the start: "
+                "are exposures in a unit that makes rates astronomically large or small?"
+            )
+        weights = _informations(likelihood, information, m, c)
+        pilots = [
+            _summary(d, s, g, w)
+            for d, s, g, w in zip(designs, states, gradients, weights, strict=True)
+        ]
+        old_taus = [s.tau for s in states]
+        for s, d, p in zip(states, designs, pilots, strict=True):
+            s.tau = _best_tau(d, p)
+        steps = [
+            _scoring_step(d, s, g, w)
+            for d, s, g, w in zip(designs, states, gradients, weights, strict=True)
+        ]
+        states, moved = _line_search(designs, states, steps, likelihood, weights)
+        drift = max(abs(np.log(s.tau / t)) for s, t in zip(states, old_taus, strict=True))
+        if moved < 1e-3 and drift < 1e-2:
+            break
+    return pilots[0], pilots[1]
+
+
+def _line_search(
+    designs: tuple[CurveDesign, CurveDesign],
+    states: list[_State],
+    steps: list[tuple[Floats, Floats]],
+    likelihood: Likelihood,
+    weights: tuple[Floats, Floats],
+) -> tuple[list[_State], float]:
+    """Take the longest halved step that does not lower the penalised log density.
+
+    The second value is the squared length of the step in the data's information.
+    """
+
+    def density(candidates: list[_State]) -> float:
+        m, c = (s.at(d) for s, d in zip(candidates, designs, strict=True))
+        if np.abs(c).max() > 60 or np.abs(m).max() > 300:  # far outside what cells can resolve
+            return -np.inf
+        prior = sum(s.log_prior(d) for s, d in zip(candidates, designs, strict=True))
+        return float(likelihood(m, c)[0].sum() + prior)
+
+    here = density(states)
+    for halving in range(30):
+        factor = 0.5**halving
+        tried = [s.moved(step, factor) for s, step in zip(states, steps, strict=True)]
+        if density(tried) >= here - 1e-9 * abs(here):
+            change = (
+                d.line @ (factor * step[0]) + d.wiggle @ (factor * step[1])
+                for d, step in zip(designs, steps, strict=True)
+            )
+            return tried, float(sum(w @ x**2 for w, x in zip(weights, change, strict=True)))
+    return states, 0.0

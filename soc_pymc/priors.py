@@ -1,0 +1,82 @@
+"""Priors of theta given the score: small frozen configurations, nothing computed here."""
+
+from dataclasses import dataclass, field
+
+from .errors import FitError
+
+__all__ = ["Gamma", "Spline"]
+
+_SCALES = ("log", "linear", "rank")
+
+
+@dataclass(frozen=True)
+class Spline:
+    """A smooth curve over the score: a straight line plus a penalised natural cubic spline.
+
+    Parameters
+    ----------
+    knots
+        Number of knots at quantiles of the score (fewer when there are fewer bins).
+    scale
+        Axis on which the curve is smooth: ``"log"`` of a positive score, the score itself
+        (``"linear"``), or its ``"rank"`` among the items.
+    level
+        Mean and standard deviation of the Normal prior of the curve at the average position; None
+        takes the curve's own default.
+    slope
+        The same for the slope of the linear part, per unit of log score, or per standard deviation
+        of the position on the other scales.
+    wiggle
+        Scale of the half-normal prior of the root mean square departure from the straight line.
+
+    Raises
+    ------
+    FitError
+        For a scale that does not exist or a number that is out of range.
+
+    Examples
+    --------
+    >>> Spline(knots=12, scale="rank").scale
+    'rank'
+    """
+
+    knots: int = 20
+    scale: str = "log"
+    level: tuple[float, float] | None = None
+    slope: tuple[float, float] | None = None
+    wiggle: float = 0.5
+
+    def __post_init__(self) -> None:
+        if self.scale not in _SCALES:
+            raise FitError(f"scale={self.scale!r} is not one of {', '.join(_SCALES)}")
+        if self.knots < 1:
+            raise FitError(f"knots={self.knots} must be at least 1")
+        if not self.wiggle > 0:
+            raise FitError(f"wiggle={self.wiggle} must be positive")
+        for name in ("level", "slope"):
+            pair = getattr(self, name)
+            if pair is not None and not (len(pair) == 2 and pair[1] > 0):
+                raise FitError(f"{name}={pair} must be (mean, standard deviation > 0)")
+
+
+@dataclass(frozen=True)
+class Gamma:
+    """theta given the score t is Gamma with E(theta|t) and Var(theta|t) smooth in t.
+
+    Parameters
+    ----------
+    mean
+        Curve of log E(theta|t).
+    variance
+        Curve of log cv2(t), where cv2 = Var(theta|t) / E(theta|t)^2. The smoothness penalty acts on
+        log cv2, whose information is orthogonal to that of the mean; log Var(theta|t) is
+        log cv2 + 2 log E(theta|t) and lies in the same span when both curves share an axis.
+
+    Examples
+    --------
+    >>> Gamma(mean=Spline(knots=10)).variance.knots
+    20
+    """
+
+    mean: Spline = field(default_factory=Spline)
+    variance: Spline = field(default_factory=Spline)

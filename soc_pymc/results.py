@@ -1,0 +1,178 @@
+"""The result of a fit: one immutable record of draws, configuration and status.
+
+`Fit.data` is an `xarray.DataTree` in ArviZ's groups. All that scoring needs is in it: the values at
+knots of the two curves, draw by draw, and the axes that place a score among the knots.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from .errors import FitError
+from .files import replacing
+from .methods import NUTS, VI
+from .priors import Gamma, Spline
+from .splines import Axis
+
+__all__ = ["FORMAT", "Fit", "Status", "load_fit"]
+
+FORMAT = "soc_pymc-fit-1"
+_METHODS = {"VI": VI, "NUTS": NUTS}
+
+
+@dataclass(frozen=True)
+class Status:
+    """How a fit ended.
+
+    Attributes
+    ----------
+    converged
+        Whether the fit may be trusted: the optimiser or sampler met its own test, and for VI the
+        Pareto k of the approximation is at most 0.7.
+    reason
+        One sentence that says why, and what to do where it did not converge.
+    pareto_k
+        Pareto shape of the importance weights of the approximation (Yao et al. 2018); None for
+        NUTS.
+    ess_fraction
+        Effective sample of those weights over their number; None for NUTS.
+    seconds
+        Wall time of the fit.
+    """
+
+    converged: bool
+    reason: str
+    pareto_k: float | None
+    ess_fraction: float | None
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A fitted model: draws of the curves, the prior and method that made them, and the status.
+
+    Attributes
+    ----------
+    data
+        `xarray.DataTree` in ArviZ's groups. ``posterior`` holds ``log_mean`` (chain, draw,
+        mean_knot) and ``log_cv2`` (chain, draw, variance_knot), the curves' values at their knots,
+        and the model's own variables; ``constant_data`` the bins; ``observed_data`` their counts.
+    prior
+        The prior's configuration.
+    method
+        The method's configuration.
+    status
+        See `Status`.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> frame = soc.simulation.s1(2000, seed=0)
+    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+    >>> fit = soc.fit(soc.summarize(items), progress=False)
+    >>> fit.status.converged
+    True
+    """
+
+    data: xr.DataTree
+    prior: Gamma
+    method: VI | NUTS
+    status: Status
+
+    def axis(self, curve: str) -> Axis:
+        """Axis of ``"mean"`` or ``"variance"``: the map from scores to the knots' positions."""
+        scale = getattr(self.prior, curve).scale
+        if scale != "rank":
+            return Axis(scale)
+        bins = self.data["constant_data"]
+        return Axis(
+            scale, tuple(bins["rank_score"].to_numpy()), tuple(bins["rank_fraction"].to_numpy())
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fit to one netCDF file, whole or not at all.
+
+        Parameters
+        ----------
+        path
+            Name of the file; an older file of this name is replaced at the end.
+        """
+        tree = self.data.copy()
+        tree.attrs = {
+            **tree.attrs,
+            "format": FORMAT,
+            "prior": json.dumps({"name": type(self.prior).__name__, **asdict(self.prior)}),
+            "method": json.dumps({"name": type(self.method).__name__, **asdict(self.method)}),
+            "status": json.dumps(asdict(self.status)),
+        }
+        with replacing(path) as temporary:
+            tree.to_netcdf(temporary, engine="h5netcdf")
+
+    def __repr__(self) -> str:
+        sizes = self.data["posterior"].sizes
+        state = "converged" if self.status.converged else "NOT converged"
+        return (
+            f"<soc_pymc.Fit: {type(self.prior).__name__} by {type(self.method).__name__}, "
+            f"{sizes['chain'] * sizes['draw']:,} draws, {state}: {self.status.reason}>"
+        )
+
+
+def _spline(fields: Mapping[str, Any]) -> Spline:
+    pairs = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
+    return Spline(**pairs)
+
+
+def load_fit(path: str | os.PathLike[str]) -> Fit:
+    """Read a fit that `Fit.save` wrote; nothing in the file is executed.
+
+    Parameters
+    ----------
+    path
+        Name of the netCDF file.
+
+    Raises
+    ------
+    FitError
+        If the file is missing, is not a saved fit, or has another format version.
+    """
+    try:
+        with xr.open_datatree(path, engine="h5netcdf") as opened:
+            tree = opened.load()
+    except FileNotFoundError:
+        raise FitError(f"{path}: there is no such file") from None
+    except Exception as error:
+        raise FitError(
+            f"{path} is not a saved fit ({type(error).__name__}: {error}); "
+            "write one with fit.save(path) or 'soc-pymc fit'"
+        ) from error
+    if tree.attrs.get("format") != FORMAT:
+        raise FitError(
+            f"{path} has format {tree.attrs.get('format')!r}, this version reads {FORMAT!r}: "
+            "write it again with fit.save(path) or 'soc-pymc fit'"
+        )
+    try:
+        prior = json.loads(tree.attrs["prior"])
+        method = json.loads(tree.attrs["method"])
+        status = Status(**json.loads(tree.attrs["status"]))
+        gamma = Gamma(mean=_spline(prior["mean"]), variance=_spline(prior["variance"]))
+        made_by = _METHODS[method.pop("name")](**method)
+        _check_curves(tree)
+    except (KeyError, TypeError, ValueError) as error:
+        raise FitError(f"{path} is a damaged fit ({error}); fit again and save") from error
+    for name in ("format", "prior", "method", "status"):
+        del tree.attrs[name]
+    return Fit(tree, gamma, made_by, status)
+
+
+def _check_curves(tree: xr.DataTree) -> None:
+    posterior = tree["posterior"]
+    for name, knot in (("log_mean", "mean_knot"), ("log_cv2", "variance_knot")):
+        if posterior[name].dims != ("chain", "draw", knot):
+            raise ValueError(f"{name} has dims {posterior[name].dims}")
+        if not np.isfinite(posterior[name].to_numpy()).all():
+            raise ValueError(f"{name} has values that are not finite")

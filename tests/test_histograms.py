@@ -1,0 +1,109 @@
+"""The likelihood of bins from histograms: value and gradient against the items, exactly."""
+
+import numpy as np
+import pytest
+
+from soc_pymc.families import histograms as hist
+
+from . import exact
+
+
+def _at(histograms, log_mean, log_cv2):
+    bins = len(histograms.total)
+    m, c = np.full((1, bins), log_mean), np.full((1, bins), log_cv2)
+    return hist.value_and_gradient(m, c, np.arange(bins), *histograms.arrays)[:, 0]
+
+
+CASES = {
+    "small": ([0, 1, 2, 5, 31, 0, 3], [1, 2, 5, 30, 31, 7, 4]),
+    "all zero": ([0, 0, 0, 0], [1, 3, 20, 31]),
+    "no exposure": ([0, 0, 2], [0, 0, 9]),
+    "tiny and huge": ([0, 2, 0, 7], [1e-3, 1e9, 1e-3, 50.0]),
+    "wide counts": ([32, 33, 60, 1000, 1_000_000], [40.0, 1e3, 1e3, 1e4, 1e6]),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("log_cv2", np.log([1e-12, 1e-10, 1e-6, 1e-3, 0.3, 10.0, 1e3]))
+@pytest.mark.parametrize("mean", [1e-9, 1e-3, 0.5, 20.0])
+def test_value_and_gradient_in_the_limits(case, log_cv2, mean):
+    count, exposure = (np.array(x, dtype=float) for x in CASES[case])
+    bin_of = np.zeros(len(count), dtype=int)
+    value, by_mean, by_cv2 = _at(
+        exact.exact_histograms(bin_of, count, exposure, 1), np.log(mean), log_cv2
+    )
+    items = list(zip(count, exposure, strict=True))
+    want = sum(exact.log_pmf(y, n, np.log(mean), log_cv2) for y, n in items)
+    terms = sum(exact.absolute_terms(y, n, np.log(mean), log_cv2) for y, n in items)
+    assert abs(value[0] - float(want)) <= 1e-12 * terms + 1e-12
+    gradients = [exact.gradient(y, n, np.log(mean), log_cv2) for y, n in items]
+    for got, column in ((by_mean, 0), (by_cv2, 1)):
+        parts = [g[column] for g in gradients]
+        size = float(sum(abs(p) for p in parts))
+        assert abs(got[0] - float(sum(parts))) <= 1e-6 * size + 1e-12 * min(terms, 1.0)
+
+
+def test_constant_prior_limit_is_poisson():
+    """As the variance goes to 0 the gradient in log cv2 goes to cv2 [sum (y - Nm)^2 - y] / 2."""
+    count, exposure = np.array([3.0, 0.0, 12.0]), np.array([20.0, 5.0, 31.0])
+    histograms = exact.exact_histograms(np.zeros(3, int), count, exposure, 1)
+    cv2 = 1e-11
+    slope = _at(histograms, np.log(0.2), np.log(cv2))[2][0]
+    expected = 0.2 * exposure
+    assert slope == pytest.approx(cv2 * ((count - expected) ** 2 - count).sum() / 2, rel=1e-6)
+
+
+def _wide_cells(rng, items):
+    """Items whose exposures and counts share wide cells, and the same items exactly."""
+    exposure = np.sort(rng.uniform(100.0, 106.25, items))
+    count = rng.integers(64, 68, items).astype(float)
+    zeros = np.zeros(1, dtype=int)
+    sums = [np.array([s], dtype=float) for s in (items, count.sum(), (count**2).sum())]
+    moments = [np.array([(count * exposure**k).sum()]) for k in (0, 1, 2)]
+    cells = (zeros, *(np.array([(exposure**k).sum()]) for k in (0, 1, 2)), *moments)
+    log_n = np.array([(count * np.log(exposure)).sum()])
+    wide = hist.make_histograms(1, (zeros, *sums), cells, log_n)
+    return wide, exact.exact_histograms(np.zeros(items, int), count, exposure, 1)
+
+
+@pytest.mark.parametrize("cv2", [1e-6, 0.02, 0.5, 5.0])
+def test_wide_cells_are_of_third_order(cv2):
+    """A cell of 6% width stands for 2,000 items within 5e-3 nats, its third-order bound."""
+    wide, exactly = _wide_cells(np.random.default_rng(1), 2000)
+    here, there = (_at(h, np.log(0.6), np.log(cv2)) for h in (wide, exactly))
+    assert abs(here[0] - there[0])[0] < 5e-3
+    sd = 1 / np.sqrt(hist.information(np.array([np.log(0.6)]), np.log([cv2]), exactly)[0][0])
+    assert abs(here[1] - there[1])[0] * sd < 1e-2
+
+
+def test_draws_and_bins_are_independent():
+    rng = np.random.default_rng(2)
+    bin_of = rng.integers(0, 4, 60)
+    count, exposure = rng.poisson(2.0, 60).astype(float), rng.integers(1, 30, 60).astype(float)
+    histograms = exact.exact_histograms(bin_of, count, exposure, 4)
+    m, c = rng.normal(-2, 0.3, (6, 2)), rng.normal(-1, 0.3, (6, 2))
+    rows = np.array([[0, 2], [3, 1]])
+    together = hist.value_and_gradient(m, c, rows, *histograms.arrays)
+    for s in range(6):
+        alone = hist.value_and_gradient(
+            m[s : s + 1], c[s : s + 1], rows[s % 2], *histograms.arrays
+        )
+        np.testing.assert_array_equal(together[:, s], alone[:, 0])
+
+
+def test_information_matches_the_variance_of_the_score():
+    """E[score^2] by simulation: equal for log mean, bounded from below for log cv2."""
+    rng = np.random.default_rng(3)
+    log_mean, log_cv2, items = np.log(0.05), np.log(0.4), 400_000
+    exposure = np.full(items, 20.0)
+    theta = rng.gamma(1 / 0.4, 0.05 * 0.4, items)
+    count = rng.poisson(theta * exposure).astype(float)
+    scores = np.array([
+        [float(g) for g in exact.gradient(y, 20.0, log_mean, log_cv2)] for y in range(60)
+    ])  # fmt: skip
+    squares = (scores[count.astype(int).clip(0, 59)] ** 2).mean(axis=0)
+    one = exact.exact_histograms(np.zeros(1, int), np.zeros(1), np.array([20.0]), 1)
+    mean, cv2 = hist.information(np.array([log_mean]), np.array([log_cv2]), one)
+    assert mean[0] == pytest.approx(squares[0], rel=0.02)
+    assert 0.8 * squares[1] < cv2[0] < 1.03 * squares[1]
+    assert exposure.shape == count.shape
