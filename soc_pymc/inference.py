@@ -273,7 +273,8 @@ def _pareto_k(log_weight: Floats) -> tuple[float, float]:
 
     if not np.isfinite(log_weight).all():
         return np.inf, 0.0
-    smoothed, k = array_stats.psislw(log_weight)
+    # ArviZ's function is written for leave-one-out: it takes minus the log weights
+    smoothed, k = array_stats.psislw(-log_weight)
     weight = np.exp(smoothed - smoothed.max())
     return float(k), float(weight.sum() ** 2 / (weight**2).sum() / len(weight))
 
@@ -438,6 +439,6 @@ def _tree(
             bins["rank_score"] = ("rank", np.asarray(curve.axis.score))
             bins["rank_fraction"] = ("rank", np.asarray(curve.axis.fraction))
     observed = xr.Dataset({"count": ("bin", data["sum_y"].to_numpy()[at])})
-    return xr.DataTree.from_dict(
-        {**groups, "observed_data": observed, "constant_data": bins}
-    )
+    tree = xr.DataTree.from_dict({**groups, "observed_data": observed, "constant_data": bins})
+    tree.attrs = {name: stats.data.attrs[name] for name in ("kind", "roles")}
+    return tree

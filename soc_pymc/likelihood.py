@@ -33,7 +33,7 @@ class BinLogMarginal(Op):
         kind = pt.tensor(dtype="float64", shape=(None,) * max(m.ndim, c.ndim)).type
         return Apply(self, inputs, [kind(), kind(), kind()])
 
-    def infer_shape(self, fgraph: Any, node: Apply, shapes: Any) -> list[Any]:
+    def infer_shape(self, node: Apply, shapes: Any) -> list[Any]:
         """Shape of the curves."""
         return [shapes[0 if node.inputs[0].ndim >= node.inputs[1].ndim else 1]] * 3
 

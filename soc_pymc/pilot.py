@@ -150,6 +150,9 @@ def _summary(
     value, rotation = linalg.eigh(0.5 * (schur + schur.T))
     precision = np.maximum(value[::-1], 0.0)
     rotation = rotation[:, ::-1]
+    if len(value):  # signs fixed, so that rounding elsewhere cannot flip a coordinate
+        largest = np.abs(rotation).argmax(axis=0)
+        rotation = rotation * np.sign(rotation[largest, np.arange(len(value))])
     z = rotation.T @ state.wiggle
     line_gradient = x.T @ gradient - (state.line - design.line_mean) / design.line_sd**2
     slope = rotation.T @ (phi.T @ gradient - shift.T @ line_gradient)

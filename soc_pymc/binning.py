@@ -1,0 +1,298 @@
+"""Cells and bins: exact log-linear grids, and edges of bins of equal weight.
+
+A positive number x lies in octave e (2^e <= x < 2^(e+1)) and, inside it, in one of 2^k equal steps.
+All of it is exact in floating point, so every engine puts every number into the same cell.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = [
+    "EXACT_COUNTS",
+    "STEPS",
+    "ZERO_EXPOSURE",
+    "Grid",
+    "Lookup",
+    "choose_edges",
+    "choose_grid",
+    "count_cell",
+    "count_cell_range",
+    "exposure_cell",
+    "exposure_cell_range",
+    "finer_grid",
+    "first_grid",
+    "make_lookup",
+]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+STEPS = 4  # cells of counts and exposures: 2^4 = 16 to an octave
+EXACT_COUNTS = 32  # counts below this have cells of their own
+_EXACT_OCTAVE = 5  # 2^5 = 32
+ZERO_EXPOSURE = -(1 << 15)  # below the cell of every positive number, 16 * -1074
+_MOST_STEPS = 36  # steps stay wider than the error of any engine's logarithm
+_SIGNED_OCTAVES = 40  # scores of both signs this far below the largest are as good as 0
+_CHOOSE_CELLS = 1 << 18
+_LOOKUP_CELLS = 1 << 20
+
+
+def _octave_step(size: ArrayLike, steps: int) -> tuple[Ints, Ints]:
+    """Octave of positive numbers and whole step inside it, 2^steps to an octave."""
+    fraction, exponent = np.frexp(np.asarray(size, dtype=float))
+    step = np.floor((2.0 * fraction - 1.0) * float(1 << steps)).astype(np.int64)
+    return exponent.astype(np.int64) - 1, step
+
+
+# ---------------------------------------------------------------- counts and exposures
+
+
+def count_cell(count: ArrayLike) -> Ints:
+    """Cell of counts: the count itself below 32, then 16 cells an octave.
+
+    Examples
+    --------
+    >>> count_cell([0, 31, 32, 33, 34]).tolist()
+    [0, 31, 32, 32, 33]
+    """
+    y = np.asarray(count, dtype=np.int64)
+    octave, step = _octave_step(np.maximum(y, EXACT_COUNTS), STEPS)
+    return np.where(y < EXACT_COUNTS, y, EXACT_COUNTS + (octave - _EXACT_OCTAVE) * 16 + step)
+
+
+def exposure_cell(exposure: ArrayLike) -> Ints:
+    """Cell of exposures: 16 cells an octave; 0 has a cell of its own.
+
+    Examples
+    --------
+    >>> exposure_cell([1.0, 17.0, 17.5, 18.0]).tolist()
+    [0, 65, 65, 66]
+    """
+    x = np.asarray(exposure, dtype=float)
+    octave, step = _octave_step(np.where(x > 0, x, 1.0), STEPS)
+    return np.where(x > 0, octave * 16 + step, ZERO_EXPOSURE)
+
+
+def count_cell_range(cell: ArrayLike) -> tuple[Floats, Floats]:
+    """Lower end and width of count cells; cells of one count have width 0."""
+    c = np.asarray(cell, dtype=np.int64)
+    octave, step = np.divmod(np.maximum(c - EXACT_COUNTS, 0), 16)
+    wide = c >= EXACT_COUNTS
+    unit = np.ldexp(1.0, octave + _EXACT_OCTAVE - STEPS)
+    return np.where(wide, (16 + step) * unit, c), np.where(wide, unit, 0.0)
+
+
+def exposure_cell_range(cell: ArrayLike) -> tuple[Floats, Floats]:
+    """Lower end and width of exposure cells; both 0 for the cell of 0."""
+    c = np.asarray(cell, dtype=np.int64)
+    octave, step = np.divmod(c, 16)
+    positive = c != ZERO_EXPOSURE
+    with np.errstate(under="ignore"):
+        unit = np.where(positive, np.ldexp(1.0, np.maximum(octave, -1074) - STEPS), 0.0)
+    return (16 + step) * unit, unit
+
+
+# ---------------------------------------------------------------- scores
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Log-linear grid of scores of any sign; cell numbers rise with the score.
+
+    Attributes
+    ----------
+    floor
+        Scores smaller in size than 2^floor are in cell 0.
+    steps
+        2^steps equal steps make an octave.
+
+    Examples
+    --------
+    >>> Grid(floor=0, steps=1).cell([-1.0, 0.5, 1.0, 1.5, 2.0]).tolist()
+    [-1, 0, 1, 2, 3]
+    """
+
+    floor: int
+    steps: int
+
+    def cell(self, score: ArrayLike) -> Ints:
+        """Cell of each score."""
+        t = np.asarray(score, dtype=float)
+        size = np.abs(t)
+        inside = size >= math.ldexp(1.0, self.floor)
+        octave, step = _octave_step(np.where(inside, size, 1.0), self.steps)
+        cell = (octave - self.floor) * (1 << self.steps) + step + 1
+        return np.where(inside, np.where(t > 0, cell, -cell), 0)
+
+    def boundary(self, cell: ArrayLike) -> Floats:
+        """Where a cell begins, on its side towards minus infinity."""
+        c = np.asarray(cell, dtype=np.int64)
+        # cell c > 0 begins where its step does; cell c <= 0 where the step of 1 - c does
+        octave, step = np.divmod(np.where(c > 0, c, 1 - c) - 1, 1 << self.steps)
+        size = np.ldexp(1.0 + step / float(1 << self.steps), octave + self.floor)
+        return np.asarray(np.where(c > 0, size, -size), dtype=float)
+
+
+def _octave(size: float) -> int:
+    return math.frexp(size)[1] - 1
+
+
+def choose_grid(low: float, high: float, least: float, most: int = _CHOOSE_CELLS) -> Grid:
+    """Finest grid with at most about `most` cells from `low` to `high`.
+
+    Parameters
+    ----------
+    low, high
+        Range of the scores.
+    least
+        Least size that is told from 0.
+    most
+        Largest number of cells.
+
+    Examples
+    --------
+    >>> grid = choose_grid(0.5, 0.5001, 0.5)
+    >>> grid.steps
+    30
+    """
+    floor = _octave(max(least, 5e-324))
+    fine = Grid(floor, 0)
+    for steps in range(1, _MOST_STEPS + 1):
+        grid = Grid(floor, steps)
+        if _cells(grid, low, high) > most:
+            break
+        fine = grid
+    return fine
+
+
+def _cells(grid: Grid, low: float, high: float) -> int:
+    first, last = grid.cell([low, high])
+    return int(last - first) + 1
+
+
+def first_grid(low: float, high: float, least: float) -> Grid:
+    """Grid for a first look at scores between `low` and `high`, `least` in size."""
+    if low < 0 < high:
+        least = max(least, math.ldexp(max(-low, high), -_SIGNED_OCTAVES))
+    return choose_grid(low, high, least)
+
+
+def finer_grid(
+    grid: Grid, cell: Ints, weight: Floats, bins: int
+) -> tuple[Grid, float, float] | None:
+    """A finer grid where the weight is, with its range; None if the first one is fine enough.
+
+    A few far-off scores, or scores close to 0, must not make the cells of all others coarse: what
+    holds less than half a bin's weight at either end, or around 0, gets no cells of its own.
+    """
+    share = weight.sum() / bins
+    if weight.max() <= share / 16:
+        return None
+    below = np.cumsum(weight)
+    first = int(np.searchsorted(below, share / 2))
+    last = min(int(np.searchsorted(below, below[-1] - share / 2)), len(cell) - 1)
+    low, high = (float(b) for b in grid.boundary([cell[first], cell[last] + 1]))
+    least = min(abs(low), abs(high))
+    if low <= 0 <= high:
+        size, of_size = np.abs(cell), np.where(cell == 0, 0.0, weight)
+        order = np.argsort(size, kind="stable")
+        far = int(np.searchsorted(np.cumsum(of_size[order]), share / 2))
+        least = float(grid.boundary(max(int(size[order][min(far, len(size) - 1)]), 1)))
+    finer = choose_grid(low, high, least)
+    return (finer, low, high) if finer.steps > grid.steps else None
+
+
+def choose_edges(grid: Grid, cell: Ints, weight: Floats, bins: int) -> Floats:
+    """Interior edges of at most `bins` bins of nearly equal weight; cells are never split.
+
+    Parameters
+    ----------
+    grid
+        Grid of the cells.
+    cell
+        Occupied cells, rising.
+    weight
+        Their weights.
+    bins
+        Number of bins asked for; fewer result where fewer cells are occupied, or where single
+        cells outweigh a bin.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> grid = Grid(floor=0, steps=2)
+    >>> choose_edges(grid, np.array([1, 2, 3, 4]), np.ones(4), 2).tolist()
+    [1.5]
+    """
+    below = np.cumsum(np.minimum(weight, _heaviest(weight, bins)))
+    target = below[-1] * np.arange(1, bins) / bins
+    # the boundary before cell i has below[i - 1] on its left: take the nearest of the two around
+    after = np.clip(np.searchsorted(below, target), 0, len(cell) - 1)
+    left = np.where(after > 0, below[after - 1], 0.0)
+    at = np.where(target - left <= below[after] - target, after, after + 1)
+    at = np.unique(at[(at > 0) & (at < len(cell))])
+    return grid.boundary(cell[at])
+
+
+def _heaviest(weight: Floats, bins: int) -> float:
+    """Cap c with sum of min(weight, c) = c bins: a cell heavier than a bin counts as one bin."""
+    falling = np.sort(weight)[::-1]
+    rest = np.cumsum(falling[::-1])[::-1]
+    for heavy in range(min(bins - 1, len(falling) - 1) + 1):
+        cap = rest[heavy] / (bins - heavy)
+        if falling[heavy] <= cap:
+            return float(cap)
+    return float(falling[-1])
+
+
+# ---------------------------------------------------------------- bins of scores
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """Bins of scores by grid cell: `below` edges lie in lower cells, and at most one inside.
+
+    A score t is in bin ``below + (t >= cut)`` of its cell's row, where its cell is that of the
+    score clipped to [low, high], the outermost edges. `cut` is infinite in cells without an edge.
+    """
+
+    grid: Grid
+    low: float
+    high: float
+    cell: Ints
+    below: Ints
+    cut: Floats
+
+    def bins(self, score: ArrayLike) -> Ints:
+        """Bin of each score.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> make_lookup(np.array([0.1, 0.2])).bins([0.05, 0.1, 0.15, 0.2]).tolist()
+        [0, 1, 1, 2]
+        """
+        t = np.asarray(score, dtype=float)
+        row = self.grid.cell(np.clip(t, self.low, self.high)) - self.cell[0]
+        return np.asarray(self.below[row] + (t >= self.cut[row]), dtype=np.int64)
+
+
+def make_lookup(edges: Floats) -> Lookup | None:
+    """Coarsest lookup that separates all edges; None if they are too close for any."""
+    low, high = float(edges[0]), float(edges[-1])
+    sizes = np.abs(edges[edges != 0])
+    floor = _octave(float(sizes.min())) if len(sizes) else 0
+    for steps in range(_MOST_STEPS + 1):
+        grid = Grid(floor, steps)
+        if _cells(grid, low, high) > _LOOKUP_CELLS:
+            return None
+        at = grid.cell(edges)
+        if (np.diff(at) > 0).all():
+            cell = np.arange(at[0], at[-1] + 1)
+            cut = np.full(len(cell), np.inf)
+            cut[at - at[0]] = edges
+            return Lookup(grid, low, high, cell, np.searchsorted(at, cell), cut)
+    return None

@@ -1,0 +1,158 @@
+"""How far the posterior pulls each item's own rate."""
+
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib import colors, ticker
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from numpy.typing import NDArray
+
+from ..errors import ItemsError
+from .style import GREY, plain, rate_axis, tidy
+
+__all__ = ["plot_shrinkage"]
+
+Floats = NDArray[np.float64]
+
+_ITEMS = 2000
+_SEGMENTS = 60
+
+
+def plot_shrinkage(
+    table: Any, *, score: str, count: str, exposure: str, ax: Axes | None = None, seed: int = 0
+) -> Axes:
+    """Draw each item's posterior mean against its own rate, count / exposure.
+
+    Points on the dashed line keep their own rate; the arrows of some items show how far the others
+    are pulled, the more the smaller their exposure. Items without events stand apart at the left.
+
+    Parameters
+    ----------
+    table
+        What `soc.item_posteriors` returned: a pandas, Polars or Arrow table with ``theta_mean``.
+    score, count, exposure
+        Columns of the table. The score colours the points.
+    ax
+        Axes to draw in; None makes a figure.
+    seed
+        Seed of the random 2,000 items that are drawn if there are more.
+
+    Raises
+    ------
+    ItemsError
+        If a column is missing or no item has any exposure.
+    """
+    t, y, n, theta = (_column(table, name) for name in (score, count, exposure, "theta_mean"))
+    usable = np.flatnonzero((n > 0) & (theta > 0))
+    if not usable.size:
+        raise ItemsError(f"no item has a positive {exposure!r} and theta_mean: nothing to draw")
+    total = len(usable)
+    if total > _ITEMS:
+        usable = np.random.default_rng(seed).choice(usable, _ITEMS, replace=False)
+    t, y, n, theta = t[usable], y[usable], n[usable], theta[usable]
+    if ax is None:
+        _, ax = plt.subplots(figsize=(7.5, 6), layout="constrained")
+    own, left = _own_rates(y, n, theta, np.random.default_rng(seed))
+    size = _areas(n, float(n.min()), float(n.max()))
+    # items of much exposure are few and drawn last, on top
+    order = np.argsort(n, kind="stable")
+    points = ax.scatter(
+        own[order],
+        theta[order],
+        s=size[order],
+        c=t[order],
+        cmap="viridis",
+        norm=_colour_scale(t),
+        alpha=0.6,
+        linewidths=0,
+        zorder=2,
+    )
+    low, high = float(min(own.min(), theta.min())), float(max(own.max(), theta.max()))
+    ends = np.array([float(min(own[y > 0].min(initial=high), theta.min())), high])
+    ax.plot(ends, ends, color=GREY, linewidth=1, linestyle="--", zorder=1)
+    _arrows(ax, own, theta, y > 0)
+    _finish(ax, left, (low, high), (float(theta.min()), float(theta.max())))
+    bar = ax.figure.colorbar(points, ax=ax, label=f"score ({score})", shrink=0.7)
+    bar.ax.yaxis.set_major_formatter(ticker.FuncFormatter(plain))
+    bar.ax.yaxis.set_minor_formatter(ticker.NullFormatter())
+    _size_legend(ax, n, exposure)
+    ax.set_xlabel(f"own rate: {count} / {exposure}")
+    ax.set_ylabel("posterior mean of theta")
+    shown = f"{len(t):,} of {total:,} items" if len(t) < total else f"{total:,} items"
+    ax.set_title(f"Shrinkage ({shown})", fontsize=10, loc="left")
+    tidy(ax)
+    return ax
+
+
+def _column(table: Any, name: str) -> Floats:
+    available = getattr(table, "column_names", None) or list(table.columns)
+    if name not in available:
+        raise ItemsError(
+            f"column {name!r} is missing; the table has {', '.join(map(repr, available))}"
+        )
+    return np.asarray(table[name], dtype=float)
+
+
+def _own_rates(
+    y: Floats, n: Floats, theta: Floats, rng: np.random.Generator
+) -> tuple[Floats, float | None]:
+    """Own rates for a logarithmic axis, and the place of rate 0, left of all others, if any."""
+    rate = y / n
+    zero = y == 0
+    if not zero.any():
+        return rate, None
+    least = float(min(rate[~zero].min(initial=np.inf), theta.min()))
+    place = least / 3
+    rate[zero] = place * np.exp(rng.uniform(-0.35, 0.35, int(zero.sum())))
+    return rate, place
+
+
+def _areas(exposure: Floats, low: float, high: float) -> Floats:
+    """Areas of points that grow with the logarithm of the exposure, from `low` to `high`."""
+    if high == low:
+        return np.full(len(exposure), 30.0)
+    return np.asarray(6.0 + 54.0 * np.log(exposure / low) / np.log(high / low))
+
+
+def _colour_scale(score: Floats) -> colors.Normalize:
+    low, high = (float(q) for q in np.quantile(score, [0.01, 0.99]))
+    high = high if high > low else low + 1e-12 + abs(low)
+    return colors.LogNorm(low, high) if low > 0 else colors.Normalize(low, high)
+
+
+def _arrows(ax: Axes, own: Floats, theta: Floats, seen: NDArray[np.bool_]) -> None:
+    """Segments from the identity, an item's own rate, to its posterior mean, for a few items."""
+    at = np.flatnonzero(seen)
+    at = at[np.argsort(own[at])]
+    at = at[:: max(1, len(at) // _SEGMENTS)]
+    segments = [[(own[i], own[i]), (own[i], theta[i])] for i in at]
+    ax.add_collection(LineCollection(segments, colors=GREY, linewidths=0.6, alpha=0.7, zorder=1))
+    down = theta[at] < own[at]
+    for marker, mask in (("v", down), ("^", ~down)):
+        ax.plot(own[at][mask], theta[at][mask], marker, color=GREY, markersize=3, zorder=3)
+
+
+def _finish(
+    ax: Axes, left: float | None, across: tuple[float, float], up: tuple[float, float]
+) -> None:
+    """Logarithmic axes with a labelled place for rate 0."""
+    rate_axis(ax.yaxis, *up)
+    rate_axis(ax.xaxis, *across)
+    ax.set_xlim(across[0] / 1.2, across[1] * 1.3)
+    ax.set_ylim(up[0] / 1.3, up[1] * 1.3)
+    if left is None:
+        return
+    ax.axvline(left * 1.65, color=GREY, linewidth=0.6)
+    ticks = [x for x in ax.get_xticks() if left * 1.65 < x <= across[1] * 1.3]
+    ax.set_xticks([left, *ticks], ["0", *(plain(x) for x in ticks)])
+    ax.xaxis.set_minor_locator(ticker.NullLocator())  # a rate of 0 has no place among decades
+
+
+def _size_legend(ax: Axes, exposure: Floats, name: str) -> None:
+    levels = np.unique(np.quantile(exposure, [0.0, 0.5, 1.0]))
+    areas = _areas(levels, float(exposure.min()), float(exposure.max()))
+    for level, area in zip(levels, areas, strict=True):
+        ax.scatter([], [], s=area, color=GREY, label=plain(float(f"{level:.3g}")))
+    ax.legend(title=name, frameon=False, fontsize=8, title_fontsize=8, loc="lower right")

@@ -1,0 +1,193 @@
+"""Inference: against NUTS, on hard cases, minibatches, determinism, and saved fits."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+
+import soc_pymc as soc
+
+
+def _stats(frame, **kwargs):
+    items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+    return soc.summarize(items, progress=False, **kwargs)
+
+
+def _frame(score, exposure, count):
+    return pd.DataFrame({"score": score, "exposure": exposure, "count": count})
+
+
+def _moments(fit, name):
+    values = fit.data["posterior"][name].to_numpy()
+    flat = values.reshape(-1, values.shape[-1])
+    return flat.mean(axis=0), flat.std(axis=0)
+
+
+@pytest.mark.slow
+def test_agrees_with_nuts():
+    """4,000 draws each: sd ratio has standard error 0.016 (0.022 with NUTS' autocorrelation), and
+    40 of them are compared, so 0.92 to 1.08; means within 0.1 posterior sd likewise."""  # noqa: D205, D209
+    stats = _stats(soc.simulation.s1(20_000, seed=0), bins=50)
+    fast = soc.fit(stats, method=soc.VI(draws=8000), progress=False)
+    slow = soc.fit(stats, method=soc.NUTS(draws=2000, chains=2, seed=1), progress=False)
+    assert fast.status.converged
+    assert slow.status.converged, slow.status
+    assert fast.status.pareto_k < 0.7
+    assert fast.status.ess_fraction > 0.5
+    assert slow.status.pareto_k is None
+    for name in ("log_mean", "log_cv2"):
+        (mean, sd), (true_mean, true_sd) = _moments(fast, name), _moments(slow, name)
+        assert np.all(np.abs(sd / true_sd - 1) < 0.08)
+        assert np.all(np.abs(mean - true_mean) < 0.1 * true_sd)
+
+
+def test_same_seed_same_fit(small_statistics, small_fit):
+    again = soc.fit(small_statistics, method=soc.VI(seed=1), progress=False)
+    xr.testing.assert_identical(again.data["posterior"].ds, small_fit.data["posterior"].ds)
+    other = soc.fit(small_statistics, method=soc.VI(seed=2), progress=False)
+    mean, sd = _moments(small_fit, "log_mean")
+    assert not np.array_equal(_moments(other, "log_mean")[0], mean)
+    assert np.all(np.abs(_moments(other, "log_mean")[0] - mean) < 0.25 * sd)
+
+
+def test_minibatches_give_the_same_curves():
+    """400 bins in batches of 40 against all bins: compared by the variational moments, so that no
+    Monte Carlo error enters."""  # noqa: D205, D209
+    stats = _stats(soc.simulation.s1(60_000, seed=1), bins=400)
+    full = soc.fit(stats, method=soc.VI(batch=0), progress=False)
+    batched = soc.fit(stats, method=soc.VI(batch=40), progress=False)
+    a, b = (f.data["variational"].ds for f in (full, batched))
+    assert float(abs(b["sd"] / a["sd"] - 1).max()) < 0.1
+    assert float((abs(b["mean"] - a["mean"]) / a["sd"]).max()) < 0.15
+    assert batched.status.converged
+
+
+def test_scale_equivariance(small_frame, small_fit):
+    """Exposures in another unit move log mean by a constant and leave cv2 alone."""
+    factor = 64.0
+    scaled = small_frame.assign(exposure=small_frame["exposure"] * factor)
+    level = soc.Spline(level=(np.log(0.05), 5.0))
+    moved = soc.Spline(level=(np.log(0.05 / factor), 5.0))
+    one = soc.fit(_stats(small_frame, bins=20), soc.Gamma(mean=level), progress=False)
+    other = soc.fit(_stats(scaled, bins=20), soc.Gamma(mean=moved), progress=False)
+    (mean, sd), (other_mean, other_sd) = _moments(one, "log_mean"), _moments(other, "log_mean")
+    np.testing.assert_allclose(other_mean + np.log(factor), mean, atol=0.02 * sd.max())
+    np.testing.assert_allclose(other_sd, sd, rtol=0.02)
+    assert small_fit.status.converged
+
+
+HARD = {
+    "all counts zero": lambda rng: (rng.lognormal(-3, 0.5, 2000), np.full(2000, 20), np.zeros(2000)),
+    "theta constant": lambda rng: (
+        rng.lognormal(-3, 0.5, 5000), np.full(5000, 50), rng.poisson(0.05 * 50, 5000)),
+    "five items": lambda rng: (rng.lognormal(-3, 0.5, 5), np.full(5, 20), [0, 1, 3, 0, 2]),
+    "strong overdispersion": lambda rng: (
+        rng.lognormal(-3, 0.5, 5000), np.full(5000, 50),
+        rng.poisson(rng.gamma(0.1, 0.05 / 0.1, 5000) * 50)),
+    "two clusters": lambda rng: (
+        np.exp(rng.choice([-9.0, 2.0], 4000) + 0.1 * rng.normal(size=4000)), np.full(4000, 50),
+        rng.poisson(1.0, 4000)),
+    "outlier": lambda rng: (
+        rng.lognormal(-3, 0.5, 3000), np.r_[np.full(2999, 50), 10**6],
+        np.r_[rng.poisson(2.5, 2999), 10**6]),
+    "unrelated scores": lambda rng: (
+        rng.lognormal(-3, 2.0, 4000), np.full(4000, 50),
+        rng.poisson(rng.gamma(4, 0.05 / 4, 4000) * 50)),
+    "huge exposures": lambda rng: (
+        rng.lognormal(-3, 0.5, 3000), np.full(3000, 10**9),
+        rng.poisson(rng.gamma(4, 0.05 / 4, 3000) * 1e9)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", HARD)
+def test_hard_cases_end_well_or_say_so(case):
+    """A finite posterior whose status is true: it converged, or a warning says what to do."""
+    score, exposure, count = HARD[case](np.random.default_rng(5))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        stats = _stats(_frame(score, exposure, count), on_leakage="ignore")
+        fit = soc.fit(stats, progress=False)
+    warned = [w for w in caught if issubclass(w.category, soc.ConvergenceWarning)]
+    assert bool(warned) != fit.status.converged
+    for name in ("log_mean", "log_cv2"):
+        assert np.isfinite(fit.data["posterior"][name]).all()
+    if case == "theta constant":
+        assert np.exp(_moments(fit, "log_cv2")[0]).max() < 0.02
+        assert np.abs(np.exp(_moments(fit, "log_mean")[0]) / 0.05 - 1).max() < 0.2
+    if case == "strong overdispersion":
+        assert 6 < np.exp(np.median(_moments(fit, "log_cv2")[0])) < 15
+    if case == "all counts zero":
+        assert np.exp(np.median(_moments(fit, "log_mean")[0])) < 1e-3
+    if case == "huge exposures":
+        assert 0.2 < np.exp(np.median(_moments(fit, "log_cv2")[0])) < 0.31
+
+
+def test_one_bin_is_a_constant():
+    frame = soc.simulation.s1(2000, seed=2)
+    fit = soc.fit(_stats(frame, bins=1), progress=False)
+    assert fit.status.converged
+    assert fit.data["posterior"].sizes["mean_knot"] == 1
+
+
+def test_too_few_iterations_are_named(small_statistics):
+    shifted = soc.VI(max_iterations=1)
+    with warnings.catch_warnings(record=True):
+        warnings.simplefilter("always")
+        fit = soc.fit(small_statistics, method=shifted, progress=False)
+    if not fit.status.converged:
+        assert "max_iterations" in fit.status.reason
+
+
+def test_pareto_k_finds_a_bad_approximation():
+    from soc_pymc.inference import _pareto_k, _variational_verdict
+
+    rng = np.random.default_rng(0)
+    x = 0.5 * rng.normal(size=4000)  # half as wide as the target
+    k, ess = _pareto_k(-0.5 * x**2 + 0.5 * (x / 0.5) ** 2)
+    verdict = _variational_verdict("", k, ess)
+    assert k > 0.7
+    assert not verdict["converged"]
+    assert "soc.NUTS()" in verdict["reason"]
+    assert _pareto_k(np.array([0.0, np.nan, 1.0] * 50))[0] == np.inf
+
+
+def test_save_and_load(small_fit, tmp_path):
+    path = tmp_path / "fit.nc"
+    small_fit.save(path)
+    again = soc.load_fit(path)
+    xr.testing.assert_identical(again.data["posterior"].ds, small_fit.data["posterior"].ds)
+    assert again.status == small_fit.status
+    assert again.prior == small_fit.prior
+    assert again.method == small_fit.method
+    assert again.data.attrs == small_fit.data.attrs
+    assert [p.name for p in tmp_path.iterdir()] == ["fit.nc"]
+
+
+def test_files_that_are_not_fits(small_fit, tmp_path):
+    with pytest.raises(soc.FitError, match="no such file"):
+        soc.load_fit(tmp_path / "absent.nc")
+    text = tmp_path / "text.nc"
+    text.write_text("score,count\n")
+    with pytest.raises(soc.FitError, match="not a saved fit"):
+        soc.load_fit(text)
+    small_fit.save(tmp_path / "fit.nc")
+    whole = (tmp_path / "fit.nc").read_bytes()
+    (tmp_path / "cut.nc").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(soc.FitError, match="not a saved fit"):
+        soc.load_fit(tmp_path / "cut.nc")
+    small_fit.data["posterior"].to_dataset().to_netcdf(tmp_path / "other.nc", engine="h5netcdf")
+    with pytest.raises(soc.FitError, match="format"):
+        soc.load_fit(tmp_path / "other.nc")
+
+
+def test_wrong_arguments(small_items, small_statistics):
+    with pytest.raises(soc.FitError, match="summarize"):
+        soc.fit(small_items)
+    with pytest.raises(soc.FitError, match="method"):
+        soc.fit(small_statistics, method="vi")
+    with pytest.raises(soc.FitError, match="scale"):
+        soc.Spline(scale="sqrt")
+    with pytest.raises(soc.FitError, match="draws"):
+        soc.VI(draws=0)

@@ -1,0 +1,136 @@
+"""The model states what it says: its density against plain coordinates, dims, and start."""
+
+import numpy as np
+import pymc as pm
+import pytest
+from scipy import stats as sps
+
+import soc_pymc as soc
+from soc_pymc import hierarchy, pilot
+from soc_pymc.families import histograms as hist
+from soc_pymc.inference import _density, _draws, _space
+
+
+@pytest.fixture(scope="module")
+def built(small_statistics):
+    return hierarchy.build(small_statistics, soc.Gamma(soc.Spline(knots=6), soc.Spline(knots=5)))
+
+
+def _plain_log_density(built, values):
+    """Prior and likelihood written out in numpy, in the original coordinates."""
+    total = 0.0
+    at_bins = []
+    for curve, about, variable in zip(
+        built.curves, built.pilots, ("log_mean", "log_cv2"), strict=True
+    ):
+        design = curve.design
+        tau = float(values[f"{variable}_wiggle_sd"].squeeze())
+        z = values[f"{variable}_wiggle"].to_numpy().squeeze()
+        line = values[f"{variable}_line"].to_numpy().squeeze()
+        total += sps.halfnorm.logpdf(tau, scale=design.wiggle_scale)
+        total += sps.norm.logpdf(z, 0, tau).sum()
+        total += sps.norm.logpdf(line, design.line_mean, design.line_sd).sum()
+        at_bins.append(design.line @ line + design.wiggle @ about.rotation @ z)
+    arrays = built.histograms.arrays
+    m, c = at_bins
+    bins = np.arange(len(m))
+    return total + hist.value_and_gradient(m[None], c[None], bins, *arrays)[0].sum()
+
+
+def _flat(draws, names):
+    return np.concatenate([draws[n].to_numpy().ravel() for n in names])
+
+
+def test_density_equals_the_plain_one(built):
+    """Coordinates change nothing: log density = plain log density + log Jacobian, everywhere."""
+    space = _space(built.model)
+    evaluate = _density(space)
+    names = [v.name for v in built.model.free_RVs]
+    rng = np.random.default_rng(0)
+    for scale in (0.0, 1.0, 2.5):
+        w = scale * rng.normal(size=space.dim)
+        values = _draws(space, w[None, None])
+        step = 1e-5 * np.eye(space.dim)
+        columns = [
+            (_flat(_draws(space, (w + e)[None, None]), names)
+             - _flat(_draws(space, (w - e)[None, None]), names)) / 2e-5
+            for e in step
+        ]  # fmt: skip
+        log_jacobian = np.linalg.slogdet(np.column_stack(columns))[1]
+        plain = _plain_log_density(built, values)
+        assert float(evaluate(w[None])[0][0]) == pytest.approx(plain + log_jacobian, abs=2e-4)
+
+
+def test_gradient_is_the_slope(built):
+    space = _space(built.model)
+    evaluate = _density(space)
+    w = np.random.default_rng(1).normal(size=(1, space.dim))
+    gradient = evaluate(w)[1][0]
+    for j in range(space.dim):
+        step = np.zeros_like(w)
+        step[0, j] = 1e-4
+        slope = (evaluate(w + step)[0] - evaluate(w - step)[0])[0] / 2e-4
+        assert gradient[j] == pytest.approx(slope, rel=1e-4, abs=1e-3)
+
+
+def test_forward_inverts_backward(built):
+    """The model's own start is the pilot: w = 0 in every coordinate."""
+    point = built.model.initial_point()
+    assert max(np.abs(v).max() for v in point.values()) < 1e-8
+
+
+def test_smoothing_scale_near_zero_is_finite(built):
+    """tau down to 1e-50 and beyond: 1/tau^2 would overflow, the coordinates do not."""
+    space = _space(built.model)
+    evaluate = _density(space)
+    w = np.zeros((3, space.dim))
+    w[:, 0] = [-6.0, -12.0, -60.0]
+    logp, gradient = evaluate(w)
+    assert np.isfinite(logp).all()
+    assert np.isfinite(gradient).all()
+    assert (np.diff(logp) < 0).all()
+
+
+def test_half_normal_scale_keeps_its_law():
+    q = np.linspace(-8, 8, 33)
+    tau = pilot.half_normal_scale(q, 0.7)
+    np.testing.assert_allclose(sps.halfnorm.logsf(tau, scale=0.7), sps.norm.logsf(q), atol=1e-9)
+    assert pilot.half_normal_scale(np.array(-30.0), 1.0) > 0
+
+
+def test_model_is_readable(small_statistics):
+    model = soc.model(small_statistics)
+    assert isinstance(model, pm.Model)
+    assert {"bin", "mean_line", "mean_basis", "variance_line", "variance_basis"} <= set(model.coords)
+    assert model.named_vars_to_dims["bin_log_mean"] == ("bin",)
+    assert model.named_vars_to_dims["count"] == ("bin",)
+    assert model.named_vars_to_dims["log_cv2_wiggle"] == ("variance_basis",)
+
+
+def test_prior_and_posterior_predictive_draws(small_statistics):
+    """The bins' total counts can be drawn: mean and variance are those of the model."""
+    model = soc.model(small_statistics)
+    with model:
+        prior = pm.sample_prior_predictive(20, random_seed=1)
+    assert prior["prior_predictive"]["count"].dims == ("chain", "draw", "bin")
+    fit = soc.fit(small_statistics, progress=False)
+    with model:
+        drawn = pm.sample_posterior_predictive(
+            fit.data, random_seed=2, progressbar=False, freeze_vars=[v.name for v in model.free_RVs]
+        )
+    totals = drawn["posterior_predictive"]["count"]
+    observed = fit.data["observed_data"]["count"].to_numpy()
+    z = (totals.mean(("chain", "draw")).to_numpy() - observed) / totals.std(("chain", "draw"))
+    assert float(np.abs(z).max()) < 5
+
+
+def test_scores_below_zero_need_another_scale(small_frame):
+    shifted = small_frame.assign(score=np.log(small_frame["score"]))
+    stats = soc.summarize(
+        soc.PoissonItems(shifted, score="score", count="count", exposure="exposure")
+    )
+    with pytest.raises(soc.FitError, match=r'scale="rank"'):
+        soc.fit(stats)
+    for scale in ("rank", "linear"):
+        prior = soc.Gamma(soc.Spline(scale=scale), soc.Spline(scale=scale))
+        assert soc.fit(stats, prior, progress=False).status.converged
