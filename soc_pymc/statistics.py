@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from . import tables
 from .binning import (
+    STEPS,
     choose_edges,
     count_cell_range,
     exposure_cell_range,
@@ -38,6 +39,7 @@ Columns = Mapping[str, NDArray[Any]]
 FORMAT = "soc_pymc-statistics-1"
 
 _LEAKAGE = -6.0  # honest scores stay above this z
+_MOST_Z = 3.0  # of one bin
 _CELL_INTS = ("cell_bin", "cell_exposure", "cell_count", "cell_n", "cell_sum_y")
 _CELL_FLOATS = ("cell_sum_N", "cell_sum_N2", "cell_sum_y2", "cell_sum_yN", "cell_sum_yN2")
 _BIN_INTS = ("n", "sum_y")
@@ -126,27 +128,14 @@ class Statistics:
     def leakage_z(self) -> float:
         """Whether counts vary more (z > 0) or less (z < 0) in their bins than by Poisson noise.
 
-        Where no count exceeds its exposure, counts are allowed the smaller variance of a number of
-        successes in N trials.
+        Within every bin, items of one octave of exposure share a mean, as scores that saw their
+        counts need not be proportional to them. Squared residuals are compared with Poisson noise
+        (where no count exceeds its exposure: with that of so many successes in N trials), and no
+        bin counts for more than 3 on the side of more variation, so that a few wide bins do not
+        hide many in which counts hardly vary at all.
         """
-        d = {name: self.data[name].to_numpy() for name in ("cell_bin", *_EXPOSURE_SUMS)}
-        y2 = self.data["cell_sum_y2"].to_numpy()
-        trials = bool((d["cell_sum_y"] <= d["cell_sum_N"]).all())
-
-        def total(values: NDArray[Any]) -> Floats:
-            return np.bincount(d["cell_bin"], weights=values, minlength=self.bins)
-
-        exposure, squares = total(d["cell_sum_N"]), total(d["cell_sum_N2"])
-        count = total(d["cell_sum_y"])
-        seen = (exposure > 0) & (count > 0)
-        mu = np.where(seen, count / np.where(seen, exposure, 1.0), 0.0)
-        excess = total(y2) - 2 * mu * total(d["cell_sum_yN"]) + mu * mu * squares - count
-        # the bin's own mean takes up one degree of freedom
-        excess += np.where(seen, mu * squares / np.where(seen, exposure, 1.0), 0.0)
-        if trials:
-            excess += mu * mu * exposure
-        variance = float((2 * mu * mu * squares).sum())
-        return float(excess.sum() / np.sqrt(variance)) if variance > 0 else 0.0
+        names = ("cell_bin", "cell_exposure", *_EXPOSURE_SUMS, "cell_sum_y2")
+        return _leakage_z({name: self.data[name].to_numpy() for name in names}, self.bins)
 
     @property
     def error_bound(self) -> Floats:
@@ -423,6 +412,31 @@ def _check_totals(stats: Statistics, scan: tables.Scan) -> None:
                 f"the {what} came to {found} in bins but to {expected} in all: the table changed "
                 "while it was read, or the engine dropped rows; summarize again"
             )
+
+
+def _leakage_z(cells: Columns, bins: int) -> float:
+    """Standardised excess of the counts' residuals, from joint cells; see `leakage_z`."""
+    trials = bool((cells["cell_sum_y"] <= cells["cell_sum_N"]).all())
+    sums = (*_EXPOSURE_SUMS, "cell_sum_y2")
+    octave = {**cells, "cell_exposure": cells["cell_exposure"] >> STEPS}
+    groups = _group(octave, ("cell_bin", "cell_exposure"), dict.fromkeys(sums, np.add))
+    seen = groups["cell_sum_N"] > 0
+    b, n, x1, x2, y1, xy, _, y2 = (groups[name][seen] for name in ("cell_bin", *sums))
+
+    def total(values: Floats) -> Floats:
+        return np.asarray(np.bincount(b, weights=values, minlength=bins), dtype=float)
+
+    mu = total(y1) / np.maximum(total(x1), np.finfo(float).tiny)
+    own = y1 / x1
+    size = x2 / x1  # exposure of a typical item of the group
+    # what Poisson noise leaves of the squared residuals about the group's own mean
+    noise = y1 - own * size
+    excess = y2 - 2 * own * xy + own * own * x2 - noise * (1 - mu[b] * trials)
+    # weights 1 over the expected count: every item tells as much
+    variance = total(2 * (1 - 1 / n) * x2 / size**2)
+    told = (mu > 0) & (variance > 0)
+    z = total(excess / size)[told] / (mu[told] * np.sqrt(variance[told]))
+    return float(np.minimum(z, _MOST_Z).sum() / np.sqrt(len(z))) if len(z) else 0.0
 
 
 def _check_leakage(stats: Statistics, on_leakage: str) -> None:

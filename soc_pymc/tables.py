@@ -32,6 +32,7 @@ __all__ = [
     "open_table",
     "scan",
     "score_cell",
+    "to_ibis",
     "with_bins",
 ]
 
@@ -580,13 +581,24 @@ def _log_linear(size: Any, steps: int) -> Any:
     return octave * unit + step
 
 
+def _exact(number: float) -> Any:
+    """A literal that no engine rounds, as it may when it reads decimals: odd integer times 2^e."""
+    import ibis
+
+    whole, below = float(number).as_integer_ratio()
+    shift = (whole & -whole).bit_length() - 1 if whole else 0
+    exponent = shift - (below.bit_length() - 1)
+    odd = ibis.literal(whole >> shift, type="int64").cast("float64")
+    return odd * ibis.literal(2.0) ** ibis.literal(exponent, type="int64")
+
+
 def score_cell(score: Any, grid: Grid, low: float, high: float) -> Any:
     """`Grid.cell` of scores clipped to [low, high], as an Ibis expression."""
     import ibis
 
-    clipped = ibis.least(ibis.greatest(score, low), high)
-    least, first = 2.0**grid.floor, (grid.floor << grid.steps) - 1
-    if low >= least:
+    clipped = ibis.least(ibis.greatest(score, _exact(low)), _exact(high))
+    least, first = _exact(2.0**grid.floor), (grid.floor << grid.steps) - 1
+    if low >= 2.0**grid.floor:
         return _log_linear(clipped, grid.steps) - first
     size = clipped.abs()
     cell = _log_linear(ibis.greatest(size, least), grid.steps) - first
@@ -650,7 +662,7 @@ def with_bins(table: Any, edges: NDArray[np.float64]) -> Any:
         return table.mutate(bin=ibis.literal(0, type="int64"))
     lookup = make_lookup(edges)
     if lookup is None:  # edges too close for a grid: compare with every one
-        passed = [(table.score >= float(edge)).cast("int64") for edge in edges]
+        passed = [(table.score >= _exact(edge)).cast("int64") for edge in edges]
         while len(passed) > 1:  # as a tree, for engines that limit an expression's depth
             passed = [sum(passed[i + 1 : i + 2], passed[i]) for i in range(0, len(passed), 2)]
         return table.mutate(bin=passed[0])
@@ -708,3 +720,10 @@ def cell_sums(table: Any, edges: NDArray[np.float64]) -> dict[str, NDArray[Any]]
         name: arrow[name].to_numpy().astype(np.int64 if name in whole else np.float64)
         for name in arrow.column_names
     }
+
+
+def to_ibis(table: Any) -> Any:
+    """Ibis table of an Arrow table."""
+    import ibis
+
+    return ibis.memtable(table)

@@ -132,6 +132,19 @@ def test_bins_at_chosen_edges(edges):
     check_bins(edges, np.concatenate(near))
 
 
+def test_edges_reach_the_engine_unrounded():
+    # decimal literals are rounded by some engines: scores at an edge would change bin
+    rng = np.random.default_rng(4)
+    sizes = np.concatenate([rng.uniform(size=40), 10.0 ** rng.uniform(-40, 40, 40)])
+    sizes = np.concatenate([sizes, np.nextafter(sizes, np.inf)])
+    edges = np.unique(np.concatenate([sizes, -sizes]))
+    assert binning.make_lookup(edges) is None
+    check_bins(edges, edges)
+    table = tables.open_table(pd.DataFrame({"x": [0.0]}))
+    found = table.select(**{f"e{i}": tables._exact(e) for i, e in enumerate(edges)})
+    np.testing.assert_array_equal(found.to_pyarrow().to_pandas().iloc[0], edges)
+
+
 def test_edges_too_close_for_a_grid_need_comparisons():
     assert binning.make_lookup(np.array([0.5, np.nextafter(0.5, 1)])) is None
 

@@ -1,10 +1,11 @@
 import functools
 
+import mpmath
 import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -96,19 +97,39 @@ def test_predictive_cdf_is_the_negative_binomial_s():
     np.testing.assert_allclose(below, exact.cdf(count - 1), atol=1e-5)
 
 
-@settings(max_examples=100)
+def exact_cdf(y, n, log_mean, log_cv2):
+    """P(Y <= y) of the negative binomial in 50 digits."""
+    with mpmath.workdps(50):
+        shape = mpmath.exp(-mpmath.mpf(log_cv2))
+        ratio = mpmath.mpf(n) * mpmath.exp(mpmath.mpf(log_mean) + mpmath.mpf(log_cv2))
+        total = pmf = (1 + ratio) ** -shape
+        for k in range(1, y + 1):
+            pmf *= (shape + k - 1) / k * ratio / (1 + ratio)
+            total += pmf
+        return float(total)
+
+
+@settings(max_examples=60, deadline=None)
 @given(
-    st.lists(st.tuples(st.integers(0, 127), st.floats(0, 1e4)), min_size=1, max_size=20),
+    st.lists(st.tuples(st.integers(0, 127), st.floats(0, 1e4)), min_size=1, max_size=5),
     st.floats(-8, 2),
     st.floats(-28, 3),
 )
-def test_adding_up_small_counts_is_the_cdf(pairs, log_mean, log_cv2):
+@example([(11, 2190.0)], -5.0, -26.0)
+def test_both_ways_to_a_cdf_are_exact(pairs, log_mean, log_cv2):
     y, n = np.array(pairs, dtype=float).T
-    curves = np.full((2, len(y)), log_mean), np.full((2, len(y)), log_cv2)
-    for ours, theirs in zip(
-        pit._few_cdfs(y, n, *curves), pit._many_cdfs(y, n, *curves), strict=True
+    curves = np.full((1, len(y)), log_mean), np.full((1, len(y)), log_cv2)
+    upto = [exact_cdf(int(k), float(m), log_mean, log_cv2) for k, m in zip(y, n, strict=True)]
+    below = [
+        exact_cdf(int(k) - 1, float(m), log_mean, log_cv2) if k else 0.0
+        for k, m in zip(y, n, strict=True)
+    ]
+    for exact, few, many in zip(
+        (below, upto), pit._few_cdfs(y, n, *curves), pit._many_cdfs(y, n, *curves), strict=True
     ):
-        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-11)
+        np.testing.assert_allclose(few[0], exact, rtol=0, atol=1e-12)
+        # the family's cdf is the Poisson limit from a shape of 1e11, right to about 1e-10 there
+        np.testing.assert_allclose(many[0], exact, rtol=0, atol=1e-9)
 
 
 def test_predictive_cdf_averages_over_curve_uncertainty():
@@ -272,6 +293,9 @@ def test_good_fit_passes_and_says_so():
     assert slices.str.startswith("score ").sum() == 5
     assert slices.str.startswith("exposure ").sum() == 6
     assert {"country = de", "country = fr", "country = missing"} <= set(slices)
+    sizes = result.data["pit"]["n_items"].to_series()
+    assert sizes["exposure >= 50"] == (simulate(3000, 1)["exposure"] >= 50).sum()
+    assert sizes["all items"] == 3000
     assert result.advice
     assert "0 fail" in repr(result)
     assert result.advice[0] in repr(result)

@@ -1,4 +1,4 @@
-"""Items: every kind of source reads alike, and bad items give one clear text whatever the source."""
+"""Items: every kind of source reads alike, and bad items give the same text from each."""
 
 import os
 from datetime import date
@@ -107,8 +107,8 @@ column 'y': 1 of 5 rows is larger than 2^53 (first values: 1e+17; rows counted f
 must be whole numbers >= 0: fix or drop this row
 column 'y': 1 of 5 rows is negative (first values: -1; rows counted from 0: 0); counts must be \
 whole numbers >= 0: fix or drop this row
-column 'N': 1 of 5 rows is missing (null or NaN) (rows counted from 0: 2); exposures must be finite \
-numbers >= 0: fix or drop this row
+column 'N': 1 of 5 rows is missing (null or NaN) (rows counted from 0: 2); exposures must be \
+finite numbers >= 0: fix or drop this row
 column 'N': 1 of 5 rows is infinite (first values: inf; rows counted from 0: 4); exposures must be \
 finite numbers >= 0: fix or drop this row
 column 'N': 1 of 5 rows is negative (first values: -2; rows counted from 0: 1); exposures must be \

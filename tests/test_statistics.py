@@ -203,7 +203,7 @@ def test_bad_options_are_named(options, text):
 
 
 def test_one_score_is_nothing_to_calibrate_along():
-    with pytest.raises(ItemsError, match="every score is 0.25"):
+    with pytest.raises(ItemsError, match=r"every score is 0\.25"):
         stats_of(FRAME.assign(t=0.25))
     assert stats_of(FRAME.assign(t=0.25), edges=[0.3]).bins == 2
 
@@ -295,8 +295,8 @@ def test_a_table_that_changes_underneath_is_noticed(monkeypatch):
 @pytest.mark.parametrize("seed", range(20))
 def test_honest_scores_do_not_leak(seed):
     frame = simulate(5000, seed=seed, cv2=0, exposure=None if seed % 2 else 20.0)
-    for bins in (20, 1000):
-        assert abs(stats_of(frame, bins=bins).leakage_z) < 5
+    for bins in (20, 1000, 2500):
+        assert stats_of(frame, bins=bins).leakage_z > -3
 
 
 def test_yes_or_no_outcomes_do_not_leak():
@@ -310,13 +310,15 @@ def test_yes_or_no_outcomes_do_not_leak():
 def test_scores_that_saw_their_counts_are_refused(exposure):
     frame = simulate(5000, seed=0, cv2=0.5, exposure=exposure)
     leaky = frame.assign(t=(frame["y"] + 1) / (frame["N"] + 20))
-    with pytest.raises(ItemsError, match="trained on the others"):
-        stats_of(leaky, bins=50)
+    for bins in (None, 10, 200):
+        with warnings.catch_warnings(), pytest.raises(ItemsError, match="trained on the others"):
+            warnings.simplefilter("ignore", ItemsWarning)  # scores of equal exposures tie
+            stats_of(leaky, bins=bins)
     with pytest.warns(ItemsWarning, match="Poisson noise"):
-        stats_of(leaky, bins=50, on_leakage="warn")
+        stats_of(leaky, on_leakage="warn")
     with warnings.catch_warnings():
         warnings.simplefilter("error", ItemsWarning)
-        assert stats_of(leaky, bins=50, on_leakage="ignore").leakage_z < -6
+        assert stats_of(leaky, on_leakage="ignore").leakage_z < -6
 
 
 def test_overdispersion_is_positive():
@@ -344,7 +346,7 @@ def two_points(n, first, second):
 
 @pytest.mark.parametrize("scale", [1.0, 30.0])
 def test_error_bound_holds_and_is_small(scale):
-    frame = simulate(20_000, seed=2).assign(t=lambda f: f["t"])
+    frame = simulate(20_000, seed=2)
     rng = np.random.default_rng(2)
     big = rng.lognormal(3, 1, len(frame)) * scale
     frame = frame.assign(N=big, y=rng.poisson(0.3 * rng.gamma(2, 0.5, len(frame)) * big))
@@ -364,7 +366,7 @@ def test_error_bound_holds_and_is_small(scale):
         short = likelihood(alpha, mu, y_at, (s_at, x_at, s_n), y_n, x_n)
         worst = max(worst, abs(exact - short))
     assert worst <= bound + 1e-7 * len(y)
-    assert bound < 2.0
+    assert bound < 2.5e-3 * len(y)
 
 
 def test_exact_cells_have_no_error():
