@@ -261,6 +261,14 @@ def test_simulated_counts_have_the_prior_s_moments():
     assert y.var() == pytest.approx(3 + 0.5 * 9, rel=0.03)
 
 
+def test_scatter_is_weighted_by_its_own_precision():
+    """Its weight is variance / Var((y - mean)^2): one item's mean and variance then agree."""
+    n, m, c = np.array([25.0]), np.full((1_000_000, 1), np.log(0.1)), np.log(0.4)
+    y = predictive.simulate_counts(n, m, np.full_like(m, c), np.random.default_rng(0))
+    one = predictive._scatter(y, n, m, np.full_like(m, c))
+    assert one.var() == pytest.approx(one.mean(), rel=0.05)
+
+
 def test_tail_probability_is_two_sided_and_goes_beyond_the_replicates():
     draws = np.random.default_rng(0).normal(size=400)
     for shift in (0.5, 1.0, 1.5):
@@ -407,6 +415,14 @@ def test_inference_that_failed_comes_first():
     assert len(variational.quality(Status(True, "fine", None, None, 1.0))) == 1
     result = _check.check(hand_made_fit(status=status), as_items(simulate(500, 0)), progress=False)
     assert "NUTS" in result.advice[0]
+
+
+def test_verdicts_fail_after_correction_and_look_before():
+    p = [0.004, 0.004, 0.004, 0.04, 0.06, np.nan]
+    table = pd.DataFrame({"p_value": p, "verdict": [""] * 5 + ["ok"]})
+    assert _check._verdicts(table) == ["look", "look", "look", "look", "ok", "ok"]
+    table.loc[0, "p_value"] = 0.001
+    assert _check._verdicts(table)[:2] == ["fail", "look"]
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8))

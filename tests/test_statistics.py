@@ -296,7 +296,7 @@ def test_a_table_that_changes_underneath_is_noticed(monkeypatch):
 def test_honest_scores_do_not_leak(seed):
     frame = simulate(5000, seed=seed, cv2=0, exposure=None if seed % 2 else 20.0)
     for bins in (20, 1000, 2500):
-        assert stats_of(frame, bins=bins).leakage_z > -3
+        assert abs(stats_of(frame, bins=bins).leakage_z) < 4
 
 
 def test_yes_or_no_outcomes_do_not_leak():
@@ -306,13 +306,13 @@ def test_yes_or_no_outcomes_do_not_leak():
     assert abs(stats_of(frame).leakage_z) < 3
 
 
+@pytest.mark.filterwarnings("ignore::soc_pymc.errors.ItemsWarning")  # equal exposures: ties
 @pytest.mark.parametrize("exposure", [None, 20.0])
 def test_scores_that_saw_their_counts_are_refused(exposure):
     frame = simulate(5000, seed=0, cv2=0.5, exposure=exposure)
     leaky = frame.assign(t=(frame["y"] + 1) / (frame["N"] + 20))
     for bins in (None, 10, 200):
-        with warnings.catch_warnings(), pytest.raises(ItemsError, match="trained on the others"):
-            warnings.simplefilter("ignore", ItemsWarning)  # scores of equal exposures tie
+        with pytest.raises(ItemsError, match="trained on the others"):
             stats_of(leaky, bins=bins)
     with pytest.warns(ItemsWarning, match="Poisson noise"):
         stats_of(leaky, on_leakage="warn")
