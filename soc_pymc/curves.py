@@ -82,8 +82,9 @@ def calibration_curves(fit: Fit, score: ArrayLike | None = None) -> xr.Dataset:
     Returns
     -------
     xarray.Dataset
-        Dims (chain, draw, score). ``mean`` = E(theta|t) in events per unit of exposure, ``variance``
-        = Var(theta|t) in its square, ``log_mean``, ``log_variance``, and the Gamma prior's ``shape``
+        Dims (chain, draw, score). ``mean`` = E(theta|t) in events per unit of exposure,
+        ``variance`` = Var(theta|t) in its square, ``log_mean``, ``log_variance``, and the Gamma
+        prior's ``shape``
         (no unit) and ``rate`` (exposure).
 
     Raises
@@ -159,7 +160,8 @@ def bands(curves: xr.Dataset, prob: float = 0.9, simultaneous: bool = False) -> 
     Examples
     --------
     >>> import numpy as np, xarray as xr
-    >>> draws = xr.Dataset({"log_mean": (("chain", "draw", "score"), np.arange(101.0)[None, :, None])})
+    >>> values = np.arange(101.0)[None, :, None]
+    >>> draws = xr.Dataset({"log_mean": (("chain", "draw", "score"), values)})
     >>> bands(draws)["log_mean"].to_numpy().ravel()
     array([ 5., 50., 95.])
     """

@@ -140,12 +140,10 @@ def _probabilities(quantiles: Sequence[float]) -> tuple[float, ...]:
 
 
 def _quantile_name(prob: float) -> str:
-    """theta_q05 for 0.05, theta_q97_5 for 0.975."""
-    percent = f"{prob * 100:.10f}".rstrip("0").rstrip(".")
-    whole, _, rest = percent.partition(".")
-    return f"theta_q{whole.zfill(2) if not rest or whole != '0' else whole}" + (
-        f"_{rest}" if rest else ""
-    )
+    """theta_q05 for 0.05, theta_q97_5 for 0.975: percent, two digits before the point."""
+    whole, _, rest = f"{prob * 100:013.10f}".partition(".")
+    rest = rest.rstrip("0")
+    return f"theta_q{whole}_{rest}" if rest else f"theta_q{whole}"
 
 
 # --- tables ------------------------------------------------------------------------------------

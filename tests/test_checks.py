@@ -347,7 +347,6 @@ def test_arviz_takes_the_data():
     loo = arviz.loo(data)
     score, count, exposure = arrays(simulate(3000, 1))
     from soc_pymc.curves import curve_draws
-
     from soc_pymc.families import poisson_gamma
 
     curves = (c.mean(axis=0) for c in curve_draws(hand_made_fit(), score))

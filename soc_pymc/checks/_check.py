@@ -326,11 +326,12 @@ def _model_advice(failed: pd.DataFrame, n_items: int, by: Sequence[str]) -> Iter
             "soc.Gamma(variance=soc.Spline(knots=40)), on more bins."
         )
     for ratio in failed.loc[failed["check"] == "zero counts", "statistic"]:
-        side = "more" if ratio > 1 else "fewer"
+        side, what = "fewer", "slices that fail"
+        if ratio > 1:
+            side, what = "more", "two kinds of items under one score"
         yield (
-            f"There are {side} zero counts than the model says ({ratio:.3g} times): theta "
-            "given the score is not Gamma near 0. Look for two kinds of items under one score and "
-            "fit them apart."
+            f"There are {side} zero counts than the model says ({ratio:.3g} times): theta given "
+            f"the score is not Gamma near 0. Look for {what} and fit them apart."
         )
     if named.str.startswith("exposure").any():
         yield (

@@ -196,17 +196,21 @@ def plot_prior_ribbon(
     lines = [poisson_gamma.quantile(p, shape, rate) for p in levels]
     for k in range(len(lines) // 2):
         ax.fill_between(score, lines[k], lines[-1 - k], color=BLUE, alpha=0.12, linewidth=0)
+    ax.margins(x=0.08)
+    # the names of the lines stand where the lines are furthest apart
+    spread = np.log(np.maximum(lines[-1], 1e-300) / np.maximum(lines[0], 1e-300))
+    end, shift, side = (-1, 4, "left") if spread[-1] >= spread[0] else (0, -4, "right")
     for p, line in zip(levels, lines, strict=True):
         ax.plot(score, line, color=BLUE, linewidth=2.0 if p == 0.5 else 1.0)
         ax.annotate(
             f"{100 * p:g}%",
-            (score[-1], line[-1]),
-            xytext=(4, 0),
+            (score[end], line[end]),
+            xytext=(shift, 0),
             textcoords="offset points",
+            ha=side,
             va="center",
             fontsize=8,
             color=BLUE,
-            annotation_clip=False,
         )
     mean = np.exp(log_mean)
     ax.plot(score, mean, color=RED, linewidth=1.4, linestyle="--", label="E(theta | score)")

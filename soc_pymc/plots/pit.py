@@ -5,6 +5,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 from scipy import stats
 
@@ -42,7 +43,7 @@ def plot_pit(result: CheckResult, ax: Axes | None = None) -> NDArray[Any]:
     if ax is not None:
         _panel(result, slices[0], ax)
         ax.set(xlabel="PIT", ylabel="ECDF - uniform")
-        ax.legend(frameon=False, fontsize=8)
+        ax.legend(handles=_legend(ax), frameon=False, fontsize=8)
         return np.array([ax])
     columns = min(_COLUMNS, len(slices))
     rows = -(-len(slices) // columns)
@@ -58,11 +59,16 @@ def plot_pit(result: CheckResult, ax: Axes | None = None) -> NDArray[Any]:
             panel.set_xlabel("PIT", fontsize=9)
         if place % columns == 0:
             panel.set_ylabel("ECDF - uniform", fontsize=9)
-    handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(
-        handles, labels, loc="outside upper center", ncols=len(labels), frameon=False, fontsize=9
+        handles=_legend(panels[0]), loc="outside upper center", ncols=5, frameon=False, fontsize=9
     )
     return panels
+
+
+def _legend(ax: Axes) -> list[Any]:
+    """Entries of a panel's own artists and of the line's three possible colours."""
+    lines = [Line2D([], [], color=colour, label=f"PIT: {v}") for v, colour in _VERDICT.items()]
+    return [*ax.get_legend_handles_labels()[0], *lines]
 
 
 def _panel(result: CheckResult, name: str, ax: Axes) -> None:
@@ -75,9 +81,8 @@ def _panel(result: CheckResult, name: str, ax: Axes) -> None:
     ax.axhspan(-bound, bound, color=GREY, alpha=0.12, linewidth=0, label=f"{_PROB:.0%} band")
     ax.axhline(0, color=GREY, linewidth=0.8)
     ax.plot(u, pit["averaged"], color=GREY, linewidth=1, label="averaged over randomisation")
-    # one legend serves all panels, so its text names no colour of a single verdict
-    ax.plot(u, pit["randomised"], color=_VERDICT[row["verdict"]], linewidth=1.5, label="PIT")
-    ax.set_title(f"{name}\n{n:,} items, p = {_p(row['p_value'])}: {row['verdict']}", fontsize=8)
+    ax.plot(u, pit["randomised"], color=_VERDICT[row["verdict"]], linewidth=1.5)
+    ax.set_title(f"{name}\n{n:,} items, p {_p(row['p_value'])}: {row['verdict']}", fontsize=8)
     reach = max(1.5 * bound, 1.1 * float(np.abs(pit["randomised"]).max()))
     ax.set_ylim(-reach, reach)
     ax.set_xlim(0, 1)
@@ -88,4 +93,6 @@ def _panel(result: CheckResult, name: str, ax: Axes) -> None:
 
 
 def _p(value: float) -> str:
-    return f"{value:.2f}" if value >= 0.095 else f"{value:.1g}" if value >= 1e-12 else "0"
+    if value < 1e-12:
+        return "< 1e-12"
+    return f"= {value:.2f}" if value >= 0.095 else f"= {value:.1g}"

@@ -1,0 +1,155 @@
+"""The command line: both real chains asserted by their numbers, errors in one line, the demo."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+import soc_pymc as soc
+from soc_pymc.cli import main
+from soc_pymc.curves import curve_draws
+
+CHAINS = {
+    "adwords_items.parquet": ("clicks", "impressions"),
+    "fremtpl2_items.parquet": ("claims", "exposure_years"),
+}
+
+
+def run(*words):
+    assert main([str(w) for w in words]) == 0
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_chain_on_real_data(name, real_data, tmp_path, capsys):
+    count, exposure = CHAINS[name]
+    stats_file, fit_file = tmp_path / "stats.nc", tmp_path / "fit.nc"
+    run("summarize", real_data / name, "--score", "score", "--count", count,
+        "--exposure", exposure, "--bins", 200, "--out", stats_file, "--quiet")  # fmt: skip
+    run("fit", stats_file, "--seed", 1, "--draws", 200, "--out", fit_file, "--quiet")
+    run("curves", fit_file, "--out", tmp_path / "curves.csv", "--quiet")
+    # quantiles are tested on fewer items: every draw of 678,007 items takes minutes
+    run("posteriors", fit_file, real_data / name, "--quantiles", "--out", tmp_path / "post.parquet",
+        "--quiet")  # fmt: skip
+    capsys.readouterr()
+    run("check", fit_file, real_data / name, "--quiet")
+    printed = capsys.readouterr().out
+
+    frame = pd.read_parquet(real_data / name)
+    stats = soc.load_statistics(stats_file)
+    assert stats.n_items == len(frame)
+    assert stats.total_count == frame[count].sum()
+    assert stats.total_exposure == pytest.approx(frame[exposure].sum(), rel=1e-12)
+    assert stats.bins == 200
+
+    fit = soc.load_fit(fit_file)
+    assert fit.status.converged
+    assert json.loads(fit.data.attrs["roles"])["count"] == count
+    scored = pq.read_table(tmp_path / "post.parquet").to_pandas()
+    assert list(scored[frame.columns]) == list(frame.columns)
+    some = np.random.default_rng(0).choice(len(frame), 2000, replace=False)
+    _assert_conjugate(fit, scored.iloc[some], count, exposure)
+    _assert_curves(fit, pd.read_csv(tmp_path / "curves.csv"))
+    assert "CheckResult" in printed
+    # exposure says something about theta in both tables, and the check must see it
+    assert "exposure" in printed
+    assert "fail" in printed
+
+
+def _assert_conjugate(fit, scored, count, exposure):
+    """Posterior mean and variance recomputed from every curve draw, to 1e-6."""
+    log_mean, log_cv2 = curve_draws(fit, scored["score"])
+    shape = np.exp(-log_cv2) + scored[count].to_numpy()
+    rate = np.exp(-log_cv2 - log_mean) + scored[exposure].to_numpy()
+    means = shape / rate
+    np.testing.assert_allclose(scored["theta_mean"], means.mean(0), rtol=1e-6)
+    variance = (shape / rate**2).mean(0) + means.var(0)
+    np.testing.assert_allclose(scored["theta_var"], variance, rtol=1e-6)
+
+
+def _assert_curves(fit, table):
+    curves = soc.calibration_curves(fit, table["score"])
+    low, middle, high = np.quantile(curves["log_mean"].to_numpy()[0], [0.05, 0.5, 0.95], axis=0)
+    np.testing.assert_allclose(table["log_mean_lower"], low, rtol=1e-6)
+    np.testing.assert_allclose(table["log_mean_median"], middle, rtol=1e-6)
+    assert (table["log_mean_upper_simultaneous"] > high).all()
+
+
+def test_held_out_impressions_on_adwords(real_data):
+    """E(theta|t,y) predicts held-out impressions better than E(theta|t), and that than t."""
+    items = soc.PoissonItems(
+        real_data / "adwords_items.parquet", score="score", count="clicks", exposure="impressions"
+    )
+    split = soc.evaluate.split_items(items, 0.1, seed=0)
+    fit = soc.fit(soc.summarize(split.train, bins=200, progress=False), progress=False)
+    table = soc.evaluate.held_out(fit, split)
+    gain = table["gain"]
+    assert 20 < gain["E(theta|t)"] < 300
+    assert gain["E(theta|t,y)"] > gain["E(theta|t)"] + 500
+    assert gain["E(theta|t,y)"] > 5 * table.loc["E(theta|t,y)", "standard_error"]
+
+
+def test_quantiles_by_default(small_frame, tmp_path):
+    """The command's defaults are the function's: every draw, 5% and 95%."""
+    items = tmp_path / "items.parquet"
+    small_frame.iloc[:200].to_parquet(items)
+    stats, fit_file, out = (tmp_path / n for n in ("s.nc", "f.nc", "p.parquet"))
+    run("summarize", items, "--score", "score", "--count", "count", "--exposure", "exposure",
+        "--out", stats, "--quiet")  # fmt: skip
+    run("fit", stats, "--out", fit_file, "--quiet")
+    run("posteriors", fit_file, items, "--out", out, "--quiet")
+    roles = soc.PoissonItems(items, score="score", count="count", exposure="exposure")
+    again = soc.item_posteriors(soc.load_fit(fit_file), roles, progress=False).to_pandas()
+    pd.testing.assert_frame_equal(pq.read_table(out).to_pandas(), again)
+    run("summarize", items, "--score", "score", "--count", "count", "--exposure", "exposure",
+        "--edges", stats, "--out", tmp_path / "again.nc", "--quiet")  # fmt: skip
+    np.testing.assert_array_equal(
+        soc.load_statistics(tmp_path / "again.nc").edges, soc.load_statistics(stats).edges
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["fit", "absent.nc", "--out", "fit.nc"], "absent.nc"),
+        (["curves", "absent.nc", "--out", "c.csv"], "absent.nc: there is no such file"),
+        (["summarize", "absent.parquet", "--out", "s.nc"], "--score, --count, --exposure"),
+        (["summarize", "absent.parquet", "--score", "a", "--count", "b", "--exposure", "c",
+          "--out", "s.nc"], "absent.parquet: there is no such file"),
+        (["demo", "--items", "3"], "at least 1000"),
+    ],
+)  # fmt: skip
+def test_errors_are_one_line(words, text, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == 2
+    error = capsys.readouterr().err.strip()
+    assert text in error
+    assert error.startswith("soc-pymc: error: ")
+    assert "\n" not in error
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["summarize", "fit", "curves", "posteriors", "check", "demo"])
+def test_help_shows_an_example(command, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main([command, "--help"])
+    assert stopped.value.code == 0
+    assert f"example: soc-pymc {command}" in " ".join(capsys.readouterr().out.split())
+
+
+def test_demo(tmp_path, capsys):
+    """A small demo: the errors fall from t to E(theta|t) to E(theta|t,y), and files are there."""
+    run("demo", "--out", tmp_path / "demo", "--items", 20_000)
+    printed = capsys.readouterr().out
+    assert "E(theta|t,y)" in printed
+    names = {p.name for p in (tmp_path / "demo").iterdir()}
+    assert names == {
+        "items.parquet", "posteriors.parquet", "fit.nc", "curves.png", "pit.png", "shrinkage.png",
+    }  # fmt: skip
+    scored = pq.read_table(tmp_path / "demo" / "posteriors.parquet").to_pandas()
+    theta = scored["theta"]
+    error = {k: ((scored[k] - theta) ** 2).mean() for k in ("score", "theta_mean")}
+    assert error["theta_mean"] < 0.6 * error["score"]
+    inside = (scored["theta_q05"] < theta) & (theta < scored["theta_q95"])
+    assert 0.88 < inside.mean() < 0.93  # lognormal truth, Gamma prior: not exactly 90%
