@@ -2,9 +2,9 @@
 
 A model gives every item a score t, and we saw a noisy outcome: a count y ~ Poisson(theta N) with
 known exposure N. Calibration estimates E(theta | t); *second order calibration* (Muralidharan and
-Najmi) estimates the distribution of theta given t, and so E and Var(theta | t) and the posterior of
-every item's theta given t and y. Here one hierarchical model does it for all scores at once, so that
-the curves and every posterior carry their own uncertainty.
+Najmi) estimates the distribution of theta given t, and so E and Var(theta | t) and the posterior
+of every item's theta given t and y. Here one hierarchical model does it for all scores at once, so
+that the curves and every posterior carry their own uncertainty.
 
     items -> statistics -> model -> fit -> curves -> posteriors -> checks -> plots
 

@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Words of the command line; None takes the process's own.
     """
     chosen = _parser().parse_args(arguments)
-    warnings.showwarning = _show_warning
+    warnings.showwarning = _show_warning  # type: ignore[assignment]
     try:
         chosen.run(chosen)
     except SocError as error:
@@ -61,7 +61,7 @@ def _show_warning(message: Warning | str, category: type[Warning], *_: Any) -> N
 def _items(chosen: argparse.Namespace, roles: dict[str, str] | None = None) -> Any:
     from .items import PoissonItems
 
-    names = {role: getattr(chosen, role) or (roles or {}).get(role) for role in _ROLES}
+    names = {role: getattr(chosen, role) or (roles or {}).get(role, "") for role in _ROLES}
     missing = [f"--{role}" for role, name in names.items() if not name]
     if missing:
         raise StatisticsError(f"say which columns to use: {', '.join(missing)}")

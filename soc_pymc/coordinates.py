@@ -43,8 +43,8 @@ class ScaleTransform(Transform):
     def backward(self, value: Any, *inputs: Any) -> Any:
         """Tau at v."""
         scale, shape = inputs[-2:]
-        # tau stays above 1e-50 scale, where gradients in z/tau still have digits; the density there is
-        # below exp(-112) of its maximum
+        # tau stays above 1e-50 scale, where gradients in z/tau still have digits; the density there
+        # is below exp(-112) of its maximum
         q = pt.maximum(self._position(value, shape), -15.0)
         low = pt.erfinv(0.5 * pt.erfc(-pt.minimum(q, 0.0) / _ROOT2))
         high = pt.erfcinv(0.5 * pt.erfc(pt.maximum(q, 0.0) / _ROOT2))
@@ -61,7 +61,7 @@ class ScaleTransform(Transform):
         return pt.sinh(pt.arcsinh((q - a) / b) / d - e)
 
     def log_jac_det(self, value: Any, *inputs: Any) -> Any:
-        """log d tau / d v: dtau/dq is the ratio of the normal to the half-normal density."""
+        """Log d tau / d v: dtau/dq is the ratio of the normal to the half-normal density."""
         scale, shape = inputs[-2:]
         q = self._position(value, shape)
         tau = self.backward(value, *inputs)

@@ -84,8 +84,7 @@ def calibration_curves(fit: Fit, score: ArrayLike | None = None) -> xr.Dataset:
     xarray.Dataset
         Dims (chain, draw, score). ``mean`` = E(theta|t) in events per unit of exposure,
         ``variance`` = Var(theta|t) in its square, ``log_mean``, ``log_variance``, and the Gamma
-        prior's ``shape``
-        (no unit) and ``rate`` (exposure).
+        prior's ``shape`` (no unit) and ``rate`` (exposure).
 
     Raises
     ------
@@ -185,7 +184,7 @@ def _band(draws: xr.DataArray, prob: float, simultaneous: bool) -> xr.DataArray:
         factor = max(1.0, float(np.quantile(reach, prob, method="higher")))
         low, high = middle - factor * (middle - low), middle + factor * (high - middle)
     band = np.array([low, middle, high])
-    coords = {"bound": ["lower", "median", "upper"]}
+    coords: dict[str, object] = {"bound": ["lower", "median", "upper"]}
     if "score" in draws.coords:
         coords["score"] = draws["score"].to_numpy()
     return xr.DataArray(np.exp(band) if positive else band, dims=("bound", "score"), coords=coords)

@@ -1,4 +1,4 @@
-"""Evaluation on exposure held out from every item: do E(theta|t) and E(theta|t,y) predict better?"""
+"""Evaluation on exposure held out from every item, as in the paper's Section 5.1."""
 
 from dataclasses import dataclass
 
@@ -151,9 +151,9 @@ def held_out(fit: Fit, split: Split) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        Rows ``score`` (t itself, which must be a rate), ``E(theta|t)`` and ``E(theta|t,y)``; columns
-        ``log_likelihood`` in nats, ``gain`` over the score, its ``standard_error`` over items, and
-        ``gain_percent`` of the score's log-likelihood.
+        Rows ``score`` (t itself, which must be a rate), ``E(theta|t)`` and ``E(theta|t,y)``;
+        columns ``log_likelihood`` in nats, ``gain`` over the score, its ``standard_error`` over
+        items, and ``gain_percent`` of the score's log-likelihood.
 
     Raises
     ------
@@ -176,12 +176,10 @@ def held_out(fit: Fit, split: Split) -> pd.DataFrame:
         raise ItemsError("the two parts of the split do not have the same rows: use split_items")
     if (score < 0).any():
         raise ItemsError(
-            f"column 'score': {int((score < 0).sum())} of {len(score):,} rows are negative, so that "
-            "the score is no rate to compare with"
+            f"column 'score': {int((score < 0).sum())} of {len(score):,} rows are negative, so "
+            "that the score is no rate to compare with"
         )
-    scored = item_posteriors(
-        fit, split.train, quantiles=(), draws="representative", progress=False
-    )
+    scored = item_posteriors(fit, split.train, quantiles=(), draws="representative", progress=False)
     rates = {
         "score": score,
         "E(theta|t)": _mean_curve(fit, score),

@@ -1,8 +1,8 @@
 """From a prior and statistics to the `pymc.Model` that ties the bins together.
 
-For bin b with centre u_b on a curve's axis, log mean_b = f(u_b) and log cv2_b = g(u_b); each curve is
-a straight line with a weak proper prior plus a wiggly part with coefficients N(0, tau^2), tau
-half-normal. The bin's items enter through their log marginal alone.
+For bin b with centre u_b on a curve's axis, log mean_b = f(u_b) and log cv2_b = g(u_b); each
+curve is a straight line with a weak proper prior plus a wiggly part with coefficients
+N(0, tau^2), tau half-normal. The bin's items enter through their log marginal alone.
 """
 
 from dataclasses import dataclass
@@ -137,12 +137,12 @@ def build(stats: Statistics, prior: Gamma) -> Hierarchy:
 def _histograms(stats: Statistics, occupied: NDArray[np.intp]) -> hist.Histograms:
     number = np.full(stats.bins, -1)
     number[occupied] = np.arange(len(occupied))
-    count_bin, _, *count_sums = stats.count_cells()
-    exposure_bin, *exposure_sums = stats.exposure_cells()
+    count_bin, _, n, y, y2 = stats.count_cells()
+    exposure_bin, items, n1, n2, s, s1, s2 = stats.exposure_cells()
     return hist.make_histograms(
         len(occupied),
-        (number[count_bin], *(np.asarray(c, dtype=float) for c in count_sums)),
-        (number[exposure_bin], *(np.asarray(c, dtype=float) for c in exposure_sums)),
+        (number[count_bin], n.astype(float), y.astype(float), y2),
+        (number[exposure_bin], items.astype(float), n1, n2, s.astype(float), s1, s2),
         stats.data["sum_y_log_N"].to_numpy()[occupied],
     )
 
@@ -268,24 +268,18 @@ def _add_curve(curve: Curve, pilot: CurvePilot) -> Any:
     pm.Deterministic(
         variable,
         pt.dot(data("line_at_knots", curve.basis.line, "knot", "l"), line)
-        + pt.dot(
-            data("basis_at_knots", curve.basis.wiggle @ pilot.rotation, "knot", "k"), wiggle
-        ),
+        + pt.dot(data("basis_at_knots", curve.basis.wiggle @ pilot.rotation, "knot", "k"), wiggle),
         dims=dims["knot"],
     )
     return pm.Deterministic(
         f"bin_{variable}",
         pt.dot(data("line_at_bins", curve.design.line, "bin", "l"), line)
-        + pt.dot(
-            data("basis_at_bins", curve.design.wiggle @ pilot.rotation, "bin", "k"), wiggle
-        ),
+        + pt.dot(data("basis_at_bins", curve.design.wiggle @ pilot.rotation, "bin", "k"), wiggle),
         dims="bin",
     )
 
 
-def _add_wiggle(
-    curve: Curve, pilot: CurvePilot, variable: str, data: Any
-) -> tuple[Any, Floats]:
+def _add_wiggle(curve: Curve, pilot: CurvePilot, variable: str, data: Any) -> tuple[Any, Floats]:
     """Smoothing scale and wiggly coefficients, with the latter's start at w = 0.
 
     A curve of too few bins has none.
@@ -340,16 +334,12 @@ def _draw_scale(scale: Any, shape: Any, rng: Any = None, size: Any = None) -> An
     return np.abs(rng.normal(0.0, scale, size=size))
 
 
-def _draw_wiggle(
-    scale: Any, precision: Any, pull: Any, rng: Any = None, size: Any = None
-) -> Any:
+def _draw_wiggle(scale: Any, precision: Any, pull: Any, rng: Any = None, size: Any = None) -> Any:
     shape = np.broadcast_shapes(np.shape(scale)[:1] and (*np.shape(scale), 1), precision.shape)
     return rng.normal(size=(*(size or ()), *shape)) * np.asarray(scale)[..., None]
 
 
-def _draw_line(
-    mean: Any, sd: Any, *coordinates: Any, rng: Any = None, size: Any = None
-) -> Any:
+def _draw_line(mean: Any, sd: Any, *coordinates: Any, rng: Any = None, size: Any = None) -> Any:
     return rng.normal(mean, sd, size=None if size is None else (*size, mean.shape[-1]))
 
 
@@ -361,6 +351,5 @@ def _draw_totals(
     bin_of = np.repeat(np.arange(m.shape[-1]), np.diff(histograms.start))
     shape = histograms.items * np.exp(-c)[..., bin_of]
     theta = rng.gamma(shape, histograms.exposure * np.exp(m + c)[..., bin_of])
-    totals = np.zeros(m.shape)
-    np.add.at(totals, (..., bin_of), rng.poisson(theta))
-    return totals
+    counts = rng.poisson(theta).astype(float)
+    return np.add.reduceat(counts, histograms.start[:-1], axis=-1)

@@ -194,9 +194,9 @@ def _quadratic(
     bins = np.arange(len(m))
 
     def at(dm: float, dc: float) -> Floats:
-        return hist.value_and_gradient(
-            (m + dm)[None], (c + dc)[None], bins, *histograms.arrays
-        )[:, 0]
+        return hist.value_and_gradient((m + dm)[None], (c + dc)[None], bins, *histograms.arrays)[
+            :, 0
+        ]
 
     value, slope_m, slope_c = at(0.0, 0.0)
     by_m = (at(step, 0.0) - at(-step, 0.0)) / (2.0 * step)
@@ -257,7 +257,7 @@ def _maximise_bound(
         bounds=bounds,
         options={"maxiter": iterations, "maxcor": 30, "ftol": 0.0, "gtol": 1e-3},
     )
-    slope = float(np.abs(found.jac).max())
+    slope = float(np.abs(np.asarray(found.jac)).max())
     problem = ""
     if not np.isfinite(found.fun) or not slope < 0.05:
         problem = (
@@ -275,7 +275,7 @@ def _pareto_k(log_weight: Floats) -> tuple[float, float]:
         return np.inf, 0.0
     # ArviZ's function is written for leave-one-out: it takes minus the log weights
     smoothed, k = array_stats.psislw(-log_weight)
-    weight = np.exp(smoothed - smoothed.max())
+    weight = np.exp(np.asarray(smoothed) - np.max(smoothed))
     return float(k), float(weight.sum() ** 2 / (weight**2).sum() / len(weight))
 
 
@@ -348,9 +348,7 @@ def _variational_verdict(problem: str, k: float, ess: float) -> dict[str, Any]:
 
 def _kept(model: pm.Model) -> list[Any]:
     """Variables kept in the posterior: all but the curves at bins, which the knots give."""
-    return [
-        v for v in [*model.free_RVs, *model.deterministics] if not v.name.startswith("bin_")
-    ]
+    return [v for v in [*model.free_RVs, *model.deterministics] if not v.name.startswith("bin_")]
 
 
 def _draws(space: _Space, rows: Floats) -> xr.Dataset:
@@ -363,7 +361,10 @@ def _draws(space: _Space, rows: Floats) -> xr.Dataset:
     variables, coords = {}, {}
     for variable, value in zip(kept, values, strict=True):
         dims = model.named_vars_to_dims.get(variable.name, ())
-        variables[variable.name] = (("chain", "draw", *dims), value.reshape(*shape, *value.shape[1:]))
+        variables[variable.name] = (
+            ("chain", "draw", *dims),
+            value.reshape(*shape, *value.shape[1:]),
+        )
         coords.update({d: np.asarray(model.coords[d]) for d in dims})
     coords.update(chain=np.arange(shape[0]), draw=np.arange(shape[1]))
     return xr.Dataset(variables, coords)

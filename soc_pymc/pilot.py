@@ -71,7 +71,7 @@ class CurvePilot:
 
 
 def half_normal_scale(position: Floats, scale: float) -> Floats:
-    """tau with P(tau < .) half-normal of the given scale, at a standard normal position q."""
+    """Tau with P(tau < .) half-normal of the given scale, at a standard normal position q."""
     low = special.erfinv(0.5 * special.erfc(-np.minimum(position, 0.0) / np.sqrt(2.0)))
     high = special.erfcinv(0.5 * special.erfc(np.maximum(position, 0.0) / np.sqrt(2.0)))
     return np.asarray(scale * np.sqrt(2.0) * np.where(position < 0, low, high))
@@ -128,9 +128,7 @@ def _scoring_step(
     design: CurveDesign, state: _State, gradient: Floats, weight: Floats
 ) -> tuple[Floats, Floats]:
     both = np.column_stack([design.line, design.wiggle])
-    prior = np.concatenate(
-        [1.0 / design.line_sd**2, np.full(len(state.wiggle), state.tau**-2)]
-    )
+    prior = np.concatenate([1.0 / design.line_sd**2, np.full(len(state.wiggle), state.tau**-2)])
     away = np.concatenate([state.line - design.line_mean, state.wiggle])
     hessian = both.T @ (weight[:, None] * both) + np.diag(prior)
     step = linalg.solve(hessian, both.T @ gradient - prior * away, assume_a="pos")
@@ -138,9 +136,7 @@ def _scoring_step(
     return step[:lines], step[lines:]
 
 
-def _summary(
-    design: CurveDesign, state: _State, gradient: Floats, weight: Floats
-) -> CurvePilot:
+def _summary(design: CurveDesign, state: _State, gradient: Floats, weight: Floats) -> CurvePilot:
     x, phi = design.line, design.wiggle
     prior = np.diag(1.0 / design.line_sd**2)
     line_information = x.T @ (weight[:, None] * x) + prior
@@ -165,9 +161,7 @@ def _best_tau(design: CurveDesign, pilot: CurvePilot) -> float:
     """Posterior mean position of tau, which unlike the mode never sits at 0."""
     if not len(pilot.precision):
         return design.wiggle_scale
-    log_density = scale_log_density(
-        _POSITIONS, design.wiggle_scale, pilot.precision, pilot.pull
-    )
+    log_density = scale_log_density(_POSITIONS, design.wiggle_scale, pilot.precision, pilot.pull)
     weight = np.exp(log_density - log_density.max())
     position = np.array(weight @ _POSITIONS / weight.sum())
     return float(half_normal_scale(position, design.wiggle_scale))

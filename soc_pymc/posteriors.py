@@ -1,7 +1,7 @@
-"""Posterior of every item's theta given its score and count, averaged over the curves' uncertainty.
+"""Posterior of every item's theta given its score and count, over the curves' uncertainty.
 
-Given a draw of the curves, theta_i | t_i, y_i ~ Gamma(shape(t_i) + y_i, rate(t_i) + N_i); over draws
-the posterior is an equal mixture of such Gammas. Curves are evaluated at the item's own score.
+Given a draw of the curves, theta_i | t_i, y_i ~ Gamma(shape(t_i) + y_i, rate(t_i) + N_i); over
+draws the posterior is an equal mixture of such Gammas, with curves at the item's own score.
 """
 
 import os
@@ -77,8 +77,10 @@ def item_posteriors(
     quantiles
         Probabilities of the quantile columns, each between 0 and 1.
     draws
-        ``"all"``: every draw of the curves counts, exactly. ``"representative"``: at each score nine
-        nodes with the draws' mean and covariance stand for them; some hundred times faster.
+        ``"all"``: every draw of the curves counts, exactly. ``"representative"``: at each score
+        nine nodes with the draws' mean and covariance stand for them; some thirty times faster,
+        and on 20,000 items of S1 within 1e-5 (median), 7e-3 (99.9%) and 0.03 (worst) of a
+        posterior sd.
     plug_in
         Use the posterior mean of log mean and log cv2 alone, as if the curves were known.
     out
@@ -221,8 +223,8 @@ def _scorer(
         raise FitError('plug_in=True uses no draws: leave out draws="representative"')
 
     def plugged_in(score: Floats, count: Floats, exposure: Floats) -> Summaries:
-        curves = (_average(fit, curve, score)[None] for curve in ("mean", "variance"))
-        return posterior_summaries(*curves, count, exposure, probs)
+        log_mean, log_cv2 = (_average(fit, c, score)[None] for c in ("mean", "variance"))
+        return posterior_summaries(log_mean, log_cv2, count, exposure, probs)
 
     def representative(score: Floats, count: Floats, exposure: Floats) -> Summaries:
         weight, log_mean, log_cv2 = representative_nodes(fit, score)
@@ -341,9 +343,7 @@ def posterior_summaries(
     return Summaries(mean, variance, quantiles)
 
 
-def _compressed(
-    log_mean: Floats, log_cv2: Floats, weight: Floats
-) -> tuple[Floats, Floats, Floats]:
+def _compressed(log_mean: Floats, log_cv2: Floats, weight: Floats) -> tuple[Floats, Floats, Floats]:
     """Representative nodes (log mean, log cv2, weights) of given draws."""
     m, c = weight @ log_mean, weight @ log_cv2
     dm, dc = log_mean - m, log_cv2 - c

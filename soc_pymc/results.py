@@ -123,7 +123,7 @@ class Fit:
 
 
 def _spline(fields: Mapping[str, Any]) -> Spline:
-    pairs = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
+    pairs: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
     return Spline(**pairs)
 
 

@@ -19,7 +19,9 @@ def test_variables_agree(small_fit):
     curves = soc.calibration_curves(small_fit, [0.01, 0.05, 0.3])
     assert curves["mean"].dims == ("chain", "draw", "score")
     np.testing.assert_allclose(curves["mean"], curves["shape"] / curves["rate"], rtol=1e-12)
-    np.testing.assert_allclose(curves["variance"], curves["shape"] / curves["rate"] ** 2, rtol=1e-12)
+    np.testing.assert_allclose(
+        curves["variance"], curves["shape"] / curves["rate"] ** 2, rtol=1e-12
+    )
     np.testing.assert_allclose(np.log(curves["mean"]), curves["log_mean"])
     np.testing.assert_allclose(np.log(curves["variance"]), curves["log_variance"])
 

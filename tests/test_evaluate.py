@@ -28,7 +28,10 @@ def test_real_exposures_are_divided_in_proportion():
     assert abs(z.mean()) < 0.03
     assert abs(z.var() - 1) < 0.05
     # the parts of a Poisson count are independent
-    assert abs(np.corrcoef(held_count - 0.03 * exposure, count - held_count - 0.27 * exposure)[0, 1]) < 0.03  # noqa: E501
+    assert (
+        abs(np.corrcoef(held_count - 0.03 * exposure, count - held_count - 0.27 * exposure)[0, 1])
+        < 0.03
+    )
 
 
 def test_log_likelihood():

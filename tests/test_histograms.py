@@ -85,9 +85,7 @@ def test_draws_and_bins_are_independent():
     rows = np.array([[0, 2], [3, 1]])
     together = hist.value_and_gradient(m, c, rows, *histograms.arrays)
     for s in range(6):
-        alone = hist.value_and_gradient(
-            m[s : s + 1], c[s : s + 1], rows[s % 2], *histograms.arrays
-        )
+        alone = hist.value_and_gradient(m[s : s + 1], c[s : s + 1], rows[s % 2], *histograms.arrays)
         np.testing.assert_array_equal(together[:, s], alone[:, 0])
 
 

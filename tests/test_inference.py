@@ -28,7 +28,7 @@ def _moments(fit, name):
 @pytest.mark.slow
 def test_agrees_with_nuts():
     """4,000 draws each: sd ratio has standard error 0.016 (0.022 with NUTS' autocorrelation), and
-    40 of them are compared, so 0.92 to 1.08; means within 0.1 posterior sd likewise."""  # noqa: D205, D209
+    40 of them are compared, so 0.92 to 1.08; means within 0.1 posterior sd likewise."""
     stats = _stats(soc.simulation.s1(20_000, seed=0), bins=50)
     fast = soc.fit(stats, method=soc.VI(draws=8000), progress=False)
     slow = soc.fit(stats, method=soc.NUTS(draws=2000, chains=2, seed=1), progress=False)
@@ -54,7 +54,7 @@ def test_same_seed_same_fit(small_statistics, small_fit):
 
 def test_minibatches_give_the_same_curves():
     """400 bins in batches of 40 against all bins: compared by the variational moments, so that no
-    Monte Carlo error enters."""  # noqa: D205, D209
+    Monte Carlo error enters."""
     stats = _stats(soc.simulation.s1(60_000, seed=1), bins=400)
     full = soc.fit(stats, method=soc.VI(batch=0), progress=False)
     batched = soc.fit(stats, method=soc.VI(batch=40), progress=False)
@@ -79,7 +79,8 @@ def test_scale_equivariance(small_frame, small_fit):
 
 
 HARD = {
-    "all counts zero": lambda rng: (rng.lognormal(-3, 0.5, 2000), np.full(2000, 20), np.zeros(2000)),
+    "all counts zero": lambda rng: (
+        rng.lognormal(-3, 0.5, 2000), np.full(2000, 20), np.zeros(2000)),
     "theta constant": lambda rng: (
         rng.lognormal(-3, 0.5, 5000), np.full(5000, 50), rng.poisson(0.05 * 50, 5000)),
     "five items": lambda rng: (rng.lognormal(-3, 0.5, 5), np.full(5, 20), [0, 1, 3, 0, 2]),

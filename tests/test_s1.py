@@ -8,7 +8,7 @@ from .studies import s1
 
 def test_small():
     """Four seeds. Limits are the study's widened by about 3 standard errors of four seeds:
-    0.003 for items (0.006 a fifth), 0.1 for bands (56 correlated indicators)."""  # noqa: D205, D209
+    0.003 for items (0.006 a fifth), 0.1 for bands (56 correlated indicators)."""
     outcomes = [s1.one_seed(seed) for seed in range(4)]
     averages = s1.table(outcomes)["average"]
     assert 0.885 <= averages["items, overall"] <= 0.915

@@ -76,9 +76,9 @@ def _two_points(total: Floats, first: Floats, second: Floats) -> tuple[Floats, F
     return mean, np.sqrt(np.maximum(spread, 0.0))
 
 
-def _points(bin_of: Ints, weight: Floats, first: Floats, second: Floats) -> tuple[
-    Ints, Floats, Floats
-]:
+def _points(
+    bin_of: Ints, weight: Floats, first: Floats, second: Floats
+) -> tuple[Ints, Floats, Floats]:
     """Weighted points (bin, value, weight): one for a cell of a single value, else two."""
     mean, sd = _two_points(weight, first, second)
     wide = sd > 0
@@ -179,7 +179,7 @@ def _log1pmx(x):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def _stirling(x):  # type: ignore[no-untyped-def]
-    """log Gamma(x) minus its leading terms, and the derivative, for x >= 32."""
+    """Log Gamma(x) minus its leading terms, and the derivative, for x >= 32."""
     z = 1.0 / x
     w = z * z
     value = z * (1 / 12 - w * (1 / 360 - w * (1 / 1260 - w / 1680)))
@@ -189,21 +189,17 @@ def _stirling(x):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def _wide_count(alpha, d):  # type: ignore[no-untyped-def]
-    """log [Gamma(A + d) / (Gamma(A) alpha^d)], A = alpha + 32; slope in log alpha."""
+    """Log [Gamma(A + d) / (Gamma(A) alpha^d)], A = alpha + 32; slope in log alpha."""
     a = alpha + EXACT_COUNTS
     x = d / a
     log1p_x = np.log1p(x)
     excess = _log1pmx(x)
     top, top_slope = _stirling(a + d)
     bottom, bottom_slope = _stirling(a)
-    value = (
-        d * np.log1p(EXACT_COUNTS / alpha) + a * excess + (d - 0.5) * log1p_x + top - bottom
-    )
+    value = d * np.log1p(EXACT_COUNTS / alpha) + a * excess + (d - 0.5) * log1p_x + top - bottom
     # alpha [digamma(A + d) - digamma(A) - d/alpha], its three parts free of cancellation
     slope = (
-        alpha * excess
-        - EXACT_COUNTS * x
-        + alpha * (0.5 * x / (a + d) + top_slope - bottom_slope)
+        alpha * excess - EXACT_COUNTS * x + alpha * (0.5 * x / (a + d) + top_slope - bottom_slope)
     )
     return value, slope
 
@@ -262,6 +258,7 @@ def all_bins(  # type: ignore[no-untyped-def]
     total,
     constant,
 ):
+    """Fill `out` as `value_and_gradient` returns it; the kernel of all inference."""
     for s in range(log_mean.shape[0]):
         for k in range(bins.shape[1]):
             b = bins[s % bins.shape[0], k]
@@ -296,9 +293,7 @@ def value_and_gradient(
     """
     rows = np.atleast_2d(bins)
     out = np.empty((3, *log_mean.shape))
-    all_bins(
-        np.ascontiguousarray(log_mean), np.ascontiguousarray(log_cv2), rows, out, *arrays
-    )
+    all_bins(np.ascontiguousarray(log_mean), np.ascontiguousarray(log_cv2), rows, out, *arrays)
     return out
 
 

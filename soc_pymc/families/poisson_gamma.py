@@ -61,12 +61,14 @@ def variance(shape: Any, rate: Any) -> Any:
 
 def quantile(prob: ArrayLike, shape: ArrayLike, rate: ArrayLike) -> Floats:
     """Quantile of Gamma(shape, rate) at probability `prob`."""
-    return np.asarray(special.gammaincinv(shape, prob) / np.asarray(rate), dtype=float)
+    a, q, b = (np.asarray(v, dtype=np.float64) for v in (shape, prob, rate))
+    return np.asarray(special.gammaincinv(a, q) / b)
 
 
 def theta_cdf(theta: ArrayLike, shape: ArrayLike, rate: ArrayLike) -> Floats:
     """P(Theta <= theta) under Gamma(shape, rate)."""
-    return np.asarray(special.gammainc(shape, np.asarray(theta) * np.asarray(rate)), dtype=float)
+    x, a, b = (np.asarray(v, dtype=np.float64) for v in (theta, shape, rate))
+    return np.asarray(special.gammainc(a, x * b))
 
 
 def log1pmx(x: ArrayLike) -> Floats:
@@ -83,30 +85,25 @@ def log1pmx(x: ArrayLike) -> Floats:
 
 
 def stirling_error(x: ArrayLike) -> Floats:
-    """log Gamma(x) - [(x - 1/2) log x - x + log(2 pi)/2] for x >= 16 (Stirling's series)."""
+    """Log Gamma(x) - [(x - 1/2) log x - x + log(2 pi)/2] for x >= 16 (Stirling's series)."""
     z = 1.0 / np.asarray(x, dtype=float)
     w = z * z
     return z * (1 / 12 - w * (1 / 360 - w * (1 / 1260 - w * (1 / 1680 - w / 1188))))
 
 
 def _log_rising(shape: Floats, count: Floats) -> Floats:
-    """log [Gamma(shape + count) / (Gamma(shape) shape^count)], exact as shape -> infinity."""
+    """Log [Gamma(shape + count) / (Gamma(shape) shape^count)], exact as shape -> infinity."""
     big = shape >= 16.0
     a = np.where(big, shape, 16.0)
     x = count / a
     large = (
-        a * log1pmx(x)
-        + (count - 0.5) * np.log1p(x)
-        + stirling_error(a + count)
-        - stirling_error(a)
+        a * log1pmx(x) + (count - 0.5) * np.log1p(x) + stirling_error(a + count) - stirling_error(a)
     )
     b = np.where(big, 1.0, shape)
     # one step of the recurrence keeps the difference of gammaln accurate as shape -> 0
     small = np.where(
         count > 0,
-        special.gammaln(b + count)
-        - special.gammaln(b + 1.0)
-        - (count - 1.0) * np.log(b),
+        special.gammaln(b + count) - special.gammaln(b + 1.0) - (count - 1.0) * np.log(b),
         0.0,
     )
     return np.where(big, large, small)
@@ -146,9 +143,7 @@ def log_pmf(
     return _log_rising(shape, y) + log_expected + rate_part - special.gammaln(y + 1.0)
 
 
-def cdf(
-    count: ArrayLike, exposure: ArrayLike, log_mean: ArrayLike, log_cv2: ArrayLike
-) -> Floats:
+def cdf(count: ArrayLike, exposure: ArrayLike, log_mean: ArrayLike, log_cv2: ArrayLike) -> Floats:
     """P(Y <= count) under the marginal of `log_pmf`; 0 for negative counts."""
     y, n, m, c = np.broadcast_arrays(
         *(np.asarray(v, dtype=float) for v in (count, exposure, log_mean, log_cv2))
