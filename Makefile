@@ -19,7 +19,7 @@ test: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist loadfile --durations 10
 
 test-slow: $(READY)
-	$(BIN)/python -m pytest -m slow -n 2 -s
+	$(BIN)/python -m pytest -m slow -s
 
 lint: $(READY)
 	$(BIN)/ruff check soc_pymc tests

@@ -105,11 +105,12 @@ def split_items(items: PoissonItems, fraction: float = 0.1, seed: int = 0) -> Sp
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> items = soc.PoissonItems(
-    ...     soc.simulation.s1(100), score="score", count="count", exposure="exposure")
+    >>> frame = soc.simulation.s1(100)
+    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
     >>> parts = split_items(items, fraction=0.5)
-    >>> int(parts.train.source["exposure"].sum() + parts.test.source["exposure"].sum())
-    3275
+    >>> both = parts.train.source["count"] + parts.test.source["count"]
+    >>> bool((both == frame["count"]).all())
+    True
     """
     scanned = scan(items, progress=False)
     frame = pd.concat([b.to_pandas() for b in batches(scanned.table)], ignore_index=True)

@@ -42,6 +42,8 @@ Evaluate = Callable[[Floats], tuple[Floats, Floats]]
 _MANY_BINS = 2000
 _BATCH = 256
 _PARETO_K = 0.7  # above it importance weights have no reliable mean (Vehtari et al. 2024)
+_CLEAR_K = 0.5
+_FEWEST_DRAWS, _MOST_DRAWS = 1000, 4000  # to estimate Pareto k from
 _CHUNK = 250  # draws evaluated at once
 
 
@@ -96,6 +98,8 @@ def fit(
     if not isinstance(prior, Gamma):
         raise FitError(f"prior must be soc.Gamma(...), not {type(prior).__name__}")
     start = time.perf_counter()
+    with phase("fit: compiling the likelihood (once on a machine)", enabled=progress):
+        hist.warm_up()
     with phase("fit: pilot and model", enabled=progress):
         built = hierarchy.build(stats, prior)
     if isinstance(method, VI):
@@ -279,6 +283,31 @@ def _pareto_k(log_weight: Floats) -> tuple[float, float]:
     return float(k), float(weight.sum() ** 2 / (weight**2).sum() / len(weight))
 
 
+def _weighed_draws(
+    evaluate: Evaluate,
+    mean: Floats,
+    sd: Floats,
+    wanted: int,
+    rng: np.random.Generator,
+    advance: Callable[[float], None],
+) -> tuple[Floats, Floats]:
+    """Standard normal draws of the approximation and their log importance weights.
+
+    Pareto k of 1,000 draws has a standard error near 0.15, so a k that is not clearly good is
+    estimated from up to 4,000.
+    """
+    noise, log_weight = np.empty((0, len(mean))), np.empty(0)
+    number = max(wanted, _FEWEST_DRAWS)
+    while len(noise) < number:
+        more = rng.normal(size=(min(_CHUNK, number - len(noise)), len(mean)))
+        weight = evaluate(mean + sd * more)[0] + 0.5 * (more**2).sum(axis=1)
+        noise, log_weight = np.concatenate([noise, more]), np.concatenate([log_weight, weight])
+        advance(len(more))
+        if len(noise) == number < _MOST_DRAWS and not _pareto_k(log_weight)[0] <= _CLEAR_K:
+            number = min(2 * number, _MOST_DRAWS)
+    return noise, log_weight
+
+
 def _variational(
     built: hierarchy.Hierarchy, method: VI, progress: bool
 ) -> tuple[dict[str, xr.Dataset], dict[str, Any]]:
@@ -287,7 +316,7 @@ def _variational(
     bins = len(built.score)
     batch = method.batch if method.batch is not None else (_BATCH if bins > _MANY_BINS else 0)
     draws = _cross(space.dim, method.rotations, rng)
-    with phase("fit: compiling the evidence bound", enabled=progress):
+    with phase("fit: preparing the evidence bound", enabled=progress):
         full = _density(space)
         if 0 < batch < bins:
             evaluate = _minibatch_density(built, space, _minibatches(bins, batch, len(draws), rng))
@@ -300,13 +329,8 @@ def _variational(
             shown.note(f"evidence bound {bound:,.2f}")
 
         mean, sd, problem = _maximise_bound(evaluate, draws, method.max_iterations, report)
-    with phase("fit: draws and Pareto k", total=method.draws, enabled=progress) as shown:
-        noise = rng.normal(size=(max(method.draws, 1000), space.dim))
-        log_weight = np.empty(len(noise))
-        for i in range(0, len(noise), _CHUNK):
-            part = slice(i, i + _CHUNK)
-            log_weight[part] = full(mean + sd * noise[part])[0] + 0.5 * (noise[part] ** 2).sum(1)
-            shown.advance(_CHUNK)
+    with phase("fit: draws and Pareto k", unit="draws", enabled=progress) as shown:
+        noise, log_weight = _weighed_draws(full, mean, sd, method.draws, rng, shown.advance)
         k, ess = _pareto_k(log_weight)
         rows = mean + sd * noise[: method.draws]
         posterior = _draws(space, rows[None])

@@ -14,7 +14,7 @@ import numpy as np
 import xarray as xr
 
 from .errors import FitError
-from .files import replacing
+from .files import read_saved, replacing
 from .methods import NUTS, VI
 from .priors import Gamma, Spline
 from .splines import Axis
@@ -140,21 +140,7 @@ def load_fit(path: str | os.PathLike[str]) -> Fit:
     FitError
         If the file is missing, is not a saved fit, or has another format version.
     """
-    try:
-        with xr.open_datatree(path, engine="h5netcdf") as opened:
-            tree = opened.load()
-    except FileNotFoundError:
-        raise FitError(f"{path}: there is no such file") from None
-    except Exception as error:
-        raise FitError(
-            f"{path} is not a saved fit ({type(error).__name__}: {error}); "
-            "write one with fit.save(path) or 'soc-pymc fit'"
-        ) from error
-    if tree.attrs.get("format") != FORMAT:
-        raise FitError(
-            f"{path} has format {tree.attrs.get('format')!r}, this version reads {FORMAT!r}: "
-            "write it again with fit.save(path) or 'soc-pymc fit'"
-        )
+    tree = read_saved(path, xr.open_datatree, FORMAT, FitError, "a fit", "soc-pymc fit")
     try:
         prior = json.loads(tree.attrs["prior"])
         method = json.loads(tree.attrs["method"])

@@ -6,11 +6,9 @@ ones of 1/16 octave, which keep their sums. Statistics of days, files or machine
 
 import json
 import os
-import tempfile
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -19,14 +17,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from . import tables
 from .binning import (
-    STEPS,
     choose_edges,
-    count_cell_range,
-    exposure_cell_range,
     finer_grid,
     first_grid,
 )
+from .cells import EXPOSURE_SUMS, Columns, count_error, exposure_error, group, leakage_z
 from .errors import ItemsError, ItemsWarning, StatisticsError
+from .files import read_saved, replacing
 from .items import PoissonItems
 from .progress import phase
 
@@ -34,12 +31,10 @@ __all__ = ["FORMAT", "Statistics", "load_statistics", "summarize"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Columns = Mapping[str, NDArray[Any]]
 
 FORMAT = "soc_pymc-statistics-1"
 
 _LEAKAGE = -6.0  # honest scores stay above this z
-_MOST_Z = 3.0  # of one bin
 _CELL_INTS = ("cell_bin", "cell_exposure", "cell_count", "cell_n", "cell_sum_y")
 _CELL_FLOATS = ("cell_sum_N", "cell_sum_N2", "cell_sum_y2", "cell_sum_yN", "cell_sum_yN2")
 _BIN_INTS = ("n", "sum_y")
@@ -115,13 +110,13 @@ class Statistics:
 
     def exposure_cells(self) -> tuple[Ints, Ints, Floats, Floats, Ints, Floats, Floats]:
         """Histogram of exposures by bin: bin, n, sum N, sum N^2, sum y, sum yN, sum yN^2."""
-        bin_of, _, *sums = self._marginal("cell_exposure", *_EXPOSURE_SUMS)
+        bin_of, _, *sums = self._marginal("cell_exposure", *EXPOSURE_SUMS)
         n, sum_n, sum_n2, sum_y, sum_yn, sum_yn2 = sums
         return bin_of, n, sum_n, sum_n2, sum_y, sum_yn, sum_yn2
 
     def _marginal(self, cell: str, *sums: str) -> tuple[NDArray[Any], ...]:
         columns = {name: self.data[name].to_numpy() for name in ("cell_bin", cell, *sums)}
-        grouped = _group(columns, ("cell_bin", cell), dict.fromkeys(sums, np.add))
+        grouped = group(columns, ("cell_bin", cell), dict.fromkeys(sums, np.add))
         return tuple(grouped.values())
 
     @property
@@ -134,8 +129,8 @@ class Statistics:
         bin counts for more than 3 on the side of more variation, so that a few wide bins do not
         hide many in which counts hardly vary at all.
         """
-        names = ("cell_bin", "cell_exposure", *_EXPOSURE_SUMS, "cell_sum_y2")
-        return _leakage_z({name: self.data[name].to_numpy() for name in names}, self.bins)
+        names = ("cell_bin", "cell_exposure", *EXPOSURE_SUMS, "cell_sum_y2")
+        return leakage_z({name: self.data[name].to_numpy() for name in names}, self.bins)
 
     @property
     def error_bound(self) -> Floats:
@@ -149,8 +144,8 @@ class Statistics:
         exposure = self.data["sum_N"].to_numpy()
         mu = np.divide(self.data["sum_y"], exposure, out=np.zeros(bins), where=exposure > 0)
         columns = {c: self.data[c].to_numpy() for c in ("cell_bin", "cell_exposure", "cell_count")}
-        columns |= {c: self.data[c].to_numpy() for c in (*_EXPOSURE_SUMS, "cell_sum_y2")}
-        return _exposure_error(columns, mu) + _count_error(columns, bins)
+        columns |= {c: self.data[c].to_numpy() for c in (*EXPOSURE_SUMS, "cell_sum_y2")}
+        return exposure_error(columns, mu) + count_error(columns, bins)
 
     def __add__(self, other: "Statistics") -> "Statistics":
         if not isinstance(other, Statistics):
@@ -186,18 +181,8 @@ class Statistics:
         path
             Name of the file; an older file of this name is replaced at the end.
         """
-        target = Path(path)
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        os.close(handle)
-        mask = os.umask(0)
-        os.umask(mask)
-        try:
-            self.data.to_netcdf(name, engine="h5netcdf")
-            os.chmod(name, 0o666 & ~mask)
-            os.replace(name, target)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        with replacing(path) as temporary:
+            self.data.to_netcdf(temporary, engine="h5netcdf")
 
     def __repr__(self) -> str:
         return (
@@ -207,14 +192,6 @@ class Statistics:
         )
 
 
-_EXPOSURE_SUMS = (
-    "cell_n",
-    "cell_sum_N",
-    "cell_sum_N2",
-    "cell_sum_y",
-    "cell_sum_yN",
-    "cell_sum_yN2",
-)
 _RULES: dict[str, Callable[..., NDArray[Any]]] = {"score_min": np.fmin, "score_max": np.fmax}
 
 
@@ -355,7 +332,7 @@ def _collect(sums: Columns, edges: Floats, items: PoissonItems) -> Statistics:
         **{name: sums[name.removeprefix("cell_")] for name in _CELL_FLOATS},
     }
     rules = {name: _RULES.get(name, np.add) for name in (*_BIN_INTS, *_BIN_FLOATS)}
-    occupied = _group({"bin": sums["bin"], **{n: sums[n] for n in rules}}, ("bin",), rules)
+    occupied = group({"bin": sums["bin"], **{n: sums[n] for n in rules}}, ("bin",), rules)
     bins: dict[str, NDArray[Any]] = {}
     for name, values in occupied.items():
         empty = np.nan if name in _RULES else 0
@@ -368,25 +345,10 @@ def _collect(sums: Columns, edges: Floats, items: PoissonItems) -> Statistics:
     return _statistics(_sorted_cells(cells), bins, edges, attrs)
 
 
-def _group(
-    columns: Columns, keys: Sequence[str], rules: Mapping[str, Callable[..., Any]]
-) -> dict[str, NDArray[Any]]:
-    """Rows of the same keys combined column by column, sorted by the keys."""
-    order = np.lexsort([columns[key] for key in reversed(keys)])
-    sorted_keys = [columns[key][order] for key in keys]
-    new = np.ones(len(order), dtype=bool)
-    new[1:] = np.logical_or.reduce([k[1:] != k[:-1] for k in sorted_keys])
-    at = np.flatnonzero(new)
-    grouped = {key: values[at] for key, values in zip(keys, sorted_keys, strict=True)}
-    for name, rule in rules.items():
-        grouped[name] = rule.reduceat(columns[name][order], at)  # type: ignore[attr-defined]
-    return grouped
-
-
 def _sorted_cells(cells: Columns) -> dict[str, NDArray[Any]]:
     keys = ("cell_bin", "cell_exposure", "cell_count")
     sums = [name for name in cells if name not in keys]
-    return _group(cells, keys, dict.fromkeys(sums, np.add))
+    return group(cells, keys, dict.fromkeys(sums, np.add))
 
 
 def _statistics(
@@ -414,31 +376,6 @@ def _check_totals(stats: Statistics, scan: tables.Scan) -> None:
             )
 
 
-def _leakage_z(cells: Columns, bins: int) -> float:
-    """Standardised excess of the counts' residuals, from joint cells; see `leakage_z`."""
-    trials = bool((cells["cell_sum_y"] <= cells["cell_sum_N"]).all())
-    sums = (*_EXPOSURE_SUMS, "cell_sum_y2")
-    octave = {**cells, "cell_exposure": cells["cell_exposure"] >> STEPS}
-    groups = _group(octave, ("cell_bin", "cell_exposure"), dict.fromkeys(sums, np.add))
-    seen = groups["cell_sum_N"] > 0
-    b, n, x1, x2, y1, xy, _, y2 = (groups[name][seen] for name in ("cell_bin", *sums))
-
-    def total(values: Floats) -> Floats:
-        return np.asarray(np.bincount(b, weights=values, minlength=bins), dtype=float)
-
-    mu = total(y1) / np.maximum(total(x1), np.finfo(float).tiny)
-    own = y1 / x1
-    size = x2 / x1  # exposure of a typical item of the group
-    # what Poisson noise leaves of the squared residuals about the group's own mean
-    noise = y1 - own * size
-    excess = y2 - 2 * own * xy + own * own * x2 - noise * (1 - mu[b] * trials)
-    # weights 1 over the expected count: every item tells as much
-    variance = total(2 * (1 - 1 / n) * x2 / size**2)
-    told = (mu > 0) & (variance > 0)
-    z = total(excess / size)[told] / (mu[told] * np.sqrt(variance[told]))
-    return float(np.minimum(z, _MOST_Z).sum() / np.sqrt(len(z))) if len(z) else 0.0
-
-
 def _check_leakage(stats: Statistics, on_leakage: str) -> None:
     if on_leakage == "ignore" or (z := stats.leakage_z) >= _LEAKAGE:
         return
@@ -455,47 +392,6 @@ def _check_leakage(stats: Statistics, on_leakage: str) -> None:
     warnings.warn(text, ItemsWarning, stacklevel=3)
 
 
-def _spread(n: NDArray[Any], first: Floats, second: Floats) -> tuple[Floats, Floats, Floats]:
-    """Mean, sum of squares about it and standard deviation of cells; rounding counts as 0."""
-    weight = np.where(n > 0, n, 1)
-    mean = first / weight
-    squares = second - first * mean
-    squares = np.where((n > 1) & (squares > 1e-13 * second), squares, 0.0)
-    return mean, squares, np.sqrt(squares / weight)
-
-
-def _exposure_error(columns: Columns, mu: Floats) -> Floats:
-    """Error bound by bin from wide exposure cells."""
-    cells = _group(columns, ("cell_bin", "cell_exposure"), dict.fromkeys(_EXPOSURE_SUMS, np.add))
-    bin_of, n, y = cells["cell_bin"], cells["cell_n"], cells["cell_sum_y"]
-    low, width = exposure_cell_range(cells["cell_exposure"])
-    mean, items, sd = _spread(n, cells["cell_sum_N"], cells["cell_sum_N2"])
-    mean_y, counts, sd_y = _spread(y, cells["cell_sum_yN"], cells["cell_sum_yN2"])
-    error = np.zeros(len(bin_of))
-    wide = items > 0
-    # alpha log1p(N mu/alpha) has third derivative at most 8/27 mu/N^2, for every alpha
-    least = np.minimum(low, mean - sd)[wide]
-    error[wide] = 8 / 27 * mu[bin_of[wide]] / least**2 * ((width + sd) * items)[wide]
-    wide = counts > 0
-    least = np.minimum(low, mean_y - sd_y)[wide]
-    error[wide] += 2 / least**3 * ((width + sd_y) * counts)[wide]
-    return np.bincount(bin_of, weights=error / 6, minlength=len(mu))
-
-
-def _count_error(columns: Columns, bins: int) -> Floats:
-    """Error bound by bin from wide count cells."""
-    sums = ("cell_n", "cell_sum_y", "cell_sum_y2")
-    cells = _group(columns, ("cell_bin", "cell_count"), dict.fromkeys(sums, np.add))
-    low, width = count_cell_range(cells["cell_count"])
-    mean, squares, sd = _spread(*(cells[name] for name in sums))
-    wide = (squares > 0) & (width > 0)
-    least = np.minimum(low, mean - sd)[wide]
-    # log Gamma(alpha + y) has third derivative at most 1/y^2 + 1/y^3, for every alpha
-    slope = 1 / least**2 + 1 / least**3
-    error = slope * ((width + sd) * squares)[wide] / 6
-    return np.bincount(cells["cell_bin"][wide], weights=error, minlength=bins)
-
-
 def load_statistics(path: str | os.PathLike[str]) -> Statistics:
     """Read statistics that `Statistics.save` wrote; nothing in the file is executed.
 
@@ -509,21 +405,9 @@ def load_statistics(path: str | os.PathLike[str]) -> Statistics:
     StatisticsError
         If the file is missing, damaged, not saved statistics, or of another format version.
     """
-    try:
-        with xr.open_dataset(path, engine="h5netcdf") as opened:
-            data = opened.load()
-    except FileNotFoundError:
-        raise StatisticsError(f"{path}: there is no such file") from None
-    except Exception as error:
-        raise StatisticsError(
-            f"{path} is not a file of statistics ({type(error).__name__}: {error}); "
-            "write one with stats.save(path) or 'soc-pymc summarize'"
-        ) from error
-    if data.attrs.get("format") != FORMAT:
-        raise StatisticsError(
-            f"{path} has format {data.attrs.get('format')!r}, this version reads {FORMAT!r}: "
-            "write it again with stats.save(path) or 'soc-pymc summarize'"
-        )
+    data = read_saved(
+        path, xr.open_dataset, FORMAT, StatisticsError, "statistics", "soc-pymc summarize"
+    )
     try:
         return _checked(data)
     except (KeyError, TypeError, ValueError) as error:

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from soc_pymc import binning, tables
+from soc_pymc import binning
+from soc_pymc.tables import grouping, open_table
 
 POWERS = np.ldexp(1.0, np.arange(-996, 997))
 BORDERS = np.concatenate([POWERS, np.nextafter(POWERS, 0), np.nextafter(POWERS, np.inf)])
@@ -22,14 +23,14 @@ SIZES = np.concatenate(
 
 def engine(expression, **columns):
     """Values of an expression of the columns by the default engine."""
-    table = tables.open_table(pa.table(columns))
+    table = open_table(pa.table(columns))
     return table.select(out=expression(table)).to_pyarrow()["out"].to_numpy()
 
 
 def test_exposure_cells_agree_bit_for_bit():
     x = np.concatenate([SIZES, [0.0]])
     expected = binning.exposure_cell(x)
-    np.testing.assert_array_equal(engine(lambda t: tables.exposure_cell(t.x), x=x), expected)
+    np.testing.assert_array_equal(engine(lambda t: grouping.exposure_cell(t.x), x=x), expected)
 
 
 def test_count_cells_agree_bit_for_bit():
@@ -37,7 +38,7 @@ def test_count_cells_agree_bit_for_bit():
     near = np.add.outer(2 ** np.arange(5, 53), [-1, 0, 1]).ravel()
     y = np.concatenate([np.arange(3000), near, (2 ** rng.uniform(5, 53, 9999)).astype(int)])
     np.testing.assert_array_equal(
-        engine(lambda t: tables.count_cell(t.y), y=y), binning.count_cell(y)
+        engine(lambda t: grouping.count_cell(t.y), y=y), binning.count_cell(y)
     )
 
 
@@ -47,10 +48,10 @@ def test_score_cells_agree_bit_for_bit(steps, floor):
     grid = binning.Grid(floor, steps)
     t = np.concatenate([SIZES, -SIZES, [0.0, -0.0]])
     low, high = -1e6, 1e6
-    found = engine(lambda table: tables.score_cell(table.t, grid, low, high), t=t)
+    found = engine(lambda table: grouping.score_cell(table.t, grid, low, high), t=t)
     np.testing.assert_array_equal(found, grid.cell(np.clip(t, low, high)))
     low = 2.0**floor
-    found = engine(lambda table: tables.score_cell(table.t, grid, low, 2 * low), t=t)
+    found = engine(lambda table: grouping.score_cell(table.t, grid, low, 2 * low), t=t)
     np.testing.assert_array_equal(found, grid.cell(np.clip(t, low, 2 * low)))
 
 
@@ -95,8 +96,8 @@ def check_bins(edges, scores):
     lookup = binning.make_lookup(edges)
     if lookup is not None:
         np.testing.assert_array_equal(lookup.bins(scores), expected)
-    table = tables.open_table(pd.DataFrame({"score": scores, "i": np.arange(len(scores))}))
-    found = tables.with_bins(table, edges).select("i", "bin").to_pyarrow().to_pandas()
+    table = open_table(pd.DataFrame({"score": scores, "i": np.arange(len(scores))}))
+    found = grouping.with_bins(table, edges).select("i", "bin").to_pyarrow().to_pandas()
     np.testing.assert_array_equal(found.sort_values("i")["bin"], expected)
 
 
@@ -140,8 +141,8 @@ def test_edges_reach_the_engine_unrounded():
     edges = np.unique(np.concatenate([sizes, -sizes]))
     assert binning.make_lookup(edges) is None
     check_bins(edges, edges)
-    table = tables.open_table(pd.DataFrame({"x": [0.0]}))
-    found = table.select(**{f"e{i}": tables._exact(e) for i, e in enumerate(edges)})
+    table = open_table(pd.DataFrame({"x": [0.0]}))
+    found = table.select(**{f"e{i}": grouping._exact(e) for i, e in enumerate(edges)})
     np.testing.assert_array_equal(found.to_pyarrow().to_pandas().iloc[0], edges)
 
 

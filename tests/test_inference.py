@@ -171,12 +171,12 @@ def test_files_that_are_not_fits(small_fit, tmp_path):
         soc.load_fit(tmp_path / "absent.nc")
     text = tmp_path / "text.nc"
     text.write_text("score,count\n")
-    with pytest.raises(soc.FitError, match="not a saved fit"):
+    with pytest.raises(soc.FitError, match="does not hold a fit"):
         soc.load_fit(text)
     small_fit.save(tmp_path / "fit.nc")
     whole = (tmp_path / "fit.nc").read_bytes()
     (tmp_path / "cut.nc").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(soc.FitError, match="not a saved fit"):
+    with pytest.raises(soc.FitError, match="does not hold a fit"):
         soc.load_fit(tmp_path / "cut.nc")
     small_fit.data["posterior"].to_dataset().to_netcdf(tmp_path / "other.nc", engine="h5netcdf")
     with pytest.raises(soc.FitError, match="format"):

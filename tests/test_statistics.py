@@ -242,7 +242,7 @@ def test_bad_files_are_refused(tmp_path):
     with pytest.raises(StatisticsError, match="there is no such file"):
         load_statistics(path)
     path.write_text("score,count\n")
-    with pytest.raises(StatisticsError, match="is not a file of statistics"):
+    with pytest.raises(StatisticsError, match="does not hold statistics"):
         load_statistics(path)
     stats = stats_of(FRAME, bins=12)
     stats.save(path)

@@ -24,6 +24,7 @@ __all__ = [
     "information",
     "make_histograms",
     "value_and_gradient",
+    "warm_up",
 ]
 
 Floats = NDArray[np.float64]
@@ -317,3 +318,13 @@ def information(log_mean: Floats, log_cv2: Floats, h: Histograms) -> tuple[Float
     with np.errstate(invalid="ignore"):
         quadratic = np.where(expected > 0, r * r * expected / noise, 0.0)
     return mean, np.bincount(bin_of, weights=h.items * quadratic, minlength=bins)
+
+
+def warm_up() -> None:
+    """Compile the kernel, or load it from Numba's cache, so that the wait has a name."""
+    one = np.ones(1)
+    zeros = np.zeros(1, dtype=np.int64)
+    h = make_histograms(
+        1, (zeros, one, one, one), (zeros, one, one, one, one, one, one), np.zeros(1)
+    )
+    value_and_gradient(np.zeros((1, 1)), np.zeros((1, 1)), zeros, *h.arrays)

@@ -1,0 +1,325 @@
+"""Sources of items opened: tables in memory, files, Ibis tables; and read back in order.
+
+DuckDB, embedded and private to each table, is the engine of everything but Ibis tables, which stay
+on their own backend.
+"""
+
+import difflib
+import glob
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import pandas as pd
+
+from ..errors import ItemsError
+
+__all__ = ["Kind", "batches", "kind_of", "open_table", "readable", "to_ibis"]
+
+Kind = Literal["pandas", "polars", "arrow", "files", "ibis"]
+
+_PARQUET = (".parquet", ".pq")
+_CSV = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+
+
+def kind_of(source: Any) -> Kind:
+    """Kind of a source of items.
+
+    Parameters
+    ----------
+    source
+        Whatever `PoissonItems` accepts.
+
+    Raises
+    ------
+    ItemsError
+        If it is none of the kinds.
+
+    Examples
+    --------
+    >>> kind_of("items/*.parquet")
+    'files'
+    """
+    if isinstance(source, pd.DataFrame):
+        return "pandas"
+    if isinstance(source, str | os.PathLike) or (
+        isinstance(source, list | tuple)
+        and source
+        and all(isinstance(s, str | os.PathLike) for s in source)
+    ):
+        return "files"
+    library, name = type(source).__module__.partition(".")[0], type(source).__name__
+    kinds: dict[tuple[str, str], Kind] = {
+        ("polars", "DataFrame"): "polars",
+        ("pyarrow", "Table"): "arrow",
+        ("ibis", "Table"): "ibis",
+    }
+    if (library, name) in kinds:
+        return kinds[library, name]
+    hint = ": collect() it first" if name == "LazyFrame" else ""
+    raise ItemsError(
+        f"items cannot be read from a {library}.{name}{hint}; give a pandas, Polars or Arrow "
+        "table, a path, glob or list of Parquet or CSV files, or an Ibis table"
+    )
+
+
+def open_table(source: Any, columns: Sequence[str] | None = None) -> Any:
+    """Ibis table of a source; the rows keep their order.
+
+    Parameters
+    ----------
+    source
+        Whatever `PoissonItems` accepts.
+    columns
+        Columns to keep; None keeps all.
+
+    Returns
+    -------
+    ibis.Table
+        On a DuckDB connection of its own, or, for an Ibis table, on the table's backend.
+
+    Raises
+    ------
+    ItemsError
+        If a file is missing or unreadable, files disagree in their columns, or a column is missing.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> open_table(pd.DataFrame({"a": [1, 2]})).columns
+    ('a',)
+    """
+    kind = kind_of(source)
+    if kind == "ibis":
+        return source.select(*_chosen(source.columns, columns)) if columns else source
+    if kind == "files":
+        return _open_files(_paths(source), columns)
+    table = _arrow(source, kind, columns)
+    _refuse_case_twins(table.column_names, table.column_names)
+    connection = _connection()
+    connection.con.register("items", table)
+    return connection.table("items")
+
+
+def _connection() -> Any:
+    import ibis
+
+    return ibis.duckdb.connect()
+
+
+def _chosen(available: Sequence[Any], columns: Sequence[str] | None) -> list[str]:
+    """The wanted columns, each there exactly once."""
+    names = [str(name) for name in available]
+    wanted = names if columns is None else list(columns)
+    absent = [_absent(column, names) for column in wanted if column not in names]
+    if absent:
+        raise ItemsError("\n".join(absent))
+    for column in wanted:
+        if names.count(column) > 1:
+            raise ItemsError(
+                f"column {column!r} is there {names.count(column)} times: rename or drop the others"
+            )
+    return wanted
+
+
+def _absent(column: str, names: list[str]) -> str:
+    shown = ", ".join(repr(name) for name in names[:20])
+    more = f" and {len(names) - 20} more" if len(names) > 20 else ""
+    lower = {name.lower(): name for name in names}
+    close = difflib.get_close_matches(column.lower(), list(lower), n=1)
+    hint = f": did you mean {lower[close[0]]!r}?" if close else ""
+    return f"column {column!r} is missing; the table has {shown or 'no columns'}{more}{hint}"
+
+
+def _refuse_case_twins(available: Sequence[str], wanted: Sequence[str]) -> None:
+    lower = [name.lower() for name in available]
+    for column in wanted:
+        if lower.count(column.lower()) > 1:
+            twins = [name for name in available if name.lower() == column.lower()]
+            raise ItemsError(
+                f"columns {' and '.join(map(repr, twins))} differ in letter case only, which the "
+                "engine cannot tell apart: rename one of them"
+            )
+
+
+def _arrow(source: Any, kind: Kind, columns: Sequence[str] | None) -> Any:
+    """Arrow table of the wanted columns of a table in memory."""
+    import pyarrow as pa
+
+    if kind == "arrow":
+        return source.select(_chosen(source.column_names, columns))
+    if kind == "polars":
+        return source.select(_chosen(source.columns, columns)).to_arrow()
+    wanted = _chosen(source.columns, columns)
+    names = [str(name) for name in source.columns]
+    arrays = []
+    for column in wanted:
+        try:
+            arrays.append(pa.Array.from_pandas(source.iloc[:, names.index(column)]))
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            raise ItemsError(
+                f"column {column!r} holds mixed values, not one type ({error}): convert it first"
+            ) from error
+    return pa.table(arrays, names=wanted)
+
+
+def _paths(source: Any) -> list[str]:
+    """Existing files that a path, glob or list stands for, globs in sorted order."""
+    given = [source] if isinstance(source, str | os.PathLike) else list(source)
+    paths: list[str] = []
+    for name in (os.path.expanduser(os.fspath(g)) for g in given):
+        if os.path.exists(name):
+            paths.append(name)
+        elif glob.has_magic(name):
+            found = sorted(glob.glob(name, recursive=True))
+            if not found:
+                raise ItemsError(f"{name}: no file matches")
+            paths.extend(found)
+        elif "://" in name:
+            raise ItemsError(f"{name}: remote files are read through an Ibis table; pass one")
+        else:
+            raise ItemsError(f"{name}: there is no such file")
+    for name in paths:
+        if os.path.isdir(name):
+            raise ItemsError(f"{name} is a directory: name its files, for example {name}/*.parquet")
+    return paths
+
+
+def _open_files(paths: list[str], columns: Sequence[str] | None) -> Any:
+    formats = [_format(path) for path in paths]
+    for path, form in zip(paths, formats, strict=True):
+        if form != formats[0]:
+            raise ItemsError(f"{path} is {form}, but {paths[0]} is {formats[0]}: use one format")
+    connection = _connection()
+    schemas = [_schema(connection, path, formats[0]) for path in paths]
+    wanted = _chosen(list(schemas[0]), columns)
+    _refuse_case_twins(list(schemas[0]), wanted)
+    for path, schema in zip(paths[1:], schemas[1:], strict=True):
+        _same_schema(paths[0], schemas[0], path, schema, wanted, exact=formats[0] == "Parquet")
+    # a name that is there is a name, whatever wildcards it contains
+    names = [glob.escape(path) for path in paths]
+    if formats[0] == "Parquet":
+        table = connection.read_parquet(names, table_name="items", hive_partitioning=False)
+    else:
+        widest = {
+            c: "DOUBLE" if any(s[c] != schemas[0][c] for s in schemas) else schemas[0][c]
+            for c in schemas[0]
+            if all(c in s for s in schemas)
+        }
+        table = connection.read_csv(
+            names, table_name="items", header=True, types=widest, hive_partitioning=False
+        )
+    return table.select(*wanted)
+
+
+def _format(path: str) -> str:
+    name = path.lower()
+    if name.endswith(_PARQUET):
+        return "Parquet"
+    if name.endswith(_CSV):
+        return "CSV"
+    raise ItemsError(f"{path}: items are read from files named *.parquet, *.csv or *.csv.gz")
+
+
+def _schema(connection: Any, path: str, form: str) -> dict[str, str]:
+    """Column types by name; a file that cannot be read is an error that names it."""
+    try:
+        if form == "Parquet":
+            import pyarrow.parquet as pq
+
+            schema = pq.read_schema(path)
+            return {name: str(kind) for name, kind in zip(schema.names, schema.types, strict=True)}
+        # the whole file decides the types: a fraction may come late
+        rows = connection.con.execute(
+            "DESCRIBE SELECT * FROM read_csv(?, header=true, sample_size=-1, "
+            "hive_partitioning=false)",
+            [glob.escape(path)],
+        ).fetchall()
+        return {str(row[0]): str(row[1]) for row in rows}
+    except Exception as error:
+        raise ItemsError(f"{path} cannot be read as {form}: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+_CSV_NUMBERS = ("BIGINT", "DOUBLE", "INTEGER", "HUGEINT")
+
+
+def _same_schema(
+    first_path: str,
+    first: Mapping[str, str],
+    path: str,
+    schema: Mapping[str, str],
+    wanted: Sequence[str],
+    *,
+    exact: bool,
+) -> None:
+    """Refuse files that differ in the wanted columns; numbers of CSV files may be of any kind."""
+    if not exact and list(schema) != list(first):
+        raise ItemsError(
+            f"{path} has the columns {', '.join(map(repr, schema))}, but {first_path} has "
+            f"{', '.join(map(repr, first))}"
+        )
+    for column in wanted:
+        if column not in schema:
+            raise ItemsError(f"{path} has no column {column!r}, but {first_path} has one")
+        both = first[column], schema[column]
+        if both[0] != both[1] and (exact or not set(both) <= set(_CSV_NUMBERS)):
+            raise ItemsError(
+                f"{path} holds column {column!r} as {both[1]}, but {first_path} as {both[0]}: "
+                "write the files with one type"
+            )
+
+
+def batches(
+    table: Any, columns: Sequence[str] | None = None, size: int = 1_000_000
+) -> Iterator[Any]:
+    """Arrow record batches of an Ibis table, in the order of its rows.
+
+    Parameters
+    ----------
+    table
+        What `open_table` returned.
+    columns
+        Columns to read; None reads all.
+    size
+        Most rows in a batch.
+
+    Yields
+    ------
+    pyarrow.RecordBatch
+        The next rows.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> table = open_table(pd.DataFrame({"a": range(5)}))
+    >>> [batch.num_rows for batch in batches(table, size=3)]
+    [3, 2]
+    """
+    chosen = table.select(*_chosen(table.columns, columns))
+    with readable():
+        for batch in chosen.to_pyarrow_batches(chunk_size=size):
+            for start in range(0, batch.num_rows, size):
+                yield batch.slice(start, size)
+
+
+@contextmanager
+def readable() -> Iterator[None]:
+    """Engine errors while reading become an ItemsError."""
+    try:
+        yield
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] in ("_duckdb", "duckdb", "pyarrow"):
+            raise ItemsError(f"the items cannot be read: {_first_line(error)}") from error
+        raise
+
+
+def to_ibis(table: Any) -> Any:
+    """Ibis table of an Arrow table."""
+    import ibis
+
+    return ibis.memtable(table)
