@@ -256,7 +256,7 @@ def summarize(
             )
         asked = bins or min(1000, max(20, scan.n // 200))
         with phase("choosing bins", enabled=progress):
-            cuts = _choose(scan, asked, equal or "items", told=bins is not None)
+            cuts = _choose(scan, asked, equal or "items")
     with phase("summarizing items", enabled=progress):
         sums = tables.cell_sums(scan.table, cuts)
     stats = _collect(sums, cuts, items)
@@ -298,7 +298,7 @@ def _check_edges(edges: ArrayLike) -> Floats:
     return cuts
 
 
-def _choose(scan: tables.Scan, bins: int, equal: str, *, told: bool) -> Floats:
+def _choose(scan: tables.Scan, bins: int, equal: str) -> Floats:
     """Edges of bins of equal weight, from one or two grouped passes over a fine grid."""
     weight = None if equal == "items" else equal
     low, high = scan.score_min, scan.score_max
@@ -311,7 +311,7 @@ def _choose(scan: tables.Scan, bins: int, equal: str, *, told: bool) -> Floats:
         grid, low, high = finer
         cells, weights = tables.grid_weights(scan.table, grid, low, high, weight)
     edges = choose_edges(grid, cells, weights, bins)
-    if len(edges) + 1 < bins and (told or len(edges) == 0):
+    if len(edges) + 1 < bins:
         warnings.warn(
             f"{len(edges) + 1} bins instead of {bins}: equal scores stay together, and there are "
             f"only {len(cells):,} scores that differ, or a few of them hold more than a bin's "
