@@ -9,7 +9,9 @@ from scipy import optimize, special
 
 import soc_pymc as soc
 from soc_pymc.curves import curve_draws
-from soc_pymc.posteriors import _quantile_name, posterior_summaries, representative_nodes
+from soc_pymc.families.mixtures import posterior_summaries
+from soc_pymc.nodes import representative_nodes
+from soc_pymc.posteriors import _quantile_name
 
 COLUMNS = ["theta_mean", "theta_sd", "theta_var", "theta_q05", "theta_q95"]
 

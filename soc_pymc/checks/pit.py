@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from ..families import poisson_gamma
-from ..posteriors import representative_nodes
+from ..nodes import representative_nodes
 from ..progress import phase
 from ..results import Fit
 
