@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 __all__ = ["Phase", "phase"]
 
-_QUIET_SECONDS = 1.0  # phases shorter than this leave no trace
+_QUIET_SECONDS = 0.1  # phases shorter than this leave no trace
 _LINE_SECONDS = 15.0  # without a terminal, at most one line in this time
 
 

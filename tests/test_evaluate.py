@@ -34,6 +34,15 @@ def test_real_exposures_are_divided_in_proportion():
     )
 
 
+def test_parts_add_up(small_items):
+    """Training and test parts are disjoint: together they are the items, row by row."""
+    split = split_items(small_items, 0.3, seed=1)
+    for name in ("count", "exposure"):
+        both = split.train.source[name] + split.test.source[name]
+        np.testing.assert_array_equal(both, small_items.source[name])
+    np.testing.assert_array_equal(split.test.source["score"], small_items.source["score"])
+
+
 def test_log_likelihood():
     mu = np.array([0.0, 0.5, 3.0])
     np.testing.assert_allclose(

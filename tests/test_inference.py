@@ -8,6 +8,7 @@ import pytest
 import xarray as xr
 
 import soc_pymc as soc
+from soc_pymc import hierarchy, inference
 
 
 def _stats(frame, **kwargs):
@@ -62,6 +63,40 @@ def test_minibatches_give_the_same_curves():
     assert float(abs(b["sd"] / a["sd"] - 1).max()) < 0.1
     assert float((abs(b["mean"] - a["mean"]) / a["sd"]).max()) < 0.15
     assert batched.status.converged
+
+
+def test_minibatches_average_to_the_whole(small_statistics):
+    """Over the minibatches of all offsets every bin is seen once: the mean is the full density."""
+    built = hierarchy.build(small_statistics, soc.Gamma())
+    space = inference._space(built.model)
+    rows = np.arange(20).reshape(5, 4).T  # 4 minibatches of 5 of the 20 bins
+    whole, part = (
+        inference._density(space),
+        inference._minibatch_density(built, space, np.ascontiguousarray(rows)),
+    )
+    rng = np.random.default_rng(3)
+    for size in (0.5, 3.0):  # far out the quadratics at the pilot are wrong, and must not matter
+        w = size * rng.normal(size=space.dim)
+        logp, gradient = whole(w[None])
+        parts = part(np.tile(w, (4, 1)))
+        assert parts[0].mean() == pytest.approx(logp[0], rel=1e-9)
+        np.testing.assert_allclose(parts[1].mean(axis=0), gradient[0], rtol=1e-6, atol=1e-6)
+        if size > 1:
+            assert np.ptp(parts[0]) > 1e-3
+
+
+def test_coordinates_are_standard_normal():
+    """At the pilot the posterior's precision in the coordinates is the identity, to 0.15, but for
+    the smoothing scales' own, whose coordinate matches quantiles and not the curvature."""
+    stats = _stats(soc.simulation.s1(50_000, seed=2), bins=50)
+    space = inference._space(hierarchy.build(stats, soc.Gamma()).model)
+    evaluate = inference._density(space)
+    step = 0.05 * np.eye(space.dim)
+    precision = (evaluate(-step)[1] - evaluate(step)[1]) / 0.1
+    curves = [i for i, name in enumerate(np.repeat(space.names, space.sizes)) if "sd" not in name]
+    assert len(curves) == space.dim - 2
+    assert np.abs(precision - np.diag(np.diag(precision))).max() < 0.15
+    assert np.abs(np.diag(precision)[curves] - 1).max() < 0.15
 
 
 def test_scale_equivariance(small_frame, small_fit):

@@ -88,12 +88,11 @@ def test_by_simulation(small_fit):
 
 
 def test_representative_is_close(small_fit, some_items, scored):
-    """4,000 items give wide curves: within 0.01 posterior sd for 95% of items, 0.1 for all."""
+    """Within a thousandth of a posterior sd, as promised, on the wide curves of 4,000 items."""
     fast = soc.item_posteriors(small_fit, some_items, draws="representative", progress=False)
     for column in ("theta_mean", "theta_sd", "theta_q05", "theta_q95"):
         off = np.abs(fast[column] - scored[column]) / scored["theta_sd"]
-        assert off.quantile(0.95) < 0.01
-        assert off.max() < 0.1
+        assert 0 < off.max() < 1e-3
 
 
 def test_representative_nodes_keep_moments(small_fit):
