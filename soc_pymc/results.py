@@ -40,7 +40,8 @@ class Status:
         Pareto shape of the importance weights of the approximation (Yao et al. 2018); None for
         NUTS.
     ess_fraction
-        Effective sample of those weights over their number; None for NUTS.
+        Effective sample of those weights over their number; None for NUTS. Below 0.8 the draws
+        kept are resampled by the weights.
     seconds
         Wall time of the fit.
     """

@@ -8,7 +8,8 @@ import pytest
 import xarray as xr
 
 import soc_pymc as soc
-from soc_pymc import hierarchy, inference
+from soc_pymc import density, hierarchy
+from soc_pymc.variational import _chosen, _importance, _variational_verdict
 
 
 def _stats(frame, **kwargs):
@@ -68,11 +69,11 @@ def test_minibatches_give_the_same_curves():
 def test_minibatches_average_to_the_whole(small_statistics):
     """Over the minibatches of all offsets every bin is seen once: the mean is the full density."""
     built = hierarchy.build(small_statistics, soc.Gamma())
-    space = inference._space(built.model)
+    space = density.make_space(built.model)
     rows = np.arange(20).reshape(5, 4).T  # 4 minibatches of 5 of the 20 bins
     whole, part = (
-        inference._density(space),
-        inference._minibatch_density(built, space, np.ascontiguousarray(rows)),
+        density.density(space),
+        density.minibatch_density(built, space, np.ascontiguousarray(rows)),
     )
     rng = np.random.default_rng(3)
     for size in (0.5, 3.0):  # far out the quadratics at the pilot are wrong, and must not matter
@@ -89,8 +90,8 @@ def test_coordinates_are_standard_normal():
     """At the pilot the posterior's precision in the coordinates is the identity, to 0.15, but for
     the smoothing scales' own, whose coordinate matches quantiles and not the curvature."""
     stats = _stats(soc.simulation.s1(50_000, seed=2), bins=50)
-    space = inference._space(hierarchy.build(stats, soc.Gamma()).model)
-    evaluate = inference._density(space)
+    space = density.make_space(hierarchy.build(stats, soc.Gamma()).model)
+    evaluate = density.density(space)
     step = 0.05 * np.eye(space.dim)
     precision = (evaluate(-step)[1] - evaluate(step)[1]) / 0.1
     curves = [i for i, name in enumerate(np.repeat(space.names, space.sizes)) if "sd" not in name]
@@ -177,16 +178,24 @@ def test_too_few_iterations_are_named(small_statistics):
 
 
 def test_pareto_k_finds_a_bad_approximation():
-    from soc_pymc.inference import _pareto_k, _variational_verdict
-
     rng = np.random.default_rng(0)
     x = 0.3 * rng.normal(size=4000)  # a third as wide as the target: k is 0.91
-    k, ess = _pareto_k(-0.5 * x**2 + 0.5 * (x / 0.3) ** 2)
+    _, k, ess = _importance(-0.5 * x**2 + 0.5 * (x / 0.3) ** 2)
     verdict = _variational_verdict("", k, ess)
     assert k > 0.7
     assert not verdict["converged"]
     assert "soc.NUTS()" in verdict["reason"]
-    assert _pareto_k(np.array([0.0, np.nan, 1.0] * 50))[0] == np.inf
+    assert _importance(np.array([0.0, np.nan, 1.0] * 50))[1] == np.inf
+
+
+def test_weights_that_matter_are_used():
+    """Standard normal draws weighed to N(0.7, 1): resampled to it; equal weights keep the draws."""
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=8000)
+    kept = _chosen(0.7 * x, 2000, rng)
+    assert abs(x[kept].mean() - 0.7) < 0.08  # 3 standard errors of 2,000 from 4,900 effective
+    assert abs(x[kept].std() - 1.0) < 0.06
+    np.testing.assert_array_equal(_chosen(0.01 * x, 2000, rng), np.arange(2000))
 
 
 def test_save_and_load(small_fit, tmp_path):

@@ -7,8 +7,10 @@ from scipy import stats as sps
 
 import soc_pymc as soc
 from soc_pymc import hierarchy, pilot
+from soc_pymc.density import density as _density
+from soc_pymc.density import make_space as _space
+from soc_pymc.density import posterior_draws as _draws
 from soc_pymc.families import histograms as hist
-from soc_pymc.inference import _density, _draws, _space
 
 
 @pytest.fixture(scope="module")

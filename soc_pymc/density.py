@@ -1,0 +1,168 @@
+"""A model as plain functions of its coordinates, for all draws at once.
+
+PyTensor's interpreter evaluates the graph: it has few nodes, and the likelihood is one compiled
+kernel, so that compiling the rest would cost far more than it saves.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import xarray as xr
+from numpy.typing import NDArray
+from pytensor.compile.mode import Mode
+from pytensor.graph.replace import vectorize_graph
+from pytensor.link.vm import VMLinker
+
+from .families import histograms as hist
+from .hierarchy import Hierarchy
+from .likelihood import log_marginal, shared_histograms
+
+__all__ = [
+    "CHUNK",
+    "Evaluate",
+    "Space",
+    "density",
+    "kept_variables",
+    "make_space",
+    "minibatch_density",
+    "posterior_draws",
+]
+
+Floats = NDArray[np.float64]
+Evaluate = Callable[[Floats], tuple[Floats, Floats]]
+"""Coordinates (draws, dim) -> log density (draws,) and its gradient (draws, dim)."""
+
+CHUNK = 250  # draws evaluated at once
+
+
+def mode() -> Mode:
+    return Mode(linker=VMLinker(use_cloop=False, c_thunks=False), optimizer="fast_compile")
+
+
+@dataclass(frozen=True)
+class Space:
+    """The model's value variables as slices of one vector of coordinates."""
+
+    model: pm.Model
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+
+    @property
+    def dim(self) -> int:
+        """Number of coordinates."""
+        return sum(self.sizes)
+
+    def batched(self, outputs: Any) -> tuple[Any, Any]:
+        """Outputs of the model's value variables, for all rows of a matrix of coordinates."""
+        rows = pt.matrix("coordinates")
+        replace, at = {}, 0
+        for variable, size in zip(self.model.value_vars, self.sizes, strict=True):
+            part = rows[:, at] if variable.ndim == 0 else rows[:, at : at + size]
+            replace[variable] = part
+            at += size
+        return rows, vectorize_graph(outputs, replace)
+
+
+def make_space(model: pm.Model) -> Space:
+    """The space of a model's coordinates."""
+    point = model.initial_point()
+    names = tuple(v.name for v in model.value_vars)
+    return Space(model, names, tuple(int(np.size(point[n])) for n in names))
+
+
+def density(space: Space) -> Evaluate:
+    """The model's log density and gradient on all bins."""
+    rows, logp = space.batched(space.model.logp())
+    function = pytensor.function([rows], [logp, pt.grad(logp.sum(), rows)], mode=mode())
+    return _finite(function)
+
+
+def minibatch_density(built: Hierarchy, space: Space, bins: Any) -> Evaluate:
+    """The same with draw s seeing only the minibatch in row s (modulo) of `bins`.
+
+    Each bin's log marginal is its quadratic at the pilot, which costs nothing and is summed over
+    all bins, plus a small remainder, which is summed over the minibatch and scaled up (a control
+    variate: Quiroz et al. 2019), so that minibatches add next to no noise.
+    """
+    model = space.model
+    curves = model.replace_rvs_by_values([model["bin_log_mean"], model["bin_log_cv2"]])
+    prior = model.logp(vars=[v for v in model.basic_RVs if v is not model["count"]])
+    rows, (m, c, rest) = space.batched([*curves, prior])
+    at_pilot = pytensor.function([rows], [m, c], mode=mode())(np.zeros((1, space.dim)))
+    m0, c0 = at_pilot[0][0], at_pilot[1][0]
+    value, slopes, hessian = _quadratic(built.histograms, m0, c0)
+
+    def quadratic(dm: Any, dc: Any, take: Any) -> Any:
+        mm, mc, cc = (take(h) for h in hessian)
+        linear = take(value) + take(slopes[0]) * dm + take(slopes[1]) * dc
+        return linear + 0.5 * mm * dm**2 + mc * dm * dc + 0.5 * cc * dc**2
+
+    chosen = pt.as_tensor(bins)[pt.arange(rows.shape[0]) % bins.shape[0]]
+    row = pt.arange(rows.shape[0])[:, None]
+    exact = log_marginal(m[row, chosen], c[row, chosen], bins, shared_histograms(built.histograms))
+    dm, dc = m - m0, c - c0
+    near = quadratic(dm[row, chosen], dc[row, chosen], lambda x: pt.as_tensor(x)[chosen])
+    scale = len(m0) / bins.shape[1]
+    remainder = scale * (exact - near).sum(axis=1)
+    logp = rest + quadratic(dm, dc, pt.as_tensor).sum(axis=1) + remainder
+    function = pytensor.function([rows], [logp, pt.grad(logp.sum(), rows)], mode=mode())
+    return _finite(function)
+
+
+def _quadratic(
+    histograms: hist.Histograms, m: Floats, c: Floats, step: float = 1e-3
+) -> tuple[Floats, tuple[Floats, Floats], tuple[Floats, Floats, Floats]]:
+    """Value, gradient and Hessian of the log marginal of every bin."""
+    bins = np.arange(len(m))
+
+    def at(dm: float, dc: float) -> Floats:
+        return hist.value_and_gradient((m + dm)[None], (c + dc)[None], bins, *histograms.arrays)[
+            :, 0
+        ]
+
+    value, slope_m, slope_c = at(0.0, 0.0)
+    by_m = (at(step, 0.0) - at(-step, 0.0)) / (2.0 * step)
+    by_c = (at(0.0, step) - at(0.0, -step)) / (2.0 * step)
+    return value, (slope_m, slope_c), (by_m[1], 0.5 * (by_m[2] + by_c[1]), by_c[2])
+
+
+def _finite(function: Any) -> Evaluate:
+    """Evaluate in chunks of draws; what is not a number is impossible (-inf)."""
+
+    def evaluate(rows: Floats) -> tuple[Floats, Floats]:
+        parts = [function(rows[i : i + CHUNK]) for i in range(0, len(rows), CHUNK)]
+        logp = np.concatenate([p[0] for p in parts])
+        gradient = np.concatenate([p[1] for p in parts])
+        good = np.isfinite(logp) & np.isfinite(gradient).all(axis=1)
+        return np.where(good, logp, -np.inf), gradient
+
+    return evaluate
+
+
+def kept_variables(model: pm.Model) -> list[Any]:
+    """Variables kept in the posterior: all but the curves at bins, which the knots give."""
+    return [v for v in [*model.free_RVs, *model.deterministics] if not v.name.startswith("bin_")]
+
+
+def posterior_draws(space: Space, rows: Floats) -> xr.Dataset:
+    """Posterior variables at coordinates of shape (chains, draws, dim)."""
+    model = space.model
+    kept = kept_variables(model)
+    matrix, outputs = space.batched(model.replace_rvs_by_values(kept))
+    values = pytensor.function([matrix], outputs, mode=mode())(rows.reshape(-1, space.dim))
+    shape = rows.shape[:2]
+    variables, coords = {}, {}
+    for variable, value in zip(kept, values, strict=True):
+        dims = model.named_vars_to_dims.get(variable.name, ())
+        variables[variable.name] = (
+            ("chain", "draw", *dims),
+            value.reshape(*shape, *value.shape[1:]),
+        )
+        coords.update({d: np.asarray(model.coords[d]) for d in dims})
+    coords.update(chain=np.arange(shape[0]), draw=np.arange(shape[1]))
+    return xr.Dataset(variables, coords)
