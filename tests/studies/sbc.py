@@ -1,0 +1,160 @@
+"""Simulation-based calibration: are posteriors right on average over data sets from the prior?
+
+    python -m tests.studies.sbc [--fits 200] [--items 5000] [--picture docs/sbc.png]
+
+Curves are drawn from the prior, counts from the curves, and the model is fitted to the counts: the
+rank of every true quantity among its posterior draws is then uniform (Talts et al. 2018; Sailynoja,
+Burkner and Vehtari 2022 for the bands). No fit is left out, converged or not.
+"""
+
+import argparse
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pymc as pm
+from scipy import stats as sps
+
+import soc_pymc as soc
+from soc_pymc.checks._check import holm
+from soc_pymc.curves import curve_draws
+from soc_pymc.splines import spline_matrix
+
+PRIOR = soc.Gamma(
+    mean=soc.Spline(level=(float(np.log(0.05)), 0.7), slope=(1.0, 0.3)),
+    variance=soc.Spline(level=(float(np.log(0.3)), 0.7), slope=(0.0, 0.5)),
+)
+"""Rates around 5% known to a factor of 2, near-proportional scores, cv of theta 0.2 to 1.1."""
+
+_QUANTILES = (0.02, 0.25, 0.5, 0.75, 0.98)
+
+
+def _items(frame: pd.DataFrame) -> soc.PoissonItems:
+    return soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+
+
+def _prior_curves(stats: soc.Statistics, number: int, seed: int) -> dict[str, np.ndarray]:
+    """Draws from the prior of both curves at their knots and of the smoothing scales."""
+    names = ["log_mean", "log_cv2", "log_mean_wiggle_sd", "log_cv2_wiggle_sd"]
+    with soc.model(stats, PRIOR):
+        tree = pm.sample_prior_predictive(number, var_names=names, random_seed=seed)
+    return {name: tree["prior"][name].to_numpy()[0] for name in names}
+
+
+def _r_squared(log_mean: np.ndarray, log_cv2: np.ndarray) -> np.ndarray:
+    """Share of the variance of theta that the score explains, by draw (last axis: items)."""
+    explained = np.exp(log_mean).var(axis=-1)
+    return explained / (explained + np.exp(log_cv2 + 2 * log_mean).mean(axis=-1))
+
+
+def ranks(fits: int, items: int, bins: int | None = None, seed: int = 0) -> pd.DataFrame:
+    """Ranks in (0, 1) of every quantity (columns) in every data set (rows), and the status."""
+    rng = np.random.default_rng(seed)
+    frame = soc.simulation.s1(items, seed=seed)
+    first = soc.summarize(_items(frame), bins=bins, progress=False)
+    truth = _prior_curves(first, fits, seed)
+    fit = soc.fit(first, PRIOR, progress=False)
+    knots = {k: fit.data["posterior"][k].to_numpy() for k in ("mean_knot", "variance_knot")}
+    u = np.log(frame["score"].to_numpy())
+    at_items = {k: spline_matrix(u, v) for k, v in knots.items()}
+    score = frame["score"].quantile(list(_QUANTILES)).to_numpy()
+    some = frame["score"].to_numpy()[:: max(1, items // 500)]
+    rows = []
+    for i in range(fits):
+        log_mean = at_items["mean_knot"] @ truth["log_mean"][i]
+        log_cv2 = at_items["variance_knot"] @ truth["log_cv2"][i]
+        theta = rng.gamma(np.exp(-log_cv2), np.exp(log_mean + log_cv2))
+        data = frame.assign(count=rng.poisson(theta * frame["exposure"]))
+        summary = soc.summarize(
+            _items(data), edges=first.edges, on_leakage="ignore", progress=False
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", soc.ConvergenceWarning)
+            fit = soc.fit(summary, PRIOR, method=soc.VI(seed=i), progress=False)
+        row = {"converged": fit.status.converged, "pareto_k": fit.status.pareto_k}
+        for name, drawn, true in _quantities(fit, truth, i, knots, score, some):
+            below = np.mean(drawn < true) + np.mean(drawn == true) / 2
+            row[name] = (below * len(drawn) + rng.random()) / (len(drawn) + 1)
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _quantities(fit, truth, i, knots, score, some):
+    """Name, draws and truth of every quantity."""
+    names = {"log_mean": "mean_knot", "log_cv2": "variance_knot"}
+    drawn = dict(zip(names, curve_draws(fit, score), strict=True))
+    for name, knot in names.items():
+        true = spline_matrix(np.log(score), knots[knot]) @ truth[name][i]
+        for j, q in enumerate(_QUANTILES):
+            yield f"{name} at {q:.0%}", drawn[name][:, j], true[j]
+        scale = f"{name}_wiggle_sd"
+        yield scale, fit.data["posterior"][scale].to_numpy().ravel(), truth[scale][i]
+    true_curves = (spline_matrix(np.log(some), knots[k]) @ truth[n][i] for n, k in names.items())
+    yield "R-squared", _r_squared(*curve_draws(fit, some)), _r_squared(*true_curves)
+
+
+def table(found: pd.DataFrame) -> pd.DataFrame:
+    """Kolmogorov-Smirnov test of uniformity of every quantity's ranks, with Holm's correction."""
+    names = [c for c in found if c not in ("converged", "pareto_k")]
+    tests = {name: sps.kstest(found[name], "uniform") for name in names}
+    result = pd.DataFrame(
+        {
+            "largest ECDF difference": {k: t.statistic for k, t in tests.items()},
+            "p": {k: t.pvalue for k, t in tests.items()},
+            "inside central 90%": {
+                k: ((found[k] > 0.05) & (found[k] < 0.95)).mean() for k in names
+            },
+        }
+    )
+    result["p corrected"] = holm(result["p"].to_numpy())
+    return result
+
+
+def picture(found: pd.DataFrame, path: Path) -> None:
+    """ECDF differences of all ranks with a band that holds all of them with probability 95%."""
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    import matplotlib.pyplot as plt
+
+    names = list(table(found).index)
+    band = sps.kstwo.isf(0.05 / len(names), len(found))
+    figure, axes = plt.subplots(3, 5, figsize=(12, 6.5), sharex=True, sharey=True)
+    grid = np.linspace(0, 1, 400)
+    for name, ax in zip(names, axes.ravel(), strict=False):
+        ecdf = np.searchsorted(np.sort(found[name]), grid, side="right") / len(found)
+        ax.axhspan(-band, band, color="0.85", linewidth=0)
+        ax.plot(grid, ecdf - grid, color="#0072B2")
+        ax.axhline(0, color="0.4", linewidth=0.8)
+        ax.set_title(name, fontsize=10)
+    for ax in axes.ravel()[len(names) :]:
+        ax.remove()
+    figure.supxlabel("rank of the truth among posterior draws")
+    figure.supylabel("ECDF - uniform")
+    figure.suptitle(f"{len(found)} data sets from the prior; grey: 95% band for all panels at once")
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+
+
+def main() -> None:
+    """Run the study, print its table and draw its picture."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--fits", type=int, default=200)
+    parser.add_argument("--items", type=int, default=5000)
+    parser.add_argument("--picture", type=Path)
+    chosen = parser.parse_args()
+    start = time.time()
+    found = ranks(chosen.fits, chosen.items)
+    print(table(found).to_string(float_format=lambda x: f"{x:.3f}"))
+    print(
+        f"{chosen.fits} fits of {chosen.items} items, {found['converged'].mean():.1%} converged, "
+        f"Pareto k median {found['pareto_k'].median():.2f}, {time.time() - start:.0f} s"
+    )
+    if chosen.picture:
+        picture(found, chosen.picture)
+
+
+if __name__ == "__main__":
+    main()
