@@ -2,7 +2,6 @@
 
 import os
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -388,11 +387,8 @@ def test_exact_cells_have_no_error():
         ("fremtpl2_items", {"score": "score", "count": "claims", "exposure": "exposure_years"}),
     ],
 )
-def test_real_items_keep_their_totals(name, roles):
-    folder = os.environ.get("SOC_PYMC_DATA")
-    path = Path(folder or ".") / f"{name}.parquet"
-    if folder is None or not path.exists():
-        pytest.skip("set SOC_PYMC_DATA to the folder of real data sets")
+def test_real_items_keep_their_totals(name, roles, real_data):
+    path = real_data / f"{name}.parquet"
     frame = pd.read_parquet(path)
     stats = summarize(PoissonItems(path, **roles), progress=False)
     assert stats.n_items == len(frame)

@@ -21,14 +21,13 @@ __all__ = [
     "shape_rate",
     "spread_out",
     "stirling_error",
-    "theta_cdf",
     "update",
     "variance",
 ]
 
 Floats = NDArray[np.float64]
 
-# Above this shape the marginal is Poisson to double precision for every mean below 1e5.
+# Above this shape the marginal's cdf is Poisson to 1e-10 for every mean below 1e5.
 _POISSON_SHAPE = 1e11
 
 
@@ -84,12 +83,6 @@ def quantile(prob: ArrayLike, shape: ArrayLike, rate: ArrayLike) -> Floats:
     """Quantile of Gamma(shape, rate) at probability `prob`."""
     a, q, b = (np.asarray(v, dtype=np.float64) for v in (shape, prob, rate))
     return np.asarray(special.gammaincinv(a, q) / b)
-
-
-def theta_cdf(theta: ArrayLike, shape: ArrayLike, rate: ArrayLike) -> Floats:
-    """P(Theta <= theta) under Gamma(shape, rate)."""
-    x, a, b = (np.asarray(v, dtype=np.float64) for v in (theta, shape, rate))
-    return np.asarray(special.gammainc(a, x * b))
 
 
 def log1pmx(x: ArrayLike) -> Floats:
