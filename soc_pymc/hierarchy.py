@@ -23,7 +23,6 @@ from .coordinates import (
 )
 from .errors import FitError
 from .families import histograms as hist
-from .families import poisson_gamma
 from .likelihood import log_marginal, shared_histograms
 from .pilot import CurveDesign, CurvePilot, run_pilot
 from .priors import Gamma, Spline
@@ -88,11 +87,10 @@ def model(stats: Statistics, prior: Gamma | None = None) -> pm.Model:
     Returns
     -------
     pymc.Model
-        With dims bin, mean_line, mean_basis, variance_line and variance_basis. ``log_mean`` and
-        ``log_cv2`` are the curves at the knots, ``bin_log_mean`` and ``bin_log_cv2`` those of theta
-        over a bin's items, which are the curves at its centre but for the spread of its scores
-        (`families.poisson_gamma.spread_out`); ``count`` is the sum of counts in a bin, whose log
-        probability is that of all the bin's items.
+        With dims bin, mean_line, mean_basis, variance_line and variance_basis. ``bin_log_mean`` and
+        ``bin_log_cv2`` are the curves at the bins' centres, ``log_mean`` and ``log_cv2`` at the
+        knots; ``count`` is the sum of counts in a bin, whose log probability is that of all the
+        bin's items.
 
     Raises
     ------
@@ -182,26 +180,12 @@ def _positions(axis: Axis, stats: Statistics, occupied: NDArray[np.intp]) -> Flo
     return np.asarray(((np.cumsum(n) - 0.5 * n) / n.sum())[occupied])
 
 
-def _spreads(axis: Axis, stats: Statistics, occupied: NDArray[np.intp]) -> Floats:
-    """Standard deviation of the position of each bin's items on the axis."""
-    data = stats.data
-    n = data["n"].to_numpy()[occupied]
-    if axis.scale == "rank":  # even within a bin
-        return np.asarray(n / n.sum() / np.sqrt(12.0))
-    first, second = ("sum_log_t", "sum_log_t2") if axis.scale == "log" else ("sum_t", "sum_t2")
-    mean = data[first].to_numpy()[occupied] / n
-    square = data[second].to_numpy()[occupied] / n - mean**2
-    # rounding of the sums must not look like a spread
-    return np.sqrt(np.where(square > 1e-12 * (1.0 + mean**2), square, 0.0))
-
-
 def _curve(name: str, spline: Spline, stats: Statistics, occupied: NDArray[np.intp]) -> Curve:
     axis = _axis(spline, stats)
     u = _positions(axis, stats, occupied)
     weight = stats.data["n"].to_numpy()[occupied].astype(float)
     basis = make_basis(u, weight, spline.knots)
     at_bins = spline_matrix(u, basis.knots)
-    slopes = spline_matrix(u, basis.knots, slope=True) * _spreads(axis, stats, occupied)[:, None]
     on_log = axis.scale == "log"
     if name == "mean":
         level = spline.level or ((basis.centre, 5.0) if on_log else (0.0, 10.0))
@@ -214,16 +198,9 @@ def _curve(name: str, spline: Spline, stats: Statistics, occupied: NDArray[np.in
     lines = line.shape[1]
     mean = np.array([level[0], slope[0] / unit])[:lines]
     sd = np.array([level[1], slope[1] / unit])[:lines]
-    design = CurveDesign(
-        line,
-        at_bins @ basis.wiggle,
-        slopes @ basis.line,
-        slopes @ basis.wiggle,
-        mean,
-        sd,
-        spline.wiggle,
+    return Curve(
+        name, axis, basis, CurveDesign(line, at_bins @ basis.wiggle, mean, sd, spline.wiggle)
     )
-    return Curve(name, axis, basis, design)
 
 
 _VARIABLE = {"mean": "log_mean", "variance": "log_cv2"}
@@ -243,12 +220,9 @@ def _model(
         coords[f"{curve.name}_knot"] = curve.basis.knots
     arrays = shared_histograms(histograms)
     with pm.Model(coords=coords) as built:
-        (mean, mean_sd), (cv2, cv2_sd) = (
+        log_mean, log_cv2 = (
             _add_curve(curve, pilot) for curve, pilot in zip(curves, pilots, strict=True)
         )
-        of_items = poisson_gamma.spread_out(mean, cv2, mean_sd, cv2_sd, library=pt)
-        log_mean = pm.Deterministic("bin_log_mean", of_items[0], dims="bin")
-        log_cv2 = pm.Deterministic("bin_log_cv2", of_items[1], dims="bin")
         bins = pm.Data("bin_index", np.arange(len(score)), dims="bin")
 
         def logp(value: Any, mean: Any, cv2: Any) -> Any:
@@ -267,7 +241,7 @@ def _model(
 
 
 def _add_curve(curve: Curve, pilot: CurvePilot) -> Any:
-    """Variables of one curve; its values at the bins' centres, and how they vary in the bins."""
+    """Variables of one curve; returns its values at the bins."""
     name, variable = curve.name, _VARIABLE[curve.name]
     dims = {"l": f"{name}_line", "k": f"{name}_basis", "knot": f"{name}_knot", "bin": "bin"}
 
@@ -297,16 +271,11 @@ def _add_curve(curve: Curve, pilot: CurvePilot) -> Any:
         + pt.dot(data("basis_at_knots", curve.basis.wiggle @ pilot.rotation, "knot", "k"), wiggle),
         dims=dims["knot"],
     )
-
-    def at_bins(label: str, of_line: Floats, of_wiggle: Floats) -> Any:
-        rotated = of_wiggle @ pilot.rotation
-        along = pt.dot(data(f"line_{label}_bins", of_line, "bin", "l"), line)
-        return along + pt.dot(data(f"basis_{label}_bins", rotated, "bin", "k"), wiggle)
-
-    design = curve.design
-    return (
-        at_bins("at", design.line, design.wiggle),
-        at_bins("within", design.line_spread, design.wiggle_spread),
+    return pm.Deterministic(
+        f"bin_{variable}",
+        pt.dot(data("line_at_bins", curve.design.line, "bin", "l"), line)
+        + pt.dot(data("basis_at_bins", curve.design.wiggle @ pilot.rotation, "bin", "k"), wiggle),
+        dims="bin",
     )
 
 

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from scipy import linalg, special
 
 from .errors import FitError
-from .families.poisson_gamma import spread_out
 
 __all__ = ["CurveDesign", "CurvePilot", "half_normal_scale", "run_pilot", "scale_log_density"]
 
@@ -34,9 +33,6 @@ class CurveDesign:
     ----------
     line, wiggle
         Values of the basis functions at the bins, shapes (bins, 1 or 2) and (bins, k).
-    line_spread, wiggle_spread
-        Their slopes times the standard deviation of the position within each bin: how much the
-        curve varies over the bin's own items.
     line_mean, line_sd
         Normal prior of the line's coefficients.
     wiggle_scale
@@ -45,8 +41,6 @@ class CurveDesign:
 
     line: Floats
     wiggle: Floats
-    line_spread: Floats
-    wiggle_spread: Floats
     line_mean: Floats
     line_sd: Floats
     wiggle_scale: float
@@ -108,9 +102,6 @@ class _State:
     def at(self, design: CurveDesign) -> Floats:
         return design.line @ self.line + design.wiggle @ self.wiggle
 
-    def spread(self, design: CurveDesign) -> Floats:
-        return design.line_spread @ self.line + design.wiggle_spread @ self.wiggle
-
     def log_prior(self, design: CurveDesign) -> float:
         line = (self.line - design.line_mean) / design.line_sd
         return float(-0.5 * line @ line - 0.5 * self.wiggle @ self.wiggle / self.tau**2)
@@ -131,17 +122,6 @@ def _informations(
     """Positive information of both curves by bin; for cv2 the larger of expected and observed."""
     mean, lower_bound = information(m, c)
     return mean, np.maximum(lower_bound, _observed_cv2_information(likelihood, m, c))
-
-
-def _bins(
-    designs: tuple[CurveDesign, CurveDesign], states: list[_State]
-) -> tuple[Floats, Floats, Floats]:
-    """Log mean and log cv2 over each bin's items, and the latter's slope in the curve's own."""
-    m, c = (s.at(d) for s, d in zip(states, designs, strict=True))
-    spreads = (s.spread(d) for s, d in zip(states, designs, strict=True))
-    with np.errstate(over="ignore", divide="ignore"):  # a step too far is taken back
-        mean, cv2 = spread_out(m, c, *spreads)
-    return mean, cv2, np.exp(np.minimum(c - cv2, 0.0))
 
 
 def _scoring_step(
@@ -222,17 +202,15 @@ def run_pilot(
     ]
     pilots: list[CurvePilot] = []
     for _ in range(rounds):
-        m, c, share = _bins(designs, states)
-        value, by_mean, by_cv2 = likelihood(m, c)
-        gradients = (by_mean, share * by_cv2)
+        m, c = (s.at(d) for s, d in zip(states, designs, strict=True))
+        value, *gradients = likelihood(m, c)
         if not np.isfinite(value).all():
             bad = int((~np.isfinite(value)).sum())
             raise FitError(
                 f"the log marginal of {bad} bins is not finite at the start: "
                 "are exposures in a unit that makes rates astronomically large or small?"
             )
-        of_mean, of_cv2 = _informations(likelihood, information, m, c)
-        weights = (of_mean, share**2 * of_cv2)
+        weights = _informations(likelihood, information, m, c)
         pilots = [
             _summary(d, s, g, w)
             for d, s, g, w in zip(designs, states, gradients, weights, strict=True)
@@ -264,10 +242,8 @@ def _line_search(
     """
 
     def density(candidates: list[_State]) -> float:
-        m, c, _ = _bins(designs, candidates)
-        if (
-            not np.isfinite(c).all() or np.abs(c).max() > 60 or np.abs(m).max() > 300
-        ):  # far outside what cells can resolve
+        m, c = (s.at(d) for s, d in zip(candidates, designs, strict=True))
+        if np.abs(c).max() > 60 or np.abs(m).max() > 300:  # far outside what cells can resolve
             return -np.inf
         prior = sum(s.log_prior(d) for s, d in zip(candidates, designs, strict=True))
         return float(likelihood(m, c)[0].sum() + prior)

@@ -84,7 +84,7 @@ def place_knots(position: ArrayLike, weight: ArrayLike, number: int) -> Floats:
     return knots[keep]
 
 
-def spline_matrix(position: ArrayLike, knots: ArrayLike, slope: bool = False) -> Floats:
+def spline_matrix(position: ArrayLike, knots: ArrayLike) -> Floats:
     """Matrix that turns values at knots into values of the natural cubic spline at `position`.
 
     Parameters
@@ -93,13 +93,11 @@ def spline_matrix(position: ArrayLike, knots: ArrayLike, slope: bool = False) ->
         Positions on the axis, shape (n,).
     knots
         Increasing knots, shape (k,). One knot gives a constant, two a straight line.
-    slope
-        Give the spline's first derivative instead of its values.
 
     Returns
     -------
     numpy.ndarray
-        Shape (n, k); linear beyond the outer knots; rows sum to 1 (slopes: to 0).
+        Shape (n, k); rows sum to 1; linear beyond the outer knots.
 
     Examples
     --------
@@ -109,15 +107,14 @@ def spline_matrix(position: ArrayLike, knots: ArrayLike, slope: bool = False) ->
     """
     u, k = np.asarray(position, dtype=float), np.asarray(knots, dtype=float)
     if len(k) == 1:
-        return np.full((len(u), 1), 0.0 if slope else 1.0)
+        return np.ones((len(u), 1))
     if len(k) == 2:
-        width = k[1] - k[0]
-        right = np.full(len(u), 1.0 / width) if slope else (u - k[0]) / width
-        return np.column_stack([-right if slope else 1.0 - right, right])
+        right = (u - k[0]) / (k[1] - k[0])
+        return np.column_stack([1.0 - right, right])
     spline = CubicSpline(k, np.eye(len(k)), bc_type="natural")
     inside = np.clip(u, k[0], k[-1])
-    slopes = np.asarray(spline(inside, 1))
-    return slopes if slope else np.asarray(spline(inside) + (u - inside)[:, None] * slopes)
+    slope = spline(inside, 1)
+    return np.asarray(spline(inside) + (u - inside)[:, None] * slope)
 
 
 @dataclass(frozen=True)

@@ -211,8 +211,7 @@ def summarize(
     items
         The items.
     bins
-        Number of bins; None chooses one for 200 items, at most 1,000 and at least 100 (20 for few
-        items). Bins share one smooth model, so that they need not hold many items each.
+        Number of bins; None chooses one bin for 200 items, at least 20 and at most 1,000.
     equal
         What all bins have the same amount of: ``"items"`` (the default), ``"count"`` or
         ``"exposure"``.
@@ -255,7 +254,7 @@ def summarize(
                 f"column {items.score!r}: every score is {scan.score_min:.12g}, so there is "
                 "nothing to calibrate along; give scores that differ between items"
             )
-        asked = bins or min(1000, max(20, min(100, scan.n // 5), scan.n // 200))
+        asked = bins or min(1000, max(20, scan.n // 200))
         with phase("choosing bins", enabled=progress):
             cuts = _choose(scan, asked, equal or "items")
     with phase("summarizing items", enabled=progress):

@@ -21,7 +21,7 @@ def built(small_statistics):
 def _plain_log_density(built, values):
     """Prior and likelihood written out in numpy, in the original coordinates."""
     total = 0.0
-    at_bins, within = [], []
+    at_bins = []
     for curve, about, variable in zip(
         built.curves, built.pilots, ("log_mean", "log_cv2"), strict=True
     ):
@@ -33,13 +33,8 @@ def _plain_log_density(built, values):
         total += sps.norm.logpdf(z, 0, tau).sum()
         total += sps.norm.logpdf(line, design.line_mean, design.line_sd).sum()
         at_bins.append(design.line @ line + design.wiggle @ about.rotation @ z)
-        within.append(design.line_spread @ line + design.wiggle_spread @ about.rotation @ z)
     arrays = built.histograms.arrays
     m, c = at_bins
-    c = np.log(
-        np.exp(within[0] ** 2) - 1 + np.exp(c + (within[0] + within[1]) ** 2 - 0.5 * within[1] ** 2)
-    )
-    m = m + within[0] ** 2 / 2
     bins = np.arange(len(m))
     return total + hist.value_and_gradient(m[None], c[None], bins, *arrays)[0].sum()
 

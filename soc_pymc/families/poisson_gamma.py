@@ -19,7 +19,6 @@ __all__ = [
     "mean",
     "quantile",
     "shape_rate",
-    "spread_out",
     "stirling_error",
     "update",
     "variance",
@@ -42,26 +41,6 @@ def shape_rate(log_mean: Any, log_cv2: Any, exp: Any = np.exp) -> tuple[Any, Any
     (4.0, 80.0)
     """
     return exp(-log_cv2), exp(-log_cv2 - log_mean)
-
-
-def spread_out(
-    log_mean: Any, log_cv2: Any, mean_sd: Any, cv2_sd: Any, library: Any = np
-) -> tuple[Any, Any]:
-    """Log mean and log cv2 of theta over items whose own curves' values vary with their scores.
-
-    Within a bin log mean and log cv2 rise together with the score, with standard deviations
-    `mean_sd` and `cv2_sd` (of the sign of their slopes) and near-normal scores, so that moments of
-    their exponentials are those of lognormals. Both sds 0 changes nothing.
-
-    Examples
-    --------
-    >>> [float(x) for x in spread_out(-3.0, -1.0, 0.0, 0.0)]
-    [-3.0, -1.0]
-    """
-    square = mean_sd * mean_sd
-    within = log_cv2 + square + 2.0 * mean_sd * cv2_sd + 0.5 * cv2_sd * cv2_sd
-    both = library.log(library.expm1(square) + library.exp(within))
-    return log_mean + 0.5 * square, both
 
 
 def update(shape: Any, rate: Any, count: Any, exposure: Any) -> tuple[Any, Any]:
