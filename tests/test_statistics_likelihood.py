@@ -65,7 +65,7 @@ def test_wide_cells_stay_within_their_bound(make, log_cv2):
     frame["score"] = np.random.default_rng(0).permutation(frame["score"])  # bins of equal means
     stats, got, want, _, information = _both(frame, 50, log_mean, log_cv2)
     slack = 1e-9 * np.abs(want[0])
-    assert (np.abs(got[0] - want[0]) <= 1.5 * stats.error_bound + slack).all()
+    assert (np.abs(got[0] - want[0]) <= stats.error_bound + slack).all()
     for slope, told in ((1, information[0]), (2, information[1])):
         assert (np.abs(got[slope] - want[slope]) / np.sqrt(told) < 1e-2).all()
 
