@@ -8,7 +8,7 @@ import pytest
 import xarray as xr
 
 import soc_pymc as soc
-from soc_pymc import density, hierarchy
+from soc_pymc import density, hierarchy, variational
 from soc_pymc.variational import _chosen, _importance, _variational_verdict
 
 
@@ -168,13 +168,23 @@ def test_one_bin_is_a_constant():
     assert fit.data["posterior"].sizes["mean_knot"] == 1
 
 
-def test_too_few_iterations_are_named(small_statistics):
-    shifted = soc.VI(max_iterations=1)
-    with warnings.catch_warnings(record=True):
-        warnings.simplefilter("always")
-        fit = soc.fit(small_statistics, method=shifted, progress=False)
-    if not fit.status.converged:
-        assert "max_iterations" in fit.status.reason
+def test_too_few_iterations_are_named():
+    """A normal target 30 sd away, of unequal widths: one step is not enough, fifty are."""
+    width = np.array([0.2, 1.0, 5.0])
+
+    def evaluate(w):
+        z = (w - 30.0) / width
+        return -0.5 * (z**2).sum(axis=1), -z / width
+
+    draws = variational._cross(3, 1, np.random.default_rng(0))
+    _, _, problem = variational._maximise_bound(evaluate, draws, 1, lambda _: None)
+    assert "max_iterations" in problem
+    verdict = _variational_verdict(problem, 0.1, 0.9)
+    assert not verdict["converged"]
+    mean, sd, problem = variational._maximise_bound(evaluate, draws, 200, lambda _: None)
+    assert problem == ""
+    np.testing.assert_allclose(mean, 30.0, rtol=1e-2)
+    np.testing.assert_allclose(sd, width, rtol=1e-2)
 
 
 def test_pareto_k_finds_a_bad_approximation():
