@@ -2,8 +2,8 @@
 
     python -m tests.studies.s1 [--seeds 50] [--items 20000]
 
-Items have a curved mean and a dispersion that falls almost fivefold over the score's range, which tools
-with one constant dispersion cannot follow. The oracle knows both curves.
+Items have a curved mean and a dispersion that falls almost fivefold over the score's range, which
+tools with one constant dispersion cannot follow. The oracle knows both curves.
 """
 
 import argparse
