@@ -28,7 +28,7 @@ lint: $(READY)
 	$(BIN)/lint-imports
 
 bench: $(READY)
-	$(BIN)/python -m tests.bench.bench_fit
+	$(BIN)/python -m tests.bench.bench_fit $(BENCH)
 
 $(READY): pyproject.toml
 	@test -n "$(PYTHON)" || { echo "no Python >= 3.12 was found: set PYTHON=/path/to/python"; exit 1; }

@@ -5,7 +5,7 @@ curve is a straight line with a weak proper prior plus a wiggly part with coeffi
 N(0, tau^2), tau half-normal. The bin's items enter through their log marginal alone.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -29,7 +29,7 @@ from .priors import Gamma, Spline
 from .splines import Axis, Basis, make_basis, spline_matrix
 from .statistics import Statistics
 
-__all__ = ["Curve", "Hierarchy", "build", "model"]
+__all__ = ["Curve", "Hierarchy", "build", "extended", "model"]
 
 Floats = NDArray[np.float64]
 
@@ -132,6 +132,32 @@ def build(stats: Statistics, prior: Gamma) -> Hierarchy:
     return Hierarchy(
         _model(curves, pilots, histograms, score), curves, pilots, histograms, occupied, score
     )
+
+
+def extended(built: Hierarchy, model: pm.Model) -> Hierarchy:
+    """The same with a model to which its user has added terms.
+
+    Raises
+    ------
+    FitError
+        If the model is not an extension of the built one, or has discrete unknowns.
+    """
+    lacking = sorted(v.name for v in built.model.basic_RVs if v.name not in model.named_vars)
+    if lacking:
+        raise FitError(
+            f"model= lacks {', '.join(lacking)}: extend soc.model(stats, prior) of the same prior"
+        )
+    same = all(
+        np.array_equal(np.asarray(model.coords.get(name, ())), np.asarray(values))
+        for name, values in built.model.coords.items()
+    )
+    observed = (m.rvs_to_values[m["count"]].eval() for m in (built.model, model))
+    if not (same and np.array_equal(*observed)):
+        raise FitError("model= is of other statistics or knots than stats and prior: build it anew")
+    if model.discrete_value_vars:
+        names = ", ".join(v.name for v in model.discrete_value_vars)
+        raise FitError(f"model= has discrete unknowns ({names}): sum them out")
+    return replace(built, model=model)
 
 
 def _histograms(stats: Statistics, occupied: NDArray[np.intp]) -> hist.Histograms:

@@ -4,6 +4,7 @@ import time
 import warnings
 
 import numpy as np
+import pymc as pm
 import xarray as xr
 
 from . import hierarchy
@@ -25,6 +26,7 @@ def fit(
     prior: Gamma | None = None,
     method: VI | NUTS | None = None,
     *,
+    model: pm.Model | None = None,
     progress: bool = True,
 ) -> Fit:
     """Fit the hierarchical model to statistics.
@@ -37,6 +39,9 @@ def fit(
         The prior's configuration; None is ``soc.Gamma()``.
     method
         ``soc.VI()`` (default) or ``soc.NUTS()``.
+    model
+        ``soc.model(stats, prior)`` to which terms were added: more unknowns, observations or
+        potentials. The added unknowns are in the fit's ``posterior`` beside the curves.
     progress
         Whether to show progress on standard error.
 
@@ -60,7 +65,20 @@ def fit(
     >>> import soc_pymc as soc
     >>> items = soc.PoissonItems(
     ...     soc.simulation.s1(2000), score="score", count="count", exposure="exposure")
-    >>> soc.fit(soc.summarize(items), method=soc.VI(seed=1), progress=False).status.converged
+    >>> stats = soc.summarize(items, progress=False)
+    >>> soc.fit(stats, method=soc.VI(seed=1), progress=False).status.converged
+    True
+
+    A term of one's own: an audit found 6% at the median score, up to an unknown bias of its own.
+
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> with soc.model(stats) as model:
+    ...     bias = pm.Normal("audit_bias", 0.0, 0.1)
+    ...     middle = model["bin_log_mean"][stats.bins // 2]
+    ...     _ = pm.Normal("audit", middle + bias, 0.05, observed=np.log(0.06))
+    >>> fit = soc.fit(stats, model=model, progress=False)
+    >>> "audit_bias" in fit.data["posterior"]
     True
     """
     prior, method = prior or Gamma(), method or VI()
@@ -75,6 +93,8 @@ def fit(
         hist.warm_up()
     with phase("fit: pilot and model", enabled=progress):
         built = hierarchy.build(stats, prior)
+        if model is not None:
+            built = hierarchy.extended(built, model)
     if isinstance(method, VI):
         groups, verdict = run_variational(built, method, progress)
     elif isinstance(method, NUTS):

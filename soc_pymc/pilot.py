@@ -23,6 +23,8 @@ Information = Callable[[Floats, Floats], tuple[Floats, Floats]]
 """(log mean, log cv2) by bin -> expected information of each, orthogonal to the other's."""
 
 _STEP = 1e-3  # of the central difference that gives observed information
+_LEAST = 0.2  # of the lower bound of expected information that observed information may be
+_FARTHEST = 3.0  # that a curve may move in one step
 
 
 @dataclass(frozen=True)
@@ -116,33 +118,48 @@ def _observed_cv2_information(likelihood: Likelihood, m: Floats, c: Floats) -> F
     return (below - above) / (2.0 * _STEP)
 
 
-def _informations(
-    likelihood: Likelihood, information: Information, m: Floats, c: Floats
-) -> tuple[Floats, Floats]:
-    """Positive information of both curves by bin; for cv2 the larger of expected and observed."""
-    mean, lower_bound = information(m, c)
-    return mean, np.maximum(lower_bound, _observed_cv2_information(likelihood, m, c))
+def _informations(design: CurveDesign, bound: Floats, observed: Floats | None = None) -> Floats:
+    """Information of a curve's coefficients, the line's first: shape (p, p), positive.
+
+    Observed information is noisy bin by bin, and may be negative, but the noise averages out over
+    a smooth function: it counts in full where, as a quadratic form in the coefficients, it is
+    above ``_LEAST`` times a lower bound of the expected one.
+    """
+    both = np.column_stack([design.line, design.wiggle])
+    floor = both.T @ (bound[:, None] * both)
+    if observed is None:
+        return np.asarray(floor)
+    floor[np.diag_indices_from(floor)] += 1e-6 + 1e-12 * np.abs(floor).max()
+    seen = both.T @ (observed[:, None] * both)
+    root = linalg.cholesky(floor, lower=True)
+    half = linalg.solve_triangular(root, seen, lower=True)
+    ratio = linalg.solve_triangular(root, half.T, lower=True)
+    value, vector = linalg.eigh(0.5 * (ratio + ratio.T))
+    half = (root @ vector) * np.sqrt(np.maximum(value, _LEAST))
+    return np.asarray(half @ half.T)
 
 
 def _scoring_step(
-    design: CurveDesign, state: _State, gradient: Floats, weight: Floats
+    design: CurveDesign, state: _State, gradient: Floats, information: Floats
 ) -> tuple[Floats, Floats]:
     both = np.column_stack([design.line, design.wiggle])
     prior = np.concatenate([1.0 / design.line_sd**2, np.full(len(state.wiggle), state.tau**-2)])
     away = np.concatenate([state.line - design.line_mean, state.wiggle])
-    hessian = both.T @ (weight[:, None] * both) + np.diag(prior)
+    hessian = information + np.diag(prior)
     step = linalg.solve(hessian, both.T @ gradient - prior * away, assume_a="pos")
     lines = len(state.line)
     return step[:lines], step[lines:]
 
 
-def _summary(design: CurveDesign, state: _State, gradient: Floats, weight: Floats) -> CurvePilot:
+def _summary(
+    design: CurveDesign, state: _State, gradient: Floats, information: Floats
+) -> CurvePilot:
     x, phi = design.line, design.wiggle
-    prior = np.diag(1.0 / design.line_sd**2)
-    line_information = x.T @ (weight[:, None] * x) + prior
-    cross = x.T @ (weight[:, None] * phi)
+    lines = x.shape[1]
+    line_information = information[:lines, :lines] + np.diag(1.0 / design.line_sd**2)
+    cross = information[:lines, lines:]
     shift = linalg.solve(line_information, cross, assume_a="pos")
-    schur = phi.T @ (weight[:, None] * phi) - cross.T @ shift
+    schur = information[lines:, lines:] - cross.T @ shift
     value, rotation = linalg.eigh(0.5 * (schur + schur.T))
     precision = np.maximum(value[::-1], 0.0)
     rotation = rotation[:, ::-1]
@@ -210,7 +227,12 @@ def run_pilot(
                 f"the log marginal of {bad} bins is not finite at the start: "
                 "are exposures in a unit that makes rates astronomically large or small?"
             )
-        weights = _informations(likelihood, information, m, c)
+        mean_information, cv2_bound = information(m, c)
+        observed = _observed_cv2_information(likelihood, m, c)
+        weights = (
+            _informations(designs[0], mean_information),
+            _informations(designs[1], cv2_bound, observed),
+        )
         pilots = [
             _summary(d, s, g, w)
             for d, s, g, w in zip(designs, states, gradients, weights, strict=True)
@@ -238,7 +260,9 @@ def _line_search(
 ) -> tuple[list[_State], float]:
     """Take the longest halved step that does not lower the penalised log density.
 
-    The second value is the squared length of the step in the data's information.
+    No bin's curve moves by more than ``_FARTHEST``: far above the data the negative binomial's log
+    probability is so flat in log mean that the way back is long. The second value is the squared
+    length of the step in the data's information.
     """
 
     def density(candidates: list[_State]) -> float:
@@ -249,13 +273,12 @@ def _line_search(
         return float(likelihood(m, c)[0].sum() + prior)
 
     here = density(states)
+    moves = (d.line @ a + d.wiggle @ b for d, (a, b) in zip(designs, steps, strict=True))
+    longest = max(float(np.abs(move).max()) for move in moves)
     for halving in range(30):
-        factor = 0.5**halving
+        factor = 0.5**halving * min(1.0, _FARTHEST / max(longest, _FARTHEST))
         tried = [s.moved(step, factor) for s, step in zip(states, steps, strict=True)]
         if density(tried) >= here - 1e-9 * abs(here):
-            change = (
-                d.line @ (factor * step[0]) + d.wiggle @ (factor * step[1])
-                for d, step in zip(designs, steps, strict=True)
-            )
-            return tried, float(sum(w @ x**2 for w, x in zip(weights, change, strict=True)))
+            change = (factor * np.concatenate(step) for step in steps)
+            return tried, float(sum(x @ w @ x for w, x in zip(weights, change, strict=True)))
     return states, 0.0

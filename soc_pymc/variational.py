@@ -1,4 +1,6 @@
-"""Mean-field variational inference in coordinates where the posterior is near standard normal.
+"""Gaussian variational inference in coordinates where the posterior is near standard normal.
+
+The Gaussian is mean-field in coordinates that the density's curvature decorrelates.
 
 The evidence bound is averaged over fixed draws (Giordano, Ingram and Broderick 2024), so that it is
 an ordinary smooth function: a quasi-Newton optimiser finds its maximum in a few steps, knows when
@@ -11,7 +13,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
-from scipy import optimize
+from scipy import linalg, optimize
 
 from .density import (
     CHUNK,
@@ -29,11 +31,15 @@ __all__ = ["run_variational"]
 
 Floats = NDArray[np.float64]
 
+_REACH = 0.5  # sd to either side, for curvature that is felt by the bulk of the posterior
+_WIDEST = 3.0  # change of a width by curvature alone, which may vanish or have the wrong sign
+_ROUGH, _FINE = 0.1, 1e-3  # slopes at which the two optimisations stop
 _MANY_BINS = 2000
 _BATCH = 256
 _PARETO_K = 0.7  # above it importance weights have no reliable mean (Vehtari et al. 2024)
 _CLEAR_K, _CLEAR_ESS = 0.5, 0.8
-_FEWEST_DRAWS, _MOST_DRAWS = 1000, 4000  # to estimate Pareto k from
+# to estimate Pareto k from: at first, while it is not clearly good, before it fails the fit
+_FEWEST_DRAWS, _MORE_DRAWS, _MOST_DRAWS = 1000, 4000, 16_000
 
 
 def _cross(dim: int, rotations: int, rng: np.random.Generator) -> Floats:
@@ -46,7 +52,11 @@ def _cross(dim: int, rotations: int, rng: np.random.Generator) -> Floats:
 
 
 def _maximise_bound(
-    evaluate: Evaluate, draws: Floats, iterations: int, report: Callable[[float], None]
+    evaluate: Evaluate,
+    draws: Floats,
+    iterations: int,
+    report: Callable[[float], None],
+    tolerance: float = _FINE,
 ) -> tuple[Floats, Floats, str]:
     """Means and sds that maximise the evidence bound, and what is wrong ("" if nothing)."""
     dim = draws.shape[1]
@@ -64,23 +74,71 @@ def _maximise_bound(
         by_sd = (gradient * draws).mean(axis=0) * sd + 1.0
         return value, -np.concatenate([gradient.mean(axis=0), by_sd])
 
-    bounds = [(-50.0, 50.0)] * dim + [(-8.0, 4.0)] * dim
+    bounds = [(None, None)] * dim + [(-16.0, 16.0)] * dim
     found = optimize.minimize(
         negative_bound,
         np.zeros(2 * dim),
         jac=True,
         method="L-BFGS-B",
         bounds=bounds,
-        options={"maxiter": iterations, "maxcor": 30, "ftol": 0.0, "gtol": 1e-3},
+        options={"maxiter": iterations, "maxcor": 30, "ftol": 0.0, "gtol": tolerance},
     )
-    slope = float(np.abs(np.asarray(found.jac)).max())
+    mean, sd = found.x[:dim], np.exp(found.x[dim:])
+    slope = float(np.abs(found.jac * np.concatenate([sd, np.ones(dim)])).max())
     problem = ""
     if not np.isfinite(found.fun) or not slope < 0.05:
         problem = (
             f"the evidence bound was still rising after {found.nit} iterations (largest slope "
             f"{slope:.2g} posterior sd, 0.05 allowed): raise VI(max_iterations=) or use soc.NUTS()"
         )
-    return found.x[:dim], np.exp(found.x[dim:]), problem
+    return mean, sd, problem
+
+
+def _decorrelated(evaluate: Evaluate, centre: Floats, sd: Floats) -> Floats:
+    """Factor F such that the coordinates u of w = centre + F u are uncorrelated near u = 0.
+
+    Differences of gradients give the curvature. Directions in which the density hardly bends, or
+    bends the wrong way, keep a width within ``_WIDEST`` of the mean-field one.
+    """
+    step = _REACH * np.diag(sd)
+    bend = evaluate(centre - step)[1] - evaluate(centre + step)[1]
+    precision = bend * sd / (2.0 * _REACH)
+    if not np.isfinite(precision).all():
+        return np.diag(sd)
+    value, vector = linalg.eigh(0.5 * (precision + precision.T))
+    width = 1.0 / np.sqrt(np.clip(value, _WIDEST**-2, _WIDEST**2))
+    return np.asarray(sd[:, None] * ((vector * width) @ vector.T))
+
+
+def _gaussian(
+    evaluate: Evaluate,
+    start: Floats,
+    method: VI,
+    rng: np.random.Generator,
+    report: Callable[[float], None],
+) -> tuple[Floats, Floats, str]:
+    """Location and factor of the Gaussian, w = location + factor @ N(0, I), and what is wrong.
+
+    A mean-field Gaussian says where and how wide; there the curvature says which coordinates are
+    still correlated, and the final one is mean-field in coordinates that are not. (Decorrelating
+    before that, at the start, mixes the smoothing scales with the rest and was worse.)
+    """
+    draws = _cross(len(start), method.rotations, rng)
+    rest = (draws, method.max_iterations, report)
+    centre, sd, _ = _maximise_bound(
+        _in_coordinates(evaluate, start, np.eye(len(start))), *rest, tolerance=_ROUGH
+    )
+    factor = _decorrelated(evaluate, start + centre, sd)
+    mean, sd, problem = _maximise_bound(_in_coordinates(evaluate, start + centre, factor), *rest)
+    return start + centre + factor @ mean, factor * sd, problem
+
+
+def _in_coordinates(evaluate: Evaluate, location: Floats, factor: Floats) -> Evaluate:
+    def moved(rows: Floats) -> tuple[Floats, Floats]:
+        logp, gradient = evaluate(location + rows @ factor.T)
+        return logp, gradient @ factor
+
+    return moved
 
 
 def _importance(log_weight: Floats) -> tuple[Floats, float, float]:
@@ -98,32 +156,35 @@ def _importance(log_weight: Floats) -> tuple[Floats, float, float]:
 
 def _weighed_draws(
     evaluate: Evaluate,
-    mean: Floats,
-    sd: Floats,
+    location: Floats,
+    factor: Floats,
     wanted: int,
     rng: np.random.Generator,
     advance: Callable[[float], None],
 ) -> tuple[Floats, Floats]:
-    """Standard normal draws of the approximation and their log importance weights.
+    """Draws of the approximation and their log importance weights.
 
     Pareto k of 1,000 draws has a standard error near 0.15, so a k that is not clearly good is
-    estimated from up to 4,000. Weights that are far from equal want four draws for one kept.
+    estimated from up to 4,000, and one that would fail the fit from up to 16,000. Weights that are
+    far from equal want four draws for one kept.
     """
-    noise, log_weight = np.empty((0, len(mean))), np.empty(0)
+    draws, log_weight = np.empty((0, len(location))), np.empty(0)
     number = max(wanted, _FEWEST_DRAWS)
-    while len(noise) < number:
-        more = rng.normal(size=(min(CHUNK, number - len(noise)), len(mean)))
-        weight = evaluate(mean + sd * more)[0] + 0.5 * (more**2).sum(axis=1)
-        noise, log_weight = np.concatenate([noise, more]), np.concatenate([log_weight, weight])
+    while len(draws) < number:
+        noise = rng.normal(size=(min(CHUNK, number - len(draws)), len(location)))
+        more = location + noise @ factor.T
+        weight = evaluate(more)[0] + 0.5 * (noise**2).sum(axis=1)
+        draws, log_weight = np.concatenate([draws, more]), np.concatenate([log_weight, weight])
         advance(len(more))
-        if len(noise) < number:
+        if len(draws) < number:
             continue
         _, k, ess = _importance(log_weight)
-        if not k <= _CLEAR_K and number < _MOST_DRAWS:
-            number = min(2 * number, _MOST_DRAWS)
+        most = _MORE_DRAWS if k <= _PARETO_K else _MOST_DRAWS
+        if not k <= _CLEAR_K and number < most and np.isfinite(k):
+            number = min(2 * number, most)
         elif not ess >= _CLEAR_ESS:
             number = max(number, 4 * wanted)
-    return noise, log_weight
+    return draws, log_weight
 
 
 def _chosen(log_weight: Floats, wanted: int, rng: np.random.Generator) -> NDArray[np.intp]:
@@ -146,11 +207,10 @@ def run_variational(
     space = make_space(built.model)
     bins = len(built.score)
     batch = method.batch if method.batch is not None else (_BATCH if bins > _MANY_BINS else 0)
-    draws = _cross(space.dim, method.rotations, rng)
     with phase("fit: preparing the evidence bound", enabled=progress):
         full = density(space)
         if 0 < batch < bins:
-            evaluate = minibatch_density(built, space, _minibatches(bins, batch, len(draws), rng))
+            evaluate = minibatch_density(built, space, _minibatches(bins, batch, space.dim, rng))
         else:
             evaluate = full
     with phase("fit: variational inference", unit="evaluations", enabled=progress) as shown:
@@ -159,30 +219,31 @@ def run_variational(
             shown.advance()
             shown.note(f"evidence bound {bound:,.2f}")
 
-        mean, sd, problem = _maximise_bound(evaluate, draws, method.max_iterations, report)
+        location, factor, problem = _gaussian(evaluate, space.start, method, rng, report)
     with phase("fit: draws and Pareto k", unit="draws", enabled=progress) as shown:
-        noise, log_weight = _weighed_draws(full, mean, sd, method.draws, rng, shown.advance)
+        draws, log_weight = _weighed_draws(full, location, factor, method.draws, rng, shown.advance)
         _, k, ess = _importance(log_weight)
         kept = _chosen(log_weight, method.draws, rng)
-        posterior = posterior_draws(space, (mean + sd * noise[kept])[None])
-    names = [f"{n}[{i}]" for n, size in zip(space.names, space.sizes, strict=True)
-             for i in range(size)]  # fmt: skip
+        posterior = posterior_draws(space, draws[kept][None])
     groups = {
         "posterior": posterior,
         "sample_stats": xr.Dataset({"log_weight": (("chain", "draw"), log_weight[kept][None])}),
         "variational": xr.Dataset(
-            {"mean": ("coordinate", mean), "sd": ("coordinate", sd)}, {"coordinate": names}
+            {
+                "mean": ("coordinate", location),
+                "sd": ("coordinate", np.sqrt((factor**2).sum(axis=1))),
+            },
+            {"coordinate": space.labels},
         ),
     }
     return groups, _variational_verdict(problem, k, ess)
 
 
 def _minibatches(bins: int, batch: int, draws: int, rng: np.random.Generator) -> Any:
-    """One systematic minibatch a draw; over the draws every bin is seen equally often."""
+    """One systematic minibatch for a draw and its mirror image; every bin is seen equally often."""
     stride = -(-bins // batch)
-    offsets = rng.permutation(np.arange(draws // 2) % stride)
-    rows = [(o + stride * np.arange(batch)) % bins for o in np.tile(offsets, 2)]
-    return np.array(rows)
+    offsets = rng.permutation(np.arange(draws) % stride)
+    return np.array([(o + stride * np.arange(batch)) % bins for o in offsets])
 
 
 def _variational_verdict(problem: str, k: float, ess: float) -> dict[str, Any]:

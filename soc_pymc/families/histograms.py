@@ -292,7 +292,7 @@ def value_and_gradient(
     numpy.ndarray
         Shape (3, draws, k): value, derivative in log mean, derivative in log cv2.
     """
-    rows = np.atleast_2d(bins)
+    rows = np.atleast_2d(bins).astype(np.int64, copy=False)  # one type, one compilation
     out = np.empty((3, *log_mean.shape))
     all_bins(np.ascontiguousarray(log_mean), np.ascontiguousarray(log_cv2), rows, out, *arrays)
     return out
@@ -310,13 +310,9 @@ def information(log_mean: Floats, log_cv2: Floats, h: Histograms) -> tuple[Float
     expected = h.exposure * np.exp(log_mean)[bin_of]
     r = expected * cv2
     mean = np.bincount(bin_of, weights=h.items * expected / (1.0 + r), minlength=bins)
-    # cumulants of the count over the expected count
-    k2 = 1.0 + r
-    k3 = 1.0 + 3.0 * r + 2.0 * r * r
-    k4 = 1.0 + 7.0 * r + 12.0 * r * r + 6.0 * r**3
-    noise = k4 + 2.0 * expected * k2 * k2 - k3 * k3 / k2
-    with np.errstate(invalid="ignore"):
-        quadratic = np.where(expected > 0, r * r * expected / noise, 0.0)
+    # r^2 expected / (k4 + 2 expected k2^2 - k3^2 / k2) where the cumulants over the expected count
+    # are k2 = 1 + r, k3 = k2 (1 + 2r), k4 = k2 (1 + 6r + 6r^2)
+    quadratic = 0.5 * (r / (1.0 + r)) ** 2 / (1.0 + cv2)
     return mean, np.bincount(bin_of, weights=h.items * quadratic, minlength=bins)
 
 

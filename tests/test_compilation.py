@@ -1,0 +1,97 @@
+"""Nothing is compiled for a new data set: not by Numba, not by PyTensor in C or through Numba."""
+
+from collections import Counter
+from contextlib import contextmanager
+
+import numba
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from numba.core import event
+from pytensor.link.basic import JITLinker
+from pytensor.link.c.basic import CLinker
+
+import soc_pymc as soc
+from soc_pymc.families import histograms as hist
+
+
+@pytest.fixture
+def compilations(monkeypatch):
+    """A context manager that counts compilations while its block runs, by kind.
+
+    Numba announces every compilation that its cache did not spare; of PyTensor the ways into
+    compiling are counted, whether or not a cache would then have helped.
+    """
+    counts = Counter()
+
+    def watch(owner, name, kind):
+        plain = getattr(owner, name)
+
+        def counting(*args, **kwargs):
+            counts[kind] += 1
+            return plain(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, counting)
+
+    watch(JITLinker, "create_jitable_thunk", "pytensor jit")
+    watch(CLinker, "make_thunk", "pytensor c")
+
+    @contextmanager
+    def counted():
+        counts.clear()
+        with event.install_recorder("numba:compile") as recorder:
+            yield counts
+        counts["numba"] += sum(e.is_start for _, e in recorder.buffer)
+
+    return counted
+
+
+def _signatures():
+    """Versions of each kernel in memory; a new one would have been compiled or loaded."""
+    kernels = {k: v for k, v in vars(hist).items() if hasattr(v, "nopython_signatures")}
+    assert "all_bins" in kernels
+    return {name: len(kernel.signatures) for name, kernel in kernels.items()}
+
+
+@pytest.mark.parametrize(
+    ("items", "bins", "knots", "method"),
+    [
+        (3001, 17, 20, soc.VI(seed=1)),
+        (9000, 60, 7, soc.VI(seed=2, draws=300)),
+        (5000, 1, 20, soc.VI(seed=3)),
+        (6000, 50, 5, soc.VI(seed=4, batch=10)),
+    ],
+    ids=["other bins", "fewer knots", "one bin", "minibatches"],
+)
+def test_a_second_data_set_compiles_nothing(small_fit, compilations, items, bins, knots, method):
+    frame = soc.simulation.s1(items, seed=items)
+    roles = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+    stats = soc.summarize(roles, bins=bins, progress=False)
+    prior = soc.Gamma(soc.Spline(knots=knots), soc.Spline(knots=knots))
+    before = _signatures()
+    with compilations() as counts:
+        fit = soc.fit(stats, prior, method, progress=False)
+    assert fit.data["posterior"].sizes["draw"] == method.draws
+    assert counts.total() == 0, counts
+    assert _signatures() == before
+
+
+def test_the_counters_count(compilations):
+    """What the test above must not see: a kernel for other types, and two compiled graphs."""
+    kernel = numba.njit(hist._log1pmx.py_func)  # without a cache on disk that would spare it
+    with compilations() as counts:
+        kernel(0.5)
+    assert counts["numba"] == 1
+    with compilations() as counts:
+        kernel(0.25)
+    assert counts.total() == 0
+    with compilations() as counts:
+        kernel(np.float32(0.5))
+    assert counts["numba"] == 1
+    x = pt.vector("x")
+    for linker, kind in (("numba", "pytensor jit"), ("c", "pytensor c")):
+        mode = pytensor.compile.mode.Mode(linker=linker, optimizer="fast_compile")
+        with compilations() as counts:
+            pytensor.function([x], pt.exp(x), mode=mode)
+        assert counts[kind] >= 1, linker
