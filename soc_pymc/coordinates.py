@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from pymc.logprob.transforms import Transform
 from scipy import optimize, special
 
-from .pilot import CurvePilot, half_normal_scale, scale_log_density
+from .pilot import scale_log_density
 
-__all__ = ["LineTransform", "ScaleTransform", "WiggleTransform", "scale_shape", "starting_point"]
+__all__ = ["LineTransform", "ScaleTransform", "WiggleTransform", "pilot_point", "scale_shape"]
 
 Floats = NDArray[np.float64]
 
@@ -32,7 +32,7 @@ class ScaleTransform(Transform):
     Inputs of the variable: scale, shape = (a, b, e, d).
     """
 
-    name = "near_normal"
+    name = "nearnormal"  # PyMC splits names at underscores
     ndim_supp = 0
 
     @staticmethod
@@ -79,7 +79,7 @@ class WiggleTransform(Transform):
     that w is near standard normal for every tau.
     """
 
-    name = "data_informed"
+    name = "informed"
     ndim_supp = 1
 
     @staticmethod
@@ -113,7 +113,7 @@ class LineTransform(Transform):
     centre, shift, root (upper triangular), z: line = centre - shift z + root w.
     """
 
-    name = "data_informed"
+    name = "informed"
     ndim_supp = 1
 
     def backward(self, value: Any, *inputs: Any) -> Any:
@@ -129,6 +129,14 @@ class LineTransform(Transform):
     def log_jac_det(self, value: Any, *inputs: Any) -> Any:
         """Log determinant of the root, a constant."""
         return pt.sum(pt.log(pt.abs(pt.diagonal(inputs[-2]))) + pt.zeros_like(value), axis=-1)
+
+
+def pilot_point(transform: Transform, rv: Any, size: Any, *inputs: Any) -> Any:
+    """Start of a variable at 0 in its coordinates: the pilot's own place.
+
+    PyMC's default start of such variables can lie tens of posterior sd away.
+    """
+    return transform.backward(pt.zeros_like(rv), *inputs)
 
 
 def scale_shape(scale: float, precision: Floats, pull: Floats) -> Floats:
@@ -152,13 +160,3 @@ def scale_shape(scale: float, precision: Floats, pull: Floats) -> Floats:
         residual, start, bounds=(start - width, start + width)
     ).x
     return np.array([a, np.exp(log_b), e, np.exp(log_d)])
-
-
-def starting_point(pilot: CurvePilot, scale: float, shape: Floats) -> tuple[float, Floats]:
-    """Smoothing scale and wiggly coefficients at v = 0, w = 0: the pilot's own place.
-
-    PyMC's default start of such variables can lie tens of posterior sd away.
-    """
-    a, b, e, d = shape
-    tau = float(half_normal_scale(np.asarray(a + b * np.sinh(d * e)), scale))
-    return tau, pilot.pull * tau**2 / (1.0 + pilot.precision * tau**2)

@@ -18,12 +18,12 @@ from .coordinates import (
     LineTransform,
     ScaleTransform,
     WiggleTransform,
+    pilot_point,
     scale_shape,
-    starting_point,
 )
 from .errors import FitError
 from .families import histograms as hist
-from .likelihood import log_marginal, shared_histograms
+from .likelihood import log_marginal, shared
 from .pilot import CurveDesign, CurvePilot, run_pilot
 from .priors import Gamma, Spline
 from .splines import Axis, Basis, make_basis, spline_matrix
@@ -244,7 +244,7 @@ def _model(
         coords[f"{curve.name}_line"] = names
         coords[f"{curve.name}_basis"] = np.arange(curve.basis.wiggle.shape[1])
         coords[f"{curve.name}_knot"] = curve.basis.knots
-    arrays = shared_histograms(histograms)
+    arrays = shared(histograms)
     with pm.Model(coords=coords) as built:
         log_mean, log_cv2 = (
             _add_curve(curve, pilot) for curve, pilot in zip(curves, pilots, strict=True)
@@ -274,7 +274,7 @@ def _add_curve(curve: Curve, pilot: CurvePilot) -> Any:
     def data(label: str, value: Floats, *of: str) -> Any:
         return pm.Data(f"{name}_{label}", value, dims=tuple(dims[d] for d in of))
 
-    wiggle, start = _add_wiggle(curve, pilot, variable, data)
+    wiggle = _add_wiggle(curve, pilot, variable, data)
     line = pm.CustomDist(
         f"{variable}_line",
         data("line_prior_mean", curve.design.line_mean, "l"),
@@ -285,10 +285,10 @@ def _add_curve(curve: Curve, pilot: CurvePilot) -> Any:
         wiggle,
         logp=_line_logp,
         random=_draw_line,
+        support_point=partial(pilot_point, LineTransform()),
         signature="(l),(l),(l),(l,k),(l,l),(k)->(l)",
         dims=dims["l"],
         transform=LineTransform(),
-        initval=pilot.line_centre - pilot.line_shift @ start,
     )
     # a rotation of independent, equal normals leaves the prior as it is
     pm.Deterministic(
@@ -305,39 +305,34 @@ def _add_curve(curve: Curve, pilot: CurvePilot) -> Any:
     )
 
 
-def _add_wiggle(curve: Curve, pilot: CurvePilot, variable: str, data: Any) -> tuple[Any, Floats]:
-    """Smoothing scale and wiggly coefficients, with the latter's start at w = 0.
-
-    A curve of too few bins has none.
-    """
+def _add_wiggle(curve: Curve, pilot: CurvePilot, variable: str, data: Any) -> Any:
+    """Smoothing scale and wiggly coefficients; a curve of too few bins has none."""
     if not len(pilot.precision):
-        return pt.zeros((0,)), np.zeros(0)
+        return pt.zeros((0,))
     wiggle_scale = curve.design.wiggle_scale
     shape = scale_shape(wiggle_scale, pilot.precision, pilot.pull)
-    tau, start = starting_point(pilot, wiggle_scale, shape)
     scale = pm.CustomDist(
         f"{variable}_wiggle_sd",
         data("wiggle_prior_scale", np.asarray(wiggle_scale)),
         pm.Data(f"{curve.name}_wiggle_sd_shape", shape),
         logp=_scale_logp,
         random=_draw_scale,
+        support_point=partial(pilot_point, ScaleTransform()),
         signature="(),(s)->()",
         transform=ScaleTransform(),
-        initval=tau,
     )
-    wiggle = pm.CustomDist(
+    return pm.CustomDist(
         f"{variable}_wiggle",
         scale,
         data("wiggle_precision", pilot.precision, "k"),
         data("wiggle_pull", pilot.pull, "k"),
         logp=_wiggle_logp,
         random=_draw_wiggle,
+        support_point=partial(pilot_point, WiggleTransform()),
         signature="(),(k),(k)->(k)",
         dims=f"{curve.name}_basis",
         transform=WiggleTransform(),
-        initval=start,
     )
-    return wiggle, start
 
 
 # The plain statement of the prior: what follows the first one or two parameters of each variable

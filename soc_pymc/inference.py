@@ -9,7 +9,7 @@ import xarray as xr
 
 from . import hierarchy
 from .errors import ConvergenceWarning, FitError
-from .families import histograms as hist
+from .families import surrogates
 from .methods import NUTS, VI
 from .priors import Gamma
 from .progress import phase
@@ -90,7 +90,7 @@ def fit(
         raise FitError(f"prior must be soc.Gamma(...), not {type(prior).__name__}")
     start = time.perf_counter()
     with phase("fit: compiling the likelihood (once on a machine)", enabled=progress):
-        hist.warm_up()
+        surrogates.warm_up()
     with phase("fit: pilot and model", enabled=progress):
         built = hierarchy.build(stats, prior)
         if model is not None:

@@ -13,37 +13,46 @@ from pytensor.graph.replace import _vectorize_node
 from pytensor.link.numba.dispatch.basic import register_funcify_default_op_cache_key
 
 from .families import histograms as hist
+from .families import surrogates
 
-__all__ = ["BinLogMarginal", "log_marginal", "shared_histograms"]
+__all__ = ["BinLogMarginal", "log_marginal", "near_log_marginal", "shared"]
+
+_KERNELS = {"exact": hist.all_bins, "near": surrogates.near_bins}
 
 
 class BinLogMarginal(Op):
-    """(log mean, log cv2, bins, *histograms) -> value and its two derivatives, bin by bin.
+    """(log mean, log cv2, bins, *arrays) -> value and its two derivatives, bin by bin.
 
     `log_mean` and `log_cv2` have shape (..., k): one row for each draw; `bins` (k,) or (m, k) says
-    which bin each column is, row s modulo m for draw s.
+    which bin each column is, row s modulo m for draw s. `arrays` are those of the kernel:
+    histograms, or surrogates and histograms.
     """
 
-    __props__ = ()
+    __props__ = ("kernel",)
+
+    def __init__(self, kernel: str) -> None:
+        self.kernel = kernel
 
     def make_node(self, log_mean: Any, log_cv2: Any, bins: Any, *arrays: Any) -> Apply:
         """Three outputs of the broadcast shape of the curves."""
-        m, c = pt.as_tensor(log_mean), pt.as_tensor(log_cv2)
+        m, c = pt.broadcast_arrays(pt.as_tensor(log_mean), pt.as_tensor(log_cv2))
         inputs = [m, c, pt.as_tensor(bins), *(pt.as_tensor(a) for a in arrays)]
-        kind = pt.tensor(dtype="float64", shape=(None,) * max(m.ndim, c.ndim)).type
+        kind = pt.tensor(dtype="float64", shape=(None,) * m.ndim).type
         return Apply(self, inputs, [kind(), kind(), kind()])
 
     def infer_shape(self, node: Apply, shapes: Any) -> list[Any]:
         """Shape of the curves."""
-        return [shapes[0 if node.inputs[0].ndim >= node.inputs[1].ndim else 1]] * 3
+        return [shapes[0]] * 3
 
     def perform(self, node: Apply, inputs: Sequence[Any], outputs: Any) -> None:
         """Run the compiled kernel."""
-        m, c = np.broadcast_arrays(inputs[0], inputs[1])
-        rows = (-1, m.shape[-1])
-        result = hist.value_and_gradient(m.reshape(rows), c.reshape(rows), *inputs[2:])
-        for storage, part in zip(outputs, result, strict=True):
-            storage[0] = part.reshape(m.shape)
+        shape = inputs[0].shape
+        m, c = (np.ascontiguousarray(x).reshape(-1, shape[-1]) for x in inputs[:2])
+        bins = np.atleast_2d(inputs[2]).astype(np.int64, copy=False)  # one type, one compilation
+        out = np.empty((3, *m.shape))
+        _KERNELS[self.kernel](m, c, bins, out, *inputs[3:])
+        for storage, part in zip(outputs, out, strict=True):
+            storage[0] = part.reshape(shape)
 
     def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
         """Derivatives come with the value; they are not differentiated again."""
@@ -63,24 +72,31 @@ def _vectorize(op: BinLogMarginal, node: Apply, *batched: Any) -> Apply:
 
 @register_funcify_default_op_cache_key(BinLogMarginal)
 def _numba_bin_log_marginal(op: BinLogMarginal, node: Apply, **kwargs: Any) -> Any:
-    kernel = hist.all_bins
+    kernel = _KERNELS[op.kernel]
 
     @numba.njit
     def bin_log_marginal(log_mean, log_cv2, bins, *arrays):  # type: ignore[no-untyped-def]
-        m = np.ascontiguousarray(log_mean).reshape(1, -1)
-        c = np.ascontiguousarray(log_cv2).reshape(1, -1)
-        out = np.empty((3, 1, m.shape[1]))
-        kernel(m, c, bins.reshape(1, -1), out, *arrays)
-        return out[0, 0], out[1, 0], out[2, 0]
+        rows = np.atleast_2d(bins).astype(np.int64)
+        m = np.ascontiguousarray(log_mean).reshape(-1, rows.shape[1])
+        c = np.ascontiguousarray(log_cv2).reshape(-1, rows.shape[1])
+        out = np.empty((3, *m.shape))
+        kernel(m, c, rows, out, *arrays)
+        shape = log_mean.shape
+        return out[0].reshape(shape), out[1].reshape(shape), out[2].reshape(shape)
 
-    return bin_log_marginal, 1
+    return bin_log_marginal, 2
 
 
-def shared_histograms(histograms: hist.Histograms) -> tuple[Any, ...]:
-    """The histograms' arrays as shared variables, so that compiled code serves other data."""
-    return tuple(pytensor.shared(a, shape=(None,) * a.ndim) for a in histograms.arrays)
+def shared(data: hist.Histograms | surrogates.Surrogates) -> tuple[Any, ...]:
+    """The arrays as shared variables, so that compiled code serves other data."""
+    return tuple(pytensor.shared(a, shape=(None,) * a.ndim) for a in data.arrays)
 
 
 def log_marginal(log_mean: Any, log_cv2: Any, bins: Any, arrays: tuple[Any, ...]) -> Any:
     """Log marginal probability of the items of each bin, a tensor shaped like the curves."""
-    return BinLogMarginal()(log_mean, log_cv2, bins, *arrays)[0]
+    return BinLogMarginal("exact")(log_mean, log_cv2, bins, *arrays)[0]
+
+
+def near_log_marginal(log_mean: Any, log_cv2: Any, bins: Any, arrays: tuple[Any, ...]) -> Any:
+    """The same by polynomials where they serve; `arrays` of the surrogates and the histograms."""
+    return BinLogMarginal("near")(log_mean, log_cv2, bins, *arrays)[0]

@@ -18,9 +18,9 @@ from scipy import linalg, optimize
 from .density import (
     CHUNK,
     Evaluate,
-    density,
     make_space,
     minibatch_density,
+    near_density,
     posterior_draws,
 )
 from .hierarchy import Hierarchy
@@ -208,7 +208,7 @@ def run_variational(
     bins = len(built.score)
     batch = method.batch if method.batch is not None else (_BATCH if bins > _MANY_BINS else 0)
     with phase("fit: preparing the evidence bound", enabled=progress):
-        full = density(space)
+        full = near_density(built, space)
         if 0 < batch < bins:
             evaluate = minibatch_density(built, space, _minibatches(bins, batch, space.dim, rng))
         else:

@@ -2,15 +2,20 @@
 
 import numpy as np
 import pymc as pm
+import pytensor
+import pytensor.tensor as pt
 import pytest
 from scipy import stats as sps
 
 import soc_pymc as soc
 from soc_pymc import hierarchy, pilot
+from soc_pymc.curves import curve_draws
 from soc_pymc.density import density as _density
 from soc_pymc.density import make_space as _space
+from soc_pymc.density import mode as interpreter
 from soc_pymc.density import posterior_draws as _draws
 from soc_pymc.families import histograms as hist
+from soc_pymc.likelihood import log_marginal, shared
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +77,43 @@ def test_forward_inverts_backward(built):
     """The model's own start is the pilot: w = 0 in every coordinate."""
     point = built.model.initial_point()
     assert max(np.abs(v).max() for v in point.values()) < 1e-8
+
+
+@pytest.mark.parametrize("mode", ["interpreter", "NUMBA"])
+def test_likelihood_takes_draws_at_once(built, mode):
+    """Rows of curves, or one curve for all rows of the other, by interpreter and by Numba."""
+    arrays = shared(built.histograms)
+    bins = np.arange(len(built.score))
+    rng = np.random.default_rng(0)
+    m, c = rng.normal(-3, 0.2, (4, len(bins))), rng.normal(-1, 0.2, (4, len(bins)))
+    for here, there in ((m, c), (m, c[0]), (m[0], c)):
+        inputs = [pt.tensor(shape=(None,) * x.ndim) for x in (here, there)]
+        value = log_marginal(*inputs, bins, arrays)
+        how = interpreter() if mode == "interpreter" else mode
+        found, *slopes = pytensor.function(
+            inputs, [value, *pt.grad(value.sum(), inputs)], mode=how
+        )(here, there)
+        want = hist.value_and_gradient(
+            *np.broadcast_arrays(here, there), bins, *built.histograms.arrays
+        )
+        np.testing.assert_allclose(found, want[0], rtol=1e-12)
+        for x, slope, all_slopes in zip((here, there), slopes, want[1:], strict=True):
+            summed = all_slopes if x.ndim == 2 else all_slopes.sum(axis=0)
+            np.testing.assert_allclose(slope, summed, rtol=1e-9, atol=1e-9)
+
+
+def test_log_likelihood_is_by_bin(small_statistics):
+    """PyMC's own function: the log probability of a bin's items in every draw."""
+    fit = soc.fit(small_statistics, method=soc.VI(draws=3), progress=False)
+    with soc.model(small_statistics):
+        by_bin = pm.compute_log_likelihood(fit.data, progressbar=False)["log_likelihood"]["count"]
+    assert by_bin.dims == ("chain", "draw", "bin")
+    hierarchy_built = hierarchy.build(small_statistics, soc.Gamma())
+    m, c = curve_draws(fit, hierarchy_built.score)
+    want = hist.value_and_gradient(m, c, np.arange(m.shape[1]), *hierarchy_built.histograms.arrays)[
+        0
+    ]
+    np.testing.assert_allclose(by_bin.to_numpy()[0], want, rtol=1e-9)
 
 
 def test_smoothing_scale_near_zero_is_finite(built):

@@ -23,8 +23,8 @@ __all__ = [
     "all_bins",
     "information",
     "make_histograms",
+    "one_bin",
     "value_and_gradient",
-    "warm_up",
 ]
 
 Floats = NDArray[np.float64]
@@ -206,7 +206,7 @@ def _wide_count(alpha, d):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def _one_bin(  # type: ignore[no-untyped-def]
+def one_bin(  # type: ignore[no-untyped-def]
     m, c, b, above, wide_start, wide_excess, wide_weight, start, exposure, items, counts
 ):
     """Log marginal of bin b without its constants; derivatives in log mean and log cv2."""
@@ -264,7 +264,7 @@ def all_bins(  # type: ignore[no-untyped-def]
         for k in range(bins.shape[1]):
             b = bins[s % bins.shape[0], k]
             m = log_mean[s, k]
-            value, slope_m, slope_c = _one_bin(
+            value, slope_m, slope_c = one_bin(
                 m, log_cv2[s, k], b, above, wide_start, wide_excess, wide_weight,
                 start, exposure, items, counts,
             )  # fmt: skip
@@ -314,13 +314,3 @@ def information(log_mean: Floats, log_cv2: Floats, h: Histograms) -> tuple[Float
     # are k2 = 1 + r, k3 = k2 (1 + 2r), k4 = k2 (1 + 6r + 6r^2)
     quadratic = 0.5 * (r / (1.0 + r)) ** 2 / (1.0 + cv2)
     return mean, np.bincount(bin_of, weights=h.items * quadratic, minlength=bins)
-
-
-def warm_up() -> None:
-    """Compile the kernel, or load it from Numba's cache, so that the wait has a name."""
-    one = np.ones(1)
-    zeros = np.zeros(1, dtype=np.int64)
-    h = make_histograms(
-        1, (zeros, one, one, one), (zeros, one, one, one, one, one, one), np.zeros(1)
-    )
-    value_and_gradient(np.zeros((1, 1)), np.zeros((1, 1)), zeros, *h.arrays)

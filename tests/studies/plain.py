@@ -21,7 +21,7 @@ from scipy import optimize
 
 from soc_pymc.density import Space, density, make_space, mode, posterior_draws
 from soc_pymc.hierarchy import Curve, Hierarchy
-from soc_pymc.likelihood import log_marginal, shared_histograms
+from soc_pymc.likelihood import log_marginal, shared
 
 __all__ = [
     "Approximation",
@@ -100,7 +100,7 @@ def plain_model(built: Hierarchy, centred: bool = False) -> pm.Model:
         coords[f"{curve.name}_line"] = np.arange(curve.design.line.shape[1])
         coords[f"{curve.name}_basis"] = np.arange(curve.design.wiggle.shape[1])
         coords[f"{curve.name}_knot"] = curve.basis.knots
-    arrays = shared_histograms(built.histograms)
+    arrays = shared(built.histograms)
     with pm.Model(coords=coords) as plain:
         at_bins = [
             _plain_curve(curve, variable, centred)

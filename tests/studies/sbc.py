@@ -49,8 +49,14 @@ def _r_squared(log_mean: np.ndarray, log_cv2: np.ndarray) -> np.ndarray:
     return explained / (explained + np.exp(log_cv2 + 2 * log_mean).mean(axis=-1))
 
 
-def ranks(fits: int, items: int, bins: int | None = None, seed: int = 0) -> pd.DataFrame:
-    """Ranks in (0, 1) of every quantity (columns) in every data set (rows), and the status."""
+def ranks(
+    fits: int, items: int, bins: int | None = None, seed: int = 0, binned: bool = False
+) -> pd.DataFrame:
+    """Ranks in (0, 1) of every quantity (columns) in every data set (rows), and the status.
+
+    Items draw theta from the curves at their own scores, or at the centre of their bin (`binned`),
+    which is the model to the letter.
+    """
     rng = np.random.default_rng(seed)
     frame = soc.simulation.s1(items, seed=seed)
     first = soc.summarize(_items(frame), bins=bins, progress=False)
@@ -58,6 +64,9 @@ def ranks(fits: int, items: int, bins: int | None = None, seed: int = 0) -> pd.D
     fit = soc.fit(first, PRIOR, progress=False)
     knots = {k: fit.data["posterior"][k].to_numpy() for k in ("mean_knot", "variance_knot")}
     u = np.log(frame["score"].to_numpy())
+    if binned:
+        centre = np.log(fit.data["constant_data"]["score"].to_numpy())
+        u = centre[np.searchsorted(first.edges, frame["score"], side="right")]
     at_items = {k: spline_matrix(u, v) for k, v in knots.items()}
     score = frame["score"].quantile(list(_QUANTILES)).to_numpy()
     some = frame["score"].to_numpy()[:: max(1, items // 500)]
