@@ -181,15 +181,16 @@ def first_grid(low: float, high: float, least: float) -> Grid:
 
 
 def finer_grid(
-    grid: Grid, cell: Ints, weight: Floats, bins: int
+    grid: Grid, cell: Ints, weight: Floats, bins: int, coarse: float = 1 / 16
 ) -> tuple[Grid, float, float] | None:
     """A finer grid where the weight is, with its range; None if the first one is fine enough.
 
     A few far-off scores, or scores close to 0, must not make the cells of all others coarse: what
-    holds less than half a bin's weight at either end, or around 0, gets no cells of its own.
+    holds less than half a bin's weight at either end, or around 0, gets no cells of its own. Cells
+    of up to `coarse` of a bin's weight are fine enough.
     """
     share = weight.sum() / bins
-    if weight.max() <= share / 16:
+    if weight.max() <= coarse * share:
         return None
     below = np.cumsum(weight)
     first = int(np.searchsorted(below, share / 2))
@@ -205,7 +206,9 @@ def finer_grid(
     return (finer, low, high) if finer.steps > grid.steps else None
 
 
-def choose_edges(grid: Grid, cell: Ints, weight: Floats, bins: int) -> Floats:
+def choose_edges(
+    grid: Grid, cell: Ints, weight: Floats, bins: int, halve_ends: bool = False
+) -> Floats:
     """Interior edges of at most `bins` bins of nearly equal weight; cells are never split.
 
     Parameters
@@ -219,6 +222,9 @@ def choose_edges(grid: Grid, cell: Ints, weight: Floats, bins: int) -> Floats:
     bins
         Number of bins asked for; fewer result where fewer cells are occupied, or where single
         cells outweigh a bin.
+    halve_ends
+        Whether the first and the last bin are halved, and their outer halves again, down to single
+        cells.
 
     Examples
     --------
@@ -227,14 +233,24 @@ def choose_edges(grid: Grid, cell: Ints, weight: Floats, bins: int) -> Floats:
     >>> choose_edges(grid, np.array([1, 2, 3, 4]), np.ones(4), 2).tolist()
     [1.5]
     """
-    below = np.cumsum(np.minimum(weight, _heaviest(weight, bins)))
+    capped = np.minimum(weight, _heaviest(weight, bins))
+    below = np.cumsum(capped)
     target = below[-1] * np.arange(1, bins) / bins
+    if halve_ends:
+        left, right = (_halvings(below[-1] / bins, end) for end in (capped[0], capped[-1]))
+        target = np.concatenate([left[::-1], target, below[-1] - right])
     # the boundary before cell i has below[i - 1] on its left: take the nearest of the two around
     after = np.clip(np.searchsorted(below, target), 0, len(cell) - 1)
     left = np.where(after > 0, below[after - 1], 0.0)
     at = np.where(target - left <= below[after] - target, after, after + 1)
     at = np.unique(at[(at > 0) & (at < len(cell))])
     return grid.boundary(cell[at])
+
+
+def _halvings(share: float, least: float) -> Floats:
+    """Halves, quarters, ... of a share, down to half of the least."""
+    number = math.ceil(math.log2(share / least)) if 0 < least < share else 0
+    return np.asarray(share * 0.5 ** np.arange(1, number + 1), dtype=float)
 
 
 def _heaviest(weight: Floats, bins: int) -> float:

@@ -61,7 +61,9 @@ def leakage_z(cells: Columns, bins: int) -> float:
     size = x2 / x1  # exposure of a typical item of the group
     # what Poisson noise leaves of the squared residuals about the group's own mean
     noise = y1 - own * size
-    excess = y2 - 2 * own * xy + own * own * x2 - noise * (1 - mu[b] * trials)
+    if trials:  # mu (1 - mu) of X trials is low by a factor of 1 - 1/X
+        noise = noise * (1 - mu[b]) / np.maximum(1 - 1 / total(x1)[b], 1e-9)
+    excess = y2 - 2 * own * xy + own * own * x2 - noise
     # weights 1 over the expected count: every item tells as much
     variance = total(2 * (1 - 1 / n) * x2 / size**2)
     told = (mu > 0) & (variance > 0)

@@ -23,7 +23,7 @@ from pytensor.link.vm import VMLinker
 
 from .families import histograms as hist
 from .families.surrogates import make_surrogates
-from .hierarchy import Hierarchy
+from .hierarchy import VARIABLES, Hierarchy
 from .likelihood import log_marginal, near_log_marginal, shared
 
 __all__ = [
@@ -111,63 +111,88 @@ def density(space: Space) -> Evaluate:
     return _finite(function)
 
 
-def _parts(space: Space) -> tuple[Any, Any, Any, Any]:
-    """Rows of coordinates, both curves at the bins, and the log density of all but the counts."""
-    model = space.model
-    curves = model.replace_rvs_by_values([model["bin_log_mean"], model["bin_log_cv2"]])
+def _rest(model: pm.Model) -> Any:
+    """Log density of all but the counts."""
     others = [v for v in model.basic_RVs if v is not model["count"]]
-    rest = model.logp(vars=[*others, *model.potentials])
-    rows, (m, c, rest) = space.batched([*curves, rest])
-    return rows, m, c, rest
+    return model.logp(vars=[*others, *model.potentials])
+
+
+def _polynomials(built: Hierarchy, curves: Callable[[Floats], list[Floats]], start: Floats) -> Any:
+    """Stand-ins for the bins over the curves' range in draws wider than the posterior should be."""
+    wide = np.random.default_rng(0).normal(start, _WIDE, (CHUNK, len(start)))
+    m, c = curves(wide)
+    made = make_surrogates(
+        built.histograms, (m.min(axis=0), c.min(axis=0)), (m.max(axis=0), c.max(axis=0))
+    )
+    return (*shared(made), *shared(built.histograms))
 
 
 def near_density(built: Hierarchy, space: Space) -> Evaluate:
-    """`density` to about 1e-3 nats, at a cost that the number of items does not touch.
-
-    Polynomials stand for the bins over the range of the curves in draws half as wide again as the
-    posterior is expected to be.
-    """
-    rows, m, c, rest = _parts(space)
-    wide = np.random.default_rng(0).normal(space.start, _WIDE, (CHUNK, space.dim))
-    curves = pytensor.function([rows], [m, c], mode=mode())(wide)
-    polynomials = make_surrogates(
-        built.histograms,
-        (curves[0].min(axis=0), curves[1].min(axis=0)),
-        (curves[0].max(axis=0), curves[1].max(axis=0)),
-    )
-    arrays = (*shared(polynomials), *shared(built.histograms))
-    logp = rest + near_log_marginal(m, c, np.arange(len(built.score)), arrays).sum(axis=1)
-    function = pytensor.function([rows], [logp, pt.grad(logp.sum(), rows)], mode=mode())
-    return _finite(function)
+    """`density` to about 1e-3 nats, at a cost that the number of items does not touch."""
+    model = space.model
+    curves = model.replace_rvs_by_values([model["bin_log_mean"], model["bin_log_cv2"]])
+    rows, (m, c, rest) = space.batched([*curves, _rest(model)])
+    arrays = _polynomials(built, pytensor.function([rows], [m, c], mode=mode()), space.start)
+    value, *slopes = near_log_marginal(m, c, np.arange(len(built.score)), arrays)
+    # slopes are given: differentiating the sum over bins would fill matrices, slowly
+    given = dict(zip((m, c), slopes, strict=True))
+    gradient = pt.grad(rest.sum(), rows, known_grads=given)
+    return _finite(pytensor.function([rows], [rest + value.sum(axis=1), gradient], mode=mode()))
 
 
 def minibatch_density(built: Hierarchy, space: Space, bins: Any) -> Evaluate:
-    """The same with draw s seeing only the minibatch in row s (modulo) of `bins`.
+    """`density` with draw s seeing only the minibatch in row s (modulo) of `bins`.
 
-    Each bin's log marginal is its quadratic at the pilot, which costs nothing and is summed over
-    all bins, plus a small remainder, which is summed over the minibatch and scaled up (a control
-    variate: Quiroz et al. 2019), so that minibatches add next to no noise.
+    Each bin's log marginal is its quadratic at the pilot plus a small remainder. The quadratics of
+    all bins add up to one in the curves' coefficients, which costs nothing; the remainder is summed
+    over the minibatch and scaled up (a control variate: Quiroz et al. 2019), so that minibatches
+    add next to no noise, and a draw costs the same for any number of bins.
     """
-    rows, m, c, rest = _parts(space)
-    at_pilot = pytensor.function([rows], [m, c], mode=mode())(space.start[None])
-    m0, c0 = at_pilot[0][0], at_pilot[1][0]
+    designs, names = [], []
+    for curve, pilot, variable in zip(built.curves, built.pilots, VARIABLES, strict=True):
+        parts = {"line": curve.design.line, "wiggle": curve.design.wiggle @ pilot.rotation}
+        used = [part for part in parts if f"{variable}_{part}" in space.model.named_vars]
+        designs.append(np.hstack([parts[part] for part in used]))
+        names += [f"{variable}_{part}" for part in used]
+    variables = space.model.replace_rvs_by_values([space.model[name] for name in names])
+    rows, (*parts, rest) = space.batched([*variables, _rest(space.model)])
+    start = pytensor.function([rows], parts, mode=mode())(space.start[None])
+    away = pt.concatenate([p - s for p, s in zip(parts, start, strict=True)], axis=1)
+    split = designs[0].shape[1]
+    m0, c0 = (
+        x @ np.hstack([s[0] for n, s in zip(names, start, strict=True) if n.startswith(v)])
+        for x, v in zip(designs, VARIABLES, strict=True)
+    )
     value, slopes, hessian = _quadratic(built.histograms, m0, c0)
-
-    def quadratic(dm: Any, dc: Any, take: Any) -> Any:
-        mm, mc, cc = (take(h) for h in hessian)
-        linear = take(value) + take(slopes[0]) * dm + take(slopes[1]) * dc
-        return linear + 0.5 * mm * dm**2 + mc * dm * dc + 0.5 * cc * dc**2
+    total = _quadratic_form(designs, value, slopes, hessian)
 
     chosen = pt.as_tensor(bins)[pt.arange(rows.shape[0]) % bins.shape[0]]
-    row = pt.arange(rows.shape[0])[:, None]
-    exact = log_marginal(m[row, chosen], c[row, chosen], bins, shared(built.histograms))
-    dm, dc = m - m0, c - c0
-    near = quadratic(dm[row, chosen], dc[row, chosen], lambda x: pt.as_tensor(x)[chosen])
-    scale = len(m0) / bins.shape[1]
-    remainder = scale * (exact - near).sum(axis=1)
-    logp = rest + quadratic(dm, dc, pt.as_tensor).sum(axis=1) + remainder
-    function = pytensor.function([rows], [logp, pt.grad(logp.sum(), rows)], mode=mode())
-    return _finite(function)
+    dm = (pt.as_tensor(designs[0])[chosen] * away[:, None, :split]).sum(axis=-1)
+    dc = (pt.as_tensor(designs[1])[chosen] * away[:, None, split:]).sum(axis=-1)
+    at = [pt.as_tensor(x)[chosen] for x in (m0, c0, value, *slopes, *hessian)]
+    exact = log_marginal(at[0] + dm, at[1] + dc, bins, shared(built.histograms))
+    near = at[2] + at[3] * dm + at[4] * dc
+    near += 0.5 * at[5] * dm**2 + at[6] * dm * dc + 0.5 * at[7] * dc**2
+    remainder = len(m0) / bins.shape[1] * (exact - near).sum(axis=1)
+    logp = rest + total(away) + remainder
+    return _finite(pytensor.function([rows], [logp, pt.grad(logp.sum(), rows)], mode=mode()))
+
+
+def _quadratic_form(
+    designs: list[Floats],
+    value: Floats,
+    slopes: tuple[Floats, Floats],
+    hessian: tuple[Floats, Floats, Floats],
+) -> Callable[[Any], Any]:
+    """Sum over bins of quadratics in the curves as a function of all coefficients' changes."""
+    (x, z), (mm, mc, cc) = designs, (h[:, None] for h in hessian)
+    linear = np.concatenate([x.T @ slopes[0], z.T @ slopes[1]])
+    square = np.block([[x.T @ (mm * x), x.T @ (mc * z)], [z.T @ (mc * x), z.T @ (cc * z)]])
+
+    def total(away: Any) -> Any:
+        return value.sum() + pt.dot(away, linear) + 0.5 * (pt.dot(away, square) * away).sum(axis=1)
+
+    return total
 
 
 def _quadratic(

@@ -29,7 +29,7 @@ from .priors import Gamma, Spline
 from .splines import Axis, Basis, make_basis, spline_matrix
 from .statistics import Statistics
 
-__all__ = ["Curve", "Hierarchy", "build", "extended", "model"]
+__all__ = ["VARIABLES", "Curve", "Hierarchy", "build", "extended", "model"]
 
 Floats = NDArray[np.float64]
 
@@ -229,7 +229,8 @@ def _curve(name: str, spline: Spline, stats: Statistics, occupied: NDArray[np.in
     )
 
 
-_VARIABLE = {"mean": "log_mean", "variance": "log_cv2"}
+VARIABLES = ("log_mean", "log_cv2")
+"""Names of the model's two curves."""
 
 
 def _model(
@@ -247,7 +248,8 @@ def _model(
     arrays = shared(histograms)
     with pm.Model(coords=coords) as built:
         log_mean, log_cv2 = (
-            _add_curve(curve, pilot) for curve, pilot in zip(curves, pilots, strict=True)
+            _add_curve(curve, pilot, variable)
+            for curve, pilot, variable in zip(curves, pilots, VARIABLES, strict=True)
         )
         bins = pm.Data("bin_index", np.arange(len(score)), dims="bin")
 
@@ -266,9 +268,9 @@ def _model(
     return built
 
 
-def _add_curve(curve: Curve, pilot: CurvePilot) -> Any:
+def _add_curve(curve: Curve, pilot: CurvePilot, variable: str) -> Any:
     """Variables of one curve; returns its values at the bins."""
-    name, variable = curve.name, _VARIABLE[curve.name]
+    name = curve.name
     dims = {"l": f"{name}_line", "k": f"{name}_basis", "knot": f"{name}_knot", "bin": "bin"}
 
     def data(label: str, value: Floats, *of: str) -> Any:

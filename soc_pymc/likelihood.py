@@ -35,7 +35,9 @@ class BinLogMarginal(Op):
 
     def make_node(self, log_mean: Any, log_cv2: Any, bins: Any, *arrays: Any) -> Apply:
         """Three outputs of the broadcast shape of the curves."""
-        m, c = pt.broadcast_arrays(pt.as_tensor(log_mean), pt.as_tensor(log_cv2))
+        m, c = pt.as_tensor(log_mean), pt.as_tensor(log_cv2)
+        if m.ndim != c.ndim:  # where they agree, broadcasting would copy them slowly for nothing
+            m, c = pt.broadcast_arrays(m, c)
         inputs = [m, c, pt.as_tensor(bins), *(pt.as_tensor(a) for a in arrays)]
         kind = pt.tensor(dtype="float64", shape=(None,) * m.ndim).type
         return Apply(self, inputs, [kind(), kind(), kind()])
@@ -97,6 +99,9 @@ def log_marginal(log_mean: Any, log_cv2: Any, bins: Any, arrays: tuple[Any, ...]
     return BinLogMarginal("exact")(log_mean, log_cv2, bins, *arrays)[0]
 
 
-def near_log_marginal(log_mean: Any, log_cv2: Any, bins: Any, arrays: tuple[Any, ...]) -> Any:
-    """The same by polynomials where they serve; `arrays` of the surrogates and the histograms."""
-    return BinLogMarginal("near")(log_mean, log_cv2, bins, *arrays)[0]
+def near_log_marginal(log_mean: Any, log_cv2: Any, bins: Any, arrays: tuple[Any, ...]) -> list[Any]:
+    """The same with its slopes in both curves, by polynomials where they serve.
+
+    `arrays` are those of the surrogates and of the histograms.
+    """
+    return BinLogMarginal("near")(log_mean, log_cv2, bins, *arrays)

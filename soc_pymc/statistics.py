@@ -192,6 +192,8 @@ class Statistics:
         )
 
 
+_FEWEST_BINS, _MOST_BINS, _ITEMS_IN_BIN = 20, 1000, 20  # by default
+
 _RULES: dict[str, Callable[..., NDArray[Any]]] = {"score_min": np.fmin, "score_max": np.fmax}
 
 
@@ -211,7 +213,9 @@ def summarize(
     items
         The items.
     bins
-        Number of bins; None chooses one bin for 200 items, at least 20 and at most 1,000.
+        Number of bins of equal weight. None chooses one bin for 20 items, at least 20 and at most
+        1,000, the first and the last of them halved again and again towards the ends, where scores
+        lie far apart: a bin is a single score to the model.
     equal
         What all bins have the same amount of: ``"items"`` (the default), ``"count"`` or
         ``"exposure"``.
@@ -254,9 +258,8 @@ def summarize(
                 f"column {items.score!r}: every score is {scan.score_min:.12g}, so there is "
                 "nothing to calibrate along; give scores that differ between items"
             )
-        asked = bins or min(1000, max(20, scan.n // 200))
         with phase("choosing bins", enabled=progress):
-            cuts = _choose(scan, asked, equal or "items")
+            cuts = _choose(scan, bins, equal or "items")
     with phase("summarizing items", enabled=progress):
         sums = tables.cell_sums(scan.table, cuts)
     stats = _collect(sums, cuts, items)
@@ -298,24 +301,26 @@ def _check_edges(edges: ArrayLike) -> Floats:
     return cuts
 
 
-def _choose(scan: tables.Scan, bins: int, equal: str) -> Floats:
+def _choose(scan: tables.Scan, asked: int | None, equal: str) -> Floats:
     """Edges of bins of equal weight, from one or two grouped passes over a fine grid."""
+    bins = asked or min(_MOST_BINS, max(_FEWEST_BINS, scan.n // _ITEMS_IN_BIN))
     weight = None if equal == "items" else equal
     low, high = scan.score_min, scan.score_max
     grid = first_grid(low, high, scan.score_least)
     cells, weights = tables.grid_weights(scan.table, grid, low, high, weight)
     if not weights.sum() > 0:
         raise ItemsError(f"bins of equal {equal} are not possible: all of it is 0")
-    finer = finer_grid(grid, cells, weights, bins)
+    # bins of few items are no more equal for finer cells, which would spare the ends
+    finer = finer_grid(grid, cells, weights, bins, coarse=1 / 16 if asked else 1 / 4)
     if finer is not None:
         grid, low, high = finer
         cells, weights = tables.grid_weights(scan.table, grid, low, high, weight)
-    edges = choose_edges(grid, cells, weights, bins)
-    if len(edges) + 1 < bins:
+    edges = choose_edges(grid, cells, weights, bins, halve_ends=asked is None)
+    if len(edges) + 1 < (asked or _FEWEST_BINS):
         warnings.warn(
-            f"{len(edges) + 1} bins instead of {bins}: equal scores stay together, and there are "
-            f"only {len(cells):,} scores that differ, or a few of them hold more than a bin's "
-            "share; ask for fewer bins",
+            f"{len(edges) + 1} bins instead of {asked or _FEWEST_BINS}: equal scores stay "
+            f"together, and there are only {len(cells):,} scores that differ, or a few of them "
+            "hold more than a bin's share; ask for fewer bins",
             ItemsWarning,
             stacklevel=3,
         )

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytensor
 import xarray as xr
 from numpy.typing import NDArray
 from scipy import linalg, optimize
@@ -204,10 +205,12 @@ def run_variational(
 ) -> tuple[dict[str, xr.Dataset], dict[str, Any]]:
     """Groups for the fit's `DataTree`, and the fields of its `Status` but for the seconds."""
     rng = np.random.default_rng(method.seed)
-    space = make_space(built.model)
     bins = len(built.score)
     batch = method.batch if method.batch is not None else (_BATCH if bins > _MANY_BINS else 0)
-    with phase("fit: preparing the evidence bound", enabled=progress):
+    # where each node of a graph was made is of no use here, and costs a tenth of a fit
+    no_traces = pytensor.config.change_flags(traceback__limit=0)
+    with phase("fit: preparing the evidence bound", enabled=progress), no_traces:
+        space = make_space(built.model)
         full = near_density(built, space)
         if 0 < batch < bins:
             evaluate = minibatch_density(built, space, _minibatches(bins, batch, space.dim, rng))

@@ -1,7 +1,7 @@
 """Polynomials that stand for the log marginals of bins where a posterior lives.
 
-A fit evaluates every bin thousands of times in a narrow region of (log mean, log cv2), where the log
-marginal is all but a polynomial of low degree: evaluating that costs the same for any number of
+A fit evaluates every bin thousands of times in a narrow region of (log mean, log cv2), where the
+log marginal is all but a polynomial of low degree: evaluating that costs the same for any number of
 items. Outside its region, or where its error is not negligible, a bin is computed exactly.
 """
 
