@@ -21,22 +21,22 @@ from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.link.vm import VMLinker
 
-from .families import histograms as hist
 from .families.surrogates import make_surrogates
-from .hierarchy import VARIABLES, Hierarchy
-from .likelihood import log_marginal, near_log_marginal, shared
+from .hierarchy import Hierarchy
+from .likelihood import near_log_marginal, shared
 
 __all__ = [
     "CHUNK",
     "Evaluate",
     "Space",
     "density",
+    "finite",
     "kept_variables",
     "make_space",
-    "minibatch_density",
     "mode",
     "near_density",
     "posterior_draws",
+    "rest_log_density",
 ]
 
 Floats = NDArray[np.float64]
@@ -108,10 +108,10 @@ def density(space: Space) -> Evaluate:
     """The model's log density and gradient on all bins."""
     rows, logp = space.batched(space.model.logp())
     function = pytensor.function([rows], [logp, pt.grad(logp.sum(), rows)], mode=mode())
-    return _finite(function)
+    return finite(function)
 
 
-def _rest(model: pm.Model) -> Any:
+def rest_log_density(model: pm.Model) -> Any:
     """Log density of all but the counts."""
     others = [v for v in model.basic_RVs if v is not model["count"]]
     return model.logp(vars=[*others, *model.potentials])
@@ -131,88 +131,16 @@ def near_density(built: Hierarchy, space: Space) -> Evaluate:
     """`density` to about 1e-3 nats, at a cost that the number of items does not touch."""
     model = space.model
     curves = model.replace_rvs_by_values([model["bin_log_mean"], model["bin_log_cv2"]])
-    rows, (m, c, rest) = space.batched([*curves, _rest(model)])
+    rows, (m, c, rest) = space.batched([*curves, rest_log_density(model)])
     arrays = _polynomials(built, pytensor.function([rows], [m, c], mode=mode()), space.start)
     value, *slopes = near_log_marginal(m, c, np.arange(len(built.score)), arrays)
     # slopes are given: differentiating the sum over bins would fill matrices, slowly
     given = dict(zip((m, c), slopes, strict=True))
     gradient = pt.grad(rest.sum(), rows, known_grads=given)
-    return _finite(pytensor.function([rows], [rest + value.sum(axis=1), gradient], mode=mode()))
+    return finite(pytensor.function([rows], [rest + value.sum(axis=1), gradient], mode=mode()))
 
 
-def minibatch_density(built: Hierarchy, space: Space, bins: Any) -> Evaluate:
-    """`density` with draw s seeing only the minibatch in row s (modulo) of `bins`.
-
-    Each bin's log marginal is its quadratic at the pilot plus a small remainder. The quadratics of
-    all bins add up to one in the curves' coefficients, which costs nothing; the remainder is summed
-    over the minibatch and scaled up (a control variate: Quiroz et al. 2019), so that minibatches
-    add next to no noise, and a draw costs the same for any number of bins.
-    """
-    designs, names = [], []
-    for curve, pilot, variable in zip(built.curves, built.pilots, VARIABLES, strict=True):
-        parts = {"line": curve.design.line, "wiggle": curve.design.wiggle @ pilot.rotation}
-        used = [part for part in parts if f"{variable}_{part}" in space.model.named_vars]
-        designs.append(np.hstack([parts[part] for part in used]))
-        names += [f"{variable}_{part}" for part in used]
-    variables = space.model.replace_rvs_by_values([space.model[name] for name in names])
-    rows, (*parts, rest) = space.batched([*variables, _rest(space.model)])
-    start = pytensor.function([rows], parts, mode=mode())(space.start[None])
-    away = pt.concatenate([p - s for p, s in zip(parts, start, strict=True)], axis=1)
-    split = designs[0].shape[1]
-    m0, c0 = (
-        x @ np.hstack([s[0] for n, s in zip(names, start, strict=True) if n.startswith(v)])
-        for x, v in zip(designs, VARIABLES, strict=True)
-    )
-    value, slopes, hessian = _quadratic(built.histograms, m0, c0)
-    total = _quadratic_form(designs, value, slopes, hessian)
-
-    chosen = pt.as_tensor(bins)[pt.arange(rows.shape[0]) % bins.shape[0]]
-    dm = (pt.as_tensor(designs[0])[chosen] * away[:, None, :split]).sum(axis=-1)
-    dc = (pt.as_tensor(designs[1])[chosen] * away[:, None, split:]).sum(axis=-1)
-    at = [pt.as_tensor(x)[chosen] for x in (m0, c0, value, *slopes, *hessian)]
-    exact = log_marginal(at[0] + dm, at[1] + dc, bins, shared(built.histograms))
-    near = at[2] + at[3] * dm + at[4] * dc
-    near += 0.5 * at[5] * dm**2 + at[6] * dm * dc + 0.5 * at[7] * dc**2
-    remainder = len(m0) / bins.shape[1] * (exact - near).sum(axis=1)
-    logp = rest + total(away) + remainder
-    return _finite(pytensor.function([rows], [logp, pt.grad(logp.sum(), rows)], mode=mode()))
-
-
-def _quadratic_form(
-    designs: list[Floats],
-    value: Floats,
-    slopes: tuple[Floats, Floats],
-    hessian: tuple[Floats, Floats, Floats],
-) -> Callable[[Any], Any]:
-    """Sum over bins of quadratics in the curves as a function of all coefficients' changes."""
-    (x, z), (mm, mc, cc) = designs, (h[:, None] for h in hessian)
-    linear = np.concatenate([x.T @ slopes[0], z.T @ slopes[1]])
-    square = np.block([[x.T @ (mm * x), x.T @ (mc * z)], [z.T @ (mc * x), z.T @ (cc * z)]])
-
-    def total(away: Any) -> Any:
-        return value.sum() + pt.dot(away, linear) + 0.5 * (pt.dot(away, square) * away).sum(axis=1)
-
-    return total
-
-
-def _quadratic(
-    histograms: hist.Histograms, m: Floats, c: Floats, step: float = 1e-3
-) -> tuple[Floats, tuple[Floats, Floats], tuple[Floats, Floats, Floats]]:
-    """Value, gradient and Hessian of the log marginal of every bin."""
-    bins = np.arange(len(m))
-
-    def at(dm: float, dc: float) -> Floats:
-        return hist.value_and_gradient((m + dm)[None], (c + dc)[None], bins, *histograms.arrays)[
-            :, 0
-        ]
-
-    value, slope_m, slope_c = at(0.0, 0.0)
-    by_m = (at(step, 0.0) - at(-step, 0.0)) / (2.0 * step)
-    by_c = (at(0.0, step) - at(0.0, -step)) / (2.0 * step)
-    return value, (slope_m, slope_c), (by_m[1], 0.5 * (by_m[2] + by_c[1]), by_c[2])
-
-
-def _finite(function: Any) -> Evaluate:
+def finite(function: Any) -> Evaluate:
     """Evaluate in chunks of draws; what is not a number is impossible (-inf)."""
 
     def evaluate(rows: Floats) -> tuple[Floats, Floats]:

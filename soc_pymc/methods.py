@@ -14,7 +14,7 @@ def _at_least(name: str, value: int, least: int) -> None:
 
 @dataclass(frozen=True)
 class VI:
-    """Mean-field variational inference in data-informed coordinates (the default).
+    """Gaussian variational inference in data-informed coordinates (the default).
 
     Parameters
     ----------
@@ -27,8 +27,8 @@ class VI:
         each rotation, plus and minus the axes of a randomly rotated cross, which is exact for
         quadratics.
     batch
-        Bins in a minibatch; 0 takes all bins, None takes all of up to 2,000 bins and minibatches of
-        256 of more.
+        Bins in a minibatch; 0 takes all bins, None takes what costs less: all of up to 20,000 bins,
+        minibatches of 256 of more.
     max_iterations
         Iterations of the optimiser before it gives up and says so.
 

@@ -192,7 +192,7 @@ class Statistics:
         )
 
 
-_FEWEST_BINS, _MOST_BINS, _ITEMS_IN_BIN = 20, 1000, 20  # by default
+_FEWEST_BINS, _MOST_BINS, _ITEMS_IN_BIN = 20, 1000, 10  # by default
 
 _RULES: dict[str, Callable[..., NDArray[Any]]] = {"score_min": np.fmin, "score_max": np.fmax}
 
@@ -213,7 +213,7 @@ def summarize(
     items
         The items.
     bins
-        Number of bins of equal weight. None chooses one bin for 20 items, at least 20 and at most
+        Number of bins of equal weight. None chooses one bin for 10 items, at least 20 and at most
         1,000, the first and the last of them halved again and again towards the ends, where scores
         lie far apart: a bin is a single score to the model.
     equal

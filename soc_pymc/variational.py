@@ -20,12 +20,12 @@ from .density import (
     CHUNK,
     Evaluate,
     make_space,
-    minibatch_density,
     near_density,
     posterior_draws,
 )
 from .hierarchy import Hierarchy
 from .methods import VI
+from .minibatches import minibatch_density, systematic
 from .progress import phase
 
 __all__ = ["run_variational"]
@@ -35,7 +35,7 @@ Floats = NDArray[np.float64]
 _REACH = 0.5  # sd to either side, for curvature that is felt by the bulk of the posterior
 _WIDEST = 3.0  # change of a width by curvature alone, which may vanish or have the wrong sign
 _ROUGH, _FINE = 0.1, 1e-3  # slopes at which the two optimisations stop
-_MANY_BINS = 2000
+_MANY_BINS = 20_000
 _BATCH = 256
 _PARETO_K = 0.7  # above it importance weights have no reliable mean (Vehtari et al. 2024)
 _CLEAR_K, _CLEAR_ESS = 0.5, 0.8
@@ -213,7 +213,7 @@ def run_variational(
         space = make_space(built.model)
         full = near_density(built, space)
         if 0 < batch < bins:
-            evaluate = minibatch_density(built, space, _minibatches(bins, batch, space.dim, rng))
+            evaluate = minibatch_density(built, space, systematic(bins, batch, space.dim, rng))
         else:
             evaluate = full
     with phase("fit: variational inference", unit="evaluations", enabled=progress) as shown:
@@ -240,13 +240,6 @@ def run_variational(
         ),
     }
     return groups, _variational_verdict(problem, k, ess)
-
-
-def _minibatches(bins: int, batch: int, draws: int, rng: np.random.Generator) -> Any:
-    """One systematic minibatch for a draw and its mirror image; every bin is seen equally often."""
-    stride = -(-bins // batch)
-    offsets = rng.permutation(np.arange(draws) % stride)
-    return np.array([(o + stride * np.arange(batch)) % bins for o in offsets])
 
 
 def _variational_verdict(problem: str, k: float, ess: float) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import pytest
 import xarray as xr
 
 import soc_pymc as soc
-from soc_pymc import density, hierarchy, variational
+from soc_pymc import density, hierarchy, minibatches, variational
 from soc_pymc.variational import _chosen, _importance, _variational_verdict
 from tests.studies import hard_cases
 
@@ -168,7 +168,7 @@ def test_minibatches_average_to_the_whole(small_statistics):
     rows = np.arange(20).reshape(5, 4).T  # 4 minibatches of 5 of the 20 bins
     whole, part = (
         density.density(space),
-        density.minibatch_density(built, space, np.ascontiguousarray(rows)),
+        minibatches.minibatch_density(built, space, np.ascontiguousarray(rows)),
     )
     rng = np.random.default_rng(3)
     for size in (0.5, 3.0):  # far out the quadratics at the pilot are wrong, and must not matter

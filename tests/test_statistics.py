@@ -108,15 +108,15 @@ def test_bins_have_equal_weights(equal):
 
 
 def test_default_bins_grow_with_the_items():
-    """Twenty items a bin, and ends that are halved down to single items."""
+    """Ten items a bin, and ends that are halved down to single items."""
     assert 1000 < stats_of(FRAME).bins <= 1010
     few = stats_of(FRAME[:2000])
-    assert 100 < few.bins <= 110
+    assert 200 < few.bins <= 210
     n = few.data["n"].to_numpy()
     assert n[0] == n[-1] == 1
-    assert (np.abs(n[6:-6] - 20) <= 5).all()
-    assert (np.diff(n[:6]) >= 0).all()
-    assert 20 < stats_of(FRAME[:200]).bins <= 30
+    assert (np.abs(n[5:-5] - 10) <= 3).all()
+    assert (np.diff(n[:5]) >= 0).all()
+    assert 20 < stats_of(FRAME[:150]).bins <= 30
 
 
 # ---------------------------------------------------------------- one answer for all
