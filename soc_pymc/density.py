@@ -43,8 +43,9 @@ Floats = NDArray[np.float64]
 Evaluate = Callable[[Floats], tuple[Floats, Floats]]
 """Coordinates (draws, dim) -> log density (draws,) and its gradient (draws, dim)."""
 
-CHUNK = 250  # draws evaluated at once
-_WIDE = 1.5
+CHUNK = 250  # draws evaluated at once, fewer where bins are many
+_MOST_VALUES = 2_500_000  # of a matrix of draws by bins: 20 MB
+_WIDE = 1.5  # posterior sd: the polynomials' range is that of draws so much wider
 
 
 def mode() -> Mode:
@@ -105,7 +106,7 @@ def make_space(model: pm.Model) -> Space:
 
 
 def density(space: Space) -> Evaluate:
-    """The model's log density and gradient on all bins."""
+    """The model's log density and gradient on all bins, exactly."""
     rows, logp = space.batched(space.model.logp())
     function = pytensor.function([rows], [logp, pt.grad(logp.sum(), rows)], mode=mode())
     return finite(function)
@@ -118,9 +119,8 @@ def rest_log_density(model: pm.Model) -> Any:
 
 
 def _polynomials(built: Hierarchy, curves: Callable[[Floats], list[Floats]], start: Floats) -> Any:
-    """Stand-ins for the bins over the curves' range in draws wider than the posterior should be."""
-    wide = np.random.default_rng(0).normal(start, _WIDE, (CHUNK, len(start)))
-    m, c = curves(wide)
+    """Arrays of the bins' polynomials and histograms."""
+    m, c = curves(np.random.default_rng(0).normal(start, _WIDE, (CHUNK, len(start))))
     made = make_surrogates(
         built.histograms, (m.min(axis=0), c.min(axis=0)), (m.max(axis=0), c.max(axis=0))
     )
@@ -128,7 +128,10 @@ def _polynomials(built: Hierarchy, curves: Callable[[Floats], list[Floats]], sta
 
 
 def near_density(built: Hierarchy, space: Space) -> Evaluate:
-    """`density` to about 1e-3 nats, at a cost that the number of items does not touch."""
+    """`density` to about 1e-3 nats, at a cost that the number of items does not touch.
+
+    Polynomials stand for the bins over the curves' range in draws wider than the posterior.
+    """
     model = space.model
     curves = model.replace_rvs_by_values([model["bin_log_mean"], model["bin_log_cv2"]])
     rows, (m, c, rest) = space.batched([*curves, rest_log_density(model)])
@@ -137,14 +140,15 @@ def near_density(built: Hierarchy, space: Space) -> Evaluate:
     # slopes are given: differentiating the sum over bins would fill matrices, slowly
     given = dict(zip((m, c), slopes, strict=True))
     gradient = pt.grad(rest.sum(), rows, known_grads=given)
-    return finite(pytensor.function([rows], [rest + value.sum(axis=1), gradient], mode=mode()))
+    function = pytensor.function([rows], [rest + value.sum(axis=1), gradient], mode=mode())
+    return finite(function, max(10, min(CHUNK, _MOST_VALUES // len(built.score))))
 
 
-def finite(function: Any) -> Evaluate:
+def finite(function: Any, chunk: int = CHUNK) -> Evaluate:
     """Evaluate in chunks of draws; what is not a number is impossible (-inf)."""
 
     def evaluate(rows: Floats) -> tuple[Floats, Floats]:
-        parts = [function(rows[i : i + CHUNK]) for i in range(0, len(rows), CHUNK)]
+        parts = [function(rows[i : i + chunk]) for i in range(0, len(rows), chunk)]
         logp = np.concatenate([p[0] for p in parts])
         gradient = np.concatenate([p[1] for p in parts])
         good = np.isfinite(logp) & np.isfinite(gradient).all(axis=1)

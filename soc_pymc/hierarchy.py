@@ -24,7 +24,7 @@ from .coordinates import (
 from .errors import FitError
 from .families import histograms as hist
 from .likelihood import log_marginal, shared
-from .pilot import CurveDesign, CurvePilot, run_pilot
+from .pilot import CurveDesign, CurvePilot, CurveState, flat_state, run_pilot
 from .priors import Gamma, Spline
 from .splines import Axis, Basis, make_basis, spline_matrix
 from .statistics import Statistics
@@ -117,21 +117,47 @@ def build(stats: Statistics, prior: Gamma) -> Hierarchy:
         _curve("mean", prior.mean, stats, occupied),
         _curve("variance", prior.variance, stats, occupied),
     )
-    arrays = histograms.arrays
-    bins = np.arange(len(occupied))
     exposure = float(data["sum_N"].sum())
     if not exposure > 0:
         raise FitError("every exposure is 0: nothing was observed, so nothing can be fitted")
-    pilots = run_pilot(
-        (curves[0].design, curves[1].design),
-        lambda m, c: hist.value_and_gradient(m[None], c[None], bins, *arrays)[:, 0],
-        lambda m, c: hist.information(m, c, histograms),
-        start=(float(np.log((histograms.total.sum() + 0.5) / exposure)), _CV2_LEVEL[0]),
+    level = float(np.log((histograms.total.sum() + 0.5) / exposure))
+    pilots = _pilots(
+        curves,
+        histograms,
+        (flat_state(curves[0].design, level), flat_state(curves[1].design, _CV2_LEVEL[0])),
     )
+    # items of a bin differ by their scores: by how much, the pilot's slope says
+    slope = _slopes(curves[0], pilots[0], _positions(curves[0].axis, stats, occupied))
+    histograms = replace(
+        histograms, spread=slope**2 * _position_variances(curves[0].axis, stats, occupied)
+    )
+    pilots = _pilots(curves, histograms, (pilots[0].state, pilots[1].state))
     score = curves[0].axis.inverse(_positions(curves[0].axis, stats, occupied))
     return Hierarchy(
         _model(curves, pilots, histograms, score), curves, pilots, histograms, occupied, score
     )
+
+
+def _pilots(
+    curves: tuple[Curve, Curve],
+    histograms: hist.Histograms,
+    start: tuple[CurveState, CurveState],
+) -> tuple[CurvePilot, CurvePilot]:
+    bins, arrays = np.arange(len(histograms.total)), histograms.arrays
+    return run_pilot(
+        (curves[0].design, curves[1].design),
+        lambda m, c: hist.value_and_gradient(m[None], c[None], bins, *arrays)[:, 0],
+        lambda m, c: hist.information(m, c, histograms),
+        start,
+    )
+
+
+def _slopes(curve: Curve, pilot: CurvePilot, position: Floats) -> Floats:
+    """Slopes of the pilot's curve at positions on its axis."""
+    at_knots = curve.basis.line @ pilot.state.line + curve.basis.wiggle @ pilot.state.wiggle
+    step = 1e-4 * max(float(np.ptp(curve.basis.knots)), 1e-300)
+    ahead, behind = (spline_matrix(position + d, curve.basis.knots) for d in (step, -step))
+    return np.asarray((ahead - behind) @ at_knots / (2.0 * step))
 
 
 def extended(built: Hierarchy, model: pm.Model) -> Hierarchy:
@@ -206,6 +232,21 @@ def _positions(axis: Axis, stats: Statistics, occupied: NDArray[np.intp]) -> Flo
     return np.asarray(((np.cumsum(n) - 0.5 * n) / n.sum())[occupied])
 
 
+def _position_variances(axis: Axis, stats: Statistics, occupied: NDArray[np.intp]) -> Floats:
+    """Variance of the positions of each bin's items on the axis."""
+    data = stats.data
+    n = data["n"].to_numpy()
+    if axis.scale == "rank":
+        return np.asarray(((n / n.sum()) ** 2 / 12.0)[occupied])
+    first, second = (
+        (data[name].to_numpy() / np.maximum(n, 1))[occupied]
+        for name in (("sum_log_t", "sum_log_t2") if axis.scale == "log" else ("sum_t", "sum_t2"))
+    )
+    variance = second - first**2
+    # below the rounding of the sums it is that of equal scores, 0
+    return np.where(variance > 1e-12 * second, variance, 0.0)
+
+
 def _curve(name: str, spline: Spline, stats: Statistics, occupied: NDArray[np.intp]) -> Curve:
     axis = _axis(spline, stats)
     u = _positions(axis, stats, occupied)
@@ -233,6 +274,10 @@ VARIABLES = ("log_mean", "log_cv2")
 """Names of the model's two curves."""
 
 
+# dimensions of the arrays of `Histograms`
+_HISTOGRAMS = "(b,c),(s),(w),(w),(s),(e),(e),(e),(b),(b),(b)"
+
+
 def _model(
     curves: tuple[Curve, Curve],
     pilots: tuple[CurvePilot, CurvePilot],
@@ -251,17 +296,16 @@ def _model(
             _add_curve(curve, pilot, variable)
             for curve, pilot, variable in zip(curves, pilots, VARIABLES, strict=True)
         )
-        bins = pm.Data("bin_index", np.arange(len(score)), dims="bin")
-
-        def logp(value: Any, mean: Any, cv2: Any) -> Any:
-            return log_marginal(mean, cv2, bins, arrays)
-
+        # histograms are inputs, as PyMC keeps the functions of every distribution for ever
         pm.CustomDist(
             "count",
             log_mean,
             log_cv2,
-            logp=logp,
-            random=partial(_draw_totals, histograms),
+            pm.Data("bin_index", np.arange(len(score)), dims="bin"),
+            *arrays,
+            logp=_count_logp,
+            random=_draw_totals,
+            signature=f"(),(),(),{_HISTOGRAMS}->()",
             observed=histograms.total,
             dims="bin",
         )
@@ -366,13 +410,25 @@ def _draw_line(mean: Any, sd: Any, *coordinates: Any, rng: Any = None, size: Any
     return rng.normal(mean, sd, size=None if size is None else (*size, mean.shape[-1]))
 
 
+def _count_logp(value: Any, log_mean: Any, log_cv2: Any, bins: Any, *arrays: Any) -> Any:
+    return log_marginal(log_mean, log_cv2, bins, tuple(_unbatched(arrays)))
+
+
+def _unbatched(arrays: tuple[Any, ...]) -> list[Any]:
+    """Histograms without the dimensions of length 1 that PyMC puts before them."""
+    core = [len(part.split(",")) for part in _HISTOGRAMS[1:-1].split("),(")]
+    return [a[(0,) * (a.ndim - n)] for a, n in zip(arrays, core, strict=True)]
+
+
 def _draw_totals(
-    histograms: hist.Histograms, log_mean: Any, log_cv2: Any, rng: Any = None, size: Any = None
+    log_mean: Any, log_cv2: Any, bins: Any, *arrays: Any, rng: Any = None, size: Any = None
 ) -> Any:
     """Total count of each bin: a sum of equal negative binomials is negative binomial."""
-    m, c = np.broadcast_arrays(log_mean, log_cv2)
-    bin_of = np.repeat(np.arange(m.shape[-1]), np.diff(histograms.start))
-    shape = histograms.items * np.exp(-c)[..., bin_of]
-    theta = rng.gamma(shape, histograms.exposure * np.exp(m + c)[..., bin_of])
+    h = hist.Histograms(*_unbatched(arrays))
+    own = np.exp(log_cv2)
+    cv2 = own + h.spread * (1.0 + own)
+    mean, cv2 = np.broadcast_arrays(np.exp(log_mean + 0.5 * h.spread), cv2)
+    bin_of = np.repeat(np.arange(mean.shape[-1]), np.diff(h.start))
+    theta = rng.gamma(h.items / cv2[..., bin_of], h.exposure * (mean * cv2)[..., bin_of])
     counts = rng.poisson(theta).astype(float)
-    return np.add.reduceat(counts, histograms.start[:-1], axis=-1)
+    return np.add.reduceat(counts, h.start[:-1], axis=-1)

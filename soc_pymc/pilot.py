@@ -5,7 +5,7 @@ pilot changes nothing in the model: it says where the posterior is and how wide.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,15 @@ from scipy import linalg, special
 
 from .errors import FitError
 
-__all__ = ["CurveDesign", "CurvePilot", "half_normal_scale", "run_pilot", "scale_log_density"]
+__all__ = [
+    "CurveDesign",
+    "CurvePilot",
+    "CurveState",
+    "flat_state",
+    "half_normal_scale",
+    "run_pilot",
+    "scale_log_density",
+]
 
 Floats = NDArray[np.float64]
 Likelihood = Callable[[Floats, Floats], Floats]
@@ -49,6 +57,28 @@ class CurveDesign:
 
 
 @dataclass(frozen=True)
+class CurveState:
+    """Coefficients of one curve and its smoothing scale."""
+
+    line: Floats
+    wiggle: Floats
+    tau: float
+
+    def at(self, design: CurveDesign) -> Floats:
+        """Values at the bins."""
+        return design.line @ self.line + design.wiggle @ self.wiggle
+
+    def log_prior(self, design: CurveDesign) -> float:
+        """Log prior density of the coefficients given tau, up to a constant."""
+        line = (self.line - design.line_mean) / design.line_sd
+        return float(-0.5 * line @ line - 0.5 * self.wiggle @ self.wiggle / self.tau**2)
+
+    def moved(self, step: tuple[Floats, Floats], factor: float) -> "CurveState":
+        """Coefficients a multiple of a step away."""
+        return CurveState(self.line + factor * step[0], self.wiggle + factor * step[1], self.tau)
+
+
+@dataclass(frozen=True)
 class CurvePilot:
     """What the pilot knows of one curve, in coordinates that its information diagonalises.
 
@@ -59,6 +89,8 @@ class CurvePilot:
     line_centre, line_shift, line_root
         Line coefficients are about ``line_centre - line_shift @ z + line_root @ N(0, I)`` given
         the rotated coefficients z.
+    state
+        The coefficients themselves where the search ended.
     precision, pull
         Of the rotated coefficients z: data precision d >= 0 and d times the data's own centre, so
         that given tau each is about N(pull s^2, s^2) with s^2 = tau^2 / (1 + d tau^2).
@@ -70,6 +102,7 @@ class CurvePilot:
     line_root: Floats
     precision: Floats
     pull: Floats
+    state: CurveState
 
 
 def half_normal_scale(position: Floats, scale: float) -> Floats:
@@ -91,25 +124,6 @@ def scale_log_density(position: Floats, scale: float, precision: Floats, pull: F
 
 
 _POSITIONS = np.linspace(-5.0, 5.0, 401)
-
-
-@dataclass
-class _State:
-    """Coefficients of one curve during the search."""
-
-    line: Floats
-    wiggle: Floats
-    tau: float
-
-    def at(self, design: CurveDesign) -> Floats:
-        return design.line @ self.line + design.wiggle @ self.wiggle
-
-    def log_prior(self, design: CurveDesign) -> float:
-        line = (self.line - design.line_mean) / design.line_sd
-        return float(-0.5 * line @ line - 0.5 * self.wiggle @ self.wiggle / self.tau**2)
-
-    def moved(self, step: tuple[Floats, Floats], factor: float) -> "_State":
-        return _State(self.line + factor * step[0], self.wiggle + factor * step[1], self.tau)
 
 
 def _observed_cv2_information(likelihood: Likelihood, m: Floats, c: Floats) -> Floats:
@@ -140,7 +154,7 @@ def _informations(design: CurveDesign, bound: Floats, observed: Floats | None = 
 
 
 def _scoring_step(
-    design: CurveDesign, state: _State, gradient: Floats, information: Floats
+    design: CurveDesign, state: CurveState, gradient: Floats, information: Floats
 ) -> tuple[Floats, Floats]:
     both = np.column_stack([design.line, design.wiggle])
     prior = np.concatenate([1.0 / design.line_sd**2, np.full(len(state.wiggle), state.tau**-2)])
@@ -152,7 +166,7 @@ def _scoring_step(
 
 
 def _summary(
-    design: CurveDesign, state: _State, gradient: Floats, information: Floats
+    design: CurveDesign, state: CurveState, gradient: Floats, information: Floats
 ) -> CurvePilot:
     x, phi = design.line, design.wiggle
     lines = x.shape[1]
@@ -171,7 +185,8 @@ def _summary(
     slope = rotation.T @ (phi.T @ gradient - shift.T @ line_gradient)
     centre = state.line + shift @ state.wiggle
     root = linalg.inv(linalg.cholesky(line_information))
-    return CurvePilot(rotation, centre, shift @ rotation, root, precision, slope + precision * z)
+    pull = slope + precision * z
+    return CurvePilot(rotation, centre, shift @ rotation, root, precision, pull, state)
 
 
 def _best_tau(design: CurveDesign, pilot: CurvePilot) -> float:
@@ -184,11 +199,17 @@ def _best_tau(design: CurveDesign, pilot: CurvePilot) -> float:
     return float(half_normal_scale(position, design.wiggle_scale))
 
 
+def flat_state(design: CurveDesign, level: float) -> CurveState:
+    """A curve of one level everywhere."""
+    line = np.concatenate([[level], np.zeros(design.line.shape[1] - 1)])
+    return CurveState(line, np.zeros(design.wiggle.shape[1]), 0.5 * design.wiggle_scale)
+
+
 def run_pilot(
     designs: tuple[CurveDesign, CurveDesign],
     likelihood: Likelihood,
     information: Information,
-    start: tuple[float, float],
+    start: tuple[CurveState, CurveState],
     rounds: int = 60,
 ) -> tuple[CurvePilot, CurvePilot]:
     """Find the mode of both curves given smoothing scales that are re-estimated on the way.
@@ -200,7 +221,7 @@ def run_pilot(
     likelihood, information
         Log marginal with its gradient, and expected information, bin by bin.
     start
-        Levels of log mean and log cv2 to start from.
+        Coefficients of both curves to start from.
     rounds
         Scoring steps at most.
 
@@ -209,14 +230,7 @@ def run_pilot(
     FitError
         If the log marginal is not finite at the start.
     """
-    states = [
-        _State(
-            np.concatenate([[level], np.zeros(d.line.shape[1] - 1)]),
-            np.zeros(d.wiggle.shape[1]),
-            0.5 * d.wiggle_scale,
-        )
-        for d, level in zip(designs, start, strict=True)
-    ]
+    states = list(start)
     pilots: list[CurvePilot] = []
     for _ in range(rounds):
         m, c = (s.at(d) for s, d in zip(states, designs, strict=True))
@@ -238,8 +252,9 @@ def run_pilot(
             for d, s, g, w in zip(designs, states, gradients, weights, strict=True)
         ]
         old_taus = [s.tau for s in states]
-        for s, d, p in zip(states, designs, pilots, strict=True):
-            s.tau = _best_tau(d, p)
+        states = [
+            replace(s, tau=_best_tau(d, p)) for s, d, p in zip(states, designs, pilots, strict=True)
+        ]
         steps = [
             _scoring_step(d, s, g, w)
             for d, s, g, w in zip(designs, states, gradients, weights, strict=True)
@@ -253,11 +268,11 @@ def run_pilot(
 
 def _line_search(
     designs: tuple[CurveDesign, CurveDesign],
-    states: list[_State],
+    states: list[CurveState],
     steps: list[tuple[Floats, Floats]],
     likelihood: Likelihood,
     weights: tuple[Floats, Floats],
-) -> tuple[list[_State], float]:
+) -> tuple[list[CurveState], float]:
     """Take the longest halved step that does not lower the penalised log density.
 
     No bin's curve moves by more than ``_FARTHEST``: far above the data the negative binomial's log
@@ -265,7 +280,7 @@ def _line_search(
     length of the step in the data's information.
     """
 
-    def density(candidates: list[_State]) -> float:
+    def density(candidates: list[CurveState]) -> float:
         m, c = (s.at(d) for s, d in zip(candidates, designs, strict=True))
         if np.abs(c).max() > 60 or np.abs(m).max() > 300:  # far outside what cells can resolve
             return -np.inf

@@ -49,6 +49,9 @@ class Histograms:
         (bins,): sum of counts.
     constant
         (bins,): sum of y log N - log y!, which makes the log marginal a log probability.
+    spread
+        (bins,): variance of the items' own log means around that of the bin's centre. Theta's mean
+        and cv2 over the bin are m exp(spread/2) and cv2 + spread (1 + cv2), to second order.
     """
 
     above: Floats
@@ -61,6 +64,7 @@ class Histograms:
     counts: Floats
     total: Floats
     constant: Floats
+    spread: Floats
 
     @property
     def arrays(self) -> tuple[NDArray[np.generic], ...]:
@@ -151,6 +155,7 @@ def make_histograms(
         counts,
         total,
         np.asarray(sum_y_log_n, dtype=float) - log_factorials,
+        np.zeros(bins),
     )
 
 
@@ -207,11 +212,26 @@ def _wide_count(alpha, d):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def one_bin(  # type: ignore[no-untyped-def]
-    m, c, b, above, wide_start, wide_excess, wide_weight, start, exposure, items, counts
+    m,
+    c,
+    b,
+    above,
+    wide_start,
+    wide_excess,
+    wide_weight,
+    start,
+    exposure,
+    items,
+    counts,
+    total,
+    constant,
+    spread,
 ):
-    """Log marginal of bin b without its constants; derivatives in log mean and log cv2."""
-    cv2 = np.exp(c)
-    alpha = np.exp(-c)
+    """Log marginal of bin b and its derivatives in log mean and log cv2."""
+    own = np.exp(c)
+    cv2 = own + spread[b] * (1.0 + own)
+    mean = m + 0.5 * spread[b]
+    alpha = 1.0 / cv2
     value = 0.0
     slope_alpha = 0.0  # derivative in log alpha
     for j in range(1, EXACT_COUNTS):
@@ -224,7 +244,7 @@ def one_bin(  # type: ignore[no-untyped-def]
         value += wide_weight[i] * term
         slope_alpha += wide_weight[i] * slope
     slope_m = 0.0
-    per_exposure = np.exp(m + c)
+    per_exposure = np.exp(mean) * cv2
     for i in range(start[b], start[b + 1]):
         r = exposure[i] * per_exposure
         share = r / (1.0 + r)
@@ -239,7 +259,8 @@ def one_bin(  # type: ignore[no-untyped-def]
         value -= (alpha * items[i] + counts[i]) * log1p_r
         slope_m -= (alpha * items[i] + counts[i]) * share
         slope_alpha += counts[i] * share - alpha * items[i] * gap
-    return value, slope_m, -slope_alpha
+    chain = own / cv2 * (1.0 + spread[b])
+    return value + total[b] * mean + constant[b], slope_m + total[b], -chain * slope_alpha
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
@@ -258,19 +279,15 @@ def all_bins(  # type: ignore[no-untyped-def]
     counts,
     total,
     constant,
+    spread,
 ):
     """Fill `out` as `value_and_gradient` returns it; the kernel of all inference."""
     for s in range(log_mean.shape[0]):
         for k in range(bins.shape[1]):
-            b = bins[s % bins.shape[0], k]
-            m = log_mean[s, k]
-            value, slope_m, slope_c = one_bin(
-                m, log_cv2[s, k], b, above, wide_start, wide_excess, wide_weight,
-                start, exposure, items, counts,
+            out[0, s, k], out[1, s, k], out[2, s, k] = one_bin(
+                log_mean[s, k], log_cv2[s, k], bins[s % bins.shape[0], k], above, wide_start,
+                wide_excess, wide_weight, start, exposure, items, counts, total, constant, spread,
             )  # fmt: skip
-            out[0, s, k] = value + total[b] * m + constant[b]
-            out[1, s, k] = slope_m + total[b]
-            out[2, s, k] = slope_c
 
 
 def value_and_gradient(
@@ -306,11 +323,14 @@ def information(log_mean: Floats, log_cv2: Floats, h: Histograms) -> tuple[Float
     """
     bins = len(h.total)
     bin_of = np.repeat(np.arange(bins), np.diff(h.start))
-    cv2 = np.exp(log_cv2)[bin_of]
-    expected = h.exposure * np.exp(log_mean)[bin_of]
+    own = np.exp(log_cv2)
+    all_cv2 = own + h.spread * (1.0 + own)
+    chain = own / all_cv2 * (1.0 + h.spread)
+    cv2 = all_cv2[bin_of]
+    expected = h.exposure * np.exp(log_mean + 0.5 * h.spread)[bin_of]
     r = expected * cv2
     mean = np.bincount(bin_of, weights=h.items * expected / (1.0 + r), minlength=bins)
     # r^2 expected / (k4 + 2 expected k2^2 - k3^2 / k2) where the cumulants over the expected count
     # are k2 = 1 + r, k3 = k2 (1 + 2r), k4 = k2 (1 + 6r + 6r^2)
     quadratic = 0.5 * (r / (1.0 + r)) ** 2 / (1.0 + cv2)
-    return mean, np.bincount(bin_of, weights=h.items * quadratic, minlength=bins)
+    return mean, chain**2 * np.bincount(bin_of, weights=h.items * quadratic, minlength=bins)

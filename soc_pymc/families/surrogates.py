@@ -109,6 +109,7 @@ def near_bins(  # type: ignore[no-untyped-def]
     counts,
     total,
     constant,
+    spread,
 ):
     """Fill `out` as `histograms.all_bins` does, by polynomials where they serve."""
     for s in range(log_mean.shape[0]):
@@ -132,13 +133,10 @@ def near_bins(  # type: ignore[no-untyped-def]
                 out[1, s, k] = by_u / reach[0, b]
                 out[2, s, k] = by_v / reach[1, b]
             else:
-                value, slope_m, slope_c = one_bin(
+                out[0, s, k], out[1, s, k], out[2, s, k] = one_bin(
                     m, c, b, above, wide_start, wide_excess, wide_weight,
-                    start, exposure, items, counts,
+                    start, exposure, items, counts, total, constant, spread,
                 )  # fmt: skip
-                out[0, s, k] = value + total[b] * m + constant[b]
-                out[1, s, k] = slope_m + total[b]
-                out[2, s, k] = slope_c
 
 
 def warm_up() -> None:
