@@ -1,8 +1,12 @@
 """The likelihood of bins from histograms: value and gradient against the items, exactly."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+import soc_pymc as soc
+from soc_pymc import hierarchy
 from soc_pymc.families import histograms as hist
 
 from . import exact
@@ -105,3 +109,23 @@ def test_information_matches_the_variance_of_the_score():
     assert mean[0] == pytest.approx(squares[0], rel=0.02)
     assert 0.8 * squares[1] < cv2[0] < 1.03 * squares[1]
     assert exposure.shape == count.shape
+
+
+def test_spread_within_a_bin_moves_both_moments(small_statistics):
+    """With spread k: the log marginal at log mean + k/2 and cv2 + k (1 + cv2), and its slopes."""
+    plain = hierarchy.build(small_statistics, soc.Gamma()).histograms
+    bins = np.arange(len(plain.total))
+    spread = np.linspace(0.0, 0.5, len(bins))
+    h = replace(plain, spread=spread)
+    m, c = np.full((1, len(bins)), -3.0), np.full((1, len(bins)), -1.2)
+    cv2 = np.exp(c) + spread * (1 + np.exp(c))
+    level = replace(plain, spread=np.zeros(len(bins)))
+    want = hist.value_and_gradient(m + spread / 2, np.log(cv2), bins, *level.arrays)
+    got = hist.value_and_gradient(m, c, bins, *h.arrays)
+    np.testing.assert_allclose(got[0], want[0], rtol=1e-12)
+    step = 1e-5
+    for number, (dm, dc) in enumerate(((step, 0.0), (0.0, step)), start=1):
+        ahead, behind = (
+            hist.value_and_gradient(m + s * dm, c + s * dc, bins, *h.arrays)[0] for s in (1, -1)
+        )
+        np.testing.assert_allclose(got[number], (ahead - behind) / (2 * step), atol=1e-3)
