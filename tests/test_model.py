@@ -1,10 +1,15 @@
 """The model states what it says: its density against plain coordinates, dims, and start."""
 
+import gc
+import weakref
+
 import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.traversal import ancestors
 from scipy import stats as sps
 
 import soc_pymc as soc
@@ -114,6 +119,18 @@ def test_log_likelihood_is_by_bin(small_statistics):
         0
     ]
     np.testing.assert_allclose(by_bin.to_numpy()[0], want, rtol=1e-9)
+
+
+def test_no_data_outlive_their_model(small_statistics):
+    """PyMC keeps every distribution's functions for ever: they must not hold the histograms."""
+    model = soc.model(small_statistics)
+    held = [v for v in ancestors([model["count"]]) if isinstance(v, SharedVariable)]
+    sizes = [np.size(v.get_value()) for v in held]
+    assert max(sizes) > 500
+    kept = weakref.ref(held[int(np.argmax(sizes))])
+    del model, held
+    gc.collect()
+    assert kept() is None
 
 
 def test_smoothing_scale_near_zero_is_finite(built):
