@@ -19,9 +19,11 @@ from .methods import NUTS, VI
 from .priors import Gamma, Spline
 from .splines import Axis
 
-__all__ = ["FORMAT", "Fit", "Status", "load_fit"]
+__all__ = ["FORMAT", "PARETO_K", "Fit", "Status", "load_fit"]
 
 FORMAT = "soc_pymc-fit-1"
+PARETO_K = 0.7
+"""Above it importance weights have no reliable mean (Vehtari et al. 2024)."""
 _METHODS = {"VI": VI, "NUTS": NUTS}
 
 

@@ -17,17 +17,13 @@ import xarray as xr
 from numpy.typing import NDArray
 from scipy import linalg, optimize
 
-from .density import (
-    CHUNK,
-    Evaluate,
-    make_space,
-    near_density,
-    posterior_draws,
-)
+from .density import Evaluate, make_space, near_density, posterior_draws
 from .hierarchy import Hierarchy
+from .importance import chosen, importance, refined, weighed_draws
 from .methods import VI
 from .minibatches import minibatch_density, systematic
 from .progress import phase
+from .results import PARETO_K
 
 __all__ = ["run_variational"]
 
@@ -38,9 +34,6 @@ _WIDEST = 3.0  # change of a width by curvature alone, which may vanish or have 
 _ROUGH, _FINE = 0.1, 1e-3  # slopes at which the two optimisations stop
 _MANY_BINS = 20_000
 _BATCH = 256
-_PARETO_K = 0.7  # above it importance weights have no reliable mean (Vehtari et al. 2024)
-_CLEAR_K, _CLEAR_ESS = 0.5, 0.8
-_FEWEST_DRAWS, _MOST_DRAWS = 1000, 4000  # to estimate Pareto k from
 _REFINEMENTS = 3
 
 
@@ -143,83 +136,6 @@ def _in_coordinates(evaluate: Evaluate, location: Floats, factor: Floats) -> Eva
     return moved
 
 
-def _importance(log_weight: Floats) -> tuple[Floats, float, float]:
-    """Smoothed importance weights, their Pareto k, and effective sample over their number."""
-    from arviz_stats.base import array_stats
-
-    if not np.isfinite(log_weight).all():
-        return np.full(len(log_weight), 1.0 / len(log_weight)), np.inf, 0.0
-    # ArviZ's function is written for leave-one-out: it takes minus the log weights
-    smoothed, k = array_stats.psislw(-log_weight)
-    weight = np.exp(np.asarray(smoothed) - np.max(smoothed))
-    weight /= weight.sum()
-    return weight, float(k), float(1.0 / (weight**2).sum() / len(weight))
-
-
-def _weighed_draws(
-    evaluate: Evaluate,
-    location: Floats,
-    factor: Floats,
-    wanted: int,
-    rng: np.random.Generator,
-    advance: Callable[[float], None],
-) -> tuple[Floats, Floats]:
-    """Standard normal noise of draws of the approximation, and their log importance weights.
-
-    Pareto k of 1,000 draws has a standard error near 0.15, so a k that is not clearly good is
-    estimated from up to 4,000. Weights that are far from equal want four draws for one kept.
-    """
-    noise, log_weight = np.empty((0, len(location))), np.empty(0)
-    number = max(wanted, _FEWEST_DRAWS)
-    while len(noise) < number:
-        more = rng.normal(size=(min(CHUNK, number - len(noise)), len(location)))
-        weight = evaluate(location + more @ factor.T)[0] + 0.5 * (more**2).sum(axis=1)
-        noise, log_weight = np.concatenate([noise, more]), np.concatenate([log_weight, weight])
-        advance(len(more))
-        if len(noise) < number:
-            continue
-        _, k, ess = _importance(log_weight)
-        if not k <= _CLEAR_K and number < _MOST_DRAWS:
-            number = min(2 * number, _MOST_DRAWS)
-        elif not ess >= _CLEAR_ESS:
-            number = max(number, 4 * wanted)
-    return noise, log_weight
-
-
-def _refined(
-    noise: Floats, log_weight: Floats, location: Floats, factor: Floats
-) -> tuple[Floats, Floats]:
-    """Location and factor that match the weighted draws' moments.
-
-    A bound's maximum is too narrow where the posterior is skewed; weights say where (adaptive
-    importance sampling: Paananen et al. 2021). No direction becomes narrower than before by more
-    than a factor of 0.7, or wider than 3; correlations count as far as the effective sample allows.
-    """
-    weight, k, ess = _importance(log_weight)
-    if not np.isfinite(k):
-        return location, factor
-    mean = weight @ noise
-    away = noise - mean
-    covariance = (weight[:, None] * away).T @ away
-    trust = max(0.0, 1.0 - len(mean) / (ess * len(noise)))
-    wide = np.diag(np.maximum(np.diagonal(covariance), 1.0))
-    value, vector = linalg.eigh(trust * covariance + (1.0 - trust) * wide)
-    root = (vector * np.sqrt(np.clip(value, 0.5, _WIDEST**2))) @ vector.T
-    return location + factor @ mean, factor @ root
-
-
-def _chosen(log_weight: Floats, wanted: int, rng: np.random.Generator) -> NDArray[np.intp]:
-    """Draws to keep: the first ones or, where weights matter, a sample by smoothed weights.
-
-    Systematic resampling takes every draw as often as its weight says, but for rounding.
-    """
-    weight, k, ess = _importance(log_weight)
-    if ess >= _CLEAR_ESS or not k <= _PARETO_K:
-        return np.arange(wanted)
-    steps = (rng.random() + np.arange(wanted)) / wanted
-    return rng.permutation(np.searchsorted(np.cumsum(weight), steps).clip(0, len(weight) - 1))
-
-
 def run_variational(
     built: Hierarchy, method: VI, progress: bool
 ) -> tuple[dict[str, xr.Dataset], dict[str, Any]]:
@@ -244,15 +160,15 @@ def run_variational(
 
         location, factor, problem = _gaussian(evaluate, space.start, method, rng, report)
     with phase("fit: draws and Pareto k", unit="draws", enabled=progress) as shown:
-        weigh = partial(_weighed_draws, full, wanted=method.draws, rng=rng, advance=shown.advance)
+        weigh = partial(weighed_draws, full, wanted=method.draws, rng=rng, advance=shown.advance)
         noise, log_weight = weigh(location, factor)
         for _ in range(_REFINEMENTS):
-            if _importance(log_weight)[1] <= _PARETO_K:
+            if importance(log_weight)[1] <= PARETO_K:
                 break
-            location, factor = _refined(noise, log_weight, location, factor)
+            location, factor = refined(noise, log_weight, location, factor)
             noise, log_weight = weigh(location, factor)
-        _, k, ess = _importance(log_weight)
-        kept = _chosen(log_weight, method.draws, rng)
+        _, k, ess = importance(log_weight)
+        kept = chosen(log_weight, method.draws, rng)
         posterior = posterior_draws(space, (location + noise[kept] @ factor.T)[None])
     groups = {
         "posterior": posterior,
@@ -271,12 +187,12 @@ def run_variational(
 def _variational_verdict(problem: str, k: float, ess: float) -> dict[str, Any]:
     if problem:
         reason = problem
-    elif not k <= _PARETO_K:
+    elif not k <= PARETO_K:
         reason = (
-            f"Pareto k of the approximation is {k:.2f}, above {_PARETO_K}: its bands may be wrong; "
+            f"Pareto k of the approximation is {k:.2f}, above {PARETO_K}: its bands may be wrong; "
             "soc.NUTS() on the same statistics takes seconds to minutes"
         )
     else:
         reason = f"Pareto k {k:.2f}, effective sample {ess:.0%} of the draws"
-    converged = not problem and k <= _PARETO_K
+    converged = not problem and k <= PARETO_K
     return {"converged": converged, "reason": reason, "pareto_k": k, "ess_fraction": ess}

@@ -13,7 +13,8 @@ import xarray as xr
 
 import soc_pymc as soc
 from soc_pymc import density, hierarchy, minibatches, variational
-from soc_pymc.variational import _chosen, _importance, _variational_verdict
+from soc_pymc.importance import chosen, importance, refined, weighed_draws
+from soc_pymc.variational import _variational_verdict
 from tests.studies import hard_cases
 
 
@@ -263,12 +264,12 @@ def test_too_few_iterations_are_named():
 def test_pareto_k_finds_a_bad_approximation():
     rng = np.random.default_rng(0)
     x = 0.3 * rng.normal(size=4000)  # a third as wide as the target: k is 0.91
-    _, k, ess = _importance(-0.5 * x**2 + 0.5 * (x / 0.3) ** 2)
+    _, k, ess = importance(-0.5 * x**2 + 0.5 * (x / 0.3) ** 2)
     verdict = _variational_verdict("", k, ess)
     assert k > 0.7
     assert not verdict["converged"]
     assert "soc.NUTS()" in verdict["reason"]
-    assert _importance(np.array([0.0, np.nan, 1.0] * 50))[1] == np.inf
+    assert importance(np.array([0.0, np.nan, 1.0] * 50))[1] == np.inf
 
 
 def test_refinement_widens_a_narrow_approximation():
@@ -283,11 +284,9 @@ def test_refinement_widens_a_narrow_approximation():
     location, factor = np.zeros(5), np.eye(5)
     shapes = []
     for _ in range(4):
-        noise, log_weight = variational._weighed_draws(
-            evaluate, location, factor, 1000, rng, lambda _: None
-        )
-        shapes.append(_importance(log_weight)[1])
-        location, factor = variational._refined(noise, log_weight, location, factor)
+        noise, log_weight = weighed_draws(evaluate, location, factor, 1000, rng, lambda _: None)
+        shapes.append(importance(log_weight)[1])
+        location, factor = refined(noise, log_weight, location, factor)
     assert shapes[0] > 0.7
     assert shapes[-1] < 0.5
     np.testing.assert_allclose(location, 1.0, atol=0.3)
@@ -298,10 +297,10 @@ def test_weights_that_matter_are_used():
     """Standard normal draws weighed to N(0.7, 1): resampled to it; equal weights keep the draws."""
     rng = np.random.default_rng(1)
     x = rng.normal(size=8000)
-    kept = _chosen(0.7 * x, 2000, rng)
+    kept = chosen(0.7 * x, 2000, rng)
     assert abs(x[kept].mean() - 0.7) < 0.08  # 3 standard errors of 2,000 from 4,900 effective
     assert abs(x[kept].std() - 1.0) < 0.06
-    np.testing.assert_array_equal(_chosen(0.01 * x, 2000, rng), np.arange(2000))
+    np.testing.assert_array_equal(chosen(0.01 * x, 2000, rng), np.arange(2000))
 
 
 def test_save_and_load(small_fit, tmp_path):

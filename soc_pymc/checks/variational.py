@@ -3,11 +3,10 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from ..results import Status
+from ..results import PARETO_K, Status
 
 __all__ = ["Quality", "quality"]
 
-_PARETO_K = 0.7  # above it importance weights have no usable mean (Vehtari et al. 2024)
 _ESS_FRACTION = 0.1
 
 
@@ -36,7 +35,7 @@ def quality(status: Status) -> list[Quality]:
     """
     rows = [Quality("converged", float(status.converged), "ok" if status.converged else "fail")]
     if status.pareto_k is not None:
-        bad = not status.pareto_k <= _PARETO_K
+        bad = not status.pareto_k <= PARETO_K
         rows.append(Quality("pareto_k", status.pareto_k, "fail" if bad else "ok"))
     if status.ess_fraction is not None:
         bad = not status.ess_fraction >= _ESS_FRACTION
