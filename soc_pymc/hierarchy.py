@@ -36,6 +36,7 @@ Floats = NDArray[np.float64]
 # (mean, sd) of level and slope where Spline leaves them open; see docs/inference.md
 _CV2_LEVEL = (float(np.log(0.3)), 2.0)
 _CV2_SLOPE = (0.0, 1.0)
+_MOST_SPREAD = 1.0  # within a bin: its second-order terms mean nothing beyond
 
 
 @dataclass(frozen=True)
@@ -128,9 +129,8 @@ def build(stats: Statistics, prior: Gamma) -> Hierarchy:
     )
     # items of a bin differ by their scores: by how much, the pilot's slope says
     slope = _slopes(curves[0], pilots[0], _positions(curves[0].axis, stats, occupied))
-    histograms = replace(
-        histograms, spread=slope**2 * _position_variances(curves[0].axis, stats, occupied)
-    )
+    spread = slope**2 * _position_variances(curves[0].axis, stats, occupied)
+    histograms = replace(histograms, spread=np.minimum(spread, _MOST_SPREAD))
     pilots = _pilots(curves, histograms, (pilots[0].state, pilots[1].state))
     score = curves[0].axis.inverse(_positions(curves[0].axis, stats, occupied))
     return Hierarchy(

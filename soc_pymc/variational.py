@@ -55,7 +55,7 @@ def _maximise_bound(
 ) -> tuple[Floats, Floats, str]:
     """Means and sds that maximise the evidence bound, and what is wrong ("" if nothing)."""
     dim = draws.shape[1]
-    worst = [0.0]
+    worst, finite = [0.0], [False]
 
     def negative_bound(x: Floats) -> tuple[float, Floats]:
         mean, log_sd = x[:dim], x[dim:]
@@ -63,6 +63,7 @@ def _maximise_bound(
         logp, gradient = evaluate(mean + sd * draws)
         if not np.isfinite(logp).all():  # a step too far: steep enough for the line search to halve
             return worst[0] + 1e6, np.zeros_like(x)
+        finite[0] = True
         value = -(logp.mean() + log_sd.sum())
         worst[0] = max(worst[0], value)
         report(-value)
@@ -81,7 +82,12 @@ def _maximise_bound(
     mean, sd = found.x[:dim], np.exp(found.x[dim:])
     slope = float(np.abs(found.jac * np.concatenate([sd, np.ones(dim)])).max())
     problem = ""
-    if not np.isfinite(found.fun) or not slope < 0.05:
+    if not finite[0]:
+        problem = (
+            "the log density is not finite around the start: try another VI(seed=), or soc.NUTS() "
+            "on the same statistics"
+        )
+    elif not slope < 0.05:
         problem = (
             f"the evidence bound was still rising after {found.nit} iterations (largest slope "
             f"{slope:.2g} posterior sd, 0.05 allowed): raise VI(max_iterations=) or use soc.NUTS()"

@@ -261,6 +261,29 @@ def test_too_few_iterations_are_named():
     np.testing.assert_allclose(sd, width, rtol=1e-2)
 
 
+def test_a_seed_that_diverges_is_named():
+    """Draws where the density is not finite, at the start and everywhere: no quiet result."""
+
+    def evaluate(w):
+        return np.full(len(w), -np.inf), np.full_like(w, np.nan)
+
+    location, factor, problem = variational._gaussian(
+        evaluate, np.zeros(3), soc.VI(), np.random.default_rng(0), lambda _: None
+    )
+    assert "not finite" in problem
+    assert np.isfinite(location).all()
+    assert np.isfinite(factor).all()
+    noise, log_weight = weighed_draws(
+        evaluate, location, factor, 100, np.random.default_rng(0), lambda _: None
+    )
+    _, k, ess = importance(log_weight)
+    assert (k, ess) == (np.inf, 0.0)
+    assert refined(noise, log_weight, location, factor)[0] is location
+    verdict = _variational_verdict(problem, k, ess)
+    assert not verdict["converged"]
+    assert "soc.NUTS()" in verdict["reason"]
+
+
 def test_pareto_k_finds_a_bad_approximation():
     rng = np.random.default_rng(0)
     x = 0.3 * rng.normal(size=4000)  # a third as wide as the target: k is 0.91
