@@ -211,23 +211,10 @@ def _wide_count(alpha, d):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def one_bin(  # type: ignore[no-untyped-def]
-    m,
-    c,
-    b,
-    above,
-    wide_start,
-    wide_excess,
-    wide_weight,
-    start,
-    exposure,
-    items,
-    counts,
-    total,
-    constant,
-    spread,
-):
+def one_bin(m, c, b, histograms):  # type: ignore[no-untyped-def]
     """Log marginal of bin b and its derivatives in log mean and log cv2."""
+    (above, wide_start, wide_excess, wide_weight, start, exposure, items, counts, total,
+     constant, spread) = histograms  # fmt: skip
     own = np.exp(c)
     cv2 = own + spread[b] * (1.0 + own)
     mean = m + 0.5 * spread[b]
@@ -264,30 +251,13 @@ def one_bin(  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def all_bins(  # type: ignore[no-untyped-def]
-    log_mean,
-    log_cv2,
-    bins,
-    out,
-    above,
-    wide_start,
-    wide_excess,
-    wide_weight,
-    start,
-    exposure,
-    items,
-    counts,
-    total,
-    constant,
-    spread,
-):
+def all_bins(log_mean, log_cv2, bins, out, *histograms):  # type: ignore[no-untyped-def]
     """Fill `out` as `value_and_gradient` returns it; the kernel of all inference."""
     for s in range(log_mean.shape[0]):
         for k in range(bins.shape[1]):
             out[0, s, k], out[1, s, k], out[2, s, k] = one_bin(
-                log_mean[s, k], log_cv2[s, k], bins[s % bins.shape[0], k], above, wide_start,
-                wide_excess, wide_weight, start, exposure, items, counts, total, constant, spread,
-            )  # fmt: skip
+                log_mean[s, k], log_cv2[s, k], bins[s % bins.shape[0], k], histograms
+            )
 
 
 def value_and_gradient(

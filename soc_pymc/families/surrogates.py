@@ -92,24 +92,7 @@ def make_surrogates(
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def near_bins(  # type: ignore[no-untyped-def]
-    log_mean,
-    log_cv2,
-    bins,
-    out,
-    centre,
-    reach,
-    coefficients,
-    above,
-    wide_start,
-    wide_excess,
-    wide_weight,
-    start,
-    exposure,
-    items,
-    counts,
-    total,
-    constant,
-    spread,
+    log_mean, log_cv2, bins, out, centre, reach, coefficients, *histograms
 ):
     """Fill `out` as `histograms.all_bins` does, by polynomials where they serve."""
     for s in range(log_mean.shape[0]):
@@ -133,10 +116,7 @@ def near_bins(  # type: ignore[no-untyped-def]
                 out[1, s, k] = by_u / reach[0, b]
                 out[2, s, k] = by_v / reach[1, b]
             else:
-                out[0, s, k], out[1, s, k], out[2, s, k] = one_bin(
-                    m, c, b, above, wide_start, wide_excess, wide_weight,
-                    start, exposure, items, counts, total, constant, spread,
-                )  # fmt: skip
+                out[0, s, k], out[1, s, k], out[2, s, k] = one_bin(m, c, b, histograms)
 
 
 def warm_up() -> None:
