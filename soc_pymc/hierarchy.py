@@ -128,11 +128,12 @@ def build(stats: Statistics, prior: Gamma) -> Hierarchy:
         (flat_state(curves[0].design, level), flat_state(curves[1].design, _CV2_LEVEL[0])),
     )
     # items of a bin differ by their scores: by how much, the pilot's slope says
-    slope = _slopes(curves[0], pilots[0], _positions(curves[0].axis, stats, occupied))
+    position = _positions(curves[0].axis, stats, occupied)
+    slope = _slopes(curves[0], pilots[0], position)
     spread = slope**2 * _position_variances(curves[0].axis, stats, occupied)
     histograms = replace(histograms, spread=np.minimum(spread, _MOST_SPREAD))
     pilots = _pilots(curves, histograms, (pilots[0].state, pilots[1].state))
-    score = curves[0].axis.inverse(_positions(curves[0].axis, stats, occupied))
+    score = curves[0].axis.inverse(position)
     return Hierarchy(
         _model(curves, pilots, histograms, score), curves, pilots, histograms, occupied, score
     )

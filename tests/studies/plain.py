@@ -20,7 +20,7 @@ from pymc.blocking import DictToArrayBijection
 from scipy import optimize
 
 from soc_pymc.density import Space, density, make_space, mode, posterior_draws
-from soc_pymc.hierarchy import Curve, Hierarchy
+from soc_pymc.hierarchy import VARIABLES, Curve, Hierarchy
 from soc_pymc.likelihood import log_marginal, shared
 
 __all__ = [
@@ -34,7 +34,6 @@ __all__ = [
     "spent",
 ]
 
-_VARIABLES = ("log_mean", "log_cv2")
 _DRAWS = 4000
 
 
@@ -104,7 +103,7 @@ def plain_model(built: Hierarchy, centred: bool = False) -> pm.Model:
     with pm.Model(coords=coords) as plain:
         at_bins = [
             _plain_curve(curve, variable, centred)
-            for curve, variable in zip(built.curves, _VARIABLES, strict=True)
+            for curve, variable in zip(built.curves, VARIABLES, strict=True)
         ]
         bins = np.arange(len(built.score))
         pm.Potential("items", log_marginal(*at_bins, bins, arrays).sum())
@@ -147,7 +146,7 @@ def _plain_rows(built: Hierarchy, space: Space, rows: np.ndarray, centred: bool)
     """Plain coordinates of the same points as `rows` of the model's own."""
     draws = posterior_draws(space, rows[None])
     parts = []
-    for variable, pilot in zip(_VARIABLES, built.pilots, strict=True):
+    for variable, pilot in zip(VARIABLES, built.pilots, strict=True):
         line, tau, z = (
             draws[f"{variable}_{part}"].to_numpy().reshape(len(rows), -1)
             for part in ("line", "wiggle_sd", "wiggle")
