@@ -24,7 +24,8 @@ Names by floor (each uses only those above it):
 - what to fit and how: `Gamma`, `Spline`; `VI`, `NUTS`
 - items and statistics: `PoissonItems`; `summarize`, `Statistics`, `load_statistics`
 - the fit: `model`, `fit`, `Fit`, `Status`, `load_fit`
-- what it says: `calibration_curves`, `bands`; `item_posteriors`; `check`, `CheckResult`
+- what it says: `calibration_curves`, `bands`; `item_posteriors`,
+  `posterior_expression`, `posterior_sql`; `check`, `CheckResult`
 - modules: `evaluate`, `simulation`, `plots`
 """
 
@@ -50,7 +51,9 @@ if TYPE_CHECKING:
     from .posteriors import item_posteriors
     from .priors import Gamma, Spline
     from .results import Fit, Status, load_fit
-    from .statistics import Statistics, load_statistics, summarize
+    from .statistics import Statistics, load_statistics
+    from .summaries import summarize
+    from .warehouse import posterior_expression, posterior_sql
 
 __version__ = "0.1.0"
 
@@ -70,12 +73,14 @@ _HOME = {
     **dict.fromkeys(["Gamma", "Spline"], "priors"),
     **dict.fromkeys(["VI", "NUTS"], "methods"),
     "PoissonItems": "items",
-    **dict.fromkeys(["summarize", "Statistics", "load_statistics"], "statistics"),
+    **dict.fromkeys(["Statistics", "load_statistics"], "statistics"),
+    "summarize": "summaries",
     "model": "hierarchy",
     "fit": "inference",
     **dict.fromkeys(["Fit", "Status", "load_fit"], "results"),
     **dict.fromkeys(["calibration_curves", "bands"], "curves"),
     "item_posteriors": "posteriors",
+    **dict.fromkeys(["posterior_expression", "posterior_sql"], "warehouse"),
     **dict.fromkeys(["check", "CheckResult"], "checks._check"),
 }
 _MODULES = ("evaluate", "plots", "simulation")
@@ -106,6 +111,8 @@ __all__ = [
     "load_statistics",
     "model",
     "plots",
+    "posterior_expression",
+    "posterior_sql",
     "simulation",
     "summarize",
 ]

@@ -12,6 +12,11 @@ from numpy.typing import ArrayLike, NDArray
 
 __all__ = [
     "EXACT_COUNTS",
+    "FIRST_GRID",
+    "FOLD_MIX",
+    "FOLD_PRIME",
+    "FOLD_STEPS",
+    "SCRAMBLE",
     "STEPS",
     "ZERO_EXPOSURE",
     "Grid",
@@ -23,7 +28,8 @@ __all__ = [
     "exposure_cell",
     "exposure_cell_range",
     "finer_grid",
-    "first_grid",
+    "fold_of_id",
+    "fold_of_item",
     "make_lookup",
 ]
 
@@ -35,9 +41,9 @@ EXACT_COUNTS = 32  # counts below this have cells of their own
 _EXACT_OCTAVE = 5  # 2^5 = 32
 ZERO_EXPOSURE = -(1 << 15)  # below the cell of every positive number, 16 * -1074
 _MOST_STEPS = 36  # steps stay wider than the error of any engine's logarithm
-_SIGNED_OCTAVES = 40  # scores of both signs this far below the largest are as good as 0
 _CHOOSE_CELLS = 1 << 18
-_LOOKUP_CELLS = 1 << 20
+_LOOKUP_CELLS = tuple(1 << k for k in range(6, 17))
+_TOGETHER = 2  # edges in one cell of the grid that finds bins
 
 
 def _octave_step(size: ArrayLike, steps: int) -> tuple[Ints, Ints]:
@@ -136,6 +142,10 @@ class Grid:
         return np.asarray(np.where(c > 0, size, -size), dtype=float)
 
 
+FIRST_GRID = Grid(floor=-1022, steps=14)
+"""Grid of the first look at scores of any range: cells of 1/16384 octave."""
+
+
 def _octave(size: float) -> int:
     return math.frexp(size)[1] - 1
 
@@ -171,13 +181,6 @@ def choose_grid(low: float, high: float, least: float, most: int = _CHOOSE_CELLS
 def _cells(grid: Grid, low: float, high: float) -> int:
     first, last = grid.cell([low, high])
     return int(last - first) + 1
-
-
-def first_grid(low: float, high: float, least: float) -> Grid:
-    """Grid for a first look at scores between `low` and `high`, `least` in size."""
-    if low < 0 < high:
-        least = max(least, math.ldexp(max(-low, high), -_SIGNED_OCTAVES))
-    return choose_grid(low, high, least)
 
 
 def finer_grid(
@@ -264,23 +267,71 @@ def _heaviest(weight: Floats, bins: int) -> float:
     return float(falling[-1])
 
 
+# ---------------------------------------------------------------- folds
+
+FOLD_PRIME = (1 << 31) - 1
+SCRAMBLE = (1663, 1327217885)  # products of two numbers below the prime fit in 64 bits
+FOLD_MIX = 1_073_741_789
+FOLD_STEPS = 20  # scores and exposures that differ by less than 2^-20 share a fold
+
+
+def fold_of_id(identity: ArrayLike, folds: int) -> Ints:
+    """Fold of items by whole-number ids: arithmetic that is the same on every engine.
+
+    The id modulo a prime p is scrambled by x (x + a) modulo p, then by a factor modulo p; the fold
+    is what is left modulo the number of folds.
+
+    Examples
+    --------
+    >>> fold_of_id([0, 1, 2, 3, 4, 5], 2).tolist()
+    [0, 0, 0, 0, 1, 0]
+    """
+    shift, factor = SCRAMBLE
+    x = np.asarray(identity, dtype=np.int64) % FOLD_PRIME
+    x = x * ((x + shift) % FOLD_PRIME) % FOLD_PRIME
+    return x * factor % FOLD_PRIME % folds
+
+
+def fold_of_item(score: ArrayLike, exposure: ArrayLike, folds: int) -> Ints:
+    """Fold of items without an id, by their score and exposure: never by their outcome.
+
+    Items with the same score and exposure share a fold.
+    """
+    fine = Grid(FIRST_GRID.floor, FOLD_STEPS)
+    return fold_of_id(fine.cell(score) * FOLD_MIX + fine.cell(exposure), folds)
+
+
 # ---------------------------------------------------------------- bins of scores
 
 
 @dataclass(frozen=True)
 class Lookup:
-    """Bins of scores by grid cell: `below` edges lie in lower cells, and at most one inside.
+    """Bins of scores by grid cell: a few edges at most lie in one cell.
 
-    A score t is in bin ``below + (t >= cut)`` of its cell's row, where its cell is that of the
-    score clipped to [low, high], the outermost edges. `cut` is infinite in cells without an edge.
+    Attributes
+    ----------
+    grid
+        The grid.
+    low, high
+        The outermost edges; scores beyond are clipped to them.
+    first
+        Number of the first cell.
+    below
+        By cell from the first: number of edges in lower cells.
+    most
+        Edges in the fullest cell.
+    edges
+        All edges, with `most` infinite ones behind them: the bin of a score t is ``below`` of its
+        cell plus the number of the next `most` edges that are at most t.
     """
 
     grid: Grid
     low: float
     high: float
-    cell: Ints
+    first: int
     below: Ints
-    cut: Floats
+    most: int
+    edges: Floats
 
     def bins(self, score: ArrayLike) -> Ints:
         """Bin of each score.
@@ -292,23 +343,23 @@ class Lookup:
         [0, 1, 1, 2]
         """
         t = np.asarray(score, dtype=float)
-        row = self.grid.cell(np.clip(t, self.low, self.high)) - self.cell[0]
-        return np.asarray(self.below[row] + (t >= self.cut[row]), dtype=np.int64)
+        found = self.below[self.grid.cell(np.clip(t, self.low, self.high)) - self.first]
+        more = [self.edges[found + k] <= t for k in range(self.most)]
+        return np.asarray(found + np.sum(more, axis=0, dtype=np.int64), dtype=np.int64)
 
 
-def make_lookup(edges: Floats) -> Lookup | None:
-    """Coarsest lookup that separates all edges; None if they are too close for any."""
+def make_lookup(edges: Floats) -> Lookup:
+    """Coarsest lookup with at most two edges in a cell; more where edges are very close."""
     low, high = float(edges[0]), float(edges[-1])
     sizes = np.abs(edges[edges != 0])
-    floor = _octave(float(sizes.min())) if len(sizes) else 0
-    for steps in range(_MOST_STEPS + 1):
-        grid = Grid(floor, steps)
-        if _cells(grid, low, high) > _LOOKUP_CELLS:
-            return None
+    least = float(sizes.min()) if len(sizes) else 1.0
+    for number in _LOOKUP_CELLS:
+        grid = choose_grid(low, high, least, number)
         at = grid.cell(edges)
-        if (np.diff(at) > 0).all():
-            cell = np.arange(at[0], at[-1] + 1)
-            cut = np.full(len(cell), np.inf)
-            cut[at - at[0]] = edges
-            return Lookup(grid, low, high, cell, np.searchsorted(at, cell), cut)
-    return None
+        cell = np.arange(at[0], at[-1] + 1)
+        below = np.searchsorted(at, cell)
+        most = int(np.diff(below, append=len(edges)).max())
+        if most <= _TOGETHER:
+            break
+    padded = np.concatenate([edges, np.full(most, np.inf)])
+    return Lookup(grid, low, high, int(at[0]), below, most, padded)

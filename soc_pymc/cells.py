@@ -1,7 +1,7 @@
 """Arithmetic on cells: columns of sums, grouped, and what they bound and betray.
 
-A cell is a range of exposures and counts within a bin; it keeps its number of items and the sums of
-N, N^2, y, y^2, yN and yN^2. All of it is plain numpy on columns of equal length.
+A cell is a range of exposures or counts within a bin; it keeps its number of items and sums of
+powers of N and y up to the third. All of it is plain numpy on columns of equal length.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -9,24 +9,17 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import polygamma
 
 from .binning import STEPS, count_cell_range, exposure_cell_range
 
-__all__ = ["EXPOSURE_SUMS", "Columns", "count_error", "exposure_error", "group", "leakage_z"]
+__all__ = ["Columns", "group", "leakage_z", "likelihood_error"]
 
 Floats = NDArray[np.float64]
 Columns = Mapping[str, NDArray[Any]]
 
-EXPOSURE_SUMS = (
-    "cell_n",
-    "cell_sum_N",
-    "cell_sum_N2",
-    "cell_sum_y",
-    "cell_sum_yN",
-    "cell_sum_yN2",
-)
-
 _MOST_Z = 3.0  # of one bin
+_SHAPES = np.geomspace(1e-3, 1e9, 49)  # of the Gamma prior, from all but 0 to all but Poisson
 
 
 def group(
@@ -40,18 +33,28 @@ def group(
     at = np.flatnonzero(new)
     grouped = {key: values[at] for key, values in zip(keys, sorted_keys, strict=True)}
     for name, rule in rules.items():
-        grouped[name] = rule.reduceat(columns[name][order], at)  # type: ignore[attr-defined]
+        values = columns[name][order]
+        grouped[name] = rule.reduceat(values, at) if len(at) else values  # type: ignore[attr-defined]
     return grouped
 
 
-def leakage_z(cells: Columns, bins: int) -> float:
-    """Standardised excess of the counts' residuals, from joint cells; see `leakage_z`."""
-    trials = bool((cells["cell_sum_y"] <= cells["cell_sum_N"]).all())
-    sums = (*EXPOSURE_SUMS, "cell_sum_y2")
-    octave = {**cells, "cell_exposure": cells["cell_exposure"] >> STEPS}
-    groups = group(octave, ("cell_bin", "cell_exposure"), dict.fromkeys(sums, np.add))
-    seen = groups["cell_sum_N"] > 0
-    b, n, x1, x2, y1, xy, _, y2 = (groups[name][seen] for name in ("cell_bin", *sums))
+def leakage_z(cells: Columns, bins: int, trials: bool) -> float:
+    """Standardised excess of the counts' residuals, from exposure cells; see `Statistics`.
+
+    Parameters
+    ----------
+    cells
+        Columns bin, cell, n, sum_y, sum_N, sum_N2, sum_y2, sum_yN.
+    bins
+        Number of bins.
+    trials
+        Whether no count exceeds its exposure.
+    """
+    sums = ("n", "sum_N", "sum_N2", "sum_y", "sum_yN", "sum_y2")
+    octave = {**cells, "cell": cells["cell"] >> STEPS}
+    groups = group(octave, ("bin", "cell"), dict.fromkeys(sums, np.add))
+    seen = groups["sum_N"] > 0
+    b, n, x1, x2, y1, xy, y2 = (groups[name][seen] for name in ("bin", *sums))
 
     def total(values: Floats) -> Floats:
         return np.asarray(np.bincount(b, weights=values, minlength=bins), dtype=float)
@@ -71,42 +74,65 @@ def leakage_z(cells: Columns, bins: int) -> float:
     return float(np.minimum(z, _MOST_Z).sum() / np.sqrt(len(z))) if len(z) else 0.0
 
 
-def _spread(n: NDArray[Any], first: Floats, second: Floats) -> tuple[Floats, Floats, Floats]:
-    """Mean, sum of squares about it and standard deviation of cells; rounding counts as 0."""
-    weight = np.where(n > 0, n, 1)
+def _quartic(low: Floats, width: Floats, *sums: NDArray[Any]) -> Floats:
+    """Most that items of a cell can differ from its two points, in fourth powers, times 1/24.
+
+    With x1, x2 the Gauss points of the first three moments, the error of a function f is at most
+    max |f''''|/24 times the sum of (x - x1)^2 (x - x2)^2, and the fourth moment in a range from
+    a to b is at most (b - m)(m - a) variance + (a + b - 2m) third moment.
+    """
+    n, first, second, third = (np.asarray(s, dtype=float) for s in sums)
+    weight = np.where(n > 0, n, 1.0)
     mean = first / weight
-    squares = second - first * mean
-    squares = np.where((n > 1) & (squares > 1e-13 * second), squares, 0.0)
-    return mean, squares, np.sqrt(squares / weight)
+    variance = second / weight - mean * mean
+    variance = np.where((n > 1) & (variance > 1e-13 * mean * mean), variance, 0.0)
+    about = np.where(variance > 0, third / weight - mean * (3 * variance + mean * mean), 0.0)
+    up, down = np.maximum(low + width - mean, 0.0), np.maximum(mean - low, 0.0)
+    square = np.divide(about**2, variance, out=np.zeros_like(mean), where=variance > 0)
+    fourth = up * down * variance + (up - down) * about
+    return np.where(variance > 0, np.maximum(fourth - square - variance**2, 0.0), 0.0) * n / 24
 
 
-def exposure_error(columns: Columns, mu: Floats) -> Floats:
-    """Error bound by bin from wide exposure cells."""
-    cells = group(columns, ("cell_bin", "cell_exposure"), dict.fromkeys(EXPOSURE_SUMS, np.add))
-    bin_of, n, y = cells["cell_bin"], cells["cell_n"], cells["cell_sum_y"]
-    low, width = exposure_cell_range(cells["cell_exposure"])
-    mean, items, sd = _spread(n, cells["cell_sum_N"], cells["cell_sum_N2"])
-    mean_y, counts, sd_y = _spread(y, cells["cell_sum_yN"], cells["cell_sum_yN2"])
-    error = np.zeros(len(bin_of))
-    wide = items > 0
-    # alpha log1p(N mu/alpha) has third derivative at most 8/27 mu/N^2, for every alpha
-    least = np.minimum(low, mean - sd)[wide]
-    error[wide] = 8 / 27 * mu[bin_of[wide]] / least**2 * ((width + sd) * items)[wide]
-    wide = counts > 0
-    least = np.minimum(low, mean_y - sd_y)[wide]
-    error[wide] += 2 / least**3 * ((width + sd_y) * counts)[wide]
-    return np.bincount(bin_of, weights=error / 6, minlength=len(mu))
+def likelihood_error(exposures: Columns, counts: Columns, bins: int) -> Floats:
+    """Bound by bin, in nats, of the log marginal's error from wide cells.
 
+    It holds at the bin's mean for every dispersion, up to terms free of parameters.
 
-def count_error(columns: Columns, bins: int) -> Floats:
-    """Error bound by bin from wide count cells."""
-    sums = ("cell_n", "cell_sum_y", "cell_sum_y2")
-    cells = group(columns, ("cell_bin", "cell_count"), dict.fromkeys(sums, np.add))
-    low, width = count_cell_range(cells["cell_count"])
-    mean, squares, sd = _spread(*(cells[name] for name in sums))
-    wide = (squares > 0) & (width > 0)
-    least = np.minimum(low, mean - sd)[wide]
-    # log Gamma(alpha + y) has third derivative at most 1/y^2 + 1/y^3, for every alpha
-    slope = 1 / least**2 + 1 / least**3
-    error = slope * ((width + sd) * squares)[wide] / 6
-    return np.bincount(cells["cell_bin"][wide], weights=error, minlength=bins)
+    Parameters
+    ----------
+    exposures
+        Columns bin, cell, n, sum_y and sum_N, sum_N2, sum_N3, sum_yN, sum_yN2, sum_yN3.
+    counts
+        Columns bin, cell, n, sum_y, sum_y2, sum_y3.
+    bins
+        Number of bins.
+    """
+    b = exposures["bin"]
+    total = np.bincount(b, weights=exposures["sum_N"], minlength=bins)
+    events = np.bincount(b, weights=exposures["sum_y"], minlength=bins)
+    mu = np.divide(events, total, out=np.zeros(bins), where=total > 0)
+    low, width = exposure_cell_range(exposures["cell"])
+    items, weighted = (
+        _quartic(low, width, *(exposures[name] for name in names))
+        for names in (
+            ("n", "sum_N", "sum_N2", "sum_N3"),
+            ("sum_y", "sum_yN", "sum_yN2", "sum_yN3"),
+        )
+    )
+    wide = (items > 0) | (weighted > 0)
+    b, low, items, weighted = b[wide], low[wide], items[wide], weighted[wide]
+    least, steps = count_cell_range(counts["cell"])
+    many = _quartic(least, steps, *(counts[name] for name in ("n", "sum_y", "sum_y2", "sum_y3")))
+    far = (many > 0) & (steps > 0)
+    worst = np.zeros(bins)
+    for shape in _SHAPES:
+        # fourth derivatives of shape log1p(N mu/shape), log1p(N mu/shape) and log Gamma(shape + y)
+        # are largest at a cell's lower end
+        ratio = mu[b] / shape
+        slope = 6.0 * (ratio / (1.0 + low * ratio)) ** 4
+        error = np.bincount(b, weights=slope * (shape * items + weighted), minlength=bins)
+        of_count = polygamma(3, shape + least[far]) * many[far]
+        worst = np.maximum(
+            worst, error + np.bincount(counts["bin"][far], weights=of_count, minlength=bins)
+        )
+    return worst

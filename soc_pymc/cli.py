@@ -19,6 +19,7 @@ _EXAMPLES = {
     "fit": "soc-pymc fit stats.nc --seed 1 --out fit.nc",
     "curves": "soc-pymc curves fit.nc --out curves.csv",
     "posteriors": "soc-pymc posteriors fit.nc ads.parquet --out posteriors.parquet",
+    "sql": "soc-pymc sql fit.nc --table ads --dialect bigquery > posteriors.sql",
     "check": "soc-pymc check fit.nc ads.parquet",
     "demo": "soc-pymc demo --out demo",
 }
@@ -58,29 +59,48 @@ def _show_warning(message: Warning | str, category: type[Warning], *_: Any) -> N
 # --- commands ----------------------------------------------------------------------------------
 
 
-def _items(chosen: argparse.Namespace, roles: dict[str, str] | None = None) -> Any:
+def _items(
+    chosen: argparse.Namespace, roles: dict[str, str] | None = None, source: Any = None
+) -> Any:
+    """The items that the words describe; `roles` are the columns where they say nothing."""
     from .items import PoissonItems
 
-    names = {role: getattr(chosen, role) or (roles or {}).get(role, "") for role in _ROLES}
+    names = _columns(chosen, roles)
+    return PoissonItems(_source(chosen) if source is None else source, **names)
+
+
+def _source(chosen: argparse.Namespace) -> Any:
+    return chosen.items[0] if len(chosen.items) == 1 else chosen.items
+
+
+def _columns(chosen: argparse.Namespace, roles: dict[str, str] | None = None) -> Any:
+    """Columns by role, those that are optional only where they are given."""
+    known = roles or {}
+    names = {role: getattr(chosen, role) or known.get(role, "") for role in _ROLES}
     missing = [f"--{role}" for role, name in names.items() if not name]
     if missing:
         raise StatisticsError(f"say which columns to use: {', '.join(missing)}")
-    source = chosen.items[0] if len(chosen.items) == 1 else chosen.items
-    return PoissonItems(
-        source, score=names["score"], count=names["count"], exposure=names["exposure"]
-    )
+    more = {role: getattr(chosen, role, None) for role in _MORE_ROLES}
+    return {**names, **{role: name for role, name in more.items() if name}}
 
 
 def _summarize(chosen: argparse.Namespace) -> None:
-    from .statistics import load_statistics, summarize
+    from .statistics import load_statistics
+    from .summaries import summarize
+    from .tables.engines import on_engine
 
-    items = _items(chosen)
-    progress = not chosen.quiet
+    options: dict[str, Any] = {"progress": not chosen.quiet}
     if chosen.edges:
-        edges = load_statistics(chosen.edges).edges
-        stats = summarize(items, edges=edges, progress=progress)
+        options["edges"] = load_statistics(chosen.edges).edges
     else:
-        stats = summarize(items, bins=chosen.bins, equal=chosen.equal, progress=progress)
+        options |= {"bins": chosen.bins, "equal": chosen.equal}
+    if chosen.folds is not None:
+        options["folds"] = chosen.folds
+    if chosen.joint:
+        options["joint"] = True
+    columns = list(_columns(chosen).values())
+    with on_engine(chosen.engine, _source(chosen), columns) as source:
+        stats = summarize(_items(chosen, source=source), **options)
     stats.save(chosen.out)
     print(f"{stats!r} -> {chosen.out}")
 
@@ -146,6 +166,15 @@ def _posteriors(chosen: argparse.Namespace) -> None:
     print(f"item posteriors -> {written}")
 
 
+def _sql(chosen: argparse.Namespace) -> None:
+    from .results import load_fit
+    from .warehouse import posterior_sql
+
+    fit = load_fit(chosen.fit)
+    names = {role: getattr(chosen, role) for role in _ROLES if getattr(chosen, role)}
+    print(posterior_sql(fit, chosen.table, **names, columns=chosen.columns, dialect=chosen.dialect))
+
+
 def _check(chosen: argparse.Namespace) -> None:
     from .checks._check import check
     from .results import load_fit
@@ -166,6 +195,7 @@ def _demo(chosen: argparse.Namespace) -> None:
 # --- words -------------------------------------------------------------------------------------
 
 _ROLES = ("score", "count", "exposure")
+_MORE_ROLES = ("group", "id", "fold")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -191,6 +221,7 @@ def _parser() -> argparse.ArgumentParser:
     curves.add_argument("--prob", type=float, default=0.9, help="probability of the bands")
     curves.add_argument("--out", required=True, help="CSV file to write")
     _posteriors_words(command("posteriors", _posteriors, "Posterior of every item, as Parquet."))
+    _sql_words(command("sql", _sql, "Posterior of every item, as SQL for a warehouse."))
     check = command("check", _check, "Does the fit describe the items?")
     _fit_and_items(check)
     check.add_argument("--by", action="append", default=[], help="also check by this column")
@@ -210,6 +241,14 @@ def _role_words(parser: argparse.ArgumentParser, default: str) -> None:
 def _summarize_words(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("items", nargs="+", help="Parquet or CSV files, or a glob")
     _role_words(parser, "")
+    parser.add_argument("--group", help="column of the groups that share curves in part")
+    parser.add_argument("--id", help="column of whole numbers that say which fold an item is in")
+    parser.add_argument("--fold", help="column of fold numbers")
+    parser.add_argument("--folds", type=int, help="number of folds to make from --id")
+    parser.add_argument("--joint", action="store_true", help="keep joint cells as well")
+    parser.add_argument(
+        "--engine", default="duckdb", choices=("duckdb", "spark", "polars"), help="what reads them"
+    )
     parser.add_argument("--bins", type=int, help="number of bins (default: grows with the items)")
     parser.add_argument(
         "--equal", default="items", choices=("items", "count", "exposure"), help="equal in what"
@@ -233,6 +272,14 @@ def _fit_and_items(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("fit", help="a fit, from 'soc-pymc fit'")
     parser.add_argument("items", nargs="+", help="Parquet or CSV files, or a glob")
     _role_words(parser, " (default: as in the fit)")
+
+
+def _sql_words(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("fit", help="a fit, from 'soc-pymc fit'")
+    parser.add_argument("--table", required=True, help="name of the table of items")
+    _role_words(parser, " (default: as in the fit)")
+    parser.add_argument("--columns", nargs="*", default=[], help="other columns to keep")
+    parser.add_argument("--dialect", default="duckdb", help="whose SQL, for example bigquery")
 
 
 def _posteriors_words(parser: argparse.ArgumentParser) -> None:

@@ -17,7 +17,7 @@ from .posteriors import item_posteriors
 from .progress import phase
 from .results import Fit
 from .simulation import click_rates
-from .statistics import summarize
+from .summaries import summarize
 
 __all__ = ["run"]
 

@@ -5,6 +5,8 @@ curve is a straight line with a weak proper prior plus a wiggly part with coeffi
 N(0, tau^2), tau half-normal. The bin's items enter through their log marginal alone.
 """
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -24,12 +26,21 @@ from .coordinates import (
 from .errors import FitError
 from .families import histograms as hist
 from .likelihood import log_marginal, shared
-from .pilot import CurveDesign, CurvePilot, CurveState, flat_state, run_pilot
+from .pilot import (
+    CurveDesign,
+    CurvePilot,
+    CurveState,
+    best_start,
+    curve_state,
+    flat_state,
+    run_pilot,
+)
 from .priors import Gamma, Spline
+from .results import Fit
 from .splines import Axis, Basis, make_basis, spline_matrix
 from .statistics import Statistics
 
-__all__ = ["VARIABLES", "Curve", "Hierarchy", "build", "extended", "model"]
+__all__ = ["VARIABLES", "Curve", "Hierarchy", "begun_at", "build", "extended", "model"]
 
 Floats = NDArray[np.float64]
 
@@ -109,8 +120,8 @@ def model(stats: Statistics, prior: Gamma | None = None) -> pm.Model:
     return build(stats, prior or Gamma()).model
 
 
-def build(stats: Statistics, prior: Gamma) -> Hierarchy:
-    """Model, pilot and data for inference."""
+def build(stats: Statistics, prior: Gamma, start: Fit | None = None) -> Hierarchy:
+    """Model, pilot and data for inference; the pilot may begin at an earlier fit's curves."""
     data = stats.data
     occupied = np.flatnonzero(data["n"].to_numpy() > 0)
     histograms = _histograms(stats, occupied)
@@ -122,17 +133,17 @@ def build(stats: Statistics, prior: Gamma) -> Hierarchy:
     if not exposure > 0:
         raise FitError("every exposure is 0: nothing was observed, so nothing can be fitted")
     level = float(np.log((histograms.total.sum() + 0.5) / exposure))
-    pilots = _pilots(
-        curves,
-        histograms,
-        (flat_state(curves[0].design, level), flat_state(curves[1].design, _CV2_LEVEL[0])),
-    )
+    starts = [(flat_state(curves[0].design, level), flat_state(curves[1].design, _CV2_LEVEL[0]))]
+    if start is not None:
+        mean, cv2 = (_state_of(start, c, v) for c, v in zip(curves, VARIABLES, strict=True))
+        starts.append((mean, cv2))
+    pilots = _pilots(curves, histograms, starts)
     # items of a bin differ by their scores: by how much, the pilot's slope says
     position = _positions(curves[0].axis, stats, occupied)
     slope = _slopes(curves[0], pilots[0], position)
     spread = slope**2 * _position_variances(curves[0].axis, stats, occupied)
     histograms = replace(histograms, spread=np.minimum(spread, _MOST_SPREAD))
-    pilots = _pilots(curves, histograms, (pilots[0].state, pilots[1].state))
+    pilots = _pilots(curves, histograms, [(pilots[0].state, pilots[1].state)])
     score = curves[0].axis.inverse(position)
     return Hierarchy(
         _model(curves, pilots, histograms, score), curves, pilots, histograms, occupied, score
@@ -142,15 +153,32 @@ def build(stats: Statistics, prior: Gamma) -> Hierarchy:
 def _pilots(
     curves: tuple[Curve, Curve],
     histograms: hist.Histograms,
-    start: tuple[CurveState, CurveState],
+    starts: Sequence[tuple[CurveState, CurveState]],
 ) -> tuple[CurvePilot, CurvePilot]:
     bins, arrays = np.arange(len(histograms.total)), histograms.arrays
+    designs = (curves[0].design, curves[1].design)
+
+    def likelihood(m: Floats, c: Floats) -> Floats:
+        return hist.value_and_gradient(m[None], c[None], bins, *arrays)[:, 0]
+
     return run_pilot(
-        (curves[0].design, curves[1].design),
-        lambda m, c: hist.value_and_gradient(m[None], c[None], bins, *arrays)[:, 0],
+        designs,
+        likelihood,
         lambda m, c: hist.information(m, c, histograms),
-        start,
+        best_start(designs, likelihood, starts),
     )
+
+
+def _state_of(start: Fit, curve: Curve, variable: str) -> CurveState:
+    """An earlier fit's mean curve, whatever its knots and axis, as a state of this one."""
+    values = start.data["posterior"][variable]
+    try:
+        position = start.axis(curve.name)(curve.axis.inverse(curve.basis.knots))
+    except FitError as error:
+        raise FitError(f"start= does not reach these scores ({error}): leave start= out") from error
+    at_knots = spline_matrix(position, values[f"{curve.name}_knot"].to_numpy())
+    mean = at_knots @ values.mean(("chain", "draw")).to_numpy()
+    return curve_state(curve.design, curve.basis.line, curve.basis.wiggle, mean)
 
 
 def _slopes(curve: Curve, pilot: CurvePilot, position: Floats) -> Floats:
@@ -187,15 +215,44 @@ def extended(built: Hierarchy, model: pm.Model) -> Hierarchy:
     return replace(built, model=model)
 
 
+_COUNT_SUMS = ("n", "sum_y", "sum_y2", "sum_y3")
+_EXPOSURE_SUMS = ("n", "sum_N", "sum_N2", "sum_N3", "sum_y", "sum_yN", "sum_yN2", "sum_yN3")
+
+
+@contextmanager
+def begun_at(built: Hierarchy, start: Fit | None) -> Iterator[None]:
+    """Let unknowns that the user added begin at an earlier fit's means; the model stays as it was.
+
+    The curves' own coordinates are already centred by the pilot. A fit that did not converge says
+    nothing better than PyMC's initial point.
+    """
+    initial = built.model.rvs_to_initial_values
+    before = dict(initial)
+    if start is not None and start.status.converged:
+        means = start.data["posterior"].to_dataset().mean(("chain", "draw"))
+        dims, coords = built.model.named_vars_to_dims, built.model.coords
+        own = {f"{v}_{part}" for v in VARIABLES for part in ("line", "wiggle", "wiggle_sd")}
+        for variable in built.model.free_RVs:
+            name, shape = variable.name, variable.type.shape
+            if name in dims:
+                shape = tuple(len(coords.get(d) or ()) for d in dims[name])
+            if name in means and name not in own and means[name].shape == shape:
+                initial[variable] = means[name].to_numpy()
+    try:
+        yield
+    finally:
+        initial.clear()
+        initial.update(before)
+
+
 def _histograms(stats: Statistics, occupied: NDArray[np.intp]) -> hist.Histograms:
     number = np.full(stats.bins, -1)
     number[occupied] = np.arange(len(occupied))
-    count_bin, _, n, y, y2 = stats.count_cells()
-    exposure_bin, items, n1, n2, s, s1, s2 = stats.exposure_cells()
+    counts, exposures = (stats.cells(over) for over in ("count", "exposure"))
     return hist.make_histograms(
         len(occupied),
-        (number[count_bin], n.astype(float), y.astype(float), y2),
-        (number[exposure_bin], items.astype(float), n1, n2, s.astype(float), s1, s2),
+        (number[counts["bin"]], *(counts[c].astype(float) for c in _COUNT_SUMS)),
+        (number[exposures["bin"]], *(exposures[c].astype(float) for c in _EXPOSURE_SUMS)),
         stats.data["sum_y_log_N"].to_numpy()[occupied],
     )
 

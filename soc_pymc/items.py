@@ -28,12 +28,20 @@ class PoissonItems:
         Column of the counts: whole numbers >= 0.
     exposure
         Column of the exposures: finite numbers >= 0, 0 only where the count is 0 too.
+    group
+        Column of labels (text, whole numbers or true/false) of groups of items whose statistics are
+        kept apart. Optional.
+    id
+        Column of whole numbers that identify the items, from which folds are made: the same id is
+        in the same fold in every file, on every engine. Optional.
+    fold
+        Column of fold numbers, whole from 0 to 999, instead of folds made from ids. Optional.
 
     Raises
     ------
     ItemsError
-        If a role is not a column name or two roles name the same column. The table itself is read
-        and validated when it is first used.
+        If a role is not a column name, two roles name the same column, or both `id` and `fold` are
+        given. The table itself is read and validated when it is first used.
 
     Examples
     --------
@@ -48,16 +56,23 @@ class PoissonItems:
     score: str
     count: str
     exposure: str
+    group: str | None = None
+    id: str | None = None
+    fold: str | None = None
 
     kind: ClassVar[str] = "poisson"
 
     def __post_init__(self) -> None:
         _check_roles(self.roles)
+        if self.id is not None and self.fold is not None:
+            raise ItemsError("give id=, from which folds are made, or fold=, not both")
 
     @property
     def roles(self) -> Mapping[str, str]:
-        """Column names by role: score, count, exposure."""
-        return {"score": self.score, "count": self.count, "exposure": self.exposure}
+        """Column names by role: score, count, exposure, and group, id and fold where given."""
+        names = {"score": self.score, "count": self.count, "exposure": self.exposure}
+        extra = {"group": self.group, "id": self.id, "fold": self.fold}
+        return names | {role: column for role, column in extra.items() if column is not None}
 
     def __repr__(self) -> str:
         names = ", ".join(f"{role}={column!r}" for role, column in self.roles.items())

@@ -54,7 +54,7 @@ def exact_histograms(bin_of, count, exposure, bins):
     log_n = np.log(np.where(n > 0, n, 1.0))
     return hist.make_histograms(
         bins,
-        cells(y, y, y**2),
-        cells(n, n, n**2, y, y * n, y * n**2),
+        cells(y, y, y**2, y**3),
+        cells(n, n, n**2, n**3, y, y * n, y * n**2, y * n**3),
         np.bincount(bin_of, weights=y * log_n, minlength=bins),
     )

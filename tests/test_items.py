@@ -14,6 +14,7 @@ import pytest
 
 from soc_pymc.errors import ItemsError
 from soc_pymc.items import PoissonItems
+from soc_pymc.summaries import summarize
 from soc_pymc.tables import batches, kind_of, open_table, scan
 
 ROLES = {"score": "t", "count": "y", "exposure": "N"}
@@ -61,6 +62,8 @@ def test_construction_reads_nothing_and_knows_its_roles():
         ({"score": "y"}, "score and count both name the column 'y'"),
         ({"exposure": ""}, "exposure='' must be the name of a column"),
         ({"count": 3}, "count=3 must be"),
+        ({"group": "t"}, "score and group both name the column 't'"),
+        ({"id": "i", "fold": "f"}, "id=, from which folds are made, or fold=, not both"),
     ],
 )
 def test_roles_must_be_distinct_names(bad, text):
@@ -82,12 +85,11 @@ def test_every_kind_of_source_gives_the_same_totals(kind, tmp_path):
     t, y, n, _ = (column.to_numpy() for column in table.columns)
     source = source_of(kind, table, tmp_path)
     roles = dict(zip(ROLES, table.column_names, strict=False))
-    found = scan(PoissonItems(source, **roles), progress=False)
-    assert (found.n, found.total_count) == (500, y.sum())
-    assert found.total_exposure == pytest.approx(n.sum(), rel=1e-14)
+    found = scan(PoissonItems(source, **roles), progress=False).totals
+    assert (found.n, found.count) == (500, y.sum())
+    assert found.exposure == pytest.approx(n.sum(), rel=1e-14)
     assert (found.score_min, found.score_max) == (t.min(), t.max())
-    assert found.score_least == np.abs(t).min()
-    assert found.nonpositive_scores == (t <= 0).sum()
+    assert found.exposure_max == n.max()
     assert kind_of(source) == {"parquet": "files", "csv": "files"}.get(kind, kind)
 
 
@@ -97,47 +99,74 @@ BAD = {
     "N": [1.0, -2.0, float("nan"), 0.0, float("inf")],
 }
 BAD_TEXT = """\
-column 't': 1 of 5 rows is missing (null or NaN) (rows counted from 0: 1); scores must be finite \
-numbers: fix or drop this row
-column 't': 1 of 5 rows is infinite (first values: inf; rows counted from 0: 2); scores must be \
-finite numbers: fix or drop this row
-column 't': 1 of 5 rows is beyond 1e+100 in size (first values: 1e+101; rows counted from 0: 4); \
-scores must be finite numbers: fix or drop this row
-column 'y': 1 of 5 rows is larger than 2^53 (first values: 1e+17; rows counted from 0: 4); counts \
-must be whole numbers >= 0: fix or drop this row
-column 'y': 1 of 5 rows is negative (first values: -1; rows counted from 0: 0); counts must be \
-whole numbers >= 0: fix or drop this row
-column 'N': 1 of 5 rows is missing (null or NaN) (rows counted from 0: 2); exposures must be \
-finite numbers >= 0: fix or drop this row
-column 'N': 1 of 5 rows is infinite (first values: inf; rows counted from 0: 4); exposures must be \
-finite numbers >= 0: fix or drop this row
-column 'N': 1 of 5 rows is negative (first values: -2; rows counted from 0: 1); exposures must be \
-finite numbers >= 0: fix or drop this row
-column 'y': 1 of 5 rows is not whole (first values: 2.5; rows counted from 0: 1); counts must be \
-whole numbers >= 0: fix or drop this row
-column 'y': 1 of 5 rows is positive where column 'N' is 0 (first values: 2; rows counted from 0: \
-3); counts must be whole numbers >= 0: fix or drop this row"""
+column 't': 1 of 5 rows is missing (null or NaN); scores must be finite numbers: fix or drop this \
+row
+column 't': 1 of 5 rows is infinite (inf); scores must be finite numbers: fix or drop this row
+column 't': 1 of 5 rows is beyond 1e+90 in size (1e+101); scores must be finite numbers: fix or \
+drop this row
+column 'y': 1 of 5 rows is larger than 2^53 (1e+17); counts must be whole numbers >= 0: fix or \
+drop this row
+column 'y': 1 of 5 rows is negative (-1); counts must be whole numbers >= 0: fix or drop this row
+column 'N': 1 of 5 rows is missing (null or NaN); exposures must be finite numbers >= 0: fix or \
+drop this row
+column 'N': 1 of 5 rows is infinite (inf); exposures must be finite numbers >= 0: fix or drop this \
+row
+column 'N': 1 of 5 rows is negative (-2); exposures must be finite numbers >= 0: fix or drop this \
+row
+column 'y': 1 of 5 rows is not whole (2.5); counts must be whole numbers >= 0: fix or drop this row
+column 'y': 1 of 5 rows is positive where column 'N' is 0 (2); counts must be whole numbers >= 0: \
+fix or drop this row"""
 
 
-@pytest.mark.parametrize("kind", KINDS[:-1])
+@pytest.mark.parametrize("kind", KINDS)
 def test_all_problems_in_one_error_with_the_same_text(kind, tmp_path):
     assert problem(source_of(kind, pa.table(BAD), tmp_path)) == BAD_TEXT
 
 
-def test_ibis_tables_have_no_row_numbers(tmp_path):
-    text = problem(source_of("ibis", pa.table(BAD), tmp_path))
-    assert "column 'y': 1 of 5 rows is negative (first values: -1); counts must" in text
-    assert len(text.splitlines()) == 10
+def test_ordered_tables_note_where_the_bad_rows_are(tmp_path):
+    def notes(kind):
+        with pytest.raises(ItemsError) as caught:
+            scan(PoissonItems(source_of(kind, pa.table(BAD), tmp_path), **ROLES), progress=False)
+        return getattr(caught.value, "__notes__", [])
+
+    assert "column 'y' negative: rows 0, counted from 0" in notes("parquet")
+    assert len(notes("parquet")) == 10
+    assert notes("ibis") == []
 
 
-def test_many_bad_rows_are_counted_and_the_first_shown():
+def test_many_bad_rows_are_counted_and_the_lowest_values_shown():
     y = np.zeros(1000, dtype=int)
     y[[4, 9, 12, 700]] = [-1, -2, -1, -7]
-    text = problem(pd.DataFrame({"t": 0.5, "y": y, "N": 1}))
-    assert text == (
-        "column 'y': 4 of 1,000 rows are negative (first values: -1, -2, -1; rows counted from 0: "
-        "4, 9, 12); counts must be whole numbers >= 0: fix or drop these rows"
+    frame = pd.DataFrame({"t": 0.5, "y": y, "N": 1})
+    with pytest.raises(ItemsError) as caught:
+        summarize(PoissonItems(frame, **ROLES), progress=False)
+    assert str(caught.value) == (
+        "column 'y': 4 of 1,000 rows are negative (-7, -2, -1, ...); counts must be whole numbers "
+        ">= 0: fix or drop these rows"
     )
+    assert caught.value.__notes__ == ["column 'y' negative: rows 4, 9, 12, counted from 0"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("column", "role", "text"),
+    [
+        (["a", None, "b"], "group", "column 'extra': 1 of 3 rows is missing (null); groups must"),
+        ([0.5, 1.0, 2.0], "group", "column 'extra' holds numbers with fractions; groups must be"),
+        ([1, None, 3], "id", "column 'extra'"),
+        (["a", "b", "c"], "id", "column 'extra' holds text; ids must be whole numbers (or give"),
+        ([0, -1, 2], "fold", "column 'extra': 1 of 3 rows is negative (-1); folds must be whole"),
+        ([0, 1000, 2], "fold", "is larger than 999 (1000); folds must be whole numbers from 0"),
+        ([0, 1.5, 2], "fold", "column 'extra': 1 of 3 rows is not whole (1.5); folds must be"),
+        ([0, None, 2], "fold", "is missing (null or NaN); folds must be whole numbers from 0"),
+    ],
+)
+def test_groups_ids_and_folds_are_checked(kind, column, role, text, tmp_path):
+    table = pa.table({"t": [0.1, 0.2, 0.3], "y": [0, 1, 2], "N": [1.0, 2.0, 3.0], "extra": column})
+    items = PoissonItems(source_of(kind, table, tmp_path), **ROLES, **{role: "extra"})
+    with pytest.raises(ItemsError) as caught:
+        summarize(items, edges=[0.15], progress=False)
+    assert text in str(caught.value)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -183,16 +212,21 @@ def test_decimals_small_integers_and_unsigned_counts_are_numbers():
             "N": pa.array([3, 4], pa.float32()),
         }
     )
-    found = scan(PoissonItems(frame, **ROLES), progress=False)
-    assert (found.total_count, found.total_exposure, found.score_max) == (3, 7.0, 0.5)
+    found = scan(PoissonItems(frame, **ROLES), progress=False).totals
+    assert (found.count, found.exposure, found.score_max) == (3, 7.0, 0.5)
 
 
 def test_counts_are_totalled_exactly():
     frame = pd.DataFrame({"t": 0.5, "y": [2**53 - 1, 2**53 - 1, 1], "N": 1})
-    found = scan(PoissonItems(frame, **ROLES), progress=False)
-    assert found.total_count == 2**54 - 1
-    too_many = pd.DataFrame({"t": 0.5, "y": np.full(600, 2**53), "N": 1})
-    assert "more than can be counted exactly" in problem(too_many)
+    found = scan(PoissonItems(frame, **ROLES), progress=False).totals
+    assert found.count == 2**54 - 1
+    stats = summarize(PoissonItems(frame, **ROLES), edges=[0.6], progress=False)
+    assert stats.total_count == 2**54 - 1
+    for number in (600, 5000):
+        too_many = pd.DataFrame({"t": 0.5, "y": np.full(number, 2**53), "N": 1})
+        assert "more than can be counted exactly" in problem(too_many)
+        with pytest.raises(ItemsError, match="more than can be counted exactly"):
+            summarize(PoissonItems(too_many, **ROLES), edges=[0.6], progress=False)
 
 
 def test_unknown_sources_are_named():
@@ -263,9 +297,9 @@ def test_files_must_agree_in_the_columns_used(tmp_path):
 def test_fractions_in_a_later_csv_file_are_not_lost(tmp_path):
     (tmp_path / "1.csv").write_text("t,y,N\n0.1,1,2\n1,1,3\n")
     (tmp_path / "2.csv").write_text("t,y,N\n0.2,1,2.75\n")
-    found = scan(PoissonItems(f"{tmp_path}/*.csv", **ROLES), progress=False)
-    assert found.total_exposure == 7.75
+    found = scan(PoissonItems(f"{tmp_path}/*.csv", **ROLES), progress=False).totals
+    assert found.exposure == 7.75
     (tmp_path / "2.csv").write_text("t,y,N\n0.2,1.5,2.75\n")
-    assert "column 'y': 1 of 3 rows is not whole (first values: 1.5" in problem(f"{tmp_path}/*.csv")
+    assert "column 'y': 1 of 3 rows is not whole (1.5)" in problem(f"{tmp_path}/*.csv")
     (tmp_path / "2.csv").write_text("t,N,y\n0.2,1,2.75\n")
     assert "2.csv has the columns 't', 'N', 'y', but" in problem(f"{tmp_path}/*.csv")

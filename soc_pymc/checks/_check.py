@@ -175,7 +175,7 @@ def _read(
     import pyarrow as pa
 
     scan(items, progress=progress)
-    roles = list(items.roles.values())
+    roles = [items.score, items.count, items.exposure]
     names = list(dict.fromkeys([*roles, *by]))
     parts = list(batches(open_table(items.source, names), names))
     table = pa.Table.from_batches(parts)

@@ -123,7 +123,7 @@ def warm_up() -> None:
     """Compile the kernels, or load them from Numba's cache, so that the wait has a name."""
     one, zeros = np.ones(1), np.zeros(1, dtype=np.int64)
     h = hist.make_histograms(
-        1, (zeros, one, one, one), (zeros, one, one, one, one, one, one), np.zeros(1)
+        1, (zeros, one, one, one, one), (zeros, one, one, one, one, one, one, one, one), np.zeros(1)
     )
     s = make_surrogates(h, (-one, -one), (one, one))
     curve = np.zeros((1, 1))

@@ -1,54 +1,45 @@
 """Items validated and totalled in one pass; every problem of a table in one error."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..accumulate import LARGEST, LARGEST_COUNT
 from ..errors import ItemsError
 from ..items import PoissonItems
 from ..progress import phase
+from .reading import MOST_FOLDS, Totals
 from .sources import kind_of, open_table, readable
 
-__all__ = ["Scan", "scan"]
+__all__ = ["Scan", "check_total", "check_types", "numbers", "scan"]
 
-_LARGEST_COUNT = 2.0**53  # whole numbers are exact in float64 up to here
-_LARGEST = 1e100  # squares of scores and exposures must stay finite
 _SHOWN = 3  # bad rows shown in an error
+_SPLIT = 26  # bits of the lower halves of counts: sums of halves cannot overflow
 _NEEDS = {
     "score": "scores must be finite numbers",
     "count": "counts must be whole numbers >= 0",
     "exposure": "exposures must be finite numbers >= 0",
+    "group": "groups must be labels: text, whole numbers or true/false",
+    "id": "ids must be whole numbers (or give fold= a column of fold numbers)",
+    "fold": f"folds must be whole numbers from 0 to {MOST_FOLDS - 1}",
 }
+_NUMBERS = ("score", "count", "exposure", "fold")
 
 
 @dataclass(frozen=True)
 class Scan:
-    """Totals of valid items, from one pass.
+    """Totals of valid items, from one pass, and a table of them.
 
     Attributes
     ----------
-    n
-        Number of items.
-    total_count, total_exposure
-        Sums of counts and exposures.
-    score_min, score_max
-        Range of the scores.
-    score_least
-        Least size of a score that is not 0; NaN if all are.
-    nonpositive_scores
-        Number of scores at or below 0.
+    totals
+        Totals.
     table
         Ibis table of the items with the columns ``score`` and ``exposure`` (float64) and ``count``
-        (int64).
+        (int64), and ``group`` (text), ``id`` and ``fold`` (int64) where items have them.
     """
 
-    n: int
-    total_count: int
-    total_exposure: float
-    score_min: float
-    score_max: float
-    score_least: float
-    nonpositive_scores: int
+    totals: Totals
     table: Any = field(repr=False)
 
 
@@ -65,62 +56,60 @@ def scan(items: PoissonItems, progress: bool = True) -> Scan:
     Raises
     ------
     ItemsError
-        Every problem of the items, one a line: the column, the number of bad rows, the first of
-        them, and what is needed.
+        Every problem of the items, one a line: the column, the number of bad rows, examples, and
+        what is needed. Notes of the error give row numbers where rows have an order.
 
     Examples
     --------
     >>> import pandas as pd
     >>> frame = pd.DataFrame({"t": [0.1, 0.2], "clicks": [0, 1], "views": [9, 8]})
-    >>> scan(PoissonItems(frame, score="t", count="clicks", exposure="views")).total_count
+    >>> scan(PoissonItems(frame, score="t", count="clicks", exposure="views")).totals.count
     1
     """
     table = open_table(items.source, list(items.roles.values()))
     columns = {role: table[name] for role, name in items.roles.items()}
-    wrong_types = [
-        f"column {items.roles[role]!r} holds {word}; {_NEEDS[role]}: convert it first"
-        for role, column in columns.items()
-        if (word := _wrong_type(column.type()))
-    ]
-    raw = table.select(**{role: column.cast("float64") for role, column in columns.items()})
     with phase("checking items", enabled=progress), readable():
-        if wrong_types:
-            if table.count().to_pyarrow().as_py() == 0:
-                raise ItemsError(_no_rows(items))
-            raise ItemsError("\n".join(wrong_types))
+        check_types(items, table)
+        raw = table.select(**numbers(columns))
         problems = _problems(raw, items.roles)
         found = _row(raw.aggregate(**_totals(raw), **_problem_counts(problems)))
-        n = found["n"]
-        if n == 0:
+        if found["n"] == 0:
             raise ItemsError(_no_rows(items))
-        texts = [
-            _describe(raw, problem, found[f"bad{i}"], n, kind_of(items.source) != "ibis")
-            for i, problem in enumerate(problems)
-            if found[f"bad{i}"]
-        ]
-    if texts:
-        raise ItemsError("\n".join(texts))
-    if found["float_count"] > 2.0**62:
-        raise ItemsError(
-            f"column {items.count!r} sums to {found['float_count']:.3g}, more than can be counted "
-            "exactly: summarize parts of the items"
-        )
-    typed = table.select(
-        score=columns["score"].cast("float64"),
-        count=_whole(columns["count"]),
-        exposure=columns["exposure"].cast("float64"),
-    )
-    least = found["score_least"]
-    return Scan(
-        n,
-        int(found["total_count"]),
+        bad = [(p, found[f"bad{i}"]) for i, p in enumerate(problems) if found[f"bad{i}"]]
+        if bad:
+            raise _error(raw, bad, found["n"], kind_of(items.source) != "ibis")
+    check_total(items, found["float_count"])
+    totals = Totals(
+        found["n"],
+        (int(found["count_high"]) << _SPLIT) + int(found["count_low"]),
         found["total_exposure"],
         found["score_min"],
         found["score_max"],
-        float("nan") if least is None else least,
-        found["nonpositive"],
-        typed,
+        found["exposure_max"],
     )
+    return Scan(totals, table.select(**_typed(columns)))
+
+
+def check_types(items: PoissonItems, table: Any) -> None:
+    """Refuse columns that do not hold what their roles need."""
+    wrong = [
+        f"column {name!r} holds {word}; {_NEEDS[role]}: convert it first"
+        for role, name in items.roles.items()
+        if (word := _wrong_type(role, table[name].type()))
+    ]
+    if wrong and table.count().to_pyarrow().as_py() == 0:
+        raise ItemsError(_no_rows(items))
+    if wrong:
+        raise ItemsError("\n".join(wrong))
+
+
+def check_total(items: PoissonItems, total: float) -> None:
+    """Refuse counts whose sum does not fit."""
+    if total > 2.0**62:
+        raise ItemsError(
+            f"column {items.count!r} sums to {total:.3g}, more than can be counted exactly: "
+            "summarize parts of the items"
+        )
 
 
 def _no_rows(items: PoissonItems) -> str:
@@ -128,22 +117,49 @@ def _no_rows(items: PoissonItems) -> str:
     return f"{shown}the table of items has no rows"
 
 
-def _wrong_type(dtype: Any) -> str | None:
-    """What a column holds if it does not hold numbers."""
+def _wrong_type(role: str, dtype: Any) -> str | None:
+    """What a column holds if it does not hold what its role needs."""
+    if role == "group":
+        right = dtype.is_string() or dtype.is_integer() or dtype.is_boolean() or dtype.is_null()
+    elif role == "id":
+        right = dtype.is_integer() or dtype.is_null()
+    else:
+        right = (dtype.is_numeric() and not dtype.is_boolean()) or dtype.is_null()
+    if right:
+        return None
     if dtype.is_boolean():
         return "true/false values"
-    if dtype.is_numeric() or dtype.is_null():
-        return None
     if dtype.is_string():
         return "text"
     if dtype.is_temporal() or dtype.is_interval():
         return "dates or times"
+    if dtype.is_numeric():
+        return "numbers with fractions"
     return f"values of type {dtype}"
 
 
-def _whole(column: Any) -> Any:
-    """Valid counts as int64 (through float64 unless integers, as decimals may not fit)."""
-    return column if column.type().is_int64() else column.cast("float64").cast("int64")
+def numbers(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Columns as they are read: numbers as float64, ids as int64, groups as text."""
+    read = {}
+    for role, column in columns.items():
+        if role in _NUMBERS:
+            read[role] = column.cast("float64")
+        elif role == "id":
+            read[role] = column.cast("int64")
+        elif column.type().is_boolean():
+            read[role] = column.ifelse("true", "false")  # engines write these words differently
+        else:
+            read[role] = column.cast("string")
+    return read
+
+
+def _typed(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Valid items: counts and folds as int64 (by float64, as decimals may not fit)."""
+    typed = numbers(columns)
+    for role in {"count", "fold"} & typed.keys():
+        is_whole = columns[role].type().is_int64()
+        typed[role] = columns[role] if is_whole else typed[role].cast("int64")
+    return typed
 
 
 @dataclass(frozen=True)
@@ -162,26 +178,32 @@ def _problems(raw: Any, roles: Mapping[str, str]) -> list[_Problem]:
     usable: dict[str, Any] = {}
     for role, name in roles.items():
         value = raw[role]
+        if role not in _NUMBERS:
+            problems.append(_Problem(value.isnull(), role, name, "missing (null)", show=False))
+            continue
         missing = value.fill_null(float("nan")).isnan()
         known = missing.ifelse(0.0, value)
-        infinite = known.isinf()
+        infinite = known.abs() == float("inf")  # not every engine's isinf is right
         clean[role] = infinite.ifelse(0.0, known)
         usable[role] = ~(missing | infinite)
+        large = {"count": LARGEST_COUNT, "fold": MOST_FOLDS - 1.0}.get(role, LARGEST)
+        text = {"count": "larger than 2^53", "fold": f"larger than {MOST_FOLDS - 1}"}
+        beyond = text.get(role, f"beyond {LARGEST:g} in size")
         problems += [
             _Problem(missing, role, name, "missing (null or NaN)", show=False),
             _Problem(infinite, role, name, "infinite", show=True),
+            _Problem(clean[role].abs() > large, role, name, beyond, show=True),
         ]
-        large = _LARGEST_COUNT if role == "count" else _LARGEST
-        text = "larger than 2^53" if role == "count" else f"beyond {_LARGEST:g} in size"
-        problems.append(_Problem(clean[role].abs() > large, role, name, text, show=True))
         if role != "score":
             problems.append(_Problem(clean[role] < 0, role, name, "negative", show=True))
-    count = (clean["count"].abs() > _LARGEST_COUNT).ifelse(0.0, clean["count"])
-    fraction = count != count.floor()
-    problems.append(_Problem(fraction, "count", roles["count"], "not whole", show=True))
+    for role in ("count", "fold"):
+        if role in roles:
+            safe = (clean[role].abs() > LARGEST_COUNT).ifelse(0.0, clean[role])
+            fraction = safe != safe.floor()
+            problems.append(_Problem(fraction, role, roles[role], "not whole", show=True))
     unseen = (clean["count"] > 0) & (clean["exposure"] == 0) & usable["exposure"]
-    text = f"positive where column {roles['exposure']!r} is 0"
-    problems.append(_Problem(unseen, "count", roles["count"], text, show=True))
+    text_unseen = f"positive where column {roles['exposure']!r} is 0"
+    problems.append(_Problem(unseen, "count", roles["count"], text_unseen, show=True))
     return problems
 
 
@@ -192,16 +214,18 @@ def _problem_counts(problems: list[_Problem]) -> dict[str, Any]:
 def _totals(raw: Any) -> dict[str, Any]:
     """Totals; sums of whole numbers are guarded, as they are taken before the verdict."""
     score, count, exposure = raw.score, raw["count"], raw.exposure
-    safe = (count.abs() <= _LARGEST_COUNT).ifelse(count, 0.0)  # null and NaN are not either
+    safe = (count.abs() <= LARGEST_COUNT).ifelse(count, 0.0)  # null and NaN are not either
+    high = (safe / 2.0**_SPLIT).floor()
+    low = safe - high * 2.0**_SPLIT
     return {
         "n": raw.count(),
-        "total_count": safe.cast("int64").sum(),
+        "count_high": high.cast("int64").sum(),
+        "count_low": low.floor().cast("int64").sum(),
         "float_count": safe.sum(),
         "total_exposure": exposure.sum(),
+        "exposure_max": exposure.max(),
         "score_min": score.min(),
         "score_max": score.max(),
-        "score_least": (score != 0).ifelse(score.abs(), None).min(),
-        "nonpositive": (score <= 0).sum().fill_null(0),
     }
 
 
@@ -211,23 +235,36 @@ def _row(expression: Any) -> dict[str, Any]:
     return rows[0]
 
 
-def _describe(raw: Any, problem: _Problem, bad: int, n: int, ordered: bool) -> str:
-    """One line on one problem, with the first few bad rows."""
-    import ibis
+def _error(raw: Any, bad: list[tuple[_Problem, int]], n: int, ordered: bool) -> ItemsError:
+    """One error with a line on each problem."""
+    error = ItemsError("\n".join(_describe(raw, problem, number, n) for problem, number in bad))
+    if ordered:
+        for note in _row_numbers(raw, [problem for problem, _ in bad]):
+            error.add_note(note)
+    return error
 
-    numbered = raw.mutate(bad=problem.condition)
-    if ordered:
-        numbered = numbered.mutate(row=ibis.row_number())
-    rows = numbered.filter(numbered.bad).limit(_SHOWN).to_pyarrow().to_pylist()
-    rows.sort(key=lambda r: r.get("row", 0))
-    seen = []
+
+def _describe(raw: Any, problem: _Problem, bad: int, n: int) -> str:
+    """One line on one problem: the same words on every engine."""
+    shown = ""
     if problem.show:
-        seen.append("first values: " + ", ".join(f"{r[problem.role]:.12g}" for r in rows))
-    if ordered:
-        seen.append("rows counted from 0: " + ", ".join(f"{r['row']}" for r in rows))
-    shown = f" ({'; '.join(seen)})" if seen else ""
+        value = raw.filter(problem.condition).select(value=raw[problem.role]).distinct()
+        lowest = value.order_by("value").limit(_SHOWN).to_pyarrow()["value"].to_pylist()
+        more = ", ..." if len(lowest) == _SHOWN else ""
+        shown = f" ({', '.join(f'{v:.12g}' for v in lowest)}{more})"
     return (
         f"column {problem.column!r}: {bad:,} of {n:,} {'row' if n == 1 else 'rows'} "
         f"{'is' if bad == 1 else 'are'} {problem.what}{shown}; {_NEEDS[problem.role]}: "
         f"fix or drop {'this row' if bad == 1 else 'these rows'}"
     )
+
+
+def _row_numbers(raw: Any, problems: list[_Problem]) -> Iterator[str]:
+    """Where the first bad rows of an ordered table are."""
+    import ibis
+
+    for problem in problems:
+        numbered = raw.mutate(bad=problem.condition, row=ibis.row_number())
+        rows = numbered.filter(numbered.bad).order_by("row").limit(_SHOWN)
+        places = ", ".join(f"{row:,}" for row in rows.to_pyarrow()["row"].to_pylist())
+        yield f"column {problem.column!r} {problem.what}: rows {places}, counted from 0"

@@ -9,13 +9,24 @@ import glob
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import pandas as pd
 
 from ..errors import ItemsError
 
-__all__ = ["Kind", "batches", "kind_of", "open_table", "readable", "to_ibis"]
+__all__ = [
+    "Files",
+    "Kind",
+    "batches",
+    "check_files",
+    "first_line",
+    "kind_of",
+    "open_table",
+    "readable",
+    "to_ibis",
+]
 
 Kind = Literal["pandas", "polars", "arrow", "files", "ibis"]
 
@@ -94,7 +105,7 @@ def open_table(source: Any, columns: Sequence[str] | None = None) -> Any:
     if kind == "ibis":
         return source.select(*_chosen(source.columns, columns)) if columns else source
     if kind == "files":
-        return _open_files(_paths(source), columns)
+        return _open_files(source, columns)
     table = _arrow(source, kind, columns)
     _refuse_case_twins(table.column_names, table.column_names)
     connection = _connection()
@@ -186,31 +197,76 @@ def _paths(source: Any) -> list[str]:
     return paths
 
 
-def _open_files(paths: list[str], columns: Sequence[str] | None) -> Any:
+@dataclass(frozen=True)
+class Files:
+    """Files that are there, can be read and agree in the wanted columns.
+
+    Attributes
+    ----------
+    paths
+        Their names, in order.
+    form
+        ``"Parquet"`` or ``"CSV"``.
+    types
+        Types by column: Arrow's names for Parquet, DuckDB's, wide enough for all, for CSV.
+    wanted
+        The columns to keep.
+    """
+
+    paths: list[str]
+    form: str
+    types: dict[str, str]
+    wanted: list[str]
+
+
+def check_files(source: Any, columns: Sequence[str] | None = None, connection: Any = None) -> Files:
+    """Find and check the files of a source; nothing but footers and CSV files is read.
+
+    Parameters
+    ----------
+    source
+        A path, a glob or a list of paths.
+    columns
+        Columns to keep; None keeps all.
+    connection
+        DuckDB connection that looks into CSV files; None makes one.
+
+    Raises
+    ------
+    ItemsError
+        If a file is missing or unreadable, files disagree in their columns, or a column is missing.
+    """
+    paths = _paths(source)
     formats = [_format(path) for path in paths]
     for path, form in zip(paths, formats, strict=True):
         if form != formats[0]:
             raise ItemsError(f"{path} is {form}, but {paths[0]} is {formats[0]}: use one format")
-    connection = _connection()
+    connection = connection or _connection()
     schemas = [_schema(connection, path, formats[0]) for path in paths]
     wanted = _chosen(list(schemas[0]), columns)
     _refuse_case_twins(list(schemas[0]), wanted)
     for path, schema in zip(paths[1:], schemas[1:], strict=True):
         _same_schema(paths[0], schemas[0], path, schema, wanted, exact=formats[0] == "Parquet")
+    widest = {
+        c: "DOUBLE" if any(s[c] != schemas[0][c] for s in schemas) else schemas[0][c]
+        for c in schemas[0]
+        if all(c in s for s in schemas)
+    }
+    return Files(paths, formats[0], widest, wanted)
+
+
+def _open_files(source: Any, columns: Sequence[str] | None) -> Any:
+    connection = _connection()
+    files = check_files(source, columns, connection)
     # a name that is there is a name, whatever wildcards it contains
-    names = [glob.escape(path) for path in paths]
-    if formats[0] == "Parquet":
+    names = [glob.escape(path) for path in files.paths]
+    if files.form == "Parquet":
         table = connection.read_parquet(names, table_name="items", hive_partitioning=False)
     else:
-        widest = {
-            c: "DOUBLE" if any(s[c] != schemas[0][c] for s in schemas) else schemas[0][c]
-            for c in schemas[0]
-            if all(c in s for s in schemas)
-        }
         table = connection.read_csv(
-            names, table_name="items", header=True, types=widest, hive_partitioning=False
+            names, table_name="items", header=True, types=files.types, hive_partitioning=False
         )
-    return table.select(*wanted)
+    return table.select(*files.wanted)
 
 
 def _format(path: str) -> str:
@@ -238,11 +294,14 @@ def _schema(connection: Any, path: str, form: str) -> dict[str, str]:
         ).fetchall()
         return {str(row[0]): str(row[1]) for row in rows}
     except Exception as error:
-        raise ItemsError(f"{path} cannot be read as {form}: {_first_line(error)}") from error
+        raise ItemsError(f"{path} cannot be read as {form}: {first_line(error)}") from error
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+def first_line(error: Exception) -> str:
+    """What an error says first; of an error inside Java, what that says."""
+    java = getattr(error, "java_exception", None)
+    text = str(error if java is None else java.toString())
+    return (text.strip().splitlines() or [type(error).__name__])[0]
 
 
 _CSV_NUMBERS = ("BIGINT", "DOUBLE", "INTEGER", "HUGEINT")
@@ -307,15 +366,41 @@ def batches(
                 yield batch.slice(start, size)
 
 
+# where the errors of engines come from; other drivers are known by their DatabaseError (PEP 249)
+_ENGINES = ("_duckdb", "duckdb", "pyarrow", "polars", "psycopg", "pyspark", "py4j", "google")
+# an engine that does not understand its query was asked the wrong thing by this package
+_OURS = ("BinderException", "ParserException", "ParseException", "SyntaxError", "UndefinedFunction")
+_OF_IBIS = ("OperationNotDefinedError", "TableNotFound", "UnsupportedOperationError")
+
+
 @contextmanager
 def readable() -> Iterator[None]:
-    """Engine errors while reading become an ItemsError."""
+    """Errors of an engine while it reads become an ItemsError of one line.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> with readable():
+    ...     raise pa.ArrowInvalid("a page is damaged")
+    Traceback (most recent call last):
+    ...
+    soc_pymc.errors.ItemsError: the items cannot be read: a page is damaged
+    """
     try:
         yield
     except Exception as error:
-        if type(error).__module__.partition(".")[0] in ("_duckdb", "duckdb", "pyarrow"):
-            raise ItemsError(f"the items cannot be read: {_first_line(error)}") from error
-        raise
+        if not _of_engine(error):
+            raise
+        raise ItemsError(f"the items cannot be read: {first_line(error)}") from error
+
+
+def _of_engine(error: Exception) -> bool:
+    if (name := type(error).__name__) in _OURS:
+        return False
+    ancestors = type(error).__mro__
+    known = {ancestor.__module__.partition(".")[0] for ancestor in ancestors} & set(_ENGINES)
+    drivers = any(ancestor.__name__ == "DatabaseError" for ancestor in ancestors)
+    return bool(known) or drivers or name in _OF_IBIS or isinstance(error, ConnectionError)
 
 
 def to_ibis(table: Any) -> Any:
