@@ -1,20 +1,25 @@
 """Evaluation on exposure held out from every item, as in the paper's Section 5.1."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from .curves import calibration_curves
-from .errors import FitError, ItemsError
+from .bin_curves import bin_scores
+from .curves import calibration_curves, curve_draws
+from .errors import FitError, ItemsError, StatisticsError
+from .families.histograms import value_and_gradient
 from .items import PoissonItems
+from .methods import NUTS, VI
 from .posteriors import item_posteriors
+from .priors import Gamma
 from .results import Fit
+from .statistics import Statistics
 from .tables import batches, scan
 
-__all__ = ["Split", "held_out", "poisson_log_likelihood", "split_items", "thin"]
+__all__ = ["Split", "cross_validate", "held_out", "poisson_log_likelihood", "split_items", "thin"]
 
 Floats = NDArray[np.float64]
 
@@ -199,6 +204,75 @@ def held_out(fit: Fit, split: Split) -> pd.DataFrame:
     )
     table["gain_percent"] = 100 * table["gain"] / abs(base.sum())
     return table
+
+
+def cross_validate(
+    stats: Statistics,
+    prior: Gamma | None = None,
+    method: VI | NUTS | None = None,
+    *,
+    progress: bool = True,
+) -> pd.DataFrame:
+    """Log predictive density of every fold under a fit to the others, from statistics alone.
+
+    Parameters
+    ----------
+    stats
+        Statistics with folds; items are never seen.
+    prior, method
+        As of `soc.fit`.
+    progress
+        Whether to show progress on standard error.
+
+    Returns
+    -------
+    pandas.DataFrame
+        By fold: ``items``; ``elpd``, the log density in nats of the fold's counts at the posterior
+        mean of the curves, summed over its items; ``per_item``; and ``converged``. Differences
+        between priors on the same statistics compare them.
+
+    Raises
+    ------
+    StatisticsError
+        If the statistics have fewer than two folds.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> items = soc.PoissonItems(
+    ...     soc.simulation.s1(2000), score="score", count="count", exposure="exposure")
+    >>> stats = soc.summarize(items, folds=2, progress=False)
+    >>> table = soc.evaluate.cross_validate(stats, progress=False)
+    >>> list(table.columns)
+    ['items', 'elpd', 'per_item', 'converged']
+    """
+    from .inference import fit
+
+    if stats.folds < 2:
+        raise StatisticsError(
+            "the statistics have no folds: summarize the items with folds=10, or with id= or fold="
+        )
+    rows = []
+    for fold in range(stats.folds):
+        held = stats.of_fold(fold)
+        if held.n_items == 0:
+            continue
+        others = fit(stats.without_fold(fold), prior, method, progress=progress)
+        elpd = _log_density(others, held)
+        rows.append((fold, held.n_items, elpd, elpd / held.n_items, others.status.converged))
+    columns = ["fold", "items", "elpd", "per_item", "converged"]
+    return pd.DataFrame(rows, columns=columns).set_index("fold")
+
+
+def _log_density(fit: Fit, stats: Statistics) -> float:
+    """Log probability of all counts at the posterior mean of log mean and log cv2."""
+    from .hierarchy import bin_histograms
+
+    number, score, spread = bin_scores(fit, stats)
+    histograms = replace(bin_histograms(stats, number), spread=spread)
+    log_mean, log_cv2 = (values.mean(axis=0)[None] for values in curve_draws(fit, score))
+    bins = np.arange(len(number))
+    return float(value_and_gradient(log_mean, log_cv2, bins, *histograms.arrays)[0].sum())
 
 
 def _mean_curve(fit: Fit, score: Floats) -> Floats:

@@ -124,7 +124,7 @@ def build(stats: Statistics, prior: Gamma, start: Fit | None = None) -> Hierarch
     """Model, pilot and data for inference; the pilot may begin at an earlier fit's curves."""
     data = stats.data
     occupied = np.flatnonzero(data["n"].to_numpy() > 0)
-    histograms = _histograms(stats, occupied)
+    histograms = bin_histograms(stats, occupied)
     curves = (
         _curve("mean", prior.mean, stats, occupied),
         _curve("variance", prior.variance, stats, occupied),
@@ -245,7 +245,8 @@ def begun_at(built: Hierarchy, start: Fit | None) -> Iterator[None]:
         initial.update(before)
 
 
-def _histograms(stats: Statistics, occupied: NDArray[np.intp]) -> hist.Histograms:
+def bin_histograms(stats: Statistics, occupied: NDArray[np.intp]) -> hist.Histograms:
+    """Histograms of the occupied bins, as the likelihood reads them."""
     number = np.full(stats.bins, -1)
     number[occupied] = np.arange(len(occupied))
     counts, exposures = (stats.cells(over) for over in ("count", "exposure"))

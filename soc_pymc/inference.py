@@ -26,6 +26,7 @@ def fit(
     prior: Gamma | None = None,
     method: VI | NUTS | None = None,
     *,
+    start: Fit | None = None,
     model: pm.Model | None = None,
     progress: bool = True,
 ) -> Fit:
@@ -39,6 +40,14 @@ def fit(
         The prior's configuration; None is ``soc.Gamma()``.
     method
         ``soc.VI()`` (default) or ``soc.NUTS()``.
+    start
+        An earlier fit of the same kind of items, such as yesterday's: the search for the curves'
+        mode begins at its mean curves, whatever its bins, knots and axes, or at flat ones where
+        these explain the counts better. It changes neither the model nor, beyond the tolerance of
+        the search, the result. With 10,000 bins it saves about a fifth of a fit's time; with a few
+        hundred next to none, as most of the time goes into building the model's graph. With
+        `model`, whose curves are centred already, it is the added unknowns that begin at the means
+        of a `start` that converged.
     model
         ``soc.model(stats, prior)`` to which terms were added: more unknowns, observations or
         potentials. The added unknowns are in the fit's ``posterior`` beside the curves.
@@ -53,7 +62,7 @@ def fit(
     Raises
     ------
     FitError
-        If the model cannot be built from these statistics.
+        If the model cannot be built from these statistics, or `start` is not a fit of such items.
 
     Warns
     -----
@@ -67,6 +76,15 @@ def fit(
     ...     soc.simulation.s1(2000), score="score", count="count", exposure="exposure")
     >>> stats = soc.summarize(items, progress=False)
     >>> soc.fit(stats, method=soc.VI(seed=1), progress=False).status.converged
+    True
+
+    The next day's statistics are added, and the fit begins where the last one ended:
+
+    >>> today = soc.PoissonItems(
+    ...     soc.simulation.s1(500, seed=1), score="score", count="count", exposure="exposure")
+    >>> both = stats + soc.summarize(today, edges=stats.edges, progress=False)
+    >>> yesterday = soc.fit(stats, progress=False)
+    >>> soc.fit(both, start=yesterday, progress=False).status.converged
     True
 
     A term of one's own: an audit found 6% at the median score, up to an unknown bias of its own.
@@ -88,23 +106,37 @@ def fit(
         )
     if not isinstance(prior, Gamma):
         raise FitError(f"prior must be soc.Gamma(...), not {type(prior).__name__}")
-    start = time.perf_counter()
+    if start is not None:
+        _check_start(start, stats)
+    began = time.perf_counter()
     with phase("fit: compiling the likelihood (once on a machine)", enabled=progress):
         surrogates.warm_up()
     with phase("fit: pilot and model", enabled=progress):
-        built = hierarchy.build(stats, prior)
-        if model is not None:
-            built = hierarchy.extended(built, model)
-    if isinstance(method, VI):
-        groups, verdict = run_variational(built, method, progress)
-    elif isinstance(method, NUTS):
-        groups, verdict = run_nuts(built, method, progress)
-    else:
-        raise FitError(f"method must be soc.VI(...) or soc.NUTS(...), not {method!r}")
-    status = Status(**verdict, seconds=time.perf_counter() - start)
+        if model is None:
+            built = hierarchy.build(stats, prior, start)
+        else:  # its coordinates are those of the pilot that soc.model ran: the same one again
+            built = hierarchy.extended(hierarchy.build(stats, prior), model)
+    with hierarchy.begun_at(built, start):
+        if isinstance(method, VI):
+            groups, verdict = run_variational(built, method, progress)
+        elif isinstance(method, NUTS):
+            groups, verdict = run_nuts(built, method, progress)
+        else:
+            raise FitError(f"method must be soc.VI(...) or soc.NUTS(...), not {method!r}")
+    status = Status(**verdict, seconds=time.perf_counter() - began)
     if not status.converged:
         warnings.warn(status.reason, ConvergenceWarning, stacklevel=2)
     return Fit(_tree(built, stats, groups), prior, method, status)
+
+
+def _check_start(start: object, stats: Statistics) -> None:
+    """An earlier fit must be of the same kind of items in the same roles."""
+    if not isinstance(start, Fit):
+        raise FitError(f"start must be a fit that soc.fit returned, not {type(start).__name__}")
+    for name in ("kind", "roles"):
+        its, ours = start.data.attrs.get(name), stats.data.attrs[name]
+        if its != ours:
+            raise FitError(f"start= is a fit of other {name} than stats: {its} and {ours}")
 
 
 def _tree(

@@ -1,25 +1,34 @@
 """Few nodes for many draws of the curves: tabulated once over scores, then interpolated."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .curves import curve_draws, knot_weights
-from .families.draw_rules import Rule, gauss_rules, product_rule
+from .families import poisson_gamma
+from .families.draw_rules import gauss_rules, product_rule
+from .families.item_kernels import move_quantiles, search_items, summarize_items
 from .results import Fit
 
 __all__ = ["Nodes", "make_nodes", "representative_nodes"]
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
-_FEW = 250  # scores at which all draws are held at once
-_GRID, _OUTER = 1500, 200  # points between the outer knots and on either side of them
-# spread of the curves below which so many nodes a curve do; above the last, all draws
-_LEVELS = ((0.1, 3), (0.2, 4), (0.4, 7))
+_FEW = 16  # scores at which all draws are held at once: what a processor's cache holds
+_GRIDS = (500, 1000, 2000, 4000, 8000, 16000)  # points between the outer knots
+_OUTER = 2  # so many times fewer on either side of them, over as long a way again
+# spread of the curves below which so many nodes a curve do; above the last, all draws. And how far
+# the nodes' posteriors may then be spread out, against the width of each, squared: where the data
+# disagree with the curves the nodes stand apart from one another, and only all draws will do
+_LEVELS = ((0.13, 2), (0.2, 3), (0.4, 7), (0.6, 10))
+_LIMITS = np.array([0.06, 0.2, 1.0, 1.5])
 _MEAN_SPREAD = 2.5  # an sd of log mean matters as much as this much more of log cv2
+_KINK = 2e-4  # error of interpolation, in sd of the prior, that is borne
+_FEW_COARSE = 0.02  # share of cells that may be left to all draws
+_LEAST_KEYS, _MOST_KEYS = 1 << 12, 1 << 18  # steps of the table that finds cells
+_CELLS_A_KEY = 4  # or more steps, up to the most
 
 
 @dataclass(frozen=True)
@@ -28,100 +37,175 @@ class Nodes:
 
     Attributes
     ----------
-    fit
-        The fit.
     log
-        Whether to interpolate in the logarithm of the score.
+        Whether the grid is of logarithms of scores.
     grid
-        Rising scores, or their logarithms.
+        Rising scores, or their logarithms; it reaches beyond the outer knots on both sides by the
+        distance between them.
+    start, scale
+        Cell in which each step of 1 / scale from the grid's first point begins.
     level
         (grid - 1,): which rule serves the cell between two points; the last stands for all draws.
     rules
-        By level, (grid, 3, nodes): weights, log mean and log cv2.
+        By level, (grid, 3, nodes): weights, shape and rate; of no meaning beside other levels.
     """
 
-    fit: Fit
     log: bool
     grid: Floats
-    level: NDArray[np.int64]
+    start: Ints
+    scale: float
+    level: Ints
     rules: tuple[Floats, ...]
 
-    def at(self, score: Floats) -> Iterator[tuple[NDArray[np.intp], Rule]]:
-        """Groups of scores inside the grid, each with its weights and nodes (nodes, group).
+    def score(
+        self, score: Floats, count: Floats, exposure: Floats, probs: Floats, tables: Floats
+    ) -> Floats:
+        """Mean, sd, variance and quantiles of items.
 
         Parameters
         ----------
-        score
-            Scores, shape (n,).
+        score, count, exposure
+            The items, shape (n,).
+        probs, tables
+            Probabilities of the quantiles and their tables, of `quantile_tables`.
 
-        Yields
-        ------
-        tuple
-            Places of the group in `score`, and weights, log mean and log cv2.
+        Returns
+        -------
+        numpy.ndarray
+            The summaries, (3 + probabilities, n); the mean is NaN where an item needs all draws.
         """
-        position = np.log(score) if self.log else score
-        cell = np.searchsorted(self.grid, position, side="right") - 1
-        cell = np.clip(cell, 0, len(self.level) - 1)
-        share = (position - self.grid[cell]) / (self.grid[cell + 1] - self.grid[cell])
-        level = self.level[cell]
-        for which in np.unique(level):
-            group = np.flatnonzero(level == which)
-            if which < len(self.rules):
-                yield group, _between(self.rules[which], cell[group], share[group])
-                continue
-            for part in np.split(group, range(_FEW, len(group), _FEW)):
-                m, c = curve_draws(self.fit, score[part])
-                yield part, (np.full(m.shape, 1.0 / len(m)), m, c)
+        n = len(score)
+        position = np.log(score) if self.log else np.array(score)
+        summary, left = np.empty((6, n)), np.empty(n, dtype=np.bool_)
+        table = self.grid, self.start, self.scale, self.level, self.rules
+        summarize_items(position, count, exposure, *table, _LIMITS, summary, left)
+        summary[:, left] = 1.0
+        found, missing = np.empty((len(probs), n)), np.empty((len(probs), n), dtype=np.bool_)
+        if len(probs):
+            log_shape, per_root = np.log(summary[2]), 1.0 / np.sqrt(summary[2])
+            for k in range(len(probs)):
+                move_quantiles(k, tables, summary, log_shape, per_root, found[k], missing[k])
+            rest = np.flatnonzero(missing.any(axis=0) & ~left)
+            search_items(
+                rest,
+                position,
+                count,
+                exposure,
+                *table,
+                summary,
+                probs,
+                tables,
+                found,
+                missing,
+                left,
+            )
+        whole = np.vstack([summary[0], np.sqrt(summary[1]), summary[1], found])
+        whole[0, left] = np.nan
+        return whole
 
 
-def _between(rules: Floats, cell: NDArray[np.intp], share: Floats) -> Rule:
-    low = rules[cell]
-    low += share[:, None, None] * (rules[cell + 1] - low)
-    weight, m, c = np.ascontiguousarray(low.transpose(1, 2, 0))
-    return weight, m, c
-
-
-def make_nodes(fit: Fit, low: float, high: float) -> Nodes:
-    """Nodes for scores from `low` to `high`.
+def make_nodes(fit: Fit) -> Nodes:
+    """Nodes of a fit.
 
     Parameters
     ----------
     fit
         The fit.
-    low, high
-        Range of the scores.
     """
     log = "log" in (fit.prior.mean.scale, fit.prior.variance.scale)
-    score = _grid(fit, low, high)
-    at = np.unique(np.log(score) if log else score)
-    if len(at) == 1:
-        at = np.append(at, np.nextafter(at, np.inf))
+    for number in _GRIDS:
+        at = _grid(fit, log, number)
+        coarse = _coarse(fit, log, at)
+        if coarse.mean() < _FEW_COARSE:
+            break
     score = np.exp(at) if log else at
-    points, spread = [], []
-    numbers = [number for _, number in _LEVELS]
-    for part in np.split(score, range(_FEW, len(score), _FEW)):
-        m, c = curve_draws(fit, part)
-        spread.append(np.maximum(_MEAN_SPREAD * m.std(axis=0), c.std(axis=0)))
-        points.append([np.array(rule).transpose(2, 0, 1) for rule in gauss_rules(m, c, numbers)])
-    wide = np.concatenate(spread)
+    with np.errstate(over="ignore", invalid="ignore"):
+        spread = _spread(fit, score)
+    wide = np.where(np.isfinite(spread), spread, np.inf)
     level = np.searchsorted([top for top, _ in _LEVELS], np.maximum(wide[:-1], wide[1:]))
-    rules = tuple(np.concatenate(level_points) for level_points in zip(*points, strict=True))
-    return Nodes(fit, log, at, level.astype(np.int64), rules)
+    level[coarse] = len(_LEVELS)
+    rules = tuple(_rules(fit, score, level == i, n) for i, (_, n) in enumerate(_LEVELS))
+    start, scale = _cell_table(at)
+    return Nodes(log, at, start, scale, level.astype(np.int64), rules)
 
 
-def _grid(fit: Fit, low: float, high: float) -> Floats:
-    """Scores from `low` to `high`, close together on the axes of both curves."""
-    found = [np.array([low, high])]
+def _cell_table(at: Floats) -> tuple[Ints, float]:
+    """Cell in which each of many equal steps from the first point begins, and steps per unit."""
+    keys = _LEAST_KEYS
+    while True:
+        scale = keys / (at[-1] - at[0])
+        edges = at[0] + np.arange(keys + 1) / scale
+        start = np.clip(np.searchsorted(at, edges, side="right") - 1, 0, len(at) - 2)
+        if keys >= _MOST_KEYS or np.diff(start).max() <= _CELLS_A_KEY:
+            break
+        keys *= 2
+    # an edge may lie behind a point by rounding: begin one cell before
+    start[:-1] = np.maximum(start[:-1] - 1, 0)
+    return start.astype(np.int64), float(scale)
+
+
+def _grid(fit: Fit, log: bool, number: int) -> Floats:
+    """Rising positions, about `number` between the outer knots, close on the axes of both curves.
+
+    Positions are scores or, for `log`, their logarithms.
+    """
+    inner, knots = [], []
     for curve, knot in (("mean", "mean_knot"), ("variance", "variance_knot")):
         axis = fit.axis(curve)
-        knots = fit.data["posterior"][knot].to_numpy()
-        ends = np.array([axis(np.array([low]))[0], knots[0], knots[-1], axis(np.array([high]))[0]])
-        for (start, stop), number in zip(pairwise(ends), (_OUTER, _GRID, _OUTER), strict=True):
-            found.append(axis.inverse(np.linspace(start, stop, number)))
-        found.append(axis.inverse(knots))
-        found.append(np.array(axis.score))  # a rank axis bends at these
-    every = np.concatenate(found)
-    return every[(every >= low) & (every <= high)]
+        own = fit.data["posterior"][knot].to_numpy()
+        inner.append(axis.inverse(np.linspace(own[0], own[-1], number)))
+        knots.append(axis.inverse(own))
+        inner += [knots[-1], np.array(axis.score)]  # a rank axis bends at these
+    every, outer = np.concatenate(inner), np.concatenate(knots)
+    if log:
+        every, outer = np.log(every[every > 0]), np.log(outer[outer > 0])
+    low, high = float(outer.min()), float(outer.max())
+    reach = max(0.5 * (high - low), 1e-3 * max(abs(low), abs(high)), 1e-9)
+    beyond = np.linspace(0.0, reach, number // _OUTER + 1)
+    return np.unique(np.concatenate([low - beyond, every, high + beyond]))
+
+
+def _coarse(fit: Fit, log: bool, at: Floats) -> NDArray[np.bool_]:
+    """Cells in which the average curves' prior is interpolated with too large an error."""
+    both = np.empty(2 * len(at) - 1)
+    both[::2], both[1::2] = at, 0.5 * (at[:-1] + at[1:])
+    score = np.exp(both) if log else both
+    averages = []
+    for curve in ("mean", "variance"):
+        values, weights = knot_weights(fit, curve, score)
+        averages.append(weights @ values.mean(axis=0))
+    with np.errstate(over="ignore", invalid="ignore"):
+        shape, rate = poisson_gamma.shape_rate(*averages)
+        between = [0.5 * (x[:-2:2] + x[2::2]) for x in (shape, rate)]
+        middle = shape[1::2], rate[1::2]
+        off_mean = np.abs(between[0] / between[1] * middle[1] / middle[0] - 1.0)
+        off_shape = np.abs(between[0] / middle[0] - 1.0)
+        fine = (off_mean * np.sqrt(middle[0]) < _KINK) & (off_shape < _KINK)
+    return np.asarray(~fine)
+
+
+def _spread(fit: Fit, score: Floats) -> Floats:
+    """Sd of the curves, that of log mean times its importance if that is larger."""
+    sds = []
+    for curve in ("mean", "variance"):
+        values, at = knot_weights(fit, curve, score)
+        away = values - values.mean(axis=0)
+        variance = ((at @ (away.T @ away / len(away))) * at).sum(axis=1)
+        sds.append(np.sqrt(np.maximum(variance, 0.0)))
+    return np.asarray(np.maximum(_MEAN_SPREAD * sds[0], sds[1]))
+
+
+def _rules(fit: Fit, score: Floats, cells: NDArray[np.bool_], number: int) -> Floats:
+    """Rules of `number` nodes a curve at both ends of the cells, and nothing elsewhere."""
+    found = np.zeros((len(score), 3, number**2))
+    ends = np.append(cells, False) | np.append(False, cells)
+    places = np.flatnonzero(ends)
+    for part in np.split(places, range(_FEW, len(places), _FEW)):
+        if len(part):
+            ((weight, m, c),) = gauss_rules(*curve_draws(fit, score[part]), [number])
+            rule = np.array([weight, *poisson_gamma.shape_rate(m, c)])
+            found[part] = rule.transpose(2, 0, 1)
+    return found
 
 
 def representative_nodes(fit: Fit, score: ArrayLike) -> tuple[Floats, Floats, Floats]:

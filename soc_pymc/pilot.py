@@ -4,7 +4,7 @@ Everything that `coordinates` needs is computed here from statistics in millisec
 pilot changes nothing in the model: it says where the posterior is and how wide.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,6 +17,8 @@ __all__ = [
     "CurveDesign",
     "CurvePilot",
     "CurveState",
+    "best_start",
+    "curve_state",
     "flat_state",
     "half_normal_scale",
     "run_pilot",
@@ -205,6 +207,25 @@ def flat_state(design: CurveDesign, level: float) -> CurveState:
     return CurveState(line, np.zeros(design.wiggle.shape[1]), 0.5 * design.wiggle_scale)
 
 
+def curve_state(design: CurveDesign, line: Floats, wiggle: Floats, values: Floats) -> CurveState:
+    """The curve through values at the knots, where the basis functions are `line` and `wiggle`."""
+    coefficients = np.linalg.solve(np.column_stack([line, wiggle]), values)
+    lines = line.shape[1]
+    # a step begins by finding tau, so that any will do here
+    return CurveState(coefficients[:lines], coefficients[lines:], 0.5 * design.wiggle_scale)
+
+
+def best_start(
+    designs: tuple[CurveDesign, CurveDesign],
+    likelihood: Likelihood,
+    starts: Sequence[tuple[CurveState, CurveState]],
+) -> tuple[CurveState, CurveState]:
+    """The start of highest penalised log density; the first where none has one."""
+    if len(starts) == 1:
+        return starts[0]
+    return max(starts, key=lambda states: _log_density(designs, likelihood, states))
+
+
 def run_pilot(
     designs: tuple[CurveDesign, CurveDesign],
     likelihood: Likelihood,
@@ -266,6 +287,18 @@ def run_pilot(
     return pilots[0], pilots[1]
 
 
+def _log_density(
+    designs: tuple[CurveDesign, CurveDesign], likelihood: Likelihood, states: Sequence[CurveState]
+) -> float:
+    """Log marginal of all bins and log prior of the coefficients; -inf where it is no number."""
+    m, c = (s.at(d) for s, d in zip(states, designs, strict=True))
+    if not (np.abs(c).max() <= 60 and np.abs(m).max() <= 300):  # beyond what cells can resolve
+        return -np.inf
+    prior = sum(s.log_prior(d) for s, d in zip(states, designs, strict=True))
+    density = float(likelihood(m, c)[0].sum() + prior)
+    return density if np.isfinite(density) else -np.inf
+
+
 def _line_search(
     designs: tuple[CurveDesign, CurveDesign],
     states: list[CurveState],
@@ -279,21 +312,13 @@ def _line_search(
     probability is so flat in log mean that the way back is long. The second value is the squared
     length of the step in the data's information.
     """
-
-    def density(candidates: list[CurveState]) -> float:
-        m, c = (s.at(d) for s, d in zip(candidates, designs, strict=True))
-        if np.abs(c).max() > 60 or np.abs(m).max() > 300:  # far outside what cells can resolve
-            return -np.inf
-        prior = sum(s.log_prior(d) for s, d in zip(candidates, designs, strict=True))
-        return float(likelihood(m, c)[0].sum() + prior)
-
-    here = density(states)
+    here = _log_density(designs, likelihood, states)
     moves = (d.line @ a + d.wiggle @ b for d, (a, b) in zip(designs, steps, strict=True))
     longest = max(float(np.abs(move).max()) for move in moves)
     for halving in range(30):
         factor = 0.5**halving * min(1.0, _FARTHEST / max(longest, _FARTHEST))
         tried = [s.moved(step, factor) for s, step in zip(states, steps, strict=True)]
-        if density(tried) >= here - 1e-9 * abs(here):
+        if _log_density(designs, likelihood, tried) >= here - 1e-9 * abs(here):
             change = (factor * np.concatenate(step) for step in steps)
             return tried, float(sum(x @ w @ x for w, x in zip(weights, change, strict=True)))
     return states, 0.0

@@ -19,7 +19,7 @@ from soc_pymc.binning import count_cell, exposure_cell, fold_of_id
 from soc_pymc.errors import ItemsError, ItemsWarning, StatisticsError
 from soc_pymc.families import histograms as hist
 from soc_pymc.families import poisson_gamma
-from soc_pymc.hierarchy import _histograms
+from soc_pymc.hierarchy import bin_histograms
 from soc_pymc.items import PoissonItems
 from soc_pymc.statistics import Statistics, load_statistics
 from soc_pymc.summaries import summarize
@@ -448,7 +448,7 @@ def test_error_bound_holds_and_is_small(scale):
     bound = float(stats.error_bound[0])
     y, x = frame["y"].to_numpy(), frame["N"].to_numpy()
     mu = y.sum() / x.sum()
-    histograms = _histograms(stats, np.arange(1))
+    histograms = bin_histograms(stats, np.arange(1))
     points = gammaln(frame["y"].to_numpy() + 1.0).sum()
     free = (y * np.log(x)).sum() - points - histograms.constant[0]
     worst = 0.0

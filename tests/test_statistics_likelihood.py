@@ -8,7 +8,7 @@ from scipy.special import digamma
 import soc_pymc as soc
 from soc_pymc.families import histograms as hist
 from soc_pymc.families import poisson_gamma
-from soc_pymc.hierarchy import _histograms
+from soc_pymc.hierarchy import bin_histograms
 
 from . import exact
 
@@ -19,7 +19,7 @@ def _both(frame, bins, log_mean, log_cv2):
     """Statistics, and value and gradient by bin from statistics and from items."""
     items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
     stats = soc.summarize(items, bins=bins, on_leakage="ignore", progress=False)
-    histograms = _histograms(stats, np.arange(stats.bins))
+    histograms = bin_histograms(stats, np.arange(stats.bins))
     one = np.ones((1, stats.bins))
     got = hist.value_and_gradient(
         log_mean * one, log_cv2 * one, np.arange(stats.bins), *histograms.arrays

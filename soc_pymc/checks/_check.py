@@ -1,7 +1,7 @@
 """`check`: does the model fit these counts, and what to do if not."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 import pandas as pd
@@ -13,8 +13,10 @@ from ..errors import FitError
 from ..families import poisson_gamma
 from ..items import PoissonItems
 from ..progress import phase
-from ..results import Fit
+from ..results import PARETO_K, Fit
+from ..statistics import Statistics
 from ..tables import batches, open_table, scan
+from .cells import cell_pit, loo_cells, make_cells
 from .pit import (
     GRID,
     LEAST,
@@ -46,6 +48,7 @@ _WORDS = {  # what a check looks at, and what its statistic is, in print
     "converged": ("convergence", "converged ="),
     "pareto_k": ("quality of the approximation", "Pareto k (at most 0.7)"),
     "ess_fraction": ("quality of the approximation", "effective share of draws"),
+    "leave-one-out": ("items left out one by one", "largest Pareto k (at most 0.7)"),
 }
 
 
@@ -91,7 +94,7 @@ class CheckResult:
 
 def check(
     fit: Fit,
-    items: PoissonItems,
+    items: PoissonItems | Statistics,
     *,
     by: str | Sequence[str] = (),
     seed: int = 0,
@@ -112,7 +115,8 @@ def check(
         The fit.
     items
         Items to check it on: those that made it, or better others. On the items that made it the
-        tests are conservative.
+        tests are conservative. Or statistics with joint cells, ``summarize(items, joint=True)``, of
+        any number of items: PIT and leave-one-out of all of them, at the precision of the cells.
     by
         Further columns of the items' table to slice on; up to 20 levels of each, the most frequent.
     seed
@@ -142,6 +146,10 @@ def check(
     if subset < 1:
         raise FitError(f"subset={subset} must be at least 1")
     columns = [by] if isinstance(by, str) else list(by)
+    if isinstance(items, Statistics):
+        if columns:
+            raise FitError("by= slices items, and statistics have no such columns: give the items")
+        return _check_cells(fit, items, seed, progress)
     score, count, exposure, labels = _read(items, columns, progress)
     rngs = [np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(2)]
     below, upto = predictive_cdf(fit, score, count, exposure, progress=progress)
@@ -157,14 +165,47 @@ def check(
     ]
     for summary in predictive_tests(fit, score, count, exposure, seed=seed, progress=progress):
         rows.append((summary.name, "all items", summary.ratio, summary.p_value, ""))
-    for number in quality(fit.status):
-        rows.append((number.name, "inference", number.value, np.nan, number.verdict))
-    table = pd.DataFrame(rows, columns=["check", "slice", "statistic", "p_value", "verdict"])
-    table["verdict"] = _verdicts(table)
+    table = _table(rows, fit)
     with phase("draws for ArviZ", enabled=progress):
         groups = _arviz_groups(fit, score, count, exposure, subset, rngs[1])
     groups["pit"] = _pit_group(below, upto, pit, masks, tests)
     advice = (*_advice(table, len(count), columns), *_cut_levels(labels))
+    return CheckResult(table, xr.DataTree.from_dict(groups), advice)
+
+
+def _table(rows: list[tuple[str, str, float, float, str]], fit: Fit) -> pd.DataFrame:
+    """The table of findings, with those on the inference and all verdicts."""
+    for number in quality(fit.status):
+        rows.append((number.name, "inference", number.value, np.nan, number.verdict))
+    table = pd.DataFrame(rows, columns=["check", "slice", "statistic", "p_value", "verdict"])
+    table["verdict"] = _verdicts(table)
+    return table
+
+
+def _check_cells(fit: Fit, stats: Statistics, seed: int, progress: bool) -> CheckResult:
+    """The checks that statistics allow."""
+    cells = make_cells(fit, stats)
+    found = cell_pit(fit, cells, np.random.default_rng(seed), progress)
+    kept = {name: f for name, f in found.items() if f[2] >= min(LEAST, stats.n_items)}
+    rows: list[tuple[str, str, float, float, str]] = [
+        ("PIT", name, test.distance, test.p_value, "") for name, (_, _, _, test) in kept.items()
+    ]
+    loo = loo_cells(fit, cells, progress)
+    verdict = "ok" if loo.pareto_k <= PARETO_K else "look"
+    rows.append(("leave-one-out", "all items", loo.pareto_k, np.nan, verdict))
+    table = _table(rows, fit)
+    pit = {
+        "randomised": (("slice", "u"), np.array([f[0] - GRID for f in kept.values()])),
+        "averaged": (("slice", "u"), np.array([f[1] - GRID for f in kept.values()])),
+        "n_items": ("slice", [f[2] for f in kept.values()]),
+        "p_value": ("slice", [f[3].p_value for f in kept.values()]),
+    }
+    groups = {
+        "posterior": fit.data["posterior"].to_dataset(),
+        "pit": xr.Dataset(pit, {"slice": list(kept), "u": GRID}),
+        "loo": xr.Dataset({name: ((), value) for name, value in asdict(loo).items()}),
+    }
+    advice = tuple(_advice(table, stats.n_items, []))
     return CheckResult(table, xr.DataTree.from_dict(groups), advice)
 
 

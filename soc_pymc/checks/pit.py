@@ -20,7 +20,9 @@ from ..results import Fit
 __all__ = [
     "GRID",
     "Uniformity",
+    "ends_of_counts",
     "fifths",
+    "ks_p_value",
     "mean_pit_ecdf",
     "pit_ecdf",
     "predictive_cdf",
@@ -65,12 +67,28 @@ def predictive_cdf(
     ) as running:
         for start in range(0, len(count), _CHUNK):
             part = slice(start, start + _CHUNK)
-            weight, log_mean, log_cv2 = representative_nodes(fit, score[part])
-            y = count[part]
-            for mask, cdfs in ((y < _FEW, _few_cdfs), (y >= _FEW, _many_cdfs)):
-                ends = cdfs(y[mask], exposure[part][mask], log_mean[:, mask], log_cv2[:, mask])
-                below[part][mask], upto[part][mask] = (weight @ end for end in ends)
-            running.advance(len(y))
+            nodes = representative_nodes(fit, score[part])
+            below[part], upto[part] = ends_of_counts(*nodes, count[part], exposure[part])
+            running.advance(len(count[part]))
+    return below, upto
+
+
+def ends_of_counts(
+    weight: Floats, log_mean: Floats, log_cv2: Floats, count: Floats, exposure: Floats
+) -> tuple[Floats, Floats]:
+    """P(Y <= count - 1) and P(Y <= count) averaged over weighted curves.
+
+    Parameters
+    ----------
+    weight, log_mean, log_cv2
+        Nodes: weights (nodes,), and the curves (nodes, n).
+    count, exposure
+        Shape (n,).
+    """
+    below, upto = np.empty(len(count)), np.empty(len(count))
+    for mask, cdfs in ((count < _FEW, _few_cdfs), (count >= _FEW, _many_cdfs)):
+        ends = cdfs(count[mask], exposure[mask], log_mean[:, mask], log_cv2[:, mask])
+        below[mask], upto[mask] = (weight @ end for end in ends)
     # a cubature's weights may be negative or sum to 1 only up to rounding
     upto = np.clip(upto, 0.0, 1.0)
     return np.clip(below, 0.0, upto), upto
@@ -182,7 +200,12 @@ def uniformity(pit: Floats) -> Uniformity:
     u = np.sort(pit)
     rank = np.arange(len(u) + 1) / len(u)
     distance = float(max(np.max(rank[1:] - u), np.max(u - rank[:-1])))
-    return Uniformity(distance, float(stats.kstwo.sf(distance, len(u))))
+    return Uniformity(distance, ks_p_value(distance, len(u)))
+
+
+def ks_p_value(distance: float, n: int) -> float:
+    """Probability that the ECDF of n uniform values is off by at least so much."""
+    return float(stats.kstwo.sf(distance, n))
 
 
 def fifths(name: str, value: Floats) -> Iterator[tuple[str, Mask]]:

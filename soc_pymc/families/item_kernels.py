@@ -1,0 +1,245 @@
+"""Items scored one by one in compiled loops: few nodes stand for the draws of the curves.
+
+At an item's score the nodes' shapes and rates come from a table by linear interpolation. Mean and
+variance of the mixture are sums over nodes. A quantile is that of the Gamma with the nodes' mean
+shape and mean, moved by the second order effect of their spread where that is small (it is left
+with an error of at most 4e-4 posterior sd); else a search on the mixture's own cdf.
+"""
+
+import math
+
+import numba
+import numpy as np
+
+from .gamma_quantiles import table_cell, table_values, tail_and_density
+
+__all__ = [
+    "FEWEST",
+    "are_valid",
+    "move_quantiles",
+    "score_draws",
+    "search_items",
+    "summarize_items",
+]
+
+FEWEST = 4  # nodes of the first level
+_MOST_SPREAD = 0.012  # of the nodes, in relative shape and in posterior sd, squared, for the second
+_MOST_MOVE = 0.02  # order, and of its move of a quantile, in posterior sd
+_MOST_SHARE = 0.1  # the same as a share of the quantile
+_START = 0.3  # move by the second order, as a share, that the search starts from
+_CLOSE, _CLOSE_WIDE = 3e-3, 3e-5  # last step of the search, in posterior sd: it leaves a share of
+_MODEST = (
+    0.1  # its square where the spread is below this, but much more where data and curves differ
+)
+_STEPS = 30
+_LARGEST, _LARGEST_COUNT = 1e100, 2.0**53
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def are_valid(score, count, exposure):  # type: ignore[no-untyped-def]
+    """Whether every item has a finite score, a whole count >= 0 and an exposure >= 0 to match."""
+    good = True
+    for i in range(len(score)):
+        y = count[i]
+        good &= (
+            (abs(score[i]) <= _LARGEST)
+            & (y >= 0.0)
+            & (y <= _LARGEST_COUNT)
+            & (np.floor(y) == y)
+            & (exposure[i] >= 0.0)
+            & (exposure[i] <= _LARGEST)
+            & ((y == 0.0) | (exposure[i] > 0.0))
+        )
+    return good
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _find_cell(position, grid, start, scale):  # type: ignore[no-untyped-def]
+    """Cell of a rising grid by a table of equal steps, and whether the position is on the grid."""
+    at = (position - grid[0]) * scale
+    inside = min(max(at, 0.0), len(start) - 2.0)
+    key = int(inside)
+    cell, last = start[key], start[key + 1] + 1
+    while cell < last and grid[cell + 1] <= position:
+        cell += 1
+    # an early return for positions off the grid would cost three times as much as all the rest
+    return cell, at == inside
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _search(theta, prob, close, weight, shape, rate, log_gamma, nodes):  # type: ignore[no-untyped-def]
+    """Quantile of the nodes' mixture by Newton's method on log probability; NaN if it strays."""
+    lower = prob <= 0.5
+    target = np.log(prob if lower else 1.0 - prob)
+    for _ in range(_STEPS):
+        share = density = 0.0
+        for s in range(nodes):
+            tail, slope = tail_and_density(shape[s], theta * rate[s], log_gamma[s], lower)
+            share += weight[s] * tail
+            density += weight[s] * slope
+        if not (share > 0.0 and density > 0.0):
+            break
+        step = (target - np.log(share)) * share / density
+        step = min(max(step if lower else -step, -2.0), 2.0)
+        theta *= np.exp(step)
+        if abs(step) <= close:
+            return theta
+    return np.nan
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _gamma_quantile(mean, shape, tables, which):  # type: ignore[no-untyped-def]
+    """Quantile of a Gamma; NaN for shapes below the table."""
+    cell, u = table_cell(np.log(shape))
+    if cell < 0:
+        return np.nan
+    scaled, _, _ = table_values(tables, which, cell, u)
+    return mean * np.exp(scaled / np.sqrt(shape))
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract", "reassoc"})
+def _interpolate(rule, cell, u, count, exposure, nodes, weight, shape, rate):  # type: ignore[no-untyped-def]
+    """Weights of the nodes, and their posterior shapes and rates."""
+    v = 1.0 - u
+    for s in range(nodes):
+        weight[s] = v * rule[cell, 0, s] + u * rule[cell + 1, 0, s]
+        shape[s] = v * rule[cell, 1, s] + u * rule[cell + 1, 1, s] + count
+        rate[s] = v * rule[cell, 2, s] + u * rule[cell + 1, 2, s] + exposure
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract", "reassoc"})
+def _summarize(nodes, weight, shape, rate, own):  # type: ignore[no-untyped-def]
+    """Mean and variance of a mixture; its mean shape, and the nodes' spread around both."""
+    mean = middle = within = 0.0
+    for s in range(nodes):
+        scale = 1.0 / rate[s]
+        own[s] = shape[s] * scale
+        mean += weight[s] * own[s]
+        middle += weight[s] * shape[s]
+        within += weight[s] * own[s] * scale
+    per_mean, per_middle = 1.0 / mean, 1.0 / middle
+    dd = dl = ll = 0.0
+    for s in range(nodes):
+        d = shape[s] * per_middle - 1.0
+        away = own[s] * per_mean - 1.0
+        dd += weight[s] * d * d
+        dl += weight[s] * d * away
+        ll += weight[s] * away * away
+    return mean, within + mean * mean * ll, middle, dd, dl, ll
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _nodes_of(i, position, cell, count, exposure, grid, rule, weight, shape, rate):  # type: ignore[no-untyped-def]
+    """Nodes of an item in a cell; their number."""
+    u = (position[i] - grid[cell]) / (grid[cell + 1] - grid[cell])
+    nodes = rule.shape[2]
+    _interpolate(rule, cell, u, count[i], exposure[i], nodes, weight, shape, rate)
+    return nodes
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def summarize_items(  # type: ignore[no-untyped-def]
+    position, count, exposure, grid, start, scale, level, rules, limits, summary, left
+):
+    """Fill `summary` (6, items) as `_summarize` gives it.
+
+    `left` becomes true where an item is left to another way: off the grid, in a cell of no rule, or
+    with a spread of nodes beyond the rule's limit.
+    """
+    weight, shape, rate, own = np.empty((4, rules[-1].shape[2]))
+    first = rules[0]
+    for i in range(len(position)):
+        left[i] = True
+        cell, on_grid = _find_cell(position[i], grid, start, scale)
+        if not on_grid or level[cell] >= len(rules):
+            continue
+        if level[cell] == 0:  # loops of a known number are twice as fast
+            u = (position[i] - grid[cell]) / (grid[cell + 1] - grid[cell])
+            _interpolate(first, cell, u, count[i], exposure[i], FEWEST, weight, shape, rate)
+            found = _summarize(FEWEST, weight, shape, rate, own)
+        else:
+            rule = rules[level[cell]]
+            nodes = _nodes_of(i, position, cell, count, exposure, grid, rule, weight, shape, rate)
+            found = _summarize(nodes, weight, shape, rate, own)
+        for j in range(6):
+            summary[j, i] = found[j]
+        spread = found[3] + found[2] * found[5]
+        left[i] = not (found[0] > 0.0 and found[1] > 0.0 and spread < limits[level[cell]])
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
+def move_quantiles(which, tables, summary, log_shape, per_root, out, missing):  # type: ignore[no-untyped-def]
+    """Fill `out` (items,) with a quantile by the second order effect of the nodes' spread.
+
+    `log_shape` and `per_root` are of the mean shape: its logarithm and one over its root. Where the
+    effect is too large to be trusted `missing` becomes true and `out` a first guess, or NaN.
+    """
+    for i in range(len(out)):
+        mean, variance, middle = summary[0, i], summary[1, i], summary[2, i]
+        dd, dl, ll = summary[3, i], summary[4, i], summary[5, i]
+        cell, u = table_cell(log_shape[i])
+        scaled, slope, bend = table_values(tables, which, max(cell, 0), u)
+        ratio = np.exp(scaled * per_root[i])
+        away = middle * (1.0 - ratio) + 1.0
+        move = 0.5 * (bend * per_root[i] * dd - 2.0 * slope * dl + away * ll)
+        moved = mean * ratio * (1.0 - move * (1.0 - 0.5 * move))
+        missing[i] = not (
+            (cell >= 0)
+            & (dd + middle * ll < _MOST_SPREAD)
+            & (abs(move) < _MOST_SHARE)
+            & ((move * moved) ** 2 < _MOST_MOVE**2 * variance)
+        )
+        out[i] = moved if cell >= 0 and abs(move) < _START else np.nan
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _search_all(i, summary, nodes, weight, shape, rate, log_gamma, probs, tables, out, missing):  # type: ignore[no-untyped-def]
+    """Search for an item's missing quantiles; whether all were found."""
+    mean, variance = summary[0, i], summary[1, i]
+    for s in range(nodes):
+        log_gamma[s] = math.lgamma(shape[s])
+    modest = summary[3, i] + summary[2, i] * summary[5, i] < _MODEST
+    close = (_CLOSE if modest else _CLOSE_WIDE) * min(np.sqrt(variance) / mean, 1.0)
+    good = True
+    for k in range(len(probs)):
+        if missing[k, i]:
+            guess = out[k, i]
+            if not guess > 0.0:
+                guess = _gamma_quantile(mean, mean * mean / variance, tables, k)
+            out[k, i] = _search(guess, probs[k], close, weight, shape, rate, log_gamma, nodes)
+            good &= out[k, i] > 0.0
+    return good
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def search_items(  # type: ignore[no-untyped-def]
+    which, position, count, exposure, grid, start, scale, level, rules, summary, probs, tables, out,
+    missing, left,
+):  # fmt: skip
+    """Search for the `missing` (probabilities, items) quantiles of the items `which` in `out`."""
+    weight, shape, rate, log_gamma = np.empty((4, rules[-1].shape[2]))
+    for i in which:
+        cell, _ = _find_cell(position[i], grid, start, scale)
+        rule = rules[level[cell]]
+        nodes = _nodes_of(i, position, cell, count, exposure, grid, rule, weight, shape, rate)
+        left[i] = not _search_all(
+            i, summary, nodes, weight, shape, rate, log_gamma, probs, tables, out, missing
+        )
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def score_draws(shape, rate, count, exposure, probs, tables, summary, out, left):  # type: ignore[no-untyped-def]
+    """Summaries and quantiles from every draw of the prior's shape and rate, (items, draws)."""
+    draws = shape.shape[1]
+    weight = np.full(draws, 1.0 / draws)
+    own, log_gamma = np.empty((2, draws))
+    missing = np.full((len(probs), len(shape)), True)
+    out[:] = np.nan
+    for i in range(len(shape)):
+        a, b = shape[i] + count[i], rate[i] + exposure[i]
+        found = _summarize(draws, weight, a, b, own)
+        for j in range(6):
+            summary[j, i] = found[j]
+        left[i] = not _search_all(
+            i, summary, draws, weight, a, b, log_gamma, probs, tables, out, missing
+        )

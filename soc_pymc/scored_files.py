@@ -1,0 +1,262 @@
+"""Scored items as Parquet files: each is whole or not there, and says what it was made from."""
+
+import hashlib
+import json
+import os
+import platform
+import re
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .errors import ItemsError
+from .results import Fit
+
+__all__ = [
+    "file_record",
+    "fit_digest",
+    "is_finished",
+    "is_folder",
+    "refuse_own_items",
+    "remove_stale",
+    "targets",
+    "write_scored",
+]
+
+_VERSION = 1  # of the way items are scored: files of another are made again
+_KEY = b"soc_pymc_scored"
+_ROWS = 1 << 19  # least rows in a row group
+_SAMPLE = 10_000  # first values of a column that tell whether it has many distinct ones
+_ENDINGS = re.compile(r"\.(parquet|pq|csv|tsv|csv\.gz|tsv\.gz)$", re.IGNORECASE)
+_STALE_SECONDS = 86_400.0
+
+
+def is_folder(out: str | os.PathLike[str]) -> bool:
+    """Whether `out` names a folder: one that is there, or a name that ends with a slash.
+
+    Examples
+    --------
+    >>> is_folder("scored/"), is_folder("scored.parquet")
+    (True, False)
+    """
+    name = os.fspath(out)
+    return os.path.isdir(name) or name.endswith(("/", os.sep))
+
+
+def targets(paths: Sequence[str], folder: Path) -> list[tuple[str, Path]]:
+    """Each file of items with the file for its posteriors.
+
+    Parameters
+    ----------
+    paths
+        Files of items.
+    folder
+        Where the posteriors go, under the same names.
+
+    Raises
+    ------
+    ItemsError
+        If two files would go to the same name, or one would replace a file of items.
+    """
+    taken: dict[str, str] = {}
+    pairs = []
+    for path in paths:
+        name = _ENDINGS.sub("", os.path.basename(path)) + ".parquet"
+        if name.lower() in taken:
+            raise ItemsError(
+                f"{taken[name.lower()]} and {path} would both be scored to {folder / name}: "
+                "give them different names, or score them to two folders"
+            )
+        taken[name.lower()] = path
+        pairs.append((path, folder / name))
+    refuse_own_items([target for _, target in pairs], paths)
+    return pairs
+
+
+def refuse_own_items(written: Iterable[Path], paths: Iterable[str]) -> None:
+    """Refuse to write over files of items."""
+    own = {os.path.realpath(path) for path in paths}
+    for target in written:
+        if os.path.realpath(target) in own:
+            raise ItemsError(f"{target} holds the items: give another name or folder to out=")
+
+
+# --- what a file was made from -------------------------------------------------------------------
+
+
+def fit_digest(fit: Fit) -> str:
+    """Digest of all that scoring takes from a fit: draws of the curves, knots and axes."""
+    digest = hashlib.sha256()
+    for curve, name, knot in (
+        ("mean", "log_mean", "mean_knot"),
+        ("variance", "log_cv2", "variance_knot"),
+    ):
+        values, axis = fit.data["posterior"][name], fit.axis(curve)
+        digest.update(f"{axis.scale} {values.shape} {len(axis.score)}".encode())
+        for numbers in (values, values[knot], axis.score, axis.fraction):
+            digest.update(np.asarray(numbers, dtype="<f8").tobytes())
+    return digest.hexdigest()
+
+
+def file_record(path: str, made_by: Mapping[str, Any]) -> str:
+    """Digest of a file of items (name, size, time of change) and of how it is scored."""
+    stat = os.stat(path)
+    whole = {
+        **made_by,
+        "version": _VERSION,
+        "input": [os.path.basename(path), stat.st_size, stat.st_mtime_ns],
+    }
+    return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
+
+
+def is_finished(target: Path, record: str) -> bool:
+    """Whether a file is there, can be read, and has this record."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        metadata = pq.read_metadata(target).metadata or {}
+    except (OSError, pa.ArrowException):
+        return False
+    return metadata.get(_KEY) == record.encode()
+
+
+# --- writing -------------------------------------------------------------------------------------
+
+
+def write_scored(
+    scored: Iterable[Any], target: Path, total: int, added: Sequence[str], record: str = ""
+) -> None:
+    """Write record batches to one Parquet file, whole or not at all.
+
+    Parameters
+    ----------
+    scored
+        The batches.
+    target
+        Name of the file.
+    total
+        Rows that there must be.
+    added
+        The new columns, whose values are nearly all distinct.
+    record
+        What `is_finished` will look for.
+
+    Raises
+    ------
+    ItemsError
+        If the number of rows is not `total`.
+    """
+    import pyarrow.parquet as pq
+
+    rows, writer = 0, None
+    with _replacing(target) as temporary:
+        try:
+            for table in _row_groups(scored):
+                if writer is None:
+                    schema = table.schema.with_metadata(
+                        {**(table.schema.metadata or {}), _KEY: record}
+                    )
+                    writer = pq.ParquetWriter(
+                        temporary, schema, use_dictionary=_repetitive(table, added)
+                    )
+                writer.write_table(table.replace_schema_metadata(schema.metadata), len(table))
+                rows += len(table)
+        finally:
+            if writer is not None:
+                writer.close()
+        if rows != total:
+            raise ItemsError(f"{rows:,} rows were scored of {total:,}: did the items change?")
+
+
+def _row_groups(scored: Iterable[Any]) -> Iterator[Any]:
+    """Tables of enough rows for a row group."""
+    import pyarrow as pa
+
+    pending: list[Any] = []
+    for batch in scored:
+        pending.append(batch)
+        if sum(b.num_rows for b in pending) >= _ROWS:
+            yield pa.Table.from_batches(pending)
+            pending = []
+    if pending:
+        yield pa.Table.from_batches(pending)
+
+
+def _repetitive(table: Any, added: Sequence[str]) -> list[str]:
+    """The user's columns whose values repeat, so that a dictionary of them pays."""
+    import pyarrow as pa
+
+    found = []
+    for name in table.column_names:
+        if name in added:
+            continue
+        first = table[name].slice(0, _SAMPLE)
+        try:
+            distinct = len(first.unique())
+        except pa.ArrowException:  # values that cannot be compared, such as lists
+            distinct = 0
+        if 2 * distinct < len(first) or len(first) < 100:
+            found.append(name)
+    return found
+
+
+@contextmanager
+def _replacing(target: Path) -> Iterator[Path]:
+    """As `files.replacing`, with a temporary name that says which process writes it."""
+    prefix = f".{target.name}.{_host()}-{os.getpid()}."
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=prefix, suffix=".part")
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        mask = os.umask(0)
+        os.umask(mask)
+        temporary.chmod(0o666 & ~mask)  # mkstemp's own mode would hide the file from others
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _host() -> str:
+    return re.sub(r"\W", "_", platform.node())[:40] or "host"
+
+
+def remove_stale(written: Sequence[Path]) -> None:
+    """Remove what killed runs left of these files: of processes that are gone, or a day old.
+
+    Parameters
+    ----------
+    written
+        Files that are to be written, in one folder.
+    """
+    names = {target.name for target in written}
+    form = re.compile(r"\.(.+)\.(\w+)-(\d+)\.\w+\.part")
+    for left in list(written[0].parent.iterdir()):
+        match = form.fullmatch(left.name)
+        if not match or match[1] not in names:
+            continue
+        try:
+            old = time.time() - left.stat().st_mtime > _STALE_SECONDS
+            if old or (match[2] == _host() and not _is_running(int(match[3]))):
+                left.unlink(missing_ok=True)
+        except FileNotFoundError:  # its own process has just finished it
+            continue
+
+
+def _is_running(pid: int) -> bool:
+    """Whether a process of this machine is there; unknown counts as yes."""
+    if os.name != "posix":
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True
