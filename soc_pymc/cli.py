@@ -109,6 +109,7 @@ def _fit(chosen: argparse.Namespace) -> None:
     from .inference import fit
     from .methods import NUTS, VI
     from .priors import Gamma, Spline
+    from .results import load_fit
     from .statistics import load_statistics
 
     method: VI | NUTS
@@ -118,7 +119,9 @@ def _fit(chosen: argparse.Namespace) -> None:
         method = NUTS(seed=chosen.seed, draws=chosen.draws)
     spline = Spline(knots=chosen.knots, scale=chosen.scale)
     prior = {"gamma": Gamma(mean=spline, variance=spline)}[chosen.prior]
-    result = fit(load_statistics(chosen.statistics), prior, method, progress=not chosen.quiet)
+    start = load_fit(chosen.start) if chosen.start else None
+    stats = load_statistics(chosen.statistics)
+    result = fit(stats, prior, method, start=start, progress=not chosen.quiet)
     result.save(chosen.out)
     print(f"{result!r} -> {chosen.out}")
 
@@ -259,6 +262,7 @@ def _summarize_words(parser: argparse.ArgumentParser) -> None:
 
 def _fit_words(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("statistics", help="statistics, from 'soc-pymc summarize'")
+    parser.add_argument("--start", help="a fit to start from, such as yesterday's")
     parser.add_argument("--prior", default="gamma", choices=("gamma",), help="family of the prior")
     parser.add_argument("--method", default="vi", choices=("vi", "nuts"), help="inference")
     parser.add_argument("--scale", default="log", choices=("log", "linear", "rank"))

@@ -20,6 +20,7 @@ from .families.gamma_quantiles import quantile_tables
 from .families.item_kernels import are_valid, score_draws
 from .families.mixtures import Summaries, posterior_summaries
 from .families.poisson_gamma import shape_rate
+from .files import remove_stale
 from .items import PoissonItems
 from .nodes import make_nodes
 from .progress import Phase, phase
@@ -30,7 +31,6 @@ from .scored_files import (
     is_finished,
     is_folder,
     refuse_own_items,
-    remove_stale,
     targets,
     write_scored,
 )
@@ -195,7 +195,7 @@ def _scored_batches(
 
     size = score_items.batch if isinstance(score_items, _Few) else _BATCH
     size = max(1, size * _WIDE // max(_WIDE, len(table.columns)))
-    for batch in batches(table, size=size):
+    for batch in batches(table, size=size, source=items.source):
         found = score_items(*_valid_columns(batch, items))
         yield pa.RecordBatch.from_arrays(
             [*batch.columns, *(pa.array(row) for row in found)],
@@ -245,7 +245,6 @@ def _target(path: Path, items: PoissonItems) -> Path:
         )
     if kind_of(items.source) == "files":
         refuse_own_items([path], check_files(items.source).paths)
-    remove_stale([path])
     return path
 
 
@@ -260,7 +259,8 @@ def _files_to_score(
         )
     pairs = targets(check_files(items.source).paths, folder)
     folder.mkdir(parents=True, exist_ok=True)
-    remove_stale([target for _, target in pairs])
+    for _, target in pairs:
+        remove_stale(target)
     roles = [items.score, items.count, items.exposure]
     made_by = {**made_by, "fit": fit_digest(fit), "roles": roles}
     return [(path, target, file_record(path, made_by)) for path, target in pairs]

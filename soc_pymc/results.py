@@ -14,7 +14,7 @@ import numpy as np
 import xarray as xr
 
 from .errors import FitError
-from .files import read_saved, replacing
+from .files import read_saved, save_netcdf
 from .methods import NUTS, VI
 from .priors import Gamma, Spline
 from .splines import Axis
@@ -113,8 +113,7 @@ class Fit:
             "method": json.dumps({"name": type(self.method).__name__, **asdict(self.method)}),
             "status": json.dumps(asdict(self.status)),
         }
-        with replacing(path) as temporary:
-            tree.to_netcdf(temporary, engine="h5netcdf")
+        save_netcdf(tree, path)
 
     def __repr__(self) -> str:
         sizes = self.data["posterior"].sizes

@@ -3,18 +3,15 @@
 import hashlib
 import json
 import os
-import platform
 import re
-import tempfile
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from .errors import ItemsError
+from .files import replacing
 from .results import Fit
 
 __all__ = [
@@ -23,7 +20,6 @@ __all__ = [
     "is_finished",
     "is_folder",
     "refuse_own_items",
-    "remove_stale",
     "targets",
     "write_scored",
 ]
@@ -33,7 +29,6 @@ _KEY = b"soc_pymc_scored"
 _ROWS = 1 << 19  # least rows in a row group
 _SAMPLE = 10_000  # first values of a column that tell whether it has many distinct ones
 _ENDINGS = re.compile(r"\.(parquet|pq|csv|tsv|csv\.gz|tsv\.gz)$", re.IGNORECASE)
-_STALE_SECONDS = 86_400.0
 
 
 def is_folder(out: str | os.PathLike[str]) -> bool:
@@ -155,7 +150,7 @@ def write_scored(
     import pyarrow.parquet as pq
 
     rows, writer = 0, None
-    with _replacing(target) as temporary:
+    with replacing(target) as temporary:
         try:
             for table in _row_groups(scored):
                 if writer is None:
@@ -204,59 +199,3 @@ def _repetitive(table: Any, added: Sequence[str]) -> list[str]:
         if 2 * distinct < len(first) or len(first) < 100:
             found.append(name)
     return found
-
-
-@contextmanager
-def _replacing(target: Path) -> Iterator[Path]:
-    """As `files.replacing`, with a temporary name that says which process writes it."""
-    prefix = f".{target.name}.{_host()}-{os.getpid()}."
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=prefix, suffix=".part")
-    os.close(handle)
-    temporary = Path(name)
-    try:
-        yield temporary
-        mask = os.umask(0)
-        os.umask(mask)
-        temporary.chmod(0o666 & ~mask)  # mkstemp's own mode would hide the file from others
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _host() -> str:
-    return re.sub(r"\W", "_", platform.node())[:40] or "host"
-
-
-def remove_stale(written: Sequence[Path]) -> None:
-    """Remove what killed runs left of these files: of processes that are gone, or a day old.
-
-    Parameters
-    ----------
-    written
-        Files that are to be written, in one folder.
-    """
-    names = {target.name for target in written}
-    form = re.compile(r"\.(.+)\.(\w+)-(\d+)\.\w+\.part")
-    for left in list(written[0].parent.iterdir()):
-        match = form.fullmatch(left.name)
-        if not match or match[1] not in names:
-            continue
-        try:
-            old = time.time() - left.stat().st_mtime > _STALE_SECONDS
-            if old or (match[2] == _host() and not _is_running(int(match[3]))):
-                left.unlink(missing_ok=True)
-        except FileNotFoundError:  # its own process has just finished it
-            continue
-
-
-def _is_running(pid: int) -> bool:
-    """Whether a process of this machine is there; unknown counts as yes."""
-    if os.name != "posix":
-        return True
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, OverflowError):
-        return True
-    return True

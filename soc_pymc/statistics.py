@@ -19,7 +19,7 @@ from .accumulate import COUNT, EXPOSURE, JOINT, PART, TABLES
 from .binning import EXACT_COUNTS, STEPS
 from .cells import Columns, group, leakage_z, likelihood_error
 from .errors import StatisticsError
-from .files import read_saved, replacing
+from .files import read_saved, save_netcdf
 
 __all__ = ["FORMAT", "Statistics", "load_statistics", "make_statistics"]
 
@@ -225,8 +225,7 @@ class Statistics:
         path
             Name of the file; an older file of this name is replaced at the end.
         """
-        with replacing(path) as temporary:
-            self.data.to_netcdf(temporary, engine="h5netcdf")
+        save_netcdf(self.data, path)
 
     def __repr__(self) -> str:
         parts = [f"{self.data.sizes[name]:,} {name}" for name in ("exposure", "count")]

@@ -115,15 +115,58 @@ def test_quantiles_by_default(small_frame, tmp_path):
     )
 
 
+def test_groups_ids_folds_and_joint_cells(small_frame, tmp_path):
+    """Each word is an argument of `PoissonItems` or `summarize`."""
+    items = tmp_path / "items.parquet"
+    frame = small_frame.assign(
+        country=np.where(small_frame["exposure"] > 9, "A", "B"),
+        key=np.arange(len(small_frame)) - 50,
+        part=np.arange(len(small_frame)) % 3,
+    )
+    frame.to_parquet(items)
+    roles = {"score": "score", "count": "count", "exposure": "exposure"}
+    words = ["summarize", items, *(w for role in roles for w in (f"--{role}", role))]
+    words += ["--bins", 20, "--out", tmp_path / "s.nc", "--quiet"]
+    for more, columns, options in (
+        (["--group", "country", "--id", "key"], {"group": "country", "id": "key"}, {}),
+        (["--id", "key", "--folds", 4], {"id": "key"}, {"folds": 4}),
+        (["--fold", "part", "--joint"], {"fold": "part"}, {"joint": True}),
+    ):
+        run(*words, *more)
+        asked = soc.PoissonItems(frame, **roles, **columns)
+        stats = soc.summarize(asked, bins=20, **options, progress=False)
+        assert soc.load_statistics(tmp_path / "s.nc").data.equals(stats.data)
+
+
+def test_a_fit_starts_from_another(small_statistics, small_fit, tmp_path):
+    small_statistics.save(tmp_path / "stats.nc")
+    small_fit.save(tmp_path / "old.nc")
+    run("fit", tmp_path / "stats.nc", "--start", tmp_path / "old.nc", "--out", tmp_path / "new.nc",
+        "--quiet")  # fmt: skip
+    assert soc.load_fit(tmp_path / "new.nc").status.converged
+
+
+def test_sql_is_that_of_the_function(small_fit, tmp_path, capsys):
+    small_fit.save(tmp_path / "fit.nc")
+    run("sql", tmp_path / "fit.nc", "--table", "sales.ads", "--count", "clicks",
+        "--columns", "key", "day", "--dialect", "bigquery")  # fmt: skip
+    expected = soc.posterior_sql(
+        small_fit, "sales.ads", count="clicks", columns=("key", "day"), dialect="bigquery"
+    )
+    assert capsys.readouterr().out == expected + "\n"
+
+
 @pytest.mark.parametrize(
     ("words", "text"),
     [
         (["fit", "absent.nc", "--out", "fit.nc"], "absent.nc"),
+        (["fit", "s.nc", "--start", "absent.nc", "--out", "f.nc"], "absent.nc: there is no such"),
         (["curves", "absent.nc", "--out", "c.csv"], "absent.nc: there is no such file"),
         (["summarize", "absent.parquet", "--out", "s.nc"], "--score, --count, --exposure"),
         (["summarize", "absent.parquet", "--score", "a", "--count", "b", "--exposure", "c",
           "--out", "s.nc"], "absent.parquet: there is no such file"),
         (["demo", "--items", "3"], "at least 1000"),
+        (["sql", "absent.nc", "--table", "ads"], "absent.nc: there is no such file"),
     ],
 )  # fmt: skip
 def test_errors_are_one_line(words, text, tmp_path, monkeypatch, capsys):
@@ -136,7 +179,9 @@ def test_errors_are_one_line(words, text, tmp_path, monkeypatch, capsys):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("command", ["summarize", "fit", "curves", "posteriors", "check", "demo"])
+@pytest.mark.parametrize(
+    "command", ["summarize", "fit", "curves", "posteriors", "sql", "check", "demo"]
+)
 def test_help_shows_an_example(command, capsys):
     with pytest.raises(SystemExit) as stopped:
         main([command, "--help"])

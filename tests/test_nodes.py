@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from scipy import special
 
 from soc_pymc.families.draw_rules import gauss_rules
+from soc_pymc.families.gamma_quantiles import quantile_tables
+from soc_pymc.families.item_kernels import _find_cell
 from soc_pymc.families.mixtures import posterior_summaries
 from soc_pymc.items import PoissonItems
 from soc_pymc.methods import VI
@@ -83,13 +85,31 @@ def test_every_level_is_used_and_every_score_served_once():
     score = np.exp(np.linspace(KNOTS[0] - 1, KNOTS[-1] + 1, 2000))
     levels = set()
     for sd in (0.02, 0.1):
-        nodes = make_nodes(make_fit(sd), score[0], score[-1])
+        nodes = make_nodes(make_fit(sd))
         levels |= set(nodes.level)
-        groups = list(nodes.at(score))
-        np.testing.assert_array_equal(np.sort(np.concatenate([g for g, _ in groups])), range(2000))
-        for _, (weight, _, _) in groups:
-            np.testing.assert_allclose(weight.sum(axis=0), 1.0, rtol=1e-9)
-    assert levels == {0, 1, 2, 3}
+        for which, rule in enumerate(nodes.rules):
+            at = np.flatnonzero(nodes.level == which)
+            for end in (at, at + 1):
+                np.testing.assert_allclose(rule[end, 0].sum(axis=1), 1.0, rtol=1e-9)
+        count, exposure = np.ones(2000), np.full(2000, 20.0)
+        found = nodes.score(score, count, exposure, np.array([]), quantile_tables(()))
+        level = nodes.level[np.searchsorted(nodes.grid, np.log(score), side="right") - 1]
+        np.testing.assert_array_equal(np.isnan(found[0]), level == len(nodes.rules))
+    assert levels == {0, 1, 2, 3, 4}
+
+
+@pytest.mark.parametrize("scale", ["log", "linear"])
+def test_cells_are_found(scale):
+    """The cell of a position on the grid holds it: the table of starts against a plain search."""
+    nodes = make_nodes(make_fit(0.03, scale))
+    rng = np.random.default_rng(0)
+    inside = rng.uniform(nodes.grid[0], nodes.grid[-2], 20_000)
+    for position in np.concatenate([inside, nodes.grid[:-1]]):
+        cell, on_grid = _find_cell(position, nodes.grid, nodes.start, nodes.scale)
+        if on_grid:
+            assert nodes.grid[cell] <= position < nodes.grid[cell + 1]
+    for position in (nodes.grid[0] - 1e-9, nodes.grid[-1] + 1e-9, -1e100, 1e100):
+        assert not _find_cell(position, nodes.grid, nodes.start, nodes.scale)[1]
 
 
 @settings(max_examples=30, deadline=None)

@@ -32,7 +32,7 @@ _MODEST = (
     0.1  # its square where the spread is below this, but much more where data and curves differ
 )
 _STEPS = 30
-_LARGEST, _LARGEST_COUNT = 1e100, 2.0**53
+_LARGEST, _LARGEST_COUNT = 1e90, 2.0**53
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")

@@ -179,7 +179,7 @@ def _sums(table: Any) -> dict[str, Any]:
         "score_min": t.min(),
         "score_max": t.max(),
         "nonpositive": (~positive).ifelse(1, 0).sum(),
-        "above": (y > x).ifelse(1.0, 0.0).sum(),
+        "above": (y > x).ifelse(1, 0).sum(),
         **{
             name: value.sum()
             for name, value in {

@@ -68,7 +68,7 @@ def scan(items: PoissonItems, progress: bool = True) -> Scan:
     """
     table = open_table(items.source, list(items.roles.values()))
     columns = {role: table[name] for role, name in items.roles.items()}
-    with phase("checking items", enabled=progress), readable():
+    with phase("checking items", enabled=progress), readable(items.source):
         check_types(items, table)
         raw = table.select(**numbers(columns))
         problems = _problems(raw, items.roles)

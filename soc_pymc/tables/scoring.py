@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..accumulate import LARGEST, LARGEST_COUNT
 from ..binning import Grid
 from ..errors import ItemsError
 from ..families import poisson_gamma
@@ -24,7 +25,6 @@ Floats = NDArray[np.float64]
 SCORED = ("theta_mean", "theta_sd", "theta_var", "theta_shape", "theta_rate")
 """Columns that scoring adds."""
 
-_LARGEST, _LARGEST_COUNT = 1e100, 2**53  # as `scan` demands of items
 _TINY = 1e-12  # sd of log mean that is as good as none
 _ITEMS, _LADDER, _CURVES = "soc_items", "soc_ladder", "soc_curves"
 # engines that would paste layers into one another, every use of a column anew, but for a limit
@@ -308,8 +308,8 @@ def _inputs(table: Any, roles: Mapping[str, str], positive: bool) -> dict[str, A
     order, and both fail one of two bounds.
     """
     t, y, n = (table[roles[role]].cast("float64") for role in ("score", "count", "exposure"))
-    good = (t > 0 if positive else t >= -_LARGEST) & (t <= _LARGEST) & (n >= 0) & (n <= _LARGEST)
-    good &= (y >= 0) & (y <= _LARGEST_COUNT) & ((y == 0) | (n > 0))
+    good = (t > 0 if positive else t >= -LARGEST) & (t <= LARGEST) & (n >= 0) & (n <= LARGEST)
+    good &= (y >= 0) & (y <= LARGEST_COUNT) & ((y == 0) | (n > 0))
     bounded = good.ifelse(y, 0.0)  # engines may floor into an integer, which has no NaN
     good &= bounded == bounded.floor()
     safe = {"t": good.ifelse(t, 1.0), "y": good.ifelse(y, 0.0), "n": good.ifelse(n, 0.0)}

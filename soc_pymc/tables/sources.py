@@ -334,7 +334,7 @@ def _same_schema(
 
 
 def batches(
-    table: Any, columns: Sequence[str] | None = None, size: int = 1_000_000
+    table: Any, columns: Sequence[str] | None = None, size: int = 1_000_000, source: Any = None
 ) -> Iterator[Any]:
     """Arrow record batches of an Ibis table, in the order of its rows.
 
@@ -346,6 +346,8 @@ def batches(
         Columns to read; None reads all.
     size
         Most rows in a batch.
+    source
+        What the table was opened from, to name a file that cannot be read.
 
     Yields
     ------
@@ -360,7 +362,7 @@ def batches(
     [3, 2]
     """
     chosen = table.select(*_chosen(table.columns, columns))
-    with readable():
+    with readable(source):
         for batch in chosen.to_pyarrow_batches(chunk_size=size):
             for start in range(0, batch.num_rows, size):
                 yield batch.slice(start, size)
@@ -374,8 +376,13 @@ _OF_IBIS = ("OperationNotDefinedError", "TableNotFound", "UnsupportedOperationEr
 
 
 @contextmanager
-def readable() -> Iterator[None]:
+def readable(source: Any = None) -> Iterator[None]:
     """Errors of an engine while it reads become an ItemsError of one line.
+
+    Parameters
+    ----------
+    source
+        Source of the items: where they are files, the one that cannot be read is named.
 
     Examples
     --------
@@ -391,7 +398,27 @@ def readable() -> Iterator[None]:
     except Exception as error:
         if not _of_engine(error):
             raise
-        raise ItemsError(f"the items cannot be read: {first_line(error)}") from error
+        bad = _bad_file(source)
+        what = f"{bad} cannot be read" if bad else "the items cannot be read"
+        raise ItemsError(f"{what}: {first_line(error)}") from error
+
+
+def _bad_file(source: Any) -> str | None:
+    """The first Parquet file that cannot be read to its end."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if source is None or kind_of(source) != "files":
+        return None
+    for path in _paths(source):
+        try:
+            if _format(path) == "Parquet":
+                with pq.ParquetFile(path) as file:
+                    for _ in file.iter_batches():
+                        pass
+        except (pa.ArrowException, OSError):
+            return path
+    return None
 
 
 def _of_engine(error: Exception) -> bool:
@@ -400,7 +427,7 @@ def _of_engine(error: Exception) -> bool:
     ancestors = type(error).__mro__
     known = {ancestor.__module__.partition(".")[0] for ancestor in ancestors} & set(_ENGINES)
     drivers = any(ancestor.__name__ == "DatabaseError" for ancestor in ancestors)
-    return bool(known) or drivers or name in _OF_IBIS or isinstance(error, ConnectionError)
+    return bool(known) or drivers or name in _OF_IBIS or isinstance(error, OSError)
 
 
 def to_ibis(table: Any) -> Any:

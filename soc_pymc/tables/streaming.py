@@ -16,7 +16,7 @@ from ..items import PoissonItems
 from ..progress import Phase, phase
 from .reading import MOST_FOLDS, Folds, Tables, Totals, exposure_unit
 from .scanning import check_total, check_types, numbers, scan
-from .sources import check_files, first_line, kind_of, open_table, readable
+from .sources import check_files, kind_of, open_table, readable
 
 __all__ = ["Streamed"]
 
@@ -142,7 +142,7 @@ class Streamed:
     def _blocks(self) -> Iterator[_Block]:
         buffers: dict[str, NDArray[Any]] = {}
         filled = 0
-        with readable():
+        with readable(self._items.source):
             for batch in self._batches():
                 columns = self._plain(batch)
                 if not buffers:
@@ -225,12 +225,9 @@ def _parquet_batches(paths: Sequence[str], roles: Mapping[str, str]) -> Iterator
         kinds["group"] = pa.string()
     names = list(roles.values())
     for path in paths:
-        try:
-            with pq.ParquetFile(path) as file:
-                for batch in file.iter_batches(batch_size=_READ, columns=names):
-                    yield pa.RecordBatch.from_arrays(
-                        [batch[name].cast(kinds[r], safe=False) for r, name in roles.items()],
-                        names=list(roles),
-                    )
-        except (pa.ArrowException, OSError) as error:
-            raise ItemsError(f"{path} cannot be read as Parquet: {first_line(error)}") from error
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=_READ, columns=names):
+                yield pa.RecordBatch.from_arrays(
+                    [batch[name].cast(kinds[r], safe=False) for r, name in roles.items()],
+                    names=list(roles),
+                )
