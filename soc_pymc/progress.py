@@ -37,6 +37,8 @@ class Phase:
         if self._done:
             of = f" of {self._total:,.0f}" if self._total else ""
             parts.append(f"{self._done:,.0f}{of} {self._unit}".rstrip())
+            if self._unit and seconds > 0:
+                parts.append(f"{self._done / seconds:,.0f} {self._unit}/s")
             if self._total and 0 < self._done < self._total:
                 parts.append(f"{seconds * (self._total / self._done - 1):.0f} s left")
         if self._note:
