@@ -12,30 +12,36 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from .binning import EXACT_COUNTS, FIRST_GRID, STEPS, ZERO_EXPOSURE, Grid, make_lookup
+from .binning import (
+    EXACT_COUNTS,
+    FIRST_GRID,
+    FOLD_MIX,
+    FOLD_PRIME,
+    FOLD_STEPS,
+    SCRAMBLE,
+    STEPS,
+    ZERO_EXPOSURE,
+    Grid,
+    make_lookup,
+)
 from .cells import Columns, group
+from .families.validity import is_valid
 
 __all__ = [
     "COUNT",
     "EXPOSURE",
     "JOINT",
-    "LARGEST",
-    "LARGEST_COUNT",
     "PART",
     "TABLES",
     "FirstLook",
     "Sums",
-    "bad_rows",
+    "fold_of_items",
+    "totals",
     "warm_up",
 ]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-
-LARGEST_COUNT = 2.0**53
-"""Whole numbers are exact in float64 up to here."""
-LARGEST = 1e90
-"""Third powers of scores and exposures, times a count, must stay finite."""
 
 TABLES = ("part", "exposure", "count", "joint")
 PART = (
@@ -59,6 +65,7 @@ _SIXTEEN = 1 << STEPS
 _EXACT_OCTAVE = 5
 _COUNT_BITS, _EXPOSURE_BITS = 11, 16  # of cells in packed keys
 _MOST_PARTS = 1 << 35
+_FLOOR = FIRST_GRID.floor
 _MOST_BUCKETS = 1 << 16
 
 
@@ -116,18 +123,6 @@ def _claim(whole, keys, out):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def _bad(t, y, x):  # type: ignore[no-untyped-def]
-    """Whether an item is not valid; every comparison with NaN is false."""
-    return not (
-        abs(t) <= LARGEST
-        and 0.0 <= y <= LARGEST_COUNT
-        and 0.0 <= x <= LARGEST
-        and y == math.floor(y)
-        and (y == 0.0 or x > 0.0)
-    )
-
-
-@_compiled
 def _log_linear(size, unit):  # type: ignore[no-untyped-def]
     """Octave times `unit` plus the whole step inside it: `binning._octave_step` in one number."""
     fraction, exponent = math.frexp(size)
@@ -145,12 +140,40 @@ def _score_cell(t, floor, steps):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def bad_rows(score, count, exposure):  # type: ignore[no-untyped-def]
-    """Number of items that are not valid."""
-    bad = 0
+def totals(score, count, exposure):  # type: ignore[no-untyped-def]
+    """Whether all items are valid, and their totals.
+
+    Sums of counts, as whole and as real numbers, and of exposures; least and largest score; largest
+    exposure.
+    """
+    valid, whole, real, total = True, np.int64(0), 0.0, 0.0
+    low, high, most = math.inf, -math.inf, 0.0
     for i in range(len(score)):
-        bad += _bad(score[i], count[i], exposure[i])
-    return bad
+        t, y, x = score[i], count[i], exposure[i]
+        if not is_valid(t, y, x):
+            valid = False
+            break
+        whole += np.int64(y)
+        real += y
+        total += x
+        # plain comparisons: min and max would look for NaN again
+        low = t if t < low else low
+        high = t if t > high else high
+        most = x if x > most else most
+    return valid, whole, real, total, low, high, most
+
+
+@_compiled
+def fold_of_items(score, exposure, folds):  # type: ignore[no-untyped-def]
+    """`binning.fold_of_item`, item by item."""
+    out = np.empty(len(score), dtype=np.int64)
+    for i in range(len(score)):
+        x = _score_cell(score[i], _FLOOR, FOLD_STEPS) * FOLD_MIX
+        x += _score_cell(exposure[i], _FLOOR, FOLD_STEPS)
+        x %= FOLD_PRIME
+        x = x * ((x + SCRAMBLE[0]) % FOLD_PRIME) % FOLD_PRIME
+        out[i] = x * SCRAMBLE[1] % FOLD_PRIME % folds
+    return out
 
 
 @_compiled
@@ -368,9 +391,8 @@ class Sums:
         self._most_joint = most_joint
         self.coarse = 1 if most_joint else 0
 
-    def add(self, score: Floats, count: Floats, exposure: Floats, group: Ints, fold: Ints) -> None:
-        """Add valid items of the given groups and folds (codes from 0)."""
-        parts = group * self._folds + fold
+    def add(self, score: Floats, count: Floats, exposure: Floats, parts: Ints) -> None:
+        """Add valid items of the given parts: code of the group times folds plus fold."""
         most = (int(parts.max(initial=0)) + 1) * self._bins
         if most > _MOST_PARTS:
             raise OverflowError("too many groups, folds and bins")
@@ -457,7 +479,7 @@ def _finder(edges: Floats) -> tuple[Floats, Floats, Ints, Ints]:
 def warm_up() -> None:
     """Compile the kernels, or load them from Numba's cache, so that the wait has a name."""
     one, zero = np.ones(1), np.zeros(1, dtype=np.int64)
-    bad_rows(one, one, one)
+    totals(one, one, one)
     for weight in (None, zero):
         FirstLook().add(one, weight)
-    Sums(one).add(one, one, one, zero, zero)
+    Sums(one).add(one, one, one, zero)

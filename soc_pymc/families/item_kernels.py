@@ -12,6 +12,7 @@ import numba
 import numpy as np
 
 from .gamma_quantiles import table_cell, table_values, tail_and_density
+from .validity import is_valid
 
 __all__ = [
     "FEWEST",
@@ -27,12 +28,10 @@ _MOST_SPREAD = 0.012  # of the nodes, in relative shape and in posterior sd, squ
 _MOST_MOVE = 0.02  # order, and of its move of a quantile, in posterior sd
 _MOST_SHARE = 0.1  # the same as a share of the quantile
 _START = 0.3  # move by the second order, as a share, that the search starts from
-_CLOSE, _CLOSE_WIDE = 3e-3, 3e-5  # last step of the search, in posterior sd: it leaves a share of
-_MODEST = (
-    0.1  # its square where the spread is below this, but much more where data and curves differ
-)
+# last step of the search, in posterior sd: it leaves a share of its square where the spread is
+# modest, but much more where data and curves differ
+_CLOSE, _CLOSE_WIDE, _MODEST = 3e-3, 3e-5, 0.1
 _STEPS = 30
-_LARGEST, _LARGEST_COUNT = 1e90, 2.0**53
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
@@ -40,16 +39,7 @@ def are_valid(score, count, exposure):  # type: ignore[no-untyped-def]
     """Whether every item has a finite score, a whole count >= 0 and an exposure >= 0 to match."""
     good = True
     for i in range(len(score)):
-        y = count[i]
-        good &= (
-            (abs(score[i]) <= _LARGEST)
-            & (y >= 0.0)
-            & (y <= _LARGEST_COUNT)
-            & (np.floor(y) == y)
-            & (exposure[i] >= 0.0)
-            & (exposure[i] <= _LARGEST)
-            & ((y == 0.0) | (exposure[i] > 0.0))
-        )
+        good &= is_valid(score[i], count[i], exposure[i])
     return good
 
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..accumulate import LARGEST, LARGEST_COUNT
 from ..errors import ItemsError
+from ..families.validity import LARGEST, LARGEST_COUNT
 from ..items import PoissonItems
 from ..progress import phase
 from .reading import MOST_FOLDS, Totals

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..accumulate import LARGEST, LARGEST_COUNT
 from ..binning import Grid
 from ..errors import ItemsError
 from ..families import poisson_gamma
+from ..families.validity import LARGEST, LARGEST_COUNT
 from .grouping import _exact, score_cell
 
 __all__ = ["SCORED", "Curves", "Ladder", "scored", "scoring_sql"]

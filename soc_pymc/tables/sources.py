@@ -413,7 +413,7 @@ def _bad_file(source: Any) -> str | None:
     for path in _paths(source):
         try:
             if _format(path) == "Parquet":
-                with pq.ParquetFile(path) as file:
+                with pq.ParquetFile(path, pre_buffer=False) as file:
                     for _ in file.iter_batches():
                         pass
         except (pa.ArrowException, OSError):

@@ -1,7 +1,6 @@
 """Passes over files and tables in memory: DuckDB reads, compiled kernels validate and add up."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -9,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..accumulate import FirstLook, Sums, bad_rows, warm_up
-from ..binning import Grid, fold_of_id, fold_of_item
+from ..accumulate import FirstLook, Sums, fold_of_items, totals, warm_up
+from ..binning import Grid, fold_of_id
 from ..errors import ItemsError
 from ..items import PoissonItems
-from ..progress import Phase, phase
+from ..progress import phase
 from .reading import MOST_FOLDS, Folds, Tables, Totals, exposure_unit
 from .scanning import check_total, check_types, numbers, scan
 from .sources import check_files, kind_of, open_table, readable
@@ -32,27 +31,28 @@ class _Block:
     score: Floats
     count: Floats
     exposure: Floats
-    group: Ints
-    fold: Ints
+    part: Ints  # code of the group times folds plus fold
 
 
 class _Tally:
     """Totals of valid items, block by block."""
 
     def __init__(self) -> None:
-        self.n, self.count, self.exposure = 0, 0, 0.0
-        self.low, self.high, self.most = np.inf, -np.inf, 0.0
+        self.totals = Totals(0, 0, 0.0, np.inf, -np.inf, 0.0)
 
-    def add(self, block: _Block) -> None:
-        self.n += len(block.score)
-        self.count += int(block.count.astype(np.int64).sum())
-        self.exposure += float(block.exposure.sum())
-        self.low = min(self.low, float(block.score.min(initial=np.inf)))
-        self.high = max(self.high, float(block.score.max(initial=-np.inf)))
-        self.most = max(self.most, float(block.exposure.max(initial=0.0)))
-
-    def totals(self) -> Totals:
-        return Totals(self.n, self.count, self.exposure, self.low, self.high, self.most)
+    def add(self, n: int, found: tuple[Any, ...]) -> float:
+        """Add what `accumulate.totals` found; the sum of counts so far, as a real number."""
+        _, whole, real, exposure, low, high, most = found
+        t = self.totals
+        self.totals = Totals(
+            t.n + n,
+            t.count + int(whole),
+            t.exposure + exposure,
+            min(t.score_min, low),
+            max(t.score_max, high),
+            max(t.exposure_max, most),
+        )
+        return float(t.count) + float(real)
 
 
 class Streamed:
@@ -62,6 +62,7 @@ class Streamed:
         self._items, self._folds, self._progress = items, folds, progress
         self._totals: Totals | None = None
         self._codes: dict[str, int] = {}
+        self._zeros = np.zeros(0, dtype=np.int64)
         with phase("compiling sums (once on a machine)", enabled=progress):
             warm_up()
 
@@ -90,10 +91,7 @@ class Streamed:
     def tables(self, edges: Floats, most_joint: int) -> Tables:
         """Sums of all bins and cells."""
         sums = Sums(edges, self._folds.number, most_joint)
-        self._pass(
-            "summarizing items",
-            lambda b: sums.add(b.score, b.count, b.exposure, b.group, b.fold),
-        )
+        self._pass("summarizing items", lambda b: sums.add(b.score, b.count, b.exposure, b.part))
         labels = sorted(self._codes) or [""]
         order = np.argsort(np.argsort(list(self._codes))) if self._codes else np.zeros(1, np.int64)
         found = {
@@ -121,25 +119,20 @@ class Streamed:
     def _pass(self, title: str, use: Callable[[_Block], None]) -> None:
         """Give every block of valid items to `use`, and total them."""
         tally = _Tally()
-        shown: AbstractContextManager[Phase] = phase(
-            title, total=self._rows, unit="items", enabled=self._progress
-        )
-        with shown as running:
-            for block in self._blocks():
-                tally.add(block)
-                check_total(self._items, float(tally.count))
+        with phase(title, total=self._rows, unit="items", enabled=self._progress) as running:
+            for block in self._blocks(tally):
                 use(block)
                 running.advance(len(block.score))
-        if tally.n == 0:
+        if tally.totals.n == 0:
             self._refuse()
-        self._totals = self._totals or tally.totals()
+        self._totals = self._totals or tally.totals
 
     def _refuse(self) -> None:
         """Raise the error that says in full what is wrong with the items."""
         scan(self._items, self._progress)
         raise ItemsError("the items changed while they were read: try again")
 
-    def _blocks(self) -> Iterator[_Block]:
+    def _blocks(self, tally: _Tally) -> Iterator[_Block]:
         buffers: dict[str, NDArray[Any]] = {}
         filled = 0
         with readable(self._items.source):
@@ -155,10 +148,10 @@ class Streamed:
                     buffers[name][filled : filled + n] = values
                 filled += n
                 if filled >= _BLOCK:
-                    yield self._block(buffers, filled)
+                    yield self._block(buffers, filled, tally)
                     filled = 0
         if filled:
-            yield self._block(buffers, filled)
+            yield self._block(buffers, filled, tally)
 
     def _batches(self) -> Iterator[Any]:
         """Record batches with a column for each role."""
@@ -191,25 +184,35 @@ class Streamed:
         codes = np.array([self._codes.setdefault(w, len(self._codes)) for w in words], np.int64)
         return codes[encoded.indices.to_numpy()]
 
-    def _block(self, buffers: dict[str, NDArray[Any]], n: int) -> _Block:
-        """Valid items of filled buffers, with their folds."""
+    def _block(self, buffers: dict[str, NDArray[Any]], n: int, tally: _Tally) -> _Block:
+        """Valid items of filled buffers, with their folds; totalled."""
         columns = {name: values[:n] for name, values in buffers.items()}
-        score, count, exposure = (columns[name] for name in ("score", "count", "exposure"))
-        if bad_rows(score, count, exposure):
+        items = [columns[name] for name in ("score", "count", "exposure")]
+        found = totals(*items)
+        if not found[0]:
             self._refuse()
+        check_total(self._items, tally.add(n, found))
+        return _Block(items[0], items[1], items[2], self._parts(columns, n))
+
+    def _parts(self, columns: dict[str, NDArray[Any]], n: int) -> Ints:
+        """Code of each item's group times the number of folds, plus its fold."""
         folds = self._folds
+        if folds.by == "none":
+            if "group" in columns:
+                return columns["group"]
+            if len(self._zeros) < n:
+                self._zeros = np.zeros(n, dtype=np.int64)
+            return self._zeros[:n]
         if folds.by == "id":
             fold = fold_of_id(columns["id"], folds.number)
         elif folds.by == "item":
-            fold = fold_of_item(score, exposure, folds.number)
-        elif folds.by == "column":
+            fold = fold_of_items(columns["score"], columns["exposure"], folds.number)
+        else:
             given = columns["fold"]
             if not ((given >= 0) & (given < MOST_FOLDS) & (given == np.floor(given))).all():
                 self._refuse()
             fold = given.astype(np.int64)
-        else:
-            fold = np.zeros(n, dtype=np.int64)
-        return _Block(score, count, exposure, columns.get("group", np.zeros(n, np.int64)), fold)
+        return columns["group"] * folds.number + fold if "group" in columns else fold
 
 
 _ARROW = {"score": "float64", "count": "float64", "exposure": "float64", "fold": "float64"}
@@ -225,7 +228,8 @@ def _parquet_batches(paths: Sequence[str], roles: Mapping[str, str]) -> Iterator
         kinds["group"] = pa.string()
     names = list(roles.values())
     for path in paths:
-        with pq.ParquetFile(path) as file:
+        # with pre-buffering a whole file would be held in memory
+        with pq.ParquetFile(path, pre_buffer=False) as file:
             for batch in file.iter_batches(batch_size=_READ, columns=names):
                 yield pa.RecordBatch.from_arrays(
                     [batch[name].cast(kinds[r], safe=False) for r, name in roles.items()],

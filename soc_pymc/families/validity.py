@@ -1,0 +1,27 @@
+"""Which items are valid: the rule of every compiled loop, and the limits that the checks name."""
+
+import math
+
+import numba
+
+__all__ = ["LARGEST", "LARGEST_COUNT", "is_valid"]
+
+LARGEST_COUNT = 2.0**53
+"""Whole numbers are exact in float64 up to here."""
+LARGEST = 1e90
+"""Third powers of scores and exposures, times a count, must stay finite."""
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def is_valid(t, y, x):  # type: ignore[no-untyped-def]
+    """Whether a score is finite, a count whole and >= 0, an exposure >= 0, and 0 only if y is.
+
+    Every comparison with NaN is false.
+    """
+    return (
+        abs(t) <= LARGEST
+        and 0.0 <= y <= LARGEST_COUNT
+        and 0.0 <= x <= LARGEST
+        and y == math.floor(y)
+        and (y == 0.0 or x > 0.0)
+    )
