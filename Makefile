@@ -10,7 +10,7 @@ READY := $(VENV)/.ready
 # one thread for linear algebra: the matrices are small, and two jobs share two cores
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: demo test test-slow lint bench clean
+.PHONY: demo test test-slow lint bench bench-scale clean
 
 demo: $(READY)
 	$(BIN)/soc-pymc demo --out demo
@@ -29,6 +29,9 @@ lint: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m tests.bench.bench_fit $(BENCH)
+
+bench-scale: $(READY)
+	$(BIN)/python -m tests.bench.bench_scale $(BENCH)
 
 $(READY): pyproject.toml
 	@test -n "$(PYTHON)" || { echo "no Python >= 3.12 was found: set PYTHON=/path/to/python"; exit 1; }

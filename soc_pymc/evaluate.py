@@ -9,6 +9,7 @@ from scipy import special
 
 from .bin_curves import bin_scores
 from .curves import calibration_curves, curve_draws
+from .designs import bin_histograms
 from .errors import FitError, ItemsError, StatisticsError
 from .families.histograms import value_and_gradient
 from .items import PoissonItems
@@ -266,8 +267,6 @@ def cross_validate(
 
 def _log_density(fit: Fit, stats: Statistics) -> float:
     """Log probability of all counts at the posterior mean of log mean and log cv2."""
-    from .hierarchy import bin_histograms
-
     number, score, spread = bin_scores(fit, stats)
     histograms = replace(bin_histograms(stats, number), spread=spread)
     log_mean, log_cv2 = (values.mean(axis=0)[None] for values in curve_draws(fit, score))

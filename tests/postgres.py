@@ -69,7 +69,7 @@ def _run(user: str | None, *words: str) -> None:
         done = subprocess.run(command, stdout=output, stderr=output, cwd="/", timeout=120)
         if done.returncode:
             output.seek(0)
-            raise Absent(f"{words[0]} failed: {output.read().decode(errors='replace')[-500:]}")
+            raise RuntimeError(f"{words[0]}: {output.read().decode(errors='replace')[-500:]}")
 
 
 def _free_port() -> int:

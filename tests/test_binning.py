@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from soc_pymc import accumulate, binning, tables
-from soc_pymc.tables import grouping, open_table
+from soc_pymc.tables import expressions, open_table
 
 POWERS = np.ldexp(1.0, np.arange(-996, 997))
 BORDERS = np.concatenate([POWERS, np.nextafter(POWERS, 0), np.nextafter(POWERS, np.inf)])
@@ -33,7 +33,7 @@ def engine(expression, **columns):
 def test_exposure_cells_agree_bit_for_bit():
     x = np.concatenate([SIZES, [0.0]])
     expected = binning.exposure_cell(x)
-    np.testing.assert_array_equal(engine(lambda t: grouping.exposure_cell(t.x), x=x), expected)
+    np.testing.assert_array_equal(engine(lambda t: expressions.exposure_cell(t.x), x=x), expected)
 
 
 def test_count_cells_agree_bit_for_bit():
@@ -41,7 +41,7 @@ def test_count_cells_agree_bit_for_bit():
     near = np.add.outer(2 ** np.arange(5, 53), [-1, 0, 1]).ravel()
     y = np.concatenate([np.arange(3000), near, (2 ** rng.uniform(5, 53, 9999)).astype(int)])
     np.testing.assert_array_equal(
-        engine(lambda t: grouping.count_cell(t.y), y=y), binning.count_cell(y)
+        engine(lambda t: expressions.count_cell(t.y), y=y), binning.count_cell(y)
     )
 
 
@@ -51,10 +51,10 @@ def test_score_cells_agree_bit_for_bit(steps, floor):
     grid = binning.Grid(floor, steps)
     t = np.concatenate([SIZES, -SIZES, [0.0, -0.0]])
     low, high = -1e6, 1e6
-    found = engine(lambda table: grouping.score_cell(table.t, grid, low, high), t=t)
+    found = engine(lambda table: expressions.score_cell(table.t, grid, low, high), t=t)
     np.testing.assert_array_equal(found, grid.cell(np.clip(t, low, high)))
     low = 2.0**floor
-    found = engine(lambda table: grouping.score_cell(table.t, grid, low, 2 * low), t=t)
+    found = engine(lambda table: expressions.score_cell(table.t, grid, low, 2 * low), t=t)
     np.testing.assert_array_equal(found, grid.cell(np.clip(t, low, 2 * low)))
 
 
@@ -110,7 +110,7 @@ def check_bins(edges, scores):
     np.testing.assert_array_equal(binning.make_lookup(edges).bins(scores), expected)
     np.testing.assert_array_equal(kernel_bins(edges, scores), expected)
     table = open_table(pd.DataFrame({"score": scores, "i": np.arange(len(scores))}))
-    found = grouping.with_bins(table, edges).select("i", "bin").to_pyarrow().to_pandas()
+    found = expressions.with_bins(table, edges).select("i", "bin").to_pyarrow().to_pandas()
     np.testing.assert_array_equal(found.sort_values("i")["bin"], expected)
 
 
@@ -154,7 +154,7 @@ def test_edges_reach_the_engine_unrounded():
     edges = np.unique(np.concatenate([sizes, -sizes]))
     check_bins(edges, edges)
     table = open_table(pd.DataFrame({"x": [0.0]}))
-    found = table.select(**{f"e{i}": grouping._exact(e) for i, e in enumerate(edges)})
+    found = table.select(**{f"e{i}": expressions.exact(e) for i, e in enumerate(edges)})
     np.testing.assert_array_equal(found.to_pyarrow().to_pandas().iloc[0], edges)
 
 
@@ -205,10 +205,10 @@ def test_folds_agree_bit_for_bit():
     ids = np.concatenate([RNG.integers(-(2**63), 2**63 - 1, 5000), [-(2**63), 2**63 - 1, 0, -1]])
     t, x = RNG.normal(size=len(ids)), RNG.gamma(1.0, size=len(ids))
     rule = tables.Folds("id", 7)
-    found = engine(lambda table: grouping.fold_of(table, rule), id=ids)
+    found = engine(lambda table: expressions.fold_of(table, rule), id=ids)
     np.testing.assert_array_equal(found, binning.fold_of_id(ids, 7))
     rule = tables.Folds("item", 7)
-    found = engine(lambda table: grouping.fold_of(table, rule), score=t, exposure=x)
+    found = engine(lambda table: expressions.fold_of(table, rule), score=t, exposure=x)
     np.testing.assert_array_equal(found, binning.fold_of_item(t, x, 7))
     np.testing.assert_array_equal(found, accumulate.fold_of_items(t, x, 7))
     assert stats.chisquare(np.bincount(found)).pvalue > 1e-3

@@ -16,10 +16,10 @@ from scipy.special import gammaln
 
 from soc_pymc import tables
 from soc_pymc.binning import count_cell, exposure_cell, fold_of_id
+from soc_pymc.designs import bin_histograms
 from soc_pymc.errors import ItemsError, ItemsWarning, StatisticsError
 from soc_pymc.families import histograms as hist
 from soc_pymc.families import poisson_gamma
-from soc_pymc.hierarchy import bin_histograms
 from soc_pymc.items import PoissonItems
 from soc_pymc.statistics import Statistics, load_statistics
 from soc_pymc.summaries import summarize

@@ -6,9 +6,9 @@ import pytest
 from scipy.special import digamma
 
 import soc_pymc as soc
+from soc_pymc.designs import bin_histograms
 from soc_pymc.families import histograms as hist
 from soc_pymc.families import poisson_gamma
-from soc_pymc.hierarchy import bin_histograms
 
 from . import exact
 

@@ -176,6 +176,28 @@ def test_spark(fits, frame):
         session.stop()
 
 
+def test_postgres(fits, frame, postgres_server):
+    connection = ibis.postgres.connect(**postgres_server)
+    with connection.raw_sql(
+        'create table scored_items (id bigint, score double precision, "count" bigint, '
+        "exposure double precision)"
+    ) as cursor:
+        rows = list(frame.astype({"exposure": float}).itertuples(index=False, name=None))
+        cursor.executemany("insert into scored_items values (%s, %s, %s, %s)", rows)
+        connection.con.commit()
+    for scale in ("log", "rank"):
+        want = _score(fits[scale], ibis.memtable(frame))
+        found = _score(fits[scale], connection.table("scored_items"))
+        text = soc.posterior_sql(fits[scale], "scored_items", columns=["id"], dialect="postgres")
+        with connection.raw_sql(text) as cursor:
+            names = [column.name for column in cursor.description]
+            of_text = pd.DataFrame(cursor.fetchall(), columns=names)
+        for made in (found, of_text):
+            made = made.sort_values("id", ignore_index=True)
+            np.testing.assert_allclose(made[NEW].astype(float), want[NEW], rtol=1e-7)
+    connection.disconnect()
+
+
 @pytest.mark.parametrize("scale", ["log", "linear", "rank"])
 def test_text_says_the_same(fits, frame, scale):
     connection = ibis.duckdb.connect().con

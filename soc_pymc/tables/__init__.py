@@ -1,6 +1,6 @@
 """The room that knows Ibis: every kind of table opened, validated and grouped by one engine."""
 
-from .grouping import Grouped, count_cell, exposure_cell, fold_of, score_cell, with_bins
+from .grouping import Grouped
 from .reading import MOST_FOLDS, Folds, Reader, Tables, Totals
 from .scanning import Scan, scan
 from .scoring import Curves, Ladder, scored, scoring_sql
@@ -19,15 +19,10 @@ __all__ = [
     "Tables",
     "Totals",
     "batches",
-    "count_cell",
-    "exposure_cell",
-    "fold_of",
     "kind_of",
     "open_table",
     "scan",
-    "score_cell",
     "scored",
     "scoring_sql",
     "to_ibis",
-    "with_bins",
 ]

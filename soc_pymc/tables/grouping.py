@@ -1,7 +1,4 @@
-"""Grouped passes over valid items by any engine that Ibis speaks to.
-
-The cells are those of `binning`, written as Ibis expressions that are exact on every engine.
-"""
+"""Grouped passes over items by any engine that Ibis speaks to."""
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -11,30 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..accumulate import COUNT, EXPOSURE, JOINT, PART
-from ..binning import (
-    EXACT_COUNTS,
-    FIRST_GRID,
-    FOLD_MIX,
-    FOLD_PRIME,
-    FOLD_STEPS,
-    SCRAMBLE,
-    STEPS,
-    ZERO_EXPOSURE,
-    Grid,
-    make_lookup,
-)
+from ..binning import FIRST_GRID, Grid
 from ..cells import Columns, group
 from ..items import PoissonItems
+from .expressions import count_cell, exact, exposure_cell, fold_of, score_cell, with_bins
 from .reading import Folds, Tables, Totals, exposure_unit
 from .scanning import Scan, scan
 from .sources import readable
 
-__all__ = ["Grouped", "count_cell", "exposure_cell", "fold_of", "score_cell", "with_bins"]
+__all__ = ["Grouped"]
 
-_WIDE_COUNTS = 48  # 16 * 5 - 32: cells of counts >= 32 go on where the exact ones end
-_LOG2_E = 1.4426950408889634
 _TINY = 1e-100  # smaller numbers count as 0 in sums of powers, where some engines refuse underflow
-_COMPARED = 8  # edges in one cell of a lookup; where there are more, all edges are compared
 _ROWS = 1 << 20  # rows of joint cells held before they are added up
 _RULES = {"score_min": np.minimum, "score_max": np.maximum}
 _KEYS = {
@@ -43,127 +27,6 @@ _KEYS = {
     "count": ("group", "fold", "bin", "cell"),
     "joint": ("group", "bin", "exposure_cell", "count_cell"),
 }
-
-
-# ---------------------------------------------------------------- cells as expressions
-
-
-def _log_linear(size: Any, steps: int) -> Any:
-    """2^steps times the octave of positive numbers, plus the whole step inside it.
-
-    A logarithm that rounds to the wrong side of a power of two does no harm: the last step of one
-    octave meets the first of the next, as long as a step is wider than the logarithm's error.
-    """
-    import ibis
-
-    # log2 itself is in decimal arithmetic on some engines, and so are powers to whole numbers
-    octave = (size.ln() * _LOG2_E).floor().cast("int64")
-    unit = 1 << steps
-    power = ibis.literal(2.0) ** octave.cast("float64")
-    return octave * unit + ((size / power - 1.0) * float(unit)).floor().cast("int64")
-
-
-def _exact(number: float) -> Any:
-    """A literal that no engine rounds, as it may when it reads decimals: odd integer times 2^e."""
-    import ibis
-
-    whole, below = float(number).as_integer_ratio()
-    shift = (whole & -whole).bit_length() - 1 if whole else 0
-    exponent = shift - (below.bit_length() - 1)
-    odd = ibis.literal(whole >> shift, type="int64").cast("float64")
-    return odd * ibis.literal(2.0) ** ibis.literal(exponent, type="int64").cast("float64")
-
-
-def _clipped(score: Any, low: float, high: float) -> Any:
-    import ibis
-
-    if low > -np.inf:
-        score = ibis.greatest(score, _exact(low))
-    return ibis.least(score, _exact(high)) if high < np.inf else score
-
-
-def score_cell(score: Any, grid: Grid, low: float = -np.inf, high: float = np.inf) -> Any:
-    """`Grid.cell` of scores clipped to [low, high], as an Ibis expression."""
-    import ibis
-
-    clipped = _clipped(score, low, high)
-    least, first = _exact(2.0**grid.floor), (grid.floor << grid.steps) - 1
-    if low >= 2.0**grid.floor:
-        return _log_linear(clipped, grid.steps) - first
-    size = clipped.abs()
-    cell = _log_linear(ibis.greatest(size, least), grid.steps) - first
-    return (size >= least).ifelse((clipped > 0).ifelse(1, -1) * cell, 0)
-
-
-def exposure_cell(exposure: Any) -> Any:
-    """`binning.exposure_cell` as an Ibis expression."""
-    positive = exposure > 0
-    return positive.ifelse(_log_linear(positive.ifelse(exposure, 1.0), STEPS), ZERO_EXPOSURE)
-
-
-def count_cell(count: Any) -> Any:
-    """`binning.count_cell` as an Ibis expression."""
-    import ibis
-
-    wide = _log_linear(ibis.greatest(count, EXACT_COUNTS).cast("float64"), STEPS)
-    return (count < EXACT_COUNTS).ifelse(count, wide - _WIDE_COUNTS)
-
-
-def _modulo(number: Any, by: int) -> Any:
-    """The remainder from 0 to `by` - 1: engines disagree on that of negative numbers."""
-    return (number % by + by) % by
-
-
-def fold_of(table: Any, folds: Folds) -> Any:
-    """Fold of each item as an Ibis expression: `binning.fold_of_id` and `fold_of_item`."""
-    import ibis
-
-    if folds.by == "none":
-        return ibis.literal(0, type="int64")
-    if folds.by == "column":
-        return table.fold
-    fine = Grid(FIRST_GRID.floor, FOLD_STEPS)
-    identity = table.id if folds.by == "id" else (
-        score_cell(table.score, fine) * FOLD_MIX + score_cell(table.exposure, fine)
-    )  # fmt: skip
-    shift, factor = SCRAMBLE
-    x = _modulo(identity, FOLD_PRIME)
-    x = x * ((x + shift) % FOLD_PRIME) % FOLD_PRIME
-    return x * factor % FOLD_PRIME % folds.number
-
-
-def with_bins(table: Any, edges: NDArray[np.float64]) -> Any:
-    """The table with the column ``bin``: [e_k, e_k+1) is bin k + 1, outer bins are open.
-
-    Parameters
-    ----------
-    table
-        A table with the column ``score``.
-    edges
-        Interior edges, strictly rising.
-    """
-    import ibis
-    import pyarrow as pa
-
-    if len(edges) == 0:
-        return table.mutate(bin=ibis.literal(0, type="int64"))
-    lookup = make_lookup(edges)
-    if lookup.most > _COMPARED:
-        return table.mutate(bin=_tree([table.score >= _exact(edge) for edge in edges]))
-    cell = lookup.first + np.arange(len(lookup.below))
-    cuts = {f"cut{k}": lookup.edges[lookup.below + k] for k in range(lookup.most)}
-    rows = ibis.memtable(pa.table({"cell": cell, "below": lookup.below, **cuts}))
-    of_score = score_cell(table.score, lookup.grid, lookup.low, lookup.high)
-    joined = table.mutate(cell=of_score).inner_join(rows, "cell")
-    return joined.mutate(bin=joined.below + _tree([joined.score >= joined[cut] for cut in cuts]))
-
-
-def _tree(conditions: Sequence[Any]) -> Any:
-    """How many conditions hold, added up as a tree: some engines limit an expression's depth."""
-    passed = [condition.ifelse(1, 0).cast("int64") for condition in conditions]
-    while len(passed) > 1:
-        passed = [sum(passed[i + 1 : i + 2], passed[i]) for i in range(0, len(passed), 2)]
-    return passed[0]
 
 
 def _sums(table: Any) -> dict[str, Any]:
@@ -221,13 +84,18 @@ class Grouped:
     def weights(
         self, grid: Grid, low: float, high: float, weight: str | None
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Occupied cells and their weights."""
+        """Occupied cells and their weights; a first look validates in the same pass."""
+        if grid == FIRST_GRID and weight != "exposure" and "_scan" not in self.__dict__:
+            self._scan = scan(self._items, self._progress, FIRST_GRID)
+            assert self._scan.cells is not None
+            cells, items, counts = self._scan.cells
+            return cells, items if weight is None else counts
         table = self._scan.table
         total = table.count()
         if weight == "count":
             total = table["count"].sum()
         elif weight == "exposure":
-            unit = _exact(exposure_unit(self.look()))
+            unit = exact(exposure_unit(self.look()))
             total = (table.exposure / unit).floor().cast("int64").sum()
         cell = score_cell(table.score, grid, low, high)
         found = _columns(table.group_by(cell=cell).aggregate(weight=total.cast("int64")))
@@ -248,24 +116,40 @@ class Grouped:
         if most_joint:
             found, coarse = _all_at_once(keyed, most_joint, len(edges) + 1)
         else:
-            found, coarse = _one_by_one(keyed), 0
+            found, coarse = _narrow(keyed), 0
         labels, coded = _coded(found)
         return Tables(**coded, labels=labels, coarse=coarse, totals=self.look())
 
 
 def _query(keyed: Any, keys: Sequence[str], names: Sequence[str]) -> Any:
     sums = _sums(keyed)
-    return keyed.group_by(*keys).aggregate(**{name: sums[name] for name in names})
+    return keyed.group_by(*keys).aggregate(**{name: sums[name] for name in ("n", "sum_y", *names)})
 
 
-def _one_by_one(keyed: Any) -> dict[str, Columns]:
-    """Exposure cells, and count cells with what else is summed, by a grouped pass each."""
-    keys = ("group", "fold", "bin")
-    exposure = _columns(_query(keyed, (*keys, "exposure_cell"), ("n", "sum_y", *EXPOSURE)))
-    names = ("n", "sum_y", "nonpositive", *PART, *COUNT)
-    fine = _columns(_query(keyed, (*keys, "count_cell"), names))
-    exposure["cell"], fine["cell"] = exposure.pop("exposure_cell"), fine.pop("count_cell")
-    return {"exposure": exposure, **_of_counts(fine), "joint": {}}
+def _narrow(keyed: Any) -> dict[str, Columns]:
+    """Exposure cells and count cells, both from the joint cells of one grouped pass."""
+    names = ("nonpositive", *PART, *JOINT[1:])
+    fine = _query(keyed, ("group", "fold", "bin", "exposure_cell", "count_cell"), names)
+    both = [_margin(fine, over, names) for over in ("exposure_cell", "count_cell")]
+    rows = _columns(both[0].union(both[1]))
+    of_count = rows.pop("margin") == 1
+    exposure, count = ({k: v[kept] for k, v in rows.items()} for kept in (~of_count, of_count))
+    exposure = _added(exposure, _KEYS["exposure"], ("n", "sum_y", *EXPOSURE))
+    return {"exposure": exposure, **_of_counts(count), "joint": {}}
+
+
+def _margin(fine: Any, over: str, names: Sequence[str]) -> Any:
+    """Joint cells added up over one of their two sides, in the engine."""
+    import ibis
+
+    whole = {name: fine[name].sum().cast("int64") for name in ("n", "sum_y", "nonpositive")}
+    ends = {"score_min": fine.score_min.min(), "score_max": fine.score_max.max()}
+    real = {name: fine[name].sum() for name in names if name not in whole | ends}
+    added = fine.group_by("group", "fold", "bin", cell=fine[over]).aggregate(
+        **whole, **ends, **real
+    )
+    which = ibis.literal(int(over == "count_cell"), type="int64")
+    return added.mutate(margin=which)
 
 
 def _of_counts(fine: Columns) -> dict[str, Columns]:
@@ -299,7 +183,7 @@ class _Pile:
 def _all_at_once(keyed: Any, most_joint: int, bins: int) -> tuple[dict[str, Columns], int]:
     """All tables from one grouped pass, its rows added up as they come."""
     keys = ("group", "fold", "bin", "exposure_cell", "count_cell")
-    names = ("n", "sum_y", "nonpositive", *PART, *JOINT[1:])
+    names = ("nonpositive", *PART, *JOINT[1:])
     exposure, joint = _Pile("exposure", EXPOSURE), _Pile("joint", JOINT)
     count = _Pile("count", ("nonpositive", *PART, *COUNT))
     coarse = 1
@@ -331,7 +215,7 @@ def _coded(found: dict[str, Columns]) -> tuple[tuple[str, ...], dict[str, Column
 
 
 _WHOLE = {"fold", "bin", "cell", "exposure_cell", "count_cell", "n", "sum_y", "nonpositive",
-          "weight"}  # fmt: skip
+          "weight", "margin"}  # fmt: skip
 
 
 def _plain(table: Any) -> dict[str, NDArray[Any]]:

@@ -4,10 +4,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from ..binning import Grid
 from ..errors import ItemsError
 from ..families.validity import LARGEST, LARGEST_COUNT
 from ..items import PoissonItems
 from ..progress import phase
+from .expressions import score_cell
 from .reading import MOST_FOLDS, Totals
 from .sources import kind_of, open_table, readable
 
@@ -37,13 +42,16 @@ class Scan:
     table
         Ibis table of the items with the columns ``score`` and ``exposure`` (float64) and ``count``
         (int64), and ``group`` (text), ``id`` and ``fold`` (int64) where items have them.
+    cells
+        Cells of scores on the grid, rising, with their numbers of items and sums of counts.
     """
 
     totals: Totals
     table: Any = field(repr=False)
+    cells: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]] | None = None
 
 
-def scan(items: PoissonItems, progress: bool = True) -> Scan:
+def scan(items: PoissonItems, progress: bool = True, grid: Grid | None = None) -> Scan:
     """Validate items and total them in one pass.
 
     Parameters
@@ -52,6 +60,8 @@ def scan(items: PoissonItems, progress: bool = True) -> Scan:
         The items.
     progress
         Whether long scans show their progress.
+    grid
+        Cells of scores to count in the same pass; None counts none.
 
     Raises
     ------
@@ -72,7 +82,7 @@ def scan(items: PoissonItems, progress: bool = True) -> Scan:
         check_types(items, table)
         raw = table.select(**numbers(columns))
         problems = _problems(raw, items.roles)
-        found = _row(raw.aggregate(**_totals(raw), **_problem_counts(problems)))
+        found, cells = _aggregated(raw, problems, grid)
         if found["n"] == 0:
             raise ItemsError(_no_rows(items))
         bad = [(p, found[f"bad{i}"]) for i, p in enumerate(problems) if found[f"bad{i}"]]
@@ -87,7 +97,7 @@ def scan(items: PoissonItems, progress: bool = True) -> Scan:
         found["score_max"],
         found["exposure_max"],
     )
-    return Scan(totals, table.select(**_typed(columns)))
+    return Scan(totals, table.select(**_typed(columns)), cells)
 
 
 def check_types(items: PoissonItems, table: Any) -> None:
@@ -229,10 +239,29 @@ def _totals(raw: Any) -> dict[str, Any]:
     }
 
 
-def _row(expression: Any) -> dict[str, Any]:
-    """The only row of an aggregate."""
-    rows: list[dict[str, Any]] = expression.to_pyarrow().to_pylist()
-    return rows[0]
+def _aggregated(
+    raw: Any, problems: list[_Problem], grid: Grid | None
+) -> tuple[dict[str, Any], Any]:
+    """Totals and numbers of bad rows; and the cells of scores with items and counts."""
+    sums = {**_totals(raw), **_problem_counts(problems)}
+    if grid is None:
+        rows = raw.aggregate(**sums).to_pyarrow()
+        return rows.to_pylist()[0], None
+    # the cell of a bad score matters to nobody, as the items are refused
+    usable = (raw.score.abs() <= LARGEST).fill_null(False) & ~raw.score.fill_null(0.0).isnan()
+    cell = score_cell(usable.ifelse(raw.score, 1.0), grid)
+    table = raw.group_by(cell=cell).aggregate(**sums).to_pyarrow()
+    if table.num_rows == 0:
+        return {"n": 0}, None
+    columns = {name: table[name].to_numpy() for name in table.column_names}
+    found = {name: _RULES.get(name[-3:], np.sum)(columns[name]).item() for name in sums}
+    order = np.argsort(columns["cell"])
+    counts = (columns["count_high"].astype(np.int64) << _SPLIT) + columns["count_low"]
+    cells = (columns["cell"][order], columns["n"][order], counts[order])
+    return found, tuple(values.astype(np.int64) for values in cells)
+
+
+_RULES = {"min": np.min, "max": np.max}  # by the end of a column's name; others are sums
 
 
 def _error(raw: Any, bad: list[tuple[_Problem, int]], n: int, ordered: bool) -> ItemsError:

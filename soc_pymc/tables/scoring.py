@@ -16,7 +16,7 @@ from ..binning import Grid
 from ..errors import ItemsError
 from ..families import poisson_gamma
 from ..families.validity import LARGEST, LARGEST_COUNT
-from .grouping import _exact, score_cell
+from .expressions import exact, score_cell
 
 __all__ = ["SCORED", "Curves", "Ladder", "scored", "scoring_sql"]
 
@@ -283,7 +283,7 @@ def _expression(
 
     rows = layer(table, **_inputs(table, roles, curves.scale == "log"))
     rows = _with_position(rows, curves, lookups, layer)
-    unit = _exact(2.0**-curves.exponent)
+    unit = exact(2.0**-curves.exponent)
     last = curves.first + len(curves.mean) - 1
     low, high = curves.first - curves.reach[0], last + 1 + curves.reach[1]
     rows = layer(rows, v=_between(rows.soc_u * unit, low, high))

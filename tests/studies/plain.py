@@ -20,7 +20,8 @@ from pymc.blocking import DictToArrayBijection
 from scipy import optimize
 
 from soc_pymc.density import Space, density, make_space, mode, posterior_draws
-from soc_pymc.hierarchy import VARIABLES, Curve, Hierarchy
+from soc_pymc.designs import Curve
+from soc_pymc.hierarchy import VARIABLES, Hierarchy
 from soc_pymc.likelihood import log_marginal, shared
 
 __all__ = [

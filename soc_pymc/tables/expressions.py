@@ -1,0 +1,145 @@
+"""Cells, bins and folds of `binning` as Ibis expressions that are exact on every engine."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..binning import (
+    EXACT_COUNTS,
+    FIRST_GRID,
+    FOLD_MIX,
+    FOLD_PRIME,
+    FOLD_STEPS,
+    SCRAMBLE,
+    STEPS,
+    ZERO_EXPOSURE,
+    Grid,
+    make_lookup,
+)
+from .reading import Folds
+
+__all__ = ["count_cell", "exact", "exposure_cell", "fold_of", "score_cell", "with_bins"]
+
+_WIDE_COUNTS = 48  # 16 * 5 - 32: cells of counts >= 32 go on where the exact ones end
+_LOG2_E = 1.4426950408889634
+_COMPARED = 8  # edges in one cell of a lookup; where there are more, all edges are compared
+
+
+def _log_linear(size: Any, steps: int) -> Any:
+    """2^steps times the octave of positive numbers, plus the whole step inside it.
+
+    A logarithm that rounds to the wrong side of a power of two does no harm: the last step of one
+    octave meets the first of the next, as long as a step is wider than the logarithm's error.
+    """
+    import ibis
+
+    # log2 itself is in decimal arithmetic on some engines, and so are powers to whole numbers
+    octave = (size.ln() * _LOG2_E).floor().cast("int64")
+    unit = 1 << steps
+    power = ibis.literal(2.0) ** octave.cast("float64")
+    return octave * unit + ((size / power - 1.0) * float(unit)).floor().cast("int64")
+
+
+def exact(number: float) -> Any:
+    """A literal that no engine rounds, as it may when it reads decimals: odd integer times 2^e."""
+    import ibis
+
+    whole, below = float(number).as_integer_ratio()
+    shift = (whole & -whole).bit_length() - 1 if whole else 0
+    exponent = shift - (below.bit_length() - 1)
+    odd = ibis.literal(whole >> shift, type="int64").cast("float64")
+    return odd * ibis.literal(2.0) ** ibis.literal(exponent, type="int64").cast("float64")
+
+
+def _clipped(score: Any, low: float, high: float) -> Any:
+    import ibis
+
+    if low > -np.inf:
+        score = ibis.greatest(score, exact(low))
+    return ibis.least(score, exact(high)) if high < np.inf else score
+
+
+def score_cell(score: Any, grid: Grid, low: float = -np.inf, high: float = np.inf) -> Any:
+    """`Grid.cell` of scores clipped to [low, high], as an Ibis expression."""
+    import ibis
+
+    clipped = _clipped(score, low, high)
+    least, first = exact(2.0**grid.floor), (grid.floor << grid.steps) - 1
+    if low >= 2.0**grid.floor:
+        return _log_linear(clipped, grid.steps) - first
+    size = clipped.abs()
+    cell = _log_linear(ibis.greatest(size, least), grid.steps) - first
+    return (size >= least).ifelse((clipped > 0).ifelse(1, -1) * cell, 0)
+
+
+def exposure_cell(exposure: Any) -> Any:
+    """`binning.exposure_cell` as an Ibis expression."""
+    positive = exposure > 0
+    return positive.ifelse(_log_linear(positive.ifelse(exposure, 1.0), STEPS), ZERO_EXPOSURE)
+
+
+def count_cell(count: Any) -> Any:
+    """`binning.count_cell` as an Ibis expression."""
+    import ibis
+
+    wide = _log_linear(ibis.greatest(count, EXACT_COUNTS).cast("float64"), STEPS)
+    return (count < EXACT_COUNTS).ifelse(count, wide - _WIDE_COUNTS)
+
+
+def _modulo(number: Any, by: int) -> Any:
+    """The remainder from 0 to `by` - 1: engines disagree on that of negative numbers."""
+    return (number % by + by) % by
+
+
+def fold_of(table: Any, folds: Folds) -> Any:
+    """Fold of each item as an Ibis expression: `binning.fold_of_id` and `fold_of_item`."""
+    import ibis
+
+    if folds.by == "none":
+        return ibis.literal(0, type="int64")
+    if folds.by == "column":
+        return table.fold
+    fine = Grid(FIRST_GRID.floor, FOLD_STEPS)
+    identity = table.id if folds.by == "id" else (
+        score_cell(table.score, fine) * FOLD_MIX + score_cell(table.exposure, fine)
+    )  # fmt: skip
+    shift, factor = SCRAMBLE
+    x = _modulo(identity, FOLD_PRIME)
+    x = x * ((x + shift) % FOLD_PRIME) % FOLD_PRIME
+    return x * factor % FOLD_PRIME % folds.number
+
+
+def with_bins(table: Any, edges: NDArray[np.float64]) -> Any:
+    """The table with the column ``bin``: [e_k, e_k+1) is bin k + 1, outer bins are open.
+
+    Parameters
+    ----------
+    table
+        A table with the column ``score``.
+    edges
+        Interior edges, strictly rising.
+    """
+    import ibis
+    import pyarrow as pa
+
+    if len(edges) == 0:
+        return table.mutate(bin=ibis.literal(0, type="int64"))
+    lookup = make_lookup(edges)
+    if lookup.most > _COMPARED:
+        return table.mutate(bin=_tree([table.score >= exact(edge) for edge in edges]))
+    cell = lookup.first + np.arange(len(lookup.below))
+    cuts = {f"cut{k}": lookup.edges[lookup.below + k] for k in range(lookup.most)}
+    rows = ibis.memtable(pa.table({"cell": cell, "below": lookup.below, **cuts}))
+    of_score = score_cell(table.score, lookup.grid, lookup.low, lookup.high)
+    joined = table.mutate(cell=of_score).inner_join(rows, "cell")
+    return joined.mutate(bin=joined.below + _tree([joined.score >= joined[cut] for cut in cuts]))
+
+
+def _tree(conditions: Sequence[Any]) -> Any:
+    """How many conditions hold, added up as a tree: some engines limit an expression's depth."""
+    passed = [condition.ifelse(1, 0).cast("int64") for condition in conditions]
+    while len(passed) > 1:
+        passed = [sum(passed[i + 1 : i + 2], passed[i]) for i in range(0, len(passed), 2)]
+    return passed[0]
