@@ -14,6 +14,8 @@ from .errors import FitError, SocError, StatisticsError
 __all__ = ["main"]
 
 _EXAMPLES = {
+    "run": "soc-pymc run 'ads/*.parquet' --score t --count clicks --exposure impressions "
+    "--out posteriors.parquet",
     "summarize": "soc-pymc summarize ads.parquet --score t --count clicks "
     "--exposure impressions --bins 200 --out stats.nc",
     "fit": "soc-pymc fit stats.nc --seed 1 --out fit.nc",
@@ -89,20 +91,40 @@ def _summarize(chosen: argparse.Namespace) -> None:
     from .summaries import summarize
     from .tables.engines import on_engine
 
-    options: dict[str, Any] = {"progress": not chosen.quiet}
-    if chosen.edges:
-        options["edges"] = load_statistics(chosen.edges).edges
-    else:
-        options |= {"bins": chosen.bins, "equal": chosen.equal}
-    if chosen.folds is not None:
-        options["folds"] = chosen.folds
-    if chosen.joint:
-        options["joint"] = True
+    options: dict[str, Any] = {
+        "bins": chosen.bins,
+        "equal": chosen.equal,
+        "edges": load_statistics(chosen.edges).edges if chosen.edges else None,
+        "folds": chosen.folds,
+        "joint": chosen.joint,
+        "progress": not chosen.quiet,
+    }
     columns = list(_columns(chosen).values())
     with on_engine(chosen.engine, _source(chosen), columns) as source:
         stats = summarize(_items(chosen, source=source), **options)
     stats.save(chosen.out)
     print(f"{stats!r} -> {chosen.out}")
+
+
+def _run(chosen: argparse.Namespace) -> None:
+    from .inference import fit
+    from .methods import VI
+    from .posteriors import item_posteriors
+    from .summaries import summarize
+
+    items, progress = _items(chosen), not chosen.quiet
+    stats = summarize(items, bins=chosen.bins, progress=progress)
+    result = fit(stats, method=VI(seed=chosen.seed), progress=progress)
+    if chosen.keep:
+        folder = Path(chosen.keep)
+        folder.mkdir(parents=True, exist_ok=True)
+        stats.save(folder / "stats.nc")
+        result.save(folder / "fit.nc")
+    probs = tuple(chosen.quantiles)
+    written = item_posteriors(
+        result, items, quantiles=probs, draws=chosen.draws, out=chosen.out, progress=progress
+    )
+    print(f"{stats!r}\n{result!r}\nitem posteriors -> {written}")
 
 
 def _fit(chosen: argparse.Namespace) -> None:
@@ -217,6 +239,7 @@ def _parser() -> argparse.ArgumentParser:
         added.add_argument("--quiet", action="store_true", help="show no progress")
         return added
 
+    _run_words(command("run", _run, "From items to their posteriors: summarize, fit, posteriors."))
     _summarize_words(command("summarize", _summarize, "Sufficient statistics of items."))
     _fit_words(command("fit", _fit, "Fit the hierarchical model to statistics."))
     curves = command("curves", _curves, "Calibration curves with bands, as CSV.")
@@ -241,10 +264,19 @@ def _role_words(parser: argparse.ArgumentParser, default: str) -> None:
     parser.add_argument("--exposure", help=f"column of the exposures{default}")
 
 
+def _run_words(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("items", nargs="+", help="Parquet or CSV files, or a glob")
+    _role_words(parser, "")
+    parser.add_argument("--bins", type=int, help="number of bins (default: grows with the items)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the fit")
+    _scoring_words(parser, "representative")
+    parser.add_argument("--keep", help="folder for the statistics and the fit")
+
+
 def _summarize_words(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("items", nargs="+", help="Parquet or CSV files, or a glob")
     _role_words(parser, "")
-    parser.add_argument("--group", help="column of the groups that share curves in part")
+    parser.add_argument("--group", help="column of groups whose statistics are kept apart")
     parser.add_argument("--id", help="column of whole numbers that say which fold an item is in")
     parser.add_argument("--fold", help="column of fold numbers")
     parser.add_argument("--folds", type=int, help="number of folds to make from --id")
@@ -254,7 +286,7 @@ def _summarize_words(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--bins", type=int, help="number of bins (default: grows with the items)")
     parser.add_argument(
-        "--equal", default="items", choices=("items", "count", "exposure"), help="equal in what"
+        "--equal", choices=("items", "count", "exposure"), help="equal in what (default: items)"
     )
     parser.add_argument("--edges", help="take the bins of these saved statistics")
     parser.add_argument("--out", required=True, help="statistics file to write (netCDF)")
@@ -288,16 +320,20 @@ def _sql_words(parser: argparse.ArgumentParser) -> None:
 
 def _posteriors_words(parser: argparse.ArgumentParser) -> None:
     _fit_and_items(parser)
+    _scoring_words(parser, "all")
+
+
+def _scoring_words(parser: argparse.ArgumentParser, draws: str) -> None:
     parser.add_argument(
         "--quantiles", type=float, nargs="*", default=[0.05, 0.95], help="posterior quantiles"
     )
     parser.add_argument(
         "--draws",
-        default="all",
+        default=draws,
         choices=("all", "representative"),
         help="average over all draws of the curves, or over few that stand for them (faster)",
     )
-    parser.add_argument("--out", required=True, help="Parquet file to write")
+    parser.add_argument("--out", required=True, help="Parquet file to write, or a folder")
 
 
 if __name__ == "__main__":

@@ -138,6 +138,32 @@ def test_groups_ids_folds_and_joint_cells(small_frame, tmp_path):
         assert soc.load_statistics(tmp_path / "s.nc").data.equals(stats.data)
 
 
+def test_one_command_does_what_three_do(small_frame, tmp_path):
+    small_frame.to_parquet(tmp_path / "items.parquet")
+    roles = ["--score", "score", "--count", "count", "--exposure", "exposure"]
+    items, keep = str(tmp_path / "items.parquet"), tmp_path / "kept"
+    words = ["run", items, *roles, "--bins", "30", "--seed", "3", "--keep", str(keep), "--quiet"]
+    assert main([*words, "--out", str(tmp_path / "one.parquet")]) == 0
+    fit = soc.load_fit(keep / "fit.nc")
+    assert soc.load_statistics(keep / "stats.nc").bins == 30
+    out = str(tmp_path / "three.parquet")
+    words = ["posteriors", str(keep / "fit.nc"), items, "--draws", "representative", "--out", out]
+    assert main([*words, "--quiet"]) == 0
+    pd.testing.assert_frame_equal(
+        pd.read_parquet(tmp_path / "one.parquet"), pd.read_parquet(tmp_path / "three.parquet")
+    )
+    assert fit.method == soc.VI(seed=3)
+
+
+def test_edges_and_bins_are_not_both_taken(small_frame, small_statistics, tmp_path, capsys):
+    small_frame.to_parquet(tmp_path / "items.parquet")
+    small_statistics.save(tmp_path / "stats.nc")
+    words = ["summarize", str(tmp_path / "items.parquet"), "--score", "score", "--count", "count"]
+    words += ["--exposure", "exposure", "--edges", str(tmp_path / "stats.nc"), "--bins", "5"]
+    assert main([*words, "--out", str(tmp_path / "new.nc")]) == 2
+    assert "not both" in capsys.readouterr().err
+
+
 def test_a_fit_starts_from_another(small_statistics, small_fit, tmp_path):
     small_statistics.save(tmp_path / "stats.nc")
     small_fit.save(tmp_path / "old.nc")

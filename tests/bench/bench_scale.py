@@ -113,18 +113,14 @@ class _Spent(Exception):
 
 
 def _chain(path: Path) -> None:
-    """From items to posteriors in one command each."""
-    for words in (
-        ["summarize", str(path), "--score", "score", "--count", "count", "--exposure", "exposure",
-         "--bins", str(_BINS), "--out", str(path.with_suffix(".chain.nc"))],
-        ["fit", str(path.with_suffix(".chain.nc")), "--out", str(path.with_suffix(".chainfit.nc"))],
-        ["posteriors", str(path.with_suffix(".chainfit.nc")), str(path), "--draws",
-         "representative", "--out", str(path.with_name("chain.parquet"))],
-    ):  # fmt: skip
-        from soc_pymc.cli import main as command
+    """From items to posteriors by one command."""
+    from soc_pymc.cli import main as command
 
-        if command([*words, "--quiet"]) != 0:
-            raise SystemExit(f"{words[0]} failed")
+    words = ["run", str(path), "--bins", str(_BINS), "--quiet", "--out"]
+    for role, column in ROLES.items():
+        words[1:1] = [f"--{role}={column}"]
+    if command([*words, str(path.with_name("chain.parquet"))]) != 0:
+        raise SystemExit("the command failed")
 
 
 STEPS: dict[str, Callable[[Path], None]] = {
