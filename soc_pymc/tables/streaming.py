@@ -15,7 +15,7 @@ from ..items import PoissonItems
 from ..progress import phase
 from .reading import MOST_FOLDS, Folds, Tables, Totals, exposure_unit
 from .scanning import check_total, check_types, numbers, scan
-from .sources import check_files, kind_of, open_table, readable
+from .sources import batches, check_files, kind_of, open_table, readable
 
 __all__ = ["Streamed"]
 
@@ -161,7 +161,7 @@ class Streamed:
             if files.form == "Parquet":
                 yield from _parquet_batches(files.paths, self._items.roles)
                 return
-        yield from table.to_pyarrow_batches(chunk_size=_READ)
+        yield from batches(table, size=_READ)
 
     def _plain(self, batch: Any) -> dict[str, NDArray[Any]]:
         """Columns of a batch; missing numbers become NaN, which the block's check finds."""
