@@ -19,7 +19,7 @@ from ..nodes import representative_nodes
 from ..progress import phase
 from ..results import Fit
 from ..statistics import Statistics
-from .pit import GRID, MANY_TRIALS, Uniformity, ends_of_counts, ks_p_value
+from .pit import GRID, MANY_TRIALS, Uniformity, ends_of_counts, ks_p_value, span
 from .predictive import thin
 
 __all__ = ["Cells", "LooCells", "cell_pit", "loo_cells", "make_cells"]
@@ -120,8 +120,7 @@ def _slices(cells: Cells) -> Iterator[tuple[str, Mask]]:
             continue
         for k, code in enumerate(present, start=1):
             mask = level == code
-            ends = f"{value[mask].min():.3g} to {value[mask].max():.3g}"
-            yield f"{name} {k}/{len(present)}: {ends}", mask
+            yield f"{name} {k}/{len(present)}: {span(value[mask])}", mask
 
 
 def cell_pit(

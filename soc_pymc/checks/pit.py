@@ -28,6 +28,7 @@ __all__ = [
     "predictive_cdf",
     "randomised_pit",
     "slices",
+    "span",
     "uniformity",
 ]
 
@@ -225,9 +226,13 @@ def fifths(name: str, value: Floats) -> Iterator[tuple[str, Mask]]:
         return
     for k, code in enumerate(present, start=1):
         mask = level == code
-        low, high = value[mask].min(), value[mask].max()
-        span = f"{_short(low)} to {_short(high)}" if high > low else _short(low)
-        yield f"{name} {k}/{len(present)}: {span}", mask
+        yield f"{name} {k}/{len(present)}: {span(value[mask])}", mask
+
+
+def span(value: Floats) -> str:
+    """Range of values in a few digits."""
+    low, high = float(value.min()), float(value.max())
+    return f"{_short(low)} to {_short(high)}" if high > low else _short(low)
 
 
 def _short(value: float) -> str:
