@@ -4,6 +4,7 @@ An item stands at its bin's mean score, its exposure at its cell's mean, and its
 its cell; theta's spread within a bin is that of the mean curve over the bin's scores.
 """
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -266,7 +267,9 @@ def _smoothed(log_likelihood: Floats) -> tuple[Floats, Floats]:
     """Leave-one-out densities of cells (draws, n) with Pareto-smoothed weights, and their k."""
     from arviz_stats.base import array_stats
 
-    log_weight, k = array_stats.psislw(log_likelihood.T)  # it takes the sign itself
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of a large k, which the result says
+        log_weight, k = array_stats.psislw(log_likelihood.T)  # it takes the sign itself
     top = log_likelihood.max(axis=0)
     weighted = (np.exp(np.asarray(log_weight).T) * np.exp(log_likelihood - top)).sum(axis=0)
     return top + np.log(weighted), np.asarray(k, dtype=float)

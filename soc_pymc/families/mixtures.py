@@ -160,7 +160,8 @@ def _search(prob: float, mixture: _Mixture, theta: Floats, enough: float) -> Non
             break
         x = np.log(theta[active])
         share = mixture.tail(theta[active], active, lower)
-        with np.errstate(divide="ignore", invalid="ignore"):
+        # far from the quantile the density may be next to nothing: such steps are cut below
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             gap = target - np.log(share)
             step = gap * share / mixture.density(theta[active], active)
         step, up = (step, gap > 0) if lower else (-step, gap < 0)
