@@ -1,6 +1,7 @@
 """Statistics and scoring of many items, in CPU time, as multiples of a plain scan in the same run.
 
-Every step runs in a process of its own, which reports its CPU time and its peak memory.
+Every step runs in a process of its own, which loads modules and kernels, then reports the CPU time
+of the step itself, and its peak memory; the least of several such runs counts.
 """
 
 import argparse
@@ -24,6 +25,8 @@ from soc_pymc.files import replacing
 ROLES = {"score": "score", "count": "count", "exposure": "exposure"}
 _CHUNK = 1_000_000
 _BINS = 1000
+_FEW, _REPEATS = 20_000_000, 3  # runs of each step where items are few
+_TWICE = ("scan", "summarize", "score", "write")  # where they are many
 _LIMIT = "2GB"  # memory limit of the engine that scans
 _PAPER = (20e9, 10_000, 100)  # items, bins and cores
 
@@ -136,9 +139,20 @@ STEPS: dict[str, Callable[[Path], None]] = {
 }
 
 
+def _warm(path: Path) -> None:
+    """Load modules and kernels, by a step on few items."""
+    few = soc.simulation.s1(200)[list(ROLES.values())]
+    items = soc.PoissonItems(few, **ROLES)
+    soc.summarize(items, progress=False)
+    fitted = path.with_suffix(".fit.nc")
+    if fitted.exists():
+        fit = soc.load_fit(fitted)
+        soc.item_posteriors(fit, items, draws="representative", progress=False)
+
+
 def _report(step: Callable[[Path], None], path: Path) -> None:
     """Run a step; print its CPU and wall seconds and its peak memory."""
-    soc.PoissonItems  # noqa: B018, the import is not part of any step
+    _warm(path)
     wall, before = time.perf_counter(), time.process_time()
     try:
         step(path)
@@ -160,9 +174,7 @@ def _bench(items: int, folder: Path) -> dict[str, float]:
     print(f"\n{items:,} items, {path.stat().st_size / 1e9:.2f} GB of Parquet, {_BINS:,} bins")
     found: dict[str, float] = {}
     for name, step in STEPS.items():
-        words = [sys.executable, "-m", "tests.bench.bench_scale", "--step", name, str(path)]
-        done = subprocess.run(words, capture_output=True, text=True, check=True)
-        spent = json.loads(done.stdout.splitlines()[-1])
+        spent = _least(name, path, _REPEATS if items <= _FEW else 1 + (name in _TWICE))
         found[name] = spent["cpu"] / items * 1e9
         print(
             f"  {step.__doc__.rstrip('.'):52s} {spent['cpu']:8.2f} CPU s {found[name]:7.1f} ns "
@@ -176,6 +188,16 @@ def _bench(items: int, folder: Path) -> dict[str, float]:
     for left in ("posteriors.parquet", "chain.parquet"):
         path.with_name(left).unlink()
     return found
+
+
+def _least(name: str, path: Path, repeats: int) -> dict[str, float]:
+    """CPU and wall seconds and peak memory of the run with the least CPU time."""
+    words = [sys.executable, "-m", "tests.bench.bench_scale", "--step", name, str(path)]
+    runs = []
+    for _ in range(repeats):
+        done = subprocess.run(words, capture_output=True, text=True, check=True)
+        runs.append(json.loads(done.stdout.splitlines()[-1]))
+    return min(runs, key=lambda run: run["cpu"])
 
 
 def _simulate(items: int, path: Path) -> None:
