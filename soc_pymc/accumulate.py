@@ -25,7 +25,7 @@ from .binning import (
     make_lookup,
 )
 from .cells import Columns, group
-from .families.validity import is_valid
+from .families.validity import LARGEST, is_valid
 
 __all__ = [
     "COUNT",
@@ -35,6 +35,7 @@ __all__ = [
     "TABLES",
     "FirstLook",
     "Sums",
+    "ends",
     "fold_of_items",
     "totals",
     "warm_up",
@@ -66,6 +67,7 @@ _EXACT_OCTAVE = 5
 _COUNT_BITS, _EXPOSURE_BITS = 11, 16  # of cells in packed keys
 _MOST_PARTS = 1 << 35
 _FLOOR = FIRST_GRID.floor
+_FIRST_COUNT = 3 + len(PART)  # column of a part's row where its exact counts begin
 _MOST_BUCKETS = 1 << 16
 
 
@@ -161,6 +163,18 @@ def totals(score, count, exposure):  # type: ignore[no-untyped-def]
         high = t if t > high else high
         most = x if x > most else most
     return valid, whole, real, total, low, high, most
+
+
+@_compiled
+def ends(values):  # type: ignore[no-untyped-def]
+    """Whether all numbers are known and finite; the least and the largest."""
+    valid, low, high = True, math.inf, -math.inf
+    for i in range(len(values)):
+        v = values[i]
+        valid &= abs(v) <= LARGEST
+        low = v if v < low else low
+        high = v if v > high else high
+    return valid, low, high
 
 
 @_compiled
@@ -355,11 +369,14 @@ def _add(  # type: ignore[no-untyped-def]
         x_cell, y_cell = _exposure_and_count_cell(y, x)
         x_key = (key << _EXPOSURE_BITS) + x_cell - ZERO_EXPOSURE
         _add_exposure(x_whole, x_reals, _slot(x_whole, used, 1, x_key), y, x)
-        at = _slot(y_whole, used, 2, (key << _COUNT_BITS) + y_cell)
-        y_whole[at, 1] += 1
-        y_whole[at, 2] += np.int64(y)
-        y_reals[at, 3] += y * y
-        y_reals[at, 4] += y * y * y
+        if y_cell < EXACT_COUNTS:  # all sums of one count follow from its number
+            part_whole[part, _FIRST_COUNT + y_cell] += 1
+        else:
+            at = _slot(y_whole, used, 2, (key << _COUNT_BITS) + y_cell)
+            y_whole[at, 1] += 1
+            y_whole[at, 2] += np.int64(y)
+            y_reals[at, 3] += y * y
+            y_reals[at, 4] += y * y * y
         if coarse > 0:
             wide = key // (bins * folds) * bins + key % bins // coarse
             wide = (wide << _EXPOSURE_BITS) + x_cell - ZERO_EXPOSURE
@@ -385,7 +402,8 @@ class Sums:
     def __init__(self, edges: Floats, folds: int = 1, most_joint: int = 0) -> None:
         self._bins, self._folds = len(edges) + 1, folds
         self._finder = _finder(edges)
-        self._tables = [_Table(len(names)) for names in (PART, EXPOSURE, COUNT, JOINT)]
+        widths = (len(PART) + EXACT_COUNTS, len(EXPOSURE), len(COUNT), len(JOINT))
+        self._tables = [_Table(width) for width in widths]
         self._used = np.zeros(4, dtype=np.int64)
         self._scratch: list[NDArray[Any]] = []
         self._most_joint = most_joint
@@ -457,10 +475,24 @@ class Sums:
         columns |= {"n": whole[:, 0], "sum_y": whole[:, 1]}
         return columns | {name: reals[:, i] for i, name in enumerate(names)}
 
+    def _exact_counts(self) -> dict[str, NDArray[Any]]:
+        """Cells of single counts, which the rows of parts hold."""
+        parts = self._columns(0)
+        table = self._tables[0].whole
+        number = table[table[:, 0] != _EMPTY, _FIRST_COUNT:]
+        row, y = np.nonzero(number)
+        n = number[row, y]
+        keys = {name: parts[name][row] for name in ("group", "fold", "bin")}
+        sums = {"n": n, "sum_y": y * n, "sum_y2": 1.0 * y**2 * n, "sum_y3": 1.0 * y**3 * n}
+        return {**keys, "cell": y, **sums}
+
     def tables(self) -> dict[str, dict[str, NDArray[Any]]]:
         """Columns of the tables ``part``, ``exposure``, ``count`` and, if kept, ``joint``."""
         kept = TABLES[: 4 if self.coarse else 3]
-        return {name: self._columns(which) for which, name in enumerate(kept)}
+        found = {name: self._columns(which) for which, name in enumerate(kept)}
+        exact, wide = self._exact_counts(), found["count"]
+        found["count"] = {name: np.concatenate([exact[name], wide[name]]) for name in exact}
+        return found
 
 
 def _grouped(columns: Columns, keys: Sequence[str]) -> dict[str, NDArray[Any]]:
@@ -480,6 +512,7 @@ def warm_up() -> None:
     """Compile the kernels, or load them from Numba's cache, so that the wait has a name."""
     one, zero = np.ones(1), np.zeros(1, dtype=np.int64)
     totals(one, one, one)
+    ends(one)
     for weight in (None, zero):
         FirstLook().add(one, weight)
     Sums(one).add(one, one, one, zero)

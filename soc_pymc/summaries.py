@@ -173,25 +173,26 @@ def _choose(
     weight = None if equal == "items" else equal
     shown = progress and isinstance(reader, tables.Grouped)
     with phase("choosing bins", enabled=shown):
-        cells, weights = reader.weights(FIRST_GRID, -math.inf, math.inf, weight)
-    totals = reader.look()
-    bins = asked or min(_MOST_BINS, max(_FEWEST_BINS, totals.n // _ITEMS_IN_BIN))
-    if totals.score_min == totals.score_max:
+        first = reader.weights(FIRST_GRID, -math.inf, math.inf, weight)
+    bins = asked or min(_MOST_BINS, max(_FEWEST_BINS, first.n // _ITEMS_IN_BIN))
+    if first.score_min == first.score_max:
+        reader.check()
         raise ItemsError(
-            f"column {items.score!r}: every score is {totals.score_min:.12g}, so there is "
+            f"column {items.score!r}: every score is {first.score_min:.12g}, so there is "
             "nothing to calibrate along; give scores that differ between items"
         )
+    grid, cells, weights = FIRST_GRID, first.cell, first.weight
     if not weights.sum() > 0:
+        reader.check()
         raise ItemsError(f"bins of equal {equal} are not possible: all of it is 0")
-    grid = FIRST_GRID
     # bins of few items are no more equal for finer cells, which would spare the ends
     coarse = 1 / 16 if asked else 1 / 4
     finer = finer_grid(grid, cells, weights.astype(float), bins, coarse=coarse)
     if finer is not None:
         with phase("choosing bins", enabled=shown):
-            finer_cells, finer_weights = reader.weights(*finer, weight)
-        if finer_weights.max() < weights.max():  # equal scores are one cell on any grid
-            grid, cells, weights = finer[0], finer_cells, finer_weights
+            second = reader.weights(*finer, weight)
+        if second.weight.max() < weights.max():  # equal scores are one cell on any grid
+            grid, cells, weights = finer[0], second.cell, second.weight
     edges = choose_edges(grid, cells, weights.astype(float), bins, halve_ends=asked is None)
     if len(edges) + 1 < (asked or _FEWEST_BINS):
         warnings.warn(

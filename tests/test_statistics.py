@@ -397,6 +397,19 @@ def test_a_table_that_changes_underneath_is_noticed(monkeypatch):
         stats_of(FRAME)
 
 
+def test_rows_that_come_or_go_between_passes_are_noticed(monkeypatch):
+    whole = tables.Streamed._batches
+
+    def fewer(self, roles):
+        batches = list(whole(self, roles))
+        return iter(batches[: 1 if len(roles) > 1 else None])
+
+    monkeypatch.setattr("soc_pymc.tables.streaming._READ", 5000)
+    monkeypatch.setattr(tables.Streamed, "_batches", fewer)
+    with pytest.raises(ItemsError, match="changed while they were read"):
+        stats_of(FRAME)
+
+
 # ---------------------------------------------------------------- leakage
 
 

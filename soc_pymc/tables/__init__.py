@@ -1,7 +1,7 @@
 """The room that knows Ibis: every kind of table opened, validated and grouped by one engine."""
 
 from .grouping import Grouped
-from .reading import MOST_FOLDS, Folds, Reader, Tables, Totals
+from .reading import MOST_FOLDS, Folds, Reader, Tables, Totals, Weights
 from .scanning import Scan, scan
 from .scoring import Curves, Ladder, scored, scoring_sql
 from .sources import batches, kind_of, open_table, to_ibis
@@ -18,6 +18,7 @@ __all__ = [
     "Streamed",
     "Tables",
     "Totals",
+    "Weights",
     "batches",
     "kind_of",
     "open_table",

@@ -12,7 +12,7 @@ from ..binning import FIRST_GRID, Grid
 from ..cells import Columns, group
 from ..items import PoissonItems
 from .expressions import count_cell, exact, exposure_cell, fold_of, score_cell, with_bins
-from .reading import Folds, Tables, Totals, exposure_unit
+from .reading import Folds, Tables, Weights, exposure_unit
 from .scanning import Scan, scan
 from .sources import readable
 
@@ -77,30 +77,32 @@ class Grouped:
     def _scan(self) -> Scan:
         return scan(self._items, self._progress)
 
-    def look(self) -> Totals:
-        """Validated totals of the items."""
-        return self._scan.totals
+    def check(self) -> None:
+        """Refuse items that are not valid."""
+        _ = self._scan
 
-    def weights(
-        self, grid: Grid, low: float, high: float, weight: str | None
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Occupied cells and their weights; a first look validates in the same pass."""
+    def weights(self, grid: Grid, low: float, high: float, weight: str | None) -> Weights:
+        """Scores on a grid; a first look validates the items in the same pass."""
         if grid == FIRST_GRID and weight != "exposure" and "_scan" not in self.__dict__:
             self._scan = scan(self._items, self._progress, FIRST_GRID)
             assert self._scan.cells is not None
             cells, items, counts = self._scan.cells
-            return cells, items if weight is None else counts
+            return self._weights(cells, items if weight is None else counts)
         table = self._scan.table
         total = table.count()
         if weight == "count":
             total = table["count"].sum()
         elif weight == "exposure":
-            unit = exact(exposure_unit(self.look()))
+            unit = exact(exposure_unit(self._scan.totals.n, self._scan.totals.exposure_max))
             total = (table.exposure / unit).floor().cast("int64").sum()
         cell = score_cell(table.score, grid, low, high)
         found = _columns(table.group_by(cell=cell).aggregate(weight=total.cast("int64")))
         order = np.argsort(found["cell"])
-        return found["cell"][order], found["weight"][order]
+        return self._weights(found["cell"][order], found["weight"][order])
+
+    def _weights(self, cells: NDArray[np.int64], weights: NDArray[np.int64]) -> Weights:
+        totals = self._scan.totals
+        return Weights(totals.n, totals.score_min, totals.score_max, cells, weights)
 
     def tables(self, edges: NDArray[np.float64], most_joint: int) -> Tables:
         """Sums of all bins and cells."""
@@ -118,7 +120,7 @@ class Grouped:
         else:
             found, coarse = _narrow(keyed), 0
         labels, coded = _coded(found)
-        return Tables(**coded, labels=labels, coarse=coarse, totals=self.look())
+        return Tables(**coded, labels=labels, coarse=coarse, totals=self._scan.totals)
 
 
 def _query(keyed: Any, keys: Sequence[str], names: Sequence[str]) -> Any:

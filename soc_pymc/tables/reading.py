@@ -1,8 +1,7 @@
 """What a pass over items gives, whichever engine makes it."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +9,7 @@ from numpy.typing import NDArray
 from ..binning import Grid
 from ..cells import Columns
 
-__all__ = ["MOST_FOLDS", "Folds", "Reader", "Tables", "Totals", "exposure_unit"]
+__all__ = ["MOST_FOLDS", "Folds", "Reader", "Tables", "Totals", "Weights", "exposure_unit"]
 
 MOST_FOLDS = 1000
 
@@ -80,31 +79,44 @@ class Tables:
     totals: Totals
 
 
+@dataclass(frozen=True)
+class Weights:
+    """Scores on a grid.
+
+    Attributes
+    ----------
+    n
+        Number of items.
+    score_min, score_max
+        Range of the scores.
+    cell
+        Occupied cells, rising.
+    weight
+        Their weights: numbers of items, sums of counts, or sums of exposures in units of
+        `exposure_unit`, each rounded down. Whole, and so the same on every engine.
+    """
+
+    n: int
+    score_min: float
+    score_max: float
+    cell: NDArray[np.int64]
+    weight: NDArray[np.int64]
+
+
 class Reader(Protocol):
     """Passes over items."""
 
-    def look(self) -> Totals:
-        """Validated totals of the items."""
+    def check(self) -> None:
+        """Refuse items that are not valid; `tables` does it too."""
 
-    def weights(
-        self, grid: Grid, low: float, high: float, weight: str | None
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Occupied cells of scores clipped to [low, high], rising, and their weights.
-
-        Weights are whole, and so the same on every engine: numbers of items, sums of counts, or
-        sums of exposures in units of `exposure_unit`, each rounded down.
-        """
+    def weights(self, grid: Grid, low: float, high: float, weight: str | None) -> Weights:
+        """Scores clipped to [low, high] on a grid, and what they weigh."""
 
     def tables(self, edges: NDArray[np.float64], most_joint: int) -> Tables:
         """Sums of all bins and cells, with at most so many joint cells."""
 
 
-def exposure_unit(totals: Totals) -> float:
-    """A power of 2: sums of exposures in these units fit in 62 bits."""
-    top = totals.exposure_max * totals.n
+def exposure_unit(n: int, most: float) -> float:
+    """A power of 2: n exposures of at most so much, in these units, add up within 62 bits."""
+    top = most * n
     return float(2.0 ** (int(np.ceil(np.log2(top))) + 1 - 62)) if top > 0 else 1.0
-
-
-def empty(names: Mapping[str, Any]) -> Columns:
-    """Columns without rows."""
-    return {name: np.empty(0, dtype=kind) for name, kind in names.items()}

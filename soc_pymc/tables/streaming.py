@@ -1,19 +1,18 @@
 """Passes over files and tables in memory: DuckDB reads, compiled kernels validate and add up."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..accumulate import FirstLook, Sums, fold_of_items, totals, warm_up
+from ..accumulate import FirstLook, Sums, ends, fold_of_items, totals, warm_up
 from ..binning import Grid, fold_of_id
 from ..errors import ItemsError
 from ..items import PoissonItems
 from ..progress import phase
-from .reading import MOST_FOLDS, Folds, Tables, Totals, exposure_unit
+from .reading import MOST_FOLDS, Folds, Tables, Totals, Weights, exposure_unit
 from .scanning import check_total, check_types, numbers, scan
 from .sources import batches, check_files, kind_of, open_table, readable
 
@@ -24,14 +23,6 @@ Ints = NDArray[np.int64]
 
 _BLOCK = 1 << 20  # items that kernels get at once
 _READ = 50_000  # items read at once; more would leave the processor's caches
-
-
-@dataclass(frozen=True)
-class _Block:
-    score: Floats
-    count: Floats
-    exposure: Floats
-    part: Ints  # code of the group times folds plus fold
 
 
 class _Tally:
@@ -60,48 +51,70 @@ class Streamed:
 
     def __init__(self, items: PoissonItems, folds: Folds, progress: bool) -> None:
         self._items, self._folds, self._progress = items, folds, progress
-        self._totals: Totals | None = None
+        self._seen: int | None = None
         self._codes: dict[str, int] = {}
         self._zeros = np.zeros(0, dtype=np.int64)
         with phase("compiling sums (once on a machine)", enabled=progress):
             warm_up()
 
-    def look(self) -> Totals:
-        """Validated totals of the items."""
-        if self._totals is None:
-            self._pass("checking items", lambda block: None)
-        assert self._totals is not None
-        return self._totals
+    def check(self) -> None:
+        """Refuse items that are not valid."""
+        scan(self._items, self._progress)
 
-    def weights(self, grid: Grid, low: float, high: float, weight: str | None) -> tuple[Ints, Ints]:
-        """Occupied cells and their weights."""
+    def weights(self, grid: Grid, low: float, high: float, weight: str | None) -> Weights:
+        """Scores on a grid; no column is read but those that are needed."""
         first = FirstLook(grid, low, high)
-        unit = exposure_unit(self.look()) if weight == "exposure" else 1.0
+        unit = self._exposure_unit() if weight == "exposure" else 1.0
+        n, total, least, most = 0, 0.0, np.inf, -np.inf
+        roles = ("score",) if weight is None else ("score", weight)
+        for columns in self._blocks("choosing bins", roles):
+            valid, bottom, top = ends(columns["score"])
+            values = None if weight is None else columns[weight]
+            if not valid or (values is not None and not ends(values)[0]):
+                self._refuse()
+            n, least, most = n + len(columns["score"]), min(least, bottom), max(most, top)
+            if values is None:
+                first.add(columns["score"])
+                continue
+            total += float(values.sum()) if weight == "count" else 0.0
+            check_total(self._items, total)
+            first.add(columns["score"], np.floor(values / unit).astype(np.int64))
+        if n == 0:
+            self._refuse()
+        self._seen = n
+        return Weights(n, least, most, *first.weights())
 
-        def add(block: _Block) -> None:
-            if weight is None:
-                first.add(block.score)
-                return
-            values = block.count if weight == "count" else np.floor(block.exposure / unit)
-            first.add(block.score, values.astype(np.int64))
-
-        self._pass("choosing bins", add)
-        return first.weights()
+    def _exposure_unit(self) -> float:
+        n, most = 0, 0.0
+        for columns in self._blocks("looking at exposures", ("exposure",)):
+            valid, low, high = ends(columns["exposure"])
+            if not valid or low < 0:
+                self._refuse()
+            n, most = n + len(columns["exposure"]), max(most, high)
+        return exposure_unit(n, most)
 
     def tables(self, edges: Floats, most_joint: int) -> Tables:
-        """Sums of all bins and cells."""
-        sums = Sums(edges, self._folds.number, most_joint)
-        self._pass("summarizing items", lambda b: sums.add(b.score, b.count, b.exposure, b.part))
+        """Sums of all bins and cells of items, validated in the same pass."""
+        sums, tally = Sums(edges, self._folds.number, most_joint), _Tally()
+        for columns in self._blocks("summarizing items", tuple(self._items.roles)):
+            items = [columns[name] for name in ("score", "count", "exposure")]
+            found = totals(*items)
+            if not found[0]:
+                self._refuse()
+            check_total(self._items, tally.add(len(items[0]), found))
+            sums.add(items[0], items[1], items[2], self._parts(columns, len(items[0])))
+        if tally.totals.n == 0 or self._seen not in (None, tally.totals.n):
+            self._refuse()
         labels = sorted(self._codes) or [""]
         order = np.argsort(np.argsort(list(self._codes))) if self._codes else np.zeros(1, np.int64)
-        found = {
+        tables = {
             name: {**table, "group": order[table["group"]]} for name, table in sums.tables().items()
         }
         return Tables(
-            **{"joint": {}, **found},
+            **{"joint": {}, **tables},
             labels=tuple(labels),
             coarse=sums.coarse,
-            totals=self.look(),
+            totals=tally.totals,
         )
 
     @cached_property
@@ -116,52 +129,46 @@ class Streamed:
         with readable():
             return int(self._table.count().to_pyarrow().as_py())
 
-    def _pass(self, title: str, use: Callable[[_Block], None]) -> None:
-        """Give every block of valid items to `use`, and total them."""
-        tally = _Tally()
-        with phase(title, total=self._rows, unit="items", enabled=self._progress) as running:
-            for block in self._blocks(tally):
-                use(block)
-                running.advance(len(block.score))
-        if tally.totals.n == 0:
-            self._refuse()
-        self._totals = self._totals or tally.totals
-
     def _refuse(self) -> None:
         """Raise the error that says in full what is wrong with the items."""
-        scan(self._items, self._progress)
+        self.check()
         raise ItemsError("the items changed while they were read: try again")
 
-    def _blocks(self, tally: _Tally) -> Iterator[_Block]:
+    def _blocks(self, title: str, roles: Sequence[str]) -> Iterator[dict[str, NDArray[Any]]]:
+        """Columns of about a million items at a time, in arrays that are used again."""
         buffers: dict[str, NDArray[Any]] = {}
         filled = 0
-        with readable(self._items.source):
-            for batch in self._batches():
+        with (
+            phase(title, total=self._rows, unit="items", enabled=self._progress) as running,
+            readable(self._items.source),
+        ):
+            for batch in self._batches(roles):
                 columns = self._plain(batch)
                 if not buffers:
-                    buffers = {
-                        name: np.empty(min(_BLOCK, max(self._rows, 1)) + _READ, values.dtype)
-                        for name, values in columns.items()
-                    }
+                    size = min(_BLOCK, max(self._rows, 1)) + _READ
+                    buffers = {name: np.empty(size, v.dtype) for name, v in columns.items()}
                 n = batch.num_rows
                 for name, values in columns.items():
                     buffers[name][filled : filled + n] = values
                 filled += n
                 if filled >= _BLOCK:
-                    yield self._block(buffers, filled, tally)
+                    yield {name: values[:filled] for name, values in buffers.items()}
+                    running.advance(filled)
                     filled = 0
-        if filled:
-            yield self._block(buffers, filled, tally)
+            if filled:
+                yield {name: values[:filled] for name, values in buffers.items()}
+                running.advance(filled)
 
-    def _batches(self) -> Iterator[Any]:
+    def _batches(self, roles: Sequence[str]) -> Iterator[Any]:
         """Record batches with a column for each role."""
-        table = self._table
         if kind_of(self._items.source) == "files":
             files = check_files(self._items.source, list(self._items.roles.values()))
             if files.form == "Parquet":
-                yield from _parquet_batches(files.paths, self._items.roles)
+                yield from _parquet_batches(
+                    files.paths, {role: self._items.roles[role] for role in roles}
+                )
                 return
-        yield from batches(table, size=_READ)
+        yield from batches(self._table, roles, size=_READ)
 
     def _plain(self, batch: Any) -> dict[str, NDArray[Any]]:
         """Columns of a batch; missing numbers become NaN, which the block's check finds."""
@@ -183,16 +190,6 @@ class Streamed:
         words = encoded.dictionary.to_pylist()
         codes = np.array([self._codes.setdefault(w, len(self._codes)) for w in words], np.int64)
         return codes[encoded.indices.to_numpy()]
-
-    def _block(self, buffers: dict[str, NDArray[Any]], n: int, tally: _Tally) -> _Block:
-        """Valid items of filled buffers, with their folds; totalled."""
-        columns = {name: values[:n] for name, values in buffers.items()}
-        items = [columns[name] for name in ("score", "count", "exposure")]
-        found = totals(*items)
-        if not found[0]:
-            self._refuse()
-        check_total(self._items, tally.add(n, found))
-        return _Block(items[0], items[1], items[2], self._parts(columns, n))
 
     def _parts(self, columns: dict[str, NDArray[Any]], n: int) -> Ints:
         """Code of each item's group times the number of folds, plus its fold."""
