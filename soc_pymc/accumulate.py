@@ -191,37 +191,31 @@ def fold_of_items(score, exposure, folds):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def _starts(bucket, buckets):  # type: ignore[no-untyped-def]
-    """First place of each bucket in a counting sort."""
-    start = np.zeros(buckets + 1, dtype=np.int64)
-    for i in range(len(bucket)):
-        start[bucket[i] + 1] += 1
-    return np.cumsum(start)
+def _sort_cells(score, weight, floor, steps, cell, cells, weights):  # type: ignore[no-untyped-def]
+    """Fill `cells` and `weights` with those of the scores, neighbours together.
 
-
-@_compiled
-def _sorted_cells(score, weight, floor, steps):  # type: ignore[no-untyped-def]
-    """Cells of scores and their weights, neighbours together: tables are then read in order."""
-    cell = np.empty(len(score), dtype=np.int64)
+    Tables are then read in order. `cell` is room to work in.
+    """
+    low, high = np.iinfo(np.int64).max, np.iinfo(np.int64).min
     for i in range(len(score)):
         cell[i] = _score_cell(score[i], floor, steps)
-    if len(cell) == 0:
-        return cell, weight
-    low = cell.min()
-    spread = cell.max() - low
+        low = cell[i] if cell[i] < low else low
+        high = cell[i] if cell[i] > high else high
     shift = 8
-    while spread >> shift > 1 << 16:
+    while (high - low) >> shift > 1 << 16:
         shift += 1
-    bucket = (cell - low) >> shift
-    start = _starts(bucket, (spread >> shift) + 1)
-    cells, weights = np.empty_like(cell), np.empty_like(weight)
-    for i in range(len(cell)):
-        at = start[bucket[i]]
-        start[bucket[i]] += 1
+    start = np.zeros(((high - low) >> shift) + 2, dtype=np.int64)
+    for i in range(len(score)):
+        start[((cell[i] - low) >> shift) + 1] += 1
+    for k in range(len(start) - 1):
+        start[k + 1] += start[k]
+    for i in range(len(score)):
+        bucket = (cell[i] - low) >> shift
+        at = start[bucket]
+        start[bucket] += 1
         cells[at] = cell[i]
         if len(weight):
             weights[at] = weight[i]
-    return cells, weights
 
 
 @_compiled
@@ -251,18 +245,26 @@ class FirstLook:
     ) -> None:
         self._grid, self._low, self._high = grid, low, high
         self._table, self._used = _Table(0), np.zeros(1, dtype=np.int64)
+        self._scratch: list[Ints] = []
 
     def add(self, score: Floats, weight: Ints | None = None) -> None:
         """Add valid items with whole weights; None counts the items."""
         weight = np.empty(0, dtype=np.int64) if weight is None else weight
         if self._low > -math.inf:
             score = np.clip(score, self._low, self._high)
-        cell, weight = _sorted_cells(score, weight, self._grid.floor, self._grid.steps)
+        n, grid = len(score), self._grid
+        if n == 0:
+            return
+        if len(self._scratch) == 0 or len(self._scratch[0]) < n:
+            self._scratch = [np.empty(n, dtype=np.int64) for _ in range(3)]
+        cell, cells, weights = (a[:n] for a in self._scratch)
+        _sort_cells(score, weight, grid.floor, grid.steps, cell, cells, weights)
+        weights = weights[: len(weight)]
         at = 0
-        while at < len(cell):
+        while at < n:
             table = self._table
-            at = _look(cell, weight, at, table.whole, self._used)
-            if at < len(cell):
+            at = _look(cells, weights, at, table.whole, self._used)
+            if at < n:
                 self._table = table.grown()
 
     def weights(self) -> tuple[Ints, Ints]:

@@ -21,7 +21,7 @@ __all__ = ["Streamed"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_BLOCK = 1 << 20  # items that kernels get at once
+_BLOCK = 1 << 21  # items that kernels get at once
 _READ = 50_000  # items read at once; more would leave the processor's caches
 
 
