@@ -13,7 +13,7 @@ from .families import surrogates
 from .methods import NUTS, VI
 from .priors import Gamma
 from .progress import phase
-from .results import Fit, Status
+from .results import Fit, Status, outcome_roles
 from .sampling import run_nuts
 from .statistics import Statistics
 from .variational import run_variational
@@ -133,10 +133,12 @@ def _check_start(start: object, stats: Statistics) -> None:
     """An earlier fit must be of the same kind of items in the same roles."""
     if not isinstance(start, Fit):
         raise FitError(f"start must be a fit that soc.fit returned, not {type(start).__name__}")
+    its, ours = ({**x.data.attrs, "roles": outcome_roles(x.data.attrs)} for x in (start, stats))
     for name in ("kind", "roles"):
-        its, ours = start.data.attrs.get(name), stats.data.attrs[name]
-        if its != ours:
-            raise FitError(f"start= is a fit of other {name} than stats: {its} and {ours}")
+        if its.get(name) != ours[name]:
+            raise FitError(
+                f"start= is a fit of other {name} than stats: {its.get(name)} and {ours[name]}"
+            )
 
 
 def _tree(

@@ -19,7 +19,7 @@ from .methods import NUTS, VI
 from .priors import Gamma, Spline
 from .splines import Axis
 
-__all__ = ["FORMAT", "PARETO_K", "Fit", "Status", "load_fit"]
+__all__ = ["FORMAT", "PARETO_K", "Fit", "Status", "load_fit", "outcome_roles"]
 
 FORMAT = "soc_pymc-fit-1"
 PARETO_K = 0.7
@@ -122,6 +122,15 @@ class Fit:
             f"<soc_pymc.Fit: {type(self.prior).__name__} by {type(self.method).__name__}, "
             f"{sizes['chain'] * sizes['draw']:,} draws, {state}: {self.status.reason}>"
         )
+
+
+def outcome_roles(attrs: Mapping[Any, Any]) -> dict[str, str]:
+    """Columns of score, count and exposure, from the attributes of a fit or of statistics.
+
+    Groups, ids and folds may differ between a fit and statistics that it is used with.
+    """
+    names: dict[str, str] = json.loads(attrs.get("roles", "{}"))
+    return {role: names[role] for role in ("score", "count", "exposure") if role in names}
 
 
 def _spline(fields: Mapping[str, Any]) -> Spline:

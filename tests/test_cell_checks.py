@@ -86,6 +86,14 @@ def test_cells_of_merged_bins_do_too(fit, stats, frame):
     assert "fail" not in set(soc.check(fit, few, progress=False).table["verdict"])
 
 
+def test_folds_and_groups_may_differ_from_the_fits(fit, frame):
+    some = frame[:2000].assign(number=np.arange(2000))
+    items = soc.PoissonItems(some, score="score", count="count", exposure="exposure", id="number")
+    stats = soc.summarize(items, bins=30, joint=True, progress=False)
+    assert "fail" not in set(soc.check(fit, stats, progress=False).table["verdict"])
+    assert soc.fit(stats, start=fit, progress=False).status.converged
+
+
 def test_what_statistics_cannot_say_is_refused(fit, stats, frame):
     with pytest.raises(StatisticsError, match="joint=True"):
         soc.check(fit, soc.summarize(items_of(frame), bins=20, progress=False), progress=False)

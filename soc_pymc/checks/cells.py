@@ -18,7 +18,7 @@ from ..errors import StatisticsError
 from ..families import poisson_gamma
 from ..nodes import representative_nodes
 from ..progress import phase
-from ..results import Fit
+from ..results import Fit, outcome_roles
 from ..statistics import Statistics
 from .pit import GRID, MANY_TRIALS, Uniformity, ends_of_counts, ks_p_value, span
 from .predictive import thin
@@ -81,11 +81,9 @@ def make_cells(fit: Fit, stats: Statistics) -> Cells:
     StatisticsError
         If there are no joint cells, or items of the statistics play other roles than in the fit.
     """
-    if fit.data.attrs.get("roles") != stats.data.attrs["roles"]:
-        raise StatisticsError(
-            f"the fit is of items with the roles {fit.data.attrs.get('roles')}, these statistics "
-            f"of {stats.data.attrs['roles']}"
-        )
+    its, ours = (outcome_roles(x.data.attrs) for x in (fit, stats))
+    if its != ours:
+        raise StatisticsError(f"the fit is of items with the roles {its}, the statistics of {ours}")
     cells = stats.cells("joint")
     number, score, spread = bin_scores(fit, stats, stats.coarse)
     low, width = count_cell_range(cells["count_cell"])
