@@ -1,7 +1,6 @@
 """Item posteriors as an Ibis expression and as SQL text, run by several engines."""
 
 import dataclasses
-import shutil
 
 import ibis
 import numpy as np
@@ -150,30 +149,22 @@ def test_polars(fits, frame):
 
 
 @pytest.mark.slow
-def test_spark(fits, frame):
-    sql = pytest.importorskip("pyspark.sql")
-    if shutil.which("java") is None:
-        pytest.skip("Spark needs Java")
-    session = sql.SparkSession.builder.master("local[1]").config("spark.ui.enabled", False)
-    session = session.config("spark.sql.shuffle.partitions", 1).getOrCreate()
-    try:
-        connection = ibis.pyspark.connect(session)
-        session.createDataFrame(frame).createOrReplaceTempView("items")
-        session.createDataFrame(_bad_rows().to_pandas()).createOrReplaceTempView("bad")
-        for scale in ("log", "rank"):
-            table = connection.table("items")
-            found = connection.to_pandas(
-                soc.posterior_expression(fits[scale], soc.PoissonItems(table, **ROLES))
-            )
-            text = soc.posterior_sql(fits[scale], "items", columns=["id"], dialect="pyspark")
-            want = _score(fits[scale], ibis.memtable(frame))
-            for made in (found, session.sql(text).toPandas()):
-                made = made.sort_values("id", ignore_index=True)
-                np.testing.assert_allclose(made[NEW], want[NEW], rtol=1e-7)
-        text = soc.posterior_sql(fits["log"], "bad", columns=["id"], dialect="pyspark")
-        _check_bad(session.sql(text).toPandas())
-    finally:
-        session.stop()
+def test_spark(fits, frame, spark):
+    connection = ibis.pyspark.connect(spark)
+    spark.createDataFrame(frame).createOrReplaceTempView("items")
+    spark.createDataFrame(_bad_rows().to_pandas()).createOrReplaceTempView("bad")
+    for scale in ("log", "rank"):
+        table = connection.table("items")
+        found = connection.to_pandas(
+            soc.posterior_expression(fits[scale], soc.PoissonItems(table, **ROLES))
+        )
+        text = soc.posterior_sql(fits[scale], "items", columns=["id"], dialect="pyspark")
+        want = _score(fits[scale], ibis.memtable(frame))
+        for made in (found, spark.sql(text).toPandas()):
+            made = made.sort_values("id", ignore_index=True)
+            np.testing.assert_allclose(made[NEW], want[NEW], rtol=1e-7)
+    text = soc.posterior_sql(fits["log"], "bad", columns=["id"], dialect="pyspark")
+    _check_bad(spark.sql(text).toPandas())
 
 
 def test_postgres(fits, frame, postgres_server):
