@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from .errors import FitError
 
-__all__ = ["Gamma", "Spline"]
+__all__ = ["Gamma", "Normal", "Spline"]
 
 _SCALES = ("log", "linear", "rank")
 
@@ -59,6 +59,10 @@ class Spline:
                 raise FitError(f"{name}={pair} must be (mean, standard deviation > 0)")
 
 
+def _linear() -> Spline:
+    return Spline(scale="linear")
+
+
 @dataclass(frozen=True)
 class Gamma:
     """theta given the score t is Gamma with E(theta|t) and Var(theta|t) smooth in t.
@@ -71,6 +75,22 @@ class Gamma:
         Curve of log cv2(t), where cv2 = Var(theta|t) / E(theta|t)^2. The smoothness penalty acts on
         log cv2, whose information is orthogonal to that of the mean; log Var(theta|t) is
         log cv2 + 2 log E(theta|t) and lies in the same span when both curves share an axis.
+    exposure
+        A smooth term in log exposure, added to both curves: E(theta|t, N) where the exposure says
+        something of theta that the score does not. It needs joint cells; its straight line shrinks
+        to zero with the rest. None: theta depends on the score alone.
+    monotone
+        Make E(theta|t) non-decreasing in every draw.
+    bin_effects
+        Let the log mean of every bin deviate from the curve, with a scale of its own.
+    groups
+        Where the items have groups, give each its own deviations from the shared curves, with
+        partial pooling; False pools them.
+
+    Raises
+    ------
+    FitError
+        If a term is not what it must be.
 
     Examples
     --------
@@ -80,3 +100,64 @@ class Gamma:
 
     mean: Spline = field(default_factory=Spline)
     variance: Spline = field(default_factory=Spline)
+    exposure: Spline | None = None
+    monotone: bool = False
+    bin_effects: bool = False
+    groups: bool = True
+
+    def __post_init__(self) -> None:
+        _check_terms(self)
+
+
+@dataclass(frozen=True)
+class Normal:
+    """theta given the score t is Normal with E(theta|t) and Var(theta|t) smooth in t.
+
+    Parameters
+    ----------
+    mean
+        Curve of E(theta|t), in the unit of the values.
+    variance
+        Curve of log Var(theta|t).
+    exposure
+        A smooth term in the log of the noise's sd, added to both curves; as in `Gamma`.
+    monotone, bin_effects, groups
+        As in `Gamma`; bins deviate in the mean itself.
+
+    Raises
+    ------
+    FitError
+        If a term is not what it must be.
+
+    Examples
+    --------
+    >>> Normal().mean.scale
+    'linear'
+    """
+
+    mean: Spline = field(default_factory=_linear)
+    variance: Spline = field(default_factory=_linear)
+    exposure: Spline | None = None
+    monotone: bool = False
+    bin_effects: bool = False
+    groups: bool = True
+
+    def __post_init__(self) -> None:
+        _check_terms(self)
+
+
+def _check_terms(prior: "Gamma | Normal") -> None:
+    name = type(prior).__name__
+    for curve in ("mean", "variance"):
+        if not isinstance(getattr(prior, curve), Spline):
+            raise FitError(
+                f"{name}({curve}=) must be soc.Spline(...), not {getattr(prior, curve)!r}"
+            )
+    if prior.exposure is not None and not isinstance(prior.exposure, Spline):
+        raise FitError(f"{name}(exposure=) must be soc.Spline(...) or None, not {prior.exposure!r}")
+    for switch in ("monotone", "bin_effects", "groups"):
+        if not isinstance(getattr(prior, switch), bool):
+            raise FitError(
+                f"{name}({switch}=) must be True or False, not {getattr(prior, switch)!r}: it is one "
+                "switch, and monotone is of the mean alone"
+            )
