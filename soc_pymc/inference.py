@@ -3,15 +3,15 @@
 import time
 import warnings
 
-import numpy as np
 import pymc as pm
-import xarray as xr
 
 from . import hierarchy
 from .errors import ConvergenceWarning, FitError
 from .families import surrogates
+from .fit_tree import fit_tree
 from .methods import NUTS, VI
-from .priors import Gamma
+from .outcomes import outcome_of
+from .priors import Gamma, Normal
 from .progress import phase
 from .results import Fit, Status, outcome_roles
 from .sampling import run_nuts
@@ -23,7 +23,7 @@ __all__ = ["fit"]
 
 def fit(
     stats: Statistics,
-    prior: Gamma | None = None,
+    prior: Gamma | Normal | None = None,
     method: VI | NUTS | None = None,
     *,
     start: Fit | None = None,
@@ -37,7 +37,9 @@ def fit(
     stats
         Sufficient statistics, from `summarize`; items are never seen.
     prior
-        The prior's configuration; None is ``soc.Gamma()``.
+        The prior's configuration; None is ``soc.Gamma()`` for counts, ``soc.Normal()`` for values.
+        Where the items have groups, all are fitted in one model, with partial pooling of each
+        group's deviations from shared curves; ``soc.Gamma(groups=False)`` pools them.
     method
         ``soc.VI()`` (default) or ``soc.NUTS()``.
     start
@@ -89,8 +91,7 @@ def fit(
 
     A term of one's own: an audit found 6% at the median score, up to an unknown bias of its own.
 
-    >>> import numpy as np
-    >>> import pymc as pm
+    >>>     >>> import pymc as pm
     >>> with soc.model(stats) as model:
     ...     bias = pm.Normal("audit_bias", 0.0, 0.1)
     ...     middle = model["bin_log_mean"][stats.bins // 2]
@@ -99,13 +100,15 @@ def fit(
     >>> "audit_bias" in fit.data["posterior"]
     True
     """
-    prior, method = prior or Gamma(), method or VI()
     if not isinstance(stats, Statistics):
         raise FitError(
             f"soc.fit takes statistics, not {type(stats).__name__}: call soc.summarize(items) first"
         )
-    if not isinstance(prior, Gamma):
-        raise FitError(f"prior must be soc.Gamma(...), not {type(prior).__name__}")
+    prior, method = prior or outcome_of(stats).prior(), method or VI()
+    if not isinstance(prior, Gamma | Normal):
+        raise FitError(
+            f"prior must be soc.Gamma(...) or soc.Normal(...), not {type(prior).__name__}"
+        )
     if start is not None:
         _check_start(start, stats)
     began = time.perf_counter()
@@ -126,7 +129,7 @@ def fit(
     status = Status(**verdict, seconds=time.perf_counter() - began)
     if not status.converged:
         warnings.warn(status.reason, ConvergenceWarning, stacklevel=2)
-    return Fit(_tree(built, stats, groups), prior, method, status)
+    return Fit(fit_tree(built, stats, groups, prior.monotone), prior, method, status)
 
 
 def _check_start(start: object, stats: Statistics) -> None:
@@ -139,26 +142,3 @@ def _check_start(start: object, stats: Statistics) -> None:
             raise FitError(
                 f"start= is a fit of other {name} than stats: {its.get(name)} and {ours[name]}"
             )
-
-
-def _tree(
-    built: hierarchy.Hierarchy, stats: Statistics, groups: dict[str, xr.Dataset]
-) -> xr.DataTree:
-    data, at = stats.data, built.occupied
-    columns = {
-        "score_min": data["score_min"].to_numpy()[at],
-        "score_max": data["score_max"].to_numpy()[at],
-        "n_items": data["n"].to_numpy()[at],
-        "exposure": data["sum_N"].to_numpy()[at],
-    }
-    bins = xr.Dataset(
-        {"score": ("bin", built.score), **{k: ("bin", v) for k, v in columns.items()}}
-    )
-    for curve in built.curves:
-        if curve.axis.scale == "rank":
-            bins["rank_score"] = ("rank", np.asarray(curve.axis.score))
-            bins["rank_fraction"] = ("rank", np.asarray(curve.axis.fraction))
-    observed = xr.Dataset({"count": ("bin", data["sum_y"].to_numpy()[at])})
-    tree = xr.DataTree.from_dict({**groups, "observed_data": observed, "constant_data": bins})
-    tree.attrs = {name: stats.data.attrs[name] for name in ("kind", "roles")}
-    return tree
