@@ -241,9 +241,10 @@ class Sums:
 
 def too_many_joint(schema: Schema, most: int) -> StatisticsError:
     """The error where even a single bin has more joint cells than the budget."""
+    sizes = f"{schema.size}s".replace("_", " ")
     return StatisticsError(
         f"there are more than {most:,} joint cells even in a single bin, as {schema.outcome}s are "
-        f"spread over very many {schema.size}s: allow more by joint=number, or leave out joint="
+        f"spread over very many {sizes}: allow more by joint=number, or leave out joint="
     )
 
 

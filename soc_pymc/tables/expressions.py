@@ -109,10 +109,10 @@ def value_cell(value: Any, noise_cell: Any) -> Any:
     import ibis
 
     # engines round quotients of negative whole numbers in different ways
-    octave = (noise_cell.cast("float64") * (1.0 / (1 << STEPS))).floor()
-    steps = (value / ibis.literal(2.0) ** (octave - float(VALUE_OCTAVES))).floor()
-    most = float(MOST_VALUE_CELL)
-    return ibis.greatest(ibis.least(steps, most), -most).cast("int64")
+    octave = (noise_cell.cast("float64") * (1.0 / (1 << STEPS))).floor().cast("float64")
+    cell, most = value / ibis.literal(2.0) ** (octave - VALUE_OCTAVES), float(MOST_VALUE_CELL)
+    # clipped as a real number: what is far off fits no integer
+    return ibis.greatest(ibis.least(cell, most), -most).floor().cast("int64")
 
 
 def _modulo(number: Any, by: int) -> Any:
