@@ -15,11 +15,7 @@ from .families.validity import LEAST_SD
 __all__ = [
     "EXACT_COUNTS",
     "FIRST_GRID",
-    "FOLD_MIX",
-    "FOLD_PRIME",
-    "FOLD_STEPS",
     "MOST_VALUE_CELL",
-    "SCRAMBLE",
     "STEPS",
     "VALUE_OCTAVES",
     "ZERO_EXPOSURE",
@@ -32,8 +28,6 @@ __all__ = [
     "exposure_cell",
     "exposure_cell_range",
     "finer_grid",
-    "fold_of_id",
-    "fold_of_item",
     "make_lookup",
     "value_cell",
     "value_cell_range",
@@ -309,40 +303,6 @@ def _heaviest(weight: Floats, bins: int) -> float:
         if falling[heavy] <= cap:
             return float(cap)
     return float(falling[-1])
-
-
-# ---------------------------------------------------------------- folds
-
-FOLD_PRIME = (1 << 31) - 1
-SCRAMBLE = (1663, 1327217885)  # products of two numbers below the prime fit in 64 bits
-FOLD_MIX = 1_073_741_789
-FOLD_STEPS = 20  # scores and exposures that differ by less than 2^-20 share a fold
-
-
-def fold_of_id(identity: ArrayLike, folds: int) -> Ints:
-    """Fold of items by whole-number ids: arithmetic that is the same on every engine.
-
-    The id modulo a prime p is scrambled by x (x + a) modulo p, then by a factor modulo p; the fold
-    is what is left modulo the number of folds.
-
-    Examples
-    --------
-    >>> fold_of_id([0, 1, 2, 3, 4, 5], 2).tolist()
-    [0, 0, 0, 0, 1, 0]
-    """
-    shift, factor = SCRAMBLE
-    x = np.asarray(identity, dtype=np.int64) % FOLD_PRIME
-    x = x * ((x + shift) % FOLD_PRIME) % FOLD_PRIME
-    return x * factor % FOLD_PRIME % folds
-
-
-def fold_of_item(score: ArrayLike, size: ArrayLike, folds: int) -> Ints:
-    """Fold of items without an id, by score and exposure or noise sd: never by their outcome.
-
-    Items with the same score and the same exposure or noise sd share a fold.
-    """
-    fine = Grid(FIRST_GRID.floor, FOLD_STEPS)
-    return fold_of_id(fine.cell(score) * FOLD_MIX + fine.cell(size), folds)
 
 
 # ---------------------------------------------------------------- bins of scores

@@ -26,6 +26,7 @@ from .cells import (
 from .errors import StatisticsError
 from .files import read_saved, save_netcdf
 from .schemas import SCHEMAS, Schema
+from .stored_tables import read_tables
 
 __all__ = ["FORMAT", "Statistics", "load_statistics", "make_statistics"]
 
@@ -377,46 +378,8 @@ def load_statistics(path: str | os.PathLike[str]) -> Statistics:
         path, xr.open_dataset, FORMAT, StatisticsError, "statistics", "soc-pymc summarize"
     )
     try:
-        return _checked(data)
+        return make_statistics(*read_tables(data, ("format", *_SAME)))
     except (KeyError, TypeError, ValueError) as error:
         raise StatisticsError(
             f"{path} holds damaged statistics ({error}); summarize the items again"
         ) from error
-
-
-def _checked(data: xr.Dataset) -> Statistics:
-    """Statistics from a file's arrays, if they fit together."""
-    attrs: dict[str, Any] = {n: str(data.attrs[n]) for n in ("format", *_SAME)}
-    attrs |= {name: int(data.attrs[name]) for name in ("folds", "coarse")}
-    json.loads(attrs["roles"])
-    edges = data["edges"].to_numpy().astype(float)
-    labels = np.array([str(label) for label in data["label"].to_numpy()], dtype=object)
-    if not (np.diff(edges) > 0).all() or list(labels) != sorted(set(labels)):
-        raise ValueError("edges or labels do not rise")
-    schema = SCHEMAS[attrs["kind"]]
-    tables = {name: _read(data, schema, name) for name in schema.tables}
-    folds, coarse = max(attrs["folds"], 1), attrs["coarse"]
-    for name, table in tables.items():
-        most = {"bin": len(edges), "group": len(labels) - 1, "fold": folds - 1, "n": np.inf}
-        for column, top in most.items():
-            values = table.get(column, np.zeros(0))
-            if ((values < 0) | (values > top)).any():
-                raise ValueError(f"{name}_{column} is out of range")
-    whole = [tables[name] for name in ("part", *schema.margins)]
-    whole += [{**tables["joint"], "bin": tables["joint"]["bin"] * coarse}] if coarse else []
-    for column in schema.whole:
-        sums = [np.bincount(t["bin"] // max(coarse, 1), t[column], 1) for t in whole]
-        if not all(len(s) == len(sums[0]) and (s == sums[0]).all() for s in sums):
-            raise ValueError(f"the cells do not add up to {column}")
-    return make_statistics(tables, labels, edges, attrs)
-
-
-def _read(data: xr.Dataset, schema: Schema, name: str) -> dict[str, NDArray[Any]]:
-    columns: dict[str, NDArray[Any]] = {}
-    for column in schema.columns(name):
-        values = data[f"{name}_{column}"]
-        if values.dims != (name,):
-            raise ValueError(f"{name}_{column} has dims {values.dims}")
-        kind = np.float64 if column in schema.tables[name].reals else np.int64
-        columns[column] = values.to_numpy().astype(kind, casting="safe")
-    return columns

@@ -11,6 +11,7 @@ from scipy import stats
 from soc_pymc import accumulate, binning, tables
 from soc_pymc.accumulate.hashing import score_cell
 from soc_pymc.accumulate.poisson import exposure_and_count_cell
+from soc_pymc.folds import fold_of_id, fold_of_item
 from soc_pymc.tables import expressions, open_table
 
 POWERS = np.ldexp(1.0, np.arange(-996, 997))
@@ -196,7 +197,7 @@ def test_folds_are_even_and_those_of_neighbours_unrelated(folds):
         10**15 - np.arange(60_000),
         RNG.integers(0, 2**62, 60_000),
     ):
-        fold = binning.fold_of_id(ids, folds)
+        fold = fold_of_id(ids, folds)
         pairs = np.zeros((folds, folds))
         np.add.at(pairs, (fold[:-1], fold[1:]), 1)
         assert stats.chisquare(np.bincount(fold, minlength=folds)).pvalue > 1e-3
@@ -208,10 +209,10 @@ def test_folds_agree_bit_for_bit():
     t, x = RNG.normal(size=len(ids)), RNG.gamma(1.0, size=len(ids))
     rule = tables.Folds("id", 7)
     found = engine(lambda table: expressions.fold_of(table, rule), id=ids)
-    np.testing.assert_array_equal(found, binning.fold_of_id(ids, 7))
+    np.testing.assert_array_equal(found, fold_of_id(ids, 7))
     rule = tables.Folds("item", 7)
     found = engine(lambda table: expressions.fold_of(table, rule), score=t, exposure=x)
-    np.testing.assert_array_equal(found, binning.fold_of_item(t, x, 7))
+    np.testing.assert_array_equal(found, fold_of_item(t, x, 7))
     np.testing.assert_array_equal(found, accumulate.fold_of_items(t, x, 7))
     assert stats.chisquare(np.bincount(found)).pvalue > 1e-3
 

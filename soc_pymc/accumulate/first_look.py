@@ -5,8 +5,9 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from ..binning import FIRST_GRID, FOLD_MIX, FOLD_PRIME, FOLD_STEPS, SCRAMBLE, Grid
+from ..binning import FIRST_GRID, Grid
 from ..families.validity import LARGEST
+from ..folds import FOLD_MIX, FOLD_PRIME, FOLD_STEPS, SCRAMBLE
 from .hashing import HashTable, compiled, score_cell, slot
 
 __all__ = ["FirstLook", "ends", "fold_of_items"]
@@ -31,7 +32,7 @@ def ends(values):  # type: ignore[no-untyped-def]
 
 @compiled
 def fold_of_items(score, size, folds):  # type: ignore[no-untyped-def]
-    """`binning.fold_of_item`, item by item."""
+    """`folds.fold_of_item`, item by item."""
     out = np.empty(len(score), dtype=np.int64)
     for i in range(len(score)):
         x = score_cell(score[i], _FLOOR, FOLD_STEPS) * FOLD_MIX

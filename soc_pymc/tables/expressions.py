@@ -1,4 +1,4 @@
-"""Cells, bins and folds of `binning` as Ibis expressions that are exact on every engine."""
+"""Cells and bins of `binning`, and `folds`, as Ibis expressions that are exact on every engine."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,17 +9,14 @@ from numpy.typing import NDArray
 from ..binning import (
     EXACT_COUNTS,
     FIRST_GRID,
-    FOLD_MIX,
-    FOLD_PRIME,
-    FOLD_STEPS,
     MOST_VALUE_CELL,
-    SCRAMBLE,
     STEPS,
     VALUE_OCTAVES,
     ZERO_EXPOSURE,
     Grid,
     make_lookup,
 )
+from ..folds import FOLD_MIX, FOLD_PRIME, FOLD_STEPS, SCRAMBLE
 from .reading import Folds
 
 __all__ = [
@@ -121,7 +118,7 @@ def _modulo(number: Any, by: int) -> Any:
 
 
 def fold_of(table: Any, folds: Folds, size: str = "exposure") -> Any:
-    """Fold of each item as an Ibis expression: `binning.fold_of_id` and `fold_of_item`.
+    """Fold of each item as an Ibis expression: `folds.fold_of_id` and `fold_of_item`.
 
     Parameters
     ----------

@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..accumulate import KERNELS, FirstLook, Sums, ends, fold_of_items, warm_up
-from ..binning import Grid, fold_of_id
+from ..binning import Grid
 from ..errors import ItemsError
+from ..folds import fold_of_id
 from ..items import Items, NormalItems, PoissonItems
 from ..progress import phase
 from .reading import (
