@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from . import tables
 from .binning import FIRST_GRID, choose_edges, finer_grid
+from .cells import group
 from .errors import ItemsError, ItemsWarning, StatisticsError
 from .items import Items, NormalItems
 from .progress import phase
@@ -264,9 +265,11 @@ def _check_digits(stats: Statistics, items: NormalItems) -> None:
     """Refuse values so far from 0 that their sums of squares say little of their variation.
 
     Rounding errs by about 2^-53 sqrt(n) of a sum of n squares; it must leave four digits of the
-    variation about the bin's mean, or of the noise where values vary less.
+    variation about the mean of a group's bin, or of the noise where values vary less.
     """
-    n, y1, y2, noise = (stats.data[c].to_numpy() for c in ("n", "sum_y", "sum_y2", "sum_s2"))
+    names = ("n", "sum_y", "sum_y2", "sum_s2")
+    rows = group(stats.table("part"), ("group", "bin"), dict.fromkeys(names, np.add))
+    n, y1, y2, noise = (rows[name] for name in names)
     about = np.maximum(y2 - y1 * (y1 / np.maximum(n, 1)), 0.0)
     # bins of a few items have no variation of their own to speak of
     of = np.where(n < _FEW, 0, 1 + np.arange(len(n)))

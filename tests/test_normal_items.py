@@ -529,6 +529,15 @@ def test_sums_that_lose_their_digits_are_refused(source):
         np.testing.assert_allclose(y2 / n - (y1 / n) ** 2, variance, rtol=1e-4)
 
 
+def test_digits_are_judged_group_by_group():
+    """Groups far apart vary much together, but each must keep its own digits."""
+    far = FRAME.assign(g=np.arange(len(FRAME)) % 2)
+    far["y"] += 1e9 * far["g"]
+    assert stats_of(far, edges=[0.0]).n_items == len(far)
+    with pytest.raises(ItemsError, match="subtract a constant"):
+        stats_of(far, {"group": "g"}, edges=[0.0])
+
+
 def test_exact_values_are_not_taken_for_lost_digits():
     """Constant values, single items and noise far below the variation of theta are all fine."""
     few = FRAME[:40]
