@@ -50,6 +50,8 @@ class Schema:
         Tables by name: first ``part``, last ``joint``, which is kept on request only.
     grid
         How wide the cells are; statistics of other cells do not add.
+    few_joint
+        Whether one bin has few joint cells whatever its items: merging bins then always does.
     """
 
     kind: str
@@ -58,6 +60,7 @@ class Schema:
     whole: tuple[str, ...]
     tables: Mapping[str, Table]
     grid: str
+    few_joint: bool
 
     @property
     def margins(self) -> tuple[str, ...]:
@@ -75,6 +78,16 @@ class Schema:
     def reals(self, names: Sequence[str]) -> tuple[str, ...]:
         """Real sums of some tables, each once."""
         return tuple(dict.fromkeys(real for name in names for real in self.tables[name].reals))
+
+    def check_joint(self, cells: int, most: int) -> None:
+        """Refuse more joint cells than the budget, where all bins were merged already."""
+        if cells > most and not self.few_joint:
+            sizes = f"{self.size}s".replace("_", " ")
+            raise StatisticsError(
+                f"there are more than {most:,} joint cells even in a single bin, as "
+                f"{self.outcome}s are spread over very many {sizes}: allow more by joint=number, "
+                "or leave out joint="
+            )
 
     def check_table(self, name: str) -> None:
         """Refuse a name that is no table of this kind."""
@@ -109,6 +122,7 @@ _POISSON = Schema(
         "joint": _joint("exposure_cell", "count_cell", *_EXPOSURE, "sum_y3"),
     },
     grid=f"counts exact below {EXACT_COUNTS}, {1 << STEPS} cells an octave",
+    few_joint=True,
 )
 
 # w = noise_sd^2
@@ -127,6 +141,7 @@ _NORMAL = Schema(
         "joint": _joint("noise_cell", "value_cell", *_VALUE),
     },
     grid=f"{1 << STEPS} cells an octave of noise, values in cells of 1/16 to 1/8 of it",
+    few_joint=False,
 )
 
 SCHEMAS: Mapping[str, Schema] = {schema.kind: schema for schema in (_POISSON, _NORMAL)}

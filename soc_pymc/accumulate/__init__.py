@@ -7,7 +7,7 @@ import numpy as np
 from .first_look import FirstLook, ends, fold_of_items
 from .normal import NORMAL
 from .poisson import POISSON
-from .sums import Kernel, Sums, too_many_joint
+from .sums import Kernel, Sums
 
 __all__ = [
     "KERNELS",
@@ -16,7 +16,6 @@ __all__ = [
     "Sums",
     "ends",
     "fold_of_items",
-    "too_many_joint",
     "warm_up",
 ]
 

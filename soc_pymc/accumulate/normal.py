@@ -134,6 +134,5 @@ NORMAL = Kernel(
             Packed("value_cell", _VALUE_BITS, _FIRST_VALUE),
         ),
     },
-    merging_ends=False,
 )
 """Sums of items with values: values smaller than 1e-35 count as 0 in powers and products."""

@@ -148,7 +148,6 @@ POISSON = Kernel(
             Packed("count_cell", _COUNT_BITS, 0),
         ),
     },
-    merging_ends=True,
     exact=EXACT_COUNTS,
     expand=_expand,
 )

@@ -13,7 +13,7 @@ from ..errors import StatisticsError
 from ..schemas import Schema
 from .hashing import EMPTY, HEAD, HashTable, compiled, inlined, score_cell
 
-__all__ = ["Kernel", "Packed", "Sums", "too_many_joint"]
+__all__ = ["Kernel", "Packed", "Sums"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -55,8 +55,6 @@ class Kernel:
         Adds sorted items to all tables; says where it stopped, as a table was full.
     packed
         By table: how the cells among its keys are packed, first to last.
-    merging_ends
-        Whether joint cells are few once bins are merged; more than the budget are an error if not.
     exact
         Number of the lowest cells of the last margin that are counted in the rows of ``part``,
         behind their real sums.
@@ -68,7 +66,6 @@ class Kernel:
     totals: Callable[..., Any]
     add: Callable[..., int]
     packed: Mapping[str, tuple[Packed, ...]]
-    merging_ends: bool
     exact: int = 0
     expand: Callable[[Ints, Ints], dict[str, NDArray[Any]]] | None = None
 
@@ -189,8 +186,7 @@ class Sums:
             cells = group(columns, self._schema.tables["joint"].keys, rules)
             self._used[which] = len(cells["n"])
             self._tables["joint"] = self._packed_joint(cells, len(self._tables["joint"].whole))
-        if self._used[which] > self._most_joint and not self._kernel.merging_ends:
-            raise too_many_joint(self._schema, self._most_joint)
+        self._schema.check_joint(self._used[which], self._most_joint)
 
     def _packed_joint(self, cells: Columns, slots: int) -> HashTable:
         key = cells["group"] * self._bins + cells["bin"]
@@ -237,15 +233,6 @@ class Sums:
             exact = self._exact()
             found[last] = {c: np.concatenate([exact[c], found[last][c]]) for c in exact}
         return found
-
-
-def too_many_joint(schema: Schema, most: int) -> StatisticsError:
-    """The error where even a single bin has more joint cells than the budget."""
-    sizes = f"{schema.size}s".replace("_", " ")
-    return StatisticsError(
-        f"there are more than {most:,} joint cells even in a single bin, as {schema.outcome}s are "
-        f"spread over very many {sizes}: allow more by joint=number, or leave out joint="
-    )
 
 
 def _finder(edges: Floats) -> tuple[Floats, Floats, Ints, Ints]:

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..accumulate import KERNELS, too_many_joint
 from ..binning import FIRST_GRID, Grid
 from ..cells import Columns, group
 from ..families.validity import LEAST_SD
@@ -199,11 +198,12 @@ def _narrow(keyed: Any, schema: Schema) -> dict[str, Columns]:
     ]
     rows = _columns(reduce(lambda one, other: one.union(other), added), _whole(schema))
     which = rows.pop("margin")
-    found: dict[str, Columns] = {"joint": {}}
-    for i, name in enumerate(schema.margins):
-        mine = {k: v[which == i] for k, v in rows.items()}
-        found[name] = _added(mine, schema.tables[name].keys, schema.sums(name))
-    return {"part": _parts(mine, schema), **found}
+    of = [{k: v[which == i] for k, v in rows.items()} for i in range(len(schema.margins))]
+    found = {
+        name: _added(mine, schema.tables[name].keys, schema.sums(name))
+        for name, mine in zip(schema.margins, of, strict=True)
+    }
+    return {"part": _parts(of[0], schema), **found, "joint": {}}
 
 
 def _margin(fine: Any, schema: Schema, table: str, names: Sequence[str]) -> Any:
@@ -258,8 +258,7 @@ def _all_at_once(
         while len(joint.rows["n"]) > most_joint and coarse < bins:
             joint.halve()
             coarse *= 2
-        if len(joint.rows["n"]) > most_joint and not KERNELS[schema.kind].merging_ends:
-            raise too_many_joint(schema, most_joint)
+        schema.check_joint(len(joint.rows["n"]), most_joint)
     found: dict[str, Columns] = {name: pile.rows for name, pile in piles.items()}
     return {**found, "part": _parts(piles["part"].rows, schema)}, coarse
 
