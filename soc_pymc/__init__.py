@@ -22,7 +22,7 @@ Names by floor (each uses only those above it):
 - errors: `SocError`, `ItemsError`, `StatisticsError`, `FitError`, `ItemsWarning`,
   `ConvergenceWarning`
 - what to fit and how: `Gamma`, `Spline`; `VI`, `NUTS`
-- items and statistics: `PoissonItems`; `summarize`, `Statistics`, `load_statistics`
+- items and statistics: `PoissonItems`, `NormalItems`; `summarize`, `Statistics`, `load_statistics`
 - the fit: `model`, `fit`, `Fit`, `Status`, `load_fit`
 - what it says: `calibration_curves`, `bands`; `item_posteriors`,
   `posterior_expression`, `posterior_sql`; `check`, `CheckResult`
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     )
     from .hierarchy import model
     from .inference import fit
-    from .items import PoissonItems
+    from .items import NormalItems, PoissonItems
     from .methods import NUTS, VI
     from .posteriors import item_posteriors
     from .priors import Gamma, Spline
@@ -72,7 +72,7 @@ _HOME = {
     ),
     **dict.fromkeys(["Gamma", "Spline"], "priors"),
     **dict.fromkeys(["VI", "NUTS"], "methods"),
-    "PoissonItems": "items",
+    **dict.fromkeys(["NormalItems", "PoissonItems"], "items"),
     **dict.fromkeys(["Statistics", "load_statistics"], "statistics"),
     "summarize": "summaries",
     "model": "hierarchy",
@@ -95,6 +95,7 @@ __all__ = [
     "Gamma",
     "ItemsError",
     "ItemsWarning",
+    "NormalItems",
     "PoissonItems",
     "SocError",
     "Spline",

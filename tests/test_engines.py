@@ -15,9 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import soc_pymc as soc
-from soc_pymc.binning import count_cell, exposure_cell, fold_of_id, fold_of_item
+from soc_pymc.binning import count_cell, exposure_cell
 from soc_pymc.cli import main
 from soc_pymc.errors import ItemsError
+from soc_pymc.folds import fold_of_id, fold_of_item
 from soc_pymc.tables.engines import on_engine
 from soc_pymc.tables.sources import readable
 

@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 from scipy.special import gammaln
 
 from soc_pymc import tables
-from soc_pymc.binning import count_cell, exposure_cell, fold_of_id
+from soc_pymc.binning import count_cell, exposure_cell
 from soc_pymc.designs import bin_histograms
 from soc_pymc.errors import ItemsError, ItemsWarning, StatisticsError
 from soc_pymc.families import histograms as hist
 from soc_pymc.families import poisson_gamma
+from soc_pymc.folds import fold_of_id
 from soc_pymc.items import PoissonItems
 from soc_pymc.statistics import Statistics, load_statistics
 from soc_pymc.summaries import summarize
@@ -333,6 +334,31 @@ def test_saved_statistics_come_back(tmp_path):
     assert load_statistics(tmp_path / "s.nc").data.identical(edgeless.data)
 
 
+def test_the_format_of_files_is_as_it_was():
+    """Files hold these and no others, so that those of earlier versions are read."""
+    data = stats_of(FRAME[:500], bins=5, joint=True).data
+    scores = "score_min score_max sum_t sum_t2 sum_log_t sum_log_t2"
+    powers = "sum_N sum_N2 sum_N3 sum_y2 sum_yN sum_yN2 sum_yN3"
+    part = f"n sum_y sum_N {scores} sum_y_log_N above"
+    tables = {
+        "part": f"group fold bin {part}",
+        "exposure": f"group fold bin cell n sum_y {powers}",
+        "count": "group fold bin cell n sum_y sum_y2 sum_y3",
+        "joint": f"group bin exposure_cell count_cell n sum_y {powers} sum_y3",
+    }
+    names = {f"{name}_{column}" for name, columns in tables.items() for column in columns.split()}
+    assert set(data.variables) == {"edges", "label", *part.split(), *names}
+    assert data.attrs == {
+        "format": "soc_pymc-statistics-2",
+        "kind": "poisson",
+        "roles": '{"score": "t", "count": "y", "exposure": "N"}',
+        "cells": "counts exact below 32, 16 cells an octave",
+        "folds_by": "none",
+        "folds": 0,
+        "coarse": 1,
+    }
+
+
 def test_bad_files_are_refused(tmp_path):
     path = tmp_path / "s.nc"
     with pytest.raises(StatisticsError, match="there is no such file"):
@@ -389,8 +415,9 @@ def test_a_table_that_changes_underneath_is_noticed(monkeypatch):
 
     def fewer(self, edges, most_joint):
         found = whole(self, edges, most_joint)
-        part = {**found.part, "n": found.part["n"] - (np.arange(len(found.part["n"])) == 0)}
-        return replace(found, part=part)
+        part = dict(found.sums["part"])
+        part["n"] = part["n"] - (np.arange(len(part["n"])) == 0)
+        return replace(found, sums={**found.sums, "part": part})
 
     monkeypatch.setattr(reader, "tables", fewer)
     with pytest.raises(StatisticsError, match="the items came to 19999 in bins but to 20000"):

@@ -1,0 +1,41 @@
+"""Folds of items by arithmetic on whole numbers, the same on every engine."""
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .binning import FIRST_GRID, Grid
+
+__all__ = ["FOLD_MIX", "FOLD_PRIME", "FOLD_STEPS", "SCRAMBLE", "fold_of_id", "fold_of_item"]
+
+Ints = NDArray[np.int64]
+
+FOLD_PRIME = (1 << 31) - 1
+SCRAMBLE = (1663, 1327217885)  # products of two numbers below the prime fit in 64 bits
+FOLD_MIX = 1_073_741_789
+FOLD_STEPS = 20  # scores and exposures that differ by less than 2^-20 share a fold
+
+
+def fold_of_id(identity: ArrayLike, folds: int) -> Ints:
+    """Fold of items by whole-number ids: arithmetic that is the same on every engine.
+
+    The id modulo a prime p is scrambled by x (x + a) modulo p, then by a factor modulo p; the fold
+    is what is left modulo the number of folds.
+
+    Examples
+    --------
+    >>> fold_of_id([0, 1, 2, 3, 4, 5], 2).tolist()
+    [0, 0, 0, 0, 1, 0]
+    """
+    shift, factor = SCRAMBLE
+    x = np.asarray(identity, dtype=np.int64) % FOLD_PRIME
+    x = x * ((x + shift) % FOLD_PRIME) % FOLD_PRIME
+    return x * factor % FOLD_PRIME % folds
+
+
+def fold_of_item(score: ArrayLike, size: ArrayLike, folds: int) -> Ints:
+    """Fold of items without an id, by score and exposure or noise sd: never by their outcome.
+
+    Items with the same score and the same exposure or noise sd share a fold.
+    """
+    fine = Grid(FIRST_GRID.floor, FOLD_STEPS)
+    return fold_of_id(fine.cell(score) * FOLD_MIX + fine.cell(size), folds)
