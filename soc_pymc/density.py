@@ -24,6 +24,7 @@ from pytensor.link.vm import VMLinker
 from .families.surrogates import make_surrogates
 from .hierarchy import Hierarchy
 from .likelihood import near_log_marginal, shared
+from .tilts import Mixture
 
 __all__ = [
     "CHUNK",
@@ -127,11 +128,14 @@ def _polynomials(built: Hierarchy, curves: Callable[[Floats], list[Floats]], sta
     return (*shared(made), *shared(built.histograms))
 
 
-def near_density(built: Hierarchy, space: Space) -> Evaluate:
+def near_density(built: Hierarchy | Mixture, space: Space) -> Evaluate:
     """`density` to about 1e-3 nats, at a cost that the number of items does not touch.
 
-    Polynomials stand for the bins over the curves' range in draws wider than the posterior.
+    Polynomials stand for the bins over the curves' range in draws wider than the posterior. The
+    likelihood of mixtures is that of their cells, whose number items hardly touch.
     """
+    if isinstance(built, Mixture):
+        return density(space)
     model = space.model
     curves = model.replace_rvs_by_values([model["bin_log_mean"], model["bin_log_cv2"]])
     rows, (m, c, rest) = space.batched([*curves, rest_log_density(model)])

@@ -183,7 +183,7 @@ def _slopes(curve: Curve, pilot: CurvePilot, position: Floats) -> Floats:
     return np.asarray((ahead - behind) @ at_knots / (2.0 * step))
 
 
-def extended(built: Hierarchy, model: pm.Model) -> Hierarchy:
+def extended[B: Any](built: B, model: pm.Model) -> B:
     """The same with a model to which its user has added terms.
 
     Raises

@@ -7,11 +7,12 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from . import hierarchy
+from . import hierarchy, models
 from .errors import ConvergenceWarning, FitError
 from .families import surrogates
 from .methods import NUTS, VI
-from .priors import Gamma
+from .models import Built, Prior
+from .priors import Gamma, GammaMixture, Normal, NormalMixture
 from .progress import phase
 from .results import Fit, Status, outcome_roles
 from .sampling import run_nuts
@@ -23,7 +24,7 @@ __all__ = ["fit"]
 
 def fit(
     stats: Statistics,
-    prior: Gamma | None = None,
+    prior: Prior | None = None,
     method: VI | NUTS | None = None,
     *,
     start: Fit | None = None,
@@ -104,8 +105,11 @@ def fit(
         raise FitError(
             f"soc.fit takes statistics, not {type(stats).__name__}: call soc.summarize(items) first"
         )
-    if not isinstance(prior, Gamma):
-        raise FitError(f"prior must be soc.Gamma(...), not {type(prior).__name__}")
+    if not isinstance(prior, Gamma | Normal | GammaMixture | NormalMixture):
+        raise FitError(
+            "prior must be soc.Gamma(...), soc.GammaMixture(...) or the same of soc.Normal, not "
+            f"{type(prior).__name__}"
+        )
     if start is not None:
         _check_start(start, stats)
     began = time.perf_counter()
@@ -113,10 +117,10 @@ def fit(
         surrogates.warm_up()
     with phase("fit: pilot and model", enabled=progress):
         if model is None:
-            built = hierarchy.build(stats, prior, start)
+            built = models.build(stats, prior, start)
         else:  # its coordinates are those of the pilot that soc.model ran: the same one again
-            built = hierarchy.extended(hierarchy.build(stats, prior), model)
-    with hierarchy.begun_at(built, start):
+            built = hierarchy.extended(models.build(stats, prior), model)
+    with models.begun_at(built, start):
         if isinstance(method, VI):
             groups, verdict = run_variational(built, method, progress)
         elif isinstance(method, NUTS):
@@ -142,7 +146,7 @@ def _check_start(start: object, stats: Statistics) -> None:
 
 
 def _tree(
-    built: hierarchy.Hierarchy, stats: Statistics, groups: dict[str, xr.Dataset]
+    built: Built, stats: Statistics, groups: dict[str, xr.Dataset]
 ) -> xr.DataTree:
     data, at = stats.data, built.occupied
     columns = {
@@ -158,6 +162,7 @@ def _tree(
         if curve.axis.scale == "rank":
             bins["rank_score"] = ("rank", np.asarray(curve.axis.score))
             bins["rank_fraction"] = ("rank", np.asarray(curve.axis.fraction))
+    bins = bins.merge(models.frame_of(built))
     observed = xr.Dataset({"count": ("bin", data["sum_y"].to_numpy()[at])})
     tree = xr.DataTree.from_dict({**groups, "observed_data": observed, "constant_data": bins})
     tree.attrs = {name: stats.data.attrs[name] for name in ("kind", "roles")}

@@ -16,7 +16,7 @@ import xarray as xr
 from .errors import FitError
 from .files import read_saved, save_netcdf
 from .methods import NUTS, VI
-from .priors import Gamma, Spline
+from .priors import Gamma, GammaMixture, Normal, NormalMixture, Spline
 from .splines import Axis
 
 __all__ = ["FORMAT", "PARETO_K", "Fit", "Status", "load_fit", "outcome_roles"]
@@ -25,6 +25,14 @@ FORMAT = "soc_pymc-fit-1"
 PARETO_K = 0.7
 """Above it importance weights have no reliable mean (Vehtari et al. 2024)."""
 _METHODS = {"VI": VI, "NUTS": NUTS}
+_PRIORS = {p.__name__: p for p in (Gamma, Normal, GammaMixture, NormalMixture)}
+# posterior variables by which priors score, and the dims after chain and draw
+_SCORING = {
+    "Gamma": {"log_mean": ("mean_knot",), "log_cv2": ("variance_knot",)},
+    "Normal": {"mean": ("mean_knot",), "log_variance": ("variance_knot",)},
+    "GammaMixture": {"tilt": ("tilt_knot", "tilt_function")},
+    "NormalMixture": {"tilt": ("tilt_knot", "tilt_function")},
+}
 
 
 @dataclass(frozen=True)
@@ -83,7 +91,7 @@ class Fit:
     """
 
     data: xr.DataTree
-    prior: Gamma
+    prior: Gamma | Normal | GammaMixture | NormalMixture
     method: VI | NUTS
     status: Status
 
@@ -156,20 +164,22 @@ def load_fit(path: str | os.PathLike[str]) -> Fit:
         prior = json.loads(tree.attrs["prior"])
         method = json.loads(tree.attrs["method"])
         status = Status(**json.loads(tree.attrs["status"]))
-        gamma = Gamma(mean=_spline(prior["mean"]), variance=_spline(prior["variance"]))
+        family = prior.pop("name")
+        fields = {k: _spline(v) if isinstance(v, dict) else v for k, v in prior.items()}
+        made_of = _PRIORS[family](**fields)
         made_by = _METHODS[method.pop("name")](**method)
-        _check_curves(tree)
+        _check_scoring(tree, family)
     except (KeyError, TypeError, ValueError) as error:
         raise FitError(f"{path} is a damaged fit ({error}); fit again and save") from error
     for name in ("format", "prior", "method", "status"):
         del tree.attrs[name]
-    return Fit(tree, gamma, made_by, status)
+    return Fit(tree, made_of, made_by, status)
 
 
-def _check_curves(tree: xr.DataTree) -> None:
+def _check_scoring(tree: xr.DataTree, family: str) -> None:
     posterior = tree["posterior"]
-    for name, knot in (("log_mean", "mean_knot"), ("log_cv2", "variance_knot")):
-        if posterior[name].dims != ("chain", "draw", knot):
+    for name, dims in _SCORING[family].items():
+        if posterior[name].dims != ("chain", "draw", *dims):
             raise ValueError(f"{name} has dims {posterior[name].dims}")
         if not np.isfinite(posterior[name].to_numpy()).all():
             raise ValueError(f"{name} has values that are not finite")
