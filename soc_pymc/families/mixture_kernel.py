@@ -29,10 +29,43 @@ def _softmax(log_weight):  # type: ignore[no-untyped-def]
         row /= total
 
 
+# log(1 + x) = x - x^2/2 + x^3 P(x) for sqrt(1/2) <= 1 + x < sqrt(2), to 1e-7
+_P = np.array(
+    [0.0703768363, -0.115146103, 0.116769987, -0.124201408, 0.142493228, -0.166680577, 0.200007148,
+     -0.249999940, 0.333333312],
+    dtype=np.float32,
+)  # fmt: skip
+_LOW, _ONE, _HALF = np.int32(0x3F3504F3), np.int32(23), np.float32(0.5)
+_LOG2 = np.float32(np.log(2.0))
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract", "nsz", "arcp"})
+def _add_logs(p, many, total, bits, real, octave):  # type: ignore[no-untyped-def]
+    """Add many * log p to the totals; `bits` and `real` are two views of one array.
+
+    Plain arithmetic on the numbers' bits is vectorised, which calls of log are not: five times as
+    fast.
+    """
+    whole = p.view(np.int32)
+    for d in range(len(p)):
+        e = (whole[d] - _LOW) >> _ONE
+        bits[d] = whole[d] - (e << _ONE)
+        octave[d] = np.float32(e)
+    for d in range(len(p)):
+        x = real[d] - np.float32(1.0)
+        y = _P[0]
+        for k in range(1, 9):
+            y = y * x + _P[k]
+        log = octave[d] * _LOG2 + (x + x * x * (x * y - _HALF))
+        total[d] += many * np.float64(log)
+
+
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def all_bins(tilt, value, slope, base, basis, start, items, density, constant):  # type: ignore[no-untyped-def]
     """Log marginals (draws, bins) and their slopes (draws, bins, J) at tilts (draws, bins, J)."""
     draws = tilt.shape[0]
+    bits, octave = np.empty(draws, dtype=np.int32), np.empty(draws, dtype=np.float32)
+    real = bits.view(np.float32)
     for b in range(tilt.shape[1]):
         functions = np.ascontiguousarray(basis[b])
         weight = np.ascontiguousarray(tilt[:, b]) @ functions.T + base[b]
@@ -42,12 +75,13 @@ def all_bins(tilt, value, slope, base, basis, start, items, density, constant): 
         p = cells @ weight.T.astype(np.float32)
         total = np.zeros(draws)
         for c in range(p.shape[0]):
-            many = np.float32(n[c])
+            row, many = p[c], np.float32(n[c])
             for d in range(draws):
                 # a draw far from the data may leave a cell with no density in single precision
-                q = max(p[c, d], np.float32(1e-37))
-                total[d] += n[c] * np.log(q)
-                p[c, d] = many / q
+                row[d] = max(row[d], np.float32(1e-37))
+            _add_logs(row, n[c], total, bits, real, octave)
+            for d in range(draws):
+                row[d] = many / row[d]
         pull = (cells.T @ p).T
         away = weight * pull - weight * n.sum()
         slope[:, b] = away @ functions
