@@ -12,10 +12,11 @@ import numpy as np
 
 from .gamma_quantiles import tail_and_density
 
-__all__ = ["average_weights", "near_weights", "summarize_mixtures"]
+__all__ = ["average_weights", "score_by_table", "summarize_mixtures"]
 
-_SMALL = 1e-9  # weights below it, relative to their sum, are no part of a quantile
-_CLOSE, _STEPS = 1e-5, 200  # last step of the search, in posterior sd
+_SMALL = 1e-8  # weights below it, relative to their sum, are no part of a quantile
+_FAINT = 1e-12  # densities below it, relative to the largest, are no part of a posterior
+_CLOSE, _STEPS = 1e-3, 200  # last Newton step, in posterior sd: its square is the error's order
 _ROOT_2PI = float(np.sqrt(2.0 * np.pi))
 
 
@@ -25,63 +26,19 @@ def average_weights(weight, density):  # type: ignore[no-untyped-def]
 
     `weight` is (draws, R), `density` (n, R) up to a factor of each item; the result is (n, R).
     """
-    inverse = 1.0 / (density @ weight.T)
+    inverse = 1.0 / np.maximum(density @ weight.T, 1e-300)
     return density * (inverse @ weight) / weight.shape[0]
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def near_weights(cell, share, density, mean, cov, most, out, left):  # type: ignore[no-untyped-def]
-    """The same to second order in the weights' spread over draws, from a table over scores.
-
-    Item i lies in cell `cell[i]` of the table, `share[i]` of the way. With Z = W p for weights W
-    and densities p, E(W_r p_r / Z) is p_r (m_r / Z - (C p)_r / Z^2 + m_r p'Cp / Z^3) at the mean m
-    and covariance C of W. Items where p'Cp / Z^2 is above `most`, or that are off the table, are
-    marked in `left`.
-    """
-    components = density.shape[1]
-    product, centre = np.empty(components), np.empty(components)
-    for i in range(len(cell)):
-        k, u, p = cell[i], share[i], density[i]
-        left[i] = True
-        if k < 0:
-            continue
-        low, high = 0, components
-        while low < high - 1 and p[low] < 1e-12:
-            low += 1
-        while high > low + 1 and p[high - 1] < 1e-12:
-            high -= 1
-        total = 0.0
-        for r in range(low, high):
-            centre[r] = (1.0 - u) * mean[k, r] + u * mean[k + 1, r]
-            total += centre[r] * p[r]
-            product[r] = 0.0
-        for s in range(low, high):
-            first, second = (1.0 - u) * p[s], u * p[s]
-            for r in range(low, high):
-                product[r] += first * cov[k, s, r] + second * cov[k + 1, s, r]
-        spread = 0.0
-        for r in range(low, high):
-            spread += p[r] * product[r]
-        spread /= total * total
-        if not spread <= most:
-            continue
-        left[i] = False
-        for r in range(components):
-            inside = low <= r < high
-            q = (centre[r] * (1.0 + spread) - product[r] / total) * p[r] / total if inside else 0.0
-            out[i, r] = max(q, 0.0)
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def _tail(x, weight, kept, shape, place, log_gamma, lower, gamma):  # type: ignore[no-untyped-def]
     """Tail of a mixture at x (log theta for Gammas, theta for Normals), and its density there."""
     tail = density = 0.0
+    theta = math.exp(x) if gamma else x
     for j in range(kept):
         if gamma:
-            # places are log rates
-            t, d = tail_and_density(shape, np.exp(x + place[j]), log_gamma, lower)
+            t, d = tail_and_density(shape, theta * place[j], log_gamma, lower)
         else:
-            # places are means, the shape their common sd
             z = (x - place[j]) / shape
             t = 0.5 * math.erfc(-z / math.sqrt(2.0) if lower else z / math.sqrt(2.0))
             d = math.exp(-0.5 * z * z) / (_ROOT_2PI * shape)
@@ -110,7 +67,10 @@ def _quantile(prob, start, unit, weight, kept, shape, place, log_gamma, gamma): 
             step = min(max(newton, -2.0 * unit), 2.0 * unit)
         new = x + step
         if not low < new < high:
-            new = 0.5 * (low + high) if high - low < np.inf else x + (2.0 if up else -2.0) * unit
+            if high - low < np.inf:
+                new = 0.5 * (low + high)
+            else:
+                new = x + (2.0 if up else -2.0) * unit
         if abs(new - x) < _CLOSE * unit or tail == target:
             return new
         x = new
@@ -118,45 +78,131 @@ def _quantile(prob, start, unit, weight, kept, shape, place, log_gamma, gamma): 
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
+def _summarize(weight, place, kept, shape, probs, gamma, out, i):  # type: ignore[no-untyped-def]
+    """Column i of `summarize_mixtures`, from the first `kept` weights, in place."""
+    total = mean = own = square = 0.0
+    for j in range(kept):
+        total += weight[j]
+    for j in range(kept):
+        weight[j] /= total
+        mean += weight[j] * (shape / place[j] if gamma else place[j])
+    for j in range(kept):
+        centre = shape / place[j] if gamma else place[j]
+        own += weight[j] * (centre * centre / shape if gamma else shape * shape)
+        square += weight[j] * (centre - mean) ** 2
+    variance = own + square
+    sd = math.sqrt(variance)
+    out[0, i], out[1, i], out[2, i] = mean, sd, variance
+    if len(probs) == 0:
+        return
+    few = 0
+    for j in range(kept):
+        if weight[j] > _SMALL:
+            weight[few], place[few] = weight[j], place[j]
+            few += 1
+    log_gamma = math.lgamma(shape) if gamma else 0.0
+    unit = math.sqrt(math.log1p(variance / mean**2)) if gamma else sd
+    centre = math.log(mean) - 0.5 * unit**2 if gamma else mean
+    for k in range(len(probs)):
+        # a logistic's quantile is near enough to a Normal's to start from
+        start = centre + 0.55 * unit * math.log(probs[k] / (1.0 - probs[k]))
+        x = _quantile(probs[k], start, unit, weight, few, shape, place, log_gamma, gamma)
+        out[3 + k, i] = math.exp(x) if gamma else x
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
 def summarize_mixtures(weight, shape, place, probs, gamma, out):  # type: ignore[no-untyped-def]
     """Mean, sd, variance and quantiles, (3 + probs, n), of mixtures with weights (n, R).
 
-    For Gammas `shape` (n,) is the common shape and `place` (n, R) the log rates; for Normals the
-    common sd and the means.
+    For Gammas `shape` (n,) is the common shape and `place` (n, R) the rates; for Normals the common
+    sd and the means. The weights need not add up to 1.
     """
-    components = weight.shape[1]
-    kept_weight, kept_place = np.empty(components), np.empty(components)
     for i in range(len(weight)):
-        total = mean = square = 0.0
-        kept = 0
-        top = weight[i].sum()
-        for r in range(components):
-            w = weight[i, r] / top
-            if w < _SMALL:
-                continue
-            kept_weight[kept], kept_place[kept] = w, place[i, r]
-            kept += 1
-            total += w
-            mean += w * (shape[i] * math.exp(-place[i, r]) if gamma else place[i, r])
-        mean /= total
-        own = 0.0
-        for j in range(kept):
-            centre = shape[i] * math.exp(-kept_place[j]) if gamma else kept_place[j]
-            own += kept_weight[j] * (centre * centre / shape[i] if gamma else shape[i] ** 2)
-            square += kept_weight[j] * (centre - mean) ** 2
-            kept_weight[j] /= total
-        variance = (own + square) / total
-        sd = math.sqrt(variance)
-        out[0, i], out[1, i], out[2, i] = mean, sd, variance
-        if not len(probs):
-            continue
-        log_gamma = math.lgamma(shape[i]) if gamma else 0.0
-        unit = math.sqrt(math.log1p(variance / mean**2)) if gamma else sd
-        centre = math.log(mean) - 0.5 * unit**2 if gamma else mean
-        for k in range(len(probs)):
-            # a logistic's quantile is near enough to a Normal's to start from
-            start = centre + 0.55 * unit * math.log(probs[k] / (1.0 - probs[k]))
-            x = _quantile(
-                probs[k], start, unit, kept_weight, kept, shape[i], kept_place, log_gamma, gamma
+        own, at = weight[i].copy(), place[i].copy()
+        _summarize(own, at, len(own), shape[i], probs, gamma, out, i)
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _densities(outcome, size, location, spread, shape, shift, z, gamma, p):  # type: ignore[no-untyped-def]
+    """Marginal densities p of an outcome under the components over the largest; range that counts.
+
+    Gammas have mean exp(location + spread z + shift); Normals variance `shape`.
+    """
+    top = -np.inf
+    for r in range(len(z)):
+        place = location + spread * z[r]
+        if gamma:
+            log_mean = place + shift
+            p[r] = outcome * log_mean - (shape + outcome) * math.log1p(
+                size * math.exp(log_mean) / shape
             )
-            out[3 + k, i] = math.exp(x) if gamma else x
+        else:
+            p[r] = -0.5 * (outcome - place) ** 2 / (shape + size * size)
+        top = max(top, p[r])
+    low, high = len(z), 0
+    for r in range(len(z)):
+        p[r] = math.exp(p[r] - top)
+        if p[r] > _FAINT:
+            low, high = min(low, r), r + 1
+    return low, high
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _posterior_weights(k, u, p, low, high, mean, cov, product, centre):  # type: ignore[no-untyped-def]
+    """Posterior weights, averaged over draws, in `centre`, and how far draws are apart."""
+    total = spread = 0.0
+    for r in range(low, high):
+        centre[r] = (1.0 - u) * mean[k, r] + u * mean[k + 1, r]
+        total += centre[r] * p[r]
+        product[r] = 0.0
+    for s in range(low, high):
+        first, second = (1.0 - u) * p[s], u * p[s]
+        for r in range(low, high):
+            product[r] += first * cov[k, s, r] + second * cov[k + 1, s, r]
+    for r in range(low, high):
+        spread += p[r] * product[r]
+    spread /= total * total
+    for r in range(low, high):
+        centre[r] = max(p[r] * (centre[r] * (1.0 + spread) - product[r] / total), 0.0)
+    return spread
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def score_by_table(position, outcome, size, z, grid, frame, mean, cov, most, probs, gamma, out, left):  # type: ignore[no-untyped-def]  # fmt: skip  # noqa: E501
+    """Summaries as of `summarize_mixtures`, to second order in the weights' spread over draws.
+
+    With Z = W p for weights W and densities p, the mean of W_r p_r / Z over draws is
+    p_r (m_r / Z - (C p)_r / Z^2 + m_r p'Cp / Z^3) at the mean m and covariance C of W, which are
+    linear between the points of an even `grid` of positions; so are the columns of `frame`:
+    location, log spread, log shape (log variance for Normals) and, for Gammas, log mean minus mean
+    of the logarithm. Items with p'Cp / Z^2 above `most`, or off the grid, are marked in `left`.
+    """
+    components, last = len(z), len(grid) - 1
+    p, product, centre, place = np.empty((4, components))
+    per_cell = last / (grid[last] - grid[0])
+    for i in range(len(position)):
+        at = (position[i] - grid[0]) * per_cell
+        left[i] = True
+        if not 0.0 <= at < last:
+            continue
+        k = int(at)
+        u = at - k
+        location = (1.0 - u) * frame[k, 0] + u * frame[k + 1, 0]
+        spread = math.exp((1.0 - u) * frame[k, 1] + u * frame[k + 1, 1])
+        shape = math.exp((1.0 - u) * frame[k, 2] + u * frame[k + 1, 2])
+        shift = (1.0 - u) * frame[k, 3] + u * frame[k + 1, 3]
+        y, n = outcome[i], size[i]
+        low, high = _densities(y, n, location, spread, shape, shift, z, gamma, p)
+        apart = _posterior_weights(k, u, p, low, high, mean, cov, product, centre)
+        if not apart <= most:
+            continue
+        left[i] = False
+        for r in range(low, high):
+            own = location + spread * z[r]
+            if gamma:
+                place[r - low] = shape * math.exp(-own - shift) + n
+            else:
+                place[r - low] = (own * n * n + shape * y) / (shape + n * n)
+            product[r - low] = centre[r]
+        after = shape + y if gamma else math.sqrt(shape * n * n / (shape + n * n))
+        _summarize(product, place, high - low, after, probs, gamma, out, i)

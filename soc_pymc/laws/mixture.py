@@ -12,7 +12,7 @@ from scipy import special
 from ..families import components as parts
 from ..families import poisson_gamma
 from ..families.components import Frame
-from ..families.mixture_items import average_weights, near_weights, summarize_mixtures
+from ..families.mixture_items import average_weights, score_by_table, summarize_mixtures
 from ..families.mixture_kernel import tilted_weights
 from ..results import Fit
 from ..splines import spline_matrix
@@ -92,10 +92,6 @@ class MixtureLaw:
         for begin in range(0, len(score), step):
             at = np.arange(begin, min(begin + step, len(score)))
             yield at, self._weights(score[at], self._frame(score[at]), tilt)
-
-    @staticmethod
-    def _mean_weights(weights: Floats) -> Floats:
-        return np.asarray(weights.mean(axis=0))
 
     # --- outcomes --------------------------------------------------------------------------------
 
@@ -230,8 +226,8 @@ class MixtureLaw:
         found = np.empty(out.shape)
         if self._gamma:
             shape = parts.inverse_trigamma(variance)
-            log_rate = np.logaddexp(special.psi(shape)[:, None] - location, np.log(size)[:, None])
-            summarize_mixtures(weight, shape + outcome, log_rate, probs, True, found)
+            rate = np.exp(special.psi(shape)[:, None] - location) + size[:, None]
+            summarize_mixtures(weight, shape + outcome, rate, probs, True, found)
         else:
             noise = size**2
             total = variance + noise
@@ -246,9 +242,8 @@ class MixtureLaw:
         axis = self._fit.axis("mean")
         low, high = self._knots[0], self._knots[-1]
         reach = max(0.5 * (high - low), 1e-9)
-        grid = np.linspace(low - reach, high + reach, 2 * _GRID)
-        if axis.scale == "rank":
-            grid = np.unique(np.clip(grid, 0.0, 1.0))
+        ends = (0.0, 1.0) if axis.scale == "rank" else (low - reach, high + reach)
+        grid = np.linspace(*ends, 2 * _GRID)
         score = axis.inverse(grid)
         components = len(self._z)
         mean, cov = np.empty((len(grid), components)), np.empty((len(grid), components, components))
@@ -258,27 +253,38 @@ class MixtureLaw:
                 away = own - mean[k]
                 cov[k] = away.T @ away / len(away)
         frame = self._frame(score)
-        shape = parts.inverse_trigamma(frame.width()) if self._gamma else np.ones(len(grid))
-        kept = np.column_stack([frame.location, np.log(frame.spread), np.log(shape)])
+        if self._gamma:
+            shape = parts.inverse_trigamma(frame.width())
+            shift = np.log(shape) - special.psi(shape)
+        else:
+            shape, shift = frame.width(), np.zeros(len(grid))
+        kept = np.column_stack([frame.location, np.log(frame.spread), np.log(shape), shift])
         return _Table(grid, mean, cov, kept)
 
     def _near(self, columns: Columns, probs: Floats, out: Floats) -> None:
         """By the table, and by all draws where it does not do."""
         table = self._table
         position = self._fit.axis("mean")(columns["score"])
-        cell = np.searchsorted(table.position, position, side="right") - 1
-        inside = (cell >= 0) & (cell < len(table.position) - 1)
-        cell = np.where(inside, cell, -1)
-        frame = self._frame(np.asarray(columns["score"], dtype=float))
-        density = self._log_densities(columns, frame)
-        density = np.exp(density - density.max(axis=1, keepdims=True))
-        at = np.clip(cell, 0, len(table.position) - 2)
-        share = (position - table.position[at]) / (table.position[at + 1] - table.position[at])
-        weight, left = np.ones(density.shape), np.empty(len(cell), dtype=bool)
-        near_weights(cell, share, density, table.mean, table.cov, _MOST, weight, left)
-        self._summarize(columns, frame, weight, probs, out)
+        outcome, size = (np.asarray(columns[k], dtype=float) for k in (self.outcome, self.size))
+        found, left = np.empty(out.shape), np.empty(len(position), dtype=bool)
+        score_by_table(
+            position,
+            outcome,
+            size,
+            self._z,
+            table.position,
+            table.frame,
+            table.mean,
+            table.cov,
+            _MOST,
+            probs,
+            self._gamma,
+            found,
+            left,
+        )
         if left.any():
-            rest = {name: values[left] for name, values in columns.items()}
-            found = np.empty((len(out), int(left.sum())))
-            self._exact(rest, probs, self._tilt, found)
-            out[:, left] = found
+            rest = {name: np.asarray(values)[left] for name, values in columns.items()}
+            exact = np.empty((len(out), int(left.sum())))
+            self._exact(rest, probs, self._tilt, exact)
+            found[:, left] = exact
+        out[:] = found
