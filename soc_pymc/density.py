@@ -23,7 +23,7 @@ from pytensor.link.vm import VMLinker
 
 from .families.surrogates import make_surrogates
 from .hierarchy import Hierarchy
-from .likelihood import near_log_marginal, shared
+from .likelihood import log_marginal, shared
 from .tilts import Mixture
 
 __all__ = [
@@ -107,45 +107,60 @@ def make_space(model: pm.Model) -> Space:
 
 
 def density(space: Space) -> Evaluate:
-    """The model's log density and gradient on all bins, exactly."""
+    """The model's log density and gradient on all rows, exactly."""
     rows, logp = space.batched(space.model.logp())
     function = pytensor.function([rows], [logp, pt.grad(logp.sum(), rows)], mode=mode())
     return finite(function)
 
 
-def rest_log_density(model: pm.Model) -> Any:
-    """Log density of all but the counts."""
-    others = [v for v in model.basic_RVs if v is not model["count"]]
+def rest_log_density(built: Hierarchy, model: pm.Model) -> Any:
+    """Log density of all but the outcomes."""
+    others = [v for v in model.basic_RVs if v is not built.model[built.outcome.observed]]
     return model.logp(vars=[*others, *model.potentials])
 
 
 def _polynomials(built: Hierarchy, curves: Callable[[Floats], list[Floats]], start: Floats) -> Any:
     """Arrays of the bins' polynomials and histograms."""
-    m, c = curves(np.random.default_rng(0).normal(start, _WIDE, (CHUNK, len(start))))
-    made = make_surrogates(
-        built.histograms, (m.min(axis=0), c.min(axis=0)), (m.max(axis=0), c.max(axis=0))
-    )
-    return (*shared(made), *shared(built.histograms))
+    low, high = [], []
+    rng = np.random.default_rng(0)
+    step = _chunk(built)
+    for first in range(0, CHUNK, step):
+        values = curves(rng.normal(start, _WIDE, (min(step, CHUNK - first), len(start))))
+        low.append([v.min(axis=0) for v in values])
+        high.append([v.max(axis=0) for v in values])
+    made = make_surrogates(built.data, tuple(np.min(low, axis=0)), tuple(np.max(high, axis=0)))
+    return (*shared(made), *shared(built.data))
+
+
+def _chunk(built: Hierarchy) -> int:
+    """Draws evaluated at once."""
+    return max(10, min(CHUNK, _MOST_VALUES // len(built.score)))
 
 
 def near_density(built: Hierarchy | Mixture, space: Space) -> Evaluate:
     """`density` to about 1e-3 nats, at a cost that the number of items does not touch.
 
-    Polynomials stand for the bins over the curves' range in draws wider than the posterior. The
-    likelihood of mixtures is that of their cells, whose number items hardly touch.
+    Polynomials stand for bins of counts over the curves' range in draws wider than the posterior;
+    cells of values, and those of mixtures, are few enough to be added up.
     """
     if isinstance(built, Mixture):
         return density(space)
     model = space.model
-    curves = model.replace_rvs_by_values([model["bin_log_mean"], model["bin_log_cv2"]])
-    rows, (m, c, rest) = space.batched([*curves, rest_log_density(model)])
-    arrays = _polynomials(built, pytensor.function([rows], [m, c], mode=mode()), space.start)
-    value, *slopes = near_log_marginal(m, c, np.arange(len(built.score)), arrays)
+    at_rows = [model[f"bin_{variable}"] for variable in built.outcome.variables]
+    curves = model.replace_rvs_by_values(at_rows)
+    rows, (m, c, rest) = space.batched([*curves, rest_log_density(built, model)])
+    kernel = built.outcome.kernel
+    if kernel == "exact":
+        kernel = "near"
+        arrays = _polynomials(built, pytensor.function([rows], [m, c], mode=mode()), space.start)
+    else:
+        arrays = shared(built.data)
+    value, *slopes = log_marginal(kernel, m, c, np.arange(len(built.score)), arrays)
     # slopes are given: differentiating the sum over bins would fill matrices, slowly
     given = dict(zip((m, c), slopes, strict=True))
     gradient = pt.grad(rest.sum(), rows, known_grads=given)
     function = pytensor.function([rows], [rest + value.sum(axis=1), gradient], mode=mode())
-    return finite(function, max(10, min(CHUNK, _MOST_VALUES // len(built.score))))
+    return finite(function, _chunk(built))
 
 
 def finite(function: Any, chunk: int = CHUNK) -> Evaluate:

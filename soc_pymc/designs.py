@@ -1,49 +1,92 @@
-"""What the model reads of statistics: bins' histograms, and the curves' design at the bins."""
+"""The curves' linear models at the rows: axes, basis functions, terms and their priors."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .curve_terms import Block, CurveDesign
 from .errors import FitError
-from .families import histograms as hist
-from .pilot import CurveDesign
 from .priors import Spline
+from .rows import Rows, positions
 from .splines import Axis, Basis, make_basis, spline_matrix
 from .statistics import Statistics
 
-__all__ = ["CV2_LEVEL", "Curve", "bin_histograms", "make_curve", "position_variances", "positions"]
+__all__ = ["Curve", "Term", "Weak", "make_curve", "slopes"]
 
 Floats = NDArray[np.float64]
 
-# (mean, sd) of level and slope where Spline leaves them open; see docs/inference.md
-CV2_LEVEL = (float(np.log(0.3)), 2.0)
-_CV2_SLOPE = (0.0, 1.0)
-_COUNT_SUMS = ("n", "sum_y", "sum_y2", "sum_y3")
-_EXPOSURE_SUMS = ("n", "sum_N", "sum_N2", "sum_N3", "sum_y", "sum_yN", "sum_yN2", "sum_yN3")
+_GROUP_WIGGLES = 5  # the smoothest of the shared functions, by which groups may deviate
+_GROUP_SCALES = {"level": 0.5, "slope": 0.25, "wiggle": 0.25}
+_BIN_SCALE = 0.2
+
+
+@dataclass(frozen=True)
+class Weak:
+    """Weak priors of a curve where its `Spline` leaves them open.
+
+    Attributes
+    ----------
+    level, slope
+        Mean and sd of the value at the average position and of the slope (per unit of log score,
+        or per sd of the position on other axes).
+    unit
+        What 1 is on the curve's own scale: scales of the wiggle and of the terms are multiples.
+    """
+
+    level: tuple[float, float]
+    slope: tuple[float, float]
+    unit: float = 1.0
+
+
+@dataclass(frozen=True)
+class Term:
+    """A penalised term of a curve: how its coefficients make values.
+
+    Attributes
+    ----------
+    block
+        Its functions at the rows, and the scale of its prior.
+    target
+        What it is part of: ``"curve"`` (the shared curve at its knots), ``"group"`` (groups' curves
+        at the knots), ``"exposure"`` (at the knots of log exposure) or ``"bin_effect"``.
+    values
+        Values of its functions at what the target is kept at, (size of the target, k).
+    """
+
+    block: Block
+    target: str
+    values: Floats
 
 
 @dataclass(frozen=True)
 class Curve:
-    """One curve of the model: its name, axis, basis, and design at the bins."""
+    """One curve of the model.
+
+    Attributes
+    ----------
+    name
+        ``"mean"`` or ``"variance"``.
+    axis, basis
+        Of the score.
+    design
+        At the rows.
+    terms
+        The design's blocks with what they make, in the same order.
+    position
+        Of the rows on the axis.
+    size_knots
+        Knots of the term in log exposure; none where there is no such term.
+    """
 
     name: str
     axis: Axis
     basis: Basis
     design: CurveDesign
-
-
-def bin_histograms(stats: Statistics, occupied: NDArray[np.intp]) -> hist.Histograms:
-    """Histograms of the occupied bins, as the likelihood reads them."""
-    number = np.full(stats.bins, -1)
-    number[occupied] = np.arange(len(occupied))
-    counts, exposures = (stats.cells(over) for over in ("count", "exposure"))
-    return hist.make_histograms(
-        len(occupied),
-        (number[counts["bin"]], *(counts[c].astype(float) for c in _COUNT_SUMS)),
-        (number[exposures["bin"]], *(exposures[c].astype(float) for c in _EXPOSURE_SUMS)),
-        stats.data["sum_y_log_N"].to_numpy()[occupied],
-    )
+    terms: tuple[Term, ...]
+    position: Floats
+    size_knots: Floats
 
 
 def _axis(spline: Spline, stats: Statistics) -> Axis:
@@ -68,51 +111,131 @@ def _axis(spline: Spline, stats: Statistics) -> Axis:
     return Axis("rank", tuple(score[rising].tolist()), tuple(fraction[rising].tolist()))
 
 
-def positions(axis: Axis, stats: Statistics, occupied: NDArray[np.intp]) -> Floats:
-    """Average position of each bin's items on the axis."""
-    data = stats.data
-    n = data["n"].to_numpy()
-    if axis.scale == "log":
-        return np.asarray((data["sum_log_t"].to_numpy() / np.maximum(n, 1))[occupied])
-    if axis.scale == "linear":
-        return np.asarray((data["sum_t"].to_numpy() / np.maximum(n, 1))[occupied])
-    return np.asarray(((np.cumsum(n) - 0.5 * n) / n.sum())[occupied])
+def make_curve(
+    name: str,
+    spline: Spline,
+    weak: Callable[[Axis, Basis], Weak],
+    stats: Statistics,
+    rows: Rows,
+    *,
+    size: Spline | None = None,
+    groups: int = 0,
+    bin_effects: bool = False,
+) -> Curve:
+    """A curve's design with its terms and their priors.
 
-
-def position_variances(axis: Axis, stats: Statistics, occupied: NDArray[np.intp]) -> Floats:
-    """Variance of the positions of each bin's items on the axis."""
-    data = stats.data
-    n = data["n"].to_numpy()
-    if axis.scale == "rank":
-        return np.asarray(((n / n.sum()) ** 2 / 12.0)[occupied])
-    first, second = (
-        (data[name].to_numpy() / np.maximum(n, 1))[occupied]
-        for name in (("sum_log_t", "sum_log_t2") if axis.scale == "log" else ("sum_t", "sum_t2"))
-    )
-    variance = second - first**2
-    # below the rounding of the sums it is that of equal scores, 0
-    return np.where(variance > 1e-12 * second, variance, 0.0)
-
-
-def make_curve(name: str, spline: Spline, stats: Statistics, occupied: NDArray[np.intp]) -> Curve:
-    """A curve's basis and design, with the priors of its level and slope."""
+    Parameters
+    ----------
+    name
+        ``"mean"`` or ``"variance"``.
+    spline
+        Its configuration.
+    weak
+        Priors where the configuration leaves them open, from the axis and the basis.
+    stats, rows
+        The statistics and their rows.
+    size
+        Configuration of the term in log exposure; None for none.
+    groups
+        Number of groups with deviations of their own; 0 for none.
+    bin_effects
+        Whether bins deviate.
+    """
     axis = _axis(spline, stats)
-    u = positions(axis, stats, occupied)
-    weight = stats.data["n"].to_numpy()[occupied].astype(float)
-    basis = make_basis(u, weight, spline.knots)
-    at_bins = spline_matrix(u, basis.knots)
-    on_log = axis.scale == "log"
-    if name == "mean":
-        level = spline.level or ((basis.centre, 5.0) if on_log else (0.0, 10.0))
-        slope = spline.slope or ((1.0, 1.0) if on_log else (0.0, 2.0))
-    else:
-        level, slope = spline.level or CV2_LEVEL, spline.slope or _CV2_SLOPE
-    spread = float(np.sqrt(np.average((u - basis.centre) ** 2, weights=weight)))
-    unit = 1.0 if on_log or spread == 0 else spread
-    line = at_bins @ basis.line
+    u = positions(axis, rows)
+    basis = make_basis(u, rows.n, spline.knots)
+    open_ = weak(axis, basis)
+    level, slope, unit = spline.level or open_.level, spline.slope or open_.slope, open_.unit
+    spread = float(np.sqrt(np.average((u - basis.centre) ** 2, weights=rows.n)))
+    per = 1.0 if axis.scale == "log" or spread == 0 else spread
+    at_rows = spline_matrix(u, basis.knots)
+    line = at_rows @ basis.line
     lines = line.shape[1]
-    mean = np.array([level[0], slope[0] / unit])[:lines]
-    sd = np.array([level[1], slope[1] / unit])[:lines]
-    return Curve(
-        name, axis, basis, CurveDesign(line, at_bins @ basis.wiggle, mean, sd, spline.wiggle)
+    terms: list[Term] = []
+    size_knots = np.empty(0)
+    if bin_effects:
+        terms.append(_bin_term(rows, unit))
+    if groups:
+        terms += _group_terms(basis, at_rows, rows.group, groups, unit, per)
+    if size is not None:
+        size_knots, term = _size_term(size, rows, unit)
+        terms += [term] if term else []
+    if basis.wiggle.shape[1]:
+        block = Block("wiggle", at_rows @ basis.wiggle, spline.wiggle * unit)
+        terms.append(Term(block, "curve", basis.wiggle))
+    design = CurveDesign(
+        line,
+        np.array([level[0], slope[0] / per])[:lines],
+        np.array([level[1], slope[1] / per])[:lines],
+        tuple(term.block for term in terms),
     )
+    return Curve(name, axis, basis, design, tuple(terms), u, size_knots)
+
+
+def _bin_term(rows: Rows, unit: float) -> Term:
+    """An effect of every occupied bin (of all its rows)."""
+    _, of = np.unique(rows.bin, return_inverse=True)
+    member = np.eye(int(of.max()) + 1)[of]
+    return Term(Block("bin_effect", member, _BIN_SCALE * unit), "bin_effect", np.eye(len(member.T)))
+
+
+def _group_terms(
+    basis: Basis, at_rows: Floats, group: NDArray[np.int64], groups: int, unit: float, per: float
+) -> list[Term]:
+    """Deviations of groups in wiggle, slope and level, each with a scale of its own."""
+    member = np.eye(groups)[group]
+    kinds = {"wiggle": basis.wiggle[:, :_GROUP_WIGGLES]}
+    if basis.line.shape[1] > 1:
+        kinds["slope"] = basis.line[:, 1:] / per
+    kinds["level"] = basis.line[:, :1]
+    terms = []
+    for kind, functions in kinds.items():
+        if not functions.shape[1]:
+            continue
+        own = at_rows @ functions
+        design = (member[:, :, None] * own[:, None, :]).reshape(len(own), -1)
+        block = Block(f"group_{kind}", design, _GROUP_SCALES[kind] * unit)
+        values = np.asarray(np.kron(np.eye(groups), functions), dtype=float)
+        terms.append(Term(block, "group", values))
+    return terms
+
+
+def _size_term(spline: Spline, rows: Rows, unit: float) -> tuple[Floats, Term | None]:
+    """A smooth term in log exposure, its straight line shrunk with the rest, of mean 0."""
+    x = rows.log_size
+    basis = make_basis(x, rows.n, spline.knots)
+    if len(basis.knots) < 2:
+        return basis.knots, None
+    at_rows = spline_matrix(x, basis.knots)
+    spread = float(np.sqrt(np.average((x - basis.centre) ** 2, weights=rows.n)))
+    functions = np.column_stack([basis.line[:, 1] / spread, basis.wiggle])
+    functions = functions - np.average(at_rows @ functions, axis=0, weights=rows.n)
+    block = Block("exposure", at_rows @ functions, spline.wiggle * unit)
+    return basis.knots, Term(block, "exposure", functions)
+
+
+def slopes(curve: Curve, coefficients: Floats, group: NDArray[np.int64]) -> Floats:
+    """Slopes of a curve in the score's position at the rows.
+
+    Parameters
+    ----------
+    curve
+        The curve.
+    coefficients
+        In the order of its design's functions.
+    group
+        Code of each row's group.
+    """
+    step = 1e-4 * max(float(np.ptp(curve.basis.knots)), 1e-300)
+    ahead, behind = (spline_matrix(curve.position + d, curve.basis.knots) for d in (step, -step))
+    functions = (ahead - behind) / (2.0 * step)
+    blocks = np.split(coefficients, curve.design.ends)
+    total = functions @ (curve.basis.line @ blocks[-1])
+    for term, own in zip(curve.terms, blocks[:-1], strict=True):
+        values = term.values @ own
+        if term.target == "curve":
+            total = total + functions @ values
+        elif term.target == "group":
+            by_group = values.reshape(-1, len(curve.basis.knots))
+            total = total + (functions * by_group[group]).sum(axis=1)
+    return np.asarray(total)

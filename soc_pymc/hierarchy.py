@@ -1,8 +1,10 @@
 """From a prior and statistics to the `pymc.Model` that ties the bins together.
 
-For bin b with centre u_b on a curve's axis, log mean_b = f(u_b) and log cv2_b = g(u_b); each
-curve is a straight line with a weak proper prior plus a wiggly part with coefficients
-N(0, tau^2), tau half-normal. The bin's items enter through their log marginal alone.
+For row b (a bin, or a group's or an exposure class's part of one) with centre u_b on a curve's axis
+the model has f(u_b) and g(u_b): log mean and log cv2 of Gamma priors, mean and log variance of
+Normal ones. Each curve is a straight line with a weak proper prior plus penalised terms with
+coefficients N(0, tau^2), tau half-normal: the wiggle, groups' deviations, a smooth term in log
+exposure, effects of bins. The row's items enter through their log marginal alone.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,31 +25,19 @@ from .coordinates import (
     pilot_point,
     scale_shape,
 )
-from .designs import (
-    CV2_LEVEL,
-    Curve,
-    bin_histograms,
-    make_curve,
-    position_variances,
-    positions,
-)
+from .curve_terms import BlockPilot, CurvePilot, CurveState, curve_state, flat_state
+from .designs import Curve, Term, make_curve, slopes
 from .errors import FitError
-from .families import histograms as hist
 from .likelihood import log_marginal, shared
-from .pilot import (
-    CurvePilot,
-    CurveState,
-    best_start,
-    curve_state,
-    flat_state,
-    run_pilot,
-)
-from .priors import Gamma
+from .outcomes import Outcome, outcome_of
+from .pilot import best_start, run_pilot
+from .priors import Gamma, Normal
 from .results import Fit
+from .rows import Rows, position_variances
 from .splines import spline_matrix
 from .statistics import Statistics
 
-__all__ = ["VARIABLES", "Hierarchy", "begun_at", "build", "extended", "model"]
+__all__ = ["Hierarchy", "begun_at", "build", "extended", "model"]
 
 Floats = NDArray[np.float64]
 
@@ -62,25 +52,29 @@ class Hierarchy:
     ----------
     model
         The `pymc.Model`.
+    outcome
+        The kind of items.
     curves, pilots
-        Of log mean and log cv2.
-    histograms
-        The likelihood's data, occupied bins only.
-    occupied
-        Indices of the bins that hold items.
+        Of both curves.
+    rows, data
+        The likelihood's rows and their sums.
     score
-        Centre of each occupied bin.
+        Centre of each row.
+    labels
+        Groups that have deviations of their own, by code.
     """
 
     model: pm.Model
+    outcome: Outcome
     curves: tuple[Curve, Curve]
     pilots: tuple[CurvePilot, CurvePilot]
-    histograms: hist.Histograms
-    occupied: NDArray[np.intp]
+    rows: Rows
+    data: Any
     score: Floats
+    labels: tuple[str, ...]
 
 
-def model(stats: Statistics, prior: Gamma | None = None) -> pm.Model:
+def model(stats: Statistics, prior: Gamma | Normal | None = None) -> pm.Model:
     """The model itself, to read, draw, sample or extend.
 
     Parameters
@@ -88,15 +82,17 @@ def model(stats: Statistics, prior: Gamma | None = None) -> pm.Model:
     stats
         Sufficient statistics of the items.
     prior
-        The prior's configuration; None is ``soc.Gamma()``.
+        The prior's configuration; None is ``soc.Gamma()`` for counts, ``soc.Normal()`` for values.
 
     Returns
     -------
     pymc.Model
         With dims bin, mean_line, mean_basis, variance_line and variance_basis. ``bin_log_mean`` and
-        ``bin_log_cv2`` are the curves at the bins' centres, ``log_mean`` and ``log_cv2`` at the
-        knots; ``count`` is the sum of counts in a bin, whose log probability is that of all the
-        bin's items.
+        ``bin_log_cv2`` are the curves at the centres of the occupied bins (of each group, of each
+        half-octave of exposures, where the prior has such terms), ``log_mean`` and ``log_cv2`` at
+        the knots; ``count`` is the sum of counts of a bin, whose log probability is that of all its
+        items. For values the curves are ``mean`` and ``log_variance``, and ``value`` is the mean of
+        the bin's values.
 
     Raises
     ------
@@ -111,56 +107,69 @@ def model(stats: Statistics, prior: Gamma | None = None) -> pm.Model:
     >>> sorted(soc.model(soc.summarize(items)).coords)[:2]
     ['bin', 'mean_basis']
     """
-    return build(stats, prior or Gamma()).model
+    return build(stats, prior or outcome_of(stats).prior()).model
 
 
-def build(stats: Statistics, prior: Gamma, start: Fit | None = None) -> Hierarchy:
+def build(stats: Statistics, prior: Gamma | Normal, start: Fit | None = None) -> Hierarchy:
     """Model, pilot and data for inference; the pilot may begin at an earlier fit's curves."""
-    data = stats.data
-    occupied = np.flatnonzero(data["n"].to_numpy() > 0)
-    histograms = bin_histograms(stats, occupied)
+    outcome = outcome_of(stats)
+    _check_terms(outcome, stats, prior)
+    labels = stats.groups if prior.groups else ()
+    rows, data = outcome.rows(stats, bool(labels), prior.exposure is not None)
     curves = (
-        make_curve("mean", prior.mean, stats, occupied),
-        make_curve("variance", prior.variance, stats, occupied),
+        make_curve(
+            "mean",
+            prior.mean,
+            outcome.weak("mean", stats),
+            stats,
+            rows,
+            size=prior.exposure,
+            groups=len(labels),
+            bin_effects=prior.bin_effects,
+        ),
+        make_curve(
+            "variance",
+            prior.variance,
+            outcome.weak("variance", stats),
+            stats,
+            rows,
+            size=prior.exposure,
+            groups=len(labels),
+        ),
     )
-    exposure = float(data["sum_N"].sum())
-    if not exposure > 0:
-        raise FitError("every exposure is 0: nothing was observed, so nothing can be fitted")
-    level = float(np.log((histograms.total.sum() + 0.5) / exposure))
-    starts = [(flat_state(curves[0].design, level), flat_state(curves[1].design, CV2_LEVEL[0]))]
-    if start is not None:
-        mean, cv2 = (_state_of(start, c, v) for c, v in zip(curves, VARIABLES, strict=True))
-        starts.append((mean, cv2))
-    pilots = _pilots(curves, histograms, starts)
-    # items of a bin differ by their scores: by how much, the pilot's slope says
-    position = positions(curves[0].axis, stats, occupied)
-    slope = _slopes(curves[0], pilots[0], position)
-    spread = slope**2 * position_variances(curves[0].axis, stats, occupied)
-    histograms = replace(histograms, spread=np.minimum(spread, _MOST_SPREAD))
-    pilots = _pilots(curves, histograms, [(pilots[0].state, pilots[1].state)])
-    score = curves[0].axis.inverse(position)
-    return Hierarchy(
-        _model(curves, pilots, histograms, score), curves, pilots, histograms, occupied, score
-    )
-
-
-def _pilots(
-    curves: tuple[Curve, Curve],
-    histograms: hist.Histograms,
-    starts: Sequence[tuple[CurveState, CurveState]],
-) -> tuple[CurvePilot, CurvePilot]:
-    bins, arrays = np.arange(len(histograms.total)), histograms.arrays
     designs = (curves[0].design, curves[1].design)
+    levels = outcome.start(data)
+    starts = [(flat_state(designs[0], levels[0]), flat_state(designs[1], levels[1]))]
+    if start is not None:
+        mean, other = (
+            _state_of(start, c, v) for c, v in zip(curves, outcome.variables, strict=True)
+        )
+        starts.append((mean, other))
+    target = outcome.target(data)
+    pilots = run_pilot(designs, target, best_start(designs, target, starts))
+    # items of a bin differ by their scores: by how much, the pilot's slope says
+    spread = slopes(curves[0], pilots[0].state.coefficients, rows.group) ** 2
+    spread = spread * position_variances(curves[0].axis, rows)
+    if outcome.observed == "count":
+        spread = np.minimum(spread, _MOST_SPREAD)
+    data = replace(data, spread=spread)
+    pilots = run_pilot(designs, outcome.target(data), (pilots[0].state, pilots[1].state))
+    score = curves[0].axis.inverse(curves[0].position)
+    built = _model(outcome, curves, pilots, rows, data, score, labels)
+    return Hierarchy(built, outcome, curves, pilots, rows, data, score, labels)
 
-    def likelihood(m: Floats, c: Floats) -> Floats:
-        return hist.value_and_gradient(m[None], c[None], bins, *arrays)[:, 0]
 
-    return run_pilot(
-        designs,
-        likelihood,
-        lambda m, c: hist.information(m, c, histograms),
-        best_start(designs, likelihood, starts),
-    )
+def _check_terms(outcome: Outcome, stats: Statistics, prior: Gamma | Normal) -> None:
+    if not isinstance(prior, outcome.prior):
+        raise FitError(
+            f"prior=soc.{type(prior).__name__}(...) is not for these statistics, which are of "
+            f"{stats.data.attrs['kind']} items: use soc.{outcome.prior.__name__}(...)"
+        )
+    if prior.exposure is not None and not stats.coarse:
+        raise FitError(
+            "a term in exposure reads joint cells, which these statistics have not: summarize the "
+            "items with joint=True"
+        )
 
 
 def _state_of(start: Fit, curve: Curve, variable: str) -> CurveState:
@@ -173,14 +182,6 @@ def _state_of(start: Fit, curve: Curve, variable: str) -> CurveState:
     at_knots = spline_matrix(position, values[f"{curve.name}_knot"].to_numpy())
     mean = at_knots @ values.mean(("chain", "draw")).to_numpy()
     return curve_state(curve.design, curve.basis.line, curve.basis.wiggle, mean)
-
-
-def _slopes(curve: Curve, pilot: CurvePilot, position: Floats) -> Floats:
-    """Slopes of the pilot's curve at positions on its axis."""
-    at_knots = curve.basis.line @ pilot.state.line + curve.basis.wiggle @ pilot.state.wiggle
-    step = 1e-4 * max(float(np.ptp(curve.basis.knots)), 1e-300)
-    ahead, behind = (spline_matrix(position + d, curve.basis.knots) for d in (step, -step))
-    return np.asarray((ahead - behind) @ at_knots / (2.0 * step))
 
 
 def extended[B: Any](built: B, model: pm.Model) -> B:
@@ -200,7 +201,8 @@ def extended[B: Any](built: B, model: pm.Model) -> B:
         np.array_equal(np.asarray(model.coords.get(name, ())), np.asarray(values))
         for name, values in built.model.coords.items()
     )
-    observed = (m.rvs_to_values[m["count"]].eval() for m in (built.model, model))
+    name = built.outcome.observed
+    observed = (m.rvs_to_values[m[name]].eval() for m in (built.model, model))
     if not (same and np.array_equal(*observed)):
         raise FitError("model= is of other statistics or knots than stats and prior: build it anew")
     if model.discrete_value_vars:
@@ -221,7 +223,9 @@ def begun_at(built: Hierarchy, start: Fit | None) -> Iterator[None]:
     if start is not None and start.status.converged:
         means = start.data["posterior"].to_dataset().mean(("chain", "draw"))
         dims, coords = built.model.named_vars_to_dims, built.model.coords
-        own = {f"{v}_{part}" for v in VARIABLES for part in ("line", "wiggle", "wiggle_sd")}
+        curves = zip(built.outcome.variables, built.curves, strict=True)
+        parts = [(v, ["line", *(b.name for b in c.design.blocks)]) for v, c in curves]
+        own = {f"{v}_{part}{of}" for v, names in parts for part in names for of in ("", "_sd")}
         for variable in built.model.free_RVs:
             name, shape = variable.name, variable.type.shape
             if name in dims:
@@ -235,113 +239,152 @@ def begun_at(built: Hierarchy, start: Fit | None) -> Iterator[None]:
         initial.update(before)
 
 
-VARIABLES = ("log_mean", "log_cv2")
-"""Names of the model's two curves."""
-
-
-# dimensions of the arrays of `Histograms`
-_HISTOGRAMS = "(b,c),(s),(w),(w),(s),(e),(e),(e),(b),(b),(b)"
-
-
 def _model(
+    outcome: Outcome,
     curves: tuple[Curve, Curve],
     pilots: tuple[CurvePilot, CurvePilot],
-    histograms: hist.Histograms,
+    rows: Rows,
+    data: Any,
     score: Floats,
+    labels: tuple[str, ...],
 ) -> pm.Model:
     coords: dict[str, Any] = {"bin": score}
+    if labels:
+        coords["group"] = list(labels)
     for curve in curves:
-        names = ["level", "slope"][: curve.basis.line.shape[1]]
-        coords[f"{curve.name}_line"] = names
-        coords[f"{curve.name}_basis"] = np.arange(curve.basis.wiggle.shape[1])
-        coords[f"{curve.name}_knot"] = curve.basis.knots
-    arrays = shared(histograms)
+        coords |= _coords(curve, rows)
+    arrays = shared(data)
     with pm.Model(coords=coords) as built:
-        log_mean, log_cv2 = (
+        first, second = (
             _add_curve(curve, pilot, variable)
-            for curve, pilot, variable in zip(curves, pilots, VARIABLES, strict=True)
+            for curve, pilot, variable in zip(curves, pilots, outcome.variables, strict=True)
         )
-        # histograms are inputs, as PyMC keeps the functions of every distribution for ever
+        # sums are inputs, as PyMC keeps the functions of every distribution for ever
         pm.CustomDist(
-            "count",
-            log_mean,
-            log_cv2,
+            outcome.observed,
+            first,
+            second,
             pm.Data("bin_index", np.arange(len(score)), dims="bin"),
             *arrays,
-            logp=_count_logp,
-            random=_draw_totals,
-            signature=f"(),(),(),{_HISTOGRAMS}->()",
-            observed=histograms.total,
+            logp=partial(_row_logp, outcome.kernel, outcome.signature),
+            random=partial(_draw_totals, outcome),
+            signature=f"(),(),(),{outcome.signature}->()",
+            observed=data.total,
             dims="bin",
         )
     return built
 
 
-def _add_curve(curve: Curve, pilot: CurvePilot, variable: str) -> Any:
-    """Variables of one curve; returns its values at the bins."""
+def _coords(curve: Curve, rows: Rows) -> dict[str, Any]:
     name = curve.name
-    dims = {"l": f"{name}_line", "k": f"{name}_basis", "knot": f"{name}_knot", "bin": "bin"}
+    coords: dict[str, Any] = {
+        f"{name}_line": ["level", "slope"][: curve.basis.line.shape[1]],
+        f"{name}_knot": curve.basis.knots,
+    }
+    for term in curve.terms:
+        coords[_basis_dim(name, term)] = np.arange(term.values.shape[1])
+        if term.target == "exposure":
+            coords[f"{name}_exposure_knot"] = curve.size_knots
+        if term.target == "bin_effect":
+            coords["effect_bin"] = np.unique(rows.bin)
+    return coords
 
-    def data(label: str, value: Floats, *of: str) -> Any:
-        return pm.Data(f"{name}_{label}", value, dims=tuple(dims[d] for d in of))
 
-    wiggle = _add_wiggle(curve, pilot, variable, data)
+def _basis_dim(curve: str, term: Term) -> str:
+    own = "" if term.block.name == "wiggle" else f"{term.block.name}_"
+    return f"{curve}_{own}basis"
+
+
+def _add_curve(curve: Curve, pilot: CurvePilot, variable: str) -> Any:
+    """Variables of one curve; returns its values at the rows."""
+    name = curve.name
+    terms = list(zip(curve.terms, pilot.blocks, strict=True))
+    found: list[Any] = []
+    for term, block in terms:
+        found.append(_add_term(name, variable, term, block, found))
+    before = pt.concatenate(found) if found else pt.zeros((0,))
+    line_dim = f"{name}_line"
+
+    def data(label: str, value: Floats, dim: str | None = None) -> Any:
+        return pm.Data(f"{name}_{label}", value, dims=dim)
+
     line = pm.CustomDist(
         f"{variable}_line",
-        data("line_prior_mean", curve.design.line_mean, "l"),
-        data("line_prior_sd", curve.design.line_sd, "l"),
-        data("line_centre", pilot.line_centre, "l"),
-        data("line_shift", pilot.line_shift, "l", "k"),
-        pm.Data(f"{name}_line_root", pilot.line_root),
-        wiggle,
+        data("line_prior_mean", curve.design.line_mean, line_dim),
+        data("line_prior_sd", curve.design.line_sd, line_dim),
+        data("line_centre", pilot.line_centre, line_dim),
+        data("line_shift", pilot.line_shift),
+        data("line_root", pilot.line_root),
+        before,
         logp=_line_logp,
         random=_draw_line,
         support_point=partial(pilot_point, LineTransform()),
         signature="(l),(l),(l),(l,k),(l,l),(k)->(l)",
-        dims=dims["l"],
+        dims=line_dim,
         transform=LineTransform(),
     )
-    # a rotation of independent, equal normals leaves the prior as it is
-    pm.Deterministic(
-        variable,
-        pt.dot(data("line_at_knots", curve.basis.line, "knot", "l"), line)
-        + pt.dot(data("basis_at_knots", curve.basis.wiggle @ pilot.rotation, "knot", "k"), wiggle),
-        dims=dims["knot"],
-    )
-    return pm.Deterministic(
-        f"bin_{variable}",
-        pt.dot(data("line_at_bins", curve.design.line, "bin", "l"), line)
-        + pt.dot(data("basis_at_bins", curve.design.wiggle @ pilot.rotation, "bin", "k"), wiggle),
-        dims="bin",
-    )
+    at_rows = pt.dot(data("line_at_rows", curve.design.line), line)
+    at_knots = pt.dot(data("line_at_knots", curve.basis.line), line)
+    made: dict[str, Any] = {}
+    for (term, block), z in zip(terms, found, strict=True):
+        # a rotation of independent, equal normals leaves the prior as it is
+        label = term.block.name
+        at_rows += pt.dot(data(f"{label}_at_rows", term.block.design @ block.rotation), z)
+        values = pt.dot(data(f"{label}_values", term.values @ block.rotation), z)
+        made[term.target] = made[term.target] + values if term.target in made else values
+    if "curve" in made:
+        at_knots += made.pop("curve")
+    pm.Deterministic(variable, at_knots, dims=f"{name}_knot")
+    _add_targets(name, variable, at_knots, made, len(curve.basis.knots))
+    return pm.Deterministic(f"bin_{variable}", at_rows, dims="bin")
 
 
-def _add_wiggle(curve: Curve, pilot: CurvePilot, variable: str, data: Any) -> Any:
-    """Smoothing scale and wiggly coefficients; a curve of too few bins has none."""
-    if not len(pilot.precision):
-        return pt.zeros((0,))
-    wiggle_scale = curve.design.wiggle_scale
-    shape = scale_shape(wiggle_scale, pilot.precision, pilot.pull)
+def _add_targets(
+    curve: str, variable: str, at_knots: Any, made: dict[str, Any], knots: int
+) -> None:
+    """What further terms make: groups' curves, the term in exposure, effects of bins."""
+    if "group" in made:
+        groups = at_knots[None] + made["group"].reshape((-1, knots))
+        pm.Deterministic(f"{variable}_of_group", groups, dims=("group", f"{curve}_knot"))
+    if "exposure" in made:
+        dim = f"{curve}_exposure_knot"
+        pm.Deterministic(f"{variable}_by_exposure", made["exposure"], dims=dim)
+    if "bin_effect" in made:
+        pm.Deterministic(f"{variable}_of_bin", made["bin_effect"], dims="effect_bin")
+
+
+def _add_term(
+    curve: str, variable: str, term: Term, pilot: BlockPilot, before: Sequence[Any]
+) -> Any:
+    """Smoothing scale and rotated coefficients of one term, given those of the terms before it."""
+    name, prior_scale = term.block.name, term.block.scale
+
+    def data(label: str, value: Any) -> Any:
+        return pm.Data(f"{curve}_{name}_{label}", value)
+
     scale = pm.CustomDist(
-        f"{variable}_wiggle_sd",
-        data("wiggle_prior_scale", np.asarray(wiggle_scale)),
-        pm.Data(f"{curve.name}_wiggle_sd_shape", shape),
+        f"{variable}_{name}_sd",
+        data("prior_scale", np.asarray(prior_scale)),
+        data("sd_shape", scale_shape(prior_scale, pilot.precision, pilot.here)),
         logp=_scale_logp,
         random=_draw_scale,
         support_point=partial(pilot_point, ScaleTransform()),
         signature="(),(s)->()",
         transform=ScaleTransform(),
     )
+    pull = data("pull", pilot.pull)
+    if before:
+        pull = pull - pt.dot(data("coupling", pilot.coupling), pt.concatenate(before))
     return pm.CustomDist(
-        f"{variable}_wiggle",
+        f"{variable}_{name}",
         scale,
-        data("wiggle_precision", pilot.precision, "k"),
-        data("wiggle_pull", pilot.pull, "k"),
+        data("precision", pilot.precision),
+        pull,
         logp=_wiggle_logp,
         random=_draw_wiggle,
         support_point=partial(pilot_point, WiggleTransform()),
         signature="(),(k),(k)->(k)",
-        dims=f"{curve.name}_basis",
+        dims=_basis_dim(curve, term),
         transform=WiggleTransform(),
     )
 
@@ -375,25 +418,26 @@ def _draw_line(mean: Any, sd: Any, *coordinates: Any, rng: Any = None, size: Any
     return rng.normal(mean, sd, size=None if size is None else (*size, mean.shape[-1]))
 
 
-def _count_logp(value: Any, log_mean: Any, log_cv2: Any, bins: Any, *arrays: Any) -> Any:
-    return log_marginal(log_mean, log_cv2, bins, tuple(_unbatched(arrays)))
+def _row_logp(
+    kernel: str, signature: str, value: Any, first: Any, second: Any, rows: Any, *arrays: Any
+) -> Any:
+    return log_marginal(kernel, first, second, rows, tuple(_unbatched(signature, arrays)))[0]
 
 
-def _unbatched(arrays: tuple[Any, ...]) -> list[Any]:
-    """Histograms without the dimensions of length 1 that PyMC puts before them."""
-    core = [len(part.split(",")) for part in _HISTOGRAMS[1:-1].split("),(")]
+def _unbatched(signature: str, arrays: tuple[Any, ...]) -> list[Any]:
+    """Arrays without the dimensions of length 1 that PyMC puts before them."""
+    core = [len(part.split(",")) for part in signature[1:-1].split("),(")]
     return [a[(0,) * (a.ndim - n)] for a, n in zip(arrays, core, strict=True)]
 
 
 def _draw_totals(
-    log_mean: Any, log_cv2: Any, bins: Any, *arrays: Any, rng: Any = None, size: Any = None
+    outcome: Outcome,
+    first: Any,
+    second: Any,
+    rows: Any,
+    *arrays: Any,
+    rng: Any = None,
+    size: Any = None,
 ) -> Any:
-    """Total count of each bin: a sum of equal negative binomials is negative binomial."""
-    h = hist.Histograms(*_unbatched(arrays))
-    own = np.exp(log_cv2)
-    cv2 = own + h.spread * (1.0 + own)
-    mean, cv2 = np.broadcast_arrays(np.exp(log_mean + 0.5 * h.spread), cv2)
-    bin_of = np.repeat(np.arange(mean.shape[-1]), np.diff(h.start))
-    theta = rng.gamma(h.items / cv2[..., bin_of], h.exposure * (mean * cv2)[..., bin_of])
-    counts = rng.poisson(theta).astype(float)
-    return np.add.reduceat(counts, h.start[:-1], axis=-1)
+    """What is observed of every row, drawn anew."""
+    return outcome.draw(first, second, _unbatched(outcome.signature, arrays), rng)

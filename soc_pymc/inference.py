@@ -3,15 +3,15 @@
 import time
 import warnings
 
-import numpy as np
 import pymc as pm
-import xarray as xr
 
 from . import hierarchy, models
 from .errors import ConvergenceWarning, FitError
 from .families import surrogates
+from .fit_tree import fit_tree
 from .methods import NUTS, VI
-from .models import Built, Prior
+from .models import Prior
+from .outcomes import outcome_of
 from .priors import Gamma, GammaMixture, Normal, NormalMixture
 from .progress import phase
 from .results import Fit, Status, outcome_roles
@@ -38,7 +38,9 @@ def fit(
     stats
         Sufficient statistics, from `summarize`; items are never seen.
     prior
-        The prior's configuration; None is ``soc.Gamma()``.
+        The prior's configuration; None is ``soc.Gamma()`` for counts, ``soc.Normal()`` for values.
+        Where the items have groups, all are fitted in one model, with partial pooling of each
+        group's deviations from shared curves; ``soc.Gamma(groups=False)`` pools them.
     method
         ``soc.VI()`` (default) or ``soc.NUTS()``.
     start
@@ -100,14 +102,14 @@ def fit(
     >>> "audit_bias" in fit.data["posterior"]
     True
     """
-    prior, method = prior or Gamma(), method or VI()
     if not isinstance(stats, Statistics):
         raise FitError(
             f"soc.fit takes statistics, not {type(stats).__name__}: call soc.summarize(items) first"
         )
+    prior, method = prior or outcome_of(stats).prior(), method or VI()
     if not isinstance(prior, Gamma | Normal | GammaMixture | NormalMixture):
         raise FitError(
-            "prior must be soc.Gamma(...), soc.GammaMixture(...) or the same of soc.Normal, not "
+            "prior must be soc.Gamma(...), soc.Normal(...), or a mixture of one of them, not "
             f"{type(prior).__name__}"
         )
     if start is not None:
@@ -130,7 +132,7 @@ def fit(
     status = Status(**verdict, seconds=time.perf_counter() - began)
     if not status.converged:
         warnings.warn(status.reason, ConvergenceWarning, stacklevel=2)
-    return Fit(_tree(built, stats, groups), prior, method, status)
+    return Fit(fit_tree(built, stats, groups, getattr(prior, "monotone", False)), prior, method, status)
 
 
 def _check_start(start: object, stats: Statistics) -> None:
@@ -143,27 +145,3 @@ def _check_start(start: object, stats: Statistics) -> None:
             raise FitError(
                 f"start= is a fit of other {name} than stats: {its.get(name)} and {ours[name]}"
             )
-
-
-def _tree(
-    built: Built, stats: Statistics, groups: dict[str, xr.Dataset]
-) -> xr.DataTree:
-    data, at = stats.data, built.occupied
-    columns = {
-        "score_min": data["score_min"].to_numpy()[at],
-        "score_max": data["score_max"].to_numpy()[at],
-        "n_items": data["n"].to_numpy()[at],
-        "exposure": data["sum_N"].to_numpy()[at],
-    }
-    bins = xr.Dataset(
-        {"score": ("bin", built.score), **{k: ("bin", v) for k, v in columns.items()}}
-    )
-    for curve in built.curves:
-        if curve.axis.scale == "rank":
-            bins["rank_score"] = ("rank", np.asarray(curve.axis.score))
-            bins["rank_fraction"] = ("rank", np.asarray(curve.axis.fraction))
-    bins = bins.merge(models.frame_of(built))
-    observed = xr.Dataset({"count": ("bin", data["sum_y"].to_numpy()[at])})
-    tree = xr.DataTree.from_dict({**groups, "observed_data": observed, "constant_data": bins})
-    tree.attrs = {name: stats.data.attrs[name] for name in ("kind", "roles")}
-    return tree

@@ -1,4 +1,4 @@
-"""The log marginal of bins as one PyTensor operation over the histograms of `families`."""
+"""The log marginal of rows as one PyTensor operation over the sums of `families`."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,19 +13,22 @@ from pytensor.graph.replace import _vectorize_node
 from pytensor.link.numba.dispatch.basic import register_funcify_default_op_cache_key
 
 from .families import histograms as hist
-from .families import surrogates
+from .families import normal_cells, surrogates
 
-__all__ = ["BinLogMarginal", "log_marginal", "near_log_marginal", "shared"]
+__all__ = ["BinLogMarginal", "log_marginal", "shared"]
 
-_KERNELS = {"exact": hist.all_bins, "near": surrogates.near_bins}
+_KERNELS = {
+    "exact": hist.all_bins,
+    "near": surrogates.near_bins,
+    "normal": normal_cells.normal_rows,
+}
 
 
 class BinLogMarginal(Op):
-    """(log mean, log cv2, bins, *arrays) -> value and its two derivatives, bin by bin.
+    """(first curve, second curve, rows, *arrays) -> value and its two derivatives, row by row.
 
-    `log_mean` and `log_cv2` have shape (..., k): one row for each draw; `bins` (k,) or (m, k) says
-    which bin each column is, row s modulo m for draw s. `arrays` are those of the kernel:
-    histograms, or surrogates and histograms.
+    Both curves have shape (..., k): one line for each draw; `rows` (k,) or (m, k) says which row of
+    the data each column is, line s modulo m for draw s. `arrays` are those of the kernel.
     """
 
     __props__ = ("kernel",)
@@ -89,19 +92,17 @@ def _numba_bin_log_marginal(op: BinLogMarginal, node: Apply, **kwargs: Any) -> A
     return bin_log_marginal, 2
 
 
-def shared(data: hist.Histograms | surrogates.Surrogates) -> tuple[Any, ...]:
+def shared(data: Any) -> tuple[Any, ...]:
     """The arrays as shared variables, so that compiled code serves other data."""
     return tuple(pytensor.shared(a, shape=(None,) * a.ndim) for a in data.arrays)
 
 
-def log_marginal(log_mean: Any, log_cv2: Any, bins: Any, arrays: tuple[Any, ...]) -> Any:
-    """Log marginal probability of the items of each bin, a tensor shaped like the curves."""
-    return BinLogMarginal("exact")(log_mean, log_cv2, bins, *arrays)[0]
+def log_marginal(
+    kernel: str, first: Any, second: Any, rows: Any, arrays: tuple[Any, ...]
+) -> list[Any]:
+    """Log marginal probability of the items of each row, with its slopes in both curves.
 
-
-def near_log_marginal(log_mean: Any, log_cv2: Any, bins: Any, arrays: tuple[Any, ...]) -> list[Any]:
-    """The same with its slopes in both curves, by polynomials where they serve.
-
-    `arrays` are those of the surrogates and of the histograms.
+    `kernel` is ``"exact"`` (histograms), ``"normal"`` (cells over the noise) or ``"near"``
+    (polynomials where they serve: the arrays are those of surrogates and of histograms).
     """
-    return BinLogMarginal("near")(log_mean, log_cv2, bins, *arrays)
+    return BinLogMarginal(kernel)(first, second, rows, *arrays)

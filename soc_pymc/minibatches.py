@@ -9,8 +9,7 @@ import pytensor.tensor as pt
 from numpy.typing import NDArray
 
 from .density import Evaluate, Space, finite, mode, rest_log_density
-from .families import histograms as hist
-from .hierarchy import VARIABLES, Hierarchy
+from .hierarchy import Hierarchy
 from .likelihood import log_marginal, shared
 
 __all__ = ["minibatch_density", "systematic"]
@@ -37,28 +36,32 @@ def minibatch_density(built: Hierarchy, space: Space, bins: Any) -> Evaluate:
     add next to no noise, and a draw costs the same for any number of bins.
     """
     designs, names = [], []
-    for curve, pilot, variable in zip(built.curves, built.pilots, VARIABLES, strict=True):
-        parts = {"line": curve.design.line, "wiggle": curve.design.wiggle @ pilot.rotation}
-        used = [part for part in parts if f"{variable}_{part}" in space.model.named_vars]
-        designs.append(np.hstack([parts[part] for part in used]))
-        names += [f"{variable}_{part}" for part in used]
-    variables = space.model.replace_rvs_by_values([space.model[name] for name in names])
-    rows, (*parts, rest) = space.batched([*variables, rest_log_density(space.model)])
+    for curve, pilot, variable in zip(
+        built.curves, built.pilots, built.outcome.variables, strict=True
+    ):
+        turned = [
+            block.design @ p.rotation
+            for block, p in zip(curve.design.blocks, pilot.blocks, strict=True)
+        ]
+        designs.append(np.hstack([*turned, curve.design.line]))
+        names.append([f"{variable}_{block.name}" for block in curve.design.blocks])
+        names[-1].append(f"{variable}_line")
+    variables = space.model.replace_rvs_by_values([space.model[n] for of in names for n in of])
+    rows, (*parts, rest) = space.batched([*variables, rest_log_density(built, space.model)])
     start = pytensor.function([rows], parts, mode=mode())(space.start[None])
     away = pt.concatenate([p - s for p, s in zip(parts, start, strict=True)], axis=1)
     split = designs[0].shape[1]
-    m0, c0 = (
-        x @ np.hstack([s[0] for n, s in zip(names, start, strict=True) if n.startswith(v)])
-        for x, v in zip(designs, VARIABLES, strict=True)
-    )
-    value, slopes, hessian = _quadratic(built.histograms, m0, c0)
+    here = np.hstack([s[0] for s in start])
+    m0, c0 = designs[0] @ here[:split], designs[1] @ here[split:]
+    value, slopes, hessian = _quadratic(built, m0, c0)
     total = _quadratic_form(designs, value, slopes, hessian)
 
     chosen = pt.as_tensor(bins)[pt.arange(rows.shape[0]) % bins.shape[0]]
     dm = (pt.as_tensor(designs[0])[chosen] * away[:, None, :split]).sum(axis=-1)
     dc = (pt.as_tensor(designs[1])[chosen] * away[:, None, split:]).sum(axis=-1)
     at = [pt.as_tensor(x)[chosen] for x in (m0, c0, value, *slopes, *hessian)]
-    exact = log_marginal(at[0] + dm, at[1] + dc, bins, shared(built.histograms))
+    arrays = shared(built.data)
+    exact = log_marginal(built.outcome.kernel, at[0] + dm, at[1] + dc, bins, arrays)[0]
     near = at[2] + at[3] * dm + at[4] * dc
     near += 0.5 * at[5] * dm**2 + at[6] * dm * dc + 0.5 * at[7] * dc**2
     remainder = len(m0) / bins.shape[1] * (exact - near).sum(axis=1)
@@ -84,15 +87,13 @@ def _quadratic_form(
 
 
 def _quadratic(
-    histograms: hist.Histograms, m: Floats, c: Floats, step: float = 1e-3
+    built: Hierarchy, m: Floats, c: Floats, step: float = 1e-3
 ) -> tuple[Floats, tuple[Floats, Floats], tuple[Floats, Floats, Floats]]:
-    """Value, gradient and Hessian of the log marginal of every bin."""
-    bins = np.arange(len(m))
+    """Value, gradient and Hessian of the log marginal of every row."""
+    rows, arrays = np.arange(len(m)), built.data.arrays
 
     def at(dm: float, dc: float) -> Floats:
-        return hist.value_and_gradient((m + dm)[None], (c + dc)[None], bins, *histograms.arrays)[
-            :, 0
-        ]
+        return built.outcome.value((m + dm)[None], (c + dc)[None], rows, *arrays)[:, 0]
 
     value, slope_m, slope_c = at(0.0, 0.0)
     by_m = (at(step, 0.0) - at(-step, 0.0)) / (2.0 * step)

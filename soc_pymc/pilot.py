@@ -6,105 +6,51 @@ pilot changes nothing in the model: it says where the posterior is and how wide.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, special
 
+from .curve_terms import Block, BlockPilot, CurveDesign, CurvePilot, CurveState
 from .errors import FitError
 
 __all__ = [
-    "CurveDesign",
-    "CurvePilot",
-    "CurveState",
+    "Target",
     "best_start",
-    "curve_state",
-    "flat_state",
     "half_normal_scale",
     "run_pilot",
     "scale_log_density",
 ]
 
 Floats = NDArray[np.float64]
-Likelihood = Callable[[Floats, Floats], Floats]
-"""(log mean, log cv2) by bin -> value, derivatives in log mean and in log cv2: shape (3, bins)."""
 
-Information = Callable[[Floats, Floats], tuple[Floats, Floats]]
-"""(log mean, log cv2) by bin -> expected information of each, orthogonal to the other's."""
+
+@dataclass(frozen=True)
+class Target:
+    """The log marginal as the pilot sees it, row by row.
+
+    Attributes
+    ----------
+    likelihood
+        (first curve, second curve) at the rows -> value and the derivatives in both, (3, rows).
+    information
+        The same -> expected information of the first, orthogonal to that of the second, and a lower
+        bound of the second's.
+    most
+        Largest sizes of both curves that cells can resolve.
+    farthest
+        That the curves may move in one step.
+    """
+
+    likelihood: Callable[[Floats, Floats], Floats]
+    information: Callable[[Floats, Floats], tuple[Floats, Floats]]
+    most: tuple[float, float]
+    farthest: tuple[float, float]
+
 
 _STEP = 1e-3  # of the central difference that gives observed information
 _LEAST = 0.2  # of the lower bound of expected information that observed information may be
-_FARTHEST = 3.0  # that a curve may move in one step
-
-
-@dataclass(frozen=True)
-class CurveDesign:
-    """One curve's linear model at the bins and its prior.
-
-    Attributes
-    ----------
-    line, wiggle
-        Values of the basis functions at the bins, shapes (bins, 1 or 2) and (bins, k).
-    line_mean, line_sd
-        Normal prior of the line's coefficients.
-    wiggle_scale
-        Scale of the half-normal prior of tau, the standard deviation of the wiggly coefficients.
-    """
-
-    line: Floats
-    wiggle: Floats
-    line_mean: Floats
-    line_sd: Floats
-    wiggle_scale: float
-
-
-@dataclass(frozen=True)
-class CurveState:
-    """Coefficients of one curve and its smoothing scale."""
-
-    line: Floats
-    wiggle: Floats
-    tau: float
-
-    def at(self, design: CurveDesign) -> Floats:
-        """Values at the bins."""
-        return design.line @ self.line + design.wiggle @ self.wiggle
-
-    def log_prior(self, design: CurveDesign) -> float:
-        """Log prior density of the coefficients given tau, up to a constant."""
-        line = (self.line - design.line_mean) / design.line_sd
-        return float(-0.5 * line @ line - 0.5 * self.wiggle @ self.wiggle / self.tau**2)
-
-    def moved(self, step: tuple[Floats, Floats], factor: float) -> "CurveState":
-        """Coefficients a multiple of a step away."""
-        return CurveState(self.line + factor * step[0], self.wiggle + factor * step[1], self.tau)
-
-
-@dataclass(frozen=True)
-class CurvePilot:
-    """What the pilot knows of one curve, in coordinates that its information diagonalises.
-
-    Attributes
-    ----------
-    rotation
-        Orthogonal matrix (k, k): wiggly coefficients = rotation @ rotated ones.
-    line_centre, line_shift, line_root
-        Line coefficients are about ``line_centre - line_shift @ z + line_root @ N(0, I)`` given
-        the rotated coefficients z.
-    state
-        The coefficients themselves where the search ended.
-    precision, pull
-        Of the rotated coefficients z: data precision d >= 0 and d times the data's own centre, so
-        that given tau each is about N(pull s^2, s^2) with s^2 = tau^2 / (1 + d tau^2).
-    """
-
-    rotation: Floats
-    line_centre: Floats
-    line_shift: Floats
-    line_root: Floats
-    precision: Floats
-    pull: Floats
-    state: CurveState
 
 
 def half_normal_scale(position: Floats, scale: float) -> Floats:
@@ -128,20 +74,19 @@ def scale_log_density(position: Floats, scale: float, precision: Floats, pull: F
 _POSITIONS = np.linspace(-5.0, 5.0, 401)
 
 
-def _observed_cv2_information(likelihood: Likelihood, m: Floats, c: Floats) -> Floats:
-    """Minus the second derivative of the log marginal in log cv2, bin by bin."""
-    above, below = likelihood(m, c + _STEP)[2], likelihood(m, c - _STEP)[2]
+def _observed_information(target: Target, m: Floats, c: Floats) -> Floats:
+    """Minus the second derivative of the log marginal in the second curve, row by row."""
+    above, below = (target.likelihood(m, c + step)[2] for step in (_STEP, -_STEP))
     return (below - above) / (2.0 * _STEP)
 
 
-def _informations(design: CurveDesign, bound: Floats, observed: Floats | None = None) -> Floats:
-    """Information of a curve's coefficients, the line's first: shape (p, p), positive.
+def _informations(both: Floats, bound: Floats, observed: Floats | None = None) -> Floats:
+    """Information of a curve's coefficients, whose functions are `both`: (p, p), positive.
 
-    Observed information is noisy bin by bin, and may be negative, but the noise averages out over
+    Observed information is noisy row by row, and may be negative, but the noise averages out over
     a smooth function: it counts in full where, as a quadratic form in the coefficients, it is
     above ``_LEAST`` times a lower bound of the expected one.
     """
-    both = np.column_stack([design.line, design.wiggle])
     floor = both.T @ (bound[:, None] * both)
     if observed is None:
         return np.asarray(floor)
@@ -156,80 +101,84 @@ def _informations(design: CurveDesign, bound: Floats, observed: Floats | None = 
 
 
 def _scoring_step(
-    design: CurveDesign, state: CurveState, gradient: Floats, information: Floats
+    design: CurveDesign, state: CurveState, slope: Floats, information: Floats
+) -> Floats:
+    mean, precision = state.prior(design)
+    hessian = information + np.diag(precision)
+    right = slope - precision * (state.coefficients - mean)
+    return np.asarray(linalg.solve(hessian, right, assume_a="pos"))
+
+
+def _integrated(
+    information: Floats, slope: Floats, precision: Floats, away: Floats, kept: int
 ) -> tuple[Floats, Floats]:
-    both = np.column_stack([design.line, design.wiggle])
-    prior = np.concatenate([1.0 / design.line_sd**2, np.full(len(state.wiggle), state.tau**-2)])
-    away = np.concatenate([state.line - design.line_mean, state.wiggle])
-    hessian = information + np.diag(prior)
-    step = linalg.solve(hessian, both.T @ gradient - prior * away, assume_a="pos")
-    lines = len(state.line)
-    return step[:lines], step[lines:]
+    """Information and slope of the first coefficients, the others integrated out at their taus."""
+    size = len(slope)
+    own = information[kept:, kept:] + np.diag(precision[kept:size])
+    cross = information[kept:, :kept]
+    solved = linalg.solve(own, cross, assume_a="pos")
+    rest = slope[kept:] - precision[kept:size] * away[kept:size]
+    return information[:kept, :kept] - cross.T @ solved, slope[:kept] - solved.T @ rest
 
 
 def _summary(
-    design: CurveDesign, state: CurveState, gradient: Floats, information: Floats
+    design: CurveDesign, state: CurveState, slope: Floats, information: Floats
 ) -> CurvePilot:
-    x, phi = design.line, design.wiggle
-    lines = x.shape[1]
-    line_information = information[:lines, :lines] + np.diag(1.0 / design.line_sd**2)
-    cross = information[:lines, lines:]
-    shift = linalg.solve(line_information, cross, assume_a="pos")
-    schur = information[lines:, lines:] - cross.T @ shift
-    value, rotation = linalg.eigh(0.5 * (schur + schur.T))
-    precision = np.maximum(value[::-1], 0.0)
-    rotation = rotation[:, ::-1]
-    if len(value):  # signs fixed, so that rounding elsewhere cannot flip a coordinate
-        largest = np.abs(rotation).argmax(axis=0)
-        rotation = rotation * np.sign(rotation[largest, np.arange(len(value))])
-    z = rotation.T @ state.wiggle
-    line_gradient = x.T @ gradient - (state.line - design.line_mean) / design.line_sd**2
-    slope = rotation.T @ (phi.T @ gradient - shift.T @ line_gradient)
-    centre = state.line + shift @ state.wiggle
+    mean, precision = state.prior(design)
+    x, cut = state.coefficients, [0, *design.ends.tolist()]
+    lines = slice(cut[-1], None)
+    line_information = information[lines, lines] + np.diag(precision[lines])
+    shift = linalg.solve(line_information, information[lines, : cut[-1]], assume_a="pos")
     root = linalg.inv(linalg.cholesky(line_information))
-    pull = slope + precision * z
-    return CurvePilot(rotation, centre, shift @ rotation, root, precision, pull, state)
+    found = []
+    for start, end in reversed(list(pairwise(cut))):
+        information, slope = _integrated(information, slope, precision, x - mean, end)
+        own = information[start:end, start:end]
+        value, rotation = linalg.eigh(0.5 * (own + own.T))
+        rotation = rotation[:, ::-1]
+        if len(value):  # signs fixed, so that rounding elsewhere cannot flip a coordinate
+            largest = np.abs(rotation).argmax(axis=0)
+            rotation = rotation * np.sign(rotation[largest, np.arange(len(value))])
+        pull = slope[start:end] + information[start:end, :end] @ x[:end]
+        found.append((rotation, value[::-1], pull, information[start:end, :start]))
+    turn = linalg.block_diag(*(rotation for rotation, *_ in reversed(found)))
+    if not found:
+        turn = np.zeros((0, 0))
+    z = turn.T @ x[: cut[-1]]
+    blocks = []
+    for start, (rotation, value, pull, coupling) in zip(cut, reversed(found), strict=False):
+        turned = rotation.T @ coupling @ turn[:start, :start]
+        pull = rotation.T @ pull
+        here = pull - turned @ z[:start]
+        blocks.append(BlockPilot(rotation, np.maximum(value, 0.0), pull, turned, here))
+    centre = x[lines] + shift @ x[: cut[-1]]
+    return CurvePilot(tuple(blocks), centre, shift @ turn, root, state)
 
 
-def _best_tau(design: CurveDesign, pilot: CurvePilot) -> float:
+def _best_tau(block: Block, pilot: BlockPilot) -> float:
     """Posterior mean position of tau, which unlike the mode never sits at 0."""
     if not len(pilot.precision):
-        return design.wiggle_scale
-    log_density = scale_log_density(_POSITIONS, design.wiggle_scale, pilot.precision, pilot.pull)
+        return block.scale
+    log_density = scale_log_density(_POSITIONS, block.scale, pilot.precision, pilot.here)
     weight = np.exp(log_density - log_density.max())
     position = np.array(weight @ _POSITIONS / weight.sum())
-    return float(half_normal_scale(position, design.wiggle_scale))
-
-
-def flat_state(design: CurveDesign, level: float) -> CurveState:
-    """A curve of one level everywhere."""
-    line = np.concatenate([[level], np.zeros(design.line.shape[1] - 1)])
-    return CurveState(line, np.zeros(design.wiggle.shape[1]), 0.5 * design.wiggle_scale)
-
-
-def curve_state(design: CurveDesign, line: Floats, wiggle: Floats, values: Floats) -> CurveState:
-    """The curve through values at the knots, where the basis functions are `line` and `wiggle`."""
-    coefficients = np.linalg.solve(np.column_stack([line, wiggle]), values)
-    lines = line.shape[1]
-    # a step begins by finding tau, so that any will do here
-    return CurveState(coefficients[:lines], coefficients[lines:], 0.5 * design.wiggle_scale)
+    return float(half_normal_scale(position, block.scale))
 
 
 def best_start(
     designs: tuple[CurveDesign, CurveDesign],
-    likelihood: Likelihood,
+    target: Target,
     starts: Sequence[tuple[CurveState, CurveState]],
 ) -> tuple[CurveState, CurveState]:
     """The start of highest penalised log density; the first where none has one."""
     if len(starts) == 1:
         return starts[0]
-    return max(starts, key=lambda states: _log_density(designs, likelihood, states))
+    return max(starts, key=lambda states: _log_density(designs, target, states))
 
 
 def run_pilot(
     designs: tuple[CurveDesign, CurveDesign],
-    likelihood: Likelihood,
-    information: Information,
+    target: Target,
     start: tuple[CurveState, CurveState],
     rounds: int = 60,
 ) -> tuple[CurvePilot, CurvePilot]:
@@ -238,9 +187,9 @@ def run_pilot(
     Parameters
     ----------
     designs
-        Of log mean and log cv2.
-    likelihood, information
-        Log marginal with its gradient, and expected information, bin by bin.
+        Of both curves.
+    target
+        Log marginal with its gradient, and expected information, row by row.
     start
         Coefficients of both curves to start from.
     rounds
@@ -251,74 +200,72 @@ def run_pilot(
     FitError
         If the log marginal is not finite at the start.
     """
-    states = list(start)
+    states, wholes = list(start), [d.whole for d in designs]
     pilots: list[CurvePilot] = []
     for _ in range(rounds):
         m, c = (s.at(d) for s, d in zip(states, designs, strict=True))
-        value, *gradients = likelihood(m, c)
+        value, *gradients = target.likelihood(m, c)
         if not np.isfinite(value).all():
             bad = int((~np.isfinite(value)).sum())
             raise FitError(
-                f"the log marginal of {bad} bins is not finite at the start: "
-                "are exposures in a unit that makes rates astronomically large or small?"
+                f"the log marginal of {bad} bins is not finite at the start: are outcomes and "
+                "exposures in units that make rates astronomically large or small?"
             )
-        mean_information, cv2_bound = information(m, c)
-        observed = _observed_cv2_information(likelihood, m, c)
+        first, second = target.information(m, c)
         weights = (
-            _informations(designs[0], mean_information),
-            _informations(designs[1], cv2_bound, observed),
+            _informations(wholes[0], first),
+            _informations(wholes[1], second, _observed_information(target, m, c)),
         )
-        pilots = [
-            _summary(d, s, g, w)
-            for d, s, g, w in zip(designs, states, gradients, weights, strict=True)
-        ]
-        old_taus = [s.tau for s in states]
+        slopes = [whole.T @ g for whole, g in zip(wholes, gradients, strict=True)]
+        pilots = [_summary(*part) for part in zip(designs, states, slopes, weights, strict=True)]
+        old = np.concatenate([s.taus for s in states])
         states = [
-            replace(s, tau=_best_tau(d, p)) for s, d, p in zip(states, designs, pilots, strict=True)
+            replace(s, taus=tuple(map(_best_tau, d.blocks, p.blocks)))
+            for s, d, p in zip(states, designs, pilots, strict=True)
         ]
         steps = [
-            _scoring_step(d, s, g, w)
-            for d, s, g, w in zip(designs, states, gradients, weights, strict=True)
+            _scoring_step(*part) for part in zip(designs, states, slopes, weights, strict=True)
         ]
-        states, moved = _line_search(designs, states, steps, likelihood, weights)
-        drift = max(abs(np.log(s.tau / t)) for s, t in zip(states, old_taus, strict=True))
+        states, moved = _line_search(designs, states, steps, target, weights)
+        taus = np.concatenate([s.taus for s in states])
+        drift = float(np.abs(np.log(taus / old)).max(initial=0.0))
         if moved < 1e-3 and drift < 1e-2:
             break
     return pilots[0], pilots[1]
 
 
 def _log_density(
-    designs: tuple[CurveDesign, CurveDesign], likelihood: Likelihood, states: Sequence[CurveState]
+    designs: tuple[CurveDesign, CurveDesign], target: Target, states: Sequence[CurveState]
 ) -> float:
-    """Log marginal of all bins and log prior of the coefficients; -inf where it is no number."""
+    """Log marginal of all rows and log prior of the coefficients; -inf where it is no number."""
     m, c = (s.at(d) for s, d in zip(states, designs, strict=True))
-    if not (np.abs(c).max() <= 60 and np.abs(m).max() <= 300):  # beyond what cells can resolve
+    if not (np.abs(m).max() <= target.most[0] and np.abs(c).max() <= target.most[1]):
         return -np.inf
     prior = sum(s.log_prior(d) for s, d in zip(states, designs, strict=True))
-    density = float(likelihood(m, c)[0].sum() + prior)
+    density = float(target.likelihood(m, c)[0].sum() + prior)
     return density if np.isfinite(density) else -np.inf
 
 
 def _line_search(
     designs: tuple[CurveDesign, CurveDesign],
     states: list[CurveState],
-    steps: list[tuple[Floats, Floats]],
-    likelihood: Likelihood,
+    steps: list[Floats],
+    target: Target,
     weights: tuple[Floats, Floats],
 ) -> tuple[list[CurveState], float]:
     """Take the longest halved step that does not lower the penalised log density.
 
-    No bin's curve moves by more than ``_FARTHEST``: far above the data the negative binomial's log
+    No row's curve moves farther than it may: far above the data the negative binomial's log
     probability is so flat in log mean that the way back is long. The second value is the squared
     length of the step in the data's information.
     """
-    here = _log_density(designs, likelihood, states)
-    moves = (d.line @ a + d.wiggle @ b for d, (a, b) in zip(designs, steps, strict=True))
-    longest = max(float(np.abs(move).max()) for move in moves)
+    here = _log_density(designs, target, states)
+    moves = (float(np.abs(d.whole @ step).max()) for d, step in zip(designs, steps, strict=True))
+    excess = max(move / most for move, most in zip(moves, target.farthest, strict=True))
     for halving in range(30):
-        factor = 0.5**halving * min(1.0, _FARTHEST / max(longest, _FARTHEST))
+        factor = 0.5**halving / max(excess, 1.0)
         tried = [s.moved(step, factor) for s, step in zip(states, steps, strict=True)]
-        if _log_density(designs, likelihood, tried) >= here - 1e-9 * abs(here):
-            change = (factor * np.concatenate(step) for step in steps)
+        if _log_density(designs, target, tried) >= here - 1e-9 * abs(here):
+            change = (factor * step for step in steps)
             return tried, float(sum(x @ w @ x for w, x in zip(weights, change, strict=True)))
     return states, 0.0

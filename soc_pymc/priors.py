@@ -249,8 +249,9 @@ def _check_terms(prior: "Gamma | Normal") -> None:
     if prior.exposure is not None and not isinstance(prior.exposure, Spline):
         raise FitError(f"{name}(exposure=) must be soc.Spline(...) or None, not {prior.exposure!r}")
     for switch in ("monotone", "bin_effects", "groups"):
-        if not isinstance(getattr(prior, switch), bool):
+        value = getattr(prior, switch)
+        if not isinstance(value, bool):
             raise FitError(
-                f"{name}({switch}=) must be True or False, not {getattr(prior, switch)!r}: it is one "
-                "switch, and monotone is of the mean alone"
+                f"{name}({switch}=) must be True or False, not {value!r}: it is one switch, and "
+                "monotone is of the mean alone"
             )

@@ -19,20 +19,19 @@ from .methods import NUTS, VI
 from .priors import Gamma, GammaMixture, Normal, NormalMixture, Spline
 from .splines import Axis
 
-__all__ = ["FORMAT", "PARETO_K", "Fit", "Status", "load_fit", "outcome_roles"]
+__all__ = ["CURVES", "FORMAT", "PARETO_K", "Fit", "Prior", "Status", "load_fit", "outcome_roles"]
 
 FORMAT = "soc_pymc-fit-1"
+_OUTCOME_ROLES = ("score", "count", "exposure", "value", "noise_sd")
 PARETO_K = 0.7
 """Above it importance weights have no reliable mean (Vehtari et al. 2024)."""
 _METHODS = {"VI": VI, "NUTS": NUTS}
-_PRIORS = {p.__name__: p for p in (Gamma, Normal, GammaMixture, NormalMixture)}
-# posterior variables by which priors score, and the dims after chain and draw
-_SCORING = {
-    "Gamma": {"log_mean": ("mean_knot",), "log_cv2": ("variance_knot",)},
-    "Normal": {"mean": ("mean_knot",), "log_variance": ("variance_knot",)},
-    "GammaMixture": {"tilt": ("tilt_knot", "tilt_function")},
-    "NormalMixture": {"tilt": ("tilt_knot", "tilt_function")},
+Prior = Gamma | Normal | GammaMixture | NormalMixture
+_PRIORS: dict[str, type[Prior]] = {
+    p.__name__: p for p in (Gamma, Normal, GammaMixture, NormalMixture)
 }
+CURVES = {"Gamma": ("log_mean", "log_cv2"), "Normal": ("mean", "log_variance")}
+"""Names of a prior's two curves in the posterior."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +70,10 @@ class Fit:
     ----------
     data
         `xarray.DataTree` in ArviZ's groups. ``posterior`` holds ``log_mean`` (chain, draw,
-        mean_knot) and ``log_cv2`` (chain, draw, variance_knot), the curves' values at their knots,
-        and the model's own variables; ``constant_data`` the bins; ``observed_data`` their counts.
+        mean_knot) and ``log_cv2`` (chain, draw, variance_knot), the curves' values at their knots
+        (``mean`` and ``log_variance`` for Normal priors), those of groups (``*_of_group``), of a
+        term in exposure (``*_by_exposure``) and of bins (``*_of_bin``) where there are such, and
+        the model's own variables; ``constant_data`` the bins; ``observed_data`` their outcomes.
     prior
         The prior's configuration.
     method
@@ -91,7 +92,7 @@ class Fit:
     """
 
     data: xr.DataTree
-    prior: Gamma | Normal | GammaMixture | NormalMixture
+    prior: Prior
     method: VI | NUTS
     status: Status
 
@@ -104,6 +105,12 @@ class Fit:
         return Axis(
             scale, tuple(bins["rank_score"].to_numpy()), tuple(bins["rank_fraction"].to_numpy())
         )
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Groups with deviations of their own; none where groups were pooled or there are none."""
+        posterior = self.data["posterior"]
+        return tuple(map(str, posterior["group"].to_numpy())) if "group" in posterior.coords else ()
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fit to one netCDF file, whole or not at all.
@@ -133,12 +140,12 @@ class Fit:
 
 
 def outcome_roles(attrs: Mapping[Any, Any]) -> dict[str, str]:
-    """Columns of score, count and exposure, from the attributes of a fit or of statistics.
+    """Columns of score and outcome, from the attributes of a fit or of statistics.
 
     Groups, ids and folds may differ between a fit and statistics that it is used with.
     """
     names: dict[str, str] = json.loads(attrs.get("roles", "{}"))
-    return {role: names[role] for role in ("score", "count", "exposure") if role in names}
+    return {role: names[role] for role in _OUTCOME_ROLES if role in names}
 
 
 def _spline(fields: Mapping[str, Any]) -> Spline:
@@ -164,11 +171,9 @@ def load_fit(path: str | os.PathLike[str]) -> Fit:
         prior = json.loads(tree.attrs["prior"])
         method = json.loads(tree.attrs["method"])
         status = Status(**json.loads(tree.attrs["status"]))
-        family = prior.pop("name")
-        fields = {k: _spline(v) if isinstance(v, dict) else v for k, v in prior.items()}
-        made_of = _PRIORS[family](**fields)
+        made_of = _prior(prior)
         made_by = _METHODS[method.pop("name")](**method)
-        _check_scoring(tree, family)
+        _check_curves(tree, type(made_of).__name__)
     except (KeyError, TypeError, ValueError) as error:
         raise FitError(f"{path} is a damaged fit ({error}); fit again and save") from error
     for name in ("format", "prior", "method", "status"):
@@ -176,10 +181,23 @@ def load_fit(path: str | os.PathLike[str]) -> Fit:
     return Fit(tree, made_of, made_by, status)
 
 
-def _check_scoring(tree: xr.DataTree, family: str) -> None:
+def _prior(fields: dict[str, Any]) -> Prior:
+    """A prior's configuration from what was saved of it."""
+    kind = _PRIORS[fields.pop("name")]
+    splines: dict[str, Any] = {
+        k: _spline(v) if isinstance(v, dict) else v for k, v in fields.items()
+    }
+    return kind(**splines)
+
+
+def _check_curves(tree: xr.DataTree, prior: str) -> None:
     posterior = tree["posterior"]
-    for name, dims in _SCORING[family].items():
-        if posterior[name].dims != ("chain", "draw", *dims):
+    if prior in CURVES:
+        kept = dict(zip(CURVES[prior], (("mean_knot",), ("variance_knot",)), strict=True))
+    else:
+        kept = {"tilt": ("tilt_knot", "tilt_function")}
+    for name, own in kept.items():
+        if posterior[name].dims != ("chain", "draw", *own):
             raise ValueError(f"{name} has dims {posterior[name].dims}")
         if not np.isfinite(posterior[name].to_numpy()).all():
             raise ValueError(f"{name} has values that are not finite")

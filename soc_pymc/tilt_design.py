@@ -16,6 +16,7 @@ from .errors import FitError
 from .families import components as parts
 from .families.components import Frame, MixtureCells
 from .priors import GammaMixture, NormalMixture
+from .rows import Rows
 from .splines import make_basis, spline_matrix
 from .statistics import Statistics
 
@@ -108,8 +109,8 @@ def frame_at(kind: str, first: Floats, second: Floats) -> Frame:
 def merged(
     kind: str,
     stats: Statistics,
-    occupied: NDArray[np.intp],
-    curves: tuple[Curve, Curve],
+    rows: Rows,
+    curve: Curve,
     values: tuple[Floats, Floats],
     within: Floats,
     position: Floats,
@@ -120,17 +121,19 @@ def merged(
     ----------
     kind
         "poisson" or "normal".
-    stats, occupied
+    stats, rows
         The statistics and their bins that hold items.
-    curves, values
-        The pilot's curves and their values at the occupied bins.
+    curve
+        The pilot's curve of the mean.
+    values
+        Both of the pilot's curves at the occupied bins.
     within
         Variance of the items' own locations within each occupied bin.
     position
         Of the occupied bins on the axis of the mean.
     """
     fine = frame_at(kind, *values)
-    n = stats.data["n"].to_numpy()[occupied].astype(float)
+    occupied, n = rows.bin, rows.n.astype(float)
     log_spread = np.log(fine.spread)
     code = np.empty(len(n), dtype=np.int64)
     step = max(stats.coarse, 1)
@@ -161,13 +164,13 @@ def merged(
     if kind == "poisson":
         # exp(mean log) of shapes and spreads alike: they are functions of one another
         own = np.exp(mean(np.log(fine.own)))
-        frame = Frame(location, np.sqrt(parts.special.polygamma(1, own)), own)
+        frame = Frame(location, parts.spread_of(own), own)
     else:
         frame = Frame(location, np.exp(mean(log_spread)), np.zeros(len(location)))
     of = np.full(stats.bins, -1)
     of[occupied] = code
     at = mean(position)
-    return MergedBins(of, np.bincount(code, n), curves[0].axis.inverse(at), at, frame, spread)
+    return MergedBins(of, np.bincount(code, n), curve.axis.inverse(at), at, frame, spread)
 
 
 def _points(

@@ -23,11 +23,14 @@ from .coordinates import (
     pilot_point,
     scale_shape,
 )
-from .designs import Curve, positions
+from .curve_terms import CurvePilot
+from .designs import Curve
 from .families.components import MixtureCells
 from .mixture_likelihood import mixture_log_marginal, shared_cells
+from .outcomes import Outcome
 from .priors import Gamma, GammaMixture, Normal, NormalMixture
 from .results import Fit
+from .rows import Rows
 from .statistics import Statistics
 from .tilt_design import (
     MergedBins,
@@ -44,9 +47,6 @@ __all__ = ["Mixture", "build_mixture"]
 
 Floats = NDArray[np.float64]
 
-_FIRST = {"poisson": ("log_mean", "log_cv2"), "normal": ("mean", "log_variance")}
-
-
 @dataclass(frozen=True)
 class Mixture:
     """A mixture's model with what inference and the fit need beside it.
@@ -55,28 +55,28 @@ class Mixture:
     ----------
     model
         The `pymc.Model`.
-    curves
-        Of the frame.
+    outcome
+        The kind of items.
+    curves, rows, score
+        Of the frame's own hierarchy, by which a fit describes its bins.
     frame
         The pilot's two curves at their knots.
     bins
         Bins of the likelihood.
     design, cells, pilot
         The tilt's linear model, the likelihood's data, and the mode.
-    histograms, occupied, score
-        Those of the frame's own hierarchy, by which a fit describes its bins.
     """
 
     model: pm.Model
-    kind: str
+    outcome: Outcome
     curves: tuple[Curve, Curve]
+    rows: Rows
+    score: Floats
     frame: tuple[Floats, Floats]
     bins: MergedBins
     design: TiltDesign
     cells: MixtureCells
     pilot: TiltPilot
-    occupied: NDArray[np.intp]
-    score: Floats
 
 
 def build_mixture(
@@ -104,45 +104,43 @@ def build_mixture(
     own = (Gamma if kind == "poisson" else Normal)(prior.mean, prior.variance, groups=False)
     plain = start if start is not None and isinstance(start.prior, Gamma | Normal) else None
     built = hierarchy.build(stats, own, plain)
-    curves, occupied = built.curves, built.occupied
-    knots, values = [], []
-    for curve, pilot in zip(curves, built.pilots, strict=True):
-        state = pilot.state
-        knots.append(curve.basis.line @ state.line + curve.basis.wiggle @ state.wiggle)
-        values.append(state.at(curve.design))
-    bins = merged(
-        kind,
-        stats,
-        occupied,
-        curves,
-        (values[0], values[1]),
-        built.histograms.spread,
-        positions(curves[0].axis, stats, occupied),
-    )
+    first, second = (p.state.at(c.design) for c, p in zip(built.curves, built.pilots, strict=True))
+    position, spread = built.curves[0].position, built.data.spread
+    bins = merged(kind, stats, built.rows, built.curves[0], (first, second), spread, position)
     design = make_tilt(kind, prior, bins)
     base, basis = tilt_basis(kind, bins.frame, design.z, design.functions)
-    data = replace(
-        make_cells(kind, cells, bins, stats.coarse, design.z), base=base, basis=basis
-    )
+    data = replace(make_cells(kind, cells, bins, stats.coarse, design.z), base=base, basis=basis)
     scales = (prior.shape, prior.drift)
-    tilt_pilot = run_tilt_pilot(design, data, scales)
-    totals = np.bincount(bins.of[occupied], stats.data["sum_y"].to_numpy()[occupied])
+    pilot = run_tilt_pilot(design, data, scales)
+    of = bins.of[built.rows.bin]
+    totals = np.bincount(of, stats.data["sum_y"].to_numpy()[built.rows.bin])
+    model = _model(built.outcome.observed, design, data, pilot, scales, bins, totals)
+    frame = (_at_knots(built.curves[0], built.pilots[0]), _at_knots(built.curves[1], built.pilots[1]))
     return Mixture(
-        _model(kind, design, data, tilt_pilot, scales, bins, totals),
-        kind,
-        curves,
-        (knots[0], knots[1]),
+        model,
+        built.outcome,
+        built.curves,
+        built.rows,
+        built.score,
+        frame,
         bins,
         design,
         data,
-        tilt_pilot,
-        occupied,
-        built.score,
+        pilot,
     )
 
 
+def _at_knots(curve: Curve, pilot: CurvePilot) -> Floats:
+    """The pilot's curve at its knots."""
+    *blocks, line = np.split(pilot.state.coefficients, curve.design.ends)
+    values = curve.basis.line @ line
+    for term, own in zip(curve.terms, blocks, strict=True):
+        values = values + term.values @ own
+    return np.asarray(values)
+
+
 def _model(
-    kind: str,
+    observed: str,
     design: TiltDesign,
     cells: MixtureCells,
     pilot: TiltPilot,
@@ -171,8 +169,8 @@ def _model(
             pm.Data("tilt_line_shift", pilot.line_shift),
             pm.Data("tilt_line_root", pilot.line_root),
             both,
-            logp=hierarchy._line_logp,
-            random=hierarchy._draw_line,
+            logp=line_logp,
+            random=draw_line,
             support_point=partial(pilot_point, LineTransform()),
             signature="(l),(l),(l),(l,k),(l,l),(k)->(l)",
             dims="tilt_line_term",
@@ -197,7 +195,7 @@ def _model(
         at_bins = pm.Deterministic(
             "bin_tilt", tilt_at("tilt_at_bins", design.at_bins), dims=("bin", "tilt_function")
         )
-        _add_outcomes(kind, at_bins, cells, totals)
+        _add_outcomes(observed, at_bins, cells, totals)
     return built
 
 
@@ -215,8 +213,8 @@ def _add_wiggle(
         f"{name}_sd",
         pm.Data(f"{name}_prior_scale", np.asarray(scale)),
         pm.Data(f"{name}_sd_shape", scale_shape(scale, wiggle.precision, wiggle.pull)),
-        logp=hierarchy._scale_logp,
-        random=hierarchy._draw_scale,
+        logp=scale_logp,
+        random=draw_scale,
         support_point=partial(pilot_point, ScaleTransform()),
         signature="(),(s)->()",
         transform=ScaleTransform(),
@@ -229,8 +227,8 @@ def _add_wiggle(
         sd,
         pm.Data(f"{name}_precision", wiggle.precision, dims=f"{name}_term"),
         pull,
-        logp=hierarchy._wiggle_logp,
-        random=hierarchy._draw_wiggle,
+        logp=wiggle_logp,
+        random=draw_wiggle,
         support_point=partial(pilot_point, WiggleTransform()),
         signature="(),(k),(k)->(k)",
         dims=f"{name}_term",
@@ -238,14 +236,43 @@ def _add_wiggle(
     )
 
 
+# The plain statement of the prior: what follows the first one or two parameters of each variable
+# serves its coordinates alone.
+
+
+def _scale_logp(value: Any, scale: Any, shape: Any) -> Any:
+    return pm.logp(pm.HalfNormal.dist(scale), value)
+
+
+def _wiggle_logp(value: Any, scale: Any, precision: Any, pull: Any) -> Any:
+    return pm.logp(pm.Normal.dist(0.0, scale), value).sum(axis=-1)
+
+
+def _line_logp(value: Any, mean: Any, sd: Any, *coordinates: Any) -> Any:
+    return pm.logp(pm.Normal.dist(mean, sd), value).sum(axis=-1)
+
+
+def _draw_scale(scale: Any, shape: Any, rng: Any = None, size: Any = None) -> Any:
+    return np.abs(rng.normal(0.0, scale, size=size))
+
+
+def _draw_wiggle(scale: Any, precision: Any, pull: Any, rng: Any = None, size: Any = None) -> Any:
+    shape = np.broadcast_shapes(np.shape(scale)[:1] and (*np.shape(scale), 1), precision.shape)
+    return rng.normal(size=(*(size or ()), *shape)) * np.asarray(scale)[..., None]
+
+
+def _draw_line(mean: Any, sd: Any, *coordinates: Any, rng: Any = None, size: Any = None) -> Any:
+    return rng.normal(mean, sd, size=None if size is None else (*size, mean.shape[-1]))
+
+
 # dimensions of the tilt and of the arrays of `MixtureCells`
 _CELLS = "(b,j),(b,r),(b,r,j),(s),(c),(c,r),(b)"
 
 
-def _add_outcomes(kind: str, tilt: Any, cells: MixtureCells, totals: Floats) -> None:
+def _add_outcomes(observed: str, tilt: Any, cells: MixtureCells, totals: Floats) -> None:
     """The bins' total outcomes, whose log probability is that of all their items."""
     pm.CustomDist(
-        "count" if kind == "poisson" else "value",
+        observed,
         tilt,
         *shared_cells(cells),
         logp=_outcome_logp,

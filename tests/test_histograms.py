@@ -116,7 +116,7 @@ def test_information_matches_the_variance_of_the_score():
 
 def test_spread_within_a_bin_moves_both_moments(small_statistics):
     """With spread k: the log marginal at log mean + k/2 and cv2 + k (1 + cv2), and its slopes."""
-    plain = hierarchy.build(small_statistics, soc.Gamma()).histograms
+    plain = hierarchy.build(small_statistics, soc.Gamma()).data
     bins = np.arange(len(plain.total))
     spread = np.linspace(0.0, 0.5, len(bins))
     h = replace(plain, spread=spread)

@@ -33,24 +33,43 @@ def _plain_log_density(built, values):
     total = 0.0
     at_bins = []
     for curve, about, variable in zip(
-        built.curves, built.pilots, ("log_mean", "log_cv2"), strict=True
+        built.curves, built.pilots, built.outcome.variables, strict=True
     ):
         design = curve.design
-        tau = float(values[f"{variable}_wiggle_sd"].squeeze())
-        z = values[f"{variable}_wiggle"].to_numpy().squeeze()
         line = values[f"{variable}_line"].to_numpy().squeeze()
-        total += sps.halfnorm.logpdf(tau, scale=design.wiggle_scale)
-        total += sps.norm.logpdf(z, 0, tau).sum()
         total += sps.norm.logpdf(line, design.line_mean, design.line_sd).sum()
-        at_bins.append(design.line @ line + design.wiggle @ about.rotation @ z)
-    arrays = built.histograms.arrays
+        whole = design.line @ line
+        for block, of in zip(design.blocks, about.blocks, strict=True):
+            tau = float(values[f"{variable}_{block.name}_sd"].squeeze())
+            z = values[f"{variable}_{block.name}"].to_numpy().squeeze()
+            total += sps.halfnorm.logpdf(tau, scale=block.scale)
+            total += sps.norm.logpdf(z, 0, tau).sum()
+            whole = whole + block.design @ of.rotation @ z
+        at_bins.append(whole)
     m, c = at_bins
     bins = np.arange(len(m))
-    return total + hist.value_and_gradient(m[None], c[None], bins, *arrays)[0].sum()
+    return total + built.outcome.value(m[None], c[None], bins, *built.data.arrays)[0].sum()
 
 
-def test_density_equals_the_plain_one(built):
+@pytest.fixture(scope="module")
+def grouped_statistics():
+    frame = soc.simulation.s1(1500, seed=2).assign(group=np.arange(1500) % 5 // 2)
+    items = soc.PoissonItems(
+        frame, score="score", count="count", exposure="exposure", group="group"
+    )
+    return soc.summarize(items, bins=12, joint=True, progress=False)
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [{}, {"groups": True}, {"exposure": soc.Spline(knots=4)}, {"bin_effects": True}],
+    ids=lambda terms: next(iter(terms), "plain"),
+)
+def test_density_equals_the_plain_one(grouped_statistics, terms):
     """Coordinates change nothing: log density = plain log density + log Jacobian, everywhere."""
+    short = soc.Spline(knots=5)
+    prior = soc.Gamma(short, short, **{"groups": False, **terms})
+    built = hierarchy.build(grouped_statistics, prior)
     space = _space(built.model)
     evaluate = _density(space)
     names = [v.name for v in built.model.free_RVs]
@@ -87,20 +106,18 @@ def test_forward_inverts_backward(built):
 @pytest.mark.parametrize("mode", ["interpreter", "NUMBA"])
 def test_likelihood_takes_draws_at_once(built, mode):
     """Rows of curves, or one curve for all rows of the other, by interpreter and by Numba."""
-    arrays = shared(built.histograms)
+    arrays = shared(built.data)
     bins = np.arange(len(built.score))
     rng = np.random.default_rng(0)
     m, c = rng.normal(-3, 0.2, (4, len(bins))), rng.normal(-1, 0.2, (4, len(bins)))
     for here, there in ((m, c), (m, c[0]), (m[0], c)):
         inputs = [pt.tensor(shape=(None,) * x.ndim) for x in (here, there)]
-        value = log_marginal(*inputs, bins, arrays)
+        value = log_marginal("exact", *inputs, bins, arrays)[0]
         how = interpreter() if mode == "interpreter" else mode
         found, *slopes = pytensor.function(
             inputs, [value, *pt.grad(value.sum(), inputs)], mode=how
         )(here, there)
-        want = hist.value_and_gradient(
-            *np.broadcast_arrays(here, there), bins, *built.histograms.arrays
-        )
+        want = hist.value_and_gradient(*np.broadcast_arrays(here, there), bins, *built.data.arrays)
         np.testing.assert_allclose(found, want[0], rtol=1e-12)
         for x, slope, all_slopes in zip((here, there), slopes, want[1:], strict=True):
             summed = all_slopes if x.ndim == 2 else all_slopes.sum(axis=0)
@@ -115,9 +132,7 @@ def test_log_likelihood_is_by_bin(small_statistics):
     assert by_bin.dims == ("chain", "draw", "bin")
     hierarchy_built = hierarchy.build(small_statistics, soc.Gamma())
     m, c = curve_draws(fit, hierarchy_built.score)
-    want = hist.value_and_gradient(m, c, np.arange(m.shape[1]), *hierarchy_built.histograms.arrays)[
-        0
-    ]
+    want = hist.value_and_gradient(m, c, np.arange(m.shape[1]), *hierarchy_built.data.arrays)[0]
     np.testing.assert_allclose(by_bin.to_numpy()[0], want, rtol=1e-9)
 
 

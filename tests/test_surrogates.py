@@ -22,7 +22,7 @@ def built(small_statistics):
 
 def test_inside_the_error_is_as_promised(built):
     """At random points of the boxes: values within the tolerance for a bin, slopes alike."""
-    h, bins = built.histograms, np.arange(len(built.score))
+    h, bins = built.data, np.arange(len(built.score))
     centre = np.log(h.total + 1) - np.log(np.add.reduceat(h.items * h.exposure, h.start[:-1]))
     low = (centre - 0.2, np.full(len(bins), -1.5))
     high = (centre + 0.2, np.full(len(bins), -0.5))
@@ -38,7 +38,7 @@ def test_inside_the_error_is_as_promised(built):
 
 
 def test_outside_it_is_exact(built):
-    h, bins = built.histograms, np.arange(len(built.score))
+    h, bins = built.data, np.arange(len(built.score))
     made = surrogates.make_surrogates(
         h, (np.full(len(bins), -3.1), np.full(len(bins), -1.1)),
         (np.full(len(bins), -3.0), np.full(len(bins), -1.0)),
@@ -52,7 +52,7 @@ def test_outside_it_is_exact(built):
 
 def test_a_bin_that_no_polynomial_fits_is_exact(built):
     """Boxes over twenty units, or without an end, get no polynomial."""
-    h, bins = built.histograms, np.arange(len(built.score))
+    h, bins = built.data, np.arange(len(built.score))
     wide = np.full(len(bins), 10.0)
     low = (-wide, -wide.copy())
     low[1][0] = np.nan

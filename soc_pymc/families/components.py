@@ -23,6 +23,7 @@ __all__ = [
     "families_path",
     "grid",
     "inverse_trigamma",
+    "spread_of",
     "value_frame",
     "value_log_density",
 ]
@@ -122,7 +123,12 @@ def count_frame(log_mean: ArrayLike, log_cv2: ArrayLike) -> Frame:
     """Frame of Gammas with these means and squared coefficients of variation."""
     shape = np.exp(-np.asarray(log_cv2, dtype=float))
     location = np.asarray(log_mean) + special.psi(shape) - np.log(shape)
-    return Frame(location, np.sqrt(special.polygamma(1, shape)), shape)
+    return Frame(location, spread_of(shape), shape)
+
+
+def spread_of(shape: ArrayLike) -> Floats:
+    """Sd of log theta under Gammas of these shapes."""
+    return np.asarray(np.sqrt(special.polygamma(1, shape)))
 
 
 def value_frame(mean: ArrayLike, log_variance: ArrayLike) -> Frame:
@@ -156,7 +162,7 @@ def families_path(frame: Frame, z: Floats, kind: str) -> tuple[Floats, Floats]:
     if kind == "normal":
         return base, np.zeros_like(base)
     own = np.minimum(frame.own, _SMOOTHEST)[:, None]
-    spread = np.sqrt(special.polygamma(1, own))
+    spread = spread_of(own)
     shape = inverse_trigamma((WIDTH * spread) ** 2)
     between = np.concatenate([[-np.inf], 0.5 * (z[1:] + z[:-1]), [np.inf]])
     log_share = special.psi(own) - special.psi(shape) + spread * between

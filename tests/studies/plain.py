@@ -21,7 +21,7 @@ from scipy import optimize
 
 from soc_pymc.density import Space, density, make_space, mode, posterior_draws
 from soc_pymc.designs import Curve
-from soc_pymc.hierarchy import VARIABLES, Hierarchy
+from soc_pymc.hierarchy import Hierarchy
 from soc_pymc.likelihood import log_marginal, shared
 
 __all__ = [
@@ -98,31 +98,32 @@ def plain_model(built: Hierarchy, centred: bool = False) -> pm.Model:
     coords = {}
     for curve in built.curves:
         coords[f"{curve.name}_line"] = np.arange(curve.design.line.shape[1])
-        coords[f"{curve.name}_basis"] = np.arange(curve.design.wiggle.shape[1])
+        coords[f"{curve.name}_basis"] = np.arange(curve.basis.wiggle.shape[1])
         coords[f"{curve.name}_knot"] = curve.basis.knots
-    arrays = shared(built.histograms)
+    arrays = shared(built.data)
     with pm.Model(coords=coords) as plain:
         at_bins = [
             _plain_curve(curve, variable, centred)
-            for curve, variable in zip(built.curves, VARIABLES, strict=True)
+            for curve, variable in zip(built.curves, built.outcome.variables, strict=True)
         ]
         bins = np.arange(len(built.score))
-        pm.Potential("items", log_marginal(*at_bins, bins, arrays).sum())
+        pm.Potential("items", log_marginal("exact", *at_bins, bins, arrays)[0].sum())
     return plain
 
 
 def _plain_curve(curve: Curve, variable: str, centred: bool) -> Any:
     """Variables of one curve; returns its values at the bins."""
     name, design, basis = curve.name, curve.design, curve.basis
+    (block,) = design.blocks
     line = pm.Normal(f"{variable}_line", design.line_mean, design.line_sd, dims=f"{name}_line")
-    tau = pm.HalfNormal(f"{variable}_wiggle_sd", design.wiggle_scale)
+    tau = pm.HalfNormal(f"{variable}_wiggle_sd", block.scale)
     if centred:
         wiggle = pm.Normal(f"{variable}_wiggle", 0.0, tau, dims=f"{name}_basis")
     else:
         wiggle = tau * pm.Normal(f"{variable}_offset", 0.0, 1.0, dims=f"{name}_basis")
     knots = pt.dot(basis.line, line) + pt.dot(basis.wiggle, wiggle)
     pm.Deterministic(variable, knots, dims=f"{name}_knot")
-    return pt.dot(design.line, line) + pt.dot(design.wiggle, wiggle)
+    return pt.dot(design.line, line) + pt.dot(block.design, wiggle)
 
 
 def density_gap(built: Hierarchy, plain: pm.Model, centred: bool = False) -> float:
@@ -147,12 +148,12 @@ def _plain_rows(built: Hierarchy, space: Space, rows: np.ndarray, centred: bool)
     """Plain coordinates of the same points as `rows` of the model's own."""
     draws = posterior_draws(space, rows[None])
     parts = []
-    for variable, pilot in zip(VARIABLES, built.pilots, strict=True):
+    for variable, pilot in zip(built.outcome.variables, built.pilots, strict=True):
         line, tau, z = (
             draws[f"{variable}_{part}"].to_numpy().reshape(len(rows), -1)
             for part in ("line", "wiggle_sd", "wiggle")
         )
-        wiggle = z @ pilot.rotation.T
+        wiggle = z @ pilot.blocks[0].rotation.T
         parts += [line, np.log(tau), wiggle if centred else wiggle / tau]
     return np.hstack(parts)
 

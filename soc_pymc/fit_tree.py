@@ -1,0 +1,130 @@
+"""What is kept of a fit: draws, bins, and what scoring needs to know of further terms."""
+
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from .designs import Curve
+from .families.monotone import project_monotone
+from .models import Built, frame_of
+from .rows import Rows, make_rows, positions
+from .statistics import Statistics
+
+__all__ = ["fit_tree"]
+
+Floats = NDArray[np.float64]
+
+_PARTS = 20  # of the score, with a distribution of exposures each
+
+
+def fit_tree(
+    built: Built, stats: Statistics, groups: dict[str, xr.Dataset], monotone: bool
+) -> xr.DataTree:
+    """The fit's `DataTree`.
+
+    Parameters
+    ----------
+    built
+        The model.
+    stats
+        The statistics that it was built from.
+    groups
+        Draws and what else inference found, by name of the group.
+    monotone
+        Whether the mean's curves are made non-decreasing.
+    """
+    if monotone:
+        groups = {**groups, "posterior": _monotone(groups["posterior"], built.outcome.variables[0])}
+    bins, observed = _bins(built, stats)
+    bins = bins.merge(frame_of(built))
+    for curve in built.curves:
+        bins = bins.merge(_of_terms(curve))
+        if curve.axis.scale == "rank":
+            bins["rank_score"] = ("rank", np.asarray(curve.axis.score))
+            bins["rank_fraction"] = ("rank", np.asarray(curve.axis.fraction))
+    if built.curves[0].size_knots.size:
+        bins = bins.merge(_shares(built.rows, built.curves[0].position))
+    if "effect_bin" in built.model.coords:
+        bins["edge"] = ("edge", stats.edges)
+        bins.attrs["bins_in_effect"] = built.rows.width
+    tree = xr.DataTree.from_dict({**groups, "observed_data": observed, "constant_data": bins})
+    tree.attrs = {name: stats.data.attrs[name] for name in ("kind", "roles")}
+    return tree
+
+
+def _bins(built: Built, stats: Statistics) -> tuple[xr.Dataset, xr.Dataset]:
+    """The occupied bins of all groups together, and what was observed in them."""
+    data = stats.data
+    at = np.flatnonzero(data["n"].to_numpy() > 0)
+    axis = built.curves[0].axis
+    columns: dict[str, NDArray[Any]] = {
+        "score": axis.inverse(positions(axis, make_rows(stats, (), "N", False, False)[0])),
+        "score_min": data["score_min"].to_numpy()[at],
+        "score_max": data["score_max"].to_numpy()[at],
+        "n_items": data["n"].to_numpy()[at],
+    }
+    total = data["sum_y"].to_numpy()[at]
+    if built.outcome.observed == "count":
+        columns["exposure"] = data["sum_N"].to_numpy()[at]
+        seen = total
+    else:
+        columns["noise_sd"] = np.sqrt(data["sum_s2"].to_numpy()[at] / columns["n_items"])
+        seen = total / columns["n_items"]
+    bins = xr.Dataset({name: ("bin", values) for name, values in columns.items()})
+    return bins, xr.Dataset({built.outcome.observed: ("bin", seen)})
+
+
+def _of_terms(curve: Curve) -> xr.Dataset:
+    """Functions at the knots by which groups deviate, with the names of their scales."""
+    kinds, functions = [], []
+    knots = len(curve.basis.knots)
+    for term in curve.terms:
+        if term.target == "group":
+            groups = term.values.shape[0] // knots
+            own = term.values[:knots, : term.values.shape[1] // groups]
+            functions.append(own)
+            kinds += [term.block.name] * own.shape[1]
+    if not kinds:
+        return xr.Dataset()
+    dims = (f"{curve.name}_knot", f"{curve.name}_group_function")
+    return xr.Dataset(
+        {f"{curve.name}_group_functions": (dims, np.hstack(functions))},
+        {f"{curve.name}_group_function": np.array(kinds, dtype=object)},
+    )
+
+
+def _shares(rows: Rows, position: Floats) -> xr.Dataset:
+    """How exposures are distributed among the items of each part of the scores."""
+    order = np.argsort(position, kind="stable")
+    share = np.empty(len(position))
+    share[order] = (np.cumsum(rows.n[order]) - 0.5 * rows.n[order]) / rows.n.sum()
+    part = np.minimum((share * _PARTS).astype(int), _PARTS - 1)
+    parts, part = np.unique(part, return_inverse=True)
+    octave = np.floor(2.0 * rows.log_size / np.log(2.0)).astype(int)
+    classes, octave = np.unique(octave, return_inverse=True)
+    n = np.zeros((len(parts), len(classes)))
+    np.add.at(n, (part, octave), rows.n)
+    size = np.bincount(octave, rows.n * rows.log_size) / n.sum(axis=0)
+    middle = np.bincount(part, rows.n * position) / n.sum(axis=1)
+    return xr.Dataset(
+        {
+            "share": (("part", "size_class"), n / n.sum(axis=1, keepdims=True)),
+            "share_position": ("part", middle),
+            "share_log_size": ("size_class", size),
+        }
+    )
+
+
+def _monotone(posterior: xr.Dataset, variable: str) -> xr.Dataset:
+    """Draws with the mean's curves, the shared one and groups' own, projected."""
+    projected = {}
+    for name in (variable, f"{variable}_of_group"):
+        if name in posterior:
+            values = posterior[name]
+            knots = values[values.dims[-1]].to_numpy()
+            flat = values.to_numpy().reshape(-1, *values.shape[2:])
+            moved = project_monotone(flat, knots)
+            projected[name] = (values.dims, moved.reshape(values.shape))
+    return posterior.assign(projected)
