@@ -21,8 +21,8 @@ Names by floor (each uses only those above it):
 
 - errors: `SocError`, `ItemsError`, `StatisticsError`, `FitError`, `ItemsWarning`,
   `ConvergenceWarning`
-- what to fit and how: `Gamma`, `GammaMixture`, `NormalMixture`, `Spline`; `VI`, `NUTS`
-- items and statistics: `PoissonItems`; `summarize`, `Statistics`, `load_statistics`
+- what to fit and how: `Gamma`, `GammaMixture`, `Normal`, `NormalMixture`, `Spline`; `VI`, `NUTS`
+- items and statistics: `PoissonItems`, `NormalItems`; `summarize`, `Statistics`, `load_statistics`
 - the fit: `model`, `fit`, `Fit`, `Status`, `load_fit`
 - what it says: `calibration_curves`, `bands`; `item_posteriors`,
   `posterior_expression`, `posterior_sql`; `check`, `CheckResult`
@@ -45,11 +45,11 @@ if TYPE_CHECKING:
         StatisticsError,
     )
     from .inference import fit
-    from .items import PoissonItems
+    from .items import NormalItems, PoissonItems
     from .methods import NUTS, VI
     from .models import model
     from .posteriors import item_posteriors
-    from .priors import Gamma, GammaMixture, NormalMixture, Spline
+    from .priors import Gamma, GammaMixture, Normal, NormalMixture, Spline
     from .results import Fit, Status, load_fit
     from .statistics import Statistics, load_statistics
     from .summaries import summarize
@@ -70,9 +70,9 @@ _HOME = {
         ],
         "errors",
     ),
-    **dict.fromkeys(["Gamma", "GammaMixture", "NormalMixture", "Spline"], "priors"),
+    **dict.fromkeys(["Gamma", "GammaMixture", "Normal", "NormalMixture", "Spline"], "priors"),
     **dict.fromkeys(["VI", "NUTS"], "methods"),
-    "PoissonItems": "items",
+    **dict.fromkeys(["NormalItems", "PoissonItems"], "items"),
     **dict.fromkeys(["Statistics", "load_statistics"], "statistics"),
     "summarize": "summaries",
     "model": "models",
@@ -96,6 +96,8 @@ __all__ = [
     "GammaMixture",
     "ItemsError",
     "ItemsWarning",
+    "Normal",
+    "NormalItems",
     "NormalMixture",
     "PoissonItems",
     "SocError",

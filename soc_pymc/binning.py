@@ -10,14 +10,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from .families.validity import LEAST_SD
+
 __all__ = [
     "EXACT_COUNTS",
     "FIRST_GRID",
     "FOLD_MIX",
     "FOLD_PRIME",
     "FOLD_STEPS",
+    "MOST_VALUE_CELL",
     "SCRAMBLE",
     "STEPS",
+    "VALUE_OCTAVES",
     "ZERO_EXPOSURE",
     "Grid",
     "Lookup",
@@ -31,6 +35,8 @@ __all__ = [
     "fold_of_id",
     "fold_of_item",
     "make_lookup",
+    "value_cell",
+    "value_cell_range",
 ]
 
 Floats = NDArray[np.float64]
@@ -40,6 +46,8 @@ STEPS = 4  # cells of counts and exposures: 2^4 = 16 to an octave
 EXACT_COUNTS = 32  # counts below this have cells of their own
 _EXACT_OCTAVE = 5  # 2^5 = 32
 ZERO_EXPOSURE = -(1 << 15)  # below the cell of every positive number, 16 * -1074
+VALUE_OCTAVES = 3  # a value cell is 2^-3 of the octave that its noise cell is in
+MOST_VALUE_CELL = (1 << 25) - 1
 _MOST_STEPS = 36  # steps stay wider than the error of any engine's logarithm
 _CHOOSE_CELLS = 1 << 18
 _LOOKUP_CELLS = tuple(1 << k for k in range(6, 17))
@@ -99,6 +107,42 @@ def exposure_cell_range(cell: ArrayLike) -> tuple[Floats, Floats]:
     with np.errstate(under="ignore"):
         unit = np.where(positive, np.ldexp(1.0, np.maximum(octave, -1074) - STEPS), 0.0)
     return (16 + step) * unit, unit
+
+
+# ---------------------------------------------------------------- values
+
+
+def _value_width(noise_cell: ArrayLike) -> Floats:
+    octave = np.asarray(noise_cell, dtype=np.int64) // (1 << STEPS)
+    return np.asarray(np.ldexp(1.0, octave - VALUE_OCTAVES), dtype=float)
+
+
+def value_cell(value: ArrayLike, noise_cell: ArrayLike) -> Ints:
+    """Cell of values within the cell of their noise sds, `exposure_cell` of them.
+
+    Cells are a power of two wide, from 1/16 to 1/8 of the noise sd. They are right for values up to
+    a million noise sds from 0; the outermost cells hold all that is further off.
+
+    Examples
+    --------
+    >>> value_cell([-0.1, 0.0, 0.9], exposure_cell(1.0)).tolist()
+    [-1, 0, 7]
+    """
+    y = np.asarray(value, dtype=float)
+    cell = np.floor(np.where(np.abs(y) < LEAST_SD, 0.0, y) / _value_width(noise_cell))
+    return np.clip(cell, -MOST_VALUE_CELL, MOST_VALUE_CELL).astype(np.int64)
+
+
+def value_cell_range(cell: ArrayLike, noise_cell: ArrayLike) -> tuple[Floats, Floats]:
+    """Lower end and width of value cells.
+
+    Examples
+    --------
+    >>> [float(x) for x in value_cell_range(-1, exposure_cell(1.0))]
+    [-0.125, 0.125]
+    """
+    width = _value_width(noise_cell)
+    return np.asarray(cell, dtype=np.int64) * width, width
 
 
 # ---------------------------------------------------------------- scores
@@ -292,13 +336,13 @@ def fold_of_id(identity: ArrayLike, folds: int) -> Ints:
     return x * factor % FOLD_PRIME % folds
 
 
-def fold_of_item(score: ArrayLike, exposure: ArrayLike, folds: int) -> Ints:
-    """Fold of items without an id, by their score and exposure: never by their outcome.
+def fold_of_item(score: ArrayLike, size: ArrayLike, folds: int) -> Ints:
+    """Fold of items without an id, by score and exposure or noise sd: never by their outcome.
 
-    Items with the same score and exposure share a fold.
+    Items with the same score and the same exposure or noise sd share a fold.
     """
     fine = Grid(FIRST_GRID.floor, FOLD_STEPS)
-    return fold_of_id(fine.cell(score) * FOLD_MIX + fine.cell(exposure), folds)
+    return fold_of_id(fine.cell(score) * FOLD_MIX + fine.cell(size), folds)
 
 
 # ---------------------------------------------------------------- bins of scores

@@ -1,7 +1,8 @@
 """Arithmetic on cells: columns of sums, grouped, and what they bound and betray.
 
-A cell is a range of exposures or counts within a bin; it keeps its number of items and sums of
-powers of N and y up to the third. All of it is plain numpy on columns of equal length.
+A cell is a range of exposures, counts or noise sds within a bin; it keeps its number of items and
+sums of powers of N or s^2, and y, up to the third. All of it is plain numpy on columns of equal
+length.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +14,14 @@ from scipy.special import polygamma
 
 from .binning import STEPS, count_cell_range, exposure_cell_range
 
-__all__ = ["Columns", "group", "leakage_z", "likelihood_error"]
+__all__ = [
+    "Columns",
+    "group",
+    "leakage_z",
+    "likelihood_error",
+    "normal_leakage_z",
+    "normal_likelihood_error",
+]
 
 Floats = NDArray[np.float64]
 Columns = Mapping[str, NDArray[Any]]
@@ -71,6 +79,30 @@ def leakage_z(cells: Columns, bins: int, trials: bool) -> float:
     variance = total(2 * (1 - 1 / n) * x2 / size**2)
     told = (mu > 0) & (variance > 0)
     z = total(excess / size)[told] / (mu[told] * np.sqrt(variance[told]))
+    return float(np.minimum(z, _MOST_Z).sum() / np.sqrt(len(z))) if len(z) else 0.0
+
+
+def normal_leakage_z(cells: Columns, bins: int) -> float:
+    """Standardised excess of the values' residuals, from noise cells; see `Statistics`.
+
+    Parameters
+    ----------
+    cells
+        Columns bin, cell, n, sum_y, sum_y2, sum_w, sum_w2.
+    bins
+        Number of bins.
+    """
+    sums = ("n", "sum_w", "sum_w2", "sum_y", "sum_y2")
+    octave = {**cells, "cell": cells["cell"] >> STEPS}
+    groups = group(octave, ("bin", "cell"), dict.fromkeys(sums, np.add))
+    b, n, w1, w2, y1, y2 = (groups[name] for name in ("bin", *sums))
+    noise = w1 / n
+    excess = (y2 - y1 * (y1 / n) - (1 - 1 / n) * w1) / noise
+    # of squared residuals about the mean of n items, in units of their noise
+    variance = 2 * (1 - 1 / n) * w2 / noise**2
+    total, spread = (np.bincount(b, weights=v, minlength=bins) for v in (excess, variance))
+    told = spread > 0
+    z = total[told] / np.sqrt(spread[told])
     return float(np.minimum(z, _MOST_Z).sum() / np.sqrt(len(z))) if len(z) else 0.0
 
 
@@ -136,3 +168,32 @@ def likelihood_error(exposures: Columns, counts: Columns, bins: int) -> Floats:
             worst, error + np.bincount(counts["bin"][far], weights=of_count, minlength=bins)
         )
     return worst
+
+
+def normal_likelihood_error(cells: Columns, bins: int) -> Floats:
+    """Bound by bin, in nats, of the log marginal's error from wide noise cells.
+
+    It holds at the bin's mean for every variance of theta: the log marginal of an item is
+    -(log(v + w) + r^2/(v + w))/2 with w the squared noise sd and r the residual, and the fourth
+    derivatives in w are largest at v = 0 and the cell's lower end.
+
+    Parameters
+    ----------
+    cells
+        Columns bin, cell, n, and the sums of noise cells, from sum_y to sum_y2w3.
+    bins
+        Number of bins.
+    """
+    b = cells["bin"]
+    items, total = (np.bincount(b, weights=cells[c], minlength=bins) for c in ("n", "sum_y"))
+    mean = np.divide(total, items, out=np.zeros(bins), where=items > 0)[b]
+    low, width = exposure_cell_range(cells["cell"])
+    low, width = low**2, width * (2 * low + width)
+    of_log = _quartic(low, width, *(cells[name] for name in ("n", "sum_w", "sum_w2", "sum_w3")))
+    residuals = (
+        cells[f"sum_y2{w}"] - mean * (2 * cells[f"sum_y{w}"] - mean * cells[one])
+        for w, one in (("", "n"), ("w", "sum_w"), ("w2", "sum_w2"), ("w3", "sum_w3"))
+    )
+    of_square = _quartic(low, width, *residuals)
+    error = 3 * of_log / low**4 + 12 * of_square / low**5
+    return np.asarray(np.bincount(b, weights=error, minlength=bins), dtype=float)

@@ -65,10 +65,11 @@ def _items(
     chosen: argparse.Namespace, roles: dict[str, str] | None = None, source: Any = None
 ) -> Any:
     """The items that the words describe; `roles` are the columns where they say nothing."""
-    from .items import PoissonItems
+    from .items import NormalItems, PoissonItems
 
     names = _columns(chosen, roles)
-    return PoissonItems(_source(chosen) if source is None else source, **names)
+    made = NormalItems if "value" in names else PoissonItems
+    return made(_source(chosen) if source is None else source, **names)
 
 
 def _source(chosen: argparse.Namespace) -> Any:
@@ -78,12 +79,29 @@ def _source(chosen: argparse.Namespace) -> Any:
 def _columns(chosen: argparse.Namespace, roles: dict[str, str] | None = None) -> Any:
     """Columns by role, those that are optional only where they are given."""
     known = roles or {}
-    names = {role: getattr(chosen, role) or known.get(role, "") for role in _ROLES}
-    missing = [f"--{role}" for role, name in names.items() if not name]
+    outcomes = _outcome_roles(chosen, known)
+    names = {role: getattr(chosen, role) or known.get(role, "") for role in ("score", *outcomes)}
+    missing = [_word(role) for role, name in names.items() if not name]
     if missing:
         raise StatisticsError(f"say which columns to use: {', '.join(missing)}")
     more = {role: getattr(chosen, role, None) for role in _MORE_ROLES}
     return {**names, **{role: name for role, name in more.items() if name}}
+
+
+def _outcome_roles(chosen: argparse.Namespace, known: dict[str, str]) -> tuple[str, str]:
+    """The roles of the outcome and of its precision, of the kind of items that is meant."""
+    given = [roles for roles in _OUTCOMES if any(getattr(chosen, role) for role in roles)]
+    given = given or [roles for roles in _OUTCOMES if roles[0] in known]
+    either = ", or ".join(" and ".join(map(_word, roles)) for roles in _OUTCOMES)
+    if not given:
+        raise StatisticsError(f"say which columns to use: {either}")
+    if len(given) > 1:
+        raise StatisticsError(f"give {either}, not both")
+    return given[0]
+
+
+def _word(role: str) -> str:
+    return "--" + role.replace("_", "-")
 
 
 def _summarize(chosen: argparse.Namespace) -> None:
@@ -196,7 +214,7 @@ def _sql(chosen: argparse.Namespace) -> None:
     from .warehouse import posterior_sql
 
     fit = load_fit(chosen.fit)
-    names = {role: getattr(chosen, role) for role in _ROLES if getattr(chosen, role)}
+    names = {role: getattr(chosen, role) for role in _SQL_ROLES if getattr(chosen, role)}
     print(posterior_sql(fit, chosen.table, **names, columns=chosen.columns, dialect=chosen.dialect))
 
 
@@ -219,7 +237,8 @@ def _demo(chosen: argparse.Namespace) -> None:
 
 # --- words -------------------------------------------------------------------------------------
 
-_ROLES = ("score", "count", "exposure")
+_OUTCOMES = (("count", "exposure"), ("value", "noise_sd"))
+_SQL_ROLES = ("score", *_OUTCOMES[0])
 _MORE_ROLES = ("group", "id", "fold")
 
 
@@ -264,9 +283,16 @@ def _role_words(parser: argparse.ArgumentParser, default: str) -> None:
     parser.add_argument("--exposure", help=f"column of the exposures{default}")
 
 
+def _any_role_words(parser: argparse.ArgumentParser, default: str) -> None:
+    """Words of counts in exposures, or of values with known noise."""
+    _role_words(parser, default)
+    parser.add_argument("--value", help=f"column of the values, instead of counts{default}")
+    parser.add_argument("--noise-sd", help=f"column of the values' noise sds{default}")
+
+
 def _run_words(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("items", nargs="+", help="Parquet or CSV files, or a glob")
-    _role_words(parser, "")
+    _any_role_words(parser, "")
     parser.add_argument("--bins", type=int, help="number of bins (default: grows with the items)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the fit")
     _scoring_words(parser, "representative")
@@ -275,7 +301,7 @@ def _run_words(parser: argparse.ArgumentParser) -> None:
 
 def _summarize_words(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("items", nargs="+", help="Parquet or CSV files, or a glob")
-    _role_words(parser, "")
+    _any_role_words(parser, "")
     parser.add_argument("--group", help="column of groups whose statistics are kept apart")
     parser.add_argument("--id", help="column of whole numbers that say which fold an item is in")
     parser.add_argument("--fold", help="column of fold numbers")
@@ -307,7 +333,7 @@ def _fit_words(parser: argparse.ArgumentParser) -> None:
 def _fit_and_items(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("fit", help="a fit, from 'soc-pymc fit'")
     parser.add_argument("items", nargs="+", help="Parquet or CSV files, or a glob")
-    _role_words(parser, " (default: as in the fit)")
+    _any_role_words(parser, " (default: as in the fit)")
 
 
 def _sql_words(parser: argparse.ArgumentParser) -> None:

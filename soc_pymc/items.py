@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from .errors import ItemsError
 
-__all__ = ["PoissonItems"]
+__all__ = ["Items", "NormalItems", "PoissonItems"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,21 +64,94 @@ class PoissonItems:
 
     def __post_init__(self) -> None:
         _check_roles(self.roles)
-        if self.id is not None and self.fold is not None:
-            raise ItemsError("give id=, from which folds are made, or fold=, not both")
 
     @property
     def roles(self) -> Mapping[str, str]:
         """Column names by role: score, count, exposure, and group, id and fold where given."""
-        names = {"score": self.score, "count": self.count, "exposure": self.exposure}
-        extra = {"group": self.group, "id": self.id, "fold": self.fold}
-        return names | {role: column for role, column in extra.items() if column is not None}
+        return _given(self, "score", "count", "exposure", "group", "id", "fold")
 
     def __repr__(self) -> str:
-        names = ", ".join(f"{role}={column!r}" for role, column in self.roles.items())
-        source = self.source
-        shown = repr(source) if isinstance(source, str) else f"<{type(source).__name__}>"
-        return f"PoissonItems({shown}, {names})"
+        return _shown(self)
+
+
+@dataclass(frozen=True, eq=False)
+class NormalItems:
+    """Items with a score and a value y ~ Normal(theta, s^2) seen with a known noise sd s.
+
+    Parameters
+    ----------
+    source
+        A pandas, Polars or Arrow table; a path, a glob or a list of paths of Parquet or CSV files;
+        or an Ibis table on any backend. Files of a glob are read in sorted order.
+    score
+        Column of the scores: finite numbers of any sign, from a model that never saw the item's own
+        value (out of fold, or trained on earlier data).
+    value
+        Column of the values: finite numbers of any sign, up to 1e35 in size.
+    noise_sd
+        Column of the standard deviations of the values about their theta: finite numbers > 0, from
+        1e-35 to 1e35, in the unit of the values.
+    group
+        Column of labels (text, whole numbers or true/false) of groups of items whose statistics are
+        kept apart. Optional.
+    id
+        Column of whole numbers that identify the items, from which folds are made: the same id is
+        in the same fold in every file, on every engine. Optional.
+    fold
+        Column of fold numbers, whole from 0 to 999, instead of folds made from ids. Optional.
+
+    Raises
+    ------
+    ItemsError
+        If a role is not a column name, two roles name the same column, or both `id` and `fold` are
+        given. The table itself is read and validated when it is first used.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"t": [0.1, -0.2], "effect": [0.4, -1.3], "se": [0.5, 0.8]})
+    >>> NormalItems(frame, score="t", value="effect", noise_sd="se").roles["noise_sd"]
+    'se'
+    """
+
+    source: Any
+    _: KW_ONLY
+    score: str
+    value: str
+    noise_sd: str
+    group: str | None = None
+    id: str | None = None
+    fold: str | None = None
+
+    kind: ClassVar[str] = "normal"
+
+    def __post_init__(self) -> None:
+        _check_roles(self.roles)
+
+    @property
+    def roles(self) -> Mapping[str, str]:
+        """Column names by role: score, value, noise_sd, and group, id and fold where given."""
+        return _given(self, "score", "value", "noise_sd", "group", "id", "fold")
+
+    def __repr__(self) -> str:
+        return _shown(self)
+
+
+Items = PoissonItems | NormalItems
+"""Items of any kind."""
+
+
+def _given(items: Items, *roles: str) -> dict[str, str]:
+    """Column names by role, those that are optional only where they are given."""
+    names = {role: getattr(items, role) for role in roles}
+    return {role: name for role, name in names.items() if name is not None or role in roles[:3]}
+
+
+def _shown(items: Items) -> str:
+    names = ", ".join(f"{role}={column!r}" for role, column in items.roles.items())
+    source = items.source
+    shown = repr(source) if isinstance(source, str) else f"<{type(source).__name__}>"
+    return f"{type(items).__name__}({shown}, {names})"
 
 
 def _check_roles(roles: Mapping[str, str]) -> None:
@@ -91,3 +164,5 @@ def _check_roles(roles: Mapping[str, str]) -> None:
                 f"{seen[column]} and {role} both name the column {column!r}: each needs its own"
             )
         seen[column] = role
+    if {"id", "fold"} <= roles.keys():
+        raise ItemsError("give id=, from which folds are made, or fold=, not both")

@@ -1,8 +1,8 @@
 """Sufficient statistics of items in bins of the score: small, additive, and all that a fit reads.
 
-A bin's items are counted in cells over their exposures and in cells over their counts: exact small
-cells and wide ones of 1/16 octave, which keep their sums. Joint cells of both are kept on request.
-Statistics of days, files or machines add up.
+A bin's items are counted in cells over their exposures and in cells over their counts, or in cells
+over their noise sds: exact small cells and wide ones of 1/16 octave, which keep their sums. Joint
+cells of both are kept on request. Statistics of days, files or machines add up.
 """
 
 import json
@@ -15,11 +15,17 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from .accumulate import COUNT, EXPOSURE, JOINT, PART, TABLES
-from .binning import EXACT_COUNTS, STEPS
-from .cells import Columns, group, leakage_z, likelihood_error
+from .cells import (
+    Columns,
+    group,
+    leakage_z,
+    likelihood_error,
+    normal_leakage_z,
+    normal_likelihood_error,
+)
 from .errors import StatisticsError
 from .files import read_saved, save_netcdf
+from .schemas import SCHEMAS, Schema
 
 __all__ = ["FORMAT", "Statistics", "load_statistics", "make_statistics"]
 
@@ -27,16 +33,6 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 FORMAT = "soc_pymc-statistics-2"
-CELLS = f"counts exact below {EXACT_COUNTS}, {1 << STEPS} cells an octave"
-
-_KEYS = {
-    "part": ("group", "fold", "bin"),
-    "exposure": ("group", "fold", "bin", "cell"),
-    "count": ("group", "fold", "bin", "cell"),
-    "joint": ("group", "bin", "exposure_cell", "count_cell"),
-}
-_REALS = {"part": PART, "exposure": EXPOSURE, "count": COUNT, "joint": JOINT}
-_WHOLE = ("n", "sum_y")
 _RULES: dict[str, Callable[..., NDArray[Any]]] = {"score_min": np.fmin, "score_max": np.fmax}
 _SAME = {  # what statistics must share to add, and what to do where they do not
     "kind": "they are of other kinds of items",
@@ -53,13 +49,15 @@ class Statistics:
     Attributes
     ----------
     data
-        Read-only `xarray.Dataset`. By ``bin``: number of items ``n``, sums of counts ``sum_y`` and
-        exposures ``sum_N``, range and sums of the scores t (``sum_log_t`` is NaN where some score
-        is at or below 0), ``sum_y_log_N``, and ``above``, the items with a count above their
-        exposure. By ``part``: the same for every group, fold and bin.
-        By ``exposure`` and by ``count``: cells of every group, fold and bin with their items and
-        sums of powers. By ``joint``: cells over both, without folds, in bins of `coarse` bins. By
-        ``edge``: the interior ``edges``; by ``label``: the groups.
+        Read-only `xarray.Dataset`. By ``bin``: number of items ``n``, range and sums of the scores
+        t (``sum_log_t`` is NaN where some score is at or below 0). Of counts, sums ``sum_y`` and of
+        exposures ``sum_N``, ``sum_y_log_N``, and ``above``, the items with a count above their
+        exposure; of values, sums ``sum_y``, ``sum_y2`` and of squared noise sds ``sum_s2``.
+        By ``part``: the same for every group, fold and bin.
+        By ``exposure`` and by ``count``, or by ``noise``: cells of every group, fold and bin with
+        their items and sums of powers (w is the squared noise sd). By ``joint``: cells over both
+        the exposure and the count, or the noise sd and the value, without folds, in bins of
+        `coarse` bins. By ``edge``: the interior ``edges``; by ``label``: the groups.
 
     Examples
     --------
@@ -73,6 +71,15 @@ class Statistics:
     """
 
     data: xr.Dataset
+
+    @property
+    def kind(self) -> str:
+        """Kind of the items: ``"poisson"`` or ``"normal"``."""
+        return str(self.data.attrs["kind"])
+
+    @property
+    def _schema(self) -> Schema:
+        return SCHEMAS[self.kind]
 
     @property
     def edges(self) -> Floats:
@@ -91,13 +98,22 @@ class Statistics:
 
     @property
     def total_count(self) -> int:
-        """Sum of the counts."""
+        """Sum of the counts; items with values have none."""
+        self._need_counts("total_count")
         return int(self.data["sum_y"].sum())
 
     @property
     def total_exposure(self) -> float:
-        """Sum of the exposures."""
+        """Sum of the exposures; items with values have none."""
+        self._need_counts("total_exposure")
         return float(self.data["sum_N"].sum())
+
+    def _need_counts(self, name: str) -> None:
+        if self.kind != "poisson":
+            raise StatisticsError(
+                f"statistics of {self.kind} items have no {name}, as their items have no counts: "
+                "sums by bin are in .data"
+            )
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -117,29 +133,39 @@ class Statistics:
         return int(self.data.attrs["coarse"])
 
     def table(self, name: str) -> dict[str, NDArray[Any]]:
-        """Columns of one table of sums: ``"part"``, ``"exposure"``, ``"count"`` or ``"joint"``."""
-        columns = (*_KEYS[name], *_WHOLE, *_REALS[name])
-        return {c: self.data[f"{name}_{c}"].to_numpy() for c in columns}
-
-    def cells(self, name: str) -> dict[str, NDArray[Any]]:
-        """Cells of all groups and folds together, by ``"exposure"``, ``"count"`` or ``"joint"``.
+        """Columns of one table of sums.
 
         Parameters
         ----------
         name
-            Over what the cells are.
+            ``"part"`` or ``"joint"``; ``"exposure"`` or ``"count"`` of items with counts;
+            ``"noise"`` of items with values.
+        """
+        self._schema.check_table(name)
+        return {c: self.data[f"{name}_{c}"].to_numpy() for c in self._schema.columns(name)}
+
+    def cells(self, name: str) -> dict[str, NDArray[Any]]:
+        """Cells of all groups and folds together.
+
+        Parameters
+        ----------
+        name
+            Over what the cells are: ``"exposure"``, ``"count"`` or ``"joint"``; of items with
+            values ``"noise"`` or ``"joint"``.
 
         Raises
         ------
         StatisticsError
-            If joint cells are asked for and were not kept.
+            If joint cells are asked for and were not kept, or items of this kind have no such
+            cells.
         """
         if name == "joint" and not self.coarse:
             raise StatisticsError(
                 "these statistics have no joint cells: summarize the items with joint=True"
             )
-        keys = [key for key in _KEYS[name] if key not in ("group", "fold")]
-        return _added(self.table(name), keys, _REALS[name])
+        table = self.table(name)
+        keys = [key for key in self._schema.tables[name].keys if key not in ("group", "fold")]
+        return _added(table, keys, self._schema.sums(name))
 
     def of_group(self, label: object) -> "Statistics":
         """Statistics of one group alone.
@@ -172,7 +198,7 @@ class Statistics:
 
     def _where(self, kept: Callable[[Columns], NDArray[np.bool_]], joint: bool) -> "Statistics":
         tables = {}
-        for name in TABLES:
+        for name in self._schema.tables:
             table = self.table(name)
             if name == "joint" and not joint:
                 rows = np.zeros(len(table["n"]), dtype=bool)
@@ -184,14 +210,17 @@ class Statistics:
 
     @property
     def leakage_z(self) -> float:
-        """Whether counts vary more (z > 0) or less (z < 0) in their bins than by Poisson noise.
+        """Whether outcomes vary more (z > 0) or less (z < 0) in their bins than by their noise.
 
-        Within every bin, items of one octave of exposure share a mean, as scores that saw their
-        counts need not be proportional to them. Squared residuals are compared with Poisson noise
-        (where no count exceeds its exposure: with that of so many successes in N trials), and no
-        bin counts for more than 3 on the side of more variation, so that a few wide bins do not
-        hide many in which counts hardly vary at all.
+        Within every bin, items of one octave of exposure, or of the noise sd, share a mean, as
+        scores that saw their outcomes need not be proportional to them. Squared residuals are
+        compared with Poisson noise (where no count exceeds its exposure: with that of so many
+        successes in N trials), or with the squared noise sds, and no bin counts for more than 3 on
+        the side of more variation, so that a few wide bins do not hide many in which outcomes
+        hardly vary at all.
         """
+        if self.kind == "normal":
+            return normal_leakage_z(self.cells("noise"), self.bins)
         return leakage_z(self.cells("exposure"), self.bins, not self.data["above"].any())
 
     @property
@@ -202,6 +231,8 @@ class Statistics:
         stands as two points with its first three moments, so that the error is at most a 24th of
         the largest fourth derivative times a fourth moment, itself bounded by the other three.
         """
+        if self.kind == "normal":
+            return normal_likelihood_error(self.cells("noise"), self.bins)
         return likelihood_error(self.cells("exposure"), self.cells("count"), self.bins)
 
     def __add__(self, other: "Statistics") -> "Statistics":
@@ -213,7 +244,7 @@ class Statistics:
         both = [_recoded(s, labels, coarse) for s in (self, other)]
         tables = {
             name: {c: np.concatenate([b[name][c] for b in both]) for c in both[0][name]}
-            for name in TABLES
+            for name in self._schema.tables
         }
         return make_statistics(tables, labels, self.edges, {**attrs, "coarse": coarse})
 
@@ -228,15 +259,21 @@ class Statistics:
         save_netcdf(self.data, path)
 
     def __repr__(self) -> str:
-        parts = [f"{self.data.sizes[name]:,} {name}" for name in ("exposure", "count")]
+        parts = [f"{self.data.sizes[name]:,} {name}" for name in self._schema.margins]
         parts += [f"{self.data.sizes['joint']:,} joint"] if self.coarse else []
         kept = [f"{len(self.groups):,} groups"] if self.groups else []
         kept += [f"{self.folds} folds"] if self.folds else []
         of = "".join(f", {text}" for text in kept)
+        if self.kind == "poisson":
+            sums = f"{self.total_count:,} counts in exposure {self.total_exposure:,.6g}"
+        else:
+            mean, square = (
+                float(self.data[c].sum()) / max(self.n_items, 1) for c in ("sum_y", "sum_s2")
+            )
+            sums = f"values of mean {mean:,.6g} with noise sd {square**0.5:,.6g}"
         return (
             f"<soc_pymc.Statistics: {self.n_items:,} items in {self.bins:,} bins{of} "
-            f"({' and '.join(parts)} cells), {self.total_count:,} counts in exposure "
-            f"{self.total_exposure:,.6g}>"
+            f"({' and '.join(parts)} cells), {sums}>"
         )
 
 
@@ -273,7 +310,7 @@ def _recoded(stats: Statistics, labels: NDArray[Any], coarse: int) -> dict[str, 
     """Tables with codes of other labels and, for joint cells, in wider bins."""
     code = np.searchsorted(labels, stats.data["label"].to_numpy())
     tables: dict[str, Columns] = {}
-    for name in TABLES:
+    for name in stats._schema.tables:
         table = stats.table(name)
         table["group"] = code[table["group"]]
         if name == "joint" and coarse:
@@ -282,8 +319,8 @@ def _recoded(stats: Statistics, labels: NDArray[Any], coarse: int) -> dict[str, 
     return tables
 
 
-def _added(table: Columns, keys: Sequence[str], reals: Sequence[str]) -> dict[str, NDArray[Any]]:
-    return group(table, keys, {name: _RULES.get(name, np.add) for name in (*_WHOLE, *reals)})
+def _added(table: Columns, keys: Sequence[str], names: Sequence[str]) -> dict[str, NDArray[Any]]:
+    return group(table, keys, {name: _RULES.get(name, np.add) for name in names})
 
 
 def make_statistics(
@@ -300,18 +337,19 @@ def make_statistics(
     edges
         Interior edges.
     attrs
-        Attributes of the dataset.
+        Attributes of the dataset; ``kind`` says which tables there are.
     """
+    schema = SCHEMAS[attrs["kind"]]
     variables: dict[str, tuple[str, NDArray[Any]]] = {"edges": ("edge", np.array(edges))}
-    for name in TABLES:
+    for name, of in schema.tables.items():
         table = tables[name] or dict.fromkeys(
-            (*_KEYS[name], *_WHOLE), np.empty(0, dtype=np.int64)
-        ) | dict.fromkeys(_REALS[name], np.empty(0))
-        rows = _added(table, _KEYS[name], _REALS[name])
+            (*of.keys, *schema.whole), np.empty(0, dtype=np.int64)
+        ) | dict.fromkeys(of.reals, np.empty(0))
+        rows = _added(table, of.keys, schema.sums(name))
         variables |= {f"{name}_{column}": (name, values) for column, values in rows.items()}
         if name == "part":
-            totals = _added(rows, ("bin",), PART)
-    for name in (*_WHOLE, *PART):
+            totals = _added(rows, ("bin",), schema.sums(name))
+    for name in schema.sums("part"):
         empty = np.nan if name in _RULES else 0
         values = np.full(len(edges) + 1, empty, dtype=totals[name].dtype)
         values[totals["bin"]] = totals[name]
@@ -355,7 +393,8 @@ def _checked(data: xr.Dataset) -> Statistics:
     labels = np.array([str(label) for label in data["label"].to_numpy()], dtype=object)
     if not (np.diff(edges) > 0).all() or list(labels) != sorted(set(labels)):
         raise ValueError("edges or labels do not rise")
-    tables = {name: _read(data, name) for name in TABLES}
+    schema = SCHEMAS[attrs["kind"]]
+    tables = {name: _read(data, schema, name) for name in schema.tables}
     folds, coarse = max(attrs["folds"], 1), attrs["coarse"]
     for name, table in tables.items():
         most = {"bin": len(edges), "group": len(labels) - 1, "fold": folds - 1, "n": np.inf}
@@ -363,21 +402,21 @@ def _checked(data: xr.Dataset) -> Statistics:
             values = table.get(column, np.zeros(0))
             if ((values < 0) | (values > top)).any():
                 raise ValueError(f"{name}_{column} is out of range")
-    whole = [tables[name] for name in ("part", "exposure", "count")]
+    whole = [tables[name] for name in ("part", *schema.margins)]
     whole += [{**tables["joint"], "bin": tables["joint"]["bin"] * coarse}] if coarse else []
-    for column in _WHOLE:
+    for column in schema.whole:
         sums = [np.bincount(t["bin"] // max(coarse, 1), t[column], 1) for t in whole]
         if not all(len(s) == len(sums[0]) and (s == sums[0]).all() for s in sums):
             raise ValueError(f"the cells do not add up to {column}")
     return make_statistics(tables, labels, edges, attrs)
 
 
-def _read(data: xr.Dataset, name: str) -> dict[str, NDArray[Any]]:
+def _read(data: xr.Dataset, schema: Schema, name: str) -> dict[str, NDArray[Any]]:
     columns: dict[str, NDArray[Any]] = {}
-    for column in (*_KEYS[name], *_WHOLE, *_REALS[name]):
+    for column in schema.columns(name):
         values = data[f"{name}_{column}"]
         if values.dims != (name,):
             raise ValueError(f"{name}_{column} has dims {values.dims}")
-        kind = np.float64 if column in _REALS[name] else np.int64
+        kind = np.float64 if column in schema.tables[name].reals else np.int64
         columns[column] = values.to_numpy().astype(kind, casting="safe")
     return columns

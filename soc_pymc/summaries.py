@@ -11,9 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 from . import tables
 from .binning import FIRST_GRID, choose_edges, finer_grid
 from .errors import ItemsError, ItemsWarning, StatisticsError
-from .items import PoissonItems
+from .items import Items, NormalItems
 from .progress import phase
-from .statistics import CELLS, FORMAT, Statistics, make_statistics
+from .schemas import SCHEMAS
+from .statistics import FORMAT, Statistics, make_statistics
 
 __all__ = ["summarize"]
 
@@ -23,10 +24,12 @@ _FEWEST_BINS, _MOST_BINS, _ITEMS_IN_BIN = 20, 1000, 10  # by default
 _FOLDS = 10  # where there is an id to make them from
 _MOST_JOINT = 4_000_000  # joint cells, of some 100 bytes each
 _LEAKAGE = -6.0  # honest scores stay above this z
+_FEW = 10  # items of bins that are looked at together
+_DIGITS = 1e-4  # relative error of the variation about a bin's mean that rounding may cause
 
 
 def summarize(
-    items: PoissonItems,
+    items: Items,
     *,
     bins: int | None = None,
     equal: Literal["items", "count", "exposure"] | None = None,
@@ -36,7 +39,7 @@ def summarize(
     on_leakage: Literal["raise", "warn", "ignore"] = "raise",
     progress: bool = True,
 ) -> Statistics:
-    """Sufficient statistics of items in bins of the score.
+    """Sufficient statistics of items, of counts or of values, in bins of the score.
 
     Parameters
     ----------
@@ -48,7 +51,7 @@ def summarize(
         lie far apart: a bin is a single score to the model.
     equal
         What all bins have the same amount of: ``"items"`` (the default), ``"count"`` or
-        ``"exposure"``.
+        ``"exposure"``; items with values have only the first.
     edges
         Interior cut points instead of `bins` and `equal`, strictly rising; bins are [e_k, e_k+1),
         the outer ones open, so that no item is dropped.
@@ -56,15 +59,15 @@ def summarize(
         Number of folds whose statistics are kept apart, for cross-validation. None keeps the
         items' own, 10 made from their ``id``, or none where they have neither. Folds come from
         whole-number arithmetic on the id, the same everywhere, or without one on the item's score
-        and exposure, never on its count. 0 keeps none.
+        and exposure or noise sd, never on its outcome. 0 keeps none.
     joint
-        Whether to keep joint cells of exposures and counts too, which checks and priors beyond one
-        Gamma read: some hundred times as many numbers. A number is the most cells to keep (True: 4
-        million, half a gigabyte); beyond it their bins are merged by twos, and `Statistics.coarse`
-        says into how many. They have no folds.
+        Whether to keep joint cells of exposures and counts, or of noise sds and values, too, which
+        checks and priors beyond one Gamma or Normal read: some hundred times as many numbers. A
+        number is the most cells to keep (True: 4 million, half a gigabyte); beyond it their bins
+        are merged by twos, and `Statistics.coarse` says into how many. They have no folds.
     on_leakage
-        What to do where counts vary far less around their scores than noise allows, the sign of
-        scores that saw the counts they predict: ``"raise"`` an error, ``"warn"`` or ``"ignore"``.
+        What to do where outcomes vary far less around their scores than noise allows, the sign of
+        scores that saw the outcomes they predict: ``"raise"`` an error, ``"warn"`` or ``"ignore"``.
     progress
         Whether long work shows its progress.
 
@@ -76,9 +79,12 @@ def summarize(
     Raises
     ------
     ItemsError
-        If the items are not valid, or leak.
+        If the items are not valid, or leak; if values are so far from 0 that the sums of their
+        squares lose the digits that matter; if items with values are to be put into bins of equal
+        counts or exposures.
     StatisticsError
-        If `bins`, `equal`, `edges`, `folds` or `joint` are not valid.
+        If `bins`, `equal`, `edges`, `folds` or `joint` are not valid, or if values are spread so
+        widely that even a single bin has more joint cells than `joint`.
 
     Examples
     --------
@@ -90,8 +96,17 @@ def summarize(
     >>> stats = soc.summarize(items, bins=4, progress=False)
     >>> stats.n_items, stats.total_count, stats.bins
     (100, 99, 4)
+
+    Values with known noise, such as estimates with their standard errors:
+
+    >>> frame = pd.DataFrame({"t": t, "effect": t + np.tile([-0.2, 0.3], 50), "se": 0.2})
+    >>> items = soc.NormalItems(frame, score="t", value="effect", noise_sd="se")
+    >>> soc.summarize(items, bins=4, progress=False).kind
+    'normal'
     """
     _check_options(bins, equal, edges, on_leakage)
+    if isinstance(items, NormalItems) and equal in ("count", "exposure"):
+        raise ItemsError(f"items with values have no {equal}: leave out equal={equal!r}")
     most_joint = _check_joint(joint)
     cuts = None if edges is None else _check_edges(edges)
     rule = _fold_rule(items, folds)
@@ -103,6 +118,8 @@ def summarize(
         found = reader.tables(cuts, most_joint)
     stats = _collect(found, cuts, items, rule)
     _check_totals(stats, found.totals)
+    if isinstance(items, NormalItems):
+        _check_digits(stats, items)
     _check_leakage(stats, on_leakage)
     return stats
 
@@ -115,7 +132,7 @@ def _check_joint(joint: bool | int) -> int:
     return int(joint)
 
 
-def _fold_rule(items: PoissonItems, folds: int | None) -> tables.Folds:
+def _fold_rule(items: Items, folds: int | None) -> tables.Folds:
     """How the items are put into folds."""
     if folds is None:
         if items.fold is not None:
@@ -167,7 +184,7 @@ def _check_edges(edges: ArrayLike) -> Floats:
 
 
 def _choose(
-    reader: tables.Reader, items: PoissonItems, asked: int | None, equal: str, progress: bool
+    reader: tables.Reader, items: Items, asked: int | None, equal: str, progress: bool
 ) -> Floats:
     """Edges of bins of equal weight, from one grouped pass over a fine grid, two if need be."""
     weight = None if equal == "items" else equal
@@ -205,48 +222,87 @@ def _choose(
     return edges
 
 
-def _collect(
-    found: tables.Tables, edges: Floats, items: PoissonItems, rule: tables.Folds
-) -> Statistics:
+def _collect(found: tables.Tables, edges: Floats, items: Items, rule: tables.Folds) -> Statistics:
     """Statistics from an engine's sums."""
-    number = {"none": 0, "column": int(found.part["fold"].max(initial=-1)) + 1}
+    number = {"none": 0, "column": int(found.sums["part"]["fold"].max(initial=-1)) + 1}
     attrs = {
         "format": FORMAT,
         "kind": items.kind,
         "roles": json.dumps(dict(items.roles)),
-        "cells": CELLS,
+        "cells": SCHEMAS[items.kind].grid,
         "folds_by": rule.by,
         "folds": number.get(rule.by, rule.number),
         "coarse": found.coarse,
     }
-    sums = {name: getattr(found, name) for name in ("part", "exposure", "count", "joint")}
-    return make_statistics(sums, np.array(found.labels, dtype=object), edges, attrs)
+    return make_statistics(found.sums, np.array(found.labels, dtype=object), edges, attrs)
 
 
-def _check_totals(stats: Statistics, totals: tables.Totals) -> None:
+def _check_totals(stats: Statistics, totals: tables.AnyTotals) -> None:
     """The grouped pass must have seen every item exactly once."""
-    for what, found, expected, tolerance in (
-        ("items", stats.n_items, totals.n, 0.0),
-        ("sum of counts", stats.total_count, totals.count, 0.0),
-        ("sum of exposures", stats.total_exposure, totals.exposure, 1e-9),
-    ):
-        if abs(found - expected) > tolerance * abs(expected):
+    found: list[tuple[str, float, float, float]] = [("items", stats.n_items, totals.n, 0.0)]
+    if isinstance(totals, tables.NormalTotals):
+        value, noise = (float(stats.data[name].sum()) for name in ("sum_y", "sum_s2"))
+        found += [
+            ("sum of values", value, totals.value, 1e-9 * totals.value_size),
+            ("sum of squared noise sds", noise, totals.noise_square, 1e-9 * noise),
+        ]
+    else:
+        exposure = stats.total_exposure
+        found += [
+            ("sum of counts", stats.total_count, totals.count, 0.0),
+            ("sum of exposures", exposure, totals.exposure, 1e-9 * exposure),
+        ]
+    for what, of_bins, expected, tolerance in found:
+        if abs(of_bins - expected) > tolerance:
             raise StatisticsError(
-                f"the {what} came to {found} in bins but to {expected} in all: the table changed "
+                f"the {what} came to {of_bins} in bins but to {expected} in all: the table changed "
                 "while it was read, or the engine dropped rows; summarize again"
             )
+
+
+def _check_digits(stats: Statistics, items: NormalItems) -> None:
+    """Refuse values so far from 0 that their sums of squares say little of their variation.
+
+    Rounding errs by about 2^-53 sqrt(n) of a sum of n squares; it must leave four digits of the
+    variation about the bin's mean, or of the noise where values vary less.
+    """
+    n, y1, y2, noise = (stats.data[c].to_numpy() for c in ("n", "sum_y", "sum_y2", "sum_s2"))
+    about = np.maximum(y2 - y1 * (y1 / np.maximum(n, 1)), 0.0)
+    # bins of a few items have no variation of their own to speak of
+    of = np.where(n < _FEW, 0, 1 + np.arange(len(n)))
+    size, square, spread = (np.bincount(of, weights=v) for v in (n, y2, about + noise))
+    lost = 2.0**-53 * np.sqrt(size) * square > _DIGITS * spread
+    if lost.any():
+        mean = float(y1.sum() / n.sum())
+        raise ItemsError(
+            f"column {items.value!r}: values are so far from 0, compared with their variation and "
+            "noise, that sums of their squares lose the digits that matter: subtract a constant, "
+            f"such as their mean {mean:.6g}, from values and scores alike"
+        )
+
+
+_LEAKS = {
+    "poisson": (
+        "counts vary far less around their scores than Poisson noise allows (z = {z:.1f}): the "
+        "scores probably saw the very counts they are to be calibrated with (or the counts are not "
+        "counts of independent events)."
+    ),
+    "normal": (
+        "values vary far less around their scores than their noise sds allow (z = {z:.1f}): the "
+        "scores probably saw the very values they are to be calibrated with (or the noise sds are "
+        "too large)."
+    ),
+}
 
 
 def _check_leakage(stats: Statistics, on_leakage: str) -> None:
     if on_leakage == "ignore" or (z := stats.leakage_z) >= _LEAKAGE:
         return
-    text = (
-        f"counts vary far less around their scores than Poisson noise allows (z = {z:.1f}): the "
-        "scores probably saw the very counts they are to be calibrated with (or the counts are not "
-        "counts of independent events). Posteriors would use each outcome twice, the variance "
-        "curve would collapse to 0 and intervals be far too narrow. Score every item by a model "
-        "trained without it: split the items into folds and score each fold by a model trained on "
-        "the others, or on earlier data. on_leakage='warn' or 'ignore' goes on regardless"
+    text = _LEAKS[stats.kind].format(z=z) + (
+        " Posteriors would use each outcome twice, the variance curve would collapse to 0 and "
+        "intervals be far too narrow. Score every item by a model trained without it: split the "
+        "items into folds and score each fold by a model trained on the others, or on earlier "
+        "data. on_leakage='warn' or 'ignore' goes on regardless"
     )
     if on_leakage == "raise":
         raise ItemsError(text)

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from soc_pymc import accumulate, binning, tables
+from soc_pymc.accumulate.hashing import score_cell
+from soc_pymc.accumulate.poisson import exposure_and_count_cell
 from soc_pymc.tables import expressions, open_table
 
 POWERS = np.ldexp(1.0, np.arange(-996, 997))
@@ -98,7 +100,7 @@ def kernel_bins(edges, scores):
     """Bins that the compiled kernel finds, one score at a time."""
     found = []
     for t in scores:
-        sums = accumulate.Sums(edges)
+        sums = accumulate.Sums(accumulate.KERNELS["poisson"], edges)
         zero = np.zeros(1, dtype=np.int64)
         sums.add(np.array([t]), np.zeros(1), np.ones(1), zero)
         found.append(int(sums.tables()["part"]["bin"][0]))
@@ -168,18 +170,18 @@ def test_edges_too_close_for_a_grid_are_all_compared():
 def test_kernel_cells_agree_bit_for_bit(pairs):
     x, y = (np.array(column, dtype=float) for column in zip(*pairs, strict=True))
     for one_x, one_y in zip(x, y, strict=True):
-        found = accumulate._exposure_and_count_cell(one_y, one_x)
+        found = exposure_and_count_cell(one_y, one_x)
         assert found == (binning.exposure_cell(one_x), binning.count_cell(int(one_y)))
         for grid in (binning.FIRST_GRID, binning.Grid(-20, 4)):
-            cells = [accumulate._score_cell(t, grid.floor, grid.steps) for t in (one_x, -one_x)]
+            cells = [score_cell(t, grid.floor, grid.steps) for t in (one_x, -one_x)]
             assert cells == list(grid.cell([one_x, -one_x]))
 
 
 def test_kernel_cells_agree_at_powers_of_two():
     for x in np.concatenate([BORDERS[np.abs(np.log2(BORDERS)) < 290], [0.0]]):
-        found = accumulate._exposure_and_count_cell(0.0, x)
+        found = exposure_and_count_cell(0.0, x)
         assert found == (binning.exposure_cell(x), 0)
-        assert accumulate._score_cell(x, -1022, 14) == binning.FIRST_GRID.cell(x)
+        assert score_cell(x, -1022, 14) == binning.FIRST_GRID.cell(x)
 
 
 # ---------------------------------------------------------------- folds

@@ -1,7 +1,7 @@
 """The room that knows Ibis: every kind of table opened, validated and grouped by one engine."""
 
 from .grouping import Grouped
-from .reading import MOST_FOLDS, Folds, Reader, Tables, Totals, Weights
+from .reading import MOST_FOLDS, AnyTotals, Folds, NormalTotals, Reader, Tables, Totals, Weights
 from .scanning import Scan, scan
 from .scoring import Curves, Ladder, scored, scoring_sql
 from .sources import batches, kind_of, open_table, to_ibis
@@ -9,10 +9,12 @@ from .streaming import Streamed
 
 __all__ = [
     "MOST_FOLDS",
+    "AnyTotals",
     "Curves",
     "Folds",
     "Grouped",
     "Ladder",
+    "NormalTotals",
     "Reader",
     "Scan",
     "Streamed",

@@ -12,15 +12,26 @@ from ..binning import (
     FOLD_MIX,
     FOLD_PRIME,
     FOLD_STEPS,
+    MOST_VALUE_CELL,
     SCRAMBLE,
     STEPS,
+    VALUE_OCTAVES,
     ZERO_EXPOSURE,
     Grid,
     make_lookup,
 )
 from .reading import Folds
 
-__all__ = ["count_cell", "exact", "exposure_cell", "fold_of", "score_cell", "with_bins"]
+__all__ = [
+    "count_cell",
+    "exact",
+    "exposure_cell",
+    "fold_of",
+    "noise_cell",
+    "score_cell",
+    "value_cell",
+    "with_bins",
+]
 
 _WIDE_COUNTS = 48  # 16 * 5 - 32: cells of counts >= 32 go on where the exact ones end
 _LOG2_E = 1.4426950408889634
@@ -88,13 +99,39 @@ def count_cell(count: Any) -> Any:
     return (count < EXACT_COUNTS).ifelse(count, wide - _WIDE_COUNTS)
 
 
+def noise_cell(noise_sd: Any) -> Any:
+    """`binning.exposure_cell` of noise sds, which are positive, as an Ibis expression."""
+    return _log_linear(noise_sd, STEPS)
+
+
+def value_cell(value: Any, noise_cell: Any) -> Any:
+    """`binning.value_cell` as an Ibis expression, of values that are 0 or not very small."""
+    import ibis
+
+    # engines round quotients of negative whole numbers in different ways
+    octave = (noise_cell.cast("float64") * (1.0 / (1 << STEPS))).floor().cast("float64")
+    cell, most = value / ibis.literal(2.0) ** (octave - VALUE_OCTAVES), float(MOST_VALUE_CELL)
+    # clipped as a real number: what is far off fits no integer
+    return ibis.greatest(ibis.least(cell, most), -most).floor().cast("int64")
+
+
 def _modulo(number: Any, by: int) -> Any:
     """The remainder from 0 to `by` - 1: engines disagree on that of negative numbers."""
     return (number % by + by) % by
 
 
-def fold_of(table: Any, folds: Folds) -> Any:
-    """Fold of each item as an Ibis expression: `binning.fold_of_id` and `fold_of_item`."""
+def fold_of(table: Any, folds: Folds, size: str = "exposure") -> Any:
+    """Fold of each item as an Ibis expression: `binning.fold_of_id` and `fold_of_item`.
+
+    Parameters
+    ----------
+    table
+        A table with the columns that the rule needs.
+    folds
+        The rule.
+    size
+        Column of what is taken with the score where items have no id.
+    """
     import ibis
 
     if folds.by == "none":
@@ -103,7 +140,7 @@ def fold_of(table: Any, folds: Folds) -> Any:
         return table.fold
     fine = Grid(FIRST_GRID.floor, FOLD_STEPS)
     identity = table.id if folds.by == "id" else (
-        score_cell(table.score, fine) * FOLD_MIX + score_cell(table.exposure, fine)
+        score_cell(table.score, fine) * FOLD_MIX + score_cell(table[size], fine)
     )  # fmt: skip
     shift, factor = SCRAMBLE
     x = _modulo(identity, FOLD_PRIME)

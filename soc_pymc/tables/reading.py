@@ -1,5 +1,6 @@
 """What a pass over items gives, whichever engine makes it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -9,7 +10,17 @@ from numpy.typing import NDArray
 from ..binning import Grid
 from ..cells import Columns
 
-__all__ = ["MOST_FOLDS", "Folds", "Reader", "Tables", "Totals", "Weights", "exposure_unit"]
+__all__ = [
+    "MOST_FOLDS",
+    "AnyTotals",
+    "Folds",
+    "NormalTotals",
+    "Reader",
+    "Tables",
+    "Totals",
+    "Weights",
+    "exposure_unit",
+]
 
 MOST_FOLDS = 1000
 
@@ -21,7 +32,7 @@ class Folds:
     Attributes
     ----------
     by
-        ``"id"``, ``"item"`` (its score and exposure), ``"column"`` or ``"none"``.
+        ``"id"``, ``"item"`` (its score and exposure or noise sd), ``"column"`` or ``"none"``.
     number
         Number of folds; 1 where there are none, and the largest number possible by column.
     """
@@ -32,7 +43,7 @@ class Folds:
 
 @dataclass(frozen=True)
 class Totals:
-    """Totals of valid items.
+    """Totals of valid items with counts.
 
     Attributes
     ----------
@@ -55,13 +66,42 @@ class Totals:
 
 
 @dataclass(frozen=True)
+class NormalTotals:
+    """Totals of valid items with values.
+
+    Attributes
+    ----------
+    n
+        Number of items.
+    value, value_size, noise_square
+        Sums of values, of their absolute values and of squared noise sds.
+    score_min, score_max
+        Range of the scores.
+    farthest
+        Largest absolute value in noise sds.
+    """
+
+    n: int
+    value: float
+    value_size: float
+    noise_square: float
+    score_min: float
+    score_max: float
+    farthest: float
+
+
+AnyTotals = Totals | NormalTotals
+
+
+@dataclass(frozen=True)
 class Tables:
     """Sums over parts (group, fold and bin), their cells, and joint cells of groups and bins.
 
     Attributes
     ----------
-    part, exposure, count, joint
-        Columns of keys and sums, in no set order; `joint` is empty where it was not wanted.
+    sums
+        Columns of keys and sums by table of the items' schema, in no set order; ``joint`` has none
+        where it was not wanted.
     labels
         Labels of the groups, by code.
     coarse
@@ -70,13 +110,10 @@ class Tables:
         Totals of the same pass or of an earlier one, found in another way than the sums.
     """
 
-    part: Columns
-    exposure: Columns
-    count: Columns
-    joint: Columns
+    sums: Mapping[str, Columns]
     labels: tuple[str, ...]
     coarse: int
-    totals: Totals
+    totals: AnyTotals
 
 
 @dataclass(frozen=True)

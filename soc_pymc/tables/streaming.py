@@ -7,14 +7,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..accumulate import FirstLook, Sums, ends, fold_of_items, totals, warm_up
+from ..accumulate import KERNELS, FirstLook, Sums, ends, fold_of_items, warm_up
 from ..binning import Grid, fold_of_id
 from ..errors import ItemsError
-from ..items import PoissonItems
+from ..items import Items, NormalItems, PoissonItems
 from ..progress import phase
-from .reading import MOST_FOLDS, Folds, Tables, Totals, Weights, exposure_unit
-from .scanning import check_total, check_types, numbers, scan
+from .reading import (
+    MOST_FOLDS,
+    AnyTotals,
+    Folds,
+    NormalTotals,
+    Tables,
+    Totals,
+    Weights,
+    exposure_unit,
+)
+from .scanning import check_spread, check_total, check_types, scan
 from .sources import batches, check_files, kind_of, open_table, readable
+from .validation import numbers
 
 __all__ = ["Streamed"]
 
@@ -25,37 +35,49 @@ _BLOCK = 1 << 21  # items that kernels get at once
 _READ = 50_000  # items read at once; more would leave the processor's caches
 
 
-class _Tally:
-    """Totals of valid items, block by block."""
+def _added_counts(
+    items: PoissonItems, before: Totals | None, n: int, found: tuple[Any, ...]
+) -> Totals:
+    """Totals with those of one more block of items with counts."""
+    whole, real, exposure, low, high, most = found
+    t = before or Totals(0, 0, 0.0, np.inf, -np.inf, 0.0)
+    check_total(items, float(t.count) + real)  # whole numbers of one block may wrap around
+    return Totals(
+        t.n + n,
+        t.count + int(whole),
+        t.exposure + exposure,
+        min(t.score_min, low),
+        max(t.score_max, high),
+        max(t.exposure_max, most),
+    )
 
-    def __init__(self) -> None:
-        self.totals = Totals(0, 0, 0.0, np.inf, -np.inf, 0.0)
 
-    def add(self, n: int, found: tuple[Any, ...]) -> float:
-        """Add what `accumulate.totals` found; the sum of counts so far, as a real number."""
-        _, whole, real, exposure, low, high, most = found
-        t = self.totals
-        self.totals = Totals(
-            t.n + n,
-            t.count + int(whole),
-            t.exposure + exposure,
-            min(t.score_min, low),
-            max(t.score_max, high),
-            max(t.exposure_max, most),
-        )
-        return float(t.count) + float(real)
+def _added_values(before: NormalTotals | None, n: int, found: tuple[Any, ...]) -> NormalTotals:
+    """Totals with those of one more block of items with values."""
+    value, size, square, low, high, far = found
+    t = before or NormalTotals(0, 0.0, 0.0, 0.0, np.inf, -np.inf, 0.0)
+    return NormalTotals(
+        t.n + n,
+        t.value + value,
+        t.value_size + size,
+        t.noise_square + square,
+        min(t.score_min, low),
+        max(t.score_max, high),
+        max(t.farthest, far),
+    )
 
 
 class Streamed:
     """Passes over items that are not in an engine of the user's own."""
 
-    def __init__(self, items: PoissonItems, folds: Folds, progress: bool) -> None:
+    def __init__(self, items: Items, folds: Folds, progress: bool) -> None:
         self._items, self._folds, self._progress = items, folds, progress
+        self._kernel = KERNELS[items.kind]
         self._seen: int | None = None
         self._codes: dict[str, int] = {}
         self._zeros = np.zeros(0, dtype=np.int64)
         with phase("compiling sums (once on a machine)", enabled=progress):
-            warm_up()
+            warm_up(self._kernel)
 
     def check(self) -> None:
         """Refuse items that are not valid."""
@@ -77,7 +99,8 @@ class Streamed:
                 first.add(columns["score"])
                 continue
             total += float(values.sum()) if weight == "count" else 0.0
-            check_total(self._items, total)
+            if isinstance(self._items, PoissonItems):
+                check_total(self._items, total)
             first.add(columns["score"], np.floor(values / unit).astype(np.int64))
         if n == 0:
             self._refuse()
@@ -95,27 +118,34 @@ class Streamed:
 
     def tables(self, edges: Floats, most_joint: int) -> Tables:
         """Sums of all bins and cells of items, validated in the same pass."""
-        sums, tally = Sums(edges, self._folds.number, most_joint), _Tally()
+        sums = Sums(self._kernel, edges, self._folds.number, most_joint)
+        totals: AnyTotals | None = None
+        schema = self._kernel.schema
         for columns in self._blocks("summarizing items", tuple(self._items.roles)):
-            items = [columns[name] for name in ("score", "count", "exposure")]
-            found = totals(*items)
-            if not found[0]:
-                self._refuse()
-            check_total(self._items, tally.add(len(items[0]), found))
-            sums.add(items[0], items[1], items[2], self._parts(columns, len(items[0])))
-        if tally.totals.n == 0 or self._seen not in (None, tally.totals.n):
+            score, outcome, size = (columns[r] for r in ("score", schema.outcome, schema.size))
+            totals = self._totals(totals, score, outcome, size)
+            if isinstance(totals, NormalTotals) and isinstance(self._items, NormalItems):
+                check_spread(self._items, totals.farthest, most_joint)
+            sums.add(score, outcome, size, self._parts(columns, len(score)))
+        if totals is None or self._seen not in (None, totals.n):
             self._refuse()
+        assert totals is not None
         labels = sorted(self._codes) or [""]
         order = np.argsort(np.argsort(list(self._codes))) if self._codes else np.zeros(1, np.int64)
         tables = {
             name: {**table, "group": order[table["group"]]} for name, table in sums.tables().items()
         }
-        return Tables(
-            **{"joint": {}, **tables},
-            labels=tuple(labels),
-            coarse=sums.coarse,
-            totals=tally.totals,
-        )
+        return Tables({"joint": {}, **tables}, tuple(labels), sums.coarse, totals)
+
+    def _totals(self, before: Any, *columns: Floats) -> AnyTotals:
+        """Totals with those of one more block, which is refused if it is not valid."""
+        valid, *found = self._kernel.totals(*columns)
+        if not valid:
+            self._refuse()
+        n = len(columns[0])
+        if isinstance(self._items, NormalItems):
+            return _added_values(before, n, tuple(found))
+        return _added_counts(self._items, before, n, tuple(found))
 
     @cached_property
     def _table(self) -> Any:
@@ -203,7 +233,7 @@ class Streamed:
         if folds.by == "id":
             fold = fold_of_id(columns["id"], folds.number)
         elif folds.by == "item":
-            fold = fold_of_items(columns["score"], columns["exposure"], folds.number)
+            fold = fold_of_items(columns["score"], columns[self._kernel.schema.size], folds.number)
         else:
             given = columns["fold"]
             if not ((given >= 0) & (given < MOST_FOLDS) & (given == np.floor(given))).all():
@@ -212,17 +242,13 @@ class Streamed:
         return columns["group"] * folds.number + fold if "group" in columns else fold
 
 
-_ARROW = {"score": "float64", "count": "float64", "exposure": "float64", "fold": "float64"}
-
-
 def _parquet_batches(paths: Sequence[str], roles: Mapping[str, str]) -> Iterator[Any]:
     """Batches of Parquet files by Arrow's own reader, which costs half of what DuckDB's does."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    kinds = {role: pa.type_for_alias(_ARROW.get(role, "int64")) for role in roles}
-    if "group" in roles:
-        kinds["group"] = pa.string()
+    others = {"id": pa.int64(), "group": pa.string()}
+    kinds = {role: others.get(role, pa.float64()) for role in roles}
     names = list(roles.values())
     for path in paths:
         # with pre-buffering a whole file would be held in memory

@@ -1,0 +1,89 @@
+"""Tables of sums as open-addressing hash tables, for compiled kernels.
+
+A row holds a packed key, whole numbers and real sums side by side, so that one item touches one or
+two cache lines of each table.
+"""
+
+import math
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["EMPTY", "HEAD", "HashTable", "compiled", "inlined", "log_linear", "score_cell", "slot"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+EMPTY = np.iinfo(np.int64).min
+HEAD = 3  # columns before the real sums: the key, the number of items, another whole number
+_FIRST_SLOTS = 1 << 12
+
+compiled = numba.njit(cache=True, nogil=True, error_model="numpy")
+# functions that get arrays are inlined: to count their references would cost more than their work
+inlined = numba.njit(cache=True, nogil=True, error_model="numpy", inline="always")
+
+
+class HashTable:
+    """Open addressing; column 0 of a row is its key, 1 and 2 are whole numbers, the rest real."""
+
+    def __init__(self, reals: int, slots: int = _FIRST_SLOTS) -> None:
+        self.reals = np.zeros((slots, HEAD + reals))
+        self.whole: Ints = self.reals.view(np.int64)
+        self.whole[:, 0] = EMPTY
+
+    def rows(self) -> tuple[Ints, Ints, Floats]:
+        """Keys, whole numbers and real sums of the rows in use."""
+        used = self.whole[:, 0] != EMPTY
+        return self.whole[used, 0], self.whole[used, 1:HEAD], self.reals[used, HEAD:]
+
+    def fill(self, keys: Ints, whole: Ints, reals: Floats) -> None:
+        """Put rows with distinct keys into an empty table with room for them."""
+        at = np.empty(len(keys), dtype=np.int64)
+        _claim(self.whole, keys, at)
+        self.whole[at, 1:HEAD], self.reals[at, HEAD:] = whole, reals
+
+    def grown(self) -> "HashTable":
+        """The same rows with four times the room."""
+        bigger = HashTable(self.reals.shape[1] - HEAD, 4 * len(self.reals))
+        bigger.fill(*self.rows())
+        return bigger
+
+
+@inlined
+def slot(whole, used, which, key):  # type: ignore[no-untyped-def]
+    """Row of a key, claimed if it is new."""
+    mask = len(whole) - 1
+    # Fibonacci hashing; int64 products wrap around
+    at = ((key * -7046029254386353131) >> 24) & mask
+    while whole[at, 0] != key:
+        if whole[at, 0] == EMPTY:
+            whole[at, 0] = key
+            used[which] += 1
+            break
+        at = (at + 1) & mask
+    return at
+
+
+@compiled
+def _claim(whole, keys, out):  # type: ignore[no-untyped-def]
+    used = np.zeros(1, dtype=np.int64)
+    for i in range(len(keys)):
+        out[i] = slot(whole, used, 0, keys[i])
+
+
+@compiled
+def log_linear(size, unit):  # type: ignore[no-untyped-def]
+    """Octave times `unit` plus the whole step inside it: `binning._octave_step` in one number."""
+    fraction, exponent = math.frexp(size)
+    return (exponent - 1) * unit + np.int64((2.0 * fraction - 1.0) * unit)
+
+
+@compiled
+def score_cell(t, floor, steps):  # type: ignore[no-untyped-def]
+    """`binning.Grid.cell`."""
+    size = abs(t)
+    if size < math.ldexp(1.0, floor):
+        return 0
+    cell = log_linear(size, 1 << steps) - (floor << steps) + 1
+    return cell if t > 0 else -cell
