@@ -1,6 +1,7 @@
 """Priors of theta given the score: small frozen configurations, nothing computed here."""
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from .errors import FitError
 
@@ -184,6 +185,12 @@ class GammaMixture:
     shape: float = 1.0
     drift: float = 0.5
 
+    # mixtures have no such terms
+    exposure: ClassVar[None] = None
+    monotone: ClassVar[bool] = False
+    bin_effects: ClassVar[bool] = False
+    groups: ClassVar[bool] = False
+
     def __post_init__(self) -> None:
         _check_mixture(self)
 
@@ -216,6 +223,12 @@ class NormalMixture:
     knots: int = 8
     shape: float = 1.0
     drift: float = 0.5
+
+    # mixtures have no such terms
+    exposure: ClassVar[None] = None
+    monotone: ClassVar[bool] = False
+    bin_effects: ClassVar[bool] = False
+    groups: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         _check_mixture(self)

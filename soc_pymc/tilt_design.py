@@ -20,7 +20,16 @@ from .rows import Rows
 from .splines import make_basis, spline_matrix
 from .statistics import Statistics
 
-__all__ = ["MergedBins", "TiltDesign", "frame_at", "make_cells", "make_tilt", "merged", "tilt_basis"]
+__all__ = [
+    "MergedBins",
+    "TiltDesign",
+    "frame_at",
+    "joint_cells",
+    "make_cells",
+    "make_tilt",
+    "merged",
+    "tilt_basis",
+]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -192,14 +201,15 @@ def _points(
         y, size = cells["sum_y"] / n, cells["sum_w"] / n
         vy, vn = cells["sum_y2"] / n - y**2, cells["sum_w2"] / n - size**2
         cov, bend = np.zeros_like(n), (1.0 / np.sqrt(np.maximum(size, 1e-300)), np.zeros_like(n))
-    along = np.maximum(vy, 0.0) * bend[0] + cov * bend[1], cov * bend[0] + np.maximum(vn, 0) * bend[1]
+    vy, vn = np.maximum(vy, 0.0), np.maximum(vn, 0.0)
+    along = vy * bend[0] + cov * bend[1], cov * bend[0] + vn * bend[1]
     variance = along[0] * bend[0] + along[1] * bend[1]
     wide = 0.5 * n * variance * sharpness > _SPLIT
     root = np.sqrt(variance[wide])
     dy, dn = along[0][wide] / root, along[1][wide] / root
-    dy, dn = np.clip(dy, -y[wide], y[wide]) if kind == "poisson" else dy, np.clip(
-        dn, -size[wide], size[wide]
-    )
+    dn = np.clip(dn, -size[wide], size[wide])
+    if kind == "poisson":
+        dy = np.clip(dy, -y[wide], y[wide])
     first = np.concatenate([y[~wide], y[wide] + dy, y[wide] - dy])
     second = np.concatenate([size[~wide], size[wide] + dn, size[wide] - dn])
     row = np.flatnonzero(wide)
@@ -248,9 +258,7 @@ def make_cells(
     for k in range(len(bins.items)):
         at = slice(start[k], start[k + 1])
         here = b[at]
-        found = log_density(
-            data[0][order][at], data[1][order][at], location[here], variance[here]
-        )
+        found = log_density(data[0][order][at], data[1][order][at], location[here], variance[here])
         top = found.max(axis=1)
         density[at] = np.exp(found - top[:, None])
         constant[k] = items[at] @ top
@@ -259,9 +267,7 @@ def make_cells(
     )
 
 
-def make_tilt(
-    kind: str, prior: GammaMixture | NormalMixture, bins: MergedBins
-) -> TiltDesign:
+def make_tilt(kind: str, prior: GammaMixture | NormalMixture, bins: MergedBins) -> TiltDesign:
     """Functions of the tilt and their drift with the score, in coordinates of equal prior scale."""
     z = parts.grid(kind)
     centre = z[np.abs(z) <= _CENTRE]
@@ -309,9 +315,9 @@ def make_tilt(
     )
 
 
-def tilt_basis(kind: str, frame: Frame, design_z: Floats, functions: Floats) -> tuple[Floats, Floats]:
+def tilt_basis(kind: str, frame: Frame, z: Floats, functions: Floats) -> tuple[Floats, Floats]:
     """Base (n, R) and basis (n, R, J) of the log weights at the frame's scores."""
-    base, path = parts.families_path(frame, design_z, kind)
+    base, path = parts.families_path(frame, z, kind)
     basis = np.broadcast_to(functions, (len(base), *functions.shape)).copy()
     if kind == "poisson":
         basis[:, :, 0] = path

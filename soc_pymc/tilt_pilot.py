@@ -227,9 +227,7 @@ def _line_search(
     return x, 0.0
 
 
-def _summary(
-    design: TiltDesign, local: _Local, x: Floats, taus: tuple[float, float]
-) -> TiltPilot:
+def _summary(design: TiltDesign, local: _Local, x: Floats, taus: tuple[float, float]) -> TiltPilot:
     line, shape, drift = (design.group == k for k in range(3))
     info = _floored(local.expected, local.observed)
     mean, precision = _prior(design, taus)

@@ -47,6 +47,7 @@ __all__ = ["Mixture", "build_mixture"]
 
 Floats = NDArray[np.float64]
 
+
 @dataclass(frozen=True)
 class Mixture:
     """A mixture's model with what inference and the fit need beside it.
@@ -115,14 +116,14 @@ def build_mixture(
     of = bins.of[built.rows.bin]
     totals = np.bincount(of, stats.data["sum_y"].to_numpy()[built.rows.bin])
     model = _model(built.outcome.observed, design, data, pilot, scales, bins, totals)
-    frame = (_at_knots(built.curves[0], built.pilots[0]), _at_knots(built.curves[1], built.pilots[1]))
+    mean, variance = (_at_knots(c, p) for c, p in zip(built.curves, built.pilots, strict=True))
     return Mixture(
         model,
         built.outcome,
         built.curves,
         built.rows,
         built.score,
-        frame,
+        (mean, variance),
         bins,
         design,
         data,
@@ -169,8 +170,8 @@ def _model(
             pm.Data("tilt_line_shift", pilot.line_shift),
             pm.Data("tilt_line_root", pilot.line_root),
             both,
-            logp=line_logp,
-            random=draw_line,
+            logp=_line_logp,
+            random=_draw_line,
             support_point=partial(pilot_point, LineTransform()),
             signature="(l),(l),(l),(l,k),(l,l),(k)->(l)",
             dims="tilt_line_term",
@@ -213,8 +214,8 @@ def _add_wiggle(
         f"{name}_sd",
         pm.Data(f"{name}_prior_scale", np.asarray(scale)),
         pm.Data(f"{name}_sd_shape", scale_shape(scale, wiggle.precision, wiggle.pull)),
-        logp=scale_logp,
-        random=draw_scale,
+        logp=_scale_logp,
+        random=_draw_scale,
         support_point=partial(pilot_point, ScaleTransform()),
         signature="(),(s)->()",
         transform=ScaleTransform(),
@@ -227,8 +228,8 @@ def _add_wiggle(
         sd,
         pm.Data(f"{name}_precision", wiggle.precision, dims=f"{name}_term"),
         pull,
-        logp=wiggle_logp,
-        random=draw_wiggle,
+        logp=_wiggle_logp,
+        random=_draw_wiggle,
         support_point=partial(pilot_point, WiggleTransform()),
         signature="(),(k),(k)->(k)",
         dims=f"{name}_term",

@@ -100,7 +100,7 @@ def grid(kind: str) -> Floats:
 
 
 def inverse_trigamma(value: ArrayLike) -> Floats:
-    """x > 0 with trigamma(x) = value, by Newton's method on 1/trigamma, which is near linear.
+    """X > 0 with trigamma(x) = value, by Newton's method on 1/trigamma, which is near linear.
 
     Examples
     --------

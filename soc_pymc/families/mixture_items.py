@@ -10,13 +10,13 @@ import math
 import numba
 import numpy as np
 
-from .gamma_quantiles import tail_and_density
+from .gamma_quantiles import table_cell, table_values, tail_and_density
 
 __all__ = ["average_weights", "score_by_table", "summarize_mixtures"]
 
 _SMALL = 1e-8  # weights below it, relative to their sum, are no part of a quantile
 _FAINT = 1e-12  # densities below it, relative to the largest, are no part of a posterior
-_CLOSE, _STEPS = 1e-3, 200  # last Newton step, in posterior sd: its square is the error's order
+_CLOSE, _STEPS = 5e-3, 200  # last Newton step, in posterior sd: its square is the error's order
 _ROOT_2PI = float(np.sqrt(2.0 * np.pi))
 
 
@@ -78,7 +78,7 @@ def _quantile(prob, start, unit, weight, kept, shape, place, log_gamma, gamma): 
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def _summarize(weight, place, kept, shape, probs, gamma, out, i):  # type: ignore[no-untyped-def]
+def _summarize(weight, place, kept, shape, probs, tables, gamma, out, i):  # type: ignore[no-untyped-def]
     """Column i of `summarize_mixtures`, from the first `kept` weights, in place."""
     total = mean = own = square = 0.0
     for j in range(kept):
@@ -106,20 +106,27 @@ def _summarize(weight, place, kept, shape, probs, gamma, out, i):  # type: ignor
     for k in range(len(probs)):
         # a logistic's quantile is near enough to a Normal's to start from
         start = centre + 0.55 * unit * math.log(probs[k] / (1.0 - probs[k]))
+        if gamma:  # that of the Gamma of the same moments is nearer
+            like = mean * mean / variance
+            cell, share = table_cell(math.log(like))
+            if cell >= 0:
+                scaled, _, _ = table_values(tables, k, cell, share)
+                start = math.log(mean) + scaled / math.sqrt(like)
         x = _quantile(probs[k], start, unit, weight, few, shape, place, log_gamma, gamma)
         out[3 + k, i] = math.exp(x) if gamma else x
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def summarize_mixtures(weight, shape, place, probs, gamma, out):  # type: ignore[no-untyped-def]
+def summarize_mixtures(weight, shape, place, probs, tables, gamma, out):  # type: ignore[no-untyped-def]
     """Mean, sd, variance and quantiles, (3 + probs, n), of mixtures with weights (n, R).
 
     For Gammas `shape` (n,) is the common shape and `place` (n, R) the rates; for Normals the common
-    sd and the means. The weights need not add up to 1.
+    sd and the means. `tables` are the `quantile_tables` of `probs`. The weights need not add up to
+    1.
     """
     for i in range(len(weight)):
         own, at = weight[i].copy(), place[i].copy()
-        _summarize(own, at, len(own), shape[i], probs, gamma, out, i)
+        _summarize(own, at, len(own), shape[i], probs, tables, gamma, out, i)
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
@@ -168,7 +175,9 @@ def _posterior_weights(k, u, p, low, high, mean, cov, product, centre):  # type:
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def score_by_table(position, outcome, size, z, grid, frame, mean, cov, most, probs, gamma, out, left):  # type: ignore[no-untyped-def]  # fmt: skip  # noqa: E501
+def score_by_table(  # type: ignore[no-untyped-def]
+    position, outcome, size, z, grid, frame, mean, cov, most, probs, tables, gamma, out, left
+):
     """Summaries as of `summarize_mixtures`, to second order in the weights' spread over draws.
 
     With Z = W p for weights W and densities p, the mean of W_r p_r / Z over draws is
@@ -205,4 +214,4 @@ def score_by_table(position, outcome, size, z, grid, frame, mean, cov, most, pro
                 place[r - low] = (own * n * n + shape * y) / (shape + n * n)
             product[r - low] = centre[r]
         after = shape + y if gamma else math.sqrt(shape * n * n / (shape + n * n))
-        _summarize(product, place, high - low, after, probs, gamma, out, i)
+        _summarize(product, place, high - low, after, probs, tables, gamma, out, i)

@@ -12,6 +12,7 @@ from scipy import special
 from ..families import components as parts
 from ..families import poisson_gamma
 from ..families.components import Frame
+from ..families.gamma_quantiles import quantile_tables
 from ..families.mixture_items import average_weights, score_by_table, summarize_mixtures
 from ..families.mixture_kernel import tilted_weights
 from ..results import Fit
@@ -26,7 +27,7 @@ Ints = NDArray[np.int64]
 _AT_ONCE = 4_000_000  # numbers in one array of draws x scores x components
 _CHUNK = 50_000  # items whose densities are held at once
 _GRID = 1000  # points of the table between the outer knots of the tilt
-_MOST = 0.02  # relative variance of an item's marginal density over draws: above it, all draws
+_MOST = 0.005  # relative variance of an item's marginal density over draws: above it, all draws
 
 
 @dataclass(frozen=True)
@@ -223,17 +224,17 @@ class MixtureLaw:
         """Summaries of posteriors with these weights, written to `out`."""
         location, variance = self._locations(frame), frame.width()
         outcome, size = (np.asarray(columns[k], dtype=float) for k in (self.outcome, self.size))
-        found = np.empty(out.shape)
+        found, tables = np.empty(out.shape), quantile_tables(probs.tolist())
         if self._gamma:
             shape = parts.inverse_trigamma(variance)
             rate = np.exp(special.psi(shape)[:, None] - location) + size[:, None]
-            summarize_mixtures(weight, shape + outcome, rate, probs, True, found)
+            summarize_mixtures(weight, shape + outcome, rate, probs, tables, True, found)
         else:
             noise = size**2
             total = variance + noise
             pulled = (location * noise[:, None] + (variance * outcome)[:, None]) / total[:, None]
             sd = np.sqrt(variance * noise / total)
-            summarize_mixtures(weight, sd, pulled, probs, False, found)
+            summarize_mixtures(weight, sd, pulled, probs, tables, False, found)
         out[:] = found
 
     @cached_property
@@ -278,6 +279,7 @@ class MixtureLaw:
             table.cov,
             _MOST,
             probs,
+            quantile_tables(probs.tolist()),
             self._gamma,
             found,
             left,
