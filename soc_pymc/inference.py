@@ -132,9 +132,7 @@ def fit(
     status = Status(**verdict, seconds=time.perf_counter() - began)
     if not status.converged:
         warnings.warn(status.reason, ConvergenceWarning, stacklevel=2)
-    return Fit(
-        fit_tree(built, stats, groups, getattr(prior, "monotone", False)), prior, method, status
-    )
+    return Fit(fit_tree(built, stats, groups, prior.monotone), prior, method, status)
 
 
 def _check_start(start: object, stats: Statistics) -> None:

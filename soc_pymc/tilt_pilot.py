@@ -248,5 +248,5 @@ def _summary(design: TiltDesign, local: _Local, x: Floats, taus: tuple[float, fl
     shift = linalg.solve(inner, with_line[np.ix_(line, shape | drift)], assume_a="pos")
     rotation = linalg.block_diag(first.rotation, second.rotation)
     centre = x[line] + shift @ x[shape | drift] + linalg.solve(inner, slope[line], assume_a="pos")
-    root = linalg.inv(linalg.cholesky(inner))
+    root: Floats = np.asarray(linalg.inv(linalg.cholesky(inner)), dtype=float)
     return TiltPilot(first, second, by_shape, centre, shift @ rotation, root, x, taus)

@@ -128,7 +128,7 @@ def count_frame(log_mean: ArrayLike, log_cv2: ArrayLike) -> Frame:
 
 def spread_of(shape: ArrayLike) -> Floats:
     """Sd of log theta under Gammas of these shapes."""
-    return np.asarray(np.sqrt(special.polygamma(1, shape)))
+    return np.asarray(np.sqrt(special.polygamma(1, np.asarray(shape, dtype=float))))
 
 
 def value_frame(mean: ArrayLike, log_variance: ArrayLike) -> Frame:
@@ -153,8 +153,8 @@ def families_path(frame: Frame, z: Floats, kind: str) -> tuple[Floats, Floats]:
     -------
     tuple of numpy.ndarray
         Log weights (n, R) that give the frame's Normal (of log theta, for counts), exact but for
-        the grid; and (n, R) what must be added to give its Gamma: theta ~ Gamma(a) is Gamma(A) times
-        Beta(a, A - a). The second is 0 for values. A little of a wider Normal is mixed into the
+        the grid; and (n, R) what must be added to give its Gamma: theta ~ Gamma(a) is Gamma(A)
+        times Beta(a, A - a). The second is 0 for values. A little of a wider Normal is mixed into the
         Gamma, whose upper end no tilt could lift otherwise.
     """
     normal = special.log_softmax(-0.5 * z**2 / (1.0 - WIDTH**2))

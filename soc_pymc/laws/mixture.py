@@ -243,8 +243,8 @@ class MixtureLaw:
         axis = self._fit.axis("mean")
         low, high = self._knots[0], self._knots[-1]
         reach = max(0.5 * (high - low), 1e-9)
-        ends = (0.0, 1.0) if axis.scale == "rank" else (low - reach, high + reach)
-        grid = np.linspace(*ends, 2 * _GRID)
+        ends = (0.0, 1.0) if axis.scale == "rank" else (float(low - reach), float(high + reach))
+        grid = np.linspace(ends[0], ends[1], 2 * _GRID)
         score = axis.inverse(grid)
         components = len(self._z)
         mean, cov = np.empty((len(grid), components)), np.empty((len(grid), components, components))
