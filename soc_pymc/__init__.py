@@ -21,7 +21,7 @@ Names by floor (each uses only those above it):
 
 - errors: `SocError`, `ItemsError`, `StatisticsError`, `FitError`, `ItemsWarning`,
   `ConvergenceWarning`
-- what to fit and how: `Gamma`, `Spline`; `VI`, `NUTS`
+- what to fit and how: `Gamma`, `GammaMixture`, `Normal`, `NormalMixture`, `Spline`; `VI`, `NUTS`
 - items and statistics: `PoissonItems`, `NormalItems`; `summarize`, `Statistics`, `load_statistics`
 - the fit: `model`, `fit`, `Fit`, `Status`, `load_fit`
 - what it says: `calibration_curves`, `bands`; `item_posteriors`,
@@ -44,12 +44,12 @@ if TYPE_CHECKING:
         SocError,
         StatisticsError,
     )
-    from .hierarchy import model
     from .inference import fit
     from .items import NormalItems, PoissonItems
     from .methods import NUTS, VI
+    from .models import model
     from .posteriors import item_posteriors
-    from .priors import Gamma, Spline
+    from .priors import Gamma, GammaMixture, Normal, NormalMixture, Spline
     from .results import Fit, Status, load_fit
     from .statistics import Statistics, load_statistics
     from .summaries import summarize
@@ -70,12 +70,12 @@ _HOME = {
         ],
         "errors",
     ),
-    **dict.fromkeys(["Gamma", "Spline"], "priors"),
+    **dict.fromkeys(["Gamma", "GammaMixture", "Normal", "NormalMixture", "Spline"], "priors"),
     **dict.fromkeys(["VI", "NUTS"], "methods"),
     **dict.fromkeys(["NormalItems", "PoissonItems"], "items"),
     **dict.fromkeys(["Statistics", "load_statistics"], "statistics"),
     "summarize": "summaries",
-    "model": "hierarchy",
+    "model": "models",
     "fit": "inference",
     **dict.fromkeys(["Fit", "Status", "load_fit"], "results"),
     **dict.fromkeys(["calibration_curves", "bands"], "curves"),
@@ -93,9 +93,12 @@ __all__ = [
     "Fit",
     "FitError",
     "Gamma",
+    "GammaMixture",
     "ItemsError",
     "ItemsWarning",
+    "Normal",
     "NormalItems",
+    "NormalMixture",
     "PoissonItems",
     "SocError",
     "Spline",

@@ -24,6 +24,7 @@ from pytensor.link.vm import VMLinker
 from .families.surrogates import make_surrogates
 from .hierarchy import Hierarchy
 from .likelihood import log_marginal, shared
+from .tilts import Mixture
 
 __all__ = [
     "CHUNK",
@@ -136,12 +137,14 @@ def _chunk(built: Hierarchy) -> int:
     return max(10, min(CHUNK, _MOST_VALUES // len(built.score)))
 
 
-def near_density(built: Hierarchy, space: Space) -> Evaluate:
+def near_density(built: Hierarchy | Mixture, space: Space) -> Evaluate:
     """`density` to about 1e-3 nats, at a cost that the number of items does not touch.
 
     Polynomials stand for bins of counts over the curves' range in draws wider than the posterior;
-    cells of values are few enough to be added up.
+    cells of values, and those of mixtures, are few enough to be added up.
     """
+    if isinstance(built, Mixture):
+        return density(space)
     model = space.model
     at_rows = [model[f"bin_{variable}"] for variable in built.outcome.variables]
     curves = model.replace_rvs_by_values(at_rows)

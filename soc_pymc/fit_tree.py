@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from .designs import Curve
 from .families.monotone import project_monotone
-from .hierarchy import Hierarchy
+from .models import Built, frame_of
 from .rows import Rows, make_rows, positions
 from .statistics import Statistics
 
@@ -20,7 +20,7 @@ _PARTS = 20  # of the score, with a distribution of exposures each
 
 
 def fit_tree(
-    built: Hierarchy, stats: Statistics, groups: dict[str, xr.Dataset], monotone: bool
+    built: Built, stats: Statistics, groups: dict[str, xr.Dataset], monotone: bool
 ) -> xr.DataTree:
     """The fit's `DataTree`.
 
@@ -38,6 +38,7 @@ def fit_tree(
     if monotone:
         groups = {**groups, "posterior": _monotone(groups["posterior"], built.outcome.variables[0])}
     bins, observed = _bins(built, stats)
+    bins = bins.merge(frame_of(built))
     for curve in built.curves:
         bins = bins.merge(_of_terms(curve))
         if curve.axis.scale == "rank":
@@ -53,7 +54,7 @@ def fit_tree(
     return tree
 
 
-def _bins(built: Hierarchy, stats: Statistics) -> tuple[xr.Dataset, xr.Dataset]:
+def _bins(built: Built, stats: Statistics) -> tuple[xr.Dataset, xr.Dataset]:
     """The occupied bins of all groups together, and what was observed in them."""
     data = stats.data
     at = np.flatnonzero(data["n"].to_numpy() > 0)

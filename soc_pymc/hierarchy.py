@@ -87,7 +87,8 @@ def model(stats: Statistics, prior: Gamma | Normal | None = None) -> pm.Model:
     Returns
     -------
     pymc.Model
-        With dims bin, mean_line, mean_basis, variance_line and variance_basis. ``bin_log_mean`` and
+        With dims bin, mean_line_term, mean_basis, variance_line_term and variance_basis.
+        ``bin_log_mean`` and
         ``bin_log_cv2`` are the curves at the centres of the occupied bins (of each group, of each
         half-octave of exposures, where the prior has such terms), ``log_mean`` and ``log_cv2`` at
         the knots; ``count`` is the sum of counts of a bin, whose log probability is that of all its
@@ -184,7 +185,7 @@ def _state_of(start: Fit, curve: Curve, variable: str) -> CurveState:
     return curve_state(curve.design, curve.basis.line, curve.basis.wiggle, mean)
 
 
-def extended(built: Hierarchy, model: pm.Model) -> Hierarchy:
+def extended[B: Any](built: B, model: pm.Model) -> B:
     """The same with a model to which its user has added terms.
 
     Raises
@@ -278,7 +279,7 @@ def _model(
 def _coords(curve: Curve, rows: Rows) -> dict[str, Any]:
     name = curve.name
     coords: dict[str, Any] = {
-        f"{name}_line": ["level", "slope"][: curve.basis.line.shape[1]],
+        f"{name}_line_term": ["level", "slope"][: curve.basis.line.shape[1]],
         f"{name}_knot": curve.basis.knots,
     }
     for term in curve.terms:
@@ -303,7 +304,7 @@ def _add_curve(curve: Curve, pilot: CurvePilot, variable: str) -> Any:
     for term, block in terms:
         found.append(_add_term(name, variable, term, block, found))
     before = pt.concatenate(found) if found else pt.zeros((0,))
-    line_dim = f"{name}_line"
+    line_dim = f"{name}_line_term"
 
     def data(label: str, value: Floats, dim: str | None = None) -> Any:
         return pm.Data(f"{name}_{label}", value, dims=dim)

@@ -5,13 +5,14 @@ import warnings
 
 import pymc as pm
 
-from . import hierarchy
+from . import hierarchy, models
 from .errors import ConvergenceWarning, FitError
 from .families import surrogates
 from .fit_tree import fit_tree
 from .methods import NUTS, VI
+from .models import Prior
 from .outcomes import outcome_of
-from .priors import Gamma, Normal
+from .priors import Gamma, GammaMixture, Normal, NormalMixture
 from .progress import phase
 from .results import Fit, Status, outcome_roles
 from .sampling import run_nuts
@@ -23,7 +24,7 @@ __all__ = ["fit"]
 
 def fit(
     stats: Statistics,
-    prior: Gamma | Normal | None = None,
+    prior: Prior | None = None,
     method: VI | NUTS | None = None,
     *,
     start: Fit | None = None,
@@ -91,7 +92,8 @@ def fit(
 
     A term of one's own: an audit found 6% at the median score, up to an unknown bias of its own.
 
-    >>>     >>> import pymc as pm
+    >>> import numpy as np
+    >>> import pymc as pm
     >>> with soc.model(stats) as model:
     ...     bias = pm.Normal("audit_bias", 0.0, 0.1)
     ...     middle = model["bin_log_mean"][stats.bins // 2]
@@ -105,9 +107,10 @@ def fit(
             f"soc.fit takes statistics, not {type(stats).__name__}: call soc.summarize(items) first"
         )
     prior, method = prior or outcome_of(stats).prior(), method or VI()
-    if not isinstance(prior, Gamma | Normal):
+    if not isinstance(prior, Gamma | Normal | GammaMixture | NormalMixture):
         raise FitError(
-            f"prior must be soc.Gamma(...) or soc.Normal(...), not {type(prior).__name__}"
+            "prior must be soc.Gamma(...), soc.Normal(...), or a mixture of one of them, not "
+            f"{type(prior).__name__}"
         )
     if start is not None:
         _check_start(start, stats)
@@ -116,10 +119,10 @@ def fit(
         surrogates.warm_up()
     with phase("fit: pilot and model", enabled=progress):
         if model is None:
-            built = hierarchy.build(stats, prior, start)
+            built = models.build(stats, prior, start)
         else:  # its coordinates are those of the pilot that soc.model ran: the same one again
-            built = hierarchy.extended(hierarchy.build(stats, prior), model)
-    with hierarchy.begun_at(built, start):
+            built = hierarchy.extended(models.build(stats, prior), model)
+    with models.begun_at(built, start):
         if isinstance(method, VI):
             groups, verdict = run_variational(built, method, progress)
         elif isinstance(method, NUTS):

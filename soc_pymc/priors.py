@@ -1,10 +1,11 @@
 """Priors of theta given the score: small frozen configurations, nothing computed here."""
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from .errors import FitError
 
-__all__ = ["Gamma", "Normal", "Spline"]
+__all__ = ["Gamma", "GammaMixture", "Normal", "NormalMixture", "Spline"]
 
 _SCALES = ("log", "linear", "rank")
 
@@ -146,13 +147,118 @@ class Normal:
         _check_terms(self)
 
 
-def _check_terms(prior: "Gamma | Normal") -> None:
+@dataclass(frozen=True)
+class GammaMixture:
+    """theta given the score t is a mixture of Gammas on a grid, with weights smooth in t.
+
+    The grid moves with a frame, the mean and spread of theta that `Gamma` finds; the weights tilt
+    away from that Gamma as far as the counts ask. It needs statistics with joint cells; groups are
+    pooled.
+
+    Parameters
+    ----------
+    mean, variance
+        Curves of the frame, as in `Gamma`.
+    functions
+        Knots of the splines over components that tilt their weights.
+    knots
+        Knots over the score by which the tilt may drift.
+    shape, drift
+        Scales of the half-normal priors of the tilt that all scores share and of its drift: of the
+        root mean square change of log weights.
+
+    Raises
+    ------
+    FitError
+        If a number is out of range.
+
+    Examples
+    --------
+    >>> GammaMixture(knots=5).functions
+    9
+    """
+
+    mean: Spline = field(default_factory=Spline)
+    variance: Spline = field(default_factory=Spline)
+    functions: int = 9
+    knots: int = 8
+    shape: float = 1.0
+    drift: float = 0.5
+
+    # mixtures have no such terms
+    exposure: ClassVar[None] = None
+    monotone: ClassVar[bool] = False
+    bin_effects: ClassVar[bool] = False
+    groups: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        _check_mixture(self)
+
+
+@dataclass(frozen=True)
+class NormalMixture:
+    """theta given the score t is a mixture of Normals on a grid, with weights smooth in t.
+
+    Parameters
+    ----------
+    mean, variance
+        Curves of the frame, as in `Normal`.
+    functions, knots, shape, drift
+        As in `GammaMixture`.
+
+    Raises
+    ------
+    FitError
+        If a number is out of range.
+
+    Examples
+    --------
+    >>> NormalMixture().mean.scale
+    'linear'
+    """
+
+    mean: Spline = field(default_factory=_linear)
+    variance: Spline = field(default_factory=_linear)
+    functions: int = 9
+    knots: int = 8
+    shape: float = 1.0
+    drift: float = 0.5
+
+    # mixtures have no such terms
+    exposure: ClassVar[None] = None
+    monotone: ClassVar[bool] = False
+    bin_effects: ClassVar[bool] = False
+    groups: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        _check_mixture(self)
+
+
+def _check_mixture(prior: GammaMixture | NormalMixture) -> None:
+    name = type(prior).__name__
+    _check_curves(prior)
+    for field_name, least in (("functions", 4), ("knots", 1)):
+        number = getattr(prior, field_name)
+        if not (isinstance(number, int) and number >= least):
+            raise FitError(f"{name}({field_name}={number!r}) must be a whole number >= {least}")
+    for field_name in ("shape", "drift"):
+        scale = getattr(prior, field_name)
+        if not scale > 0:
+            raise FitError(f"{name}({field_name}={scale!r}) must be positive")
+
+
+def _check_curves(prior: "Gamma | Normal | GammaMixture | NormalMixture") -> None:
     name = type(prior).__name__
     for curve in ("mean", "variance"):
         if not isinstance(getattr(prior, curve), Spline):
             raise FitError(
                 f"{name}({curve}=) must be soc.Spline(...), not {getattr(prior, curve)!r}"
             )
+
+
+def _check_terms(prior: "Gamma | Normal") -> None:
+    name = type(prior).__name__
+    _check_curves(prior)
     if prior.exposure is not None and not isinstance(prior.exposure, Spline):
         raise FitError(f"{name}(exposure=) must be soc.Spline(...) or None, not {prior.exposure!r}")
     for switch in ("monotone", "bin_effects", "groups"):

@@ -16,17 +16,20 @@ import xarray as xr
 from .errors import FitError
 from .files import read_saved, save_netcdf
 from .methods import NUTS, VI
-from .priors import Gamma, Normal, Spline
+from .priors import Gamma, GammaMixture, Normal, NormalMixture, Spline
 from .splines import Axis
 
-__all__ = ["CURVES", "FORMAT", "PARETO_K", "Fit", "Status", "load_fit", "outcome_roles"]
+__all__ = ["CURVES", "FORMAT", "PARETO_K", "Fit", "Prior", "Status", "load_fit", "outcome_roles"]
 
 FORMAT = "soc_pymc-fit-1"
 _OUTCOME_ROLES = ("score", "count", "exposure", "value", "noise_sd")
 PARETO_K = 0.7
 """Above it importance weights have no reliable mean (Vehtari et al. 2024)."""
 _METHODS = {"VI": VI, "NUTS": NUTS}
-_PRIORS: dict[str, type[Gamma | Normal]] = {"Gamma": Gamma, "Normal": Normal}
+Prior = Gamma | Normal | GammaMixture | NormalMixture
+_PRIORS: dict[str, type[Prior]] = {
+    p.__name__: p for p in (Gamma, Normal, GammaMixture, NormalMixture)
+}
 CURVES = {"Gamma": ("log_mean", "log_cv2"), "Normal": ("mean", "log_variance")}
 """Names of a prior's two curves in the posterior."""
 
@@ -89,7 +92,7 @@ class Fit:
     """
 
     data: xr.DataTree
-    prior: Gamma | Normal
+    prior: Prior
     method: VI | NUTS
     status: Status
 
@@ -178,7 +181,7 @@ def load_fit(path: str | os.PathLike[str]) -> Fit:
     return Fit(tree, made_of, made_by, status)
 
 
-def _prior(fields: dict[str, Any]) -> Gamma | Normal:
+def _prior(fields: dict[str, Any]) -> Prior:
     """A prior's configuration from what was saved of it."""
     kind = _PRIORS[fields.pop("name")]
     splines: dict[str, Any] = {
@@ -189,8 +192,12 @@ def _prior(fields: dict[str, Any]) -> Gamma | Normal:
 
 def _check_curves(tree: xr.DataTree, prior: str) -> None:
     posterior = tree["posterior"]
-    for name, knot in zip(CURVES[prior], ("mean_knot", "variance_knot"), strict=True):
-        if posterior[name].dims != ("chain", "draw", knot):
+    if prior in CURVES:
+        kept = dict(zip(CURVES[prior], (("mean_knot",), ("variance_knot",)), strict=True))
+    else:
+        kept = {"tilt": ("tilt_knot", "tilt_function")}
+    for name, own in kept.items():
+        if posterior[name].dims != ("chain", "draw", *own):
             raise ValueError(f"{name} has dims {posterior[name].dims}")
         if not np.isfinite(posterior[name].to_numpy()).all():
             raise ValueError(f"{name} has values that are not finite")

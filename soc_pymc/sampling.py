@@ -9,12 +9,13 @@ import xarray as xr
 from .density import kept_variables
 from .hierarchy import Hierarchy
 from .methods import NUTS
+from .tilts import Mixture
 
 __all__ = ["run_nuts"]
 
 
 def run_nuts(
-    built: Hierarchy, method: NUTS, progress: bool
+    built: Hierarchy | Mixture, method: NUTS, progress: bool
 ) -> tuple[dict[str, xr.Dataset], dict[str, Any]]:
     """Groups for the fit's `DataTree`, and the fields of its `Status` but for the seconds."""
     with built.model:

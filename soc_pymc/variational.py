@@ -24,6 +24,7 @@ from .methods import VI
 from .minibatches import minibatch_density, systematic
 from .progress import phase
 from .results import PARETO_K
+from .tilts import Mixture
 
 __all__ = ["run_variational"]
 
@@ -143,7 +144,7 @@ def _in_coordinates(evaluate: Evaluate, location: Floats, factor: Floats) -> Eva
 
 
 def run_variational(
-    built: Hierarchy, method: VI, progress: bool
+    built: Hierarchy | Mixture, method: VI, progress: bool
 ) -> tuple[dict[str, xr.Dataset], dict[str, Any]]:
     """Groups for the fit's `DataTree`, and the fields of its `Status` but for the seconds."""
     rng = np.random.default_rng(method.seed)
@@ -154,7 +155,7 @@ def run_variational(
     with phase("fit: preparing the evidence bound", enabled=progress), no_traces:
         space = make_space(built.model)
         full = near_density(built, space)
-        if 0 < batch < bins:
+        if isinstance(built, Hierarchy) and 0 < batch < bins:
             evaluate = minibatch_density(built, space, systematic(bins, batch, space.dim, rng))
         else:
             evaluate = full

@@ -170,7 +170,7 @@ def test_half_normal_scale_keeps_its_law():
 def test_model_is_readable(small_statistics):
     model = soc.model(small_statistics)
     assert isinstance(model, pm.Model)
-    assert {"bin", "mean_line", "mean_basis", "variance_line", "variance_basis"} <= set(
+    assert {"bin", "mean_line_term", "mean_basis", "variance_line_term", "variance_basis"} <= set(
         model.coords
     )
     assert model.named_vars_to_dims["bin_log_mean"] == ("bin",)

@@ -212,7 +212,7 @@ def _audited(stats, name="audit_bias"):
         pm.Normal("audit", model["bin_log_mean"][10] + bias, 0.05, observed=np.log(0.03))
         far = pm.Normal("far", 1000.0, 100.0, shape=(2, 2))
         pm.Normal("far_seen", far, 1.0, observed=np.full((2, 2), 1200.0))
-        pm.LogNormal("scale", 0.0, 0.5, dims="mean_line")
+        pm.LogNormal("scale", 0.0, 0.5, dims="mean_line_term")
     return model
 
 
@@ -261,7 +261,7 @@ def test_only_what_fits_begins_there(days, yesterday):
         tree["posterior"] = tree["posterior"].to_dataset().assign(
             audit_bias=(over, np.zeros((1, 1000))),
             far=((*over, "a", "b"), np.zeros((1, 1000, *shape))),
-            scale=((*over, "mean_line"), np.ones((1, 1000, 2))),
+            scale=((*over, "mean_line_term"), np.ones((1, 1000, 2))),
         )  # fmt: skip
         return replace(yesterday, data=tree)
 

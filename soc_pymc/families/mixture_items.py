@@ -1,0 +1,217 @@
+"""Posteriors of items under mixtures of conjugate components: compiled loops, item by item.
+
+Components at a score differ in location alone, so that an item's posterior is a mixture of Gammas
+of one shape, or of Normals of one variance. The frame is fixed and weights alone differ between
+draws: averaged over draws, the posterior is again one such mixture.
+"""
+
+import math
+
+import numba
+import numpy as np
+
+from .gamma_quantiles import table_cell, table_values, tail_and_density
+
+__all__ = ["average_weights", "score_by_table", "summarize_mixtures"]
+
+_SMALL = 1e-8  # weights below it, relative to their sum, are no part of a quantile
+_FAINT = 1e-12  # densities below it, relative to the largest, are no part of a posterior
+_CLOSE, _STEPS = 5e-3, 200  # last Newton step, in posterior sd: its square is the error's order
+_ROOT_2PI = float(np.sqrt(2.0 * np.pi))
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def average_weights(weight, density):  # type: ignore[no-untyped-def]
+    """Posterior weights of items of one score, averaged over draws of the prior's weights.
+
+    `weight` is (draws, R), `density` (n, R) up to a factor of each item; the result is (n, R).
+    """
+    inverse = 1.0 / np.maximum(density @ weight.T, 1e-300)
+    return density * (inverse @ weight) / weight.shape[0]
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _tail(x, weight, kept, shape, place, log_gamma, lower, gamma):  # type: ignore[no-untyped-def]
+    """Tail of a mixture at x (log theta for Gammas, theta for Normals), and its density there."""
+    tail = density = 0.0
+    theta = math.exp(x) if gamma else x
+    for j in range(kept):
+        if gamma:
+            t, d = tail_and_density(shape, theta * place[j], log_gamma, lower)
+        else:
+            z = (x - place[j]) / shape
+            t = 0.5 * math.erfc(-z / math.sqrt(2.0) if lower else z / math.sqrt(2.0))
+            d = math.exp(-0.5 * z * z) / (_ROOT_2PI * shape)
+        tail += weight[j] * t
+        density += weight[j] * d
+    return tail, density
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _quantile(prob, start, unit, weight, kept, shape, place, log_gamma, gamma):  # type: ignore[no-untyped-def]
+    """Newton's method on the log tail, kept between bounds that close in."""
+    lower = prob <= 0.5
+    target = prob if lower else 1.0 - prob
+    low, high, x = -np.inf, np.inf, start
+    for _ in range(_STEPS):
+        tail, density = _tail(x, weight, kept, shape, place, log_gamma, lower, gamma)
+        up = tail < target if lower else tail > target
+        if up:
+            low = x
+        else:
+            high = x
+        step = 2.0 * unit if up else -2.0 * unit
+        if tail > 0.0 and density > 0.0:
+            newton = (math.log(target) - math.log(tail)) * tail / density
+            newton = newton if lower else -newton
+            step = min(max(newton, -2.0 * unit), 2.0 * unit)
+        new = x + step
+        if not low < new < high:
+            if high - low < np.inf:
+                new = 0.5 * (low + high)
+            else:
+                new = x + (2.0 if up else -2.0) * unit
+        if abs(new - x) < _CLOSE * unit or tail == target:
+            return new
+        x = new
+    return x
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _summarize(weight, place, kept, shape, probs, tables, gamma, out, i):  # type: ignore[no-untyped-def]
+    """Column i of `summarize_mixtures`, from the first `kept` weights, in place."""
+    total = mean = own = square = 0.0
+    for j in range(kept):
+        total += weight[j]
+    for j in range(kept):
+        weight[j] /= total
+        mean += weight[j] * (shape / place[j] if gamma else place[j])
+    for j in range(kept):
+        centre = shape / place[j] if gamma else place[j]
+        own += weight[j] * (centre * centre / shape if gamma else shape * shape)
+        square += weight[j] * (centre - mean) ** 2
+    variance = own + square
+    sd = math.sqrt(variance)
+    out[0, i], out[1, i], out[2, i] = mean, sd, variance
+    if len(probs) == 0:
+        return
+    few = 0
+    for j in range(kept):
+        if weight[j] > _SMALL:
+            weight[few], place[few] = weight[j], place[j]
+            few += 1
+    log_gamma = math.lgamma(shape) if gamma else 0.0
+    unit = math.sqrt(math.log1p(variance / mean**2)) if gamma else sd
+    centre = math.log(mean) - 0.5 * unit**2 if gamma else mean
+    for k in range(len(probs)):
+        # a logistic's quantile is near enough to a Normal's to start from
+        start = centre + 0.55 * unit * math.log(probs[k] / (1.0 - probs[k]))
+        if gamma:  # that of the Gamma of the same moments is nearer
+            like = mean * mean / variance
+            cell, share = table_cell(math.log(like))
+            if cell >= 0:
+                scaled, _, _ = table_values(tables, k, cell, share)
+                start = math.log(mean) + scaled / math.sqrt(like)
+        x = _quantile(probs[k], start, unit, weight, few, shape, place, log_gamma, gamma)
+        out[3 + k, i] = math.exp(x) if gamma else x
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def summarize_mixtures(weight, shape, place, probs, tables, gamma, out):  # type: ignore[no-untyped-def]
+    """Mean, sd, variance and quantiles, (3 + probs, n), of mixtures with weights (n, R).
+
+    For Gammas `shape` (n,) is the common shape and `place` (n, R) the rates; for Normals the common
+    sd and the means. `tables` are the `quantile_tables` of `probs`. The weights need not add up to
+    1.
+    """
+    for i in range(len(weight)):
+        own, at = weight[i].copy(), place[i].copy()
+        _summarize(own, at, len(own), shape[i], probs, tables, gamma, out, i)
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _densities(outcome, size, location, spread, shape, shift, z, gamma, p):  # type: ignore[no-untyped-def]
+    """Marginal densities p of an outcome under the components over the largest; range that counts.
+
+    Gammas have mean exp(location + spread z + shift); Normals variance `shape`.
+    """
+    top = -np.inf
+    for r in range(len(z)):
+        place = location + spread * z[r]
+        if gamma:
+            log_mean = place + shift
+            p[r] = outcome * log_mean - (shape + outcome) * math.log1p(
+                size * math.exp(log_mean) / shape
+            )
+        else:
+            p[r] = -0.5 * (outcome - place) ** 2 / (shape + size * size)
+        top = max(top, p[r])
+    low, high = len(z), 0
+    for r in range(len(z)):
+        p[r] = math.exp(p[r] - top)
+        if p[r] > _FAINT:
+            low, high = min(low, r), r + 1
+    return low, high
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _posterior_weights(k, u, p, low, high, mean, cov, product, centre):  # type: ignore[no-untyped-def]
+    """Posterior weights, averaged over draws, in `centre`, and how far draws are apart."""
+    total = spread = 0.0
+    for r in range(low, high):
+        centre[r] = (1.0 - u) * mean[k, r] + u * mean[k + 1, r]
+        total += centre[r] * p[r]
+        product[r] = 0.0
+    for s in range(low, high):
+        first, second = (1.0 - u) * p[s], u * p[s]
+        for r in range(low, high):
+            product[r] += first * cov[k, s, r] + second * cov[k + 1, s, r]
+    for r in range(low, high):
+        spread += p[r] * product[r]
+    spread /= total * total
+    for r in range(low, high):
+        centre[r] = max(p[r] * (centre[r] * (1.0 + spread) - product[r] / total), 0.0)
+    return spread
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def score_by_table(  # type: ignore[no-untyped-def]
+    position, outcome, size, z, grid, frame, mean, cov, most, probs, tables, gamma, out, left
+):
+    """Summaries as of `summarize_mixtures`, to second order in the weights' spread over draws.
+
+    With Z = W p for weights W and densities p, the mean of W_r p_r / Z over draws is
+    p_r (m_r / Z - (C p)_r / Z^2 + m_r p'Cp / Z^3) at the mean m and covariance C of W, which are
+    linear between the points of an even `grid` of positions; so are the columns of `frame`:
+    location, log spread, log shape (log variance for Normals) and, for Gammas, log mean minus mean
+    of the logarithm. Items with p'Cp / Z^2 above `most`, or off the grid, are marked in `left`.
+    """
+    components, last = len(z), len(grid) - 1
+    p, product, centre, place = np.empty((4, components))
+    per_cell = last / (grid[last] - grid[0])
+    for i in range(len(position)):
+        at = (position[i] - grid[0]) * per_cell
+        left[i] = True
+        if not 0.0 <= at < last:
+            continue
+        k = int(at)
+        u = at - k
+        location = (1.0 - u) * frame[k, 0] + u * frame[k + 1, 0]
+        spread = math.exp((1.0 - u) * frame[k, 1] + u * frame[k + 1, 1])
+        shape = math.exp((1.0 - u) * frame[k, 2] + u * frame[k + 1, 2])
+        shift = (1.0 - u) * frame[k, 3] + u * frame[k + 1, 3]
+        y, n = outcome[i], size[i]
+        low, high = _densities(y, n, location, spread, shape, shift, z, gamma, p)
+        apart = _posterior_weights(k, u, p, low, high, mean, cov, product, centre)
+        if not apart <= most:
+            continue
+        left[i] = False
+        for r in range(low, high):
+            own = location + spread * z[r]
+            if gamma:
+                place[r - low] = shape * math.exp(-own - shift) + n
+            else:
+                place[r - low] = (own * n * n + shape * y) / (shape + n * n)
+            product[r - low] = centre[r]
+        after = shape + y if gamma else math.sqrt(shape * n * n / (shape + n * n))
+        _summarize(product, place, high - low, after, probs, tables, gamma, out, i)

@@ -1,0 +1,1 @@
+"""Laws: what a fitted prior says of theta and of outcomes."""

@@ -1,0 +1,292 @@
+"""The law of a mixture: components on a frame that is fixed, weights that draws differ in."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from ..families import components as parts
+from ..families import poisson_gamma
+from ..families.components import Frame
+from ..families.gamma_quantiles import quantile_tables
+from ..families.mixture_items import average_weights, score_by_table, summarize_mixtures
+from ..families.mixture_kernel import tilted_weights
+from ..results import Fit
+from ..splines import spline_matrix
+from ._law import Columns, Scorer
+
+__all__ = ["MixtureLaw"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_AT_ONCE = 4_000_000  # numbers in one array of draws x scores x components
+_CHUNK = 50_000  # items whose densities are held at once
+_GRID = 1000  # points of the table between the outer knots of the tilt
+_MOST = 0.005  # relative variance of an item's marginal density over draws: above it, all draws
+
+
+@dataclass(frozen=True)
+class _Table:
+    """Means and covariances of the weights over draws, and the frame, at rising positions."""
+
+    position: Floats
+    mean: Floats
+    cov: Floats
+    frame: Floats
+
+
+class MixtureLaw:
+    """Law of a fit by ``soc.GammaMixture()`` or ``soc.NormalMixture()``.
+
+    Parameters
+    ----------
+    fit
+        The fit. Groups are pooled in it.
+    """
+
+    def __init__(self, fit: Fit) -> None:
+        self._fit = fit
+        self._gamma = type(fit.prior).__name__ == "GammaMixture"
+        self._kind = "poisson" if self._gamma else "normal"
+        self.outcome = "count" if self._gamma else "value"
+        self.size = "exposure" if self._gamma else "noise_sd"
+        self.discrete = self._gamma
+        data, tilt = fit.data["constant_data"], fit.data["posterior"]["tilt"]
+        self._z = data["component_z"].to_numpy()
+        self._functions = data["component_function"].to_numpy()
+        self._curves = {
+            "mean": (data["mean_knot"].to_numpy(), data["frame_first"].to_numpy()),
+            "variance": (data["variance_knot"].to_numpy(), data["frame_second"].to_numpy()),
+        }
+        self._knots = tilt["tilt_knot"].to_numpy()
+        ordered = tilt.transpose("chain", "draw", "tilt_knot", "tilt_function").to_numpy()
+        self._tilt = ordered.reshape(-1, *ordered.shape[2:])
+
+    # --- the prior at scores ---------------------------------------------------------------------
+
+    def _frame(self, score: Floats) -> Frame:
+        first, second = (
+            spline_matrix(self._fit.axis(name)(score), knots) @ values
+            for name, (knots, values) in self._curves.items()
+        )
+        make = parts.count_frame if self._gamma else parts.value_frame
+        return make(first, second)
+
+    def _weights(self, score: Floats, frame: Frame, tilt: Floats) -> Floats:
+        """Weights (draws, n, R) of tilts at knots (draws, K, J)."""
+        at = spline_matrix(self._fit.axis("mean")(score), self._knots)
+        base, path = parts.families_path(frame, self._z, self._kind)
+        functions = np.broadcast_to(self._functions, (len(score), *self._functions.shape))
+        if self._gamma:
+            functions = functions.copy()
+            functions[:, :, 0] = path
+        return tilted_weights(np.einsum("nk,dkj->dnj", at, tilt), base, functions)
+
+    def _blocks(self, score: Floats, tilt: Floats) -> Iterator[tuple[Ints, Floats]]:
+        """Places of the scores with the weights there, (draws, places, R), block by block."""
+        step = max(1, _AT_ONCE // (len(tilt) * len(self._z)))
+        for begin in range(0, len(score), step):
+            at = np.arange(begin, min(begin + step, len(score)))
+            yield at, self._weights(score[at], self._frame(score[at]), tilt)
+
+    # --- outcomes --------------------------------------------------------------------------------
+
+    def _locations(self, frame: Frame) -> Floats:
+        return frame.location[:, None] + frame.spread[:, None] * self._z
+
+    def _log_densities(self, columns: Columns, frame: Frame) -> Floats:
+        """Log marginal densities of the items under each component, (n, R)."""
+        variance = frame.width(columns.get("spread", 0.0))
+        outcome, size = (np.asarray(columns[k], dtype=float) for k in (self.outcome, self.size))
+        location = self._locations(frame)
+        if self._gamma:
+            return parts.count_log_density(outcome, size, location, variance)
+        return parts.value_log_density(outcome, size**2, location, variance)
+
+    def log_density(self, columns: Columns) -> Floats:
+        """Log density (probability) of the outcomes given score and size, (draws, n)."""
+        score = np.asarray(columns["score"], dtype=float)
+        out = np.empty((len(self._tilt), len(score)))
+        each = self._log_densities(columns, self._frame(score))
+        top = each.max(axis=1)
+        density = np.exp(each - top[:, None])
+        for at, weights in self._blocks(score, self._tilt):
+            inside = np.einsum("dnr,nr->dn", weights, density[at])
+            out[:, at] = top[at] + np.log(np.maximum(inside, 1e-300))
+        return out
+
+    def ends(self, columns: Columns) -> tuple[Floats, Floats]:
+        """P(Y < y) and P(Y <= y) averaged over the draws, each (n,); equal if continuous."""
+        score = np.asarray(columns["score"], dtype=float)
+        outcome, size = (np.asarray(columns[k], dtype=float) for k in (self.outcome, self.size))
+        frame = self._frame(score)
+        location, variance = self._locations(frame), frame.width(columns.get("spread", 0.0))
+        weight = np.empty((len(score), len(self._z)))
+        for at, weights in self._blocks(score, self._tilt):
+            weight[at] = weights.mean(axis=0)
+        if not self._gamma:
+            sd = np.sqrt(variance + size**2)[:, None]
+            below = (weight * special.ndtr((outcome[:, None] - location) / sd)).sum(axis=1)
+            return below, below
+        shape = parts.inverse_trigamma(variance)
+        log_mean = location + (np.log(shape) - special.psi(shape))[:, None]
+        ends = (
+            (weight * poisson_gamma.cdf(y, size[:, None], log_mean, -np.log(shape)[:, None])).sum(1)
+            for y in (outcome[:, None] - 1.0, outcome[:, None])
+        )
+        return next(ends), next(ends)
+
+    def simulate(self, columns: Columns, rng: np.random.Generator) -> Floats:
+        """Outcomes of new items of the same score and size, (draws, n)."""
+        score = np.asarray(columns["score"], dtype=float)
+        size = np.asarray(columns[self.size], dtype=float)
+        frame = self._frame(score)
+        location, variance = self._locations(frame), frame.width(columns.get("spread", 0.0))
+        chosen = np.empty((len(self._tilt), len(score)), dtype=np.int64)
+        for at, weights in self._blocks(score, self._tilt):
+            u = rng.random(weights.shape[:2])[..., None]
+            chosen[:, at] = (np.cumsum(weights, axis=-1) < u).sum(axis=-1)
+        place = location[np.arange(len(score)), np.minimum(chosen, len(self._z) - 1)]
+        if not self._gamma:
+            return rng.normal(place, np.sqrt(variance + size**2))
+        shape = parts.inverse_trigamma(variance)
+        theta = rng.gamma(np.broadcast_to(shape, place.shape)) * np.exp(place - special.psi(shape))
+        return rng.poisson(theta * size).astype(float)
+
+    # --- theta -----------------------------------------------------------------------------------
+
+    def curves(
+        self, score: Floats, group: NDArray[Any] | None = None, exposure: Floats | None = None
+    ) -> dict[str, Floats]:
+        """Variables of `calibration_curves` at scores, each (draws, n).
+
+        Mixtures pool groups and know no terms in exposure, so that these are of no matter.
+        """
+        score = np.asarray(score, dtype=float)
+        frame = self._frame(score)
+        location, variance = self._locations(frame), frame.width()
+        if self._gamma:
+            shape = parts.inverse_trigamma(variance)[:, None]
+            means = np.exp(location + np.log(shape) - special.psi(shape))
+            own = means**2 / shape
+        else:
+            means, own = location, np.broadcast_to(variance[:, None], location.shape)
+        mean, total = np.empty((2, len(self._tilt), len(score)))
+        for at, weights in self._blocks(score, self._tilt):
+            mean[:, at] = np.einsum("dnr,nr->dn", weights, means[at])
+            away = (means[at] - mean[:, at, None]) ** 2 + own[at]
+            total[:, at] = np.einsum("dnr,dnr->dn", weights, away)
+        found = {"mean": mean, "variance": total, "log_variance": np.log(total)}
+        return found | ({"log_mean": np.log(mean)} if self._gamma else {})
+
+    def scorer(self, probs: tuple[float, ...], draws: str, plug_in: bool) -> Scorer:
+        """How items are scored: over ``"all"`` draws, ``"representative"`` ones, or none."""
+        tilt = self._tilt.mean(axis=0, keepdims=True) if plug_in else self._tilt
+        share = np.asarray(probs, dtype=float)
+
+        def score_items(columns: Columns) -> Floats:
+            n = len(columns["score"])
+            out = np.empty((3 + len(share), n))
+            for begin in range(0, n, _CHUNK):
+                at = slice(begin, begin + _CHUNK)
+                part = {name: np.asarray(values)[at] for name, values in columns.items()}
+                if draws == "representative" and not plug_in:
+                    self._near(part, share, out[:, at])
+                else:
+                    self._exact(part, share, tilt, out[:, at])
+            return out
+
+        return score_items
+
+    def _exact(self, columns: Columns, probs: Floats, tilt: Floats, out: Floats) -> None:
+        score = np.asarray(columns["score"], dtype=float)
+        frame = self._frame(score)
+        density = self._log_densities(columns, frame)
+        density = np.exp(density - density.max(axis=1, keepdims=True))
+        distinct, place = np.unique(score, return_inverse=True)
+        order = np.argsort(place, kind="stable")
+        start = np.searchsorted(place[order], np.arange(len(distinct) + 1))
+        weight = np.empty_like(density)
+        for at, weights in self._blocks(distinct, tilt):
+            for k, own in zip(at, weights.transpose(1, 0, 2), strict=True):
+                of = order[start[k] : start[k + 1]]
+                weight[of] = average_weights(np.ascontiguousarray(own), density[of])
+        self._summarize(columns, frame, weight, probs, out)
+
+    def _summarize(
+        self, columns: Columns, frame: Frame, weight: Floats, probs: Floats, out: Floats
+    ) -> None:
+        """Summaries of posteriors with these weights, written to `out`."""
+        location, variance = self._locations(frame), frame.width()
+        outcome, size = (np.asarray(columns[k], dtype=float) for k in (self.outcome, self.size))
+        found, tables = np.empty(out.shape), quantile_tables(probs.tolist())
+        if self._gamma:
+            shape = parts.inverse_trigamma(variance)
+            rate = np.exp(special.psi(shape)[:, None] - location) + size[:, None]
+            summarize_mixtures(weight, shape + outcome, rate, probs, tables, True, found)
+        else:
+            noise = size**2
+            total = variance + noise
+            pulled = (location * noise[:, None] + (variance * outcome)[:, None]) / total[:, None]
+            sd = np.sqrt(variance * noise / total)
+            summarize_mixtures(weight, sd, pulled, probs, tables, False, found)
+        out[:] = found
+
+    @cached_property
+    def _table(self) -> _Table:
+        """Moments of the weights over a grid that reaches beyond the outer knots on both sides."""
+        axis = self._fit.axis("mean")
+        low, high = self._knots[0], self._knots[-1]
+        reach = max(0.5 * (high - low), 1e-9)
+        ends = (0.0, 1.0) if axis.scale == "rank" else (float(low - reach), float(high + reach))
+        grid = np.linspace(ends[0], ends[1], 2 * _GRID)
+        score = axis.inverse(grid)
+        components = len(self._z)
+        mean, cov = np.empty((len(grid), components)), np.empty((len(grid), components, components))
+        for at, weights in self._blocks(score, self._tilt):
+            mean[at] = weights.mean(axis=0)
+            for k, own in zip(at, weights.transpose(1, 0, 2), strict=True):
+                away = own - mean[k]
+                cov[k] = away.T @ away / len(away)
+        frame = self._frame(score)
+        if self._gamma:
+            shape = parts.inverse_trigamma(frame.width())
+            shift = np.log(shape) - special.psi(shape)
+        else:
+            shape, shift = frame.width(), np.zeros(len(grid))
+        kept = np.column_stack([frame.location, np.log(frame.spread), np.log(shape), shift])
+        return _Table(grid, mean, cov, kept)
+
+    def _near(self, columns: Columns, probs: Floats, out: Floats) -> None:
+        """By the table, and by all draws where it does not do."""
+        table = self._table
+        position = self._fit.axis("mean")(columns["score"])
+        outcome, size = (np.asarray(columns[k], dtype=float) for k in (self.outcome, self.size))
+        found, left = np.empty(out.shape), np.empty(len(position), dtype=bool)
+        score_by_table(
+            position,
+            outcome,
+            size,
+            self._z,
+            table.position,
+            table.frame,
+            table.mean,
+            table.cov,
+            _MOST,
+            probs,
+            quantile_tables(probs.tolist()),
+            self._gamma,
+            found,
+            left,
+        )
+        if left.any():
+            rest = {name: np.asarray(values)[left] for name, values in columns.items()}
+            exact = np.empty((len(out), int(left.sum())))
+            self._exact(rest, probs, self._tilt, exact)
+            found[:, left] = exact
+        out[:] = found
