@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from .errors import ItemsError
 
-__all__ = ["PoissonItems"]
+__all__ = ["Items", "PoissonItems"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +79,10 @@ class PoissonItems:
         source = self.source
         shown = repr(source) if isinstance(source, str) else f"<{type(source).__name__}>"
         return f"PoissonItems({shown}, {names})"
+
+
+Items = PoissonItems
+"""Items of any kind."""
 
 
 def _check_roles(roles: Mapping[str, str]) -> None:

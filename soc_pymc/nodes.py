@@ -1,5 +1,6 @@
 """Few nodes for many draws of the curves: tabulated once over scores, then interpolated."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -7,11 +8,18 @@ from numpy.typing import ArrayLike, NDArray
 
 from .curves import curve_draws, knot_weights
 from .families import poisson_gamma
-from .families.draw_rules import gauss_rules, product_rule
+from .families.draw_rules import Rule, gauss_rules, product_rule
 from .families.item_kernels import move_quantiles, search_items, summarize_items
 from .results import Fit
 
-__all__ = ["Nodes", "make_nodes", "representative_nodes"]
+__all__ = [
+    "MEAN_SPREAD",
+    "Nodes",
+    "few_nodes",
+    "is_plain",
+    "make_nodes",
+    "representative_nodes",
+]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -24,7 +32,9 @@ _OUTER = 2  # so many times fewer on either side of them, over as long a way aga
 # disagree with the curves the nodes stand apart from one another, and only all draws will do
 _LEVELS = ((0.13, 2), (0.2, 3), (0.4, 7), (0.6, 10))
 _LIMITS = np.array([0.06, 0.2, 1.0, 1.5])
-_MEAN_SPREAD = 2.5  # an sd of log mean matters as much as this much more of log cv2
+MEAN_SPREAD = 2.5
+"""An sd of log mean matters as much as this much more of log cv2."""
+_PART = 500  # items whose nodes are made at once from all draws
 _KINK = 2e-4  # error of interpolation, in sd of the prior, that is borne
 _FEW_COARSE = 0.02  # share of cells that may be left to all draws
 _LEAST_KEYS, _MOST_KEYS = 1 << 12, 1 << 18  # steps of the table that finds cells
@@ -192,7 +202,7 @@ def _spread(fit: Fit, score: Floats) -> Floats:
         away = values - values.mean(axis=0)
         variance = ((at @ (away.T @ away / len(away))) * at).sum(axis=1)
         sds.append(np.sqrt(np.maximum(variance, 0.0)))
-    return np.asarray(np.maximum(_MEAN_SPREAD * sds[0], sds[1]))
+    return np.asarray(np.maximum(MEAN_SPREAD * sds[0], sds[1]))
 
 
 def _rules(fit: Fit, score: Floats, cells: NDArray[np.bool_], number: int) -> Floats:
@@ -208,8 +218,46 @@ def _rules(fit: Fit, score: Floats, cells: NDArray[np.bool_], number: int) -> Fl
     return found
 
 
-def representative_nodes(fit: Fit, score: ArrayLike) -> tuple[Floats, Floats, Floats]:
-    """Nine weighted values of (log mean, log cv2) that stand for all draws at each score.
+def is_plain(fit: Fit) -> bool:
+    """Whether a score alone says where the curves are: no groups, exposure term or bin effects."""
+    return not (fit.groups or fit.prior.exposure is not None or fit.prior.bin_effects)
+
+
+def few_nodes(
+    first: Floats, second: Floats, spread: Floats
+) -> Iterator[tuple[NDArray[np.intp], float, Rule]]:
+    """Gauss rules of draws of the curves at items, as few nodes as their spread allows.
+
+    Parameters
+    ----------
+    first, second
+        Draws of the curves, shape (draws, n).
+    spread
+        Sd of the second curve or `MEAN_SPREAD` times that of the first, whichever is larger, (n,).
+
+    Yields
+    ------
+    tuple
+        Items (none twice, those of a large spread not at all), how far their nodes' posteriors may
+        be spread out against the width of each, squared, and their rule.
+    """
+    level = np.searchsorted([top for top, _ in _LEVELS], spread)
+    for i, (_, number) in enumerate(_LEVELS):
+        places = np.flatnonzero(level == i)
+        for part in np.split(places, range(_FEW, len(places), _FEW)):
+            if len(part):
+                (rule,) = gauss_rules(first[:, part], second[:, part], [number])
+                yield part, float(_LIMITS[i]), rule
+
+
+def representative_nodes(
+    fit: Fit,
+    score: ArrayLike,
+    *,
+    group: ArrayLike | None = None,
+    exposure: ArrayLike | None = None,
+) -> tuple[Floats, Floats, Floats]:
+    """Nine weighted values of both curves that stand for all draws at each score.
 
     They have the draws' mean and covariance (a product of three-point Gauss-Hermite rules), so that
     averages over them are right to the second order in the curves' uncertainty and, for curves near
@@ -221,20 +269,48 @@ def representative_nodes(fit: Fit, score: ArrayLike) -> tuple[Floats, Floats, Fl
         The fit.
     score
         Scores, shape (n,).
+    group, exposure
+        As of `curve_draws`.
 
     Returns
     -------
     tuple of numpy.ndarray
-        Weights (9,), log mean (9, n) and log cv2 (9, n).
+        Weights (9,), and the curves (9, n): log mean and log cv2, or mean and log variance.
     """
-    mean, mean_at = knot_weights(fit, "mean", score)
-    cv2, cv2_at = knot_weights(fit, "variance", score)
-    a, c = mean - mean.mean(axis=0), cv2 - cv2.mean(axis=0)
+    if is_plain(fit):
+        return product_rule(*_knot_moments(fit, score))
+    at, parts = np.asarray(score, dtype=float), []
+    given = {
+        name: np.asarray(values)
+        for name, values in (("group", group), ("exposure", exposure))
+        if values is not None
+    }
+    for start in range(0, len(at), _PART):
+        part = slice(start, start + _PART)
+        first, second = curve_draws(fit, at[part], **{k: v[part] for k, v in given.items()})
+        parts.append(_moments(first, second))
+    return product_rule(*np.concatenate([np.zeros((5, 0)), *parts], axis=1))
+
+
+def _knot_moments(fit: Fit, score: ArrayLike) -> Floats:
+    """Means, and variance, covariance and variance, of both curves at scores, (5, n)."""
+    first, first_at = knot_weights(fit, "mean", score)
+    second, second_at = knot_weights(fit, "variance", score)
+    a, c = first - first.mean(axis=0), second - second.mean(axis=0)
     count = len(a)
-    return product_rule(
-        mean_at @ mean.mean(axis=0),
-        cv2_at @ cv2.mean(axis=0),
-        ((mean_at @ (a.T @ a / count)) * mean_at).sum(axis=1),
-        ((mean_at @ (a.T @ c / count)) * cv2_at).sum(axis=1),
-        ((cv2_at @ (c.T @ c / count)) * cv2_at).sum(axis=1),
+    return np.array(
+        [
+            first_at @ first.mean(axis=0),
+            second_at @ second.mean(axis=0),
+            ((first_at @ (a.T @ a / count)) * first_at).sum(axis=1),
+            ((first_at @ (a.T @ c / count)) * second_at).sum(axis=1),
+            ((second_at @ (c.T @ c / count)) * second_at).sum(axis=1),
+        ]
     )
+
+
+def _moments(first: Floats, second: Floats) -> Floats:
+    """The same from the curves' draws (draws, n)."""
+    means = first.mean(axis=0), second.mean(axis=0)
+    a, c = first - means[0], second - means[1]
+    return np.array([*means, (a * a).mean(axis=0), (a * c).mean(axis=0), (c * c).mean(axis=0)])

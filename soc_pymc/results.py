@@ -16,7 +16,7 @@ import xarray as xr
 from .errors import FitError
 from .files import read_saved, save_netcdf
 from .methods import NUTS, VI
-from .priors import Gamma, Spline
+from .priors import Gamma, Normal, Spline
 from .splines import Axis
 
 __all__ = ["FORMAT", "PARETO_K", "Fit", "Status", "load_fit", "outcome_roles"]
@@ -25,6 +25,7 @@ FORMAT = "soc_pymc-fit-1"
 PARETO_K = 0.7
 """Above it importance weights have no reliable mean (Vehtari et al. 2024)."""
 _METHODS = {"VI": VI, "NUTS": NUTS}
+_OUTCOME_ROLES = ("score", "count", "exposure", "value", "noise_sd")
 
 
 @dataclass(frozen=True)
@@ -83,9 +84,15 @@ class Fit:
     """
 
     data: xr.DataTree
-    prior: Gamma
+    prior: Gamma | Normal
     method: VI | NUTS
     status: Status
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Labels of the groups that have curves of their own; none where there are no groups."""
+        labels = self.data["posterior"].coords.get("group", ())
+        return tuple(str(label) for label in np.asarray(labels))
 
     def axis(self, curve: str) -> Axis:
         """Axis of ``"mean"`` or ``"variance"``: the map from scores to the knots' positions."""
@@ -125,12 +132,12 @@ class Fit:
 
 
 def outcome_roles(attrs: Mapping[Any, Any]) -> dict[str, str]:
-    """Columns of score, count and exposure, from the attributes of a fit or of statistics.
+    """Columns of score, outcome and its size, from the attributes of a fit or of statistics.
 
     Groups, ids and folds may differ between a fit and statistics that it is used with.
     """
     names: dict[str, str] = json.loads(attrs.get("roles", "{}"))
-    return {role: names[role] for role in ("score", "count", "exposure") if role in names}
+    return {role: names[role] for role in _OUTCOME_ROLES if role in names}
 
 
 def _spline(fields: Mapping[str, Any]) -> Spline:

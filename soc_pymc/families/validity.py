@@ -4,12 +4,16 @@ import math
 
 import numba
 
-__all__ = ["LARGEST", "LARGEST_COUNT", "is_valid"]
+__all__ = ["LARGEST", "LARGEST_COUNT", "LARGEST_VALUE", "LEAST_SD", "is_valid", "is_valid_normal"]
 
 LARGEST_COUNT = 2.0**53
 """Whole numbers are exact in float64 up to here."""
 LARGEST = 1e90
 """Third powers of scores and exposures, times a count, must stay finite."""
+LARGEST_VALUE = 1e35
+"""Of values and noise sds: y^2 s^6 must stay finite, summed over all items."""
+LEAST_SD = 1e-35
+"""Of noise sds: y^2 s^6 must not vanish, where y itself is not smaller than this."""
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
@@ -25,3 +29,9 @@ def is_valid(t, y, x):  # type: ignore[no-untyped-def]
         and y == math.floor(y)
         and (y == 0.0 or x > 0.0)
     )
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def is_valid_normal(t, y, s):  # type: ignore[no-untyped-def]
+    """Whether a score and a value are finite, and a noise sd is positive, none out of range."""
+    return abs(t) <= LARGEST and abs(y) <= LARGEST_VALUE and LEAST_SD <= s <= LARGEST_VALUE

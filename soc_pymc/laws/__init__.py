@@ -1,0 +1,41 @@
+"""What fitted priors say of theta and of outcomes: one law for each family of priors."""
+
+from collections.abc import Callable
+
+from ..errors import FitError
+from ..priors import Gamma, Normal
+from ..results import Fit
+from ._law import Columns, Law, Scorer
+from .gamma import GammaLaw
+from .normal import NormalLaw
+
+__all__ = ["Columns", "Law", "Scorer", "law_of"]
+
+_LAWS: dict[type, Callable[[Fit], Law]] = {Gamma: GammaLaw, Normal: NormalLaw}
+
+
+def law_of(fit: Fit) -> Law:
+    """The law of a fit's prior.
+
+    Parameters
+    ----------
+    fit
+        The fit.
+
+    Raises
+    ------
+    FitError
+        If there is no law for such priors.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> frame = soc.simulation.s1(2000, seed=0)
+    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+    >>> law_of(soc.fit(soc.summarize(items), progress=False)).outcome
+    'count'
+    """
+    law = _LAWS.get(type(fit.prior))
+    if law is None:
+        raise FitError(f"fits of {type(fit.prior).__name__} have no law of their outcomes")
+    return law(fit)
