@@ -37,7 +37,7 @@ def calibration_curves(
         the groups share.
     exposure
         Of a fit with a term in exposure (or noise sd), a number > 0 or one for each score; None
-        takes the average of the term.
+        averages theta over the exposures that items of such scores had.
 
     Returns
     -------
@@ -65,9 +65,11 @@ def calibration_curves(
     at = _default_scores(fit) if score is None else np.asarray(score, dtype=float)
     if at.ndim != 1 or not len(at) or not np.isfinite(at).all():
         raise FitError(f"score must be a vector of finite numbers, not {score!r}")
-    labels = _label(fit, group, len(at))
-    law = law_of(fit)
-    variables = law.curves(at, labels, _sizes(fit, exposure, len(at)))
+    law, labels = law_of(fit), _label(fit, group, len(at))
+    if exposure is None and getattr(fit.prior, "exposure", None) is not None:
+        variables = _over_sizes(fit, law, at, labels)
+    else:
+        variables = law.curves(at, labels, _sizes(fit, exposure, len(at)))
     posterior = fit.data["posterior"]
     sizes = (posterior.sizes["chain"], posterior.sizes["draw"], len(at))
     dims = ("chain", "draw", "score")
@@ -108,6 +110,26 @@ def _sizes(fit: Fit, exposure: ArrayLike | None, n: int) -> Floats | None:
             f"exposure must be a positive number, or one for each of {n} scores, not {exposure!r}"
         )
     return np.broadcast_to(given, n)
+
+
+def _over_sizes(
+    fit: Fit, law: Law, score: Floats, labels: NDArray[np.object_] | None
+) -> dict[str, Floats]:
+    """Curves of theta over the exposures (noise sds) of items of such scores: total variance."""
+    kept = fit.data["constant_data"]
+    share, middle = kept["share"].to_numpy(), kept["share_position"].to_numpy()
+    position = fit.axis("mean")(score)
+    mean, square = 0.0, 0.0
+    for size, column in zip(np.exp(kept["share_log_size"].to_numpy()), share.T, strict=True):
+        weight = np.interp(position, middle, column)
+        curves = law.curves(score, labels, np.full(len(score), size))
+        mean = mean + weight * curves["mean"]
+        square = square + weight * (curves["variance"] + curves["mean"] ** 2)
+    variance = np.maximum(square - mean**2, np.finfo(float).tiny)
+    found = {"mean": mean, "variance": variance, "log_variance": np.log(variance)}
+    if "shape" in curves:  # of the Gamma with these moments
+        found |= {"log_mean": np.log(mean), "shape": mean**2 / variance, "rate": mean / variance}
+    return found
 
 
 def _default_scores(fit: Fit) -> Floats:

@@ -11,7 +11,7 @@ from . import hierarchy
 from .errors import ConvergenceWarning, FitError
 from .families import surrogates
 from .methods import NUTS, VI
-from .priors import Gamma
+from .priors import Gamma, Normal
 from .progress import phase
 from .results import Fit, Status, outcome_roles
 from .sampling import run_nuts
@@ -23,7 +23,7 @@ __all__ = ["fit"]
 
 def fit(
     stats: Statistics,
-    prior: Gamma | None = None,
+    prior: Gamma | Normal | None = None,
     method: VI | NUTS | None = None,
     *,
     start: Fit | None = None,

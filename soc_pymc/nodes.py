@@ -220,7 +220,8 @@ def _rules(fit: Fit, score: Floats, cells: NDArray[np.bool_], number: int) -> Fl
 
 def is_plain(fit: Fit) -> bool:
     """Whether a score alone says where the curves are: no groups, exposure term or bin effects."""
-    return not (fit.groups or fit.prior.exposure is not None or fit.prior.bin_effects)
+    prior = fit.prior
+    return not (fit.groups or prior.exposure is not None or prior.bin_effects)
 
 
 def few_nodes(

@@ -38,7 +38,8 @@ def moments(mean: Any, variance: Any, noise_variance: Any) -> tuple[Any, Any]:
 
 def quantile(prob: ArrayLike, mean: ArrayLike, variance: ArrayLike) -> Floats:
     """Quantile of Normal(mean, variance) at probability `prob`."""
-    return np.asarray(mean + np.sqrt(variance) * special.ndtri(prob))
+    centre, spread, p = (np.asarray(v, dtype=float) for v in (mean, variance, prob))
+    return np.asarray(centre + np.sqrt(spread) * special.ndtri(p))
 
 
 def _log_total(noise_sd: ArrayLike, log_variance: ArrayLike) -> Floats:

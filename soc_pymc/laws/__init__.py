@@ -5,11 +5,21 @@ from collections.abc import Callable
 from ..errors import FitError
 from ..priors import Gamma, Normal
 from ..results import Fit
-from ._law import Columns, Law, Scorer
+from ._law import Columns, Law, Scorer, curves_at, items_at_once, select
+from .bins import law_bins
 from .gamma import GammaLaw
 from .normal import NormalLaw
 
-__all__ = ["Columns", "Law", "Scorer", "law_of"]
+__all__ = [
+    "Columns",
+    "Law",
+    "Scorer",
+    "curves_at",
+    "items_at_once",
+    "law_bins",
+    "law_of",
+    "select",
+]
 
 _LAWS: dict[type, Callable[[Fit], Law]] = {Gamma: GammaLaw, Normal: NormalLaw}
 

@@ -19,6 +19,7 @@ __all__ = [
     "Posteriors",
     "Scorer",
     "average_at",
+    "curves_at",
     "draws_at",
     "in_chunks",
     "items_at_once",
@@ -76,22 +77,38 @@ class Law(Protocol):
     def curves(
         self, score: Floats, group: NDArray[Any] | None = None, exposure: Floats | None = None
     ) -> dict[str, Floats]:
-        """Variables of `calibration_curves` at scores, each (draws, n)."""
+        """Variables of `calibration_curves` at scores, each (draws, n).
+
+        Groups and exposures (or noise sds) may be given where the fit has no such terms: they are
+        then of no matter.
+        """
 
 
 def draws_at(fit: Fit, columns: Columns, size: str) -> tuple[Floats, Floats]:
     """Draws of both curves at the items, by group and size where these matter to the fit."""
-    return curve_draws(fit, columns["score"], **_terms(fit, columns, size))
+    return curve_draws(fit, columns["score"], **_terms(fit, columns.get("group"), columns[size]))
+
+
+def curves_at(
+    fit: Fit, score: Floats, group: NDArray[Any] | None, exposure: Floats | None
+) -> tuple[Floats, Floats]:
+    """Draws of both curves at scores, groups and exposures, where these matter to the fit."""
+    return curve_draws(fit, score, **_terms(fit, group, exposure))
 
 
 def nodes_at(fit: Fit, columns: Columns, size: str) -> tuple[Floats, Floats, Floats]:
     """Weights and both curves at nodes that stand for all draws at the items."""
-    return representative_nodes(fit, columns["score"], **_terms(fit, columns, size))
+    terms = _terms(fit, columns.get("group"), columns[size])
+    return representative_nodes(fit, columns["score"], **terms)
 
 
-def _terms(fit: Fit, columns: Columns, size: str) -> dict[str, NDArray[Any]]:
-    terms = {"group": columns["group"]} if fit.groups else {}
-    return terms | ({"exposure": columns[size]} if fit.prior.exposure is not None else {})
+def _terms(
+    fit: Fit, group: NDArray[Any] | None, exposure: Floats | None
+) -> dict[str, NDArray[Any] | None]:
+    return {
+        "group": group if fit.groups else None,
+        "exposure": exposure if fit.prior.exposure is not None else None,
+    }
 
 
 def average_at(fit: Fit, columns: Columns, size: str) -> tuple[Floats, Floats]:
@@ -136,9 +153,7 @@ class Posteriors(Protocol):
     ) -> Summaries:
         """Summaries of the items `at` over curves (nodes, n); no weights are equal ones."""
 
-    def apart(
-        self, first: Floats, second: Floats, at: NDArray[np.intp], weight: Floats
-    ) -> Floats:
+    def apart(self, first: Floats, second: Floats, at: NDArray[np.intp], weight: Floats) -> Floats:
         """How far nodes' posteriors are spread out, against the width of each, squared, (n,)."""
 
 

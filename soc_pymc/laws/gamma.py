@@ -17,6 +17,7 @@ from ._law import (
     Columns,
     Scorer,
     average_at,
+    curves_at,
     draws_at,
     in_chunks,
     items_at_once,
@@ -70,7 +71,7 @@ class GammaLaw:
         self, score: Floats, group: NDArray[Any] | None = None, exposure: Floats | None = None
     ) -> dict[str, Floats]:
         """Mean and variance of theta, their logarithms, and the prior's shape and rate."""
-        log_mean, log_cv2 = curve_draws(self.fit, score, group=group, exposure=exposure)
+        log_mean, log_cv2 = curves_at(self.fit, score, group, exposure)
         shape, rate = poisson_gamma.shape_rate(log_mean, log_cv2)
         log_variance = log_cv2 + 2.0 * log_mean
         return {
@@ -136,9 +137,7 @@ class _Posteriors:
     ) -> Summaries:
         return posterior_summaries(first, second, *self._items(at), self.probs, weight)
 
-    def apart(
-        self, first: Floats, second: Floats, at: NDArray[np.intp], weight: Floats
-    ) -> Floats:
+    def apart(self, first: Floats, second: Floats, at: NDArray[np.intp], weight: Floats) -> Floats:
         return node_spread(first, second, *self._items(at), weight)
 
     def _items(self, at: NDArray[np.intp] | slice) -> tuple[Floats, Floats]:
@@ -166,7 +165,8 @@ class _Tabulated:
         return out
 
     def _by_nodes(self, columns: Columns) -> Floats:
-        return self._nodes.score(*columns.values(), self._probs, self._tables)
+        score, count, exposure = columns.values()
+        return self._nodes.score(score, count, exposure, self._probs, self._tables)
 
     def _every_draw(self, columns: Columns) -> Floats:
         score, count, exposure = columns.values()

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..curves import curve_draws
 from ..families import normal_normal
 from ..families.mixtures import Summaries, weighted
 from ..families.normal_mixtures import normal_summaries
@@ -16,6 +15,7 @@ from ._law import (
     Columns,
     Scorer,
     average_at,
+    curves_at,
     draws_at,
     in_chunks,
     items_at_once,
@@ -68,7 +68,7 @@ class NormalLaw:
         self, score: Floats, group: NDArray[Any] | None = None, exposure: Floats | None = None
     ) -> dict[str, Floats]:
         """Mean and variance of theta, and the logarithm of the variance."""
-        mean, log_variance = curve_draws(self.fit, score, group=group, exposure=exposure)
+        mean, log_variance = curves_at(self.fit, score, group, exposure)
         return {"mean": mean, "variance": np.exp(log_variance), "log_variance": log_variance}
 
     def scorer(self, probs: tuple[float, ...], draws: str, plug_in: bool) -> Scorer:
@@ -90,11 +90,12 @@ class NormalLaw:
 
         def nine_nodes(columns: Columns) -> Floats:
             weight, *nodes = nodes_at(fit, columns, self.size)
-            means, sds = zip(*(_mean_sd(weight, curve) for curve in nodes), strict=True)
+            (_, mean_sd), (level, level_sd) = (_mean_sd(weight, curve) for curve in nodes)
             posteriors = _Posteriors(columns, probs)
             apart = posteriors.apart(nodes[0], nodes[1], slice(None), weight[:, None])
             out = rows(posteriors.summaries(nodes[0], nodes[1], weight=weight))
-            left = np.flatnonzero((_spread(*sds, means[1]) > _SPREAD) | (apart > _APART))
+            wide = _spread(mean_sd, level_sd, level) > _SPREAD
+            left = np.flatnonzero(wide | (apart > _APART))
             if len(left):
                 out[:, left] = in_chunks(few_nodes, step, select(columns, left))
             return out
