@@ -48,7 +48,7 @@ def normal_summaries(
     if weight is None:
         weight = np.full(len(mean), 1.0 / len(mean))
     weight = weight if weight.ndim == 2 else weight[:, None]
-    middle = weighted(weight, mean)
+    middle = mean[0] + weighted(weight, mean - mean[0])  # exact where all are equal
     total = weighted(weight, variance) + weighted(weight, (mean - middle) ** 2)
     sd = np.sqrt(variance)
     quantiles = np.empty((len(probs), len(middle)))

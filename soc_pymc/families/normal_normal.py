@@ -27,8 +27,8 @@ def update(mean: Any, variance: Any, value: Any, noise_variance: Any) -> tuple[A
     (0.5, 2.0)
     """
     total = variance + noise_variance
-    own = variance / total  # a product of both variances could overflow
-    return value * own + mean * (noise_variance / total), noise_variance * own
+    rest = noise_variance / total  # a product of both variances could overflow
+    return value * (variance / total) + mean * rest, variance * rest
 
 
 def moments(mean: Any, variance: Any, noise_variance: Any) -> tuple[Any, Any]:
