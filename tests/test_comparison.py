@@ -146,5 +146,5 @@ def test_fits_that_cannot_be_compared(fits, stats, frame):
 
 def test_cross_validation_says_what_it_cannot_do(frame):
     stats = soc.summarize(items_of(frame), bins=20, folds=2, progress=False)
-    with pytest.raises(errors.FitError, match="joint cells, which have no folds.*soc.compare"):
+    with pytest.raises(errors.FitError, match=r"joint cells, which have no folds.*soc\.compare"):
         soc.evaluate.cross_validate(stats, soc.Gamma(exposure=soc.Spline()), progress=False)

@@ -173,7 +173,7 @@ def test_curves():
     fit = make_fit()
     curves = soc.calibration_curves(fit, [-1.0, 0.5])
     assert set(curves.data_vars) == {"mean", "variance", "log_variance"}
-    mean, log_variance = curve_draws(fit, [-1.0, 0.5])
+    mean, _ = curve_draws(fit, [-1.0, 0.5])
     np.testing.assert_allclose(curves["mean"].to_numpy().reshape(mean.shape), mean)
     np.testing.assert_allclose(np.log(curves["variance"]), curves["log_variance"])
     assert curves["log_variance"].shape == (2, 500, 2)
@@ -319,9 +319,7 @@ def test_terms_in_noise(monkeypatch):
         alone = item_posteriors(plain, Values(away), progress=False)
         moved = alone["theta_mean"] + np.log(frame["s"])
         np.testing.assert_allclose(scored["theta_mean"], moved, atol=1e-3)
-    whole, known = (
-        soc.calibration_curves(f, [0.2]).isel(score=0) for f in (fit, plain)
-    )
+    whole, known = (soc.calibration_curves(f, [0.2]).isel(score=0) for f in (fit, plain))
     np.testing.assert_allclose(whole["mean"], known["mean"] + 0.5)
     np.testing.assert_allclose(whole["variance"], known["variance"] + 0.25)
     at = soc.calibration_curves(fit, [0.2], exposure=np.e).isel(score=0)

@@ -250,3 +250,25 @@ def test_binned_values_add_up(case):
     assert one[2][0] == pytest.approx(np.sqrt((frame["s"] ** 2).sum()) / len(frame))
     assert np.isfinite(value).all()
     assert (error > 0).all()
+
+
+def test_shrinkage_of_values(case):
+    from soc_pymc.plots import plot_shrinkage
+
+    fit, frame, _ = case
+    scored = soc.item_posteriors(fit, Values(frame), draws="representative", progress=False)
+    ax = plot_shrinkage(scored, score="t", value="y", noise_sd="s")
+    ax.figure.canvas.draw()
+    assert ax.get_xscale() == "linear"
+    points = ax.collections[0].get_offsets()
+    assert len(points) == 2000
+    known = set(zip(scored["y"].round(9), scored["theta_mean"].round(9), strict=True))
+    assert {(round(float(a), 9), round(float(b), 9)) for a, b in points} <= known
+    for wrong_roles in (
+        {"count": "y"},
+        {"value": "y"},
+        {"value": "y", "noise_sd": "s", "count": "y"},
+    ):
+        with pytest.raises(soc.ItemsError, match="value= and noise_sd="):
+            plot_shrinkage(scored, score="t", **wrong_roles)
+    plt.close("all")

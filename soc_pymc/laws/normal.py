@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from ..families import normal_normal
 from ..families.mixtures import Summaries, weighted
 from ..families.normal_mixtures import normal_summaries
-from ..nodes import MEAN_SPREAD, is_plain
+from ..nodes import MEAN_SPREAD, NODE_LIMITS, NORMAL, Nodes, is_plain, make_nodes
 from ..results import Fit
 from ._law import (
     Columns,
@@ -30,9 +30,6 @@ __all__ = ["NormalLaw"]
 Floats = NDArray[np.float64]
 
 _MANY = 4000  # items in a chunk without draws, or with few nodes
-# spread of the curves, and of the nodes' posteriors, up to which nine nodes with the draws' first
-# two moments do
-_SPREAD, _APART = 0.1, 0.01
 
 
 @dataclass(frozen=True)
@@ -88,25 +85,13 @@ class NormalLaw:
             spread = _spread(first.std(axis=0), second.std(axis=0), second.mean(axis=0))
             return score_few(_Posteriors(columns, probs), first, second, spread)
 
-        def nine_nodes(columns: Columns) -> Floats:
-            weight, *nodes = nodes_at(fit, columns, self.size)
-            (_, mean_sd), (level, level_sd) = (_mean_sd(weight, curve) for curve in nodes)
-            posteriors = _Posteriors(columns, probs)
-            apart = posteriors.apart(nodes[0], nodes[1], slice(None), weight[:, None])
-            out = rows(posteriors.summaries(nodes[0], nodes[1], weight=weight))
-            wide = _spread(mean_sd, level_sd, level) > _SPREAD
-            left = np.flatnonzero(wide | (apart > _APART))
-            if len(left):
-                out[:, left] = in_chunks(few_nodes, step, select(columns, left))
-            return out
-
         if plug_in:
             step = _MANY if is_plain(fit) else step
             return lambda columns: in_chunks(plugged_in, step, columns)
         if draws == "all":
             return lambda columns: in_chunks(every_draw, step, columns)
         if is_plain(fit):
-            return lambda columns: in_chunks(nine_nodes, _MANY, columns)
+            return _Table(fit, probs, lambda columns: in_chunks(few_nodes, step, columns))
         return lambda columns: in_chunks(few_nodes, step, columns)
 
     def _draws(self, columns: Columns) -> tuple[Floats, Floats]:
@@ -119,11 +104,6 @@ def _spread_out(columns: Columns, mean: Floats, log_variance: Floats) -> tuple[F
         return mean, log_variance
     with np.errstate(divide="ignore"):
         return mean, np.logaddexp(log_variance, np.log(columns["spread"]))
-
-
-def _mean_sd(weight: Floats, curve: Floats) -> tuple[Floats, Floats]:
-    mean = weight @ curve
-    return mean, np.sqrt(weight @ (curve - mean) ** 2)
 
 
 def _spread(mean_sd: Floats, log_variance_sd: Floats, log_variance: Floats) -> Floats:
@@ -147,13 +127,8 @@ class _Posteriors:
     ) -> Summaries:
         return normal_summaries(*self._updated(first, second, at), self.probs, weight)
 
-    def apart(
-        self, first: Floats, second: Floats, at: NDArray[np.intp] | slice, weight: Floats
-    ) -> Floats:
-        mean, variance = self._updated(first, second, at)
-        middle, width = weighted(weight, mean), weighted(weight, variance)
-        away = weighted(weight, (mean - middle) ** 2) / width
-        return away + weighted(weight, (variance / width - 1.0) ** 2)
+    def apart(self, first: Floats, second: Floats, at: NDArray[np.intp], weight: Floats) -> Floats:
+        return _apart(*self._updated(first, second, at), weight)
 
     def _updated(
         self, first: Floats, second: Floats, at: NDArray[np.intp] | slice
@@ -161,3 +136,56 @@ class _Posteriors:
         value, noise = self.columns["value"][at], self.columns["noise_sd"][at] ** 2
         found: tuple[Floats, Floats] = normal_normal.update(first, np.exp(second), value, noise)
         return found
+
+
+def _apart(mean: Floats, variance: Floats, weight: Floats) -> Floats:
+    """How far Normals (nodes, n) are spread out, against the width of each, squared."""
+    middle, width = weighted(weight, mean), weighted(weight, variance)
+    away = weighted(weight, (mean - middle) ** 2) / width
+    return away + weighted(weight, (variance / width - 1.0) ** 2)
+
+
+class _Table:
+    """Few nodes from a table over scores for most items, another way for the rest."""
+
+    def __init__(self, fit: Fit, probs: tuple[float, ...], rest: Scorer) -> None:
+        self._fit, self._probs, self._rest = fit, probs, rest
+        self._nodes = make_nodes(fit, NORMAL)
+
+    def __call__(self, columns: Columns) -> Floats:
+        out = in_chunks(self._by_nodes, _MANY, columns)
+        left = np.flatnonzero(np.isnan(out[0]))
+        if len(left):
+            out[:, left] = self._rest(select(columns, left))
+        return out
+
+    def _by_nodes(self, columns: Columns) -> Floats:
+        """Rows of a `Scorer`, NaN where few nodes do not do."""
+        score, nodes = columns["score"], self._nodes
+        if nodes.log and score.min() <= 0:
+            for curve in ("mean", "variance"):
+                self._fit.axis(curve)(score)  # says that some have no place on it
+        position = np.log(score) if nodes.log else score
+        cell = np.clip(np.searchsorted(nodes.grid, position, side="right") - 1, 0, _last(nodes))
+        share = (position - nodes.grid[cell]) / (nodes.grid[cell + 1] - nodes.grid[cell])
+        level = np.where((share >= 0) & (share <= 1), nodes.level[cell], len(nodes.rules))
+        out = np.full((3 + len(self._probs), len(score)), np.nan)
+        for which, rule in enumerate(nodes.rules):
+            at = np.flatnonzero(level == which)
+            if not len(at):
+                continue
+            u = share[at, None, None]
+            both = (1.0 - u) * rule[cell[at]] + u * rule[cell[at] + 1]
+            weight, mean, variance = both.transpose(1, 2, 0)
+            noise = columns["noise_sd"][at] ** 2
+            after = normal_normal.update(mean, variance, columns["value"][at], noise)
+            near = _apart(*after, weight) < NODE_LIMITS[which]
+            found = normal_summaries(
+                after[0][:, near], after[1][:, near], self._probs, weight[:, near]
+            )
+            out[:, at[near]] = rows(found)
+        return out
+
+
+def _last(nodes: Nodes) -> int:
+    return len(nodes.grid) - 2
