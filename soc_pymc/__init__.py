@@ -25,7 +25,7 @@ Names by floor (each uses only those above it):
 - items and statistics: `PoissonItems`, `NormalItems`; `summarize`, `Statistics`, `load_statistics`
 - the fit: `model`, `fit`, `Fit`, `Status`, `load_fit`
 - what it says: `calibration_curves`, `bands`; `item_posteriors`,
-  `posterior_expression`, `posterior_sql`; `check`, `CheckResult`
+  `posterior_expression`, `posterior_sql`; `check`, `CheckResult`, `compare`
 - modules: `evaluate`, `simulation`, `plots`
 """
 
@@ -34,8 +34,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import evaluate, plots, simulation
+    from .calibration import bands, calibration_curves
     from .checks._check import CheckResult, check
-    from .curves import bands, calibration_curves
+    from .comparison import compare
     from .errors import (
         ConvergenceWarning,
         FitError,
@@ -78,10 +79,11 @@ _HOME = {
     "model": "models",
     "fit": "inference",
     **dict.fromkeys(["Fit", "Status", "load_fit"], "results"),
-    **dict.fromkeys(["calibration_curves", "bands"], "curves"),
+    **dict.fromkeys(["calibration_curves", "bands"], "calibration"),
     "item_posteriors": "posteriors",
     **dict.fromkeys(["posterior_expression", "posterior_sql"], "warehouse"),
     **dict.fromkeys(["check", "CheckResult"], "checks._check"),
+    "compare": "comparison",
 }
 _MODULES = ("evaluate", "plots", "simulation")
 
@@ -108,6 +110,7 @@ __all__ = [
     "bands",
     "calibration_curves",
     "check",
+    "compare",
     "evaluate",
     "fit",
     "item_posteriors",

@@ -1,51 +1,81 @@
-"""Curves of a fit over the bins of statistics, whose items differ in score within each bin."""
+"""Bins of statistics as items: their mean scores, and what the scores' spread does to theta."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .curves import knot_weights
-from .results import Fit
 from .statistics import Statistics
 
-__all__ = ["bin_scores", "spread_out"]
+__all__ = ["BinScores", "bin_scores"]
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_SUMS = ("n", "sum_t", "sum_t2", "sum_log_t", "sum_log_t2")
+
+
+@dataclass(frozen=True)
+class BinScores:
+    """Occupied bins of every group.
+
+    Attributes
+    ----------
+    group, bin
+        Codes of groups and numbers of bins, rising; the group is 0 where they are pooled.
+    score
+        Mean scores.
+    spread
+        Variances of a curve over the items of each bin.
+    """
+
+    group: Ints
+    bin: Ints
+    score: Floats
+    spread: Floats
+
+    def place(self, group: Ints, number: Ints) -> NDArray[np.intp]:
+        """Where bins of groups are among these."""
+        wide = int(self.bin.max()) + 1
+        return np.searchsorted(self.group * wide + self.bin, group * wide + number)
 
 
 def bin_scores(
-    fit: Fit, stats: Statistics, coarse: int = 1
-) -> tuple[NDArray[np.int64], Floats, Floats]:
-    """Occupied bins, their mean scores, and the variance of log E(theta|t) within each.
+    stats: Statistics,
+    log: bool,
+    curve: Callable[[Floats, Ints], Floats],
+    *,
+    coarse: int = 1,
+    by_group: bool = False,
+) -> BinScores:
+    """Mean scores of occupied bins, and the variance of a curve within each.
 
     Parameters
     ----------
-    fit
-        The fit; scores are averaged on the axis of its mean curve (on the score's own for ranks).
     stats
         The statistics.
+    log
+        Whether scores are averaged as logarithms.
+    curve
+        Values of the curve at scores, of groups by code.
     coarse
         How many bins make one.
+    by_group
+        Whether every group has bins of its own; else groups are pooled.
     """
-    log = fit.prior.mean.scale == "log"
-    sums = ("n", "sum_log_t", "sum_log_t2") if log else ("n", "sum_t", "sum_t2")
-    wide = np.arange(stats.bins) // coarse
-    n, first, second = (np.bincount(wide, stats.data[name]) for name in sums)
-    number = np.flatnonzero(n)
-    mean = first[number] / n[number]
-    square = second[number] / n[number]
+    part = stats.table("part")
+    group = part["group"] if by_group else np.zeros_like(part["group"])
+    wide = -(-stats.bins // coarse)
+    key, at = np.unique(group * wide + part["bin"] // coarse, return_inverse=True)
+    total = {name: np.bincount(at, part[name], len(key)) for name in _SUMS}
+    kind = "sum_log_t" if log else "sum_t"
+    mean = total[kind] / total["n"]
+    square = total[f"{kind}2"] / total["n"]
     variance = square - mean**2
     # below the rounding of the sums it is that of equal scores, 0
     sd = np.sqrt(np.where(variance > 1e-12 * square, variance, 0.0))
+    groups, bins = key // wide, key % wide
     ends = [np.exp(mean + s * sd) if log else mean + s * sd for s in (-0.5, 0.5)]
-    below, above = (_mean_curve(fit, end) for end in ends)
-    return number, np.exp(mean) if log else mean, (above - below) ** 2
-
-
-def _mean_curve(fit: Fit, score: Floats) -> Floats:
-    values, at = knot_weights(fit, "mean", score)
-    return np.asarray(at @ values.mean(axis=0))
-
-
-def spread_out(log_mean: Floats, log_cv2: Floats, spread: Floats) -> tuple[Floats, Floats]:
-    """Curves of theta over whole bins: its mean and cv2, to second order in the spread."""
-    return log_mean + spread / 2, np.log(np.exp(log_cv2) * (1.0 + spread) + spread)
+    below, above = (curve(end, groups) for end in ends)
+    return BinScores(groups, bins, np.exp(mean) if log else mean, (above - below) ** 2)

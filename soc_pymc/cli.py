@@ -167,7 +167,7 @@ def _fit(chosen: argparse.Namespace) -> None:
 
 
 def _curves(chosen: argparse.Namespace) -> None:
-    from .curves import bands, calibration_curves
+    from .calibration import bands, calibration_curves
     from .files import replacing
     from .results import load_fit
 

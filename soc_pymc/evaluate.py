@@ -7,15 +7,16 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from .bin_curves import bin_scores
-from .curves import calibration_curves, curve_draws
 from .designs import bin_histograms
 from .errors import FitError, ItemsError, StatisticsError
+from .families import normal_normal
 from .families.histograms import value_and_gradient
 from .items import PoissonItems
+from .laws import curves_at, items_at_once, law_bins, law_of
 from .methods import NUTS, VI
+from .nodes import is_plain
 from .posteriors import item_posteriors
-from .priors import Gamma
+from .priors import Gamma, Normal
 from .results import Fit
 from .statistics import Statistics
 from .tables import batches, scan
@@ -34,7 +35,8 @@ class Split:
     Attributes
     ----------
     train, test
-        Items over pandas tables with columns score, count and exposure.
+        Items over pandas tables with columns score, count and exposure, and group where they have
+        one.
     """
 
     train: PoissonItems
@@ -106,7 +108,7 @@ def split_items(items: PoissonItems, fraction: float = 0.1, seed: int = 0) -> Sp
     Raises
     ------
     ItemsError
-        If the items are not valid.
+        If the items are not valid, or have no exposure to divide.
 
     Examples
     --------
@@ -118,6 +120,11 @@ def split_items(items: PoissonItems, fraction: float = 0.1, seed: int = 0) -> Sp
     >>> bool((both == frame["count"]).all())
     True
     """
+    if "exposure" not in items.roles:
+        raise ItemsError(
+            "only counts have an exposure that can be divided: evaluate fits to values on other "
+            "items (soc.check), by soc.evaluate.cross_validate, or by soc.compare"
+        )
     scanned = scan(items, progress=False)
     frame = pd.concat([b.to_pandas() for b in batches(scanned.table)], ignore_index=True)
     count, exposure = thin(frame["count"], frame["exposure"], fraction, seed)
@@ -125,12 +132,8 @@ def split_items(items: PoissonItems, fraction: float = 0.1, seed: int = 0) -> Sp
         "train": frame.assign(count=frame["count"] - count, exposure=frame["exposure"] - exposure),
         "test": frame.assign(count=count, exposure=exposure),
     }
-    return Split(
-        **{
-            name: PoissonItems(part, score="score", count="count", exposure="exposure")
-            for name, part in parts.items()
-        }
-    )
+    roles = {role: role for role in ("score", "count", "exposure", "group") if role in items.roles}
+    return Split(**{name: PoissonItems(part, **roles) for name, part in parts.items()})
 
 
 def poisson_log_likelihood(count: ArrayLike, expected: ArrayLike) -> Floats:
@@ -189,7 +192,7 @@ def held_out(fit: Fit, split: Split) -> pd.DataFrame:
     scored = item_posteriors(fit, split.train, quantiles=(), draws="representative", progress=False)
     rates = {
         "score": score,
-        "E(theta|t)": _mean_curve(fit, score),
+        "E(theta|t)": _mean_curve(fit, split.train),
         "E(theta|t,y)": scored["theta_mean"].to_numpy(),
     }
     count, exposure = test["count"].to_numpy(), test["exposure"].to_numpy()
@@ -209,7 +212,7 @@ def held_out(fit: Fit, split: Split) -> pd.DataFrame:
 
 def cross_validate(
     stats: Statistics,
-    prior: Gamma | None = None,
+    prior: Gamma | Normal | None = None,
     method: VI | NUTS | None = None,
     *,
     progress: bool = True,
@@ -228,14 +231,16 @@ def cross_validate(
     Returns
     -------
     pandas.DataFrame
-        By fold: ``items``; ``elpd``, the log density in nats of the fold's counts at the posterior
-        mean of the curves, summed over its items; ``per_item``; and ``converged``. Differences
-        between priors on the same statistics compare them.
+        By fold: ``items``; ``elpd``, the log density in nats of the fold's outcomes at the
+        posterior mean of the curves, summed over its items; ``per_item``; and ``converged``.
+        Differences between priors on the same statistics compare them.
 
     Raises
     ------
     StatisticsError
         If the statistics have fewer than two folds.
+    FitError
+        If the prior reads joint cells, which have no folds.
 
     Examples
     --------
@@ -253,6 +258,7 @@ def cross_validate(
         raise StatisticsError(
             "the statistics have no folds: summarize the items with folds=10, or with id= or fold="
         )
+    _check_prior(prior)
     rows = []
     for fold in range(stats.folds):
         held = stats.of_fold(fold)
@@ -265,20 +271,68 @@ def cross_validate(
     return pd.DataFrame(rows, columns=columns).set_index("fold")
 
 
+def _check_prior(prior: object) -> None:
+    """Refuse priors that the tables with folds cannot serve."""
+    wants = None if prior is None or type(prior) in (Gamma, Normal) else type(prior).__name__
+    if isinstance(prior, Gamma | Normal) and prior.exposure is not None:
+        wants = f"{type(prior).__name__}(exposure=)"
+    if wants:
+        raise FitError(
+            f"soc.{wants} reads joint cells, which have no folds: compare such fits by "
+            "leave-one-out, soc.compare({...}, statistics)"
+        )
+
+
 def _log_density(fit: Fit, stats: Statistics) -> float:
-    """Log probability of all counts at the posterior mean of log mean and log cv2."""
-    number, score, spread = bin_scores(fit, stats)
-    histograms = replace(bin_histograms(stats, number), spread=spread)
-    log_mean, log_cv2 = (values.mean(axis=0)[None] for values in curve_draws(fit, score))
-    bins = np.arange(len(number))
-    return float(value_and_gradient(log_mean, log_cv2, bins, *histograms.arrays)[0].sum())
+    """Log density of all outcomes at the posterior means of the curves."""
+    return _of_values(fit, stats) if isinstance(fit.prior, Normal) else _of_counts(fit, stats)
 
 
-def _mean_curve(fit: Fit, score: Floats) -> Floats:
-    """Posterior mean of E(theta|t) at scores, from a fine grid on the mean's axis."""
-    axis = fit.axis("mean")
-    position = axis(score)
-    grid = np.unique(np.quantile(position, np.linspace(0, 1, _GRID)))
-    curves = calibration_curves(fit, axis.inverse(grid))
-    mean = curves["mean"].mean(("chain", "draw")).to_numpy()
-    return np.asarray(np.exp(np.interp(position, grid, np.log(mean))))
+def _of_counts(fit: Fit, stats: Statistics) -> float:
+    """Log probability of counts, from the histograms of every group's bins."""
+    bins = law_bins(fit, law_of(fit), stats)
+    total = 0.0
+    for code, label in enumerate(stats.groups or [None]):
+        own = bins.group == code
+        part = stats if label is None else stats.of_group(label)
+        number, score = bins.bin[own], bins.score[own]
+        histograms = replace(bin_histograms(part, number), spread=bins.spread[own])
+        group = np.full(len(score), label, dtype=object)
+        first, second = (c.mean(axis=0)[None] for c in curves_at(fit, score, group, None))
+        places = np.arange(len(number))
+        total += value_and_gradient(first, second, places, *histograms.arrays)[0].sum()
+    return float(total)
+
+
+def _of_values(fit: Fit, stats: Statistics) -> float:
+    """Log density of values, from the sums of every bin's cells of noise."""
+    bins, cells = law_bins(fit, law_of(fit), stats), stats.table("noise")
+    labels = np.array(stats.groups or [None], dtype=object)
+    curves = curves_at(fit, bins.score, labels[bins.group], None)
+    at, n = bins.place(cells["group"], cells["bin"]), cells["n"]
+    first, second = (draws.mean(axis=0)[at] for draws in curves)
+    mean, noise_sd = cells["sum_y"] / n, np.sqrt(cells["sum_w"] / n)
+    within = np.maximum(cells["sum_y2"] - cells["sum_y"] * mean, 0.0)
+    variance = np.exp(second) + bins.spread[at]
+    density = normal_normal.log_density(mean, noise_sd, first, np.log(variance))
+    return float(n @ density - 0.5 * (within / (variance + noise_sd**2)).sum())
+
+
+def _mean_curve(fit: Fit, items: PoissonItems) -> Floats:
+    """Posterior mean of E(theta|t) at items of a pandas table."""
+    law, source = law_of(fit), items.source
+    score = source[items.score].to_numpy(dtype=float)
+    if is_plain(fit):  # from a fine grid on the mean's axis
+        axis = fit.axis("mean")
+        position = axis(score)
+        grid = np.unique(np.quantile(position, np.linspace(0, 1, _GRID)))
+        mean = law.curves(axis.inverse(grid))["mean"].mean(axis=0)
+        return np.asarray(np.exp(np.interp(position, grid, np.log(mean))))
+    exposure = source[items.exposure].to_numpy(dtype=float)
+    group = source[items.group].to_numpy(dtype=object) if items.group else None
+    step, found = items_at_once(fit), np.empty(len(score))
+    for start in range(0, len(score), step):
+        part = slice(start, start + step)
+        own = None if group is None else group[part]
+        found[part] = law.curves(score[part], own, exposure[part])["mean"].mean(axis=0)
+    return found

@@ -1,5 +1,6 @@
 """Few nodes for many draws of the curves: tabulated once over scores, then interpolated."""
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -7,11 +8,22 @@ from numpy.typing import ArrayLike, NDArray
 
 from .curves import curve_draws, knot_weights
 from .families import poisson_gamma
-from .families.draw_rules import gauss_rules, product_rule
+from .families.draw_rules import Rule, gauss_rules, product_rule
 from .families.item_kernels import move_quantiles, search_items, summarize_items
 from .results import Fit
 
-__all__ = ["Nodes", "make_nodes", "representative_nodes"]
+__all__ = [
+    "GAMMA",
+    "MEAN_SPREAD",
+    "NODE_LIMITS",
+    "NORMAL",
+    "Nodes",
+    "Tabulated",
+    "few_nodes",
+    "is_plain",
+    "make_nodes",
+    "representative_nodes",
+]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -23,12 +35,50 @@ _OUTER = 2  # so many times fewer on either side of them, over as long a way aga
 # the nodes' posteriors may then be spread out, against the width of each, squared: where the data
 # disagree with the curves the nodes stand apart from one another, and only all draws will do
 _LEVELS = ((0.13, 2), (0.2, 3), (0.4, 7), (0.6, 10))
-_LIMITS = np.array([0.06, 0.2, 1.0, 1.5])
-_MEAN_SPREAD = 2.5  # an sd of log mean matters as much as this much more of log cv2
+NODE_LIMITS = np.array([0.06, 0.2, 1.0, 1.5])
+"""By level, how far the nodes' posteriors may be spread out, against the width of each, squared."""
+MEAN_SPREAD = 2.5
+"""An sd of log mean matters as much as this much more of log cv2."""
+_PART = 500  # items whose nodes are made at once from all draws
 _KINK = 2e-4  # error of interpolation, in sd of the prior, that is borne
 _FEW_COARSE = 0.02  # share of cells that may be left to all draws
 _LEAST_KEYS, _MOST_KEYS = 1 << 12, 1 << 18  # steps of the table that finds cells
 _CELLS_A_KEY = 4  # or more steps, up to the most
+
+
+@dataclass(frozen=True)
+class Tabulated:
+    """What of a family's prior is interpolated between scores.
+
+    Attributes
+    ----------
+    numbers
+        (first curve, second curve) -> two numbers of the prior that are nearly straight lines.
+    off
+        (numbers, their true values) -> their errors, of the mean in sd of the prior and of the
+        spread as a share.
+    unit
+        Second curve -> in what an sd of the first is measured.
+    """
+
+    numbers: Callable[[Floats, Floats], tuple[Floats, Floats]]
+    off: Callable[[tuple[Floats, Floats], tuple[Floats, Floats]], tuple[Floats, Floats]]
+    unit: Callable[[Floats], Floats]
+
+
+def _off_gamma(found: tuple[Floats, Floats], true: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
+    off_mean = np.abs(found[0] / found[1] * true[1] / true[0] - 1.0)
+    return off_mean * np.sqrt(true[0]), np.abs(found[0] / true[0] - 1.0)
+
+
+def _off_normal(found: tuple[Floats, Floats], true: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
+    return np.abs(found[0] - true[0]) / np.sqrt(true[1]), np.abs(found[1] / true[1] - 1.0)
+
+
+GAMMA = Tabulated(poisson_gamma.shape_rate, _off_gamma, np.ones_like)
+"""Shape and rate."""
+NORMAL = Tabulated(lambda m, v: (m, np.exp(v)), _off_normal, lambda v: np.exp(0.5 * v))
+"""Mean and variance."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +97,8 @@ class Nodes:
     level
         (grid - 1,): which rule serves the cell between two points; the last stands for all draws.
     rules
-        By level, (grid, 3, nodes): weights, shape and rate; of no meaning beside other levels.
+        By level, (grid, 3, nodes): weights, and the family's two numbers (shape and rate, or mean
+        and variance); of no meaning beside other levels.
     """
 
     log: bool
@@ -60,7 +111,7 @@ class Nodes:
     def score(
         self, score: Floats, count: Floats, exposure: Floats, probs: Floats, tables: Floats
     ) -> Floats:
-        """Mean, sd, variance and quantiles of items.
+        """Mean, sd, variance and quantiles of counts under a Gamma prior.
 
         Parameters
         ----------
@@ -78,7 +129,7 @@ class Nodes:
         position = np.log(score) if self.log else np.array(score)
         summary, left = np.empty((6, n)), np.empty(n, dtype=np.bool_)
         table = self.grid, self.start, self.scale, self.level, self.rules
-        summarize_items(position, count, exposure, *table, _LIMITS, summary, left)
+        summarize_items(position, count, exposure, *table, NODE_LIMITS, summary, left)
         summary[:, left] = 1.0
         found, missing = np.empty((len(probs), n)), np.empty((len(probs), n), dtype=np.bool_)
         if len(probs):
@@ -104,27 +155,29 @@ class Nodes:
         return whole
 
 
-def make_nodes(fit: Fit) -> Nodes:
-    """Nodes of a fit.
+def make_nodes(fit: Fit, family: Tabulated = GAMMA) -> Nodes:
+    """Nodes of a fit whose curves are functions of the score alone.
 
     Parameters
     ----------
     fit
         The fit.
+    family
+        What to interpolate.
     """
     log = "log" in (fit.prior.mean.scale, fit.prior.variance.scale)
     for number in _GRIDS:
         at = _grid(fit, log, number)
-        coarse = _coarse(fit, log, at)
+        coarse = _coarse(fit, family, log, at)
         if coarse.mean() < _FEW_COARSE:
             break
     score = np.exp(at) if log else at
     with np.errstate(over="ignore", invalid="ignore"):
-        spread = _spread(fit, score)
+        spread = _spread(fit, family, score)
     wide = np.where(np.isfinite(spread), spread, np.inf)
     level = np.searchsorted([top for top, _ in _LEVELS], np.maximum(wide[:-1], wide[1:]))
     level[coarse] = len(_LEVELS)
-    rules = tuple(_rules(fit, score, level == i, n) for i, (_, n) in enumerate(_LEVELS))
+    rules = tuple(_rules(fit, family, score, level == i, n) for i, (_, n) in enumerate(_LEVELS))
     start, scale = _cell_table(at)
     return Nodes(log, at, start, scale, level.astype(np.int64), rules)
 
@@ -165,7 +218,7 @@ def _grid(fit: Fit, log: bool, number: int) -> Floats:
     return np.unique(np.concatenate([low - beyond, every, high + beyond]))
 
 
-def _coarse(fit: Fit, log: bool, at: Floats) -> NDArray[np.bool_]:
+def _coarse(fit: Fit, family: Tabulated, log: bool, at: Floats) -> NDArray[np.bool_]:
     """Cells in which the average curves' prior is interpolated with too large an error."""
     both = np.empty(2 * len(at) - 1)
     both[::2], both[1::2] = at, 0.5 * (at[:-1] + at[1:])
@@ -175,27 +228,28 @@ def _coarse(fit: Fit, log: bool, at: Floats) -> NDArray[np.bool_]:
         values, weights = knot_weights(fit, curve, score)
         averages.append(weights @ values.mean(axis=0))
     with np.errstate(over="ignore", invalid="ignore"):
-        shape, rate = poisson_gamma.shape_rate(*averages)
-        between = [0.5 * (x[:-2:2] + x[2::2]) for x in (shape, rate)]
-        middle = shape[1::2], rate[1::2]
-        off_mean = np.abs(between[0] / between[1] * middle[1] / middle[0] - 1.0)
-        off_shape = np.abs(between[0] / middle[0] - 1.0)
-        fine = (off_mean * np.sqrt(middle[0]) < _KINK) & (off_shape < _KINK)
+        one, two = family.numbers(averages[0], averages[1])
+        between = 0.5 * (one[:-2:2] + one[2::2]), 0.5 * (two[:-2:2] + two[2::2])
+        off_mean, off_spread = family.off(between, (one[1::2], two[1::2]))
+        fine = (off_mean < _KINK) & (off_spread < _KINK)
     return np.asarray(~fine)
 
 
-def _spread(fit: Fit, score: Floats) -> Floats:
-    """Sd of the curves, that of log mean times its importance if that is larger."""
+def _spread(fit: Fit, family: Tabulated, score: Floats) -> Floats:
+    """Sd of the curves, that of the first times its importance if that is larger."""
     sds = []
     for curve in ("mean", "variance"):
         values, at = knot_weights(fit, curve, score)
         away = values - values.mean(axis=0)
         variance = ((at @ (away.T @ away / len(away))) * at).sum(axis=1)
         sds.append(np.sqrt(np.maximum(variance, 0.0)))
-    return np.asarray(np.maximum(_MEAN_SPREAD * sds[0], sds[1]))
+    unit = family.unit(at @ values.mean(axis=0))
+    return np.asarray(np.maximum(MEAN_SPREAD * sds[0] / unit, sds[1]))
 
 
-def _rules(fit: Fit, score: Floats, cells: NDArray[np.bool_], number: int) -> Floats:
+def _rules(
+    fit: Fit, family: Tabulated, score: Floats, cells: NDArray[np.bool_], number: int
+) -> Floats:
     """Rules of `number` nodes a curve at both ends of the cells, and nothing elsewhere."""
     found = np.zeros((len(score), 3, number**2))
     ends = np.append(cells, False) | np.append(False, cells)
@@ -203,13 +257,52 @@ def _rules(fit: Fit, score: Floats, cells: NDArray[np.bool_], number: int) -> Fl
     for part in np.split(places, range(_FEW, len(places), _FEW)):
         if len(part):
             ((weight, m, c),) = gauss_rules(*curve_draws(fit, score[part]), [number])
-            rule = np.array([weight, *poisson_gamma.shape_rate(m, c)])
+            rule = np.array([weight, *family.numbers(m, c)])
             found[part] = rule.transpose(2, 0, 1)
     return found
 
 
-def representative_nodes(fit: Fit, score: ArrayLike) -> tuple[Floats, Floats, Floats]:
-    """Nine weighted values of (log mean, log cv2) that stand for all draws at each score.
+def is_plain(fit: Fit) -> bool:
+    """Whether a score alone says where the curves are: no groups, exposure term or bin effects."""
+    prior = fit.prior
+    return not (fit.groups or prior.exposure is not None or prior.bin_effects)
+
+
+def few_nodes(
+    first: Floats, second: Floats, spread: Floats
+) -> Iterator[tuple[NDArray[np.intp], float, Rule]]:
+    """Gauss rules of draws of the curves at items, as few nodes as their spread allows.
+
+    Parameters
+    ----------
+    first, second
+        Draws of the curves, shape (draws, n).
+    spread
+        Sd of the second curve or `MEAN_SPREAD` times that of the first, whichever is larger, (n,).
+
+    Yields
+    ------
+    tuple
+        Items (none twice, those of a large spread not at all), how far their nodes' posteriors may
+        be spread out against the width of each, squared, and their rule.
+    """
+    level = np.searchsorted([top for top, _ in _LEVELS], spread)
+    for i, (_, number) in enumerate(_LEVELS):
+        places = np.flatnonzero(level == i)
+        for part in np.split(places, range(_FEW, len(places), _FEW)):
+            if len(part):
+                (rule,) = gauss_rules(first[:, part], second[:, part], [number])
+                yield part, float(NODE_LIMITS[i]), rule
+
+
+def representative_nodes(
+    fit: Fit,
+    score: ArrayLike,
+    *,
+    group: ArrayLike | None = None,
+    exposure: ArrayLike | None = None,
+) -> tuple[Floats, Floats, Floats]:
+    """Nine weighted values of both curves that stand for all draws at each score.
 
     They have the draws' mean and covariance (a product of three-point Gauss-Hermite rules), so that
     averages over them are right to the second order in the curves' uncertainty and, for curves near
@@ -221,20 +314,48 @@ def representative_nodes(fit: Fit, score: ArrayLike) -> tuple[Floats, Floats, Fl
         The fit.
     score
         Scores, shape (n,).
+    group, exposure
+        As of `curve_draws`.
 
     Returns
     -------
     tuple of numpy.ndarray
-        Weights (9,), log mean (9, n) and log cv2 (9, n).
+        Weights (9,), and the curves (9, n): log mean and log cv2, or mean and log variance.
     """
-    mean, mean_at = knot_weights(fit, "mean", score)
-    cv2, cv2_at = knot_weights(fit, "variance", score)
-    a, c = mean - mean.mean(axis=0), cv2 - cv2.mean(axis=0)
+    if is_plain(fit):
+        return product_rule(*_knot_moments(fit, score))
+    at, parts = np.asarray(score, dtype=float), []
+    given = {
+        name: np.asarray(values)
+        for name, values in (("group", group), ("exposure", exposure))
+        if values is not None
+    }
+    for start in range(0, len(at), _PART):
+        part = slice(start, start + _PART)
+        first, second = curve_draws(fit, at[part], **{k: v[part] for k, v in given.items()})
+        parts.append(_moments(first, second))
+    return product_rule(*np.concatenate([np.zeros((5, 0)), *parts], axis=1))
+
+
+def _knot_moments(fit: Fit, score: ArrayLike) -> Floats:
+    """Means, and variance, covariance and variance, of both curves at scores, (5, n)."""
+    first, first_at = knot_weights(fit, "mean", score)
+    second, second_at = knot_weights(fit, "variance", score)
+    a, c = first - first.mean(axis=0), second - second.mean(axis=0)
     count = len(a)
-    return product_rule(
-        mean_at @ mean.mean(axis=0),
-        cv2_at @ cv2.mean(axis=0),
-        ((mean_at @ (a.T @ a / count)) * mean_at).sum(axis=1),
-        ((mean_at @ (a.T @ c / count)) * cv2_at).sum(axis=1),
-        ((cv2_at @ (c.T @ c / count)) * cv2_at).sum(axis=1),
+    return np.array(
+        [
+            first_at @ first.mean(axis=0),
+            second_at @ second.mean(axis=0),
+            ((first_at @ (a.T @ a / count)) * first_at).sum(axis=1),
+            ((first_at @ (a.T @ c / count)) * second_at).sum(axis=1),
+            ((second_at @ (c.T @ c / count)) * second_at).sum(axis=1),
+        ]
     )
+
+
+def _moments(first: Floats, second: Floats) -> Floats:
+    """The same from the curves' draws (draws, n)."""
+    means = first.mean(axis=0), second.mean(axis=0)
+    a, c = first - means[0], second - means[1]
+    return np.array([*means, (a * a).mean(axis=0), (a * c).mean(axis=0), (c * c).mean(axis=0)])

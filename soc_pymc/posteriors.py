@@ -1,28 +1,25 @@
-"""Posterior of every item's theta given its score and count, over the curves' uncertainty.
+"""Posterior of every item's theta given its score and outcome, over the curves' uncertainty.
 
-Given a draw of the curves, theta_i | t_i, y_i ~ Gamma(shape(t_i) + y_i, rate(t_i) + N_i); over
-draws the posterior is an equal mixture of such Gammas, with curves at the item's own score.
+Given a draw of the curves it is a closed form (of counts under a Gamma prior, Gamma(shape(t) + y,
+rate(t) + N)); over draws an equal mixture of these, with curves at the item's own score.
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .curves import curve_draws, knot_weights
 from .errors import FitError, ItemsError
-from .families.gamma_quantiles import quantile_tables
-from .families.item_kernels import are_valid, score_draws
-from .families.mixtures import Summaries, posterior_summaries
-from .families.poisson_gamma import shape_rate
+from .families.item_kernels import are_valid
+from .families.validity import LARGEST, LARGEST_VALUE, LEAST_SD
 from .files import remove_stale
-from .items import PoissonItems
-from .nodes import make_nodes
+from .item_columns import columns_of, law_roles
+from .items import Items
+from .laws import Columns, Scorer, law_of
 from .progress import Phase, phase
 from .results import Fit
 from .scored_files import (
@@ -40,19 +37,36 @@ from .tables.sources import check_files, readable
 __all__ = ["item_posteriors"]
 
 Floats = NDArray[np.float64]
-Scorer = Callable[[Floats, Floats, Floats], Floats]  # to mean, sd, variance and quantiles, (k, n)
 
 _BATCH, _BATCH_OF_FEW = 100_000, 1 << 19  # items read at once, with all draws and with few nodes
 _WIDE = 32  # columns, from which on fewer items are read at once
-_FEW_LEFT = 16  # items left by nodes, at a time: so few that the algebra starts no threads
-_NUMBERS = 2_000_000  # numbers in one array of draws x items
-_MANY = 4000  # items in a chunk without draws: what a processor's cache holds
-_CHUNK = 1 << 13  # items that one thread takes at a time with few nodes
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What to do with every batch of items.
+
+    Attributes
+    ----------
+    roles
+        Columns to read.
+    names
+        Names of the new columns.
+    score
+        Makes them.
+    batch
+        Items to read at once.
+    """
+
+    roles: Mapping[str, str]
+    names: list[str]
+    score: Scorer
+    batch: int
 
 
 def item_posteriors(
     fit: Fit,
-    items: PoissonItems,
+    items: Items,
     *,
     quantiles: Sequence[float] = (0.05, 0.95),
     draws: Literal["all", "representative"] = "all",
@@ -67,7 +81,9 @@ def item_posteriors(
     fit
         The fit.
     items
-        Items to score: those of the fit or others.
+        Items to score: those of the fit or others, of the same kind. Where the fit has groups each
+        is scored by its own group's curves; one of a group that the fit never saw by those that the
+        groups share, with the uncertainty of a new group.
     quantiles
         Probabilities of the quantile columns, each between 0 and 1.
     draws
@@ -78,7 +94,8 @@ def item_posteriors(
         of ``"all"``: on items of S1 and on extreme ones at most 9e-4 for fits to 300, 3,000,
         20,000 and 200,000 items, for the largest 3e-4.
     plug_in
-        Use the posterior mean of log mean and log cv2 alone, as if the curves were known.
+        Use the posterior means of the curves alone (of log mean and log cv2, or of mean and log
+        variance), as if they were known.
     out
         Parquet file (``*.parquet``) to stream to, batch by batch; it appears under its name when it
         is whole. Or a folder (one that is there, or a name that ends with a slash): each file of
@@ -91,15 +108,16 @@ def item_posteriors(
     -------
     table or pathlib.Path
         The user's columns and ``theta_mean``, ``theta_sd``, ``theta_var`` and, by percent,
-        ``theta_q05``, ``theta_q97_5``, in events per unit of exposure. A pandas, Polars or Arrow
-        table comes back as its own kind, files as an Arrow table, an Ibis table as an Ibis table;
-        with `out`, the path.
+        ``theta_q05``, ``theta_q97_5``, in events per unit of exposure or the unit of the values. A
+        pandas, Polars or Arrow table comes back as its own kind, files as an Arrow table, an Ibis
+        table as an Ibis table; with `out`, the path.
 
     Raises
     ------
     ItemsError
-        If the items are not valid or have a column of one of the new names; of a folder, with the
-        name of the file. Files that are finished then stay.
+        If the items are not valid, are not of the fit's kind, lack groups that the fit has, or have
+        a column of one of the new names; of a folder, with the name of the file. Files that are
+        finished then stay.
     FitError
         If a quantile is not between 0 and 1, or a score has no place on the fit's axis.
 
@@ -115,17 +133,20 @@ def item_posteriors(
     """
     probs = _probabilities(quantiles)
     _check_options(draws, plug_in)
+    law = law_of(fit)
+    roles = law_roles(fit, law, items)
     names = ["theta_mean", "theta_sd", "theta_var", *(_quantile_name(p) for p in probs)]
-    table = _open_checked(items, names)
+    table = _open_checked(items, roles, names)
+    batch = _BATCH_OF_FEW if draws == "representative" else _BATCH
     if out is not None and is_folder(out):
-        made_by = {"quantiles": probs, "draws": draws, "plug_in": plug_in}
-        files = _files_to_score(fit, items, Path(out), made_by)
-        score_items = _scorer(fit, probs, draws, plug_in)
-        return _score_files(files, items, names, score_items, Path(out), progress)
+        made_by = {"quantiles": probs, "draws": draws, "plug_in": plug_in, "roles": roles}
+        files = _files_to_score(items, Path(out), made_by | {"fit": fit_digest(fit)})
+        job = _Job(roles, names, law.scorer(probs, draws, plug_in), batch)
+        return _score_files(files, items, job, Path(out), progress)
     total = _count(table, items)
-    score_items = _scorer(fit, probs, draws, plug_in)
+    job = _Job(roles, names, law.scorer(probs, draws, plug_in), batch)
     with phase("item posteriors", total=total, unit="items", enabled=progress) as shown:
-        scored = _scored_batches(table, items, names, score_items, shown)
+        scored = _scored_batches(table, items, job, shown)
         if out is None:
             return _attached(items.source, table, scored, names)
         target = _target(Path(out), items)
@@ -160,11 +181,10 @@ def _quantile_name(prob: float) -> str:
 # --- tables ------------------------------------------------------------------------------------
 
 
-def _open_checked(items: PoissonItems, names: list[str]) -> Any:
-    """The table of items, with numbers in its columns and none of the new names."""
+def _open_checked(items: Items, roles: Mapping[str, str], names: list[str]) -> Any:
+    """The table of items, with what the roles need in its columns and none of the new names."""
     table = open_table(items.source)
-    needed = [items.score, items.count, items.exposure]
-    if any(c not in table.columns or _is_odd(table[c].type()) for c in needed):
+    if any(c not in table.columns or _is_odd(r, table[c].type()) for r, c in roles.items()):
         scan(items, progress=False)  # says what is wrong with the columns
     clash = [n for n in names if n in table.columns]
     if clash:
@@ -175,11 +195,13 @@ def _open_checked(items: PoissonItems, names: list[str]) -> Any:
     return table
 
 
-def _is_odd(dtype: Any) -> bool:
+def _is_odd(role: str, dtype: Any) -> bool:
+    if role == "group":
+        return not (dtype.is_string() or dtype.is_integer() or dtype.is_boolean())
     return bool(dtype.is_boolean() or not dtype.is_numeric())
 
 
-def _count(table: Any, items: PoissonItems) -> int:
+def _count(table: Any, items: Items) -> int:
     with readable():
         total = int(table.count().to_pyarrow().as_py())
     if total == 0:
@@ -187,36 +209,35 @@ def _count(table: Any, items: PoissonItems) -> int:
     return total
 
 
-def _scored_batches(
-    table: Any, items: PoissonItems, names: list[str], score_items: Scorer, shown: Phase
-) -> Iterator[Any]:
+def _scored_batches(table: Any, items: Items, job: _Job, shown: Phase) -> Iterator[Any]:
     """Record batches of the user's columns with the new ones behind them, in order."""
     import pyarrow as pa
 
-    size = score_items.batch if isinstance(score_items, _Few) else _BATCH
-    size = max(1, size * _WIDE // max(_WIDE, len(table.columns)))
+    size = max(1, job.batch * _WIDE // max(_WIDE, len(table.columns)))
     for batch in batches(table, size=size, source=items.source):
-        found = score_items(*_valid_columns(batch, items))
+        found = job.score(_valid_columns(batch, items, job.roles))
         yield pa.RecordBatch.from_arrays(
             [*batch.columns, *(pa.array(row) for row in found)],
-            names=[*batch.schema.names, *names],
+            names=[*batch.schema.names, *job.names],
         )
         shown.advance(batch.num_rows)
 
 
-def _valid_columns(batch: Any, items: PoissonItems) -> list[Floats]:
-    """Scores, counts and exposures of a batch; the first bad row ends in a report on all rows."""
-    import pyarrow as pa
-
-    columns = []
-    for role in (items.score, items.count, items.exposure):
-        column = np.asarray(batch[role].cast(pa.float64(), safe=False))  # null becomes NaN
-        column.flags.writeable = False  # as those are that Arrow lends: one type, one compilation
-        columns.append(column)
-    if not are_valid(*columns):
+def _valid_columns(batch: Any, items: Items, roles: Mapping[str, str]) -> Columns:
+    """Columns of a batch by role; the first bad row ends in a report on all rows."""
+    columns = columns_of(batch, roles)
+    numbers = [columns[role] for role in roles if role != "group"]
+    good = are_valid(*numbers) if "count" in roles else _are_valid_values(*numbers)
+    if not good or any(label is None for label in columns.get("group", ())):
         scan(items, progress=False)
         raise ItemsError("some items cannot be scored, but were valid when read again: try again")
     return columns
+
+
+def _are_valid_values(score: Floats, value: Floats, noise_sd: Floats) -> bool:
+    """Whether every item has a finite score and value, and a noise sd > 0."""
+    good = (np.abs(score) <= LARGEST) & (np.abs(value) <= LARGEST_VALUE)
+    return bool((good & (noise_sd >= LEAST_SD) & (noise_sd <= LARGEST_VALUE)).all())
 
 
 def _attached(source: Any, table: Any, scored: Iterator[Any], names: list[str]) -> Any:
@@ -237,7 +258,7 @@ def _attached(source: Any, table: Any, scored: Iterator[Any], names: list[str]) 
 # --- files -------------------------------------------------------------------------------------
 
 
-def _target(path: Path, items: PoissonItems) -> Path:
+def _target(path: Path, items: Items) -> Path:
     """The one file to write."""
     if path.suffix not in (".parquet", ".pq"):
         raise ItemsError(
@@ -249,7 +270,7 @@ def _target(path: Path, items: PoissonItems) -> Path:
 
 
 def _files_to_score(
-    fit: Fit, items: PoissonItems, folder: Path, made_by: dict[str, Any]
+    items: Items, folder: Path, made_by: Mapping[str, Any]
 ) -> list[tuple[str, Path, str]]:
     """Each file of items, the file of its posteriors, and what that is to say it was made from."""
     if kind_of(items.source) != "files":
@@ -261,18 +282,11 @@ def _files_to_score(
     folder.mkdir(parents=True, exist_ok=True)
     for _, target in pairs:
         remove_stale(target)
-    roles = [items.score, items.count, items.exposure]
-    made_by = {**made_by, "fit": fit_digest(fit), "roles": roles}
     return [(path, target, file_record(path, made_by)) for path, target in pairs]
 
 
 def _score_files(
-    files: list[tuple[str, Path, str]],
-    items: PoissonItems,
-    names: list[str],
-    score_items: Scorer,
-    folder: Path,
-    progress: bool,
+    files: list[tuple[str, Path, str]], items: Items, job: _Job, folder: Path, progress: bool
 ) -> Path:
     """Score file by file but for those that are finished."""
     todo = [file for file in files if not is_finished(*file[1:])]
@@ -286,95 +300,11 @@ def _score_files(
             own = replace(items, source=path)
             try:
                 table = open_table(path)
-                scored = _scored_batches(table, own, names, score_items, shown)
-                write_scored(scored, target, _count(table, own), names, record)
+                scored = _scored_batches(table, own, job, shown)
+                write_scored(scored, target, _count(table, own), job.names, record)
             except (ItemsError, FitError) as error:
                 text = str(error)
                 raise type(error)(text if path in text else f"{path}: {text}") from error
         if kept and not todo:
             shown.note(f"all {kept} files kept as they are")
     return folder
-
-
-# --- numbers -----------------------------------------------------------------------------------
-
-
-def _scorer(fit: Fit, probs: tuple[float, ...], draws: str, plug_in: bool) -> Scorer:
-    """What to do with scores, counts and exposures of a batch."""
-    if plug_in:
-        return lambda *columns: _in_chunks(_plugged_in(fit, probs), _MANY, columns)
-    return _Few(fit, probs) if draws == "representative" else _every_draw(fit, probs)
-
-
-def _in_chunks(one_chunk: Scorer, step: int, columns: Sequence[Floats]) -> Floats:
-    """Chunks on all processors: scipy's functions release the lock."""
-    parts = [slice(i, i + step) for i in range(0, len(columns[0]), step)]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        done = list(pool.map(lambda p: one_chunk(*(c[p] for c in columns)), parts))
-    return np.concatenate(done, axis=1)
-
-
-def _plugged_in(fit: Fit, probs: tuple[float, ...]) -> Scorer:
-    def score_items(score: Floats, count: Floats, exposure: Floats) -> Floats:
-        log_mean, log_cv2 = (_average(fit, c, score)[None] for c in ("mean", "variance"))
-        return _rows(posterior_summaries(log_mean, log_cv2, count, exposure, probs))
-
-    return score_items
-
-
-def _every_draw(fit: Fit, probs: tuple[float, ...]) -> Scorer:
-    posterior = fit.data["posterior"]
-    step = max(1, _NUMBERS // (posterior.sizes["chain"] * posterior.sizes["draw"]))
-
-    def one_chunk(score: Floats, count: Floats, exposure: Floats) -> Floats:
-        return _rows(posterior_summaries(*curve_draws(fit, score), count, exposure, probs))
-
-    return lambda *columns: _in_chunks(one_chunk, step, columns)
-
-
-def _rows(found: Summaries) -> Floats:
-    return np.vstack([found.mean, np.sqrt(found.variance), found.variance, found.quantiles])
-
-
-class _Few:
-    """Few nodes for most items, every draw for the rest."""
-
-    batch = _BATCH_OF_FEW
-
-    def __init__(self, fit: Fit, probs: tuple[float, ...]) -> None:
-        self._fit = fit
-        self._probs, self._tables = np.array(probs, dtype=float), quantile_tables(probs)
-        self._nodes = make_nodes(fit)
-
-    def __call__(self, score: Floats, count: Floats, exposure: Floats) -> Floats:
-        if self._nodes.log and score.min() <= 0:
-            for curve in ("mean", "variance"):
-                self._fit.axis(curve)(score)  # says that some have no place on it
-        columns = (score, count, exposure)
-        out = _in_chunks(self._by_nodes, _CHUNK, columns)
-        left = np.flatnonzero(np.isnan(out[0]))
-        if len(left):
-            out[:, left] = _in_chunks(self._every_draw, _FEW_LEFT, [c[left] for c in columns])
-        return out
-
-    def _by_nodes(self, score: Floats, count: Floats, exposure: Floats) -> Floats:
-        return self._nodes.score(score, count, exposure, self._probs, self._tables)
-
-    def _every_draw(self, score: Floats, count: Floats, exposure: Floats) -> Floats:
-        log_mean, log_cv2 = curve_draws(self._fit, score)
-        n = len(score)
-        summary, found = np.empty((6, n)), np.empty((len(self._probs), n))
-        left = np.empty(n, dtype=np.bool_)
-        prior = (x.T.copy() for x in shape_rate(log_mean, log_cv2))
-        score_draws(*prior, count, exposure, self._probs, self._tables, summary, found, left)
-        out = np.vstack([summary[0], np.sqrt(summary[1]), summary[1], found])
-        if left.any():
-            draws = log_mean[:, left], log_cv2[:, left]
-            hard = posterior_summaries(*draws, count[left], exposure[left], list(self._probs))
-            out[:, left] = _rows(hard)
-        return out
-
-
-def _average(fit: Fit, curve: str, score: Floats) -> Floats:
-    values, at = knot_weights(fit, curve, score)
-    return np.asarray(at @ values.mean(axis=0))

@@ -8,8 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from .errors import ItemsError
 from .files import replacing
 from .results import Fit
@@ -24,7 +22,7 @@ __all__ = [
     "write_scored",
 ]
 
-_VERSION = 1  # of the way items are scored: files of another are made again
+_VERSION = 2  # of the way items are scored: files of another are made again
 _KEY = b"soc_pymc_scored"
 _ROWS = 1 << 19  # least rows in a row group
 _SAMPLE = 10_000  # first values of a column that tell whether it has many distinct ones
@@ -85,16 +83,18 @@ def refuse_own_items(written: Iterable[Path], paths: Iterable[str]) -> None:
 
 
 def fit_digest(fit: Fit) -> str:
-    """Digest of all that scoring takes from a fit: draws of the curves, knots and axes."""
-    digest = hashlib.sha256()
-    for curve, name, knot in (
-        ("mean", "log_mean", "mean_knot"),
-        ("variance", "log_cv2", "variance_knot"),
-    ):
-        values, axis = fit.data["posterior"][name], fit.axis(curve)
-        digest.update(f"{axis.scale} {values.shape} {len(axis.score)}".encode())
-        for numbers in (values, values[knot], axis.score, axis.fraction):
-            digest.update(np.asarray(numbers, dtype="<f8").tobytes())
+    """Digest of all that scoring may take from a fit: its prior, its draws, its bins and axes."""
+    digest = hashlib.sha256(f"{type(fit.prior).__name__} {fit.prior!r}".encode())
+    for group in ("posterior", "constant_data"):
+        if group not in fit.data:
+            continue
+        variables = fit.data[group].to_dataset().variables
+        for name in sorted(map(str, variables)):
+            values = variables[name].to_numpy()
+            digest.update(f"{group} {name} {variables[name].dims} {values.shape}".encode())
+            number = values.dtype.kind in "fiub"
+            text = values.astype("<f8").tobytes() if number else repr(values.tolist()).encode()
+            digest.update(text)
     return digest.hexdigest()
 
 

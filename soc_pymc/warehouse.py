@@ -19,7 +19,10 @@ from .binning import Grid, choose_grid
 from .curves import curve_draws
 from .errors import FitError, ItemsError
 from .families.draw_rules import gauss_rules
-from .items import PoissonItems
+from .item_columns import law_roles
+from .items import Items, PoissonItems
+from .laws import law_of
+from .priors import Gamma
 from .results import Fit
 from .tables import Curves, Ladder, kind_of, scored, scoring_sql
 
@@ -42,7 +45,7 @@ _LARGEST, _MOST_VARIANCE = 200.0, 100.0  # of log mean and log cv2, to which the
 _WIDE, _MEAN_SPREAD = 0.8, 2.5
 
 
-def posterior_expression(fit: Fit, items: PoissonItems) -> Any:
+def posterior_expression(fit: Fit, items: Items) -> Any:
     """Posterior mean and variance of every item as an Ibis expression: nothing runs, nothing moves.
 
     Parameters
@@ -68,7 +71,8 @@ def posterior_expression(fit: Fit, items: PoissonItems) -> Any:
         If the items are not over an Ibis table, or a column is missing, has one of the new names or
         starts with ``soc_``.
     FitError
-        If the curves are on different scales.
+        If the fit is not of a Gamma prior of the score alone (it has groups, a term in exposure,
+        bin effects, or another family), or the curves are on different scales.
 
     Notes
     -----
@@ -105,7 +109,8 @@ def posterior_expression(fit: Fit, items: PoissonItems) -> Any:
             "an expression needs items over an Ibis table: use soc.item_posteriors, or pass "
             'ibis.duckdb.connect().read_parquet("items.parquet")'
         )
-    return scored(items.source, items.roles, _curves(fit))
+    curves = _curves(fit)
+    return scored(items.source, law_roles(fit, law_of(fit), items), curves)
 
 
 def posterior_sql(
@@ -145,7 +150,8 @@ def posterior_sql(
     ItemsError
         If a name is taken, or the table's name or the dialect is unknown.
     FitError
-        If the curves are on different scales.
+        If the fit is not of a Gamma prior of the score alone (it has groups, a term in exposure,
+        bin effects, or another family), or the curves are on different scales.
 
     Examples
     --------
@@ -164,11 +170,31 @@ def posterior_sql(
     return scoring_sql(table, checked.roles, columns, _curves(fit), dialect)
 
 
+def _refuse_others(fit: Fit) -> None:
+    """Refuse what a table over scores of log mean and log cv2 cannot say."""
+    prior = fit.prior
+    what = None
+    if not isinstance(prior, Gamma):
+        what = f"priors of the family {type(prior).__name__}"
+    elif fit.groups:
+        what = "curves of groups"
+    elif prior.exposure is not None:
+        what = "terms in exposure"
+    elif prior.bin_effects:
+        what = "effects of bins"
+    if what:
+        raise FitError(
+            f"a warehouse cannot score fits with {what}, only soc.Gamma of the score alone: use "
+            "soc.item_posteriors, which also reads and writes files batch by batch"
+        )
+
+
 # --- tables --------------------------------------------------------------------------------------
 
 
 def _curves(fit: Fit) -> Curves:
     """The fit's curves in the fewest cells that are close enough."""
+    _refuse_others(fit)
     scale = fit.prior.mean.scale
     if fit.prior.variance.scale != scale:
         raise FitError(

@@ -11,7 +11,9 @@ from scipy import stats
 
 from soc_pymc import errors
 from soc_pymc.checks import _check, pit, predictive, variational
+from soc_pymc.families import poisson_gamma
 from soc_pymc.items import PoissonItems
+from soc_pymc.laws import law_of
 from soc_pymc.methods import VI
 from soc_pymc.priors import Gamma
 from soc_pymc.results import Fit, Status
@@ -73,6 +75,14 @@ def arrays(frame):
     return tuple(frame[c].to_numpy(dtype=float) for c in ("score", "count", "exposure"))
 
 
+def columns(*values):
+    return dict(zip(("score", "count", "exposure"), values, strict=True))
+
+
+def cdf_ends(fit, *values):
+    return pit.predictive_cdf(law_of(fit), columns(*values), progress=False)
+
+
 @functools.cache
 def good_result():
     return _check.check(
@@ -86,7 +96,7 @@ def good_result():
 def test_predictive_cdf_is_the_negative_binomial_s():
     frame = simulate(200, 0)
     score, count, exposure = arrays(frame)
-    below, upto = pit.predictive_cdf(hand_made_fit(), score, count, exposure, progress=False)
+    below, upto = cdf_ends(hand_made_fit(), score, count, exposure)
     from scipy.interpolate import CubicSpline
 
     mean, cv2 = (
@@ -125,7 +135,10 @@ def test_both_ways_to_a_cdf_are_exact(pairs, log_mean, log_cv2):
         for k, m in zip(y, n, strict=True)
     ]
     for exact, few, many in zip(
-        (below, upto), pit._few_cdfs(y, n, *curves), pit._many_cdfs(y, n, *curves), strict=True
+        (below, upto),
+        poisson_gamma._few_cdfs(y, n, *curves),
+        poisson_gamma._many_cdfs(y, n, *curves),
+        strict=True,
     ):
         np.testing.assert_allclose(few[0], exact, rtol=0, atol=1e-12)
         # the family's cdf is the Poisson limit from a shape of 1e11, right to about 1e-10 there
@@ -135,7 +148,7 @@ def test_both_ways_to_a_cdf_are_exact(pairs, log_mean, log_cv2):
 def test_predictive_cdf_averages_over_curve_uncertainty():
     fit = hand_made_fit(sd=0.3, draws=2000)
     score, count, exposure = np.full(4, 0.05), np.array([0.0, 1, 4, 9]), np.full(4, 60.0)
-    _, upto = pit.predictive_cdf(fit, score, count, exposure, progress=False)
+    _, upto = cdf_ends(fit, score, count, exposure)
     from soc_pymc.curves import curve_draws
 
     log_mean, log_cv2 = curve_draws(fit, score)
@@ -152,7 +165,7 @@ def test_pit_is_calibrated_on_the_truth():
     fit = hand_made_fit()
     for seed in range(40):
         score, count, exposure = arrays(simulate(3000, 100 + seed))
-        ends = pit.predictive_cdf(fit, score, count, exposure, progress=False)
+        ends = cdf_ends(fit, score, count, exposure)
         u = pit.randomised_pit(*ends, np.random.default_rng(seed))
         p_values.append(pit.uniformity(u).p_value)
         rejected += p_values[-1] < 0.05
@@ -164,7 +177,7 @@ def test_pit_has_power_against_twice_the_variance():
     frame = simulate(6000, 7)
     frame = frame[frame["exposure"] >= 50]
     score, count, exposure = arrays(frame)
-    ends = pit.predictive_cdf(hand_made_fit(cv2_factor=2.0), score, count, exposure, progress=False)
+    ends = cdf_ends(hand_made_fit(cv2_factor=2.0), score, count, exposure)
     u = pit.randomised_pit(*ends, np.random.default_rng(0))
     assert pit.uniformity(u).p_value < 1e-3
 
@@ -203,7 +216,7 @@ def test_mean_ecdf_is_the_mean_of_uniform_cdfs(pairs, points):
 
 def test_randomised_ecdfs_average_to_the_mean_ecdf():
     score, count, exposure = arrays(simulate(500, 3))
-    ends = pit.predictive_cdf(hand_made_fit(), score, count, exposure, progress=False)
+    ends = cdf_ends(hand_made_fit(), score, count, exposure)
     rng = np.random.default_rng(0)
     many = np.mean([pit.pit_ecdf(pit.randomised_pit(*ends, rng)) for _ in range(400)], axis=0)
     np.testing.assert_allclose(many, pit.mean_pit_ecdf(*ends), atol=5e-3)
@@ -224,7 +237,7 @@ def test_predictive_p_values_are_calibrated_on_the_truth():
     fit = hand_made_fit()
     found = [
         [t.p_value for t in predictive.predictive_tests(
-            fit, *arrays(simulate(400, 500 + seed)), seed=seed, progress=False
+            fit, columns(*arrays(simulate(400, 500 + seed))), seed=seed, progress=False
         )]
         for seed in range(40)
     ]  # fmt: skip
@@ -234,8 +247,8 @@ def test_predictive_p_values_are_calibrated_on_the_truth():
 
 
 def test_predictive_tests_see_too_wide_a_prior():
-    data = arrays(simulate(6000, 8))
-    wide = predictive.predictive_tests(hand_made_fit(cv2_factor=2.0), *data, progress=False)
+    data = columns(*arrays(simulate(6000, 8)))
+    wide = predictive.predictive_tests(hand_made_fit(cv2_factor=2.0), data, progress=False)
     scatter, zeros = wide
     assert scatter.name == "dispersion"
     assert scatter.ratio < 0.95
@@ -247,25 +260,33 @@ def test_predictive_tests_see_too_wide_a_prior():
 def test_predictive_tests_see_added_zeros():
     score, count, exposure = arrays(simulate(4000, 9))
     count[np.random.default_rng(0).random(4000) < 0.1] = 0
-    _, zeros = predictive.predictive_tests(hand_made_fit(), score, count, exposure, progress=False)
+    items = columns(score, count, exposure)
+    _, zeros = predictive.predictive_tests(hand_made_fit(), items, progress=False)
     assert zeros.ratio > 1.03
     assert zeros.p_value < 1e-3
 
 
+def simulated(n, log_mean, log_cv2, draws):
+    """Counts of one item, so many times over."""
+    fit = hand_made_fit(draws=draws // 2)
+    posterior = fit.data["posterior"].to_dataset()
+    posterior["log_mean"][:], posterior["log_cv2"][:] = log_mean, log_cv2
+    tree = xr.DataTree.from_dict({"posterior": posterior})
+    law = law_of(Fit(tree, Gamma(), VI(), fit.status))
+    items = columns(np.array([0.05]), np.zeros(1), np.array([n]))
+    return law.simulate(items, np.random.default_rng(0))
+
+
 def test_simulated_counts_have_the_prior_s_moments():
-    n = np.full(200_000, 30.0)
-    y = predictive.simulate_counts(
-        n, np.full_like(n, np.log(0.1)), np.full_like(n, np.log(0.5)), np.random.default_rng(0)
-    )
+    y = simulated(30.0, np.log(0.1), np.log(0.5), 200_000)
     assert y.mean() == pytest.approx(3.0, rel=0.02)
     assert y.var() == pytest.approx(3 + 0.5 * 9, rel=0.03)
 
 
 def test_scatter_is_weighted_by_its_own_precision():
     """Its weight is variance / Var((y - mean)^2): one item's mean and variance then agree."""
-    n, m, c = np.array([25.0]), np.full((1_000_000, 1), np.log(0.1)), np.log(0.4)
-    y = predictive.simulate_counts(n, m, np.full_like(m, c), np.random.default_rng(0))
-    one = predictive._scatter(y, n, m, np.full_like(m, c))
+    y = simulated(25.0, np.log(0.1), np.log(0.4), 1_000_000)
+    one = predictive._count_scatter(y, np.array([25.0]), np.array([0.1]), np.array([0.4 * 0.01]))
     assert one.var() == pytest.approx(one.mean(), rel=0.05)
 
 

@@ -71,7 +71,7 @@ def test_curves_show_data_bands_and_identity():
     assert len(axes[1].collections) == 2
     assert f"{len(frame):,} items" in axes[0].get_title(loc="left")
     assert f"{frame['count'].sum():,} events" in axes[0].get_title(loc="left")
-    from soc_pymc.curves import bands, calibration_curves
+    from soc_pymc.calibration import bands, calibration_curves
 
     middle = bands(calibration_curves(fit)).sel(bound="median")
     np.testing.assert_allclose(axes[0].lines[0].get_ydata(), middle["mean"])

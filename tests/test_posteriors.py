@@ -159,12 +159,12 @@ def test_streaming_to_a_file(small_fit, some_items, scored, tmp_path):
 
 
 def test_a_failure_leaves_no_file(small_fit, some_items, tmp_path, monkeypatch):
-    from soc_pymc import posteriors
+    from soc_pymc.laws import gamma
 
     def broken(*_):
         raise MemoryError
 
-    monkeypatch.setattr(posteriors, "posterior_summaries", broken)
+    monkeypatch.setattr(gamma, "posterior_summaries", broken)
     with pytest.raises(MemoryError):
         soc.item_posteriors(small_fit, some_items, out=tmp_path / "scored.parquet", progress=False)
     assert list(tmp_path.iterdir()) == []

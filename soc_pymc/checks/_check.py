@@ -1,21 +1,22 @@
-"""`check`: does the model fit these counts, and what to do if not."""
+"""`check`: does the model fit these outcomes, and what to do if not."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
-from ..curves import curve_draws
 from ..errors import FitError
-from ..families import poisson_gamma
-from ..items import PoissonItems
+from ..item_columns import columns_of, law_roles
+from ..items import Items
+from ..laws import Columns, Law, law_of, select
 from ..progress import phase
 from ..results import PARETO_K, Fit
 from ..statistics import Statistics
 from ..tables import batches, open_table, scan
+from .advice import advise
 from .cells import cell_pit, loo_cells, make_cells
 from .pit import (
     GRID,
@@ -28,10 +29,10 @@ from .pit import (
     slices,
     uniformity,
 )
-from .predictive import predictive_tests, simulate_counts, thin
+from .predictive import predictive_tests, thin
 from .variational import quality
 
-__all__ = ["CheckResult", "check", "holm"]
+__all__ = ["CheckResult", "arviz_groups", "check", "holm", "read_items"]
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -39,11 +40,11 @@ Mask = NDArray[np.bool_]
 _FAIL, _LOOK = 0.01, 0.05
 _LEVELS = 20  # levels of a user's column that get a slice of their own
 _DRAWS = 1000  # draws in the tree for ArviZ
-_SMALL = 0.01  # ECDF differences below this matter to few uses
 _SHOWN = 12  # rows in the printed form
+_LOO = ("elpd", "standard_error", "p_loo", "pareto_k")
 _WORDS = {  # what a check looks at, and what its statistic is, in print
-    "PIT": ("distribution of counts (PIT)", "probabilities off by up to"),
-    "dispersion": ("scatter of counts", "observed / predicted"),
+    "PIT": ("distribution of outcomes (PIT)", "probabilities off by up to"),
+    "dispersion": ("scatter of outcomes", "observed / predicted"),
     "zero counts": ("number of zero counts", "observed / predicted"),
     "converged": ("convergence", "converged ="),
     "pareto_k": ("quality of the approximation", "Pareto k (at most 0.7)"),
@@ -63,12 +64,12 @@ class CheckResult:
         number is judged by a fixed bound) and ``verdict``: ``"fail"`` where p < .01 after
         Holm-Bonferroni over the table, ``"look"`` where p < .05 by itself, else ``"ok"``.
         The statistic of ``PIT`` is the largest difference between the ECDF of the transformed
-        counts and the uniform cdf; of ``dispersion`` and ``zero counts`` observed over predicted.
+        outcomes and the uniform cdf; of ``dispersion`` and ``zero counts`` observed over predicted.
     data
         `xarray.DataTree` on a random subset of the items, for ArviZ's own functions: groups
         ``posterior``, ``posterior_predictive``, ``observed_data``, ``log_likelihood`` (each with
-        ``count``, dim ``item``) and ``constant_data``; and the group ``pit`` with the ECDFs of all
-        items, by slice, less the uniform cdf.
+        ``count`` or ``value``, dim ``item``) and ``constant_data``; and the group ``pit`` with the
+        ECDFs of all items, by slice, less the uniform cdf.
     advice
         What the findings mean and what to try next, in plain sentences.
     """
@@ -94,20 +95,21 @@ class CheckResult:
 
 def check(
     fit: Fit,
-    items: PoissonItems | Statistics,
+    items: Items | Statistics,
     *,
     by: str | Sequence[str] = (),
     seed: int = 0,
     subset: int = 5000,
     progress: bool = True,
 ) -> CheckResult:
-    """Test whether the counts look like counts that the fitted model makes.
+    """Test whether the outcomes look like those that the fitted model makes.
 
-    Every item's count is put through the cdf of its predictive distribution, averaged over the
-    curves' uncertainty; if the model is right the results are uniform, overall and in every slice:
-    fifths of the score and of the exposure, items with an exposure of 50 and more, and the levels
-    of the columns `by`. Two summaries (dispersion, number of zeros) are compared with replicated
-    counts, and the quality of the inference itself is reported.
+    Every item's count or value is put through the cdf of its predictive distribution, averaged over
+    the curves' uncertainty; if the model is right the results are uniform, overall and in every
+    slice: fifths of the score and of the exposure or noise sd, items with an exposure of 50 and
+    more, and the levels of the items' group and of the columns `by`. Summaries (dispersion; of
+    counts also the number of zeros) are compared with replicated outcomes, and the quality of the
+    inference itself is reported.
 
     Parameters
     ----------
@@ -129,7 +131,7 @@ def check(
     Raises
     ------
     ItemsError
-        If the items are not valid or a column is missing.
+        If the items are not valid or not of the fit's kind, or a column is missing.
     FitError
         If a score has no place on the fit's axis, or `subset` is not positive.
 
@@ -145,31 +147,36 @@ def check(
     """
     if subset < 1:
         raise FitError(f"subset={subset} must be at least 1")
-    columns = [by] if isinstance(by, str) else list(by)
+    names = [by] if isinstance(by, str) else list(by)
     if isinstance(items, Statistics):
-        if columns:
+        if names:
             raise FitError("by= slices items, and statistics have no such columns: give the items")
         return _check_cells(fit, items, seed, progress)
-    score, count, exposure, labels = _read(items, columns, progress)
+    law = law_of(fit)
+    own = items.roles.get("group")
+    names = list(dict.fromkeys([*names, *([own] if own else [])]))
+    columns, labels = read_items(fit, law, items, names, progress)
     rngs = [np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(2)]
-    below, upto = predictive_cdf(fit, score, count, exposure, progress=progress)
+    below, upto = predictive_cdf(law, columns, progress=progress)
     pit = randomised_pit(below, upto, rngs[0])
+    n = len(pit)
     masks = {
         name: mask
-        for name, mask in [*slices(score, exposure), *_levels(labels)]
-        if mask.sum() >= min(LEAST, len(count))
+        for name, mask in [*slices(law, columns), *_levels(labels)]
+        if mask.sum() >= min(LEAST, n)
     }
     tests = {name: uniformity(pit[mask]) for name, mask in masks.items()}
     rows: list[tuple[str, str, float, float, str]] = [
         ("PIT", name, test.distance, test.p_value, "") for name, test in tests.items()
     ]
-    for summary in predictive_tests(fit, score, count, exposure, seed=seed, progress=progress):
+    for summary in predictive_tests(fit, columns, seed=seed, progress=progress):
         rows.append((summary.name, "all items", summary.ratio, summary.p_value, ""))
     table = _table(rows, fit)
     with phase("draws for ArviZ", enabled=progress):
-        groups = _arviz_groups(fit, score, count, exposure, subset, rngs[1])
+        at = np.sort(rngs[1].choice(n, min(subset, n), replace=False))
+        groups = arviz_groups(fit, columns, at, rngs[1])
     groups["pit"] = _pit_group(below, upto, pit, masks, tests)
-    advice = (*_advice(table, len(count), columns), *_cut_levels(labels))
+    advice = (*advise(table, fit, law, n, names), *_cut_levels(labels))
     return CheckResult(table, xr.DataTree.from_dict(groups), advice)
 
 
@@ -203,29 +210,24 @@ def _check_cells(fit: Fit, stats: Statistics, seed: int, progress: bool) -> Chec
     groups = {
         "posterior": fit.data["posterior"].to_dataset(),
         "pit": xr.Dataset(pit, {"slice": list(kept), "u": GRID}),
-        "loo": xr.Dataset({name: ((), value) for name, value in asdict(loo).items()}),
+        "loo": xr.Dataset({name: ((), getattr(loo, name)) for name in _LOO}),
     }
-    advice = tuple(_advice(table, stats.n_items, []))
+    advice = tuple(advise(table, fit, law_of(fit), stats.n_items, [cells.by] if cells.by else []))
     return CheckResult(table, xr.DataTree.from_dict(groups), advice)
 
 
-def _read(
-    items: PoissonItems, by: Sequence[str], progress: bool
-) -> tuple[Floats, Floats, Floats, dict[str, pd.Series]]:
-    """Score, count and exposure of all items, validated, and the columns to slice on."""
+def read_items(
+    fit: Fit, law: Law, items: Items, by: Sequence[str], progress: bool
+) -> tuple[Columns, dict[str, pd.Series]]:
+    """Columns of all items that a fit needs, validated, and the columns to slice on."""
     import pyarrow as pa
 
+    roles = law_roles(fit, law, items)
     scan(items, progress=progress)
-    roles = [items.score, items.count, items.exposure]
-    names = list(dict.fromkeys([*roles, *by]))
+    names = list(dict.fromkeys([*roles.values(), *by]))
     parts = list(batches(open_table(items.source, names), names))
     table = pa.Table.from_batches(parts)
-    numbers = [
-        np.asarray(table[name].cast(pa.float64(), safe=False).to_numpy(), dtype=float)
-        for name in roles
-    ]
-    labels = {name: table[name].to_pandas() for name in by}
-    return numbers[0], numbers[1], numbers[2], labels
+    return columns_of(table, roles), {name: table[name].to_pandas() for name in by}
 
 
 def _levels(labels: Mapping[str, pd.Series]) -> Iterator[tuple[str, Mask]]:
@@ -276,32 +278,27 @@ def _verdicts(table: pd.DataFrame) -> list[str]:
     return verdicts
 
 
-def _arviz_groups(
-    fit: Fit,
-    score: Floats,
-    count: Floats,
-    exposure: Floats,
-    subset: int,
-    rng: np.random.Generator,
+def arviz_groups(
+    fit: Fit, columns: Columns, at: NDArray[np.int64], rng: np.random.Generator
 ) -> dict[str, xr.Dataset]:
-    """Groups for ArviZ on a random subset of the items and at most 1,000 draws."""
-    at = np.sort(rng.choice(len(count), min(subset, len(count)), replace=False))
-    t, y, n = score[at], count[at], exposure[at]
+    """Groups for ArviZ on the items `at` and at most 1,000 draws."""
     few = thin(fit, _DRAWS)
+    law, own = law_of(few), select(columns, at)
     posterior = few.data["posterior"].to_dataset()
     shape = (posterior.sizes["chain"], posterior.sizes["draw"], len(at))
-    log_mean, log_cv2 = curve_draws(few, t)
     dims = ("chain", "draw", "item")
     coords = {"chain": posterior["chain"], "draw": posterior["draw"], "item": at}
-    new = simulate_counts(n, log_mean, log_cv2, rng).astype(np.int64)
-    log_pmf = poisson_gamma.log_pmf(y, n, log_mean, log_cv2)
-    item = {"item": at}
+    kind = np.int64 if law.discrete else np.float64
+    new = law.simulate(own, rng).astype(kind).reshape(shape)
+    log_density = law.log_density(own).reshape(shape)
+    item, name = {"item": at}, law.outcome
+    known = {role: ("item", own[role]) for role in ("score", law.size)}
     return {
         "posterior": posterior,
-        "posterior_predictive": xr.Dataset({"count": (dims, new.reshape(shape))}, coords),
-        "log_likelihood": xr.Dataset({"count": (dims, log_pmf.reshape(shape))}, coords),
-        "observed_data": xr.Dataset({"count": ("item", y.astype(np.int64))}, item),
-        "constant_data": xr.Dataset({"score": ("item", t), "exposure": ("item", n)}, item),
+        "posterior_predictive": xr.Dataset({name: (dims, new)}, coords),
+        "log_likelihood": xr.Dataset({name: (dims, log_density)}, coords),
+        "observed_data": xr.Dataset({name: ("item", own[name].astype(kind))}, item),
+        "constant_data": xr.Dataset(known, item),
     }
 
 
@@ -324,81 +321,3 @@ def _pit_group(
         },
         {"slice": list(masks), "u": GRID},
     )
-
-
-def _advice(table: pd.DataFrame, n_items: int, by: Sequence[str]) -> Iterator[str]:
-    """What the verdicts mean, most serious first."""
-    failed = table[table["verdict"] == "fail"]
-    tested = table["p_value"].notna()
-    if not failed.empty:
-        yield from _inference_advice(failed)
-        yield from _model_advice(failed[failed["p_value"].notna()], n_items, by)
-    elif (table["verdict"] == "look").any():
-        looks = int(((table["verdict"] == "look") & tested).sum())
-        if looks:
-            yield (
-                f"{looks} of {int(tested.sum())} tests have p < .05, about "
-                f"{0.05 * tested.sum():.1f} are expected by chance: nothing fails, but look at "
-                "soc.plots.plot_pit(result)."
-            )
-    else:
-        yield "Nothing speaks against the model on these items."
-    if ((table["check"] == "ess_fraction") & (table["verdict"] == "look")).any():
-        yield ("Few of the approximation's draws carry the weight: compare with method=soc.NUTS().")
-
-
-def _inference_advice(failed: pd.DataFrame) -> Iterator[str]:
-    if failed["check"].isin(["converged", "pareto_k"]).any():
-        yield (
-            "The inference is not to be trusted (fit.status.reason says why): fit again with "
-            "method=soc.NUTS() before reading anything else here."
-        )
-
-
-def _model_advice(failed: pd.DataFrame, n_items: int, by: Sequence[str]) -> Iterator[str]:
-    pit = failed[failed["check"] == "PIT"]
-    named = pit["slice"]
-    for ratio in failed.loc[failed["check"] == "dispersion", "statistic"]:
-        side = "more" if ratio > 1 else "less"
-        yield (
-            f"Counts scatter {side} than the model says ({ratio:.3g} times): if these "
-            "are not the items that made the fit, things have changed since: fit again; if they "
-            "are, look which slices fail, and give the variance more knots, "
-            "soc.Gamma(variance=soc.Spline(knots=40)), on more bins."
-        )
-    for ratio in failed.loc[failed["check"] == "zero counts", "statistic"]:
-        side, what = "fewer", "slices that fail"
-        if ratio > 1:
-            side, what = "more", "two kinds of items under one score"
-        yield (
-            f"There are {side} zero counts than the model says ({ratio:.3g} times): theta given "
-            f"the score is not Gamma near 0. Look for {what} and fit them apart."
-        )
-    if named.str.startswith("exposure").any():
-        yield (
-            "The fit is off at some exposures. If these items made the fit, exposure says "
-            "something about theta that the score does not: give the score model the exposure as "
-            "an input, or fit ranges of exposure apart."
-        )
-    if named.str.startswith("score").any():
-        yield (
-            "The fit is off by score: the curves are too stiff there. Use more bins in "
-            "soc.summarize and more knots, soc.Gamma(mean=soc.Spline(knots=40), "
-            "variance=soc.Spline(knots=40))."
-        )
-    for column in by:
-        if named.str.startswith(f"{column} = ").any():
-            yield (
-                f"The fit is off in some levels of {column!r}: fit these levels apart, or give "
-                "the score model this column."
-            )
-    if list(named) == ["all items"]:
-        yield (
-            "The fit is off overall: look at soc.plots.plot_curves(fit) and at "
-            "soc.plots.plot_pit(result)."
-        )
-    if not pit.empty and n_items > 100_000 and float(pit["statistic"].max()) < _SMALL:
-        yield (
-            f"With {n_items:,} items the smallest departures show: no cumulative probability is "
-            f"off by more than {pit['statistic'].max():.3f}, which may not matter to you."
-        )

@@ -1,9 +1,13 @@
 """PIT and leave-one-out from statistics: what joint cells say of items that are never seen.
 
-An item stands at its bin's mean score, its exposure at its cell's mean, and its count anywhere in
-its cell; theta's spread within a bin is that of the mean curve over the bin's scores.
+Items of a cell stand at their bin's mean score (of their group), with theta's spread within the bin
+that of the mean curve over its scores, and at their cell's mean exposure or noise sd. For the PIT a
+count is anywhere in its cell, and values are spread evenly with the cell's mean and variance. For
+leave-one-out both are at the cell's mean: of values, whose cells are about an eighth of the noise
+sd wide, that makes a log density about 1/1500 nat too large at most, for all priors alike.
 """
 
+import json
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,16 +15,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..bin_curves import bin_scores, spread_out
 from ..binning import count_cell_range
-from ..curves import curve_draws
 from ..errors import StatisticsError
-from ..families import poisson_gamma
-from ..nodes import representative_nodes
+from ..laws import Columns, Law, law_bins, law_of, select
 from ..progress import phase
 from ..results import Fit, outcome_roles
 from ..statistics import Statistics
-from .pit import GRID, MANY_TRIALS, Uniformity, ends_of_counts, ks_p_value, span
+from .pit import GRID, MANY_TRIALS, Uniformity, ks_p_value, sizes, span
 from .predictive import thin
 
 __all__ = ["Cells", "LooCells", "cell_pit", "loo_cells", "make_cells"]
@@ -34,6 +35,7 @@ _EACH = 32  # cells of more items are divided among the grid by one multinomial 
 _NUMBERS = 4_000_000  # numbers in one array of draws x cells
 _MOST_NUMBERS, _FEWEST_DRAWS = 40_000_000, 100  # of all cells, for leave-one-out
 _SMOOTHED = 2_000  # cells whose weights are Pareto-smoothed: those that sway the draws most
+_LEVELS = 20  # groups that get a slice of their own, the largest
 
 
 @dataclass(frozen=True)
@@ -42,28 +44,24 @@ class Cells:
 
     Attributes
     ----------
-    bin
-        Place of each cell's bin among `score`.
     n
         Items.
+    columns
+        Their columns as laws read them, the outcome at the cell's mean.
     low, high
-        Least and largest count of the cell.
-    count, exposure
-        Means over the cell's items.
-    score
-        Mean scores of the bins.
-    spread
-        Variance of log E(theta|t) within each bin.
+        Least and largest outcome of the cell.
+    group
+        Labels of the cells' groups; none where statistics have no groups.
+    by
+        Column of the groups; empty where there are none.
     """
 
-    bin: Ints
     n: Ints
+    columns: Columns
     low: Floats
     high: Floats
-    count: Floats
-    exposure: Floats
-    score: Floats
-    spread: Floats
+    group: NDArray[np.object_]
+    by: str
 
 
 def make_cells(fit: Fit, stats: Statistics) -> Cells:
@@ -79,34 +77,58 @@ def make_cells(fit: Fit, stats: Statistics) -> Cells:
     Raises
     ------
     StatisticsError
-        If there are no joint cells, or items of the statistics play other roles than in the fit.
+        If there are no joint cells, items of the statistics play other roles than in the fit, or
+        the fit has groups and the statistics do not.
     """
     its, ours = (outcome_roles(x.data.attrs) for x in (fit, stats))
     if its != ours:
         raise StatisticsError(f"the fit is of items with the roles {its}, the statistics of {ours}")
-    cells = stats.cells("joint")
-    number, score, spread = bin_scores(fit, stats, stats.coarse)
-    low, width = count_cell_range(cells["count_cell"])
-    return Cells(
-        np.searchsorted(number, cells["bin"]),
-        cells["n"],
-        low,
-        low + np.maximum(width - 1.0, 0.0),
-        cells["sum_y"] / cells["n"],
-        cells["sum_N"] / cells["n"],
-        score,
-        spread,
+    law = law_of(fit)
+    pooled = stats.cells("joint")  # says what to do where there are none
+    cells = (
+        stats.table("joint") if stats.groups else {**pooled, "group": np.zeros_like(pooled["n"])}
     )
+    bins = law_bins(fit, law, stats, stats.coarse)
+    at = bins.place(cells["group"], cells["bin"])
+    outcome, size, low, high = (_counts if law.discrete else _values)(cells)
+    columns: dict[str, NDArray[np.generic]] = {
+        "score": bins.score[at], law.outcome: outcome, law.size: size, "spread": bins.spread[at]
+    }  # fmt: skip
+    labels = np.array(stats.groups, dtype=object)
+    group = labels[cells["group"]] if len(labels) else labels
+    if fit.groups:
+        columns["group"] = group
+    by = json.loads(stats.data.attrs["roles"]).get("group", "")
+    return Cells(cells["n"], columns, low, high, group, by)
+
+
+def _counts(cells: Columns) -> tuple[Floats, Floats, Floats, Floats]:
+    """Mean count, mean exposure, and range of counts of cells."""
+    low, width = count_cell_range(cells["count_cell"])
+    n = cells["n"]
+    return cells["sum_y"] / n, cells["sum_N"] / n, low, low + np.maximum(width - 1.0, 0.0)
+
+
+def _values(cells: Columns) -> tuple[Floats, Floats, Floats, Floats]:
+    """Mean value, noise sd, and the ends of an even spread of values of cells."""
+    n = cells["n"]
+    mean, square = cells["sum_y"] / n, cells["sum_y2"] / n
+    variance = square - mean**2
+    # what is below the rounding of the sums is that of equal values, 0
+    reach = np.sqrt(3.0 * np.where((n > 1) & (variance > 1e-12 * square), variance, 0.0))
+    return mean, np.sqrt(cells["sum_w"] / n), mean - reach, mean + reach
 
 
 # --- PIT -----------------------------------------------------------------------------------------
 
 
-def _slices(cells: Cells) -> Iterator[tuple[str, Mask]]:
-    """All items, large exposures, and fifths of score and exposure, by whole bins and cells."""
+def _slices(law: Law, cells: Cells) -> Iterator[tuple[str, Mask]]:
+    """All items, large exposures, fifths of score and size, by whole bins and cells, and groups."""
+    score, size = cells.columns["score"], cells.columns[law.size]
     yield "all items", np.ones(len(cells.n), dtype=bool)
-    yield f"exposure >= {MANY_TRIALS}", cells.exposure >= MANY_TRIALS
-    for name, value in (("score", cells.score[cells.bin]), ("exposure", cells.exposure)):
+    if law.discrete:
+        yield f"{sizes(law)} >= {MANY_TRIALS}", size >= MANY_TRIALS
+    for name, value in (("score", score), (sizes(law), size)):
         order = np.argsort(value, kind="stable")
         share = np.empty(len(value))
         share[order] = (np.cumsum(cells.n[order]) - 0.5 * cells.n[order]) / cells.n.sum()
@@ -120,6 +142,11 @@ def _slices(cells: Cells) -> Iterator[tuple[str, Mask]]:
         for k, code in enumerate(present, start=1):
             mask = level == code
             yield f"{name} {k}/{len(present)}: {span(value[mask])}", mask
+    if len(cells.group):
+        labels, code = np.unique(cells.group, return_inverse=True)
+        items = np.bincount(code, cells.n)
+        for which in np.argsort(-items, kind="stable")[:_LEVELS]:
+            yield f"{cells.by} = {labels[which]}", code == which
 
 
 def cell_pit(
@@ -144,24 +171,23 @@ def cell_pit(
         By slice: randomised and averaged ECDF at `GRID`, number of items, and the test of
         uniformity, whose distance is taken at the grid's points and is so a little too small.
     """
-    weight, log_mean, log_cv2 = representative_nodes(fit, cells.score)
-    log_mean, log_cv2 = spread_out(log_mean, log_cv2, cells.spread)
-    masks = dict(_slices(cells))
+    law = law_of(fit)
+    masks = dict(_slices(law, cells))
     drawn = {name: np.zeros(len(GRID) - 1) for name in masks}
     averaged = {name: np.zeros(len(GRID) - 1) for name in masks}
     with phase("PIT of cells", total=len(cells.n), unit="cells", enabled=progress) as running:
         for start in range(0, len(cells.n), _CHUNK):
             at = slice(start, start + _CHUNK)
-            b, exposure = cells.bin[at], cells.exposure[at]
-            m, c = log_mean[:, b], log_cv2[:, b]
-            below, _ = ends_of_counts(weight, m, c, cells.low[at], exposure)
-            _, upto = ends_of_counts(weight, m, c, cells.high[at], exposure)
-            shares = _shares(below, np.maximum(upto, below))
+            own = select(cells.columns, at)
+            below, _ = law.ends({**own, law.outcome: cells.low[at]})
+            _, upto = law.ends({**own, law.outcome: cells.high[at]})
+            upto = np.maximum(upto, below)
+            shares = _shares(below, upto)
             items = _dealt(cells.n[at], below, upto, shares, rng)
             for name, mask in masks.items():
                 drawn[name] += items[mask[at]].sum(axis=0)
                 averaged[name] += cells.n[at][mask[at]] @ shares[mask[at]]
-            running.advance(len(b))
+            running.advance(len(below))
     return {name: _ecdf(drawn[name], averaged[name]) for name in masks}
 
 
@@ -169,7 +195,9 @@ def _shares(below: Floats, upto: Floats) -> Floats:
     """Share of each interval in each step of the grid."""
     width = np.maximum(upto - below, 1e-300)
     inside = (GRID - below[:, None]) / width[:, None]
-    return np.diff(np.clip(inside, 0.0, 1.0), axis=1)
+    shares = np.diff(np.clip(inside, 0.0, 1.0), axis=1)
+    shares[below >= 1.0, -1] = 1.0  # no point of the grid lies above it
+    return shares
 
 
 def _dealt(
@@ -179,8 +207,7 @@ def _dealt(
     steps = shares.shape[1]
     items = np.zeros_like(shares)
     many = n > _EACH
-    sums = shares[many].sum(axis=1, keepdims=True)
-    items[many] = rng.multinomial(n[many], shares[many] / np.where(sums > 0, sums, 1.0))
+    items[many] = rng.multinomial(n[many], shares[many] / shares[many].sum(axis=1, keepdims=True))
     few = np.flatnonzero(~many)
     cell = np.repeat(few, n[few])
     u = below[cell] + rng.random(len(cell)) * (upto - below)[cell]
@@ -213,12 +240,21 @@ class LooCells:
         Effective number of parameters.
     pareto_k
         Largest Pareto k of the importance weights.
+    each
+        Of one item of each cell, shape (cells,).
+    k
+        Pareto k by cell; NaN where weights are so nearly equal that they were not smoothed.
+    draws
+        Number of draws.
     """
 
     elpd: float
     standard_error: float
     p_loo: float
     pareto_k: float
+    each: Floats
+    k: Floats
+    draws: int
 
 
 def loo_cells(fit: Fit, cells: Cells, progress: bool = True) -> LooCells:
@@ -233,27 +269,24 @@ def loo_cells(fit: Fit, cells: Cells, progress: bool = True) -> LooCells:
         As in `cell_pit`.
     """
     few = thin(fit, max(_FEWEST_DRAWS, _MOST_NUMBERS // len(cells.n)))
-    m, c = spread_out(*curve_draws(few, cells.score), cells.spread)
-    step = max(1, _NUMBERS // len(m))
-    within, total, sway = (np.empty(len(cells.n)) for _ in range(3))
-
-    def log_likelihood(at: NDArray[np.intp]) -> Floats:
-        b = cells.bin[at]
-        return poisson_gamma.log_pmf(cells.count[at], cells.exposure[at], m[:, b], c[:, b])
-
-    with phase("leave-one-out", total=len(cells.n), unit="cells", enabled=progress) as running:
-        for start in range(0, len(cells.n), step):
-            at = np.arange(start, min(start + step, len(cells.n)))
-            each = log_likelihood(at)
+    law, n = law_of(few), cells.n
+    draws = few.data["posterior"].sizes["chain"] * few.data["posterior"].sizes["draw"]
+    step = max(1, _NUMBERS // draws)
+    within, total, sway = (np.empty(len(n)) for _ in range(3))
+    with phase("leave-one-out", total=len(n), unit="cells", enabled=progress) as running:
+        for start in range(0, len(n), step):
+            at = slice(start, start + step)
+            each = law.log_density(select(cells.columns, at))
             within[at], total[at] = -_log_mean(-each), _log_mean(each)
             sway[at] = each.var(axis=0)
-            running.advance(len(at))
+            running.advance(each.shape[1])
         worst = np.argsort(-sway)[:_SMOOTHED]
-        within[worst], k = _smoothed(log_likelihood(worst))
-    n = cells.n
+        k = np.full(len(n), np.nan)
+        within[worst], k[worst] = _smoothed(law.log_density(select(cells.columns, worst)))
     elpd = float(n @ within)
     variance = float(n @ (within - elpd / n.sum()) ** 2)
-    return LooCells(elpd, np.sqrt(variance), float(n @ (total - within)), float(np.max(k)))
+    p_loo = float(n @ (total - within))
+    return LooCells(elpd, np.sqrt(variance), p_loo, float(np.nanmax(k)), within, k, draws)
 
 
 def _log_mean(values: Floats) -> Floats:

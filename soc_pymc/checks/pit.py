@@ -1,8 +1,9 @@
-"""Probability integral transforms of counts under their predictive distribution.
+"""Probability integral transforms of outcomes under their predictive distribution.
 
-If the model is right, F(y - 1) + V [F(y) - F(y - 1)] with V uniform is uniform (the randomised PIT,
-which is tested), and so is on average its expectation over V (the non-randomised PIT of Czado,
-Gneiting and Held 2009, which no seed can change). F averages over the curves' uncertainty.
+If the model is right, F(y - 1) + V [F(y) - F(y - 1)] of counts, V uniform, is uniform (the
+randomised PIT, which is tested), and so is on average its expectation over V (the non-randomised
+PIT of Czado, Gneiting and Held 2009, which no seed can change); of values both are F(y). F averages
+over the curves' uncertainty.
 """
 
 from collections.abc import Iterator
@@ -12,21 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from ..families import poisson_gamma
-from ..nodes import representative_nodes
+from ..laws import Columns, Law, select
 from ..progress import phase
-from ..results import Fit
 
 __all__ = [
     "GRID",
     "Uniformity",
-    "ends_of_counts",
     "fifths",
     "ks_p_value",
     "mean_pit_ecdf",
     "pit_ecdf",
     "predictive_cdf",
     "randomised_pit",
+    "sizes",
     "slices",
     "span",
     "uniformity",
@@ -39,93 +38,38 @@ GRID = np.linspace(0.0, 1.0, 200)  # where ECDFs are kept for pictures
 LEAST = 20  # slices of fewer items are left out: no test on them says anything
 MANY_TRIALS = 50  # exposure from which an item's own count says much about its theta
 _STEP = 1e-6  # PIT intervals narrower than this are steps
-_FEW = 128  # counts below this are cheap to add up
 _CHUNK = 20_000
 
 
-def predictive_cdf(
-    fit: Fit, score: Floats, count: Floats, exposure: Floats, *, progress: bool = True
-) -> tuple[Floats, Floats]:
-    """P(Y <= count - 1) and P(Y <= count) of each item, averaged over the curves' uncertainty.
+def predictive_cdf(law: Law, columns: Columns, *, progress: bool = True) -> tuple[Floats, Floats]:
+    """P(Y < y) and P(Y <= y) of each item, averaged over the curves' uncertainty.
 
     Parameters
     ----------
-    fit
-        The fitted curves.
-    score, count, exposure
-        The items, arrays of one length.
+    law
+        Of the fit.
+    columns
+        The items.
     progress
         Whether long work shows its progress.
 
     Returns
     -------
     below, upto
-        Two arrays of the same length, below < upto but for rounding.
+        Two arrays of the same length, below < upto for counts but for rounding, equal for values.
     """
-    below, upto = np.empty(len(count)), np.empty(len(count))
-    with phase(
-        "predictive distribution", total=len(count), unit="items", enabled=progress
-    ) as running:
-        for start in range(0, len(count), _CHUNK):
+    n = len(columns["score"])
+    below, upto = np.empty(n), np.empty(n)
+    with phase("predictive distribution", total=n, unit="items", enabled=progress) as running:
+        for start in range(0, n, _CHUNK):
             part = slice(start, start + _CHUNK)
-            nodes = representative_nodes(fit, score[part])
-            below[part], upto[part] = ends_of_counts(*nodes, count[part], exposure[part])
-            running.advance(len(count[part]))
+            below[part], upto[part] = law.ends(select(columns, part))
+            running.advance(len(below[part]))
     return below, upto
 
 
-def ends_of_counts(
-    weight: Floats, log_mean: Floats, log_cv2: Floats, count: Floats, exposure: Floats
-) -> tuple[Floats, Floats]:
-    """P(Y <= count - 1) and P(Y <= count) averaged over weighted curves.
-
-    Parameters
-    ----------
-    weight, log_mean, log_cv2
-        Nodes: weights (nodes,), and the curves (nodes, n).
-    count, exposure
-        Shape (n,).
-    """
-    below, upto = np.empty(len(count)), np.empty(len(count))
-    for mask, cdfs in ((count < _FEW, _few_cdfs), (count >= _FEW, _many_cdfs)):
-        ends = cdfs(count[mask], exposure[mask], log_mean[:, mask], log_cv2[:, mask])
-        below[mask], upto[mask] = (weight @ end for end in ends)
-    # a cubature's weights may be negative or sum to 1 only up to rounding
-    upto = np.clip(upto, 0.0, 1.0)
-    return np.clip(below, 0.0, upto), upto
-
-
-def _many_cdfs(
-    y: Floats, exposure: Floats, log_mean: Floats, log_cv2: Floats
-) -> tuple[Floats, Floats]:
-    """P(Y <= y - 1) and P(Y <= y) at every node, by the incomplete beta function."""
-    return (
-        poisson_gamma.cdf(y - 1.0, exposure, log_mean, log_cv2),
-        poisson_gamma.cdf(y, exposure, log_mean, log_cv2),
-    )
-
-
-def _few_cdfs(
-    y: Floats, exposure: Floats, log_mean: Floats, log_cv2: Floats
-) -> tuple[Floats, Floats]:
-    """The same for small counts, by adding up probabilities: several times faster."""
-    order = np.argsort(-y, kind="stable")  # the items that reach k come first
-    shape = np.exp(-log_cv2[:, order])
-    ratio = exposure[order] * np.exp(log_mean + log_cv2)[:, order]
-    factor = ratio / (1.0 + ratio)
-    pmf = np.exp(-shape * np.log1p(ratio))
-    upto, below = pmf.copy(), np.zeros_like(pmf)
-    for k in range(1, int(y.max(initial=0.0)) + 1):
-        m = int((y >= k).sum())
-        below[:, :m] = upto[:, :m]
-        pmf[:, :m] *= (shape[:, :m] + (k - 1)) / k * factor[:, :m]
-        upto[:, :m] += pmf[:, :m]
-    back = np.argsort(order)
-    return below[:, back], upto[:, back]
-
-
 def randomised_pit(below: Floats, upto: Floats, rng: np.random.Generator) -> Floats:
-    """Uniform draws between P(Y <= y - 1) and P(Y <= y): uniform if the model is right."""
+    """Uniform draws between P(Y < y) and P(Y <= y): uniform if the model is right."""
     return np.asarray(below + rng.random(len(below)) * (upto - below))
 
 
@@ -239,9 +183,16 @@ def _short(value: float) -> str:
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e9 else f"{value:.3g}"
 
 
-def slices(score: Floats, exposure: Floats) -> Iterator[tuple[str, Mask]]:
-    """Standard slices: all items, fifths of score and of exposure, and exposure >= 50."""
+def sizes(law: Law) -> str:
+    """What the size of items is called in the names of slices."""
+    return law.size.replace("_", " ")
+
+
+def slices(law: Law, columns: Columns) -> Iterator[tuple[str, Mask]]:
+    """Standard slices: all items, fifths of score and of size, and of counts exposure >= 50."""
+    score, size = columns["score"], columns[law.size]
     yield "all items", np.ones(len(score), dtype=bool)
-    yield f"exposure >= {MANY_TRIALS}", exposure >= MANY_TRIALS
+    if law.discrete:
+        yield f"{sizes(law)} >= {MANY_TRIALS}", size >= MANY_TRIALS
     yield from fifths("score", score)
-    yield from fifths("exposure", exposure)
+    yield from fifths(sizes(law), size)

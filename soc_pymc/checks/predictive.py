@@ -1,7 +1,7 @@
-"""Posterior predictive checks: are summaries of the counts like those that the model makes.
+"""Posterior predictive checks: are summaries of the outcomes like those that the model makes.
 
-Two summaries that the fit does not look at by themselves: how widely counts scatter about their
-expectations, and how many are zero.
+Summaries that the fit does not look at by themselves: how widely outcomes scatter about their
+expectations, and of counts how many are zero.
 """
 
 from dataclasses import dataclass, replace
@@ -11,17 +11,17 @@ import xarray as xr
 from numpy.typing import NDArray
 from scipy import stats
 
-from ..curves import curve_draws
+from ..laws import Columns, Law, law_of, select
 from ..progress import phase
 from ..results import Fit
 
-__all__ = ["PredictiveTest", "predictive_tests", "simulate_counts", "tail_probability", "thin"]
+__all__ = ["PredictiveTest", "predictive_tests", "tail_probability", "thin"]
 
 Floats = NDArray[np.float64]
 
 _ITEMS = 50_000  # more are a random subset: the tests are powerful by then
 _CHUNK = 2_000
-_REPLICATES = 400
+_REPLICATES = 400  # or a few more: as many of each draw
 _OUTER = 20  # with fewer replicates than this beyond the observed value, their tail is fitted
 
 
@@ -50,31 +50,37 @@ def thin(fit: Fit, most: int) -> Fit:
     posterior = fit.data["posterior"].to_dataset()
     kept = min(posterior.sizes["draw"], max(1, most // posterior.sizes["chain"]))
     pick = np.arange(kept) * posterior.sizes["draw"] // kept
-    bins = fit.data["constant_data"].to_dataset()
-    groups = {"posterior": posterior.isel(draw=pick), "constant_data": bins}
-    return replace(fit, data=xr.DataTree.from_dict(groups))
+    groups = {"posterior": posterior.isel(draw=pick)}
+    if "constant_data" in fit.data:
+        groups["constant_data"] = fit.data["constant_data"].to_dataset()
+    tree = xr.DataTree.from_dict(groups)
+    tree.attrs = dict(fit.data.attrs)
+    return replace(fit, data=tree)
 
 
-def simulate_counts(
-    exposure: Floats, log_mean: Floats, log_cv2: Floats, rng: np.random.Generator
-) -> Floats:
-    """Counts of new items with these exposures: theta from its Gamma prior, y given theta."""
-    theta = rng.standard_gamma(np.exp(-log_cv2)) * np.exp(log_mean + log_cv2)
-    return rng.poisson(exposure * theta).astype(float)
-
-
-def _scatter(count: Floats, exposure: Floats, log_mean: Floats, log_cv2: Floats) -> Floats:
+def _count_scatter(count: Floats, exposure: Floats, mean: Floats, variance: Floats) -> Floats:
     """Sum over items of squared departures, weighted to tell best a common factor on variance.
 
-    The weight is variance / Var((y - mean)^2). Pearson's weight 1 / variance would let single
-    events on tiny exposures drown the rest.
+    The weight is variance / Var((y - mean)^2) of the negative binomial. Pearson's weight
+    1 / variance would let single events on tiny exposures drown the rest.
+
+    Parameters
+    ----------
+    count, exposure
+        The items, (..., n).
+    mean, variance
+        Of theta, (draws, n).
     """
-    mean = exposure * np.exp(log_mean)
-    extra = mean * np.exp(log_cv2)  # overdispersion: variance = mean (1 + extra)
-    variance = mean * (1.0 + extra)
-    # kappa_4 + 2 variance^2 of the negative binomial, divided by the variance
-    noise = 1.0 + 6.0 * extra * (1.0 + extra) + 2.0 * variance
-    return np.asarray(((count - mean) ** 2 / noise).sum(axis=-1))
+    expected = exposure * mean
+    extra = exposure * variance / mean  # overdispersion: Var(y) = expected (1 + extra)
+    # kappa_4 + 2 Var(y)^2 of the negative binomial, divided by Var(y)
+    noise = 1.0 + 6.0 * extra * (1.0 + extra) + 2.0 * expected * (1.0 + extra)
+    return np.asarray(((count - expected) ** 2 / noise).sum(axis=-1))
+
+
+def _value_scatter(value: Floats, noise_sd: Floats, mean: Floats, variance: Floats) -> Floats:
+    """Sum over items of squared standardised residuals."""
+    return np.asarray(((value - mean) ** 2 / (variance + noise_sd**2)).sum(axis=-1))
 
 
 def tail_probability(excess: Floats) -> float:
@@ -99,21 +105,15 @@ def tail_probability(excess: Floats) -> float:
 
 
 def predictive_tests(
-    fit: Fit,
-    score: Floats,
-    count: Floats,
-    exposure: Floats,
-    *,
-    seed: int = 0,
-    progress: bool = True,
+    fit: Fit, columns: Columns, *, seed: int = 0, progress: bool = True
 ) -> list[PredictiveTest]:
-    """Dispersion and number of zeros of the counts against replicates from the fit.
+    """Dispersion, and number of zeros of counts, against replicates from the fit.
 
     Parameters
     ----------
     fit
         The fitted curves; every replicate takes a draw of the whole curves.
-    score, count, exposure
+    columns
         The items; a random 50,000 of them if there are more.
     seed
         Seed of the subset and of the replicates.
@@ -122,27 +122,39 @@ def predictive_tests(
     """
     rng = np.random.default_rng(seed)
     few = thin(fit, _REPLICATES)
-    if len(count) > _ITEMS:
-        keep = np.sort(rng.choice(len(count), _ITEMS, replace=False))
-        score, count, exposure = score[keep], count[keep], exposure[keep]
-    sums = np.zeros((4, _REPLICATES))  # scatter and zeros, replicated and observed
-    with phase("predictive checks", total=len(count), unit="items", enabled=progress) as running:
-        for start in range(0, len(count), _CHUNK):
-            part = slice(start, start + _CHUNK)
-            y, n = count[part], exposure[part]
-            log_mean, log_cv2 = curve_draws(few, score[part])
-            pick = np.arange(_REPLICATES) * len(log_mean) // _REPLICATES
-            log_mean, log_cv2 = log_mean[pick], log_cv2[pick]
-            new = simulate_counts(n, log_mean, log_cv2, rng)
-            sums[0] += _scatter(new, n, log_mean, log_cv2)
-            sums[1] += _scatter(y, n, log_mean, log_cv2)
-            sums[2] += (new == 0).sum(axis=1)
-            sums[3] += (y == 0).sum()
-            running.advance(len(y))
-    return [
-        _test("dispersion", sums[0], sums[1]),
-        _test("zero counts", sums[2], sums[3]),
-    ]
+    law = law_of(few)
+    sizes = few.data["posterior"].sizes
+    draws = sizes["chain"] * sizes["draw"]
+    rounds = -(-_REPLICATES // draws)
+    n = len(columns["score"])
+    if n > _ITEMS:
+        columns, n = select(columns, np.sort(rng.choice(n, _ITEMS, replace=False))), _ITEMS
+    sums = np.zeros((4, rounds * draws))  # scatter and zeros, replicated and observed
+    with phase("predictive checks", total=n, unit="items", enabled=progress) as running:
+        for start in range(0, n, _CHUNK):
+            part = select(columns, slice(start, start + _CHUNK))
+            sums += _summaries(law, part, rounds, rng)
+            running.advance(len(part["score"]))
+    tests = [_test("dispersion", sums[0], sums[1])]
+    if law.discrete:
+        tests.append(_test("zero counts", sums[2], sums[3]))
+    return tests
+
+
+def _summaries(law: Law, columns: Columns, rounds: int, rng: np.random.Generator) -> Floats:
+    """Scatter and zeros, replicated and observed, of every draw, so many times over."""
+    y, size = columns[law.outcome], columns[law.size]
+    curves = law.curves(columns["score"], columns.get("group"), size)
+    mean, variance = (curves[name] for name in ("mean", "variance"))
+    scatter = _count_scatter if law.discrete else _value_scatter
+    observed = scatter(y, size, mean, variance)
+    zeros = np.full_like(observed, (y == 0).sum())
+    parts = []
+    for _ in range(rounds):
+        new = law.simulate(columns, rng)
+        replicated = scatter(new, size, mean, variance)
+        parts.append([replicated, observed, (new == 0).sum(axis=1), zeros])
+    return np.concatenate(parts, axis=1)
 
 
 def _test(name: str, replicated: Floats, observed: Floats) -> PredictiveTest:

@@ -13,7 +13,7 @@ from scipy import special
 from . import poisson_gamma
 from .draw_rules import product_rule
 
-__all__ = ["Summaries", "posterior_summaries"]
+__all__ = ["Summaries", "node_spread", "posterior_summaries", "weighted"]
 
 Floats = NDArray[np.float64]
 
@@ -91,14 +91,34 @@ def posterior_summaries(
 
 def _compressed(log_mean: Floats, log_cv2: Floats, weight: Floats) -> tuple[Floats, Floats, Floats]:
     """Representative nodes (log mean, log cv2, weights) of given draws."""
-    m, c = _weighted(weight, log_mean), _weighted(weight, log_cv2)
+    m, c = weighted(weight, log_mean), weighted(weight, log_cv2)
     dm, dc = log_mean - m, log_cv2 - c
-    seconds = (_weighted(weight, x) for x in (dm**2, dm * dc, dc**2))
+    seconds = (weighted(weight, x) for x in (dm**2, dm * dc, dc**2))
     nodes = product_rule(m, c, *seconds)
     return nodes[1], nodes[2], nodes[0][:, None]
 
 
-def _weighted(weight: Floats, values: Floats) -> Floats:
+def node_spread(
+    log_mean: Floats, log_cv2: Floats, count: Floats, exposure: Floats, weight: Floats
+) -> Floats:
+    """How far nodes' posteriors are spread out, against the width of each, squared.
+
+    Parameters
+    ----------
+    log_mean, log_cv2, weight
+        Nodes, shape (nodes, n).
+    count, exposure
+        Shape (n,).
+    """
+    mixture = _Mixture.posterior(log_mean, log_cv2, weight, count, exposure)
+    mean = mixture.shape / mixture.rate
+    shape = weighted(weight, mixture.shape)
+    apart = weighted(weight, (mixture.shape / shape - 1.0) ** 2)
+    away = weighted(weight, (mean / weighted(weight, mean) - 1.0) ** 2)
+    return apart + shape * away
+
+
+def weighted(weight: Floats, values: Floats) -> Floats:
     """Weighted sum over draws; weights (draws, 1) or (draws, n)."""
     if weight.shape[1] == 1:
         return np.asarray(weight[:, 0] @ values)
@@ -123,9 +143,9 @@ class _Mixture:
     def moments(self) -> tuple[Floats, Floats]:
         """Mean and total variance."""
         means = poisson_gamma.mean(self.shape, self.rate)
-        mean = _weighted(self.weight, means)
-        within = _weighted(self.weight, poisson_gamma.variance(self.shape, self.rate))
-        return mean, within + _weighted(self.weight, (means - mean) ** 2)
+        mean = weighted(self.weight, means)
+        within = weighted(self.weight, poisson_gamma.variance(self.shape, self.rate))
+        return mean, within + weighted(self.weight, (means - mean) ** 2)
 
     def _weights(self, at: NDArray[np.intp]) -> Floats:
         return self.weight if self.weight.shape[1] == 1 else self.weight[:, at]
@@ -134,13 +154,13 @@ class _Mixture:
         """P(Theta <= theta) or, for the upper tail, P(Theta > theta), of the items `at`."""
         x = theta * self.rate[:, at]
         cdf = special.gammainc if lower else special.gammaincc
-        return _weighted(self._weights(at), cdf(self.shape[:, at], x))
+        return weighted(self._weights(at), cdf(self.shape[:, at], x))
 
     def density(self, theta: Floats, at: NDArray[np.intp]) -> Floats:
         """Density of log theta of the items `at`."""
         x, a = theta * self.rate[:, at], self.shape[:, at]
         log_density = special.xlogy(a, x) - x - special.gammaln(a)
-        return _weighted(self._weights(at), np.exp(log_density))
+        return weighted(self._weights(at), np.exp(log_density))
 
 
 def _search(prob: float, mixture: _Mixture, theta: Floats, enough: float) -> None:

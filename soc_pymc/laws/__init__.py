@@ -1,1 +1,57 @@
-"""Laws: what a fitted prior says of theta and of outcomes."""
+"""What fitted priors say of theta and of outcomes: one law for each family of priors."""
+
+from collections.abc import Callable
+
+from ..errors import FitError
+from ..priors import Gamma, GammaMixture, Normal, NormalMixture
+from ..results import Fit
+from ._law import Columns, Law, Scorer, curves_at, items_at_once, select
+from .bins import law_bins
+from .gamma import GammaLaw
+from .mixture import MixtureLaw
+from .normal import NormalLaw
+
+__all__ = [
+    "Columns",
+    "Law",
+    "Scorer",
+    "curves_at",
+    "items_at_once",
+    "law_bins",
+    "law_of",
+    "select",
+]
+
+_LAWS: dict[type, Callable[[Fit], Law]] = {
+    Gamma: GammaLaw,
+    Normal: NormalLaw,
+    GammaMixture: MixtureLaw,
+    NormalMixture: MixtureLaw,
+}
+
+
+def law_of(fit: Fit) -> Law:
+    """The law of a fit's prior.
+
+    Parameters
+    ----------
+    fit
+        The fit.
+
+    Raises
+    ------
+    FitError
+        If there is no law for such priors.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> frame = soc.simulation.s1(2000, seed=0)
+    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+    >>> law_of(soc.fit(soc.summarize(items), progress=False)).outcome
+    'count'
+    """
+    law = _LAWS.get(type(fit.prior))
+    if law is None:
+        raise FitError(f"fits of {type(fit.prior).__name__} have no law of their outcomes")
+    return law(fit)

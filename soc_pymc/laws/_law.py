@@ -1,24 +1,48 @@
 """What a fitted prior says of theta and of outcomes, whatever its family: one protocol."""
 
+import os
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Columns", "Law", "Scorer"]
+from ..curves import curve_draws, knot_weights
+from ..families.mixtures import Summaries
+from ..nodes import few_nodes, is_plain, representative_nodes
+from ..results import Fit
+
+__all__ = [
+    "Columns",
+    "Law",
+    "Posteriors",
+    "Scorer",
+    "average_at",
+    "curves_at",
+    "draws_at",
+    "in_chunks",
+    "items_at_once",
+    "nodes_at",
+    "rows",
+    "score_few",
+    "select",
+]
 
 Floats = NDArray[np.float64]
 
 Columns = Mapping[str, NDArray[Any]]
 """Columns of items by role, arrays of one length.
 
-``score``, the outcome (``count`` or ``value``), its size (``exposure`` or ``noise_sd``). Where an
-item stands for several whose scores differ, ``spread`` is the variance of the mean curve over them.
+``score``, the outcome (``count`` or ``value``), its size (``exposure`` or ``noise_sd``), and
+``group`` (labels as str) if the fit has groups. Where an item stands for several whose scores
+differ, ``spread`` is the variance of the mean curve (of log E(theta|t) for counts) over them.
 """
 
 Scorer = Callable[[Columns], Floats]
 """From items to posterior mean, sd, variance and quantiles of theta, (3 + probabilities, n)."""
+
+_NUMBERS = 2_000_000  # numbers in one array of draws x items
 
 
 class Law(Protocol):
@@ -53,4 +77,110 @@ class Law(Protocol):
     def curves(
         self, score: Floats, group: NDArray[Any] | None = None, exposure: Floats | None = None
     ) -> dict[str, Floats]:
-        """Variables of `calibration_curves` at scores, each (draws, n)."""
+        """Variables of `calibration_curves` at scores, each (draws, n).
+
+        Groups and exposures (or noise sds) may be given where the fit has no such terms: they are
+        then of no matter.
+        """
+
+
+def draws_at(fit: Fit, columns: Columns, size: str) -> tuple[Floats, Floats]:
+    """Draws of both curves at the items, by group and size where these matter to the fit."""
+    return curve_draws(fit, columns["score"], **_terms(fit, columns.get("group"), columns[size]))
+
+
+def curves_at(
+    fit: Fit, score: Floats, group: NDArray[Any] | None, exposure: Floats | None
+) -> tuple[Floats, Floats]:
+    """Draws of both curves at scores, groups and exposures, where these matter to the fit."""
+    return curve_draws(fit, score, **_terms(fit, group, exposure))
+
+
+def nodes_at(fit: Fit, columns: Columns, size: str) -> tuple[Floats, Floats, Floats]:
+    """Weights and both curves at nodes that stand for all draws at the items."""
+    terms = _terms(fit, columns.get("group"), columns[size])
+    return representative_nodes(fit, columns["score"], **terms)
+
+
+def _terms(
+    fit: Fit, group: NDArray[Any] | None, exposure: Floats | None
+) -> dict[str, NDArray[Any] | None]:
+    return {
+        "group": group if fit.groups else None,
+        "exposure": exposure if fit.prior.exposure is not None else None,
+    }
+
+
+def average_at(fit: Fit, columns: Columns, size: str) -> tuple[Floats, Floats]:
+    """Posterior means of both curves at the items, each (n,)."""
+    if is_plain(fit):
+        pairs = (knot_weights(fit, curve, columns["score"]) for curve in ("mean", "variance"))
+        first, second = (at @ values.mean(axis=0) for values, at in pairs)
+    else:
+        first, second = (draws.mean(axis=0) for draws in draws_at(fit, columns, size))
+    return first, second
+
+
+def items_at_once(fit: Fit) -> int:
+    """Items of whose curves all draws are held at once."""
+    posterior = fit.data["posterior"]
+    return max(1, _NUMBERS // (posterior.sizes["chain"] * posterior.sizes["draw"]))
+
+
+def select(columns: Columns, at: slice | NDArray[Any]) -> dict[str, NDArray[Any]]:
+    """Some of the items."""
+    return {name: values[at] for name, values in columns.items()}
+
+
+def in_chunks(one_chunk: Scorer, step: int, columns: Columns) -> Floats:
+    """Chunks on all processors: scipy's functions release the lock."""
+    parts = [slice(i, i + step) for i in range(0, len(columns["score"]), step)]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        done = list(pool.map(lambda part: one_chunk(select(columns, part)), parts))
+    return np.concatenate(done, axis=1)
+
+
+def rows(found: Summaries) -> Floats:
+    """Summaries as a `Scorer` returns them."""
+    return np.vstack([found.mean, np.sqrt(found.variance), found.variance, found.quantiles])
+
+
+class Posteriors(Protocol):
+    """Posteriors of some items as mixtures over given curves, as a family makes them."""
+
+    def summaries(
+        self, first: Floats, second: Floats, at: NDArray[np.intp], weight: Floats | None = None
+    ) -> Summaries:
+        """Summaries of the items `at` over curves (nodes, n); no weights are equal ones."""
+
+    def apart(self, first: Floats, second: Floats, at: NDArray[np.intp], weight: Floats) -> Floats:
+        """How far nodes' posteriors are spread out, against the width of each, squared, (n,)."""
+
+
+def score_few(posteriors: Posteriors, first: Floats, second: Floats, spread: Floats) -> Floats:
+    """Score items over few nodes of the draws where these do, over all draws elsewhere.
+
+    Parameters
+    ----------
+    posteriors
+        The items.
+    first, second
+        Draws of both curves at them, (draws, n).
+    spread
+        As of `few_nodes`.
+    """
+    done: list[tuple[NDArray[np.intp], Floats]] = []
+    left = np.ones(len(spread), dtype=bool)
+    for at, limit, (weight, one, two) in few_nodes(first, second, spread):
+        near = posteriors.apart(one, two, at, weight) < limit
+        if near.any():
+            few = one[:, near], two[:, near], at[near], weight[:, near]
+            done.append((few[2], rows(posteriors.summaries(*few))))
+            left[few[2]] = False
+    rest = np.flatnonzero(left)
+    if len(rest) or not done:
+        done.append((rest, rows(posteriors.summaries(first[:, rest], second[:, rest], rest))))
+    out = np.empty((len(done[0][1]), len(spread)))
+    for at, found in done:
+        out[:, at] = found
+    return out

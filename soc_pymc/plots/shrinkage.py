@@ -1,4 +1,4 @@
-"""How far the posterior pulls each item's own rate."""
+"""How far the posterior pulls each item's own rate or value."""
 
 from typing import Any
 
@@ -21,19 +21,32 @@ _SEGMENTS = 60
 
 
 def plot_shrinkage(
-    table: Any, *, score: str, count: str, exposure: str, ax: Axes | None = None, seed: int = 0
+    table: Any,
+    *,
+    score: str,
+    count: str | None = None,
+    exposure: str | None = None,
+    value: str | None = None,
+    noise_sd: str | None = None,
+    ax: Axes | None = None,
+    seed: int = 0,
 ) -> Axes:
-    """Draw each item's posterior mean against its own rate, count / exposure.
+    """Draw each item's posterior mean against its own rate, count / exposure, or its own value.
 
-    Points on the dashed line keep their own rate; the arrows of some items show how far the others
-    are pulled, the more the smaller their exposure. Items without events stand apart at the left.
+    Points on the dashed line keep their own rate or value; the arrows of some items show how far
+    the others are pulled, the more the smaller their exposure or the larger their noise. Items
+    without events stand apart at the left.
 
     Parameters
     ----------
     table
         What `soc.item_posteriors` returned: a pandas, Polars or Arrow table with ``theta_mean``.
-    score, count, exposure
-        Columns of the table. The score colours the points.
+    score
+        Column of the scores, which colour the points.
+    count, exposure
+        Columns of counts and their exposures; or
+    value, noise_sd
+        columns of values and the sd of their noise.
     ax
         Axes to draw in; None makes a figure.
     seed
@@ -42,26 +55,69 @@ def plot_shrinkage(
     Raises
     ------
     ItemsError
-        If a column is missing or no item has any exposure.
+        If a column is missing or not named, or no item has any exposure.
     """
-    t, y, n, theta = (_column(table, name) for name in (score, count, exposure, "theta_mean"))
-    usable = np.flatnonzero((n > 0) & (theta > 0))
-    if not usable.size:
-        raise ItemsError(f"no item has a positive {exposure!r} and theta_mean: nothing to draw")
-    total = len(usable)
-    if total > _ITEMS:
-        usable = np.random.default_rng(seed).choice(usable, _ITEMS, replace=False)
-    t, y, n, theta = t[usable], y[usable], n[usable], theta[usable]
     if ax is None:
         _, ax = plt.subplots(figsize=(7.5, 6), layout="constrained")
-    own, left = _own_rates(y, n, theta, np.random.default_rng(seed))
-    size = _areas(n, float(n.min()), float(n.max()))
-    # items of much exposure are few and drawn last, on top
-    order = np.argsort(n, kind="stable")
+    rng = np.random.default_rng(seed)
+    if count and exposure and not (value or noise_sd):
+        return _shrink_counts(ax, table, (score, count, exposure), rng)
+    if value and noise_sd and not (count or exposure):
+        return _shrink_values(ax, table, (score, value, noise_sd), rng)
+    raise ItemsError("name the columns count= and exposure=, or value= and noise_sd=")
+
+
+def _shrink_counts(
+    ax: Axes, table: Any, names: tuple[str, str, str], rng: np.random.Generator
+) -> Axes:
+    t, y, n, theta = (_column(table, name) for name in (*names, "theta_mean"))
+    usable = np.flatnonzero((n > 0) & (theta > 0))
+    if not usable.size:
+        raise ItemsError(f"no item has a positive {names[2]!r} and theta_mean: nothing to draw")
+    at = _some(usable, rng)
+    t, y, n, theta = t[at], y[at], n[at], theta[at]
+    own, left = _own_rates(y, n, theta, rng)
+    _points(ax, own, theta, t, n, names[0])
+    low, high = float(min(own.min(), theta.min())), float(max(own.max(), theta.max()))
+    ends = np.array([float(min(own[y > 0].min(initial=high), theta.min())), high])
+    ax.plot(ends, ends, color=GREY, linewidth=1, linestyle="--", zorder=1)
+    _arrows(ax, own, theta, y > 0)
+    _finish(ax, left, (low, high), (float(theta.min()), float(theta.max())))
+    _size_legend(ax, n, names[2])
+    return _named(ax, f"own rate: {names[1]} / {names[2]}", len(at), len(usable))
+
+
+def _shrink_values(
+    ax: Axes, table: Any, names: tuple[str, str, str], rng: np.random.Generator
+) -> Axes:
+    t, y, s, theta = (_column(table, name) for name in (*names, "theta_mean"))
+    usable = np.flatnonzero(np.isfinite(y) & (s > 0) & np.isfinite(theta))
+    if not usable.size:
+        raise ItemsError(f"no item has a positive {names[2]!r} and theta_mean: nothing to draw")
+    at = _some(usable, rng)
+    t, y, s, theta = t[at], y[at], s[at], theta[at]
+    _points(ax, y, theta, t, 1.0 / s, names[0])
+    ends = np.array([min(y.min(), theta.min()), max(y.max(), theta.max())])
+    ax.plot(ends, ends, color=GREY, linewidth=1, linestyle="--", zorder=1)
+    _arrows(ax, y, theta, np.ones(len(y), dtype=bool))
+    _size_legend(ax, 1.0 / s, f"1 / {names[2]}")
+    return _named(ax, f"own value: {names[1]}", len(at), len(usable))
+
+
+def _some(usable: NDArray[np.intp], rng: np.random.Generator) -> NDArray[np.intp]:
+    if len(usable) <= _ITEMS:
+        return usable
+    return np.asarray(rng.choice(usable, _ITEMS, replace=False))
+
+
+def _points(ax: Axes, own: Floats, theta: Floats, t: Floats, size: Floats, score: str) -> None:
+    """Items coloured by the score, of areas that grow with their size."""
+    # items of a large size are few and drawn last, on top
+    order = np.argsort(size, kind="stable")
     points = ax.scatter(
         own[order],
         theta[order],
-        s=size[order],
+        s=_areas(size, float(size.min()), float(size.max()))[order],
         c=t[order],
         cmap="viridis",
         norm=_colour_scale(t),
@@ -69,18 +125,15 @@ def plot_shrinkage(
         linewidths=0,
         zorder=2,
     )
-    low, high = float(min(own.min(), theta.min())), float(max(own.max(), theta.max()))
-    ends = np.array([float(min(own[y > 0].min(initial=high), theta.min())), high])
-    ax.plot(ends, ends, color=GREY, linewidth=1, linestyle="--", zorder=1)
-    _arrows(ax, own, theta, y > 0)
-    _finish(ax, left, (low, high), (float(theta.min()), float(theta.max())))
     bar = ax.figure.colorbar(points, ax=ax, label=f"score ({score})", shrink=0.7)
     bar.ax.yaxis.set_major_formatter(ticker.FuncFormatter(plain))
     bar.ax.yaxis.set_minor_formatter(ticker.NullFormatter())
-    _size_legend(ax, n, exposure)
-    ax.set_xlabel(f"own rate: {count} / {exposure}")
+
+
+def _named(ax: Axes, across: str, drawn: int, total: int) -> Axes:
+    ax.set_xlabel(across)
     ax.set_ylabel("posterior mean of theta")
-    shown = f"{len(t):,} of {total:,} items" if len(t) < total else f"{total:,} items"
+    shown = f"{drawn:,} of {total:,} items" if drawn < total else f"{total:,} items"
     ax.set_title(f"Shrinkage ({shown})", fontsize=10, loc="left")
     tidy(ax)
     return ax
