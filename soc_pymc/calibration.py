@@ -1,10 +1,12 @@
 """What a fit says of theta given the score: E and Var(theta | t), draw by draw, and their bands."""
 
+import warnings
+
 import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
-from .errors import FitError
+from .errors import FitError, ItemsWarning
 from .laws import Law, law_of
 from .results import Fit
 
@@ -34,7 +36,8 @@ def calibration_curves(
         lines on their axis.
     group
         Of a fit with groups, the label of one, whose own curves are wanted; None gives those that
-        the groups share.
+        the groups share. For a group that the fit never saw these come with deviations drawn from
+        their prior, which makes wider bands.
     exposure
         Of a fit with a term in exposure (or noise sd), a number > 0 or one for each score; None
         averages theta over the exposures that items of such scores had.
@@ -51,6 +54,11 @@ def calibration_curves(
     FitError
         If `score` is not a vector of finite numbers or has no place on a curve's axis, or the fit
         has no groups or no term in exposure of which some are given.
+
+    Warns
+    -----
+    ItemsWarning
+        If the fit never saw the group.
 
     Examples
     --------
@@ -89,9 +97,14 @@ def _label(fit: Fit, group: object, n: int) -> NDArray[np.object_] | None:
     """One group's label for every score."""
     if group is None:
         return None
-    if str(group) not in fit.groups:
-        known = ", ".join(map(repr, fit.groups[:10])) or "none"
-        raise FitError(f"the fit has no group {group!r}; its groups are: {known}")
+    if fit.groups and str(group) not in fit.groups:
+        known = ", ".join(map(repr, fit.groups[:10]))
+        warnings.warn(
+            f"the fit never saw a group {group!r} (its groups are: {known}): these are the curves "
+            "of a new group, with wider bands",
+            ItemsWarning,
+            stacklevel=3,
+        )
     return np.full(n, str(group), dtype=object)
 
 

@@ -7,14 +7,12 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from .designs import bin_histograms
 from .errors import FitError, ItemsError, StatisticsError
-from .families import normal_normal
-from .families.histograms import value_and_gradient
 from .items import PoissonItems
 from .laws import curves_at, items_at_once, law_bins, law_of
 from .methods import NUTS, VI
 from .nodes import is_plain
+from .outcomes import outcome_of
 from .posteriors import item_posteriors
 from .priors import Gamma, Normal
 from .results import Fit
@@ -284,38 +282,15 @@ def _check_prior(prior: object) -> None:
 
 
 def _log_density(fit: Fit, stats: Statistics) -> float:
-    """Log density of all outcomes at the posterior means of the curves."""
-    return _of_values(fit, stats) if isinstance(fit.prior, Normal) else _of_counts(fit, stats)
-
-
-def _of_counts(fit: Fit, stats: Statistics) -> float:
-    """Log probability of counts, from the histograms of every group's bins."""
-    bins = law_bins(fit, law_of(fit), stats)
-    total = 0.0
-    for code, label in enumerate(stats.groups or [None]):
-        own = bins.group == code
-        part = stats if label is None else stats.of_group(label)
-        number, score = bins.bin[own], bins.score[own]
-        histograms = replace(bin_histograms(part, number), spread=bins.spread[own])
-        group = np.full(len(score), label, dtype=object)
-        first, second = (c.mean(axis=0)[None] for c in curves_at(fit, score, group, None))
-        places = np.arange(len(number))
-        total += value_and_gradient(first, second, places, *histograms.arrays)[0].sum()
-    return float(total)
-
-
-def _of_values(fit: Fit, stats: Statistics) -> float:
-    """Log density of values, from the sums of every bin's cells of noise."""
-    bins, cells = law_bins(fit, law_of(fit), stats), stats.table("noise")
+    """Log density of all outcomes at the posterior means of the curves, of every group's bins."""
+    bins, outcome = law_bins(fit, law_of(fit), stats), outcome_of(stats)
+    rows, data = outcome.rows(stats, bool(stats.groups), False)
+    at = bins.place(rows.group, rows.bin)
     labels = np.array(stats.groups or [None], dtype=object)
     curves = curves_at(fit, bins.score, labels[bins.group], None)
-    at, n = bins.place(cells["group"], cells["bin"]), cells["n"]
-    first, second = (draws.mean(axis=0)[at] for draws in curves)
-    mean, noise_sd = cells["sum_y"] / n, np.sqrt(cells["sum_w"] / n)
-    within = np.maximum(cells["sum_y2"] - cells["sum_y"] * mean, 0.0)
-    variance = np.exp(second) + bins.spread[at]
-    density = normal_normal.log_density(mean, noise_sd, first, np.log(variance))
-    return float(n @ density - 0.5 * (within / (variance + noise_sd**2)).sum())
+    first, second = (draws.mean(axis=0)[at][None] for draws in curves)
+    data = replace(data, spread=bins.spread[at])
+    return float(outcome.value(first, second, np.arange(rows.number), *data.arrays)[0].sum())
 
 
 def _mean_curve(fit: Fit, items: PoissonItems) -> Floats:
