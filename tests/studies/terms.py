@@ -96,7 +96,7 @@ def exposure(seed: int, n_items: int) -> dict[str, float]:
         "plain": soc.fit(stats, progress=False),
         "exposure": soc.fit(stats, soc.Gamma(exposure=soc.Spline()), progress=False),
     }
-    table = soc.compare(fits, stats)
+    table = soc.compare(fits, stats, progress=False)
     return {
         "width_ratio": _width(fits["exposure"], stats) / _width(fits["plain"], stats),
         "scale": float(fits["exposure"].data["posterior"]["log_mean_exposure_sd"].mean()),
