@@ -92,11 +92,12 @@ def _outcome_roles(chosen: argparse.Namespace, known: dict[str, str]) -> tuple[s
     """The roles of the outcome and of its precision, of the kind of items that is meant."""
     given = [roles for roles in _OUTCOMES if any(getattr(chosen, role) for role in roles)]
     given = given or [roles for roles in _OUTCOMES if roles[0] in known]
-    either = ", or ".join(" and ".join(map(_word, roles)) for roles in _OUTCOMES)
     if not given:
-        raise StatisticsError(f"say which columns to use: {either}")
+        kinds = [", ".join(map(_word, ("score", *roles))) for roles in _OUTCOMES]
+        raise StatisticsError(f"say which columns to use: {', or '.join(kinds)}")
     if len(given) > 1:
-        raise StatisticsError(f"give {either}, not both")
+        kinds = [" and ".join(map(_word, roles)) for roles in _OUTCOMES]
+        raise StatisticsError(f"give {', or '.join(kinds)}, not both")
     return given[0]
 
 

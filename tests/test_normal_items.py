@@ -646,7 +646,7 @@ def test_command_line(tmp_path, capsys):
         assert_same(load_statistics(out), stats_of(FRAME, bins=30))
     both = "give --count and --exposure, or --value and --noise-sd, not both"
     for more, text in (
-        ([], "say which columns to use: --count and --exposure, or --value and --noise-sd"),
+        ([], "to use: --score, --count, --exposure, or --score, --value, --noise-sd"),
         (["--value", "y"], "say which columns to use: --noise-sd"),
         (["--noise-sd", "s"], "say which columns to use: --value"),
         ([*values, "--count", "y"], both),
