@@ -1,0 +1,205 @@
+"""Non-decreasing curves nearest to given ones: projections of posterior draws.
+
+A curve is a natural cubic spline known by its values at knots, a straight line beyond the outer
+ones, so it is non-decreasing everywhere as soon as its derivative, a quadratic between knots, is
+nowhere negative between the outer knots. Draws of a posterior without the constraint are moved to
+the nearest curve that keeps it, in the metric of the posterior's precision, which gives draws of a
+posterior under the constraint (Lin and Dunson 2014; Sen, Patra and Dunson 2018).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.interpolate import CubicSpline
+from scipy.optimize import nnls
+
+__all__ = ["project_monotone"]
+
+Floats = NDArray[np.float64]
+
+_ROUNDING = 1e-14  # a derivative this far below 0, in units of the steepest secant, is rounding
+_CLOSE = 1e-11  # the search ends with a derivative this little below 0
+_ROUNDS = 50  # a handful are needed
+_RIDGE = 1e-6  # of the variances, so that the metric exists
+_FEW = 5  # draws a knot, below which correlations are half believed
+
+
+def project_monotone(
+    values: ArrayLike, knots: ArrayLike, precision: ArrayLike | None = None
+) -> Floats:
+    """Move each draw of a curve to the nearest non-decreasing curve.
+
+    Parameters
+    ----------
+    values
+        Draws of the curve's values at the knots, shape (draws, k); or (draws, groups, k), each
+        group's curve on its own.
+    knots
+        Increasing knots, shape (k,), of the natural cubic spline of `splines.spline_matrix`.
+    precision
+        Positive definite matrix of the metric, shape (k, k) or (groups, k, k); None takes the
+        inverse of the draws' own covariance with a ridge of 1e-6 of the variances (with fewer than
+        5 draws a knot half of every covariance; with a single draw, or none that differ, distances
+        are Euclidean).
+
+    Returns
+    -------
+    numpy.ndarray
+        Shape of `values`. Draws that do not decrease anywhere (the minimum of the derivative is
+        found exactly) come back bit for bit; all others as curves whose derivative has a minimum of
+        0, up to rounding. 1,000 draws at 20 knots take one to two seconds where all
+        of them decrease.
+
+    Examples
+    --------
+    >>> project_monotone([[0.0, 1.0, 2.0], [0.0, 2.0, 1.0]], [0.0, 1.0, 2.0], np.eye(3)).round(3)
+    array([[0.   , 1.   , 2.   ],
+           [0.113, 1.323, 1.565]])
+    """
+    draws = np.array(values, dtype=float)
+    k = np.asarray(knots, dtype=float)
+    if len(k) == 1 or not len(draws):
+        return draws
+    if draws.ndim == 2:
+        return _project(draws, _Derivative.at(k), _metric_root(draws, precision))
+    metrics = None if precision is None else np.asarray(precision, dtype=float)
+    for group in range(draws.shape[1]):
+        own = metrics if metrics is None or metrics.ndim == 2 else metrics[group]
+        one = draws[:, group]
+        draws[:, group] = _project(one, _Derivative.at(k), _metric_root(one, own))
+    return draws
+
+
+def _metric_root(draws: Floats, precision: ArrayLike | None) -> Floats:
+    """Lower triangular root of the inverse of the metric."""
+    if precision is not None:
+        return np.linalg.cholesky(np.linalg.inv(np.asarray(precision, dtype=float)))
+    number, k = draws.shape
+    variance = draws.var(axis=0)
+    if number < 2 or not variance.max() > 0:
+        return np.eye(k)
+    covariance = np.atleast_2d(np.cov(draws, rowvar=False, bias=True))
+    if number < _FEW * k:
+        covariance = 0.5 * (covariance + np.diag(variance))
+    return np.linalg.cholesky(covariance + _RIDGE * np.diag(np.maximum(variance, variance.max())))
+
+
+@dataclass(frozen=True)
+class _Derivative:
+    """The derivative of a spline with given knots, a quadratic on each interval.
+
+    With p at the start, q at the end and the secant d, its Bernstein coefficients on an interval
+    are p, 3d - p - q and q, for their mean is the secant.
+
+    Attributes
+    ----------
+    knots
+        Shape (k,).
+    to_slopes
+        Slopes at the knots from secants, shape (k, k - 1).
+    """
+
+    knots: Floats
+    to_slopes: Floats
+
+    @staticmethod
+    def at(knots: Floats) -> "_Derivative":
+        k = len(knots)
+        rise = np.tri(k, k - 1, -1) * np.diff(knots)  # values from secants
+        if k == 2:
+            return _Derivative(knots, np.ones((2, 1)))
+        return _Derivative(knots, CubicSpline(knots, rise, bc_type="natural")(knots, 1))
+
+    def secants(self, values: Floats) -> Floats:
+        """Secants of curves (..., k): exactly 0 for constants."""
+        return np.asarray(np.diff(values, axis=-1) / np.diff(self.knots))
+
+    def minima(self, values: Floats) -> tuple[Floats, Floats]:
+        """Least derivative on each interval and its place in it from 0 to 1, each (..., k - 1)."""
+        secant = self.secants(values)
+        slope = secant @ self.to_slopes.T
+        p, q = slope[..., :-1], slope[..., 1:]
+        middle = 3.0 * secant - p - q
+        bend = p - 2.0 * middle + q
+        inside = (bend > 0) & (p > middle) & (q > middle)
+        safe = np.where(inside, bend, 1.0)
+        place = np.where(inside, (p - middle) / safe, np.where(p <= q, 0.0, 1.0))
+        least = np.where(inside, (p * q - middle * middle) / safe, np.minimum(p, q))
+        return least, place
+
+    def rows(self, interval: NDArray[np.intp], place: Floats) -> Floats:
+        """Derivatives at places in intervals as linear functions of the values, (n, k)."""
+        s = place[:, None]
+        width = np.diff(self.knots)
+        p, q = self.to_slopes[interval], self.to_slopes[interval + 1]
+        middle = 3.0 * np.eye(len(width))[interval] - p - q
+        of_secants = (1 - s) ** 2 * p + 2 * s * (1 - s) * middle + s**2 * q
+        secants = np.diff(np.eye(len(self.knots)), axis=0) / width[:, None]
+        return np.asarray(of_secants @ secants)
+
+
+def _project(values: Floats, derivative: _Derivative, root: Floats) -> Floats:
+    """Projections of draws (draws, k) in the metric whose inverse is root @ root.T.
+
+    Constraints are met at some places of the curve; where the derivative then has a negative
+    minimum, its place is added (cutting planes), until no minimum is below 0. What is left to the
+    last digits is a straight line's worth, and is added as such.
+    """
+    scale = np.abs(derivative.secants(values)).max(axis=1)
+    falls = derivative.minima(values)[0].min(axis=1) < -_ROUNDING * scale
+    at = np.flatnonzero(falls)
+    result = values.copy()
+    intervals = len(derivative.knots) - 1
+    grid = np.append(np.tile([0.0, 0.25, 0.5, 0.75], intervals), 1.0)
+    where = np.append(np.repeat(np.arange(intervals), 4), intervals - 1)
+    first = _dual(derivative.rows(where, grid), root)
+    designs = dict.fromkeys(at.tolist(), first)
+    # constraints do not see the level, and what is subtracted costs no digits
+    starts = np.linalg.solve(root, (values - values.mean(axis=1, keepdims=True)).T).T
+    for _ in range(_ROUNDS):
+        for i in at.tolist():
+            result[i] = values[i] + _shift(designs[i], starts[i]) @ root.T
+        least, place = derivative.minima(result[at])
+        left = least < -_CLOSE * scale[at, None]
+        for i, bad, low in zip(at.tolist(), left, place, strict=True):
+            if bad.any():
+                more = derivative.rows(np.flatnonzero(bad), low[bad])
+                designs[i] = np.hstack([designs[i], _dual(more, root)])
+        at = at[left.any(axis=1)]
+        if not len(at):
+            break
+    changed = np.flatnonzero(falls)
+    result[changed] = _lift(result[changed], derivative, scale[changed])
+    return result
+
+
+def _dual(rows: Floats, root: Floats) -> Floats:
+    """Constraints as directions of unit length in the metric, (k, constraints)."""
+    design = root.T @ rows.T
+    return np.asarray(design / np.sqrt((design**2).sum(axis=0)))
+
+
+def _shift(design: Floats, start: Floats) -> Floats:
+    """Way from a draw to the nearest one that keeps the constraints, both in the metric's units.
+
+    The dual of that quadratic programme is non-negative least squares.
+    """
+    multipliers, _ = nnls(design, -start, maxiter=100 * design.shape[1])
+    return np.asarray(design @ multipliers)
+
+
+def _lift(values: Floats, derivative: _Derivative, scale: Floats) -> Floats:
+    """Add the flattest straight line that takes rounding's last negative derivatives away."""
+    knots = derivative.knots
+    line = knots - 0.5 * (knots[0] + knots[-1])
+    digits = np.abs(values).max(axis=1) * np.finfo(float).eps / (knots[-1] - knots[0])
+    lift = np.zeros(len(values))
+    result = values
+    for _ in range(100):
+        least = derivative.minima(result)[0].min(axis=1)
+        if (least >= 0).all():
+            break
+        lift = np.where(least < 0, np.maximum(2.0 * lift, np.maximum(-least, digits)), lift)
+        result = values + lift[:, None] * line
+    return result
