@@ -16,7 +16,7 @@ from soc_pymc.splines import spline_matrix
 def wild_draws(seed, k=20, draws=200, rough=0.5):
     """Draws around a rising curve at uneven knots, nearly all of which fall somewhere."""
     rng = np.random.default_rng(seed)
-    knots = np.cumsum(rng.gamma(0.5, size=k) + 1e-3)
+    knots = np.cumsum(rng.gamma(0.5, size=k) + 0.05)
     distance = np.abs(knots[:, None] - knots) / np.ptp(knots)
     covariance = rough**2 * np.exp(-((6 * distance) ** 2)) + 1e-3 * np.eye(k)
     noise = rng.multivariate_normal(np.zeros(k), covariance, size=draws)
@@ -43,7 +43,7 @@ def least_slope(values, knots):
 @pytest.mark.parametrize("k", [2, 3, 5, 20])
 def test_projected_draws_never_decrease(k):
     """1e-12 of the curve's size on a grid, and a true minimum of the derivative of 0 to rounding
-    (slopes at knots as close as 1e-3 of the span lose 4 digits of 16)."""
+    (slopes between knots half a percent of the span apart lose 3 of 16 digits)."""
     knots, values = wild_draws(k, k=k)
     moved = project_monotone(values, knots)
     assert least_rise(moved, knots) >= -1e-12
