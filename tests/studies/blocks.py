@@ -15,8 +15,9 @@ def ratio_with_error(
 ) -> tuple[float, float]:
     """A statistic of the items' averages, and its bootstrap standard error over blocks of items.
 
-    `statistic` takes the averages by name. Blocks are runs of neighbouring items: with repeated
-    items put in order of the repetition, whole blocks of them keep what they share.
+    The error is that of the items with the fit held fixed. `statistic` takes the averages by name.
+    Blocks are runs of neighbouring items: with repeated items put in order of the repetition, whole
+    blocks of them keep what they share.
     """
     edges = np.linspace(0, len(next(iter(values.values()))), blocks + 1).astype(int)
     sizes = np.diff(edges)
