@@ -4,7 +4,7 @@
 
 Every player's hits become X = arcsin(sqrt((H + 1/4)/(AB + 1/2))), about Normal with variance
 1/(4 AB). The score is the log of the at-bats of the first half: who bats well bats often, which
-none of the published rules can see.
+none of the published rules uses.
 """
 
 import argparse
