@@ -37,7 +37,8 @@ def least_slope(values, knots):
     spline = CubicSpline(knots, values, bc_type="natural")
     turning = spline.derivative(2).roots(extrapolate=False)
     places = np.concatenate([knots, turning[np.isfinite(turning)]])
-    return spline(places, 1).min() / np.abs(np.diff(values) / np.diff(knots)).max()
+    steepest = np.abs(np.diff(values) / np.diff(knots)).max()
+    return spline(places, 1).min() / max(steepest, 1e-300)
 
 
 @pytest.mark.parametrize("k", [2, 3, 5, 20])
@@ -178,8 +179,8 @@ def test_any_curves(seed, k, level, size, unit):
 
 
 def test_thousand_draws_are_quick():
-    """2 s on one core; 4 here, for busy machines."""
+    """2 s of one processor; 4 here, for slower ones."""
     knots, values = wild_draws(2, draws=1000)
-    start = time.perf_counter()
+    start = time.process_time()
     project_monotone(values, knots)
-    assert time.perf_counter() - start < 4.0
+    assert time.process_time() - start < 4.0

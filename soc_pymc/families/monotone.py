@@ -19,9 +19,9 @@ __all__ = ["project_monotone"]
 Floats = NDArray[np.float64]
 
 _ROUNDING = 1e-14  # a derivative this far below 0, in units of the steepest secant, is rounding
-_CLOSE = 1e-11  # the search ends with a derivative this little below 0
-_ROUNDS = 50  # a handful are needed
-_RIDGE = 1e-6  # of the variances, so that the metric exists
+_CLOSE = 1e-10  # the search ends with a derivative this little below 0
+_ROUNDS = 50  # a handful are needed, and what they leave is lifted
+_RIDGE = 1e-6  # of the largest variance, so that the metric exists
 _FEW = 5  # draws a knot, below which correlations are half believed
 
 
@@ -39,17 +39,17 @@ def project_monotone(
         Increasing knots, shape (k,), of the natural cubic spline of `splines.spline_matrix`.
     precision
         Positive definite matrix of the metric, shape (k, k) or (groups, k, k); None takes the
-        inverse of the draws' own covariance with a ridge of 1e-6 of the variances (with fewer than
-        5 draws a knot half of every covariance; with a single draw, or none that differ, distances
-        are Euclidean).
+        inverse of the draws' own covariance with a ridge of 1e-6 of the largest variance (with
+        fewer than 5 draws a knot half of every covariance; with a single draw, or none that differ,
+        distances are Euclidean).
 
     Returns
     -------
     numpy.ndarray
         Shape of `values`. Draws that do not decrease anywhere (the minimum of the derivative is
         found exactly) come back bit for bit; all others as curves whose derivative has a minimum of
-        0, up to rounding. 1,000 draws at 20 knots take one to two seconds where all
-        of them decrease.
+        0, up to rounding. 1,000 draws at 20 knots take a third of a second where
+        all of them decrease.
 
     Examples
     --------
@@ -82,7 +82,7 @@ def _metric_root(draws: Floats, precision: ArrayLike | None) -> Floats:
     covariance = np.atleast_2d(np.cov(draws, rowvar=False, bias=True))
     if number < _FEW * k:
         covariance = 0.5 * (covariance + np.diag(variance))
-    return np.linalg.cholesky(covariance + _RIDGE * np.diag(np.maximum(variance, variance.max())))
+    return np.linalg.cholesky(covariance + _RIDGE * variance.max() * np.eye(k))
 
 
 @dataclass(frozen=True)
@@ -128,6 +128,12 @@ class _Derivative:
         least = np.where(inside, (p * q - middle * middle) / safe, np.minimum(p, q))
         return least, place
 
+    def grid(self) -> tuple[NDArray[np.intp], Floats]:
+        """The knots and three places between any two: intervals, and places in them."""
+        number = len(self.knots) - 1
+        interval = np.append(np.repeat(np.arange(number), 4), number - 1)
+        return interval, np.append(np.tile([0.0, 0.25, 0.5, 0.75], number), 1.0)
+
     def rows(self, interval: NDArray[np.intp], place: Floats) -> Floats:
         """Derivatives at places in intervals as linear functions of the values, (n, k)."""
         s = place[:, None]
@@ -147,30 +153,27 @@ def _project(values: Floats, derivative: _Derivative, root: Floats) -> Floats:
     last digits is a straight line's worth, and is added as such.
     """
     scale = np.abs(derivative.secants(values)).max(axis=1)
-    falls = derivative.minima(values)[0].min(axis=1) < -_ROUNDING * scale
-    at = np.flatnonzero(falls)
+    falls = np.flatnonzero(derivative.minima(values)[0].min(axis=1) < -_ROUNDING * scale)
     result = values.copy()
-    intervals = len(derivative.knots) - 1
-    grid = np.append(np.tile([0.0, 0.25, 0.5, 0.75], intervals), 1.0)
-    where = np.append(np.repeat(np.arange(intervals), 4), intervals - 1)
-    first = _dual(derivative.rows(where, grid), root)
-    designs = dict.fromkeys(at.tolist(), first)
     # constraints do not see the level, and what is subtracted costs no digits
     starts = np.linalg.solve(root, (values - values.mean(axis=1, keepdims=True)).T).T
+    designs = dict.fromkeys(falls.tolist(), _dual(derivative.rows(*derivative.grid()), root))
+    at = falls
     for _ in range(_ROUNDS):
         for i in at.tolist():
-            result[i] = values[i] + _shift(designs[i], starts[i]) @ root.T
+            # places that the curve does not touch are of no further use
+            shift, designs[i] = _shift(designs[i], starts[i])
+            result[i] = values[i] + shift @ root.T
         least, place = derivative.minima(result[at])
-        left = least < -_CLOSE * scale[at, None]
-        for i, bad, low in zip(at.tolist(), left, place, strict=True):
-            if bad.any():
-                more = derivative.rows(np.flatnonzero(bad), low[bad])
-                designs[i] = np.hstack([designs[i], _dual(more, root)])
-        at = at[left.any(axis=1)]
+        low = least < -_CLOSE * scale[at, None]
+        more = _dual(derivative.rows(np.nonzero(low)[1], place[low]), root)
+        at, count = at[low.any(axis=1)], low.sum(axis=1)
         if not len(at):
             break
-    changed = np.flatnonzero(falls)
-    result[changed] = _lift(result[changed], derivative, scale[changed])
+        cuts = np.split(more, np.cumsum(count[count > 0])[:-1], axis=1)
+        for i, cut in zip(at.tolist(), cuts, strict=True):
+            designs[i] = np.hstack([designs[i], cut])
+    result[falls] = _lift(result[falls], derivative)
     return result
 
 
@@ -180,16 +183,16 @@ def _dual(rows: Floats, root: Floats) -> Floats:
     return np.asarray(design / np.sqrt((design**2).sum(axis=0)))
 
 
-def _shift(design: Floats, start: Floats) -> Floats:
-    """Way from a draw to the nearest one that keeps the constraints, both in the metric's units.
+def _shift(design: Floats, start: Floats) -> tuple[Floats, Floats]:
+    """Way from a draw to the nearest one that keeps the constraints, and those that it touches.
 
-    The dual of that quadratic programme is non-negative least squares.
+    Both in the metric's units. The dual of that quadratic programme is non-negative least squares.
     """
     multipliers, _ = nnls(design, -start, maxiter=100 * design.shape[1])
-    return np.asarray(design @ multipliers)
+    return design @ multipliers, design[:, multipliers > 0]
 
 
-def _lift(values: Floats, derivative: _Derivative, scale: Floats) -> Floats:
+def _lift(values: Floats, derivative: _Derivative) -> Floats:
     """Add the flattest straight line that takes rounding's last negative derivatives away."""
     knots = derivative.knots
     line = knots - 0.5 * (knots[0] + knots[-1])

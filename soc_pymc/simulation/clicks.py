@@ -1,4 +1,4 @@
-"""Simulated items whose truth is known: for examples, tests and studies."""
+"""Simulated clicks: a curved mean with a falling dispersion, and lognormal click rates."""
 
 import numpy as np
 import pandas as pd

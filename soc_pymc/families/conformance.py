@@ -1,0 +1,333 @@
+"""Laws that every conjugate family keeps, and a checker that tries them all.
+
+A family is a record of pure functions of a prior's parameters; nothing here knows which one. The
+laws tie its functions to each other (the marginal to the updates, the cdf to the marginal, moments
+to quantiles), so that a slip in any one of them breaks a law, without a reference to compare with.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import special
+
+__all__ = ["LAWS", "Family", "Symmetry", "check_family"]
+
+Floats = NDArray[np.float64]
+Params = tuple[Any, ...]
+Errors = Iterator[tuple[str, float]]  # what was tried, and how far off it was
+
+_PROBS = np.array([0.001, 0.05, 0.3, 0.5, 0.9, 0.999])
+_VANISHING = 1e-12  # share of a prior's variance that is as good as none
+
+
+@dataclass(frozen=True)
+class Symmetry:
+    """A change of units or of sides that leaves the model as it is.
+
+    Attributes
+    ----------
+    apply
+        From (params, outcome, size) to the same item in the other units.
+    shift, factor
+        theta becomes shift + factor * theta.
+    stretch
+        Width of an outcome's unit, by which a density falls; 1 for counts.
+    """
+
+    apply: Callable[[Params, Any, Any], tuple[Params, Any, Any]]
+    factor: float
+    shift: float = 0.0
+    stretch: float = 1.0
+
+
+@dataclass(frozen=True)
+class Family:
+    """Outcomes y given theta and a known size, with a conjugate prior of theta.
+
+    Parameters are tuples of numbers or of arrays that broadcast with the outcomes.
+
+    Attributes
+    ----------
+    name
+        What it is called.
+    priors, sizes
+        Parameters and sizes (exposures, trials, noise sds) to try the laws on.
+    moments
+        params -> E(theta), Var(theta).
+    update
+        (params, outcome, size) -> parameters of theta given the outcome.
+    predictive
+        (E theta, Var theta, size) -> E(y), Var(y), by total expectation and variance.
+    log_marginal
+        (params, outcome, size) -> log probability or density of the outcome.
+    cdf
+        (params, outcome, size) -> P(Y <= outcome).
+    outcomes
+        (params, size) -> increasing outcomes and weights that sum a function over all outcomes
+        that matter: all counts with weights 1, or a quadrature.
+    discrete
+        Whether outcomes are counts.
+    theta_cdf, quantile
+        (params, theta) -> probability, and (params, probability) -> theta.
+    concentrate
+        (params, share) -> parameters of the same mean with about `share` of the variance.
+    certain
+        rate -> an outcome of (almost) that rate, and its size, that say all about theta.
+    pool
+        (outcomes, sizes), two arrays -> one outcome and size that say the same; None if there are
+        none.
+    symmetry
+        A symmetry of the model; None if it has none.
+    """
+
+    name: str
+    priors: tuple[Params, ...]
+    sizes: tuple[float, ...]
+    moments: Callable[[Params], tuple[Any, Any]]
+    update: Callable[[Params, Any, Any], Params]
+    predictive: Callable[[Any, Any, Any], tuple[Any, Any]]
+    log_marginal: Callable[[Params, Any, Any], Any]
+    cdf: Callable[[Params, Any, Any], Any]
+    outcomes: Callable[[Params, float], tuple[Floats, Floats]]
+    discrete: bool
+    theta_cdf: Callable[[Params, Any], Any]
+    quantile: Callable[[Params, Any], Any]
+    concentrate: Callable[[Params, float], Params]
+    certain: Callable[[float], tuple[float, float]]
+    pool: Callable[[Floats, Floats], tuple[float, float]] | None = None
+    symmetry: Symmetry | None = None
+
+
+def check_family(family: Family) -> pd.DataFrame:
+    """Try every law of `LAWS` on a family's priors and sizes.
+
+    Parameters
+    ----------
+    family
+        The family; laws of pooling and of symmetry are left out where it has none.
+
+    Returns
+    -------
+    pandas.DataFrame
+        By law: ``worst_error``, relative to what is compared (NaN where a function returned NaN),
+        its ``tolerance``, ``at`` (prior, size and outcome of the worst), and whether it ``passed``.
+
+    Examples
+    --------
+    >>> from soc_pymc.families.records import POISSON_GAMMA
+    >>> bool(check_family(POISSON_GAMMA)["passed"].all())
+    True
+    """
+    left_out = {"pooled": family.pool is None, "symmetric": family.symmetry is None}
+    rows = {}
+    for name, (law, tolerance) in LAWS.items():
+        if left_out.get(name, False):
+            continue
+        # NaN is the worst of all
+        at, worst = max(law(family), key=lambda pair: (np.isnan(pair[1]), pair[1]))
+        rows[name] = (worst, tolerance, at, bool(worst <= tolerance))
+    columns = ["worst_error", "tolerance", "at", "passed"]
+    table = pd.DataFrame.from_dict(rows, orient="index", columns=columns)
+    return table.rename_axis(index="law")
+
+
+def _cases(family: Family) -> Iterator[tuple[str, Params, float, Floats, Floats]]:
+    """Name, prior, size, outcomes and their probabilities (weights times marginal)."""
+    for params in family.priors:
+        for size in family.sizes:
+            y, weight = family.outcomes(params, size)
+            probability = weight * np.exp(family.log_marginal(params, y, size))
+            yield f"prior {params}, size {size:g}", params, size, y, np.asarray(probability)
+
+
+def _few(y: Floats, probability: Floats) -> Floats:
+    """A few outcomes from the low to the high end of what is likely."""
+    share = np.cumsum(probability) / probability.sum()
+    return np.asarray(y[np.unique(np.searchsorted(share, [0.01, 0.5, 0.99]).clip(max=len(y) - 1))])
+
+
+def _gap(found: Any, wanted: Any, scale: Any = 0.0) -> float:
+    """Largest difference over the wanted value or `scale`, whichever is larger."""
+    found, wanted, scale = (np.asarray(v, dtype=float) for v in (found, wanted, scale))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return float(np.max(np.abs(found - wanted) / np.maximum(np.abs(wanted), scale)))
+
+
+def _far(family: Family, found: Params, wanted: Params) -> float:
+    """Difference of two distributions of theta: of their means in sds, and of their variances."""
+    (mean, variance), (true, true_variance) = family.moments(found), family.moments(wanted)
+    return max(_gap(mean, true, np.sqrt(true_variance)), _gap(variance, true_variance))
+
+
+def _pairs(family: Family) -> Iterator[tuple[str, Params, tuple[float, float], float, float]]:
+    """Two observations at a time, of different sizes."""
+    for name, params, size, y, probability in _cases(family):
+        few, other = _few(y, probability), family.sizes[-1]
+        others = _few(*_likely(family, params, other))
+        for first, second in zip(few, others[::-1], strict=False):
+            yield f"{name}, outcomes {first:g} and {second:g}", params, (size, other), first, second
+
+
+def _likely(family: Family, params: Params, size: float) -> tuple[Floats, Floats]:
+    y, weight = family.outcomes(params, size)
+    return y, np.asarray(weight * np.exp(family.log_marginal(params, y, size)))
+
+
+def _order(family: Family) -> Errors:
+    """The order of two observations does not matter."""
+    for name, params, (m, n), x, y in _pairs(family):
+        one = family.update(family.update(params, x, m), y, n)
+        yield name, _far(family, family.update(family.update(params, y, n), x, m), one)
+
+
+def _pooled(family: Family) -> Errors:
+    """Two observations say what their pooled one says."""
+    if family.pool is None:
+        return
+    for name, params, (m, n), x, y in _pairs(family):
+        both = family.update(family.update(params, x, m), y, n)
+        pooled = family.pool(np.array([x, y]), np.array([m, n]))
+        yield name, _far(family, family.update(params, *pooled), both)
+
+
+def _exchangeable(family: Family) -> Errors:
+    """The marginal of two observations, as a product of conditionals, does not know their order."""
+    for name, params, (m, n), x, y in _pairs(family):
+        log = family.log_marginal
+        one = log(params, x, m) + log(family.update(params, x, m), y, n)
+        two = log(params, y, n) + log(family.update(params, y, n), x, m)
+        yield name, _gap(two, one, 1.0)
+
+
+def _one(family: Family) -> Errors:
+    """Marginal probabilities add up to 1."""
+    for name, _, _, _, probability in _cases(family):
+        yield name, _gap(probability.sum(), 1.0)
+
+
+def _predicted(family: Family) -> Errors:
+    """Mean and variance of the outcome are those of total expectation and variance."""
+    for name, params, size, y, probability in _cases(family):
+        mean, variance = family.predictive(*family.moments(params), size)
+        found = float(probability @ y)
+        yield name, _gap(found, mean, np.sqrt(variance))
+        yield name, _gap(probability @ (y - found) ** 2, variance)
+
+
+def _mean_kept(family: Family) -> Errors:
+    """Posterior means average to the prior mean."""
+    for name, params, size, y, probability in _cases(family):
+        mean, variance = family.moments(params)
+        posterior = family.moments(family.update(params, y, size))[0]
+        yield name, _gap(probability @ posterior, mean, np.sqrt(variance))
+
+
+def _variance_kept(family: Family) -> Errors:
+    """Posterior variance and the variance of posterior means add up to the prior's, on average."""
+    for name, params, size, y, probability in _cases(family):
+        mean, variance = family.moments(params)
+        means, variances = family.moments(family.update(params, y, size))
+        yield name, _gap(probability @ (variances + (means - mean) ** 2), variance)
+
+
+def _certain_prior(family: Family) -> Errors:
+    """A prior without variance learns nothing."""
+    for name, params, size, y, probability in _cases(family):
+        mean, variance = family.moments(params)
+        narrow = family.concentrate(params, _VANISHING)
+        kept, left = family.moments(family.update(narrow, _few(y, probability), size))
+        yield name, _gap(kept, mean, np.sqrt(variance))
+        yield name, _gap(left, 0.0, variance)
+
+
+def _certain_outcome(family: Family) -> Errors:
+    """An outcome without noise is believed."""
+    for params in family.priors:
+        variance = family.moments(params)[1]
+        for prob in (0.05, 0.5, 0.95):
+            rate = float(family.quantile(params, prob))
+            mean, left = family.moments(family.update(params, *family.certain(rate)))
+            yield f"prior {params}, rate {rate:g}", _gap(mean, rate, np.sqrt(variance))
+            yield f"prior {params}, rate {rate:g}", _gap(left, 0.0, variance)
+
+
+def _symmetric(family: Family) -> Errors:
+    """Other units, or sides, change nothing but the units."""
+    rule = family.symmetry
+    if rule is None:
+        return
+    for name, params, size, y, probability in _cases(family):
+        few = _few(y, probability)
+        others = rule.apply(params, few, size)
+        log = family.log_marginal(params, few, size) - np.log(rule.stretch)
+        yield name, _gap(family.log_marginal(*others), log, 1.0)
+        mean, variance = family.moments(family.update(params, few, size))
+        found, spread = family.moments(family.update(*others))
+        sd = abs(rule.factor) * np.sqrt(variance)
+        yield name, _gap(found, rule.shift + rule.factor * mean, sd)
+        yield name, _gap(spread, sd**2)
+
+
+def _cumulated(family: Family) -> Errors:
+    """The cdf rises from 0 to 1 by the marginal's probabilities."""
+    node, weight = np.polynomial.legendre.leggauss(8)
+    for name, params, size, y, probability in _cases(family):
+        cdf = np.asarray(family.cdf(params, y, size), dtype=float)
+        rise = np.diff(cdf)
+        if family.discrete:
+            wanted, first = probability[1:], probability[0]
+        else:
+            middle, half = 0.5 * (y[1:] + y[:-1]), 0.5 * np.diff(y)
+            at = middle + node[:, None] * half
+            wanted = half * (weight @ np.exp(family.log_marginal(params, at, size)))
+            first = 0.0
+        yield f"{name}: falls", float(max(-rise.min(), -cdf[0], cdf[-1] - 1.0, 0.0))
+        yield f"{name}: steps", _gap(rise, wanted, 1.0)
+        yield f"{name}: ends", max(_gap(cdf[0], first, 1.0), _gap(cdf[-1], 1.0))
+
+
+def _inverted(family: Family) -> Errors:
+    """Quantiles of theta invert its cdf."""
+    for params in family.priors:
+        back = family.theta_cdf(params, family.quantile(params, _PROBS))
+        yield f"prior {params}", _gap(back, _PROBS)
+
+
+def _quantile_moments(family: Family) -> Errors:
+    """Quantiles of theta have its moments: the trapezoid rule over Normal scores of probability."""
+    z = np.linspace(-9.0, 9.0, 721)
+    weight = np.exp(-0.5 * z * z)
+    weight /= weight.sum()
+    upper = z > 0  # the survival function keeps its digits at 1 no more than the cdf does
+    for params in family.priors:
+        mean, variance = family.moments(params)
+        prob = np.where(upper, 1.0 - special.ndtr(-z), special.ndtr(z))
+        inside = prob < 1.0
+        theta = np.where(inside, family.quantile(params, np.where(inside, prob, 0.5)), mean)
+        yield f"prior {params}", _gap(weight @ theta, mean, np.sqrt(variance))
+        yield f"prior {params}", _gap(weight @ (theta - mean) ** 2, variance)
+
+
+LAWS: Mapping[str, tuple[Callable[[Family], Errors], float]] = MappingProxyType(
+    {
+        "order-free": (_order, 1e-10),
+        "pooled": (_pooled, 1e-10),
+        "exchangeable": (_exchangeable, 1e-9),
+        "total probability": (_one, 1e-9),
+        "predictive moments": (_predicted, 1e-8),
+        "posterior mean on average": (_mean_kept, 1e-8),
+        "posterior variance on average": (_variance_kept, 1e-8),
+        "certain prior": (_certain_prior, 1e-6),
+        "certain outcome": (_certain_outcome, 1e-5),
+        "symmetric": (_symmetric, 1e-9),
+        "cumulated": (_cumulated, 1e-9),
+        "quantiles inverted": (_inverted, 1e-8),
+        "quantiles have the moments": (_quantile_moments, 1e-6),
+    }
+)
+"""The laws by name, with the largest error that rounding and vanished tails leave."""

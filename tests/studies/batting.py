@@ -1,0 +1,149 @@
+"""Batting averages of 2005 (Brown 2008): estimate on April to June, validate on July to October.
+
+    SOC_PYMC_DATA=... python -m tests.studies.batting [--prior mixture] [--out batting.csv]
+
+Every player's hits become X = arcsin(sqrt((H + 1/4)/(AB + 1/2))), about Normal with variance
+1/(4 AB). The score is the log of the at-bats of the first half: who bats well bats often, which
+none of the published rules uses.
+"""
+
+import argparse
+import os
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from scipy import optimize
+
+import soc_pymc as soc
+
+PRIORS = {"normal": "Normal", "mixture": "NormalMixture"}
+FEWEST = 11  # at-bats in a half
+FIRST, SECOND = ("4", "5", "6"), ("7", "8", "9-10")
+
+PUBLISHED = {
+    "all players": {
+        "naive": 1.0,
+        "overall mean": 0.852,
+        "parametric EB, moments": 0.593,
+        "parametric EB, likelihood": 0.902,
+        "nonparametric EB": 0.508,
+        "harmonic prior": 0.884,
+        "James-Stein": 0.525,
+    },
+    "nonpitchers": {
+        "naive": 1.0,
+        "overall mean": 0.378,
+        "parametric EB, moments": 0.387,
+        "parametric EB, likelihood": 0.398,
+        "nonparametric EB": 0.372,
+        "James-Stein": 0.359,
+    },
+}
+"""Normalised total squared errors of Brown (2008), tables 2 and 3."""
+
+
+def players(folder: Path) -> pd.DataFrame:
+    """Players with enough at-bats in the first half.
+
+    Columns pitcher, score (log at-bats), value and noise_sd of the first half, and value2 and
+    noise_sd2 of the second: NaN where it has too few at-bats.
+    """
+    raw = pd.read_csv(folder / "brown2008_batting.csv")
+    table = pd.DataFrame({"pitcher": raw["Pitcher?"].astype(int)})
+    for suffix, months in (("", FIRST), ("2", SECOND)):
+        at_bats, hits = (raw[[f"{k}({m})" for m in months]].sum(axis=1) for k in ("AB", "H"))
+        enough = at_bats >= FEWEST
+        table["at_bats" + suffix] = at_bats
+        table["value" + suffix] = np.arcsin(np.sqrt((hits + 0.25) / (at_bats + 0.5))).where(enough)
+        table["noise_sd" + suffix] = (0.5 / np.sqrt(at_bats.where(enough))).astype(float)
+    table = table[table["at_bats"] >= FEWEST].reset_index(drop=True)
+    return table.assign(score=np.log(table["at_bats"]))
+
+
+def normalised_error(table: pd.DataFrame, estimate: np.ndarray) -> float:
+    """Total squared error on the second half, less its own noise, over that of X itself (TSE*)."""
+    both = table["value2"].notna()
+
+    def error(values: np.ndarray) -> float:
+        squares = (table["value2"] - values) ** 2 - table["noise_sd2"] ** 2
+        return float(squares[both].sum())
+
+    return error(np.asarray(estimate)) / error(table["value"].to_numpy())
+
+
+def james_stein(table: pd.DataFrame) -> np.ndarray:
+    """Positive-part James-Stein around the precision-weighted mean, for unequal variances."""
+    weight = 1.0 / table["noise_sd"] ** 2
+    mean = np.average(table["value"], weights=weight)
+    spread = (weight * (table["value"] - mean) ** 2).sum()
+    keep = max(1.0 - (len(table) - 3) / spread, 0.0)
+    return (mean + keep * (table["value"] - mean)).to_numpy()
+
+
+def likelihood_rule(table: pd.DataFrame) -> np.ndarray:
+    """Parametric empirical Bayes: one Normal prior for all, by maximum likelihood."""
+    value, variance = table["value"].to_numpy(), table["noise_sd"].to_numpy() ** 2
+
+    def centre(log_spread: float) -> float:
+        return float(np.average(value, weights=1 / (np.exp(log_spread) + variance)))
+
+    def loss(log_spread: float) -> float:
+        total = np.exp(log_spread) + variance
+        return float(((value - centre(log_spread)) ** 2 / total + np.log(total)).sum())
+
+    best = float(optimize.minimize_scalar(loss, bounds=(-15, 0), method="bounded").x)
+    spread = np.exp(best)
+    return centre(best) + spread / (spread + variance) * (value - centre(best))
+
+
+def ours(table: pd.DataFrame, prior: str, group: str | None = None) -> np.ndarray:
+    """Posterior means by the package, with at-bats as the score."""
+    items = soc.NormalItems(table, score="score", value="value", noise_sd="noise_sd", group=group)
+    stats = soc.summarize(items, joint=True, progress=False)
+    fit = soc.fit(stats, getattr(soc, PRIORS[prior])(), progress=False)
+    return soc.item_posteriors(fit, items, progress=False)["theta_mean"].to_numpy()
+
+
+def plain_rules(table: pd.DataFrame) -> dict[str, float]:
+    """TSE* of rules that need no package."""
+    mean = np.full(len(table), table["value"].mean())
+    return {
+        "naive": normalised_error(table, table["value"].to_numpy()),
+        "overall mean": normalised_error(table, mean),
+        "parametric EB, likelihood": normalised_error(table, likelihood_rule(table)),
+        "James-Stein": normalised_error(table, james_stein(table)),
+    }
+
+
+def compare(table: pd.DataFrame, published: dict[str, float], prior: str, groups: bool):
+    """TSE* beside the published ones."""
+    found = plain_rules(table)
+    found[f"soc_pymc, {prior}, score log AB"] = normalised_error(table, ours(table, prior))
+    if groups:
+        estimate = ours(table, prior, group="pitcher")
+        found[f"soc_pymc, {prior}, score log AB, by pitcher"] = normalised_error(table, estimate)
+    names = list(dict.fromkeys([*published, *found]))
+    return pd.DataFrame({"published": published, "here": found}).reindex(names)
+
+
+def main() -> None:
+    """Print both tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--prior", choices=PRIORS, default="normal")
+    parser.add_argument("--out", type=Path)
+    chosen = parser.parse_args()
+    table = players(Path(os.environ["SOC_PYMC_DATA"]))
+    print(f"{len(table)} players estimated, {table['value2'].notna().sum()} validated")
+    some = table[table["pitcher"] == 0].reset_index(drop=True)
+    results = {}
+    for name, part in (("all players", table), ("nonpitchers", some)):
+        results[name] = compare(part, PUBLISHED[name], chosen.prior, groups=part is table)
+    result = pd.concat(results)
+    print(result.to_string(float_format=lambda x: f"{x:.3f}"))
+    if chosen.out:
+        result.to_csv(chosen.out)
+
+
+if __name__ == "__main__":
+    main()
