@@ -16,12 +16,12 @@ from scipy.special import gammaln
 
 from soc_pymc import tables
 from soc_pymc.binning import count_cell, exposure_cell
-from soc_pymc.designs import bin_histograms
 from soc_pymc.errors import ItemsError, ItemsWarning, StatisticsError
 from soc_pymc.families import histograms as hist
 from soc_pymc.families import poisson_gamma
 from soc_pymc.folds import fold_of_id
 from soc_pymc.items import PoissonItems
+from soc_pymc.outcomes import outcome_of
 from soc_pymc.statistics import Statistics, load_statistics
 from soc_pymc.summaries import summarize
 
@@ -488,7 +488,7 @@ def test_error_bound_holds_and_is_small(scale):
     bound = float(stats.error_bound[0])
     y, x = frame["y"].to_numpy(), frame["N"].to_numpy()
     mu = y.sum() / x.sum()
-    histograms = bin_histograms(stats, np.arange(1))
+    histograms = outcome_of(stats).rows(stats, False, False)[1]
     points = gammaln(frame["y"].to_numpy() + 1.0).sum()
     free = (y * np.log(x)).sum() - points - histograms.constant[0]
     worst = 0.0

@@ -6,9 +6,9 @@ import pytest
 from scipy.special import digamma
 
 import soc_pymc as soc
-from soc_pymc.designs import bin_histograms
 from soc_pymc.families import histograms as hist
 from soc_pymc.families import poisson_gamma
+from soc_pymc.outcomes import outcome_of
 
 from . import exact
 
@@ -19,7 +19,7 @@ def _both(frame, bins, log_mean, log_cv2):
     """Statistics, and value and gradient by bin from statistics and from items."""
     items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
     stats = soc.summarize(items, bins=bins, on_leakage="ignore", progress=False)
-    histograms = bin_histograms(stats, np.arange(stats.bins))
+    histograms = outcome_of(stats).rows(stats, False, False)[1]
     one = np.ones((1, stats.bins))
     got = hist.value_and_gradient(
         log_mean * one, log_cv2 * one, np.arange(stats.bins), *histograms.arrays
