@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from soc_pymc.families.conformance import LAWS, check_family
-from soc_pymc.families.records import POISSON_GAMMA
+from soc_pymc.families.records import NORMAL_NORMAL, POISSON_GAMMA
 
-from .family_records import NORMAL_NORMAL, documented
+from .family_records import documented
 
 DOCUMENTED = documented()
 FAMILIES = [POISSON_GAMMA, NORMAL_NORMAL, DOCUMENTED["BINOMIAL_BETA"]]

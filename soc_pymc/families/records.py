@@ -4,10 +4,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from . import poisson_gamma
+from . import normal_normal, poisson_gamma
 from .conformance import Family, Params, Symmetry
 
-__all__ = ["POISSON_GAMMA"]
+__all__ = ["NORMAL_NORMAL", "POISSON_GAMMA"]
 
 Floats = NDArray[np.float64]
 
@@ -45,3 +45,42 @@ POISSON_GAMMA = Family(
     symmetry=Symmetry(lambda p, y, size: ((p[0], p[1] * 7.0), y, size * 7.0), factor=1 / 7.0),
 )
 """Exposures in other units leave counts as they are."""
+
+
+def _values(params: Params, noise_sd: float) -> tuple[Floats, Floats]:
+    """Values and the trapezoid rule, exact where both ends vanish."""
+    mean, variance = params
+    total = np.sqrt(variance + noise_sd**2)
+    y = np.linspace(mean - 12.0 * total, mean + 12.0 * total, 601)
+    return y, np.full(601, y[1] - y[0])
+
+
+def _pooled(y: Floats, noise_sd: Floats) -> tuple[Floats, Floats]:
+    precision = noise_sd**-2.0
+    return (y * precision).sum() / precision.sum(), precision.sum() ** -0.5
+
+
+NORMAL_NORMAL = Family(
+    name="values y ~ Normal(theta, s^2), theta ~ Normal(mean, variance)",
+    priors=((0.0, 1.0), (-3.0, 0.01), (100.0, 25.0)),
+    sizes=(0.1, 1.0, 30.0),
+    moments=lambda p: p,
+    update=lambda p, y, size: normal_normal.update(p[0], p[1], y, size**2),
+    predictive=lambda mean, variance, size: normal_normal.moments(mean, variance, size**2),
+    log_marginal=lambda p, y, size: normal_normal.log_density(y, size, p[0], np.log(p[1])),
+    cdf=lambda p, y, size: normal_normal.cdf(y, size, p[0], np.log(p[1])),
+    outcomes=_values,
+    discrete=False,
+    theta_cdf=lambda p, theta: special.ndtr((theta - p[0]) / np.sqrt(p[1])),
+    quantile=lambda p, prob: normal_normal.quantile(prob, *p),
+    concentrate=lambda p, share: (p[0], p[1] * share),
+    certain=lambda rate: (rate, 1e-8),
+    pool=_pooled,
+    symmetry=Symmetry(
+        lambda p, y, size: ((2.0 - 5.0 * p[0], 25.0 * p[1]), 2.0 - 5.0 * y, 5.0 * size),
+        factor=-5.0,
+        shift=2.0,
+        stretch=5.0,
+    ),
+)
+"""Values in another unit, from another origin and mirrored."""
