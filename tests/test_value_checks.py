@@ -164,7 +164,7 @@ def test_advice_knows_the_terms_that_a_fit_has():
 
 
 def test_pit_of_cells_is_that_of_the_items(case):
-    """ECDFs within .005: cells an eighth of the noise sd wide blur them by less than chance does."""
+    """ECDFs within .005: cells an eighth of the noise sd wide blur them less than chance does."""
     fit, frame, statistics = case
     found = cell_pit(fit, make_cells(fit, statistics), np.random.default_rng(0), progress=False)
     _, averaged, n, test = found["all items"]
