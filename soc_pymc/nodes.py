@@ -39,6 +39,7 @@ NODE_LIMITS = np.array([0.06, 0.2, 1.0, 1.5])
 """By level, how far the nodes' posteriors may be spread out, against the width of each, squared."""
 MEAN_SPREAD = 2.5
 """An sd of log mean matters as much as this much more of log cv2."""
+_STRICTER = 0.4  # share of the limits above where all draws are at hand anyway
 _PART = 500  # items whose nodes are made at once from all draws
 _KINK = 2e-4  # error of interpolation, in sd of the prior, that is borne
 _FEW_COARSE = 0.02  # share of cells that may be left to all draws
@@ -292,7 +293,7 @@ def few_nodes(
         for part in np.split(places, range(_FEW, len(places), _FEW)):
             if len(part):
                 (rule,) = gauss_rules(first[:, part], second[:, part], [number])
-                yield part, float(NODE_LIMITS[i]), rule
+                yield part, _STRICTER * float(NODE_LIMITS[i]), rule
 
 
 def representative_nodes(

@@ -331,7 +331,7 @@ def test_terms_in_noise(monkeypatch):
 
 
 def test_a_warehouse_refuses_what_it_cannot_say(grouped):
-    with pytest.raises(errors.FitError, match="the family Normal.*item_posteriors"):
+    with pytest.raises(errors.FitError, match=r"the family Normal.*item_posteriors"):
         soc.posterior_sql(make_fit(), "items", score="t", count="y", exposure="s")
     gamma = replace(make_fit(), prior=Gamma(exposure=Spline()))
     with pytest.raises(errors.FitError, match="terms in exposure"):

@@ -30,7 +30,7 @@ def exact(value, noise_sd, mean, variance):
 
 @pytest.mark.parametrize("case", LIMITS)
 def test_marginal_in_the_limits(case):
-    """To 1e-13 of the sum of the terms' sizes: rounding of the log variance is 700 units at most."""
+    """Relative 1e-12: a log variance of up to 700 in size is rounded at 1e-13."""
     value, noise_sd, mean, variance = case
     log_density, cdf = exact(*case)
     got = float(nn.log_density(value, noise_sd, mean, np.log(variance)))

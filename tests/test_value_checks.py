@@ -160,11 +160,22 @@ def test_advice_knows_the_terms_that_a_fit_has():
     assert any("soc.GammaMixture()" in a for a in advise(table, fit, law, 100, []))
 
 
+def test_advice_on_groups_that_a_fit_pools():
+    from soc_pymc.checks.advice import advise
+
+    rows = [("PIT", "g = a", 0.2, 1e-9, "fail")]
+    table = pd.DataFrame(rows, columns=["check", "slice", "statistic", "p_value", "verdict"])
+    fit = make_fit()
+    fit.data.attrs["roles"] = json.dumps(ROLES | {"group": "g"})
+    said = list(advise(table, fit, law_of(fit), 100, ["g"]))
+    assert any("which it pools" in a and "soc.Normal(groups=True)" in a for a in said)
+
+
 # --- cells ---------------------------------------------------------------------------------------
 
 
 def test_pit_of_cells_is_that_of_the_items(case):
-    """ECDFs within .005: cells an eighth of the noise sd wide blur them by less than chance does."""
+    """ECDFs within .005: cells an eighth of the noise sd wide blur them less than chance does."""
     fit, frame, statistics = case
     found = cell_pit(fit, make_cells(fit, statistics), np.random.default_rng(0), progress=False)
     _, averaged, n, test = found["all items"]

@@ -135,10 +135,15 @@ def _size_advice(fit: Fit, law: Law) -> str:
 
 def _level_advice(fit: Fit, column: str) -> str:
     """On levels of a column."""
-    if column == json.loads(fit.data.attrs.get("roles", "{}")).get("group") and fit.groups:
+    if column == json.loads(fit.data.attrs.get("roles", "{}")).get("group"):
+        if fit.groups:
+            return (
+                f"The fit is off in some groups of {column!r}, though each has curves of its own: "
+                "look which, and fit them apart."
+            )
         return (
-            f"The fit is off in some groups of {column!r}, though each has curves of its own: look "
-            "which, and fit them apart."
+            f"The fit is off in some groups of {column!r}, which it pools: let each have curves of "
+            f"its own, soc.{_family(fit)}(groups=True)."
         )
     return (
         f"The fit is off in some levels of {column!r}: give the items group={column!r}, so that "

@@ -36,7 +36,8 @@ def normal_summaries(
     Returns
     -------
     Summaries
-        Mean and total variance in closed form; quantiles to 1e-6 sd.
+        Mean and total variance in closed form; quantiles to 1e-5 of the narrowest component's sd.
+        The weights of few nodes may be negative, if their spread is small.
 
     Examples
     --------
