@@ -59,7 +59,7 @@ class Frame:
 
     def width(self, extra: ArrayLike = 0.0) -> Floats:
         """Variance of a component, and of `extra` that adds to it: shape (n,)."""
-        return np.asarray((WIDTH * self.spread) ** 2 + extra)
+        return np.asarray((WIDTH * self.spread) ** 2 + np.asarray(extra, dtype=float))
 
 
 @dataclass(frozen=True)
@@ -154,8 +154,8 @@ def families_path(frame: Frame, z: Floats, kind: str) -> tuple[Floats, Floats]:
     tuple of numpy.ndarray
         Log weights (n, R) that give the frame's Normal (of log theta, for counts), exact but for
         the grid; and (n, R) what must be added to give its Gamma: theta ~ Gamma(a) is Gamma(A)
-        times Beta(a, A - a). The second is 0 for values. A little of a wider Normal is mixed into the
-        Gamma, whose upper end no tilt could lift otherwise.
+        times Beta(a, A - a). The second is 0 for values. A little of a wider Normal is mixed into
+        the Gamma, whose upper end no tilt could lift otherwise.
     """
     normal = special.log_softmax(-0.5 * z**2 / (1.0 - WIDTH**2))
     base = np.broadcast_to(normal, (len(frame.location), len(z))).copy()
