@@ -87,8 +87,8 @@ def frame_of(built: Built) -> xr.Dataset:
     design, (mean, variance) = built.design, built.curves
     return xr.Dataset(
         {
-            "frame_first": ("mean_knot", built.frame[0]),
-            "frame_second": ("variance_knot", built.frame[1]),
+            "pilot_first": ("mean_knot", built.frame[0]),
+            "pilot_second": ("variance_knot", built.frame[1]),
             "component_z": ("component", design.z),
             "component_function": (("component", "tilt_function"), design.functions),
         },

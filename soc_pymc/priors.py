@@ -181,7 +181,7 @@ class GammaMixture:
     mean: Spline = field(default_factory=Spline)
     variance: Spline = field(default_factory=Spline)
     functions: int = 9
-    knots: int = 8
+    knots: int = 5
     shape: float = 1.0
     drift: float = 0.5
 
@@ -220,7 +220,7 @@ class NormalMixture:
     mean: Spline = field(default_factory=_linear)
     variance: Spline = field(default_factory=_linear)
     functions: int = 9
-    knots: int = 8
+    knots: int = 5
     shape: float = 1.0
     drift: float = 0.5
 

@@ -196,7 +196,8 @@ def _check_curves(tree: xr.DataTree, prior: str) -> None:
         first, second = CURVES[prior]
         kept: dict[str, tuple[str, ...]] = {first: ("mean_knot",), second: ("variance_knot",)}
     else:
-        kept = {"tilt": ("tilt_knot", "tilt_function")}
+        kept = {"frame_first": ("mean_knot",), "frame_second": ("variance_knot",)}
+        kept |= {"tilt": ("tilt_knot", "tilt_function")}
     for name, own in kept.items():
         if posterior[name].dims != ("chain", "draw", *own):
             raise ValueError(f"{name} has dims {posterior[name].dims}")
