@@ -182,8 +182,8 @@ class GammaMixture:
     variance: Spline = field(default_factory=Spline)
     functions: int = 9
     knots: int = 5
-    shape: float = 1.0
-    drift: float = 0.5
+    shape: float = 0.5
+    drift: float = 0.1
 
     # mixtures have no such terms
     exposure: ClassVar[None] = None
@@ -221,8 +221,8 @@ class NormalMixture:
     variance: Spline = field(default_factory=_linear)
     functions: int = 9
     knots: int = 5
-    shape: float = 1.0
-    drift: float = 0.5
+    shape: float = 0.5
+    drift: float = 0.1
 
     # mixtures have no such terms
     exposure: ClassVar[None] = None

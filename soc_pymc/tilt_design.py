@@ -308,6 +308,10 @@ def make_tilt(
     over = make_basis(centre, np.exp(-0.5 * (centre / _CENTRE_SD) ** 2), prior.functions)
     # the smoothest is the quadratic, which the frame's spread stands for
     wiggles = (spline_matrix(z, over.knots) @ over.wiggle)[:, 1:]
+    # they leave mean and variance as they are, to first order: those are the frame's alone
+    given = np.column_stack([np.ones_like(z), parts.moves(z)])
+    root = np.exp(-0.25 * z**2)[:, None]
+    wiggles = wiggles - given @ np.linalg.lstsq(root * given, root * wiggles, rcond=None)[0]
     path = [np.zeros_like(z)] if kind == "poisson" else []
     labels = (*(["path"] if path else []), *(f"z{k + 3}" for k in range(wiggles.shape[1])))
     number, total = len(bins.items), 2 + len(labels)

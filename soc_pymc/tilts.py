@@ -111,7 +111,6 @@ def build_mixture(
     plain = start if start is not None and isinstance(start.prior, Gamma | Normal) else None
     built = hierarchy.build(stats, own, plain)
     first, second = (p.state.at(c.design) for c, p in zip(built.curves, built.pilots, strict=True))
-    position, spread = built.curves[0].position, built.data.spread
     bins = merged(kind, stats, built.rows, built.curves, (first, second), built.data.spread)
     mean, variance = (_at_knots(c, p) for c, p in zip(built.curves, built.pilots, strict=True))
     design = make_tilt(kind, prior, bins, built.curves, (mean, variance))
