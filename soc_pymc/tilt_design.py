@@ -112,8 +112,8 @@ class TiltDesign:
     def tilt(self, coefficients: Floats) -> Floats:
         """Tilt at the bins, (bins, 2 + F): of `moves`, then of the further functions."""
         predictors = (self.design.whole @ coefficients).reshape(len(self.pilot), -1)
-        away = predictors[:, :2] - self.pilot
-        both = parts.frame_tilt(away[:, 0], away[:, 1], self.moving)
+        first, second = (predictors[:, :2] - self.pilot).T
+        both = parts.frame_tilt(first, second, self.moving)
         return np.column_stack([*both, predictors[:, 2:]])
 
     def slopes(self, coefficients: Floats) -> Floats:
@@ -124,7 +124,7 @@ class TiltDesign:
         step = 1e-5
         sides = [(first + step, second), (first - step, second)]
         sides += [(first, second + step), (first, second - step)]
-        ahead = [np.stack(parts.frame_tilt(*side, self.moving), axis=1) for side in sides]
+        ahead = [np.stack(parts.frame_tilt(a, b, self.moving), axis=1) for a, b in sides]
         for k in (0, 1):
             found[:, :2, k] = (ahead[2 * k] - ahead[2 * k + 1]) / (2.0 * step)
         return found
@@ -377,9 +377,8 @@ def make_tilt(
 
 def _of(function: int, at_knots: Floats, functions: int) -> Floats:
     """Values at knots as those of one of the functions, functions fastest."""
-    out = np.zeros((len(at_knots), functions, at_knots.shape[1]))
-    out[:, function] = at_knots
-    return out.reshape(len(at_knots) * functions, -1)
+    unit = np.eye(functions)[:, function : function + 1]
+    return np.asarray(np.kron(at_knots, unit))
 
 
 def tilt_basis(kind: str, frame: Frame, z: Floats, functions: Floats) -> tuple[Floats, Floats]:

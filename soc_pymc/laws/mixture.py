@@ -107,11 +107,11 @@ class MixtureLaw:
 
     def _weights(self, score: Floats, frame: Frame, given: _Draws) -> Floats:
         """Weights at scores, (draws, n, R)."""
-        moved = (
+        first, second = (
             away @ spline_matrix(self._fit.axis(name)(score), knots).T
             for (name, (knots, _)), away in zip(self._curves.items(), given.all[:2], strict=True)
         )
-        both = parts.frame_tilt(*moved, parts.frame_slopes(frame))
+        both = parts.frame_tilt(first, second, parts.frame_slopes(frame))
         at = spline_matrix(self._fit.axis("mean")(score), self._knots)
         rest = np.einsum("nk,dkj->dnj", at, given.tilt)
         base, path = parts.families_path(frame, self._z, self._kind)
