@@ -330,8 +330,7 @@ def make_tilt(
     at_bins = spline_matrix(bins.positions[0], along.knots)
     ways = ways - np.average(at_bins @ ways, axis=0, weights=bins.items)
     flat, ones = np.ones((len(along.knots), 1)), np.ones((number, 1))
-    own = range(len(labels))
-    learnt = own[len(path) :]
+    own, learnt = range(len(labels)), range(len(path), len(labels))
     # most local first: each gets its coordinates given those before it
     blocks, made = [], []
     if ways.shape[1]:
@@ -377,8 +376,7 @@ def make_tilt(
 
 def _of(function: int, at_knots: Floats, functions: int) -> Floats:
     """Values at knots as those of one of the functions, functions fastest."""
-    unit = np.eye(functions)[:, function : function + 1]
-    return np.asarray(np.kron(at_knots, unit))
+    return np.asarray(np.kron(at_knots, np.eye(functions)[:, function : function + 1]))
 
 
 def tilt_basis(kind: str, frame: Frame, z: Floats, functions: Floats) -> tuple[Floats, Floats]:
