@@ -33,10 +33,12 @@ def model(stats: Statistics, prior: Prior | None = None) -> pm.Model:
     -------
     pymc.Model
         For ``soc.Gamma()`` with dims bin, mean_line_term, mean_basis, variance_line_term and
-        variance_basis. ``bin_log_mean`` and ``bin_log_cv2`` are the curves at the bins' centres, ``log_mean`` and
-        ``log_cv2`` at the knots; ``count`` is the sum of counts in a bin, whose log probability is
-        that of all the bin's items. For mixtures ``bin_tilt`` is the tilt of the log weights at the
-        bins and ``tilt`` at its knots, and the log probability of all bins is one number.
+        variance_basis. ``bin_log_mean`` and ``bin_log_cv2`` are the curves at the bins' centres,
+        ``log_mean`` and ``log_cv2`` at the knots; ``count`` is the sum of counts in a bin, whose
+        log probability is that of all the bin's items. For mixtures
+        ``frame_first`` and ``frame_second`` are the frame's curves at their knots, ``tilt`` what
+        tilts the log weights at its knots and ``bin_tilt`` at the bins, and the log probability of
+        all bins is one number.
 
     Raises
     ------
@@ -87,8 +89,8 @@ def frame_of(built: Built) -> xr.Dataset:
     design, (mean, variance) = built.design, built.curves
     return xr.Dataset(
         {
-            "frame_first": ("mean_knot", built.frame[0]),
-            "frame_second": ("variance_knot", built.frame[1]),
+            "pilot_first": ("mean_knot", built.frame[0]),
+            "pilot_second": ("variance_knot", built.frame[1]),
             "component_z": ("component", design.z),
             "component_function": (("component", "tilt_function"), design.functions),
         },

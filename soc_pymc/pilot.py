@@ -18,9 +18,12 @@ from .errors import FitError
 __all__ = [
     "Target",
     "best_start",
+    "best_tau",
     "half_normal_scale",
     "run_pilot",
     "scale_log_density",
+    "scoring_step",
+    "summary",
 ]
 
 Floats = NDArray[np.float64]
@@ -100,9 +103,10 @@ def _informations(both: Floats, bound: Floats, observed: Floats | None = None) -
     return np.asarray(half @ half.T)
 
 
-def _scoring_step(
+def scoring_step(
     design: CurveDesign, state: CurveState, slope: Floats, information: Floats
 ) -> Floats:
+    """The step to the mode of the quadratic around a state."""
     mean, precision = state.prior(design)
     hessian = information + np.diag(precision)
     right = slope - precision * (state.coefficients - mean)
@@ -121,9 +125,10 @@ def _integrated(
     return information[:kept, :kept] - cross.T @ solved, slope[:kept] - solved.T @ rest
 
 
-def _summary(
+def summary(
     design: CurveDesign, state: CurveState, slope: Floats, information: Floats
 ) -> CurvePilot:
+    """Coordinates from the log marginal's slope and information in all coefficients."""
     mean, precision = state.prior(design)
     x, cut = state.coefficients, [0, *design.ends.tolist()]
     lines = slice(cut[-1], None)
@@ -155,7 +160,7 @@ def _summary(
     return CurvePilot(tuple(blocks), centre, shift @ turn, root, state)
 
 
-def _best_tau(block: Block, pilot: BlockPilot) -> float:
+def best_tau(block: Block, pilot: BlockPilot) -> float:
     """Posterior mean position of tau, which unlike the mode never sits at 0."""
     if not len(pilot.precision):
         return block.scale
@@ -217,15 +222,13 @@ def run_pilot(
             _informations(wholes[1], second, _observed_information(target, m, c)),
         )
         slopes = [whole.T @ g for whole, g in zip(wholes, gradients, strict=True)]
-        pilots = [_summary(*part) for part in zip(designs, states, slopes, weights, strict=True)]
+        pilots = [summary(*part) for part in zip(designs, states, slopes, weights, strict=True)]
         old = np.concatenate([s.taus for s in states])
         states = [
-            replace(s, taus=tuple(map(_best_tau, d.blocks, p.blocks)))
+            replace(s, taus=tuple(map(best_tau, d.blocks, p.blocks)))
             for s, d, p in zip(states, designs, pilots, strict=True)
         ]
-        steps = [
-            _scoring_step(*part) for part in zip(designs, states, slopes, weights, strict=True)
-        ]
+        steps = [scoring_step(*part) for part in zip(designs, states, slopes, weights, strict=True)]
         states, moved = _line_search(designs, states, steps, target, weights)
         taus = np.concatenate([s.taus for s in states])
         drift = float(np.abs(np.log(taus / old)).max(initial=0.0))

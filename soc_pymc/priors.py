@@ -181,9 +181,9 @@ class GammaMixture:
     mean: Spline = field(default_factory=Spline)
     variance: Spline = field(default_factory=Spline)
     functions: int = 9
-    knots: int = 8
-    shape: float = 1.0
-    drift: float = 0.5
+    knots: int = 5
+    shape: float = 0.5
+    drift: float = 0.1
 
     # mixtures have no such terms
     exposure: ClassVar[None] = None
@@ -220,9 +220,9 @@ class NormalMixture:
     mean: Spline = field(default_factory=_linear)
     variance: Spline = field(default_factory=_linear)
     functions: int = 9
-    knots: int = 8
-    shape: float = 1.0
-    drift: float = 0.5
+    knots: int = 5
+    shape: float = 0.5
+    drift: float = 0.1
 
     # mixtures have no such terms
     exposure: ClassVar[None] = None

@@ -193,9 +193,11 @@ def _prior(fields: dict[str, Any]) -> Prior:
 def _check_curves(tree: xr.DataTree, prior: str) -> None:
     posterior = tree["posterior"]
     if prior in CURVES:
-        kept = dict(zip(CURVES[prior], (("mean_knot",), ("variance_knot",)), strict=True))
+        first, second = CURVES[prior]
+        kept: dict[str, tuple[str, ...]] = {first: ("mean_knot",), second: ("variance_knot",)}
     else:
-        kept = {"tilt": ("tilt_knot", "tilt_function")}
+        kept = {"frame_first": ("mean_knot",), "frame_second": ("variance_knot",)}
+        kept |= {"tilt": ("tilt_knot", "tilt_function")}
     for name, own in kept.items():
         if posterior[name].dims != ("chain", "draw", *own):
             raise ValueError(f"{name} has dims {posterior[name].dims}")

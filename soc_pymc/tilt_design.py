@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .curve_terms import Block, CurveDesign
 from .designs import Curve
 from .errors import FitError
 from .families import components as parts
@@ -39,9 +40,8 @@ _MOST_SHIFT, _MOST_STRETCH, _FEWEST_BINS = 0.2, 0.15, 40
 _CENTRE = 4.0  # the tilt is a cubic spline over |z| below it, and linear beyond
 _CENTRE_SD = 2.0  # its knots follow a Normal of this sd
 _SPLIT = 1e-3  # nats: a cell of several values becomes two points where it matters as much
-# prior sd of the coefficients whose size is not learnt: the path from Normal (0) to Gamma (1), z
-_PATH, _PATH_SD, _TILT_SD = 1.0, 0.5, 1.0
-_LEAN, _FEW = 0.5, 2  # functions but the first ones drift less, and by the smoothest ways alone
+_PATH, _PATH_SD = 1.0, 0.5  # prior of the path from the Normal (0) to the Gamma (1)
+_FEW = 2  # wiggly ways, the smoothest, by which functions drift beside the straight one
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,10 @@ class MergedBins:
         (bins of the statistics,): merged bin of each, -1 where it is empty.
     items
         (bins,): number of items.
-    score, position
-        (bins,): mean position on the axis of the mean, and the score there.
+    score
+        (bins,): score at the mean position on the axis of the mean.
+    positions
+        Mean positions (bins,) on the axes of the mean and of the variance.
     frame
         Location and spread at the bins.
     spread
@@ -65,48 +67,67 @@ class MergedBins:
     of: Ints
     items: Floats
     score: Floats
-    position: Floats
+    positions: tuple[Floats, Floats]
     frame: Frame
     spread: Floats
 
 
 @dataclass(frozen=True)
 class TiltDesign:
-    """The tilt's linear model: coefficients -> its J functions' values at bins and at knots.
+    """The tilt as a linear model: coefficients -> predictors at the bins.
+
+    Predictors of a bin are both curves of the frame there, then coefficients of further functions.
 
     Attributes
     ----------
     z
         (R,): positions of the components.
     functions
-        (R, J): functions of z; the first column is 0 for counts, where the path to the Gamma stands
-        for it, which depends on the score.
+        (R, F): the further functions of z; the first column is 0 for counts, where the path to the
+        Gamma stands for it, which depends on the score.
     labels
-        Names of the J functions.
+        Names of the F functions.
     knots
         (K,): positions on the axis of the mean.
-    at_knots, at_bins
-        (K J, p) and (bins J, p): values of the tilt, functions fastest.
-    group
-        (p,): 0 for coefficients with priors of their own, 1 for those of the shape that all scores
-        share, 2 for its drift with the score.
-    mean, sd
-        (p of group 0,): their Normal priors.
+    design
+        Of the predictors, bins times 2 + F rows, predictors fastest.
+    at_knots
+        What the same coefficients make: both curves of the frame at their knots, and the functions'
+        coefficients at `knots` (K F, functions fastest).
+    pilot
+        (bins, 2): both curves of the pilot at the bins.
+    moving
+        `frame_slopes` at the bins.
     """
 
     z: Floats
     functions: Floats
     labels: tuple[str, ...]
     knots: Floats
-    at_knots: Floats
-    at_bins: Floats
-    group: Ints
-    mean: Floats
-    sd: Floats
+    design: CurveDesign
+    at_knots: tuple[Floats, Floats, Floats]
+    pilot: Floats
+    moving: Floats
 
     def tilt(self, coefficients: Floats) -> Floats:
-        """Tilt at the bins, (bins, J)."""
-        return np.asarray((self.at_bins @ coefficients).reshape(-1, len(self.labels)))
+        """Tilt at the bins, (bins, 2 + F): of `moves`, then of the further functions."""
+        predictors = (self.design.whole @ coefficients).reshape(len(self.pilot), -1)
+        first, second = (predictors[:, :2] - self.pilot).T
+        both = parts.frame_tilt(first, second, self.moving)
+        return np.column_stack([*both, predictors[:, 2:]])
+
+    def slopes(self, coefficients: Floats) -> Floats:
+        """Derivatives of the tilt in the predictors, (bins, 2 + F, 2 + F)."""
+        predictors = (self.design.whole @ coefficients).reshape(len(self.pilot), -1)
+        first, second = (predictors[:, :2] - self.pilot).T
+        found = np.tile(np.eye(predictors.shape[1]), (len(predictors), 1, 1))
+        step = 1e-5
+        sides = [(first + step, second), (first - step, second)]
+        sides += [(first, second + step), (first, second - step)]
+        ahead = [np.stack(parts.frame_tilt(a, b, self.moving), axis=1) for a, b in sides]
+        for k in (0, 1):
+            found[:, :2, k] = (ahead[2 * k] - ahead[2 * k + 1]) / (2.0 * step)
+        return found
 
 
 def frame_at(kind: str, first: Floats, second: Floats) -> Frame:
@@ -119,10 +140,9 @@ def merged(
     kind: str,
     stats: Statistics,
     rows: Rows,
-    curve: Curve,
+    curves: tuple[Curve, Curve],
     values: tuple[Floats, Floats],
     within: Floats,
-    position: Floats,
 ) -> MergedBins:
     """Neighbouring bins merged while their components hardly differ.
 
@@ -132,14 +152,10 @@ def merged(
         "poisson" or "normal".
     stats, rows
         The statistics and their bins that hold items.
-    curve
-        The pilot's curve of the mean.
-    values
-        Both of the pilot's curves at the occupied bins.
+    curves, values
+        Both of the pilot's curves, and their values at the occupied bins.
     within
         Variance of the items' own locations within each occupied bin.
-    position
-        Of the occupied bins on the axis of the mean.
     """
     fine = frame_at(kind, *values)
     occupied, n = rows.bin, rows.n.astype(float)
@@ -178,8 +194,9 @@ def merged(
         frame = Frame(location, np.exp(mean(log_spread)), np.zeros(len(location)))
     of = np.full(stats.bins, -1)
     of[occupied] = code
-    at = mean(position)
-    return MergedBins(of, np.bincount(code, n), curve.axis.inverse(at), at, frame, spread)
+    at = mean(curves[0].position), mean(curves[1].position)
+    score = curves[0].axis.inverse(at[0])
+    return MergedBins(of, np.bincount(code, n), score, at, frame, spread)
 
 
 def _points(
@@ -267,60 +284,108 @@ def make_cells(
     )
 
 
-def make_tilt(kind: str, prior: GammaMixture | NormalMixture, bins: MergedBins) -> TiltDesign:
-    """Functions of the tilt and their drift with the score, in coordinates of equal prior scale."""
+def make_tilt(
+    kind: str,
+    prior: GammaMixture | NormalMixture,
+    bins: MergedBins,
+    curves: tuple[Curve, Curve],
+    values: tuple[Floats, Floats],
+) -> TiltDesign:
+    """Predictors and their priors.
+
+    The frame's curves have the priors that they have in the model of their own family; what the
+    pilot knows of them is where they are, and the likelihood is used once.
+
+    Parameters
+    ----------
+    kind, prior, bins
+        As of `make_cells`, and the configuration.
+    curves, values
+        Of the frame, with the pilot's values at their knots.
+    """
     z = parts.grid(kind)
     centre = z[np.abs(z) <= _CENTRE]
     over = make_basis(centre, np.exp(-0.5 * (centre / _CENTRE_SD) ** 2), prior.functions)
-    wiggles = (spline_matrix(z, over.knots) @ over.wiggle)[:, ::1]
-    wiggles = wiggles - wiggles[np.abs(z).argmin()]
-    path = kind == "poisson"
-    functions = np.column_stack([*([np.zeros_like(z)] if path else []), z, wiggles])
-    labels = (*(["path"] if path else []), "z", *(f"z{k + 2}" for k in range(wiggles.shape[1])))
-    own = len(labels) - wiggles.shape[1]
-    along = make_basis(bins.position, bins.items, prior.knots)
-    number = len(along.knots)
-    sd = np.sqrt(np.average((bins.position - along.centre) ** 2, weights=bins.items))
-    ways = np.column_stack([along.line[:, 1:] / max(sd, 1e-300), along.wiggle])
-    at_bins = spline_matrix(bins.position, along.knots)
+    # the smoothest is the quadratic, which the frame's spread stands for
+    wiggles = (spline_matrix(z, over.knots) @ over.wiggle)[:, 1:]
+    # they leave mean and variance as they are, to first order: those are the frame's alone
+    given = np.column_stack([np.ones_like(z), parts.moves(z)])
+    root = np.exp(-0.25 * z**2)[:, None]
+    wiggles = wiggles - given @ np.linalg.lstsq(root * given, root * wiggles, rcond=None)[0]
+    path = [np.zeros_like(z)] if kind == "poisson" else []
+    labels = (*(["path"] if path else []), *(f"z{k + 3}" for k in range(wiggles.shape[1])))
+    number, total = len(bins.items), 2 + len(labels)
+    frame_rows = [
+        spline_matrix(at, c.basis.knots) for c, at in zip(curves, bins.positions, strict=True)
+    ]
+
+    def rows(predictor: int, at_bins: Floats) -> Floats:
+        out = np.zeros((number, total, at_bins.shape[1]))
+        out[:, predictor] = at_bins
+        return out.reshape(number * total, -1)
+
+    along = make_basis(bins.positions[0], bins.items, prior.knots)
+    sd = np.sqrt(np.average((bins.positions[0] - along.centre) ** 2, weights=bins.items))
+    ways = np.column_stack([along.line[:, 1:] / max(sd, 1e-300), along.wiggle[:, :_FEW]])
+    at_bins = spline_matrix(bins.positions[0], along.knots)
     ways = ways - np.average(at_bins @ ways, axis=0, weights=bins.items)
-    columns, group = [], []
-    for j in range(len(labels)):
-        fixed = np.zeros((number, len(labels)))
-        fixed[:, j] = 1.0
-        columns.append(fixed.ravel())
-        group.append(0 if j < own else 1)
-        # location and spread may follow the score as closely as the knots allow
-        free = own - 1 <= j <= own
-        for way in ways.T if free else _LEAN * ways.T[: 1 + _FEW]:
-            moved = np.zeros((number, len(labels)))
-            moved[:, j] = way
-            columns.append(moved.ravel())
-            group.append(2)
-    at_knots = np.column_stack(columns)
-    spread_out = np.kron(at_bins, np.eye(len(labels)))
-    mean = np.array([_PATH, 0.0] if path else [0.0])
-    prior_sd = np.array([_PATH_SD, _TILT_SD] if path else [_TILT_SD])
-    order = np.argsort(group, kind="stable")
+    flat, ones = np.ones((len(along.knots), 1)), np.ones((number, 1))
+    own, learnt = range(len(labels)), range(len(path), len(labels))
+    # most local first: each gets its coordinates given those before it
+    blocks, made = [], []
+    if ways.shape[1]:
+        columns = np.hstack([rows(2 + j, at_bins @ ways) for j in own])
+        blocks.append(Block("drift", columns, prior.drift))
+        made.append((2, np.hstack([_of(j, ways, len(labels)) for j in own])))
+    columns = np.hstack([rows(2 + j, ones) for j in learnt])
+    blocks.append(Block("shape", columns, prior.shape))
+    made.append((2, np.hstack([_of(j, flat, len(labels)) for j in learnt])))
+    for k in (1, 0):
+        for term in curves[k].terms:
+            at = rows(k, frame_rows[k] @ term.values)
+            blocks.append(Block(("location", "spread")[k], at, term.block.scale))
+            made.append((k, term.values))
+    lines = [rows(k, frame_rows[k] @ curves[k].basis.line) for k in (0, 1)]
+    made += [(k, curves[k].basis.line) for k in (0, 1)]
+    means, sds = ([getattr(c.design, name) for c in curves] for name in ("line_mean", "line_sd"))
+    if path:
+        lines.append(rows(2, ones))
+        made.append((2, _of(0, flat, len(labels))))
+        means, sds = [*means, np.array([_PATH])], [*sds, np.array([_PATH_SD])]
+    design = CurveDesign(
+        np.hstack(lines), np.concatenate(means), np.concatenate(sds), tuple(blocks)
+    )
+    pilot = np.column_stack([at @ v for at, v in zip(frame_rows, values, strict=True)])
+    functions = np.column_stack([*path, wiggles])
+    sizes = (len(values[0]), len(values[1]), len(along.knots) * len(labels))
+    first, second, rest = (
+        np.hstack([m if to == k else np.zeros((sizes[k], m.shape[1])) for to, m in made])
+        for k in range(3)
+    )
     return TiltDesign(
         z,
         functions,
         labels,
         along.knots,
-        at_knots[:, order],
-        spread_out @ at_knots[:, order],
-        np.array(group)[order],
-        mean,
-        prior_sd,
+        design,
+        (first, second, rest),
+        pilot,
+        parts.frame_slopes(bins.frame),
     )
 
 
+def _of(function: int, at_knots: Floats, functions: int) -> Floats:
+    """Values at knots as those of one of the functions, functions fastest."""
+    return np.asarray(np.kron(at_knots, np.eye(functions)[:, function : function + 1]))
+
+
 def tilt_basis(kind: str, frame: Frame, z: Floats, functions: Floats) -> tuple[Floats, Floats]:
-    """Base (n, R) and basis (n, R, J) of the log weights at the frame's scores."""
+    """Base (n, R) and basis (n, R, 2 + F) of the log weights at the frame's scores."""
     base, path = parts.families_path(frame, z, kind)
-    basis = np.broadcast_to(functions, (len(base), *functions.shape)).copy()
+    every = np.hstack([parts.moves(z), functions])
+    basis = np.broadcast_to(every, (len(base), *every.shape)).copy()
     if kind == "poisson":
-        basis[:, :, 0] = path
+        basis[:, :, 2] = path
     return base, basis
 
 

@@ -1,9 +1,9 @@
 """From the prior of a mixture and statistics to the `pymc.Model` of its tilt.
 
-Log weights of the components are those of the pilot's own family plus a tilt, J functions of the
-component's position with coefficients smooth in the score: some with Normal priors of their own,
-those of the shape that all scores share N(0, tau_1^2), those of its drift with the score
-N(0, tau_2^2), both taus half-normal. The bins' items enter through their log marginal alone.
+Log weights of the components are those of a frame, whose curves have the priors of the model of
+its own family, plus functions of the component's position: a path to the Gamma with a Normal prior,
+a shape that all scores share, N(0, tau^2), and its drift with the score, N(0, tau^2) as well, the
+taus half-normal. The bins' items enter through their log marginal alone.
 """
 
 from dataclasses import dataclass, replace
@@ -14,6 +14,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import NDArray
+from scipy import linalg
 
 from . import hierarchy
 from .coordinates import (
@@ -23,8 +24,9 @@ from .coordinates import (
     pilot_point,
     scale_shape,
 )
-from .curve_terms import CurvePilot
+from .curve_terms import Block, BlockPilot, CurvePilot
 from .designs import Curve
+from .families import components as parts
 from .families.components import MixtureCells
 from .mixture_likelihood import mixture_log_marginal, shared_cells
 from .outcomes import Outcome
@@ -41,11 +43,14 @@ from .tilt_design import (
     merged,
     tilt_basis,
 )
-from .tilt_pilot import TiltPilot, Wiggle, run_tilt_pilot
+from .tilt_pilot import run_tilt_pilot
 
-__all__ = ["Mixture", "build_mixture"]
+__all__ = ["FRAME", "Mixture", "build_mixture"]
 
 Floats = NDArray[np.float64]
+
+FRAME = ("frame_first", "frame_second")
+"""Names of the frame's curves: log mean and log cv2, or mean and log variance."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +82,7 @@ class Mixture:
     bins: MergedBins
     design: TiltDesign
     cells: MixtureCells
-    pilot: TiltPilot
+    pilot: CurvePilot
 
 
 def build_mixture(
@@ -106,17 +111,15 @@ def build_mixture(
     plain = start if start is not None and isinstance(start.prior, Gamma | Normal) else None
     built = hierarchy.build(stats, own, plain)
     first, second = (p.state.at(c.design) for c, p in zip(built.curves, built.pilots, strict=True))
-    position, spread = built.curves[0].position, built.data.spread
-    bins = merged(kind, stats, built.rows, built.curves[0], (first, second), spread, position)
-    design = make_tilt(kind, prior, bins)
+    bins = merged(kind, stats, built.rows, built.curves, (first, second), built.data.spread)
+    mean, variance = (_at_knots(c, p) for c, p in zip(built.curves, built.pilots, strict=True))
+    design = make_tilt(kind, prior, bins, built.curves, (mean, variance))
     base, basis = tilt_basis(kind, bins.frame, design.z, design.functions)
     data = replace(make_cells(kind, cells, bins, stats.coarse, design.z), base=base, basis=basis)
-    scales = (prior.shape, prior.drift)
-    pilot = run_tilt_pilot(design, data, scales)
+    pilot = run_tilt_pilot(design, data, _start(design, built.curves, built.pilots))
     of = bins.of[built.rows.bin]
     totals = np.bincount(of, stats.data["sum_y"].to_numpy()[built.rows.bin])
-    model = _model(built.outcome.observed, design, data, pilot, scales, bins, totals)
-    mean, variance = (_at_knots(c, p) for c, p in zip(built.curves, built.pilots, strict=True))
+    model = _model(built.outcome.observed, design, data, pilot, built.curves, bins, totals)
     return Mixture(
         model,
         built.outcome,
@@ -129,6 +132,21 @@ def build_mixture(
         data,
         pilot,
     )
+
+
+def _start(
+    design: TiltDesign, curves: tuple[Curve, Curve], pilots: tuple[CurvePilot, CurvePilot]
+) -> Floats:
+    """The frame where its own family has its mode, and no tilt."""
+    linear = design.design
+    split = [
+        np.split(p.state.coefficients, c.design.ends) for c, p in zip(curves, pilots, strict=True)
+    ]
+    sizes = sum(len(own[-1]) for own in split)
+    lines = np.concatenate([np.concatenate([own[-1] for own in split]), linear.line_mean[sizes:]])
+    wiggles = [*split[1][:-1], *split[0][:-1]]
+    free = linear.whole.shape[1] - len(lines) - sum(map(len, wiggles))
+    return np.concatenate([np.zeros(free), *wiggles, lines])
 
 
 def _at_knots(curve: Curve, pilot: CurvePilot) -> Floats:
@@ -144,89 +162,94 @@ def _model(
     observed: str,
     design: TiltDesign,
     cells: MixtureCells,
-    pilot: TiltPilot,
-    scales: tuple[float, float],
+    pilot: CurvePilot,
+    curves: tuple[Curve, Curve],
     bins: MergedBins,
     totals: Floats,
 ) -> pm.Model:
-    line, shape, drift = (design.group == k for k in range(3))
     coords: dict[str, Any] = {
         "bin": bins.score,
         "tilt_function": list(design.labels),
         "tilt_knot": design.knots,
-        "tilt_line_term": np.arange(int(line.sum())),
-        "tilt_shape_term": np.arange(int(shape.sum())),
-        "tilt_drift_term": np.arange(int(drift.sum())),
+        "tilt_line_term": np.arange(len(pilot.line_centre)),
+        **{f"{curve.name}_knot": curve.basis.knots for curve in curves},
+        **{
+            f"tilt_{block.name}_term": np.arange(block.design.shape[1])
+            for block in design.design.blocks
+        },
     }
     with pm.Model(coords=coords) as built:
-        shared_part = _add_wiggle("tilt_shape", pilot.shape, scales[0])
-        drifting = _add_wiggle("tilt_drift", pilot.drift, scales[1], pilot, shared_part)
-        both = pt.concatenate([shared_part, drifting])
-        fixed = pm.CustomDist(
-            "tilt_line",
-            pm.Data("tilt_line_prior_mean", design.mean, dims="tilt_line_term"),
-            pm.Data("tilt_line_prior_sd", design.sd, dims="tilt_line_term"),
-            pm.Data("tilt_line_centre", pilot.line_centre, dims="tilt_line_term"),
-            pm.Data("tilt_line_shift", pilot.line_shift),
-            pm.Data("tilt_line_root", pilot.line_root),
-            both,
-            logp=_line_logp,
-            random=_draw_line,
-            support_point=partial(pilot_point, LineTransform()),
-            signature="(l),(l),(l),(l,k),(l,l),(k)->(l)",
-            dims="tilt_line_term",
-            transform=LineTransform(),
+        found: list[Any] = []
+        for block, own in zip(design.design.blocks, pilot.blocks, strict=True):
+            found.append(_add_block(block, own, found))
+        before = pt.concatenate(found)
+        line = _add_line(design, pilot, before)
+        everything = pt.concatenate([before, line])
+        turn = linalg.block_diag(
+            *(own.rotation for own in pilot.blocks), np.eye(len(pilot.line_centre))
         )
-        everything = pt.concatenate([fixed, both])
 
-        def tilt_at(label: str, matrix: Floats) -> Any:
-            rotated = np.column_stack(
-                [
-                    matrix[:, line],
-                    matrix[:, shape] @ pilot.shape.rotation,
-                    matrix[:, drift] @ pilot.drift.rotation,
-                ]
-            )
-            flat = pt.dot(pm.Data(label, rotated), everything)
-            return flat.reshape((-1, len(design.labels)))
+        def made(label: str, matrix: Floats) -> Any:
+            return pt.dot(pm.Data(label, matrix @ turn), everything)
 
+        first, second, tilt = design.at_knots
+        for name, matrix, curve in zip(FRAME, (first, second), curves, strict=True):
+            pm.Deterministic(name, made(f"{name}_at_knots", matrix), dims=f"{curve.name}_knot")
         pm.Deterministic(
-            "tilt", tilt_at("tilt_at_knots", design.at_knots), dims=("tilt_knot", "tilt_function")
+            "tilt",
+            made("tilt_at_knots", tilt).reshape((-1, len(design.labels))),
+            dims=("tilt_knot", "tilt_function"),
         )
-        at_bins = pm.Deterministic(
-            "bin_tilt", tilt_at("tilt_at_bins", design.at_bins), dims=("bin", "tilt_function")
+        predictors = made("predictors", design.design.whole).reshape((len(totals), -1))
+        away = predictors[:, :2] - pm.Data("pilot_at_bins", design.pilot)
+        moved = parts.frame_tilt(
+            away[:, 0], away[:, 1], pm.Data("frame_slopes", design.moving), pt.exp
         )
-        _add_outcomes(observed, at_bins, cells, totals)
+        at_bins = pt.concatenate([pt.stack(moved, axis=1), predictors[:, 2:]], axis=1)
+        _add_outcomes(observed, pm.Deterministic("bin_tilt", at_bins), cells, totals)
     return built
 
 
-def _add_wiggle(
-    name: str,
-    wiggle: Wiggle,
-    scale: float,
-    pilot: TiltPilot | None = None,
-    shape: Any = None,
-) -> Any:
-    """A learnt scale and its rotated coefficients; the drift's centre moves with the shape's."""
-    if not len(wiggle.precision):
-        return pt.zeros((0,))
+def _add_line(design: TiltDesign, pilot: CurvePilot, before: Any) -> Any:
+    """Coefficients with Normal priors of their own."""
+    dim, linear = "tilt_line_term", design.design
+    return pm.CustomDist(
+        "tilt_line",
+        pm.Data("tilt_line_prior_mean", linear.line_mean, dims=dim),
+        pm.Data("tilt_line_prior_sd", linear.line_sd, dims=dim),
+        pm.Data("tilt_line_centre", pilot.line_centre, dims=dim),
+        pm.Data("tilt_line_shift", pilot.line_shift),
+        pm.Data("tilt_line_root", pilot.line_root),
+        before,
+        logp=_line_logp,
+        random=_draw_line,
+        support_point=partial(pilot_point, LineTransform()),
+        signature="(l),(l),(l),(l,k),(l,l),(k)->(l)",
+        dims=dim,
+        transform=LineTransform(),
+    )
+
+
+def _add_block(block: Block, pilot: BlockPilot, before: list[Any]) -> Any:
+    """A learnt scale and rotated coefficients, given those of the blocks before."""
+    name = f"tilt_{block.name}"
     sd = pm.CustomDist(
         f"{name}_sd",
-        pm.Data(f"{name}_prior_scale", np.asarray(scale)),
-        pm.Data(f"{name}_sd_shape", scale_shape(scale, wiggle.precision, wiggle.pull)),
+        pm.Data(f"{name}_prior_scale", np.asarray(block.scale)),
+        pm.Data(f"{name}_sd_shape", scale_shape(block.scale, pilot.precision, pilot.here)),
         logp=_scale_logp,
         random=_draw_scale,
         support_point=partial(pilot_point, ScaleTransform()),
         signature="(),(s)->()",
         transform=ScaleTransform(),
     )
-    pull = pm.Data(f"{name}_pull", wiggle.pull, dims=f"{name}_term")
-    if pilot is not None:
-        pull = pull - pt.dot(pm.Data(f"{name}_by_shape", pilot.drift_by_shape), shape)
+    pull = pm.Data(f"{name}_pull", pilot.pull)
+    if before:
+        pull = pull - pt.dot(pm.Data(f"{name}_coupling", pilot.coupling), pt.concatenate(before))
     return pm.CustomDist(
         name,
         sd,
-        pm.Data(f"{name}_precision", wiggle.precision, dims=f"{name}_term"),
+        pm.Data(f"{name}_precision", pilot.precision),
         pull,
         logp=_wiggle_logp,
         random=_draw_wiggle,

@@ -7,6 +7,7 @@ at a score differ in location alone: Gammas of one shape, or Normals of one vari
 """
 
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,8 +22,11 @@ __all__ = [
     "count_frame",
     "count_log_density",
     "families_path",
+    "frame_slopes",
+    "frame_tilt",
     "grid",
     "inverse_trigamma",
+    "moves",
     "spread_of",
     "value_frame",
     "value_log_density",
@@ -37,6 +41,7 @@ WIDTH = 0.3
 _STEP = 0.35  # between components: at 1.2 sd their equal mixture is flat to 1e-6
 # small shapes have long lower tails of log theta, at worst exponential with mean one spread
 _ENDS = {"poisson": (-8.05, 6.3), "normal": (-7.7, 7.7)}
+_CORNER = 3.0  # spreads beyond which the tilt that widens the frame grows linearly
 _SMOOTHEST = 1e4  # Gammas of larger shape are log-normal for the purpose of the path below
 _FLOOR, _FLOOR_SD = 1e-3, 2.0  # share and width of what keeps heavier tails within reach
 
@@ -59,7 +64,7 @@ class Frame:
 
     def width(self, extra: ArrayLike = 0.0) -> Floats:
         """Variance of a component, and of `extra` that adds to it: shape (n,)."""
-        return np.asarray((WIDTH * self.spread) ** 2 + extra)
+        return np.asarray((WIDTH * self.spread) ** 2 + np.asarray(extra, dtype=float))
 
 
 @dataclass(frozen=True)
@@ -137,6 +142,49 @@ def value_frame(mean: ArrayLike, log_variance: ArrayLike) -> Frame:
     return Frame(np.array(mean, dtype=float), spread, np.zeros(len(spread)))
 
 
+def moves(z: Floats) -> Floats:
+    """Functions of z, (R, 2), that move a Normal frame and change its width."""
+    far = np.abs(z) > _CORNER
+    return np.column_stack([z, np.where(far, _CORNER * (np.abs(z) - 0.5 * _CORNER), 0.5 * z**2)])
+
+
+def frame_slopes(frame: Frame) -> Floats:
+    """By what the frame of the pilot moves with its curves: rows for `frame_tilt`, (3, n).
+
+    The spread; the derivative of the location in the second curve; and that of the log variance.
+    """
+    if not frame.own.any():
+        return np.stack([frame.spread, np.zeros(len(frame.own)), np.ones(len(frame.own))])
+    a = frame.own  # the mean and variance of log theta depend on the Gamma's shape
+    tri = special.polygamma(1, a)
+    return np.stack([frame.spread, 1.0 - a * tri, -a * special.polygamma(2, a) / tri])
+
+
+def frame_tilt(first: Any, second: Any, slopes: Any, exp: Any = np.exp) -> tuple[Any, Any]:
+    """Coefficients of `moves` that take the pilot's frame to that of other curves.
+
+    Parameters
+    ----------
+    first, second
+        How far the two curves are from the pilot's at n scores, (..., n).
+    slopes
+        Of `frame_slopes` there.
+    exp
+        The exponential function of the curves' kind of array.
+
+    Returns
+    -------
+    tuple
+        With w the variance of the components' positions, Normal weights with mean mu and variance w
+        have mu / w and 1/w(pilot) - 1/w. The spread's change is taken to first order in log w,
+        which keeps w positive.
+    """
+    spread, lower, stretch = slopes[0], slopes[1], slopes[2]
+    pilot = 1.0 - WIDTH**2
+    precision = exp(-second * stretch / pilot) / pilot
+    return (first + second * lower) / spread * precision, 1.0 / pilot - precision
+
+
 def families_path(frame: Frame, z: Floats, kind: str) -> tuple[Floats, Floats]:
     """Log weights of the components that make the frame's own family.
 
@@ -154,8 +202,8 @@ def families_path(frame: Frame, z: Floats, kind: str) -> tuple[Floats, Floats]:
     tuple of numpy.ndarray
         Log weights (n, R) that give the frame's Normal (of log theta, for counts), exact but for
         the grid; and (n, R) what must be added to give its Gamma: theta ~ Gamma(a) is Gamma(A)
-        times Beta(a, A - a). The second is 0 for values. A little of a wider Normal is mixed into the
-        Gamma, whose upper end no tilt could lift otherwise.
+        times Beta(a, A - a). The second is 0 for values. A little of a wider Normal is mixed into
+        the Gamma, whose upper end no tilt could lift otherwise.
     """
     normal = special.log_softmax(-0.5 * z**2 / (1.0 - WIDTH**2))
     base = np.broadcast_to(normal, (len(frame.location), len(z))).copy()

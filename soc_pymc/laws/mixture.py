@@ -40,6 +40,27 @@ class _Table:
     frame: Floats
 
 
+@dataclass(frozen=True)
+class _Draws:
+    """Draws at knots: both curves of the frame less the pilot's, and the tilt."""
+
+    first: Floats
+    second: Floats
+    tilt: Floats
+
+    def __len__(self) -> int:
+        return len(self.tilt)
+
+    def mean(self) -> "_Draws":
+        """The one draw that is the mean of all."""
+        return _Draws(*(x.mean(axis=0, keepdims=True) for x in self.all))
+
+    @property
+    def all(self) -> tuple[Floats, Floats, Floats]:
+        """All three."""
+        return self.first, self.second, self.tilt
+
+
 class MixtureLaw:
     """Law of a fit by ``soc.GammaMixture()`` or ``soc.NormalMixture()``.
 
@@ -60,12 +81,19 @@ class MixtureLaw:
         self._z = data["component_z"].to_numpy()
         self._functions = data["component_function"].to_numpy()
         self._curves = {
-            "mean": (data["mean_knot"].to_numpy(), data["frame_first"].to_numpy()),
-            "variance": (data["variance_knot"].to_numpy(), data["frame_second"].to_numpy()),
+            "mean": (data["mean_knot"].to_numpy(), data["pilot_first"].to_numpy()),
+            "variance": (data["variance_knot"].to_numpy(), data["pilot_second"].to_numpy()),
         }
         self._knots = tilt["tilt_knot"].to_numpy()
         ordered = tilt.transpose("chain", "draw", "tilt_knot", "tilt_function").to_numpy()
-        self._tilt = ordered.reshape(-1, *ordered.shape[2:])
+        first, second = (
+            fit.data["posterior"][name].to_numpy() for name in ("frame_first", "frame_second")
+        )
+        self._draws = _Draws(
+            first.reshape(-1, first.shape[-1]) - self._curves["mean"][1],
+            second.reshape(-1, second.shape[-1]) - self._curves["variance"][1],
+            ordered.reshape(-1, *ordered.shape[2:]),
+        )
 
     # --- the prior at scores ---------------------------------------------------------------------
 
@@ -77,22 +105,30 @@ class MixtureLaw:
         make = parts.count_frame if self._gamma else parts.value_frame
         return make(first, second)
 
-    def _weights(self, score: Floats, frame: Frame, tilt: Floats) -> Floats:
-        """Weights (draws, n, R) of tilts at knots (draws, K, J)."""
+    def _weights(self, score: Floats, frame: Frame, given: _Draws) -> Floats:
+        """Weights at scores, (draws, n, R)."""
+        first, second = (
+            away @ spline_matrix(self._fit.axis(name)(score), knots).T
+            for (name, (knots, _)), away in zip(self._curves.items(), given.all[:2], strict=True)
+        )
+        both = parts.frame_tilt(first, second, parts.frame_slopes(frame))
         at = spline_matrix(self._fit.axis("mean")(score), self._knots)
+        rest = np.einsum("nk,dkj->dnj", at, given.tilt)
         base, path = parts.families_path(frame, self._z, self._kind)
-        functions = np.broadcast_to(self._functions, (len(score), *self._functions.shape))
+        every = np.hstack([parts.moves(self._z), self._functions])
+        functions = np.broadcast_to(every, (len(score), *every.shape))
         if self._gamma:
             functions = functions.copy()
-            functions[:, :, 0] = path
-        return tilted_weights(np.einsum("nk,dkj->dnj", at, tilt), base, functions)
+            functions[:, :, 2] = path
+        whole = np.concatenate([np.stack(both, axis=-1), rest], axis=-1)
+        return tilted_weights(whole, base, functions)
 
-    def _blocks(self, score: Floats, tilt: Floats) -> Iterator[tuple[Ints, Floats]]:
+    def _blocks(self, score: Floats, given: _Draws) -> Iterator[tuple[Ints, Floats]]:
         """Places of the scores with the weights there, (draws, places, R), block by block."""
-        step = max(1, _AT_ONCE // (len(tilt) * len(self._z)))
+        step = max(1, _AT_ONCE // (len(given) * len(self._z)))
         for begin in range(0, len(score), step):
             at = np.arange(begin, min(begin + step, len(score)))
-            yield at, self._weights(score[at], self._frame(score[at]), tilt)
+            yield at, self._weights(score[at], self._frame(score[at]), given)
 
     # --- outcomes --------------------------------------------------------------------------------
 
@@ -111,11 +147,11 @@ class MixtureLaw:
     def log_density(self, columns: Columns) -> Floats:
         """Log density (probability) of the outcomes given score and size, (draws, n)."""
         score = np.asarray(columns["score"], dtype=float)
-        out = np.empty((len(self._tilt), len(score)))
+        out = np.empty((len(self._draws), len(score)))
         each = self._log_densities(columns, self._frame(score))
         top = each.max(axis=1)
         density = np.exp(each - top[:, None])
-        for at, weights in self._blocks(score, self._tilt):
+        for at, weights in self._blocks(score, self._draws):
             inside = np.einsum("dnr,nr->dn", weights, density[at])
             out[:, at] = top[at] + np.log(np.maximum(inside, 1e-300))
         return out
@@ -127,7 +163,7 @@ class MixtureLaw:
         frame = self._frame(score)
         location, variance = self._locations(frame), frame.width(columns.get("spread", 0.0))
         weight = np.empty((len(score), len(self._z)))
-        for at, weights in self._blocks(score, self._tilt):
+        for at, weights in self._blocks(score, self._draws):
             weight[at] = weights.mean(axis=0)
         if not self._gamma:
             sd = np.sqrt(variance + size**2)[:, None]
@@ -147,8 +183,8 @@ class MixtureLaw:
         size = np.asarray(columns[self.size], dtype=float)
         frame = self._frame(score)
         location, variance = self._locations(frame), frame.width(columns.get("spread", 0.0))
-        chosen = np.empty((len(self._tilt), len(score)), dtype=np.int64)
-        for at, weights in self._blocks(score, self._tilt):
+        chosen = np.empty((len(self._draws), len(score)), dtype=np.int64)
+        for at, weights in self._blocks(score, self._draws):
             u = rng.random(weights.shape[:2])[..., None]
             chosen[:, at] = (np.cumsum(weights, axis=-1) < u).sum(axis=-1)
         place = location[np.arange(len(score)), np.minimum(chosen, len(self._z) - 1)]
@@ -176,8 +212,8 @@ class MixtureLaw:
             own = means**2 / shape
         else:
             means, own = location, np.broadcast_to(variance[:, None], location.shape)
-        mean, total = np.empty((2, len(self._tilt), len(score)))
-        for at, weights in self._blocks(score, self._tilt):
+        mean, total = np.empty((2, len(self._draws), len(score)))
+        for at, weights in self._blocks(score, self._draws):
             mean[:, at] = np.einsum("dnr,nr->dn", weights, means[at])
             away = (means[at] - mean[:, at, None]) ** 2 + own[at]
             total[:, at] = np.einsum("dnr,dnr->dn", weights, away)
@@ -186,7 +222,7 @@ class MixtureLaw:
 
     def scorer(self, probs: tuple[float, ...], draws: str, plug_in: bool) -> Scorer:
         """How items are scored: over ``"all"`` draws, ``"representative"`` ones, or none."""
-        tilt = self._tilt.mean(axis=0, keepdims=True) if plug_in else self._tilt
+        given = self._draws.mean() if plug_in else self._draws
         share = np.asarray(probs, dtype=float)
 
         def score_items(columns: Columns) -> Floats:
@@ -198,12 +234,12 @@ class MixtureLaw:
                 if draws == "representative" and not plug_in:
                     self._near(part, share, out[:, at])
                 else:
-                    self._exact(part, share, tilt, out[:, at])
+                    self._exact(part, share, given, out[:, at])
             return out
 
         return score_items
 
-    def _exact(self, columns: Columns, probs: Floats, tilt: Floats, out: Floats) -> None:
+    def _exact(self, columns: Columns, probs: Floats, given: _Draws, out: Floats) -> None:
         score = np.asarray(columns["score"], dtype=float)
         frame = self._frame(score)
         density = self._log_densities(columns, frame)
@@ -212,7 +248,7 @@ class MixtureLaw:
         order = np.argsort(place, kind="stable")
         start = np.searchsorted(place[order], np.arange(len(distinct) + 1))
         weight = np.empty_like(density)
-        for at, weights in self._blocks(distinct, tilt):
+        for at, weights in self._blocks(distinct, given):
             for k, own in zip(at, weights.transpose(1, 0, 2), strict=True):
                 of = order[start[k] : start[k + 1]]
                 weight[of] = average_weights(np.ascontiguousarray(own), density[of])
@@ -248,7 +284,7 @@ class MixtureLaw:
         score = axis.inverse(grid)
         components = len(self._z)
         mean, cov = np.empty((len(grid), components)), np.empty((len(grid), components, components))
-        for at, weights in self._blocks(score, self._tilt):
+        for at, weights in self._blocks(score, self._draws):
             mean[at] = weights.mean(axis=0)
             for k, own in zip(at, weights.transpose(1, 0, 2), strict=True):
                 away = own - mean[k]
@@ -287,6 +323,6 @@ class MixtureLaw:
         if left.any():
             rest = {name: np.asarray(values)[left] for name, values in columns.items()}
             exact = np.empty((len(out), int(left.sum())))
-            self._exact(rest, probs, self._tilt, exact)
+            self._exact(rest, probs, self._draws, exact)
             found[:, left] = exact
         out[:] = found
