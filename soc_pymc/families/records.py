@@ -55,9 +55,9 @@ def _values(params: Params, noise_sd: float) -> tuple[Floats, Floats]:
     return y, np.full(601, y[1] - y[0])
 
 
-def _pooled(y: Floats, noise_sd: Floats) -> tuple[Floats, Floats]:
+def _pooled(y: Floats, noise_sd: Floats) -> tuple[float, float]:
     precision = noise_sd**-2.0
-    return (y * precision).sum() / precision.sum(), precision.sum() ** -0.5
+    return float(y @ precision / precision.sum()), float(precision.sum() ** -0.5)
 
 
 NORMAL_NORMAL = Family(
