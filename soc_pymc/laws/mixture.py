@@ -162,9 +162,7 @@ class MixtureLaw:
         outcome, size = (np.asarray(columns[k], dtype=float) for k in (self.outcome, self.size))
         frame = self._frame(score)
         location, variance = self._locations(frame), frame.width(columns.get("spread", 0.0))
-        weight = np.empty((len(score), len(self._z)))
-        for at, weights in self._blocks(score, self._draws):
-            weight[at] = weights.mean(axis=0)
+        weight = self._mean_weights(score)
         if not self._gamma:
             sd = np.sqrt(variance + size**2)[:, None]
             below = (weight * special.ndtr((outcome[:, None] - location) / sd)).sum(axis=1)
@@ -274,18 +272,45 @@ class MixtureLaw:
         out[:] = found
 
     @cached_property
-    def _table(self) -> _Table:
-        """Moments of the weights over a grid that reaches beyond the outer knots on both sides."""
-        axis = self._fit.axis("mean")
+    def _grid(self) -> Floats:
+        """Positions on the mean's axis, reaching beyond the outer knots on both sides."""
         low, high = self._knots[0], self._knots[-1]
         reach = max(0.5 * (high - low), 1e-9)
-        ends = (0.0, 1.0) if axis.scale == "rank" else (float(low - reach), float(high + reach))
-        grid = np.linspace(ends[0], ends[1], 2 * _GRID)
-        score = axis.inverse(grid)
-        components = len(self._z)
-        mean, cov = np.empty((len(grid), components)), np.empty((len(grid), components, components))
+        ranks = self._fit.axis("mean").scale == "rank"
+        ends = (0.0, 1.0) if ranks else (float(low - reach), float(high + reach))
+        return np.linspace(ends[0], ends[1], 2 * _GRID)
+
+    @cached_property
+    def _grid_means(self) -> Floats:
+        """Weights averaged over draws at the grid, (grid, R)."""
+        score = self._fit.axis("mean").inverse(self._grid)
+        mean = np.empty((len(score), len(self._z)))
         for at, weights in self._blocks(score, self._draws):
             mean[at] = weights.mean(axis=0)
+        return mean
+
+    def _mean_weights(self, score: Floats) -> Floats:
+        """Weights averaged over draws at scores, (n, R): interpolated within the grid."""
+        grid, position = self._grid, self._fit.axis("mean")(score)
+        inside = (position >= grid[0]) & (position <= grid[-1])
+        mean = np.empty((len(score), len(self._z)))
+        if inside.any():
+            cell = np.clip(np.searchsorted(grid, position[inside]) - 1, 0, len(grid) - 2)
+            share = ((position[inside] - grid[cell]) / (grid[cell + 1] - grid[cell]))[:, None]
+            ends = self._grid_means
+            mean[inside] = (1.0 - share) * ends[cell] + share * ends[cell + 1]
+        outside = np.flatnonzero(~inside)
+        for at, weights in self._blocks(score[outside], self._draws):
+            mean[outside[at]] = weights.mean(axis=0)
+        return mean
+
+    @cached_property
+    def _table(self) -> _Table:
+        """Moments of the weights, and the frame, over the grid."""
+        score = self._fit.axis("mean").inverse(self._grid)
+        mean, components = self._grid_means, len(self._z)
+        cov = np.empty((len(score), components, components))
+        for at, weights in self._blocks(score, self._draws):
             for k, own in zip(at, weights.transpose(1, 0, 2), strict=True):
                 away = own - mean[k]
                 cov[k] = away.T @ away / len(away)
@@ -294,9 +319,9 @@ class MixtureLaw:
             shape = parts.inverse_trigamma(frame.width())
             shift = np.log(shape) - special.psi(shape)
         else:
-            shape, shift = frame.width(), np.zeros(len(grid))
+            shape, shift = frame.width(), np.zeros(len(score))
         kept = np.column_stack([frame.location, np.log(frame.spread), np.log(shape), shift])
-        return _Table(grid, mean, cov, kept)
+        return _Table(self._grid, mean, cov, kept)
 
     def _near(self, columns: Columns, probs: Floats, out: Floats) -> None:
         """By the table, and by all draws where it does not do."""
