@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy import linalg, optimize
 
 from .density import Evaluate, make_space, near_density, posterior_draws
+from .errors import FitError
 from .hierarchy import Hierarchy
 from .importance import chosen, importance, refined, weighed_draws
 from .methods import VI
@@ -149,6 +150,10 @@ def run_variational(
     """Groups for the fit's `DataTree`, and the fields of its `Status` but for the seconds."""
     rng = np.random.default_rng(method.seed)
     bins = len(built.score)
+    if method.batch and not isinstance(built, Hierarchy):
+        raise FitError(
+            "VI(batch=) is of no use to a mixture, whose bins are merged to a few: leave it out"
+        )
     batch = method.batch if method.batch is not None else (_BATCH if bins > _MANY_BINS else 0)
     # where each node of a graph was made is of no use here, and costs a tenth of a fit
     no_traces = pytensor.config.change_flags(traceback__limit=0)

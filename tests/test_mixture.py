@@ -151,6 +151,11 @@ def test_statistics_without_joint_cells_are_refused():
         soc.model(stats, soc.GammaMixture())
 
 
+def test_minibatches_of_a_mixture_are_refused(stats_of_few):
+    with pytest.raises(soc.FitError, match="batch"):
+        soc.fit(stats_of_few, soc.GammaMixture(), soc.VI(batch=5), progress=False)
+
+
 def test_a_mixture_of_the_other_kind_is_refused(stats_of_few):
     with pytest.raises(soc.FitError, match="poisson"):
         soc.fit(stats_of_few, soc.NormalMixture(), progress=False)
