@@ -301,7 +301,6 @@ def _add_outcomes(observed: str, tilt: Any, cells: MixtureCells, totals: Floats)
         *shared_cells(cells),
         logp=_outcome_logp,
         signature=f"{_CELLS}->(b)",
-        ndim_supp=1,
         observed=totals,
         dims="bin",
     )
