@@ -1,6 +1,7 @@
 """The front door: names, lazy loading, import time, and the README's first code block."""
 
 import importlib
+import inspect
 import pkgutil
 import re
 import shlex
@@ -42,7 +43,7 @@ def test_every_name_is_explained():
         if isinstance(value, type) and issubclass(value, Exception):
             continue
         for shown in [value] if callable(value) else [getattr(value, n) for n in value.__all__]:
-            assert "\n    >>> " in shown.__doc__, shown
+            assert "\n>>> " in inspect.getdoc(shown), shown
 
 
 def test_import_is_light():
