@@ -1,10 +1,11 @@
 """soc_pymc: honest posteriors from any model's point scores.
 
 A model gives every item a score t, and we saw a noisy outcome: a count y ~ Poisson(theta N) with
-known exposure N, or a value y ~ Normal(theta, s^2) with known noise sd s. Calibration estimates E(theta | t); *second order calibration* (Muralidharan and
-Najmi) estimates the distribution of theta given t, and so E and Var(theta | t) and the posterior
-of every item's theta given t and y. Here one hierarchical model does it for all scores at once, so
-that the curves and every posterior carry their own uncertainty.
+known exposure N, or a value y ~ Normal(theta, s^2) with known noise sd s. Calibration estimates
+E(theta | t); *second order calibration* (Muralidharan and Najmi) estimates the distribution of
+theta given t, and so E and Var(theta | t) and the posterior of every item's theta given t and y.
+Here one hierarchical model does it for all scores at once, so that the curves and every posterior
+carry their own uncertainty.
 
     items -> statistics -> model -> fit -> curves -> posteriors -> checks -> plots
 
