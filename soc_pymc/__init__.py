@@ -1,10 +1,11 @@
 """soc_pymc: honest posteriors from any model's point scores.
 
 A model gives every item a score t, and we saw a noisy outcome: a count y ~ Poisson(theta N) with
-known exposure N. Calibration estimates E(theta | t); *second order calibration* (Muralidharan and
-Najmi) estimates the distribution of theta given t, and so E and Var(theta | t) and the posterior
-of every item's theta given t and y. Here one hierarchical model does it for all scores at once, so
-that the curves and every posterior carry their own uncertainty.
+known exposure N, or a value y ~ Normal(theta, s^2) with known noise sd s. Calibration estimates
+E(theta | t); *second order calibration* (Muralidharan and Najmi) estimates the distribution of
+theta given t, and so E and Var(theta | t) and the posterior of every item's theta given t and y.
+Here one hierarchical model does it for all scores at once, so that the curves and every posterior
+carry their own uncertainty.
 
     items -> statistics -> model -> fit -> curves -> posteriors -> checks -> plots
 
@@ -17,6 +18,13 @@ that the curves and every posterior carry their own uncertainty.
 >>> posteriors = soc.item_posteriors(fit, items, progress=False)  # the table, with columns added
 >>> result = soc.check(fit, items, progress=False)                # does the model fit the counts?
 
+Where the check finds fault, the prior has more to give, and leave-one-out says what it gains:
+
+>>> stats = soc.summarize(items, joint=True)                      # cells of count and exposure
+>>> fits = {"Gamma": fit, "mixture": soc.fit(stats, soc.GammaMixture(), progress=False)}
+>>> soc.compare(fits, stats, progress=False)["elpd"].shape
+(2,)
+
 Names by floor (each uses only those above it):
 
 - errors: `SocError`, `ItemsError`, `StatisticsError`, `FitError`, `ItemsWarning`,
@@ -26,7 +34,8 @@ Names by floor (each uses only those above it):
 - the fit: `model`, `fit`, `Fit`, `Status`, `load_fit`
 - what it says: `calibration_curves`, `bands`; `item_posteriors`,
   `posterior_expression`, `posterior_sql`; `check`, `CheckResult`, `compare`
-- modules: `evaluate`, `simulation`, `plots`
+- modules: `evaluate` (held-out exposure, cross-validation), `simulation` (items whose truth is
+  known), `plots`
 """
 
 from importlib import import_module

@@ -97,7 +97,9 @@ def _label(fit: Fit, group: object, n: int) -> NDArray[np.object_] | None:
     """One group's label for every score."""
     if group is None:
         return None
-    if fit.groups and str(group) not in fit.groups:
+    if not fit.groups:
+        raise FitError(f"the fit has no groups: leave out group={group!r}")
+    if str(group) not in fit.groups:
         known = ", ".join(map(repr, fit.groups[:10]))
         warnings.warn(
             f"the fit never saw a group {group!r} (its groups are: {known}): these are the curves "

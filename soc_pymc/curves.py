@@ -148,7 +148,8 @@ def _of_group(fit: Fit, curve: str, label: str) -> Floats:
     rng = np.random.default_rng([zlib.crc32(label.encode()), len(curve)])
     values = _draws(fit, name) + (sd * rng.normal(size=sd.shape)) @ functions.to_numpy().T
     if curve == "mean" and fit.prior.monotone:
-        return project_monotone(values, functions[f"{curve}_knot"].to_numpy())
+        knots = fit.data["posterior"][f"{curve}_knot"].to_numpy()
+        return project_monotone(values, knots)
     return np.asarray(values)
 
 

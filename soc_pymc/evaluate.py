@@ -35,6 +35,15 @@ class Split:
     train, test
         Items over pandas tables with columns score, count and exposure, and group where they have
         one.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> items = soc.PoissonItems(
+    ...     soc.simulation.s1(100), score="score", count="count", exposure="exposure")
+    >>> split = soc.evaluate.split_items(items, 0.5)
+    >>> len(split.train.source) == len(split.test.source)
+    True
     """
 
     train: PoissonItems

@@ -53,6 +53,11 @@ class Status:
         kept are resampled by the weights.
     seconds
         Wall time of the fit.
+
+    Examples
+    --------
+    >>> Status(False, "it stopped early", None, None, 1.5).converged
+    False
     """
 
     converged: bool
@@ -165,6 +170,20 @@ def load_fit(path: str | os.PathLike[str]) -> Fit:
     ------
     FitError
         If the file is missing, is not a saved fit, or has another format version.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> import soc_pymc as soc
+    >>> frame = soc.simulation.s1(2000, seed=0)
+    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+    >>> stats = soc.summarize(items, progress=False)
+    >>> fit = soc.fit(stats, progress=False)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     fit.save(pathlib.Path(folder) / "fit.nc")
+    ...     again = soc.load_fit(pathlib.Path(folder) / "fit.nc")
+    >>> again.prior == fit.prior, again.data.equals(fit.data)
+    (True, True)
     """
     tree = read_saved(path, xr.open_datatree, FORMAT, FitError, "a fit", "soc-pymc fit")
     try:

@@ -373,6 +373,19 @@ def load_statistics(path: str | os.PathLike[str]) -> Statistics:
     ------
     StatisticsError
         If the file is missing, damaged, not saved statistics, or of another format version.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> import soc_pymc as soc
+    >>> frame = soc.simulation.s1(2000, seed=0)
+    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+    >>> stats = soc.summarize(items, progress=False)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     stats.save(pathlib.Path(folder) / "stats.nc")
+    ...     again = soc.load_statistics(pathlib.Path(folder) / "stats.nc")
+    >>> again.data.equals(stats.data)
+    True
     """
     data = read_saved(
         path, xr.open_dataset, FORMAT, StatisticsError, "statistics", "soc-pymc summarize"

@@ -193,6 +193,10 @@ def test_sql_is_that_of_the_function(small_fit, tmp_path, capsys):
           "--out", "s.nc"], "absent.parquet: there is no such file"),
         (["demo", "--items", "3"], "at least 1000"),
         (["sql", "absent.nc", "--table", "ads"], "absent.nc: there is no such file"),
+        (["compare", "s.nc", "a=f.nc", "f.nc"], "NAME=fit.nc, not 'f.nc'"),
+        (["compare", "s.nc", "a=f.nc", "a=g.nc"], "two fits are named 'a'"),
+        (["run", "x.parquet", "--score", "a", "--count", "b", "--exposure", "c", "--monotone",
+          "--prior", "normal", "--out", "p.parquet"], "not for counts in exposures: use --prior"),
     ],
 )  # fmt: skip
 def test_errors_are_one_line(words, text, tmp_path, monkeypatch, capsys):
@@ -206,7 +210,8 @@ def test_errors_are_one_line(words, text, tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    "command", ["summarize", "fit", "curves", "posteriors", "sql", "check", "demo"]
+    "command",
+    ["run", "summarize", "fit", "curves", "posteriors", "sql", "check", "compare", "demo"],
 )
 def test_help_shows_an_example(command, capsys):
     with pytest.raises(SystemExit) as stopped:

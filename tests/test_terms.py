@@ -179,6 +179,20 @@ def test_effects_of_bins_see_a_step():
     assert smooth.data["posterior"][scale].mean() < 0.5 * fit.data["posterior"][scale].mean()
 
 
+def test_monotone_curves_of_a_group_never_seen():
+    """Deviations drawn from their prior are projected as well: no step down but rounding."""
+    frame = soc.simulation.s1(3000, seed=2)
+    frame["group"] = np.where(np.arange(len(frame)) % 5 > 0, "A", "B")
+    items = soc.PoissonItems(
+        frame, score="score", count="count", exposure="exposure", group="group"
+    )
+    fit = soc.fit(soc.summarize(items, progress=False), soc.Gamma(monotone=True), progress=False)
+    at = np.geomspace(1e-4, 5.0, 400)
+    for label in ("A", "new"):
+        log_mean, _ = curve_draws(fit, at, group=np.full(len(at), label, dtype=object))
+        assert np.diff(log_mean, axis=1).min() > -1e-12
+
+
 def test_monotone_curves_never_fall():
     """Where rates fall with the score the constrained curve is flat, and never falls."""
     rng = np.random.default_rng(6)

@@ -72,6 +72,16 @@ class CheckResult:
         ECDFs of all items, by slice, less the uniform cdf.
     advice
         What the findings mean and what to try next, in plain sentences.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> frame = soc.simulation.s1(2000, seed=0)
+    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+    >>> fit = soc.fit(soc.summarize(items, progress=False), progress=False)
+    >>> result = soc.check(fit, items, progress=False)
+    >>> result.advice
+    ('Nothing speaks against the model on these items.',)
     """
 
     table: pd.DataFrame

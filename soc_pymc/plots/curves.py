@@ -48,6 +48,15 @@ def plot_curves(
     -------
     numpy.ndarray
         The two axes.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> frame = soc.simulation.s1(2000, seed=0)
+    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+    >>> fit = soc.fit(soc.summarize(items, progress=False), progress=False)
+    >>> len(soc.plots.plot_curves(fit))
+    2
     """
     if axes is None:
         _, made = plt.subplots(
@@ -231,6 +240,15 @@ def plot_prior_ribbon(
     ------
     FitError
         If the probabilities do not increase, or theta depends on more than score and group.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> frame = soc.simulation.s1(2000, seed=0)
+    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+    >>> fit = soc.fit(soc.summarize(items, progress=False), progress=False)
+    >>> soc.plots.plot_prior_ribbon(fit, probs=(0.25, 0.5, 0.75)).get_xlabel()
+    'score'
     """
     levels = np.asarray(probs, dtype=float)
     if not (np.all((levels > 0) & (levels < 1)) and np.all(np.diff(levels) > 0) and levels.size):

@@ -38,6 +38,16 @@ def plot_pit(result: CheckResult, ax: Axes | None = None) -> NDArray[Any]:
     -------
     numpy.ndarray
         The axes drawn in, one for each slice shown.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> frame = soc.simulation.s1(2000, seed=0)
+    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+    >>> fit = soc.fit(soc.summarize(items, progress=False), progress=False)
+    >>> result = soc.check(fit, items, progress=False)
+    >>> len(soc.plots.plot_pit(result)) == result.data["pit"].sizes["slice"]
+    True
     """
     slices = [str(name) for name in result.data["pit"]["slice"].to_numpy()]
     if ax is not None:

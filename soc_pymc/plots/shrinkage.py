@@ -56,6 +56,17 @@ def plot_shrinkage(
     ------
     ItemsError
         If a column is missing or not named, or no item has any exposure.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> frame = soc.simulation.s1(2000, seed=0)
+    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+    >>> fit = soc.fit(soc.summarize(items, progress=False), progress=False)
+    >>> scored = soc.item_posteriors(fit, items, progress=False)
+    >>> ax = soc.plots.plot_shrinkage(scored, score="score", count="count", exposure="exposure")
+    >>> len(ax.collections) > 0
+    True
     """
     if ax is None:
         _, ax = plt.subplots(figsize=(7.5, 6), layout="constrained")

@@ -1,0 +1,181 @@
+"""The commands, each a thin layer over one function; what they need is imported when they run."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from ..errors import FitError, StatisticsError
+from ._priors import check_statistics, needs_joint, prior_of
+from ._roles import OUTCOMES, columns, items_of, roles_of, source_of, word
+
+__all__ = ["check", "compare", "curves", "demo", "fit", "posteriors", "run", "sql", "summarize"]
+
+_SQL_ROLES = ("score", *OUTCOMES[0])
+
+
+def summarize(chosen: argparse.Namespace) -> None:
+    """Items to statistics."""
+    from ..statistics import load_statistics
+    from ..summaries import summarize
+    from ..tables.engines import on_engine
+
+    options: dict[str, Any] = {
+        "bins": chosen.bins,
+        "equal": chosen.equal,
+        "edges": load_statistics(chosen.edges).edges if chosen.edges else None,
+        "folds": chosen.folds,
+        "joint": chosen.joint,
+        "progress": not chosen.quiet,
+    }
+    names = list(columns(chosen).values())
+    with on_engine(chosen.engine, source_of(chosen), names) as source:
+        stats = summarize(items_of(chosen, source=source), **options)
+    stats.save(chosen.out)
+    print(f"{stats!r} -> {chosen.out}")
+
+
+def run(chosen: argparse.Namespace) -> None:
+    """Items to their posteriors."""
+    from ..inference import fit
+    from ..methods import VI
+    from ..posteriors import item_posteriors
+    from ..summaries import summarize
+
+    items, progress = items_of(chosen), not chosen.quiet
+    prior = prior_of(chosen, items.kind, items.group is not None)
+    stats = summarize(items, bins=chosen.bins, joint=needs_joint(prior), progress=progress)
+    result = fit(stats, prior, VI(seed=chosen.seed), progress=progress)
+    if chosen.keep:
+        folder = Path(chosen.keep)
+        folder.mkdir(parents=True, exist_ok=True)
+        stats.save(folder / "stats.nc")
+        result.save(folder / "fit.nc")
+    probs = tuple(chosen.quantiles)
+    written = item_posteriors(
+        result, items, quantiles=probs, draws=chosen.draws, out=chosen.out, progress=progress
+    )
+    print(f"{stats!r}\n{result!r}\nitem posteriors -> {written}")
+
+
+def fit(chosen: argparse.Namespace) -> None:
+    """Statistics to a fit."""
+    from ..inference import fit
+    from ..methods import NUTS, VI
+    from ..results import load_fit
+    from ..statistics import load_statistics
+
+    method = (VI if chosen.method == "vi" else NUTS)(seed=chosen.seed, draws=chosen.draws)
+    start = load_fit(chosen.start) if chosen.start else None
+    stats = load_statistics(chosen.statistics)
+    prior = prior_of(chosen, stats.kind, bool(stats.groups))
+    check_statistics(prior, stats, chosen.statistics)
+    result = fit(stats, prior, method, start=start, progress=not chosen.quiet)
+    result.save(chosen.out)
+    print(f"{result!r} -> {chosen.out}")
+
+
+def curves(chosen: argparse.Namespace) -> None:
+    """A fit to curves with bands, as CSV."""
+    from ..calibration import bands, calibration_curves
+    from ..files import replacing
+    from ..results import load_fit
+
+    draws = calibration_curves(load_fit(chosen.fit), group=chosen.group, exposure=chosen.exposure)
+    found = {}
+    for simultaneous, label in ((False, ""), (True, "_simultaneous")):
+        banded = bands(draws, prob=chosen.prob, simultaneous=simultaneous)
+        for name in banded.data_vars:
+            for bound in banded["bound"].to_numpy():
+                if not (simultaneous and bound == "median"):
+                    found[f"{name}_{bound}{label}"] = banded[name].sel(bound=bound).to_series()
+    import pandas as pd
+
+    table = pd.DataFrame(found).rename_axis("score").reset_index()
+    with replacing(chosen.out) as temporary:
+        table.to_csv(temporary, index=False)
+    print(f"{len(table)} points of the curves with {chosen.prob:.0%} bands -> {chosen.out}")
+
+
+def posteriors(chosen: argparse.Namespace) -> None:
+    """A fit and items to their posteriors."""
+    from ..posteriors import item_posteriors
+    from ..results import load_fit
+
+    fit = load_fit(chosen.fit)
+    if chosen.group and not fit.groups:
+        raise FitError(f"--group {chosen.group}: {chosen.fit} has no groups, leave it out")
+    written = item_posteriors(
+        fit,
+        items_of(chosen, roles_of(fit)),
+        quantiles=tuple(chosen.quantiles),
+        draws=chosen.draws,
+        out=chosen.out,
+        progress=not chosen.quiet,
+    )
+    print(f"item posteriors -> {written}")
+
+
+def sql(chosen: argparse.Namespace) -> None:
+    """A fit to the text of a SELECT."""
+    from ..results import load_fit
+    from ..warehouse import posterior_sql
+
+    fit = load_fit(chosen.fit)
+    names = {role: getattr(chosen, role) for role in _SQL_ROLES if getattr(chosen, role)}
+    print(posterior_sql(fit, chosen.table, **names, columns=chosen.columns, dialect=chosen.dialect))
+
+
+def check(chosen: argparse.Namespace) -> None:
+    """A fit against items or statistics."""
+    from ..checks._check import check
+    from ..results import load_fit
+
+    fit = load_fit(chosen.fit)
+    data = _statistics(chosen) or items_of(chosen, roles_of(fit))
+    print(check(fit, data, by=tuple(chosen.by), progress=not chosen.quiet))
+
+
+def _statistics(chosen: argparse.Namespace) -> Any:
+    """The statistics that stand in the place of items; None where these are items."""
+    from ..statistics import load_statistics
+
+    if not chosen.items[0].endswith(".nc"):
+        return None
+    if len(chosen.items) > 1:
+        raise StatisticsError("give one file of statistics, or files of items")
+    words = ("score", *OUTCOMES[0], *OUTCOMES[1], "group", "by")
+    given = [word(role) for role in words if getattr(chosen, role)]
+    if given:
+        raise StatisticsError(
+            f"{', '.join(given)}: statistics have no columns, leave out the words or give the items"
+        )
+    return load_statistics(chosen.items[0])
+
+
+def compare(chosen: argparse.Namespace) -> None:
+    """Fits of the same items, by leave-one-out."""
+    from ..comparison import compare
+    from ..results import load_fit
+    from ..statistics import load_statistics
+
+    pairs = [given.partition("=") for given in chosen.fits]
+    odd = [name for name, equals, path in pairs if not (name and equals and path)]
+    if odd:
+        raise FitError(f"give fits as NAME=fit.nc, not {odd[0]!r}")
+    names = [name for name, _, _ in pairs]
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise FitError(f"two fits are named {twice[0]!r}: each needs its own name")
+    stats = load_statistics(chosen.statistics)
+    fits = {name: load_fit(path) for name, _, path in pairs}
+    table = compare(fits, stats, progress=not chosen.quiet)
+    print(table.to_string(float_format="{:.4g}".format))
+
+
+def demo(chosen: argparse.Namespace) -> None:
+    """The main job on simulated click rates."""
+    from ..demo import run
+
+    if chosen.items < 1000:
+        raise FitError(f"--items {chosen.items}: the demo wants at least 1000")
+    run(Path(chosen.out), items=chosen.items, seed=chosen.seed)
