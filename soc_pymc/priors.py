@@ -261,6 +261,13 @@ def _check_terms(prior: "Gamma | Normal") -> None:
     _check_curves(prior)
     if prior.exposure is not None and not isinstance(prior.exposure, Spline):
         raise FitError(f"{name}(exposure=) must be soc.Spline(...) or None, not {prior.exposure!r}")
+    if prior.exposure is not None and prior.exposure != Spline(
+        knots=prior.exposure.knots, wiggle=prior.exposure.wiggle
+    ):
+        raise FitError(
+            f"{name}(exposure=soc.Spline(...)) takes knots= and wiggle= alone: its axis is log "
+            "exposure, and its level and slope are part of what shrinks to zero"
+        )
     for switch in ("monotone", "bin_effects", "groups"):
         value = getattr(prior, switch)
         if not isinstance(value, bool):

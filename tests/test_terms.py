@@ -241,6 +241,8 @@ def test_terms_that_are_not_there_are_refused(grouped, exposed):
         soc.Gamma(monotone="variance")
     with pytest.raises(soc.FitError, match="not for these statistics"):
         soc.fit(stats, soc.Normal(), progress=False)
+    with pytest.raises(soc.FitError, match="knots= and wiggle= alone"):
+        soc.Gamma(exposure=soc.Spline(scale="rank"))
     with pytest.raises(TypeError):
         soc.Spline(monotone=True)
     assert dataclasses.replace(fit.prior, groups=False).groups is False
