@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy import linalg, optimize
 
 from .density import Evaluate, make_space, near_density, posterior_draws
+from .errors import FitError
 from .hierarchy import Hierarchy
 from .importance import chosen, importance, refined, weighed_draws
 from .methods import VI
@@ -150,6 +151,10 @@ def run_variational(
     rng = np.random.default_rng(method.seed)
     bins = len(built.score)
     batch = method.batch if method.batch is not None else (_BATCH if bins > _MANY_BINS else 0)
+    if isinstance(built, Hierarchy) and built.effects:
+        if method.batch:
+            raise FitError("effects of bins are not fitted in minibatches: leave VI(batch=) out")
+        batch = 0
     # where each node of a graph was made is of no use here, and costs a tenth of a fit
     no_traces = pytensor.config.change_flags(traceback__limit=0)
     with phase("fit: preparing the evidence bound", enabled=progress), no_traces:
