@@ -10,7 +10,7 @@ from scipy.interpolate import CubicSpline
 
 from .curve_terms import CurveDesign, CurvePilot, CurveState
 from .designs import Curve
-from .families.bin_effects import value_and_gradient
+from .families.bin_effects import draw_effects, value_and_gradient
 from .outcomes import Outcome
 from .pilot import Target, half_normal_scale, run_pilot
 from .splines import spline_matrix
@@ -22,7 +22,7 @@ Pair = tuple[CurveState, CurveState]
 
 SCALE = 0.2
 """Of the half-normal prior of the effects' scale, in units of the mean's curve."""
-_POSITIONS = np.linspace(-8.0, 8.0, 65)
+_POSITIONS = np.linspace(-8.0, 8.0, 41)
 _ROUNDS = 6
 
 
@@ -51,8 +51,7 @@ def effects_target(outcome: Outcome, data: Any, tau: float) -> Target:
     plain, log_tau = outcome.target(data), np.log([tau])
 
     def likelihood(m: Floats, c: Floats) -> Floats:
-        kernel = outcome.effects[0]
-        return value_and_gradient(kernel, m[None], c[None], log_tau, *data.arrays)[:3, 0]
+        return value_and_gradient(m[None], c[None], log_tau, *data.arrays)[:3, 0]
 
     def information(m: Floats, c: Floats) -> tuple[Floats, Floats]:
         first, second = plain.information(m, c)
@@ -88,7 +87,7 @@ def run_effects_pilot(
     for _ in range(_ROUNDS):
         pilots = run_pilot(designs, effects_target(outcome, data, tau), start)
         start = (pilots[0].state, pilots[1].state)
-        found = _scale_pilot(designs, outcome, data, start, scale)
+        found = _scale_pilot(designs, data, start, scale)
         change, tau = abs(np.log(found.tau / tau)), found.tau
         if change < 0.1:
             break
@@ -96,12 +95,12 @@ def run_effects_pilot(
 
 
 def _scale_pilot(
-    designs: tuple[CurveDesign, CurveDesign], outcome: Outcome, data: Any, at: Pair, scale: float
+    designs: tuple[CurveDesign, CurveDesign], data: Any, at: Pair, scale: float
 ) -> EffectPilot:
     m, c = (s.at(d)[None] for s, d in zip(at, designs, strict=True))
     m, c = (np.repeat(x, len(_POSITIONS), axis=0) for x in (m, c))
     log_tau = np.log(half_normal_scale(_POSITIONS, scale))
-    value = value_and_gradient(outcome.effects[0], m, c, log_tau, *data.arrays)[0].sum(axis=1)
+    value = value_and_gradient(m, c, log_tau, *data.arrays)[0].sum(axis=1)
     log_density = value - 0.5 * _POSITIONS**2
     fine = np.linspace(_POSITIONS[0], _POSITIONS[-1], 3201)
     log_density = CubicSpline(_POSITIONS, log_density)(fine)
@@ -127,19 +126,10 @@ def with_effects(
     )
     name = outcome.variables[0]
     tau = _flat(posterior[f"{name}_bin_effect_sd"])
-    uniform = np.random.default_rng(0).random((2, *first.shape))
-    out = np.empty(first.shape)
-    outcome.effects[1](
-        np.ascontiguousarray(first),
-        np.ascontiguousarray(second),
-        np.log(tau),
-        uniform,
-        out,
-        *data.arrays,
-    )
+    drawn = draw_effects(first, second, np.log(tau), data, np.random.default_rng(0))
     sizes = (posterior.sizes["chain"], posterior.sizes["draw"], len(bins))
     dims = ("chain", "draw", "effect_bin")
-    return posterior.assign({f"{name}_of_bin": (dims, out.reshape(sizes))}).assign_coords(
+    return posterior.assign({f"{name}_of_bin": (dims, drawn.reshape(sizes))}).assign_coords(
         effect_bin=bins
     )
 

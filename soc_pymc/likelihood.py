@@ -21,9 +21,9 @@ _KERNELS = {
     "exact": hist.all_bins,
     "near": surrogates.near_bins,
     "normal": normal_cells.normal_rows,
-    "exact_effects": bin_effects.exact_counts,
-    "near_effects": bin_effects.near_counts,
-    "normal_effects": bin_effects.exact_values,
+    "exact_effects": bin_effects.effect_rows,
+    "near_effects": bin_effects.effect_rows,
+    "normal_effects": bin_effects.effect_rows,
 }
 
 

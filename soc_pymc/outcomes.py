@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from .designs import Weak
 from .errors import FitError
 from .families import histograms as hist
-from .families import bin_effects, normal_cells
+from .families import normal_cells
 from .pilot import Target
 from .priors import Gamma, Normal
 from .rows import Columns, Rows, make_rows
@@ -62,9 +62,6 @@ class Outcome:
         Data -> levels of both curves to start from.
     weak
         (curve, statistics) -> priors where the configuration leaves them open.
-    effects
-        Kernel that integrates effects of bins out, and kernel that draws them given the data, of
-        `families.bin_effects`.
     draw
         (both curves at the rows, arrays of the data, generator) -> what is observed, drawn anew.
     """
@@ -79,7 +76,6 @@ class Outcome:
     target: Callable[[Any], Target]
     start: Callable[[Any], tuple[float, float]]
     weak: Callable[[str, Statistics], Callable[[Axis, Basis], Weak]]
-    effects: tuple[Callable[..., None], Callable[..., None]]
     draw: Callable[[Floats, Floats, Sequence[Any], np.random.Generator], Floats]
 
 
@@ -239,7 +235,6 @@ OUTCOMES: Mapping[str, Outcome] = {
         _poisson_target,
         _poisson_start,
         _poisson_weak,
-        (bin_effects.exact_counts, bin_effects.draw_counts),
         _draw_counts,
     ),
     "normal": Outcome(
@@ -253,7 +248,6 @@ OUTCOMES: Mapping[str, Outcome] = {
         _normal_target,
         _normal_start,
         _normal_weak,
-        (bin_effects.exact_values, bin_effects.draw_values),
         _draw_values,
     ),
 }

@@ -10,30 +10,28 @@ A row is computed at some ten widths times five nodes: for that it is a polynomi
 fitted at Chebyshev nodes, and exact outside their range.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numba
 import numpy as np
+from numba.extending import overload
 from numpy.typing import NDArray
 from scipy import special
 
 from . import histograms as hist
-from .normal_cells import one_row
+from .normal_cells import NormalCells, one_row
 
 __all__ = [
     "EffectTables",
-    "draw_counts",
+    "draw_effects",
     "draw_prior",
-    "draw_values",
-    "exact_counts",
-    "exact_values",
+    "effect_rows",
     "make_tables",
-    "near_counts",
     "value_and_gradient",
 ]
 
 Floats = NDArray[np.float64]
+Data = hist.Histograms | NormalCells
 
 _FREEDOM = 3.0
 _WIDTHS = np.exp(np.arange(-2.0, 9.3, 1.25))  # lambda_k: sd of 0.4 to 100 tau
@@ -49,7 +47,7 @@ _GRID = np.linspace(-6.0, 6.0, 61)  # sd, on which one effect's posterior is inv
 def _chebyshev(number: int) -> tuple[Floats, Floats]:
     """Nodes in [-1, 1], and the matrix from values there to coefficients of powers."""
     nodes = np.cos(np.pi * (np.arange(number) + 0.5) / number)
-    return nodes, np.linalg.inv(np.vander(nodes, increasing=True))
+    return nodes, np.ascontiguousarray(np.linalg.inv(np.vander(nodes, increasing=True)))
 
 
 _REACH = 0.8  # of polynomials to either side of the curve, in log mean
@@ -79,7 +77,7 @@ class EffectTables:
 
     @property
     def arrays(self) -> tuple[Floats, ...]:
-        """All arrays in the order of `near_counts`."""
+        """All arrays, which in a kernel stand before those of the histograms."""
         return self.centre, self.reach, self.coefficients
 
 
@@ -106,73 +104,90 @@ def make_tables(
 
 
 # --- one row as a function of its mean -----------------------------------------------------------
-# `own` is (function of one row, its arrays); `line` holds coefficients of powers of
-# (mean - centre) / reach for value and slope in the second curve; `place` is (centre, reach, limit).
+# Numba chooses by the number of arrays: histograms of counts, these behind their tables, or cells
+# of values. (Functions as arguments could not be cached.) `line` holds coefficients of powers of
+# (mean - centre) / reach for the value and for the slope in the second curve, good up to a limit;
+# `place` is (centre, reach, limit).
+
+_jit = numba.njit(cache=True, nogil=True, error_model="numpy")
+_COUNTS, _VALUES = len(fields(hist.Histograms)), len(fields(NormalCells))
+_NEAR = _COUNTS + len(fields(EffectTables))
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def _one_count_row(m, c, b, arrays):  # type: ignore[no-untyped-def]
-    return hist.one_bin(m, c, b, arrays)
+def _row(m, c, b, arrays):  # type: ignore[no-untyped-def]
+    """Log marginal of row b and its slopes."""
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def _one_near_row(m, c, b, arrays):  # type: ignore[no-untyped-def]
-    return hist.one_bin(m, c, b, arrays[3:])
+@overload(_row)
+def _choose_row(m, c, b, arrays):  # type: ignore[no-untyped-def]
+    def of_counts(m, c, b, arrays):  # type: ignore[no-untyped-def]
+        return hist.one_bin(m, c, b, arrays)
+
+    def of_tables(m, c, b, arrays):  # type: ignore[no-untyped-def]
+        return hist.one_bin(m, c, b, arrays[3:])
+
+    def of_values(m, c, b, arrays):  # type: ignore[no-untyped-def]
+        start, noise, moments, centre, spread = arrays
+        return one_row(m, c, b, start, noise, moments, centre, spread)
+
+    return {_COUNTS: of_counts, _NEAR: of_tables, _VALUES: of_values}[len(arrays)]
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def _one_value_row(m, c, b, arrays):  # type: ignore[no-untyped-def]
-    start, noise, moments, centre, spread = arrays
-    return one_row(m, c, b, start, noise, moments, centre, spread)
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def _fitted(m, c, b, reach, nodes, to_powers, one, arrays, line):  # type: ignore[no-untyped-def]
-    line[:] = 0.0
+@_jit
+def _fitted(m, c, b, reach, nodes, to_powers, arrays):  # type: ignore[no-untyped-def]
+    line = np.zeros((2, len(nodes)))
     for j in range(len(nodes)):
-        value, _, by_c = one(m + reach * nodes[j], c, b, arrays)
+        value, _, by_c = _row(m + reach * nodes[j], c, b, arrays)
         for i in range(len(nodes)):
             line[0, i] += to_powers[i, j] * value
             line[1, i] += to_powers[i, j] * by_c
+    return line
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def _count_line(m, c, b, arrays, line):  # type: ignore[no-untyped-def]
-    _fitted(m, c, b, _REACH, _NODES, _TO_POWERS, _one_count_row, arrays, line)
-    return m, _REACH, 1.0
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def _near_line(m, c, b, arrays, line):  # type: ignore[no-untyped-def]
-    centre, reach, coefficients = arrays[:3]
-    if abs(c - centre[1, b]) >= reach[1, b]:
-        return _count_line(m, c, b, arrays[3:], line)
+@_jit
+def _tabled(c, b, centre, reach, coefficients):  # type: ignore[no-untyped-def]
+    line = np.zeros((2, coefficients.shape[1]))
     v = (c - centre[1, b]) / reach[1, b]
     for i in range(line.shape[1]):
-        value, slope = 0.0, 0.0
         for j in range(coefficients.shape[2] - 1, -1, -1):
-            slope = slope * v + value
-            value = value * v + coefficients[b, i, j]
-        line[0, i], line[1, i] = value, slope / reach[1, b]
-    return centre[0, b], reach[0, b], 1.0
+            line[1, i] = line[1, i] * v + line[0, i]
+            line[0, i] = line[0, i] * v + coefficients[b, i, j]
+    line[1] /= reach[1, b]
+    return line
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def _value_line(m, c, b, arrays, line):  # type: ignore[no-untyped-def]
-    reach = np.sqrt(np.exp(c) + arrays[1][arrays[0][b]])
-    _fitted(m, c, b, reach, _FEW_NODES, _FEW_TO_POWERS, _one_value_row, arrays, line)
-    return m, reach, _FAR
+def _line(m, c, b, arrays):  # type: ignore[no-untyped-def]
+    """Line and place of row b."""
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def _at(x, c, b, one, arrays, line, place):  # type: ignore[no-untyped-def]
+@overload(_line)
+def _choose_line(m, c, b, arrays):  # type: ignore[no-untyped-def]
+    def of_counts(m, c, b, arrays):  # type: ignore[no-untyped-def]
+        return _fitted(m, c, b, _REACH, _NODES, _TO_POWERS, arrays), (m, _REACH, 1.0)
+
+    def of_tables(m, c, b, arrays):  # type: ignore[no-untyped-def]
+        centre, reach, coefficients = arrays[:3]
+        if abs(c - centre[1, b]) < reach[1, b]:
+            line = _tabled(c, b, centre, reach, coefficients)
+            return line, (centre[0, b], reach[0, b], 1.0)
+        return _fitted(m, c, b, _REACH, _NODES, _TO_POWERS, arrays), (m, _REACH, 1.0)
+
+    def of_values(m, c, b, arrays):  # type: ignore[no-untyped-def]
+        reach = np.sqrt(np.exp(c) + arrays[1][arrays[0][b]])
+        return _fitted(m, c, b, reach, _FEW_NODES, _FEW_TO_POWERS, arrays), (m, reach, _FAR)
+
+    return {_COUNTS: of_counts, _NEAR: of_tables, _VALUES: of_values}[len(arrays)]
+
+
+@_jit
+def _at(x, c, b, arrays, line, place):  # type: ignore[no-untyped-def]
     """Value, slopes in the mean and in the second curve, second derivative in the mean."""
     centre, reach, limit = place
     u = (x - centre) / reach
     if abs(u) > limit:
-        value, slope, by_c = one(x, c, b, arrays)
+        value, slope, by_c = _row(x, c, b, arrays)
         step = 1e-4 * reach
-        return value, slope, by_c, (one(x + step, c, b, arrays)[1] - slope) / step
+        return value, slope, by_c, (_row(x + step, c, b, arrays)[1] - slope) / step
     value, slope, by_c, bend = 0.0, 0.0, 0.0, 0.0
     for i in range(line.shape[1] - 1, -1, -1):
         bend = bend * u + slope
@@ -182,13 +197,13 @@ def _at(x, c, b, one, arrays, line, place):  # type: ignore[no-untyped-def]
     return value, slope / reach, by_c, 2.0 * bend / reach**2
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def _mode(e, m, c, b, variance, one, arrays, line, place):  # type: ignore[no-untyped-def]
+@_jit
+def _mode(e, m, c, b, variance, arrays, line, place):  # type: ignore[no-untyped-def]
     """Mode of log marginal(m + e) - e^2 / (2 variance), sought from e, and the sd around it."""
     _, reach, limit = place
     sd = np.sqrt(variance)
     for _ in range(20):
-        _, slope, _, bend = _at(m + e, c, b, one, arrays, line, place)
+        _, slope, _, bend = _at(m + e, c, b, arrays, line, place)
         sd = 1.0 / np.sqrt(1.0 / variance - min(bend, 0.0))
         step = (slope - e / variance) * sd * sd
         e += min(max(step, -reach * limit), reach * limit)
@@ -200,17 +215,17 @@ def _mode(e, m, c, b, variance, one, arrays, line, place):  # type: ignore[no-un
 # --- the effect integrated out, and drawn --------------------------------------------------------
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def _integrated(m, c, log_tau, b, one, arrays, line, place):  # type: ignore[no-untyped-def]
+@_jit
+def _integrated(m, c, log_tau, b, arrays, line, place):  # type: ignore[no-untyped-def]
     """Log marginal of row b with its slopes in both curves and in log tau."""
     top, total, by_m, by_c, by_tau, e = -np.inf, 0.0, 0.0, 0.0, 0.0, 0.0
     for k in range(len(_WIDTHS)):
         variance = _WIDTHS[k] * np.exp(2.0 * log_tau)
-        e, sd = _mode(e, m, c, b, variance, one, arrays, line, place)
+        e, sd = _mode(e, m, c, b, variance, arrays, line, place)
         outer = _LOG_SHARES[k] + np.log(sd) - 0.5 * np.log(variance)
         for q in range(len(_PLACES)):
             at = e + sd * _PLACES[q]
-            value, slope, slope_c, _ = _at(m + at, c, b, one, arrays, line, place)
+            value, slope, slope_c, _ = _at(m + at, c, b, arrays, line, place)
             ratio = at * at / variance
             term = outer + _LOG_QUADRATURE[q] + value - 0.5 * ratio
             if term > top:
@@ -227,20 +242,20 @@ def _integrated(m, c, log_tau, b, one, arrays, line, place):  # type: ignore[no-
     return top + np.log(total), by_m / total, by_c / total, by_tau / total
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def _drawn(m, c, log_tau, b, u, w, one, arrays, line, place):  # type: ignore[no-untyped-def]
+@_jit
+def _drawn(m, c, log_tau, b, u, w, arrays, line, place):  # type: ignore[no-untyped-def]
     """An effect from its posterior: a width by u, then the effect by w, both uniform."""
     number = len(_WIDTHS)
     mass, centre, width = np.empty(number), np.empty(number), np.empty(number)
     e = 0.0
     for k in range(number):
         variance = _WIDTHS[k] * np.exp(2.0 * log_tau)
-        e, sd = _mode(e, m, c, b, variance, one, arrays, line, place)
+        e, sd = _mode(e, m, c, b, variance, arrays, line, place)
         centre[k], width[k] = e, sd
         terms = np.empty(len(_PLACES))
         for q in range(len(_PLACES)):
             at = e + sd * _PLACES[q]
-            value = _at(m + at, c, b, one, arrays, line, place)[0]
+            value = _at(m + at, c, b, arrays, line, place)[0]
             terms[q] = _LOG_QUADRATURE[q] + value - 0.5 * at * at / variance
         top = terms.max()
         inner = top + np.log(np.exp(terms - top).sum())
@@ -251,88 +266,72 @@ def _drawn(m, c, log_tau, b, u, w, one, arrays, line, place):  # type: ignore[no
     logs = np.empty(len(_GRID))
     for i in range(len(_GRID)):
         at = centre[k] + width[k] * _GRID[i]
-        logs[i] = _at(m + at, c, b, one, arrays, line, place)[0] - 0.5 * at * at / variance
+        logs[i] = _at(m + at, c, b, arrays, line, place)[0] - 0.5 * at * at / variance
     density = np.exp(logs - logs.max())
     below = np.zeros(len(_GRID))
     below[1:] = np.cumsum(density[1:] + density[:-1])
     return centre[k] + width[k] * np.interp(w * below[-1], below, _GRID)
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def _rows(first, second, third, rows, out, one, line_of, arrays, size):  # type: ignore[no-untyped-def]
-    line = np.empty((2, size))
+@_jit
+def effect_rows(first, second, log_tau, rows, out, *arrays):  # type: ignore[no-untyped-def]
+    """Fill `out` (4, draws, k): value, slopes in both curves and in log tau, all (draws, k)."""
     for s in range(first.shape[0]):
         for k in range(rows.shape[1]):
             b, m, c = rows[s % rows.shape[0], k], first[s, k], second[s, k]
-            place = line_of(m, c, b, arrays, line)
+            line, place = _line(m, c, b, arrays)
             out[0, s, k], out[1, s, k], out[2, s, k], out[3, s, k] = _integrated(
-                m, c, third[s, k], b, one, arrays, line, place
+                m, c, log_tau[s, k], b, arrays, line, place
             )
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def exact_counts(first, second, third, rows, out, *arrays):  # type: ignore[no-untyped-def]
-    """Fill `out` (4, draws, k): value, slopes in log mean, log cv2 and log tau of counts."""
-    _rows(
-        first, second, third, rows, out, _one_count_row, _count_line, arrays, len(_NODES)
-    )
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def near_counts(first, second, third, rows, out, *arrays):  # type: ignore[no-untyped-def]
-    """As `exact_counts`, by polynomials where they serve; the tables' arrays come first."""
-    _rows(first, second, third, rows, out, _one_near_row, _near_line, arrays, len(_NODES))
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def exact_values(first, second, third, rows, out, *arrays):  # type: ignore[no-untyped-def]
-    """As `exact_counts`, of values: slopes in mean, log variance and log tau."""
-    _rows(
-        first, second, third, rows, out, _one_value_row, _value_line, arrays, len(_FEW_NODES)
-    )
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def _draws(first, second, log_tau, uniform, out, one, line_of, arrays, size):  # type: ignore[no-untyped-def]
-    line = np.empty((2, size))
+@_jit
+def _draw_all(first, second, log_tau, uniform, out, *arrays):  # type: ignore[no-untyped-def]
     for s in range(first.shape[0]):
         for b in range(first.shape[1]):
-            m, c = first[s, b], second[s, b]
-            place = line_of(m, c, b, arrays, line)
-            out[s, b] = _drawn(
-                m, c, log_tau[s], b, uniform[0, s, b], uniform[1, s, b], one, arrays, line, place
-            )
+            m, c, (u, w) = first[s, b], second[s, b], uniform[s, b]
+            line, place = _line(m, c, b, arrays)
+            out[s, b] = _drawn(m, c, log_tau[s], b, u, w, arrays, line, place)
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def draw_counts(first, second, log_tau, uniform, out, *arrays):  # type: ignore[no-untyped-def]
-    """Fill `out` (draws, rows) with effects given counts, both curves and log tau (draws,)."""
-    _draws(
-        first, second, log_tau, uniform, out, _one_count_row, _count_line, arrays, len(_NODES)
-    )
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def draw_values(first, second, log_tau, uniform, out, *arrays):  # type: ignore[no-untyped-def]
-    """Fill `out` (draws, rows) with effects given values, both curves and log tau (draws,)."""
-    _draws(
-        first, second, log_tau, uniform, out, _one_value_row, _value_line, arrays, len(_FEW_NODES)
-    )
-
-
-def value_and_gradient(
-    kernel: Callable[..., None],
-    first: Floats,
-    second: Floats,
-    log_tau: Floats,
-    *arrays: NDArray[np.generic],
+def draw_effects(
+    first: Floats, second: Floats, log_tau: Floats, data: Data, rng: np.random.Generator
 ) -> Floats:
-    """Value and slopes in both curves and log tau by a kernel: (4, draws, rows).
+    """Effects of rows from their posteriors given both curves and log tau.
 
     Parameters
     ----------
-    kernel
-        `exact_counts` or `exact_values`.
+    first, second
+        Both curves at the rows, shape (draws, rows).
+    log_tau
+        Shape (draws,).
+    data
+        Sums of the rows.
+    rng
+        Source of the draws.
+
+    Returns
+    -------
+    numpy.ndarray
+        Shape (draws, rows); given these curves and scales effects are independent.
+    """
+    first, second = np.ascontiguousarray(first), np.ascontiguousarray(second)
+    arrays = data.arrays
+    if isinstance(data, hist.Histograms):
+        ends = [tuple(end(x, axis=0) for x in (first, second)) for end in (np.min, np.max)]
+        arrays = (*make_tables(data, *ends).arrays, *arrays)
+    out = np.empty(first.shape)
+    _draw_all(first, second, log_tau, rng.random((*first.shape, 2)), out, *arrays)
+    return out
+
+
+def value_and_gradient(
+    first: Floats, second: Floats, log_tau: Floats, *arrays: NDArray[np.generic]
+) -> Floats:
+    """Log marginal of all rows and its slopes in both curves and log tau: (4, draws, rows).
+
+    Parameters
+    ----------
     first, second
         Both curves at the rows, shape (draws, rows).
     log_tau
@@ -342,7 +341,7 @@ def value_and_gradient(
     """
     curves = (np.ascontiguousarray(x) for x in np.broadcast_arrays(first, second, log_tau[:, None]))
     out = np.empty((4, *first.shape))
-    kernel(*curves, np.arange(first.shape[1])[None], out, *arrays)
+    effect_rows(*curves, np.arange(first.shape[1])[None], out, *arrays)
     return out
 
 
