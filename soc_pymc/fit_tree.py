@@ -37,8 +37,7 @@ def fit_tree(
     monotone
         Whether the mean's curves are made non-decreasing.
     """
-    effects = isinstance(built, Hierarchy) and built.effects is not None
-    if effects:
+    if isinstance(built, Hierarchy) and built.effects:
         parts = (built.outcome, built.curves, built.data, built.rows.bin)
         groups = {**groups, "posterior": with_effects(groups["posterior"], *parts)}
     if monotone:
@@ -52,7 +51,7 @@ def fit_tree(
             bins["rank_fraction"] = ("rank", np.asarray(curve.axis.fraction))
     if built.curves[0].size_knots.size:
         bins = bins.merge(_shares(built.rows, built.curves[0].position))
-    if effects:
+    if "effect_bin" in groups["posterior"].coords:
         bins["edge"] = ("edge", stats.edges)
     tree = xr.DataTree.from_dict({**groups, "observed_data": observed, "constant_data": bins})
     tree.attrs = {name: stats.data.attrs[name] for name in ("kind", "roles")}

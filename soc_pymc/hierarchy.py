@@ -300,7 +300,7 @@ def _model(
             *arrays,
             logp=partial(_row_logp, kernel, outcome.signature, len(scale)),
             random=partial(_draw_totals, outcome, len(scale)),
-            signature="(),(),(),"+ "()," * len(scale) + f"{outcome.signature}->()",
+            signature="(),(),()," + "()," * len(scale) + f"{outcome.signature}->()",
             observed=data.total,
             dims="bin",
         )
@@ -465,7 +465,8 @@ def _row_logp(
     kernel: str, signature: str, scales: int, value: Any, first: Any, second: Any, *inputs: Any
 ) -> Any:
     """Log marginal of rows; `inputs` are the log scale of effects, if any, rows and arrays."""
-    log_tau, (rows, *arrays) = inputs[:scales], inputs[scales:]
+    log_tau = [t + pt.zeros_like(first) for t in inputs[:scales]]
+    rows, *arrays = inputs[scales:]
     return log_marginal(
         kernel, first, second, rows, tuple(_unbatched(signature, tuple(arrays))), *log_tau
     )[0]

@@ -12,8 +12,8 @@ from pytensor.graph.op import Op
 from pytensor.graph.replace import _vectorize_node
 from pytensor.link.numba.dispatch.basic import register_funcify_default_op_cache_key
 
-from .families import histograms as hist
 from .families import bin_effects, normal_cells, surrogates
+from .families import histograms as hist
 
 __all__ = ["BinLogMarginal", "log_marginal", "shared"]
 
