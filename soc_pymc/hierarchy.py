@@ -100,11 +100,11 @@ def model(stats: Statistics, prior: Gamma | Normal | None = None) -> pm.Model:
     -------
     pymc.Model
         With dims bin, mean_line_term, mean_basis, variance_line_term and variance_basis.
-        ``bin_log_mean`` and
-        ``bin_log_cv2`` are the curves at the centres of the occupied bins (of each group, of each
-        half-octave of exposures, where the prior has such terms), ``log_mean`` and ``log_cv2`` at
-        the knots; ``count`` is the sum of counts of a bin, whose log probability is that of all its
-        items. For values the curves are ``mean`` and ``log_variance``, and ``value`` is the mean of
+        ``bin_log_mean`` and ``bin_log_cv2`` are the curves at the centres of the occupied bins (of
+        each group, of each half-octave of exposures, where the prior has such terms; without
+        effects of bins, which are averaged over), ``log_mean`` and ``log_cv2`` at the knots;
+        ``count`` is the sum of counts of a bin, whose log probability is that of all its items. For
+        values the curves are ``mean`` and ``log_variance``, and ``value`` is the mean of
         the bin's values.
 
     Raises

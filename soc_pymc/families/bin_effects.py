@@ -11,6 +11,7 @@ fitted at Chebyshev nodes, and exact outside their range.
 """
 
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numba
 import numpy as np
@@ -114,7 +115,7 @@ _COUNTS, _VALUES = len(fields(hist.Histograms)), len(fields(NormalCells))
 _NEAR = _COUNTS + len(fields(EffectTables))
 
 
-def _row(m, c, b, arrays):  # type: ignore[no-untyped-def]
+def _row(m: Any, c: Any, b: Any, arrays: Any) -> Any:
     """Log marginal of row b and its slopes."""
 
 
@@ -156,7 +157,7 @@ def _tabled(c, b, centre, reach, coefficients):  # type: ignore[no-untyped-def]
     return line
 
 
-def _line(m, c, b, arrays):  # type: ignore[no-untyped-def]
+def _line(m: Any, c: Any, b: Any, arrays: Any) -> Any:
     """Line and place of row b."""
 
 
@@ -318,8 +319,8 @@ def draw_effects(
     first, second = np.ascontiguousarray(first), np.ascontiguousarray(second)
     arrays = data.arrays
     if isinstance(data, hist.Histograms):
-        ends = [tuple(end(x, axis=0) for x in (first, second)) for end in (np.min, np.max)]
-        arrays = (*make_tables(data, *ends).arrays, *arrays)
+        low, high = (first.min(axis=0), second.min(axis=0)), (first.max(axis=0), second.max(axis=0))
+        arrays = (*make_tables(data, low, high).arrays, *arrays)
     out = np.empty(first.shape)
     _draw_all(first, second, log_tau, rng.random((*first.shape, 2)), out, *arrays)
     return out
