@@ -15,7 +15,14 @@ from scipy import optimize, special
 
 from .pilot import scale_log_density
 
-__all__ = ["LineTransform", "ScaleTransform", "WiggleTransform", "pilot_point", "scale_shape"]
+__all__ = [
+    "LineTransform",
+    "ScaleTransform",
+    "WiggleTransform",
+    "density_shape",
+    "pilot_point",
+    "scale_shape",
+]
 
 Floats = NDArray[np.float64]
 
@@ -139,10 +146,16 @@ def pilot_point(transform: Transform, rv: Any, size: Any, *inputs: Any) -> Any:
     return transform.backward(pt.zeros_like(rv), *inputs)
 
 
+_POSITIONS = np.linspace(-8.0, 8.0, 3201)
+
+
 def scale_shape(scale: float, precision: Floats, pull: Floats) -> Floats:
     """Constants of `ScaleTransform` that make v standard normal under the pilot's posterior."""
-    q = np.linspace(-8.0, 8.0, 3201)
-    log_density = scale_log_density(q, scale, precision, pull)
+    return density_shape(_POSITIONS, scale_log_density(_POSITIONS, scale, precision, pull))
+
+
+def density_shape(q: Floats, log_density: Floats) -> Floats:
+    """The same under a log density of q, given at equal steps."""
     mass = np.cumsum(np.exp(log_density - log_density.max()))
     share = (mass - 0.5 * np.diff(mass, prepend=0.0)) / mass[-1]
     v = np.linspace(-4.0, 4.0, 33)  # tails count: importance weights live there

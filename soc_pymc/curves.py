@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .errors import FitError
+from .families.bin_effects import draw_prior
 from .families.monotone import project_monotone
 from .results import CURVES, Fit
 from .splines import spline_matrix
@@ -152,8 +153,7 @@ def _bin_effects(fit: Fit, name: str, score: Floats) -> Floats:
     """Effects of the scores' bins; of a bin that held no item, from their prior."""
     constant = fit.data["constant_data"]
     effects = fit.data["posterior"][f"{name}_of_bin"]
-    width = int(constant.attrs["bins_in_effect"])
-    bin_of = np.searchsorted(constant["edge"].to_numpy(), score, side="right") // width
+    bin_of = np.searchsorted(constant["edge"].to_numpy(), score, side="right")
     known, values = effects["effect_bin"].to_numpy(), _draws(fit, f"{name}_of_bin")
     at = np.minimum(np.searchsorted(known, bin_of), len(known) - 1)
     found = values[:, at]
@@ -161,6 +161,6 @@ def _bin_effects(fit: Fit, name: str, score: Floats) -> Floats:
     if new.any():
         bins, code = np.unique(bin_of[new], return_inverse=True)
         rng = np.random.default_rng(0)
-        sd = _draws(fit, f"{name}_bin_effect_sd")[:, None]
-        found[:, new] = (sd * rng.normal(size=(len(values), len(bins))))[:, code]
+        scale = np.repeat(_draws(fit, f"{name}_bin_effect_sd")[:, None], len(bins), axis=1)
+        found[:, new] = draw_prior(scale, rng)[:, code]
     return np.asarray(found)

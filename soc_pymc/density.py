@@ -21,6 +21,7 @@ from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.link.vm import VMLinker
 
+from .families.bin_effects import make_tables
 from .families.surrogates import make_surrogates
 from .hierarchy import Hierarchy
 from .likelihood import log_marginal, shared
@@ -128,7 +129,8 @@ def _polynomials(built: Hierarchy, curves: Callable[[Floats], list[Floats]], sta
         values = curves(rng.normal(start, _WIDE, (min(step, CHUNK - first), len(start))))
         low.append([v.min(axis=0) for v in values])
         high.append([v.max(axis=0) for v in values])
-    made = make_surrogates(built.data, tuple(np.min(low, axis=0)), tuple(np.max(high, axis=0)))
+    make = make_tables if built.effects else make_surrogates
+    made = make(built.data, tuple(np.min(low, axis=0)), tuple(np.max(high, axis=0)))
     return (*shared(made), *shared(built.data))
 
 
@@ -147,17 +149,20 @@ def near_density(built: Hierarchy | Mixture, space: Space) -> Evaluate:
         return density(space)
     model = space.model
     at_rows = [model[f"bin_{variable}"] for variable in built.outcome.variables]
+    if built.effects:
+        scale = model[f"{built.outcome.variables[0]}_bin_effect_sd"]
+        at_rows.append(pt.log(scale) + pt.zeros_like(at_rows[0]))
     curves = model.replace_rvs_by_values(at_rows)
-    rows, (m, c, rest) = space.batched([*curves, rest_log_density(built, model)])
-    kernel = built.outcome.kernel
-    if kernel == "exact":
-        kernel = "near"
+    rows, (m, c, *log_tau, rest) = space.batched([*curves, rest_log_density(built, model)])
+    kernel = built.kernel
+    if kernel.startswith("exact"):
+        kernel = kernel.replace("exact", "near")
         arrays = _polynomials(built, pytensor.function([rows], [m, c], mode=mode()), space.start)
     else:
         arrays = shared(built.data)
-    value, *slopes = log_marginal(kernel, m, c, np.arange(len(built.score)), arrays)
+    value, *slopes = log_marginal(kernel, m, c, np.arange(len(built.score)), arrays, *log_tau)
     # slopes are given: differentiating the sum over bins would fill matrices, slowly
-    given = dict(zip((m, c), slopes, strict=True))
+    given = dict(zip((m, c, *log_tau), slopes, strict=True))
     gradient = pt.grad(rest.sum(), rows, known_grads=given)
     function = pytensor.function([rows], [rest + value.sum(axis=1), gradient], mode=mode())
     return finite(function, _chunk(built))

@@ -19,7 +19,6 @@ Floats = NDArray[np.float64]
 
 _GROUP_WIGGLES = 5  # the smoothest of the shared functions, by which groups may deviate
 _GROUP_SCALES = {"level": 0.5, "slope": 0.25, "wiggle": 0.25}
-_BIN_SCALE = 0.2
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class Term:
         Its functions at the rows, and the scale of its prior.
     target
         What it is part of: ``"curve"`` (the shared curve at its knots), ``"group"`` (groups' curves
-        at the knots), ``"exposure"`` (at the knots of log exposure) or ``"bin_effect"``.
+        at the knots) or ``"exposure"`` (at the knots of log exposure).
     values
         Values of its functions at what the target is kept at, (size of the target, k).
     """
@@ -120,7 +119,6 @@ def make_curve(
     *,
     size: Spline | None = None,
     groups: int = 0,
-    bin_effects: bool = False,
 ) -> Curve:
     """A curve's design with its terms and their priors.
 
@@ -138,8 +136,6 @@ def make_curve(
         Configuration of the term in log exposure; None for none.
     groups
         Number of groups with deviations of their own; 0 for none.
-    bin_effects
-        Whether bins deviate.
     """
     axis = _axis(spline, stats)
     u = positions(axis, rows)
@@ -153,8 +149,6 @@ def make_curve(
     lines = line.shape[1]
     terms: list[Term] = []
     size_knots = np.empty(0)
-    if bin_effects:
-        terms.append(_bin_term(rows, unit))
     if groups:
         terms += _group_terms(basis, at_rows, rows.group, groups, unit, per)
     if size is not None:
@@ -170,13 +164,6 @@ def make_curve(
         tuple(term.block for term in terms),
     )
     return Curve(name, axis, basis, design, tuple(terms), u, size_knots)
-
-
-def _bin_term(rows: Rows, unit: float) -> Term:
-    """An effect of every occupied bin (of all its rows)."""
-    _, of = np.unique(rows.bin, return_inverse=True)
-    member = np.eye(int(of.max()) + 1)[of]
-    return Term(Block("bin_effect", member, _BIN_SCALE * unit), "bin_effect", np.eye(len(member.T)))
 
 
 def _group_terms(

@@ -7,7 +7,9 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from .designs import Curve
+from .effects import with_effects
 from .families.monotone import project_monotone
+from .hierarchy import Hierarchy
 from .models import Built, frame_of
 from .rows import Rows, make_rows, positions
 from .statistics import Statistics
@@ -35,6 +37,9 @@ def fit_tree(
     monotone
         Whether the mean's curves are made non-decreasing.
     """
+    if isinstance(built, Hierarchy) and built.effects:
+        parts = (built.outcome, built.curves, built.data, built.rows.bin)
+        groups = {**groups, "posterior": with_effects(groups["posterior"], *parts)}
     if monotone:
         groups = {**groups, "posterior": _monotone(groups["posterior"], built.outcome.variables[0])}
     bins, observed = _bins(built, stats)
@@ -46,9 +51,8 @@ def fit_tree(
             bins["rank_fraction"] = ("rank", np.asarray(curve.axis.fraction))
     if built.curves[0].size_knots.size:
         bins = bins.merge(_shares(built.rows, built.curves[0].position))
-    if "effect_bin" in built.model.coords:
+    if "effect_bin" in groups["posterior"].coords:
         bins["edge"] = ("edge", stats.edges)
-        bins.attrs["bins_in_effect"] = built.rows.width
     tree = xr.DataTree.from_dict({**groups, "observed_data": observed, "constant_data": bins})
     tree.attrs = {name: stats.data.attrs[name] for name in ("kind", "roles")}
     return tree

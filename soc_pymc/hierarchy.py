@@ -4,7 +4,8 @@ For row b (a bin, or a group's or an exposure class's part of one) with centre u
 the model has f(u_b) and g(u_b): log mean and log cv2 of Gamma priors, mean and log variance of
 Normal ones. Each curve is a straight line with a weak proper prior plus penalised terms with
 coefficients N(0, tau^2), tau half-normal: the wiggle, groups' deviations, a smooth term in log
-exposure, effects of bins. The row's items enter through their log marginal alone.
+exposure. The row's items enter through their log marginal alone; with effects of bins, f(u_b) + e_b
+with e_b ~ t(0, tau^2), it is averaged over e_b, so that tau is the only further unknown.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,12 +23,15 @@ from .coordinates import (
     LineTransform,
     ScaleTransform,
     WiggleTransform,
+    density_shape,
     pilot_point,
     scale_shape,
 )
 from .curve_terms import BlockPilot, CurvePilot, CurveState, curve_state, flat_state
 from .designs import Curve, Term, make_curve, slopes
+from .effects import SCALE, EffectPilot, run_effects_pilot
 from .errors import FitError
+from .families.bin_effects import draw_prior
 from .likelihood import log_marginal, shared
 from .outcomes import Outcome, outcome_of
 from .pilot import best_start, run_pilot
@@ -62,6 +66,8 @@ class Hierarchy:
         Centre of each row.
     labels
         Groups that have deviations of their own, by code.
+    effects
+        What the pilot knows of the scale of effects of bins; None where there are none.
     """
 
     model: pm.Model
@@ -72,6 +78,12 @@ class Hierarchy:
     data: Any
     score: Floats
     labels: tuple[str, ...]
+    effects: EffectPilot | None = None
+
+    @property
+    def kernel(self) -> str:
+        """Of the likelihood, which averages over effects of bins where there are such."""
+        return self.outcome.kernel + ("_effects" if self.effects else "")
 
 
 def model(stats: Statistics, prior: Gamma | Normal | None = None) -> pm.Model:
@@ -88,11 +100,11 @@ def model(stats: Statistics, prior: Gamma | Normal | None = None) -> pm.Model:
     -------
     pymc.Model
         With dims bin, mean_line_term, mean_basis, variance_line_term and variance_basis.
-        ``bin_log_mean`` and
-        ``bin_log_cv2`` are the curves at the centres of the occupied bins (of each group, of each
-        half-octave of exposures, where the prior has such terms), ``log_mean`` and ``log_cv2`` at
-        the knots; ``count`` is the sum of counts of a bin, whose log probability is that of all its
-        items. For values the curves are ``mean`` and ``log_variance``, and ``value`` is the mean of
+        ``bin_log_mean`` and ``bin_log_cv2`` are the curves at the centres of the occupied bins (of
+        each group, of each half-octave of exposures, where the prior has such terms; without
+        effects of bins, which are averaged over), ``log_mean`` and ``log_cv2`` at the knots;
+        ``count`` is the sum of counts of a bin, whose log probability is that of all its items. For
+        values the curves are ``mean`` and ``log_variance``, and ``value`` is the mean of
         the bin's values.
 
     Raises
@@ -126,7 +138,6 @@ def build(stats: Statistics, prior: Gamma | Normal, start: Fit | None = None) ->
             rows,
             size=prior.exposure,
             groups=len(labels),
-            bin_effects=prior.bin_effects,
         ),
         make_curve(
             "variance",
@@ -146,18 +157,29 @@ def build(stats: Statistics, prior: Gamma | Normal, start: Fit | None = None) ->
             _state_of(start, c, v) for c, v in zip(curves, outcome.variables, strict=True)
         )
         starts.append((mean, other))
-    target = outcome.target(data)
-    pilots = run_pilot(designs, target, best_start(designs, target, starts))
+    begin = best_start(designs, outcome.target(data), starts)
+    effects = None
+    if prior.bin_effects:
+        scale = SCALE * outcome.weak("mean", stats)(curves[0].axis, curves[0].basis).unit
+        pilots, effects = run_effects_pilot(designs, outcome, data, begin, scale)
+    else:
+        pilots = run_pilot(designs, outcome.target(data), begin)
     # items of a bin differ by their scores: by how much, the pilot's slope says
     spread = slopes(curves[0], pilots[0].state.coefficients, rows.group) ** 2
     spread = spread * position_variances(curves[0].axis, rows)
     if outcome.observed == "count":
         spread = np.minimum(spread, _MOST_SPREAD)
     data = replace(data, spread=spread)
-    pilots = run_pilot(designs, outcome.target(data), (pilots[0].state, pilots[1].state))
+    begin = (pilots[0].state, pilots[1].state)
+    if effects:
+        pilots, effects = run_effects_pilot(
+            designs, outcome, data, begin, effects.scale, effects.tau
+        )
+    else:
+        pilots = run_pilot(designs, outcome.target(data), begin)
     score = curves[0].axis.inverse(curves[0].position)
-    built = _model(outcome, curves, pilots, rows, data, score, labels)
-    return Hierarchy(built, outcome, curves, pilots, rows, data, score, labels)
+    built = _model(outcome, curves, pilots, data, score, labels, effects)
+    return Hierarchy(built, outcome, curves, pilots, rows, data, score, labels, effects)
 
 
 def _check_terms(outcome: Outcome, stats: Statistics, prior: Gamma | Normal) -> None:
@@ -170,6 +192,11 @@ def _check_terms(outcome: Outcome, stats: Statistics, prior: Gamma | Normal) -> 
         raise FitError(
             "a term in exposure reads joint cells, which these statistics have not: summarize the "
             "items with joint=True"
+        )
+    if prior.bin_effects and (prior.exposure is not None or (prior.groups and stats.groups)):
+        raise FitError(
+            "bin_effects=True is for curves of the score alone, as one effect cannot be shared by "
+            "groups or classes of exposure: leave exposure= out and set groups=False"
         )
 
 
@@ -227,6 +254,7 @@ def begun_at(built: Hierarchy, start: Fit | None) -> Iterator[None]:
         curves = zip(built.outcome.variables, built.curves, strict=True)
         parts = [(v, ["line", *(b.name for b in c.design.blocks)]) for v, c in curves]
         own = {f"{v}_{part}{of}" for v, names in parts for part in names for of in ("", "_sd")}
+        own.add(f"{built.outcome.variables[0]}_bin_effect_sd")
         for variable in built.model.free_RVs:
             name, shape = variable.name, variable.type.shape
             if name in dims:
@@ -244,39 +272,42 @@ def _model(
     outcome: Outcome,
     curves: tuple[Curve, Curve],
     pilots: tuple[CurvePilot, CurvePilot],
-    rows: Rows,
     data: Any,
     score: Floats,
     labels: tuple[str, ...],
+    effects: EffectPilot | None,
 ) -> pm.Model:
     coords: dict[str, Any] = {"bin": score}
     if labels:
         coords["group"] = list(labels)
     for curve in curves:
-        coords |= _coords(curve, rows)
+        coords |= _coords(curve)
     arrays = shared(data)
     with pm.Model(coords=coords) as built:
         first, second = (
             _add_curve(curve, pilot, variable)
             for curve, pilot, variable in zip(curves, pilots, outcome.variables, strict=True)
         )
+        scale = [] if effects is None else [_add_effect_scale(outcome.variables[0], effects)]
+        kernel = outcome.kernel + ("_effects" if scale else "")
         # sums are inputs, as PyMC keeps the functions of every distribution for ever
         pm.CustomDist(
             outcome.observed,
             first,
             second,
+            *scale,
             pm.Data("bin_index", np.arange(len(score)), dims="bin"),
             *arrays,
-            logp=partial(_row_logp, outcome.kernel, outcome.signature),
-            random=partial(_draw_totals, outcome),
-            signature=f"(),(),(),{outcome.signature}->()",
+            logp=partial(_row_logp, kernel, outcome.signature, len(scale)),
+            random=partial(_draw_totals, outcome, len(scale)),
+            signature="(),(),()," + "()," * len(scale) + f"{outcome.signature}->()",
             observed=data.total,
             dims="bin",
         )
     return built
 
 
-def _coords(curve: Curve, rows: Rows) -> dict[str, Any]:
+def _coords(curve: Curve) -> dict[str, Any]:
     name = curve.name
     coords: dict[str, Any] = {
         f"{name}_line_term": ["level", "slope"][: curve.basis.line.shape[1]],
@@ -286,8 +317,6 @@ def _coords(curve: Curve, rows: Rows) -> dict[str, Any]:
         coords[_basis_dim(name, term)] = np.arange(term.values.shape[1])
         if term.target == "exposure":
             coords[f"{name}_exposure_knot"] = curve.size_knots
-        if term.target == "bin_effect":
-            coords["effect_bin"] = np.unique(rows.bin)
     return coords
 
 
@@ -343,15 +372,28 @@ def _add_curve(curve: Curve, pilot: CurvePilot, variable: str) -> Any:
 def _add_targets(
     curve: str, variable: str, at_knots: Any, made: dict[str, Any], knots: int
 ) -> None:
-    """What further terms make: groups' curves, the term in exposure, effects of bins."""
+    """What further terms make: groups' curves, the term in exposure."""
     if "group" in made:
         groups = at_knots[None] + made["group"].reshape((-1, knots))
         pm.Deterministic(f"{variable}_of_group", groups, dims=("group", f"{curve}_knot"))
     if "exposure" in made:
         dim = f"{curve}_exposure_knot"
         pm.Deterministic(f"{variable}_by_exposure", made["exposure"], dims=dim)
-    if "bin_effect" in made:
-        pm.Deterministic(f"{variable}_of_bin", made["bin_effect"], dims="effect_bin")
+
+
+def _add_effect_scale(variable: str, pilot: EffectPilot) -> Any:
+    """Log of the scale of effects of bins."""
+    scale = pm.CustomDist(
+        f"{variable}_bin_effect_sd",
+        pm.Data("bin_effect_prior_scale", np.asarray(pilot.scale)),
+        pm.Data("bin_effect_sd_shape", density_shape(pilot.position, pilot.log_density)),
+        logp=_scale_logp,
+        random=_draw_scale,
+        support_point=partial(pilot_point, ScaleTransform()),
+        signature="(),(s)->()",
+        transform=ScaleTransform(),
+    )
+    return pt.log(scale)
 
 
 def _add_term(
@@ -420,9 +462,14 @@ def _draw_line(mean: Any, sd: Any, *coordinates: Any, rng: Any = None, size: Any
 
 
 def _row_logp(
-    kernel: str, signature: str, value: Any, first: Any, second: Any, rows: Any, *arrays: Any
+    kernel: str, signature: str, scales: int, value: Any, first: Any, second: Any, *inputs: Any
 ) -> Any:
-    return log_marginal(kernel, first, second, rows, tuple(_unbatched(signature, arrays)))[0]
+    """Log marginal of rows; `inputs` are the log scale of effects, if any, rows and arrays."""
+    log_tau = [t + pt.zeros_like(first) for t in inputs[:scales]]
+    rows, *arrays = inputs[scales:]
+    return log_marginal(
+        kernel, first, second, rows, tuple(_unbatched(signature, tuple(arrays))), *log_tau
+    )[0]
 
 
 def _unbatched(signature: str, arrays: tuple[Any, ...]) -> list[Any]:
@@ -433,12 +480,15 @@ def _unbatched(signature: str, arrays: tuple[Any, ...]) -> list[Any]:
 
 def _draw_totals(
     outcome: Outcome,
+    scales: int,
     first: Any,
     second: Any,
-    rows: Any,
-    *arrays: Any,
+    *inputs: Any,
     rng: Any = None,
     size: Any = None,
 ) -> Any:
     """What is observed of every row, drawn anew."""
+    arrays = inputs[scales + 1 :]
+    if scales:
+        first = first + draw_prior(np.broadcast_to(np.exp(inputs[0]), np.shape(first)), rng)
     return outcome.draw(first, second, _unbatched(outcome.signature, arrays), rng)

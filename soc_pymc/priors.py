@@ -83,7 +83,10 @@ class Gamma:
     monotone
         Make E(theta|t) non-decreasing in every draw.
     bin_effects
-        Let the log mean of every bin deviate from the curve, with a scale of its own.
+        Let the log mean of every bin deviate from the curve by an effect with Student's t prior (3
+        degrees of freedom), so that a few bins may deviate far and the others hold the curve. Its
+        scale has a posterior of its own: near 0 it says that the curve is smooth enough. Not
+        together with groups (set ``groups=False``) or with a term in exposure.
     groups
         Where the items have groups, give each its own deviations from the shared curves, with
         partial pooling; False pools them.

@@ -155,6 +155,10 @@ def run_variational(
             "VI(batch=) is of no use to a mixture, whose bins are merged to a few: leave it out"
         )
     batch = method.batch if method.batch is not None else (_BATCH if bins > _MANY_BINS else 0)
+    if isinstance(built, Hierarchy) and built.effects:
+        if method.batch:
+            raise FitError("effects of bins are not fitted in minibatches: leave VI(batch=) out")
+        batch = 0
     # where each node of a graph was made is of no use here, and costs a tenth of a fit
     no_traces = pytensor.config.change_flags(traceback__limit=0)
     with phase("fit: preparing the evidence bound", enabled=progress), no_traces:

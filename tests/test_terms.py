@@ -5,9 +5,12 @@ import dataclasses
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import special
+from scipy import stats as sps
 
 import soc_pymc as soc
 from soc_pymc.curves import curve_draws
+from soc_pymc.families import bin_effects, normal_cells
 from tests.studies import groups as study
 
 SIZES = np.array([60, 400, 5000, 20_000])
@@ -160,23 +163,110 @@ def test_zero_and_distant_exposures_are_scored(exposed):
     assert post["theta_mean"][1] == pytest.approx(0.04, rel=0.01)
 
 
-def test_effects_of_bins_see_a_step():
-    """A bin that is 40% off stands out; the scale says that the curves are not smooth enough."""
+@pytest.fixture(scope="module")
+def stepped():
+    """Fits with effects of bins to 40 bins, with a bin 40% off and without, and the edges."""
     frame = soc.simulation.s1(40_000, seed=5)
     stats = soc.summarize(_items(frame), bins=40, progress=False)
     bin_of = np.searchsorted(stats.edges, frame["score"], side="right")
     theta = frame["theta"] * np.where(bin_of == 20, 1.4, 1.0)
     frame["count"] = np.random.default_rng(5).poisson(theta * frame["exposure"])
-    stepped = soc.summarize(_items(frame), edges=stats.edges, progress=False)
-    fit = soc.fit(stepped, soc.Gamma(bin_effects=True), progress=False)
-    effects = fit.data["posterior"]["log_mean_of_bin"].mean(("chain", "draw")).to_numpy()
-    assert effects.argmax() == 20
-    assert effects[20] > 0.1
-    inside, beside = curve_draws(fit, stats.edges[[19, 20]] * [1.0001, 1.0001])[0].mean(axis=0)
+    off = soc.summarize(_items(frame), edges=stats.edges, progress=False)
+    prior = soc.Gamma(bin_effects=True)
+    return soc.fit(off, prior, progress=False), soc.fit(stats, prior, progress=False), off
+
+
+def test_effects_of_bins_see_a_step(stepped):
+    """A bin that is 40% off stands out whole; the others stay on the curve, as all do without."""
+    fit, smooth, off = stepped
+    assert fit.status.pareto_k < 0.7
+    assert smooth.status.pareto_k < 0.7
+    effects = fit.data["posterior"]["log_mean_of_bin"]
+    low, high = effects.sel(effect_bin=20).quantile([0.05, 0.95])
+    assert low < np.log(1.4) < high
+    assert low > 0.1
+    others = effects.drop_sel(effect_bin=20).mean(("chain", "draw"))
+    assert float(np.abs(others).max()) < 0.05
+    score = off.edges[[19, 20]] * 1.0001
+    inside, beside = curve_draws(fit, score)[0].mean(axis=0)
     assert inside > beside  # the curve has the step, although it rises
-    smooth = soc.fit(stats, soc.Gamma(bin_effects=True), progress=False)
-    scale = "log_mean_bin_effect_sd"
-    assert smooth.data["posterior"][scale].mean() < 0.5 * fit.data["posterior"][scale].mean()
+    for it in (fit, smooth):
+        assert float(it.data["posterior"]["log_mean_bin_effect_sd"].mean()) < 0.03
+
+
+@pytest.mark.slow
+def test_effects_are_those_of_nuts(stepped):
+    """Effects drawn after VI have the means of those after NUTS within .3 sd, sds within 25%."""
+    _, _, off = stepped
+    short = soc.Gamma(soc.Spline(knots=5), soc.Spline(knots=3), bin_effects=True)
+    vi = soc.fit(off, short, progress=False)
+    nuts = soc.fit(off, short, soc.NUTS(draws=300, tune=300, chains=2, seed=0), progress=False)
+    a, b = (x.data["posterior"]["log_mean_of_bin"] for x in (vi, nuts))
+    sd = b.std(("chain", "draw"))
+    assert float(np.abs((a.mean(("chain", "draw")) - b.mean(("chain", "draw"))) / sd).max()) < 0.3
+    assert float(np.abs(np.log(a.std(("chain", "draw")) / sd)).max()) < 0.25
+
+
+def test_effects_survive_saving(stepped, tmp_path):
+    fit = stepped[0]
+    fit.save(tmp_path / "fit.nc")
+    loaded = soc.load_fit(tmp_path / "fit.nc")
+    score = [0.02, 0.05, 0.06]
+    np.testing.assert_array_equal(curve_draws(loaded, score)[0], curve_draws(fit, score)[0])
+
+
+@pytest.mark.parametrize("tau", [1e-9, 0.01, 0.2])
+def test_effects_of_values_are_integrated_exactly(tau):
+    """The log marginal of Normal rows has a closed form for every width: to 1e-9, with slopes."""
+    rng = np.random.default_rng(0)
+    n, mean, log_variance, noise = 40, 0.3, -1.0, 0.5
+    y = rng.normal(0.8, 1.0, n)
+    sums = np.array([[noise**k * (y**p).sum() for k in range(4)] for p in range(3)])[None]
+    cells = normal_cells.make_normal_cells(1, np.zeros(1, dtype=np.int64), sums)
+
+    def found(m, c, log_tau):
+        at = (np.array([[m]]), np.array([[c]]), np.array([log_tau]))
+        return bin_effects.value_and_gradient(*at, *cells.arrays)[:, 0, 0]
+
+    own = np.exp(log_variance) + noise
+    widths = bin_effects._WIDTHS * tau**2
+    covariances = [own * np.eye(n) + w for w in widths]
+    terms = [sps.multivariate_normal.logpdf(y, np.full(n, mean), s) for s in covariances]
+    value, *slopes = found(mean, log_variance, np.log(tau))
+    assert value == pytest.approx(special.logsumexp(terms, b=bin_effects._SHARES), abs=1e-9)
+    at, step = np.array([mean, log_variance, np.log(tau)]), 1e-5
+    for slope, move in zip(slopes, step * np.eye(3), strict=True):
+        difference = (found(*(at + move)) - found(*(at - move)))[0] / (2 * step)
+        assert slope == pytest.approx(difference, abs=1e-5)
+
+
+def test_effects_of_values_see_a_step():
+    """The same of values: one of 30 bins is 0.5 off (20 knots could follow so narrow a step)."""
+    rng = np.random.default_rng(8)
+    score = rng.normal(size=15_000)
+    frame = pd.DataFrame({"score": score, "noise_sd": rng.uniform(0.3, 1.0, len(score))})
+    bin_of = np.searchsorted(np.quantile(score, np.arange(1, 30) / 30), score)
+    theta = rng.normal(score + 0.5 * (bin_of == 12), 0.4)
+    frame["value"] = rng.normal(theta, frame["noise_sd"])
+    items = soc.NormalItems(frame, score="score", value="value", noise_sd="noise_sd")
+    prior = soc.Normal(soc.Spline(knots=8, scale="linear"), bin_effects=True)
+    fit = soc.fit(soc.summarize(items, bins=30, progress=False), prior, progress=False)
+    assert fit.status.pareto_k < 0.7
+    effects = fit.data["posterior"]["mean_of_bin"]
+    low, high = effects.sel(effect_bin=12).quantile([0.02, 0.98])
+    assert low < 0.5 < high
+    assert low > 0.25
+
+
+def test_effects_are_of_bins_of_the_score_alone(grouped, informative):
+    with pytest.raises(soc.FitError, match="groups=False"):
+        soc.fit(grouped[0], soc.Gamma(bin_effects=True), progress=False)
+    prior = soc.Gamma(bin_effects=True, exposure=soc.Spline())
+    with pytest.raises(soc.FitError, match="leave exposure= out"):
+        soc.fit(informative[0], prior, progress=False)
+    prior, method = soc.Gamma(bin_effects=True), soc.VI(batch=10)
+    with pytest.raises(soc.FitError, match="not fitted in minibatches"):
+        soc.fit(informative[0], prior, method, progress=False)
 
 
 def test_monotone_curves_of_a_group_never_seen():

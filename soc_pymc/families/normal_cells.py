@@ -12,7 +12,14 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["NormalCells", "information", "make_normal_cells", "normal_rows", "value_and_gradient"]
+__all__ = [
+    "NormalCells",
+    "information",
+    "make_normal_cells",
+    "normal_rows",
+    "one_row",
+    "value_and_gradient",
+]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -101,7 +108,7 @@ def _shifted(sums: Floats, noise: Floats) -> Floats:
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def _one_row(m, c, b, start, noise, moments, centre, spread):  # type: ignore[no-untyped-def]
+def one_row(m, c, b, start, noise, moments, centre, spread):  # type: ignore[no-untyped-def]
     """Log marginal of row b and its derivatives in the mean and the log variance."""
     variance = np.exp(c)
     x = m - centre[b]
@@ -128,7 +135,7 @@ def normal_rows(  # type: ignore[no-untyped-def]
     """Fill `out` as `value_and_gradient` returns it; the kernel of all inference."""
     for s in range(mean.shape[0]):
         for k in range(rows.shape[1]):
-            out[0, s, k], out[1, s, k], out[2, s, k] = _one_row(
+            out[0, s, k], out[1, s, k], out[2, s, k] = one_row(
                 mean[s, k],
                 log_variance[s, k],
                 rows[s % rows.shape[0], k],

@@ -51,6 +51,7 @@ def bins(seed: int, n_items: int) -> dict[str, float]:
         "scale_without": float(scales[0].mean()),
         "scale_without_q95": float(scales[0].quantile(0.95)),
         "scale_with": float(scales[1].mean()),
+        "seconds": fits["effects"].status.seconds,
         "k": max(smooth.status.pareto_k or 0.0, fits["effects"].status.pareto_k or 0.0),
     }
 
