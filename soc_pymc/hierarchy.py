@@ -8,7 +8,7 @@ exposure. The row's items enter through their log marginal alone; with effects o
 with e_b ~ t(0, tau^2), it is averaged over e_b, so that tau is the only further unknown.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,14 +20,9 @@ import pytensor.tensor as pt
 from numpy.typing import NDArray
 
 from .coordinates import (
-    LineTransform,
-    ScaleTransform,
-    WiggleTransform,
     density_shape,
-    pilot_point,
-    scale_shape,
 )
-from .curve_terms import BlockPilot, CurvePilot, CurveState, curve_state, flat_state
+from .curve_terms import CurvePilot, CurveState, curve_state, flat_state
 from .designs import Curve, Term, make_curve, slopes
 from .effects import SCALE, EffectPilot, run_effects_pilot
 from .errors import FitError
@@ -40,6 +35,7 @@ from .results import Fit
 from .rows import Rows, position_variances
 from .splines import spline_matrix
 from .statistics import Statistics
+from .unknowns import add_block, add_line, add_scale
 
 __all__ = ["Hierarchy", "begun_at", "build", "extended", "model"]
 
@@ -331,28 +327,15 @@ def _add_curve(curve: Curve, pilot: CurvePilot, variable: str) -> Any:
     terms = list(zip(curve.terms, pilot.blocks, strict=True))
     found: list[Any] = []
     for term, block in terms:
-        found.append(_add_term(name, variable, term, block, found))
+        of = term.block
+        labels = f"{variable}_{of.name}", f"{name}_{of.name}"
+        found.append(add_block(*labels, of, block, found, _basis_dim(name, term)))
     before = pt.concatenate(found) if found else pt.zeros((0,))
-    line_dim = f"{name}_line_term"
+    line = add_line(f"{variable}_line", name, curve.design, pilot, before, f"{name}_line_term")
 
-    def data(label: str, value: Floats, dim: str | None = None) -> Any:
-        return pm.Data(f"{name}_{label}", value, dims=dim)
+    def data(label: str, value: Floats) -> Any:
+        return pm.Data(f"{name}_{label}", value)
 
-    line = pm.CustomDist(
-        f"{variable}_line",
-        data("line_prior_mean", curve.design.line_mean, line_dim),
-        data("line_prior_sd", curve.design.line_sd, line_dim),
-        data("line_centre", pilot.line_centre, line_dim),
-        data("line_shift", pilot.line_shift),
-        data("line_root", pilot.line_root),
-        before,
-        logp=_line_logp,
-        random=_draw_line,
-        support_point=partial(pilot_point, LineTransform()),
-        signature="(l),(l),(l),(l,k),(l,l),(k)->(l)",
-        dims=line_dim,
-        transform=LineTransform(),
-    )
     at_rows = pt.dot(data("line_at_rows", curve.design.line), line)
     at_knots = pt.dot(data("line_at_knots", curve.basis.line), line)
     made: dict[str, Any] = {}
@@ -383,82 +366,8 @@ def _add_targets(
 
 def _add_effect_scale(variable: str, pilot: EffectPilot) -> Any:
     """Log of the scale of effects of bins."""
-    scale = pm.CustomDist(
-        f"{variable}_bin_effect_sd",
-        pm.Data("bin_effect_prior_scale", np.asarray(pilot.scale)),
-        pm.Data("bin_effect_sd_shape", density_shape(pilot.position, pilot.log_density)),
-        logp=_scale_logp,
-        random=_draw_scale,
-        support_point=partial(pilot_point, ScaleTransform()),
-        signature="(),(s)->()",
-        transform=ScaleTransform(),
-    )
-    return pt.log(scale)
-
-
-def _add_term(
-    curve: str, variable: str, term: Term, pilot: BlockPilot, before: Sequence[Any]
-) -> Any:
-    """Smoothing scale and rotated coefficients of one term, given those of the terms before it."""
-    name, prior_scale = term.block.name, term.block.scale
-
-    def data(label: str, value: Any) -> Any:
-        return pm.Data(f"{curve}_{name}_{label}", value)
-
-    scale = pm.CustomDist(
-        f"{variable}_{name}_sd",
-        data("prior_scale", np.asarray(prior_scale)),
-        data("sd_shape", scale_shape(prior_scale, pilot.precision, pilot.here)),
-        logp=_scale_logp,
-        random=_draw_scale,
-        support_point=partial(pilot_point, ScaleTransform()),
-        signature="(),(s)->()",
-        transform=ScaleTransform(),
-    )
-    pull = data("pull", pilot.pull)
-    if before:
-        pull = pull - pt.dot(data("coupling", pilot.coupling), pt.concatenate(before))
-    return pm.CustomDist(
-        f"{variable}_{name}",
-        scale,
-        data("precision", pilot.precision),
-        pull,
-        logp=_wiggle_logp,
-        random=_draw_wiggle,
-        support_point=partial(pilot_point, WiggleTransform()),
-        signature="(),(k),(k)->(k)",
-        dims=_basis_dim(curve, term),
-        transform=WiggleTransform(),
-    )
-
-
-# The plain statement of the prior: what follows the first one or two parameters of each variable
-# serves its coordinates alone.
-
-
-def _scale_logp(value: Any, scale: Any, shape: Any) -> Any:
-    return pm.logp(pm.HalfNormal.dist(scale), value)
-
-
-def _wiggle_logp(value: Any, scale: Any, precision: Any, pull: Any) -> Any:
-    return pm.logp(pm.Normal.dist(0.0, scale), value).sum(axis=-1)
-
-
-def _line_logp(value: Any, mean: Any, sd: Any, *coordinates: Any) -> Any:
-    return pm.logp(pm.Normal.dist(mean, sd), value).sum(axis=-1)
-
-
-def _draw_scale(scale: Any, shape: Any, rng: Any = None, size: Any = None) -> Any:
-    return np.abs(rng.normal(0.0, scale, size=size))
-
-
-def _draw_wiggle(scale: Any, precision: Any, pull: Any, rng: Any = None, size: Any = None) -> Any:
-    shape = np.broadcast_shapes(np.shape(scale)[:1] and (*np.shape(scale), 1), precision.shape)
-    return rng.normal(size=(*(size or ()), *shape)) * np.asarray(scale)[..., None]
-
-
-def _draw_line(mean: Any, sd: Any, *coordinates: Any, rng: Any = None, size: Any = None) -> Any:
-    return rng.normal(mean, sd, size=None if size is None else (*size, mean.shape[-1]))
+    shape = density_shape(pilot.position, pilot.log_density)
+    return pt.log(add_scale(f"{variable}_bin_effect_sd", "bin_effect", pilot.scale, shape))
 
 
 def _row_logp(

