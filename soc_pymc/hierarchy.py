@@ -155,11 +155,11 @@ def build(stats: Statistics, prior: Gamma | Normal, start: Fit | None = None) ->
         starts.append((mean, other))
     begin = best_start(designs, outcome.target(data), starts)
     effects = None
-    if prior.bin_effects:
+    pilots = run_pilot(designs, outcome.target(data), begin)
+    if prior.bin_effects:  # far from the curve every bin would pass for an exception to it
+        begin = (pilots[0].state, pilots[1].state)
         scale = SCALE * outcome.weak("mean", stats)(curves[0].axis, curves[0].basis).unit
         pilots, effects = run_effects_pilot(designs, outcome, data, begin, scale)
-    else:
-        pilots = run_pilot(designs, outcome.target(data), begin)
     # items of a bin differ by their scores: by how much, the pilot's slope says
     spread = slopes(curves[0], pilots[0].state.coefficients, rows.group) ** 2
     spread = spread * position_variances(curves[0].axis, rows)
