@@ -97,12 +97,11 @@ def pit_by_bin(score: np.ndarray, pit: np.ndarray, bins: int = 20) -> pd.DataFra
 
 
 def run(
-    n_items: int, prior: str, seed: int, pit_items: int = 50_000
+    n_items: int, prior: str, seed: int, pit_items: int = 1_000_000
 ) -> tuple[dict[str, object], pd.DataFrame]:
     """Simulate, fit and score through files; the row of figures, and the PIT by bin of score.
 
-    The PIT is that of every so-manieth item, `pit_items` in all: a predictive cdf over all draws
-    costs a mixture a millisecond.
+    The PIT is that of every so-manieth item, `pit_items` in all.
     """
     from soc_pymc.laws import law_of
 
@@ -145,7 +144,7 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=10_000_000)
     parser.add_argument("--prior", choices=PRIORS, default="mixture")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--pit-items", type=int, default=50_000)
+    parser.add_argument("--pit-items", type=int, default=1_000_000)
     parser.add_argument("--out", type=Path)
     chosen = parser.parse_args()
     row, pit = run(chosen.items, chosen.prior, chosen.seed, chosen.pit_items)
