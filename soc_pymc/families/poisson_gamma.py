@@ -133,7 +133,7 @@ def log_pmf(
     shape = np.exp(-c)
     ratio = n * np.exp(m + c)  # expected count / shape
     rate_part = -shape * np.log1p(ratio) - y * np.log1p(ratio)
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):  # no count in no exposure
         log_expected = np.where(y > 0, y * (np.log(n) + m), 0.0)
     return _log_rising(shape, y) + log_expected + rate_part - special.gammaln(y + 1.0)
 
