@@ -104,12 +104,13 @@ def test_an_extended_model_agrees_with_nuts(small_statistics):
         progress=False,
     )  # fmt: skip
     slow = soc.fit(
-        small_statistics, method=soc.NUTS(draws=2000, chains=2), model=_audited(small_statistics),
+        small_statistics,
+        method=soc.NUTS(draws=2000, chains=2, seed=1),
+        model=_audited(small_statistics),
         progress=False,
-    )  # fmt: skip
+    )
     assert fast.status.converged
-    # one divergence in a thousand draws moves nothing that the limits below could see
-    assert int(slow.data["sample_stats"]["diverging"].sum()) <= 4
+    assert slow.status.converged
     for name in ("audit_bias", "far", "log_mean", "log_cv2"):
         a, b = (f.data["posterior"][name] for f in (fast, slow))
         over = ("chain", "draw")
