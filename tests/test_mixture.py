@@ -7,9 +7,11 @@ import pytest
 from scipy import special, stats
 
 import soc_pymc as soc
+from soc_pymc.checks.advice import _size_advice
 from soc_pymc.density import density, make_space
 from soc_pymc.families import components as parts
 from soc_pymc.families.mixture_kernel import tilted_weights
+from soc_pymc.laws import law_of
 from soc_pymc.mixture_likelihood import mixture_log_marginal, shared_cells
 from soc_pymc.tilts import build_mixture
 
@@ -149,6 +151,12 @@ def test_statistics_without_joint_cells_are_refused():
         soc.fit(stats, soc.GammaMixture(), progress=False)
     with pytest.raises(soc.FitError, match=r"joint=True"):
         soc.model(stats, soc.GammaMixture())
+
+
+def test_advice_names_terms_that_there_are(fit_of_few):
+    """Mixtures take no term in exposure: the advice is one for the single family."""
+    advice = _size_advice(fit_of_few, law_of(fit_of_few))
+    assert "soc.Gamma(exposure=soc.Spline())" in advice
 
 
 def test_minibatches_of_a_mixture_are_refused(stats_of_few):

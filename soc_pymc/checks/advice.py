@@ -128,7 +128,8 @@ def _size_advice(fit: Fit, law: Law) -> str:
     return (
         f"The fit is off at some {size}s. If these items made the fit, {size} says something about "
         "theta that the score does not: fit "
-        f"soc.{_family(fit)}(exposure=soc.Spline()) on soc.summarize(items, joint=True), or give "
+        f"soc.{_family(fit).removesuffix('Mixture')}(exposure=soc.Spline()) on "
+        "soc.summarize(items, joint=True), or give "
         f"the score model the {size} as an input."
     )
 
