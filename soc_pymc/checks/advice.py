@@ -86,6 +86,11 @@ def _family(fit: Fit) -> str:
     return type(fit.prior).__name__
 
 
+def _single(fit: Fit) -> str:
+    """The family that takes further terms: a mixture takes none."""
+    return _family(fit).removesuffix("Mixture")
+
+
 def _shape(fit: Fit) -> str:
     return _family(fit) if _family(fit) in _MIXTURES else "what the fit says"
 
@@ -128,7 +133,7 @@ def _size_advice(fit: Fit, law: Law) -> str:
     return (
         f"The fit is off at some {size}s. If these items made the fit, {size} says something about "
         "theta that the score does not: fit "
-        f"soc.{_family(fit).removesuffix('Mixture')}(exposure=soc.Spline()) on "
+        f"soc.{_single(fit)}(exposure=soc.Spline()) on "
         "soc.summarize(items, joint=True), or give "
         f"the score model the {size} as an input."
     )
@@ -144,11 +149,12 @@ def _level_advice(fit: Fit, column: str) -> str:
             )
         return (
             f"The fit is off in some groups of {column!r}, which it pools: let each have curves of "
-            f"its own, soc.{_family(fit)}(groups=True)."
+            f"its own, soc.{_single(fit)}(groups=True)."
         )
     return (
         f"The fit is off in some levels of {column!r}: give the items group={column!r}, so that "
-        "each level has curves of its own, or give the score model this column."
+        f"each level has curves of its own in soc.{_single(fit)}(), or give the score model this "
+        "column."
     )
 
 
