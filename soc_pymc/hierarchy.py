@@ -31,7 +31,7 @@ from .likelihood import log_marginal, shared
 from .outcomes import Outcome, outcome_of
 from .pilot import best_start, run_pilot
 from .priors import Gamma, Normal
-from .results import Fit
+from .results import CURVES, FRAME, Fit
 from .rows import Rows, position_variances
 from .splines import spline_matrix
 from .statistics import Statistics
@@ -149,10 +149,7 @@ def build(stats: Statistics, prior: Gamma | Normal, start: Fit | None = None) ->
     levels = outcome.start(data)
     starts = [(flat_state(designs[0], levels[0]), flat_state(designs[1], levels[1]))]
     if start is not None:
-        mean, other = (
-            _state_of(start, c, v) for c, v in zip(curves, outcome.variables, strict=True)
-        )
-        starts.append((mean, other))
+        starts.append((_state_of(start, curves[0]), _state_of(start, curves[1])))
     begin = best_start(designs, outcome.target(data), starts)
     effects = None
     pilots = run_pilot(designs, outcome.target(data), begin)
@@ -196,9 +193,10 @@ def _check_terms(outcome: Outcome, stats: Statistics, prior: Gamma | Normal) -> 
         )
 
 
-def _state_of(start: Fit, curve: Curve, variable: str) -> CurveState:
+def _state_of(start: Fit, curve: Curve) -> CurveState:
     """An earlier fit's mean curve, whatever its knots and axis, as a state of this one."""
-    values = start.data["posterior"][variable]
+    names = CURVES.get(type(start.prior).__name__, FRAME)
+    values = start.data["posterior"][names[("mean", "variance").index(curve.name)]]
     try:
         position = start.axis(curve.name)(curve.axis.inverse(curve.basis.knots))
     except FitError as error:

@@ -19,7 +19,17 @@ from .methods import NUTS, VI
 from .priors import Gamma, GammaMixture, Normal, NormalMixture, Spline
 from .splines import Axis
 
-__all__ = ["CURVES", "FORMAT", "PARETO_K", "Fit", "Prior", "Status", "load_fit", "outcome_roles"]
+__all__ = [
+    "CURVES",
+    "FORMAT",
+    "FRAME",
+    "PARETO_K",
+    "Fit",
+    "Prior",
+    "Status",
+    "load_fit",
+    "outcome_roles",
+]
 
 FORMAT = "soc_pymc-fit-1"
 _OUTCOME_ROLES = ("score", "count", "exposure", "value", "noise_sd")
@@ -32,6 +42,8 @@ _PRIORS: dict[str, type[Prior]] = {
 }
 CURVES = {"Gamma": ("log_mean", "log_cv2"), "Normal": ("mean", "log_variance")}
 """Names of a prior's two curves in the posterior."""
+FRAME = ("frame_first", "frame_second")
+"""Names of the two curves of a mixture's frame, on the scales of its own family."""
 
 
 @dataclass(frozen=True)

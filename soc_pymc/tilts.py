@@ -23,7 +23,7 @@ from .families.components import MixtureCells
 from .mixture_likelihood import mixture_log_marginal, shared_cells
 from .outcomes import Outcome
 from .priors import Gamma, GammaMixture, Normal, NormalMixture
-from .results import Fit
+from .results import FRAME, Fit
 from .rows import Rows
 from .statistics import Statistics
 from .tilt_design import (
@@ -38,12 +38,9 @@ from .tilt_design import (
 from .tilt_pilot import run_tilt_pilot
 from .unknowns import add_block, add_line
 
-__all__ = ["FRAME", "Mixture", "build_mixture"]
+__all__ = ["Mixture", "build_mixture"]
 
 Floats = NDArray[np.float64]
-
-FRAME = ("frame_first", "frame_second")
-"""Names of the frame's curves: log mean and log cv2, or mean and log variance."""
 
 
 @dataclass(frozen=True)
@@ -90,8 +87,7 @@ def build_mixture(
     prior
         The prior's configuration.
     start
-        An earlier fit of the frame's own family, at which its search may begin; that of a mixture
-        holds no such curves and is not used.
+        An earlier fit, at whose curves (of a mixture, whose frame) the frame's search may begin.
 
     Raises
     ------
@@ -101,8 +97,7 @@ def build_mixture(
     cells = joint_cells(stats, type(prior).__name__)
     kind = "poisson" if isinstance(prior, GammaMixture) else "normal"
     own = (Gamma if kind == "poisson" else Normal)(prior.mean, prior.variance, groups=False)
-    plain = start if start is not None and isinstance(start.prior, Gamma | Normal) else None
-    built = hierarchy.build(stats, own, plain)
+    built = hierarchy.build(stats, own, start)
     first, second = (p.state.at(c.design) for c, p in zip(built.curves, built.pilots, strict=True))
     bins = merged(kind, stats, built.rows, built.curves, (first, second), built.data.spread)
     mean, variance = (_at_knots(c, p) for c, p in zip(built.curves, built.pilots, strict=True))

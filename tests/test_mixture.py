@@ -153,6 +153,17 @@ def test_statistics_without_joint_cells_are_refused():
         soc.model(stats, soc.GammaMixture())
 
 
+def test_fits_begin_at_mixtures_and_mixtures_at_fits(stats_of_few, fit_of_few):
+    """A frame is a start like any other, to one family and to a mixture, and changes neither."""
+    for prior in (soc.Gamma(), soc.GammaMixture()):
+        begun = soc.fit(stats_of_few, prior, start=fit_of_few, progress=False)
+        plain = soc.fit(stats_of_few, prior, progress=False)
+        at = np.geomspace(0.005, 0.08, 5)
+        a, b = (soc.calibration_curves(f, at)["log_mean"] for f in (begun, plain))
+        gap = (a.mean(("chain", "draw")) - b.mean(("chain", "draw"))) / b.std(("chain", "draw"))
+        assert float(np.abs(gap).max()) < 0.2
+
+
 def test_advice_names_terms_that_there_are(fit_of_few):
     """Mixtures take no term in exposure: the advice is one for the single family."""
     advice = _size_advice(fit_of_few, law_of(fit_of_few))

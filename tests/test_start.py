@@ -140,7 +140,7 @@ def test_a_curve_is_its_own_state(days, yesterday):
     """Projected on the same knots, the mean curve comes back."""
     built = hierarchy.build(days[0], soc.Gamma())
     for curve, name in zip(built.curves, built.outcome.variables, strict=True):
-        state = hierarchy._state_of(yesterday, curve, name)
+        state = hierarchy._state_of(yesterday, curve)
         mean = yesterday.data["posterior"][name].mean(("chain", "draw"))
         wiggle, line = np.split(state.coefficients, curve.design.ends)
         at_knots = curve.basis.line @ line + curve.basis.wiggle @ wiggle
