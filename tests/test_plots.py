@@ -12,7 +12,7 @@ from scipy import stats
 
 from soc_pymc import errors, plots
 from soc_pymc.checks._check import check
-from soc_pymc.plots.curves import binned_rates
+from soc_pymc.plots.fitted import binned_rates
 from soc_pymc.results import Fit
 
 from .test_checks import KNOTS, arrays, as_items, hand_made_fit, simulate

@@ -1,12 +1,36 @@
-"""Pictures of fits and checks; every function takes optional axes and returns axes.
+"""Pictures of fits, checks and evaluations; every function takes optional axes and returns axes.
 
 >>> import soc_pymc as soc
 >>> soc.plots.plot_curves.__name__
 'plot_curves'
 """
 
-from .curves import plot_curves, plot_prior_ribbon
+from .accuracy import plot_accuracy, plot_error_ratio, plot_regret
+from .bins import plot_bin_spread
+from .curves import plot_curves
+from .gains import plot_gain_by_bin, plot_variance_gain
+from .illustration import plot_calibration_illustration
 from .pit import plot_pit
+from .pit_histograms import plot_pit_histograms
+from .prior import plot_adjusted_prior, plot_prior_ribbon
+from .prior_in_bin import plot_prior_in_bin
 from .shrinkage import plot_shrinkage
+from .smoothing import plot_smoothing
 
-__all__ = ["plot_curves", "plot_pit", "plot_prior_ribbon", "plot_shrinkage"]
+__all__ = [
+    "plot_accuracy",
+    "plot_adjusted_prior",
+    "plot_bin_spread",
+    "plot_calibration_illustration",
+    "plot_curves",
+    "plot_error_ratio",
+    "plot_gain_by_bin",
+    "plot_pit",
+    "plot_pit_histograms",
+    "plot_prior_in_bin",
+    "plot_prior_ribbon",
+    "plot_regret",
+    "plot_shrinkage",
+    "plot_smoothing",
+    "plot_variance_gain",
+]

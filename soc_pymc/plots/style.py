@@ -5,13 +5,34 @@ from typing import Any
 import numpy as np
 from matplotlib import ticker
 from matplotlib.axes import Axes
+from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["BLUE", "GREEN", "GREY", "ORANGE", "PALETTE", "RED", "SKY", "plain", "rate_axis", "tidy"]
+__all__ = [
+    "BLACK",
+    "BLUE",
+    "GREEN",
+    "GREY",
+    "ORANGE",
+    "PALETTE",
+    "PURPLE",
+    "RED",
+    "SKY",
+    "draw_dots",
+    "draw_floor",
+    "is_rate",
+    "log_or_linear",
+    "plain",
+    "rate_axis",
+    "tidy",
+]
+
+Floats = NDArray[np.float64]
 
 # Okabe and Ito (2008): told apart with every kind of colour vision
 ORANGE, SKY, GREEN = "#E69F00", "#56B4E9", "#009E73"
 YELLOW, BLUE, RED, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
-GREY = "#666666"
+GREY, BLACK = "#666666", "#000000"
+_MANY = 200  # dots in a panel: more are drawn smaller
 PALETTE = (BLUE, ORANGE, GREEN, RED, SKY, PURPLE, YELLOW)
 
 
@@ -50,3 +71,76 @@ def rate_axis(axis: Any, low: float, high: float) -> None:
         axis.set_major_locator(ticker.LogLocator(base=10, subs=digits, numticks=12))
     axis.set_major_formatter(ticker.FuncFormatter(plain))
     axis.set_minor_formatter(ticker.NullFormatter())
+
+
+def is_rate(value: ArrayLike) -> bool:
+    """Whether values are all positive and range over more than an octave: for a logarithmic axis.
+
+    Examples
+    --------
+    >>> is_rate([0.1, 0.3]), is_rate([10.0, 11.0]), is_rate([-1.0, 3.0])
+    (True, False, False)
+    """
+    numbers = np.asarray(value, dtype=float)
+    numbers = numbers[np.isfinite(numbers)]
+    return bool(numbers.size and numbers.min() > 0 and numbers.max() > 2.0 * numbers.min())
+
+
+def log_or_linear(axis: Any, value: ArrayLike) -> None:
+    """Make an axis logarithmic where its values call for it, as `is_rate` says.
+
+    Parameters
+    ----------
+    axis
+        ``ax.xaxis`` or ``ax.yaxis``.
+    value
+        The values along it.
+    """
+    numbers = np.asarray(value, dtype=float)
+    if is_rate(numbers):
+        rate_axis(axis, float(np.nanmin(numbers)), float(np.nanmax(numbers)))
+
+
+def draw_dots(
+    ax: Axes, x: ArrayLike, y: ArrayLike, color: str, label: str, zorder: float = 2.0
+) -> None:
+    """Draw a dot for each bin: small ones where there are many.
+
+    Parameters
+    ----------
+    ax
+        The axes.
+    x, y
+        Where, arrays of one length.
+    color, label, zorder
+        Of the dots.
+    """
+    size = 4.0 if np.size(x) <= _MANY else 2.0
+    (line,) = ax.plot(x, y, "o", color=color, label=label, zorder=zorder)
+    line.set(markersize=size, markeredgewidth=0)
+
+
+def draw_floor(ax: Axes, across: Floats, label: str) -> None:
+    """Mark what has no place on a logarithmic axis, such as a 0, by crosses at the axes' foot.
+
+    Parameters
+    ----------
+    ax
+        The axes.
+    across
+        Where along the horizontal axis; nothing is drawn where there is nothing.
+    label
+        What is marked, for the legend, which adds the number.
+    """
+    if not across.size:
+        return
+    ax.plot(
+        across,
+        np.full(len(across), 0.015),
+        linestyle="none",
+        marker="x",
+        markersize=4,
+        color=GREY,
+        transform=ax.get_xaxis_transform(),
+        label=f"{label}: {len(across):,}",
+    )

@@ -1,0 +1,297 @@
+"""How near estimates come to the truth of a simulation, bin by bin, over its parameters."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from numpy.typing import NDArray
+
+from ..errors import FitError
+from .style import BLACK, BLUE, GREEN, GREY, ORANGE, PALETTE, PURPLE, log_or_linear, tidy
+
+__all__ = ["plot_accuracy", "plot_error_ratio", "plot_regret"]
+
+_QUANTITIES = {  # column, with the column of the truth where there is one, and the label
+    "mean": ("true_mean", "E(theta | t)"),
+    "variance": ("true_variance", "Var(theta | t)"),
+    "mean_error": (None, "squared error of E(theta | t, y) / E(theta | t)²"),
+    "variance_error": (None, "squared error of Var(theta | t, y) / E(theta | t)⁴"),
+}
+_OF_ALL = {  # estimators that are the same whatever the method
+    "mse_y": ("y alone", PURPLE),
+    "mse_t": ("t", GREY),
+    "mse_true_mean": ("true E(theta | t)", GREEN),
+}
+_OF_METHOD = {
+    "mse_mean": ("fitted E(theta | t)", ORANGE),
+    "mse_posterior": ("fitted E(theta | t, y)", BLUE),
+}
+_MARKERS = "osD^v<>"
+_MANY = 200  # dots in a panel: more are drawn smaller
+
+
+def plot_accuracy(table: pd.DataFrame, quantity: str = "mean", axes: Any = None) -> NDArray[Any]:
+    """Draw estimates of every bin beside the truth, or the in-bin errors of item posteriors.
+
+    Parameters
+    ----------
+    table
+        From `soc.evaluate.accuracy`.
+    quantity
+        ``"mean"`` or ``"variance"`` of theta given t, estimated and true; ``"mean_error"`` or
+        ``"variance_error"``, in-bin averages of the squared error of E or Var(theta|t,y) over
+        powers of E(theta|t).
+    axes
+        Axes to draw in, as many as the grid has; None makes a figure.
+
+    Returns
+    -------
+    numpy.ndarray
+        The axes, (sigmas, deltas): sigma increases down, delta across. (1, 1) where the simulation
+        has no such parameters.
+
+    Raises
+    ------
+    FitError
+        If the table has no such quantity, or `axes` are of another shape.
+
+    Notes
+    -----
+    Section 5.2 of Muralidharan and Najmi.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import soc_pymc as soc
+    >>> table = pd.DataFrame({"method": ["VI", "VI"], "delta": 0.0, "sigma": [0.1, 0.5], "bin": 0,
+    ...     "score": 0.1, "true_mean": [0.1, 0.11], "mean": [0.1, 0.12]})
+    >>> soc.plots.plot_accuracy(table).shape
+    (2, 1)
+    """
+    if quantity not in _QUANTITIES:
+        raise FitError(f"quantity={quantity!r} must be one of {', '.join(_QUANTITIES)}")
+    truth, label = _QUANTITIES[quantity]
+    _need(table, ["method", "score", quantity, *([truth] if truth else [])])
+    grid, panels = _panels(table, axes)
+    for ax, part in panels:
+        if truth:
+            own = part[part["method"] == part["method"].iloc[0]].sort_values("score")
+            ax.plot(own["score"], own[truth], color=BLACK, linewidth=1.1, label=f"true {label}")
+        for k, (method, own) in enumerate(part.groupby("method", sort=False)):
+            name = f"{method}: estimated" if truth else str(method)
+            _dots(ax, own, own[quantity], PALETTE[k], _MARKERS[k], name)
+        log_or_linear(ax.yaxis, part[[c for c in (quantity, truth) if c]].to_numpy())
+    return _finish(grid, label, table)
+
+
+def plot_regret(table: pd.DataFrame, axes: Any = None) -> NDArray[Any]:
+    """Draw in-bin mean squared errors of estimators over that of the oracle E(theta|t,y), at 1.
+
+    Parameters
+    ----------
+    table
+        From `soc.evaluate.accuracy`.
+    axes
+        Axes to draw in, as many as the grid has; None makes a figure.
+
+    Returns
+    -------
+    numpy.ndarray
+        The axes, as of `plot_accuracy`.
+
+    Raises
+    ------
+    FitError
+        If the table has no such errors, or `axes` are of another shape.
+
+    Notes
+    -----
+    Sections 5.2 and 5.3 of Muralidharan and Najmi. Colours are estimators, markers methods.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import soc_pymc as soc
+    >>> table = pd.DataFrame({"method": ["VI"], "bin": 0, "score": 0.1, "mse_t": 2.0,
+    ...     "mse_true_mean": 1.8, "mse_mean": 1.8, "mse_posterior": 1.01})
+    >>> soc.plots.plot_regret(table)[0, 0].get_ylabel()
+    'mean squared error / that of the oracle'
+    """
+    _need(table, ["method", "score", "mse_t", "mse_true_mean", *_OF_METHOD])
+    shared = {name: style for name, style in _OF_ALL.items() if name in table}
+    methods = list(dict.fromkeys(table["method"]))
+    grid, panels = _panels(table, axes)
+    for ax, part in panels:
+        ax.axhline(1, color=BLACK, linewidth=1, label="oracle E(theta | t, y)")
+        first = part[part["method"] == part["method"].iloc[0]]
+        for name, (label, colour) in shared.items():
+            _dots(ax, first, first[name], colour, ".", label)
+        for method, own in part.groupby("method", sort=False):
+            k = methods.index(method)
+            for name, (label, colour) in _OF_METHOD.items():
+                _dots(ax, own, own[name], colour, _MARKERS[k], f"{method}: {label}", hollow=k > 0)
+        log_or_linear(ax.yaxis, part[[*shared, *_OF_METHOD]].to_numpy())
+    return _finish(grid, "mean squared error / that of the oracle", table)
+
+
+def plot_error_ratio(
+    table: pd.DataFrame, root: bool | None = None, axes: Any = None
+) -> NDArray[Any]:
+    """Draw in-bin averages of the squared error of E(theta|t,y) over its predicted variance.
+
+    They are 1 where posteriors are as wide as they should be, above 1 where they are too narrow.
+
+    Parameters
+    ----------
+    table
+        From `soc.evaluate.accuracy`.
+    root
+        Whether to draw square roots, so that sds are compared; None does so for tables without
+        delta and sigma, those of Normal data.
+    axes
+        Axes to draw in, as many as the grid has; None makes a figure.
+
+    Returns
+    -------
+    numpy.ndarray
+        The axes, as of `plot_accuracy`.
+
+    Raises
+    ------
+    FitError
+        If the table has no such ratio, or `axes` are of another shape.
+
+    Notes
+    -----
+    Sections 5.2 and 5.3 of Muralidharan and Najmi. Bars are one standard error, where the table has
+    them.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import soc_pymc as soc
+    >>> table = pd.DataFrame({"method": ["VI"], "bin": 0, "score": 0.1, "error_ratio": 1.21})
+    >>> float(soc.plots.plot_error_ratio(table)[0, 0].lines[-1].get_ydata()[0])
+    1.1
+    """
+    _need(table, ["method", "score", "error_ratio"])
+    rooted = not _has_grid(table) if root is None else root
+    ratio = table["error_ratio"] ** (0.5 if rooted else 1.0)
+    error = table.get("error_ratio_se")
+    if error is not None and rooted:
+        error = 0.5 * error / ratio
+    grid, panels = _panels(table, axes)
+    for ax, part in panels:
+        ax.axhline(1, color=BLACK, linewidth=1)
+        for k, (method, own) in enumerate(part.groupby("method", sort=False)):
+            if error is not None:
+                bars: dict[str, Any] = {"fmt": "none", "elinewidth": 0.7, "alpha": 0.5}
+                at = own["score"], ratio[own.index], error[own.index]
+                ax.errorbar(*at, color=PALETTE[k], **bars)
+            _dots(ax, own, ratio[own.index], PALETTE[k], _MARKERS[k], str(method))
+    label = "error² of E(theta | t, y) / Var(theta | t, y)"
+    return _finish(grid, f"square root of {label}" if rooted else label, table)
+
+
+def _need(table: pd.DataFrame, names: list[str]) -> None:
+    missing = [name for name in names if name not in table]
+    if missing:
+        raise FitError(
+            f"the table misses {len(missing)} columns ({', '.join(missing)}): take one from "
+            "soc.evaluate.accuracy"
+        )
+    if table.empty:
+        raise FitError("the table has no rows")
+
+
+def _has_grid(table: pd.DataFrame) -> bool:
+    names = ["delta", "sigma"]
+    return set(names) <= set(table) and bool(table[names].notna().to_numpy().all())
+
+
+def _panels(
+    table: pd.DataFrame, axes: Any
+) -> tuple[NDArray[Any], Iterator[tuple[Axes, pd.DataFrame]]]:
+    """The grid of axes, and the axes of each cell with its rows."""
+    gridded = _has_grid(table)
+    down = sorted(table["sigma"].unique()) if gridded else [None]
+    across = sorted(table["delta"].unique()) if gridded else [None]
+    shape = (len(down), len(across))
+    if axes is None:
+        size = (2.9 * shape[1] + 0.8, 2.2 * shape[0] + 1.0) if gridded else (7, 4.5)
+        style = {"sharex": True, "sharey": "row", "squeeze": False, "layout": "constrained"}
+        _, axes = plt.subplots(*shape, figsize=size, **style)
+    grid: NDArray[Any] = np.asarray(axes)
+    if grid.size != shape[0] * shape[1]:
+        raise FitError(
+            f"axes holds {grid.size} axes, the grid has {shape[0]} sigmas and {shape[1]} deltas"
+        )
+    grid = grid.reshape(shape)
+
+    def cells() -> Iterator[tuple[Axes, pd.DataFrame]]:
+        for (i, sigma), (j, delta) in (
+            (row, column) for row in enumerate(down) for column in enumerate(across)
+        ):
+            if not gridded:
+                yield grid[i, j], table
+                continue
+            part = table[(table["sigma"] == sigma) & (table["delta"] == delta)]
+            grid[i, j].set_title(f"delta = {delta:g}, sigma = {sigma:g}", fontsize=9)
+            if not part.empty:
+                yield grid[i, j], part
+
+    return grid, cells()
+
+
+def _dots(
+    ax: Axes,
+    own: pd.DataFrame,
+    values: pd.Series,
+    colour: str,
+    marker: str,
+    label: str,
+    hollow: bool = False,
+) -> None:
+    """A dot for each bin."""
+    size = 4.0 if len(own) <= _MANY else 2.0
+    ax.plot(
+        own["score"],
+        values,
+        linestyle="none",
+        marker=marker,
+        markersize=1.6 * size if marker == "." else size,
+        color=colour,
+        markerfacecolor="none" if hollow else colour,
+        markeredgewidth=0.8 if hollow else 0,
+        alpha=0.8,
+        label=label,
+    )
+
+
+def _finish(grid: NDArray[Any], label: str, table: pd.DataFrame) -> NDArray[Any]:
+    """Labels, and one legend for all panels above them."""
+    for ax in grid.ravel():
+        log_or_linear(ax.xaxis, table["score"])
+        ax.tick_params(labelsize=8)
+        tidy(ax)
+    figure = grid[0, 0].figure
+    for ax in grid[-1]:
+        ax.set_xlabel("score t", fontsize=9)
+    if grid.size == 1:
+        grid[0, 0].set_ylabel(label)
+        bins = table["score"].nunique()
+        grid[0, 0].set_title(f"{bins:,} bins", fontsize=10, loc="left")
+        grid[0, 0].legend(frameon=False, fontsize=8)
+        return grid
+    figure.supylabel(label, fontsize=10)
+    named = {}
+    for ax in grid.ravel():
+        handles, labels = ax.get_legend_handles_labels()
+        named.update(dict(zip(labels, handles, strict=True)))
+    figure.legend(
+        named.values(), named.keys(), loc="outside upper center", ncols=3, frameon=False, fontsize=8
+    )
+    return grid

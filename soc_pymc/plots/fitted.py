@@ -1,0 +1,250 @@
+"""What pictures read from a fit: curves with bands, outcomes by bin, axes, units and titles."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
+from numpy.typing import NDArray
+
+from ..calibration import bands, calibration_curves
+from ..errors import FitError
+from ..laws import Law
+from ..results import Fit
+from .style import rate_axis
+
+__all__ = [
+    "Line",
+    "bin_outcomes",
+    "binned_rates",
+    "binned_values",
+    "curve_lines",
+    "draw_band",
+    "draw_line",
+    "fitted_curves",
+    "has_bands",
+    "has_steps",
+    "need_score_alone",
+    "score_axis",
+    "scores_estimate_theta",
+    "theta_unit",
+    "total",
+]
+
+Floats = NDArray[np.float64]
+
+_POINTS = 40
+_ALIKE = 3.0  # scores within this factor of the outcomes are estimates of theta
+
+
+@dataclass(frozen=True)
+class Line:
+    """A curve over the score, with its band where the fit has more than one draw.
+
+    Attributes
+    ----------
+    score, middle
+        Points of the curve.
+    low, high
+        Ends of the band; None where the fit has one draw.
+    steps
+        Whether the curve is constant within bins.
+    """
+
+    score: Floats
+    middle: Floats
+    low: Floats | None
+    high: Floats | None
+    steps: bool
+
+    @property
+    def name(self) -> str:
+        """What the curve is called in a legend."""
+        return "estimate" if self.low is None else "posterior median"
+
+
+def has_bands(fit: Fit) -> bool:
+    """Whether the fit has draws that differ, and so bands: one draw is a point estimate."""
+    sizes = fit.data["posterior"].sizes
+    return bool(sizes["chain"] * sizes["draw"] > 1)
+
+
+def has_steps(fit: Fit) -> bool:
+    """Whether the fit's curves are constant within bins."""
+    return "bin" in fit.data["posterior"].sizes
+
+
+def fitted_curves(fit: Fit) -> xr.Dataset:
+    """Calibration curves at 200 scores, or where they are constant within bins, at every bin."""
+    if not has_steps(fit):
+        return calibration_curves(fit)
+    bins = fit.data["constant_data"]["score"].to_numpy()
+    curves = calibration_curves(fit, np.sort(bins))
+    seen = np.isfinite(curves["mean"].to_numpy()).all(axis=(0, 1))
+    return curves.isel(score=np.flatnonzero(seen))
+
+
+def curve_lines(fit: Fit, curves: xr.Dataset, prob: float, whole: bool = False) -> dict[str, Line]:
+    """Lines of all variables of curves, by name.
+
+    Parameters
+    ----------
+    fit
+        The fit.
+    curves
+        From `fitted_curves`.
+    prob
+        Probability of the bands.
+    whole
+        Whether bands hold whole curves with this probability.
+    """
+    score, steps = curves["score"].to_numpy(), has_steps(fit)
+    banded = bands(curves, prob, simultaneous=whole)
+    lines = {}
+    for name in map(str, curves.data_vars):
+        low, middle, high = (banded[name].sel(bound=b).to_numpy() for b in banded["bound"].values)
+        one = Line(score, middle, None, None, steps)
+        lines[name] = replace(one, low=low, high=high) if has_bands(fit) else one
+    return lines
+
+
+def draw_band(ax: Axes, line: Line, color: Any, alpha: float, label: str) -> None:
+    """Shade a line's band, if it has one."""
+    if line.low is None or line.high is None:
+        return
+    style: dict[str, Any] = {"color": color, "alpha": alpha, "label": label}
+    if len(line.score) == 1:
+        ax.vlines(line.score, line.low, line.high, linewidth=6, **style)
+        return
+    if line.steps:
+        style["step"] = "mid"
+    ax.fill_between(line.score, line.low, line.high, linewidth=0, **style)
+
+
+def draw_line(ax: Axes, line: Line, color: str, label: str, **style: Any) -> None:
+    """Draw a line; of a single bin, a point."""
+    style = {"linewidth": 1.6, **style}
+    if len(line.score) == 1:
+        ax.plot(line.score, line.middle, marker="o", color=color, label=label, **style)
+        return
+    steps = "steps-mid" if line.steps else "default"
+    ax.plot(line.score, line.middle, color=color, label=label, drawstyle=steps, **style)
+
+
+def bin_outcomes(fit: Fit, law: Law) -> tuple[Floats, Floats, Floats]:
+    """Score, mean outcome (events / exposure, or mean value) and items of every bin, by score.
+
+    Bins without exposure are left out.
+    """
+    bins, seen = fit.data["constant_data"], fit.data["observed_data"]
+    score, items = bins["score"].to_numpy(), bins["n_items"].to_numpy().astype(float)
+    if law.discrete:
+        exposure = bins["exposure"].to_numpy()
+        used = exposure > 0
+        outcome = seen["count"].to_numpy()[used] / exposure[used]
+        score, items = score[used], items[used]
+    else:
+        outcome = seen["value"].to_numpy()
+    order = np.argsort(score)
+    return score[order], outcome[order], items[order]
+
+
+def binned_rates(fit: Fit, points: int = _POINTS) -> tuple[Floats, Floats, Floats]:
+    """Score, rate and its Poisson standard error in about `points` groups of neighbouring bins.
+
+    Groups have about equal numbers of items. The score is the item-weighted mean on the mean
+    curve's axis.
+
+    Parameters
+    ----------
+    fit
+        The fit, which keeps the totals of its bins.
+    points
+        Number of groups; fewer come back where bins are fewer.
+    """
+    order, group, position = _merged(fit, points)
+    exposure = np.bincount(group, fit.data["constant_data"]["exposure"].to_numpy()[order])
+    count = np.bincount(group, fit.data["observed_data"]["count"].to_numpy()[order])
+    used = exposure > 0
+    exposure, count = exposure[used], count[used]
+    score = fit.axis("mean").inverse(position[used])
+    return score, count / exposure, np.sqrt(count) / exposure
+
+
+def binned_values(fit: Fit, points: int = _POINTS) -> tuple[Floats, Floats, Floats]:
+    """Score, mean value and its standard error from noise alone, in groups as of `binned_rates`."""
+    order, group, position = _merged(fit, points)
+    bins = fit.data["constant_data"]
+    items = bins["n_items"].to_numpy()[order].astype(float)
+    n = np.bincount(group, items)
+    value = np.bincount(group, items * fit.data["observed_data"]["value"].to_numpy()[order]) / n
+    noise = np.bincount(group, items * bins["noise_sd"].to_numpy()[order] ** 2)
+    return fit.axis("mean").inverse(position), value, np.sqrt(noise) / n
+
+
+def _merged(fit: Fit, points: int) -> tuple[NDArray[np.intp], NDArray[np.intp], Floats]:
+    """Bins in the order of their scores, the group of each, and the groups' positions."""
+    bins = fit.data["constant_data"]
+    score = bins["score"].to_numpy()
+    order = np.argsort(score)
+    items = bins["n_items"].to_numpy()[order].astype(float)
+    middle = np.cumsum(items) - 0.5 * items
+    group = np.floor(middle / items.sum() * points).astype(int)
+    _, group = np.unique(group, return_inverse=True)
+    axis = fit.axis("mean")
+    position = np.bincount(group, items * axis(score[order])) / np.bincount(group, items)
+    return order, group, position
+
+
+def scores_estimate_theta(fit: Fit, law: Law) -> bool:
+    """Whether scores can be read as estimates of theta, so that theta = score means something.
+
+    Of counts, positive scores that predict the total count within a factor of 3; of values, scores
+    on which the bins' mean values have a slope within a factor of 3 of 1, and like means.
+    """
+    bins = fit.data["constant_data"]
+    score = bins["score"].to_numpy()
+    if law.discrete:
+        count = float(fit.data["observed_data"]["count"].sum())
+        if score.min() <= 0 or count <= 0:
+            return False
+        expected = float((score * bins["exposure"].to_numpy()).sum())
+        return 1 / _ALIKE < expected / count < _ALIKE
+    score, value, items = bin_outcomes(fit, law)
+    mean, level = np.average(score, weights=items), np.average(value, weights=items)
+    square = float(np.average((score - mean) ** 2, weights=items))
+    if square == 0:
+        return False
+    slope = float(np.average((score - mean) * (value - level), weights=items)) / square
+    return 1 / _ALIKE < slope < _ALIKE and abs(mean - level) < _ALIKE * square**0.5
+
+
+def need_score_alone(fit: Fit, name: str) -> None:
+    """Refuse fits in which the prior of theta depends on the exposure too."""
+    if getattr(fit.prior, "exposure", None) is not None:
+        raise FitError(
+            f"{name} draws the prior of theta given the score, and in this fit it depends on the "
+            "exposure too: use soc.plots.plot_curves, or fit without exposure="
+        )
+
+
+def score_axis(fit: Fit, ax: Axes, score: Floats) -> None:
+    """Logarithmic axis of scores where the mean curve is smooth in their logarithm."""
+    if fit.axis("mean").scale == "log":
+        rate_axis(ax.xaxis, float(score.min()), float(score.max()))
+
+
+def total(fit: Fit, law: Law) -> str:
+    """Numbers of items and events, for titles."""
+    bins = fit.data["constant_data"]
+    items = f"{int(bins['n_items'].sum()):,} items"
+    if not law.discrete:
+        return items
+    events = int(fit.data["observed_data"]["count"].sum())
+    return f"{items}, {events:,} events, exposure {float(bins['exposure'].sum()):,.0f}"
+
+
+def theta_unit(law: Law) -> str:
+    """Unit of theta, for labels."""
+    return "events per unit of exposure" if law.discrete else "in the unit of the values"

@@ -1,0 +1,216 @@
+"""What second order calibration gains, bin by bin: held-out likelihood, and variance of theta."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import xarray as xr
+from matplotlib.axes import Axes
+from numpy.typing import NDArray
+
+from ..errors import FitError
+from .style import BLUE, GREY, PALETTE, RED, draw_floor, is_rate, log_or_linear, tidy
+
+__all__ = ["plot_gain_by_bin", "plot_variance_gain"]
+
+Floats = NDArray[np.float64]
+
+_APART = 0.12  # of the distance between bins: how far estimators are set apart
+_MARKERS = "os^Dv<>"
+
+
+def plot_gain_by_bin(
+    held: Any, estimators: Sequence[str] | None = None, ax: Axes | None = None
+) -> Axes:
+    """Draw the gain in held-out log-likelihood over the score t itself, in percent, by bin.
+
+    Parameters
+    ----------
+    held
+        What `soc.evaluate.held_out` returned, or its table.
+    estimators
+        Names of estimators in the table, in the order of the legend; None takes E(theta|t) and
+        E(theta|t,y) of every fit.
+    ax
+        Axes to draw in; None makes a figure.
+
+    Raises
+    ------
+    FitError
+        If an estimator is not in the table, or it has no bins.
+
+    Notes
+    -----
+    Section 5.1 of Muralidharan and Najmi. Bars are one standard error over items.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> items = soc.PoissonItems(
+    ...     soc.simulation.s1(2000), score="score", count="count", exposure="exposure")
+    >>> split = soc.evaluate.split_items(items)
+    >>> fit = soc.fit(soc.summarize(split.train, progress=False), progress=False)
+    >>> held = soc.evaluate.held_out(fit, split, bins=4, progress=False)
+    >>> soc.plots.plot_gain_by_bin(held).get_xlabel()
+    'score t'
+    """
+    table: pd.DataFrame = getattr(held, "table", held)
+    names = _chosen(table, estimators)
+    bins = table[table["bin"] >= 0]
+    if bins.empty:
+        raise FitError("the table has no rows by bin: ask held_out for bins=")
+    if ax is None:
+        _, ax = plt.subplots(figsize=(7.5, 4.8), layout="constrained")
+    ax.axhline(0, color=RED, linewidth=1.4, label="t itself")
+    for k, name in enumerate(names):
+        own = bins[bins["estimator"] == name].sort_values("bin")
+        score = own["score"].to_numpy()
+        ax.errorbar(
+            _shifted(score, _APART * (k - 0.5 * (len(names) - 1))),
+            own["gain_percent"],
+            yerr=own["gain_percent_se"],
+            fmt=f"{_MARKERS[k % len(_MARKERS)]}-",
+            markersize=4,
+            linewidth=0.8,
+            elinewidth=0.9,
+            color=_colour(k),
+            label=_overall(table, name),
+        )
+    log_or_linear(ax.xaxis, bins["score"])
+    ax.set_xlabel("score t")
+    ax.set_ylabel("gain in held-out log-likelihood over t, %")
+    title = f"Held-out gain by bin ({_size(table, bins, names[0])}; bars: ± 1 s.e.)"
+    ax.set_title(title, fontsize=10, loc="left")
+    ax.legend(frameon=False, fontsize=8)
+    tidy(ax)
+    return ax
+
+
+def _chosen(table: pd.DataFrame, estimators: Sequence[str] | None) -> list[str]:
+    """Names of the estimators to draw."""
+    known = list(dict.fromkeys(table["estimator"]))
+    if estimators is None:
+        found = [name for name in known if "E(theta" in name]
+        if not found:
+            raise FitError(f"the table has no E(theta|t): name some of {', '.join(known)}")
+        return found
+    names = [estimators] if isinstance(estimators, str) else list(estimators)
+    missing = [name for name in names if name not in known]
+    if missing or not names:
+        raise FitError(
+            f"{len(missing)} of estimators={names} are not in the table: {', '.join(missing)}; it "
+            f"has {', '.join(known)}"
+        )
+    return names
+
+
+def _colour(k: int) -> str:
+    """Colours but the baseline's."""
+    others = [colour for colour in PALETTE if colour != RED]
+    return others[k % len(others)]
+
+
+def _overall(table: pd.DataFrame, name: str) -> str:
+    """Name with the gain over all items, where the table has it."""
+    row = table[(table["estimator"] == name) & (table["bin"] == -1)]
+    if row.empty:
+        return name
+    gain, error = float(row["gain_percent"].iloc[0]), float(row["gain_percent_se"].iloc[0])
+    return f"{name}: {gain:+.2f} ± {error:.2f}% overall"
+
+
+def _size(table: pd.DataFrame, bins: pd.DataFrame, name: str) -> str:
+    own = bins[bins["estimator"] == name]
+    return f"{int(own['items'].sum()):,} items, {int(own['events'].sum()):,} events"
+
+
+def _shifted(score: Floats, by: float) -> Floats:
+    """Scores moved by a share of the typical distance between them."""
+    if len(score) < 2:
+        return score
+    if is_rate(score):
+        return np.asarray(score * np.exp(by * float(np.median(np.diff(np.log(score))))))
+    return np.asarray(score + by * float(np.median(np.diff(score))))
+
+
+def plot_variance_gain(
+    reduction: xr.Dataset | dict[str, xr.Dataset], prob: float = 0.9, ax: Axes | None = None
+) -> Axes:
+    """Draw E Var(theta|t,y) / Var(theta|t) by bin: what share of the variance the outcomes leave.
+
+    Parameters
+    ----------
+    reduction
+        From `soc.quantities.variance_reduction`, or a dict of several by name.
+    prob
+        Probability of the bars at each bin, where there is more than one draw.
+    ax
+        Axes to draw in; None makes a figure.
+
+    Raises
+    ------
+    FitError
+        If there is no such ratio.
+
+    Notes
+    -----
+    Section 5.1 of Muralidharan and Najmi.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> frame = soc.simulation.s1(2000, seed=0)
+    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+    >>> fit = soc.fit(soc.summarize(items, progress=False), progress=False)
+    >>> found = soc.quantities.variance_reduction(fit, items, bins=5, progress=False)
+    >>> soc.plots.plot_variance_gain(found).get_xlabel()
+    'score t'
+    """
+    named = reduction if isinstance(reduction, dict) else {"": reduction}
+    for data in named.values():
+        if not isinstance(data, xr.Dataset) or "ratio_by_bin" not in data:
+            raise FitError("reduction must come from soc.quantities.variance_reduction")
+    if not 0 < prob < 1:
+        raise FitError(f"prob={prob} must be between 0 and 1")
+    if ax is None:
+        _, ax = plt.subplots(figsize=(7, 4.5), layout="constrained")
+    every = np.concatenate([data["score"].to_numpy() for data in named.values()])
+    for k, (name, data) in enumerate(named.items()):
+        _ratios(ax, name, data, prob, BLUE if len(named) == 1 else _colour(k))
+    ax.axhline(1, color=GREY, linewidth=1, linestyle="--")
+    log_or_linear(ax.xaxis, every)
+    ax.set_ylim(0, max(1.05, 1.05 * float(ax.dataLim.y1)))
+    ax.set_xlabel("score t")
+    ax.set_ylabel("E Var(theta | t, y) / Var(theta | t)")
+    items = int(next(iter(named.values()))["n_items"].sum())
+    ax.set_title(
+        f"Variance of theta that outcomes leave ({items:,} items)", fontsize=10, loc="left"
+    )
+    ax.legend(frameon=False, fontsize=8)
+    tidy(ax)
+    return ax
+
+
+def _ratios(ax: Axes, name: str, data: xr.Dataset, prob: float, colour: str) -> None:
+    """Ratios of one fit with their posterior intervals, and the overall ratio."""
+    by_bin = data["ratio_by_bin"].transpose("chain", "draw", "bin").to_numpy()
+    draws = by_bin.reshape(-1, by_bin.shape[-1])
+    levels = [(1 - prob) / 2, 0.5, (1 + prob) / 2]
+    low, middle, high = np.quantile(draws, levels, axis=0)
+    overall = np.quantile(data["ratio"].to_numpy(), levels)
+    before = f"{name}: " if name else ""
+    label = f"{before}by bin"
+    score, seen = data["score"].to_numpy(), np.isfinite(middle)
+    style: dict[str, Any] = {"color": colour, "markersize": 4, "linewidth": 0.9}
+    if len(draws) > 1:
+        label += f" (posterior median and {prob:.0%} interval)"
+        error = np.array([middle - low, high - middle])[:, seen]
+        ax.errorbar(score[seen], middle[seen], yerr=error, fmt="o-", label=label, **style)
+        text = f"{overall[1]:.1%} overall ({overall[0]:.1%} to {overall[2]:.1%})"
+    else:
+        ax.plot(score[seen], middle[seen], "o-", label=label, **style)
+        text = f"{overall[1]:.1%} overall"
+    draw_floor(ax, score[~seen], "bins without items")
+    ax.axhline(overall[1], color=colour, linewidth=1, linestyle=":", label=before + text)

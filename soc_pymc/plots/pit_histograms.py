@@ -1,0 +1,194 @@
+"""Histograms of probability integral transforms of many bins, overlaid."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import xarray as xr
+from matplotlib import colors, ticker
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.collections import LineCollection
+from numpy.typing import NDArray
+from scipy import stats
+
+from ..errors import FitError
+from .style import BLACK, GREY, is_rate, plain, tidy
+
+__all__ = ["plot_pit_histograms"]
+
+Floats = NDArray[np.float64]
+Cells = Mapping[tuple[float, float], xr.Dataset]
+
+_PROB = 0.95
+_SHOWN = 0.998  # quantile of the densities up to which panels reach
+
+
+def plot_pit_histograms(
+    histograms: xr.Dataset | xr.DataTree | Mapping[str, xr.Dataset] | Cells,
+    ax: Axes | None = None,
+) -> NDArray[Any]:
+    """Draw the p-histogram of every bin as a thin line, coloured by the bin's score.
+
+    Under a model that fits all are flat but for chance: the grey band holds 95% of the densities of
+    a bin with the median number of items. The black line is the histogram of all bins together. A
+    smile says that the model's tails are too light, a slope that it is off centre.
+
+    Parameters
+    ----------
+    histograms
+        From `soc.evaluate.pit_histograms`; or ``HeldOut.data["pit"]``, one panel for each fit
+        (rows) and slice (columns); or a dict of the former, by names (a row of panels), or by
+        (delta, sigma) of a simulation (sigma down, delta across).
+    ax
+        Axes to draw a single panel in; None makes a figure.
+
+    Returns
+    -------
+    numpy.ndarray
+        The axes, (rows, columns).
+
+    Raises
+    ------
+    FitError
+        If there are no histograms by bin, all are empty, or there are several for one `ax`.
+
+    Notes
+    -----
+    Sections 5.1 to 5.3 of Muralidharan and Najmi.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> frame = soc.simulation.s1(2000, seed=0)
+    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+    >>> fit = soc.fit(soc.summarize(items, progress=False), progress=False)
+    >>> found = soc.evaluate.pit_histograms(fit, items, bins=5, progress=False)
+    >>> soc.plots.plot_pit_histograms(found).shape
+    (1, 1)
+    """
+    panels = list(_panels(histograms))
+    shape = (1 + max(row for row, *_ in panels), 1 + max(column for _, column, *_ in panels))
+    if ax is None:
+        figure, axes = plt.subplots(*shape, **_figure(shape))
+    elif len(panels) == 1:
+        figure, axes = ax.figure, np.array([[ax]])
+    else:
+        raise FitError(f"there are {len(panels)} histograms for one ax=: leave it out")
+    norm = _colours([data for *_, data in panels])
+    for row, column, title, data in panels:
+        panel = axes[row, column]
+        _panel(panel, data, norm)
+        panel.set_title(f"{title}\n{_total(data)}" if title else _total(data), fontsize=9)
+        if row == shape[0] - 1:
+            panel.set_xlabel("p: PIT of the outcome", fontsize=9)
+        if column == 0:
+            panel.set_ylabel("density", fontsize=9)
+    taken = {(row, column) for row, column, *_ in panels}
+    for place in np.ndindex(shape):
+        if place not in taken:
+            axes[place].remove()
+    bar = figure.colorbar(ScalarMappable(norm, "viridis"), ax=axes, label="score t", shrink=0.8)
+    bar.ax.yaxis.set_major_formatter(ticker.FuncFormatter(plain))
+    bar.ax.yaxis.set_minor_formatter(ticker.NullFormatter())
+    return np.asarray(axes)
+
+
+def _figure(shape: tuple[int, int]) -> dict[str, Any]:
+    """How a figure of so many panels is made."""
+    rows, columns = shape
+    size = (6.5, 4.2) if rows * columns == 1 else (3.1 * columns + 1.2, 2.5 * rows + 0.4)
+    return {"figsize": size, "layout": "constrained", "squeeze": False, "sharex": True}
+
+
+def _panels(histograms: Any) -> Iterator[tuple[int, int, str, xr.Dataset]]:
+    """Row, column, title and histograms of each panel."""
+    if isinstance(histograms, xr.DataTree):
+        histograms = histograms.to_dataset()
+    if isinstance(histograms, xr.Dataset):
+        yield from _of_dataset(histograms)
+        return
+    if not isinstance(histograms, Mapping) or not histograms:
+        raise FitError(
+            f"histograms must come from soc.evaluate.pit_histograms or held_out, or be a dict of "
+            f"such, not {type(histograms).__name__}"
+        )
+    if all(isinstance(key, tuple) and len(key) == 2 for key in histograms):
+        down, across = (sorted({key[i] for key in histograms}) for i in (1, 0))
+        for (delta, sigma), data in histograms.items():
+            title = f"delta = {plain(delta)}, sigma = {plain(sigma)}"
+            yield down.index(sigma), across.index(delta), title, _checked(data)
+        return
+    for column, (name, data) in enumerate(histograms.items()):
+        yield 0, column, str(name), _checked(data)
+
+
+def _of_dataset(data: xr.Dataset) -> Iterator[tuple[int, int, str, xr.Dataset]]:
+    """One panel, or one for each fit and slice."""
+    over = [dim for dim in ("fit", "slice") if dim in data.dims]
+    fits = data["fit"].to_numpy() if "fit" in over else [""]
+    slices = data["slice"].to_numpy() if "slice" in over else [""]
+    for row, fit in enumerate(fits):
+        for column, name in enumerate(slices):
+            at = dict(zip(("fit", "slice"), (fit, name), strict=True))
+            one = data.sel({dim: at[dim] for dim in over})
+            named = str(fit) if len(fits) > 1 else ""
+            title = ", ".join(part for part in (named, str(name)) if part)
+            yield row, column, title, _checked(one)
+
+
+def _checked(data: Any) -> xr.Dataset:
+    """Histograms of the bins that hold items."""
+    if not isinstance(data, xr.Dataset) or "density" not in data or "n_items" not in data:
+        raise FitError("histograms need variables 'density' and 'n_items', by bin and p")
+    kept = data["n_items"].to_numpy() > 0
+    if not kept.any():
+        raise FitError("no bin of the histograms holds an item: lower least_size=")
+    return data.isel(bin=np.flatnonzero(kept))
+
+
+def _colours(every: list[xr.Dataset]) -> colors.Normalize:
+    score = np.concatenate([data["score"].to_numpy().ravel() for data in every])
+    low, high = float(np.nanmin(score)), float(np.nanmax(score))
+    if high == low:
+        high = low + max(abs(low), 1.0) * 1e-6
+    return colors.LogNorm(low, high) if is_rate(score) else colors.Normalize(low, high)
+
+
+def _total(data: xr.Dataset) -> str:
+    items, bins = int(data["n_items"].sum()), data.sizes["bin"]
+    return f"{items:,} items in {bins:,} bin{'s' if bins != 1 else ''}"
+
+
+def _panel(ax: Axes, data: xr.Dataset, norm: colors.Normalize) -> None:
+    """Chance band, a line for each bin, and all of them together."""
+    density = data["density"].transpose("bin", "p").to_numpy()
+    items, cells = data["n_items"].to_numpy(), density.shape[1]
+    typical = int(np.median(items))
+    band = stats.binom.interval(_PROB, typical, 1.0 / cells)
+    low, high = (float(end) * cells / typical for end in band)
+    label = f"{_PROB:.0%} by chance alone, of {typical:,} items"
+    ax.axhspan(low, high, color=GREY, alpha=0.18, linewidth=0, label=label)
+    edges = np.linspace(0.0, 1.0, cells + 1)
+    x = np.broadcast_to(np.repeat(edges, 2)[1:-1], (len(density), 2 * cells))
+    lines = LineCollection(
+        list(np.stack([x, np.repeat(density, 2, axis=1)], axis=-1)),
+        array=data["score"].to_numpy(),
+        cmap="viridis",
+        norm=norm,
+        linewidths=1.0 if len(density) <= 50 else 0.5,
+        alpha=float(np.clip(12.0 / len(density), 0.06, 0.8)),
+    )
+    ax.add_collection(lines)
+    together = np.average(density, axis=0, weights=items)
+    ax.stairs(together, edges, color=BLACK, linewidth=1.4, label="all bins", baseline=None)
+    ax.set_xlim(0, 1)
+    ax.set_ylim(0, 1.12 * max(high, float(np.quantile(density, _SHOWN)), float(together.max())))
+    beyond = int((density > ax.get_ylim()[1]).sum())
+    if beyond:
+        label = f"{beyond:,} of {density.size:,} densities above, to {density.max():.1f}"
+        ax.plot([], [], linestyle="none", label=label)
+    ax.legend(frameon=False, fontsize=7, loc="lower center")
+    ax.tick_params(labelsize=8)
+    tidy(ax)

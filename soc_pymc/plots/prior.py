@@ -1,0 +1,237 @@
+"""The prior of theta over the score: its quantiles as a ribbon, and with the bins' outcomes."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from numpy.typing import NDArray
+
+from ..errors import FitError
+from ..laws import Law, law_of
+from ..results import Fit
+from .fitted import (
+    Line,
+    bin_outcomes,
+    curve_lines,
+    draw_band,
+    draw_line,
+    fitted_curves,
+    has_steps,
+    need_score_alone,
+    score_axis,
+    scores_estimate_theta,
+    theta_unit,
+    total,
+)
+from .style import BLACK, BLUE, RED, draw_dots, draw_floor, rate_axis, tidy
+
+__all__ = ["levels_of", "plot_adjusted_prior", "plot_prior_ribbon", "prior_quantiles", "theta_axis"]
+
+Floats = NDArray[np.float64]
+
+_NO_PRECISION = 1e30  # noise sd of an item that tells nothing
+_FAR_BELOW = 1e-3  # quantiles this much below the least mean are 0 to all digits shown
+
+
+def plot_prior_ribbon(
+    fit: Fit, probs: Sequence[float] = (0.05, 0.5, 0.95), ax: Axes | None = None
+) -> Axes:
+    """Draw quantiles of theta given the score, at the posterior means of the curves.
+
+    This is the spread of the items' own theta, not the uncertainty of a curve. Of a fit with groups
+    it is drawn at the curves that they share.
+
+    Parameters
+    ----------
+    fit
+        The fit.
+    probs
+        Probabilities of the quantiles, increasing.
+    ax
+        Axes to draw in; None makes a figure.
+
+    Raises
+    ------
+    FitError
+        If the probabilities do not increase, or theta depends on more than score and group.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> frame = soc.simulation.s1(2000, seed=0)
+    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+    >>> fit = soc.fit(soc.summarize(items, progress=False), progress=False)
+    >>> soc.plots.plot_prior_ribbon(fit, probs=(0.25, 0.5, 0.75)).get_xlabel()
+    'score'
+    """
+    levels = levels_of(probs)
+    need_score_alone(fit, "plot_prior_ribbon")
+    if ax is None:
+        _, ax = plt.subplots(figsize=(7, 4.5), layout="constrained")
+    law = law_of(fit)
+    score = fitted_curves(fit)["score"].to_numpy()
+    mean, lines = prior_quantiles(law, score, levels)
+    for k in range(len(lines) // 2):
+        part = Line(score, mean, lines[k], lines[-1 - k], has_steps(fit))
+        draw_band(ax, part, BLUE, 0.12, "_")
+    ax.margins(x=0.08)
+    _name_lines(ax, law, score, levels, lines, has_steps(fit))
+    line = Line(score, mean, None, None, has_steps(fit))
+    draw_line(ax, line, RED, "E(theta | score)", linewidth=1.4, linestyle="--")
+    score_axis(fit, ax, score)
+    theta_axis(ax, law, lines, mean)
+    ax.set_xlabel("score")
+    title = f"Quantiles of theta given the score ({total(fit, law)})"
+    ax.set_title(title, fontsize=10, loc="left")
+    ax.legend(frameon=False, fontsize=8)
+    tidy(ax)
+    return ax
+
+
+def plot_adjusted_prior(
+    fit: Fit, probs: tuple[float, float] = (0.1, 0.95), prob: float = 0.9, ax: Axes | None = None
+) -> Axes:
+    """Draw the fitted prior with the outcomes of all bins: the paper's figure of the adjusted G.
+
+    Dots are overall estimates of the mean theta of each bin: events / exposure, or the mean value.
+    They lie above E(theta|t) where items of larger exposure have larger theta. Of a fit with groups
+    the prior is the one that they share.
+
+    Parameters
+    ----------
+    fit
+        The fit. One that has a single draw, as those of `soc.FiveSteps`, is drawn without the band
+        of E(theta|t).
+    probs
+        Probabilities of the two quantiles of theta between which is shaded.
+    prob
+        Probability of the band of E(theta|t), at each score by itself.
+    ax
+        Axes to draw in; None makes a figure.
+
+    Raises
+    ------
+    FitError
+        If `probs` are not two that increase, or theta depends on more than score and group.
+
+    Notes
+    -----
+    Section 5.1 of Muralidharan and Najmi. The line theta = score is drawn where scores can be read
+    as estimates of theta.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> frame = soc.simulation.s1(2000, seed=0)
+    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+    >>> fit = soc.fit(soc.summarize(items, progress=False), progress=False)
+    >>> soc.plots.plot_adjusted_prior(fit).get_xlabel()
+    'score t'
+    """
+    levels = levels_of(probs)
+    if len(levels) != 2:
+        raise FitError(f"probs={tuple(probs)} must be two: what lies between them is shaded")
+    need_score_alone(fit, "plot_adjusted_prior")
+    if ax is None:
+        _, ax = plt.subplots(figsize=(7.5, 5), layout="constrained")
+    law = law_of(fit)
+    curves = fitted_curves(fit)[["mean"]]
+    score = curves["score"].to_numpy()
+    mean, lines = prior_quantiles(law, score, levels)
+    between = Line(score, mean, lines[0], lines[1], has_steps(fit))
+    label = f"theta given t: {100 * levels[0]:g}% to {100 * levels[1]:g}% of the prior"
+    draw_band(ax, between, RED, 0.2, label)
+    line = curve_lines(fit, curves, prob)["mean"]
+    draw_band(ax, line, RED, 0.45, f"E(theta | t): {prob:.0%} band at each score")
+    draw_line(ax, line, RED, f"E(theta | t): {line.name}", zorder=4)
+    if scores_estimate_theta(fit, law):
+        ax.plot(score, score, color=BLUE, linewidth=1.3, label="theta = t", zorder=3)
+    _bin_dots(fit, law, ax)
+    score_axis(fit, ax, score)
+    theta_axis(ax, law, np.vstack([lines, mean]), mean)
+    bins = fit.data["constant_data"].sizes["bin"]
+    title = f"Prior of theta given t ({total(fit, law)}, {bins:,} bins)"
+    ax.set_title(title, fontsize=10, loc="left")
+    ax.set_xlabel("score t")
+    ax.legend(frameon=False, fontsize=8)
+    tidy(ax)
+    return ax
+
+
+def _bin_dots(fit: Fit, law: Law, ax: Axes) -> None:
+    """Outcome of every bin; of counts, bins without events at the foot of the axes."""
+    score, outcome, _ = bin_outcomes(fit, law)
+    label = "bins: events / exposure" if law.discrete else "bins: mean value"
+    seen = outcome > 0 if law.discrete else np.ones(len(score), dtype=bool)
+    draw_dots(ax, score[seen], outcome[seen], BLACK, label, zorder=3.5)
+    draw_floor(ax, score[~seen], "bins without events")
+
+
+def levels_of(probs: Sequence[float]) -> Floats:
+    """Probabilities of quantiles, checked.
+
+    Parameters
+    ----------
+    probs
+        Increasing numbers between 0 and 1.
+    """
+    levels = np.asarray(probs, dtype=float)
+    if not (np.all((levels > 0) & (levels < 1)) and np.all(np.diff(levels) > 0) and levels.size):
+        raise FitError(f"probs={tuple(probs)} must increase and lie between 0 and 1")
+    return levels
+
+
+def prior_quantiles(law: Law, score: Floats, levels: Floats) -> tuple[Floats, Floats]:
+    """Mean and quantiles of theta given scores: the posterior of items that tell nothing."""
+    nothing = np.full(len(score), 0.0 if law.discrete else _NO_PRECISION)
+    items = {"score": score, law.outcome: np.zeros(len(score)), law.size: nothing}
+    found = law.scorer(tuple(levels), "all", True)(items)
+    return found[0], found[3:]
+
+
+def theta_axis(ax: Axes, law: Law, lines: Floats, mean: Floats) -> None:
+    """Axis of theta that holds the prior: logarithmic for counts, with its unit.
+
+    Parameters
+    ----------
+    ax
+        The axes, with everything drawn.
+    law
+        The fit's law.
+    lines, mean
+        Quantiles (k, n) and mean (n,) of theta.
+    """
+    ax.set_ylabel(f"theta, {theta_unit(law)}")
+    if not law.discrete:
+        return
+    # low quantiles of very spread priors are 0 to all digits shown: keep the picture readable
+    low = max(float(lines.min()), _FAR_BELOW * float(mean.min()))
+    high = max(float(lines.max()), float(mean.max()))
+    rate_axis(ax.yaxis, low, high)
+    ax.set_ylim(low / 1.3, high * 1.3)
+
+
+def _name_lines(
+    ax: Axes, law: Law, score: Floats, levels: Floats, lines: Floats, steps: bool
+) -> None:
+    """Draw the quantiles, with their names where they are furthest apart."""
+    if law.discrete:
+        spread = np.log(np.maximum(lines[-1], 1e-300) / np.maximum(lines[0], 1e-300))
+    else:
+        spread = lines[-1] - lines[0]
+    end, shift, side = (-1, 4, "left") if spread[-1] >= spread[0] else (0, -4, "right")
+    style: Any = "steps-mid" if steps else "default"
+    for p, line in zip(levels, lines, strict=True):
+        ax.plot(score, line, color=BLUE, linewidth=2.0 if p == 0.5 else 1.0, drawstyle=style)
+        ax.annotate(
+            f"{100 * p:g}%",
+            (score[end], line[end]),
+            xytext=(shift, 0),
+            textcoords="offset points",
+            ha=side,
+            va="center",
+            fontsize=8,
+            color=BLUE,
+        )

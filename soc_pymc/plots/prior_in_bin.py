@@ -1,0 +1,156 @@
+"""The prior of one bin beside the outcomes of its items."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pyarrow as pa
+from matplotlib.axes import Axes
+from numpy.typing import NDArray
+
+from ..errors import FitError, ItemsError
+from ..item_columns import columns_of, law_roles
+from ..items import Items
+from ..laws import Columns, Law, law_of
+from ..results import Fit
+from ..tables import batches, open_table, scan
+from .fitted import need_score_alone, theta_unit
+from .prior import prior_quantiles
+from .style import GREY, RED, plain, tidy
+
+__all__ = ["plot_prior_in_bin"]
+
+Floats = NDArray[np.float64]
+
+_LEVELS = np.concatenate([[5e-4], np.linspace(0.0025, 0.9975, 200), [0.9995]])
+_FAR = 0.995  # quantile of the outcomes up to which they are shown
+_EXPOSURE = 50.0
+
+
+def plot_prior_in_bin(
+    fit: Fit,
+    items: Items,
+    bin: int | None = None,
+    least_exposure: float | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw the prior density of theta in one bin over the histogram of its items' own outcomes.
+
+    The two are not supposed to agree: the histogram is that of theta with noise added, and so is
+    wider, and for counts has a spike at 0. Of a fit with groups the prior is the one that they
+    share.
+
+    Parameters
+    ----------
+    fit
+        The fit; the prior is drawn at the posterior means of its curves, at the bin's score.
+    items
+        The items that made it, or others.
+    bin
+        Number of the bin, from 0, among those of the fit in the order of their scores; None takes
+        the middle one.
+    least_exposure
+        Least exposure of the items shown; None is 50. Values have none.
+    ax
+        Axes to draw in; None makes a figure.
+
+    Raises
+    ------
+    FitError
+        If there is no such bin, or theta depends on more than score and group, or items with values
+        are given a least exposure.
+    ItemsError
+        If the items are not of the fit's kind, or none in the bin has such an exposure.
+
+    Notes
+    -----
+    Section 5.1 of Muralidharan and Najmi.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> frame = soc.simulation.s1(2000, seed=0)
+    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+    >>> fit = soc.fit(soc.summarize(items, progress=False), progress=False)
+    >>> ax = soc.plots.plot_prior_in_bin(fit, items, least_exposure=20)
+    >>> ax.get_xlabel()
+    'theta and count / exposure, events per unit of exposure'
+    """
+    need_score_alone(fit, "plot_prior_in_bin")
+    law = law_of(fit)
+    if least_exposure is not None and not law.discrete:
+        raise FitError("items with values have no exposure: leave out least_exposure=")
+    order = np.argsort(fit.data["constant_data"]["score"].to_numpy())
+    number = len(order) // 2 if bin is None else bin
+    if not 0 <= number < len(order):
+        raise FitError(f"there is no bin {number}: the fit has {len(order):,}, from 0 on")
+    own = fit.data["constant_data"].to_dataset().isel(bin=order[number])
+    low, high = float(own["score_min"]), float(own["score_max"])
+    least = _EXPOSURE if least_exposure is None else least_exposure
+    outcome = _outcomes(fit, law, items, (low, high), least)
+    if not len(outcome):
+        such = f" with exposure >= {plain(least)}" if law.discrete else ""
+        raise ItemsError(
+            f"bin {number} (scores {low:.4g} to {high:.4g}) holds no item{such}: take another bin "
+            f"of {len(order):,}, or a lower least_exposure="
+        )
+    if ax is None:
+        _, ax = plt.subplots(figsize=(7, 4.5), layout="constrained")
+    _draw(ax, law, float(own["score"]), outcome, least)
+    where = f"bin {number:,} of {len(order):,}, t from {low:.4g} to {high:.4g}"
+    ax.set_title(f"Prior and outcomes in {where}", fontsize=10, loc="left")
+    return ax
+
+
+def _outcomes(fit: Fit, law: Law, items: Items, ends: tuple[float, float], least: float) -> Floats:
+    """Own rates (of exposure at least so much) or values of the items with scores between ends."""
+    roles = law_roles(fit, law, items)
+    scan(items, progress=False)
+    names = list(dict.fromkeys(roles.values()))
+    found = []
+    for batch in batches(open_table(items.source, names), names):
+        columns: Columns = columns_of(pa.Table.from_batches([batch]), roles)
+        score, size = columns["score"], columns[law.size]
+        inside = (score >= ends[0]) & (score <= ends[1])
+        if law.discrete:
+            inside &= (size >= least) & (size > 0)
+            found.append(columns["count"][inside] / size[inside])
+        else:
+            found.append(columns["value"][inside])
+    return np.concatenate(found)
+
+
+def _draw(ax: Axes, law: Law, score: float, outcome: Floats, least: float) -> None:
+    """The histogram, and the density from closely spaced quantiles, whatever the prior's family."""
+    _, lines = prior_quantiles(law, np.array([score]), _LEVELS)
+    theta = lines[:, 0]
+    ends = _range(law, theta, outcome)
+    shown = outcome[(outcome >= ends[0]) & (outcome <= ends[1])]
+    cells = int(np.clip(2.0 * len(outcome) ** 0.4, 12, 60))
+    edges = np.linspace(*ends, cells + 1)
+    share = np.histogram(shown, edges)[0] / (len(outcome) * np.diff(edges))
+    if law.discrete:
+        label = f"count / exposure of {len(outcome):,} items, exposure >= {plain(least)}"
+        what = "theta and count / exposure"
+    else:
+        label, what = f"values of {len(outcome):,} items", "theta and value"
+    beyond = len(outcome) - len(shown)
+    label += f" ({beyond:,} beyond the axis)" if beyond else ""
+    ax.stairs(share, edges, fill=True, color=GREY, alpha=0.35, label=label)
+    middle, density = 0.5 * (theta[1:] + theta[:-1]), np.diff(_LEVELS) / np.diff(theta)
+    ax.plot(middle, density, color=RED, linewidth=1.8, label="prior density of theta given t")
+    ax.axvline(score, color=GREY, linewidth=1, linestyle="--", label="bin's score t")
+    ax.set_xlim(*ends)
+    ax.set_ylim(0, 1.15 * max(float(share.max()), float(density.max())))
+    ax.set_xlabel(f"{what}, {theta_unit(law)}")
+    ax.set_ylabel("density")
+    ax.legend(frameon=False, fontsize=8)
+    tidy(ax)
+
+
+def _range(law: Law, theta: Floats, outcome: Floats) -> tuple[float, float]:
+    """Range that holds the prior and nearly all outcomes; from 0 on for rates."""
+    high = max(float(theta[-2]), float(np.quantile(outcome, _FAR)))
+    if law.discrete:
+        return 0.0, 1.02 * high
+    low = min(float(theta[1]), float(np.quantile(outcome, 1 - _FAR)))
+    pad = 0.02 * (high - low)
+    return low - pad, high + pad
