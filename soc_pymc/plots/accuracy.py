@@ -84,7 +84,7 @@ def plot_accuracy(table: pd.DataFrame, quantity: str = "mean", axes: Any = None)
             name = f"{method}: estimated" if truth else str(method)
             _dots(ax, own, own[quantity], PALETTE[k], _MARKERS[k], name)
         log_or_linear(ax.yaxis, part[[c for c in (quantity, truth) if c]].to_numpy())
-    return _finish(grid, label, table)
+    return _finish(grid, label, table, axes is None)
 
 
 def plot_regret(table: pd.DataFrame, axes: Any = None) -> NDArray[Any]:
@@ -134,7 +134,7 @@ def plot_regret(table: pd.DataFrame, axes: Any = None) -> NDArray[Any]:
             for name, (label, colour) in _OF_METHOD.items():
                 _dots(ax, own, own[name], colour, _MARKERS[k], f"{method}: {label}", hollow=k > 0)
         log_or_linear(ax.yaxis, part[[*shared, *_OF_METHOD]].to_numpy())
-    return _finish(grid, "mean squared error / that of the oracle", table)
+    return _finish(grid, "mean squared error / that of the oracle", table, axes is None)
 
 
 def plot_error_ratio(
@@ -193,7 +193,8 @@ def plot_error_ratio(
                 ax.errorbar(*at, color=PALETTE[k], **bars)
             _dots(ax, own, ratio[own.index], PALETTE[k], _MARKERS[k], str(method))
     label = "error² of E(theta | t, y) / Var(theta | t, y)"
-    return _finish(grid, f"square root of {label}" if rooted else label, table)
+    label = f"square root of {label}" if rooted else label
+    return _finish(grid, label, table, axes is None)
 
 
 def _need(table: pd.DataFrame, names: list[str]) -> None:
@@ -271,27 +272,29 @@ def _dots(
     )
 
 
-def _finish(grid: NDArray[Any], label: str, table: pd.DataFrame) -> NDArray[Any]:
-    """Labels, and one legend for all panels above them."""
+def _finish(grid: NDArray[Any], label: str, table: pd.DataFrame, own: bool) -> NDArray[Any]:
+    """Labels, and one legend: above all panels of our own figure, else in the first panel."""
+    named: dict[str, Any] = {}
     for ax in grid.ravel():
         log_or_linear(ax.xaxis, table["score"])
         ax.tick_params(labelsize=8)
         tidy(ax)
-    figure = grid[0, 0].figure
+        handles, labels = ax.get_legend_handles_labels()
+        named.update(dict(zip(labels, handles, strict=True)))
     for ax in grid[-1]:
         ax.set_xlabel("score t", fontsize=9)
     if grid.size == 1:
         grid[0, 0].set_ylabel(label)
-        bins = table["score"].nunique()
-        grid[0, 0].set_title(f"{bins:,} bins", fontsize=10, loc="left")
-        grid[0, 0].legend(frameon=False, fontsize=8)
-        return grid
-    figure.supylabel(label, fontsize=10)
-    named = {}
-    for ax in grid.ravel():
-        handles, labels = ax.get_legend_handles_labels()
-        named.update(dict(zip(labels, handles, strict=True)))
-    figure.legend(
-        named.values(), named.keys(), loc="outside upper center", ncols=3, frameon=False, fontsize=8
-    )
+        grid[0, 0].set_title(f"{table['score'].nunique():,} bins", fontsize=10, loc="left")
+    elif own:
+        grid[0, 0].figure.supylabel(label, fontsize=10)
+    else:
+        for ax in grid[:, 0]:
+            ax.set_ylabel(label, fontsize=8)
+    entries = {"handles": named.values(), "labels": named.keys(), "fontsize": 8}
+    if own:
+        style = {"loc": "outside upper center", "ncols": 3, "frameon": False}
+        grid[0, 0].figure.legend(**entries, **style)
+    else:
+        grid[0, 0].legend(**entries, edgecolor="none", framealpha=0.85)
     return grid

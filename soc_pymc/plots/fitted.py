@@ -12,7 +12,7 @@ from ..calibration import bands, calibration_curves
 from ..errors import FitError
 from ..laws import Law
 from ..results import Fit
-from .style import rate_axis
+from .style import BLUE, rate_axis
 
 __all__ = [
     "Line",
@@ -21,6 +21,7 @@ __all__ = [
     "binned_values",
     "curve_lines",
     "draw_band",
+    "draw_identity",
     "draw_line",
     "fitted_curves",
     "has_bands",
@@ -62,6 +63,12 @@ class Line:
     def name(self) -> str:
         """What the curve is called in a legend."""
         return "estimate" if self.low is None else "posterior median"
+
+
+def draw_identity(ax: Axes, score: Floats) -> None:
+    """Draw theta = t, dashed and on top: a calibrated score's curve runs along it."""
+    label, style = "theta = t", (0, (4, 3))
+    ax.plot(score, score, color=BLUE, linewidth=1.4, linestyle=style, label=label, zorder=5)
 
 
 def has_bands(fit: Fit) -> bool:

@@ -200,17 +200,14 @@ def _ratios(ax: Axes, name: str, data: xr.Dataset, prob: float, colour: str) -> 
     levels = [(1 - prob) / 2, 0.5, (1 + prob) / 2]
     low, middle, high = np.quantile(draws, levels, axis=0)
     overall = np.quantile(data["ratio"].to_numpy(), levels)
-    before = f"{name}: " if name else ""
-    label = f"{before}by bin"
     score, seen = data["score"].to_numpy(), np.isfinite(middle)
     style: dict[str, Any] = {"color": colour, "markersize": 4, "linewidth": 0.9}
+    label = f"{name or 'by bin'}; overall {overall[1]:.1%}"
     if len(draws) > 1:
-        label += f" (posterior median and {prob:.0%} interval)"
+        label += f" ({overall[0]:.1%} to {overall[2]:.1%}), bars and range: {prob:.0%}"
         error = np.array([middle - low, high - middle])[:, seen]
         ax.errorbar(score[seen], middle[seen], yerr=error, fmt="o-", label=label, **style)
-        text = f"{overall[1]:.1%} overall ({overall[0]:.1%} to {overall[2]:.1%})"
     else:
         ax.plot(score[seen], middle[seen], "o-", label=label, **style)
-        text = f"{overall[1]:.1%} overall"
     draw_floor(ax, score[~seen], "bins without items")
-    ax.axhline(overall[1], color=colour, linewidth=1, linestyle=":", label=before + text)
+    ax.axhline(overall[1], color=colour, linewidth=1, linestyle=":")

@@ -17,6 +17,7 @@ from .fitted import (
     Line,
     curve_lines,
     draw_band,
+    draw_identity,
     draw_line,
     fitted_curves,
     has_steps,
@@ -25,14 +26,14 @@ from .fitted import (
     scores_estimate_theta,
 )
 from .prior import prior_quantiles, theta_axis
-from .style import BLUE, RED, tidy
+from .style import RED, tidy
 
 __all__ = ["plot_calibration_illustration"]
 
 Floats = NDArray[np.float64]
 
 _SHARES = np.linspace(0.98, 0.02, 25)  # central shares of theta, one shade of the strip for each
-_PALEST, _DEEPEST = 0.07, 0.75  # how much of the colour the outer and the inner shade have
+_PALEST, _DEEPEST = 0.07, 0.6  # how much of the colour the outer and the inner shade have
 
 
 def plot_calibration_illustration(
@@ -96,8 +97,9 @@ def plot_calibration_illustration(
     strip = _strip(both[1], score, mean, lines, has_steps(fit))
     for ax in both:
         if scores_estimate_theta(fit, law):
-            ax.plot(score, score, color=BLUE, linewidth=1.4, label="theta = t")
-        draw_band(ax, line, RED, 0.25, f"E(theta | t): {prob:.0%} band")
+            draw_identity(ax, score)
+        if ax is both[0]:  # in the strip it could not be told from the strip
+            draw_band(ax, line, RED, 0.25, f"E(theta | t): {prob:.0%} band")
         draw_line(ax, line, RED, f"E(theta | t): {line.name}")
         _finish(fit, law, ax, lines, mean, score)
     both[1].legend(handles=[*both[1].get_legend_handles_labels()[0], strip], **_LEGEND)
@@ -107,7 +109,7 @@ def plot_calibration_illustration(
     return both
 
 
-_LEGEND: dict[str, Any] = {"frameon": False, "fontsize": 8, "loc": "upper left"}
+_LEGEND: dict[str, Any] = {"frameon": False, "fontsize": 8, "loc": "lower right"}
 
 
 def _strip(ax: Axes, score: Floats, mean: Floats, lines: Floats, steps: bool) -> Patch:
@@ -118,7 +120,7 @@ def _strip(ax: Axes, score: Floats, mean: Floats, lines: Floats, steps: bool) ->
         part = Line(score, mean, lines[k], lines[-1 - k], steps)
         draw_band(ax, part, shade, 1.0, "_")
     inner = tuple(1.0 - 0.4 * (1.0 - c) for c in to_rgb(RED))
-    label = f"theta given t: central 2% (dark) to {_SHARES[0]:.0%} (pale)"
+    label = f"theta given t (palest: central {_SHARES[0]:.0%})"
     return Patch(color=inner, label=label)
 
 

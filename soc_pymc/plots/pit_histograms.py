@@ -22,6 +22,8 @@ Floats = NDArray[np.float64]
 Cells = Mapping[tuple[float, float], xr.Dataset]
 
 _PROB = 0.95
+_CHANCE = f"{_PROB:.0%} by chance alone, of a bin with the median number of items"
+_LEGEND: dict[str, Any] = {"frameon": False, "fontsize": 8}
 _SHOWN = 0.998  # quantile of the densities up to which panels reach
 
 
@@ -89,7 +91,16 @@ def plot_pit_histograms(
     for place in np.ndindex(shape):
         if place not in taken:
             axes[place].remove()
-    bar = figure.colorbar(ScalarMappable(norm, "viridis"), ax=axes, label="score t", shrink=0.8)
+    handles = axes[panels[0][:2]].get_legend_handles_labels()[0]
+    if ax is None:
+        figure.legend(handles=handles, loc="outside upper center", ncols=2, **_LEGEND)
+    else:
+        ax.legend(
+            handles=handles, loc="lower center", fontsize=8, edgecolor="none", framealpha=0.85
+        )
+    bar = figure.colorbar(
+        ScalarMappable(norm, "viridis"), ax=axes, label="score t of the bin", shrink=0.7, aspect=30
+    )
     bar.ax.yaxis.set_major_formatter(ticker.FuncFormatter(plain))
     bar.ax.yaxis.set_minor_formatter(ticker.NullFormatter())
     return np.asarray(axes)
@@ -98,7 +109,7 @@ def plot_pit_histograms(
 def _figure(shape: tuple[int, int]) -> dict[str, Any]:
     """How a figure of so many panels is made."""
     rows, columns = shape
-    size = (6.5, 4.2) if rows * columns == 1 else (3.1 * columns + 1.2, 2.5 * rows + 0.4)
+    size = (6.8, 4.6) if rows * columns == 1 else (3.1 * columns + 1.2, 2.5 * rows + 0.8)
     return {"figsize": size, "layout": "constrained", "squeeze": False, "sharex": True}
 
 
@@ -158,37 +169,48 @@ def _colours(every: list[xr.Dataset]) -> colors.Normalize:
 
 def _total(data: xr.Dataset) -> str:
     items, bins = int(data["n_items"].sum()), data.sizes["bin"]
-    return f"{items:,} items in {bins:,} bin{'s' if bins != 1 else ''}"
+    if bins == 1:
+        return f"{items:,} items in 1 bin"
+    return f"{items:,} items in {bins:,} bins (median {_typical(data):,})"
+
+
+def _typical(data: xr.Dataset) -> int:
+    return int(np.median(data["n_items"].to_numpy()))
 
 
 def _panel(ax: Axes, data: xr.Dataset, norm: colors.Normalize) -> None:
-    """Chance band, a line for each bin, and all of them together."""
+    """Chance band, a line through the densities of each bin, and all of them together."""
     density = data["density"].transpose("bin", "p").to_numpy()
-    items, cells = data["n_items"].to_numpy(), density.shape[1]
-    typical = int(np.median(items))
-    band = stats.binom.interval(_PROB, typical, 1.0 / cells)
-    low, high = (float(end) * cells / typical for end in band)
-    label = f"{_PROB:.0%} by chance alone, of {typical:,} items"
-    ax.axhspan(low, high, color=GREY, alpha=0.18, linewidth=0, label=label)
-    edges = np.linspace(0.0, 1.0, cells + 1)
-    x = np.broadcast_to(np.repeat(edges, 2)[1:-1], (len(density), 2 * cells))
+    middle, items, cells = data["p"].to_numpy(), data["n_items"].to_numpy(), density.shape[1]
+    typical = max(_typical(data), 1)
+    low, high = (
+        float(end) * cells / typical for end in stats.binom.interval(_PROB, typical, 1.0 / cells)
+    )
+    ax.axhspan(low, high, color=GREY, alpha=0.18, linewidth=0, label=_CHANCE)
+    x = np.broadcast_to(middle, density.shape)
     lines = LineCollection(
-        list(np.stack([x, np.repeat(density, 2, axis=1)], axis=-1)),
+        list(np.stack([x, density], axis=-1)),
         array=data["score"].to_numpy(),
         cmap="viridis",
         norm=norm,
-        linewidths=1.0 if len(density) <= 50 else 0.5,
-        alpha=float(np.clip(12.0 / len(density), 0.06, 0.8)),
+        linewidths=1.0 if len(density) <= 50 else 0.6,
+        alpha=float(np.clip(25.0 / len(density), 0.08, 0.8)),
     )
     ax.add_collection(lines)
     together = np.average(density, axis=0, weights=items)
-    ax.stairs(together, edges, color=BLACK, linewidth=1.4, label="all bins", baseline=None)
-    ax.set_xlim(0, 1)
-    ax.set_ylim(0, 1.12 * max(high, float(np.quantile(density, _SHOWN)), float(together.max())))
-    beyond = int((density > ax.get_ylim()[1]).sum())
-    if beyond:
-        label = f"{beyond:,} of {density.size:,} densities above, to {density.max():.1f}"
-        ax.plot([], [], linestyle="none", label=label)
-    ax.legend(frameon=False, fontsize=7, loc="lower center")
+    ax.plot(middle, together, color=BLACK, linewidth=1.6, label="all bins together")
+    top = 1.1 * max(high, float(np.quantile(density, _SHOWN)), float(together.max()))
+    ax.set(xlim=(0, 1), ylim=(0, top))
+    _note_beyond(ax, density, top)
     ax.tick_params(labelsize=8)
     tidy(ax)
+
+
+def _note_beyond(ax: Axes, density: Floats, top: float) -> None:
+    """Say what lies above the panel."""
+    beyond = int((density > top).sum())
+    if not beyond:
+        return
+    text = f"{beyond:,} of {density.size:,} densities above, up to {density.max():.2g}"
+    box = {"facecolor": "white", "alpha": 0.8, "edgecolor": "none", "pad": 1}
+    ax.text(0.99, 0.99, text, ha="right", va="top", fontsize=7, transform=ax.transAxes, bbox=box)

@@ -16,6 +16,7 @@ from .fitted import (
     bin_outcomes,
     curve_lines,
     draw_band,
+    draw_identity,
     draw_line,
     fitted_curves,
     has_steps,
@@ -147,7 +148,7 @@ def plot_adjusted_prior(
     draw_band(ax, line, RED, 0.45, f"E(theta | t): {prob:.0%} band at each score")
     draw_line(ax, line, RED, f"E(theta | t): {line.name}", zorder=4)
     if scores_estimate_theta(fit, law):
-        ax.plot(score, score, color=BLUE, linewidth=1.3, label="theta = t", zorder=3)
+        draw_identity(ax, score)
     _bin_dots(fit, law, ax)
     score_axis(fit, ax, score)
     theta_axis(ax, law, np.vstack([lines, mean]), mean)

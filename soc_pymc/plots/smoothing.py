@@ -95,7 +95,6 @@ def plot_smoothing(
         if law.discrete or name == "variance":
             rate_axis(ax.yaxis, ax.dataLim.y0, ax.dataLim.y1)
         score_axis(fit, ax, score)
-        ax.legend(frameon=False, fontsize=8)
         tidy(ax)
     _label(fit, law, both)
     return both
@@ -137,3 +136,8 @@ def _label(fit: Fit, law: Law, both: NDArray[Any]) -> None:
     both[0].set_ylabel(f"E(theta | t)\n{theta_unit(law)}")
     both[1].set_ylabel("Var(theta | t)\nin the square of that unit")
     both[1].set_xlabel("score t")
+    named: dict[str, Any] = {}  # of both, in the upper panel, where a rising curve leaves room
+    for ax in both:
+        handles, labels = ax.get_legend_handles_labels()
+        named.update(dict(zip(labels, handles, strict=True)))
+    both[0].legend(named.values(), named.keys(), frameon=False, fontsize=8)
