@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from ..errors import FitError
-from .style import BLACK, BLUE, GREEN, GREY, ORANGE, PALETTE, PURPLE, log_or_linear, tidy
+from .style import BLACK, BLUE, GREEN, GREY, ORANGE, PALETTE, PURPLE, log_or_linear, number_of, tidy
 
 __all__ = ["plot_accuracy", "plot_error_ratio", "plot_regret"]
 
@@ -82,7 +82,7 @@ def plot_accuracy(table: pd.DataFrame, quantity: str = "mean", axes: Any = None)
             ax.plot(own["score"], own[truth], color=BLACK, linewidth=1.1, label=f"true {label}")
         for k, (method, own) in enumerate(part.groupby("method", sort=False)):
             name = f"{method}: estimated" if truth else str(method)
-            _dots(ax, own, own[quantity], PALETTE[k], _MARKERS[k], name)
+            _dots(ax, own, own[quantity], *_look(k), name)
         log_or_linear(ax.yaxis, part[[c for c in (quantity, truth) if c]].to_numpy())
     return _finish(grid, label, table, axes is None)
 
@@ -132,7 +132,7 @@ def plot_regret(table: pd.DataFrame, axes: Any = None) -> NDArray[Any]:
         for method, own in part.groupby("method", sort=False):
             k = methods.index(method)
             for name, (label, colour) in _OF_METHOD.items():
-                _dots(ax, own, own[name], colour, _MARKERS[k], f"{method}: {label}", hollow=k > 0)
+                _dots(ax, own, own[name], colour, _look(k)[1], f"{method}: {label}", hollow=k > 0)
         log_or_linear(ax.yaxis, part[[*shared, *_OF_METHOD]].to_numpy())
     return _finish(grid, "mean squared error / that of the oracle", table, axes is None)
 
@@ -190,11 +190,16 @@ def plot_error_ratio(
             if error is not None:
                 bars: dict[str, Any] = {"fmt": "none", "elinewidth": 0.7, "alpha": 0.5}
                 at = own["score"], ratio[own.index], error[own.index]
-                ax.errorbar(*at, color=PALETTE[k], **bars)
-            _dots(ax, own, ratio[own.index], PALETTE[k], _MARKERS[k], str(method))
+                ax.errorbar(*at, color=_look(k)[0], **bars)
+            _dots(ax, own, ratio[own.index], *_look(k), str(method))
     label = "error² of E(theta | t, y) / Var(theta | t, y)"
     label = f"square root of {label}" if rooted else label
     return _finish(grid, label, table, axes is None)
+
+
+def _look(k: int) -> tuple[str, str]:
+    """Colour and marker of a method."""
+    return PALETTE[k % len(PALETTE)], _MARKERS[k % len(_MARKERS)]
 
 
 def _need(table: pd.DataFrame, names: list[str]) -> None:
@@ -285,7 +290,7 @@ def _finish(grid: NDArray[Any], label: str, table: pd.DataFrame, own: bool) -> N
         ax.set_xlabel("score t", fontsize=9)
     if grid.size == 1:
         grid[0, 0].set_ylabel(label)
-        grid[0, 0].set_title(f"{table['score'].nunique():,} bins", fontsize=10, loc="left")
+        grid[0, 0].set_title(number_of(table["score"].nunique(), "bin"), fontsize=10, loc="left")
     elif own:
         grid[0, 0].figure.supylabel(label, fontsize=10)
     else:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from ..errors import FitError, StatisticsError
 from ..results import Fit
 from ..statistics import Statistics
-from .style import BLUE, draw_dots, draw_floor, log_or_linear, tidy
+from .style import BLUE, draw_dots, draw_floor, log_or_linear, number_of, tidy
 
 __all__ = ["plot_bin_spread"]
 
@@ -60,8 +60,8 @@ def plot_bin_spread(source: Statistics | Fit, ax: Axes | None = None) -> Axes:
         log_or_linear(ax.yaxis, spread[seen])
     log_or_linear(ax.xaxis, score)
     what = "log t" if log else "t"
-    title = f"Range of scores inside bins ({int(items.sum()):,} items in {len(score):,} bins)"
-    ax.set_title(title, fontsize=10, loc="left")
+    held = f"{int(items.sum()):,} items in {number_of(len(score), 'bin')}"
+    ax.set_title(f"Range of scores inside bins ({held})", fontsize=10, loc="left")
     ax.set_ylabel(f"Sd({what}) inside the bin")
     ax.set_xlabel("score t")
     ax.legend(frameon=False, fontsize=8)

@@ -67,8 +67,10 @@ class Line:
 
 def draw_identity(ax: Axes, score: Floats) -> None:
     """Draw theta = t, dashed and on top: a calibrated score's curve runs along it."""
-    label, style = "theta = t", (0, (4, 3))
-    ax.plot(score, score, color=BLUE, linewidth=1.4, linestyle=style, label=label, zorder=5)
+    (line,) = ax.plot(score, score, color=BLUE, linewidth=1.4, label="theta = t", zorder=5)
+    line.set_linestyle((0, (4, 3)))
+    if len(score) == 1:
+        line.set_marker("_")
 
 
 def has_bands(fit: Fit) -> bool:

@@ -51,7 +51,8 @@ def plot_gain_by_bin(
     >>> items = soc.PoissonItems(
     ...     soc.simulation.s1(2000), score="score", count="count", exposure="exposure")
     >>> split = soc.evaluate.split_items(items)
-    >>> fit = soc.fit(soc.summarize(split.train, progress=False), progress=False)
+    >>> stats = soc.summarize(split.train, progress=False)
+    >>> fit = soc.fit(stats, method=soc.FiveSteps(), progress=False)
     >>> held = soc.evaluate.held_out(fit, split, bins=4, progress=False)
     >>> soc.plots.plot_gain_by_bin(held).get_xlabel()
     'score t'
@@ -66,11 +67,11 @@ def plot_gain_by_bin(
     ax.axhline(0, color=RED, linewidth=1.4, label="t itself")
     for k, name in enumerate(names):
         own = bins[bins["estimator"] == name].sort_values("bin")
-        score = own["score"].to_numpy()
+        score = own["score"].to_numpy(dtype=float)
         ax.errorbar(
             _shifted(score, _APART * (k - 0.5 * (len(names) - 1))),
-            own["gain_percent"],
-            yerr=own["gain_percent_se"],
+            own["gain_percent"].to_numpy(dtype=float),
+            yerr=own["gain_percent_se"].to_numpy(dtype=float),
             fmt=f"{_MARKERS[k % len(_MARKERS)]}-",
             markersize=4,
             linewidth=0.8,
@@ -163,7 +164,8 @@ def plot_variance_gain(
     >>> import soc_pymc as soc
     >>> frame = soc.simulation.s1(2000, seed=0)
     >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> fit = soc.fit(soc.summarize(items, progress=False), progress=False)
+    >>> stats = soc.summarize(items, progress=False)
+    >>> fit = soc.fit(stats, method=soc.FiveSteps(), progress=False)
     >>> found = soc.quantities.variance_reduction(fit, items, bins=5, progress=False)
     >>> soc.plots.plot_variance_gain(found).get_xlabel()
     'score t'

@@ -76,7 +76,8 @@ def plot_calibration_illustration(
     >>> import soc_pymc as soc
     >>> frame = soc.simulation.s1(2000, seed=0)
     >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> fit = soc.fit(soc.summarize(items, progress=False), progress=False)
+    >>> stats = soc.summarize(items, progress=False)
+    >>> fit = soc.fit(stats, method=soc.FiveSteps(), progress=False)
     >>> [ax.get_title() for ax in soc.plots.plot_calibration_illustration(fit)]
     ['Ordinary calibration', 'Second order calibration']
     """

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from ..errors import FitError
-from .style import BLACK, GREY, is_rate, plain, tidy
+from .style import BLACK, GREY, is_rate, number_of, plain, tidy
 
 __all__ = ["plot_pit_histograms"]
 
@@ -65,7 +65,8 @@ def plot_pit_histograms(
     >>> import soc_pymc as soc
     >>> frame = soc.simulation.s1(2000, seed=0)
     >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> fit = soc.fit(soc.summarize(items, progress=False), progress=False)
+    >>> stats = soc.summarize(items, progress=False)
+    >>> fit = soc.fit(stats, method=soc.FiveSteps(), progress=False)
     >>> found = soc.evaluate.pit_histograms(fit, items, bins=5, progress=False)
     >>> soc.plots.plot_pit_histograms(found).shape
     (1, 1)
@@ -169,9 +170,8 @@ def _colours(every: list[xr.Dataset]) -> colors.Normalize:
 
 def _total(data: xr.Dataset) -> str:
     items, bins = int(data["n_items"].sum()), data.sizes["bin"]
-    if bins == 1:
-        return f"{items:,} items in 1 bin"
-    return f"{items:,} items in {bins:,} bins (median {_typical(data):,})"
+    median = f" (median {_typical(data):,})" if bins > 1 else ""
+    return f"{items:,} items in {number_of(bins, 'bin')}{median}"
 
 
 def _typical(data: xr.Dataset) -> int:

@@ -26,14 +26,14 @@ from .fitted import (
     theta_unit,
     total,
 )
-from .style import BLACK, BLUE, RED, draw_dots, draw_floor, rate_axis, tidy
+from .style import BLACK, BLUE, RED, draw_dots, draw_floor, number_of, rate_axis, tidy
 
 __all__ = ["levels_of", "plot_adjusted_prior", "plot_prior_ribbon", "prior_quantiles", "theta_axis"]
 
 Floats = NDArray[np.float64]
 
 _NO_PRECISION = 1e30  # noise sd of an item that tells nothing
-_FAR_BELOW = 1e-3  # quantiles this much below the least mean are 0 to all digits shown
+_FAR_BELOW = 1e-2  # of the least mean: quantiles below it would squeeze the picture
 
 
 def plot_prior_ribbon(
@@ -63,7 +63,8 @@ def plot_prior_ribbon(
     >>> import soc_pymc as soc
     >>> frame = soc.simulation.s1(2000, seed=0)
     >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> fit = soc.fit(soc.summarize(items, progress=False), progress=False)
+    >>> stats = soc.summarize(items, progress=False)
+    >>> fit = soc.fit(stats, method=soc.FiveSteps(), progress=False)
     >>> soc.plots.plot_prior_ribbon(fit, probs=(0.25, 0.5, 0.75)).get_xlabel()
     'score'
     """
@@ -127,7 +128,8 @@ def plot_adjusted_prior(
     >>> import soc_pymc as soc
     >>> frame = soc.simulation.s1(2000, seed=0)
     >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> fit = soc.fit(soc.summarize(items, progress=False), progress=False)
+    >>> stats = soc.summarize(items, progress=False)
+    >>> fit = soc.fit(stats, method=soc.FiveSteps(), progress=False)
     >>> soc.plots.plot_adjusted_prior(fit).get_xlabel()
     'score t'
     """
@@ -149,11 +151,11 @@ def plot_adjusted_prior(
     draw_line(ax, line, RED, f"E(theta | t): {line.name}", zorder=4)
     if scores_estimate_theta(fit, law):
         draw_identity(ax, score)
-    _bin_dots(fit, law, ax)
+    dots = _bin_dots(fit, law, ax)
     score_axis(fit, ax, score)
-    theta_axis(ax, law, np.vstack([lines, mean]), mean)
+    theta_axis(ax, law, np.vstack([lines, mean]), mean, dots)
     bins = fit.data["constant_data"].sizes["bin"]
-    title = f"Prior of theta given t ({total(fit, law)}, {bins:,} bins)"
+    title = f"Prior of theta given t ({total(fit, law)}, {number_of(bins, 'bin')})"
     ax.set_title(title, fontsize=10, loc="left")
     ax.set_xlabel("score t")
     ax.legend(frameon=False, fontsize=8)
@@ -161,13 +163,14 @@ def plot_adjusted_prior(
     return ax
 
 
-def _bin_dots(fit: Fit, law: Law, ax: Axes) -> None:
-    """Outcome of every bin; of counts, bins without events at the foot of the axes."""
+def _bin_dots(fit: Fit, law: Law, ax: Axes) -> Floats:
+    """Draw and return outcomes of bins; those without events stand at the foot of the axes."""
     score, outcome, _ = bin_outcomes(fit, law)
     label = "bins: events / exposure" if law.discrete else "bins: mean value"
     seen = outcome > 0 if law.discrete else np.ones(len(score), dtype=bool)
     draw_dots(ax, score[seen], outcome[seen], BLACK, label, zorder=3.5)
     draw_floor(ax, score[~seen], "bins without events")
+    return outcome[seen]
 
 
 def levels_of(probs: Sequence[float]) -> Floats:
@@ -192,7 +195,9 @@ def prior_quantiles(law: Law, score: Floats, levels: Floats) -> tuple[Floats, Fl
     return found[0], found[3:]
 
 
-def theta_axis(ax: Axes, law: Law, lines: Floats, mean: Floats) -> None:
+def theta_axis(
+    ax: Axes, law: Law, lines: Floats, mean: Floats, shown: Floats | tuple[()] = ()
+) -> None:
     """Axis of theta that holds the prior: logarithmic for counts, with its unit.
 
     Parameters
@@ -203,13 +208,15 @@ def theta_axis(ax: Axes, law: Law, lines: Floats, mean: Floats) -> None:
         The fit's law.
     lines, mean
         Quantiles (k, n) and mean (n,) of theta.
+    shown
+        What else is drawn and must be seen, all positive where theta is.
     """
     ax.set_ylabel(f"theta, {theta_unit(law)}")
     if not law.discrete:
         return
-    # low quantiles of very spread priors are 0 to all digits shown: keep the picture readable
     low = max(float(lines.min()), _FAR_BELOW * float(mean.min()))
-    high = max(float(lines.max()), float(mean.max()))
+    low = float(np.min(shown, initial=low))
+    high = float(np.max(shown, initial=max(float(lines.max()), float(mean.max()))))
     rate_axis(ax.yaxis, low, high)
     ax.set_ylim(low / 1.3, high * 1.3)
 

@@ -69,7 +69,8 @@ def plot_prior_in_bin(
     >>> import soc_pymc as soc
     >>> frame = soc.simulation.s1(2000, seed=0)
     >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> fit = soc.fit(soc.summarize(items, progress=False), progress=False)
+    >>> stats = soc.summarize(items, progress=False)
+    >>> fit = soc.fit(stats, method=soc.FiveSteps(), progress=False)
     >>> ax = soc.plots.plot_prior_in_bin(fit, items, least_exposure=20)
     >>> ax.get_xlabel()
     'theta and count / exposure, events per unit of exposure'

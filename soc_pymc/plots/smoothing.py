@@ -21,7 +21,7 @@ from .fitted import (
     theta_unit,
     total,
 )
-from .style import BLACK, RED, draw_dots, draw_floor, rate_axis, tidy
+from .style import BLACK, RED, draw_dots, draw_floor, number_of, rate_axis, tidy
 
 __all__ = ["plot_smoothing"]
 
@@ -87,9 +87,10 @@ def plot_smoothing(
     for ax, name in zip(both, ("mean", "variance"), strict=True):
         own, curve = alone["per_bin"][name].to_numpy(), lines[name]
         if law.discrete or name == "variance":
-            _dots(ax, score, own, _NEAR_0 * float(curve.middle.min()))
+            floor = _NEAR_0 * float(curve.middle.min())
         else:
-            _dots(ax, score, own, -np.inf)
+            floor = -np.inf
+        _dots(ax, score, own, floor, name)
         draw_band(ax, curve, RED, 0.3, f"{prob:.0%} at each score")
         draw_line(ax, curve, RED, f"smooth: {curve.name}", zorder=3)
         if law.discrete or name == "variance":
@@ -122,13 +123,13 @@ def _check(fit: Fit, own: Fit) -> None:
         )
 
 
-def _dots(ax: Axes, score: Floats, own: Floats, floor: float) -> None:
+def _dots(ax: Axes, score: Floats, own: Floats, floor: float, name: str) -> None:
     """Estimates of bins; those at or near 0 would squeeze a logarithmic axis."""
     known = np.isfinite(own)
     seen = known & (own > floor)
-    label = f"each bin alone ({int(known.sum()):,} bins)"
+    label = f"each bin alone ({number_of(int(known.sum()), 'bin')})"
     draw_dots(ax, score[seen], own[seen], BLACK, label)
-    draw_floor(ax, score[known & ~seen], "bins estimated at or near 0")
+    draw_floor(ax, score[known & ~seen], f"bins with a {name} at or near 0")
 
 
 def _label(fit: Fit, law: Law, both: NDArray[Any]) -> None:

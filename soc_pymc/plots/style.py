@@ -21,6 +21,7 @@ __all__ = [
     "draw_floor",
     "is_rate",
     "log_or_linear",
+    "number_of",
     "plain",
     "rate_axis",
     "tidy",
@@ -99,6 +100,17 @@ def log_or_linear(axis: Any, value: ArrayLike) -> None:
     numbers = np.asarray(value, dtype=float)
     if is_rate(numbers):
         rate_axis(axis, float(np.nanmin(numbers)), float(np.nanmax(numbers)))
+
+
+def number_of(n: int, what: str) -> str:
+    """A number with what it counts.
+
+    Examples
+    --------
+    >>> number_of(1, "bin"), number_of(1000, "bin")
+    ('1 bin', '1,000 bins')
+    """
+    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
 
 
 def draw_dots(
