@@ -187,10 +187,14 @@ def _panel(ax: Axes, data: xr.Dataset, norm: colors.Normalize) -> None:
         float(end) * cells / typical for end in stats.binom.interval(_PROB, typical, 1.0 / cells)
     )
     ax.axhspan(low, high, color=GREY, alpha=0.18, linewidth=0, label=_CHANCE)
+    for end in (low, high):
+        ax.axhline(end, color=GREY, linewidth=0.8, linestyle=":", zorder=3)
+    # in no order, so that high scores do not hide all others
+    order = np.random.default_rng(0).permutation(len(density))
     x = np.broadcast_to(middle, density.shape)
     lines = LineCollection(
-        list(np.stack([x, density], axis=-1)),
-        array=data["score"].to_numpy(),
+        list(np.stack([x, density], axis=-1)[order]),
+        array=data["score"].to_numpy()[order],
         cmap="viridis",
         norm=norm,
         linewidths=1.0 if len(density) <= 50 else 0.6,
@@ -198,7 +202,7 @@ def _panel(ax: Axes, data: xr.Dataset, norm: colors.Normalize) -> None:
     )
     ax.add_collection(lines)
     together = np.average(density, axis=0, weights=items)
-    ax.plot(middle, together, color=BLACK, linewidth=1.6, label="all bins together")
+    ax.plot(middle, together, color=BLACK, linewidth=1.6, label="all bins together", zorder=4)
     top = 1.1 * max(high, float(np.quantile(density, _SHOWN)), float(together.max()))
     ax.set(xlim=(0, 1), ylim=(0, top))
     _note_beyond(ax, density, top)
