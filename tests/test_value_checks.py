@@ -16,10 +16,10 @@ from scipy import stats as sps
 from scipy.special import logsumexp
 
 import soc_pymc as soc
-from soc_pymc import evaluate
 from soc_pymc.checks import _check, pit
 from soc_pymc.checks.cells import cell_pit, loo_cells, make_cells
 from soc_pymc.curves import curve_draws
+from soc_pymc.evaluate.folds import _log_density
 from soc_pymc.laws import law_of
 from soc_pymc.plots.curves import binned_values
 
@@ -170,7 +170,7 @@ def test_density_of_a_fold(case):
     mean, log_variance = (c.mean(axis=0) for c in curve_draws(fit, frame["t"]))
     sd = np.sqrt(np.exp(log_variance) + frame["s"] ** 2)
     direct = sps.norm.logpdf(frame["y"], mean, sd).sum()
-    assert evaluate._log_density(fit, statistics) == pytest.approx(direct, abs=1e-3 * len(frame))
+    assert _log_density(fit, statistics) == pytest.approx(direct, abs=1e-3 * len(frame))
 
 
 # --- pictures ------------------------------------------------------------------------------------
