@@ -35,14 +35,14 @@ Names by floor (each uses only those above it):
 - what it says: `calibration_curves`, `bands`; `item_posteriors`,
   `posterior_expression`, `posterior_sql`; `check`, `CheckResult`, `compare`
 - modules: `evaluate` (held-out exposure, cross-validation), `simulation` (items whose truth is
-  known), `plots`
+  known), `theory` (posterior moments from a marginal alone), `plots`
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import evaluate, plots, simulation
+    from . import evaluate, plots, simulation, theory
     from .calibration import bands, calibration_curves
     from .checks._check import CheckResult, check
     from .comparison import compare
@@ -94,7 +94,7 @@ _HOME = {
     **dict.fromkeys(["check", "CheckResult"], "checks._check"),
     "compare": "comparison",
 }
-_MODULES = ("evaluate", "plots", "simulation")
+_MODULES = ("evaluate", "plots", "simulation", "theory")
 
 __all__ = [
     "NUTS",
@@ -131,6 +131,7 @@ __all__ = [
     "posterior_sql",
     "simulation",
     "summarize",
+    "theory",
 ]
 
 
