@@ -20,10 +20,10 @@ _QUANTITIES = {  # column, with the column of the truth where there is one, and 
     "mean_error": (None, "squared error of E(theta | t, y) / E(theta | t)²"),
     "variance_error": (None, "squared error of Var(theta | t, y) / E(theta | t)⁴"),
 }
-_OF_ALL = {  # estimators that are the same whatever the method
-    "mse_y": ("y alone", PURPLE),
-    "mse_t": ("t", GREY),
-    "mse_true_mean": ("true E(theta | t)", GREEN),
+_OF_ALL = {  # estimators that are the same whatever the method; dashes show beside dots
+    "mse_y": ("y alone", (PURPLE, ".")),
+    "mse_t": ("t", (GREY, ".")),
+    "mse_true_mean": ("true E(theta | t)", (GREEN, "_")),
 }
 _OF_METHOD = {
     "mse_mean": ("fitted E(theta | t)", ORANGE),
@@ -60,7 +60,8 @@ def plot_accuracy(table: pd.DataFrame, quantity: str = "mean", axes: Any = None)
 
     Notes
     -----
-    Section 5.2 of Muralidharan and Najmi.
+    Section 5.2 of Muralidharan and Najmi. Bars are one Monte Carlo standard error, where the table
+    has them.
 
     Examples
     --------
@@ -75,14 +76,15 @@ def plot_accuracy(table: pd.DataFrame, quantity: str = "mean", axes: Any = None)
         raise FitError(f"quantity={quantity!r} must be one of {', '.join(_QUANTITIES)}")
     truth, label = _QUANTITIES[quantity]
     _need(table, ["method", "score", quantity, *([truth] if truth else [])])
+    methods = list(dict.fromkeys(table["method"]))
     grid, panels = _panels(table, axes)
     for ax, part in panels:
         if truth:
             own = part[part["method"] == part["method"].iloc[0]].sort_values("score")
             ax.plot(own["score"], own[truth], color=BLACK, linewidth=1.1, label=f"true {label}")
-        for k, (method, own) in enumerate(part.groupby("method", sort=False)):
+        for method, own in part.groupby("method", sort=False):
             name = f"{method}: estimated" if truth else str(method)
-            _dots(ax, own, own[quantity], *_look(k), name)
+            _dots(ax, own, quantity, _look(methods.index(method)), name)
         log_or_linear(ax.yaxis, part[[c for c in (quantity, truth) if c]].to_numpy())
     return _finish(grid, label, table, axes is None)
 
@@ -109,7 +111,8 @@ def plot_regret(table: pd.DataFrame, axes: Any = None) -> NDArray[Any]:
 
     Notes
     -----
-    Sections 5.2 and 5.3 of Muralidharan and Najmi. Colours are estimators, markers methods.
+    Sections 5.2 and 5.3 of Muralidharan and Najmi. Colours are estimators, markers methods,
+    bars one Monte Carlo standard error where the table has them.
 
     Examples
     --------
@@ -127,12 +130,13 @@ def plot_regret(table: pd.DataFrame, axes: Any = None) -> NDArray[Any]:
     for ax, part in panels:
         ax.axhline(1, color=BLACK, linewidth=1, label="oracle E(theta | t, y)")
         first = part[part["method"] == part["method"].iloc[0]]
-        for name, (label, colour) in shared.items():
-            _dots(ax, first, first[name], colour, ".", label)
+        for name, (label, look) in shared.items():
+            _dots(ax, first, name, look, label)
         for method, own in part.groupby("method", sort=False):
             k = methods.index(method)
             for name, (label, colour) in _OF_METHOD.items():
-                _dots(ax, own, own[name], colour, _look(k)[1], f"{method}: {label}", hollow=k > 0)
+                look = (colour, _look(k)[1])
+                _dots(ax, own, name, look, f"{method}: {label}", hollow=k > 0)
         log_or_linear(ax.yaxis, part[[*shared, *_OF_METHOD]].to_numpy())
     return _finish(grid, "mean squared error / that of the oracle", table, axes is None)
 
@@ -166,8 +170,8 @@ def plot_error_ratio(
 
     Notes
     -----
-    Sections 5.2 and 5.3 of Muralidharan and Najmi. Bars are one standard error, where the table has
-    them.
+    Sections 5.2 and 5.3 of Muralidharan and Najmi. Bars are one Monte Carlo standard error, where
+    the table has them.
 
     Examples
     --------
@@ -179,19 +183,17 @@ def plot_error_ratio(
     """
     _need(table, ["method", "score", "error_ratio"])
     rooted = not _has_grid(table) if root is None else root
-    ratio = table["error_ratio"] ** (0.5 if rooted else 1.0)
-    error = table.get("error_ratio_se")
-    if error is not None and rooted:
-        error = 0.5 * error / ratio
+    if rooted:
+        table = table.assign(error_ratio=np.sqrt(table["error_ratio"]))
+        if "error_ratio_se" in table:
+            half = 0.5 * table["error_ratio_se"] / table["error_ratio"]
+            table = table.assign(error_ratio_se=half)
+    methods = list(dict.fromkeys(table["method"]))
     grid, panels = _panels(table, axes)
     for ax, part in panels:
         ax.axhline(1, color=BLACK, linewidth=1)
-        for k, (method, own) in enumerate(part.groupby("method", sort=False)):
-            if error is not None:
-                bars: dict[str, Any] = {"fmt": "none", "elinewidth": 0.7, "alpha": 0.5}
-                at = own["score"], ratio[own.index], error[own.index]
-                ax.errorbar(*at, color=_look(k)[0], **bars)
-            _dots(ax, own, ratio[own.index], *_look(k), str(method))
+        for method, own in part.groupby("method", sort=False):
+            _dots(ax, own, "error_ratio", _look(methods.index(method)), str(method))
     label = "error² of E(theta | t, y) / Var(theta | t, y)"
     label = f"square root of {label}" if rooted else label
     return _finish(grid, label, table, axes is None)
@@ -255,23 +257,29 @@ def _panels(
 def _dots(
     ax: Axes,
     own: pd.DataFrame,
-    values: pd.Series,
-    colour: str,
-    marker: str,
+    name: str,
+    look: tuple[str, str],
     label: str,
     hollow: bool = False,
 ) -> None:
-    """A dot for each bin."""
+    """A dot for each bin, with a bar of one standard error where the table has it."""
+    colour, marker = look
+    score, value = (own[c].to_numpy(dtype=float) for c in ("score", name))
     size = 4.0 if len(own) <= _MANY else 2.0
+    if f"{name}_se" in own and len(own) <= _MANY:
+        error = own[f"{name}_se"].to_numpy(dtype=float)
+        # on a logarithmic axis the lower end must stay above 0
+        bars = [np.minimum(error, 0.9 * np.abs(value)), error]
+        ax.errorbar(score, value, bars, fmt="none", ecolor=colour, elinewidth=0.7, alpha=0.45)
     ax.plot(
-        own["score"],
-        values,
+        score,
+        value,
         linestyle="none",
         marker=marker,
-        markersize=1.6 * size if marker == "." else size,
+        markersize=1.8 * size if marker in "._" else size,
         color=colour,
         markerfacecolor="none" if hollow else colour,
-        markeredgewidth=0.8 if hollow else 0,
+        markeredgewidth=1.2 if marker == "_" else 0.8 if hollow else 0,
         alpha=0.8,
         label=label,
     )
