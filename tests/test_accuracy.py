@@ -73,6 +73,10 @@ def test_figures_by_hand():
     # deviations of 4 - 2.5 and 1 - 2.5, over the mean 1 and the root of 2
     assert low["mse_posterior_se"] == pytest.approx(1.5 / np.sqrt(2))
     assert "mse_y" not in low
+    values = _accuracy.accuracy_by_bin(table.assign(value=[3.0, 2.0, 4.0, 4.0]), 2).iloc[0]
+    assert values["mse_y"] == pytest.approx(5 / 2)
+    assert values["mean_error"] == pytest.approx((1 / 2 + 0) / 2)  # over Var(theta | t)
+    assert values["variance_error"] == pytest.approx((9 / 4 + 4 / 16) / 2)
 
 
 def test_perfect_fit_has_no_regret():

@@ -57,7 +57,8 @@ def accuracy(
         mean), ``items``; in-bin averages of ``true_mean``, ``mean``, ``true_variance`` and
         ``variance``, of theta given t, true and fitted; in-bin averages of (E(theta|t,y) -
         fitted)^2 / E(theta|t)^2, ``mean_error``, and (Var(theta|t,y) - fitted)^2 / E(theta|t)^4,
-        ``variance_error``; in-bin mean squared errors over that of the oracle E(theta|t,y), of the
+        ``variance_error`` (for values, whose mean may be 0, over Var(theta|t) and its square:
+        the true ones in both cases); in-bin mean squared errors over that of the oracle E(theta|t,y), of the
         score (``mse_t``), the true and the fitted E(theta|t) (``mse_true_mean``, ``mse_mean``), the
         fitted E(theta|t,y) (``mse_posterior``) and, for values, y itself (``mse_y``);
         ``error_ratio``, the in-bin average of (fitted E(theta|t,y) - theta)^2 / fitted
@@ -174,14 +175,15 @@ def _one_draw(fit: Fit) -> bool:
 def _one_bin(own: Mapping[str, Floats]) -> dict[str, float]:
     """One row: averages, ratios to the oracle, and their standard errors."""
     theta, best, spread = own["theta"], own["oracle_mean"], own["oracle_variance"]
-    mean, variance, scale = own["theta_mean"], own["theta_var"], own["true_mean"]
+    mean, variance = own["theta_mean"], own["theta_var"]
+    scale = own["true_variance"] if "value" in own else own["true_mean"] ** 2
     row: dict[str, float] = {"score": float(own["score"].mean()), "items": len(theta)}
     for name in ("true_mean", "mean", "true_variance", "variance"):
         row[name] = float(own[name].mean())
     away = (mean - best) ** 2
     averages = {
-        "mean_error": away / scale**2,
-        "variance_error": (variance - spread) ** 2 / scale**4,
+        "mean_error": away / scale,
+        "variance_error": (variance - spread) ** 2 / scale**2,
         "error_ratio": (mean - theta) ** 2 / variance,
         "expected_ratio": (spread + away) / variance,
     }

@@ -1,11 +1,13 @@
 """Section 5.2 of the paper: click rates lognormal around real scores, against the exact oracle.
 
-    SOC_PYMC_DATA=... python -m tests.studies.lognormal --items 1000000 --prior mixture \
-        --cells all --seed 0 --out lognormal.csv
+    SOC_PYMC_DATA=... python -m tests.studies.lognormal --items 200000 --out lognormal.parquet
 
 Scores and exposures are those of search-ad keywords, repeated; a cell is a bias delta of log t and
 a standard deviation sigma of log theta given t. The paper's figure of squared error over estimated
 variance shows 5 to 10% too much wherever sigma is large, because a Gamma has no lognormal tail.
+
+Rows by bin of score, those of `soc.evaluate.accuracy`, go to ``--out``, rows over all items to a
+second file (``lognormal_all.parquet``); another run makes what is missing.
 """
 
 import argparse
@@ -18,14 +20,18 @@ import numpy as np
 import pandas as pd
 
 import soc_pymc as soc
+from soc_pymc.evaluate._accuracy import accuracy_by_bin, given_score
+from tests.studies import grid
 from tests.studies.blocks import ratio_with_error
 
-PRIORS = {"mixture": "GammaMixture", "gamma": "Gamma"}
+PRIORS = {"five": "Gamma", "gamma": "Gamma", "mixture": "GammaMixture"}
+NAMES = {"five": "five steps", "gamma": "Bayes, Gamma", "mixture": "Bayes, mixture"}
 CELLS = {
     f"delta={delta:g},sigma={sigma:g}": (delta, sigma)
     for delta in (-0.5, 0.0, 0.5)
     for sigma in (0.1, 0.25, 0.5, 1.0)
 }
+_FIVE_STEPS_ITEMS = 2000  # in a bin: the paper has hundreds of thousands in each of 1,000
 
 
 def keywords(folder: Path, n_items: int) -> tuple[np.ndarray, np.ndarray]:
@@ -35,31 +41,69 @@ def keywords(folder: Path, n_items: int) -> tuple[np.ndarray, np.ndarray]:
     return tuple(np.resize(table[c].to_numpy(), n_items) for c in columns)
 
 
-def one_cell(
+def fit_items(items: soc.PoissonItems, prior: str, n_items: int) -> soc.Fit:
+    """One method's fit: `five` the five steps in fewer bins, the others variational."""
+    if prior == "five":
+        bins = max(20, n_items // _FIVE_STEPS_ITEMS)
+        stats = soc.summarize(items, bins=bins, joint=True, progress=False)
+        return soc.fit(stats, soc.Gamma(), soc.FiveSteps(), progress=False)
+    stats = soc.summarize(items, joint=True, progress=False)
+    return soc.fit(stats, getattr(soc, PRIORS[prior])(), progress=False)
+
+
+def run_cell(
     score: np.ndarray, exposure: np.ndarray, cell: str, prior: str, seed: int = 0
-) -> dict[str, object]:
-    """Simulate, fit and score one cell through files; figures against the oracle."""
+) -> tuple[pd.DataFrame, dict[str, object]]:
+    """Simulate, fit and score one cell through files; items with truth, and what the fit was."""
     delta, sigma = CELLS[cell]
     with tempfile.TemporaryDirectory() as folder:
         path, out = Path(folder, "items.parquet"), Path(folder, "scored.parquet")
         soc.simulation.lognormal_rates(score, exposure, delta, sigma, seed).to_parquet(path)
         start = time.perf_counter()
         items = soc.PoissonItems(str(path), score="score", count="count", exposure="exposure")
-        stats = soc.summarize(items, joint=True, progress=False)
-        fit = soc.fit(stats, getattr(soc, PRIORS[prior])(), progress=False)
+        fit = fit_items(items, prior, len(score))
         fitted = time.perf_counter()
-        soc.item_posteriors(fit, items, draws="representative", out=out, progress=False)
+        draws = "all" if prior == "five" else "representative"
+        soc.item_posteriors(fit, items, draws=draws, quantiles=(), out=out, progress=False)
         scored = time.perf_counter()
         table = pd.read_parquet(out)
-    return {
-        "cell": cell,
-        "prior": prior,
-        **figures(table, delta, sigma),
+    columns = {c: table[c].to_numpy() for c in ("score", "count", "exposure")}
+    best, spread = soc.simulation.lognormal_oracle(*columns.values(), delta, sigma)
+    mean, variance = given_score(fit, columns)
+    true_mean = table["score"] * np.exp(delta + sigma**2 / 2)
+    table = table.assign(
+        mean=mean,
+        variance=variance,
+        true_mean=true_mean,
+        true_variance=true_mean**2 * np.expm1(sigma**2),
+        oracle_mean=best,
+        oracle_variance=spread,
+    )
+    status = {
         "fit_seconds": fitted - start,
         "score_seconds": scored - fitted,
         "converged": fit.status.converged,
         "pareto_k": fit.status.pareto_k,
     }
+    return table, status
+
+
+def tables(
+    items: pd.DataFrame, prior: str, cell: str, status: dict[str, object], bins: int
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Rows by bin of score, and the row over all items."""
+    delta, sigma = CELLS[cell]
+    labels = {"method": NAMES[prior], "delta": delta, "sigma": sigma}
+    by_bin, whole = (grid.label(accuracy_by_bin(items, b), **labels) for b in (bins, 1))
+    return by_bin, whole.assign(**status)
+
+
+def one_cell(
+    score: np.ndarray, exposure: np.ndarray, cell: str, prior: str, seed: int = 0
+) -> dict[str, object]:
+    """Figures of one cell with standard errors that allow for repeated items."""
+    table, status = run_cell(score, exposure, cell, prior, seed)
+    return {"cell": cell, "prior": prior, **figures(table, *CELLS[cell]), **status}
 
 
 def figures(table: pd.DataFrame, delta: float, sigma: float) -> dict[str, float]:
@@ -98,23 +142,29 @@ def figures(table: pd.DataFrame, delta: float, sigma: float) -> dict[str, float]
 
 
 def main() -> None:
-    """Run the study, print its table and write it after every cell."""
+    """Run the grid, print its table, write rows after every cell and method."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--items", type=int, default=1_000_000)
-    parser.add_argument("--prior", choices=PRIORS, default="mixture")
+    parser.add_argument("--prior", choices=PRIORS, nargs="+", default=list(PRIORS))
     parser.add_argument("--cells", choices=["all", *CELLS], default="all", metavar="all|NAME")
+    parser.add_argument("--bins", type=int, default=20, help="bins of score of the table")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path)
     chosen = parser.parse_args()
     score, exposure = keywords(Path(os.environ["SOC_PYMC_DATA"]), chosen.items)
-    cells = list(CELLS) if chosen.cells == "all" else [chosen.cells]
+    results = grid.Results(chosen.out, {"n_items": chosen.items, "seed": chosen.seed})
     rows = []
-    for cell in cells:
-        rows.append(one_cell(score, exposure, cell, chosen.prior, chosen.seed))
-        print(pd.DataFrame(rows[-1:]).to_string(index=False), flush=True)
-        if chosen.out:
-            pd.DataFrame(rows).to_csv(chosen.out, index=False)
-    print(pd.DataFrame(rows).to_string(index=False, float_format=lambda x: f"{x:.5g}"))
+    for prior in chosen.prior:
+        for cell in list(CELLS) if chosen.cells == "all" else [chosen.cells]:
+            delta, sigma = CELLS[cell]
+            if results.done(method=NAMES[prior], delta=delta, sigma=sigma):
+                continue
+            table, status = run_cell(score, exposure, cell, prior, chosen.seed)
+            found = tables(table, prior, cell, status, chosen.bins)
+            results.add(*found)
+            rows.append(found[1])
+    whole = grid.read(results.whole) if results.whole else pd.concat(rows)
+    print(grid.brief(whole.sort_values(["delta", "sigma", "method"])))
 
 
 if __name__ == "__main__":
