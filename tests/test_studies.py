@@ -49,22 +49,22 @@ def test_a_cell_from_files_to_figures():
 def test_rows_of_a_cell(prior):
     """Both methods of the same 20,000 lognormal items: all four quantities near the truth.
 
-    Means within 4%, variances within 25% (they are known to 8%) in each of four bins; item
-    posteriors within 4% of the oracle's error, and 3 to 8% too sure as a Gamma is.
+    On three seeds means were within 1.5% and variances within 17% in each of four bins, regret
+    at most 1.9% in a bin and 1.3 to 1.8% in all, the ratio .99 to 1.014.
     """
     table, status = lognormal.run_cell(*keywords(), "delta=0.5,sigma=0.5", prior)
     by_bin, whole = lognormal.tables(table, prior, "delta=0.5,sigma=0.5", status, 4)
     assert whole["converged"].all()
     assert list(by_bin["bin"]) == [0, 1, 2, 3]
-    assert (np.abs(by_bin["mean"] / by_bin["true_mean"] - 1) < 0.04).all()
-    assert (np.abs(by_bin["variance"] / by_bin["true_variance"] - 1) < 0.35).all()
-    assert (by_bin["regret"] < 0.06).all()
-    assert (by_bin["mean_error"] < 0.01).all()
+    assert (np.abs(by_bin["mean"] / by_bin["true_mean"] - 1) < 0.03).all()
+    assert (np.abs(by_bin["variance"] / by_bin["true_variance"] - 1) < 0.25).all()
+    assert (by_bin["regret"] < 0.03).all()
+    assert (by_bin["mean_error"] < 0.004).all()
     assert (by_bin["mse_posterior"] < by_bin["mse_mean"]).all()
     assert (by_bin["mse_mean"] < by_bin["mse_t"]).all()
     row = whole.iloc[0]
-    assert row["regret"] < 0.04
-    assert 0.98 < row["expected_ratio"] < 1.1
+    assert 0.005 < row["regret"] < 0.025
+    assert 0.97 < row["expected_ratio"] < 1.04
 
 
 @pytest.mark.parametrize("prior", ["five", "normal"])
