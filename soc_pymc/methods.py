@@ -101,8 +101,13 @@ class FiveSteps:
     components
         Number of components of a mixture; None takes 100 Gammas with fixed places, or 7 free
         Normals.
+    moments
+        What is smoothed: ``"log"``, E(log theta|t) and Var(log theta|t), to which Gammas are
+        matched, as in the paper; or ``"plain"``, log E(theta|t) and the squared coefficient of
+        variation (of values E and Var(theta|t)). None takes the first for `Gamma` and the second
+        for other priors, which have no other.
 
-    Source: Muralidharan and Najmi, "Second Order Calibration", Section 3.
+    Source: Muralidharan and Najmi, "Second Order Calibration", Sections 3 and 5.1.
 
     Examples
     --------
@@ -114,8 +119,13 @@ class FiveSteps:
     monotone: bool = False
     every: int = 1
     components: int | None = None
+    moments: str | None = None
 
     def __post_init__(self) -> None:
         _at_least("every", self.every, 1)
+        if self.moments not in (None, "log", "plain"):
+            raise FitError(f'moments={self.moments!r} must be "log", "plain" or None')
+        if self.moments is not None and not self.smooth:
+            raise FitError("smooth=False smooths no moments: leave out moments=")
         if self.components is not None:
             _at_least("components", self.components, 2)

@@ -19,6 +19,7 @@ from ..rows import Rows, positions
 from ..splines import Axis
 from ..statistics import Statistics
 from .curves import SmoothCurves, smooth_curves, stepped_curves
+from .log_moments import smooth_log_moments
 from .newton import BinMaxima, maximise
 
 __all__ = ["BinFits", "as_posterior", "estimates", "fit_bins"]
@@ -78,11 +79,23 @@ def fit_bins(stats: Statistics, prior: Prior, method: FiveSteps) -> BinFits:
     target = outcome.target(data)
     monotone = method.monotone or prior.monotone
     curves: SmoothCurves | tuple[Floats, Floats]
-    if method.smooth:
+    if method.smooth and of_log_theta(prior, method):
+        curves = smooth_log_moments(found, axes, place, rows.n, target.information, monotone)
+    elif method.smooth:
         curves = smooth_curves(found, place, rows.n, target.information, monotone)
     else:
         curves = stepped_curves(found, place[0], target.information, monotone)
     return BinFits(rows, axes, place, found, bins, curves)
+
+
+def of_log_theta(prior: Prior, method: FiveSteps) -> bool:
+    """Whether the moments of log theta are smoothed."""
+    if method.moments == "log" and not isinstance(prior, Gamma):
+        raise FitError(
+            f'moments="log" is of soc.Gamma(): with soc.{type(prior).__name__}() five steps smooth '
+            'moments="plain"'
+        )
+    return isinstance(prior, Gamma) and method.moments != "plain"
 
 
 def _why(found: BinMaxima, chosen: NDArray[np.bool_]) -> str:

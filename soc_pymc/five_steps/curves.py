@@ -12,14 +12,24 @@ from ..splines import spline_matrix
 from .newton import BinMaxima
 from .smoothing import smoothing_spline
 
-__all__ = ["SmoothCurves", "smooth_curves", "stepped_curves"]
+__all__ = [
+    "LEAST",
+    "ROUNDS",
+    "Information",
+    "SmoothCurves",
+    "as_spline",
+    "positive",
+    "projected",
+    "smooth_curves",
+    "stepped_curves",
+]
 
 Floats = NDArray[np.float64]
 Information = Callable[[Floats, Floats], tuple[Floats, Floats]]
 
-_ROUNDS = 4  # of weights at the curves, and curves with the weights
-_LEAST = 0.01  # of the average spread: a smooth curve of variances may cross 0
-_CLOSE, _MOST_KNOTS = 1e-4, 400  # of the logarithm of a spline, stored as a spline
+ROUNDS = 4  # of weights at the curves, and curves with the weights
+LEAST = 0.01  # of the average spread: a smooth curve of variances may cross 0
+_CLOSE, _MOST_KNOTS = 1e-4, 400  # of a curve, stored as a spline
 _RIDGE = 1e-9
 
 
@@ -32,7 +42,7 @@ class SmoothCurves:
     knots, values
         Of the first and of the second: log mean and log cv2, or mean and log variance.
     error
-        Largest difference, midway between knots, of the second to the smoothing spline's logarithm.
+        Largest difference, midway between knots, to what the smoothing splines make of them.
     """
 
     knots: tuple[Floats, Floats]
@@ -78,19 +88,23 @@ def smooth_curves(
     at = np.flatnonzero(found.fitted)
     spread = np.where(found.at_zero, 0.0, np.exp(found.second))
     weights = items.astype(float), items.astype(float)
-    for _ in range(_ROUNDS):
+    for _ in range(ROUNDS):
         first = smoothing_spline(positions[0][at], found.first[at], weights[0][at])
         second = smoothing_spline(positions[1][at], spread[at], weights[1][at])
-        least = max(_LEAST * float(np.average(spread[at], weights=weights[1][at])), _floor(found))
+        least = max(LEAST * float(np.average(spread[at], weights=weights[1][at])), _floor(found))
         curves = (
             spline_matrix(positions[0], first[0]) @ first[1],
             np.log(np.maximum(spline_matrix(positions[1], second[0]) @ second[1], least)),
         )
         of_first, of_second = information(*curves)
-        weights = _positive(of_first), _positive(of_second * np.exp(-2.0 * curves[1]))
+        weights = positive(of_first), positive(of_second * np.exp(-2.0 * curves[1]))
     if monotone:
-        first = first[0], _projected(first, positions[0], weights[0])
-    knots, values, error = _logarithm(*second, least)
+        first = first[0], projected(first, positions[0], weights[0])
+
+    def log_spread(position: Floats) -> Floats:
+        return np.log(np.maximum(spline_matrix(position, second[0]) @ second[1], least))
+
+    knots, values, error = as_spline(log_spread, second[0])
     return SmoothCurves((first[0], knots), (first[1], values), error)
 
 
@@ -100,12 +114,12 @@ def _floor(found: BinMaxima) -> float:
     return float(np.exp(floors.mean())) if len(floors) else 0.0
 
 
-def _positive(weight: Floats) -> Floats:
+def positive(weight: Floats) -> Floats:
     """Weights of which none is so small that it might as well be 0."""
     return np.maximum(weight, 1e-12 * weight.max())
 
 
-def _projected(curve: tuple[Floats, Floats], position: Floats, weight: Floats) -> Floats:
+def projected(curve: tuple[Floats, Floats], position: Floats, weight: Floats) -> Floats:
     """The nearest non-decreasing spline with the same knots, in the bins' weights."""
     at = spline_matrix(position, curve[0])
     metric = at.T @ (weight[:, None] * at)
@@ -113,12 +127,8 @@ def _projected(curve: tuple[Floats, Floats], position: Floats, weight: Floats) -
     return project_monotone(curve[1][None], curve[0], metric)[0]
 
 
-def _logarithm(knots: Floats, values: Floats, least: float) -> tuple[Floats, Floats, float]:
-    """The logarithm of a spline, at least `least`, as a spline with knots where it needs them."""
-
-    def exact(position: Floats) -> Floats:
-        return np.log(np.maximum(spline_matrix(position, knots) @ values, least))
-
+def as_spline(exact: Callable[[Floats], Floats], knots: Floats) -> tuple[Floats, Floats, float]:
+    """A curve as a spline with these knots and more where it needs them; and its largest error."""
     own = knots
     while True:
         middle = 0.5 * (own[1:] + own[:-1])
@@ -142,7 +152,7 @@ def stepped_curves(
     first, second = found.first[at], found.second[at]
     if monotone:
         every = np.interp(position, position[at], first), np.interp(position, position[at], second)
-        weight = _positive(information(*every)[0])[at]
+        weight = positive(information(*every)[0])[at]
         first = np.asarray(isotonic_regression(first, weights=weight).x)
     nearest = np.abs(position[:, None] - position[at][None]).argmin(axis=1)
     return first[nearest], second[nearest]
