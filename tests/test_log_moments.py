@@ -34,7 +34,7 @@ def test_a_matched_gamma_has_the_moments(shape):
 
 
 def test_the_curves_follow_the_bins_moments_of_log_theta(fits):
-    """Within chance: the bins' estimates less the curve, in their own scatter, average to nothing."""
+    """The bins' estimates less the curve average to nothing, within their own scatter."""
     fit = fits["log"]
     at = fit.data["constant_data"]["score"].to_numpy()
     shape = soc.calibration_curves(fit, at)["shape"].to_numpy()[0, 0]
