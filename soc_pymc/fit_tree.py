@@ -69,6 +69,8 @@ def _bins(built: Built, stats: Statistics) -> tuple[xr.Dataset, xr.Dataset]:
         "score_max": data["score_max"].to_numpy()[at],
         "n_items": data["n"].to_numpy()[at],
     }
+    for name, of in (("score_sd", "t"), ("log_score_sd", "log_t")):
+        columns[name] = _sd(*(data[c].to_numpy()[at] for c in ("n", f"sum_{of}", f"sum_{of}2")))
     total = data["sum_y"].to_numpy()[at]
     if built.outcome.observed == "count":
         columns["exposure"] = data["sum_N"].to_numpy()[at]
@@ -78,6 +80,13 @@ def _bins(built: Built, stats: Statistics) -> tuple[xr.Dataset, xr.Dataset]:
         seen = total / columns["n_items"]
     bins = xr.Dataset({name: ("bin", values) for name, values in columns.items()})
     return bins, xr.Dataset({built.outcome.observed: ("bin", seen)})
+
+
+def _sd(n: NDArray[Any], total: Floats, square: Floats) -> Floats:
+    """Standard deviation from sums; NaN where these are."""
+    variance = square / n - (total / n) ** 2
+    # below the rounding of the sums it is that of equal values, 0
+    return np.where(variance > 1e-12 * square / n, np.sqrt(np.maximum(variance, 0.0)), variance * 0)
 
 
 def _of_terms(curve: Curve) -> xr.Dataset:
