@@ -211,3 +211,36 @@ def test_quantities_of_a_mixture(counts):
     stats = soc.summarize(items, progress=False)
     with pytest.raises(soc.StatisticsError, match="joint"):
         soc.quantities.variance_reduction(law._fit, stats, progress=False)
+
+
+def test_further_outcomes_against_every_draw(kind, request):
+    """Posterior weights under every draw, item by item: 1e-4 for most, 1e-3 for all."""
+    law, columns = request.getfixturevalue(kind)
+    few = some(columns, 60)
+    rng, n = np.random.default_rng(1), len(few["score"])
+    size = np.full(n, 30.0) if law.discrete else rng.choice([0.3, 1.0], n)
+    further = np.quantile(few[law.outcome], rng.uniform(size=n), method="nearest").astype(float)
+    below, upto = law.further_ends(few, further, size)
+    expected = np.empty((2, n))
+    for i in range(n):
+        location, variance, weights = prior_of(law, few["score"][i])
+        y, own = few[law.outcome][i], few[law.size][i]
+        if law.discrete:
+            shape = parts.inverse_trigamma(variance)
+            rate = np.exp(special.psi(shape) - location)
+            density = stats.nbinom.pmf(y, shape, rate / (rate + own))
+            after = stats.nbinom(shape + y, (rate + own) / (rate + own + size[i]))
+            ends = after.cdf(further[i] - 1), after.cdf(further[i])
+        else:
+            total = variance + own**2
+            density = stats.norm.pdf(y, location, np.sqrt(total))
+            mean = (location * own**2 + variance * y) / total
+            sd = np.sqrt(variance * own**2 / total + size[i] ** 2)
+            ends = (stats.norm.cdf(further[i], mean, sd),) * 2
+        posterior = weights * density
+        posterior = (posterior / posterior.sum(axis=1, keepdims=True)).mean(axis=0)
+        expected[:, i] = [posterior @ end for end in ends]
+    away = np.abs(np.array([below, upto]) - expected)
+    # second order in the weights' uncertainty, and interpolation
+    assert np.quantile(away, 0.95) < 1e-4
+    assert away.max() < 1e-3

@@ -12,7 +12,7 @@ import numpy as np
 
 from .gamma_quantiles import table_cell, table_values, tail_and_density
 
-__all__ = ["average_weights", "score_by_table", "summarize_mixtures"]
+__all__ = ["average_weights", "score_by_table", "summarize_mixtures", "weights_by_table"]
 
 _SMALL = 1e-8  # weights below it, relative to their sum, are no part of a quantile
 _FAINT = 1e-12  # densities below it, relative to the largest, are no part of a posterior
@@ -175,6 +175,45 @@ def _posterior_weights(k, u, p, low, high, mean, cov, product, centre):  # type:
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
+def _frame_at(position, grid, frame):  # type: ignore[no-untyped-def]
+    """Cell of the grid (-1: off it), share of it, and the frame there, all but logarithms."""
+    last = len(grid) - 1
+    at = (position - grid[0]) * last / (grid[last] - grid[0])
+    if not 0.0 <= at < last:
+        return -1, 0.0, 0.0, 1.0, 1.0, 0.0
+    k = int(at)
+    u = at - k
+    location = (1.0 - u) * frame[k, 0] + u * frame[k + 1, 0]
+    spread = math.exp((1.0 - u) * frame[k, 1] + u * frame[k + 1, 1])
+    shape = math.exp((1.0 - u) * frame[k, 2] + u * frame[k + 1, 2])
+    shift = (1.0 - u) * frame[k, 3] + u * frame[k + 1, 3]
+    return k, u, location, spread, shape, shift
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def weights_by_table(  # type: ignore[no-untyped-def]
+    position, outcome, size, z, grid, frame, mean, cov, most, gamma, weight, left
+):
+    """Posterior weights of items, averaged over draws as by `score_by_table`, into `weight`.
+
+    `weight` is (n, R), up to a factor of each item, and 0 for those marked in `left`.
+    """
+    p, product, centre = np.empty((3, len(z)))
+    for i in range(len(position)):
+        left[i] = True
+        weight[i] = 0.0
+        k, u, location, spread, shape, shift = _frame_at(position[i], grid, frame)
+        if k < 0:
+            continue
+        own = outcome[i], size[i], location, spread, shape, shift
+        low, high = _densities(*own, z, gamma, p)
+        apart = _posterior_weights(k, u, p, low, high, mean, cov, product, centre)
+        if apart <= most:
+            left[i] = False
+            weight[i, low:high] = centre[low:high]
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
 def score_by_table(  # type: ignore[no-untyped-def]
     position, outcome, size, z, grid, frame, mean, cov, most, probs, tables, gamma, out, left
 ):
@@ -186,20 +225,12 @@ def score_by_table(  # type: ignore[no-untyped-def]
     location, log spread, log shape (log variance for Normals) and, for Gammas, log mean minus mean
     of the logarithm. Items with p'Cp / Z^2 above `most`, or off the grid, are marked in `left`.
     """
-    components, last = len(z), len(grid) - 1
-    p, product, centre, place = np.empty((4, components))
-    per_cell = last / (grid[last] - grid[0])
+    p, product, centre, place = np.empty((4, len(z)))
     for i in range(len(position)):
-        at = (position[i] - grid[0]) * per_cell
         left[i] = True
-        if not 0.0 <= at < last:
+        k, u, location, spread, shape, shift = _frame_at(position[i], grid, frame)
+        if k < 0:
             continue
-        k = int(at)
-        u = at - k
-        location = (1.0 - u) * frame[k, 0] + u * frame[k + 1, 0]
-        spread = math.exp((1.0 - u) * frame[k, 1] + u * frame[k + 1, 1])
-        shape = math.exp((1.0 - u) * frame[k, 2] + u * frame[k + 1, 2])
-        shift = (1.0 - u) * frame[k, 3] + u * frame[k + 1, 3]
         y, n = outcome[i], size[i]
         low, high = _densities(y, n, location, spread, shape, shift, z, gamma, p)
         apart = _posterior_weights(k, u, p, low, high, mean, cov, product, centre)

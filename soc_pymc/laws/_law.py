@@ -19,11 +19,13 @@ __all__ = [
     "Posteriors",
     "Scorer",
     "average_at",
+    "average_ends",
     "curves_at",
     "draws_at",
     "in_chunks",
     "items_at_once",
     "nodes_at",
+    "proper_ends",
     "rows",
     "score_few",
     "select",
@@ -42,7 +44,12 @@ differ, ``spread`` is the variance of the mean curve (of log E(theta|t) for coun
 Scorer = Callable[[Columns], Floats]
 """From items to posterior mean, sd, variance and quantiles of theta, (3 + probabilities, n)."""
 
+Ends = Callable[[Floats, Floats, Columns], tuple[Floats, Floats]]
+
 _NUMBERS = 2_000_000  # numbers in one array of draws x items
+_NODE_ITEMS = 4000  # items whose nodes are held at once
+_APART = 0.01  # sd of a probability over nodes from which on all draws are averaged
+_WIDE = 0.4  # or sd of the second curve, a logarithm
 
 
 class Law(Protocol):
@@ -67,6 +74,15 @@ class Law(Protocol):
 
     def ends(self, columns: Columns) -> tuple[Floats, Floats]:
         """P(Y < y) and P(Y <= y) averaged over the draws, each (n,); equal if continuous."""
+
+    def further_ends(
+        self, columns: Columns, outcome: Floats, size: Floats
+    ) -> tuple[Floats, Floats]:
+        """P(Y' < y') and P(Y' <= y') of a further outcome of the same items, given their own.
+
+        Averaged over the draws, to 1e-4. `columns` are the items with their own outcome; `outcome`
+        and `size`, each (n,), are those of the further observation.
+        """
 
     def simulate(self, columns: Columns, rng: np.random.Generator) -> Floats:
         """Outcomes of new items of the same score and size, (draws, n)."""
@@ -146,6 +162,44 @@ def in_chunks(one_chunk: Scorer, step: int, columns: Columns) -> Floats:
 def rows(found: Summaries) -> Floats:
     """Summaries as a `Scorer` returns them."""
     return np.vstack([found.mean, np.sqrt(found.variance), found.variance, found.quantiles])
+
+
+def average_ends(fit: Fit, columns: Columns, size: str, ends: Ends) -> tuple[Floats, Floats]:
+    """Ends of predictive distributions averaged over few nodes, or all draws where these are apart.
+
+    The nodes have the draws' first and second moments. Where probabilities differ between them by
+    an sd of v, what the rest of the moments would add is of the order of v^3.
+
+    Parameters
+    ----------
+    fit, columns, size
+        The fit, its items and the role of their size.
+    ends
+        (first curve, second curve, columns) -> both ends under each of the curves, (curves, n).
+    """
+
+    def over_nodes(part: Columns) -> Floats:
+        weight, first, second = nodes_at(fit, part, size)
+        both = np.stack(ends(first, second, part))
+        mean, width = weight @ both, weight @ second
+        apart = np.sqrt(np.maximum(weight @ (both - mean[:, None]) ** 2, 0.0)).max(axis=0)
+        hardly_known = weight @ (second - width) ** 2 > _WIDE**2
+        return np.vstack([mean, np.where(hardly_known, np.inf, apart)])
+
+    def over_draws(part: Columns) -> Floats:
+        return np.stack(ends(*draws_at(fit, part, size), part)).mean(axis=1)
+
+    found = in_chunks(over_nodes, _NODE_ITEMS, columns)
+    left = np.flatnonzero(found[2] > _APART)
+    if len(left):
+        found[:2, left] = in_chunks(over_draws, items_at_once(fit), select(columns, left))
+    return proper_ends(found[0], found[1])
+
+
+def proper_ends(below: Floats, upto: Floats) -> tuple[Floats, Floats]:
+    """Both ends as probabilities: averages are such only up to rounding."""
+    upto = np.clip(upto, 0.0, 1.0)
+    return np.clip(below, 0.0, upto), upto
 
 
 class Posteriors(Protocol):

@@ -17,11 +17,13 @@ from ._law import (
     Columns,
     Scorer,
     average_at,
+    average_ends,
     curves_at,
     draws_at,
     in_chunks,
     items_at_once,
     nodes_at,
+    proper_ends,
     rows,
     score_few,
     select,
@@ -57,9 +59,21 @@ class GammaLaw:
         nodes = _spread_out(columns, curves[0], curves[1])
         both = poisson_gamma.cdf_ends(columns["count"], columns["exposure"], *nodes)
         below, upto = (weight @ ends for ends in both)
-        # weights add up to 1 only up to rounding
-        upto = np.clip(upto, 0.0, 1.0)
-        return np.clip(below, 0.0, upto), upto
+        return proper_ends(below, upto)
+
+    def further_ends(
+        self, columns: Columns, outcome: Floats, size: Floats
+    ) -> tuple[Floats, Floats]:
+        """P(Y' < y') and P(Y' <= y') of a further count of the same items, given their own."""
+
+        def ends(log_mean: Floats, log_cv2: Floats, part: Columns) -> tuple[Floats, Floats]:
+            prior = poisson_gamma.shape_rate(*_spread_out(part, log_mean, log_cv2))
+            shape, rate = poisson_gamma.update(*prior, part["count"], part["exposure"])
+            curves = np.log(shape / rate), -np.log(shape)
+            return poisson_gamma.cdf_ends(part["further"], part["further_exposure"], *curves)
+
+        both = {**columns, "further": outcome, "further_exposure": size}
+        return average_ends(self.fit, both, self.size, ends)
 
     def simulate(self, columns: Columns, rng: np.random.Generator) -> Floats:
         """Counts of new items: theta from its prior, count given theta."""

@@ -10,14 +10,19 @@ from numpy.typing import NDArray
 from scipy import special
 
 from ..families import components as parts
-from ..families import poisson_gamma
+from ..families import normal_normal, poisson_gamma
 from ..families.components import Frame
 from ..families.gamma_quantiles import quantile_tables
-from ..families.mixture_items import average_weights, score_by_table, summarize_mixtures
+from ..families.mixture_items import (
+    average_weights,
+    score_by_table,
+    summarize_mixtures,
+    weights_by_table,
+)
 from ..families.mixture_kernel import tilted_weights
 from ..results import Fit
 from ..splines import spline_matrix
-from ._law import Columns, Scorer
+from ._law import Columns, Scorer, proper_ends, select
 
 __all__ = ["MixtureLaw"]
 
@@ -175,6 +180,36 @@ class MixtureLaw:
         )
         return next(ends), next(ends)
 
+    def further_ends(
+        self, columns: Columns, outcome: Floats, size: Floats
+    ) -> tuple[Floats, Floats]:
+        """P(Y' < y') and P(Y' <= y') of a further outcome of the same items, given their own."""
+        below, upto = np.empty((2, len(outcome)))
+        for begin in range(0, len(outcome), _CHUNK):
+            at = slice(begin, begin + _CHUNK)
+            part = select(columns, at)
+            weight = self._near_weights(part).T
+            weight /= weight.sum(axis=0)
+            ends = self._further_ends(part, outcome[at], size[at])
+            below[at], upto[at] = ((weight * end).sum(axis=0) for end in ends)
+        return proper_ends(below, upto)
+
+    def _further_ends(
+        self, columns: Columns, outcome: Floats, size: Floats
+    ) -> tuple[Floats, Floats]:
+        """The same under each component, (R, n)."""
+        frame = self._frame(columns["score"])
+        location, variance = self._locations(frame).T, frame.width(columns.get("spread", 0.0))
+        own, first = columns[self.outcome], columns[self.size]
+        if not self._gamma:
+            after, width = normal_normal.update(location, variance, own, first**2)
+            upto = special.ndtr((outcome - after) / np.sqrt(width + size**2))
+            return upto, upto
+        shape = parts.inverse_trigamma(variance)
+        rate = np.exp(special.psi(shape) - location) + first
+        log_shape = np.broadcast_to(np.log(shape + own), rate.shape)
+        return poisson_gamma.cdf_ends(outcome, size, log_shape - np.log(rate), -log_shape)
+
     def simulate(self, columns: Columns, rng: np.random.Generator) -> Floats:
         """Outcomes of new items of the same score and size, (draws, n)."""
         score = np.asarray(columns["score"], dtype=float)
@@ -275,10 +310,14 @@ class MixtureLaw:
         return score_items
 
     def _exact(self, columns: Columns, probs: Floats, given: _Draws, out: Floats) -> None:
-        score = np.asarray(columns["score"], dtype=float)
-        frame = self._frame(score)
+        frame = self._frame(np.asarray(columns["score"], dtype=float))
+        self._summarize(columns, frame, self._exact_weights(columns, frame, given), probs, out)
+
+    def _exact_weights(self, columns: Columns, frame: Frame, given: _Draws) -> Floats:
+        """Posterior weights averaged over the given draws, (n, R)."""
         density = self._log_densities(columns, frame)
         density = np.exp(density - density.max(axis=1, keepdims=True))
+        score = np.asarray(columns["score"], dtype=float)
         distinct, place = np.unique(score, return_inverse=True)
         order = np.argsort(place, kind="stable")
         start = np.searchsorted(place[order], np.arange(len(distinct) + 1))
@@ -287,7 +326,7 @@ class MixtureLaw:
             for k, own in zip(at, weights.transpose(1, 0, 2), strict=True):
                 of = order[start[k] : start[k + 1]]
                 weight[of] = average_weights(np.ascontiguousarray(own), density[of])
-        self._summarize(columns, frame, weight, probs, out)
+        return weight
 
     def _summarize(
         self, columns: Columns, frame: Frame, weight: Floats, probs: Floats, out: Floats
@@ -360,31 +399,33 @@ class MixtureLaw:
         kept = np.column_stack([frame.location, np.log(frame.spread), np.log(shape), shift])
         return _Table(self._grid, mean, cov, kept)
 
-    def _near(self, columns: Columns, probs: Floats, out: Floats) -> None:
-        """By the table, and by all draws where it does not do."""
+    def _by_table(self, columns: Columns) -> tuple[Any, ...]:
+        """First arguments of the compiled loops over items."""
         table = self._table
         position = self._fit.axis("mean")(columns["score"])
         outcome, size = (np.asarray(columns[k], dtype=float) for k in (self.outcome, self.size))
-        found, left = np.empty(out.shape), np.empty(len(position), dtype=bool)
-        score_by_table(
-            position,
-            outcome,
-            size,
-            self._z,
-            table.position,
-            table.frame,
-            table.mean,
-            table.cov,
-            _MOST,
-            probs,
-            quantile_tables(probs.tolist()),
-            self._gamma,
-            found,
-            left,
-        )
+        moments = table.position, table.frame, table.mean, table.cov
+        return position, outcome, size, self._z, *moments, _MOST
+
+    def _near_weights(self, columns: Columns) -> Floats:
+        """Posterior weights by the table, (n, R), and by all draws where it does not do."""
+        n = len(columns["score"])
+        weight, left = np.empty((n, len(self._z))), np.ones(n, dtype=bool)
+        if "spread" not in columns:  # the table is of single scores
+            weights_by_table(*self._by_table(columns), self._gamma, weight, left)
         if left.any():
-            rest = {name: np.asarray(values)[left] for name, values in columns.items()}
+            rest = select(columns, left)
+            frame = self._frame(np.asarray(rest["score"], dtype=float))
+            weight[left] = self._exact_weights(rest, frame, self._draws)
+        return weight
+
+    def _near(self, columns: Columns, probs: Floats, out: Floats) -> None:
+        """By the table, and by all draws where it does not do."""
+        found, left = np.empty(out.shape), np.empty(len(columns["score"]), dtype=bool)
+        tables = quantile_tables(probs.tolist())
+        score_by_table(*self._by_table(columns), probs, tables, self._gamma, found, left)
+        if left.any():
             exact = np.empty((len(out), int(left.sum())))
-            self._exact(rest, probs, self._draws, exact)
+            self._exact(select(columns, left), probs, self._draws, exact)
             found[:, left] = exact
         out[:] = found

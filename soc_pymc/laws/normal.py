@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
 from ..families import normal_normal
 from ..families.mixtures import Summaries, weighted
@@ -15,6 +16,7 @@ from ._law import (
     Columns,
     Scorer,
     average_at,
+    average_ends,
     curves_at,
     draws_at,
     in_chunks,
@@ -54,6 +56,22 @@ class NormalLaw:
         upto = weight @ normal_normal.cdf(columns["value"], columns["noise_sd"], *curves)
         upto = np.clip(upto, 0.0, 1.0)  # weights add up to 1 only up to rounding
         return upto, upto
+
+    def further_ends(
+        self, columns: Columns, outcome: Floats, size: Floats
+    ) -> tuple[Floats, Floats]:
+        """P(Y' <= y'), twice, of a further value of the same items, given their own."""
+
+        def ends(mean: Floats, log_variance: Floats, part: Columns) -> tuple[Floats, Floats]:
+            prior = _spread_out(part, mean, log_variance)
+            noise = part["noise_sd"] ** 2
+            after = normal_normal.update(prior[0], np.exp(prior[1]), part["value"], noise)
+            sd = np.sqrt(after[1] + part["further_sd"] ** 2)
+            upto = special.ndtr((part["further"] - after[0]) / sd)
+            return upto, upto
+
+        both = {**columns, "further": outcome, "further_sd": size}
+        return average_ends(self.fit, both, self.size, ends)
 
     def simulate(self, columns: Columns, rng: np.random.Generator) -> Floats:
         """Values of new items."""
