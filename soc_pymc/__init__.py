@@ -29,7 +29,8 @@ Names by floor (each uses only those above it):
 
 - errors: `SocError`, `ItemsError`, `StatisticsError`, `FitError`, `ItemsWarning`,
   `ConvergenceWarning`
-- what to fit and how: `Gamma`, `GammaMixture`, `Normal`, `NormalMixture`, `Spline`; `VI`, `NUTS`
+- what to fit and how: `Gamma`, `GammaMixture`, `Normal`, `NormalMixture`, `Spline`; `VI`, `NUTS`,
+  `FiveSteps`
 - items and statistics: `PoissonItems`, `NormalItems`; `summarize`, `Statistics`, `load_statistics`
 - the fit: `model`, `fit`, `Fit`, `Status`, `load_fit`
 - what it says: `calibration_curves`, `bands`; `item_posteriors`,
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
     )
     from .inference import fit
     from .items import NormalItems, PoissonItems
-    from .methods import NUTS, VI
+    from .methods import NUTS, VI, FiveSteps
     from .models import model
     from .posteriors import item_posteriors
     from .priors import Gamma, GammaMixture, Normal, NormalMixture, Spline
@@ -81,7 +82,7 @@ _HOME = {
         "errors",
     ),
     **dict.fromkeys(["Gamma", "GammaMixture", "Normal", "NormalMixture", "Spline"], "priors"),
-    **dict.fromkeys(["VI", "NUTS"], "methods"),
+    **dict.fromkeys(["VI", "NUTS", "FiveSteps"], "methods"),
     **dict.fromkeys(["NormalItems", "PoissonItems"], "items"),
     **dict.fromkeys(["Statistics", "load_statistics"], "statistics"),
     "summarize": "summaries",
@@ -103,6 +104,7 @@ __all__ = [
     "ConvergenceWarning",
     "Fit",
     "FitError",
+    "FiveSteps",
     "Gamma",
     "GammaMixture",
     "ItemsError",

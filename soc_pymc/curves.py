@@ -8,10 +8,10 @@ from numpy.typing import ArrayLike, NDArray
 from .errors import FitError
 from .families.bin_effects import draw_prior
 from .families.monotone import project_monotone
-from .results import CURVES, Fit
+from .results import CURVES, CURVES_BY_BIN, FRAME, Fit
 from .splines import spline_matrix
 
-__all__ = ["curve_draws", "knot_weights"]
+__all__ = ["bin_places", "curve_draws", "knot_weights"]
 
 Floats = NDArray[np.float64]
 
@@ -77,6 +77,8 @@ def curve_draws(
         and is asked for one, or has the term and no exposure is given.
     """
     _check_terms(fit, group, exposure)
+    if fit.by_bin:
+        return _steps(fit, np.asarray(score, dtype=float))
     return tuple(  # type: ignore[return-value]
         _curve(fit, curve, np.asarray(score, dtype=float), group, exposure)
         for curve in ("mean", "variance")
@@ -97,7 +99,7 @@ def _check_terms(fit: Fit, group: ArrayLike | None, exposure: ArrayLike | None) 
 
 
 def _variable(fit: Fit, curve: str) -> str:
-    names = CURVES[type(fit.prior).__name__]
+    names = CURVES.get(type(fit.prior).__name__, FRAME)
     return names[("mean", "variance").index(curve)]
 
 
@@ -105,6 +107,23 @@ def _draws(fit: Fit, name: str) -> Floats:
     """A posterior variable with chains one after the other."""
     values = fit.data["posterior"][name].to_numpy()
     return np.asarray(values.reshape(-1, *values.shape[2:]))
+
+
+def bin_places(fit: Fit, score: ArrayLike) -> NDArray[np.intp]:
+    """The fit's bin in which each score lies; beyond the bins, and in empty ones, a neighbour."""
+    edges = fit.data["constant_data"]["edge"].to_numpy()
+    return np.searchsorted(edges, np.asarray(score, dtype=float), side="right")
+
+
+def _steps(fit: Fit, score: Floats) -> tuple[Floats, Floats]:
+    """Curves that are steps, one number for each bin."""
+    fit.axis("mean")(score), fit.axis("variance")(score)  # refuses scores without a place
+    family = type(fit.prior).__name__.removesuffix("Mixture")
+    at = bin_places(fit, score)
+    one, two = (_draws(fit, name)[:, at] for name in CURVES_BY_BIN[family])
+    if family == "Gamma":
+        return np.log(one) - np.log(two), -np.log(one)
+    return one, np.log(two)
 
 
 def _curve(
@@ -138,6 +157,8 @@ def _of_group(fit: Fit, curve: str, label: str) -> Floats:
     if label in fit.groups:
         return _draws(fit, f"{name}_of_group")[:, fit.groups.index(label)]
     constant = fit.data["constant_data"]
+    if f"{curve}_group_functions" not in constant:  # five steps know no prior of groups
+        return _draws(fit, name)
     functions = constant[f"{curve}_group_functions"]
     kinds = functions[f"{curve}_group_function"].to_numpy()
     sd = np.stack([_draws(fit, f"{name}_{kind}_sd") for kind in kinds], axis=1)

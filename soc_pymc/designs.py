@@ -13,7 +13,7 @@ from .rows import Rows, positions
 from .splines import Axis, Basis, make_basis, spline_matrix
 from .statistics import Statistics
 
-__all__ = ["Curve", "Term", "Weak", "make_curve", "slopes"]
+__all__ = ["Curve", "Term", "Weak", "axis_of", "make_curve", "slopes"]
 
 Floats = NDArray[np.float64]
 
@@ -88,7 +88,7 @@ class Curve:
     size_knots: Floats
 
 
-def _axis(spline: Spline, stats: Statistics) -> Axis:
+def axis_of(spline: Spline, stats: Statistics) -> Axis:
     """The curve's axis; scores at or below 0 are refused on the log scale."""
     data = stats.data
     if spline.scale == "log" and float(data["score_min"].min()) <= 0:
@@ -137,7 +137,7 @@ def make_curve(
     groups
         Number of groups with deviations of their own; 0 for none.
     """
-    axis = _axis(spline, stats)
+    axis = axis_of(spline, stats)
     u = positions(axis, rows)
     basis = make_basis(u, rows.n, spline.knots)
     open_ = weak(axis, basis)

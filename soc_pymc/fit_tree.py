@@ -1,17 +1,16 @@
 """What is kept of a fit: draws, bins, and what scoring needs to know of further terms."""
 
-from typing import Any
-
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from .bin_table import bin_table, rank_table
 from .designs import Curve
 from .effects import with_effects
 from .families.monotone import project_monotone
 from .hierarchy import Hierarchy
 from .models import Built, frame_of
-from .rows import Rows, make_rows, positions
+from .rows import Rows
 from .statistics import Statistics
 
 __all__ = ["fit_tree"]
@@ -42,13 +41,11 @@ def fit_tree(
         groups = {**groups, "posterior": with_effects(groups["posterior"], *parts)}
     if monotone:
         groups = {**groups, "posterior": _monotone(groups["posterior"], built.outcome.variables[0])}
-    bins, observed = _bins(built, stats)
+    bins, observed = bin_table(stats, built.curves[0].axis, built.outcome.observed)
     bins = bins.merge(frame_of(built))
     for curve in built.curves:
         bins = bins.merge(_of_terms(curve))
-        if curve.axis.scale == "rank":
-            bins["rank_score"] = ("rank", np.asarray(curve.axis.score))
-            bins["rank_fraction"] = ("rank", np.asarray(curve.axis.fraction))
+        bins = bins.merge(rank_table(curve.axis))
     if built.curves[0].size_knots.size:
         bins = bins.merge(_shares(built.rows, built.curves[0].position))
     if "effect_bin" in groups["posterior"].coords:
@@ -56,37 +53,6 @@ def fit_tree(
     tree = xr.DataTree.from_dict({**groups, "observed_data": observed, "constant_data": bins})
     tree.attrs = {name: stats.data.attrs[name] for name in ("kind", "roles")}
     return tree
-
-
-def _bins(built: Built, stats: Statistics) -> tuple[xr.Dataset, xr.Dataset]:
-    """The occupied bins of all groups together, and what was observed in them."""
-    data = stats.data
-    at = np.flatnonzero(data["n"].to_numpy() > 0)
-    axis = built.curves[0].axis
-    columns: dict[str, NDArray[Any]] = {
-        "score": axis.inverse(positions(axis, make_rows(stats, (), "N", False, False)[0])),
-        "score_min": data["score_min"].to_numpy()[at],
-        "score_max": data["score_max"].to_numpy()[at],
-        "n_items": data["n"].to_numpy()[at],
-    }
-    for name, of in (("score_sd", "t"), ("log_score_sd", "log_t")):
-        columns[name] = _sd(*(data[c].to_numpy()[at] for c in ("n", f"sum_{of}", f"sum_{of}2")))
-    total = data["sum_y"].to_numpy()[at]
-    if built.outcome.observed == "count":
-        columns["exposure"] = data["sum_N"].to_numpy()[at]
-        seen = total
-    else:
-        columns["noise_sd"] = np.sqrt(data["sum_s2"].to_numpy()[at] / columns["n_items"])
-        seen = total / columns["n_items"]
-    bins = xr.Dataset({name: ("bin", values) for name, values in columns.items()})
-    return bins, xr.Dataset({built.outcome.observed: ("bin", seen)})
-
-
-def _sd(n: NDArray[Any], total: Floats, square: Floats) -> Floats:
-    """Standard deviation from sums; NaN where these are."""
-    variance = square / n - (total / n) ** 2
-    # below the rounding of the sums it is that of equal values, 0
-    return np.where(variance > 1e-12 * square / n, np.sqrt(np.maximum(variance, 0.0)), variance * 0)
 
 
 def _of_terms(curve: Curve) -> xr.Dataset:

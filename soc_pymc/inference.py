@@ -2,6 +2,7 @@
 
 import time
 import warnings
+from typing import Any
 
 import pymc as pm
 
@@ -9,12 +10,13 @@ from . import hierarchy, models
 from .errors import ConvergenceWarning, FitError
 from .families import surrogates
 from .fit_tree import fit_tree
-from .methods import NUTS, VI
+from .five_steps import run_five_steps
+from .methods import NUTS, VI, FiveSteps
 from .models import Prior
 from .outcomes import outcome_of
 from .priors import Gamma, GammaMixture, Normal, NormalMixture
 from .progress import phase
-from .results import Fit, Status, outcome_roles
+from .results import Fit, Method, Status, outcome_roles
 from .sampling import run_nuts
 from .statistics import Statistics
 from .variational import run_variational
@@ -25,7 +27,7 @@ __all__ = ["fit"]
 def fit(
     stats: Statistics,
     prior: Prior | None = None,
-    method: VI | NUTS | None = None,
+    method: Method | None = None,
     *,
     start: Fit | None = None,
     model: pm.Model | None = None,
@@ -42,7 +44,8 @@ def fit(
         Where the items have groups, all are fitted in one model, with partial pooling of each
         group's deviations from shared curves; ``soc.Gamma(groups=False)`` pools them.
     method
-        ``soc.VI()`` (default) or ``soc.NUTS()``.
+        ``soc.VI()`` (default), ``soc.NUTS()``, or ``soc.FiveSteps()``, which fits each bin by
+        itself and needs neither `start` nor `model`.
     start
         An earlier fit of the same kind of items, such as yesterday's: the search for the curves'
         mode begins at its mean curves, whatever its bins, knots and axes, or at flat ones where
@@ -114,6 +117,13 @@ def fit(
         )
     if start is not None:
         _check_start(start, stats)
+    if isinstance(method, FiveSteps):
+        if start is not None or model is not None:
+            raise FitError(
+                "soc.FiveSteps() fits each bin by itself: leave start= and model= out, or use "
+                "soc.VI()"
+            )
+        return _by_five_steps(stats, prior, method, progress)
     began = time.perf_counter()
     with phase("fit: compiling the likelihood (once on a machine)", enabled=progress):
         surrogates.warm_up()
@@ -128,11 +138,26 @@ def fit(
         elif isinstance(method, NUTS):
             groups, verdict = run_nuts(built, method, progress)
         else:
-            raise FitError(f"method must be soc.VI(...) or soc.NUTS(...), not {method!r}")
+            raise FitError(
+                f"method must be soc.VI(...), soc.NUTS(...) or soc.FiveSteps(...), not {method!r}"
+            )
+    status = _status(verdict, began)
+    return Fit(fit_tree(built, stats, groups, prior.monotone), prior, method, status)
+
+
+def _status(verdict: dict[str, Any], began: float) -> Status:
+    """How it ended, with a warning where it did not converge."""
     status = Status(**verdict, seconds=time.perf_counter() - began)
     if not status.converged:
-        warnings.warn(status.reason, ConvergenceWarning, stacklevel=2)
-    return Fit(fit_tree(built, stats, groups, prior.monotone), prior, method, status)
+        warnings.warn(status.reason, ConvergenceWarning, stacklevel=3)
+    return status
+
+
+def _by_five_steps(stats: Statistics, prior: Prior, method: FiveSteps, progress: bool) -> Fit:
+    began = time.perf_counter()
+    with phase("fit: five steps", enabled=progress):
+        tree, verdict = run_five_steps(stats, prior, method)
+    return Fit(tree, prior, method, _status(verdict, began))
 
 
 def _check_start(start: object, stats: Statistics) -> None:

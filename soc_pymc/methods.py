@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from .errors import FitError
 
-__all__ = ["NUTS", "VI"]
+__all__ = ["NUTS", "VI", "FiveSteps"]
 
 
 def _at_least(name: str, value: int, least: int) -> None:
@@ -80,3 +80,42 @@ class NUTS:
         _at_least("draws", self.draws, 1)
         _at_least("tune", self.tune, 1)
         _at_least("chains", self.chains, 1)
+
+
+@dataclass(frozen=True)
+class FiveSteps:
+    """The paper's own method: each bin's prior by maximum likelihood, then smoothed over the bins.
+
+    The result is one draw, so that bands have no width; `docs/five-steps.md` says when that will
+    do. Of a prior's configuration it reads the scales of the curves, ``monotone`` and ``groups``.
+
+    Parameters
+    ----------
+    smooth
+        Whether E(theta|t) and Var(theta|t) of the bins are smoothed over the score (the paper's
+        step 3). False keeps each bin's own estimate: curves are then steps.
+    monotone
+        Whether E(theta|t) is made non-decreasing; as ``monotone=True`` of the prior.
+    every
+        Fit every so manieth bin only, as the paper did in Section 5.2: the first, and so on.
+    components
+        Number of components of a mixture; None takes 100 Gammas with fixed places, or 7 free
+        Normals.
+
+    Source: Muralidharan and Najmi, "Second Order Calibration", Section 3.
+
+    Examples
+    --------
+    >>> FiveSteps(smooth=False).every
+    1
+    """
+
+    smooth: bool = True
+    monotone: bool = False
+    every: int = 1
+    components: int | None = None
+
+    def __post_init__(self) -> None:
+        _at_least("every", self.every, 1)
+        if self.components is not None:
+            _at_least("components", self.components, 2)

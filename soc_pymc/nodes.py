@@ -264,9 +264,9 @@ def _rules(
 
 
 def is_plain(fit: Fit) -> bool:
-    """Whether a score alone says where the curves are: no groups, exposure term or bin effects."""
+    """Whether curves are splines over the score alone: no groups, exposure, effects or steps."""
     prior = fit.prior
-    return not (fit.groups or prior.exposure is not None or prior.bin_effects)
+    return not (fit.groups or prior.exposure is not None or prior.bin_effects or fit.by_bin)
 
 
 def few_nodes(

@@ -15,16 +15,19 @@ import xarray as xr
 
 from .errors import FitError
 from .files import read_saved, save_netcdf
-from .methods import NUTS, VI
+from .methods import NUTS, VI, FiveSteps
 from .priors import Gamma, GammaMixture, Normal, NormalMixture, Spline
 from .splines import Axis
 
 __all__ = [
+    "COMPONENTS",
     "CURVES",
+    "CURVES_BY_BIN",
     "FORMAT",
     "FRAME",
     "PARETO_K",
     "Fit",
+    "Method",
     "Prior",
     "Status",
     "load_fit",
@@ -35,13 +38,20 @@ FORMAT = "soc_pymc-fit-1"
 _OUTCOME_ROLES = ("score", "count", "exposure", "value", "noise_sd")
 PARETO_K = 0.7
 """Above it importance weights have no reliable mean (Vehtari et al. 2024)."""
-_METHODS = {"VI": VI, "NUTS": NUTS}
+Method = VI | NUTS | FiveSteps
+_METHODS: dict[str, type[Method]] = {m.__name__: m for m in (VI, NUTS, FiveSteps)}
 Prior = Gamma | Normal | GammaMixture | NormalMixture
 _PRIORS: dict[str, type[Prior]] = {
     p.__name__: p for p in (Gamma, Normal, GammaMixture, NormalMixture)
 }
 CURVES = {"Gamma": ("log_mean", "log_cv2"), "Normal": ("mean", "log_variance")}
 """Names of a prior's two curves in the posterior."""
+CURVES_BY_BIN = {"Gamma": ("shape", "rate"), "Normal": ("mean", "variance")}
+"""The same where curves are steps, a number for each bin (``soc.FiveSteps(smooth=False)``)."""
+COMPONENTS = ("weight", "component_place", "component_sd")
+"""Names of what five-step mixtures keep of each bin's components, dims bin and component.
+
+Their places are those of E(log theta) less log E(theta|t), or of E(theta) less E(theta|t)."""
 FRAME = ("frame_first", "frame_second")
 """Names of the two curves of a mixture's frame, on the scales of its own family."""
 
@@ -59,10 +69,10 @@ class Status:
         One sentence that says why, and what to do where it did not converge.
     pareto_k
         Pareto shape of the importance weights of the approximation (Yao et al. 2018); None for
-        NUTS.
+        NUTS and FiveSteps.
     ess_fraction
-        Effective sample of those weights over their number; None for NUTS. Below 0.8 the draws
-        kept are resampled by the weights.
+        Effective sample of those weights over their number; None for NUTS and FiveSteps. Below 0.8
+        the draws kept are resampled by the weights.
     seconds
         Wall time of the fit.
 
@@ -91,6 +101,7 @@ class Fit:
         (``mean`` and ``log_variance`` for Normal priors), those of groups (``*_of_group``), of a
         term in exposure (``*_by_exposure``) and of bins (``*_of_bin``) where there are such, and
         the model's own variables; ``constant_data`` the bins; ``observed_data`` their outcomes.
+        `FiveSteps` adds ``per_bin``, the bins' own estimates.
     prior
         The prior's configuration.
     method
@@ -110,7 +121,7 @@ class Fit:
 
     data: xr.DataTree
     prior: Prior
-    method: VI | NUTS
+    method: Method
     status: Status
 
     def axis(self, curve: str) -> Axis:
@@ -122,6 +133,11 @@ class Fit:
         return Axis(
             scale, tuple(bins["rank_score"].to_numpy()), tuple(bins["rank_fraction"].to_numpy())
         )
+
+    @property
+    def by_bin(self) -> bool:
+        """Whether curves are steps, one number for each bin."""
+        return isinstance(self.method, FiveSteps) and not self.method.smooth
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -204,7 +220,7 @@ def load_fit(path: str | os.PathLike[str]) -> Fit:
         status = Status(**json.loads(tree.attrs["status"]))
         made_of = _prior(prior)
         made_by = _METHODS[method.pop("name")](**method)
-        _check_curves(tree, type(made_of).__name__)
+        _check_curves(tree, type(made_of).__name__, made_by)
     except (KeyError, TypeError, ValueError) as error:
         raise FitError(f"{path} is a damaged fit ({error}); fit again and save") from error
     for name in ("format", "prior", "method", "status"):
@@ -221,16 +237,24 @@ def _prior(fields: dict[str, Any]) -> Prior:
     return kind(**splines)
 
 
-def _check_curves(tree: xr.DataTree, prior: str) -> None:
+def _check_curves(tree: xr.DataTree, prior: str, method: Method) -> None:
     posterior = tree["posterior"]
-    if prior in CURVES:
-        first, second = CURVES[prior]
-        kept: dict[str, tuple[str, ...]] = {first: ("mean_knot",), second: ("variance_knot",)}
-    else:
-        kept = {"frame_first": ("mean_knot",), "frame_second": ("variance_knot",)}
-        kept |= {"tilt": ("tilt_knot", "tilt_function")}
-    for name, own in kept.items():
+    for name, own in _kept(prior, method).items():
         if posterior[name].dims != ("chain", "draw", *own):
             raise ValueError(f"{name} has dims {posterior[name].dims}")
         if not np.isfinite(posterior[name].to_numpy()).all():
             raise ValueError(f"{name} has values that are not finite")
+
+
+def _kept(prior: str, method: Method) -> dict[str, tuple[str, ...]]:
+    """Variables without which nothing can be scored, with their own dims."""
+    first, second = CURVES.get(prior, FRAME)
+    kept: dict[str, tuple[str, ...]] = {first: ("mean_knot",), second: ("variance_knot",)}
+    if isinstance(method, FiveSteps):
+        if not method.smooth:
+            kept = dict.fromkeys(CURVES_BY_BIN[prior.removesuffix("Mixture")], ("bin",))
+        if prior not in CURVES:
+            kept |= dict.fromkeys(COMPONENTS, ("bin", "component"))
+    elif prior not in CURVES:
+        kept["tilt"] = ("tilt_knot", "tilt_function")
+    return kept

@@ -13,7 +13,7 @@ from scipy.interpolate import CubicSpline
 
 from .errors import FitError
 
-__all__ = ["Axis", "Basis", "make_basis", "place_knots", "spline_matrix"]
+__all__ = ["Axis", "Basis", "make_basis", "place_knots", "roughness", "spline_matrix"]
 
 Floats = NDArray[np.float64]
 
@@ -141,7 +141,7 @@ class Basis:
     wiggle: Floats
 
 
-def _roughness(knots: Floats) -> Floats:
+def roughness(knots: Floats) -> Floats:
     """Integral of the squared second derivative as a quadratic form in the values at knots."""
     h = np.diff(knots)
     k = len(knots)
@@ -165,7 +165,7 @@ def make_basis(position: ArrayLike, weight: ArrayLike, number: int) -> Basis:
     if len(knots) < 3:
         return Basis(knots, centre, line, np.zeros((len(knots), 0)))
     scale = (knots[-1] - knots[0]) ** 3  # makes the eigenvalues free of the axis's unit
-    value, vector = np.linalg.eigh(_roughness(knots) * scale)
+    value, vector = np.linalg.eigh(roughness(knots) * scale)
     wiggle = vector[:, 2:] / np.sqrt(value[2:])
     at_bins = spline_matrix(u, knots) @ wiggle
     away = _without_line(at_bins, u - centre, w)

@@ -182,6 +182,8 @@ def _refuse_others(fit: Fit) -> None:
         what = "terms in exposure"
     elif prior.bin_effects:
         what = "effects of bins"
+    elif fit.by_bin:
+        what = "curves that are steps"
     if what:
         raise FitError(
             f"a warehouse cannot score fits with {what}, only soc.Gamma of the score alone: use "

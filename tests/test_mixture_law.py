@@ -213,6 +213,7 @@ def test_quantities_of_a_mixture(counts):
         soc.quantities.variance_reduction(law._fit, stats, progress=False)
 
 
+@pytest.mark.parametrize("kind", ["counts", "values"])
 def test_further_outcomes_against_every_draw(kind, request):
     """Posterior weights under every draw, item by item: 1e-4 for most, 1e-3 for all."""
     law, columns = request.getfixturevalue(kind)

@@ -1,0 +1,137 @@
+"""Five steps with a conjugate prior: maxima of bins, curves through them, and what a fit keeps."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+from scipy import special
+
+from ..designs import axis_of
+from ..errors import FitError
+from ..families.bin_curvature import CountBins, ValueBins
+from ..methods import FiveSteps
+from ..outcomes import outcome_of
+from ..priors import Gamma, GammaMixture, Normal, NormalMixture
+from ..results import CURVES, CURVES_BY_BIN
+from ..rows import Rows, positions
+from ..splines import Axis
+from ..statistics import Statistics
+from .curves import SmoothCurves, smooth_curves, stepped_curves
+from .newton import BinMaxima, maximise
+
+__all__ = ["BinFits", "as_posterior", "estimates", "fit_bins"]
+
+Floats = NDArray[np.float64]
+Prior = Gamma | Normal | GammaMixture | NormalMixture
+
+
+@dataclass(frozen=True)
+class BinFits:
+    """Bins with their maxima and the curves through them.
+
+    Attributes
+    ----------
+    rows
+        The bins; of every group its own, where groups are fitted.
+    axes
+        Of the two curves.
+    positions
+        Of the bins on the axes.
+    found
+        Maxima of the bins.
+    bins
+        The likelihood.
+    curves
+        Smooth curves, or both parameters of each bin.
+    """
+
+    rows: Rows
+    axes: tuple[Axis, Axis]
+    positions: tuple[Floats, Floats]
+    found: BinMaxima
+    bins: CountBins | ValueBins
+    curves: SmoothCurves | tuple[Floats, Floats]
+
+
+def fit_bins(stats: Statistics, prior: Prior, method: FiveSteps) -> BinFits:
+    """Steps 2 and 3 of all items together.
+
+    Raises
+    ------
+    FitError
+        If no bin can be fitted, or scores have no place on an axis.
+    """
+    outcome = outcome_of(stats)
+    axes = axis_of(prior.mean, stats), axis_of(prior.variance, stats)
+    rows, data = outcome.rows(stats, False, False)
+    bins = CountBins(data) if outcome.observed == "count" else ValueBins(data)
+    chosen = rows.bin % method.every == 0
+    found = maximise(bins, chosen)
+    if not found.fitted.any():
+        raise FitError(
+            f"none of the {int(chosen.sum()):,} bins could be fitted ({_why(found, chosen)}): five "
+            "steps estimate each bin by itself, so use fewer bins, or soc.VI()"
+        )
+    place = positions(axes[0], rows), positions(axes[1], rows)
+    target = outcome.target(data)
+    monotone = method.monotone or prior.monotone
+    curves: SmoothCurves | tuple[Floats, Floats]
+    if method.smooth:
+        curves = smooth_curves(found, place, rows.n, target.information, monotone)
+    else:
+        curves = stepped_curves(found, place[0], target.information, monotone)
+    return BinFits(rows, axes, place, found, bins, curves)
+
+
+def _why(found: BinMaxima, chosen: NDArray[np.bool_]) -> str:
+    failed = int(found.failed.sum())
+    empty = int(chosen.sum()) - failed
+    parts = [f"{empty:,} without an event"] * (empty > 0)
+    return ", ".join(parts + [f"the search failed in {failed:,}"] * (failed > 0))
+
+
+def as_posterior(prior: Prior, fits: BinFits) -> xr.Dataset:
+    """Curves as a posterior of one draw."""
+    family = type(prior).__name__
+    if isinstance(fits.curves, SmoothCurves):
+        names = CURVES[family]
+        dims = "mean_knot", "variance_knot"
+        kept = {
+            name: (("chain", "draw", dim), values[None, None])
+            for name, dim, values in zip(names, dims, fits.curves.values, strict=True)
+        }
+        coords: dict[str, Any] = dict(zip(dims, fits.curves.knots, strict=True))
+    else:
+        first, second = fits.curves
+        both = first, np.exp(second)
+        if family == "Gamma":
+            both = np.exp(-second), np.exp(-second - first)
+        kept = {
+            name: (("chain", "draw", "bin"), values[None, None])
+            for name, values in zip(CURVES_BY_BIN[family], both, strict=True)
+        }
+        coords = {}
+    return xr.Dataset(kept, {**coords, "chain": [0], "draw": [0]})
+
+
+def estimates(fits: BinFits) -> dict[str, Floats]:
+    """Unsmoothed estimates by bin: moments of theta, for counts of log theta, and log likelihood.
+
+    A maximum at variance 0 has variance 0 here. Bins that were not fitted have NaN.
+    """
+    found = fits.found
+    first, spread = found.first, np.where(found.at_zero, 0.0, np.exp(found.second))
+    if isinstance(fits.bins, ValueBins):
+        moments = {"mean": first, "variance": spread}
+    else:
+        shape = np.exp(-found.second)
+        away = np.where(found.at_zero, 0.0, special.psi(shape) - np.log(shape))
+        moments = {
+            "mean": np.exp(first),
+            "variance": spread * np.exp(2.0 * first),
+            "mean_log": first + away,
+            "variance_log": np.where(found.at_zero, 0.0, special.polygamma(1, shape)),
+        }
+    return {**moments, "log_likelihood": found.log_likelihood, "n_items": fits.rows.n}

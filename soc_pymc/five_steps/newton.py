@@ -1,0 +1,158 @@
+"""Step 2 for conjugate priors: each bin's maximum marginal likelihood by Newton's method."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["BinMaxima", "Bins", "maximise"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+_ROUNDS = 200
+_CLOSE = 1e-7  # the last step in log variance: Newton's method leaves its square
+_FARTHEST = 2.0  # of one step in log variance
+_TRIED = (-6.0, -3.0, -1.0, 1.0, 3.0)  # further starts, from the first one
+_ROUNDING = 1e-12
+
+
+class Bins(Protocol):
+    """Bins of one kind of items: `CountBins` or `ValueBins`.
+
+    Attributes
+    ----------
+    farthest
+        That the first parameter may move in one step.
+    """
+
+    farthest: float
+
+    def __call__(self, first: Floats, second: Floats, rows: Ints) -> Floats:
+        """Log marginals with derivatives up to the second, (6, k)."""
+
+    @property
+    def can_fit(self) -> Mask:
+        """Bins whose maximum is somewhere."""
+
+    def at_zero(self) -> tuple[Floats, Floats, Floats, Floats]:
+        """At variance 0: first parameter, value, slope in the variance, floor of the second."""
+
+    def start(self) -> Floats:
+        """Second parameters to start from."""
+
+
+@dataclass(frozen=True)
+class BinMaxima:
+    """Maxima of bins, each array (bins,).
+
+    Attributes
+    ----------
+    first, second
+        Log mean and log cv2, or mean and log variance; NaN where the bin was not fitted, and the
+        floor as second where the maximum is at variance 0.
+    log_likelihood
+        At the maximum.
+    at_zero
+        Where the maximum is at variance 0.
+    fitted, failed
+        Where there is a maximum, and where the search for one did not end.
+    """
+
+    first: Floats
+    second: Floats
+    log_likelihood: Floats
+    at_zero: Mask
+    fitted: Mask
+    failed: Mask
+
+
+def maximise(bins: Bins, chosen: Mask) -> BinMaxima:
+    """Maximum marginal likelihood of each chosen bin.
+
+    The likelihood is concave in the mean (of counts: in its logarithm), so that a few starts over
+    the variance alone and the end at variance 0 do for the highest of several maxima.
+
+    Parameters
+    ----------
+    bins
+        The bins.
+    chosen
+        Which to fit.
+    """
+    zero_first, zero_value, slope, floor = bins.at_zero()
+    rows = np.flatnonzero(chosen & bins.can_fit)
+    first, second, value = _best_start(bins, rows, zero_first[rows], bins.start()[rows])
+    first, second, value, done = _newton(bins, rows, first, second, floor[rows])
+    # at the floor, or below what variance 0 gives, the maximum is at 0
+    gain = value - zero_value[rows]
+    inside = (second > floor[rows]) & (gain > 10 * _ROUNDING * np.abs(value))
+    inside |= (slope[rows] > 0) & (second > floor[rows])
+    full = np.full((3, len(floor)), np.nan)
+    full[0, rows] = np.where(inside, first, zero_first[rows])
+    full[1, rows] = np.where(inside, second, floor[rows])
+    full[2, rows] = np.where(inside, value, zero_value[rows])
+    zero, failed, fitted = np.zeros((3, len(floor)), dtype=bool)
+    zero[rows], failed[rows] = ~inside, inside & ~done
+    fitted[rows] = np.isfinite(full[:, rows]).all(axis=0) & ~failed[rows]
+    failed[rows] |= ~fitted[rows]
+    full[:, ~fitted] = np.nan
+    return BinMaxima(full[0], full[1], full[2], zero & fitted, fitted, failed)
+
+
+def _best_start(bins: Bins, rows: Ints, first: Floats, start: Floats) -> tuple[Floats, ...]:
+    """The highest of a few points over the variance, each at about the best mean."""
+    best = np.full((3, len(rows)), -np.inf)
+    for offset in (0.0, *_TRIED):
+        m, c = first.copy(), start + offset
+        for _ in range(3):
+            found = bins(m, c, rows)
+            m = m + np.clip(-found[1] / found[3], -bins.farthest, bins.farthest)
+        found = bins(m, c, rows)
+        better = np.nan_to_num(found[0], nan=-np.inf) > best[2]
+        best[:, better] = np.array([m, c, found[0]])[:, better]
+    return best[0], best[1], best[2]
+
+
+def _step(bins: Bins, here: Floats) -> Floats:
+    """Steps in both parameters: Newton's where the profile over the mean bends down."""
+    _, by_m, by_c, mm, mc, cc = here
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        slope = by_c - mc * by_m / mm
+        bend = cc - mc * mc / mm
+        dc = np.where(bend < 0, -slope / bend, np.sign(slope))
+        dc = np.clip(np.nan_to_num(dc), -_FARTHEST, _FARTHEST)
+        dm = np.clip(np.nan_to_num(-(by_m + mc * dc) / mm), -bins.farthest, bins.farthest)
+    return np.array([dm, dc])
+
+
+def _newton(
+    bins: Bins, rows: Ints, first: Floats, second: Floats, floor: Floats
+) -> tuple[Floats, Floats, Floats, Mask]:
+    """Newton steps, uphill where the profile bends the wrong way, halved where they do not gain."""
+    at = np.array([first, second])
+    here = bins(first, second, rows)
+    factor, done = np.ones(len(rows)), np.zeros(len(rows), dtype=bool)
+    step = _step(bins, here)
+    active = np.arange(len(rows))
+    for _ in range(_ROUNDS):
+        if not len(active):
+            break
+        move = factor[active] * step[:, active]
+        tried = at[:, active] + move
+        found = bins(tried[0], tried[1], rows[active])
+        least = here[0, active] - _ROUNDING * np.abs(here[0, active])
+        good = np.isfinite(found).all(axis=0) & (found[0] >= least)
+        taken = active[good]
+        at[:, taken], here[:, taken] = tried[:, good], found[:, good]
+        # a step in the mean counts in its own sd
+        size = np.abs(move) * np.array([np.sqrt(np.maximum(-found[3], 0.0)), np.ones(len(active))])
+        small = size.max(axis=0) < _CLOSE
+        done[active] = good & small & (factor[active] == 1.0)
+        factor[active] = np.where(good, 1.0, 0.5 * factor[active])
+        step[:, taken] = _step(bins, found[:, good])
+        stuck = factor[active] < 1e-9
+        active = active[~(done[active] | stuck | (at[1, active] < floor[active]))]
+    return at[0], at[1], here[0], done

@@ -1,0 +1,122 @@
+"""All steps in order, and a fit's groups and verdict from them."""
+
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from ..bin_table import bin_table, rank_table
+from ..errors import FitError
+from ..methods import FiveSteps
+from ..outcomes import outcome_of
+from ..priors import Gamma, GammaMixture, Normal, NormalMixture, Spline
+from ..statistics import Statistics
+from .conjugate import BinFits, as_posterior, estimates, fit_bins
+from .curves import SmoothCurves
+
+__all__ = ["run_five_steps"]
+
+Floats = NDArray[np.float64]
+Prior = Gamma | Normal | GammaMixture | NormalMixture
+
+_READ = ("mean", "variance", "monotone", "groups")  # fields of priors that five steps read
+
+
+def run_five_steps(
+    stats: Statistics, prior: Prior, method: FiveSteps
+) -> tuple[xr.DataTree, dict[str, Any]]:
+    """A fit's `DataTree`, and its status but for the seconds.
+
+    Parameters
+    ----------
+    stats
+        The statistics.
+    prior
+        Family, scales of the curves, ``monotone`` and ``groups``; anything else is refused.
+    method
+        The method.
+
+    Raises
+    ------
+    FitError
+        If the prior has what five steps cannot use, or no bin can be fitted.
+    """
+    _check(stats, prior, method)
+    fits = fit_bins(stats, prior, method)
+    outcome = outcome_of(stats)
+    bins, observed = bin_table(stats, fits.axes[0], outcome.observed)
+    for axis in fits.axes:
+        bins = bins.merge(rank_table(axis))
+    per_bin = {name: ("bin", values) for name, values in estimates(fits).items()}
+    if method.components is not None:
+        raise FitError("FiveSteps(components=) is of mixtures, whose components it counts")
+    bins["edge"] = ("edge", _edges(stats))
+    if isinstance(fits.curves, SmoothCurves):
+        bins.attrs["storage_error"] = fits.curves.error
+    tree = xr.DataTree.from_dict(
+        {
+            "posterior": as_posterior(prior, fits),
+            "observed_data": observed,
+            "constant_data": bins,
+            "per_bin": xr.Dataset(per_bin),
+        }
+    )
+    tree.attrs = {name: stats.data.attrs[name] for name in ("kind", "roles")}
+    return tree, _verdict(fits, method)
+
+
+def _edges(stats: Statistics) -> Floats:
+    """Cuts between occupied bins; an empty bin goes to the nearer of its neighbours."""
+    occupied = np.flatnonzero(stats.data["n"].to_numpy() > 0)
+    return stats.edges[(occupied[:-1] + occupied[1:] - 1) // 2]
+
+
+def _verdict(fits: BinFits, method: FiveSteps) -> dict[str, Any]:
+    found = fits.found
+    chosen = fits.rows.bin % method.every == 0
+    failed, zero = int(found.failed.sum()), int(found.at_zero.sum())
+    eventless = int((chosen & ~fits.bins.can_fit).sum())
+    parts = [f"{int(found.fitted.sum()):,} bins by maximum likelihood"]
+    parts += [f"{zero:,} at variance 0"] * (zero > 0)
+    parts += [f"{eventless:,} more without an event left to their neighbours"] * (eventless > 0)
+    parts += [f"every {method.every}th of {len(chosen):,} bins"] * (method.every > 1)
+    parts += ["smoothed" if method.smooth else "each as it is"]
+    reason = ", ".join(parts)
+    if failed:
+        reason += f"; the search failed in {failed:,} bins: use fewer bins, or soc.VI()"
+    return {"converged": not failed, "reason": reason, "pareto_k": None, "ess_fraction": None}
+
+
+# --- what five steps cannot use ------------------------------------------------------------------
+
+
+def _check(stats: Statistics, prior: Prior, method: FiveSteps) -> None:
+    outcome = outcome_of(stats)
+    family = outcome.prior.__name__
+    name = type(prior).__name__
+    if name.removesuffix("Mixture") != family:
+        raise FitError(
+            f"prior=soc.{name}(...) is not for these statistics, which are of "
+            f"{stats.data.attrs['kind']} items: use soc.{family}(...)"
+        )
+    plain = type(prior)()
+    unused = [f.name for f in fields(prior) if f.name not in _READ]
+    changed = [n for n in unused if getattr(prior, n) != getattr(plain, n)]
+    for curve in ("mean", "variance"):
+        given = getattr(prior, curve)
+        known = Spline(scale=given.scale)
+        own = [f.name for f in fields(given) if getattr(given, f.name) != getattr(known, f.name)]
+        changed += [f"{curve}=soc.Spline({n}=)" for n in own]
+    if changed:
+        raise FitError(
+            f"five steps read only scale=, monotone= and groups= of a prior, and cannot use "
+            f"soc.{name}({', '.join(changed)}): leave these out, or use soc.VI()"
+        )
+    if prior.groups and stats.groups:
+        raise FitError(
+            f"five steps fit one category at a time, and the statistics have {len(stats.groups):,} "
+            f"groups: pool them with soc.{name}(groups=False), or fit each by itself, "
+            "soc.fit(stats.of_group(label), the same prior, ...)"
+        )
