@@ -150,6 +150,12 @@ def test_fitted_marginal_gives_the_posteriors_of_the_fit(small_fit, small_frame,
     compare_with_robbins(small_fit, small_frame, small_items)
 
 
+@pytest.mark.parametrize("smooth", [True, False])
+def test_five_steps_give_the_same_posteriors(smooth, small_statistics, small_frame, small_items):
+    fit = soc.fit(small_statistics, soc.Gamma(), soc.FiveSteps(smooth=smooth), progress=False)
+    compare_with_robbins(fit, small_frame, small_items)
+
+
 @pytest.mark.slow
 def test_fitted_mixture_gives_the_posteriors_of_the_fit():
     frame = soc.simulation.click_rates(3000, seed=5)

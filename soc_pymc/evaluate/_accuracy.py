@@ -53,19 +53,21 @@ def accuracy(
     Returns
     -------
     pandas.DataFrame
-        One row for each method and bin: ``method``, ``delta``, ``sigma``, ``bin``, ``score`` (its
-        mean), ``items``; in-bin averages of ``true_mean``, ``mean``, ``true_variance`` and
-        ``variance``, of theta given t, true and fitted; in-bin averages of (E(theta|t,y) -
-        fitted)^2 / E(theta|t)^2, ``mean_error``, and (Var(theta|t,y) - fitted)^2 / E(theta|t)^4,
-        ``variance_error`` (for values, whose mean may be 0, over Var(theta|t) and its square:
-        the true ones in both cases); in-bin mean squared errors over that of the oracle E(theta|t,y), of the
-        score (``mse_t``), the true and the fitted E(theta|t) (``mse_true_mean``, ``mse_mean``), the
-        fitted E(theta|t,y) (``mse_posterior``) and, for values, y itself (``mse_y``);
-        ``error_ratio``, the in-bin average of (fitted E(theta|t,y) - theta)^2 / fitted
-        Var(theta|t,y). Two more have the oracle's posterior in place of theta, without the luck of
-        the draw: ``regret``, mean squared error of fitted E(theta|t,y) over the oracle's less 1,
-        and ``expected_ratio``. Monte Carlo standard errors over items, the fit held fixed, have
-        ``_se`` added to the name.
+        One row for each method and bin, with Monte Carlo standard errors (over items, the fit held
+        fixed) under the names' ``_se``:
+
+        - ``method``, ``delta``, ``sigma``, ``bin``, ``score`` (its mean), ``items``;
+        - ``true_mean``, ``mean``, ``true_variance``, ``variance``: in-bin averages, of theta given
+          t, true and fitted;
+        - ``mean_error``: of (E(theta|t,y) - fitted)^2 / E(theta|t)^2; ``variance_error``: of
+          (Var(theta|t,y) - fitted)^2 / E(theta|t)^4. Values may have a mean of 0: theirs are over
+          Var(theta|t) and Var(theta|t)^2;
+        - ``mse_t``, ``mse_true_mean``, ``mse_mean``, ``mse_posterior``, and ``mse_y`` for values:
+          in-bin mean squared errors, over that of the oracle E(theta|t,y), of the score, the true
+          and the fitted E(theta|t), the fitted E(theta|t,y), and y;
+        - ``error_ratio``: of (fitted E(theta|t,y) - theta)^2 / fitted Var(theta|t,y);
+        - ``regret`` and ``expected_ratio``: ``mse_posterior`` less 1 and ``error_ratio`` with the
+          oracle's posterior in place of theta, without the luck of the draw.
 
     Raises
     ------
@@ -81,15 +83,16 @@ def accuracy(
     --------
     >>> import soc_pymc as soc
     >>> frame = soc.simulation.s1(2000, seed=0)
-    >>> fit = soc.fit(soc.summarize(soc.PoissonItems(
-    ...     frame, score="score", count="count", exposure="exposure")), progress=False)
+    >>> roles = {"score": "score", "count": "count", "exposure": "exposure"}
+    >>> stats = soc.summarize(soc.PoissonItems(frame, **roles), progress=False)
+    >>> fit = soc.fit(stats, soc.Gamma(), soc.FiveSteps(), progress=False)
     >>> shape = 1 / frame["true_cv2"]                     # of S1's own Gamma
     >>> rate = shape / frame["true_mean"]
     >>> truth = frame.assign(
     ...     true_variance=frame["true_mean"] ** 2 * frame["true_cv2"],
     ...     oracle_mean=(shape + frame["count"]) / (rate + frame["exposure"]),
     ...     oracle_variance=(shape + frame["count"]) / (rate + frame["exposure"]) ** 2)
-    >>> items = soc.PoissonItems(truth, score="score", count="count", exposure="exposure")
+    >>> items = soc.PoissonItems(truth, **roles)
     >>> table = soc.evaluate.accuracy(fit, items, bins=4, progress=False)
     >>> bool((table["mse_posterior"] < table["mse_t"]).all())
     True

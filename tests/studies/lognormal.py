@@ -31,7 +31,7 @@ CELLS = {
     for delta in (-0.5, 0.0, 0.5)
     for sigma in (0.1, 0.25, 0.5, 1.0)
 }
-_FIVE_STEPS_ITEMS = 2000  # in a bin: the paper has hundreds of thousands in each of 1,000
+_FIVE_STEPS_ITEMS = 500  # in a bin: fewer, wider bins take their range of t for variance of theta
 
 
 def keywords(folder: Path, n_items: int) -> tuple[np.ndarray, np.ndarray]:
@@ -42,10 +42,10 @@ def keywords(folder: Path, n_items: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def fit_items(items: soc.PoissonItems, prior: str, n_items: int) -> soc.Fit:
-    """One method's fit: `five` the five steps in fewer bins, the others variational."""
+    """One method's fit: `five` the five steps in up to 1,000 bins, the others variational."""
     if prior == "five":
-        bins = max(20, n_items // _FIVE_STEPS_ITEMS)
-        stats = soc.summarize(items, bins=bins, joint=True, progress=False)
+        bins = min(max(20, n_items // _FIVE_STEPS_ITEMS), 1000)
+        stats = soc.summarize(items, bins=bins, progress=False)
         return soc.fit(stats, soc.Gamma(), soc.FiveSteps(), progress=False)
     stats = soc.summarize(items, joint=True, progress=False)
     return soc.fit(stats, getattr(soc, PRIORS[prior])(), progress=False)
@@ -95,7 +95,8 @@ def tables(
     delta, sigma = CELLS[cell]
     labels = {"method": NAMES[prior], "delta": delta, "sigma": sigma}
     by_bin, whole = (grid.label(accuracy_by_bin(items, b), **labels) for b in (bins, 1))
-    return by_bin, whole.assign(**status)
+    more = figures(items, delta, sigma)
+    return by_bin, whole.assign(**{k: v for k, v in more.items() if k not in whole}, **status)
 
 
 def one_cell(
@@ -116,8 +117,11 @@ def figures(table: pd.DataFrame, delta: float, sigma: float) -> dict[str, float]
     theta, mean, variance = (
         table[c].to_numpy(dtype=float) for c in ("theta", "theta_mean", "theta_var")
     )
-    columns = (table[c].to_numpy() for c in ("score", "count", "exposure"))
-    best, spread = soc.simulation.lognormal_oracle(*columns, delta, sigma)
+    if "oracle_mean" in table:
+        best, spread = (table[c].to_numpy() for c in ("oracle_mean", "oracle_variance"))
+    else:
+        columns = (table[c].to_numpy() for c in ("score", "count", "exposure"))
+        best, spread = soc.simulation.lognormal_oracle(*columns, delta, sigma)
     error, best_error = (mean - theta) ** 2, (best - theta) ** 2
     expected = spread + (mean - best) ** 2
     ratio, ratio_se = ratio_with_error(
