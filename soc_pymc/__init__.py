@@ -35,15 +35,16 @@ Names by floor (each uses only those above it):
 - the fit: `model`, `fit`, `Fit`, `Status`, `load_fit`
 - what it says: `calibration_curves`, `bands`; `item_posteriors`,
   `posterior_expression`, `posterior_sql`; `check`, `CheckResult`, `compare`
-- modules: `evaluate` (held-out exposure, cross-validation), `simulation` (items whose truth is
-  known), `theory` (posterior moments from a marginal alone), `plots`
+- modules: `evaluate` (held-out exposure, cross-validation), `quantities` (R-squared of the score,
+  what outcomes add to it, two scores compared), `simulation` (items whose truth is known), `theory`
+  (posterior moments from a marginal alone), `plots`
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import evaluate, plots, simulation, theory
+    from . import evaluate, plots, quantities, simulation, theory
     from .calibration import bands, calibration_curves
     from .checks._check import CheckResult, check
     from .comparison import compare
@@ -95,7 +96,7 @@ _HOME = {
     **dict.fromkeys(["check", "CheckResult"], "checks._check"),
     "compare": "comparison",
 }
-_MODULES = ("evaluate", "plots", "simulation", "theory")
+_MODULES = ("evaluate", "plots", "quantities", "simulation", "theory")
 
 __all__ = [
     "NUTS",
@@ -131,6 +132,7 @@ __all__ = [
     "plots",
     "posterior_expression",
     "posterior_sql",
+    "quantities",
     "simulation",
     "summarize",
     "theory",

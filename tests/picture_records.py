@@ -72,7 +72,7 @@ def accuracy_table(grid=True, methods=("VI", "five steps"), bins=8):
     parts = []
     for method in methods:
         for delta in (0.0, 0.2) if grid else (np.nan,):
-            for sigma in (0.1, 0.3, 0.5) if grid else (np.nan,):
+            for sigma in (0.1, 0.5) if grid else (np.nan,):
                 part = {"method": method, "delta": delta, "sigma": sigma, "bin": np.arange(bins)}
                 part |= {"score": score, "items": 100, "true_mean": score, "true_variance": 0.1}
                 for name in ("variance", "mean_error", "variance_error", "error_ratio"):

@@ -106,15 +106,19 @@ def test_standard_errors():
 def scored_counts():
     frame = gamma_items(20_000, 7)
     items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    fit = soc.fit(soc.summarize(items, progress=False), progress=False)
-    return frame, items, fit
+    stats = soc.summarize(items, progress=False)
+    five = soc.fit(stats, soc.Gamma(), soc.FiveSteps(), progress=False)
+    return frame, items, {"Bayes": soc.fit(stats, progress=False), "five steps": five}
 
 
-def test_a_fit_to_counts(scored_counts):
-    """Its prior is the true one: within 1% of the oracle, and wrong if the variance is."""
-    _, items, fit = scored_counts
-    found = soc.evaluate.accuracy(fit, items, bins=5, delta=0.5, sigma=0.1, progress=False)
-    assert list(found["method"].unique()) == ["Gamma"]
+@pytest.mark.parametrize("method", ["Bayes", "five steps"])
+def test_fits_to_counts(scored_counts, method):
+    """Their prior is the true one: within 1% of the oracle, and wrong if the variance is."""
+    _, items, fits = scored_counts
+    found = soc.evaluate.accuracy(fits, items, bins=5, delta=0.5, sigma=0.1, progress=False)
+    assert list(found["method"].unique()) == ["Bayes", "five steps"]
+    found = found[found["method"] == method]
+    assert list(found["bin"]) == [0, 1, 2, 3, 4]
     assert (found["delta"] == 0.5).all()
     assert (found["sigma"] == 0.1).all()
     assert (found["items"] == 4000).all()
@@ -127,7 +131,8 @@ def test_a_fit_to_counts(scored_counts):
 
 def test_curves_at_items_are_those_of_every_item(scored_counts):
     """The grid and the lines between: to 1e-4 of the exact averages over draws."""
-    frame, _, fit = scored_counts
+    frame, _, fits = scored_counts
+    fit = fits["Bayes"]
     columns = {c: frame[c].to_numpy() for c in ("score", "count", "exposure")}
     mean, variance = (v[:300] for v in _accuracy.given_score(fit, columns))
     exact = law_of(fit).curves(columns["score"][:300])
@@ -165,7 +170,8 @@ def test_a_fit_to_values():
 
 
 def test_what_is_refused(scored_counts):
-    frame, items, fit = scored_counts
+    frame, items, fits = scored_counts
+    fit = fits["Bayes"]
     roles = {"score": "score", "count": "count", "exposure": "exposure"}
     lacking = soc.PoissonItems(frame.drop(columns=["theta", *_accuracy.TRUTH[2:]]), **roles)
     with pytest.raises(soc.ItemsError, match="lacks 4 columns of the truth: theta"):

@@ -179,6 +179,41 @@ def test_spread_widens_what_stands_for_several_items(counts):
 
 
 @pytest.mark.parametrize("kind", ["counts", "values"])
+def test_moments_of_draws(kind, request):
+    """Averaged over draws, posterior moments draw by draw are those that items are scored by."""
+    law, columns = request.getfixturevalue(kind)
+    few = some(columns, 200)
+    scored = law.scorer((), "all", False)(few)
+    mean, variance = law.moments(few)
+    # weights are averaged over draws before moments are taken: the same to rounding
+    np.testing.assert_allclose(mean.mean(axis=0), scored[0], rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(
+        variance.mean(axis=0) + mean.var(axis=0), scored[2], rtol=1e-6, atol=1e-9
+    )
+
+
+def test_quantities_of_a_mixture(counts):
+    """R^2 and what outcomes add, from joint cells, against sums over items."""
+    law, columns = counts
+    frame = pd.DataFrame({"t": columns["score"], "y": columns["count"], "N": columns["exposure"]})
+    items = soc.PoissonItems(frame, score="t", count="y", exposure="N")
+    gain = soc.quantities.variance_reduction(law._fit, items, weight="items", progress=False)
+    few = some(columns, 3)
+    after = law.moments(few)[1].mean(axis=1)
+    curves = law.curves(few["score"])
+    # every third item of 6,000: sampling of items and the width of cells
+    assert (
+        abs(float(gain["ratio"].mean()) - (after / curves["variance"].mean(axis=1)).mean()) < 0.03
+    )
+    own = curves["mean"].var(axis=1)
+    expected = (own / (own + curves["variance"].mean(axis=1))).mean()
+    assert abs(float(soc.quantities.r_squared(law._fit).mean()) - expected) < 0.03
+    stats = soc.summarize(items, progress=False)
+    with pytest.raises(soc.StatisticsError, match="joint"):
+        soc.quantities.variance_reduction(law._fit, stats, progress=False)
+
+
+@pytest.mark.parametrize("kind", ["counts", "values"])
 def test_further_outcomes_against_every_draw(kind, request):
     """Posterior weights under every draw, item by item: 1e-4 for most, 1e-3 for all."""
     law, columns = request.getfixturevalue(kind)

@@ -98,10 +98,10 @@ def test_pit_histograms_in_panels():
     one = plots.plot_pit_histograms(both.isel(fit=[0]))
     assert one.shape == (1, 3)
     assert one[0, 0].get_title().startswith("all items")
-    grid = {(d, s): histograms() for d in (0.0, 0.1) for s in (0.1, 0.3, 0.5)}
+    grid = {(d, s): histograms() for d in (0.0, 0.1) for s in (0.1, 0.5)}
     axes = drawn(plots.plot_pit_histograms(grid))
-    assert axes.shape == (3, 2)
-    assert axes[2, 0].get_title().startswith("delta = 0, sigma = 0.5")
+    assert axes.shape == (2, 2)
+    assert axes[1, 0].get_title().startswith("delta = 0, sigma = 0.5")
     named = plots.plot_pit_histograms({"VI": histograms(), "five steps": histograms()})
     assert named.shape == (1, 2)
 
@@ -177,9 +177,11 @@ def test_variance_gain_of_two_fits():
 @pytest.mark.parametrize("quantity", ["mean", "variance", "mean_error", "variance_error"])
 def test_accuracy_grid_holds_every_bin_of_every_method(quantity):
     table = accuracy_table()
-    grid = drawn(plots.plot_accuracy(table, quantity))
-    assert grid.shape == (3, 2)
-    for i, sigma in enumerate((0.1, 0.3, 0.5)):
+    grid = plots.plot_accuracy(table, quantity)
+    if quantity == "mean":
+        drawn(grid)
+    assert grid.shape == (2, 2)
+    for i, sigma in enumerate((0.1, 0.5)):
         for j, delta in enumerate((0.0, 0.2)):
             part = table[(table["sigma"] == sigma) & (table["delta"] == delta)]
             assert grid[i, j].get_title() == f"delta = {delta:g}, sigma = {sigma:g}"
@@ -212,7 +214,7 @@ def test_regret_draws_shared_estimators_once_and_those_of_methods_each(grid):
     table = accuracy_table(grid)
     axes = drawn(plots.plot_regret(table))
     first = table[table["method"] == "VI"]
-    assert axes.shape == ((3, 2) if grid else (1, 1))
+    assert axes.shape == ((2, 2) if grid else (1, 1))
     dots = [x for x in axes[0, 0].lines if x.get_linestyle() == "None"]
     assert len(dots) == 2 + 2 * 2
     np.testing.assert_allclose(line(axes[0, 0], "t").get_ydata(), first["mse_t"][:8])
@@ -241,7 +243,6 @@ def test_error_ratio_takes_roots_of_values_alone():
 
 def test_tables_are_drawn_in_given_axes():
     table = accuracy_table()
-    figure, axes = plt.subplots(3, 2)
-    assert plots.plot_regret(table, axes=axes)[2, 1] is axes[2, 1]
-    assert len(figure.axes) == 6
-    drawn(axes)
+    figure, axes = plt.subplots(2, 2)
+    assert plots.plot_regret(table, axes=axes)[1, 1] is axes[1, 1]
+    assert len(figure.axes) == 4

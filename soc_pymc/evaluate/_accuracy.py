@@ -83,15 +83,16 @@ def accuracy(
     --------
     >>> import soc_pymc as soc
     >>> frame = soc.simulation.s1(2000, seed=0)
-    >>> fit = soc.fit(soc.summarize(soc.PoissonItems(
-    ...     frame, score="score", count="count", exposure="exposure")), progress=False)
+    >>> roles = {"score": "score", "count": "count", "exposure": "exposure"}
+    >>> stats = soc.summarize(soc.PoissonItems(frame, **roles), progress=False)
+    >>> fit = soc.fit(stats, soc.Gamma(), soc.FiveSteps(), progress=False)
     >>> shape = 1 / frame["true_cv2"]                     # of S1's own Gamma
     >>> rate = shape / frame["true_mean"]
     >>> truth = frame.assign(
     ...     true_variance=frame["true_mean"] ** 2 * frame["true_cv2"],
     ...     oracle_mean=(shape + frame["count"]) / (rate + frame["exposure"]),
     ...     oracle_variance=(shape + frame["count"]) / (rate + frame["exposure"]) ** 2)
-    >>> items = soc.PoissonItems(truth, score="score", count="count", exposure="exposure")
+    >>> items = soc.PoissonItems(truth, **roles)
     >>> table = soc.evaluate.accuracy(fit, items, bins=4, progress=False)
     >>> bool((table["mse_posterior"] < table["mse_t"]).all())
     True

@@ -87,6 +87,9 @@ class Law(Protocol):
     def simulate(self, columns: Columns, rng: np.random.Generator) -> Floats:
         """Outcomes of new items of the same score and size, (draws, n)."""
 
+    def moments(self, columns: Columns) -> tuple[Floats, Floats]:
+        """E and Var(theta | t, y) of the items draw by draw, each (draws, n)."""
+
     def scorer(self, probs: tuple[float, ...], draws: str, plug_in: bool) -> Scorer:
         """How items are scored: over ``"all"`` draws, ``"representative"`` ones, or none."""
 

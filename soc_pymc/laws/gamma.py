@@ -97,6 +97,12 @@ class GammaLaw:
             "rate": rate,
         }
 
+    def moments(self, columns: Columns) -> tuple[Floats, Floats]:
+        """E and Var(theta | t, y), draw by draw: both are linear in the count."""
+        prior = poisson_gamma.shape_rate(*draws_at(self.fit, columns, self.size))
+        after = poisson_gamma.update(*prior, columns["count"], columns["exposure"])
+        return poisson_gamma.mean(*after), poisson_gamma.variance(*after)
+
     def scorer(self, probs: tuple[float, ...], draws: str, plug_in: bool) -> Scorer:
         """Posteriors as mixtures of Gammas over the draws."""
         fit, step = self.fit, items_at_once(self.fit)

@@ -86,6 +86,15 @@ class NormalLaw:
         mean, log_variance = curves_at(self.fit, score, group, exposure)
         return {"mean": mean, "variance": np.exp(log_variance), "log_variance": log_variance}
 
+    def moments(self, columns: Columns) -> tuple[Floats, Floats]:
+        """E and Var(theta | t, y), draw by draw."""
+        mean, log_variance = draws_at(self.fit, columns, self.size)
+        noise = columns["noise_sd"] ** 2
+        after: tuple[Floats, Floats] = normal_normal.update(
+            mean, np.exp(log_variance), columns["value"], noise
+        )
+        return after
+
     def scorer(self, probs: tuple[float, ...], draws: str, plug_in: bool) -> Scorer:
         """Posteriors as mixtures of Normals over the draws."""
         fit, step = self.fit, items_at_once(self.fit)

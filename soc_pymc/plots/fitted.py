@@ -133,7 +133,7 @@ def draw_band(ax: Axes, line: Line, color: Any, alpha: float, label: str) -> Non
 
 def draw_line(ax: Axes, line: Line, color: str, label: str, **style: Any) -> None:
     """Draw a line; of a single bin, a point."""
-    style = {"linewidth": 1.6, **style}
+    style = {"linewidth": 1.0 if line.steps else 1.6, **style}
     if len(line.score) == 1:
         ax.plot(line.score, line.middle, marker="o", color=color, label=label, **style)
         return

@@ -23,6 +23,7 @@ Floats = NDArray[np.float64]
 _LEVELS = np.concatenate([[5e-4], np.linspace(0.0025, 0.9975, 200), [0.9995]])
 _FAR = 0.995  # quantile of the outcomes up to which they are shown
 _EXPOSURE = 50.0
+_POINT = 0.01  # of the axis: a narrower prior is drawn as a line
 
 
 def plot_prior_in_bin(
@@ -136,15 +137,25 @@ def _draw(ax: Axes, law: Law, score: float, outcome: Floats, least: float) -> No
     beyond = len(outcome) - len(shown)
     label += f" ({beyond:,} beyond the axis)" if beyond else ""
     ax.stairs(share, edges, fill=True, color=GREY, alpha=0.35, label=label)
-    middle, density = 0.5 * (theta[1:] + theta[:-1]), np.diff(_LEVELS) / np.diff(theta)
-    ax.plot(middle, density, color=RED, linewidth=1.8, label="prior density of theta given t")
+    highest = max(float(share.max()), _density(ax, theta, _POINT * (ends[1] - ends[0])))
     ax.axvline(score, color=GREY, linewidth=1, linestyle="--", label="bin's score t")
     ax.set_xlim(*ends)
-    ax.set_ylim(0, 1.15 * max(float(share.max()), float(density.max())))
+    ax.set_ylim(0, 1.15 * highest)
     ax.set_xlabel(f"{what}, {theta_unit(law)}")
     ax.set_ylabel("density")
     ax.legend(frameon=False, fontsize=8)
     tidy(ax)
+
+
+def _density(ax: Axes, theta: Floats, width: float) -> float:
+    """Draw the density between quantiles, or one upright line for all; returns its height."""
+    if theta[-2] - theta[1] < width:
+        label = "prior of theta given t, all but a point"
+        ax.axvline(float(np.median(theta)), color=RED, linewidth=1.8, label=label)
+        return 0.0
+    middle, density = 0.5 * (theta[1:] + theta[:-1]), np.diff(_LEVELS) / np.diff(theta)
+    ax.plot(middle, density, color=RED, linewidth=1.8, label="prior density of theta given t")
+    return float(density.max())
 
 
 def _range(law: Law, theta: Floats, outcome: Floats) -> tuple[float, float]:

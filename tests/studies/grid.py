@@ -18,6 +18,8 @@ SUMMARY = [
     "expected_ratio_se",
     "error_ratio",
     "error_ratio_se",
+    "ratio",
+    "ratio_se",
     "mse_t",
     "mse_true_mean",
     "mse_mean",

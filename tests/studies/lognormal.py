@@ -95,7 +95,8 @@ def tables(
     delta, sigma = CELLS[cell]
     labels = {"method": NAMES[prior], "delta": delta, "sigma": sigma}
     by_bin, whole = (grid.label(accuracy_by_bin(items, b), **labels) for b in (bins, 1))
-    return by_bin, whole.assign(**status)
+    more = figures(items, delta, sigma)
+    return by_bin, whole.assign(**{k: v for k, v in more.items() if k not in whole}, **status)
 
 
 def one_cell(
@@ -116,8 +117,11 @@ def figures(table: pd.DataFrame, delta: float, sigma: float) -> dict[str, float]
     theta, mean, variance = (
         table[c].to_numpy(dtype=float) for c in ("theta", "theta_mean", "theta_var")
     )
-    columns = (table[c].to_numpy() for c in ("score", "count", "exposure"))
-    best, spread = soc.simulation.lognormal_oracle(*columns, delta, sigma)
+    if "oracle_mean" in table:
+        best, spread = (table[c].to_numpy() for c in ("oracle_mean", "oracle_variance"))
+    else:
+        columns = (table[c].to_numpy() for c in ("score", "count", "exposure"))
+        best, spread = soc.simulation.lognormal_oracle(*columns, delta, sigma)
     error, best_error = (mean - theta) ** 2, (best - theta) ** 2
     expected = spread + (mean - best) ** 2
     ratio, ratio_se = ratio_with_error(
