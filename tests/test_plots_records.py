@@ -246,3 +246,37 @@ def test_tables_are_drawn_in_given_axes():
     figure, axes = plt.subplots(2, 2)
     assert plots.plot_regret(table, axes=axes)[1, 1] is axes[1, 1]
     assert len(figure.axes) == 4
+
+
+def test_records_as_they_are_made():
+    _, items, _, fits = counts()
+    for fit in fits.values():
+        found = soc.evaluate.pit_histograms(fit, items, bins=4, least_size=20, progress=False)
+        ax = plots.plot_pit_histograms(found)[0, 0]
+        assert ax.get_title().startswith(f"{int(found['n_items'].sum()):,} items in 4 bins")
+        gain = soc.quantities.variance_reduction(fit, items, bins=4, progress=False)
+        ax = plots.plot_variance_gain(gain)
+        draws = gain.sizes["chain"] * gain.sizes["draw"]
+        assert len(ax.containers) == (draws > 1)
+    split = soc.evaluate.split_items(items)
+    stats = soc.summarize(split.train, bins=10, progress=False)
+    fit = soc.fit(stats, method=soc.FiveSteps(), progress=False)
+    held = soc.evaluate.held_out(fit, split, baselines=("constant",), bins=4, progress=False)
+    ax = drawn(plots.plot_gain_by_bin(held))
+    own = held.table[(held.table["estimator"] == "E(theta|t,y)") & (held.table["bin"] >= 0)]
+    np.testing.assert_allclose(ax.containers[1][0].get_ydata(), own["gain_percent"])
+    axes = plots.plot_pit_histograms(held.data["pit"])
+    assert axes.shape == (1, 2)
+    assert axes[0, 1].get_title().startswith("exposure >= 25")
+
+
+def test_held_out_values():
+    _, items, _, _ = values()
+    split = soc.evaluate.split_items(items)
+    stats = soc.summarize(split.train, bins=10, progress=False)
+    fit = soc.fit(stats, method=soc.FiveSteps(), progress=False)
+    held = soc.evaluate.held_out(fit, split, baselines=(), bins=4, progress=False)
+    ax = drawn(plots.plot_gain_by_bin(held.table))
+    assert "squared error in noise sds" in ax.get_ylabel()
+    assert "4,000 items;" in ax.get_title(loc="left")
+    assert plots.plot_pit_histograms(held.data["pit"]).shape == (1, 1)

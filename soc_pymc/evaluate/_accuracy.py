@@ -13,6 +13,7 @@ from ..laws import items_at_once, law_of
 from ..nodes import is_plain
 from ..posteriors import item_posteriors
 from ..results import Fit
+from .gains import score_bins
 
 __all__ = ["TRUTH", "accuracy", "accuracy_by_bin", "given_score"]
 
@@ -44,7 +45,8 @@ def accuracy(
         and ``true_variance``, E(theta|t) and Var(theta|t); ``oracle_mean`` and ``oracle_variance``,
         E(theta|t,y) and Var(theta|t,y).
     bins
-        Number of bins of score, of equal numbers of items; they need not be those of the fit.
+        Number of bins of score, of equal numbers of items (fewer where scores are tied); they need
+        not be those of the fit.
     delta, sigma
         Parameters of the simulation, copied to the table.
     progress
@@ -130,11 +132,11 @@ def accuracy_by_bin(table: pd.DataFrame, bins: int) -> pd.DataFrame:
     bins
         Number of bins of score.
     """
-    place = np.argsort(np.argsort(table["score"].to_numpy(), kind="stable"), kind="stable")
-    number = place * bins // len(table)
+    number, mean_score = score_bins(table["score"].to_numpy(dtype=float), bins)
     own = {str(c): table[c].to_numpy(dtype=float) for c in table}
     rows = [
-        {"bin": k, **_one_bin({c: v[number == k] for c, v in own.items()})} for k in range(bins)
+        {"bin": k, **_one_bin({c: v[number == k] for c, v in own.items()})}
+        for k in range(len(mean_score))
     ]
     return pd.DataFrame(rows)
 

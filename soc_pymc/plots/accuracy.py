@@ -17,8 +17,8 @@ __all__ = ["plot_accuracy", "plot_error_ratio", "plot_regret"]
 _QUANTITIES = {  # column, with the column of the truth where there is one, and the label
     "mean": ("true_mean", "E(theta | t)"),
     "variance": ("true_variance", "Var(theta | t)"),
-    "mean_error": (None, "squared error of E(theta | t, y) / E(theta | t)²"),
-    "variance_error": (None, "squared error of Var(theta | t, y) / E(theta | t)⁴"),
+    "mean_error": (None, "squared error of E(theta | t, y)\n/ {mean}²"),
+    "variance_error": (None, "squared error of Var(theta | t, y)\n/ {mean}⁴"),
 }
 _OF_ALL = {  # estimators that are the same whatever the method; dashes show beside dots
     "mse_y": ("y alone", (PURPLE, ".")),
@@ -43,7 +43,7 @@ def plot_accuracy(table: pd.DataFrame, quantity: str = "mean", axes: Any = None)
     quantity
         ``"mean"`` or ``"variance"`` of theta given t, estimated and true; ``"mean_error"`` or
         ``"variance_error"``, in-bin averages of the squared error of E or Var(theta|t,y) over
-        powers of E(theta|t).
+        powers of E(theta|t), of values of Sd(theta|t).
     axes
         Axes to draw in, as many as the grid has; None makes a figure.
 
@@ -75,6 +75,8 @@ def plot_accuracy(table: pd.DataFrame, quantity: str = "mean", axes: Any = None)
     if quantity not in _QUANTITIES:
         raise FitError(f"quantity={quantity!r} must be one of {', '.join(_QUANTITIES)}")
     truth, label = _QUANTITIES[quantity]
+    # the table of values has y's own error, and is relative to the sd, as E(theta|t) may be 0
+    label = label.format(mean="Sd(theta | t)" if "mse_y" in table else "E(theta | t)")
     _need(table, ["method", "score", quantity, *([truth] if truth else [])])
     methods = list(dict.fromkeys(table["method"]))
     grid, panels = _panels(table, axes)
@@ -84,7 +86,8 @@ def plot_accuracy(table: pd.DataFrame, quantity: str = "mean", axes: Any = None)
             ax.plot(own["score"], own[truth], color=BLACK, linewidth=1.1, label=f"true {label}")
         for method, own in part.groupby("method", sort=False):
             name = f"{method}: estimated" if truth else str(method)
-            _dots(ax, own, quantity, _look(methods.index(method)), name)
+            k = methods.index(method)
+            _dots(ax, own, quantity, _look(k), name, hollow=k > 0)
         log_or_linear(ax.yaxis, part[[c for c in (quantity, truth) if c]].to_numpy())
     return _finish(grid, label, table, axes is None)
 
@@ -193,9 +196,10 @@ def plot_error_ratio(
     for ax, part in panels:
         ax.axhline(1, color=BLACK, linewidth=1)
         for method, own in part.groupby("method", sort=False):
-            _dots(ax, own, "error_ratio", _look(methods.index(method)), str(method))
-    label = "error² of E(theta | t, y) / Var(theta | t, y)"
-    label = f"square root of {label}" if rooted else label
+            k = methods.index(method)
+            _dots(ax, own, "error_ratio", _look(k), str(method), hollow=k > 0)
+    label = "squared error / Var(theta | t, y)"
+    label = f"√({label})" if rooted else label
     return _finish(grid, label, table, axes is None)
 
 

@@ -26,6 +26,8 @@ def plot_gain_by_bin(
 ) -> Axes:
     """Draw the gain in held-out log-likelihood over the score t itself, in percent, by bin.
 
+    Of values it is in percent of the squared error of t in noise sds: 100 would be no error at all.
+
     Parameters
     ----------
     held
@@ -62,8 +64,9 @@ def plot_gain_by_bin(
     bins = table[table["bin"] >= 0]
     if bins.empty:
         raise FitError("the table has no rows by bin: ask held_out for bins=")
+    figure = None
     if ax is None:
-        _, ax = plt.subplots(figsize=(7.5, 4.8), layout="constrained")
+        figure, ax = plt.subplots(figsize=(7.5, 5.2), layout="constrained")
     ax.axhline(0, color=RED, linewidth=1.4, label="t itself")
     for k, name in enumerate(names):
         own = bins[bins["estimator"] == name].sort_values("bin")
@@ -81,10 +84,14 @@ def plot_gain_by_bin(
         )
     log_or_linear(ax.xaxis, bins["score"])
     ax.set_xlabel("score t")
-    ax.set_ylabel("gain in held-out log-likelihood over t, %")
-    title = f"Held-out gain by bin ({_size(table, bins, names[0])}; bars: ± 1 s.e.)"
+    unit = "% of that of t" if "events" in bins else "% of its squared error in noise sds"
+    ax.set_ylabel(f"gain in held-out log-likelihood over t\n{unit}")
+    title = f"Held-out gain by bin ({_size(bins, names[0])}; bars: ± 1 s.e.)"
     ax.set_title(title, fontsize=10, loc="left")
-    ax.legend(frameon=False, fontsize=8)
+    if figure:  # above: with many estimators no place in the axes is free
+        figure.legend(loc="outside upper center", ncols=2, frameon=False, fontsize=8)
+    else:
+        ax.legend(fontsize=8, edgecolor="none", framealpha=0.85)
     tidy(ax)
     return ax
 
@@ -119,12 +126,14 @@ def _overall(table: pd.DataFrame, name: str) -> str:
     if row.empty:
         return name
     gain, error = float(row["gain_percent"].iloc[0]), float(row["gain_percent_se"].iloc[0])
-    return f"{name}: {gain:+.2f} ± {error:.2f}% overall"
+    digits = 2 if error >= 0.01 or error == 0 else 4
+    return f"{name}: {gain:+.{digits}f} ± {error:.{digits}f}% overall"
 
 
-def _size(table: pd.DataFrame, bins: pd.DataFrame, name: str) -> str:
+def _size(bins: pd.DataFrame, name: str) -> str:
     own = bins[bins["estimator"] == name]
-    return f"{int(own['items'].sum()):,} items, {int(own['events'].sum()):,} events"
+    items = f"{int(own['items'].sum()):,} items"
+    return f"{items}, {int(own['events'].sum()):,} events" if "events" in own else items
 
 
 def _shifted(score: Floats, by: float) -> Floats:

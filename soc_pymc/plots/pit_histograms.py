@@ -6,7 +6,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import xarray as xr
-from matplotlib import colors, ticker
+from matplotlib import colors
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.collections import LineCollection
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from ..errors import FitError
-from .style import BLACK, GREY, is_rate, number_of, plain, tidy
+from .style import BLACK, GREY, is_rate, number_of, plain, plain_ticks, tidy
 
 __all__ = ["plot_pit_histograms"]
 
@@ -23,7 +23,9 @@ Cells = Mapping[tuple[float, float], xr.Dataset]
 
 _PROB = 0.95
 _CHANCE = f"{_PROB:.0%} by chance alone, of a bin with the median number of items"
+_FRAME: dict[str, Any] = {"edgecolor": "none", "framealpha": 0.85}
 _LEGEND: dict[str, Any] = {"frameon": False, "fontsize": 8}
+_EMPTY = "no bin of the histograms holds an item: lower least_size="
 _SHOWN = 0.998  # quantile of the densities up to which panels reach
 
 
@@ -72,6 +74,8 @@ def plot_pit_histograms(
     (1, 1)
     """
     panels = list(_panels(histograms))
+    if not panels:
+        raise FitError(_EMPTY)
     shape = (1 + max(row for row, *_ in panels), 1 + max(column for _, column, *_ in panels))
     if ax is None:
         figure, axes = plt.subplots(*shape, **_figure(shape))
@@ -89,28 +93,31 @@ def plot_pit_histograms(
         if column == 0:
             panel.set_ylabel("density", fontsize=9)
     taken = {(row, column) for row, column, *_ in panels}
-    for place in np.ndindex(shape):
-        if place not in taken:
-            axes[place].remove()
+    for place in set(np.ndindex(shape)) - taken:
+        axes[place].remove()
     handles = axes[panels[0][:2]].get_legend_handles_labels()[0]
     if ax is None:
         figure.legend(handles=handles, loc="outside upper center", ncols=2, **_LEGEND)
     else:
-        ax.legend(
-            handles=handles, loc="lower center", fontsize=8, edgecolor="none", framealpha=0.85
-        )
+        ax.legend(handles=handles, loc="lower center", fontsize=8, **_FRAME)
+    _colour_bar(figure, axes, norm)
+    return np.asarray(axes)
+
+
+def _colour_bar(figure: Any, axes: NDArray[Any], norm: colors.Normalize) -> None:
+    """Colours of the scores, labelled as an axis of scores is."""
     bar = figure.colorbar(
         ScalarMappable(norm, "viridis"), ax=axes, label="score t of the bin", shrink=0.7, aspect=30
     )
-    bar.ax.yaxis.set_major_formatter(ticker.FuncFormatter(plain))
-    bar.ax.yaxis.set_minor_formatter(ticker.NullFormatter())
-    return np.asarray(axes)
+    low, high = norm.vmin, norm.vmax
+    if isinstance(norm, colors.LogNorm) and low and high:
+        plain_ticks(bar.ax.yaxis, low, high)
 
 
 def _figure(shape: tuple[int, int]) -> dict[str, Any]:
     """How a figure of so many panels is made."""
     rows, columns = shape
-    size = (6.8, 4.6) if rows * columns == 1 else (3.1 * columns + 1.2, 2.5 * rows + 0.8)
+    size = (6.8, 4.6) if rows * columns == 1 else (max(3.1 * columns + 1.2, 6.8), 2.5 * rows + 0.8)
     return {"figsize": size, "layout": "constrained", "squeeze": False, "sharex": True}
 
 
@@ -147,7 +154,8 @@ def _of_dataset(data: xr.Dataset) -> Iterator[tuple[int, int, str, xr.Dataset]]:
             one = data.sel({dim: at[dim] for dim in over})
             named = str(fit) if len(fits) > 1 else ""
             title = ", ".join(part for part in (named, str(name)) if part)
-            yield row, column, title, _checked(one)
+            if len(over) < 2 or int(one["n_items"].sum()):  # a slice may be empty
+                yield row, column, title, _checked(one)
 
 
 def _checked(data: Any) -> xr.Dataset:
@@ -156,7 +164,7 @@ def _checked(data: Any) -> xr.Dataset:
         raise FitError("histograms need variables 'density' and 'n_items', by bin and p")
     kept = data["n_items"].to_numpy() > 0
     if not kept.any():
-        raise FitError("no bin of the histograms holds an item: lower least_size=")
+        raise FitError(_EMPTY)
     return data.isel(bin=np.flatnonzero(kept))
 
 

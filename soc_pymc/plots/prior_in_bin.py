@@ -12,7 +12,7 @@ from ..items import Items
 from ..laws import Columns, Law, law_of
 from ..results import Fit
 from ..tables import batches, open_table, scan
-from .fitted import need_score_alone, theta_unit
+from .fitted import need_score_alone, scores_estimate_theta, theta_unit
 from .prior import prior_quantiles
 from .style import GREY, RED, plain, tidy
 
@@ -97,6 +97,9 @@ def plot_prior_in_bin(
     if ax is None:
         _, ax = plt.subplots(figsize=(7, 4.5), layout="constrained")
     _draw(ax, law, float(own["score"]), outcome, least)
+    if scores_estimate_theta(fit, law):
+        ax.axvline(float(own["score"]), color=GREY, linewidth=1, linestyle="--", label="theta = t")
+    ax.legend(frameon=False, fontsize=8)
     where = f"bin {number:,} of {len(order):,}, t from {low:.4g} to {high:.4g}"
     ax.set_title(f"Prior and outcomes in {where}", fontsize=10, loc="left")
     return ax
@@ -138,12 +141,10 @@ def _draw(ax: Axes, law: Law, score: float, outcome: Floats, least: float) -> No
     label += f" ({beyond:,} beyond the axis)" if beyond else ""
     ax.stairs(share, edges, fill=True, color=GREY, alpha=0.35, label=label)
     highest = max(float(share.max()), _density(ax, theta, _POINT * (ends[1] - ends[0])))
-    ax.axvline(score, color=GREY, linewidth=1, linestyle="--", label="bin's score t")
     ax.set_xlim(*ends)
     ax.set_ylim(0, 1.15 * highest)
     ax.set_xlabel(f"{what}, {theta_unit(law)}")
     ax.set_ylabel("density")
-    ax.legend(frameon=False, fontsize=8)
     tidy(ax)
 
 

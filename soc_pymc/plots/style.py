@@ -23,6 +23,7 @@ __all__ = [
     "log_or_linear",
     "number_of",
     "plain",
+    "plain_ticks",
     "rate_axis",
     "tidy",
 ]
@@ -33,6 +34,12 @@ Floats = NDArray[np.float64]
 ORANGE, SKY, GREEN = "#E69F00", "#56B4E9", "#009E73"
 YELLOW, BLUE, RED, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
 GREY, BLACK = "#666666", "#000000"
+_DIGITS = (  # labelled digits, up to so many decades
+    (0.8, (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)),
+    (2.0, (1.0, 2.0, 5.0)),
+    (3.5, (1.0, 3.0)),
+    (np.inf, (1.0,)),
+)
 _MANY = 200  # dots in a panel: more are drawn smaller
 PALETTE = (BLUE, ORANGE, GREEN, RED, SKY, PURPLE, YELLOW)
 
@@ -64,11 +71,24 @@ def rate_axis(axis: Any, low: float, high: float) -> None:
     """
     setter = axis.axes.set_xscale if axis.axis_name == "x" else axis.axes.set_yscale
     setter("log")
+    plain_ticks(axis, low, high)
+
+
+def plain_ticks(axis: Any, low: float, high: float) -> None:
+    """Label a logarithmic axis, as that of a colour bar, as `rate_axis` does.
+
+    Parameters
+    ----------
+    axis
+        ``ax.xaxis`` or ``ax.yaxis``.
+    low, high
+        Range of the values shown.
+    """
     decades = np.log10(high / low)
     if decades < 0.5:
         axis.set_major_locator(ticker.MaxNLocator(5))
     else:
-        digits = (1.0, 2.0, 5.0) if decades <= 2 else (1.0, 3.0) if decades <= 3.5 else (1.0,)
+        digits = next(subs for most, subs in _DIGITS if decades <= most)
         axis.set_major_locator(ticker.LogLocator(base=10, subs=digits, numticks=12))
     axis.set_major_formatter(ticker.FuncFormatter(plain))
     axis.set_minor_formatter(ticker.NullFormatter())
