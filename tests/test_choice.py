@@ -43,12 +43,14 @@ def _difference(stats, one, mixture):
     return float(difference), float(table["dse"].max()), fits
 
 
+@pytest.mark.slow
 def test_one_gamma_is_preferred_where_it_is_true():
     _, stats = _counts("gamma", 0)
     difference, _, _ = _difference(stats, soc.Gamma(), soc.GammaMixture())
     assert difference < 0
 
 
+@pytest.mark.slow
 def test_the_mixture_of_gammas_is_preferred_where_theta_is_lognormal():
     """And the check of the single Gamma says that a mixture is worth a try."""
     items, stats = _counts("lognormal", 0)
