@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ..calibration import bands, calibration_curves
 from ..errors import FitError
 from ..laws import Law
+from ..methods import FiveSteps
 from ..results import Fit
 from .style import BLUE, rate_axis
 
@@ -81,7 +82,7 @@ def has_bands(fit: Fit) -> bool:
 
 def has_steps(fit: Fit) -> bool:
     """Whether the fit's curves are constant within bins."""
-    return "bin" in fit.data["posterior"].sizes
+    return isinstance(fit.method, FiveSteps) and not fit.method.smooth
 
 
 def fitted_curves(fit: Fit) -> xr.Dataset:

@@ -20,7 +20,7 @@ __all__ = ["plot_prior_in_bin"]
 
 Floats = NDArray[np.float64]
 
-_LEVELS = np.concatenate([[5e-4], np.linspace(0.0025, 0.9975, 200), [0.9995]])
+_LEVELS = np.concatenate([[5e-4], np.linspace(0.0025, 0.9975, 400), [0.9995]])
 _FAR = 0.995  # quantile of the outcomes up to which they are shown
 _EXPOSURE = 50.0
 _POINT = 0.01  # of the axis: a narrower prior is drawn as a line
