@@ -1,19 +1,29 @@
 """Evaluation of fits on outcomes that they have not seen.
 
-- thinning: `thin`, `Split`, `split_items`
-- held-out outcomes: `held_out`, `poisson_log_likelihood`
+- thinning: `thin`, `thin_values`, `Split`, `split_items`
+- first-order calibration, to compare with: `baseline`, `Baseline`
+- held-out outcomes: `held_out`, `HeldOut`, `poisson_log_likelihood`
+- probability integral transforms by bin: `pit_histograms`
 - folds: `cross_validate`
 """
 
-from ._held_out import held_out, poisson_log_likelihood
+from ._held_out import HeldOut, held_out
+from ._pit_histograms import pit_histograms
+from .baselines import Baseline, baseline
 from .folds import cross_validate
-from .thinning import Split, split_items, thin
+from .gains import poisson_log_likelihood
+from .thinning import Split, split_items, thin, thin_values
 
 __all__ = [
+    "Baseline",
+    "HeldOut",
     "Split",
+    "baseline",
     "cross_validate",
     "held_out",
+    "pit_histograms",
     "poisson_log_likelihood",
     "split_items",
     "thin",
+    "thin_values",
 ]

@@ -1,58 +1,60 @@
-"""Log-likelihood of exposure held out from every item, as in the paper's Section 5.1."""
+"""How well outcomes held out from every item are predicted, as in the paper's Section 5.1."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
-from scipy import special
+import xarray as xr
+from numpy.typing import NDArray
 
-from ..errors import ItemsError
-from ..items import PoissonItems
-from ..laws import items_at_once, law_of
+from ..checks.pit import GRID, LEAST, mean_pit_ecdf, pit_ecdf, randomised_pit, uniformity
+from ..errors import FitError, ItemsError
+from ..item_columns import columns_of, law_roles
+from ..items import Items, PoissonItems
+from ..laws import Columns, Law, items_at_once, law_of, select
 from ..nodes import is_plain
-from ..posteriors import item_posteriors
+from ..progress import phase
 from ..results import Fit
-from .thinning import Split
+from ._pit_histograms import pit_densities
+from .baselines import BASELINES, fit_baselines
+from .gains import gain_rows, normal_log_likelihood, poisson_log_likelihood, score_bins
+from .thinning import Split, stream
 
-__all__ = ["held_out", "poisson_log_likelihood"]
+__all__ = ["HeldOut", "held_out"]
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 _GRID = 2000  # scores at which E(theta|t) is evaluated; it is smooth between them
+_CHUNK = 100_000  # items whose predictive distribution is evaluated between reports of progress
+_CELLS = 20  # of a histogram of the PIT
+_EXPOSED = 25.0  # exposure in the test part that tells something of an item (the paper's)
+_NUMBERS = ("log_likelihood", "gain", "standard_error", "gain_percent", "gain_percent_se")
 
 
-def poisson_log_likelihood(count: ArrayLike, expected: ArrayLike) -> Floats:
-    """Log probability of Poisson counts with the given expected counts, item by item.
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """What `held_out` found.
 
-    Examples
-    --------
-    >>> poisson_log_likelihood([0, 1], [1.0, 1.0])
-    array([-1., -1.])
-    """
-    y, mu = np.asarray(count, dtype=float), np.asarray(expected, dtype=float)
-    return np.asarray(special.xlogy(y, mu) - mu - special.gammaln(y + 1.0))
-
-
-def held_out(fit: Fit, split: Split) -> pd.DataFrame:
-    """Log-likelihood of held-out counts under t, E(theta|t) and E(theta|t,y), as in Section 5.1.
-
-    Parameters
+    Attributes
     ----------
-    fit
-        A fit to statistics of ``split.train``.
-    split
-        From `split_items`.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Rows ``score`` (t itself, which must be a rate), ``E(theta|t)`` and ``E(theta|t,y)``;
-        columns ``log_likelihood`` in nats, ``gain`` over the score, its ``standard_error`` over
-        items, and ``gain_percent`` of the score's log-likelihood.
-
-    Raises
-    ------
-    ItemsError
-        If scores are negative or the two parts do not have the same rows.
+    table
+        One row for each estimator over all items (``bin`` -1) and in each bin: ``estimator``
+        (``"t"``, the baselines' names, ``"E(theta|t)"`` and ``"E(theta|t,y)"`` of each fit, with
+        the fit's name before it where names were given), ``bin``, ``score`` (mean), ``items``;
+        of the held-out part ``exposure`` and ``events`` (of values ``precision``, the sum of
+        1 / noise_sd^2), ``log_likelihood``; ``gain`` over t in nats, its ``standard_error`` over
+        items; ``gain_percent`` of t's log-likelihood (of values: of t's squared error in noise sds,
+        so that 100 is no error at all), and ``gain_percent_se``.
+    data
+        `xarray.DataTree`. Group ``gain``: the table's numbers with dims (estimator, bin). Group
+        ``pit``, of the randomised PIT of held-out outcomes given t and the item's own training
+        outcome: ``density`` (fit, slice, bin, p) of its histograms, ``n_items`` (slice, bin),
+        ``p_value_by_bin`` (fit, slice, bin); over all bins ``distance`` and ``p_value`` (fit,
+        slice) of the Kolmogorov-Smirnov test, and ECDFs less the uniform cdf, ``randomised`` and
+        ``averaged`` (over the randomisation), with dims (fit, slice, u). The slices are all items
+        and, of counts, those with an exposure of at least 25 in the test part.
 
     Examples
     --------
@@ -61,54 +63,249 @@ def held_out(fit: Fit, split: Split) -> pd.DataFrame:
     ...     soc.simulation.s1(2000), score="score", count="count", exposure="exposure")
     >>> split = soc.evaluate.split_items(items)
     >>> fit = soc.fit(soc.summarize(split.train, progress=False), progress=False)
-    >>> list(soc.evaluate.held_out(fit, split).columns)
-    ['log_likelihood', 'gain', 'standard_error', 'gain_percent']
+    >>> found = soc.evaluate.held_out(fit, split, baselines=(), bins=4, progress=False)
+    >>> found.table[found.table["bin"] == -1]["estimator"].to_list()
+    ['t', 'E(theta|t)', 'E(theta|t,y)']
+    >>> dict(found.data["pit"]["density"].sizes)
+    {'fit': 1, 'slice': 2, 'bin': 4, 'p': 20}
     """
-    train, test = split.train.source, split.test.source
+
+    table: pd.DataFrame
+    data: xr.DataTree
+
+    def __repr__(self) -> str:
+        overall = self.table[self.table["bin"] == -1]
+        lines = [f"<soc_pymc.HeldOut: {overall['items'].iloc[0]:,} items>"]
+        width = max(len(name) for name in overall["estimator"])
+        lines.append(f"  {'gain over t':<{width}}  {'nats (se)':>19}  {'percent (se)':>18}")
+        for row in overall.to_dict("records")[1:]:
+            nats = f"{row['gain']:,.1f} ({row['standard_error']:,.1f})"
+            percent = f"{row['gain_percent']:.3f} ({row['gain_percent_se']:.3f})"
+            lines.append(f"  {row['estimator']:<{width}}  {nats:>19}  {percent:>18}")
+        pit = self.data["pit"].to_dataset()
+        for name in pit["fit"].to_numpy():
+            for part in pit["slice"].to_numpy():
+                one = pit.sel(fit=name, slice=part)
+                if int(one["n_items"].sum()):
+                    lines.append(
+                        f"  predictive PIT, {name}, {part}: off by up to "
+                        f"{float(one['distance']):.4f} (p = {float(one['p_value']):.2g})"
+                    )
+        return "\n".join(lines)
+
+
+def held_out(
+    fits: Fit | Mapping[str, Fit],
+    split: Split,
+    *,
+    baselines: Sequence[str] = BASELINES,
+    bins: int = 20,
+    seed: int = 0,
+    progress: bool = True,
+) -> HeldOut:
+    """Judge t, first-order baselines and fits by outcomes held out from every item (Section 5.1).
+
+    Point estimates are judged by the log-likelihood of the held-out part: Poisson counts, or Normal
+    values with the part's noise. Whole posteriors are judged by the PIT of the held-out outcome in
+    its predictive distribution given t and the item's own training outcome.
+
+    Parameters
+    ----------
+    fits
+        A fit to statistics of ``split.train``, or several by name. Terms in groups and exposure are
+        taken at each item's own.
+    split
+        From `split_items`.
+    baselines
+        First-order methods to fit to ``split.train``, of `baseline`.
+    bins
+        Bins of the score, with equal numbers of items; fewer where scores are tied.
+    seed
+        Seed of the randomised PIT.
+    progress
+        Whether long work shows its progress.
+
+    Raises
+    ------
+    ItemsError
+        If the two parts do not have the same rows, or are not of the fits' kind; of counts, if the
+        score is no rate: negative, or 0 where there are held-out events.
+    FitError
+        If there is no fit, no such baseline, or `bins` is not positive.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> items = soc.PoissonItems(
+    ...     soc.simulation.s1(2000), score="score", count="count", exposure="exposure")
+    >>> split = soc.evaluate.split_items(items)
+    >>> fit = soc.fit(soc.summarize(split.train, progress=False), progress=False)
+    >>> found = soc.evaluate.held_out({"Gamma": fit}, split, bins=5, progress=False)
+    >>> found.table["estimator"].unique()[-2:].tolist()
+    ['Gamma: E(theta|t)', 'Gamma: E(theta|t,y)']
+    """
+    named = {"fit": fits} if isinstance(fits, Fit) else dict(fits)
+    if not named:
+        raise FitError("there is no fit to judge: give one, or a dict of them by name")
+    if bins < 1:
+        raise FitError(f"bins={bins} must be at least 1")
+    _check_rows(split)
+    counts = isinstance(split.train, PoissonItems)
+    train, test = _frame(split.train), _frame(split.test)
     score = train["score"].to_numpy(dtype=float)
-    if len(train) != len(test) or not np.array_equal(score, test["score"].to_numpy(dtype=float)):
+    bin_of, centre = score_bins(score, bins)
+    estimates = {"t": score}
+    with phase("baselines", enabled=progress):
+        for name, fitted in fit_baselines(baselines, train, counts).items():
+            estimates[name] = fitted(score)
+    pit = []
+    for name, fit in named.items():
+        law = law_of(fit)
+        own, further = (_columns(fit, law, part) for part in (split.train, split.test))
+        before = "" if isinstance(fits, Fit) else f"{name}: "
+        with phase(f"posteriors of {name}", enabled=progress):
+            estimates[f"{before}E(theta|t)"] = _mean_curve(fit, law, own)
+            estimates[f"{before}E(theta|t,y)"] = law.scorer((), "representative", False)(own)[0]
+        ends = _further_ends(law, own, further, progress)
+        pit.append(_pit(*ends, _slices(law, further), bin_of, stream(seed, "PIT")))
+    table = _gains(estimates, test, bin_of, counts)
+    coords = {"fit": list(named), "bin": np.arange(len(centre)), "score": ("bin", centre)}
+    groups = {"gain": _tree(table), "pit": xr.concat(pit, "fit").assign_coords(coords)}
+    groups["pit"]["n_items"] = pit[0]["n_items"]  # the same for all fits
+    return HeldOut(table, xr.DataTree.from_dict(groups))
+
+
+def _check_rows(split: Split) -> None:
+    train, test = split.train.source, split.test.source
+    scores = [part.source[part.score].to_numpy(dtype=float) for part in (split.train, split.test)]
+    if len(train) != len(test) or not np.array_equal(*scores):
         raise ItemsError("the two parts of the split do not have the same rows: use split_items")
-    if (score < 0).any():
-        raise ItemsError(
-            f"column 'score': {int((score < 0).sum())} of {len(score):,} rows are negative, so "
-            "that the score is no rate to compare with"
-        )
-    scored = item_posteriors(fit, split.train, quantiles=(), draws="representative", progress=False)
-    rates = {
-        "score": score,
-        "E(theta|t)": _mean_curve(fit, split.train),
-        "E(theta|t,y)": scored["theta_mean"].to_numpy(),
-    }
-    count, exposure = test["count"].to_numpy(), test["exposure"].to_numpy()
-    likelihood = {k: poisson_log_likelihood(count, exposure * r) for k, r in rates.items()}
-    base = likelihood["score"]
-    gains = {k: v - base for k, v in likelihood.items()}
-    table = pd.DataFrame(
-        {
-            "log_likelihood": {k: v.sum() for k, v in likelihood.items()},
-            "gain": {k: v.sum() for k, v in gains.items()},
-            "standard_error": {k: v.std() * np.sqrt(len(v)) for k, v in gains.items()},
-        }
-    )
-    table["gain_percent"] = 100 * table["gain"] / abs(base.sum())
-    return table
+    if not isinstance(split.test, PoissonItems):
+        return
+    wrong = scores[0] < 0, (scores[0] == 0) & (test[split.test.count].to_numpy() > 0)
+    for bad, word in zip(wrong, ("negative", "0 where there are held-out events"), strict=True):
+        if bad.any():
+            raise ItemsError(
+                f"column {split.test.score!r}: {int(bad.sum()):,} of {len(test):,} rows are "
+                f"{word}, so that the score is no rate to compare with: make it one first, by "
+                "soc.evaluate.baseline"
+            )
 
 
-def _mean_curve(fit: Fit, items: PoissonItems) -> Floats:
-    """Posterior mean of E(theta|t) at items of a pandas table."""
-    law, source = law_of(fit), items.source
-    score = source[items.score].to_numpy(dtype=float)
-    if is_plain(fit):  # from a fine grid on the mean's axis
+def _frame(items: Items) -> pd.DataFrame:
+    """The part's table with columns named by role."""
+    frame: pd.DataFrame = items.source
+    return frame.rename(columns={name: role for role, name in items.roles.items()})
+
+
+def _columns(fit: Fit, law: Law, items: Items) -> Columns:
+    import pyarrow as pa
+
+    roles = law_roles(fit, law, items)
+    table = pa.Table.from_pandas(items.source[list(roles.values())], preserve_index=False)
+    return columns_of(table, roles)
+
+
+def _mean_curve(fit: Fit, law: Law, columns: Columns) -> Floats:
+    """Posterior mean of E(theta|t) at the items."""
+    score, step = columns["score"], items_at_once(fit)
+    if is_plain(fit) and len(score) > step:  # from a fine grid on the mean's axis
         axis = fit.axis("mean")
         position = axis(score)
         grid = np.unique(np.quantile(position, np.linspace(0, 1, _GRID)))
         mean = law.curves(axis.inverse(grid))["mean"].mean(axis=0)
-        return np.asarray(np.exp(np.interp(position, grid, np.log(mean))))
-    exposure = source[items.exposure].to_numpy(dtype=float)
-    group = source[items.group].to_numpy(dtype=object) if items.group else None
-    step, found = items_at_once(fit), np.empty(len(score))
+        if law.discrete:
+            return np.asarray(np.exp(np.interp(position, grid, np.log(mean))))
+        return np.interp(position, grid, mean)
+    found = np.empty(len(score))
     for start in range(0, len(score), step):
-        part = slice(start, start + step)
-        own = None if group is None else group[part]
-        found[part] = law.curves(score[part], own, exposure[part])["mean"].mean(axis=0)
+        part = select(columns, slice(start, start + step))
+        curves = law.curves(part["score"], part.get("group"), part[law.size])
+        found[start : start + step] = curves["mean"].mean(axis=0)
     return found
+
+
+def _further_ends(
+    law: Law, own: Columns, further: Columns, progress: bool
+) -> tuple[Floats, Floats]:
+    n = len(own["score"])
+    below, upto = np.empty((2, n))
+    with phase("predictive distribution", total=n, unit="items", enabled=progress) as running:
+        for start in range(0, n, _CHUNK):
+            at = slice(start, start + _CHUNK)
+            new = select(further, at)
+            below[at], upto[at] = law.further_ends(select(own, at), new[law.outcome], new[law.size])
+            running.advance(len(new["score"]))
+    return below, upto
+
+
+def _slices(law: Law, further: Columns) -> dict[str, NDArray[np.bool_]]:
+    masks = {"all items": np.ones(len(further["score"]), dtype=bool)}
+    if law.discrete:
+        masks[f"exposure >= {_EXPOSED:.0f}"] = further[law.size] >= _EXPOSED
+    return masks
+
+
+def _pit(
+    below: Floats,
+    upto: Floats,
+    masks: Mapping[str, NDArray[np.bool_]],
+    bin_of: Ints,
+    rng: np.random.Generator,
+) -> xr.Dataset:
+    """Histograms, tests and ECDFs of one fit, by slice."""
+    pit, bins = randomised_pit(below, upto, rng), int(bin_of.max()) + 1
+    parts = []
+    for mask in masks.values():
+        density, n_items = pit_densities(pit[mask], bin_of[mask], bins, _CELLS)
+        distance, p_value = _test(pit[mask])
+        by_bin = [_test(pit[mask & (bin_of == k)])[1] for k in range(bins)]
+        ecdfs = np.full((2, len(GRID)), np.nan)
+        if mask.any():
+            ecdfs[:] = pit_ecdf(pit[mask]) - GRID, mean_pit_ecdf(below[mask], upto[mask]) - GRID
+        numbers = {
+            "density": (("bin", "p"), density),
+            "n_items": ("bin", n_items),
+            "p_value_by_bin": ("bin", by_bin),
+            "distance": ((), distance),
+            "p_value": ((), p_value),
+            "randomised": ("u", ecdfs[0]),
+            "averaged": ("u", ecdfs[1]),
+        }
+        parts.append(xr.Dataset(numbers, {"p": (np.arange(_CELLS) + 0.5) / _CELLS, "u": GRID}))
+    return xr.concat(parts, "slice").assign_coords(slice=list(masks))
+
+
+def _test(pit: Floats) -> tuple[float, float]:
+    """Distance and p-value of the test of uniformity; NaN where items are too few for any."""
+    if len(pit) < LEAST:
+        return np.nan, np.nan
+    found = uniformity(pit)
+    return found.distance, found.p_value
+
+
+def _gains(
+    estimates: Mapping[str, Floats], test: pd.DataFrame, bin_of: Ints, counts: bool
+) -> pd.DataFrame:
+    score = test["score"].to_numpy(dtype=float)
+    if counts:
+        y, n = test["count"].to_numpy(dtype=float), test["exposure"].to_numpy(dtype=float)
+        likelihood = {k: poisson_log_likelihood(y, n * rate) for k, rate in estimates.items()}
+        base, known = -likelihood["t"], {"score": score, "exposure": n, "events": y}
+    else:
+        y, sd = test["value"].to_numpy(dtype=float), test["noise_sd"].to_numpy(dtype=float)
+        likelihood = {k: normal_log_likelihood(y, mean, sd) for k, mean in estimates.items()}
+        base, known = 0.5 * ((y - score) / sd) ** 2, {"score": score, "precision": sd**-2.0}
+    return pd.DataFrame(gain_rows(likelihood, base, bin_of, known))
+
+
+def _tree(table: pd.DataFrame) -> xr.Dataset:
+    """The table's numbers with dims (estimator, bin)."""
+    estimators = table["estimator"].unique().tolist()
+    one = table[table["estimator"] == estimators[0]]
+    shape = len(estimators), len(one)
+    of_bins = [c for c in table.columns if c not in ("estimator", "bin", *_NUMBERS)]
+    numbers = {c: (("estimator", "bin"), table[c].to_numpy().reshape(shape)) for c in _NUMBERS}
+    slices = {c: ("bin", one[c].to_numpy()) for c in of_bins}
+    coords = {"estimator": estimators, "bin": one["bin"].to_numpy()}
+    return xr.Dataset(numbers | slices, coords)

@@ -1,29 +1,35 @@
-"""Outcomes divided at random into a training and a test part that are independent given theta."""
+"""Outcomes divided at random into a training and a test part that are independent given theta.
 
+A Poisson count is divided event by event; a Normal value by noise of its own size (Neufeld,
+Dharamshi, Gao and Witten 2024, Data thinning for convolution-closed distributions, Journal of
+Machine Learning Research 25(57)).
+"""
+
+import zlib
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import FitError, ItemsError
-from ..items import PoissonItems
+from ..errors import FitError
+from ..items import Items, NormalItems, PoissonItems
 from ..tables import batches, scan
 
-__all__ = ["Split", "split_items", "thin"]
+__all__ = ["Split", "read_frame", "split_items", "stream", "thin", "thin_values"]
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Split:
-    """Items whose exposure was divided in two; the same rows, in the same order.
+    """Items whose outcomes were divided in two; the same rows, in the same order.
 
     Attributes
     ----------
     train, test
-        Items over pandas tables with columns score, count and exposure, and group where they have
-        one.
+        Items over pandas tables with columns score, count and exposure (or value and noise_sd), and
+        group where they have one.
 
     Examples
     --------
@@ -35,8 +41,8 @@ class Split:
     True
     """
 
-    train: PoissonItems
-    test: PoissonItems
+    train: Items
+    test: Items
 
 
 def thin(
@@ -74,10 +80,9 @@ def thin(
     >>> bool((count <= [3, 0]).all() and (exposure <= [100, 10]).all())
     True
     """
-    if not 0 < fraction < 1:
-        raise FitError(f"fraction={fraction} must be between 0 and 1")
+    _check_fraction(fraction)
     y, n = np.asarray(count, dtype=float), np.asarray(exposure, dtype=float)
-    rng = np.random.default_rng(seed)
+    rng = stream(seed, "thinning")
     trials = (n == np.floor(n)).all() and (y <= n).all() and n.max(initial=0) < 1e9
     if trials:
         whole, events = n.astype(np.int64), y.astype(np.int64)
@@ -86,15 +91,76 @@ def thin(
     return rng.binomial(y.astype(np.int64), fraction).astype(float), fraction * n
 
 
-def split_items(items: PoissonItems, fraction: float = 0.1, seed: int = 0) -> Split:
-    """Hold out part of every item's exposure, by `thin`.
+def thin_values(
+    value: ArrayLike, noise_sd: ArrayLike, fraction: float = 0.1, seed: int = 0
+) -> tuple[Floats, Floats]:
+    """Divide values with Normal noise at random; return the part held out.
+
+    The part held out is y + sqrt((1 - f) / f) s e with e standard Normal: a value of the same theta
+    with noise sd s / sqrt(f). The rest, (y - f part) / (1 - f), has noise sd s / sqrt(1 - f), and
+    given theta the two are independent.
+
+    Parameters
+    ----------
+    value, noise_sd
+        Shape (n,), in one unit.
+    fraction
+        Share f of the information (1 / s^2) held out, between 0 and 1.
+    seed
+        Seed of the random numbers.
+
+    Returns
+    -------
+    tuple of numpy.ndarray
+        Values and noise sds held out.
+
+    Raises
+    ------
+    FitError
+        If `fraction` is not between 0 and 1.
+
+    Examples
+    --------
+    >>> value, noise_sd = thin_values([1.0, -2.0], [0.5, 1.0], fraction=0.25)
+    >>> noise_sd
+    array([1., 2.])
+    """
+    _check_fraction(fraction)
+    y, sd = np.asarray(value, dtype=float), np.asarray(noise_sd, dtype=float)
+    own = stream(seed, "thinning").standard_normal(len(y))
+    return y + np.sqrt((1 - fraction) / fraction) * sd * own, sd / np.sqrt(fraction)
+
+
+def stream(seed: int, purpose: str) -> np.random.Generator:
+    """Random numbers of their own for each purpose.
+
+    The same seed serves to simulate items, to thin them and to randomise their PIT: were these the
+    same numbers, held-out outcomes would not be independent of what is done with them.
+
+    Parameters
+    ----------
+    seed
+        The user's seed.
+    purpose
+        What the numbers are for.
+    """
+    return np.random.default_rng([seed, zlib.crc32(purpose.encode())])
+
+
+def _check_fraction(fraction: float) -> None:
+    if not 0 < fraction < 1:
+        raise FitError(f"fraction={fraction} must be between 0 and 1")
+
+
+def split_items(items: Items, fraction: float = 0.1, seed: int = 0) -> Split:
+    """Hold out part of every item's outcome, by `thin` or `thin_values`.
 
     Parameters
     ----------
     items
         Items; all of them are read into memory.
     fraction, seed
-        Of `thin`.
+        Of `thin` or `thin_values`.
 
     Returns
     -------
@@ -104,7 +170,9 @@ def split_items(items: PoissonItems, fraction: float = 0.1, seed: int = 0) -> Sp
     Raises
     ------
     ItemsError
-        If the items are not valid, or have no exposure to divide.
+        If the items are not valid.
+    FitError
+        If `fraction` is not between 0 and 1.
 
     Examples
     --------
@@ -116,17 +184,34 @@ def split_items(items: PoissonItems, fraction: float = 0.1, seed: int = 0) -> Sp
     >>> bool((both == frame["count"]).all())
     True
     """
-    if "exposure" not in items.roles:
-        raise ItemsError(
-            "only counts have an exposure that can be divided: evaluate fits to values on other "
-            "items (soc.check), by soc.evaluate.cross_validate, or by soc.compare"
-        )
+    _check_fraction(fraction)
+    frame = read_frame(items)
+    make: type[Items]
+    if isinstance(items, PoissonItems):
+        count, exposure = thin(frame["count"], frame["exposure"], fraction, seed)
+        train = {"count": frame["count"] - count, "exposure": frame["exposure"] - exposure}
+        test, make = {"count": count, "exposure": exposure}, PoissonItems
+    else:
+        value, noise_sd = thin_values(frame["value"], frame["noise_sd"], fraction, seed)
+        rest = (frame["value"] - fraction * value) / (1 - fraction)
+        train = {"value": rest, "noise_sd": frame["noise_sd"] / np.sqrt(1 - fraction)}
+        test, make = {"value": value, "noise_sd": noise_sd}, NormalItems
+    roles = {role: role for role in ("score", *test, "group") if role in items.roles}
+    return Split(*(make(frame.assign(**part), **roles) for part in (train, test)))
+
+
+def read_frame(items: Items) -> pd.DataFrame:
+    """All items as a pandas table with the names of their roles, validated.
+
+    Parameters
+    ----------
+    items
+        Items of any source.
+
+    Raises
+    ------
+    ItemsError
+        If the items are not valid.
+    """
     scanned = scan(items, progress=False)
-    frame = pd.concat([b.to_pandas() for b in batches(scanned.table)], ignore_index=True)
-    count, exposure = thin(frame["count"], frame["exposure"], fraction, seed)
-    parts = {
-        "train": frame.assign(count=frame["count"] - count, exposure=frame["exposure"] - exposure),
-        "test": frame.assign(count=count, exposure=exposure),
-    }
-    roles = {role: role for role in ("score", "count", "exposure", "group") if role in items.roles}
-    return Split(**{name: PoissonItems(part, **roles) for name, part in parts.items()})
+    return pd.concat([b.to_pandas() for b in batches(scanned.table)], ignore_index=True)

@@ -1,0 +1,237 @@
+"""First-order calibration: E(theta|t) by well-known methods, without a distribution of theta.
+
+Counts are fitted by the Poisson likelihood of count | rate x exposure, values by least squares with
+weights 1 / noise_sd^2. Items of one score are one observation, with no loss.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from ..errors import FitError, ItemsError
+from ..items import Items, PoissonItems
+from .thinning import read_frame
+
+__all__ = ["BASELINES", "Baseline", "baseline", "fit_baselines"]
+
+Floats = NDArray[np.float64]
+Predict = Callable[[Floats], Floats]
+
+BASELINES = ("constant", "isotonic", "platt", "spline")
+"""Names that `baseline` knows."""
+
+_EVENTS = 0.5  # taken for the events of a stretch without any: log-likelihoods stay finite
+_KNOTS = 6  # of the spline, at quantiles of the scores by weight
+_RIDGE = 0.01  # precision of the spline's coefficients: they exist where there are no events too
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """A fitted map from scores to E(theta|t).
+
+    Attributes
+    ----------
+    name
+        One of `BASELINES`.
+    log
+        Whether it takes the logarithms of scores, which must then be positive.
+
+    Examples
+    --------
+    >>> import numpy as np, pandas as pd, soc_pymc as soc
+    >>> frame = pd.DataFrame({"t": [1.0, 2.0, 3.0], "y": [1, 5, 3], "N": [1.0, 1.0, 1.0]})
+    >>> items = soc.PoissonItems(frame, score="t", count="y", exposure="N")
+    >>> soc.evaluate.baseline("isotonic", items)([1.0, 2.0, 3.0])
+    array([1., 4., 4.])
+    """
+
+    name: str
+    log: bool
+    _predict: Predict = field(repr=False)
+
+    def __call__(self, score: ArrayLike) -> Floats:
+        """E(theta|t) at scores, (n,): events per unit of exposure, or the unit of the values.
+
+        Raises
+        ------
+        ItemsError
+            If the baseline takes logarithms and a score is not positive.
+        """
+        t = np.asarray(score, dtype=float)
+        if self.log and (t <= 0).any():
+            raise ItemsError(
+                f"{int((t <= 0).sum()):,} of {len(t):,} scores are not positive, and the "
+                f"{self.name} baseline was fitted to logarithms of scores: fit it to such items too"
+            )
+        return self._predict(np.log(t) if self.log else t)
+
+
+@dataclass(frozen=True)
+class _Cells:
+    """Items of one score added up: rising scores (or their logarithms), weights and mean outcomes.
+
+    The weight of counts is their exposure, that of values 1 / noise_sd^2.
+    """
+
+    position: Floats
+    weight: Floats
+    mean: Floats
+    counts: bool
+
+    @property
+    def average(self) -> float:
+        """Weighted mean of all outcomes; of no events at all, that of half an event."""
+        total = float(self.weight @ self.mean)
+        if self.counts:
+            total = max(total, _EVENTS)
+        return total / float(self.weight.sum())
+
+
+def baseline(name: str, items: Items) -> Baseline:
+    """Calibrate scores by a first-order method.
+
+    Parameters
+    ----------
+    name
+        ``"constant"``: the mean outcome per unit of exposure, whatever the score. ``"isotonic"``:
+        isotonic regression (Zadrozny and Elkan 2002; `scipy.optimize.isotonic_regression`),
+        interpolated between scores and constant beyond them; where no event was seen the rate is
+        that of half an event in the stretch's exposure, or the next stretch's if lower.
+        ``"platt"``: scaling with an intercept and a slope (Platt 1999), Poisson regression of
+        counts on log t, least squares of values on t. ``"spline"``: the same on a cubic spline with
+        6 knots at quantiles of the scores (by exposure or 1 / noise_sd^2), straight beyond them;
+        for counts with a ridge of 0.005 nats per squared coefficient, so that stretches without
+        events have an estimate too. Poisson regressions take t itself where any score is not
+        positive.
+    items
+        Items to fit to. Exposures of 0 say nothing and are left out.
+
+    Returns
+    -------
+    Baseline
+        Call it on scores.
+
+    Raises
+    ------
+    FitError
+        If there is no such baseline.
+    ItemsError
+        If the items are not valid or have no exposure.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> frame = soc.simulation.s1(20_000, seed=0)
+    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+    >>> scaled = soc.evaluate.baseline("platt", items)
+    >>> bool(scaled([0.05]) < 0.05)
+    True
+    """
+    return fit_baselines([name], read_frame(items), isinstance(items, PoissonItems))[name]
+
+
+def fit_baselines(names: Sequence[str], frame: pd.DataFrame, counts: bool) -> dict[str, Baseline]:
+    """Baselines of a table with the columns of its roles.
+
+    Parameters
+    ----------
+    names
+        Of `BASELINES`.
+    frame
+        Columns score, count and exposure, or value and noise_sd.
+    counts
+        Whether outcomes are counts.
+    """
+    for name in names:
+        if name not in BASELINES:
+            raise FitError(f"there is no baseline {name!r}: choose from {', '.join(BASELINES)}")
+    score = frame["score"].to_numpy(dtype=float)
+    if counts:
+        weight, total = (frame[k].to_numpy(dtype=float) for k in ("exposure", "count"))
+    else:
+        weight = frame["noise_sd"].to_numpy(dtype=float) ** -2.0
+        total = weight * frame["value"].to_numpy(dtype=float)
+    if not (weight > 0).any():
+        raise ItemsError(f"all {len(frame):,} exposures are 0, which calibrate nothing")
+    log = counts and bool((score > 0).all())
+    distinct, place = np.unique(score[weight > 0], return_inverse=True)
+    sums = [np.bincount(place, x[weight > 0]) for x in (weight, total)]
+    cells = _Cells(np.log(distinct) if log else distinct, sums[0], sums[1] / sums[0], counts)
+    return {name: Baseline(name, log, _FITS[name](cells)) for name in names}
+
+
+def _constant(cells: _Cells) -> Predict:
+    average = cells.average
+    return lambda position: np.full(len(position), average)
+
+
+def _isotonic(cells: _Cells) -> Predict:
+    from scipy.optimize import isotonic_regression
+
+    found = isotonic_regression(cells.mean, weights=cells.weight)
+    level = found.x.copy()
+    if cells.counts and level[0] == 0.0:  # the first stretch alone can be without events
+        first = int(found.blocks[1])
+        half = _EVENTS / float(cells.weight[:first].sum())
+        level[:first] = half if first == len(level) else min(half, level[first])
+    return lambda position: np.interp(position, cells.position, level)
+
+
+def _platt(cells: _Cells) -> Predict:
+    from sklearn.preprocessing import StandardScaler
+
+    if len(cells.position) == 1:
+        return _constant(cells)
+    return _regression(cells, StandardScaler(), 0.0)
+
+
+def _spline(cells: _Cells) -> Predict:
+    """A cubic on 6 knots; on fewer scores than it has coefficients, straight between all scores."""
+    from sklearn.preprocessing import SplineTransformer
+
+    share = np.cumsum(cells.weight) / cells.weight.sum()
+    knots = np.unique(np.interp(np.linspace(0, 1, _KNOTS), share, cells.position))
+    degree = 3
+    if len(cells.position) < len(knots) + degree:
+        knots, degree = cells.position, 1
+    if len(knots) < 2:
+        return _constant(cells)
+    spline = SplineTransformer(
+        degree=degree, knots=knots[:, None], extrapolation="linear", include_bias=False
+    )
+    return _regression(cells, spline, _RIDGE)
+
+
+def _regression(cells: _Cells, features: Any, ridge: float) -> Predict:
+    """Poisson regression of counts, least squares of values, on features of the position."""
+    from sklearn.linear_model import LinearRegression, PoissonRegressor
+    from sklearn.pipeline import Pipeline
+
+    average = cells.average
+    if cells.counts and not cells.mean.any():
+        return _constant(cells)
+    # outcomes in units of their mean and weights in events, whatever the unit of exposure is
+    unit = average if cells.counts else 1.0
+    weight = cells.weight * unit
+    model = (
+        PoissonRegressor(
+            alpha=ridge / weight.sum(), solver="newton-cholesky", tol=1e-8, max_iter=1000
+        )
+        if cells.counts
+        else LinearRegression()
+    )
+    pipeline = Pipeline([("features", features), ("model", model)])
+    pipeline.fit(cells.position[:, None], cells.mean / unit, model__sample_weight=weight)
+    return lambda position: unit * np.asarray(pipeline.predict(position[:, None]), dtype=float)
+
+
+_FITS: dict[str, Callable[[_Cells], Predict]] = {
+    "constant": _constant,
+    "isotonic": _isotonic,
+    "platt": _platt,
+    "spline": _spline,
+}
