@@ -83,8 +83,10 @@ def leakage(
         The same rows in the same order with the same scores and outcomes seen later or held out
         (`split_items` does not serve: its parts were in the scores together).
     out_of_fold
-        The same rows in the same order with scores from `cross_fit`. More training data also make
-        scores better: a gain of up to 5% of what out-of-fold scores gain over none is no alarm.
+        The same rows in the same order with scores from `cross_fit`, of the same model. More
+        training data also make scores better: a gain of up to 5% of what out-of-fold scores gain
+        over none is no alarm. Leave it out for a model that knows items by their earlier outcomes,
+        which is honest and better than any that does not.
 
     Returns
     -------

@@ -13,7 +13,7 @@ import pandas as pd
 import soc_pymc as soc
 
 ROLES = {"count": "count", "exposure": "exposure"}
-HONEST = ("s1", "informative", "coarse", "sure", "trials", "values", "earlier")
+HONEST = ("s1", "informative", "coarse", "sure", "trials", "values", "others")
 MIXES = ("mix .05", "mix .1", "mix .2", "mix .5")
 MODELS = ("tree", "leaves of 20", "leaves of 5", "boosting", "linear")
 
@@ -89,15 +89,18 @@ def one(kind: str, n: int, seed: int) -> dict[str, bool]:
     if kind.startswith("mix"):
         w = float(kind[3:])
         frame["score"] = w * frame["count"] / frame["exposure"] + (1 - w) * frame["score"]
-    elif kind in MODELS or kind == "earlier":
+    elif kind in MODELS or kind == "others":
         X, y, size = features(frame, seed), frame["count"], frame["exposure"]
-        model = regressor("boosting" if kind == "earlier" else kind)
-        trained_on = frame["fresh"] if kind == "earlier" else y
-        model.fit(X, trained_on / size, sample_weight=size)
+        model = regressor("boosting" if kind == "others" else kind)
+        # an honest model has seen as many other items
+        seen = world(n, seed + 10_000) if kind == "others" else frame
+        rate = seen["count"] / seen["exposure"]
+        own = features(seen, seed + 10_000) if kind == "others" else X
+        model.fit(own, rate, sample_weight=seen["exposure"])
         folds, _ = soc.evaluate.cross_fit(model, X, y, exposure=size, least=1e-5, seed=seed)
         frame["score"] = np.maximum(model.predict(X), 1e-5)
         other = items_of(frame.assign(score=folds))
-    fresh = None if kind == "earlier" else items_of(fresh_of(frame))
+    fresh = items_of(fresh_of(frame))
     found = soc.evaluate.leakage(items_of(frame), fresh=fresh, out_of_fold=other).table
     # each as if it were alone
     alone = found["p_value"] < 0.05
