@@ -125,6 +125,8 @@ def plot_bin_choice(
     four[2].axhline(1, color=GREY, linewidth=1, linestyle="--")
     four[2].set_ylabel("typical error")
     four[3].set_ylabel("root mean square difference")
+    if four[3].get_yscale() == "log":
+        four[3].set_ylim(top=10.0 * four[3].get_ylim()[1])  # room for the legend
     return four
 
 
