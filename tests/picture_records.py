@@ -99,6 +99,19 @@ def reduction(draws, bins=5):
     )
 
 
+def bin_table(bayes=True):
+    """Records in the layout of `soc.evaluate.compare_bins`."""
+    number = pd.Index([20, 50, 200], name="bins")
+    table = pd.DataFrame({"items": 4000 / number, "events": 800 / number}, index=number)
+    table["spread"], table["most_spread"] = 1.2 / number, 8.0 / number
+    table["hidden"], table["no_variance"] = 30.0 / number**2, [0.0, 0.01, 0.2]
+    table["mean_noise"], table["variance_noise"] = 0.005 * number**0.5, 0.1 * number**0.5
+    for name in ("five_steps", "bayes") if bayes else ("five_steps",):
+        table[f"{name}_mean"] = [0.02, 0.01, 0.0]
+        table[f"{name}_variance"] = [0.2, 0.1, 0.0]
+    return table
+
+
 def held_table(bins=5):
     """Records in the layout of ``HeldOut.table``."""
     score, rows = np.geomspace(0.01, 0.3, bins), []

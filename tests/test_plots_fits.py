@@ -60,7 +60,7 @@ def test_illustration_shows_the_curve_and_the_strip_of_theta(kind, method):
         np.testing.assert_array_equal(identity.get_xdata(), identity.get_ydata())
     assert len(shades(left)) == (1 if method == "VI" else 0)
     widest = shades(right)[0].get_paths()[0].vertices[:, 1]
-    _, ends = prior_quantiles(law_of(fit), middle["score"].to_numpy(), np.array([0.01, 0.99]))
+    _, ends = prior_quantiles(fit, middle["score"].to_numpy(), np.array([0.01, 0.99]))
     assert len(shades(right)) == 25
     assert widest.min() == pytest.approx(ends[0].min())
     assert widest.max() == pytest.approx(ends[1].max())
@@ -80,7 +80,7 @@ def test_adjusted_prior_has_dots_line_and_percentiles(kind, method):
     np.testing.assert_allclose(line(ax, "E(theta | t): ").get_ydata(), medians(fit)["mean"])
     strip = shades(ax)[0].get_paths()[0].vertices
     score = medians(fit)["score"].to_numpy()
-    _, ends = prior_quantiles(law_of(fit), score, np.array([0.1, 0.95]))
+    _, ends = prior_quantiles(fit, score, np.array([0.1, 0.95]))
     at_end = strip[np.isclose(strip[:, 0], score[-1]), 1]
     np.testing.assert_allclose([at_end.min(), at_end.max()], ends[:, -1])
     assert len(shades(ax)) == (2 if method == "VI" else 1)
@@ -222,14 +222,36 @@ def test_few_bins(method, bins):
     drawn(plots.plot_prior_in_bin(fit, items))
 
 
-def test_priors_that_depend_on_the_exposure_are_refused():
-    fit = counts()[3]["VI"]
-    other = dataclasses.replace(fit, prior=soc.Gamma(exposure=soc.Spline()))
-    for picture in (plots.plot_calibration_illustration, plots.plot_adjusted_prior):
-        with pytest.raises(errors.FitError, match="depends on the exposure too"):
-            picture(other)
-    with pytest.raises(errors.FitError, match="depends on the exposure too"):
-        plots.plot_prior_in_bin(other, counts()[1])
+PRIORS = (
+    plots.plot_calibration_illustration,
+    plots.plot_adjusted_prior,
+    plots.plot_prior_ribbon,
+    lambda fit, **given: plots.plot_prior_in_bin(fit, counts()[1], least_exposure=20, **given),
+)
+
+
+@pytest.mark.parametrize("picture", PRIORS)
+def test_priors_that_depend_on_the_exposure_need_one(picture):
+    plain = counts()[3]["VI"]
+    other = dataclasses.replace(plain, prior=soc.Gamma(exposure=soc.Spline()))
+    with pytest.raises(errors.FitError, match="give exposure="):
+        picture(other)
+    with pytest.raises(errors.FitError, match="must be a positive number"):
+        picture(other, exposure=-1.0)
+    with pytest.raises(errors.FitError, match="same at every exposure"):
+        picture(plain, exposure=5.0)
+    # without any effect of the exposure it is the prior of the score alone
+    drawn(picture(other, exposure=5.0))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_quantiles_at_an_exposure_are_those_of_the_family(kind):
+    fit = KINDS[kind]()[3]["VI"]
+    score, levels = medians(fit)["score"].to_numpy()[::20], np.array([0.1, 0.5, 0.95])
+    for alone, given in zip(
+        prior_quantiles(fit, score, levels), prior_quantiles(fit, score, levels, 5.0), strict=True
+    ):
+        np.testing.assert_allclose(given, alone, rtol=1e-6)
 
 
 def test_identity_only_where_scores_estimate_theta():

@@ -18,6 +18,7 @@ from soc_pymc import errors, plots
 from .picture_records import (
     CELLS,
     accuracy_table,
+    bin_table,
     counts,
     drawn,
     held_table,
@@ -56,6 +57,32 @@ def test_bin_spread_of_scores_of_any_sign_and_of_single_scores():
     ax = drawn(plots.plot_bin_spread(soc.summarize(items, edges=[0.15], progress=False)))
     assert "bins with one score only: 1" in labels(ax)
     assert line(ax, "bins (").get_ydata()[0] == pytest.approx(0.5 * np.log(1.5))
+
+
+@pytest.mark.parametrize("bayes", [True, False])
+def test_bin_choice_draws_the_table(bayes):
+    table = bin_table(bayes)
+    spread, shares, noise, change = drawn(plots.plot_bin_choice(table))
+    np.testing.assert_allclose(line(spread, "widest bin").get_ydata(), table["most_spread"])
+    np.testing.assert_allclose(line(spread, "widest bin").get_xdata(), table.index)
+    np.testing.assert_allclose(line(shares, "share of bins").get_ydata(), table["no_variance"])
+    np.testing.assert_allclose(line(shares, "Var E").get_ydata(), table["hidden"])
+    np.testing.assert_allclose(line(noise, "log Var").get_ydata(), table["variance_noise"])
+    # the most bins are what the others are compared with
+    np.testing.assert_allclose(line(change, "five steps: log").get_ydata(), [0.2, 0.1])
+    assert any("Bayes" in text for text in labels(change)) == bayes
+    assert [text.get_text() for text in change.get_xticklabels()] == ["20", "50", "200"]
+
+
+def test_bin_choice_refuses_other_tables():
+    table = bin_table()
+    with pytest.raises(errors.FitError, match=r"misses 1 columns \(hidden\)"):
+        plots.plot_bin_choice(table.drop(columns="hidden"))
+    with pytest.raises(errors.FitError, match="compare two"):
+        plots.plot_bin_choice(table[:1])
+    _, axes = plt.subplots(1, 2)
+    with pytest.raises(errors.FitError, match="needs 4"):
+        plots.plot_bin_choice(table, axes=axes)
 
 
 def test_pit_histograms_draw_every_bin_its_chance_band_and_all_together():

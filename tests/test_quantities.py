@@ -277,3 +277,20 @@ def test_options_are_checked(small_fit, small_items):
     )
     with pytest.raises(soc.StatisticsError, match="roles"):
         r_squared(small_fit, soc.summarize(other, progress=False))
+
+
+@pytest.mark.parametrize("smooth", [True, False])
+def test_five_steps_have_one_draw(small_items, small_statistics, small_fit, smooth):
+    """Points near the Bayesian means; steps are evaluated inside their own bins."""
+    five = soc.fit(small_statistics, method=soc.FiveSteps(smooth=smooth), progress=False)
+    found = r_squared(five)
+    assert found.shape == (1, 1)
+    # between fits to 4,000 items in 20 bins; the posterior sd is .03
+    assert abs(float(found[0, 0]) - float(r_squared(small_fit).mean())) < 0.1
+    one, two = (reduction(f, small_items, progress=False)["ratio"] for f in (five, small_fit))
+    assert abs(float(one[0, 0]) - float(two.mean())) < 0.1
+    law = law_of(five)
+    columns = {role: small_items.source[role].to_numpy(dtype=float) for role in (*ROLES, "score")}
+    ratio = law.moments(columns)[1].sum() / law.curves(columns["score"])["variance"].sum()
+    by_items = reduction(five, small_items, weight="items", progress=False)["ratio"]
+    assert abs(float(by_items[0, 0]) - ratio) < 0.02

@@ -6,12 +6,17 @@
 - probability integral transforms by bin: `pit_histograms`
 - folds: `cross_validate`
 - simulated truth: `accuracy`
+- choosing bins: `compare_bins`
+- honest scores: `cross_fit`, `leakage`, `Leakage`
 """
 
 from ._accuracy import accuracy
 from ._held_out import HeldOut, held_out
+from ._leakage import Leakage, leakage
 from ._pit_histograms import pit_histograms
 from .baselines import Baseline, baseline
+from .bin_choice import compare_bins
+from .cross_fitting import cross_fit
 from .folds import cross_validate
 from .gains import poisson_log_likelihood
 from .thinning import Split, split_items, thin, thin_values
@@ -19,11 +24,15 @@ from .thinning import Split, split_items, thin, thin_values
 __all__ = [
     "Baseline",
     "HeldOut",
+    "Leakage",
     "Split",
     "accuracy",
     "baseline",
+    "compare_bins",
+    "cross_fit",
     "cross_validate",
     "held_out",
+    "leakage",
     "pit_histograms",
     "poisson_log_likelihood",
     "split_items",

@@ -6,7 +6,7 @@
 """
 
 from .accuracy import plot_accuracy, plot_error_ratio, plot_regret
-from .bins import plot_bin_spread
+from .bins import plot_bin_choice, plot_bin_spread
 from .curves import plot_curves
 from .gains import plot_gain_by_bin, plot_variance_gain
 from .illustration import plot_calibration_illustration
@@ -20,6 +20,7 @@ from .smoothing import plot_smoothing
 __all__ = [
     "plot_accuracy",
     "plot_adjusted_prior",
+    "plot_bin_choice",
     "plot_bin_spread",
     "plot_calibration_illustration",
     "plot_curves",

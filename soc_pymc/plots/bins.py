@@ -1,20 +1,155 @@
 """How fine bins are: the range of scores inside them, and what other numbers of them would do."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
+from matplotlib import ticker
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from ..errors import FitError, StatisticsError
 from ..results import Fit
 from ..statistics import Statistics
-from .style import BLUE, draw_dots, draw_floor, log_or_linear, number_of, tidy
+from .style import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    draw_dots,
+    draw_floor,
+    log_or_linear,
+    number_of,
+    tidy,
+)
 
-__all__ = ["plot_bin_spread"]
+__all__ = ["plot_bin_choice", "plot_bin_spread"]
 
 Floats = NDArray[np.float64]
 
 _ROUNDING = 1e-12  # of the mean square: variances below it are 0 to the sums' precision
+
+
+# columns of a table of `soc.evaluate.compare_bins` with their look and name, panel by panel
+_LINES: tuple[dict[str, tuple[str, str, str]], ...] = (
+    {
+        "spread": (BLUE, "o-", "median bin"),
+        "most_spread": (ORANGE, "s--", "widest bin"),
+    },
+    {
+        "hidden": (BLUE, "o-", "Var E(theta | t) inside bins / E Var(theta | t)"),
+        "no_variance": (ORANGE, "s--", "share of bins that find no variance"),
+    },
+    {
+        "mean_noise": (BLUE, "o-", "E(theta | t)"),
+        "variance_noise": (ORANGE, "s-", "log Var(theta | t)"),
+    },
+    {
+        "five_steps_mean": (GREEN, "o-", "five steps: E(theta | t)"),
+        "five_steps_variance": (GREEN, "s--", "five steps: log Var(theta | t)"),
+        "bayes_mean": (PURPLE, "o-", "Bayes: E(theta | t)"),
+        "bayes_variance": (PURPLE, "s--", "Bayes: log Var(theta | t)"),
+    },
+)
+_TITLES = (
+    "Range of scores inside bins",
+    "What bins take for variance of theta, or miss",
+    "Noise of the bins' own estimates",
+    "How far smooth curves are from those of the most bins",
+)
+_OUGHT = ("spread", "hidden", "mean_noise", "variance_noise", "five_steps_mean")
+
+
+def plot_bin_choice(
+    table: pd.DataFrame, axes: Sequence[Axes] | NDArray[Any] | None = None
+) -> NDArray[Any]:
+    """Draw what few bins hide and many leave to chance, over the number of bins.
+
+    Enough bins: the range of scores and the variance that it hides no longer matter. Not too many:
+    the noise of the bins' own estimates stays well below 1, the line in the third panel. Between
+    the two the smooth curves do not depend on the number.
+
+    Parameters
+    ----------
+    table
+        From `soc.evaluate.compare_bins`, of two numbers of bins and more.
+    axes
+        Four axes to draw in; None makes a figure.
+
+    Returns
+    -------
+    numpy.ndarray
+        The four axes: range of scores, shares of variance, noise, differences of curves.
+
+    Raises
+    ------
+    FitError
+        If the table is another one or has a single row, or there are not four axes.
+
+    Notes
+    -----
+    On the bins of Section 5.1 of Muralidharan and Najmi. Differences are root mean squares over
+    items of log E(theta|t), of values of E(theta|t) in sds of theta, and of log Var(theta|t).
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> frame = soc.simulation.s1(2000, seed=0)
+    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+    >>> table = soc.evaluate.compare_bins(items, (5, 20), bayes=False, progress=False)
+    >>> len(soc.plots.plot_bin_choice(table))
+    4
+    """
+    missing = [name for name in _OUGHT if name not in table]
+    if missing:
+        raise FitError(
+            f"the table misses {len(missing)} columns ({', '.join(missing)}): take one from "
+            "soc.evaluate.compare_bins"
+        )
+    if len(table) < 2:
+        raise FitError("the table has one number of bins: compare two and more")
+    if axes is None:
+        _, made = plt.subplots(2, 2, figsize=(10, 7), sharex=True, layout="constrained")
+        axes = made.ravel()
+    four: NDArray[Any] = np.ravel(np.asarray(axes))
+    if len(four) != len(_LINES):
+        raise FitError(f"axes holds {len(four)} axes, plot_bin_choice needs {len(_LINES)}")
+    for ax, title, lines in zip(four, _TITLES, _LINES, strict=True):
+        _over_bins(ax, title, table, {name: x for name, x in lines.items() if name in table})
+    four[0].set_ylabel("Sd of log t, or of t, inside a bin")
+    four[1].set_ylim(bottom=0)
+    four[1].yaxis.set_major_formatter(ticker.PercentFormatter(1.0))
+    four[2].axhline(1, color=GREY, linewidth=1, linestyle="--")
+    four[2].set_ylabel("typical error")
+    four[3].set_ylabel("root mean square difference")
+    if four[3].get_yscale() == "log":
+        four[3].set_ylim(top=10.0 * four[3].get_ylim()[1])  # room for the legend
+    return four
+
+
+def _over_bins(
+    ax: Axes, title: str, table: pd.DataFrame, lines: dict[str, tuple[str, str, str]]
+) -> None:
+    """One panel: lines over the number of bins."""
+    number = table.index.to_numpy(dtype=float)
+    shares = "hidden" in lines
+    for name, (colour, look, label) in lines.items():
+        value = table[name].to_numpy(dtype=float)
+        # the most bins differ from themselves by 0, which has no place on a logarithmic axis
+        seen = np.isfinite(value) if shares else value > 0
+        ax.plot(number[seen], value[seen], look, color=colour, label=label, markersize=4)
+    log_or_linear(ax.xaxis, number)
+    ax.set_xticks(number, [f"{n:,.0f}" for n in number], minor=False)
+    ax.minorticks_off()
+    if not shares:
+        log_or_linear(ax.yaxis, np.concatenate([line.get_ydata() for line in ax.lines]))
+    ax.set_title(title, fontsize=10, loc="left")
+    ax.set_xlabel("number of bins")
+    ax.legend(frameon=False, fontsize=8)
+    tidy(ax)
 
 
 def plot_bin_spread(source: Statistics | Fit, ax: Axes | None = None) -> Axes:

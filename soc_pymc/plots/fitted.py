@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 from ..calibration import bands, calibration_curves
 from ..errors import FitError
 from ..laws import Law
+from ..methods import FiveSteps
 from ..results import Fit
-from .style import BLUE, rate_axis
+from .style import BLUE, plain, rate_axis
 
 __all__ = [
     "Line",
+    "at_exposure",
     "bin_outcomes",
     "binned_rates",
     "binned_values",
@@ -26,7 +28,7 @@ __all__ = [
     "fitted_curves",
     "has_bands",
     "has_steps",
-    "need_score_alone",
+    "need_prior",
     "score_axis",
     "scores_estimate_theta",
     "theta_unit",
@@ -81,15 +83,15 @@ def has_bands(fit: Fit) -> bool:
 
 def has_steps(fit: Fit) -> bool:
     """Whether the fit's curves are constant within bins."""
-    return "bin" in fit.data["posterior"].sizes
+    return isinstance(fit.method, FiveSteps) and not fit.method.smooth
 
 
-def fitted_curves(fit: Fit) -> xr.Dataset:
+def fitted_curves(fit: Fit, exposure: float | None = None) -> xr.Dataset:
     """Calibration curves at 200 scores, or where they are constant within bins, at every bin."""
     if not has_steps(fit):
-        return calibration_curves(fit)
+        return calibration_curves(fit, exposure=exposure)
     bins = fit.data["constant_data"]["score"].to_numpy()
-    curves = calibration_curves(fit, np.sort(bins))
+    curves = calibration_curves(fit, np.sort(bins), exposure=exposure)
     seen = np.isfinite(curves["mean"].to_numpy()).all(axis=(0, 1))
     return curves.isel(score=np.flatnonzero(seen))
 
@@ -229,19 +231,31 @@ def scores_estimate_theta(fit: Fit, law: Law) -> bool:
     return 1 / _ALIKE < slope < _ALIKE and abs(mean - level) < _ALIKE * square**0.5
 
 
-def need_score_alone(fit: Fit, name: str) -> None:
-    """Refuse fits in which the prior of theta depends on the exposure too."""
-    if getattr(fit.prior, "exposure", None) is not None:
+def need_prior(fit: Fit, exposure: float | None) -> None:
+    """Refuse fits whose prior of theta depends on an exposure (noise sd) that is not given."""
+    if fit.prior.exposure is not None and exposure is None:
         raise FitError(
-            f"{name} draws the prior of theta given the score, and in this fit it depends on the "
-            "exposure too: use soc.plots.plot_curves, or fit without exposure="
+            "the prior of theta given the score depends on the exposure (noise sd) too in this "
+            "fit: give exposure=, at which to draw it, or use soc.plots.plot_curves"
         )
+    if fit.prior.exposure is None and exposure is not None:
+        raise FitError(
+            f"the prior is the same at every exposure (noise sd) in this fit: leave out exposure="
+            f"{exposure}, or fit with exposure=soc.Spline()"
+        )
+    if exposure is not None and not 0 < exposure < np.inf:
+        raise FitError(f"exposure={exposure} must be a positive number")
 
 
 def score_axis(fit: Fit, ax: Axes, score: Floats) -> None:
     """Logarithmic axis of scores where the mean curve is smooth in their logarithm."""
     if fit.axis("mean").scale == "log":
         rate_axis(ax.xaxis, float(score.min()), float(score.max()))
+
+
+def at_exposure(law: Law, exposure: float | None) -> str:
+    """What the prior is drawn at, for titles."""
+    return "" if exposure is None else f" and {law.size.replace('_', ' ')} {plain(exposure)}"
 
 
 def total(fit: Fit, law: Law) -> str:

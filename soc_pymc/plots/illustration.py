@@ -15,13 +15,14 @@ from ..laws import Law, law_of
 from ..results import Fit
 from .fitted import (
     Line,
+    at_exposure,
     curve_lines,
     draw_band,
     draw_identity,
     draw_line,
     fitted_curves,
     has_steps,
-    need_score_alone,
+    need_prior,
     score_axis,
     scores_estimate_theta,
 )
@@ -37,7 +38,11 @@ _PALEST, _DEEPEST = 0.07, 0.6  # how much of the colour the outer and the inner 
 
 
 def plot_calibration_illustration(
-    fit: Fit, prob: float = 0.9, axes: Sequence[Axes] | NDArray[Any] | None = None
+    fit: Fit,
+    prob: float = 0.9,
+    axes: Sequence[Axes] | NDArray[Any] | None = None,
+    *,
+    exposure: float | None = None,
 ) -> NDArray[Any]:
     """Draw theta against the score twice: ordinary and second order calibration.
 
@@ -55,6 +60,8 @@ def plot_calibration_illustration(
         Probability of the band of E(theta|t), at each score by itself.
     axes
         Two axes to draw in; None makes a figure.
+    exposure
+        Exposure (noise sd) at which to draw the prior, of a fit with a term in it.
 
     Returns
     -------
@@ -64,7 +71,8 @@ def plot_calibration_illustration(
     Raises
     ------
     FitError
-        If theta depends on more than score and group, or there are not two axes.
+        If the prior depends on the exposure and none is given, or the other way round, or there are
+        not two axes.
 
     Notes
     -----
@@ -81,7 +89,7 @@ def plot_calibration_illustration(
     >>> [ax.get_title() for ax in soc.plots.plot_calibration_illustration(fit)]
     ['Ordinary calibration', 'Second order calibration']
     """
-    need_score_alone(fit, "plot_calibration_illustration")
+    need_prior(fit, exposure)
     if axes is None:
         _, axes = plt.subplots(
             1, 2, figsize=(10, 4.5), sharex=True, sharey=True, layout="constrained"
@@ -90,10 +98,10 @@ def plot_calibration_illustration(
         raise FitError(f"axes holds {len(axes)} axes, plot_calibration_illustration needs 2")
     both: NDArray[Any] = np.asarray(axes)
     law = law_of(fit)
-    curves = fitted_curves(fit)[["mean"]]
+    curves = fitted_curves(fit, exposure)[["mean"]]
     score = curves["score"].to_numpy()
     levels = np.concatenate([(1 - _SHARES) / 2, (1 + _SHARES[::-1]) / 2])
-    mean, lines = prior_quantiles(law, score, levels)
+    mean, lines = prior_quantiles(fit, score, levels, exposure)
     line = curve_lines(fit, curves, prob)["mean"]
     strip = _strip(both[1], score, mean, lines, has_steps(fit))
     for ax in both:
@@ -106,7 +114,8 @@ def plot_calibration_illustration(
     both[1].legend(handles=[*both[1].get_legend_handles_labels()[0], strip], **_LEGEND)
     both[1].set_ylabel("")
     both[0].set_title("Ordinary calibration", fontsize=10)
-    both[1].set_title("Second order calibration", fontsize=10)
+    at = at_exposure(law, exposure).replace(" and", ",", 1)
+    both[1].set_title(f"Second order calibration{at}", fontsize=10)
     return both
 
 

@@ -7,12 +7,14 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
+from scipy import stats
 
 from ..errors import FitError
 from ..laws import Law, law_of
 from ..results import Fit
 from .fitted import (
     Line,
+    at_exposure,
     bin_outcomes,
     curve_lines,
     draw_band,
@@ -20,7 +22,7 @@ from .fitted import (
     draw_line,
     fitted_curves,
     has_steps,
-    need_score_alone,
+    need_prior,
     score_axis,
     scores_estimate_theta,
     theta_unit,
@@ -37,7 +39,11 @@ _FAR_BELOW = 1e-2  # of the least mean: quantiles below it would squeeze the pic
 
 
 def plot_prior_ribbon(
-    fit: Fit, probs: Sequence[float] = (0.05, 0.5, 0.95), ax: Axes | None = None
+    fit: Fit,
+    probs: Sequence[float] = (0.05, 0.5, 0.95),
+    ax: Axes | None = None,
+    *,
+    exposure: float | None = None,
 ) -> Axes:
     """Draw quantiles of theta given the score, at the posterior means of the curves.
 
@@ -52,11 +58,14 @@ def plot_prior_ribbon(
         Probabilities of the quantiles, increasing.
     ax
         Axes to draw in; None makes a figure.
+    exposure
+        Exposure (noise sd) at which to draw the prior, of a fit with a term in it.
 
     Raises
     ------
     FitError
-        If the probabilities do not increase, or theta depends on more than score and group.
+        If the probabilities do not increase, or the prior depends on the exposure and none is
+        given, or the other way round.
 
     Examples
     --------
@@ -69,12 +78,12 @@ def plot_prior_ribbon(
     'score'
     """
     levels = levels_of(probs)
-    need_score_alone(fit, "plot_prior_ribbon")
+    need_prior(fit, exposure)
     if ax is None:
         _, ax = plt.subplots(figsize=(7, 4.5), layout="constrained")
     law = law_of(fit)
-    score = fitted_curves(fit)["score"].to_numpy()
-    mean, lines = prior_quantiles(law, score, levels)
+    score = fitted_curves(fit, exposure)["score"].to_numpy()
+    mean, lines = prior_quantiles(fit, score, levels, exposure)
     for k in range(len(lines) // 2):
         part = Line(score, mean, lines[k], lines[-1 - k], has_steps(fit))
         draw_band(ax, part, BLUE, 0.12, "_")
@@ -85,7 +94,7 @@ def plot_prior_ribbon(
     score_axis(fit, ax, score)
     theta_axis(ax, law, lines, mean)
     ax.set_xlabel("score")
-    title = f"Quantiles of theta given the score ({total(fit, law)})"
+    title = f"Quantiles of theta given the score{at_exposure(law, exposure)} ({total(fit, law)})"
     ax.set_title(title, fontsize=10, loc="left")
     ax.legend(frameon=False, fontsize=8)
     tidy(ax)
@@ -93,7 +102,12 @@ def plot_prior_ribbon(
 
 
 def plot_adjusted_prior(
-    fit: Fit, probs: tuple[float, float] = (0.1, 0.95), prob: float = 0.9, ax: Axes | None = None
+    fit: Fit,
+    probs: tuple[float, float] = (0.1, 0.95),
+    prob: float = 0.9,
+    ax: Axes | None = None,
+    *,
+    exposure: float | None = None,
 ) -> Axes:
     """Draw the fitted prior with the outcomes of all bins: the paper's figure of the adjusted G.
 
@@ -112,11 +126,14 @@ def plot_adjusted_prior(
         Probability of the band of E(theta|t), at each score by itself.
     ax
         Axes to draw in; None makes a figure.
+    exposure
+        Exposure (noise sd) at which to draw the prior, of a fit with a term in it.
 
     Raises
     ------
     FitError
-        If `probs` are not two that increase, or theta depends on more than score and group.
+        If `probs` are not two that increase, or the prior depends on the exposure and none is
+        given, or the other way round.
 
     Notes
     -----
@@ -136,13 +153,13 @@ def plot_adjusted_prior(
     levels = levels_of(probs)
     if len(levels) != 2:
         raise FitError(f"probs={tuple(probs)} must be two: what lies between them is shaded")
-    need_score_alone(fit, "plot_adjusted_prior")
+    need_prior(fit, exposure)
     if ax is None:
         _, ax = plt.subplots(figsize=(7.5, 5), layout="constrained")
     law = law_of(fit)
-    curves = fitted_curves(fit)[["mean"]]
+    curves = fitted_curves(fit, exposure)[["mean"]]
     score = curves["score"].to_numpy()
-    mean, lines = prior_quantiles(law, score, levels)
+    mean, lines = prior_quantiles(fit, score, levels, exposure)
     between = Line(score, mean, lines[0], lines[1], has_steps(fit))
     label = f"theta given t: {100 * levels[0]:g}% to {100 * levels[1]:g}% of the prior"
     draw_band(ax, between, RED, 0.2, label)
@@ -155,7 +172,8 @@ def plot_adjusted_prior(
     score_axis(fit, ax, score)
     theta_axis(ax, law, np.vstack([lines, mean]), mean, dots)
     bins = fit.data["constant_data"].sizes["bin"]
-    title = f"Prior of theta given t ({total(fit, law)}, {number_of(bins, 'bin')})"
+    held = f"{total(fit, law)}, {number_of(bins, 'bin')}"
+    title = f"Prior of theta given t{at_exposure(law, exposure)} ({held})"
     ax.set_title(title, fontsize=10, loc="left")
     ax.set_xlabel("score t")
     ax.legend(frameon=False, fontsize=8)
@@ -187,12 +205,50 @@ def levels_of(probs: Sequence[float]) -> Floats:
     return levels
 
 
-def prior_quantiles(law: Law, score: Floats, levels: Floats) -> tuple[Floats, Floats]:
-    """Mean and quantiles of theta given scores: the posterior of items that tell nothing."""
+def prior_quantiles(
+    fit: Fit, score: Floats, levels: Floats, exposure: float | None = None
+) -> tuple[Floats, Floats]:
+    """Mean and quantiles of theta given scores, at the posterior means of the curves.
+
+    Parameters
+    ----------
+    fit
+        The fit.
+    score
+        Scores, shape (n,).
+    levels
+        Probabilities, shape (k,).
+    exposure
+        Exposure (noise sd) that the prior depends on; None where it depends on none.
+
+    Returns
+    -------
+    tuple of numpy.ndarray
+        Means (n,) and quantiles (k, n).
+    """
+    law = law_of(fit)
+    if exposure is not None:
+        return _quantiles_at(law, score, levels, exposure)
+    # the posterior of items that tell nothing
     nothing = np.full(len(score), 0.0 if law.discrete else _NO_PRECISION)
     items = {"score": score, law.outcome: np.zeros(len(score)), law.size: nothing}
     found = law.scorer(tuple(levels), "all", True)(items)
     return found[0], found[3:]
+
+
+def _quantiles_at(
+    law: Law, score: Floats, levels: Floats, exposure: float
+) -> tuple[Floats, Floats]:
+    """Quantiles of the Gamma or Normal of curves at an exposure."""
+    curves = law.curves(score, None, np.full(len(score), exposure))
+    log_variance = curves["log_variance"].mean(axis=0)
+    if law.discrete:
+        log_mean = curves["log_mean"].mean(axis=0)
+        cv2 = np.exp(log_variance - 2.0 * log_mean)
+        mean = np.exp(log_mean)
+        return mean, stats.gamma(1.0 / cv2, scale=mean * cv2).ppf(levels[:, None])
+    mean = curves["mean"].mean(axis=0)
+    return mean, stats.norm(mean, np.exp(0.5 * log_variance)).ppf(levels[:, None])
 
 
 def theta_axis(

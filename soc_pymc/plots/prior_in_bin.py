@@ -12,7 +12,7 @@ from ..items import Items
 from ..laws import Columns, Law, law_of
 from ..results import Fit
 from ..tables import batches, open_table, scan
-from .fitted import need_score_alone, scores_estimate_theta, theta_unit
+from .fitted import at_exposure, need_prior, scores_estimate_theta, theta_unit
 from .prior import prior_quantiles
 from .style import GREY, RED, plain, tidy
 
@@ -20,7 +20,7 @@ __all__ = ["plot_prior_in_bin"]
 
 Floats = NDArray[np.float64]
 
-_LEVELS = np.concatenate([[5e-4], np.linspace(0.0025, 0.9975, 200), [0.9995]])
+_LEVELS = np.concatenate([[5e-4], np.linspace(0.0025, 0.9975, 400), [0.9995]])
 _FAR = 0.995  # quantile of the outcomes up to which they are shown
 _EXPOSURE = 50.0
 _POINT = 0.01  # of the axis: a narrower prior is drawn as a line
@@ -32,6 +32,8 @@ def plot_prior_in_bin(
     bin: int | None = None,
     least_exposure: float | None = None,
     ax: Axes | None = None,
+    *,
+    exposure: float | None = None,
 ) -> Axes:
     """Draw the prior density of theta in one bin over the histogram of its items' own outcomes.
 
@@ -52,12 +54,14 @@ def plot_prior_in_bin(
         Least exposure of the items shown; None is 50. Values have none.
     ax
         Axes to draw in; None makes a figure.
+    exposure
+        Exposure (noise sd) at which to draw the prior, of a fit with a term in it.
 
     Raises
     ------
     FitError
-        If there is no such bin, or theta depends on more than score and group, or items with values
-        are given a least exposure.
+        If there is no such bin, or the prior depends on the exposure and none is given, or the
+        other way round, or items with values are given a least exposure.
     ItemsError
         If the items are not of the fit's kind, or none in the bin has such an exposure.
 
@@ -76,7 +80,7 @@ def plot_prior_in_bin(
     >>> ax.get_xlabel()
     'theta and count / exposure, events per unit of exposure'
     """
-    need_score_alone(fit, "plot_prior_in_bin")
+    need_prior(fit, exposure)
     law = law_of(fit)
     if least_exposure is not None and not law.discrete:
         raise FitError("items with values have no exposure: leave out least_exposure=")
@@ -96,11 +100,13 @@ def plot_prior_in_bin(
         )
     if ax is None:
         _, ax = plt.subplots(figsize=(7, 4.5), layout="constrained")
-    _draw(ax, law, float(own["score"]), outcome, least)
+    _, lines = prior_quantiles(fit, np.array([float(own["score"])]), _LEVELS, exposure)
+    _draw(ax, law, lines[:, 0], outcome, least)
     if scores_estimate_theta(fit, law):
         ax.axvline(float(own["score"]), color=GREY, linewidth=1, linestyle="--", label="theta = t")
     ax.legend(frameon=False, fontsize=8)
     where = f"bin {number:,} of {len(order):,}, t from {low:.4g} to {high:.4g}"
+    where += at_exposure(law, exposure)
     ax.set_title(f"Prior and outcomes in {where}", fontsize=10, loc="left")
     return ax
 
@@ -123,10 +129,8 @@ def _outcomes(fit: Fit, law: Law, items: Items, ends: tuple[float, float], least
     return np.concatenate(found)
 
 
-def _draw(ax: Axes, law: Law, score: float, outcome: Floats, least: float) -> None:
+def _draw(ax: Axes, law: Law, theta: Floats, outcome: Floats, least: float) -> None:
     """The histogram, and the density from closely spaced quantiles, whatever the prior's family."""
-    _, lines = prior_quantiles(law, np.array([score]), _LEVELS)
-    theta = lines[:, 0]
     ends = _range(law, theta, outcome)
     shown = outcome[(outcome >= ends[0]) & (outcome <= ends[1])]
     cells = int(np.clip(2.0 * len(outcome) ** 0.4, 12, 60))

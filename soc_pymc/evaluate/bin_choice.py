@@ -1,0 +1,229 @@
+"""How many bins: what too few hide and too many leave to chance, from one pass over the items."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ..coarsening import coarsened, equal_edges
+from ..errors import FitError
+from ..items import Items
+from ..laws import law_of
+from ..methods import NUTS, VI, FiveSteps
+from ..priors import Gamma, Normal
+from ..progress import phase
+from ..results import Fit
+from ..statistics import Statistics
+from ..summaries import summarize
+
+__all__ = ["compare_bins"]
+
+Floats = NDArray[np.float64]
+
+_POINTS = 100  # scores at which curves are compared: even shares of the items
+_ENDS = 0.02  # share of the items left out at either end
+_NO_VARIANCE = 1e-4  # of the median bin's variance: a bin that says there is none
+_TO_SD = 1.4826  # median absolute value of a normal variable to its sd
+
+
+def compare_bins(
+    items: Items | Statistics,
+    bins: Sequence[int] = (20, 50, 100, 200),
+    prior: Gamma | Normal | None = None,
+    *,
+    method: VI | NUTS | None = None,
+    bayes: bool = True,
+    progress: bool = True,
+) -> pd.DataFrame:
+    """Fits in few bins and in many: how wide bins are, how noisy their fits, what curves do.
+
+    Too few bins are wide: E(theta|t) varies within them, which a bin's own fit takes for variance
+    of theta. Too many hold so little that a bin's fit is mostly noise. Section 5.1 of Muralidharan
+    and Najmi has 10,000 bins of 20 billion items, in most of which log t has an sd below .01.
+
+    Parameters
+    ----------
+    items
+        Items, read once into the most bins, or statistics of at least so many.
+    bins
+        Numbers of bins of equally many items.
+    prior
+        Of the fits; None is that of the kind of items.
+    method
+        Of the Bayesian fits; None is ``soc.VI()``.
+    bayes
+        Whether to make Bayesian fits too: some seconds for each number of bins.
+    progress
+        Whether to show progress on standard error.
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row for each number of bins that came out (fewer where scores are tied), in rising order:
+
+        - ``items``, ``events``: of the median bin (events of counts alone), ``least_events``;
+        - ``spread``, ``most_spread``: sd of log t (of t, where scores are not on the log scale)
+          within the median and the widest bin;
+        - ``hidden``: variance of E(theta|t) within bins as a share of E Var(theta|t): what the
+          bins' own fits have too much. Above a few percent there are too few bins;
+        - ``mean_noise``, ``variance_noise``: typical error of a bin's own fit of log E(theta|t) (of
+          E in sds of theta, for values) and of log Var(theta|t), from second differences between
+          neighbours; ``no_variance``: share of the bins that find none. Of these the smoothed
+          curves are made: noise above 1 is more than they can bear;
+        - ``five_steps_mean``, ``five_steps_variance``: how far the smoothed curves are from those
+          of the most bins: root mean square over items of the difference of log E(theta|t) (of E in
+          sds of theta) and of log Var(theta|t), but for 2% of the items at either end;
+        - ``bayes_mean``, ``bayes_variance``: the same of the Bayesian fits, and ``bayes_mean_sds``,
+          ``bayes_variance_sds`` in posterior sds.
+
+    Raises
+    ------
+    FitError
+        If `bins` is empty, the prior is a mixture or has a term in exposure, or `method` is given
+        and `bayes` is not.
+    StatisticsError
+        If `bins` has a number that is no number of bins.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> frame = soc.simulation.s1(2000, seed=0)
+    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+    >>> table = soc.evaluate.compare_bins(items, (5, 20), bayes=False, progress=False)
+    >>> bool(table.loc[5, "hidden"] > table.loc[20, "hidden"])
+    True
+    """
+    from ..inference import fit
+
+    _check(bins, prior, method, bayes)
+    finest = items
+    if not isinstance(items, Statistics):
+        finest = summarize(items, bins=max(bins), folds=0, on_leakage="ignore", progress=False)
+    assert isinstance(finest, Statistics)
+    # tied scores may leave fewer bins than asked for
+    numbers = sorted({min(int(number), finest.bins) for number in bins})
+    parts = {}
+    for number in numbers:
+        edges = equal_edges(finest, number)
+        parts[len(edges) + 1] = coarsened(finest, edges)
+    methods: dict[str, Any] = {"five_steps": FiveSteps()}
+    if bayes:
+        methods["bayes"] = method or VI()
+    curves: dict[str, dict[int, Mapping[str, Floats]]] = {name: {} for name in methods}
+    rows: dict[int, dict[str, float]] = {}
+    with phase("bins", total=len(parts), unit="numbers of bins", enabled=progress) as shown:
+        for number in sorted(parts, reverse=True):
+            fits = {
+                name: fit(parts[number], prior, own, progress=False)
+                for name, own in methods.items()
+            }
+            own_fits = fit(parts[number], prior, FiveSteps(smooth=False), progress=False)
+            if not rows:
+                score, best = _scores(fits["five_steps"]), fits["five_steps"]
+            rows[number] = _row(parts[number], best, own_fits)
+            for name, made in fits.items():
+                curves[name][number] = _curves(made, score)
+            shown.advance()
+    most = max(parts)
+    for number in parts:
+        for name in methods:
+            rows[number] |= _changes(name, curves[name][number], curves[name][most])
+    table = pd.DataFrame.from_dict(rows, orient="index").sort_index()
+    table.index.name = "bins"
+    return table
+
+
+def _check(bins: Sequence[int], prior: object, method: object, bayes: bool) -> None:
+    if not len(bins):
+        raise FitError("bins= is empty: give some numbers of bins, such as (20, 50, 100)")
+    if prior is not None and not isinstance(prior, Gamma | Normal):
+        raise FitError(
+            f"soc.{type(prior).__name__} reads joint cells, which cannot be put together: choose "
+            "bins by soc.Gamma or soc.Normal, whose curves are as wide"
+        )
+    if getattr(prior, "exposure", None) is not None:
+        raise FitError("exposure= reads joint cells, which bins put together do not have")
+    if method is not None and not bayes:
+        raise FitError("bayes=False makes no fit by method=: leave one of them out")
+
+
+def _row(own: Statistics, best: Fit, fits: Fit) -> dict[str, float]:
+    """Width of the bins and noise of their own fits."""
+    kept = best.data["constant_data"]
+    log = best.axis("mean").scale == "log"
+    data = fits.data["constant_data"]
+    spread = data["log_score_sd" if log else "score_sd"].to_numpy()
+    score, n = data["score"].to_numpy(), data["n_items"].to_numpy()
+    row = {"items": float(np.median(n))}
+    if own.kind == "poisson":
+        events = own.data["sum_y"].to_numpy()[own.data["n"].to_numpy() > 0]
+        row |= {"events": float(np.median(events)), "least_events": float(events.min())}
+    row |= {"spread": float(np.median(spread)), "most_spread": float(spread.max())}
+    low, high = (
+        np.clip(
+            score * np.exp(sign * spread) if log else score + sign * spread,
+            kept["score_min"].min().item(),
+            kept["score_max"].max().item(),
+        )
+        for sign in (-1.0, 1.0)
+    )
+    law = law_of(best)
+    ends = [law.curves(x)["mean"][0] for x in (low, high)]
+    hidden = (n * (ends[1] - ends[0]) ** 2 / 4).sum()
+    row["hidden"] = float(hidden / (n * law.curves(score)["variance"][0]).sum())
+    return row | _noise(fits)
+
+
+def _noise(fits: Fit) -> dict[str, float]:
+    """Errors of the bins' own fits, from second differences between neighbours."""
+    per_bin = fits.data["per_bin"]
+    mean, variance = (per_bin[name].to_numpy() for name in ("mean", "variance"))
+    some = variance > _NO_VARIANCE * np.nanmedian(variance)
+    found = {"no_variance": float(1.0 - some.mean())}
+    mean, variance = mean[some], variance[some]
+    level = np.log(mean) if fits.data.attrs["kind"] == "poisson" else mean / np.sqrt(variance)
+    for name, values in (("mean", level), ("variance", np.log(variance))):
+        rough = np.diff(values, 2)
+        sd = _TO_SD * float(np.median(np.abs(rough))) / np.sqrt(6.0) if len(rough) else np.nan
+        found[f"{name}_noise"] = sd
+    return {name: found[name] for name in ("mean_noise", "variance_noise", "no_variance")}
+
+
+def _scores(best: Fit) -> Floats:
+    """Scores at even shares of the items, of the finest bins."""
+    kept = best.data["constant_data"]
+    n = kept["n_items"].to_numpy()
+    share = (np.cumsum(n) - 0.5 * n) / n.sum()
+    at = np.linspace(_ENDS, 1.0 - _ENDS, _POINTS)
+    axis = best.axis("mean")
+    return np.asarray(axis.inverse(np.interp(at, share, axis(kept["score"].to_numpy()))))
+
+
+def _curves(made: Fit, score: Floats) -> Mapping[str, Floats]:
+    """Averages over draws of both curves at scores, and their sds."""
+    curves = law_of(made).curves(score)
+    first = curves["log_mean"] if "log_mean" in curves else curves["mean"]
+    unit = 1.0 if "log_mean" in curves else np.exp(0.5 * curves["log_variance"].mean(axis=0))
+    second = curves["log_variance"]
+    return {
+        "mean": first.mean(axis=0),
+        "mean_sd": first.std(axis=0),
+        "unit": np.broadcast_to(unit, score.shape),
+        "variance": second.mean(axis=0),
+        "variance_sd": second.std(axis=0),
+    }
+
+
+def _changes(name: str, own: Mapping[str, Floats], most: Mapping[str, Floats]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    units = {"mean": most["unit"], "variance": np.ones_like(most["unit"])}
+    for curve, unit in units.items():
+        away = own[curve] - most[curve]
+        found[f"{name}_{curve}"] = float(np.sqrt(np.mean((away / unit) ** 2)))
+    if name == "bayes":
+        for curve in units:
+            sds = (own[curve] - most[curve]) / most[f"{curve}_sd"]
+            found[f"{name}_{curve}_sds"] = float(np.sqrt(np.mean(sds**2)))
+    return found
