@@ -41,7 +41,9 @@ CELLS = {
     for delta in (-0.5, 0.0, 0.5)
     for sigma in (0.1, 0.25, 0.5, 1.0)
 }
-_FIVE_STEPS_ITEMS = 500  # in a bin: fewer, wider bins take their range of t for variance of theta
+# Items in a bin of five steps: wide bins take their range of t for variance of theta, and a hundred
+# weights of few items give posteriors that are too narrow.
+_FIVE_STEPS_ITEMS = {"five": 500, "five-mixture": 2000}
 
 
 def keywords(folder: Path, n_items: int) -> tuple[np.ndarray, np.ndarray]:
@@ -55,7 +57,7 @@ def fit_items(items: soc.PoissonItems, prior: str, n_items: int) -> soc.Fit:
     """One method's fit: the five steps in up to 1,000 bins, the others variational."""
     made = getattr(soc, PRIORS[prior])()
     if prior.startswith("five"):
-        bins = min(max(20, n_items // _FIVE_STEPS_ITEMS), 1000)
+        bins = min(max(20, n_items // _FIVE_STEPS_ITEMS[prior]), 1000)
         stats = soc.summarize(items, bins=bins, joint=True, progress=False)
         return soc.fit(stats, made, soc.FiveSteps(), progress=False)
     return soc.fit(soc.summarize(items, joint=True, progress=False), made, progress=False)
