@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import xarray as xr
 from scipy import stats as sps
@@ -338,6 +339,9 @@ def test_bad_requests_are_refused(small_items, small_fit):
     fewer = soc.PoissonItems(split.test.source.iloc[1:], **split.test.roles)
     with pytest.raises(soc.ItemsError, match="same rows"):
         held_out(small_fit, soc.evaluate.Split(split.train, fewer))
+    arrow = soc.PoissonItems(pa.Table.from_pandas(split.test.source), **split.test.roles)
+    with pytest.raises(soc.ItemsError, match="pandas tables"):
+        held_out(small_fit, soc.evaluate.Split(split.train, arrow))
     with pytest.raises(soc.FitError, match="no fit"):
         held_out({}, split)
     with pytest.raises(soc.FitError, match="no baseline 'beta'"):
@@ -357,8 +361,26 @@ def test_scores_that_are_no_rates_are_refused(small_items, small_fit, shift, wor
     for part in (split.train, split.test):
         score = np.full(len(part.source), shift)
         parts.append(soc.PoissonItems(part.source.assign(score=score), **COUNTS))
-    with pytest.raises(soc.ItemsError, match=f"{word}.*soc.evaluate.baseline"):
-        held_out(small_fit, soc.evaluate.Split(*parts))
+    split = soc.evaluate.Split(*parts)
+    with pytest.raises(soc.ItemsError, match=f"{word}.*over='constant'"):
+        held_out(small_fit, split)
+
+
+def test_gains_over_a_baseline_where_the_score_is_no_estimate(truth, judged):
+    """Gains over the constant are those over t less the constant's; percents are of its own."""
+    fits, split = truth
+    found = held_out(fits["true"], split, over="constant", bins=8, progress=False)
+    table, before = overall(found), overall(judged)
+    assert table.index[0] == "constant"
+    assert "t" not in table.index
+    gain = before.loc["true: E(theta|t,y)", "gain"] - before.loc["constant", "gain"]
+    row = table.loc["E(theta|t,y)"]
+    assert row["gain"] == pytest.approx(gain)
+    base = -before.loc["constant", "log_likelihood"]
+    assert row["gain_percent"] == pytest.approx(100 * gain / base)
+    assert "gain over constant" in repr(found)
+    with pytest.raises(soc.FitError, match="over='beta'"):
+        held_out(fits["true"], split, over="beta")
 
 
 # --- marginal PIT by bin -------------------------------------------------------------------------
