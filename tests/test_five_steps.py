@@ -264,16 +264,27 @@ def test_what_five_steps_cannot_use_is_refused(s1, fits, prior, method, given, t
         soc.fit(s1[2], prior, soc.FiveSteps(**method), progress=False, **given)
 
 
-def test_groups_are_refused_with_two_ways_out(s1):
-    frame = s1[0].head(3000).assign(land=np.resize(["a", "b"], 3000))
+def test_groups_are_fitted_by_themselves():
+    """Each group's curves are those of a fit to its items alone; a new one has the pooled."""
+    frame = soc.simulation.s1(12_000, seed=5).assign(land=np.resize(["a", "b", "b"], 12_000))
+    frame.loc[frame.index[:3], "land"] = "few"
     items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure", group="land")
-    stats = soc.summarize(items, bins=10, progress=False)
+    stats = soc.summarize(items, bins=12, progress=False)
+    fit = soc.fit(stats, method=soc.FiveSteps(), progress=False)
+    assert fit.groups == ("a", "b", "few")
+    assert "2 groups by themselves" in fit.status.reason
+    score = np.quantile(frame["score"], np.linspace(0.02, 0.98, 30))
+    pooled = soc.fit(stats, soc.Gamma(groups=False), soc.FiveSteps(), progress=False)
+    alone = soc.fit(stats.of_group("b"), soc.Gamma(groups=False), soc.FiveSteps(), progress=False)
+    labels = [np.full(30, label) for label in ("b", "few", "new")]
+    found = [curve_draws(fit, score, group=label)[0] for label in labels]
+    np.testing.assert_allclose(found[0], curve_draws(alone, score)[0], atol=2e-3)  # other knots
+    for own in found[1:]:
+        np.testing.assert_allclose(own, curve_draws(pooled, score)[0], rtol=1e-12)
+    scored = soc.item_posteriors(fit, items, progress=False)
+    assert np.isfinite(scored["theta_mean"]).all()
     with pytest.raises(soc.FitError, match="groups=False"):
-        soc.fit(stats, method=soc.FiveSteps(), progress=False)
-    pooled = soc.Gamma(groups=False)
-    for own in (stats, stats.of_group("a")):
-        fit = soc.fit(own, pooled, soc.FiveSteps(), progress=False)
-        assert int(fit.data["per_bin"]["n_items"].sum()) == own.n_items
+        soc.fit(stats, method=soc.FiveSteps(smooth=False), progress=False)
 
 
 def test_no_events_at_all_and_no_sense():
