@@ -22,7 +22,7 @@ from .curves import SmoothCurves, smooth_curves, stepped_curves
 from .log_moments import smooth_log_moments
 from .newton import BinMaxima, maximise
 
-__all__ = ["BinFits", "Prior", "as_posterior", "fit_bins"]
+__all__ = ["BinFits", "Prior", "as_posterior", "fit_bins", "likelihood_of"]
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -102,7 +102,7 @@ def fit_bins(stats: Statistics, prior: Prior, method: FiveSteps) -> BinFits:
     outcome = outcome_of(stats)
     axes = axis_of(prior.mean, stats), axis_of(prior.variance, stats)
     rows, data = outcome.rows(stats, False, False)
-    bins = CountBins(data) if outcome.observed == "count" else ValueBins(data)
+    bins = likelihood_of(stats, data)
     chosen = rows.bin % method.every == 0
     found = maximise(bins, chosen)
     if not found.fitted.any():
@@ -131,6 +131,11 @@ def of_log_theta(prior: Prior, method: FiveSteps) -> bool:
             'moments="plain"'
         )
     return isinstance(prior, Gamma) and method.moments != "plain"
+
+
+def likelihood_of(stats: Statistics, data: Any) -> CountBins | ValueBins:
+    """The likelihood of rows by the statistics' kind of items."""
+    return CountBins(data) if stats.kind == "poisson" else ValueBins(data)
 
 
 def _why(found: BinMaxima, chosen: Mask) -> str:

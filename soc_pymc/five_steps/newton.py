@@ -1,6 +1,6 @@
 """Step 2 for conjugate priors: each bin's maximum marginal likelihood by Newton's method."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Protocol
 
 import numpy as np
@@ -67,6 +67,10 @@ class BinMaxima:
     at_zero: Mask
     fitted: Mask
     failed: Mask
+
+    def part(self, at: NDArray[np.intp]) -> "BinMaxima":
+        """Those of some bins."""
+        return BinMaxima(*(getattr(self, f.name)[at] for f in fields(self)))
 
 
 def maximise(bins: Bins, chosen: Mask) -> BinMaxima:
