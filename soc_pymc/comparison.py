@@ -98,6 +98,12 @@ def compare(
             "or results of soc.check on the same items without"
         )
     only = {name: fit for name, fit in fits.items() if isinstance(fit, Fit)}
+    single = [name for name, fit in only.items() if fit.one_draw]
+    if single:
+        raise FitError(
+            f"{single[0]!r} is a fit of one draw, by which no item can be left out: compare such "
+            "fits by soc.evaluate.cross_validate, on statistics with folds"
+        )
     _check_same(only)
     if isinstance(data, Statistics):
         return _from_cells(only, data, progress)

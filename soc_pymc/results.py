@@ -140,6 +140,12 @@ class Fit:
         return isinstance(self.method, FiveSteps) and not self.method.smooth
 
     @property
+    def one_draw(self) -> bool:
+        """Whether there is but one draw: it knows no uncertainty, and no item to leave out."""
+        sizes = self.data["posterior"].sizes
+        return bool(sizes["chain"] * sizes["draw"] == 1)
+
+    @property
     def groups(self) -> tuple[str, ...]:
         """Groups with deviations of their own; none where groups were pooled or there are none."""
         posterior = self.data["posterior"]

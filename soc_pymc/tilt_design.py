@@ -24,6 +24,7 @@ from .statistics import Statistics
 __all__ = [
     "MergedBins",
     "TiltDesign",
+    "cell_points",
     "frame_at",
     "joint_cells",
     "make_cells",
@@ -199,7 +200,7 @@ def merged(
     return MergedBins(of, np.bincount(code, n), score, at, frame, spread)
 
 
-def _points(
+def cell_points(
     kind: str, cells: Mapping[str, NDArray[Any]], sharpness: Floats
 ) -> tuple[Ints, tuple[Floats, Floats], Floats]:
     """Cells as weighted points: row of the cell, the two data, and number of items.
@@ -264,7 +265,7 @@ def make_cells(
     else:
         noise = cells["sum_w"] / n
         sharpness = noise / (noise + variance[bin_of])
-    row, data, items = _points(kind, cells, sharpness)
+    row, data, items = cell_points(kind, cells, sharpness)
     order = np.argsort(bin_of[row], kind="stable")
     row, items, b = row[order], items[order], bin_of[row][order]
     start = np.concatenate([[0], np.cumsum(np.bincount(b, minlength=len(bins.items)))])

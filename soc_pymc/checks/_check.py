@@ -207,9 +207,10 @@ def _check_cells(fit: Fit, stats: Statistics, seed: int, progress: bool) -> Chec
     rows: list[tuple[str, str, float, float, str]] = [
         ("PIT", name, test.distance, test.p_value, "") for name, (_, _, _, test) in kept.items()
     ]
-    loo = loo_cells(fit, cells, progress)
-    verdict = "ok" if loo.pareto_k <= PARETO_K else "look"
-    rows.append(("leave-one-out", "all items", loo.pareto_k, np.nan, verdict))
+    loo = None if fit.one_draw else loo_cells(fit, cells, progress)
+    if loo is not None:
+        verdict = "ok" if loo.pareto_k <= PARETO_K else "look"
+        rows.append(("leave-one-out", "all items", loo.pareto_k, np.nan, verdict))
     table = _table(rows, fit)
     pit = {
         "randomised": (("slice", "u"), np.array([f[0] - GRID for f in kept.values()])),
@@ -220,8 +221,9 @@ def _check_cells(fit: Fit, stats: Statistics, seed: int, progress: bool) -> Chec
     groups = {
         "posterior": fit.data["posterior"].to_dataset(),
         "pit": xr.Dataset(pit, {"slice": list(kept), "u": GRID}),
-        "loo": xr.Dataset({name: ((), getattr(loo, name)) for name in _LOO}),
     }
+    if loo is not None:
+        groups["loo"] = xr.Dataset({name: ((), getattr(loo, name)) for name in _LOO})
     advice = tuple(advise(table, fit, law_of(fit), stats.n_items, [cells.by] if cells.by else []))
     return CheckResult(table, xr.DataTree.from_dict(groups), advice)
 

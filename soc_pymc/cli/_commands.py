@@ -2,11 +2,14 @@
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import FitError, StatisticsError
 from ._priors import check_statistics, needs_joint, prior_of
 from ._roles import OUTCOMES, columns, items_of, roles_of, source_of, word
+
+if TYPE_CHECKING:
+    from ..results import Method
 
 __all__ = ["check", "compare", "curves", "demo", "fit", "posteriors", "run", "sql", "summarize"]
 
@@ -60,11 +63,10 @@ def run(chosen: argparse.Namespace) -> None:
 def fit(chosen: argparse.Namespace) -> None:
     """Statistics to a fit."""
     from ..inference import fit
-    from ..methods import NUTS, VI
     from ..results import load_fit
     from ..statistics import load_statistics
 
-    method = (VI if chosen.method == "vi" else NUTS)(seed=chosen.seed, draws=chosen.draws)
+    method = method_of(chosen)
     start = load_fit(chosen.start) if chosen.start else None
     stats = load_statistics(chosen.statistics)
     prior = prior_of(chosen, stats.kind, bool(stats.groups))
@@ -72,6 +74,24 @@ def fit(chosen: argparse.Namespace) -> None:
     result = fit(stats, prior, method, start=start, progress=not chosen.quiet)
     result.save(chosen.out)
     print(f"{result!r} -> {chosen.out}")
+
+
+def method_of(chosen: argparse.Namespace) -> "Method":
+    """The method that was asked for; words of other methods are refused."""
+    from ..methods import NUTS, VI, FiveSteps
+
+    draws: dict[str, Any] = {"seed": chosen.seed, "draws": chosen.draws}
+    steps: dict[str, Any] = {"every": chosen.every, "components": chosen.components}
+    steps["smooth"] = False if chosen.no_smooth else None
+    five = chosen.method == "five-steps"
+    wrong = [name for name, value in (draws if five else steps).items() if value is not None]
+    if wrong:
+        words = ", ".join("--no-smooth" if name == "smooth" else f"--{name}" for name in wrong)
+        raise FitError(f"--method {chosen.method} does not know {words}: leave it out")
+    given = {k: v for k, v in (steps if five else draws).items() if v is not None}
+    if five:
+        return FiveSteps(**given)
+    return NUTS(**given) if chosen.method == "nuts" else VI(**given)
 
 
 def curves(chosen: argparse.Namespace) -> None:

@@ -128,9 +128,15 @@ def _fit_words(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("statistics", help="statistics, from 'soc-pymc summarize'")
     parser.add_argument("--start", help="a fit to start from, such as yesterday's")
     _prior_words(parser)
-    parser.add_argument("--method", default="vi", choices=("vi", "nuts"), help="inference")
-    parser.add_argument("--draws", type=int, default=1000, help="posterior draws kept")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the fit")
+    parser.add_argument(
+        "--method", default="vi", choices=("vi", "nuts", "five-steps"), help="inference"
+    )
+    parser.add_argument("--draws", type=int, help="posterior draws kept (default: 1000)")
+    parser.add_argument("--seed", type=int, help="seed of the fit (default: 0)")
+    steps = parser.add_argument_group("five steps")
+    steps.add_argument("--no-smooth", action="store_true", help="keep each bin's own estimate")
+    steps.add_argument("--every", type=int, help="fit every so manieth bin (default: 1)")
+    steps.add_argument("--components", type=int, help="of a mixture (default: 100; of values 7)")
     parser.add_argument("--out", required=True, help="fit file to write (netCDF)")
 
 

@@ -14,16 +14,17 @@ from ..families.bin_curvature import CountBins, ValueBins
 from ..methods import FiveSteps
 from ..outcomes import outcome_of
 from ..priors import Gamma, GammaMixture, Normal, NormalMixture
-from ..results import CURVES, CURVES_BY_BIN
+from ..results import CURVES, CURVES_BY_BIN, FRAME
 from ..rows import Rows, positions
 from ..splines import Axis
 from ..statistics import Statistics
 from .curves import SmoothCurves, smooth_curves, stepped_curves
 from .newton import BinMaxima, maximise
 
-__all__ = ["BinFits", "as_posterior", "estimates", "fit_bins"]
+__all__ = ["BinFits", "Prior", "as_posterior", "fit_bins"]
 
 Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
 Prior = Gamma | Normal | GammaMixture | NormalMixture
 
 
@@ -43,6 +44,8 @@ class BinFits:
         Maxima of the bins.
     bins
         The likelihood.
+    eventless
+        Bins that were to be fitted and had no event.
     curves
         Smooth curves, or both parameters of each bin.
     """
@@ -52,7 +55,39 @@ class BinFits:
     positions: tuple[Floats, Floats]
     found: BinMaxima
     bins: CountBins | ValueBins
+    eventless: Mask
     curves: SmoothCurves | tuple[Floats, Floats]
+
+    @property
+    def fitted(self) -> Mask:
+        """Bins that have a maximum of their own."""
+        return self.found.fitted
+
+    @property
+    def failed(self) -> Mask:
+        """Bins whose search did not end."""
+        return self.found.failed
+
+    @property
+    def moments(self) -> dict[str, Floats]:
+        """Unsmoothed moments of theta by bin, of counts those of log theta too, and likelihoods.
+
+        A maximum at variance 0 has variance 0 here. Bins that were not fitted have NaN.
+        """
+        found = self.found
+        first, spread = found.first, np.where(found.at_zero, 0.0, np.exp(found.second))
+        if isinstance(self.bins, ValueBins):
+            moments = {"mean": first, "variance": spread}
+        else:
+            shape = np.exp(-found.second)
+            away = np.where(found.at_zero, 0.0, special.psi(shape) - np.log(shape))
+            moments = {
+                "mean": np.exp(first),
+                "variance": spread * np.exp(2.0 * first),
+                "mean_log": first + away,
+                "variance_log": np.where(found.at_zero, 0.0, special.polygamma(1, shape)),
+            }
+        return {**moments, "log_likelihood": found.log_likelihood, "n_items": self.rows.n}
 
 
 def fit_bins(stats: Statistics, prior: Prior, method: FiveSteps) -> BinFits:
@@ -82,56 +117,37 @@ def fit_bins(stats: Statistics, prior: Prior, method: FiveSteps) -> BinFits:
         curves = smooth_curves(found, place, rows.n, target.information, monotone)
     else:
         curves = stepped_curves(found, place[0], target.information, monotone)
-    return BinFits(rows, axes, place, found, bins, curves)
+    return BinFits(rows, axes, place, found, bins, chosen & ~bins.can_fit, curves)
 
 
-def _why(found: BinMaxima, chosen: NDArray[np.bool_]) -> str:
+def _why(found: BinMaxima, chosen: Mask) -> str:
     failed = int(found.failed.sum())
     empty = int(chosen.sum()) - failed
     parts = [f"{empty:,} without an event"] * (empty > 0)
     return ", ".join(parts + [f"the search failed in {failed:,}"] * (failed > 0))
 
 
-def as_posterior(prior: Prior, fits: BinFits) -> xr.Dataset:
+def as_posterior(prior: Prior, curves: SmoothCurves | tuple[Floats, Floats]) -> xr.Dataset:
     """Curves as a posterior of one draw."""
     family = type(prior).__name__
-    if isinstance(fits.curves, SmoothCurves):
-        names = CURVES[family]
+    if isinstance(curves, SmoothCurves):
+        names = CURVES.get(family, FRAME)
         dims = "mean_knot", "variance_knot"
         kept = {
             name: (("chain", "draw", dim), values[None, None])
-            for name, dim, values in zip(names, dims, fits.curves.values, strict=True)
+            for name, dim, values in zip(names, dims, curves.values, strict=True)
         }
-        coords: dict[str, Any] = dict(zip(dims, fits.curves.knots, strict=True))
+        coords: dict[str, Any] = dict(zip(dims, curves.knots, strict=True))
     else:
-        first, second = fits.curves
+        first, second = curves
         both = first, np.exp(second)
-        if family == "Gamma":
+        if family.startswith("Gamma"):
             both = np.exp(-second), np.exp(-second - first)
         kept = {
             name: (("chain", "draw", "bin"), values[None, None])
-            for name, values in zip(CURVES_BY_BIN[family], both, strict=True)
+            for name, values in zip(
+                CURVES_BY_BIN[family.removesuffix("Mixture")], both, strict=True
+            )
         }
         coords = {}
     return xr.Dataset(kept, {**coords, "chain": [0], "draw": [0]})
-
-
-def estimates(fits: BinFits) -> dict[str, Floats]:
-    """Unsmoothed estimates by bin: moments of theta, for counts of log theta, and log likelihood.
-
-    A maximum at variance 0 has variance 0 here. Bins that were not fitted have NaN.
-    """
-    found = fits.found
-    first, spread = found.first, np.where(found.at_zero, 0.0, np.exp(found.second))
-    if isinstance(fits.bins, ValueBins):
-        moments = {"mean": first, "variance": spread}
-    else:
-        shape = np.exp(-found.second)
-        away = np.where(found.at_zero, 0.0, special.psi(shape) - np.log(shape))
-        moments = {
-            "mean": np.exp(first),
-            "variance": spread * np.exp(2.0 * first),
-            "mean_log": first + away,
-            "variance_log": np.where(found.at_zero, 0.0, special.polygamma(1, shape)),
-        }
-    return {**moments, "log_likelihood": found.log_likelihood, "n_items": fits.rows.n}

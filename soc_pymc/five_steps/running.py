@@ -12,9 +12,11 @@ from ..errors import FitError
 from ..methods import FiveSteps
 from ..outcomes import outcome_of
 from ..priors import Gamma, GammaMixture, Normal, NormalMixture, Spline
+from ..results import COMPONENTS
 from ..statistics import Statistics
-from .conjugate import BinFits, as_posterior, estimates, fit_bins
+from .conjugate import BinFits, as_posterior, fit_bins
 from .curves import SmoothCurves
+from .mixtures import MixtureFits, fit_mixtures
 
 __all__ = ["run_five_steps"]
 
@@ -44,20 +46,21 @@ def run_five_steps(
         If the prior has what five steps cannot use, or no bin can be fitted.
     """
     _check(stats, prior, method)
-    fits = fit_bins(stats, prior, method)
-    outcome = outcome_of(stats)
-    bins, observed = bin_table(stats, fits.axes[0], outcome.observed)
+    mixture = isinstance(prior, GammaMixture | NormalMixture)
+    fits = (fit_mixtures if mixture else fit_bins)(stats, prior, method)
+    bins, observed = bin_table(stats, fits.axes[0], outcome_of(stats).observed)
     for axis in fits.axes:
         bins = bins.merge(rank_table(axis))
-    per_bin = {name: ("bin", values) for name, values in estimates(fits).items()}
-    if method.components is not None:
-        raise FitError("FiveSteps(components=) is of mixtures, whose components it counts")
     bins["edge"] = ("edge", _edges(stats))
+    per_bin = {name: ("bin", values) for name, values in fits.moments.items()}
+    posterior = as_posterior(prior, fits.curves)
+    if isinstance(fits, MixtureFits):
+        posterior = posterior.merge(_components(fits))
     if isinstance(fits.curves, SmoothCurves):
         bins.attrs["storage_error"] = fits.curves.error
     tree = xr.DataTree.from_dict(
         {
-            "posterior": as_posterior(prior, fits),
+            "posterior": posterior,
             "observed_data": observed,
             "constant_data": bins,
             "per_bin": xr.Dataset(per_bin),
@@ -67,21 +70,31 @@ def run_five_steps(
     return tree, _verdict(fits, method)
 
 
+def _components(fits: MixtureFits) -> xr.Dataset:
+    """What a law of mixtures needs beside the curves."""
+    dims = ("chain", "draw", "bin", "component")
+    both = zip(COMPONENTS, (fits.weight, fits.place, fits.sd), strict=True)
+    return xr.Dataset({name: (dims, values[None, None]) for name, values in both})
+
+
 def _edges(stats: Statistics) -> Floats:
     """Cuts between occupied bins; an empty bin goes to the nearer of its neighbours."""
     occupied = np.flatnonzero(stats.data["n"].to_numpy() > 0)
     return stats.edges[(occupied[:-1] + occupied[1:] - 1) // 2]
 
 
-def _verdict(fits: BinFits, method: FiveSteps) -> dict[str, Any]:
-    found = fits.found
-    chosen = fits.rows.bin % method.every == 0
-    failed, zero = int(found.failed.sum()), int(found.at_zero.sum())
-    eventless = int((chosen & ~fits.bins.can_fit).sum())
-    parts = [f"{int(found.fitted.sum()):,} bins by maximum likelihood"]
-    parts += [f"{zero:,} at variance 0"] * (zero > 0)
-    parts += [f"{eventless:,} more without an event left to their neighbours"] * (eventless > 0)
-    parts += [f"every {method.every}th of {len(chosen):,} bins"] * (method.every > 1)
+def _verdict(fits: BinFits | MixtureFits, method: FiveSteps) -> dict[str, Any]:
+    failed, fitted = int(fits.failed.sum()), int(fits.fitted.sum())
+    if isinstance(fits, MixtureFits):
+        parts = [f"{fitted:,} bins by EM"]
+        known = bool(np.isfinite(fits.gap))
+        parts += [f"at most {fits.gap:.2g} nats below the highest likelihood"] * known
+    else:
+        zero, eventless = int(fits.found.at_zero.sum()), int(fits.eventless.sum())
+        parts = [f"{fitted:,} bins by maximum likelihood"]
+        parts += [f"{zero:,} at variance 0"] * (zero > 0)
+        parts += [f"{eventless:,} more without an event left to their neighbours"] * (eventless > 0)
+    parts += [f"every {method.every}th of {len(fits.fitted):,} bins"] * (method.every > 1)
     parts += ["smoothed" if method.smooth else "each as it is"]
     reason = ", ".join(parts)
     if failed:
@@ -100,6 +113,10 @@ def _check(stats: Statistics, prior: Prior, method: FiveSteps) -> None:
         raise FitError(
             f"prior=soc.{name}(...) is not for these statistics, which are of "
             f"{stats.data.attrs['kind']} items: use soc.{family}(...)"
+        )
+    if method.components is not None and name == family:
+        raise FitError(
+            f"FiveSteps(components=) counts a mixture's: use soc.{name}Mixture(), or leave it out"
         )
     plain = type(prior)()
     unused = [f.name for f in fields(prior) if f.name not in _READ]

@@ -3,9 +3,11 @@
 from collections.abc import Callable
 
 from ..errors import FitError
+from ..methods import FiveSteps
 from ..priors import Gamma, GammaMixture, Normal, NormalMixture
 from ..results import Fit
 from ._law import Columns, Law, Scorer, curves_at, items_at_once, select
+from .bin_mixture import BinMixtureLaw
 from .bins import law_bins
 from .gamma import GammaLaw
 from .mixture import MixtureLaw
@@ -51,6 +53,8 @@ def law_of(fit: Fit) -> Law:
     >>> law_of(soc.fit(soc.summarize(items), progress=False)).outcome
     'count'
     """
+    if isinstance(fit.method, FiveSteps) and isinstance(fit.prior, GammaMixture | NormalMixture):
+        return BinMixtureLaw(fit)
     law = _LAWS.get(type(fit.prior))
     if law is None:
         raise FitError(f"fits of {type(fit.prior).__name__} have no law of their outcomes")
