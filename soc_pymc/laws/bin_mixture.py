@@ -209,9 +209,9 @@ class BinMixtureLaw:
         return {name: values[None] for name, values in found.items()}
 
     def moments(self, columns: Columns) -> tuple[Floats, Floats]:
-        """E and Var(theta | t, y), each (1, n)."""
-        mean, _, variance = self.scorer((), "all", False)(columns)
-        return mean[None], variance[None]
+        """E and Var(theta | t, y) of the items, (1, n)."""
+        found = self.scorer((), "all", False)(columns)
+        return found[:1], found[2:3]
 
     def scorer(self, probs: tuple[float, ...], draws: str, plug_in: bool) -> Scorer:
         """How items are scored; with one draw all ways are the same."""
