@@ -20,7 +20,7 @@ from ..splines import Axis
 from ..statistics import Statistics
 from ..tilt_design import cell_points, joint_cells
 from .conjugate import BinFits, Prior, fit_bins
-from .curves import Information, SmoothCurves, smooth_curves, stepped_curves
+from .curves import Information, SmoothCurves, nearest, smooth_curves, stepped_curves
 from .newton import BinMaxima
 
 __all__ = ["MixtureFits", "fit_mixtures"]
@@ -101,8 +101,10 @@ def fit_mixtures(stats: Statistics, prior: Prior, method: FiveSteps) -> MixtureF
         method.components or _COMPONENTS[stats.kind],
         *pilot.curves.at((place[0], place[1])),
     )
+    order = np.argsort(cells["bin"], kind="stable")
+    ends = [np.searchsorted(cells["bin"][order], wide, side=side) for side in ("left", "right")]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        own = list(pool.map(lambda k: search(k, np.flatnonzero(cells["bin"] == wide[k])), chosen))
+        own = list(pool.map(lambda k: search(k, order[ends[0][k] : ends[1][k]]), chosen))
     found = _Found.of(stats.kind, len(wide), chosen, own)
     if not found.good.any():
         raise FitError(
@@ -118,8 +120,8 @@ def fit_mixtures(stats: Statistics, prior: Prior, method: FiveSteps) -> MixtureF
         steps = stepped_curves(maxima, place[0], information, method.monotone)
         curves, spread = (steps[0][of], steps[1][of]), np.exp(steps[1])
     known = np.flatnonzero(found.good)
-    nearest = known[np.abs(place[0][:, None] - place[0][known][None]).argmin(axis=1)]
-    own_parts = _adjusted(stats.kind, found.components, nearest, spread)
+    own_bin = known[nearest(place[0], known)]
+    own_parts = _adjusted(stats.kind, found.components, own_bin, spread)
     weight, places, sd = (x[of] for x in own_parts)
     moments = {name: x[of] for name, x in found.moments.items()} | {"n_items": pilot.rows.n}
     good, failed = found.good[of], found.failed[of]

@@ -94,7 +94,7 @@ def _verdict(fits: BinFits | MixtureFits, method: FiveSteps) -> dict[str, Any]:
         parts = [f"{fitted:,} bins by maximum likelihood"]
         parts += [f"{zero:,} at variance 0"] * (zero > 0)
         parts += [f"{eventless:,} more without an event left to their neighbours"] * (eventless > 0)
-    parts += [f"every {method.every}th of {len(fits.fitted):,} bins"] * (method.every > 1)
+    parts += [f"one in {method.every} of {len(fits.fitted):,}"] * (method.every > 1)
     parts += ["smoothed" if method.smooth else "each as it is"]
     reason = ", ".join(parts)
     if failed:
