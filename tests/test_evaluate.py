@@ -1,9 +1,12 @@
 """Outcomes divided at random, and the gains and predictive PIT of what is held out."""
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import xarray as xr
 from scipy import stats as sps
@@ -127,18 +130,18 @@ def test_standard_errors_cover():
     away = []
     for _ in range(400):
         base = rng.gamma(0.5, 2.0, n)
-        other = -base + 0.1 * base + rng.gamma(0.3, 1.0, n) * rng.choice([-1.0, 1.0], n)
+        other = -base + 0.7 * base + rng.gamma(0.3, 0.5, n) * rng.choice([-1.0, 1.0], n)
         rows = gain_rows(
             {"t": -base, "other": other}, base, np.zeros(n, dtype=int), {"score": base}
         )
         row = next(r for r in rows if r["estimator"] == "other")
         away.append(
             (
-                (row["gain"] - 0.1 * n) / row["standard_error"],
-                (row["gain_percent"] - 10.0) / row["gain_percent_se"],
+                (row["gain"] - 0.7 * n) / row["standard_error"],
+                (row["gain_percent"] - 70.0) / row["gain_percent_se"],
             )
         )
-    # the mean gain is 0.1 an item (bases have mean 1); 4 standard errors of a variance and a mean
+    # the mean gain is 0.7 an item (bases have mean 1); 4 standard errors of a variance and a mean
     assert np.var(away, axis=0) == pytest.approx([1, 1], abs=4 * np.sqrt(2 / 400))
     assert np.mean(away, axis=0) == pytest.approx([0, 0], abs=4 / np.sqrt(400))
 
@@ -306,22 +309,25 @@ def test_groups_and_exposure_are_each_items_own(truth, monkeypatch):
     np.testing.assert_allclose(upto, direct, atol=1e-4)
 
 
-def test_posterior_beats_curve_beats_score():
-    """On S1 the score is biased and theta varies given it: both gains are many standard errors.
+def test_page_on_evaluation():
+    """Its example as written: S1, whose score is biased and whose theta varies given it.
 
-    First-order baselines gain about what E(theta|t) does, and a constant loses.
+    Both gains are many standard errors, first-order baselines gain about what E(theta|t) does, a
+    constant loses, and what is printed is what the page shows, but for rounding elsewhere.
     """
-    items = soc.PoissonItems(soc.simulation.s1(20_000, seed=4), **COUNTS)
-    split = split_items(items, 0.2, seed=1)
-    fit = soc.fit(soc.summarize(split.train, progress=False), progress=False)
-    table = overall(held_out(fit, split, bins=5, progress=False))
-    assert table.index[-2:].tolist() == ["E(theta|t)", "E(theta|t,y)"]
+    page = (Path(__file__).parent.parent / "docs/evaluation.md").read_text()
+    code, shown = re.findall(r"```(?:python)?\n(.*?)```", page, re.DOTALL)[:2]
+    names = {}
+    exec(code, names)
+    table = overall(names["found"])
     gain, error = table["gain"], table["standard_error"]
     assert gain["E(theta|t)"] > 2 * error["E(theta|t)"]
     assert gain["E(theta|t,y)"] - gain["E(theta|t)"] > 2 * error["E(theta|t,y)"]
     for name in ("isotonic", "platt", "spline"):
         assert abs(gain[name] - gain["E(theta|t)"]) < 2 * error[name]
     assert gain["constant"] < -10 * error["constant"]
+    for name, nats in re.findall(r"^  (\S+) +([-,.\d]+) \(", shown, re.MULTILINE):
+        assert float(nats.replace(",", "")) == pytest.approx(gain[name], abs=0.5)
 
 
 def test_bad_requests_are_refused(small_items, small_fit):
@@ -333,6 +339,9 @@ def test_bad_requests_are_refused(small_items, small_fit):
     fewer = soc.PoissonItems(split.test.source.iloc[1:], **split.test.roles)
     with pytest.raises(soc.ItemsError, match="same rows"):
         held_out(small_fit, soc.evaluate.Split(split.train, fewer))
+    arrow = soc.PoissonItems(pa.Table.from_pandas(split.test.source), **split.test.roles)
+    with pytest.raises(soc.ItemsError, match="pandas tables"):
+        held_out(small_fit, soc.evaluate.Split(split.train, arrow))
     with pytest.raises(soc.FitError, match="no fit"):
         held_out({}, split)
     with pytest.raises(soc.FitError, match="no baseline 'beta'"):
@@ -352,8 +361,26 @@ def test_scores_that_are_no_rates_are_refused(small_items, small_fit, shift, wor
     for part in (split.train, split.test):
         score = np.full(len(part.source), shift)
         parts.append(soc.PoissonItems(part.source.assign(score=score), **COUNTS))
-    with pytest.raises(soc.ItemsError, match=f"{word}.*soc.evaluate.baseline"):
-        held_out(small_fit, soc.evaluate.Split(*parts))
+    split = soc.evaluate.Split(*parts)
+    with pytest.raises(soc.ItemsError, match=f"{word}.*over='constant'"):
+        held_out(small_fit, split)
+
+
+def test_gains_over_a_baseline_where_the_score_is_no_estimate(truth, judged):
+    """Gains over the constant are those over t less the constant's; percents are of its own."""
+    fits, split = truth
+    found = held_out(fits["true"], split, over="constant", bins=8, progress=False)
+    table, before = overall(found), overall(judged)
+    assert table.index[0] == "constant"
+    assert "t" not in table.index
+    gain = before.loc["true: E(theta|t,y)", "gain"] - before.loc["constant", "gain"]
+    row = table.loc["E(theta|t,y)"]
+    assert row["gain"] == pytest.approx(gain)
+    base = -before.loc["constant", "log_likelihood"]
+    assert row["gain_percent"] == pytest.approx(100 * gain / base)
+    assert "gain over constant" in repr(found)
+    with pytest.raises(soc.FitError, match="over='beta'"):
+        held_out(fits["true"], split, over="beta")
 
 
 # --- marginal PIT by bin -------------------------------------------------------------------------

@@ -44,9 +44,10 @@ class HeldOut:
         (``"t"``, the baselines' names, ``"E(theta|t)"`` and ``"E(theta|t,y)"`` of each fit, with
         the fit's name before it where names were given), ``bin``, ``score`` (mean), ``items``;
         of the held-out part ``exposure`` and ``events`` (of values ``precision``, the sum of
-        1 / noise_sd^2), ``log_likelihood``; ``gain`` over t in nats, its ``standard_error`` over
-        items; ``gain_percent`` of t's log-likelihood (of values: of t's squared error in noise sds,
-        so that 100 is no error at all), and ``gain_percent_se``.
+        1 / noise_sd^2), ``log_likelihood``; ``gain`` in nats over t (or what `over` named, which
+        then stands first), its ``standard_error`` over items; ``gain_percent`` of t's
+        log-likelihood (of values: of t's squared error in noise sds, so that 100 is no error at
+        all), and ``gain_percent_se``.
     data
         `xarray.DataTree`. Group ``gain``: the table's numbers with dims (estimator, bin). Group
         ``pit``, of the randomised PIT of held-out outcomes given t and the item's own training
@@ -77,7 +78,9 @@ class HeldOut:
         overall = self.table[self.table["bin"] == -1]
         lines = [f"<soc_pymc.HeldOut: {overall['items'].iloc[0]:,} items>"]
         width = max(len(name) for name in overall["estimator"])
-        lines.append(f"  {'gain over t':<{width}}  {'nats (se)':>19}  {'percent (se)':>18}")
+        head = f"gain over {overall['estimator'].iloc[0]}"
+        width = max(width, len(head))
+        lines.append(f"  {head:<{width}}  {'nats (se)':>19}  {'percent (se)':>18}")
         for row in overall.to_dict("records")[1:]:
             nats = f"{row['gain']:,.1f} ({row['standard_error']:,.1f})"
             percent = f"{row['gain_percent']:.3f} ({row['gain_percent_se']:.3f})"
@@ -99,6 +102,7 @@ def held_out(
     split: Split,
     *,
     baselines: Sequence[str] = BASELINES,
+    over: str = "t",
     bins: int = 20,
     seed: int = 0,
     progress: bool = True,
@@ -118,6 +122,9 @@ def held_out(
         From `split_items`.
     baselines
         First-order methods to fit to ``split.train``, of `baseline`.
+    over
+        What gains are over: ``"t"``, or one of the baselines where t is no estimate of theta (not
+        in its unit, negative where theta is a rate); t itself is then left out.
     bins
         Bins of the score, with equal numbers of items; fewer where scores are tied.
     seed
@@ -128,10 +135,10 @@ def held_out(
     Raises
     ------
     ItemsError
-        If the two parts do not have the same rows, or are not of the fits' kind; of counts, if the
-        score is no rate: negative, or 0 where there are held-out events.
+        If the two parts do not have the same rows, or are not of the fits' kind; of counts, if
+        gains are over a score that is no rate: negative, or 0 where there are held-out events.
     FitError
-        If there is no fit, no such baseline, or `bins` is not positive.
+        If there is no fit, no such baseline, `over` is none of them, or `bins` is not positive.
 
     Examples
     --------
@@ -149,12 +156,16 @@ def held_out(
         raise FitError("there is no fit to judge: give one, or a dict of them by name")
     if bins < 1:
         raise FitError(f"bins={bins} must be at least 1")
+    if over not in ("t", *baselines):
+        raise FitError(f"over={over!r} must be 't' or one of baselines={tuple(baselines)}")
     _check_rows(split)
+    if over == "t":
+        _check_rates(split)
     counts = isinstance(split.train, PoissonItems)
     train, test = _frame(split.train), _frame(split.test)
     score = train["score"].to_numpy(dtype=float)
     bin_of, centre = score_bins(score, bins)
-    estimates = {"t": score}
+    estimates = {over: score}  # gains are over the first
     with phase("baselines", enabled=progress):
         for name, fitted in fit_baselines(baselines, train, counts).items():
             estimates[name] = fitted(score)
@@ -176,19 +187,30 @@ def held_out(
 
 
 def _check_rows(split: Split) -> None:
-    train, test = split.train.source, split.test.source
-    scores = [part.source[part.score].to_numpy(dtype=float) for part in (split.train, split.test)]
-    if len(train) != len(test) or not np.array_equal(*scores):
+    parts = split.train, split.test
+    for part in parts:
+        if not isinstance(part.source, pd.DataFrame):
+            raise ItemsError(
+                f"a part of the split is a {type(part.source).__name__}, and both must be pandas "
+                "tables: use split_items"
+            )
+    scores = [part.source[part.score].to_numpy(dtype=float) for part in parts]
+    if len(scores[0]) != len(scores[1]) or not np.array_equal(*scores):
         raise ItemsError("the two parts of the split do not have the same rows: use split_items")
-    if not isinstance(split.test, PoissonItems):
+
+
+def _check_rates(split: Split) -> None:
+    """Of counts, the score must be a rate that leaves held-out events a likelihood."""
+    test = split.test
+    if not isinstance(test, PoissonItems):
         return
-    wrong = scores[0] < 0, (scores[0] == 0) & (test[split.test.count].to_numpy() > 0)
+    score, count = test.source[test.score].to_numpy(), test.source[test.count].to_numpy()
+    wrong = score < 0, (score == 0) & (count > 0)
     for bad, word in zip(wrong, ("negative", "0 where there are held-out events"), strict=True):
         if bad.any():
             raise ItemsError(
-                f"column {split.test.score!r}: {int(bad.sum()):,} of {len(test):,} rows are "
-                f"{word}, so that the score is no rate to compare with: make it one first, by "
-                "soc.evaluate.baseline"
+                f"column {test.score!r}: {int(bad.sum()):,} of {len(bad):,} rows are {word}, so "
+                "that the score is no rate to compare with: give held_out over='constant'"
             )
 
 
@@ -287,15 +309,19 @@ def _test(pit: Floats) -> tuple[float, float]:
 def _gains(
     estimates: Mapping[str, Floats], test: pd.DataFrame, bin_of: Ints, counts: bool
 ) -> pd.DataFrame:
+    first = next(iter(estimates))
     score = test["score"].to_numpy(dtype=float)
     if counts:
         y, n = test["count"].to_numpy(dtype=float), test["exposure"].to_numpy(dtype=float)
         likelihood = {k: poisson_log_likelihood(y, n * rate) for k, rate in estimates.items()}
-        base, known = -likelihood["t"], {"score": score, "exposure": n, "events": y}
+        base, known = -likelihood[first], {"score": score, "exposure": n, "events": y}
     else:
         y, sd = test["value"].to_numpy(dtype=float), test["noise_sd"].to_numpy(dtype=float)
         likelihood = {k: normal_log_likelihood(y, mean, sd) for k, mean in estimates.items()}
-        base, known = 0.5 * ((y - score) / sd) ** 2, {"score": score, "precision": sd**-2.0}
+        base, known = (
+            0.5 * ((y - estimates[first]) / sd) ** 2,
+            {"score": score, "precision": sd**-2.0},
+        )
     return pd.DataFrame(gain_rows(likelihood, base, bin_of, known))
 
 
