@@ -24,14 +24,26 @@ from soc_pymc.evaluate._accuracy import accuracy_by_bin, given_score
 from tests.studies import grid
 from tests.studies.blocks import ratio_with_error
 
-PRIORS = {"five": "Gamma", "gamma": "Gamma", "mixture": "GammaMixture"}
-NAMES = {"five": "five steps", "gamma": "Bayes, Gamma", "mixture": "Bayes, mixture"}
+PRIORS = {
+    "five": "Gamma",
+    "gamma": "Gamma",
+    "mixture": "GammaMixture",
+    "five-mixture": "GammaMixture",
+}
+NAMES = {
+    "five": "five steps",
+    "gamma": "Bayes, Gamma",
+    "mixture": "Bayes, mixture",
+    "five-mixture": "five steps, mixture",
+}
 CELLS = {
     f"delta={delta:g},sigma={sigma:g}": (delta, sigma)
     for delta in (-0.5, 0.0, 0.5)
     for sigma in (0.1, 0.25, 0.5, 1.0)
 }
-_FIVE_STEPS_ITEMS = 500  # in a bin: fewer, wider bins take their range of t for variance of theta
+# Items in a bin of five steps: wide bins take their range of t for variance of theta, and a hundred
+# weights of few items give posteriors that are too narrow.
+_FIVE_STEPS_ITEMS = {"five": 500, "five-mixture": 2000}
 
 
 def keywords(folder: Path, n_items: int) -> tuple[np.ndarray, np.ndarray]:
@@ -42,13 +54,13 @@ def keywords(folder: Path, n_items: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def fit_items(items: soc.PoissonItems, prior: str, n_items: int) -> soc.Fit:
-    """One method's fit: `five` the five steps in up to 1,000 bins, the others variational."""
-    if prior == "five":
-        bins = min(max(20, n_items // _FIVE_STEPS_ITEMS), 1000)
-        stats = soc.summarize(items, bins=bins, progress=False)
-        return soc.fit(stats, soc.Gamma(), soc.FiveSteps(), progress=False)
-    stats = soc.summarize(items, joint=True, progress=False)
-    return soc.fit(stats, getattr(soc, PRIORS[prior])(), progress=False)
+    """One method's fit: the five steps in up to 1,000 bins, the others variational."""
+    made = getattr(soc, PRIORS[prior])()
+    if prior.startswith("five"):
+        bins = min(max(20, n_items // _FIVE_STEPS_ITEMS[prior]), 1000)
+        stats = soc.summarize(items, bins=bins, joint=True, progress=False)
+        return soc.fit(stats, made, soc.FiveSteps(), progress=False)
+    return soc.fit(soc.summarize(items, joint=True, progress=False), made, progress=False)
 
 
 def run_cell(
@@ -63,7 +75,7 @@ def run_cell(
         items = soc.PoissonItems(str(path), score="score", count="count", exposure="exposure")
         fit = fit_items(items, prior, len(score))
         fitted = time.perf_counter()
-        draws = "all" if prior == "five" else "representative"
+        draws = "all" if prior.startswith("five") else "representative"
         soc.item_posteriors(fit, items, draws=draws, quantiles=(), out=out, progress=False)
         scored = time.perf_counter()
         table = pd.read_parquet(out)
