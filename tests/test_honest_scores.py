@@ -129,6 +129,16 @@ def test_heavy_leaks_show_in_outcomes_alone():
     assert leakage(items_of(values.assign(score=mixed))).found
 
 
+def test_leaks_of_small_exposures_show_beside_large_ones():
+    """Half of the score is the outcome, of small exposures alone: `summarize` lets it pass."""
+    frame = world(3000, 0)
+    rate, few = frame["count"] / frame["exposure"], frame["exposure"] <= 8
+    frame["score"] = np.where(few, 0.5 * rate + 0.5 * frame["score"], frame["score"])
+    items = items_of(frame)
+    assert leakage(items).found
+    assert soc.summarize(items, on_leakage="ignore", progress=False).leakage_z > -4
+
+
 def test_light_leaks_show_in_fresh_outcomes():
     """A tenth of the score is the outcome: nothing alone, much against fresh outcomes."""
     frame = world(3000, 1)
@@ -138,11 +148,11 @@ def test_light_leaks_show_in_fresh_outcomes():
     assert not found.loc["outcomes alone", "leaks"]
     assert found.loc["fresh outcomes", "leaks"]
     assert found.loc["fresh outcomes", "effect"] < 0.97
-    # fresh rates that are all twice as high, in half of the exposure, are no leak's doing
+    # fresh rates that are all twice as high are no leak's doing, nor is exposure that moves to t
     honest = world(3000, 1)
     rng = np.random.default_rng(0)
-    half = honest["exposure"] / 2
-    later = honest.assign(count=rng.poisson(4 * honest["theta"] * half), exposure=half)
+    moved = honest["exposure"] * np.where(honest["score"] > 0.05, 1.0, 0.2)
+    later = honest.assign(count=rng.poisson(2 * honest["theta"] * moved), exposure=moved)
     assert not leakage(items_of(honest), fresh=items_of(later)).found
 
 

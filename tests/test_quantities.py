@@ -294,3 +294,15 @@ def test_five_steps_have_one_draw(small_items, small_statistics, small_fit, smoo
     ratio = law.moments(columns)[1].sum() / law.curves(columns["score"])["variance"].sum()
     by_items = reduction(five, small_items, weight="items", progress=False)["ratio"]
     assert abs(float(by_items[0, 0]) - ratio) < 0.02
+
+
+def test_five_steps_of_a_mixture(small_items, small_fit):
+    """Read from joint cells; near the Gamma, which is the truth."""
+    stats = soc.summarize(small_items, bins=20, joint=True, progress=False)
+    fit = soc.fit(stats, soc.GammaMixture(), soc.FiveSteps(), progress=False)
+    found = reduction(fit, stats, progress=False)["ratio"]
+    assert found.shape == (1, 1)
+    assert (
+        abs(float(found[0, 0] - reduction(small_fit, stats, progress=False)["ratio"].mean())) < 0.1
+    )
+    assert abs(float(r_squared(fit)[0, 0] - r_squared(small_fit).mean())) < 0.15

@@ -208,6 +208,11 @@ class BinMixtureLaw:
         found |= {"log_mean": np.log(mean)} if self._gamma else {}
         return {name: values[None] for name, values in found.items()}
 
+    def moments(self, columns: Columns) -> tuple[Floats, Floats]:
+        """E and Var(theta | t, y) of the items, (1, n)."""
+        found = self.scorer((), "all", False)(columns)
+        return found[:1], found[2:3]
+
     def scorer(self, probs: tuple[float, ...], draws: str, plug_in: bool) -> Scorer:
         """How items are scored; with one draw all ways are the same."""
         share, tables = np.asarray(probs, dtype=float), quantile_tables(probs)
