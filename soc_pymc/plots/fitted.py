@@ -254,8 +254,8 @@ def score_axis(fit: Fit, ax: Axes, score: Floats) -> None:
 
 
 def at_exposure(law: Law, exposure: float | None) -> str:
-    """What the prior is drawn at, for titles."""
-    return "" if exposure is None else f" and {law.size.replace('_', ' ')} {plain(exposure)}"
+    """What the prior is drawn at, with the end of the line, for titles."""
+    return " " if exposure is None else f" and {law.size.replace('_', ' ')} {plain(exposure)}\n"
 
 
 def total(fit: Fit, law: Law) -> str:

@@ -114,7 +114,7 @@ def plot_calibration_illustration(
     both[1].legend(handles=[*both[1].get_legend_handles_labels()[0], strip], **_LEGEND)
     both[1].set_ylabel("")
     both[0].set_title("Ordinary calibration", fontsize=10)
-    at = at_exposure(law, exposure).replace(" and", ",", 1)
+    at = at_exposure(law, exposure).rstrip().replace(" and", ",", 1)
     both[1].set_title(f"Second order calibration{at}", fontsize=10)
     return both
 

@@ -94,7 +94,7 @@ def plot_prior_ribbon(
     score_axis(fit, ax, score)
     theta_axis(ax, law, lines, mean)
     ax.set_xlabel("score")
-    title = f"Quantiles of theta given the score{at_exposure(law, exposure)} ({total(fit, law)})"
+    title = f"Quantiles of theta given the score{at_exposure(law, exposure)}({total(fit, law)})"
     ax.set_title(title, fontsize=10, loc="left")
     ax.legend(frameon=False, fontsize=8)
     tidy(ax)
@@ -173,7 +173,7 @@ def plot_adjusted_prior(
     theta_axis(ax, law, np.vstack([lines, mean]), mean, dots)
     bins = fit.data["constant_data"].sizes["bin"]
     held = f"{total(fit, law)}, {number_of(bins, 'bin')}"
-    title = f"Prior of theta given t{at_exposure(law, exposure)} ({held})"
+    title = f"Prior of theta given t{at_exposure(law, exposure)}({held})"
     ax.set_title(title, fontsize=10, loc="left")
     ax.set_xlabel("score t")
     ax.legend(frameon=False, fontsize=8)

@@ -106,7 +106,7 @@ def plot_prior_in_bin(
         ax.axvline(float(own["score"]), color=GREY, linewidth=1, linestyle="--", label="theta = t")
     ax.legend(frameon=False, fontsize=8)
     where = f"bin {number:,} of {len(order):,}, t from {low:.4g} to {high:.4g}"
-    where += at_exposure(law, exposure)
+    where += at_exposure(law, exposure).rstrip()
     ax.set_title(f"Prior and outcomes in {where}", fontsize=10, loc="left")
     return ax
 
