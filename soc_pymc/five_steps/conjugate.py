@@ -1,6 +1,8 @@
 """Five steps with a conjugate prior: maxima of bins, curves through them, and what a fit keeps."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,15 +20,16 @@ from ..results import CURVES, CURVES_BY_BIN, FRAME
 from ..rows import Rows, positions
 from ..splines import Axis
 from ..statistics import Statistics
-from .curves import SmoothCurves, smooth_curves, stepped_curves
+from .curves import Information, SmoothCurves, smooth_curves, stepped_curves
 from .log_moments import smooth_log_moments
 from .newton import BinMaxima, maximise
 
-__all__ = ["BinFits", "Prior", "as_posterior", "fit_bins", "likelihood_of"]
+__all__ = ["BinFits", "Prior", "as_posterior", "fit_bins", "likelihood_of", "smoother"]
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 Prior = Gamma | Normal | GammaMixture | NormalMixture
+Smoother = Callable[[BinMaxima, tuple[Floats, Floats], Floats, Information], SmoothCurves]
 
 
 @dataclass(frozen=True)
@@ -114,23 +117,30 @@ def fit_bins(stats: Statistics, prior: Prior, method: FiveSteps) -> BinFits:
     target = outcome.target(data)
     monotone = method.monotone or prior.monotone
     curves: SmoothCurves | tuple[Floats, Floats]
-    if method.smooth and of_log_theta(prior, method):
-        curves = smooth_log_moments(found, axes, place, rows.n, target.information, monotone)
-    elif method.smooth:
-        curves = smooth_curves(found, place, rows.n, target.information, monotone)
+    if method.smooth:
+        curves = smoother(prior, method, axes)(found, place, rows.n, target.information)
     else:
         curves = stepped_curves(found, place[0], target.information, monotone)
     return BinFits(rows, axes, place, found, bins, chosen & ~bins.can_fit, curves)
 
 
-def of_log_theta(prior: Prior, method: FiveSteps) -> bool:
-    """Whether the moments of log theta are smoothed."""
-    if method.moments == "log" and not isinstance(prior, Gamma):
+def smoother(prior: Prior, method: FiveSteps, axes: tuple[Axis, Axis]) -> Smoother:
+    """Makes smooth curves of maxima, positions on both axes, numbers of items and information.
+
+    Raises
+    ------
+    FitError
+        If the prior has no such moments as are to be smoothed.
+    """
+    monotone = method.monotone or prior.monotone
+    if isinstance(prior, Gamma) and method.moments != "plain":
+        return partial(smooth_log_moments, axes=axes, monotone=monotone)
+    if method.moments == "log":
         raise FitError(
             f'moments="log" is of soc.Gamma(): with soc.{type(prior).__name__}() five steps smooth '
             'moments="plain"'
         )
-    return isinstance(prior, Gamma) and method.moments != "plain"
+    return partial(smooth_curves, monotone=monotone)
 
 
 def likelihood_of(stats: Statistics, data: Any) -> CountBins | ValueBins:

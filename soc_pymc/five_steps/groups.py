@@ -13,8 +13,8 @@ from ..pilot import Target
 from ..results import CURVES
 from ..rows import positions
 from ..statistics import Statistics
-from .conjugate import BinFits, Prior, likelihood_of
-from .curves import SmoothCurves, smooth_curves
+from .conjugate import BinFits, Prior, likelihood_of, smoother
+from .curves import SmoothCurves
 from .newton import maximise
 
 __all__ = ["GroupFits", "fit_groups"]
@@ -50,13 +50,14 @@ def fit_groups(stats: Statistics, prior: Prior, method: FiveSteps, pooled: BinFi
     place = positions(pooled.axes[0], rows), positions(pooled.axes[1], rows)
     monotone = method.monotone or prior.monotone
     target, values, number = outcome.target(data), [], 0
+    smooth = smoother(prior, method, pooled.axes)
     for code in range(len(stats.groups)):
         at = np.flatnonzero(rows.group == code)
         own = pooled.curves.values
         if found.fitted[at].sum() >= _FEWEST:
             information = _Part(target, at, found.first, found.second)
             at_own = place[0][at], place[1][at]
-            curves = smooth_curves(found.part(at), at_own, rows.n[at], information, monotone)
+            curves = smooth(found.part(at), at_own, rows.n[at], information)
             own, number = curves.at(knots), number + 1
             if monotone:  # between the pooled knots it is another spline
                 own = project_monotone(own[0][None], knots[0])[0], own[1]

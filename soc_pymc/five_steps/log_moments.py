@@ -39,10 +39,10 @@ def match_gammas(mean_log: Floats, variance_log: Floats) -> tuple[Floats, Floats
 
 def smooth_log_moments(
     found: BinMaxima,
-    axes: tuple[Axis, Axis],
     positions: tuple[Floats, Floats],
     items: Floats,
     information: Information,
+    axes: tuple[Axis, Axis],
     monotone: bool,
 ) -> SmoothCurves:
     """Curves of log E(theta|t) and log cv2 through smoothing splines of the moments of log theta.
@@ -54,12 +54,14 @@ def smooth_log_moments(
     ----------
     found
         Maxima of the bins.
-    axes, positions
-        Axes of the two curves, and the bins' positions on them.
+    positions
+        Of the bins on the axes of the two curves.
     items
         Numbers of items.
     information
         Expected information of log mean and log cv2 at given curves.
+    axes
+        Of the two curves.
     monotone
         Whether E(theta|t) is made non-decreasing.
     """
