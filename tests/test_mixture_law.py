@@ -192,6 +192,7 @@ def test_moments_of_draws(kind, request):
     )
 
 
+@pytest.mark.slow
 def test_quantities_of_a_mixture(counts):
     """R^2 and what outcomes add, from joint cells, against sums over items."""
     law, columns = counts

@@ -75,10 +75,10 @@ def variance_reduction(
     >>> import soc_pymc as soc
     >>> frame = soc.simulation.s1(2000, seed=0)
     >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> fit = soc.fit(soc.summarize(items), progress=False)
+    >>> fit = soc.fit(soc.summarize(items), method=soc.FiveSteps(), progress=False)
     >>> gain = soc.quantities.variance_reduction(fit, items, bins=5, progress=False)
     >>> bool((gain["ratio"] < 1).all()), dict(gain["ratio_by_bin"].sizes)
-    (True, {'chain': 1, 'draw': 1000, 'bin': 5})
+    (True, {'chain': 1, 'draw': 1, 'bin': 5})
     """
     cells = _cells(fit, items, weight, bins)
     law = law_of(fit)
@@ -134,7 +134,7 @@ def shrinkage(
     >>> import soc_pymc as soc
     >>> frame = soc.simulation.s1(2000, seed=0)
     >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> fit = soc.fit(soc.summarize(items), progress=False)
+    >>> fit = soc.fit(soc.summarize(items), method=soc.FiveSteps(), progress=False)
     >>> share = soc.quantities.shrinkage(fit, items, progress=False)["share"]
     >>> bool(((share > 0) & (share < 1)).all())
     True

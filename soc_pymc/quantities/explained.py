@@ -103,7 +103,7 @@ def variance_parts(
     >>> import soc_pymc as soc
     >>> frame = soc.simulation.s1(2000, seed=0)
     >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> fit = soc.fit(soc.summarize(items), progress=False)
+    >>> fit = soc.fit(soc.summarize(items), method=soc.FiveSteps(), progress=False)
     >>> parts = soc.quantities.variance_parts(fit).mean()
     >>> bool(parts["explained"] + parts["unexplained"] == parts["total"])
     True

@@ -80,7 +80,7 @@ def compare_scores(
     >>> import numpy as np
     >>> import soc_pymc as soc
     >>> frame = soc.simulation.s1(1000, seed=0)
-    >>> noise = np.exp(np.random.default_rng(0).normal(0, 1, 1000))
+    >>> noise = np.exp(np.random.default_rng(1).normal(0, 1, 1000))
     >>> frame["worse"] = frame["score"] * noise
     >>> pairs = {}
     >>> for name in ("score", "worse"):
