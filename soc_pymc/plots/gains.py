@@ -55,7 +55,7 @@ def plot_gain_by_bin(
     >>> split = soc.evaluate.split_items(items)
     >>> stats = soc.summarize(split.train, progress=False)
     >>> fit = soc.fit(stats, method=soc.FiveSteps(), progress=False)
-    >>> held = soc.evaluate.held_out(fit, split, bins=4, progress=False)
+    >>> held = soc.evaluate.held_out(fit, split, baselines=(), bins=4, progress=False)
     >>> soc.plots.plot_gain_by_bin(held).get_xlabel()
     'score t'
     """
