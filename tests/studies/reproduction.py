@@ -17,10 +17,10 @@ import pandas as pd
 
 import soc_pymc as soc
 
-BINS = {"adwords": 100, "simulated": 10_000}
-"""Bins of equal counts for five steps: the paper's own 10,000 where items are many enough."""
+from .figures import of_fits, of_split, save
 
-DRAWN = ("five steps", "Bayesian")
+BINS = {"adwords": 100, "simulated": 1000}
+"""Bins of equal counts."""
 
 
 def read(data: str, n_items: int, seed: int) -> pd.DataFrame:
@@ -101,46 +101,11 @@ def held_out(frame: pd.DataFrame, bins: int, seed: int) -> soc.evaluate.HeldOut:
     return soc.evaluate.held_out(fits, split, seed=seed, progress=False)
 
 
-def draw(
-    folder: Path,
-    items: soc.PoissonItems,
-    stats: soc.Statistics,
-    fits: Mapping[str, soc.Fit],
-    held: soc.evaluate.HeldOut,
-) -> None:
+def draw(folder: Path, items: soc.PoissonItems, bins: int) -> None:
     """Every figure of Section 5.1, by both methods."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    plots, five = soc.plots, fits["five steps"]
-    shown = {"2_range_of_t": lambda: plots.plot_bin_spread(stats)}
-    for name in DRAWN:
-        fit, short = fits[name], name.split()[0].lower()
-        pit = {
-            least: soc.evaluate.pit_histograms(fit, items, least_size=least, progress=False)
-            for least in (0.0, 50.0)
-        }
-        shown |= {
-            f"1_illustration_{short}": lambda f=fit: plots.plot_calibration_illustration(f),
-            f"3_pit_{short}": lambda p=pit: plots.plot_pit_histograms(p[0.0]),
-            f"4_pit_exposed_{short}": lambda p=pit: plots.plot_pit_histograms(p[50.0]),
-            f"5_smoothing_{short}": lambda f=fit: plots.plot_smoothing(f, per_bin=five),
-            f"6_adjusted_{short}": lambda f=fit: plots.plot_adjusted_prior(f),
-            f"7_in_bin_{short}": lambda f=fit: plots.plot_prior_in_bin(f, items),
-            f"11_variance_{short}": lambda f=fit: plots.plot_variance_gain(
-                soc.quantities.variance_reduction(f, items, progress=False)
-            ),
-        }
-    shown |= {
-        "8_gain": lambda: plots.plot_gain_by_bin(held),
-        "9_predictive": lambda: plots.plot_pit_histograms(held.data["pit"]),
-    }
-    for name, make in shown.items():
-        make()
-        plt.savefig(folder / f"{name}.png", dpi=110)
-        plt.close("all")
+    for make in (of_fits, of_split):
+        for name, axes in make("counts", items, bins):
+            save(np.ravel(axes)[0].figure, folder / f"{name}.png")
 
 
 def main() -> None:
@@ -164,7 +129,7 @@ def main() -> None:
     held = held_out(frame, bins, chosen.seed)
     held.table.to_csv(chosen.out / "gains.csv", index=False)
     print(held, flush=True)
-    draw(chosen.out, items, stats, fits, held)
+    draw(chosen.out, items, bins)
 
 
 if __name__ == "__main__":
