@@ -241,3 +241,21 @@ def test_joint_cells_in_wider_bins(counts):
     assert len(weight) == 64
     np.testing.assert_array_equal(weight[0], weight[data.coarse - 1])
     assert fit.status.converged
+
+
+def test_very_wide_priors_have_finite_mixtures():
+    """A cv2 of 50, where log theta has an endless lower tail: moments stay numbers."""
+    rng = np.random.default_rng(3)
+    score = np.exp(rng.normal(-3, 1, 2000))
+    exposure = np.ceil(np.exp(rng.normal(2, 1, 2000)))
+    count = rng.poisson(rng.gamma(1 / 50, 50 * score) * exposure)
+    frame = pd.DataFrame({"score": score, "count": count, "exposure": exposure})
+    items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+    data = soc.summarize(items, bins=3, joint=True, progress=False)
+    with np.errstate(all="raise", under="ignore"):
+        fit = soc.fit(data, soc.GammaMixture(), soc.FiveSteps(), progress=False)
+    assert fit.status.converged
+    rate = count.sum() / (score * exposure).sum()
+    curves = soc.calibration_curves(fit, [0.05])
+    assert np.log(float(curves["mean"].squeeze()) / (0.05 * rate)) == pytest.approx(0, abs=1.5)
+    assert np.isfinite(curves["log_variance"]).all()

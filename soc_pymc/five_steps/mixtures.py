@@ -36,7 +36,7 @@ _WIDEST = 3.0  # sd of the pilot between which free Normals begin
 _START_WIDTH = 0.6  # their own sd, in the pilot's
 _FLAT = 1.2  # components this many of their sds apart make a flat mixture
 _FLOOR = 1e-3  # of the weights to start from, whose tails no EM step could lift otherwise
-_LONGEST, _HALVINGS = 7.0, 60  # of the logarithm of a stretch
+_LONGEST, _HALVINGS = 3.0, 60  # of the logarithm of a stretch
 _LEAST_SPREAD = 1e-3  # of the pilot's sd of log theta: where it finds none, there may be some
 
 
@@ -166,17 +166,18 @@ class _Search:
         """The mixture of bin k, whose cells are `at`."""
         own = {name: values[at] for name, values in self.cells.items()}
         if self.kind == "poisson":
-            return self._gammas(own, self.first[k : k + 1], self.second[k : k + 1])
+            return self._gammas(own, float(self.first[k]), float(self.second[k]))
         return self._normals(own, float(self.first[k]), float(np.exp(0.5 * self.second[k])))
 
-    def _gammas(self, own: Mapping[str, NDArray[Any]], first: Floats, second: Floats) -> _Mixture:
+    def _gammas(self, own: Mapping[str, NDArray[Any]], first: float, second: float) -> _Mixture:
         """Fixed Gammas at even steps of E(log theta), of one Var(log theta)."""
-        frame = parts.count_frame(first, second)
         ends = parts.grid("poisson")
         z = np.linspace(ends[0], ends[-1], self.number)
-        spread = max(float(frame.spread[0]), _LEAST_SPREAD)
+        # of the lognormal with the pilot's moments: a Gamma's own lower tail may be endless
+        variance = np.log1p(np.exp(second))
+        spread = max(float(np.sqrt(variance)), _LEAST_SPREAD)
         sd = max(parts.WIDTH, float(z[1] - z[0]) / _FLAT) * spread
-        place = float(frame.location[0]) + spread * z
+        place = first - 0.5 * variance + spread * z
         n = own["n"]
         shape, expected = parts.inverse_trigamma(sd**2), own["sum_y"] / n + 1.0
         _, data, items = cell_points("poisson", own, shape * expected / (shape + expected))
@@ -291,7 +292,9 @@ def _adjusted(
     for _ in range(_HALVINGS):  # the spread grows with the stretch
         middle = 0.5 * (low + high)
         stretch = np.exp(middle)[:, None]
-        wide = _moments(kind, weight, (place - centre) * stretch, sd * stretch)[1] > spread
+        with np.errstate(over="ignore", invalid="ignore"):
+            now = _moments(kind, weight, (place - centre) * stretch, sd * stretch)[1]
+        wide = ~(now <= spread)
         low, high = np.where(wide, low, middle), np.where(wide, middle, high)
     stretch = np.exp(0.5 * (low + high))[:, None]
     moved = (place - centre) * stretch

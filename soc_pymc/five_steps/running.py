@@ -51,7 +51,7 @@ def run_five_steps(
     fits = (fit_mixtures if mixture else fit_bins)(stats, prior, method)
     bins, observed = bin_table(stats, fits.axes[0], outcome_of(stats).observed)
     for axis in fits.axes:
-        bins = bins.merge(rank_table(axis))
+        bins = bins.assign(rank_table(axis).data_vars)
     bins["edge"] = ("edge", _edges(stats))
     per_bin = {name: ("bin", values) for name, values in fits.moments.items()}
     posterior = as_posterior(prior, fits.curves)
