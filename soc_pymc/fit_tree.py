@@ -45,7 +45,7 @@ def fit_tree(
     bins = bins.merge(frame_of(built))
     for curve in built.curves:
         bins = bins.merge(_of_terms(curve))
-        bins = bins.merge(rank_table(curve.axis))
+        bins = bins.assign(rank_table(curve.axis).data_vars)
     if built.curves[0].size_knots.size:
         bins = bins.merge(_shares(built.rows, built.curves[0].position))
     if "effect_bin" in groups["posterior"].coords:

@@ -88,7 +88,7 @@ def test_second_derivatives_are_those_of_the_slopes():
     rng = np.random.default_rng(2)
     exposure = np.exp(rng.uniform(0, 8, 300))
     stats = _statistics(_frame(-1.0, -1.0, exposure, rng))
-    rows, data = outcome_of(stats).rows(stats, False, False)
+    _, data = outcome_of(stats).rows(stats, False, False)
     bins, at, h = CountBins(data), np.zeros(1, dtype=np.int64), 1e-4
     for c in (-20.0, -8.0, -1.0, 4.6):
         m = np.array([-1.2])
@@ -123,7 +123,7 @@ def test_variance_zero_is_seen_by_the_slope():
         y = np.r_[np.full(50 - number - zero, 3), np.zeros(zero, dtype=int), np.full(number, high)]
         assert y.mean() == 3.0
         stats = _statistics(even.assign(y=y))
-        rows, data = outcome_of(stats).rows(stats, False, False)
+        _, data = outcome_of(stats).rows(stats, False, False)
         assert CountBins(data).at_zero()[2][0] == pytest.approx(0.5 * ((y - 3) ** 2 - y).sum())
         assert bool(_per_bin(stats)[1]["variance"][0] > 0) is positive
 
@@ -154,7 +154,7 @@ def test_bins_of_any_size_are_fitted():
 
 
 def test_estimates_follow_units_and_forget_order():
-    """Exposures times 1,000: E / 1,000, Var / 1e6; items in another order: the same, bit for bit."""
+    """Exposures times 1,000: E / 1,000, Var / 1e6; items in another order: the same."""
     frame = soc.simulation.s1(3000, seed=3).rename(
         columns={"score": "t", "count": "y", "exposure": "N"}
     )
@@ -177,7 +177,7 @@ def test_every_fits_every_so_manieth_bin():
     fit, found = _per_bin(stats, every=5)
     fitted = ~np.isnan(found["mean"].to_numpy())
     assert np.flatnonzero(fitted).tolist() == [0, 5, 10, 15]
-    assert "every 5th of 20 bins" in fit.status.reason
+    assert "one in 5 of 20" in fit.status.reason
     shape = fit.data["posterior"]["shape"].to_numpy().ravel()
     assert set(shape) == set(shape[[0, 5, 10, 15]])
     _, whole = _per_bin(stats)
@@ -245,7 +245,7 @@ def test_normal_second_derivatives():
 
 
 def test_the_search_finds_the_higher_of_two_maxima():
-    """Many small items without overdispersion and one huge one: profiles over the variance agree."""
+    """Many small items without overdispersion and one huge one: no grid is higher."""
     frame = pd.DataFrame(
         {"t": 0.5, "y": [0] * 30 + [400] + [1] * 5, "N": [1.0] * 30 + [50.0] + [9.0] * 5}
     )

@@ -165,6 +165,11 @@ class CountBins:
         """Bins with an event: without one the mean is 0 and its logarithm nowhere."""
         return self.data.total > 0
 
+    @property
+    def rounding(self) -> Floats:
+        """What rounding may do to log marginals and slopes: sums of counts cancel in them."""
+        return 1e-14 * self.data.total
+
     def _bin_of(self) -> Ints:
         return np.repeat(np.arange(len(self.data.total)), np.diff(self.data.start))
 
@@ -228,6 +233,11 @@ class ValueBins:
     def can_fit(self) -> NDArray[np.bool_]:
         """All bins that have an item."""
         return np.ones(len(self.data.centre), dtype=bool)
+
+    @property
+    def rounding(self) -> Floats:
+        """What rounding may do to log marginals and slopes."""
+        return 1e-14 * self.data.items
 
     def at_zero(self) -> tuple[Floats, Floats, Floats, Floats]:
         """At variance 0: the best mean, the log marginal, its slope in the variance, and the floor.

@@ -21,7 +21,7 @@ from ..statistics import Statistics
 from .curves import SmoothCurves, smooth_curves, stepped_curves
 from .newton import BinMaxima, maximise
 
-__all__ = ["BinFits", "Prior", "as_posterior", "fit_bins"]
+__all__ = ["BinFits", "Prior", "as_posterior", "fit_bins", "likelihood_of"]
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -101,7 +101,7 @@ def fit_bins(stats: Statistics, prior: Prior, method: FiveSteps) -> BinFits:
     outcome = outcome_of(stats)
     axes = axis_of(prior.mean, stats), axis_of(prior.variance, stats)
     rows, data = outcome.rows(stats, False, False)
-    bins = CountBins(data) if outcome.observed == "count" else ValueBins(data)
+    bins = likelihood_of(stats, data)
     chosen = rows.bin % method.every == 0
     found = maximise(bins, chosen)
     if not found.fitted.any():
@@ -118,6 +118,11 @@ def fit_bins(stats: Statistics, prior: Prior, method: FiveSteps) -> BinFits:
     else:
         curves = stepped_curves(found, place[0], target.information, monotone)
     return BinFits(rows, axes, place, found, bins, chosen & ~bins.can_fit, curves)
+
+
+def likelihood_of(stats: Statistics, data: Any) -> CountBins | ValueBins:
+    """The likelihood of rows by the statistics' kind of items."""
+    return CountBins(data) if stats.kind == "poisson" else ValueBins(data)
 
 
 def _why(found: BinMaxima, chosen: Mask) -> str:

@@ -20,7 +20,7 @@ from ..splines import Axis
 from ..statistics import Statistics
 from ..tilt_design import cell_points, joint_cells
 from .conjugate import BinFits, Prior, fit_bins
-from .curves import Information, SmoothCurves, smooth_curves, stepped_curves
+from .curves import Information, SmoothCurves, nearest, smooth_curves, stepped_curves
 from .newton import BinMaxima
 
 __all__ = ["MixtureFits", "fit_mixtures"]
@@ -36,7 +36,7 @@ _WIDEST = 3.0  # sd of the pilot between which free Normals begin
 _START_WIDTH = 0.6  # their own sd, in the pilot's
 _FLAT = 1.2  # components this many of their sds apart make a flat mixture
 _FLOOR = 1e-3  # of the weights to start from, whose tails no EM step could lift otherwise
-_LONGEST, _HALVINGS = 7.0, 60  # of the logarithm of a stretch
+_LONGEST, _HALVINGS = 3.0, 60  # of the logarithm of a stretch
 _LEAST_SPREAD = 1e-3  # of the pilot's sd of log theta: where it finds none, there may be some
 
 
@@ -101,8 +101,10 @@ def fit_mixtures(stats: Statistics, prior: Prior, method: FiveSteps) -> MixtureF
         method.components or _COMPONENTS[stats.kind],
         *pilot.curves.at((place[0], place[1])),
     )
+    order = np.argsort(cells["bin"], kind="stable")
+    ends = [np.searchsorted(cells["bin"][order], wide, side=side) for side in ("left", "right")]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        own = list(pool.map(lambda k: search(k, np.flatnonzero(cells["bin"] == wide[k])), chosen))
+        own = list(pool.map(lambda k: search(k, order[ends[0][k] : ends[1][k]]), chosen))
     found = _Found.of(stats.kind, len(wide), chosen, own)
     if not found.good.any():
         raise FitError(
@@ -118,8 +120,8 @@ def fit_mixtures(stats: Statistics, prior: Prior, method: FiveSteps) -> MixtureF
         steps = stepped_curves(maxima, place[0], information, method.monotone)
         curves, spread = (steps[0][of], steps[1][of]), np.exp(steps[1])
     known = np.flatnonzero(found.good)
-    nearest = known[np.abs(place[0][:, None] - place[0][known][None]).argmin(axis=1)]
-    own_parts = _adjusted(stats.kind, found.components, nearest, spread)
+    own_bin = known[nearest(place[0], known)]
+    own_parts = _adjusted(stats.kind, found.components, own_bin, spread)
     weight, places, sd = (x[of] for x in own_parts)
     moments = {name: x[of] for name, x in found.moments.items()} | {"n_items": pilot.rows.n}
     good, failed = found.good[of], found.failed[of]
@@ -164,17 +166,18 @@ class _Search:
         """The mixture of bin k, whose cells are `at`."""
         own = {name: values[at] for name, values in self.cells.items()}
         if self.kind == "poisson":
-            return self._gammas(own, self.first[k : k + 1], self.second[k : k + 1])
+            return self._gammas(own, float(self.first[k]), float(self.second[k]))
         return self._normals(own, float(self.first[k]), float(np.exp(0.5 * self.second[k])))
 
-    def _gammas(self, own: Mapping[str, NDArray[Any]], first: Floats, second: Floats) -> _Mixture:
+    def _gammas(self, own: Mapping[str, NDArray[Any]], first: float, second: float) -> _Mixture:
         """Fixed Gammas at even steps of E(log theta), of one Var(log theta)."""
-        frame = parts.count_frame(first, second)
         ends = parts.grid("poisson")
         z = np.linspace(ends[0], ends[-1], self.number)
-        spread = max(float(frame.spread[0]), _LEAST_SPREAD)
+        # of the lognormal with the pilot's moments: a Gamma's own lower tail may be endless
+        variance = np.log1p(np.exp(second))
+        spread = max(float(np.sqrt(variance)), _LEAST_SPREAD)
         sd = max(parts.WIDTH, float(z[1] - z[0]) / _FLAT) * spread
-        place = float(frame.location[0]) + spread * z
+        place = first - 0.5 * variance + spread * z
         n = own["n"]
         shape, expected = parts.inverse_trigamma(sd**2), own["sum_y"] / n + 1.0
         _, data, items = cell_points("poisson", own, shape * expected / (shape + expected))
@@ -289,7 +292,9 @@ def _adjusted(
     for _ in range(_HALVINGS):  # the spread grows with the stretch
         middle = 0.5 * (low + high)
         stretch = np.exp(middle)[:, None]
-        wide = _moments(kind, weight, (place - centre) * stretch, sd * stretch)[1] > spread
+        with np.errstate(over="ignore", invalid="ignore"):
+            now = _moments(kind, weight, (place - centre) * stretch, sd * stretch)[1]
+        wide = ~(now <= spread)
         low, high = np.where(wide, low, middle), np.where(wide, middle, high)
     stretch = np.exp(0.5 * (low + high))[:, None]
     moved = (place - centre) * stretch

@@ -1,6 +1,6 @@
 """Step 2 for conjugate priors: each bin's maximum marginal likelihood by Newton's method."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Protocol
 
 import numpy as np
@@ -37,6 +37,10 @@ class Bins(Protocol):
     def can_fit(self) -> Mask:
         """Bins whose maximum is somewhere."""
 
+    @property
+    def rounding(self) -> Floats:
+        """By bin, what rounding may do to the log marginal and its slopes."""
+
     def at_zero(self) -> tuple[Floats, Floats, Floats, Floats]:
         """At variance 0: first parameter, value, slope in the variance, floor of the second."""
 
@@ -68,6 +72,10 @@ class BinMaxima:
     fitted: Mask
     failed: Mask
 
+    def part(self, at: NDArray[np.intp]) -> "BinMaxima":
+        """Those of some bins."""
+        return BinMaxima(*(getattr(self, f.name)[at] for f in fields(self)))
+
 
 def maximise(bins: Bins, chosen: Mask) -> BinMaxima:
     """Maximum marginal likelihood of each chosen bin.
@@ -88,7 +96,8 @@ def maximise(bins: Bins, chosen: Mask) -> BinMaxima:
     first, second, value, done = _newton(bins, rows, first, second, floor[rows])
     # at the floor, or below what variance 0 gives, the maximum is at 0
     gain = value - zero_value[rows]
-    inside = (second > floor[rows]) & (gain > 10 * _ROUNDING * np.abs(value))
+    noise = 10.0 * bins.rounding[rows] + 10.0 * _ROUNDING * np.abs(value)
+    inside = (second > floor[rows]) & (gain > noise)
     inside |= (slope[rows] > 0) & (second > floor[rows])
     full = np.full((3, len(floor)), np.nan)
     full[0, rows] = np.where(inside, first, zero_first[rows])
@@ -135,7 +144,7 @@ def _newton(
     at = np.array([first, second])
     here = bins(first, second, rows)
     factor, done = np.ones(len(rows)), np.zeros(len(rows), dtype=bool)
-    step = _step(bins, here)
+    step, noise = _step(bins, here), bins.rounding[rows]
     active = np.arange(len(rows))
     for _ in range(_ROUNDS):
         if not len(active):
@@ -143,16 +152,23 @@ def _newton(
         move = factor[active] * step[:, active]
         tried = at[:, active] + move
         found = bins(tried[0], tried[1], rows[active])
-        least = here[0, active] - _ROUNDING * np.abs(here[0, active])
+        least = here[0, active] - _ROUNDING * np.abs(here[0, active]) - 10.0 * noise[active]
         good = np.isfinite(found).all(axis=0) & (found[0] >= least)
         taken = active[good]
         at[:, taken], here[:, taken] = tried[:, good], found[:, good]
-        # a step in the mean counts in its own sd
-        size = np.abs(move) * np.array([np.sqrt(np.maximum(-found[3], 0.0)), np.ones(len(active))])
-        small = size.max(axis=0) < _CLOSE
+        small = _small(move, found, noise[active])
         done[active] = good & small & (factor[active] == 1.0)
         factor[active] = np.where(good, 1.0, 0.5 * factor[active])
         step[:, taken] = _step(bins, found[:, good])
         stuck = factor[active] < 1e-9
         active = active[~(done[active] | stuck | (at[1, active] < floor[active]))]
     return at[0], at[1], here[0], done
+
+
+def _small(move: Floats, found: Floats, noise: Floats) -> Mask:
+    """Steps that are as good as none: of the mean in its own sd, or what rounding makes of it."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        root = np.sqrt(np.maximum(-found[3], 0.0))
+        bend = np.abs(found[5] - found[4] ** 2 / found[3])
+        of_mean = np.abs(move[0]) * root < _CLOSE + noise / root
+        return np.asarray(of_mean & (np.abs(move[1]) < _CLOSE + noise / bend))

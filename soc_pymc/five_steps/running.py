@@ -16,6 +16,7 @@ from ..results import COMPONENTS
 from ..statistics import Statistics
 from .conjugate import BinFits, as_posterior, fit_bins
 from .curves import SmoothCurves
+from .groups import GroupFits, fit_groups
 from .mixtures import MixtureFits, fit_mixtures
 
 __all__ = ["run_five_steps"]
@@ -50,12 +51,16 @@ def run_five_steps(
     fits = (fit_mixtures if mixture else fit_bins)(stats, prior, method)
     bins, observed = bin_table(stats, fits.axes[0], outcome_of(stats).observed)
     for axis in fits.axes:
-        bins = bins.merge(rank_table(axis))
+        bins = bins.assign(rank_table(axis).data_vars)
     bins["edge"] = ("edge", _edges(stats))
     per_bin = {name: ("bin", values) for name, values in fits.moments.items()}
     posterior = as_posterior(prior, fits.curves)
+    groups = None
     if isinstance(fits, MixtureFits):
         posterior = posterior.merge(_components(fits))
+    elif prior.groups and stats.groups:
+        groups = fit_groups(stats, prior, method, fits)
+        posterior = posterior.merge(groups.posterior)
     if isinstance(fits.curves, SmoothCurves):
         bins.attrs["storage_error"] = fits.curves.error
     tree = xr.DataTree.from_dict(
@@ -67,7 +72,7 @@ def run_five_steps(
         }
     )
     tree.attrs = {name: stats.data.attrs[name] for name in ("kind", "roles")}
-    return tree, _verdict(fits, method)
+    return tree, _verdict(fits, method, groups)
 
 
 def _components(fits: MixtureFits) -> xr.Dataset:
@@ -83,7 +88,9 @@ def _edges(stats: Statistics) -> Floats:
     return stats.edges[(occupied[:-1] + occupied[1:] - 1) // 2]
 
 
-def _verdict(fits: BinFits | MixtureFits, method: FiveSteps) -> dict[str, Any]:
+def _verdict(
+    fits: BinFits | MixtureFits, method: FiveSteps, groups: GroupFits | None
+) -> dict[str, Any]:
     failed, fitted = int(fits.failed.sum()), int(fits.fitted.sum())
     if isinstance(fits, MixtureFits):
         parts = [f"{fitted:,} bins by EM"]
@@ -94,8 +101,11 @@ def _verdict(fits: BinFits | MixtureFits, method: FiveSteps) -> dict[str, Any]:
         parts = [f"{fitted:,} bins by maximum likelihood"]
         parts += [f"{zero:,} at variance 0"] * (zero > 0)
         parts += [f"{eventless:,} more without an event left to their neighbours"] * (eventless > 0)
-    parts += [f"every {method.every}th of {len(fits.fitted):,} bins"] * (method.every > 1)
+    parts += [f"one in {method.every} of {len(fits.fitted):,}"] * (method.every > 1)
     parts += ["smoothed" if method.smooth else "each as it is"]
+    if groups is not None:
+        parts += [f"{groups.own:,} groups by themselves"]
+        failed += groups.failed
     reason = ", ".join(parts)
     if failed:
         reason += f"; the search failed in {failed:,} bins: use fewer bins, or soc.VI()"
@@ -131,9 +141,8 @@ def _check(stats: Statistics, prior: Prior, method: FiveSteps) -> None:
             f"five steps read only scale=, monotone= and groups= of a prior, and cannot use "
             f"soc.{name}({', '.join(changed)}): leave these out, or use soc.VI()"
         )
-    if prior.groups and stats.groups:
+    if prior.groups and stats.groups and not method.smooth:
         raise FitError(
-            f"five steps fit one category at a time, and the statistics have {len(stats.groups):,} "
-            f"groups: pool them with soc.{name}(groups=False), or fit each by itself, "
-            "soc.fit(stats.of_group(label), the same prior, ...)"
+            f"curves that are steps are of one category, and the statistics have "
+            f"{len(stats.groups):,} groups: pool them with soc.{name}(groups=False), or smooth"
         )
