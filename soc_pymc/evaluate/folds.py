@@ -7,7 +7,7 @@ import pandas as pd
 
 from ..errors import FitError, StatisticsError
 from ..laws import curves_at, law_bins, law_of
-from ..methods import NUTS, VI
+from ..methods import NUTS, VI, FiveSteps
 from ..outcomes import outcome_of
 from ..priors import Gamma, Normal
 from ..results import Fit
@@ -19,7 +19,7 @@ __all__ = ["cross_validate"]
 def cross_validate(
     stats: Statistics,
     prior: Gamma | Normal | None = None,
-    method: VI | NUTS | None = None,
+    method: VI | NUTS | FiveSteps | None = None,
     *,
     progress: bool = True,
 ) -> pd.DataFrame:

@@ -13,6 +13,7 @@ from ..families import components as parts
 from ..families import normal_normal, poisson_gamma
 from ..families.components import Frame
 from ..families.gamma_quantiles import quantile_tables
+from ..families.mixture_draws import count_posteriors, draw_moments, value_posteriors
 from ..families.mixture_items import (
     average_weights,
     score_by_table,
@@ -255,40 +256,17 @@ class MixtureLaw:
 
     def moments(self, columns: Columns) -> tuple[Floats, Floats]:
         """E and Var(theta | t, y) of the items draw by draw, each (draws, n)."""
-        score = np.asarray(columns["score"], dtype=float)
-        frame = self._frame(score)
-        own = {name: values for name, values in columns.items() if name != "spread"}
-        density = self._log_densities(own, frame)
-        density = np.exp(density - density.max(axis=1, keepdims=True))
-        means, variances = self._component_posteriors(columns, frame)
-        # squares are taken about a centre, so that little is lost where means are large
-        centre = ((density * means).sum(axis=1) / density.sum(axis=1))[:, None]
-        first = density * (means - centre)
-        second = density * (variances + (means - centre) ** 2)
-        mean, variance = np.empty((2, len(self._draws), len(score)))
-        distinct, place = np.unique(score, return_inverse=True)
-        for at, weights in self._blocks(distinct, self._draws):
-            for k, weight in zip(at, weights.transpose(1, 0, 2), strict=True):
-                of = np.flatnonzero(place == k)
-                total = np.maximum(weight @ density[of].T, 1e-300)
-                away = weight @ first[of].T / total
-                mean[:, of] = centre[of, 0] + away
-                variance[:, of] = weight @ second[of].T / total - away**2
-        return mean, variance
-
-    def _component_posteriors(self, columns: Columns, frame: Frame) -> tuple[Floats, Floats]:
-        """Means and variances of theta given the outcome under each component, (n, R)."""
-        location, variance = self._locations(frame), frame.width()[:, None]
-        outcome, size = (
-            np.asarray(columns[k], dtype=float)[:, None] for k in (self.outcome, self.size)
+        outcome, size, score = (
+            np.asarray(columns[k], dtype=float) for k in (self.outcome, self.size, "score")
         )
-        if self._gamma:
-            shape = parts.inverse_trigamma(variance)
-            rate = np.exp(special.psi(shape) - location) + size
-            return (shape + outcome) / rate, (shape + outcome) / rate**2
-        total = variance + size**2
-        pulled = (location * size**2 + variance * outcome) / total
-        return pulled, np.broadcast_to(variance * size**2 / total, pulled.shape)
+        frame = self._frame(score)
+        density = self._log_densities({self.outcome: outcome, self.size: size}, frame)
+        density = np.exp(density - density.max(axis=1, keepdims=True))
+        update = count_posteriors if self._gamma else value_posteriors
+        after = update(outcome, size, self._locations(frame), frame.width())
+        distinct, place = np.unique(score, return_inverse=True)
+        blocks = self._blocks(distinct, self._draws)
+        return draw_moments(density, *after, place, blocks, len(self._draws))
 
     def scorer(self, probs: tuple[float, ...], draws: str, plug_in: bool) -> Scorer:
         """How items are scored: over ``"all"`` draws, ``"representative"`` ones, or none."""
