@@ -177,7 +177,9 @@ def _from_outcomes(found: Statistics, level: float) -> tuple[float, float, float
     z = total / np.sqrt(spread)
     least = int(z.argmin())
     p_value = min(1.0, len(z) * float(stats.norm.cdf(z[least])))
-    return 1.0 + float(total[least] / scale[least]), -float(z[least]), p_value, p_value < level
+    # single trials that all came out alike have no noise
+    effect = 1.0 + float(total[least] / scale[least]) if scale[least] > 0 else 1.0
+    return effect, -float(z[least]), p_value, p_value < level
 
 
 def _counts(found: Statistics) -> tuple[NDArray[Any], Floats, Floats, Floats]:

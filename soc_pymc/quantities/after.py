@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..errors import FitError
 from ..items import Items, NormalItems, PoissonItems
-from ..laws import Law, law_of
+from ..laws import Law, law_of, select
 from ..progress import phase
 from ..results import Fit
 from ..statistics import Statistics
@@ -85,9 +85,12 @@ def variance_reduction(
 
     def values(part: slice) -> list[Floats]:
         columns = cells.columns(part)
-        label, size = columns.get("group"), columns[law.size]
-        before = law.curves(columns["score"], label, size)["variance"]
-        return [law.moments(columns)[1], before]
+        some = back = np.arange(len(columns["score"]))
+        if fit.prior.exposure is None:  # then cells of a place have one prior
+            _, some, back = np.unique(cells.at[part], return_index=True, return_inverse=True)
+        own = select(columns, some)
+        before = law.curves(own["score"], own.get("group"), own[law.size])["variance"]
+        return [law.moments(columns)[1], before[:, back]]
 
     after, before = _by_bin(fit, cells, values, progress)
     ratio = after.sum(axis=1) / before.sum(axis=1)
