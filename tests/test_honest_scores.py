@@ -156,6 +156,20 @@ def test_light_leaks_show_in_fresh_outcomes():
     assert not leakage(items_of(honest), fresh=items_of(later)).found
 
 
+def test_a_common_factor_hides_no_leak():
+    """Fresh rates twenty times as high, at exposures that shrink with t: z is 5 with the
+    factor allowed for and -5 without it.
+    """
+    frame = world(3000, 0)
+    rate = frame["count"] / frame["exposure"]
+    frame["score"] = 0.1 * rate + 0.9 * frame["score"]
+    moved = frame["exposure"] * np.where(frame["score"] > 0.05, 0.2, 1.0)
+    rng = np.random.default_rng(0)
+    later = frame.assign(count=rng.poisson(20 * frame["theta"] * moved), exposure=moved)
+    found = leakage(items_of(frame), fresh=items_of(later)).table
+    assert found.loc["fresh outcomes", "z"] > 3
+
+
 def test_in_sample_scores_against_out_of_fold_ones():
     """Leaves of 20 items hide from outcomes alone; a line of few coefficients hides nothing."""
     assert one("leaves of 20", 3000, 0)["out-of-fold scores"]
