@@ -9,20 +9,17 @@ from numpy.typing import NDArray
 
 from ..errors import ItemsError
 from ..items import NormalItems, PoissonItems
-from ..laws import items_at_once, law_of
-from ..nodes import is_plain
 from ..posteriors import item_posteriors
 from ..results import Fit
+from ._given_score import given_score
 from .gains import score_bins
 
-__all__ = ["TRUTH", "accuracy", "accuracy_by_bin", "given_score"]
+__all__ = ["TRUTH", "accuracy", "accuracy_by_bin"]
 
 Floats = NDArray[np.float64]
 
 TRUTH = ("theta", "true_mean", "true_variance", "oracle_mean", "oracle_variance")
 """Columns of simulated truth that `accuracy` reads."""
-
-_GRID = 2000  # scores at which draws of curves are evaluated; they are smooth between them
 
 
 def accuracy(
@@ -103,7 +100,7 @@ def accuracy(
     named = fits if isinstance(fits, Mapping) else {type(fits.prior).__name__: fits}
     tables = []
     for method, fit in named.items():
-        draws: Literal["all", "representative"] = "all" if _one_draw(fit) else "representative"
+        draws: Literal["all", "representative"] = "all" if fit.one_draw else "representative"
         scored = item_posteriors(fit, items, quantiles=(), draws=draws, progress=progress)
         columns = {role: source[name].to_numpy() for role, name in items.roles.items()}
         mean, variance = given_score(fit, columns)
@@ -139,42 +136,6 @@ def accuracy_by_bin(table: pd.DataFrame, bins: int) -> pd.DataFrame:
         for k in range(len(mean_score))
     ]
     return pd.DataFrame(rows)
-
-
-def given_score(fit: Fit, columns: Mapping[str, NDArray[np.generic]]) -> tuple[Floats, Floats]:
-    """Fitted E(theta|t) and Var(theta|t) of items by role, averaged over the draws, each (n,).
-
-    Many draws of curves that depend on the score alone are evaluated on a grid and joined by lines.
-    """
-    law = law_of(fit)
-    score = np.asarray(columns["score"], dtype=float)
-    if is_plain(fit) and not _one_draw(fit):
-        axis = fit.axis("mean")
-        position = axis(score)
-        quantiles = np.quantile(position, np.linspace(0, 1, _GRID))
-        even = np.linspace(position.min(), position.max(), _GRID // 4)
-        grid = np.unique(np.concatenate([quantiles, even]))
-        curves = law.curves(axis.inverse(grid))
-        mean, variance = (curves[c].mean(axis=0) for c in ("mean", "variance"))
-        if law.discrete:
-            mean = np.exp(np.interp(position, grid, np.log(mean)))
-        else:
-            mean = np.interp(position, grid, mean)
-        return mean, np.exp(np.interp(position, grid, np.log(variance)))
-    size = np.asarray(columns[law.size], dtype=float)
-    group = columns.get("group")
-    found, step = np.empty((2, len(score))), items_at_once(fit)
-    for start in range(0, len(score), step):
-        at = slice(start, start + step)
-        own = None if group is None else np.asarray(group[at], dtype=object)
-        curves = law.curves(score[at], own, size[at])
-        found[:, at] = [curves[c].mean(axis=0) for c in ("mean", "variance")]
-    return found[0], found[1]
-
-
-def _one_draw(fit: Fit) -> bool:
-    posterior = fit.data["posterior"]
-    return posterior.sizes["chain"] * posterior.sizes["draw"] == 1
 
 
 def _one_bin(own: Mapping[str, Floats]) -> dict[str, float]:

@@ -12,10 +12,10 @@ from ..checks.pit import GRID, LEAST, mean_pit_ecdf, pit_ecdf, randomised_pit, u
 from ..errors import FitError, ItemsError
 from ..item_columns import columns_of, law_roles
 from ..items import Items, PoissonItems
-from ..laws import Columns, Law, items_at_once, law_of, select
-from ..nodes import is_plain
+from ..laws import Columns, Law, law_of, select
 from ..progress import phase
 from ..results import Fit
+from ._given_score import given_score
 from ._pit_histograms import pit_densities
 from .baselines import BASELINES, fit_baselines
 from .gains import gain_rows, normal_log_likelihood, poisson_log_likelihood, score_bins
@@ -26,7 +26,6 @@ __all__ = ["HeldOut", "held_out"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_GRID = 2000  # scores at which E(theta|t) is evaluated; it is smooth between them
 _CHUNK = 100_000  # items whose predictive distribution is evaluated between reports of progress
 _CELLS = 20  # of a histogram of the PIT
 _EXPOSED = 25.0  # exposure in the test part that tells something of an item (the paper's)
@@ -175,7 +174,7 @@ def held_out(
         own, further = (_columns(fit, law, part) for part in (split.train, split.test))
         before = "" if isinstance(fits, Fit) else f"{name}: "
         with phase(f"posteriors of {name}", enabled=progress):
-            estimates[f"{before}E(theta|t)"] = _mean_curve(fit, law, own)
+            estimates[f"{before}E(theta|t)"] = given_score(fit, own)[0]
             estimates[f"{before}E(theta|t,y)"] = law.scorer((), "representative", False)(own)[0]
         ends = _further_ends(law, own, further, progress)
         pit.append(_pit(*ends, _slices(law, further), bin_of, stream(seed, "PIT")))
@@ -226,25 +225,6 @@ def _columns(fit: Fit, law: Law, items: Items) -> Columns:
     roles = law_roles(fit, law, items)
     table = pa.Table.from_pandas(items.source[list(roles.values())], preserve_index=False)
     return columns_of(table, roles)
-
-
-def _mean_curve(fit: Fit, law: Law, columns: Columns) -> Floats:
-    """Posterior mean of E(theta|t) at the items."""
-    score, step = columns["score"], items_at_once(fit)
-    if is_plain(fit) and len(score) > step:  # from a fine grid on the mean's axis
-        axis = fit.axis("mean")
-        position = axis(score)
-        grid = np.unique(np.quantile(position, np.linspace(0, 1, _GRID)))
-        mean = law.curves(axis.inverse(grid))["mean"].mean(axis=0)
-        if law.discrete:
-            return np.asarray(np.exp(np.interp(position, grid, np.log(mean))))
-        return np.interp(position, grid, mean)
-    found = np.empty(len(score))
-    for start in range(0, len(score), step):
-        part = select(columns, slice(start, start + step))
-        curves = law.curves(part["score"], part.get("group"), part[law.size])
-        found[start : start + step] = curves["mean"].mean(axis=0)
-    return found
 
 
 def _further_ends(

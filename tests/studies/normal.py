@@ -18,7 +18,8 @@ import numpy as np
 import pandas as pd
 
 import soc_pymc as soc
-from soc_pymc.evaluate._accuracy import accuracy_by_bin, given_score
+from soc_pymc.evaluate._accuracy import accuracy_by_bin
+from soc_pymc.evaluate._given_score import given_score
 from tests.studies import grid
 from tests.studies.blocks import ratio_with_error
 
