@@ -1,12 +1,16 @@
 """Smoothing E(log theta|t) and Var(log theta|t), and matching Gammas to them."""
 
+from dataclasses import replace
+
 import mpmath
 import numpy as np
 import pytest
 from scipy import special
 
 import soc_pymc as soc
+from soc_pymc.curves import curve_draws as frame_curves
 from soc_pymc.five_steps.log_moments import match_gammas
+from soc_pymc.results import COMPONENTS
 
 
 @pytest.fixture(scope="module")
@@ -63,11 +67,33 @@ def test_both_kinds_of_moments_find_the_truth(fits):
         assert np.abs(-np.log(curves["shape"].to_numpy()[0, 0]) - log_cv2).max() < 0.25, name
 
 
+def test_mixtures_are_shifted_and_scaled_to_the_smooth_moments():
+    """E and Var(log theta) of each bin's components are those of the matched Gamma, to rounding."""
+    frame = soc.simulation.click_rates(20_000, sigma=0.5, seed=1)
+    items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+    stats = soc.summarize(items, bins=12, equal="count", joint=True, progress=False)
+    method = soc.FiveSteps(moments="log")
+    fit = soc.fit(stats, soc.GammaMixture(), method, progress=False)
+    centre = fit.data["constant_data"]["score"].to_numpy()
+    log_mean, log_cv2 = (draws[0] for draws in frame_curves(fit, centre))
+    weight, place, sd = (fit.data["posterior"][k].to_numpy()[0, 0] for k in COMPONENTS)
+    middle = (weight * place).sum(axis=1)
+    within = (weight * (sd**2 + (place - middle[:, None]) ** 2)).sum(axis=1)
+    shape = np.exp(-log_cv2)
+    np.testing.assert_allclose(within, special.polygamma(1, shape), rtol=1e-8)
+    np.testing.assert_allclose(middle, special.psi(shape) - np.log(shape), atol=1e-8)
+    mean = soc.calibration_curves(fit, centre)["mean"].to_numpy()[0, 0]
+    # a mixture with a Gamma's two moments of log theta has nearly its mean
+    assert np.abs(np.log(mean) - log_mean).max() < 0.1
+    with pytest.raises(soc.FitError, match="monotone by"):
+        soc.fit(stats, soc.GammaMixture(), replace(method, monotone=True), progress=False)
+
+
 def test_moments_that_a_prior_does_not_have_are_refused():
     frame = soc.simulation.laplace_effects(500, 0)
     items = soc.NormalItems(frame, score="score", value="value", noise_sd="noise_sd")
     stats = soc.summarize(items, progress=False)
-    with pytest.raises(soc.FitError, match=r'moments="log" is of soc.Gamma'):
+    with pytest.raises(soc.FitError, match=r"soc.Normal\(\) has but"):
         soc.fit(stats, method=soc.FiveSteps(moments="log"), progress=False)
     with pytest.raises(soc.FitError, match="smooths no moments"):
         soc.FiveSteps(smooth=False, moments="log")

@@ -24,7 +24,15 @@ from .curves import Information, SmoothCurves, smooth_curves, stepped_curves
 from .log_moments import smooth_log_moments
 from .newton import BinMaxima, maximise
 
-__all__ = ["BinFits", "Prior", "as_posterior", "fit_bins", "likelihood_of", "smoother"]
+__all__ = [
+    "BinFits",
+    "Prior",
+    "as_posterior",
+    "fit_bins",
+    "likelihood_of",
+    "of_log_theta",
+    "smoother",
+]
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -133,14 +141,26 @@ def smoother(prior: Prior, method: FiveSteps, axes: tuple[Axis, Axis]) -> Smooth
         If the prior has no such moments as are to be smoothed.
     """
     monotone = method.monotone or prior.monotone
-    if isinstance(prior, Gamma) and method.moments != "plain":
+    if of_log_theta(prior, method):
         return partial(smooth_log_moments, axes=axes, monotone=monotone)
-    if method.moments == "log":
-        raise FitError(
-            f'moments="log" is of soc.Gamma(): with soc.{type(prior).__name__}() five steps smooth '
-            'moments="plain"'
-        )
     return partial(smooth_curves, monotone=monotone)
+
+
+def of_log_theta(prior: Prior, method: FiveSteps) -> bool:
+    """Whether the moments of log theta are smoothed.
+
+    Raises
+    ------
+    FitError
+        If the prior has no such moments as are to be smoothed.
+    """
+    mixed = isinstance(prior, GammaMixture) and method.monotone
+    if method.moments == "log" and (mixed or not isinstance(prior, Gamma | GammaMixture)):
+        why = "makes E(theta|t) monotone by" if mixed else "has but"
+        raise FitError(
+            f'moments="log" will not do: soc.{type(prior).__name__}() {why} moments="plain"'
+        )
+    return method.moments == "log" or (method.moments is None and isinstance(prior, Gamma))
 
 
 def likelihood_of(stats: Statistics, data: Any) -> CountBins | ValueBins:

@@ -19,8 +19,9 @@ from ..pilot import Target
 from ..splines import Axis
 from ..statistics import Statistics
 from ..tilt_design import cell_points, joint_cells
-from .conjugate import BinFits, Prior, fit_bins
+from .conjugate import BinFits, Prior, fit_bins, of_log_theta, smoother
 from .curves import Information, SmoothCurves, nearest, smooth_curves, stepped_curves
+from .log_moments import match_gammas
 from .newton import BinMaxima
 
 __all__ = ["MixtureFits", "fit_mixtures"]
@@ -88,7 +89,8 @@ def fit_mixtures(stats: Statistics, prior: Prior, method: FiveSteps) -> MixtureF
         If the statistics have no joint cells, or no bin can be fitted.
     """
     cells = joint_cells(stats, type(prior).__name__)
-    pilot = fit_bins(stats, prior, replace(method, smooth=True, monotone=False))
+    plain = replace(method, smooth=True, monotone=False, moments="plain")
+    pilot = fit_bins(stats, prior, plain)
     assert isinstance(pilot.curves, SmoothCurves)
     # joint cells may be in wider bins than the pilot
     wide, of = np.unique(pilot.rows.bin // max(stats.coarse, 1), return_inverse=True)
@@ -111,17 +113,20 @@ def fit_mixtures(stats: Statistics, prior: Prior, method: FiveSteps) -> MixtureF
             f"EM ended in none of {len(chosen):,} bins: use fewer components, or soc.VI()"
         )
     information = _over_bins(outcome_of(stats).target(pilot.bins.data), of, len(wide))
-    maxima = found.maxima
-    curves: SmoothCurves | tuple[Floats, Floats]
-    if method.smooth:
-        curves = smooth_curves(maxima, (place[0], place[1]), n, information, method.monotone)
-        spread = np.exp(curves.at((place[0], place[1]))[1])
-    else:
-        steps = stepped_curves(maxima, place[0], information, method.monotone)
-        curves, spread = (steps[0][of], steps[1][of]), np.exp(steps[1])
-    known = np.flatnonzero(found.good)
+    known, where = np.flatnonzero(found.good), (place[0], place[1])
     own_bin = known[nearest(place[0], known)]
-    own_parts = _adjusted(stats.kind, found.components, own_bin, spread)
+    curves: SmoothCurves | tuple[Floats, Floats]
+    if method.smooth and of_log_theta(prior, method):
+        curves = smoother(prior, method, pilot.axes)(found.matched, where, n, information)
+        own_parts = _shifted(found.components, own_bin, *curves.at(where))
+    elif method.smooth:
+        curves = smooth_curves(found.maxima, where, n, information, method.monotone)
+        spread = np.exp(curves.at(where)[1])
+        own_parts = _adjusted(stats.kind, found.components, own_bin, spread)
+    else:
+        steps = stepped_curves(found.maxima, place[0], information, method.monotone)
+        curves = steps[0][of], steps[1][of]
+        own_parts = _adjusted(stats.kind, found.components, own_bin, np.exp(steps[1]))
     weight, places, sd = (x[of] for x in own_parts)
     moments = {name: x[of] for name, x in found.moments.items()} | {"n_items": pilot.rows.n}
     good, failed = found.good[of], found.failed[of]
@@ -226,6 +231,12 @@ class _Found:
     failed: Mask
     gap: float
 
+    @property
+    def matched(self) -> BinMaxima:
+        """Gammas with the moments of log theta that the mixtures have."""
+        both = match_gammas(self.moments["mean_log"], self.moments["variance_log"])
+        return replace(self.maxima, first=both[0], second=both[1])
+
     @staticmethod
     def of(kind: str, bins: int, chosen: NDArray[np.intp], own: Sequence[_Mixture]) -> "_Found":
         """From those of the chosen bins."""
@@ -299,6 +310,25 @@ def _adjusted(
     stretch = np.exp(0.5 * (low + high))[:, None]
     moved = (place - centre) * stretch
     return weight, moved - _moments(kind, weight, moved, sd * stretch)[0][:, None], sd * stretch
+
+
+def _shifted(
+    components: tuple[Floats, Floats, Floats],
+    at: NDArray[np.intp],
+    log_mean: Floats,
+    log_cv2: Floats,
+) -> tuple[Floats, Floats, Floats]:
+    """Components whose log theta is shifted and scaled to the moments of given Gammas.
+
+    Places are less the Gammas' log mean.
+    """
+    weight, place, sd = (x[at] for x in components)
+    centre = (weight * place).sum(axis=1, keepdims=True)
+    within = (weight * (sd**2 + (place - centre) ** 2)).sum(axis=1, keepdims=True)
+    wanted = parts.count_frame(log_mean, log_cv2)
+    stretch = wanted.spread[:, None] / np.sqrt(within)
+    lower = (wanted.location - log_mean)[:, None]
+    return weight, (place - centre) * stretch + lower, sd * stretch
 
 
 def _over_bins(target: Target, of: NDArray[np.intp], bins: int) -> Information:
