@@ -308,4 +308,6 @@ def test_command_line(tmp_path):
     main([*words, "--no-smooth", "--every", "2"])
     fit = soc.load_fit(tmp_path / "fit.nc")
     assert fit.method == soc.FiveSteps(smooth=False, every=2)
+    main([*words, "--moments", "plain"])
+    assert soc.load_fit(tmp_path / "fit.nc").method == soc.FiveSteps(moments="plain")
     assert main([*words, "--seed", "3"]) != 0

@@ -81,7 +81,7 @@ def method_of(chosen: argparse.Namespace) -> "Method":
     from ..methods import NUTS, VI, FiveSteps
 
     draws: dict[str, Any] = {"seed": chosen.seed, "draws": chosen.draws}
-    steps: dict[str, Any] = {"every": chosen.every, "components": chosen.components}
+    steps: dict[str, Any] = {k: getattr(chosen, k) for k in ("every", "components", "moments")}
     steps["smooth"] = False if chosen.no_smooth else None
     five = chosen.method == "five-steps"
     wrong = [name for name, value in (draws if five else steps).items() if value is not None]

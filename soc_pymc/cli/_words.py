@@ -137,6 +137,7 @@ def _fit_words(parser: argparse.ArgumentParser) -> None:
     steps.add_argument("--no-smooth", action="store_true", help="keep each bin's own estimate")
     steps.add_argument("--every", type=int, help="fit every so manieth bin (default: 1)")
     steps.add_argument("--components", type=int, help="of a mixture (default: 100; of values 7)")
+    steps.add_argument("--moments", choices=("log", "plain"), help="what is smoothed")
     parser.add_argument("--out", required=True, help="fit file to write (netCDF)")
 
 
