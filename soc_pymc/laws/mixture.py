@@ -118,7 +118,9 @@ class MixtureLaw:
             for (name, (knots, _)), away in zip(self._curves.items(), given.all[:2], strict=True)
         )
         both = parts.frame_tilt(first, second, parts.frame_slopes(frame))
-        at = spline_matrix(self._fit.axis("mean")(score), self._knots)
+        # beyond the outer knots weights stay: as exponentials they would not bear a straight line
+        inside = np.clip(self._fit.axis("mean")(score), self._knots[0], self._knots[-1])
+        at = spline_matrix(inside, self._knots)
         rest = np.einsum("nk,dkj->dnj", at, given.tilt)
         base, path = parts.families_path(frame, self._z, self._kind)
         every = np.hstack([parts.moves(self._z), self._functions])
