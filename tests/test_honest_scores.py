@@ -229,6 +229,18 @@ def test_too_few_and_too_many_bins_show():
     assert table.loc[4, "least_events"] == pytest.approx(expected.min(), rel=0.05)
 
 
+def test_the_share_that_wide_bins_hide_is_the_true_one():
+    """Within a third of it, the finest bins of 20 items notwithstanding: their own noise is 15%."""
+    frame = soc.simulation.s1(20_000, seed=0)
+    items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+    table = compare_bins(items, (5, 1000), bayes=False, progress=False)
+    variance = frame["true_cv2"] * frame["true_mean"] ** 2
+    bins = pd.qcut(frame["score"], 5, labels=False)
+    within = frame["true_mean"].groupby(bins).var(ddof=0)
+    true = within.mean() / variance.mean()
+    assert abs(np.log(table.loc[5, "hidden"] / true)) < np.log(4 / 3)
+
+
 def test_values_and_options_of_bins():
     items = items_of(world(2000, 3, "values"))
     table = compare_bins(items, (5, 20), soc.Normal(), bayes=False, progress=False)

@@ -72,9 +72,10 @@ def compare_bins(
           E in sds of theta, for values) and of log Var(theta|t), from second differences between
           neighbours; ``no_variance``: share of the bins that find none. Of these the smoothed
           curves are made: noise above 1 is more than they can bear;
-        - ``five_steps_mean``, ``five_steps_variance``: how far the smoothed curves are from those
-          of the most bins: root mean square over items of the difference of log E(theta|t) (of E in
-          sds of theta) and of log Var(theta|t), but for 2% of the items at either end;
+        - ``five_steps_mean``, ``five_steps_variance``: how far the smoothed curves, by
+          ``FiveSteps(moments="plain")``, are from those of the most bins: root mean square over
+          items of the difference of log E(theta|t) (of E in sds of theta) and of log Var(theta|t),
+          but for 2% of the items at either end;
         - ``bayes_mean``, ``bayes_variance``: the same of the Bayesian fits, and ``bayes_mean_sds``,
           ``bayes_variance_sds`` in posterior sds.
 
@@ -108,7 +109,8 @@ def compare_bins(
     for number in numbers:
         edges = equal_edges(finest, number)
         parts[len(edges) + 1] = coarsened(finest, edges)
-    methods: dict[str, Any] = {"five_steps": FiveSteps()}
+    # bins of a few items, which are among those compared, say next to nothing of log theta
+    methods: dict[str, Any] = {"five_steps": FiveSteps(moments="plain")}
     if bayes:
         methods["bayes"] = method or VI()
     curves: dict[str, dict[int, Mapping[str, Floats]]] = {name: {} for name in methods}

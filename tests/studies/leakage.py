@@ -122,12 +122,15 @@ def alarms(number: int, n: int, kinds: tuple[str, ...] = HONEST + MIXES + MODELS
 
 
 def damage(n: int, w: float, seed: int = 0) -> dict[str, float]:
-    """What a leak of weight w does to posteriors of the five steps, against the truth."""
+    """What a leak of weight w does to posteriors of five steps, against the truth.
+
+    The default bins hold 20 items, of which moments of log theta would be noise.
+    """
     frame = soc.simulation.s1(n, seed=seed)
     rate = frame["count"] / frame["exposure"]
     frame["score"] = w * rate + (1 - w) * frame["score"]
     stats = soc.summarize(items_of(frame), on_leakage="ignore", progress=False)
-    fit = soc.fit(stats, method=soc.FiveSteps(), progress=False)
+    fit = soc.fit(stats, method=soc.FiveSteps(moments="plain"), progress=False)
     scored = soc.item_posteriors(fit, items_of(frame), progress=False)
     theta, off = frame["theta"], scored["theta_mean"] - frame["theta"]
     inside = (theta >= scored["theta_q05"]) & (theta <= scored["theta_q95"])
