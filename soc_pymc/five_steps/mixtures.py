@@ -56,12 +56,12 @@ class MixtureFits:
     gap
         Largest distance, in nats, of a bin's log likelihood to the highest; NaN for free Normals.
     weight, place, sd
-        (bins, R), after smoothing: places are of log theta less log E(theta|t), or of theta less
+        (bins, R), after smoothing: places are of log theta less the first curve, or of theta less
         E(theta|t), and so are sds.
     moments
         By bin, before smoothing, as of `conjugate.estimates`.
     curves
-        Of E(theta|t) and the spread.
+        Of E(theta|t) and the spread; of the Gammas with the smooth moments of log theta.
     """
 
     pilot: BinFits
@@ -81,7 +81,7 @@ class MixtureFits:
 
 
 def fit_mixtures(stats: Statistics, prior: Prior, method: FiveSteps) -> MixtureFits:
-    """Steps 2 and 3: EM in each bin of the joint cells, then E and Var(theta|t) smoothed.
+    """Steps 2 and 3: EM in each bin of the joint cells, then moments of (log) theta smoothed.
 
     Raises
     ------
