@@ -102,11 +102,11 @@ class FiveSteps:
         Number of components of a mixture; None takes 100 Gammas with fixed places, or 7 free
         Normals.
     moments
-        What is smoothed: ``"log"``, E(log theta|t) and Var(log theta|t), to which each bin's prior
-        is matched by shifting and scaling log theta, as in the paper; or ``"plain"``, E(theta|t)
-        and Var(theta|t) (of counts, log E(theta|t) and the squared coefficient of variation). None
-        takes the first for `Gamma` and the second for other priors; values have no other, and a
-        mixture no other with ``monotone``.
+        What is smoothed: ``"plain"`` (as is None), E(theta|t) and Var(theta|t) (of counts, log
+        E(theta|t) and the squared coefficient of variation); or ``"log"``, E(log theta|t) and
+        Var(log theta|t), to which each bin's prior is matched by shifting and scaling log theta, as
+        in the paper's Section 5.1: for bins with hundreds of events, as where events are few these
+        are mostly noise. Values have no ``"log"``, and a mixture none with ``monotone``.
 
     Source: Muralidharan and Najmi, "Second Order Calibration", Sections 3 and 5.1.
 

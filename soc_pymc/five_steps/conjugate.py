@@ -160,7 +160,7 @@ def of_log_theta(prior: Prior, method: FiveSteps) -> bool:
         raise FitError(
             f'moments="log" will not do: soc.{type(prior).__name__}() {why} moments="plain"'
         )
-    return method.moments == "log" or (method.moments is None and isinstance(prior, Gamma))
+    return method.moments == "log"
 
 
 def likelihood_of(stats: Statistics, data: Any) -> CountBins | ValueBins:

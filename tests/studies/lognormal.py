@@ -60,7 +60,8 @@ def fit_items(items: soc.PoissonItems, prior: str, n_items: int) -> soc.Fit:
     if prior.startswith("five"):
         bins = min(max(20, n_items // _FIVE_STEPS_ITEMS[prior]), 1000)
         stats = soc.summarize(items, bins=bins, joint=True, progress=False)
-        return soc.fit(stats, made, soc.FiveSteps(), progress=False)
+        moments = "log" if isinstance(made, soc.Gamma) else None  # as the paper smoothed
+        return soc.fit(stats, made, soc.FiveSteps(moments=moments), progress=False)
     return soc.fit(soc.summarize(items, joint=True, progress=False), made, progress=False)
 
 

@@ -42,7 +42,7 @@ def fits_of(items: soc.PoissonItems, bins: int) -> tuple[soc.Statistics, dict[st
     stats = soc.summarize(items, bins=bins, equal="count", joint=True, progress=False)
     exposed = soc.Gamma(exposure=soc.Spline())
     fits = {
-        "five steps": soc.fit(stats, method=soc.FiveSteps(), progress=False),
+        "five steps": soc.fit(stats, method=soc.FiveSteps(moments="log"), progress=False),
         "Bayesian": soc.fit(stats, progress=False),
         "Bayesian with exposure": soc.fit(stats, exposed, progress=False),
     }
