@@ -7,10 +7,17 @@ PYTHON ?= $(shell for p in python3.13 python3 python3.12 python3.14 python; do \
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# the lowest allowed versions of all dependencies, on the lowest Python; where pyenv's shims hide
+# it behind .python-version, PYENV_VERSION shows it
+LOWEST := .venv-lowest
+LOWEST_READY := $(LOWEST)/.ready
+LOWEST_PYTHON ?= $(shell for p in python3.12 "env PYENV_VERSION=3.12 python3.12"; do \
+	$$p -c 'import sys; sys.exit(sys.version_info[:2] != (3, 12))' 2>/dev/null && echo $$p && break; done)
+DOCS_READY := $(VENV)/.docs-ready
 # one thread for linear algebra: the matrices are small, and two jobs share two cores
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: demo test test-slow lint bench bench-scale clean
+.PHONY: demo test test-slow test-lowest lowest-python docs lint bench bench-scale clean
 
 demo: $(READY)
 	$(BIN)/soc-pymc demo --out demo
@@ -19,7 +26,18 @@ test: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist loadfile --durations 10
 
 test-slow: $(READY)
-	$(BIN)/python -m pytest -m slow -s
+	$(BIN)/python -m pytest -m slow -n 2 --dist load
+
+# the files that tests/lowest.py names; Spark, of 430 MB, is left to the newest versions
+test-lowest: $(LOWEST_READY)
+	$(LOWEST)/bin/python -m pip list
+	$(LOWEST)/bin/python -m pytest -n 2 --dist loadfile --durations 10 $$($(LOWEST)/bin/python -m tests.lowest files)
+
+# warnings, notebooks that fail and pages whose examples do not hold are errors
+docs: $(DOCS_READY)
+	rm -rf docs/_build
+	$(BIN)/python -m sphinx -W --keep-going -j 2 -b html docs docs/_build/html
+	$(BIN)/python -m pytest -n 2 -m 'slow or not slow' tests/test_docs.py tests/test_notebooks.py tests/test_front_door.py
 
 lint: $(READY)
 	$(BIN)/ruff check soc_pymc tests
@@ -40,5 +58,32 @@ $(READY): pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable ".[dev]"
 	touch $(READY)
 
+$(LOWEST_READY): pyproject.toml tests/lowest.py
+	@test -n "$(LOWEST_PYTHON)" || { echo "no Python 3.12 was found: set LOWEST_PYTHON=/path/to/python3.12"; exit 1; }
+	$(LOWEST_PYTHON) -m venv $(LOWEST)
+	$(LOWEST)/bin/python -m pip install --quiet --upgrade pip
+	$(LOWEST)/bin/python -m tests.lowest >$(LOWEST)/constraints.txt
+	$(LOWEST)/bin/python -m pip install --quiet --editable ".[polars,postgres,test]" --constraint $(LOWEST)/constraints.txt
+	touch $(LOWEST_READY)
+
+# empty where there is none
+lowest-python:
+	@echo "$(LOWEST_PYTHON)"
+
+$(DOCS_READY): $(READY)
+	$(BIN)/python -m pip install --quiet --editable ".[dev,docs]"
+	touch $(DOCS_READY)
+
 clean:
-	rm -rf $(VENV) demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(LOWEST) demo build dist docs/_build docs/notebooks *.egg-info .pytest_cache .mypy_cache .ruff_cache
+
+# branch coverage: the default tests, and once more those of kernels that run without Numba's
+# compiler, which hides their lines
+KERNEL_TESTS := test_histograms test_normal_cells test_mixture_parts test_conformance test_scoring
+.PHONY: coverage
+coverage: $(READY)
+	$(BIN)/python -m coverage erase
+	-$(BIN)/python -m coverage run -m pytest -n 0
+	-NUMBA_DISABLE_JIT=1 $(BIN)/python -m coverage run -m pytest -n 0 $(KERNEL_TESTS:%=tests/%.py)
+	$(BIN)/python -m coverage combine
+	$(BIN)/python -m coverage report

@@ -35,16 +35,20 @@ Names by floor (each uses only those above it):
 - the fit: `model`, `fit`, `Fit`, `Status`, `load_fit`
 - what it says: `calibration_curves`, `bands`; `item_posteriors`,
   `posterior_expression`, `posterior_sql`; `check`, `CheckResult`, `compare`
-- modules: `evaluate` (held-out exposure, cross-validation), `quantities` (R-squared of the score,
-  what outcomes add to it, two scores compared), `simulation` (items whose truth is known), `theory`
-  (posterior moments from a marginal alone), `plots`
+- for scikit-learn: `SecondOrderCalibrator`, with `fit`, `predict`, `predict_interval`
+- one page for a colleague: `report`
+- modules: `decisions` (thresholds, ranking, exploration, value of more exposure), `evaluate`
+  (held-out exposure, cross-validation), `quantities` (R-squared of the score, what outcomes add to
+  it, two scores compared), `simulation` (items whose truth is known), `datasets` (items of
+  examples, real where they are found), `theory` (posterior moments from a marginal alone), `plots`
 """
 
 from importlib import import_module
+from logging import NullHandler, getLogger
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import evaluate, plots, quantities, simulation, theory
+    from . import datasets, decisions, evaluate, plots, quantities, simulation, theory
     from .calibration import bands, calibration_curves
     from .checks._check import CheckResult, check
     from .comparison import compare
@@ -56,18 +60,22 @@ if TYPE_CHECKING:
         SocError,
         StatisticsError,
     )
+    from .estimator import SecondOrderCalibrator
     from .inference import fit
     from .items import NormalItems, PoissonItems
     from .methods import NUTS, VI, FiveSteps
     from .models import model
     from .posteriors import item_posteriors
     from .priors import Gamma, GammaMixture, Normal, NormalMixture, Spline
+    from .reports import report
     from .results import Fit, Status, load_fit
     from .statistics import Statistics, load_statistics
     from .summaries import summarize
     from .warehouse import posterior_expression, posterior_sql
 
 __version__ = "0.1.0"
+
+getLogger(__name__).addHandler(NullHandler())  # silent until the user's program listens
 
 # Loaded when first used: PyMC, DuckDB and matplotlib cost seconds that scoring need not pay.
 _HOME = {
@@ -95,8 +103,18 @@ _HOME = {
     **dict.fromkeys(["posterior_expression", "posterior_sql"], "warehouse"),
     **dict.fromkeys(["check", "CheckResult"], "checks._check"),
     "compare": "comparison",
+    "SecondOrderCalibrator": "estimator",
+    "report": "reports",
 }
-_MODULES = ("evaluate", "plots", "quantities", "simulation", "theory")
+_MODULES = (
+    "datasets",
+    "decisions",
+    "evaluate",
+    "plots",
+    "quantities",
+    "simulation",
+    "theory",
+)
 
 __all__ = [
     "NUTS",
@@ -114,6 +132,7 @@ __all__ = [
     "NormalItems",
     "NormalMixture",
     "PoissonItems",
+    "SecondOrderCalibrator",
     "SocError",
     "Spline",
     "Statistics",
@@ -123,6 +142,8 @@ __all__ = [
     "calibration_curves",
     "check",
     "compare",
+    "datasets",
+    "decisions",
     "evaluate",
     "fit",
     "item_posteriors",
@@ -133,21 +154,25 @@ __all__ = [
     "posterior_expression",
     "posterior_sql",
     "quantities",
+    "report",
     "simulation",
     "summarize",
     "theory",
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return import_module(f".{name}", __name__)
-    if name in _HOME:
-        value = getattr(import_module(f".{_HOME[name]}", __name__), name)
-        globals()[name] = value
-        return value
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:  # type checkers know the names above, and that there are no others
+
+    def __getattr__(name: str) -> Any:
+        if name in _MODULES:
+            return import_module(f".{name}", __name__)
+        if name in _HOME:
+            value = getattr(import_module(f".{_HOME[name]}", __name__), name)
+            globals()[name] = value
+            return value
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    special = (name for name in globals() if name.startswith("__"))
+    return sorted({*special, *__all__})

@@ -98,6 +98,7 @@ def exposure_cell_range(cell: ArrayLike) -> tuple[Floats, Floats]:
     c = np.asarray(cell, dtype=np.int64)
     octave, step = np.divmod(c, 16)
     positive = c != ZERO_EXPOSURE
+    # cells of the least exposures have a width that is rounded to a subnormal number or 0
     with np.errstate(under="ignore"):
         unit = np.where(positive, np.ldexp(1.0, np.maximum(octave, -1074) - STEPS), 0.0)
     return (16 + step) * unit, unit

@@ -6,6 +6,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
+from .arguments import instance, real, shown, switch
 from .errors import FitError, ItemsWarning
 from .laws import Law, law_of
 from .results import Fit
@@ -70,9 +71,10 @@ def calibration_curves(
     >>> dict(curves["mean"].sizes)
     {'chain': 1, 'draw': 1000, 'score': 2}
     """
-    at = _default_scores(fit) if score is None else np.asarray(score, dtype=float)
+    instance(fit, "fit", Fit, "a fit, from soc.fit or soc.load_fit")
+    at = _default_scores(fit) if score is None else _numbers(score, "score")
     if at.ndim != 1 or not len(at) or not np.isfinite(at).all():
-        raise FitError(f"score must be a vector of finite numbers, not {score!r}")
+        raise FitError(f"score must be a vector of finite numbers, not {shown(score)}")
     law, labels = law_of(fit), _label(fit, group, len(at))
     if exposure is None and getattr(fit.prior, "exposure", None) is not None:
         variables = _over_sizes(fit, law, at, labels)
@@ -89,6 +91,17 @@ def calibration_curves(
     return xr.Dataset(curves, coords)
 
 
+def _numbers(given: ArrayLike, name: str) -> Floats:
+    """Numbers as an array; words, dates and switches are none."""
+    try:
+        array = np.asarray(given)
+        if array.dtype.kind not in "iufO":
+            raise TypeError
+        return array.astype(float)
+    except (TypeError, ValueError, OverflowError):
+        raise FitError(f"{name}={shown(given)} must be numbers") from None
+
+
 def _is_positive(name: str, law: Law) -> bool:
     return name in _POSITIVE or (name == "mean" and law.discrete)
 
@@ -99,6 +112,8 @@ def _label(fit: Fit, group: object, n: int) -> NDArray[np.object_] | None:
         return None
     if not fit.groups:
         raise FitError(f"the fit has no groups: leave out group={group!r}")
+    if not isinstance(group, str | int | np.integer | np.bool_):
+        raise FitError(f"group={shown(group)} must be the label of one group, as str or int")
     if str(group) not in fit.groups:
         known = ", ".join(map(repr, fit.groups[:10]))
         warnings.warn(
@@ -119,10 +134,10 @@ def _sizes(fit: Fit, exposure: ArrayLike | None, n: int) -> Floats | None:
             "the fit has no term in exposure, so that its curves are the same at all of them: "
             "leave out exposure=, or fit soc.Gamma(exposure=soc.Spline())"
         )
-    given = np.asarray(exposure, dtype=float)
+    given = _numbers(exposure, "exposure")
     if given.shape not in ((), (n,)) or not (np.isfinite(given) & (given > 0)).all():
         raise FitError(
-            f"exposure must be a positive number, or one for each of {n} scores, not {exposure!r}"
+            f"exposure={shown(exposure)} must be a positive number, or one for each of {n} scores"
         )
     return np.broadcast_to(given, n)
 
@@ -189,8 +204,13 @@ def bands(curves: xr.Dataset, prob: float = 0.9, simultaneous: bool = False) -> 
     >>> bands(draws)["log_mean"].to_numpy().ravel()
     array([ 5., 50., 95.])
     """
-    if not 0 < prob < 1:
-        raise FitError(f"prob={prob} must be between 0 and 1")
+    wanted = "curves, from soc.calibration_curves(fit)"
+    instance(curves, "curves", xr.Dataset, wanted)
+    lack = {"chain", "draw", "score"} - set(curves.dims)
+    if lack:
+        raise FitError(f"curves must be {wanted}: they have no dimension {min(lack)!r}")
+    real(prob, "prob", above=0, below=1)
+    switch(simultaneous, "simultaneous")
     banded = {name: _band(curves[name], prob, simultaneous) for name in curves.data_vars}
     return xr.Dataset(banded)
 

@@ -170,12 +170,35 @@ def likelihood_error(exposures: Columns, counts: Columns, bins: int) -> Floats:
     return worst
 
 
+def _fourth(low: Floats, width: Floats, mean: Floats, *sums: NDArray[Any]) -> Floats:
+    """Most that fourth powers about `mean` of weighted points of a cell can add up to, times 1/24.
+
+    In a range from a to b, sum of (x - m)^2 (x - a) (b - x) >= 0.
+
+    Parameters
+    ----------
+    low, width
+        Of the cells.
+    mean
+        Their points m.
+    sums
+        Of the weights, and of them times x, x^2 and x^3.
+    """
+    none, first, second, third = (np.asarray(s, dtype=float) for s in sums)
+    square = second - mean * (2 * first - mean * none)
+    cube = third - mean * (3 * second - mean * (3 * first - mean * none))
+    up, down = np.maximum(low + width - mean, 0.0), np.maximum(mean - low, 0.0)
+    most = np.maximum(up * down * square + (up - down) * cube, 0.0) / 24
+    return np.where(square > 1e-13 * mean * mean * none, most, 0.0)
+
+
 def normal_likelihood_error(cells: Columns, bins: int) -> Floats:
     """Bound by bin, in nats, of the log marginal's error from wide noise cells.
 
     It holds at the bin's mean for every variance of theta: the log marginal of an item is
-    -(log(v + w) + r^2/(v + w))/2 with w the squared noise sd and r the residual, and the fourth
-    derivatives in w are largest at v = 0 and the cell's lower end.
+    -(log(v + w) + r^2/(v + w))/2 with w the squared noise sd and r the residual, which is expanded
+    about the cell's mean of w to the third order, and the fourth derivatives in w are largest at
+    v = 0 and the cell's lower end.
 
     Parameters
     ----------
@@ -189,11 +212,12 @@ def normal_likelihood_error(cells: Columns, bins: int) -> Floats:
     mean = np.divide(total, items, out=np.zeros(bins), where=items > 0)[b]
     low, width = exposure_cell_range(cells["cell"])
     low, width = low**2, width * (2 * low + width)
-    of_log = _quartic(low, width, *(cells[name] for name in ("n", "sum_w", "sum_w2", "sum_w3")))
+    middle = cells["sum_w"] / np.maximum(cells["n"], 1)
+    of_log = _fourth(low, width, middle, *(cells[k] for k in ("n", "sum_w", "sum_w2", "sum_w3")))
     residuals = (
         cells[f"sum_y2{w}"] - mean * (2 * cells[f"sum_y{w}"] - mean * cells[one])
         for w, one in (("", "n"), ("w", "sum_w"), ("w2", "sum_w2"), ("w3", "sum_w3"))
     )
-    of_square = _quartic(low, width, *residuals)
+    of_square = _fourth(low, width, middle, *residuals)
     error = 3 * of_log / low**4 + 12 * of_square / low**5
     return np.asarray(np.bincount(b, weights=error, minlength=bins), dtype=float)

@@ -8,10 +8,13 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
-from .checks._check import CheckResult, arviz_groups, read_items
-from .checks.cells import Cells, LooCells, loo_cells, make_cells
+from .arguments import instance, switch, whole
+from .checks._check import CheckResult, arviz_groups
+from .checks.cells import Cells, make_cells
+from .checks.leave_one_out import LooCells, elpd_record, loo_cells
 from .errors import FitError
-from .items import Items
+from .item_columns import read_items
+from .items import Items, NormalItems, PoissonItems
 from .laws import law_of
 from .progress import phase
 from .results import Fit, outcome_roles
@@ -21,7 +24,6 @@ __all__ = ["compare"]
 
 Floats = NDArray[np.float64]
 
-_MOST_POINTS = 200_000  # items for which ArviZ finds the weights; of more, a share of every cell
 _TOTALS = ("n_items", "exposure", "count")
 _SAME = 1e-6  # relative difference of totals of the same items in other bins
 
@@ -87,6 +89,10 @@ def compare(
     >>> sorted(table.index)
     ['constant cv', 'curve']
     """
+    instance(fits, "fits", Mapping, 'fits by name, {"name": fit, ...}')
+    whole(subset, "subset", 1)
+    whole(seed, "seed", 0)
+    switch(progress, "progress")
     if len(fits) < 2:
         raise FitError(f"compare takes two fits or more by name, not {len(fits)}")
     if data is None:
@@ -105,6 +111,8 @@ def compare(
             "fits by soc.evaluate.cross_validate, on statistics with folds"
         )
     _check_same(only)
+    wanted = "soc.PoissonItems(...) or soc.NormalItems(...), or their statistics"
+    instance(data, "data", PoissonItems | NormalItems | Statistics, wanted)
     if isinstance(data, Statistics):
         return _from_cells(only, data, progress)
     return _table(_trees(only, data, subset, seed, progress))
@@ -165,8 +173,6 @@ def _trees(
     fits: Mapping[str, Fit], items: Items, subset: int, seed: int, progress: bool
 ) -> dict[str, xr.DataTree]:
     """Log densities of the same random items under every fit."""
-    if subset < 1:
-        raise FitError(f"subset={subset} must be at least 1")
     trees = {}
     for name, fit in fits.items():
         columns, _ = read_items(fit, law_of(fit), items, [], progress)
@@ -237,39 +243,11 @@ def _from_cells(fits: Mapping[str, Fit], stats: Statistics, progress: bool) -> p
         kept = make_cells(fit, stats)
         found[name] = loo_cells(fit, kept, progress)
     assert kept is not None
-    items = _repeats(kept.n)
-    table = _table({name: _elpd_data(loo, items) for name, loo in found.items()})
-    if len(items) < kept.n.sum():
+    table = _table({name: elpd_record(loo, kept.n) for name, loo in found.items()})
+    if "subsampling_dse" in table:  # shares of every cell are no random subset
+        table = table.drop(columns="subsampling_dse")
         _sums_of_all(table, found, _Weighted(kept.n.astype(float)))
     return table
-
-
-def _repeats(n: NDArray[np.int64]) -> NDArray[np.intp]:
-    """Each cell as often as it has items, or in proportion where these are too many."""
-    total = np.cumsum(n)
-    if total[-1] <= _MOST_POINTS:
-        return np.repeat(np.arange(len(n)), n)
-    every = (np.arange(_MOST_POINTS) + 0.5) * (total[-1] / _MOST_POINTS)
-    return np.searchsorted(total, every, side="right")
-
-
-def _elpd_data(loo: LooCells, items: NDArray[np.intp]) -> object:
-    """What ArviZ compares."""
-    from arviz_stats.utils import ELPDDataLOO
-
-    good = min(1.0 - 1.0 / np.log10(loo.draws), 0.7)
-    return ELPDDataLOO(
-        elpd=loo.elpd,
-        se=loo.standard_error,
-        p=loo.p_loo,
-        n_samples=loo.draws,
-        n_data_points=len(items),
-        scale="log",
-        warning=bool(loo.pareto_k > good),
-        good_k=good,
-        elpd_i=xr.DataArray(loo.each[items], dims="item"),
-        pareto_k=xr.DataArray(loo.k, dims="cell"),
-    )
 
 
 def _sums_of_all(table: pd.DataFrame, found: Mapping[str, LooCells], all_items: _Weighted) -> None:

@@ -11,9 +11,11 @@ from .families.monotone import project_monotone
 from .results import CURVES, CURVES_BY_BIN, FRAME, Fit
 from .splines import spline_matrix
 
-__all__ = ["bin_places", "curve_draws", "knot_weights"]
+__all__ = ["bin_places", "bounded", "curve_draws", "knot_weights"]
 
 Floats = NDArray[np.float64]
+
+_LARGEST_LOG = 230.0  # of a mean, cv2 or variance, 1e100: their products and squares stay finite
 
 
 def knot_weights(fit: Fit, curve: str, score: ArrayLike) -> tuple[Floats, Floats]:
@@ -79,10 +81,22 @@ def curve_draws(
     _check_terms(fit, group, exposure)
     if fit.by_bin:
         return _steps(fit, np.asarray(score, dtype=float))
-    return tuple(  # type: ignore[return-value]
+    first, second = (
         _curve(fit, curve, np.asarray(score, dtype=float), group, exposure)
         for curve in ("mean", "variance")
     )
+    return bounded(fit, first, second)
+
+
+def bounded(fit: Fit, first: Floats, second: Floats) -> tuple[Floats, Floats]:
+    """Both curves with logarithms kept within 230 of 0, so that all that follows stays finite.
+
+    Lines beyond the outer knots leave that range where scores are absurdly far from the fit's.
+    """
+    low, high = -_LARGEST_LOG, _LARGEST_LOG
+    if type(fit.prior).__name__.startswith("Gamma"):
+        first = np.clip(first, low, high)
+    return first, np.clip(second, low, high)
 
 
 def _check_terms(fit: Fit, group: ArrayLike | None, exposure: ArrayLike | None) -> None:

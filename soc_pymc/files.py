@@ -1,39 +1,48 @@
-"""Files written whole or not at all, and saved results read back."""
+"""Files written whole or not at all."""
 
-import io
+import errno
+import hashlib
 import os
 import platform
 import re
-import tempfile
+import secrets
+import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-__all__ = ["read_saved", "remove_stale", "replacing", "save_netcdf"]
+__all__ = ["check_target", "remove_stale", "replacing"]
 
 
 _STALE_SECONDS = 86_400.0
-
-
-def save_netcdf(data: Any, path: str | os.PathLike[str]) -> None:
-    """Write an xarray Dataset or DataTree to one netCDF file, whole or not at all.
-
-    It is made in memory first: on a full disk the HDF5 library would take the process with it.
-    """
-    made = io.BytesIO()
-    data.to_netcdf(made, engine="h5netcdf")
-    with replacing(path) as temporary:
-        temporary.write_bytes(made.getbuffer())
+_LONGEST = 150  # bytes of a name that is part of the temporary one
 
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Give a temporary name in the folder of `path`; rename it to `path` if the block succeeds.
 
-    Whatever stops the block, no half-written file is left, under either name. A process that is
-    killed leaves a temporary file, which the next one to write `path` removes.
+    Whatever stops the block, no half-written file is left, under either name. What was written is
+    on the disk before the file gets its name, so that this holds after a loss of power too. A
+    process that is killed leaves a temporary file, which the next one to write `path` removes. A
+    symbolic link stays, and the file that it names is replaced; the new file has the permissions of
+    the old one.
+
+    Parameters
+    ----------
+    path
+        Name of the file to write.
+
+    Yields
+    ------
+    pathlib.Path
+        The temporary name.
+
+    Raises
+    ------
+    OSError
+        As `check_target` does, before anything is written, or if the disk is full.
 
     Examples
     --------
@@ -44,41 +53,141 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     >>> target.read_text()
     'whole'
     """
-    target = Path(path)
+    target = check_target(path)
     remove_stale(target)
-    prefix = f".{target.name}.{_host()}-{os.getpid()}."
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=prefix, suffix=".part")
-    os.close(handle)
-    temporary = Path(name)
+    temporary = _stem(target, f"{_host()}-{os.getpid()}.{secrets.token_hex(4)}.part")
+    handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
     try:
+        if os.name == "posix":
+            _hold(handle)
+            if target.exists():
+                os.fchmod(handle, stat.S_IMODE(target.stat().st_mode))
         yield temporary
-        mask = os.umask(0)
-        os.umask(mask)
-        temporary.chmod(0o666 & ~mask)  # mkstemp's own mode would hide the file from others
+        os.fsync(handle)
+        if os.name != "posix":  # where a file that is open cannot be renamed
+            os.close(handle)
+            handle = -1
         temporary.replace(target)
+        _sync_folder(target.parent)
     finally:
+        if handle >= 0:
+            os.close(handle)
         temporary.unlink(missing_ok=True)
+
+
+def check_target(path: str | os.PathLike[str]) -> Path:
+    """Refuse a name that no file can be written to, so that long work is not done in vain.
+
+    Parameters
+    ----------
+    path
+        Name of the file that is to be written.
+
+    Returns
+    -------
+    pathlib.Path
+        The file itself, where `path` is a symbolic link.
+
+    Raises
+    ------
+    OSError
+        If it is a folder or a device, is write-protected, or its folder is not there or cannot be
+        written to.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> check_target(Path(tempfile.mkdtemp()) / "new.nc").name
+    'new.nc'
+    """
+    name, target = os.fspath(path), Path(os.path.realpath(path))
+    folder = target.parent
+    if target.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "a folder is there: give the name of a file", name)
+    if target.exists() and not target.is_file():
+        raise OSError(errno.EINVAL, "no ordinary file, so that it cannot be replaced", name)
+    if not folder.is_dir():
+        raise FileNotFoundError(errno.ENOENT, f"there is no folder {folder}, make it first", name)
+    if target.exists() and not os.access(target, os.W_OK):
+        raise PermissionError(errno.EACCES, "the file there is write-protected", name)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, f"the folder {folder} cannot be written to", name)
+    return target
 
 
 def remove_stale(target: Path) -> None:
     """Remove what killed processes left of a file: of those that are gone, or a day old.
+
+    A process holds a lock on what it writes, which ends with the process: what is locked stays,
+    whatever the clock says and wherever the process runs.
 
     Parameters
     ----------
     target
         Name of the file that was to be written.
     """
-    form = re.compile(rf"\.{re.escape(target.name)}\.(\w+)-(\d+)\.\w+\.part")
+    target = Path(os.path.realpath(target))
+    form = re.compile(re.escape(_stem(target, "").name) + r"(\w+)-(\d+)\.\w+\.part")
     for left in list(target.parent.glob(".*.part")):
         match = form.fullmatch(left.name)
         if not match:
             continue
         try:
             old = time.time() - left.stat().st_mtime > _STALE_SECONDS
-            if old or (match[1] == _host() and not _is_running(int(match[2]))):
+            gone = match[1] == _host() and not _is_running(int(match[2]))
+            if (old or gone) and not _is_held(left):
                 left.unlink(missing_ok=True)
         except FileNotFoundError:  # its own process has just finished it
             continue
+
+
+def _stem(target: Path, end: str) -> Path:
+    """A hidden name beside the target, no longer than file systems allow."""
+    name = target.name
+    if len(os.fsencode(name)) > _LONGEST:
+        name = name[:20] + hashlib.sha256(os.fsencode(name)).hexdigest()[:20]
+    return target.parent / f".{name}.{end}"
+
+
+def _hold(handle: int) -> bool:
+    """Lock an open file for this process; whether no other holds it."""
+    import fcntl
+
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system that knows no locks
+        pass
+    return True
+
+
+def _is_held(path: Path) -> bool:
+    """Whether a process that is alive writes this file."""
+    if os.name != "posix":
+        return False
+    try:
+        handle = os.open(path, os.O_RDWR)
+    except PermissionError:  # another user's
+        return True
+    try:
+        return not _hold(handle)
+    finally:
+        os.close(handle)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Put a folder's names on the disk, where the system lets one open folders."""
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # file systems that cannot
+            raise
+    finally:
+        os.close(handle)
 
 
 def _host() -> str:
@@ -96,43 +205,3 @@ def _is_running(pid: int) -> bool:
     except (PermissionError, OverflowError):
         return True
     return True
-
-
-def read_saved(
-    path: str | os.PathLike[str],
-    opener: Callable[..., Any],
-    form: str,
-    error_type: type[Exception],
-    what: str,
-    command: str,
-) -> Any:
-    """Contents of a netCDF file that says which format it has; nothing in it is executed.
-
-    Parameters
-    ----------
-    path
-        Name of the file.
-    opener
-        ``xarray.open_dataset`` or ``xarray.open_datatree``.
-    form
-        The format expected in the attribute ``format``.
-    error_type, what, command
-        The error to raise, what the file should hold, and the command that writes it.
-    """
-    if not os.path.exists(path):
-        raise error_type(f"{path}: there is no such file")
-    try:
-        with opener(path, engine="h5netcdf") as opened:
-            data = opened.load()
-    except Exception as error:  # whatever a damaged file makes the reader raise
-        raise error_type(
-            f"{path} does not hold {what} ({type(error).__name__}: {error}); "
-            f"write it with .save(path) or '{command}'"
-        ) from error
-    found = data.attrs.get("format")
-    if found != form:
-        raise error_type(
-            f"{path} has format {found!r}, this version reads {form!r}: "
-            f"write it again with .save(path) or '{command}'"
-        )
-    return data

@@ -1,5 +1,6 @@
 """Inference on the model: variational by default, NUTS as the reference."""
 
+import logging
 import time
 import warnings
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pymc as pm
 
 from . import hierarchy, models
+from .arguments import instance, switch
 from .errors import ConvergenceWarning, FitError
 from .families import surrogates
 from .fit_tree import fit_tree
@@ -14,7 +16,6 @@ from .five_steps import run_five_steps
 from .methods import NUTS, VI, FiveSteps
 from .models import Prior
 from .outcomes import outcome_of
-from .priors import Gamma, GammaMixture, Normal, NormalMixture
 from .progress import phase
 from .results import Fit, Method, Status, outcome_roles
 from .sampling import run_nuts
@@ -22,6 +23,9 @@ from .statistics import Statistics
 from .variational import run_variational
 
 __all__ = ["fit"]
+
+_log = logging.getLogger(__name__)
+_METHODS = "soc.VI(...), soc.NUTS(...) or soc.FiveSteps(...)"
 
 
 def fit(
@@ -109,14 +113,16 @@ def fit(
         raise FitError(
             f"soc.fit takes statistics, not {type(stats).__name__}: call soc.summarize(items) first"
         )
-    prior, method = prior or outcome_of(stats).prior(), method or VI()
-    if not isinstance(prior, Gamma | Normal | GammaMixture | NormalMixture):
-        raise FitError(
-            "prior must be soc.Gamma(...), soc.Normal(...), or a mixture of one of them, not "
-            f"{type(prior).__name__}"
-        )
+    prior = outcome_of(stats).prior() if prior is None else prior
+    method = VI() if method is None else method
+    models.check_prior(prior)
+    instance(method, "method", VI | NUTS | FiveSteps, _METHODS)
+    if model is not None:
+        instance(model, "model", pm.Model, "soc.model(stats, prior), to which you added terms")
+    switch(progress, "progress")
     if start is not None:
         _check_start(start, stats)
+    _log.info("fitting %r by %r to %s items in %s bins", prior, method, stats.n_items, stats.bins)
     if isinstance(method, FiveSteps):
         if start is not None or model is not None:
             raise FitError(
@@ -133,14 +139,8 @@ def fit(
         else:  # its coordinates are those of the pilot that soc.model ran: the same one again
             built = hierarchy.extended(models.build(stats, prior), model)
     with models.begun_at(built, start):
-        if isinstance(method, VI):
-            groups, verdict = run_variational(built, method, progress)
-        elif isinstance(method, NUTS):
-            groups, verdict = run_nuts(built, method, progress)
-        else:
-            raise FitError(
-                f"method must be soc.VI(...), soc.NUTS(...) or soc.FiveSteps(...), not {method!r}"
-            )
+        run: Any = run_nuts if isinstance(method, NUTS) else run_variational
+        groups, verdict = run(built, method, progress)
     status = _status(verdict, began)
     return Fit(fit_tree(built, stats, groups, prior.monotone), prior, method, status)
 
@@ -148,6 +148,8 @@ def fit(
 def _status(verdict: dict[str, Any], began: float) -> Status:
     """How it ended, with a warning where it did not converge."""
     status = Status(**verdict, seconds=time.perf_counter() - began)
+    state = "converged" if status.converged else "did NOT converge"
+    _log.info("the fit %s after %.1f s: %s", state, status.seconds, status.reason)
     if not status.converged:
         warnings.warn(status.reason, ConvergenceWarning, stacklevel=3)
     return status

@@ -1,16 +1,20 @@
 """Columns of items by role, as laws read them: numbers as float64, groups as text."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
+from .arguments import instance
 from .errors import ItemsError
-from .items import Items
+from .items import Items, NormalItems, PoissonItems
 from .laws import Columns, Law
 from .results import Fit
+from .tables import batches, open_table, scan
 
-__all__ = ["columns_of", "law_roles"]
+__all__ = ["columns_of", "law_roles", "read_items"]
 
 
 def law_roles(fit: Fit, law: Law, items: Items) -> dict[str, str]:
@@ -34,6 +38,7 @@ def law_roles(fit: Fit, law: Law, items: Items) -> dict[str, str]:
     ItemsError
         If the items have another kind of outcome, or no group where the fit has groups.
     """
+    instance(items, "items", PoissonItems | NormalItems, _WANTED, ItemsError)
     roles = items.roles
     if law.outcome not in roles or law.size not in roles:
         have = " and ".join(f"{role}=" for role in roles if role in _OUTCOMES)
@@ -52,6 +57,7 @@ def law_roles(fit: Fit, law: Law, items: Items) -> dict[str, str]:
     return {role: roles[role] for role in names}
 
 
+_WANTED = "soc.PoissonItems(...) or soc.NormalItems(...) of a table"
 _OUTCOMES = ("count", "exposure", "value", "noise_sd")
 
 
@@ -82,3 +88,35 @@ def columns_of(table: Any, roles: Mapping[str, str]) -> Columns:
         column.flags.writeable = False  # as those are that Arrow lends: one type, one compilation
         columns[role] = column
     return columns
+
+
+def read_items(
+    fit: Fit, law: Law, items: Items, by: Sequence[str], progress: bool
+) -> tuple[Columns, dict[str, pd.Series]]:
+    """Columns of all items that a fit needs, validated, and further ones as they are.
+
+    Parameters
+    ----------
+    fit, law
+        The fit and its law.
+    items
+        The items.
+    by
+        Names of further columns.
+    progress
+        Whether to show progress on standard error.
+
+    Raises
+    ------
+    ItemsError
+        If the items are not valid or not of the fit's kind, or a column is missing.
+    """
+    import pyarrow as pa
+
+    roles = law_roles(fit, law, items)
+    # no folds are made here: ids that only name items may be of any type
+    scan(replace(items, id=None, fold=None), progress=progress)
+    names = list(dict.fromkeys([*roles.values(), *by]))
+    parts = list(batches(open_table(items.source, names), names))
+    table = pa.Table.from_batches(parts)
+    return columns_of(table, roles), {name: table[name].to_pandas() for name in by}

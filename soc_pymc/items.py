@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
+from .descriptions import of_items
 from .errors import ItemsError
+from .html import html_table
 
 __all__ = ["Items", "NormalItems", "PoissonItems"]
 
@@ -33,7 +35,8 @@ class PoissonItems:
         kept apart. Optional.
     id
         Column of whole numbers that identify the items, from which folds are made: the same id is
-        in the same fold in every file, on every engine. Optional.
+        in the same fold in every file, on every engine. Where no folds are made (``folds=0``,
+        checks, decisions) ids may be of any type. Optional.
     fold
         Column of fold numbers, whole from 0 to 999, instead of folds made from ids. Optional.
 
@@ -73,6 +76,9 @@ class PoissonItems:
     def __repr__(self) -> str:
         return _shown(self)
 
+    def _repr_html_(self) -> str:
+        return html_table(type(self).__name__, of_items(self))
+
 
 @dataclass(frozen=True, eq=False)
 class NormalItems:
@@ -96,7 +102,8 @@ class NormalItems:
         kept apart. Optional.
     id
         Column of whole numbers that identify the items, from which folds are made: the same id is
-        in the same fold in every file, on every engine. Optional.
+        in the same fold in every file, on every engine. Where no folds are made (``folds=0``,
+        checks, decisions) ids may be of any type. Optional.
     fold
         Column of fold numbers, whole from 0 to 999, instead of folds made from ids. Optional.
 
@@ -135,6 +142,9 @@ class NormalItems:
 
     def __repr__(self) -> str:
         return _shown(self)
+
+    def _repr_html_(self) -> str:
+        return html_table(type(self).__name__, of_items(self))
 
 
 Items = PoissonItems | NormalItems

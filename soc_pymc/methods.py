@@ -2,14 +2,20 @@
 
 from dataclasses import dataclass
 
+from .arguments import choice, switch, whole
 from .errors import FitError
 
 __all__ = ["NUTS", "VI", "FiveSteps"]
 
 
-def _at_least(name: str, value: int, least: int) -> None:
-    if value < least:
-        raise FitError(f"{name}={value} must be at least {least}")
+_MOST = 10_000_000  # draws and iterations; beyond it no machine has the memory
+_MOST_CHAINS = 1000
+_MOST_SEED = (1 << 63) - 1
+
+
+def _settle(method: object, name: str, least: int, most: int = _MOST) -> None:
+    """Check a whole number, and keep it as Python's own, which saved fits can hold."""
+    object.__setattr__(method, name, whole(getattr(method, name), name, least, most=most))
 
 
 @dataclass(frozen=True)
@@ -45,11 +51,11 @@ class VI:
     max_iterations: int = 200
 
     def __post_init__(self) -> None:
-        _at_least("draws", self.draws, 1)
-        _at_least("rotations", self.rotations, 1)
-        _at_least("max_iterations", self.max_iterations, 1)
+        _settle(self, "seed", 0, _MOST_SEED)
+        for name in ("draws", "rotations", "max_iterations"):
+            _settle(self, name, 1)
         if self.batch is not None:
-            _at_least("batch", self.batch, 0)
+            _settle(self, "batch", 0)
 
 
 @dataclass(frozen=True)
@@ -77,9 +83,10 @@ class NUTS:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _at_least("draws", self.draws, 1)
-        _at_least("tune", self.tune, 1)
-        _at_least("chains", self.chains, 1)
+        _settle(self, "seed", 0, _MOST_SEED)
+        _settle(self, "draws", 1)
+        _settle(self, "tune", 1)
+        _settle(self, "chains", 1, _MOST_CHAINS)
 
 
 @dataclass(frozen=True)
@@ -108,7 +115,9 @@ class FiveSteps:
         in the paper's Section 5.1: for bins with hundreds of events, as where events are few these
         are mostly noise. Values have no ``"log"``, and a mixture none with ``monotone``.
 
-    Source: Muralidharan and Najmi, "Second Order Calibration", Sections 3 and 5.1.
+    References
+    ----------
+    Muralidharan and Najmi, "Second Order Calibration", Sections 3 and 5.1.
 
     Examples
     --------
@@ -123,10 +132,12 @@ class FiveSteps:
     moments: str | None = None
 
     def __post_init__(self) -> None:
-        _at_least("every", self.every, 1)
-        if self.moments not in (None, "log", "plain"):
-            raise FitError(f'moments={self.moments!r} must be "log", "plain" or None')
+        switch(self.smooth, "smooth")
+        switch(self.monotone, "monotone")
+        _settle(self, "every", 1)
+        if self.moments is not None:
+            choice(self.moments, "moments", ("log", "plain"))
         if self.moments is not None and not self.smooth:
             raise FitError("smooth=False smooths no moments: leave out moments=")
         if self.components is not None:
-            _at_least("components", self.components, 2)
+            _settle(self, "components", 2)

@@ -7,6 +7,7 @@ import pymc as pm
 import xarray as xr
 
 from . import hierarchy
+from .arguments import instance
 from .hierarchy import Hierarchy
 from .priors import Gamma, GammaMixture, Normal, NormalMixture
 from .results import Fit
@@ -55,9 +56,18 @@ def model(stats: Statistics, prior: Prior | None = None) -> pm.Model:
     >>> sorted(soc.model(soc.summarize(items)).coords)[:2]
     ['bin', 'mean_basis']
     """
+    instance(stats, "stats", Statistics, "statistics: soc.summarize(items) makes them")
+    if prior is not None:
+        check_prior(prior)
     if isinstance(prior, GammaMixture | NormalMixture):
         return build_mixture(stats, prior).model
     return hierarchy.model(stats, prior)
+
+
+def check_prior(prior: object) -> None:
+    """Refuse what is no prior."""
+    wanted = "soc.Gamma(...), soc.Normal(...), or a mixture of one of them"
+    instance(prior, "prior", Gamma | Normal | GammaMixture | NormalMixture, wanted)
 
 
 def build(stats: Statistics, prior: Prior, start: Fit | None = None) -> Built:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .curves import curve_draws, knot_weights
+from .curves import bounded, curve_draws, knot_weights
 from .families import poisson_gamma
 from .families.draw_rules import Rule, gauss_rules, product_rule
 from .families.item_kernels import move_quantiles, search_items, summarize_items
@@ -173,6 +173,7 @@ def make_nodes(fit: Fit, family: Tabulated = GAMMA) -> Nodes:
         if coarse.mean() < _FEW_COARSE:
             break
     score = np.exp(at) if log else at
+    # far outside of the knots a prior may be beyond all numbers: such cells get no nodes
     with np.errstate(over="ignore", invalid="ignore"):
         spread = _spread(fit, family, score)
     wide = np.where(np.isfinite(spread), spread, np.inf)
@@ -228,6 +229,7 @@ def _coarse(fit: Fit, family: Tabulated, log: bool, at: Floats) -> NDArray[np.bo
     for curve in ("mean", "variance"):
         values, weights = knot_weights(fit, curve, score)
         averages.append(weights @ values.mean(axis=0))
+    # likewise: comparisons with NaN are false, and the cell is coarse
     with np.errstate(over="ignore", invalid="ignore"):
         one, two = family.numbers(averages[0], averages[1])
         between = 0.5 * (one[:-2:2] + one[2::2]), 0.5 * (two[:-2:2] + two[2::2])
@@ -324,7 +326,7 @@ def representative_nodes(
         Weights (9,), and the curves (9, n): log mean and log cv2, or mean and log variance.
     """
     if is_plain(fit):
-        return product_rule(*_knot_moments(fit, score))
+        return _bounded_rule(fit, _knot_moments(fit, score))
     at, parts = np.asarray(score, dtype=float), []
     given = {
         name: np.asarray(values)
@@ -335,7 +337,13 @@ def representative_nodes(
         part = slice(start, start + _PART)
         first, second = curve_draws(fit, at[part], **{k: v[part] for k, v in given.items()})
         parts.append(_moments(first, second))
-    return product_rule(*np.concatenate([np.zeros((5, 0)), *parts], axis=1))
+    return _bounded_rule(fit, np.concatenate([np.zeros((5, 0)), *parts], axis=1))
+
+
+def _bounded_rule(fit: Fit, moments: Floats) -> tuple[Floats, Floats, Floats]:
+    """Nodes of these moments, with curves as far as numbers go."""
+    weight, first, second = product_rule(*moments)
+    return weight, *bounded(fit, first, second)
 
 
 def _knot_moments(fit: Fit, score: ArrayLike) -> Floats:

@@ -4,8 +4,9 @@ Given a draw of the curves it is a closed form (of counts under a Gamma prior, G
 rate(t) + N)); over draws an equal mixture of these, with curves at the item's own score.
 """
 
+import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -13,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from .arguments import choice, path_of, real, shown, switch
 from .errors import FitError, ItemsError
 from .families.item_kernels import are_valid
 from .families.validity import LARGEST, LARGEST_VALUE, LEAST_SD
@@ -38,7 +40,9 @@ __all__ = ["item_posteriors"]
 
 Floats = NDArray[np.float64]
 
+_log = logging.getLogger(__name__)
 _BATCH, _BATCH_OF_FEW = 100_000, 1 << 19  # items read at once, with all draws and with few nodes
+_LONGEST_NAME = 200  # characters, and some for the temporary name beside it
 _WIDE = 32  # columns, from which on fewer items are read at once
 
 
@@ -133,8 +137,12 @@ def item_posteriors(
     """
     probs = _probabilities(quantiles)
     _check_options(draws, plug_in)
+    if out is not None:
+        path_of(out, "out", ItemsError)
+    switch(progress, "progress")
     law = law_of(fit)
     roles = law_roles(fit, law, items)
+    _log.debug("scoring %r with draws=%r, plug_in=%r", items, draws, plug_in)
     names = ["theta_mean", "theta_sd", "theta_var", *(_quantile_name(p) for p in probs)]
     table = _open_checked(items, roles, names)
     batch = _BATCH_OF_FEW if draws == "representative" else _BATCH
@@ -143,31 +151,32 @@ def item_posteriors(
         files = _files_to_score(items, Path(out), made_by | {"fit": fit_digest(fit)})
         job = _Job(roles, names, law.scorer(probs, draws, plug_in), batch)
         return _score_files(files, items, job, Path(out), progress)
+    target = None if out is None else _target(Path(out), items)
     total = _count(table, items)
     job = _Job(roles, names, law.scorer(probs, draws, plug_in), batch)
     with phase("item posteriors", total=total, unit="items", enabled=progress) as shown:
         scored = _scored_batches(table, items, job, shown)
-        if out is None:
+        if target is None:
             return _attached(items.source, table, scored, names)
-        target = _target(Path(out), items)
         write_scored(scored, target, total, names)
         return target
 
 
 def _check_options(draws: str, plug_in: bool) -> None:
-    if draws not in ("all", "representative"):
-        raise FitError(f'draws={draws!r} must be "all" or "representative"')
-    if plug_in and draws == "representative":
+    choice(draws, "draws", ("all", "representative"))
+    if switch(plug_in, "plug_in") and draws == "representative":
         raise FitError('plug_in=True uses no draws: leave out draws="representative"')
 
 
 def _probabilities(quantiles: Sequence[float]) -> tuple[float, ...]:
-    probs = tuple(float(p) for p in quantiles)
-    bad = [p for p in probs if not 0 < p < 1]
-    if bad:
-        raise FitError(f"quantiles must be between 0 and 1, not {bad[0]}")
-    if len(set(probs)) < len(probs):
-        raise FitError(f"quantiles are there twice: {quantiles}")
+    if isinstance(quantiles, str | bytes | Mapping) or not isinstance(quantiles, Iterable):
+        raise FitError(
+            f"quantiles={shown(quantiles)} must be a list of numbers between 0 and 1, such as "
+            "(0.05, 0.95)"
+        )
+    probs = tuple(real(p, "one of quantiles", above=0, below=1) for p in quantiles)
+    if len({_quantile_name(p) for p in probs}) < len(probs):
+        raise FitError(f"quantiles={shown(probs)}: two of them are the same, leave one out")
     return probs
 
 
@@ -264,6 +273,12 @@ def _target(path: Path, items: Items) -> Path:
         raise ItemsError(
             f"out={str(path)!r} must be named *.parquet, or be a folder (end with a slash)"
         )
+    if not path.parent.is_dir():
+        raise ItemsError(
+            f"out={str(path)!r}: there is no folder {str(path.parent)!r}, make it first"
+        )
+    if path.is_dir() or len(path.name) > _LONGEST_NAME:
+        raise ItemsError(f"out={shown(str(path))} can be no file: give another name")
     if kind_of(items.source) == "files":
         refuse_own_items([path], check_files(items.source).paths)
     return path

@@ -3,11 +3,13 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from .arguments import choice, real, shown, whole
 from .errors import FitError
 
 __all__ = ["Gamma", "GammaMixture", "Normal", "NormalMixture", "Spline"]
 
 _SCALES = ("log", "linear", "rank")
+_MOST_KNOTS = 10_000
 
 
 @dataclass(frozen=True)
@@ -48,16 +50,19 @@ class Spline:
     wiggle: float = 0.5
 
     def __post_init__(self) -> None:
-        if self.scale not in _SCALES:
-            raise FitError(f"scale={self.scale!r} is not one of {', '.join(_SCALES)}")
-        if self.knots < 1:
-            raise FitError(f"knots={self.knots} must be at least 1")
-        if not self.wiggle > 0:
-            raise FitError(f"wiggle={self.wiggle} must be positive")
+        choice(self.scale, "scale", _SCALES)
+        # as Python's own numbers, which saved fits can hold
+        object.__setattr__(self, "knots", whole(self.knots, "knots", 1, most=_MOST_KNOTS))
+        object.__setattr__(self, "wiggle", real(self.wiggle, "wiggle", above=0))
         for name in ("level", "slope"):
             pair = getattr(self, name)
-            if pair is not None and not (len(pair) == 2 and pair[1] > 0):
-                raise FitError(f"{name}={pair} must be (mean, standard deviation > 0)")
+            if pair is None:
+                continue
+            if not isinstance(pair, tuple | list) or len(pair) != 2:
+                raise FitError(f"{name}={shown(pair)} must be (mean, standard deviation > 0)")
+            mean = real(pair[0], f"mean of {name}")
+            sd = real(pair[1], f"standard deviation of {name}", above=0)
+            object.__setattr__(self, name, (mean, sd))
 
 
 def _linear() -> Spline:
@@ -241,13 +246,11 @@ def _check_mixture(prior: GammaMixture | NormalMixture) -> None:
     name = type(prior).__name__
     _check_curves(prior)
     for field_name, least in (("functions", 4), ("knots", 1)):
-        number = getattr(prior, field_name)
-        if not (isinstance(number, int) and number >= least):
-            raise FitError(f"{name}({field_name}={number!r}) must be a whole number >= {least}")
+        number = whole(getattr(prior, field_name), f"{name}: {field_name}", least, most=_MOST_KNOTS)
+        object.__setattr__(prior, field_name, number)
     for field_name in ("shape", "drift"):
-        scale = getattr(prior, field_name)
-        if not scale > 0:
-            raise FitError(f"{name}({field_name}={scale!r}) must be positive")
+        scale = real(getattr(prior, field_name), f"{name}: {field_name}", above=0)
+        object.__setattr__(prior, field_name, scale)
 
 
 def _check_curves(prior: "Gamma | Normal | GammaMixture | NormalMixture") -> None:

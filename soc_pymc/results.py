@@ -7,17 +7,30 @@ knots of the two curves, draw by draw, and the axes that place a score among the
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import xarray as xr
 
+from .descriptions import lines, of_fit, of_status
 from .errors import FitError
-from .files import read_saved, save_netcdf
-from .methods import NUTS, VI, FiveSteps
-from .priors import Gamma, GammaMixture, Normal, NormalMixture, Spline
+from .html import html_table
+from .methods import FiveSteps
+from .saved_files import read_saved, save_netcdf
 from .splines import Axis
+from .stored_fits import (
+    COMPONENTS,
+    CURVES,
+    CURVES_BY_BIN,
+    FRAME,
+    Method,
+    Prior,
+    as_json,
+    check_tree,
+    read_method,
+    read_prior,
+    read_record,
+)
 
 __all__ = [
     "COMPONENTS",
@@ -38,22 +51,6 @@ FORMAT = "soc_pymc-fit-1"
 _OUTCOME_ROLES = ("score", "count", "exposure", "value", "noise_sd")
 PARETO_K = 0.7
 """Above it importance weights have no reliable mean (Vehtari et al. 2024)."""
-Method = VI | NUTS | FiveSteps
-_METHODS: dict[str, type[Method]] = {m.__name__: m for m in (VI, NUTS, FiveSteps)}
-Prior = Gamma | Normal | GammaMixture | NormalMixture
-_PRIORS: dict[str, type[Prior]] = {
-    p.__name__: p for p in (Gamma, Normal, GammaMixture, NormalMixture)
-}
-CURVES = {"Gamma": ("log_mean", "log_cv2"), "Normal": ("mean", "log_variance")}
-"""Names of a prior's two curves in the posterior."""
-CURVES_BY_BIN = {"Gamma": ("shape", "rate"), "Normal": ("mean", "variance")}
-"""The same where curves are steps, a number for each bin (``soc.FiveSteps(smooth=False)``)."""
-COMPONENTS = ("weight", "component_place", "component_sd")
-"""Names of what five-step mixtures keep of each bin's components, dims bin and component.
-
-Their places are those of E(log theta) less log E(theta|t), or of E(theta) less E(theta|t)."""
-FRAME = ("frame_first", "frame_second")
-"""Names of the two curves of a mixture's frame, on the scales of its own family."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +84,9 @@ class Status:
     pareto_k: float | None
     ess_fraction: float | None
     seconds: float
+
+    def _repr_html_(self) -> str:
+        return html_table("Status", of_status(self))
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,28 @@ class Fit:
     status: Status
 
     def axis(self, curve: str) -> Axis:
-        """Axis of ``"mean"`` or ``"variance"``: the map from scores to the knots' positions."""
+        """Axis of ``"mean"`` or ``"variance"``: the map from scores to the knots' positions.
+
+        Parameters
+        ----------
+        curve
+            ``"mean"`` or ``"variance"``.
+
+        Returns
+        -------
+        Axis
+            A callable from scores to positions, with its ``inverse``.
+
+        Examples
+        --------
+        >>> import soc_pymc as soc
+        >>> frame = soc.simulation.s1(2000, seed=0)
+        >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+        >>> stats = soc.summarize(items, progress=False)
+        >>> fit = soc.fit(stats, method=soc.FiveSteps(), progress=False)
+        >>> fit.axis("mean")([1.0]).item()  # the log of the score
+        0.0
+        """
         scale = getattr(self.prior, curve).scale
         if scale != "rank":
             return Axis(scale)
@@ -158,24 +179,45 @@ class Fit:
         ----------
         path
             Name of the file; an older file of this name is replaced at the end.
+
+        Raises
+        ------
+        FitError
+            If this is no fit that could be loaded again.
+
+        Examples
+        --------
+        >>> import tempfile, pathlib
+        >>> import soc_pymc as soc
+        >>> frame = soc.simulation.s1(2000, seed=0)
+        >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+        >>> stats = soc.summarize(items, progress=False)
+        >>> fit = soc.fit(stats, method=soc.FiveSteps(), progress=False)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     fit.save(pathlib.Path(folder) / "fit.nc")
+        ...     soc.load_fit(pathlib.Path(folder) / "fit.nc").method
+        FiveSteps(smooth=True, monotone=False, every=1, components=None, moments=None)
         """
         tree = self.data.copy()
         tree.attrs = {
             **tree.attrs,
             "format": FORMAT,
-            "prior": json.dumps({"name": type(self.prior).__name__, **asdict(self.prior)}),
-            "method": json.dumps({"name": type(self.method).__name__, **asdict(self.method)}),
-            "status": json.dumps(asdict(self.status)),
+            "prior": as_json(self.prior),
+            "method": as_json(self.method),
+            "status": as_json(self.status),
         }
-        save_netcdf(tree, path)
+        save_netcdf(tree, path, FitError, _read)
 
     def __repr__(self) -> str:
-        sizes = self.data["posterior"].sizes
+        return lines(f"<soc_pymc.{self._head()}>", of_fit(self))
+
+    def _repr_html_(self) -> str:
+        return html_table(self._head(), of_fit(self))
+
+    def _head(self) -> str:
         state = "converged" if self.status.converged else "NOT converged"
-        return (
-            f"<soc_pymc.Fit: {type(self.prior).__name__} by {type(self.method).__name__}, "
-            f"{sizes['chain'] * sizes['draw']:,} draws, {state}: {self.status.reason}>"
-        )
+        made = f"{type(self.prior).__name__} by {type(self.method).__name__}"
+        return f"Fit: {made}, {state}: {self.status.reason}"
 
 
 def outcome_roles(attrs: Mapping[Any, Any]) -> dict[str, str]:
@@ -187,11 +229,6 @@ def outcome_roles(attrs: Mapping[Any, Any]) -> dict[str, str]:
     return {role: names[role] for role in _OUTCOME_ROLES if role in names}
 
 
-def _spline(fields: Mapping[str, Any]) -> Spline:
-    pairs: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
-    return Spline(**pairs)
-
-
 def load_fit(path: str | os.PathLike[str]) -> Fit:
     """Read a fit that `Fit.save` wrote; nothing in the file is executed.
 
@@ -199,6 +236,11 @@ def load_fit(path: str | os.PathLike[str]) -> Fit:
     ----------
     path
         Name of the netCDF file.
+
+    Returns
+    -------
+    Fit
+        The fit, equal to the one that was saved.
 
     Raises
     ------
@@ -221,46 +263,21 @@ def load_fit(path: str | os.PathLike[str]) -> Fit:
     """
     tree = read_saved(path, xr.open_datatree, FORMAT, FitError, "a fit", "soc-pymc fit")
     try:
-        prior = json.loads(tree.attrs["prior"])
-        method = json.loads(tree.attrs["method"])
-        status = Status(**json.loads(tree.attrs["status"]))
-        made_of = _prior(prior)
-        made_by = _METHODS[method.pop("name")](**method)
-        _check_curves(tree, type(made_of).__name__, made_by)
+        return _read(tree)
     except (KeyError, TypeError, ValueError) as error:
-        raise FitError(f"{path} is a damaged fit ({error}); fit again and save") from error
-    for name in ("format", "prior", "method", "status"):
-        del tree.attrs[name]
-    return Fit(tree, made_of, made_by, status)
+        text = error.args[0] if error.args else type(error).__name__
+        raise FitError(f"{path} is a damaged fit ({text}); fit again and save") from error
 
 
-def _prior(fields: dict[str, Any]) -> Prior:
-    """A prior's configuration from what was saved of it."""
-    kind = _PRIORS[fields.pop("name")]
-    splines: dict[str, Any] = {
-        k: _spline(v) if isinstance(v, dict) else v for k, v in fields.items()
+def _read(tree: xr.DataTree) -> Fit:
+    """A fit of a file's arrays and attributes, if they fit together."""
+    prior, method = read_prior(tree.attrs["prior"]), read_method(tree.attrs["method"])
+    status: Status = read_record(tree.attrs["status"], Status)
+    check_tree(tree, prior, method)
+    kept = tree.copy()
+    kept.attrs = {
+        name: value
+        for name, value in tree.attrs.items()
+        if name not in ("format", "prior", "method", "status")
     }
-    return kind(**splines)
-
-
-def _check_curves(tree: xr.DataTree, prior: str, method: Method) -> None:
-    posterior = tree["posterior"]
-    for name, own in _kept(prior, method).items():
-        if posterior[name].dims != ("chain", "draw", *own):
-            raise ValueError(f"{name} has dims {posterior[name].dims}")
-        if not np.isfinite(posterior[name].to_numpy()).all():
-            raise ValueError(f"{name} has values that are not finite")
-
-
-def _kept(prior: str, method: Method) -> dict[str, tuple[str, ...]]:
-    """Variables without which nothing can be scored, with their own dims."""
-    first, second = CURVES.get(prior, FRAME)
-    kept: dict[str, tuple[str, ...]] = {first: ("mean_knot",), second: ("variance_knot",)}
-    if isinstance(method, FiveSteps):
-        if not method.smooth:
-            kept = dict.fromkeys(CURVES_BY_BIN[prior.removesuffix("Mixture")], ("bin",))
-        if prior not in CURVES:
-            kept |= dict.fromkeys(COMPONENTS, ("bin", "component"))
-    elif prior not in CURVES:
-        kept["tilt"] = ("tilt_knot", "tilt_function")
-    return kept
+    return Fit(kept, prior, method, status)

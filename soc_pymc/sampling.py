@@ -1,5 +1,9 @@
 """The No-U-Turn sampler on the same model and coordinates: the reference."""
 
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -18,7 +22,7 @@ def run_nuts(
     built: Hierarchy | Mixture, method: NUTS, progress: bool
 ) -> tuple[dict[str, xr.Dataset], dict[str, Any]]:
     """Groups for the fit's `DataTree`, and the fields of its `Status` but for the seconds."""
-    with built.model:
+    with built.model, _not_cut_short():
         tree = pm.sample(
             draws=method.draws,
             tune=method.tune,
@@ -31,6 +35,35 @@ def run_nuts(
         )
     groups = {name: tree[name].to_dataset() for name in ("posterior", "sample_stats")}
     return groups, _sampling_verdict(groups)
+
+
+@contextmanager
+def _not_cut_short() -> Iterator[None]:
+    """Raise KeyboardInterrupt where Ctrl-C came, which `pm.sample` takes for an order to return.
+
+    What it returns has fewer draws, or fewer chains, than were asked for.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield
+        return
+    arrived = []
+
+    def interrupt(number: int, frame: Any) -> None:
+        arrived.append(number)
+        before(number, frame)
+
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    except Exception as error:  # of no draws at all
+        if arrived:
+            raise KeyboardInterrupt from error
+        raise
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if arrived:
+        raise KeyboardInterrupt
 
 
 def _sampling_verdict(groups: dict[str, xr.Dataset]) -> dict[str, Any]:

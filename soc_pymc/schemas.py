@@ -91,7 +91,7 @@ class Schema:
 
     def check_table(self, name: str) -> None:
         """Refuse a name that is no table of this kind."""
-        if name not in self.tables:
+        if not isinstance(name, str) or name not in self.tables:
             known = ", ".join(map(repr, self.tables))
             raise StatisticsError(
                 f"statistics of {self.kind} items have no table {name!r}, but {known}"

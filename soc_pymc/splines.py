@@ -74,13 +74,21 @@ def place_knots(position: ArrayLike, weight: ArrayLike, number: int) -> Floats:
     u, w = np.asarray(position, dtype=float), np.asarray(weight, dtype=float)
     order = np.argsort(u)
     u, w = u[order], w[order]
-    if len(np.unique(u)) <= number:
-        return np.unique(u)
+    distinct = _apart(np.unique(u))
+    if len(distinct) <= number:
+        return distinct
     middle = (np.cumsum(w) - 0.5 * w) / w.sum()
     share = np.linspace(0.0, 1.0, number)
     knots = np.interp(share * (middle[-1] - middle[0]) + middle[0], middle, u)
-    span = knots[-1] - knots[0]
-    keep = np.concatenate([[True], np.diff(knots) > 1e-9 * span])
+    return _apart(knots)
+
+
+def _apart(knots: Floats) -> Floats:
+    """Rising knots without those that only rounding parts from the one before.
+
+    A spline through two of these would leave every bound between them and the next.
+    """
+    keep = np.concatenate([[True], np.diff(knots) > 1e-9 * (knots[-1] - knots[0])])
     return knots[keep]
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from .arguments import shown
 from .cells import (
     Columns,
     group,
@@ -23,8 +24,10 @@ from .cells import (
     normal_leakage_z,
     normal_likelihood_error,
 )
+from .descriptions import lines, of_statistics
 from .errors import StatisticsError
-from .files import read_saved, save_netcdf
+from .html import html_table
+from .saved_files import read_saved, save_netcdf
 from .schemas import SCHEMAS, Schema
 from .stored_tables import read_tables
 
@@ -141,6 +144,21 @@ class Statistics:
         name
             ``"part"`` or ``"joint"``; ``"exposure"`` or ``"count"`` of items with counts;
             ``"noise"`` of items with values.
+
+        Returns
+        -------
+        dict of numpy.ndarray
+            By column: the keys (``group``, ``fold``, ``bin`` and the cell), then the sums.
+
+        Examples
+        --------
+        >>> import soc_pymc as soc
+        >>> frame = soc.simulation.s1(500, seed=0)
+        >>> items = soc.PoissonItems(
+        ...     frame, score="score", count="count", exposure="exposure")
+        >>> stats = soc.summarize(items, bins=20, folds=5, progress=False)
+        >>> int(stats.table("count")["n"].sum())
+        500
         """
         self._schema.check_table(name)
         return {c: self.data[f"{name}_{c}"].to_numpy() for c in self._schema.columns(name)}
@@ -154,12 +172,28 @@ class Statistics:
             Over what the cells are: ``"exposure"``, ``"count"`` or ``"joint"``; of items with
             values ``"noise"`` or ``"joint"``.
 
+        Returns
+        -------
+        dict of numpy.ndarray
+            By column: the keys (``bin`` and the cell), then the sums.
+
         Raises
         ------
         StatisticsError
             If joint cells are asked for and were not kept, or items of this kind have no such
             cells.
+
+        Examples
+        --------
+        >>> import soc_pymc as soc
+        >>> frame = soc.simulation.s1(500, seed=0)
+        >>> items = soc.PoissonItems(
+        ...     frame, score="score", count="count", exposure="exposure")
+        >>> stats = soc.summarize(items, bins=20, joint=True, progress=False)
+        >>> int(stats.cells("joint")["n"].sum())
+        500
         """
+        self._schema.check_table(name)
         if name == "joint" and not self.coarse:
             raise StatisticsError(
                 "these statistics have no joint cells: summarize the items with joint=True"
@@ -175,6 +209,21 @@ class Statistics:
         ----------
         label
             The group, one of `groups`.
+
+        Returns
+        -------
+        Statistics
+            Of that group's items alone, in the same bins.
+
+        Examples
+        --------
+        >>> import soc_pymc as soc
+        >>> frame = soc.simulation.s1(500, seed=0).assign(size=lambda d: d["exposure"] > 20)
+        >>> items = soc.PoissonItems(
+        ...     frame, score="score", count="count", exposure="exposure", group="size")
+        >>> stats = soc.summarize(items, bins=20, progress=False)
+        >>> sum(stats.of_group(label).n_items for label in stats.groups)
+        500
         """
         if str(label) not in self.groups:
             known = ", ".join(map(repr, self.groups[:10])) or "none"
@@ -183,19 +232,62 @@ class Statistics:
         return self._where(lambda table: table["group"] == code, joint=True)
 
     def of_fold(self, fold: int) -> "Statistics":
-        """Statistics of one fold alone, without joint cells, which have no folds."""
+        """Statistics of one fold alone, without joint cells, which have no folds.
+
+        Parameters
+        ----------
+        fold
+            Number of the fold, from 0 to `folds` - 1.
+
+        Returns
+        -------
+        Statistics
+            Of one fold alone, in the same bins.
+
+        Examples
+        --------
+        >>> import soc_pymc as soc
+        >>> frame = soc.simulation.s1(500, seed=0)
+        >>> items = soc.PoissonItems(
+        ...     frame, score="score", count="count", exposure="exposure")
+        >>> stats = soc.summarize(items, bins=20, folds=5, progress=False)
+        >>> sum(stats.of_fold(k).n_items for k in range(5))
+        500
+        """
         self._check_fold(fold)
         return self._where(lambda table: table["fold"] == fold, joint=False)
 
     def without_fold(self, fold: int) -> "Statistics":
-        """Statistics of all folds but one, without joint cells, which have no folds."""
+        """Statistics of all folds but one, without joint cells, which have no folds.
+
+        Parameters
+        ----------
+        fold
+            Number of the fold, from 0 to `folds` - 1.
+
+        Returns
+        -------
+        Statistics
+            Of all folds but one, in the same bins.
+
+        Examples
+        --------
+        >>> import soc_pymc as soc
+        >>> frame = soc.simulation.s1(500, seed=0)
+        >>> items = soc.PoissonItems(
+        ...     frame, score="score", count="count", exposure="exposure")
+        >>> stats = soc.summarize(items, bins=20, folds=5, progress=False)
+        >>> (stats.without_fold(0) + stats.of_fold(0)).n_items
+        500
+        """
         self._check_fold(fold)
         return self._where(lambda table: table["fold"] != fold, joint=False)
 
     def _check_fold(self, fold: int) -> None:
-        if not 0 <= fold < self.folds:
+        whole = isinstance(fold, int | np.integer) and not isinstance(fold, bool)
+        if not whole or not 0 <= fold < self.folds:
             have = f"0 to {self.folds - 1}" if self.folds else "none: summarize with folds=10"
-            raise StatisticsError(f"there is no fold {fold}; the folds are {have}")
+            raise StatisticsError(f"there is no fold {shown(fold)}; the folds are {have}")
 
     def _where(self, kept: Callable[[Columns], NDArray[np.bool_]], joint: bool) -> "Statistics":
         tables = {}
@@ -249,6 +341,12 @@ class Statistics:
         }
         return make_statistics(tables, labels, self.edges, {**attrs, "coarse": coarse})
 
+    def __radd__(self, other: object) -> "Statistics":
+        """What `sum` begins with is 0."""
+        if isinstance(other, int) and other == 0:
+            return self
+        return NotImplemented
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the statistics to one netCDF file, whole or not at all.
 
@@ -256,26 +354,42 @@ class Statistics:
         ----------
         path
             Name of the file; an older file of this name is replaced at the end.
+
+        Raises
+        ------
+        StatisticsError
+            If these are no statistics that could be loaded again.
+
+        Examples
+        --------
+        >>> import tempfile, pathlib
+        >>> import soc_pymc as soc
+        >>> frame = soc.simulation.s1(500, seed=0)
+        >>> items = soc.PoissonItems(
+        ...     frame, score="score", count="count", exposure="exposure")
+        >>> stats = soc.summarize(items, bins=20, progress=False)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     stats.save(pathlib.Path(folder) / "stats.nc")
+        ...     soc.load_statistics(pathlib.Path(folder) / "stats.nc").n_items
+        500
         """
-        save_netcdf(self.data, path)
+        save_netcdf(self.data, path, StatisticsError, _read)
 
     def __repr__(self) -> str:
-        parts = [f"{self.data.sizes[name]:,} {name}" for name in self._schema.margins]
-        parts += [f"{self.data.sizes['joint']:,} joint"] if self.coarse else []
-        kept = [f"{len(self.groups):,} groups"] if self.groups else []
-        kept += [f"{self.folds} folds"] if self.folds else []
-        of = "".join(f", {text}" for text in kept)
+        return lines(f"<soc_pymc.{self._head()}>", of_statistics(self, self._sums())[2:])
+
+    def _repr_html_(self) -> str:
+        return html_table("Statistics", of_statistics(self, self._sums()))
+
+    def _head(self) -> str:
+        return f"Statistics: {self.n_items:,} items in {self.bins:,} bins, {self._sums()}"
+
+    def _sums(self) -> str:
         if self.kind == "poisson":
-            sums = f"{self.total_count:,} counts in exposure {self.total_exposure:,.6g}"
-        else:
-            mean, square = (
-                float(self.data[c].sum()) / max(self.n_items, 1) for c in ("sum_y", "sum_s2")
-            )
-            sums = f"values of mean {mean:,.6g} with noise sd {square**0.5:,.6g}"
-        return (
-            f"<soc_pymc.Statistics: {self.n_items:,} items in {self.bins:,} bins{of} "
-            f"({' and '.join(parts)} cells), {sums}>"
-        )
+            return f"{self.total_count:,} counts in exposure {self.total_exposure:,.6g}"
+        sums = (float(self.data[c].sum()) for c in ("sum_y", "sum_s2"))
+        mean, square = (total / max(self.n_items, 1) for total in sums)
+        return f"values of mean {mean:,.6g} with noise sd {square**0.5:,.6g}"
 
 
 def _shared(a: Statistics, b: Statistics) -> dict[str, Any]:
@@ -369,6 +483,11 @@ def load_statistics(path: str | os.PathLike[str]) -> Statistics:
     path
         Name of the netCDF file.
 
+    Returns
+    -------
+    Statistics
+        The statistics, equal to those that were saved.
+
     Raises
     ------
     StatisticsError
@@ -391,8 +510,29 @@ def load_statistics(path: str | os.PathLike[str]) -> Statistics:
         path, xr.open_dataset, FORMAT, StatisticsError, "statistics", "soc-pymc summarize"
     )
     try:
-        return make_statistics(*read_tables(data, ("format", *_SAME)))
+        return _read(data)
     except (KeyError, TypeError, ValueError) as error:
+        text = error.args[0] if error.args else type(error).__name__
         raise StatisticsError(
-            f"{path} holds damaged statistics ({error}); summarize the items again"
+            f"{path} holds damaged statistics ({text}); summarize the items again"
         ) from error
+
+
+def _read(data: xr.Dataset) -> Statistics:
+    """Statistics of a file's arrays; their sums by bin must be those of their parts."""
+    made = make_statistics(*read_tables(data, ("format", *_SAME)))
+    # of sums of either sign rounding is relative to what cancelled
+    squares = {"sum_y": "sum_y2", "sum_t": "sum_t2", "sum_log_t": "sum_log_t2"}
+    for name in made._schema.sums("part"):
+        if data[name].dims != ("bin",) or data[name].dtype != made.data[name].dtype:
+            raise ValueError(f"{name} is {data[name].dtype} of dims {data[name].dims}")
+        if data[name].shape != made.data[name].shape:
+            raise ValueError(f"{name} is of {data[name].size} bins")
+        own, its = (np.asarray(d[name].to_numpy(), dtype=float) for d in (made.data, data))
+        scale = abs(own)
+        if squares.get(name) in made.data:
+            scale = np.sqrt(made.data["n"].to_numpy() * made.data[squares[name]].to_numpy())
+        near = (own == its) | (abs(own - its) <= 1e-12 * scale) | (np.isnan(own) & np.isnan(its))
+        if not near.all():
+            raise ValueError(f"{name} by bin is not the sum of its parts")
+    return made

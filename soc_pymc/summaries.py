@@ -1,6 +1,7 @@
 """From items to statistics: bins chosen, cells summed, totals and leakage checked."""
 
 import json
+import logging
 import math
 import warnings
 from typing import Any, Literal
@@ -9,10 +10,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import tables
+from .arguments import choice, instance, shown, switch, whole
 from .binning import FIRST_GRID, choose_edges, finer_grid
 from .cells import group
 from .errors import ItemsError, ItemsWarning, StatisticsError
-from .items import Items, NormalItems
+from .items import Items, NormalItems, PoissonItems
 from .progress import phase
 from .schemas import SCHEMAS
 from .statistics import FORMAT, Statistics, make_statistics
@@ -21,6 +23,7 @@ __all__ = ["summarize"]
 
 Floats = NDArray[np.float64]
 
+_log = logging.getLogger(__name__)
 _FEWEST_BINS, _MOST_BINS, _ITEMS_IN_BIN = 20, 1000, 10  # by default
 _FOLDS = 10  # where there is an id to make them from
 _MOST_JOINT = 4_000_000  # joint cells, of some 100 bytes each
@@ -60,7 +63,8 @@ def summarize(
         Number of folds whose statistics are kept apart, for cross-validation. None keeps the
         items' own, 10 made from their ``id``, or none where they have neither. Folds come from
         whole-number arithmetic on the id, the same everywhere, or without one on the item's score
-        and exposure or noise sd, never on its outcome. 0 keeps none.
+        and exposure or noise sd, never on its outcome. 0 keeps none, and reads neither ids nor
+        folds, which may then be of any type.
     joint
         Whether to keep joint cells of exposures and counts, or of noise sds and values, too, which
         checks and priors beyond one Gamma or Normal read: some hundred times as many numbers. A
@@ -105,7 +109,10 @@ def summarize(
     >>> soc.summarize(items, bins=4, progress=False).kind
     'normal'
     """
+    wanted = "soc.PoissonItems(...) or soc.NormalItems(...) of a table"
+    instance(items, "items", PoissonItems | NormalItems, wanted, ItemsError)
     _check_options(bins, equal, edges, on_leakage)
+    switch(progress, "progress", StatisticsError)
     if isinstance(items, NormalItems) and equal in ("count", "exposure"):
         raise ItemsError(f"items with values have no {equal}: leave out equal={equal!r}")
     most_joint = _check_joint(joint)
@@ -122,6 +129,8 @@ def summarize(
     if isinstance(items, NormalItems):
         _check_digits(stats, items)
     _check_leakage(stats, on_leakage)
+    _log.info("summarized %r: %s items in %s bins", items, stats.n_items, stats.bins)
+    _log.debug("tables of sums have these rows: %s", {t: stats.data.sizes[t] for t in found.sums})
     return stats
 
 
@@ -129,7 +138,7 @@ def _check_joint(joint: bool | int) -> int:
     if isinstance(joint, bool):
         return _MOST_JOINT if joint else 0
     if not isinstance(joint, int | np.integer) or joint < 1:
-        raise StatisticsError(f"joint={joint!r} must be True, False or a number of cells")
+        raise StatisticsError(f"joint={shown(joint)} must be True, False or a number of cells")
     return int(joint)
 
 
@@ -139,10 +148,10 @@ def _fold_rule(items: Items, folds: int | None) -> tables.Folds:
         if items.fold is not None:
             return tables.Folds("column", tables.MOST_FOLDS)
         return tables.Folds("none", 1) if items.id is None else tables.Folds("id", _FOLDS)
-    whole = isinstance(folds, int | np.integer) and not isinstance(folds, bool)
-    if not whole or folds == 1 or not 0 <= folds <= tables.MOST_FOLDS:
+    is_whole = isinstance(folds, int | np.integer) and not isinstance(folds, bool)
+    if not is_whole or folds == 1 or not 0 <= folds <= tables.MOST_FOLDS:
         raise StatisticsError(
-            f"folds={folds!r} must be 0 or a whole number from 2 to {tables.MOST_FOLDS}"
+            f"folds={shown(folds)} must be 0 or a whole number from 2 to {tables.MOST_FOLDS}"
         )
     if folds == 0:
         return tables.Folds("none", 1)
@@ -152,24 +161,28 @@ def _fold_rule(items: Items, folds: int | None) -> tables.Folds:
 
 
 def _check_options(bins: Any, equal: Any, edges: Any, on_leakage: str) -> None:
-    if on_leakage not in ("raise", "warn", "ignore"):
-        raise StatisticsError(f"on_leakage={on_leakage!r} must be 'raise', 'warn' or 'ignore'")
+    choice(on_leakage, "on_leakage", ("raise", "warn", "ignore"), StatisticsError)
     if edges is not None:
         if bins is not None or equal is not None:
             raise StatisticsError("give edges=, or bins= and equal=, not both")
         return
-    whole = isinstance(bins, int | np.integer) and not isinstance(bins, bool)
-    if bins is not None and not (whole and 1 <= bins <= 1_000_000):
-        raise StatisticsError(f"bins={bins!r} must be a whole number from 1 to 1,000,000")
-    if equal not in (None, "items", "count", "exposure"):
-        raise StatisticsError(f"equal={equal!r} must be 'items', 'count' or 'exposure'")
+    if bins is not None:
+        whole(bins, "bins", 1, StatisticsError, most=1_000_000)
+    if equal is not None:
+        choice(equal, "equal", ("items", "count", "exposure"), StatisticsError)
 
 
 def _check_edges(edges: ArrayLike) -> Floats:
     try:
-        cuts = np.array(edges, dtype=float)
-    except (TypeError, ValueError):
-        raise StatisticsError("edges must be numbers") from None
+        given = np.asarray(edges)
+        # NumPy would make numbers of words, dates and switches too
+        if given.size and given.dtype.kind not in "iufO":
+            raise TypeError
+        cuts = np.array(given, dtype=float)
+    except (TypeError, ValueError, OverflowError):
+        raise StatisticsError(
+            f"edges={shown(edges)} must be numbers, the interior cut points of the bins"
+        ) from None
     if cuts.ndim != 1:
         raise StatisticsError(f"edges must be one row of numbers, not of shape {cuts.shape}")
     if not np.isfinite(cuts).all():

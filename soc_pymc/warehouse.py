@@ -15,12 +15,13 @@ import numpy as np
 from numpy.polynomial.hermite_e import hermegauss
 from numpy.typing import NDArray
 
+from .arguments import instance, names_of, shown
 from .binning import Grid, choose_grid
 from .curves import curve_draws
 from .errors import FitError, ItemsError
 from .families.draw_rules import gauss_rules
 from .item_columns import law_roles
-from .items import Items, PoissonItems
+from .items import Items, NormalItems, PoissonItems
 from .laws import law_of
 from .priors import Gamma
 from .results import Fit
@@ -104,6 +105,9 @@ def posterior_expression(fit: Fit, items: Items) -> Any:
     >>> scored.filter(scored.theta_mean > 0).count().execute()
     2000
     """
+    instance(fit, "fit", Fit, "a fit, from soc.fit or soc.load_fit")
+    wanted = "soc.PoissonItems(...) of an Ibis table"
+    instance(items, "items", PoissonItems | NormalItems, wanted, ItemsError)
     if kind_of(items.source) != "ibis":
         raise ItemsError(
             "an expression needs items over an Ibis table: use soc.item_posteriors, or pass "
@@ -163,9 +167,14 @@ def posterior_sql(
     >>> '"ad_id"' in sql and "FROM sales.ads" in sql
     True
     """
+    columns = names_of(columns, "columns", ItemsError)
+    instance(fit, "fit", Fit, "a fit, from soc.fit or soc.load_fit")
+    for name, value in (("table", table), ("dialect", dialect)):
+        if not isinstance(value, str) or not value.strip():
+            raise ItemsError(f"{name}={shown(value)} must be a name, as str")
     given = {"score": score, "count": count, "exposure": exposure}
     known = json.loads(fit.data.attrs.get("roles", "{}"))
-    roles = {role: name or known.get(role, role) for role, name in given.items()}
+    roles = {role: known.get(role, role) if name is None else name for role, name in given.items()}
     checked = PoissonItems(table, **roles)
     return scoring_sql(table, checked.roles, columns, _curves(fit), dialect)
 

@@ -1,14 +1,25 @@
 """Shared items, statistics and fits: small, seeded, made once a session."""
 
+import importlib.util
 import os
 import shutil
+import sys
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 import soc_pymc as soc
 
 from . import postgres
+
+# pytest imports every module for its docstrings' examples; this study's tool is an extra of its own
+if importlib.util.find_spec("cosmic_ray") is None:
+    collect_ignore = ["studies/mutation.py"]
+
+# the same examples every time, and no clock: a slow machine is no fault
+hypothesis.settings.register_profile("same", derandomize=True, deadline=None)
+hypothesis.settings.load_profile("same")
 
 
 @pytest.fixture(scope="session")
@@ -36,7 +47,7 @@ def real_data():
     """Folder of the real data sets; tests that need it skip where it is absent."""
     folder = os.environ.get("SOC_PYMC_DATA")
     if not folder or not Path(folder).is_dir():
-        pytest.skip("real data: set SOC_PYMC_DATA to the folder that holds it")
+        pytest.skip("real data, whose licences forbid to ship it: SOC_PYMC_DATA names its folder")
     return Path(folder)
 
 
@@ -45,8 +56,10 @@ def spark():
     """A local Spark session; tests that need it skip where PySpark or Java is absent."""
     pytest.importorskip("pyspark", reason="PySpark is not installed")
     if not (os.environ.get("JAVA_HOME") or shutil.which("java")):
-        pytest.skip("Spark needs Java")
+        pytest.skip("no Java, in which Spark runs; the other engines are tested")
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    # its workers would run the python3 of the path, which may be of another version
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
     session = (

@@ -8,7 +8,8 @@ import xarray as xr
 from scipy.special import logsumexp
 
 import soc_pymc as soc
-from soc_pymc.checks.cells import loo_cells, make_cells
+from soc_pymc.checks.cells import make_cells
+from soc_pymc.checks.leave_one_out import loo_cells
 from soc_pymc.curves import curve_draws
 from soc_pymc.errors import FitError, StatisticsError
 from soc_pymc.families import poisson_gamma

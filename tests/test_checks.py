@@ -10,13 +10,15 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from soc_pymc import errors
-from soc_pymc.checks import _check, pit, predictive, variational
+from soc_pymc.checks import _check, leave_one_out, pit, predictive, variational, wording
+from soc_pymc.curves import curve_draws
 from soc_pymc.families import poisson_gamma
 from soc_pymc.items import PoissonItems
 from soc_pymc.laws import law_of
 from soc_pymc.methods import VI
 from soc_pymc.priors import Gamma
 from soc_pymc.results import Fit, Status
+from tests.studies import check_calibration
 
 KNOTS = np.log([0.005, 0.02, 0.05, 0.15, 0.5])
 LOG_MEAN = KNOTS - 0.1 * np.tanh(KNOTS + 3)
@@ -317,7 +319,8 @@ def test_good_fit_passes_and_says_so():
     assert list(result.table) == ["check", "slice", "statistic", "p_value", "verdict"]
     assert set(result.table["verdict"]) <= {"ok", "look"}
     checks = set(result.table["check"])
-    assert checks == {"PIT", "dispersion", "zero counts", "converged", "pareto_k", "ess_fraction"}
+    tests = {"PIT", "LOO-PIT", "dispersion", "zero counts", "leave-one-out"}
+    assert checks == tests | {"converged", "pareto_k", "ess_fraction"}
     slices = result.table["slice"]
     assert slices.str.startswith("score ").sum() == 5
     assert slices.str.startswith("exposure ").sum() == 6
@@ -328,6 +331,7 @@ def test_good_fit_passes_and_says_so():
     assert result.advice
     assert "0 fail" in repr(result)
     assert result.advice[0] in repr(result)
+    assert "3,000 items" in repr(result)
 
 
 def test_wide_prior_fails_with_advice():
@@ -405,10 +409,166 @@ def test_table_does_not_depend_on_the_kind_of_source(tmp_path):
 
 def test_only_the_most_frequent_levels_are_checked():
     frame = simulate(2000, 5)
-    frame["ad"] = np.arange(2000) % 30
+    frame["ad"] = [f"n{k % 30}" for k in range(2000)]
     result = _check.check(hand_made_fit(), as_items(frame), by="ad", progress=False)
     assert result.table["slice"].str.startswith("ad = ").sum() == 20
     assert any("30 levels" in a for a in result.advice)
+
+
+def test_numbers_and_dates_of_many_values_are_cut_into_fifths():
+    frame = simulate(2000, 5)
+    rng = np.random.default_rng(0)
+    frame["age"] = np.where(rng.random(2000) < 0.1, np.nan, rng.normal(40, 10, 2000))
+    frame["age"] = frame["age"].where(frame.index != 3, np.inf)
+    frame["day"] = pd.Timestamp("2024-01-01") + pd.to_timedelta(np.arange(2000) // 20, unit="D")
+    frame["few"] = np.arange(2000) % 3
+    frame["yes"] = np.arange(2000) % 2 == 0
+    frame["name"] = [f"n{k % 30}" for k in range(2000)]
+    by = ["age", "day", "few", "yes", "name"]
+    result = _check.check(hand_made_fit(), as_items(frame), by=by, subset=50, progress=False)
+    n = result.data["pit"]["n_items"].to_series()
+    ages = n[n.index.str.match(r"age \d/5: ")]
+    assert len(ages) == 5
+    assert ages.sum() + n["age = missing"] == 2000
+    assert n["age = missing"] == frame["age"].isna().sum()
+    assert ages.max() - ages.min() <= 2
+    assert ages.index[-1].endswith("to inf")
+    days = n[n.index.str.match(r"day \d/5: ")]
+    assert days.index[0] == "day 1/5: 2024-01-01 to 2024-01-20"
+    assert days.sum() == 2000
+    assert set(n[n.index.str.startswith("few = ")].index) == {"few = 0", "few = 1", "few = 2"}
+    assert len(n[n.index.str.startswith("yes = ")]) == 2
+    assert len(n[n.index.str.startswith("name = ")]) == 20
+    assert any("'name' has 30 levels" in a for a in result.advice)
+
+
+def test_columns_do_not_take_the_names_of_other_slices():
+    frame = simulate(1500, 5)
+    items = as_items(frame.rename(columns={"score": "t"}).assign(score=np.arange(1500.0)))
+    items = PoissonItems(items.source, score="t", count="count", exposure="exposure")
+    fit = hand_made_fit()
+    fit.data.attrs["roles"] = '{"score": "t", "count": "count", "exposure": "exposure"}'
+    table = _check.check(fit, items, by=["score", "t"], subset=50, progress=False).table
+    slices = table["slice"]
+    assert slices.str.match(r"score \d/5: ").sum() == 5
+    assert slices.str.match(r"column score \d/5: ").sum() == 5
+    assert slices.str.match(r"t \d/5: ").sum() == 5
+    assert slices[table["check"] == "PIT"].is_unique
+
+
+def test_column_that_says_something_is_named_in_the_advice():
+    frame = simulate(6000, 13)
+    frame["age"] = np.random.default_rng(1).normal(size=6000)
+    old = frame["age"] > 0.8
+    frame.loc[old, "count"] = np.random.default_rng(0).poisson(frame.loc[old, "count"] * 1.5)
+    result = _check.check(hand_made_fit(), as_items(frame), by="age", subset=50, progress=False)
+    failed = result.table[result.table["verdict"] == "fail"]["slice"]
+    assert failed.str.startswith("age 5/5: ").any()
+    assert any("off by 'age'" in a and "score model" in a for a in result.advice)
+
+
+def test_print_is_short_and_says_the_worst_first():
+    frame = simulate(6000, 11)
+    frame["ad"] = np.arange(6000) % 20
+    result = _check.check(
+        hand_made_fit(cv2_factor=2.0), as_items(frame), by="ad", subset=200, progress=False
+    )
+    lines = repr(result).splitlines()
+    assert len(lines) <= 12
+    assert max(map(len, lines[1:7])) <= 120
+    assert lines[1].split() == ["verdict", "what", "where", "found", "p"]
+    assert [line.split()[0] for line in lines[2:7]] == ["fail"] * 5
+    rest = lines[7]
+    odd = (result.table["verdict"] != "ok").sum()
+    assert f"{odd - 5} more like these" in rest
+    assert "ok: " in rest
+    assert lines[8] == f"- {result.advice[0]}"
+    page = result._repr_html_()
+    assert page.count("<tr>") == 6
+    assert result.advice[0].replace("'", "&#x27;") in page
+
+
+def test_page_escapes_names():
+    frame = simulate(500, 2).assign(g="<script>")
+    result = _check.check(hand_made_fit(), as_items(frame), by="g", subset=20, progress=False)
+    odd = result.table.assign(
+        verdict=np.where(result.table["slice"] == "g = <script>", "fail", "ok")
+    )
+    page = wording.as_html(odd, ["a < b"], 500)
+    assert "&lt;script&gt;" in page
+    assert "<script>" not in page
+    assert "a &lt; b" in page
+
+
+def test_items_left_out_have_the_cdf_of_the_others():
+    """Against all draws with plain importance weights, curves known to an sd of .15 only."""
+    fit = hand_made_fit(sd=0.15, draws=400)
+    data = columns(*arrays(simulate(60, 4)))
+    law = law_of(fit)
+    each = law.log_density(data)
+    ends = cdf_ends(fit, *data.values())
+    left = leave_one_out.leave_items_out(fit, data, each, *ends)
+    weight = np.exp(-each - (-each).max(axis=0))
+    weight /= weight.sum(axis=0)
+    log_mean, log_cv2 = curve_draws(fit, data["score"])
+    exact = stats.nbinom(
+        np.exp(-log_cv2), 1 / (1 + data["exposure"] * np.exp(log_mean + log_cv2))
+    ).cdf(data["count"])
+    moved = (weight * exact).sum(axis=0) - exact.mean(axis=0)
+    assert np.abs(moved).max() > 0.015
+    np.testing.assert_allclose(left.upto - ends[1], moved, atol=0.006)
+    assert np.corrcoef(left.upto - ends[1], moved)[0, 1] > 0.9
+    assert np.all(left.below <= left.upto)
+    assert -1 < left.pareto_k < 0.7
+
+
+def test_p_values_of_a_grid_allow_for_its_steps():
+    """Their median is one half within three of its standard errors (.008); at the grid's own
+    distances it would be .55."""
+    rng = np.random.default_rng(0)
+    p, plain = [], []
+    for _ in range(3000):
+        far = np.abs(pit.pit_ecdf(rng.random(400)) - pit.GRID).max()
+        p.append(pit.grid_p_value(far, 400))
+        plain.append(pit.ks_p_value(far, 400))
+    assert np.median(p) == pytest.approx(0.5, abs=0.03)
+    assert np.median(plain) > 0.53
+    assert stats.binom(3000, 0.05).ppf(0.001) <= np.sum(np.array(p) < 0.05)
+    assert np.sum(np.array(p) < 0.05) <= stats.binom(3000, 0.055).ppf(0.999)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["gamma", "normal"])
+def test_checks_reject_no_more_than_they_should(family):
+    """160 sets against the truth: each test within the central .9998 of Binomial(160, .05), and the
+    share of all PIT tests that reject from .025 to .08: slices of a set share its items, and by the
+    study of 400 sets the standard error of 160 is .006 at most."""
+    truth = check_calibration.template(family)
+    rows = [
+        (source, test, p)
+        for seed in range(160)
+        for (_, source), tests in check_calibration.null_run(
+            family, "truth", truth, 600, 1000 + seed
+        ).items()
+        for test, p in tests.items()
+    ]
+    table = pd.DataFrame(rows, columns=["from", "test", "p"])
+    table["rejected"] = table["p"] < 0.05
+    of_test = table.groupby(["from", "test"])["rejected"].sum()
+    assert of_test.max() <= stats.binom(160, 0.05).ppf(0.9999)
+    of_pit = table[table["test"].str.startswith("PIT")]
+    for _, part in of_pit.groupby("from"):
+        assert 0.025 < part["rejected"].mean() < 0.08
+        assert part["p"].median() == pytest.approx(0.5, abs=0.08)
+
+
+@pytest.mark.slow
+def test_checks_find_what_is_wrong():
+    found = check_calibration.power_run(60_000, 77)
+    wide, spike = found["x1.3", "items"], found["spike", "items"]
+    assert wide["PIT, exposure >= 50"] < 0.05
+    assert wide["dispersion, all items"] < 0.05
+    assert spike["PIT, all items"] < 1e-6
 
 
 def test_bad_arguments_are_named():
@@ -453,3 +613,22 @@ def test_holm_bounds(values):
     assert np.all(adjusted <= np.minimum(1.0, p * len(p)) + 1e-15)
     assert adjusted.min() == pytest.approx(min(1.0, p.min() * len(p)))
     assert np.all(np.diff(adjusted[np.argsort(p, kind="stable")]) >= 0)
+
+
+@pytest.mark.parametrize("distinct", [1, 2, 6, 60, 1000])
+def test_weights_of_repeated_draws_are_not_vouched_for(distinct):
+    """A tail of a few repeated numbers has no shape: k is infinite, weights are plain ones."""
+    rng = np.random.default_rng(distinct)
+    log_density = rng.normal(size=distinct)[rng.integers(distinct, size=1000)][:, None]
+    log_weight, k = leave_one_out._smoothed(log_density)
+    plain = np.exp(-log_density)
+    assert np.exp(log_weight).sum() == pytest.approx(1.0)
+    if distinct == 1:
+        assert k[0] == 0.0
+    if distinct in (2, 6):
+        assert np.isinf(k[0])
+    if distinct < 60:
+        np.testing.assert_allclose(np.exp(log_weight), plain / plain.sum(), rtol=1e-12)
+    if distinct == 1000:
+        assert k[0] < 0.7
+    assert not np.isnan(k).any()

@@ -70,6 +70,7 @@ def test_one_normal_is_preferred_where_it_is_true():
     assert difference < 0
 
 
+@pytest.mark.slow
 def test_the_mixture_of_normals_is_preferred_where_theta_is_laplace():
     items, stats = _values("laplace", 0)
     difference, se, fits = _difference(stats, soc.Normal(), soc.NormalMixture())

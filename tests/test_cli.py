@@ -23,6 +23,7 @@ def run(*words):
 
 
 @pytest.mark.parametrize("name", CHAINS)
+@pytest.mark.slow
 def test_chain_on_real_data(name, real_data, tmp_path, capsys):
     count, exposure = CHAINS[name]
     stats_file, fit_file = tmp_path / "stats.nc", tmp_path / "fit.nc"

@@ -9,12 +9,13 @@ import xarray as xr
 from scipy.special import logsumexp
 
 import soc_pymc as soc
-from soc_pymc import comparison, errors
+from soc_pymc import errors, item_columns
+from soc_pymc.checks import leave_one_out
 from soc_pymc.curves import curve_draws
 from soc_pymc.families import poisson_gamma
 from soc_pymc.laws import law_of
 
-from .test_normal_law import ROLES, Values, make_fit, simulate
+from .test_normal_law import ROLES, make_fit, simulate, values_of
 
 ITEMS = 6000
 
@@ -75,7 +76,7 @@ def test_statistics_give_arvizs_table_of_all_items(fits, stats, exact):
 def test_many_items_are_compared_by_shares(fits, stats, monkeypatch):
     """Weights from a share of every cell, half of 6,000 items; sums from all, as without shares."""
     whole = soc.compare(fits, stats, progress=False)
-    monkeypatch.setattr(comparison, "_MOST_POINTS", 3000)
+    monkeypatch.setattr(leave_one_out, "_MOST_POINTS", 3000)
     shares = soc.compare(fits, stats, progress=False)
     for column in ("elpd", "se", "elpd_diff", "dse", "p", "p_worse"):
         np.testing.assert_allclose(
@@ -101,14 +102,13 @@ def test_items_and_results_of_checks_give_the_same(fits, frame, exact):
 
 def test_values(monkeypatch):
     """Normal fits on values, on items: better where the variance is the data's."""
-    from soc_pymc.checks import _check
 
-    monkeypatch.setattr(_check, "scan", lambda items, progress: None)
+    monkeypatch.setattr(item_columns, "scan", lambda items, progress: None)
     fit = make_fit(sd=0.02)
     posterior = fit.data["posterior"].to_dataset()
     tree = fit.data.copy()
     tree["posterior"] = xr.DataTree(posterior.assign(log_variance=posterior["log_variance"] + 1.5))
-    items = Values(simulate(800, 3, fit))
+    items = values_of(simulate(800, 3, fit))
     fits = {"good": fit, "wide": replace(fit, data=tree)}
     table = soc.compare(fits, items, progress=False)
     assert list(table.index) == ["good", "wide"]

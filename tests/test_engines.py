@@ -410,6 +410,7 @@ def test_the_command_line_starts_a_session_of_its_own(spark, tmp_path):
 @pytest.mark.parametrize("engine", ["duckdb", "polars", "spark"])
 def test_files_are_checked_alike_for_every_engine(engine, tmp_path, capsys):
     """Before the engine starts, so that the texts are the same."""
+    pytest.importorskip({"spark": "pyspark"}.get(engine, engine))
     good = pa.table({"t": [0.1, 0.2], "y": [1, 2], "N": [2.0, 3.0]})
     pq.write_table(good, tmp_path / "good.parquet")
     whole = (tmp_path / "good.parquet").read_bytes()

@@ -275,3 +275,24 @@ def test_huge_counts_converge_though_their_sums_round(size, cv2):
     fit, found = _per_bin(_statistics(frame, edges=np.linspace(0.05, 0.95, 19)))
     assert fit.status.converged, fit.status.reason
     np.testing.assert_allclose(found["variance"] / found["mean"] ** 2, cv2, rtol=0.75)
+
+
+def test_each_bin_of_values_is_fitted_to_its_own():
+    """Four bins together are as each alone: first and later bins, even and odd ones."""
+    rng = np.random.default_rng(8)
+    n = 800
+    noise = np.exp(rng.normal(0, 0.3, n))
+    score = rng.uniform(0, 4, n)
+    value = rng.normal(np.floor(score), np.hypot(0.5 + 0.2 * np.floor(score), noise))
+    frame = pd.DataFrame({"t": score, "y": value, "s": noise})
+
+    def fitted(part, edges):
+        items = soc.NormalItems(part, score="t", value="y", noise_sd="s")
+        stats = soc.summarize(items, edges=edges, progress=False, on_leakage="ignore")
+        return _per_bin(stats)[1]
+
+    together = fitted(frame, [1.0, 2.0, 3.0])
+    for k in range(4):
+        alone = fitted(frame[np.floor(score) == k], [])
+        for name in ("mean", "variance", "log_likelihood"):
+            assert float(together[name][k]) == pytest.approx(float(alone[name][0]), rel=1e-6)

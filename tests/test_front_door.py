@@ -27,7 +27,7 @@ def test_names_survive_every_submodule():
     for name in soc.__all__:
         value = getattr(soc, name)
         assert getattr(soc, name) is value
-        if name not in ("evaluate", "plots", "quantities", "simulation", "theory"):
+        if name not in soc._MODULES:
             assert callable(value), name
             assert value.__doc__, name
     assert set(soc.__all__) <= set(dir(soc))
@@ -71,7 +71,7 @@ def test_readme_example_on_every_kind_of_table(kind, tmp_path, monkeypatch):
     frame = frame[["t", "clicks", "impressions"]]
     frame.to_parquet(tmp_path / "ads.parquet")
     monkeypatch.chdir(tmp_path)
-    code, _ = _blocks("README.md", "python")
+    code, *_ = _blocks("README.md", "python")
     source = {
         "pandas": frame,
         "polars": pl.from_pandas(frame),
@@ -106,13 +106,15 @@ def documented(tmp_path, monkeypatch):
     return {"soc": soc, "items": items}
 
 
+@pytest.mark.slow
 def test_further_priors_of_the_readme(documented):
-    _, code = _blocks("README.md", "python")
+    _, code, *_ = _blocks("README.md", "python")
     exec(code, documented)
     assert set(documented["table"].index) == {"gamma", "exposure", "mixture"}
     assert documented["effects_fit"].prior == soc.Normal()
 
 
+@pytest.mark.slow
 def test_priors_page(documented):
     """Its blocks run in turn as they are written."""
     for code in _blocks("docs/priors.md", "python"):

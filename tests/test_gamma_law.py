@@ -108,3 +108,22 @@ def test_curves_over_exposures_keep_the_moments(by_exposure):
 def test_pictures_of_the_score_alone_are_refused(by_exposure):
     with pytest.raises(errors.FitError, match="depends on the exposure"):
         soc.plots.plot_prior_ribbon(by_exposure[0])
+
+
+def test_simulated_counts_have_the_marginals_moments():
+    """50,000 counts of three items, one for each draw of nearly certain curves: 4 standard errors
+    of their means, and 6% of their variances, which have heavy tails."""
+    fit = make_fit(1e-6)
+    columns = {
+        "score": np.repeat([0.02, 0.05, 0.2], 50),
+        "count": np.zeros(150),
+        "exposure": np.repeat([5.0, 40.0, 300.0], 50),
+    }
+    drawn = law_of(fit).simulate(columns, np.random.default_rng(0)).reshape(-1, 3, 50)
+    log_mean, log_cv2 = (c.mean(axis=0)[::50] for c in curve_draws(fit, columns["score"]))
+    expected = columns["exposure"][::50] * np.exp(log_mean)
+    variance = expected + np.exp(log_cv2) * expected**2
+    number = drawn.shape[0] * 50
+    away = drawn.mean(axis=(0, 2)) - expected
+    assert (np.abs(away) < 4 * np.sqrt(variance / number)).all()
+    assert (np.abs(drawn.var(axis=(0, 2)) / variance - 1) < 0.06).all()

@@ -1,8 +1,5 @@
 """The paper's Sections 5.2 and 5.3 with 1 million items: mixtures beside exact oracles."""
 
-import os
-from pathlib import Path
-
 import pytest
 
 from .studies import lognormal, normal
@@ -13,11 +10,9 @@ pytestmark = pytest.mark.slow
 @pytest.mark.parametrize(
     "cell", ["delta=-0.5,sigma=0.25", "delta=0,sigma=1", "delta=0.5,sigma=0.5"]
 )
-def test_lognormal_rates(cell):
+def test_lognormal_rates(cell, real_data):
     """Errors are what the posteriors claim within 1.5% of the oracle's own, regret at most .5%."""
-    if "SOC_PYMC_DATA" not in os.environ:
-        pytest.skip("exposures and scores are those of real search ads: set SOC_PYMC_DATA")
-    score, exposure = lognormal.keywords(Path(os.environ["SOC_PYMC_DATA"]), 1_000_000)
+    score, exposure = lognormal.keywords(real_data, 1_000_000)
     row = lognormal.one_cell(score, exposure, cell, "mixture")
     print(row)
     assert row["converged"]

@@ -14,6 +14,7 @@ import xarray as xr
 import soc_pymc as soc
 from soc_pymc import density, hierarchy, minibatches, variational
 from soc_pymc.importance import chosen, importance, refined, weighed_draws
+from soc_pymc.saved_files import save_netcdf
 from soc_pymc.variational import _variational_verdict
 from tests.studies import hard_cases
 
@@ -213,14 +214,21 @@ def test_scale_equivariance(small_frame, small_fit):
 
 
 @pytest.mark.parametrize("case", hard_cases.CASES)
-def test_hard_cases_end_well_or_say_so(case):
+def test_hard_cases_end_well_or_say_so(case, tmp_path):
     """A finite posterior whose status is true: it converged, or a warning says what to do.
+
+    What is saved of it can be loaded.
 
     That the converged ones are right is compared with NUTS by `tests.studies.hard_cases`.
     """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        fit = soc.fit(hard_cases.summarized(case), progress=False)
+        stats = hard_cases.summarized(case)
+        fit = soc.fit(stats, progress=False)
+    stats.save(tmp_path / "stats.nc")
+    assert soc.load_statistics(tmp_path / "stats.nc").data.identical(stats.data)
+    fit.save(tmp_path / "fit.nc")
+    assert soc.load_fit(tmp_path / "fit.nc").data.identical(fit.data)
     warned = [w for w in caught if issubclass(w.category, soc.ConvergenceWarning)]
     assert bool(warned) != fit.status.converged
     assert all("soc.NUTS()" in str(w.message) for w in warned)
@@ -350,11 +358,14 @@ def test_files_that_are_not_fits(small_fit, tmp_path):
     small_fit.save(tmp_path / "fit.nc")
     whole = (tmp_path / "fit.nc").read_bytes()
     (tmp_path / "cut.nc").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(soc.FitError, match="does not hold a fit"):
-        soc.load_fit(tmp_path / "cut.nc")
-    small_fit.data["posterior"].to_dataset().to_netcdf(tmp_path / "other.nc", engine="h5netcdf")
-    with pytest.raises(soc.FitError, match="format"):
-        soc.load_fit(tmp_path / "other.nc")
+    other = small_fit.data["posterior"].to_dataset()
+    other.to_netcdf(tmp_path / "other.nc", engine="h5netcdf")
+    for name in ("cut.nc", "other.nc"):
+        with pytest.raises(soc.FitError, match="does not end with the checksum"):
+            soc.load_fit(tmp_path / name)
+    save_netcdf(other, tmp_path / "sealed.nc", soc.FitError)
+    with pytest.raises(soc.FitError, match="has format None"):
+        soc.load_fit(tmp_path / "sealed.nc")
 
 
 def test_wrong_arguments(small_items, small_statistics):

@@ -71,6 +71,7 @@ def whole(path):
         return soc.load_fit(path).status.converged
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
 def test_killed_at_any_moment(name, items):
     """kill -9 after shares of the time that the command takes, late ones above all."""

@@ -115,7 +115,8 @@ def test_variational_agrees_with_nuts(stats_of_few, fit_of_few):
     nuts = soc.fit(
         stats_of_few,
         soc.GammaMixture(),
-        soc.NUTS(draws=1500, tune=1000, chains=2, seed=1),
+        # sds of two chains of 4,000 draws still differ by 6%: the tails are heavy at low scores
+        soc.NUTS(draws=2500, tune=1000, chains=4, seed=1),
         progress=False,
     )
     law = pytest.importorskip("soc_pymc.laws.mixture").MixtureLaw
@@ -153,6 +154,7 @@ def test_statistics_without_joint_cells_are_refused():
         soc.model(stats, soc.GammaMixture())
 
 
+@pytest.mark.slow
 def test_fits_begin_at_mixtures_and_mixtures_at_fits(stats_of_few, fit_of_few):
     """A frame is a start like any other, to one family and to a mixture, and changes neither."""
     for prior in (soc.Gamma(), soc.GammaMixture()):

@@ -204,6 +204,7 @@ def test_model_is_readable(small_statistics):
     assert model.named_vars_to_dims["log_cv2_wiggle"] == ("variance_basis",)
 
 
+@pytest.mark.slow
 def test_prior_and_posterior_predictive_draws(small_statistics):
     """The bins' total counts can be drawn: mean and variance are those of the model."""
     model = soc.model(small_statistics)

@@ -184,3 +184,17 @@ def test_thousand_draws_are_quick():
     start = time.process_time()
     project_monotone(values, knots)
     assert time.process_time() - start < 4.0
+
+
+def test_metric_of_few_draws_half_believes_their_correlations():
+    """Below five draws a knot, the covariance is the mean of the draws' own and its diagonal."""
+    knots, values = wild_draws(6, k=6, draws=24)
+    own = np.cov(values, rowvar=False, bias=True)
+    ridge = 1e-6 * own.diagonal().max() * np.eye(6)
+    half = 0.5 * (own + np.diag(own.diagonal())) + ridge
+    found = project_monotone(values, knots)
+    np.testing.assert_allclose(
+        found, project_monotone(values, knots, np.linalg.inv(half)), atol=1e-6
+    )
+    whole = project_monotone(values, knots, np.linalg.inv(own + ridge))
+    assert np.abs(found - whole).max() > 1e-3

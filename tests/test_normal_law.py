@@ -1,7 +1,7 @@
 """The law of Normal fits against brute force, on fits made by hand."""
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -48,18 +48,8 @@ def make_fit(sd=0.05, draws=500, chains=2, seed=0, **changes):
 ROLES = {"score": "t", "value": "y", "noise_sd": "s"}
 
 
-@dataclass(frozen=True)
-class Values:
-    """Items with values, as far as laws see them."""
-
-    source: pd.DataFrame
-    group: str | None = None
-
-    kind = "normal"
-
-    @property
-    def roles(self):
-        return ROLES | ({"group": self.group} if self.group else {})
+def values_of(source, group=None):
+    return soc.NormalItems(source, score="t", value="y", noise_sd="s", group=group)
 
 
 def simulate(n, seed, fit=None):
@@ -122,7 +112,7 @@ def test_posteriors_of_every_draw():
     """Moments by total variance to 1e-9; quantiles by brute force to 1e-5 sd."""
     fit = make_fit(sd=0.2)
     frame = simulate(40, 4)
-    scored = item_posteriors(fit, Values(frame), quantiles=(0.05, 0.9), progress=False)
+    scored = item_posteriors(fit, values_of(frame), quantiles=(0.05, 0.9), progress=False)
     mean, sd = components(fit, columns_of(frame))
     np.testing.assert_allclose(scored["theta_mean"], mean.mean(axis=0), rtol=1e-9)
     np.testing.assert_allclose(
@@ -149,7 +139,7 @@ def test_representative_within_a_thousandth_of_a_posterior_sd(sd, which):
     fit = make_fit(sd)
     frame = simulate(1000, 5) if which == "simulated" else extreme_items()
     every, few = (
-        item_posteriors(fit, Values(frame), draws=d, progress=False)
+        item_posteriors(fit, values_of(frame), draws=d, progress=False)
         for d in ("all", "representative")
     )
     names = ["theta_mean", "theta_sd", "theta_q05", "theta_q95"]
@@ -160,7 +150,7 @@ def test_representative_within_a_thousandth_of_a_posterior_sd(sd, which):
 
 def test_plug_in():
     fit, frame = make_fit(sd=0.2), simulate(60, 6)
-    scored = item_posteriors(fit, Values(frame), plug_in=True, progress=False)
+    scored = item_posteriors(fit, values_of(frame), plug_in=True, progress=False)
     mean, log_variance = (c.mean(axis=0) for c in curve_draws(fit, frame["t"]))
     v, w = np.exp(log_variance), frame["s"] ** 2
     np.testing.assert_allclose(scored["theta_mean"], (mean * w + frame["y"] * v) / (v + w))
@@ -223,7 +213,7 @@ def test_values_that_cannot_be_scored(monkeypatch):
         frame = simulate(20, 0)
         frame.loc[7, role] = bad
         with pytest.raises(errors.ItemsError, match="scanned"):
-            item_posteriors(make_fit(), Values(frame), progress=False)
+            item_posteriors(make_fit(), values_of(frame), progress=False)
 
 
 # --- groups, terms in exposure -------------------------------------------------------------------
@@ -258,28 +248,28 @@ def grouped(monkeypatch):
 @pytest.mark.parametrize("draws", ["all", "representative"])
 def test_each_item_has_its_groups_curves(grouped, draws):
     frame = simulate(90, 8).assign(g=np.repeat(["a", "b", "c"], 30))
-    scored = item_posteriors(grouped, Values(frame, "g"), draws=draws, progress=False)
+    scored = item_posteriors(grouped, values_of(frame, "g"), draws=draws, progress=False)
     for label, shift in (("a", 1.0), ("b", -1.0)):
         own = scored[scored["g"] == label]
         moved = own.assign(y=own["y"] - shift)[["t", "y", "s"]]
-        alone = item_posteriors(make_fit(sd=0.05), Values(moved), progress=False)
+        alone = item_posteriors(make_fit(sd=0.05), values_of(moved), progress=False)
         np.testing.assert_allclose(own["theta_mean"], alone["theta_mean"] + shift, atol=1e-3)
         np.testing.assert_allclose(own["theta_sd"], alone["theta_sd"], rtol=2e-3)
     new = scored[scored["g"] == "c"]
-    alone = item_posteriors(make_fit(sd=0.05), Values(new[["t", "y", "s"]]), progress=False)
+    alone = item_posteriors(make_fit(sd=0.05), values_of(new[["t", "y", "s"]]), progress=False)
     assert (new["theta_sd"] > alone["theta_sd"]).all()
 
 
 def test_labels_are_text_whatever_their_type(grouped):
     frame = simulate(20, 9)
     for labels in (np.arange(20), np.arange(20) % 2 == 0, pd.Categorical(["a", "b"] * 10)):
-        scored = item_posteriors(grouped, Values(frame.assign(g=labels), "g"), progress=False)
+        scored = item_posteriors(grouped, values_of(frame.assign(g=labels), "g"), progress=False)
         assert np.isfinite(scored["theta_mean"]).all()
 
 
 def test_fits_with_groups_need_groups(grouped):
     with pytest.raises(errors.ItemsError, match="give them group="):
-        item_posteriors(grouped, Values(simulate(5, 0)), progress=False)
+        item_posteriors(grouped, values_of(simulate(5, 0)), progress=False)
     curves = soc.calibration_curves(grouped, [0.0], group="a")
     shared = soc.calibration_curves(grouped, [0.0])
     np.testing.assert_allclose(curves["mean"], shared["mean"] + 1.0)
@@ -312,9 +302,9 @@ def test_terms_in_noise(monkeypatch):
         monkeypatch.setattr(module, "curve_draws", curves)
     frame = simulate(200, 10)
     for draws in ("all", "representative"):
-        scored = item_posteriors(fit, Values(frame), draws=draws, progress=False)
+        scored = item_posteriors(fit, values_of(frame), draws=draws, progress=False)
         away = frame.assign(y=frame["y"] - np.log(frame["s"]))
-        alone = item_posteriors(plain, Values(away), progress=False)
+        alone = item_posteriors(plain, values_of(away), progress=False)
         moved = alone["theta_mean"] + np.log(frame["s"])
         np.testing.assert_allclose(scored["theta_mean"], moved, atol=1e-3)
     whole, known = (soc.calibration_curves(f, [0.2]).isel(score=0) for f in (fit, plain))

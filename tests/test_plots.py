@@ -17,6 +17,9 @@ from soc_pymc.results import Fit
 
 from .test_checks import KNOTS, arrays, as_items, hand_made_fit, simulate
 
+POINTWISE = "90% band at each score (pointwise)"
+WHOLE = "90% band of whole curves (simultaneous)"
+
 
 def with_bins(fit, frame, bins=100):
     """The fit with the totals of equal bins of a table."""
@@ -67,7 +70,7 @@ def test_curves_show_data_bands_and_identity():
     axes = drawn(plots.plot_curves(fit))
     assert axes.shape == (2,)
     labels = axes[0].get_legend_handles_labels()[1]
-    assert {"90% at each score", "90% of whole curves", "theta = score"} <= set(labels)
+    assert {POINTWISE, WHOLE, "theta = score"} <= set(labels)
     assert len(axes[1].collections) == 2
     assert f"{len(frame):,} items" in axes[0].get_title(loc="left")
     assert f"{frame['count'].sum():,} events" in axes[0].get_title(loc="left")
@@ -86,7 +89,7 @@ def test_curves_draw_in_given_axes_without_whole_curves():
     axes = drawn(plots.plot_curves(fit, prob=0.5, simultaneous=False, axes=given))
     assert axes[0] is given[0]
     assert len(given[1].collections) == 1
-    assert "50% at each score" in given[0].get_legend_handles_labels()[1]
+    assert "50% band at each score (pointwise)" in given[0].get_legend_handles_labels()[1]
     assert given[1].get_xscale() == "log"
     assert len(figure.axes) == 2
     with pytest.raises(errors.FitError, match="needs 2"):

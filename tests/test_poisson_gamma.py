@@ -69,3 +69,12 @@ def test_update_is_conjugate():
     assert np.ptp(log_posterior - joint) < 1e-12
     assert pg.mean(*post) == pytest.approx(stats.gamma.mean(post[0], scale=1 / post[1]))
     assert pg.variance(*post) == pytest.approx(stats.gamma.var(post[0], scale=1 / post[1]))
+
+
+@pytest.mark.parametrize("x", [16.0, 20.0, 75.5, 1e4])
+def test_stirling_error_against_long_arithmetic(x):
+    """The first term that is left out, 691/360360 x^-11, is 1e-16 at 16."""
+    with mp.workdps(50):
+        z = mp.mpf(x)
+        exact = mp.loggamma(z) - (z - 0.5) * mp.log(z) + z - mp.log(2 * mp.pi) / 2
+    assert float(pg.stirling_error(x)) == pytest.approx(float(exact), rel=0, abs=3e-16)

@@ -167,7 +167,7 @@ soc.item_posteriors(soc.load_fit(sys.argv[1]), items, out=sys.argv[4], plug_in=T
 """
 
 
-@pytest.mark.skipif(os.name != "posix", reason="kill -9")
+@pytest.mark.skipif(os.name != "posix", reason="kill -9 is a signal of POSIX systems")
 def test_a_killed_run(small_fit, files, tmp_path):
     """Nothing under the final name; what is left over goes at the next run, which succeeds."""
     small_fit.save(tmp_path / "fit.nc")

@@ -75,3 +75,12 @@ def test_axes_are_monotone_and_invert():
         np.testing.assert_allclose(axis.inverse(u), t)
     with pytest.raises(FitError, match="1 scores are 0 or below"):
         splines.Axis("log")([0.1, 0.0])
+
+
+def test_positions_that_rounding_parts_share_a_knot():
+    """A spline through both would be anything at all between them and the next knot."""
+    a, b = np.log(20.0), np.log(2000.0)
+    position = np.array([a, np.nextafter(a, b), b, np.nextafter(b, a), b])
+    knots = splines.place_knots(position, np.ones(5), 20)
+    assert len(knots) == 2
+    np.testing.assert_allclose(knots, [a, b], rtol=1e-12)

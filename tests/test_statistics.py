@@ -22,6 +22,7 @@ from soc_pymc.families import poisson_gamma
 from soc_pymc.folds import fold_of_id
 from soc_pymc.items import PoissonItems
 from soc_pymc.outcomes import outcome_of
+from soc_pymc.saved_files import save_netcdf
 from soc_pymc.statistics import Statistics, load_statistics
 from soc_pymc.summaries import summarize
 
@@ -371,7 +372,11 @@ def test_bad_files_are_refused(tmp_path):
     path.write_bytes(path.read_bytes()[:3000])
     with pytest.raises(StatisticsError):
         load_statistics(path)
-    xr.Dataset({"a": ("x", [1.0])}).to_netcdf(path, engine="h5netcdf")
+    other = xr.Dataset({"a": ("x", [1.0])})
+    other.to_netcdf(path, engine="h5netcdf")
+    with pytest.raises(StatisticsError, match="does not end with the checksum"):
+        load_statistics(path)
+    save_netcdf(other, path, StatisticsError)
     with pytest.raises(StatisticsError, match="has format None"):
         load_statistics(path)
     for changed in (
@@ -382,12 +387,17 @@ def test_bad_files_are_refused(tmp_path):
         stats.data.assign(exposure_bin=stats.data["exposure_bin"] + 1),
         stats.data.assign(exposure_fold=stats.data["exposure_fold"] - 1),
     ):
-        Statistics(changed.assign_attrs(stats.data.attrs)).save(path)
-        with pytest.raises(StatisticsError, match="damaged"):
-            load_statistics(path)
-    Statistics(stats.data.assign_attrs(folds="many")).save(path)
+        _refused_both_ways(changed.assign_attrs(stats.data.attrs), path)
+    _refused_both_ways(stats.data.assign_attrs(folds="many"), path)
+
+
+def _refused_both_ways(data, path):
+    """A file that holds them is not loaded, and they are not saved."""
+    save_netcdf(data, path, StatisticsError)
     with pytest.raises(StatisticsError, match="damaged"):
         load_statistics(path)
+    with pytest.raises(StatisticsError, match="not written"):
+        Statistics(data).save(path)
 
 
 def test_a_failed_save_leaves_nothing(tmp_path, monkeypatch):
@@ -406,7 +416,7 @@ def test_statistics_are_immutable_and_print_in_a_line():
         stats.data["n"].to_numpy()[0] = 5
     with pytest.raises(AttributeError):
         stats.data = None
-    assert repr(stats).startswith("<soc_pymc.Statistics: 20,000 items in 3 bins (")
+    assert repr(stats).startswith("<soc_pymc.Statistics: 20,000 items in 3 bins, ")
 
 
 def test_a_table_that_changes_underneath_is_noticed(monkeypatch):

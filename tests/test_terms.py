@@ -200,7 +200,8 @@ def test_effects_are_those_of_nuts(stepped):
     _, _, off = stepped
     short = soc.Gamma(soc.Spline(knots=5), soc.Spline(knots=3), bin_effects=True)
     vi = soc.fit(off, short, progress=False)
-    nuts = soc.fit(off, short, soc.NUTS(draws=300, tune=300, chains=2, seed=0), progress=False)
+    nuts = soc.fit(off, short, soc.NUTS(draws=1000, tune=500, chains=2), progress=False)
+    assert nuts.status.converged
     a, b = (x.data["posterior"]["log_mean_of_bin"] for x in (vi, nuts))
     sd = b.std(("chain", "draw"))
     assert float(np.abs((a.mean(("chain", "draw")) - b.mean(("chain", "draw"))) / sd).max()) < 0.3

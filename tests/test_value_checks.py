@@ -16,21 +16,23 @@ from scipy import stats as sps
 from scipy.special import logsumexp
 
 import soc_pymc as soc
-from soc_pymc.checks import _check, pit
-from soc_pymc.checks.cells import cell_pit, loo_cells, make_cells
+from soc_pymc import item_columns
+from soc_pymc.checks import pit
+from soc_pymc.checks.cells import cell_pit, make_cells
+from soc_pymc.checks.leave_one_out import loo_cells
 from soc_pymc.curves import curve_draws
 from soc_pymc.evaluate.folds import _log_density
 from soc_pymc.laws import law_of
 from soc_pymc.plots.curves import binned_values
 
-from .test_normal_law import ROLES, Values, columns_of, make_fit, simulate
+from .test_normal_law import ROLES, columns_of, make_fit, simulate, values_of
 
 BINS = 80
 
 
 @pytest.fixture(autouse=True)
 def _no_scan(monkeypatch):
-    monkeypatch.setattr(_check, "scan", lambda items, progress: None)
+    monkeypatch.setattr(item_columns, "scan", lambda items, progress: None)
 
 
 def summarized(frame):
@@ -58,7 +60,7 @@ def wrong(fit, **changes):
 def test_a_good_fit_passes(case):
     fit, frame, _ = case
     labelled = frame.assign(country=np.arange(len(frame)) % 3)
-    result = soc.check(fit, Values(labelled), by="country", progress=False)
+    result = soc.check(fit, values_of(labelled), by="country", progress=False)
     assert "fail" not in set(result.table["verdict"])
     checks = set(result.table["check"])
     assert "dispersion" in checks
@@ -81,7 +83,7 @@ def test_arviz_takes_values(case):
     import arviz
 
     fit, frame, _ = case
-    result = soc.check(fit, Values(frame[:600]), progress=False)
+    result = soc.check(fit, values_of(frame[:600]), progress=False)
     each = law_of(fit).log_density(columns_of(frame[:600]))
     direct = (np.log(len(each)) - logsumexp(-each, axis=0)).sum()
     assert float(arviz.loo(result.data).elpd) == pytest.approx(direct, abs=0.5)
@@ -90,17 +92,17 @@ def test_arviz_takes_values(case):
 def test_advice(case):
     """Where the PIT fails the next thing to try is named, and not what the fit already has."""
     fit, frame, _ = case
-    result = soc.check(wrong(fit, log_variance=1.0), Values(frame), progress=False)
+    result = soc.check(wrong(fit, log_variance=1.0), values_of(frame), progress=False)
     assert any("Values scatter less" in a for a in result.advice)
     assert any("soc.NormalMixture()" in a and "joint=True" in a for a in result.advice)
     noisy = frame.assign(y=frame["y"] + np.log(frame["s"]))
-    result = soc.check(fit, Values(noisy), progress=False)
+    result = soc.check(fit, values_of(noisy), progress=False)
     assert any("soc.Normal(exposure=soc.Spline())" in a for a in result.advice)
     named = frame.assign(g=np.where(np.arange(len(frame)) % 2, "a", "b"))
     named.loc[named["g"] == "a", "y"] += 0.4
-    result = soc.check(fit, Values(named), by="g", progress=False)
+    result = soc.check(fit, values_of(named), by="g", progress=False)
     assert any("group='g'" in a for a in result.advice)
-    own = soc.check(fit, Values(named, "g"), progress=False)  # the items' group without asking
+    own = soc.check(fit, values_of(named, "g"), progress=False)  # the items' group without asking
     assert set(own.table["slice"]) == set(result.table["slice"])
 
 
@@ -229,7 +231,7 @@ def test_shrinkage_of_values(case):
     from soc_pymc.plots import plot_shrinkage
 
     fit, frame, _ = case
-    scored = soc.item_posteriors(fit, Values(frame), draws="representative", progress=False)
+    scored = soc.item_posteriors(fit, values_of(frame), draws="representative", progress=False)
     ax = plot_shrinkage(scored, score="t", value="y", noise_sd="s")
     ax.figure.canvas.draw()
     assert ax.get_xscale() == "linear"

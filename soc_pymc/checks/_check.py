@@ -1,23 +1,26 @@
 """`check`: does the model fit these outcomes, and what to do if not."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
-from ..errors import FitError
-from ..item_columns import columns_of, law_roles
-from ..items import Items
+from ..arguments import instance, names_of, switch, whole
+from ..errors import FitError, ItemsError
+from ..item_columns import read_items
+from ..items import Items, NormalItems, PoissonItems
 from ..laws import Columns, Law, law_of, select
 from ..progress import phase
 from ..results import PARETO_K, Fit
 from ..statistics import Statistics
-from ..tables import batches, open_table, scan
 from .advice import advise
-from .cells import cell_pit, loo_cells, make_cells
+from .cells import cell_pit, make_cells
+from .columns import column_slices, cut_columns
+from .leave_one_out import elpd_record, leave_items_out, loo_cells
 from .pit import (
     GRID,
     LEAST,
@@ -26,31 +29,22 @@ from .pit import (
     pit_ecdf,
     predictive_cdf,
     randomised_pit,
+    sizes,
     slices,
     uniformity,
 )
 from .predictive import predictive_tests, thin
 from .variational import quality
+from .wording import as_html, as_text
 
-__all__ = ["CheckResult", "arviz_groups", "check", "holm", "read_items"]
+__all__ = ["CheckResult", "arviz_groups", "check", "holm"]
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 _FAIL, _LOOK = 0.01, 0.05
-_LEVELS = 20  # levels of a user's column that get a slice of their own
 _DRAWS = 1000  # draws in the tree for ArviZ
-_SHOWN = 12  # rows in the printed form
 _LOO = ("elpd", "standard_error", "p_loo", "pareto_k")
-_WORDS = {  # what a check looks at, and what its statistic is, in print
-    "PIT": ("distribution of outcomes (PIT)", "probabilities off by up to"),
-    "dispersion": ("scatter of outcomes", "observed / predicted"),
-    "zero counts": ("number of zero counts", "observed / predicted"),
-    "converged": ("convergence", "converged ="),
-    "pareto_k": ("quality of the approximation", "Pareto k (at most 0.7)"),
-    "ess_fraction": ("quality of the approximation", "effective share of draws"),
-    "leave-one-out": ("items left out one by one", "largest Pareto k (at most 0.7)"),
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,15 +57,24 @@ class CheckResult:
         One row per check and slice: ``check``, ``slice``, ``statistic``, ``p_value`` (NaN where a
         number is judged by a fixed bound) and ``verdict``: ``"fail"`` where p < .01 after
         Holm-Bonferroni over the table, ``"look"`` where p < .05 by itself, else ``"ok"``.
-        The statistic of ``PIT`` is the largest difference between the ECDF of the transformed
-        outcomes and the uniform cdf; of ``dispersion`` and ``zero counts`` observed over predicted.
+        The statistic of ``PIT`` and ``LOO-PIT`` is the largest difference between the ECDF of the
+        transformed outcomes and the uniform cdf; of ``dispersion`` and ``zero counts`` observed
+        over predicted; of ``leave-one-out`` the largest Pareto k.
     data
         `xarray.DataTree` on a random subset of the items, for ArviZ's own functions: groups
-        ``posterior``, ``posterior_predictive``, ``observed_data``, ``log_likelihood`` (each with
-        ``count`` or ``value``, dim ``item``) and ``constant_data``; and the group ``pit`` with the
-        ECDFs of all items, by slice, less the uniform cdf.
+        ``posterior``, ``posterior_predictive``, ``observed_data``, ``log_likelihood``,
+        ``pit_values`` and ``loo_pit`` (each with ``count`` or ``value``, dim ``item``) and
+        ``constant_data``; and the group ``pit`` with the ECDFs of all items, by slice, less the
+        uniform cdf. ``pit_values`` are randomised and exact, ``loo_pit`` the same with each item
+        left out. Of checks on statistics, which know no items: ``posterior``, ``pit`` and ``loo``.
     advice
         What the findings mean and what to try next, in plain sentences.
+    elpd
+        Leave-one-out of all items on cells, of checks on statistics: ArviZ's own record, for
+        ``arviz.compare({"a": first.elpd, "b": second.elpd})`` and ``arviz.plot_khat``. Its sums
+        are those of all items; of more than 200,000 its points are a share of every cell, and
+        its ``elpd_loo_approx`` makes ArviZ's differences those of all. None for items
+        (``arviz.loo(result.data)`` is that of the subset) and for fits of one draw.
 
     Examples
     --------
@@ -87,20 +90,17 @@ class CheckResult:
     table: pd.DataFrame
     data: xr.DataTree
     advice: tuple[str, ...]
+    elpd: Any = None
+
+    @property
+    def _n_items(self) -> int:
+        return int(self.data["pit"]["n_items"].sel(slice="all items"))
 
     def __repr__(self) -> str:
-        counts = self.table["verdict"].value_counts()
-        head = ", ".join(f"{counts.get(v, 0)} {v}" for v in ("ok", "look", "fail"))
-        lines = [f"<soc_pymc.CheckResult: {head}>"]
-        odd = self.table[self.table["verdict"] != "ok"]
-        for row in odd.head(_SHOWN).to_dict("records"):
-            p = "" if np.isnan(row["p_value"]) else f"   p = {row['p_value']:.1g}"
-            what, unit = _WORDS[row["check"]]
-            number = f"{unit} {row['statistic']:.3g}"
-            lines.append(f"  {row['verdict']}: {what}, {row['slice']}: {number}{p}")
-        if len(odd) > _SHOWN:
-            lines.append(f"  and {len(odd) - _SHOWN} more in .table")
-        return "\n".join([*lines, *(f"- {sentence}" for sentence in self.advice)])
+        return as_text(self.table, self.advice, self._n_items)
+
+    def _repr_html_(self) -> str:
+        return as_html(self.table, self.advice, self._n_items)
 
 
 def check(
@@ -118,8 +118,8 @@ def check(
     the curves' uncertainty; if the model is right the results are uniform, overall and in every
     slice: fifths of the score and of the exposure or noise sd, items with an exposure of 50 and
     more, and the levels of the items' group and of the columns `by`. Summaries (dispersion; of
-    counts also the number of zeros) are compared with replicated outcomes, and the quality of the
-    inference itself is reported.
+    counts also the number of zeros) are compared with replicated outcomes, random items are left
+    out one by one, and the quality of the inference itself is reported.
 
     Parameters
     ----------
@@ -130,13 +130,19 @@ def check(
         tests are conservative. Or statistics with joint cells, ``summarize(items, joint=True)``, of
         any number of items: PIT and leave-one-out of all of them, at the precision of the cells.
     by
-        Further columns of the items' table to slice on; up to 20 levels of each, the most frequent.
+        Further columns of the items' table to slice on: numbers and dates of more than 20 distinct
+        values by fifths, others by level, the 20 most frequent; missing values are a level.
     seed
         Seed of the randomised PIT, the replicates and the subset.
     subset
-        Number of random items in ``data``.
+        Number of random items in ``data``, which are also those left out.
     progress
         Whether long work shows its progress.
+
+    Returns
+    -------
+    CheckResult
+        Its ``table`` has a verdict for each check and slice.
 
     Raises
     ------
@@ -155,13 +161,17 @@ def check(
     >>> "fail" in set(result.table["verdict"])
     False
     """
-    if subset < 1:
-        raise FitError(f"subset={subset} must be at least 1")
-    names = [by] if isinstance(by, str) else list(by)
+    instance(fit, "fit", Fit, "a fit, from soc.fit or soc.load_fit")
+    whole(subset, "subset", 1)
+    whole(seed, "seed", 0)
+    switch(progress, "progress")
+    names = names_of(by, "by")
     if isinstance(items, Statistics):
         if names:
             raise FitError("by= slices items, and statistics have no such columns: give the items")
         return _check_cells(fit, items, seed, progress)
+    wanted = "soc.PoissonItems(...) or soc.NormalItems(...), or their statistics"
+    instance(items, "items", PoissonItems | NormalItems, wanted, ItemsError)
     law = law_of(fit)
     own = items.roles.get("group")
     names = list(dict.fromkeys([*names, *([own] if own else [])]))
@@ -170,24 +180,53 @@ def check(
     below, upto = predictive_cdf(law, columns, progress=progress)
     pit = randomised_pit(below, upto, rngs[0])
     n = len(pit)
-    masks = {
-        name: mask
-        for name, mask in [*slices(law, columns), *_levels(labels)]
-        if mask.sum() >= min(LEAST, n)
-    }
+    masks = _masks(law, columns, labels, items.roles)
     tests = {name: uniformity(pit[mask]) for name, mask in masks.items()}
     rows: list[tuple[str, str, float, float, str]] = [
         ("PIT", name, test.distance, test.p_value, "") for name, test in tests.items()
     ]
     for summary in predictive_tests(fit, columns, seed=seed, progress=progress):
         rows.append((summary.name, "all items", summary.ratio, summary.p_value, ""))
-    table = _table(rows, fit)
-    with phase("draws for ArviZ", enabled=progress):
+    with phase("draws for ArviZ, items left out", enabled=progress):
         at = np.sort(rngs[1].choice(n, min(subset, n), replace=False))
         groups = arviz_groups(fit, columns, at, rngs[1])
+        groups["pit_values"] = _item_values(law, pit[at], at)
+        if not fit.one_draw:
+            where = "all items" if len(at) == n else f"{len(at):,} random items"
+            found, groups["loo_pit"] = _leave_out(fit, columns, at, (below, upto, pit), groups)
+            rows += [(name, where, number, p, v) for name, number, p, v in found]
+    table = _table(rows, fit)
     groups["pit"] = _pit_group(below, upto, pit, masks, tests)
-    advice = (*advise(table, fit, law, n, names), *_cut_levels(labels))
+    advice = (*advise(table, fit, law, n, names), *cut_columns(labels))
     return CheckResult(table, xr.DataTree.from_dict(groups), advice)
+
+
+def _leave_out(
+    fit: Fit,
+    columns: Columns,
+    at: NDArray[np.int64],
+    pits: tuple[Floats, Floats, Floats],
+    groups: Mapping[str, xr.Dataset],
+) -> tuple[list[tuple[str, float, float, str]], xr.Dataset]:
+    """Findings on the items `at` left out one by one, and their PIT."""
+    law = law_of(fit)
+    below, upto, pit = (values[at] for values in pits)
+    few = thin(fit, _DRAWS)
+    log_density = groups["log_likelihood"][law.outcome].to_numpy().reshape(-1, len(at))
+    left = leave_items_out(few, select(columns, at), log_density, below, upto)
+    width = upto - below
+    share = np.divide(pit - below, width, out=np.zeros(len(at)), where=width > 0)
+    own = left.below + share * (left.upto - left.below)
+    test, good = uniformity(own), left.pareto_k <= PARETO_K
+    rows = [
+        ("LOO-PIT", test.distance, test.p_value, ""),
+        ("leave-one-out", left.pareto_k, np.nan, "ok" if good else "look"),
+    ]
+    return rows, _item_values(law, own, at)
+
+
+def _item_values(law: Law, values: Floats, at: NDArray[np.int64]) -> xr.Dataset:
+    return xr.Dataset({law.outcome: ("item", values)}, {"item": at})
 
 
 def _table(rows: list[tuple[str, str, float, float, str]], fit: Fit) -> pd.DataFrame:
@@ -225,41 +264,22 @@ def _check_cells(fit: Fit, stats: Statistics, seed: int, progress: bool) -> Chec
     if loo is not None:
         groups["loo"] = xr.Dataset({name: ((), getattr(loo, name)) for name in _LOO})
     advice = tuple(advise(table, fit, law_of(fit), stats.n_items, [cells.by] if cells.by else []))
-    return CheckResult(table, xr.DataTree.from_dict(groups), advice)
+    elpd = None if loo is None else elpd_record(loo, cells.n)
+    return CheckResult(table, xr.DataTree.from_dict(groups), advice, elpd)
 
 
-def read_items(
-    fit: Fit, law: Law, items: Items, by: Sequence[str], progress: bool
-) -> tuple[Columns, dict[str, pd.Series]]:
-    """Columns of all items that a fit needs, validated, and the columns to slice on."""
-    import pyarrow as pa
-
-    roles = law_roles(fit, law, items)
-    scan(items, progress=progress)
-    names = list(dict.fromkeys([*roles.values(), *by]))
-    parts = list(batches(open_table(items.source, names), names))
-    table = pa.Table.from_batches(parts)
-    return columns_of(table, roles), {name: table[name].to_pandas() for name in by}
-
-
-def _levels(labels: Mapping[str, pd.Series]) -> Iterator[tuple[str, Mask]]:
-    """The most frequent levels of each column as slices; missing values are a level."""
-    for column, values in labels.items():
-        codes, levels = pd.factorize(values, use_na_sentinel=False)
-        frequency = np.bincount(codes, minlength=len(levels))
-        for code in np.argsort(-frequency, kind="stable")[:_LEVELS]:
-            level = levels[code]
-            yield f"{column} = {'missing' if pd.isna(level) else level}", codes == code
-
-
-def _cut_levels(labels: Mapping[str, pd.Series]) -> Iterator[str]:
-    for column, values in labels.items():
-        number = values.nunique(dropna=False)
-        if number > _LEVELS:
-            yield (
-                f"Column {column!r} has {number:,} levels: only the {_LEVELS} most frequent were "
-                "checked."
-            )
+def _masks(
+    law: Law, columns: Columns, labels: Mapping[str, pd.Series], roles: Mapping[str, str]
+) -> dict[str, Mask]:
+    """All slices of enough items; a column that merely bears a role's name is called a column."""
+    n = len(columns["score"])
+    taken = {"score": roles["score"], sizes(law): roles[law.size]}
+    named = {
+        f"column {name}" if taken.get(name, name) != name else name: values
+        for name, values in labels.items()
+    }
+    found = dict([*slices(law, columns), *column_slices(named)])
+    return {name: mask for name, mask in found.items() if mask.sum() >= min(LEAST, n)}
 
 
 def holm(p_value: Floats) -> Floats:

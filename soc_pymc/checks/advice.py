@@ -1,6 +1,7 @@
 """What the findings of a check mean, and what to try next."""
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 
 import pandas as pd
@@ -99,18 +100,25 @@ def _slice_advice(failed: pd.DataFrame, fit: Fit, law: Law, by: Sequence[str]) -
     """On the slices whose PIT fails."""
     named = failed.loc[failed["check"] == "PIT", "slice"]
     family = _family(fit)
-    if named.str.startswith(sizes(law)).any():
+    if named.str.match(rf"{sizes(law)} (\d/\d: |>= )").any():
         yield _size_advice(fit, law)
-    if named.str.startswith("score").any():
+    by_score = named.str.match(r"score \d/\d: ").any()
+    if by_score:
         yield (
             "The fit is off by score: the curves are too stiff there. Use more bins in "
             f"soc.summarize and more knots, soc.{family}(mean=soc.Spline(knots=40), "
             "variance=soc.Spline(knots=40))."
         )
     for column in by:
-        if named.str.startswith(f"{column} = ").any():
+        own = rf"(column )?{re.escape(column)}"
+        if named.str.match(rf"{own} = ").any():
             yield _level_advice(fit, column)
-    if (named.eq("all items") | named.str.startswith("score")).any() and family in _MIXTURES:
+        if named.str.match(rf"{own} \d/\d: ").any() and not _is_input(law, fit, column):
+            yield (
+                f"The fit is off by {column!r}, which says something about theta that the score "
+                "does not: give the score model this column, or fit ranges of it apart."
+            )
+    if (named.eq("all items").any() or by_score) and family in _MIXTURES:
         yield (
             f"Theta given the score may not be {family}: try soc.{_MIXTURES[family]}() on "
             "soc.summarize(items, joint=True)."
@@ -120,6 +128,12 @@ def _slice_advice(failed: pd.DataFrame, fit: Fit, law: Law, by: Sequence[str]) -
             "The fit is off overall: look at soc.plots.plot_curves(fit) and at "
             "soc.plots.plot_pit(result)."
         )
+
+
+def _is_input(law: Law, fit: Fit, column: str) -> bool:
+    """Whether a column is the score or the size, on which there is advice of its own."""
+    roles = json.loads(fit.data.attrs.get("roles", "{}"))
+    return column in (roles.get("score"), roles.get(law.size))
 
 
 def _size_advice(fit: Fit, law: Law) -> str:

@@ -1,4 +1,4 @@
-"""PIT and leave-one-out from statistics: what joint cells say of items that are never seen.
+"""Joint cells of statistics as weighted items, and the PIT of items that are never seen.
 
 Items of a cell stand at their bin's mean score (of their group), with theta's spread within the bin
 that of the mean curve over its scores, and at their cell's mean exposure or noise sd. For the PIT a
@@ -8,7 +8,6 @@ sd wide, that makes a log density about 1/1500 nat too large at most, for all pr
 """
 
 import json
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -21,10 +20,9 @@ from ..laws import Columns, Law, law_bins, law_of, select
 from ..progress import phase
 from ..results import Fit, outcome_roles
 from ..statistics import Statistics
-from .pit import GRID, MANY_TRIALS, Uniformity, ks_p_value, sizes, span
-from .predictive import thin
+from .pit import GRID, MANY_TRIALS, Uniformity, grid_p_value, sizes, span
 
-__all__ = ["Cells", "LooCells", "cell_pit", "loo_cells", "make_cells"]
+__all__ = ["Cells", "cell_pit", "make_cells"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -32,9 +30,6 @@ Mask = NDArray[np.bool_]
 
 _CHUNK = 20_000
 _EACH = 32  # cells of more items are divided among the grid by one multinomial draw
-_NUMBERS = 4_000_000  # numbers in one array of draws x cells
-_MOST_NUMBERS, _FEWEST_DRAWS = 40_000_000, 100  # of all cells, for leave-one-out
-_SMOOTHED = 2_000  # cells whose weights are Pareto-smoothed: those that sway the draws most
 _LEVELS = 20  # groups that get a slice of their own, the largest
 
 
@@ -169,7 +164,7 @@ def cell_pit(
     -------
     dict
         By slice: randomised and averaged ECDF at `GRID`, number of items, and the test of
-        uniformity, whose distance is taken at the grid's points and is so a little too small.
+        uniformity, whose distance is taken at the grid's points, for which its p-value allows.
     """
     law = law_of(fit)
     masks = dict(_slices(law, cells))
@@ -220,87 +215,4 @@ def _ecdf(drawn: Floats, averaged: Floats) -> tuple[Floats, Floats, int, Uniform
     n = round(drawn.sum())
     both = [np.concatenate([[0.0], np.cumsum(h) / max(h.sum(), 1.0)]) for h in (drawn, averaged)]
     distance = float(np.abs(both[0] - GRID).max())
-    return both[0], both[1], n, Uniformity(distance, ks_p_value(distance, n))
-
-
-# --- leave-one-out -------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class LooCells:
-    """Expected log predictive density of every item left out in turn.
-
-    Attributes
-    ----------
-    elpd
-        Sum over items, in nats.
-    standard_error
-        Of the sum, over items.
-    p_loo
-        Effective number of parameters.
-    pareto_k
-        Largest Pareto k of the importance weights.
-    each
-        Of one item of each cell, shape (cells,).
-    k
-        Pareto k by cell; NaN where weights are so nearly equal that they were not smoothed.
-    draws
-        Number of draws.
-    """
-
-    elpd: float
-    standard_error: float
-    p_loo: float
-    pareto_k: float
-    each: Floats
-    k: Floats
-    draws: int
-
-
-def loo_cells(fit: Fit, cells: Cells, progress: bool = True) -> LooCells:
-    """Leave-one-out of all items by importance weights over the draws (Vehtari et al. 2017).
-
-    The weights of the cells that sway the draws most are Pareto-smoothed; the others are nearly
-    equal. Of many cells, fewer draws are used: 40 million numbers in all, at least 100 draws.
-
-    Parameters
-    ----------
-    fit, cells, progress
-        As in `cell_pit`.
-    """
-    few = thin(fit, max(_FEWEST_DRAWS, _MOST_NUMBERS // len(cells.n)))
-    law, n = law_of(few), cells.n
-    draws = few.data["posterior"].sizes["chain"] * few.data["posterior"].sizes["draw"]
-    step = max(1, _NUMBERS // draws)
-    within, total, sway = (np.empty(len(n)) for _ in range(3))
-    with phase("leave-one-out", total=len(n), unit="cells", enabled=progress) as running:
-        for start in range(0, len(n), step):
-            at = slice(start, start + step)
-            each = law.log_density(select(cells.columns, at))
-            within[at], total[at] = -_log_mean(-each), _log_mean(each)
-            sway[at] = each.var(axis=0)
-            running.advance(each.shape[1])
-        worst = np.argsort(-sway)[:_SMOOTHED]
-        k = np.full(len(n), np.nan)
-        within[worst], k[worst] = _smoothed(law.log_density(select(cells.columns, worst)))
-    elpd = float(n @ within)
-    variance = float(n @ (within - elpd / n.sum()) ** 2)
-    p_loo = float(n @ (total - within))
-    return LooCells(elpd, np.sqrt(variance), p_loo, float(np.nanmax(k)), within, k, draws)
-
-
-def _log_mean(values: Floats) -> Floats:
-    top = values.max(axis=0)
-    return np.asarray(top + np.log(np.exp(values - top).mean(axis=0)))
-
-
-def _smoothed(log_likelihood: Floats) -> tuple[Floats, Floats]:
-    """Leave-one-out densities of cells (draws, n) with Pareto-smoothed weights, and their k."""
-    from arviz_stats.base import array_stats
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of a large k, which the result says
-        log_weight, k = array_stats.psislw(log_likelihood.T)  # it takes the sign itself
-    top = log_likelihood.max(axis=0)
-    weighted = (np.exp(np.asarray(log_weight).T) * np.exp(log_likelihood - top)).sum(axis=0)
-    return top + np.log(weighted), np.asarray(k, dtype=float)
+    return both[0], both[1], n, Uniformity(distance, grid_p_value(distance, n))

@@ -6,7 +6,7 @@ PIT of Czado, Gneiting and Held 2009, which no seed can change); of values both 
 over the curves' uncertainty.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +20,7 @@ __all__ = [
     "GRID",
     "Uniformity",
     "fifths",
+    "grid_p_value",
     "ks_p_value",
     "mean_pit_ecdf",
     "pit_ecdf",
@@ -39,6 +40,8 @@ LEAST = 20  # slices of fewer items are left out: no test on them says anything
 MANY_TRIALS = 50  # exposure from which an item's own count says much about its theta
 _STEP = 1e-6  # PIT intervals narrower than this are steps
 _CHUNK = 20_000
+_DISCRETE = 0.5826  # -zeta(1/2) / sqrt(2 pi)
+_HUGE = 1e300  # stands for infinity where quantiles are interpolated
 
 
 def predictive_cdf(law: Law, columns: Columns, *, progress: bool = True) -> tuple[Floats, Floats]:
@@ -153,7 +156,27 @@ def ks_p_value(distance: float, n: int) -> float:
     return float(stats.kstwo.sf(distance, n))
 
 
-def fifths(name: str, value: Floats) -> Iterator[tuple[str, Mask]]:
+def grid_p_value(distance: float, n: int) -> float:
+    """The same of a distance that was taken at the points of `GRID` alone.
+
+    Between two points the ECDF strays further: the largest of a random walk looked at in steps of
+    length h is that of the whole path less .5826 sqrt(h) (Siegmund 1979; Broadie, Glasserman and
+    Kou 1997). Without it a test at 5% would reject in 4%.
+
+    Parameters
+    ----------
+    distance
+        Largest difference at the grid's points.
+    n
+        Number of values.
+    """
+    step = 1.0 / (len(GRID) - 1)
+    return ks_p_value(distance + _DISCRETE * float(np.sqrt(step / n)), n) if n else 1.0
+
+
+def fifths(
+    name: str, value: Floats, words: Callable[[Floats], str] | None = None
+) -> Iterator[tuple[str, Mask]]:
     """Fifths of the items by `value` with their names; fewer where values are tied.
 
     Parameters
@@ -161,16 +184,28 @@ def fifths(name: str, value: Floats) -> Iterator[tuple[str, Mask]]:
     name
         What the value is, for the slices' names.
     value
-        One value per item.
+        One value per item; items with NaN are in no slice.
+    words
+        How the range of some values is written; None is `span`.
     """
-    cuts = np.unique(np.quantile(value, [0.2, 0.4, 0.6, 0.8]))
-    level = np.searchsorted(cuts, value, side="right")
+    known = ~np.isnan(value)
+    if not known.all():
+        for label, mask in fifths(name, value[known], words):
+            whole = np.zeros(len(value), dtype=bool)
+            whole[known] = mask
+            yield label, whole
+        return
+    if not len(value):
+        return
+    finite = np.clip(value, -_HUGE, _HUGE)
+    cuts = np.unique(np.quantile(finite, [0.2, 0.4, 0.6, 0.8]))
+    level = np.searchsorted(cuts, finite, side="right")
     present = np.unique(level)
     if len(present) < 2:
         return
     for k, code in enumerate(present, start=1):
         mask = level == code
-        yield f"{name} {k}/{len(present)}: {span(value[mask])}", mask
+        yield f"{name} {k}/{len(present)}: {(words or span)(value[mask])}", mask
 
 
 def span(value: Floats) -> str:

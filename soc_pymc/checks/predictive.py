@@ -13,7 +13,7 @@ from scipy import stats
 
 from ..laws import Columns, Law, law_of, select
 from ..progress import phase
-from ..results import Fit
+from ..results import COMPONENTS, Fit
 
 __all__ = ["PredictiveTest", "predictive_tests", "tail_probability", "thin"]
 
@@ -47,10 +47,14 @@ class PredictiveTest:
 
 def thin(fit: Fit, most: int) -> Fit:
     """The same fit with at most `most` draws, evenly spaced in every chain."""
-    posterior = fit.data["posterior"].to_dataset()
-    kept = min(posterior.sizes["draw"], max(1, most // posterior.sizes["chain"]))
-    pick = np.arange(kept) * posterior.sizes["draw"] // kept
-    groups = {"posterior": posterior.isel(draw=pick)}
+    sizes = fit.data["posterior"].sizes
+    kept = min(sizes["draw"], max(1, most // sizes["chain"]))
+    return _picked(fit, np.arange(kept) * sizes["draw"] // kept)
+
+
+def _picked(fit: Fit, draws: NDArray[np.int64]) -> Fit:
+    """The same fit with these draws of every chain."""
+    groups = {"posterior": fit.data["posterior"].to_dataset().isel(draw=draws)}
     if "constant_data" in fit.data:
         groups["constant_data"] = fit.data["constant_data"].to_dataset()
     tree = xr.DataTree.from_dict(groups)
@@ -121,11 +125,10 @@ def predictive_tests(
         Whether long work shows its progress.
     """
     rng = np.random.default_rng(seed)
-    few = thin(fit, _REPLICATES)
+    few, rounds = _replicated(thin(fit, _REPLICATES))
     law = law_of(few)
     sizes = few.data["posterior"].sizes
     draws = sizes["chain"] * sizes["draw"]
-    rounds = -(-_REPLICATES // draws)
     n = len(columns["score"])
     if n > _ITEMS:
         columns, n = select(columns, np.sort(rng.choice(n, _ITEMS, replace=False))), _ITEMS
@@ -139,6 +142,19 @@ def predictive_tests(
     if law.discrete:
         tests.append(_test("zero counts", sums[2], sums[3]))
     return tests
+
+
+def _replicated(fit: Fit) -> tuple[Fit, int]:
+    """The fit with its draws repeated, and how often each is still to be taken.
+
+    The curves of repeated draws are found at once. Five-step mixtures have but one.
+    """
+    posterior = fit.data["posterior"]
+    draws = posterior.sizes["chain"] * posterior.sizes["draw"]
+    rounds = -(-_REPLICATES // draws)
+    if COMPONENTS[0] in posterior and fit.one_draw:
+        return fit, rounds
+    return _picked(fit, np.tile(np.arange(posterior.sizes["draw"]), rounds)), 1
 
 
 def _summaries(law: Law, columns: Columns, rounds: int, rng: np.random.Generator) -> Floats:

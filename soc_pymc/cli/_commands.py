@@ -1,6 +1,9 @@
 """The commands, each a thin layer over one function; what they need is imported when they run."""
 
 import argparse
+import os
+from collections.abc import Sequence
+from glob import glob
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +14,18 @@ from ._roles import OUTCOMES, columns, items_of, roles_of, source_of, word
 if TYPE_CHECKING:
     from ..results import Method
 
-__all__ = ["check", "compare", "curves", "demo", "fit", "posteriors", "run", "sql", "summarize"]
+__all__ = [
+    "check",
+    "compare",
+    "curves",
+    "demo",
+    "fit",
+    "posteriors",
+    "report",
+    "run",
+    "sql",
+    "summarize",
+]
 
 _SQL_ROLES = ("score", *OUTCOMES[0])
 
@@ -31,10 +45,21 @@ def summarize(chosen: argparse.Namespace) -> None:
         "progress": not chosen.quiet,
     }
     names = list(columns(chosen).values())
+    _check_out(chosen.out, chosen.items)
     with on_engine(chosen.engine, source_of(chosen), names) as source:
         stats = summarize(items_of(chosen, source=source), **options)
     stats.save(chosen.out)
     print(f"{stats!r} -> {chosen.out}")
+
+
+def _check_out(out: str, read: Sequence[str]) -> None:
+    """Refuse a file that cannot be written or that is being read, before the work is done."""
+    from ..files import check_target
+
+    own = {os.path.realpath(path) for given in read for path in (given, *glob(given))}
+    if os.path.realpath(out) in own:
+        raise StatisticsError(f"--out {out} is a file that is read: give another name")
+    check_target(out)
 
 
 def run(chosen: argparse.Namespace) -> None:
@@ -42,9 +67,12 @@ def run(chosen: argparse.Namespace) -> None:
     from ..inference import fit
     from ..methods import VI
     from ..posteriors import item_posteriors
+    from ..scored_files import is_folder
     from ..summaries import summarize
 
     items, progress = items_of(chosen), not chosen.quiet
+    if not is_folder(chosen.out):
+        _check_out(chosen.out, chosen.items)
     prior = prior_of(chosen, items.kind, items.group is not None)
     stats = summarize(items, bins=chosen.bins, joint=needs_joint(prior), progress=progress)
     result = fit(stats, prior, VI(seed=chosen.seed), progress=progress)
@@ -67,6 +95,7 @@ def fit(chosen: argparse.Namespace) -> None:
     from ..statistics import load_statistics
 
     method = method_of(chosen)
+    _check_out(chosen.out, [chosen.statistics])
     start = load_fit(chosen.start) if chosen.start else None
     stats = load_statistics(chosen.statistics)
     prior = prior_of(chosen, stats.kind, bool(stats.groups))
@@ -100,6 +129,7 @@ def curves(chosen: argparse.Namespace) -> None:
     from ..files import replacing
     from ..results import load_fit
 
+    _check_out(chosen.out, [chosen.fit])
     draws = calibration_curves(load_fit(chosen.fit), group=chosen.group, exposure=chosen.exposure)
     found = {}
     for simultaneous, label in ((False, ""), (True, "_simultaneous")):
@@ -170,6 +200,25 @@ def _statistics(chosen: argparse.Namespace) -> Any:
             f"{', '.join(given)}: statistics have no columns, leave out the words or give the items"
         )
     return load_statistics(chosen.items[0])
+
+
+def report(chosen: argparse.Namespace) -> None:
+    """A fit and items to a page."""
+    from ..reports import report
+    from ..results import load_fit
+
+    fit = load_fit(chosen.fit)
+    written = report(
+        fit,
+        items_of(chosen, roles_of(fit)),
+        out=chosen.out,
+        by=tuple(chosen.by),
+        title=chosen.title,
+        threshold=chosen.threshold,
+        seed=chosen.seed,
+        progress=not chosen.quiet,
+    )
+    print(f"report -> {written}")
 
 
 def compare(chosen: argparse.Namespace) -> None:

@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Callable
+from typing import NoReturn
 
 from .. import __version__
 from . import _commands
@@ -19,14 +20,23 @@ _EXAMPLES = {
     "posteriors": "soc-pymc posteriors fit.nc ads.parquet --out posteriors.parquet",
     "sql": "soc-pymc sql fit.nc --table ads --dialect bigquery > posteriors.sql",
     "check": "soc-pymc check fit.nc ads.parquet --by device",
+    "report": "soc-pymc report fit.nc ads.parquet --by device --threshold 0.05 --out report.html",
     "compare": "soc-pymc compare stats.nc plain=fit.nc mixture=mixture.nc",
     "demo": "soc-pymc demo --out demo",
 }
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line, as all errors of the command line are."""
+
+    def error(self, message: str) -> NoReturn:
+        """Exit with status 2 and say why."""
+        self.exit(2, f"soc-pymc: error: {message}; {self.prog} --help tells all words\n")
+
+
 def make_parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="soc-pymc",
         description="Second order calibration: honest posteriors from any model's point scores.",
     )
@@ -49,6 +59,7 @@ def make_parser() -> argparse.ArgumentParser:
     _posteriors_words(command("posteriors", does.posteriors, "Posteriors of items, as Parquet."))
     _sql_words(command("sql", does.sql, "Posterior of every item, as SQL for a warehouse."))
     _check_words(command("check", does.check, "Does the fit describe the items?"))
+    _report_words(command("report", does.report, "What a fit says of items, as one HTML page."))
     _compare_words(command("compare", does.compare, "Which fit predicts items left out best?"))
     demo = command("demo", does.demo, "The main job on simulated click rates.")
     demo.add_argument("--out", default="demo", help="folder to write to")
@@ -168,6 +179,18 @@ def _check_words(parser: argparse.ArgumentParser) -> None:
         parser, "Parquet or CSV files, or a glob; or statistics with joint cells (stats.nc)"
     )
     parser.add_argument("--by", action="append", default=[], help="also check by this column")
+
+
+def _report_words(parser: argparse.ArgumentParser) -> None:
+    _fit_and_items(parser, "Parquet or CSV files, or a glob")
+    parser.add_argument("--id", help="column of whole numbers that name the items in lists")
+    parser.add_argument("--by", action="append", default=[], help="also check by this column")
+    parser.add_argument("--title", help="title of the page")
+    parser.add_argument(
+        "--threshold", type=float, help="of theta: which items lie above it, and what choices cost"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of the sample and the checks")
+    parser.add_argument("--out", default="report.html", help="HTML file to write")
 
 
 def _compare_words(parser: argparse.ArgumentParser) -> None:

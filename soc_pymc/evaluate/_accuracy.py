@@ -7,7 +7,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ..errors import ItemsError
+from ..arguments import instance, shown
+from ..errors import FitError, ItemsError
 from ..items import NormalItems, PoissonItems
 from ..posteriors import item_posteriors
 from ..results import Fit
@@ -96,8 +97,12 @@ def accuracy(
     >>> bool((table["mse_posterior"] < table["mse_t"]).all())
     True
     """
+    instance(fits, "fits", Fit | Mapping, "a fit, or a dict of them by name")
+    instance(items, "items", PoissonItems | NormalItems, "items of a table", ItemsError)
     source = _truth(items, bins)
     named = fits if isinstance(fits, Mapping) else {type(fits.prior).__name__: fits}
+    if not named:
+        raise FitError("there is no fit to judge: give one, or a dict of them by name")
     tables = []
     for method, fit in named.items():
         draws: Literal["all", "representative"] = "all" if fit.one_draw else "representative"
@@ -187,6 +192,9 @@ def _truth(items: PoissonItems | NormalItems, bins: int) -> pd.DataFrame:
             f"the table lacks {len(missing)} columns of the truth: {', '.join(missing)} (see "
             "soc.evaluate.accuracy)"
         )
-    if not 1 <= bins <= len(source):
-        raise ItemsError(f"bins={bins} must be from 1 to the number of items, {len(source):,}")
+    is_whole = isinstance(bins, int | np.integer) and not isinstance(bins, bool)
+    if not is_whole or not 1 <= bins <= len(source):
+        raise ItemsError(
+            f"bins={shown(bins)} must be from 1 to the number of items, {len(source):,}"
+        )
     return source

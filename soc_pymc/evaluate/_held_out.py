@@ -8,6 +8,7 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
+from ..arguments import instance, whole
 from ..checks.pit import GRID, LEAST, mean_pit_ecdf, pit_ecdf, randomised_pit, uniformity
 from ..errors import FitError, ItemsError
 from ..item_columns import columns_of, law_roles
@@ -131,6 +132,11 @@ def held_out(
     progress
         Whether long work shows its progress.
 
+    Returns
+    -------
+    HeldOut
+        Its ``table`` has a row for each estimator and slice.
+
     Raises
     ------
     ItemsError
@@ -150,11 +156,15 @@ def held_out(
     >>> found.table["estimator"].unique()[-2:].tolist()
     ['Gamma: E(theta|t)', 'Gamma: E(theta|t,y)']
     """
+    instance(fits, "fits", Fit | Mapping, "a fit, or a dict of them by name")
+    instance(split, "split", Split, "what soc.evaluate.split_items(items) returns")
+    if isinstance(baselines, str):
+        raise FitError(f"baselines={baselines!r} must be a list of names, such as ({baselines!r},)")
     named = {"fit": fits} if isinstance(fits, Fit) else dict(fits)
     if not named:
         raise FitError("there is no fit to judge: give one, or a dict of them by name")
-    if bins < 1:
-        raise FitError(f"bins={bins} must be at least 1")
+    whole(bins, "bins", 1)
+    whole(seed, "seed", 0)
     if over not in ("t", *baselines):
         raise FitError(f"over={over!r} must be 't' or one of baselines={tuple(baselines)}")
     _check_rows(split)

@@ -279,6 +279,7 @@ def _share_seen(own: Columns, new: Columns) -> tuple[Floats, Floats]:
     A common factor of all fresh rates is allowed for: by Newton's method on its logarithm.
     """
     both = own["y"] + new["y"]
+    # an outcome without exposure has no odds: such items are left out below
     with np.errstate(divide="ignore", invalid="ignore"):
         odds = np.log(own["size"]) - np.log(new["size"])
     told = (both > 0) & np.isfinite(odds)

@@ -4,9 +4,10 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from ..checks._check import read_items
+from ..arguments import real, whole
 from ..checks.pit import predictive_cdf, randomised_pit
 from ..errors import FitError
+from ..item_columns import read_items
 from ..items import Items
 from ..laws import law_of
 from ..results import Fit
@@ -78,6 +79,8 @@ def pit_histograms(
     {'bin': 5, 'p': 10}
     """
     _check_numbers(bins=bins, cells=cells)
+    whole(seed, "seed", 0)
+    real(least_size, "least_size", above=-1)
     law = law_of(fit)
     if least_size and not law.discrete:
         raise FitError(
@@ -116,5 +119,4 @@ def pit_densities(pit: Floats, bin_of: Ints, bins: int, cells: int) -> tuple[Flo
 
 def _check_numbers(**numbers: int) -> None:
     for name, number in numbers.items():
-        if number < 1:
-            raise FitError(f"{name}={number} must be at least 1")
+        whole(number, name, 1)

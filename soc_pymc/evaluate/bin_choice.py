@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from ..arguments import shown, switch, whole
 from ..coarsening import coarsened, equal_edges
 from ..errors import FitError
 from ..items import Items
@@ -102,7 +103,7 @@ def compare_bins(
     finest = items
     if not isinstance(items, Statistics):
         finest = summarize(items, bins=max(bins), folds=0, on_leakage="ignore", progress=False)
-    assert isinstance(finest, Statistics)
+    assert isinstance(finest, Statistics)  # summarize refused the rest
     # tied scores may leave fewer bins than asked for
     numbers = sorted({min(int(number), finest.bins) for number in bins})
     parts = {}
@@ -138,6 +139,11 @@ def compare_bins(
 
 
 def _check(bins: Sequence[int], prior: object, method: object, bayes: bool) -> None:
+    if not isinstance(bins, Sequence | np.ndarray) or isinstance(bins, str | bytes):
+        raise FitError(f"bins={shown(bins)} must be a list of numbers of bins, such as (20, 50)")
+    switch(bayes, "bayes")
+    for number in bins:
+        whole(number, "a number of bins", 1, most=1_000_000)
     if not len(bins):
         raise FitError("bins= is empty: give some numbers of bins, such as (20, 50, 100)")
     if prior is not None and not isinstance(prior, Gamma | Normal):

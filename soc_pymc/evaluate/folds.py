@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
+from ..arguments import instance
 from ..errors import FitError, StatisticsError
 from ..laws import curves_at, law_bins, law_of
 from ..methods import NUTS, VI, FiveSteps
@@ -60,6 +61,7 @@ def cross_validate(
     """
     from ..inference import fit
 
+    instance(stats, "stats", Statistics, "statistics with folds: soc.summarize(items, folds=10)")
     if stats.folds < 2:
         raise StatisticsError(
             "the statistics have no folds: summarize the items with folds=10, or with id= or fold="

@@ -22,6 +22,16 @@ _LOG_2PI = float(np.log(2.0 * np.pi))
 def poisson_log_likelihood(count: ArrayLike, expected: ArrayLike) -> Floats:
     """Log probability of Poisson counts with the given expected counts, item by item.
 
+    Parameters
+    ----------
+    count, expected
+        Counts and what was expected of them (exposure times rate), each of shape (n,).
+
+    Returns
+    -------
+    numpy.ndarray
+        Shape (n,), in nats.
+
     Examples
     --------
     >>> poisson_log_likelihood([0, 1], [1.0, 1.0])

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import FitError
+from ..arguments import real, whole
 from ..items import Items, NormalItems, PoissonItems
 from ..tables import batches, scan
 
@@ -144,12 +144,11 @@ def stream(seed: int, purpose: str) -> np.random.Generator:
     purpose
         What the numbers are for.
     """
-    return np.random.default_rng([seed, zlib.crc32(purpose.encode())])
+    return np.random.default_rng([whole(seed, "seed", 0), zlib.crc32(purpose.encode())])
 
 
 def _check_fraction(fraction: float) -> None:
-    if not 0 < fraction < 1:
-        raise FitError(f"fraction={fraction} must be between 0 and 1")
+    real(fraction, "fraction", above=0, below=1)
 
 
 def split_items(items: Items, fraction: float = 0.1, seed: int = 0) -> Split:

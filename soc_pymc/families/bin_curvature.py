@@ -86,13 +86,13 @@ def count_curvature(m, c, rows, out, *histograms):  # type: ignore[no-untyped-de
             n, y = alpha * items[i], counts[i]
             turn = share / (1.0 + r)
             value -= (n + y) * log1p_r
-            by_m -= (n + y) * share
+            by_m += (y - n * r) / (1.0 + r)
             by_c += n * gap - y * share
             by_mm -= (n + y) * turn
             by_mc += n * share * share - y * turn
             by_cc += n * (share * share - gap) - y * turn
         out[0, k] = value + total[b] * m[k] + constant[b]
-        out[1, k], out[2, k] = by_m + total[b], by_c
+        out[1, k], out[2, k] = by_m, by_c
         out[3, k], out[4, k], out[5, k] = by_mm, by_mc, by_cc
 
 
@@ -187,6 +187,7 @@ class CountBins:
         exposure, squares, cross = self._sums(
             h.items * h.exposure, h.items * h.exposure**2, h.counts * h.exposure
         )
+        # bins without an event have a mean of 0, whose logarithm is -inf: `can_fit` leaves them out
         with np.errstate(divide="ignore", invalid="ignore"):
             log_mean = np.log(h.total) - np.log(exposure)
             mean = np.exp(log_mean)
@@ -207,6 +208,7 @@ class CountBins:
         h = self.data
         log_mean, _, slope, floor = self.at_zero()
         (squares,) = self._sums(h.items * h.exposure**2)
+        # the same bins: NaN is replaced below
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             cv2 = 2.0 * slope / (np.exp(2.0 * log_mean) * squares)
         return np.log(np.clip(np.nan_to_num(cv2, nan=1.0), np.exp(floor), 10.0))

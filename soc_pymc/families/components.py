@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from . import poisson_gamma
+from .special_forms import log_negative_binomial
 
 __all__ = [
     "WIDTH",
@@ -43,6 +43,8 @@ _STEP = 0.35  # between components: at 1.2 sd their equal mixture is flat to 1e-
 _ENDS = {"poisson": (-8.05, 6.3), "normal": (-7.7, 7.7)}
 _CORNER = 3.0  # spreads beyond which the tilt that widens the frame grows linearly
 _SMOOTHEST = 1e4  # Gammas of larger shape are log-normal for the purpose of the path below
+_LOG_SHAPES = (-2.7, 230.0)  # least and largest logarithm of a count frame's Gamma shape
+_MANY = 1000.0  # counts from which on each component's probability is formed by itself
 _FLOOR, _FLOOR_SD = 1e-3, 2.0  # share and width of what keeps heavier tails within reach
 
 
@@ -114,6 +116,7 @@ def inverse_trigamma(value: ArrayLike) -> Floats:
     """
     v = np.asarray(value, dtype=float)
     x = 0.5 + 1.0 / v
+    # the ends, of which the search makes no numbers, come from series below
     with np.errstate(over="ignore", invalid="ignore"):
         for _ in range(30):
             tri = special.polygamma(1, x)
@@ -121,12 +124,18 @@ def inverse_trigamma(value: ArrayLike) -> Floats:
             x = x + step
             if np.all(np.abs(step) <= 1e-13 * x):
                 break
-    return np.where(v > 1e7, 1.0 / np.sqrt(v), np.where(v < 1e-6, 1.0 / v + 0.5, x))
+    # by the series of trigamma at 0, 1/x^2 + zeta(2) - 2 zeta(3) x
+    tiny = 1.0 / np.sqrt(v)
+    tiny = 1.0 / np.sqrt(
+        np.maximum(v - special.zeta(2.0) + 2.0 * special.zeta(3.0) * tiny, 0.5 * v)
+    )
+    return np.where(v > 1e7, tiny, np.where(v < 1e-6, 1.0 / v + 0.5, x))
 
 
 def count_frame(log_mean: ArrayLike, log_cv2: ArrayLike) -> Frame:
     """Frame of Gammas with these means and squared coefficients of variation."""
-    shape = np.exp(-np.asarray(log_cv2, dtype=float))
+    # wider than e^15 to one sd no frame need be; exponentials of its ends stay finite
+    shape = np.exp(np.clip(-np.asarray(log_cv2, dtype=float), *_LOG_SHAPES))
     location = np.asarray(log_mean) + special.psi(shape) - np.log(shape)
     return Frame(location, spread_of(shape), shape)
 
@@ -138,7 +147,7 @@ def spread_of(shape: ArrayLike) -> Floats:
 
 def value_frame(mean: ArrayLike, log_variance: ArrayLike) -> Frame:
     """Frame of Normals with these means and log variances."""
-    spread = np.exp(0.5 * np.asarray(log_variance, dtype=float))
+    spread = np.exp(0.5 * np.clip(np.asarray(log_variance, dtype=float), -230.0, 230.0))
     return Frame(np.array(mean, dtype=float), spread, np.zeros(len(spread)))
 
 
@@ -220,7 +229,7 @@ def families_path(frame: Frame, z: Floats, kind: str) -> tuple[Floats, Floats]:
 
 
 def count_log_density(
-    count: Floats, exposure: Floats, location: Floats, variance: Floats, each: bool = True
+    count: Floats, exposure: Floats, location: Floats, variance: Floats
 ) -> Floats:
     """Log marginal probability of counts under Gammas known by the mean and variance of log theta.
 
@@ -230,8 +239,6 @@ def count_log_density(
         Shape (n,).
     location
         Shape (n, R).
-    each
-        Whether to include what does not depend on the component.
 
     Returns
     -------
@@ -240,19 +247,22 @@ def count_log_density(
     """
     shape = inverse_trigamma(variance)
     log_mean = location + (np.log(shape) - special.psi(shape))[:, None]
-    ratio = np.exp(log_mean) * (exposure / shape)[:, None]
-    found = count[:, None] * log_mean - (shape + count)[:, None] * np.log1p(ratio)
-    if each:
-        zero = np.zeros_like(count)
-        # at a mean of 1 the same terms are known, and the family's record has the rest
-        rest = poisson_gamma.log_pmf(count, exposure, zero, -np.log(shape))
-        found += (rest + (shape + count) * np.log1p(exposure / shape))[:, None]
-    return np.asarray(found)
+    expected = exposure[:, None] * np.exp(log_mean)
+    found = np.empty_like(log_mean)
+    many = count >= _MANY
+    found[many] = log_negative_binomial(count[many, None], shape[many, None], expected[many])
+    few = ~many
+    y, a, means, logs = (x[few] for x in (count, shape, expected, log_mean))
+    # what the components differ by from one in the middle, whose own is known: cheap, and exact
+    # as no term is larger than a count
+    middle = logs.shape[1] // 2
+    away = (means - means[:, [middle]]) / (a + means[:, middle])[:, None]
+    found[few] = y[:, None] * (logs - logs[:, [middle]]) - (a + y)[:, None] * np.log1p(away)
+    found[few] += log_negative_binomial(y, a, means[:, middle])[:, None]
+    return found
 
 
-def value_log_density(
-    value: Floats, noise: Floats, location: Floats, variance: Floats, each: bool = True
-) -> Floats:
+def value_log_density(value: Floats, noise: Floats, location: Floats, variance: Floats) -> Floats:
     """Log marginal density of values with noise variance `noise` under Normal components.
 
     Parameters
@@ -261,11 +271,7 @@ def value_log_density(
         Shape (n,).
     location
         Shape (n, R).
-    each
-        Whether to include what does not depend on the component.
     """
-    total = variance + noise
-    found = -0.5 * (value[:, None] - location) ** 2 / total[:, None]
-    if each:
-        found -= 0.5 * np.log(2.0 * np.pi * total)[:, None]
-    return np.asarray(found)
+    total = (variance + noise)[:, None]
+    away = (value[:, None] - location) / np.sqrt(total)
+    return np.asarray(-0.5 * (away * away + np.log(2.0 * np.pi * total)))

@@ -154,6 +154,7 @@ def _few(y: Floats, probability: Floats) -> Floats:
 def _gap(found: Any, wanted: Any, scale: Any = 0.0) -> float:
     """Largest difference over the wanted value or `scale`, whichever is larger."""
     found, wanted, scale = (np.asarray(v, dtype=float) for v in (found, wanted, scale))
+    # 0 / 0 is NaN, which a law counts as the worst of all
     with np.errstate(divide="ignore", invalid="ignore"):
         return float(np.max(np.abs(found - wanted) / np.maximum(np.abs(wanted), scale)))
 

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from scipy import special
 from scipy.interpolate import CubicSpline
 
+from .special_forms import gamma_lower, gamma_quantile
+
 __all__ = ["quantile_tables", "table_cell", "table_values", "tail_and_density"]
 
 Floats = NDArray[np.float64]
@@ -41,14 +43,14 @@ def _table(prob: float) -> Floats:
     """
     at = np.arange(_LOW, _HIGH + _STEP, _STEP)
     a = np.exp(at)
-    x = special.gammaincinv(a, prob)
+    x = gamma_quantile(prob, a)
     # the quantile itself underflows where its logarithm, by the leading term, does not
     with np.errstate(divide="ignore"):
         tiny = (np.log(prob) + special.gammaln(a + 1.0)) / a
         log_y = np.where(x > 1e-200, np.log(x), tiny) - at
     y = np.exp(log_y)
     nudged = np.exp(at + _NUDGE * np.arange(-3, 4)[:, None])
-    cdf = special.gammainc(nudged, nudged * y)
+    cdf = gamma_lower(nudged, nudged * y)
     first = np.array([-1.0, 9, -45, 0, 45, -9, 1]) @ cdf / (60 * _NUDGE)
     second = np.array([2.0, -27, 270, -490, 270, -27, 2]) @ cdf / (180 * _NUDGE**2)
     density = np.exp(a * (log_y + at) - a * y - special.gammaln(a))

@@ -250,10 +250,11 @@ def one_bin(m, c, b, histograms):  # type: ignore[no-untyped-def]
             log1p_r = excess + r
             gap = excess + r * share
         value -= (alpha * items[i] + counts[i]) * log1p_r
-        slope_m -= (alpha * items[i] + counts[i]) * share
+        # the difference first: for large r the shares are 1 and what counts is beyond their digits
+        slope_m += (counts[i] - alpha * items[i] * r) / (1.0 + r)
         slope_alpha += counts[i] * share - alpha * items[i] * gap
     chain = own / cv2 * (1.0 + spread[b])
-    return value + total[b] * mean + constant[b], slope_m + total[b], -chain * slope_alpha
+    return value + total[b] * mean + constant[b], slope_m, -chain * slope_alpha
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")

@@ -86,6 +86,7 @@ def _longest(
     for halving in range(40):
         factor = 0.5**halving
         tried = weight + factor * step
+        # too long a step makes densities 0 or negative: NaN and -inf gain nothing
         with np.errstate(divide="ignore", invalid="ignore"):
             gained = float(items @ np.log(density @ tried)) - value
         if gained >= 1e-3 * factor * slope:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from . import poisson_gamma
 from .draw_rules import product_rule
+from .special_forms import gamma_kernel, gamma_lower, gamma_upper
 
 __all__ = ["Summaries", "node_spread", "posterior_summaries", "weighted"]
 
@@ -21,6 +21,7 @@ Floats = NDArray[np.float64]
 _CLOSE = 1e-5
 _STEPS = 1000  # a bound never met: steps of 2 and then bisection need fewer than 800
 _LEAST = -690.0  # least log theta
+_FARTHEST = 1e105  # of theta times a rate: shapes are less than 1e101
 _FEW_DRAWS = 18  # fewer draws than this need no coarse start
 
 
@@ -95,7 +96,10 @@ def _compressed(log_mean: Floats, log_cv2: Floats, weight: Floats) -> tuple[Floa
     dm, dc = log_mean - m, log_cv2 - c
     seconds = (weighted(weight, x) for x in (dm**2, dm * dc, dc**2))
     nodes = product_rule(m, c, *seconds)
-    return nodes[1], nodes[2], nodes[0][:, None]
+    # draws far apart, as far from the fit's scores, have nodes beyond all of them
+    first = np.clip(nodes[1], log_mean.min(axis=0), log_mean.max(axis=0))
+    second = np.clip(nodes[2], log_cv2.min(axis=0), log_cv2.max(axis=0))
+    return first, second, nodes[0][:, None]
 
 
 def node_spread(
@@ -150,17 +154,21 @@ class _Mixture:
     def _weights(self, at: NDArray[np.intp]) -> Floats:
         return self.weight if self.weight.shape[1] == 1 else self.weight[:, at]
 
+    def _scaled(self, theta: Floats, at: NDArray[np.intp]) -> Floats:
+        """Theta times each rate, as far as numbers go: beyond, the upper tail is 0."""
+        rate = self.rate[:, at]
+        return np.minimum(theta, _FARTHEST / rate) * rate
+
     def tail(self, theta: Floats, at: NDArray[np.intp], lower: bool) -> Floats:
         """P(Theta <= theta) or, for the upper tail, P(Theta > theta), of the items `at`."""
-        x = theta * self.rate[:, at]
-        cdf = special.gammainc if lower else special.gammaincc
+        x = self._scaled(theta, at)
+        cdf = gamma_lower if lower else gamma_upper
         return weighted(self._weights(at), cdf(self.shape[:, at], x))
 
     def density(self, theta: Floats, at: NDArray[np.intp]) -> Floats:
         """Density of log theta of the items `at`."""
-        x, a = theta * self.rate[:, at], self.shape[:, at]
-        log_density = special.xlogy(a, x) - x - special.gammaln(a)
-        return weighted(self._weights(at), np.exp(log_density))
+        x, a = self._scaled(theta, at), self.shape[:, at]
+        return weighted(self._weights(at), a * gamma_kernel(a, x))
 
 
 def _search(prob: float, mixture: _Mixture, theta: Floats, enough: float) -> None:

@@ -76,6 +76,7 @@ def _search(prob: float, mean: Floats, sd: Floats, weight: Floats, start: Floats
         u = (x[active] - mean[:, active]) / sd[:, active]
         share = weighted(w, special.ndtr(u))
         density = weighted(w, np.exp(-0.5 * u * u) / sd[:, active]) / _ROOT_2PI
+        # where the mixture has no density there is no Newton step: `stays` is false, and it bisects
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             score = special.ndtri(share)
             step = (z - score) * np.exp(-0.5 * score * score) / _ROOT_2PI / density

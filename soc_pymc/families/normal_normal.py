@@ -44,6 +44,7 @@ def quantile(prob: ArrayLike, mean: ArrayLike, variance: ArrayLike) -> Floats:
 
 def _log_total(noise_sd: ArrayLike, log_variance: ArrayLike) -> Floats:
     """Log of the marginal's variance, whatever the size of its two parts."""
+    # a value without noise has log noise -inf
     with np.errstate(divide="ignore"):
         log_noise = 2.0 * np.log(np.asarray(noise_sd, dtype=float))
     return np.asarray(np.logaddexp(np.asarray(log_variance, dtype=float), log_noise))

@@ -10,7 +10,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import special
+
+from .special_forms import (
+    gamma_quantile,
+    log1pmx,
+    log_negative_binomial,
+    negative_binomial_upto,
+    stirling_error,
+)
 
 __all__ = [
     "cdf",
@@ -27,9 +34,10 @@ __all__ = [
 
 Floats = NDArray[np.float64]
 
-# Above this shape the marginal's cdf is Poisson to 1e-10 for every mean below 1e5.
-_POISSON_SHAPE = 1e11
+_LARGEST_SHAPE = 1e100
+"""Above it the marginal is Poisson to all digits, and squares would overflow."""
 _FEW = 128  # counts below this are cheap to add up
+_FAR = 600.0  # minus the log of the probability of no event from which they are not added up
 
 
 def shape_rate(log_mean: Any, log_cv2: Any, exp: Any = np.exp) -> tuple[Any, Any]:
@@ -57,51 +65,12 @@ def mean(shape: Any, rate: Any) -> Any:
 
 def variance(shape: Any, rate: Any) -> Any:
     """Variance of Gamma(shape, rate)."""
-    return shape / (rate * rate)
+    return shape / rate / rate  # the rate's square could overflow
 
 
 def quantile(prob: ArrayLike, shape: ArrayLike, rate: ArrayLike) -> Floats:
     """Quantile of Gamma(shape, rate) at probability `prob`."""
-    a, q, b = (np.asarray(v, dtype=np.float64) for v in (shape, prob, rate))
-    return np.asarray(special.gammaincinv(a, q) / b)
-
-
-def log1pmx(x: ArrayLike) -> Floats:
-    """log(1 + x) - x for x > -1 without cancellation near 0 (series in x / (2 + x))."""
-    x = np.asarray(x, dtype=float)
-    u = x / (2.0 + x)
-    w = u * u
-    tail = np.zeros_like(x)
-    for k in range(21, 1, -2):
-        tail = w * (1.0 / k + tail)
-    near = np.abs(x) < 0.3
-    # log1p(x) = 2 (u + u^3/3 + ...), and 2u - x = -x u
-    return np.where(near, -x * u + 2.0 * u * tail, np.log1p(np.where(near, 0.0, x)) - x)
-
-
-def stirling_error(x: ArrayLike) -> Floats:
-    """Log Gamma(x) - [(x - 1/2) log x - x + log(2 pi)/2] for x >= 16 (Stirling's series)."""
-    z = 1.0 / np.asarray(x, dtype=float)
-    w = z * z
-    return z * (1 / 12 - w * (1 / 360 - w * (1 / 1260 - w * (1 / 1680 - w / 1188))))
-
-
-def _log_rising(shape: Floats, count: Floats) -> Floats:
-    """Log [Gamma(shape + count) / (Gamma(shape) shape^count)], exact as shape -> infinity."""
-    big = shape >= 16.0
-    a = np.where(big, shape, 16.0)
-    x = count / a
-    large = (
-        a * log1pmx(x) + (count - 0.5) * np.log1p(x) + stirling_error(a + count) - stirling_error(a)
-    )
-    b = np.where(big, 1.0, shape)
-    # one step of the recurrence keeps the difference of gammaln accurate as shape -> 0
-    small = np.where(
-        count > 0,
-        special.gammaln(b + count) - special.gammaln(b + 1.0) - (count - 1.0) * np.log(b),
-        0.0,
-    )
-    return np.where(big, large, small)
+    return np.asarray(gamma_quantile(prob, shape) / np.asarray(rate, dtype=np.float64))
 
 
 def log_pmf(
@@ -127,15 +96,13 @@ def log_pmf(
     >>> bool(np.isclose(log_pmf(0, 10, np.log(0.1), np.log(1.0)), np.log(0.5)))
     True
     """
-    y, n, m, c = np.broadcast_arrays(
-        *(np.asarray(v, dtype=float) for v in (count, exposure, log_mean, log_cv2))
-    )
-    shape = np.exp(-c)
-    ratio = n * np.exp(m + c)  # expected count / shape
-    rate_part = -shape * np.log1p(ratio) - y * np.log1p(ratio)
-    with np.errstate(divide="ignore", invalid="ignore"):  # no count in no exposure
-        log_expected = np.where(y > 0, y * (np.log(n) + m), 0.0)
-    return _log_rising(shape, y) + log_expected + rate_part - special.gammaln(y + 1.0)
+    y, n, m, c = (np.asarray(v, dtype=float) for v in (count, exposure, log_mean, log_cv2))
+    return np.asarray(log_negative_binomial(y, _shape(c), n * np.exp(m)))
+
+
+def _shape(log_cv2: Floats) -> Floats:
+    """Shape of the Gamma, kept within what can be squared."""
+    return np.exp(np.minimum(-log_cv2, np.log(_LARGEST_SHAPE)))
 
 
 def cdf(count: ArrayLike, exposure: ArrayLike, log_mean: ArrayLike, log_cv2: ArrayLike) -> Floats:
@@ -143,14 +110,8 @@ def cdf(count: ArrayLike, exposure: ArrayLike, log_mean: ArrayLike, log_cv2: Arr
     y, n, m, c = np.broadcast_arrays(
         *(np.asarray(v, dtype=float) for v in (count, exposure, log_mean, log_cv2))
     )
-    shape = np.exp(-c)
-    ratio = n * np.exp(m + c)
-    top = np.maximum(y, 0.0)
-    poisson = shape > _POISSON_SHAPE
-    # the complement's argument ratio/(1 + ratio) keeps its digits when the mean is tiny
-    safe = np.where(poisson, 1.0, shape)
-    negative_binomial = special.betaincc(top + 1.0, safe, ratio / (1.0 + ratio))
-    inside = np.where(poisson, special.pdtr(top, n * np.exp(m)), negative_binomial)
+    shape = _shape(c)
+    inside = negative_binomial_upto(np.maximum(y, 0.0), shape, n * np.exp(m) / shape)
     return np.where(y < 0, 0.0, inside)
 
 
@@ -172,7 +133,9 @@ def cdf_ends(
         Two arrays (curves, n).
     """
     below, upto = np.empty_like(log_mean), np.empty_like(log_mean)
-    for mask, cdfs in ((count < _FEW, _few_cdfs), (count >= _FEW, _many_cdfs)):
+    few = count < _FEW
+    few[few] = _can_start(exposure[few], log_mean[:, few], log_cv2[:, few])
+    for mask, cdfs in ((few, _few_cdfs), (~few, _many_cdfs)):
         ends = cdfs(count[mask], exposure[mask], log_mean[:, mask], log_cv2[:, mask])
         below[:, mask], upto[:, mask] = ends
     return below, upto
@@ -185,13 +148,19 @@ def _many_cdfs(
     return cdf(y - 1.0, exposure, log_mean, log_cv2), cdf(y, exposure, log_mean, log_cv2)
 
 
+def _can_start(exposure: Floats, log_mean: Floats, log_cv2: Floats) -> NDArray[np.bool_]:
+    """Whether the probability of no event, with which sums begin, is not below all numbers."""
+    none = -log_pmf(0.0, exposure, log_mean, log_cv2)
+    return np.asarray((none < _FAR).all(axis=0))
+
+
 def _few_cdfs(
     y: Floats, exposure: Floats, log_mean: Floats, log_cv2: Floats
 ) -> tuple[Floats, Floats]:
     """The same for small counts, by adding up probabilities: several times faster."""
     order = np.argsort(-y, kind="stable")  # the items that reach k come first
-    shape = np.exp(-log_cv2[:, order])
-    ratio = exposure[order] * np.exp(log_mean + log_cv2)[:, order]
+    shape = _shape(log_cv2[:, order])
+    ratio = exposure[order] * np.exp(log_mean[:, order]) / shape
     factor = ratio / (1.0 + ratio)
     pmf = np.exp(-shape * np.log1p(ratio))
     upto, below = pmf.copy(), np.zeros_like(pmf)

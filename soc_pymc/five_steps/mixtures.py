@@ -261,6 +261,7 @@ class _Found:
         else:
             moments = {"mean": mean, "variance": spread}
         zero = np.zeros(bins, dtype=bool)
+        # bins that were not fitted have a spread of 0 here, and are marked as such
         with np.errstate(divide="ignore"):
             maxima = BinMaxima(mean, np.log(spread), value, zero, good, failed)
         gap = max((x.gap for x in own), default=np.nan)
@@ -303,6 +304,7 @@ def _adjusted(
     for _ in range(_HALVINGS):  # the spread grows with the stretch
         middle = 0.5 * (low + high)
         stretch = np.exp(middle)[:, None]
+        # too long a stretch overflows: that is "too wide" like any other
         with np.errstate(over="ignore", invalid="ignore"):
             now = _moments(kind, weight, (place - centre) * stretch, sd * stretch)[1]
         wide = ~(now <= spread)

@@ -128,6 +128,7 @@ def _best_start(bins: Bins, rows: Ints, first: Floats, start: Floats) -> tuple[F
 def _step(bins: Bins, here: Floats) -> Floats:
     """Steps in both parameters: Newton's where the profile over the mean bends down."""
     _, by_m, by_c, mm, mc, cc = here
+    # a flat likelihood has no Newton step: what is not a number becomes no step, or a bounded one
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         slope = by_c - mc * by_m / mm
         bend = cc - mc * mc / mm
@@ -167,6 +168,7 @@ def _newton(
 
 def _small(move: Floats, found: Floats, noise: Floats) -> Mask:
     """Steps that are as good as none: of the mean in its own sd, or what rounding makes of it."""
+    # where the likelihood is flat comparisons with NaN are false: the step is not small
     with np.errstate(divide="ignore", invalid="ignore"):
         root = np.sqrt(np.maximum(-found[3], 0.0))
         bend = np.abs(found[5] - found[4] ** 2 / found[3])

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 
+from ..arguments import instance
 from ..errors import FitError
 from ..methods import FiveSteps
 from ..priors import Gamma, GammaMixture, Normal, NormalMixture
 from ..results import Fit
-from ._law import Columns, Law, Scorer, curves_at, items_at_once, select
+from ._law import Columns, Law, Scorer, curves_at, in_chunks, items_at_once, select
+from ._posterior import MixedPosterior
 from .bin_mixture import BinMixtureLaw
 from .bins import law_bins
 from .gamma import GammaLaw
@@ -16,8 +18,10 @@ from .normal import NormalLaw
 __all__ = [
     "Columns",
     "Law",
+    "MixedPosterior",
     "Scorer",
     "curves_at",
+    "in_chunks",
     "items_at_once",
     "law_bins",
     "law_of",
@@ -53,6 +57,7 @@ def law_of(fit: Fit) -> Law:
     >>> law_of(soc.fit(soc.summarize(items), progress=False)).outcome
     'count'
     """
+    instance(fit, "fit", Fit, "a fit, from soc.fit or soc.load_fit")
     if isinstance(fit.method, FiveSteps) and isinstance(fit.prior, GammaMixture | NormalMixture):
         return BinMixtureLaw(fit)
     law = _LAWS.get(type(fit.prior))

@@ -8,10 +8,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..curves import curve_draws, knot_weights
+from ..curves import bounded, curve_draws, knot_weights
 from ..families.mixtures import Summaries
 from ..nodes import few_nodes, is_plain, representative_nodes
 from ..results import Fit
+from ._posterior import MixedPosterior, narrowed
 
 __all__ = [
     "Columns",
@@ -22,6 +23,7 @@ __all__ = [
     "average_ends",
     "curves_at",
     "draws_at",
+    "draws_given",
     "in_chunks",
     "items_at_once",
     "nodes_at",
@@ -32,6 +34,7 @@ __all__ = [
 ]
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 Columns = Mapping[str, NDArray[Any]]
 """Columns of items by role, arrays of one length.
@@ -90,6 +93,18 @@ class Law(Protocol):
     def moments(self, columns: Columns) -> tuple[Floats, Floats]:
         """E and Var(theta | t, y) of the items draw by draw, each (draws, n)."""
 
+    def posterior(self, columns: Columns) -> MixedPosterior:
+        """Theta of the items given score and outcome, averaged over all draws of the curves."""
+
+    def posterior_given(
+        self, columns: Columns, draws: Ints, uniform: Floats
+    ) -> tuple[Floats, Floats]:
+        """Theta of the items under some draws of the curves: Gamma or Normal, each (draws, n).
+
+        Shape and rate of Gammas, or mean and variance of Normals. Under a mixture it is one
+        component of the posterior, drawn with its probability by `uniform` (draws, n) on (0, 1).
+        """
+
     def scorer(self, probs: tuple[float, ...], draws: str, plug_in: bool) -> Scorer:
         """How items are scored: over ``"all"`` draws, ``"representative"`` ones, or none."""
 
@@ -106,6 +121,17 @@ class Law(Protocol):
 def draws_at(fit: Fit, columns: Columns, size: str) -> tuple[Floats, Floats]:
     """Draws of both curves at the items, by group and size where these matter to the fit."""
     return curve_draws(fit, columns["score"], **_terms(fit, columns.get("group"), columns[size]))
+
+
+def draws_given(fit: Fit, columns: Columns, size: str, draws: Ints) -> tuple[Floats, Floats]:
+    """Some draws, by number, of both curves at the items.
+
+    New groups and bins draw their effects for all draws together: there all are made.
+    """
+    if is_plain(fit):
+        return draws_at(narrowed(fit, draws), columns, size)
+    first, second = draws_at(fit, columns, size)
+    return first[draws], second[draws]
 
 
 def curves_at(
@@ -134,7 +160,7 @@ def average_at(fit: Fit, columns: Columns, size: str) -> tuple[Floats, Floats]:
     """Posterior means of both curves at the items, each (n,)."""
     if is_plain(fit):
         pairs = (knot_weights(fit, curve, columns["score"]) for curve in ("mean", "variance"))
-        first, second = (at @ values.mean(axis=0) for values, at in pairs)
+        first, second = bounded(fit, *(at @ values.mean(axis=0) for values, at in pairs))
     else:
         first, second = (draws.mean(axis=0) for draws in draws_at(fit, columns, size))
     return first, second

@@ -15,10 +15,12 @@ from ..families.mixture_items import summarize_mixtures
 from ..families.normal_mixtures import normal_summaries
 from ..results import COMPONENTS, Fit
 from ._law import Columns, Scorer, in_chunks, rows
+from ._posterior import MixedPosterior, picked
 
 __all__ = ["BinMixtureLaw"]
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 _CHUNK = 5000  # items whose components are held at once
 
@@ -212,6 +214,23 @@ class BinMixtureLaw:
         """E and Var(theta | t, y) of the items, (1, n)."""
         found = self.scorer((), "all", False)(columns)
         return found[:1], found[2:3]
+
+    def posterior(self, columns: Columns) -> MixedPosterior:
+        """The components of each item's posterior."""
+        weight, first, second = self._after(columns)
+        if self._gamma:
+            first = np.broadcast_to(first[:, None], second.shape)
+        return MixedPosterior(first.T, second.T, weight.T)
+
+    def posterior_given(
+        self, columns: Columns, draws: Ints, uniform: Floats
+    ) -> tuple[Floats, Floats]:
+        """One component of each item's posterior, (draws, n)."""
+        weight, first, second = self._after(columns)
+        at = picked(np.broadcast_to(weight, (*uniform.shape, weight.shape[1])), uniform)
+        item = np.arange(len(weight))
+        own = np.broadcast_to(first, at.shape) if self._gamma else first[item, at]
+        return own, second[item, at]
 
     def scorer(self, probs: tuple[float, ...], draws: str, plug_in: bool) -> Scorer:
         """How items are scored; with one draw all ways are the same."""

@@ -20,6 +20,7 @@ from ._law import (
     average_ends,
     curves_at,
     draws_at,
+    draws_given,
     in_chunks,
     items_at_once,
     nodes_at,
@@ -28,10 +29,12 @@ from ._law import (
     score_few,
     select,
 )
+from ._posterior import MixedPosterior
 
 __all__ = ["GammaLaw"]
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 _MANY = 4000  # items in a chunk without draws: what a processor's cache holds
 _CHUNK = 1 << 13  # items that one thread takes at a time with few nodes
@@ -102,6 +105,18 @@ class GammaLaw:
         prior = poisson_gamma.shape_rate(*draws_at(self.fit, columns, self.size))
         after = poisson_gamma.update(*prior, columns["count"], columns["exposure"])
         return poisson_gamma.mean(*after), poisson_gamma.variance(*after)
+
+    def posterior(self, columns: Columns) -> MixedPosterior:
+        """Gammas, one of each draw."""
+        prior = poisson_gamma.shape_rate(*draws_at(self.fit, columns, self.size))
+        return MixedPosterior(*poisson_gamma.update(*prior, columns["count"], columns["exposure"]))
+
+    def posterior_given(
+        self, columns: Columns, draws: Ints, uniform: Floats
+    ) -> tuple[Floats, Floats]:
+        """Shapes and rates, (draws, n)."""
+        prior = poisson_gamma.shape_rate(*draws_given(self.fit, columns, self.size, draws))
+        return poisson_gamma.update(*prior, columns["count"], columns["exposure"])
 
     def scorer(self, probs: tuple[float, ...], draws: str, plug_in: bool) -> Scorer:
         """Posteriors as mixtures of Gammas over the draws."""

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from ..curves import bounded
 from ..families import components as parts
 from ..families import normal_normal, poisson_gamma
 from ..families.components import Frame
@@ -24,6 +25,7 @@ from ..families.mixture_kernel import tilted_weights
 from ..results import Fit
 from ..splines import spline_matrix
 from ._law import Columns, Scorer, proper_ends, select
+from ._posterior import MixedPosterior, picked
 
 __all__ = ["MixtureLaw"]
 
@@ -33,6 +35,7 @@ Ints = NDArray[np.int64]
 _AT_ONCE = 4_000_000  # numbers in one array of draws x scores x components
 _CHUNK = 50_000  # items whose densities are held at once
 _GRID = 1000  # points of the table between the outer knots of the tilt
+_FARTHEST = 50.0  # logarithm of the draws' spread over the pilot's
 _MOST = 0.005  # relative variance of an item's marginal density over draws: above it, all draws
 
 
@@ -60,6 +63,10 @@ class _Draws:
     def mean(self) -> "_Draws":
         """The one draw that is the mean of all."""
         return _Draws(*(x.mean(axis=0, keepdims=True) for x in self.all))
+
+    def some(self, at: Ints) -> "_Draws":
+        """Some of the draws."""
+        return _Draws(*(x[at] for x in self.all))
 
     @property
     def all(self) -> tuple[Floats, Floats, Floats]:
@@ -109,7 +116,7 @@ class MixtureLaw:
             for name, (knots, values) in self._curves.items()
         )
         make = parts.count_frame if self._gamma else parts.value_frame
-        return make(first, second)
+        return make(*bounded(self._fit, first, second))
 
     def _weights(self, score: Floats, frame: Frame, given: _Draws) -> Floats:
         """Weights at scores, (draws, n, R)."""
@@ -117,6 +124,8 @@ class MixtureLaw:
             away @ spline_matrix(self._fit.axis(name)(score), knots).T
             for (name, (knots, _)), away in zip(self._curves.items(), given.all[:2], strict=True)
         )
+        # far from the fit's scores draws part from the pilot along lines: their exponentials end
+        second = np.clip(second, -_FARTHEST, _FARTHEST)
         both = parts.frame_tilt(first, second, parts.frame_slopes(frame))
         # beyond the outer knots weights stay: as exponentials they would not bear a straight line
         inside = np.clip(self._fit.axis("mean")(score), self._knots[0], self._knots[-1])
@@ -269,6 +278,39 @@ class MixtureLaw:
         distinct, place = np.unique(score, return_inverse=True)
         blocks = self._blocks(distinct, self._draws)
         return draw_moments(density, *after, place, blocks, len(self._draws))
+
+    def posterior(self, columns: Columns) -> MixedPosterior:
+        """Components on the frame, with weights averaged over the draws."""
+        frame = self._frame(np.asarray(columns["score"], dtype=float))
+        weight = self._exact_weights(columns, frame, self._draws)
+        weight /= weight.sum(axis=1, keepdims=True)
+        first, second = self._after(columns, frame)
+        return MixedPosterior(first.T, second.T, weight.T)
+
+    def posterior_given(
+        self, columns: Columns, draws: Ints, uniform: Floats
+    ) -> tuple[Floats, Floats]:
+        """One component of each item's posterior, (draws, n)."""
+        score = np.asarray(columns["score"], dtype=float)
+        frame = self._frame(score)
+        density = self._log_densities(columns, frame)
+        density = np.exp(density - density.max(axis=1, keepdims=True))
+        at = np.empty(uniform.shape, dtype=np.int64)
+        for own, weights in self._blocks(score, self._draws.some(draws)):
+            at[:, own] = picked(weights * density[own], uniform[:, own])
+        item = np.arange(len(score))
+        first, second = self._after(columns, frame)
+        return first[item, at], second[item, at]
+
+    def _after(self, columns: Columns, frame: Frame) -> tuple[Floats, Floats]:
+        """Shape and rate, or mean and variance, of theta under each component, (n, R)."""
+        outcome, size = (np.asarray(columns[k], dtype=float) for k in (self.outcome, self.size))
+        location, variance = self._locations(frame), frame.width()
+        if not self._gamma:
+            return value_posteriors(outcome, size, location, variance)
+        shape = parts.inverse_trigamma(variance)[:, None]
+        rate = np.exp(special.psi(shape) - location) + size[:, None]
+        return np.broadcast_to(shape + outcome[:, None], rate.shape), rate
 
     def scorer(self, probs: tuple[float, ...], draws: str, plug_in: bool) -> Scorer:
         """How items are scored: over ``"all"`` draws, ``"representative"`` ones, or none."""

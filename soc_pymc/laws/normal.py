@@ -19,6 +19,7 @@ from ._law import (
     average_ends,
     curves_at,
     draws_at,
+    draws_given,
     in_chunks,
     items_at_once,
     nodes_at,
@@ -26,10 +27,12 @@ from ._law import (
     score_few,
     select,
 )
+from ._posterior import MixedPosterior
 
 __all__ = ["NormalLaw"]
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 _MANY = 4000  # items in a chunk without draws, or with few nodes
 
@@ -95,6 +98,21 @@ class NormalLaw:
         )
         return after
 
+    def posterior(self, columns: Columns) -> MixedPosterior:
+        """Normals, one of each draw."""
+        return MixedPosterior(*self.moments(columns))
+
+    def posterior_given(
+        self, columns: Columns, draws: Ints, uniform: Floats
+    ) -> tuple[Floats, Floats]:
+        """Means and variances, (draws, n)."""
+        mean, log_variance = draws_given(self.fit, columns, self.size, draws)
+        noise = columns["noise_sd"] ** 2
+        after: tuple[Floats, Floats] = normal_normal.update(
+            mean, np.exp(log_variance), columns["value"], noise
+        )
+        return after
+
     def scorer(self, probs: tuple[float, ...], draws: str, plug_in: bool) -> Scorer:
         """Posteriors as mixtures of Normals over the draws."""
         fit, step = self.fit, items_at_once(self.fit)
@@ -129,6 +147,7 @@ def _spread_out(columns: Columns, mean: Floats, log_variance: Floats) -> tuple[F
     """Curves of theta over all that an item stands for."""
     if "spread" not in columns:
         return mean, log_variance
+    # items that stand for one score have a spread of 0, whose logarithm is meant
     with np.errstate(divide="ignore"):
         return mean, np.logaddexp(log_variance, np.log(columns["spread"]))
 

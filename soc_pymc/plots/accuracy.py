@@ -10,7 +10,19 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from ..errors import FitError
-from .style import BLACK, BLUE, GREEN, GREY, ORANGE, PALETTE, PURPLE, log_or_linear, number_of, tidy
+from .style import (
+    BLACK,
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PALETTE,
+    PURPLE,
+    escaped,
+    log_or_linear,
+    number_of,
+    tidy,
+)
 
 __all__ = ["plot_accuracy", "plot_error_ratio", "plot_regret"]
 
@@ -30,6 +42,7 @@ _OF_METHOD = {
     "mse_posterior": ("fitted E(theta | t, y)", BLUE),
 }
 _MARKERS = "osD^v<>"
+_WIDEST = 8.0  # inches: a notebook shows it as it is
 _MANY = 200  # dots in a panel: more are drawn smaller
 
 
@@ -85,7 +98,7 @@ def plot_accuracy(table: pd.DataFrame, quantity: str = "mean", axes: Any = None)
             own = part[part["method"] == part["method"].iloc[0]].sort_values("score")
             ax.plot(own["score"], own[truth], color=BLACK, linewidth=1.1, label=f"true {label}")
         for method, own in part.groupby("method", sort=False):
-            name = f"{method}: estimated" if truth else str(method)
+            name = f"{escaped(method)}: estimated" if truth else escaped(method)
             k = methods.index(method)
             _dots(ax, own, quantity, _look(k), name, hollow=k > 0)
         log_or_linear(ax.yaxis, part[[c for c in (quantity, truth) if c]].to_numpy())
@@ -139,7 +152,7 @@ def plot_regret(table: pd.DataFrame, axes: Any = None) -> NDArray[Any]:
             k = methods.index(method)
             for name, (label, colour) in _OF_METHOD.items():
                 look = (colour, _look(k)[1])
-                _dots(ax, own, name, look, f"{method}: {label}", hollow=k > 0)
+                _dots(ax, own, name, look, f"{escaped(method)}: {label}", hollow=k > 0)
         log_or_linear(ax.yaxis, part[[*shared, *_OF_METHOD]].to_numpy())
     return _finish(grid, "mean squared error / that of the oracle", table, axes is None)
 
@@ -197,7 +210,7 @@ def plot_error_ratio(
         ax.axhline(1, color=BLACK, linewidth=1)
         for method, own in part.groupby("method", sort=False):
             k = methods.index(method)
-            _dots(ax, own, "error_ratio", _look(k), str(method), hollow=k > 0)
+            _dots(ax, own, "error_ratio", _look(k), escaped(method), hollow=k > 0)
     label = "squared error / Var(theta | t, y)"
     label = f"√({label})" if rooted else label
     return _finish(grid, label, table, axes is None)
@@ -233,7 +246,7 @@ def _panels(
     across = sorted(table["delta"].unique()) if gridded else [None]
     shape = (len(down), len(across))
     if axes is None:
-        size = (2.9 * shape[1] + 0.8, 2.2 * shape[0] + 1.0) if gridded else (7, 4.5)
+        size = (min(2.9 * shape[1] + 0.8, _WIDEST), 2.1 * shape[0] + 1.0) if gridded else (7, 4.5)
         style = {"sharex": True, "sharey": "row", "squeeze": False, "layout": "constrained"}
         _, axes = plt.subplots(*shape, figsize=size, **style)
     grid: NDArray[Any] = np.asarray(axes)
@@ -293,7 +306,8 @@ def _finish(grid: NDArray[Any], label: str, table: pd.DataFrame, own: bool) -> N
     """Labels, and one legend: above all panels of our own figure, else in the first panel."""
     named: dict[str, Any] = {}
     for ax in grid.ravel():
-        log_or_linear(ax.xaxis, table["score"])
+        if "mse_y" not in table:  # that of values, whose scores are no rates
+            log_or_linear(ax.xaxis, table["score"])
         ax.tick_params(labelsize=8)
         tidy(ax)
         handles, labels = ax.get_legend_handles_labels()

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from ..errors import FitError, StatisticsError
-from ..results import Fit
+from ..results import Fit, outcome_roles
 from ..statistics import Statistics
 from .style import (
     BLUE,
@@ -22,6 +22,7 @@ from .style import (
     draw_dots,
     draw_floor,
     log_or_linear,
+    named,
     number_of,
     tidy,
 )
@@ -58,7 +59,7 @@ _TITLES = (
     "Range of scores inside bins",
     "What bins take for variance of theta, or miss",
     "Noise of the bins' own estimates",
-    "How far smooth curves are from those of the most bins",
+    "Distance from curves of the most bins",
 )
 _OUGHT = ("spread", "hidden", "mean_noise", "variance_noise", "five_steps_mean")
 
@@ -112,7 +113,7 @@ def plot_bin_choice(
     if len(table) < 2:
         raise FitError("the table has one number of bins: compare two and more")
     if axes is None:
-        _, made = plt.subplots(2, 2, figsize=(10, 7), sharex=True, layout="constrained")
+        _, made = plt.subplots(2, 2, figsize=(8, 6.6), sharex=True, layout="constrained")
         axes = made.ravel()
     four: NDArray[Any] = np.ravel(np.asarray(axes))
     if len(four) != len(_LINES):
@@ -165,6 +166,11 @@ def plot_bin_spread(source: Statistics | Fit, ax: Axes | None = None) -> Axes:
     ax
         Axes to draw in; None makes a figure.
 
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes that were drawn in.
+
     Raises
     ------
     StatisticsError
@@ -185,6 +191,7 @@ def plot_bin_spread(source: Statistics | Fit, ax: Axes | None = None) -> Axes:
     'Sd(log t) inside the bin'
     """
     score, spread, items, log = _of_fit(source) if isinstance(source, Fit) else _of_sums(source)
+    roles = outcome_roles(source.data.attrs)
     if ax is None:
         _, ax = plt.subplots(figsize=(7, 4.2), layout="constrained")
     seen = spread > 0
@@ -193,12 +200,14 @@ def plot_bin_spread(source: Statistics | Fit, ax: Axes | None = None) -> Axes:
     draw_floor(ax, score[~seen], "bins with one score only")
     if seen.any():
         log_or_linear(ax.yaxis, spread[seen])
-    log_or_linear(ax.xaxis, score)
+    if "value" not in roles:  # scores of values are no rates
+        log_or_linear(ax.xaxis, score)
     what = "log t" if log else "t"
     held = f"{int(items.sum()):,} items in {number_of(len(score), 'bin')}"
     ax.set_title(f"Range of scores inside bins ({held})", fontsize=10, loc="left")
     ax.set_ylabel(f"Sd({what}) inside the bin")
-    ax.set_xlabel("score t")
+    name = roles.get("score")
+    ax.set_xlabel("score t" if name == "score" else named("score t", name))
     ax.legend(frameon=False, fontsize=8)
     tidy(ax)
     return ax

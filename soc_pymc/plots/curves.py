@@ -20,7 +20,9 @@ from .fitted import (
     draw_line,
     fitted_curves,
     has_bands,
+    own_outcome,
     score_axis,
+    score_words,
     scores_estimate_theta,
     theta_unit,
     total,
@@ -82,8 +84,10 @@ def plot_curves(
     whole = curve_lines(fit, curves, prob, True) if simultaneous and has_bands(fit) else {}
     for ax, name in zip(both, ("mean", "spread"), strict=True):
         if name in whole:
-            draw_band(ax, whole[name], BLUE, 0.15, f"{prob:.0%} of whole curves")
-        draw_band(ax, pointwise[name], BLUE, 0.35, f"{prob:.0%} at each score")
+            draw_band(
+                ax, whole[name], BLUE, 0.15, f"{prob:.0%} band of whole curves (simultaneous)"
+            )
+        draw_band(ax, pointwise[name], BLUE, 0.35, f"{prob:.0%} band at each score (pointwise)")
         draw_line(ax, pointwise[name], BLUE, pointwise[name].name)
         tidy(ax)
     _data_points(fit, law, both[0], score)
@@ -107,11 +111,12 @@ def _data_points(fit: Fit, law: Law, ax: Axes, score: Floats) -> None:
         seen = outcome > 0
         # on a logarithmic axis the lower whisker must stay above 0
         low = np.minimum(error[seen], 0.9 * outcome[seen])
-        label = "items: events / exposure (bars: ± 1 s.e. of Poisson noise alone)"
+        noise = "Poisson noise"
     else:
         centre, outcome, error = binned_values(fit)
         seen, low = np.ones(len(centre), dtype=bool), error
-        label = "items: mean value (bars: ± 1 s.e. of noise alone)"
+        noise = "noise"
+    label = f"items: {own_outcome(fit, law)} (bars: ± 1 s.e. of {noise} alone)"
     ax.errorbar(
         centre[seen],
         outcome[seen],
@@ -137,10 +142,10 @@ def _label_curves(fit: Fit, law: Law, axes: NDArray[Any], score: Floats) -> None
         if law.discrete and ax.dataLim.y0 > 0:
             rate_axis(ax.yaxis, ax.dataLim.y0, ax.dataLim.y1)
         ax.legend(frameon=False, fontsize=8)
-    top.set_title(f"Calibration curves ({total(fit, law)})", fontsize=10, loc="left")
-    top.set_ylabel(f"E(theta | score)\n{theta_unit(law)}")
+    top.set_title(f"Calibration curves\n{total(fit, law)}", fontsize=10, loc="left")
+    top.set_ylabel(f"E(theta | score)\n{theta_unit(fit, law)}")
     below = "sd(theta | score) / E(theta | score)" if law.discrete else "sd(theta | score)"
     bottom.set_ylabel(below)
-    bottom.set_xlabel("score")
+    bottom.set_xlabel(score_words(fit, "score"))
     if not law.discrete:
         bottom.set_ylim(bottom=0.0)

@@ -12,8 +12,8 @@ from ..calibration import bands, calibration_curves
 from ..errors import FitError
 from ..laws import Law
 from ..methods import FiveSteps
-from ..results import Fit
-from .style import BLUE, plain, rate_axis
+from ..results import Fit, outcome_roles
+from .style import BLUE, escaped, named, number_of, plain, rate_axis
 
 __all__ = [
     "Line",
@@ -21,6 +21,7 @@ __all__ = [
     "bin_outcomes",
     "binned_rates",
     "binned_values",
+    "column_name",
     "curve_lines",
     "draw_band",
     "draw_identity",
@@ -29,7 +30,9 @@ __all__ = [
     "has_bands",
     "has_steps",
     "need_prior",
+    "own_outcome",
     "score_axis",
+    "score_words",
     "scores_estimate_theta",
     "theta_unit",
     "total",
@@ -254,20 +257,49 @@ def score_axis(fit: Fit, ax: Axes, score: Floats) -> None:
 
 
 def at_exposure(law: Law, exposure: float | None) -> str:
-    """What the prior is drawn at, with the end of the line, for titles."""
-    return " " if exposure is None else f" and {law.size.replace('_', ' ')} {plain(exposure)}\n"
+    """What the prior is drawn at, for titles."""
+    return "" if exposure is None else f" and {law.size.replace('_', ' ')} {plain(exposure)}"
+
+
+def column_name(fit: Fit, role: str) -> str | None:
+    """The user's own name of a column, as plain text; None where it is unknown or the role's."""
+    name = outcome_roles(fit.data.attrs).get(role)
+    return None if name is None or name == role else escaped(name, 24)
+
+
+def score_words(fit: Fit, words: str = "score t") -> str:
+    """What scores are called on an axis, with the user's name of their column."""
+    name = outcome_roles(fit.data.attrs).get("score")
+    return words if name == "score" else named(words, name)
+
+
+def own_outcome(fit: Fit, law: Law) -> str:
+    """What outcomes say of theta by themselves, in the user's words: counts over exposures."""
+    if not law.discrete:
+        return named("mean value", column_name(fit, "value"))
+    return f"{column_name(fit, 'count') or 'events'} / {column_name(fit, 'exposure') or 'exposure'}"
 
 
 def total(fit: Fit, law: Law) -> str:
-    """Numbers of items and events, for titles."""
+    """Numbers of items, bins and events, for titles."""
     bins = fit.data["constant_data"]
-    items = f"{int(bins['n_items'].sum()):,} items"
+    items = int(bins["n_items"].sum())
+    held = f"n = {items:,} items in {number_of(bins.sizes['bin'], 'bin')}"
+    if fit.groups:
+        held += f" and {number_of(len(fit.groups), 'group')}"
     if not law.discrete:
-        return items
+        return held
     events = int(fit.data["observed_data"]["count"].sum())
-    return f"{items}, {events:,} events, exposure {float(bins['exposure'].sum()):,.0f}"
+    exposure = float(bins["exposure"].sum())
+    amount = f"{exposure:,.0f}" if exposure >= 100 else f"{exposure:.3g}"
+    name = column_name(fit, "exposure")
+    amount = f"{amount} {name}" if name else f"exposure {amount}"
+    return f"{held}; {events:,} {column_name(fit, 'count') or 'events'}, {amount}"
 
 
-def theta_unit(law: Law) -> str:
-    """Unit of theta, for labels."""
-    return "events per unit of exposure" if law.discrete else "in the unit of the values"
+def theta_unit(fit: Fit, law: Law) -> str:
+    """Unit of theta, for labels, in the user's words."""
+    if not law.discrete:
+        return named("in the unit of the values", column_name(fit, "value"))
+    events, exposure = column_name(fit, "count"), column_name(fit, "exposure")
+    return f"{events or 'events'} per unit of {exposure or 'exposure'}"

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from ..errors import FitError
-from .style import BLUE, GREY, PALETTE, RED, draw_floor, is_rate, log_or_linear, tidy
+from .style import BLUE, GREY, PALETTE, RED, draw_floor, escaped, is_rate, log_or_linear, tidy
 
 __all__ = ["plot_gain_by_bin", "plot_variance_gain"]
 
@@ -37,6 +37,11 @@ def plot_gain_by_bin(
         E(theta|t,y) of every fit.
     ax
         Axes to draw in; None makes a figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes that were drawn in.
 
     Raises
     ------
@@ -66,13 +71,13 @@ def plot_gain_by_bin(
         raise FitError("the table has no rows by bin: ask held_out for bins=")
     figure = None
     if ax is None:
-        figure, ax = plt.subplots(figsize=(7.5, 5.2), layout="constrained")
+        figure, ax = plt.subplots(figsize=(7.5, 4.8), layout="constrained")
     ax.axhline(0, color=RED, linewidth=1.4, label="t itself")
     for k, name in enumerate(names):
         own = bins[bins["estimator"] == name].sort_values("bin")
         score = own["score"].to_numpy(dtype=float)
         ax.errorbar(
-            _shifted(score, _APART * (k - 0.5 * (len(names) - 1))),
+            _shifted(score, "events" in bins, _APART * (k - 0.5 * (len(names) - 1))),
             own["gain_percent"].to_numpy(dtype=float),
             yerr=own["gain_percent_se"].to_numpy(dtype=float),
             fmt=f"{_MARKERS[k % len(_MARKERS)]}-",
@@ -82,7 +87,8 @@ def plot_gain_by_bin(
             color=_colour(k),
             label=_overall(table, name),
         )
-    log_or_linear(ax.xaxis, bins["score"])
+    if "events" in bins:
+        log_or_linear(ax.xaxis, bins["score"])
     ax.set_xlabel("score t")
     unit = "% of that of t" if "events" in bins else "% of its squared error in noise sds"
     ax.set_ylabel(f"gain in held-out log-likelihood over t\n{unit}")
@@ -124,10 +130,10 @@ def _overall(table: pd.DataFrame, name: str) -> str:
     """Name with the gain over all items, where the table has it."""
     row = table[(table["estimator"] == name) & (table["bin"] == -1)]
     if row.empty:
-        return name
+        return escaped(name)
     gain, error = float(row["gain_percent"].iloc[0]), float(row["gain_percent_se"].iloc[0])
     digits = 2 if error >= 0.01 or error == 0 else 4
-    return f"{name}: {gain:+.{digits}f} ± {error:.{digits}f}% overall"
+    return f"{escaped(name)}: {gain:+.{digits}f} ± {error:.{digits}f}% overall"
 
 
 def _size(bins: pd.DataFrame, name: str) -> str:
@@ -136,11 +142,11 @@ def _size(bins: pd.DataFrame, name: str) -> str:
     return f"{items}, {int(own['events'].sum()):,} events" if "events" in own else items
 
 
-def _shifted(score: Floats, by: float) -> Floats:
+def _shifted(score: Floats, rates: bool, by: float) -> Floats:
     """Scores moved by a share of the typical distance between them."""
     if len(score) < 2:
         return score
-    if is_rate(score):
+    if rates and is_rate(score):
         return np.asarray(score * np.exp(by * float(np.median(np.diff(np.log(score))))))
     return np.asarray(score + by * float(np.median(np.diff(score))))
 
@@ -158,6 +164,11 @@ def plot_variance_gain(
         Probability of the bars at each bin, where there is more than one draw.
     ax
         Axes to draw in; None makes a figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes that were drawn in.
 
     Raises
     ------
@@ -213,7 +224,7 @@ def _ratios(ax: Axes, name: str, data: xr.Dataset, prob: float, colour: str) -> 
     overall = np.quantile(data["ratio"].to_numpy(), levels)
     score, seen = data["score"].to_numpy(), np.isfinite(middle)
     style: dict[str, Any] = {"color": colour, "markersize": 4, "linewidth": 0.9}
-    label = f"{name or 'by bin'}; overall {overall[1]:.1%}"
+    label = f"{escaped(name) or 'by bin'}; overall {overall[1]:.1%}"
     if len(draws) > 1:
         label += f" ({overall[0]:.1%} to {overall[2]:.1%}), bars and range: {prob:.0%}"
         error = np.array([middle - low, high - middle])[:, seen]

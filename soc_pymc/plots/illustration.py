@@ -24,6 +24,7 @@ from .fitted import (
     has_steps,
     need_prior,
     score_axis,
+    score_words,
     scores_estimate_theta,
 )
 from .prior import prior_quantiles, theta_axis
@@ -92,7 +93,7 @@ def plot_calibration_illustration(
     need_prior(fit, exposure)
     if axes is None:
         _, axes = plt.subplots(
-            1, 2, figsize=(10, 4.5), sharex=True, sharey=True, layout="constrained"
+            1, 2, figsize=(8, 4.2), sharex=True, sharey=True, layout="constrained"
         )
     if len(axes) != 2:
         raise FitError(f"axes holds {len(axes)} axes, plot_calibration_illustration needs 2")
@@ -114,7 +115,7 @@ def plot_calibration_illustration(
     both[1].legend(handles=[*both[1].get_legend_handles_labels()[0], strip], **_LEGEND)
     both[1].set_ylabel("")
     both[0].set_title("Ordinary calibration", fontsize=10)
-    at = at_exposure(law, exposure).rstrip().replace(" and", ",", 1)
+    at = at_exposure(law, exposure).replace(" and", ",", 1)
     both[1].set_title(f"Second order calibration{at}", fontsize=10)
     return both
 
@@ -136,7 +137,7 @@ def _strip(ax: Axes, score: Floats, mean: Floats, lines: Floats, steps: bool) ->
 
 def _finish(fit: Fit, law: Law, ax: Axes, lines: Floats, mean: Floats, score: Floats) -> None:
     score_axis(fit, ax, score)
-    theta_axis(ax, law, lines, mean)
-    ax.set_xlabel("score t")
+    theta_axis(fit, ax, law, lines, mean)
+    ax.set_xlabel(score_words(fit))
     ax.legend(**_LEGEND)
     tidy(ax)

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from ..checks._check import CheckResult
-from .style import BLUE, GREY, ORANGE, RED, tidy
+from .style import BLUE, GREY, ORANGE, RED, escaped, tidy
 
 __all__ = ["plot_pit"]
 
 _VERDICT = {"ok": BLUE, "look": ORANGE, "fail": RED}
-_COLUMNS = 4
+_COLUMNS = 3
 _PROB = 0.95
 
 
@@ -58,7 +58,11 @@ def plot_pit(result: CheckResult, ax: Axes | None = None) -> NDArray[Any]:
     columns = min(_COLUMNS, len(slices))
     rows = -(-len(slices) // columns)
     figure, axes = plt.subplots(
-        rows, columns, figsize=(3 * columns, 2.3 * rows + 0.6), layout="constrained", squeeze=False
+        rows,
+        columns,
+        figsize=(max(2.6 * columns, 6.5), 2.1 * rows + 0.8),
+        layout="constrained",
+        squeeze=False,
     )
     panels: NDArray[Any] = axes.ravel()[: len(slices)]
     for unused in axes.ravel()[len(slices) :]:
@@ -70,7 +74,7 @@ def plot_pit(result: CheckResult, ax: Axes | None = None) -> NDArray[Any]:
         if place % columns == 0:
             panel.set_ylabel("ECDF - uniform", fontsize=9)
     figure.legend(
-        handles=_legend(panels[0]), loc="outside upper center", ncols=5, frameon=False, fontsize=9
+        handles=_legend(panels[0]), loc="outside upper center", ncols=3, frameon=False, fontsize=8
     )
     return panels
 
@@ -92,7 +96,9 @@ def _panel(result: CheckResult, name: str, ax: Axes) -> None:
     ax.axhline(0, color=GREY, linewidth=0.8)
     ax.plot(u, pit["averaged"], color=GREY, linewidth=1, label="averaged over randomisation")
     ax.plot(u, pit["randomised"], color=_VERDICT[row["verdict"]], linewidth=1.5)
-    ax.set_title(f"{name}\n{n:,} items, p {_p(row['p_value'])}: {row['verdict']}", fontsize=8)
+    ax.set_title(
+        f"{escaped(name, 36)}\n{n:,} items, p {_p(row['p_value'])}: {row['verdict']}", fontsize=8
+    )
     highest = max(float(np.abs(pit[line]).max()) for line in ("randomised", "averaged"))
     reach = max(1.5 * bound, 1.1 * highest)
     ax.set_ylim(-reach, reach)

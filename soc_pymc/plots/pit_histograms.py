@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from ..errors import FitError
-from .style import BLACK, GREY, is_rate, number_of, plain, plain_ticks, tidy
+from .style import BLACK, GREY, escaped, is_rate, number_of, plain, plain_ticks, tidy
 
 __all__ = ["plot_pit_histograms"]
 
@@ -22,6 +22,7 @@ Floats = NDArray[np.float64]
 Cells = Mapping[tuple[float, float], xr.Dataset]
 
 _PROB = 0.95
+_WIDEST = 8.0  # inches: a notebook shows it as it is
 _CHANCE = f"{_PROB:.0%} by chance alone, of a bin with the median number of items"
 _FRAME: dict[str, Any] = {"edgecolor": "none", "framealpha": 0.85}
 _LEGEND: dict[str, Any] = {"frameon": False, "fontsize": 8}
@@ -87,7 +88,9 @@ def plot_pit_histograms(
     for row, column, title, data in panels:
         panel = axes[row, column]
         _panel(panel, data, norm)
-        panel.set_title(f"{title}\n{_total(data)}" if title else _total(data), fontsize=9)
+        panel.set_title(
+            f"{title}\n{_total(data)}" if title else _total(data), fontsize=9 if shape[1] < 3 else 8
+        )
         if row == shape[0] - 1:
             panel.set_xlabel("p: PIT of the outcome", fontsize=9)
         if column == 0:
@@ -117,7 +120,11 @@ def _colour_bar(figure: Any, axes: NDArray[Any], norm: colors.Normalize) -> None
 def _figure(shape: tuple[int, int]) -> dict[str, Any]:
     """How a figure of so many panels is made."""
     rows, columns = shape
-    size = (6.8, 4.6) if rows * columns == 1 else (max(3.1 * columns + 1.2, 6.8), 2.5 * rows + 0.8)
+    size = (
+        (6.8, 4.6)
+        if rows * columns == 1
+        else (min(max(3.1 * columns + 1.2, 6.8), _WIDEST), 2.4 * rows + 0.8)
+    )
     return {"figsize": size, "layout": "constrained", "squeeze": False, "sharex": True}
 
 
@@ -140,7 +147,7 @@ def _panels(histograms: Any) -> Iterator[tuple[int, int, str, xr.Dataset]]:
             yield down.index(sigma), across.index(delta), title, _checked(data)
         return
     for column, (name, data) in enumerate(histograms.items()):
-        yield 0, column, str(name), _checked(data)
+        yield 0, column, escaped(name), _checked(data)
 
 
 def _of_dataset(data: xr.Dataset) -> Iterator[tuple[int, int, str, xr.Dataset]]:
@@ -152,8 +159,8 @@ def _of_dataset(data: xr.Dataset) -> Iterator[tuple[int, int, str, xr.Dataset]]:
         for column, name in enumerate(slices):
             at = dict(zip(("fit", "slice"), (fit, name), strict=True))
             one = data.sel({dim: at[dim] for dim in over})
-            named = str(fit) if len(fits) > 1 else ""
-            title = ", ".join(part for part in (named, str(name)) if part)
+            named = escaped(fit) if len(fits) > 1 else ""
+            title = ", ".join(part for part in (named, escaped(name)) if part)
             if len(over) < 2 or int(one["n_items"].sum()):  # a slice may be empty
                 yield row, column, title, _checked(one)
 

@@ -23,12 +23,14 @@ from .fitted import (
     fitted_curves,
     has_steps,
     need_prior,
+    own_outcome,
     score_axis,
+    score_words,
     scores_estimate_theta,
     theta_unit,
     total,
 )
-from .style import BLACK, BLUE, RED, draw_dots, draw_floor, number_of, rate_axis, tidy
+from .style import BLACK, BLUE, RED, draw_dots, draw_floor, rate_axis, tidy
 
 __all__ = ["levels_of", "plot_adjusted_prior", "plot_prior_ribbon", "prior_quantiles", "theta_axis"]
 
@@ -61,6 +63,11 @@ def plot_prior_ribbon(
     exposure
         Exposure (noise sd) at which to draw the prior, of a fit with a term in it.
 
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes that were drawn in.
+
     Raises
     ------
     FitError
@@ -92,9 +99,9 @@ def plot_prior_ribbon(
     line = Line(score, mean, None, None, has_steps(fit))
     draw_line(ax, line, RED, "E(theta | score)", linewidth=1.4, linestyle="--")
     score_axis(fit, ax, score)
-    theta_axis(ax, law, lines, mean)
-    ax.set_xlabel("score")
-    title = f"Quantiles of theta given the score{at_exposure(law, exposure)}({total(fit, law)})"
+    theta_axis(fit, ax, law, lines, mean)
+    ax.set_xlabel(score_words(fit, "score"))
+    title = f"Quantiles of theta given the score{at_exposure(law, exposure)}\n{total(fit, law)}"
     ax.set_title(title, fontsize=10, loc="left")
     ax.legend(frameon=False, fontsize=8)
     tidy(ax)
@@ -128,6 +135,11 @@ def plot_adjusted_prior(
         Axes to draw in; None makes a figure.
     exposure
         Exposure (noise sd) at which to draw the prior, of a fit with a term in it.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes that were drawn in.
 
     Raises
     ------
@@ -170,12 +182,10 @@ def plot_adjusted_prior(
         draw_identity(ax, score)
     dots = _bin_dots(fit, law, ax)
     score_axis(fit, ax, score)
-    theta_axis(ax, law, np.vstack([lines, mean]), mean, dots)
-    bins = fit.data["constant_data"].sizes["bin"]
-    held = f"{total(fit, law)}, {number_of(bins, 'bin')}"
-    title = f"Prior of theta given t{at_exposure(law, exposure)}({held})"
+    theta_axis(fit, ax, law, np.vstack([lines, mean]), mean, dots)
+    title = f"Prior of theta given t{at_exposure(law, exposure)}\n{total(fit, law)}"
     ax.set_title(title, fontsize=10, loc="left")
-    ax.set_xlabel("score t")
+    ax.set_xlabel(score_words(fit))
     ax.legend(frameon=False, fontsize=8)
     tidy(ax)
     return ax
@@ -184,7 +194,7 @@ def plot_adjusted_prior(
 def _bin_dots(fit: Fit, law: Law, ax: Axes) -> Floats:
     """Draw and return outcomes of bins; those without events stand at the foot of the axes."""
     score, outcome, _ = bin_outcomes(fit, law)
-    label = "bins: events / exposure" if law.discrete else "bins: mean value"
+    label = f"bins: {own_outcome(fit, law)}"
     seen = outcome > 0 if law.discrete else np.ones(len(score), dtype=bool)
     draw_dots(ax, score[seen], outcome[seen], BLACK, label, zorder=3.5)
     draw_floor(ax, score[~seen], "bins without events")
@@ -252,12 +262,14 @@ def _quantiles_at(
 
 
 def theta_axis(
-    ax: Axes, law: Law, lines: Floats, mean: Floats, shown: Floats | tuple[()] = ()
+    fit: Fit, ax: Axes, law: Law, lines: Floats, mean: Floats, shown: Floats | tuple[()] = ()
 ) -> None:
     """Axis of theta that holds the prior: logarithmic for counts, with its unit.
 
     Parameters
     ----------
+    fit
+        The fit.
     ax
         The axes, with everything drawn.
     law
@@ -267,7 +279,7 @@ def theta_axis(
     shown
         What else is drawn and must be seen, all positive where theta is.
     """
-    ax.set_ylabel(f"theta, {theta_unit(law)}")
+    ax.set_ylabel(f"theta, {theta_unit(fit, law)}")
     if not law.discrete:
         return
     low = max(float(lines.min()), _FAR_BELOW * float(mean.min()))

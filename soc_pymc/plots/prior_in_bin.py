@@ -12,7 +12,7 @@ from ..items import Items
 from ..laws import Columns, Law, law_of
 from ..results import Fit
 from ..tables import batches, open_table, scan
-from .fitted import at_exposure, need_prior, scores_estimate_theta, theta_unit
+from .fitted import at_exposure, column_name, need_prior, scores_estimate_theta, theta_unit
 from .prior import prior_quantiles
 from .style import GREY, RED, plain, tidy
 
@@ -56,6 +56,11 @@ def plot_prior_in_bin(
         Axes to draw in; None makes a figure.
     exposure
         Exposure (noise sd) at which to draw the prior, of a fit with a term in it.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes that were drawn in.
 
     Raises
     ------
@@ -101,12 +106,12 @@ def plot_prior_in_bin(
     if ax is None:
         _, ax = plt.subplots(figsize=(7, 4.5), layout="constrained")
     _, lines = prior_quantiles(fit, np.array([float(own["score"])]), _LEVELS, exposure)
-    _draw(ax, law, lines[:, 0], outcome, least)
+    _draw(fit, ax, law, lines[:, 0], outcome, least)
     if scores_estimate_theta(fit, law):
         ax.axvline(float(own["score"]), color=GREY, linewidth=1, linestyle="--", label="theta = t")
     ax.legend(frameon=False, fontsize=8)
     where = f"bin {number:,} of {len(order):,}, t from {low:.4g} to {high:.4g}"
-    where += at_exposure(law, exposure).rstrip()
+    where += at_exposure(law, exposure)
     ax.set_title(f"Prior and outcomes in {where}", fontsize=10, loc="left")
     return ax
 
@@ -129,7 +134,7 @@ def _outcomes(fit: Fit, law: Law, items: Items, ends: tuple[float, float], least
     return np.concatenate(found)
 
 
-def _draw(ax: Axes, law: Law, theta: Floats, outcome: Floats, least: float) -> None:
+def _draw(fit: Fit, ax: Axes, law: Law, theta: Floats, outcome: Floats, least: float) -> None:
     """The histogram, and the density from closely spaced quantiles, whatever the prior's family."""
     ends = _range(law, theta, outcome)
     shown = outcome[(outcome >= ends[0]) & (outcome <= ends[1])]
@@ -137,17 +142,19 @@ def _draw(ax: Axes, law: Law, theta: Floats, outcome: Floats, least: float) -> N
     edges = np.linspace(*ends, cells + 1)
     share = np.histogram(shown, edges)[0] / (len(outcome) * np.diff(edges))
     if law.discrete:
-        label = f"count / exposure of {len(outcome):,} items, exposure >= {plain(least)}"
-        what = "theta and count / exposure"
+        count, size = (column_name(fit, role) or role for role in ("count", "exposure"))
+        label = f"{count} / {size} of {len(outcome):,} items, {size} >= {plain(least)}"
+        what = f"theta and {count} / {size}"
     else:
-        label, what = f"values of {len(outcome):,} items", "theta and value"
+        value = column_name(fit, "value") or "value"
+        label, what = f"{value} of {len(outcome):,} items", f"theta and {value}"
     beyond = len(outcome) - len(shown)
     label += f" ({beyond:,} beyond the axis)" if beyond else ""
     ax.stairs(share, edges, fill=True, color=GREY, alpha=0.35, label=label)
     highest = max(float(share.max()), _density(ax, theta, _POINT * (ends[1] - ends[0])))
     ax.set_xlim(*ends)
     ax.set_ylim(0, 1.15 * highest)
-    ax.set_xlabel(f"{what}, {theta_unit(law)}")
+    ax.set_xlabel(f"{what}, {theta_unit(fit, law)}")
     ax.set_ylabel("density")
     tidy(ax)
 

@@ -10,7 +10,8 @@ from matplotlib.collections import LineCollection
 from numpy.typing import NDArray
 
 from ..errors import ItemsError
-from .style import GREY, plain, rate_axis, tidy
+from .item_tables import frame_of, numbers_of
+from .style import GREY, escaped, named, plain, rate_axis, tidy
 
 __all__ = ["plot_shrinkage"]
 
@@ -52,6 +53,11 @@ def plot_shrinkage(
     seed
         Seed of the random 2,000 items that are drawn if there are more.
 
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes that were drawn in.
+
     Raises
     ------
     ItemsError
@@ -81,38 +87,42 @@ def plot_shrinkage(
 def _shrink_counts(
     ax: Axes, table: Any, names: tuple[str, str, str], rng: np.random.Generator
 ) -> Axes:
-    t, y, n, theta = (_column(table, name) for name in (*names, "theta_mean"))
+    t, y, n, theta = _columns(table, names)
     usable = np.flatnonzero((n > 0) & (theta > 0))
     if not usable.size:
         raise ItemsError(f"no item has a positive {names[2]!r} and theta_mean: nothing to draw")
     at = _some(usable, rng)
     t, y, n, theta = t[at], y[at], n[at], theta[at]
     own, left = _own_rates(y, n, theta, rng)
-    _points(ax, own, theta, t, n, names[0])
+    _points(ax, (own, theta), t, n, names[0], rates=True)
     low, high = float(min(own.min(), theta.min())), float(max(own.max(), theta.max()))
     ends = np.array([float(min(own[y > 0].min(initial=high), theta.min())), high])
     ax.plot(ends, ends, color=GREY, linewidth=1, linestyle="--", zorder=1)
     _arrows(ax, own, theta, y > 0)
     _finish(ax, left, (low, high), (float(theta.min()), float(theta.max())))
-    _size_legend(ax, n, names[2])
-    return _named(ax, f"own rate: {names[1]} / {names[2]}", len(at), len(usable))
+    _size_legend(ax, n, named("exposure", names[2]))
+    count, exposure = (escaped(name, 24) for name in names[1:])
+    unit = f"{count} per unit of {exposure}"
+    return _named(ax, f"own rate: {count} / {exposure}", unit, len(at), len(usable))
 
 
 def _shrink_values(
     ax: Axes, table: Any, names: tuple[str, str, str], rng: np.random.Generator
 ) -> Axes:
-    t, y, s, theta = (_column(table, name) for name in (*names, "theta_mean"))
+    t, y, s, theta = _columns(table, names)
     usable = np.flatnonzero(np.isfinite(y) & (s > 0) & np.isfinite(theta))
     if not usable.size:
         raise ItemsError(f"no item has a positive {names[2]!r} and theta_mean: nothing to draw")
     at = _some(usable, rng)
     t, y, s, theta = t[at], y[at], s[at], theta[at]
-    _points(ax, y, theta, t, 1.0 / s, names[0])
+    _points(ax, (y, theta), t, 1.0 / s, names[0], rates=False)
     ends = np.array([min(y.min(), theta.min()), max(y.max(), theta.max())])
     ax.plot(ends, ends, color=GREY, linewidth=1, linestyle="--", zorder=1)
     _arrows(ax, y, theta, np.ones(len(y), dtype=bool))
-    _size_legend(ax, 1.0 / s, f"1 / {names[2]}")
-    return _named(ax, f"own value: {names[1]}", len(at), len(usable))
+    _size_legend(ax, 1.0 / s, named("noise sd", names[2]), power=-1.0)
+    return _named(
+        ax, f"own value: {escaped(names[1])}", "in the unit of the values", len(at), len(usable)
+    )
 
 
 def _some(usable: NDArray[np.intp], rng: np.random.Generator) -> NDArray[np.intp]:
@@ -121,8 +131,11 @@ def _some(usable: NDArray[np.intp], rng: np.random.Generator) -> NDArray[np.intp
     return np.asarray(rng.choice(usable, _ITEMS, replace=False))
 
 
-def _points(ax: Axes, own: Floats, theta: Floats, t: Floats, size: Floats, score: str) -> None:
+def _points(
+    ax: Axes, at: tuple[Floats, Floats], t: Floats, size: Floats, score: str, rates: bool
+) -> None:
     """Items coloured by the score, of areas that grow with their size."""
+    own, theta = at
     # items of a large size are few and drawn last, on top
     order = np.argsort(size, kind="stable")
     points = ax.scatter(
@@ -131,32 +144,30 @@ def _points(ax: Axes, own: Floats, theta: Floats, t: Floats, size: Floats, score
         s=_areas(size, float(size.min()), float(size.max()))[order],
         c=t[order],
         cmap="viridis",
-        norm=_colour_scale(t),
+        norm=_colour_scale(t, rates),
         alpha=0.6,
         linewidths=0,
         zorder=2,
     )
-    bar = ax.figure.colorbar(points, ax=ax, label=f"score ({score})", shrink=0.7)
+    bar = ax.figure.colorbar(points, ax=ax, label=named("score", score), shrink=0.7)
     bar.ax.yaxis.set_major_formatter(ticker.FuncFormatter(plain))
     bar.ax.yaxis.set_minor_formatter(ticker.NullFormatter())
 
 
-def _named(ax: Axes, across: str, drawn: int, total: int) -> Axes:
+def _named(ax: Axes, across: str, unit: str, drawn: int, total: int) -> Axes:
     ax.set_xlabel(across)
-    ax.set_ylabel("posterior mean of theta")
+    ax.set_ylabel(f"posterior mean of theta, {unit}")
     shown = f"{drawn:,} of {total:,} items" if drawn < total else f"{total:,} items"
-    ax.set_title(f"Shrinkage ({shown})", fontsize=10, loc="left")
+    ax.set_title(f"Shrinkage (n = {shown})", fontsize=10, loc="left")
     tidy(ax)
     return ax
 
 
-def _column(table: Any, name: str) -> Floats:
-    available = getattr(table, "column_names", None) or list(table.columns)
-    if name not in available:
-        raise ItemsError(
-            f"column {name!r} is missing; the table has {', '.join(map(repr, available))}"
-        )
-    return np.asarray(table[name], dtype=float)
+def _columns(table: Any, names: tuple[str, str, str]) -> list[Floats]:
+    """Score, outcome, its size and the posterior mean."""
+    every = (*names, "theta_mean")
+    frame = frame_of(table, every)
+    return [numbers_of(frame, name) for name in every]
 
 
 def _own_rates(
@@ -180,10 +191,10 @@ def _areas(exposure: Floats, low: float, high: float) -> Floats:
     return np.asarray(6.0 + 54.0 * np.log(exposure / low) / np.log(high / low))
 
 
-def _colour_scale(score: Floats) -> colors.Normalize:
+def _colour_scale(score: Floats, rates: bool) -> colors.Normalize:
     low, high = (float(q) for q in np.quantile(score, [0.01, 0.99]))
     high = high if high > low else low + 1e-12 + abs(low)
-    return colors.LogNorm(low, high) if low > 0 else colors.Normalize(low, high)
+    return colors.LogNorm(low, high) if rates and low > 0 else colors.Normalize(low, high)
 
 
 def _arrows(ax: Axes, own: Floats, theta: Floats, seen: NDArray[np.bool_]) -> None:
@@ -214,9 +225,10 @@ def _finish(
     ax.xaxis.set_minor_locator(ticker.NullLocator())  # a rate of 0 has no place among decades
 
 
-def _size_legend(ax: Axes, exposure: Floats, name: str) -> None:
-    levels = np.unique(np.quantile(exposure, [0.0, 0.5, 1.0]))
-    areas = _areas(levels, float(exposure.min()), float(exposure.max()))
+def _size_legend(ax: Axes, size: Floats, title: str, power: float = 1.0) -> None:
+    """Areas of the least, the median and the largest size, labelled with sizes to a power."""
+    levels = np.unique(np.quantile(size, [0.0, 0.5, 1.0]))
+    areas = _areas(levels, float(size.min()), float(size.max()))
     for level, area in zip(levels, areas, strict=True):
-        ax.scatter([], [], s=area, color=GREY, label=plain(float(f"{level:.3g}")))
-    ax.legend(title=name, frameon=False, fontsize=8, title_fontsize=8, loc="lower right")
+        ax.scatter([], [], s=area, color=GREY, label=plain(float(f"{level**power:.3g}")))
+    ax.legend(title=title, frameon=False, fontsize=8, title_fontsize=8, loc="lower right")

@@ -18,6 +18,7 @@ from .fitted import (
     fitted_curves,
     has_steps,
     score_axis,
+    score_words,
     theta_unit,
     total,
 )
@@ -91,7 +92,7 @@ def plot_smoothing(
         else:
             floor = -np.inf
         _dots(ax, score, own, floor, name)
-        draw_band(ax, curve, RED, 0.3, f"{prob:.0%} at each score")
+        draw_band(ax, curve, RED, 0.3, f"{prob:.0%} band at each score")
         draw_line(ax, curve, RED, f"smooth: {curve.name}", zorder=3)
         if law.discrete or name == "variance":
             rate_axis(ax.yaxis, ax.dataLim.y0, ax.dataLim.y1)
@@ -133,10 +134,10 @@ def _dots(ax: Axes, score: Floats, own: Floats, floor: float, name: str) -> None
 
 
 def _label(fit: Fit, law: Law, both: NDArray[Any]) -> None:
-    both[0].set_title(f"Before and after smoothing ({total(fit, law)})", fontsize=10, loc="left")
-    both[0].set_ylabel(f"E(theta | t)\n{theta_unit(law)}")
+    both[0].set_title(f"Before and after smoothing\n{total(fit, law)}", fontsize=10, loc="left")
+    both[0].set_ylabel(f"E(theta | t)\n{theta_unit(fit, law)}")
     both[1].set_ylabel("Var(theta | t)\nin the square of that unit")
-    both[1].set_xlabel("score t")
+    both[1].set_xlabel(score_words(fit))
     named: dict[str, Any] = {}  # of both, in the upper panel, where a rising curve leaves room
     for ax in both:
         handles, labels = ax.get_legend_handles_labels()

@@ -19,8 +19,10 @@ __all__ = [
     "SKY",
     "draw_dots",
     "draw_floor",
+    "escaped",
     "is_rate",
     "log_or_linear",
+    "named",
     "number_of",
     "plain",
     "plain_ticks",
@@ -120,6 +122,38 @@ def log_or_linear(axis: Any, value: ArrayLike) -> None:
     numbers = np.asarray(value, dtype=float)
     if is_rate(numbers):
         rate_axis(axis, float(np.nanmin(numbers)), float(np.nanmax(numbers)))
+
+
+def escaped(name: Any, most: int = 40) -> str:
+    r"""A user's own name as plain text: what matplotlib would read into it is escaped.
+
+    Parameters
+    ----------
+    name
+        Anything; what it prints as is used, on one line.
+    most
+        Longest length: longer names end in an ellipsis.
+
+    Examples
+    --------
+    >>> escaped("cost $ per $")
+    'cost \\$ per \\$'
+    """
+    words = " ".join(str(name).split())
+    words = words if len(words) <= most else f"{words[: most - 1]}…"
+    words = words.replace("$", r"\$")  # else mathematics, and an error where it is none
+    return f"\u200b{words}" if words.startswith("_") else words  # legends leave out such labels
+
+
+def named(what: str, name: Any) -> str:
+    """What a column is, with its name where the two differ.
+
+    Examples
+    --------
+    >>> named("score", "ctr"), named("score", "score"), named("score", None)
+    ('score (ctr)', 'score', 'score')
+    """
+    return what if name is None or name == what else f"{what} ({escaped(name)})"
 
 
 def number_of(n: int, what: str) -> str:

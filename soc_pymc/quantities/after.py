@@ -8,6 +8,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from ..arguments import instance
 from ..errors import FitError
 from ..items import Items, NormalItems, PoissonItems
 from ..laws import Law, law_of, select
@@ -197,6 +198,8 @@ class _Cells:
 def _cells(fit: Fit, items: Items | Statistics, weight: str, bins: int) -> _Cells:
     """Cells of the items, in as many bins of equal items."""
     check_weight(fit, weight)
+    wanted = "soc.PoissonItems(...) or soc.NormalItems(...), or their statistics"
+    instance(items, "items", PoissonItems | NormalItems | Statistics, wanted)
     if isinstance(bins, bool) or not isinstance(bins, int | np.integer) or bins < 1:
         raise FitError(f"bins={bins!r} must be a whole number of at least 1")
     law = law_of(fit)

@@ -8,9 +8,10 @@ import xarray as xr
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from ..arguments import instance, shown
 from ..errors import FitError, ItemsError
 from ..item_columns import columns_of, law_roles
-from ..items import Items
+from ..items import Items, NormalItems, PoissonItems
 from ..laws import Columns, items_at_once, law_of, select
 from ..progress import phase
 from ..results import Fit
@@ -130,6 +131,11 @@ def _draws(fit: Fit) -> int:
 
 
 def _check(scores: Mapping[str, tuple[Fit, Items]], sample: int) -> None:
+    instance(scores, "scores", Mapping, 'a dict, {"name": (fit, items), ...}')
+    for name, pair in scores.items():
+        if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], Fit)):
+            raise FitError(f"scores[{shown(name)}] must be a pair (fit, items)")
+        instance(pair[1], f"scores[{shown(name)}][1]", PoissonItems | NormalItems, "items")
     if len(scores) < 2:
         raise FitError(f"{len(scores)} score: there is nothing to compare it with, give two")
     if isinstance(sample, bool) or not isinstance(sample, int | np.integer) or sample < 2:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arguments import choice
 from ..errors import FitError, StatisticsError
 from ..laws import Columns, Law, items_at_once, law_of, select
 from ..results import Fit, outcome_roles
@@ -70,8 +71,7 @@ def check_weight(fit: Fit, weight: str) -> None:
     FitError
         If so.
     """
-    if weight not in WEIGHTS:
-        raise FitError(f"weight={weight!r} must be 'items' or 'exposure'")
+    choice(weight, "weight", WEIGHTS)
     if weight == "exposure" and law_of(fit).outcome != "count":
         raise FitError("items with values have no exposure: leave out weight='exposure'")
 

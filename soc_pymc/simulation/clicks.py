@@ -20,7 +20,7 @@ def s1_curves(score: ArrayLike) -> tuple[Floats, Floats]:
     Returns
     -------
     tuple of numpy.ndarray
-        With x = log(t/.05): log .05 + .8 x - .15 x^2/(1 + |x|) + .15 tanh(2x), and
+        With x = log(t/.05): log .05 + .8 x - .15 x^2/(1 + abs(x)) + .15 tanh(2x), and
         log .3 - .8 tanh x.
 
     Examples

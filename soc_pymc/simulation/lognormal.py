@@ -115,6 +115,7 @@ def _modes(centre: Floats, y: Floats, size: Floats, sigma: float) -> tuple[Float
     `wrightomega(z)` solves w + log w = z.
     """
     a = sigma * sigma
+    # of the two forms the one not taken may overflow or have a logarithm of 0
     with np.errstate(divide="ignore", invalid="ignore"):
         scaled = special.wrightomega(np.log(size) + np.log(a) + centre + a * y)
         # either form loses digits where the other keeps them

@@ -1,6 +1,7 @@
 """Grouped passes over items by any engine that Ibis speaks to."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property, reduce
 from typing import Any
 
@@ -24,7 +25,7 @@ from .expressions import (
 )
 from .reading import Folds, NormalTotals, Tables, Totals, Weights, exposure_unit
 from .scanning import Scan, check_spread, scan
-from .sources import readable
+from .sources import open_table, readable
 
 __all__ = ["Grouped"]
 
@@ -110,7 +111,10 @@ class Grouped:
     """Passes over a user's Ibis table in its own engine."""
 
     def __init__(self, items: Items, folds: Folds, progress: bool) -> None:
-        self._items, self._folds, self._progress = items, folds, progress
+        self._folds, self._progress = folds, progress
+        open_table(items.source, list(items.roles.values()))  # all that was named is there
+        # ids and folds that make no folds are not read, whatever they hold
+        self._items = replace(items, id=None, fold=None) if folds.by == "none" else items
         self._schema = SCHEMAS[items.kind]
 
     @cached_property

@@ -224,7 +224,7 @@ def scoring_sql(
     try:
         tree: Any = sqlglot.parse_one(str(ibis.to_sql(whole, dialect=compiled)), read=compiled)
         source = sqlglot.exp.to_table(table, dialect=written)
-    except ValueError as error:  # sqlglot's ParseError is one
+    except (ValueError, sqlglot.errors.SqlglotError) as error:  # one for signs, one for words
         raise ItemsError(f"table {table!r} in dialect {dialect!r}: {error}") from error
     for found in list(tree.find_all(sqlglot.exp.Table)):
         if found.name == _ITEMS:

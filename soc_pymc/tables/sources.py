@@ -14,7 +14,9 @@ from typing import Any, Literal
 
 import pandas as pd
 
+from ..arguments import path_of, shown
 from ..errors import ItemsError
+from .text_files import check_whole, header_of, not_text, ragged
 
 __all__ = [
     "Files",
@@ -31,6 +33,7 @@ __all__ = [
 Kind = Literal["pandas", "polars", "arrow", "files", "ibis"]
 
 _PARQUET = (".parquet", ".pq")
+_LONGEST_NAME = 255
 _CSV = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 
 
@@ -126,12 +129,16 @@ def _chosen(available: Sequence[Any], columns: Sequence[str] | None) -> list[str
     absent = [_absent(column, names) for column in wanted if column not in names]
     if absent:
         raise ItemsError("\n".join(absent))
+    _refuse_twice(names, wanted)
+    return wanted
+
+
+def _refuse_twice(names: Sequence[str], wanted: Sequence[str]) -> None:
     for column in wanted:
         if names.count(column) > 1:
             raise ItemsError(
                 f"column {column!r} is there {names.count(column)} times: rename or drop the others"
             )
-    return wanted
 
 
 def _absent(column: str, names: list[str]) -> str:
@@ -146,7 +153,7 @@ def _absent(column: str, names: list[str]) -> str:
 def _refuse_case_twins(available: Sequence[str], wanted: Sequence[str]) -> None:
     lower = [name.lower() for name in available]
     for column in wanted:
-        if lower.count(column.lower()) > 1:
+        if lower.count(column.lower()) > 1 and column in available:
             twins = [name for name in available if name.lower() == column.lower()]
             raise ItemsError(
                 f"columns {' and '.join(map(repr, twins))} differ in letter case only, which the "
@@ -159,9 +166,9 @@ def _arrow(source: Any, kind: Kind, columns: Sequence[str] | None) -> Any:
     import pyarrow as pa
 
     if kind == "arrow":
-        return source.select(_chosen(source.column_names, columns))
+        return _readable_types(source.select(_chosen(source.column_names, columns)))
     if kind == "polars":
-        return source.select(_chosen(source.columns, columns)).to_arrow()
+        return _readable_types(source.select(_chosen(source.columns, columns)).to_arrow())
     wanted = _chosen(source.columns, columns)
     names = [str(name) for name in source.columns]
     arrays = []
@@ -172,14 +179,26 @@ def _arrow(source: Any, kind: Kind, columns: Sequence[str] | None) -> Any:
             raise ItemsError(
                 f"column {column!r} holds mixed values, not one type ({error}): convert it first"
             ) from error
-    return pa.table(arrays, names=wanted)
+    return _readable_types(pa.table(arrays, names=wanted))
+
+
+def _readable_types(table: Any) -> Any:
+    """The table without types that the engine does not know, where others hold the same."""
+    import pyarrow as pa
+
+    for place, kept in enumerate(table.schema):
+        if pa.types.is_float16(kept.type):
+            table = table.set_column(place, kept.name, table.column(place).cast(pa.float32()))
+        elif pa.types.is_decimal256(kept.type):
+            raise ItemsError(_WIDE.format(column=kept.name))
+    return table
 
 
 def _paths(source: Any) -> list[str]:
     """Existing files that a path, glob or list stands for, globs in sorted order."""
     given = [source] if isinstance(source, str | os.PathLike) else list(source)
     paths: list[str] = []
-    for name in (os.path.expanduser(os.fspath(g)) for g in given):
+    for name in (os.path.expanduser(path_of(g, "source", ItemsError)) for g in given):
         if os.path.exists(name):
             paths.append(name)
         elif glob.has_magic(name):
@@ -187,6 +206,8 @@ def _paths(source: Any) -> list[str]:
             if not found:
                 raise ItemsError(f"{name}: no file matches")
             paths.extend(found)
+        elif len(os.path.basename(name)) > _LONGEST_NAME:
+            raise ItemsError(f"{shown(name)}: no file has so long a name")
         elif "://" in name:
             raise ItemsError(f"{name}: remote files are read through an Ibis table; pass one")
         else:
@@ -242,11 +263,15 @@ def check_files(source: Any, columns: Sequence[str] | None = None, connection: A
         if form != formats[0]:
             raise ItemsError(f"{path} is {form}, but {paths[0]} is {formats[0]}: use one format")
     connection = connection or _connection()
-    schemas = [_schema(connection, path, formats[0]) for path in paths]
-    wanted = _chosen(list(schemas[0]), columns)
-    _refuse_case_twins(list(schemas[0]), wanted)
+    read = [_schema(connection, path, formats[0]) for path in paths]
+    schemas = [found.types for found in read]
+    wanted = _check_names(read[0], paths[0], formats[0], columns)
+    for found in read:
+        _refuse_twice(found.names, wanted)
     for path, schema in zip(paths[1:], schemas[1:], strict=True):
         _same_schema(paths[0], schemas[0], path, schema, wanted, exact=formats[0] == "Parquet")
+    if formats[0] == "Parquet":
+        _refuse_types(schemas[0], wanted)
     widest = {
         c: "DOUBLE" if any(s[c] != schemas[0][c] for s in schemas) else schemas[0][c]
         for c in schemas[0]
@@ -278,23 +303,68 @@ def _format(path: str) -> str:
     raise ItemsError(f"{path}: items are read from files named *.parquet, *.csv or *.csv.gz")
 
 
-def _schema(connection: Any, path: str, form: str) -> dict[str, str]:
+@dataclass(frozen=True)
+class _Schema:
+    """Types of a file's columns by name, and the names as the file has them."""
+
+    types: dict[str, str]
+    names: tuple[str, ...]
+
+
+def _check_names(schema: _Schema, path: str, form: str, columns: Sequence[str] | None) -> list[str]:
+    """The wanted columns, each there exactly once, under a name like no other."""
+    if form == "CSV" and not any(schema.names):
+        raise ItemsError(f"{path} is empty: its first line must name the columns")
+    if form == "CSV" and len(schema.types) == 1 and columns and (why := ragged(path)):
+        raise ItemsError(f"{path}: {why}")
+    _refuse_twice(schema.names, list(schema.types) if columns is None else columns)
+    _refuse_case_twins(schema.names, list(schema.types) if columns is None else columns)
+    return _chosen(list(schema.types), columns)
+
+
+def _refuse_types(types: Mapping[str, str], wanted: Sequence[str]) -> None:
+    """Refuse types of Parquet files that the engine takes for others."""
+    for column in wanted:
+        if types[column].startswith("decimal256"):
+            raise ItemsError(_WIDE.format(column=column))
+        if types[column].startswith("duration"):
+            raise ItemsError(
+                f"column {column!r} holds spans of time, which would be read as bare numbers: "
+                "convert it to a number of seconds first, or drop it"
+            )
+
+
+_WIDE = (
+    "column {column!r} holds decimals of more than 38 digits, which the engine cannot read: "
+    "convert it to float64 first"
+)
+
+
+def _schema(connection: Any, path: str, form: str) -> _Schema:
     """Column types by name; a file that cannot be read is an error that names it."""
     try:
         if form == "Parquet":
             import pyarrow.parquet as pq
 
             schema = pq.read_schema(path)
-            return {name: str(kind) for name, kind in zip(schema.names, schema.types, strict=True)}
+            types = dict(zip(schema.names, map(str, schema.types), strict=True))
+            return _Schema(types, tuple(schema.names))
+        check_whole(path)
         # the whole file decides the types: a fraction may come late
         rows = connection.con.execute(
             "DESCRIBE SELECT * FROM read_csv(?, header=true, sample_size=-1, "
             "hive_partitioning=false)",
             [glob.escape(path)],
         ).fetchall()
-        return {str(row[0]): str(row[1]) for row in rows}
+        types = {str(row[0]): str(row[1]) for row in rows}
+        return _Schema(types, header_of(connection, glob.escape(path)))
+    except ItemsError:
+        raise
     except Exception as error:
-        raise ItemsError(f"{path} cannot be read as {form}: {first_line(error)}") from error
+        _refuse_interrupt(error)
+        why = not_text(path) if form == "CSV" else None
+        why = why or f"{first_line(error).rstrip('.')}; write it again"
+        raise ItemsError(f"{path} cannot be read as {form}: {why}") from error
 
 
 def first_line(error: Exception) -> str:
@@ -396,11 +466,18 @@ def readable(source: Any = None) -> Iterator[None]:
     try:
         yield
     except Exception as error:
+        _refuse_interrupt(error)
         if not _of_engine(error):
             raise
         bad = _bad_file(source)
         what = f"{bad} cannot be read" if bad else "the items cannot be read"
         raise ItemsError(f"{what}: {first_line(error)}") from error
+
+
+def _refuse_interrupt(error: Exception) -> None:
+    """Raise Ctrl-C as such where DuckDB says "Query interrupted" because of it."""
+    if isinstance(error.__cause__, KeyboardInterrupt):
+        raise KeyboardInterrupt from error
 
 
 def _bad_file(source: Any) -> str | None:

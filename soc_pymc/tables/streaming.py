@@ -1,6 +1,7 @@
 """Passes over files and tables in memory: DuckDB reads, compiled kernels validate and add up."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from ..accumulate import KERNELS, FirstLook, Sums, ends, fold_of_items, warm_up
 from ..binning import Grid
 from ..errors import ItemsError
-from ..folds import fold_of_id
+from ..folds import FOLD_PRIME, fold_of_id
 from ..items import Items, NormalItems, PoissonItems
 from ..progress import phase
 from .reading import (
@@ -24,7 +25,7 @@ from .reading import (
     exposure_unit,
 )
 from .scanning import check_spread, check_total, check_types, scan
-from .sources import batches, check_files, kind_of, open_table, readable
+from .sources import Files, batches, check_files, kind_of, open_table, readable
 from .validation import numbers
 
 __all__ = ["Streamed"]
@@ -72,7 +73,10 @@ class Streamed:
     """Passes over items that are not in an engine of the user's own."""
 
     def __init__(self, items: Items, folds: Folds, progress: bool) -> None:
-        self._items, self._folds, self._progress = items, folds, progress
+        self._folds, self._progress = folds, progress
+        # ids and folds that make no folds are not read, whatever they hold
+        self._items = replace(items, id=None, fold=None) if folds.by == "none" else items
+        self._named = list(items.roles.values())
         self._kernel = KERNELS[items.kind]
         self._seen: int | None = None
         self._codes: dict[str, int] = {}
@@ -150,10 +154,14 @@ class Streamed:
 
     @cached_property
     def _table(self) -> Any:
-        table = open_table(self._items.source, list(self._items.roles.values()))
+        table = open_table(self._items.source, self._named)  # all that was named is there
         with readable():
             check_types(self._items, table)
         return table.select(**numbers({r: table[name] for r, name in self._items.roles.items()}))
+
+    @cached_property
+    def _files(self) -> Files:
+        return check_files(self._items.source, self._named)
 
     @cached_property
     def _rows(self) -> int:
@@ -192,13 +200,11 @@ class Streamed:
 
     def _batches(self, roles: Sequence[str]) -> Iterator[Any]:
         """Record batches with a column for each role."""
-        if kind_of(self._items.source) == "files":
-            files = check_files(self._items.source, list(self._items.roles.values()))
-            if files.form == "Parquet":
-                yield from _parquet_batches(
-                    files.paths, {role: self._items.roles[role] for role in roles}
-                )
-                return
+        if kind_of(self._items.source) == "files" and self._files.form == "Parquet":
+            yield from _parquet_batches(
+                self._files.paths, {role: self._items.roles[role] for role in roles}
+            )
+            return
         yield from batches(self._table, roles, size=_READ)
 
     def _plain(self, batch: Any) -> dict[str, NDArray[Any]]:
@@ -256,6 +262,17 @@ def _parquet_batches(paths: Sequence[str], roles: Mapping[str, str]) -> Iterator
         with pq.ParquetFile(path, pre_buffer=False) as file:
             for batch in file.iter_batches(batch_size=_READ, columns=names):
                 yield pa.RecordBatch.from_arrays(
-                    [batch[name].cast(kinds[r], safe=False) for r, name in roles.items()],
+                    [_cast(batch[name], kinds[role]) for role, name in roles.items()],
                     names=list(roles),
                 )
+
+
+def _cast(values: Any, kind: Any) -> Any:
+    """Values of a role's own type; of ids that are too large for it, what matters of them."""
+    import pyarrow as pa
+
+    if kind == pa.int64() and values.type == pa.uint64():
+        large = values.to_numpy(zero_copy_only=False)
+        if values.null_count == 0:
+            values = pa.array((large % np.uint64(FOLD_PRIME)).astype(np.int64))
+    return values.cast(kind, safe=False)

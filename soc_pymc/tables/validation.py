@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..families.validity import LARGEST, LARGEST_COUNT, LARGEST_VALUE, LEAST_SD
+from ..folds import FOLD_PRIME
 from .reading import MOST_FOLDS
 
 __all__ = ["Problem", "needs", "numbers", "problems_of", "typed", "wrong_type"]
@@ -76,11 +77,16 @@ def wrong_type(role: str, dtype: Any) -> str | None:
         return "true/false values"
     if dtype.is_string():
         return "text"
-    if dtype.is_temporal() or dtype.is_interval():
+    if dtype.is_temporal() or dtype.is_interval() or _is_polars_time(dtype):
         return "dates or times"
     if dtype.is_numeric():
         return "numbers with fractions"
     return f"values of type {dtype}"
+
+
+def _is_polars_time(dtype: Any) -> bool:
+    """Whether Ibis met a time of day in nanoseconds, for which it has no type."""
+    return "TIME_NS" in str(dtype)
 
 
 def numbers(columns: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,7 +96,9 @@ def numbers(columns: Mapping[str, Any]) -> dict[str, Any]:
         if role in _NUMBERS:
             read[role] = column.cast("float64")
         elif role == "id":
-            read[role] = column.cast("int64")
+            # of folds only the remainder matters, and no id is too large for it
+            large = column.type().is_unsigned_integer()
+            read[role] = (column % FOLD_PRIME if large else column).cast("int64")
         elif column.type().is_boolean():
             read[role] = column.ifelse("true", "false")  # engines write these words differently
         else:

@@ -86,6 +86,11 @@ def regularised_nef_cumulants(
     rho
         Density below which the marginal is not trusted, per unit of y; 0 for none.
 
+    Returns
+    -------
+    numpy.ndarray
+        Cumulants 1 to k of the natural parameter given y, shape (k, n).
+
     Raises
     ------
     FitError
@@ -170,6 +175,11 @@ def normal_base(value: ArrayLike, noise_sd: ArrayLike, order: int = 2) -> Floats
     order
         How many derivatives.
 
+    Returns
+    -------
+    numpy.ndarray
+        Derivatives 1 to `order`, shape (order, n).
+
     Raises
     ------
     ItemsError
@@ -198,6 +208,11 @@ def gamma_base(value: ArrayLike, shape: ArrayLike, order: int = 2) -> Floats:
         Items, each of shape (n,) or a number, both above 0.
     order
         How many derivatives.
+
+    Returns
+    -------
+    numpy.ndarray
+        Derivatives 1 to `order`, shape (order, n).
 
     Raises
     ------

@@ -115,6 +115,11 @@ def poisson_umvu(count: ArrayLike, exposure: ArrayLike, order: int = 1) -> Float
     order
         k, at least 1.
 
+    Returns
+    -------
+    numpy.ndarray
+        Estimates, shape (n,), in events per unit of exposure to the power k.
+
     Raises
     ------
     ItemsError
@@ -147,6 +152,11 @@ def regularised_poisson_moment(
         As of `poisson_moment`.
     rho
         Probability below which the marginal is not trusted, 0 for none: see `choose_rho`.
+
+    Returns
+    -------
+    numpy.ndarray
+        Estimates, shape (n,), in events per unit of exposure to the power k.
 
     Raises
     ------

@@ -65,6 +65,11 @@ def choose_rho(
         Values of rho to try, 0 or above; the default has 0 and 1e-8 to 0.1, for probabilities of
         counts.
 
+    Returns
+    -------
+    RhoChoice
+        The best rho, with the gain of each candidate.
+
     Raises
     ------
     FitError

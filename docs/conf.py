@@ -1,0 +1,141 @@
+"""Sphinx: the pages of docs/, the notebooks of notebooks/, the reference from docstrings.
+
+Nothing is fetched: no inventories of other projects, and formulas become MathML, which browsers
+set themselves. `make docs` builds with warnings as errors; a notebook that fails is one.
+"""
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+from docutils import nodes
+from docutils.utils.math.latex2mathml import tex2mathml
+
+import soc_pymc
+
+HERE = Path(__file__).parent
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# notebooks run where the package may be a checkout that is not installed
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    [str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+)
+
+project = "soc_pymc"
+author = "the soc_pymc developers"
+copyright = "the soc_pymc developers, MIT license"
+release = version = soc_pymc.__version__
+
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "numpydoc",
+    "sphinx_copybutton",
+    "sphinx_design",
+]
+exclude_patterns = ["_build", "**/.ipynb_checkpoints"]
+highlight_language = "none"
+default_role = "py:obj"  # `names` in docstrings lead to the reference
+
+# pages and notebooks
+myst_enable_extensions = ["dollarmath", "amsmath", "deflist", "colon_fence"]
+myst_heading_anchors = 4
+myst_dmath_double_inline = True
+nb_execution_mode = "force"
+nb_execution_timeout = 300
+nb_execution_raise_on_error = True
+nb_execution_in_temp = True
+nb_merge_streams = True
+nb_ipywidgets_js = {}
+
+# reference
+autosummary_generate = False
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_preserve_defaults = True
+numpydoc_show_class_members = False
+python_use_unqualified_type_names = True
+maximum_signature_line_length = 78
+add_module_names = False
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+
+html_theme = "furo"
+html_title = "soc_pymc"
+html_static_path = ["_static"]
+html_css_files = ["pages.css"]
+html_math_renderer = "mathml"
+html_copy_source = False
+html_show_sourcelink = False
+
+
+def copy_notebooks(app):
+    """Put ../notebooks/*.md beside the pages, afresh, so that none outlives its source.
+
+    Their links to ../docs/, right where the sources are read, lead to the same pages from here.
+    """
+    folder = HERE / "notebooks"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    for source in sorted((HERE.parent / "notebooks").glob("*.md")):
+        (folder / source.name).write_text(source.read_text().replace("](../docs/", "](../"))
+
+
+def spread_notebooks(app, env, docnames):
+    """Deal the notebooks out evenly: neighbours are read by one process, one after the other."""
+    slow = [name for name in docnames if name.startswith("notebooks/") or name == "gallery"]
+    quick = [name for name in docnames if name not in slow]
+    step = len(quick) // max(len(slow), 1) + 1
+    docnames[:] = []
+    while slow or quick:
+        docnames += slow[:1] + quick[:step]
+        slow, quick = slow[1:], quick[step:]
+
+
+# rows of a display are found by the converter itself
+_ENVIRONMENT = re.compile(r"\\(begin|end)\{(align|aligned|equation|gather|split)\*?\}")
+
+_BIG = re.compile(r"\\(Big|bigg|Bigg)(?=[lr]?\b|[^a-zA-Z])")
+
+# of \\frac12 it would make 12 over what follows
+_FRACTION = re.compile(r"\\([td]?frac)\s*(\d)\s*(\d)")
+# TeX sets thin spaces around names of functions, but for brackets
+_NAME = r"\\(?:log|exp|max|min|det|sinh|cosh)(?![a-zA-Z])"
+_AFTER = re.compile(rf"({_NAME}) *(?=\\(?!left|big|,|;)|[a-zA-Z0-9])")
+_BEFORE = re.compile(rf"(?<=[\w)}}\]']) *(?={_NAME})")
+
+
+def _plain_tex(tex):
+    """TeX that the converter reads as TeX does."""
+    tex = _ENVIRONMENT.sub("", tex).replace(r"\dots", r"\ldots")
+    tex = _FRACTION.sub(r"\\\1{\2}{\3}", _BIG.sub(r"\\big", tex))
+    return _BEFORE.sub(r"\\, ", _AFTER.sub(r"\1\\, ", tex)).strip()
+
+
+def _formula(writer, node, *, block):
+    tex = _plain_tex(node.astext())
+    writer.body.append(tex2mathml(tex, as_block=block))
+    raise nodes.SkipNode
+
+
+def inline_formula(writer, node):
+    """One formula in a line of text."""
+    _formula(writer, node, block=False)
+
+
+def display_formula(writer, node):
+    """A formula on lines of its own, which scrolls where the screen is narrower."""
+    writer.body.append('<div class="math-display">')
+    try:
+        _formula(writer, node, block=True)
+    finally:
+        writer.body.append("</div>")
+
+
+def setup(app):
+    """Register what the pages need beyond the extensions."""
+    app.connect("builder-inited", copy_notebooks)
+    app.connect("env-before-read-docs", spread_notebooks)
+    app.add_html_math_renderer("mathml", (inline_formula, None), (display_formula, None))
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

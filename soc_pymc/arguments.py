@@ -1,0 +1,150 @@
+"""Plain arguments checked: one sentence that names the argument, what it was, and what it must be.
+
+Every check takes the value, the name under which the user gave it, and the error to raise.
+"""
+
+import math
+import numbers
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from .errors import FitError, SocError
+
+__all__ = ["choice", "instance", "names_of", "path_of", "real", "shown", "switch", "whole"]
+
+_LONGEST = 60  # characters of a value that an error shows
+
+Refusal = type[SocError]
+
+
+def shown(value: object) -> str:
+    """A value as errors show it: on one line, and cut where it is long.
+
+    Examples
+    --------
+    >>> shown("a" * 100)[-9:]
+    'aaaaaa...'
+    """
+    text = " ".join(repr(value).split())
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+
+
+def whole(
+    value: Any, name: str, least: int, error: Refusal = FitError, most: int | None = None
+) -> int:
+    """A whole number, of Python or NumPy; true and false are none.
+
+    Examples
+    --------
+    >>> whole(3, "bins", 1)
+    3
+    >>> whole(2.5, "bins", 1)
+    Traceback (most recent call last):
+    ...
+    soc_pymc.errors.FitError: bins=2.5 must be a whole number of at least 1
+    """
+    good = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if good and least <= value and (most is None or value <= most):
+        return int(value)
+    words = f"of at least {least:,}" if most is None else f"from {least:,} to {most:,}"
+    raise error(f"{name}={shown(value)} must be a whole number {words}")
+
+
+def real(
+    value: Any,
+    name: str,
+    error: Refusal = FitError,
+    *,
+    above: float = -math.inf,
+    below: float = math.inf,
+) -> float:
+    """A finite number, strictly between two others; true and false are none.
+
+    Examples
+    --------
+    >>> real(0.9, "prob", above=0, below=1)
+    0.9
+    >>> real(float("nan"), "prob", above=0, below=1)
+    Traceback (most recent call last):
+    ...
+    soc_pymc.errors.FitError: prob=nan must be a number between 0 and 1
+    """
+    good = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if good and math.isfinite(value) and above < value < below:
+        return float(value)
+    if math.isfinite(above) and math.isfinite(below):
+        words = f"number between {above:g} and {below:g}"
+    else:
+        words = f"finite number > {above:g}" if math.isfinite(above) else "finite number"
+    raise error(f"{name}={shown(value)} must be a {words}")
+
+
+def choice(value: Any, name: str, options: Sequence[str], error: Refusal = FitError) -> str:
+    """One of some words.
+
+    Examples
+    --------
+    >>> choice("any", "draws", ("all", "representative"))
+    Traceback (most recent call last):
+    ...
+    soc_pymc.errors.FitError: draws='any' must be 'all' or 'representative'
+    """
+    if isinstance(value, str) and value in options:
+        return value
+    words = [repr(option) for option in options]
+    raise error(f"{name}={shown(value)} must be {', '.join(words[:-1])} or {words[-1]}")
+
+
+def switch(value: Any, name: str, error: Refusal = FitError) -> bool:
+    """True or False, of Python or NumPy."""
+    if isinstance(value, bool) or (type(value).__name__ == "bool" and hasattr(value, "dtype")):
+        return bool(value)
+    raise error(f"{name}={shown(value)} must be True or False")
+
+
+def instance(value: Any, name: str, types: Any, wanted: str, error: Refusal = FitError) -> None:
+    """Refuse what is not of the types; `wanted` says what to give instead.
+
+    Examples
+    --------
+    >>> instance("fit.nc", "fit", dict, "a fit: soc.load_fit(path) reads one")
+    Traceback (most recent call last):
+    ...
+    soc_pymc.errors.FitError: fit must be a fit: soc.load_fit(path) reads one, not str
+    """
+    if not isinstance(value, types):
+        what = value.__name__ + " itself" if isinstance(value, type) else type(value).__name__
+        raise error(f"{name} must be {wanted}, not {what}")
+
+
+def path_of(value: Any, name: str = "path", error: Refusal = FitError) -> str:
+    """The name of a file or folder as text: of str or `pathlib.Path`, not empty, without NUL.
+
+    Examples
+    --------
+    >>> path_of(b"fit.nc")
+    Traceback (most recent call last):
+    ...
+    soc_pymc.errors.FitError: path=b'fit.nc' must be the name of a file, as str or pathlib.Path
+    """
+    text = os.fspath(value) if isinstance(value, str | os.PathLike) else None
+    if not isinstance(text, str) or not text:
+        raise error(f"{name}={shown(value)} must be the name of a file, as str or pathlib.Path")
+    if "\0" in text:
+        raise error(f"{name}={shown(value)} holds a NUL character: leave it out")
+    return text
+
+
+def names_of(value: Any, name: str, error: Refusal = FitError) -> list[str]:
+    """Names of columns: one, or several in a list.
+
+    Examples
+    --------
+    >>> names_of("country", "by"), names_of(("a", "b"), "by")
+    (['country'], ['a', 'b'])
+    """
+    given = [value] if isinstance(value, str) else value
+    if isinstance(given, list | tuple) and all(isinstance(each, str) and each for each in given):
+        return list(given)
+    raise error(f"{name}={shown(value)} must be the name of a column, or a list of names")

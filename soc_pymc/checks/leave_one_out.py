@@ -1,0 +1,277 @@
+"""Every item left out in turn: importance weights over the draws, for items and for cells.
+
+Draws that predict an item badly would have more weight without it: the weights are proportional to
+1 / p(y | draw) (Gelfand, Dey and Chang 1992), and the largest are Pareto-smoothed (Vehtari, Gelman
+and Gabry 2017) for the items or cells that sway the draws most. The weights of all others are so
+nearly equal that smoothing changes nothing.
+"""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from ..laws import Columns, law_of, select
+from ..progress import phase
+from ..results import PARETO_K, Fit
+from .cells import Cells
+from .predictive import thin
+
+__all__ = ["LeftOut", "LooCells", "elpd_record", "leave_items_out", "loo_cells", "shares"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_NUMBERS = 4_000_000  # numbers in one array of draws x cells
+_MOST_NUMBERS, _FEWEST_DRAWS = 40_000_000, 100  # of all cells
+_SMOOTHED = 2_000  # cells whose weights are Pareto-smoothed: those that sway the draws most
+_SMOOTHED_ITEMS = 500  # the same of items
+_EQUAL = 1e-9  # log densities that range less over the draws are those of equal weights
+_PIT_DRAWS = 32  # draws that say how far leaving an item out moves its predictive distribution
+_MOST_POINTS = 200_000  # points in a record for ArviZ; of more items, a share of every cell
+
+
+# --- cells ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LooCells:
+    """Expected log predictive density of every item left out in turn.
+
+    Attributes
+    ----------
+    elpd
+        Sum over items, in nats.
+    standard_error
+        Of the sum, over items.
+    p_loo
+        Effective number of parameters.
+    pareto_k
+        Largest Pareto k of the importance weights.
+    each
+        Of one item of each cell, shape (cells,).
+    k
+        Pareto k by cell; NaN where weights are so nearly equal that they were not smoothed.
+    draws
+        Number of draws.
+    """
+
+    elpd: float
+    standard_error: float
+    p_loo: float
+    pareto_k: float
+    each: Floats
+    k: Floats
+    draws: int
+
+
+def loo_cells(fit: Fit, cells: Cells, progress: bool = True) -> LooCells:
+    """Leave-one-out of all items by importance weights over the draws (Vehtari et al. 2017).
+
+    The weights of the 2,000 cells that sway the draws most are Pareto-smoothed; the others are
+    nearly equal. Of many cells, fewer draws are used: 40 million numbers in all, at least 100
+    draws.
+
+    Parameters
+    ----------
+    fit
+        The fit, of more than one draw.
+    cells
+        Of `make_cells`.
+    progress
+        Whether long work shows its progress.
+    """
+    few = thin(fit, max(_FEWEST_DRAWS, _MOST_NUMBERS // len(cells.n)))
+    law, n = law_of(few), cells.n
+    draws = few.data["posterior"].sizes["chain"] * few.data["posterior"].sizes["draw"]
+    step = max(1, _NUMBERS // draws)
+    within, total, sway = (np.empty(len(n)) for _ in range(3))
+    with phase("leave-one-out", total=len(n), unit="cells", enabled=progress) as running:
+        for start in range(0, len(n), step):
+            at = slice(start, start + step)
+            each = law.log_density(select(cells.columns, at))
+            within[at], total[at] = -_log_mean(-each), _log_mean(each)
+            sway[at] = each.var(axis=0)
+            running.advance(each.shape[1])
+        worst = np.argsort(-sway)[:_SMOOTHED]
+        k = np.full(len(n), np.nan)
+        log_density = law.log_density(select(cells.columns, worst))
+        log_weight, k[worst] = _smoothed(log_density)
+        within[worst] = _log_sum(log_weight + log_density)
+    elpd = float(n @ within)
+    variance = float(n @ (within - elpd / n.sum()) ** 2)
+    p_loo = float(n @ (total - within))
+    return LooCells(elpd, np.sqrt(variance), p_loo, float(np.nanmax(k)), within, k, draws)
+
+
+def shares(n: Ints) -> NDArray[np.intp]:
+    """Each cell as often as it has items, or in proportion where these are over 200,000.
+
+    Parameters
+    ----------
+    n
+        Items by cell.
+
+    Examples
+    --------
+    >>> shares(np.array([1, 3]))
+    array([0, 1, 1, 1])
+    """
+    total = np.cumsum(n)
+    if total[-1] <= _MOST_POINTS:
+        return np.repeat(np.arange(len(n)), n)
+    every = (np.arange(_MOST_POINTS) + 0.5) * (total[-1] / _MOST_POINTS)
+    return np.searchsorted(total, every, side="right")
+
+
+def elpd_record(loo: LooCells, n: Ints) -> Any:
+    """ArviZ's record of leave-one-out, as `arviz.compare` and `arviz.plot_khat` take it.
+
+    ArviZ takes no weights: an item of a cell stands for all, as often as the cell has items. Of
+    more than 200,000 items every cell has its share of 200,000 points, and the record is ArviZ's
+    own of subsampled leave-one-out. Its ``elpd``, ``se`` and ``p`` are sums over all items, and the
+    constant ``elpd_loo_approx`` is such that ArviZ's differences are those of all items, too.
+
+    Parameters
+    ----------
+    loo
+        Leave-one-out of cells.
+    n
+        Items by cell.
+
+    Returns
+    -------
+    arviz_stats.ELPDData
+        ``elpd_i`` has dim ``item``; ``pareto_k`` dim ``cell``, with those cells alone whose weights
+        were smoothed.
+    """
+    from arviz_stats.utils import ELPDDataLOO, ELPDDataLOOSubsample
+
+    points, n_items = shares(n), int(n.sum())
+    good = min(1.0 - 1.0 / np.log10(loo.draws), PARETO_K)
+    known = np.flatnonzero(~np.isnan(loo.k))
+    each = loo.each[points]
+    common = {
+        "elpd": loo.elpd,
+        "se": loo.standard_error,
+        "p": loo.p_loo,
+        "n_samples": loo.draws,
+        "n_data_points": n_items,
+        "scale": "log",
+        "warning": bool(loo.pareto_k > good),
+        "good_k": good,
+        "pareto_k": xr.DataArray(loo.k[known], {"cell": known}, "cell"),
+    }
+    if len(points) == n_items:
+        return ELPDDataLOO(**common, elpd_i=xr.DataArray(each, dims="item"))
+    # ArviZ adds up the approximation and n_items times the mean of what the points differ from it
+    approximation = (loo.elpd - n_items * each.mean()) / (len(points) - n_items)
+    return ELPDDataLOOSubsample(
+        **common,
+        elpd_i=xr.DataArray(each, dims="item"),
+        subsample_size=len(points),
+        subsampling_se=0.0,
+        loo_subsample_observations=np.arange(len(points)),
+        elpd_loo_approx=xr.DataArray(np.full(len(points), approximation), dims="item"),
+    )
+
+
+# --- items ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Items left out one by one.
+
+    Attributes
+    ----------
+    below, upto
+        P(Y < y) and P(Y <= y) of each item given all others, (n,).
+    pareto_k
+        Largest Pareto k of the items' weights.
+    """
+
+    below: Floats
+    upto: Floats
+    pareto_k: float
+
+
+def leave_items_out(
+    fit: Fit, columns: Columns, log_density: Floats, below: Floats, upto: Floats
+) -> LeftOut:
+    """Predictive cdfs of items that the fit has seen, as if it had not.
+
+    The exact cdf over all draws is moved by the difference that an item's weights make among 32
+    draws: that difference is small, so that few draws do.
+
+    Parameters
+    ----------
+    fit
+        The fit, of more than one draw.
+    columns
+        The items.
+    log_density
+        Of their outcomes under every draw of `fit`, (draws, n).
+    below, upto
+        Their P(Y < y) and P(Y <= y), averaged over the draws, (n,).
+    """
+    log_weight = -log_density - _log_sum(-log_density)
+    worst = np.argsort(-log_density.var(axis=0))[:_SMOOTHED_ITEMS]
+    log_weight[:, worst], k = _smoothed(log_density[:, worst])
+    draws = len(log_density)
+    pick = np.unique(np.arange(_PIT_DRAWS) * draws // _PIT_DRAWS)
+    weight = np.exp(log_weight[pick] - log_weight[pick].max(axis=0))
+    weight /= weight.sum(axis=0)
+    moved = np.zeros((2, len(below)))
+    for each, one in zip(weight, _single_draws(fit, pick), strict=True):
+        moved += (each - 1.0 / len(pick)) * np.stack(law_of(one).ends(columns))
+    high = np.clip(upto + moved[1], 0.0, 1.0)
+    return LeftOut(np.clip(below + moved[0], 0.0, high), high, float(k.max()))
+
+
+def _single_draws(fit: Fit, which: NDArray[np.int64]) -> Iterator[Fit]:
+    """The fit with one draw, for draws numbered along the chains one after the other."""
+    posterior = fit.data["posterior"].to_dataset()
+    for number in which:
+        chain, draw = divmod(int(number), posterior.sizes["draw"])
+        groups = {"posterior": posterior.isel(chain=[chain], draw=[draw])}
+        if "constant_data" in fit.data:
+            groups["constant_data"] = fit.data["constant_data"].to_dataset()
+        tree = xr.DataTree.from_dict(groups)
+        tree.attrs = dict(fit.data.attrs)
+        yield replace(fit, data=tree)
+
+
+def _log_sum(values: Floats) -> Floats:
+    top = values.max(axis=0)
+    return np.asarray(top + np.log(np.exp(values - top).sum(axis=0)))
+
+
+def _log_mean(values: Floats) -> Floats:
+    return _log_sum(values) - np.log(len(values))
+
+
+def _smoothed(log_density: Floats) -> tuple[Floats, Floats]:
+    """Logarithms of Pareto-smoothed weights, which add up to 1, (draws, n), and their k, (n,).
+
+    Where draws are so few and so often repeated that the tail of the weights has no shape, these
+    stay as they are and k is infinite: nothing vouches for them. Equal weights have k = 0.
+    """
+    from arviz_stats.base import array_stats
+
+    equal = np.ptp(log_density, axis=0) <= _EQUAL
+    log_weight = -log_density - _log_sum(-log_density)
+    k = np.where(equal, 0.0, np.inf)
+    for item in np.flatnonzero(~equal):
+        with warnings.catch_warnings(), suppress(ValueError):  # a tail that is one number
+            # of few draws, whose k says what it is worth
+            warnings.filterwarnings("ignore", "Number of tail draws", UserWarning)
+            smoothed, own = array_stats.psislw(log_density[:, item])  # it takes the sign itself
+            if np.isfinite(own):
+                log_weight[:, item], k[item] = smoothed, own
+    return log_weight, k

@@ -1,0 +1,133 @@
+"""What results say of themselves in a notebook or at a prompt: rows of names and values."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from .html import visible
+
+__all__ = ["lines", "of_fit", "of_items", "of_statistics", "of_status", "short"]
+
+Rows = list[tuple[str, str]]
+
+_SHOWN = 5  # labels of groups
+
+
+def lines(head: str, rows: Iterable[Sequence[str]]) -> str:
+    """Text of a `repr`: a head, and a row below it for each name and value.
+
+    Examples
+    --------
+    >>> print(lines("<fit>", [("items", "200"), ("draws", "9")]))
+    <fit>
+      items  200
+      draws  9
+    """
+    found = [tuple(row) for row in rows]
+    width = max((len(name) for name, _ in found), default=0)
+    return "\n".join(
+        map(visible, [head, *(f"  {name:<{width}}  {value}" for name, value in found)])
+    )
+
+
+def short(record: Any) -> str:
+    """A configuration with the fields that are not as by default.
+
+    Examples
+    --------
+    >>> from soc_pymc import Gamma, Spline
+    >>> short(Gamma(mean=Spline(knots=9), monotone=True))
+    'Gamma(mean=Spline(knots=9), monotone=True)'
+    """
+    usual = type(record)()
+    own = {f.name: getattr(record, f.name) for f in fields(record)}
+    differ = {name: value for name, value in own.items() if value != getattr(usual, name)}
+    shown = (
+        f"{name}={short(v) if type(v).__name__ == 'Spline' else repr(v)}"
+        for name, v in differ.items()
+    )
+    return f"{type(record).__name__}({', '.join(shown)})"
+
+
+def of_fit(fit: Any) -> Rows:
+    """Rows of a fit: configurations, draws, items, groups and time; its verdict is its head."""
+    sizes = fit.data["posterior"].sizes
+    chains = f" in {sizes['chain']} chains" if sizes["chain"] > 1 else ""
+    bins = fit.data["constant_data"].to_dataset()
+    items = f"{int(bins['n_items'].sum()):,} in {bins.sizes['bin']:,} bins"
+    return [
+        ("prior", short(fit.prior)),
+        ("method", short(fit.method)),
+        ("draws", f"{sizes['chain'] * sizes['draw']:,}{chains}"),
+        ("items", items),
+        ("scores", _range(bins, "score_min", "score_max")),
+        *_groups(fit.groups),
+        ("seconds", f"{fit.status.seconds:.1f}"),
+    ]
+
+
+def of_status(status: Any) -> Rows:
+    """Rows of a status."""
+    rows = [
+        ("converged", "yes" if status.converged else "NO"),
+        ("reason", status.reason),
+        ("Pareto k", "" if status.pareto_k is None else f"{status.pareto_k:.2f}"),
+        ("effective", "" if status.ess_fraction is None else f"{status.ess_fraction:.0%} of draws"),
+        ("seconds", f"{status.seconds:.1f}"),
+    ]
+    return [row for row in rows if row[1]]
+
+
+def of_statistics(stats: Any, sums: str) -> Rows:
+    """Rows of statistics, with the sums of their outcomes in words."""
+    n = stats.data["n"].to_numpy()
+    full = n[n > 0]
+    in_bins = f", {full.min():,} to {full.max():,} items each" if len(full) else ""
+    empty = f", {len(n) - len(full):,} empty" if len(full) < len(n) else ""
+    cells = stats.data.sizes
+    kept = [f"{cells[t]:,} of {t}" for t in ("exposure", "count", "noise") if t in cells]
+    if stats.coarse:
+        merged = f" in bins of {stats.coarse}" if stats.coarse > 1 else ""
+        kept.append(f"{cells['joint']:,} joint{merged}")
+    return [
+        ("items", f"{stats.n_items:,}"),
+        ("outcomes", sums),
+        ("bins", f"{stats.bins:,}{in_bins}{empty}"),
+        ("scores", _range(stats.data, "score_min", "score_max")),
+        ("cells", ", ".join(kept)),
+        *_groups(stats.groups),
+        *([("folds", str(stats.folds))] if stats.folds else []),
+        ("memory", f"{stats.data.nbytes / 1e6:.1f} MB"),
+    ]
+
+
+def of_items(items: Any) -> Rows:
+    """Rows of items: the source and which column plays which role."""
+    source = items.source
+    if isinstance(source, str):
+        shown = source
+    elif isinstance(source, list | tuple):
+        shown = f"{len(source):,} files, {source[0]} first" if source else "no files"
+    else:
+        shown = f"{type(source).__module__.partition('.')[0]} {type(source).__name__}"
+        rows = getattr(source, "shape", None)
+        shown += f" of {rows[0]:,} rows" if isinstance(rows, tuple) else ""
+    return [("source", shown), *((role, repr(c)) for role, c in items.roles.items())]
+
+
+def _groups(labels: Sequence[str]) -> Rows:
+    if not labels:
+        return []
+    shown = ", ".join(labels[:_SHOWN]) + (", ..." if len(labels) > _SHOWN else "")
+    return [("groups", f"{len(labels):,}: {shown}")]
+
+
+def _range(data: xr.Dataset, low: str, high: str) -> str:
+    ends = data[low].to_numpy(), data[high].to_numpy()
+    known = np.isfinite(ends[0]) & np.isfinite(ends[1])
+    if not known.any():
+        return "none"
+    return f"{ends[0][known].min():.4g} to {ends[1][known].max():.4g}"
