@@ -12,7 +12,7 @@ from soc_pymc.decisions.value import _value
 from soc_pymc.families.tails import GAMMA, NORMAL
 from soc_pymc.laws import MixedPosterior
 
-mp.mp.dps = 40
+mp.mp.dps = 50
 SHAPES = [1e-3, 0.3, 2.0, 30.0, 1e4, 1e9]
 
 

@@ -15,9 +15,9 @@ from soc_pymc.simulation import (
 )
 
 
+@mpmath.workdps(30)
 def exact_lognormal(t, y, size, delta, sigma):
     """Mean and variance by adaptive quadrature in 30 digits, between points found by bisection."""
-    mpmath.mp.dps = 30
     mu = mpmath.log(mpmath.mpf(t)) + mpmath.mpf(delta)
     s, n = mpmath.mpf(sigma), mpmath.mpf(size)
 

@@ -472,6 +472,7 @@ ALL: tuple[Callable[[bool], Points], ...] = (
 )
 
 
+@mp.workdps(50)
 def table(fast: bool = False, only: str = "") -> pd.DataFrame:
     """Worst error of each function, where it is, and up to which driver all are within 1e-9."""
     rows = []
