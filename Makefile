@@ -83,7 +83,7 @@ KERNEL_TESTS := test_histograms test_normal_cells test_mixture_parts test_confor
 .PHONY: coverage
 coverage: $(READY)
 	$(BIN)/python -m coverage erase
-	-$(BIN)/python -m coverage run -m pytest -n 0
+	-$(BIN)/python -m coverage run -m pytest -n 2 --dist loadfile
 	-NUMBA_DISABLE_JIT=1 $(BIN)/python -m coverage run -m pytest -n 0 $(KERNEL_TESTS:%=tests/%.py)
 	$(BIN)/python -m coverage combine
 	$(BIN)/python -m coverage report
