@@ -10,7 +10,7 @@ carry their own uncertainty.
     items -> statistics -> model -> fit -> curves -> posteriors -> checks -> plots
 
 >>> import soc_pymc as soc
->>> table = soc.simulation.s1(5000, seed=0)                       # a pandas table of items
+>>> table = soc.simulation.s1(2000, seed=0)                       # a pandas table of items
 >>> items = soc.PoissonItems(table, score="score", count="count", exposure="exposure")
 >>> stats = soc.summarize(items)                                  # one pass over the items
 >>> fit = soc.fit(stats, progress=False)                          # the fit never sees an item

@@ -399,6 +399,7 @@ def without_messages(page):
     return list(rows)
 
 
+@pytest.mark.slow
 def test_the_page_of_errors_is_what_the_table_gives():
     """Regenerate it with ``python -m tests.bad_inputs`` where messages have changed."""
     kept, now = PAGE.read_text(encoding="utf-8"), bad_inputs.page()

@@ -121,7 +121,7 @@ def test_cross_validation_is_that_of_the_items(frame):
         m, c = (values.mean(axis=0) for values in curve_draws(fit, t))
         direct = poisson_gamma.log_pmf(y, n, m, c).sum()
         assert table.loc[fold, "elpd"] == pytest.approx(direct, abs=5.0)
-    better = soc.evaluate.cross_validate(stats, progress=False)["elpd"].sum()
+    better = table["elpd"].sum()
     stiff = soc.Gamma(mean=soc.Spline(level=(-1.0, 0.001)), variance=soc.Spline())
     assert better > soc.evaluate.cross_validate(stats, stiff, progress=False)["elpd"].sum() + 10
     with pytest.raises(StatisticsError, match="folds=10"):

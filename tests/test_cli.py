@@ -101,6 +101,7 @@ def test_held_out_impressions_on_adwords(real_data):
     assert gain["constant"] < -5000
 
 
+@pytest.mark.slow
 def test_quantiles_by_default(small_frame, tmp_path):
     """The command's defaults are the function's: every draw, 5% and 95%."""
     items = tmp_path / "items.parquet"

@@ -50,6 +50,7 @@ def both_kinds(effects, small_statistics, small_fit, tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_values_from_items_to_check(effects, tmp_path, capsys):
     """Columns and prior are those of the statistics; posteriors are conjugate, draw by draw."""
     frame, folder = effects

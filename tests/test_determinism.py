@@ -74,7 +74,7 @@ roles = dict(score="score", count="count", exposure="exposure", group="country")
 items = soc.PoissonItems(sys.argv[1], **roles)
 stats = soc.summarize(items, joint=True, folds=3, progress=False)
 fit = soc.load_fit(sys.argv[2])
-plain = soc.PoissonItems(sys.argv[1], score="score", count="count", exposure="exposure")
+plain = soc.PoissonItems(sys.argv[4], score="score", count="count", exposure="exposure")
 scored = soc.item_posteriors(fit, plain, progress=False)
 for name in stats.data.variables:
     values = stats.data[name].to_numpy()
@@ -90,13 +90,15 @@ def test_other_processes_hash_seeds_and_threads(frame, small_fit, tmp_path):
     On other numbers of threads OpenBLAS may sum in another order: to 1e-12.
     """
     frame.to_parquet(tmp_path / "items.parquet")
+    frame.iloc[:2_000].to_parquet(tmp_path / "few.parquet")
     small_fit.save(tmp_path / "fit.nc")
     said, scored = [], []
     for seed, threads in (("0", "1"), ("1", "2"), ("random", "1")):
         names = ("OMP", "OPENBLAS", "MKL", "NUMBA", "ARROW_DEFAULT")
         limits = {f"{name}_NUM_THREADS": threads for name in names}
         env = {"PYTHONPATH": str(ROOT), "PYTHONHASHSEED": seed, "POLARS_MAX_THREADS": threads}
-        words = [sys.executable, "-c", SCRIPT, "items.parquet", "fit.nc", "scored.npy"]
+        words = [sys.executable, "-c", SCRIPT, "items.parquet", "fit.nc"]
+        words += ["scored.npy", "few.parquet"]
         done = subprocess.run(
             words, cwd=tmp_path, env={**os.environ, **limits, **env}, capture_output=True, text=True
         )

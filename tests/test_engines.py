@@ -24,6 +24,7 @@ from soc_pymc.tables.sources import readable
 
 ROLES = {"score": "t", "count": "y", "exposure": "N"}
 ENGINES = ("duckdb", "polars", "spark", "postgres")
+SLOW_SPARK = ("duckdb", "polars", pytest.param("spark", marks=pytest.mark.slow), "postgres")
 N_SPARK = 5_000_000
 
 
@@ -335,6 +336,7 @@ def five_million(tmp_path_factory):
     return folder, soc.summarize(items, bins=500, progress=False)
 
 
+@pytest.mark.slow
 def test_spark_on_five_million_rows_through_a_session(five_million, spark):
     folder, expected = five_million
     table = ibis.pyspark.connect(spark).read_parquet(str(folder))
@@ -344,6 +346,7 @@ def test_spark_on_five_million_rows_through_a_session(five_million, spark):
     assert_identical(expected, stats)
 
 
+@pytest.mark.slow
 def test_spark_on_five_million_rows_through_the_command_line(five_million, spark, tmp_path):
     folder, expected = five_million
     words = ["summarize", f"{folder}/*.parquet", "--score", "score", "--count", "count"]
@@ -396,6 +399,7 @@ def test_files_read_alike_on_every_engine(engine, form, tmp_path, request):
     assert not [name for name in tmp_path.iterdir() if name.suffix == ".tmp"]
 
 
+@pytest.mark.slow
 def test_the_command_line_starts_a_session_of_its_own(spark, tmp_path):
     """In a process of its own, as the session of the tests is active in this one."""
     files = write_files(tmp_path)["parquet"]
@@ -548,7 +552,7 @@ def test_tables_and_files_have_the_same_errors(name, tmp_path):
     assert in_file.removeprefix(f"{tmp_path}/items.parquet: ") == text
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", SLOW_SPARK)
 def test_every_engine_has_the_same_errors(engine, put_on):
     different = {}
     for name in BAD:

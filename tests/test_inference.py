@@ -213,7 +213,13 @@ def test_scale_equivariance(small_frame, small_fit):
     assert small_fit.status.converged
 
 
-@pytest.mark.parametrize("case", hard_cases.CASES)
+QUICK_CASES = ("all counts zero", "theta constant", "one far item")
+
+
+@pytest.mark.parametrize(
+    "case",
+    [c if c in QUICK_CASES else pytest.param(c, marks=pytest.mark.slow) for c in hard_cases.CASES],
+)
 def test_hard_cases_end_well_or_say_so(case, tmp_path):
     """A finite posterior whose status is true: it converged, or a warning says what to do.
 

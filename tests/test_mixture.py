@@ -129,6 +129,7 @@ def test_variational_agrees_with_nuts(stats_of_few, fit_of_few):
         assert ours[name].std(axis=0) / sd == pytest.approx(1.0, abs=0.15)
 
 
+@pytest.mark.slow
 def test_same_statistics_same_fit_whatever_the_order(stats_of_few, fit_of_few):
     frame = log_normal_items(4000, 0).sample(frac=1.0, random_state=1)
     again = soc.fit(summarized(frame, edges=stats_of_few.edges), soc.GammaMixture(), progress=False)

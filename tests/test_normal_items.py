@@ -22,7 +22,7 @@ from soc_pymc.statistics import Statistics, load_statistics
 from soc_pymc.tables import expressions, scan
 
 from .test_engines import (  # noqa: F401
-    ENGINES,
+    SLOW_SPARK,
     as_decimal,
     assert_close,
     neighbours,
@@ -277,7 +277,7 @@ def test_statistics_are_those_of_plain_pandas(kind, task):
 
 
 @pytest.mark.parametrize(("kind", "task"), CASES)
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", SLOW_SPARK)
 def test_every_engine_gives_the_same_statistics(engine, kind, task, put_on):  # noqa: F811
     table, columns, options = case(kind, task)
     there = stats_of(put_on(engine, table), columns, on_leakage="ignore", **options)
@@ -490,7 +490,7 @@ def test_tables_and_files_have_the_same_errors(name, tmp_path):
     assert in_file.removeprefix(f"{tmp_path}/items.parquet: ") == text
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", SLOW_SPARK)
 def test_every_engine_has_the_same_errors(engine, put_on):  # noqa: F811
     different = {}
     for name in BAD:

@@ -302,6 +302,7 @@ def hostile(tmp_path_factory):
     return make(fit, items, tmp_path_factory.mktemp("hostile"), **options)
 
 
+@pytest.mark.slow
 def test_hostile_names(hostile):
     """Names and labels appear as text, whatever they hold, and never as markup."""
     page = check_structure(hostile)

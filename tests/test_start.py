@@ -216,6 +216,7 @@ def _audited(stats, name="audit_bias"):
     return model
 
 
+@pytest.mark.slow
 def test_added_unknowns_begin_there(days, monkeypatch):
     """Fewer evaluations, the same posterior, and the user's model as it was."""
     evaluations, search = [], variational._maximise_bound

@@ -36,6 +36,7 @@ def _of(label, score):
     return np.full(len(score), label, dtype=object)
 
 
+@pytest.mark.slow
 def test_groups_learn_from_each_other(grouped):
     """A small group's bands lie between pooled ones and its own; unseen groups have wider ones."""
     stats, fit, _, _ = grouped
@@ -270,6 +271,7 @@ def test_effects_are_of_bins_of_the_score_alone(grouped, informative):
         soc.fit(informative[0], prior, method, progress=False)
 
 
+@pytest.mark.slow
 def test_monotone_curves_of_a_group_never_seen():
     """Deviations drawn from their prior are projected as well: no step down but rounding."""
     frame = soc.simulation.s1(3000, seed=2)

@@ -370,6 +370,9 @@ def _schema(connection: Any, path: str, form: str) -> _Schema:
 def first_line(error: Exception) -> str:
     """What an error says first; of an error inside Java, what that says."""
     java = getattr(error, "java_exception", None)
+    # that Spark waited for another thread says nothing; what it waited for does
+    while java is not None and "awaitResult" in str(java.getMessage()) and java.getCause():
+        java = java.getCause()
     text = str(error if java is None else java.toString())
     return (text.strip().splitlines() or [type(error).__name__])[0]
 
