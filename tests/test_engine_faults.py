@@ -80,6 +80,7 @@ def test_duckdb_without_room_is_one_error(tmp_path):
     )
     settings = {"memory_limit": "24MB", "threads": 1, "temp_directory": str(tmp_path / "spill")}
     with duckdb.connect(str(tmp_path / "items.duckdb")) as connection:
+        connection.register("made", made)
         connection.execute("CREATE TABLE items AS SELECT * FROM made")
     connection = ibis.duckdb.connect(str(tmp_path / "items.duckdb"), **settings)
     connection.raw_sql("SET max_temp_directory_size = '256KB'")
