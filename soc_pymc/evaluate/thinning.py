@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from ..arguments import real, whole
+from ..arguments import many, real, whole
+from ..errors import ItemsError
 from ..items import Items, NormalItems, PoissonItems
 from ..tables import batches, scan
 
@@ -81,7 +82,7 @@ def thin(
     True
     """
     _check_fraction(fraction)
-    y, n = np.asarray(count, dtype=float), np.asarray(exposure, dtype=float)
+    y, n = many({"count": count, "exposure": exposure}, ItemsError)
     rng = stream(seed, "thinning")
     trials = (n == np.floor(n)).all() and (y <= n).all() and n.max(initial=0) < 1e9
     if trials:
@@ -126,7 +127,7 @@ def thin_values(
     array([1., 2.])
     """
     _check_fraction(fraction)
-    y, sd = np.asarray(value, dtype=float), np.asarray(noise_sd, dtype=float)
+    y, sd = many({"value": value, "noise_sd": noise_sd}, ItemsError)
     own = stream(seed, "thinning").standard_normal(len(y))
     return y + np.sqrt((1 - fraction) / fraction) * sd * own, sd / np.sqrt(fraction)
 
