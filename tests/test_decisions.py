@@ -420,5 +420,5 @@ def test_draws_larger_than_memory_are_refused_before_they_are_made(
     monkeypatch.setattr(arguments, "_memory", lambda: 8.0 * 300 * 1000)
     assert dec.thompson_draws(small_fit, some_items, 1000, **QUIET).shape == (1000, 300)
     monkeypatch.setattr(np, "empty", lambda *_: pytest.fail("made"))
-    with pytest.raises(soc.FitError, match="1,001 draws of 300 items take .* ask for fewer"):
+    with pytest.raises(soc.FitError, match=r"1,001 draws of 300 items take .* ask for fewer"):
         dec.thompson_draws(small_fit, some_items, 1001, **QUIET)
