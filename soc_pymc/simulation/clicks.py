@@ -5,7 +5,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from ..arguments import numbers_of, real
-from .asked import random_numbers
+from .asked import counts, random_numbers
 
 __all__ = ["click_rates", "s1", "s1_curves"]
 
@@ -104,8 +104,7 @@ def click_rates(
     >>> bool(np.allclose(frame["theta"], frame["score"]))
     True
     """
-    real(delta, "delta")
-    real(sigma, "sigma", above=0)
+    delta, sigma = real(delta, "delta"), real(sigma, "sigma", above=0)
     rng = random_numbers(n_items, seed, columns=6)
     score = np.exp(rng.normal(np.log(0.03), 0.8, n_items))
     exposure = np.ceil(np.exp(rng.normal(np.log(20), 1.8, n_items)))
@@ -126,7 +125,7 @@ def _table(
         {
             "score": score,
             "exposure": exposure.astype(np.int64),
-            "count": rng.poisson(theta * exposure),
+            "count": counts(rng, theta * exposure),
             "theta": theta,
             "true_mean": mean,
             "true_cv2": cv2,

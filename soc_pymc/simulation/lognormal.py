@@ -7,7 +7,7 @@ from scipy import special
 
 from ..arguments import many, real
 from ..errors import FitError
-from .asked import random_numbers
+from .asked import counts, random_numbers
 
 __all__ = ["lognormal_oracle", "lognormal_rates"]
 
@@ -56,11 +56,10 @@ def lognormal_rates(
     """
     t, size = many({"score": score, "exposure": exposure})
     _refuse_tables(t, size)
-    real(delta, "delta")
-    real(sigma, "sigma", above=0)
+    delta, sigma = real(delta, "delta"), real(sigma, "sigma", above=0)
     rng = random_numbers(len(t), seed, columns=4)
     theta = t * np.exp(rng.normal(delta, sigma, len(t)))
-    count = rng.poisson(theta * size)
+    count = counts(rng, theta * size)
     return pd.DataFrame(
         {"score": t, "exposure": np.asarray(exposure), "count": count, "theta": theta}
     )
@@ -100,8 +99,8 @@ def lognormal_oracle(
     >>> bool(np.allclose([mean[0], variance[0]], [0.1 * np.exp(0.5), 0.01 * np.e * (np.e - 1)]))
     True
     """
-    real(delta, "delta")
-    if not real(sigma, "sigma") > 0:
+    delta, sigma = real(delta, "delta"), real(sigma, "sigma")
+    if not sigma > 0:
         raise FitError(f"sigma={sigma} must be positive")
     t, y, size = many({"score": score, "count": count, "exposure": exposure})
     _refuse_tables(t, y, size)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.polynomial import chebyshev
 from numpy.typing import ArrayLike, NDArray
 
-from ..arguments import instance, many, numbers_of
+from ..arguments import instance, many, numbers_of, real
 from ..errors import FitError, ItemsError
 from .cumulants import cumulants_from_moments, moments_from_cumulants
 from .poisson import check_order, log_of_rho
@@ -158,7 +158,7 @@ def tweedie(
     _check_orders(top, "marginal")
     base = np.broadcast_to(_stretch(normal_base(value, noise_sd, len(top)), top.ndim), top.shape)
     if log_density is None:
-        if rho != 0:
+        if real(rho, "rho") != 0:
             raise FitError(f"rho={rho} needs log_density, the marginal that it is compared with")
         found = nef_cumulants(base, top)
     else:

@@ -193,7 +193,7 @@ def log_of_rho(rho: float) -> float:
     """Logarithm of rho, -inf for 0; refuses what is negative or no number."""
     if real(rho, "rho") < 0:
         raise FitError(f"rho={rho} must be 0 or above")
-    return float(np.log(rho)) if rho > 0 else -np.inf
+    return float(np.log(float(rho))) if rho > 0 else -np.inf
 
 
 def log_rising(count: Floats, order: int) -> Floats:
