@@ -6,14 +6,33 @@ Every check takes the value, the name under which the user gave it, and the erro
 import math
 import numbers
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from .errors import FitError, SocError
 
-__all__ = ["choice", "instance", "names_of", "path_of", "real", "shown", "switch", "whole"]
+__all__ = [
+    "MOST_DRAWS",
+    "Refusal",
+    "choice",
+    "instance",
+    "many",
+    "names_of",
+    "numbers_of",
+    "path_of",
+    "real",
+    "refuse_beyond_memory",
+    "shown",
+    "switch",
+    "whole",
+]
 
 _LONGEST = 60  # characters of a value that an error shows
+MOST_DRAWS = 10_000_000
+"""Draws, iterations or sums asked for at once; beyond it no machine has the memory."""
 
 Refusal = type[SocError]
 
@@ -71,13 +90,20 @@ def real(
     soc_pymc.errors.FitError: prob=nan must be a number between 0 and 1
     """
     good = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if good and math.isfinite(value) and above < value < below:
+    if good and _is_finite(value) and above < value < below:
         return float(value)
     if math.isfinite(above) and math.isfinite(below):
         words = f"number between {above:g} and {below:g}"
     else:
         words = f"finite number > {above:g}" if math.isfinite(above) else "finite number"
     raise error(f"{name}={shown(value)} must be a {words}")
+
+
+def _is_finite(value: Any) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number of more than 308 digits
+        return False
 
 
 def choice(value: Any, name: str, options: Sequence[str], error: Refusal = FitError) -> str:
@@ -133,6 +159,14 @@ def path_of(value: Any, name: str = "path", error: Refusal = FitError) -> str:
         raise error(f"{name}={shown(value)} must be the name of a file, as str or pathlib.Path")
     if "\0" in text:
         raise error(f"{name}={shown(value)} holds a NUL character: leave it out")
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError as fault:
+        letter = text[fault.start]
+        raise error(
+            f"{name}={shown(value)} holds {letter!a}, which names of files cannot hold here: "
+            "give another name"
+        ) from None
     return text
 
 
@@ -148,3 +182,82 @@ def names_of(value: Any, name: str, error: Refusal = FitError) -> list[str]:
     if isinstance(given, list | tuple) and all(isinstance(each, str) and each for each in given):
         return list(given)
     raise error(f"{name}={shown(value)} must be the name of a column, or a list of names")
+
+
+def numbers_of(
+    value: Any, name: str, error: Refusal = FitError, wanted: str = "numbers"
+) -> NDArray[np.float64]:
+    """A number or an array of numbers as float64; words, dates and switches are none.
+
+    Examples
+    --------
+    >>> numbers_of([1, 2.5], "score")
+    array([1. , 2.5])
+    >>> numbers_of("ten", "score")
+    Traceback (most recent call last):
+    ...
+    soc_pymc.errors.FitError: score='ten' must be numbers
+    """
+    try:
+        array = np.asarray(value)
+        # NumPy would make numbers of words, dates, switches and nothing too
+        if value is None or (array.size and array.dtype.kind not in "iufO"):
+            raise TypeError
+        return np.array(array, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise error(f"{name}={shown(value)} must be {wanted}") from None
+
+
+def many(given: Mapping[str, Any], error: Refusal = FitError) -> tuple[NDArray[np.float64], ...]:
+    """Arrays of numbers by name, of shapes that go together as NumPy has it.
+
+    Examples
+    --------
+    >>> many({"count": [0, 1], "exposure": 2.0})
+    (array([0., 1.]), array(2.))
+    >>> many({"y": [0, 1], "N": [1, 2, 3]})
+    Traceback (most recent call last):
+    ...
+    soc_pymc.errors.FitError: y and N have the shapes (2,) and (3,): give one of each for every item
+    """
+    arrays = tuple(numbers_of(value, name, error) for name, value in given.items())
+    try:
+        np.broadcast_shapes(*(array.shape for array in arrays))
+    except ValueError:
+        shapes = " and ".join(str(array.shape) for array in arrays)
+        raise error(
+            f"{' and '.join(given)} have the shapes {shapes}: give one of each for every item"
+        ) from None
+    return arrays
+
+
+def refuse_beyond_memory(size: float, what: str, remedy: str, error: Refusal = FitError) -> None:
+    """Refuse what has more bytes than this machine has memory, before any is taken.
+
+    Parameters
+    ----------
+    size
+        Bytes of it.
+    what, remedy
+        What takes them, and what to do.
+    error
+        The error to raise.
+
+    Examples
+    --------
+    >>> refuse_beyond_memory(8e3, "1,000 draws", "ask for fewer")
+    """
+    have = _memory()
+    if size > have:
+        raise error(
+            f"{what} take {size / 1e9:,.0f} GB, and this machine has {have / 1e9:,.0f} GB of "
+            f"memory: {remedy}"
+        )
+
+
+def _memory() -> float:
+    """Bytes of memory, where the system says."""
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, ValueError, OSError):  # Windows
+        return math.inf

@@ -6,7 +6,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
-from .arguments import instance, real, shown, switch
+from .arguments import instance, numbers_of, real, shown, switch
 from .errors import FitError, ItemsWarning
 from .laws import Law, law_of
 from .results import Fit
@@ -72,7 +72,7 @@ def calibration_curves(
     {'chain': 1, 'draw': 1000, 'score': 2}
     """
     instance(fit, "fit", Fit, "a fit, from soc.fit or soc.load_fit")
-    at = _default_scores(fit) if score is None else _numbers(score, "score")
+    at = _default_scores(fit) if score is None else numbers_of(score, "score")
     if at.ndim != 1 or not len(at) or not np.isfinite(at).all():
         raise FitError(f"score must be a vector of finite numbers, not {shown(score)}")
     law, labels = law_of(fit), _label(fit, group, len(at))
@@ -89,17 +89,6 @@ def calibration_curves(
     }
     coords = {"chain": posterior["chain"], "draw": posterior["draw"], "score": at}
     return xr.Dataset(curves, coords)
-
-
-def _numbers(given: ArrayLike, name: str) -> Floats:
-    """Numbers as an array; words, dates and switches are none."""
-    try:
-        array = np.asarray(given)
-        if array.dtype.kind not in "iufO":
-            raise TypeError
-        return array.astype(float)
-    except (TypeError, ValueError, OverflowError):
-        raise FitError(f"{name}={shown(given)} must be numbers") from None
 
 
 def _is_positive(name: str, law: Law) -> bool:
@@ -134,7 +123,7 @@ def _sizes(fit: Fit, exposure: ArrayLike | None, n: int) -> Floats | None:
             "the fit has no term in exposure, so that its curves are the same at all of them: "
             "leave out exposure=, or fit soc.Gamma(exposure=soc.Spline())"
         )
-    given = _numbers(exposure, "exposure")
+    given = numbers_of(exposure, "exposure")
     if given.shape not in ((), (n,)) or not (np.isfinite(given) & (given > 0)).all():
         raise FitError(
             f"exposure={shown(exposure)} must be a positive number, or one for each of {n} scores"

@@ -2,18 +2,17 @@
 
 from dataclasses import dataclass
 
-from .arguments import choice, switch, whole
+from .arguments import MOST_DRAWS, choice, switch, whole
 from .errors import FitError
 
 __all__ = ["NUTS", "VI", "FiveSteps"]
 
 
-_MOST = 10_000_000  # draws and iterations; beyond it no machine has the memory
 _MOST_CHAINS = 1000
 _MOST_SEED = (1 << 63) - 1
 
 
-def _settle(method: object, name: str, least: int, most: int = _MOST) -> None:
+def _settle(method: object, name: str, least: int, most: int = MOST_DRAWS) -> None:
     """Check a whole number, and keep it as Python's own, which saved fits can hold."""
     object.__setattr__(method, name, whole(getattr(method, name), name, least, most=most))
 

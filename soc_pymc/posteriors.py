@@ -34,7 +34,8 @@ from .scored_files import (
     write_scored,
 )
 from .tables import batches, kind_of, open_table, scan, to_ibis
-from .tables.sources import check_files, readable
+from .tables.item_files import check_files
+from .tables.sources import readable
 
 __all__ = ["item_posteriors"]
 

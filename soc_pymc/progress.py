@@ -5,6 +5,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from .arguments import switch
+
 __all__ = ["Phase", "phase"]
 
 _QUIET_SECONDS = 0.1  # phases shorter than this leave no trace
@@ -81,7 +83,7 @@ def phase(
     ...     for _ in range(3):
     ...         reading.advance()
     """
-    current = Phase(title, total, unit, enabled)
+    current = Phase(title, total, unit, switch(enabled, "progress"))
     try:
         yield current
     finally:

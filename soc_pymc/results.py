@@ -12,6 +12,7 @@ from typing import Any
 
 import xarray as xr
 
+from .arguments import choice
 from .descriptions import lines, of_fit, of_status
 from .errors import FitError
 from .html import html_table
@@ -137,6 +138,11 @@ class Fit:
         Axis
             A callable from scores to positions, with its ``inverse``.
 
+        Raises
+        ------
+        FitError
+            If there is no such curve.
+
         Examples
         --------
         >>> import soc_pymc as soc
@@ -147,7 +153,7 @@ class Fit:
         >>> fit.axis("mean")([1.0]).item()  # the log of the score
         0.0
         """
-        scale = getattr(self.prior, curve).scale
+        scale = getattr(self.prior, choice(curve, "curve", ("mean", "variance"))).scale
         if scale != "rank":
             return Axis(scale)
         bins = self.data["constant_data"]
@@ -183,7 +189,7 @@ class Fit:
         Raises
         ------
         FitError
-            If this is no fit that could be loaded again.
+            If `path` is no name of a file, or this is no fit that could be loaded again.
 
         Examples
         --------
@@ -245,7 +251,8 @@ def load_fit(path: str | os.PathLike[str]) -> Fit:
     Raises
     ------
     FitError
-        If the file is missing, is not a saved fit, or has another format version.
+        If `path` is no name of a file, or the file is missing, is not a saved fit, or has another
+        format version.
 
     Examples
     --------

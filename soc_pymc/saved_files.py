@@ -17,6 +17,7 @@ from typing import IO, Any
 import numpy as np
 import xarray as xr
 
+from .arguments import Refusal, path_of
 from .files import replacing
 
 __all__ = ["MOST_ITEMS", "content_digest", "read_saved", "save_netcdf", "seal"]
@@ -48,7 +49,7 @@ def seal(content: bytes | memoryview) -> bytes:
 def save_netcdf(
     data: xr.Dataset | xr.DataTree,
     path: str | os.PathLike[str],
-    error_type: type[Exception],
+    error_type: Refusal,
     check: Callable[[Any], object] | None = None,
 ) -> None:
     """Write an xarray Dataset or DataTree to one sealed netCDF file, whole or not at all.
@@ -71,8 +72,10 @@ def save_netcdf(
     Raises
     ------
     error_type
-        If netCDF has no form for the contents, or they would not be read back as they are.
+        If `path` is no name of a file, netCDF has no form for the contents, or they would not be
+        read back as they are.
     """
+    path = path_of(path, "path", error_type)
     marked = data.copy()
     if isinstance(marked, xr.DataTree):
         for node in marked.subtree:
@@ -105,7 +108,7 @@ def read_saved(
     path: str | os.PathLike[str],
     opener: Callable[..., Any],
     form: str,
-    error_type: type[Exception],
+    error_type: Refusal,
     what: str,
     command: str,
 ) -> Any:
@@ -125,8 +128,10 @@ def read_saved(
     Raises
     ------
     error_type
-        If the file is missing, was changed or cut, holds something else, or has another format.
+        If `path` is no name of a file, or the file is missing, was changed or cut, holds something
+        else, or has another format.
     """
+    path = path_of(path, "path", error_type)
     again = f"write it again with .save(path) or '{command}'"
     try:
         file = open(path, "rb")  # noqa: SIM115
@@ -147,13 +152,21 @@ def read_saved(
             raise error_type(f"{path} does not hold {what} ({_brief(error)}); {again}") from error
     found = data.attrs.get("format")
     if found != form:
-        shown = repr(found)[:100]
-        raise error_type(f"{path} has format {shown}, this version reads {form!r}: {again}")
+        kind, remedy = repr(found)[:100], again
+        if _is_newer(found, form):
+            kind, remedy = f"{kind} of a newer version", f"upgrade soc_pymc, or {again}"
+        raise error_type(f"{path} has format {kind}, this version reads {form!r}: {remedy}")
     try:
         _check_digest(data)
     except ValueError as error:
         raise error_type(f"{path} is damaged ({error}); {again}") from error
     return data
+
+
+def _is_newer(found: Any, form: str) -> bool:
+    """Whether a format is the expected one but for a higher number."""
+    number = re.fullmatch(re.escape(form.rstrip("0123456789")) + r"([0-9]{1,9})", str(found))
+    return number is not None and int(number[1]) > int(form.rpartition("-")[2])
 
 
 def _brief(error: Exception) -> str:

@@ -22,8 +22,12 @@ __all__ = [
     "write_scored",
 ]
 
-_VERSION = 2  # of the way items are scored: files of another are made again
+_VERSION = 3  # of the way items are scored: files of another are made again
 _KEY = b"soc_pymc_scored"
+_SEAL = b"soc_pymc_seal"
+_MARK = _SEAL + b"\x18\x40"  # the key, then Thrift's for: a text of 64 bytes
+_OPEN = b"0" * 64
+_BLOCK = 1 << 20
 _ROWS = 1 << 19  # least rows in a row group
 _SAMPLE = 10_000  # first values of a column that tell whether it has many distinct ones
 _ENDINGS = re.compile(r"\.(parquet|pq|csv|tsv|csv\.gz|tsv\.gz)$", re.IGNORECASE)
@@ -110,15 +114,68 @@ def file_record(path: str, made_by: Mapping[str, Any]) -> str:
 
 
 def is_finished(target: Path, record: str) -> bool:
-    """Whether a file is there, can be read, and has this record."""
+    """Whether a file is there, is byte for byte as it was written, and has this record."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
+        if not target.is_file() or not _is_sealed(target):
+            return False
         metadata = pq.read_metadata(target).metadata or {}
     except (OSError, pa.ArrowException):
         return False
     return metadata.get(_KEY) == record.encode()
+
+
+# --- seals ---------------------------------------------------------------------------------------
+
+
+def _sealed_at(path: Path) -> tuple[int, bytes, str]:
+    """Place and text of a Parquet file's seal, and the seal that it should have.
+
+    That is the SHA-256 of all bytes, with zeros in the seal's own place, which is in the footer.
+
+    Raises
+    ------
+    ValueError
+        If the file has none.
+    """
+    with open(path, "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(size - 8, 0))
+        length = int.from_bytes(file.read(4), "little")
+        begin = size - 8 - length
+        if begin < 0:
+            raise ValueError("no footer")
+        file.seek(begin)
+        footer = file.read()
+        at = footer.rfind(_MARK) + len(_MARK)
+        found = footer[at : at + len(_OPEN)]
+        if at < len(_MARK) or len(found) < len(_OPEN):
+            raise ValueError("no seal")
+        file.seek(0)
+        digest, left = hashlib.sha256(), begin
+        while left > 0 and (block := file.read(min(_BLOCK, left))):
+            digest.update(block)
+            left -= len(block)
+    digest.update(footer[:at] + _OPEN + footer[at + len(_OPEN) :])
+    return begin + at, found, digest.hexdigest()
+
+
+def _is_sealed(path: Path) -> bool:
+    try:
+        _, found, expected = _sealed_at(path)
+    except ValueError:
+        return False
+    return found == expected.encode()
+
+
+def _seal(path: Path) -> None:
+    """Put the seal where `_OPEN` was written in its place."""
+    at, _, seal = _sealed_at(path)
+    with open(path, "r+b") as file:
+        file.seek(at)
+        file.write(seal.encode())
 
 
 # --- writing -------------------------------------------------------------------------------------
@@ -162,11 +219,15 @@ def write_scored(
                     )
                 writer.write_table(table.replace_schema_metadata(schema.metadata), len(table))
                 rows += len(table)
+            if writer is not None and record:
+                writer.add_key_value_metadata({_SEAL.decode(): _OPEN.decode()})
         finally:
             if writer is not None:
                 writer.close()
         if rows != total:
             raise ItemsError(f"{rows:,} rows were scored of {total:,}: did the items change?")
+        if record:
+            _seal(temporary)
 
 
 def _row_groups(scored: Iterable[Any]) -> Iterator[Any]:

@@ -358,7 +358,7 @@ class Statistics:
         Raises
         ------
         StatisticsError
-            If these are no statistics that could be loaded again.
+            If `path` is no name of a file, or these are no statistics that could be loaded again.
 
         Examples
         --------
@@ -491,7 +491,8 @@ def load_statistics(path: str | os.PathLike[str]) -> Statistics:
     Raises
     ------
     StatisticsError
-        If the file is missing, damaged, not saved statistics, or of another format version.
+        If `path` is no name of a file, or the file is missing, damaged, not saved statistics, or of
+        another format version.
 
     Examples
     --------

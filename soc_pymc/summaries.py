@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import tables
-from .arguments import choice, instance, shown, switch, whole
+from .arguments import choice, instance, numbers_of, shown, switch, whole
 from .binning import FIRST_GRID, choose_edges, finer_grid
 from .cells import group
 from .errors import ItemsError, ItemsWarning, StatisticsError
@@ -173,16 +173,8 @@ def _check_options(bins: Any, equal: Any, edges: Any, on_leakage: str) -> None:
 
 
 def _check_edges(edges: ArrayLike) -> Floats:
-    try:
-        given = np.asarray(edges)
-        # NumPy would make numbers of words, dates and switches too
-        if given.size and given.dtype.kind not in "iufO":
-            raise TypeError
-        cuts = np.array(given, dtype=float)
-    except (TypeError, ValueError, OverflowError):
-        raise StatisticsError(
-            f"edges={shown(edges)} must be numbers, the interior cut points of the bins"
-        ) from None
+    wanted = "numbers, the interior cut points of the bins"
+    cuts = numbers_of(edges, "edges", StatisticsError, wanted)
     if cuts.ndim != 1:
         raise StatisticsError(f"edges must be one row of numbers, not of shape {cuts.shape}")
     if not np.isfinite(cuts).all():

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,10 +27,12 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
+import xarray as xr
 
 import soc_pymc as soc
 from soc_pymc.cli import main
 from soc_pymc.errors import FitError, ItemsError, SocError, StatisticsError
+from soc_pymc.saved_files import save_netcdf
 
 BACKENDS = ("pandas", "polars", "arrow", "duckdb", "parquet", "csv")
 FILES = ("parquet", "csv")
@@ -176,7 +178,45 @@ TABLES = (
     BadTable("a count is missing", "'y': 1 of 4 rows", _FIX, _with("y", None)),
     BadTable("a count is negative", "negative (-1)", _FIX, _with("y", -1.0), engines=True),
     BadTable("a count is not whole", "not whole (0.5)", _FIX, _with("y", 0.5), engines=True),
-    BadTable("a count overflows", "larger than 2^53", _FIX, {"y": [2**63 - 1, 0, 1, 2]}),
+    BadTable("a count overflows", "2^53 or more", _FIX, {"y": [2**63 - 1, 0, 1, 2]}),
+    BadTable(
+        "a count of 2^53 + 1, which is read as 2^53",
+        "2^53 or more",
+        _FIX,
+        {"y": [2**53 + 1, 0, 1, 2]},
+        engines=True,
+    ),
+    BadTable(
+        "a count beyond 64 bits with sign",
+        "2^53 or more",
+        _FIX,
+        {"y": pa.array([2**64 - 1, 0, 1, 2], pa.uint64())},
+    ),
+    BadTable(
+        "a count of 2^53 + 1 among decimals",
+        "2^53 or more",
+        _FIX,
+        {"y": pa.array([Decimal(y) for y in (2**53 + 1, 0, 1, 2)], pa.decimal128(20, 0))},
+        engines=True,
+    ),
+    BadTable(
+        "a count of 38 digits",
+        "2^53 or more",
+        _FIX,
+        {"y": pa.array([Decimal(y) for y in (10**37, 0, 1, 2)], pa.decimal128(38, 0))},
+    ),
+    BadTable(
+        "a count below -2^53",
+        "negative (-9.00719925474e+15)",
+        _FIX,
+        {"y": [-(2**53) - 1, 0, 1, 2]},
+    ),
+    BadTable(
+        "counts that add up to 2^62",
+        "more than can be counted exactly",
+        "summarize parts of the items",
+        {c: values * 150 for c, values in TAME.items()} | {"y": [2**53 - 1] * 600},
+    ),
     BadTable("an exposure is missing", "'N': 1 of 4 rows", _FIX, _with("N", None)),
     BadTable("an exposure is negative", "negative (-2)", _FIX, _with("N", -2.0), engines=True),
     BadTable("an exposure is infinite", "infinite", _FIX, _with("N", float("inf"))),
@@ -553,6 +593,32 @@ def _score(**options: Any) -> Callable[[Any], Any]:
 
 def _check(**options: Any) -> Callable[[Any], Any]:
     return lambda g: soc.check(g.fit, g.items, **{**g.quiet, **options})
+
+
+def _of_version(step: int, is_fit: bool) -> Callable[[Any], Any]:
+    """Load a file that differs in its format's number alone, with every digest right."""
+
+    def load(g: Any) -> Any:
+        path = Path("other.nc")
+        write_version(g.fit if is_fit else g.stats, step, path)
+        try:
+            return (soc.load_fit if is_fit else soc.load_statistics)(path)
+        finally:
+            path.unlink()
+
+    return load
+
+
+def write_version(saved: Any, step: int, path: Path) -> None:
+    """Save statistics or a fit, and seal them again under an older or a newer format."""
+    saved.save(path)
+    opener = xr.open_datatree if isinstance(saved, soc.Fit) else xr.open_dataset
+    with opener(path, engine="h5netcdf") as opened:
+        data = opened.load()
+    name, _, number = data.attrs["format"].rpartition("-")
+    data.attrs = {**data.attrs, "format": f"{name}-{int(number) + step}"}
+    del data.attrs["digest"]
+    save_netcdf(data, path, SocError)
 
 
 _NAN = float("nan")
@@ -1193,6 +1259,146 @@ ARGUMENTS = (
     BadArgument(
         "a fit that is not there", "none.nc", "no such file", lambda g: soc.load_fit("none.nc")
     ),
+    BadArgument(
+        "statistics of an older format",
+        "'soc_pymc-statistics-1', this version reads 'soc_pymc-statistics-2'",
+        "write it again",
+        _of_version(-1, is_fit=False),
+        StatisticsError,
+    ),
+    BadArgument(
+        "statistics of a newer format",
+        "'soc_pymc-statistics-3' of a newer version, this version reads 'soc_pymc-statistics-2'",
+        "upgrade soc_pymc",
+        _of_version(1, is_fit=False),
+        StatisticsError,
+    ),
+    BadArgument(
+        "a fit of an older format",
+        "'soc_pymc-fit-0', this version reads 'soc_pymc-fit-1'",
+        "write it again",
+        _of_version(-1, is_fit=True),
+    ),
+    BadArgument(
+        "a fit of a newer format",
+        "'soc_pymc-fit-2' of a newer version, this version reads 'soc_pymc-fit-1'",
+        "upgrade soc_pymc",
+        _of_version(1, is_fit=True),
+    ),
+    *(
+        BadArgument(f"{what} {case}", thing, remedy, partial(call, path), error)
+        for what, call, error in (
+            ("statistics saved to", lambda path, g: g.stats.save(path), StatisticsError),
+            ("statistics read from", lambda path, g: soc.load_statistics(path), StatisticsError),
+            ("a fit saved to", lambda path, g: g.fit.save(path), FitError),
+            ("a fit read from", lambda path, g: soc.load_fit(path), FitError),
+            (
+                "a report to",
+                lambda path, g: soc.report(g.fit, g.items, out=path, **g.quiet),
+                FitError,
+            ),
+        )
+        for case, path, thing, remedy in (
+            ("nothing", None, "=None must be", "as str or pathlib.Path"),
+            ("the number of an open file", 1, "=1 must be", "as str or pathlib.Path"),
+            ("an empty name", "", "='' must be", "as str or pathlib.Path"),
+            ("a name with NUL", "a\0.html", "='a\\x00.html' holds", "leave it out"),
+            ("a name that is no text", "a\ud800.html", "holds '\\ud800'", "give another name"),
+        )
+    ),
+    BadArgument(
+        "a folder to score to with NUL",
+        "out='a\\x00/'",
+        "leave it out",
+        _score(out="a\0/"),
+        ItemsError,
+    ),
+    BadArgument(
+        "an axis that is none",
+        "curve='x'",
+        "'mean' or 'variance'",
+        lambda g: g.fit.axis("x"),
+    ),
+    BadArgument(
+        "draws beyond all memory",
+        "draws=10000000000000000000",
+        "from 1 to 10,000,000",
+        lambda g: soc.decisions.thompson_draws(g.fit, g.items, 10**30, **g.quiet),
+    ),
+    BadArgument(
+        "races beyond all memory",
+        "draws=10000000000000000000",
+        "from 2 to 10,000,000",
+        lambda g: soc.decisions.probability_best(g.fit, g.items, draws=10**30, **g.quiet),
+    ),
+    BadArgument(
+        "progress of a decision that is no switch",
+        "progress='no'",
+        "True or False",
+        lambda g: soc.decisions.risk_adjusted(g.fit, g.items, progress="no"),
+    ),
+    BadArgument(
+        "a report's title that is a number",
+        "title must be text",
+        "not int",
+        lambda g: soc.report(g.fit, g.items, out="a.html", title=3, **g.quiet),
+    ),
+    BadArgument(
+        "a report by a number",
+        "by=3",
+        "the name of a column",
+        lambda g: soc.report(g.fit, g.items, out="a.html", by=3, **g.quiet),
+    ),
+    BadArgument(
+        "simulated items that are text",
+        "n_items='ten'",
+        "whole number",
+        lambda g: soc.simulation.s1("ten"),
+    ),
+    BadArgument(
+        "a simulation's sd of 0",
+        "sigma=0",
+        "> 0",
+        lambda g: soc.simulation.click_rates(10, sigma=0),
+    ),
+    BadArgument(
+        "a data set's seed that is text",
+        "seed='x'",
+        "whole number",
+        lambda g: soc.datasets.keywords(seed="x"),
+    ),
+    BadArgument(
+        "counts to be thinned that are text",
+        "count='x'",
+        "must be numbers",
+        lambda g: soc.evaluate.thin("x", [1.0]),
+        ItemsError,
+    ),
+    BadArgument(
+        "counts and exposures of two lengths",
+        "(2,) and (3,)",
+        "one of each for every item",
+        lambda g: soc.evaluate.thin([1, 2], [1, 2, 3]),
+        ItemsError,
+    ),
+    BadArgument(
+        "a moment's marginal that is text",
+        "log_pmf='x'",
+        "a function of counts",
+        lambda g: soc.theory.poisson_moment([1], [1.0], "x"),
+    ),
+    BadArgument(
+        "a moment of order 10^30",
+        "order=10000000000000000000",
+        "from 1 to 100",
+        lambda g: soc.theory.poisson_moment([1], [1.0], lambda y: -y, 10**30),
+    ),
+    BadArgument(
+        "a probability of 400 digits",
+        "prob=1000000000",
+        "between 0 and 1",
+        lambda g: soc.bands(g.curves, prob=10**400),
+    ),
 )
 
 
@@ -1330,6 +1536,30 @@ COMMANDS = (
     BadCommand(
         "SQL of no such dialect", "dialect 'x'", "Unknown", "sql fit.nc --table ads --dialect x"
     ),
+    BadCommand(
+        "statistics of an older format",
+        "'soc_pymc-statistics-1', this version reads 'soc_pymc-statistics-2'",
+        "soc-pymc summarize",
+        "fit old-stats.nc --out f.nc",
+    ),
+    BadCommand(
+        "statistics of a newer format",
+        "'soc_pymc-statistics-3' of a newer version",
+        "upgrade soc_pymc",
+        "fit new-stats.nc --out f.nc",
+    ),
+    BadCommand(
+        "a fit of an older format",
+        "'soc_pymc-fit-0', this version reads 'soc_pymc-fit-1'",
+        "soc-pymc fit",
+        "curves old-fit.nc --out c.csv",
+    ),
+    BadCommand(
+        "a fit of a newer format",
+        "'soc_pymc-fit-2' of a newer version",
+        "upgrade soc_pymc",
+        "curves new-fit.nc --out c.csv",
+    ),
     BadCommand("a demo of few items", "--items 5", "at least 1000", "demo --items 5 --out d"),
 )
 
@@ -1433,6 +1663,9 @@ def folder_of_commands() -> None:
     plain = soc.summarize(g.items, bins=20, progress=False)
     plain.save("stats.nc")
     g.fit.save("fit.nc")
+    for word, step in (("old", -1), ("new", 1)):
+        write_version(plain, step, Path(f"{word}-stats.nc"))
+        write_version(g.fit, step, Path(f"{word}-fit.nc"))
 
 
 def message(call: Callable[[], Any], error: type[SocError]) -> str:

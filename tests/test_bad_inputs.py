@@ -367,7 +367,10 @@ def test_files_that_may_not_be_read_are_named(form, tmp_path, monkeypatch):
     """As if by another user: whoever runs the tests may be one who may read everything."""
     monkeypatch.chdir(tmp_path)
     path = source_of(form, pa.table(TAME))
-    reader = {"parquet": "pyarrow.parquet.read_schema", "csv": "soc_pymc.tables.sources.header_of"}
+    reader = {
+        "parquet": "pyarrow.parquet.read_schema",
+        "csv": "soc_pymc.tables.item_files.header_of",
+    }
     monkeypatch.setattr(reader[form], refuse)
     words = ["--score", "t", "--count", "y", "--exposure", "N", "--out", "s.nc"]
     status, shown = run_command(["summarize", "--quiet", path, *words])

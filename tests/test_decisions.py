@@ -9,6 +9,7 @@ import xarray as xr
 from scipy import integrate, stats
 
 import soc_pymc as soc
+from soc_pymc import arguments
 from soc_pymc import decisions as dec
 from soc_pymc.checks.predictive import thin
 from soc_pymc.decisions import draws as drawing
@@ -404,3 +405,20 @@ def test_items_of_another_kind_are_refused(small_fit):
     items = soc.NormalItems(value_frame(20), **LIKE_VALUES)
     with pytest.raises(soc.ItemsError, match="items of the kind that made the fit"):
         dec.probability_above(small_fit, items, 0.1, **QUIET)
+
+
+@pytest.mark.parametrize("threshold", [1e17, 1e30, 1e300])
+def test_absurd_thresholds_come_to_an_end(small_fit, some_items, threshold):
+    """The cut-off is then a count beyond 2^53, where bisection by whole numbers never ends."""
+    found = dec.value_of_exposure(small_fit, some_items, 1.0, threshold=threshold, **QUIET)
+    assert (found["value"] == 0).all()
+
+
+def test_draws_larger_than_memory_are_refused_before_they_are_made(
+    small_fit, some_items, monkeypatch
+):
+    monkeypatch.setattr(arguments, "_memory", lambda: 8.0 * 300 * 1000)
+    assert dec.thompson_draws(small_fit, some_items, 1000, **QUIET).shape == (1000, 300)
+    monkeypatch.setattr(np, "empty", lambda *_: pytest.fail("made"))
+    with pytest.raises(soc.FitError, match=r"1,001 draws of 300 items take .* ask for fewer"):
+        dec.thompson_draws(small_fit, some_items, 1001, **QUIET)

@@ -20,7 +20,7 @@ from soc_pymc.cli import main
 from soc_pymc.errors import ItemsError
 from soc_pymc.folds import fold_of_id, fold_of_item
 from soc_pymc.tables.engines import on_engine
-from soc_pymc.tables.sources import readable
+from soc_pymc.tables.engine_errors import readable
 
 ROLES = {"score": "t", "count": "y", "exposure": "N"}
 ENGINES = ("duckdb", "polars", "spark", "postgres")
@@ -497,7 +497,7 @@ BAD = {
     "decimal fractions": {"y": [decimal.Decimal(x) for x in ("0.5", "1.2", "2", "3", "4")]},
     "huge count": {"y": [0.0, 1e17, 2.0, 2.0**53, 1e300]},
     "huge whole count": {"y": [0, 2**53 + 1, 2**62, 3, 4]},
-    "too many": {"t": [0.5] * 600, "y": [2**53] * 600, "N": [1.0] * 600},
+    "too many": {"t": [0.5] * 600, "y": [2**53 - 1] * 600, "N": [1.0] * 600},
     "null exposure": {"N": [1.0, None, 3.0, 4.0, 5.0]},
     "negative exposure": {"N": [-1.0, -0.5, 3.0, 4.0, 5.0]},
     "infinite exposure": {"N": [INF, NAN, 3.0, 4.0, 5.0]},

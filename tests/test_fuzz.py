@@ -1,4 +1,7 @@
-"""Readers of saved statistics and fits under damage: refused, or what was saved comes back."""
+"""Readers of saved files under damage: refused, or what was saved comes back.
+
+Scored files are no input: damaged ones are made again.
+"""
 
 import json
 import re
@@ -8,10 +11,12 @@ import sys
 import h5py
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 import xarray as xr
 
 import soc_pymc as soc
+from soc_pymc import scored_files
 from soc_pymc.errors import SocError
 from soc_pymc.results import _read as read_fit
 from soc_pymc.saved_files import content_digest, save_netcdf, seal
@@ -185,7 +190,9 @@ def test_files_of_other_programs_and_formats(tmp_path):
     with pytest.raises(soc.StatisticsError, match=r"another program or an earlier version"):
         soc.load_statistics(path)
     save_netcdf(stats.data.assign_attrs(format="soc_pymc-statistics-3"), path, ValueError)
-    with pytest.raises(soc.StatisticsError, match=r"'soc_pymc-statistics-3'.*-statistics-2'"):
+    with pytest.raises(
+        soc.StatisticsError, match=r"'soc_pymc-statistics-3' of a newer version.*-statistics-2'"
+    ):
         soc.load_statistics(path)
     stats.save(path)
     with pytest.raises(soc.FitError, match=r"'soc_pymc-statistics-2', this version reads"):
@@ -444,3 +451,112 @@ def _tree(groups, attrs):
     tree = xr.DataTree.from_dict(groups)
     tree.attrs = dict(attrs)
     return tree
+
+
+# ---------------------------------------------------------------- scored folders
+
+
+@pytest.fixture
+def scored(tmp_path):
+    """A folder of scored files, the call that makes it, and the fit."""
+    if "scored" not in _made:
+        _made["scored"] = FITS["five steps"]()
+    for k, name in enumerate("ab"):
+        part = FRAME.iloc[300 * k : 300 * (k + 1)][["score", "count", "exposure"]]
+        part.to_parquet(tmp_path / f"{name}.parquet")
+
+    def score():
+        items = soc.PoissonItems(
+            str(tmp_path / "?.parquet"), score="score", count="count", exposure="exposure"
+        )
+        return soc.item_posteriors(
+            _made["scored"], items, out=f"{tmp_path}/scored/", draws="representative",
+            progress=False,
+        )  # fmt: skip
+
+    return score(), score
+
+
+def recorded(path):
+    """The record of a scored file."""
+    return pq.read_metadata(path).metadata[b"soc_pymc_scored"].decode()
+
+
+def test_damaged_bytes_of_scored_files_are_not_kept(scored):
+    """Whichever byte is wrong, of the data too, the file does not count as finished."""
+    folder, _ = scored
+    path = folder / "a.parquet"
+    content, record, seen = path.read_bytes(), recorded(path), set()
+    assert scored_files.is_finished(path, record)
+    tried = list(damages(content, np.random.default_rng(3)))
+    tried += [("bit", _flipped(content, k)) for k in range(0, len(content), 97)]
+    for what, changed in tried:
+        path.write_bytes(changed)
+        assert not scored_files.is_finished(path, record), what
+        seen.add(what)
+    assert seen >= {"flip", "cut", "zeros", "inserted", "swapped", "empty", "bit"}
+    path.write_bytes(content)
+    assert scored_files.is_finished(path, record)
+
+
+def _flipped(content, at):
+    return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
+
+
+def _records(record, other):
+    """Records of a stranger, by what is odd in them."""
+    yield "another file's", other
+    yield "none", ""
+    yield "cut", record[:-1]
+    yield "longer", record + "0"
+    yield "other case", record.upper()
+    yield "JSON", json.dumps({"version": 3, "fit": record, "input": ["a.parquet", 1, 2]})
+    yield "JSON of the record", json.dumps(record)
+    yield "nested", "[" * 200_000 + "]" * 200_000
+    yield "code", "__import__('pathlib').Path('evaluated').touch()"
+    yield "NUL", record[:10] + "\0" + record[11:]
+    yield "not ASCII", "\u00df" * 32
+    yield "another key", None
+
+
+def _resealed(path, record):
+    """The file's rows under another record, sealed as if it had been written so."""
+    table = pq.read_table(path).replace_schema_metadata(None)
+    key = "soc_pymc_scored" if record is not None else "soc_pymc_scored_"
+    with pq.ParquetWriter(path, table.schema) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata({key: record or "", "soc_pymc_seal": "0" * 64})
+    scored_files._seal(path)
+
+
+def test_scored_files_with_other_records_are_made_again(scored, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder, score = scored
+    path, other = folder / "a.parquet", folder / "b.parquet"
+    right, kept = pq.read_table(path), other.stat().st_mtime_ns
+    record = recorded(path)
+    _resealed(path, record)
+    assert scored_files.is_finished(path, record)  # the forger's work is good: records decide
+    for what, odd in _records(record, recorded(other)):
+        _resealed(path, odd)
+        assert not scored_files.is_finished(path, record), what
+        if what in ("another file's", "nested", "code"):
+            score()
+            assert pq.read_table(path).equals(right), what
+            assert recorded(path) == record, what
+    path.write_bytes(other.read_bytes())  # one scored file in the other's place
+    score()
+    assert pq.read_table(path).equals(right)
+    assert other.stat().st_mtime_ns == kept
+    assert not (tmp_path / "evaluated").exists()
+
+
+def test_damaged_scored_files_are_made_again(scored):
+    folder, score = scored
+    path = folder / "a.parquet"
+    content, right = path.read_bytes(), pq.read_table(path)
+    for changed in (content[:-20], content[:100] + b"x" + content[101:], content[::-1], b"{}"):
+        path.write_bytes(changed)
+        score()
+        assert pq.read_table(path).equals(right)
+    assert path.read_bytes() == content  # nothing of the damage is left

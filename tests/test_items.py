@@ -104,7 +104,7 @@ row
 column 't': 1 of 5 rows is infinite (inf); scores must be finite numbers: fix or drop this row
 column 't': 1 of 5 rows is beyond 1e+90 in size (1e+101); scores must be finite numbers: fix or \
 drop this row
-column 'y': 1 of 5 rows is larger than 2^53 (1e+17); counts must be whole numbers >= 0: fix or \
+column 'y': 1 of 5 rows is 2^53 or more (1e+17); counts must be whole numbers >= 0: fix or \
 drop this row
 column 'y': 1 of 5 rows is negative (-1); counts must be whole numbers >= 0: fix or drop this row
 column 'N': 1 of 5 rows is missing (null or NaN); exposures must be finite numbers >= 0: fix or \
@@ -223,7 +223,7 @@ def test_counts_are_totalled_exactly():
     stats = summarize(PoissonItems(frame, **ROLES), edges=[0.6], progress=False)
     assert stats.total_count == 2**54 - 1
     for number in (600, 5000):
-        too_many = pd.DataFrame({"t": 0.5, "y": np.full(number, 2**53), "N": 1})
+        too_many = pd.DataFrame({"t": 0.5, "y": np.full(number, 2**53 - 1), "N": 1})
         assert "more than can be counted exactly" in problem(too_many)
         with pytest.raises(ItemsError, match="more than can be counted exactly"):
             summarize(PoissonItems(too_many, **ROLES), edges=[0.6], progress=False)

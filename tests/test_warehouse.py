@@ -103,13 +103,14 @@ BAD = [
     (None, 1, 9.0), (np.nan, 1, 9.0), (np.inf, 1, 9.0), (0.1, None, 9.0), (0.1, -1, 9.0),
     (0.1, 1.5, 9.0), (0.1, np.nan, 9.0), (0.1, 1, None), (0.1, 1, -9.0), (0.1, 1, 0.0),
     (0.1, 1, np.inf), (0.1, 1, np.nan), (0.0, 1, 9.0), (-0.1, 1, 9.0), (-np.inf, 1, 9.0),
+    (0.1, 2.0**53, 9.0),
 ]  # fmt: skip
 
 
 def _bad_rows():
     import pyarrow as pa
 
-    rows = [(0.1, 1.0, 9.0), *BAD, (1e-300, 0.0, 1e90), (1e90, 2.0**53, 1e-90)]
+    rows = [(0.1, 1.0, 9.0), *BAD, (1e-300, 0.0, 1e90), (1e90, 2.0**53 - 1.0, 1e-90)]
     columns = dict(zip(ROLES, zip(*rows, strict=True), strict=True))
     typed = {name: pa.array(v, pa.float64(), from_pandas=False) for name, v in columns.items()}
     return pa.table({"id": np.arange(len(rows)), **typed})

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from ..arguments import whole
 from ..errors import ItemsError
 
 __all__ = ["Dataset", "cache_folder"]
@@ -72,6 +73,7 @@ class Dataset:
 
     def load(self, seed: int) -> pd.DataFrame:
         """The real table if its file is found, else a stand-in from a seed."""
+        whole(seed, "seed", 0)
         path = _find(self.file)
         if path is None:
             frame = self._typed(self.simulate(np.random.default_rng(seed)))

@@ -13,11 +13,12 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from ..arguments import MOST_DRAWS, refuse_beyond_memory, whole
 from ..items import Items
 from ..laws import select
 from ..progress import phase
 from ..results import Fit
-from .reading import Job, read, whole_number
+from .reading import Job, read
 
 __all__ = ["BLOCK", "LANE", "curve_numbers", "sampled", "thompson_draws", "waves"]
 
@@ -124,8 +125,8 @@ def thompson_draws(
     ItemsError
         If the items are not valid or not of the fit's kind.
     FitError
-        If `draws` is not a whole number of at least 1, `seed` not one of at least 0, or a score has
-        no place on the fit's axis.
+        If `draws` is not a whole number of at least 1, `seed` not one of at least 0, the draws are
+        larger than the machine's memory, or a score has no place on the fit's axis.
 
     Notes
     -----
@@ -142,8 +143,10 @@ def thompson_draws(
     >>> dict(theta.sizes), bool((theta > 0).all())
     ({'draw': 3, 'item': 2000}, True)
     """
-    number, key = whole_number(draws, "draws", 1), whole_number(seed, "seed", 0)
+    number, key = whole(draws, "draws", 1, most=MOST_DRAWS), whole(seed, "seed", 0)
     job = read(fit, items, progress)
+    what = f"{number:,} draws of {len(job):,} items"
+    refuse_beyond_memory(8.0 * number * len(job), what, "ask for fewer of one of them")
     curves = curve_numbers(job.draws, number, key)
     theta = np.empty((number, len(job)))
 

@@ -12,11 +12,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from ..arguments import MOST_DRAWS, whole
 from ..items import Items
 from ..progress import Phase, phase
 from ..results import Fit
 from .draws import BLOCK, LANE, curve_numbers, sampled, waves
-from .reading import Job, read, whole_number
+from .reading import Job, read
 
 __all__ = ["probability_best"]
 
@@ -89,8 +90,8 @@ def probability_best(
     >>> float(top["probability"].sum().round(3))
     10.0
     """
-    size, number = whole_number(k, "k", 1), whole_number(draws, "draws", 2)
-    key = whole_number(seed, "seed", 0)
+    size, number = whole(k, "k", 1), whole(draws, "draws", 2, most=MOST_DRAWS)
+    key = whole(seed, "seed", 0)
     job = read(fit, items, progress)
     if size >= len(job):
         return pd.DataFrame({"probability": 1.0, "error": 0.0}, index=job.index)

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from ..arguments import instance
+from ..arguments import instance, numbers_of
 from ..errors import FitError, ItemsError
 from ..families.tails import GAMMA, NORMAL, Conjugate
 from ..item_columns import read_items
@@ -16,7 +16,7 @@ from ..laws import Columns, Law, MixedPosterior, in_chunks, items_at_once, law_o
 from ..progress import phase
 from ..results import Fit
 
-__all__ = ["Job", "per_item", "read", "whole_number"]
+__all__ = ["Job", "per_item", "read"]
 
 Floats = NDArray[np.float64]
 
@@ -115,10 +115,7 @@ def per_item(values: ArrayLike, n: int, name: str, least: float = -np.inf) -> Fl
     FitError
         If it is not.
     """
-    try:
-        array = np.asarray(values, dtype=float)
-    except (TypeError, ValueError):
-        raise FitError(f"{name} must be a number or an array of numbers") from None
+    array = numbers_of(values, name, wanted="a number or an array of numbers")
     if array.shape not in ((), (n,)):
         raise FitError(
             f"{name} has the shape {array.shape}: give one number, or one for each of {n:,} items"
@@ -128,16 +125,3 @@ def per_item(values: ArrayLike, n: int, name: str, least: float = -np.inf) -> Fl
         what = "finite" if least == -np.inf else f"finite and > {least:g}"
         raise FitError(f"{name} must be {what}, not {array[bad].flat[0]:g}")
     return np.array(np.broadcast_to(array, (n,)))
-
-
-def whole_number(value: object, name: str, least: int) -> int:
-    """A whole number of at least `least`.
-
-    Raises
-    ------
-    FitError
-        If it is not.
-    """
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise FitError(f"{name}={value!r} must be a whole number of at least {least}")
-    return int(value)

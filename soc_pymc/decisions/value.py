@@ -164,13 +164,17 @@ def _count_cut_off(theta: MixedPosterior, more: Floats, cut: Floats) -> Floats:
     log_weight = _log_weight(theta)
     own = np.maximum(np.floor(cut * (rate + more) - shape) + 1.0, 0.0)
     low, high = own.min(axis=0), own.max(axis=0)  # at `high` all are above, below `low` none is
-    while (low < high).any():
+    while True:
         middle = np.floor(0.5 * (low + high))
+        # beyond 2^53 a count and the next one are the same number: the bracket stays open there
+        shrinks = (low < high) & (middle < high) & (middle + 1.0 > low)
+        if not shrinks.any():
+            return high
         log_p = _log_pmf(middle, shape, rate, more) + log_weight
         p = np.exp(log_p - log_p.max(axis=0))
         up = (p * ((shape + middle) / (rate + more) - cut)).sum(axis=0) > 0
-        low, high = np.where(up | (low == high), low, middle + 1.0), np.where(up, middle, high)
-    return high
+        low = np.where(shrinks & ~up, middle + 1.0, low)
+        high = np.where(shrinks & up, middle, high)
 
 
 def _count_value(

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from ..arguments import numbers_of
 from ..errors import FitError, ItemsError
 from ..items import Items, PoissonItems
 from .thinning import read_frame
@@ -61,7 +62,7 @@ class Baseline:
         ItemsError
             If the baseline takes logarithms and a score is not positive.
         """
-        t = np.asarray(score, dtype=float)
+        t = numbers_of(score, "score", ItemsError)
         if self.log and (t <= 0).any():
             raise ItemsError(
                 f"{int((t <= 0).sum()):,} of {len(t):,} scores are not positive, and the "

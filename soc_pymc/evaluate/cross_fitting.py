@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import ItemsError
+from ..arguments import numbers_of, real, shown, whole
+from ..errors import FitError, ItemsError
 
 __all__ = ["cross_fit"]
 
@@ -79,6 +80,15 @@ def cross_fit(
     from sklearn.utils import _safe_indexing
     from sklearn.utils.validation import has_fit_parameter
 
+    if isinstance(regressor, type) or not all(
+        hasattr(regressor, name) for name in ("get_params", "fit", "predict")
+    ):
+        raise FitError(f"regressor={shown(regressor)} must be a regressor as of scikit-learn")
+    if not (hasattr(X, "shape") or hasattr(X, "__len__")):
+        raise ItemsError(f"X={shown(X)} must be a table with a row for every item")
+    if least is not None:
+        real(least, "least")
+    whole(seed, "seed", 0)
     outcome = _numbers("y", y, None)
     n = len(outcome)
     rows = X.shape[0] if hasattr(X, "shape") else len(X)
@@ -108,7 +118,7 @@ def cross_fit(
 
 
 def _numbers(name: str, given: ArrayLike, n: int | None) -> Floats:
-    values = np.asarray(given, dtype=float)
+    values = numbers_of(given, name, ItemsError)
     if values.ndim != 1 or (n is not None and len(values) != n):
         expected = "one number for every item" if n is None else f"{n:,} numbers, as y has"
         raise ItemsError(f"{name} has the shape {values.shape}: give {expected}")

@@ -6,6 +6,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
+from ..arguments import many
+from ..errors import ItemsError
+
 __all__ = [
     "gain_rows",
     "normal_log_likelihood",
@@ -37,7 +40,7 @@ def poisson_log_likelihood(count: ArrayLike, expected: ArrayLike) -> Floats:
     >>> poisson_log_likelihood([0, 1], [1.0, 1.0])
     array([-1., -1.])
     """
-    y, mu = np.asarray(count, dtype=float), np.asarray(expected, dtype=float)
+    y, mu = many({"count": count, "expected": expected}, ItemsError)
     return np.asarray(special.xlogy(y, mu) - mu - special.gammaln(y + 1.0))
 
 

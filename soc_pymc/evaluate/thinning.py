@@ -6,13 +6,16 @@ Machine Learning Research 25(57)).
 """
 
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from ..arguments import real, whole
+from ..arguments import many, real, whole
+from ..errors import ItemsError
+from ..families.validity import LARGEST_COUNT
 from ..items import Items, NormalItems, PoissonItems
 from ..tables import batches, scan
 
@@ -81,7 +84,9 @@ def thin(
     True
     """
     _check_fraction(fraction)
-    y, n = np.asarray(count, dtype=float), np.asarray(exposure, dtype=float)
+    y, n = _columns({"count": count, "exposure": exposure})
+    _refuse("count", ~((y >= 0) & (y == np.floor(y)) & (y <= LARGEST_COUNT)), "whole, >= 0")
+    _refuse("exposure", ~((n >= 0) & np.isfinite(n)), "finite, >= 0")
     rng = stream(seed, "thinning")
     trials = (n == np.floor(n)).all() and (y <= n).all() and n.max(initial=0) < 1e9
     if trials:
@@ -126,7 +131,9 @@ def thin_values(
     array([1., 2.])
     """
     _check_fraction(fraction)
-    y, sd = np.asarray(value, dtype=float), np.asarray(noise_sd, dtype=float)
+    y, sd = _columns({"value": value, "noise_sd": noise_sd})
+    _refuse("value", ~np.isfinite(y), "finite")
+    _refuse("noise_sd", ~((sd > 0) & np.isfinite(sd)), "finite, > 0")
     own = stream(seed, "thinning").standard_normal(len(y))
     return y + np.sqrt((1 - fraction) / fraction) * sd * own, sd / np.sqrt(fraction)
 
@@ -145,6 +152,20 @@ def stream(seed: int, purpose: str) -> np.random.Generator:
         What the numbers are for.
     """
     return np.random.default_rng([whole(seed, "seed", 0), zlib.crc32(purpose.encode())])
+
+
+def _columns(given: Mapping[str, ArrayLike]) -> tuple[Floats, Floats]:
+    """Two columns of one length; a number stands for all of the second."""
+    first, second = many(given, ItemsError)
+    if first.ndim != 1:
+        names = " and ".join(given)
+        raise ItemsError(f"{names} have the shape {first.shape}: give one of each for every item")
+    return first, np.array(np.broadcast_to(second, first.shape))
+
+
+def _refuse(name: str, bad: NDArray[np.bool_], rule: str) -> None:
+    if bad.any():
+        raise ItemsError(f"{name}: {int(bad.sum()):,} of {len(bad):,} are not {rule}")
 
 
 def _check_fraction(fraction: float) -> None:

@@ -6,8 +6,8 @@ import numba
 
 __all__ = ["LARGEST", "LARGEST_COUNT", "LARGEST_VALUE", "LEAST_SD", "is_valid", "is_valid_normal"]
 
-LARGEST_COUNT = 2.0**53
-"""Whole numbers are exact in float64 up to here."""
+LARGEST_COUNT = 2.0**53 - 1.0
+"""Whole numbers up to here are exact in float64, and none beyond is rounded to one of them."""
 LARGEST = 1e90
 """Third powers of scores and exposures, times a count, must stay finite."""
 LARGEST_VALUE = 1e35

@@ -5,8 +5,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
-
+from ..arguments import instance, names_of, path_of, real, whole
 from ..checks._check import check
 from ..decisions import probability_above
 from ..errors import FitError
@@ -100,8 +99,8 @@ def report(
     True
     """
     target = _target(out)
-    _check_options(fit, items, threshold, seed)
-    names = (by,) if isinstance(by, str) else tuple(by)
+    _check_options(fit, items, title, threshold, seed)
+    names = tuple(names_of(by, "by"))
     law = law_of(fit)
     law_roles(fit, law, items)
     open_table(items.source, list(dict.fromkeys([*items.roles.values(), *names])))
@@ -136,7 +135,7 @@ def report(
 
 
 def _target(out: str | os.PathLike[str]) -> Path:
-    path = Path(out)
+    path = Path(path_of(out, "out"))
     if path.suffix.lower() not in (".html", ".htm"):
         raise FitError(f"out={str(path)!r} must be named *.html")
     if not path.parent.is_dir():
@@ -144,7 +143,9 @@ def _target(out: str | os.PathLike[str]) -> Path:
     return path
 
 
-def _check_options(fit: Fit, items: Items, threshold: float | None, seed: int) -> None:
+def _check_options(
+    fit: Fit, items: Items, title: str | None, threshold: float | None, seed: int
+) -> None:
     if not isinstance(fit, Fit):
         raise FitError(
             f"fit is a {type(fit).__name__}, not a fit: give what soc.fit or soc.load_fit returned"
@@ -154,11 +155,11 @@ def _check_options(fit: Fit, items: Items, threshold: float | None, seed: int) -
             f"items is a {type(items).__name__}: a report reads items themselves, give "
             "soc.PoissonItems or soc.NormalItems"
         )
-    number = isinstance(threshold, int | float | np.number) and not isinstance(threshold, bool)
-    if threshold is not None and not (number and np.isfinite(threshold)):
-        raise FitError(f"threshold={threshold!r} must be a finite number, in the unit of theta")
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise FitError(f"seed={seed!r} must be a whole number of at least 0")
+    if title is not None:
+        instance(title, "title", str, "text, or None for one that says what was fitted")
+    if threshold is not None:
+        real(threshold, "threshold")
+    whole(seed, "seed", 0)
 
 
 def _above(fit: Fit, seen: Glance, threshold: float | None, progress: bool) -> Mapping[float, int]:

@@ -4,6 +4,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from ..arguments import numbers_of, real
+from .asked import counts, random_numbers
+
 __all__ = ["click_rates", "s1", "s1_curves"]
 
 Floats = NDArray[np.float64]
@@ -29,7 +32,7 @@ def s1_curves(score: ArrayLike) -> tuple[Floats, Floats]:
     >>> round(float(np.exp(log_mean)), 6), round(float(np.exp(log_cv2)), 6)
     (0.05, 0.3)
     """
-    x = np.log(np.asarray(score, dtype=float) / 0.05)
+    x = np.log(numbers_of(score, "score") / 0.05)
     log_mean = np.log(0.05) + 0.8 * x - 0.15 * x**2 / (1 + np.abs(x)) + 0.15 * np.tanh(2 * x)
     return np.asarray(log_mean), np.asarray(np.log(0.3) - 0.8 * np.tanh(x))
 
@@ -57,7 +60,7 @@ def s1(n_items: int, seed: int = 0) -> pd.DataFrame:
     >>> list(s1(3).columns)
     ['score', 'exposure', 'count', 'theta', 'true_mean', 'true_cv2']
     """
-    rng = np.random.default_rng(seed)
+    rng = random_numbers(n_items, seed, columns=6)
     score = np.exp(rng.normal(np.log(0.05), 0.8, n_items))
     exposure = np.ceil(np.exp(rng.normal(np.log(6), 1.8, n_items)))
     log_mean, log_cv2 = s1_curves(score)
@@ -89,13 +92,20 @@ def click_rates(
     pandas.DataFrame
         Columns score, exposure, count, theta, true_mean and true_cv2, the last two the lognormal's.
 
+    Raises
+    ------
+    FitError
+        If `n_items` and `seed` are not whole numbers of at least 0, the machine has no memory for
+        so many items, or `delta` and `sigma` are not finite or sigma not positive.
+
     Examples
     --------
     >>> frame = click_rates(4, delta=0.0, sigma=1e-9)
     >>> bool(np.allclose(frame["theta"], frame["score"]))
     True
     """
-    rng = np.random.default_rng(seed)
+    delta, sigma = real(delta, "delta"), real(sigma, "sigma", above=0)
+    rng = random_numbers(n_items, seed, columns=6)
     score = np.exp(rng.normal(np.log(0.03), 0.8, n_items))
     exposure = np.ceil(np.exp(rng.normal(np.log(20), 1.8, n_items)))
     theta = score * np.exp(rng.normal(delta, sigma, n_items))
@@ -115,7 +125,7 @@ def _table(
         {
             "score": score,
             "exposure": exposure.astype(np.int64),
-            "count": rng.poisson(theta * exposure),
+            "count": counts(rng, theta * exposure),
             "theta": theta,
             "true_mean": mean,
             "true_cv2": cv2,

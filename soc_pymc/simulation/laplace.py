@@ -7,6 +7,10 @@ from numpy.typing import NDArray
 from scipy import special
 from scipy.interpolate import CubicSpline
 
+from ..arguments import instance
+from ..errors import ItemsError
+from .asked import random_numbers
+
 __all__ = ["laplace_effects", "laplace_oracle"]
 
 Floats = NDArray[np.float64]
@@ -45,7 +49,7 @@ def laplace_effects(n_items: int, seed: int = 0) -> pd.DataFrame:
     >>> bool(abs((frame["value"] - frame["theta"]).var() - 1) < 0.1)
     True
     """
-    rng = np.random.default_rng(seed)
+    rng = random_numbers(n_items, seed, len(_LINEAR) + 4, least=20)
     x = rng.standard_normal((n_items, len(_LINEAR)))
     theta = x @ _LINEAR + (x @ _QUADRATIC) ** 2 + rng.laplace(0.0, 1.0, n_items)
     value = theta + rng.standard_normal(n_items)
@@ -103,6 +107,10 @@ def laplace_oracle(table: pd.DataFrame) -> tuple[Floats, Floats]:
     >>> bool((variance < 1.02).all())
     True
     """
+    instance(table, "table", pd.DataFrame, "a table that laplace_effects made", ItemsError)
+    absent = [name for name in ("score", "value") if name not in table]
+    if absent:
+        raise ItemsError(f"the table has no column {absent[0]!r}: give one of laplace_effects")
     base = table["score"].to_numpy() - _BEND
     away = table["value"].to_numpy() - base
     grid = np.arange(away.min() - _STEP, away.max() + 2 * _STEP, _STEP)

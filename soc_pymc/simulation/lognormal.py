@@ -5,7 +5,9 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from ..errors import SocError
+from ..arguments import many, real
+from ..errors import FitError
+from .asked import counts, random_numbers
 
 __all__ = ["lognormal_oracle", "lognormal_rates"]
 
@@ -52,11 +54,15 @@ def lognormal_rates(
     >>> bool(np.allclose(frame["theta"], frame["score"]))
     True
     """
-    rng = np.random.default_rng(seed)
-    t, size = np.asarray(score, dtype=float), np.asarray(exposure)
+    t, size = many({"score": score, "exposure": exposure})
+    _refuse_tables(t, size)
+    delta, sigma = real(delta, "delta"), real(sigma, "sigma", above=0)
+    rng = random_numbers(len(t), seed, columns=4)
     theta = t * np.exp(rng.normal(delta, sigma, len(t)))
-    count = rng.poisson(theta * size)
-    return pd.DataFrame({"score": t, "exposure": size, "count": count, "theta": theta})
+    count = counts(rng, theta * size)
+    return pd.DataFrame(
+        {"score": t, "exposure": np.asarray(exposure), "count": count, "theta": theta}
+    )
 
 
 def lognormal_oracle(
@@ -84,7 +90,7 @@ def lognormal_oracle(
 
     Raises
     ------
-    SocError
+    FitError
         If sigma is not positive.
 
     Examples
@@ -93,9 +99,11 @@ def lognormal_oracle(
     >>> bool(np.allclose([mean[0], variance[0]], [0.1 * np.exp(0.5), 0.01 * np.e * (np.e - 1)]))
     True
     """
+    delta, sigma = real(delta, "delta"), real(sigma, "sigma")
     if not sigma > 0:
-        raise SocError(f"sigma={sigma} must be positive")
-    t, y, size = (np.asarray(v, dtype=float) for v in (score, count, exposure))
+        raise FitError(f"sigma={sigma} must be positive")
+    t, y, size = many({"score": score, "count": count, "exposure": exposure})
+    _refuse_tables(t, y, size)
     mode, expected = _modes(np.log(t) + delta, y, size, sigma)
     nodes = 64 + int(64 * sigma + 24 * sigma**2)
     mean, variance = np.empty(len(t)), np.empty(len(t))
@@ -107,6 +115,11 @@ def lognormal_oracle(
         mean[part] = peak * (1.0 + first)
         variance[part] = peak * peak * (second - first * first)
     return mean, variance
+
+
+def _refuse_tables(score: Floats, *others: Floats) -> None:
+    if score.ndim != 1 or any(other.shape not in ((), score.shape) for other in others):
+        raise FitError(f"score has the shape {score.shape}: give one number of each for every item")
 
 
 def _modes(centre: Floats, y: Floats, size: Floats, sigma: float) -> tuple[Floats, Floats]:

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ItemsError
-from .sources import Files, check_files, readable
+from .item_files import Files, check_files
+from .sources import readable
 
 __all__ = ["ENGINES", "on_engine"]
 

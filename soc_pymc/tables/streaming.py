@@ -14,6 +14,7 @@ from ..errors import ItemsError
 from ..folds import FOLD_PRIME, fold_of_id
 from ..items import Items, NormalItems, PoissonItems
 from ..progress import phase
+from .item_files import Files, check_files
 from .reading import (
     MOST_FOLDS,
     AnyTotals,
@@ -25,7 +26,7 @@ from .reading import (
     exposure_unit,
 )
 from .scanning import check_spread, check_total, check_types, scan
-from .sources import Files, batches, check_files, kind_of, open_table, readable
+from .sources import batches, kind_of, open_table, readable
 from .validation import numbers
 
 __all__ = ["Streamed"]

@@ -43,7 +43,7 @@ _BEYOND = f"beyond {LARGEST_VALUE:g} in size"
 _NUMBERS = {
     "score": _Rule("scores must be finite numbers"),
     "count": _Rule(
-        "counts must be whole numbers >= 0", LARGEST_COUNT, "larger than 2^53", 0.0, whole=True
+        "counts must be whole numbers >= 0", LARGEST_COUNT, "2^53 or more", 0.0, whole=True
     ),
     "exposure": _Rule("exposures must be finite numbers >= 0", least=0.0),
     "value": _Rule("values must be finite numbers", LARGEST_VALUE, _BEYOND),
@@ -162,7 +162,8 @@ def problems_of(raw: Any, roles: Mapping[str, str]) -> list[Problem]:
         infinite = known.abs() == float("inf")  # not every engine's isinf is right
         clean[role] = infinite.ifelse(0.0, known)
         usable[role] = ~(missing | infinite)
-        beyond = clean[role].abs() > rule.largest
+        size = clean[role].abs() if rule.least is None else clean[role]
+        beyond = size > rule.largest
         problems += [
             Problem(missing, role, name, "missing (null or NaN)", show=False),
             Problem(infinite, role, name, "infinite", show=True),

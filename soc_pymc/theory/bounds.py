@@ -5,8 +5,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arguments import MOST_DRAWS, real, whole
 from ..errors import FitError
-from .poisson import LogPmf, as_function, log_of_rho, log_rising, regularised_poisson_moment
+from .poisson import (
+    LogPmf,
+    as_function,
+    check_order,
+    log_of_rho,
+    log_rising,
+    regularised_poisson_moment,
+)
 
 __all__ = ["PoissonBound", "poisson_bound"]
 
@@ -90,9 +98,11 @@ def poisson_bound(
     >>> found.error <= found.bound
     True
     """
-    if not rho > 0:
+    if not real(rho, "rho") > 0:
         raise FitError(f"rho={rho} must be above 0: the bound divides by it")
-    y = np.arange(highest + 1, dtype=float)
+    check_order(order)
+    real(exposure, "exposure", above=0)
+    y = np.arange(whole(highest, "highest", 1, most=MOST_DRAWS) + 1, dtype=float)
     f, f_hat = (as_function(g) for g in (true, estimate))
     weight = np.exp(f(y))
     if weight.sum() < 1 - _TAIL:

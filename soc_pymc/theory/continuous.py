@@ -14,9 +14,10 @@ import numpy as np
 from numpy.polynomial import chebyshev
 from numpy.typing import ArrayLike, NDArray
 
+from ..arguments import instance, many, numbers_of, real
 from ..errors import FitError, ItemsError
 from .cumulants import cumulants_from_moments, moments_from_cumulants
-from .poisson import log_of_rho
+from .poisson import check_order, log_of_rho
 
 __all__ = [
     "gamma_base",
@@ -106,7 +107,7 @@ def regularised_nef_cumulants(
     array([0.5, 0.5])
     """
     low, top = _both(base, marginal)
-    log_f = np.asarray(log_density, dtype=float)
+    log_f = numbers_of(log_density, "log_density")
     trust = np.exp(log_f - np.maximum(log_f, log_of_rho(rho)))
     return np.asarray(cumulants_from_moments(trust * moments_from_cumulants(top)) - low)
 
@@ -153,11 +154,11 @@ def tweedie(
     >>> tweedie(2.0, 1.0, np.array([-1.0, -0.5]))  # Normal(0, 2) marginal of a Normal(0, 1) prior
     array([1. , 0.5])
     """
-    top = np.asarray(marginal, dtype=float)
-    s = np.asarray(noise_sd, dtype=float)
+    top, s = numbers_of(marginal, "marginal"), numbers_of(noise_sd, "noise_sd", ItemsError)
+    _check_orders(top, "marginal")
     base = np.broadcast_to(_stretch(normal_base(value, noise_sd, len(top)), top.ndim), top.shape)
     if log_density is None:
-        if rho != 0:
+        if real(rho, "rho") != 0:
             raise FitError(f"rho={rho} needs log_density, the marginal that it is compared with")
         found = nef_cumulants(base, top)
     else:
@@ -190,7 +191,8 @@ def normal_base(value: ArrayLike, noise_sd: ArrayLike, order: int = 2) -> Floats
     >>> normal_base(3.0, 2.0)  # f_0 is Normal(0, 4)
     array([-0.75, -0.25])
     """
-    y, s = np.asarray(value, dtype=float), np.asarray(noise_sd, dtype=float)
+    y, s = many({"value": value, "noise_sd": noise_sd}, ItemsError)
+    check_order(order)
     _refuse(~(s > 0), "noise_sd", "above 0")
     out = np.zeros((order, *np.broadcast_shapes(y.shape, s.shape)))
     out[0] = -y / s**2
@@ -224,7 +226,8 @@ def gamma_base(value: ArrayLike, shape: ArrayLike, order: int = 2) -> Floats:
     >>> gamma_base(2.0, 3.0)  # f_0 is proportional to y^2
     array([ 1. , -0.5])
     """
-    y, a = np.asarray(value, dtype=float), np.asarray(shape, dtype=float)
+    y, a = many({"value": value, "shape": shape}, ItemsError)
+    check_order(order)
     _refuse(~(y > 0), "value", "above 0")
     _refuse(~(a > 0), "shape", "above 0")
     return np.stack(
@@ -263,7 +266,9 @@ def log_derivatives(
     >>> bool(np.allclose(found[:, 0], [-1.0, -0.5], rtol=1e-10))
     True
     """
-    y, h = np.asarray(value, dtype=float), np.asarray(reach, dtype=float)
+    instance(log_density, "log_density", Callable, "a function of an array of values")
+    y, h = many({"value": value, "reach": reach}, ItemsError)
+    check_order(order, _NODES - 1)
     _refuse(~(h > 0), "reach", "above 0")
     nodes = chebyshev.chebpts1(_NODES)
     seen = np.stack([np.asarray(log_density(y + h * node)) for node in nodes])
@@ -278,13 +283,19 @@ def log_derivatives(
 
 
 def _both(base: ArrayLike, marginal: ArrayLike) -> tuple[Floats, Floats]:
-    low, top = np.asarray(base, dtype=float), np.asarray(marginal, dtype=float)
+    low, top = numbers_of(base, "base"), numbers_of(marginal, "marginal")
+    _check_orders(top, "marginal")
     if low.shape != top.shape:
         raise FitError(
             f"derivatives of the base density have shape {low.shape}, those of the marginal "
             f"{top.shape}: give both the same orders and items"
         )
     return low, top
+
+
+def _check_orders(derivatives: Floats, name: str) -> None:
+    if derivatives.ndim == 0 or len(derivatives) == 0:
+        raise FitError(f"{name} has no orders: stack the derivatives, order 1 first")
 
 
 def _stretch(base: Floats, dimensions: int) -> Floats:

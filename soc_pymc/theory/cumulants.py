@@ -5,6 +5,9 @@ from math import comb
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ..arguments import numbers_of
+from ..errors import FitError
+
 __all__ = ["cumulants_from_moments", "moments_from_cumulants"]
 
 Floats = NDArray[np.float64]
@@ -29,7 +32,7 @@ def cumulants_from_moments(moments: ArrayLike) -> Floats:
     >>> cumulants_from_moments([1.0, 2.0, 6.0])  # Exponential(1): (k - 1)!
     array([1., 1., 2.])
     """
-    mu = np.asarray(moments, dtype=float)
+    mu = _stacked(moments, "moments")
     out = mu.copy()
     for n in range(1, len(mu)):
         for m in range(n):
@@ -57,9 +60,17 @@ def moments_from_cumulants(cumulants: ArrayLike) -> Floats:
     >>> moments_from_cumulants([0.0, 1.0, 0.0, 0.0])  # Normal(0, 1)
     array([0., 1., 0., 3.])
     """
-    kappa = np.asarray(cumulants, dtype=float)
+    kappa = _stacked(cumulants, "cumulants")
     out = kappa.copy()
     for n in range(1, len(kappa)):
         for m in range(n):
             out[n] += comb(n, m) * kappa[m] * out[n - m - 1]
     return out
+
+
+def _stacked(given: ArrayLike, name: str) -> Floats:
+    """Numbers by order."""
+    found = numbers_of(given, name)
+    if found.ndim == 0:
+        raise FitError(f"{name}={found} must be stacked, order 1 first: give an array")
+    return found

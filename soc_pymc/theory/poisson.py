@@ -5,12 +5,14 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ..arguments import many, numbers_of, real, whole
 from ..errors import FitError, ItemsError
 from .cumulants import cumulants_from_moments
 
 __all__ = [
     "LogPmf",
     "as_function",
+    "check_order",
     "poisson_cumulants",
     "poisson_moment",
     "poisson_umvu",
@@ -182,11 +184,16 @@ def regularised_poisson_moment(
     return np.asarray(own - np.expm1(here - below) * poisson_umvu(y, n, order))
 
 
+def check_order(order: int, most: int = 100) -> int:
+    """An order of moments; factorials of more than 100 leave no digits."""
+    return whole(order, "order", 1, most=most)
+
+
 def log_of_rho(rho: float) -> float:
     """Logarithm of rho, -inf for 0; refuses what is negative or no number."""
-    if not rho >= 0:
+    if real(rho, "rho") < 0:
         raise FitError(f"rho={rho} must be 0 or above")
-    return float(np.log(rho)) if rho > 0 else -np.inf
+    return float(np.log(float(rho))) if rho > 0 else -np.inf
 
 
 def log_rising(count: Floats, order: int) -> Floats:
@@ -198,7 +205,10 @@ def as_function(log_pmf: LogPmf) -> Callable[[Floats], Floats]:
     """The marginal as a function of counts, of a table if need be."""
     if callable(log_pmf):
         return log_pmf
-    table = np.asarray(log_pmf, dtype=float)
+    wanted = "a function of counts, or a table of logarithms of counts 0, 1, ..."
+    table = numbers_of(log_pmf, "log_pmf", wanted=wanted)
+    if table.ndim != 1:
+        raise FitError(f"log_pmf has the shape {table.shape}: give one number for each count")
 
     def look_up(count: Floats) -> Floats:
         beyond = count >= len(table)
@@ -229,9 +239,8 @@ def _refuse_zero(log_density: Floats) -> None:
 
 
 def _checked(count: ArrayLike, exposure: ArrayLike, order: int) -> tuple[Floats, Floats]:
-    y, n = np.asarray(count, dtype=float), np.asarray(exposure, dtype=float)
-    if order < 1 or order != int(order):
-        raise FitError(f"order={order} must be a whole number from 1 on")
+    y, n = many({"count": count, "exposure": exposure}, ItemsError)
+    check_order(order)
     for name, bad, rule in (
         ("count", ~((y >= 0) & (y == np.floor(y)) & np.isfinite(y)), "whole numbers from 0 on"),
         ("exposure", ~((n > 0) & np.isfinite(n)), "above 0: without it theta has its prior alone"),

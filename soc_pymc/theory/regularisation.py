@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ..arguments import instance, numbers_of
 from ..errors import FitError
 
 __all__ = ["RhoChoice", "choose_rho"]
@@ -91,7 +92,9 @@ def choose_rho(
     >>> choice.rho > 0 and bool(choice.gain.max() > 0)
     True
     """
-    tried = np.unique(np.asarray(candidates, dtype=float))
+    for name, given in (("estimate", estimate), ("log_likelihood", log_likelihood)):
+        instance(given, name, Callable, "a function")
+    tried = np.unique(numbers_of(candidates, "candidates"))
     if not len(tried):
         raise FitError("no candidates for rho were given")
     each = np.stack([log_likelihood(estimate(float(rho))) for rho in tried])
