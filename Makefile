@@ -77,13 +77,13 @@ $(DOCS_READY): $(READY)
 clean:
 	rm -rf $(VENV) $(LOWEST) demo build dist docs/_build docs/notebooks *.egg-info .pytest_cache .mypy_cache .ruff_cache
 
-# branch coverage: the default tests, and once more those of kernels that run without Numba's
-# compiler, which hides their lines
-KERNEL_TESTS := test_histograms test_normal_cells test_mixture_parts test_conformance test_scoring
+# branch coverage: the default tests, and the slow ones that have Python itself run the kernels,
+# whose lines Numba's compiler hides, and that make chains of NUTS
+SLOW_COVERED := test_interpreted test_faults test_inference
 .PHONY: coverage
 coverage: $(READY)
 	$(BIN)/python -m coverage erase
 	-$(BIN)/python -m coverage run -m pytest -n 2 --dist loadfile
-	-NUMBA_DISABLE_JIT=1 $(BIN)/python -m coverage run -m pytest -n 0 $(KERNEL_TESTS:%=tests/%.py)
-	$(BIN)/python -m coverage combine
+	-$(BIN)/python -m coverage run -m pytest -n 2 --dist load -m slow $(SLOW_COVERED:%=tests/%.py)
+	-$(BIN)/python -m coverage combine
 	$(BIN)/python -m coverage report

@@ -20,7 +20,7 @@ from soc_pymc.cli import main
 from soc_pymc.errors import ItemsError
 from soc_pymc.folds import fold_of_id, fold_of_item
 from soc_pymc.tables.engines import on_engine
-from soc_pymc.tables.engine_errors import readable
+from soc_pymc.tables.sources import readable
 
 ROLES = {"score": "t", "count": "y", "exposure": "N"}
 ENGINES = ("duckdb", "polars", "spark", "postgres")

@@ -127,6 +127,7 @@ def test_sums_of_bad_items_are_refused_alike():
     assert said[0] == said[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prior", [None, soc.GammaMixture()], ids=["gamma", "mixture"])
 def test_posteriors_of_items(prior):
     """As `draws="representative"` makes them, which is compiled from end to end."""
@@ -189,6 +190,7 @@ def test_bins_of_values(cells, curves):
     assert_both_the_same(lambda: own(curves[0][2], curves[1][2], bins))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["counts", "values"])
 def test_effects_of_bins(kind, histogram, cells, curves):
     data = histogram if kind == "counts" else cells
