@@ -1,5 +1,6 @@
 """Step 2: each bin's maximum likelihood against a direct search on the items, and at its limits."""
 
+import mpmath as mp
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,7 +8,7 @@ from scipy import optimize, special
 
 import soc_pymc as soc
 from soc_pymc.families import histograms, normal_cells
-from soc_pymc.families.bin_curvature import CountBins, ValueBins
+from soc_pymc.families.bin_curvature import CountBins, ValueBins, _wide_bend
 from soc_pymc.five_steps.newton import maximise
 from soc_pymc.outcomes import outcome_of
 
@@ -101,6 +102,16 @@ def test_second_derivatives_are_those_of_the_slopes():
         np.testing.assert_allclose(own[3, 0], by_m[0, 0], rtol=1e-5)
         np.testing.assert_allclose(own[4, 0], by_m[1, 0], rtol=1e-4, atol=1e-6 * scale)
         np.testing.assert_allclose(own[5, 0], by_c[1, 0], rtol=1e-4, atol=1e-6 * scale)
+
+
+@pytest.mark.parametrize("alpha", [0.01, 3.0, 40.0, 1e3, 1e6])
+def test_bend_of_wide_counts_at_50_digits(alpha):
+    """The series alone, whose terms are far below what differences of slopes would show."""
+    for d in (0.5, 40.0, 1e4, 1e7):
+        with mp.workdps(50):
+            a = mp.mpf(alpha) + 32
+            want = mp.mpf(d) + mp.mpf(alpha) ** 2 * (mp.psi(1, a + mp.mpf(d)) - mp.psi(1, a))
+        assert float(_wide_bend(alpha, d, 0.0)) == pytest.approx(float(want), rel=1e-10)
 
 
 def test_variance_zero_is_seen_by_the_slope():

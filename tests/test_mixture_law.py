@@ -192,6 +192,28 @@ def test_moments_of_draws(kind, request):
     )
 
 
+@pytest.mark.parametrize("kind", ["counts", "values"])
+def test_whole_posteriors_have_the_moments_of_scores(kind, request):
+    """And so have components picked draw by draw, but for the luck of picking."""
+    law, columns = request.getfixturevalue(kind)
+    few = some(columns, 500)
+    mean, sd = law.scorer((), "all", False)(few)[:2]
+    whole = law.posterior(few)
+    first, second = whole.first, whole.second
+    each, within = (first / second, first / second**2) if kind == "counts" else (first, second)
+    found = whole.average(each)
+    np.testing.assert_allclose(found, mean, rtol=1e-6)
+    variance = whole.average(within + (each - found) ** 2)
+    np.testing.assert_allclose(np.sqrt(variance), sd, rtol=1e-6)
+    draws = np.tile(np.arange(500), 20)
+    uniform = np.random.default_rng(3).random((len(draws), len(mean)))
+    first, second = law.posterior_given(few, draws, uniform)
+    each = first / second if kind == "counts" else first
+    # 10,000 picks from the first 500 draws of the fit, whose own means are off by 1/sqrt(500)
+    assert np.abs(each.mean(axis=0) - mean).max() < 0.15 * sd.max()
+    assert np.abs((each.mean(axis=0) - mean) / sd).max() < 0.15
+
+
 @pytest.mark.slow
 def test_quantities_of_a_mixture(counts):
     """R^2 and what outcomes add, from joint cells, against sums over items."""

@@ -8,11 +8,19 @@ from scipy import integrate, special, stats
 from soc_pymc.families import components as parts
 from soc_pymc.families.mixture_kernel import all_bins, information, tilted_weights
 
+from . import extreme_references as references
+
 
 def test_inverse_trigamma_over_all_magnitudes():
     value = np.geomspace(1e-12, 1e12, 97)
     found = special.polygamma(1, parts.inverse_trigamma(value))
     assert found == pytest.approx(value, rel=2e-7)  # the asymptotic ends; Newton inside
+
+
+def test_inverse_trigamma_where_series_take_over():
+    value = np.array([1e-12, 1e-8, 9e-7, 1.1e-6, 9e6, 1.1e7, 1e12])
+    expected = [float(references.inverse_trigamma(v)) for v in value]
+    assert parts.inverse_trigamma(value) == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("shape", [0.3, 1.0, 5.0, 200.0])
