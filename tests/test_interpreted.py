@@ -5,6 +5,7 @@ import math
 import pkgutil
 import types
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from numba.core.dispatcher import Dispatcher
 from numba.np.ufunc.dufunc import DUFunc
 
 import soc_pymc as soc
-from soc_pymc import hierarchy
+from soc_pymc import accumulate, hierarchy
 from soc_pymc.families import (
     bin_curvature,
     bin_effects,
@@ -56,6 +57,9 @@ def interpreted():
                     patch.setattr(module, name, LENIENT)
                 elif isinstance(value, DUFunc):
                     patch.setattr(module, name, np.vectorize(value._dispatcher.py_func))
+        for kind, kernel in accumulate.KERNELS.items():
+            plain = {k: v.py_func for k, v in vars(kernel).items() if isinstance(v, Dispatcher)}
+            patch.setitem(accumulate.KERNELS, kind, replace(kernel, **plain))
         patch.setattr(bin_effects, "_row", _chosen(bin_effects._choose_row))
         patch.setattr(bin_effects, "_line", _chosen(bin_effects._choose_line))
         yield
