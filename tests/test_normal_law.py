@@ -133,6 +133,28 @@ def extreme_items():
     return pd.DataFrame(grid, columns=["t", "y", "s"])
 
 
+def test_all_draws_are_averaged_one_by_one():
+    """Exactly: what "representative" makes of the same items differs in the fourth digit."""
+    fit, frame = make_fit(sd=0.2), simulate(300, 4)
+    mean, log_variance = curve_draws(fit, frame["t"].to_numpy())
+    gain = np.exp(log_variance) / (np.exp(log_variance) + frame["s"].to_numpy() ** 2)
+    each = mean + gain * (frame["y"].to_numpy() - mean)
+    within = (1 - gain) * np.exp(log_variance)
+    variance = within.mean(axis=0) + each.var(axis=0)
+    scored = law_of(fit).scorer((), "all", False)(columns_of(frame))
+    np.testing.assert_allclose(scored[0], each.mean(axis=0), rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(scored[2], variance, rtol=1e-10)
+
+
+def test_most_items_are_scored_by_the_table():
+    """The other way gives the same, and takes long."""
+    fit = make_fit(sd=0.05)
+    table = law_of(fit).scorer((0.05,), "representative", False)
+    frame = simulate(2000, 5)
+    few = np.isnan(table._by_nodes(columns_of(frame))[0])
+    assert few.mean() < 0.1
+
+
 @pytest.mark.parametrize("sd", [0.003, 0.01, 0.03, 0.1, 0.3])
 @pytest.mark.parametrize("which", ["simulated", "extreme"])
 def test_representative_within_a_thousandth_of_a_posterior_sd(sd, which):

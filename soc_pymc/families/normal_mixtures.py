@@ -15,7 +15,6 @@ Floats = NDArray[np.float64]
 
 _CLOSE = 1e-5  # last step of a search, in sd of the mixture: Newton's method leaves its square
 _STEPS = 200  # a bound never met: bisection alone needs fewer
-_ROOT_2PI = float(np.sqrt(2.0 * np.pi))
 
 
 def normal_summaries(
@@ -75,11 +74,12 @@ def _search(prob: float, mean: Floats, sd: Floats, weight: Floats, start: Floats
         w = weight if weight.shape[1] == 1 else weight[:, active]
         u = (x[active] - mean[:, active]) / sd[:, active]
         share = weighted(w, special.ndtr(u))
-        density = weighted(w, np.exp(-0.5 * u * u) / sd[:, active]) / _ROOT_2PI
+        # the step is a ratio of densities, from both of which 1 / sqrt(2 pi) is left out
+        density = weighted(w, np.exp(-0.5 * u * u) / sd[:, active])
         # where the mixture has no density there is no Newton step: `stays` is false, and it bisects
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             score = special.ndtri(share)
-            step = (z - score) * np.exp(-0.5 * score * score) / _ROOT_2PI / density
+            step = (z - score) * np.exp(-0.5 * score * score) / density
         up = share < prob
         low[active] = np.where(up, x[active], low[active])
         high[active] = np.where(up, high[active], x[active])
