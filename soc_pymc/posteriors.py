@@ -7,6 +7,7 @@ rate(t) + N)); over draws an equal mixture of these, with curves at the item's o
 import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from .arguments import choice, path_of, real, shown, switch
 from .errors import FitError, ItemsError
+from .far_scores import FarScores
 from .families.item_kernels import are_valid
 from .families.validity import LARGEST, LARGEST_VALUE, LEAST_SD
 from .files import remove_stale
@@ -60,12 +62,15 @@ class _Job:
         Makes them.
     batch
         Items to read at once.
+    far
+        Counts scores far outside those of the fit.
     """
 
     roles: Mapping[str, str]
     names: list[str]
     score: Scorer
     batch: int
+    far: FarScores
 
 
 def item_posteriors(
@@ -125,6 +130,12 @@ def item_posteriors(
     FitError
         If a quantile is not between 0 and 1, or a score has no place on the fit's axis.
 
+    Warns
+    -----
+    ItemsWarning
+        If scores lie outside of those that the fit saw by more than a tenth of their range: how
+        many, and what the curves do there. Once, whatever the number of batches and files.
+
     Examples
     --------
     >>> import soc_pymc as soc
@@ -149,17 +160,20 @@ def item_posteriors(
     if out is not None and is_folder(out):
         made_by = {"quantiles": probs, "draws": draws, "plug_in": plug_in, "roles": roles}
         files = _files_to_score(items, Path(out), made_by | {"fit": fit_digest(fit)})
-        job = _Job(roles, names, law.scorer(probs, draws, plug_in), batch)
+        job = _Job(roles, names, law.scorer(probs, draws, plug_in), batch, FarScores(fit))
         return _score_files(files, items, job, Path(out), progress)
     target = None if out is None else _target(Path(out), items)
     total = _count(table, items)
-    job = _Job(roles, names, law.scorer(probs, draws, plug_in), batch)
+    job = _Job(roles, names, law.scorer(probs, draws, plug_in), batch, FarScores(fit))
     with phase("item posteriors", total=total, unit="items", enabled=progress) as shown:
         scored = _scored_batches(table, items, job, shown)
         if target is None:
-            return _attached(items.source, table, scored, names)
-        write_scored(scored, target, total, names)
-        return target
+            found = _attached(items.source, table, scored, names)
+        else:
+            found = target
+            write_scored(scored, target, total, names)
+    job.far.tell()
+    return found
 
 
 def _check_options(draws: str, plug_in: bool) -> None:
@@ -224,7 +238,9 @@ def _scored_batches(table: Any, items: Items, job: _Job, shown: Phase) -> Iterat
 
     size = max(1, job.batch * _WIDE // max(_WIDE, len(table.columns)))
     for batch in batches(table, size=size, source=items.source):
-        found = job.score(_valid_columns(batch, items, job.roles))
+        columns = _valid_columns(batch, items, job.roles)
+        found = job.score(columns)
+        job.far.see(columns["score"])
         yield pa.RecordBatch.from_arrays(
             [*batch.columns, *(pa.array(row) for row in found)],
             names=[*batch.schema.names, *job.names],
@@ -306,7 +322,8 @@ def _score_files(
     """Score file by file but for those that are finished."""
     todo = [file for file in files if not is_finished(*file[1:])]
     kept = len(files) - len(todo)
-    with phase("item posteriors", unit="items", enabled=progress) as shown:
+    with phase("item posteriors", unit="items", enabled=progress) as shown, ExitStack() as ending:
+        ending.callback(job.far.tell)  # files that are finished stay, and are not scored again
         for done, (path, target, record) in enumerate(todo):
             note = f"file {done + 1} of {len(todo)}" + (
                 f", {kept} kept as they are" if kept else ""
