@@ -7,7 +7,6 @@ rate(t) + N)); over draws an equal mixture of these, with curves at the item's o
 import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -161,7 +160,10 @@ def item_posteriors(
         made_by = {"quantiles": probs, "draws": draws, "plug_in": plug_in, "roles": roles}
         files = _files_to_score(items, Path(out), made_by | {"fit": fit_digest(fit)})
         job = _Job(roles, names, law.scorer(probs, draws, plug_in), batch, FarScores(fit))
-        return _score_files(files, items, job, Path(out), progress)
+        try:
+            return _score_files(files, items, job, Path(out), progress)
+        finally:  # after an error too: files that are finished stay, and are not scored again
+            job.far.tell()
     target = None if out is None else _target(Path(out), items)
     total = _count(table, items)
     job = _Job(roles, names, law.scorer(probs, draws, plug_in), batch, FarScores(fit))
@@ -322,8 +324,7 @@ def _score_files(
     """Score file by file but for those that are finished."""
     todo = [file for file in files if not is_finished(*file[1:])]
     kept = len(files) - len(todo)
-    with phase("item posteriors", unit="items", enabled=progress) as shown, ExitStack() as ending:
-        ending.callback(job.far.tell)  # files that are finished stay, and are not scored again
+    with phase("item posteriors", unit="items", enabled=progress) as shown:
         for done, (path, target, record) in enumerate(todo):
             note = f"file {done + 1} of {len(todo)}" + (
                 f", {kept} kept as they are" if kept else ""
