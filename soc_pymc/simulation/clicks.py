@@ -4,9 +4,17 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["click_rates", "s1", "s1_curves"]
+from ..arguments import real
+from ..errors import SocError
+from ..families.validity import LARGEST_COUNT
+
+__all__ = ["WIDEST", "check_lognormal", "click_rates", "draw_counts", "s1", "s1_curves"]
 
 Floats = NDArray[np.float64]
+
+WIDEST = 10.0
+"""Largest sd of log theta: from some 18 on the square of theta has a mean beyond all numbers."""
+_FARTHEST = 100.0  # bias of log theta
 
 
 def s1_curves(score: ArrayLike) -> tuple[Floats, Floats]:
@@ -23,13 +31,22 @@ def s1_curves(score: ArrayLike) -> tuple[Floats, Floats]:
         With x = log(t/.05): log .05 + .8 x - .15 x^2/(1 + abs(x)) + .15 tanh(2x), and
         log .3 - .8 tanh x.
 
+    Raises
+    ------
+    SocError
+        If a score is not above 0.
+
     Examples
     --------
     >>> log_mean, log_cv2 = s1_curves(0.05)
     >>> round(float(np.exp(log_mean)), 6), round(float(np.exp(log_cv2)), 6)
     (0.05, 0.3)
     """
-    x = np.log(np.asarray(score, dtype=float) / 0.05)
+    t = np.asarray(score, dtype=float)
+    bad = ~((t > 0) & np.isfinite(t))
+    if bad.any():
+        raise SocError(f"score: {int(bad.sum()):,} of {t.size:,} are not finite numbers above 0")
+    x = np.log(t / 0.05)
     log_mean = np.log(0.05) + 0.8 * x - 0.15 * x**2 / (1 + np.abs(x)) + 0.15 * np.tanh(2 * x)
     return np.asarray(log_mean), np.asarray(np.log(0.3) - 0.8 * np.tanh(x))
 
@@ -89,12 +106,19 @@ def click_rates(
     pandas.DataFrame
         Columns score, exposure, count, theta, true_mean and true_cv2, the last two the lognormal's.
 
+    Raises
+    ------
+    SocError
+        If `delta` is not within 100 of 0 or `sigma` not from 0 to 10, or items expect more than
+        2^53 events.
+
     Examples
     --------
     >>> frame = click_rates(4, delta=0.0, sigma=1e-9)
     >>> bool(np.allclose(frame["theta"], frame["score"]))
     True
     """
+    check_lognormal(delta, sigma)
     rng = np.random.default_rng(seed)
     score = np.exp(rng.normal(np.log(0.03), 0.8, n_items))
     exposure = np.ceil(np.exp(rng.normal(np.log(20), 1.8, n_items)))
@@ -115,9 +139,27 @@ def _table(
         {
             "score": score,
             "exposure": exposure.astype(np.int64),
-            "count": rng.poisson(theta * exposure),
+            "count": draw_counts(rng, theta * exposure),
             "theta": theta,
             "true_mean": mean,
             "true_cv2": cv2,
         }
     )
+
+
+def check_lognormal(delta: float, sigma: float) -> None:
+    """Refuse spreads whose squares float64 could not hold."""
+    real(delta, "delta", SocError, above=-_FARTHEST, below=_FARTHEST)
+    if not 0 <= real(sigma, "sigma", SocError) <= WIDEST:
+        raise SocError(f"sigma={sigma} must be a number from 0 to {WIDEST:g}")
+
+
+def draw_counts(rng: np.random.Generator, expected: Floats) -> NDArray[np.int64]:
+    """Poisson counts; no counts are as large as what delta and sigma may ask for."""
+    bad = ~(expected <= LARGEST_COUNT)
+    if bad.any():
+        raise SocError(
+            f"delta= and sigma= make {int(bad.sum()):,} of {bad.size:,} items expect more than 2^53 "
+            "events: take smaller ones"
+        )
+    return rng.poisson(expected)

@@ -7,6 +7,9 @@ from numpy.typing import NDArray
 from scipy import special
 from scipy.interpolate import CubicSpline
 
+from ..arguments import whole
+from ..errors import SocError
+
 __all__ = ["laplace_effects", "laplace_oracle"]
 
 Floats = NDArray[np.float64]
@@ -15,6 +18,8 @@ _LINEAR = np.array([1.0, 0, 0, -0.7, 0, 0, 0, 0, 0, 0])
 _QUADRATIC = np.array([0.0, 0.1, 0, 0, 0, 0, 0, 0, 0, 0])
 _BEND = float(_QUADRATIC @ _QUADRATIC)  # mean of (x'g)^2
 _FOLDS = 5
+_LEAST = 20  # items
+_FARTHEST = 1000.0  # y - t
 _NODES = 30  # of the quadrature over x'g; the posterior's moments are smooth in it
 _STEP = 0.01  # of the fine grid of y - t; splines on it err by 1e-10
 
@@ -39,12 +44,18 @@ def laplace_effects(n_items: int, seed: int = 0) -> pd.DataFrame:
     pandas.DataFrame
         Columns score, value, noise_sd (all 1) and theta.
 
+    Raises
+    ------
+    SocError
+        If there are fewer than 20 items.
+
     Examples
     --------
     >>> frame = laplace_effects(5000)
     >>> bool(abs((frame["value"] - frame["theta"]).var() - 1) < 0.1)
     True
     """
+    whole(n_items, "n_items", _LEAST, SocError)  # four fifths of fewer leave no regression
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((n_items, len(_LINEAR)))
     theta = x @ _LINEAR + (x @ _QUADRATIC) ** 2 + rng.laplace(0.0, 1.0, n_items)
@@ -97,6 +108,11 @@ def laplace_oracle(table: pd.DataFrame) -> tuple[Floats, Floats]:
     tuple of numpy.ndarray
         E(theta | t, y) and Var(theta | t, y), each of shape (n,), with errors below 1e-8.
 
+    Raises
+    ------
+    SocError
+        If a value is more than 1,000 from its score, as none of `laplace_effects` ever is.
+
     Examples
     --------
     >>> mean, variance = laplace_oracle(laplace_effects(2000))
@@ -105,6 +121,12 @@ def laplace_oracle(table: pd.DataFrame) -> tuple[Floats, Floats]:
     """
     base = table["score"].to_numpy() - _BEND
     away = table["value"].to_numpy() - base
+    bad = ~(np.abs(away) <= _FARTHEST)
+    if bad.any():
+        raise SocError(
+            f"value: {int(bad.sum()):,} of {bad.size:,} are more than {_FARTHEST:,.0f} from their "
+            "scores: give items of soc.simulation.laplace_effects"
+        )
     grid = np.arange(away.min() - _STEP, away.max() + 2 * _STEP, _STEP)
     moments = CubicSpline(grid, np.stack(_posterior(grid), axis=1))(away)
     return base + moments[:, 0], moments[:, 1]

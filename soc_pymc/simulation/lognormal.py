@@ -6,6 +6,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from ..errors import SocError
+from .clicks import WIDEST, check_lognormal, draw_counts
 
 __all__ = ["lognormal_oracle", "lognormal_rates"]
 
@@ -46,16 +47,23 @@ def lognormal_rates(
     pandas.DataFrame
         Columns score, exposure, count and theta; theta in events per unit of exposure.
 
+    Raises
+    ------
+    SocError
+        If `delta` is not within 100 of 0 or `sigma` not from 0 to 10, or items expect more than
+        2^53 events.
+
     Examples
     --------
     >>> frame = lognormal_rates([0.1, 0.2], [1e6, 1e6], sigma=1e-9)
     >>> bool(np.allclose(frame["theta"], frame["score"]))
     True
     """
+    check_lognormal(delta, sigma)
     rng = np.random.default_rng(seed)
     t, size = np.asarray(score, dtype=float), np.asarray(exposure)
     theta = t * np.exp(rng.normal(delta, sigma, len(t)))
-    count = rng.poisson(theta * size)
+    count = draw_counts(rng, theta * size)
     return pd.DataFrame({"score": t, "exposure": size, "count": count, "theta": theta})
 
 
@@ -74,7 +82,7 @@ def lognormal_oracle(
     score, count, exposure
         Items, each of shape (n,); exposure 0 returns the prior's moments.
     delta, sigma
-        Those of the simulation; sigma > 0.
+        Those of the simulation; sigma above 0 and at most 10, where E(theta^2) is 1e87 E(theta)^2.
 
     Returns
     -------
@@ -85,7 +93,7 @@ def lognormal_oracle(
     Raises
     ------
     SocError
-        If sigma is not positive.
+        If sigma is not above 0 and at most 10, or a score is not above 0.
 
     Examples
     --------
@@ -93,9 +101,12 @@ def lognormal_oracle(
     >>> bool(np.allclose([mean[0], variance[0]], [0.1 * np.exp(0.5), 0.01 * np.e * (np.e - 1)]))
     True
     """
-    if not sigma > 0:
-        raise SocError(f"sigma={sigma} must be positive")
+    if not 0 < sigma <= WIDEST:
+        raise SocError(f"sigma={sigma} must be above 0 and at most {WIDEST:g}")
     t, y, size = (np.asarray(v, dtype=float) for v in (score, count, exposure))
+    bad = ~((t > 0) & np.isfinite(t))
+    if bad.any():
+        raise SocError(f"score: {int(bad.sum()):,} of {t.size:,} are not finite numbers above 0")
     mode, expected = _modes(np.log(t) + delta, y, size, sigma)
     nodes = 64 + int(64 * sigma + 24 * sigma**2)
     mean, variance = np.empty(len(t)), np.empty(len(t))
