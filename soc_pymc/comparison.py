@@ -60,7 +60,8 @@ def compare(
         ArviZ's table (`arviz.compare`), best first: ``elpd``, expected log predictive density of
         the items in nats, with its standard error ``se``; ``p``, the effective number of
         parameters; ``elpd_diff`` from the best and its standard error ``dse``; ``p_worse``, the
-        probability to be worse than the best (NaN of the best itself); ``weight`` of stacking; and ``diag_elpd``, which counts items (or cells) whose Pareto k is too large.
+        probability to be worse than the best (NaN of the best itself); ``weight`` of stacking; and
+        ``diag_elpd``, which counts items (or cells) whose Pareto k is too large.
 
     Raises
     ------

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from .arguments import choice, path_of, real, shown, switch
 from .errors import FitError, ItemsError
-from .far_scores import FarScores
 from .families.item_kernels import are_valid
 from .families.validity import LARGEST, LARGEST_VALUE, LEAST_SD
+from .far_scores import FarScores
 from .files import remove_stale
 from .item_columns import columns_of, law_roles
 from .items import Items

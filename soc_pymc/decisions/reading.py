@@ -9,8 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..arguments import instance
 from ..errors import FitError, ItemsError
-from ..families.validity import LARGEST
 from ..families.tails import GAMMA, NORMAL, Conjugate
+from ..families.validity import LARGEST
 from ..item_columns import read_items
 from ..items import Items, NormalItems, PoissonItems
 from ..laws import Columns, Law, MixedPosterior, in_chunks, items_at_once, law_of, select

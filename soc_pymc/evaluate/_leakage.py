@@ -41,8 +41,8 @@ class Leakage:
     found
         Whether one of the kinds of evidence says so, with a chance of at most 5% of a false alarm.
     table
-        One row for each kind of evidence that there was: ``effect`` (see `words`; NaN where no items
-        of a bin and an octave of size have two events, and of fresh outcomes where scores say
+        One row for each kind of evidence that there was: ``effect`` (see `words`; NaN where no
+        items of a bin and an octave of size have two events, and of fresh outcomes where scores say
         nothing of their own), ``z`` (large where scores leak), ``p_value`` and ``leaks``.
     words
         What it means, in a few sentences, with what cannot be seen.

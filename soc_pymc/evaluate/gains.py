@@ -32,7 +32,8 @@ def poisson_log_likelihood(count: ArrayLike, expected: ArrayLike) -> Floats:
     Returns
     -------
     numpy.ndarray
-        Shape (n,), in nats; -inf where events came of which none, or infinitely many, were expected.
+        Shape (n,), in nats; -inf where events came of which none, or infinitely many, were
+        expected.
 
     Raises
     ------

@@ -159,7 +159,7 @@ def draw_counts(rng: np.random.Generator, expected: Floats) -> NDArray[np.int64]
     bad = ~(expected <= LARGEST_COUNT)
     if bad.any():
         raise SocError(
-            f"delta= and sigma= make {int(bad.sum()):,} of {bad.size:,} items expect more than 2^53 "
-            "events: take smaller ones"
+            f"delta= and sigma= make {int(bad.sum()):,} of {bad.size:,} items expect more than "
+            "2^53 events: take smaller ones"
         )
     return rng.poisson(expected)

@@ -8,6 +8,7 @@ Derivatives of logarithms come stacked, order 1 first, shape (k, ...).
 """
 
 from collections.abc import Callable
+
 import numpy as np
 from numpy.polynomial import chebyshev
 from numpy.typing import ArrayLike, NDArray
