@@ -28,6 +28,14 @@ class FarScores:
 
     def __init__(self, fit: Fit) -> None:
         self._fit = fit
+        self._total, self._far = 0, 0
+        self._least, self._most = np.inf, -np.inf
+        self._low, self._high = -np.inf, np.inf
+        # scores without a logarithm are refused where curves are asked for them
+        log = "log" in (fit.prior.mean.scale, fit.prior.variance.scale)
+        self._floor = 0.0 if log else -np.inf
+        if "constant_data" not in fit.data:  # curves given by hand, which saw no scores
+            return
         bins = fit.data["constant_data"]
         self._seen = float(bins["score_min"].min()), float(bins["score_max"].max())
         # ranks end at the fit's own scores: how far a score is beyond them says its own scale
@@ -36,14 +44,12 @@ class FarScores:
         low, high = axis(self._seen)
         margin = _MARGIN * (high - low)
         self._low, self._high = axis.inverse([low - margin, high + margin])
-        self._total, self._far = 0, 0
-        self._least, self._most = np.inf, -np.inf
 
     def see(self, score: ArrayLike) -> None:
         """Count some more scores."""
         t = np.asarray(score, dtype=float)
         self._total += t.size
-        away = t[(t < self._low) | (t > self._high)]
+        away = t[((t < self._low) | (t > self._high)) & (t > self._floor)]
         if away.size:
             self._far += away.size
             self._least = min(self._least, float(away.min()))

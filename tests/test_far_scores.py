@@ -129,7 +129,9 @@ def test_words_of_other_curves(frame, options, words):
     assert words in text
     # truly so: the outermost score of the fit gets the same posterior
     edge = soc.PoissonItems(_at(frame, frame["score"].max()), **COLUMNS)
-    far, near = (soc.item_posteriors(fit, i, **QUIET) for i in (items, edge))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", soc.ItemsWarning)  # which was looked at
+        far, near = (soc.item_posteriors(fit, i, **QUIET) for i in (items, edge))
     assert far["theta_mean"].iloc[0] == pytest.approx(near["theta_mean"].iloc[0], rel=1e-9)
 
 
@@ -145,6 +147,17 @@ def test_decisions_and_curves_say_it_once_too(fit, frame):
     own = soc.PoissonItems(frame, **COLUMNS)
     assert _said(lambda: soc.decisions.probability_above(fit, own, 0.1, **QUIET)) == []
     assert _said(lambda: soc.calibration_curves(fit)) == []
+
+
+def test_scores_without_a_place_are_an_error_that_counts_them(fit, frame):
+    items = soc.PoissonItems(_at(frame, -1.0, 0.0, -2.0), **COLUMNS)
+    for call in (
+        lambda: soc.item_posteriors(fit, items, **QUIET),
+        lambda: soc.decisions.probability_above(fit, items, 0.1, **QUIET),
+        lambda: soc.calibration_curves(fit, [-1.0, 0.0, -2.0, 0.1]),
+    ):
+        with pytest.raises(soc.FitError, match="^3 scores are 0 or below"):
+            call()
 
 
 def test_values_on_a_linear_axis():
