@@ -8,10 +8,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from .arguments import instance, numbers_of, real, shown, switch
 from .errors import FitError, ItemsWarning
+from .far_scores import warn_of_far_scores
 from .laws import Law, law_of
 from .results import Fit
 
-__all__ = ["bands", "calibration_curves"]
+__all__ = ["bands", "calibration_curves", "curves_of"]
 
 Floats = NDArray[np.float64]
 
@@ -34,7 +35,7 @@ def calibration_curves(
     score
         Scores at which to evaluate, shape (n,); None takes 200 points between the centres of the
         first and the last bin, evenly on the axis of the mean. Beyond the data curves are straight
-        lines on their axis.
+        lines on their axis, kept between 1e-100 and 1e100.
     group
         Of a fit with groups, the label of one, whose own curves are wanted; None gives those that
         the groups share. For a group that the fit never saw these come with deviations drawn from
@@ -59,7 +60,8 @@ def calibration_curves(
     Warns
     -----
     ItemsWarning
-        If the fit never saw the group.
+        If the fit never saw the group, or scores lie outside of those that it saw by more than a
+        tenth of their range.
 
     Examples
     --------
@@ -75,16 +77,38 @@ def calibration_curves(
     at = _default_scores(fit) if score is None else numbers_of(score, "score")
     if at.ndim != 1 or not len(at) or not np.isfinite(at).all():
         raise FitError(f"score must be a vector of finite numbers, not {shown(score)}")
-    law, labels = law_of(fit), _label(fit, group, len(at))
-    if exposure is None and getattr(fit.prior, "exposure", None) is not None:
+    labels, sizes = _label(fit, group, len(at)), _sizes(fit, exposure, len(at))
+    warn_of_far_scores(fit, at, "scores are")
+    return curves_of(fit, at, labels, sizes)
+
+
+def curves_of(
+    fit: Fit,
+    at: Floats,
+    labels: NDArray[np.object_] | None = None,
+    sizes: Floats | None = None,
+) -> xr.Dataset:
+    """What `calibration_curves` returns, of what it has checked.
+
+    Parameters
+    ----------
+    fit
+        The fit.
+    at
+        Scores, (n,).
+    labels, sizes
+        Group and exposure (noise sd) at each score, (n,), or None.
+    """
+    law = law_of(fit)
+    if sizes is None and getattr(fit.prior, "exposure", None) is not None:
         variables = _over_sizes(fit, law, at, labels)
     else:
-        variables = law.curves(at, labels, _sizes(fit, exposure, len(at)))
+        variables = law.curves(at, labels, sizes)
     posterior = fit.data["posterior"]
-    sizes = (posterior.sizes["chain"], posterior.sizes["draw"], len(at))
+    shape = (posterior.sizes["chain"], posterior.sizes["draw"], len(at))
     dims = ("chain", "draw", "score")
     curves = {
-        name: (dims, values.reshape(sizes), {"banded": "log"} if _is_positive(name, law) else {})
+        name: (dims, values.reshape(shape), {"banded": "log"} if _is_positive(name, law) else {})
         for name, values in variables.items()
     }
     coords = {"chain": posterior["chain"], "draw": posterior["draw"], "score": at}

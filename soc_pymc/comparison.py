@@ -59,8 +59,9 @@ def compare(
     pandas.DataFrame
         ArviZ's table (`arviz.compare`), best first: ``elpd``, expected log predictive density of
         the items in nats, with its standard error ``se``; ``p``, the effective number of
-        parameters; ``elpd_diff`` from the best and its standard error ``dse``; ``weight`` of
-        stacking; and ``diag_elpd``, which counts items (or cells) whose Pareto k is too large.
+        parameters; ``elpd_diff`` from the best and its standard error ``dse``; ``p_worse``, the
+        probability to be worse than the best (NaN of the best itself); ``weight`` of stacking; and
+        ``diag_elpd``, which counts items (or cells) whose Pareto k is too large.
 
     Raises
     ------
@@ -122,6 +123,9 @@ def _table(compared: Mapping[str, object]) -> pd.DataFrame:
     from arviz_stats import compare as arviz_compare
 
     table: pd.DataFrame = arviz_compare(dict(compared), method="stacking", round_to="none")
+    same = (table["elpd_diff"] == 0) & (table["dse"] == 0)
+    same.iloc[0] = False
+    table.loc[same, "p_worse"] = 0.5  # of fits that say the same of every item: ArviZ has 0 / 0
     return table
 
 

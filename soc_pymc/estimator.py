@@ -15,11 +15,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import inference
 from .arguments import real, shown
-from .calibration import calibration_curves
+from .calibration import curves_of
 from .errors import FitError, ItemsError
 from .families.mixtures import posterior_summaries
 from .families.normal_mixtures import normal_summaries
 from .families.validity import LARGEST_VALUE
+from .far_scores import warn_of_far_scores
 from .items import Items, NormalItems, PoissonItems
 from .laws import curves_at, items_at_once, law_of
 from .posteriors import item_posteriors
@@ -493,6 +494,7 @@ def _before_by_size(
             f"theta depends on {name} in this fit, and its interval is that at a given one: give "
             f"{name}="
         )
+    warn_of_far_scores(fit, score)
     step = items_at_once(fit)
     parts = [slice(start, start + step) for start in range(0, len(score), step)]
     if size is None:
@@ -502,7 +504,7 @@ def _before_by_size(
 
 def _over_sizes(fit: Fit, score: Floats) -> Floats:
     """Mean, sd and variance over the exposures of items of such scores."""
-    curves = calibration_curves(fit, score)
+    curves = curves_of(fit, score)
     over = ("chain", "draw")
     variance = curves["variance"].mean(over) + curves["mean"].var(over)
     return np.array([curves["mean"].mean(over), np.sqrt(variance), variance])

@@ -9,6 +9,7 @@ import pandas as pd
 
 from .arguments import instance
 from .errors import ItemsError
+from .far_scores import warn_of_far_scores
 from .items import Items, NormalItems, PoissonItems
 from .laws import Columns, Law
 from .results import Fit
@@ -110,6 +111,11 @@ def read_items(
     ------
     ItemsError
         If the items are not valid or not of the fit's kind, or a column is missing.
+
+    Warns
+    -----
+    ItemsWarning
+        If scores lie far outside of those that the fit saw.
     """
     import pyarrow as pa
 
@@ -119,4 +125,6 @@ def read_items(
     names = list(dict.fromkeys([*roles.values(), *by]))
     parts = list(batches(open_table(items.source, names), names))
     table = pa.Table.from_batches(parts)
-    return columns_of(table, roles), {name: table[name].to_pandas() for name in by}
+    columns = columns_of(table, roles)
+    warn_of_far_scores(fit, columns["score"])
+    return columns, {name: table[name].to_pandas() for name in by}

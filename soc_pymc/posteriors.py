@@ -18,6 +18,7 @@ from .arguments import choice, path_of, real, shown, switch
 from .errors import FitError, ItemsError
 from .families.item_kernels import are_valid
 from .families.validity import LARGEST, LARGEST_VALUE, LEAST_SD
+from .far_scores import FarScores
 from .files import remove_stale
 from .item_columns import columns_of, law_roles
 from .items import Items
@@ -61,12 +62,15 @@ class _Job:
         Makes them.
     batch
         Items to read at once.
+    far
+        Counts scores far outside those of the fit.
     """
 
     roles: Mapping[str, str]
     names: list[str]
     score: Scorer
     batch: int
+    far: FarScores
 
 
 def item_posteriors(
@@ -126,6 +130,12 @@ def item_posteriors(
     FitError
         If a quantile is not between 0 and 1, or a score has no place on the fit's axis.
 
+    Warns
+    -----
+    ItemsWarning
+        If scores lie outside of those that the fit saw by more than a tenth of their range: how
+        many, and what the curves do there. Once, whatever the number of batches and files.
+
     Examples
     --------
     >>> import soc_pymc as soc
@@ -150,17 +160,23 @@ def item_posteriors(
     if out is not None and is_folder(out):
         made_by = {"quantiles": probs, "draws": draws, "plug_in": plug_in, "roles": roles}
         files = _files_to_score(items, Path(out), made_by | {"fit": fit_digest(fit)})
-        job = _Job(roles, names, law.scorer(probs, draws, plug_in), batch)
-        return _score_files(files, items, job, Path(out), progress)
+        job = _Job(roles, names, law.scorer(probs, draws, plug_in), batch, FarScores(fit))
+        try:
+            return _score_files(files, items, job, Path(out), progress)
+        finally:  # after an error too: files that are finished stay, and are not scored again
+            job.far.tell()
     target = None if out is None else _target(Path(out), items)
     total = _count(table, items)
-    job = _Job(roles, names, law.scorer(probs, draws, plug_in), batch)
+    job = _Job(roles, names, law.scorer(probs, draws, plug_in), batch, FarScores(fit))
     with phase("item posteriors", total=total, unit="items", enabled=progress) as shown:
         scored = _scored_batches(table, items, job, shown)
         if target is None:
-            return _attached(items.source, table, scored, names)
-        write_scored(scored, target, total, names)
-        return target
+            found = _attached(items.source, table, scored, names)
+        else:
+            found = target
+            write_scored(scored, target, total, names)
+    job.far.tell()
+    return found
 
 
 def _check_options(draws: str, plug_in: bool) -> None:
@@ -225,7 +241,9 @@ def _scored_batches(table: Any, items: Items, job: _Job, shown: Phase) -> Iterat
 
     size = max(1, job.batch * _WIDE // max(_WIDE, len(table.columns)))
     for batch in batches(table, size=size, source=items.source):
-        found = job.score(_valid_columns(batch, items, job.roles))
+        columns = _valid_columns(batch, items, job.roles)
+        found = job.score(columns)
+        job.far.see(columns["score"])
         yield pa.RecordBatch.from_arrays(
             [*batch.columns, *(pa.array(row) for row in found)],
             names=[*batch.schema.names, *job.names],

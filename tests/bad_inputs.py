@@ -1644,14 +1644,11 @@ def source_of(backend: str, table: pa.Table, folder: str = ".") -> Any:
 def run_command(words: list[str]) -> tuple[int, str]:
     """Exit status and standard error of a command in this process."""
     out, shown = io.StringIO(), io.StringIO()
-    before = warnings.showwarning
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(shown):
             status = main(words)
     except SystemExit as ended:
         status = int(ended.code or 0)
-    finally:
-        warnings.showwarning = before
     return status, shown.getvalue()
 
 

@@ -1,6 +1,7 @@
 """The command line: both real chains asserted by their numbers, errors in one line, the demo."""
 
 import json
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -9,7 +10,7 @@ import pytest
 from scipy.special import gammainc
 
 import soc_pymc as soc
-from soc_pymc.cli import main
+from soc_pymc.cli import _main, main
 from soc_pymc.curves import curve_draws
 
 CHAINS = {
@@ -241,3 +242,39 @@ def test_demo(tmp_path, capsys):
     assert error["theta_mean"] < 0.6 * error["score"]
     inside = (scored["theta_q05"] < theta) & (theta < scored["theta_q95"])
     assert 0.88 < inside.mean() < 0.93  # lognormal truth, Gamma prior: not exactly 90%
+
+
+def test_warnings_are_lines_and_are_shown_as_before_afterwards(
+    small_frame, small_fit, tmp_path, capsys
+):
+    """One line for each, of whatever library, and no trace of that in the process."""
+
+    def shows(*given, **named):
+        raise AssertionError("the command's own way of showing warnings is not in force")
+
+    small_fit.save(tmp_path / "fit.nc")
+    far = small_frame.head(20).copy()
+    far.loc[far.index[:3], "score"] = 1e6
+    far.to_csv(tmp_path / "far.csv", index=False)
+    words = ["posteriors", "fit.nc", "far.csv", "--out", "scored.parquet", "--quiet"]
+    words = [str(tmp_path / w) if "." in w else w for w in words]
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = shows
+        filters = list(warnings.filters)
+        assert main(words) == 0
+        assert main(["posteriors", str(tmp_path / "none.nc"), *words[2:]]) == 2
+        assert warnings.showwarning is shows
+        assert warnings.filters == filters
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("soc-pymc: warning: 3 of 20 items have scores far outside those")
+    assert lines[1].startswith("soc-pymc: error: ")
+    assert len(lines) == 2
+
+
+def test_warnings_of_libraries_are_shown_but_for_those_to_developers(capsys):
+    with _main._warnings_as_lines():
+        warnings.simplefilter("always")
+        warnings.warn("overflow\nencountered", RuntimeWarning, stacklevel=1)
+        warnings.warn("this will go", DeprecationWarning, stacklevel=1)
+    assert capsys.readouterr().err == "soc-pymc: warning: RuntimeWarning: overflow encountered\n"

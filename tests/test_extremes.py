@@ -26,6 +26,13 @@ _KNOWN = {
     "item kernels: cdf": 1e-6,
     "tilted mixtures: log marginal of an item, in nats": 3e-7,
     "decisions: expected variance on a grid": 1e-7,
+    # likewise differences of counts and means
+    "cells of counts: slope in log cv2": 1e-6,
+    # five nodes for each width of an effect, by design
+    "effects of counts: log marginal, in nats": 1e-4,
+    # counts to which the fit gives next to no probability
+    "law of mixtures of Gammas: posterior mean": 1e-5,
+    "law of mixtures of Gammas: posterior variance": 3e-5,
 }
 # no bound: differences of numbers given in float64; their ranges are
 _RANGES = {
@@ -33,6 +40,11 @@ _RANGES = {
     "theory: Tweedie's mean": 1e3,
     "theory: Tweedie's variance": 1e3,
     "mixture of Normals: posterior variance": 1e6,
+    "law of Normal: posterior variance": 1e6,
+    "law of mixtures of Normals: posterior variance": 5e3,  # of the whole grid
+    "cells of values: value": 500.0,
+    "cells of values: slope in mean, in sd": 500.0,
+    "cells of values: slope in log variance": 500.0,
 }
 
 
@@ -42,12 +54,13 @@ def fast():
 
 
 def _check(table):
-    errors = table["worst_error"].drop(list(_RANGES))
+    ranges = {name: upto for name, upto in _RANGES.items() if name in table.index}
+    errors = table["worst_error"].drop(list(ranges))
     limits = errors.index.map(lambda name: _KNOWN.get(name, extremes.LIMIT)).to_numpy()
-    assert len(errors) > 35
+    assert len(errors) > 50
     bad = errors[~(errors <= limits)]
     assert bad.empty, table.loc[bad.index].to_string()
-    for name, upto in _RANGES.items():
+    for name, upto in ranges.items():
         assert float(table.loc[name, "within_1e-9_up_to"]) >= upto, table.loc[name].to_string()
 
 
@@ -57,7 +70,9 @@ def test_grid_of_limits(fast):
 
 @pytest.mark.slow
 def test_whole_grid_of_limits():
-    _check(extremes.table())
+    table = extremes.table()
+    assert {*_RANGES, *_KNOWN} <= {*table.index}
+    _check(table)
 
 
 def test_rows_to_the_terms_of_the_data(fast):

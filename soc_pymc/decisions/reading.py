@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..arguments import instance, numbers_of
 from ..errors import FitError, ItemsError
 from ..families.tails import GAMMA, NORMAL, Conjugate
+from ..families.validity import LARGEST
 from ..item_columns import read_items
 from ..items import Items, NormalItems, PoissonItems
 from ..laws import Columns, Law, MixedPosterior, in_chunks, items_at_once, law_of, select
@@ -108,7 +109,7 @@ def read(fit: Fit, items: Items, progress: bool) -> Job:
 
 
 def per_item(values: ArrayLike, n: int, name: str, least: float = -np.inf) -> Floats:
-    """A number, or one for each item, as an array (n,) of finite numbers > `least`.
+    """A number, or one for each item, as an array (n,) of numbers > `least`, up to 1e90 in size.
 
     Raises
     ------
@@ -120,8 +121,10 @@ def per_item(values: ArrayLike, n: int, name: str, least: float = -np.inf) -> Fl
         raise FitError(
             f"{name} has the shape {array.shape}: give one number, or one for each of {n:,} items"
         )
-    bad = ~(np.isfinite(array) & (array > least))
+    # what is as large as no score or exposure leaves no numbers to compare with
+    bad = ~((np.abs(array) <= LARGEST) & (array > least))
     if bad.any():
         what = "finite" if least == -np.inf else f"finite and > {least:g}"
+        what += f", up to {LARGEST:g} in size"
         raise FitError(f"{name} must be {what}, not {array[bad].flat[0]:g}")
     return np.array(np.broadcast_to(array, (n,)))

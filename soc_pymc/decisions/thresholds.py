@@ -46,8 +46,8 @@ def probability_above(
     ItemsError
         If the items are not valid or not of the fit's kind.
     FitError
-        If a threshold is not a finite number or there are not as many as items, or a score has no
-        place on the fit's axis.
+        If a threshold is not a number up to 1e90 in size or there are not as many as items, or a
+        score has no place on the fit's axis.
 
     Notes
     -----

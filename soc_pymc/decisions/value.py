@@ -68,8 +68,8 @@ def value_of_exposure(
     ItemsError
         If the items are not valid or not of the fit's kind.
     FitError
-        If a number is not finite, `more` is not > 0, there are not as many as items, or a score has
-        no place on the fit's axis.
+        If a number is not finite or beyond 1e90, `more` is not > 0, there are not as many as items,
+        or a score has no place on the fit's axis.
 
     Notes
     -----

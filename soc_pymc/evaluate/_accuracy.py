@@ -46,7 +46,7 @@ def accuracy(
         Number of bins of score, of equal numbers of items (fewer where scores are tied); they need
         not be those of the fit.
     delta, sigma
-        Parameters of the simulation, copied to the table.
+        Parameters of the simulation, copied to the table; NaN where they are not given.
     progress
         Whether to show progress on standard error.
 
@@ -68,6 +68,8 @@ def accuracy(
         - ``error_ratio``: of (fitted E(theta|t,y) - theta)^2 / fitted Var(theta|t,y);
         - ``regret`` and ``expected_ratio``: ``mse_posterior`` less 1 and ``error_ratio`` with the
           oracle's posterior in place of theta, without the luck of the draw.
+
+        Ratios to an oracle without error are infinite or NaN, as are standard errors of one item.
 
     Raises
     ------

@@ -47,7 +47,8 @@ class HeldOut:
         1 / noise_sd^2), ``log_likelihood``; ``gain`` in nats over t (or what `over` named, which
         then stands first), its ``standard_error`` over items; ``gain_percent`` of t's
         log-likelihood (of values: of t's squared error in noise sds, so that 100 is no error at
-        all), and ``gain_percent_se``.
+        all), and ``gain_percent_se``. Standard errors of a single item are NaN, and percentages of
+        a likelihood of 0.
     data
         `xarray.DataTree`. Group ``gain``: the table's numbers with dims (estimator, bin). Group
         ``pit``, of the randomised PIT of held-out outcomes given t and the item's own training
@@ -55,7 +56,8 @@ class HeldOut:
         ``p_value_by_bin`` (fit, slice, bin); over all bins ``distance`` and ``p_value`` (fit,
         slice) of the Kolmogorov-Smirnov test, and ECDFs less the uniform cdf, ``randomised`` and
         ``averaged`` (over the randomisation), with dims (fit, slice, u). The slices are all items
-        and, of counts, those with an exposure of at least 25 in the test part.
+        and, of counts, those with an exposure of at least 25 in the test part. Of a bin without
+        items of a slice the density is NaN, and tests are where there are too few.
 
     Examples
     --------

@@ -41,8 +41,9 @@ class Leakage:
     found
         Whether one of the kinds of evidence says so, with a chance of at most 5% of a false alarm.
     table
-        One row for each kind of evidence that there was: ``effect`` (see `words`), ``z`` (large
-        where scores leak), ``p_value`` and ``leaks``.
+        One row for each kind of evidence that there was: ``effect`` (see `words`; NaN where no
+        items of a bin and an octave of size have two events, and of fresh outcomes where scores say
+        nothing of their own), ``z`` (large where scores leak), ``p_value`` and ``leaks``.
     words
         What it means, in a few sentences, with what cannot be seen.
 
@@ -200,7 +201,8 @@ def _counts(found: Statistics) -> tuple[NDArray[Any], Floats, Floats, Floats]:
     if not found.data["above"].any():  # trials; mu (1 - mu) of X of them is low by 1 - 1/X
         noise = noise * (1 - own) / np.maximum(1 - 1 / x1, 1e-9)
     excess = y2 - 2 * own * xy + own**2 * x2 - noise
-    variance = 2 * y1 * (y1 - 1) * (1 - 1 / n) * x2 / x1**2
+    # whole numbers would overflow from 3e9 events on
+    variance = 2.0 * y1 * (y1 - 1.0) * (1 - 1 / n) * x2 / x1**2
     return cell, excess / expected, variance / expected**2, noise / expected
 
 

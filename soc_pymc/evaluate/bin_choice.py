@@ -72,7 +72,8 @@ def compare_bins(
         - ``mean_noise``, ``variance_noise``: typical error of a bin's own fit of log E(theta|t) (of
           E in sds of theta, for values) and of log Var(theta|t), from second differences between
           neighbours; ``no_variance``: share of the bins that find none. Of these the smoothed
-          curves are made: noise above 1 is more than they can bear;
+          curves are made: noise above 1 is more than they can bear, and it is NaN where fewer than
+          three bins found variance;
         - ``five_steps_mean``, ``five_steps_variance``: how far the smoothed curves, by
           ``FiveSteps(moments="plain")``, are from those of the most bins: root mean square over
           items of the difference of log E(theta|t) (of E in sds of theta) and of log Var(theta|t),

@@ -33,7 +33,13 @@ def poisson_log_likelihood(count: ArrayLike, expected: ArrayLike) -> Floats:
     Returns
     -------
     numpy.ndarray
-        Shape (n,), in nats.
+        Shape (n,), in nats; -inf where events came of which none, or infinitely many, were
+        expected.
+
+    Raises
+    ------
+    ItemsError
+        If a count or what was expected of it is negative or no number.
 
     Examples
     --------
@@ -41,7 +47,13 @@ def poisson_log_likelihood(count: ArrayLike, expected: ArrayLike) -> Floats:
     array([-1., -1.])
     """
     y, mu = many({"count": count, "expected": expected}, ItemsError)
-    return np.asarray(special.xlogy(y, mu) - mu - special.gammaln(y + 1.0))
+    for name, values in (("count", y), ("expected", mu)):
+        if bad := int((~(values >= 0)).sum()):
+            raise ItemsError(f"{name}: {bad:,} of {values.size:,} are negative or no numbers")
+    finite = np.isfinite(mu)
+    known = np.where(finite, mu, 1.0)
+    found = special.xlogy(y, known) - known - special.gammaln(y + 1.0)
+    return np.where(finite, found, -np.inf)
 
 
 def normal_log_likelihood(value: ArrayLike, mean: ArrayLike, sd: ArrayLike) -> Floats:

@@ -211,7 +211,8 @@ class CountBins:
         # the same bins: NaN is replaced below
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             cv2 = 2.0 * slope / (np.exp(2.0 * log_mean) * squares)
-        return np.log(np.clip(np.nan_to_num(cv2, nan=1.0), np.exp(floor), 10.0))
+        cv2 = np.nan_to_num(cv2, nan=1.0)  # a bin without an event starts at the middle
+        return np.log(np.clip(cv2, np.exp(floor), 10.0))
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ short of 1. Differences of logarithms of Gamma functions lose all that is large 
 """
 
 import math
+from threading import Lock
 
 import numba
 import numpy as np
@@ -36,6 +37,7 @@ _NEAR = 0.3  # share by which two numbers may differ for a series in the differe
 # Temme's coefficients, in rising powers of eta (DiDonato and Morris 1986)
 _C0 = (-1 / 3, 1 / 12, -2 / 135, 1 / 864, 1 / 2835, -139 / 777600, 1 / 25515)
 _C1 = (-1 / 540, -1 / 288, 1 / 378, -77 / 77760)
+_COMPILING = Lock()
 
 
 def log1pmx(x: ArrayLike) -> Floats:
@@ -109,12 +111,20 @@ def _one_rest(x):  # type: ignore[no-untyped-def]
     return z * (1 / 12 - w * (1 / 360 - w * (1 / 1260 - w * (1 / 1680 - w / 1188))))
 
 
-@numba.vectorize(cache=True)
-def log_negative_binomial(count, shape, expected):  # type: ignore[no-untyped-def]
+def log_negative_binomial(count: ArrayLike, shape: ArrayLike, expected: ArrayLike) -> Floats:
     """Log probability of a count of the given mean, overdispersed by a Gamma of this shape.
 
     Loader's saddle-point form: no term is larger than what it says, so that nothing cancels.
     """
+    with _COMPILING:  # threads that all compiled it at their first call would warn of each other
+        if not _log_negative_binomial.types:
+            _log_negative_binomial.add("float64(float64, float64, float64)")
+            _log_negative_binomial.disable_compile()
+    return np.asarray(_log_negative_binomial(count, shape, expected))
+
+
+@numba.vectorize(cache=True)
+def _log_negative_binomial(count, shape, expected):  # type: ignore[no-untyped-def]
     ratio = expected / shape
     if not count > 0.0:
         return -shape * math.log1p(ratio)

@@ -83,6 +83,7 @@ class _Part:
     second: Floats
 
     def __call__(self, first: Floats, second: Floats) -> tuple[Floats, Floats]:
+        # other rows than these may have found no curve: any number will do for them
         whole = np.nan_to_num(self.first), np.nan_to_num(self.second)
         for full, own in zip(whole, (first, second), strict=True):
             full[self.at] = own

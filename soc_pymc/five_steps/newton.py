@@ -120,6 +120,7 @@ def _best_start(bins: Bins, rows: Ints, first: Floats, start: Floats) -> tuple[F
             found = bins(m, c, rows)
             m = m + np.clip(-found[1] / found[3], -bins.farthest, bins.farthest)
         found = bins(m, c, rows)
+        # what is not a number is no better
         better = np.nan_to_num(found[0], nan=-np.inf) > best[2]
         best[:, better] = np.array([m, c, found[0]])[:, better]
     return best[0], best[1], best[2]
@@ -133,8 +134,10 @@ def _step(bins: Bins, here: Floats) -> Floats:
         slope = by_c - mc * by_m / mm
         bend = cc - mc * mc / mm
         dc = np.where(bend < 0, -slope / bend, np.sign(slope))
+        # no number, no step
         dc = np.clip(np.nan_to_num(dc), -_FARTHEST, _FARTHEST)
-        dm = np.clip(np.nan_to_num(-(by_m + mc * dc) / mm), -bins.farthest, bins.farthest)
+        dm = -(by_m + mc * dc) / mm
+        dm = np.clip(np.nan_to_num(dm), -bins.farthest, bins.farthest)  # likewise
     return np.array([dm, dc])
 
 

@@ -73,7 +73,7 @@ def check_weight(fit: Fit, weight: str) -> None:
     """
     choice(weight, "weight", WEIGHTS)
     if weight == "exposure" and law_of(fit).outcome != "count":
-        raise FitError("items with values have no exposure: leave out weight='exposure'")
+        raise FitError("items with values have no exposure: give weight='items'")
 
 
 def fit_places(fit: Fit) -> Places:

@@ -5,10 +5,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arguments import refuse_beyond_memory, whole
+from ..arguments import numbers_of, real, refuse_beyond_memory, whole
 from ..errors import FitError
 
-__all__ = ["counts", "random_numbers"]
+__all__ = ["counts", "positive", "random_numbers", "shifts"]
+
+_WIDEST = 10.0  # sd of log theta: from some 18 on the square of theta has a mean beyond all numbers
+_FARTHEST = 100.0  # bias of log theta
 
 
 def random_numbers(n_items: Any, seed: Any, columns: int, least: int = 0) -> np.random.Generator:
@@ -50,3 +53,36 @@ def counts(rng: np.random.Generator, expected: NDArray[np.float64]) -> NDArray[n
             "missing or beyond 2^53: give other scores, exposures, delta or sigma"
         )
     return np.asarray(rng.poisson(expected))
+
+
+def shifts(delta: Any, sigma: Any) -> tuple[float, float]:
+    """Mean and sd of the logarithms of rates about their scores'.
+
+    Raises
+    ------
+    FitError
+        If delta is not within 100 of 0, or sigma not above 0 and at most 10: float64 holds no
+        squares of such rates.
+    """
+    delta = real(delta, "delta", above=-_FARTHEST, below=_FARTHEST)
+    sigma = real(sigma, "sigma", above=0)
+    if sigma > _WIDEST:
+        raise FitError(f"sigma={sigma:g} must be at most {_WIDEST:g}")
+    return delta, sigma
+
+
+def positive(value: Any, name: str) -> NDArray[np.float64]:
+    """Numbers above 0.
+
+    Raises
+    ------
+    FitError
+        If some are none.
+    """
+    array = numbers_of(value, name)
+    bad = ~((array > 0) & np.isfinite(array))
+    if bad.any():
+        raise FitError(
+            f"{name}: {int(bad.sum()):,} of {array.size:,} are not finite numbers above 0"
+        )
+    return array

@@ -4,8 +4,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from ..arguments import numbers_of, real
-from .asked import counts, random_numbers
+from .asked import counts, positive, random_numbers, shifts
 
 __all__ = ["click_rates", "s1", "s1_curves"]
 
@@ -26,13 +25,18 @@ def s1_curves(score: ArrayLike) -> tuple[Floats, Floats]:
         With x = log(t/.05): log .05 + .8 x - .15 x^2/(1 + abs(x)) + .15 tanh(2x), and
         log .3 - .8 tanh x.
 
+    Raises
+    ------
+    FitError
+        If a score is not above 0.
+
     Examples
     --------
     >>> log_mean, log_cv2 = s1_curves(0.05)
     >>> round(float(np.exp(log_mean)), 6), round(float(np.exp(log_cv2)), 6)
     (0.05, 0.3)
     """
-    x = np.log(numbers_of(score, "score") / 0.05)
+    x = np.log(positive(score, "score") / 0.05)
     log_mean = np.log(0.05) + 0.8 * x - 0.15 * x**2 / (1 + np.abs(x)) + 0.15 * np.tanh(2 * x)
     return np.asarray(log_mean), np.asarray(np.log(0.3) - 0.8 * np.tanh(x))
 
@@ -96,7 +100,8 @@ def click_rates(
     ------
     FitError
         If `n_items` and `seed` are not whole numbers of at least 0, the machine has no memory for
-        so many items, or `delta` and `sigma` are not finite or sigma not positive.
+        so many items, `delta` is not within 100 of 0 or `sigma` not above 0 and at most 10, or
+        items expect more than 2^53 events.
 
     Examples
     --------
@@ -104,7 +109,7 @@ def click_rates(
     >>> bool(np.allclose(frame["theta"], frame["score"]))
     True
     """
-    delta, sigma = real(delta, "delta"), real(sigma, "sigma", above=0)
+    delta, sigma = shifts(delta, sigma)
     rng = random_numbers(n_items, seed, columns=6)
     score = np.exp(rng.normal(np.log(0.03), 0.8, n_items))
     exposure = np.ceil(np.exp(rng.normal(np.log(20), 1.8, n_items)))

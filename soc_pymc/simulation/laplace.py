@@ -19,6 +19,7 @@ _LINEAR = np.array([1.0, 0, 0, -0.7, 0, 0, 0, 0, 0, 0])
 _QUADRATIC = np.array([0.0, 0.1, 0, 0, 0, 0, 0, 0, 0, 0])
 _BEND = float(_QUADRATIC @ _QUADRATIC)  # mean of (x'g)^2
 _FOLDS = 5
+_FARTHEST = 1000.0  # y - t
 _NODES = 30  # of the quadrature over x'g; the posterior's moments are smooth in it
 _STEP = 0.01  # of the fine grid of y - t; splines on it err by 1e-10
 
@@ -42,6 +43,11 @@ def laplace_effects(n_items: int, seed: int = 0) -> pd.DataFrame:
     -------
     pandas.DataFrame
         Columns score, value, noise_sd (all 1) and theta.
+
+    Raises
+    ------
+    FitError
+        If `n_items` is not a whole number of at least 20, or the machine has no memory for them.
 
     Examples
     --------
@@ -101,6 +107,11 @@ def laplace_oracle(table: pd.DataFrame) -> tuple[Floats, Floats]:
     tuple of numpy.ndarray
         E(theta | t, y) and Var(theta | t, y), each of shape (n,), with errors below 1e-8.
 
+    Raises
+    ------
+    ItemsError
+        If the table has no such columns, or a value is more than 1,000 from its score, as none of `laplace_effects` ever is.
+
     Examples
     --------
     >>> mean, variance = laplace_oracle(laplace_effects(2000))
@@ -113,6 +124,12 @@ def laplace_oracle(table: pd.DataFrame) -> tuple[Floats, Floats]:
         raise ItemsError(f"the table has no column {absent[0]!r}: give one of laplace_effects")
     base = table["score"].to_numpy() - _BEND
     away = table["value"].to_numpy() - base
+    bad = ~(np.abs(away) <= _FARTHEST)
+    if bad.any():
+        raise ItemsError(
+            f"value: {int(bad.sum()):,} of {bad.size:,} are more than {_FARTHEST:,.0f} from their "
+            "scores: give items of soc.simulation.laplace_effects"
+        )
     grid = np.arange(away.min() - _STEP, away.max() + 2 * _STEP, _STEP)
     moments = CubicSpline(grid, np.stack(_posterior(grid), axis=1))(away)
     return base + moments[:, 0], moments[:, 1]

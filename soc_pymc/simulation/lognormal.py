@@ -5,9 +5,9 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from ..arguments import many, real
+from ..arguments import many
 from ..errors import FitError
-from .asked import counts, random_numbers
+from .asked import counts, positive, random_numbers, shifts
 
 __all__ = ["lognormal_oracle", "lognormal_rates"]
 
@@ -48,6 +48,12 @@ def lognormal_rates(
     pandas.DataFrame
         Columns score, exposure, count and theta; theta in events per unit of exposure.
 
+    Raises
+    ------
+    FitError
+        If `delta` is not within 100 of 0, `sigma` not above 0 and at most 10, or items expect
+        more than 2^53 events.
+
     Examples
     --------
     >>> frame = lognormal_rates([0.1, 0.2], [1e6, 1e6], sigma=1e-9)
@@ -56,7 +62,7 @@ def lognormal_rates(
     """
     t, size = many({"score": score, "exposure": exposure})
     _refuse_tables(t, size)
-    delta, sigma = real(delta, "delta"), real(sigma, "sigma", above=0)
+    delta, sigma = shifts(delta, sigma)
     rng = random_numbers(len(t), seed, columns=4)
     theta = t * np.exp(rng.normal(delta, sigma, len(t)))
     count = counts(rng, theta * size)
@@ -80,7 +86,7 @@ def lognormal_oracle(
     score, count, exposure
         Items, each of shape (n,); exposure 0 returns the prior's moments.
     delta, sigma
-        Those of the simulation; sigma > 0.
+        Those of the simulation; sigma above 0 and at most 10, where E(theta^2) is 1e87 E(theta)^2.
 
     Returns
     -------
@@ -91,7 +97,8 @@ def lognormal_oracle(
     Raises
     ------
     FitError
-        If sigma is not positive.
+        If delta is not within 100 of 0, sigma is not above 0 and at most 10, or a score is not
+        above 0.
 
     Examples
     --------
@@ -99,11 +106,10 @@ def lognormal_oracle(
     >>> bool(np.allclose([mean[0], variance[0]], [0.1 * np.exp(0.5), 0.01 * np.e * (np.e - 1)]))
     True
     """
-    delta, sigma = real(delta, "delta"), real(sigma, "sigma")
-    if not sigma > 0:
-        raise FitError(f"sigma={sigma} must be positive")
+    delta, sigma = shifts(delta, sigma)
     t, y, size = many({"score": score, "count": count, "exposure": exposure})
     _refuse_tables(t, y, size)
+    positive(t, "score")
     mode, expected = _modes(np.log(t) + delta, y, size, sigma)
     nodes = 64 + int(64 * sigma + 24 * sigma**2)
     mean, variance = np.empty(len(t)), np.empty(len(t))

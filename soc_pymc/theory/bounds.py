@@ -119,7 +119,7 @@ def poisson_bound(
         """||h^2||^(1/2)."""
         return float((h**4 @ weight) ** 0.25)
 
-    constant = fourth(correction) / rho**2 + (fourth(falling) + fourth(rising)) / rho
+    of_square, of_rho = fourth(correction), fourth(falling) + fourth(rising)
     seen = weight > 0
     cut = np.maximum(-np.expm1(f(y[seen]) - log_of_rho(rho)), 0.0)
     remainder = correction[seen] / here[seen] * cut
@@ -128,4 +128,8 @@ def poisson_bound(
     error = guess - (ahead * rising)[seen] / here[seen] / size
     norms = (float(np.sqrt(h**2 @ weight[seen])) for h in (error, remainder))
     left, last = next(norms), next(norms)
-    return PoissonBound(left, (constant * distance + last) / size, constant, last, distance)
+
+    def grown(by: float) -> float:  # rho twice, as its square may be below all numbers
+        return of_square * by / rho / rho + of_rho * by / rho
+
+    return PoissonBound(left, (grown(distance) + last) / size, grown(1.0), last, distance)

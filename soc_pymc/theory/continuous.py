@@ -8,7 +8,6 @@ Derivatives of logarithms come stacked, order 1 first, shape (k, ...).
 """
 
 from collections.abc import Callable
-from math import factorial
 
 import numpy as np
 from numpy.polynomial import chebyshev
@@ -52,6 +51,8 @@ def nef_cumulants(base: ArrayLike, marginal: ArrayLike) -> Floats:
     ------
     FitError
         If the two are not of one shape.
+    ItemsError
+        If one of them is not a finite number, as where the marginal is 0.
 
     Examples
     --------
@@ -96,6 +97,8 @@ def regularised_nef_cumulants(
     ------
     FitError
         If the derivatives are not of one shape, or rho is negative.
+    ItemsError
+        If one of them is not a finite number, or log_density is none where rho is 0.
 
     Examples
     --------
@@ -108,6 +111,8 @@ def regularised_nef_cumulants(
     """
     low, top = _both(base, marginal)
     log_f = numbers_of(log_density, "log_density")
+    none = np.isnan(log_f) | ((log_f == -np.inf) & (rho == 0))
+    _refuse(none, "log_density", "numbers (with rho above 0 it may be -inf)")
     trust = np.exp(log_f - np.maximum(log_f, log_of_rho(rho)))
     return np.asarray(cumulants_from_moments(trust * moments_from_cumulants(top)) - low)
 
@@ -144,7 +149,7 @@ def tweedie(
     Raises
     ------
     ItemsError
-        If noise sds are not positive.
+        If noise sds are not positive, or derivatives are not finite numbers.
     FitError
         If rho is negative, or above 0 without `log_density`.
 
@@ -214,7 +219,8 @@ def gamma_base(value: ArrayLike, shape: ArrayLike, order: int = 2) -> Floats:
     Returns
     -------
     numpy.ndarray
-        Derivatives 1 to `order`, shape (order, n).
+        Derivatives 1 to `order`, shape (order, n); infinite where they are beyond 1e308, as at
+        values next to 0.
 
     Raises
     ------
@@ -230,9 +236,10 @@ def gamma_base(value: ArrayLike, shape: ArrayLike, order: int = 2) -> Floats:
     check_order(order)
     _refuse(~(y > 0), "value", "above 0")
     _refuse(~(a > 0), "shape", "above 0")
-    return np.stack(
-        [(a - 1.0) * (-1.0) ** (k - 1) * factorial(k - 1) / y**k for k in range(1, order + 1)]
-    )
+    terms = [(a - 1.0) / y]
+    for k in range(1, order):  # step by step: a power of y may be 0 or infinite where these are not
+        terms.append(terms[-1] * -k / y)
+    return np.stack(terms)
 
 
 def log_derivatives(
@@ -259,6 +266,11 @@ def log_derivatives(
         Shape (order, ..., n). With reach h the j-th derivative errs by about 1e-14 (8/h)^j times
         the logarithm's size, if the density is smooth on that scale.
 
+    Raises
+    ------
+    ItemsError
+        If the density is 0, or no number, within reach of a value.
+
     Examples
     --------
     >>> import numpy as np
@@ -272,6 +284,9 @@ def log_derivatives(
     _refuse(~(h > 0), "reach", "above 0")
     nodes = chebyshev.chebpts1(_NODES)
     seen = np.stack([np.asarray(log_density(y + h * node)) for node in nodes])
+    _refuse(
+        ~np.isfinite(seen).all(axis=0), "log_density", "finite within reach: take a shorter reach"
+    )
     to_series = np.linalg.inv(chebyshev.chebvander(nodes, _NODES - 1))
     out = []
     for k in range(1, order + 1):
@@ -290,6 +305,8 @@ def _both(base: ArrayLike, marginal: ArrayLike) -> tuple[Floats, Floats]:
             f"derivatives of the base density have shape {low.shape}, those of the marginal "
             f"{top.shape}: give both the same orders and items"
         )
+    _refuse(~np.isfinite(low), "base", "finite numbers")
+    _refuse(~np.isfinite(top), "marginal", "finite numbers")
     return low, top
 
 

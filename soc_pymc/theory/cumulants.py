@@ -25,7 +25,8 @@ def cumulants_from_moments(moments: ArrayLike) -> Floats:
     -------
     numpy.ndarray
         Mean, variance, third cumulant, ..., of the same shape. Skewness is the third over the
-        second to the power 3/2, excess kurtosis the fourth over the second squared.
+        second to the power 3/2, excess kurtosis the fourth over the second squared. Not finite
+        where a product of moments is beyond 1e308.
 
     Examples
     --------
@@ -53,7 +54,7 @@ def moments_from_cumulants(cumulants: ArrayLike) -> Floats:
     Returns
     -------
     numpy.ndarray
-        Moments about zero, of the same shape.
+        Moments about zero, of the same shape; not finite where one is beyond 1e308.
 
     Examples
     --------

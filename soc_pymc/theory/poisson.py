@@ -120,7 +120,7 @@ def poisson_umvu(count: ArrayLike, exposure: ArrayLike, order: int = 1) -> Float
     Returns
     -------
     numpy.ndarray
-        Estimates, shape (n,), in events per unit of exposure to the power k.
+        Estimates, shape (n,), in events per unit of exposure to the power k; infinite beyond 1e308.
 
     Raises
     ------

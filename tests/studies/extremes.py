@@ -475,8 +475,10 @@ ALL: tuple[Callable[[bool], Points], ...] = (
 @mp.workdps(50)
 def table(fast: bool = False, only: str = "") -> pd.DataFrame:
     """Worst error of each function, where it is, and up to which driver all are within 1e-9."""
+    from .extremes_fits import PARTS  # it needs this module
+
     rows = []
-    for part in ALL:
+    for part in (*ALL, *PARTS):
         rows += [(p.name, p.error, p.where, p.driver) for p in part(fast) if only in p.name]
     points = pd.DataFrame(rows, columns=["function", "worst_error", "where", "driver"])
     found = []

@@ -1,0 +1,115 @@
+"""Scores far outside those that a fit saw: counted while items are read, said once."""
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .curves import bounded, knot_weights
+from .errors import ItemsWarning
+from .results import Fit
+from .splines import Axis
+
+__all__ = ["FarScores", "warn_of_far_scores"]
+
+_MARGIN = 0.1  # of the range of the fit's scores, on the mean's axis: lines hold that far
+_PACKAGE = str(Path(__file__).parent)  # warnings point at the user's own line
+
+
+class FarScores:
+    """Counts scores far outside those of a fit, part by part of the items.
+
+    Parameters
+    ----------
+    fit
+        The fit.
+    """
+
+    def __init__(self, fit: Fit) -> None:
+        self._fit = fit
+        self._total, self._far = 0, 0
+        self._least, self._most = np.inf, -np.inf
+        self._low, self._high = -np.inf, np.inf
+        # scores without a logarithm are refused where curves are asked for them
+        log = "log" in (fit.prior.mean.scale, fit.prior.variance.scale)
+        self._floor = 0.0 if log else -np.inf
+        if "constant_data" not in fit.data:  # curves given by hand, which saw no scores
+            return
+        bins = fit.data["constant_data"]
+        self._seen = float(bins["score_min"].min()), float(bins["score_max"].max())
+        # ranks end at the fit's own scores: how far a score is beyond them says its own scale
+        scale = fit.prior.mean.scale
+        axis = Axis("linear" if scale == "rank" else scale)
+        low, high = axis(self._seen)
+        margin = _MARGIN * (high - low)
+        self._low, self._high = axis.inverse([low - margin, high + margin])
+
+    def see(self, score: ArrayLike) -> None:
+        """Count some more scores."""
+        t = np.asarray(score, dtype=float)
+        self._total += t.size
+        away = t[((t < self._low) | (t > self._high)) & (t > self._floor)]
+        if away.size:
+            self._far += away.size
+            self._least = min(self._least, float(away.min()))
+            self._most = max(self._most, float(away.max()))
+
+    def tell(self, what: str = "items have scores") -> None:
+        """Warn of those counted, if there are any.
+
+        Parameters
+        ----------
+        what
+            What was counted, with its verb.
+        """
+        if not self._far:
+            return
+        low, high = self._seen
+        here = f"{self._least:.6g}"
+        if self._most > self._least:
+            here += f" to {self._most:.6g}"
+        warnings.warn(
+            f"{self._far:,} of {self._total:,} {what} far outside those that the fit saw "
+            f"({low:.6g} to {high:.6g}; these: {here}): {self._done()}, which no item supports; "
+            "fit items of such scores too, or leave these out",
+            ItemsWarning,
+            skip_file_prefixes=(_PACKAGE,),
+        )
+
+    def _done(self) -> str:
+        """What the curves do there."""
+        fit = self._fit
+        if fit.by_bin:
+            return "they count as scores of the outermost bins"
+        if {fit.prior.mean.scale, fit.prior.variance.scale} == {"rank"}:
+            return "they count as the outermost scores of the fit"
+        lines = "the curves go on as straight lines there"
+        ends = np.array([self._least, self._most])
+        curves = [_drawn(fit, name, ends) for name in ("mean", "variance")]
+        kept = bounded(fit, *curves)
+        if all(np.array_equal(*both) for both in zip(curves, kept, strict=True)):
+            return lines
+        return f"{lines}, and are kept between 1e-100 and 1e100"
+
+
+def _drawn(fit: Fit, name: str, score: NDArray[np.float64]) -> NDArray[np.float64]:
+    values, at = knot_weights(fit, name, score)
+    return np.asarray(values @ at.T)
+
+
+def warn_of_far_scores(fit: Fit, score: ArrayLike, what: str = "items have scores") -> None:
+    """Warn of scores far outside those of a fit, all at once.
+
+    Parameters
+    ----------
+    fit
+        The fit.
+    score
+        The scores.
+    what
+        What they are, with its verb.
+    """
+    far = FarScores(fit)
+    far.see(score)
+    far.tell(what)
