@@ -110,7 +110,8 @@ def laplace_oracle(table: pd.DataFrame) -> tuple[Floats, Floats]:
     Raises
     ------
     ItemsError
-        If the table has no such columns, or a value is more than 1,000 from its score, as none of `laplace_effects` ever is.
+        If the table has no such columns, or a value is more than 1,000 from its score, as none
+        of `laplace_effects` ever is.
 
     Examples
     --------
