@@ -156,7 +156,7 @@ def test_scores_without_a_place_are_an_error_that_counts_them(fit, frame):
         lambda: soc.decisions.probability_above(fit, items, 0.1, **QUIET),
         lambda: soc.calibration_curves(fit, [-1.0, 0.0, -2.0, 0.1]),
     ):
-        with pytest.raises(soc.FitError, match="^3 scores are 0 or below"):
+        with pytest.raises(soc.FitError, match=r"^3 scores are 0 or below"):
             call()
 
 
