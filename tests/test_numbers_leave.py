@@ -2,13 +2,17 @@
 
 import warnings
 
+import mpmath as mp
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.special import psi
 
 import soc_pymc as soc
 from soc_pymc.families import poisson_gamma as pg
+from soc_pymc.families.components import count_log_density, inverse_trigamma
 
+from .extreme_references import log_count
 from .test_extremes_public import COUNTS, VALUES, _items
 
 QUIET = {"progress": False}
@@ -177,6 +181,16 @@ def test_a_fit_compared_with_itself(small_fit, small_items):
 
 
 # --- mixtures ------------------------------------------------------------------------------------
+
+
+def test_a_component_far_below_the_one_in_the_middle():
+    """What its mean is short of the middle's has no digits left for the mean itself."""
+    location = np.array([[-60.0, 0.0, 1.0]])
+    found = count_log_density(np.array([2.0]), np.array([1e12]), location, np.array([50.0]))
+    shape = float(inverse_trigamma(np.array([50.0]))[0])
+    log_mean = location[0] + np.log(shape) - psi(shape)
+    want = [float(log_count(2.0, shape, mp.mpf(1e12) * mp.exp(mp.mpf(m)))) for m in log_mean]
+    np.testing.assert_allclose(found[0], want, rtol=1e-9)
 
 
 @pytest.mark.slow

@@ -256,8 +256,13 @@ def count_log_density(
     # what the components differ by from one in the middle, whose own is known: cheap, and exact
     # as no term is larger than a count
     middle = logs.shape[1] // 2
-    away = (means - means[:, [middle]]) / (a + means[:, middle])[:, None]
-    found[few] = y[:, None] * (logs - logs[:, [middle]]) - (a + y)[:, None] * np.log1p(away)
+    whole = (a + means[:, middle])[:, None]
+    away = (means - means[:, [middle]]) / whole
+    lost = away < -0.999  # next to nothing of the one in the middle, whose digits cover it
+    log_ratio = np.log1p(np.where(lost, 0.0, away))
+    if lost.any():
+        log_ratio[lost] = np.log(((a[:, None] + means) / whole)[lost])
+    found[few] = y[:, None] * (logs - logs[:, [middle]]) - (a + y)[:, None] * log_ratio
     found[few] += log_negative_binomial(y, a, means[:, middle])[:, None]
     return found
 
