@@ -222,7 +222,10 @@ def test_too_few_and_too_many_bins_show():
     assert table["hidden"].is_monotonic_decreasing
     assert table.loc[4, "hidden"] > 0.1 > table.loc[30, "hidden"]
     assert table["items"].tolist() == [1500, 200, 20]
-    assert table.loc[300, "variance_noise"] > 1.5 * table.loc[30, "variance_noise"]
+    # a tenth of the items have noise of root 10 times the size; what curves do from bin to bin,
+    # which is no noise, hardly depends on their number
+    assert table.loc[300, "mean_noise"] > 2.0 * table.loc[30, "mean_noise"]
+    assert table.loc[300, "variance_noise"] > 2.5 * table.loc[30, "variance_noise"]
     assert table.loc[300, "no_variance"] > table.loc[30, "no_variance"]
     assert (table.loc[300, ["five_steps_mean", "five_steps_variance"]] == 0).all()
     expected = frame["count"].groupby(pd.qcut(frame["score"], 4)).sum()
