@@ -14,7 +14,7 @@ from scipy import special
 from scipy import stats as sps
 
 import soc_pymc as soc
-from soc_pymc import hierarchy, pilot
+from soc_pymc import coordinates, hierarchy, pilot
 from soc_pymc.curves import curve_draws
 from soc_pymc.density import density as _density
 from soc_pymc.density import make_space as _space
@@ -232,3 +232,13 @@ def test_scores_below_zero_need_another_scale(small_frame):
     for scale in ("rank", "linear"):
         prior = soc.Gamma(soc.Spline(scale=scale), soc.Spline(scale=scale))
         assert soc.fit(stats, prior, progress=False).status.converged
+
+
+@pytest.mark.parametrize(("centre", "sd"), [(0.0, 1.0), (1.5, 0.4), (-2.0, 0.7)])
+def test_shape_of_a_scale_s_coordinate_follows_the_quantiles(centre, sd):
+    """Of a normal density it is a line; on a coarse grid half a step would be seen."""
+    q = np.linspace(-8.0, 8.0, 161)
+    a, b, e, d = coordinates.density_shape(q, -0.5 * ((q - centre) / sd) ** 2)
+    v = np.linspace(-3.0, 3.0, 13)
+    fitted = a + b * np.sinh(d * (np.arcsinh(v) + e))
+    np.testing.assert_allclose(fitted, centre + sd * v, atol=0.02 * sd)
