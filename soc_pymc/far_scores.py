@@ -34,9 +34,9 @@ class FarScores:
         # scores without a logarithm are refused where curves are asked for them
         log = "log" in (fit.prior.mean.scale, fit.prior.variance.scale)
         self._floor = 0.0 if log else -np.inf
-        if "constant_data" not in fit.data:  # curves given by hand, which saw no scores
+        bins = fit.data.children.get("constant_data", {})
+        if "score_min" not in bins:  # curves given by hand, which saw no scores
             return
-        bins = fit.data["constant_data"]
         self._seen = float(bins["score_min"].min()), float(bins["score_max"].max())
         # ranks end at the fit's own scores: how far a score is beyond them says its own scale
         scale = fit.prior.mean.scale
