@@ -34,8 +34,8 @@ class FarScores:
         # scores without a logarithm are refused where curves are asked for them
         log = "log" in (fit.prior.mean.scale, fit.prior.variance.scale)
         self._floor = 0.0 if log else -np.inf
-        bins = fit.data.children.get("constant_data", {})
-        if "score_min" not in bins:  # curves given by hand, which saw no scores
+        bins = fit.data.children.get("constant_data")
+        if bins is None or "score_min" not in bins:  # curves given by hand, which saw no scores
             return
         self._seen = float(bins["score_min"].min()), float(bins["score_max"].max())
         # ranks end at the fit's own scores: how far a score is beyond them says its own scale

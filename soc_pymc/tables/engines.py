@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import uuid
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -77,7 +78,14 @@ def on_engine(engine: str, source: Any, columns: Sequence[str]) -> Iterator[Any]
     if engine == "polars":
         yield _polars_table(files)
     else:
-        with _spark_session() as session, readable(), _spark_view(session, files) as table:
+        with (
+            _spark_session() as session,
+            readable(),
+            _spark_view(session, files) as table,
+            warnings.catch_warnings(),
+        ):
+            # PySpark warns of what it tried before the error, which says so itself
+            warnings.filterwarnings("ignore", "toPandas attempted Arrow optimization")
             yield table
 
 
