@@ -414,6 +414,11 @@ def test_absurd_thresholds_come_to_an_end(small_fit, some_items, threshold):
     assert (found["value"] == 0).all()
 
 
+def test_thresholds_beyond_all_scores_are_refused(small_fit, some_items):
+    with pytest.raises(soc.FitError, match=r"up to 1e\+90 in size, not 1e\+300"):
+        dec.value_of_exposure(small_fit, some_items, 1.0, threshold=1e300, **QUIET)
+
+
 def test_draws_larger_than_memory_are_refused_before_they_are_made(
     small_fit, some_items, monkeypatch
 ):

@@ -119,9 +119,8 @@ def test_variational_agrees_with_nuts(stats_of_few, fit_of_few):
         soc.NUTS(draws=2500, tune=1000, chains=4, seed=1),
         progress=False,
     )
-    law = pytest.importorskip("soc_pymc.laws.mixture").MixtureLaw
     score = np.geomspace(0.006, 0.07, 9)
-    ours, reference = (law(f).curves(score) for f in (fit_of_few, nuts))
+    ours, reference = (law_of(f).curves(score) for f in (fit_of_few, nuts))
     for name in ("log_mean", "log_variance"):
         sd = reference[name].std(axis=0)
         away = np.abs(ours[name].mean(axis=0) - reference[name].mean(axis=0)) / sd
