@@ -137,7 +137,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         counts = self.noise_sd is None
         tags.input_tags.one_d_array = True
         tags.input_tags.positive_only = (self.prior is None and counts) or any(
-            curve is not None and curve.scale == "log" for curve in curves
+            getattr(curve, "scale", None) == "log" for curve in curves
         )
         tags.regressor_tags.poor_score = True
         tags.target_tags.positive_only = counts

@@ -1,6 +1,9 @@
 """Scores far outside those that a fit saw: counted while items are read, said once."""
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +13,12 @@ from .curves import bounded, knot_weights
 from .errors import ItemsWarning
 from .results import Fit
 from .splines import Axis
+from .statistics import Statistics
 
-__all__ = ["FarScores", "warn_of_far_scores"]
+__all__ = ["FarScores", "told_elsewhere", "warn_of_far_bins", "warn_of_far_scores"]
 
 _MARGIN = 0.1  # of the range of the fit's scores, on the mean's axis: lines hold that far
+_elsewhere: ContextVar[bool] = ContextVar("elsewhere", default=False)
 _PACKAGE = str(Path(__file__).parent)  # warnings point at the user's own line
 
 
@@ -45,36 +50,41 @@ class FarScores:
         margin = _MARGIN * (high - low)
         self._low, self._high = axis.inverse([low - margin, high + margin])
 
-    def see(self, score: ArrayLike) -> None:
-        """Count some more scores."""
-        t = np.asarray(score, dtype=float)
-        self._total += t.size
-        away = t[((t < self._low) | (t > self._high)) & (t > self._floor)]
-        if away.size:
-            self._far += away.size
-            self._least = min(self._least, float(away.min()))
-            self._most = max(self._most, float(away.max()))
+    def see(self, score: ArrayLike, highest: ArrayLike | None = None) -> None:
+        """Count some more scores, or ranges of them up to the highest."""
+        low = np.asarray(score, dtype=float)
+        high = low if highest is None else np.asarray(highest, dtype=float)
+        self._total += low.size
+        away = ((low < self._low) | (high > self._high)) & (high > self._floor)
+        if away.any():
+            self._far += int(away.sum())
+            self._least = min(self._least, float(low[away].min()))
+            self._most = max(self._most, float(high[away].max()))
 
     def tell(self, what: str = "items have scores") -> None:
-        """Warn of those counted, if there are any.
+        """Warn of those counted, if there are any and nobody else does.
 
         Parameters
         ----------
         what
             What was counted, with its verb.
         """
+        text = self.words(what)
+        if text is not None and not _elsewhere.get():
+            warnings.warn(text, ItemsWarning, skip_file_prefixes=(_PACKAGE,))
+
+    def words(self, what: str = "items have scores") -> str | None:
+        """What there is to say of those counted; None if there are none."""
         if not self._far:
-            return
+            return None
         low, high = self._seen
         here = f"{self._least:.6g}"
         if self._most > self._least:
             here += f" to {self._most:.6g}"
-        warnings.warn(
+        return (
             f"{self._far:,} of {self._total:,} {what} far outside those that the fit saw "
             f"({low:.6g} to {high:.6g}; these: {here}): {self._done()}, which no item supports; "
-            "fit items of such scores too, or leave these out",
-            ItemsWarning,
-            skip_file_prefixes=(_PACKAGE,),
+            "fit items of such scores too, or leave these out"
         )
 
     def _done(self) -> str:
@@ -98,6 +108,16 @@ def _drawn(fit: Fit, name: str, score: NDArray[np.float64]) -> NDArray[np.float6
     return np.asarray(values @ at.T)
 
 
+@contextmanager
+def told_elsewhere() -> Iterator[None]:
+    """Far scores that are met inside are told by the caller, once and of all items."""
+    before = _elsewhere.set(True)
+    try:
+        yield
+    finally:
+        _elsewhere.reset(before)
+
+
 def warn_of_far_scores(fit: Fit, score: ArrayLike, what: str = "items have scores") -> None:
     """Warn of scores far outside those of a fit, all at once.
 
@@ -113,3 +133,20 @@ def warn_of_far_scores(fit: Fit, score: ArrayLike, what: str = "items have score
     far = FarScores(fit)
     far.see(score)
     far.tell(what)
+
+
+def warn_of_far_bins(fit: Fit, stats: Statistics) -> None:
+    """Warn of bins that hold scores far outside those of a fit.
+
+    Parameters
+    ----------
+    fit
+        The fit.
+    stats
+        Statistics, of the same items or others.
+    """
+    low, high = (stats.data[name].to_numpy() for name in ("score_min", "score_max"))
+    some = ~np.isnan(low)  # bins without items have no scores
+    far = FarScores(fit)
+    far.see(low[some], high[some])
+    far.tell("bins of the statistics hold scores")

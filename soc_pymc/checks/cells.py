@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ..binning import count_cell_range
 from ..errors import StatisticsError
+from ..far_scores import warn_of_far_bins
 from ..laws import Columns, Law, law_bins, law_of, select
 from ..progress import phase
 from ..results import Fit, outcome_roles
@@ -74,12 +75,18 @@ def make_cells(fit: Fit, stats: Statistics) -> Cells:
     StatisticsError
         If there are no joint cells, items of the statistics play other roles than in the fit, or
         the fit has groups and the statistics do not.
+
+    Warns
+    -----
+    ItemsWarning
+        If scores of some bins lie far outside of those that the fit saw.
     """
     its, ours = (outcome_roles(x.data.attrs) for x in (fit, stats))
     if its != ours:
         raise StatisticsError(f"the fit is of items with the roles {its}, the statistics of {ours}")
     law = law_of(fit)
     pooled = stats.cells("joint")  # says what to do where there are none
+    warn_of_far_bins(fit, stats)
     cells = (
         stats.table("joint") if stats.groups else {**pooled, "group": np.zeros_like(pooled["n"])}
     )

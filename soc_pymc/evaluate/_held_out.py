@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ..arguments import instance, whole
 from ..checks.pit import GRID, LEAST, mean_pit_ecdf, pit_ecdf, randomised_pit, uniformity
 from ..errors import FitError, ItemsError
+from ..far_scores import warn_of_far_scores
 from ..item_columns import columns_of, law_roles
 from ..items import Items, PoissonItems
 from ..laws import Columns, Law, law_of, select
@@ -147,6 +148,11 @@ def held_out(
     FitError
         If there is no fit, no such baseline, `over` is none of them, or `bins` is not positive.
 
+    Warns
+    -----
+    ItemsWarning
+        If scores lie far outside of those that a fit saw.
+
     Examples
     --------
     >>> import soc_pymc as soc
@@ -184,6 +190,7 @@ def held_out(
     for name, fit in named.items():
         law = law_of(fit)
         own, further = (_columns(fit, law, part) for part in (split.train, split.test))
+        warn_of_far_scores(fit, own["score"])
         before = "" if isinstance(fits, Fit) else f"{name}: "
         with phase(f"posteriors of {name}", enabled=progress):
             estimates[f"{before}E(theta|t)"] = given_score(fit, own)[0]

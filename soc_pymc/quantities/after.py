@@ -8,22 +8,26 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from ..arguments import instance
-from ..errors import FitError
+from ..arguments import instance, whole
 from ..items import Items, NormalItems, PoissonItems
 from ..laws import Law, law_of, select
 from ..progress import phase
 from ..results import Fit
 from ..statistics import Statistics
-from ..summaries import summarize
-from .places import Places, check_weight, key_of, shaped, statistics_places, summed
+from .places import (
+    Places,
+    check_weight,
+    key_of,
+    shaped,
+    statistics_of,
+    statistics_places,
+    summed,
+)
 
 __all__ = ["shrinkage", "variance_reduction"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-
-_MIXED_BINS = 200  # of items, on which a mixture is evaluated
 
 
 def variance_reduction(
@@ -200,18 +204,10 @@ def _cells(fit: Fit, items: Items | Statistics, weight: str, bins: int) -> _Cell
     check_weight(fit, weight)
     wanted = "soc.PoissonItems(...) or soc.NormalItems(...), or their statistics"
     instance(items, "items", PoissonItems | NormalItems | Statistics, wanted)
-    if isinstance(bins, bool) or not isinstance(bins, int | np.integer) or bins < 1:
-        raise FitError(f"bins={bins!r} must be a whole number of at least 1")
+    whole(bins, "bins", 1)
     law = law_of(fit)
     mixed = type(fit.prior).__name__.endswith("Mixture")
-    stats = items
-    if isinstance(items, PoissonItems | NormalItems):
-        # a mixture costs more a cell
-        number = _MIXED_BINS if mixed else None
-        stats = summarize(
-            items, bins=number, folds=0, joint=mixed, on_leakage="ignore", progress=False
-        )
-    assert isinstance(stats, Statistics)
+    stats = items if isinstance(items, Statistics) else statistics_of(fit, items)
     coarse = max(stats.coarse, 1) if mixed else 1
     places, key = statistics_places(fit, stats, coarse)
     if mixed:

@@ -8,16 +8,17 @@ import xarray as xr
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from ..arguments import instance, shown
+from ..arguments import instance, shown, whole
 from ..errors import FitError, ItemsError
+from ..far_scores import FarScores, told_elsewhere
 from ..item_columns import columns_of, law_roles
 from ..items import Items, NormalItems, PoissonItems
 from ..laws import Columns, items_at_once, law_of, select
 from ..progress import phase
 from ..results import Fit
-from ..summaries import summarize
 from ..tables import batches, open_table
 from .explained import variance_parts
+from .places import statistics_of
 
 __all__ = ["compare_scores"]
 
@@ -76,6 +77,11 @@ def compare_scores(
     ItemsError
         If the items are not the same rows in the same order.
 
+    Warns
+    -----
+    ItemsWarning
+        If scores lie far outside of those that their fit saw.
+
     Examples
     --------
     >>> import numpy as np
@@ -91,17 +97,18 @@ def compare_scores(
     >>> bool(found["r_squared"].sel(score="worse").mean() < 0)
     True
     """
-    _check(scores, sample)
+    _check(scores)
+    whole(sample, "sample", 2)
+    whole(seed, "seed", 0)
     fits = {name: fit for name, (fit, _) in scores.items()}
     number = min(_draws(fit) for fit in fits.values())
     rng = np.random.default_rng(seed)
     parts = {}
     for name, (fit, items) in scores.items():
         # the bins that a fit keeps are those of all groups together
-        stats = None
-        if fit.groups:
-            stats = summarize(items, folds=0, on_leakage="ignore", progress=False)
-        found = variance_parts(fit, stats, weight=weight)
+        stats = statistics_of(fit, items) if fit.groups else None
+        with told_elsewhere():  # by the pass over the items
+            found = variance_parts(fit, stats, weight=weight)
         parts[name] = {c: found[c].to_numpy().ravel() for c in ("explained", "total")}
     influence = _influences(scores, parts, sample, seed, progress)
     first, *others = scores
@@ -130,7 +137,7 @@ def _draws(fit: Fit) -> int:
     return int(posterior.sizes["chain"] * posterior.sizes["draw"])
 
 
-def _check(scores: Mapping[str, tuple[Fit, Items]], sample: int) -> None:
+def _check(scores: Mapping[str, tuple[Fit, Items]]) -> None:
     instance(scores, "scores", Mapping, 'a dict, {"name": (fit, items), ...}')
     for name, pair in scores.items():
         if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], Fit)):
@@ -138,8 +145,6 @@ def _check(scores: Mapping[str, tuple[Fit, Items]], sample: int) -> None:
         instance(pair[1], f"scores[{shown(name)}][1]", PoissonItems | NormalItems, "items")
     if len(scores) < 2:
         raise FitError(f"{len(scores)} score: there is nothing to compare it with, give two")
-    if isinstance(sample, bool) or not isinstance(sample, int | np.integer) or sample < 2:
-        raise FitError(f"sample={sample!r} must be a whole number of at least 2")
     for name, (fit, _) in scores.items():
         if _draws(fit) < 2:
             raise FitError(
@@ -201,11 +206,14 @@ def _sample(fit: Fit, items: Items, sample: int, seed: int) -> dict[str, NDArray
     rng = np.random.default_rng(seed)
     rows = np.sort(rng.choice(total, min(sample, total), replace=False))
     parts: list[dict[str, NDArray[Any]]] = []
-    seen = 0
+    seen, far = 0, FarScores(fit)
     for batch in batches(table, list(roles.values()), _BATCH, items.source):
         at = rows[(rows >= seen) & (rows < seen + batch.num_rows)] - seen
-        parts.append({c: x[at] for c, x in columns_of(batch, roles).items()})
+        columns = columns_of(batch, roles)
+        parts.append({c: x[at] for c, x in columns.items()})
+        far.see(columns["score"])
         seen += batch.num_rows
+    far.tell()
     return {c: np.concatenate([part[c] for part in parts]) for c in parts[0]}
 
 

@@ -4,6 +4,7 @@ The two lie one standard deviation of the bin's scores below and above their mea
 the mean curve, so that sums over items are right to second order in the bin's width.
 """
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,10 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arguments import choice
-from ..errors import FitError, StatisticsError
+from ..errors import FitError, ItemsWarning, StatisticsError
+from ..far_scores import warn_of_far_bins
+from ..items import Items
 from ..laws import Columns, Law, items_at_once, law_of, select
 from ..results import Fit, outcome_roles
 from ..statistics import Statistics
+from ..summaries import summarize
 
 __all__ = [
     "WEIGHTS",
@@ -25,6 +29,7 @@ __all__ = [
     "fit_places",
     "key_of",
     "shaped",
+    "statistics_of",
     "statistics_places",
     "summed",
 ]
@@ -34,6 +39,7 @@ Ints = NDArray[np.int64]
 
 WEIGHTS = ("items", "exposure")
 _WIDE = 1 << 32  # more than there are bins
+_MIXED_BINS = 200  # of items, on which a mixture is evaluated: it costs more a cell
 
 
 @dataclass(frozen=True)
@@ -103,6 +109,32 @@ def fit_places(fit: Fit) -> Places:
     return Places(score, number, None, *(np.repeat(x, 2) / 2 for x in (items, exposure)))
 
 
+def statistics_of(fit: Fit, items: Items, progress: bool = False) -> Statistics:
+    """Statistics of items as quantities read them, with joint cells for a mixture.
+
+    Parameters
+    ----------
+    fit
+        The fit.
+    items
+        The items; all of them are validated.
+    progress
+        Whether to show progress on standard error.
+    """
+    mixed = type(fit.prior).__name__.endswith("Mixture")
+    with warnings.catch_warnings():
+        # nobody asked for so many bins
+        warnings.filterwarnings("ignore", r"[\d,]+ bins instead of", ItemsWarning)
+        return summarize(
+            items,
+            bins=_MIXED_BINS if mixed else None,
+            folds=0,
+            joint=mixed,
+            on_leakage="ignore",
+            progress=progress,
+        )
+
+
 def statistics_places(fit: Fit, stats: Statistics, coarse: int = 1) -> tuple[Places, Ints]:
     """Places of the bins of statistics, of every group where the fit has groups.
 
@@ -124,6 +156,11 @@ def statistics_places(fit: Fit, stats: Statistics, coarse: int = 1) -> tuple[Pla
     ------
     StatisticsError
         If the statistics are of other items, or lack the groups that the fit has.
+
+    Warns
+    -----
+    ItemsWarning
+        If scores of some bins lie far outside of those that the fit saw.
     """
     its, ours = (outcome_roles(x.data.attrs) for x in (fit, stats))
     if its != ours:
@@ -133,6 +170,7 @@ def statistics_places(fit: Fit, stats: Statistics, coarse: int = 1) -> tuple[Pla
             f"the fit has curves for each of {len(fit.groups):,} groups, and the statistics have "
             "none: summarize the items with group="
         )
+    warn_of_far_bins(fit, stats)
     part = stats.table("part")
     key, at = np.unique(key_of(fit, part, part["bin"] // coarse), return_inverse=True)
     log = fit.axis("mean").scale == "log"
@@ -143,10 +181,11 @@ def statistics_places(fit: Fit, stats: Statistics, coarse: int = 1) -> tuple[Pla
     np.minimum.at(low, at, part["score_min"])
     np.maximum.at(high, at, part["score_max"])
     mean, square = first / n, second / n
+    middle = np.exp(mean) if log else mean
     variance = square - mean**2
     # below the rounding of the sums it is that of equal scores, 0
     sd = np.sqrt(np.where(variance > 1e-12 * square, variance, 0.0))
-    score = _two(np.exp(mean) if log else mean, sd, log, low, high)
+    score = _two(middle, sd, log, low, high)
     label = None
     if fit.groups:
         label = np.repeat(np.array(stats.groups, dtype=object)[key // _WIDE], 2)

@@ -9,14 +9,16 @@ from ..arguments import instance, names_of, path_of, real, whole
 from ..checks._check import check
 from ..decisions import probability_above
 from ..errors import FitError
+from ..families.validity import LARGEST
+from ..far_scores import told_elsewhere
 from ..files import replacing
 from ..item_columns import law_roles
 from ..items import Items, NormalItems, PoissonItems
 from ..laws import law_of
 from ..progress import phase
+from ..quantities.places import statistics_of
 from ..results import Fit, outcome_roles
 from ..statistics import Statistics
-from ..summaries import summarize
 from ..tables import open_table
 from .material import Material
 from .measures import measured
@@ -26,7 +28,6 @@ from .reading import Glance, glance
 __all__ = ["report"]
 
 _REPLICATED = 2_000  # items of the sample whose outcomes are replicated for a picture
-_MIXED_BINS = 200  # of items, on which a mixture's quantities are evaluated
 
 
 def report(
@@ -86,6 +87,11 @@ def report(
         If the items are not valid or not of the fit's kind, lack groups that the fit has, or lack a
         column of `by`.
 
+    Warns
+    -----
+    ItemsWarning
+        If scores lie far outside of those that the fit saw; the page says so too.
+
     Examples
     --------
     >>> import tempfile, pathlib
@@ -106,10 +112,12 @@ def report(
     open_table(items.source, list(dict.fromkeys([*items.roles.values(), *names])))
     stats = _statistics(fit, items, progress)
     seen = glance(fit, law, items, names, threshold, seed, stats.n_items, progress)
-    result = check(
-        fit, seen.sample.items, by=names, seed=seed, subset=_REPLICATED, progress=progress
-    )
-    measures, left = measured(fit, law, stats, progress)
+    with told_elsewhere():  # of all items, by the pass over them
+        result = check(
+            fit, seen.sample.items, by=names, seed=seed, subset=_REPLICATED, progress=progress
+        )
+        measures, left = measured(fit, law, stats, progress)
+        above = _above(fit, seen, threshold, progress)
     call = {"out": os.fspath(out), "by": names, "title": title}
     material = Material(
         fit=fit,
@@ -120,7 +128,7 @@ def report(
         result=result,
         measures=measures,
         left=left,
-        above=_above(fit, seen, threshold, progress),
+        above=above,
         call=call | {"threshold": threshold, "seed": seed},
         by=names,
         threshold=threshold,
@@ -158,7 +166,12 @@ def _check_options(
     if title is not None:
         instance(title, "title", str, "text, or None for one that says what was fitted")
     if threshold is not None:
-        real(threshold, "threshold")
+        cut = real(threshold, "threshold")
+        if abs(cut) > LARGEST:
+            raise FitError(
+                f"threshold={cut:g} is in the unit of theta, and is beyond all of them: give one "
+                f"up to {LARGEST:g} in size"
+            )
     whole(seed, "seed", 0)
 
 
@@ -172,11 +185,7 @@ def _above(fit: Fit, seen: Glance, threshold: float | None, progress: bool) -> M
 
 def _statistics(fit: Fit, items: Items, progress: bool) -> Statistics:
     """Statistics of the items, as quantities read them; this validates all items."""
-    mixed = type(fit.prior).__name__.endswith("Mixture")
-    bins = _MIXED_BINS if mixed else None
-    stats = summarize(
-        items, bins=bins, folds=0, joint=mixed, on_leakage="ignore", progress=progress
-    )
+    stats = statistics_of(fit, items, progress)
     # the items' columns may be called otherwise than those of the fit: roles are what matters
     roles = json.loads(stats.data.attrs["roles"]) | outcome_roles(fit.data.attrs)
     return Statistics(stats.data.assign_attrs(roles=json.dumps(roles)))

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from ..far_scores import FarScores
 from ..item_columns import columns_of, law_roles
 from ..items import Items
 from ..laws import Columns, Law
@@ -78,6 +79,8 @@ class Glance:
     above
         Items whose probability to lie above the threshold is more than 0.5 and more than 0.9, by
         that probability; empty without a threshold.
+    far
+        What there is to say of scores far outside those of the fit; None if there are none.
     """
 
     n: int
@@ -86,6 +89,7 @@ class Glance:
     sample: Rows
     lists: Mapping[str, Rows]
     above: Mapping[float, int]
+    far: str | None
 
     @property
     def whole(self) -> bool:
@@ -171,6 +175,7 @@ def glance(
     above = np.zeros(len(_PROBS), dtype=np.int64)
     ends: dict[str, list[float]] = {}
     n = zeros = 0
+    far = FarScores(fit)
     score = law.scorer(_PROBS, "representative", False)
     for batch in _shown(items, names, total, progress):
         columns = columns_of(batch, roles)
@@ -182,8 +187,10 @@ def glance(
             lists[PROMISE].show(_regret(found[0], found[1], threshold), n, batch)
             above += (found[3:] > threshold).sum(axis=1)
         _widen(ends, columns)
+        far.see(columns["score"])
         zeros += int((columns[law.outcome] == 0).sum())
         n += batch.num_rows
+    far.tell()
     make = _maker(items, roles)
     return Glance(
         n,
@@ -192,6 +199,7 @@ def glance(
         make(sample.in_order()),
         {name: make(kept) for name, kept in lists.items()},
         {} if threshold is None else {1 - p: int(k) for p, k in zip(_PROBS, above, strict=True)},
+        far.words(),
     )
 
 

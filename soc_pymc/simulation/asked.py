@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from ..arguments import numbers_of, real, refuse_beyond_memory, whole
 from ..errors import FitError
+from ..families.validity import LARGEST_COUNT
 
 __all__ = ["counts", "positive", "random_numbers", "shifts"]
 
@@ -46,7 +47,7 @@ def counts(rng: np.random.Generator, expected: NDArray[np.float64]) -> NDArray[n
     FitError
         If some mean is none.
     """
-    bad = ~((expected >= 0) & (expected < 2.0**53))
+    bad = ~((expected >= 0) & (expected <= LARGEST_COUNT))
     if bad.any():
         raise FitError(
             f"{int(bad.sum()):,} of {bad.size:,} items would have mean counts that are below 0, "

@@ -96,7 +96,8 @@ def regularised_nef_cumulants(
     Raises
     ------
     FitError
-        If the derivatives are not of one shape, or rho is negative.
+        If the derivatives are not of one shape or log_density not of that of each, or rho is
+        negative.
     ItemsError
         If one of them is not a finite number, or log_density is none where rho is 0.
 
@@ -113,6 +114,11 @@ def regularised_nef_cumulants(
     log_f = numbers_of(log_density, "log_density")
     none = np.isnan(log_f) | ((log_f == -np.inf) & (rho == 0))
     _refuse(none, "log_density", "numbers (with rho above 0 it may be -inf)")
+    if log_f.shape not in ((), top.shape[1:]):
+        raise FitError(
+            f"log_density has the shape {log_f.shape}: give one for each item, "
+            f"{top.shape[1:]}, as marginal has in every order"
+        )
     trust = np.exp(log_f - np.maximum(log_f, log_of_rho(rho)))
     return np.asarray(cumulants_from_moments(trust * moments_from_cumulants(top)) - low)
 
@@ -151,7 +157,8 @@ def tweedie(
     ItemsError
         If noise sds are not positive, or derivatives are not finite numbers.
     FitError
-        If rho is negative, or above 0 without `log_density`.
+        If the items are not the last axes of `marginal`, or rho is negative, or above 0 without
+        `log_density`.
 
     Examples
     --------
@@ -161,7 +168,7 @@ def tweedie(
     """
     top, s = numbers_of(marginal, "marginal"), numbers_of(noise_sd, "noise_sd", ItemsError)
     _check_orders(top, "marginal")
-    base = np.broadcast_to(_stretch(normal_base(value, noise_sd, len(top)), top.ndim), top.shape)
+    base = _stretch(normal_base(value, noise_sd, len(top)), top.shape)
     if log_density is None:
         if real(rho, "rho") != 0:
             raise FitError(f"rho={rho} needs log_density, the marginal that it is compared with")
@@ -315,9 +322,18 @@ def _check_orders(derivatives: Floats, name: str) -> None:
         raise FitError(f"{name} has no orders: stack the derivatives, order 1 first")
 
 
-def _stretch(base: Floats, dimensions: int) -> Floats:
-    """The same with axes of length 1 after the first, so that draws may stand there."""
-    return base.reshape(len(base), *[1] * (dimensions - base.ndim), *base.shape[1:])
+def _stretch(base: Floats, shape: tuple[int, ...]) -> Floats:
+    """The same over further axes after the first, so that draws may stand there."""
+    items, wanted = base.shape[1:], shape[1:]
+    try:
+        return np.broadcast_to(
+            base.reshape(len(base), *[1] * (len(shape) - base.ndim), *items), shape
+        )
+    except ValueError:
+        raise FitError(
+            f"marginal has derivatives of the shape {wanted}, value and noise_sd give {items}: "
+            "its last axes must be theirs"
+        ) from None
 
 
 def _refuse(bad: NDArray[np.bool_], name: str, rule: str) -> None:

@@ -41,6 +41,7 @@ def data(material: Material) -> Html:
         "Data",
         names_and_values(facts),
         tag("p", _same_as_fit(material)),
+        *_far(material),
         _columns(material),
         _spread(material),
         *_groups(material),
@@ -99,6 +100,12 @@ def _same_as_fit(material: Material) -> str:
             "that made a fit are somewhat lenient."
         )
     return f"The fit was made from other items: {n:,} of them. These are judged by what it learned."
+
+
+def _far(material: Material) -> Iterator[Html]:
+    """Scores that the fit knows nothing of."""
+    if material.glance.far is not None:
+        yield tag("p", tag("strong", "Look: "), f"{material.glance.far}.")
 
 
 def _columns(material: Material) -> Html:
