@@ -124,7 +124,7 @@ def _label(fit: Fit, group: object, n: int) -> NDArray[np.object_] | None:
     if group is None:
         return None
     if not fit.groups:
-        raise FitError(f"the fit has no groups: leave out group={group!r}")
+        raise FitError(f"the fit has no groups: leave out group={shown(group)}")
     if not isinstance(group, str | int | np.integer | np.bool_):
         raise FitError(f"group={shown(group)} must be the label of one group, as str or int")
     if str(group) not in fit.groups:

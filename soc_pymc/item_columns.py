@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from .arguments import instance
 from .errors import ItemsError
 from .far_scores import warn_of_far_scores
-from .items import Items, NormalItems, PoissonItems
+from .items import Items, check_items
 from .laws import Columns, Law
 from .results import Fit
 from .tables import batches, open_table, scan
@@ -39,7 +38,7 @@ def law_roles(fit: Fit, law: Law, items: Items) -> dict[str, str]:
     ItemsError
         If the items have another kind of outcome, or no group where the fit has groups.
     """
-    instance(items, "items", PoissonItems | NormalItems, _WANTED, ItemsError)
+    check_items(items)
     roles = items.roles
     if law.outcome not in roles or law.size not in roles:
         have = " and ".join(f"{role}=" for role in roles if role in _OUTCOMES)
@@ -58,7 +57,6 @@ def law_roles(fit: Fit, law: Law, items: Items) -> dict[str, str]:
     return {role: roles[role] for role in names}
 
 
-_WANTED = "soc.PoissonItems(...) or soc.NormalItems(...) of a table"
 _OUTCOMES = ("count", "exposure", "value", "noise_sd")
 
 

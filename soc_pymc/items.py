@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
+from .arguments import instance, shown
 from .descriptions import of_items
 from .errors import ItemsError
 from .html import html_table
@@ -160,15 +161,15 @@ def _given(items: Items, *roles: str) -> dict[str, str]:
 def _shown(items: Items) -> str:
     names = ", ".join(f"{role}={column!r}" for role, column in items.roles.items())
     source = items.source
-    shown = repr(source) if isinstance(source, str) else f"<{type(source).__name__}>"
-    return f"{type(items).__name__}({shown}, {names})"
+    where = repr(source) if isinstance(source, str) else f"<{type(source).__name__}>"
+    return f"{type(items).__name__}({where}, {names})"
 
 
 def _check_roles(roles: Mapping[str, str]) -> None:
     seen: dict[str, str] = {}
     for role, column in roles.items():
         if not isinstance(column, str) or not column:
-            raise ItemsError(f"{role}={column!r} must be the name of a column")
+            raise ItemsError(f"{role}={shown(column)} must be the name of a column")
         if column in seen:
             raise ItemsError(
                 f"{seen[column]} and {role} both name the column {column!r}: each needs its own"
@@ -176,3 +177,15 @@ def _check_roles(roles: Mapping[str, str]) -> None:
         seen[column] = role
     if {"id", "fold"} <= roles.keys():
         raise ItemsError("give id=, from which folds are made, or fold=, not both")
+
+
+def check_items(given: Any, name: str = "items") -> None:
+    """Refuse what are no items.
+
+    Raises
+    ------
+    ItemsError
+        If they are none.
+    """
+    wanted = "soc.PoissonItems(...) or soc.NormalItems(...) of a table"
+    instance(given, name, PoissonItems | NormalItems, wanted, ItemsError)

@@ -258,7 +258,7 @@ def _check_curves(prior: "Gamma | Normal | GammaMixture | NormalMixture") -> Non
     for curve in ("mean", "variance"):
         if not isinstance(getattr(prior, curve), Spline):
             raise FitError(
-                f"{name}({curve}=) must be soc.Spline(...), not {getattr(prior, curve)!r}"
+                f"{name}({curve}=) must be soc.Spline(...), not {shown(getattr(prior, curve))}"
             )
 
 
@@ -266,7 +266,9 @@ def _check_terms(prior: "Gamma | Normal") -> None:
     name = type(prior).__name__
     _check_curves(prior)
     if prior.exposure is not None and not isinstance(prior.exposure, Spline):
-        raise FitError(f"{name}(exposure=) must be soc.Spline(...) or None, not {prior.exposure!r}")
+        raise FitError(
+            f"{name}(exposure=) must be soc.Spline(...) or None, not {shown(prior.exposure)}"
+        )
     if prior.exposure is not None and prior.exposure != Spline(
         knots=prior.exposure.knots, wiggle=prior.exposure.wiggle
     ):
@@ -278,6 +280,6 @@ def _check_terms(prior: "Gamma | Normal") -> None:
         value = getattr(prior, switch)
         if not isinstance(value, bool):
             raise FitError(
-                f"{name}({switch}=) must be True or False, not {value!r}: it is one switch, and "
-                "monotone is of the mean alone"
+                f"{name}({switch}=) must be True or False, not {shown(value)}: it is one "
+                "switch, and monotone is of the mean alone"
             )

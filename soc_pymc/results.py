@@ -12,7 +12,7 @@ from typing import Any
 
 import xarray as xr
 
-from .arguments import choice
+from .arguments import choice, instance, shown
 from .descriptions import lines, of_fit, of_status
 from .errors import FitError
 from .html import html_table
@@ -45,6 +45,7 @@ __all__ = [
     "Prior",
     "Status",
     "load_fit",
+    "named_fits",
     "outcome_roles",
 ]
 
@@ -288,3 +289,27 @@ def _read(tree: xr.DataTree) -> Fit:
         if name not in ("format", "prior", "method", "status")
     }
     return Fit(kept, prior, method, status)
+
+
+def named_fits(fits: Fit | Mapping[str, Fit], alone: str) -> dict[str, Fit]:
+    """Fits by name.
+
+    Parameters
+    ----------
+    fits
+        A fit, or fits by name.
+    alone
+        Name of a fit that comes alone.
+
+    Raises
+    ------
+    FitError
+        If there is no fit, or something else among them.
+    """
+    instance(fits, "fits", Fit | Mapping, "a fit, or a dict of them by name")
+    named = {alone: fits} if isinstance(fits, Fit) else dict(fits)
+    if not named:
+        raise FitError("there is no fit to judge: give one, or a dict of them by name")
+    for name, fit in named.items():
+        instance(fit, f"fits[{shown(name)}]", Fit, "a fit, from soc.fit or soc.load_fit")
+    return named

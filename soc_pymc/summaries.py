@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import tables
-from .arguments import choice, instance, numbers_of, shown, switch, whole
+from .arguments import choice, numbers_of, shown, switch, whole
 from .binning import FIRST_GRID, choose_edges, finer_grid
 from .cells import group
 from .errors import ItemsError, ItemsWarning, StatisticsError
-from .items import Items, NormalItems, PoissonItems
+from .items import Items, NormalItems, check_items
 from .progress import phase
 from .schemas import SCHEMAS
 from .statistics import FORMAT, Statistics, make_statistics
@@ -109,8 +109,7 @@ def summarize(
     >>> soc.summarize(items, bins=4, progress=False).kind
     'normal'
     """
-    wanted = "soc.PoissonItems(...) or soc.NormalItems(...) of a table"
-    instance(items, "items", PoissonItems | NormalItems, wanted, ItemsError)
+    check_items(items)
     _check_options(bins, equal, edges, on_leakage)
     switch(progress, "progress", StatisticsError)
     if isinstance(items, NormalItems) and equal in ("count", "exposure"):

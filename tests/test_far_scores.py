@@ -189,3 +189,78 @@ def test_an_estimator_with_a_term_in_exposure_says_it_once(frame):
     t = np.append(np.full(3000, 0.05), 1e6)
     (text,) = _said(lambda: learner.predict(t))
     assert text.startswith("1 of 3,001 items have scores far outside")
+
+
+def test_quantities_and_checks_of_other_statistics_say_it_of_bins(fit, frame):
+    moved = _at(frame)
+    moved.loc[moved.index[:20], "score"] = 1e6  # a bin and more of 10 bins
+    stats = soc.summarize(soc.PoissonItems(moved, **COLUMNS), bins=10, joint=True, **QUIET)
+    calls = (
+        lambda: soc.quantities.r_squared(fit, stats),
+        lambda: soc.quantities.variance_reduction(fit, stats, **QUIET),
+        lambda: soc.quantities.shrinkage(fit, stats, **QUIET),
+        lambda: soc.check(fit, stats, **QUIET),
+    )
+    for call in calls:
+        (text,) = _said(call)
+        assert text.startswith("1 of 10 bins of the statistics hold scores far outside")
+    own = soc.summarize(soc.PoissonItems(frame, **COLUMNS), bins=10, joint=True, **QUIET)
+    assert _said(lambda: soc.quantities.r_squared(fit, own)) == []
+
+
+def test_a_single_far_score_within_a_bin_is_seen(fit, frame):
+    """The bin's mean score is not far."""
+    stats = soc.summarize(soc.PoissonItems(_at(frame, 2e3), **COLUMNS), bins=4, **QUIET)
+    assert stats.data["sum_t"].max() / stats.data["n"].max() < frame["score"].max() * 100
+    (text,) = _said(lambda: soc.quantities.r_squared(fit, stats))
+    assert text.startswith("1 of 4 bins")
+    assert "to 2000)" in text
+
+
+def test_held_out_items_and_compared_scores_say_it_of_items(frame):
+    split = soc.evaluate.split_items(soc.PoissonItems(frame, **COLUMNS))
+    fit = soc.fit(soc.summarize(split.train, **QUIET), method=soc.FiveSteps(), **QUIET)
+    far = soc.evaluate.split_items(soc.PoissonItems(_at(frame, 1e6, 2e6), **COLUMNS))
+    judge = {"baselines": (), "bins": 2, **QUIET}
+    (text,) = _said(lambda: soc.evaluate.held_out(fit, far, **judge))
+    assert text.startswith("2 of 500 items have scores far outside")
+    assert _said(lambda: soc.evaluate.held_out(fit, split, **judge)) == []
+
+
+def test_compared_scores_say_it_of_all_items_not_of_the_sample(frame):
+    few = soc.PoissonItems(frame.iloc[:600], **COLUMNS)
+    fit = soc.fit(soc.summarize(few, bins=10, **QUIET), method=soc.VI(draws=20), **QUIET)
+    far = soc.PoissonItems(_at(frame, 1e6), **COLUMNS)
+    pairs = {"one": (fit, far), "same": (fit, far)}
+    said = _said(lambda: soc.quantities.compare_scores(pairs, sample=10, **QUIET))
+    assert len(said) == 2  # one for each score
+    assert all(text.startswith("1 of 500 items have scores far outside") for text in said)
+
+
+def test_a_report_says_it_once_and_on_its_page(fit, frame, tmp_path):
+    items = soc.PoissonItems(_at(frame, 1e6), **COLUMNS)
+    page = tmp_path / "r.html"
+    (text,) = _said(lambda: soc.report(fit, items, out=page, threshold=0.1, **QUIET))
+    assert text.startswith("1 of 500 items have scores far outside")
+    assert "1 of 500 items have scores far outside" in page.read_text(encoding="utf-8")
+    own = soc.PoissonItems(frame, **COLUMNS)
+    assert _said(lambda: soc.report(fit, own, out=page, **QUIET)) == []
+    assert "far outside" not in page.read_text(encoding="utf-8")
+
+
+def test_bins_that_nobody_asked_for_are_not_missed():
+    """Quantities of a mixture take at most 200 bins, of few scores fewer."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"score": rng.integers(1, 30, 600) / 100.0, "exposure": 50.0})
+    frame["count"] = rng.poisson(frame["score"] * 50.0)
+    items = soc.PoissonItems(frame, **COLUMNS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", soc.ItemsWarning)  # few bins
+        stats = soc.summarize(items, joint=True, **QUIET)
+    fit = soc.fit(stats, soc.GammaMixture(), soc.FiveSteps(), **QUIET)
+    calls = (
+        lambda: soc.quantities.variance_reduction(fit, items, **QUIET),
+        lambda: soc.quantities.shrinkage(fit, items, **QUIET),
+    )
+    for call in calls:
+        assert _said(call) == []

@@ -7,12 +7,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from ..arguments import instance, numbers_of
-from ..errors import FitError, ItemsError
+from ..arguments import numbers_of
+from ..errors import FitError
 from ..families.tails import GAMMA, NORMAL, Conjugate
 from ..families.validity import LARGEST
 from ..item_columns import read_items
-from ..items import Items, NormalItems, PoissonItems
+from ..items import Items, check_items
 from ..laws import Columns, Law, MixedPosterior, in_chunks, items_at_once, law_of, select
 from ..progress import phase
 from ..results import Fit
@@ -92,8 +92,7 @@ def read(fit: Fit, items: Items, progress: bool) -> Job:
         If the fit has no law.
     """
     law = law_of(fit)
-    wanted = "soc.PoissonItems(...) or soc.NormalItems(...) of a table"
-    instance(items, "items", PoissonItems | NormalItems, wanted, ItemsError)
+    check_items(items)
     name = items.roles.get("id")
     # ids only name the answers, so that text will do, of which no folds can be made
     unnamed = replace(items, id=None)

@@ -7,11 +7,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ..arguments import instance, shown
-from ..errors import FitError, ItemsError
-from ..items import NormalItems, PoissonItems
+from ..arguments import real, shown
+from ..errors import ItemsError
+from ..items import NormalItems, PoissonItems, check_items
 from ..posteriors import item_posteriors
-from ..results import Fit
+from ..results import Fit, named_fits
 from ._given_score import given_score
 from .gains import score_bins
 
@@ -99,12 +99,12 @@ def accuracy(
     >>> bool((table["mse_posterior"] < table["mse_t"]).all())
     True
     """
-    instance(fits, "fits", Fit | Mapping, "a fit, or a dict of them by name")
-    instance(items, "items", PoissonItems | NormalItems, "items of a table", ItemsError)
+    check_items(items)
     source = _truth(items, bins)
-    named = fits if isinstance(fits, Mapping) else {type(fits.prior).__name__: fits}
-    if not named:
-        raise FitError("there is no fit to judge: give one, or a dict of them by name")
+    for name, number in (("delta", delta), ("sigma", sigma)):
+        if not (isinstance(number, float) and np.isnan(number)):
+            real(number, name)
+    named = named_fits(fits, type(fits.prior).__name__ if isinstance(fits, Fit) else "fit")
     tables = []
     for method, fit in named.items():
         draws: Literal["all", "representative"] = "all" if fit.one_draw else "representative"

@@ -8,7 +8,7 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
-from ..arguments import instance, whole
+from ..arguments import instance, shown, whole
 from ..checks.pit import GRID, LEAST, mean_pit_ecdf, pit_ecdf, randomised_pit, uniformity
 from ..errors import FitError, ItemsError
 from ..far_scores import warn_of_far_scores
@@ -16,7 +16,7 @@ from ..item_columns import columns_of, law_roles
 from ..items import Items, PoissonItems
 from ..laws import Columns, Law, law_of, select
 from ..progress import phase
-from ..results import Fit
+from ..results import Fit, named_fits
 from ._given_score import given_score
 from ._pit_histograms import pit_densities
 from .baselines import BASELINES, fit_baselines
@@ -164,17 +164,14 @@ def held_out(
     >>> found.table["estimator"].unique()[-2:].tolist()
     ['Gamma: E(theta|t)', 'Gamma: E(theta|t,y)']
     """
-    instance(fits, "fits", Fit | Mapping, "a fit, or a dict of them by name")
+    named = named_fits(fits, "fit")
     instance(split, "split", Split, "what soc.evaluate.split_items(items) returns")
-    if isinstance(baselines, str):
-        raise FitError(f"baselines={baselines!r} must be a list of names, such as ({baselines!r},)")
-    named = {"fit": fits} if isinstance(fits, Fit) else dict(fits)
-    if not named:
-        raise FitError("there is no fit to judge: give one, or a dict of them by name")
+    if not isinstance(baselines, list | tuple):
+        raise FitError(f"baselines={shown(baselines)} must be a list of names, such as ('platt',)")
     whole(bins, "bins", 1)
     whole(seed, "seed", 0)
-    if over not in ("t", *baselines):
-        raise FitError(f"over={over!r} must be 't' or one of baselines={tuple(baselines)}")
+    if not isinstance(over, str) or over not in ("t", *baselines):
+        raise FitError(f"over={shown(over)} must be 't' or one of baselines={tuple(baselines)}")
     _check_rows(split)
     if over == "t":
         _check_rates(split)

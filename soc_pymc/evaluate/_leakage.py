@@ -17,7 +17,7 @@ from ..binning import STEPS
 from ..cells import group
 from ..errors import FitError, ItemsError
 from ..item_columns import columns_of
-from ..items import Items, NormalItems, PoissonItems
+from ..items import Items, NormalItems, PoissonItems, check_items
 from ..statistics import Statistics
 from ..summaries import summarize
 from ..tables import batches, open_table, scan
@@ -114,7 +114,11 @@ def leakage(
     >>> soc.evaluate.leakage(soc.PoissonItems(frame, score="leaky", **roles)).found
     True
     """
-    others = [x for x in (fresh, out_of_fold) if x is not None]
+    given = {"fresh": fresh, "out_of_fold": out_of_fold}
+    others = [x for x in given.values() if x is not None]
+    for name, other in given.items():
+        if other is not None:
+            check_items(other, name)
     rows: dict[str, tuple[float, float, float, bool]] = {}
     if isinstance(items, Statistics):
         if others:

@@ -19,6 +19,8 @@ __all__ = ["pit_densities", "pit_histograms"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+_MOST_CELLS = 10_000  # of a histogram
+
 
 def pit_histograms(
     fit: Fit,
@@ -64,7 +66,8 @@ def pit_histograms(
     Raises
     ------
     FitError
-        If `least_size` is given for values, or `bins` or `cells` is not positive.
+        If `least_size` is given for values, `bins` is not positive, or `cells` is not from
+        1 to 10,000.
     ItemsError
         If the items are not valid or not of the fit's kind.
 
@@ -78,7 +81,8 @@ def pit_histograms(
     >>> dict(found["density"].sizes)
     {'bin': 5, 'p': 10}
     """
-    _check_numbers(bins=bins, cells=cells)
+    whole(bins, "bins", 1)
+    whole(cells, "cells", 1, most=_MOST_CELLS)
     whole(seed, "seed", 0)
     real(least_size, "least_size", above=-1)
     law = law_of(fit)
@@ -115,8 +119,3 @@ def pit_densities(pit: Floats, bin_of: Ints, bins: int, cells: int) -> tuple[Flo
     some = n_items > 0
     density[some] = cells * number[some] / n_items[some, None]
     return density, n_items
-
-
-def _check_numbers(**numbers: int) -> None:
-    for name, number in numbers.items():
-        whole(number, name, 1)

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from ..arguments import numbers_of
+from ..arguments import numbers_of, shown
 from ..errors import FitError, ItemsError
 from ..items import Items, PoissonItems
 from .thinning import read_frame
@@ -148,8 +148,9 @@ def fit_baselines(names: Sequence[str], frame: pd.DataFrame, counts: bool) -> di
         Whether outcomes are counts.
     """
     for name in names:
-        if name not in BASELINES:
-            raise FitError(f"there is no baseline {name!r}: choose from {', '.join(BASELINES)}")
+        if not isinstance(name, str) or name not in BASELINES:
+            known = ", ".join(BASELINES)
+            raise FitError(f"there is no baseline {shown(name)}: choose from {known}")
     score = frame["score"].to_numpy(dtype=float)
     if counts:
         weight, total = (frame[k].to_numpy(dtype=float) for k in ("exposure", "count"))

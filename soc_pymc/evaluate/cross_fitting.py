@@ -84,7 +84,7 @@ def cross_fit(
         hasattr(regressor, name) for name in ("get_params", "fit", "predict")
     ):
         raise FitError(f"regressor={shown(regressor)} must be a regressor as of scikit-learn")
-    if not (hasattr(X, "shape") or hasattr(X, "__len__")):
+    if not (len(X.shape) if hasattr(X, "shape") else hasattr(X, "__len__")):
         raise ItemsError(f"X={shown(X)} must be a table with a row for every item")
     if least is not None:
         real(least, "least")
@@ -140,7 +140,10 @@ def _check_rates(count: Floats, exposure: Floats) -> None:
 
 def _folds(n: int, folds: int, groups: ArrayLike | None, seed: int) -> Ints:
     """Fold of every row: groups, or rows, dealt out at random, as evenly as they go."""
-    labels = np.arange(n) if groups is None else np.asarray(groups)
+    try:
+        labels = np.arange(n) if groups is None else np.asarray(groups)
+    except (TypeError, ValueError):
+        raise ItemsError(f"groups={shown(groups)} must be {n:,} labels, as y has") from None
     if labels.shape != (n,):
         raise ItemsError(f"groups has the shape {labels.shape}: give {n:,} labels, as y has")
     code = np.unique(labels.astype(str) if labels.dtype == object else labels, return_inverse=True)[
@@ -150,7 +153,9 @@ def _folds(n: int, folds: int, groups: ArrayLike | None, seed: int) -> Ints:
     whole = isinstance(folds, int | np.integer) and not isinstance(folds, bool)
     if not whole or not 2 <= folds <= units:
         of = "rows" if groups is None else "groups"
-        raise ItemsError(f"folds={folds!r} must be a whole number from 2 to the {units:,} {of}")
+        raise ItemsError(
+            f"folds={shown(folds)} must be a whole number from 2 to the {units:,} {of}"
+        )
     rows = np.bincount(code, minlength=units)
     shuffled = np.random.default_rng(seed).permutation(units)
     order = shuffled[np.argsort(-rows[shuffled], kind="stable")]

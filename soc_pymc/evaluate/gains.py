@@ -48,7 +48,8 @@ def poisson_log_likelihood(count: ArrayLike, expected: ArrayLike) -> Floats:
     """
     y, mu = many({"count": count, "expected": expected}, ItemsError)
     for name, values in (("count", y), ("expected", mu)):
-        if bad := int((~(values >= 0)).sum()):
+        wrong = ~(values >= 0) | ((name == "count") & (values == np.inf))
+        if bad := int(wrong.sum()):
             raise ItemsError(f"{name}: {bad:,} of {values.size:,} are negative or no numbers")
     finite = np.isfinite(mu)
     known = np.where(finite, mu, 1.0)
@@ -89,6 +90,7 @@ def score_bins(score: Floats, bins: int) -> tuple[Ints, Floats]:
     >>> score_bins(np.array([4.0, 1.0, 2.0, 3.0]), 2)
     (array([1, 0, 0, 1]), array([1.5, 3.5]))
     """
+    bins = min(bins, len(score))
     cuts = np.unique(np.quantile(score, np.arange(1, bins) / bins, method="higher"))
     _, bin_of = np.unique(np.searchsorted(cuts, score, side="right"), return_inverse=True)
     return bin_of, np.bincount(bin_of, score) / np.bincount(bin_of)

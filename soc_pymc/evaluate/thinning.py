@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..arguments import many, real, whole
 from ..errors import ItemsError
 from ..families.validity import LARGEST_COUNT
-from ..items import Items, NormalItems, PoissonItems
+from ..items import Items, NormalItems, PoissonItems, check_items
 from ..tables import batches, scan
 
 __all__ = ["Split", "read_frame", "split_items", "stream", "thin", "thin_values"]
@@ -160,6 +160,11 @@ def _columns(given: Mapping[str, ArrayLike]) -> tuple[Floats, Floats]:
     if first.ndim != 1:
         names = " and ".join(given)
         raise ItemsError(f"{names} have the shape {first.shape}: give one of each for every item")
+    if second.shape not in ((), first.shape):
+        raise ItemsError(
+            f"{list(given)[1]} has the shape {second.shape}: give a number, or one for each of "
+            f"{len(first):,} items"
+        )
     return first, np.array(np.broadcast_to(second, first.shape))
 
 
@@ -233,5 +238,6 @@ def read_frame(items: Items) -> pd.DataFrame:
     ItemsError
         If the items are not valid.
     """
+    check_items(items)
     scanned = scan(items, progress=False)
     return pd.concat([b.to_pandas() for b in batches(scanned.table)], ignore_index=True)

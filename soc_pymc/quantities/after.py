@@ -29,6 +29,8 @@ __all__ = ["shrinkage", "variance_reduction"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+_MOST = 1 << 31  # bins of the answer: no statistics have so many
+
 
 def variance_reduction(
     fit: Fit,
@@ -204,7 +206,7 @@ def _cells(fit: Fit, items: Items | Statistics, weight: str, bins: int) -> _Cell
     check_weight(fit, weight)
     wanted = "soc.PoissonItems(...) or soc.NormalItems(...), or their statistics"
     instance(items, "items", PoissonItems | NormalItems | Statistics, wanted)
-    whole(bins, "bins", 1)
+    bins = min(whole(bins, "bins", 1), _MOST)
     law = law_of(fit)
     mixed = type(fit.prior).__name__.endswith("Mixture")
     stats = items if isinstance(items, Statistics) else statistics_of(fit, items)

@@ -7,6 +7,8 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from ..arguments import instance
+from ..errors import StatisticsError
 from ..laws import law_of, select
 from ..results import Fit
 from ..statistics import Statistics
@@ -108,6 +110,9 @@ def variance_parts(
     >>> bool(parts["explained"] + parts["unexplained"] == parts["total"])
     True
     """
+    instance(fit, "fit", Fit, "a fit, from soc.fit or soc.load_fit")
+    if stats is not None:
+        instance(stats, "stats", Statistics, "statistics, from soc.summarize", StatisticsError)
     check_weight(fit, weight)
     points = _points_of_fit(fit) if stats is None else _points_of_statistics(fit, stats)
     explained, unexplained = _two_parts(fit, points, weight)

@@ -112,31 +112,30 @@ def report(
     open_table(items.source, list(dict.fromkeys([*items.roles.values(), *names])))
     stats = _statistics(fit, items, progress)
     seen = glance(fit, law, items, names, threshold, seed, stats.n_items, progress)
-    with told_elsewhere():  # of all items, by the pass over them
+    with told_elsewhere():  # far scores are those of all items, which `glance` has told
         result = check(
             fit, seen.sample.items, by=names, seed=seed, subset=_REPLICATED, progress=progress
         )
         measures, left = measured(fit, law, stats, progress)
-        above = _above(fit, seen, threshold, progress)
-    call = {"out": os.fspath(out), "by": names, "title": title}
-    material = Material(
-        fit=fit,
-        law=law,
-        items=items,
-        stats=stats,
-        glance=seen,
-        result=result,
-        measures=measures,
-        left=left,
-        above=above,
-        call=call | {"threshold": threshold, "seed": seed},
-        by=names,
-        threshold=threshold,
-        seed=int(seed),
-        progress=progress,
-    )
-    with phase("writing the page", enabled=progress):
-        text = page(material, title)
+        call = {"out": os.fspath(out), "by": names, "title": title}
+        material = Material(
+            fit=fit,
+            law=law,
+            items=items,
+            stats=stats,
+            glance=seen,
+            result=result,
+            measures=measures,
+            left=left,
+            above=_above(fit, seen, threshold, progress),
+            call=call | {"threshold": threshold, "seed": seed},
+            by=names,
+            threshold=threshold,
+            seed=int(seed),
+            progress=progress,
+        )
+        with phase("writing the page", enabled=progress):
+            text = page(material, title)
     with replacing(target) as temporary:
         temporary.write_text(text, encoding="utf-8")
     return target

@@ -9,9 +9,10 @@ from ..arguments import numbers_of, real, refuse_beyond_memory, whole
 from ..errors import FitError
 from ..families.validity import LARGEST_COUNT
 
-__all__ = ["counts", "positive", "random_numbers", "shifts"]
+__all__ = ["counts", "not_negative", "positive", "random_numbers", "shifts"]
 
 _WIDEST = 10.0  # sd of log theta: from some 18 on the square of theta has a mean beyond all numbers
+_MOST = 10**15  # items: beyond all memory, and their bytes are still a number
 _FARTHEST = 100.0  # bias of log theta
 
 
@@ -34,7 +35,7 @@ def random_numbers(n_items: Any, seed: Any, columns: int, least: int = 0) -> np.
     FitError
         If one of both is no such whole number, or the machine has no memory for the items.
     """
-    number = whole(n_items, "n_items", least)
+    number = whole(n_items, "n_items", least, most=_MOST)
     refuse_beyond_memory(8.0 * columns * number, f"n_items={number:,}", "ask for fewer")
     return np.random.default_rng(whole(seed, "seed", 0))
 
@@ -70,6 +71,21 @@ def shifts(delta: Any, sigma: Any) -> tuple[float, float]:
     if sigma > _WIDEST:
         raise FitError(f"sigma={sigma:g} must be at most {_WIDEST:g}")
     return delta, sigma
+
+
+def not_negative(value: NDArray[np.float64], name: str) -> None:
+    """Refuse numbers below 0, infinite ones and NaN.
+
+    Raises
+    ------
+    FitError
+        If there are some.
+    """
+    bad = ~((value >= 0) & np.isfinite(value))
+    if bad.any():
+        raise FitError(
+            f"{name}: {int(bad.sum()):,} of {value.size:,} are not finite numbers of at least 0"
+        )
 
 
 def positive(value: Any, name: str) -> NDArray[np.float64]:

@@ -7,7 +7,7 @@ from scipy import special
 
 from ..arguments import many
 from ..errors import FitError
-from .asked import counts, positive, random_numbers, shifts
+from .asked import counts, not_negative, positive, random_numbers, shifts
 
 __all__ = ["lognormal_oracle", "lognormal_rates"]
 
@@ -110,6 +110,8 @@ def lognormal_oracle(
     t, y, size = many({"score": score, "count": count, "exposure": exposure})
     _refuse_tables(t, y, size)
     positive(t, "score")
+    not_negative(y, "count")
+    not_negative(size, "exposure")
     mode, expected = _modes(np.log(t) + delta, y, size, sigma)
     nodes = 64 + int(64 * sigma + 24 * sigma**2)
     mean, variance = np.empty(len(t)), np.empty(len(t))

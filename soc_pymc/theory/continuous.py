@@ -112,14 +112,15 @@ def regularised_nef_cumulants(
     """
     low, top = _both(base, marginal)
     log_f = numbers_of(log_density, "log_density")
-    none = np.isnan(log_f) | ((log_f == -np.inf) & (rho == 0))
+    log_rho = log_of_rho(rho)
+    none = np.isnan(log_f) | (log_f == np.inf) | ((log_f == -np.inf) & (rho == 0))
     _refuse(none, "log_density", "numbers (with rho above 0 it may be -inf)")
     if log_f.shape not in ((), top.shape[1:]):
         raise FitError(
             f"log_density has the shape {log_f.shape}: give one for each item, "
             f"{top.shape[1:]}, as marginal has in every order"
         )
-    trust = np.exp(log_f - np.maximum(log_f, log_of_rho(rho)))
+    trust = np.exp(log_f - np.maximum(log_f, log_rho))
     return np.asarray(cumulants_from_moments(trust * moments_from_cumulants(top)) - low)
 
 
@@ -288,7 +289,7 @@ def log_derivatives(
     instance(log_density, "log_density", Callable, "a function of an array of values")
     y, h = many({"value": value, "reach": reach}, ItemsError)
     check_order(order, _NODES - 1)
-    _refuse(~(h > 0), "reach", "above 0")
+    _refuse(~((h > 0) & np.isfinite(h)), "reach", "finite and above 0")
     nodes = chebyshev.chebpts1(_NODES)
     seen = np.stack([np.asarray(log_density(y + h * node)) for node in nodes])
     _refuse(

@@ -1,6 +1,7 @@
 """Posterior moments of a Poisson rate from the marginal of its counts (Robbins 1954)."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -204,7 +205,7 @@ def log_rising(count: Floats, order: int) -> Floats:
 def as_function(log_pmf: LogPmf) -> Callable[[Floats], Floats]:
     """The marginal as a function of counts, of a table if need be."""
     if callable(log_pmf):
-        return log_pmf
+        return lambda count: _at_counts(log_pmf(count), count)
     wanted = "a function of counts, or a table of logarithms of counts 0, 1, ..."
     table = numbers_of(log_pmf, "log_pmf", wanted=wanted)
     if table.ndim != 1:
@@ -220,6 +221,17 @@ def as_function(log_pmf: LogPmf) -> Callable[[Floats], Floats]:
         return np.asarray(table[np.asarray(count, dtype=np.intp)])
 
     return look_up
+
+
+def _at_counts(found: Any, count: Floats) -> Floats:
+    """What the user's own function gave, which must be a number for every count."""
+    values, wanted = np.asarray(found, dtype=float), np.shape(count)
+    if values.shape[max(values.ndim - len(wanted), 0) :] != wanted:
+        raise FitError(
+            f"log_pmf returned the shape {values.shape} for counts of the shape {wanted}: it must "
+            "give a logarithm for every count"
+        )
+    return values
 
 
 def _log_moment(y: Floats, n: Floats, log_pmf: LogPmf, order: int) -> Floats:

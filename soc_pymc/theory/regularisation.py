@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -97,7 +98,7 @@ def choose_rho(
     tried = np.unique(numbers_of(candidates, "candidates"))
     if not len(tried):
         raise FitError("no candidates for rho were given")
-    each = np.stack([log_likelihood(estimate(float(rho))) for rho in tried])
+    each = np.stack([_of_items(log_likelihood(estimate(float(rho)))) for rho in tried])
     total = each.sum(axis=1)
     if not np.isfinite(total).any():
         raise FitError(
@@ -110,3 +111,13 @@ def choose_rho(
         over = total - total[0]
     best = int(np.argmax(np.where(np.isfinite(total), total, -np.inf)))
     return RhoChoice(float(tried[best]), tried, over, error)
+
+
+def _of_items(found: Any) -> Floats:
+    """Log-likelihoods as the user's function gave them."""
+    each = numbers_of(found, "what log_likelihood returns")
+    if each.ndim != 1:
+        raise FitError(
+            f"log_likelihood returned the shape {each.shape}: it must give a number for every item"
+        )
+    return each
