@@ -25,6 +25,7 @@ from soc_pymc.families import (
     special_forms,
     surrogates,
 )
+from soc_pymc.laws import law_of
 
 from .test_mixture_parts import cells as mixture_cells  # noqa: F401
 
@@ -147,7 +148,6 @@ def extreme(items):
     return soc.NormalItems(frame, score="score", value="y", noise_sd="sd")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("items", "prior"),
     [(counts, soc.Gamma()), (counts, soc.GammaMixture()), (values, soc.NormalMixture())],
@@ -157,7 +157,8 @@ def extreme(items):
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::RuntimeWarning")
 def test_posteriors_of_items(items, prior):
     """As `draws="representative"` makes them, which is compiled from end to end."""
-    stats = soc.summarize(items(), bins=6, joint=True, on_leakage="ignore", progress=False)
+    # of so many items that nearly all are scored by tables
+    stats = soc.summarize(items(5000), bins=20, joint=True, on_leakage="ignore", progress=False)
     fit = soc.fit(stats, prior, method=soc.VI(draws=50), progress=False)
     few = extreme(items())
 
@@ -166,6 +167,10 @@ def test_posteriors_of_items(items, prior):
         return found.iloc[:, few.source.shape[1] :].to_numpy(dtype=float)
 
     assert_both_the_same(work, rtol=1e-6)  # searches end within 1e-5 sd
+    law = law_of(fit)
+    own = {role: few.source[name].to_numpy(dtype=float) for role, name in few.roles.items()}
+    own = {role: column[own["score"] < 1.0] for role, column in own.items()}
+    assert_both_the_same(lambda: law.further_ends(own, own[law.outcome], own[law.size]), rtol=1e-6)
 
 
 # ---------------------------------------------------------------- likelihoods
