@@ -183,9 +183,9 @@ def _read(data: xr.Dataset, name: str, dim: str, kind: type[Any]) -> NDArray[Any
     values = data[name]
     if values.dims != (dim,):
         raise ValueError(f"{name} has dims {values.dims}")
-    if values.dtype.kind not in "iuf":
+    if values.dtype.kind not in "iuf" or not np.can_cast(values.dtype, kind, casting="safe"):
         raise TypeError(f"{name} has type {values.dtype}")
-    return values.to_numpy().astype(kind, casting="safe")
+    return values.to_numpy().astype(kind)
 
 
 def _check_keys(
