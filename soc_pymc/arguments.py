@@ -45,7 +45,10 @@ def shown(value: object) -> str:
     >>> shown("a" * 100)[-9:]
     'aaaaaa...'
     """
-    text = " ".join(repr(value).split())
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # whatever the user's object makes of it; Python itself refuses 5,000 digits
+        text = f"<{type(value).__name__}>"
     return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
 
 

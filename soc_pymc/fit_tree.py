@@ -76,10 +76,11 @@ def _of_terms(curve: Curve) -> xr.Dataset:
 
 def _shares(rows: Rows, position: Floats) -> xr.Dataset:
     """How exposures are distributed among the items of each part of the scores."""
-    order = np.argsort(position, kind="stable")
-    share = np.empty(len(position))
-    share[order] = (np.cumsum(rows.n[order]) - 0.5 * rows.n[order]) / rows.n.sum()
-    part = np.minimum((share * _PARTS).astype(int), _PARTS - 1)
+    # a bin's sizes stay together: divided among parts, each would seem to have some sizes alone
+    place = np.unique(position, return_inverse=True)[1]
+    n = np.bincount(place, rows.n)
+    share = (np.cumsum(n) - 0.5 * n) / n.sum()
+    part = np.minimum((share * _PARTS).astype(int), _PARTS - 1)[place]
     parts, part = np.unique(part, return_inverse=True)
     octave = np.floor(2.0 * rows.log_size / np.log(2.0)).astype(int)
     classes, octave = np.unique(octave, return_inverse=True)

@@ -33,6 +33,13 @@ class _Odd:
         return "odd\nthing"
 
 
+class _Mute:
+    """An object that cannot be shown."""
+
+    def __repr__(self):
+        raise RuntimeError("no words")
+
+
 HOSTILE = {
     "None": None,
     "True": True,
@@ -41,6 +48,7 @@ HOSTILE = {
     "2.5": 2.5,
     "10**30": 10**30,
     "10**400": 10**400,
+    "10**5000": 10**5000,
     "NaN": np.nan,
     "infinity": np.inf,
     "text": "x",
@@ -62,6 +70,7 @@ HOSTILE = {
     "class": soc.Gamma,
     "prior": soc.Gamma(),
     "object": _Odd(),
+    "object without words": _Mute(),
     "function": lambda *_: np.float64(1.0),
 }
 

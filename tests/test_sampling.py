@@ -63,10 +63,14 @@ def test_ctrl_c_is_passed_on_though_the_sampler_swallowed_it(handler):
     assert signal.getsignal(signal.SIGINT) is _quiet
 
 
+def _interrupted_without_draws():
+    signal.raise_signal(signal.SIGINT)
+    raise ValueError("no draws")
+
+
 def test_errors_of_the_sampler_after_ctrl_c_are_ctrl_c_and_others_stay(handler):
     with pytest.raises(KeyboardInterrupt) as caught, _not_cut_short():
-        signal.raise_signal(signal.SIGINT)
-        raise ValueError("no draws")
+        _interrupted_without_draws()
     assert isinstance(caught.value.__cause__, ValueError)
     with pytest.raises(ValueError, match="of its own"), _not_cut_short():
         raise ValueError("of its own")
