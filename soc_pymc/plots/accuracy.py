@@ -71,7 +71,7 @@ def plot_accuracy(table: pd.DataFrame, quantity: str = "mean", axes: Any = None)
     Raises
     ------
     FitError
-        If the table is another one, there is no such quantity, or `axes` are none or of another
+        If the table is another one, there is no such quantity, or `axes` are no axes or of another
         number.
 
     Notes
@@ -124,7 +124,7 @@ def plot_regret(table: pd.DataFrame, axes: Any = None) -> NDArray[Any]:
     Raises
     ------
     FitError
-        If the table is another one, or `axes` are none or of another number.
+        If the table is another one, or `axes` are no axes or of another number.
 
     Notes
     -----
@@ -183,7 +183,8 @@ def plot_error_ratio(
     Raises
     ------
     FitError
-        If the table is another one, `root` is no switch, or `axes` are none or of another number.
+        If the table is another one, `root` is no switch, or `axes` are no axes or of another
+        number.
 
     Notes
     -----

@@ -25,7 +25,7 @@ __all__ = [
 
 
 def need_ax(ax: Any) -> None:
-    """Refuse axes to draw in that are none.
+    """Refuse what is neither axes to draw in nor None.
 
     Examples
     --------
@@ -144,10 +144,10 @@ def column_of(
 
     Examples
     --------
-    >>> column_of(pd.DataFrame({"score": ["high"]}), "score", "soc.held_out")
+    >>> column_of(pd.DataFrame({"t": ["high"]}), "t", "soc.item_posteriors")
     Traceback (most recent call last):
     ...
-    soc_pymc.errors.FitError: column 'score' must hold numbers: take a table from soc.held_out
+    soc_pymc.errors.FitError: column 't' must hold numbers: take a table from soc.item_posteriors
     """
     try:
         return table[column].to_numpy(dtype=float, na_value=np.nan)

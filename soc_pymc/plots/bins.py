@@ -175,7 +175,7 @@ def plot_bin_spread(source: Statistics | Fit, ax: Axes | None = None) -> Axes:
         If there are no items.
     FitError
         If the fit was made by a version that did not keep the spread, `source` is neither
-        statistics nor a fit, or `ax` is none.
+        statistics nor a fit, or `ax` is no axes.
 
     Notes
     -----

@@ -61,7 +61,7 @@ def plot_r_squared(
     Raises
     ------
     FitError
-        If there are no such draws, `prob` is not between 0 and 1, or `ax` is none.
+        If there are no such draws, `prob` is not between 0 and 1, or `ax` is no axes.
 
     Notes
     -----
@@ -124,7 +124,8 @@ def plot_score_comparison(
     Raises
     ------
     FitError
-        If there is no such comparison or quantity, `prob` is not between 0 and 1, or `ax` is none.
+        If there is no such comparison or quantity, `prob` is not between 0 and 1, or `ax` is no
+        axes.
 
     Examples
     --------

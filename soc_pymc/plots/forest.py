@@ -105,7 +105,7 @@ def plot_forest(
         If `table` is no table, a column is missing or not of numbers, the table has no two
         quantiles, or there is no such item.
     FitError
-        If `ax` is none.
+        If `ax` is no axes.
 
     Examples
     --------

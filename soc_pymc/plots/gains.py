@@ -49,7 +49,7 @@ def plot_gain_by_bin(
     Raises
     ------
     FitError
-        If `held` is another table or has no bins, an estimator is not in it, or `ax` is none.
+        If `held` is another table or has no bins, an estimator is not in it, or `ax` is no axes.
 
     Notes
     -----
@@ -195,7 +195,7 @@ def plot_variance_gain(
     Raises
     ------
     FitError
-        If there is no such ratio, `prob` is not between 0 and 1, or `ax` is none.
+        If there is no such ratio, `prob` is not between 0 and 1, or `ax` is no axes.
 
     Notes
     -----

@@ -20,11 +20,11 @@ def names_of(table: Any) -> list[str]:
     known = isinstance(table, pd.DataFrame) or (
         not isinstance(table, type) and hasattr(table, "select") and hasattr(table, "to_pandas")
     )
-    names = getattr(table, "column_names", None) or getattr(table, "columns", None)
-    if not known or names is None:
+    if not known:
         wanted = "a table from soc.item_posteriors: of pandas, Polars, Arrow or Ibis"
         what = table.__name__ + " itself" if isinstance(table, type) else type(table).__name__
         raise ItemsError(f"table must be {wanted}, not {what}")
+    names = getattr(table, "column_names", None) or table.columns
     return [name for name in names if isinstance(name, str)]
 
 

@@ -44,7 +44,7 @@ def plot_pit(result: CheckResult, ax: Axes | None = None) -> NDArray[Any]:
     Raises
     ------
     FitError
-        If `result` is not that of a check, or `ax` is none.
+        If `result` is not that of a check, or `ax` is no axes.
 
     Examples
     --------

@@ -60,7 +60,7 @@ def plot_pit_histograms(
     ------
     FitError
         If there are no histograms by bin, all are empty, there are several for one `ax`, or `ax` is
-        none.
+        no axes.
 
     Notes
     -----

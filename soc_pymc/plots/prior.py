@@ -74,7 +74,7 @@ def plot_prior_ribbon(
     ------
     FitError
         If `fit` is no fit, the probabilities do not increase, the prior depends on the exposure and
-        none is given, or the other way round, or `ax` is none.
+        none is given, or the other way round, or `ax` is no axes.
 
     Examples
     --------
@@ -148,7 +148,7 @@ def plot_adjusted_prior(
     ------
     FitError
         If `fit` is no fit, `probs` are not two that increase, the prior depends on the exposure and
-        none is given, or the other way round, `prob` is not between 0 and 1, or `ax` is none.
+        none is given, or the other way round, `prob` is not between 0 and 1, or `ax` is no axes.
 
     Notes
     -----

@@ -69,7 +69,7 @@ def plot_prior_in_bin(
     FitError
         If `fit` is no fit, there is no such bin, the prior depends on the exposure and none is
         given, or the other way round, `least_exposure` is no number or items with values are given
-        one, or `ax` is none.
+        one, or `ax` is no axes.
     ItemsError
         If the items are not of the fit's kind, or none in the bin has such an exposure.
 

@@ -53,7 +53,7 @@ def plot_rootogram(result: CheckResult, prob: float = 0.9, ax: Axes | None = Non
     ------
     FitError
         If `result` is not that of a check, the check was made on statistics, which keep no
-        replicated outcomes, `prob` is not between 0 and 1, or `ax` is none.
+        replicated outcomes, `prob` is not between 0 and 1, or `ax` is no axes.
 
     Notes
     -----

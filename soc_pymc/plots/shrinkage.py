@@ -65,7 +65,7 @@ def plot_shrinkage(
     ItemsError
         If `table` is no table, a column is missing or not named, or no item has any exposure.
     FitError
-        If `ax` is none, or `seed` is no whole number.
+        If `ax` is no axes, or `seed` is no whole number.
 
     Examples
     --------
