@@ -1399,6 +1399,56 @@ ARGUMENTS = (
         "between 0 and 1",
         lambda g: soc.bands(g.curves, prob=10**400),
     ),
+    BadArgument(
+        "a picture of no fit",
+        "fit must be a fit",
+        "soc.load_fit",
+        lambda g: soc.plots.plot_curves("fit.nc"),
+    ),
+    BadArgument(
+        "axes that are none",
+        "ax must be matplotlib axes",
+        "or None",
+        lambda g: soc.plots.plot_prior_ribbon(g.fit, ax="left"),
+    ),
+    BadArgument(
+        "no axes for a picture of two panels",
+        "axes holds 0 axes",
+        "plot_smoothing needs 2",
+        lambda g: soc.plots.plot_smoothing(g.grouped_fit, axes=[]),
+    ),
+    BadArgument(
+        "a picture's probability that is text",
+        "prob='90%'",
+        "between 0 and 1",
+        lambda g: soc.plots.plot_adjusted_prior(g.fit, prob="90%"),
+    ),
+    BadArgument(
+        "quantiles of a picture that fall",
+        "probs=(0.9, 0.1)",
+        "must increase",
+        lambda g: soc.plots.plot_prior_ribbon(g.fit, probs=(0.9, 0.1)),
+    ),
+    BadArgument(
+        "a picture of another table",
+        "misses 5 columns",
+        "soc.evaluate.compare_bins",
+        lambda g: soc.plots.plot_bin_choice(g.frame),
+    ),
+    BadArgument(
+        "a picture of items without posteriors",
+        "0 columns of quantiles",
+        "ask soc.item_posteriors",
+        lambda g: soc.plots.plot_forest(g.frame),
+        ItemsError,
+    ),
+    BadArgument(
+        "a picture's column that is none",
+        "score=3",
+        "the name of a column",
+        lambda g: soc.plots.plot_shrinkage(g.frame, score=3, count="count", exposure="exposure"),
+        ItemsError,
+    ),
 )
 
 

@@ -297,6 +297,31 @@ def test_records_as_they_are_made():
     assert axes[0, 1].get_title().startswith("exposure >= 25")
 
 
+def test_words_in_columns_of_numbers_leave_no_figure():
+    numbers, held, bins = accuracy_table(), held_table(), bin_table()
+    for call, match in (
+        (lambda: plots.plot_accuracy(numbers.assign(score="high")), "'score' must hold numbers"),
+        (lambda: plots.plot_regret(numbers.assign(delta="none")), "'delta' must hold numbers"),
+        (lambda: plots.plot_gain_by_bin(held.assign(bin="x")), "'bin' must hold numbers"),
+        (lambda: plots.plot_bin_choice(bins.assign(hidden="x")), "'hidden' must hold numbers"),
+        (lambda: plots.plot_bin_choice(bins.set_axis(list("abc"))), "must be numbers of bins"),
+        (lambda: plots.plot_accuracy(pd.concat([numbers, numbers], axis=1)), "several columns"),
+    ):
+        with pytest.raises(errors.FitError, match=match):
+            call()
+    assert not plt.get_fignums()
+
+
+def test_axes_of_any_shape_are_taken_in_order():
+    _, grid = plt.subplots(2, 2)
+    for given in (grid, grid.tolist(), tuple(grid.ravel())):
+        assert list(plots.plot_bin_choice(bin_table(), axes=given)) == list(grid.ravel())
+    with pytest.raises(errors.FitError, match="axes holds 1 axes, plot_bin_choice needs 4"):
+        plots.plot_bin_choice(bin_table(), axes=grid[0, 0])
+    with pytest.raises(errors.FitError, match="must be matplotlib axes in a list"):
+        plots.plot_bin_choice(bin_table(), axes=[*grid.ravel()[:3], None])
+
+
 def test_held_out_values():
     _, items, _, _ = values()
     split = soc.evaluate.split_items(items)

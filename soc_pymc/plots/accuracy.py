@@ -9,7 +9,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
+from ..arguments import switch
 from ..errors import FitError
+from .arguments import axes_in, need_columns, one_of
 from .style import (
     BLACK,
     BLUE,
@@ -69,7 +71,8 @@ def plot_accuracy(table: pd.DataFrame, quantity: str = "mean", axes: Any = None)
     Raises
     ------
     FitError
-        If the table has no such quantity, or `axes` are of another shape.
+        If the table is another one, there is no such quantity, or `axes` are no axes or of another
+        number.
 
     Notes
     -----
@@ -85,12 +88,10 @@ def plot_accuracy(table: pd.DataFrame, quantity: str = "mean", axes: Any = None)
     >>> soc.plots.plot_accuracy(table).shape
     (2, 1)
     """
-    if quantity not in _QUANTITIES:
-        raise FitError(f"quantity={quantity!r} must be one of {', '.join(_QUANTITIES)}")
-    truth, label = _QUANTITIES[quantity]
+    truth, label = _QUANTITIES[one_of(quantity, "quantity", tuple(_QUANTITIES))]
+    _need(table, ["score", quantity, *([truth] if truth else [])])
     # the table of values has y's own error, and is relative to the sd, as E(theta|t) may be 0
     label = label.format(mean="Sd(theta | t)" if "mse_y" in table else "E(theta | t)")
-    _need(table, ["method", "score", quantity, *([truth] if truth else [])])
     methods = list(dict.fromkeys(table["method"]))
     grid, panels = _panels(table, axes)
     for ax, part in panels:
@@ -123,7 +124,7 @@ def plot_regret(table: pd.DataFrame, axes: Any = None) -> NDArray[Any]:
     Raises
     ------
     FitError
-        If the table has no such errors, or `axes` are of another shape.
+        If the table is another one, or `axes` are no axes or of another number.
 
     Notes
     -----
@@ -139,7 +140,7 @@ def plot_regret(table: pd.DataFrame, axes: Any = None) -> NDArray[Any]:
     >>> soc.plots.plot_regret(table)[0, 0].get_ylabel()
     'mean squared error / that of the oracle'
     """
-    _need(table, ["method", "score", "mse_t", "mse_true_mean", *_OF_METHOD])
+    _need(table, ["score", "mse_t", "mse_true_mean", *_OF_METHOD])
     shared = {name: style for name, style in _OF_ALL.items() if name in table}
     methods = list(dict.fromkeys(table["method"]))
     grid, panels = _panels(table, axes)
@@ -182,7 +183,8 @@ def plot_error_ratio(
     Raises
     ------
     FitError
-        If the table has no such ratio, or `axes` are of another shape.
+        If the table is another one, `root` is no switch, or `axes` are no axes or of another
+        number.
 
     Notes
     -----
@@ -197,8 +199,8 @@ def plot_error_ratio(
     >>> float(soc.plots.plot_error_ratio(table)[0, 0].lines[-1].get_ydata()[0])
     1.1
     """
-    _need(table, ["method", "score", "error_ratio"])
-    rooted = not _has_grid(table) if root is None else root
+    _need(table, ["score", "error_ratio"])
+    rooted = not _has_grid(table) if root is None else switch(root, "root")
     if rooted:
         table = table.assign(error_ratio=np.sqrt(table["error_ratio"]))
         if "error_ratio_se" in table:
@@ -221,15 +223,12 @@ def _look(k: int) -> tuple[str, str]:
     return PALETTE[k % len(PALETTE)], _MARKERS[k % len(_MARKERS)]
 
 
-def _need(table: pd.DataFrame, names: list[str]) -> None:
-    missing = [name for name in names if name not in table]
-    if missing:
-        raise FitError(
-            f"the table misses {len(missing)} columns ({', '.join(missing)}): take one from "
-            "soc.evaluate.accuracy"
-        )
+def _need(table: Any, names: list[str]) -> None:
+    """Refuse other tables than those of `soc.evaluate.accuracy` with columns of these numbers."""
+    others = ["delta", "sigma", "mse_y", *(f"{name}_se" for name in (*names, *_OF_ALL))]
+    need_columns(table, "soc.evaluate.accuracy", names, ["method"], others)
     if table.empty:
-        raise FitError("the table has no rows")
+        raise FitError("the table has no rows: take one from soc.evaluate.accuracy")
 
 
 def _has_grid(table: pd.DataFrame) -> bool:
@@ -245,16 +244,17 @@ def _panels(
     down = sorted(table["sigma"].unique()) if gridded else [None]
     across = sorted(table["delta"].unique()) if gridded else [None]
     shape = (len(down), len(across))
-    if axes is None:
+    if axes is not None:
+        axes = axes_in(axes)
+        if len(axes) != shape[0] * shape[1]:
+            raise FitError(
+                f"axes holds {len(axes)} axes, the grid has {shape[0]} sigmas and {shape[1]} deltas"
+            )
+    else:
         size = (min(2.9 * shape[1] + 0.8, _WIDEST), 2.1 * shape[0] + 1.0) if gridded else (7, 4.5)
         style = {"sharex": True, "sharey": "row", "squeeze": False, "layout": "constrained"}
         _, axes = plt.subplots(*shape, figsize=size, **style)
-    grid: NDArray[Any] = np.asarray(axes)
-    if grid.size != shape[0] * shape[1]:
-        raise FitError(
-            f"axes holds {grid.size} axes, the grid has {shape[0]} sigmas and {shape[1]} deltas"
-        )
-    grid = grid.reshape(shape)
+    grid: NDArray[Any] = np.reshape(axes, shape)
 
     def cells() -> Iterator[tuple[Axes, pd.DataFrame]]:
         for (i, sigma), (j, delta) in (

@@ -10,9 +10,11 @@ from matplotlib import ticker
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
+from ..arguments import instance, numbers_of
 from ..errors import FitError, StatisticsError
 from ..results import Fit, outcome_roles
 from ..statistics import Statistics
+from .arguments import axes_in, need_ax, need_axes, need_columns
 from .style import (
     BLUE,
     GREEN,
@@ -104,20 +106,16 @@ def plot_bin_choice(
     >>> len(soc.plots.plot_bin_choice(table))
     4
     """
-    missing = [name for name in _OUGHT if name not in table]
-    if missing:
-        raise FitError(
-            f"the table misses {len(missing)} columns ({', '.join(missing)}): take one from "
-            "soc.evaluate.compare_bins"
-        )
+    maker = "soc.evaluate.compare_bins"
+    need_columns(table, maker, _OUGHT, others=[name for lines in _LINES for name in lines])
+    wanted = f"numbers of bins: take a table from {maker}"
+    numbers_of(table.index.to_numpy(), "the table's index", wanted=wanted)
     if len(table) < 2:
         raise FitError("the table has one number of bins: compare two and more")
+    need_axes(axes, len(_LINES), "plot_bin_choice")
     if axes is None:
-        _, made = plt.subplots(2, 2, figsize=(8, 6.6), sharex=True, layout="constrained")
-        axes = made.ravel()
-    four: NDArray[Any] = np.ravel(np.asarray(axes))
-    if len(four) != len(_LINES):
-        raise FitError(f"axes holds {len(four)} axes, plot_bin_choice needs {len(_LINES)}")
+        _, axes = plt.subplots(2, 2, figsize=(8, 6.6), sharex=True, layout="constrained")
+    four = axes_in(axes)
     for ax, title, lines in zip(four, _TITLES, _LINES, strict=True):
         _over_bins(ax, title, table, {name: x for name, x in lines.items() if name in table})
     four[0].set_ylabel("Sd of log t, or of t, inside a bin")
@@ -176,7 +174,8 @@ def plot_bin_spread(source: Statistics | Fit, ax: Axes | None = None) -> Axes:
     StatisticsError
         If there are no items.
     FitError
-        If the fit was made by a version that did not keep the spread.
+        If the fit was made by a version that did not keep the spread, `source` is neither
+        statistics nor a fit, or `ax` is no axes.
 
     Notes
     -----
@@ -190,6 +189,8 @@ def plot_bin_spread(source: Statistics | Fit, ax: Axes | None = None) -> Axes:
     >>> soc.plots.plot_bin_spread(soc.summarize(items, progress=False)).get_ylabel()
     'Sd(log t) inside the bin'
     """
+    instance(source, "source", Statistics | Fit, "statistics, from soc.summarize, or a fit")
+    need_ax(ax)
     score, spread, items, log = _of_fit(source) if isinstance(source, Fit) else _of_sums(source)
     roles = outcome_roles(source.data.attrs)
     if ax is None:

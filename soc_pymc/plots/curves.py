@@ -9,9 +9,10 @@ import xarray as xr
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from ..errors import FitError
+from ..arguments import switch
 from ..laws import Law, law_of
 from ..results import Fit
+from .arguments import axes_in, need_axes, need_fit, need_prob
 from .fitted import (
     binned_rates,
     binned_values,
@@ -60,6 +61,12 @@ def plot_curves(
     numpy.ndarray
         The two axes.
 
+    Raises
+    ------
+    FitError
+        If `fit` is no fit, `prob` is not between 0 and 1, `simultaneous` is no switch, or there are
+        not two axes.
+
     Examples
     --------
     >>> import soc_pymc as soc
@@ -69,15 +76,16 @@ def plot_curves(
     >>> len(soc.plots.plot_curves(fit))
     2
     """
+    need_fit(fit)
+    need_prob(prob)
+    switch(simultaneous, "simultaneous")
+    need_axes(axes, 2, "plot_curves")
+    law = law_of(fit)
     if axes is None:
-        _, made = plt.subplots(
+        _, axes = plt.subplots(
             2, 1, figsize=(7, 7), sharex=True, height_ratios=(3, 2), layout="constrained"
         )
-        axes = made
-    if len(axes) != 2:
-        raise FitError(f"axes holds {len(axes)} axes, plot_curves needs 2")
-    both: NDArray[Any] = np.asarray(axes)
-    law = law_of(fit)
+    both = axes_in(axes)
     curves = _drawn_curves(fit, law)
     score = curves["score"].to_numpy()
     pointwise = curve_lines(fit, curves, prob)

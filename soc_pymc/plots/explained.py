@@ -10,7 +10,9 @@ from matplotlib.axes import Axes
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
+from ..arguments import numbers_of
 from ..errors import FitError
+from .arguments import need_ax, need_prob, one_of
 from .style import BLUE, GREY, escaped, number_of, tidy
 
 __all__ = ["plot_r_squared", "plot_score_comparison"]
@@ -59,7 +61,7 @@ def plot_r_squared(
     Raises
     ------
     FitError
-        If there are no such draws, or `prob` is not between 0 and 1.
+        If there are no such draws, `prob` is not between 0 and 1, or `ax` is no axes.
 
     Notes
     -----
@@ -76,6 +78,8 @@ def plot_r_squared(
     >>> soc.plots.plot_r_squared(soc.quantities.r_squared(fit)).get_xlabel()
     'R²: share of Var(theta) that the score explains'
     """
+    need_prob(prob)
+    need_ax(ax)
     given = draws if isinstance(draws, Mapping) and not isinstance(draws, xr.Dataset) else None
     named = {"": draws} if given is None else given
     rows = {str(name): _r_squared(found) for name, found in named.items()}
@@ -120,7 +124,8 @@ def plot_score_comparison(
     Raises
     ------
     FitError
-        If there is no such comparison or quantity, or `prob` is not between 0 and 1.
+        If there is no such comparison or quantity, `prob` is not between 0 and 1, or `ax` is no
+        axes.
 
     Examples
     --------
@@ -134,12 +139,10 @@ def plot_score_comparison(
     >>> [label.get_text() for label in ax.get_yticklabels()]
     ['new']
     """
-    if quantity not in _COMPARED:
-        raise FitError(f"quantity={quantity!r} must be one of {', '.join(_COMPARED)}")
-    if not isinstance(compared, xr.Dataset) or not {quantity, "score"} <= set(compared.variables):
-        raise FitError("compared must come from soc.quantities.compare_scores")
-    values = compared[quantity].transpose("score", "draw").to_numpy()
-    rows = dict(zip(map(str, compared["score"].to_numpy()), values, strict=True))
+    one_of(quantity, "quantity", tuple(_COMPARED))
+    need_prob(prob)
+    need_ax(ax)
+    rows = _differences(compared, quantity)
     name = escaped(compared.attrs.get("reference", "first score"))
     label, better = _COMPARED[quantity]
     sign = 1.0 if better == "more" else -1.0
@@ -152,16 +155,33 @@ def plot_score_comparison(
     return ax
 
 
+def _differences(compared: Any, quantity: str) -> dict[str, Floats]:
+    """Draws of the differences from the first score, by the others' names."""
+    if (
+        not isinstance(compared, xr.Dataset)
+        or not {quantity, "score"} <= set(compared.variables)
+        or set(compared[quantity].dims) != {"score", "draw"}
+        or not compared[quantity].size
+    ):
+        raise FitError(f"compared must come from soc.quantities.compare_scores, with {quantity}")
+    values = numbers_of(compared[quantity].transpose("score", "draw").to_numpy(), "compared")
+    return dict(zip(map(str, compared["score"].to_numpy()), values, strict=True))
+
+
 def _r_squared(found: Any) -> Floats:
     """Draws of R^2, one after the other."""
     if isinstance(found, xr.Dataset) and "r_squared" in found:
         found = found["r_squared"]
-    if not isinstance(found, xr.DataArray) or set(found.dims) != {"chain", "draw"}:
+    if (
+        not isinstance(found, xr.DataArray)
+        or set(found.dims) != {"chain", "draw"}
+        or not found.size
+    ):
         raise FitError(
             "draws must come from soc.quantities.r_squared, with dims chain and draw, or be a dict "
             "of such; two scores of compare_scores are drawn by soc.plots.plot_score_comparison"
         )
-    return np.asarray(found.transpose("chain", "draw").to_numpy(), dtype=float).ravel()
+    return numbers_of(found.transpose("chain", "draw").to_numpy(), "draws").ravel()
 
 
 def _rows(
@@ -172,8 +192,6 @@ def _rows(
     more: Sequence[str] = (),
 ) -> Axes:
     """A row for each set of draws, the first on top: density, interval, median and numbers."""
-    if not 0 < prob < 1:
-        raise FitError(f"prob={prob} must be between 0 and 1")
     if ax is None:
         size = (7.5, 1.1 + 0.8 * len(rows))
         _, ax = plt.subplots(figsize=size, layout="constrained")

@@ -8,11 +8,13 @@ import xarray as xr
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
+from ..arguments import real, shown
 from ..calibration import bands, calibration_curves
 from ..errors import FitError
 from ..laws import Law
 from ..methods import FiveSteps
 from ..results import Fit, outcome_roles
+from .arguments import need_fit
 from .style import BLUE, escaped, named, number_of, plain, rate_axis
 
 __all__ = [
@@ -235,7 +237,11 @@ def scores_estimate_theta(fit: Fit, law: Law) -> bool:
 
 
 def need_prior(fit: Fit, exposure: float | None) -> None:
-    """Refuse fits whose prior of theta depends on an exposure (noise sd) that is not given."""
+    """Refuse fits whose prior of theta depends on an exposure (noise sd) that is not given.
+
+    What is no fit is refused too, and an exposure that is not positive.
+    """
+    need_fit(fit)
     if fit.prior.exposure is not None and exposure is None:
         raise FitError(
             "the prior of theta given the score depends on the exposure (noise sd) too in this "
@@ -244,10 +250,14 @@ def need_prior(fit: Fit, exposure: float | None) -> None:
     if fit.prior.exposure is None and exposure is not None:
         raise FitError(
             f"the prior is the same at every exposure (noise sd) in this fit: leave out exposure="
-            f"{exposure}, or fit with exposure=soc.Spline()"
+            f"{shown(exposure)}, or fit with exposure=soc.Spline()"
         )
-    if exposure is not None and not 0 < exposure < np.inf:
-        raise FitError(f"exposure={exposure} must be a positive number")
+    if exposure is None:
+        return
+    try:
+        real(exposure, "exposure", above=0)
+    except FitError:
+        raise FitError(f"exposure={shown(exposure)} must be a positive number") from None
 
 
 def score_axis(fit: Fit, ax: Axes, score: Floats) -> None:

@@ -11,8 +11,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
+from ..arguments import shown
 from ..errors import ItemsError
-from .item_tables import frame_of, names_of, numbers_of
+from .arguments import need_ax
+from .item_tables import frame_of, names_of, need_column, numbers_of
 from .style import BLACK, BLUE, GREY, ORANGE, escaped, is_rate, named, rate_axis, tidy
 
 __all__ = ["plot_forest"]
@@ -36,6 +38,8 @@ class _Roles:
     noise_sd: str | None
 
     def __post_init__(self) -> None:
+        for role, name in vars(self).items():
+            need_column(name, role)
         if (self.count is None) != (self.exposure is None):
             raise ItemsError("name both columns, count= and exposure=, or neither")
         if self.noise_sd is not None and self.value is None:
@@ -98,7 +102,10 @@ def plot_forest(
     Raises
     ------
     ItemsError
-        If a column is missing, the table has no two quantiles, or there is no such item.
+        If `table` is no table, a column is missing or not of numbers, the table has no two
+        quantiles, or there is no such item.
+    FitError
+        If `ax` is no axes.
 
     Examples
     --------
@@ -111,10 +118,14 @@ def plot_forest(
     >>> len(ax.get_yticklabels())
     3
     """
+    need_column(id, "id")
+    need_ax(ax)
     roles = _Roles(score, count, exposure, value, noise_sd)
     quantiles = _quantiles(names_of(table))
     names = [*([id] if id else []), *roles.names, "theta_mean", *quantiles]
     frame = frame_of(table, names)
+    for name in (*roles.names, *quantiles):
+        numbers_of(frame, name)
     labels = pd.Index(frame[id]) if id else frame.index
     at, which = _chosen(frame, labels, roles, items)
     at = at[np.argsort(numbers_of(frame, "theta_mean")[at], kind="stable")]
@@ -174,7 +185,7 @@ def _chosen(
     """Rows to draw, and which these are, in words."""
     if isinstance(items, int | np.integer) and not isinstance(items, bool):
         if items < 1 or not len(frame):
-            raise ItemsError(f"items={items} of {len(frame):,}: there is nothing to draw")
+            raise ItemsError(f"items={shown(items)} of {len(frame):,}: there is nothing to draw")
         if items >= len(frame):
             return np.arange(len(frame)), ""
         size, which = np.zeros(len(frame)), ": the first rows"
@@ -184,15 +195,28 @@ def _chosen(
             size, which = numbers_of(frame, roles.noise_sd), ": those of the least noise"
         which = which if np.ptp(size) else ": the first rows"
         return np.argsort(size, kind="stable")[:items], which
-    wanted = [items] if isinstance(items, str) else list(items)  # type: ignore[arg-type]
+    wanted = _named(items)
     missing = [item for item in wanted if item not in labels]
     if missing or not wanted:
         raise ItemsError(
             f"{len(missing)} of {len(wanted)} items are not in the table"
-            + (f", such as {missing[0]!r}" if missing else "")
+            + (f", such as {shown(missing[0])}" if missing else "")
             + ": name some by id=, or give how many to draw"
         )
     return np.flatnonzero(labels.isin(wanted)), ""
+
+
+def _named(items: Any) -> list[Any]:
+    """Names of items, of one or of several in a list."""
+    try:
+        wanted = [items] if isinstance(items, str | bytes) else list(items)
+        for item in wanted:
+            hash(item)
+    except TypeError:
+        raise ItemsError(
+            f"items={shown(items)} must be how many to draw, or names of items in a list"
+        ) from None
+    return wanted
 
 
 def _posteriors(ax: Axes, own: pd.DataFrame, quantiles: dict[str, float], place: Floats) -> None:

@@ -10,7 +10,9 @@ import xarray as xr
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
+from ..arguments import shown
 from ..errors import FitError
+from .arguments import need_ax, need_columns, need_prob
 from .style import BLUE, GREY, PALETTE, RED, draw_floor, escaped, is_rate, log_or_linear, tidy
 
 __all__ = ["plot_gain_by_bin", "plot_variance_gain"]
@@ -19,6 +21,7 @@ Floats = NDArray[np.float64]
 
 _APART = 0.12  # of the distance between bins: how far estimators are set apart
 _MARKERS = "os^Dv<>"
+_NAMES = 8  # names that an error shows
 
 
 def plot_gain_by_bin(
@@ -46,7 +49,7 @@ def plot_gain_by_bin(
     Raises
     ------
     FitError
-        If an estimator is not in the table, or it has no bins.
+        If `held` is another table or has no bins, an estimator is not in it, or `ax` is no axes.
 
     Notes
     -----
@@ -64,7 +67,12 @@ def plot_gain_by_bin(
     >>> soc.plots.plot_gain_by_bin(held).get_xlabel()
     'score t'
     """
+    need_ax(ax)
     table: pd.DataFrame = getattr(held, "table", held)
+    numbers = ["bin", "score", "items", "gain_percent", "gain_percent_se"]
+    need_columns(
+        table, "soc.evaluate.held_out", numbers, ["estimator"], others=["events"], name="held"
+    )
     names = _chosen(table, estimators)
     bins = table[table["bin"] >= 0]
     if bins.empty:
@@ -104,20 +112,34 @@ def plot_gain_by_bin(
 
 def _chosen(table: pd.DataFrame, estimators: Sequence[str] | None) -> list[str]:
     """Names of the estimators to draw."""
-    known = list(dict.fromkeys(table["estimator"]))
+    known = [name for name in dict.fromkeys(table["estimator"]) if isinstance(name, str)]
     if estimators is None:
         found = [name for name in known if "E(theta" in name]
         if not found:
-            raise FitError(f"the table has no E(theta|t): name some of {', '.join(known)}")
+            raise FitError(f"the table has no E(theta|t): name some of {_listed(known)}")
         return found
-    names = [estimators] if isinstance(estimators, str) else list(estimators)
-    missing = [name for name in names if name not in known]
-    if missing or not names:
+    try:
+        names = [estimators] if isinstance(estimators, str) else list(estimators)
+    except TypeError:
+        names = []
+    if not names or not all(isinstance(name, str) for name in names):
         raise FitError(
-            f"{len(missing)} of estimators={names} are not in the table: {', '.join(missing)}; it "
-            f"has {', '.join(known)}"
+            f"estimators={shown(estimators)} must be names in a list: some of {_listed(known)}"
+        )
+    missing = [name for name in names if name not in known]
+    if missing:
+        raise FitError(
+            f"{len(missing)} of {len(names)} estimators= are not in the table: {_listed(missing)}; "
+            f"it has {_listed(known)}"
         )
     return names
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Names on one line: the first of many, and the first words of long ones."""
+    words = [" ".join(name.split())[:40] for name in names[:_NAMES]]
+    more = f" and {len(names) - _NAMES:,} more" if len(names) > _NAMES else ""
+    return ", ".join(words) + more
 
 
 def _colour(k: int) -> str:
@@ -173,7 +195,7 @@ def plot_variance_gain(
     Raises
     ------
     FitError
-        If there is no such ratio.
+        If there is no such ratio, `prob` is not between 0 and 1, or `ax` is no axes.
 
     Notes
     -----
@@ -191,11 +213,12 @@ def plot_variance_gain(
     'score t'
     """
     named = reduction if isinstance(reduction, dict) else {"": reduction}
-    for data in named.values():
-        if not isinstance(data, xr.Dataset) or "ratio_by_bin" not in data:
-            raise FitError("reduction must come from soc.quantities.variance_reduction")
-    if not 0 < prob < 1:
-        raise FitError(f"prob={prob} must be between 0 and 1")
+    if not named or not all(_is_reduction(data) for data in named.values()):
+        raise FitError(
+            "reduction must come from soc.quantities.variance_reduction, or be a dict of such"
+        )
+    need_prob(prob)
+    need_ax(ax)
     if ax is None:
         _, ax = plt.subplots(figsize=(7, 4.5), layout="constrained")
     every = np.concatenate([data["score"].to_numpy() for data in named.values()])
@@ -213,6 +236,16 @@ def plot_variance_gain(
     ax.legend(frameon=False, fontsize=8)
     tidy(ax)
     return ax
+
+
+def _is_reduction(data: Any) -> bool:
+    """Whether these are ratios by bin, with draws."""
+    return (
+        isinstance(data, xr.Dataset)
+        and {"ratio", "ratio_by_bin", "n_items", "score"} <= set(data.variables)
+        and set(data["ratio_by_bin"].dims) == {"chain", "draw", "bin"}
+        and bool(data["ratio_by_bin"].size and data["ratio"].size)
+    )
 
 
 def _ratios(ax: Axes, name: str, data: xr.Dataset, prob: float, colour: str) -> None:

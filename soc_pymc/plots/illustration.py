@@ -10,9 +10,9 @@ from matplotlib.colors import to_rgb
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
-from ..errors import FitError
 from ..laws import Law, law_of
 from ..results import Fit
+from .arguments import axes_in, need_axes, need_prob
 from .fitted import (
     Line,
     at_exposure,
@@ -72,8 +72,8 @@ def plot_calibration_illustration(
     Raises
     ------
     FitError
-        If the prior depends on the exposure and none is given, or the other way round, or there are
-        not two axes.
+        If `fit` is no fit, the prior depends on the exposure and none is given, or the other way
+        round, `prob` is not between 0 and 1, or there are not two axes.
 
     Notes
     -----
@@ -91,14 +91,14 @@ def plot_calibration_illustration(
     ['Ordinary calibration', 'Second order calibration']
     """
     need_prior(fit, exposure)
+    need_prob(prob)
+    need_axes(axes, 2, "plot_calibration_illustration")
+    law = law_of(fit)
     if axes is None:
         _, axes = plt.subplots(
             1, 2, figsize=(8, 4.2), sharex=True, sharey=True, layout="constrained"
         )
-    if len(axes) != 2:
-        raise FitError(f"axes holds {len(axes)} axes, plot_calibration_illustration needs 2")
-    both: NDArray[Any] = np.asarray(axes)
-    law = law_of(fit)
+    both = axes_in(axes)
     curves = fitted_curves(fit, exposure)[["mean"]]
     score = curves["score"].to_numpy()
     levels = np.concatenate([(1 - _SHARES) / 2, (1 + _SHARES[::-1]) / 2])

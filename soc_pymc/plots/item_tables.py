@@ -7,14 +7,31 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from ..arguments import shown
 from ..errors import ItemsError
+from ..tables.column_names import chosen
+from .arguments import column_of
 
-__all__ = ["frame_of", "names_of", "numbers_of"]
+__all__ = ["frame_of", "names_of", "need_column", "numbers_of"]
 
 
 def names_of(table: Any) -> list[str]:
-    """Names of the columns of a pandas, Polars, Arrow or Ibis table."""
-    return list(getattr(table, "column_names", None) or table.columns)
+    """Names of the columns of a pandas, Polars, Arrow or Ibis table; others are refused."""
+    known = isinstance(table, pd.DataFrame) or (
+        not isinstance(table, type) and hasattr(table, "select") and hasattr(table, "to_pandas")
+    )
+    if not known:
+        wanted = "a table from soc.item_posteriors: of pandas, Polars, Arrow or Ibis"
+        what = table.__name__ + " itself" if isinstance(table, type) else type(table).__name__
+        raise ItemsError(f"table must be {wanted}, not {what}")
+    names = getattr(table, "column_names", None) or table.columns
+    return [name for name in names if isinstance(name, str)]
+
+
+def need_column(value: Any, name: str) -> None:
+    """Refuse what is no name of a column; None is fine."""
+    if value is not None and (not isinstance(value, str) or not value):
+        raise ItemsError(f"{name}={shown(value)} must be the name of a column")
 
 
 def frame_of(table: Any, names: Iterable[str]) -> pd.DataFrame:
@@ -30,14 +47,11 @@ def frame_of(table: Any, names: Iterable[str]) -> pd.DataFrame:
     Raises
     ------
     ItemsError
-        If a column is missing.
+        If a column is missing, or there twice.
     """
     wanted, available = list(dict.fromkeys(names)), names_of(table)
     for name in wanted:
-        if name not in available:
-            raise ItemsError(
-                f"column {name!r} is missing; the table has {', '.join(map(repr, available))}"
-            )
+        chosen(available, [name])
     if isinstance(table, pd.DataFrame):
         return table[wanted]
     frame: pd.DataFrame = table.select(wanted).to_pandas()
@@ -45,5 +59,5 @@ def frame_of(table: Any, names: Iterable[str]) -> pd.DataFrame:
 
 
 def numbers_of(frame: pd.DataFrame, name: str) -> NDArray[np.float64]:
-    """A column as float64; missing values are NaN."""
-    return frame[name].to_numpy(dtype=float, na_value=np.nan)
+    """A column as float64; missing values are NaN, and words are refused."""
+    return column_of(frame, name, "soc.item_posteriors", ItemsError)

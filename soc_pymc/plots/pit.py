@@ -9,7 +9,9 @@ from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 from scipy import stats
 
+from ..arguments import instance
 from ..checks._check import CheckResult
+from .arguments import need_ax
 from .style import BLUE, GREY, ORANGE, RED, escaped, tidy
 
 __all__ = ["plot_pit"]
@@ -39,6 +41,11 @@ def plot_pit(result: CheckResult, ax: Axes | None = None) -> NDArray[Any]:
     numpy.ndarray
         The axes drawn in, one for each slice shown.
 
+    Raises
+    ------
+    FitError
+        If `result` is not that of a check, or `ax` is no axes.
+
     Examples
     --------
     >>> import soc_pymc as soc
@@ -49,6 +56,8 @@ def plot_pit(result: CheckResult, ax: Axes | None = None) -> NDArray[Any]:
     >>> len(soc.plots.plot_pit(result)) == result.data["pit"].sizes["slice"]
     True
     """
+    instance(result, "result", CheckResult, "what soc.check(fit, items) returned")
+    need_ax(ax)
     slices = [str(name) for name in result.data["pit"]["slice"].to_numpy()]
     if ax is not None:
         _panel(result, slices[0], ax)

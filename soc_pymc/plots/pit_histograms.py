@@ -1,5 +1,6 @@
 """Histograms of probability integral transforms of many bins, overlaid."""
 
+import numbers
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from ..errors import FitError
+from .arguments import need_ax
 from .style import BLACK, GREY, escaped, is_rate, number_of, plain, plain_ticks, tidy
 
 __all__ = ["plot_pit_histograms"]
@@ -57,7 +59,8 @@ def plot_pit_histograms(
     Raises
     ------
     FitError
-        If there are no histograms by bin, all are empty, or there are several for one `ax`.
+        If there are no histograms by bin, all are empty, there are several for one `ax`, or `ax` is
+        no axes.
 
     Notes
     -----
@@ -74,6 +77,7 @@ def plot_pit_histograms(
     >>> soc.plots.plot_pit_histograms(found).shape
     (1, 1)
     """
+    need_ax(ax)
     panels = list(_panels(histograms))
     if not panels:
         raise FitError(_EMPTY)
@@ -140,7 +144,7 @@ def _panels(histograms: Any) -> Iterator[tuple[int, int, str, xr.Dataset]]:
             f"histograms must come from soc.evaluate.pit_histograms or held_out, or be a dict of "
             f"such, not {type(histograms).__name__}"
         )
-    if all(isinstance(key, tuple) and len(key) == 2 for key in histograms):
+    if all(_is_cell(key) for key in histograms):
         down, across = (sorted({key[i] for key in histograms}) for i in (1, 0))
         for (delta, sigma), data in histograms.items():
             title = f"delta = {plain(delta)}, sigma = {plain(sigma)}"
@@ -148,6 +152,12 @@ def _panels(histograms: Any) -> Iterator[tuple[int, int, str, xr.Dataset]]:
         return
     for column, (name, data) in enumerate(histograms.items()):
         yield 0, column, escaped(name), _checked(data)
+
+
+def _is_cell(key: Any) -> bool:
+    """Whether this is (delta, sigma) of a simulation."""
+    pair = isinstance(key, tuple) and len(key) == 2
+    return pair and all(isinstance(number, numbers.Real) for number in key)
 
 
 def _of_dataset(data: xr.Dataset) -> Iterator[tuple[int, int, str, xr.Dataset]]:
@@ -167,8 +177,17 @@ def _of_dataset(data: xr.Dataset) -> Iterator[tuple[int, int, str, xr.Dataset]]:
 
 def _checked(data: Any) -> xr.Dataset:
     """Histograms of the bins that hold items."""
-    if not isinstance(data, xr.Dataset) or "density" not in data or "n_items" not in data:
-        raise FitError("histograms need variables 'density' and 'n_items', by bin and p")
+    needed = {"density", "n_items", "score", "p"}
+    if (
+        not isinstance(data, xr.Dataset)
+        or not needed <= set(data.variables)
+        or set(data["density"].dims) != {"bin", "p"}
+        or data["n_items"].dims != ("bin",)
+    ):
+        raise FitError(
+            "histograms need variables 'density', 'n_items' and 'score', by bin and p: take those "
+            "of soc.evaluate.pit_histograms"
+        )
     kept = data["n_items"].to_numpy() > 0
     if not kept.any():
         raise FitError(_EMPTY)

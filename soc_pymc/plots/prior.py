@@ -9,9 +9,11 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 from scipy import stats
 
+from ..arguments import numbers_of, shown
 from ..errors import FitError
 from ..laws import Law, law_of
 from ..results import Fit
+from .arguments import need_ax, need_prob
 from .fitted import (
     Line,
     at_exposure,
@@ -71,8 +73,8 @@ def plot_prior_ribbon(
     Raises
     ------
     FitError
-        If the probabilities do not increase, or the prior depends on the exposure and none is
-        given, or the other way round.
+        If `fit` is no fit, the probabilities do not increase, the prior depends on the exposure and
+        none is given, or the other way round, or `ax` is no axes.
 
     Examples
     --------
@@ -86,9 +88,10 @@ def plot_prior_ribbon(
     """
     levels = levels_of(probs)
     need_prior(fit, exposure)
+    need_ax(ax)
+    law = law_of(fit)
     if ax is None:
         _, ax = plt.subplots(figsize=(7, 4.5), layout="constrained")
-    law = law_of(fit)
     score = fitted_curves(fit, exposure)["score"].to_numpy()
     mean, lines = prior_quantiles(fit, score, levels, exposure)
     for k in range(len(lines) // 2):
@@ -144,8 +147,8 @@ def plot_adjusted_prior(
     Raises
     ------
     FitError
-        If `probs` are not two that increase, or the prior depends on the exposure and none is
-        given, or the other way round.
+        If `fit` is no fit, `probs` are not two that increase, the prior depends on the exposure and
+        none is given, or the other way round, `prob` is not between 0 and 1, or `ax` is no axes.
 
     Notes
     -----
@@ -164,11 +167,13 @@ def plot_adjusted_prior(
     """
     levels = levels_of(probs)
     if len(levels) != 2:
-        raise FitError(f"probs={tuple(probs)} must be two: what lies between them is shaded")
+        raise FitError(f"probs={shown(probs)} must be two: what lies between them is shaded")
     need_prior(fit, exposure)
+    need_prob(prob)
+    need_ax(ax)
+    law = law_of(fit)
     if ax is None:
         _, ax = plt.subplots(figsize=(7.5, 5), layout="constrained")
-    law = law_of(fit)
     curves = fitted_curves(fit, exposure)[["mean"]]
     score = curves["score"].to_numpy()
     mean, lines = prior_quantiles(fit, score, levels, exposure)
@@ -209,9 +214,12 @@ def levels_of(probs: Sequence[float]) -> Floats:
     probs
         Increasing numbers between 0 and 1.
     """
-    levels = np.asarray(probs, dtype=float)
-    if not (np.all((levels > 0) & (levels < 1)) and np.all(np.diff(levels) > 0) and levels.size):
-        raise FitError(f"probs={tuple(probs)} must increase and lie between 0 and 1")
+    levels = numbers_of(probs, "probs", wanted="numbers between 0 and 1, in a list")
+    inside = levels.ndim == 1 and levels.size and np.all((levels > 0) & (levels < 1))
+    if not (inside and np.all(np.diff(levels) > 0)):
+        raise FitError(
+            f"probs={shown(probs)} must increase and lie between 0 and 1, as (0.05, 0.5, 0.95)"
+        )
     return levels
 
 

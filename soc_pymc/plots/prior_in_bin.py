@@ -6,12 +6,14 @@ import pyarrow as pa
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
+from ..arguments import real, shown, whole
 from ..errors import FitError, ItemsError
 from ..item_columns import columns_of, law_roles
 from ..items import Items
 from ..laws import Columns, Law, law_of
 from ..results import Fit
 from ..tables import batches, open_table, scan
+from .arguments import need_ax
 from .fitted import at_exposure, column_name, need_prior, scores_estimate_theta, theta_unit
 from .prior import prior_quantiles
 from .style import GREY, RED, plain, tidy
@@ -65,8 +67,9 @@ def plot_prior_in_bin(
     Raises
     ------
     FitError
-        If there is no such bin, or the prior depends on the exposure and none is given, or the
-        other way round, or items with values are given a least exposure.
+        If `fit` is no fit, there is no such bin, the prior depends on the exposure and none is
+        given, or the other way round, `least_exposure` is no number or items with values are given
+        one, or `ax` is no axes.
     ItemsError
         If the items are not of the fit's kind, or none in the bin has such an exposure.
 
@@ -86,16 +89,17 @@ def plot_prior_in_bin(
     'theta and count / exposure, events per unit of exposure'
     """
     need_prior(fit, exposure)
+    need_ax(ax)
     law = law_of(fit)
     if least_exposure is not None and not law.discrete:
         raise FitError("items with values have no exposure: leave out least_exposure=")
     order = np.argsort(fit.data["constant_data"]["score"].to_numpy())
-    number = len(order) // 2 if bin is None else bin
-    if not 0 <= number < len(order):
-        raise FitError(f"there is no bin {number}: the fit has {len(order):,}, from 0 on")
+    number = len(order) // 2 if bin is None else whole(bin, "bin", 0)
+    if number >= len(order):
+        raise FitError(f"there is no bin {shown(number)}: the fit has {len(order):,}, from 0 on")
     own = fit.data["constant_data"].to_dataset().isel(bin=order[number])
     low, high = float(own["score_min"]), float(own["score_max"])
-    least = _EXPOSURE if least_exposure is None else least_exposure
+    least = _EXPOSURE if least_exposure is None else real(least_exposure, "least_exposure")
     outcome = _outcomes(fit, law, items, (low, high), least)
     if not len(outcome):
         such = f" with exposure >= {plain(least)}" if law.discrete else ""

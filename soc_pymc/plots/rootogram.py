@@ -9,8 +9,10 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from ..arguments import instance
 from ..checks._check import CheckResult
 from ..errors import FitError
+from .arguments import need_ax, need_prob
 from .style import BLUE, GREY, ORANGE, RED, number_of, plain, tidy
 
 __all__ = ["plot_rootogram"]
@@ -50,8 +52,8 @@ def plot_rootogram(result: CheckResult, prob: float = 0.9, ax: Axes | None = Non
     Raises
     ------
     FitError
-        If the check was made on statistics, which keep no replicated outcomes, or `prob` is not
-        between 0 and 1.
+        If `result` is not that of a check, the check was made on statistics, which keep no
+        replicated outcomes, `prob` is not between 0 and 1, or `ax` is no axes.
 
     Notes
     -----
@@ -71,13 +73,14 @@ def plot_rootogram(result: CheckResult, prob: float = 0.9, ax: Axes | None = Non
     >>> soc.plots.plot_rootogram(result).get_ylabel()
     'items (scale of square roots)'
     """
+    instance(result, "result", CheckResult, "what soc.check(fit, items) returned")
+    need_prob(prob)
+    need_ax(ax)
     if "posterior_predictive" not in result.data.children:
         raise FitError(
             "the check was made on statistics and so has no replicated outcomes of items: draw "
             "that of soc.check(fit, items)"
         )
-    if not 0 < prob < 1:
-        raise FitError(f"prob={prob} must be between 0 and 1")
     seen = result.data["observed_data"].to_dataset()
     counts = "count" in seen
     name = "count" if counts else "value"

@@ -9,8 +9,10 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from numpy.typing import NDArray
 
+from ..arguments import shown, whole
 from ..errors import ItemsError
-from .item_tables import frame_of, numbers_of
+from .arguments import need_ax
+from .item_tables import frame_of, need_column, numbers_of
 from .style import GREY, escaped, named, plain, rate_axis, tidy
 
 __all__ = ["plot_shrinkage"]
@@ -61,7 +63,9 @@ def plot_shrinkage(
     Raises
     ------
     ItemsError
-        If a column is missing or not named, or no item has any exposure.
+        If `table` is no table, a column is missing or not named, or no item has any exposure.
+    FitError
+        If `ax` is no axes, or `seed` is no whole number.
 
     Examples
     --------
@@ -74,9 +78,13 @@ def plot_shrinkage(
     >>> len(ax.collections) > 0
     True
     """
-    if ax is None:
-        _, ax = plt.subplots(figsize=(7.5, 6), layout="constrained")
-    rng = np.random.default_rng(seed)
+    given = {"count": count, "exposure": exposure, "value": value, "noise_sd": noise_sd}
+    for name, column in {"score": score, **given}.items():
+        need_column(column, name)
+    need_ax(ax)
+    rng = np.random.default_rng(whole(seed, "seed", 0))
+    if score is None:
+        raise ItemsError(f"score={shown(score)} must be the name of a column")
     if count and exposure and not (value or noise_sd):
         return _shrink_counts(ax, table, (score, count, exposure), rng)
     if value and noise_sd and not (count or exposure):
@@ -85,12 +93,13 @@ def plot_shrinkage(
 
 
 def _shrink_counts(
-    ax: Axes, table: Any, names: tuple[str, str, str], rng: np.random.Generator
+    ax: Axes | None, table: Any, names: tuple[str, str, str], rng: np.random.Generator
 ) -> Axes:
     t, y, n, theta = _columns(table, names)
     usable = np.flatnonzero((n > 0) & (theta > 0))
     if not usable.size:
         raise ItemsError(f"no item has a positive {names[2]!r} and theta_mean: nothing to draw")
+    ax = _made() if ax is None else ax
     at = _some(usable, rng)
     t, y, n, theta = t[at], y[at], n[at], theta[at]
     own, left = _own_rates(y, n, theta, rng)
@@ -107,12 +116,13 @@ def _shrink_counts(
 
 
 def _shrink_values(
-    ax: Axes, table: Any, names: tuple[str, str, str], rng: np.random.Generator
+    ax: Axes | None, table: Any, names: tuple[str, str, str], rng: np.random.Generator
 ) -> Axes:
     t, y, s, theta = _columns(table, names)
     usable = np.flatnonzero(np.isfinite(y) & (s > 0) & np.isfinite(theta))
     if not usable.size:
         raise ItemsError(f"no item has a positive {names[2]!r} and theta_mean: nothing to draw")
+    ax = _made() if ax is None else ax
     at = _some(usable, rng)
     t, y, s, theta = t[at], y[at], s[at], theta[at]
     _points(ax, (y, theta), t, 1.0 / s, names[0], rates=False)
@@ -123,6 +133,11 @@ def _shrink_values(
     return _named(
         ax, f"own value: {escaped(names[1])}", "in the unit of the values", len(at), len(usable)
     )
+
+
+def _made() -> Axes:
+    _, ax = plt.subplots(figsize=(7.5, 6), layout="constrained")
+    return ax
 
 
 def _some(usable: NDArray[np.intp], rng: np.random.Generator) -> NDArray[np.intp]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ..errors import FitError
 from ..laws import Law, law_of
 from ..results import Fit
+from .arguments import axes_in, need_axes, need_fit, need_prob
 from .fitted import (
     curve_lines,
     draw_band,
@@ -59,7 +60,8 @@ def plot_smoothing(
     Raises
     ------
     FitError
-        If `fit` is not smooth, no estimates by bin are at hand, or they are of other bins.
+        If `fit` is no fit or not smooth, no estimates by bin are at hand, or they are of other
+        bins, `prob` is not between 0 and 1, or there are not two axes.
 
     Notes
     -----
@@ -74,13 +76,15 @@ def plot_smoothing(
     >>> len(soc.plots.plot_smoothing(fit))
     2
     """
+    need_fit(fit)
+    need_fit(fit if per_bin is None else per_bin, "per_bin")
+    need_prob(prob)
+    need_axes(axes, 2, "plot_smoothing")
     _check(fit, fit if per_bin is None else per_bin)
+    law = law_of(fit)
     if axes is None:
         _, axes = plt.subplots(2, 1, figsize=(7, 7), sharex=True, layout="constrained")
-    if len(axes) != 2:
-        raise FitError(f"axes holds {len(axes)} axes, plot_smoothing needs 2")
-    both: NDArray[Any] = np.asarray(axes)
-    law = law_of(fit)
+    both = axes_in(axes)
     curves = fitted_curves(fit)[["mean", "variance"]]
     lines = curve_lines(fit, curves, prob)
     alone = (fit if per_bin is None else per_bin).data
