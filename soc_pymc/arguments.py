@@ -30,6 +30,7 @@ __all__ = [
     "whole",
 ]
 
+_LARGEST_WHOLE = 2**128  # seeds hold no more; beyond 4,300 digits Python itself writes none
 _LONGEST = 60  # characters of a value that an error shows
 MOST_DRAWS = 10_000_000
 """Draws, iterations or sums asked for at once; beyond it no machine has the memory."""
@@ -67,9 +68,11 @@ def whole(
     soc_pymc.errors.FitError: bins=2.5 must be a whole number of at least 1
     """
     good = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-    if good and least <= value and (most is None or value <= most):
+    if good and least <= value <= (_LARGEST_WHOLE if most is None else most):
         return int(value)
     words = f"of at least {least:,}" if most is None else f"from {least:,} to {most:,}"
+    if good and most is None and value > least:
+        words += " and at most 2^128"
     raise error(f"{name}={shown(value)} must be a whole number {words}")
 
 
