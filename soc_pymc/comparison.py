@@ -67,7 +67,8 @@ def compare(
     ------
     FitError
         If there are fewer than two fits, they are of different items or columns, or `data` are not
-        the items that made them.
+        the items that made them; if draws differ so much in what they say of single items that
+        these cannot be left out.
 
     Notes
     -----
@@ -122,7 +123,15 @@ def compare(
 def _table(compared: Mapping[str, object]) -> pd.DataFrame:
     from arviz_stats import compare as arviz_compare
 
-    table: pd.DataFrame = arviz_compare(dict(compared), method="stacking", round_to="none")
+    with np.errstate(all="ignore"):  # densities that have no sum are refused below
+        table: pd.DataFrame = arviz_compare(dict(compared), method="stacking", round_to="none")
+    lost = table.index[~np.isfinite(table["elpd"])].tolist()
+    if lost:
+        raise FitError(
+            f"leave-one-out of {', '.join(map(repr, lost))} has no value: draws differ so much in "
+            "what they say of single items that none can stand for a fit without them; compare by "
+            "soc.evaluate.cross_validate, on statistics with folds"
+        )
     same = (table["elpd_diff"] == 0) & (table["dse"] == 0)
     same.iloc[0] = False
     table.loc[same, "p_worse"] = 0.5  # of fits that say the same of every item: ArviZ has 0 / 0

@@ -72,7 +72,8 @@ def fit(
     Raises
     ------
     FitError
-        If the model cannot be built from these statistics, or `start` is not a fit of such items.
+        If the statistics hold no items, the model cannot be built from them, or `start` is not a
+        fit of such items.
 
     Warns
     -----
@@ -113,6 +114,8 @@ def fit(
         raise FitError(
             f"soc.fit takes statistics, not {type(stats).__name__}: call soc.summarize(items) first"
         )
+    if not stats.n_items:
+        raise FitError("the statistics hold no items: there is nothing to fit")
     prior = outcome_of(stats).prior() if prior is None else prior
     method = VI() if method is None else method
     models.check_prior(prior)

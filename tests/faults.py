@@ -58,7 +58,7 @@ _ALL = [
             "studies::test_rows_of_the_normal_study[normal]",
             "five_steps::test_smooth_curves_recover_s1",
         ),
-        ("s1::test_study", "headlines::test_laplace_effects"),
+        ("s1::test_study", "choice::test_one_gamma_is_preferred_where_it_is_true"),
     ),
     Fault(
         "mean curve 15% too high",
@@ -202,6 +202,17 @@ _ALL = [
         ("checks::test_checks_reject_no_more_than_they_should[normal]",),
     ),
     Fault(
+        "components of mixtures 30% further apart",
+        _in(
+            "laws.mixture",
+            (
+                "return make(*bounded(self._fit, first, second))",
+                "return make(*bounded(self._fit, first, second + 0.52))",
+            ),
+        ),
+        slow=("headlines::test_laplace_effects",),
+    ),
+    Fault(
         "mixtures drawn from their mean component",
         _in(
             "laws.mixture",
@@ -311,10 +322,7 @@ _ALL = [
             ),
         ),
         ("comparison::test_statistics_give_arvizs_table_of_all_items",),
-        (
-            "choice::test_one_gamma_is_preferred_where_it_is_true",
-            "choice::test_one_normal_is_preferred_where_it_is_true",
-        ),
+        ("choice::test_one_normal_is_preferred_where_it_is_true",),
     ),
     # evaluation
     Fault(

@@ -180,6 +180,88 @@ def test_a_fit_compared_with_itself(small_fit, small_items):
         _finite(table[["elpd", "elpd_diff", "se", "dse", "p", "weight"]])
 
 
+def _judged(items, stats, fit):
+    """What is said of a fit, by name, without what its documentation says may be NaN."""
+
+    def checked(data):
+        table = soc.check(fit, data, **QUIET).table
+        tests = table["check"].isin(["PIT", "LOO-PIT", "dispersion", "zero counts"])
+        kept = table.loc[table["check"] != "leave-one-out", "statistic"]  # its k may be infinite
+        return pd.concat([kept, table.loc[tests, "p_value"]])
+
+    def held_out():
+        split = soc.evaluate.split_items(items, 0.3)
+        own = soc.summarize(split.train, on_leakage="ignore", **QUIET)
+        options = {"bins": 3, "over": "constant", **QUIET}
+        table = soc.evaluate.held_out(soc.fit(own, **QUIET), split, **options).table
+        single = table["items"] == 1  # whose gains have no standard error
+        errors = ["standard_error", "gain_percent_se"]
+        return table.drop(columns="estimator").mask(
+            pd.DataFrame({c: single & (c in errors) for c in table.columns.drop("estimator")}), 0.0
+        )
+
+    pairs, compared = {"a": (fit, items), "b": (fit, items)}, {"a": fit, "b": fit}
+    numbers = ["elpd", "elpd_diff", "se", "dse", "p", "weight"]
+    return {
+        "r2": lambda: soc.quantities.r_squared(fit),
+        "parts": lambda: soc.quantities.variance_parts(fit),
+        "parts of statistics": lambda: soc.quantities.variance_parts(fit, stats),
+        "parts by exposure": lambda: soc.quantities.variance_parts(fit, stats, weight="exposure"),
+        "reduction": lambda: soc.quantities.variance_reduction(fit, stats, weight="items", **QUIET),
+        "shrinkage": lambda: soc.quantities.shrinkage(fit, stats, **QUIET),
+        "pit": lambda: soc.evaluate.pit_histograms(fit, items, bins=3, **QUIET),
+        "leakage": lambda: soc.evaluate.leakage(items).table[["z", "p_value"]],
+        "check": lambda: checked(items),
+        "check of statistics": lambda: checked(stats),
+        "held out": held_out,
+        "compare": lambda: soc.compare(compared, stats, **QUIET)[numbers],
+        "compare items": lambda: soc.compare(compared, items, subset=50, **QUIET)[numbers],
+        "scores": lambda: soc.quantities.compare_scores(pairs, sample=60, **QUIET),
+        "bins": lambda: soc.evaluate.compare_bins(items, (4, 8), bayes=False, **QUIET)[
+            ["items", "spread", "hidden", "no_variance", "five_steps_mean"]
+        ],
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [("counts", name) for name in COUNTS if name not in ("one item", "one score")]
+    + [("values", name) for name in ("huge noise", "no variance", "two items")],
+)
+def test_judgements_of_bayesian_fits_of_extreme_items(kind, name):
+    """A number or one clear error, and no warning of another library about numbers."""
+    from .test_extremes_public import _check, _is_clear
+
+    items = _items(kind, (COUNTS if kind == "counts" else VALUES)[name])
+    answered = 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", soc.ItemsWarning)  # few bins
+        warnings.simplefilter("ignore", soc.ConvergenceWarning)
+        warnings.simplefilter("error", RuntimeWarning)
+        stats = soc.summarize(items, joint=True, **QUIET)
+        fit = soc.fit(stats, **QUIET)
+        for label, judge in _judged(items, stats, fit).items():
+            try:
+                found = judge()
+            except soc.SocError as error:
+                _is_clear(error)
+                continue
+            _check(f"{kind} {name}: {label}", found)
+            answered += 1
+    assert answered > 11
+
+
+def test_statistics_without_items_are_refused():
+    items = _items("values", VALUES["two items"].assign(id=[1, 1]))
+    items = soc.NormalItems(items.source, **items.roles, id="id")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", soc.ItemsWarning)  # few bins
+        stats = soc.summarize(items, folds=2, **QUIET)
+    with pytest.raises(soc.FitError, match="the statistics hold no items"):
+        soc.evaluate.cross_validate(stats, **QUIET)
+
+
 # --- mixtures ------------------------------------------------------------------------------------
 
 

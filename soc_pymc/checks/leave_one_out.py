@@ -268,10 +268,11 @@ def _smoothed(log_density: Floats) -> tuple[Floats, Floats]:
     log_weight = -log_density - _log_sum(-log_density)
     k = np.where(equal, 0.0, np.inf)
     for item in np.flatnonzero(~equal):
-        with warnings.catch_warnings(), suppress(ValueError):  # a tail that is one number
+        # a tail that is one number is refused, and one beyond float64 has a k of NaN
+        with warnings.catch_warnings(), suppress(ValueError), np.errstate(all="ignore"):
             # of few draws, whose k says what it is worth
             warnings.filterwarnings("ignore", "Number of tail draws", UserWarning)
             smoothed, own = array_stats.psislw(log_density[:, item])  # it takes the sign itself
-            if np.isfinite(own):
+            if np.isfinite(own) and np.isfinite(smoothed).all():
                 log_weight[:, item], k[item] = smoothed, own
     return log_weight, k
