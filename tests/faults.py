@@ -202,6 +202,31 @@ _ALL = [
         ("checks::test_checks_reject_no_more_than_they_should[normal]",),
     ),
     Fault(
+        "sizes of a bin divided among scores",
+        _in(
+            "fit_tree",
+            (
+                "part = np.minimum((share * _PARTS).astype(int), _PARTS - 1)[place]",
+                "part = np.argsort(np.argsort(position, kind='stable')) * _PARTS // len(position)",
+            ),
+        ),
+        (
+            "quantities_terms::test_what_exposure_explains_at_equal_scores_is_unexplained[items]",
+            "quantities_terms::test_what_exposure_explains_at_equal_scores_is_unexplained[exposure]",
+        ),
+    ),
+    Fault(
+        "outcomes of twice the exposure",
+        _in(
+            "quantities.after",
+            (
+                '"exposure": table["sum_N"] / n}, n',
+                '"exposure": 2.0 * table["sum_N"] / n}, n',
+            ),
+        ),
+        ("quantities_terms::test_outcomes_add_to_score_and_exposure_both",),
+    ),
+    Fault(
         "components of mixtures 30% further apart",
         _in(
             "laws.mixture",
