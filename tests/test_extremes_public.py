@@ -127,10 +127,23 @@ def _public(kind, fit, items, frame):
     }
 
 
-def _try_all(kind, name, frame, make):
-    """All public functions; errors of one clear sentence are answers."""
-    items = _items(kind, frame)
+def _answered(name, functions):
+    """How many functions answer, all in numbers; errors of one clear sentence are fine."""
     answered = 0
+    for label, function in functions.items():
+        try:
+            found = function()
+        except soc.SocError as error:
+            _is_clear(error)
+            continue
+        _check(f"{name}: {label}", found)
+        answered += 1
+    return answered
+
+
+def _try_all(kind, name, frame, make):
+    """How many of all public functions answer."""
+    items = _items(kind, frame)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", soc.ItemsWarning)  # of few bins: what is asked for here
         warnings.simplefilter("ignore", soc.ConvergenceWarning)
@@ -138,16 +151,8 @@ def _try_all(kind, name, frame, make):
             fit = make(items)
         except soc.SocError as error:
             _is_clear(error)
-            return answered
-        for label, function in _public(kind, fit, items, frame).items():
-            try:
-                found = function()
-            except soc.SocError as error:
-                _is_clear(error)
-                continue
-            _check(f"{name}: {label}", found)
-            answered += 1
-    return answered
+            return 0
+        return _answered(name, _public(kind, fit, items, frame))
 
 
 def _five(items):

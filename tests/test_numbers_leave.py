@@ -13,7 +13,7 @@ from soc_pymc.families import poisson_gamma as pg
 from soc_pymc.families.components import count_log_density, inverse_trigamma
 
 from .extreme_references import log_count
-from .test_extremes_public import COUNTS, VALUES, _items
+from .test_extremes_public import COUNTS, VALUES, _answered, _items, _public
 
 QUIET = {"progress": False}
 _SCORES, _SIZES = np.array([1e-9, 0.01, 1.0, 100.0]), np.array([1e-6, 1.0, 1e3, 1e6])
@@ -231,24 +231,14 @@ def _judged(items, stats, fit):
 )
 def test_judgements_of_bayesian_fits_of_extreme_items(kind, name):
     """A number or one clear error, and no warning of another library about numbers."""
-    from .test_extremes_public import _check, _is_clear
-
     items = _items(kind, (COUNTS if kind == "counts" else VALUES)[name])
-    answered = 0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", soc.ItemsWarning)  # few bins
         warnings.simplefilter("ignore", soc.ConvergenceWarning)
         warnings.simplefilter("error", RuntimeWarning)
         stats = soc.summarize(items, joint=True, **QUIET)
         fit = soc.fit(stats, **QUIET)
-        for label, judge in _judged(items, stats, fit).items():
-            try:
-                found = judge()
-            except soc.SocError as error:
-                _is_clear(error)
-                continue
-            _check(f"{kind} {name}: {label}", found)
-            answered += 1
+        answered = _answered(name, _judged(items, stats, fit))
     assert answered > 11
 
 
@@ -283,23 +273,12 @@ def test_a_component_far_below_the_one_in_the_middle():
 )  # fmt: skip
 def test_mixtures_under_variational_inference(kind, name):
     """Everything that a mixture says of extreme items and of scores far away is a number."""
-    from .test_extremes_public import _check, _is_clear, _public
-
     frame = (COUNTS if kind == "counts" else VALUES)[name]
     items = _items(kind, frame)
     prior = soc.GammaMixture() if kind == "counts" else soc.NormalMixture()
-    answered = 0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", soc.ItemsWarning)  # few bins, and far scores
         warnings.simplefilter("ignore", soc.ConvergenceWarning)
         fit = soc.fit(soc.summarize(items, joint=True, **QUIET), prior, **QUIET)
-        for label, function in _public(kind, fit, items, frame).items():
-            try:
-                found = function()
-            except soc.SocError as error:
-                _is_clear(error)
-                continue
-            _check(f"{name}: {label}", found)
-            answered += 1
+        answered = _answered(name, _public(kind, fit, items, frame))
     assert answered > 12
-    assert isinstance(frame, pd.DataFrame)

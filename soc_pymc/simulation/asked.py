@@ -12,7 +12,6 @@ from ..families.validity import LARGEST_COUNT
 __all__ = ["counts", "not_negative", "positive", "random_numbers", "shifts"]
 
 _WIDEST = 10.0  # sd of log theta: from some 18 on the square of theta has a mean beyond all numbers
-_MOST = 10**15  # items: beyond all memory, and their bytes are still a number
 _FARTHEST = 100.0  # bias of log theta
 
 
@@ -35,7 +34,7 @@ def random_numbers(n_items: Any, seed: Any, columns: int, least: int = 0) -> np.
     FitError
         If one of both is no such whole number, or the machine has no memory for the items.
     """
-    number = whole(n_items, "n_items", least, most=_MOST)
+    number = whole(n_items, "n_items", least)
     refuse_beyond_memory(8.0 * columns * number, f"n_items={number:,}", "ask for fewer")
     return np.random.default_rng(whole(seed, "seed", 0))
 

@@ -214,6 +214,7 @@ def _child(module: str, source: str, graph: grimp.ImportGraph, log: Path) -> int
         numba.config.CACHE_DIR = folder
         pytensor.config.numba__cache = not module.startswith("families.")
         os.environ["TMPDIR"] = tempfile.tempdir = folder
+        os.chmod(folder, 0o755)  # PostgreSQL's own user has its cluster there
         _forget(module, graph)
         sys.meta_path.insert(0, OtherSource({f"soc_pymc.{module}": source}))
         names = [name.partition("::") for name in TESTS[module].split()]
