@@ -221,6 +221,13 @@ def test_folds_of_a_column_and_of_the_item_itself():
         PoissonItems(frame[:100].assign(part=6), **ROLES, fold="part"), edges=[0.1], progress=False
     )
     assert both.folds == 7
+    one = summarize(
+        PoissonItems(frame.assign(part=0), **ROLES, fold="part"), edges=[0.1], progress=False
+    )
+    assert one.folds == 1
+    for fold in (-1, 1, True, "0"):
+        with pytest.raises(StatisticsError, match="there is no fold .*; the folds are 0 to 0"):
+            one.of_fold(fold)
     own = stats_of(frame, edges=[0.1], folds=3)
     again = stats_of(frame.assign(y=frame["y"][::-1].to_numpy()), edges=[0.1], folds=3)
     counts = [[s.of_fold(k).n_items for k in range(3)] for s in (own, again)]
