@@ -4,7 +4,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from ..arguments import real, whole
+from ..arguments import real, refuse_beyond_memory, whole
 from ..checks.pit import predictive_cdf, randomised_pit
 from ..errors import FitError
 from ..item_columns import read_items
@@ -18,8 +18,6 @@ __all__ = ["pit_densities", "pit_histograms"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-
-_MOST_CELLS = 10_000  # of a histogram
 
 
 def pit_histograms(
@@ -66,8 +64,8 @@ def pit_histograms(
     Raises
     ------
     FitError
-        If `least_size` is given for values, `bins` is not positive, or `cells` is not from
-        1 to 10,000.
+        If `least_size` is given for values, `bins` or `cells` is not positive, or there are more
+        cells than memory holds.
     ItemsError
         If the items are not valid or not of the fit's kind.
 
@@ -82,7 +80,7 @@ def pit_histograms(
     {'bin': 5, 'p': 10}
     """
     whole(bins, "bins", 1)
-    whole(cells, "cells", 1, most=_MOST_CELLS)
+    whole(cells, "cells", 1)
     whole(seed, "seed", 0)
     real(least_size, "least_size", above=-1)
     law = law_of(fit)
@@ -94,6 +92,7 @@ def pit_histograms(
     columns, _ = read_items(fit, law, items, (), progress)
     pit = randomised_pit(*predictive_cdf(law, columns, progress=progress), stream(seed, "PIT"))
     bin_of, score = score_bins(columns["score"], bins)
+    refuse_beyond_memory(24.0 * cells * len(score), f"cells={cells:,}", "ask for fewer")
     kept = columns[law.size] >= least_size
     density, n_items = pit_densities(pit[kept], bin_of[kept], len(score), cells)
     coords = {"score": ("bin", score), "p": (np.arange(cells) + 0.5) / cells}
