@@ -88,7 +88,7 @@ def _same_as_fit(material: Material) -> str:
     """Whether these are the items that made the fit, as far as totals tell."""
     bins, seen = (material.fit.data[g] for g in ("constant_data", "observed_data"))
     n = int(bins["n_items"].sum())
-    same = n == material.glance.n
+    same = n == material.glance.n and material.glance.far is None
     if same and material.law.discrete:
         same = int(seen["count"].sum()) == material.stats.total_count
     elif same:
