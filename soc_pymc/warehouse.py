@@ -223,9 +223,10 @@ def _curves(fit: Fit) -> Curves:
             return made
         exponent -= 1
         if len(made.mean) >= _MOST_CELLS:
+            other = ' or soc.Spline(scale="rank") for both curves' if scale != "rank" else ""
             raise FitError(
-                f"the scores lie too unevenly on the {scale} scale for a table of "
-                f'{_MOST_CELLS} cells: use soc.Spline(scale="rank") for both curves'
+                f"the scores lie too unevenly on the {scale} scale for a table of {_MOST_CELLS} "
+                f"cells: use soc.item_posteriors{other}"
             )
 
 

@@ -226,7 +226,7 @@ def test_folds_of_a_column_and_of_the_item_itself():
     )
     assert one.folds == 1
     for fold in (-1, 1, True, "0"):
-        with pytest.raises(StatisticsError, match="there is no fold .*; the folds are 0 to 0"):
+        with pytest.raises(StatisticsError, match=r"there is no fold .*; the folds are 0 to 0"):
             one.of_fold(fold)
     own = stats_of(frame, edges=[0.1], folds=3)
     again = stats_of(frame.assign(y=frame["y"][::-1].to_numpy()), edges=[0.1], folds=3)

@@ -263,6 +263,32 @@ def test_crowded_ranks():
     assert np.abs(np.clip(found, 0, 1) - np.interp(t, score, rank)).max() <= error + 1e-12
 
 
+@pytest.mark.parametrize(
+    ("scale", "remedy"),
+    [
+        ("linear", 'soc.item_posteriors or soc.Spline(scale="rank")'),
+        ("rank", "soc.item_posteriors"),
+    ],
+)
+def test_scores_that_no_table_holds(scale, remedy, monkeypatch):
+    """What else to do is said, and nothing that has been done."""
+    monkeypatch.setattr(warehouse, "_MOST_CELLS", 32)
+    rng = np.random.default_rng(0)
+    wide, narrow = rng.normal(0.0, 1e-9, 1500), 5.0 + rng.normal(0.0, 1e-12, 1500)
+    score = rng.lognormal(0.0, 6.0, 3000) if scale == "linear" else np.append(wide, narrow)
+    frame = pd.DataFrame({"score": score, "exposure": 100.0})
+    frame["count"] = rng.poisson(5.0 + 5.0 * frame["score"].rank(pct=True))
+    curve = soc.Spline(scale=scale)
+    stats = soc.summarize(
+        soc.PoissonItems(frame, **ROLES), bins=40, on_leakage="ignore", progress=False
+    )
+    fit = soc.fit(stats, soc.Gamma(curve, curve), soc.FiveSteps(), progress=False)
+    with pytest.raises(soc.FitError, match=f"too unevenly on the {scale} scale") as caught:
+        soc.posterior_sql(fit, "items")
+    assert str(caught.value).partition(": use ")[2].startswith(remedy)
+    assert ("Spline" in str(caught.value)) == (scale == "linear")
+
+
 def test_errors(fits, frame):
     fit = fits["log"]
     with pytest.raises(soc.ItemsError, match="item_posteriors"):
