@@ -28,6 +28,7 @@ from .priors import GammaMixture, Normal, NormalMixture
 from .results import Fit, Method, Prior
 from .statistics import Statistics
 from .summaries import summarize
+from .tables import scan
 
 __all__ = ["SecondOrderCalibrator"]
 
@@ -370,6 +371,11 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         float
             Nats an item.
 
+        Raises
+        ------
+        ItemsError
+            If the items are not valid, or weights are negative or all 0.
+
         Examples
         --------
         >>> import soc_pymc as soc
@@ -381,6 +387,8 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         """
         check_is_fitted(self, "fit_")
         columns = self._given(t, y, exposure, noise_sd)
+        outcome = columns[_OUTCOME[self._size]]
+        scan(_items(columns["score"], outcome, self._size, columns[self._size]), progress=False)
         law, step = law_of(self.fit_), items_at_once(self.fit_)
         found = []
         for start in range(0, len(columns["score"]), step):
@@ -390,12 +398,14 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         each = np.concatenate(found)
         if sample_weight is None:
             return float(each.mean())
-        return float(np.average(each, weights=_sizes("sample_weight", sample_weight, each)))
+        weight = _sizes("sample_weight", sample_weight, each)
+        if not ((weight >= 0) & np.isfinite(weight)).all() or not weight.sum() > 0:
+            raise ItemsError("sample_weight must be finite numbers >= 0, some of them above 0")
+        return float(np.average(each, weights=weight))
 
     def _scores(self, t: Any, y: Any = None, *, reset: bool) -> tuple[Floats, Floats]:
         """Scores and outcomes, checked by scikit-learn's own rules; of no outcomes, NaN."""
-        vector = getattr(t, "ndim", None) == 1 or (isinstance(t, list | tuple) and np.ndim(t) == 1)
-        column = np.asarray(t).reshape(-1, 1) if vector else t
+        column = _column(t)
         rules: dict[str, Any] = {"reset": reset, "dtype": np.float64}
         if y is None and not reset:
             X = self._validated(column, **rules)
@@ -413,9 +423,9 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         """
         try:
             return validate_data(self, *data, **rules)
-        except ValueError as error:
-            text = str(error)
-            if "could not convert" in text:
+        except (ValueError, OverflowError) as error:
+            text = " ".join(str(error).split())
+            if "could not convert" in text or isinstance(error, OverflowError):
                 text = f"t and y must be numbers ({text}): convert them first"
             raise ItemsError(text) from error
 
@@ -458,6 +468,15 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         return np.array([scored[name].to_numpy() for name in names])
 
 
+def _column(t: Any) -> Any:
+    """A vector of scores as a column; all else as it is, for scikit-learn's rules."""
+    try:
+        vector = getattr(t, "ndim", None) == 1 or (isinstance(t, list | tuple) and np.ndim(t) == 1)
+    except ValueError:
+        raise ItemsError(f"t={shown(t)} must be numbers, one for each item") from None
+    return np.asarray(t).reshape(-1, 1) if vector else t
+
+
 def _items(score: Floats, outcome: Floats, size: str, given: Any) -> Items:
     """Items over an Arrow table, whose columns bear the names of the arguments."""
     import pyarrow as pa
@@ -472,7 +491,7 @@ def _sizes(name: str, given: Any, score: Floats) -> Floats:
     """Exposures or noise sds, one for each item; whether they are valid is seen with the items."""
     try:
         values = np.asarray(given, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ItemsError(f"{name}={shown(given)} must be a number, or one for each item") from None
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]

@@ -225,10 +225,11 @@ class Statistics:
         >>> sum(stats.of_group(label).n_items for label in stats.groups)
         500
         """
-        if str(label) not in self.groups:
+        name = _label(label)
+        if name not in self.groups:
             known = ", ".join(map(repr, self.groups[:10])) or "none"
-            raise StatisticsError(f"there is no group {label!r}; the groups are: {known}")
-        code = self.groups.index(str(label))
+            raise StatisticsError(f"there is no group {shown(label)}; the groups are: {known}")
+        code = self.groups.index(name)
         return self._where(lambda table: table["group"] == code, joint=True)
 
     def of_fold(self, fold: int) -> "Statistics":
@@ -537,3 +538,13 @@ def _read(data: xr.Dataset) -> Statistics:
         if not near.all():
             raise ValueError(f"{name} by bin is not the sum of its parts")
     return made
+
+
+def _label(label: object) -> str | None:
+    """A group's label as text; None for what is no label."""
+    if isinstance(label, str):
+        return label
+    try:
+        return str(label)
+    except Exception:  # whatever the user's object makes of it
+        return None

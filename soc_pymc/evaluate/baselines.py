@@ -60,9 +60,14 @@ class Baseline:
         Raises
         ------
         ItemsError
-            If the baseline takes logarithms and a score is not positive.
+            If scores are not finite numbers, (n,), or the baseline takes logarithms and a score is
+            not positive.
         """
         t = numbers_of(score, "score", ItemsError)
+        if t.ndim != 1 or not np.isfinite(t).all():
+            raise ItemsError(f"score={shown(score)} must be finite numbers, one for each item")
+        if not len(t):
+            return t
         if self.log and (t <= 0).any():
             raise ItemsError(
                 f"{int((t <= 0).sum()):,} of {len(t):,} scores are not positive, and the "
