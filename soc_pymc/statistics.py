@@ -215,6 +215,11 @@ class Statistics:
         Statistics
             Of that group's items alone, in the same bins.
 
+        Raises
+        ------
+        StatisticsError
+            If there is no such group.
+
         Examples
         --------
         >>> import soc_pymc as soc
@@ -541,9 +546,7 @@ def _read(data: xr.Dataset) -> Statistics:
 
 
 def _label(label: object) -> str | None:
-    """A group's label as text; None for what is no label."""
-    if isinstance(label, str):
-        return label
+    """A group's label as text; None for what has no text."""
     try:
         return str(label)
     except Exception:  # whatever the user's object makes of it
