@@ -37,7 +37,7 @@ test-lowest: $(LOWEST_READY)
 docs: $(DOCS_READY)
 	rm -rf docs/_build
 	$(BIN)/python -m sphinx -W --keep-going -j 2 -b html docs docs/_build/html
-	$(BIN)/python -m pytest -n 2 -m 'slow or not slow' tests/test_docs.py tests/test_notebooks.py tests/test_front_door.py
+	$(BIN)/python -m pytest -n 2 -m 'slow or not slow' tests/whole/test_docs.py tests/whole/test_notebooks.py tests/whole/test_front_door.py
 
 lint: $(READY)
 	$(BIN)/ruff check soc_pymc tests

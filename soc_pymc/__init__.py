@@ -43,16 +43,17 @@ Names by floor (each uses only those above it):
   examples, real where they are found), `theory` (posterior moments from a marginal alone), `plots`
 """
 
+import sys
 from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
 from logging import NullHandler, getLogger
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import datasets, decisions, evaluate, plots, quantities, simulation, theory
-    from .calibration import bands, calibration_curves
-    from .checks._check import CheckResult, check
-    from .comparison import compare
-    from .errors import (
+    from . import evaluate, plots
+    from ._lib.errors import (
         ConvergenceWarning,
         FitError,
         ItemsError,
@@ -60,61 +61,58 @@ if TYPE_CHECKING:
         SocError,
         StatisticsError,
     )
-    from .estimator import SecondOrderCalibrator
-    from .inference import fit
-    from .items import NormalItems, PoissonItems
-    from .methods import NUTS, VI, FiveSteps
-    from .models import model
-    from .posteriors import item_posteriors
-    from .priors import Gamma, GammaMixture, Normal, NormalMixture, Spline
-    from .reports import report
-    from .results import Fit, Status, load_fit
-    from .statistics import Statistics, load_statistics
-    from .summaries import summarize
-    from .warehouse import posterior_expression, posterior_sql
+    from .checks._check import CheckResult, check
+    from .checks.comparison import compare
+    from .data.items import NormalItems, PoissonItems
+    from .data.statistics import Statistics, load_statistics
+    from .data.summaries import summarize
+    from .evaluate import decisions, quantities
+    from .families.priors import Gamma, GammaMixture, Normal, NormalMixture, Spline
+    from .front.estimator import SecondOrderCalibrator
+    from .inference.fitting import fit
+    from .inference.methods import NUTS, VI, FiveSteps
+    from .inference.results import Fit, Status, load_fit
+    from .model.models import model
+    from .paper import datasets, simulation, theory
+    from .posterior.calibration import bands, calibration_curves
+    from .posterior.items import item_posteriors
+    from .posterior.warehouse import posterior_expression, posterior_sql
+    from .report import report
 
 __version__ = "0.1.0"
 
 getLogger(__name__).addHandler(NullHandler())  # silent until the user's program listens
 
 # Loaded when first used: PyMC, DuckDB and matplotlib cost seconds that scoring need not pay.
-_HOME = {
-    **dict.fromkeys(
-        [
-            "SocError",
-            "ItemsError",
-            "StatisticsError",
-            "FitError",
-            "ItemsWarning",
-            "ConvergenceWarning",
-        ],
-        "errors",
-    ),
-    **dict.fromkeys(["Gamma", "GammaMixture", "Normal", "NormalMixture", "Spline"], "priors"),
-    **dict.fromkeys(["VI", "NUTS", "FiveSteps"], "methods"),
-    **dict.fromkeys(["NormalItems", "PoissonItems"], "items"),
-    **dict.fromkeys(["Statistics", "load_statistics"], "statistics"),
-    "summarize": "summaries",
-    "model": "models",
-    "fit": "inference",
-    **dict.fromkeys(["Fit", "Status", "load_fit"], "results"),
-    **dict.fromkeys(["calibration_curves", "bands"], "calibration"),
-    "item_posteriors": "posteriors",
-    **dict.fromkeys(["posterior_expression", "posterior_sql"], "warehouse"),
-    **dict.fromkeys(["check", "CheckResult"], "checks._check"),
-    "compare": "comparison",
-    "SecondOrderCalibrator": "estimator",
-    "report": "reports",
+_HOMES = {
+    "_lib.errors": "SocError ItemsError StatisticsError FitError ItemsWarning ConvergenceWarning",
+    "families.priors": "Gamma GammaMixture Normal NormalMixture Spline",
+    "data.items": "NormalItems PoissonItems",
+    "data.statistics": "Statistics load_statistics",
+    "data.summaries": "summarize",
+    "model.models": "model",
+    "inference.methods": "VI NUTS FiveSteps",
+    "inference.fitting": "fit",
+    "inference.results": "Fit Status load_fit",
+    "posterior.calibration": "calibration_curves bands",
+    "posterior.items": "item_posteriors",
+    "posterior.warehouse": "posterior_expression posterior_sql",
+    "checks._check": "check CheckResult",
+    "checks.comparison": "compare",
+    "report": "report",
+    "front.estimator": "SecondOrderCalibrator",
 }
-_MODULES = (
-    "datasets",
-    "decisions",
-    "evaluate",
-    "plots",
-    "quantities",
-    "simulation",
-    "theory",
-)
+_HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
+_DOORS = {
+    "datasets": "paper.datasets",
+    "decisions": "evaluate.decisions",
+    "evaluate": "evaluate",
+    "plots": "plots",
+    "quantities": "evaluate.quantities",
+    "simulation": "paper.simulation",
+    "theory": "paper.theory",
+}
+"""Public modules and the rooms behind them."""
 
 __all__ = [
     "NUTS",
@@ -161,16 +159,38 @@ __all__ = [
 ]
 
 
+class _Door(MetaPathFinder, Loader):
+    """Lets ``import soc_pymc.quantities`` find the module in its room: the same object."""
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        package, _, name = fullname.rpartition(".")
+        if package != __name__ or _DOORS.get(name, name) == name:
+            return None
+        return ModuleSpec(fullname, self)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        module = import_module(f".{_DOORS[spec.name.rpartition('.')[2]]}", __name__)
+        spec.loader_state = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        assert module.__spec__ is not None
+        module.__spec__ = module.__spec__.loader_state  # it keeps the name of its room
+
+
+sys.meta_path.append(_Door())
+
 if not TYPE_CHECKING:  # type checkers know the names above, and that there are no others
 
     def __getattr__(name: str) -> Any:
-        if name in _MODULES:
-            return import_module(f".{name}", __name__)
-        if name in _HOME:
+        if name not in _HOME and name not in _DOORS:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if name in _DOORS:
+            value = import_module(f".{_DOORS[name]}", __name__)
+        else:
             value = getattr(import_module(f".{_HOME[name]}", __name__), name)
-            globals()[name] = value
-            return value
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

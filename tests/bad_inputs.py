@@ -1,7 +1,7 @@
 """Bad inputs as data: what is wrong, how it is given, and what the one error says of it.
 
-`tests.test_bad_inputs` runs every case, and ``python -m tests.bad_inputs`` writes `docs/errors.md`
-from the same table, with the messages as they are produced.
+`tests.whole.test_bad_inputs` runs every case, and ``python -m tests.bad_inputs`` writes
+`docs/errors.md` from the same table, with the messages as they are produced.
 """
 
 import contextlib
@@ -30,9 +30,9 @@ import pyarrow.parquet as pq
 import xarray as xr
 
 import soc_pymc as soc
-from soc_pymc.cli import main
-from soc_pymc.errors import FitError, ItemsError, SocError, StatisticsError
-from soc_pymc.saved_files import save_netcdf
+from soc_pymc._lib.errors import FitError, ItemsError, SocError, StatisticsError
+from soc_pymc._lib.saved_files import save_netcdf
+from soc_pymc.front.cli import main
 
 BACKENDS = ("pandas", "polars", "arrow", "duckdb", "parquet", "csv")
 FILES = ("parquet", "csv")

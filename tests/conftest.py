@@ -10,8 +10,7 @@ import hypothesis
 import pytest
 
 import soc_pymc as soc
-
-from . import postgres
+from tests import postgres
 
 # pytest imports every module for its docstrings' examples; this study's tool is an extra of its own
 if importlib.util.find_spec("cosmic_ray") is None:

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from .faults import FAULTS
+from tests.faults import FAULTS
 
 __all__ = ["OtherSource", "patched", "pytest_configure", "pytest_report_header"]
 

@@ -18,18 +18,18 @@ EXTRAS = ("polars", "spark", "postgres")
 # pictures, scikit-learn, the command line; and each module is imported. What is left out is
 # mathematics of our own, on numbers alone.
 FILES = (
-    "tests/test_engines.py",
-    "tests/test_inference.py",
-    "tests/test_statistics.py",
-    "tests/test_items.py",
-    "tests/test_arviz_checks.py",
-    "tests/test_plots.py",
-    "tests/test_estimator.py",
-    "tests/test_cli.py",
-    "tests/test_reports.py",
-    "tests/test_warehouse.py",
-    "tests/test_front_door.py",
-    "tests/test_versions.py",
+    "tests/data/test_engines.py",
+    "tests/inference/test_inference.py",
+    "tests/data/test_statistics.py",
+    "tests/data/test_items.py",
+    "tests/checks/test_arviz_checks.py",
+    "tests/plots/test_plots.py",
+    "tests/front/test_estimator.py",
+    "tests/front/test_cli.py",
+    "tests/report/test_report.py",
+    "tests/posterior/test_warehouse.py",
+    "tests/whole/test_front_door.py",
+    "tests/whole/test_versions.py",
 )
 _REQUIREMENT = re.compile(
     r"(?P<name>[\w.-]+)(\[[\w,-]+\])?>=(?P<low>\d+(\.\d+)*)(,<(?P<high>\d+(\.\d+)*))?"

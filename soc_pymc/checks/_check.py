@@ -9,14 +9,14 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
-from ..arguments import instance, names_of, switch, whole
-from ..errors import FitError, ItemsError
-from ..item_columns import read_items
-from ..items import Items, NormalItems, PoissonItems
-from ..laws import Columns, Law, law_of, select
-from ..progress import phase
-from ..results import PARETO_K, Fit
-from ..statistics import Statistics
+from .._lib.arguments import instance, names_of, switch, whole
+from .._lib.errors import FitError, ItemsError
+from .._lib.progress import phase
+from ..data.items import Items, NormalItems, PoissonItems
+from ..data.statistics import Statistics
+from ..inference.results import PARETO_K, Fit
+from ..posterior.item_columns import read_items
+from ..posterior.laws import Columns, Law, law_of, select
 from .advice import advise
 from .cells import cell_pit, make_cells
 from .columns import column_slices, cut_columns

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
-from ..laws import Law
-from ..results import Fit
+from ..inference.results import Fit
+from ..posterior.laws import Law
 from .pit import sizes
 
 __all__ = ["advise"]

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..binning import count_cell_range
-from ..errors import StatisticsError
-from ..far_scores import warn_of_far_bins
-from ..laws import Columns, Law, law_bins, law_of, select
-from ..progress import phase
-from ..results import Fit, outcome_roles
-from ..statistics import Statistics
+from .._lib.errors import StatisticsError
+from .._lib.progress import phase
+from ..data.binning import count_cell_range
+from ..data.statistics import Statistics
+from ..inference.results import Fit, outcome_roles
+from ..posterior.extrapolation import warn_of_far_bins
+from ..posterior.laws import Columns, Law, law_bins, law_of, select
 from .pit import GRID, MANY_TRIALS, Uniformity, grid_p_value, sizes, span
 
 __all__ = ["Cells", "cell_pit", "make_cells"]

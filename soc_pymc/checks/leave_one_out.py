@@ -16,9 +16,9 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from ..laws import Columns, law_of, select
-from ..progress import phase
-from ..results import PARETO_K, Fit
+from .._lib.progress import phase
+from ..inference.results import PARETO_K, Fit
+from ..posterior.laws import Columns, law_of, select
 from .cells import Cells
 from .predictive import thin
 

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from ..laws import Columns, Law, select
-from ..progress import phase
+from .._lib.progress import phase
+from ..posterior.laws import Columns, Law, select
 
 __all__ = [
     "GRID",

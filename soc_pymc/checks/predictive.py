@@ -11,9 +11,10 @@ import xarray as xr
 from numpy.typing import NDArray
 from scipy import stats
 
-from ..laws import Columns, Law, law_of, select
-from ..progress import phase
-from ..results import COMPONENTS, Fit
+from .._lib.progress import phase
+from ..families.priors import COMPONENTS
+from ..inference.results import Fit
+from ..posterior.laws import Columns, Law, law_of, select
 
 __all__ = ["PredictiveTest", "predictive_tests", "tail_probability", "thin"]
 

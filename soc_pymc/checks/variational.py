@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from ..results import PARETO_K, Status
+from ..inference.results import PARETO_K, Status
 
 __all__ = ["Quality", "quality"]
 

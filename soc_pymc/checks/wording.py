@@ -6,7 +6,7 @@ from html import escape
 import numpy as np
 import pandas as pd
 
-from ..html import html_table
+from .._lib.html import html_table
 
 __all__ = ["as_html", "as_text"]
 

@@ -39,3 +39,7 @@ __all__ = [
     "thin",
     "thin_values",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

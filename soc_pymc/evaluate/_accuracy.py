@@ -7,11 +7,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ..arguments import real, shown
-from ..errors import ItemsError
-from ..items import NormalItems, PoissonItems, check_items
-from ..posteriors import item_posteriors
-from ..results import Fit, named_fits
+from .._lib.arguments import real, shown
+from .._lib.errors import ItemsError
+from ..data.items import NormalItems, PoissonItems, check_items
+from ..inference.results import Fit, named_fits
+from ..posterior.items import item_posteriors
 from ._given_score import given_score
 from .gains import score_bins
 

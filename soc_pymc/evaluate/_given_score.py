@@ -5,9 +5,9 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from ..laws import items_at_once, law_of
-from ..nodes import is_plain
-from ..results import Fit
+from ..inference.results import Fit
+from ..posterior.laws import items_at_once, law_of
+from ..posterior.quadrature import is_plain
 
 __all__ = ["given_score"]
 

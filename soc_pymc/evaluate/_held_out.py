@@ -8,15 +8,15 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
-from ..arguments import instance, shown, whole
+from .._lib.arguments import instance, shown, whole
+from .._lib.errors import FitError, ItemsError
+from .._lib.progress import phase
 from ..checks.pit import GRID, LEAST, mean_pit_ecdf, pit_ecdf, randomised_pit, uniformity
-from ..errors import FitError, ItemsError
-from ..far_scores import warn_of_far_scores
-from ..item_columns import columns_of, law_roles
-from ..items import Items, PoissonItems
-from ..laws import Columns, Law, law_of, select
-from ..progress import phase
-from ..results import Fit, named_fits
+from ..data.items import Items, PoissonItems
+from ..inference.results import Fit, named_fits
+from ..posterior.extrapolation import warn_of_far_scores
+from ..posterior.item_columns import columns_of, law_roles
+from ..posterior.laws import Columns, Law, law_of, select
 from ._given_score import given_score
 from ._pit_histograms import pit_densities
 from .baselines import BASELINES, fit_baselines

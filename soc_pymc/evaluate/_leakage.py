@@ -13,14 +13,14 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import special, stats
 
-from ..binning import STEPS
-from ..cells import group
-from ..errors import FitError, ItemsError
-from ..item_columns import columns_of
-from ..items import Items, NormalItems, PoissonItems, check_items
-from ..statistics import Statistics
-from ..summaries import summarize
-from ..tables import batches, open_table, scan
+from .._lib.errors import FitError, ItemsError
+from ..data.binning import STEPS
+from ..data.cells import group
+from ..data.items import Items, NormalItems, PoissonItems, check_items
+from ..data.statistics import Statistics
+from ..data.summaries import summarize
+from ..data.tables import batches, open_table, scan
+from ..posterior.item_columns import columns_of
 
 __all__ = ["Leakage", "leakage"]
 

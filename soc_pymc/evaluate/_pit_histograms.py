@@ -4,13 +4,13 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from ..arguments import real, refuse_beyond_memory, whole
+from .._lib.arguments import real, refuse_beyond_memory, whole
+from .._lib.errors import FitError
 from ..checks.pit import predictive_cdf, randomised_pit
-from ..errors import FitError
-from ..item_columns import read_items
-from ..items import Items
-from ..laws import law_of
-from ..results import Fit
+from ..data.items import Items
+from ..inference.results import Fit
+from ..posterior.item_columns import read_items
+from ..posterior.laws import law_of
 from .gains import score_bins
 from .thinning import stream
 

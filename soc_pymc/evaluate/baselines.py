@@ -12,9 +12,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from ..arguments import numbers_of, shown
-from ..errors import FitError, ItemsError
-from ..items import Items, PoissonItems
+from .._lib.arguments import numbers_of, shown
+from .._lib.errors import FitError, ItemsError
+from ..data.items import Items, PoissonItems
 from .thinning import read_frame
 
 __all__ = ["BASELINES", "Baseline", "baseline", "fit_baselines"]

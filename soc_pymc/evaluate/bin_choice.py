@@ -7,17 +7,17 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ..arguments import shown, switch, whole
-from ..coarsening import coarsened, equal_edges
-from ..errors import FitError
-from ..items import Items
-from ..laws import law_of
-from ..methods import NUTS, VI, FiveSteps
-from ..priors import Gamma, Normal
-from ..progress import phase
-from ..results import Fit
-from ..statistics import Statistics
-from ..summaries import summarize
+from .._lib.arguments import shown, switch, whole
+from .._lib.errors import FitError
+from .._lib.progress import phase
+from ..data.coarsening import coarsened, equal_edges
+from ..data.items import Items
+from ..data.statistics import Statistics
+from ..data.summaries import summarize
+from ..families.priors import Gamma, Normal
+from ..inference.methods import NUTS, VI, FiveSteps
+from ..inference.results import Fit
+from ..posterior.laws import law_of
 
 __all__ = ["compare_bins"]
 
@@ -98,7 +98,7 @@ def compare_bins(
     >>> bool(table.loc[5, "hidden"] > table.loc[20, "hidden"])
     True
     """
-    from ..inference import fit
+    from ..inference.fitting import fit
 
     _check(bins, prior, method, bayes)
     finest = items

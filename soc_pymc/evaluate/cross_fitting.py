@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..arguments import numbers_of, real, shown, whole
-from ..errors import FitError, ItemsError
+from .._lib.arguments import numbers_of, real, shown, whole
+from .._lib.errors import FitError, ItemsError
 
 __all__ = ["cross_fit"]
 

@@ -5,14 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from ..arguments import instance
-from ..errors import FitError, StatisticsError
-from ..laws import curves_at, law_bins, law_of
-from ..methods import NUTS, VI, FiveSteps
-from ..outcomes import outcome_of
-from ..priors import Gamma, Normal
-from ..results import Fit
-from ..statistics import Statistics
+from .._lib.arguments import instance
+from .._lib.errors import FitError, StatisticsError
+from ..data.statistics import Statistics
+from ..families.priors import Gamma, Normal
+from ..inference.methods import NUTS, VI, FiveSteps
+from ..inference.results import Fit
+from ..model.outcomes import outcome_of
+from ..posterior.laws import curves_at, law_bins, law_of
 
 __all__ = ["cross_validate"]
 
@@ -59,7 +59,7 @@ def cross_validate(
     >>> list(table.columns)
     ['items', 'elpd', 'per_item', 'converged']
     """
-    from ..inference import fit
+    from ..inference.fitting import fit
 
     instance(stats, "stats", Statistics, "statistics with folds: soc.summarize(items, folds=10)")
     if stats.folds < 2:

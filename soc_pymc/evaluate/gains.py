@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from ..arguments import many
-from ..errors import ItemsError
+from .._lib.arguments import many
+from .._lib.errors import ItemsError
 
 __all__ = [
     "gain_rows",

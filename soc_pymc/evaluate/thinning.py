@@ -13,11 +13,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from ..arguments import many, real, whole
-from ..errors import ItemsError
+from .._lib.arguments import many, real, whole
+from .._lib.errors import ItemsError
+from ..data.items import Items, NormalItems, PoissonItems, check_items
+from ..data.tables import batches, scan
 from ..families.validity import LARGEST_COUNT
-from ..items import Items, NormalItems, PoissonItems, check_items
-from ..tables import batches, scan
 
 __all__ = ["Split", "read_frame", "split_items", "stream", "thin", "thin_values"]
 

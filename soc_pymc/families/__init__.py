@@ -1,1 +1,1 @@
-"""Conjugate families: records of closed forms, arrays in and arrays out."""
+"""Everything that knows a distribution: closed forms, kernels, priors, sums."""

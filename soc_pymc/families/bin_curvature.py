@@ -14,8 +14,9 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from .histograms import EXACT_COUNTS, Histograms, _log1pmx, _wide_count
+from .histograms import Histograms, _log1pmx, _wide_count
 from .normal_cells import NormalCells
+from .schemas import EXACT_COUNTS
 
 __all__ = ["CountBins", "ValueBins", "count_curvature", "value_curvature"]
 

@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
+from .schemas import EXACT_COUNTS
+
 __all__ = [
-    "EXACT_COUNTS",
     "Histograms",
     "all_bins",
     "information",
@@ -29,8 +30,6 @@ __all__ = [
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-
-EXACT_COUNTS = 32  # counts below this have cells of their own
 
 
 @dataclass(frozen=True)

@@ -42,3 +42,7 @@ __all__ = [
     "plot_smoothing",
     "plot_variance_gain",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

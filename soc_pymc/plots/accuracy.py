@@ -9,8 +9,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from ..arguments import switch
-from ..errors import FitError
+from .._lib.arguments import switch
+from .._lib.errors import FitError
 from .arguments import axes_in, need_columns, one_of
 from .style import (
     BLACK,

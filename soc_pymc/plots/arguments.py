@@ -8,9 +8,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from ..arguments import Refusal, instance, real, shown
-from ..errors import FitError
-from ..results import Fit
+from .._lib.arguments import Refusal, instance, real, shown
+from .._lib.errors import FitError
+from ..inference.results import Fit
 
 __all__ = [
     "axes_in",
@@ -32,7 +32,7 @@ def need_ax(ax: Any) -> None:
     >>> need_ax("left")
     Traceback (most recent call last):
     ...
-    soc_pymc.errors.FitError: ax must be matplotlib axes to draw in, or None, not str
+    soc_pymc.FitError: ax must be matplotlib axes to draw in, or None, not str
     """
     instance(ax, "ax", Axes | None, "matplotlib axes to draw in, or None")
 
@@ -45,7 +45,7 @@ def axes_in(axes: Any) -> NDArray[Any]:
     >>> axes_in(["left", "right"])
     Traceback (most recent call last):
     ...
-    soc_pymc.errors.FitError: axes=['left', 'right'] must be matplotlib axes in a list, or None
+    soc_pymc.FitError: axes=['left', 'right'] must be matplotlib axes in a list, or None
     """
     given = _flat(axes)
     if not all(isinstance(ax, Axes) for ax in given):
@@ -94,7 +94,7 @@ def one_of(value: Any, name: str, options: Sequence[str]) -> str:
     >>> one_of("median", "quantity", ("mean", "variance"))
     Traceback (most recent call last):
     ...
-    soc_pymc.errors.FitError: quantity='median' must be one of mean, variance
+    soc_pymc.FitError: quantity='median' must be one of mean, variance
     """
     if isinstance(value, str) and value in options:
         return value
@@ -147,7 +147,7 @@ def column_of(
     >>> column_of(pd.DataFrame({"t": ["high"]}), "t", "soc.item_posteriors")
     Traceback (most recent call last):
     ...
-    soc_pymc.errors.FitError: column 't' must hold numbers: take a table from soc.item_posteriors
+    soc_pymc.FitError: column 't' must hold numbers: take a table from soc.item_posteriors
     """
     try:
         return table[column].to_numpy(dtype=float, na_value=np.nan)

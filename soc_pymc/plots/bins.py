@@ -10,10 +10,10 @@ from matplotlib import ticker
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from ..arguments import instance, numbers_of
-from ..errors import FitError, StatisticsError
-from ..results import Fit, outcome_roles
-from ..statistics import Statistics
+from .._lib.arguments import instance, numbers_of
+from .._lib.errors import FitError, StatisticsError
+from ..data.statistics import Statistics
+from ..inference.results import Fit, outcome_roles
 from .arguments import axes_in, need_ax, need_axes, need_columns
 from .style import (
     BLUE,

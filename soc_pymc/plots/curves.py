@@ -9,9 +9,9 @@ import xarray as xr
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from ..arguments import switch
-from ..laws import Law, law_of
-from ..results import Fit
+from .._lib.arguments import switch
+from ..inference.results import Fit
+from ..posterior.laws import Law, law_of
 from .arguments import axes_in, need_axes, need_fit, need_prob
 from .fitted import (
     binned_rates,

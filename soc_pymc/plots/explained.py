@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from ..arguments import numbers_of
-from ..errors import FitError
+from .._lib.arguments import numbers_of
+from .._lib.errors import FitError
 from .arguments import need_ax, need_prob, one_of
 from .style import BLUE, GREY, escaped, number_of, tidy
 

@@ -8,12 +8,12 @@ import xarray as xr
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from ..arguments import real, shown
-from ..calibration import bands, calibration_curves
-from ..errors import FitError
-from ..laws import Law
-from ..methods import FiveSteps
-from ..results import Fit, outcome_roles
+from .._lib.arguments import real, shown
+from .._lib.errors import FitError
+from ..inference.methods import FiveSteps
+from ..inference.results import Fit, outcome_roles
+from ..posterior.calibration import bands, calibration_curves
+from ..posterior.laws import Law
 from .arguments import need_fit
 from .style import BLUE, escaped, named, number_of, plain, rate_axis
 

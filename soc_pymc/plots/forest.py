@@ -11,8 +11,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from ..arguments import shown
-from ..errors import ItemsError
+from .._lib.arguments import shown
+from .._lib.errors import ItemsError
 from .arguments import need_ax
 from .item_tables import frame_of, names_of, need_column, numbers_of
 from .style import BLACK, BLUE, GREY, ORANGE, escaped, is_rate, named, rate_axis, tidy

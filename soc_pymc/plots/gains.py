@@ -10,8 +10,8 @@ import xarray as xr
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from ..arguments import shown
-from ..errors import FitError
+from .._lib.arguments import shown
+from .._lib.errors import FitError
 from .arguments import need_ax, need_columns, need_prob
 from .style import BLUE, GREY, PALETTE, RED, draw_floor, escaped, is_rate, log_or_linear, tidy
 

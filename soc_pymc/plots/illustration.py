@@ -10,8 +10,8 @@ from matplotlib.colors import to_rgb
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
-from ..laws import Law, law_of
-from ..results import Fit
+from ..inference.results import Fit
+from ..posterior.laws import Law, law_of
 from .arguments import axes_in, need_axes, need_prob
 from .fitted import (
     Line,

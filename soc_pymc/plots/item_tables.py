@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ..arguments import shown
-from ..errors import ItemsError
-from ..tables.column_names import chosen
+from .._lib.arguments import shown
+from .._lib.errors import ItemsError
+from ..data.tables.column_names import chosen
 from .arguments import column_of
 
 __all__ = ["frame_of", "names_of", "need_column", "numbers_of"]

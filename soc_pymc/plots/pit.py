@@ -9,7 +9,7 @@ from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 from scipy import stats
 
-from ..arguments import instance
+from .._lib.arguments import instance
 from ..checks._check import CheckResult
 from .arguments import need_ax
 from .style import BLUE, GREY, ORANGE, RED, escaped, tidy

@@ -14,7 +14,7 @@ from matplotlib.collections import LineCollection
 from numpy.typing import NDArray
 from scipy import stats
 
-from ..errors import FitError
+from .._lib.errors import FitError
 from .arguments import need_ax
 from .style import BLACK, GREY, escaped, is_rate, number_of, plain, plain_ticks, tidy
 

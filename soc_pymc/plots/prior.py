@@ -9,10 +9,10 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 from scipy import stats
 
-from ..arguments import numbers_of, shown
-from ..errors import FitError
-from ..laws import Law, law_of
-from ..results import Fit
+from .._lib.arguments import numbers_of, shown
+from .._lib.errors import FitError
+from ..inference.results import Fit
+from ..posterior.laws import Law, law_of
 from .arguments import need_ax, need_prob
 from .fitted import (
     Line,

@@ -6,13 +6,13 @@ import pyarrow as pa
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from ..arguments import real, shown, whole
-from ..errors import FitError, ItemsError
-from ..item_columns import columns_of, law_roles
-from ..items import Items
-from ..laws import Columns, Law, law_of
-from ..results import Fit
-from ..tables import batches, open_table, scan
+from .._lib.arguments import real, shown, whole
+from .._lib.errors import FitError, ItemsError
+from ..data.items import Items
+from ..data.tables import batches, open_table, scan
+from ..inference.results import Fit
+from ..posterior.item_columns import columns_of, law_roles
+from ..posterior.laws import Columns, Law, law_of
 from .arguments import need_ax
 from .fitted import at_exposure, column_name, need_prior, scores_estimate_theta, theta_unit
 from .prior import prior_quantiles

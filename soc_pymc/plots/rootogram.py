@@ -9,9 +9,9 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from ..arguments import instance
+from .._lib.arguments import instance
+from .._lib.errors import FitError
 from ..checks._check import CheckResult
-from ..errors import FitError
 from .arguments import need_ax, need_prob
 from .style import BLUE, GREY, ORANGE, RED, number_of, plain, tidy
 

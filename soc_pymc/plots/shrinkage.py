@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from numpy.typing import NDArray
 
-from ..arguments import shown, whole
-from ..errors import ItemsError
+from .._lib.arguments import shown, whole
+from .._lib.errors import ItemsError
 from .arguments import need_ax
 from .item_tables import frame_of, need_column, numbers_of
 from .style import GREY, escaped, named, plain, rate_axis, tidy

@@ -8,9 +8,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from ..errors import FitError
-from ..laws import Law, law_of
-from ..results import Fit
+from .._lib.errors import FitError
+from ..inference.results import Fit
+from ..posterior.laws import Law, law_of
 from .arguments import axes_in, need_axes, need_fit, need_prob
 from .fitted import (
     curve_lines,

@@ -14,9 +14,8 @@ from typing import Any
 import duckdb
 
 import soc_pymc as soc
-
-from . import first_fit, rivals, scaling
-from .timing import Report, cpu, spent
+from tests.bench import first_fit, rivals, scaling
+from tests.bench.timing import Report, cpu, spent
 
 _SECTIONS = ("warm", "nuts", "first", "scale", "rivals")
 _TARGETS = {200: 5, 1000: 10, 10_000: 60}  # CPU seconds of a warm fit, by bins

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import soc_pymc as soc
-from soc_pymc.files import replacing
+from soc_pymc._lib.files import replacing
 
 ROLES = {"score": "score", "count": "count", "exposure": "exposure"}
 _CHUNK = 1_000_000
@@ -126,7 +126,7 @@ class _Spent(Exception):
 
 def _chain(path: Path) -> None:
     """From items to posteriors by one command."""
-    from soc_pymc.cli import main as command
+    from soc_pymc.front.cli import main as command
 
     words = ["run", str(path), "--bins", str(_BINS), "--quiet", "--out"]
     for role, column in ROLES.items():

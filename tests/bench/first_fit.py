@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import soc_pymc as soc
-
-from .timing import Report, spent
+from tests.bench.timing import Report, spent
 
 __all__ = ["bench"]
 

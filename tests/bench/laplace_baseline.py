@@ -15,7 +15,7 @@ from scipy import optimize, special
 from scipy.interpolate import BSpline
 
 import soc_pymc as soc
-from soc_pymc.curves import curve_draws
+from soc_pymc.posterior.curves import curve_draws
 
 __all__ = ["PENALTIES", "PROBABILITIES", "covered", "laplace_bands", "our_bands", "true_curves"]
 

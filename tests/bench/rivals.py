@@ -7,10 +7,9 @@ import numpy as np
 import pandas as pd
 
 import soc_pymc as soc
-
-from . import bambi_baseline
-from . import laplace_baseline as laplace
-from .timing import Report, spent
+from tests.bench import bambi_baseline
+from tests.bench import laplace_baseline as laplace
+from tests.bench.timing import Report, spent
 
 __all__ = ["bench"]
 

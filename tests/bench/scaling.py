@@ -1,8 +1,7 @@
 """Whether a fit's time depends on the number of items behind its statistics."""
 
 import soc_pymc as soc
-
-from .timing import Report, cpu
+from tests.bench.timing import Report, cpu
 
 __all__ = ["bench"]
 

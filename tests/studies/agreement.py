@@ -23,8 +23,8 @@ import pandas as pd
 import xarray as xr
 
 import soc_pymc as soc
-from soc_pymc import hierarchy
-from soc_pymc.curves import curve_draws
+from soc_pymc.model import hierarchy
+from soc_pymc.posterior.curves import curve_draws
 from tests.studies import plain
 
 DATA = {

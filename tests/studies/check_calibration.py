@@ -27,9 +27,9 @@ import pandas as pd
 import xarray as xr
 
 import soc_pymc as soc
+from soc_pymc._lib.files import replacing
 from soc_pymc.checks.cells import cell_pit, make_cells
-from soc_pymc.files import replacing
-from soc_pymc.laws import law_of
+from soc_pymc.posterior.laws import law_of
 
 LEVEL = 0.05
 ACCEPTED = (10, 32)  # of 400: the .005 and .995 quantiles of Binomial(400, .05), nearly

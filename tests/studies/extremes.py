@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from soc_pymc import theory
-from soc_pymc.decisions import preposterior, value
+from soc_pymc.evaluate.decisions import preposterior, value
 from soc_pymc.families import (
     bin_curvature,
     components,
@@ -36,10 +36,9 @@ from soc_pymc.families import (
 )
 from soc_pymc.families import histograms as hist
 from soc_pymc.families import poisson_gamma as pg
-from soc_pymc.laws import MixedPosterior
-
-from .. import exact
-from .. import extreme_references as ref
+from soc_pymc.posterior.laws import MixedPosterior
+from tests import exact
+from tests import extreme_references as ref
 
 LIMIT = 1e-9
 _SHAPES = (1e-8, 1e-3, 0.5, 20.0, 1e4, 1e8, 1e12)
@@ -475,7 +474,7 @@ ALL: tuple[Callable[[bool], Points], ...] = (
 @mp.workdps(50)
 def table(fast: bool = False, only: str = "") -> pd.DataFrame:
     """Worst error of each function, where it is, and up to which driver all are within 1e-9."""
-    from .extremes_fits import PARTS  # it needs this module
+    from tests.studies.extremes_fits import PARTS  # it needs this module
 
     rows = []
     for part in (*ALL, *PARTS):

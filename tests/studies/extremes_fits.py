@@ -15,15 +15,14 @@ import pandas as pd
 import xarray as xr
 
 import soc_pymc as soc
-from soc_pymc.curves import curve_draws
 from soc_pymc.families import bin_effects, mixture_kernel, normal_cells
 from soc_pymc.families import histograms as hist
-from soc_pymc.laws import law_of
-from soc_pymc.results import COMPONENTS, CURVES
-
-from .. import exact
-from .. import extreme_references as ref
-from .extremes import Point, Points
+from soc_pymc.inference.results import COMPONENTS, CURVES
+from soc_pymc.posterior.curves import curve_draws
+from soc_pymc.posterior.laws import law_of
+from tests import exact
+from tests import extreme_references as ref
+from tests.studies.extremes import Point, Points
 
 _LEAST = 1e-290
 _PROBS = (0.05, 0.95)

@@ -137,13 +137,6 @@ def torture(name: str, kills: int, rng: np.random.Generator) -> Outcome:
 
 def _import_all() -> None:
     """Import what commands do when they run, so that a child need not."""
-    import soc_pymc.cli._main
-    import soc_pymc.demo
-    import soc_pymc.inference
-    import soc_pymc.plots
-    import soc_pymc.posteriors
-    import soc_pymc.reports
-    import soc_pymc.tables.engines  # noqa: F401
 
 
 def _inputs() -> None:
@@ -183,7 +176,7 @@ def _fork(work) -> int:
 
 
 def _start(words: list[str]) -> int:
-    from soc_pymc.cli import main as command
+    from soc_pymc.front.cli import main as command
 
     return _fork(lambda: command([*words, "--quiet"]))
 

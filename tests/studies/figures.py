@@ -22,8 +22,7 @@ import numpy as np
 
 import soc_pymc as soc
 from soc_pymc import evaluate, plots, quantities
-
-from .grid import read
+from tests.studies.grid import read
 
 Picture = tuple[str, Any]
 Fits = dict[str, soc.Fit]

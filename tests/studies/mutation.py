@@ -323,7 +323,7 @@ def main() -> None:
     parser.add_argument("--survivors", action="store_true", help="of the last run in --out alone")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
-    # a group and a module may have one name: soc_pymc.statistics is the module
+    # a group and a module may have one name: soc_pymc.data.statistics is the module
     asked = {x.removeprefix("soc_pymc.") for m in args.module for x in GROUPS.get(m, [m])}
     if unknown := asked - set(TESTS):
         parser.error(f"no such group or module: {', '.join(sorted(unknown))}")

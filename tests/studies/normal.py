@@ -136,7 +136,7 @@ def run_items(
 
     The PIT is that of every so-manieth item, `pit_items` in all.
     """
-    from soc_pymc.laws import law_of
+    from soc_pymc.posterior.laws import law_of
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

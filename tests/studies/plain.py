@@ -19,10 +19,10 @@ from arviz_stats.base import array_stats
 from pymc.blocking import DictToArrayBijection
 from scipy import optimize
 
-from soc_pymc.density import Space, density, make_space, mode, posterior_draws
-from soc_pymc.designs import Curve
-from soc_pymc.hierarchy import Hierarchy
-from soc_pymc.likelihood import log_marginal, shared
+from soc_pymc.inference.density import Space, density, make_space, mode, posterior_draws
+from soc_pymc.model.designs import Curve
+from soc_pymc.model.hierarchy import Hierarchy
+from soc_pymc.model.likelihood import log_marginal, shared
 
 __all__ = [
     "Approximation",
@@ -91,7 +91,7 @@ def plain_model(built: Hierarchy, centred: bool = False) -> pm.Model:
     Parameters
     ----------
     built
-        From `soc_pymc.hierarchy.build`.
+        From `soc_pymc.model.hierarchy.build`.
     centred
         Whether the wiggly coefficients are coordinates themselves, instead of over their scale.
     """

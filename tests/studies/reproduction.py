@@ -16,8 +16,7 @@ import numpy as np
 import pandas as pd
 
 import soc_pymc as soc
-
-from .figures import of_fits, of_split, save
+from tests.studies.figures import of_fits, of_split, save
 
 BINS = {"adwords": 100, "simulated": 1000}
 """Bins of equal counts."""

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 import soc_pymc as soc
-from soc_pymc.curves import curve_draws
+from soc_pymc.posterior.curves import curve_draws
 
 _SCORES = 0.05 * np.exp(0.8 * np.array([-2.0537, -1.2816, -0.6745, 0.0, 0.6745, 1.2816, 2.0537]))
 """The 2, 10, 25, 50, 75, 90 and 98% points of t."""

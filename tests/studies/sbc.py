@@ -19,8 +19,8 @@ from scipy import stats as sps
 
 import soc_pymc as soc
 from soc_pymc.checks._check import holm
-from soc_pymc.curves import curve_draws
-from soc_pymc.splines import spline_matrix
+from soc_pymc.model.splines import spline_matrix
+from soc_pymc.posterior.curves import curve_draws
 
 PRIOR = soc.Gamma(
     mean=soc.Spline(level=(float(np.log(0.05)), 0.7), slope=(1.0, 0.3)),

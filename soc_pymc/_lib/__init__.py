@@ -1,0 +1,1 @@
+"""What every room uses and nothing that knows statistics: errors, arguments, files, progress."""

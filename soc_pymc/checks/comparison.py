@@ -1,0 +1,276 @@
+"""Fits of different priors to the same items, compared by leave-one-out in ArviZ's own table."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from numpy.typing import NDArray
+
+from .._lib.arguments import instance, switch, whole
+from .._lib.errors import FitError
+from .._lib.progress import phase
+from ..data.items import Items, NormalItems, PoissonItems
+from ..data.statistics import Statistics
+from ..inference.results import Fit, outcome_roles
+from ..posterior.item_columns import read_items
+from ..posterior.laws import law_of
+from ._check import CheckResult, arviz_groups
+from .cells import Cells, make_cells
+from .leave_one_out import LooCells, elpd_record, loo_cells
+
+__all__ = ["compare"]
+
+Floats = NDArray[np.float64]
+
+_TOTALS = ("n_items", "exposure", "count")
+_SAME = 1e-6  # relative difference of totals of the same items in other bins
+
+
+def compare(
+    fits: Mapping[str, Fit | CheckResult],
+    data: Items | Statistics | None = None,
+    *,
+    subset: int = 5000,
+    seed: int = 0,
+    progress: bool = True,
+) -> pd.DataFrame:
+    """Compare fits to the same items by the log density of every item left out in turn.
+
+    Parameters
+    ----------
+    fits
+        Fits by name, all to the same items; or results of `soc.check` on the same items with the
+        same seed, and then no `data`.
+    data
+        The items that made the fits: a random subset of them is left out one by one. Or their
+        statistics with joint cells, ``summarize(items, joint=True)``: all of them are, at the
+        precision of the cells.
+    subset
+        Number of random items, the same for all fits; statistics take all.
+    seed
+        Seed of the subset.
+    progress
+        Whether long work shows its progress.
+
+    Returns
+    -------
+    pandas.DataFrame
+        ArviZ's table (`arviz.compare`), best first: ``elpd``, expected log predictive density of
+        the items in nats, with its standard error ``se``; ``p``, the effective number of
+        parameters; ``elpd_diff`` from the best and its standard error ``dse``; ``p_worse``, the
+        probability to be worse than the best (NaN of the best itself); ``weight`` of stacking; and
+        ``diag_elpd``, which counts items (or cells) whose Pareto k is too large.
+
+    Raises
+    ------
+    FitError
+        If there are fewer than two fits, they are of different items or columns, or `data` are not
+        the items that made them; if draws differ so much in what they say of single items that
+        these cannot be left out.
+
+    Notes
+    -----
+    ArviZ takes no weights: an item of a cell stands for all, as often as the cell has items. Of
+    more than 200,000 items the weights of stacking come from a share of every cell, and differences
+    and standard errors from all.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> frame = soc.simulation.s1(2000, seed=0)
+    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+    >>> stats = soc.summarize(items, joint=True, progress=False)
+    >>> stiff = soc.Gamma(variance=soc.Spline(knots=1))
+    >>> fits = {
+    ...     "curve": soc.fit(stats, progress=False),
+    ...     "constant cv": soc.fit(stats, stiff, progress=False),
+    ... }
+    >>> table = soc.compare(fits, stats, progress=False)
+    >>> sorted(table.index)
+    ['constant cv', 'curve']
+    """
+    instance(fits, "fits", Mapping, 'fits by name, {"name": fit, ...}')
+    whole(subset, "subset", 1)
+    whole(seed, "seed", 0)
+    switch(progress, "progress")
+    if len(fits) < 2:
+        raise FitError(f"compare takes two fits or more by name, not {len(fits)}")
+    if data is None:
+        return _table(_checked_trees(fits))
+    wrong = [name for name, fit in fits.items() if not isinstance(fit, Fit)]
+    if wrong:
+        raise FitError(
+            f"{wrong[0]!r} is a {type(fits[wrong[0]]).__name__}, not a fit: give fits with data, "
+            "or results of soc.check on the same items without"
+        )
+    only = {name: fit for name, fit in fits.items() if isinstance(fit, Fit)}
+    single = [name for name, fit in only.items() if fit.one_draw]
+    if single:
+        raise FitError(
+            f"{single[0]!r} is a fit of one draw, by which no item can be left out: compare such "
+            "fits by soc.evaluate.cross_validate, on statistics with folds"
+        )
+    _check_same(only)
+    wanted = "soc.PoissonItems(...) or soc.NormalItems(...), or their statistics"
+    instance(data, "data", PoissonItems | NormalItems | Statistics, wanted)
+    if isinstance(data, Statistics):
+        return _from_cells(only, data, progress)
+    return _table(_trees(only, data, subset, seed, progress))
+
+
+def _table(compared: Mapping[str, object]) -> pd.DataFrame:
+    from arviz_stats import compare as arviz_compare
+
+    with np.errstate(all="ignore"):  # densities that have no sum are refused below
+        table: pd.DataFrame = arviz_compare(dict(compared), method="stacking", round_to="none")
+    lost = table.index[~np.isfinite(table["elpd"])].tolist()
+    if lost:
+        raise FitError(
+            f"leave-one-out of {', '.join(map(repr, lost))} has no value: draws differ so much in "
+            "what they say of single items that none can stand for a fit without them; compare by "
+            "soc.evaluate.cross_validate, on statistics with folds"
+        )
+    same = (table["elpd_diff"] == 0) & (table["dse"] == 0)
+    same.iloc[0] = False
+    table.loc[same, "p_worse"] = 0.5  # of fits that say the same of every item: ArviZ has 0 / 0
+    return table
+
+
+# --- the same items ------------------------------------------------------------------------------
+
+
+def _check_same(fits: Mapping[str, Fit]) -> None:
+    """Refuse fits of different columns, or of items that differ in number or totals."""
+    names = list(fits)
+    first = fits[names[0]]
+    for name in names[1:]:
+        its, ours = (outcome_roles(fit.data.attrs) for fit in (fits[name], first))
+        if its != ours or law_of(fits[name]).outcome != law_of(first).outcome:
+            raise FitError(
+                f"{names[0]!r} and {name!r} are fits of other columns ({ours} and {its}): their "
+                "densities cannot be compared"
+            )
+        _check_totals(f"{names[0]!r} and {name!r} are fits", _totals(first), _totals(fits[name]))
+
+
+def _totals(fit: Fit) -> dict[str, float]:
+    """Numbers of items and sums over them, as far as a fit keeps them."""
+    bins = {
+        str(name): values.to_numpy()
+        for group in ("constant_data", "observed_data")
+        if group in fit.data
+        for name, values in fit.data[group].data_vars.items()
+    }
+    found = {name: float(bins[name].sum()) for name in _TOTALS if name in bins}
+    if {"noise_sd", "n_items"} <= bins.keys():
+        found["noise variance"] = float(bins["n_items"] @ bins["noise_sd"] ** 2)
+    return found
+
+
+def _check_totals(what: str, a: Mapping[str, float], b: Mapping[str, float]) -> None:
+    for name in a.keys() & b.keys():
+        if abs(a[name] - b[name]) > _SAME * max(abs(a[name]), abs(b[name])):
+            both = f"{a[name]:,.12g} and {b[name]:,.12g}"
+            raise FitError(
+                f"{what} of different items ({name} adds up to {both}): leaving items out compares "
+                "fits to the same ones"
+            )
+
+
+# --- items ---------------------------------------------------------------------------------------
+
+
+def _trees(
+    fits: Mapping[str, Fit], items: Items, subset: int, seed: int, progress: bool
+) -> dict[str, xr.DataTree]:
+    """Log densities of the same random items under every fit."""
+    trees = {}
+    for name, fit in fits.items():
+        columns, _ = read_items(fit, law_of(fit), items, [], progress)
+        n = len(columns["score"])
+        _check_totals(f"the items and {name!r} are", {"n_items": float(n)}, _totals(fit))
+        rng = np.random.default_rng(seed)
+        at = np.sort(rng.choice(n, min(subset, n), replace=False))
+        with phase(f"leave-one-out of {name}", enabled=progress):
+            trees[name] = xr.DataTree.from_dict(arviz_groups(fit, columns, at, rng))
+    return trees
+
+
+def _checked_trees(results: Mapping[str, Fit | CheckResult]) -> dict[str, xr.DataTree]:
+    """Trees of results of checks, if they are of the same items."""
+    trees: dict[str, xr.DataTree] = {}
+    for name, result in results.items():
+        if not isinstance(result, CheckResult):
+            raise FitError(
+                "fits are compared on their items: give these, or their statistics, as second "
+                "argument"
+            )
+        if "log_likelihood" not in result.data:
+            raise FitError(
+                f"{name!r} is a check on statistics, which keeps no densities of items: give fits "
+                "and statistics"
+            )
+        trees[name] = result.data
+    names = list(trees)
+    first = trees[names[0]]
+    for name in names[1:]:
+        same = all(
+            first[group].to_dataset().equals(trees[name][group].to_dataset())
+            for group in ("observed_data", "constant_data")
+        )
+        if not same:
+            raise FitError(
+                f"{names[0]!r} and {name!r} are checks on different items, or with different seeds "
+                "or subsets: their densities cannot be compared"
+            )
+    return trees
+
+
+# --- statistics ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Weighted:
+    """Leave-one-out of weighted cells: sums over items as ArviZ would find them."""
+
+    n: Floats
+
+    def sum(self, each: Floats) -> float:
+        return float(self.n @ each)
+
+    def standard_error(self, each: Floats) -> float:
+        mean = self.sum(each) / self.n.sum()
+        return float(np.sqrt(self.n @ (each - mean) ** 2))
+
+
+def _from_cells(fits: Mapping[str, Fit], stats: Statistics, progress: bool) -> pd.DataFrame:
+    """The table for all items of the statistics."""
+    found: dict[str, LooCells] = {}
+    kept: Cells | None = None
+    for name, fit in fits.items():
+        _check_totals(
+            f"the statistics and {name!r} are", {"n_items": float(stats.n_items)}, _totals(fit)
+        )
+        kept = make_cells(fit, stats)
+        found[name] = loo_cells(fit, kept, progress)
+    assert kept is not None
+    table = _table({name: elpd_record(loo, kept.n) for name, loo in found.items()})
+    if "subsampling_dse" in table:  # shares of every cell are no random subset
+        table = table.drop(columns="subsampling_dse")
+        _sums_of_all(table, found, _Weighted(kept.n.astype(float)))
+    return table
+
+
+def _sums_of_all(table: pd.DataFrame, found: Mapping[str, LooCells], all_items: _Weighted) -> None:
+    """Put differences over all items in the place of those over a share, in place."""
+    from scipy.stats import norm
+
+    best = found[str(table.index[0])].each
+    for name in table.index[1:]:
+        away = found[str(name)].each - best
+        diff, error = all_items.sum(away), all_items.standard_error(away)
+        table.loc[name, ["elpd_diff", "dse"]] = diff, error
+        table.loc[name, "p_worse"] = norm.cdf(0, diff, error + 1e-12)
+        table.loc[name, "diag_diff"] = "|elpd_diff| < 4" if 0 < abs(diff) < 4 else ""

@@ -1,0 +1,369 @@
+"""Cells and bins: exact log-linear grids, and edges of bins of equal weight.
+
+A positive number x lies in octave e (2^e <= x < 2^(e+1)) and, inside it, in one of 2^k equal steps.
+All of it is exact in floating point, so every engine puts every number into the same cell.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..families.schemas import EXACT_COUNTS, STEPS
+from ..families.validity import LEAST_SD
+
+__all__ = [
+    "EXACT_COUNTS",
+    "FIRST_GRID",
+    "MOST_VALUE_CELL",
+    "STEPS",
+    "VALUE_OCTAVES",
+    "ZERO_EXPOSURE",
+    "Grid",
+    "Lookup",
+    "choose_edges",
+    "choose_grid",
+    "count_cell",
+    "count_cell_range",
+    "exposure_cell",
+    "exposure_cell_range",
+    "finer_grid",
+    "make_lookup",
+    "value_cell",
+    "value_cell_range",
+]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_EXACT_OCTAVE = 5  # 2^5 = 32
+ZERO_EXPOSURE = -(1 << 15)  # below the cell of every positive number, 16 * -1074
+VALUE_OCTAVES = 3  # a value cell is 2^-3 of the octave that its noise cell is in
+MOST_VALUE_CELL = (1 << 25) - 1
+_MOST_STEPS = 36  # steps stay wider than the error of any engine's logarithm
+_CHOOSE_CELLS = 1 << 18
+_LOOKUP_CELLS = tuple(1 << k for k in range(6, 17))
+_TOGETHER = 2  # edges in one cell of the grid that finds bins
+
+
+def _octave_step(size: ArrayLike, steps: int) -> tuple[Ints, Ints]:
+    """Octave of positive numbers and whole step inside it, 2^steps to an octave."""
+    fraction, exponent = np.frexp(np.asarray(size, dtype=float))
+    step = np.floor((2.0 * fraction - 1.0) * float(1 << steps)).astype(np.int64)
+    return exponent.astype(np.int64) - 1, step
+
+
+# ---------------------------------------------------------------- counts and exposures
+
+
+def count_cell(count: ArrayLike) -> Ints:
+    """Cell of counts: the count itself below 32, then 16 cells an octave.
+
+    Examples
+    --------
+    >>> count_cell([0, 31, 32, 33, 34]).tolist()
+    [0, 31, 32, 32, 33]
+    """
+    y = np.asarray(count, dtype=np.int64)
+    octave, step = _octave_step(np.maximum(y, EXACT_COUNTS), STEPS)
+    return np.where(y < EXACT_COUNTS, y, EXACT_COUNTS + (octave - _EXACT_OCTAVE) * 16 + step)
+
+
+def exposure_cell(exposure: ArrayLike) -> Ints:
+    """Cell of exposures: 16 cells an octave; 0 has a cell of its own.
+
+    Examples
+    --------
+    >>> exposure_cell([1.0, 17.0, 17.5, 18.0]).tolist()
+    [0, 65, 65, 66]
+    """
+    x = np.asarray(exposure, dtype=float)
+    octave, step = _octave_step(np.where(x > 0, x, 1.0), STEPS)
+    return np.where(x > 0, octave * 16 + step, ZERO_EXPOSURE)
+
+
+def count_cell_range(cell: ArrayLike) -> tuple[Floats, Floats]:
+    """Lower end and width of count cells; cells of one count have width 0."""
+    c = np.asarray(cell, dtype=np.int64)
+    octave, step = np.divmod(np.maximum(c - EXACT_COUNTS, 0), 16)
+    wide = c >= EXACT_COUNTS
+    unit = np.ldexp(1.0, octave + _EXACT_OCTAVE - STEPS)
+    return np.where(wide, (16 + step) * unit, c), np.where(wide, unit, 0.0)
+
+
+def exposure_cell_range(cell: ArrayLike) -> tuple[Floats, Floats]:
+    """Lower end and width of exposure cells; both 0 for the cell of 0."""
+    c = np.asarray(cell, dtype=np.int64)
+    octave, step = np.divmod(c, 16)
+    positive = c != ZERO_EXPOSURE
+    # cells of the least exposures have a width that is rounded to a subnormal number or 0
+    with np.errstate(under="ignore"):
+        unit = np.where(positive, np.ldexp(1.0, np.maximum(octave, -1074) - STEPS), 0.0)
+    return (16 + step) * unit, unit
+
+
+# ---------------------------------------------------------------- values
+
+
+def _value_width(noise_cell: ArrayLike) -> Floats:
+    octave = np.asarray(noise_cell, dtype=np.int64) // (1 << STEPS)
+    return np.asarray(np.ldexp(1.0, octave - VALUE_OCTAVES), dtype=float)
+
+
+def value_cell(value: ArrayLike, noise_cell: ArrayLike) -> Ints:
+    """Cell of values within the cell of their noise sds, `exposure_cell` of them.
+
+    Cells are a power of two wide, from 1/16 to 1/8 of the noise sd. They are right for values up to
+    a million noise sds from 0; the outermost cells hold all that is further off.
+
+    Examples
+    --------
+    >>> value_cell([-0.1, 0.0, 0.9], exposure_cell(1.0)).tolist()
+    [-1, 0, 7]
+    """
+    y = np.asarray(value, dtype=float)
+    cell = np.floor(np.where(np.abs(y) < LEAST_SD, 0.0, y) / _value_width(noise_cell))
+    return np.clip(cell, -MOST_VALUE_CELL, MOST_VALUE_CELL).astype(np.int64)
+
+
+def value_cell_range(cell: ArrayLike, noise_cell: ArrayLike) -> tuple[Floats, Floats]:
+    """Lower end and width of value cells.
+
+    Examples
+    --------
+    >>> [float(x) for x in value_cell_range(-1, exposure_cell(1.0))]
+    [-0.125, 0.125]
+    """
+    width = _value_width(noise_cell)
+    return np.asarray(cell, dtype=np.int64) * width, width
+
+
+# ---------------------------------------------------------------- scores
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Log-linear grid of scores of any sign; cell numbers rise with the score.
+
+    Attributes
+    ----------
+    floor
+        Scores smaller in size than 2^floor are in cell 0.
+    steps
+        2^steps equal steps make an octave.
+
+    Examples
+    --------
+    >>> Grid(floor=0, steps=1).cell([-1.0, 0.5, 1.0, 1.5, 2.0]).tolist()
+    [-1, 0, 1, 2, 3]
+    """
+
+    floor: int
+    steps: int
+
+    def cell(self, score: ArrayLike) -> Ints:
+        """Cell of each score."""
+        t = np.asarray(score, dtype=float)
+        size = np.abs(t)
+        inside = size >= math.ldexp(1.0, self.floor)
+        octave, step = _octave_step(np.where(inside, size, 1.0), self.steps)
+        cell = (octave - self.floor) * (1 << self.steps) + step + 1
+        return np.where(inside, np.where(t > 0, cell, -cell), 0)
+
+    def boundary(self, cell: ArrayLike) -> Floats:
+        """Where a cell begins, on its side towards minus infinity."""
+        c = np.asarray(cell, dtype=np.int64)
+        # cell c > 0 begins where its step does; cell c <= 0 where the step of 1 - c does
+        octave, step = np.divmod(np.where(c > 0, c, 1 - c) - 1, 1 << self.steps)
+        size = np.ldexp(1.0 + step / float(1 << self.steps), octave + self.floor)
+        return np.asarray(np.where(c > 0, size, -size), dtype=float)
+
+
+FIRST_GRID = Grid(floor=-1022, steps=14)
+"""Grid of the first look at scores of any range: cells of 1/16384 octave."""
+
+
+def _octave(size: float) -> int:
+    return math.frexp(size)[1] - 1
+
+
+def choose_grid(low: float, high: float, least: float, most: int = _CHOOSE_CELLS) -> Grid:
+    """Finest grid with at most about `most` cells from `low` to `high`.
+
+    Parameters
+    ----------
+    low, high
+        Range of the scores.
+    least
+        Least size that is told from 0.
+    most
+        Largest number of cells.
+
+    Examples
+    --------
+    >>> grid = choose_grid(0.5, 0.5001, 0.5)
+    >>> grid.steps
+    30
+    """
+    floor = _octave(max(least, 5e-324))
+    fine = Grid(floor, 0)
+    for steps in range(1, _MOST_STEPS + 1):
+        grid = Grid(floor, steps)
+        if _cells(grid, low, high) > most:
+            break
+        fine = grid
+    return fine
+
+
+def _cells(grid: Grid, low: float, high: float) -> int:
+    first, last = grid.cell([low, high])
+    return int(last - first) + 1
+
+
+def finer_grid(
+    grid: Grid, cell: Ints, weight: Floats, bins: int, coarse: float = 1 / 16
+) -> tuple[Grid, float, float] | None:
+    """A finer grid where the weight is, with its range; None if the first one is fine enough.
+
+    A few far-off scores, or scores close to 0, must not make the cells of all others coarse: what
+    holds less than half a bin's weight at either end, or around 0, gets no cells of its own. Cells
+    of up to `coarse` of a bin's weight are fine enough.
+    """
+    share = weight.sum() / bins
+    if weight.max() <= coarse * share:
+        return None
+    below = np.cumsum(weight)
+    first = int(np.searchsorted(below, share / 2))
+    last = min(int(np.searchsorted(below, below[-1] - share / 2)), len(cell) - 1)
+    low, high = (float(b) for b in grid.boundary([cell[first], cell[last] + 1]))
+    least = min(abs(low), abs(high))
+    if low <= 0 <= high:
+        size, of_size = np.abs(cell), np.where(cell == 0, 0.0, weight)
+        order = np.argsort(size, kind="stable")
+        far = int(np.searchsorted(np.cumsum(of_size[order]), share / 2))
+        least = float(grid.boundary(max(int(size[order][min(far, len(size) - 1)]), 1)))
+    finer = choose_grid(low, high, least)
+    return (finer, low, high) if finer.steps > grid.steps else None
+
+
+def choose_edges(
+    grid: Grid, cell: Ints, weight: Floats, bins: int, halve_ends: bool = False
+) -> Floats:
+    """Interior edges of at most `bins` bins of nearly equal weight; cells are never split.
+
+    Parameters
+    ----------
+    grid
+        Grid of the cells.
+    cell
+        Occupied cells, rising.
+    weight
+        Their weights.
+    bins
+        Number of bins asked for; fewer result where fewer cells are occupied, or where single
+        cells outweigh a bin.
+    halve_ends
+        Whether the first and the last bin are halved, and their outer halves again, down to single
+        cells.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> grid = Grid(floor=0, steps=2)
+    >>> choose_edges(grid, np.array([1, 2, 3, 4]), np.ones(4), 2).tolist()
+    [1.5]
+    """
+    capped = np.minimum(weight, _heaviest(weight, bins))
+    below = np.cumsum(capped)
+    target = below[-1] * np.arange(1, bins) / bins
+    if halve_ends:
+        left, right = (_halvings(below[-1] / bins, end) for end in (capped[0], capped[-1]))
+        target = np.concatenate([left[::-1], target, below[-1] - right])
+    # the boundary before cell i has below[i - 1] on its left: take the nearest of the two around
+    after = np.clip(np.searchsorted(below, target), 0, len(cell) - 1)
+    left = np.where(after > 0, below[after - 1], 0.0)
+    at = np.where(target - left <= below[after] - target, after, after + 1)
+    at = np.unique(at[(at > 0) & (at < len(cell))])
+    return grid.boundary(cell[at])
+
+
+def _halvings(share: float, least: float) -> Floats:
+    """Halves, quarters, ... of a share, down to half of the least."""
+    number = math.ceil(math.log2(share / least)) if 0 < least < share else 0
+    return np.asarray(share * 0.5 ** np.arange(1, number + 1), dtype=float)
+
+
+def _heaviest(weight: Floats, bins: int) -> float:
+    """Cap c with sum of min(weight, c) = c bins: a cell heavier than a bin counts as one bin."""
+    falling = np.sort(weight)[::-1]
+    rest = np.cumsum(falling[::-1])[::-1]
+    for heavy in range(min(bins - 1, len(falling) - 1) + 1):
+        cap = rest[heavy] / (bins - heavy)
+        if falling[heavy] <= cap:
+            return float(cap)
+    return float(falling[-1])
+
+
+# ---------------------------------------------------------------- bins of scores
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """Bins of scores by grid cell: a few edges at most lie in one cell.
+
+    Attributes
+    ----------
+    grid
+        The grid.
+    low, high
+        The outermost edges; scores beyond are clipped to them.
+    first
+        Number of the first cell.
+    below
+        By cell from the first: number of edges in lower cells.
+    most
+        Edges in the fullest cell.
+    edges
+        All edges, with `most` infinite ones behind them: the bin of a score t is ``below`` of its
+        cell plus the number of the next `most` edges that are at most t.
+    """
+
+    grid: Grid
+    low: float
+    high: float
+    first: int
+    below: Ints
+    most: int
+    edges: Floats
+
+    def bins(self, score: ArrayLike) -> Ints:
+        """Bin of each score.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> make_lookup(np.array([0.1, 0.2])).bins([0.05, 0.1, 0.15, 0.2]).tolist()
+        [0, 1, 1, 2]
+        """
+        t = np.asarray(score, dtype=float)
+        found = self.below[self.grid.cell(np.clip(t, self.low, self.high)) - self.first]
+        more = [self.edges[found + k] <= t for k in range(self.most)]
+        return np.asarray(found + np.sum(more, axis=0, dtype=np.int64), dtype=np.int64)
+
+
+def make_lookup(edges: Floats) -> Lookup:
+    """Coarsest lookup with at most two edges in a cell; more where edges are very close."""
+    low, high = float(edges[0]), float(edges[-1])
+    sizes = np.abs(edges[edges != 0])
+    least = float(sizes.min()) if len(sizes) else 1.0
+    for number in _LOOKUP_CELLS:
+        grid = choose_grid(low, high, least, number)
+        at = grid.cell(edges)
+        cell = np.arange(at[0], at[-1] + 1)
+        below = np.searchsorted(at, cell)
+        most = int(np.diff(below, append=len(edges)).max())
+        if most <= _TOGETHER:
+            break
+    padded = np.concatenate([edges, np.full(most, np.inf)])
+    return Lookup(grid, low, high, int(at[0]), below, most, padded)

@@ -1,0 +1,191 @@
+"""Items: which columns of which table hold the scores and the noisy outcomes.
+
+Nothing is read here; `tables` opens the source and validates it when it is first used.
+"""
+
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
+
+from .._lib.arguments import instance, shown
+from .._lib.descriptions import of_items
+from .._lib.errors import ItemsError
+from .._lib.html import html_table
+
+__all__ = ["Items", "NormalItems", "PoissonItems"]
+
+
+@dataclass(frozen=True, eq=False)
+class PoissonItems:
+    """Items with a score and a count y ~ Poisson(theta N) seen in a known exposure N.
+
+    Parameters
+    ----------
+    source
+        A pandas, Polars or Arrow table; a path, a glob or a list of paths of Parquet or CSV files;
+        or an Ibis table on any backend. Files of a glob are read in sorted order.
+    score
+        Column of the scores: finite numbers of any sign, from a model that never saw the item's own
+        count (out of fold, or trained on earlier data).
+    count
+        Column of the counts: whole numbers >= 0.
+    exposure
+        Column of the exposures: finite numbers >= 0, 0 only where the count is 0 too.
+    group
+        Column of labels (text, whole numbers or true/false) of groups of items whose statistics are
+        kept apart. Optional.
+    id
+        Column of whole numbers that identify the items, from which folds are made: the same id is
+        in the same fold in every file, on every engine. Where no folds are made (``folds=0``,
+        checks, decisions) ids may be of any type. Optional.
+    fold
+        Column of fold numbers, whole from 0 to 999, instead of folds made from ids. Optional.
+
+    Raises
+    ------
+    ItemsError
+        If a role is not a column name, two roles name the same column, or both `id` and `fold` are
+        given. The table itself is read and validated when it is first used.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"t": [0.1, 0.2], "clicks": [0, 1], "views": [9, 8]})
+    >>> PoissonItems(frame, score="t", count="clicks", exposure="views").roles["count"]
+    'clicks'
+    """
+
+    source: Any
+    _: KW_ONLY
+    score: str
+    count: str
+    exposure: str
+    group: str | None = None
+    id: str | None = None
+    fold: str | None = None
+
+    kind: ClassVar[str] = "poisson"
+
+    def __post_init__(self) -> None:
+        _check_roles(self.roles)
+
+    @property
+    def roles(self) -> Mapping[str, str]:
+        """Column names by role: score, count, exposure, and group, id and fold where given."""
+        return _given(self, "score", "count", "exposure", "group", "id", "fold")
+
+    def __repr__(self) -> str:
+        return _shown(self)
+
+    def _repr_html_(self) -> str:
+        return html_table(type(self).__name__, of_items(self))
+
+
+@dataclass(frozen=True, eq=False)
+class NormalItems:
+    """Items with a score and a value y ~ Normal(theta, s^2) seen with a known noise sd s.
+
+    Parameters
+    ----------
+    source
+        A pandas, Polars or Arrow table; a path, a glob or a list of paths of Parquet or CSV files;
+        or an Ibis table on any backend. Files of a glob are read in sorted order.
+    score
+        Column of the scores: finite numbers of any sign, from a model that never saw the item's own
+        value (out of fold, or trained on earlier data).
+    value
+        Column of the values: finite numbers of any sign, up to 1e35 in size.
+    noise_sd
+        Column of the standard deviations of the values about their theta: finite numbers > 0, from
+        1e-35 to 1e35, in the unit of the values.
+    group
+        Column of labels (text, whole numbers or true/false) of groups of items whose statistics are
+        kept apart. Optional.
+    id
+        Column of whole numbers that identify the items, from which folds are made: the same id is
+        in the same fold in every file, on every engine. Where no folds are made (``folds=0``,
+        checks, decisions) ids may be of any type. Optional.
+    fold
+        Column of fold numbers, whole from 0 to 999, instead of folds made from ids. Optional.
+
+    Raises
+    ------
+    ItemsError
+        If a role is not a column name, two roles name the same column, or both `id` and `fold` are
+        given. The table itself is read and validated when it is first used.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"t": [0.1, -0.2], "effect": [0.4, -1.3], "se": [0.5, 0.8]})
+    >>> NormalItems(frame, score="t", value="effect", noise_sd="se").roles["noise_sd"]
+    'se'
+    """
+
+    source: Any
+    _: KW_ONLY
+    score: str
+    value: str
+    noise_sd: str
+    group: str | None = None
+    id: str | None = None
+    fold: str | None = None
+
+    kind: ClassVar[str] = "normal"
+
+    def __post_init__(self) -> None:
+        _check_roles(self.roles)
+
+    @property
+    def roles(self) -> Mapping[str, str]:
+        """Column names by role: score, value, noise_sd, and group, id and fold where given."""
+        return _given(self, "score", "value", "noise_sd", "group", "id", "fold")
+
+    def __repr__(self) -> str:
+        return _shown(self)
+
+    def _repr_html_(self) -> str:
+        return html_table(type(self).__name__, of_items(self))
+
+
+Items = PoissonItems | NormalItems
+"""Items of any kind."""
+
+
+def _given(items: Items, *roles: str) -> dict[str, str]:
+    """Column names by role, those that are optional only where they are given."""
+    names = {role: getattr(items, role) for role in roles}
+    return {role: name for role, name in names.items() if name is not None or role in roles[:3]}
+
+
+def _shown(items: Items) -> str:
+    names = ", ".join(f"{role}={column!r}" for role, column in items.roles.items())
+    source = items.source
+    where = repr(source) if isinstance(source, str) else f"<{type(source).__name__}>"
+    return f"{type(items).__name__}({where}, {names})"
+
+
+def _check_roles(roles: Mapping[str, str]) -> None:
+    seen: dict[str, str] = {}
+    for role, column in roles.items():
+        if not isinstance(column, str) or not column:
+            raise ItemsError(f"{role}={shown(column)} must be the name of a column")
+        if column in seen:
+            raise ItemsError(
+                f"{seen[column]} and {role} both name the column {column!r}: each needs its own"
+            )
+        seen[column] = role
+    if {"id", "fold"} <= roles.keys():
+        raise ItemsError("give id=, from which folds are made, or fold=, not both")
+
+
+def check_items(given: Any, name: str = "items") -> None:
+    """Refuse what are no items.
+
+    Raises
+    ------
+    ItemsError
+        If they are none.
+    """
+    wanted = "soc.PoissonItems(...) or soc.NormalItems(...) of a table"
+    instance(given, name, PoissonItems | NormalItems, wanted, ItemsError)

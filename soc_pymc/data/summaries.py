@@ -1,0 +1,316 @@
+"""From items to statistics: bins chosen, cells summed, totals and leakage checked."""
+
+import json
+import logging
+import math
+import warnings
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .._lib.arguments import choice, numbers_of, shown, switch, whole
+from .._lib.errors import ItemsError, ItemsWarning, StatisticsError
+from .._lib.progress import phase
+from ..families.schemas import SCHEMAS
+from . import tables
+from .binning import FIRST_GRID, choose_edges, finer_grid
+from .cells import group
+from .items import Items, NormalItems, check_items
+from .statistics import FORMAT, Statistics, make_statistics
+
+__all__ = ["summarize"]
+
+Floats = NDArray[np.float64]
+
+_log = logging.getLogger(__name__)
+_FEWEST_BINS, _MOST_BINS, _ITEMS_IN_BIN = 20, 1000, 10  # by default
+_FOLDS = 10  # where there is an id to make them from
+_MOST_JOINT = 4_000_000  # joint cells, of some 100 bytes each
+_LEAKAGE = -6.0  # honest scores stay above this z
+_FEW = 10  # items of bins that are looked at together
+_DIGITS = 1e-4  # relative error of the variation about a bin's mean that rounding may cause
+
+
+def summarize(
+    items: Items,
+    *,
+    bins: int | None = None,
+    equal: Literal["items", "count", "exposure"] | None = None,
+    edges: ArrayLike | None = None,
+    folds: int | None = None,
+    joint: bool | int = False,
+    on_leakage: Literal["raise", "warn", "ignore"] = "raise",
+    progress: bool = True,
+) -> Statistics:
+    """Sufficient statistics of items, of counts or of values, in bins of the score.
+
+    Parameters
+    ----------
+    items
+        The items.
+    bins
+        Number of bins of equal weight. None chooses one bin for 10 items, at least 20 and at most
+        1,000, the first and the last of them halved again and again towards the ends, where scores
+        lie far apart: a bin is a single score to the model.
+    equal
+        What all bins have the same amount of: ``"items"`` (the default), ``"count"`` or
+        ``"exposure"``; items with values have only the first.
+    edges
+        Interior cut points instead of `bins` and `equal`, strictly rising; bins are [e_k, e_k+1),
+        the outer ones open, so that no item is dropped.
+    folds
+        Number of folds whose statistics are kept apart, for cross-validation. None keeps the
+        items' own, 10 made from their ``id``, or none where they have neither. Folds come from
+        whole-number arithmetic on the id, the same everywhere, or without one on the item's score
+        and exposure or noise sd, never on its outcome. 0 keeps none, and reads neither ids nor
+        folds, which may then be of any type.
+    joint
+        Whether to keep joint cells of exposures and counts, or of noise sds and values, too, which
+        checks and priors beyond one Gamma or Normal read: some hundred times as many numbers. A
+        number is the most cells to keep (True: 4 million, half a gigabyte); beyond it their bins
+        are merged by twos, and `Statistics.coarse` says into how many. They have no folds.
+    on_leakage
+        What to do where outcomes vary far less around their scores than noise allows, the sign of
+        scores that saw the outcomes they predict: ``"raise"`` an error, ``"warn"`` or ``"ignore"``.
+    progress
+        Whether long work shows its progress.
+
+    Returns
+    -------
+    Statistics
+        The statistics.
+
+    Raises
+    ------
+    ItemsError
+        If the items are not valid, or leak; if values are so far from 0 that the sums of their
+        squares lose the digits that matter; if items with values are to be put into bins of equal
+        counts or exposures.
+    StatisticsError
+        If `bins`, `equal`, `edges`, `folds` or `joint` are not valid, or if values are spread so
+        widely that even a single bin has more joint cells than `joint`.
+
+    Examples
+    --------
+    >>> import numpy as np, pandas as pd
+    >>> import soc_pymc as soc
+    >>> t = np.linspace(0.1, 0.5, 100)
+    >>> frame = pd.DataFrame({"t": t, "y": np.arange(100) % 3, "N": 5})
+    >>> items = soc.PoissonItems(frame, score="t", count="y", exposure="N")
+    >>> stats = soc.summarize(items, bins=4, progress=False)
+    >>> stats.n_items, stats.total_count, stats.bins
+    (100, 99, 4)
+
+    Values with known noise, such as estimates with their standard errors:
+
+    >>> frame = pd.DataFrame({"t": t, "effect": t + np.tile([-0.2, 0.3], 50), "se": 0.2})
+    >>> items = soc.NormalItems(frame, score="t", value="effect", noise_sd="se")
+    >>> soc.summarize(items, bins=4, progress=False).kind
+    'normal'
+    """
+    check_items(items)
+    _check_options(bins, equal, edges, on_leakage)
+    switch(progress, "progress", StatisticsError)
+    if isinstance(items, NormalItems) and equal in ("count", "exposure"):
+        raise ItemsError(f"items with values have no {equal}: leave out equal={equal!r}")
+    most_joint = _check_joint(joint)
+    cuts = None if edges is None else _check_edges(edges)
+    rule = _fold_rule(items, folds)
+    engine = tables.Grouped if tables.kind_of(items.source) == "ibis" else tables.Streamed
+    reader = engine(items, rule, progress)
+    if cuts is None:
+        cuts = _choose(reader, items, bins, equal or "items", progress)
+    with phase("summing cells", enabled=progress and engine is tables.Grouped):
+        found = reader.tables(cuts, most_joint)
+    stats = _collect(found, cuts, items, rule)
+    _check_totals(stats, found.totals)
+    if isinstance(items, NormalItems):
+        _check_digits(stats, items)
+    _check_leakage(stats, on_leakage)
+    _log.info("summarized %r: %s items in %s bins", items, stats.n_items, stats.bins)
+    _log.debug("tables of sums have these rows: %s", {t: stats.data.sizes[t] for t in found.sums})
+    return stats
+
+
+def _check_joint(joint: bool | int) -> int:
+    if isinstance(joint, bool):
+        return _MOST_JOINT if joint else 0
+    if not isinstance(joint, int | np.integer) or joint < 1:
+        raise StatisticsError(f"joint={shown(joint)} must be True, False or a number of cells")
+    return int(joint)
+
+
+def _fold_rule(items: Items, folds: int | None) -> tables.Folds:
+    """How the items are put into folds."""
+    if folds is None:
+        if items.fold is not None:
+            return tables.Folds("column", tables.MOST_FOLDS)
+        return tables.Folds("none", 1) if items.id is None else tables.Folds("id", _FOLDS)
+    is_whole = isinstance(folds, int | np.integer) and not isinstance(folds, bool)
+    if not is_whole or folds == 1 or not 0 <= folds <= tables.MOST_FOLDS:
+        raise StatisticsError(
+            f"folds={shown(folds)} must be 0 or a whole number from 2 to {tables.MOST_FOLDS}"
+        )
+    if folds == 0:
+        return tables.Folds("none", 1)
+    if items.fold is not None:
+        raise StatisticsError(f"the items have folds in column {items.fold!r}: leave out folds=")
+    return tables.Folds("item" if items.id is None else "id", int(folds))
+
+
+def _check_options(bins: Any, equal: Any, edges: Any, on_leakage: str) -> None:
+    choice(on_leakage, "on_leakage", ("raise", "warn", "ignore"), StatisticsError)
+    if edges is not None:
+        if bins is not None or equal is not None:
+            raise StatisticsError("give edges=, or bins= and equal=, not both")
+        return
+    if bins is not None:
+        whole(bins, "bins", 1, StatisticsError, most=1_000_000)
+    if equal is not None:
+        choice(equal, "equal", ("items", "count", "exposure"), StatisticsError)
+
+
+def _check_edges(edges: ArrayLike) -> Floats:
+    wanted = "numbers, the interior cut points of the bins"
+    cuts = numbers_of(edges, "edges", StatisticsError, wanted)
+    if cuts.ndim != 1:
+        raise StatisticsError(f"edges must be one row of numbers, not of shape {cuts.shape}")
+    if not np.isfinite(cuts).all():
+        raise StatisticsError("edges must be finite: the outer bins are open by themselves")
+    falls = np.flatnonzero(np.diff(cuts) <= 0)
+    if len(falls):
+        i = int(falls[0])
+        raise StatisticsError(
+            f"edges must rise strictly, but edge {i + 1} ({cuts[i + 1]:g}) follows edge {i} "
+            f"({cuts[i]:g})"
+        )
+    return cuts
+
+
+def _choose(
+    reader: tables.Reader, items: Items, asked: int | None, equal: str, progress: bool
+) -> Floats:
+    """Edges of bins of equal weight, from one grouped pass over a fine grid, two if need be."""
+    weight = None if equal == "items" else equal
+    shown = progress and isinstance(reader, tables.Grouped)
+    with phase("choosing bins", enabled=shown):
+        first = reader.weights(FIRST_GRID, -math.inf, math.inf, weight)
+    bins = asked or min(_MOST_BINS, max(_FEWEST_BINS, first.n // _ITEMS_IN_BIN))
+    if first.score_min == first.score_max:
+        reader.check()
+        raise ItemsError(
+            f"column {items.score!r}: every score is {first.score_min:.12g}, so there is "
+            "nothing to calibrate along; give scores that differ between items"
+        )
+    grid, cells, weights = FIRST_GRID, first.cell, first.weight
+    if not weights.sum() > 0:
+        reader.check()
+        raise ItemsError(f"bins of equal {equal} are not possible: all of it is 0")
+    # bins of few items are no more equal for finer cells, which would spare the ends
+    coarse = 1 / 16 if asked else 1 / 4
+    finer = finer_grid(grid, cells, weights.astype(float), bins, coarse=coarse)
+    if finer is not None:
+        with phase("choosing bins", enabled=shown):
+            second = reader.weights(*finer, weight)
+        if second.weight.max() < weights.max():  # equal scores are one cell on any grid
+            grid, cells, weights = finer[0], second.cell, second.weight
+    edges = choose_edges(grid, cells, weights.astype(float), bins, halve_ends=asked is None)
+    if len(edges) + 1 < (asked or _FEWEST_BINS):
+        warnings.warn(
+            f"{len(edges) + 1} bins instead of {asked or _FEWEST_BINS}: equal scores stay "
+            f"together, and there are only {len(cells):,} scores that differ, or a few of them "
+            "hold more than a bin's share; ask for fewer bins",
+            ItemsWarning,
+            stacklevel=3,
+        )
+    return edges
+
+
+def _collect(found: tables.Tables, edges: Floats, items: Items, rule: tables.Folds) -> Statistics:
+    """Statistics from an engine's sums."""
+    number = {"none": 0, "column": int(found.sums["part"]["fold"].max(initial=-1)) + 1}
+    attrs = {
+        "format": FORMAT,
+        "kind": items.kind,
+        "roles": json.dumps(dict(items.roles)),
+        "cells": SCHEMAS[items.kind].grid,
+        "folds_by": rule.by,
+        "folds": number.get(rule.by, rule.number),
+        "coarse": found.coarse,
+    }
+    return make_statistics(found.sums, np.array(found.labels, dtype=object), edges, attrs)
+
+
+def _check_totals(stats: Statistics, totals: tables.AnyTotals) -> None:
+    """The grouped pass must have seen every item exactly once."""
+    found: list[tuple[str, float, float, float]] = [("items", stats.n_items, totals.n, 0.0)]
+    if isinstance(totals, tables.NormalTotals):
+        value, noise = (float(stats.data[name].sum()) for name in ("sum_y", "sum_s2"))
+        found += [
+            ("sum of values", value, totals.value, 1e-9 * totals.value_size),
+            ("sum of squared noise sds", noise, totals.noise_square, 1e-9 * noise),
+        ]
+    else:
+        exposure = stats.total_exposure
+        found += [
+            ("sum of counts", stats.total_count, totals.count, 0.0),
+            ("sum of exposures", exposure, totals.exposure, 1e-9 * exposure),
+        ]
+    for what, of_bins, expected, tolerance in found:
+        if abs(of_bins - expected) > tolerance:
+            raise StatisticsError(
+                f"the {what} came to {of_bins} in bins but to {expected} in all: the table changed "
+                "while it was read, or the engine dropped rows; summarize again"
+            )
+
+
+def _check_digits(stats: Statistics, items: NormalItems) -> None:
+    """Refuse values so far from 0 that their sums of squares say little of their variation.
+
+    Rounding errs by about 2^-53 sqrt(n) of a sum of n squares; it must leave four digits of the
+    variation about the mean of a group's bin, or of the noise where values vary less.
+    """
+    names = ("n", "sum_y", "sum_y2", "sum_s2")
+    rows = group(stats.table("part"), ("group", "bin"), dict.fromkeys(names, np.add))
+    n, y1, y2, noise = (rows[name] for name in names)
+    about = np.maximum(y2 - y1 * (y1 / np.maximum(n, 1)), 0.0)
+    # bins of a few items have no variation of their own to speak of
+    of = np.where(n < _FEW, 0, 1 + np.arange(len(n)))
+    size, square, spread = (np.bincount(of, weights=v) for v in (n, y2, about + noise))
+    lost = 2.0**-53 * np.sqrt(size) * square > _DIGITS * spread
+    if lost.any():
+        mean = float(y1.sum() / n.sum())
+        raise ItemsError(
+            f"column {items.value!r}: values are so far from 0, compared with their variation and "
+            "noise, that sums of their squares lose the digits that matter: subtract a constant, "
+            f"such as their mean {mean:.6g}, from values and scores alike"
+        )
+
+
+_LEAKS = {
+    "poisson": (
+        "counts vary far less around their scores than Poisson noise allows (z = {z:.1f}): the "
+        "scores probably saw the very counts they are to be calibrated with (or the counts are not "
+        "counts of independent events)."
+    ),
+    "normal": (
+        "values vary far less around their scores than their noise sds allow (z = {z:.1f}): the "
+        "scores probably saw the very values they are to be calibrated with (or the noise sds are "
+        "too large)."
+    ),
+}
+
+
+def _check_leakage(stats: Statistics, on_leakage: str) -> None:
+    if on_leakage == "ignore" or (z := stats.leakage_z) >= _LEAKAGE:
+        return
+    text = _LEAKS[stats.kind].format(z=z) + (
+        " Posteriors would use each outcome twice, the variance curve would collapse to 0 and "
+        "intervals be far too narrow. Score every item by a model trained without it: split the "
+        "items into folds and score each fold by a model trained on the others, or on earlier "
+        "data. on_leakage='warn' or 'ignore' goes on regardless"
+    )
+    if on_leakage == "raise":
+        raise ItemsError(text)
+    warnings.warn(text, ItemsWarning, stacklevel=3)

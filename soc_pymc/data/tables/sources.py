@@ -1,0 +1,237 @@
+"""Sources of items opened: tables in memory, files, Ibis tables; and read back in order.
+
+DuckDB, embedded and private to each table, is the engine of everything but Ibis tables, which stay
+on their own backend.
+"""
+
+import glob
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import pandas as pd
+
+from ..._lib.errors import ItemsError
+from .column_names import chosen, refuse_case_twins
+from .engine_errors import first_line, is_of_engine, refuse_interrupt
+from .item_files import WIDE, check_files, connect, form_of, paths_of
+
+__all__ = ["Kind", "batches", "kind_of", "open_table", "readable", "to_ibis"]
+
+Kind = Literal["pandas", "polars", "arrow", "files", "ibis"]
+
+
+def kind_of(source: Any) -> Kind:
+    """Kind of a source of items.
+
+    Parameters
+    ----------
+    source
+        Whatever `PoissonItems` accepts.
+
+    Raises
+    ------
+    ItemsError
+        If it is none of the kinds.
+
+    Examples
+    --------
+    >>> kind_of("items/*.parquet")
+    'files'
+    """
+    if isinstance(source, pd.DataFrame):
+        return "pandas"
+    if isinstance(source, str | os.PathLike) or (
+        isinstance(source, list | tuple)
+        and source
+        and all(isinstance(s, str | os.PathLike) for s in source)
+    ):
+        return "files"
+    library, name = type(source).__module__.partition(".")[0], type(source).__name__
+    kinds: dict[tuple[str, str], Kind] = {
+        ("polars", "DataFrame"): "polars",
+        ("pyarrow", "Table"): "arrow",
+        ("ibis", "Table"): "ibis",
+    }
+    if (library, name) in kinds:
+        return kinds[library, name]
+    hint = ": collect() it first" if name == "LazyFrame" else ""
+    raise ItemsError(
+        f"items cannot be read from a {library}.{name}{hint}; give a pandas, Polars or Arrow "
+        "table, a path, glob or list of Parquet or CSV files, or an Ibis table"
+    )
+
+
+def open_table(source: Any, columns: Sequence[str] | None = None) -> Any:
+    """Ibis table of a source; the rows keep their order.
+
+    Parameters
+    ----------
+    source
+        Whatever `PoissonItems` accepts.
+    columns
+        Columns to keep; None keeps all.
+
+    Returns
+    -------
+    ibis.Table
+        On a DuckDB connection of its own, or, for an Ibis table, on the table's backend.
+
+    Raises
+    ------
+    ItemsError
+        If a file is missing or unreadable, files disagree in their columns, or a column is missing.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> open_table(pd.DataFrame({"a": [1, 2]})).columns
+    ('a',)
+    """
+    kind = kind_of(source)
+    if kind == "ibis":
+        return source.select(*chosen(source.columns, columns)) if columns else source
+    if kind == "files":
+        return _open_files(source, columns)
+    table = _arrow(source, kind, columns)
+    refuse_case_twins(table.column_names, table.column_names)
+    connection = connect()
+    connection.con.register("items", table)
+    return connection.table("items")
+
+
+def _arrow(source: Any, kind: Kind, columns: Sequence[str] | None) -> Any:
+    """Arrow table of the wanted columns of a table in memory."""
+    import pyarrow as pa
+
+    if kind == "arrow":
+        return _readable_types(source.select(chosen(source.column_names, columns)))
+    if kind == "polars":
+        return _readable_types(source.select(chosen(source.columns, columns)).to_arrow())
+    wanted = chosen(source.columns, columns)
+    names = [str(name) for name in source.columns]
+    arrays = []
+    for column in wanted:
+        try:
+            arrays.append(pa.Array.from_pandas(source.iloc[:, names.index(column)]))
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            raise ItemsError(
+                f"column {column!r} holds mixed values, not one type ({error}): convert it first"
+            ) from error
+    return _readable_types(pa.table(arrays, names=wanted))
+
+
+def _readable_types(table: Any) -> Any:
+    """The table without types that the engine does not know, where others hold the same."""
+    import pyarrow as pa
+
+    for place, kept in enumerate(table.schema):
+        if pa.types.is_float16(kept.type):
+            table = table.set_column(place, kept.name, table.column(place).cast(pa.float32()))
+        elif pa.types.is_decimal256(kept.type):
+            raise ItemsError(WIDE.format(column=kept.name))
+    return table
+
+
+def _open_files(source: Any, columns: Sequence[str] | None) -> Any:
+    connection = connect()
+    files = check_files(source, columns, connection)
+    # a name that is there is a name, whatever wildcards it contains
+    names = [glob.escape(path) for path in files.paths]
+    if files.form == "Parquet":
+        table = connection.read_parquet(names, table_name="items", hive_partitioning=False)
+    else:
+        table = connection.read_csv(
+            names, table_name="items", header=True, types=files.types, hive_partitioning=False
+        )
+    return table.select(*files.wanted)
+
+
+def batches(
+    table: Any, columns: Sequence[str] | None = None, size: int = 1_000_000, source: Any = None
+) -> Iterator[Any]:
+    """Arrow record batches of an Ibis table, in the order of its rows.
+
+    Parameters
+    ----------
+    table
+        What `open_table` returned.
+    columns
+        Columns to read; None reads all.
+    size
+        Most rows in a batch.
+    source
+        What the table was opened from, to name a file that cannot be read.
+
+    Yields
+    ------
+    pyarrow.RecordBatch
+        The next rows.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> table = open_table(pd.DataFrame({"a": range(5)}))
+    >>> [batch.num_rows for batch in batches(table, size=3)]
+    [3, 2]
+    """
+    selected = table.select(*chosen(table.columns, columns))
+    with readable(source):
+        for batch in selected.to_pyarrow_batches(chunk_size=size):
+            for start in range(0, batch.num_rows, size):
+                yield batch.slice(start, size)
+
+
+@contextmanager
+def readable(source: Any = None) -> Iterator[None]:
+    """Errors of an engine while it reads become an ItemsError of one line.
+
+    Parameters
+    ----------
+    source
+        Source of the items: where they are files, the one that cannot be read is named.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> with readable():
+    ...     raise pa.ArrowInvalid("a page is damaged")
+    Traceback (most recent call last):
+    ...
+    soc_pymc.ItemsError: the items cannot be read: a page is damaged
+    """
+    try:
+        yield
+    except Exception as error:
+        refuse_interrupt(error)
+        if not is_of_engine(error):
+            raise
+        bad = _bad_file(source)
+        what = f"{bad} cannot be read" if bad else "the items cannot be read"
+        raise ItemsError(f"{what}: {first_line(error)}") from error
+
+
+def _bad_file(source: Any) -> str | None:
+    """The first Parquet file that cannot be read to its end."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if source is None or kind_of(source) != "files":
+        return None
+    for path in paths_of(source):
+        try:
+            if form_of(path) == "Parquet":
+                with pq.ParquetFile(path, pre_buffer=False) as file:
+                    for _ in file.iter_batches():
+                        pass
+        except (pa.ArrowException, OSError):
+            return path
+    return None
+
+
+def to_ibis(table: Any) -> Any:
+    """Ibis table of an Arrow table."""
+    import ibis
+
+    return ibis.memtable(table)

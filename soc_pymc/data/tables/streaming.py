@@ -1,0 +1,279 @@
+"""Passes over files and tables in memory: DuckDB reads, compiled kernels validate and add up."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..._lib.errors import ItemsError
+from ..._lib.progress import phase
+from ..binning import Grid
+from ..folds import FOLD_PRIME, fold_of_id
+from ..items import Items, NormalItems, PoissonItems
+from ..kernels import KERNELS, FirstLook, Sums, ends, fold_of_items, warm_up
+from .item_files import Files, check_files
+from .reading import (
+    MOST_FOLDS,
+    AnyTotals,
+    Folds,
+    NormalTotals,
+    Tables,
+    Totals,
+    Weights,
+    exposure_unit,
+)
+from .scanning import check_spread, check_total, check_types, scan
+from .sources import batches, kind_of, open_table, readable
+from .validation import numbers
+
+__all__ = ["Streamed"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_BLOCK = 1 << 21  # items that kernels get at once
+_READ = 50_000  # items read at once; more would leave the processor's caches
+
+
+def _added_counts(
+    items: PoissonItems, before: Totals | None, n: int, found: tuple[Any, ...]
+) -> Totals:
+    """Totals with those of one more block of items with counts."""
+    whole, real, exposure, low, high, most = found
+    t = before or Totals(0, 0, 0.0, np.inf, -np.inf, 0.0)
+    check_total(items, float(t.count) + real)  # whole numbers of one block may wrap around
+    return Totals(
+        t.n + n,
+        t.count + int(whole),
+        t.exposure + exposure,
+        min(t.score_min, low),
+        max(t.score_max, high),
+        max(t.exposure_max, most),
+    )
+
+
+def _added_values(before: NormalTotals | None, n: int, found: tuple[Any, ...]) -> NormalTotals:
+    """Totals with those of one more block of items with values."""
+    value, size, square, low, high, far = found
+    t = before or NormalTotals(0, 0.0, 0.0, 0.0, np.inf, -np.inf, 0.0)
+    return NormalTotals(
+        t.n + n,
+        t.value + value,
+        t.value_size + size,
+        t.noise_square + square,
+        min(t.score_min, low),
+        max(t.score_max, high),
+        max(t.farthest, far),
+    )
+
+
+class Streamed:
+    """Passes over items that are not in an engine of the user's own."""
+
+    def __init__(self, items: Items, folds: Folds, progress: bool) -> None:
+        self._folds, self._progress = folds, progress
+        # ids and folds that make no folds are not read, whatever they hold
+        self._items = replace(items, id=None, fold=None) if folds.by == "none" else items
+        self._named = list(items.roles.values())
+        self._kernel = KERNELS[items.kind]
+        self._seen: int | None = None
+        self._codes: dict[str, int] = {}
+        self._zeros = np.zeros(0, dtype=np.int64)
+        with phase("compiling sums (once on a machine)", enabled=progress):
+            warm_up(self._kernel)
+
+    def check(self) -> None:
+        """Refuse items that are not valid."""
+        scan(self._items, self._progress)
+
+    def weights(self, grid: Grid, low: float, high: float, weight: str | None) -> Weights:
+        """Scores on a grid; no column is read but those that are needed."""
+        first = FirstLook(grid, low, high)
+        unit = self._exposure_unit() if weight == "exposure" else 1.0
+        n, total, least, most = 0, 0.0, np.inf, -np.inf
+        roles = ("score",) if weight is None else ("score", weight)
+        for columns in self._blocks("choosing bins", roles):
+            valid, bottom, top = ends(columns["score"])
+            values = None if weight is None else columns[weight]
+            if not valid or (values is not None and not ends(values)[0]):
+                self._refuse()
+            n, least, most = n + len(columns["score"]), min(least, bottom), max(most, top)
+            if values is None:
+                first.add(columns["score"])
+                continue
+            total += float(values.sum()) if weight == "count" else 0.0
+            if isinstance(self._items, PoissonItems):
+                check_total(self._items, total)
+            first.add(columns["score"], np.floor(values / unit).astype(np.int64))
+        if n == 0:
+            self._refuse()
+        self._seen = n
+        return Weights(n, least, most, *first.weights())
+
+    def _exposure_unit(self) -> float:
+        n, most = 0, 0.0
+        for columns in self._blocks("looking at exposures", ("exposure",)):
+            valid, low, high = ends(columns["exposure"])
+            if not valid or low < 0:
+                self._refuse()
+            n, most = n + len(columns["exposure"]), max(most, high)
+        return exposure_unit(n, most)
+
+    def tables(self, edges: Floats, most_joint: int) -> Tables:
+        """Sums of all bins and cells of items, validated in the same pass."""
+        sums = Sums(self._kernel, edges, self._folds.number, most_joint)
+        totals: AnyTotals | None = None
+        schema = self._kernel.schema
+        for columns in self._blocks("summarizing items", tuple(self._items.roles)):
+            score, outcome, size = (columns[r] for r in ("score", schema.outcome, schema.size))
+            totals = self._totals(totals, score, outcome, size)
+            if isinstance(totals, NormalTotals) and isinstance(self._items, NormalItems):
+                check_spread(self._items, totals.farthest, most_joint)
+            sums.add(score, outcome, size, self._parts(columns, len(score)))
+        if totals is None or self._seen not in (None, totals.n):
+            self._refuse()
+        assert totals is not None
+        labels = sorted(self._codes) or [""]
+        order = np.argsort(np.argsort(list(self._codes))) if self._codes else np.zeros(1, np.int64)
+        tables = {
+            name: {**table, "group": order[table["group"]]} for name, table in sums.tables().items()
+        }
+        return Tables({"joint": {}, **tables}, tuple(labels), sums.coarse, totals)
+
+    def _totals(self, before: Any, *columns: Floats) -> AnyTotals:
+        """Totals with those of one more block, which is refused if it is not valid."""
+        valid, *found = self._kernel.totals(*columns)
+        if not valid:
+            self._refuse()
+        n = len(columns[0])
+        if isinstance(self._items, NormalItems):
+            return _added_values(before, n, tuple(found))
+        return _added_counts(self._items, before, n, tuple(found))
+
+    @cached_property
+    def _table(self) -> Any:
+        table = open_table(self._items.source, self._named)  # all that was named is there
+        with readable():
+            check_types(self._items, table)
+        return table.select(**numbers({r: table[name] for r, name in self._items.roles.items()}))
+
+    @cached_property
+    def _files(self) -> Files:
+        return check_files(self._items.source, self._named)
+
+    @cached_property
+    def _rows(self) -> int:
+        with readable():
+            return int(self._table.count().to_pyarrow().as_py())
+
+    def _refuse(self) -> None:
+        """Raise the error that says in full what is wrong with the items."""
+        self.check()
+        raise ItemsError("the items changed while they were read: try again")
+
+    def _blocks(self, title: str, roles: Sequence[str]) -> Iterator[dict[str, NDArray[Any]]]:
+        """Columns of about a million items at a time, in arrays that are used again."""
+        buffers: dict[str, NDArray[Any]] = {}
+        filled = 0
+        with (
+            phase(title, total=self._rows, unit="items", enabled=self._progress) as running,
+            readable(self._items.source),
+        ):
+            for batch in self._batches(roles):
+                columns = self._plain(batch)
+                if not buffers:
+                    size = min(_BLOCK, max(self._rows, 1)) + _READ
+                    buffers = {name: np.empty(size, v.dtype) for name, v in columns.items()}
+                n = batch.num_rows
+                for name, values in columns.items():
+                    buffers[name][filled : filled + n] = values
+                filled += n
+                if filled >= _BLOCK:
+                    yield {name: values[:filled] for name, values in buffers.items()}
+                    running.advance(filled)
+                    filled = 0
+            if filled:
+                yield {name: values[:filled] for name, values in buffers.items()}
+                running.advance(filled)
+
+    def _batches(self, roles: Sequence[str]) -> Iterator[Any]:
+        """Record batches with a column for each role."""
+        if kind_of(self._items.source) == "files" and self._files.form == "Parquet":
+            yield from _parquet_batches(
+                self._files.paths, {role: self._items.roles[role] for role in roles}
+            )
+            return
+        yield from batches(self._table, roles, size=_READ)
+
+    def _plain(self, batch: Any) -> dict[str, NDArray[Any]]:
+        """Columns of a batch; missing numbers become NaN, which the block's check finds."""
+        columns = {}
+        for name in batch.schema.names:
+            values = batch.column(name)
+            if name in ("group", "id") and values.null_count:
+                self._refuse()
+            if name == "group":
+                values = self._coded(values)
+            columns[name] = np.asarray(
+                values if isinstance(values, np.ndarray) else values.to_numpy(zero_copy_only=False)
+            )
+        return columns
+
+    def _coded(self, labels: Any) -> Ints:
+        """Codes of group labels, in order of appearance."""
+        encoded = labels.dictionary_encode()
+        words = encoded.dictionary.to_pylist()
+        codes = np.array([self._codes.setdefault(w, len(self._codes)) for w in words], np.int64)
+        return codes[encoded.indices.to_numpy()]
+
+    def _parts(self, columns: dict[str, NDArray[Any]], n: int) -> Ints:
+        """Code of each item's group times the number of folds, plus its fold."""
+        folds = self._folds
+        if folds.by == "none":
+            if "group" in columns:
+                return columns["group"]
+            if len(self._zeros) < n:
+                self._zeros = np.zeros(n, dtype=np.int64)
+            return self._zeros[:n]
+        if folds.by == "id":
+            fold = fold_of_id(columns["id"], folds.number)
+        elif folds.by == "item":
+            fold = fold_of_items(columns["score"], columns[self._kernel.schema.size], folds.number)
+        else:
+            given = columns["fold"]
+            if not ((given >= 0) & (given < MOST_FOLDS) & (given == np.floor(given))).all():
+                self._refuse()
+            fold = given.astype(np.int64)
+        return columns["group"] * folds.number + fold if "group" in columns else fold
+
+
+def _parquet_batches(paths: Sequence[str], roles: Mapping[str, str]) -> Iterator[Any]:
+    """Batches of Parquet files by Arrow's own reader, which costs half of what DuckDB's does."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    others = {"id": pa.int64(), "group": pa.string()}
+    kinds = {role: others.get(role, pa.float64()) for role in roles}
+    names = list(roles.values())
+    for path in paths:
+        # with pre-buffering a whole file would be held in memory
+        with pq.ParquetFile(path, pre_buffer=False) as file:
+            for batch in file.iter_batches(batch_size=_READ, columns=names):
+                yield pa.RecordBatch.from_arrays(
+                    [_cast(batch[name], kinds[role]) for role, name in roles.items()],
+                    names=list(roles),
+                )
+
+
+def _cast(values: Any, kind: Any) -> Any:
+    """Values of a role's own type; of ids that are too large for it, what matters of them."""
+    import pyarrow as pa
+
+    if kind == pa.int64() and values.type == pa.uint64():
+        large = values.to_numpy(zero_copy_only=False)
+        if values.null_count == 0:
+            values = pa.array((large % np.uint64(FOLD_PRIME)).astype(np.int64))
+    return values.cast(kind, safe=False)

@@ -1,0 +1,27 @@
+"""What to do, given posteriors: thresholds, ranking, exploration, value of more exposure.
+
+- against a threshold: `probability_above`, `expected_loss`
+- ranking: `risk_adjusted`, `probability_best`
+- exploration: `thompson_draws`
+- what more data would bring: `value_of_exposure`
+
+All keep the items' order and take the uncertainty of the curves into account, which items share.
+"""
+
+from .draws import thompson_draws
+from .ranking import probability_best
+from .thresholds import expected_loss, probability_above, risk_adjusted
+from .value import value_of_exposure
+
+__all__ = [
+    "expected_loss",
+    "probability_above",
+    "probability_best",
+    "risk_adjusted",
+    "thompson_draws",
+    "value_of_exposure",
+]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

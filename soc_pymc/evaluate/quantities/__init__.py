@@ -1,0 +1,15 @@
+"""What a fit says overall, as posteriors: how good the score is, and how much outcomes add to it.
+
+All are functionals of the fitted prior and the items' scores and exposures, evaluated for every
+draw of the curves, with the items at hand as the population.
+"""
+
+from .after import shrinkage, variance_reduction
+from .explained import r_squared, variance_parts
+from .pairs import compare_scores
+
+__all__ = ["compare_scores", "r_squared", "shrinkage", "variance_parts", "variance_reduction"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

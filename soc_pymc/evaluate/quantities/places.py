@@ -1,0 +1,256 @@
+"""Where a fit is evaluated for sums over items: two scores a bin, which stand for its items.
+
+The two lie one standard deviation of the bin's scores below and above their mean, on the axis of
+the mean curve, so that sums over items are right to second order in the bin's width.
+"""
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..._lib.arguments import choice
+from ..._lib.errors import FitError, ItemsWarning, StatisticsError
+from ...data.items import Items
+from ...data.statistics import Statistics
+from ...data.summaries import summarize
+from ...inference.results import Fit, outcome_roles
+from ...posterior.extrapolation import warn_of_far_bins
+from ...posterior.laws import Columns, Law, items_at_once, law_of, select
+
+__all__ = [
+    "WEIGHTS",
+    "Places",
+    "centre_of",
+    "check_weight",
+    "fit_places",
+    "key_of",
+    "shaped",
+    "statistics_of",
+    "statistics_places",
+    "summed",
+]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+WEIGHTS = ("items", "exposure")
+_WIDE = 1 << 32  # more than there are bins
+_MIXED_BINS = 200  # of items, on which a mixture is evaluated: it costs more a cell
+
+
+@dataclass(frozen=True)
+class Places:
+    """Scores that stand for items.
+
+    Attributes
+    ----------
+    score
+        Shape (places,): the two scores of every bin (of every group) one after the other.
+    bin
+        Bin of each place.
+    label
+        Group of each place; None where they are pooled.
+    items, exposure
+        Items of each place and the sum of their exposures (of no meaning for values).
+    """
+
+    score: Floats
+    bin: Ints
+    label: NDArray[np.object_] | None
+    items: Floats
+    exposure: Floats
+
+    def weight(self, name: str) -> Floats:
+        """Weights of the places."""
+        return self.items if name == "items" else self.exposure
+
+
+def check_weight(fit: Fit, weight: str) -> None:
+    """Refuse weights that are none, or that values do not have.
+
+    Raises
+    ------
+    FitError
+        If so.
+    """
+    choice(weight, "weight", WEIGHTS)
+    if weight == "exposure" and law_of(fit).outcome != "count":
+        raise FitError("items with values have no exposure: give weight='items'")
+
+
+def fit_places(fit: Fit) -> Places:
+    """Places of the bins that a fit was made from.
+
+    Parameters
+    ----------
+    fit
+        The fit; its bins are those of all groups together.
+
+    Raises
+    ------
+    FitError
+        If the fit has groups, or its bins do not say how wide they are.
+    """
+    kept = fit.data["constant_data"]
+    log = fit.axis("mean").scale == "log"
+    name = "log_score_sd" if log else "score_sd"
+    if fit.groups or name not in kept:
+        lack = "what scores each group has" if fit.groups else "how wide its bins of scores are"
+        raise FitError(f"the fit does not say {lack}: give the statistics too, or the items")
+    ends = (kept[c].to_numpy() for c in ("score_min", "score_max"))
+    score = _two(kept["score"].to_numpy(), kept[name].to_numpy(), log, *ends)
+    items = kept["n_items"].to_numpy().astype(float)
+    exposure = kept["exposure"].to_numpy() if "exposure" in kept else np.zeros(len(items))
+    number = np.repeat(np.arange(len(items)), 2)
+    return Places(score, number, None, *(np.repeat(x, 2) / 2 for x in (items, exposure)))
+
+
+def statistics_of(fit: Fit, items: Items, progress: bool = False) -> Statistics:
+    """Statistics of items as quantities read them, with joint cells for a mixture.
+
+    Parameters
+    ----------
+    fit
+        The fit.
+    items
+        The items; all of them are validated.
+    progress
+        Whether to show progress on standard error.
+    """
+    mixed = type(fit.prior).__name__.endswith("Mixture")
+    with warnings.catch_warnings():
+        # nobody asked for so many bins
+        warnings.filterwarnings("ignore", r"[\d,]+ bins instead of", ItemsWarning)
+        return summarize(
+            items,
+            bins=_MIXED_BINS if mixed else None,
+            folds=0,
+            joint=mixed,
+            on_leakage="ignore",
+            progress=progress,
+        )
+
+
+def statistics_places(fit: Fit, stats: Statistics, coarse: int = 1) -> tuple[Places, Ints]:
+    """Places of the bins of statistics, of every group where the fit has groups.
+
+    Parameters
+    ----------
+    fit
+        The fit.
+    stats
+        The statistics.
+    coarse
+        How many bins make one.
+
+    Returns
+    -------
+    Places, numpy.ndarray
+        The places, and a number for the group and bin of every second one, as of `key_of`.
+
+    Raises
+    ------
+    StatisticsError
+        If the statistics are of other items, or lack the groups that the fit has.
+
+    Warns
+    -----
+    ItemsWarning
+        If scores of some bins lie far outside of those that the fit saw.
+    """
+    its, ours = (outcome_roles(x.data.attrs) for x in (fit, stats))
+    if its != ours:
+        raise StatisticsError(f"the fit is of items with the roles {its}, the statistics of {ours}")
+    if fit.groups and not stats.groups:
+        raise StatisticsError(
+            f"the fit has curves for each of {len(fit.groups):,} groups, and the statistics have "
+            "none: summarize the items with group="
+        )
+    warn_of_far_bins(fit, stats)
+    part = stats.table("part")
+    key, at = np.unique(key_of(fit, part, part["bin"] // coarse), return_inverse=True)
+    log = fit.axis("mean").scale == "log"
+    of = "log_t" if log else "t"
+    names = ("n", f"sum_{of}", f"sum_{of}2", *(["sum_N"] if "sum_N" in part else []))
+    n, first, second, *exposure = (np.bincount(at, part[c], len(key)) for c in names)
+    low, high = (np.full(len(key), end) for end in (np.inf, -np.inf))
+    np.minimum.at(low, at, part["score_min"])
+    np.maximum.at(high, at, part["score_max"])
+    mean, square = first / n, second / n
+    middle = np.exp(mean) if log else mean
+    variance = square - mean**2
+    # below the rounding of the sums it is that of equal scores, 0
+    sd = np.sqrt(np.where(variance > 1e-12 * square, variance, 0.0))
+    score = _two(middle, sd, log, low, high)
+    label = None
+    if fit.groups:
+        label = np.repeat(np.array(stats.groups, dtype=object)[key // _WIDE], 2)
+    total = exposure[0] if exposure else np.zeros(len(key))
+    halves = (np.repeat(x, 2) / 2 for x in (n.astype(float), total))
+    return Places(score, np.repeat(key % _WIDE, 2), label, *halves), key
+
+
+def key_of(fit: Fit, table: Mapping[str, NDArray[Any]], bins: Ints) -> Ints:
+    """Number of the group (where the fit has groups) and bin of rows of a table."""
+    return np.asarray((table["group"] * _WIDE if fit.groups else 0) + bins, dtype=np.int64)
+
+
+def _two(score: Floats, sd: Floats, log: bool, low: Floats, high: Floats) -> Floats:
+    """Two scores for each mean, inside the range of the scores."""
+    step = np.stack([-sd, sd], axis=1)
+    both = score[:, None] * np.exp(step) if log else score[:, None] + step
+    return np.clip(both, low[:, None], high[:, None]).ravel()
+
+
+Values = Callable[[slice], list[Floats]]
+"""From places to several arrays (draws, places of the slice)."""
+
+
+def summed(fit: Fit, weight: Floats, target: Ints, size: int, values: Values) -> list[Floats]:
+    """Weighted sums of values over places by target, (draws, size) each, some places at a time.
+
+    Parameters
+    ----------
+    fit
+        The fit, whose number of draws says how many places are held at once.
+    weight
+        Weights, shape (n,).
+    target
+        Where each place is added, shape (n,).
+    size
+        Number of targets.
+    values
+        Gives the values of a slice of the places.
+    """
+    totals: list[Floats] = []
+    step = items_at_once(fit)
+    for start in range(0, len(weight), step):
+        at = slice(start, min(start + step, len(weight)))
+        own, place = np.unique(target[at], return_inverse=True)
+        into = np.zeros((len(place), len(own)))
+        into[np.arange(len(place)), place] = weight[at]
+        found = values(at)
+        if not totals:
+            totals = [np.zeros((len(x), size)) for x in found]
+        for total, x in zip(totals, found, strict=True):
+            total[:, own] += x @ into
+    return totals
+
+
+def shaped(fit: Fit, values: Floats) -> tuple[tuple[str, ...], Floats]:
+    """Dims and values with the draws as (chain, draw)."""
+    posterior = fit.data["posterior"]
+    sizes = posterior.sizes["chain"], posterior.sizes["draw"]
+    dims = ("chain", "draw", "bin")[: 1 + values.ndim]
+    return dims, values.reshape(*sizes, *values.shape[1:])
+
+
+def centre_of(law: Law, columns: Columns) -> float:
+    """About the mean of theta, to take squares about it."""
+    some = slice(None, None, max(1, len(columns["score"]) // 20))
+    few = select(columns, some)
+    return float(law.curves(few["score"], few.get("group"), few.get("size"))["mean"].mean())

@@ -1,0 +1,306 @@
+"""Priors of theta given the score: small frozen configurations, nothing computed here."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from .._lib.arguments import choice, real, shown, whole
+from .._lib.errors import FitError
+
+__all__ = [
+    "COMPONENTS",
+    "CURVES",
+    "CURVES_BY_BIN",
+    "FRAME",
+    "Gamma",
+    "GammaMixture",
+    "Normal",
+    "NormalMixture",
+    "Spline",
+]
+
+CURVES = {"Gamma": ("log_mean", "log_cv2"), "Normal": ("mean", "log_variance")}
+"""Names of a prior's two curves in the posterior."""
+CURVES_BY_BIN = {"Gamma": ("shape", "rate"), "Normal": ("mean", "variance")}
+"""The same where curves are steps, a number for each bin (``soc.FiveSteps(smooth=False)``)."""
+COMPONENTS = ("weight", "component_place", "component_sd")
+"""Names of what five-step mixtures keep of each bin's components, dims bin and component.
+
+Their places are those of E(log theta) less log E(theta|t), or of E(theta) less E(theta|t)."""
+FRAME = ("frame_first", "frame_second")
+"""Names of the two curves of a mixture's frame, on the scales of its own family."""
+
+_SCALES = ("log", "linear", "rank")
+_MOST_KNOTS = 10_000
+
+
+@dataclass(frozen=True)
+class Spline:
+    """A smooth curve over the score: a straight line plus a penalised natural cubic spline.
+
+    Parameters
+    ----------
+    knots
+        Number of knots at quantiles of the score (fewer when there are fewer bins).
+    scale
+        Axis on which the curve is smooth: ``"log"`` of a positive score, the score itself
+        (``"linear"``), or its ``"rank"`` among the items.
+    level
+        Mean and standard deviation of the Normal prior of the curve at the average position; None
+        takes the curve's own default.
+    slope
+        The same for the slope of the linear part, per unit of log score, or per standard deviation
+        of the position on the other scales.
+    wiggle
+        Scale of the half-normal prior of the root mean square departure from the straight line.
+
+    Raises
+    ------
+    FitError
+        For a scale that does not exist or a number that is out of range.
+
+    Examples
+    --------
+    >>> Spline(knots=12, scale="rank").scale
+    'rank'
+    """
+
+    knots: int = 20
+    scale: str = "log"
+    level: tuple[float, float] | None = None
+    slope: tuple[float, float] | None = None
+    wiggle: float = 0.5
+
+    def __post_init__(self) -> None:
+        choice(self.scale, "scale", _SCALES)
+        # as Python's own numbers, which saved fits can hold
+        object.__setattr__(self, "knots", whole(self.knots, "knots", 1, most=_MOST_KNOTS))
+        object.__setattr__(self, "wiggle", real(self.wiggle, "wiggle", above=0))
+        for name in ("level", "slope"):
+            pair = getattr(self, name)
+            if pair is None:
+                continue
+            if not isinstance(pair, tuple | list) or len(pair) != 2:
+                raise FitError(f"{name}={shown(pair)} must be (mean, standard deviation > 0)")
+            mean = real(pair[0], f"mean of {name}")
+            sd = real(pair[1], f"standard deviation of {name}", above=0)
+            object.__setattr__(self, name, (mean, sd))
+
+
+def _linear() -> Spline:
+    return Spline(scale="linear")
+
+
+@dataclass(frozen=True)
+class Gamma:
+    """theta given the score t is Gamma with E(theta|t) and Var(theta|t) smooth in t.
+
+    Parameters
+    ----------
+    mean
+        Curve of log E(theta|t).
+    variance
+        Curve of log cv2(t), where cv2 = Var(theta|t) / E(theta|t)^2. The smoothness penalty acts on
+        log cv2, whose information is orthogonal to that of the mean; log Var(theta|t) is
+        log cv2 + 2 log E(theta|t) and lies in the same span when both curves share an axis.
+    exposure
+        A smooth term in log exposure, added to both curves: E(theta|t, N) where the exposure says
+        something of theta that the score does not. It needs joint cells; its straight line shrinks
+        to zero with the rest. None: theta depends on the score alone.
+    monotone
+        Make E(theta|t) non-decreasing in every draw.
+    bin_effects
+        Let the log mean of every bin deviate from the curve by an effect with Student's t prior (3
+        degrees of freedom), so that a few bins may deviate far and the others hold the curve. Its
+        scale has a posterior of its own: near 0 it says that the curve is smooth enough. Not
+        together with groups (set ``groups=False``) or with a term in exposure.
+    groups
+        Where the items have groups, give each its own deviations from the shared curves, with
+        partial pooling; False pools them.
+
+    Raises
+    ------
+    FitError
+        If a term is not what it must be.
+
+    Examples
+    --------
+    >>> Gamma(mean=Spline(knots=10)).variance.knots
+    20
+    """
+
+    mean: Spline = field(default_factory=Spline)
+    variance: Spline = field(default_factory=Spline)
+    exposure: Spline | None = None
+    monotone: bool = False
+    bin_effects: bool = False
+    groups: bool = True
+
+    def __post_init__(self) -> None:
+        _check_terms(self)
+
+
+@dataclass(frozen=True)
+class Normal:
+    """theta given the score t is Normal with E(theta|t) and Var(theta|t) smooth in t.
+
+    Parameters
+    ----------
+    mean
+        Curve of E(theta|t), in the unit of the values.
+    variance
+        Curve of log Var(theta|t).
+    exposure
+        A smooth term in the log of the noise's sd, added to both curves; as in `Gamma`.
+    monotone, bin_effects, groups
+        As in `Gamma`; bins deviate in the mean itself.
+
+    Raises
+    ------
+    FitError
+        If a term is not what it must be.
+
+    Examples
+    --------
+    >>> Normal().mean.scale
+    'linear'
+    """
+
+    mean: Spline = field(default_factory=_linear)
+    variance: Spline = field(default_factory=_linear)
+    exposure: Spline | None = None
+    monotone: bool = False
+    bin_effects: bool = False
+    groups: bool = True
+
+    def __post_init__(self) -> None:
+        _check_terms(self)
+
+
+@dataclass(frozen=True)
+class GammaMixture:
+    """theta given the score t is a mixture of Gammas on a grid, with weights smooth in t.
+
+    The grid moves with a frame, the mean and spread of theta that `Gamma` finds; the weights tilt
+    away from that Gamma as far as the counts ask. It needs statistics with joint cells; groups are
+    pooled.
+
+    Parameters
+    ----------
+    mean, variance
+        Curves of the frame, as in `Gamma`.
+    functions
+        Knots of the splines over components that tilt their weights.
+    knots
+        Knots over the score by which the tilt may drift.
+    shape, drift
+        Scales of the half-normal priors of the tilt that all scores share and of its drift: of the
+        root mean square change of log weights.
+
+    Raises
+    ------
+    FitError
+        If a number is out of range.
+
+    Examples
+    --------
+    >>> GammaMixture(knots=5).functions
+    9
+    """
+
+    mean: Spline = field(default_factory=Spline)
+    variance: Spline = field(default_factory=Spline)
+    functions: int = 9
+    knots: int = 5
+    shape: float = 0.5
+    drift: float = 0.1
+
+    # mixtures have no such terms
+    exposure: ClassVar[None] = None
+    monotone: ClassVar[bool] = False
+    bin_effects: ClassVar[bool] = False
+    groups: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        _check_mixture(self)
+
+
+@dataclass(frozen=True)
+class NormalMixture:
+    """theta given the score t is a mixture of Normals on a grid, with weights smooth in t.
+
+    Parameters
+    ----------
+    mean, variance
+        Curves of the frame, as in `Normal`.
+    functions, knots, shape, drift
+        As in `GammaMixture`.
+
+    Raises
+    ------
+    FitError
+        If a number is out of range.
+
+    Examples
+    --------
+    >>> NormalMixture().mean.scale
+    'linear'
+    """
+
+    mean: Spline = field(default_factory=_linear)
+    variance: Spline = field(default_factory=_linear)
+    functions: int = 9
+    knots: int = 5
+    shape: float = 0.5
+    drift: float = 0.1
+
+    # mixtures have no such terms
+    exposure: ClassVar[None] = None
+    monotone: ClassVar[bool] = False
+    bin_effects: ClassVar[bool] = False
+    groups: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        _check_mixture(self)
+
+
+def _check_mixture(prior: GammaMixture | NormalMixture) -> None:
+    name = type(prior).__name__
+    _check_curves(prior)
+    for field_name, least in (("functions", 4), ("knots", 1)):
+        number = whole(getattr(prior, field_name), f"{name}: {field_name}", least, most=_MOST_KNOTS)
+        object.__setattr__(prior, field_name, number)
+    for field_name in ("shape", "drift"):
+        scale = real(getattr(prior, field_name), f"{name}: {field_name}", above=0)
+        object.__setattr__(prior, field_name, scale)
+
+
+def _check_curves(prior: "Gamma | Normal | GammaMixture | NormalMixture") -> None:
+    name = type(prior).__name__
+    for curve in ("mean", "variance"):
+        if not isinstance(getattr(prior, curve), Spline):
+            raise FitError(
+                f"{name}({curve}=) must be soc.Spline(...), not {shown(getattr(prior, curve))}"
+            )
+
+
+def _check_terms(prior: "Gamma | Normal") -> None:
+    name = type(prior).__name__
+    _check_curves(prior)
+    if prior.exposure is not None and not isinstance(prior.exposure, Spline):
+        raise FitError(
+            f"{name}(exposure=) must be soc.Spline(...) or None, not {shown(prior.exposure)}"
+        )
+    if prior.exposure is not None and prior.exposure != Spline(
+        knots=prior.exposure.knots, wiggle=prior.exposure.wiggle
+    ):
+        raise FitError(
+            f"{name}(exposure=soc.Spline(...)) takes knots= and wiggle= alone: its axis is log "
+            "exposure, and its level and slope are part of what shrinks to zero"
+        )
+    for switch in ("monotone", "bin_effects", "groups"):
+        value = getattr(prior, switch)
+        if not isinstance(value, bool):
+            raise FitError(
+                f"{name}({switch}=) must be True or False, not {shown(value)}: it is one "
+                "switch, and monotone is of the mean alone"
+            )

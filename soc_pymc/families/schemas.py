@@ -1,0 +1,150 @@
+"""What is summed for each kind of items: roles, tables, their keys and columns.
+
+Kernels, engines and `Statistics` all read these records, so that a kind is described once.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from .._lib.errors import StatisticsError
+
+__all__ = ["EXACT_COUNTS", "SCHEMAS", "STEPS", "Schema", "Table"]
+
+STEPS = 4  # cells of counts and exposures: 2^4 = 16 to an octave
+EXACT_COUNTS = 32  # counts below this have cells of their own
+
+_PART_KEYS = ("group", "fold", "bin")
+_SCORES = ("score_min", "score_max", "sum_t", "sum_t2", "sum_log_t", "sum_log_t2")
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table of sums.
+
+    Attributes
+    ----------
+    keys
+        Columns of keys, each row's own.
+    reals
+        Columns of real sums (``score_min`` and ``score_max`` are extremes).
+    cells
+        The items' cells that rows are kept by, by column of keys.
+    """
+
+    keys: tuple[str, ...]
+    reals: tuple[str, ...]
+    cells: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Tables of sums of one kind of items.
+
+    Attributes
+    ----------
+    kind
+        Name of the kind.
+    outcome, size
+        Roles of the outcome and of what says how precise it is.
+    whole
+        Columns of whole numbers of every table.
+    tables
+        Tables by name: first ``part``, last ``joint``, which is kept on request only.
+    grid
+        How wide the cells are; statistics of other cells do not add.
+    few_joint
+        Whether one bin has few joint cells whatever its items: merging bins then always does.
+    """
+
+    kind: str
+    outcome: str
+    size: str
+    whole: tuple[str, ...]
+    tables: Mapping[str, Table]
+    grid: str
+    few_joint: bool
+
+    @property
+    def margins(self) -> tuple[str, ...]:
+        """Names of the tables of cells that are always kept."""
+        return tuple(self.tables)[1:-1]
+
+    def sums(self, name: str) -> tuple[str, ...]:
+        """Columns of a table that are no keys: whole numbers, then real sums."""
+        return (*self.whole, *self.tables[name].reals)
+
+    def columns(self, name: str) -> tuple[str, ...]:
+        """Every column of a table: keys, whole numbers, real sums."""
+        return (*self.tables[name].keys, *self.sums(name))
+
+    def reals(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Real sums of some tables, each once."""
+        return tuple(dict.fromkeys(real for name in names for real in self.tables[name].reals))
+
+    def check_joint(self, cells: int, most: int) -> None:
+        """Refuse more joint cells than the budget, where all bins were merged already."""
+        if cells > most and not self.few_joint:
+            sizes = f"{self.size}s".replace("_", " ")
+            raise StatisticsError(
+                f"there are more than {most:,} joint cells even in a single bin, as "
+                f"{self.outcome}s are spread over very many {sizes}: allow more by joint=number, "
+                "or leave out joint="
+            )
+
+    def check_table(self, name: str) -> None:
+        """Refuse a name that is no table of this kind."""
+        if not isinstance(name, str) or name not in self.tables:
+            known = ", ".join(map(repr, self.tables))
+            raise StatisticsError(
+                f"statistics of {self.kind} items have no table {name!r}, but {known}"
+            )
+
+
+def _margin(cell: str, *reals: str) -> Table:
+    return Table((*_PART_KEYS, "cell"), reals, {"cell": cell})
+
+
+def _joint(size_cell: str, outcome_cell: str, *reals: str) -> Table:
+    cells = {name: name for name in (size_cell, outcome_cell)}
+    return Table(("group", "bin", *cells), reals, cells)
+
+
+_EXPOSURE = ("sum_N", "sum_N2", "sum_N3", "sum_y2", "sum_yN", "sum_yN2", "sum_yN3")
+
+_POISSON = Schema(
+    kind="poisson",
+    outcome="count",
+    size="exposure",
+    whole=("n", "sum_y"),
+    tables={
+        # above: number of items whose count exceeds their exposure
+        "part": Table(_PART_KEYS, ("sum_N", *_SCORES, "sum_y_log_N", "above"), {}),
+        "exposure": _margin("exposure_cell", *_EXPOSURE),
+        "count": _margin("count_cell", "sum_y2", "sum_y3"),
+        "joint": _joint("exposure_cell", "count_cell", *_EXPOSURE, "sum_y3"),
+    },
+    grid=f"counts exact below {EXACT_COUNTS}, {1 << STEPS} cells an octave",
+    few_joint=True,
+)
+
+# w = noise_sd^2
+_NOISE = ("sum_y", "sum_y2", "sum_w", "sum_w2", "sum_w3",
+          "sum_yw", "sum_yw2", "sum_yw3", "sum_y2w", "sum_y2w2", "sum_y2w3")  # fmt: skip
+_VALUE = ("sum_y", "sum_y2", "sum_y3", "sum_w", "sum_w2")
+
+_NORMAL = Schema(
+    kind="normal",
+    outcome="value",
+    size="noise_sd",
+    whole=("n",),
+    tables={
+        "part": Table(_PART_KEYS, ("sum_y", "sum_y2", "sum_s2", *_SCORES), {}),
+        "noise": _margin("noise_cell", *_NOISE),
+        "joint": _joint("noise_cell", "value_cell", *_VALUE),
+    },
+    grid=f"{1 << STEPS} cells an octave of noise, values in cells of 1/16 to 1/8 of it",
+    few_joint=False,
+)
+
+SCHEMAS: Mapping[str, Schema] = {schema.kind: schema for schema in (_POISSON, _NORMAL)}
+"""Schemas by kind of items."""

@@ -1,0 +1,540 @@
+"""A calibrator in the style of scikit-learn, for pipelines and cross-validation.
+
+It adds nothing to the mathematics: `fit` is `soc.summarize` and `soc.fit`, the predictions are
+`soc.item_posteriors`, and both the statistics and the fit are kept as attributes.
+"""
+
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import logsumexp
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils.metadata_routing import UNUSED
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from .._lib.arguments import real, shown
+from .._lib.errors import FitError, ItemsError
+from ..data.items import Items, NormalItems, PoissonItems
+from ..data.statistics import Statistics
+from ..data.summaries import summarize
+from ..data.tables import scan
+from ..families.mixtures import posterior_summaries
+from ..families.normal_mixtures import normal_summaries
+from ..families.priors import GammaMixture, Normal, NormalMixture
+from ..families.validity import LARGEST_VALUE
+from ..inference import fitting as inference
+from ..inference.results import Fit, Method, Prior
+from ..posterior.calibration import curves_of
+from ..posterior.extrapolation import warn_of_far_scores
+from ..posterior.items import item_posteriors
+from ..posterior.laws import curves_at, items_at_once, law_of
+
+__all__ = ["SecondOrderCalibrator"]
+
+Floats = NDArray[np.float64]
+
+_OUTCOME = {"exposure": "count", "noise_sd": "value"}
+
+
+class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
+    """Second order calibration of one column of scores, as a scikit-learn regressor.
+
+    The outcomes are counts y ~ Poisson(theta N) with exposures N, or values y ~ Normal(theta, s^2)
+    with noise sds s; the scores t must come from a model that never saw the outcomes given here,
+    such as out-of-fold predictions by `sklearn.model_selection.cross_val_predict`.
+
+    Parameters
+    ----------
+    prior
+        The prior of theta given t; None is ``soc.Gamma()`` for counts, ``soc.Normal()`` for values.
+        Some read joint cells, which are then kept.
+    method
+        ``soc.VI()`` (as is None), ``soc.NUTS()`` or ``soc.FiveSteps()``; its ``seed`` is the
+        estimator's random state.
+    noise_sd
+        None: outcomes are counts, unless `fit` is given noise sds. A number > 0: outcomes are
+        values, and this is the noise sd of those for which none is given.
+    bins
+        Number of bins; None as in `soc.summarize`.
+    on_leakage
+        What to do where the scores must have seen the outcomes: ``"raise"``, ``"warn"`` or
+        ``"ignore"``.
+    draws
+        How the curves' uncertainty enters predictions: ``"all"`` draws, or ``"representative"``
+        ones, some hundred times as fast on large tables, as in `soc.item_posteriors`.
+    progress
+        Whether `fit` and predictions show their progress on standard error.
+
+    Attributes
+    ----------
+    fit_ : Fit
+        The fit, for all other functions of the package.
+    statistics_ : Statistics
+        What it was fitted to.
+    n_features_in_ : int
+        1, the score.
+    feature_names_in_ : ndarray of shape (1,)
+        Name of the score's column, where it came in a table with names.
+
+    Notes
+    -----
+    Parameters are stored as they are given, and checked by `fit`. Errors in the data are
+    `soc.ItemsError`, those in priors and methods `soc.FitError`; both are a `ValueError`.
+
+    Rates y / N with ``sample_weight=N``, as scikit-learn's Poisson regressors are trained on, are
+    here counts y with ``exposure=N``. Of two models of the same outcomes that with the higher
+    `score`, a mean log predictive density, is better; R-squared would look at the means alone.
+
+    Exposures go through `Pipeline`, `cross_validate` and `GridSearchCV` by scikit-learn's metadata
+    routing: ``sklearn.set_config(enable_metadata_routing=True)``, then ``set_fit_request`` and
+    ``set_score_request``.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> ads = soc.simulation.s1(2000, seed=0)
+    >>> calibrator = soc.SecondOrderCalibrator()
+    >>> calibrator.fit(ads["score"], ads["count"], exposure=ads["exposure"])
+    SecondOrderCalibrator()
+    >>> calibrator.predict([0.02, 0.05]).shape                     # E(theta | t)
+    (2,)
+    >>> after = calibrator.predict_interval([0.05], [9], exposure=[100], prob=0.5)
+    >>> before = calibrator.predict_interval([0.05], prob=0.5)     # 9 events of 100: more than 5
+    >>> bool((after > before).all())
+    True
+    >>> calibrator.fit_.status.converged
+    True
+    """
+
+    # t is the first argument, not metadata
+    __metadata_request__fit: ClassVar[dict[str, Any]] = {"t": UNUSED}
+    __metadata_request__predict: ClassVar[dict[str, Any]] = {"t": UNUSED}
+    __metadata_request__score: ClassVar[dict[str, Any]] = {"t": UNUSED}
+
+    def __init__(
+        self,
+        prior: Prior | None = None,
+        method: Method | None = None,
+        *,
+        noise_sd: float | None = None,
+        bins: int | None = None,
+        on_leakage: Literal["raise", "warn", "ignore"] = "raise",
+        draws: Literal["all", "representative"] = "all",
+        progress: bool = False,
+    ) -> None:
+        self.prior = prior
+        self.method = method
+        self.noise_sd = noise_sd
+        self.bins = bins
+        self.on_leakage = on_leakage
+        self.draws = draws
+        self.progress = progress
+
+    def __sklearn_tags__(self) -> Any:
+        """Tags of scikit-learn: one column, on log scales positive; `score` is no R-squared."""
+        tags = super().__sklearn_tags__()
+        curves = (getattr(self.prior, name, None) for name in ("mean", "variance"))
+        counts = self.noise_sd is None
+        tags.input_tags.one_d_array = True
+        tags.input_tags.positive_only = (self.prior is None and counts) or any(
+            getattr(curve, "scale", None) == "log" for curve in curves
+        )
+        tags.regressor_tags.poor_score = True
+        tags.target_tags.positive_only = counts
+        return tags
+
+    def fit(
+        self,
+        t: ArrayLike,
+        y: ArrayLike,
+        exposure: ArrayLike | None = None,
+        noise_sd: ArrayLike | None = None,
+    ) -> Self:
+        """Fit the curves E and Var(theta | t).
+
+        Parameters
+        ----------
+        t
+            Scores, shape (n,) or (n, 1): an array, a Series, or a frame of one column.
+        y
+            Outcomes, shape (n,): counts (whole numbers >= 0), or values.
+        exposure
+            Of counts, a number or shape (n,), >= 0; None is 1 for every item, so that theta is the
+            expected count itself.
+        noise_sd
+            Of values, a number or shape (n,), > 0; None takes the estimator's own `noise_sd`.
+
+        Returns
+        -------
+        SecondOrderCalibrator
+            The estimator itself.
+
+        Raises
+        ------
+        ItemsError
+            If the items are not valid, or the scores have seen the outcomes.
+        FitError
+            If the prior or the method does not suit the items.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If the fit did not converge.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import soc_pymc as soc
+        >>> rng = np.random.default_rng(0)
+        >>> t = rng.normal(size=2000)                              # predicted effects
+        >>> effect = t + rng.normal(0.0, 0.3, 2000)                # true ones
+        >>> y = rng.normal(effect, 0.5)                            # estimates with standard error
+        >>> calibrator = soc.SecondOrderCalibrator(noise_sd=0.5).fit(t, y)
+        >>> sd = calibrator.predict_std([0.0])
+        >>> bool(abs(sd[0] - 0.3) < 0.05)
+        True
+        """
+        scores, outcome = self._scores(t, y, reset=True)
+        size = "exposure" if noise_sd is None and self.noise_sd is None else "noise_sd"
+        if size == "noise_sd" and exposure is not None:
+            raise ItemsError(
+                "outcomes with exposure= are counts, those with noise_sd= values: give one of them"
+            )
+        if size == "exposure" and isinstance(self.prior, Normal | NormalMixture):
+            raise ItemsError(
+                f"soc.{type(self.prior).__name__} is a prior for values with known noise: give "
+                "noise_sd="
+            )
+        given = exposure if size == "exposure" else noise_sd
+        default = 1.0 if size == "exposure" else self.noise_sd
+        items = _items(scores, outcome, size, default if given is None else given)
+        joint = isinstance(self.prior, GammaMixture | NormalMixture) or (
+            getattr(self.prior, "exposure", None) is not None
+        )
+        quiet: dict[str, Any] = {"progress": self.progress}
+        self.statistics_: Statistics = summarize(
+            items, bins=self.bins, joint=joint, on_leakage=self.on_leakage, **quiet
+        )
+        self.fit_: Fit = inference.fit(self.statistics_, self.prior, self.method, **quiet)
+        self._size, self._needs_size = size, given is not None
+        return self
+
+    def predict(
+        self,
+        t: ArrayLike,
+        y: ArrayLike | None = None,
+        exposure: ArrayLike | None = None,
+        noise_sd: ArrayLike | None = None,
+    ) -> Floats:
+        """E(theta | t), or E(theta | t, y) of items whose outcomes are given.
+
+        Parameters
+        ----------
+        t
+            Scores, shape (n,) or (n, 1).
+        y
+            Outcomes, shape (n,); None predicts from the score alone.
+        exposure, noise_sd
+            Of the outcomes, as in `fit`. A fit that was given exposures (noise sds) item by item
+            needs them wherever `y` is given. Without `y` they matter only to a prior with a term in
+            exposure: it then gives E(theta | t, N), and the average over the exposures of items of
+            such scores where there are none.
+
+        Returns
+        -------
+        numpy.ndarray
+            Shape (n,), in events per unit of exposure or the unit of the values.
+
+        Raises
+        ------
+        ItemsError
+            If the items are not valid.
+        FitError
+            If a score has no place on the curves' axis.
+        sklearn.exceptions.NotFittedError
+            Before `fit`.
+
+        Examples
+        --------
+        >>> import soc_pymc as soc
+        >>> ads = soc.simulation.s1(2000, seed=0)
+        >>> calibrator = soc.SecondOrderCalibrator(method=soc.FiveSteps())
+        >>> _ = calibrator.fit(ads["score"], ads["count"], ads["exposure"])
+        >>> after = calibrator.predict([0.05], [0], exposure=[1000])   # no event in 1,000
+        >>> bool(after[0] < 0.3 * calibrator.predict([0.05])[0])
+        True
+        """
+        return self._summaries(t, y, exposure, noise_sd, ())[0]
+
+    def predict_std(
+        self,
+        t: ArrayLike,
+        y: ArrayLike | None = None,
+        exposure: ArrayLike | None = None,
+        noise_sd: ArrayLike | None = None,
+    ) -> Floats:
+        """Standard deviation of theta given t, or given t and y, with the curves' uncertainty.
+
+        It is that of theta, not of an outcome, and does not vanish with more items to fit to.
+
+        Parameters
+        ----------
+        t, y, exposure, noise_sd
+            As in `predict`.
+
+        Returns
+        -------
+        numpy.ndarray
+            Shape (n,), in the unit of `predict`.
+
+        Examples
+        --------
+        >>> import soc_pymc as soc
+        >>> ads = soc.simulation.s1(2000, seed=0)
+        >>> calibrator = soc.SecondOrderCalibrator(method=soc.FiveSteps())
+        >>> _ = calibrator.fit(ads["score"], ads["count"], ads["exposure"])
+        >>> after = calibrator.predict_std([0.05], [5], exposure=[100])
+        >>> bool(after[0] < calibrator.predict_std([0.05])[0])
+        True
+        """
+        return self._summaries(t, y, exposure, noise_sd, ())[1]
+
+    def predict_interval(
+        self,
+        t: ArrayLike,
+        y: ArrayLike | None = None,
+        exposure: ArrayLike | None = None,
+        noise_sd: ArrayLike | None = None,
+        *,
+        prob: float = 0.9,
+    ) -> Floats:
+        """Central interval of theta given t, or given t and y, with the curves' uncertainty.
+
+        Parameters
+        ----------
+        t, y, exposure, noise_sd
+            As in `predict`; but of a fit with a term in exposure it needs `exposure` (`noise_sd`)
+            without `y` too.
+        prob
+            Probability of the interval, between 0 and 1, half of the rest on either side.
+
+        Returns
+        -------
+        numpy.ndarray
+            Shape (n, 2), the lower and upper ends in the unit of `predict`.
+
+        Raises
+        ------
+        FitError
+            If `prob` is not between 0 and 1, or a needed exposure is not given.
+
+        Examples
+        --------
+        >>> import soc_pymc as soc
+        >>> ads = soc.simulation.s1(2000, seed=0)
+        >>> calibrator = soc.SecondOrderCalibrator(method=soc.FiveSteps())
+        >>> _ = calibrator.fit(ads["score"], ads["count"], ads["exposure"])
+        >>> ends = calibrator.predict_interval(
+        ...     ads["score"], ads["count"], ads["exposure"], prob=0.8)
+        >>> inside = (ends[:, 0] <= ads["theta"]) & (ads["theta"] <= ends[:, 1])
+        >>> bool(abs(inside.mean() - 0.8) < 0.04)
+        True
+        """
+        real(prob, "prob", above=0, below=1)
+        ends = ((1 - prob) / 2, (1 + prob) / 2)
+        return self._summaries(t, y, exposure, noise_sd, ends)[3:].T.copy()
+
+    def score(
+        self,
+        t: ArrayLike,
+        y: ArrayLike,
+        exposure: ArrayLike | None = None,
+        noise_sd: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> float:
+        """Mean log predictive density of outcomes given their scores; the higher the better.
+
+        Of counts it is the mean of log P(y | t, N), with the curves integrated out, at most 0. It
+        judges the whole distribution of theta given t; for means alone score `predict` by a metric
+        of `sklearn.metrics`.
+
+        Parameters
+        ----------
+        t, y, exposure, noise_sd
+            As in `predict`.
+        sample_weight
+            Weights of the items in the mean, shape (n,); None weighs all alike.
+
+        Returns
+        -------
+        float
+            Nats an item.
+
+        Raises
+        ------
+        ItemsError
+            If the items are not valid, or weights are negative or all 0.
+
+        Examples
+        --------
+        >>> import soc_pymc as soc
+        >>> ads, more = soc.simulation.s1(2000, seed=0), soc.simulation.s1(500, seed=1)
+        >>> calibrator = soc.SecondOrderCalibrator(method=soc.FiveSteps())
+        >>> _ = calibrator.fit(ads["score"], ads["count"], ads["exposure"])
+        >>> calibrator.score(more["score"], more["count"], more["exposure"]) < 0
+        True
+        """
+        check_is_fitted(self, "fit_")
+        columns = self._given(t, y, exposure, noise_sd)
+        outcome = columns[_OUTCOME[self._size]]
+        scan(_items(columns["score"], outcome, self._size, columns[self._size]), progress=False)
+        law, step = law_of(self.fit_), items_at_once(self.fit_)
+        found = []
+        for start in range(0, len(columns["score"]), step):
+            part = {role: values[start : start + step] for role, values in columns.items()}
+            density = law.log_density(part)
+            found.append(logsumexp(density, axis=0) - np.log(len(density)))
+        each = np.concatenate(found)
+        if sample_weight is None:
+            return float(each.mean())
+        weight = _sizes("sample_weight", sample_weight, each)
+        if not ((weight >= 0) & np.isfinite(weight)).all() or not weight.sum() > 0:
+            raise ItemsError("sample_weight must be finite numbers >= 0, some of them above 0")
+        return float(np.average(each, weights=weight))
+
+    def _scores(self, t: Any, y: Any = None, *, reset: bool) -> tuple[Floats, Floats]:
+        """Scores and outcomes, checked by scikit-learn's own rules; of no outcomes, NaN."""
+        column = _column(t)
+        rules: dict[str, Any] = {"reset": reset, "dtype": np.float64}
+        if y is None and not reset:
+            X = self._validated(column, **rules)
+            return X[:, 0], np.full(len(X), np.nan)
+        least = 2 if reset else 1
+        X, y = self._validated(column, y, y_numeric=True, ensure_min_samples=least, **rules)
+        if X.shape[1] != 1:
+            raise ItemsError(f"t has {X.shape[1]:,} columns: give one, the score of every item")
+        return X[:, 0], np.asarray(y, dtype=np.float64)
+
+    def _validated(self, *data: Any, **rules: Any) -> Any:
+        """What scikit-learn's rules make of arrays; what they refuse is bad items.
+
+        Objects that are no numbers stay a TypeError, which scikit-learn asks of its estimators.
+        """
+        try:
+            return validate_data(self, *data, **rules)
+        except (ValueError, OverflowError) as error:
+            text = " ".join(str(error).split())
+            if "could not convert" in text or isinstance(error, OverflowError):
+                text = f"t and y must be numbers ({text}): convert them first"
+            raise ItemsError(text) from error
+
+    def _given(
+        self, t: ArrayLike, y: ArrayLike | None, exposure: ArrayLike | None, noise_sd: Any
+    ) -> dict[str, Floats]:
+        """Columns of items by role."""
+        other = noise_sd if self._size == "exposure" else exposure
+        if other is not None:
+            theirs = "exposure" if self._size == "noise_sd" else "noise_sd"
+            raise ItemsError(f"the fit is of items with {self._size}=: leave out {theirs}=")
+        scores, outcome = self._scores(t, y, reset=False)
+        given = exposure if self._size == "exposure" else noise_sd
+        if given is None and y is not None and self._needs_size:
+            raise ItemsError(f"the fit was given {self._size}=: give that of these outcomes too")
+        columns = {"score": scores, _OUTCOME[self._size]: outcome}
+        default = 1.0 if self._size == "exposure" else self.noise_sd
+        if given is not None or y is not None:
+            columns[self._size] = _sizes(self._size, default if given is None else given, scores)
+        return columns
+
+    def _summaries(
+        self, t: Any, y: Any, exposure: Any, noise_sd: Any, probs: tuple[float, ...]
+    ) -> Floats:
+        """Mean, sd, variance and quantiles of theta, (3 + probabilities, n)."""
+        check_is_fitted(self, "fit_")
+        columns = self._given(t, y, exposure, noise_sd)
+        if y is None and self.fit_.prior.exposure is not None:
+            return _before_by_size(self.fit_, columns["score"], columns.get(self._size), probs)
+        if y is None:  # an outcome that says nothing leaves theta as it is given the score
+            nothing = 0.0 if self._size == "exposure" else LARGEST_VALUE
+            items = _items(columns["score"], np.zeros(len(columns["score"])), self._size, nothing)
+        else:
+            outcome = columns[_OUTCOME[self._size]]
+            items = _items(columns["score"], outcome, self._size, columns[self._size])
+        scored = item_posteriors(
+            self.fit_, items, quantiles=probs, draws=self.draws, progress=self.progress
+        )
+        names = [name for name in scored.column_names if name.startswith("theta_")]
+        return np.array([scored[name].to_numpy() for name in names])
+
+
+def _column(t: Any) -> Any:
+    """A vector of scores as a column; all else as it is, for scikit-learn's rules."""
+    try:
+        vector = getattr(t, "ndim", None) == 1 or (isinstance(t, list | tuple) and np.ndim(t) == 1)
+    except ValueError:
+        raise ItemsError(f"t={shown(t)} must be numbers, one for each item") from None
+    return np.asarray(t).reshape(-1, 1) if vector else t
+
+
+def _items(score: Floats, outcome: Floats, size: str, given: Any) -> Items:
+    """Items over an Arrow table, whose columns bear the names of the arguments."""
+    import pyarrow as pa
+
+    table = pa.table({"t": score, "y": outcome, size: _sizes(size, given, score)})
+    if size == "exposure":
+        return PoissonItems(table, score="t", count="y", exposure="exposure")
+    return NormalItems(table, score="t", value="y", noise_sd="noise_sd")
+
+
+def _sizes(name: str, given: Any, score: Floats) -> Floats:
+    """Exposures or noise sds, one for each item; whether they are valid is seen with the items."""
+    try:
+        values = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise ItemsError(f"{name}={shown(given)} must be a number, or one for each item") from None
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
+    if values.shape not in ((), score.shape):
+        raise ItemsError(
+            f"{name} has the shape {values.shape}: give a number, or {len(score):,} of them, as t "
+            "has"
+        )
+    return np.broadcast_to(values, score.shape).copy()
+
+
+def _before_by_size(
+    fit: Fit, score: Floats, size: Floats | None, probs: tuple[float, ...]
+) -> Floats:
+    """Summaries of theta given the score, where theta depends on the exposure (noise sd) too."""
+    if size is None and probs:
+        name = law_of(fit).size
+        raise FitError(
+            f"theta depends on {name} in this fit, and its interval is that at a given one: give "
+            f"{name}="
+        )
+    warn_of_far_scores(fit, score)
+    step = items_at_once(fit)
+    parts = [slice(start, start + step) for start in range(0, len(score), step)]
+    if size is None:
+        return np.hstack([_over_sizes(fit, score[part]) for part in parts])
+    return np.hstack([_at_sizes(fit, score[part], size[part], probs) for part in parts])
+
+
+def _over_sizes(fit: Fit, score: Floats) -> Floats:
+    """Mean, sd and variance over the exposures of items of such scores."""
+    curves = curves_of(fit, score)
+    over = ("chain", "draw")
+    variance = curves["variance"].mean(over) + curves["mean"].var(over)
+    return np.array([curves["mean"].mean(over), np.sqrt(variance), variance])
+
+
+def _at_sizes(fit: Fit, score: Floats, size: Floats, probs: tuple[float, ...]) -> Floats:
+    """Mean, sd, variance and quantiles at given exposures: mixtures over draws of the prior."""
+    first, second = curves_at(fit, score, None, size)
+    if law_of(fit).discrete:
+        nothing = np.zeros(len(score))
+        found = posterior_summaries(first, second, nothing, nothing, probs)
+    else:
+        found = normal_summaries(first, np.exp(second), probs)
+    return np.vstack([found.mean, np.sqrt(found.variance), found.variance, found.quantiles])

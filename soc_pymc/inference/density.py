@@ -1,0 +1,207 @@
+"""A model as plain functions of its coordinates, for all draws at once.
+
+PyTensor's interpreter evaluates the graph: it has few nodes, and the likelihood is one compiled
+kernel, so that compiling the rest would cost far more than it saves.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import xarray as xr
+from numpy.typing import NDArray
+from pymc.initial_point import make_initial_point_expression
+from pytensor.compile.mode import Mode
+from pytensor.graph.replace import vectorize_graph
+from pytensor.graph.rewriting.db import RewriteDatabaseQuery
+from pytensor.link.vm import VMLinker
+
+from ..families.bin_effects import make_tables
+from ..families.surrogates import make_surrogates
+from ..model.hierarchy import Hierarchy
+from ..model.likelihood import log_marginal, shared
+from ..model.tilts import Mixture
+
+__all__ = [
+    "CHUNK",
+    "Evaluate",
+    "Space",
+    "density",
+    "finite",
+    "kept_variables",
+    "make_space",
+    "mode",
+    "near_density",
+    "posterior_draws",
+    "rest_log_density",
+]
+
+Floats = NDArray[np.float64]
+Evaluate = Callable[[Floats], tuple[Floats, Floats]]
+"""Coordinates (draws, dim) -> log density (draws,) and its gradient (draws, dim)."""
+
+CHUNK = 250  # draws evaluated at once, fewer where bins are many
+_MOST_VALUES = 2_500_000  # of a matrix of draws by bins: 20 MB
+_WIDE = 1.5  # posterior sd: the polynomials' range is that of draws so much wider
+
+
+def mode() -> Mode:
+    """The interpreter, with no rewriting but the merging of equal nodes.
+
+    Rewriting takes ten times as long as it saves.
+    """
+    rewrites = RewriteDatabaseQuery(include=["merge"])
+    return Mode(linker=VMLinker(use_cloop=False, c_thunks=False), optimizer=rewrites)
+
+
+@dataclass(frozen=True)
+class Space:
+    """The model's value variables as slices of one vector of coordinates."""
+
+    model: pm.Model
+    variables: tuple[Any, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    start: Floats
+
+    @property
+    def dim(self) -> int:
+        """Number of coordinates."""
+        return len(self.start)
+
+    @property
+    def labels(self) -> list[str]:
+        """Name and number of every coordinate."""
+        return [
+            f"{v.name}[{i}]"
+            for v, shape in zip(self.variables, self.shapes, strict=True)
+            for i in range(math.prod(shape))
+        ]
+
+    def batched(self, outputs: Any) -> tuple[Any, Any]:
+        """Outputs of the model's value variables, for all rows of a matrix of coordinates."""
+        rows = pt.matrix("coordinates")
+        replace, at = {}, 0
+        for variable, shape in zip(self.variables, self.shapes, strict=True):
+            size = math.prod(shape)
+            replace[variable] = rows[:, at : at + size].reshape((rows.shape[0], *shape))
+            at += size
+        return rows, vectorize_graph(outputs, replace)
+
+
+def make_space(model: pm.Model) -> Space:
+    """The space of a model's coordinates."""
+    expressions = make_initial_point_expression(
+        free_rvs=model.free_RVs,
+        rvs_to_transforms=model.rvs_to_transforms,
+        initval_strategies=model.rvs_to_initial_values,
+        return_transformed=True,
+    )
+    point = pytensor.function([], expressions, mode=mode())()
+    start = np.concatenate([np.ravel(part) for part in point]).astype(float)
+    variables = tuple(model.rvs_to_values[v] for v in model.free_RVs)
+    return Space(model, variables, tuple(np.shape(part) for part in point), start)
+
+
+def density(space: Space) -> Evaluate:
+    """The model's log density and gradient on all rows, exactly."""
+    rows, logp = space.batched(space.model.logp())
+    function = pytensor.function([rows], [logp, pt.grad(logp.sum(), rows)], mode=mode())
+    return finite(function)
+
+
+def rest_log_density(built: Hierarchy, model: pm.Model) -> Any:
+    """Log density of all but the outcomes."""
+    others = [v for v in model.basic_RVs if v is not built.model[built.outcome.observed]]
+    return model.logp(vars=[*others, *model.potentials])
+
+
+def _polynomials(built: Hierarchy, curves: Callable[[Floats], list[Floats]], start: Floats) -> Any:
+    """Arrays of the bins' polynomials and histograms."""
+    low, high = [], []
+    rng = np.random.default_rng(0)
+    step = _chunk(built)
+    for first in range(0, CHUNK, step):
+        values = curves(rng.normal(start, _WIDE, (min(step, CHUNK - first), len(start))))
+        low.append([v.min(axis=0) for v in values])
+        high.append([v.max(axis=0) for v in values])
+    make = make_tables if built.effects else make_surrogates
+    made = make(built.data, tuple(np.min(low, axis=0)), tuple(np.max(high, axis=0)))
+    return (*shared(made), *shared(built.data))
+
+
+def _chunk(built: Hierarchy) -> int:
+    """Draws evaluated at once."""
+    return max(10, min(CHUNK, _MOST_VALUES // len(built.score)))
+
+
+def near_density(built: Hierarchy | Mixture, space: Space) -> Evaluate:
+    """`density` to about 1e-3 nats, at a cost that the number of items does not touch.
+
+    Polynomials stand for bins of counts over the curves' range in draws wider than the posterior;
+    cells of values, and those of mixtures, are few enough to be added up.
+    """
+    if isinstance(built, Mixture):
+        return density(space)
+    model = space.model
+    at_rows = [model[f"bin_{variable}"] for variable in built.outcome.variables]
+    if built.effects:
+        scale = model[f"{built.outcome.variables[0]}_bin_effect_sd"]
+        at_rows.append(pt.log(scale) + pt.zeros_like(at_rows[0]))
+    curves = model.replace_rvs_by_values(at_rows)
+    rows, (m, c, *log_tau, rest) = space.batched([*curves, rest_log_density(built, model)])
+    kernel = built.kernel
+    if kernel.startswith("exact"):
+        kernel = kernel.replace("exact", "near")
+        arrays = _polynomials(built, pytensor.function([rows], [m, c], mode=mode()), space.start)
+    else:
+        arrays = shared(built.data)
+    value, *slopes = log_marginal(kernel, m, c, np.arange(len(built.score)), arrays, *log_tau)
+    # slopes are given: differentiating the sum over bins would fill matrices, slowly
+    given = dict(zip((m, c, *log_tau), slopes, strict=True))
+    gradient = pt.grad(rest.sum(), rows, known_grads=given)
+    function = pytensor.function([rows], [rest + value.sum(axis=1), gradient], mode=mode())
+    return finite(function, _chunk(built))
+
+
+def finite(function: Any, chunk: int = CHUNK) -> Evaluate:
+    """Evaluate in chunks of draws; what is not a number is impossible (-inf)."""
+
+    def evaluate(rows: Floats) -> tuple[Floats, Floats]:
+        parts = [function(rows[i : i + chunk]) for i in range(0, len(rows), chunk)]
+        logp = np.concatenate([p[0] for p in parts])
+        gradient = np.concatenate([p[1] for p in parts])
+        good = np.isfinite(logp) & np.isfinite(gradient).all(axis=1)
+        return np.where(good, logp, -np.inf), gradient
+
+    return evaluate
+
+
+def kept_variables(model: pm.Model) -> list[Any]:
+    """Variables kept in the posterior: all but the curves at bins, which the knots give."""
+    return [v for v in [*model.free_RVs, *model.deterministics] if not v.name.startswith("bin_")]
+
+
+def posterior_draws(space: Space, rows: Floats) -> xr.Dataset:
+    """Posterior variables at coordinates of shape (chains, draws, dim)."""
+    model = space.model
+    kept = kept_variables(model)
+    matrix, outputs = space.batched(model.replace_rvs_by_values(kept))
+    values = pytensor.function([matrix], outputs, mode=mode())(rows.reshape(-1, space.dim))
+    shape = rows.shape[:2]
+    variables, coords = {}, {}
+    for variable, value in zip(kept, values, strict=True):
+        dims = model.named_vars_to_dims.get(variable.name) or tuple(
+            f"{variable.name}_dim_{i}" for i in range(value.ndim - 1)
+        )
+        variables[variable.name] = (
+            ("chain", "draw", *dims),
+            value.reshape(*shape, *value.shape[1:]),
+        )
+        coords.update({d: np.asarray(model.coords[d]) for d in dims if model.coords.get(d)})
+    coords.update(chain=np.arange(shape[0]), draw=np.arange(shape[1]))
+    return xr.Dataset(variables, coords)

@@ -1,0 +1,110 @@
+"""What is kept of a fit: draws, bins, and what scoring needs to know of further terms."""
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from ..data.statistics import Statistics
+from ..families.monotone import project_monotone
+from ..model.designs import Curve
+from ..model.effects import with_effects
+from ..model.hierarchy import Hierarchy
+from ..model.models import Built, frame_of
+from ..model.rows import Rows
+from .bin_table import bin_table, rank_table
+
+__all__ = ["fit_tree"]
+
+Floats = NDArray[np.float64]
+
+_PARTS = 20  # of the score, with a distribution of exposures each
+
+
+def fit_tree(
+    built: Built, stats: Statistics, groups: dict[str, xr.Dataset], monotone: bool
+) -> xr.DataTree:
+    """The fit's `DataTree`.
+
+    Parameters
+    ----------
+    built
+        The model.
+    stats
+        The statistics that it was built from.
+    groups
+        Draws and what else inference found, by name of the group.
+    monotone
+        Whether the mean's curves are made non-decreasing.
+    """
+    if isinstance(built, Hierarchy) and built.effects:
+        parts = (built.outcome, built.curves, built.data, built.rows.bin)
+        groups = {**groups, "posterior": with_effects(groups["posterior"], *parts)}
+    if monotone:
+        groups = {**groups, "posterior": _monotone(groups["posterior"], built.outcome.variables[0])}
+    bins, observed = bin_table(stats, built.curves[0].axis, built.outcome.observed)
+    bins = bins.merge(frame_of(built))
+    for curve in built.curves:
+        bins = bins.merge(_of_terms(curve))
+        bins = bins.assign(rank_table(curve.axis).data_vars)
+    if built.curves[0].size_knots.size:
+        bins = bins.merge(_shares(built.rows, built.curves[0].position))
+    if "effect_bin" in groups["posterior"].coords:
+        bins["edge"] = ("edge", stats.edges)
+    tree = xr.DataTree.from_dict({**groups, "observed_data": observed, "constant_data": bins})
+    tree.attrs = {name: stats.data.attrs[name] for name in ("kind", "roles")}
+    return tree
+
+
+def _of_terms(curve: Curve) -> xr.Dataset:
+    """Functions at the knots by which groups deviate, with the names of their scales."""
+    kinds, functions = [], []
+    knots = len(curve.basis.knots)
+    for term in curve.terms:
+        if term.target == "group":
+            groups = term.values.shape[0] // knots
+            own = term.values[:knots, : term.values.shape[1] // groups]
+            functions.append(own)
+            kinds += [term.block.name] * own.shape[1]
+    if not kinds:
+        return xr.Dataset()
+    dims = (f"{curve.name}_knot", f"{curve.name}_group_function")
+    return xr.Dataset(
+        {f"{curve.name}_group_functions": (dims, np.hstack(functions))},
+        {f"{curve.name}_group_function": np.array(kinds, dtype=object)},
+    )
+
+
+def _shares(rows: Rows, position: Floats) -> xr.Dataset:
+    """How exposures are distributed among the items of each part of the scores."""
+    # a bin's sizes stay together: divided among parts, each would seem to have some sizes alone
+    place = np.unique(position, return_inverse=True)[1]
+    n = np.bincount(place, rows.n)
+    share = (np.cumsum(n) - 0.5 * n) / n.sum()
+    part = np.minimum((share * _PARTS).astype(int), _PARTS - 1)[place]
+    parts, part = np.unique(part, return_inverse=True)
+    octave = np.floor(2.0 * rows.log_size / np.log(2.0)).astype(int)
+    classes, octave = np.unique(octave, return_inverse=True)
+    n = np.zeros((len(parts), len(classes)))
+    np.add.at(n, (part, octave), rows.n)
+    size = np.bincount(octave, rows.n * rows.log_size) / n.sum(axis=0)
+    middle = np.bincount(part, rows.n * position) / n.sum(axis=1)
+    return xr.Dataset(
+        {
+            "share": (("part", "size_class"), n / n.sum(axis=1, keepdims=True)),
+            "share_position": ("part", middle),
+            "share_log_size": ("size_class", size),
+        }
+    )
+
+
+def _monotone(posterior: xr.Dataset, variable: str) -> xr.Dataset:
+    """Draws with the mean's curves, the shared one and groups' own, projected."""
+    projected = {}
+    for name in (variable, f"{variable}_of_group"):
+        if name in posterior:
+            values = posterior[name]
+            knots = values[values.dims[-1]].to_numpy()
+            flat = values.to_numpy().reshape(-1, *values.shape[2:])
+            moved = project_monotone(flat, knots)
+            projected[name] = (values.dims, moved.reshape(values.shape))
+    return posterior.assign(projected)

@@ -1,0 +1,142 @@
+"""Methods of inference: small frozen configurations, nothing computed here."""
+
+from dataclasses import dataclass
+
+from .._lib.arguments import MOST_DRAWS, choice, switch, whole
+from .._lib.errors import FitError
+
+__all__ = ["NUTS", "VI", "FiveSteps"]
+
+
+_MOST_CHAINS = 1000
+_MOST_SEED = (1 << 63) - 1
+
+
+def _settle(method: object, name: str, least: int, most: int = MOST_DRAWS) -> None:
+    """Check a whole number, and keep it as Python's own, which saved fits can hold."""
+    object.__setattr__(method, name, whole(getattr(method, name), name, least, most=most))
+
+
+@dataclass(frozen=True)
+class VI:
+    """Gaussian variational inference in data-informed coordinates (the default).
+
+    Parameters
+    ----------
+    seed
+        Seed of every random number used; the same seed and statistics give the same fit.
+    draws
+        Posterior draws kept in the fit.
+    rotations
+        The expectation in the evidence bound is an average over fixed standard normal draws: for
+        each rotation, plus and minus the axes of a randomly rotated cross, which is exact for
+        quadratics.
+    batch
+        Bins in a minibatch; 0 takes all bins, None takes what costs less: all of up to 20,000 bins,
+        minibatches of 256 of more.
+    max_iterations
+        Iterations of the optimiser before it gives up and says so.
+
+    Examples
+    --------
+    >>> VI(seed=1).draws
+    1000
+    """
+
+    seed: int = 0
+    draws: int = 1000
+    rotations: int = 1
+    batch: int | None = None
+    max_iterations: int = 200
+
+    def __post_init__(self) -> None:
+        _settle(self, "seed", 0, _MOST_SEED)
+        for name in ("draws", "rotations", "max_iterations"):
+            _settle(self, name, 1)
+        if self.batch is not None:
+            _settle(self, "batch", 0)
+
+
+@dataclass(frozen=True)
+class NUTS:
+    """The No-U-Turn sampler on the same model and coordinates: the reference.
+
+    Parameters
+    ----------
+    draws, tune
+        Draws kept and tuning steps discarded, per chain.
+    chains
+        Independent chains.
+    seed
+        Seed of the sampler.
+
+    Examples
+    --------
+    >>> NUTS(draws=500, chains=2).tune
+    1000
+    """
+
+    draws: int = 1000
+    tune: int = 1000
+    chains: int = 4
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _settle(self, "seed", 0, _MOST_SEED)
+        _settle(self, "draws", 1)
+        _settle(self, "tune", 1)
+        _settle(self, "chains", 1, _MOST_CHAINS)
+
+
+@dataclass(frozen=True)
+class FiveSteps:
+    """The paper's own method: each bin's prior by maximum likelihood, then smoothed over the bins.
+
+    The result is one draw, so that bands have no width; `docs/five-steps.md` says when that will
+    do. Of a prior's configuration it reads the scales of the curves, ``monotone`` and ``groups``.
+
+    Parameters
+    ----------
+    smooth
+        Whether E(theta|t) and Var(theta|t) of the bins are smoothed over the score (the paper's
+        step 3). False keeps each bin's own estimate: curves are then steps.
+    monotone
+        Whether E(theta|t) is made non-decreasing; as ``monotone=True`` of the prior.
+    every
+        Fit every so manieth bin only, as the paper did in Section 5.2: the first, and so on.
+    components
+        Number of components of a mixture; None takes 100 Gammas with fixed places, or 7 free
+        Normals.
+    moments
+        What is smoothed: ``"plain"`` (as is None), E(theta|t) and Var(theta|t) (of counts, log
+        E(theta|t) and the squared coefficient of variation); or ``"log"``, E(log theta|t) and
+        Var(log theta|t), to which each bin's prior is matched by shifting and scaling log theta, as
+        in the paper's Section 5.1: for bins with hundreds of events, as where events are few these
+        are mostly noise. Values have no ``"log"``, and a mixture none with ``monotone``.
+
+    References
+    ----------
+    Muralidharan and Najmi, "Second Order Calibration", Sections 3 and 5.1.
+
+    Examples
+    --------
+    >>> FiveSteps(smooth=False).every
+    1
+    """
+
+    smooth: bool = True
+    monotone: bool = False
+    every: int = 1
+    components: int | None = None
+    moments: str | None = None
+
+    def __post_init__(self) -> None:
+        switch(self.smooth, "smooth")
+        switch(self.monotone, "monotone")
+        _settle(self, "every", 1)
+        if self.moments is not None:
+            choice(self.moments, "moments", ("log", "plain"))
+        if self.moments is not None and not self.smooth:
+            raise FitError("smooth=False smooths no moments: leave out moments=")
+        if self.components is not None:
+            _settle(self, "components", 2)

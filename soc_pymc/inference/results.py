@@ -1,0 +1,299 @@
+"""The result of a fit: one immutable record of draws, configuration and status.
+
+`Fit.data` is an `xarray.DataTree` in ArviZ's groups. All that scoring needs is in it: the values at
+knots of the two curves, draw by draw, and the axes that place a score among the knots.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import xarray as xr
+
+from .._lib.arguments import choice, instance, shown
+from .._lib.descriptions import lines, of_fit, of_status
+from .._lib.errors import FitError
+from .._lib.html import html_table
+from .._lib.saved_files import read_saved, save_netcdf
+from ..model.splines import Axis
+from .methods import FiveSteps
+from .stored_fits import Method, Prior, as_json, check_tree, read_method, read_prior, read_record
+
+__all__ = [
+    "FORMAT",
+    "PARETO_K",
+    "Fit",
+    "Method",
+    "Prior",
+    "Status",
+    "load_fit",
+    "named_fits",
+    "outcome_roles",
+]
+
+FORMAT = "soc_pymc-fit-1"
+_OUTCOME_ROLES = ("score", "count", "exposure", "value", "noise_sd")
+PARETO_K = 0.7
+"""Above it importance weights have no reliable mean (Vehtari et al. 2024)."""
+
+
+@dataclass(frozen=True)
+class Status:
+    """How a fit ended.
+
+    Attributes
+    ----------
+    converged
+        Whether the fit may be trusted: the optimiser or sampler met its own test, and for VI the
+        Pareto k of the approximation is at most 0.7.
+    reason
+        One sentence that says why, and what to do where it did not converge.
+    pareto_k
+        Pareto shape of the importance weights of the approximation (Yao et al. 2018); None for
+        NUTS and FiveSteps.
+    ess_fraction
+        Effective sample of those weights over their number; None for NUTS and FiveSteps. Below 0.8
+        the draws kept are resampled by the weights.
+    seconds
+        Wall time of the fit.
+
+    Examples
+    --------
+    >>> Status(False, "it stopped early", None, None, 1.5).converged
+    False
+    """
+
+    converged: bool
+    reason: str
+    pareto_k: float | None
+    ess_fraction: float | None
+    seconds: float
+
+    def _repr_html_(self) -> str:
+        return html_table("Status", of_status(self))
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A fitted model: draws of the curves, the prior and method that made them, and the status.
+
+    Attributes
+    ----------
+    data
+        `xarray.DataTree` in ArviZ's groups. ``posterior`` holds ``log_mean`` (chain, draw,
+        mean_knot) and ``log_cv2`` (chain, draw, variance_knot), the curves' values at their knots
+        (``mean`` and ``log_variance`` for Normal priors), those of groups (``*_of_group``), of a
+        term in exposure (``*_by_exposure``) and of bins (``*_of_bin``) where there are such, and
+        the model's own variables; ``constant_data`` the bins; ``observed_data`` their outcomes.
+        `FiveSteps` adds ``per_bin``, the bins' own estimates.
+    prior
+        The prior's configuration.
+    method
+        The method's configuration.
+    status
+        See `Status`.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> frame = soc.simulation.s1(2000, seed=0)
+    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+    >>> fit = soc.fit(soc.summarize(items), progress=False)
+    >>> fit.status.converged
+    True
+    """
+
+    data: xr.DataTree
+    prior: Prior
+    method: Method
+    status: Status
+
+    def axis(self, curve: str) -> Axis:
+        """Axis of ``"mean"`` or ``"variance"``: the map from scores to the knots' positions.
+
+        Parameters
+        ----------
+        curve
+            ``"mean"`` or ``"variance"``.
+
+        Returns
+        -------
+        Axis
+            A callable from scores to positions, with its ``inverse``.
+
+        Raises
+        ------
+        FitError
+            If there is no such curve.
+
+        Examples
+        --------
+        >>> import soc_pymc as soc
+        >>> frame = soc.simulation.s1(2000, seed=0)
+        >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+        >>> stats = soc.summarize(items, progress=False)
+        >>> fit = soc.fit(stats, method=soc.FiveSteps(), progress=False)
+        >>> fit.axis("mean")([1.0]).item()  # the log of the score
+        0.0
+        """
+        scale = getattr(self.prior, choice(curve, "curve", ("mean", "variance"))).scale
+        if scale != "rank":
+            return Axis(scale)
+        bins = self.data["constant_data"]
+        return Axis(
+            scale, tuple(bins["rank_score"].to_numpy()), tuple(bins["rank_fraction"].to_numpy())
+        )
+
+    @property
+    def by_bin(self) -> bool:
+        """Whether curves are steps, one number for each bin."""
+        return isinstance(self.method, FiveSteps) and not self.method.smooth
+
+    @property
+    def one_draw(self) -> bool:
+        """Whether there is but one draw: it knows no uncertainty, and no item to leave out."""
+        sizes = self.data["posterior"].sizes
+        return bool(sizes["chain"] * sizes["draw"] == 1)
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Groups with deviations of their own; none where groups were pooled or there are none."""
+        posterior = self.data["posterior"]
+        return tuple(map(str, posterior["group"].to_numpy())) if "group" in posterior.coords else ()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fit to one netCDF file, whole or not at all.
+
+        Parameters
+        ----------
+        path
+            Name of the file; an older file of this name is replaced at the end.
+
+        Raises
+        ------
+        FitError
+            If `path` is no name of a file, or this is no fit that could be loaded again.
+
+        Examples
+        --------
+        >>> import tempfile, pathlib
+        >>> import soc_pymc as soc
+        >>> frame = soc.simulation.s1(2000, seed=0)
+        >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+        >>> stats = soc.summarize(items, progress=False)
+        >>> fit = soc.fit(stats, method=soc.FiveSteps(), progress=False)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     fit.save(pathlib.Path(folder) / "fit.nc")
+        ...     soc.load_fit(pathlib.Path(folder) / "fit.nc").method
+        FiveSteps(smooth=True, monotone=False, every=1, components=None, moments=None)
+        """
+        tree = self.data.copy()
+        tree.attrs = {
+            **tree.attrs,
+            "format": FORMAT,
+            "prior": as_json(self.prior),
+            "method": as_json(self.method),
+            "status": as_json(self.status),
+        }
+        save_netcdf(tree, path, FitError, _read)
+
+    def __repr__(self) -> str:
+        return lines(f"<soc_pymc.{self._head()}>", of_fit(self))
+
+    def _repr_html_(self) -> str:
+        return html_table(self._head(), of_fit(self))
+
+    def _head(self) -> str:
+        state = "converged" if self.status.converged else "NOT converged"
+        made = f"{type(self.prior).__name__} by {type(self.method).__name__}"
+        return f"Fit: {made}, {state}: {self.status.reason}"
+
+
+def outcome_roles(attrs: Mapping[Any, Any]) -> dict[str, str]:
+    """Columns of score and outcome, from the attributes of a fit or of statistics.
+
+    Groups, ids and folds may differ between a fit and statistics that it is used with.
+    """
+    names: dict[str, str] = json.loads(attrs.get("roles", "{}"))
+    return {role: names[role] for role in _OUTCOME_ROLES if role in names}
+
+
+def load_fit(path: str | os.PathLike[str]) -> Fit:
+    """Read a fit that `Fit.save` wrote; nothing in the file is executed.
+
+    Parameters
+    ----------
+    path
+        Name of the netCDF file.
+
+    Returns
+    -------
+    Fit
+        The fit, equal to the one that was saved.
+
+    Raises
+    ------
+    FitError
+        If `path` is no name of a file, or the file is missing, is not a saved fit, or has another
+        format version.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> import soc_pymc as soc
+    >>> frame = soc.simulation.s1(2000, seed=0)
+    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+    >>> stats = soc.summarize(items, progress=False)
+    >>> fit = soc.fit(stats, progress=False)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     fit.save(pathlib.Path(folder) / "fit.nc")
+    ...     again = soc.load_fit(pathlib.Path(folder) / "fit.nc")
+    >>> again.prior == fit.prior, again.data.equals(fit.data)
+    (True, True)
+    """
+    tree = read_saved(path, xr.open_datatree, FORMAT, FitError, "a fit", "soc-pymc fit")
+    try:
+        return _read(tree)
+    except (KeyError, TypeError, ValueError) as error:
+        text = error.args[0] if error.args else type(error).__name__
+        raise FitError(f"{path} is a damaged fit ({text}); fit again and save") from error
+
+
+def _read(tree: xr.DataTree) -> Fit:
+    """A fit of a file's arrays and attributes, if they fit together."""
+    prior, method = read_prior(tree.attrs["prior"]), read_method(tree.attrs["method"])
+    status: Status = read_record(tree.attrs["status"], Status)
+    check_tree(tree, prior, method)
+    kept = tree.copy()
+    kept.attrs = {
+        name: value
+        for name, value in tree.attrs.items()
+        if name not in ("format", "prior", "method", "status")
+    }
+    return Fit(kept, prior, method, status)
+
+
+def named_fits(fits: Fit | Mapping[str, Fit], alone: str) -> dict[str, Fit]:
+    """Fits by name.
+
+    Parameters
+    ----------
+    fits
+        A fit, or fits by name.
+    alone
+        Name of a fit that comes alone.
+
+    Raises
+    ------
+    FitError
+        If there is no fit, or something else among them.
+    """
+    instance(fits, "fits", Fit | Mapping, "a fit, or a dict of them by name")
+    named = {alone: fits} if isinstance(fits, Fit) else dict(fits)
+    if not named:
+        raise FitError("there is no fit to judge: give one, or a dict of them by name")
+    for name, fit in named.items():
+        instance(fit, f"fits[{shown(name)}]", Fit, "a fit, from soc.fit or soc.load_fit")
+    return named

@@ -1,0 +1,94 @@
+"""The No-U-Turn sampler on the same model and coordinates: the reference."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import xarray as xr
+
+from ..model.hierarchy import Hierarchy
+from ..model.tilts import Mixture
+from .density import kept_variables
+from .methods import NUTS
+
+__all__ = ["run_nuts"]
+
+
+def run_nuts(
+    built: Hierarchy | Mixture, method: NUTS, progress: bool
+) -> tuple[dict[str, xr.Dataset], dict[str, Any]]:
+    """Groups for the fit's `DataTree`, and the fields of its `Status` but for the seconds."""
+    with built.model, _not_cut_short():
+        tree = pm.sample(
+            draws=method.draws,
+            tune=method.tune,
+            chains=method.chains,
+            random_seed=method.seed,
+            var_names=[v.name for v in kept_variables(built.model)],
+            progressbar=progress,
+            quiet=not progress,
+            compute_convergence_checks=False,
+        )
+    groups = {name: tree[name].to_dataset() for name in ("posterior", "sample_stats")}
+    return groups, _sampling_verdict(groups)
+
+
+@contextmanager
+def _not_cut_short() -> Iterator[None]:
+    """Raise KeyboardInterrupt where Ctrl-C came, which `pm.sample` takes for an order to return.
+
+    What it returns has fewer draws, or fewer chains, than were asked for.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield
+        return
+    arrived = []
+
+    def interrupt(number: int, frame: Any) -> None:
+        arrived.append(number)
+        before(number, frame)
+
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    except Exception as error:  # of no draws at all
+        if arrived:
+            raise KeyboardInterrupt from error
+        raise
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if arrived:
+        raise KeyboardInterrupt
+
+
+def _sampling_verdict(groups: dict[str, xr.Dataset]) -> dict[str, Any]:
+    import arviz_stats
+
+    posterior = groups["posterior"]
+    divergences = int(groups["sample_stats"]["diverging"].sum())
+    ess = min(float(v.min()) for v in arviz_stats.ess(posterior).data_vars.values())
+    problems = [f"{divergences} divergent transitions"] if divergences else []
+    rhat = np.nan
+    if posterior.sizes["chain"] > 1:
+        rhat = max(float(v.max()) for v in arviz_stats.rhat(posterior).data_vars.values())
+        if not rhat <= 1.01:
+            problems.append(f"R-hat {rhat:.3f} (at most 1.01 allowed)")
+    else:
+        problems.append("a single chain, so that R-hat is unknown")
+    if not ess >= 400:
+        problems.append(f"bulk effective sample {ess:.0f} (at least 400 wanted)")
+    if problems:
+        reason = "NUTS: " + ", ".join(problems) + ": raise NUTS(draws=, tune=, chains=)"
+    else:
+        reason = f"R-hat at most {rhat:.3f}, bulk effective sample at least {ess:.0f}"
+    return {
+        "converged": not problems,
+        "reason": reason,
+        "pareto_k": None,
+        "ess_fraction": None,
+    }

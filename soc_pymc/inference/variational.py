@@ -1,0 +1,214 @@
+"""Gaussian variational inference in coordinates where the posterior is near standard normal.
+
+The Gaussian is mean-field in coordinates that the density's curvature decorrelates.
+
+The evidence bound is averaged over fixed draws (Giordano, Ingram and Broderick 2024), so that it is
+an ordinary smooth function: a quasi-Newton optimiser finds its maximum in a few steps, knows when
+it is there, and the same seed gives the same fit. Importance weights say how good the result is.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytensor
+import xarray as xr
+from numpy.typing import NDArray
+from scipy import linalg, optimize
+
+from .._lib.errors import FitError
+from .._lib.progress import phase
+from ..model.hierarchy import Hierarchy
+from ..model.tilts import Mixture
+from .density import Evaluate, make_space, near_density, posterior_draws
+from .importance import chosen, importance, refined, weighed_draws
+from .methods import VI
+from .minibatches import minibatch_density, systematic
+from .results import PARETO_K
+
+__all__ = ["run_variational"]
+
+Floats = NDArray[np.float64]
+
+_REACH = 0.5  # sd to either side, for curvature that is felt by the bulk of the posterior
+_WIDEST = 3.0  # change of a width by curvature alone, which may vanish or have the wrong sign
+_ROUGH, _FINE = 0.1, 1e-3  # slopes at which the two optimisations stop
+_MANY_BINS = 20_000
+_BATCH = 256
+_REFINEMENTS = 3
+
+
+def _cross(dim: int, rotations: int, rng: np.random.Generator) -> Floats:
+    """Draws with mean 0 and second moment exactly 1: rotated crosses of radius sqrt(dim)."""
+    parts = []
+    for _ in range(rotations):
+        rotation = np.linalg.qr(rng.normal(size=(dim, dim)))[0] * np.sqrt(dim)
+        parts += [rotation, -rotation]
+    return np.concatenate(parts)
+
+
+def _maximise_bound(
+    evaluate: Evaluate,
+    draws: Floats,
+    iterations: int,
+    report: Callable[[float], None],
+    tolerance: float = _FINE,
+) -> tuple[Floats, Floats, str]:
+    """Means and sds that maximise the evidence bound, and what is wrong ("" if nothing)."""
+    dim = draws.shape[1]
+    worst, finite = [0.0], [False]
+
+    def negative_bound(x: Floats) -> tuple[float, Floats]:
+        mean, log_sd = x[:dim], x[dim:]
+        sd = np.exp(log_sd)
+        logp, gradient = evaluate(mean + sd * draws)
+        if not np.isfinite(logp).all():  # a step too far: steep enough for the line search to halve
+            return worst[0] + 1e6, np.zeros_like(x)
+        finite[0] = True
+        value = -(logp.mean() + log_sd.sum())
+        worst[0] = max(worst[0], value)
+        report(-value)
+        by_sd = (gradient * draws).mean(axis=0) * sd + 1.0
+        return value, -np.concatenate([gradient.mean(axis=0), by_sd])
+
+    bounds = [(None, None)] * dim + [(-16.0, 16.0)] * dim
+    found = optimize.minimize(
+        negative_bound,
+        np.zeros(2 * dim),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=bounds,
+        options={"maxiter": iterations, "maxcor": 30, "ftol": 0.0, "gtol": tolerance},
+    )
+    mean, sd = found.x[:dim], np.exp(found.x[dim:])
+    slope = float(np.abs(found.jac * np.concatenate([sd, np.ones(dim)])).max())
+    problem = ""
+    if not finite[0]:
+        problem = (
+            "the log density is not finite around the start: try another VI(seed=), or soc.NUTS() "
+            "on the same statistics"
+        )
+    elif not slope < 0.05:
+        problem = (
+            f"the evidence bound was still rising after {found.nit} iterations (largest slope "
+            f"{slope:.2g} posterior sd, 0.05 allowed): raise VI(max_iterations=) or use soc.NUTS()"
+        )
+    return mean, sd, problem
+
+
+def _decorrelated(evaluate: Evaluate, centre: Floats, sd: Floats) -> Floats:
+    """Factor F such that the coordinates u of w = centre + F u are uncorrelated near u = 0.
+
+    Differences of gradients give the curvature. Directions in which the density hardly bends, or
+    bends the wrong way, keep a width within ``_WIDEST`` of the mean-field one.
+    """
+    step = _REACH * np.diag(sd)
+    bend = evaluate(centre - step)[1] - evaluate(centre + step)[1]
+    precision = bend * sd / (2.0 * _REACH)
+    if not np.isfinite(precision).all():
+        return np.diag(sd)
+    value, vector = linalg.eigh(0.5 * (precision + precision.T))
+    width = 1.0 / np.sqrt(np.clip(value, _WIDEST**-2, _WIDEST**2))
+    return np.asarray(sd[:, None] * ((vector * width) @ vector.T))
+
+
+def _gaussian(
+    evaluate: Evaluate,
+    start: Floats,
+    method: VI,
+    rng: np.random.Generator,
+    report: Callable[[float], None],
+) -> tuple[Floats, Floats, str]:
+    """Location and factor of the Gaussian, w = location + factor @ N(0, I), and what is wrong.
+
+    A mean-field Gaussian says where and how wide; there the curvature says which coordinates are
+    still correlated, and the final one is mean-field in coordinates that are not. (Decorrelating
+    before that, at the start, mixes the smoothing scales with the rest and was worse.)
+    """
+    draws = _cross(len(start), method.rotations, rng)
+    rest = (draws, method.max_iterations, report)
+    centre, sd, _ = _maximise_bound(
+        _in_coordinates(evaluate, start, np.eye(len(start))), *rest, tolerance=_ROUGH
+    )
+    factor = _decorrelated(evaluate, start + centre, sd)
+    mean, sd, problem = _maximise_bound(_in_coordinates(evaluate, start + centre, factor), *rest)
+    return start + centre + factor @ mean, factor * sd, problem
+
+
+def _in_coordinates(evaluate: Evaluate, location: Floats, factor: Floats) -> Evaluate:
+    def moved(rows: Floats) -> tuple[Floats, Floats]:
+        logp, gradient = evaluate(location + rows @ factor.T)
+        return logp, gradient @ factor
+
+    return moved
+
+
+def run_variational(
+    built: Hierarchy | Mixture, method: VI, progress: bool
+) -> tuple[dict[str, xr.Dataset], dict[str, Any]]:
+    """Groups for the fit's `DataTree`, and the fields of its `Status` but for the seconds."""
+    rng = np.random.default_rng(method.seed)
+    bins = len(built.score)
+    if method.batch and not isinstance(built, Hierarchy):
+        raise FitError(
+            "VI(batch=) is of no use to a mixture, whose bins are merged to a few: leave it out"
+        )
+    batch = method.batch if method.batch is not None else (_BATCH if bins > _MANY_BINS else 0)
+    if isinstance(built, Hierarchy) and built.effects:
+        if method.batch:
+            raise FitError("effects of bins are not fitted in minibatches: leave VI(batch=) out")
+        batch = 0
+    # where each node of a graph was made is of no use here, and costs a tenth of a fit
+    no_traces = pytensor.config.change_flags(traceback__limit=0)
+    with phase("fit: preparing the evidence bound", enabled=progress), no_traces:
+        space = make_space(built.model)
+        full = near_density(built, space)
+        if isinstance(built, Hierarchy) and 0 < batch < bins:
+            evaluate = minibatch_density(built, space, systematic(bins, batch, space.dim, rng))
+        else:
+            evaluate = full
+    with phase("fit: variational inference", unit="evaluations", enabled=progress) as shown:
+
+        def report(bound: float) -> None:
+            shown.advance()
+            shown.note(f"evidence bound {bound:,.2f}")
+
+        location, factor, problem = _gaussian(evaluate, space.start, method, rng, report)
+    with phase("fit: draws and Pareto k", unit="draws", enabled=progress) as shown:
+        weigh = partial(weighed_draws, full, wanted=method.draws, rng=rng, advance=shown.advance)
+        noise, log_weight = weigh(location, factor)
+        for _ in range(_REFINEMENTS):
+            if importance(log_weight)[1] <= PARETO_K:
+                break
+            location, factor = refined(noise, log_weight, location, factor)
+            noise, log_weight = weigh(location, factor)
+        _, k, ess = importance(log_weight)
+        kept = chosen(log_weight, method.draws, rng)
+        posterior = posterior_draws(space, (location + noise[kept] @ factor.T)[None])
+    groups = {
+        "posterior": posterior,
+        "sample_stats": xr.Dataset({"log_weight": (("chain", "draw"), log_weight[kept][None])}),
+        "variational": xr.Dataset(
+            {
+                "mean": ("coordinate", location),
+                "sd": ("coordinate", np.sqrt((factor**2).sum(axis=1))),
+            },
+            {"coordinate": space.labels},
+        ),
+    }
+    return groups, _variational_verdict(problem, k, ess)
+
+
+def _variational_verdict(problem: str, k: float, ess: float) -> dict[str, Any]:
+    if problem:
+        reason = problem
+    elif not k <= PARETO_K:
+        reason = (
+            f"Pareto k of the approximation is {k:.2f}, above {PARETO_K}: its bands may be wrong; "
+            "soc.NUTS() on the same statistics takes seconds to minutes"
+        )
+    else:
+        reason = f"Pareto k {k:.2f}, effective sample {ess:.0%} of the draws"
+    converged = not problem and k <= PARETO_K
+    return {"converged": converged, "reason": reason, "pareto_k": k, "ess_fraction": ess}

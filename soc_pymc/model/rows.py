@@ -1,0 +1,177 @@
+"""Rows: the items that enter the likelihood together, and where they lie on the curves' axes.
+
+Without further terms a row is an occupied bin; with groups it is a group's bin; with a term in
+exposure, a bin's items in one half-octave of exposures (or of the noise's sd).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..data.binning import ZERO_EXPOSURE
+from ..data.statistics import Statistics
+from .splines import Axis
+
+__all__ = ["Columns", "Rows", "make_rows", "position_variances", "positions"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Columns = Mapping[str, NDArray[Any]]
+
+_CLASS = 3  # cells of sizes are 16 an octave: 2^3 of them make a class
+_CLASSES = 1 << 20  # more than there are classes, of either sign
+_MOST_BINS = 200  # with classes of sizes: more would cost time and tell no more of the curves
+_SUMS = ("n", "sum_t", "sum_t2", "sum_log_t", "sum_log_t2")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows with their positions.
+
+    Attributes
+    ----------
+    group, bin
+        Code of each row's group (0 where groups are pooled) and its first bin.
+    width
+        Bins in one row.
+    n
+        Items of each row.
+    sums
+        Sums over the items of the row's group and bins of the scores t: `n`, `sum_t`, `sum_t2`,
+        `sum_log_t`, `sum_log_t2`.
+    rank, rank_width
+        Share of all items below the middle of the row's bins, and in them.
+    log_size
+        Mean log exposure (log noise sd) of the row's items; 0 where rows are not of one class.
+    """
+
+    group: Ints
+    bin: Ints
+    width: int
+    n: Floats
+    sums: Mapping[str, Floats]
+    rank: Floats
+    rank_width: Floats
+    log_size: Floats
+
+    @property
+    def number(self) -> int:
+        """Number of rows."""
+        return len(self.n)
+
+
+def make_rows(
+    stats: Statistics, tables: Sequence[str], size: str, grouped: bool, by_size: bool
+) -> tuple[Rows, dict[str, Columns]]:
+    """Rows of statistics, and the tables of cells with a column ``row``.
+
+    Parameters
+    ----------
+    stats
+        The statistics.
+    tables
+        Names of the tables of cells.
+    size
+        ``"N"`` or ``"w"``: whether sizes of items are exposures or noise variances.
+    grouped
+        Whether groups have rows of their own.
+    by_size
+        Whether classes of sizes have: then the one table is that of joint cells.
+    """
+    part = stats.table("part")
+    width = 1
+    if by_size:
+        width = max(stats.coarse, 1)
+        while stats.bins > _MOST_BINS * width:
+            width *= 2
+    cells: dict[str, Columns] = {name: stats.table(name) for name in tables}
+    base: Columns
+    if by_size:
+        (name,) = tables
+        cell = {"N": "exposure_cell", "w": "noise_cell"}[size]
+        cells[name] = _chosen(cells[name], cells[name][cell] != ZERO_EXPOSURE)
+        base = cells[name]
+        code = base[cell] >> _CLASS
+    else:
+        base = _chosen(part, part["n"] > 0)
+        code = np.zeros(len(base["n"]), dtype=np.int64)
+    place = _places(base, grouped, width)
+    key, first, row = np.unique(
+        place * _CLASSES + code + _CLASSES // 2, return_index=True, return_inverse=True
+    )
+    n = np.bincount(row, base["n"])
+    keyed: dict[str, Columns] = {} if by_size else {"part": {**base, "row": row}}
+    for name, table in cells.items():
+        own = (
+            row
+            if table is base
+            else np.searchsorted(key, _places(table, grouped, width) * _CLASSES + _CLASSES // 2)
+        )
+        keyed[name] = {**table, "row": own.astype(np.int64)}
+    log_size = np.zeros(len(key))
+    if by_size:
+        mean = base["sum_N"] / base["n"] if size == "N" else np.sqrt(base["sum_w"] / base["n"])
+        log_size = np.bincount(row, base["n"] * np.log(mean)) / n
+    found, row_of = np.unique(place, return_inverse=True)
+    sums = _sums(part, grouped, width, found)
+    rank, rank_width = _ranks(stats, width)
+    at_place = row_of[first]
+    bins = place[first] % _CLASSES
+    rows = Rows(
+        place[first] // _CLASSES,
+        bins * width,
+        width,
+        n,
+        {name: values[at_place] for name, values in sums.items()},
+        rank[bins],
+        rank_width[bins],
+        log_size,
+    )
+    return rows, keyed
+
+
+def _chosen(table: Columns, kept: NDArray[np.bool_]) -> Columns:
+    return {name: values[kept] for name, values in table.items()}
+
+
+def _places(table: Columns, grouped: bool, width: int) -> Ints:
+    """Group and bins of each line of a table as one number."""
+    group = table["group"] if grouped else 0
+    return np.asarray(group * _CLASSES + table["bin"] // width, dtype=np.int64)
+
+
+def _sums(part: Columns, grouped: bool, width: int, places: Ints) -> dict[str, Floats]:
+    """Sums of the scores over places."""
+    at = np.searchsorted(places, _places(part, grouped, width))
+    inside = (at < len(places)) & (
+        places[np.minimum(at, len(places) - 1)] == _places(part, grouped, width)
+    )
+    return {name: np.bincount(at[inside], part[name][inside], len(places)) for name in _SUMS}
+
+
+def _ranks(stats: Statistics, width: int) -> tuple[Floats, Floats]:
+    """Share of the items below the middle of each `width` bins, and in them."""
+    n = np.bincount(np.arange(stats.bins) // width, stats.data["n"].to_numpy())
+    return (np.cumsum(n) - 0.5 * n) / n.sum(), n / n.sum()
+
+
+def positions(axis: Axis, rows: Rows) -> Floats:
+    """Average position on the axis of the items of each row's bins."""
+    if axis.scale == "rank":
+        return rows.rank
+    name = "sum_log_t" if axis.scale == "log" else "sum_t"
+    return np.asarray(rows.sums[name] / rows.sums["n"])
+
+
+def position_variances(axis: Axis, rows: Rows) -> Floats:
+    """Variance of the positions of the items of each row's bins on the axis."""
+    if axis.scale == "rank":
+        return np.asarray(rows.rank_width**2 / 12.0)
+    names = ("sum_log_t", "sum_log_t2") if axis.scale == "log" else ("sum_t", "sum_t2")
+    first, second = (rows.sums[name] / rows.sums["n"] for name in names)
+    variance = second - first**2
+    # below the rounding of the sums it is that of equal scores, 0
+    return np.where(variance > 1e-12 * second, variance, 0.0)

@@ -1,0 +1,189 @@
+"""Axes on which curves are smooth, and natural cubic splines on them.
+
+A curve is known by its values at knots: between them a natural cubic spline, beyond them a straight
+line (Green and Silverman 1994, section 2.3). Its roughness is the integral of the squared second
+derivative, whose null space is the straight lines.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.interpolate import CubicSpline
+
+from .._lib.errors import FitError
+
+__all__ = ["Axis", "Basis", "make_basis", "place_knots", "roughness", "spline_matrix"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The axis of one curve: a monotone map from scores to the number `u` that splines see.
+
+    Parameters
+    ----------
+    scale
+        ``"log"``: u = log(score); ``"linear"``: u = score; ``"rank"``: u = the fraction of items
+        with a smaller score, linear between the bins' edges.
+    score, fraction
+        For ``"rank"`` alone: increasing scores and their fractions.
+    """
+
+    scale: str
+    score: tuple[float, ...] = ()
+    fraction: tuple[float, ...] = ()
+
+    def __call__(self, score: ArrayLike) -> Floats:
+        """Positions on the axis of an array of scores, of the same shape."""
+        t = np.asarray(score, dtype=float)
+        if self.scale == "log":
+            bad = ~(t > 0)
+            if np.any(bad):
+                raise FitError(
+                    f"{int(bad.sum())} scores are 0 or below (first: {t[bad].flat[0]:g}) and have "
+                    'no logarithm: use soc.Spline(scale="rank") or scale="linear" for both curves, '
+                    "or drop or floor these scores"
+                )
+            return np.log(t)
+        if self.scale == "linear":
+            return t.copy()
+        return np.interp(t, self.score, self.fraction)
+
+    def inverse(self, position: ArrayLike) -> Floats:
+        """Scores at positions on the axis."""
+        u = np.asarray(position, dtype=float)
+        if self.scale == "log":
+            return np.exp(u)
+        if self.scale == "linear":
+            return u.copy()
+        return np.interp(u, self.fraction, self.score)
+
+
+def place_knots(position: ArrayLike, weight: ArrayLike, number: int) -> Floats:
+    """At most `number` distinct knots at weighted quantiles of `position`, the ends included.
+
+    Parameters
+    ----------
+    position, weight
+        Positions of the bins on the axis and their numbers of items.
+    number
+        Knots wanted; fewer come back when fewer positions are distinct.
+    """
+    u, w = np.asarray(position, dtype=float), np.asarray(weight, dtype=float)
+    order = np.argsort(u)
+    u, w = u[order], w[order]
+    distinct = _apart(np.unique(u))
+    if len(distinct) <= number:
+        return distinct
+    middle = (np.cumsum(w) - 0.5 * w) / w.sum()
+    share = np.linspace(0.0, 1.0, number)
+    knots = np.interp(share * (middle[-1] - middle[0]) + middle[0], middle, u)
+    return _apart(knots)
+
+
+def _apart(knots: Floats) -> Floats:
+    """Rising knots without those that only rounding parts from the one before.
+
+    A spline through two of these would leave every bound between them and the next.
+    """
+    keep = np.concatenate([[True], np.diff(knots) > 1e-9 * (knots[-1] - knots[0])])
+    return knots[keep]
+
+
+def spline_matrix(position: ArrayLike, knots: ArrayLike) -> Floats:
+    """Matrix that turns values at knots into values of the natural cubic spline at `position`.
+
+    Parameters
+    ----------
+    position
+        Positions on the axis, shape (n,).
+    knots
+        Increasing knots, shape (k,). One knot gives a constant, two a straight line.
+
+    Returns
+    -------
+    numpy.ndarray
+        Shape (n, k); rows sum to 1; linear beyond the outer knots.
+
+    Examples
+    --------
+    >>> spline_matrix([0.5, 3.0], [0.0, 1.0])
+    array([[ 0.5,  0.5],
+           [-2. ,  3. ]])
+    """
+    u, k = np.asarray(position, dtype=float), np.asarray(knots, dtype=float)
+    if len(k) == 1:
+        return np.ones((len(u), 1))
+    if len(k) == 2:
+        right = (u - k[0]) / (k[1] - k[0])
+        return np.column_stack([1.0 - right, right])
+    spline = CubicSpline(k, np.eye(len(k)), bc_type="natural")
+    inside = np.clip(u, k[0], k[-1])
+    slope = spline(inside, 1)
+    return np.asarray(spline(inside) + (u - inside)[:, None] * slope)
+
+
+@dataclass(frozen=True)
+class Basis:
+    """A straight line and wiggly functions with independent, equal prior scale.
+
+    Attributes
+    ----------
+    knots
+        Knots on the axis, shape (k,).
+    centre
+        Position at which the line's value is taken.
+    line
+        Values at the knots of the functions 1 and u - centre, shape (k, 2), or (k, 1) for one knot.
+    wiggle
+        Values at the knots of the wiggly functions, shape (k, k - 2). With coefficients
+        N(0, 1) the curve's departure from a line has variance 1 averaged over the bins' items, and
+        the prior density falls with the curve's roughness.
+    """
+
+    knots: Floats
+    centre: float
+    line: Floats
+    wiggle: Floats
+
+
+def roughness(knots: Floats) -> Floats:
+    """Integral of the squared second derivative as a quadratic form in the values at knots."""
+    h = np.diff(knots)
+    k = len(knots)
+    q = np.zeros((k, k - 2))
+    r = np.zeros((k - 2, k - 2))
+    for j in range(k - 2):
+        q[j, j], q[j + 1, j], q[j + 2, j] = 1 / h[j], -1 / h[j] - 1 / h[j + 1], 1 / h[j + 1]
+        r[j, j] = (h[j] + h[j + 1]) / 3
+        if j + 1 < k - 2:
+            r[j, j + 1] = r[j + 1, j] = h[j + 1] / 6
+    return np.asarray(q @ np.linalg.solve(r, q.T))
+
+
+def make_basis(position: ArrayLike, weight: ArrayLike, number: int) -> Basis:
+    """Basis for a curve over bins at `position` holding `weight` items, with `number` knots."""
+    u, w = np.asarray(position, dtype=float), np.asarray(weight, dtype=float)
+    knots = place_knots(u, w, number)
+    centre = float(np.average(u, weights=w))
+    ones = np.ones(len(knots))
+    line = ones[:, None] if len(knots) == 1 else np.column_stack([ones, knots - centre])
+    if len(knots) < 3:
+        return Basis(knots, centre, line, np.zeros((len(knots), 0)))
+    scale = (knots[-1] - knots[0]) ** 3  # makes the eigenvalues free of the axis's unit
+    value, vector = np.linalg.eigh(roughness(knots) * scale)
+    wiggle = vector[:, 2:] / np.sqrt(value[2:])
+    at_bins = spline_matrix(u, knots) @ wiggle
+    away = _without_line(at_bins, u - centre, w)
+    spread = np.sqrt(np.average((away**2).sum(axis=1), weights=w))
+    return Basis(knots, centre, line, wiggle / spread)
+
+
+def _without_line(curves: Floats, x: Floats, weight: Floats) -> Floats:
+    """Departures of curves (columns) from their weighted least squares lines in `x`."""
+    design = np.column_stack([np.ones_like(x), x])
+    root = np.sqrt(weight)[:, None]
+    coefficients = np.linalg.lstsq(design * root, curves * root, rcond=None)[0]
+    return np.asarray(curves - design @ coefficients)

@@ -1,0 +1,1 @@
+"""What only the paper needs: theory, simulations, data sets of its examples."""

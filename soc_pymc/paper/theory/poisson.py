@@ -1,0 +1,262 @@
+"""Posterior moments of a Poisson rate from the marginal of its counts (Robbins 1954)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..._lib.arguments import many, numbers_of, real, whole
+from ..._lib.errors import FitError, ItemsError
+from .cumulants import cumulants_from_moments
+
+__all__ = [
+    "LogPmf",
+    "as_function",
+    "check_order",
+    "poisson_cumulants",
+    "poisson_moment",
+    "poisson_umvu",
+    "regularised_poisson_moment",
+]
+
+Floats = NDArray[np.float64]
+
+LogPmf = Callable[[Floats], Floats] | ArrayLike
+"""Log probabilities of counts: a function of an array of them, or a table of counts 0, 1, ...
+
+A function may depend on the items (on their exposures, say): it sees their counts in order. What it
+returns has the counts' shape, or more axes before it (draws of a prior).
+"""
+
+
+def poisson_moment(
+    count: ArrayLike, exposure: ArrayLike, log_pmf: LogPmf, order: int = 1
+) -> Floats:
+    """E(theta^k | y) of items with y ~ Poisson(theta N), from the marginal f alone.
+
+    Robbins' formula of any order: (y + 1) ... (y + k) f(y + k) / (N^k f(y)), formed in logarithms.
+
+    Parameters
+    ----------
+    count, exposure
+        Items, each of shape (n,) or a number; exposures above 0.
+    log_pmf
+        Log of the marginal f: see `LogPmf`.
+    order
+        k, at least 1.
+
+    Returns
+    -------
+    numpy.ndarray
+        Moments about zero, of the shape that `log_pmf` returns: errors relative to the moment are
+        those of log f, absolute.
+
+    Raises
+    ------
+    ItemsError
+        If counts are not whole or exposures are not positive.
+    FitError
+        If the marginal gives a count probability 0, or the table ends before it.
+
+    Examples
+    --------
+    Counts that are geometric with mean 2 come from rates that are exponential with mean 2:
+
+    >>> import numpy as np
+    >>> log_pmf = lambda y: y * np.log(2 / 3) + np.log(1 / 3)
+    >>> poisson_moment([0, 5], 1.0, log_pmf)  # (y + 1) 2/3
+    array([0.66666667, 4.        ])
+    """
+    return np.asarray(np.exp(_log_moment(*_checked(count, exposure, order), log_pmf, order)))
+
+
+def poisson_cumulants(
+    count: ArrayLike, exposure: ArrayLike, log_pmf: LogPmf, order: int = 2
+) -> Floats:
+    """Posterior mean, variance and further cumulants of theta, from the marginal alone.
+
+    Parameters
+    ----------
+    count, exposure, log_pmf
+        As of `poisson_moment`.
+    order
+        How many cumulants, at least 1.
+
+    Returns
+    -------
+    numpy.ndarray
+        Shape (order, ...). Cumulants are differences of moments: the k-th keeps the digits of
+        log f less those of E(theta)^k / kappa_k (the variance after 1,000 events loses 3).
+
+    Raises
+    ------
+    ItemsError, FitError
+        As `poisson_moment`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> log_pmf = lambda y: y * np.log(2 / 3) + np.log(1 / 3)
+    >>> poisson_cumulants(5, 1.0, log_pmf)  # of Gamma(6, 3/2)
+    array([4.        , 2.66666667])
+    """
+    y, n = _checked(count, exposure, order)
+    logs = [_log_moment(y, n, log_pmf, k) for k in range(1, order + 1)]
+    relative = np.stack([np.exp(log - k * logs[0]) for k, log in enumerate(logs, 1)])
+    power = np.arange(1, order + 1).reshape(-1, *[1] * logs[0].ndim)
+    return np.asarray(cumulants_from_moments(relative) * np.exp(power * logs[0]))
+
+
+def poisson_umvu(count: ArrayLike, exposure: ArrayLike, order: int = 1) -> Floats:
+    """Uniformly minimum variance unbiased estimate of theta^k: y (y - 1) ... (y - k + 1) / N^k.
+
+    Parameters
+    ----------
+    count, exposure
+        Items, each of shape (n,) or a number; exposures above 0.
+    order
+        k, at least 1.
+
+    Returns
+    -------
+    numpy.ndarray
+        Estimates, shape (n,), in events per unit of exposure to the power k; infinite beyond 1e308.
+
+    Raises
+    ------
+    ItemsError
+        If counts are not whole or exposures are not positive.
+
+    Examples
+    --------
+    >>> poisson_umvu([1, 5], 10.0, order=2)
+    array([0. , 0.2])
+    """
+    y, n = _checked(count, exposure, order)
+    out = np.ones(np.broadcast_shapes(y.shape, n.shape))
+    for j in range(order):
+        out = out * np.maximum(y - j, 0.0) / n
+    return out
+
+
+def regularised_poisson_moment(
+    count: ArrayLike, exposure: ArrayLike, log_pmf: LogPmf, order: int = 1, *, rho: float
+) -> Floats:
+    """E(theta^k | y) whose correction of the unbiased estimate is divided by max(f, rho).
+
+    [y]_k / N^k + ([y + k]_k f(y + k) - [y]_k f(y)) / (N^k max(f(y), rho)), the paper's Appendix
+    after Zhang (1997). It is w E(theta^k | y) + (1 - w) UMVU with w = min(1, f / rho): the estimate
+    of `poisson_moment` where the marginal is above rho, and `poisson_umvu` in its far tails.
+
+    Parameters
+    ----------
+    count, exposure, log_pmf, order
+        As of `poisson_moment`.
+    rho
+        Probability below which the marginal is not trusted, 0 for none: see `choose_rho`.
+
+    Returns
+    -------
+    numpy.ndarray
+        Estimates, shape (n,), in events per unit of exposure to the power k.
+
+    Raises
+    ------
+    ItemsError
+        If counts are not whole or exposures are not positive.
+    FitError
+        If rho is negative, or 0 where the marginal gives a count probability 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> log_pmf = lambda y: y * np.log(2 / 3) + np.log(1 / 3)
+    >>> regularised_poisson_moment([0, 5, 100], 1.0, log_pmf, rho=0.01)
+    array([  0.66666667,   4.        , 100.        ])
+    """
+    y, n = _checked(count, exposure, order)
+    log_rho = log_of_rho(rho)
+    f = as_function(log_pmf)
+    here, ahead = f(y), f(y + order)
+    below = np.maximum(here, log_rho)
+    _refuse_zero(below)
+    own = np.exp(log_rising(y, order) - order * np.log(n) + ahead - below)
+    return np.asarray(own - np.expm1(here - below) * poisson_umvu(y, n, order))
+
+
+def check_order(order: int, most: int = 100) -> int:
+    """An order of moments; factorials of more than 100 leave no digits."""
+    return whole(order, "order", 1, most=most)
+
+
+def log_of_rho(rho: float) -> float:
+    """Logarithm of rho, -inf for 0; refuses what is negative or no number."""
+    if real(rho, "rho") < 0:
+        raise FitError(f"rho={rho} must be 0 or above")
+    return float(np.log(float(rho))) if rho > 0 else -np.inf
+
+
+def log_rising(count: Floats, order: int) -> Floats:
+    """Log of (y + 1) ... (y + k)."""
+    return np.asarray(sum(np.log(count + j) for j in range(1, order + 1)))
+
+
+def as_function(log_pmf: LogPmf) -> Callable[[Floats], Floats]:
+    """The marginal as a function of counts, of a table if need be."""
+    if callable(log_pmf):
+        return lambda count: _at_counts(log_pmf(count), count)
+    wanted = "a function of counts, or a table of logarithms of counts 0, 1, ..."
+    table = numbers_of(log_pmf, "log_pmf", wanted=wanted)
+    if table.ndim != 1:
+        raise FitError(f"log_pmf has the shape {table.shape}: give one number for each count")
+
+    def look_up(count: Floats) -> Floats:
+        beyond = count >= len(table)
+        if np.any(beyond):
+            raise FitError(
+                f"{int(np.sum(beyond))} counts (with the moment's order added) lie beyond the "
+                f"table's last, {len(table) - 1}: give a longer table or a function"
+            )
+        return np.asarray(table[np.asarray(count, dtype=np.intp)])
+
+    return look_up
+
+
+def _at_counts(found: Any, count: Floats) -> Floats:
+    """What the user's own function gave, which must be a number for every count."""
+    values, wanted = np.asarray(found, dtype=float), np.shape(count)
+    if values.shape[max(values.ndim - len(wanted), 0) :] != wanted:
+        raise FitError(
+            f"log_pmf returned the shape {values.shape} for counts of the shape {wanted}: it must "
+            "give a logarithm for every count"
+        )
+    return values
+
+
+def _log_moment(y: Floats, n: Floats, log_pmf: LogPmf, order: int) -> Floats:
+    f = as_function(log_pmf)
+    here = f(y)
+    _refuse_zero(here)
+    return np.asarray(log_rising(y, order) - order * np.log(n) + (f(y + order) - here))
+
+
+def _refuse_zero(log_density: Floats) -> None:
+    bad = int(np.sum(~(log_density > -np.inf)))
+    if bad:
+        raise FitError(
+            f"the marginal gives {bad} counts probability 0 or none: use "
+            "regularised_poisson_moment with rho above 0"
+        )
+
+
+def _checked(count: ArrayLike, exposure: ArrayLike, order: int) -> tuple[Floats, Floats]:
+    y, n = many({"count": count, "exposure": exposure}, ItemsError)
+    check_order(order)
+    for name, bad, rule in (
+        ("count", ~((y >= 0) & (y == np.floor(y)) & np.isfinite(y)), "whole numbers from 0 on"),
+        ("exposure", ~((n > 0) & np.isfinite(n)), "above 0: without it theta has its prior alone"),
+    ):
+        if np.any(bad):
+            raise ItemsError(f"{name}: {int(np.sum(bad))} rows are not {rule}")
+    return y, n

@@ -1,0 +1,1 @@
+"""What a fit says: curves, posteriors of items, SQL."""

@@ -1,0 +1,248 @@
+"""What a fit says of theta given the score: E and Var(theta | t), draw by draw, and their bands."""
+
+import warnings
+
+import numpy as np
+import xarray as xr
+from numpy.typing import ArrayLike, NDArray
+
+from .._lib.arguments import instance, numbers_of, real, shown, switch
+from .._lib.errors import FitError, ItemsWarning
+from ..inference.results import Fit
+from .extrapolation import warn_of_far_scores
+from .laws import Law, law_of
+
+__all__ = ["bands", "calibration_curves", "curves_of"]
+
+Floats = NDArray[np.float64]
+
+_POINTS = 200
+_POSITIVE = ("variance", "shape", "rate")  # banded on the log scale, as is a positive mean
+
+
+def calibration_curves(
+    fit: Fit,
+    score: ArrayLike | None = None,
+    group: object = None,
+    exposure: ArrayLike | None = None,
+) -> xr.Dataset:
+    """Calibration curves of first and second order, draw by draw.
+
+    Parameters
+    ----------
+    fit
+        The fit.
+    score
+        Scores at which to evaluate, shape (n,); None takes 200 points between the centres of the
+        first and the last bin, evenly on the axis of the mean. Beyond the data curves are straight
+        lines on their axis, kept between 1e-100 and 1e100.
+    group
+        Of a fit with groups, the label of one, whose own curves are wanted; None gives those that
+        the groups share. For a group that the fit never saw these come with deviations drawn from
+        their prior, which makes wider bands.
+    exposure
+        Of a fit with a term in exposure (or noise sd), a number > 0 or one for each score; None
+        averages theta over the exposures that items of such scores had.
+
+    Returns
+    -------
+    xarray.Dataset
+        Dims (chain, draw, score). ``mean`` = E(theta|t) in events per unit of exposure (in the unit
+        of the values), ``variance`` = Var(theta|t) in its square, ``log_variance``; and for a Gamma
+        prior ``log_mean``, ``shape`` (no unit) and ``rate`` (exposure).
+
+    Raises
+    ------
+    FitError
+        If `score` is not a vector of finite numbers or has no place on a curve's axis, or the fit
+        has no groups or no term in exposure of which some are given.
+
+    Warns
+    -----
+    ItemsWarning
+        If the fit never saw the group, or scores lie outside of those that it saw by more than a
+        tenth of their range.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> frame = soc.simulation.s1(2000, seed=0)
+    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+    >>> fit = soc.fit(soc.summarize(items), progress=False)
+    >>> curves = soc.calibration_curves(fit, [0.02, 0.05])
+    >>> dict(curves["mean"].sizes)
+    {'chain': 1, 'draw': 1000, 'score': 2}
+    """
+    instance(fit, "fit", Fit, "a fit, from soc.fit or soc.load_fit")
+    at = _default_scores(fit) if score is None else numbers_of(score, "score")
+    if at.ndim != 1 or not len(at) or not np.isfinite(at).all():
+        raise FitError(f"score must be a vector of finite numbers, not {shown(score)}")
+    labels, sizes = _label(fit, group, len(at)), _sizes(fit, exposure, len(at))
+    warn_of_far_scores(fit, at, "scores are")
+    return curves_of(fit, at, labels, sizes)
+
+
+def curves_of(
+    fit: Fit,
+    at: Floats,
+    labels: NDArray[np.object_] | None = None,
+    sizes: Floats | None = None,
+) -> xr.Dataset:
+    """What `calibration_curves` returns, of what it has checked.
+
+    Parameters
+    ----------
+    fit
+        The fit.
+    at
+        Scores, (n,).
+    labels, sizes
+        Group and exposure (noise sd) at each score, (n,), or None.
+    """
+    law = law_of(fit)
+    if sizes is None and getattr(fit.prior, "exposure", None) is not None:
+        variables = _over_sizes(fit, law, at, labels)
+    else:
+        variables = law.curves(at, labels, sizes)
+    posterior = fit.data["posterior"]
+    shape = (posterior.sizes["chain"], posterior.sizes["draw"], len(at))
+    dims = ("chain", "draw", "score")
+    curves = {
+        name: (dims, values.reshape(shape), {"banded": "log"} if _is_positive(name, law) else {})
+        for name, values in variables.items()
+    }
+    coords = {"chain": posterior["chain"], "draw": posterior["draw"], "score": at}
+    return xr.Dataset(curves, coords)
+
+
+def _is_positive(name: str, law: Law) -> bool:
+    return name in _POSITIVE or (name == "mean" and law.discrete)
+
+
+def _label(fit: Fit, group: object, n: int) -> NDArray[np.object_] | None:
+    """One group's label for every score."""
+    if group is None:
+        return None
+    if not fit.groups:
+        raise FitError(f"the fit has no groups: leave out group={shown(group)}")
+    if not isinstance(group, str | int | np.integer | np.bool_):
+        raise FitError(f"group={shown(group)} must be the label of one group, as str or int")
+    if str(group) not in fit.groups:
+        known = ", ".join(map(repr, fit.groups[:10]))
+        warnings.warn(
+            f"the fit never saw a group {group!r} (its groups are: {known}): these are the curves "
+            "of a new group, with wider bands",
+            ItemsWarning,
+            stacklevel=3,
+        )
+    return np.full(n, str(group), dtype=object)
+
+
+def _sizes(fit: Fit, exposure: ArrayLike | None, n: int) -> Floats | None:
+    """Exposures for every score."""
+    if exposure is None:
+        return None
+    if getattr(fit.prior, "exposure", None) is None:
+        raise FitError(
+            "the fit has no term in exposure, so that its curves are the same at all of them: "
+            "leave out exposure=, or fit soc.Gamma(exposure=soc.Spline())"
+        )
+    given = numbers_of(exposure, "exposure")
+    if given.shape not in ((), (n,)) or not (np.isfinite(given) & (given > 0)).all():
+        raise FitError(
+            f"exposure={shown(exposure)} must be a positive number, or one for each of {n} scores"
+        )
+    return np.broadcast_to(given, n)
+
+
+def _over_sizes(
+    fit: Fit, law: Law, score: Floats, labels: NDArray[np.object_] | None
+) -> dict[str, Floats]:
+    """Curves of theta over the exposures (noise sds) of items of such scores: total variance."""
+    kept = fit.data["constant_data"]
+    share, middle = kept["share"].to_numpy(), kept["share_position"].to_numpy()
+    position = fit.axis("mean")(score)
+    mean, square = 0.0, 0.0
+    for size, column in zip(np.exp(kept["share_log_size"].to_numpy()), share.T, strict=True):
+        weight = np.interp(position, middle, column)
+        curves = law.curves(score, labels, np.full(len(score), size))
+        mean = mean + weight * curves["mean"]
+        square = square + weight * (curves["variance"] + curves["mean"] ** 2)
+    variance = np.maximum(square - mean**2, np.finfo(float).tiny)
+    found = {"mean": mean, "variance": variance, "log_variance": np.log(variance)}
+    if "shape" in curves:  # of the Gamma with these moments
+        found |= {"log_mean": np.log(mean), "shape": mean**2 / variance, "rate": mean / variance}
+    return found
+
+
+def _default_scores(fit: Fit) -> Floats:
+    centre = fit.data["constant_data"]["score"].to_numpy()
+    axis = fit.axis("mean")
+    low, high = axis([centre.min(), centre.max()])
+    if low == high:
+        return centre[:1]
+    return axis.inverse(np.linspace(low, high, _POINTS))
+
+
+def bands(curves: xr.Dataset, prob: float = 0.9, simultaneous: bool = False) -> xr.Dataset:
+    """Credible bands of curves.
+
+    Parameters
+    ----------
+    curves
+        From `calibration_curves`.
+    prob
+        Probability of the bands, between 0 and 1.
+    simultaneous
+        False: at each score, the central interval that holds a share `prob` of the draws. True:
+        wider, so that a share `prob` of whole curves lies inside at all scores at once; pointwise
+        half-widths are multiplied by the smallest factor that does it (Montiel Olea and
+        Plagborg-Moller 2019).
+
+    Returns
+    -------
+    xarray.Dataset
+        The same variables with dims (bound, score), bound = lower, median, upper.
+
+    Raises
+    ------
+    FitError
+        If `prob` is not between 0 and 1.
+
+    Examples
+    --------
+    >>> import numpy as np, xarray as xr
+    >>> values = np.arange(101.0)[None, :, None]
+    >>> draws = xr.Dataset({"log_mean": (("chain", "draw", "score"), values)})
+    >>> bands(draws)["log_mean"].to_numpy().ravel()
+    array([ 5., 50., 95.])
+    """
+    wanted = "curves, from soc.calibration_curves(fit)"
+    instance(curves, "curves", xr.Dataset, wanted)
+    lack = {"chain", "draw", "score"} - set(curves.dims)
+    if lack:
+        raise FitError(f"curves must be {wanted}: they have no dimension {min(lack)!r}")
+    real(prob, "prob", above=0, below=1)
+    switch(simultaneous, "simultaneous")
+    banded = {name: _band(curves[name], prob, simultaneous) for name in curves.data_vars}
+    return xr.Dataset(banded)
+
+
+def _band(draws: xr.DataArray, prob: float, simultaneous: bool) -> xr.DataArray:
+    positive = draws.name in _POSITIVE or draws.attrs.get("banded") == "log"
+    values = draws.transpose("chain", "draw", "score").to_numpy()
+    values = values.reshape(-1, values.shape[-1])
+    values = np.log(values) if positive else values
+    low, middle, high = np.quantile(values, [(1 - prob) / 2, 0.5, (1 + prob) / 2], axis=0)
+    if simultaneous:
+        tiny = np.finfo(float).tiny
+        above = (values - middle) / np.maximum(high - middle, tiny)
+        below = (middle - values) / np.maximum(middle - low, tiny)
+        reach = np.maximum(above, below).max(axis=1)
+        factor = max(1.0, float(np.quantile(reach, prob, method="higher")))
+        low, high = middle - factor * (middle - low), middle + factor * (high - middle)
+    band = np.array([low, middle, high])
+    coords: dict[str, object] = {"bound": ["lower", "median", "upper"]}
+    if "score" in draws.coords:
+        coords["score"] = draws["score"].to_numpy()
+    return xr.DataArray(np.exp(band) if positive else band, dims=("bound", "score"), coords=coords)

@@ -1,0 +1,202 @@
+"""Draws of a fit's two curves at scores, groups and exposures, from their values at knots."""
+
+import zlib
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .._lib.errors import FitError
+from ..families.bin_effects import draw_prior
+from ..families.monotone import project_monotone
+from ..families.priors import CURVES, CURVES_BY_BIN, FRAME
+from ..inference.results import Fit
+from ..model.splines import spline_matrix
+
+__all__ = ["bin_places", "bounded", "curve_draws", "knot_weights"]
+
+Floats = NDArray[np.float64]
+
+_LARGEST_LOG = 230.0  # of a mean, cv2 or variance, 1e100: their products and squares stay finite
+
+
+def knot_weights(fit: Fit, curve: str, score: ArrayLike) -> tuple[Floats, Floats]:
+    """Values of a shared curve at its knots, and the weights that turn them into values at scores.
+
+    Parameters
+    ----------
+    fit
+        The fit.
+    curve
+        ``"mean"`` (of log E(theta|t), or of E(theta|t) itself for Normal priors) or ``"variance"``
+        (of log cv2, or of log Var(theta|t)).
+    score
+        Scores, shape (n,).
+
+    Returns
+    -------
+    tuple of numpy.ndarray
+        Values (draws, k), chains one after the other, and weights (n, k): the curve's draws at the
+        scores are values @ weights.T.
+    """
+    name = _variable(fit, curve)
+    values = fit.data["posterior"][name]
+    at = spline_matrix(fit.axis(curve)(score), values[f"{curve}_knot"].to_numpy())
+    return _draws(fit, name), at
+
+
+def curve_draws(
+    fit: Fit,
+    score: ArrayLike,
+    *,
+    group: ArrayLike | None = None,
+    exposure: ArrayLike | None = None,
+) -> tuple[Floats, Floats]:
+    """Draws of both curves at scores: log mean and log cv2, or mean and log variance.
+
+    Parameters
+    ----------
+    fit
+        The fit.
+    score
+        Scores, shape (n,).
+    group
+        Label of the group at each score, shape (n,), for a fit with groups; None is the population
+        curve that the groups share. A group that the fit never saw gets the population curve plus
+        deviations drawn from their prior, the same ones wherever its label occurs.
+    exposure
+        Exposure (noise sd for Normal items) at each score, shape (n,), for a fit with a term in it;
+        below and above those of the fit it counts as the least and the largest of them.
+
+    Returns
+    -------
+    tuple of numpy.ndarray
+        log E(theta|t) and log cv2(t), or E(theta|t) and log Var(theta|t), each of shape (draws, n),
+        chains one after the other.
+
+    Raises
+    ------
+    FitError
+        If a score has no place on a curve's axis, or the fit has no groups or no term in exposure
+        and is asked for one, or has the term and no exposure is given.
+    """
+    _check_terms(fit, group, exposure)
+    if fit.by_bin:
+        return _steps(fit, np.asarray(score, dtype=float))
+    first, second = (
+        _curve(fit, curve, np.asarray(score, dtype=float), group, exposure)
+        for curve in ("mean", "variance")
+    )
+    return bounded(fit, first, second)
+
+
+def bounded(fit: Fit, first: Floats, second: Floats) -> tuple[Floats, Floats]:
+    """Both curves with logarithms kept within 230 of 0, so that all that follows stays finite.
+
+    Lines beyond the outer knots leave that range where scores are absurdly far from the fit's.
+    """
+    low, high = -_LARGEST_LOG, _LARGEST_LOG
+    if type(fit.prior).__name__.startswith("Gamma"):
+        first = np.clip(first, low, high)
+    return first, np.clip(second, low, high)
+
+
+def _check_terms(fit: Fit, group: ArrayLike | None, exposure: ArrayLike | None) -> None:
+    if group is not None and not fit.groups:
+        raise FitError(
+            "the fit has no groups: give the items group= and fit their statistics with groups=True"
+        )
+    if exposure is not None and fit.prior.exposure is None:
+        raise FitError(
+            "theta does not depend on the exposure in this fit: fit with exposure=soc.Spline()"
+        )
+    if exposure is None and fit.prior.exposure is not None:
+        raise FitError("theta depends on the exposure in this fit: give the exposure too")
+
+
+def _variable(fit: Fit, curve: str) -> str:
+    names = CURVES.get(type(fit.prior).__name__, FRAME)
+    return names[("mean", "variance").index(curve)]
+
+
+def _draws(fit: Fit, name: str) -> Floats:
+    """A posterior variable with chains one after the other."""
+    values = fit.data["posterior"][name].to_numpy()
+    return np.asarray(values.reshape(-1, *values.shape[2:]))
+
+
+def bin_places(fit: Fit, score: ArrayLike) -> NDArray[np.intp]:
+    """The fit's bin in which each score lies; beyond the bins, and in empty ones, a neighbour."""
+    edges = fit.data["constant_data"]["edge"].to_numpy()
+    return np.searchsorted(edges, np.asarray(score, dtype=float), side="right")
+
+
+def _steps(fit: Fit, score: Floats) -> tuple[Floats, Floats]:
+    """Curves that are steps, one number for each bin."""
+    fit.axis("mean")(score), fit.axis("variance")(score)  # refuses scores without a place
+    family = type(fit.prior).__name__.removesuffix("Mixture")
+    at = bin_places(fit, score)
+    one, two = (_draws(fit, name)[:, at] for name in CURVES_BY_BIN[family])
+    if family == "Gamma":
+        return np.log(one) - np.log(two), -np.log(one)
+    return one, np.log(two)
+
+
+def _curve(
+    fit: Fit, curve: str, score: Floats, group: ArrayLike | None, exposure: ArrayLike | None
+) -> Floats:
+    """Draws of one curve, with all its terms."""
+    name = _variable(fit, curve)
+    values, at = knot_weights(fit, curve, score)
+    if group is None:
+        total = values @ at.T
+    else:
+        labels, code = np.unique(np.asarray(group).astype(str), return_inverse=True)
+        total = np.empty((len(values), len(score)))
+        for i, label in enumerate(labels):
+            own = code == i
+            total[:, own] = _of_group(fit, curve, str(label)) @ at[own].T
+    posterior = fit.data["posterior"]
+    if exposure is not None and f"{name}_by_exposure" in posterior:
+        knots = posterior[f"{curve}_exposure_knot"].to_numpy()
+        with np.errstate(divide="ignore"):  # nothing seen in no exposure: the least there was
+            x = np.clip(np.log(np.asarray(exposure, dtype=float)), knots[0], knots[-1])
+        total += _draws(fit, f"{name}_by_exposure") @ spline_matrix(x, knots).T
+    if f"{name}_of_bin" in posterior:
+        total += _bin_effects(fit, name, score)
+    return np.asarray(total)
+
+
+def _of_group(fit: Fit, curve: str, label: str) -> Floats:
+    """Values of a group's curve at the knots, (draws, k)."""
+    name = _variable(fit, curve)
+    if label in fit.groups:
+        return _draws(fit, f"{name}_of_group")[:, fit.groups.index(label)]
+    constant = fit.data["constant_data"]
+    if f"{curve}_group_functions" not in constant:  # five steps know no prior of groups
+        return _draws(fit, name)
+    functions = constant[f"{curve}_group_functions"]
+    kinds = functions[f"{curve}_group_function"].to_numpy()
+    sd = np.stack([_draws(fit, f"{name}_{kind}_sd") for kind in kinds], axis=1)
+    rng = np.random.default_rng([zlib.crc32(label.encode()), len(curve)])
+    values = _draws(fit, name) + (sd * rng.normal(size=sd.shape)) @ functions.to_numpy().T
+    if curve == "mean" and fit.prior.monotone:
+        knots = fit.data["posterior"][f"{curve}_knot"].to_numpy()
+        return project_monotone(values, knots)
+    return np.asarray(values)
+
+
+def _bin_effects(fit: Fit, name: str, score: Floats) -> Floats:
+    """Effects of the scores' bins; of a bin that held no item, from their prior."""
+    constant = fit.data["constant_data"]
+    effects = fit.data["posterior"][f"{name}_of_bin"]
+    bin_of = np.searchsorted(constant["edge"].to_numpy(), score, side="right")
+    known, values = effects["effect_bin"].to_numpy(), _draws(fit, f"{name}_of_bin")
+    at = np.minimum(np.searchsorted(known, bin_of), len(known) - 1)
+    found = values[:, at]
+    new = known[at] != bin_of
+    if new.any():
+        bins, code = np.unique(bin_of[new], return_inverse=True)
+        rng = np.random.default_rng(0)
+        scale = np.repeat(_draws(fit, f"{name}_bin_effect_sd")[:, None], len(bins), axis=1)
+        found[:, new] = draw_prior(scale, rng)[:, code]
+    return np.asarray(found)

@@ -1,0 +1,399 @@
+"""Item posteriors as one Ibis expression, and as the SQL text of it.
+
+All a fit says of the curves comes as two small tables of numbers: a `Ladder`, which turns scores
+into positions where that is no elementary function, and `Curves`, in even cells of positions. Both
+are joined by whole numbers that arithmetic finds, so that every engine runs the same plan.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._lib.errors import ItemsError
+from ..data.binning import Grid
+from ..data.tables.expressions import exact, score_cell
+from ..families import poisson_gamma
+from ..families.validity import LARGEST, LARGEST_COUNT
+
+__all__ = ["SCORED", "Curves", "Ladder", "scored", "scoring_sql"]
+
+Floats = NDArray[np.float64]
+
+SCORED = ("theta_mean", "theta_sd", "theta_var", "theta_shape", "theta_rate")
+"""Columns that scoring adds."""
+
+_TINY = 1e-12  # sd of log mean that is as good as none
+_ITEMS, _LADDER, _CURVES = "soc_items", "soc_ladder", "soc_curves"
+# engines that would paste layers into one another, every use of a column anew, but for a limit
+_FENCED = ("postgres",)
+_ALL = 2**62
+# dialects by the names Ibis compiles and SQLGlot writes: Ibis compiles Spark's for a session alone
+_DIALECTS = {"pyspark": ("databricks", "spark"), "spark": ("databricks", "spark")}
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """Map of scores to ranks from 0 to 1 by cells of a grid: in each cell two straight lines.
+
+    Attributes
+    ----------
+    grid, low, high
+        The grid, and the bounds to which a score is clipped to find its cell.
+    cell
+        All cells from that of `low` to that of `high`.
+    score
+        By cell, where the first line ends and the second begins.
+    position
+        (2, cells): their values there.
+    slope
+        (2, cells): their slopes.
+    """
+
+    grid: Grid
+    low: float
+    high: float
+    cell: NDArray[np.int64]
+    score: Floats
+    position: Floats
+    slope: Floats
+
+
+@dataclass(frozen=True)
+class Curves:
+    """What the curves' draws say, by cell of width 2^exponent of the position.
+
+    Attributes
+    ----------
+    scale
+        ``"log"`` or ``"linear"``: position of a score where there is no ladder.
+    ladder
+        Map of scores to positions, or None.
+    exponent
+        A position u is v = u / 2^exponent cells from 0, and in cell floor(v).
+    first
+        The first cell; positions beyond the first and the last belong to these.
+    reach
+        How many cells below and above them curves go on, before engines refuse their numbers' size.
+    mean, cv2
+        (cells, 4): coefficients, from 1 to x^3, of the draws' means of log mean and log cv2, where
+        x = v - cell - 1/2.
+    spread
+        (cells, 3, 3): coefficients, from 1 to x^2, of the draws' variance of log mean, their
+        covariance and variance of log cv2.
+    nodes_mean, nodes_cv2
+        (cells, k), (cells, j): nodes of log mean, and of what log cv2 has beyond its regression on
+        log mean, in sd.
+    weight
+        (cells, k, j): weights of their pairs.
+    """
+
+    scale: str
+    ladder: Ladder | None
+    exponent: int
+    first: int
+    reach: tuple[int, int]
+    mean: Floats
+    cv2: Floats
+    spread: Floats
+    nodes_mean: Floats
+    nodes_cv2: Floats
+    weight: Floats
+
+
+def scored(table: Any, roles: Mapping[str, str], curves: Curves) -> Any:
+    """The table with the posterior's moments of every item, on the table's own backend.
+
+    Parameters
+    ----------
+    table
+        Ibis table.
+    roles
+        Columns of the score, count and exposure.
+    curves
+        The curves.
+
+    Raises
+    ------
+    ItemsError
+        If the table lacks a column, or has one of the new names.
+    """
+    _check_columns(table.columns, roles)
+    columns = {name: _memtable(values) for name, values in _lookups(curves).items()}
+    fence = _backend(table) in _FENCED
+    return _expression(table, roles, curves, columns, fence)
+
+
+def _check_columns(columns: Sequence[str], roles: Mapping[str, str]) -> None:
+    """Refuse tables that lack a column or have one of the new names."""
+    absent = [name for name in roles.values() if name not in columns]
+    if absent:
+        raise ItemsError(f"the table has no column {', '.join(map(repr, absent))}")
+    clash = [name for name in SCORED if name in {column.lower() for column in columns}]
+    if clash:
+        raise ItemsError(
+            f"the table already has the columns {', '.join(map(repr, clash))}: rename or drop them"
+        )
+
+
+def _backend(table: Any) -> str:
+    import ibis
+
+    try:
+        return str(table.get_backend().name)
+    except ibis.common.exceptions.IbisError:
+        return ""
+
+
+def _memtable(columns: Mapping[str, NDArray[Any]]) -> Any:
+    import ibis
+    import pyarrow as pa
+
+    return ibis.memtable(pa.table(dict(columns)))
+
+
+def _lookups(curves: Curves) -> dict[str, dict[str, NDArray[Any]]]:
+    """Columns of the small tables, by the tables' names."""
+    found: dict[str, dict[str, NDArray[Any]]] = {}
+    if curves.ladder is not None:
+        ladder = curves.ladder
+        found[_LADDER] = {
+            "soc_step": ladder.cell,
+            "soc_bend": ladder.score,
+            "soc_u_0": ladder.position[0],
+            "soc_u_1": ladder.position[1],
+            "soc_slope_0": ladder.slope[0],
+            "soc_slope_1": ladder.slope[1],
+        }
+    columns: dict[str, NDArray[Any]] = {
+        "soc_cell": np.arange(curves.first, curves.first + len(curves.mean))
+    }
+    for name, values in (
+        ("a", curves.mean),
+        ("b", curves.cv2),
+        ("v", curves.spread),
+        ("x", curves.nodes_mean),
+        ("z", curves.nodes_cv2),
+        ("w", curves.weight),
+    ):
+        for place in np.ndindex(values.shape[1:]):
+            columns["_".join(["soc", name, *map(str, place)])] = values[:, *place]
+    found[_CURVES] = columns
+    return found
+
+
+# --- SQL text ------------------------------------------------------------------------------------
+
+
+def scoring_sql(
+    table: str, roles: Mapping[str, str], columns: Sequence[str], curves: Curves, dialect: str
+) -> str:
+    """A SELECT that scores a named table, with the small tables inside.
+
+    Parameters
+    ----------
+    table
+        Name of the table, as the dialect writes it.
+    roles
+        Columns of the score, count and exposure.
+    columns
+        Other columns to keep.
+    curves
+        The curves.
+    dialect
+        A dialect that Ibis knows, or ``"spark"``.
+
+    Raises
+    ------
+    ItemsError
+        If a column has one of the new names, or the dialect or the table's name is unknown.
+    """
+    import ibis
+    import sqlglot
+
+    users = list(dict.fromkeys([*roles.values(), *columns]))
+    _check_columns(users, roles)
+    # decimals, so that the cast to float64 is written out whatever the column holds
+    items = ibis.table(dict.fromkeys(users, "decimal"), name=_ITEMS)
+    lookups = _lookups(curves)
+    unbound = {name: _unbound(name, values) for name, values in lookups.items()}
+    whole = _expression(items, roles, curves, unbound, dialect in _FENCED)
+    compiled, written = _DIALECTS.get(dialect, (dialect, dialect))
+    try:
+        tree: Any = sqlglot.parse_one(str(ibis.to_sql(whole, dialect=compiled)), read=compiled)
+        source = sqlglot.exp.to_table(table, dialect=written)
+    except (ValueError, sqlglot.errors.SqlglotError) as error:  # one for signs, one for words
+        raise ItemsError(f"table {table!r} in dialect {dialect!r}: {error}") from error
+    for found in list(tree.find_all(sqlglot.exp.Table)):
+        if found.name == _ITEMS:
+            named = source.copy()
+            named.set("alias", found.args.get("alias"))
+            found.replace(named)
+    for name, values in lookups.items():
+        tree = tree.with_(name, as_=_values(values))
+    return str(tree.sql(dialect=written, pretty=False))
+
+
+def _unbound(name: str, columns: Mapping[str, NDArray[Any]]) -> Any:
+    import ibis
+
+    kinds = {column: str(values.dtype) for column, values in columns.items()}
+    return ibis.table(kinds, name=name)
+
+
+def _values(columns: Mapping[str, NDArray[Any]]) -> Any:
+    """A SELECT of rows of numbers, written as text, which alone all engines read exactly."""
+    from sqlglot import exp
+
+    rows = zip(*(map(_text, values) for values in columns.values()), strict=True)
+    names: Any = [exp.to_identifier(name, quoted=True) for name in columns]
+    values = exp.values(list(rows), alias="soc_values", columns=names)
+    typed = [
+        exp.cast(exp.column(name.copy()), "BIGINT" if numbers.dtype.kind == "i" else "DOUBLE").as_(
+            name.copy()
+        )
+        for name, numbers in zip(names, columns.values(), strict=True)
+    ]
+    return exp.select(*typed).from_(values)
+
+
+def _text(number: Any) -> str:
+    return str(number) if isinstance(number, np.integer) else f"{number:.14g}"
+
+
+# --- the expression ------------------------------------------------------------------------------
+
+
+def _expression(
+    table: Any, roles: Mapping[str, str], curves: Curves, lookups: Mapping[str, Any], fence: bool
+) -> Any:
+    """The user's columns and the new ones; `fence` keeps an engine from pasting layers together."""
+    import ibis
+
+    users = list(table.columns)
+    taken = [name for name in users if name.lower().startswith("soc_")]
+    if taken:
+        raise ItemsError(f"columns named soc_... serve the computation: rename {taken[0]!r}")
+
+    def layer(rows: Any, **new: Any) -> Any:
+        made = rows.mutate(**{f"soc_{name}": value for name, value in new.items()})
+        return made.limit(_ALL) if fence else made
+
+    rows = layer(table, **_inputs(table, roles, curves.scale == "log"))
+    rows = _with_position(rows, curves, lookups, layer)
+    unit = exact(2.0**-curves.exponent)
+    last = curves.first + len(curves.mean) - 1
+    low, high = curves.first - curves.reach[0], last + 1 + curves.reach[1]
+    rows = layer(rows, v=_between(rows.soc_u * unit, low, high))
+    rows = layer(rows, whole=_between(rows.soc_v.floor(), curves.first, last))
+    rows = layer(rows, at=rows.soc_whole.cast("int64"), x=rows.soc_v - rows.soc_whole - 0.5)
+    rows = rows.left_join(lookups[_CURVES], rows.soc_at == lookups[_CURVES].soc_cell)
+    rows = _with_prior(rows, layer)
+    rows = _with_posterior(rows, curves.weight.shape[1:], layer)
+    mean, variance = rows.soc_mean, rows.soc_var
+    values = (mean, variance.sqrt(), variance, mean * mean / variance, mean / variance)
+    known = {
+        name: rows.soc_good.ifelse(value, ibis.null("float64"))
+        for name, value in zip(SCORED, values, strict=True)
+    }
+    return rows.select(*users, **known)
+
+
+def _inputs(table: Any, roles: Mapping[str, str], positive: bool) -> dict[str, Any]:
+    """Score, count and exposure as floats, harmless ones where any of the three is bad.
+
+    Comparisons alone tell NaN and infinities: engines put NaN above all numbers or outside of any
+    order, and both fail one of two bounds.
+    """
+    t, y, n = (table[roles[role]].cast("float64") for role in ("score", "count", "exposure"))
+    good = (t > 0 if positive else t >= -LARGEST) & (t <= LARGEST) & (n >= 0) & (n <= LARGEST)
+    good &= (y >= 0) & (y <= LARGEST_COUNT) & ((y == 0) | (n > 0))
+    bounded = good.ifelse(y, 0.0)  # engines may floor into an integer, which has no NaN
+    good &= bounded == bounded.floor()
+    safe = {"t": good.ifelse(t, 1.0), "y": good.ifelse(y, 0.0), "n": good.ifelse(n, 0.0)}
+    return {"good": good, **safe}
+
+
+def _with_position(rows: Any, curves: Curves, lookups: Mapping[str, Any], layer: Any) -> Any:
+    """Position of the score on the curves' axis."""
+    if curves.ladder is None:
+        return layer(rows, u=rows.soc_t.ln() if curves.scale == "log" else rows.soc_t)
+    ladder, steps = curves.ladder, lookups[_LADDER]
+    rows = layer(rows, row=score_cell(rows.soc_t, ladder.grid, ladder.low, ladder.high))
+    rows = rows.left_join(steps, rows.soc_row == steps.soc_step)
+    off = rows.soc_t - rows.soc_bend
+    sides = [rows[f"soc_u_{i}"] + off * rows[f"soc_slope_{i}"] for i in (0, 1)]
+    return layer(rows, u=_between((off < 0).ifelse(*sides), 0, 1))
+
+
+def _between(value: Any, low: int, high: int) -> Any:
+    import ibis
+
+    least, most = (ibis.literal(bound, type="int64").cast("float64") for bound in (low, high))
+    return ibis.least(ibis.greatest(value, least), most)
+
+
+def _polynomial(rows: Any, name: str, degree: int) -> Any:
+    value = rows[f"soc_{name}_{degree}"]
+    for power in range(degree - 1, -1, -1):
+        value = value * rows.soc_x + rows[f"soc_{name}_{power}"]
+    return value
+
+
+def _with_prior(rows: Any, layer: Any) -> Any:
+    """Moments of the two curves at the item's own score."""
+    # rounding may take a variance of 0 below it
+    rows = layer(
+        rows,
+        m=_polynomial(rows, "a", 3),
+        c=_polynomial(rows, "b", 3),
+        sd=_polynomial(rows, "v_0", 2).abs().sqrt(),
+        both=_polynomial(rows, "v_1", 2),
+        cc=_polynomial(rows, "v_2", 2),
+    )
+    rows = layer(rows, slope=rows.soc_both / (rows.soc_sd + _TINY))
+    return layer(rows, left=(rows.soc_cc - rows.soc_slope * rows.soc_slope).abs().sqrt())
+
+
+def _with_posterior(rows: Any, shape: tuple[int, ...], layer: Any) -> Any:
+    """Mean and total variance over the nodes, each by the closed forms."""
+    pairs = list(np.ndindex(shape))
+    prior: dict[str, Any] = {}
+    for k in range(shape[0]):
+        x = rows[f"soc_x_{k}"]
+        prior[f"shape_{k}"], prior[f"rate_{k}"] = poisson_gamma.shape_rate(
+            rows.soc_m + rows.soc_sd * x, rows.soc_c + rows.soc_slope * x, exp=_exp
+        )
+    for j in range(shape[1]):  # what is left of log cv2 scales both shape and rate
+        prior[f"scale_{j}"] = _exp(-rows.soc_left * rows[f"soc_z_{j}"])
+    rows = layer(rows, **prior)
+    nodes: dict[str, Any] = {}
+    for k, j in pairs:
+        scale = rows[f"soc_scale_{j}"]
+        a, b = rows[f"soc_shape_{k}"] * scale, rows[f"soc_rate_{k}"] * scale
+        a, nodes[f"b_{k}_{j}"] = poisson_gamma.update(a, b, rows.soc_y, rows.soc_n)
+        nodes[f"m_{k}_{j}"] = poisson_gamma.mean(a, nodes[f"b_{k}_{j}"])
+    rows = layer(rows, **nodes)
+    weight = {at: rows[f"soc_w_{at[0]}_{at[1]}"] for at in pairs}
+    mean = {at: rows[f"soc_m_{at[0]}_{at[1]}"] for at in pairs}
+    rows = layer(rows, mean=_total(weight[at] * mean[at] for at in pairs))
+    # a Gamma's variance is its mean / rate
+    terms = []
+    for k, j in pairs:
+        node, off = rows[f"soc_m_{k}_{j}"], rows[f"soc_m_{k}_{j}"] - rows.soc_mean
+        terms.append(rows[f"soc_w_{k}_{j}"] * (node / rows[f"soc_b_{k}_{j}"] + off * off))
+    return layer(rows, var=_total(terms))
+
+
+def _exp(value: Any) -> Any:
+    return value.exp()
+
+
+def _total(terms: Any) -> Any:
+    """Sum as a tree, for engines that limit an expression's depth."""
+    left = list(terms)
+    while len(left) > 1:
+        left = [sum(left[i + 1 : i + 2], left[i]) for i in range(0, len(left), 2)]
+    return left[0]

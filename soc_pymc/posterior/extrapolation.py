@@ -1,0 +1,152 @@
+"""Scores far outside those that a fit saw: counted while items are read, said once."""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .._lib.errors import ItemsWarning
+from ..data.statistics import Statistics
+from ..inference.results import Fit
+from ..model.splines import Axis
+from .curves import bounded, knot_weights
+
+__all__ = ["FarScores", "told_elsewhere", "warn_of_far_bins", "warn_of_far_scores"]
+
+_MARGIN = 0.1  # of the range of the fit's scores, on the mean's axis: lines hold that far
+_elsewhere: ContextVar[bool] = ContextVar("elsewhere", default=False)
+_PACKAGE = str(Path(__file__).parent)  # warnings point at the user's own line
+
+
+class FarScores:
+    """Counts scores far outside those of a fit, part by part of the items.
+
+    Parameters
+    ----------
+    fit
+        The fit.
+    """
+
+    def __init__(self, fit: Fit) -> None:
+        self._fit = fit
+        self._total, self._far = 0, 0
+        self._least, self._most = np.inf, -np.inf
+        self._low, self._high = -np.inf, np.inf
+        # scores without a logarithm are refused where curves are asked for them
+        log = "log" in (fit.prior.mean.scale, fit.prior.variance.scale)
+        self._floor = 0.0 if log else -np.inf
+        bins = fit.data.children.get("constant_data")
+        if bins is None or "score_min" not in bins:  # curves given by hand, which saw no scores
+            return
+        self._seen = float(bins["score_min"].min()), float(bins["score_max"].max())
+        # ranks end at the fit's own scores: how far a score is beyond them says its own scale
+        scale = fit.prior.mean.scale
+        axis = Axis("linear" if scale == "rank" else scale)
+        low, high = axis(self._seen)
+        margin = _MARGIN * (high - low)
+        self._low, self._high = axis.inverse([low - margin, high + margin])
+
+    def see(self, score: ArrayLike, highest: ArrayLike | None = None) -> None:
+        """Count some more scores, or ranges of them up to the highest."""
+        low = np.asarray(score, dtype=float)
+        high = low if highest is None else np.asarray(highest, dtype=float)
+        self._total += low.size
+        away = ((low < self._low) | (high > self._high)) & (high > self._floor)
+        if away.any():
+            self._far += int(away.sum())
+            self._least = min(self._least, float(low[away].min()))
+            self._most = max(self._most, float(high[away].max()))
+
+    def tell(self, what: str = "items have scores") -> None:
+        """Warn of those counted, if there are any and nobody else does.
+
+        Parameters
+        ----------
+        what
+            What was counted, with its verb.
+        """
+        text = self.words(what)
+        if text is not None and not _elsewhere.get():
+            warnings.warn(text, ItemsWarning, skip_file_prefixes=(_PACKAGE,))
+
+    def words(self, what: str = "items have scores") -> str | None:
+        """What there is to say of those counted; None if there are none."""
+        if not self._far:
+            return None
+        low, high = self._seen
+        here = f"{self._least:.6g}"
+        if self._most > self._least:
+            here += f" to {self._most:.6g}"
+        return (
+            f"{self._far:,} of {self._total:,} {what} far outside those that the fit saw "
+            f"({low:.6g} to {high:.6g}; these: {here}): {self._done()}, which no item supports; "
+            "fit items of such scores too, or leave these out"
+        )
+
+    def _done(self) -> str:
+        """What the curves do there."""
+        fit = self._fit
+        if fit.by_bin:
+            return "they count as scores of the outermost bins"
+        if {fit.prior.mean.scale, fit.prior.variance.scale} == {"rank"}:
+            return "they count as the outermost scores of the fit"
+        lines = "the curves go on as straight lines there"
+        ends = np.array([self._least, self._most])
+        curves = [_drawn(fit, name, ends) for name in ("mean", "variance")]
+        kept = bounded(fit, *curves)
+        if all(np.array_equal(*both) for both in zip(curves, kept, strict=True)):
+            return lines
+        return f"{lines}, and are kept between 1e-100 and 1e100"
+
+
+def _drawn(fit: Fit, name: str, score: NDArray[np.float64]) -> NDArray[np.float64]:
+    values, at = knot_weights(fit, name, score)
+    return np.asarray(values @ at.T)
+
+
+@contextmanager
+def told_elsewhere() -> Iterator[None]:
+    """Far scores that are met inside are told by the caller, once and of all items."""
+    before = _elsewhere.set(True)
+    try:
+        yield
+    finally:
+        _elsewhere.reset(before)
+
+
+def warn_of_far_scores(fit: Fit, score: ArrayLike, what: str = "items have scores") -> None:
+    """Warn of scores far outside those of a fit, all at once.
+
+    Parameters
+    ----------
+    fit
+        The fit.
+    score
+        The scores.
+    what
+        What they are, with its verb.
+    """
+    far = FarScores(fit)
+    far.see(score)
+    far.tell(what)
+
+
+def warn_of_far_bins(fit: Fit, stats: Statistics) -> None:
+    """Warn of bins that hold scores far outside those of a fit.
+
+    Parameters
+    ----------
+    fit
+        The fit.
+    stats
+        Statistics, of the same items or others.
+    """
+    low, high = (stats.data[name].to_numpy() for name in ("score_min", "score_max"))
+    some = ~np.isnan(low)  # bins without items have no scores
+    far = FarScores(fit)
+    far.see(low[some], high[some])
+    far.tell("bins of the statistics hold scores")

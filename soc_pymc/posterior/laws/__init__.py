@@ -1,0 +1,66 @@
+"""What fitted priors say of theta and of outcomes: one law for each family of priors."""
+
+from collections.abc import Callable
+
+from ..._lib.arguments import instance
+from ..._lib.errors import FitError
+from ...families.priors import Gamma, GammaMixture, Normal, NormalMixture
+from ...inference.methods import FiveSteps
+from ...inference.results import Fit
+from ._law import Columns, Law, Scorer, curves_at, in_chunks, items_at_once, select
+from ._posterior import MixedPosterior
+from .bin_mixture import BinMixtureLaw
+from .bins import law_bins
+from .gamma import GammaLaw
+from .mixture import MixtureLaw
+from .normal import NormalLaw
+
+__all__ = [
+    "Columns",
+    "Law",
+    "MixedPosterior",
+    "Scorer",
+    "curves_at",
+    "in_chunks",
+    "items_at_once",
+    "law_bins",
+    "law_of",
+    "select",
+]
+
+_LAWS: dict[type, Callable[[Fit], Law]] = {
+    Gamma: GammaLaw,
+    Normal: NormalLaw,
+    GammaMixture: MixtureLaw,
+    NormalMixture: MixtureLaw,
+}
+
+
+def law_of(fit: Fit) -> Law:
+    """The law of a fit's prior.
+
+    Parameters
+    ----------
+    fit
+        The fit.
+
+    Raises
+    ------
+    FitError
+        If there is no law for such priors.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> frame = soc.simulation.s1(2000, seed=0)
+    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+    >>> law_of(soc.fit(soc.summarize(items), progress=False)).outcome
+    'count'
+    """
+    instance(fit, "fit", Fit, "a fit, from soc.fit or soc.load_fit")
+    if isinstance(fit.method, FiveSteps) and isinstance(fit.prior, GammaMixture | NormalMixture):
+        return BinMixtureLaw(fit)
+    law = _LAWS.get(type(fit.prior))
+    if law is None:
+        raise FitError(f"fits of {type(fit.prior).__name__} have no law of their outcomes")
+    return law(fit)

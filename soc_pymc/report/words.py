@@ -1,0 +1,123 @@
+"""Numbers and small sentences, the same on the whole page."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import xarray as xr
+from numpy.typing import ArrayLike, NDArray
+
+from ..posterior.laws import Law
+
+__all__ = ["BANDS", "band", "central", "counted", "exact", "number", "percent", "unit_of", "whole"]
+
+Floats = NDArray[np.float64]
+
+BANDS = 0.9
+"""Probability of all intervals and bands of the page."""
+
+_LEAST, _MOST = 1e-4, 1e7  # numbers between are written out
+
+
+def number(value: float, digits: int = 3) -> str:
+    """A number in a few digits that count; large ones with separators.
+
+    Examples
+    --------
+    >>> number(0.012345), number(1234567.0), number(-2.5), number(3e-9), number(float("nan"))
+    ('0.0123', '1,234,567', '−2.50', '3e−9', 'not known')
+    """
+    if not np.isfinite(value):
+        return "not known" if np.isnan(value) else "infinite"
+    if value == 0:
+        return "0"
+    if not _LEAST <= abs(value) < _MOST:
+        mantissa, _, power = f"{value:.{digits - 1}e}".partition("e")
+        if "." in mantissa:
+            mantissa = mantissa.rstrip("0").rstrip(".")
+        return f"{mantissa}e{int(power)}".replace("-", "−")
+    places = max(0, digits - 1 - int(np.floor(np.log10(abs(value)))))
+    shown = f"{value:,.{places}f}"
+    if float(value).is_integer() and "." in shown:
+        shown = shown.rstrip("0").rstrip(".")
+    return shown.replace("-", "−")
+
+
+def exact(value: float) -> str:
+    """A number that was given, as it was given.
+
+    Examples
+    --------
+    >>> exact(0.05), exact(1000.0), exact(-1.5)
+    ('0.05', '1,000', '−1.5')
+    """
+    return f"{value:,.12g}".replace("-", "−")
+
+
+def whole(value: float) -> str:
+    """A whole number with separators.
+
+    Examples
+    --------
+    >>> whole(1234.0)
+    '1,234'
+    """
+    return f"{round(value):,}".replace("-", "−")
+
+
+def percent(share: float) -> str:
+    """A share in percent, with digits enough to tell it from none and from all.
+
+    Examples
+    --------
+    >>> percent(0.5), percent(0.98765), percent(0.0123), percent(0.0), percent(1e-5)
+    ('50%', '98.8%', '1.23%', '0%', 'less than 0.01%')
+    """
+    if not np.isfinite(share):
+        return "not known"
+    if 0 < abs(share) < 1e-4:
+        return "less than 0.01%"
+    if abs(share) >= 0.1:
+        return f"{100 * share:.1f}%".replace(".0%", "%").replace("-", "−")
+    return number(100 * share) + "%"
+
+
+def counted(n: float, what: str, many: str = "") -> str:
+    """A number with what it counts.
+
+    Examples
+    --------
+    >>> counted(1, "item"), counted(2000, "item"), counted(2, "is", "are")
+    ('1 item', '2,000 items', '2 are')
+    """
+    return f"{whole(n)} {what if round(n) == 1 else many or what + 's'}"
+
+
+def band(low: float, high: float, digits: int = 3) -> str:
+    """An interval.
+
+    Examples
+    --------
+    >>> band(0.1, 0.25)
+    '0.100 to 0.250'
+    """
+    return f"{number(low, digits)} to {number(high, digits)}"
+
+
+def central(draws: xr.DataArray | ArrayLike) -> tuple[float, float, float]:
+    """Lower end, median and upper end of the central interval of draws.
+
+    Examples
+    --------
+    >>> [round(end, 9) for end in central([float(i) for i in range(101)])]
+    [5.0, 50.0, 95.0]
+    """
+    values = np.asarray(draws, dtype=float).ravel()
+    low, middle, high = np.quantile(values, [(1 - BANDS) / 2, 0.5, (1 + BANDS) / 2])
+    return float(low), float(middle), float(high)
+
+
+def unit_of(law: Law, roles: Mapping[str, str]) -> str:
+    """Unit of theta, in the user's own words."""
+    if law.discrete:
+        return f"{roles['count']} per unit of {roles['exposure']}"
+    return f"in the unit of {roles['value']}"

@@ -1,0 +1,94 @@
+"""Words for people: numbers, verdicts and advice, in their rarer forms."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import soc_pymc as soc
+from soc_pymc._lib.descriptions import of_items
+from soc_pymc.checks import advice, wording
+from soc_pymc.paper.datasets import _lookup
+from soc_pymc.posterior.laws import law_of
+from soc_pymc.report import markup, words
+
+QUIET = {"progress": False}
+
+
+def test_numbers_in_reports():
+    assert words.number(3e-9, digits=1) == "3e−9"
+    assert words.number(np.inf) == "infinite"
+    assert words.percent(np.nan) == "not known"
+    assert words.percent(np.inf) == "not known"
+    assert markup.own("x" * 1000).startswith("<bdi>" + "x" * 20)
+    assert "(1,000 characters)" in markup.own("x" * 1000)
+
+
+def test_p_values():
+    shown = [wording._p(p) for p in (np.nan, 1e-13, 0.5, 0.01, 0.0)]
+    assert shown == ["-", "< 1e-12", "0.50", "0.01", "< 1e-12"]
+
+
+def test_sources_of_items():
+    roles = {"score": "t", "count": "y", "exposure": "N"}
+    sources = {
+        "a.parquet": "a.parquet",
+        ("a.parquet", "b.parquet"): "2 files, a.parquet first",
+        (): "no files",
+    }
+    for source, shown in sources.items():
+        assert of_items(soc.PoissonItems(source, **roles))[0] == ("source", shown)
+
+
+@pytest.fixture(scope="module")
+def fit():
+    frame = soc.simulation.s1(600, seed=2)
+    items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+    stats = soc.summarize(items, bins=8, **QUIET)
+    return soc.fit(stats, method=soc.FiveSteps(), **QUIET)
+
+
+def _failed(check, statistic):
+    columns = {"check": [check], "slice": ["all items"], "statistic": [statistic]}
+    return pd.DataFrame(columns | {"p_value": [1e-9], "verdict": ["fail"]})
+
+
+@pytest.mark.parametrize(
+    ("check", "statistic", "expected"),
+    [
+        ("zero counts", 1.3, "more zero counts than the model says (1.3 times)"),
+        ("zero counts", 0.7, "fewer zero counts than the model says (0.7 times)"),
+        ("dispersion", 1.3, "Counts scatter more than the model says (1.3 times)"),
+        ("dispersion", 0.7, "Counts scatter less than the model says (0.7 times)"),
+    ],
+)
+def test_advice_on_summaries(fit, check, statistic, expected):
+    (text,) = advice._summary_advice(_failed(check, statistic), fit, law_of(fit))
+    assert expected in text
+    assert ("two kinds of items" in text) == (check == "zero counts" and statistic > 1)
+
+
+def test_advice_on_large_samples():
+    small = _failed("PIT", 0.001)
+    (text,) = advice._size_of_sample(small, 200_000)
+    assert text.startswith("With 200,000 items the smallest departures show")
+    assert list(advice._size_of_sample(small, 1000)) == []
+    assert list(advice._size_of_sample(_failed("PIT", 0.2), 200_000)) == []
+
+
+@pytest.mark.parametrize(
+    ("system", "variables", "end"),
+    [
+        ("win32", {"LOCALAPPDATA": "/data"}, "/data/soc_pymc/Cache"),
+        ("win32", {}, "AppData/Local/soc_pymc/Cache"),
+        ("darwin", {}, "Library/Caches/soc_pymc"),
+        ("linux", {"XDG_CACHE_HOME": "/cache"}, "/cache/soc_pymc"),
+        ("linux", {}, ".cache/soc_pymc"),
+    ],
+)
+def test_folders_of_caches(system, variables, end, monkeypatch):
+    for name in ("LOCALAPPDATA", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(_lookup.sys, "platform", system)
+    assert soc.datasets.cache_folder().as_posix().endswith(end)

@@ -1,0 +1,75 @@
+"""Polynomials in place of log marginals: good inside, exact outside and where refused."""
+
+import numpy as np
+import pytest
+
+import soc_pymc as soc
+from soc_pymc.families import histograms as hist
+from soc_pymc.families import surrogates
+from soc_pymc.inference.fitting import density
+from soc_pymc.model import hierarchy
+
+
+def _near(made, h, m, c):
+    out = np.empty((3, *m.shape))
+    surrogates.near_bins(m, c, np.arange(m.shape[1])[None], out, *made.arrays, *h.arrays)
+    return out
+
+
+@pytest.fixture(scope="module")
+def built(small_statistics):
+    return hierarchy.build(small_statistics, soc.Gamma())
+
+
+def test_inside_the_error_is_as_promised(built):
+    """At random points of the boxes: values within the tolerance for a bin, slopes alike."""
+    h, bins = built.data, np.arange(len(built.score))
+    centre = np.log(h.total + 1) - np.log(np.add.reduceat(h.items * h.exposure, h.start[:-1]))
+    low = (centre - 0.2, np.full(len(bins), -1.5))
+    high = (centre + 0.2, np.full(len(bins), -0.5))
+    made = surrogates.make_surrogates(h, low, high)
+    assert (made.reach > 0).all()
+    rng = np.random.default_rng(0)
+    m, c = (rng.uniform(a, b, (50, len(bins))) for a, b in zip(low, high, strict=True))
+    near, exact = _near(made, h, m, c), hist.value_and_gradient(m, c, bins, *h.arrays)
+    # twelve points tested a bin: one of fifty may be up to a few times worse
+    assert np.abs(near[0] - exact[0]).max() < 3e-3 / np.sqrt(len(bins))
+    assert np.abs(near[1:] - exact[1:]).max() < 0.02
+    assert np.abs(near[0] - exact[0]).max() > 0  # they are polynomials
+
+
+def test_outside_it_is_exact(built):
+    h, bins = built.data, np.arange(len(built.score))
+    made = surrogates.make_surrogates(
+        h, (np.full(len(bins), -3.1), np.full(len(bins), -1.1)),
+        (np.full(len(bins), -3.0), np.full(len(bins), -1.0)),
+    )  # fmt: skip
+    for m, c in ((-2.99, -1.05), (-3.05, -1.11), (4.0, 9.0)):
+        m, c = np.full((2, len(bins)), m), np.full((2, len(bins)), c)
+        np.testing.assert_array_equal(
+            _near(made, h, m, c), hist.value_and_gradient(m, c, bins, *h.arrays)
+        )
+
+
+def test_a_bin_that_no_polynomial_fits_is_exact(built):
+    """Boxes over twenty units, or without an end, get no polynomial."""
+    h, bins = built.data, np.arange(len(built.score))
+    wide = np.full(len(bins), 10.0)
+    low = (-wide, -wide.copy())
+    low[1][0] = np.nan
+    made = surrogates.make_surrogates(h, low, (wide, wide))
+    assert (made.reach == 0).all()
+    m = c = np.zeros((1, len(bins)))
+    np.testing.assert_array_equal(
+        _near(made, h, m, c), hist.value_and_gradient(m, c, bins, *h.arrays)
+    )
+
+
+@pytest.mark.parametrize("size", [0.0, 1.0, 4.0])
+def test_density_is_the_exact_one(built, size):
+    """At the pilot, at draws, and far out: to 5e-3 nats, gradients to 1e-2 posterior sd."""
+    space = density.make_space(built.model)
+    w = size * np.random.default_rng(1).normal(size=(20, space.dim))
+    near, exact = density.near_density(built, space)(w), density.density(space)(w)
+    np.testing.assert_allclose(near[0], exact[0], atol=5e-3, rtol=0)
+    np.testing.assert_allclose(near[1], exact[1], atol=1e-2, rtol=1e-6)

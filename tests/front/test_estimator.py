@@ -1,0 +1,289 @@
+"""The scikit-learn estimator: the same numbers as the functions, and scikit-learn's conventions."""
+
+import re
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import sklearn
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict, cross_validate
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils import estimator_checks
+from sklearn.utils.estimator_checks import check_estimator
+
+import soc_pymc as soc
+
+ROLES = ["score", "count", "exposure"]
+FIVE_STEPS = soc.FiveSteps()  # milliseconds
+
+
+@pytest.fixture(scope="module")
+def ads():
+    return soc.simulation.s1(3000, seed=5)
+
+
+@pytest.fixture(scope="module")
+def fitted(ads):
+    calibrator = soc.SecondOrderCalibrator()
+    return calibrator.fit(ads["score"], ads["count"], exposure=ads["exposure"])
+
+
+@pytest.fixture(scope="module")
+def items(ads):
+    return soc.PoissonItems(ads, score="score", count="count", exposure="exposure")
+
+
+@pytest.fixture(scope="module")
+def values():
+    rng = np.random.default_rng(8)
+    t, noise = rng.normal(size=1500), rng.uniform(0.3, 1.0, 1500)
+    theta = rng.normal(2 * t, 0.5)
+    return {"t": t, "y": rng.normal(theta, noise), "noise_sd": noise, "theta": theta}
+
+
+@pytest.fixture
+def routing():
+    with sklearn.config_context(enable_metadata_routing=True):
+        yield
+
+
+# --- the same numbers as the functions' ----------------------------------------------------------
+
+
+def test_posteriors_are_those_of_the_functions(fitted, items, ads):
+    """Same seed, same statistics: every digit."""
+    fit = soc.fit(soc.summarize(items, progress=False), progress=False)
+    scored = soc.item_posteriors(fit, items, quantiles=(0.1, 0.9), progress=False)
+    given = (ads[["score"]].to_numpy(), ads["count"], ads["exposure"])
+    np.testing.assert_array_equal(fitted.predict(*given), scored["theta_mean"])
+    np.testing.assert_array_equal(fitted.predict_std(*given), scored["theta_sd"])
+    ends = fitted.predict_interval(*given, prob=0.8)
+    np.testing.assert_allclose(ends, scored[["theta_q10", "theta_q90"]], rtol=1e-6)  # 0.8 rounds
+
+
+def test_before_the_outcome_it_is_the_curves(fitted):
+    """Mean and total variance of `calibration_curves`, up to rounding."""
+    t = np.array([0.004, 0.05, 0.3])
+    curves = soc.calibration_curves(fitted.fit_, t)
+    mean, over = curves["mean"], ("chain", "draw")
+    variance = curves["variance"].mean(over) + mean.var(over)
+    np.testing.assert_allclose(fitted.predict(t), mean.mean(over), rtol=1e-12)
+    np.testing.assert_allclose(fitted.predict_std(t), np.sqrt(variance), rtol=1e-12)
+
+
+def test_interval_before_the_outcome_holds_its_share(fitted):
+    """By draws of theta from every draw of the curves; 4e5 draws: 4 standard errors are 0.002."""
+    curves = soc.calibration_curves(fitted.fit_, [0.05])
+    shape, rate = (curves[name].to_numpy().ravel() for name in ("shape", "rate"))
+    theta = np.random.default_rng(0).standard_gamma(np.repeat(shape, 400)) / np.repeat(rate, 400)
+    low, high = fitted.predict_interval([0.05], prob=0.7)[0]
+    assert abs((theta < low).mean() - 0.15) < 0.003
+    assert abs((theta > high).mean() - 0.15) < 0.003
+
+
+def test_values(values):
+    """Noise sds one by one; a mixture as prior; E(theta|t) as by the curves."""
+    calibrator = soc.SecondOrderCalibrator(method=FIVE_STEPS, bins=30)
+    t, y, noise = values["t"], values["y"], values["noise_sd"]
+    calibrator.fit(t, y, noise_sd=noise)
+    assert calibrator.statistics_.kind == "normal"
+    curves = soc.calibration_curves(calibrator.fit_, [-1.0, 1.0])
+    np.testing.assert_allclose(calibrator.predict([-1.0, 1.0]), curves["mean"].to_numpy()[0, 0])
+    sd = np.sqrt(curves["variance"].to_numpy()[0, 0])
+    np.testing.assert_allclose(calibrator.predict_std([-1.0, 1.0]), sd)
+    with pytest.raises(soc.ItemsError, match="was given noise_sd="):
+        calibrator.predict(t, y)
+    with pytest.raises(soc.ItemsError, match="leave out exposure="):
+        calibrator.predict(t, y, exposure=noise)
+    ends = calibrator.predict_interval(t, y, noise_sd=noise, prob=0.8)
+    inside = (ends[:, 0] < values["theta"]) & (values["theta"] < ends[:, 1])
+    assert abs(inside.mean() - 0.8) < 0.04  # 4 standard errors of 1,500 items
+    mixture = soc.SecondOrderCalibrator(soc.NormalMixture(), FIVE_STEPS, noise_sd=0.6)
+    assert mixture.fit(t, y).statistics_.coarse > 0  # it reads joint cells
+    assert np.isfinite(mixture.predict([0.0, 0.5])).all()
+
+
+def test_score_is_the_log_density(fitted, ads):
+    """By hand: negative binomials, averaged over draws."""
+    from scipy import stats
+
+    few = ads.iloc[:7]
+    curves = soc.calibration_curves(fitted.fit_, few["score"].to_numpy())
+    shape, rate = (curves[name].to_numpy()[0] for name in ("shape", "rate"))
+    p = rate / (rate + few["exposure"].to_numpy())
+    expected = np.log(stats.nbinom.pmf(few["count"].to_numpy(), shape, p).mean(axis=0)).mean()
+    found = fitted.score(few["score"], few["count"], few["exposure"])
+    assert found == pytest.approx(expected, rel=1e-9)
+    one = fitted.score(few["score"], few["count"], few["exposure"], sample_weight=np.eye(7)[2])
+    assert one == pytest.approx(fitted.score(*(few.iloc[[2]][c] for c in ROLES)), rel=1e-9)
+
+
+def test_a_term_in_exposure(ads):
+    """theta that falls with exposure: predictions follow the exposure, intervals ask for it."""
+    rng = np.random.default_rng(1)
+    n = rng.choice([20.0, 2000.0], 3000)
+    theta = ads["theta"].to_numpy() * np.where(n > 100, 0.5, 1.0)
+    prior = soc.Gamma(exposure=soc.Spline())
+    calibrator = soc.SecondOrderCalibrator(prior).fit(ads["score"], rng.poisson(theta * n), n)
+    t = [0.05, 0.05]
+    low, high = calibrator.predict(t, exposure=[2000.0, 20.0])
+    assert 0.4 < low / high < 0.62
+    assert low < calibrator.predict(t)[0] < high
+    assert calibrator.predict_std(t)[0] > calibrator.predict_std(t, exposure=2000.0)[0]
+    with pytest.raises(soc.FitError, match="give exposure="):
+        calibrator.predict_interval(t)
+    ends = calibrator.predict_interval(t, exposure=[2000.0, 20.0])
+    assert (ends[0] < ends[1]).all()
+
+
+# --- conventions ----------------------------------------------------------------------------------
+
+
+def _one_column(estimator, X, X_test=None, kernel=None):
+    """Data of the checks as one column, positive where the log scale wants it."""
+
+    def fit_for(x):
+        return np.abs(x[:, :1]) + 0.1 if estimator.noise_sd is None else x[:, :1]
+
+    return fit_for(X) if X_test is None else (fit_for(X), fit_for(X_test))
+
+
+def _outcomes(estimator, y):
+    return np.round(np.abs(y)) if estimator.noise_sd is None else y
+
+
+EXPECTED = {
+    "check_fit1d": "vectors of scores are taken on purpose",
+    "check_fit2d_predict1d": "vectors of scores are taken on purpose",
+    "check_n_features_in_after_fitting": "it drops a column, and there is but one",
+    "check_positive_only_tag_during_fit": "many columns, or an error that names the log scale",
+}
+EXPECTED_COUNTS = EXPECTED | {
+    "check_estimators_dtypes": "scores rounded to 0 have no place on the log scale"
+}
+
+
+@pytest.mark.parametrize(
+    ("noise_sd", "expected"),
+    [(1.0, EXPECTED), pytest.param(None, EXPECTED_COUNTS, marks=pytest.mark.slow)],
+    ids=["values", "counts"],
+)
+def test_scikit_learns_own_checks(noise_sd, expected, monkeypatch):
+    """All of them; their data are reduced to one column, and to counts, as the model wants them."""
+    monkeypatch.setattr(estimator_checks, "_enforce_estimator_tags_X", _one_column)
+    monkeypatch.setattr(estimator_checks, "_enforce_estimator_tags_y", _outcomes)
+    calibrator = soc.SecondOrderCalibrator(method=FIVE_STEPS, noise_sd=noise_sd)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a few items, of equal scores
+        found = check_estimator(
+            calibrator, expected_failed_checks=expected, on_fail=None, on_skip=None
+        )
+    status = {(r["check_name"], r["status"]): r["exception"] for r in found}
+    assert {k: v for k, v in status.items() if k[1] == "failed"} == {}
+    assert {name for name, how in status if how == "xfail"} == set(expected)
+    assert sum(r["status"] == "passed" for r in found) > 40
+
+
+def test_parameters_and_clones(fitted):
+    prior = soc.Gamma(monotone=True)
+    calibrator = soc.SecondOrderCalibrator(prior, soc.VI(seed=3), bins=30)
+    again = clone(calibrator).set_params(bins=40)
+    assert again.get_params() == {**calibrator.get_params(), "bins": 40}
+    assert again.prior == prior
+    assert not hasattr(clone(fitted), "fit_")
+    assert fitted.n_features_in_ == 1
+    with pytest.raises(NotFittedError):
+        calibrator.predict([0.1])
+
+
+def test_names_of_columns(ads):
+    calibrator = soc.SecondOrderCalibrator(method=FIVE_STEPS)
+    calibrator.fit(ads[["score"]], ads["count"], ads["exposure"])
+    assert calibrator.feature_names_in_.tolist() == ["score"]
+    with pytest.raises(ValueError, match="feature names"):
+        calibrator.predict(pd.DataFrame({"t": [0.1]}))
+
+
+BAD = {
+    "nan": (lambda d: d | {"t": np.where(d["t"] == d["t"][3], np.nan, d["t"])}, "NaN"),
+    "two columns": (lambda d: d | {"t": np.column_stack([d["t"]] * 2)}, "2 columns"),
+    "lengths": (lambda d: d | {"y": d["y"][:-1]}, "inconsistent numbers of samples"),
+    "exposures' length": (lambda d: d | {"exposure": d["exposure"][:-1]}, "exposure has the shape"),
+    "negative exposure": (lambda d: d | {"exposure": -d["exposure"]}, "column 'exposure': 200 of"),
+    "negative count": (lambda d: d | {"y": d["y"] - 1}, "column 'y': .* negative"),
+    "a rate": (lambda d: d | {"y": d["y"] / 7}, "column 'y': .* not whole"),
+    "both": (lambda d: d | {"noise_sd": 1.0}, "give one of them"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_bad_input_ends_in_one_clear_error(kind, ads):
+    few = ads.iloc[:200]
+    good = {"t": few["score"], "y": few["count"], "exposure": few["exposure"]}
+    change, text = BAD[kind]
+    given = change({name: column.to_numpy() for name, column in good.items()})
+    with pytest.raises(ValueError, match=text):
+        soc.SecondOrderCalibrator(method=FIVE_STEPS).fit(**given)
+
+
+def test_priors_of_the_wrong_kind(ads):
+    with pytest.raises(soc.ItemsError, match=r"soc.Normal is a prior for values"):
+        soc.SecondOrderCalibrator(soc.Normal()).fit(ads["score"], ads["count"])
+    leaked = (ads["count"] + 1.0) / (ads["exposure"] + 1.0)
+    with pytest.raises(soc.ItemsError, match="saw the very counts"):
+        soc.SecondOrderCalibrator().fit(leaked, ads["count"], ads["exposure"])
+
+
+# --- pipelines and cross-validation ---------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("routing")
+def test_exposures_go_through_pipelines_and_searches(ads):
+    """Left out they are 1: then scores are far off; so that they arrive is seen in the score."""
+    t, y, n = ads[["score"]].to_numpy(), ads["count"].to_numpy(), ads["exposure"].to_numpy()
+    calibrator = soc.SecondOrderCalibrator(method=FIVE_STEPS)
+    calibrator.set_fit_request(exposure=True).set_score_request(exposure=True)
+    pipe = make_pipeline(FunctionTransformer(lambda x: np.maximum(x, 1e-3)), calibrator)
+    folds = KFold(3)
+    found = cross_validate(pipe, t, y, cv=folds, params={"exposure": n}, return_estimator=True)
+    for (train, test), estimator, score in zip(
+        folds.split(t), found["estimator"], found["test_score"], strict=True
+    ):
+        assert estimator[-1].statistics_.total_exposure == n[train].sum()
+        alone = clone(calibrator).fit(np.maximum(t[train], 1e-3), y[train], n[train])
+        assert score == pytest.approx(alone.score(t[test], y[test], n[test]))
+    out = cross_val_predict(pipe, t, y, cv=folds, params={"exposure": n})
+    assert np.corrcoef(np.log(out), np.log(ads["true_mean"]))[0, 1] > 0.98
+    search = GridSearchCV(calibrator, {"bins": [5, 50]}, cv=folds)
+    search.fit(t, y, exposure=n)
+    assert search.best_estimator_.statistics_.total_exposure == n.sum()
+    assert search.predict(t[:4]).shape == (4,)
+
+
+def test_lines_of_the_readme(ads):
+    """The block as it is written."""
+    text = (Path(__file__).parents[2] / "README.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    (code,) = [block for block in blocks if "SecondOrderCalibrator" in block]
+    code = code.replace("SecondOrderCalibrator()", "SecondOrderCalibrator(method=soc.FiveSteps())")
+    names = {"soc": soc, "t": ads["score"], "clicks": ads["count"], "impressions": ads["exposure"]}
+    exec(code, names)
+    assert names["calibrator"].statistics_.n_items == len(ads)
+
+
+def test_loading_is_lazy():
+    """Neither the package nor its other functions load scikit-learn."""
+    import subprocess
+    import sys
+
+    code = (
+        "import sys, soc_pymc as soc, soc_pymc.posterior.items, soc_pymc.inference.fitting;"
+        "assert 'sklearn' not in sys.modules; soc.SecondOrderCalibrator;"
+        "assert 'sklearn' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,270 @@
+"""What a mixture says of outcomes and of theta, against quadrature and direct sums."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import special, stats
+
+import soc_pymc as soc
+from soc_pymc.families import components as parts
+from soc_pymc.posterior.laws.mixture import MixtureLaw
+
+PROBS = (0.05, 0.5, 0.95)
+
+
+@pytest.fixture(scope="module")
+def counts():
+    rng = np.random.default_rng(3)
+    n = 6000
+    score = np.exp(rng.normal(np.log(0.02), 0.8, n))
+    exposure = np.ceil(np.exp(rng.normal(np.log(80.0), 1.2, n)))
+    theta = score * np.exp(0.7 * rng.normal(size=n))
+    frame = pd.DataFrame({"t": score, "y": rng.poisson(theta * exposure), "N": exposure})
+    items = soc.PoissonItems(frame, score="t", count="y", exposure="N")
+    fit = soc.fit(
+        soc.summarize(items, joint=True, progress=False), soc.GammaMixture(), progress=False
+    )
+    columns = {"score": score, "count": frame["y"].to_numpy(), "exposure": exposure}
+    return MixtureLaw(fit), columns
+
+
+@pytest.fixture(scope="module")
+def values():
+    rng = np.random.default_rng(4)
+    n = 6000
+    score = rng.normal(size=n)
+    theta = score + rng.laplace(scale=0.7, size=n)
+    noise = rng.choice([0.5, 1.0], n)
+    value = rng.normal(theta, noise)
+    frame = pd.DataFrame({"t": score, "y": value, "s": noise})
+    items = soc.NormalItems(frame, score="t", value="y", noise_sd="s")
+    fit = soc.fit(
+        soc.summarize(items, joint=True, progress=False), soc.NormalMixture(), progress=False
+    )
+    return MixtureLaw(fit), {"score": score, "value": value, "noise_sd": noise}
+
+
+def some(columns, step):
+    return {name: np.asarray(of)[::step] for name, of in columns.items()}
+
+
+def prior_of(law, score):
+    """Location, variance and weights (draws, R) of the components at one score."""
+    frame = law._frame(np.array([score]))
+    weights = law._weights(np.array([score]), frame, law._draws)[:, 0]
+    return law._locations(frame)[0], frame.width()[0], weights
+
+
+def brute_force(law, columns):
+    """Posterior by quadrature over theta, draw by draw, averaged over the draws."""
+    location, variance, weights = prior_of(law, columns["score"][0])
+    outcome, size = columns[law.outcome][0], columns[law.size][0]
+    if law.discrete:
+        shape = parts.inverse_trigamma(variance)
+        x = np.linspace(np.log(1e-7), np.log(5.0), 20001)  # log theta
+        log_rate = special.psi(shape) - location
+        each = shape * (log_rate[:, None] + x) - np.exp(log_rate[:, None] + x)
+        density = np.exp(each - special.gammaln(shape))
+        likelihood = stats.poisson.pmf(outcome, np.exp(x) * size)
+        theta = np.exp(x)
+    else:
+        theta = np.linspace(-25.0, 25.0, 20001)
+        density = stats.norm.pdf(theta, location[:, None], np.sqrt(variance))
+        likelihood = stats.norm.pdf(outcome, theta, size)
+    each = (weights @ density) * likelihood
+    posterior = (each / each.sum(axis=1, keepdims=True)).mean(axis=0)
+    mean = posterior @ theta
+    sd = np.sqrt(posterior @ (theta - mean) ** 2)
+    cdf = np.cumsum(posterior) - 0.5 * posterior
+    return np.array([mean, sd, sd**2, *np.interp(PROBS, cdf, theta)])
+
+
+@pytest.mark.parametrize("kind", ["counts", "values"])
+def test_all_draws_against_quadrature(kind, request):
+    law, columns = request.getfixturevalue(kind)
+    few = some(columns, 1500)
+    found = law.scorer(PROBS, "all", False)(few)
+    for i in range(found.shape[1]):
+        one = {name: of[i : i + 1] for name, of in few.items()}
+        expected = brute_force(law, one)
+        # quadrature's steps, and the last step of the search for quantiles
+        assert np.abs(found[:, i] - expected).max() < 2e-3 * expected[1]
+
+
+@pytest.mark.parametrize("kind", ["counts", "values"])
+def test_representative_draws_are_near_all(kind, request):
+    law, columns = request.getfixturevalue(kind)
+    few = some(columns, 20)
+    near, exact = (law.scorer(PROBS, d, False)(few) for d in ("representative", "all"))
+    away = np.abs(near - exact) / exact[1]
+    # second order in the weights' uncertainty, and interpolation; 0.005 is of one item in many
+    assert np.quantile(away[[0, 1, 3, 4, 5]], 0.99) < 1e-3
+    assert away[[0, 1, 3, 4, 5]].max() < 5e-3
+
+
+@pytest.mark.parametrize("kind", ["counts", "values"])
+def test_plug_in_is_one_draw(kind, request):
+    law, columns = request.getfixturevalue(kind)
+    few = some(columns, 300)
+    found, whole = (law.scorer(PROBS, "all", plug)(few) for plug in (True, False))
+    assert found[0] == pytest.approx(whole[0], abs=0.3 * whole[1].max())
+    assert (found != whole).any()
+
+
+def test_log_density_and_ends_of_counts_agree(counts):
+    """Probabilities of all counts add up to 1, and to the distribution function."""
+    law, columns = counts
+    y = np.arange(400)
+    many = {
+        "score": np.full(400, columns["score"][0]),
+        "count": y,
+        "exposure": np.full(400, 30.0),
+    }
+    pmf = np.exp(law.log_density(many)).mean(axis=0)
+    assert pmf.sum() == pytest.approx(1.0, abs=1e-6)
+    below, upto = law.ends(many)
+    assert upto == pytest.approx(np.cumsum(pmf), abs=1e-6)
+    assert below[1:] == pytest.approx(upto[:-1], abs=1e-9)
+
+
+def test_log_density_and_ends_of_values_agree(values):
+    law, columns = values
+    y = np.linspace(-20.0, 20.0, 4001)
+    many = {
+        "score": np.full(len(y), columns["score"][0]),
+        "value": y,
+        "noise_sd": np.full(len(y), 0.7),
+    }
+    density = np.exp(law.log_density(many)).mean(axis=0)
+    below, upto = law.ends(many)
+    assert (below == upto).all()
+    assert np.gradient(upto, y) == pytest.approx(density, abs=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["counts", "values"])
+def test_simulated_outcomes_have_the_curves_moments(kind, request):
+    law, columns = request.getfixturevalue(kind)
+    score = float(np.median(columns["score"]))
+    n, size = 200, 50.0 if law.discrete else 0.7
+    same = {"score": np.full(n, score), law.size: np.full(n, size)}
+    drawn = law.simulate({**same, law.outcome: np.zeros(n)}, np.random.default_rng(0))
+    curves = law.curves(np.array([score]))
+    mean, variance = curves["mean"][:, 0], curves["variance"][:, 0]
+    if law.discrete:
+        expected, spread = size * mean, size**2 * variance + size * mean
+    else:
+        expected, spread = mean, variance + size**2
+    error = np.sqrt(spread.mean() / drawn.size)
+    assert drawn.mean() == pytest.approx(expected.mean(), abs=5 * error)
+    assert drawn.var() == pytest.approx(spread.mean(), rel=0.05)  # 200,000 draws of heavy tails
+
+
+def test_a_loaded_fit_scores_the_same(counts, tmp_path):
+    law, columns = counts
+    law._fit.save(tmp_path / "fit.nc")
+    again = MixtureLaw(soc.load_fit(tmp_path / "fit.nc"))
+    few = some(columns, 600)
+    one, other = (x.scorer(PROBS, "all", False)(few) for x in (law, again))
+    assert (one == other).all()
+
+
+def test_spread_widens_what_stands_for_several_items(counts):
+    law, columns = counts
+    few = some(columns, 600)
+    plain, wide = (
+        law.log_density({**few, "spread": np.full(len(few["score"]), s)}) for s in (0.0, 0.1)
+    )
+    assert plain == pytest.approx(law.log_density(few))
+    assert (plain != wide).any()
+
+
+@pytest.mark.parametrize("kind", ["counts", "values"])
+def test_moments_of_draws(kind, request):
+    """Averaged over draws, posterior moments draw by draw are those that items are scored by."""
+    law, columns = request.getfixturevalue(kind)
+    few = some(columns, 200)
+    scored = law.scorer((), "all", False)(few)
+    mean, variance = law.moments(few)
+    # weights are averaged over draws before moments are taken: the same to rounding
+    np.testing.assert_allclose(mean.mean(axis=0), scored[0], rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(
+        variance.mean(axis=0) + mean.var(axis=0), scored[2], rtol=1e-6, atol=1e-9
+    )
+
+
+@pytest.mark.parametrize("kind", ["counts", "values"])
+def test_whole_posteriors_have_the_moments_of_scores(kind, request):
+    """And so have components picked draw by draw, but for the luck of picking."""
+    law, columns = request.getfixturevalue(kind)
+    few = some(columns, 500)
+    mean, sd = law.scorer((), "all", False)(few)[:2]
+    whole = law.posterior(few)
+    first, second = whole.first, whole.second
+    each, within = (first / second, first / second**2) if kind == "counts" else (first, second)
+    found = whole.average(each)
+    np.testing.assert_allclose(found, mean, rtol=1e-6)
+    variance = whole.average(within + (each - found) ** 2)
+    np.testing.assert_allclose(np.sqrt(variance), sd, rtol=1e-6)
+    draws = np.tile(np.arange(500), 20)
+    uniform = np.random.default_rng(3).random((len(draws), len(mean)))
+    first, second = law.posterior_given(few, draws, uniform)
+    each = first / second if kind == "counts" else first
+    # 10,000 picks from the first 500 draws of the fit, whose own means are off by 1/sqrt(500)
+    assert np.abs(each.mean(axis=0) - mean).max() < 0.15 * sd.max()
+    assert np.abs((each.mean(axis=0) - mean) / sd).max() < 0.15
+
+
+@pytest.mark.slow
+def test_quantities_of_a_mixture(counts):
+    """R^2 and what outcomes add, from joint cells, against sums over items."""
+    law, columns = counts
+    frame = pd.DataFrame({"t": columns["score"], "y": columns["count"], "N": columns["exposure"]})
+    items = soc.PoissonItems(frame, score="t", count="y", exposure="N")
+    gain = soc.quantities.variance_reduction(law._fit, items, weight="items", progress=False)
+    few = some(columns, 3)
+    after = law.moments(few)[1].mean(axis=1)
+    curves = law.curves(few["score"])
+    # every third item of 6,000: sampling of items and the width of cells
+    assert (
+        abs(float(gain["ratio"].mean()) - (after / curves["variance"].mean(axis=1)).mean()) < 0.03
+    )
+    own = curves["mean"].var(axis=1)
+    expected = (own / (own + curves["variance"].mean(axis=1))).mean()
+    assert abs(float(soc.quantities.r_squared(law._fit).mean()) - expected) < 0.03
+    stats = soc.summarize(items, progress=False)
+    with pytest.raises(soc.StatisticsError, match="joint"):
+        soc.quantities.variance_reduction(law._fit, stats, progress=False)
+
+
+@pytest.mark.parametrize("kind", ["counts", "values"])
+def test_further_outcomes_against_every_draw(kind, request):
+    """Posterior weights under every draw, item by item: 1e-4 for most, 1e-3 for all."""
+    law, columns = request.getfixturevalue(kind)
+    few = some(columns, 60)
+    rng, n = np.random.default_rng(1), len(few["score"])
+    size = np.full(n, 30.0) if law.discrete else rng.choice([0.3, 1.0], n)
+    further = np.quantile(few[law.outcome], rng.uniform(size=n), method="nearest").astype(float)
+    below, upto = law.further_ends(few, further, size)
+    expected = np.empty((2, n))
+    for i in range(n):
+        location, variance, weights = prior_of(law, few["score"][i])
+        y, own = few[law.outcome][i], few[law.size][i]
+        if law.discrete:
+            shape = parts.inverse_trigamma(variance)
+            rate = np.exp(special.psi(shape) - location)
+            density = stats.nbinom.pmf(y, shape, rate / (rate + own))
+            after = stats.nbinom(shape + y, (rate + own) / (rate + own + size[i]))
+            ends = after.cdf(further[i] - 1), after.cdf(further[i])
+        else:
+            total = variance + own**2
+            density = stats.norm.pdf(y, location, np.sqrt(total))
+            mean = (location * own**2 + variance * y) / total
+            sd = np.sqrt(variance * own**2 / total + size[i] ** 2)
+            ends = (stats.norm.cdf(further[i], mean, sd),) * 2
+        posterior = weights * density
+        posterior = (posterior / posterior.sum(axis=1, keepdims=True)).mean(axis=0)
+        expected[:, i] = [posterior @ end for end in ends]
+    away = np.abs(np.array([below, upto]) - expected)
+    # second order in the weights' uncertainty, and interpolation
+    assert np.quantile(away, 0.95) < 1e-4
+    assert away.max() < 1e-3

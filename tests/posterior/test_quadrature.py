@@ -1,0 +1,155 @@
+"""Few nodes against every draw, on fits made by hand."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import special
+
+from soc_pymc.data.items import PoissonItems
+from soc_pymc.families.draw_rules import gauss_rules
+from soc_pymc.families.gamma_quantiles import quantile_tables
+from soc_pymc.families.item_kernels import _find_cell
+from soc_pymc.families.mixtures import posterior_summaries
+from soc_pymc.families.priors import Gamma, Spline
+from soc_pymc.inference.methods import VI
+from soc_pymc.inference.results import Fit, Status
+from soc_pymc.posterior.items import item_posteriors
+from soc_pymc.posterior.quadrature import make_nodes
+
+KNOTS = np.log([0.004, 0.01, 0.02, 0.04, 0.08, 0.15, 0.3, 0.8])
+
+
+def make_fit(sd, scale="log"):
+    """Smooth curves with skewed, correlated departures of size `sd` (three times in log cv2)."""
+    rng = np.random.default_rng(0)
+    x = np.linspace(-2, 2, len(KNOTS))
+    smooth = np.vstack([np.ones_like(x), x / 2, np.sin(2 * x), np.cos(3 * x)])
+    z = rng.normal(size=(2, 1, 1000, 4)) @ smooth * (1 + 0.5 * x**2) / 2
+    log_mean = KNOTS - 0.1 * np.tanh(x) + sd * z[0]
+    log_cv2 = np.log(0.3) - 0.8 * np.tanh(x) + 3 * sd * (z[1] + 0.4 * z[0] + 0.2 * sd * z[1] ** 2)
+    knots = KNOTS if scale == "log" else x
+    posterior = xr.Dataset(
+        {
+            "log_mean": (("chain", "draw", "mean_knot"), log_mean),
+            "log_cv2": (("chain", "draw", "variance_knot"), log_cv2),
+        },
+        {"chain": [0], "draw": range(1000), "mean_knot": knots, "variance_knot": knots},
+    )
+    tree = xr.DataTree.from_dict({"posterior": posterior})
+    prior = Gamma(mean=Spline(scale=scale), variance=Spline(scale=scale))
+    return Fit(tree, prior, VI(), Status(True, "made by hand", 0.1, 0.9, 0.0))
+
+
+def both(fit, frame):
+    items = PoissonItems(frame, score="score", count="count", exposure="exposure")
+    return (item_posteriors(fit, items, draws=d, progress=False) for d in ("all", "representative"))
+
+
+def frame_of(n, score):
+    rng = np.random.default_rng(3)
+    exposure = np.floor(np.exp(rng.normal(2.5, 1.8, n)))
+    rate = 0.05 * np.exp(rng.normal(0, 0.9, n))
+    return pd.DataFrame(
+        {"score": score, "count": rng.poisson(rate * exposure), "exposure": exposure}
+    )
+
+
+def worst(every, few):
+    columns = ["theta_mean", "theta_sd", "theta_q05", "theta_q95"]
+    error = (few - every)[columns].abs().div(every["theta_sd"], axis=0)
+    return error.to_numpy().max()
+
+
+@pytest.mark.parametrize("sd", [0.01, 0.03, 0.05, 0.1])
+def test_within_a_thousandth_of_a_posterior_sd_of_every_draw(sd):
+    score = np.exp(np.random.default_rng(1).normal(np.log(0.05), 0.8, 1000))
+    every, few = both(make_fit(sd), frame_of(1000, score))
+    assert 0 < worst(every, few) < 1e-3
+
+
+def test_scores_of_any_sign_and_beyond_the_knots():
+    every, few = both(make_fit(0.03, "linear"), frame_of(300, np.linspace(-3, 3, 300)))
+    assert worst(every, few) < 1e-3
+
+
+@pytest.mark.parametrize("score", [[0.05], [0.05, 0.05], [0.001, 0.05, 3.0]])
+def test_few_scores(score):
+    every, few = both(make_fit(0.03), frame_of(len(score), score))
+    assert worst(every, few) < 1e-3
+
+
+def test_every_level_is_used_and_every_score_served_once():
+    score = np.exp(np.linspace(KNOTS[0] - 1, KNOTS[-1] + 1, 2000))
+    levels = set()
+    for sd in (0.02, 0.1):
+        nodes = make_nodes(make_fit(sd))
+        levels |= set(nodes.level)
+        for which, rule in enumerate(nodes.rules):
+            at = np.flatnonzero(nodes.level == which)
+            for end in (at, at + 1):
+                np.testing.assert_allclose(rule[end, 0].sum(axis=1), 1.0, rtol=1e-9)
+        count, exposure = np.ones(2000), np.full(2000, 20.0)
+        found = nodes.score(score, count, exposure, np.array([]), quantile_tables(()))
+        level = nodes.level[np.searchsorted(nodes.grid, np.log(score), side="right") - 1]
+        np.testing.assert_array_equal(np.isnan(found[0]), level == len(nodes.rules))
+    assert levels == {0, 1, 2, 3, 4}
+
+
+@pytest.mark.parametrize("scale", ["log", "linear"])
+def test_cells_are_found(scale):
+    """The cell of a position on the grid holds it: the table of starts against a plain search."""
+    nodes = make_nodes(make_fit(0.03, scale))
+    rng = np.random.default_rng(0)
+    inside = rng.uniform(nodes.grid[0], nodes.grid[-2], 20_000)
+    for position in np.concatenate([inside, nodes.grid[:-1]]):
+        cell, on_grid = _find_cell(position, nodes.grid, nodes.start, nodes.scale)
+        if on_grid:
+            assert nodes.grid[cell] <= position < nodes.grid[cell + 1]
+    for position in (nodes.grid[0] - 1e-9, nodes.grid[-1] + 1e-9, -1e100, 1e100):
+        assert not _find_cell(position, nodes.grid, nodes.start, nodes.scale)[1]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 4), st.integers(0, 100), st.floats(-2, 2))
+def test_rules_reproduce_the_draws_moments(number, seed, skew):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(40, 3)) * [1e-3, 0.1, 1.0] - 3
+    z = np.exp(0.5 * rng.normal(size=(40, 3))) + skew * x
+    ((weight, at_x, at_z),) = gauss_rules(x, z, [number])
+    assert weight.shape == (number**2, 3)
+    u, at_u = (x - x.mean(0)) / x.std(0), (at_x - x.mean(0)) / x.std(0)
+    v, at_v = z - z.mean(0), at_z - z.mean(0)
+    for i in range(number):
+        for j in range(number - i):
+            exact = (u**i * v**j).mean(axis=0)
+            np.testing.assert_allclose((weight * at_u**i * at_v**j).sum(0), exact, atol=1e-8)
+    for i in range(2 * number):
+        exact = (u**i).mean(axis=0)
+        np.testing.assert_allclose((weight * at_u**i).sum(0), exact, rtol=1e-7, atol=1e-8)
+
+
+def test_draws_that_agree_give_one_value():
+    ((weight, x, z),) = gauss_rules(np.full((50, 2), -3.1), np.full((50, 2), -1.3), [3])
+    np.testing.assert_allclose((weight * x).sum(axis=0), -3.1)
+    np.testing.assert_allclose((weight * z**2).sum(axis=0), 1.69)
+
+
+@pytest.mark.parametrize("spread", [(0.05, 0.2), (0.5, 1.2)])
+def test_quantiles_of_every_draw_where_data_and_curves_disagree(spread):
+    rng = np.random.default_rng(0)
+    n = 150
+    m = np.log(0.01) + spread[0] * rng.normal(size=(500, n))
+    c = np.log(0.5) + spread[1] * rng.normal(size=(500, n))
+    exposure = np.ceil(np.exp(rng.normal(5, 2, n)))
+    count = rng.poisson(exposure * 0.01 * np.exp(rng.normal(0, 2, n))).astype(float)
+    found = posterior_summaries(m, c, count, exposure, (0.05, 0.95))
+    shape, rate = np.exp(-c) + count, np.exp(-c - m) + exposure
+    for theta, p in zip(found.quantiles, (0.05, 0.95), strict=True):
+        below, above = (
+            special.gammainc(shape, (theta + e * np.sqrt(found.variance)) * rate).mean(axis=0)
+            for e in (-1e-5, 1e-5)
+        )
+        assert ((below <= p) & (p <= above)).all()
