@@ -212,7 +212,7 @@ def _leave_out(
     law = law_of(fit)
     below, upto, pit = (values[at] for values in pits)
     few = thin(fit, _DRAWS)
-    log_density = groups["log_likelihood"][law.outcome].to_numpy().reshape(-1, len(at))
+    log_density = groups["log_likelihood"][law.outcome.observed].to_numpy().reshape(-1, len(at))
     left = leave_items_out(few, select(columns, at), log_density, below, upto)
     width = upto - below
     share = np.divide(pit - below, width, out=np.zeros(len(at)), where=width > 0)
@@ -226,7 +226,7 @@ def _leave_out(
 
 
 def _item_values(law: Law, values: Floats, at: NDArray[np.int64]) -> xr.Dataset:
-    return xr.Dataset({law.outcome: ("item", values)}, {"item": at})
+    return xr.Dataset({law.outcome.observed: ("item", values)}, {"item": at})
 
 
 def _table(rows: list[tuple[str, str, float, float, str]], fit: Fit) -> pd.DataFrame:
@@ -273,7 +273,7 @@ def _masks(
 ) -> dict[str, Mask]:
     """All slices of enough items; a column that merely bears a role's name is called a column."""
     n = len(columns["score"])
-    taken = {"score": roles["score"], sizes(law): roles[law.size]}
+    taken = {"score": roles["score"], sizes(law): roles[law.outcome.size]}
     named = {
         f"column {name}" if taken.get(name, name) != name else name: values
         for name, values in labels.items()
@@ -320,11 +320,11 @@ def arviz_groups(
     shape = (posterior.sizes["chain"], posterior.sizes["draw"], len(at))
     dims = ("chain", "draw", "item")
     coords = {"chain": posterior["chain"], "draw": posterior["draw"], "item": at}
-    kind = np.int64 if law.discrete else np.float64
+    kind = np.int64 if law.outcome.whole else np.float64
     new = law.simulate(own, rng).astype(kind).reshape(shape)
     log_density = law.log_density(own).reshape(shape)
-    item, name = {"item": at}, law.outcome
-    known = {role: ("item", own[role]) for role in ("score", law.size)}
+    item, name = {"item": at}, law.outcome.observed
+    known = {role: ("item", own[role]) for role in ("score", law.outcome.size)}
     return {
         "posterior": posterior,
         "posterior_predictive": xr.Dataset({name: (dims, new)}, coords),

@@ -64,7 +64,7 @@ def _inference_advice(failed: pd.DataFrame) -> Iterator[str]:
 
 def _summary_advice(failed: pd.DataFrame, fit: Fit, law: Law) -> Iterator[str]:
     """On dispersion and the number of zeros."""
-    what = "Counts scatter" if law.discrete else "Values scatter"
+    what = "Counts scatter" if law.outcome.whole else "Values scatter"
     for ratio in failed.loc[failed["check"] == "dispersion", "statistic"]:
         side = "more" if ratio > 1 else "less"
         yield (
@@ -133,7 +133,7 @@ def _slice_advice(failed: pd.DataFrame, fit: Fit, law: Law, by: Sequence[str]) -
 def _is_input(law: Law, fit: Fit, column: str) -> bool:
     """Whether a column is the score or the size, on which there is advice of its own."""
     roles = json.loads(fit.data.attrs.get("roles", "{}"))
-    return column in (roles.get("score"), roles.get(law.size))
+    return column in (roles.get("score"), roles.get(law.outcome.size))
 
 
 def _size_advice(fit: Fit, law: Law) -> str:

@@ -92,10 +92,13 @@ def make_cells(fit: Fit, stats: Statistics) -> Cells:
     )
     bins = law_bins(fit, law, stats, stats.coarse)
     at = bins.place(cells["group"], cells["bin"])
-    outcome, size, low, high = (_counts if law.discrete else _values)(cells)
+    outcome, size, low, high = (_counts if law.outcome.whole else _values)(cells)
     columns: dict[str, NDArray[np.generic]] = {
-        "score": bins.score[at], law.outcome: outcome, law.size: size, "spread": bins.spread[at]
-    }  # fmt: skip
+        "score": bins.score[at],
+        law.outcome.observed: outcome,
+        law.outcome.size: size,
+        "spread": bins.spread[at],
+    }
     labels = np.array(stats.groups, dtype=object)
     group = labels[cells["group"]] if len(labels) else labels
     if fit.groups:
@@ -126,9 +129,9 @@ def _values(cells: Columns) -> tuple[Floats, Floats, Floats, Floats]:
 
 def _slices(law: Law, cells: Cells) -> Iterator[tuple[str, Mask]]:
     """All items, large exposures, fifths of score and size, by whole bins and cells, and groups."""
-    score, size = cells.columns["score"], cells.columns[law.size]
+    score, size = cells.columns["score"], cells.columns[law.outcome.size]
     yield "all items", np.ones(len(cells.n), dtype=bool)
-    if law.discrete:
+    if law.outcome.whole:
         yield f"{sizes(law)} >= {MANY_TRIALS}", size >= MANY_TRIALS
     for name, value in (("score", score), (sizes(law), size)):
         order = np.argsort(value, kind="stable")
@@ -181,8 +184,8 @@ def cell_pit(
         for start in range(0, len(cells.n), _CHUNK):
             at = slice(start, start + _CHUNK)
             own = select(cells.columns, at)
-            below, _ = law.ends({**own, law.outcome: cells.low[at]})
-            _, upto = law.ends({**own, law.outcome: cells.high[at]})
+            below, _ = law.ends({**own, law.outcome.observed: cells.low[at]})
+            _, upto = law.ends({**own, law.outcome.observed: cells.high[at]})
             upto = np.maximum(upto, below)
             shares = _shares(below, upto)
             items = _dealt(cells.n[at], below, upto, shares, rng)

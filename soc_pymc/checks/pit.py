@@ -220,14 +220,14 @@ def _short(value: float) -> str:
 
 def sizes(law: Law) -> str:
     """What the size of items is called in the names of slices."""
-    return law.size.replace("_", " ")
+    return law.outcome.size.replace("_", " ")
 
 
 def slices(law: Law, columns: Columns) -> Iterator[tuple[str, Mask]]:
     """Standard slices: all items, fifths of score and of size, and of counts exposure >= 50."""
-    score, size = columns["score"], columns[law.size]
+    score, size = columns["score"], columns[law.outcome.size]
     yield "all items", np.ones(len(score), dtype=bool)
-    if law.discrete:
+    if law.outcome.whole:
         yield f"{sizes(law)} >= {MANY_TRIALS}", size >= MANY_TRIALS
     yield from fifths("score", score)
     yield from fifths(sizes(law), size)

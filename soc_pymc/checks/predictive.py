@@ -140,7 +140,7 @@ def predictive_tests(
             sums += _summaries(law, part, rounds, rng)
             running.advance(len(part["score"]))
     tests = [_test("dispersion", sums[0], sums[1])]
-    if law.discrete:
+    if law.outcome.whole:
         tests.append(_test("zero counts", sums[2], sums[3]))
     return tests
 
@@ -160,10 +160,10 @@ def _replicated(fit: Fit) -> tuple[Fit, int]:
 
 def _summaries(law: Law, columns: Columns, rounds: int, rng: np.random.Generator) -> Floats:
     """Scatter and zeros, replicated and observed, of every draw, so many times over."""
-    y, size = columns[law.outcome], columns[law.size]
+    y, size = columns[law.outcome.observed], columns[law.outcome.size]
     curves = law.curves(columns["score"], columns.get("group"), size)
     mean, variance = (curves[name] for name in ("mean", "variance"))
-    scatter = _count_scatter if law.discrete else _value_scatter
+    scatter = _count_scatter if law.outcome.whole else _value_scatter
     observed = scatter(y, size, mean, variance)
     zeros = np.full_like(observed, (y == 0).sum())
     parts = []

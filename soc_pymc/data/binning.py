@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..families.schemas import EXACT_COUNTS, STEPS
+from ..families.outcomes import EXACT_COUNTS, STEPS
 from ..families.validity import LEAST_SD
 
 __all__ = [

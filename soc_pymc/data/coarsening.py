@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .._lib.errors import StatisticsError
-from ..families.schemas import SCHEMAS
+from ..families.outcomes import OUTCOMES
 from .statistics import Statistics, make_statistics
 
 __all__ = ["coarsened", "equal_edges"]
@@ -72,7 +72,7 @@ def coarsened(stats: Statistics, edges: ArrayLike) -> Statistics:
     # the bin behind the k-th edge is k + 1
     place = np.searchsorted(cuts, np.concatenate([[-np.inf], stats.edges]), side="right")
     tables = {}
-    for name in SCHEMAS[stats.kind].tables:
+    for name in OUTCOMES[stats.kind].tables:
         table = stats.table(name)
         if name == "joint":
             tables[name] = {column: values[:0] for column, values in table.items()}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..families.schemas import Schema
+from ..families.outcomes import Outcome
 from ..families.validity import LEAST_SD
 from .binning import MOST_VALUE_CELL, count_cell_range, exposure_cell_range, value_cell_range
 
@@ -24,7 +24,7 @@ _TINY = 1e-290  # below which products of small numbers have lost their digits
 
 
 def check_coherent(
-    tables: Mapping[str, Columns], schema: Schema, edges: Floats, coarse: int
+    tables: Mapping[str, Columns], schema: Outcome, edges: Floats, coarse: int
 ) -> None:
     """Refuse tables of sums that no items have.
 
@@ -83,7 +83,7 @@ def _check_keys(name: str, table: Columns, keys: Sequence[str]) -> None:
 
 
 def _ranges(
-    name: str, table: Columns, schema: Schema, edges: Floats
+    name: str, table: Columns, schema: Outcome, edges: Floats
 ) -> Iterator[tuple[str, Any, Any]]:
     """Columns of a table with the least and the most that they can be."""
     yield "n", np.ones(len(table["n"])), np.inf
@@ -191,7 +191,7 @@ def _of_values(table: Columns) -> Iterator[tuple[str, Any, Any]]:
 # --- totals --------------------------------------------------------------------------------------
 
 
-def _check_totals(tables: Mapping[str, Columns], schema: Schema, coarse: int) -> None:
+def _check_totals(tables: Mapping[str, Columns], schema: Outcome, coarse: int) -> None:
     """A sum that several tables keep has the same total in each group, fold and bin of each."""
     names = [*schema.margins] + (["joint"] if coarse else [])
     for name in names:
@@ -219,7 +219,7 @@ def _in_bins(table: Columns, name: str, keys: Sequence[str], coarse: int) -> NDA
     return np.stack([table[k] // wide if k == "bin" else table[k] for k in keys], axis=1)
 
 
-def _shared(one: Columns, two: Columns, schema: Schema) -> Iterator[tuple[str, Any, Any, Any]]:
+def _shared(one: Columns, two: Columns, schema: Outcome) -> Iterator[tuple[str, Any, Any, Any]]:
     """Columns that two tables have, with the sizes of the second's sums before they cancel."""
     for column in one:
         its = "sum_s2" if column == "sum_w" and "sum_s2" in two else column

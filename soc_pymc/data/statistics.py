@@ -20,7 +20,7 @@ from .._lib.descriptions import lines, of_statistics
 from .._lib.errors import StatisticsError
 from .._lib.html import html_table
 from .._lib.saved_files import read_saved, save_netcdf
-from ..families.schemas import SCHEMAS, Schema
+from ..families.outcomes import OUTCOMES, Outcome
 from .cells import (
     Columns,
     group,
@@ -82,8 +82,8 @@ class Statistics:
         return str(self.data.attrs["kind"])
 
     @property
-    def _schema(self) -> Schema:
-        return SCHEMAS[self.kind]
+    def _schema(self) -> Outcome:
+        return OUTCOMES[self.kind]
 
     @property
     def edges(self) -> Floats:
@@ -460,11 +460,11 @@ def make_statistics(
     attrs
         Attributes of the dataset; ``kind`` says which tables there are.
     """
-    schema = SCHEMAS[attrs["kind"]]
+    schema = OUTCOMES[attrs["kind"]]
     variables: dict[str, tuple[str, NDArray[Any]]] = {"edges": ("edge", np.array(edges))}
     for name, of in schema.tables.items():
         table = tables[name] or dict.fromkeys(
-            (*of.keys, *schema.whole), np.empty(0, dtype=np.int64)
+            (*of.keys, *schema.integers), np.empty(0, dtype=np.int64)
         ) | dict.fromkeys(of.reals, np.empty(0))
         rows = _added(table, of.keys, schema.sums(name))
         variables |= {f"{name}_{column}": (name, values) for column, values in rows.items()}

@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from ..families.schemas import SCHEMAS, Schema
+from ..families.outcomes import OUTCOMES, Outcome
 from .integrity import check_coherent
 
 __all__ = ["json_object", "read_roles", "read_tables"]
@@ -67,7 +67,7 @@ def read_tables(
     return tables, labels, edges, attrs
 
 
-def _read_attrs(data: xr.Dataset, words: Sequence[str]) -> tuple[dict[str, Any], Schema]:
+def _read_attrs(data: xr.Dataset, words: Sequence[str]) -> tuple[dict[str, Any], Outcome]:
     unknown = set(data.attrs) - {*words, "folds", "coarse"}
     if unknown:
         raise ValueError(f"there is an attribute {min(map(str, unknown))!r} too many")
@@ -84,11 +84,11 @@ def _read_attrs(data: xr.Dataset, words: Sequence[str]) -> tuple[dict[str, Any],
     return attrs, _schema_of(attrs)
 
 
-def _schema_of(attrs: Mapping[str, Any]) -> Schema:
+def _schema_of(attrs: Mapping[str, Any]) -> Outcome:
     """The schema of the kind of items, if the other attributes are such as it has."""
-    if attrs["kind"] not in SCHEMAS:
-        raise ValueError(f"kind {attrs['kind']!r} is not one of {', '.join(SCHEMAS)}")
-    schema = SCHEMAS[attrs["kind"]]
+    if attrs["kind"] not in OUTCOMES:
+        raise ValueError(f"kind {attrs['kind']!r} is not one of {', '.join(OUTCOMES)}")
+    schema = OUTCOMES[attrs["kind"]]
     if attrs["cells"] != schema.grid:
         raise ValueError(
             f"its cells are of another version ({attrs['cells']!r}, not {schema.grid!r})"
@@ -103,7 +103,7 @@ def _schema_of(attrs: Mapping[str, Any]) -> Schema:
     return schema
 
 
-def read_roles(attrs: Mapping[Any, Any], schema: Schema) -> dict[str, str]:
+def read_roles(attrs: Mapping[Any, Any], schema: Outcome) -> dict[str, str]:
     """Columns of items by role, which a file keeps as JSON.
 
     Parameters
@@ -121,7 +121,7 @@ def read_roles(attrs: Mapping[Any, Any], schema: Schema) -> dict[str, str]:
     roles = json_object(attrs["roles"])
     if not all(isinstance(v, str) for v in roles.values()):
         raise TypeError("roles are not names of columns")
-    need = {"score", schema.outcome, schema.size}
+    need = {"score", schema.observed, schema.size}
     if not need <= set(roles) <= need | set(_ROLES):
         raise ValueError(f"roles {', '.join(roles)} are not those of {schema.kind} items")
     return roles
@@ -156,7 +156,7 @@ def json_object(text: Any) -> dict[str, Any]:
     return found
 
 
-def _check_names(data: xr.Dataset, schema: Schema) -> None:
+def _check_names(data: xr.Dataset, schema: Outcome) -> None:
     """Every variable is there, and no other: what is ignored might have been renamed."""
     expected = {"edges", "label", *schema.sums("part")}
     expected |= {f"{name}_{column}" for name in schema.tables for column in schema.columns(name)}
@@ -205,12 +205,12 @@ def _check_keys(
                 raise ValueError(f"{name}_{column} is out of range")
 
 
-def _check_whole(tables: Mapping[str, Columns], schema: Schema, coarse: int) -> None:
+def _check_whole(tables: Mapping[str, Columns], schema: Outcome, coarse: int) -> None:
     """Whole numbers add up to the same totals by bin in every table."""
     whole = [tables[name] for name in ("part", *schema.margins)]
     if coarse:
         whole.append({**tables["joint"], "bin": tables["joint"]["bin"] * coarse})
-    for column in schema.whole:
+    for column in schema.integers:
         sums = [np.bincount(t["bin"] // max(coarse, 1), t[column], 1) for t in whole]
         if not all(len(s) == len(sums[0]) and (s == sums[0]).all() for s in sums):
             raise ValueError(f"the cells do not add up to {column}")

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from .._lib.arguments import choice, numbers_of, shown, switch, whole
 from .._lib.errors import ItemsError, ItemsWarning, StatisticsError
 from .._lib.progress import phase
-from ..families.schemas import SCHEMAS
+from ..families.outcomes import OUTCOMES
 from . import tables
 from .binning import FIRST_GRID, choose_edges, finer_grid
 from .cells import group
@@ -234,7 +234,7 @@ def _collect(found: tables.Tables, edges: Floats, items: Items, rule: tables.Fol
         "format": FORMAT,
         "kind": items.kind,
         "roles": json.dumps(dict(items.roles)),
-        "cells": SCHEMAS[items.kind].grid,
+        "cells": OUTCOMES[items.kind].grid,
         "folds_by": rule.by,
         "folds": number.get(rule.by, rule.number),
         "coarse": found.coarse,

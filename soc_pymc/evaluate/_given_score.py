@@ -32,12 +32,12 @@ def given_score(fit: Fit, columns: Mapping[str, NDArray[np.generic]]) -> tuple[F
         grid = np.unique(np.concatenate([quantiles, even]))
         curves = law.curves(axis.inverse(grid))
         mean, variance = (curves[c].mean(axis=0) for c in ("mean", "variance"))
-        if law.discrete:
+        if law.outcome.whole:
             mean = np.exp(np.interp(position, grid, np.log(mean)))
         else:
             mean = np.interp(position, grid, mean)
         return mean, np.exp(np.interp(position, grid, np.log(variance)))
-    size = np.asarray(columns[law.size], dtype=float)
+    size = np.asarray(columns[law.outcome.size], dtype=float)
     group = columns.get("group")
     found = np.empty((2, len(score)))
     for start in range(0, len(score), step):

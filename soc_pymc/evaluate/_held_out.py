@@ -252,15 +252,17 @@ def _further_ends(
         for start in range(0, n, _CHUNK):
             at = slice(start, start + _CHUNK)
             new = select(further, at)
-            below[at], upto[at] = law.further_ends(select(own, at), new[law.outcome], new[law.size])
+            below[at], upto[at] = law.further_ends(
+                select(own, at), new[law.outcome.observed], new[law.outcome.size]
+            )
             running.advance(len(new["score"]))
     return below, upto
 
 
 def _slices(law: Law, further: Columns) -> dict[str, NDArray[np.bool_]]:
     masks = {"all items": np.ones(len(further["score"]), dtype=bool)}
-    if law.discrete:
-        masks[f"exposure >= {_EXPOSED:.0f}"] = further[law.size] >= _EXPOSED
+    if law.outcome.whole:
+        masks[f"exposure >= {_EXPOSED:.0f}"] = further[law.outcome.size] >= _EXPOSED
     return masks
 
 

@@ -84,7 +84,7 @@ def pit_histograms(
     whole(seed, "seed", 0)
     real(least_size, "least_size", above=-1)
     law = law_of(fit)
-    if least_size and not law.discrete:
+    if least_size and not law.outcome.whole:
         raise FitError(
             f"least_size={least_size} is of exposures, and these items have values with noise sds: "
             "choose among them before"
@@ -93,7 +93,7 @@ def pit_histograms(
     pit = randomised_pit(*predictive_cdf(law, columns, progress=progress), stream(seed, "PIT"))
     bin_of, score = score_bins(columns["score"], bins)
     refuse_beyond_memory(24.0 * cells * len(score), f"cells={cells:,}", "ask for fewer")
-    kept = columns[law.size] >= least_size
+    kept = columns[law.outcome.size] >= least_size
     density, n_items = pit_densities(pit[kept], bin_of[kept], len(score), cells)
     coords = {"score": ("bin", score), "p": (np.arange(cells) + 0.5) / cells}
     return xr.Dataset(

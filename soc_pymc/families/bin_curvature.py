@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from .histograms import Histograms, _log1pmx, _wide_count
 from .normal_cells import NormalCells
-from .schemas import EXACT_COUNTS
+from .outcomes import EXACT_COUNTS
 
 __all__ = ["CountBins", "ValueBins", "count_curvature", "value_curvature"]
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
-from .schemas import EXACT_COUNTS
+from .outcomes import EXACT_COUNTS
 
 __all__ = [
     "Histograms",

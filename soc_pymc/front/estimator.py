@@ -508,7 +508,7 @@ def _before_by_size(
 ) -> Floats:
     """Summaries of theta given the score, where theta depends on the exposure (noise sd) too."""
     if size is None and probs:
-        name = law_of(fit).size
+        name = law_of(fit).outcome.size
         raise FitError(
             f"theta depends on {name} in this fit, and its interval is that at a given one: give "
             f"{name}="
@@ -532,7 +532,7 @@ def _over_sizes(fit: Fit, score: Floats) -> Floats:
 def _at_sizes(fit: Fit, score: Floats, size: Floats, probs: tuple[float, ...]) -> Floats:
     """Mean, sd, variance and quantiles at given exposures: mixtures over draws of the prior."""
     first, second = curves_at(fit, score, None, size)
-    if law_of(fit).discrete:
+    if law_of(fit).outcome.whole:
         nothing = np.zeros(len(score))
         found = posterior_summaries(first, second, nothing, nothing, probs)
     else:

@@ -15,6 +15,7 @@ import numpy as np
 import xarray as xr
 
 from ..data.stored_tables import json_object, read_roles
+from ..families.outcomes import OUTCOMES
 from ..families.priors import (
     COMPONENTS,
     CURVES,
@@ -26,7 +27,6 @@ from ..families.priors import (
     NormalMixture,
     Spline,
 )
-from ..families.schemas import SCHEMAS
 from .methods import NUTS, VI, FiveSteps
 
 __all__ = [
@@ -186,7 +186,7 @@ def check_tree(tree: xr.DataTree, prior: Prior, method: Method) -> None:
     own = "poisson" if isinstance(prior, Gamma | GammaMixture) else "normal"
     if tree.attrs["kind"] != own:
         raise ValueError(f"a {type(prior).__name__} prior of {tree.attrs['kind']!r} items")
-    read_roles(tree.attrs, SCHEMAS[own])
+    read_roles(tree.attrs, OUTCOMES[own])
     for group in ("posterior", "constant_data", "observed_data"):
         if group not in tree.children:
             raise KeyError(f"there is no group {group!r}")

@@ -107,14 +107,14 @@ def _drawn_curves(fit: Fit, law: Law) -> xr.Dataset:
     """Draws of E(theta|t), and of the cv of theta (counts) or its sd (values)."""
     curves = fitted_curves(fit)[["mean", "variance"]]
     spread = curves["variance"] ** 0.5
-    if law.discrete:
+    if law.outcome.whole:
         spread = spread / curves["mean"]
     return curves[["mean"]].assign(spread=spread.assign_attrs(banded="log"))
 
 
 def _data_points(fit: Fit, law: Law, ax: Axes, score: Floats) -> None:
     """Outcomes of merged bins, and the identity where scores are rates themselves."""
-    if law.discrete:
+    if law.outcome.whole:
         centre, outcome, error = binned_rates(fit)
         seen = outcome > 0
         # on a logarithmic axis the lower whisker must stay above 0
@@ -137,7 +137,7 @@ def _data_points(fit: Fit, law: Law, ax: Axes, score: Floats) -> None:
         label=label,
         zorder=3,
     )
-    if law.discrete and scores_estimate_theta(fit, law):
+    if law.outcome.whole and scores_estimate_theta(fit, law):
         ax.plot(score, score, color=GREY, linewidth=1, linestyle="--", label="theta = score")
 
 
@@ -147,13 +147,13 @@ def _label_curves(fit: Fit, law: Law, axes: NDArray[Any], score: Floats) -> None
     if bottom.get_xscale() != top.get_xscale():
         score_axis(fit, bottom, score)
     for ax in axes:
-        if law.discrete and ax.dataLim.y0 > 0:
+        if law.outcome.whole and ax.dataLim.y0 > 0:
             rate_axis(ax.yaxis, ax.dataLim.y0, ax.dataLim.y1)
         ax.legend(frameon=False, fontsize=8)
     top.set_title(f"Calibration curves\n{total(fit, law)}", fontsize=10, loc="left")
     top.set_ylabel(f"E(theta | score)\n{theta_unit(fit, law)}")
-    below = "sd(theta | score) / E(theta | score)" if law.discrete else "sd(theta | score)"
+    below = "sd(theta | score) / E(theta | score)" if law.outcome.whole else "sd(theta | score)"
     bottom.set_ylabel(below)
     bottom.set_xlabel(score_words(fit, "score"))
-    if not law.discrete:
+    if not law.outcome.whole:
         bottom.set_ylim(bottom=0.0)

@@ -155,7 +155,7 @@ def bin_outcomes(fit: Fit, law: Law) -> tuple[Floats, Floats, Floats]:
     """
     bins, seen = fit.data["constant_data"], fit.data["observed_data"]
     score, items = bins["score"].to_numpy(), bins["n_items"].to_numpy().astype(float)
-    if law.discrete:
+    if law.outcome.whole:
         exposure = bins["exposure"].to_numpy()
         used = exposure > 0
         outcome = seen["count"].to_numpy()[used] / exposure[used]
@@ -221,7 +221,7 @@ def scores_estimate_theta(fit: Fit, law: Law) -> bool:
     """
     bins = fit.data["constant_data"]
     score = bins["score"].to_numpy()
-    if law.discrete:
+    if law.outcome.whole:
         count = float(fit.data["observed_data"]["count"].sum())
         if score.min() <= 0 or count <= 0:
             return False
@@ -268,7 +268,9 @@ def score_axis(fit: Fit, ax: Axes, score: Floats) -> None:
 
 def at_exposure(law: Law, exposure: float | None) -> str:
     """What the prior is drawn at, for titles."""
-    return "" if exposure is None else f" and {law.size.replace('_', ' ')} {plain(exposure)}"
+    return (
+        "" if exposure is None else f" and {law.outcome.size.replace('_', ' ')} {plain(exposure)}"
+    )
 
 
 def column_name(fit: Fit, role: str) -> str | None:
@@ -285,7 +287,7 @@ def score_words(fit: Fit, words: str = "score t") -> str:
 
 def own_outcome(fit: Fit, law: Law) -> str:
     """What outcomes say of theta by themselves, in the user's words: counts over exposures."""
-    if not law.discrete:
+    if not law.outcome.whole:
         return named("mean value", column_name(fit, "value"))
     return f"{column_name(fit, 'count') or 'events'} / {column_name(fit, 'exposure') or 'exposure'}"
 
@@ -297,7 +299,7 @@ def total(fit: Fit, law: Law) -> str:
     held = f"n = {items:,} items in {number_of(bins.sizes['bin'], 'bin')}"
     if fit.groups:
         held += f" and {number_of(len(fit.groups), 'group')}"
-    if not law.discrete:
+    if not law.outcome.whole:
         return held
     events = int(fit.data["observed_data"]["count"].sum())
     exposure = float(bins["exposure"].sum())
@@ -309,7 +311,7 @@ def total(fit: Fit, law: Law) -> str:
 
 def theta_unit(fit: Fit, law: Law) -> str:
     """Unit of theta, for labels, in the user's words."""
-    if not law.discrete:
+    if not law.outcome.whole:
         return named("in the unit of the values", column_name(fit, "value"))
     events, exposure = column_name(fit, "count"), column_name(fit, "exposure")
     return f"{events or 'events'} per unit of {exposure or 'exposure'}"

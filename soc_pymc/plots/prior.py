@@ -200,7 +200,7 @@ def _bin_dots(fit: Fit, law: Law, ax: Axes) -> Floats:
     """Draw and return outcomes of bins; those without events stand at the foot of the axes."""
     score, outcome, _ = bin_outcomes(fit, law)
     label = f"bins: {own_outcome(fit, law)}"
-    seen = outcome > 0 if law.discrete else np.ones(len(score), dtype=bool)
+    seen = outcome > 0 if law.outcome.whole else np.ones(len(score), dtype=bool)
     draw_dots(ax, score[seen], outcome[seen], BLACK, label, zorder=3.5)
     draw_floor(ax, score[~seen], "bins without events")
     return outcome[seen]
@@ -248,8 +248,8 @@ def prior_quantiles(
     if exposure is not None:
         return _quantiles_at(law, score, levels, exposure)
     # the posterior of items that tell nothing
-    nothing = np.full(len(score), 0.0 if law.discrete else _NO_PRECISION)
-    items = {"score": score, law.outcome: np.zeros(len(score)), law.size: nothing}
+    nothing = np.full(len(score), 0.0 if law.outcome.whole else _NO_PRECISION)
+    items = {"score": score, law.outcome.observed: np.zeros(len(score)), law.outcome.size: nothing}
     found = law.scorer(tuple(levels), "all", True)(items)
     return found[0], found[3:]
 
@@ -260,7 +260,7 @@ def _quantiles_at(
     """Quantiles of the Gamma or Normal of curves at an exposure."""
     curves = law.curves(score, None, np.full(len(score), exposure))
     log_variance = curves["log_variance"].mean(axis=0)
-    if law.discrete:
+    if law.outcome.whole:
         log_mean = curves["log_mean"].mean(axis=0)
         cv2 = np.exp(log_variance - 2.0 * log_mean)
         mean = np.exp(log_mean)
@@ -288,7 +288,7 @@ def theta_axis(
         What else is drawn and must be seen, all positive where theta is.
     """
     ax.set_ylabel(f"theta, {theta_unit(fit, law)}")
-    if not law.discrete:
+    if not law.outcome.whole:
         return
     low = max(float(lines.min()), _FAR_BELOW * float(mean.min()))
     low = float(np.min(shown, initial=low))
@@ -301,7 +301,7 @@ def _name_lines(
     ax: Axes, law: Law, score: Floats, levels: Floats, lines: Floats, steps: bool
 ) -> None:
     """Draw the quantiles, with their names where they are furthest apart."""
-    if law.discrete:
+    if law.outcome.whole:
         spread = np.log(np.maximum(lines[-1], 1e-300) / np.maximum(lines[0], 1e-300))
     else:
         spread = lines[-1] - lines[0]

@@ -91,7 +91,7 @@ def plot_prior_in_bin(
     need_prior(fit, exposure)
     need_ax(ax)
     law = law_of(fit)
-    if least_exposure is not None and not law.discrete:
+    if least_exposure is not None and not law.outcome.whole:
         raise FitError("items with values have no exposure: leave out least_exposure=")
     order = np.argsort(fit.data["constant_data"]["score"].to_numpy())
     number = len(order) // 2 if bin is None else whole(bin, "bin", 0)
@@ -102,7 +102,7 @@ def plot_prior_in_bin(
     least = _EXPOSURE if least_exposure is None else real(least_exposure, "least_exposure")
     outcome = _outcomes(fit, law, items, (low, high), least)
     if not len(outcome):
-        such = f" with exposure >= {plain(least)}" if law.discrete else ""
+        such = f" with exposure >= {plain(least)}" if law.outcome.whole else ""
         raise ItemsError(
             f"bin {number} (scores {low:.4g} to {high:.4g}) holds no item{such}: take another bin "
             f"of {len(order):,}, or a lower least_exposure="
@@ -128,9 +128,9 @@ def _outcomes(fit: Fit, law: Law, items: Items, ends: tuple[float, float], least
     found = []
     for batch in batches(open_table(items.source, names), names):
         columns: Columns = columns_of(pa.Table.from_batches([batch]), roles)
-        score, size = columns["score"], columns[law.size]
+        score, size = columns["score"], columns[law.outcome.size]
         inside = (score >= ends[0]) & (score <= ends[1])
-        if law.discrete:
+        if law.outcome.whole:
             inside &= (size >= least) & (size > 0)
             found.append(columns["count"][inside] / size[inside])
         else:
@@ -145,7 +145,7 @@ def _draw(fit: Fit, ax: Axes, law: Law, theta: Floats, outcome: Floats, least: f
     cells = int(np.clip(2.0 * len(outcome) ** 0.4, 12, 60))
     edges = np.linspace(*ends, cells + 1)
     share = np.histogram(shown, edges)[0] / (len(outcome) * np.diff(edges))
-    if law.discrete:
+    if law.outcome.whole:
         count, size = (column_name(fit, role) or role for role in ("count", "exposure"))
         label = f"{count} / {size} of {len(outcome):,} items, {size} >= {plain(least)}"
         what = f"theta and {count} / {size}"
@@ -177,7 +177,7 @@ def _density(ax: Axes, theta: Floats, width: float) -> float:
 def _range(law: Law, theta: Floats, outcome: Floats) -> tuple[float, float]:
     """Range that holds the prior and nearly all outcomes; from 0 on for rates."""
     high = max(float(theta[-2]), float(np.quantile(outcome, _FAR)))
-    if law.discrete:
+    if law.outcome.whole:
         return 0.0, 1.02 * high
     low = min(float(theta[1]), float(np.quantile(outcome, 1 - _FAR)))
     pad = 0.02 * (high - low)

@@ -91,14 +91,14 @@ def plot_smoothing(
     score = alone["constant_data"]["score"].to_numpy()
     for ax, name in zip(both, ("mean", "variance"), strict=True):
         own, curve = alone["per_bin"][name].to_numpy(), lines[name]
-        if law.discrete or name == "variance":
+        if law.outcome.whole or name == "variance":
             floor = _NEAR_0 * float(curve.middle.min())
         else:
             floor = -np.inf
         _dots(ax, score, own, floor, name)
         draw_band(ax, curve, RED, 0.3, f"{prob:.0%} band at each score")
         draw_line(ax, curve, RED, f"smooth: {curve.name}", zorder=3)
-        if law.discrete or name == "variance":
+        if law.outcome.whole or name == "variance":
             rate_axis(ax.yaxis, ax.dataLim.y0, ax.dataLim.y1)
         score_axis(fit, ax, score)
         tidy(ax)

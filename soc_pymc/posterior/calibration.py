@@ -116,7 +116,7 @@ def curves_of(
 
 
 def _is_positive(name: str, law: Law) -> bool:
-    return name in _POSITIVE or (name == "mean" and law.discrete)
+    return name in _POSITIVE or (name == "mean" and law.outcome.whole)
 
 
 def _label(fit: Fit, group: object, n: int) -> NDArray[np.object_] | None:

@@ -40,13 +40,14 @@ def law_roles(fit: Fit, law: Law, items: Items) -> dict[str, str]:
     """
     check_items(items)
     roles = items.roles
-    if law.outcome not in roles or law.size not in roles:
+    if law.outcome.observed not in roles or law.outcome.size not in roles:
         have = " and ".join(f"{role}=" for role in roles if role in _OUTCOMES)
         raise ItemsError(
-            f"the fit is of items with {law.outcome}= and {law.size}=, these items have {have}: "
+            f"the fit is of items with {law.outcome.observed}= and {law.outcome.size}=, these items "
+            f"have {have}: "
             f"give items of the kind that made the fit, or fit these"
         )
-    names = ["score", law.outcome, law.size]
+    names = ["score", law.outcome.observed, law.outcome.size]
     if fit.groups:
         if "group" not in roles:
             raise ItemsError(

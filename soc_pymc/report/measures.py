@@ -56,7 +56,7 @@ def measured(
     explained = quantities.r_squared(fit, stats)
     left = quantities.variance_reduction(fit, stats, weight="items", progress=progress)
     share = quantities.shrinkage(fit, stats, weight="items", progress=progress)["share"]
-    outcomes, own = ("counts", "own rate") if law.discrete else ("values", "own value")
+    outcomes, own = ("counts", "own rate") if law.outcome.whole else ("values", "own value")
     found = [
         (
             "R-squared of the score",

@@ -188,7 +188,7 @@ def glance(
             above += (found[3:] > threshold).sum(axis=1)
         _widen(ends, columns)
         far.see(columns["score"])
-        zeros += int((columns[law.outcome] == 0).sum())
+        zeros += int((columns[law.outcome.observed] == 0).sum())
         n += batch.num_rows
     far.tell()
     make = _maker(items, roles)

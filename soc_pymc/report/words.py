@@ -118,6 +118,6 @@ def central(draws: xr.DataArray | ArrayLike) -> tuple[float, float, float]:
 
 def unit_of(law: Law, roles: Mapping[str, str]) -> str:
     """Unit of theta, in the user's own words."""
-    if law.discrete:
+    if law.outcome.whole:
         return f"{roles['count']} per unit of {roles['exposure']}"
     return f"in the unit of {roles['value']}"

@@ -182,7 +182,7 @@ def test_loo_plot_khat_and_compare(case):
     fit, _, result = case
     loo = az.loo(result.data, pointwise=True)
     law = law_of(fit)
-    name = law.outcome
+    name = law.outcome.observed
     assert loo.n_data_points == SUBSET
     row = result.table.set_index("check").loc["leave-one-out"]
     assert row["slice"] == f"{SUBSET} random items"

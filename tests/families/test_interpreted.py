@@ -170,7 +170,9 @@ def test_posteriors_of_items(items, prior):
     law = law_of(fit)
     own = {role: few.source[name].to_numpy(dtype=float) for role, name in few.roles.items()}
     own = {role: column[own["score"] < 1.0] for role, column in own.items()}
-    assert_both_the_same(lambda: law.further_ends(own, own[law.outcome], own[law.size]), rtol=1e-6)
+    assert_both_the_same(
+        lambda: law.further_ends(own, own[law.outcome.observed], own[law.outcome.size]), rtol=1e-6
+    )
 
 
 # ---------------------------------------------------------------- likelihoods

@@ -193,7 +193,11 @@ def test_simulated_outcomes_have_the_laws_moments(counts, gammas, normals):
     n = 20_000
     for fit, outcome, size in ((gammas, "count", 50.0), (normals, "value", 1.0)):
         law = law_of(fit)
-        columns = {"score": np.full(n, 0.05), law.size: np.full(n, size), outcome: np.zeros(n)}
+        columns = {
+            "score": np.full(n, 0.05),
+            law.outcome.size: np.full(n, size),
+            outcome: np.zeros(n),
+        }
         drawn = law.simulate(columns, rng)[0]
         curves = law.curves(np.array([0.05]))
         mean, variance = float(curves["mean"][0, 0]), float(curves["variance"][0, 0])

@@ -58,8 +58,8 @@ def prior_of(law, score):
 def brute_force(law, columns):
     """Posterior by quadrature over theta, draw by draw, averaged over the draws."""
     location, variance, weights = prior_of(law, columns["score"][0])
-    outcome, size = columns[law.outcome][0], columns[law.size][0]
-    if law.discrete:
+    outcome, size = columns[law.outcome.observed][0], columns[law.outcome.size][0]
+    if law.outcome.whole:
         shape = parts.inverse_trigamma(variance)
         x = np.linspace(np.log(1e-7), np.log(5.0), 20001)  # log theta
         log_rate = special.psi(shape) - location
@@ -145,12 +145,12 @@ def test_log_density_and_ends_of_values_agree(values):
 def test_simulated_outcomes_have_the_curves_moments(kind, request):
     law, columns = request.getfixturevalue(kind)
     score = float(np.median(columns["score"]))
-    n, size = 200, 50.0 if law.discrete else 0.7
-    same = {"score": np.full(n, score), law.size: np.full(n, size)}
-    drawn = law.simulate({**same, law.outcome: np.zeros(n)}, np.random.default_rng(0))
+    n, size = 200, 50.0 if law.outcome.whole else 0.7
+    same = {"score": np.full(n, score), law.outcome.size: np.full(n, size)}
+    drawn = law.simulate({**same, law.outcome.observed: np.zeros(n)}, np.random.default_rng(0))
     curves = law.curves(np.array([score]))
     mean, variance = curves["mean"][:, 0], curves["variance"][:, 0]
-    if law.discrete:
+    if law.outcome.whole:
         expected, spread = size * mean, size**2 * variance + size * mean
     else:
         expected, spread = mean, variance + size**2
@@ -242,14 +242,16 @@ def test_further_outcomes_against_every_draw(kind, request):
     law, columns = request.getfixturevalue(kind)
     few = some(columns, 60)
     rng, n = np.random.default_rng(1), len(few["score"])
-    size = np.full(n, 30.0) if law.discrete else rng.choice([0.3, 1.0], n)
-    further = np.quantile(few[law.outcome], rng.uniform(size=n), method="nearest").astype(float)
+    size = np.full(n, 30.0) if law.outcome.whole else rng.choice([0.3, 1.0], n)
+    further = np.quantile(few[law.outcome.observed], rng.uniform(size=n), method="nearest").astype(
+        float
+    )
     below, upto = law.further_ends(few, further, size)
     expected = np.empty((2, n))
     for i in range(n):
         location, variance, weights = prior_of(law, few["score"][i])
-        y, own = few[law.outcome][i], few[law.size][i]
-        if law.discrete:
+        y, own = few[law.outcome.observed][i], few[law.outcome.size][i]
+        if law.outcome.whole:
             shape = parts.inverse_trigamma(variance)
             rate = np.exp(special.psi(shape) - location)
             density = stats.nbinom.pmf(y, shape, rate / (rate + own))

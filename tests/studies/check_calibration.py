@@ -86,8 +86,8 @@ def null_set(family: str, truth: soc.Fit, n: int, rng: np.random.Generator) -> p
     else:
         score, size = rng.normal(0, 1, n), np.exp(rng.normal(-0.3, 0.7, n))
     law = law_of(truth)
-    columns = {"score": score, law.size: size, law.outcome: np.zeros(n)}
-    columns[law.outcome] = law.simulate(columns, rng)[0]
+    columns = {"score": score, law.outcome.size: size, law.outcome.observed: np.zeros(n)}
+    columns[law.outcome.observed] = law.simulate(columns, rng)[0]
     level, number = rng.choice(["a", "b", "c"], n), rng.normal(size=n)
     return pd.DataFrame(columns | {"level": level, "number": number})
 

@@ -284,7 +284,11 @@ def mixture_law(fast: bool) -> Points:
             if kind == "Gamma"
             else product((-1e4, 0.3, 1e12), (1e-12, 1.0, 1e12))
         ):
-            columns = {"score": score, law.outcome: np.array([outcome]), law.size: np.array([size])}
+            columns = {
+                "score": score,
+                law.outcome.observed: np.array([outcome]),
+                law.outcome.size: np.array([size]),
+            }
             n = mp.mpf(size)
             if kind == "Gamma":
                 means = [mp.exp(x + shift) for x in places]
@@ -298,7 +302,7 @@ def mixture_law(fast: bool) -> Points:
                 moments = [((x * n**2 + v * outcome) / total, v * n**2 / total) for x in places]
             density = [mp.exp(x - max(logs)) for x in logs]
             weights = _averaged(share, density)
-            where = f"{law.outcome} {outcome:g}, {law.size} {size:g}"
+            where = f"{law.outcome.observed} {outcome:g}, {law.outcome.size} {size:g}"
             yield from _mixture_points(kind, law, columns, weights, moments, where, size)
 
 

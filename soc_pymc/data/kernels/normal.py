@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from ...families.schemas import SCHEMAS
+from ...families.outcomes import OUTCOMES
 from ...families.validity import LEAST_SD, is_valid_normal
 from ..binning import MOST_VALUE_CELL, STEPS, VALUE_OCTAVES
 from .hashing import EMPTY, compiled, inlined, log_linear, slot
@@ -123,7 +123,7 @@ def _add(  # type: ignore[no-untyped-def]
 
 
 NORMAL = Kernel(
-    SCHEMAS["normal"],
+    OUTCOMES["normal"],
     _totals,
     _add,
     {

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...families.schemas import SCHEMAS
+from ...families.outcomes import OUTCOMES
 from ...families.validity import is_valid
 from ..binning import EXACT_COUNTS, STEPS, ZERO_EXPOSURE
 from .hashing import EMPTY, HEAD, compiled, inlined, log_linear, slot
@@ -16,7 +16,7 @@ __all__ = ["POISSON", "exposure_and_count_cell"]
 
 Ints = NDArray[np.int64]
 
-_SCHEMA = SCHEMAS["poisson"]
+_SCHEMA = OUTCOMES["poisson"]
 _SIXTEEN = 1 << STEPS
 _EXACT_OCTAVE = 5
 _COUNT_BITS, _EXPOSURE_BITS = 11, 16  # of cells in packed keys

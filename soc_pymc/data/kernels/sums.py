@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..._lib.errors import StatisticsError
-from ...families.schemas import Schema
+from ...families.outcomes import Outcome
 from ..binning import make_lookup
 from ..cells import Columns, group
 from .hashing import EMPTY, HEAD, HashTable, compiled, inlined, score_cell
@@ -62,7 +62,7 @@ class Kernel:
         Columns of sums of these cells from their cells and numbers of items.
     """
 
-    schema: Schema
+    schema: Outcome
     totals: Callable[..., Any]
     add: Callable[..., int]
     packed: Mapping[str, tuple[Packed, ...]]
@@ -194,7 +194,7 @@ class Sums:
             key = (key << cell.bits) + cells[cell.key] - cell.first
         reals = self._schema.tables["joint"].reals
         whole = np.zeros((len(key), HEAD - 1), dtype=np.int64)
-        for i, name in enumerate(self._schema.whole):
+        for i, name in enumerate(self._schema.integers):
             whole[:, i] = cells[name]
         table = HashTable(len(reals), slots)
         table.fill(key, whole, np.stack([cells[name] for name in reals], axis=1))
@@ -210,7 +210,7 @@ class Sums:
         part, columns["bin"] = np.divmod(key, self._bins)
         folds = 1 if name == "joint" else self._folds
         columns["group"], columns["fold"] = np.divmod(part, folds)
-        columns |= {name: whole[:, i] for i, name in enumerate(self._schema.whole)}
+        columns |= {name: whole[:, i] for i, name in enumerate(self._schema.integers)}
         return columns | {
             real: reals[:, i] for i, real in enumerate(self._schema.tables[name].reals)
         }

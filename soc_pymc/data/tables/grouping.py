@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...families.schemas import SCHEMAS, Schema
+from ...families.outcomes import OUTCOMES, Outcome
 from ...families.validity import LEAST_SD
 from ..binning import FIRST_GRID, Grid
 from ..cells import Columns, group
@@ -36,7 +36,7 @@ _PART_KEYS = ("group", "fold", "bin")
 _OUTSIDE = "nonpositive"  # items whose score has no logarithm
 
 
-def _sums(table: Any, schema: Schema) -> dict[str, Any]:
+def _sums(table: Any, schema: Outcome) -> dict[str, Any]:
     """Every sum by name, as expressions of the item."""
     t = table.score
     small_t = (t.abs() < _TINY).ifelse(0.0, t)
@@ -115,7 +115,7 @@ class Grouped:
         open_table(items.source, list(items.roles.values()))  # all that was named is there
         # ids and folds that make no folds are not read, whatever they hold
         self._items = replace(items, id=None, fold=None) if folds.by == "none" else items
-        self._schema = SCHEMAS[items.kind]
+        self._schema = OUTCOMES[items.kind]
 
     @cached_property
     def _scan(self) -> Scan:
@@ -173,24 +173,24 @@ class Grouped:
         return Tables(coded, labels, coarse, totals)
 
 
-def _fine(keyed: Any, schema: Schema, tables: Sequence[str]) -> Any:
+def _fine(keyed: Any, schema: Outcome, tables: Sequence[str]) -> Any:
     """Rows by part and all cells of some tables, with the sums of ``part`` and of these tables."""
     cells = [cell for name in tables for cell in schema.tables[name].cells.values()]
     sums, names = _sums(keyed, schema), schema.reals(("part", *tables))
-    whole = {name: sums[name].cast("int64") for name in (*schema.whole, _OUTSIDE)}
+    whole = {name: sums[name].cast("int64") for name in (*schema.integers, _OUTSIDE)}
     return keyed.group_by(*_PART_KEYS, *dict.fromkeys(cells)).aggregate(
         **whole, **{name: sums[name] for name in names}
     )
 
 
-def _whole(schema: Schema) -> set[str]:
+def _whole(schema: Outcome) -> set[str]:
     """Columns that hold whole numbers."""
     keys = {key for name in schema.tables for key in schema.tables[name].keys}
     cells = set(schema.tables["joint"].cells)
-    return (keys - {"group"}) | cells | {*schema.whole, _OUTSIDE, "margin"}
+    return (keys - {"group"}) | cells | {*schema.integers, _OUTSIDE, "margin"}
 
 
-def _narrow(keyed: Any, schema: Schema) -> dict[str, Columns]:
+def _narrow(keyed: Any, schema: Outcome) -> dict[str, Columns]:
     """Cells of each margin, all from the finest cells of one grouped pass."""
     import ibis
 
@@ -210,16 +210,16 @@ def _narrow(keyed: Any, schema: Schema) -> dict[str, Columns]:
     return {"part": _parts(of[0], schema), **found, "joint": {}}
 
 
-def _margin(fine: Any, schema: Schema, table: str, names: Sequence[str]) -> Any:
+def _margin(fine: Any, schema: Outcome, table: str, names: Sequence[str]) -> Any:
     """The finest cells added up to those of one table, in the engine."""
-    whole = {name: fine[name].sum().cast("int64") for name in (*schema.whole, _OUTSIDE)}
+    whole = {name: fine[name].sum().cast("int64") for name in (*schema.integers, _OUTSIDE)}
     ends = {"score_min": fine.score_min.min(), "score_max": fine.score_max.max()}
     real = {name: fine[name].sum() for name in names if name not in ends}
     cells = {key: fine[cell] for key, cell in schema.tables[table].cells.items()}
     return fine.group_by(*_PART_KEYS, **cells).aggregate(**whole, **ends, **real)
 
 
-def _parts(rows: Columns, schema: Schema) -> dict[str, NDArray[Any]]:
+def _parts(rows: Columns, schema: Outcome) -> dict[str, NDArray[Any]]:
     """The table ``part`` from rows of finer cells; scores at or below 0 have no logarithm."""
     part = _added(rows, _PART_KEYS, (*schema.sums("part"), _OUTSIDE))
     for name in ("sum_log_t", "sum_log_t2"):
@@ -248,7 +248,7 @@ class _Pile:
 
 
 def _all_at_once(
-    keyed: Any, schema: Schema, most_joint: int, bins: int
+    keyed: Any, schema: Outcome, most_joint: int, bins: int
 ) -> tuple[dict[str, Columns], int]:
     """All tables from one grouped pass, its rows added up as they come."""
     piles = {name: _Pile(t.keys, schema.sums(name)) for name, t in schema.tables.items()}

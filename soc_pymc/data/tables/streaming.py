@@ -128,7 +128,7 @@ class Streamed:
         totals: AnyTotals | None = None
         schema = self._kernel.schema
         for columns in self._blocks("summarizing items", tuple(self._items.roles)):
-            score, outcome, size = (columns[r] for r in ("score", schema.outcome, schema.size))
+            score, outcome, size = (columns[r] for r in ("score", schema.observed, schema.size))
             totals = self._totals(totals, score, outcome, size)
             if isinstance(totals, NormalTotals) and isinstance(self._items, NormalItems):
                 check_spread(self._items, totals.farthest, most_joint)

@@ -104,7 +104,7 @@ def read(fit: Fit, items: Items, progress: bool) -> Job:
         index = items.source.index
     else:
         index = pd.RangeIndex(n)
-    return Job(fit, law, columns, index, GAMMA if law.discrete else NORMAL)
+    return Job(fit, law, columns, index, GAMMA if law.outcome.whole else NORMAL)
 
 
 def per_item(values: ArrayLike, n: int, name: str, least: float = -np.inf) -> Floats:

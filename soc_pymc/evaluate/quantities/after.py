@@ -88,7 +88,7 @@ def variance_reduction(
         if fit.prior.exposure is None:  # then cells of a place have one prior
             _, some, back = np.unique(cells.at[part], return_index=True, return_inverse=True)
         own = select(columns, some)
-        before = law.curves(own["score"], own.get("group"), own[law.size])["variance"]
+        before = law.curves(own["score"], own.get("group"), own[law.outcome.size])["variance"]
         return [law.moments(columns)[1], before[:, back]]
 
     after, before = _by_bin(fit, cells, values, progress)
@@ -147,8 +147,8 @@ def shrinkage(
     def values(part: slice) -> list[Floats]:
         columns = cells.columns(part)
         mean, variance = law.moments(columns)
-        size = columns[law.size]
-        moves = size * variance / mean if law.outcome == "count" else variance / size**2
+        size = columns[law.outcome.size]
+        moves = size * variance / mean if law.outcome.observed == "count" else variance / size**2
         return [1.0 - moves]
 
     (total,) = _by_bin(fit, cells, values, progress)
@@ -206,7 +206,7 @@ def _cells(fit: Fit, items: Items | Statistics, weight: str, bins: int) -> _Cell
     places, key = statistics_places(fit, stats, coarse)
     if mixed:
         stats.cells("joint")  # says what to do where there are none
-    name = "joint" if mixed else "exposure" if law.size == "exposure" else "noise"
+    name = "joint" if mixed else "exposure" if law.outcome.size == "exposure" else "noise"
     table = stats.table(name)
     at = np.searchsorted(key, key_of(fit, table, table["bin"]))
     own, weights = _at_means(table, law, weight)
@@ -230,7 +230,7 @@ def _at_means(
 ) -> tuple[dict[str, Floats], Floats]:
     """Mean outcome and size of cells, weighted alike, and their weights."""
     n = table["n"].astype(float)
-    if law.outcome == "value":
+    if law.outcome.observed == "value":
         size = np.sqrt(table["sum_w"] / n)
         return {"value": table["sum_y"] / n, "noise_sd": size}, n
     if weight == "items":

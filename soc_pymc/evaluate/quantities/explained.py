@@ -187,7 +187,7 @@ def _points_of_statistics(fit: Fit, stats: Statistics) -> _Points:
     if fit.prior.exposure is None:
         return _plain(places)
     law = law_of(fit)
-    name, total = ("exposure", "sum_N") if law.size == "exposure" else ("noise", "sum_w")
+    name, total = ("exposure", "sum_N") if law.outcome.size == "exposure" else ("noise", "sum_w")
     table = stats.table(name)
     k = np.searchsorted(key, key_of(fit, table, table["bin"]))
     size_class = table["cell"] >> _CLASS
@@ -196,7 +196,7 @@ def _points_of_statistics(fit: Fit, stats: Statistics) -> _Points:
     point, row = np.unique(k * wide + size_class - low, return_inverse=True)
     n, sizes = (np.bincount(row, table[c]) for c in ("n", total))
     of, mean = point // wide, sizes / n
-    size = mean if law.size == "exposure" else np.sqrt(mean)
+    size = mean if law.outcome.size == "exposure" else np.sqrt(mean)
     share = {
         "items": n / np.bincount(of, n)[of],
         "exposure": sizes / np.maximum(np.bincount(of, sizes), np.finfo(float).tiny)[of],

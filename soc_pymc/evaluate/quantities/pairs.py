@@ -178,7 +178,9 @@ def _influences(
         for name, (fit, items) in scores.items():
             columns = _sample(fit, items, sample, seed)
             first = first or columns
-            _check_same(first, columns, law_of(fit).size, law_of(fit).outcome, name)
+            _check_same(
+                first, columns, law_of(fit).outcome.size, law_of(fit).outcome.observed, name
+            )
             explained = parts[name]["explained"]
             away = (explained - explained.mean()) / len(explained)
             own, noise, step = [], 0.0, items_at_once(fit)

@@ -78,7 +78,7 @@ def check_weight(fit: Fit, weight: str) -> None:
         If so.
     """
     choice(weight, "weight", WEIGHTS)
-    if weight == "exposure" and law_of(fit).outcome != "count":
+    if weight == "exposure" and law_of(fit).outcome.observed != "count":
         raise FitError("items with values have no exposure: give weight='items'")
 
 

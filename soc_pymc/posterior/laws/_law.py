@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...families.mixtures import Summaries
+from ...families.outcomes import Outcome
 from ...inference.results import Fit
 from ..curves import bounded, curve_draws, knot_weights
 from ..quadrature import few_nodes, is_plain, representative_nodes
@@ -61,16 +62,10 @@ class Law(Protocol):
     Attributes
     ----------
     outcome
-        Role of the outcome: ``"count"`` or ``"value"``.
-    size
-        Role of what says how precise it is: ``"exposure"`` or ``"noise_sd"``.
-    discrete
-        Whether outcomes are whole numbers.
+        The kind of outcome that it is of.
     """
 
-    outcome: str
-    size: str
-    discrete: bool
+    outcome: Outcome
 
     def log_density(self, columns: Columns) -> Floats:
         """Log density (probability) of the outcomes given score and size, (draws, n)."""

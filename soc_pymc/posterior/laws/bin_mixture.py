@@ -12,6 +12,7 @@ from ...families import poisson_gamma
 from ...families.gamma_quantiles import quantile_tables
 from ...families.mixture_items import summarize_mixtures
 from ...families.normal_mixtures import normal_summaries
+from ...families.outcomes import OUTCOMES
 from ...families.priors import COMPONENTS
 from ...inference.results import Fit
 from ..curves import bin_places, curve_draws
@@ -57,9 +58,7 @@ class BinMixtureLaw:
     def __init__(self, fit: Fit) -> None:
         self._fit = fit
         self._gamma = type(fit.prior).__name__ == "GammaMixture"
-        self.outcome = "count" if self._gamma else "value"
-        self.size = "exposure" if self._gamma else "noise_sd"
-        self.discrete = self._gamma
+        self.outcome = OUTCOMES["poisson" if self._gamma else "normal"]
         posterior = fit.data["posterior"]
         self._weight, self._place, sd = (posterior[k].to_numpy()[0, 0] for k in COMPONENTS)
         self._variance = sd**2
@@ -77,7 +76,9 @@ class BinMixtureLaw:
         )
 
     def _outcomes(self, columns: Columns) -> tuple[Floats, Floats]:
-        outcome, size = (np.asarray(columns[k], dtype=float) for k in (self.outcome, self.size))
+        outcome, size = (
+            np.asarray(columns[k], dtype=float) for k in (self.outcome.observed, self.outcome.size)
+        )
         return outcome, size
 
     def _log_densities(self, columns: Columns, own: _Components) -> Floats:

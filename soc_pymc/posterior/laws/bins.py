@@ -45,7 +45,7 @@ def law_bins(fit: Fit, law: Law, stats: Statistics, coarse: int = 1) -> BinScore
             own = labels[group[part]] if fit.groups else None
             # a term in exposure moves the curve of a bin as a whole: any exposure will do
             mean = law.curves(score[part], own, np.ones(len(score[part])))["mean"]
-            found[part] = (np.log(mean) if law.discrete else mean).mean(axis=0)
+            found[part] = (np.log(mean) if law.outcome.whole else mean).mean(axis=0)
         return found
 
     log = fit.axis("mean").scale == "log"

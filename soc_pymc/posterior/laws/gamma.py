@@ -10,6 +10,7 @@ from ...families import poisson_gamma
 from ...families.gamma_quantiles import quantile_tables
 from ...families.item_kernels import score_draws
 from ...families.mixtures import Summaries, node_spread, posterior_summaries
+from ...families.outcomes import OUTCOMES
 from ...inference.results import Fit
 from ..curves import curve_draws
 from ..quadrature import MEAN_SPREAD, is_plain, make_nodes
@@ -47,9 +48,7 @@ class GammaLaw:
 
     fit: Fit
 
-    outcome = "count"
-    size = "exposure"
-    discrete = True
+    outcome = OUTCOMES["poisson"]
 
     def log_density(self, columns: Columns) -> Floats:
         """Log probabilities of the counts, (draws, n)."""
@@ -58,7 +57,7 @@ class GammaLaw:
 
     def ends(self, columns: Columns) -> tuple[Floats, Floats]:
         """P(Y <= count - 1) and P(Y <= count) over few nodes that stand for the draws."""
-        weight, *curves = nodes_at(self.fit, columns, self.size)
+        weight, *curves = nodes_at(self.fit, columns, self.outcome.size)
         nodes = _spread_out(columns, curves[0], curves[1])
         both = poisson_gamma.cdf_ends(columns["count"], columns["exposure"], *nodes)
         below, upto = (weight @ ends for ends in both)
@@ -76,7 +75,7 @@ class GammaLaw:
             return poisson_gamma.cdf_ends(part["further"], part["further_exposure"], *curves)
 
         both = {**columns, "further": outcome, "further_exposure": size}
-        return average_ends(self.fit, both, self.size, ends)
+        return average_ends(self.fit, both, self.outcome.size, ends)
 
     def simulate(self, columns: Columns, rng: np.random.Generator) -> Floats:
         """Counts of new items: theta from its prior, count given theta."""
@@ -102,20 +101,20 @@ class GammaLaw:
 
     def moments(self, columns: Columns) -> tuple[Floats, Floats]:
         """E and Var(theta | t, y), draw by draw: both are linear in the count."""
-        prior = poisson_gamma.shape_rate(*draws_at(self.fit, columns, self.size))
+        prior = poisson_gamma.shape_rate(*draws_at(self.fit, columns, self.outcome.size))
         after = poisson_gamma.update(*prior, columns["count"], columns["exposure"])
         return poisson_gamma.mean(*after), poisson_gamma.variance(*after)
 
     def posterior(self, columns: Columns) -> MixedPosterior:
         """Gammas, one of each draw."""
-        prior = poisson_gamma.shape_rate(*draws_at(self.fit, columns, self.size))
+        prior = poisson_gamma.shape_rate(*draws_at(self.fit, columns, self.outcome.size))
         return MixedPosterior(*poisson_gamma.update(*prior, columns["count"], columns["exposure"]))
 
     def posterior_given(
         self, columns: Columns, draws: Ints, uniform: Floats
     ) -> tuple[Floats, Floats]:
         """Shapes and rates, (draws, n)."""
-        prior = poisson_gamma.shape_rate(*draws_given(self.fit, columns, self.size, draws))
+        prior = poisson_gamma.shape_rate(*draws_given(self.fit, columns, self.outcome.size, draws))
         return poisson_gamma.update(*prior, columns["count"], columns["exposure"])
 
     def scorer(self, probs: tuple[float, ...], draws: str, plug_in: bool) -> Scorer:
@@ -123,15 +122,15 @@ class GammaLaw:
         fit, step = self.fit, items_at_once(self.fit)
 
         def plugged_in(columns: Columns) -> Floats:
-            first, second = (curve[None] for curve in average_at(fit, columns, self.size))
+            first, second = (curve[None] for curve in average_at(fit, columns, self.outcome.size))
             return rows(_Posteriors(columns, probs).summaries(first, second))
 
         def every_draw(columns: Columns) -> Floats:
-            draws = draws_at(fit, columns, self.size)
+            draws = draws_at(fit, columns, self.outcome.size)
             return rows(_Posteriors(columns, probs).summaries(*draws))
 
         def few_nodes(columns: Columns) -> Floats:
-            first, second = draws_at(fit, columns, self.size)
+            first, second = draws_at(fit, columns, self.outcome.size)
             spread = np.maximum(MEAN_SPREAD * first.std(axis=0), second.std(axis=0))
             return score_few(_Posteriors(columns, probs), first, second, spread)
 
@@ -145,7 +144,7 @@ class GammaLaw:
         return lambda columns: in_chunks(few_nodes, step, columns)
 
     def _draws(self, columns: Columns) -> tuple[Floats, Floats]:
-        return _spread_out(columns, *draws_at(self.fit, columns, self.size))
+        return _spread_out(columns, *draws_at(self.fit, columns, self.outcome.size))
 
 
 def _spread_out(columns: Columns, log_mean: Floats, log_cv2: Floats) -> tuple[Floats, Floats]:

@@ -21,6 +21,7 @@ from ...families.mixture_items import (
     weights_by_table,
 )
 from ...families.mixture_kernel import tilted_weights
+from ...families.outcomes import OUTCOMES
 from ...inference.results import Fit
 from ...model.splines import spline_matrix
 from ..curves import bounded
@@ -87,9 +88,7 @@ class MixtureLaw:
         self._fit = fit
         self._gamma = type(fit.prior).__name__ == "GammaMixture"
         self._kind = "poisson" if self._gamma else "normal"
-        self.outcome = "count" if self._gamma else "value"
-        self.size = "exposure" if self._gamma else "noise_sd"
-        self.discrete = self._gamma
+        self.outcome = OUTCOMES[self._kind]
         data, tilt = fit.data["constant_data"], fit.data["posterior"]["tilt"]
         self._z = data["component_z"].to_numpy()
         self._functions = data["component_function"].to_numpy()
@@ -155,7 +154,9 @@ class MixtureLaw:
     def _log_densities(self, columns: Columns, frame: Frame) -> Floats:
         """Log marginal densities of the items under each component, (n, R)."""
         variance = frame.width(columns.get("spread", 0.0))
-        outcome, size = (np.asarray(columns[k], dtype=float) for k in (self.outcome, self.size))
+        outcome, size = (
+            np.asarray(columns[k], dtype=float) for k in (self.outcome.observed, self.outcome.size)
+        )
         location = self._locations(frame)
         if self._gamma:
             return parts.count_log_density(outcome, size, location, variance)
@@ -176,7 +177,9 @@ class MixtureLaw:
     def ends(self, columns: Columns) -> tuple[Floats, Floats]:
         """P(Y < y) and P(Y <= y) averaged over the draws, each (n,); equal if continuous."""
         score = np.asarray(columns["score"], dtype=float)
-        outcome, size = (np.asarray(columns[k], dtype=float) for k in (self.outcome, self.size))
+        outcome, size = (
+            np.asarray(columns[k], dtype=float) for k in (self.outcome.observed, self.outcome.size)
+        )
         frame = self._frame(score)
         location, variance = self._locations(frame), frame.width(columns.get("spread", 0.0))
         weight = self._mean_weights(score)
@@ -212,7 +215,7 @@ class MixtureLaw:
         """The same under each component, (R, n)."""
         frame = self._frame(columns["score"])
         location, variance = self._locations(frame).T, frame.width(columns.get("spread", 0.0))
-        own, first = columns[self.outcome], columns[self.size]
+        own, first = columns[self.outcome.observed], columns[self.outcome.size]
         if not self._gamma:
             after, width = normal_normal.update(location, variance, own, first**2)
             upto = special.ndtr((outcome - after) / np.sqrt(width + size**2))
@@ -225,7 +228,7 @@ class MixtureLaw:
     def simulate(self, columns: Columns, rng: np.random.Generator) -> Floats:
         """Outcomes of new items of the same score and size, (draws, n)."""
         score = np.asarray(columns["score"], dtype=float)
-        size = np.asarray(columns[self.size], dtype=float)
+        size = np.asarray(columns[self.outcome.size], dtype=float)
         frame = self._frame(score)
         location, variance = self._locations(frame), frame.width(columns.get("spread", 0.0))
         chosen = np.empty((len(self._draws), len(score)), dtype=np.int64)
@@ -268,10 +271,13 @@ class MixtureLaw:
     def moments(self, columns: Columns) -> tuple[Floats, Floats]:
         """E and Var(theta | t, y) of the items draw by draw, each (draws, n)."""
         outcome, size, score = (
-            np.asarray(columns[k], dtype=float) for k in (self.outcome, self.size, "score")
+            np.asarray(columns[k], dtype=float)
+            for k in (self.outcome.observed, self.outcome.size, "score")
         )
         frame = self._frame(score)
-        density = self._log_densities({self.outcome: outcome, self.size: size}, frame)
+        density = self._log_densities(
+            {self.outcome.observed: outcome, self.outcome.size: size}, frame
+        )
         density = np.exp(density - density.max(axis=1, keepdims=True))
         update = count_posteriors if self._gamma else value_posteriors
         after = update(outcome, size, self._locations(frame), frame.width())
@@ -304,7 +310,9 @@ class MixtureLaw:
 
     def _after(self, columns: Columns, frame: Frame) -> tuple[Floats, Floats]:
         """Shape and rate, or mean and variance, of theta under each component, (n, R)."""
-        outcome, size = (np.asarray(columns[k], dtype=float) for k in (self.outcome, self.size))
+        outcome, size = (
+            np.asarray(columns[k], dtype=float) for k in (self.outcome.observed, self.outcome.size)
+        )
         location, variance = self._locations(frame), frame.width()
         if not self._gamma:
             return value_posteriors(outcome, size, location, variance)
@@ -355,7 +363,9 @@ class MixtureLaw:
     ) -> None:
         """Summaries of posteriors with these weights, written to `out`."""
         location, variance = self._locations(frame), frame.width()
-        outcome, size = (np.asarray(columns[k], dtype=float) for k in (self.outcome, self.size))
+        outcome, size = (
+            np.asarray(columns[k], dtype=float) for k in (self.outcome.observed, self.outcome.size)
+        )
         found, tables = np.empty(out.shape), quantile_tables(probs.tolist())
         if self._gamma:
             shape = parts.inverse_trigamma(variance)
@@ -425,7 +435,9 @@ class MixtureLaw:
         """First arguments of the compiled loops over items."""
         table = self._table
         position = self._fit.axis("mean")(columns["score"])
-        outcome, size = (np.asarray(columns[k], dtype=float) for k in (self.outcome, self.size))
+        outcome, size = (
+            np.asarray(columns[k], dtype=float) for k in (self.outcome.observed, self.outcome.size)
+        )
         moments = table.position, table.frame, table.mean, table.cov
         return position, outcome, size, self._z, *moments, _MOST
 

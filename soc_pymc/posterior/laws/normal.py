@@ -10,6 +10,7 @@ from scipy import special
 from ...families import normal_normal
 from ...families.mixtures import Summaries, weighted
 from ...families.normal_mixtures import normal_summaries
+from ...families.outcomes import OUTCOMES
 from ...inference.results import Fit
 from ..quadrature import MEAN_SPREAD, NODE_LIMITS, NORMAL, Nodes, is_plain, make_nodes
 from ._law import (
@@ -43,9 +44,7 @@ class NormalLaw:
 
     fit: Fit
 
-    outcome = "value"
-    size = "noise_sd"
-    discrete = False
+    outcome = OUTCOMES["normal"]
 
     def log_density(self, columns: Columns) -> Floats:
         """Log densities of the values, (draws, n)."""
@@ -54,7 +53,7 @@ class NormalLaw:
 
     def ends(self, columns: Columns) -> tuple[Floats, Floats]:
         """P(Y <= value), twice, over few nodes that stand for the draws."""
-        weight, mean, log_variance = nodes_at(self.fit, columns, self.size)
+        weight, mean, log_variance = nodes_at(self.fit, columns, self.outcome.size)
         curves = _spread_out(columns, mean, log_variance)
         upto = weight @ normal_normal.cdf(columns["value"], columns["noise_sd"], *curves)
         upto = np.clip(upto, 0.0, 1.0)  # weights add up to 1 only up to rounding
@@ -74,7 +73,7 @@ class NormalLaw:
             return upto, upto
 
         both = {**columns, "further": outcome, "further_sd": size}
-        return average_ends(self.fit, both, self.size, ends)
+        return average_ends(self.fit, both, self.outcome.size, ends)
 
     def simulate(self, columns: Columns, rng: np.random.Generator) -> Floats:
         """Values of new items."""
@@ -91,7 +90,7 @@ class NormalLaw:
 
     def moments(self, columns: Columns) -> tuple[Floats, Floats]:
         """E and Var(theta | t, y), draw by draw."""
-        mean, log_variance = draws_at(self.fit, columns, self.size)
+        mean, log_variance = draws_at(self.fit, columns, self.outcome.size)
         noise = columns["noise_sd"] ** 2
         after: tuple[Floats, Floats] = normal_normal.update(
             mean, np.exp(log_variance), columns["value"], noise
@@ -106,7 +105,7 @@ class NormalLaw:
         self, columns: Columns, draws: Ints, uniform: Floats
     ) -> tuple[Floats, Floats]:
         """Means and variances, (draws, n)."""
-        mean, log_variance = draws_given(self.fit, columns, self.size, draws)
+        mean, log_variance = draws_given(self.fit, columns, self.outcome.size, draws)
         noise = columns["noise_sd"] ** 2
         after: tuple[Floats, Floats] = normal_normal.update(
             mean, np.exp(log_variance), columns["value"], noise
@@ -118,15 +117,15 @@ class NormalLaw:
         fit, step = self.fit, items_at_once(self.fit)
 
         def plugged_in(columns: Columns) -> Floats:
-            first, second = (curve[None] for curve in average_at(fit, columns, self.size))
+            first, second = (curve[None] for curve in average_at(fit, columns, self.outcome.size))
             return rows(_Posteriors(columns, probs).summaries(first, second))
 
         def every_draw(columns: Columns) -> Floats:
-            draws = draws_at(fit, columns, self.size)
+            draws = draws_at(fit, columns, self.outcome.size)
             return rows(_Posteriors(columns, probs).summaries(*draws))
 
         def few_nodes(columns: Columns) -> Floats:
-            first, second = draws_at(fit, columns, self.size)
+            first, second = draws_at(fit, columns, self.outcome.size)
             spread = _spread(first.std(axis=0), second.std(axis=0), second.mean(axis=0))
             return score_few(_Posteriors(columns, probs), first, second, spread)
 
@@ -140,7 +139,7 @@ class NormalLaw:
         return lambda columns: in_chunks(few_nodes, step, columns)
 
     def _draws(self, columns: Columns) -> tuple[Floats, Floats]:
-        return _spread_out(columns, *draws_at(self.fit, columns, self.size))
+        return _spread_out(columns, *draws_at(self.fit, columns, self.outcome.size))
 
 
 def _spread_out(columns: Columns, mean: Floats, log_variance: Floats) -> tuple[Floats, Floats]:

@@ -47,7 +47,7 @@ def checks(material: Material) -> Html:
         ),
         tag("ul", *(tag("li", sentence) for sentence in result.advice), class_="advice"),
         *_findings(result),
-        *_panels(result, material.law.discrete),
+        *_panels(result, material.law.outcome.whole),
         _rootogram(material),
     )
 
@@ -148,7 +148,7 @@ def _panel(result: CheckResult, name: str, label: str) -> Html:
 def _rootogram(material: Material) -> Html:
     """How often outcomes were seen, beside how often the model says."""
     result = material.result
-    outcome = material.law.outcome
+    outcome = material.law.outcome.observed
     n = result.data["observed_data"].sizes["item"]
 
     def draw(figure: Figure) -> None:

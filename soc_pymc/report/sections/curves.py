@@ -44,7 +44,7 @@ def curves(material: Material) -> Html:
 
 def _introduction(material: Material) -> tuple[object, ...]:
     roles, law = material.roles, material.law
-    unit = "rate" if law.discrete else "value"
+    unit = "rate" if law.outcome.whole else "value"
     bands_words = (
         "This fit has a single draw, so that there are no bands."
         if material.fit.one_draw
@@ -63,7 +63,7 @@ def _curves_picture(material: Material) -> Html:
         axes = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
         plot_curves(drawable_fit(material.fit), BANDS, axes=axes)
 
-    dots = "rates" if material.law.discrete else "mean values"
+    dots = "rates" if material.law.outcome.whole else "mean values"
     return picture(
         draw,
         (7.0, 6.6),
@@ -108,9 +108,9 @@ def _ribbon(material: Material) -> Html:
     law, fit = material.law, material.fit
     at, words = None, ""
     if fit.prior.exposure is not None:
-        sizes = material.glance.sample.columns[law.size]
+        sizes = material.glance.sample.columns[law.outcome.size]
         at = float(f"{float(np.median(sizes[sizes > 0])):.3g}")
-        words = f" Drawn at the median {law.size.replace('_', ' ')}, {number(at)}."
+        words = f" Drawn at the median {law.outcome.size.replace('_', ' ')}, {number(at)}."
 
     def draw(figure: Figure) -> None:
         plot_prior_ribbon(drawable_fit(fit), ax=figure.subplots(), exposure=at)

@@ -67,7 +67,7 @@ def source_words(source: Any) -> Html:
 def _totals(material: Material) -> Iterator[tuple[str, object]]:
     glance, stats, roles = material.glance, material.stats, material.roles
     yield "Items", whole(glance.n)
-    if material.law.discrete:
+    if material.law.outcome.whole:
         rate = stats.total_count / max(stats.total_exposure, np.finfo(float).tiny)
         yield "Events", joined([whole(stats.total_count), " ", own(roles["count"])])
         yield "Exposure", joined([number(stats.total_exposure, 6), " ", own(roles["exposure"])])
@@ -89,7 +89,7 @@ def _same_as_fit(material: Material) -> str:
     bins, seen = (material.fit.data[g] for g in ("constant_data", "observed_data"))
     n = int(bins["n_items"].sum())
     same = n == material.glance.n and material.glance.far is None
-    if same and material.law.discrete:
+    if same and material.law.outcome.whole:
         same = int(seen["count"].sum()) == material.stats.total_count
     elif same:
         total = float((seen["value"] * bins["n_items"]).sum())
@@ -119,10 +119,10 @@ def _columns(material: Material) -> Html:
 def _spread(material: Material) -> Html:
     """How scores and sizes are distributed."""
     columns, law = material.glance.sample.columns, material.law
-    size = law.size.replace("_", " ")
+    size = law.outcome.size.replace("_", " ")
 
     def draw(figure: Figure) -> None:
-        for ax, role in zip(figure.subplots(1, 2), ("score", law.size), strict=True):
+        for ax, role in zip(figure.subplots(1, 2), ("score", law.outcome.size), strict=True):
             values = columns[role]
             values = (
                 values[values > 0] if is_rate(values[values > 0]) and values.min() >= 0 else values
@@ -137,7 +137,7 @@ def _spread(material: Material) -> Html:
         (7.0, 2.5),
         f"Two histograms: the items' scores and their {size}s.",
         f"How scores and {size}s are distributed among {material.sampled}"
-        + (", those of 0 left out." if material.glance.ranges[law.size][0] == 0 else "."),
+        + (", those of 0 left out." if material.glance.ranges[law.outcome.size][0] == 0 else "."),
     )
 
 
@@ -162,13 +162,13 @@ def _groups(material: Material) -> Iterator[Html]:
     n, total = (np.bincount(part["group"], part[c], len(stats.groups)) for c in ("n", "sum_y"))
     head: tuple[str, ...] = ("Items", "Mean value")
     divisor = n
-    if material.law.discrete:
+    if material.law.outcome.whole:
         head = ("Items", "Events", "Exposure", "Events per unit of exposure")
         divisor = np.bincount(part["group"], part["sum_N"], len(stats.groups))
     rows = []
     for k in np.argsort(-n, kind="stable"):
         cells = [own(stats.groups[k]), whole(n[k])]
-        if material.law.discrete:
+        if material.law.outcome.whole:
             cells += [whole(total[k]), number(divisor[k], 4)]
         rows.append([*cells, number(total[k] / divisor[k], 4) if divisor[k] else "no exposure"])
     shown, rest = rows[:_FEW], rows[_FEW:100]

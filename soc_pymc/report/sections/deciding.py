@@ -123,7 +123,7 @@ def _part(rows: Rows, most: int, seed: int) -> Rows:
 def _own(material: Material, rows: Rows) -> Floats:
     """Own rates, 0 where nothing was seen, or own values."""
     columns = rows.columns
-    if not material.law.discrete:
+    if not material.law.outcome.whole:
         return np.asarray(columns["value"], dtype=float)
     exposure = columns["exposure"]
     return np.asarray(columns["count"] / np.where(exposure > 0, exposure, 1.0))
@@ -170,8 +170,8 @@ def _head(material: Material, rows: Rows) -> list[object]:
     roles, law = material.roles, material.law
     named: list[object] = ["Rank", *([own(rows.named_by)] if rows.named_by else [])]
     labels = [own(name) for name in _labels(material)]
-    seen: list[object] = [own(roles[r]) for r in ("score", law.outcome, law.size)]
-    return [*named, *labels, *seen, *(["Own rate"] if law.discrete else [])]
+    seen: list[object] = [own(roles[r]) for r in ("score", law.outcome.observed, law.outcome.size)]
+    return [*named, *labels, *seen, *(["Own rate"] if law.outcome.whole else [])]
 
 
 def _labels(material: Material) -> list[str]:
@@ -197,7 +197,7 @@ def _cells(
     for rank, k in enumerate(order, start=1):
         name: list[object] = [own(rows.name[k])] if named_by else []
         seen: list[object] = [number(columns["score"][k], 4)]
-        if law.discrete:
+        if law.outcome.whole:
             count, exposure = columns["count"][k], columns["exposure"][k]
             own_rate = number(count / exposure) if exposure > 0 else "none"
             seen += [whole(count), number(exposure, 4), own_rate]
@@ -211,7 +211,7 @@ def _deserving(material: Material) -> Iterator[Html]:
     """Items of which more exposure is worth most to the choice."""
     rows, law, threshold = material.glance.lists[PROMISE], material.law, material.threshold
     assert threshold is not None
-    sizes = material.glance.sample.columns[law.size]
+    sizes = material.glance.sample.columns[law.outcome.size]
     more_of = float(f"{float(np.median(sizes[sizes > 0])):.3g}")
     gain = deciding.value_of_exposure(
         material.fit, rows.items, more_of, threshold=threshold, progress=material.progress
@@ -223,7 +223,7 @@ def _deserving(material: Material) -> Iterator[Html]:
     order = np.argsort(-value, kind="stable")[: _TOP + _MORE]
     found = material.law.scorer(_PROBS, "all", False)(rows.columns)
     # the own rate is left out, for the table to fit a page
-    told = slice(-1 if law.discrete else None)
+    told = slice(-1 if law.outcome.whole else None)
     cells = [row[told] for row in _cells(material, rows, order, found)]
     head = [
         *_head(material, rows)[told], "Posterior mean", "P(above)", "sd, now and after", "Value",
@@ -238,11 +238,13 @@ def _deserving(material: Material) -> Iterator[Html]:
         for k in order
     ]
     what = (
-        joined([f"{exact(more_of)} more units of ", own(material.roles[law.size])])
-        if law.discrete
+        joined([f"{exact(more_of)} more units of ", own(material.roles[law.outcome.size])])
+        if law.outcome.whole
         else joined([f"one further value with a noise sd of {exact(more_of)}"])
     )
-    heading = "Items that deserve more exposure" if law.discrete else "Items worth another look"
+    heading = (
+        "Items that deserve more exposure" if law.outcome.whole else "Items worth another look"
+    )
     yield tag("h3", heading)
     yield tag(
         "p",
@@ -257,15 +259,15 @@ def _deserving(material: Material) -> Iterator[Html]:
 def _shrinkage(material: Material) -> Html:
     """How far posteriors are from own outcomes."""
     law, sample = material.law, material.glance.sample
-    roles = ("score", law.outcome, law.size)
+    roles = ("score", law.outcome.observed, law.outcome.size)
     sample = _part(sample, _POINTS, material.seed)
     columns = sample.columns
     mean = law.scorer((), "all", False)(columns)[0]
     frame = pd.DataFrame({role: columns[role] for role in roles} | {"theta_mean": mean})
     names = {role: role for role in roles}
-    what = "rates" if law.discrete else "values"
+    what = "rates" if law.outcome.whole else "values"
     kind = "item" if len(sample) == material.glance.n else "random item"
-    if law.discrete and not (frame["exposure"] > 0).any():
+    if law.outcome.whole and not (frame["exposure"] > 0).any():
         return tag("p", "There is no picture of shrinkage, as no item has any exposure.")
 
     def draw(figure: Figure) -> None:

@@ -16,7 +16,7 @@ def title_of(material: Material, title: str | None) -> str:
     if title is not None:
         return title
     roles, law = material.roles, material.law
-    return f"Calibration of {roles['score']} against {roles[law.outcome]}"
+    return f"Calibration of {roles['score']} against {roles[law.outcome.observed]}"
 
 
 def verdicts(material: Material) -> list[tuple[str, str, str, str]]:
@@ -99,7 +99,7 @@ def _what(material: Material) -> tuple[object, ...]:
     """The page in two sentences."""
     n = counted(material.glance.n, "item")
     intervals = "" if material.fit.one_draw else ", with 90% intervals throughout"
-    if material.law.discrete:
+    if material.law.outcome.whole:
         seen = (
             "a number of events in a known exposure, which is its true rate theta seen with noise"
         )

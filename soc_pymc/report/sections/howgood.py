@@ -30,7 +30,7 @@ def quantities(material: Material) -> Html:
     def draw(figure: Figure) -> None:
         plot_variance_gain(material.left, BANDS, ax=figure.subplots())
 
-    outcome = "count" if material.law.discrete else "value"
+    outcome = "count" if material.law.outcome.whole else "value"
     return section(
         "quantities",
         "How good is the score, and what do outcomes add?",

@@ -1,6 +1,7 @@
-"""What is summed for each kind of items: roles, tables, their keys and columns.
+"""Kinds of outcomes: roles of columns, what is summed of them, and the words for them.
 
-Kernels, engines and `Statistics` all read these records, so that a kind is described once.
+Kernels, engines, `Statistics`, checks, pictures and the report all read these records, so that a
+kind is described once.
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,7 +9,7 @@ from dataclasses import dataclass
 
 from .._lib.errors import StatisticsError
 
-__all__ = ["EXACT_COUNTS", "SCHEMAS", "STEPS", "Schema", "Table"]
+__all__ = ["EXACT_COUNTS", "OUTCOMES", "STEPS", "Outcome", "Table", "Words"]
 
 STEPS = 4  # cells of counts and exposures: 2^4 = 16 to an octave
 EXACT_COUNTS = 32  # counts below this have cells of their own
@@ -37,16 +38,47 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Schema:
-    """Tables of sums of one kind of items.
+class Words:
+    """What checks, pictures and the report call things of one kind.
+
+    Attributes
+    ----------
+    outcome, outcomes
+        One outcome and several: "count", "counts".
+    size, sizes
+        What says how precise one is: "exposure", "noise sd".
+    theta, thetas
+        What is unknown of an item: "rate", "rates".
+    own
+        An item's outcome as an estimate of its theta: "own rate".
+    """
+
+    outcome: str
+    outcomes: str
+    size: str
+    sizes: str
+    theta: str
+    thetas: str
+    own: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One kind of outcome, with its tables of sums.
 
     Attributes
     ----------
     kind
         Name of the kind.
-    outcome, size
+    observed, size
         Roles of the outcome and of what says how precise it is.
     whole
+        Whether outcomes are whole numbers, so that their predictive distributions have steps.
+    positive
+        Whether theta is positive, so that curves and pictures are read in logarithms.
+    words
+        What things are called.
+    integers
         Columns of whole numbers of every table.
     tables
         Tables by name: first ``part``, last ``joint``, which is kept on request only.
@@ -57,9 +89,12 @@ class Schema:
     """
 
     kind: str
-    outcome: str
+    observed: str
     size: str
-    whole: tuple[str, ...]
+    whole: bool
+    positive: bool
+    words: Words
+    integers: tuple[str, ...]
     tables: Mapping[str, Table]
     grid: str
     few_joint: bool
@@ -71,7 +106,7 @@ class Schema:
 
     def sums(self, name: str) -> tuple[str, ...]:
         """Columns of a table that are no keys: whole numbers, then real sums."""
-        return (*self.whole, *self.tables[name].reals)
+        return (*self.integers, *self.tables[name].reals)
 
     def columns(self, name: str) -> tuple[str, ...]:
         """Every column of a table: keys, whole numbers, real sums."""
@@ -87,7 +122,7 @@ class Schema:
             sizes = f"{self.size}s".replace("_", " ")
             raise StatisticsError(
                 f"there are more than {most:,} joint cells even in a single bin, as "
-                f"{self.outcome}s are spread over very many {sizes}: allow more by joint=number, "
+                f"{self.observed}s are spread over very many {sizes}: allow more by joint=number, "
                 "or leave out joint="
             )
 
@@ -111,11 +146,14 @@ def _joint(size_cell: str, outcome_cell: str, *reals: str) -> Table:
 
 _EXPOSURE = ("sum_N", "sum_N2", "sum_N3", "sum_y2", "sum_yN", "sum_yN2", "sum_yN3")
 
-_POISSON = Schema(
+_POISSON = Outcome(
     kind="poisson",
-    outcome="count",
+    observed="count",
     size="exposure",
-    whole=("n", "sum_y"),
+    whole=True,
+    positive=True,
+    words=Words("count", "counts", "exposure", "exposures", "rate", "rates", "own rate"),
+    integers=("n", "sum_y"),
     tables={
         # above: number of items whose count exceeds their exposure
         "part": Table(_PART_KEYS, ("sum_N", *_SCORES, "sum_y_log_N", "above"), {}),
@@ -132,11 +170,14 @@ _NOISE = ("sum_y", "sum_y2", "sum_w", "sum_w2", "sum_w3",
           "sum_yw", "sum_yw2", "sum_yw3", "sum_y2w", "sum_y2w2", "sum_y2w3")  # fmt: skip
 _VALUE = ("sum_y", "sum_y2", "sum_y3", "sum_w", "sum_w2")
 
-_NORMAL = Schema(
+_NORMAL = Outcome(
     kind="normal",
-    outcome="value",
+    observed="value",
     size="noise_sd",
-    whole=("n",),
+    whole=False,
+    positive=False,
+    words=Words("value", "values", "noise sd", "noise sds", "value", "values", "own value"),
+    integers=("n",),
     tables={
         "part": Table(_PART_KEYS, ("sum_y", "sum_y2", "sum_s2", *_SCORES), {}),
         "noise": _margin("noise_cell", *_NOISE),
@@ -146,5 +187,5 @@ _NORMAL = Schema(
     few_joint=False,
 )
 
-SCHEMAS: Mapping[str, Schema] = {schema.kind: schema for schema in (_POISSON, _NORMAL)}
+OUTCOMES: Mapping[str, Outcome] = {schema.kind: schema for schema in (_POISSON, _NORMAL)}
 """Schemas by kind of items."""
