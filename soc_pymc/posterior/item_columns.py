@@ -43,9 +43,8 @@ def law_roles(fit: Fit, law: Law, items: Items) -> dict[str, str]:
     if law.outcome.observed not in roles or law.outcome.size not in roles:
         have = " and ".join(f"{role}=" for role in roles if role in _OUTCOMES)
         raise ItemsError(
-            f"the fit is of items with {law.outcome.observed}= and {law.outcome.size}=, these items "
-            f"have {have}: "
-            f"give items of the kind that made the fit, or fit these"
+            f"the fit is of items with {law.outcome.observed}= and {law.outcome.size}=, these "
+            f"items have {have}: give items of the kind that made the fit, or fit these"
         )
     names = ["score", law.outcome.observed, law.outcome.size]
     if fit.groups:
