@@ -180,6 +180,17 @@ class _Door(MetaPathFinder, Loader):
 
 sys.meta_path.append(_Door())
 
+
+class _Package(ModuleType):
+    """The package itself: a room's module never hides the function of the same name."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _HOME and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
+
 if not TYPE_CHECKING:  # type checkers know the names above, and that there are no others
 
     def __getattr__(name: str) -> Any:
