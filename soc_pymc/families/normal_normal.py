@@ -11,11 +11,51 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-__all__ = ["cdf", "log_density", "moments", "quantile", "standardised", "update"]
+__all__ = [
+    "above",
+    "cdf",
+    "cdf_interval",
+    "curve_variables",
+    "draw_theta",
+    "excess",
+    "log_density",
+    "mean_log_variance",
+    "mean_variance",
+    "moments",
+    "quantile",
+    "shortfall",
+    "simulate",
+    "standardised",
+    "update",
+    "widened",
+]
 
 Floats = NDArray[np.float64]
 
 _LOG_2PI = float(np.log(2.0 * np.pi))
+_LOG_ROOT_2PI = 0.5 * _LOG_2PI
+
+
+def mean_variance(mean: Floats, log_variance: Floats) -> tuple[Floats, Floats]:
+    """Mean and variance of a prior with the given curves."""
+    return mean, np.exp(log_variance)
+
+
+def mean_log_variance(mean: Floats, variance: Floats) -> tuple[Floats, Floats]:
+    """Curves of a prior with this mean and variance."""
+    return mean, np.log(variance)
+
+
+def widened(mean: Floats, log_variance: Floats, spread: ArrayLike) -> tuple[Floats, Floats]:
+    """Curves averaged over a variance `spread` of the mean."""
+    # items that stand for one score have a spread of 0, whose logarithm is meant
+    with np.errstate(divide="ignore"):
+        return mean, np.logaddexp(log_variance, np.log(spread))
+
+
+def curve_variables(mean: Floats, log_variance: Floats) -> dict[str, Floats]:
+    """Variables of `soc.calibration_curves`."""
+    return {"mean": mean, "variance": np.exp(log_variance), "log_variance": log_variance}
 
 
 def update(mean: Any, variance: Any, value: Any, noise_variance: Any) -> tuple[Any, Any]:
@@ -88,3 +128,55 @@ def log_density(
 def cdf(value: ArrayLike, noise_sd: ArrayLike, mean: ArrayLike, log_variance: ArrayLike) -> Floats:
     """P(Y <= value) under the marginal of `log_density`."""
     return np.asarray(special.ndtr(standardised(value, noise_sd, mean, log_variance)))
+
+
+def cdf_interval(
+    value: Floats, noise_sd: Floats, mean: Floats, log_variance: Floats
+) -> tuple[Floats, Floats]:
+    """P(Y < value) and P(Y <= value), which are equal."""
+    upto = cdf(value, noise_sd, mean, log_variance)
+    return upto, upto
+
+
+def simulate(
+    mean: Floats, log_variance: Floats, noise_sd: Floats, rng: np.random.Generator
+) -> Floats:
+    """Values of new items."""
+    sd = np.sqrt(np.exp(log_variance) + noise_sd**2)
+    return mean + sd * rng.standard_normal(mean.shape)
+
+
+# --- tails and draws of Normal(mean, variance) ---------------------------------------------------
+
+
+def above(cut: Floats, mean: Floats, variance: Floats) -> Floats:
+    """P(theta > cut)."""
+    return np.asarray(special.ndtr((mean - cut) / np.sqrt(variance)))
+
+
+def excess(cut: Floats, mean: Floats, variance: Floats) -> Floats:
+    """E[(theta - cut)+]: sd times phi(z) - z Phi(-z), for z = (cut - mean) / sd."""
+    sd = np.sqrt(variance)
+    return sd * _standard_excess((cut - mean) / sd)
+
+
+def shortfall(cut: Floats, mean: Floats, variance: Floats) -> Floats:
+    """E[(cut - theta)+]."""
+    sd = np.sqrt(variance)
+    return sd * _standard_excess((mean - cut) / sd)
+
+
+def _standard_excess(z: Floats) -> Floats:
+    """phi(z) - z Phi(-z), by the scaled complement above 0: both terms underflow together."""
+    up = np.maximum(z, 0.0)
+    density = np.exp(-0.5 * up * up - _LOG_ROOT_2PI)
+    scaled = np.sqrt(0.5 * np.pi) * special.erfcx(up / np.sqrt(2.0))
+    above = density * np.maximum(1.0 - up * scaled, 0.0)
+    down = np.minimum(z, 0.0)
+    below = np.exp(-0.5 * down * down - _LOG_ROOT_2PI) - down * special.ndtr(-down)
+    return np.asarray(np.where(z > 0, above, below))
+
+
+def draw_theta(mean: Floats, variance: Floats, rngs: tuple[np.random.Generator, ...]) -> Floats:
+    """Draws of theta, one for each element, row by row."""
+    return mean + np.sqrt(variance) * rngs[0].standard_normal(np.shape(mean))

@@ -10,9 +10,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import special
 
 from .special_forms import (
+    gamma_kernel,
+    gamma_lower,
     gamma_quantile,
+    gamma_upper,
     log1pmx,
     log_negative_binomial,
     negative_binomial_upto,
@@ -20,22 +24,35 @@ from .special_forms import (
 )
 
 __all__ = [
+    "above",
+    "above_drawn",
     "cdf",
-    "cdf_ends",
+    "cdf_interval",
+    "curve_variables",
+    "draw_theta",
+    "excess",
     "log1pmx",
+    "log_mean_cv2",
     "log_pmf",
     "mean",
     "quantile",
     "shape_rate",
+    "shortfall",
+    "simulate",
     "stirling_error",
     "update",
     "variance",
+    "widened",
 ]
 
 Floats = NDArray[np.float64]
 
 _LARGEST_SHAPE = 1e100
 """Above it the marginal is Poisson to all digits, and squares would overflow."""
+_NEAR = 0.5  # share of the shape below which the lower partial expectation is a series
+_TERMS = 80  # of that series: 0.5^80 is 1e-24
+_TINY = 1e-300  # below it the cdf of a Gamma comes from its logarithm
+_LEAST_SHAPE = 1.0  # shapes below it are drawn as of one more, and moved: small ones underflow
 _FEW = 128  # counts below this are cheap to add up
 _FAR = 600.0  # minus the log of the probability of no event from which they are not added up
 
@@ -51,6 +68,31 @@ def shape_rate(log_mean: Any, log_cv2: Any, exp: Any = np.exp) -> tuple[Any, Any
     (4.0, 80.0)
     """
     return exp(-log_cv2), exp(-log_cv2 - log_mean)
+
+
+def log_mean_cv2(shape: Any, rate: Any) -> tuple[Any, Any]:
+    """Log mean and log squared cv of Gamma(shape, rate)."""
+    return np.log(shape) - np.log(rate), -np.log(shape)
+
+
+def widened(log_mean: Floats, log_cv2: Floats, spread: ArrayLike) -> tuple[Floats, Floats]:
+    """Curves averaged over a variance `spread` of log mean, to second order."""
+    spread = np.asarray(spread, dtype=float)
+    return log_mean + spread / 2, np.log(np.exp(log_cv2) * (1.0 + spread) + spread)
+
+
+def curve_variables(log_mean: Floats, log_cv2: Floats) -> dict[str, Floats]:
+    """Variables of `soc.calibration_curves`."""
+    shape, rate = shape_rate(log_mean, log_cv2)
+    log_variance = log_cv2 + 2.0 * log_mean
+    return {
+        "mean": np.exp(log_mean),
+        "variance": np.exp(log_variance),
+        "log_mean": log_mean,
+        "log_variance": log_variance,
+        "shape": shape,
+        "rate": rate,
+    }
 
 
 def update(shape: Any, rate: Any, count: Any, exposure: Any) -> tuple[Any, Any]:
@@ -115,7 +157,7 @@ def cdf(count: ArrayLike, exposure: ArrayLike, log_mean: ArrayLike, log_cv2: Arr
     return np.where(y < 0, 0.0, inside)
 
 
-def cdf_ends(
+def cdf_interval(
     count: Floats, exposure: Floats, log_mean: Floats, log_cv2: Floats
 ) -> tuple[Floats, Floats]:
     """P(Y <= count - 1) and P(Y <= count) under many curves.
@@ -171,3 +213,77 @@ def _few_cdfs(
         upto[:, :m] += pmf[:, :m]
     back = np.argsort(order)
     return below[:, back], upto[:, back]
+
+
+def simulate(
+    log_mean: Floats, log_cv2: Floats, exposure: Floats, rng: np.random.Generator
+) -> Floats:
+    """Counts of new items: theta from its prior, the count given theta."""
+    theta = rng.standard_gamma(np.exp(-log_cv2)) * np.exp(log_mean + log_cv2)
+    return rng.poisson(exposure * theta).astype(float)
+
+
+# --- tails and draws of Gamma(shape, rate) -------------------------------------------------------
+
+
+def above(cut: Floats, shape: Floats, rate: Floats) -> Floats:
+    """P(theta > cut)."""
+    return np.asarray(gamma_upper(shape, np.maximum(cut, 0.0) * rate))
+
+
+def excess(cut: Floats, shape: Floats, rate: Floats) -> Floats:
+    """E[(theta - cut)+]: (a - x) Q(a, x) + x^a e^-x / Gamma(a), over the rate, for x = rate cut."""
+    x = np.maximum(cut, 0.0) * rate
+    inside = (shape - x) * gamma_upper(shape, x) + shape * gamma_kernel(shape, x)
+    # an expectation of a number > 0, also where rounding says otherwise
+    found = np.maximum(inside, 0.0) / rate
+    return np.where(cut > 0, found, shape / rate - cut)
+
+
+def shortfall(cut: Floats, shape: Floats, rate: Floats) -> Floats:
+    """E[(cut - theta)+]: (x - a) P(a, x) + x^a e^-x / Gamma(a), over the rate.
+
+    Far below the mean it is a series.
+    """
+    x = np.maximum(cut, 0.0) * rate
+    a, x = np.broadcast_arrays(shape, x)
+    bell = gamma_kernel(a, x)
+    inside = np.maximum((x - a) * gamma_lower(a, x) + a * bell, 0.0)
+    far = x < _NEAR * a
+    if far.any():
+        inside = np.array(inside)
+        inside[far] = bell[far] * _series(a[far], x[far])
+    return np.asarray(inside / rate)
+
+
+def _series(a: Floats, x: Floats) -> Floats:
+    """Sum over m >= 1 of m x^m / ((a + 1) ... (a + m)): all terms are positive."""
+    total, term = np.zeros_like(a), np.ones_like(a)
+    for m in range(1, _TERMS):
+        term = term * (x / (a + m))
+        total += m * term
+    return total
+
+
+def draw_theta(shape: Floats, rate: Floats, rngs: tuple[np.random.Generator, ...]) -> Floats:
+    """Draws of log theta, one for each element, row by row."""
+    small = shape < _LEAST_SHAPE
+    drawn = np.log(rngs[0].standard_gamma(np.where(small, shape + 1.0, shape)))
+    if small.any():
+        # Gamma(a) is Gamma(a + 1) U^(1/a), whose logarithm does not underflow
+        drawn[small] -= rngs[1].standard_exponential(int(small.sum())) / shape[small]
+    return drawn - np.log(rate)
+
+
+def above_drawn(log_theta: Floats, shape: Floats, rate: Floats) -> Floats:
+    """P(theta > a draw of `draw_theta`)."""
+    log_x = log_theta + np.log(rate)
+    # a theta beyond all numbers has tail 0; one below them is mended after
+    with np.errstate(over="ignore", under="ignore"):
+        x = np.exp(log_x)
+        found = gamma_upper(shape, x)
+    lost = x < _TINY
+    if lost.any():
+        a, at = np.broadcast_to(shape, x.shape)[lost], log_x[lost]
+        found[lost] = -np.expm1(np.minimum(a * at - special.gammaln(a + 1.0), 0.0))
+    return np.asarray(found)

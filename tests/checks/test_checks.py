@@ -81,7 +81,7 @@ def columns(*values):
     return dict(zip(("score", "count", "exposure"), values, strict=True))
 
 
-def cdf_ends(fit, *values):
+def cdf_interval(fit, *values):
     return pit.predictive_cdf(law_of(fit), columns(*values), progress=False)
 
 
@@ -98,7 +98,7 @@ def good_result():
 def test_predictive_cdf_is_the_negative_binomial_s():
     frame = simulate(200, 0)
     score, count, exposure = arrays(frame)
-    below, upto = cdf_ends(hand_made_fit(), score, count, exposure)
+    below, upto = cdf_interval(hand_made_fit(), score, count, exposure)
     from scipy.interpolate import CubicSpline
 
     mean, cv2 = (
@@ -150,7 +150,7 @@ def test_both_ways_to_a_cdf_are_exact(pairs, log_mean, log_cv2):
 def test_predictive_cdf_averages_over_curve_uncertainty():
     fit = hand_made_fit(sd=0.3, draws=2000)
     score, count, exposure = np.full(4, 0.05), np.array([0.0, 1, 4, 9]), np.full(4, 60.0)
-    _, upto = cdf_ends(fit, score, count, exposure)
+    _, upto = cdf_interval(fit, score, count, exposure)
     from soc_pymc.posterior.curves import curve_draws
 
     log_mean, log_cv2 = curve_draws(fit, score)
@@ -167,7 +167,7 @@ def test_pit_is_calibrated_on_the_truth():
     fit = hand_made_fit()
     for seed in range(40):
         score, count, exposure = arrays(simulate(3000, 100 + seed))
-        ends = cdf_ends(fit, score, count, exposure)
+        ends = cdf_interval(fit, score, count, exposure)
         u = pit.randomised_pit(*ends, np.random.default_rng(seed))
         p_values.append(pit.uniformity(u).p_value)
         rejected += p_values[-1] < 0.05
@@ -179,7 +179,7 @@ def test_pit_has_power_against_twice_the_variance():
     frame = simulate(6000, 7)
     frame = frame[frame["exposure"] >= 50]
     score, count, exposure = arrays(frame)
-    ends = cdf_ends(hand_made_fit(cv2_factor=2.0), score, count, exposure)
+    ends = cdf_interval(hand_made_fit(cv2_factor=2.0), score, count, exposure)
     u = pit.randomised_pit(*ends, np.random.default_rng(0))
     assert pit.uniformity(u).p_value < 1e-3
 
@@ -218,7 +218,7 @@ def test_mean_ecdf_is_the_mean_of_uniform_cdfs(pairs, points):
 
 def test_randomised_ecdfs_average_to_the_mean_ecdf():
     score, count, exposure = arrays(simulate(500, 3))
-    ends = cdf_ends(hand_made_fit(), score, count, exposure)
+    ends = cdf_interval(hand_made_fit(), score, count, exposure)
     rng = np.random.default_rng(0)
     many = np.mean([pit.pit_ecdf(pit.randomised_pit(*ends, rng)) for _ in range(400)], axis=0)
     np.testing.assert_allclose(many, pit.mean_pit_ecdf(*ends), atol=5e-3)
@@ -506,7 +506,7 @@ def test_items_left_out_have_the_cdf_of_the_others():
     data = columns(*arrays(simulate(60, 4)))
     law = law_of(fit)
     each = law.log_density(data)
-    ends = cdf_ends(fit, *data.values())
+    ends = cdf_interval(fit, *data.values())
     left = leave_one_out.leave_items_out(fit, data, each, *ends)
     weight = np.exp(-each - (-each).max(axis=0))
     weight /= weight.sum(axis=0)

@@ -9,7 +9,7 @@ from scipy import stats
 
 from soc_pymc.evaluate.decisions.preposterior import expected_variance
 from soc_pymc.evaluate.decisions.value import _value
-from soc_pymc.families.tails import GAMMA, NORMAL
+from soc_pymc.families.family import GAMMA, NORMAL
 from soc_pymc.posterior.laws import MixedPosterior
 
 mp.mp.dps = 50

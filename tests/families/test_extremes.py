@@ -5,7 +5,7 @@ import pytest
 
 from soc_pymc.evaluate.decisions import preposterior
 from soc_pymc.families import poisson_gamma as pg
-from soc_pymc.families import tails
+from soc_pymc.families.family import GAMMA
 from soc_pymc.posterior.laws import MixedPosterior
 from tests import extreme_references as references
 from tests.studies import extremes
@@ -90,7 +90,7 @@ def test_cdf_of_hardly_overdispersed_huge_counts():
 def test_small_counts_whose_sum_starts_below_all_numbers():
     """(1 + 1500)^-100 is a subnormal number; the sum to 127 counts is not."""
     args = np.array([127.0]), np.array([1.0]), np.log([[1.5e5]]), -np.log([[100.0]])
-    upto = pg.cdf_ends(*args)[1][0, 0]
+    upto = pg.cdf_interval(*args)[1][0, 0]
     log = np.array([float(pg.log_pmf(k, 1.0, args[2], args[3])[0, 0]) for k in range(128)])
     whole = log.max() + np.log(np.exp(log - log.max()).sum())
     assert np.log(upto) == pytest.approx(whole, abs=1e-9)
@@ -99,7 +99,7 @@ def test_small_counts_whose_sum_starts_below_all_numbers():
 def test_expected_variance_where_most_further_counts_are_none():
     """A shape of 0.5 and a further mean of 5: the first counts have most of the probability."""
     one = MixedPosterior(np.array([[0.5]]), np.array([[0.25]]), np.ones((1, 1)))
-    found = preposterior.expected_variance(tails.GAMMA, one, np.array([2.5]))
+    found = preposterior.expected_variance(GAMMA, one, np.array([2.5]))
     assert found[0] == pytest.approx(0.5 / 0.25 / 2.75, rel=1e-7)
 
 

@@ -32,10 +32,10 @@ from soc_pymc.families import (
     normal_cells,
     normal_mixtures,
     normal_normal,
-    tails,
 )
 from soc_pymc.families import histograms as hist
 from soc_pymc.families import poisson_gamma as pg
+from soc_pymc.families.family import GAMMA
 from soc_pymc.posterior.laws import MixedPosterior
 from tests import exact
 from tests import extreme_references as ref
@@ -153,7 +153,7 @@ def cdf_counts(fast: bool) -> Points:
         name = _named(y, 7.0, m, c)
         if want > _LEAST:
             yield Point("counts: cdf", float(pg.cdf(y, 7.0, m, c)), want, name, y)
-            ends = pg.cdf_ends(np.array([y]), np.array([7.0]), np.array([[m]]), np.array([[c]]))
+            ends = pg.cdf_interval(np.array([y]), np.array([7.0]), np.array([[m]]), np.array([[c]]))
             yield Point("counts: both ends of the cdf", ends[1][0, 0], want, name, y)
 
 
@@ -180,9 +180,9 @@ def gamma_tails(fast: bool) -> Points:
         bell = mp.exp(a * mp.log(b) - b - mp.loggamma(a))
         args = np.array([x]), np.array([shape]), np.array([1.0])
         wants = {
-            "above": (upper, tails.GAMMA.above(*args)),
-            "excess": ((a - b) * upper + bell, tails.GAMMA.excess(*args)),
-            "shortfall": ((b - a) * lower + bell, tails.GAMMA.shortfall(*args)),
+            "above": (upper, GAMMA.above(*args)),
+            "excess": ((a - b) * upper + bell, GAMMA.excess(*args)),
+            "shortfall": ((b - a) * lower + bell, GAMMA.shortfall(*args)),
         }
         for name, (want, got) in wants.items():
             if want > _LEAST:
@@ -436,7 +436,7 @@ def decision_values(fast: bool) -> Points:
         at = 2.0 * (1.0 + (cut - 1.0) / max(1.0, np.sqrt(shape)))
         theta = MixedPosterior(np.array([[shape]]), np.array([[rate]]))
         args = theta, np.array([more]), np.array([at])
-        got = float(value._value(tails.GAMMA, *args)[0])
+        got = float(value._value(GAMMA, *args)[0])
         a, b, n, t = (mp.mpf(float(v)) for v in (shape, rate, more, at))
         least = mp.floor(t * (b + n) - a) + 1
         mean = a / b
@@ -450,7 +450,7 @@ def decision_values(fast: bool) -> Points:
         where = f"shape {shape:g}, more {more:g}, cut {at:g}"
         yield Point("decisions: value of more exposure", got, want, where, shape)
         one = MixedPosterior(np.array([[shape]]), np.array([[rate]]), np.ones((1, 1)))
-        left = float(preposterior.expected_variance(tails.GAMMA, one, np.array([more]))[0])
+        left = float(preposterior.expected_variance(GAMMA, one, np.array([more]))[0])
         yield Point("decisions: expected variance on a grid", left, a / b / (b + n), where, shape)
 
 

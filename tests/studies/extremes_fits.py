@@ -17,7 +17,7 @@ import xarray as xr
 import soc_pymc as soc
 from soc_pymc.families import bin_effects, mixture_kernel, normal_cells
 from soc_pymc.families import histograms as hist
-from soc_pymc.inference.results import COMPONENTS, CURVES
+from soc_pymc.families.priors import COMPONENTS, CURVES
 from soc_pymc.posterior.curves import curve_draws
 from soc_pymc.posterior.laws import law_of
 from tests import exact

@@ -65,7 +65,7 @@ TESTS = {
     "families.poisson_gamma": "poisson_gamma conformance gamma_law",
     "families.records": "conformance",
     "families.surrogates": "surrogates",
-    "families.tails": "decisions_forms",
+    "families.family": "conformance decisions_forms",
     "families.validity": "scoring statistics posteriors",
     "coordinates": "model mixture normal_cells",
     "posteriors": "posteriors normal_law gamma_law",

@@ -11,7 +11,7 @@ from ..._lib.arguments import numbers_of
 from ..._lib.errors import FitError
 from ..._lib.progress import phase
 from ...data.items import Items, check_items
-from ...families.tails import GAMMA, NORMAL, Conjugate
+from ...families.family import Family, family_of
 from ...families.validity import LARGEST
 from ...inference.results import Fit
 from ...posterior.item_columns import read_items
@@ -45,7 +45,7 @@ class Job:
     law: Law
     columns: Columns
     index: pd.Index
-    family: Conjugate
+    family: Family
 
     def __len__(self) -> int:
         return len(self.index)
@@ -104,7 +104,7 @@ def read(fit: Fit, items: Items, progress: bool) -> Job:
         index = items.source.index
     else:
         index = pd.RangeIndex(n)
-    return Job(fit, law, columns, index, GAMMA if law.outcome.whole else NORMAL)
+    return Job(fit, law, columns, index, family_of(fit.prior))
 
 
 def per_item(values: ArrayLike, n: int, name: str, least: float = -np.inf) -> Floats:

@@ -13,8 +13,8 @@ from scipy import special
 
 from ...data.items import Items
 from ...families import poisson_gamma
+from ...families.family import GAMMA, Family
 from ...families.special_forms import negative_binomial_above, negative_binomial_upto
-from ...families.tails import GAMMA, Conjugate
 from ...inference.results import Fit
 from ...posterior.laws import Columns, MixedPosterior
 from .preposterior import expected_variance
@@ -107,7 +107,7 @@ def value_of_exposure(
     return pd.DataFrame(dict(zip(names, found, strict=False)), index=job.index)
 
 
-def _deviations(family: Conjugate, theta: MixedPosterior, more: Floats) -> tuple[Floats, Floats]:
+def _deviations(family: Family, theta: MixedPosterior, more: Floats) -> tuple[Floats, Floats]:
     """Posterior sd, and root of the expected variance after more."""
     means = family.mean(theta.first, theta.second)
     mean = theta.average(means)
@@ -123,7 +123,7 @@ def _deviations(family: Conjugate, theta: MixedPosterior, more: Floats) -> tuple
     return sd, sd / np.sqrt(1.0 + gain)
 
 
-def _value(family: Conjugate, theta: MixedPosterior, more: Floats, cut: Floats) -> Floats:
+def _value(family: Family, theta: MixedPosterior, more: Floats, cut: Floats) -> Floats:
     """Expected value of the choice with the further outcome less that without."""
     above = theta.average(family.mean(theta.first, theta.second)) > cut
     few = _few(theta)

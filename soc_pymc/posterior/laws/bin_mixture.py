@@ -254,5 +254,5 @@ def _count_ends(
 ) -> Floats:
     """P(Y < y) and P(Y <= y), (2, n), of counts under Gammas: log means (R, n), shapes (n,)."""
     log_cv2 = np.broadcast_to(-np.log(shape), log_mean.shape)
-    both = poisson_gamma.cdf_ends(count, exposure, log_mean, log_cv2)
+    both = poisson_gamma.cdf_interval(count, exposure, log_mean, log_cv2)
     return np.array([np.einsum("nr,rn->n", weight, end) for end in both])

@@ -59,7 +59,7 @@ class GammaLaw:
         """P(Y <= count - 1) and P(Y <= count) over few nodes that stand for the draws."""
         weight, *curves = nodes_at(self.fit, columns, self.outcome.size)
         nodes = _spread_out(columns, curves[0], curves[1])
-        both = poisson_gamma.cdf_ends(columns["count"], columns["exposure"], *nodes)
+        both = poisson_gamma.cdf_interval(columns["count"], columns["exposure"], *nodes)
         below, upto = (weight @ ends for ends in both)
         return proper_ends(below, upto)
 
@@ -72,7 +72,7 @@ class GammaLaw:
             prior = poisson_gamma.shape_rate(*_spread_out(part, log_mean, log_cv2))
             shape, rate = poisson_gamma.update(*prior, part["count"], part["exposure"])
             curves = np.log(shape / rate), -np.log(shape)
-            return poisson_gamma.cdf_ends(part["further"], part["further_exposure"], *curves)
+            return poisson_gamma.cdf_interval(part["further"], part["further_exposure"], *curves)
 
         both = {**columns, "further": outcome, "further_exposure": size}
         return average_ends(self.fit, both, self.outcome.size, ends)

@@ -223,7 +223,7 @@ class MixtureLaw:
         shape = parts.inverse_trigamma(variance)
         rate = np.exp(special.psi(shape) - location) + first
         log_shape = np.broadcast_to(np.log(shape + own), rate.shape)
-        return poisson_gamma.cdf_ends(outcome, size, log_shape - np.log(rate), -log_shape)
+        return poisson_gamma.cdf_interval(outcome, size, log_shape - np.log(rate), -log_shape)
 
     def simulate(self, columns: Columns, rng: np.random.Generator) -> Floats:
         """Outcomes of new items of the same score and size, (draws, n)."""

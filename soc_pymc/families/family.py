@@ -1,0 +1,126 @@
+"""Conjugate families as records of pure functions: all that other rooms ask of a distribution.
+
+At a score a family's prior is known by two curves, on scales where they are smooth and their
+information is orthogonal (`Family.curves`), or by the two conjugate parameters of theta
+(`Family.parameters`). Functions take either pair as two arrays and broadcast.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from . import normal_normal, poisson_gamma
+from .outcomes import OUTCOMES, Outcome
+from .priors import CURVES, CURVES_BY_BIN, Gamma, GammaMixture, Normal, NormalMixture
+
+__all__ = ["FAMILIES", "GAMMA", "NORMAL", "Family", "family_of", "is_mixture"]
+
+_Function = Callable[..., Any]
+_Pair = Callable[..., tuple[Any, Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Family:
+    """Theta given the score and outcomes given theta; `a, b` are conjugate parameters of theta."""
+
+    name: str
+    outcome: Outcome
+    curves: tuple[str, str]  # names of the two curves in the posterior
+    parameters: tuple[str, str]  # names of the conjugate parameters
+
+    to_parameters: _Pair  # (first curve, second curve) -> a, b
+    to_curves: _Pair  # (a, b) -> both curves
+    curve_variables: _Function  # (both curves) -> variables of `soc.calibration_curves` by name
+    widened: _Pair  # (both curves, variance of the mean's curve) -> curves averaged over it
+
+    # theta
+    update: _Pair  # (a, b, outcome, size) -> a, b given the outcome
+    mean: _Function  # (a, b) -> E(theta)
+    variance: _Function  # (a, b) -> Var(theta)
+    quantile: _Function  # (probability, a, b)
+    above: _Function  # (cut, a, b) -> P(theta > cut)
+    excess: _Function  # (cut, a, b) -> E[(theta - cut)+]
+    shortfall: _Function  # (cut, a, b) -> E[(cut - theta)+]
+    draw: _Function  # (a, b, generators) -> draws on a scale that keeps theta's order, row by row
+    natural: _Function  # draws on that scale -> theta
+    above_drawn: _Function  # (draws on that scale, a, b) -> P(theta > them)
+
+    # outcomes, averaged over theta
+    log_density: _Function  # (outcome, size, both curves) -> log density or probability
+    cdf_interval: _Pair  # (outcome, size, both curves) -> P(Y < y) and P(Y <= y)
+    simulate: _Function  # (both curves, size, generator) -> outcomes
+
+
+def _itself(values: Any) -> Any:
+    return values
+
+
+GAMMA = Family(
+    name="Gamma",
+    outcome=OUTCOMES["poisson"],
+    curves=CURVES["Gamma"],
+    parameters=CURVES_BY_BIN["Gamma"],
+    to_parameters=poisson_gamma.shape_rate,
+    to_curves=poisson_gamma.log_mean_cv2,
+    curve_variables=poisson_gamma.curve_variables,
+    widened=poisson_gamma.widened,
+    update=poisson_gamma.update,
+    mean=poisson_gamma.mean,
+    variance=poisson_gamma.variance,
+    quantile=poisson_gamma.quantile,
+    above=poisson_gamma.above,
+    excess=poisson_gamma.excess,
+    shortfall=poisson_gamma.shortfall,
+    draw=poisson_gamma.draw_theta,
+    natural=np.exp,
+    above_drawn=poisson_gamma.above_drawn,
+    log_density=poisson_gamma.log_pmf,
+    cdf_interval=poisson_gamma.cdf_interval,
+    simulate=poisson_gamma.simulate,
+)
+
+NORMAL = Family(
+    name="Normal",
+    outcome=OUTCOMES["normal"],
+    curves=CURVES["Normal"],
+    parameters=CURVES_BY_BIN["Normal"],
+    to_parameters=normal_normal.mean_variance,
+    to_curves=normal_normal.mean_log_variance,
+    curve_variables=normal_normal.curve_variables,
+    widened=normal_normal.widened,
+    update=lambda a, b, value, noise_sd: normal_normal.update(a, b, value, noise_sd**2),
+    mean=lambda a, b: a,
+    variance=lambda a, b: b,
+    quantile=normal_normal.quantile,
+    above=normal_normal.above,
+    excess=normal_normal.excess,
+    shortfall=normal_normal.shortfall,
+    draw=normal_normal.draw_theta,
+    natural=_itself,
+    above_drawn=normal_normal.above,
+    log_density=normal_normal.log_density,
+    cdf_interval=normal_normal.cdf_interval,
+    simulate=normal_normal.simulate,
+)
+
+FAMILIES: Mapping[str, Family] = {family.name: family for family in (GAMMA, NORMAL)}
+"""Families by the name of their prior."""
+
+_PRIORS: Mapping[type, str] = {
+    Gamma: "Gamma",
+    GammaMixture: "Gamma",
+    Normal: "Normal",
+    NormalMixture: "Normal",
+}
+
+
+def family_of(prior: Any) -> Family:
+    """The family of a prior, or of a mixture's components."""
+    return FAMILIES[_PRIORS[type(prior)]]
+
+
+def is_mixture(prior: Any) -> bool:
+    """Whether a prior is a mixture of its family."""
+    return isinstance(prior, GammaMixture | NormalMixture)
