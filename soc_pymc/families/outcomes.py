@@ -4,12 +4,18 @@ Kernels, engines, `Statistics`, checks, pictures and the report all read these r
 kind is described once.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from .._lib.errors import StatisticsError
 
 __all__ = ["EXACT_COUNTS", "OUTCOMES", "STEPS", "Outcome", "Table", "Words"]
+
+Floats = NDArray[np.float64]
 
 STEPS = 4  # cells of counts and exposures: 2^4 = 16 to an octave
 EXACT_COUNTS = 32  # counts below this have cells of their own
@@ -51,6 +57,16 @@ class Words:
         What is unknown of an item: "rate", "rates".
     own
         An item's outcome as an estimate of its theta: "own rate".
+    unit
+        Unit of theta, with places for the names of the columns ``{outcome}`` and ``{size}``.
+    seen
+        What an item's outcome is, as the second half of a sentence.
+    further
+        One further observation, with places for its ``{amount}`` and the name of its ``{size}``.
+    worth
+        Heading of a list of the items of which a further observation is worth most.
+    zeros
+        Items whose outcome is 0; empty where these are nothing special.
     """
 
     outcome: str
@@ -60,6 +76,11 @@ class Words:
     theta: str
     thetas: str
     own: str
+    unit: str
+    seen: str
+    further: str
+    worth: str
+    zeros: str = ""
 
 
 @dataclass(frozen=True)
@@ -86,6 +107,15 @@ class Outcome:
         How wide the cells are; statistics of other cells do not add.
     few_joint
         Whether one bin has few joint cells whatever its items: merging bins then always does.
+    estimate
+        (outcome, size) -> each item's own estimate of theta; NaN where nothing was seen.
+    totals
+        Totals of items for people to read: name, role of the column that it adds up (empty for a
+        ratio), and its value from the sums of the table ``part``.
+    usual_size
+        Size of an outcome of which none is given; None where it must be given.
+    no_information
+        Size of an outcome that says nothing of theta.
     """
 
     kind: str
@@ -98,6 +128,15 @@ class Outcome:
     tables: Mapping[str, Table]
     grid: str
     few_joint: bool
+    estimate: Callable[[Floats, Floats], Floats]
+    totals: tuple[tuple[str, str, Callable[[Mapping[str, Any]], Any]], ...]
+    usual_size: float | None
+    no_information: float
+
+    @property
+    def direct(self) -> bool:
+        """Whether an outcome is itself the estimate of theta, and called so."""
+        return self.words.outcome == self.words.theta
 
     @property
     def margins(self) -> tuple[str, ...]:
@@ -144,6 +183,10 @@ def _joint(size_cell: str, outcome_cell: str, *reals: str) -> Table:
     return Table(("group", "bin", *cells), reals, cells)
 
 
+def _rate(count: Floats, exposure: Floats) -> Floats:
+    return np.divide(count, exposure, out=np.full(len(count), np.nan), where=exposure > 0)
+
+
 _EXPOSURE = ("sum_N", "sum_N2", "sum_N3", "sum_y2", "sum_yN", "sum_yN2", "sum_yN3")
 
 _POISSON = Outcome(
@@ -152,7 +195,20 @@ _POISSON = Outcome(
     size="exposure",
     whole=True,
     positive=True,
-    words=Words("count", "counts", "exposure", "exposures", "rate", "rates", "own rate"),
+    words=Words(
+        "count",
+        "counts",
+        "exposure",
+        "exposures",
+        "rate",
+        "rates",
+        "own rate",
+        unit="{outcome} per unit of {size}",
+        seen="a number of events in a known exposure, which is its true rate theta seen with noise",
+        further="{amount} more units of {size}",
+        worth="Items that deserve more exposure",
+        zeros="Items without events",
+    ),
     integers=("n", "sum_y"),
     tables={
         # above: number of items whose count exceeds their exposure
@@ -163,6 +219,14 @@ _POISSON = Outcome(
     },
     grid=f"counts exact below {EXACT_COUNTS}, {1 << STEPS} cells an octave",
     few_joint=True,
+    estimate=_rate,
+    totals=(
+        ("Events", "count", lambda sums: sums["sum_y"]),
+        ("Exposure", "exposure", lambda sums: sums["sum_N"]),
+        ("Events per unit of exposure", "", lambda sums: sums["sum_y"] / sums["sum_N"]),
+    ),
+    usual_size=1.0,
+    no_information=0.0,
 )
 
 # w = noise_sd^2
@@ -176,7 +240,19 @@ _NORMAL = Outcome(
     size="noise_sd",
     whole=False,
     positive=False,
-    words=Words("value", "values", "noise sd", "noise sds", "value", "values", "own value"),
+    words=Words(
+        "value",
+        "values",
+        "noise sd",
+        "noise sds",
+        "value",
+        "values",
+        "own value",
+        unit="in the unit of {outcome}",
+        seen="a value, which is its true theta seen with noise of known size",
+        further="one further value with a noise sd of {amount}",
+        worth="Items worth another look",
+    ),
     integers=("n",),
     tables={
         "part": Table(_PART_KEYS, ("sum_y", "sum_y2", "sum_s2", *_SCORES), {}),
@@ -185,6 +261,13 @@ _NORMAL = Outcome(
     },
     grid=f"{1 << STEPS} cells an octave of noise, values in cells of 1/16 to 1/8 of it",
     few_joint=False,
+    estimate=lambda value, noise_sd: value,
+    totals=(
+        ("Mean value", "", lambda sums: sums["sum_y"] / sums["n"]),
+        ("Noise sd, root mean square", "", lambda sums: np.sqrt(sums["sum_s2"] / sums["n"])),
+    ),
+    usual_size=None,
+    no_information=1e35,  # the largest noise sd that is valid
 )
 
 OUTCOMES: Mapping[str, Outcome] = {schema.kind: schema for schema in (_POISSON, _NORMAL)}
