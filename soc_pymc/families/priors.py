@@ -15,6 +15,7 @@ __all__ = [
     "GammaMixture",
     "Normal",
     "NormalMixture",
+    "Prior",
     "Spline",
 ]
 
@@ -31,6 +32,7 @@ FRAME = ("frame_first", "frame_second")
 
 _SCALES = ("log", "linear", "rank")
 _MOST_KNOTS = 10_000
+_ONE_SWITCH = ": it is one switch, and monotone is of the mean alone"
 
 
 @dataclass(frozen=True)
@@ -90,8 +92,79 @@ def _linear() -> Spline:
     return Spline(scale="linear")
 
 
+class _Prior:
+    """What all priors have."""
+
+    mean: Spline
+    variance: Spline
+    family: ClassVar[str]  # name of its own family, or of its components'
+    mixture: ClassVar[bool] = False
+
+    def _check(self, field_name: str, good: bool, wanted: str, hint: str = "") -> None:
+        if not good:
+            value = shown(getattr(self, field_name))
+            name = type(self).__name__
+            raise FitError(f"{name}({field_name}=) must be {wanted}, not {value}{hint}")
+
+    def _check_curves(self) -> None:
+        for curve in ("mean", "variance"):
+            self._check(curve, isinstance(getattr(self, curve), Spline), "soc.Spline(...)")
+
+
 @dataclass(frozen=True)
-class Gamma:
+class _Single(_Prior):
+    """Fields and checks of priors of one family."""
+
+    mean: Spline = field(default_factory=Spline)
+    variance: Spline = field(default_factory=Spline)
+    exposure: Spline | None = None
+    monotone: bool = False
+    bin_effects: bool = False
+    groups: bool = True
+
+    def __post_init__(self) -> None:
+        self._check_curves()
+        size = self.exposure
+        self._check("exposure", size is None or isinstance(size, Spline), "soc.Spline(...) or None")
+        if size is not None and size != Spline(knots=size.knots, wiggle=size.wiggle):
+            raise FitError(
+                f"{type(self).__name__}(exposure=soc.Spline(...)) takes knots= and wiggle= alone: "
+                "its axis is log exposure, and its level and slope are part of what shrinks to zero"
+            )
+        for switch in ("monotone", "bin_effects", "groups"):
+            good = isinstance(getattr(self, switch), bool)
+            self._check(switch, good, "True or False", _ONE_SWITCH)
+
+
+@dataclass(frozen=True)
+class _Mixture(_Prior):
+    """Fields and checks of mixtures, which have no further terms."""
+
+    mean: Spline = field(default_factory=Spline)
+    variance: Spline = field(default_factory=Spline)
+    functions: int = 9
+    knots: int = 5
+    shape: float = 0.5
+    drift: float = 0.1
+
+    mixture: ClassVar[bool] = True
+    exposure: ClassVar[None] = None
+    monotone: ClassVar[bool] = False
+    bin_effects: ClassVar[bool] = False
+    groups: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        self._check_curves()
+        name = type(self).__name__
+        for of, least in (("functions", 4), ("knots", 1)):
+            number = whole(getattr(self, of), f"{name}: {of}", least, most=_MOST_KNOTS)
+            object.__setattr__(self, of, number)
+        for of in ("shape", "drift"):
+            object.__setattr__(self, of, real(getattr(self, of), f"{name}: {of}", above=0))
+
+
+@dataclass(frozen=True)
+class Gamma(_Single):
     """theta given the score t is Gamma with E(theta|t) and Var(theta|t) smooth in t.
 
     Parameters
@@ -128,19 +201,11 @@ class Gamma:
     20
     """
 
-    mean: Spline = field(default_factory=Spline)
-    variance: Spline = field(default_factory=Spline)
-    exposure: Spline | None = None
-    monotone: bool = False
-    bin_effects: bool = False
-    groups: bool = True
-
-    def __post_init__(self) -> None:
-        _check_terms(self)
+    family: ClassVar[str] = "Gamma"
 
 
 @dataclass(frozen=True)
-class Normal:
+class Normal(_Single):
     """theta given the score t is Normal with E(theta|t) and Var(theta|t) smooth in t.
 
     Parameters
@@ -165,19 +230,13 @@ class Normal:
     'linear'
     """
 
+    family: ClassVar[str] = "Normal"
     mean: Spline = field(default_factory=_linear)
     variance: Spline = field(default_factory=_linear)
-    exposure: Spline | None = None
-    monotone: bool = False
-    bin_effects: bool = False
-    groups: bool = True
-
-    def __post_init__(self) -> None:
-        _check_terms(self)
 
 
 @dataclass(frozen=True)
-class GammaMixture:
+class GammaMixture(_Mixture):
     """theta given the score t is a mixture of Gammas on a grid, with weights smooth in t.
 
     The grid moves with a frame, the mean and spread of theta that `Gamma` finds; the weights tilt
@@ -207,25 +266,11 @@ class GammaMixture:
     9
     """
 
-    mean: Spline = field(default_factory=Spline)
-    variance: Spline = field(default_factory=Spline)
-    functions: int = 9
-    knots: int = 5
-    shape: float = 0.5
-    drift: float = 0.1
-
-    # mixtures have no such terms
-    exposure: ClassVar[None] = None
-    monotone: ClassVar[bool] = False
-    bin_effects: ClassVar[bool] = False
-    groups: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        _check_mixture(self)
+    family: ClassVar[str] = "Gamma"
 
 
 @dataclass(frozen=True)
-class NormalMixture:
+class NormalMixture(_Mixture):
     """theta given the score t is a mixture of Normals on a grid, with weights smooth in t.
 
     Parameters
@@ -246,61 +291,9 @@ class NormalMixture:
     'linear'
     """
 
+    family: ClassVar[str] = "Normal"
     mean: Spline = field(default_factory=_linear)
     variance: Spline = field(default_factory=_linear)
-    functions: int = 9
-    knots: int = 5
-    shape: float = 0.5
-    drift: float = 0.1
-
-    # mixtures have no such terms
-    exposure: ClassVar[None] = None
-    monotone: ClassVar[bool] = False
-    bin_effects: ClassVar[bool] = False
-    groups: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        _check_mixture(self)
 
 
-def _check_mixture(prior: GammaMixture | NormalMixture) -> None:
-    name = type(prior).__name__
-    _check_curves(prior)
-    for field_name, least in (("functions", 4), ("knots", 1)):
-        number = whole(getattr(prior, field_name), f"{name}: {field_name}", least, most=_MOST_KNOTS)
-        object.__setattr__(prior, field_name, number)
-    for field_name in ("shape", "drift"):
-        scale = real(getattr(prior, field_name), f"{name}: {field_name}", above=0)
-        object.__setattr__(prior, field_name, scale)
-
-
-def _check_curves(prior: "Gamma | Normal | GammaMixture | NormalMixture") -> None:
-    name = type(prior).__name__
-    for curve in ("mean", "variance"):
-        if not isinstance(getattr(prior, curve), Spline):
-            raise FitError(
-                f"{name}({curve}=) must be soc.Spline(...), not {shown(getattr(prior, curve))}"
-            )
-
-
-def _check_terms(prior: "Gamma | Normal") -> None:
-    name = type(prior).__name__
-    _check_curves(prior)
-    if prior.exposure is not None and not isinstance(prior.exposure, Spline):
-        raise FitError(
-            f"{name}(exposure=) must be soc.Spline(...) or None, not {shown(prior.exposure)}"
-        )
-    if prior.exposure is not None and prior.exposure != Spline(
-        knots=prior.exposure.knots, wiggle=prior.exposure.wiggle
-    ):
-        raise FitError(
-            f"{name}(exposure=soc.Spline(...)) takes knots= and wiggle= alone: its axis is log "
-            "exposure, and its level and slope are part of what shrinks to zero"
-        )
-    for switch in ("monotone", "bin_effects", "groups"):
-        value = getattr(prior, switch)
-        if not isinstance(value, bool):
-            raise FitError(
-                f"{name}({switch}=) must be True or False, not {shown(value)}: it is one "
-                "switch, and monotone is of the mean alone"
-            )
+Prior = Gamma | Normal | GammaMixture | NormalMixture
