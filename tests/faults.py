@@ -131,7 +131,7 @@ _ALL = [
         "own outcome used twice",
         _in(
             "laws.gamma",
-            (f"MixedPosterior(*{_UPDATED})", f"MixedPosterior(*{_TWICE})"),
+            (f"ThetaMixture(*{_UPDATED})", f"ThetaMixture(*{_TWICE})"),
             (
                 'poisson_gamma.update(*prior, part["count"], part["exposure"])',
                 'poisson_gamma.update(*prior, 2 * part["count"], 2 * part["exposure"])',
@@ -275,7 +275,7 @@ _ALL = [
     ),
     Fault(
         "PIT of cells from the upper ends",
-        _in("checks.cells", ("below, _ = law.ends(", "_, below = law.ends(")),
+        _in("checks.cells", ("below, _ = law.cdf_interval(", "_, below = law.cdf_interval(")),
         ("cell_checks::test_pit_of_cells_is_that_of_the_items",),
     ),
     Fault(

@@ -16,7 +16,7 @@ from ..data.items import Items, NormalItems, PoissonItems
 from ..data.statistics import Statistics
 from ..inference.results import PARETO_K, Fit
 from ..posterior.item_columns import read_items
-from ..posterior.laws import Columns, Law, law_of, select
+from ..posterior.predictive import Columns, Posterior, posterior_of, select
 from .advice import advise
 from .cells import cell_pit, make_cells
 from .columns import column_slices, cut_columns
@@ -172,7 +172,7 @@ def check(
         return _check_cells(fit, items, seed, progress)
     wanted = "soc.PoissonItems(...) or soc.NormalItems(...), or their statistics"
     instance(items, "items", PoissonItems | NormalItems, wanted, ItemsError)
-    law = law_of(fit)
+    law = posterior_of(fit)
     own = items.roles.get("group")
     names = list(dict.fromkeys([*names, *([own] if own else [])]))
     columns, labels = read_items(fit, law, items, names, progress)
@@ -209,7 +209,7 @@ def _leave_out(
     groups: Mapping[str, xr.Dataset],
 ) -> tuple[list[tuple[str, float, float, str]], xr.Dataset]:
     """Findings on the items `at` left out one by one, and their PIT."""
-    law = law_of(fit)
+    law = posterior_of(fit)
     below, upto, pit = (values[at] for values in pits)
     few = thin(fit, _DRAWS)
     log_density = groups["log_likelihood"][law.outcome.observed].to_numpy().reshape(-1, len(at))
@@ -225,7 +225,7 @@ def _leave_out(
     return rows, _item_values(law, own, at)
 
 
-def _item_values(law: Law, values: Floats, at: NDArray[np.int64]) -> xr.Dataset:
+def _item_values(law: Posterior, values: Floats, at: NDArray[np.int64]) -> xr.Dataset:
     return xr.Dataset({law.outcome.observed: ("item", values)}, {"item": at})
 
 
@@ -263,13 +263,15 @@ def _check_cells(fit: Fit, stats: Statistics, seed: int, progress: bool) -> Chec
     }
     if loo is not None:
         groups["loo"] = xr.Dataset({name: ((), getattr(loo, name)) for name in _LOO})
-    advice = tuple(advise(table, fit, law_of(fit), stats.n_items, [cells.by] if cells.by else []))
+    advice = tuple(
+        advise(table, fit, posterior_of(fit), stats.n_items, [cells.by] if cells.by else [])
+    )
     elpd = None if loo is None else elpd_record(loo, cells.n)
     return CheckResult(table, xr.DataTree.from_dict(groups), advice, elpd)
 
 
 def _masks(
-    law: Law, columns: Columns, labels: Mapping[str, pd.Series], roles: Mapping[str, str]
+    law: Posterior, columns: Columns, labels: Mapping[str, pd.Series], roles: Mapping[str, str]
 ) -> dict[str, Mask]:
     """All slices of enough items; a column that merely bears a role's name is called a column."""
     n = len(columns["score"])
@@ -315,7 +317,7 @@ def arviz_groups(
 ) -> dict[str, xr.Dataset]:
     """Groups for ArviZ on the items `at` and at most 1,000 draws."""
     few = thin(fit, _DRAWS)
-    law, own = law_of(few), select(columns, at)
+    law, own = posterior_of(few), select(columns, at)
     posterior = few.data["posterior"].to_dataset()
     shape = (posterior.sizes["chain"], posterior.sizes["draw"], len(at))
     dims = ("chain", "draw", "item")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import pandas as pd
 
 from ..inference.results import Fit
-from ..posterior.laws import Law
+from ..posterior.predictive import Posterior
 from .pit import sizes
 
 __all__ = ["advise"]
@@ -17,7 +17,7 @@ _MIXTURES = {"Gamma": "GammaMixture", "Normal": "NormalMixture"}
 
 
 def advise(
-    table: pd.DataFrame, fit: Fit, law: Law, n_items: int, by: Sequence[str]
+    table: pd.DataFrame, fit: Fit, law: Posterior, n_items: int, by: Sequence[str]
 ) -> Iterator[str]:
     """What the verdicts mean, most serious first.
 
@@ -62,7 +62,7 @@ def _inference_advice(failed: pd.DataFrame) -> Iterator[str]:
         )
 
 
-def _summary_advice(failed: pd.DataFrame, fit: Fit, law: Law) -> Iterator[str]:
+def _summary_advice(failed: pd.DataFrame, fit: Fit, law: Posterior) -> Iterator[str]:
     """On dispersion and the number of zeros."""
     what = "Counts scatter" if law.outcome.whole else "Values scatter"
     for ratio in failed.loc[failed["check"] == "dispersion", "statistic"]:
@@ -96,7 +96,9 @@ def _shape(fit: Fit) -> str:
     return _family(fit) if _family(fit) in _MIXTURES else "what the fit says"
 
 
-def _slice_advice(failed: pd.DataFrame, fit: Fit, law: Law, by: Sequence[str]) -> Iterator[str]:
+def _slice_advice(
+    failed: pd.DataFrame, fit: Fit, law: Posterior, by: Sequence[str]
+) -> Iterator[str]:
     """On the slices whose PIT fails."""
     named = failed.loc[failed["check"] == "PIT", "slice"]
     family = _family(fit)
@@ -130,13 +132,13 @@ def _slice_advice(failed: pd.DataFrame, fit: Fit, law: Law, by: Sequence[str]) -
         )
 
 
-def _is_input(law: Law, fit: Fit, column: str) -> bool:
+def _is_input(law: Posterior, fit: Fit, column: str) -> bool:
     """Whether a column is the score or the size, on which there is advice of its own."""
     roles = json.loads(fit.data.attrs.get("roles", "{}"))
     return column in (roles.get("score"), roles.get(law.outcome.size))
 
 
-def _size_advice(fit: Fit, law: Law) -> str:
+def _size_advice(fit: Fit, law: Posterior) -> str:
     """On items of some sizes."""
     size = sizes(law)
     if getattr(fit.prior, "exposure", None) is not None:

@@ -20,7 +20,7 @@ from ..data.binning import count_cell_range
 from ..data.statistics import Statistics
 from ..inference.results import Fit, outcome_roles
 from ..posterior.extrapolation import warn_of_far_bins
-from ..posterior.laws import Columns, Law, law_bins, law_of, select
+from ..posterior.predictive import Columns, Posterior, bin_scores_of, posterior_of, select
 from .pit import GRID, MANY_TRIALS, Uniformity, grid_p_value, sizes, span
 
 __all__ = ["Cells", "cell_pit", "make_cells"]
@@ -84,13 +84,13 @@ def make_cells(fit: Fit, stats: Statistics) -> Cells:
     its, ours = (outcome_roles(x.data.attrs) for x in (fit, stats))
     if its != ours:
         raise StatisticsError(f"the fit is of items with the roles {its}, the statistics of {ours}")
-    law = law_of(fit)
+    law = posterior_of(fit)
     pooled = stats.cells("joint")  # says what to do where there are none
     warn_of_far_bins(fit, stats)
     cells = (
         stats.table("joint") if stats.groups else {**pooled, "group": np.zeros_like(pooled["n"])}
     )
-    bins = law_bins(fit, law, stats, stats.coarse)
+    bins = bin_scores_of(fit, law, stats, stats.coarse)
     at = bins.place(cells["group"], cells["bin"])
     outcome, size, low, high = (_counts if law.outcome.whole else _values)(cells)
     columns: dict[str, NDArray[np.generic]] = {
@@ -127,7 +127,7 @@ def _values(cells: Columns) -> tuple[Floats, Floats, Floats, Floats]:
 # --- PIT -----------------------------------------------------------------------------------------
 
 
-def _slices(law: Law, cells: Cells) -> Iterator[tuple[str, Mask]]:
+def _slices(law: Posterior, cells: Cells) -> Iterator[tuple[str, Mask]]:
     """All items, large exposures, fifths of score and size, by whole bins and cells, and groups."""
     score, size = cells.columns["score"], cells.columns[law.outcome.size]
     yield "all items", np.ones(len(cells.n), dtype=bool)
@@ -176,7 +176,7 @@ def cell_pit(
         By slice: randomised and averaged ECDF at `GRID`, number of items, and the test of
         uniformity, whose distance is taken at the grid's points, for which its p-value allows.
     """
-    law = law_of(fit)
+    law = posterior_of(fit)
     masks = dict(_slices(law, cells))
     drawn = {name: np.zeros(len(GRID) - 1) for name in masks}
     averaged = {name: np.zeros(len(GRID) - 1) for name in masks}
@@ -184,8 +184,8 @@ def cell_pit(
         for start in range(0, len(cells.n), _CHUNK):
             at = slice(start, start + _CHUNK)
             own = select(cells.columns, at)
-            below, _ = law.ends({**own, law.outcome.observed: cells.low[at]})
-            _, upto = law.ends({**own, law.outcome.observed: cells.high[at]})
+            below, _ = law.cdf_interval({**own, law.outcome.observed: cells.low[at]})
+            _, upto = law.cdf_interval({**own, law.outcome.observed: cells.high[at]})
             upto = np.maximum(upto, below)
             shares = _shares(below, upto)
             items = _dealt(cells.n[at], below, upto, shares, rng)

@@ -15,7 +15,7 @@ from ..data.items import Items, NormalItems, PoissonItems
 from ..data.statistics import Statistics
 from ..inference.results import Fit, outcome_roles
 from ..posterior.item_columns import read_items
-from ..posterior.laws import law_of
+from ..posterior.predictive import posterior_of
 from ._check import CheckResult, arviz_groups
 from .cells import Cells, make_cells
 from .leave_one_out import LooCells, elpd_record, loo_cells
@@ -147,7 +147,7 @@ def _check_same(fits: Mapping[str, Fit]) -> None:
     first = fits[names[0]]
     for name in names[1:]:
         its, ours = (outcome_roles(fit.data.attrs) for fit in (fits[name], first))
-        if its != ours or law_of(fits[name]).outcome != law_of(first).outcome:
+        if its != ours or posterior_of(fits[name]).outcome != posterior_of(first).outcome:
             raise FitError(
                 f"{names[0]!r} and {name!r} are fits of other columns ({ours} and {its}): their "
                 "densities cannot be compared"
@@ -188,7 +188,7 @@ def _trees(
     """Log densities of the same random items under every fit."""
     trees = {}
     for name, fit in fits.items():
-        columns, _ = read_items(fit, law_of(fit), items, [], progress)
+        columns, _ = read_items(fit, posterior_of(fit), items, [], progress)
         n = len(columns["score"])
         _check_totals(f"the items and {name!r} are", {"n_items": float(n)}, _totals(fit))
         rng = np.random.default_rng(seed)

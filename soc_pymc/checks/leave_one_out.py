@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from .._lib.progress import phase
 from ..inference.results import PARETO_K, Fit
-from ..posterior.laws import Columns, law_of, select
+from ..posterior.predictive import Columns, posterior_of, select
 from .cells import Cells
 from .predictive import thin
 
@@ -87,7 +87,7 @@ def loo_cells(fit: Fit, cells: Cells, progress: bool = True) -> LooCells:
         Whether long work shows its progress.
     """
     few = thin(fit, max(_FEWEST_DRAWS, _MOST_NUMBERS // len(cells.n)))
-    law, n = law_of(few), cells.n
+    law, n = posterior_of(few), cells.n
     draws = few.data["posterior"].sizes["chain"] * few.data["posterior"].sizes["draw"]
     step = max(1, _NUMBERS // draws)
     within, total, sway = (np.empty(len(n)) for _ in range(3))
@@ -229,7 +229,7 @@ def leave_items_out(
     weight /= weight.sum(axis=0)
     moved = np.zeros((2, len(below)))
     for each, one in zip(weight, _single_draws(fit, pick), strict=True):
-        moved += (each - 1.0 / len(pick)) * np.stack(law_of(one).ends(columns))
+        moved += (each - 1.0 / len(pick)) * np.stack(posterior_of(one).cdf_interval(columns))
     high = np.clip(upto + moved[1], 0.0, 1.0)
     return LeftOut(np.clip(below + moved[0], 0.0, high), high, float(k.max()))
 

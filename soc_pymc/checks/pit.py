@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from .._lib.progress import phase
-from ..posterior.laws import Columns, Law, select
+from ..posterior.predictive import Columns, Posterior, select
 
 __all__ = [
     "GRID",
@@ -44,7 +44,9 @@ _DISCRETE = 0.5826  # -zeta(1/2) / sqrt(2 pi)
 _HUGE = 1e300  # stands for infinity where quantiles are interpolated
 
 
-def predictive_cdf(law: Law, columns: Columns, *, progress: bool = True) -> tuple[Floats, Floats]:
+def predictive_cdf(
+    law: Posterior, columns: Columns, *, progress: bool = True
+) -> tuple[Floats, Floats]:
     """P(Y < y) and P(Y <= y) of each item, averaged over the curves' uncertainty.
 
     Parameters
@@ -66,7 +68,7 @@ def predictive_cdf(law: Law, columns: Columns, *, progress: bool = True) -> tupl
     with phase("predictive distribution", total=n, unit="items", enabled=progress) as running:
         for start in range(0, n, _CHUNK):
             part = slice(start, start + _CHUNK)
-            below[part], upto[part] = law.ends(select(columns, part))
+            below[part], upto[part] = law.cdf_interval(select(columns, part))
             running.advance(len(below[part]))
     return below, upto
 
@@ -218,12 +220,12 @@ def _short(value: float) -> str:
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e9 else f"{value:.3g}"
 
 
-def sizes(law: Law) -> str:
+def sizes(law: Posterior) -> str:
     """What the size of items is called in the names of slices."""
     return law.outcome.size.replace("_", " ")
 
 
-def slices(law: Law, columns: Columns) -> Iterator[tuple[str, Mask]]:
+def slices(law: Posterior, columns: Columns) -> Iterator[tuple[str, Mask]]:
     """Standard slices: all items, fifths of score and of size, and of counts exposure >= 50."""
     score, size = columns["score"], columns[law.outcome.size]
     yield "all items", np.ones(len(score), dtype=bool)

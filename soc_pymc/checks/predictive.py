@@ -14,7 +14,7 @@ from scipy import stats
 from .._lib.progress import phase
 from ..families.priors import COMPONENTS
 from ..inference.results import Fit
-from ..posterior.laws import Columns, Law, law_of, select
+from ..posterior.predictive import Columns, Posterior, posterior_of, select
 
 __all__ = ["PredictiveTest", "predictive_tests", "tail_probability", "thin"]
 
@@ -127,7 +127,7 @@ def predictive_tests(
     """
     rng = np.random.default_rng(seed)
     few, rounds = _replicated(thin(fit, _REPLICATES))
-    law = law_of(few)
+    law = posterior_of(few)
     sizes = few.data["posterior"].sizes
     draws = sizes["chain"] * sizes["draw"]
     n = len(columns["score"])
@@ -158,7 +158,7 @@ def _replicated(fit: Fit) -> tuple[Fit, int]:
     return _picked(fit, np.tile(np.arange(posterior.sizes["draw"]), rounds)), 1
 
 
-def _summaries(law: Law, columns: Columns, rounds: int, rng: np.random.Generator) -> Floats:
+def _summaries(law: Posterior, columns: Columns, rounds: int, rng: np.random.Generator) -> Floats:
     """Scatter and zeros, replicated and observed, of every draw, so many times over."""
     y, size = columns[law.outcome.observed], columns[law.outcome.size]
     curves = law.curves(columns["score"], columns.get("group"), size)

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..inference.results import Fit
-from ..posterior.laws import items_at_once, law_of
+from ..posterior.predictive import items_at_once, posterior_of
 from ..posterior.quadrature import is_plain
 
 __all__ = ["given_score"]
@@ -21,7 +21,7 @@ def given_score(fit: Fit, columns: Mapping[str, NDArray[np.generic]]) -> tuple[F
 
     Many draws of curves that depend on the score alone are evaluated on a grid and joined by lines.
     """
-    law = law_of(fit)
+    law = posterior_of(fit)
     score = np.asarray(columns["score"], dtype=float)
     step = items_at_once(fit)
     if is_plain(fit) and len(score) > step:

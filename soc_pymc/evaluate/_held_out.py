@@ -15,8 +15,8 @@ from ..checks.pit import GRID, LEAST, mean_pit_ecdf, pit_ecdf, randomised_pit, u
 from ..data.items import Items, PoissonItems
 from ..inference.results import Fit, named_fits
 from ..posterior.extrapolation import warn_of_far_scores
-from ..posterior.item_columns import columns_of, law_roles
-from ..posterior.laws import Columns, Law, law_of, select
+from ..posterior.item_columns import columns_of, posterior_roles
+from ..posterior.predictive import Columns, Posterior, posterior_of, select
 from ._given_score import given_score
 from ._pit_histograms import pit_densities
 from .baselines import BASELINES, fit_baselines
@@ -185,7 +185,7 @@ def held_out(
             estimates[name] = fitted(score)
     pit = []
     for name, fit in named.items():
-        law = law_of(fit)
+        law = posterior_of(fit)
         own, further = (_columns(fit, law, part) for part in (split.train, split.test))
         warn_of_far_scores(fit, own["score"])
         before = "" if isinstance(fits, Fit) else f"{name}: "
@@ -235,16 +235,16 @@ def _frame(items: Items) -> pd.DataFrame:
     return frame.rename(columns={name: role for role, name in items.roles.items()})
 
 
-def _columns(fit: Fit, law: Law, items: Items) -> Columns:
+def _columns(fit: Fit, law: Posterior, items: Items) -> Columns:
     import pyarrow as pa
 
-    roles = law_roles(fit, law, items)
+    roles = posterior_roles(fit, law, items)
     table = pa.Table.from_pandas(items.source[list(roles.values())], preserve_index=False)
     return columns_of(table, roles)
 
 
 def _further_ends(
-    law: Law, own: Columns, further: Columns, progress: bool
+    law: Posterior, own: Columns, further: Columns, progress: bool
 ) -> tuple[Floats, Floats]:
     n = len(own["score"])
     below, upto = np.empty((2, n))
@@ -252,14 +252,14 @@ def _further_ends(
         for start in range(0, n, _CHUNK):
             at = slice(start, start + _CHUNK)
             new = select(further, at)
-            below[at], upto[at] = law.further_ends(
+            below[at], upto[at] = law.further_cdf_interval(
                 select(own, at), new[law.outcome.observed], new[law.outcome.size]
             )
             running.advance(len(new["score"]))
     return below, upto
 
 
-def _slices(law: Law, further: Columns) -> dict[str, NDArray[np.bool_]]:
+def _slices(law: Posterior, further: Columns) -> dict[str, NDArray[np.bool_]]:
     masks = {"all items": np.ones(len(further["score"]), dtype=bool)}
     if law.outcome.whole:
         masks[f"exposure >= {_EXPOSED:.0f}"] = further[law.outcome.size] >= _EXPOSED

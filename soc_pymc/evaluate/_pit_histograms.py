@@ -10,7 +10,7 @@ from ..checks.pit import predictive_cdf, randomised_pit
 from ..data.items import Items
 from ..inference.results import Fit
 from ..posterior.item_columns import read_items
-from ..posterior.laws import law_of
+from ..posterior.predictive import posterior_of
 from .gains import score_bins
 from .thinning import stream
 
@@ -83,7 +83,7 @@ def pit_histograms(
     whole(cells, "cells", 1)
     whole(seed, "seed", 0)
     real(least_size, "least_size", above=-1)
-    law = law_of(fit)
+    law = posterior_of(fit)
     if least_size and not law.outcome.whole:
         raise FitError(
             f"least_size={least_size} is of exposures, and these items have values with noise sds: "

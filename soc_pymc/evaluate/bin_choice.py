@@ -17,7 +17,7 @@ from ..data.summaries import summarize
 from ..families.priors import Gamma, Normal
 from ..inference.methods import NUTS, VI, FiveSteps
 from ..inference.results import Fit
-from ..posterior.laws import law_of
+from ..posterior.predictive import posterior_of
 
 __all__ = ["compare_bins"]
 
@@ -178,7 +178,7 @@ def _row(own: Statistics, best: Fit, fits: Fit) -> dict[str, float]:
         )
         for sign in (-1.0, 1.0)
     )
-    law = law_of(best)
+    law = posterior_of(best)
     ends = [law.curves(x)["mean"][0] for x in (low, high)]
     hidden = (n * (ends[1] - ends[0]) ** 2 / 4).sum()
     row["hidden"] = float(hidden / (n * law.curves(score)["variance"][0]).sum())
@@ -212,7 +212,7 @@ def _scores(best: Fit) -> Floats:
 
 def _curves(made: Fit, score: Floats) -> Mapping[str, Floats]:
     """Averages over draws of both curves at scores, and their sds."""
-    curves = law_of(made).curves(score)
+    curves = posterior_of(made).curves(score)
     first = curves["log_mean"] if "log_mean" in curves else curves["mean"]
     unit = 1.0 if "log_mean" in curves else np.exp(0.5 * curves["log_variance"].mean(axis=0))
     second = curves["log_variance"]

@@ -12,7 +12,7 @@ from ..families.priors import Gamma, Normal
 from ..inference.methods import NUTS, VI, FiveSteps
 from ..inference.results import Fit
 from ..model.outcomes import outcome_of
-from ..posterior.laws import curves_at, law_bins, law_of
+from ..posterior.predictive import bin_scores_of, curves_at, posterior_of
 
 __all__ = ["cross_validate"]
 
@@ -93,7 +93,7 @@ def _check_prior(prior: object) -> None:
 
 def _log_density(fit: Fit, stats: Statistics) -> float:
     """Log density of all outcomes at the posterior means of the curves, of every group's bins."""
-    bins, outcome = law_bins(fit, law_of(fit), stats), outcome_of(stats)
+    bins, outcome = bin_scores_of(fit, posterior_of(fit), stats), outcome_of(stats)
     rows, data = outcome.rows(stats, bool(stats.groups), False)
     at = bins.place(rows.group, rows.bin)
     labels = np.array(stats.groups or [None], dtype=object)

@@ -28,7 +28,7 @@ from ..inference.results import Fit, Method, Prior
 from ..posterior.calibration import curves_of
 from ..posterior.extrapolation import warn_of_far_scores
 from ..posterior.items import item_posteriors
-from ..posterior.laws import curves_at, items_at_once, law_of
+from ..posterior.predictive import curves_at, items_at_once, posterior_of
 
 __all__ = ["SecondOrderCalibrator"]
 
@@ -389,7 +389,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         columns = self._given(t, y, exposure, noise_sd)
         outcome = columns[_OUTCOME[self._size]]
         scan(_items(columns["score"], outcome, self._size, columns[self._size]), progress=False)
-        law, step = law_of(self.fit_), items_at_once(self.fit_)
+        law, step = posterior_of(self.fit_), items_at_once(self.fit_)
         found = []
         for start in range(0, len(columns["score"]), step):
             part = {role: values[start : start + step] for role, values in columns.items()}
@@ -508,7 +508,7 @@ def _before_by_size(
 ) -> Floats:
     """Summaries of theta given the score, where theta depends on the exposure (noise sd) too."""
     if size is None and probs:
-        name = law_of(fit).outcome.size
+        name = posterior_of(fit).outcome.size
         raise FitError(
             f"theta depends on {name} in this fit, and its interval is that at a given one: give "
             f"{name}="
@@ -532,7 +532,7 @@ def _over_sizes(fit: Fit, score: Floats) -> Floats:
 def _at_sizes(fit: Fit, score: Floats, size: Floats, probs: tuple[float, ...]) -> Floats:
     """Mean, sd, variance and quantiles at given exposures: mixtures over draws of the prior."""
     first, second = curves_at(fit, score, None, size)
-    if law_of(fit).outcome.whole:
+    if posterior_of(fit).outcome.whole:
         nothing = np.zeros(len(score))
         found = posterior_summaries(first, second, nothing, nothing, probs)
     else:

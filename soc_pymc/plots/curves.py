@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from .._lib.arguments import switch
 from ..inference.results import Fit
-from ..posterior.laws import Law, law_of
+from ..posterior.predictive import Posterior, posterior_of
 from .arguments import axes_in, need_axes, need_fit, need_prob
 from .fitted import (
     binned_rates,
@@ -80,7 +80,7 @@ def plot_curves(
     need_prob(prob)
     switch(simultaneous, "simultaneous")
     need_axes(axes, 2, "plot_curves")
-    law = law_of(fit)
+    law = posterior_of(fit)
     if axes is None:
         _, axes = plt.subplots(
             2, 1, figsize=(7, 7), sharex=True, height_ratios=(3, 2), layout="constrained"
@@ -103,7 +103,7 @@ def plot_curves(
     return both
 
 
-def _drawn_curves(fit: Fit, law: Law) -> xr.Dataset:
+def _drawn_curves(fit: Fit, law: Posterior) -> xr.Dataset:
     """Draws of E(theta|t), and of the cv of theta (counts) or its sd (values)."""
     curves = fitted_curves(fit)[["mean", "variance"]]
     spread = curves["variance"] ** 0.5
@@ -112,7 +112,7 @@ def _drawn_curves(fit: Fit, law: Law) -> xr.Dataset:
     return curves[["mean"]].assign(spread=spread.assign_attrs(banded="log"))
 
 
-def _data_points(fit: Fit, law: Law, ax: Axes, score: Floats) -> None:
+def _data_points(fit: Fit, law: Posterior, ax: Axes, score: Floats) -> None:
     """Outcomes of merged bins, and the identity where scores are rates themselves."""
     if law.outcome.whole:
         centre, outcome, error = binned_rates(fit)
@@ -141,7 +141,7 @@ def _data_points(fit: Fit, law: Law, ax: Axes, score: Floats) -> None:
         ax.plot(score, score, color=GREY, linewidth=1, linestyle="--", label="theta = score")
 
 
-def _label_curves(fit: Fit, law: Law, axes: NDArray[Any], score: Floats) -> None:
+def _label_curves(fit: Fit, law: Posterior, axes: NDArray[Any], score: Floats) -> None:
     top, bottom = axes
     score_axis(fit, top, score)
     if bottom.get_xscale() != top.get_xscale():

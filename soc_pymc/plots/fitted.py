@@ -13,7 +13,7 @@ from .._lib.errors import FitError
 from ..inference.methods import FiveSteps
 from ..inference.results import Fit, outcome_roles
 from ..posterior.calibration import bands, calibration_curves
-from ..posterior.laws import Law
+from ..posterior.predictive import Posterior
 from .arguments import need_fit
 from .style import BLUE, escaped, named, number_of, plain, rate_axis
 
@@ -148,7 +148,7 @@ def draw_line(ax: Axes, line: Line, color: str, label: str, **style: Any) -> Non
     ax.plot(line.score, line.middle, color=color, label=label, drawstyle=steps, **style)
 
 
-def bin_outcomes(fit: Fit, law: Law) -> tuple[Floats, Floats, Floats]:
+def bin_outcomes(fit: Fit, law: Posterior) -> tuple[Floats, Floats, Floats]:
     """Score, mean outcome (events / exposure, or mean value) and items of every bin, by score.
 
     Bins without exposure are left out.
@@ -213,7 +213,7 @@ def _merged(fit: Fit, points: int) -> tuple[NDArray[np.intp], NDArray[np.intp], 
     return order, group, position
 
 
-def scores_estimate_theta(fit: Fit, law: Law) -> bool:
+def scores_estimate_theta(fit: Fit, law: Posterior) -> bool:
     """Whether scores can be read as estimates of theta, so that theta = score means something.
 
     Of counts, positive scores that predict the total count within a factor of 3; of values, scores
@@ -266,7 +266,7 @@ def score_axis(fit: Fit, ax: Axes, score: Floats) -> None:
         rate_axis(ax.xaxis, float(score.min()), float(score.max()))
 
 
-def at_exposure(law: Law, exposure: float | None) -> str:
+def at_exposure(law: Posterior, exposure: float | None) -> str:
     """What the prior is drawn at, for titles."""
     return (
         "" if exposure is None else f" and {law.outcome.size.replace('_', ' ')} {plain(exposure)}"
@@ -285,14 +285,14 @@ def score_words(fit: Fit, words: str = "score t") -> str:
     return words if name == "score" else named(words, name)
 
 
-def own_outcome(fit: Fit, law: Law) -> str:
+def own_outcome(fit: Fit, law: Posterior) -> str:
     """What outcomes say of theta by themselves, in the user's words: counts over exposures."""
     if not law.outcome.whole:
         return named("mean value", column_name(fit, "value"))
     return f"{column_name(fit, 'count') or 'events'} / {column_name(fit, 'exposure') or 'exposure'}"
 
 
-def total(fit: Fit, law: Law) -> str:
+def total(fit: Fit, law: Posterior) -> str:
     """Numbers of items, bins and events, for titles."""
     bins = fit.data["constant_data"]
     items = int(bins["n_items"].sum())
@@ -309,7 +309,7 @@ def total(fit: Fit, law: Law) -> str:
     return f"{held}; {events:,} {column_name(fit, 'count') or 'events'}, {amount}"
 
 
-def theta_unit(fit: Fit, law: Law) -> str:
+def theta_unit(fit: Fit, law: Posterior) -> str:
     """Unit of theta, for labels, in the user's words."""
     if not law.outcome.whole:
         return named("in the unit of the values", column_name(fit, "value"))

@@ -11,7 +11,7 @@ from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
 from ..inference.results import Fit
-from ..posterior.laws import Law, law_of
+from ..posterior.predictive import Posterior, posterior_of
 from .arguments import axes_in, need_axes, need_prob
 from .fitted import (
     Line,
@@ -93,7 +93,7 @@ def plot_calibration_illustration(
     need_prior(fit, exposure)
     need_prob(prob)
     need_axes(axes, 2, "plot_calibration_illustration")
-    law = law_of(fit)
+    law = posterior_of(fit)
     if axes is None:
         _, axes = plt.subplots(
             1, 2, figsize=(8, 4.2), sharex=True, sharey=True, layout="constrained"
@@ -135,7 +135,7 @@ def _strip(ax: Axes, score: Floats, mean: Floats, lines: Floats, steps: bool) ->
     return Patch(color=inner, label=label)
 
 
-def _finish(fit: Fit, law: Law, ax: Axes, lines: Floats, mean: Floats, score: Floats) -> None:
+def _finish(fit: Fit, law: Posterior, ax: Axes, lines: Floats, mean: Floats, score: Floats) -> None:
     score_axis(fit, ax, score)
     theta_axis(fit, ax, law, lines, mean)
     ax.set_xlabel(score_words(fit))

@@ -12,7 +12,7 @@ from scipy import stats
 from .._lib.arguments import numbers_of, shown
 from .._lib.errors import FitError
 from ..inference.results import Fit
-from ..posterior.laws import Law, law_of
+from ..posterior.predictive import Posterior, posterior_of
 from .arguments import need_ax, need_prob
 from .fitted import (
     Line,
@@ -89,7 +89,7 @@ def plot_prior_ribbon(
     levels = levels_of(probs)
     need_prior(fit, exposure)
     need_ax(ax)
-    law = law_of(fit)
+    law = posterior_of(fit)
     if ax is None:
         _, ax = plt.subplots(figsize=(7, 4.5), layout="constrained")
     score = fitted_curves(fit, exposure)["score"].to_numpy()
@@ -171,7 +171,7 @@ def plot_adjusted_prior(
     need_prior(fit, exposure)
     need_prob(prob)
     need_ax(ax)
-    law = law_of(fit)
+    law = posterior_of(fit)
     if ax is None:
         _, ax = plt.subplots(figsize=(7.5, 5), layout="constrained")
     curves = fitted_curves(fit, exposure)[["mean"]]
@@ -196,7 +196,7 @@ def plot_adjusted_prior(
     return ax
 
 
-def _bin_dots(fit: Fit, law: Law, ax: Axes) -> Floats:
+def _bin_dots(fit: Fit, law: Posterior, ax: Axes) -> Floats:
     """Draw and return outcomes of bins; those without events stand at the foot of the axes."""
     score, outcome, _ = bin_outcomes(fit, law)
     label = f"bins: {own_outcome(fit, law)}"
@@ -244,7 +244,7 @@ def prior_quantiles(
     tuple of numpy.ndarray
         Means (n,) and quantiles (k, n).
     """
-    law = law_of(fit)
+    law = posterior_of(fit)
     if exposure is not None:
         return _quantiles_at(law, score, levels, exposure)
     # the posterior of items that tell nothing
@@ -255,7 +255,7 @@ def prior_quantiles(
 
 
 def _quantiles_at(
-    law: Law, score: Floats, levels: Floats, exposure: float
+    law: Posterior, score: Floats, levels: Floats, exposure: float
 ) -> tuple[Floats, Floats]:
     """Quantiles of the Gamma or Normal of curves at an exposure."""
     curves = law.curves(score, None, np.full(len(score), exposure))
@@ -270,7 +270,7 @@ def _quantiles_at(
 
 
 def theta_axis(
-    fit: Fit, ax: Axes, law: Law, lines: Floats, mean: Floats, shown: Floats | tuple[()] = ()
+    fit: Fit, ax: Axes, law: Posterior, lines: Floats, mean: Floats, shown: Floats | tuple[()] = ()
 ) -> None:
     """Axis of theta that holds the prior: logarithmic for counts, with its unit.
 
@@ -298,7 +298,7 @@ def theta_axis(
 
 
 def _name_lines(
-    ax: Axes, law: Law, score: Floats, levels: Floats, lines: Floats, steps: bool
+    ax: Axes, law: Posterior, score: Floats, levels: Floats, lines: Floats, steps: bool
 ) -> None:
     """Draw the quantiles, with their names where they are furthest apart."""
     if law.outcome.whole:

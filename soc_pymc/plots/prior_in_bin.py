@@ -11,8 +11,8 @@ from .._lib.errors import FitError, ItemsError
 from ..data.items import Items
 from ..data.tables import batches, open_table, scan
 from ..inference.results import Fit
-from ..posterior.item_columns import columns_of, law_roles
-from ..posterior.laws import Columns, Law, law_of
+from ..posterior.item_columns import columns_of, posterior_roles
+from ..posterior.predictive import Columns, Posterior, posterior_of
 from .arguments import need_ax
 from .fitted import at_exposure, column_name, need_prior, scores_estimate_theta, theta_unit
 from .prior import prior_quantiles
@@ -90,7 +90,7 @@ def plot_prior_in_bin(
     """
     need_prior(fit, exposure)
     need_ax(ax)
-    law = law_of(fit)
+    law = posterior_of(fit)
     if least_exposure is not None and not law.outcome.whole:
         raise FitError("items with values have no exposure: leave out least_exposure=")
     order = np.argsort(fit.data["constant_data"]["score"].to_numpy())
@@ -120,9 +120,11 @@ def plot_prior_in_bin(
     return ax
 
 
-def _outcomes(fit: Fit, law: Law, items: Items, ends: tuple[float, float], least: float) -> Floats:
+def _outcomes(
+    fit: Fit, law: Posterior, items: Items, ends: tuple[float, float], least: float
+) -> Floats:
     """Own rates (of exposure at least so much) or values of the items with scores between ends."""
-    roles = law_roles(fit, law, items)
+    roles = posterior_roles(fit, law, items)
     scan(items, progress=False)
     names = list(dict.fromkeys(roles.values()))
     found = []
@@ -138,7 +140,7 @@ def _outcomes(fit: Fit, law: Law, items: Items, ends: tuple[float, float], least
     return np.concatenate(found)
 
 
-def _draw(fit: Fit, ax: Axes, law: Law, theta: Floats, outcome: Floats, least: float) -> None:
+def _draw(fit: Fit, ax: Axes, law: Posterior, theta: Floats, outcome: Floats, least: float) -> None:
     """The histogram, and the density from closely spaced quantiles, whatever the prior's family."""
     ends = _range(law, theta, outcome)
     shown = outcome[(outcome >= ends[0]) & (outcome <= ends[1])]
@@ -174,7 +176,7 @@ def _density(ax: Axes, theta: Floats, width: float) -> float:
     return float(density.max())
 
 
-def _range(law: Law, theta: Floats, outcome: Floats) -> tuple[float, float]:
+def _range(law: Posterior, theta: Floats, outcome: Floats) -> tuple[float, float]:
     """Range that holds the prior and nearly all outcomes; from 0 on for rates."""
     high = max(float(theta[-2]), float(np.quantile(outcome, _FAR)))
     if law.outcome.whole:

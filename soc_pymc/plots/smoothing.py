@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from .._lib.errors import FitError
 from ..inference.results import Fit
-from ..posterior.laws import Law, law_of
+from ..posterior.predictive import Posterior, posterior_of
 from .arguments import axes_in, need_axes, need_fit, need_prob
 from .fitted import (
     curve_lines,
@@ -81,7 +81,7 @@ def plot_smoothing(
     need_prob(prob)
     need_axes(axes, 2, "plot_smoothing")
     _check(fit, fit if per_bin is None else per_bin)
-    law = law_of(fit)
+    law = posterior_of(fit)
     if axes is None:
         _, axes = plt.subplots(2, 1, figsize=(7, 7), sharex=True, layout="constrained")
     both = axes_in(axes)
@@ -137,7 +137,7 @@ def _dots(ax: Axes, score: Floats, own: Floats, floor: float, name: str) -> None
     draw_floor(ax, score[known & ~seen], f"bins with a {name} at or near 0")
 
 
-def _label(fit: Fit, law: Law, both: NDArray[Any]) -> None:
+def _label(fit: Fit, law: Posterior, both: NDArray[Any]) -> None:
     both[0].set_title(f"Before and after smoothing\n{total(fit, law)}", fontsize=10, loc="left")
     both[0].set_ylabel(f"E(theta | t)\n{theta_unit(fit, law)}")
     both[1].set_ylabel("Var(theta | t)\nin the square of that unit")

@@ -10,7 +10,7 @@ from .._lib.arguments import instance, numbers_of, real, shown, switch
 from .._lib.errors import FitError, ItemsWarning
 from ..inference.results import Fit
 from .extrapolation import warn_of_far_scores
-from .laws import Law, law_of
+from .predictive import Posterior, posterior_of
 
 __all__ = ["bands", "calibration_curves", "curves_of"]
 
@@ -99,7 +99,7 @@ def curves_of(
     labels, sizes
         Group and exposure (noise sd) at each score, (n,), or None.
     """
-    law = law_of(fit)
+    law = posterior_of(fit)
     if sizes is None and getattr(fit.prior, "exposure", None) is not None:
         variables = _over_sizes(fit, law, at, labels)
     else:
@@ -115,7 +115,7 @@ def curves_of(
     return xr.Dataset(curves, coords)
 
 
-def _is_positive(name: str, law: Law) -> bool:
+def _is_positive(name: str, law: Posterior) -> bool:
     return name in _POSITIVE or (name == "mean" and law.outcome.whole)
 
 
@@ -156,7 +156,7 @@ def _sizes(fit: Fit, exposure: ArrayLike | None, n: int) -> Floats | None:
 
 
 def _over_sizes(
-    fit: Fit, law: Law, score: Floats, labels: NDArray[np.object_] | None
+    fit: Fit, law: Posterior, score: Floats, labels: NDArray[np.object_] | None
 ) -> dict[str, Floats]:
     """Curves of theta over the exposures (noise sds) of items of such scores: total variance."""
     kept = fit.data["constant_data"]

@@ -12,12 +12,12 @@ from ..data.items import Items, check_items
 from ..data.tables import batches, open_table, scan
 from ..inference.results import Fit
 from .extrapolation import warn_of_far_scores
-from .laws import Columns, Law
+from .predictive import Columns, Posterior
 
-__all__ = ["columns_of", "law_roles", "read_items"]
+__all__ = ["columns_of", "posterior_roles", "read_items"]
 
 
-def law_roles(fit: Fit, law: Law, items: Items) -> dict[str, str]:
+def posterior_roles(fit: Fit, law: Posterior, items: Items) -> dict[str, str]:
     """Columns that a fit needs of items, by role.
 
     Parameters
@@ -90,7 +90,7 @@ def columns_of(table: Any, roles: Mapping[str, str]) -> Columns:
 
 
 def read_items(
-    fit: Fit, law: Law, items: Items, by: Sequence[str], progress: bool
+    fit: Fit, law: Posterior, items: Items, by: Sequence[str], progress: bool
 ) -> tuple[Columns, dict[str, pd.Series]]:
     """Columns of all items that a fit needs, validated, and further ones as they are.
 
@@ -117,7 +117,7 @@ def read_items(
     """
     import pyarrow as pa
 
-    roles = law_roles(fit, law, items)
+    roles = posterior_roles(fit, law, items)
     # no folds are made here: ids that only name items may be of any type
     scan(replace(items, id=None, fold=None), progress=progress)
     names = list(dict.fromkeys([*roles.values(), *by]))

@@ -26,8 +26,8 @@ from ..families.item_kernels import are_valid
 from ..families.validity import LARGEST, LARGEST_VALUE, LEAST_SD
 from ..inference.results import Fit
 from .extrapolation import FarScores
-from .item_columns import columns_of, law_roles
-from .laws import Columns, Scorer, law_of
+from .item_columns import columns_of, posterior_roles
+from .predictive import Columns, Scorer, posterior_of
 from .scored_files import (
     file_record,
     fit_digest,
@@ -151,8 +151,8 @@ def item_posteriors(
     if out is not None:
         path_of(out, "out", ItemsError)
     switch(progress, "progress")
-    law = law_of(fit)
-    roles = law_roles(fit, law, items)
+    law = posterior_of(fit)
+    roles = posterior_roles(fit, law, items)
     _log.debug("scoring %r with draws=%r, plug_in=%r", items, draws, plug_in)
     names = ["theta_mean", "theta_sd", "theta_var", *(_quantile_name(p) for p in probs)]
     table = _open_checked(items, roles, names)

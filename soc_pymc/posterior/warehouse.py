@@ -25,8 +25,8 @@ from ..families.priors import Gamma
 from ..inference.results import Fit
 from .curves import curve_draws
 from .expressions import Curves, Ladder, scored, scoring_sql
-from .item_columns import law_roles
-from .laws import law_of
+from .item_columns import posterior_roles
+from .predictive import posterior_of
 
 __all__ = ["posterior_expression", "posterior_sql"]
 
@@ -116,7 +116,7 @@ def posterior_expression(fit: Fit, items: Items) -> Any:
             'ibis.duckdb.connect().read_parquet("items.parquet")'
         )
     curves = _curves(fit)
-    return scored(items.source, law_roles(fit, law_of(fit), items), curves)
+    return scored(items.source, posterior_roles(fit, posterior_of(fit), items), curves)
 
 
 def posterior_sql(

@@ -18,8 +18,8 @@ from ..evaluate.quantities.places import statistics_of
 from ..families.validity import LARGEST
 from ..inference.results import Fit, outcome_roles
 from ..posterior.extrapolation import told_elsewhere
-from ..posterior.item_columns import law_roles
-from ..posterior.laws import law_of
+from ..posterior.item_columns import posterior_roles
+from ..posterior.predictive import posterior_of
 from .material import Material
 from .measures import measured
 from .page import page
@@ -107,8 +107,8 @@ def report(
     target = _target(out)
     _check_options(fit, items, title, threshold, seed)
     names = tuple(names_of(by, "by"))
-    law = law_of(fit)
-    law_roles(fit, law, items)
+    law = posterior_of(fit)
+    posterior_roles(fit, law, items)
     open_table(items.source, list(dict.fromkeys([*items.roles.values(), *names])))
     stats = _statistics(fit, items, progress)
     seen = glance(fit, law, items, names, threshold, seed, stats.n_items, progress)

@@ -9,7 +9,7 @@ from ..checks._check import CheckResult
 from ..data.items import Items
 from ..data.statistics import Statistics
 from ..inference.results import Fit
-from ..posterior.laws import Law
+from ..posterior.predictive import Posterior
 from .markup import Html, tag
 from .measures import Measure
 from .reading import Glance
@@ -46,7 +46,7 @@ class Material:
     """
 
     fit: Fit
-    law: Law
+    law: Posterior
     items: Items
     stats: Statistics
     glance: Glance

@@ -7,7 +7,7 @@ import xarray as xr
 from ..data.statistics import Statistics
 from ..evaluate import quantities
 from ..inference.results import Fit
-from ..posterior.laws import Law
+from ..posterior.predictive import Posterior
 from .words import central, percent
 
 __all__ = ["Measure", "measured"]
@@ -40,7 +40,7 @@ class Measure:
 
 
 def measured(
-    fit: Fit, law: Law, stats: Statistics, progress: bool
+    fit: Fit, law: Posterior, stats: Statistics, progress: bool
 ) -> tuple[tuple[Measure, ...], xr.Dataset]:
     """The measures, and the variance that outcomes leave by bin of the score.
 

@@ -16,8 +16,8 @@ from ..data.items import Items
 from ..data.tables import batches, kind_of, open_table
 from ..inference.results import Fit
 from ..posterior.extrapolation import FarScores
-from ..posterior.item_columns import columns_of, law_roles
-from ..posterior.laws import Columns, Law
+from ..posterior.item_columns import columns_of, posterior_roles
+from ..posterior.predictive import Columns, Posterior
 
 __all__ = ["MEAN", "PROMISE", "SURE", "Glance", "Rows", "glance"]
 
@@ -137,7 +137,7 @@ class _Kept:
 
 def glance(
     fit: Fit,
-    law: Law,
+    law: Posterior,
     items: Items,
     by: Sequence[str],
     threshold: float | None,
@@ -164,7 +164,7 @@ def glance(
     progress
         Whether to show progress on standard error.
     """
-    roles = law_roles(fit, law, items)
+    roles = posterior_roles(fit, law, items)
     names = list(dict.fromkeys([*items.roles.values(), *by]))
     mixed = type(fit.prior).__name__.endswith("Mixture")
     rng = np.random.default_rng(seed)

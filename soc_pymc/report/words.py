@@ -6,7 +6,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
-from ..posterior.laws import Law
+from ..posterior.predictive import Posterior
 
 __all__ = ["BANDS", "band", "central", "counted", "exact", "number", "percent", "unit_of", "whole"]
 
@@ -116,7 +116,7 @@ def central(draws: xr.DataArray | ArrayLike) -> tuple[float, float, float]:
     return float(low), float(middle), float(high)
 
 
-def unit_of(law: Law, roles: Mapping[str, str]) -> str:
+def unit_of(law: Posterior, roles: Mapping[str, str]) -> str:
     """Unit of theta, in the user's own words."""
     if law.outcome.whole:
         return f"{roles['count']} per unit of {roles['exposure']}"

@@ -8,7 +8,7 @@ import soc_pymc as soc
 from soc_pymc._lib.descriptions import of_items
 from soc_pymc.checks import advice, wording
 from soc_pymc.paper.datasets import _lookup
-from soc_pymc.posterior.laws import law_of
+from soc_pymc.posterior.predictive import posterior_of
 from soc_pymc.report import markup, words
 
 QUIET = {"progress": False}
@@ -62,7 +62,7 @@ def _failed(check, statistic):
     ],
 )
 def test_advice_on_summaries(fit, check, statistic, expected):
-    (text,) = advice._summary_advice(_failed(check, statistic), fit, law_of(fit))
+    (text,) = advice._summary_advice(_failed(check, statistic), fit, posterior_of(fit))
     assert expected in text
     assert ("two kinds of items" in text) == (check == "zero counts" and statistic > 1)
 

@@ -19,7 +19,7 @@ from soc_pymc.checks import leave_one_out, pit, wording
 from soc_pymc.checks.cells import make_cells
 from soc_pymc.checks.predictive import thin
 from soc_pymc.posterior.curves import curve_draws
-from soc_pymc.posterior.laws import law_of
+from soc_pymc.posterior.predictive import posterior_of
 from tests.checks.test_checks import as_items, hand_made_fit, simulate
 from tests.posterior import test_normal_law as normal
 
@@ -113,7 +113,7 @@ def test_arvizs_test_finds_nothing_in_calibrated_outcomes(case):
     if "count" in frame:
         names = {"score": "score", "count": "count", "exposure": "exposure"}
         columns = {role: frame[name].to_numpy(dtype=float) for role, name in names.items()}
-        ends = pit.predictive_cdf(law_of(fit), columns, progress=False)
+        ends = pit.predictive_cdf(posterior_of(fit), columns, progress=False)
         for seed in range(8):
             u = pit.randomised_pit(*ends, np.random.default_rng(seed))
             assert pit.uniformity(u).p_value > 1e-3
@@ -181,7 +181,7 @@ def test_plot_ppc_dist_draws_outcomes_and_replicates(case):
 def test_loo_plot_khat_and_compare(case):
     fit, _, result = case
     loo = az.loo(result.data, pointwise=True)
-    law = law_of(fit)
+    law = posterior_of(fit)
     name = law.outcome.observed
     assert loo.n_data_points == SUBSET
     row = result.table.set_index("check").loc["leave-one-out"]

@@ -17,7 +17,7 @@ from soc_pymc.families.priors import Gamma
 from soc_pymc.inference.methods import VI
 from soc_pymc.inference.results import Fit, Status
 from soc_pymc.posterior.curves import curve_draws
-from soc_pymc.posterior.laws import law_of
+from soc_pymc.posterior.predictive import posterior_of
 from tests.studies import check_calibration
 
 KNOTS = np.log([0.005, 0.02, 0.05, 0.15, 0.5])
@@ -82,7 +82,7 @@ def columns(*values):
 
 
 def cdf_interval(fit, *values):
-    return pit.predictive_cdf(law_of(fit), columns(*values), progress=False)
+    return pit.predictive_cdf(posterior_of(fit), columns(*values), progress=False)
 
 
 @functools.cache
@@ -274,7 +274,7 @@ def simulated(n, log_mean, log_cv2, draws):
     posterior = fit.data["posterior"].to_dataset()
     posterior["log_mean"][:], posterior["log_cv2"][:] = log_mean, log_cv2
     tree = xr.DataTree.from_dict({"posterior": posterior})
-    law = law_of(Fit(tree, Gamma(), VI(), fit.status))
+    law = posterior_of(Fit(tree, Gamma(), VI(), fit.status))
     items = columns(np.array([0.05]), np.zeros(1), np.array([n]))
     return law.simulate(items, np.random.default_rng(0))
 
@@ -504,7 +504,7 @@ def test_items_left_out_have_the_cdf_of_the_others():
     """Against all draws with plain importance weights, curves known to an sd of .15 only."""
     fit = hand_made_fit(sd=0.15, draws=400)
     data = columns(*arrays(simulate(60, 4)))
-    law = law_of(fit)
+    law = posterior_of(fit)
     each = law.log_density(data)
     ends = cdf_interval(fit, *data.values())
     left = leave_one_out.leave_items_out(fit, data, each, *ends)

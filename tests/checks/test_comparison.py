@@ -14,7 +14,7 @@ from soc_pymc.checks import leave_one_out
 from soc_pymc.families import poisson_gamma
 from soc_pymc.posterior import item_columns
 from soc_pymc.posterior.curves import curve_draws
-from soc_pymc.posterior.laws import law_of
+from soc_pymc.posterior.predictive import posterior_of
 from tests.posterior.test_normal_law import ROLES, make_fit, simulate, values_of
 
 ITEMS = 6000
@@ -112,7 +112,7 @@ def test_values(monkeypatch):
     fits = {"good": fit, "wide": replace(fit, data=tree)}
     table = soc.compare(fits, items, progress=False)
     assert list(table.index) == ["good", "wide"]
-    each = law_of(fit).log_density(
+    each = posterior_of(fit).log_density(
         {role: items.source[name].to_numpy(dtype=float) for role, name in ROLES.items()}
     )
     direct = (np.log(len(each)) - logsumexp(-each, axis=0)).sum()

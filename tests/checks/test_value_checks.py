@@ -23,7 +23,7 @@ from soc_pymc.evaluate.folds import _log_density
 from soc_pymc.plots.curves import binned_values
 from soc_pymc.posterior import item_columns
 from soc_pymc.posterior.curves import curve_draws
-from soc_pymc.posterior.laws import law_of
+from soc_pymc.posterior.predictive import posterior_of
 from tests.posterior.test_normal_law import ROLES, columns_of, make_fit, simulate, values_of
 
 BINS = 80
@@ -83,7 +83,7 @@ def test_arviz_takes_values(case):
 
     fit, frame, _ = case
     result = soc.check(fit, values_of(frame[:600]), progress=False)
-    each = law_of(fit).log_density(columns_of(frame[:600]))
+    each = posterior_of(fit).log_density(columns_of(frame[:600]))
     direct = (np.log(len(each)) - logsumexp(-each, axis=0)).sum()
     assert float(arviz.loo(result.data).elpd) == pytest.approx(direct, abs=0.5)
 
@@ -112,7 +112,7 @@ def test_advice_knows_the_terms_that_a_fit_has():
     rows = [("PIT", "exposure 1/5: 1 to 2", 0.2, 1e-9, "fail")]
     table = pd.DataFrame(rows, columns=["check", "slice", "statistic", "p_value", "verdict"])
     fit = replace(make_fit(), prior=Gamma())
-    law = law_of(fit)
+    law = posterior_of(fit)
     assert any("soc.Gamma(exposure=soc.Spline())" in a for a in advise(table, fit, law, 100, []))
     has = replace(fit, prior=Gamma(exposure=Spline()))
     said = list(advise(table, has, law, 100, []))
@@ -130,7 +130,7 @@ def test_advice_on_groups_that_a_fit_pools():
     table = pd.DataFrame(rows, columns=["check", "slice", "statistic", "p_value", "verdict"])
     fit = make_fit()
     fit.data.attrs["roles"] = json.dumps(ROLES | {"group": "g"})
-    said = list(advise(table, fit, law_of(fit), 100, ["g"]))
+    said = list(advise(table, fit, posterior_of(fit), 100, ["g"]))
     assert any("which it pools" in a and "soc.Normal(groups=True)" in a for a in said)
 
 
@@ -142,7 +142,7 @@ def test_pit_of_cells_is_that_of_the_items(case):
     fit, frame, statistics = case
     found = cell_pit(fit, make_cells(fit, statistics), np.random.default_rng(0), progress=False)
     _, averaged, n, test = found["all items"]
-    _, upto = pit.predictive_cdf(law_of(fit), columns_of(frame), progress=False)
+    _, upto = pit.predictive_cdf(posterior_of(fit), columns_of(frame), progress=False)
     assert n == len(frame)
     assert np.abs(averaged - pit.pit_ecdf(upto)).max() < 0.005
     assert test.p_value > 1e-3
@@ -157,7 +157,7 @@ def test_leave_one_out_of_cells_is_that_of_the_items(case):
     """At the cells' means a density is at most 1/1536 nat too large; scores of 80 bins blur too."""
     fit, frame, statistics = case
     found = loo_cells(fit, make_cells(fit, statistics), progress=False)
-    each = law_of(fit).log_density(columns_of(frame))
+    each = posterior_of(fit).log_density(columns_of(frame))
     direct = np.log(len(each)) - logsumexp(-each, axis=0)
     assert found.elpd == pytest.approx(direct.sum(), abs=0.002 * len(frame))
     whole = logsumexp(each, axis=0) - np.log(len(each))

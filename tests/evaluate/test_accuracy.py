@@ -6,7 +6,7 @@ import pytest
 
 import soc_pymc as soc
 from soc_pymc.evaluate import _accuracy, _given_score
-from soc_pymc.posterior.laws import law_of
+from soc_pymc.posterior.predictive import posterior_of
 
 
 def gamma_items(n, seed):
@@ -135,7 +135,7 @@ def test_curves_at_items_are_those_of_every_item(scored_counts):
     fit = fits["Bayes"]
     columns = {c: frame[c].to_numpy() for c in ("score", "count", "exposure")}
     mean, variance = (v[:300] for v in _given_score.given_score(fit, columns))
-    exact = law_of(fit).curves(columns["score"][:300])
+    exact = posterior_of(fit).curves(columns["score"][:300])
     np.testing.assert_allclose(mean, exact["mean"].mean(axis=0), rtol=1e-4)
     np.testing.assert_allclose(variance, exact["variance"].mean(axis=0), rtol=1e-4)
 

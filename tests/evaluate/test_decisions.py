@@ -15,7 +15,7 @@ from soc_pymc.checks.predictive import thin
 from soc_pymc.evaluate.decisions import draws as drawing
 from soc_pymc.evaluate.decisions import ranking
 from soc_pymc.inference.results import Fit
-from soc_pymc.posterior.laws import law_of
+from soc_pymc.posterior.predictive import posterior_of
 
 QUIET = {"progress": False}
 LIKE_COUNTS = {"score": "t", "count": "y", "exposure": "N"}
@@ -147,7 +147,7 @@ def test_other_fits_agree_with_posteriors(kind):
 def test_items_move_together(small_fit, some_items):
     """The mean over items varies as much as its mean given the curves, which all of them share."""
     theta = dec.thompson_draws(small_fit, some_items, 2000, seed=5, **QUIET)
-    law = law_of(small_fit)
+    law = posterior_of(small_fit)
     columns = {
         role: some_items.source[name].to_numpy(dtype=float)
         for role, name in some_items.roles.items()

@@ -22,7 +22,7 @@ from soc_pymc.evaluate import (
 )
 from soc_pymc.evaluate.gains import gain_rows, score_bins
 from soc_pymc.posterior.curves import curve_draws
-from soc_pymc.posterior.laws import law_of
+from soc_pymc.posterior.predictive import posterior_of
 from tests.posterior import test_normal_law
 from tests.posterior import test_quadrature as test_nodes
 
@@ -151,7 +151,7 @@ def truth():
     """Items of a known law, as a fit with no uncertainty; two fits with other variances."""
     fit, rng, n = test_nodes.make_fit(1e-6), np.random.default_rng(0), 12_000
     score = np.exp(rng.normal(np.log(0.05), 0.7, n))
-    curves = law_of(fit).curves(score)
+    curves = posterior_of(fit).curves(score)
     exposure = np.exp(rng.normal(3.5, 1.5, n))
     theta = rng.gamma(curves["shape"][0]) / curves["rate"][0]
     frame = pd.DataFrame(
@@ -284,7 +284,7 @@ def test_groups_and_exposure_are_each_items_own(truth, monkeypatch):
     fit = replace(plain, data=tree, prior=soc.Gamma(exposure=soc.Spline()))
     parts = [p.source.iloc[:600].assign(g=["a", "b"] * 300) for p in (split.train, split.test)]
     few = soc.evaluate.Split(*(soc.PoissonItems(p, **COUNTS, group="g") for p in parts))
-    for module in ("soc_pymc.posterior.laws._law", "soc_pymc.posterior.quadrature"):
+    for module in ("soc_pymc.posterior.predictive._law", "soc_pymc.posterior.quadrature"):
         monkeypatch.setattr(f"{module}.curve_draws", curves)
     found = held_out(fit, few, baselines=(), bins=1, progress=False)
     train, test = parts
@@ -299,7 +299,7 @@ def test_groups_and_exposure_are_each_items_own(truth, monkeypatch):
         direct = sps.poisson.logpmf(test["count"], test["exposure"] * mean).sum()
         assert overall(found).loc[name, "log_likelihood"] == pytest.approx(direct, abs=1e-3)
     columns = {role: train[role].to_numpy(dtype=float) for role in COUNTS}
-    _, upto = law_of(fit).further_ends(
+    _, upto = posterior_of(fit).further_cdf_interval(
         {**columns, "group": train["g"].to_numpy(dtype=object)},
         test["count"].to_numpy(dtype=float),
         test["exposure"].to_numpy(),

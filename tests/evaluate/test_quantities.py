@@ -10,7 +10,7 @@ from soc_pymc.evaluate.quantities import compare_scores, r_squared, shrinkage, v
 from soc_pymc.evaluate.quantities import variance_reduction as reduction
 from soc_pymc.evaluate.quantities.pairs import _pairing
 from soc_pymc.inference.results import Fit
-from soc_pymc.posterior.laws import law_of
+from soc_pymc.posterior.predictive import posterior_of
 
 ROLES = {"count": "count", "exposure": "exposure"}
 
@@ -41,7 +41,7 @@ def plain_fit(small_fit):
 
 def brute(fit, items, weight):
     """R^2 and the ratio of variances, item by item, of every draw."""
-    law, frame = law_of(fit), items.source
+    law, frame = posterior_of(fit), items.source
     columns = {role: frame[name].to_numpy(dtype=float) for role, name in items.roles.items()}
     curves, after = law.curves(columns["score"]), law.moments(columns)[1]
     w = np.ones(len(frame)) if weight == "items" else columns["exposure"]
@@ -125,7 +125,7 @@ def test_no_variance_and_no_exposure(small_fit, small_items):
 def test_shrinkage_is_the_priors_share(small_fit, small_items):
     """s = rate / (rate + N) of every item and draw; cells cost under 0.1%."""
     frame = small_items.source
-    curves = law_of(small_fit).curves(frame["score"].to_numpy())
+    curves = posterior_of(small_fit).curves(frame["score"].to_numpy())
     expected = curves["rate"] / (curves["rate"] + frame["exposure"].to_numpy())
     found = shrinkage(small_fit, small_items, progress=False)
     np.testing.assert_allclose(found["share"].to_numpy().ravel(), expected.mean(axis=1), rtol=1e-3)
@@ -162,7 +162,7 @@ def test_values():
     items = soc.NormalItems(frame, score="t", value="y", noise_sd="s")
     stats = soc.summarize(items, bins=60, progress=False)
     fit = soc.fit(stats, method=soc.FiveSteps(), progress=False)
-    curves = law_of(fit).curves(t)
+    curves = posterior_of(fit).curves(t)
     v, m = curves["variance"], curves["mean"]
     squared = m.var(axis=1) / (m.var(axis=1) + v.mean(axis=1))
     np.testing.assert_allclose(r_squared(fit).to_numpy().ravel(), squared, rtol=2e-3)
@@ -183,7 +183,7 @@ def test_moments_are_those_of_posteriors(small_fit, small_items):
     columns = {role: some[name].to_numpy(dtype=float) for role, name in small_items.roles.items()}
     items = soc.PoissonItems(some, score="score", **ROLES)
     scored = soc.item_posteriors(small_fit, items, quantiles=(), progress=False)
-    mean, variance = law_of(small_fit).moments(columns)
+    mean, variance = posterior_of(small_fit).moments(columns)
     np.testing.assert_allclose(mean.mean(axis=0), scored["theta_mean"], rtol=1e-9)
     total = variance.mean(axis=0) + mean.var(axis=0)
     np.testing.assert_allclose(total, scored["theta_var"], rtol=1e-9)
@@ -205,7 +205,7 @@ def test_exposure_terms_and_groups(small_frame):
         r_squared(grouped)
     columns = {c: frame[c].to_numpy(dtype=float) for c in ("score", "count", "exposure")}
     columns["group"] = frame["country"].to_numpy(dtype=object)
-    law = law_of(grouped)
+    law = posterior_of(grouped)
     before = law.curves(columns["score"], columns["group"])["variance"].sum(axis=1)
     expected = law.moments(columns)[1].sum(axis=1) / before
     found = reduction(grouped, items, weight="items", progress=False)["ratio"].to_numpy().ravel()
@@ -291,7 +291,7 @@ def test_five_steps_have_one_draw(small_items, small_statistics, small_fit, smoo
     assert abs(float(found[0, 0]) - float(r_squared(small_fit).mean())) < 0.1
     one, two = (reduction(f, small_items, progress=False)["ratio"] for f in (five, small_fit))
     assert abs(float(one[0, 0]) - float(two.mean())) < 0.1
-    law = law_of(five)
+    law = posterior_of(five)
     columns = {role: small_items.source[role].to_numpy(dtype=float) for role in (*ROLES, "score")}
     ratio = law.moments(columns)[1].sum() / law.curves(columns["score"])["variance"].sum()
     by_items = reduction(five, small_items, weight="items", progress=False)["ratio"]

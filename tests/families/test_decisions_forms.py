@@ -10,7 +10,7 @@ from scipy import stats
 from soc_pymc.evaluate.decisions.preposterior import expected_variance
 from soc_pymc.evaluate.decisions.value import _value
 from soc_pymc.families.family import GAMMA, NORMAL
-from soc_pymc.posterior.laws import MixedPosterior
+from soc_pymc.posterior.predictive import ThetaMixture
 
 mp.mp.dps = 50
 SHAPES = [1e-3, 0.3, 2.0, 30.0, 1e4, 1e9]
@@ -137,7 +137,7 @@ def test_value_of_counts_against_sums(more, cut, weighted):
     shape = np.full((4, 1), 5.0)
     rate = np.array([[40.0], [90.0], [160.0], [400.0]])
     weight = np.array([[0.2], [0.5], [0.0], [0.3]]) if weighted else None
-    theta = MixedPosterior(shape, rate, weight)
+    theta = ThetaMixture(shape, rate, weight)
     variance, value = preposterior(theta, more, cut, GAMMA)
     found = _value(GAMMA, theta, np.array([more]), np.array([cut]))[0]
     assert found == pytest.approx(value, rel=1e-8, abs=1e-14)
@@ -153,7 +153,7 @@ def test_value_of_values_against_sums(more, cut, weighted):
     mean = np.array([[-0.5], [0.3], [0.9], [2.0]])
     variance = np.full((4, 1), 0.09)
     weight = np.array([[0.2], [0.5], [0.0], [0.3]]) if weighted else None
-    theta = MixedPosterior(mean, variance, weight)
+    theta = ThetaMixture(mean, variance, weight)
     expected, value = preposterior(theta, more, cut, NORMAL)
     found = _value(NORMAL, theta, np.array([more]), np.array([cut]))[0]
     assert found == pytest.approx(value, abs=1e-6)  # the sum's step at the kink
@@ -164,7 +164,7 @@ def test_value_of_values_against_sums(more, cut, weighted):
 
 def test_large_counts_have_a_grid_that_holds_them():
     """One component, of which the expected variance is a / (b (b + m)), at counts up to 1e6."""
-    theta = MixedPosterior(np.array([[9.0, 900.0]]), np.array([[0.3, 0.03]]), np.ones((1, 2)))
+    theta = ThetaMixture(np.array([[9.0, 900.0]]), np.array([[0.3, 0.03]]), np.ones((1, 2)))
     more = np.array([3000.0, 30.0])
     found = expected_variance(GAMMA, theta, more)
     a, b = theta.first[0], theta.second[0]
@@ -176,6 +176,6 @@ def test_value_of_one_gamma_is_the_textbook_sum():
     y = np.arange(500)
     p = stats.nbinom.pmf(y, a, b / (b + m))
     expected = (p * np.maximum((a + y) / (b + m) - c, 0)).sum() - max(a / b - c, 0.0)
-    theta = MixedPosterior(np.array([[a]]), np.array([[b]]))
+    theta = ThetaMixture(np.array([[a]]), np.array([[b]]))
     found = _value(GAMMA, theta, np.array([m]), np.array([c]))
     assert found == pytest.approx([expected], rel=1e-10)

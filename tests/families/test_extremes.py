@@ -6,7 +6,7 @@ import pytest
 from soc_pymc.evaluate.decisions import preposterior
 from soc_pymc.families import poisson_gamma as pg
 from soc_pymc.families.family import GAMMA
-from soc_pymc.posterior.laws import MixedPosterior
+from soc_pymc.posterior.predictive import ThetaMixture
 from tests import extreme_references as references
 from tests.studies import extremes
 
@@ -98,7 +98,7 @@ def test_small_counts_whose_sum_starts_below_all_numbers():
 
 def test_expected_variance_where_most_further_counts_are_none():
     """A shape of 0.5 and a further mean of 5: the first counts have most of the probability."""
-    one = MixedPosterior(np.array([[0.5]]), np.array([[0.25]]), np.ones((1, 1)))
+    one = ThetaMixture(np.array([[0.5]]), np.array([[0.25]]), np.ones((1, 1)))
     found = preposterior.expected_variance(GAMMA, one, np.array([2.5]))
     assert found[0] == pytest.approx(0.5 / 0.25 / 2.75, rel=1e-7)
 

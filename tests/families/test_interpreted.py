@@ -26,7 +26,7 @@ from soc_pymc.families import (
     surrogates,
 )
 from soc_pymc.model import hierarchy
-from soc_pymc.posterior.laws import law_of
+from soc_pymc.posterior.predictive import posterior_of
 from tests.families.test_mixture_parts import cells as mixture_cells  # noqa: F401
 
 REAL = 1e-9  # relative: compiled code contracts products and sums, and sums in another order
@@ -167,11 +167,12 @@ def test_posteriors_of_items(items, prior):
         return found.iloc[:, few.source.shape[1] :].to_numpy(dtype=float)
 
     assert_both_the_same(work, rtol=1e-6)  # searches end within 1e-5 sd
-    law = law_of(fit)
+    law = posterior_of(fit)
     own = {role: few.source[name].to_numpy(dtype=float) for role, name in few.roles.items()}
     own = {role: column[own["score"] < 1.0] for role, column in own.items()}
     assert_both_the_same(
-        lambda: law.further_ends(own, own[law.outcome.observed], own[law.outcome.size]), rtol=1e-6
+        lambda: law.further_cdf_interval(own, own[law.outcome.observed], own[law.outcome.size]),
+        rtol=1e-6,
     )
 
 

@@ -9,7 +9,7 @@ import soc_pymc as soc
 from soc_pymc.families.mixture_weights import fixed_weights, free_normals, normals_step
 from soc_pymc.paper.simulation import click_rates, laplace_effects
 from soc_pymc.posterior.curves import bin_places, curve_draws
-from soc_pymc.posterior.laws import law_of
+from soc_pymc.posterior.predictive import posterior_of
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +97,7 @@ def test_components_have_the_smooth_moments(counts, gammas, values, normals):
     """At a bin's centre E and Var(theta | t) are the curves', to 1e-10."""
     for fit in (gammas, normals):
         score = fit.data["constant_data"]["score"].to_numpy()
-        curves = law_of(fit).curves(score)
+        curves = posterior_of(fit).curves(score)
         first, second = curve_draws(fit, score)
         if fit is gammas:
             np.testing.assert_allclose(curves["mean"], np.exp(first), rtol=1e-10)
@@ -114,7 +114,7 @@ def test_unsmoothed_components_have_the_estimates(counts, values):
     for prior, data in ((soc.GammaMixture(), counts[2]), (soc.NormalMixture(), values[2])):
         fit = soc.fit(data, prior, soc.FiveSteps(smooth=False), progress=False)
         score = fit.data["constant_data"]["score_max"].to_numpy()
-        curves = law_of(fit).curves(score)
+        curves = posterior_of(fit).curves(score)
         found = fit.data["per_bin"]
         np.testing.assert_allclose(curves["mean"][0], found["mean"], rtol=1e-9)
         np.testing.assert_allclose(curves["variance"][0], found["variance"], rtol=1e-9)
@@ -147,13 +147,13 @@ def test_the_law_of_counts_by_quadrature(gammas):
     def over(values):
         return integrate.simpson(values * measure, x=np.log(theta))
 
-    law = law_of(gammas)
+    law = posterior_of(gammas)
     own = stats.poisson.pmf(y, size * theta)
     assert law.log_density(columns)[0, 0] == pytest.approx(np.log(over(own)), abs=1e-6)
-    below, upto = law.ends(columns)
+    below, upto = law.cdf_interval(columns)
     assert below[0] == pytest.approx(over(stats.poisson.cdf(y - 1, size * theta)), abs=1e-6)
     assert upto[0] == pytest.approx(over(stats.poisson.cdf(y, size * theta)), abs=1e-6)
-    ends = law.further_ends(columns, np.array([further]), np.array([more]))
+    ends = law.further_cdf_interval(columns, np.array([further]), np.array([more]))
     for end, k in zip(ends, (further - 1, further), strict=True):
         exact = over(own * stats.poisson.cdf(k, more * theta)) / over(own)
         assert end[0] == pytest.approx(exact, abs=1e-6)
@@ -173,12 +173,12 @@ def test_the_law_of_values_by_quadrature(normals):
     def over(values):
         return integrate.simpson(values * measure, x=theta)
 
-    law = law_of(normals)
+    law = posterior_of(normals)
     own = stats.norm.pdf(y, theta, size)
     assert law.log_density(columns)[0, 0] == pytest.approx(np.log(over(own)), abs=1e-6)
-    below, upto = law.ends(columns)
+    below, upto = law.cdf_interval(columns)
     assert below[0] == upto[0] == pytest.approx(over(stats.norm.cdf(y, theta, size)), abs=1e-6)
-    ends = law.further_ends(columns, np.array([further]), np.array([more]))
+    ends = law.further_cdf_interval(columns, np.array([further]), np.array([more]))
     exact = over(own * stats.norm.cdf(further, theta, more)) / over(own)
     assert ends[0][0] == ends[1][0] == pytest.approx(exact, abs=1e-6)
     mean, _, variance, _ = law.scorer((0.9,), "all", False)(columns)[:, 0]
@@ -192,7 +192,7 @@ def test_simulated_outcomes_have_the_laws_moments(counts, gammas, normals):
     rng = np.random.default_rng(2)
     n = 20_000
     for fit, outcome, size in ((gammas, "count", 50.0), (normals, "value", 1.0)):
-        law = law_of(fit)
+        law = posterior_of(fit)
         columns = {
             "score": np.full(n, 0.05),
             law.outcome.size: np.full(n, size),

@@ -13,7 +13,7 @@ from soc_pymc.families.mixture_kernel import tilted_weights
 from soc_pymc.inference.density import density, make_space
 from soc_pymc.model.mixture_likelihood import mixture_log_marginal, shared_cells
 from soc_pymc.model.tilts import build_mixture
-from soc_pymc.posterior.laws import law_of
+from soc_pymc.posterior.predictive import posterior_of
 
 
 def log_normal_items(n, seed, sigma=1.0):
@@ -120,7 +120,7 @@ def test_variational_agrees_with_nuts(stats_of_few, fit_of_few):
         progress=False,
     )
     score = np.geomspace(0.006, 0.07, 9)
-    ours, reference = (law_of(f).curves(score) for f in (fit_of_few, nuts))
+    ours, reference = (posterior_of(f).curves(score) for f in (fit_of_few, nuts))
     for name in ("log_mean", "log_variance"):
         sd = reference[name].std(axis=0)
         away = np.abs(ours[name].mean(axis=0) - reference[name].mean(axis=0)) / sd
@@ -168,7 +168,7 @@ def test_fits_begin_at_mixtures_and_mixtures_at_fits(stats_of_few, fit_of_few):
 
 def test_advice_names_terms_that_there_are(fit_of_few):
     """Mixtures take no term in exposure: the advice is one for the single family."""
-    advice = _size_advice(fit_of_few, law_of(fit_of_few))
+    advice = _size_advice(fit_of_few, posterior_of(fit_of_few))
     assert "soc.Gamma(exposure=soc.Spline())" in advice
 
 

@@ -131,10 +131,10 @@ def compare_with_robbins(fit, frame, items):
 
     Two ways that share nothing but the curves, draw by draw: to a relative 1e-8.
     """
-    from soc_pymc.posterior.laws import law_of
+    from soc_pymc.posterior.predictive import posterior_of
 
     columns = {c: frame[c].to_numpy(dtype=float)[:200] for c in ("score", "count", "exposure")}
-    law, count, exposure = law_of(fit), columns["count"], columns["exposure"]
+    law, count, exposure = posterior_of(fit), columns["count"], columns["exposure"]
 
     def log_pmf(y):
         return law.log_density(columns | {"count": y})

@@ -135,14 +135,14 @@ def test_what_is_refused():
 )
 def test_fitted_marginal_gives_the_posteriors_of_the_fit(prior):
     """Posteriors of values, and Tweedie's formula on fitted marginals: to 1e-8 of the noise."""
-    from soc_pymc.posterior.laws import law_of
+    from soc_pymc.posterior.predictive import posterior_of
 
     frame = soc.simulation.laplace_effects(3000, seed=2).assign(noise_sd=lambda d: 0.5)
     items = soc.NormalItems(frame, score="score", value="value", noise_sd="noise_sd")
     joint = prior is soc.NormalMixture
     fit = soc.fit(soc.summarize(items, joint=joint, progress=False), prior(), progress=False)
     columns = {c: frame[c].to_numpy()[:60] for c in ("score", "value", "noise_sd")}
-    law, value, noise = law_of(fit), columns["value"], columns["noise_sd"]
+    law, value, noise = posterior_of(fit), columns["value"], columns["noise_sd"]
     derivatives = theory.log_derivatives(
         lambda y: law.log_density(columns | {"value": y}), value, noise
     )

@@ -17,7 +17,7 @@ from soc_pymc._lib import errors
 from soc_pymc.plots.fitted import scores_estimate_theta
 from soc_pymc.plots.prior import prior_quantiles
 from soc_pymc.posterior.calibration import bands, calibration_curves
-from soc_pymc.posterior.laws import law_of
+from soc_pymc.posterior.predictive import posterior_of
 from tests.picture_records import BINS, counts, drawn, labels, line, values
 
 METHODS, KINDS = ("VI", "five steps"), {"counts": counts, "values": values}
@@ -256,7 +256,7 @@ def test_quantiles_at_an_exposure_are_those_of_the_family(kind):
 
 def test_identity_only_where_scores_estimate_theta():
     frame, _, _, fits = values()
-    law = law_of(fits["VI"])
+    law = posterior_of(fits["VI"])
     assert scores_estimate_theta(fits["VI"], law)
     moved = soc.NormalItems(
         frame.assign(score=10 * frame["score"]), score="score", value="value", noise_sd="noise_sd"

@@ -8,7 +8,7 @@ from scipy import stats
 
 from soc_pymc.families.priors import Gamma, Spline
 from soc_pymc.posterior.curves import curve_draws
-from soc_pymc.posterior.laws import _law, law_of
+from soc_pymc.posterior.predictive import _law, posterior_of
 from tests.posterior import test_normal_law
 from tests.posterior import test_quadrature as test_nodes
 
@@ -36,7 +36,7 @@ def test_counts_against_all_draws(sd):
     fit, columns, further, size = counts(sd, 1500)
     shape, rate = updated(fit, columns)
     exact = stats.nbinom(shape, rate / (rate + size))
-    below, upto = law_of(fit).further_ends(columns, further, size)
+    below, upto = posterior_of(fit).further_cdf_interval(columns, further, size)
     np.testing.assert_allclose(below, exact.cdf(further - 1).mean(axis=0), atol=1e-4)
     np.testing.assert_allclose(upto, exact.cdf(further).mean(axis=0), atol=1e-4)
 
@@ -56,7 +56,7 @@ def test_counts_with_a_term_in_exposure(monkeypatch):
         fit, columns, lambda fit, score: curves(fit, score, exposure=columns["exposure"])
     )
     exact = stats.nbinom(shape, rate / (rate + size)).cdf(further).mean(axis=0)
-    _, upto = law_of(fit).further_ends(columns, further, size)
+    _, upto = posterior_of(fit).further_cdf_interval(columns, further, size)
     np.testing.assert_allclose(upto, exact, atol=1e-4)
 
 
@@ -70,7 +70,7 @@ def test_counts_against_simulation():
     draw = rng.integers(len(shape), size=n)
     drawn = rng.poisson(rng.gamma(shape[draw]) / rate[draw] * 200.0)
     y = float(np.median(drawn))
-    below, upto = law_of(fit).further_ends(one, np.array([y]), np.array([200.0]))
+    below, upto = posterior_of(fit).further_cdf_interval(one, np.array([y]), np.array([200.0]))
     error = 4 * 0.5 / np.sqrt(n)
     assert below[0] == pytest.approx((drawn < y).mean(), abs=error)
     assert upto[0] == pytest.approx((drawn <= y).mean(), abs=error)
@@ -79,9 +79,9 @@ def test_counts_against_simulation():
 def test_nothing_seen_is_the_marginal():
     """Without own events and exposure it is the distribution of a first count."""
     fit, columns, further, size = counts(0.05, 200)
-    law, none = law_of(fit), np.zeros(200)
-    found = law.further_ends({**columns, "count": none, "exposure": none}, further, size)
-    ends = law.ends({**columns, "count": further, "exposure": size})
+    law, none = posterior_of(fit), np.zeros(200)
+    found = law.further_cdf_interval({**columns, "count": none, "exposure": none}, further, size)
+    ends = law.cdf_interval({**columns, "count": further, "exposure": size})
     np.testing.assert_allclose(found, ends, atol=2e-4)  # nine nodes on one side at least
 
 
@@ -95,6 +95,6 @@ def test_values_against_all_draws(sd):
     size = np.exp(rng.normal(-1.0, 0.7, 1000))
     further = rng.normal(mean[0], np.hypot(spread[0], size))
     exact = stats.norm.cdf(further, mean, np.hypot(spread, size)).mean(axis=0)
-    below, upto = law_of(fit).further_ends(columns, further, size)
+    below, upto = posterior_of(fit).further_cdf_interval(columns, further, size)
     np.testing.assert_array_equal(below, upto)
     np.testing.assert_allclose(upto, exact, atol=1e-4)

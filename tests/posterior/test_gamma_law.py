@@ -12,7 +12,7 @@ from soc_pymc._lib import errors
 from soc_pymc.families.priors import Gamma, Spline
 from soc_pymc.posterior import quadrature as nodes
 from soc_pymc.posterior.curves import curve_draws
-from soc_pymc.posterior.laws import _law, law_of
+from soc_pymc.posterior.predictive import _law, posterior_of
 from tests.posterior.test_quadrature import frame_of, make_fit
 
 
@@ -62,10 +62,10 @@ def test_densities_and_ends_at_each_items_own_exposure(by_exposure):
     log_mean, log_cv2 = curves(fit, columns["score"], exposure=columns["exposure"])
     shape = np.exp(-log_cv2)
     exact = stats.nbinom(shape, 1 / (1 + columns["exposure"] * np.exp(log_mean + log_cv2)))
-    law = law_of(fit)
+    law = posterior_of(fit)
     # scipy's own log pmf loses digits at large shapes
     np.testing.assert_allclose(law.log_density(columns), exact.logpmf(columns["count"]), rtol=1e-6)
-    below, upto = law.ends(columns)
+    below, upto = law.cdf_interval(columns)
     # nine nodes: right to the second order in the curves' uncertainty
     near = 0.01 * spread
     np.testing.assert_allclose(upto, exact.cdf(columns["count"]).mean(axis=0), atol=near)
@@ -119,7 +119,7 @@ def test_simulated_counts_have_the_marginals_moments():
         "count": np.zeros(150),
         "exposure": np.repeat([5.0, 40.0, 300.0], 50),
     }
-    drawn = law_of(fit).simulate(columns, np.random.default_rng(0)).reshape(-1, 3, 50)
+    drawn = posterior_of(fit).simulate(columns, np.random.default_rng(0)).reshape(-1, 3, 50)
     log_mean, log_cv2 = (c.mean(axis=0)[::50] for c in curve_draws(fit, columns["score"]))
     expected = columns["exposure"][::50] * np.exp(log_mean)
     variance = expected + np.exp(log_cv2) * expected**2

@@ -159,7 +159,7 @@ def test_streaming_to_a_file(small_fit, some_items, scored, tmp_path):
 
 
 def test_a_failure_leaves_no_file(small_fit, some_items, tmp_path, monkeypatch):
-    from soc_pymc.posterior.laws import gamma
+    from soc_pymc.posterior.predictive import gamma
 
     def broken(*_):
         raise MemoryError

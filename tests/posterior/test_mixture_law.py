@@ -7,7 +7,7 @@ from scipy import special, stats
 
 import soc_pymc as soc
 from soc_pymc.families import components as parts
-from soc_pymc.posterior.laws.mixture import MixtureLaw
+from soc_pymc.posterior.predictive.mixture import MixtureLaw
 
 PROBS = (0.05, 0.5, 0.95)
 
@@ -122,7 +122,7 @@ def test_log_density_and_ends_of_counts_agree(counts):
     }
     pmf = np.exp(law.log_density(many)).mean(axis=0)
     assert pmf.sum() == pytest.approx(1.0, abs=1e-6)
-    below, upto = law.ends(many)
+    below, upto = law.cdf_interval(many)
     assert upto == pytest.approx(np.cumsum(pmf), abs=1e-6)
     assert below[1:] == pytest.approx(upto[:-1], abs=1e-9)
 
@@ -136,7 +136,7 @@ def test_log_density_and_ends_of_values_agree(values):
         "noise_sd": np.full(len(y), 0.7),
     }
     density = np.exp(law.log_density(many)).mean(axis=0)
-    below, upto = law.ends(many)
+    below, upto = law.cdf_interval(many)
     assert (below == upto).all()
     assert np.gradient(upto, y) == pytest.approx(density, abs=1e-3)
 
@@ -198,7 +198,7 @@ def test_whole_posteriors_have_the_moments_of_scores(kind, request):
     law, columns = request.getfixturevalue(kind)
     few = some(columns, 500)
     mean, sd = law.scorer((), "all", False)(few)[:2]
-    whole = law.posterior(few)
+    whole = law.theta(few)
     first, second = whole.first, whole.second
     each, within = (first / second, first / second**2) if kind == "counts" else (first, second)
     found = whole.average(each)
@@ -207,7 +207,7 @@ def test_whole_posteriors_have_the_moments_of_scores(kind, request):
     np.testing.assert_allclose(np.sqrt(variance), sd, rtol=1e-6)
     draws = np.tile(np.arange(500), 20)
     uniform = np.random.default_rng(3).random((len(draws), len(mean)))
-    first, second = law.posterior_given(few, draws, uniform)
+    first, second = law.theta_given(few, draws, uniform)
     each = first / second if kind == "counts" else first
     # 10,000 picks from the first 500 draws of the fit, whose own means are off by 1/sqrt(500)
     assert np.abs(each.mean(axis=0) - mean).max() < 0.15 * sd.max()
@@ -246,7 +246,7 @@ def test_further_outcomes_against_every_draw(kind, request):
     further = np.quantile(few[law.outcome.observed], rng.uniform(size=n), method="nearest").astype(
         float
     )
-    below, upto = law.further_ends(few, further, size)
+    below, upto = law.further_cdf_interval(few, further, size)
     expected = np.empty((2, n))
     for i in range(n):
         location, variance, weights = prior_of(law, few["score"][i])

@@ -17,7 +17,7 @@ from soc_pymc.inference.methods import VI
 from soc_pymc.inference.results import Fit, Status
 from soc_pymc.posterior.curves import curve_draws
 from soc_pymc.posterior.items import item_posteriors
-from soc_pymc.posterior.laws import law_of
+from soc_pymc.posterior.predictive import posterior_of
 
 KNOTS = np.array([-2.0, -1.0, -0.3, 0.4, 1.1, 2.0])
 
@@ -77,11 +77,11 @@ def components(fit, columns):
 def test_log_density_and_ends():
     fit = make_fit(sd=0.1)
     columns = columns_of(simulate(300, 1))
-    law = law_of(fit)
+    law = posterior_of(fit)
     mean, log_variance = curve_draws(fit, columns["score"])
     exact = stats.norm(mean, np.sqrt(np.exp(log_variance) + columns["noise_sd"] ** 2))
     np.testing.assert_allclose(law.log_density(columns), exact.logpdf(columns["value"]), rtol=1e-10)
-    below, upto = law.ends(columns)
+    below, upto = law.cdf_interval(columns)
     np.testing.assert_array_equal(below, upto)
     # nine nodes with the draws' first two moments: third moments are left out
     np.testing.assert_allclose(upto, exact.cdf(columns["value"]).mean(axis=0), atol=5e-4)
@@ -94,14 +94,14 @@ def test_spread_of_an_item_that_stands_for_many():
     mean, log_variance = curve_draws(fit, columns["score"])
     sd = np.sqrt(np.exp(log_variance) + columns["noise_sd"] ** 2 + 0.3)
     exact = stats.norm.logpdf(columns["value"], mean, sd)
-    np.testing.assert_allclose(law_of(fit).log_density(columns), exact, rtol=1e-10)
+    np.testing.assert_allclose(posterior_of(fit).log_density(columns), exact, rtol=1e-10)
 
 
 def test_simulated_values_have_the_marginals_moments():
     """100,000 draws of four items: 4 standard errors."""
     fit = make_fit(sd=1e-9, draws=50_000)
     columns = columns_of(simulate(4, 3))
-    new = law_of(fit).simulate(columns, np.random.default_rng(0))
+    new = posterior_of(fit).simulate(columns, np.random.default_rng(0))
     mean, log_variance = (c.mean(axis=0) for c in curve_draws(fit, columns["score"]))
     variance = np.exp(log_variance) + columns["noise_sd"] ** 2
     assert (np.abs(new.mean(axis=0) - mean) < 4 * np.sqrt(variance / 1e5)).all()
@@ -141,7 +141,7 @@ def test_all_draws_are_averaged_one_by_one():
     each = mean + gain * (frame["y"].to_numpy() - mean)
     within = (1 - gain) * np.exp(log_variance)
     variance = within.mean(axis=0) + each.var(axis=0)
-    scored = law_of(fit).scorer((), "all", False)(columns_of(frame))
+    scored = posterior_of(fit).scorer((), "all", False)(columns_of(frame))
     np.testing.assert_allclose(scored[0], each.mean(axis=0), rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(scored[2], variance, rtol=1e-10)
 
@@ -149,7 +149,7 @@ def test_all_draws_are_averaged_one_by_one():
 def test_most_items_are_scored_by_the_table():
     """The other way gives the same, and takes long."""
     fit = make_fit(sd=0.05)
-    table = law_of(fit).scorer((0.05,), "representative", False)
+    table = posterior_of(fit).scorer((0.05,), "representative", False)
     frame = simulate(2000, 5)
     few = np.isnan(table._by_nodes(columns_of(frame))[0])
     assert few.mean() < 0.1
@@ -200,7 +200,7 @@ def test_pit_and_dispersion_of_the_truth_and_of_too_little_variance():
     p_values, scatter = [], []
     for seed in range(30):
         columns = columns_of(simulate(1500, 50 + seed))
-        _, upto = pit.predictive_cdf(law_of(fit), columns, progress=False)
+        _, upto = pit.predictive_cdf(posterior_of(fit), columns, progress=False)
         p_values.append(pit.uniformity(upto).p_value)
         tests = predictive.predictive_tests(fit, columns, seed=seed, progress=False)
         assert [t.name for t in tests] == ["dispersion"]
@@ -245,7 +245,7 @@ def test_values_that_cannot_be_scored(monkeypatch):
 def grouped(monkeypatch):
     """A fit whose groups shift the mean: `a` by 1, `b` by -1, others not at all but for noise."""
     from soc_pymc.posterior import quadrature as nodes
-    from soc_pymc.posterior.laws import _law
+    from soc_pymc.posterior.predictive import _law
 
     plain = make_fit(sd=0.05)
     posterior = plain.data["posterior"].to_dataset().assign_coords(group=["a", "b"])
@@ -302,7 +302,7 @@ def test_fits_with_groups_need_groups(grouped):
 def test_terms_in_noise(monkeypatch):
     """Each item's own noise sd moves its curve; curves average over those that items had."""
     from soc_pymc.posterior import quadrature as nodes
-    from soc_pymc.posterior.laws import _law
+    from soc_pymc.posterior.predictive import _law
 
     plain = make_fit(sd=0.02)
     bins = xr.Dataset(

@@ -29,7 +29,7 @@ import xarray as xr
 import soc_pymc as soc
 from soc_pymc._lib.files import replacing
 from soc_pymc.checks.cells import cell_pit, make_cells
-from soc_pymc.posterior.laws import law_of
+from soc_pymc.posterior.predictive import posterior_of
 
 LEVEL = 0.05
 ACCEPTED = (10, 32)  # of 400: the .005 and .995 quantiles of Binomial(400, .05), nearly
@@ -85,7 +85,7 @@ def null_set(family: str, truth: soc.Fit, n: int, rng: np.random.Generator) -> p
         size = np.ceil(np.exp(rng.normal(np.log(6), 1.8, n)))
     else:
         score, size = rng.normal(0, 1, n), np.exp(rng.normal(-0.3, 0.7, n))
-    law = law_of(truth)
+    law = posterior_of(truth)
     columns = {"score": score, law.outcome.size: size, law.outcome.observed: np.zeros(n)}
     columns[law.outcome.observed] = law.simulate(columns, rng)[0]
     level, number = rng.choice(["a", "b", "c"], n), rng.normal(size=n)

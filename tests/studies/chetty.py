@@ -54,10 +54,10 @@ def simulated(
     fit: soc.Fit, table: pd.DataFrame, draws: int, rng: np.random.Generator
 ) -> NDArray[np.float64]:
     """Effects drawn from the fitted prior at the zones' scores, shape (draws, zones)."""
-    from soc_pymc.posterior.laws import law_of
+    from soc_pymc.posterior.predictive import posterior_of
 
     columns = {"score": table["score"].to_numpy(), "noise_sd": np.full(len(table), _EXACT)}
-    every = law_of(fit).simulate(columns, rng)
+    every = posterior_of(fit).simulate(columns, rng)
     return every[rng.choice(len(every), draws, replace=False)]
 
 

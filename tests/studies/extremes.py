@@ -36,7 +36,7 @@ from soc_pymc.families import (
 from soc_pymc.families import histograms as hist
 from soc_pymc.families import poisson_gamma as pg
 from soc_pymc.families.family import GAMMA
-from soc_pymc.posterior.laws import MixedPosterior
+from soc_pymc.posterior.predictive import ThetaMixture
 from tests import exact
 from tests import extreme_references as ref
 
@@ -434,7 +434,7 @@ def decision_values(fast: bool) -> Points:
     for shape, more_share, cut in product((0.5, 20.0, 1e8), (0.1, 10.0), (0.8, 1.0, 1.3)):
         rate, more = shape / 2.0, more_share * shape / 2.0
         at = 2.0 * (1.0 + (cut - 1.0) / max(1.0, np.sqrt(shape)))
-        theta = MixedPosterior(np.array([[shape]]), np.array([[rate]]))
+        theta = ThetaMixture(np.array([[shape]]), np.array([[rate]]))
         args = theta, np.array([more]), np.array([at])
         got = float(value._value(GAMMA, *args)[0])
         a, b, n, t = (mp.mpf(float(v)) for v in (shape, rate, more, at))
@@ -449,7 +449,7 @@ def decision_values(fast: bool) -> Points:
         want = point + (mean - t) * tail
         where = f"shape {shape:g}, more {more:g}, cut {at:g}"
         yield Point("decisions: value of more exposure", got, want, where, shape)
-        one = MixedPosterior(np.array([[shape]]), np.array([[rate]]), np.ones((1, 1)))
+        one = ThetaMixture(np.array([[shape]]), np.array([[rate]]), np.ones((1, 1)))
         left = float(preposterior.expected_variance(GAMMA, one, np.array([more]))[0])
         yield Point("decisions: expected variance on a grid", left, a / b / (b + n), where, shape)
 

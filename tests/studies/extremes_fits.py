@@ -19,7 +19,7 @@ from soc_pymc.families import bin_effects, mixture_kernel, normal_cells
 from soc_pymc.families import histograms as hist
 from soc_pymc.families.priors import COMPONENTS, CURVES
 from soc_pymc.posterior.curves import curve_draws
-from soc_pymc.posterior.laws import law_of
+from soc_pymc.posterior.predictive import posterior_of
 from tests import exact
 from tests import extreme_references as ref
 from tests.studies.extremes import Point, Points
@@ -98,7 +98,7 @@ def gamma_law(fast: bool) -> Points:
     """Posterior moments over two draws, by all ways of scoring; densities of both."""
     for c, y, n, m in _count_items(fast):
         fit = _constant("Gamma", [m, m + 0.1], [c, c + 0.2 if c < 200 else c - 0.2])
-        law, columns = law_of(fit), {k: np.array([v]) for k, v in
+        law, columns = posterior_of(fit), {k: np.array([v]) for k, v in
                                      (("score", 1.0), ("count", y), ("exposure", n))}  # fmt: skip
         first, second = (x[:, 0] for x in curve_draws(fit, columns["score"]))
         shapes = [mp.exp(-mp.mpf(float(x))) for x in second]
@@ -111,7 +111,7 @@ def gamma_law(fast: bool) -> Points:
         yield Point("law of Gamma: posterior mean", found[0], mean, where, driver)
         if total > _LEAST:
             yield Point("law of Gamma: posterior variance", found[2], total, where, driver)
-        one = law.posterior(columns)
+        one = law.theta(columns)
         got = float(one.average(one.first / one.second)[0])
         yield Point("law of Gamma: mixture for decisions", got, mean, where, driver)
         logs = law.log_density(columns)[:, 0]
@@ -128,7 +128,7 @@ def gamma_law(fast: bool) -> Points:
 def _gamma_tails(c: float, y: float, n: float, m: float, where: str) -> Points:
     """Predictive cdf of the outcome and of a further one, and quantiles, of a single draw."""
     fit = _constant("Gamma", [m], [c])
-    law = law_of(fit)
+    law = posterior_of(fit)
     columns = {"score": np.ones(1), "count": np.array([y]), "exposure": np.array([n])}
     first, second = (mp.mpf(float(x[0, 0])) for x in curve_draws(fit, columns["score"]))
     a = mp.exp(-second)
@@ -136,7 +136,7 @@ def _gamma_tails(c: float, y: float, n: float, m: float, where: str) -> Points:
     if not mp.mpf("1e-9") < a < mp.mpf("1e13"):
         return  # the references' integrals end there
     upto = ref.count_tails(y, a, mp.mpf(n) * mp.exp(first))[0]
-    got = float(law.ends(columns)[1][0])
+    got = float(law.cdf_interval(columns)[1][0])
     if upto > _LEAST:
         yield Point("law of Gamma: predictive cdf", got, upto, where, -c)
     # a further count in a tenth of the exposure, near what is expected of it
@@ -144,7 +144,7 @@ def _gamma_tails(c: float, y: float, n: float, m: float, where: str) -> Points:
     more, expected = 0.1 * n, mp.mpf(0.1 * n) * after / rate
     if expected < 1e10:
         next_one = np.array([float(mp.floor(expected))])
-        got = float(law.further_ends(columns, next_one, np.array([more]))[1][0])
+        got = float(law.further_cdf_interval(columns, next_one, np.array([more]))[1][0])
         upto, _ = ref.count_tails(next_one[0], after, expected)
         yield Point("law of Gamma: cdf of a further count", got, upto, where, -c)
     found = law.scorer(_PROBS, "all", False)(columns)[3:, 0]
@@ -169,7 +169,7 @@ def normal_law(fast: bool) -> Points:
         spread = float(np.exp(c / 2))
         y = float(np.clip(mean + z * np.hypot(noise, spread), -1e35, 1e35))
         fit = _constant("Normal", [mean, mean + 0.1 * min(spread, 1e35)], [c, c])
-        law = law_of(fit)
+        law = posterior_of(fit)
         columns = {"score": np.ones(1), "value": np.array([y]), "noise_sd": np.array([noise])}
         first, second = (x[:, 0] for x in curve_draws(fit, columns["score"]))
         y_, w = mp.mpf(y), mp.mpf(noise) ** 2
@@ -184,7 +184,7 @@ def normal_law(fast: bool) -> Points:
         yield Point("law of Normal: posterior mean", found[0], want, where, noise, scale)
         away = float(abs(want) / mp.sqrt(total))
         yield Point("law of Normal: posterior variance", found[2], total, where, away)
-        one = law.posterior(columns)
+        one = law.theta(columns)
         got = float(one.average(one.first)[0])
         yield Point("law of Normal: mixture for decisions", got, want, where, noise, scale)
         logs = law.log_density(columns)[:, 0]
@@ -246,7 +246,7 @@ def _step_law(
         if old[name].dims[-1] in ("mean_knot", "variance_knot"):
             values[str(name)] = (old[name].dims, np.full(old[name].shape, m))
     own = _with(fit, values)
-    return law_of(own), curve_draws(own, score)[0][0, 0]
+    return posterior_of(own), curve_draws(own, score)[0][0, 0]
 
 
 def _step_points(
@@ -272,7 +272,7 @@ def mixture_law(fast: bool) -> Points:
     for prior, kind in (("GammaMixture", "Gamma"), ("NormalMixture", "Normal")):
         stats = _statistics(prior)
         fit = soc.fit(stats, getattr(soc, prior)(), soc.VI(draws=50), progress=False)
-        law, score = law_of(fit), np.ones(1)
+        law, score = posterior_of(fit), np.ones(1)
         frame = law._frame(score)
         places = [mp.mpf(float(x)) for x in law._locations(frame)[0]]
         share = law._weights(score, frame, law._draws)[:, 0]

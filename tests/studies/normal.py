@@ -136,7 +136,7 @@ def run_items(
 
     The PIT is that of every so-manieth item, `pit_items` in all.
     """
-    from soc_pymc.posterior.laws import law_of
+    from soc_pymc.posterior.predictive import posterior_of
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -152,12 +152,12 @@ def run_items(
         soc.item_posteriors(fit, items, quantiles=(), draws=draws, out=done, progress=False)
         scored = time.perf_counter()
         parts, pits, scores = [], [], []
-        law, every = law_of(fit), max(n_items // pit_items, 1)
+        law, every = posterior_of(fit), max(n_items // pit_items, 1)
         for path in sorted(done.glob("*.parquet")):
             table = pd.read_parquet(path)
             parts.append(with_truth(table))
             columns = {c: table[c].to_numpy()[::every] for c in ("score", "value", "noise_sd")}
-            pits.append(law.ends(columns)[1])
+            pits.append(law.cdf_interval(columns)[1])
             scores.append(columns["score"])
     table = pd.concat(parts, ignore_index=True)
     roles = {"score": table["score"].to_numpy(), "noise_sd": np.ones(len(table))}

@@ -17,7 +17,7 @@ from ..._lib.arguments import MOST_DRAWS, refuse_beyond_memory, whole
 from ..._lib.progress import phase
 from ...data.items import Items
 from ...inference.results import Fit
-from ...posterior.laws import select
+from ...posterior.predictive import select
 from .reading import Job, read
 
 __all__ = ["BLOCK", "LANE", "curve_numbers", "sampled", "thompson_draws", "waves"]
@@ -74,7 +74,7 @@ def sampled(
     ]
     sizes = [min(LANE, len(curves) - at) for at in lanes]
     uniform = np.vstack([own[0].random((m, n)) for own, m in zip(rngs, sizes, strict=True)])
-    first, second = job.law.posterior_given(part, curves, uniform)
+    first, second = job.law.theta_given(part, curves, uniform)
     drawn = [
         job.family.draw(first[at : at + m], second[at : at + m], (own[1], own[2]))
         for at, m, own in zip(lanes, sizes, rngs, strict=True)

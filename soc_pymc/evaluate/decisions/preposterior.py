@@ -10,7 +10,7 @@ from scipy import special
 
 from ...families.family import GAMMA, Family
 from ...families.special_forms import log_negative_binomial
-from ...posterior.laws import MixedPosterior
+from ...posterior.predictive import ThetaMixture
 
 __all__ = ["expected_variance"]
 
@@ -24,7 +24,7 @@ _FAINT = 1e-10  # components of less weight do not widen the grid
 _REACH, _TAIL = 8.0, 20.0  # of the grid beyond the components, in sd and in Gamma tails
 
 
-def expected_variance(family: Family, theta: MixedPosterior, more: Floats) -> Floats:
+def expected_variance(family: Family, theta: ThetaMixture, more: Floats) -> Floats:
     """E Var(theta | t, y, y') over further outcomes y', shape (n,).
 
     Parameters

@@ -15,7 +15,15 @@ from ...families.family import Family, family_of
 from ...families.validity import LARGEST
 from ...inference.results import Fit
 from ...posterior.item_columns import read_items
-from ...posterior.laws import Columns, Law, MixedPosterior, in_chunks, items_at_once, law_of, select
+from ...posterior.predictive import (
+    Columns,
+    Posterior,
+    ThetaMixture,
+    in_chunks,
+    items_at_once,
+    posterior_of,
+    select,
+)
 
 __all__ = ["Job", "per_item", "read"]
 
@@ -42,7 +50,7 @@ class Job:
     """
 
     fit: Fit
-    law: Law
+    law: Posterior
     columns: Columns
     index: pd.Index
     family: Family
@@ -59,7 +67,7 @@ class Job:
     def each(
         self,
         title: str,
-        answer: Callable[[Columns, MixedPosterior], list[Floats]],
+        answer: Callable[[Columns, ThetaMixture], list[Floats]],
         progress: bool,
         **extra: Floats,
     ) -> Floats:
@@ -69,7 +77,7 @@ class Job:
         """
 
         def some(part: Columns) -> Floats:
-            return np.vstack(answer(part, self.law.posterior(part)))
+            return np.vstack(answer(part, self.law.theta(part)))
 
         whole, done = {**self.columns, **extra}, []
         step = max(1, min(_AT_ONCE, items_at_once(self.fit)))
@@ -91,7 +99,7 @@ def read(fit: Fit, items: Items, progress: bool) -> Job:
     FitError
         If the fit has no law.
     """
-    law = law_of(fit)
+    law = posterior_of(fit)
     check_items(items)
     name = items.roles.get("id")
     # ids only name the answers, so that text will do, of which no folds can be made

@@ -8,7 +8,7 @@ from ..._lib.arguments import real
 from ..._lib.progress import phase
 from ...data.items import Items
 from ...inference.results import Fit
-from ...posterior.laws import Columns, MixedPosterior
+from ...posterior.predictive import Columns, ThetaMixture
 from .reading import per_item, read
 
 __all__ = ["expected_loss", "probability_above", "risk_adjusted"]
@@ -67,7 +67,7 @@ def probability_above(
     job = read(fit, items, progress)
     cut = per_item(threshold, len(job), "threshold")
 
-    def answer(columns: Columns, theta: MixedPosterior) -> list[Floats]:
+    def answer(columns: Columns, theta: ThetaMixture) -> list[Floats]:
         tail = job.family.above(columns["threshold"], theta.first, theta.second)
         return [theta.average(tail)]
 
@@ -132,7 +132,7 @@ def expected_loss(
     job = read(fit, items, progress)
     cut = per_item(threshold, len(job), "threshold")
 
-    def answer(columns: Columns, theta: MixedPosterior) -> list[Floats]:
+    def answer(columns: Columns, theta: ThetaMixture) -> list[Floats]:
         at = columns["threshold"], theta.first, theta.second
         short, over = job.family.shortfall(*at), job.family.excess(*at)
         return [theta.average(short), theta.average(over)]

@@ -16,7 +16,7 @@ from ...families import poisson_gamma
 from ...families.family import GAMMA, Family
 from ...families.special_forms import negative_binomial_above, negative_binomial_upto
 from ...inference.results import Fit
-from ...posterior.laws import Columns, MixedPosterior
+from ...posterior.predictive import Columns, ThetaMixture
 from .preposterior import expected_variance
 from .reading import per_item, read
 
@@ -96,7 +96,7 @@ def value_of_exposure(
     if threshold is not None:
         extra["threshold"] = per_item(threshold, len(job), "threshold")
 
-    def answer(columns: Columns, theta: MixedPosterior) -> list[Floats]:
+    def answer(columns: Columns, theta: ThetaMixture) -> list[Floats]:
         now, after = _deviations(job.family, theta, columns["more"])
         if threshold is None:
             return [now, after]
@@ -107,7 +107,7 @@ def value_of_exposure(
     return pd.DataFrame(dict(zip(names, found, strict=False)), index=job.index)
 
 
-def _deviations(family: Family, theta: MixedPosterior, more: Floats) -> tuple[Floats, Floats]:
+def _deviations(family: Family, theta: ThetaMixture, more: Floats) -> tuple[Floats, Floats]:
     """Posterior sd, and root of the expected variance after more."""
     means = family.mean(theta.first, theta.second)
     mean = theta.average(means)
@@ -123,7 +123,7 @@ def _deviations(family: Family, theta: MixedPosterior, more: Floats) -> tuple[Fl
     return sd, sd / np.sqrt(1.0 + gain)
 
 
-def _value(family: Family, theta: MixedPosterior, more: Floats, cut: Floats) -> Floats:
+def _value(family: Family, theta: ThetaMixture, more: Floats, cut: Floats) -> Floats:
     """Expected value of the choice with the further outcome less that without."""
     above = theta.average(family.mean(theta.first, theta.second)) > cut
     few = _few(theta)
@@ -132,7 +132,7 @@ def _value(family: Family, theta: MixedPosterior, more: Floats, cut: Floats) -> 
     return _measured_value(theta, more, cut, _value_cut_off(few, more, cut), above)
 
 
-def _few(theta: MixedPosterior) -> MixedPosterior:
+def _few(theta: ThetaMixture) -> ThetaMixture:
     """Some of the draws, evenly spaced; all components where these have weights."""
     number = len(theta.first)
     if theta.weight is not None or number <= _FEW:
@@ -141,7 +141,7 @@ def _few(theta: MixedPosterior) -> MixedPosterior:
     return replace(theta, first=theta.first[at], second=theta.second[at])
 
 
-def _log_weight(theta: MixedPosterior) -> Floats | float:
+def _log_weight(theta: ThetaMixture) -> Floats | float:
     """Log weights of the components, up to a constant."""
     if theta.weight is None:
         return 0.0
@@ -158,7 +158,7 @@ def _log_pmf(count: Floats, shape: Floats, rate: Floats, more: Floats) -> Floats
     return poisson_gamma.log_pmf(count, more, np.log(shape) - np.log(rate), -np.log(shape))
 
 
-def _count_cut_off(theta: MixedPosterior, more: Floats, cut: Floats) -> Floats:
+def _count_cut_off(theta: ThetaMixture, more: Floats, cut: Floats) -> Floats:
     """Least further count with E(theta | y, y') > cut, by bisection between the components' own."""
     shape, rate = theta.first, theta.second
     log_weight = _log_weight(theta)
@@ -178,7 +178,7 @@ def _count_cut_off(theta: MixedPosterior, more: Floats, cut: Floats) -> Floats:
 
 
 def _count_value(
-    theta: MixedPosterior, more: Floats, cut: Floats, least: Floats, above: NDArray[np.bool_]
+    theta: ThetaMixture, more: Floats, cut: Floats, least: Floats, above: NDArray[np.bool_]
 ) -> Floats:
     """Sum over the further counts that change the choice, by the cdf and one probability."""
     shape, rate = theta.first, theta.second
@@ -197,7 +197,7 @@ def _count_value(
 # --- values --------------------------------------------------------------------------------------
 
 
-def _value_cut_off(theta: MixedPosterior, more: Floats, cut: Floats) -> Floats:
+def _value_cut_off(theta: ThetaMixture, more: Floats, cut: Floats) -> Floats:
     """Further value with E(theta | y, y') = cut, by bisection between the components' own."""
     mean, variance = theta.first, theta.second
     noise = more**2
@@ -219,7 +219,7 @@ def _value_cut_off(theta: MixedPosterior, more: Floats, cut: Floats) -> Floats:
 
 
 def _measured_value(
-    theta: MixedPosterior, more: Floats, cut: Floats, least: Floats, above: NDArray[np.bool_]
+    theta: ThetaMixture, more: Floats, cut: Floats, least: Floats, above: NDArray[np.bool_]
 ) -> Floats:
     """Integral over the further values that change the choice."""
     mean, variance = theta.first, theta.second

@@ -13,7 +13,7 @@ from ..._lib.progress import phase
 from ...data.items import Items, NormalItems, PoissonItems
 from ...data.statistics import Statistics
 from ...inference.results import Fit
-from ...posterior.laws import Law, law_of, select
+from ...posterior.predictive import Posterior, posterior_of, select
 from .places import Places, check_weight, key_of, shaped, statistics_of, statistics_places, summed
 
 __all__ = ["shrinkage", "variance_reduction"]
@@ -80,7 +80,7 @@ def variance_reduction(
     (True, {'chain': 1, 'draw': 1, 'bin': 5})
     """
     cells = _cells(fit, items, weight, bins)
-    law = law_of(fit)
+    law = posterior_of(fit)
 
     def values(part: slice) -> list[Floats]:
         columns = cells.columns(part)
@@ -142,7 +142,7 @@ def shrinkage(
     True
     """
     cells = _cells(fit, items, weight, bins)
-    law = law_of(fit)
+    law = posterior_of(fit)
 
     def values(part: slice) -> list[Floats]:
         columns = cells.columns(part)
@@ -199,7 +199,7 @@ def _cells(fit: Fit, items: Items | Statistics, weight: str, bins: int) -> _Cell
     wanted = "soc.PoissonItems(...) or soc.NormalItems(...), or their statistics"
     instance(items, "items", PoissonItems | NormalItems | Statistics, wanted)
     bins = min(whole(bins, "bins", 1), _MOST)
-    law = law_of(fit)
+    law = posterior_of(fit)
     mixed = type(fit.prior).__name__.endswith("Mixture")
     stats = items if isinstance(items, Statistics) else statistics_of(fit, items)
     coarse = max(stats.coarse, 1) if mixed else 1
@@ -226,7 +226,7 @@ def _cells(fit: Fit, items: Items | Statistics, weight: str, bins: int) -> _Cell
 
 
 def _at_means(
-    table: Mapping[str, NDArray[Any]], law: Law, weight: str
+    table: Mapping[str, NDArray[Any]], law: Posterior, weight: str
 ) -> tuple[dict[str, Floats], Floats]:
     """Mean outcome and size of cells, weighted alike, and their weights."""
     n = table["n"].astype(float)

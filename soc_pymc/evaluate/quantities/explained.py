@@ -11,7 +11,7 @@ from ..._lib.arguments import instance
 from ..._lib.errors import StatisticsError
 from ...data.statistics import Statistics
 from ...inference.results import Fit
-from ...posterior.laws import law_of, select
+from ...posterior.predictive import posterior_of, select
 from .places import (
     Places,
     centre_of,
@@ -186,7 +186,7 @@ def _points_of_statistics(fit: Fit, stats: Statistics) -> _Points:
     places, key = statistics_places(fit, stats)
     if fit.prior.exposure is None:
         return _plain(places)
-    law = law_of(fit)
+    law = posterior_of(fit)
     name, total = ("exposure", "sum_N") if law.outcome.size == "exposure" else ("noise", "sum_w")
     table = stats.table(name)
     k = np.searchsorted(key, key_of(fit, table, table["bin"]))
@@ -208,7 +208,7 @@ def _points_of_statistics(fit: Fit, stats: Statistics) -> _Points:
 
 def _two_parts(fit: Fit, points: _Points, weight: str) -> tuple[Floats, Floats]:
     """Explained and unexplained variance, (draws,) each."""
-    law, places, columns = law_of(fit), points.places, points.columns
+    law, places, columns = posterior_of(fit), points.places, points.columns
     centre = centre_of(law, columns)
 
     def values(part: slice) -> list[Floats]:

@@ -15,8 +15,8 @@ from ...data.items import Items, NormalItems, PoissonItems
 from ...data.tables import batches, open_table
 from ...inference.results import Fit
 from ...posterior.extrapolation import FarScores, told_elsewhere
-from ...posterior.item_columns import columns_of, law_roles
-from ...posterior.laws import Columns, items_at_once, law_of, select
+from ...posterior.item_columns import columns_of, posterior_roles
+from ...posterior.predictive import Columns, items_at_once, posterior_of, select
 from .explained import variance_parts
 from .places import statistics_of
 
@@ -151,7 +151,7 @@ def _check(scores: Mapping[str, tuple[Fit, Items]]) -> None:
                 f"the fit of {name!r} has a single draw, which does not say how sure it is: fit "
                 "with soc.VI() or soc.NUTS()"
             )
-    kinds = {law_of(fit).outcome for fit, _ in scores.values()}
+    kinds = {posterior_of(fit).outcome for fit, _ in scores.values()}
     if len(kinds) > 1:
         raise FitError("the fits are of counts and of values: compare scores of the same items")
 
@@ -179,13 +179,19 @@ def _influences(
             columns = _sample(fit, items, sample, seed)
             first = first or columns
             _check_same(
-                first, columns, law_of(fit).outcome.size, law_of(fit).outcome.observed, name
+                first,
+                columns,
+                posterior_of(fit).outcome.size,
+                posterior_of(fit).outcome.observed,
+                name,
             )
             explained = parts[name]["explained"]
             away = (explained - explained.mean()) / len(explained)
             own, noise, step = [], 0.0, items_at_once(fit)
             for start in range(0, len(columns["score"]), step):
-                log_density = law_of(fit).log_density(select(columns, slice(start, start + step)))
+                log_density = posterior_of(fit).log_density(
+                    select(columns, slice(start, start + step))
+                )
                 own.append(away @ (log_density - log_density.mean(axis=0)))
                 noise += float(log_density.var(axis=0).sum() * explained.var() / len(explained))
                 shown.advance(log_density.shape[1])
@@ -202,7 +208,7 @@ def _correlation(first: tuple[Floats, float], second: tuple[Floats, float]) -> f
 
 def _sample(fit: Fit, items: Items, sample: int, seed: int) -> dict[str, NDArray[Any]]:
     """Columns of some rows, the same ones of every table of as many rows."""
-    roles = law_roles(fit, law_of(fit), items)
+    roles = posterior_roles(fit, posterior_of(fit), items)
     table = open_table(items.source)
     total = int(table.count().to_pyarrow().as_py())
     rng = np.random.default_rng(seed)

@@ -19,7 +19,7 @@ from ...data.statistics import Statistics
 from ...data.summaries import summarize
 from ...inference.results import Fit, outcome_roles
 from ...posterior.extrapolation import warn_of_far_bins
-from ...posterior.laws import Columns, Law, items_at_once, law_of, select
+from ...posterior.predictive import Columns, Posterior, items_at_once, posterior_of, select
 
 __all__ = [
     "WEIGHTS",
@@ -78,7 +78,7 @@ def check_weight(fit: Fit, weight: str) -> None:
         If so.
     """
     choice(weight, "weight", WEIGHTS)
-    if weight == "exposure" and law_of(fit).outcome.observed != "count":
+    if weight == "exposure" and posterior_of(fit).outcome.observed != "count":
         raise FitError("items with values have no exposure: give weight='items'")
 
 
@@ -249,7 +249,7 @@ def shaped(fit: Fit, values: Floats) -> tuple[tuple[str, ...], Floats]:
     return dims, values.reshape(*sizes, *values.shape[1:])
 
 
-def centre_of(law: Law, columns: Columns) -> float:
+def centre_of(law: Posterior, columns: Columns) -> float:
     """About the mean of theta, to take squares about it."""
     some = slice(None, None, max(1, len(columns["score"]) // 20))
     few = select(columns, some)

@@ -7,28 +7,28 @@ from ..._lib.errors import FitError
 from ...families.priors import Gamma, GammaMixture, Normal, NormalMixture
 from ...inference.methods import FiveSteps
 from ...inference.results import Fit
-from ._law import Columns, Law, Scorer, curves_at, in_chunks, items_at_once, select
-from ._posterior import MixedPosterior
+from ._law import Columns, Posterior, Scorer, curves_at, in_chunks, items_at_once, select
+from ._posterior import ThetaMixture
 from .bin_mixture import BinMixtureLaw
-from .bins import law_bins
+from .bins import bin_scores_of
 from .gamma import GammaLaw
 from .mixture import MixtureLaw
 from .normal import NormalLaw
 
 __all__ = [
     "Columns",
-    "Law",
-    "MixedPosterior",
+    "Posterior",
     "Scorer",
+    "ThetaMixture",
+    "bin_scores_of",
     "curves_at",
     "in_chunks",
     "items_at_once",
-    "law_bins",
-    "law_of",
+    "posterior_of",
     "select",
 ]
 
-_LAWS: dict[type, Callable[[Fit], Law]] = {
+_LAWS: dict[type, Callable[[Fit], Posterior]] = {
     Gamma: GammaLaw,
     Normal: NormalLaw,
     GammaMixture: MixtureLaw,
@@ -36,7 +36,7 @@ _LAWS: dict[type, Callable[[Fit], Law]] = {
 }
 
 
-def law_of(fit: Fit) -> Law:
+def posterior_of(fit: Fit) -> Posterior:
     """The law of a fit's prior.
 
     Parameters
@@ -54,7 +54,7 @@ def law_of(fit: Fit) -> Law:
     >>> import soc_pymc as soc
     >>> frame = soc.simulation.s1(2000, seed=0)
     >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> law_of(soc.fit(soc.summarize(items), progress=False)).outcome
+    >>> posterior_of(soc.fit(soc.summarize(items), progress=False)).outcome
     'count'
     """
     instance(fit, "fit", Fit, "a fit, from soc.fit or soc.load_fit")

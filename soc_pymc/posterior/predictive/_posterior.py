@@ -8,14 +8,14 @@ from numpy.typing import NDArray
 
 from ...inference.results import Fit
 
-__all__ = ["MixedPosterior", "narrowed", "picked"]
+__all__ = ["ThetaMixture", "narrowed", "picked"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class MixedPosterior:
+class ThetaMixture:
     """Theta of n items given score and outcome: mixtures of K Gammas, or of K Normals.
 
     Attributes

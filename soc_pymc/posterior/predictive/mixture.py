@@ -26,7 +26,7 @@ from ...inference.results import Fit
 from ...model.splines import spline_matrix
 from ..curves import bounded
 from ._law import Columns, Scorer, proper_ends, select
-from ._posterior import MixedPosterior, picked
+from ._posterior import ThetaMixture, picked
 
 __all__ = ["MixtureLaw"]
 
@@ -76,7 +76,7 @@ class _Draws:
 
 
 class MixtureLaw:
-    """Law of a fit by ``soc.GammaMixture()`` or ``soc.NormalMixture()``.
+    """Posterior of a fit by ``soc.GammaMixture()`` or ``soc.NormalMixture()``.
 
     Parameters
     ----------
@@ -174,7 +174,7 @@ class MixtureLaw:
             out[:, at] = top[at] + np.log(np.maximum(inside, 1e-300))
         return out
 
-    def ends(self, columns: Columns) -> tuple[Floats, Floats]:
+    def cdf_interval(self, columns: Columns) -> tuple[Floats, Floats]:
         """P(Y < y) and P(Y <= y) averaged over the draws, each (n,); equal if continuous."""
         score = np.asarray(columns["score"], dtype=float)
         outcome, size = (
@@ -195,7 +195,7 @@ class MixtureLaw:
         )
         return next(ends), next(ends)
 
-    def further_ends(
+    def further_cdf_interval(
         self, columns: Columns, outcome: Floats, size: Floats
     ) -> tuple[Floats, Floats]:
         """P(Y' < y') and P(Y' <= y') of a further outcome of the same items, given their own."""
@@ -285,17 +285,15 @@ class MixtureLaw:
         blocks = self._blocks(distinct, self._draws)
         return draw_moments(density, *after, place, blocks, len(self._draws))
 
-    def posterior(self, columns: Columns) -> MixedPosterior:
+    def theta(self, columns: Columns) -> ThetaMixture:
         """Components on the frame, with weights averaged over the draws."""
         frame = self._frame(np.asarray(columns["score"], dtype=float))
         weight = self._exact_weights(columns, frame, self._draws)
         weight /= weight.sum(axis=1, keepdims=True)
         first, second = self._after(columns, frame)
-        return MixedPosterior(first.T, second.T, weight.T)
+        return ThetaMixture(first.T, second.T, weight.T)
 
-    def posterior_given(
-        self, columns: Columns, draws: Ints, uniform: Floats
-    ) -> tuple[Floats, Floats]:
+    def theta_given(self, columns: Columns, draws: Ints, uniform: Floats) -> tuple[Floats, Floats]:
         """One component of each item's posterior, (draws, n)."""
         score = np.asarray(columns["score"], dtype=float)
         frame = self._frame(score)

@@ -7,14 +7,14 @@ from ..._lib.errors import StatisticsError
 from ...data.statistics import Statistics
 from ...inference.results import Fit
 from ..bin_curves import BinScores, bin_scores
-from ._law import Law, items_at_once
+from ._law import Posterior, items_at_once
 
-__all__ = ["law_bins"]
+__all__ = ["bin_scores_of"]
 
 Floats = NDArray[np.float64]
 
 
-def law_bins(fit: Fit, law: Law, stats: Statistics, coarse: int = 1) -> BinScores:
+def bin_scores_of(fit: Fit, law: Posterior, stats: Statistics, coarse: int = 1) -> BinScores:
     """Mean scores of bins and the variance of the mean curve (log E(theta|t) for counts) in each.
 
     Parameters

@@ -13,11 +13,11 @@ from ...families.outcomes import Outcome
 from ...inference.results import Fit
 from ..curves import bounded, curve_draws, knot_weights
 from ..quadrature import few_nodes, is_plain, representative_nodes
-from ._posterior import MixedPosterior, narrowed
+from ._posterior import ThetaMixture, narrowed
 
 __all__ = [
     "Columns",
-    "Law",
+    "Posterior",
     "Posteriors",
     "Scorer",
     "average_at",
@@ -56,7 +56,7 @@ _APART = 0.01  # sd of a probability over nodes from which on all draws are aver
 _WIDE = 0.4  # or sd of the second curve, a logarithm
 
 
-class Law(Protocol):
+class Posterior(Protocol):
     """A fitted prior as a distribution of theta and of outcomes, draw by draw of its curves.
 
     Attributes
@@ -70,10 +70,10 @@ class Law(Protocol):
     def log_density(self, columns: Columns) -> Floats:
         """Log density (probability) of the outcomes given score and size, (draws, n)."""
 
-    def ends(self, columns: Columns) -> tuple[Floats, Floats]:
+    def cdf_interval(self, columns: Columns) -> tuple[Floats, Floats]:
         """P(Y < y) and P(Y <= y) averaged over the draws, each (n,); equal if continuous."""
 
-    def further_ends(
+    def further_cdf_interval(
         self, columns: Columns, outcome: Floats, size: Floats
     ) -> tuple[Floats, Floats]:
         """P(Y' < y') and P(Y' <= y') of a further outcome of the same items, given their own.
@@ -88,12 +88,10 @@ class Law(Protocol):
     def moments(self, columns: Columns) -> tuple[Floats, Floats]:
         """E and Var(theta | t, y) of the items draw by draw, each (draws, n)."""
 
-    def posterior(self, columns: Columns) -> MixedPosterior:
+    def theta(self, columns: Columns) -> ThetaMixture:
         """Theta of the items given score and outcome, averaged over all draws of the curves."""
 
-    def posterior_given(
-        self, columns: Columns, draws: Ints, uniform: Floats
-    ) -> tuple[Floats, Floats]:
+    def theta_given(self, columns: Columns, draws: Ints, uniform: Floats) -> tuple[Floats, Floats]:
         """Theta of the items under some draws of the curves: Gamma or Normal, each (draws, n).
 
         Shape and rate of Gammas, or mean and variance of Normals. Under a mixture it is one

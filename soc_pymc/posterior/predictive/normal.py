@@ -28,7 +28,7 @@ from ._law import (
     score_few,
     select,
 )
-from ._posterior import MixedPosterior
+from ._posterior import ThetaMixture
 
 __all__ = ["NormalLaw"]
 
@@ -40,7 +40,7 @@ _MANY = 4000  # items in a chunk without draws, or with few nodes
 
 @dataclass(frozen=True)
 class NormalLaw:
-    """Law of a fit of `soc.Normal`: values are Normal(mean, variance + noise_sd^2) given curves."""
+    """Posterior of a fit of `soc.Normal`, whose values are Normal given the curves."""
 
     fit: Fit
 
@@ -51,7 +51,7 @@ class NormalLaw:
         value, noise_sd = columns["value"], columns["noise_sd"]
         return normal_normal.log_density(value, noise_sd, *self._draws(columns))
 
-    def ends(self, columns: Columns) -> tuple[Floats, Floats]:
+    def cdf_interval(self, columns: Columns) -> tuple[Floats, Floats]:
         """P(Y <= value), twice, over few nodes that stand for the draws."""
         weight, mean, log_variance = nodes_at(self.fit, columns, self.outcome.size)
         curves = _spread_out(columns, mean, log_variance)
@@ -59,12 +59,14 @@ class NormalLaw:
         upto = np.clip(upto, 0.0, 1.0)  # weights add up to 1 only up to rounding
         return upto, upto
 
-    def further_ends(
+    def further_cdf_interval(
         self, columns: Columns, outcome: Floats, size: Floats
     ) -> tuple[Floats, Floats]:
         """P(Y' <= y'), twice, of a further value of the same items, given their own."""
 
-        def ends(mean: Floats, log_variance: Floats, part: Columns) -> tuple[Floats, Floats]:
+        def ends(
+            mean: Floats, log_variance: Floats, part: Columns
+        ) -> tuple[Floats, Floats]:
             prior = _spread_out(part, mean, log_variance)
             noise = part["noise_sd"] ** 2
             after = normal_normal.update(prior[0], np.exp(prior[1]), part["value"], noise)
@@ -97,13 +99,11 @@ class NormalLaw:
         )
         return after
 
-    def posterior(self, columns: Columns) -> MixedPosterior:
+    def theta(self, columns: Columns) -> ThetaMixture:
         """Normals, one of each draw."""
-        return MixedPosterior(*self.moments(columns))
+        return ThetaMixture(*self.moments(columns))
 
-    def posterior_given(
-        self, columns: Columns, draws: Ints, uniform: Floats
-    ) -> tuple[Floats, Floats]:
+    def theta_given(self, columns: Columns, draws: Ints, uniform: Floats) -> tuple[Floats, Floats]:
         """Means and variances, (draws, n)."""
         mean, log_variance = draws_given(self.fit, columns, self.outcome.size, draws)
         noise = columns["noise_sd"] ** 2

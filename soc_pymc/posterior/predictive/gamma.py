@@ -30,7 +30,7 @@ from ._law import (
     score_few,
     select,
 )
-from ._posterior import MixedPosterior
+from ._posterior import ThetaMixture
 
 __all__ = ["GammaLaw"]
 
@@ -44,7 +44,7 @@ _FEW_LEFT = 16  # items left by nodes, at a time: so few that the algebra starts
 
 @dataclass(frozen=True)
 class GammaLaw:
-    """Law of a fit of `soc.Gamma`: counts are negative binomial given the curves."""
+    """Posterior of a fit of `soc.Gamma`: counts are negative binomial given the curves."""
 
     fit: Fit
 
@@ -55,7 +55,7 @@ class GammaLaw:
         count, exposure = columns["count"], columns["exposure"]
         return poisson_gamma.log_pmf(count, exposure, *self._draws(columns))
 
-    def ends(self, columns: Columns) -> tuple[Floats, Floats]:
+    def cdf_interval(self, columns: Columns) -> tuple[Floats, Floats]:
         """P(Y <= count - 1) and P(Y <= count) over few nodes that stand for the draws."""
         weight, *curves = nodes_at(self.fit, columns, self.outcome.size)
         nodes = _spread_out(columns, curves[0], curves[1])
@@ -63,7 +63,7 @@ class GammaLaw:
         below, upto = (weight @ ends for ends in both)
         return proper_ends(below, upto)
 
-    def further_ends(
+    def further_cdf_interval(
         self, columns: Columns, outcome: Floats, size: Floats
     ) -> tuple[Floats, Floats]:
         """P(Y' < y') and P(Y' <= y') of a further count of the same items, given their own."""
@@ -105,14 +105,12 @@ class GammaLaw:
         after = poisson_gamma.update(*prior, columns["count"], columns["exposure"])
         return poisson_gamma.mean(*after), poisson_gamma.variance(*after)
 
-    def posterior(self, columns: Columns) -> MixedPosterior:
+    def theta(self, columns: Columns) -> ThetaMixture:
         """Gammas, one of each draw."""
         prior = poisson_gamma.shape_rate(*draws_at(self.fit, columns, self.outcome.size))
-        return MixedPosterior(*poisson_gamma.update(*prior, columns["count"], columns["exposure"]))
+        return ThetaMixture(*poisson_gamma.update(*prior, columns["count"], columns["exposure"]))
 
-    def posterior_given(
-        self, columns: Columns, draws: Ints, uniform: Floats
-    ) -> tuple[Floats, Floats]:
+    def theta_given(self, columns: Columns, draws: Ints, uniform: Floats) -> tuple[Floats, Floats]:
         """Shapes and rates, (draws, n)."""
         prior = poisson_gamma.shape_rate(*draws_given(self.fit, columns, self.outcome.size, draws))
         return poisson_gamma.update(*prior, columns["count"], columns["exposure"])

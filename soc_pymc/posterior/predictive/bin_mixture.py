@@ -17,7 +17,7 @@ from ...families.priors import COMPONENTS
 from ...inference.results import Fit
 from ..curves import bin_places, curve_draws
 from ._law import Columns, Scorer, in_chunks, rows
-from ._posterior import MixedPosterior, picked
+from ._posterior import ThetaMixture, picked
 
 __all__ = ["BinMixtureLaw"]
 
@@ -45,7 +45,7 @@ class _Components:
 
 
 class BinMixtureLaw:
-    """Law of a fit of a mixture by ``soc.FiveSteps()``.
+    """Posterior of a fit of a mixture by ``soc.FiveSteps()``.
 
     A score's components are those of its bin, moved along the curve of E(theta|t).
 
@@ -120,7 +120,7 @@ class BinMixtureLaw:
 
         return in_chunks(some, _CHUNK, columns)
 
-    def ends(self, columns: Columns) -> tuple[Floats, Floats]:
+    def cdf_interval(self, columns: Columns) -> tuple[Floats, Floats]:
         """P(Y < y) and P(Y <= y), each (n,); equal if continuous."""
 
         def some(part: Columns) -> Floats:
@@ -137,7 +137,7 @@ class BinMixtureLaw:
         below, upto = np.clip(in_chunks(some, _CHUNK, columns), 0.0, 1.0)
         return below, upto
 
-    def further_ends(
+    def further_cdf_interval(
         self, columns: Columns, outcome: Floats, size: Floats
     ) -> tuple[Floats, Floats]:
         """P(Y' < y') and P(Y' <= y') of a further outcome of the same items, given their own.
@@ -217,16 +217,14 @@ class BinMixtureLaw:
         found = self.scorer((), "all", False)(columns)
         return found[:1], found[2:3]
 
-    def posterior(self, columns: Columns) -> MixedPosterior:
+    def theta(self, columns: Columns) -> ThetaMixture:
         """The components of each item's posterior."""
         weight, first, second = self._after(columns)
         if self._gamma:
             first = np.broadcast_to(first[:, None], second.shape)
-        return MixedPosterior(first.T, second.T, weight.T)
+        return ThetaMixture(first.T, second.T, weight.T)
 
-    def posterior_given(
-        self, columns: Columns, draws: Ints, uniform: Floats
-    ) -> tuple[Floats, Floats]:
+    def theta_given(self, columns: Columns, draws: Ints, uniform: Floats) -> tuple[Floats, Floats]:
         """One component of each item's posterior, (draws, n)."""
         weight, first, second = self._after(columns)
         at = picked(np.broadcast_to(weight, (*uniform.shape, weight.shape[1])), uniform)
