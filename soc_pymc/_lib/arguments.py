@@ -1,13 +1,32 @@
-"""Plain arguments checked: one sentence that names the argument, what it was, and what it must be.
+"""Arguments, checked by rules: one sentence names the argument, what it was, and what it must be.
 
-Every check takes the value, the name under which the user gave it, and the error to raise.
+A rule is called with a value, the name under which the user gave it, and the error to raise. It
+returns the value, converted where that helps (NumPy's 3 becomes Python's), or raises the error.
+Rules are made (``Whole(1)``, ``Real(above=0, below=1)``, ``OneOf("log", "rank")``,
+``A(Fit, "a fit, from soc.fit")``, ``OrNone(Whole(0))``) or are functions as they stand (`switch`,
+`path_of`, `names_of`, `numbers_of`). A function, or a frozen dataclass, has one table of them::
+
+    @checked(fit=FIT, bins=OrNone(Whole(1)), seed=SEED, progress=switch)
+    def check(fit, bins=None, *, seed=0, progress=True): ...
+
+    @checked(StatisticsError, draws=DRAWS, seed=SEED)
+    @dataclass(frozen=True)
+    class Method: ...
+
+Rules run in the order of the arguments, before the body (or before ``__post_init__``), which gets
+what they return. Defaults are trusted. The error is FitError, or the one given first; ``A(...,
+error=ItemsError)`` overrules it. Signatures, docstrings and static types stay as they are. What
+involves two arguments is checked in the body; there a rule is called: ``SEED(seed, "seed")``.
 """
 
+import functools
+import inspect
 import math
 import numbers
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +34,19 @@ from numpy.typing import NDArray
 from .errors import FitError, SocError
 
 __all__ = [
+    "DRAWS",
     "MOST_DRAWS",
+    "POSITIVE",
+    "PROBABILITY",
+    "SEED",
+    "A",
+    "OneOf",
+    "OrNone",
+    "Real",
     "Refusal",
+    "Rule",
+    "Whole",
+    "checked",
     "choice",
     "instance",
     "many",
@@ -53,56 +83,73 @@ def shown(value: object) -> str:
     return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
 
 
-def whole(
-    value: Any, name: str, least: int, error: Refusal = FitError, most: int | None = None
-) -> int:
-    """A whole number, of Python or NumPy; true and false are none.
+# --- rules ---------------------------------------------------------------------------------------
+
+
+class Rule(Protocol):
+    """A check of one value."""
+
+    def __call__(self, value: Any, name: str, error: Refusal = ..., /) -> Any:
+        """Return the value, perhaps converted, or raise the error with the name in its text."""
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A whole number, of Python or NumPy, from `least` to `most`; true and false are none.
 
     Examples
     --------
-    >>> whole(3, "bins", 1)
+    >>> Whole(1)(np.int8(3), "bins")
     3
-    >>> whole(2.5, "bins", 1)
+    >>> Whole(1)(2.5, "bins")
     Traceback (most recent call last):
     ...
     soc_pymc.FitError: bins=2.5 must be a whole number of at least 1
     """
-    good = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-    if good and least <= value <= (_LARGEST_WHOLE if most is None else most):
-        return int(value)
-    words = f"of at least {least:,}" if most is None else f"from {least:,} to {most:,}"
-    if good and most is None and value > least:
-        words += " and at most 2^128"
-    raise error(f"{name}={shown(value)} must be a whole number {words}")
+
+    least: int
+    most: int | None = None
+
+    def __call__(self, value: Any, name: str, error: Refusal = FitError, /) -> int:
+        good = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+        most = _LARGEST_WHOLE if self.most is None else self.most
+        if good and self.least <= value <= most:
+            return int(value)
+        if self.most is not None:
+            wanted = f"from {self.least:,} to {self.most:,}"
+        else:
+            wanted = f"of at least {self.least:,}"
+            if good and value > self.least:
+                wanted += " and at most 2^128"
+        raise error(f"{name}={shown(value)} must be a whole number {wanted}")
 
 
-def real(
-    value: Any,
-    name: str,
-    error: Refusal = FitError,
-    *,
-    above: float = -math.inf,
-    below: float = math.inf,
-) -> float:
+@dataclass(frozen=True)
+class Real:
     """A finite number, strictly between two others; true and false are none.
 
     Examples
     --------
-    >>> real(0.9, "prob", above=0, below=1)
+    >>> Real(above=0, below=1)(0.9, "prob")
     0.9
-    >>> real(float("nan"), "prob", above=0, below=1)
+    >>> Real(above=0, below=1)(float("nan"), "prob")
     Traceback (most recent call last):
     ...
     soc_pymc.FitError: prob=nan must be a number between 0 and 1
     """
-    good = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if good and _is_finite(value) and above < value < below:
-        return float(value)
-    if math.isfinite(above) and math.isfinite(below):
-        words = f"number between {above:g} and {below:g}"
-    else:
-        words = f"finite number > {above:g}" if math.isfinite(above) else "finite number"
-    raise error(f"{name}={shown(value)} must be a {words}")
+
+    above: float = -math.inf
+    below: float = math.inf
+
+    def __call__(self, value: Any, name: str, error: Refusal = FitError, /) -> float:
+        good = isinstance(value, numbers.Real) and not isinstance(value, bool)
+        if good and _is_finite(value) and self.above < value < self.below:
+            return float(value)
+        if math.isfinite(self.above) and math.isfinite(self.below):
+            wanted = f"number between {self.above:g} and {self.below:g}"
+        else:
+            wanted = "finite number" + (f" > {self.above:g}" if math.isfinite(self.above) else "")
+        raise error(f"{name}={shown(value)} must be a {wanted}")
 
 
 def _is_finite(value: Any) -> bool:
@@ -112,20 +159,67 @@ def _is_finite(value: Any) -> bool:
         return False
 
 
-def choice(value: Any, name: str, options: Sequence[str], error: Refusal = FitError) -> str:
+@dataclass(frozen=True, init=False)
+class OneOf:
     """One of some words.
 
     Examples
     --------
-    >>> choice("any", "draws", ("all", "representative"))
+    >>> OneOf("all", "representative")("any", "draws")
     Traceback (most recent call last):
     ...
     soc_pymc.FitError: draws='any' must be 'all' or 'representative'
     """
-    if isinstance(value, str) and value in options:
-        return value
-    words = [repr(option) for option in options]
-    raise error(f"{name}={shown(value)} must be {', '.join(words[:-1])} or {words[-1]}")
+
+    options: tuple[str, ...]
+
+    def __init__(self, *options: str) -> None:
+        object.__setattr__(self, "options", options)
+
+    def __call__(self, value: Any, name: str, error: Refusal = FitError, /) -> str:
+        if isinstance(value, str) and value in self.options:
+            return value
+        *others, last = map(repr, self.options)
+        raise error(f"{name}={shown(value)} must be {', '.join(others)} or {last}")
+
+
+@dataclass(frozen=True)
+class A:
+    """An instance of one or several types; `wanted` says what to give instead.
+
+    Examples
+    --------
+    >>> A(dict, "a fit: soc.load_fit(path) reads one")("fit.nc", "fit")
+    Traceback (most recent call last):
+    ...
+    soc_pymc.FitError: fit must be a fit: soc.load_fit(path) reads one, not str
+    """
+
+    types: Any
+    wanted: str
+    error: Refusal | None = None
+
+    def __call__(self, value: Any, name: str, error: Refusal = FitError, /) -> Any:
+        if isinstance(value, self.types):
+            return value
+        what = f"{value.__name__} itself" if isinstance(value, type) else type(value).__name__
+        raise (self.error or error)(f"{name} must be {self.wanted}, not {what}")
+
+
+@dataclass(frozen=True)
+class OrNone:
+    """None, or what a rule asks."""
+
+    rule: Rule
+
+    def __call__(self, value: Any, name: str, error: Refusal = FitError, /) -> Any:
+        return None if value is None else self.rule(value, name, error)
+
+
+SEED = Whole(0)
+DRAWS = Whole(1, MOST_DRAWS)
+POSITIVE = Real(above=0)
+PROBABILITY = Real(above=0, below=1)
 
 
 def switch(value: Any, name: str, error: Refusal = FitError) -> bool:
@@ -133,21 +227,6 @@ def switch(value: Any, name: str, error: Refusal = FitError) -> bool:
     if isinstance(value, bool) or (type(value).__name__ == "bool" and hasattr(value, "dtype")):
         return bool(value)
     raise error(f"{name}={shown(value)} must be True or False")
-
-
-def instance(value: Any, name: str, types: Any, wanted: str, error: Refusal = FitError) -> None:
-    """Refuse what is not of the types; `wanted` says what to give instead.
-
-    Examples
-    --------
-    >>> instance("fit.nc", "fit", dict, "a fit: soc.load_fit(path) reads one")
-    Traceback (most recent call last):
-    ...
-    soc_pymc.FitError: fit must be a fit: soc.load_fit(path) reads one, not str
-    """
-    if not isinstance(value, types):
-        what = value.__name__ + " itself" if isinstance(value, type) else type(value).__name__
-        raise error(f"{name} must be {wanted}, not {what}")
 
 
 def path_of(value: Any, name: str = "path", error: Refusal = FitError) -> str:
@@ -214,6 +293,57 @@ def numbers_of(
         raise error(f"{name}={shown(value)} must be {wanted}") from None
 
 
+# --- tables of rules -----------------------------------------------------------------------------
+
+
+def checked[T: Callable[..., Any]](error: Refusal = FitError, /, **rules: Rule) -> Callable[[T], T]:
+    """Decorate a function or a frozen dataclass with the rules of its arguments, by name.
+
+    Examples
+    --------
+    >>> @checked(n=Whole(1), axis=OrNone(OneOf("log", "rank")))
+    ... def knots(n, *, axis=None):
+    ...     return n, axis
+    >>> knots(np.int64(3))
+    (3, None)
+    >>> knots(3, axis="sqrt")
+    Traceback (most recent call last):
+    ...
+    soc_pymc.FitError: axis='sqrt' must be 'log' or 'rank'
+    """
+
+    def decorate(made: T) -> T:
+        if isinstance(made, type):
+            made.__init__ = _checking(made.__init__, rules, error)  # type: ignore[misc]
+            return made
+        return cast(T, _checking(made, rules, error))
+
+    return decorate
+
+
+def _checking(function: Any, rules: Mapping[str, Rule], error: Refusal) -> Any:
+    code = inspect.unwrap(function).__code__  # its names are cheaper than a signature
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    if unknown := rules.keys() - set(names):
+        raise TypeError(f"{function.__qualname__} has no argument {min(unknown)!r}")
+    ordered = [(at, name, rules[name]) for at, name in enumerate(names) if name in rules]
+
+    @functools.wraps(function)
+    def call(*args: Any, **given: Any) -> Any:
+        values = list(args)
+        for at, name, rule in ordered:
+            if at < len(values):
+                values[at] = rule(values[at], name, error)
+            elif name in given:
+                given[name] = rule(given[name], name, error)
+        return function(*values, **given)
+
+    return call
+
+
+# --- several arguments, and memory ---------------------------------------------------------------
+
+
 def many(given: Mapping[str, Any], error: Refusal = FitError) -> tuple[NDArray[np.float64], ...]:
     """Arrays of numbers by name, of shapes that go together as NumPy has it.
 
@@ -238,16 +368,7 @@ def many(given: Mapping[str, Any], error: Refusal = FitError) -> tuple[NDArray[n
 
 
 def refuse_beyond_memory(size: float, what: str, remedy: str, error: Refusal = FitError) -> None:
-    """Refuse what has more bytes than this machine has memory, before any is taken.
-
-    Parameters
-    ----------
-    size
-        Bytes of it.
-    what, remedy
-        What takes them, and what to do.
-    error
-        The error to raise.
+    """Refuse `size` bytes beyond this machine's memory; say what takes them, and the remedy.
 
     Examples
     --------
@@ -267,3 +388,35 @@ def _memory() -> float:
         return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     except (AttributeError, ValueError, OSError):  # Windows
         return math.inf
+
+
+# --- rules called as functions, until every room states tables ------------------------------------
+
+
+def whole(
+    value: Any, name: str, least: int, error: Refusal = FitError, most: int | None = None
+) -> int:
+    """Call ``Whole(least, most)``."""
+    return Whole(least, most)(value, name, error)
+
+
+def real(
+    value: Any,
+    name: str,
+    error: Refusal = FitError,
+    *,
+    above: float = -math.inf,
+    below: float = math.inf,
+) -> float:
+    """Call ``Real(above, below)``."""
+    return Real(above, below)(value, name, error)
+
+
+def choice(value: Any, name: str, options: Sequence[str], error: Refusal = FitError) -> str:
+    """Call ``OneOf(*options)``."""
+    return OneOf(*options)(value, name, error)
+
+
+def instance(value: Any, name: str, types: Any, wanted: str, error: Refusal = FitError) -> None:
+    """Call ``A(types, wanted)``."""
+    A(types, wanted)(value, name, error)

@@ -2,21 +2,22 @@
 
 from dataclasses import dataclass
 
-from .._lib.arguments import MOST_DRAWS, choice, switch, whole
+from .._lib.arguments import DRAWS, MOST_DRAWS, OneOf, OrNone, Whole, checked, switch
 from .._lib.errors import FitError
 
 __all__ = ["NUTS", "VI", "FiveSteps"]
 
 
-_MOST_CHAINS = 1000
-_MOST_SEED = (1 << 63) - 1
+_SEED = Whole(0, (1 << 63) - 1)
 
 
-def _settle(method: object, name: str, least: int, most: int = MOST_DRAWS) -> None:
-    """Check a whole number, and keep it as Python's own, which saved fits can hold."""
-    object.__setattr__(method, name, whole(getattr(method, name), name, least, most=most))
-
-
+@checked(
+    seed=_SEED,
+    draws=DRAWS,
+    rotations=DRAWS,
+    batch=OrNone(Whole(0, MOST_DRAWS)),
+    max_iterations=DRAWS,
+)
 @dataclass(frozen=True)
 class VI:
     """Gaussian variational inference in data-informed coordinates (the default).
@@ -49,14 +50,8 @@ class VI:
     batch: int | None = None
     max_iterations: int = 200
 
-    def __post_init__(self) -> None:
-        _settle(self, "seed", 0, _MOST_SEED)
-        for name in ("draws", "rotations", "max_iterations"):
-            _settle(self, name, 1)
-        if self.batch is not None:
-            _settle(self, "batch", 0)
 
-
+@checked(draws=DRAWS, tune=DRAWS, chains=Whole(1, 1000), seed=_SEED)
 @dataclass(frozen=True)
 class NUTS:
     """The No-U-Turn sampler on the same model and coordinates: the reference.
@@ -81,13 +76,14 @@ class NUTS:
     chains: int = 4
     seed: int = 0
 
-    def __post_init__(self) -> None:
-        _settle(self, "seed", 0, _MOST_SEED)
-        _settle(self, "draws", 1)
-        _settle(self, "tune", 1)
-        _settle(self, "chains", 1, _MOST_CHAINS)
 
-
+@checked(
+    smooth=switch,
+    monotone=switch,
+    every=DRAWS,
+    components=OrNone(Whole(2, MOST_DRAWS)),
+    moments=OrNone(OneOf("log", "plain")),
+)
 @dataclass(frozen=True)
 class FiveSteps:
     """The paper's own method: each bin's prior by maximum likelihood, then smoothed over the bins.
@@ -131,12 +127,5 @@ class FiveSteps:
     moments: str | None = None
 
     def __post_init__(self) -> None:
-        switch(self.smooth, "smooth")
-        switch(self.monotone, "monotone")
-        _settle(self, "every", 1)
-        if self.moments is not None:
-            choice(self.moments, "moments", ("log", "plain"))
         if self.moments is not None and not self.smooth:
             raise FitError("smooth=False smooths no moments: leave out moments=")
-        if self.components is not None:
-            _settle(self, "components", 2)
