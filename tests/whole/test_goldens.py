@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from .studies import goldens
+from tests.studies import goldens
 
 KEPT = goldens.read()
 
