@@ -7,7 +7,7 @@ import pytest
 import soc_pymc as soc
 from soc_pymc._lib.descriptions import of_items
 from soc_pymc.checks import advice, wording
-from soc_pymc.paper.datasets import _lookup
+from soc_pymc.paper import datasets
 from soc_pymc.posterior.predictive import posterior_of
 from soc_pymc.report import markup, words
 
@@ -90,5 +90,5 @@ def test_folders_of_caches(system, variables, end, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(_lookup.sys, "platform", system)
+    monkeypatch.setattr(datasets.sys, "platform", system)
     assert soc.datasets.cache_folder().as_posix().endswith(end)

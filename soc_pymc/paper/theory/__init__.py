@@ -6,17 +6,24 @@ exponential families. They hold for the marginal of any fit, of a prior of one's
 `docs/theory.md` derives them and lists what is wrong in print.
 """
 
-from .bounds import PoissonBound, poisson_bound
 from .continuous import (
+    cumulants_from_moments,
     gamma_base,
     log_derivatives,
+    moments_from_cumulants,
     nef_cumulants,
     normal_base,
     regularised_nef_cumulants,
     tweedie,
 )
-from .cumulants import cumulants_from_moments, moments_from_cumulants
-from .poisson import poisson_cumulants, poisson_moment, poisson_umvu, regularised_poisson_moment
+from .poisson import (
+    PoissonBound,
+    poisson_bound,
+    poisson_cumulants,
+    poisson_moment,
+    poisson_umvu,
+    regularised_poisson_moment,
+)
 from .regularisation import RhoChoice, choose_rho
 
 __all__ = [

@@ -4,32 +4,94 @@ With y of density f_eta(y) = exp(eta y - psi(eta)) f_0(y), the ratio of the marg
 density, f_G / f_0 = integral of exp(eta y - psi(eta)) dG, is in y a moment generating function of
 the posterior: kappa_k(eta | y) = (d/dy)^k log f_G - (d/dy)^k log f_0.
 
-Derivatives of logarithms come stacked, order 1 first, shape (k, ...).
+Moments about zero turn into cumulants and back by Kendall and Stuart, section 3.14. Cumulants,
+moments and derivatives of logarithms come stacked, order 1 first, shape (k, ...).
 """
 
 from collections.abc import Callable
+from math import comb
 
 import numpy as np
 from numpy.polynomial import chebyshev
 from numpy.typing import ArrayLike, NDArray
 
-from ..._lib.arguments import instance, many, numbers_of, real
+from ..._lib.arguments import instance, many, numbers_of, real, whole
 from ..._lib.errors import FitError, ItemsError
-from .cumulants import cumulants_from_moments, moments_from_cumulants
-from .poisson import check_order, log_of_rho
+from .regularisation import log_of_rho
 
 __all__ = [
+    "MOST_ORDERS",
+    "cumulants_from_moments",
     "gamma_base",
     "log_derivatives",
+    "moments_from_cumulants",
     "nef_cumulants",
     "normal_base",
+    "refuse",
     "regularised_nef_cumulants",
     "tweedie",
 ]
 
 Floats = NDArray[np.float64]
 
+MOST_ORDERS = 100  # factorials of more leave no digits
 _NODES = 25  # an odd number, so that the middle is one of them
+
+
+def cumulants_from_moments(moments: ArrayLike) -> Floats:
+    """Cumulants from moments about zero: the polynomials p_k of the paper's Appendix.
+
+    Parameters
+    ----------
+    moments
+        E(theta), E(theta^2), ..., shape (k, ...).
+
+    Returns
+    -------
+    numpy.ndarray
+        Mean, variance, third cumulant, ..., of the same shape. Skewness is the third over the
+        second to the power 3/2, excess kurtosis the fourth over the second squared. Not finite
+        where a product of moments is beyond 1e308.
+
+    Examples
+    --------
+    >>> cumulants_from_moments([1.0, 2.0, 6.0])  # Exponential(1): (k - 1)!
+    array([1., 1., 2.])
+    """
+    mu = _stacked(moments, "moments")
+    out = mu.copy()
+    for n in range(1, len(mu)):
+        for m in range(n):
+            out[n] -= comb(n, m) * out[m] * mu[n - m - 1]
+    return out
+
+
+def moments_from_cumulants(cumulants: ArrayLike) -> Floats:
+    """Moments about zero from cumulants: the inverse of `cumulants_from_moments`.
+
+    Also turns derivatives of log f into the ratios f'/f, f''/f, ...: the algebra is the same.
+
+    Parameters
+    ----------
+    cumulants
+        Shape (k, ...), from the first on.
+
+    Returns
+    -------
+    numpy.ndarray
+        Moments about zero, of the same shape; not finite where one is beyond 1e308.
+
+    Examples
+    --------
+    >>> moments_from_cumulants([0.0, 1.0, 0.0, 0.0])  # Normal(0, 1)
+    array([0., 1., 0., 3.])
+    """
+    kappa = _stacked(cumulants, "cumulants")
+    out = kappa.copy()
+    for n in range(1, len(kappa)):
+        for m in range(n):
+            out[n] += comb(n, m) * kappa[m] * out[n - m - 1]
+    return out
 
 
 def nef_cumulants(base: ArrayLike, marginal: ArrayLike) -> Floats:
@@ -114,7 +176,7 @@ def regularised_nef_cumulants(
     log_f = numbers_of(log_density, "log_density")
     log_rho = log_of_rho(rho)
     none = np.isnan(log_f) | (log_f == np.inf) | ((log_f == -np.inf) & (rho == 0))
-    _refuse(none, "log_density", "numbers (with rho above 0 it may be -inf)")
+    refuse(none, "log_density", "numbers (with rho above 0 it may be -inf)")
     if log_f.shape not in ((), top.shape[1:]):
         raise FitError(
             f"log_density has the shape {log_f.shape}: give one for each item, "
@@ -205,8 +267,8 @@ def normal_base(value: ArrayLike, noise_sd: ArrayLike, order: int = 2) -> Floats
     array([-0.75, -0.25])
     """
     y, s = many({"value": value, "noise_sd": noise_sd}, ItemsError)
-    check_order(order)
-    _refuse(~(s > 0), "noise_sd", "above 0")
+    whole(order, "order", 1, most=MOST_ORDERS)
+    refuse(~(s > 0), "noise_sd", "above 0")
     out = np.zeros((order, *np.broadcast_shapes(y.shape, s.shape)))
     out[0] = -y / s**2
     if order > 1:
@@ -241,9 +303,9 @@ def gamma_base(value: ArrayLike, shape: ArrayLike, order: int = 2) -> Floats:
     array([ 1. , -0.5])
     """
     y, a = many({"value": value, "shape": shape}, ItemsError)
-    check_order(order)
-    _refuse(~(y > 0), "value", "above 0")
-    _refuse(~(a > 0), "shape", "above 0")
+    whole(order, "order", 1, most=MOST_ORDERS)
+    refuse(~(y > 0), "value", "above 0")
+    refuse(~(a > 0), "shape", "above 0")
     terms = [(a - 1.0) / y]
     for k in range(1, order):  # step by step: a power of y may be 0 or infinite where these are not
         terms.append(terms[-1] * -k / y)
@@ -288,11 +350,11 @@ def log_derivatives(
     """
     instance(log_density, "log_density", Callable, "a function of an array of values")
     y, h = many({"value": value, "reach": reach}, ItemsError)
-    check_order(order, _NODES - 1)
-    _refuse(~((h > 0) & np.isfinite(h)), "reach", "finite and above 0")
+    whole(order, "order", 1, most=_NODES - 1)
+    refuse(~((h > 0) & np.isfinite(h)), "reach", "finite and above 0")
     nodes = chebyshev.chebpts1(_NODES)
     seen = np.stack([np.asarray(log_density(y + h * node)) for node in nodes])
-    _refuse(
+    refuse(
         ~np.isfinite(seen).all(axis=0), "log_density", "finite within reach: take a shorter reach"
     )
     to_series = np.linalg.inv(chebyshev.chebvander(nodes, _NODES - 1))
@@ -305,6 +367,14 @@ def log_derivatives(
     return np.stack(out)
 
 
+def _stacked(given: ArrayLike, name: str) -> Floats:
+    """Numbers by order."""
+    found = numbers_of(given, name)
+    if found.ndim == 0:
+        raise FitError(f"{name}={found} must be stacked, order 1 first: give an array")
+    return found
+
+
 def _both(base: ArrayLike, marginal: ArrayLike) -> tuple[Floats, Floats]:
     low, top = numbers_of(base, "base"), numbers_of(marginal, "marginal")
     _check_orders(top, "marginal")
@@ -313,8 +383,8 @@ def _both(base: ArrayLike, marginal: ArrayLike) -> tuple[Floats, Floats]:
             f"derivatives of the base density have shape {low.shape}, those of the marginal "
             f"{top.shape}: give both the same orders and items"
         )
-    _refuse(~np.isfinite(low), "base", "finite numbers")
-    _refuse(~np.isfinite(top), "marginal", "finite numbers")
+    refuse(~np.isfinite(low), "base", "finite numbers")
+    refuse(~np.isfinite(top), "marginal", "finite numbers")
     return low, top
 
 
@@ -337,6 +407,7 @@ def _stretch(base: Floats, shape: tuple[int, ...]) -> Floats:
         ) from None
 
 
-def _refuse(bad: NDArray[np.bool_], name: str, rule: str) -> None:
+def refuse(bad: NDArray[np.bool_], name: str, rule: str) -> None:
+    """Refuse items that break a rule, with their number."""
     if np.any(bad):
         raise ItemsError(f"{name}: {int(np.sum(bad))} rows are not {rule}")

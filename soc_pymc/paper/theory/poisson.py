@@ -1,19 +1,24 @@
-"""Posterior moments of a Poisson rate from the marginal of its counts (Robbins 1954)."""
+"""Posterior moments of a Poisson rate from the marginal of its counts (Robbins 1954).
+
+And what an error of the marginal can do to them at most: Theorem 1 of the paper.
+"""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..._lib.arguments import many, numbers_of, real, whole
+from ..._lib.arguments import MOST_DRAWS, many, numbers_of, real, whole
 from ..._lib.errors import FitError, ItemsError
-from .cumulants import cumulants_from_moments
+from .continuous import MOST_ORDERS, cumulants_from_moments, refuse
+from .regularisation import log_of_rho
 
 __all__ = [
     "LogPmf",
-    "as_function",
-    "check_order",
+    "PoissonBound",
+    "poisson_bound",
     "poisson_cumulants",
     "poisson_moment",
     "poisson_umvu",
@@ -21,6 +26,8 @@ __all__ = [
 ]
 
 Floats = NDArray[np.float64]
+
+_TAIL = 1e-12  # probability that the counts of a bound leave out
 
 LogPmf = Callable[[Floats], Floats] | ArrayLike
 """Log probabilities of counts: a function of an array of them, or a table of counts 0, 1, ...
@@ -177,32 +184,132 @@ def regularised_poisson_moment(
     """
     y, n = _checked(count, exposure, order)
     log_rho = log_of_rho(rho)
-    f = as_function(log_pmf)
+    f = _as_function(log_pmf)
     here, ahead = f(y), f(y + order)
     below = np.maximum(here, log_rho)
     _refuse_zero(below)
-    own = np.exp(log_rising(y, order) - order * np.log(n) + ahead - below)
+    own = np.exp(_log_rising(y, order) - order * np.log(n) + ahead - below)
     return np.asarray(own - np.expm1(here - below) * poisson_umvu(y, n, order))
 
 
-def check_order(order: int, most: int = 100) -> int:
-    """An order of moments; factorials of more than 100 leave no digits."""
-    return whole(order, "order", 1, most=most)
+@dataclass(frozen=True)
+class PoissonBound:
+    """Both sides of the bound and its parts, as `poisson_bound` returns them.
+
+    Norms are ||h|| = (sum of h(y)^2 f_G(y))^(1/2).
+
+    Attributes
+    ----------
+    error
+        Left side: norm of the regularised estimate's error.
+    bound
+        Right side: (C distance + D) / N^k.
+    constant
+        C: by the true marginal, rho and k.
+    remainder
+        D: what regularising the true marginal costs; vanishes with rho.
+    distance
+        ||(fhat - f)^2||^(1/2) at y and at y + k, added.
+
+    Examples
+    --------
+    >>> PoissonBound(error=1.0, bound=2.0, constant=4.0, remainder=0.5, distance=0.25).constant
+    4.0
+    """
+
+    error: float
+    bound: float
+    constant: float
+    remainder: float
+    distance: float
 
 
-def log_of_rho(rho: float) -> float:
-    """Logarithm of rho, -inf for 0; refuses what is negative or no number."""
-    if real(rho, "rho") < 0:
-        raise FitError(f"rho={rho} must be 0 or above")
-    return float(np.log(float(rho))) if rho > 0 else -np.inf
+def poisson_bound(
+    true: LogPmf,
+    estimate: LogPmf,
+    exposure: float,
+    order: int = 1,
+    *,
+    rho: float,
+    highest: int,
+) -> PoissonBound:
+    """Error of E(theta^k | y) by an estimated marginal, and its bound (Theorem 1, Lemma 1).
+
+    Parameters
+    ----------
+    true, estimate
+        Log marginals f_G and f_Ghat of counts, both of Poisson mixtures: see `LogPmf`.
+    exposure
+        N, one for all counts.
+    order
+        k, at least 1.
+    rho
+        As of `regularised_poisson_moment`, above 0.
+    highest
+        Sums are over counts 0 to `highest`. C has moments of order 4k: go far.
+
+    Returns
+    -------
+    PoissonBound
+        ``error <= bound`` always.
+
+    Raises
+    ------
+    FitError
+        If rho is not positive, or the counts leave out a part of f_G above 1e-12.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> def geometric(mean):
+    ...     return lambda y: y * np.log(mean / (1 + mean)) - np.log(1 + mean)
+    >>> found = poisson_bound(geometric(1.0), geometric(1.1), 1.0, rho=0.01, highest=60)
+    >>> found.error <= found.bound
+    True
+    """
+    if not real(rho, "rho") > 0:
+        raise FitError(f"rho={rho} must be above 0: the bound divides by it")
+    whole(order, "order", 1, most=MOST_ORDERS)
+    real(exposure, "exposure", above=0)
+    y = np.arange(whole(highest, "highest", 1, most=MOST_DRAWS) + 1, dtype=float)
+    f, f_hat = (_as_function(g) for g in (true, estimate))
+    weight = np.exp(f(y))
+    if weight.sum() < 1 - _TAIL:
+        raise FitError(
+            f"counts to {highest} have probability {weight.sum():.12g} only: raise highest="
+        )
+    here, ahead = np.exp(f(y)), np.exp(f(y + order))
+    rising = np.exp(_log_rising(y, order))
+    falling = np.prod([np.maximum(y - j, 0.0) for j in range(order)], axis=0)
+    correction = ahead * rising - here * falling
+    size = float(exposure) ** order
+
+    def fourth(h: Floats) -> float:
+        """||h^2||^(1/2)."""
+        return float((h**4 @ weight) ** 0.25)
+
+    of_square, of_rho = fourth(correction), fourth(falling) + fourth(rising)
+    seen = weight > 0
+    cut = np.maximum(-np.expm1(f(y[seen]) - log_of_rho(rho)), 0.0)
+    remainder = correction[seen] / here[seen] * cut
+    distance = fourth(np.exp(f_hat(y)) - here) + fourth(np.exp(f_hat(y + order)) - ahead)
+    guess = regularised_poisson_moment(y[seen], exposure, f_hat, order, rho=rho)
+    error = guess - (ahead * rising)[seen] / here[seen] / size
+    norms = (float(np.sqrt(h**2 @ weight[seen])) for h in (error, remainder))
+    left, last = next(norms), next(norms)
+
+    def grown(by: float) -> float:  # rho twice, as its square may be below all numbers
+        return of_square * by / rho / rho + of_rho * by / rho
+
+    return PoissonBound(left, (grown(distance) + last) / size, grown(1.0), last, distance)
 
 
-def log_rising(count: Floats, order: int) -> Floats:
+def _log_rising(count: Floats, order: int) -> Floats:
     """Log of (y + 1) ... (y + k)."""
     return np.asarray(sum(np.log(count + j) for j in range(1, order + 1)))
 
 
-def as_function(log_pmf: LogPmf) -> Callable[[Floats], Floats]:
+def _as_function(log_pmf: LogPmf) -> Callable[[Floats], Floats]:
     """The marginal as a function of counts, of a table if need be."""
     if callable(log_pmf):
         return lambda count: _at_counts(log_pmf(count), count)
@@ -235,10 +342,10 @@ def _at_counts(found: Any, count: Floats) -> Floats:
 
 
 def _log_moment(y: Floats, n: Floats, log_pmf: LogPmf, order: int) -> Floats:
-    f = as_function(log_pmf)
+    f = _as_function(log_pmf)
     here = f(y)
     _refuse_zero(here)
-    return np.asarray(log_rising(y, order) - order * np.log(n) + (f(y + order) - here))
+    return np.asarray(_log_rising(y, order) - order * np.log(n) + (f(y + order) - here))
 
 
 def _refuse_zero(log_density: Floats) -> None:
@@ -252,11 +359,8 @@ def _refuse_zero(log_density: Floats) -> None:
 
 def _checked(count: ArrayLike, exposure: ArrayLike, order: int) -> tuple[Floats, Floats]:
     y, n = many({"count": count, "exposure": exposure}, ItemsError)
-    check_order(order)
-    for name, bad, rule in (
-        ("count", ~((y >= 0) & (y == np.floor(y)) & np.isfinite(y)), "whole numbers from 0 on"),
-        ("exposure", ~((n > 0) & np.isfinite(n)), "above 0: without it theta has its prior alone"),
-    ):
-        if np.any(bad):
-            raise ItemsError(f"{name}: {int(np.sum(bad))} rows are not {rule}")
+    whole(order, "order", 1, most=MOST_ORDERS)
+    refuse(~((y >= 0) & (y == np.floor(y)) & np.isfinite(y)), "count", "whole numbers from 0 on")
+    rule = "above 0: without it theta has its prior alone"
+    refuse(~((n > 0) & np.isfinite(n)), "exposure", rule)
     return y, n

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..._lib.arguments import instance, numbers_of
+from ..._lib.arguments import instance, numbers_of, real
 from ..._lib.errors import FitError
 
-__all__ = ["RhoChoice", "choose_rho"]
+__all__ = ["RhoChoice", "choose_rho", "log_of_rho"]
 
 Floats = NDArray[np.float64]
 
@@ -111,6 +111,13 @@ def choose_rho(
         over = total - total[0]
     best = int(np.argmax(np.where(np.isfinite(total), total, -np.inf)))
     return RhoChoice(float(tried[best]), tried, over, error)
+
+
+def log_of_rho(rho: float) -> float:
+    """Logarithm of rho, -inf for 0; refuses what is negative or no number."""
+    if real(rho, "rho") < 0:
+        raise FitError(f"rho={rho} must be 0 or above")
+    return float(np.log(float(rho))) if rho > 0 else -np.inf
 
 
 def _of_items(found: Any) -> Floats:
