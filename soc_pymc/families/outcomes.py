@@ -20,6 +20,7 @@ Floats = NDArray[np.float64]
 STEPS = 4  # cells of counts and exposures: 2^4 = 16 to an octave
 EXACT_COUNTS = 32  # counts below this have cells of their own
 
+_ALIKE = 3.0  # scores within this factor of the outcomes are estimates of theta
 _PART_KEYS = ("group", "fold", "bin")
 _SCORES = ("score_min", "score_max", "sum_t", "sum_t2", "sum_log_t", "sum_log_t2")
 
@@ -65,6 +66,10 @@ class Words:
         One further observation, with places for its ``{amount}`` and the name of its ``{size}``.
     worth
         Heading of a list of the items of which a further observation is worth most.
+    events
+        What unnamed outcomes are called in units and totals.
+    noise
+        Noise of outcomes about theta.
     zeros
         Items whose outcome is 0; empty where these are nothing special.
     """
@@ -80,6 +85,8 @@ class Words:
     seen: str
     further: str
     worth: str
+    events: str
+    noise: str
     zeros: str = ""
 
 
@@ -116,6 +123,12 @@ class Outcome:
         Size of an outcome of which none is given; None where it must be given.
     no_information
         Size of an outcome that says nothing of theta.
+    pooled
+        (outcomes, sizes, items, group of each) of bins -> estimates of theta and their standard
+        errors from noise alone, by group.
+    reads_theta
+        (scores, outcomes, sizes, items) of bins -> whether scores can be read as estimates of
+        theta: right within a factor of 3.
     """
 
     kind: str
@@ -132,6 +145,8 @@ class Outcome:
     totals: tuple[tuple[str, str, Callable[[Mapping[str, Any]], Any]], ...]
     usual_size: float | None
     no_information: float
+    pooled: Callable[[Floats, Floats, Floats, NDArray[np.intp]], tuple[Floats, Floats]]
+    reads_theta: Callable[[Floats, Floats, Floats, Floats], bool]
 
     @property
     def direct(self) -> bool:
@@ -187,6 +202,38 @@ def _rate(count: Floats, exposure: Floats) -> Floats:
     return np.divide(count, exposure, out=np.full(len(count), np.nan), where=exposure > 0)
 
 
+def _pooled_rates(
+    count: Floats, exposure: Floats, items: Floats, group: NDArray[np.intp]
+) -> tuple[Floats, Floats]:
+    counts, exposures = np.bincount(group, count), np.bincount(group, exposure)
+    return _rate(counts, exposures), _rate(np.sqrt(counts), exposures)
+
+
+def _scores_are_rates(score: Floats, count: Floats, exposure: Floats, items: Floats) -> bool:
+    if score.min() <= 0 or count.sum() <= 0:
+        return False
+    ratio = float((score * exposure).sum()) / float(count.sum())
+    return 1 / _ALIKE < ratio < _ALIKE
+
+
+def _pooled_values(
+    value: Floats, noise_sd: Floats, items: Floats, group: NDArray[np.intp]
+) -> tuple[Floats, Floats]:
+    n = np.bincount(group, items)
+    noise = np.sqrt(np.bincount(group, items * noise_sd**2))
+    return np.bincount(group, items * value) / n, noise / n
+
+
+def _scores_are_values(score: Floats, value: Floats, noise_sd: Floats, items: Floats) -> bool:
+    """Whether values have a slope on scores near 1, and like means."""
+    mean, level = np.average(score, weights=items), np.average(value, weights=items)
+    square = float(np.average((score - mean) ** 2, weights=items))
+    if square == 0:
+        return False
+    slope = float(np.average((score - mean) * (value - level), weights=items)) / square
+    return bool(1 / _ALIKE < slope < _ALIKE and abs(mean - level) < _ALIKE * square**0.5)
+
+
 _EXPOSURE = ("sum_N", "sum_N2", "sum_N3", "sum_y2", "sum_yN", "sum_yN2", "sum_yN3")
 
 _POISSON = Outcome(
@@ -207,6 +254,8 @@ _POISSON = Outcome(
         seen="a number of events in a known exposure, which is its true rate theta seen with noise",
         further="{amount} more units of {size}",
         worth="Items that deserve more exposure",
+        events="events",
+        noise="Poisson noise",
         zeros="Items without events",
     ),
     integers=("n", "sum_y"),
@@ -227,6 +276,8 @@ _POISSON = Outcome(
     ),
     usual_size=1.0,
     no_information=0.0,
+    pooled=_pooled_rates,
+    reads_theta=_scores_are_rates,
 )
 
 # w = noise_sd^2
@@ -252,6 +303,8 @@ _NORMAL = Outcome(
         seen="a value, which is its true theta seen with noise of known size",
         further="one further value with a noise sd of {amount}",
         worth="Items worth another look",
+        events="the values",
+        noise="noise",
     ),
     integers=("n",),
     tables={
@@ -268,6 +321,8 @@ _NORMAL = Outcome(
     ),
     usual_size=None,
     no_information=1e35,  # the largest noise sd that is valid
+    pooled=_pooled_values,
+    reads_theta=_scores_are_values,
 )
 
 OUTCOMES: Mapping[str, Outcome] = {schema.kind: schema for schema in (_POISSON, _NORMAL)}
