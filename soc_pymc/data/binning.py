@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..families.outcomes import EXACT_COUNTS, STEPS
+from ..families.poisson import EXACT_COUNTS, STEPS, count_cell_range
 from ..families.validity import LEAST_SD
 
 __all__ = [
@@ -81,15 +81,6 @@ def exposure_cell(exposure: ArrayLike) -> Ints:
     x = np.asarray(exposure, dtype=float)
     octave, step = _octave_step(np.where(x > 0, x, 1.0), STEPS)
     return np.where(x > 0, octave * 16 + step, ZERO_EXPOSURE)
-
-
-def count_cell_range(cell: ArrayLike) -> tuple[Floats, Floats]:
-    """Lower end and width of count cells; cells of one count have width 0."""
-    c = np.asarray(cell, dtype=np.int64)
-    octave, step = np.divmod(np.maximum(c - EXACT_COUNTS, 0), 16)
-    wide = c >= EXACT_COUNTS
-    unit = np.ldexp(1.0, octave + _EXACT_OCTAVE - STEPS)
-    return np.where(wide, (16 + step) * unit, c), np.where(wide, unit, 0.0)
 
 
 def exposure_cell_range(cell: ArrayLike) -> tuple[Floats, Floats]:

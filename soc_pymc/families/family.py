@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from . import normal_normal, poisson_gamma
+from .further import AFTER_COUNT, AFTER_VALUE, Further
 from .outcomes import OUTCOMES, Outcome
 from .priors import CURVES, CURVES_BY_BIN, Gamma, GammaMixture, Normal, NormalMixture
 
@@ -51,6 +52,7 @@ class Family:
     log_density: _Function  # (outcome, size, both curves) -> log density or probability
     cdf_interval: _Pair  # (outcome, size, both curves) -> P(Y < y) and P(Y <= y)
     simulate: _Function  # (both curves, size, generator) -> outcomes
+    further: Further  # what a further outcome of an item brings
 
 
 def _itself(values: Any) -> Any:
@@ -79,6 +81,7 @@ GAMMA = Family(
     log_density=poisson_gamma.log_pmf,
     cdf_interval=poisson_gamma.cdf_interval,
     simulate=poisson_gamma.simulate,
+    further=AFTER_COUNT,
 )
 
 NORMAL = Family(
@@ -103,6 +106,7 @@ NORMAL = Family(
     log_density=normal_normal.log_density,
     cdf_interval=normal_normal.cdf_interval,
     simulate=normal_normal.simulate,
+    further=AFTER_VALUE,
 )
 
 FAMILIES: Mapping[str, Family] = {family.name: family for family in (GAMMA, NORMAL)}

@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._lib.errors import StatisticsError
+from .forms import OutcomeForms
+from .normal import NORMAL_FORMS
+from .poisson import EXACT_COUNTS, POISSON_FORMS, STEPS
 
 __all__ = ["EXACT_COUNTS", "OUTCOMES", "STEPS", "Outcome", "Table", "Words"]
 
 Floats = NDArray[np.float64]
-
-STEPS = 4  # cells of counts and exposures: 2^4 = 16 to an octave
-EXACT_COUNTS = 32  # counts below this have cells of their own
 
 _ALIKE = 3.0  # scores within this factor of the outcomes are estimates of theta
 _PART_KEYS = ("group", "fold", "bin")
@@ -129,6 +129,11 @@ class Outcome:
     reads_theta
         (scores, outcomes, sizes, items) of bins -> whether scores can be read as estimates of
         theta: right within a factor of 3.
+    sizes_add
+        Whether sizes add up, so that means can be taken over units of size, and a larger size means
+        that an outcome says more of its theta.
+    forms
+        Functions of outcomes alone.
     """
 
     kind: str
@@ -147,11 +152,18 @@ class Outcome:
     no_information: float
     pooled: Callable[[Floats, Floats, Floats, NDArray[np.intp]], tuple[Floats, Floats]]
     reads_theta: Callable[[Floats, Floats, Floats, Floats], bool]
+    sizes_add: bool
+    forms: OutcomeForms
 
     @property
     def direct(self) -> bool:
         """Whether an outcome is itself the estimate of theta, and called so."""
         return self.words.outcome == self.words.theta
+
+    @property
+    def dtype(self) -> type:
+        """Type of numbers of outcomes."""
+        return np.int64 if self.whole else np.float64
 
     @property
     def margins(self) -> tuple[str, ...]:
@@ -278,6 +290,8 @@ _POISSON = Outcome(
     no_information=0.0,
     pooled=_pooled_rates,
     reads_theta=_scores_are_rates,
+    sizes_add=True,
+    forms=POISSON_FORMS,
 )
 
 # w = noise_sd^2
@@ -323,6 +337,8 @@ _NORMAL = Outcome(
     no_information=1e35,  # the largest noise sd that is valid
     pooled=_pooled_values,
     reads_theta=_scores_are_values,
+    sizes_add=False,
+    forms=NORMAL_FORMS,
 )
 
 OUTCOMES: Mapping[str, Outcome] = {schema.kind: schema for schema in (_POISSON, _NORMAL)}

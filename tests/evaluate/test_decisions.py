@@ -12,7 +12,6 @@ import soc_pymc as soc
 from soc_pymc import decisions as dec
 from soc_pymc._lib import arguments
 from soc_pymc.checks.predictive import thin
-from soc_pymc.evaluate.decisions import draws as drawing
 from soc_pymc.evaluate.decisions import ranking
 from soc_pymc.inference.results import Fit
 from soc_pymc.posterior.predictive import posterior_of
@@ -178,8 +177,8 @@ def test_shared_curves_matter_for_the_best(small_fit):
 
 def test_draws_do_not_depend_on_how_work_is_cut(small_fit, small_items, monkeypatch):
     few = dec.thompson_draws(small_fit, small_items, 70, seed=2, **QUIET)
-    monkeypatch.setattr(drawing, "_MOST", drawing.LANE)
-    monkeypatch.setattr(drawing.os, "cpu_count", lambda: 1)
+    monkeypatch.setattr(ranking, "_MOST", ranking.LANE)
+    monkeypatch.setattr(ranking.os, "cpu_count", lambda: 1)
     many = dec.thompson_draws(small_fit, small_items, 150, seed=2, **QUIET)
     xr.testing.assert_identical(few, many[:70])
     assert (few != dec.thompson_draws(small_fit, small_items, 70, seed=3, **QUIET)).all()
@@ -190,7 +189,7 @@ def test_ranking_does_not_depend_on_how_work_is_cut(small_fit, some_items, monke
     whole = dec.probability_best(small_fit, some_items, 3, draws=300, **QUIET)
     monkeypatch.setattr(ranking, "_TOP", 1)  # groups of 64 draws
     monkeypatch.setattr(ranking, "_KEPT", 1)  # and both passes make their draws
-    monkeypatch.setattr(drawing.os, "cpu_count", lambda: 1)
+    monkeypatch.setattr(ranking.os, "cpu_count", lambda: 1)
     pd.testing.assert_frame_equal(
         whole, dec.probability_best(small_fit, some_items, 3, draws=300, **QUIET), rtol=1e-9
     )

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from soc_pymc.evaluate.decisions.preposterior import expected_variance
-from soc_pymc.evaluate.decisions.value import _value
 from soc_pymc.families.family import GAMMA, NORMAL
+from soc_pymc.families.further import expected_variance
 from soc_pymc.posterior.predictive import ThetaMixture
 
 mp.mp.dps = 50
@@ -139,10 +138,10 @@ def test_value_of_counts_against_sums(more, cut, weighted):
     weight = np.array([[0.2], [0.5], [0.0], [0.3]]) if weighted else None
     theta = ThetaMixture(shape, rate, weight)
     variance, value = preposterior(theta, more, cut, GAMMA)
-    found = _value(GAMMA, theta, np.array([more]), np.array([cut]))[0]
+    found = GAMMA.further.value(theta, theta, np.array([more]), np.array([cut]))[0]
     assert found == pytest.approx(value, rel=1e-8, abs=1e-14)
     if weighted:
-        after = expected_variance(GAMMA, theta, np.array([more]))[0]
+        after = expected_variance(GAMMA.further, theta, np.array([more]))[0]
         assert after == pytest.approx(variance, rel=1e-4)  # the grid of up to 256 counts
 
 
@@ -155,10 +154,10 @@ def test_value_of_values_against_sums(more, cut, weighted):
     weight = np.array([[0.2], [0.5], [0.0], [0.3]]) if weighted else None
     theta = ThetaMixture(mean, variance, weight)
     expected, value = preposterior(theta, more, cut, NORMAL)
-    found = _value(NORMAL, theta, np.array([more]), np.array([cut]))[0]
+    found = NORMAL.further.value(theta, theta, np.array([more]), np.array([cut]))[0]
     assert found == pytest.approx(value, abs=1e-6)  # the sum's step at the kink
     if weighted:
-        after = expected_variance(NORMAL, theta, np.array([more]))[0]
+        after = expected_variance(NORMAL.further, theta, np.array([more]))[0]
         assert after == pytest.approx(expected, rel=1e-4)
 
 
@@ -166,7 +165,7 @@ def test_large_counts_have_a_grid_that_holds_them():
     """One component, of which the expected variance is a / (b (b + m)), at counts up to 1e6."""
     theta = ThetaMixture(np.array([[9.0, 900.0]]), np.array([[0.3, 0.03]]), np.ones((1, 2)))
     more = np.array([3000.0, 30.0])
-    found = expected_variance(GAMMA, theta, more)
+    found = expected_variance(GAMMA.further, theta, more)
     a, b = theta.first[0], theta.second[0]
     assert found == pytest.approx(a / (b * (b + more)), rel=1e-4)
 
@@ -177,5 +176,5 @@ def test_value_of_one_gamma_is_the_textbook_sum():
     p = stats.nbinom.pmf(y, a, b / (b + m))
     expected = (p * np.maximum((a + y) / (b + m) - c, 0)).sum() - max(a / b - c, 0.0)
     theta = ThetaMixture(np.array([[a]]), np.array([[b]]))
-    found = _value(GAMMA, theta, np.array([m]), np.array([c]))
+    found = GAMMA.further.value(theta, theta, np.array([m]), np.array([c]))
     assert found == pytest.approx([expected], rel=1e-10)

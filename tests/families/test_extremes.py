@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from soc_pymc.evaluate.decisions import preposterior
+from soc_pymc.families import further
 from soc_pymc.families import poisson_gamma as pg
 from soc_pymc.families.family import GAMMA
 from soc_pymc.posterior.predictive import ThetaMixture
@@ -99,7 +99,7 @@ def test_small_counts_whose_sum_starts_below_all_numbers():
 def test_expected_variance_where_most_further_counts_are_none():
     """A shape of 0.5 and a further mean of 5: the first counts have most of the probability."""
     one = ThetaMixture(np.array([[0.5]]), np.array([[0.25]]), np.ones((1, 1)))
-    found = preposterior.expected_variance(GAMMA, one, np.array([2.5]))
+    found = further.expected_variance(GAMMA.further, one, np.array([2.5]))
     assert found[0] == pytest.approx(0.5 / 0.25 / 2.75, rel=1e-7)
 
 

@@ -21,10 +21,10 @@ import numpy as np
 import pandas as pd
 
 from soc_pymc import theory
-from soc_pymc.evaluate.decisions import preposterior, value
 from soc_pymc.families import (
     bin_curvature,
     components,
+    further,
     gamma_quantiles,
     mixture_draws,
     mixture_kernel,
@@ -436,7 +436,7 @@ def decision_values(fast: bool) -> Points:
         at = 2.0 * (1.0 + (cut - 1.0) / max(1.0, np.sqrt(shape)))
         theta = ThetaMixture(np.array([[shape]]), np.array([[rate]]))
         args = theta, np.array([more]), np.array([at])
-        got = float(value._value(GAMMA, *args)[0])
+        got = float(GAMMA.further.value(args[0], *args)[0])
         a, b, n, t = (mp.mpf(float(v)) for v in (shape, rate, more, at))
         least = mp.floor(t * (b + n) - a) + 1
         mean = a / b
@@ -450,7 +450,7 @@ def decision_values(fast: bool) -> Points:
         where = f"shape {shape:g}, more {more:g}, cut {at:g}"
         yield Point("decisions: value of more exposure", got, want, where, shape)
         one = ThetaMixture(np.array([[shape]]), np.array([[rate]]), np.ones((1, 1)))
-        left = float(preposterior.expected_variance(GAMMA, one, np.array([more]))[0])
+        left = float(further.expected_variance(GAMMA.further, one, np.array([more]))[0])
         yield Point("decisions: expected variance on a grid", left, a / b / (b + n), where, shape)
 
 

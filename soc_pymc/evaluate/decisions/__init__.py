@@ -8,10 +8,8 @@
 All keep the items' order and take the uncertainty of the curves into account, which items share.
 """
 
-from .draws import thompson_draws
-from .ranking import probability_best
-from .thresholds import expected_loss, probability_above, risk_adjusted
-from .value import value_of_exposure
+from .choices import expected_loss, probability_above, risk_adjusted, value_of_exposure
+from .ranking import probability_best, thompson_draws
 
 __all__ = [
     "expected_loss",

@@ -1,35 +1,175 @@
-"""Probability to be among the k items with the largest theta, curves shared by all items.
+"""Joint draws of theta of all items, and the probability to be among the k with the largest theta.
 
-In each draw of the curves and of all items' theta, an item's probability given all but its own
-theta is the tail of its posterior beyond the k-th largest theta of the others. That is less noisy
-than counting how often it is among the k, and small probabilities are seen without being hit.
+Each draw takes one draw of the curves for all items. Random numbers belong to tiles of 64 draws by
+512 items, by their place, so that a draw does not depend on how the work is cut up, on the number
+of processors, or on how many draws are made.
+
+In each draw of the curves and of all items' theta, an item's probability to be among the k given
+all but its own theta is the tail of its posterior beyond the k-th largest theta of the others. That
+is less noisy than counting how often it is among the k, and small probabilities are seen without
+being hit.
 """
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import batched
 
 import numpy as np
 import pandas as pd
+import xarray as xr
 from numpy.typing import NDArray
 
-from ..._lib.arguments import MOST_DRAWS, whole
+from ..._lib.arguments import MOST_DRAWS, refuse_beyond_memory, whole
 from ..._lib.progress import Phase, phase
 from ...data.items import Items
 from ...inference.results import Fit
-from .draws import BLOCK, LANE, curve_numbers, sampled, waves
-from .reading import Job, read
+from ...posterior.predictive import select
+from .choices import DecisionItems, read_decision
 
-__all__ = ["probability_best"]
+__all__ = ["BLOCK", "LANE", "probability_best", "thompson_draws"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Tile = tuple[Floats, Floats, Floats]
+"""Draws of a block of items on the scale of the family, and the two parameters behind each."""
 
+LANE = 64
+"""Draws in a tile of random numbers."""
+BLOCK = 512
+"""Items in a tile of random numbers."""
+_MOST = 1024  # draws of a block of items that are made at once
+_STREAMS = 3  # of random numbers in a tile: which component, and two for theta
 _TOP = 4_000_000  # largest theta held at once, over draws
-_MOST = 4096  # draws of a block of items that are made at once
+_MOST_RANKED = 4096  # draws of a block of items that are ranked at once
 _KEPT = 4_000_000  # draws of all items kept from the first pass to the second, at most
 _BATCHES, _BATCH_NUMBERS = 100, 20_000_000  # batches of draws, and numbers held for them
 _FEWEST = 8  # batches for less than which the sum over items is not made use of
+
+
+# --- joint draws ---------------------------------------------------------------------------------
+
+
+def thompson_draws(
+    fit: Fit, items: Items, draws: int = 1, *, seed: int = 0, progress: bool = True
+) -> xr.DataArray:
+    """Draws of every item's theta given score and outcome, for Thompson sampling.
+
+    To choose the items with the largest theta of a draw, one draw a round, is to choose each with
+    the probability that it is the best. Each draw takes one draw of the curves for all items: what
+    is not known of the curves moves items of like scores together.
+
+    Parameters
+    ----------
+    fit
+        The fit.
+    items
+        Items of the fit's kind: those of the fit or others.
+    draws
+        Number of draws. The first ones are the same whatever their number.
+    seed
+        Seed, a whole number of at least 0; take another one each round.
+    progress
+        Whether to show progress on standard error.
+
+    Returns
+    -------
+    xarray.DataArray
+        ``theta`` (draw, item) in the unit of theta, with coordinates ``item`` (the items' id, else
+        the index of a pandas source, else 0, ..., n - 1) and ``curve``, the number of the draw of
+        the curves, chains one after the other: all of them in random order before any is taken
+        twice. It is held in memory: 8 bytes for each draw and item.
+
+    Raises
+    ------
+    ItemsError
+        If the items are not valid or not of the fit's kind.
+    FitError
+        If `draws` is not a whole number of at least 1, `seed` not one of at least 0, the draws are
+        larger than the machine's memory, or a score has no place on the fit's axis.
+
+    Notes
+    -----
+    Exact draws from the posterior; nothing is interpolated. The same seed gives the same draws on
+    any number of processors.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> frame = soc.simulation.s1(2000, seed=0)
+    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+    >>> fit = soc.fit(soc.summarize(items), method=soc.FiveSteps(), progress=False)
+    >>> theta = soc.decisions.thompson_draws(fit, items, 3, seed=1, progress=False)
+    >>> dict(theta.sizes), bool((theta > 0).all())
+    ({'draw': 3, 'item': 2000}, True)
+    """
+    number, key = whole(draws, "draws", 1, most=MOST_DRAWS), whole(seed, "seed", 0)
+    decision = read_decision(fit, items, progress)
+    what = f"{number:,} draws of {len(decision):,} items"
+    refuse_beyond_memory(8.0 * number * len(decision), what, "ask for fewer of one of them")
+    curves = _curve_numbers(decision.draws, number, key)
+    theta = np.empty((number, len(decision)))
+
+    def one(block: int) -> int:
+        at = slice(block * BLOCK, (block + 1) * BLOCK)
+        for start in range(0, number, _MOST):
+            some = slice(start, start + _MOST)
+            drawn = _tile(decision, block, start, curves[some], key)[0]
+            theta[some, at] = decision.family.natural(drawn)
+        return theta[0, at].size
+
+    with phase("Thompson draws", total=len(decision), unit="items", enabled=progress) as shown:
+        for done in _waves(one, -(-len(decision) // BLOCK)):
+            shown.advance(done)
+    coords = {
+        "draw": np.arange(number),
+        "curve": ("draw", curves),
+        "item": decision.index.to_numpy(),
+    }
+    return xr.DataArray(theta, coords, ("draw", "item"), name="theta")
+
+
+def _curve_numbers(total: int, draws: int, seed: int) -> Ints:
+    """Which draw of the curves each draw takes: all of them in random order, over and over."""
+    rounds = -(-draws // total)
+    orders = (np.random.default_rng([seed, i]).permutation(total) for i in range(rounds))
+    return np.concatenate(list(orders))[:draws]
+
+
+def _tile(items: DecisionItems, block: int, first_draw: int, curves: Ints, seed: int) -> Tile:
+    """Draws of one block of items, each array (draws, items of the block).
+
+    `first_draw` is a multiple of `LANE`; `curves` are the draws of the curves that each draw takes.
+    """
+    part = select(items.columns, slice(block * BLOCK, (block + 1) * BLOCK))
+    n, lanes = len(part["score"]), range(0, len(curves), LANE)
+    rngs = [
+        [
+            np.random.default_rng([seed, stream, (first_draw + at) // LANE, block])
+            for stream in range(_STREAMS)
+        ]
+        for at in lanes
+    ]
+    sizes = [min(LANE, len(curves) - at) for at in lanes]
+    uniform = np.vstack([own[0].random((m, n)) for own, m in zip(rngs, sizes, strict=True)])
+    first, second = items.posterior.theta_given(part, curves, uniform)
+    drawn = [
+        items.family.draw(first[at : at + m], second[at : at + m], (own[1], own[2]))
+        for at, m, own in zip(lanes, sizes, rngs, strict=True)
+    ]
+    return np.vstack(drawn), first, second
+
+
+def _waves[Result](work: Callable[[int], Result], number: int) -> Iterator[Result]:
+    """Results of work on 0, ..., number - 1 in this order, on all processors, few held at once."""
+    threads = os.cpu_count() or 1
+    with ThreadPoolExecutor(threads) as pool:
+        for some in batched(range(number), 4 * threads):
+            yield from pool.map(work, some)
+
+
+# --- the top k -----------------------------------------------------------------------------------
 
 
 def probability_best(
@@ -92,43 +232,30 @@ def probability_best(
     """
     size, number = whole(k, "k", 1), whole(draws, "draws", 2, most=MOST_DRAWS)
     key = whole(seed, "seed", 0)
-    job = read(fit, items, progress)
-    if size >= len(job):
-        return pd.DataFrame({"probability": 1.0, "error": 0.0}, index=job.index)
-    race = _Race(job, size, key, curve_numbers(job.draws, number, key))
-    total = 2 * number * len(job)
+    decision = read_decision(fit, items, progress)
+    if size >= len(decision):
+        return pd.DataFrame({"probability": 1.0, "error": 0.0}, index=decision.index)
+    top = _TopProbabilities(decision, size, key, _curve_numbers(decision.draws, number, key))
+    total = 2 * number * len(decision)
     with phase("probability of being best", total=total, unit="draws", enabled=progress) as shown:
-        found = race.run(shown)
-    probability, error = found
-    return pd.DataFrame({"probability": probability, "error": error}, index=job.index)
+        probability, error = top.run(shown)
+    return pd.DataFrame({"probability": probability, "error": error}, index=decision.index)
 
 
 @dataclass
-class _Race:
-    """Draws of all items against one another.
+class _TopProbabilities:
+    """Sums over draws of the items' probabilities to be among the largest."""
 
-    Attributes
-    ----------
-    job, size, seed, curves
-        The items, k, the seed, and the draw of the curves of each draw.
-    sums
-        Of the items' probabilities and of their squares over draws, (2, n).
-    batches
-        Sums of the probabilities over batches of draws, (batches, n).
-    over_items
-        Their sum over the items in each draw.
-    """
-
-    job: Job
-    size: int
+    items: DecisionItems
+    size: int  # k
     seed: int
-    curves: Ints
-    sums: Floats = field(init=False)
-    batches: Floats = field(init=False)
-    over_items: Floats = field(init=False)
+    curves: Ints  # the draw of the curves of each draw
+    sums: Floats = field(init=False)  # of the probabilities and of their squares, (2, n)
+    batches: Floats = field(init=False)  # sums over batches of draws, (batches, n)
+    over_items: Floats = field(init=False)  # their sum over the items in each draw
 
     def __post_init__(self) -> None:
-        n, number = len(self.job), len(self.curves)
+        n, number = len(self.items), len(self.curves)
         many = min(number, _BATCHES, max(_FEWEST, _BATCH_NUMBERS // n))
         self.sums, self.batches = np.zeros((2, n)), np.zeros((many, n))
         self.over_items = np.zeros(number)
@@ -140,7 +267,7 @@ class _Race:
 
     def run(self, shown: Phase) -> tuple[Floats, Floats]:
         """Probabilities and their standard errors."""
-        step = min(_MOST, max(LANE, _TOP // (self.size + 1) // LANE * LANE))
+        step = min(_MOST_RANKED, max(LANE, _TOP // (self.size + 1) // LANE * LANE))
         for start in range(0, len(self.curves), step):
             self._group(slice(start, min(start + step, len(self.curves))), shown)
         return self._answer()
@@ -149,14 +276,14 @@ class _Race:
         """Draws of the blocks of items, and what is behind them."""
 
         def one(block: int) -> Tile:
-            return sampled(self.job, block, draws.start, self.curves[draws], self.seed)
+            return _tile(self.items, block, draws.start, self.curves[draws], self.seed)
 
-        yield from waves(one, -(-len(self.job) // BLOCK))
+        yield from _waves(one, -(-len(self.items) // BLOCK))
 
     def _group(self, draws: slice, shown: Phase) -> None:
         """Some of the draws: the border first, then every item against it."""
         number = draws.stop - draws.start
-        keep = number * len(self.job) <= _KEPT
+        keep = number * len(self.items) <= _KEPT
         kept, top = [], np.full((number, 0), -np.inf)
         for tile in self._tiles(draws):
             top = _largest(np.hstack([top, _largest(tile[0], self.size + 1)]), self.size + 1)
@@ -180,16 +307,16 @@ class _Race:
 
         def one(block: int) -> Floats:
             own = self.curves[draws]
-            tile = kept[block] if kept else sampled(self.job, block, draws.start, own, self.seed)
+            tile = kept[block] if kept else _tile(self.items, block, draws.start, own, self.seed)
             return self._probabilities(border, tile)
 
-        yield from waves(one, -(-len(self.job) // BLOCK))
+        yield from _waves(one, -(-len(self.items) // BLOCK))
 
     def _probabilities(self, border: "_Border", tile: Tile) -> Floats:
         """P(theta > k-th largest of the others) in each draw, (draws, items)."""
         drawn, first, second = tile
         others = np.where(drawn >= border.last[:, None], border.next[:, None], border.last[:, None])
-        found = self.job.family.above_drawn(others, first, second)
+        found = self.items.family.above_drawn(others, first, second)
         tied = np.flatnonzero(border.tied)
         if len(tied):
             own, last = drawn[tied], border.last[tied, None]
@@ -224,25 +351,13 @@ class _Race:
 
 @dataclass
 class _Border:
-    """Where the top ends in each draw.
+    """Where the top ends in each draw."""
 
-    Attributes
-    ----------
-    size
-        How many the top has.
-    last, next
-        The k-th largest theta and the one after it, (draws,).
-    above
-        How many are larger than the k-th.
-    equal
-        How many are equal to it, counted where the next one is.
-    """
-
-    size: int
-    last: Floats
-    next: Floats
-    above: Ints
-    equal: Ints = field(init=False)
+    size: int  # k
+    last: Floats  # the k-th largest theta, (draws,)
+    next: Floats  # and the one after it
+    above: Ints  # how many are larger than the k-th
+    equal: Ints = field(init=False)  # how many are equal to it, counted where the next one is
 
     def __post_init__(self) -> None:
         self.equal = np.zeros(len(self.last), dtype=np.int64)

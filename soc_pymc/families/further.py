@@ -1,0 +1,260 @@
+"""What a further outcome brings, before it is made: less variance of theta, and better choices.
+
+The expected posterior variance of mixtures is a sum over a grid of further outcomes, all terms
+positive. E(theta | t, y, y') rises with a further outcome y', whatever the prior, so that with more
+data an item is chosen if y' is at least a cut-off; the value is then a sum over y' in closed form.
+"""
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from . import poisson_gamma
+from .special_forms import (
+    log_negative_binomial,
+    negative_binomial_above,
+    negative_binomial_upto,
+)
+
+__all__ = ["AFTER_COUNT", "AFTER_VALUE", "Further", "Mixed", "expected_variance"]
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+_GRID = 256  # outcomes
+_SINGLE = 128  # counts summed one by one
+_AT_ONCE = 2_000_000  # numbers in an array of components x outcomes x items
+_MANY = 1e5  # counts from which on logarithms of probabilities are formed without cancellation
+_FAINT = 1e-10  # components of less weight do not widen the grid
+_REACH, _TAIL = 8.0, 20.0  # of the grid beyond the components, in sd and in Gamma tails
+_HALVINGS = 60  # of the bracket of a value's cut-off
+_FAR = 40.0  # predictive sd beyond which no value comes
+
+
+class Mixed(Protocol):
+    """Theta of n items as mixtures of K components: two parameters and weights, each (K, n)."""
+
+    @property
+    def first(self) -> Floats: ...  # noqa: D102
+
+    @property
+    def second(self) -> Floats: ...  # noqa: D102
+
+    @property
+    def weight(self) -> Floats | None: ...  # noqa: D102
+
+    def average(self, values: Floats) -> Floats: ...  # noqa: D102
+
+
+class Further(Protocol):
+    """Further outcomes of one kind, of theta under its conjugate family."""
+
+    def gain(self, mean: Floats, variance: Floats, more: Floats) -> Floats:
+        """By how much, less 1, the best linear estimate divides the variance of theta."""
+
+    def mean_variance(self, weight: Floats, first: Floats, second: Floats, more: Floats) -> Floats:
+        """E Var(theta | t, y, y') of mixtures, (n,)."""
+
+    def value(self, theta: Mixed, few: Mixed, more: Floats, cut: Floats) -> Floats:
+        """Expected value of a choice at `cut` with the further outcome less that without, (n,).
+
+        `few` are the components on which the least further outcome to choose is found.
+        """
+
+
+def expected_variance(further: Further, theta: Mixed, more: Floats) -> Floats:
+    """E Var(theta | t, y, y') over further outcomes y' of exposure or noise sd `more`, (n,)."""
+    assert theta.weight is not None
+    found = np.empty(len(more))
+    step = max(1, _AT_ONCE // (_GRID * len(theta.weight)))
+    for start in range(0, len(more), step):
+        at = slice(start, start + step)
+        found[at] = further.mean_variance(
+            theta.weight[:, at], theta.first[:, at], theta.second[:, at], more[at]
+        )
+    return found
+
+
+def _grid_ends(weight: Floats, low: Floats, high: Floats) -> tuple[Floats, Floats]:
+    """Ends of the grids: of all components that have some weight."""
+    counts = weight > _FAINT
+    return np.where(counts, low, np.inf).min(axis=0), np.where(counts, high, -np.inf).max(axis=0)
+
+
+def _averaged(
+    weight: Floats, log_p: Floats, width: Floats | float, means: Floats, variances: Floats
+) -> Floats:
+    """Mean over outcomes of the mixture's variance given each, (n,).
+
+    `weight` is (K, n); `log_p`, `means` and `variances` of theta are (K, outcomes, n).
+    """
+    # components of weight 0 have log probability -inf
+    with np.errstate(divide="ignore"):
+        log_p = log_p + np.log(weight)[:, None]
+    top = log_p.max(axis=0)
+    p = np.exp(log_p - top)
+    total = p.sum(axis=0)
+    p /= total
+    mean = (p * means).sum(axis=0)
+    variance = (p * (variances + (means - mean) ** 2)).sum(axis=0)
+    log_all = top + np.log(total)
+    mass = width * np.exp(log_all - log_all.max(axis=0))
+    return np.asarray((mass * variance).sum(axis=0) / mass.sum(axis=0))
+
+
+def _log_weight(theta: Mixed) -> Floats | float:
+    """Logarithms of the weights, up to a constant."""
+    if theta.weight is None:
+        return 0.0
+    # components of weight 0 have log weight -inf
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(theta.weight))
+
+
+# --- counts --------------------------------------------------------------------------------------
+
+
+class _AfterCount:
+    """Further counts, theta a mixture of Gammas of one shape for each item."""
+
+    def gain(self, mean: Floats, variance: Floats, more: Floats) -> Floats:
+        return variance / mean * more
+
+    def mean_variance(self, weight: Floats, shape: Floats, rate: Floats, more: Floats) -> Floats:
+        """By the negative binomials of further counts; of many counts a grid."""
+        ratio = more / rate
+        mean, scale = shape * ratio, 1.0 + ratio
+        reach = np.sqrt(mean * scale)
+        low, high = _grid_ends(weight, mean - _REACH * reach, mean + _REACH * reach + _TAIL * scale)
+        low, high = np.floor(np.maximum(low, 0.0)), np.ceil(high)
+        count, width = _count_grid(low, high)
+        log_p = -count * np.log1p(1.0 / ratio)[:, None] - (shape * np.log1p(ratio))[:, None]
+        log_p = log_p + special.gammaln(shape[0] + count) - special.gammaln(count + 1.0)
+        many = high > _MANY  # the large terms above cancel
+        if many.any():
+            own = shape[:, None, many], mean[:, None, many]
+            log_p[:, :, many] = log_negative_binomial(count[:, many], *own)
+        after = rate + more
+        means = (shape[:, None] + count) / after[:, None]
+        return _averaged(weight, log_p, width, means, means / after[:, None])
+
+    def value(self, theta: Mixed, few: Mixed, more: Floats, cut: Floats) -> Floats:
+        """Sum over the further counts that change the choice, by the cdf and one probability."""
+        shape, rate = theta.first, theta.second
+        above = theta.average(shape / rate) > cut
+        least = _count_cut_off(few, more, cut)
+        ratio = more / rate
+        some = np.maximum(least, 1.0)
+        tail = np.empty_like(rate)  # of the counts that change the choice, with their sign
+        sides = (negative_binomial_upto, above, -1.0), (negative_binomial_above, ~above, 1.0)
+        for side, items, sign in sides:
+            tail[:, items] = sign * side(some[items] - 1.0, shape[:, items], ratio[:, items])
+        tail = np.where(least > 0, tail, np.where(above, 0.0, 1.0))
+        at = np.where(least > 0, least * np.exp(_log_pmf(some, shape, rate, more)), 0.0) / rate
+        away = shape / rate - cut
+        return np.maximum(theta.average(at + away * tail), 0.0)
+
+
+AFTER_COUNT: Further = _AfterCount()
+
+
+def _count_grid(low: Floats, high: Floats) -> tuple[Floats, Floats]:
+    """Counts that stand for all from `low` to `high`, and their weights, each (outcomes, n).
+
+    The first are counts themselves; what is left is an integral over the root of the count, by
+    Gauss and Legendre, with the first term of Euler and Maclaurin where the two meet.
+    """
+    single = np.arange(_SINGLE)[:, None]
+    few = high - low < _SINGLE
+    node, share = (x[:, None] for x in np.polynomial.legendre.leggauss(_GRID - _SINGLE))
+    begin = np.sqrt(low + _SINGLE - 0.5)
+    half = np.where(few, 0.0, 0.5 * (np.sqrt(np.maximum(high, low + _SINGLE)) - begin))
+    root = begin + half * (1.0 + node)
+    width = (low + single <= high).astype(float)
+    # the slope half a step beyond the last count, by a parabola through the last three
+    width[-3:] += np.where(few, 0.0, np.array([[1.0], [-3.0], [2.0]]) / 24.0)
+    return np.vstack([low + single, root**2]), np.vstack([width, 2.0 * root * half * share])
+
+
+def _log_pmf(count: Floats, shape: Floats, rate: Floats, more: Floats) -> Floats:
+    """Log probability of a further count."""
+    return poisson_gamma.log_pmf(count, more, np.log(shape) - np.log(rate), -np.log(shape))
+
+
+def _count_cut_off(theta: Mixed, more: Floats, cut: Floats) -> Floats:
+    """Least further count with E(theta | y, y') > cut, by bisection between the components' own."""
+    shape, rate = theta.first, theta.second
+    log_weight = _log_weight(theta)
+    own = np.maximum(np.floor(cut * (rate + more) - shape) + 1.0, 0.0)
+    low, high = own.min(axis=0), own.max(axis=0)  # at `high` all are above, below `low` none is
+    while True:
+        middle = np.floor(0.5 * (low + high))
+        # beyond 2^53 a count and the next one are the same number: the bracket stays open there
+        shrinks = (low < high) & (middle < high) & (middle + 1.0 > low)
+        if not shrinks.any():
+            return high
+        log_p = _log_pmf(middle, shape, rate, more) + log_weight
+        p = np.exp(log_p - log_p.max(axis=0))
+        up = (p * ((shape + middle) / (rate + more) - cut)).sum(axis=0) > 0
+        low = np.where(shrinks & ~up, middle + 1.0, low)
+        high = np.where(shrinks & up, middle, high)
+
+
+# --- values --------------------------------------------------------------------------------------
+
+
+class _AfterValue:
+    """A further value, theta a mixture of Normals."""
+
+    def gain(self, mean: Floats, variance: Floats, more: Floats) -> Floats:
+        return variance / more / more
+
+    def mean_variance(self, weight: Floats, mean: Floats, variance: Floats, more: Floats) -> Floats:
+        """By the Normals of a further value."""
+        total = variance + more**2
+        reach = _REACH * np.sqrt(total)
+        low, high = _grid_ends(weight, mean - reach, mean + reach)
+        value = low + (high - low) * (np.arange(_GRID)[:, None] / (_GRID - 1.0))
+        away = value - mean[:, None]
+        log_p = -0.5 * (away**2 / total[:, None] + np.log(total)[:, None])
+        pull = (variance / total)[:, None]
+        left = np.broadcast_to((more**2 * (variance / total))[:, None], away.shape)
+        return _averaged(weight, log_p, 1.0, mean[:, None] + pull * away, left)
+
+    def value(self, theta: Mixed, few: Mixed, more: Floats, cut: Floats) -> Floats:
+        """Integral over the further values that change the choice."""
+        mean, variance = theta.first, theta.second
+        above = theta.average(mean) > cut
+        least = _value_cut_off(few, more, cut)
+        sd = np.sqrt(variance + more**2)
+        z = (mean - least) / sd
+        bell = np.exp(-0.5 * z * z) / np.sqrt(2.0 * np.pi) * (variance / sd)
+        away = mean - cut
+        found = np.where(above, bell - away * special.ndtr(-z), bell + away * special.ndtr(z))
+        return np.maximum(theta.average(found), 0.0)
+
+
+AFTER_VALUE: Further = _AfterValue()
+
+
+def _value_cut_off(theta: Mixed, more: Floats, cut: Floats) -> Floats:
+    """Further value with E(theta | y, y') = cut, by bisection between the components' own."""
+    mean, variance = theta.first, theta.second
+    noise = more**2
+    total = variance + noise
+    sd = np.sqrt(total).max(axis=0)
+    ends = mean.min(axis=0) - _FAR * sd, mean.max(axis=0) + _FAR * sd
+    # a posterior without variance moves with no value: its cut-off is at infinity, and is cut
+    with np.errstate(divide="ignore", over="ignore"):
+        own = np.clip(cut + (cut - mean) * (noise / variance), *ends)
+    low, high, log_weight = own.min(axis=0), own.max(axis=0), _log_weight(theta)
+    for _ in range(_HALVINGS if len(mean) > 1 else 0):
+        middle = 0.5 * (low + high)
+        log_p = log_weight - 0.5 * ((middle - mean) ** 2 / total + np.log(total))
+        p = np.exp(log_p - log_p.max(axis=0))
+        after = mean + variance / total * (middle - mean)
+        up = (p * (after - cut)).sum(axis=0) > 0
+        low, high = np.where(up, low, middle), np.where(up, middle, high)
+    return np.asarray(0.5 * (low + high))

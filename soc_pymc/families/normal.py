@@ -1,0 +1,121 @@
+"""Values y ~ Normal(theta, s^2): what holds of them whatever the prior of theta is."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["NORMAL_FORMS"]
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+Columns = Mapping[str, NDArray[Any]]
+
+_LOG_2PI = float(np.log(2.0 * np.pi))
+
+
+class _NormalForms:
+    """See `OutcomeForms`."""
+
+    least_total = -np.inf  # means have no least value
+
+    # --- sums and cells
+
+    def mean_size(self, sums: Columns) -> Floats:
+        return np.sqrt(sums["sum_w"] / sums["n"])
+
+    def exposure_means(self, sums: Columns) -> tuple[Floats, Floats, Floats]:
+        raise NotImplementedError("noise sds do not add up")
+
+    def cell_range(self, cells: Columns) -> tuple[Floats, Floats]:
+        # the ends of a uniform distribution with the cell's mean and variance
+        n = cells["n"]
+        mean, square = cells["sum_y"] / n, cells["sum_y2"] / n
+        variance = square - mean**2
+        # what is below the rounding of the sums is that of equal values, 0
+        reach = np.sqrt(3.0 * np.where((n > 1) & (variance > 1e-12 * square), variance, 0.0))
+        return mean - reach, mean + reach
+
+    def excess(self, groups: Columns, part: Columns) -> tuple[Mask, Floats, Floats, Floats]:
+        # in units of the squared noise sd
+        known = groups["n"] > 1
+        names = ("n", "sum_w", "sum_w2", "sum_y", "sum_y2")
+        n, w1, w2, y1, y2 = (groups[name][known] for name in names)
+        noise, share = w1 / n, 1 - 1 / n
+        excess = (y2 - y1 * (y1 / n) - share * w1) / noise
+        return known, excess, 2 * share * w2 / noise**2, share * n
+
+    # --- outcomes given theta
+
+    def log_likelihood(self, y: Floats, size: Floats, theta: Floats) -> Floats:
+        z = (y - theta) / size
+        return np.asarray(-0.5 * (z * z + _LOG_2PI) - np.log(size))
+
+    def loss(self, y: Floats, size: Floats, theta: Floats) -> Floats:
+        return np.asarray(0.5 * ((y - theta) / size) ** 2)
+
+    def held_out_sums(self, y: Floats, size: Floats) -> dict[str, Floats]:
+        return {"precision": size**-2.0}
+
+    def wrong_scores(self, score: Floats, y: Floats) -> dict[str, Mask]:
+        return {}
+
+    def thinned(
+        self, y: Floats, size: Floats, fraction: float, rng: np.random.Generator
+    ) -> tuple[Floats, Floats]:
+        noise = rng.standard_normal(len(y))
+        return y + np.sqrt((1 - fraction) / fraction) * size * noise, size / np.sqrt(fraction)
+
+    def remainder(
+        self, y: Any, size: Any, held: tuple[Floats, Floats], fraction: float
+    ) -> tuple[Any, Any]:
+        return (y - fraction * held[0]) / (1 - fraction), size / np.sqrt(1 - fraction)
+
+    # --- outcomes given the first two moments of theta
+
+    @property
+    def summaries(self) -> dict[str, Any]:
+        return {"dispersion": self.scatter}
+
+    def scatter(self, y: Floats, size: Floats, mean: Floats, variance: Floats) -> Floats:
+        return np.asarray(((y - mean) ** 2 / (variance + size**2)).sum(axis=-1))
+
+    def response(self, size: Floats, mean: Floats, variance: Floats) -> Floats:
+        return variance / size**2
+
+    def level(self, mean: Floats, variance: Floats) -> Floats:
+        return mean / np.sqrt(variance)
+
+    def unit(self, mean: Floats, variance: Floats) -> Floats:
+        return variance
+
+    # --- calibration of the score
+
+    def weighted(self, y: Floats, size: Floats) -> tuple[Floats, Floats]:
+        weight = size**-2.0
+        return weight, weight * y
+
+    def regressor(self, penalty: float) -> Any:
+        from sklearn.linear_model import LinearRegression
+
+        return LinearRegression()
+
+    def line(self, score: Floats, y: Floats, size: Floats) -> tuple[Floats, float]:
+        weight = 1.0 / size**2
+        about = score - (weight @ score) / weight.sum()
+        square = max(float((weight * about) @ about), 1e-300)
+        slope = float((weight * about) @ y) / square
+        fitted = (weight @ y) / weight.sum() + slope * about
+        return -0.5 * weight * (y - fitted) ** 2, slope
+
+    def contrast(
+        self, y: Floats, size: Floats, fresh_y: Floats, fresh_size: Floats
+    ) -> tuple[Floats, Floats]:
+        # a common shift of all fresh values is taken out
+        weight = 1.0 / (size**2 + fresh_size**2)
+        away = weight * (y - fresh_y)
+        return away - weight * away.sum() / weight.sum(), weight
+
+
+NORMAL_FORMS = _NormalForms()

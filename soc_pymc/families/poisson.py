@@ -1,0 +1,179 @@
+"""Counts y ~ Poisson(theta N): what holds of them whatever the prior of theta is."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+from .._lib.errors import ItemsError
+
+__all__ = ["EXACT_COUNTS", "POISSON_FORMS", "STEPS", "count_cell_range"]
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+Columns = Mapping[str, NDArray[Any]]
+
+STEPS = 4  # cells of counts and exposures: 2^4 = 16 to an octave
+EXACT_COUNTS = 32  # counts below this have cells of their own
+_EXACT_OCTAVE = 5  # 2^5 = 32
+
+
+def count_cell_range(cell: ArrayLike) -> tuple[Floats, Floats]:
+    """Lower end and width of count cells; cells of one count have width 0."""
+    c = np.asarray(cell, dtype=np.int64)
+    octave, step = np.divmod(np.maximum(c - EXACT_COUNTS, 0), 16)
+    wide = c >= EXACT_COUNTS
+    unit = np.ldexp(1.0, octave + _EXACT_OCTAVE - STEPS)
+    return np.where(wide, (16 + step) * unit, c), np.where(wide, unit, 0.0)
+
+
+class _PoissonForms:
+    """See `OutcomeForms`."""
+
+    least_total = 0.5  # half an event: log likelihoods stay finite
+
+    # --- sums and cells
+
+    def mean_size(self, sums: Columns) -> Floats:
+        return np.asarray(sums["sum_N"] / sums["n"])
+
+    def exposure_means(self, sums: Columns) -> tuple[Floats, Floats, Floats]:
+        total = sums["sum_N"]
+        some = np.where(total > 0, total, 1.0)
+        return sums["sum_yN"] / some, sums["sum_N2"] / some, total
+
+    def cell_range(self, cells: Columns) -> tuple[Floats, Floats]:
+        low, width = count_cell_range(cells["count_cell"])
+        return low, low + np.maximum(width - 1.0, 0.0)
+
+    def excess(self, groups: Columns, part: Columns) -> tuple[Mask, Floats, Floats, Floats]:
+        # given its sum m, the counts of n items are multinomial: the sum of their squares has
+        # variance 2 m (m - 1) (1 - 1/n) sum p^2; units are the group's expected count
+        known = (groups["sum_y"] > 1) & (groups["n"] > 1)
+        names = ("n", "sum_N", "sum_N2", "sum_y", "sum_yN", "sum_y2")
+        n, x1, x2, y1, xy, y2 = (groups[name][known] for name in names)
+        own = y1 / x1
+        expected = own * x2 / x1
+        noise = y1 - expected
+        if not part["above"].any():  # trials; mu (1 - mu) of X of them is low by 1 - 1/X
+            noise = noise * (1 - own) / np.maximum(1 - 1 / x1, 1e-9)
+        excess = y2 - 2 * own * xy + own**2 * x2 - noise
+        # whole numbers would overflow from 3e9 events on
+        variance = 2.0 * y1 * (y1 - 1.0) * (1 - 1 / n) * x2 / x1**2
+        return known, excess / expected, variance / expected**2, noise / expected
+
+    # --- outcomes given theta
+
+    def log_likelihood(self, y: Floats, size: Floats, theta: Floats) -> Floats:
+        expected = size * theta
+        finite = np.isfinite(expected)
+        known = np.where(finite, expected, 1.0)
+        found = special.xlogy(y, known) - known - special.gammaln(y + 1.0)
+        return np.where(finite, found, -np.inf)
+
+    def loss(self, y: Floats, size: Floats, theta: Floats) -> Floats:
+        return -self.log_likelihood(y, size, theta)
+
+    def held_out_sums(self, y: Floats, size: Floats) -> dict[str, Floats]:
+        return {"exposure": size, "events": y}
+
+    def wrong_scores(self, score: Floats, y: Floats) -> dict[str, Mask]:
+        return {
+            "negative": score < 0,
+            "0 where there are held-out events": (score == 0) & (y > 0),
+        }
+
+    def thinned(
+        self, y: Floats, size: Floats, fraction: float, rng: np.random.Generator
+    ) -> tuple[Floats, Floats]:
+        events = y.astype(np.int64)
+        if (size == np.floor(size)).all() and (y <= size).all() and size.max(initial=0) < 1e9:
+            trials = size.astype(np.int64)
+            held = rng.binomial(trials, fraction)
+            events = rng.hypergeometric(events, trials - events, held)
+            return events.astype(float), held.astype(float)
+        return rng.binomial(events, fraction).astype(float), fraction * size
+
+    def remainder(
+        self, y: Any, size: Any, held: tuple[Floats, Floats], fraction: float
+    ) -> tuple[Any, Any]:
+        return y - held[0], size - held[1]
+
+    # --- outcomes given the first two moments of theta
+
+    @property
+    def summaries(self) -> dict[str, Any]:
+        return {"dispersion": self.scatter, "zero counts": _zeros}
+
+    def scatter(self, y: Floats, size: Floats, mean: Floats, variance: Floats) -> Floats:
+        # Pearson's weight 1 / variance would let single events on tiny exposures drown the rest
+        expected = size * mean
+        extra = size * variance / mean  # overdispersion: Var(y) = expected (1 + extra)
+        # kappa_4 + 2 Var(y)^2 of the negative binomial, divided by Var(y)
+        noise = 1.0 + 6.0 * extra * (1.0 + extra) + 2.0 * expected * (1.0 + extra)
+        return np.asarray(((y - expected) ** 2 / noise).sum(axis=-1))
+
+    def response(self, size: Floats, mean: Floats, variance: Floats) -> Floats:
+        return size * variance / mean
+
+    def level(self, mean: Floats, variance: Floats) -> Floats:
+        return np.log(mean)
+
+    def unit(self, mean: Floats, variance: Floats) -> Floats:
+        return mean**2
+
+    # --- calibration of the score
+
+    def weighted(self, y: Floats, size: Floats) -> tuple[Floats, Floats]:
+        return size, y
+
+    def regressor(self, penalty: float) -> Any:
+        from sklearn.linear_model import PoissonRegressor
+
+        return PoissonRegressor(alpha=penalty, solver="newton-cholesky", tol=1e-8, max_iter=1000)
+
+    def line(self, score: Floats, y: Floats, size: Floats) -> tuple[Floats, float]:
+        x = np.log(score) if bool((score > 0).all()) else score
+        design = np.stack([np.ones(len(x)), x - x.mean()])
+        line = np.array([np.log((y.sum() + 0.5) / size.sum()), 0.0])
+        for _ in range(100):
+            expected = size * np.exp(np.clip(line @ design, -50.0, 50.0))
+            info = (design * expected) @ design.T + 1e-9 * np.eye(2) * expected.sum()
+            step = np.linalg.solve(info, design @ (y - expected))
+            line = line + np.clip(step, -1.0, 1.0)
+            if np.abs(step).max() < 1e-9:
+                break
+        return special.xlogy(y, expected) - expected, float(line[1])
+
+    def contrast(
+        self, y: Floats, size: Floats, fresh_y: Floats, fresh_size: Floats
+    ) -> tuple[Floats, Floats]:
+        # own counts less their expectation given both, and its binomial variance; a common factor
+        # of all fresh rates is found by Newton's method on its logarithm
+        both = y + fresh_y
+        # an outcome without exposure has no odds: such items are left out below
+        with np.errstate(divide="ignore", invalid="ignore"):
+            odds = np.log(size) - np.log(fresh_size)
+        known = (both > 0) & np.isfinite(odds)
+        if not known.any() or y[known].sum() in (0, both[known].sum()):
+            raise ItemsError("fresh=: there are no counts in both outcomes of items seen twice")
+        factor = 0.0
+        for _ in range(50):
+            share = special.expit(np.where(known, odds, 0.0) + factor)
+            away = np.where(known, y - both * share, 0.0)
+            weight = np.where(known, both * share * (1 - share), 0.0)
+            step = away.sum() / weight.sum()
+            factor += float(np.clip(step, -2.0, 2.0))
+            if abs(step) < 1e-10:
+                break
+        return away, weight
+
+
+def _zeros(y: Floats, size: Floats, mean: Floats, variance: Floats) -> Floats:
+    """Number of zero counts, (...,)."""
+    return np.asarray((y == 0).sum(axis=-1))
+
+
+POISSON_FORMS = _PoissonForms()
