@@ -42,6 +42,8 @@ TOLERANCE = 1e-10
 TOLERANCES = {"nuts/": 1e-6}
 WHOLE = ("items all", "items representative", "sql duckdb")  # each item is kept
 OWN = ("items", "sql")  # where all are positive, each item is held against itself
+COUNTERS = ("chain", "draw", "coordinate", "_basis", "_term", "bound")
+TIMES = ("perf_counter", "process_time")
 LIBRARIES = ("numpy", "scipy", "pandas", "xarray", "pymc", "pytensor", "numba", "arviz-stats")
 NAMES = (*CASES, *OTHERS)
 CHEAP = ("five_gamma", "five_normal", "engines", "stored", "simulations", "formulas", "estimators")
@@ -71,6 +73,10 @@ def summary(array: Any, whole: int) -> Any:
     return found if fine.all() else found | {"odd": int((~fine).sum())}
 
 
+def _left_out(name: str) -> bool:
+    return name.endswith(COUNTERS) or name.startswith(TIMES)
+
+
 def inside(value: Any) -> Any:
     """What a result holds, by name; an array or a number as it is."""
     if is_dataclass(value):
@@ -80,7 +86,7 @@ def inside(value: Any) -> Any:
     if isinstance(value, xr.DataTree):
         return {node.path: node.to_dataset(inherit=False) for node in value.subtree}
     if isinstance(value, xr.Dataset):
-        names = (key for key in value.variables if key not in ("chain", "draw"))
+        names = (key for key in value.variables if not _left_out(str(key)))
         return {str(key): value[key].to_numpy() for key in names}
     if isinstance(value, pd.DataFrame):
         index = {} if isinstance(value.index, pd.RangeIndex) else {"index": value.index}
@@ -144,7 +150,7 @@ def _difference(old: list[float], new: list[float], size: Any) -> float:
         return np.inf
     size = np.broadcast_to(size, a.shape)
     size = np.where(np.isfinite(size), size, np.maximum(np.abs(a), np.abs(b)))
-    off = np.abs(a - b)[fine]
+    off = np.abs(a[fine] - b[fine])
     return float(np.divide(off, size[fine], out=off.copy(), where=off > 0).max(initial=0.0))
 
 
