@@ -90,7 +90,7 @@ class Words:
     zeros: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Outcome:
     """One kind of outcome, with its tables of sums.
 
