@@ -16,7 +16,7 @@ from .further import AFTER_COUNT, AFTER_VALUE, Further
 from .outcomes import OUTCOMES, Outcome
 from .priors import CURVES, CURVES_BY_BIN, Gamma, GammaMixture, Normal, NormalMixture
 
-__all__ = ["FAMILIES", "GAMMA", "NORMAL", "Family", "family_of", "is_mixture"]
+__all__ = ["FAMILIES", "GAMMA", "NORMAL", "Family", "family_of", "is_mixture", "reads_joint"]
 
 _Function = Callable[..., Any]
 _Pair = Callable[..., tuple[Any, Any]]
@@ -128,3 +128,8 @@ def family_of(prior: Any) -> Family:
 def is_mixture(prior: Any) -> bool:
     """Whether a prior is a mixture of its family."""
     return isinstance(prior, GammaMixture | NormalMixture)
+
+
+def reads_joint(prior: Any) -> bool:
+    """Whether a fit of the prior reads joint cells of outcome and size."""
+    return is_mixture(prior) or prior.exposure is not None

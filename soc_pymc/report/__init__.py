@@ -1,5 +1,239 @@
 """Reports: what a fit says of items, as one self-contained HTML page."""
 
-from ._report import report
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from .._lib.arguments import instance, names_of, path_of, real, whole
+from .._lib.errors import FitError
+from .._lib.files import replacing
+from .._lib.progress import phase
+from ..checks._check import check
+from ..data.items import Items
+from ..data.statistics import Statistics
+from ..data.tables import open_table
+from ..evaluate.decisions import probability_above
+from ..evaluate.quantities.places import statistics_of
+from ..families.validity import LARGEST
+from ..inference.results import Fit, outcome_roles
+from ..posterior.extrapolation import told_elsewhere
+from ..posterior.item_columns import posterior_roles
+from ..posterior.predictive import posterior_of
+from . import formats
+from .choices import choices
+from .formats import Label
+from .overview import Overview, read_overview
+from .sections import (
+    Results,
+    checks,
+    curves,
+    data,
+    head,
+    measures,
+    score_quality,
+    settings,
+)
 
 __all__ = ["report"]
+
+_REPLICATED = 2_000  # items of the sample whose outcomes are replicated for a picture
+_FILTERS = ("band", "counted", "exact", "number", "percent", "whole")
+_MARKS = {"ok": "✓", "look": "!", "fail": "✗"}
+
+
+def report(
+    fit: Fit,
+    items: Items,
+    *,
+    out: str | os.PathLike[str] = "report.html",
+    by: str | Sequence[str] = (),
+    title: str | None = None,
+    threshold: float | None = None,
+    seed: int = 0,
+    progress: bool = True,
+) -> Path:
+    """Write what a fit says of items as one HTML page to show to a colleague.
+
+    The page holds everything: pictures are part of it, it asks no network and runs no script. Its
+    sections: the data; the curves with 90% bands; `soc.check` in words; how good the score is and
+    what outcomes add (`soc.quantities`); the items at the top and, given a threshold, what to
+    choose (`soc.decisions`); settings and versions.
+
+    Items are read twice, in batches, so that memory does not grow with them. Of more than 20,000
+    items (10,000 for a mixture) checks, expected losses and pictures use a random sample of so
+    many, and the page says so; all else is of all items.
+
+    Parameters
+    ----------
+    fit
+        The fit.
+    items
+        Items to report on: those that made the fit, or better others of the same kind.
+    out
+        File to write, named ``*.html``; it appears under its name when it is whole.
+    by
+        Further columns of the items' table on which checks are sliced; shown with top items.
+    title
+        Title of the page; None makes one from the columns.
+    threshold
+        Of theta, in its unit (events per unit of exposure, or the unit of the values): adds which
+        items lie above it, what wrong choices cost, and which items deserve more exposure.
+    seed
+        Seed of the sample and of the checks: with it, and but for the date, the page is the same
+        every time.
+    progress
+        Whether to show progress on standard error.
+
+    Returns
+    -------
+    pathlib.Path
+        The page.
+
+    Raises
+    ------
+    FitError
+        If `out` is not named ``*.html`` or its folder is not there, the threshold is not a finite
+        number, or a score has no place on the fit's axis.
+    ItemsError
+        If the items are not valid or not of the fit's kind, lack groups that the fit has, or lack a
+        column of `by`.
+
+    Warns
+    -----
+    ItemsWarning
+        If scores lie far outside of those that the fit saw; the page says so too.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> import soc_pymc as soc
+    >>> frame = soc.simulation.s1(2000, seed=0)
+    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+    >>> fit = soc.fit(soc.summarize(items, progress=False), progress=False)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = soc.report(fit, items, out=pathlib.Path(folder) / "r.html", progress=False)
+    ...     path.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    True
+    """
+    target = _target(out)
+    _check_options(fit, items, title, threshold, seed)
+    names = tuple(names_of(by, "by"))
+    posterior = posterior_of(fit)
+    posterior_roles(fit, posterior, items)
+    open_table(items.source, list(dict.fromkeys([*items.roles.values(), *names])))
+    stats = _statistics(fit, items, progress)
+    overview = read_overview(fit, posterior, items, names, threshold, seed, stats.n_items, progress)
+    with told_elsewhere():  # of far scores the overview has warned, for all items
+        result = check(
+            fit, overview.sample.items, by=names, seed=seed, subset=_REPLICATED, progress=progress
+        )
+        measured, left = measures(fit, posterior.outcome.words, stats, progress)
+        results = Results(
+            fit=fit,
+            posterior=posterior,
+            items=items,
+            stats=stats,
+            overview=overview,
+            check=result,
+            measures=measured,
+            left=left,
+            above=_above(fit, overview, threshold, progress),
+            call={
+                "out": os.fspath(out),
+                "by": names,
+                "title": title,
+                "threshold": threshold,
+                "seed": seed,
+            },
+            by=names,
+            threshold=threshold,
+            seed=int(seed),
+            progress=progress,
+        )
+        with phase("writing the page", enabled=progress):
+            text = _page(results, title)
+    with replacing(target) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    return target
+
+
+def _page(results: Results, title: str | None) -> str:
+    """The page as text; every text in it is escaped."""
+    environment = Environment(
+        loader=PackageLoader(__name__),
+        autoescape=True,
+        finalize=formats.clean,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters.update({name: getattr(formats, name) for name in _FILTERS})
+    environment.globals["marks"] = _MARKS
+    n, few = results.overview.n, len(results.overview.sample)
+    context: dict[str, Any] = {
+        "n": n,
+        "sampled": f"all {n:,} items" if few == n else f"a random {few:,} of {n:,} items",
+        "one_draw": results.fit.one_draw,
+        "outcome": results.posterior.outcome,
+        "words": results.words,
+        "by": [Label(name) for name in results.by],
+        "head": head(results, title),
+        "data": data(results),
+        "curves": curves(results),
+        "checks": checks(results),
+        "quantities": score_quality(results),
+        "choices": choices(results),
+        "settings": settings(results),
+    }
+    return environment.get_template("page.html").render(context)
+
+
+def _target(out: str | os.PathLike[str]) -> Path:
+    """The file to write, in a folder that is there."""
+    path = Path(path_of(out, "out"))
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise FitError(f"out={str(path)!r} must be named *.html")
+    if not path.parent.is_dir():
+        raise FitError(f"out={str(path)!r}: there is no folder {str(path.parent)!r}, make it first")
+    return path
+
+
+def _check_options(
+    fit: Fit, items: Items, title: str | None, threshold: float | None, seed: int
+) -> None:
+    """Refuse arguments that are not what they must be."""
+    instance(fit, "fit", Fit, "a fit: give what soc.fit or soc.load_fit returned")
+    instance(items, "items", Items, "soc.PoissonItems or soc.NormalItems: a report reads items")
+    if title is not None:
+        instance(title, "title", str, "text, or None for one that says what was fitted")
+    if threshold is not None:
+        cut = real(threshold, "threshold")
+        if abs(cut) > LARGEST:
+            raise FitError(
+                f"threshold={cut:g} is in the unit of theta, and is beyond all of them: give one "
+                f"up to {LARGEST:g} in size"
+            )
+    whole(seed, "seed", 0)
+
+
+def _above(
+    fit: Fit, overview: Overview, threshold: float | None, progress: bool
+) -> Mapping[float, int]:
+    """Items likely above the threshold: by all draws of the curves where they are few enough."""
+    if threshold is None or not overview.whole:
+        return overview.above
+    chance = probability_above(fit, overview.sample.items, threshold, progress=progress)
+    return {p: int((chance > p).sum()) for p in overview.above}
+
+
+def _statistics(fit: Fit, items: Items, progress: bool) -> Statistics:
+    """Statistics of the items, as quantities read them; this validates all items."""
+    stats = statistics_of(fit, items, progress)
+    # the items' columns may be called otherwise than those of the fit: roles are what matters
+    roles = json.loads(stats.data.attrs["roles"]) | outcome_roles(fit.data.attrs)
+    return Statistics(stats.data.assign_attrs(roles=json.dumps(roles)))

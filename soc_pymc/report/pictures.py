@@ -1,4 +1,4 @@
-"""Figures drawn without a screen, as images that are part of the page."""
+"""The figures of the page, drawn without a screen, as images that are part of it."""
 
 import base64
 import io
@@ -6,19 +6,35 @@ import json
 import unicodedata
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import xarray as xr
 from matplotlib.figure import Figure
 
+from .. import plots
+from ..checks._check import CheckResult
 from ..inference.results import Fit
-from .markup import Html, tag
+from ..plots.style import BLUE, is_rate, rate_axis, tidy
+from .formats import BANDS
 
-__all__ = ["drawable", "drawable_fit", "picture"]
+__all__ = [
+    "Picture",
+    "drawable",
+    "picture_of_curves",
+    "picture_of_gain",
+    "picture_of_pit",
+    "picture_of_ribbon",
+    "picture_of_rootogram",
+    "picture_of_shrinkage",
+    "picture_of_spread",
+]
 
-_MOST_SVG = 160_000  # bytes, from which on pixels are smaller
+_LARGEST_SVG = 160_000  # bytes, from which on pixels are smaller
 _DPI = 200
 _NARROW = 4.0  # inches, up to which a picture fits a phone
 _SHORT = 28  # characters of a label that fit above a panel
@@ -32,25 +48,18 @@ _SETTINGS = {
 }
 
 
-def picture(
-    draw: Callable[[Figure], Any],
-    size: tuple[float, float],
-    alt: str,
-    caption: object = None,
-) -> Html:
-    """A figure with its caption; a drawing with few marks is kept as lines, another as pixels.
+@dataclass(frozen=True)
+class Picture:
+    """An image of the page."""
 
-    Parameters
-    ----------
-    draw
-        Draws into the figure that it is given.
-    size
-        Width and height in inches.
-    alt
-        What is to be seen, for those who do not see it.
-    caption
-        What stands below; None leaves it out.
-    """
+    source: str  # the image itself, as a data URL
+    width: int  # pixels
+    height: int
+    wide: bool  # wider than a phone: it scrolls in a box of its own
+
+
+def _picture(draw: Callable[[Figure], Any], size: tuple[float, float]) -> Picture:
+    """What `draw` draws into a figure of a size in inches: lines if these are few, else pixels."""
     with mpl.rc_context(_SETTINGS), warnings.catch_warnings():
         # labels in scripts that the font does not have are boxes in a picture, text below it
         warnings.filterwarnings("ignore", "Glyph ", UserWarning)
@@ -59,18 +68,14 @@ def picture(
         kind, data = _smaller(figure)
     source = f"data:image/{kind};base64,{base64.b64encode(data).decode('ascii')}"
     width, height = (round(96 * inches) for inches in size)
-    image = tag("img", src=source, alt=alt, width=width, height=height)
-    below = () if caption is None else (tag("figcaption", caption),)
-    # wider than a phone: it scrolls in a box of its own, with labels that can be read
-    held = tag("div", image, class_="wide") if size[0] > _NARROW else image
-    return tag("figure", held, *below)
+    return Picture(source, width, height, size[0] > _NARROW)
 
 
 def _smaller(figure: Figure) -> tuple[str, bytes]:
     """The figure as SVG where that is small, as PNG elsewhere."""
     made = io.BytesIO()
     figure.savefig(made, format="svg", metadata={"Date": None, "Creator": None})
-    if made.tell() <= _MOST_SVG:
+    if made.tell() <= _LARGEST_SVG:
         return "svg+xml", made.getvalue()
     pixels = io.BytesIO()
     figure.savefig(pixels, format="png", dpi=_DPI, metadata={"Software": None})
@@ -78,14 +83,9 @@ def _smaller(figure: Figure) -> tuple[str, bytes]:
 
 
 def drawable(text: str, instead: str) -> str:
-    """A label as a picture can show it, or another where its letters cannot be drawn.
+    """A label as a picture can show it, or another one.
 
-    Parameters
-    ----------
-    text
-        The label.
-    instead
-        What to show where a letter is not in the font, or is written from right to left.
+    The other is shown where the font lacks a letter, or the text is written from right to left.
 
     Examples
     --------
@@ -98,21 +98,6 @@ def drawable(text: str, instead: str) -> str:
     return text if len(text) <= _SHORT else f"{text[: _SHORT - 1]}\u2026"
 
 
-def drawable_fit(fit: Fit) -> Fit:
-    """The same fit, whose columns are called by their roles where pictures cannot show the names.
-
-    Parameters
-    ----------
-    fit
-        The fit.
-    """
-    roles = json.loads(fit.data.attrs.get("roles", "{}"))
-    shown = {role: drawable(name, role) for role, name in roles.items()}
-    tree = fit.data.copy()
-    tree.attrs = {**fit.data.attrs, "roles": json.dumps(shown)}
-    return replace(fit, data=tree)
-
-
 @cache
 def _letters() -> frozenset[int]:
     """Code points that the font of the pictures has."""
@@ -120,3 +105,101 @@ def _letters() -> frozenset[int]:
 
     path = font_manager.findfont("DejaVu Sans")
     return frozenset(ft2font.FT2Font(path).get_charmap())
+
+
+def _drawable_fit(fit: Fit) -> Fit:
+    """The same fit, with roles for the names of columns that pictures cannot show."""
+    roles = json.loads(fit.data.attrs.get("roles", "{}"))
+    shown = {role: drawable(name, role) for role, name in roles.items()}
+    tree = fit.data.copy()
+    tree.attrs = {**fit.data.attrs, "roles": json.dumps(shown)}
+    return replace(fit, data=tree)
+
+
+def picture_of_spread(columns: dict[str, Any]) -> Picture:
+    """Histograms of scores and sizes, side by side."""
+
+    def draw(figure: Figure) -> None:
+        for ax, (role, values) in zip(
+            figure.subplots(1, len(columns)), columns.items(), strict=True
+        ):
+            _histogram(ax, values)
+            ax.set_xlabel(role.replace("_", " "))
+            ax.set_ylabel("items")
+            ax.tick_params(labelsize=8)  # neighbours of a narrow axis would touch
+
+    return _picture(draw, (7.0, 2.5))
+
+
+def _histogram(ax: Any, values: Any) -> None:
+    positive = values[values > 0]
+    if values.min() >= 0 and is_rate(positive):
+        low, high = float(positive.min()), float(positive.max())
+        ax.hist(positive, bins=np.geomspace(low, high, 41), color=BLUE, alpha=0.75)
+        rate_axis(ax.xaxis, low, high)
+    else:
+        ax.hist(values, bins=40, color=BLUE, alpha=0.75)
+    ax.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    tidy(ax)
+
+
+def picture_of_curves(fit: Fit) -> Picture:
+    """Both curves with their bands, one above the other."""
+
+    def draw(figure: Figure) -> None:
+        axes = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
+        plots.plot_curves(_drawable_fit(fit), BANDS, axes=axes)
+
+    return _picture(draw, (7.0, 6.6))
+
+
+def picture_of_ribbon(fit: Fit, size: float | None) -> Picture:
+    """Quantiles of theta given the score, at a size where theta depends on it."""
+    return _picture(
+        lambda figure: plots.plot_prior_ribbon(
+            _drawable_fit(fit), ax=figure.subplots(), exposure=size
+        ),
+        (7.0, 4.2),
+    )
+
+
+def picture_of_pit(result: CheckResult, name: str, label: str) -> Picture:
+    """The PIT of one slice, under a label."""
+    pit = result.data["pit"].to_dataset().sel(slice=[name]).assign_coords(slice=[label])
+    rows = result.table[(result.table["check"] == "PIT") & (result.table["slice"] == name)]
+    alone = replace(
+        result, table=rows.assign(slice=label), data=xr.DataTree.from_dict({"pit": pit})
+    )
+
+    def draw(figure: Figure) -> None:
+        ax = figure.subplots()
+        plots.plot_pit(alone, ax=ax)
+        legend = ax.get_legend()
+        if legend is not None:
+            legend.remove()
+        ax.set(xlabel="", ylabel="")
+
+    return _picture(draw, (2.7, 2.0))
+
+
+def picture_of_rootogram(result: CheckResult) -> Picture:
+    """How often outcomes were seen, beside how often the model expects them."""
+    return _picture(
+        lambda figure: plots.plot_rootogram(result, BANDS, ax=figure.subplots()), (7.0, 3.8)
+    )
+
+
+def picture_of_gain(left: xr.Dataset) -> Picture:
+    """Share of the variance that outcomes leave, by score."""
+    return _picture(
+        lambda figure: plots.plot_variance_gain(left, BANDS, ax=figure.subplots()), (7.0, 3.8)
+    )
+
+
+def picture_of_shrinkage(frame: pd.DataFrame, roles: list[str], seed: int) -> Picture:
+    """Posterior means against own estimates; columns of `frame` are named by their roles."""
+    names = {role: role for role in roles}
+    return _picture(
+        lambda figure: plots.plot_shrinkage(frame, **names, ax=figure.subplots(), seed=seed),
+        (7.0, 5.4),
+    )

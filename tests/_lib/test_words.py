@@ -9,18 +9,19 @@ from soc_pymc._lib.descriptions import of_items
 from soc_pymc.checks import advice, wording
 from soc_pymc.paper import datasets
 from soc_pymc.posterior.predictive import posterior_of
-from soc_pymc.report import markup, words
+from soc_pymc.report import formats
 
 QUIET = {"progress": False}
 
 
 def test_numbers_in_reports():
-    assert words.number(3e-9, digits=1) == "3e−9"
-    assert words.number(np.inf) == "infinite"
-    assert words.percent(np.nan) == "not known"
-    assert words.percent(np.inf) == "not known"
-    assert markup.own("x" * 1000).startswith("<bdi>" + "x" * 20)
-    assert "(1,000 characters)" in markup.own("x" * 1000)
+    assert formats.number(3e-9, digits=1) == "3e−9"
+    assert formats.number(np.inf) == "infinite"
+    assert formats.percent(np.nan) == "not known"
+    assert formats.percent(np.inf) == "not known"
+    label = formats.Label("x" * 1000).__html__()
+    assert label.startswith("<bdi>" + "x" * 20)
+    assert "(1,000 characters)" in label
 
 
 def test_p_values():

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 
 import soc_pymc as soc
-from soc_pymc.report import reading
+from soc_pymc.report import overview
+from soc_pymc.report.formats import band, exact, number, percent
 from soc_pymc.report.pictures import drawable
-from soc_pymc.report.words import band, exact, number, percent
 
 VOID = {"img", "meta"}
 SCRIPT = "<script>alert('x')</script>"
@@ -335,9 +335,9 @@ def test_many_items_are_sampled(fit, frame, tmp_path, monkeypatch):
     """With more items than a sample holds, lists stay those of all items, and the page says so."""
     whole = make(fit, poisson(frame), tmp_path, threshold=0.05)
     (tmp_path / "report.html").unlink()
-    monkeypatch.setattr(reading, "_SAMPLE", 400)
-    monkeypatch.setattr(reading, "_LIST", 60)
-    monkeypatch.setattr(reading, "_BATCH", 170)
+    monkeypatch.setattr(overview, "_SAMPLE", 400)
+    monkeypatch.setattr(overview, "_LIST", 60)
+    monkeypatch.setattr(overview, "_BATCH", 170)
     text = make(fit, poisson(pa.Table.from_pandas(frame)), tmp_path, threshold=0.05)
     page, before = check_structure(text), Page(whole)
     assert "a random 400 of 1,500 items" in page.words
@@ -440,9 +440,9 @@ def test_refused_items(fit, frame, tmp_path, monkeypatch):
     others = soc.NormalItems(values(), score="t", value="effect", noise_sd="se")
     with pytest.raises(soc.ItemsError, match="these items have value= and noise_sd="):
         soc.report(fit, others, progress=False)
-    with pytest.raises(soc.FitError, match="items is a DataFrame"):
+    with pytest.raises(soc.FitError, match=r"items must be soc\.PoissonItems or .*, not DataFrame"):
         soc.report(fit, frame, progress=False)
-    with pytest.raises(soc.FitError, match="fit is a dict, not a fit"):
+    with pytest.raises(soc.FitError, match=r"fit must be a fit: .*, not dict"):
         soc.report({}, poisson(frame), progress=False)
     bad = frame.assign(exposure=-1.0)
     with pytest.raises(soc.ItemsError, match="1,500 of 1,500 rows are"):

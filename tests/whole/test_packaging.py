@@ -57,8 +57,10 @@ def built(tmp_path_factory):
     return sdist, wheel
 
 
-def _modules(folder):
-    return {str(path.relative_to(folder.parent)) for path in folder.rglob("*.py")}
+def _files(folder):
+    """Modules, the mark of types, and the templates of the report."""
+    paths = [*folder.rglob("*.py"), folder / "py.typed", *folder.glob("report/templates/*")]
+    return {str(path.relative_to(folder.parent)) for path in paths}
 
 
 def test_wheel_holds_the_package_and_nothing_else(built):
@@ -72,7 +74,7 @@ def test_wheel_holds_the_package_and_nothing_else(built):
         licence = archive.read(f"{info}/licenses/LICENSE")
     assert licence == (ROOT / "LICENSE").read_bytes()
     ours = {name for name in names if not name.startswith(f"{info}/")}
-    assert ours == _modules(ROOT / "soc_pymc") | {"soc_pymc/py.typed"}
+    assert ours == _files(ROOT / "soc_pymc")
 
 
 def test_sdist_builds_the_same_package(built):
@@ -80,8 +82,8 @@ def test_sdist_builds_the_same_package(built):
     with tarfile.open(sdist) as archive:
         names = {Path(name).relative_to(Path(name).parts[0]) for name in archive.getnames()}
     held = {str(name) for name in names if name.parts}
-    assert _modules(ROOT / "soc_pymc") <= held
-    assert {"pyproject.toml", "README.md", "LICENSE", "soc_pymc/py.typed"} <= held
+    assert _files(ROOT / "soc_pymc") <= held
+    assert {"pyproject.toml", "README.md", "LICENSE"} <= held
     assert not {name for name in held if name.startswith(("docs/", "notebooks/", "tests/", "."))}
 
 

@@ -1,25 +1,70 @@
-"""Numbers and small sentences, the same on the whole page."""
+"""Numbers and names as the page shows them."""
 
-from collections.abc import Mapping
+import re
+from html import escape
+from typing import Any
 
 import numpy as np
 import xarray as xr
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from ..posterior.predictive import Posterior
-
-__all__ = ["BANDS", "band", "central", "counted", "exact", "number", "percent", "unit_of", "whole"]
-
-Floats = NDArray[np.float64]
+__all__ = [
+    "BANDS",
+    "Label",
+    "band",
+    "central",
+    "clean",
+    "counted",
+    "exact",
+    "number",
+    "percent",
+    "whole",
+]
 
 BANDS = 0.9
 """Probability of all intervals and bands of the page."""
 
 _LEAST, _MOST = 1e-4, 1e7  # numbers between are written out
+_LONGEST = 120  # characters of a label
+# control characters, and marks that turn the direction of what follows
+_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
+
+
+def clean(text: object) -> Any:
+    """Text whose unseen or unencodable characters are replacement marks; HTML stays as it is.
+
+    Examples
+    --------
+    >>> clean("a" + chr(0x202E) + "b") == "a" + chr(0xFFFD) + "b"
+    True
+    """
+    if hasattr(text, "__html__"):
+        return text
+    encoded = str(text).encode("utf-8", "replace").decode("utf-8")
+    return _UNSEEN.sub("\ufffd", encoded)
+
+
+class Label(str):
+    """A name or label of the user's: its direction stays its own; very long ones are cut.
+
+    Examples
+    --------
+    >>> Label("a & b").__html__()
+    '<bdi>a &amp; b</bdi>'
+    """
+
+    __slots__ = ()
+
+    def __html__(self) -> str:
+        """The label as the template writes it."""
+        shown = str(self)
+        if len(shown) > _LONGEST:
+            shown = f"{shown[:_LONGEST]}... ({len(shown):,} characters)"
+        return f"<bdi>{escape(clean(shown))}</bdi>"
 
 
 def number(value: float, digits: int = 3) -> str:
-    """A number in a few digits that count; large ones with separators.
+    """A number in a few significant digits; large ones with separators.
 
     Examples
     --------
@@ -65,7 +110,7 @@ def whole(value: float) -> str:
 
 
 def percent(share: float) -> str:
-    """A share in percent, with digits enough to tell it from none and from all.
+    """A share in percent, with enough digits to tell it from none and from all.
 
     Examples
     --------
@@ -114,10 +159,3 @@ def central(draws: xr.DataArray | ArrayLike) -> tuple[float, float, float]:
     values = np.asarray(draws, dtype=float).ravel()
     low, middle, high = np.quantile(values, [(1 - BANDS) / 2, 0.5, (1 + BANDS) / 2])
     return float(low), float(middle), float(high)
-
-
-def unit_of(law: Posterior, roles: Mapping[str, str]) -> str:
-    """Unit of theta, in the user's own words."""
-    if law.outcome.whole:
-        return f"{roles['count']} per unit of {roles['exposure']}"
-    return f"in the unit of {roles['value']}"

@@ -1,0 +1,182 @@
+"""Which items: those at the top and, against a threshold, what to choose and where to look on."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ..evaluate import decisions
+from . import pictures
+from .formats import Label, band, exact, number, percent, whole
+from .overview import BY_LOSS, BY_LOW_QUANTILE, BY_MEAN, Subset
+from .sections import Results, Table
+
+__all__ = ["choices"]
+
+Floats = NDArray[np.float64]
+
+_TOP, _MOST = 10, 50  # items of a list that are seen at once, and with those that unfold
+_DRAWN = 2000  # items in the picture of shrinkage
+_LOSSES = 10_000  # items on which losses are summed, which use all draws of the curves
+_PROBS = (0.05, 0.1, 0.95)
+
+
+def choices(results: Results) -> dict[str, Any]:
+    """The section on items at the top and on what to choose."""
+    return {
+        "threshold": results.threshold,
+        **({} if results.threshold is None else _against(results, results.threshold)),
+        "tops": [_top(results, BY_MEAN), _top(results, BY_LOW_QUANTILE)],
+        **_shrinkage(results),
+    }
+
+
+def _against(results: Results, threshold: float) -> dict[str, Any]:
+    """What there is to say against the threshold."""
+    n = results.overview.n
+    above = [
+        (
+            f"Above {exact(threshold)} with a probability of more than {p:.0%}",
+            whole(k),
+            percent(k / n),
+        )
+        for p, k in sorted(results.above.items())
+    ]
+    columns = [("Items", ""), ("Number", "n"), ("Share", "n")]
+    sample = results.overview.sample.thinned(_LOSSES, results.seed)
+    return {
+        "above": Table("Items above the threshold", columns, above),
+        "losses": _losses(results, sample, threshold),
+        "judged": len(sample),
+        "typical_size": results.typical_size,
+        "size_label": Label(results.roles[results.posterior.outcome.size]),
+        "worth": _worth(results, threshold),
+    }
+
+
+def _losses(results: Results, sample: Subset, threshold: float) -> Table:
+    """What rules of choice lose, as the fit judges."""
+    loss = decisions.expected_loss(results.fit, sample.items, threshold, progress=results.progress)
+    chosen, missed = (loss[c].to_numpy() for c in ("loss_if_chosen", "loss_if_not"))
+    own = np.nan_to_num(_own_estimates(results, sample))  # 0 where nothing was seen
+    n, few = results.overview.n, len(sample)
+    scale = n / few
+    rules = [
+        ("Choose where the posterior mean is above it", loss["choose"].to_numpy(dtype=bool)),
+        ("Choose where the item's own outcome is above it", own > threshold),
+        ("Choose all", np.ones(few, dtype=bool)),
+        ("Choose none", np.zeros(few, dtype=bool)),
+    ]
+    rows = []
+    for name, rule in rules:
+        lost = np.where(rule, chosen, missed)
+        total, error = scale * float(lost.sum()), scale * few**0.5 * float(lost.std())
+        if few == n:
+            rows.append((name, whole(rule.sum()), number(total, 4)))
+        else:
+            about = f"about {whole(scale * rule.sum())}"
+            rows.append((name, about, f"{number(total)} ± {number(error, 2)}"))
+    head = [("Rule", ""), ("Items chosen", "n"), ("Expected loss, in units of theta", "n")]
+    return Table("What rules of choice lose", head, rows)
+
+
+def _own_estimates(results: Results, rows: Subset) -> Floats:
+    """Each item's own estimate of theta; NaN where nothing was seen."""
+    outcome, columns = results.posterior.outcome, rows.columns
+    estimates = outcome.estimate(columns[outcome.observed], columns[outcome.size])
+    return np.asarray(estimates, dtype=float)
+
+
+def _top(results: Results, by: str) -> Table:
+    """The first items by posterior mean or by a low quantile."""
+    rows = results.overview.lists[by]
+    scored = results.posterior.scorer(_PROBS, "all", False)(rows.columns)
+    mean, (low, cautious, high) = scored[0], scored[3:]
+    ranks = {BY_MEAN: mean, BY_LOW_QUANTILE: cautious}[by]
+    columns = {
+        "Posterior mean": list(map(number, mean)),
+        "90% interval": [band(*ends) for ends in zip(low, high, strict=True)],
+    }
+    heading = "Top items by posterior mean"
+    if by == BY_LOW_QUANTILE:
+        heading = "Top items by a cautious score"
+        columns["10% quantile"] = list(map(number, cautious))
+    return _ranked(results, rows, heading, ranks, columns)
+
+
+def _worth(results: Results, threshold: float) -> Table:
+    """The items of which a further observation is worth most to the choice."""
+    fit, rows = results.fit, results.overview.lists[BY_LOSS]
+    gain = decisions.value_of_exposure(
+        fit, rows.items, results.typical_size, threshold=threshold, progress=results.progress
+    )
+    chance = decisions.probability_above(fit, rows.items, threshold, progress=False)
+    mean = results.posterior.scorer((), "all", False)(rows.columns)[0]
+    sds = zip(gain["sd_now"], gain["sd_after"], strict=True)
+    columns = {
+        "Posterior mean": list(map(number, mean)),
+        "P(above)": list(map(percent, chance)),
+        "sd, now and after": [f"{number(now)} → {number(after)}" for now, after in sds],
+        "Value": list(map(number, gain["value"])),
+    }
+    # without own estimates, for the table to fit a page
+    return _ranked(results, rows, results.words.worth, gain["value"].to_numpy(), columns, own=False)
+
+
+def _ranked(
+    results: Results,
+    rows: Subset,
+    heading: str,
+    ranks: Floats,
+    columns: dict[str, list[str]],
+    own: bool = True,
+) -> Table:
+    """Items by falling `ranks`: their names, what was seen of them, and further columns."""
+    told = [*_described(results, rows, own), *columns.items()]
+    order = np.argsort(-ranks, kind="stable")[:_MOST]
+    cells = [(place, *(values[k] for _, values in told)) for place, k in enumerate(order, start=1)]
+    kinds = ["" if isinstance(values[0], Label) else "n" for _, values in told]
+    heads = [("Rank", "n"), *zip((name for name, _ in told), kinds, strict=True)]
+    return Table(heading, heads, cells)
+
+
+def _described(results: Results, rows: Subset, own: bool) -> list[tuple[str, Sequence[str]]]:
+    """Columns that name items and say what was seen of them."""
+    outcome, roles, columns = results.posterior.outcome, results.roles, rows.columns
+    source: Any = rows.items.source
+    named = [(Label(rows.named_by), list(map(Label, rows.names)))] if rows.named_by else []
+    group = [roles["group"]] if "group" in roles else []
+    numbers = [column for role, column in roles.items() if role not in ("group", "fold")]
+    for name in dict.fromkeys([*group, *results.by]):
+        if name not in numbers:
+            named.append((Label(name), [Label(each) for each in source[name].to_pylist()]))
+    observed, size = columns[outcome.observed], columns[outcome.size]
+    digits = 4 if outcome.whole else 3
+    seen: list[tuple[str, list[str]]] = [
+        (Label(roles["score"]), [number(t, 4) for t in columns["score"]]),
+        (
+            Label(roles[outcome.observed]),
+            [(whole if outcome.whole else number)(y) for y in observed],
+        ),
+        (Label(roles[outcome.size]), [number(s, digits) for s in size]),
+    ]
+    if own and not outcome.direct:
+        estimates = _own_estimates(results, rows)
+        shown = ["none" if np.isnan(each) else number(each) for each in estimates]
+        seen.append((results.words.own.capitalize(), shown))
+    return [*named, *seen]
+
+
+def _shrinkage(results: Results) -> dict[str, Any]:
+    """How far posteriors are from own outcomes: no picture where nothing was seen of any item."""
+    outcome = results.posterior.outcome
+    sample = results.overview.sample.thinned(_DRAWN, results.seed)
+    roles = ["score", outcome.observed, outcome.size]
+    picture = None
+    if np.isfinite(_own_estimates(results, sample)).any():
+        mean = results.posterior.scorer((), "all", False)(sample.columns)[0]
+        columns = {role: sample.columns[role] for role in roles} | {"theta_mean": mean}
+        picture = pictures.picture_of_shrinkage(pd.DataFrame(columns), roles, results.seed)
+    return {"shrinkage": picture, "drawn": len(sample)}
