@@ -8,7 +8,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from .._lib.arguments import instance, names_of, path_of, real, whole
+from .._lib.arguments import SEED, A, OrNone, Real, checked, names_of, path_of, switch
 from .._lib.errors import FitError
 from .._lib.files import replacing
 from .._lib.progress import phase
@@ -45,6 +45,16 @@ _FILTERS = ("band", "counted", "exact", "number", "percent", "whole")
 _MARKS = {"ok": "✓", "look": "!", "fail": "✗"}
 
 
+@checked(
+    fit=A(Fit, "a fit: give what soc.fit or soc.load_fit returned"),
+    items=A(Items, "soc.PoissonItems or soc.NormalItems: a report reads items"),
+    out=path_of,
+    by=names_of,
+    title=OrNone(A(str, "text, or None for one that says what was fitted")),
+    threshold=OrNone(Real()),
+    seed=SEED,
+    progress=switch,
+)
 def report(
     fit: Fit,
     items: Items,
@@ -120,8 +130,12 @@ def report(
     True
     """
     target = _target(out)
-    _check_options(fit, items, title, threshold, seed)
-    names = tuple(names_of(by, "by"))
+    if threshold is not None and abs(threshold) > LARGEST:
+        raise FitError(
+            f"threshold={threshold:g} is in the unit of theta, and is beyond all of them: give one "
+            f"up to {LARGEST:g} in size"
+        )
+    names = tuple(by)
     posterior = posterior_of(fit)
     posterior_roles(fit, posterior, items)
     open_table(items.source, list(dict.fromkeys([*items.roles.values(), *names])))
@@ -151,7 +165,7 @@ def report(
             },
             by=names,
             threshold=threshold,
-            seed=int(seed),
+            seed=seed,
             progress=progress,
         )
         with phase("writing the page", enabled=progress):
@@ -195,30 +209,12 @@ def _page(results: Results, title: str | None) -> str:
 
 def _target(out: str | os.PathLike[str]) -> Path:
     """The file to write, in a folder that is there."""
-    path = Path(path_of(out, "out"))
+    path = Path(out)
     if path.suffix.lower() not in (".html", ".htm"):
         raise FitError(f"out={str(path)!r} must be named *.html")
     if not path.parent.is_dir():
         raise FitError(f"out={str(path)!r}: there is no folder {str(path.parent)!r}, make it first")
     return path
-
-
-def _check_options(
-    fit: Fit, items: Items, title: str | None, threshold: float | None, seed: int
-) -> None:
-    """Refuse arguments that are not what they must be."""
-    instance(fit, "fit", Fit, "a fit: give what soc.fit or soc.load_fit returned")
-    instance(items, "items", Items, "soc.PoissonItems or soc.NormalItems: a report reads items")
-    if title is not None:
-        instance(title, "title", str, "text, or None for one that says what was fitted")
-    if threshold is not None:
-        cut = real(threshold, "threshold")
-        if abs(cut) > LARGEST:
-            raise FitError(
-                f"threshold={cut:g} is in the unit of theta, and is beyond all of them: give one "
-                f"up to {LARGEST:g} in size"
-            )
-    whole(seed, "seed", 0)
 
 
 def _above(
