@@ -5,7 +5,7 @@ distribution in a bin here: the bins' `spread` counts as 0.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +18,7 @@ from .histograms import Histograms, _log1pmx, _wide_count
 from .normal_cells import NormalCells
 from .outcomes import EXACT_COUNTS
 
-__all__ = ["CountBins", "ValueBins", "count_curvature", "value_curvature"]
+__all__ = ["BINS", "CountBins", "ValueBins", "count_curvature", "value_curvature"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -268,3 +268,7 @@ class ValueBins:
         noise = np.add.reduceat(cells.moments[:, 0, 0] * cells.noise, first)
         least = 0.01 * self._noise()
         return np.log(np.maximum((total - noise) / n, least))
+
+
+BINS: Mapping[str, type[CountBins] | type[ValueBins]] = {"Gamma": CountBins, "Normal": ValueBins}
+"""By the name of the prior's family."""

@@ -34,6 +34,8 @@ class Family:
     to_parameters: _Pair  # (first curve, second curve) -> a, b
     to_curves: _Pair  # (a, b) -> both curves
     curve_variables: _Function  # (both curves) -> variables of `soc.calibration_curves` by name
+    natural_moments: _Pair  # (first curve, exp of the second, which may be 0) -> E, Var(theta)
+    has_log_moments: bool  # whether theta is positive, with moments of log theta to match
     widened: _Pair  # (both curves, variance of the mean's curve) -> curves averaged over it
 
     # theta
@@ -67,6 +69,8 @@ GAMMA = Family(
     to_parameters=poisson_gamma.shape_rate,
     to_curves=poisson_gamma.log_mean_cv2,
     curve_variables=poisson_gamma.curve_variables,
+    natural_moments=poisson_gamma.natural_moments,
+    has_log_moments=True,
     widened=poisson_gamma.widened,
     update=poisson_gamma.update,
     mean=poisson_gamma.mean,
@@ -92,6 +96,8 @@ NORMAL = Family(
     to_parameters=normal_normal.mean_variance,
     to_curves=normal_normal.mean_log_variance,
     curve_variables=normal_normal.curve_variables,
+    natural_moments=lambda mean, variance: (mean, variance),
+    has_log_moments=False,
     widened=normal_normal.widened,
     update=lambda a, b, value, noise_sd: normal_normal.update(a, b, value, noise_sd**2),
     mean=lambda a, b: a,

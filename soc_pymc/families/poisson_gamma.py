@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
+from .components import inverse_trigamma
 from .special_forms import (
     gamma_kernel,
     gamma_lower,
@@ -34,7 +35,10 @@ __all__ = [
     "log1pmx",
     "log_mean_cv2",
     "log_pmf",
+    "match_gammas",
     "mean",
+    "moments_of_log",
+    "natural_moments",
     "quantile",
     "shape_rate",
     "shortfall",
@@ -93,6 +97,33 @@ def curve_variables(log_mean: Floats, log_cv2: Floats) -> dict[str, Floats]:
         "shape": shape,
         "rate": rate,
     }
+
+
+def moments_of_log(log_mean: Any, log_cv2: Any) -> tuple[Any, Any]:
+    """E(log theta) and Var(log theta) of Gammas with these curves."""
+    shape = np.exp(-log_cv2)
+    return log_mean + (special.psi(shape) - np.log(shape)), special.polygamma(1, shape)
+
+
+def match_gammas(mean_log: Floats, variance_log: Floats) -> tuple[Floats, Floats]:
+    """Log mean and log cv2 of Gammas with these moments of log theta.
+
+    Shifting and scaling log theta leaves the Gamma family, so that the two moments are matched:
+    trigamma(shape) = Var(log theta), then log rate = digamma(shape) - E(log theta).
+
+    Examples
+    --------
+    >>> log_mean, log_cv2 = match_gammas(special.psi([4.0]), special.polygamma(1, [4.0]))
+    >>> bool(np.allclose([log_mean, log_cv2], [[np.log(4.0)], [-np.log(4.0)]]))
+    True
+    """
+    shape = inverse_trigamma(variance_log)
+    return mean_log + np.log(shape) - special.psi(shape), -np.log(shape)
+
+
+def natural_moments(log_mean: Any, cv2: Any) -> tuple[Any, Any]:
+    """E(theta) and Var(theta) from the log mean and the squared cv, 0 included."""
+    return np.exp(log_mean), cv2 * np.exp(2.0 * log_mean)
 
 
 def update(shape: Any, rate: Any, count: Any, exposure: Any) -> tuple[Any, Any]:

@@ -100,6 +100,11 @@ class _Prior:
     family: ClassVar[str]  # name of its own family, or of its components'
     mixture: ClassVar[bool] = False
 
+    @property
+    def curve_names(self) -> tuple[str, str]:
+        """Names of the two curves in the posterior."""
+        return FRAME if self.mixture else CURVES[self.family]
+
     def _check(self, field_name: str, good: bool, wanted: str, hint: str = "") -> None:
         if not good:
             value = shown(getattr(self, field_name))

@@ -9,7 +9,7 @@ from scipy import optimize, special
 import soc_pymc as soc
 from soc_pymc.families import histograms, normal_cells
 from soc_pymc.families.bin_curvature import CountBins, ValueBins, _wide_bend
-from soc_pymc.inference.five_steps.newton import maximise
+from soc_pymc.inference.five_steps.maxima import maximise
 from soc_pymc.model.outcomes import outcome_of
 
 

@@ -9,8 +9,8 @@ import pytest
 from scipy import special
 
 import soc_pymc as soc
-from soc_pymc.inference.five_steps.log_moments import match_gammas
-from soc_pymc.inference.results import COMPONENTS
+from soc_pymc.families.poisson_gamma import match_gammas
+from soc_pymc.families.priors import COMPONENTS
 from soc_pymc.posterior.curves import curve_draws as frame_curves
 
 

@@ -3,6 +3,102 @@
 Source: Muralidharan and Najmi, "Second Order Calibration", Section 3.
 """
 
-from .running import run_five_steps
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from ..._lib.errors import FitError
+from ...data.statistics import Statistics
+from ...families.priors import Spline
+from ...model.outcomes import outcome_of
+from ..bin_table import bin_table, rank_table
+from ..methods import FiveSteps
+from .bins import GroupFits, StepFits, fit_bins, fit_groups, fit_mixtures
+from .curves import SmoothCurves
 
 __all__ = ["run_five_steps"]
+
+Floats = NDArray[np.float64]
+
+_READ = ("mean", "variance", "monotone", "groups")  # fields of priors that five steps read
+
+
+def run_five_steps(
+    stats: Statistics, prior: Any, method: FiveSteps
+) -> tuple[xr.DataTree, dict[str, Any]]:
+    """A fit's `DataTree`, and its status without the seconds."""
+    _check(stats, prior, method)
+    fits = (fit_mixtures if prior.mixture else fit_bins)(stats, prior, method)
+    bins, observed = bin_table(stats, fits.axes[0], outcome_of(stats).observed)
+    for axis in fits.axes:
+        bins = bins.assign(rank_table(axis).data_vars)
+    bins["edge"] = ("edge", _edges(stats))
+    dims = ("chain", "draw", "bin", "component")
+    components = {name: (dims, values[None, None]) for name, values in fits.components.items()}
+    posterior = fits.curves.posterior(prior).assign(components)
+    groups = None
+    if prior.groups and stats.groups:
+        groups = fit_groups(stats, prior, method, fits)
+        posterior = posterior.merge(groups.posterior)
+    if isinstance(fits.curves, SmoothCurves):
+        bins.attrs["storage_error"] = fits.curves.error
+    per_bin = xr.Dataset({name: ("bin", values) for name, values in fits.moments.items()})
+    parts = {"posterior": posterior, "observed_data": observed, "constant_data": bins}
+    tree = xr.DataTree.from_dict({**parts, "per_bin": per_bin})
+    tree.attrs = {name: stats.data.attrs[name] for name in ("kind", "roles")}
+    return tree, _verdict(fits, method, groups)
+
+
+def _edges(stats: Statistics) -> Floats:
+    """Cuts between occupied bins; an empty bin goes to the nearer of its neighbours."""
+    occupied = np.flatnonzero(stats.data["n"].to_numpy() > 0)
+    return stats.edges[(occupied[:-1] + occupied[1:] - 1) // 2]
+
+
+def _verdict(fits: StepFits, method: FiveSteps, groups: GroupFits | None) -> dict[str, Any]:
+    failed, parts = int(fits.failed.sum()), list(fits.notes)
+    parts += [f"one in {method.every} of {len(fits.fitted):,}"] * (method.every > 1)
+    parts += ["smoothed" if method.smooth else "each as it is"]
+    if groups is not None:
+        parts += [f"{groups.own:,} groups by themselves"]
+        failed += groups.failed
+    reason = ", ".join(parts)
+    if failed:
+        reason += f"; the search failed in {failed:,} bins: use fewer bins, or soc.VI()"
+    return {"converged": not failed, "reason": reason, "pareto_k": None, "ess_fraction": None}
+
+
+def _check(stats: Statistics, prior: Any, method: FiveSteps) -> None:
+    """Refuse what five steps cannot use."""
+    usual: Any = outcome_of(stats).prior
+    family, name = usual.family, type(prior).__name__
+    if prior.family != family:
+        raise FitError(
+            f"prior=soc.{name}(...) is not for these statistics, which are of "
+            f"{stats.data.attrs['kind']} items: use soc.{family}(...)"
+        )
+    if method.components is not None and not prior.mixture:
+        raise FitError(
+            f"FiveSteps(components=) counts a mixture's: use soc.{name}Mixture(), or leave it out"
+        )
+    plain = type(prior)()
+    unused = [f.name for f in fields(prior) if f.name not in _READ]
+    changed = [n for n in unused if getattr(prior, n) != getattr(plain, n)]
+    for curve in ("mean", "variance"):
+        given = getattr(prior, curve)
+        known = Spline(scale=given.scale)
+        own = [f.name for f in fields(given) if getattr(given, f.name) != getattr(known, f.name)]
+        changed += [f"{curve}=soc.Spline({n}=)" for n in own]
+    if changed:
+        raise FitError(
+            f"five steps read only scale=, monotone= and groups= of a prior, and cannot use "
+            f"soc.{name}({', '.join(changed)}): leave these out, or use soc.VI()"
+        )
+    if prior.groups and stats.groups and not method.smooth:
+        raise FitError(
+            f"curves that are steps are of one category, and the statistics have "
+            f"{len(stats.groups):,} groups: pool them with soc.{name}(groups=False), or smooth"
+        )

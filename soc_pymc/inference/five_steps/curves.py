@@ -1,54 +1,60 @@
-"""Step 3: curves of E(theta|t) and Var(theta|t) from the bins' estimates, smooth or as steps."""
+"""Step 3: curves of E(theta|t) and Var(theta|t) from the bins' estimates, smooth or as steps.
+
+What is smoothed is E(theta|t) and Var(theta|t) (of counts log E(theta|t) and the squared cv), or
+the moments of log theta, to which Gammas are then matched.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import xarray as xr
 from numpy.typing import NDArray
-from scipy.optimize import isotonic_regression
+from scipy import linalg, optimize, special
 
+from ...families.family import FAMILIES
 from ...families.monotone import project_monotone
-from ...model.splines import spline_matrix
-from .newton import BinMaxima
-from .smoothing import smoothing_spline
+from ...families.poisson_gamma import match_gammas, moments_of_log
+from ...families.priors import CURVES_BY_BIN
+from ...model.splines import Axis, place_knots, roughness, spline_matrix
+from .maxima import BinMaxima
 
 __all__ = [
-    "LEAST",
-    "ROUNDS",
+    "MOMENTS",
+    "MOST_KNOTS",
     "Information",
+    "Moments",
     "SmoothCurves",
-    "as_spline",
+    "StepCurves",
+    "log_moments",
     "nearest",
-    "positive",
-    "projected",
     "smooth_curves",
+    "smoothing_spline",
     "stepped_curves",
 ]
 
 Floats = NDArray[np.float64]
-Information = Callable[[Floats, Floats], tuple[Floats, Floats]]
+Information = Callable[[Floats, Floats], tuple[Floats, Floats]]  # of both curves at the bins
+Spline = tuple[Floats, Floats]  # knots and values
 
-ROUNDS = 4  # of weights at the curves, and curves with the weights
-LEAST = 0.01  # of the average spread: a smooth curve of variances may cross 0
-_CLOSE, _MOST_KNOTS = 1e-4, 400  # of a curve, stored as a spline
+MOST_KNOTS = 100
+"""Of a smoothing spline: of more bins it is a regression spline at so many quantiles."""
+_SPLINE_RIDGE = 1e-10
+_GRID = 121  # smoothing parameters tried before the best is refined
+_ROUNDS = 4  # of weights at the curves, and curves with the weights
+_LEAST = 0.01  # of the average spread: a smooth curve of variances may cross 0
+_CLOSE, _MOST_STORED = 1e-4, 400  # of a curve, stored as a spline
 _RIDGE = 1e-9
 
 
 @dataclass(frozen=True)
 class SmoothCurves:
-    """Two curves by their values at knots.
-
-    Attributes
-    ----------
-    knots, values
-        Of the first and of the second: log mean and log cv2, or mean and log variance.
-    error
-        Largest difference, midway between knots, to what the smoothing splines make of them.
-    """
+    """Two curves, log mean and log cv2 or mean and log variance, by their values at knots."""
 
     knots: tuple[Floats, Floats]
     values: tuple[Floats, Floats]
-    error: float
+    error: float  # largest difference, midway between knots, to the smoothing splines
 
     def at(self, positions: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
         """Values at positions on the two axes."""
@@ -58,69 +64,156 @@ class SmoothCurves:
         )
         return first, second
 
+    def posterior(self, prior: Any) -> xr.Dataset:
+        """A posterior of one draw."""
+        dims = ("mean_knot", "variance_knot")
+        return _one_draw(
+            prior.curve_names, dims, self.values, dict(zip(dims, self.knots, strict=True))
+        )
+
+
+@dataclass(frozen=True)
+class StepCurves:
+    """Two curves that are steps: a number for each bin, (bins,)."""
+
+    first: Floats
+    second: Floats
+
+    def posterior(self, prior: Any) -> xr.Dataset:
+        """A posterior of one draw, of the family's conjugate parameters."""
+        both = FAMILIES[prior.family].to_parameters(self.first, self.second)
+        return _one_draw(CURVES_BY_BIN[prior.family], ("bin", "bin"), both, {})
+
+
+def _one_draw(
+    names: tuple[str, str],
+    dims: tuple[str, str],
+    values: tuple[Floats, Floats],
+    coords: dict[str, Floats],
+) -> xr.Dataset:
+    kept = {
+        name: (("chain", "draw", dim), of[None, None])
+        for name, dim, of in zip(names, dims, values, strict=True)
+    }
+    return xr.Dataset(kept, {**coords, "chain": [0], "draw": [0]})
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Two moments of each bin that are smoothed, and the way back to the two curves."""
+
+    of: Callable[[BinMaxima], tuple[Floats, Floats]]  # a spread of 0 where the variance is 0
+    curves: Callable[[Floats, Floats], tuple[Floats, Floats]]
+    # (curves, information of both) -> precisions of both moments where the curves are true
+    precision: Callable[[tuple[Floats, Floats], tuple[Floats, Floats]], tuple[Floats, Floats]]
+    floor: Callable[[BinMaxima], float]  # least spread
+
 
 def smooth_curves(
     found: BinMaxima,
     positions: tuple[Floats, Floats],
     items: Floats,
     information: Information,
+    *,
+    axes: tuple[Axis, Axis],
+    moments: Moments,
     monotone: bool,
 ) -> SmoothCurves:
-    """Smoothing splines through the bins' first parameter and exp of their second.
+    """Smoothing splines through the bins' moments, at their positions on the axes of the curves.
 
-    Of counts these are log E(theta|t) and the squared cv, of values E(theta|t) and Var(theta|t). A
-    maximum at variance 0 enters as 0, as on this scale it says no more than it knows. Weights are
+    A maximum at variance 0 enters as 0, as on this scale it says no more than it knows. Weights are
     expected informations at the curves themselves, never at the estimates, whose noise they would
     share.
-
-    Parameters
-    ----------
-    found
-        Maxima of the bins.
-    positions
-        Of the bins on the axes of the two curves.
-    items
-        Numbers of items.
-    information
-        Expected information of the two parameters at given curves.
-    monotone
-        Whether the first curve is made non-decreasing.
     """
     at = np.flatnonzero(found.fitted)
-    spread = np.where(found.at_zero, 0.0, np.exp(found.second))
+    level, spread = moments.of(found)
     weights = items.astype(float), items.astype(float)
-    for _ in range(ROUNDS):
-        first = smoothing_spline(positions[0][at], found.first[at], weights[0][at])
-        second = smoothing_spline(positions[1][at], spread[at], weights[1][at])
-        least = max(LEAST * float(np.average(spread[at], weights=weights[1][at])), _floor(found))
-        curves = (
-            spline_matrix(positions[0], first[0]) @ first[1],
-            np.log(np.maximum(spline_matrix(positions[1], second[0]) @ second[1], least)),
-        )
-        of_first, of_second = information(*curves)
-        weights = positive(of_first), positive(of_second * np.exp(-2.0 * curves[1]))
+    for _ in range(_ROUNDS):
+        one = smoothing_spline(positions[0][at], level[at], weights[0][at])
+        two = smoothing_spline(positions[1][at], spread[at], weights[1][at])
+        average = float(np.average(spread[at], weights=weights[1][at]))
+        least = max(_LEAST * average, moments.floor(found))
+        curves = moments.curves(_value(one, positions[0]), _value(two, positions[1], least))
+        weights = moments.precision(curves, information(*curves))
+
+    def first(position: Floats) -> Floats:
+        there = axes[1](axes[0].inverse(position)) if axes[0] != axes[1] else position
+        return moments.curves(_value(one, position), _value(two, there, least))[0]
+
+    def second(position: Floats) -> Floats:
+        return moments.curves(np.zeros(len(position)), _value(two, position, least))[1]
+
+    stored = _as_spline(first, one[0]), _as_spline(second, two[0])
+    knots, values = zip(*(spline for spline, _ in stored), strict=True)
     if monotone:
-        first = first[0], projected(first, positions[0], weights[0])
-
-    def log_spread(position: Floats) -> Floats:
-        return np.log(np.maximum(spline_matrix(position, second[0]) @ second[1], least))
-
-    knots, values, error = as_spline(log_spread, second[0])
-    return SmoothCurves((first[0], knots), (first[1], values), error)
+        values = _projected(stored[0][0], positions[0], weights[0]), values[1]
+    return SmoothCurves(knots, values, max(error for _, error in stored))
 
 
-def _floor(found: BinMaxima) -> float:
-    """Least spread where all bins are at 0: the average of what stands for it."""
+def _value(spline: Spline, position: Floats, least: float = -np.inf) -> Floats:
+    return np.maximum(spline_matrix(position, spline[0]) @ spline[1], least)
+
+
+def _plain_moments(found: BinMaxima) -> tuple[Floats, Floats]:
+    return found.first, np.where(found.at_zero, 0.0, np.exp(found.second))
+
+
+def _plain_precision(
+    curves: tuple[Floats, Floats], information: tuple[Floats, Floats]
+) -> tuple[Floats, Floats]:
+    return _positive(information[0]), _positive(information[1] * np.exp(-2.0 * curves[1]))
+
+
+def _plain_floor(found: BinMaxima) -> float:
+    """Where all bins are at 0: the average of what stands for it."""
     floors = found.second[found.at_zero]
     return float(np.exp(floors.mean())) if len(floors) else 0.0
 
 
-def positive(weight: Floats) -> Floats:
-    """Weights of which none is so small that it might as well be 0."""
+def log_moments(found: BinMaxima) -> tuple[Floats, Floats]:
+    """E(log theta) and Var(log theta) of each bin's Gamma; of a point where variance is 0."""
+    mean, variance = moments_of_log(found.first, found.second)
+    return np.where(found.at_zero, found.first, mean), np.where(found.at_zero, 0.0, variance)
+
+
+def _log_precision(
+    curves: tuple[Floats, Floats], information: tuple[Floats, Floats]
+) -> tuple[Floats, Floats]:
+    """By the delta method.
+
+    With c = log cv2 and a = exp(-c) the shape, E(log theta) = log mean + digamma(a) - log a and
+    Var(log theta) = trigamma(a) have slopes 1 - a trigamma(a) and -a polygamma(2, a) in c.
+    """
+    shape = np.exp(-curves[1])
+    of_mean, of_cv2 = (_positive(x) for x in information)
+    lower = 1.0 - shape * special.polygamma(1, shape)
+    steep = shape * special.polygamma(2, shape)
+    return _positive(1.0 / (1.0 / of_mean + lower**2 / of_cv2)), _positive(of_cv2 / steep**2)
+
+
+MOMENTS = {
+    "plain": Moments(
+        _plain_moments,
+        lambda level, spread: (level, np.log(spread)),
+        _plain_precision,
+        _plain_floor,
+    ),
+    "log": Moments(
+        log_moments,
+        match_gammas,
+        _log_precision,
+        lambda found: float(np.exp(found.second[found.fitted].min())),
+    ),
+}
+"""E(theta|t) (of counts its log) and Var(theta|t) (the squared cv), or moments of log theta."""
+
+
+def _positive(weight: Floats) -> Floats:
+    """Weights, none of them so small that it might as well be 0."""
     return np.maximum(weight, 1e-12 * weight.max())
 
 
-def projected(curve: tuple[Floats, Floats], position: Floats, weight: Floats) -> Floats:
+def _projected(curve: Spline, position: Floats, weight: Floats) -> Floats:
     """The nearest non-decreasing spline with the same knots, in the bins' weights."""
     at = spline_matrix(position, curve[0])
     metric = at.T @ (weight[:, None] * at)
@@ -128,7 +221,7 @@ def projected(curve: tuple[Floats, Floats], position: Floats, weight: Floats) ->
     return project_monotone(curve[1][None], curve[0], metric)[0]
 
 
-def as_spline(exact: Callable[[Floats], Floats], knots: Floats) -> tuple[Floats, Floats, float]:
+def _as_spline(exact: Callable[[Floats], Floats], knots: Floats) -> tuple[Spline, float]:
     """A curve as a spline with these knots and more where it needs them; and its largest error."""
     own = knots
     while True:
@@ -136,14 +229,14 @@ def as_spline(exact: Callable[[Floats], Floats], knots: Floats) -> tuple[Floats,
         stored = exact(own)
         off = np.abs(spline_matrix(middle, own) @ stored - exact(middle))
         coarse = off > _CLOSE
-        if not coarse.any() or len(own) + coarse.sum() > _MOST_KNOTS:
-            return own, stored, float(off.max(initial=0.0))
+        if not coarse.any() or len(own) + coarse.sum() > _MOST_STORED:
+            return (own, stored), float(off.max(initial=0.0))
         own = np.sort(np.concatenate([own, middle[coarse]]))
 
 
 def stepped_curves(
     found: BinMaxima, position: Floats, information: Information, monotone: bool
-) -> tuple[Floats, Floats]:
+) -> StepCurves:
     """Each bin's own estimates; those of bins that were not fitted are their nearest neighbour's.
 
     Nearest on the axis of the mean, the lower of two. For `monotone` the first are pooled where
@@ -153,10 +246,10 @@ def stepped_curves(
     first, second = found.first[at], found.second[at]
     if monotone:
         every = np.interp(position, position[at], first), np.interp(position, position[at], second)
-        weight = positive(information(*every)[0])[at]
-        first = np.asarray(isotonic_regression(first, weights=weight).x)
+        weight = _positive(information(*every)[0])[at]
+        first = np.asarray(optimize.isotonic_regression(first, weights=weight).x)
     own = nearest(position, at)
-    return first[own], second[own]
+    return StepCurves(first[own], second[own])
 
 
 def nearest(position: Floats, known: NDArray[np.intp]) -> NDArray[np.intp]:
@@ -173,3 +266,64 @@ def nearest(position: Floats, known: NDArray[np.intp]) -> NDArray[np.intp]:
     below = np.maximum(above - 1, 0)
     closer = position - there[below] <= there[above] - position
     return np.asarray(order[np.where(closer, below, above)])
+
+
+# --- smoothing splines ---------------------------------------------------------------------------
+
+
+def smoothing_spline(position: Floats, response: Floats, weight: Floats) -> tuple[Floats, Floats]:
+    """The natural cubic spline that smooths points, as values at knots.
+
+    It minimises the weighted squares plus a multiple of the integral of the squared second
+    derivative (Green and Silverman 1994, section 2.3), with a knot at each point, or at 100
+    quantiles of more points. The multiple has the highest restricted likelihood, the errors'
+    scale unknown (Wahba 1985; Wood 2011): unlike generalised cross-validation it hardly ever
+    follows the noise.
+
+    Points (n,) with weights that are the errors' precisions up to a factor give knots (k,) and
+    values (k,) for `splines.spline_matrix`. Two points make a line, one a constant.
+
+    Examples
+    --------
+    >>> x = np.linspace(0.0, 1.0, 9)
+    >>> knots, values = smoothing_spline(x, 2.0 + x, np.ones(9))
+    >>> bool(np.allclose(values, 2.0 + knots))
+    True
+    """
+    knots = place_knots(position, np.ones(len(position)), MOST_KNOTS)
+    at = spline_matrix(position, knots)
+    w = weight / weight.mean()
+    gram = at.T @ (w[:, None] * at)
+    pull = at.T @ (w * response)
+    if len(knots) < 3:
+        return knots, np.linalg.solve(gram, pull)
+    rough = roughness(knots) * (knots[-1] - knots[0]) ** 3
+    gram += _SPLINE_RIDGE * np.trace(gram) / np.trace(rough) * rough
+    root = linalg.cholesky(gram, lower=True)
+    half = linalg.solve_triangular(root, rough, lower=True)
+    whole = linalg.solve_triangular(root, half.T, lower=True)
+    penalty, turn = linalg.eigh(0.5 * (whole + whole.T))
+    penalty[:2] = 0.0  # constants and straight lines
+    z = turn.T @ linalg.solve_triangular(root, pull, lower=True)
+    left = max(float(w @ response**2 - z @ z), 0.0)
+    multiple = _best_multiple(penalty, z, left, len(position))
+    shrunk = turn @ (z / (1.0 + multiple * penalty))
+    return knots, linalg.solve_triangular(root, shrunk, lower=True, trans=1)
+
+
+def _best_multiple(penalty: Floats, z: Floats, left: float, number: int) -> float:
+    """Smoothing parameter of the highest restricted likelihood."""
+    d, own = penalty[2:], z[2:] ** 2
+    tiny = 1e-14 * (left + float(z @ z)) + np.finfo(float).tiny
+
+    def criterion(log_multiple: float) -> float:
+        x = np.exp(log_multiple) * d
+        squares = left + float(own @ (x / (1.0 + x))) + tiny
+        return float((number - 2) * np.log(squares) + np.log1p(1.0 / x).sum())
+
+    ends = -np.log(d[-1]) - 7.0, -np.log(d[0]) + 14.0
+    grid = np.linspace(*ends, _GRID)
+    best = int(np.argmin([criterion(x) for x in grid]))
+    around = grid[max(best - 1, 0)], grid[min(best + 1, _GRID - 1)]
+    found = optimize.minimize_scalar(criterion, bounds=around, method="bounded")
+    return float(np.exp(found.x))

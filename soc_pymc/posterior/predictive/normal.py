@@ -64,9 +64,7 @@ class NormalLaw:
     ) -> tuple[Floats, Floats]:
         """P(Y' <= y'), twice, of a further value of the same items, given their own."""
 
-        def ends(
-            mean: Floats, log_variance: Floats, part: Columns
-        ) -> tuple[Floats, Floats]:
+        def ends(mean: Floats, log_variance: Floats, part: Columns) -> tuple[Floats, Floats]:
             prior = _spread_out(part, mean, log_variance)
             noise = part["noise_sd"] ** 2
             after = normal_normal.update(prior[0], np.exp(prior[1]), part["value"], noise)

@@ -1,16 +1,18 @@
 """Step 2 for conjugate priors: each bin's maximum marginal likelihood by Newton's method."""
 
 from dataclasses import dataclass, fields
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ...families.bin_curvature import CountBins, ValueBins
 
 __all__ = ["BinMaxima", "Bins", "maximise"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
+Bins = CountBins | ValueBins
 
 _ROUNDS = 200
 _CLOSE = 1e-7  # the last step in log variance: Newton's method leaves its square
@@ -19,58 +21,16 @@ _TRIED = (-6.0, -3.0, -1.0, 1.0, 3.0)  # further starts, from the first one
 _ROUNDING = 1e-12
 
 
-class Bins(Protocol):
-    """Bins of one kind of items: `CountBins` or `ValueBins`.
-
-    Attributes
-    ----------
-    farthest
-        That the first parameter may move in one step.
-    """
-
-    farthest: float
-
-    def __call__(self, first: Floats, second: Floats, rows: Ints) -> Floats:
-        """Log marginals with derivatives up to the second, (6, k)."""
-
-    @property
-    def can_fit(self) -> Mask:
-        """Bins whose maximum is somewhere."""
-
-    @property
-    def rounding(self) -> Floats:
-        """By bin, what rounding may do to the log marginal and its slopes."""
-
-    def at_zero(self) -> tuple[Floats, Floats, Floats, Floats]:
-        """At variance 0: first parameter, value, slope in the variance, floor of the second."""
-
-    def start(self) -> Floats:
-        """Second parameters to start from."""
-
-
 @dataclass(frozen=True)
 class BinMaxima:
-    """Maxima of bins, each array (bins,).
+    """Maxima of bins, each array (bins,); NaN in bins that were not fitted."""
 
-    Attributes
-    ----------
-    first, second
-        Log mean and log cv2, or mean and log variance; NaN where the bin was not fitted, and the
-        floor as second where the maximum is at variance 0.
-    log_likelihood
-        At the maximum.
-    at_zero
-        Where the maximum is at variance 0.
-    fitted, failed
-        Where there is a maximum, and where the search for one did not end.
-    """
-
-    first: Floats
-    second: Floats
+    first: Floats  # log mean, or mean
+    second: Floats  # log cv2, or log variance; its floor where the maximum is at variance 0
     log_likelihood: Floats
     at_zero: Mask
     fitted: Mask
-    failed: Mask
+    failed: Mask  # bins whose search did not end
 
     def part(self, at: NDArray[np.intp]) -> "BinMaxima":
         """Those of some bins."""
@@ -82,13 +42,6 @@ def maximise(bins: Bins, chosen: Mask) -> BinMaxima:
 
     The likelihood is concave in the mean (of counts: in its logarithm), so that a few starts over
     the variance alone and the end at variance 0 do for the highest of several maxima.
-
-    Parameters
-    ----------
-    bins
-        The bins.
-    chosen
-        Which to fit.
     """
     zero_first, zero_value, slope, floor = bins.at_zero()
     rows = np.flatnonzero(chosen & bins.can_fit)
