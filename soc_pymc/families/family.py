@@ -13,6 +13,8 @@ import numpy as np
 
 from . import normal_normal, poisson_gamma
 from .further import AFTER_COUNT, AFTER_VALUE, Further
+from .mixtures import posterior_summaries
+from .normal_mixtures import normal_summaries
 from .outcomes import OUTCOMES, Outcome
 from .priors import CURVES, CURVES_BY_BIN, Gamma, GammaMixture, Normal, NormalMixture
 
@@ -44,6 +46,7 @@ class Family:
     variance: _Function  # (a, b) -> Var(theta)
     quantile: _Function  # (probability, a, b)
     above: _Function  # (cut, a, b) -> P(theta > cut)
+    over_draws: _Function  # (both curves (draws, n), probabilities) -> summaries of theta, averaged
     excess: _Function  # (cut, a, b) -> E[(theta - cut)+]
     shortfall: _Function  # (cut, a, b) -> E[(cut - theta)+]
     draw: _Function  # (a, b, generators) -> draws on a scale that keeps theta's order, row by row
@@ -76,6 +79,9 @@ GAMMA = Family(
     mean=poisson_gamma.mean,
     variance=poisson_gamma.variance,
     quantile=poisson_gamma.quantile,
+    over_draws=lambda first, second, probs: posterior_summaries(
+        first, second, np.zeros(first.shape[1]), np.zeros(first.shape[1]), probs
+    ),
     above=poisson_gamma.above,
     excess=poisson_gamma.excess,
     shortfall=poisson_gamma.shortfall,
@@ -103,6 +109,9 @@ NORMAL = Family(
     mean=lambda a, b: a,
     variance=lambda a, b: b,
     quantile=normal_normal.quantile,
+    over_draws=lambda mean, log_variance, probs: normal_summaries(
+        mean, np.exp(log_variance), probs
+    ),
     above=normal_normal.above,
     excess=normal_normal.excess,
     shortfall=normal_normal.shortfall,

@@ -50,6 +50,8 @@ class Words:
 
     Attributes
     ----------
+    items
+        What items are: "counts in exposures".
     outcome, outcomes
         One outcome and several: "count", "counts".
     size, sizes
@@ -74,6 +76,7 @@ class Words:
         Items whose outcome is 0; empty where these are nothing special.
     """
 
+    items: str
     outcome: str
     outcomes: str
     size: str
@@ -255,6 +258,7 @@ _POISSON = Outcome(
     whole=True,
     positive=True,
     words=Words(
+        "counts in exposures",
         "count",
         "counts",
         "exposure",
@@ -306,6 +310,7 @@ _NORMAL = Outcome(
     whole=False,
     positive=False,
     words=Words(
+        "values with known noise",
         "value",
         "values",
         "noise sd",
