@@ -107,6 +107,7 @@ class Moments:
     # (curves, information of both) -> precisions of both moments where the curves are true
     precision: Callable[[tuple[Floats, Floats], tuple[Floats, Floats]], tuple[Floats, Floats]]
     floor: Callable[[BinMaxima], float]  # least spread
+    level_is_first: bool  # whether the first moment is the first curve, a spline as it stands
 
 
 def smooth_curves(
@@ -143,7 +144,8 @@ def smooth_curves(
     def second(position: Floats) -> Floats:
         return moments.curves(np.zeros(len(position)), _value(two, position, least))[1]
 
-    stored = _as_spline(first, one[0]), _as_spline(second, two[0])
+    own = (one, 0.0) if moments.level_is_first else _as_spline(first, one[0])
+    stored = own, _as_spline(second, two[0])
     knots, values = zip(*(spline for spline, _ in stored), strict=True)
     if monotone:
         values = _projected(stored[0][0], positions[0], weights[0]), values[1]
@@ -197,12 +199,14 @@ MOMENTS = {
         lambda level, spread: (level, np.log(spread)),
         _plain_precision,
         _plain_floor,
+        level_is_first=True,
     ),
     "log": Moments(
         log_moments,
         match_gammas,
         _log_precision,
         lambda found: float(np.exp(found.second[found.fitted].min())),
+        level_is_first=False,
     ),
 }
 """E(theta|t) (of counts its log) and Var(theta|t) (the squared cv), or moments of log theta."""
