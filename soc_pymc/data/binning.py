@@ -5,7 +5,9 @@ All of it is exact in floating point, so every engine puts every number into the
 """
 
 import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,14 +16,18 @@ from ..families.poisson import EXACT_COUNTS, STEPS, count_cell_range
 from ..families.validity import LEAST_SD
 
 __all__ = [
+    "CELLS",
     "EXACT_COUNTS",
     "FIRST_GRID",
     "MOST_VALUE_CELL",
     "STEPS",
     "VALUE_OCTAVES",
     "ZERO_EXPOSURE",
+    "Cell",
+    "Columns",
     "Grid",
     "Lookup",
+    "Weights",
     "choose_edges",
     "choose_grid",
     "count_cell",
@@ -29,13 +35,16 @@ __all__ = [
     "exposure_cell",
     "exposure_cell_range",
     "finer_grid",
+    "group",
     "make_lookup",
     "value_cell",
     "value_cell_range",
+    "whole_unit",
 ]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Columns = Mapping[str, NDArray[Any]]
 
 _EXACT_OCTAVE = 5  # 2^5 = 32
 ZERO_EXPOSURE = -(1 << 15)  # below the cell of every positive number, 16 * -1074
@@ -130,6 +139,40 @@ def value_cell_range(cell: ArrayLike, noise_cell: ArrayLike) -> tuple[Floats, Fl
     return np.asarray(cell, dtype=np.int64) * width, width
 
 
+class Cell(NamedTuple):
+    """How the cells of one column are numbered."""
+
+    bits: int  # that a cell takes in packed keys
+    first: int  # the lowest cell
+    # lower ends and widths of cells; that of values depends on the noise cell too
+    ends: Callable[[ArrayLike], tuple[Floats, Floats]] | None
+
+
+CELLS: Mapping[str, Cell] = {
+    "exposure_cell": Cell(16, ZERO_EXPOSURE, exposure_cell_range),
+    "count_cell": Cell(11, 0, count_cell_range),
+    "noise_cell": Cell(12, -(1 << 11), exposure_cell_range),
+    "value_cell": Cell(26, -(1 << 25), None),
+}
+"""Cells of items by the columns that hold them."""
+
+
+def group(
+    columns: Columns, keys: Sequence[str], rules: Mapping[str, Callable[..., Any]]
+) -> dict[str, NDArray[Any]]:
+    """Rows of the same keys combined column by column, sorted by the keys."""
+    order = np.lexsort([columns[key] for key in reversed(keys)])
+    sorted_keys = [columns[key][order] for key in keys]
+    new = np.ones(len(order), dtype=bool)
+    new[1:] = np.logical_or.reduce([k[1:] != k[:-1] for k in sorted_keys])
+    at = np.flatnonzero(new)
+    grouped = {key: values[at] for key, values in zip(keys, sorted_keys, strict=True)}
+    for name, rule in rules.items():
+        values = columns[name][order]
+        grouped[name] = rule.reduceat(values, at) if len(at) else values  # type: ignore[attr-defined]
+    return grouped
+
+
 # ---------------------------------------------------------------- scores
 
 
@@ -137,21 +180,14 @@ def value_cell_range(cell: ArrayLike, noise_cell: ArrayLike) -> tuple[Floats, Fl
 class Grid:
     """Log-linear grid of scores of any sign; cell numbers rise with the score.
 
-    Attributes
-    ----------
-    floor
-        Scores smaller in size than 2^floor are in cell 0.
-    steps
-        2^steps equal steps make an octave.
-
     Examples
     --------
     >>> Grid(floor=0, steps=1).cell([-1.0, 0.5, 1.0, 1.5, 2.0]).tolist()
     [-1, 0, 1, 2, 3]
     """
 
-    floor: int
-    steps: int
+    floor: int  # scores smaller in size than 2^floor are in cell 0
+    steps: int  # 2^steps equal steps make an octave
 
     def cell(self, score: ArrayLike) -> Ints:
         """Cell of each score."""
@@ -175,6 +211,23 @@ FIRST_GRID = Grid(floor=-1022, steps=14)
 """Grid of the first look at scores of any range: cells of 1/16384 octave."""
 
 
+@dataclass(frozen=True)
+class Weights:
+    """Scores on a grid."""
+
+    n: int  # items
+    score_min: float
+    score_max: float
+    cell: Ints  # occupied cells, rising
+    weight: Ints  # items, or amounts of a role in whole units: the same on every engine
+
+
+def whole_unit(n: int, most: float) -> float:
+    """A power of 2: n amounts of at most so much, in these units, add up within 62 bits."""
+    top = most * n
+    return float(2.0 ** (int(np.ceil(np.log2(top))) + 1 - 62)) if top > 0 else 1.0
+
+
 def _octave(size: float) -> int:
     return math.frexp(size)[1] - 1
 
@@ -182,14 +235,7 @@ def _octave(size: float) -> int:
 def choose_grid(low: float, high: float, least: float, most: int = _CHOOSE_CELLS) -> Grid:
     """Finest grid with at most about `most` cells from `low` to `high`.
 
-    Parameters
-    ----------
-    low, high
-        Range of the scores.
-    least
-        Least size that is told from 0.
-    most
-        Largest number of cells.
+    `least` is the least size that is told from 0.
 
     Examples
     --------
@@ -243,20 +289,9 @@ def choose_edges(
 ) -> Floats:
     """Interior edges of at most `bins` bins of nearly equal weight; cells are never split.
 
-    Parameters
-    ----------
-    grid
-        Grid of the cells.
-    cell
-        Occupied cells, rising.
-    weight
-        Their weights.
-    bins
-        Number of bins asked for; fewer result where fewer cells are occupied, or where single
-        cells outweigh a bin.
-    halve_ends
-        Whether the first and the last bin are halved, and their outer halves again, down to single
-        cells.
+    `cell` are the occupied cells, rising, and `weight` their weights. Fewer bins result where fewer
+    cells are occupied, or where single cells outweigh a bin. With `halve_ends` the first and the
+    last bin are halved, and their outer halves again, down to single cells.
 
     Examples
     --------
@@ -303,30 +338,17 @@ def _heaviest(weight: Floats, bins: int) -> float:
 class Lookup:
     """Bins of scores by grid cell: a few edges at most lie in one cell.
 
-    Attributes
-    ----------
-    grid
-        The grid.
-    low, high
-        The outermost edges; scores beyond are clipped to them.
-    first
-        Number of the first cell.
-    below
-        By cell from the first: number of edges in lower cells.
-    most
-        Edges in the fullest cell.
-    edges
-        All edges, with `most` infinite ones behind them: the bin of a score t is ``below`` of its
-        cell plus the number of the next `most` edges that are at most t.
+    The bin of a score t is ``below`` of its cell plus how many of the next `most` edges are at most
+    t.
     """
 
     grid: Grid
-    low: float
+    low: float  # the outermost edges: scores beyond are clipped to them
     high: float
-    first: int
-    below: Ints
-    most: int
-    edges: Floats
+    first: int  # number of the first cell
+    below: Ints  # by cell from the first: number of edges in lower cells
+    most: int  # edges in the fullest cell
+    edges: Floats  # all edges, with `most` infinite ones behind them
 
     def bins(self, score: ArrayLike) -> Ints:
         """Bin of each score.

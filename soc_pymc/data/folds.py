@@ -1,11 +1,23 @@
 """Folds of items by arithmetic on whole numbers, the same on every engine."""
 
+from dataclasses import dataclass
+from typing import Literal
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .binning import FIRST_GRID, Grid
 
-__all__ = ["FOLD_MIX", "FOLD_PRIME", "FOLD_STEPS", "SCRAMBLE", "fold_of_id", "fold_of_item"]
+__all__ = [
+    "FOLD_MIX",
+    "FOLD_PRIME",
+    "FOLD_STEPS",
+    "MOST_FOLDS",
+    "SCRAMBLE",
+    "Folds",
+    "fold_of_id",
+    "fold_of_item",
+]
 
 Ints = NDArray[np.int64]
 
@@ -13,6 +25,15 @@ FOLD_PRIME = (1 << 31) - 1
 SCRAMBLE = (1663, 1327217885)  # products of two numbers below the prime fit in 64 bits
 FOLD_MIX = 1_073_741_789
 FOLD_STEPS = 20  # scores and exposures that differ by less than 2^-20 share a fold
+MOST_FOLDS = 1000
+
+
+@dataclass(frozen=True)
+class Folds:
+    """How items are put into folds; by item is by its score and exposure or noise sd."""
+
+    by: Literal["id", "item", "column", "none"]
+    number: int  # 1 where there are none, and the largest number possible by column
 
 
 def fold_of_id(identity: ArrayLike, folds: int) -> Ints:

@@ -11,12 +11,50 @@ from .._lib.arguments import instance, shown
 from .._lib.descriptions import of_items
 from .._lib.errors import ItemsError
 from .._lib.html import html_table
+from ..families.outcomes import OUTCOMES
 
 __all__ = ["Items", "NormalItems", "PoissonItems"]
 
 
-@dataclass(frozen=True, eq=False)
-class PoissonItems:
+class _Roles:
+    """What items of every kind share: columns by role, checked."""
+
+    kind: ClassVar[str]
+    source: Any
+
+    def __post_init__(self) -> None:
+        roles = self.roles
+        seen: dict[str, str] = {}
+        for role, column in roles.items():
+            if not isinstance(column, str) or not column:
+                raise ItemsError(f"{role}={shown(column)} must be the name of a column")
+            if column in seen:
+                raise ItemsError(
+                    f"{seen[column]} and {role} both name the column {column!r}: each needs its own"
+                )
+            seen[column] = role
+        if {"id", "fold"} <= roles.keys():
+            raise ItemsError("give id=, from which folds are made, or fold=, not both")
+
+    @property
+    def roles(self) -> Mapping[str, str]:
+        """Column names by role: those of score, outcome and size; group, id, fold where given."""
+        needed = OUTCOMES[self.kind].bounds
+        names = {role: getattr(self, role) for role in (*needed, "group", "id", "fold")}
+        return {role: name for role, name in names.items() if name is not None or role in needed}
+
+    def __repr__(self) -> str:
+        names = ", ".join(f"{role}={column!r}" for role, column in self.roles.items())
+        source = self.source
+        where = repr(source) if isinstance(source, str) else f"<{type(source).__name__}>"
+        return f"{type(self).__name__}({where}, {names})"
+
+    def _repr_html_(self) -> str:
+        return html_table(type(self).__name__, of_items(self))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PoissonItems(_Roles):
     """Items with a score and a count y ~ Poisson(theta N) seen in a known exposure N.
 
     Parameters
@@ -66,23 +104,9 @@ class PoissonItems:
 
     kind: ClassVar[str] = "poisson"
 
-    def __post_init__(self) -> None:
-        _check_roles(self.roles)
 
-    @property
-    def roles(self) -> Mapping[str, str]:
-        """Column names by role: score, count, exposure, and group, id and fold where given."""
-        return _given(self, "score", "count", "exposure", "group", "id", "fold")
-
-    def __repr__(self) -> str:
-        return _shown(self)
-
-    def _repr_html_(self) -> str:
-        return html_table(type(self).__name__, of_items(self))
-
-
-@dataclass(frozen=True, eq=False)
-class NormalItems:
+@dataclass(frozen=True, eq=False, repr=False)
+class NormalItems(_Roles):
     """Items with a score and a value y ~ Normal(theta, s^2) seen with a known noise sd s.
 
     Parameters
@@ -133,59 +157,12 @@ class NormalItems:
 
     kind: ClassVar[str] = "normal"
 
-    def __post_init__(self) -> None:
-        _check_roles(self.roles)
-
-    @property
-    def roles(self) -> Mapping[str, str]:
-        """Column names by role: score, value, noise_sd, and group, id and fold where given."""
-        return _given(self, "score", "value", "noise_sd", "group", "id", "fold")
-
-    def __repr__(self) -> str:
-        return _shown(self)
-
-    def _repr_html_(self) -> str:
-        return html_table(type(self).__name__, of_items(self))
-
 
 Items = PoissonItems | NormalItems
 """Items of any kind."""
 
 
-def _given(items: Items, *roles: str) -> dict[str, str]:
-    """Column names by role, those that are optional only where they are given."""
-    names = {role: getattr(items, role) for role in roles}
-    return {role: name for role, name in names.items() if name is not None or role in roles[:3]}
-
-
-def _shown(items: Items) -> str:
-    names = ", ".join(f"{role}={column!r}" for role, column in items.roles.items())
-    source = items.source
-    where = repr(source) if isinstance(source, str) else f"<{type(source).__name__}>"
-    return f"{type(items).__name__}({where}, {names})"
-
-
-def _check_roles(roles: Mapping[str, str]) -> None:
-    seen: dict[str, str] = {}
-    for role, column in roles.items():
-        if not isinstance(column, str) or not column:
-            raise ItemsError(f"{role}={shown(column)} must be the name of a column")
-        if column in seen:
-            raise ItemsError(
-                f"{seen[column]} and {role} both name the column {column!r}: each needs its own"
-            )
-        seen[column] = role
-    if {"id", "fold"} <= roles.keys():
-        raise ItemsError("give id=, from which folds are made, or fold=, not both")
-
-
 def check_items(given: Any, name: str = "items") -> None:
-    """Refuse what are no items.
-
-    Raises
-    ------
-    ItemsError
-        If they are none.
-    """
+    """Refuse what are no items."""
     wanted = "soc.PoissonItems(...) or soc.NormalItems(...) of a table"
     instance(given, name, PoissonItems | NormalItems, wanted, ItemsError)

@@ -13,31 +13,33 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from .._lib.arguments import shown
 from .._lib.descriptions import lines, of_statistics
 from .._lib.errors import StatisticsError
 from .._lib.html import html_table
 from .._lib.saved_files import read_saved, save_netcdf
-from ..families.outcomes import OUTCOMES, Outcome
-from .cells import (
-    Columns,
-    group,
-    leakage_z,
-    likelihood_error,
-    normal_leakage_z,
-    normal_likelihood_error,
-)
-from .stored_tables import read_tables
+from ..families.outcomes import OUTCOMES, STEPS, Outcome
+from ..families.sums import Cells
+from .binning import CELLS, Columns, group
+from .stored_statistics import read_tables
 
-__all__ = ["FORMAT", "Statistics", "load_statistics", "make_statistics"]
+__all__ = [
+    "FORMAT",
+    "Statistics",
+    "coarsened",
+    "equal_edges",
+    "load_statistics",
+    "make_statistics",
+]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 FORMAT = "soc_pymc-statistics-2"
 _RULES: dict[str, Callable[..., NDArray[Any]]] = {"score_min": np.fmin, "score_max": np.fmax}
+_MOST_Z = 3.0  # of the variation in one bin
 _SAME = {  # what statistics must share to add, and what to do where they do not
     "kind": "they are of other kinds of items",
     "roles": "their columns play other roles",
@@ -82,7 +84,7 @@ class Statistics:
         return str(self.data.attrs["kind"])
 
     @property
-    def _schema(self) -> Outcome:
+    def _outcome(self) -> Outcome:
         return OUTCOMES[self.kind]
 
     @property
@@ -103,21 +105,20 @@ class Statistics:
     @property
     def total_count(self) -> int:
         """Sum of the counts; items with values have none."""
-        self._need_counts("total_count")
-        return int(self.data["sum_y"].sum())
+        return int(self._total("count"))
 
     @property
     def total_exposure(self) -> float:
         """Sum of the exposures; items with values have none."""
-        self._need_counts("total_exposure")
-        return float(self.data["sum_N"].sum())
+        return float(self._total("exposure"))
 
-    def _need_counts(self, name: str) -> None:
-        if self.kind != "poisson":
+    def _total(self, role: str) -> Any:
+        if role not in self._outcome.amounts:
             raise StatisticsError(
-                f"statistics of {self.kind} items have no {name}, as their items have no counts: "
-                "sums by bin are in .data"
+                f"statistics of {self.kind} items have no total_{role}, as their items have no "
+                f"{role}s: sums by bin are in .data"
             )
+        return self.data[self._outcome.amounts[role]].sum()
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -160,8 +161,8 @@ class Statistics:
         >>> int(stats.table("count")["n"].sum())
         500
         """
-        self._schema.check_table(name)
-        return {c: self.data[f"{name}_{c}"].to_numpy() for c in self._schema.columns(name)}
+        self._outcome.check_table(name)
+        return {c: self.data[f"{name}_{c}"].to_numpy() for c in self._outcome.columns(name)}
 
     def cells(self, name: str) -> dict[str, NDArray[Any]]:
         """Cells of all groups and folds together.
@@ -193,14 +194,14 @@ class Statistics:
         >>> int(stats.cells("joint")["n"].sum())
         500
         """
-        self._schema.check_table(name)
+        self._outcome.check_table(name)
         if name == "joint" and not self.coarse:
             raise StatisticsError(
                 "these statistics have no joint cells: summarize the items with joint=True"
             )
         table = self.table(name)
-        keys = [key for key in self._schema.tables[name].keys if key not in ("group", "fold")]
-        return _added(table, keys, self._schema.sums(name))
+        keys = [key for key in self._outcome.tables[name].keys if key not in ("group", "fold")]
+        return _added(table, keys, self._outcome.sums(name))
 
     def of_group(self, label: object) -> "Statistics":
         """Statistics of one group alone.
@@ -290,14 +291,13 @@ class Statistics:
         return self._where(lambda table: table["fold"] != fold, joint=False)
 
     def _check_fold(self, fold: int) -> None:
-        whole = isinstance(fold, int | np.integer) and not isinstance(fold, bool)
-        if not whole or not 0 <= fold < self.folds:
+        if not is_whole(fold) or not 0 <= fold < self.folds:
             have = f"0 to {self.folds - 1}" if self.folds else "none: summarize with folds=10"
             raise StatisticsError(f"there is no fold {shown(fold)}; the folds are {have}")
 
     def _where(self, kept: Callable[[Columns], NDArray[np.bool_]], joint: bool) -> "Statistics":
         tables = {}
-        for name in self._schema.tables:
+        for name in self._outcome.tables:
             table = self.table(name)
             if name == "joint" and not joint:
                 rows = np.zeros(len(table["n"]), dtype=bool)
@@ -318,9 +318,17 @@ class Statistics:
         the side of more variation, so that a few wide bins do not hide many in which outcomes
         hardly vary at all.
         """
-        if self.kind == "normal":
-            return normal_leakage_z(self.cells("noise"), self.bins)
-        return leakage_z(self.cells("exposure"), self.bins, not self.data["above"].any())
+        margin = self._outcome.margins[0]
+        table = self.cells(margin)
+        octaves = {**table, "cell": table["cell"] >> STEPS}
+        octaves = group(octaves, ("bin", "cell"), dict.fromkeys(self._outcome.sums(margin), np.add))
+        # the excess is judged octave by octave, whose ends do not matter
+        cells = Cells(octaves["bin"], np.empty(0), np.empty(0), self._outcome.powers(octaves))
+        trials = "above" in self.data and not self.data["above"].any()
+        excess, variance = self._outcome.residuals(cells, self.bins, bool(trials))
+        told = variance > 0
+        z = excess[told] / np.sqrt(variance[told])
+        return float(np.minimum(z, _MOST_Z).sum() / np.sqrt(len(z))) if len(z) else 0.0
 
     @property
     def error_bound(self) -> Floats:
@@ -330,9 +338,16 @@ class Statistics:
         stands as two points with its first three moments, so that the error is at most a 24th of
         the largest fourth derivative times a fourth moment, itself bounded by the other three.
         """
-        if self.kind == "normal":
-            return normal_likelihood_error(self.cells("noise"), self.bins)
-        return likelihood_error(self.cells("exposure"), self.cells("count"), self.bins)
+        return self._outcome.error(
+            {name: self._cells(name) for name in self._outcome.margins}, self.bins
+        )
+
+    def _cells(self, name: str) -> Cells:
+        """The cells of a margin with their ranges and sums of powers."""
+        table = self.cells(name)
+        ends = CELLS[self._outcome.tables[name].cells["cell"]].ends
+        assert ends is not None
+        return Cells(table["bin"], *ends(table["cell"]), self._outcome.powers(table))
 
     def __add__(self, other: "Statistics") -> "Statistics":
         if not isinstance(other, Statistics):
@@ -343,7 +358,7 @@ class Statistics:
         both = [_recoded(s, labels, coarse) for s in (self, other)]
         tables = {
             name: {c: np.concatenate([b[name][c] for b in both]) for c in both[0][name]}
-            for name in self._schema.tables
+            for name in self._outcome.tables
         }
         return make_statistics(tables, labels, self.edges, {**attrs, "coarse": coarse})
 
@@ -391,11 +406,8 @@ class Statistics:
         return f"Statistics: {self.n_items:,} items in {self.bins:,} bins, {self._sums()}"
 
     def _sums(self) -> str:
-        if self.kind == "poisson":
-            return f"{self.total_count:,} counts in exposure {self.total_exposure:,.6g}"
-        sums = (float(self.data[c].sum()) for c in ("sum_y", "sum_s2"))
-        mean, square = (total / max(self.n_items, 1) for total in sums)
-        return f"values of mean {mean:,.6g} with noise sd {square**0.5:,.6g}"
+        totals = {name: self.data[name].sum() for name in self._outcome.sums("part")}
+        return self._outcome.describe(self.n_items, totals)
 
 
 def _shared(a: Statistics, b: Statistics) -> dict[str, Any]:
@@ -431,7 +443,7 @@ def _recoded(stats: Statistics, labels: NDArray[Any], coarse: int) -> dict[str, 
     """Tables with codes of other labels and, for joint cells, in wider bins."""
     code = np.searchsorted(labels, stats.data["label"].to_numpy())
     tables: dict[str, Columns] = {}
-    for name in stats._schema.tables:
+    for name in stats._outcome.tables:
         table = stats.table(name)
         table["group"] = code[table["group"]]
         if name == "joint" and coarse:
@@ -449,28 +461,20 @@ def make_statistics(
 ) -> Statistics:
     """Statistics from tables of sums, whose rows may repeat their keys.
 
-    Parameters
-    ----------
-    tables
-        Columns by table; a table without columns is empty.
-    labels
-        Labels of the groups, sorted, by code.
-    edges
-        Interior edges.
-    attrs
-        Attributes of the dataset; ``kind`` says which tables there are.
+    A table without columns is empty; `labels` are those of the groups, sorted, by code; the
+    attribute ``kind`` says which tables there are.
     """
-    schema = OUTCOMES[attrs["kind"]]
+    outcome = OUTCOMES[attrs["kind"]]
     variables: dict[str, tuple[str, NDArray[Any]]] = {"edges": ("edge", np.array(edges))}
-    for name, of in schema.tables.items():
+    for name, of in outcome.tables.items():
         table = tables[name] or dict.fromkeys(
-            (*of.keys, *schema.integers), np.empty(0, dtype=np.int64)
+            (*of.keys, *outcome.integers), np.empty(0, dtype=np.int64)
         ) | dict.fromkeys(of.reals, np.empty(0))
-        rows = _added(table, of.keys, schema.sums(name))
+        rows = _added(table, of.keys, outcome.sums(name))
         variables |= {f"{name}_{column}": (name, values) for column, values in rows.items()}
         if name == "part":
-            totals = _added(rows, ("bin",), schema.sums(name))
-    for name in schema.sums("part"):
+            totals = _added(rows, ("bin",), outcome.sums(name))
+    for name in outcome.sums("part"):
         empty = np.nan if name in _RULES else 0
         values = np.full(len(edges) + 1, empty, dtype=totals[name].dtype)
         values[totals["bin"]] = totals[name]
@@ -526,23 +530,65 @@ def load_statistics(path: str | os.PathLike[str]) -> Statistics:
 
 
 def _read(data: xr.Dataset) -> Statistics:
-    """Statistics of a file's arrays; their sums by bin must be those of their parts."""
-    made = make_statistics(*read_tables(data, ("format", *_SAME)))
-    # of sums of either sign rounding is relative to what cancelled
-    squares = {"sum_y": "sum_y2", "sum_t": "sum_t2", "sum_log_t": "sum_log_t2"}
-    for name in made._schema.sums("part"):
-        if data[name].dims != ("bin",) or data[name].dtype != made.data[name].dtype:
-            raise ValueError(f"{name} is {data[name].dtype} of dims {data[name].dims}")
-        if data[name].shape != made.data[name].shape:
-            raise ValueError(f"{name} is of {data[name].size} bins")
-        own, its = (np.asarray(d[name].to_numpy(), dtype=float) for d in (made.data, data))
-        scale = abs(own)
-        if squares.get(name) in made.data:
-            scale = np.sqrt(made.data["n"].to_numpy() * made.data[squares[name]].to_numpy())
-        near = (own == its) | (abs(own - its) <= 1e-12 * scale) | (np.isnan(own) & np.isnan(its))
-        if not near.all():
-            raise ValueError(f"{name} by bin is not the sum of its parts")
-    return made
+    """Statistics of a file's arrays; sums by bin are made again from those of their parts."""
+    return make_statistics(*read_tables(data, ("format", *_SAME)))
+
+
+# --- fewer bins ----------------------------------------------------------------------------------
+
+
+def equal_edges(stats: Statistics, bins: int) -> Floats:
+    """Those edges of statistics that make about `bins` bins of equally many items.
+
+    Where scores are equal there may be fewer.
+    """
+    if not is_whole(bins) or not 1 <= bins <= stats.bins:
+        raise StatisticsError(
+            f"bins={bins!r} must be a whole number from 1 to the {stats.bins:,} bins that there are"
+        )
+    share = np.cumsum(stats.data["n"].to_numpy())[:-1] / stats.n_items
+    at = [int(np.abs(share - k / bins).argmin()) for k in range(1, bins)]
+    return stats.edges[np.unique(np.array(at, dtype=np.int64))]
+
+
+def coarsened(stats: Statistics, edges: ArrayLike) -> Statistics:
+    """Statistics in bins made of whole bins, the same as if the items had been put into these.
+
+    `edges` are some of the statistics' own; joint cells are left out.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> frame = soc.simulation.s1(2000, seed=0)
+    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+    >>> stats = soc.summarize(items, bins=100, progress=False)
+    >>> coarsened(stats, stats.edges[9::10]).bins
+    10
+    """
+    cuts = np.asarray(edges, dtype=float)
+    strange = cuts[~np.isin(cuts, stats.edges)]
+    if len(strange):
+        raise StatisticsError(
+            f"{len(strange)} of the {len(cuts)} edges are none of the statistics' (the first is "
+            f"{strange[0]:g}): bins can only be put together whole, give some of stats.edges"
+        )
+    cuts = np.unique(cuts)
+    # the bin behind the k-th edge is k + 1
+    place = np.searchsorted(cuts, np.concatenate([[-np.inf], stats.edges]), side="right")
+    tables = {}
+    for name in OUTCOMES[stats.kind].tables:
+        table = stats.table(name)
+        if name == "joint":
+            tables[name] = {column: values[:0] for column, values in table.items()}
+        else:
+            tables[name] = {**table, "bin": place[table["bin"]]}
+    attrs = {**stats.data.attrs, "coarse": 0}
+    return make_statistics(tables, stats.data["label"].to_numpy(), cuts, attrs)
+
+
+def is_whole(number: object) -> bool:
+    """Whether it is a whole number of Python or NumPy; true and false are none."""
+    return isinstance(number, int | np.integer) and not isinstance(number, bool)
 
 
 def _label(label: object) -> str | None:

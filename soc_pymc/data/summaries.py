@@ -4,6 +4,7 @@ import json
 import logging
 import math
 import warnings
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -14,10 +15,10 @@ from .._lib.errors import ItemsError, ItemsWarning, StatisticsError
 from .._lib.progress import phase
 from ..families.outcomes import OUTCOMES
 from . import tables
-from .binning import FIRST_GRID, choose_edges, finer_grid
-from .cells import group
-from .items import Items, NormalItems, check_items
-from .statistics import FORMAT, Statistics, make_statistics
+from .binning import FIRST_GRID, choose_edges, finer_grid, group
+from .folds import MOST_FOLDS, Folds
+from .items import Items, check_items
+from .statistics import FORMAT, Statistics, is_whole, make_statistics
 
 __all__ = ["summarize"]
 
@@ -112,8 +113,11 @@ def summarize(
     check_items(items)
     _check_options(bins, equal, edges, on_leakage)
     switch(progress, "progress", StatisticsError)
-    if isinstance(items, NormalItems) and equal in ("count", "exposure"):
-        raise ItemsError(f"items with values have no {equal}: leave out equal={equal!r}")
+    outcome = OUTCOMES[items.kind]
+    if equal not in (None, "items", *outcome.amounts):
+        raise ItemsError(
+            f"items with {outcome.words.outcomes} have no {equal}: leave out equal={equal!r}"
+        )
     most_joint = _check_joint(joint)
     cuts = None if edges is None else _check_edges(edges)
     rule = _fold_rule(items, folds)
@@ -125,7 +129,7 @@ def summarize(
         found = reader.tables(cuts, most_joint)
     stats = _collect(found, cuts, items, rule)
     _check_totals(stats, found.totals)
-    if isinstance(items, NormalItems):
+    if not outcome.positive:  # outcomes of one kind may all lie far from 0
         _check_digits(stats, items)
     _check_leakage(stats, on_leakage)
     _log.info("summarized %r: %s items in %s bins", items, stats.n_items, stats.bins)
@@ -136,27 +140,26 @@ def summarize(
 def _check_joint(joint: bool | int) -> int:
     if isinstance(joint, bool):
         return _MOST_JOINT if joint else 0
-    if not isinstance(joint, int | np.integer) or joint < 1:
+    if not is_whole(joint) or joint < 1:
         raise StatisticsError(f"joint={shown(joint)} must be True, False or a number of cells")
     return int(joint)
 
 
-def _fold_rule(items: Items, folds: int | None) -> tables.Folds:
+def _fold_rule(items: Items, folds: int | None) -> Folds:
     """How the items are put into folds."""
     if folds is None:
         if items.fold is not None:
-            return tables.Folds("column", tables.MOST_FOLDS)
-        return tables.Folds("none", 1) if items.id is None else tables.Folds("id", _FOLDS)
-    is_whole = isinstance(folds, int | np.integer) and not isinstance(folds, bool)
-    if not is_whole or folds == 1 or not 0 <= folds <= tables.MOST_FOLDS:
+            return Folds("column", MOST_FOLDS)
+        return Folds("none", 1) if items.id is None else Folds("id", _FOLDS)
+    if not is_whole(folds) or folds == 1 or not 0 <= folds <= MOST_FOLDS:
         raise StatisticsError(
-            f"folds={shown(folds)} must be 0 or a whole number from 2 to {tables.MOST_FOLDS}"
+            f"folds={shown(folds)} must be 0 or a whole number from 2 to {MOST_FOLDS}"
         )
     if folds == 0:
-        return tables.Folds("none", 1)
+        return Folds("none", 1)
     if items.fold is not None:
         raise StatisticsError(f"the items have folds in column {items.fold!r}: leave out folds=")
-    return tables.Folds("item" if items.id is None else "id", int(folds))
+    return Folds("item" if items.id is None else "id", int(folds))
 
 
 def _check_options(bins: Any, equal: Any, edges: Any, on_leakage: str) -> None:
@@ -168,7 +171,8 @@ def _check_options(bins: Any, equal: Any, edges: Any, on_leakage: str) -> None:
     if bins is not None:
         whole(bins, "bins", 1, StatisticsError, most=1_000_000)
     if equal is not None:
-        choice(equal, "equal", ("items", "count", "exposure"), StatisticsError)
+        amounts = dict.fromkeys(role for kind in OUTCOMES.values() for role in kind.amounts)
+        choice(equal, "equal", ("items", *amounts), StatisticsError)
 
 
 def _check_edges(edges: ArrayLike) -> Floats:
@@ -189,7 +193,11 @@ def _check_edges(edges: ArrayLike) -> Floats:
 
 
 def _choose(
-    reader: tables.Reader, items: Items, asked: int | None, equal: str, progress: bool
+    reader: tables.Grouped | tables.Streamed,
+    items: Items,
+    asked: int | None,
+    equal: str,
+    progress: bool,
 ) -> Floats:
     """Edges of bins of equal weight, from one grouped pass over a fine grid, two if need be."""
     weight = None if equal == "items" else equal
@@ -227,7 +235,7 @@ def _choose(
     return edges
 
 
-def _collect(found: tables.Tables, edges: Floats, items: Items, rule: tables.Folds) -> Statistics:
+def _collect(found: tables.Tables, edges: Floats, items: Items, rule: Folds) -> Statistics:
     """Statistics from an engine's sums."""
     number = {"none": 0, "column": int(found.sums["part"]["fold"].max(initial=-1)) + 1}
     attrs = {
@@ -242,21 +250,23 @@ def _collect(found: tables.Tables, edges: Floats, items: Items, rule: tables.Fol
     return make_statistics(found.sums, np.array(found.labels, dtype=object), edges, attrs)
 
 
-def _check_totals(stats: Statistics, totals: tables.AnyTotals) -> None:
+def _check_totals(stats: Statistics, totals: tables.Totals) -> None:
     """The grouped pass must have seen every item exactly once."""
-    found: list[tuple[str, float, float, float]] = [("items", stats.n_items, totals.n, 0.0)]
-    if isinstance(totals, tables.NormalTotals):
-        value, noise = (float(stats.data[name].sum()) for name in ("sum_y", "sum_s2"))
-        found += [
-            ("sum of values", value, totals.value, 1e-9 * totals.value_size),
-            ("sum of squared noise sds", noise, totals.noise_square, 1e-9 * noise),
-        ]
-    else:
-        exposure = stats.total_exposure
-        found += [
-            ("sum of counts", stats.total_count, totals.count, 0.0),
-            ("sum of exposures", exposure, totals.exposure, 1e-9 * exposure),
-        ]
+    outcome = OUTCOMES[stats.kind]
+    of_bins_all = {c: stats.data[c].to_numpy().sum() for c in outcome.sums("part")}
+    sums: Mapping[tuple[int, int], Any] = outcome.powers(of_bins_all)
+    size = f"{'squared ' * (outcome.size_power - 1)}{outcome.words.sizes}"
+    exact = outcome.validity.outcome.whole
+    found: list[tuple[str, Any, Any, float]] = [
+        ("items", sums[0, 0], totals.n, 0.0),
+        (
+            f"sum of {outcome.words.outcomes}",
+            sums[1, 0],
+            totals.outcome,
+            0.0 if exact else 1e-9 * totals.absolute,
+        ),
+        (f"sum of {size}", sums[0, 1], totals.sizes, 1e-9 * sums[0, 1]),
+    ]
     for what, of_bins, expected, tolerance in found:
         if abs(of_bins - expected) > tolerance:
             raise StatisticsError(
@@ -265,15 +275,17 @@ def _check_totals(stats: Statistics, totals: tables.AnyTotals) -> None:
             )
 
 
-def _check_digits(stats: Statistics, items: NormalItems) -> None:
+def _check_digits(stats: Statistics, items: Items) -> None:
     """Refuse values so far from 0 that their sums of squares say little of their variation.
 
     Rounding errs by about 2^-53 sqrt(n) of a sum of n squares; it must leave four digits of the
     variation about the mean of a group's bin, or of the noise where values vary less.
     """
-    names = ("n", "sum_y", "sum_y2", "sum_s2")
-    rows = group(stats.table("part"), ("group", "bin"), dict.fromkeys(names, np.add))
-    n, y1, y2, noise = (rows[name] for name in names)
+    outcome = OUTCOMES[items.kind]
+    part = stats.table("part")
+    names = [name for name in outcome.sums("part") if name in outcome.sums_of]
+    sums = outcome.powers(group(part, ("group", "bin"), dict.fromkeys(names, np.add)))
+    n, y1, y2, noise = (sums[power] for power in ((0, 0), (1, 0), (2, 0), (0, 1)))
     about = np.maximum(y2 - y1 * (y1 / np.maximum(n, 1)), 0.0)
     # bins of a few items have no variation of their own to speak of
     of = np.where(n < _FEW, 0, 1 + np.arange(len(n)))
@@ -282,30 +294,17 @@ def _check_digits(stats: Statistics, items: NormalItems) -> None:
     if lost.any():
         mean = float(y1.sum() / n.sum())
         raise ItemsError(
-            f"column {items.value!r}: values are so far from 0, compared with their variation and "
-            "noise, that sums of their squares lose the digits that matter: subtract a constant, "
-            f"such as their mean {mean:.6g}, from values and scores alike"
+            f"column {items.roles[outcome.observed]!r}: {outcome.words.outcomes} are so far from "
+            "0, compared with their variation and noise, that sums of their squares lose the "
+            f"digits that matter: subtract a constant, such as their mean {mean:.6g}, from "
+            f"{outcome.words.outcomes} and scores alike"
         )
-
-
-_LEAKS = {
-    "poisson": (
-        "counts vary far less around their scores than Poisson noise allows (z = {z:.1f}): the "
-        "scores probably saw the very counts they are to be calibrated with (or the counts are not "
-        "counts of independent events)."
-    ),
-    "normal": (
-        "values vary far less around their scores than their noise sds allow (z = {z:.1f}): the "
-        "scores probably saw the very values they are to be calibrated with (or the noise sds are "
-        "too large)."
-    ),
-}
 
 
 def _check_leakage(stats: Statistics, on_leakage: str) -> None:
     if on_leakage == "ignore" or (z := stats.leakage_z) >= _LEAKAGE:
         return
-    text = _LEAKS[stats.kind].format(z=z) + (
+    text = OUTCOMES[stats.kind].words.leak.format(z=z) + (
         " Posteriors would use each outcome twice, the variance curve would collapse to 0 and "
         "intervals be far too narrow. Score every item by a model trained without it: split the "
         "items into folds and score each fold by a model trained on the others, or on earlier "

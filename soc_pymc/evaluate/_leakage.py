@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from scipy import special, stats
 
 from .._lib.errors import FitError, ItemsError
-from ..data.binning import STEPS
-from ..data.cells import group
+from ..data.binning import STEPS, group
 from ..data.items import Items, NormalItems, PoissonItems, check_items
 from ..data.statistics import Statistics
 from ..data.summaries import summarize

@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from .._lib.arguments import shown, switch, whole
 from .._lib.errors import FitError
 from .._lib.progress import phase
-from ..data.coarsening import coarsened, equal_edges
 from ..data.items import Items
-from ..data.statistics import Statistics
+from ..data.statistics import Statistics, coarsened, equal_edges
 from ..data.summaries import summarize
 from ..families.priors import Gamma, Normal
 from ..inference.methods import NUTS, VI, FiveSteps

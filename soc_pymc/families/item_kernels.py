@@ -12,11 +12,9 @@ import numba
 import numpy as np
 
 from .gamma_quantiles import table_cell, table_values, tail_and_density
-from .validity import is_valid
 
 __all__ = [
     "FEWEST",
-    "are_valid",
     "move_quantiles",
     "score_draws",
     "search_items",
@@ -32,15 +30,6 @@ _START = 0.3  # move by the second order, as a share, that the search starts fro
 # modest, but much more where data and curves differ
 _CLOSE, _CLOSE_WIDE, _MODEST = 3e-3, 3e-5, 0.1
 _STEPS = 30
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def are_valid(score, count, exposure):  # type: ignore[no-untyped-def]
-    """Whether every item has a finite score, a whole count >= 0 and an exposure >= 0 to match."""
-    good = True
-    for i in range(len(score)):
-        good &= is_valid(score[i], count[i], exposure[i])
-    return good
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")

@@ -6,7 +6,7 @@ kind is described once.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,148 +15,113 @@ from .._lib.errors import StatisticsError
 from .forms import OutcomeForms
 from .normal import NORMAL_FORMS
 from .poisson import EXACT_COUNTS, POISSON_FORMS, STEPS
+from .sums import (
+    Cells,
+    Powers,
+    count_error,
+    count_residuals,
+    value_error,
+    value_residuals,
+)
+from .validity import (
+    LARGEST_COUNT,
+    LARGEST_VALUE,
+    LEAST_SD,
+    Bounds,
+    Validity,
+    positive_without_size,
+)
 
-__all__ = ["EXACT_COUNTS", "OUTCOMES", "STEPS", "Outcome", "Table", "Words"]
+__all__ = ["EXACT_COUNTS", "OUTCOMES", "STEPS", "Outcome", "Sum", "Table", "Words"]
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.intp]
 
 _ALIKE = 3.0  # scores within this factor of the outcomes are estimates of theta
 _PART_KEYS = ("group", "fold", "bin")
 _SCORES = ("score_min", "score_max", "sum_t", "sum_t2", "sum_log_t", "sum_log_t2")
 
 
-@dataclass(frozen=True)
-class Table:
-    """One table of sums.
+class Sum(NamedTuple):
+    """What a column sums over items: y^outcome x^size, or y log x, or whether y exceeds x.
 
-    Attributes
-    ----------
-    keys
-        Columns of keys, each row's own.
-    reals
-        Columns of real sums (``score_min`` and ``score_max`` are extremes).
-    cells
-        The items' cells that rows are kept by, by column of keys.
+    x is the size to the power of `Outcome.size_power`.
     """
 
-    keys: tuple[str, ...]
-    reals: tuple[str, ...]
-    cells: Mapping[str, str]
+    outcome: int
+    size: int
+    of: Literal["power", "log", "above"] = "power"
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table of sums."""
+
+    keys: tuple[str, ...]  # columns of keys, each row's own
+    reals: tuple[str, ...]  # columns of real sums (score_min and score_max are extremes)
+    cells: Mapping[str, str]  # the items' cells that rows are kept by, by column of keys
 
 
 @dataclass(frozen=True)
 class Words:
-    """What checks, pictures and the report call things of one kind.
+    """What checks, pictures and the report call things of one kind."""
 
-    Attributes
-    ----------
-    items
-        What items are: "counts in exposures".
-    outcome, outcomes
-        One outcome and several: "count", "counts".
-    size, sizes
-        What says how precise one is: "exposure", "noise sd".
-    theta, thetas
-        What is unknown of an item: "rate", "rates".
-    own
-        An item's outcome as an estimate of its theta: "own rate".
-    unit
-        Unit of theta, with places for the names of the columns ``{outcome}`` and ``{size}``.
-    seen
-        What an item's outcome is, as the second half of a sentence.
-    further
-        One further observation, with places for its ``{amount}`` and the name of its ``{size}``.
-    worth
-        Heading of a list of the items of which a further observation is worth most.
-    events
-        What unnamed outcomes are called in units and totals.
-    noise
-        Noise of outcomes about theta.
-    zeros
-        Items whose outcome is 0; empty where these are nothing special.
-    """
-
-    items: str
-    outcome: str
+    items: str  # what items are: "counts in exposures"
+    outcome: str  # one outcome and several: "count", "counts"
     outcomes: str
-    size: str
+    size: str  # what says how precise an outcome is: "exposure", "noise sd"
     sizes: str
-    theta: str
+    theta: str  # what is unknown of an item: "rate", "rates"
     thetas: str
-    own: str
-    unit: str
-    seen: str
-    further: str
-    worth: str
-    events: str
-    noise: str
-    zeros: str = ""
+    own: str  # an item's outcome as an estimate of its theta: "own rate"
+    unit: str  # of theta, with places for the names of the columns {outcome} and {size}
+    seen: str  # what an item's outcome is, as the second half of a sentence
+    further: str  # one further observation, with places for its {amount} and its {size}
+    worth: str  # heading of the items of which a further observation is worth most
+    events: str  # what unnamed outcomes are called in units and totals
+    noise: str  # noise of outcomes about theta
+    leak: str  # what it means that outcomes vary by only {z} around their scores
+    zeros: str = ""  # items whose outcome is 0; empty where these are nothing special
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """One kind of outcome, with its tables of sums.
-
-    Attributes
-    ----------
-    kind
-        Name of the kind.
-    observed, size
-        Roles of the outcome and of what says how precise it is.
-    whole
-        Whether outcomes are whole numbers, so that their predictive distributions have steps.
-    positive
-        Whether theta is positive, so that curves and pictures are read in logarithms.
-    words
-        What things are called.
-    integers
-        Columns of whole numbers of every table.
-    tables
-        Tables by name: first ``part``, last ``joint``, which is kept on request only.
-    grid
-        How wide the cells are; statistics of other cells do not add.
-    few_joint
-        Whether one bin has few joint cells whatever its items: merging bins then always does.
-    estimate
-        (outcome, size) -> each item's own estimate of theta; NaN where nothing was seen.
-    totals
-        Totals of items for people to read: name, role of the column that it adds up (empty for a
-        ratio), and its value from the sums of the table ``part``.
-    usual_size
-        Size of an outcome of which none is given; None where it must be given.
-    no_information
-        Size of an outcome that says nothing of theta.
-    pooled
-        (outcomes, sizes, items, group of each) of bins -> estimates of theta and their standard
-        errors from noise alone, by group.
-    reads_theta
-        (scores, outcomes, sizes, items) of bins -> whether scores can be read as estimates of
-        theta: right within a factor of 3.
-    sizes_add
-        Whether sizes add up, so that means can be taken over units of size, and a larger size means
-        that an outcome says more of its theta.
-    forms
-        Functions of outcomes alone.
-    """
+    """One kind of outcome, with its tables of sums."""
 
     kind: str
-    observed: str
-    size: str
-    whole: bool
-    positive: bool
+    observed: str  # role of the outcome
+    size: str  # role of what says how precise it is
+    whole: bool  # outcomes are whole numbers: their predictive distributions have steps
+    positive: bool  # theta is positive: curves and pictures are read in logarithms
     words: Words
-    integers: tuple[str, ...]
-    tables: Mapping[str, Table]
-    grid: str
-    few_joint: bool
+    validity: Validity
+    exact: int  # outcomes below this have cells of their own, which their number says all of
+    size_power: int  # of the size in sums: N of counts, s^2 of values
+    integers: tuple[str, ...]  # columns of whole numbers of every table
+    sums_of: Mapping[str, Sum]  # what columns sum, but for those of scores alone
+    tables: Mapping[str, Table]  # first "part", last "joint", which is kept on request only
+    grid: str  # how wide the cells are; statistics of other cells do not add
+    few_joint: bool  # one bin has few joint cells whatever its items: merging bins always does
+    farthest: float  # outcomes that joint cells tell apart, in sizes
+    amounts: Mapping[str, str]  # roles that bins can have equal amounts of: column of their sum
+    describe: Callable[[int, Mapping[str, Any]], str]  # items and totals of columns, in words
+    residuals: Callable[[Cells, int, bool], tuple[NDArray[Any], NDArray[Any]]]
+    error: Callable[[Mapping[str, Cells], int], Floats]
+    # (outcome, size) -> each item's own estimate of theta; NaN where nothing was seen
     estimate: Callable[[Floats, Floats], Floats]
+    # for people to read: name, role of the column that it adds up (empty for a ratio), and its
+    # value from the sums of the table "part"
     totals: tuple[tuple[str, str, Callable[[Mapping[str, Any]], Any]], ...]
-    usual_size: float | None
-    no_information: float
-    pooled: Callable[[Floats, Floats, Floats, NDArray[np.intp]], tuple[Floats, Floats]]
+    usual_size: float | None  # of an outcome of which none is given; None where it must be given
+    no_information: float  # size of an outcome that says nothing of theta
+    # (outcomes, sizes, items, group of each) of bins -> estimates of theta and their standard
+    # errors from noise alone, by group
+    pooled: Callable[[Floats, Floats, Floats, Ints], tuple[Floats, Floats]]
+    # (scores, outcomes, sizes, items) of bins -> whether scores can be read as estimates of theta:
+    # right within a factor of 3
     reads_theta: Callable[[Floats, Floats, Floats, Floats], bool]
-    sizes_add: bool
-    forms: OutcomeForms
+    sizes_add: bool  # a larger size says more of theta, and means go over units of size
+    forms: OutcomeForms  # functions of outcomes alone
 
     @property
     def direct(self) -> bool:
@@ -167,6 +132,12 @@ class Outcome:
     def dtype(self) -> type:
         """Type of numbers of outcomes."""
         return np.int64 if self.whole else np.float64
+
+    @property
+    def bounds(self) -> Mapping[str, Bounds]:
+        """Bounds of numbers by role."""
+        rule = self.validity
+        return {"score": rule.score, self.observed: rule.outcome, self.size: rule.size}
 
     @property
     def margins(self) -> tuple[str, ...]:
@@ -185,14 +156,21 @@ class Outcome:
         """Real sums of some tables, each once."""
         return tuple(dict.fromkeys(real for name in names for real in self.tables[name].reals))
 
+    def powers(self, columns: Mapping[str, NDArray[Any]]) -> Powers:
+        """Sums of y^a x^b by (a, b)."""
+        return {
+            (of.outcome, of.size): columns[name]
+            for name, of in self.sums_of.items()
+            if of.of == "power" and name in columns
+        }
+
     def check_joint(self, cells: int, most: int) -> None:
         """Refuse more joint cells than the budget, where all bins were merged already."""
         if cells > most and not self.few_joint:
-            sizes = f"{self.size}s".replace("_", " ")
             raise StatisticsError(
                 f"there are more than {most:,} joint cells even in a single bin, as "
-                f"{self.observed}s are spread over very many {sizes}: allow more by joint=number, "
-                "or leave out joint="
+                f"{self.words.outcomes} are spread over very many {self.words.sizes}: allow more "
+                "by joint=number, or leave out joint="
             )
 
     def check_table(self, name: str) -> None:
@@ -204,13 +182,31 @@ class Outcome:
             )
 
 
-def _margin(cell: str, *reals: str) -> Table:
-    return Table((*_PART_KEYS, "cell"), reals, {"cell": cell})
+def _powers(size: str, *powers: tuple[int, int]) -> dict[str, Sum]:
+    """Sums of y^a x^b for pairs (a, b), by their names, such as "sum_yN2"."""
+
+    def power(letter: str, of: int) -> str:
+        return "" if of == 0 else letter if of == 1 else f"{letter}{of}"
+
+    return {f"sum_{power('y', a)}{power(size, b)}": Sum(a, b) for a, b in powers}
 
 
-def _joint(size_cell: str, outcome_cell: str, *reals: str) -> Table:
+def _margin(cell: str, reals: Mapping[str, Sum]) -> Table:
+    return Table((*_PART_KEYS, "cell"), tuple(reals), {"cell": cell})
+
+
+def _joint(size_cell: str, outcome_cell: str, reals: Mapping[str, Sum]) -> Table:
     cells = {name: name for name in (size_cell, outcome_cell)}
-    return Table(("group", "bin", *cells), reals, cells)
+    return Table(("group", "bin", *cells), tuple(reals), cells)
+
+
+_SCORE_BOUNDS = Bounds("scores must be finite numbers")
+
+# --- counts y ~ Poisson(theta N) -----------------------------------------------------------------
+
+_EXPOSURE = _powers("N", (0, 1), (0, 2), (0, 3), (2, 0), (1, 1), (1, 2), (1, 3))
+_COUNT = _powers("N", (2, 0), (3, 0))
+_JOINT_COUNT = _EXPOSURE | _powers("N", (3, 0))
 
 
 def _rate(count: Floats, exposure: Floats) -> Floats:
@@ -218,7 +214,7 @@ def _rate(count: Floats, exposure: Floats) -> Floats:
 
 
 def _pooled_rates(
-    count: Floats, exposure: Floats, items: Floats, group: NDArray[np.intp]
+    count: Floats, exposure: Floats, items: Floats, group: Ints
 ) -> tuple[Floats, Floats]:
     counts, exposures = np.bincount(group, count), np.bincount(group, exposure)
     return _rate(counts, exposures), _rate(np.sqrt(counts), exposures)
@@ -231,25 +227,9 @@ def _scores_are_rates(score: Floats, count: Floats, exposure: Floats, items: Flo
     return 1 / _ALIKE < ratio < _ALIKE
 
 
-def _pooled_values(
-    value: Floats, noise_sd: Floats, items: Floats, group: NDArray[np.intp]
-) -> tuple[Floats, Floats]:
-    n = np.bincount(group, items)
-    noise = np.sqrt(np.bincount(group, items * noise_sd**2))
-    return np.bincount(group, items * value) / n, noise / n
+def _describe_counts(_n: int, sums: Mapping[str, Any]) -> str:
+    return f"{int(sums['sum_y']):,} counts in exposure {float(sums['sum_N']):,.6g}"
 
-
-def _scores_are_values(score: Floats, value: Floats, noise_sd: Floats, items: Floats) -> bool:
-    """Whether values have a slope on scores near 1, and like means."""
-    mean, level = np.average(score, weights=items), np.average(value, weights=items)
-    square = float(np.average((score - mean) ** 2, weights=items))
-    if square == 0:
-        return False
-    slope = float(np.average((score - mean) * (value - level), weights=items)) / square
-    return bool(1 / _ALIKE < slope < _ALIKE and abs(mean - level) < _ALIKE * square**0.5)
-
-
-_EXPOSURE = ("sum_N", "sum_N2", "sum_N3", "sum_y2", "sum_yN", "sum_yN2", "sum_yN3")
 
 _POISSON = Outcome(
     kind="poisson",
@@ -273,17 +253,37 @@ _POISSON = Outcome(
         events="events",
         noise="Poisson noise",
         zeros="Items without events",
+        leak="counts vary far less around their scores than Poisson noise allows (z = {z:.1f}): "
+        "the scores probably saw the very counts they are to be calibrated with (or the counts "
+        "are not counts of independent events).",
     ),
+    validity=Validity(
+        _SCORE_BOUNDS,
+        Bounds("counts must be whole numbers >= 0", LARGEST_COUNT, 0.0, True, "2^53 or more"),
+        Bounds("exposures must be finite numbers >= 0", least=0.0),
+        positive_without_size,
+        "positive where column {size!r} is 0",
+    ),
+    exact=EXACT_COUNTS,
+    size_power=1,
     integers=("n", "sum_y"),
+    sums_of={
+        "n": Sum(0, 0),
+        **_powers("N", (1, 0)),
+        **_JOINT_COUNT,
+        "sum_y_log_N": Sum(1, 0, "log"),
+        "above": Sum(1, 0, "above"),
+    },
     tables={
-        # above: number of items whose count exceeds their exposure
         "part": Table(_PART_KEYS, ("sum_N", *_SCORES, "sum_y_log_N", "above"), {}),
-        "exposure": _margin("exposure_cell", *_EXPOSURE),
-        "count": _margin("count_cell", "sum_y2", "sum_y3"),
-        "joint": _joint("exposure_cell", "count_cell", *_EXPOSURE, "sum_y3"),
+        "exposure": _margin("exposure_cell", _EXPOSURE),
+        "count": _margin("count_cell", _COUNT),
+        "joint": _joint("exposure_cell", "count_cell", _JOINT_COUNT),
     },
     grid=f"counts exact below {EXACT_COUNTS}, {1 << STEPS} cells an octave",
     few_joint=True,
+    farthest=np.inf,
+    amounts={"count": "sum_y", "exposure": "sum_N"},
     estimate=_rate,
     totals=(
         ("Events", "count", lambda sums: sums["sum_y"]),
@@ -296,12 +296,39 @@ _POISSON = Outcome(
     reads_theta=_scores_are_rates,
     sizes_add=True,
     forms=POISSON_FORMS,
-)
+    describe=_describe_counts,
+    residuals=count_residuals,
+    error=count_error,
+)  # fmt: skip
 
-# w = noise_sd^2
-_NOISE = ("sum_y", "sum_y2", "sum_w", "sum_w2", "sum_w3",
-          "sum_yw", "sum_yw2", "sum_yw3", "sum_y2w", "sum_y2w2", "sum_y2w3")  # fmt: skip
-_VALUE = ("sum_y", "sum_y2", "sum_y3", "sum_w", "sum_w2")
+# --- values y ~ Normal(theta, s^2), w = s^2 ------------------------------------------------------
+
+_NOISE = _powers("w", (1, 0), (2, 0), *((a, b) for a in range(3) for b in (1, 2, 3)))
+_VALUE = _powers("w", (1, 0), (2, 0), (3, 0), (0, 1), (0, 2))
+
+
+def _pooled_values(
+    value: Floats, noise_sd: Floats, items: Floats, group: Ints
+) -> tuple[Floats, Floats]:
+    n = np.bincount(group, items)
+    noise = np.sqrt(np.bincount(group, items * noise_sd**2))
+    return np.bincount(group, items * value) / n, noise / n
+
+
+def _scores_are_values(score: Floats, value: Floats, noise_sd: Floats, items: Floats) -> bool:
+    """Whether values have a slope on scores near 1, and like means."""
+    mean, level = np.average(score, weights=items), np.average(value, weights=items)
+    square = float(np.average((score - mean) ** 2, weights=items))
+    if square == 0:
+        return False
+    slope = float(np.average((score - mean) * (value - level), weights=items)) / square
+    return bool(1 / _ALIKE < slope < _ALIKE and abs(mean - level) < _ALIKE * square**0.5)
+
+
+def _describe_values(n: int, sums: Mapping[str, Any]) -> str:
+    mean, square = (float(sums[name]) / max(n, 1) for name in ("sum_y", "sum_s2"))
+    return f"values of mean {mean:,.6g} with noise sd {square**0.5:,.6g}"
+
 
 _NORMAL = Outcome(
     kind="normal",
@@ -324,27 +351,43 @@ _NORMAL = Outcome(
         worth="Items worth another look",
         events="the values",
         noise="noise",
+        leak="values vary far less around their scores than their noise sds allow (z = {z:.1f}): "
+        "the scores probably saw the very values they are to be calibrated with (or the noise sds "
+        "are too large).",
     ),
+    validity=Validity(
+        _SCORE_BOUNDS,
+        Bounds("values must be finite numbers", LARGEST_VALUE, negligible=LEAST_SD),
+        Bounds("noise sds must be finite numbers > 0", LARGEST_VALUE, LEAST_SD),
+    ),
+    exact=0,
+    size_power=2,
     integers=("n",),
+    sums_of={"n": Sum(0, 0), "sum_s2": Sum(0, 1), **_NOISE, **_VALUE},
     tables={
         "part": Table(_PART_KEYS, ("sum_y", "sum_y2", "sum_s2", *_SCORES), {}),
-        "noise": _margin("noise_cell", *_NOISE),
-        "joint": _joint("noise_cell", "value_cell", *_VALUE),
+        "noise": _margin("noise_cell", _NOISE),
+        "joint": _joint("noise_cell", "value_cell", _VALUE),
     },
     grid=f"{1 << STEPS} cells an octave of noise, values in cells of 1/16 to 1/8 of it",
     few_joint=False,
+    farthest=2.0**20,
+    amounts={},
     estimate=lambda value, noise_sd: value,
     totals=(
         ("Mean value", "", lambda sums: sums["sum_y"] / sums["n"]),
         ("Noise sd, root mean square", "", lambda sums: np.sqrt(sums["sum_s2"] / sums["n"])),
     ),
     usual_size=None,
-    no_information=1e35,  # the largest noise sd that is valid
+    no_information=LARGEST_VALUE,
     pooled=_pooled_values,
     reads_theta=_scores_are_values,
     sizes_add=False,
     forms=NORMAL_FORMS,
-)
+    describe=_describe_values,
+    residuals=value_residuals,
+    error=value_error,
+)  # fmt: skip
 
-OUTCOMES: Mapping[str, Outcome] = {schema.kind: schema for schema in (_POISSON, _NORMAL)}
-"""Schemas by kind of items."""
+OUTCOMES: Mapping[str, Outcome] = {outcome.kind: outcome for outcome in (_POISSON, _NORMAL)}
+"""Outcomes by kind of items."""

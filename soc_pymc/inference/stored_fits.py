@@ -14,7 +14,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 import numpy as np
 import xarray as xr
 
-from ..data.stored_tables import json_object, read_roles
+from ..data.stored_statistics import json_object, read_roles
 from ..families.outcomes import OUTCOMES
 from ..families.priors import (
     COMPONENTS,

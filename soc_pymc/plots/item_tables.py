@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from .._lib.arguments import shown
 from .._lib.errors import ItemsError
-from ..data.tables.column_names import chosen
+from ..data.tables.item_files import chosen
 from .arguments import column_of
 
 __all__ = ["frame_of", "names_of", "need_column", "numbers_of"]

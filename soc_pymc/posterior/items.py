@@ -22,8 +22,7 @@ from ..data.items import Items
 from ..data.tables import batches, kind_of, open_table, scan, to_ibis
 from ..data.tables.item_files import check_files
 from ..data.tables.sources import readable
-from ..families.item_kernels import are_valid
-from ..families.validity import LARGEST, LARGEST_VALUE, LEAST_SD
+from ..families.outcomes import OUTCOMES
 from ..inference.results import Fit
 from .extrapolation import FarScores
 from .item_columns import columns_of, posterior_roles
@@ -255,17 +254,11 @@ def _valid_columns(batch: Any, items: Items, roles: Mapping[str, str]) -> Column
     """Columns of a batch by role; the first bad row ends in a report on all rows."""
     columns = columns_of(batch, roles)
     numbers = [columns[role] for role in roles if role != "group"]
-    good = are_valid(*numbers) if "count" in roles else _are_valid_values(*numbers)
+    good = OUTCOMES[items.kind].validity.are_valid(*numbers)
     if not good or any(label is None for label in columns.get("group", ())):
         scan(items, progress=False)
         raise ItemsError("some items cannot be scored, but were valid when read again: try again")
     return columns
-
-
-def _are_valid_values(score: Floats, value: Floats, noise_sd: Floats) -> bool:
-    """Whether every item has a finite score and value, and a noise sd > 0."""
-    good = (np.abs(score) <= LARGEST) & (np.abs(value) <= LARGEST_VALUE)
-    return bool((good & (noise_sd >= LEAST_SD) & (noise_sd <= LARGEST_VALUE)).all())
 
 
 def _attached(source: Any, table: Any, scored: Iterator[Any], names: list[str]) -> Any:

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from soc_pymc.data import binning, tables
-from soc_pymc.data import kernels as accumulate
-from soc_pymc.data.folds import fold_of_id, fold_of_item
-from soc_pymc.data.kernels.hashing import score_cell
-from soc_pymc.data.kernels.poisson import exposure_and_count_cell
+from soc_pymc.data import binning, hashing
+from soc_pymc.data.folds import Folds, fold_of_id, fold_of_item
+from soc_pymc.data.hashing import score_cell
+from soc_pymc.data.kernels import KERNELS
+from soc_pymc.data.sums import Sums, fold_of_items
 from soc_pymc.data.tables import expressions, open_table
 
 POWERS = np.ldexp(1.0, np.arange(-996, 997))
@@ -102,7 +102,7 @@ def kernel_bins(edges, scores):
     """Bins that the compiled kernel finds, one score at a time."""
     found = []
     for t in scores:
-        sums = accumulate.Sums(accumulate.KERNELS["poisson"], edges)
+        sums = Sums(KERNELS["poisson"], edges)
         zero = np.zeros(1, dtype=np.int64)
         sums.add(np.array([t]), np.zeros(1), np.ones(1), zero)
         found.append(int(sums.tables()["part"]["bin"][0]))
@@ -172,7 +172,7 @@ def test_edges_too_close_for_a_grid_are_all_compared():
 def test_kernel_cells_agree_bit_for_bit(pairs):
     x, y = (np.array(column, dtype=float) for column in zip(*pairs, strict=True))
     for one_x, one_y in zip(x, y, strict=True):
-        found = exposure_and_count_cell(one_y, one_x)
+        found = hashing.exposure_cell(one_x), hashing.count_cell(one_y)
         assert found == (binning.exposure_cell(one_x), binning.count_cell(int(one_y)))
         for grid in (binning.FIRST_GRID, binning.Grid(-20, 4)):
             cells = [score_cell(t, grid.floor, grid.steps) for t in (one_x, -one_x)]
@@ -181,7 +181,7 @@ def test_kernel_cells_agree_bit_for_bit(pairs):
 
 def test_kernel_cells_agree_at_powers_of_two():
     for x in np.concatenate([BORDERS[np.abs(np.log2(BORDERS)) < 290], [0.0]]):
-        found = exposure_and_count_cell(0.0, x)
+        found = hashing.exposure_cell(x), hashing.count_cell(0.0)
         assert found == (binning.exposure_cell(x), 0)
         assert score_cell(x, -1022, 14) == binning.FIRST_GRID.cell(x)
 
@@ -208,13 +208,13 @@ def test_folds_are_even_and_those_of_neighbours_unrelated(folds):
 def test_folds_agree_bit_for_bit():
     ids = np.concatenate([RNG.integers(-(2**63), 2**63 - 1, 5000), [-(2**63), 2**63 - 1, 0, -1]])
     t, x = RNG.normal(size=len(ids)), RNG.gamma(1.0, size=len(ids))
-    rule = tables.Folds("id", 7)
+    rule = Folds("id", 7)
     found = engine(lambda table: expressions.fold_of(table, rule), id=ids)
     np.testing.assert_array_equal(found, fold_of_id(ids, 7))
-    rule = tables.Folds("item", 7)
+    rule = Folds("item", 7)
     found = engine(lambda table: expressions.fold_of(table, rule), score=t, exposure=x)
     np.testing.assert_array_equal(found, fold_of_item(t, x, 7))
-    np.testing.assert_array_equal(found, accumulate.fold_of_items(t, x, 7))
+    np.testing.assert_array_equal(found, fold_of_items(t, x, 7))
     assert stats.chisquare(np.bincount(found)).pvalue > 1e-3
 
 

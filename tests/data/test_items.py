@@ -86,10 +86,9 @@ def test_every_kind_of_source_gives_the_same_totals(kind, tmp_path):
     source = source_of(kind, table, tmp_path)
     roles = dict(zip(ROLES, table.column_names, strict=False))
     found = scan(PoissonItems(source, **roles), progress=False).totals
-    assert (found.n, found.count) == (500, y.sum())
-    assert found.exposure == pytest.approx(n.sum(), rel=1e-14)
+    assert (found.n, found.outcome) == (500, y.sum())
+    assert found.sizes == pytest.approx(n.sum(), rel=1e-14)
     assert (found.score_min, found.score_max) == (t.min(), t.max())
-    assert found.exposure_max == n.max()
     assert kind_of(source) == {"parquet": "files", "csv": "files"}.get(kind, kind)
 
 
@@ -213,13 +212,13 @@ def test_decimals_small_integers_and_unsigned_counts_are_numbers():
         }
     )
     found = scan(PoissonItems(frame, **ROLES), progress=False).totals
-    assert (found.count, found.exposure, found.score_max) == (3, 7.0, 0.5)
+    assert (found.outcome, found.sizes, found.score_max) == (3, 7.0, 0.5)
 
 
 def test_counts_are_totalled_exactly():
     frame = pd.DataFrame({"t": 0.5, "y": [2**53 - 1, 2**53 - 1, 1], "N": 1})
     found = scan(PoissonItems(frame, **ROLES), progress=False).totals
-    assert found.count == 2**54 - 1
+    assert found.outcome == 2**54 - 1
     stats = summarize(PoissonItems(frame, **ROLES), edges=[0.6], progress=False)
     assert stats.total_count == 2**54 - 1
     for number in (600, 5000):
@@ -298,7 +297,7 @@ def test_fractions_in_a_later_csv_file_are_not_lost(tmp_path):
     (tmp_path / "1.csv").write_text("t,y,N\n0.1,1,2\n1,1,3\n")
     (tmp_path / "2.csv").write_text("t,y,N\n0.2,1,2.75\n")
     found = scan(PoissonItems(f"{tmp_path}/*.csv", **ROLES), progress=False).totals
-    assert found.exposure == 7.75
+    assert found.sizes == 7.75
     (tmp_path / "2.csv").write_text("t,y,N\n0.2,1.5,2.75\n")
     assert "column 'y': 1 of 3 rows is not whole (1.5)" in problem(f"{tmp_path}/*.csv")
     (tmp_path / "2.csv").write_text("t,N,y\n0.2,1,2.75\n")

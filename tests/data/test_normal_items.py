@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 import soc_pymc as soc
 from soc_pymc._lib.errors import ItemsError, ItemsWarning, StatisticsError
 from soc_pymc._lib.saved_files import save_netcdf
-from soc_pymc.data import binning, tables
+from soc_pymc.data import binning, hashing, tables
 from soc_pymc.data.binning import exposure_cell, value_cell, value_cell_range
 from soc_pymc.data.folds import fold_of_id, fold_of_item
-from soc_pymc.data.kernels.normal import noise_and_value_cell
 from soc_pymc.data.statistics import Statistics, load_statistics
 from soc_pymc.data.tables import expressions, scan
 from soc_pymc.front.cli import main
@@ -122,7 +121,8 @@ def test_cells_of_kernels_and_engines_agree_bit_for_bit():
     y, s, _ = borders()
     y, s = np.concatenate([y, [1e35, -1e35, 3.0]]), np.concatenate([s, [1e-35, 1e-35, 1e35]])
     expected = value_cell(y, exposure_cell(s))
-    kernel = [noise_and_value_cell(*pair) for pair in zip(y, s, strict=True)]
+    noise = [hashing.exposure_cell(sd) for sd in s]
+    kernel = [(n, hashing.value_cell(v, n)) for v, n in zip(y, noise, strict=True)]
     np.testing.assert_array_equal(kernel, np.stack([exposure_cell(s), expected], axis=1))
     table = tables.open_table(pd.DataFrame({"y": y, "s": s, "i": np.arange(len(y))}))
     table = table.mutate(noise=expressions.noise_cell(table.s))
@@ -503,7 +503,7 @@ def test_every_engine_has_the_same_errors(engine, put_on):  # noqa: F811
 def test_totals_of_a_scan():
     totals = scan(soc.NormalItems(FRAME, **ROLES), progress=False).totals
     y, s = FRAME["y"], FRAME["s"]
-    found = [totals.n, totals.value, totals.value_size, totals.noise_square, totals.farthest]
+    found = [totals.n, totals.outcome, totals.absolute, totals.sizes, totals.farthest]
     expected = [len(y), y.sum(), y.abs().sum(), (s**2).sum(), (y.abs() / s).max()]
     np.testing.assert_allclose(found, expected, rtol=1e-11)
 

@@ -9,7 +9,7 @@ from sklearn.neighbors import KNeighborsRegressor
 from sklearn.tree import DecisionTreeRegressor
 
 import soc_pymc as soc
-from soc_pymc.data.coarsening import coarsened, equal_edges
+from soc_pymc.data.statistics import coarsened, equal_edges
 from soc_pymc.evaluate import compare_bins, cross_fit, leakage
 from tests.studies.leakage import fresh_of, items_of, one, world
 

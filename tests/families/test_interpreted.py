@@ -14,7 +14,7 @@ from numba.core.dispatcher import Dispatcher
 from numba.np.ufunc.dufunc import DUFunc
 
 import soc_pymc as soc
-from soc_pymc.data import kernels as accumulate
+from soc_pymc.data.kernels import KERNELS
 from soc_pymc.families import (
     bin_curvature,
     bin_effects,
@@ -61,9 +61,9 @@ def interpreted():
                     plain = np.vectorize(value._dispatcher.py_func)
                     plain.types = value.types  # by which it is seen to have been compiled
                     patch.setattr(module, name, plain)
-        for kind, kernel in accumulate.KERNELS.items():
+        for kind, kernel in KERNELS.items():
             plain = {k: v.py_func for k, v in vars(kernel).items() if isinstance(v, Dispatcher)}
-            patch.setitem(accumulate.KERNELS, kind, replace(kernel, **plain))
+            patch.setitem(KERNELS, kind, replace(kernel, **plain))
         patch.setattr(bin_effects, "_row", _chosen(bin_effects._choose_row))
         patch.setattr(bin_effects, "_line", _chosen(bin_effects._choose_line))
         yield

@@ -46,27 +46,10 @@ _CSV_TYPES = {"BIGINT": "int64", "DOUBLE": "float64", "HUGEINT": "decimal(38, 0)
 
 @contextmanager
 def on_engine(engine: str, source: Any, columns: Sequence[str]) -> Iterator[Any]:
-    """Give the items of files as a source that the engine reads.
+    """Give the items of files as a source that the engine reads: "duckdb", "spark" or "polars".
 
-    Parameters
-    ----------
-    engine
-        ``"duckdb"``, ``"spark"`` or ``"polars"``.
-    source
-        A path, a glob or a list of paths of Parquet or CSV files.
-    columns
-        Columns to keep.
-
-    Yields
-    ------
-    object
-        The source itself for DuckDB, else an Ibis table. Spark uses the session that is active, or
-        else a local one that is stopped at the end.
-
-    Raises
-    ------
-    ItemsError
-        If the engine is not installed, or for files as in `open_table`.
+    That is the source itself for DuckDB, else an Ibis table. Spark uses the session that is active,
+    or else a local one that is stopped at the end.
     """
     if engine == "duckdb":
         yield source

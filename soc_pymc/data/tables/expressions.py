@@ -1,11 +1,12 @@
 """Cells and bins of `binning`, and `folds`, as Ibis expressions that are exact on every engine."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...families.outcomes import Outcome
 from ..binning import (
     EXACT_COUNTS,
     FIRST_GRID,
@@ -16,8 +17,7 @@ from ..binning import (
     Grid,
     make_lookup,
 )
-from ..folds import FOLD_MIX, FOLD_PRIME, FOLD_STEPS, SCRAMBLE
-from .reading import Folds
+from ..folds import FOLD_MIX, FOLD_PRIME, FOLD_STEPS, SCRAMBLE, Folds
 
 __all__ = [
     "count_cell",
@@ -26,8 +26,10 @@ __all__ = [
     "fold_of",
     "noise_cell",
     "score_cell",
+    "seen_outcome",
     "value_cell",
     "with_bins",
+    "with_cells",
 ]
 
 _WIDE_COUNTS = 48  # 16 * 5 - 32: cells of counts >= 32 go on where the exact ones end
@@ -112,6 +114,27 @@ def value_cell(value: Any, noise_cell: Any) -> Any:
     return ibis.greatest(ibis.least(cell, most), -most).floor().cast("int64")
 
 
+def seen_outcome(table: Any, outcome: Outcome) -> Any:
+    """Outcomes, and 0 for those so small that their powers vanish."""
+    y, least = table[outcome.observed], outcome.validity.outcome.negligible
+    return (y.abs() < least).ifelse(0.0, y) if least else y
+
+
+def with_cells(table: Any, outcome: Outcome) -> Any:
+    """The table with a column for each cell that its items are in."""
+    for cell in outcome.tables["joint"].cells:
+        table = table.mutate(**{cell: _CELLS[cell](table, outcome)})
+    return table
+
+
+_CELLS: dict[str, Callable[[Any, Outcome], Any]] = {
+    "exposure_cell": lambda table, outcome: exposure_cell(table[outcome.size]),
+    "count_cell": lambda table, outcome: count_cell(table[outcome.observed]),
+    "noise_cell": lambda table, outcome: noise_cell(table[outcome.size]),
+    "value_cell": lambda table, outcome: value_cell(seen_outcome(table, outcome), table.noise_cell),
+}
+
+
 def _modulo(number: Any, by: int) -> Any:
     """The remainder from 0 to `by` - 1: engines disagree on that of negative numbers."""
     return (number % by + by) % by
@@ -120,14 +143,7 @@ def _modulo(number: Any, by: int) -> Any:
 def fold_of(table: Any, folds: Folds, size: str = "exposure") -> Any:
     """Fold of each item as an Ibis expression: `folds.fold_of_id` and `fold_of_item`.
 
-    Parameters
-    ----------
-    table
-        A table with the columns that the rule needs.
-    folds
-        The rule.
-    size
-        Column of what is taken with the score where items have no id.
+    `size` is the column that is taken with the score where items have no id.
     """
     import ibis
 
@@ -146,15 +162,7 @@ def fold_of(table: Any, folds: Folds, size: str = "exposure") -> Any:
 
 
 def with_bins(table: Any, edges: NDArray[np.float64]) -> Any:
-    """The table with the column ``bin``: [e_k, e_k+1) is bin k + 1, outer bins are open.
-
-    Parameters
-    ----------
-    table
-        A table with the column ``score``.
-    edges
-        Interior edges, strictly rising.
-    """
+    """The table with the column ``bin``: [e_k, e_k+1) is bin k + 1, outer bins are open."""
     import ibis
     import pyarrow as pa
 

@@ -1,21 +1,39 @@
-"""Files of items: found, of one format, readable, and alike in the columns that are wanted."""
+"""Files of items: found, of one format, readable, and alike in the columns that are wanted.
 
+Below them what every source shares: columns by name, and what errors of engines say.
+"""
+
+import csv
+import difflib
 import glob
+import gzip
+import io
 import os
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 
 from ..._lib.arguments import path_of, shown
 from ..._lib.errors import ItemsError
-from .column_names import chosen, refuse_case_twins, refuse_twice
-from .engine_errors import first_line, refuse_interrupt
-from .text_files import check_whole, header_of, not_text, ragged
 
-__all__ = ["WIDE", "Files", "check_files", "connect", "form_of", "paths_of"]
+__all__ = [
+    "WIDE",
+    "Files",
+    "check_files",
+    "chosen",
+    "connect",
+    "first_line",
+    "form_of",
+    "is_of_engine",
+    "paths_of",
+    "refuse_case_twins",
+    "refuse_interrupt",
+]
 
 _PARQUET = (".parquet", ".pq")
 _LONGEST_NAME = 255
+_BLOCK = 1 << 20
 _CSV = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 _CSV_NUMBERS = ("BIGINT", "DOUBLE", "INTEGER", "HUGEINT")
 WIDE = (
@@ -58,42 +76,18 @@ def paths_of(source: Any) -> list[str]:
 
 @dataclass(frozen=True)
 class Files:
-    """Files that are there, can be read and agree in the wanted columns.
+    """Files that are there, can be read and agree in the wanted columns."""
 
-    Attributes
-    ----------
-    paths
-        Their names, in order.
-    form
-        ``"Parquet"`` or ``"CSV"``.
-    types
-        Types by column: Arrow's names for Parquet, DuckDB's, wide enough for all, for CSV.
-    wanted
-        The columns to keep.
-    """
-
-    paths: list[str]
-    form: str
-    types: dict[str, str]
-    wanted: list[str]
+    paths: list[str]  # in order
+    form: str  # "Parquet" or "CSV"
+    types: dict[str, str]  # by column: Arrow's names, or DuckDB's, wide enough for all CSV files
+    wanted: list[str]  # the columns to keep
 
 
 def check_files(source: Any, columns: Sequence[str] | None = None, connection: Any = None) -> Files:
     """Find and check the files of a source; nothing but footers and CSV files is read.
 
-    Parameters
-    ----------
-    source
-        A path, a glob or a list of paths.
-    columns
-        Columns to keep; None keeps all.
-    connection
-        DuckDB connection that looks into CSV files; None makes one.
-
-    Raises
-    ------
-    ItemsError
-        If a file is missing or unreadable, files disagree in their columns, or a column is missing.
+    `columns` None keeps all; `connection` is the DuckDB that looks into CSV files.
     """
     paths = paths_of(source)
     formats = [form_of(path) for path in paths]
@@ -105,7 +99,7 @@ def check_files(source: Any, columns: Sequence[str] | None = None, connection: A
     schemas = [found.types for found in read]
     wanted = _check_names(read[0], paths[0], formats[0], columns)
     for found in read:
-        refuse_twice(found.names, wanted)
+        _refuse_twice(found.names, wanted)
     for path, schema in zip(paths[1:], schemas[1:], strict=True):
         _same_schema(paths[0], schemas[0], path, schema, wanted, exact=formats[0] == "Parquet")
     if formats[0] == "Parquet":
@@ -140,9 +134,9 @@ def _check_names(schema: _Schema, path: str, form: str, columns: Sequence[str] |
     """The wanted columns, each there exactly once, under a name like no other."""
     if form == "CSV" and not any(schema.names):
         raise ItemsError(f"{path} is empty: its first line must name the columns")
-    if form == "CSV" and len(schema.types) == 1 and columns and (why := ragged(path)):
+    if form == "CSV" and len(schema.types) == 1 and columns and (why := _ragged(path)):
         raise ItemsError(f"{path}: {why}")
-    refuse_twice(schema.names, list(schema.types) if columns is None else columns)
+    _refuse_twice(schema.names, list(schema.types) if columns is None else columns)
     refuse_case_twins(schema.names, list(schema.types) if columns is None else columns)
     return chosen(list(schema.types), columns)
 
@@ -168,7 +162,7 @@ def _schema(connection: Any, path: str, form: str) -> _Schema:
             schema = pq.read_schema(path)
             types = dict(zip(schema.names, map(str, schema.types), strict=True))
             return _Schema(types, tuple(schema.names))
-        check_whole(path)
+        _check_whole(path)
         # the whole file decides the types: a fraction may come late
         rows = connection.con.execute(
             "DESCRIBE SELECT * FROM read_csv(?, header=true, sample_size=-1, "
@@ -176,12 +170,12 @@ def _schema(connection: Any, path: str, form: str) -> _Schema:
             [glob.escape(path)],
         ).fetchall()
         types = {str(row[0]): str(row[1]) for row in rows}
-        return _Schema(types, header_of(connection, glob.escape(path)))
+        return _Schema(types, _header_of(connection, glob.escape(path)))
     except ItemsError:
         raise
     except Exception as error:
         refuse_interrupt(error)
-        why = not_text(path) if form == "CSV" else None
+        why = _not_text(path) if form == "CSV" else None
         why = why or f"{first_line(error).rstrip('.')}; write it again"
         raise ItemsError(f"{path} cannot be read as {form}: {why}") from error
 
@@ -210,3 +204,152 @@ def _same_schema(
                 f"{path} holds column {column!r} as {both[1]}, but {first_path} as {both[0]}: "
                 "write the files with one type"
             )
+
+
+# --- text files ----------------------------------------------------------------------------------
+
+
+def _opened(path: str) -> IO[bytes]:
+    return gzip.open(path) if path.lower().endswith(".gz") else open(path, "rb")  # type: ignore[return-value]
+
+
+def _check_whole(path: str) -> None:
+    """Refuse a compressed file whose end is missing, which engines read without a word."""
+    if not path.lower().endswith(".gz"):
+        return
+    try:
+        with gzip.open(path) as file:
+            while file.read(_BLOCK):
+                pass
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ItemsError(
+            f"{path} cannot be read as CSV: it is cut off or damaged ({error}): write it again"
+        ) from error
+
+
+def _header_of(connection: Any, path: str) -> tuple[str, ...]:
+    """Names of the columns as they are written, where an engine makes those alike differ."""
+    row = connection.con.execute(
+        "SELECT * FROM read_csv(?, header=false, all_varchar=true, hive_partitioning=false) "
+        "LIMIT 1",
+        [path],
+    ).fetchone()
+    return tuple(str(name or "").strip() for name in row or ())
+
+
+def _not_text(path: str) -> str | None:
+    """Where a file is no text in UTF-8, and what to do; None where it is such text."""
+    try:
+        with _opened(path) as file:
+            for number, line in enumerate(file, start=1):
+                try:
+                    line.decode("utf-8")
+                except UnicodeDecodeError as error:
+                    byte = line[error.start]
+                    return f"line {number} is not in UTF-8 (byte 0x{byte:02x}): save it as UTF-8"
+    except (OSError, EOFError, zlib.error):
+        return None
+    return None
+
+
+def _rows(path: str, separator: str) -> Iterator[tuple[int, list[str]]]:
+    with io.TextIOWrapper(_opened(path), encoding="utf-8-sig", newline="") as file:
+        reader = csv.reader(file, delimiter=separator)
+        for row in reader:
+            yield reader.line_num, row
+
+
+def _ragged(path: str) -> str | None:
+    """The first line that has more or fewer fields than the header, in words; None if none has."""
+    with _opened(path) as file:
+        head = file.readline().decode("utf-8", "replace")
+    separator = max(",;\t|", key=head.count)
+    rows, width = _rows(path, separator), 0
+    try:
+        for number, row in rows:
+            width = width or len(row)
+            if row and len(row) != width:
+                has = f"line {number} has {len(row)} fields, but the header has {width}"
+                return f"{has}: mend the line"
+    except csv.Error:  # a field of more than 128 kB
+        return None
+    return None
+
+
+# --- columns by name -----------------------------------------------------------------------------
+
+
+def chosen(available: Sequence[Any], columns: Sequence[str] | None) -> list[str]:
+    """The wanted columns, each there exactly once; all where none are named."""
+    names = [str(name) for name in available]
+    wanted = names if columns is None else list(columns)
+    absent = [_absent(column, names) for column in wanted if column not in names]
+    if absent:
+        raise ItemsError("\n".join(absent))
+    _refuse_twice(names, wanted)
+    return wanted
+
+
+def _refuse_twice(names: Sequence[str], wanted: Sequence[str]) -> None:
+    """Refuse wanted columns that are there more than once."""
+    for column in wanted:
+        if names.count(column) > 1:
+            raise ItemsError(
+                f"column {column!r} is there {names.count(column)} times: rename or drop the others"
+            )
+
+
+def _absent(column: str, names: list[str]) -> str:
+    shown = ", ".join(repr(name) for name in names[:20])
+    more = f" and {len(names) - 20} more" if len(names) > 20 else ""
+    lower = {name.lower(): name for name in names}
+    close = difflib.get_close_matches(column.lower(), list(lower), n=1)
+    hint = f": did you mean {lower[close[0]]!r}?" if close else ""
+    return f"column {column!r} is missing; the table has {shown or 'no columns'}{more}{hint}"
+
+
+def refuse_case_twins(available: Sequence[str], wanted: Sequence[str]) -> None:
+    """Refuse wanted columns that have a twin but for upper and lower case."""
+    lower = [name.lower() for name in available]
+    for column in wanted:
+        if lower.count(column.lower()) > 1 and column in available:
+            twins = [name for name in available if name.lower() == column.lower()]
+            raise ItemsError(
+                f"columns {' and '.join(map(repr, twins))} differ in letter case only, which the "
+                "engine cannot tell apart: rename one of them"
+            )
+
+
+# --- errors of engines ---------------------------------------------------------------------------
+
+# where the errors of engines come from; other drivers are known by their DatabaseError (PEP 249)
+_ENGINES = ("_duckdb", "duckdb", "pyarrow", "polars", "psycopg", "pyspark", "py4j", "google")
+# an engine that does not understand its query was asked the wrong thing by this package
+_OURS = ("BinderException", "ParserException", "ParseException", "SyntaxError", "UndefinedFunction")
+_OF_IBIS = ("OperationNotDefinedError", "TableNotFound", "UnsupportedOperationError")
+
+
+def first_line(error: Exception) -> str:
+    """What an error says first; of an error inside Java, what that says."""
+    java = getattr(error, "java_exception", None)
+    # that Spark waited for another thread says nothing; what it waited for does
+    while java is not None and "awaitResult" in str(java.getMessage()) and java.getCause():
+        java = java.getCause()
+    text = str(error if java is None else java.toString())
+    return (text.strip().splitlines() or [type(error).__name__])[0]
+
+
+def refuse_interrupt(error: Exception) -> None:
+    """Raise Ctrl-C as such where DuckDB says "Query interrupted" because of it."""
+    if isinstance(error.__cause__, KeyboardInterrupt):
+        raise KeyboardInterrupt from error
+
+
+def is_of_engine(error: Exception) -> bool:
+    """Whether an engine could not read, rather than this package have asked the wrong thing."""
+    if (name := type(error).__name__) in _OURS:
+        return False
+    ancestors = type(error).__mro__
+    known = {ancestor.__module__.partition(".")[0] for ancestor in ancestors} & set(_ENGINES)
+    drivers = any(ancestor.__name__ == "DatabaseError" for ancestor in ancestors)
+    return bool(known) or drivers or name in _OF_IBIS or isinstance(error, OSError)

@@ -13,9 +13,18 @@ from typing import Any, Literal
 import pandas as pd
 
 from ..._lib.errors import ItemsError
-from .column_names import chosen, refuse_case_twins
-from .engine_errors import first_line, is_of_engine, refuse_interrupt
-from .item_files import WIDE, check_files, connect, form_of, paths_of
+from .item_files import (
+    WIDE,
+    check_files,
+    chosen,
+    connect,
+    first_line,
+    form_of,
+    is_of_engine,
+    paths_of,
+    refuse_case_twins,
+    refuse_interrupt,
+)
 
 __all__ = ["Kind", "batches", "kind_of", "open_table", "readable", "to_ibis"]
 
@@ -23,17 +32,7 @@ Kind = Literal["pandas", "polars", "arrow", "files", "ibis"]
 
 
 def kind_of(source: Any) -> Kind:
-    """Kind of a source of items.
-
-    Parameters
-    ----------
-    source
-        Whatever `PoissonItems` accepts.
-
-    Raises
-    ------
-    ItemsError
-        If it is none of the kinds.
+    """Kind of a source of items; refuses what is none.
 
     Examples
     --------
@@ -66,22 +65,9 @@ def kind_of(source: Any) -> Kind:
 def open_table(source: Any, columns: Sequence[str] | None = None) -> Any:
     """Ibis table of a source; the rows keep their order.
 
-    Parameters
-    ----------
-    source
-        Whatever `PoissonItems` accepts.
-    columns
-        Columns to keep; None keeps all.
-
-    Returns
-    -------
-    ibis.Table
-        On a DuckDB connection of its own, or, for an Ibis table, on the table's backend.
-
-    Raises
-    ------
-    ItemsError
-        If a file is missing or unreadable, files disagree in their columns, or a column is missing.
+    It is on a DuckDB connection of its own or, for an Ibis table, on the table's backend. `columns`
+    None keeps all. Files that are missing, unreadable or unlike each other are refused, and so are
+    missing columns.
 
     Examples
     --------
@@ -151,23 +137,9 @@ def _open_files(source: Any, columns: Sequence[str] | None) -> Any:
 def batches(
     table: Any, columns: Sequence[str] | None = None, size: int = 1_000_000, source: Any = None
 ) -> Iterator[Any]:
-    """Arrow record batches of an Ibis table, in the order of its rows.
+    """Arrow record batches of an Ibis table, in the order of its rows, of at most `size` rows.
 
-    Parameters
-    ----------
-    table
-        What `open_table` returned.
-    columns
-        Columns to read; None reads all.
-    size
-        Most rows in a batch.
-    source
-        What the table was opened from, to name a file that cannot be read.
-
-    Yields
-    ------
-    pyarrow.RecordBatch
-        The next rows.
+    `source` is what the table was opened from, to name a file that cannot be read.
 
     Examples
     --------
@@ -187,10 +159,7 @@ def batches(
 def readable(source: Any = None) -> Iterator[None]:
     """Errors of an engine while it reads become an ItemsError of one line.
 
-    Parameters
-    ----------
-    source
-        Source of the items: where they are files, the one that cannot be read is named.
+    Where the source is files, the one that cannot be read is named.
 
     Examples
     --------

@@ -10,24 +10,14 @@ from numpy.typing import NDArray
 
 from ..._lib.errors import ItemsError
 from ..._lib.progress import phase
-from ..binning import Grid
-from ..folds import FOLD_PRIME, fold_of_id
-from ..items import Items, NormalItems, PoissonItems
-from ..kernels import KERNELS, FirstLook, Sums, ends, fold_of_items, warm_up
+from ..binning import Grid, Weights, whole_unit
+from ..folds import FOLD_PRIME, MOST_FOLDS, Folds, fold_of_id
+from ..items import Items
+from ..kernels import KERNELS
+from ..sums import FirstLook, Sums, ends, fold_of_items, warm_up
 from .item_files import Files, check_files
-from .reading import (
-    MOST_FOLDS,
-    AnyTotals,
-    Folds,
-    NormalTotals,
-    Tables,
-    Totals,
-    Weights,
-    exposure_unit,
-)
-from .scanning import check_spread, check_total, check_types, scan
 from .sources import batches, kind_of, open_table, readable
-from .validation import numbers
+from .validation import Tables, Totals, check_spread, check_total, check_types, numbers, scan
 
 __all__ = ["Streamed"]
 
@@ -36,38 +26,6 @@ Ints = NDArray[np.int64]
 
 _BLOCK = 1 << 21  # items that kernels get at once
 _READ = 50_000  # items read at once; more would leave the processor's caches
-
-
-def _added_counts(
-    items: PoissonItems, before: Totals | None, n: int, found: tuple[Any, ...]
-) -> Totals:
-    """Totals with those of one more block of items with counts."""
-    whole, real, exposure, low, high, most = found
-    t = before or Totals(0, 0, 0.0, np.inf, -np.inf, 0.0)
-    check_total(items, float(t.count) + real)  # whole numbers of one block may wrap around
-    return Totals(
-        t.n + n,
-        t.count + int(whole),
-        t.exposure + exposure,
-        min(t.score_min, low),
-        max(t.score_max, high),
-        max(t.exposure_max, most),
-    )
-
-
-def _added_values(before: NormalTotals | None, n: int, found: tuple[Any, ...]) -> NormalTotals:
-    """Totals with those of one more block of items with values."""
-    value, size, square, low, high, far = found
-    t = before or NormalTotals(0, 0.0, 0.0, 0.0, np.inf, -np.inf, 0.0)
-    return NormalTotals(
-        t.n + n,
-        t.value + value,
-        t.value_size + size,
-        t.noise_square + square,
-        min(t.score_min, low),
-        max(t.score_max, high),
-        max(t.farthest, far),
-    )
 
 
 class Streamed:
@@ -79,6 +37,7 @@ class Streamed:
         self._items = replace(items, id=None, fold=None) if folds.by == "none" else items
         self._named = list(items.roles.values())
         self._kernel = KERNELS[items.kind]
+        self._outcome = self._kernel.outcome
         self._seen: int | None = None
         self._codes: dict[str, int] = {}
         self._zeros = np.zeros(0, dtype=np.int64)
@@ -92,7 +51,8 @@ class Streamed:
     def weights(self, grid: Grid, low: float, high: float, weight: str | None) -> Weights:
         """Scores on a grid; no column is read but those that are needed."""
         first = FirstLook(grid, low, high)
-        unit = self._exposure_unit() if weight == "exposure" else 1.0
+        whole = weight is None or self._outcome.bounds[weight].whole
+        unit = 1.0 if whole else self._unit(str(weight))
         n, total, least, most = 0, 0.0, np.inf, -np.inf
         roles = ("score",) if weight is None else ("score", weight)
         for columns in self._blocks("choosing bins", roles):
@@ -104,34 +64,32 @@ class Streamed:
             if values is None:
                 first.add(columns["score"])
                 continue
-            total += float(values.sum()) if weight == "count" else 0.0
-            if isinstance(self._items, PoissonItems):
-                check_total(self._items, total)
+            total += float(values.sum()) if whole else 0.0
+            check_total(self._items, total)
             first.add(columns["score"], np.floor(values / unit).astype(np.int64))
         if n == 0:
             self._refuse()
         self._seen = n
         return Weights(n, least, most, *first.weights())
 
-    def _exposure_unit(self) -> float:
+    def _unit(self, role: str) -> float:
+        """The unit in which amounts of a role add up as whole numbers."""
         n, most = 0, 0.0
-        for columns in self._blocks("looking at exposures", ("exposure",)):
-            valid, low, high = ends(columns["exposure"])
+        for columns in self._blocks(f"looking at {role}s", (role,)):
+            valid, low, high = ends(columns[role])
             if not valid or low < 0:
                 self._refuse()
-            n, most = n + len(columns["exposure"]), max(most, high)
-        return exposure_unit(n, most)
+            n, most = n + len(columns[role]), max(most, high)
+        return whole_unit(n, most)
 
     def tables(self, edges: Floats, most_joint: int) -> Tables:
         """Sums of all bins and cells of items, validated in the same pass."""
         sums = Sums(self._kernel, edges, self._folds.number, most_joint)
-        totals: AnyTotals | None = None
-        schema = self._kernel.schema
+        totals: Totals | None = None
         for columns in self._blocks("summarizing items", tuple(self._items.roles)):
-            score, outcome, size = (columns[r] for r in ("score", schema.observed, schema.size))
+            score, outcome, size = (columns[role] for role in self._outcome.bounds)
             totals = self._totals(totals, score, outcome, size)
-            if isinstance(totals, NormalTotals) and isinstance(self._items, NormalItems):
-                check_spread(self._items, totals.farthest, most_joint)
+            check_spread(self._items, totals.farthest, most_joint)
             sums.add(score, outcome, size, self._parts(columns, len(score)))
         if totals is None or self._seen not in (None, totals.n):
             self._refuse()
@@ -143,15 +101,16 @@ class Streamed:
         }
         return Tables({"joint": {}, **tables}, tuple(labels), sums.coarse, totals)
 
-    def _totals(self, before: Any, *columns: Floats) -> AnyTotals:
+    def _totals(self, before: Totals | None, *columns: Floats) -> Totals:
         """Totals with those of one more block, which is refused if it is not valid."""
-        valid, *found = self._kernel.totals(*columns)
+        valid, exact, real, absolute, sizes, low, high, far = self._kernel.totals(*columns)
         if not valid:
             self._refuse()
-        n = len(columns[0])
-        if isinstance(self._items, NormalItems):
-            return _added_values(before, n, tuple(found))
-        return _added_counts(self._items, before, n, tuple(found))
+        # whole numbers of one block may wrap around
+        check_total(self._items, real + (float(before.outcome) if before else 0.0))
+        total = int(exact) if self._outcome.exact else real
+        found = Totals(len(columns[0]), total, absolute, sizes, low, high, far)
+        return before + found if before else found
 
     @cached_property
     def _table(self) -> Any:
@@ -241,7 +200,7 @@ class Streamed:
         if folds.by == "id":
             fold = fold_of_id(columns["id"], folds.number)
         elif folds.by == "item":
-            fold = fold_of_items(columns["score"], columns[self._kernel.schema.size], folds.number)
+            fold = fold_of_items(columns["score"], columns[self._outcome.size], folds.number)
         else:
             given = columns["fold"]
             if not ((given >= 0) & (given < MOST_FOLDS) & (given == np.floor(given))).all():

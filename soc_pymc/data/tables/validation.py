@@ -1,69 +1,109 @@
-"""What columns must hold, and every way in which a row may be bad, as Ibis expressions."""
+"""Items validated and totalled in one pass; every problem of a table in one error."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from ...families.validity import LARGEST, LARGEST_COUNT, LARGEST_VALUE, LEAST_SD
-from ..folds import FOLD_PRIME
-from .reading import MOST_FOLDS
+import numpy as np
+from numpy.typing import NDArray
 
-__all__ = ["Problem", "needs", "numbers", "problems_of", "typed", "wrong_type"]
+from ..._lib.errors import ItemsError
+from ..._lib.progress import phase
+from ...families.outcomes import OUTCOMES, Outcome
+from ...families.validity import LARGEST, LARGEST_COUNT, Bounds
+from ..binning import Columns, Grid
+from ..folds import FOLD_PRIME, MOST_FOLDS
+from ..items import Items
+from .expressions import score_cell
+from .sources import kind_of, open_table, readable
 
+__all__ = [
+    "Scan",
+    "Tables",
+    "Totals",
+    "check_spread",
+    "check_total",
+    "check_types",
+    "numbers",
+    "scan",
+]
+
+_SHOWN = 3  # bad rows shown in an error
+_SPLIT = 26  # bits of the lower halves of counts: sums of halves cannot overflow
+_RULES = {"min": np.min, "max": np.max}  # by the end of a column's name; others are sums
 _LABELS = {
     "group": "groups must be labels: text, whole numbers or true/false",
     "id": "ids must be whole numbers (or give fold= a column of fold numbers)",
 }
+_FOLD = Bounds(
+    f"folds must be whole numbers from 0 to {MOST_FOLDS - 1}",
+    largest=MOST_FOLDS - 1.0,
+    least=0.0,
+    whole=True,
+    name_of_largest=f"larger than {MOST_FOLDS - 1}",
+)
+_NUMBERS: dict[str, Bounds] = {"fold": _FOLD}
+for _outcome in OUTCOMES.values():
+    _NUMBERS |= _outcome.bounds
 
 
 @dataclass(frozen=True)
-class _Rule:
-    """What numbers of one role must be.
+class Totals:
+    """Totals of valid items."""
 
-    Attributes
-    ----------
-    needs
-        The rule in words.
-    largest, beyond
-        Largest size, and what to call those that are beyond.
-    least
-        The least number; None for numbers of any sign.
-    whole
-        Whether they must be whole.
-    """
+    n: int
+    outcome: int | float  # sums of outcomes (exact where these are whole), of their absolute
+    absolute: float  # values, and of sizes: exposures or squared noise sds
+    sizes: float
+    score_min: float
+    score_max: float
+    farthest: float  # the largest outcome in sizes, where joint cells have bounds; else 0
 
-    needs: str
-    largest: float = LARGEST
-    beyond: str = f"beyond {LARGEST:g} in size"
-    least: float | None = None
-    whole: bool = False
-
-
-_BEYOND = f"beyond {LARGEST_VALUE:g} in size"
-_NUMBERS = {
-    "score": _Rule("scores must be finite numbers"),
-    "count": _Rule(
-        "counts must be whole numbers >= 0", LARGEST_COUNT, "2^53 or more", 0.0, whole=True
-    ),
-    "exposure": _Rule("exposures must be finite numbers >= 0", least=0.0),
-    "value": _Rule("values must be finite numbers", LARGEST_VALUE, _BEYOND),
-    "noise_sd": _Rule("noise sds must be finite numbers > 0", LARGEST_VALUE, _BEYOND, LEAST_SD),
-    "fold": _Rule(
-        f"folds must be whole numbers from 0 to {MOST_FOLDS - 1}",
-        MOST_FOLDS - 1.0,
-        f"larger than {MOST_FOLDS - 1}",
-        0.0,
-        whole=True,
-    ),
-}
+    def __add__(self, other: "Totals") -> "Totals":
+        return Totals(
+            self.n + other.n,
+            self.outcome + other.outcome,
+            self.absolute + other.absolute,
+            self.sizes + other.sizes,
+            min(self.score_min, other.score_min),
+            max(self.score_max, other.score_max),
+            max(self.farthest, other.farthest),
+        )
 
 
-def needs(role: str) -> str:
+@dataclass(frozen=True)
+class Tables:
+    """Sums over parts (group, fold and bin), their cells, and joint cells of groups and bins."""
+
+    # columns of keys and sums by table, in no set order; none of "joint" where it was not wanted
+    sums: Mapping[str, Columns]
+    labels: tuple[str, ...]  # of the groups, by code
+    coarse: int  # bins in one bin of the joint cells; 0 where there are none
+    totals: Totals  # of the same pass or of an earlier one, found in another way than the sums
+
+
+@dataclass(frozen=True)
+class Scan:
+    """Totals of valid items, from one pass, and a table of them."""
+
+    totals: Totals
+    # Ibis table with columns named by role: numbers as float64, whole ones and ids as int64,
+    # groups as text
+    table: Any = field(repr=False)
+    # cells of scores on the grid, rising, with their numbers of items and sums of whole outcomes
+    cells: Mapping[str, NDArray[np.int64]] | None = None
+
+
+# --- what may be wrong ---------------------------------------------------------------------------
+
+
+def _needs(role: str) -> str:
     """What the column of a role must hold, in words."""
     return _LABELS[role] if role in _LABELS else _NUMBERS[role].needs
 
 
-def wrong_type(role: str, dtype: Any) -> str | None:
+def _wrong_type(role: str, dtype: Any) -> str | None:
     """What a column holds if it does not hold what its role needs."""
     if role == "group":
         right = dtype.is_string() or dtype.is_integer() or dtype.is_boolean() or dtype.is_null()
@@ -106,55 +146,38 @@ def numbers(columns: Mapping[str, Any]) -> dict[str, Any]:
     return read
 
 
-def typed(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Valid items: counts and folds as int64 (by float64, as decimals may not fit)."""
+def _typed(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Valid items: whole numbers as int64 (by float64, as decimals may not fit)."""
     found = numbers(columns)
-    for role in {"count", "fold"} & found.keys():
+    for role in [role for role in found if role in _NUMBERS and _NUMBERS[role].whole]:
         is_whole = columns[role].type().is_int64()
         found[role] = columns[role] if is_whole else found[role].cast("int64")
     return found
 
 
 @dataclass(frozen=True)
-class Problem:
-    """One way in which rows may be bad.
+class _Problem:
+    """One way in which rows may be bad."""
 
-    Attributes
-    ----------
-    condition
-        Ibis expression, true on bad rows.
-    role, column
-        Whose values are bad.
-    what
-        What they are, such as "negative".
-    show
-        Whether the bad values say anything.
-    """
-
-    condition: Any
+    condition: Any  # Ibis expression, true on bad rows
     role: str
     column: str
-    what: str
-    show: bool
+    what: str  # what the values are, such as "negative"
+    show: bool  # whether the bad values say anything
 
 
-def problems_of(raw: Any, roles: Mapping[str, str]) -> list[Problem]:
+def _problems_of(raw: Any, roles: Mapping[str, str], outcome: Outcome) -> list[_Problem]:
     """Every way in which a row may be bad; a row's value is judged by the first that applies.
 
-    Parameters
-    ----------
-    raw
-        Table of the columns by role, as `numbers` reads them.
-    roles
-        Names of the user's columns by role.
+    `raw` is a table of the columns by role, as `numbers` reads them.
     """
-    problems: list[Problem] = []
+    problems: list[_Problem] = []
     clean: dict[str, Any] = {}
     usable: dict[str, Any] = {}
     for role, name in roles.items():
         value = raw[role]
         if role not in _NUMBERS:
-            problems.append(Problem(value.isnull(), role, name, "missing (null)", show=False))
+            problems.append(_Problem(value.isnull(), role, name, "missing (null)", show=False))
             continue
         rule = _NUMBERS[role]
         missing = value.fill_null(float("nan")).isnan()
@@ -165,23 +188,203 @@ def problems_of(raw: Any, roles: Mapping[str, str]) -> list[Problem]:
         size = clean[role].abs() if rule.least is None else clean[role]
         beyond = size > rule.largest
         problems += [
-            Problem(missing, role, name, "missing (null or NaN)", show=False),
-            Problem(infinite, role, name, "infinite", show=True),
-            Problem(beyond, role, name, rule.beyond, show=True),
+            _Problem(missing, role, name, "missing (null or NaN)", show=False),
+            _Problem(infinite, role, name, "infinite", show=True),
+            _Problem(beyond, role, name, rule.beyond, show=True),
         ]
         if rule.least is not None:
-            problems.append(Problem(clean[role] < 0, role, name, "negative", show=True))
+            problems.append(_Problem(clean[role] < 0, role, name, "negative", show=True))
         if rule.least:
             small = (clean[role] >= 0) & (clean[role] < rule.least) & usable[role]
             what = f"0 or below {rule.least:g}"
-            problems.append(Problem(small, role, name, what, show=True))
+            problems.append(_Problem(small, role, name, what, show=True))
     for role in roles:
         if role in _NUMBERS and _NUMBERS[role].whole:
             safe = (clean[role].abs() > LARGEST_COUNT).ifelse(0.0, clean[role])
             fraction = safe != safe.floor()
-            problems.append(Problem(fraction, role, roles[role], "not whole", show=True))
-    if "count" in roles:
-        unseen = (clean["count"] > 0) & (clean["exposure"] == 0) & usable["exposure"]
-        what = f"positive where column {roles['exposure']!r} is 0"
-        problems.append(Problem(unseen, "count", roles["count"], what, show=True))
+            problems.append(_Problem(fraction, role, roles[role], "not whole", show=True))
+    pair, y, x = outcome.validity, outcome.observed, outcome.size
+    if pair.conflict:
+        both = pair.conflict(clean[y], clean[x]) & usable[x]
+        what = pair.conflict_words.format(size=roles[x])
+        problems.append(_Problem(both, y, roles[y], what, show=True))
     return problems
+
+
+# --- one pass ------------------------------------------------------------------------------------
+
+
+def scan(items: Items, progress: bool = True, grid: Grid | None = None) -> Scan:
+    """Validate items and total them in one pass.
+
+    `grid` are cells of scores to count in the same pass. Every problem of the items is one line of
+    an ItemsError: the column, the number of bad rows, examples, and what is needed. Notes of the
+    error give row numbers where rows have an order.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from soc_pymc import PoissonItems
+    >>> frame = pd.DataFrame({"t": [0.1, 0.2], "clicks": [0, 1], "views": [9, 8]})
+    >>> scan(PoissonItems(frame, score="t", count="clicks", exposure="views")).totals.n
+    2
+    """
+    table = open_table(items.source, list(items.roles.values()))
+    columns = {role: table[name] for role, name in items.roles.items()}
+    with phase("checking items", enabled=progress), readable(items.source):
+        check_types(items, table)
+        raw = table.select(**numbers(columns))
+        problems = _problems_of(raw, items.roles, OUTCOMES[items.kind])
+        found, cells = _aggregated(items, raw, problems, grid)
+        if found["n"] == 0:
+            raise ItemsError(_no_rows(items))
+        bad = [(p, found[f"bad{i}"]) for i, p in enumerate(problems) if found[f"bad{i}"]]
+        if bad:
+            raise _error(raw, bad, found["n"], kind_of(items.source) != "ibis")
+    check_total(items, found["outcome"])
+    totals = Totals(
+        found["n"],
+        _joined(found) if "high" in found else found["outcome"],
+        found.get("absolute", found["outcome"]),
+        found["sizes"],
+        found["score_min"],
+        found["score_max"],
+        found.get("far_max", 0.0),
+    )
+    return Scan(totals, table.select(**_typed(columns)), cells)
+
+
+def check_types(items: Items, table: Any) -> None:
+    """Refuse columns that do not hold what their roles need."""
+    wrong = [
+        f"column {name!r} holds {word}; {_needs(role)}: convert it first"
+        for role, name in items.roles.items()
+        if (word := _wrong_type(role, table[name].type()))
+    ]
+    if wrong and table.count().to_pyarrow().as_py() == 0:
+        raise ItemsError(_no_rows(items))
+    if wrong:
+        raise ItemsError("\n".join(wrong))
+
+
+def check_total(items: Items, total: float) -> None:
+    """Refuse whole outcomes whose sum does not fit."""
+    outcome = OUTCOMES[items.kind]
+    if outcome.validity.outcome.whole and total > 2.0**62:
+        raise ItemsError(
+            f"column {items.roles[outcome.observed]!r} sums to {total:.3g}, more than can be "
+            "counted exactly: summarize parts of the items"
+        )
+
+
+def check_spread(items: Items, farthest: float, most_joint: int) -> None:
+    """Refuse outcomes too far from 0 for joint cells, where these are wanted."""
+    outcome = OUTCOMES[items.kind]
+    if most_joint and farthest > outcome.farthest:
+        words = outcome.words
+        raise ItemsError(
+            f"column {items.roles[outcome.observed]!r}: {words.outcomes} are up to {farthest:.3g} "
+            f"{words.sizes} from 0, and joint cells tell them apart only up to "
+            f"{outcome.farthest:,.0f}: subtract a constant from {words.outcomes} and scores alike, "
+            "or leave out joint="
+        )
+
+
+def _no_rows(items: Items) -> str:
+    shown = f"{items.source}: " if kind_of(items.source) == "files" else ""
+    return f"{shown}the table of items has no rows"
+
+
+def _totals(raw: Any, outcome: Outcome) -> dict[str, Any]:
+    """Totals; sums are guarded where they could overflow, as they are taken before the verdict."""
+    y, x = raw[outcome.observed], raw[outcome.size]
+    of_outcome, of_size = outcome.validity.outcome, outcome.validity.size
+    y = (y.abs() <= of_outcome.largest).ifelse(y, 0.0)  # null and NaN are not
+    x = ((x >= of_size.least) & (x <= of_size.largest)).ifelse(x, 1.0)
+    found = {
+        "n": raw.count(),
+        "score_min": raw.score.min(),
+        "score_max": raw.score.max(),
+        "outcome": y.sum(),
+        "sizes": _power(x, outcome.size_power).sum(),
+    }
+    if of_outcome.whole:
+        high = (y / 2.0**_SPLIT).floor()
+        low = (y - high * 2.0**_SPLIT).floor()
+        found |= {"high": high.cast("int64").sum(), "low": low.cast("int64").sum()}
+    if of_outcome.least is None:  # sums of numbers of either sign may cancel
+        size = (y.abs() >= of_outcome.negligible).ifelse(y.abs(), 0.0)
+        found["absolute"] = size.sum()
+        if math.isfinite(outcome.farthest):
+            found["far_max"] = (size / x).max()
+    return found
+
+
+def _power(x: Any, power: int) -> Any:
+    """A product, as engines have powers of their own kinds."""
+    return math.prod([x] * (power - 1), start=x)
+
+
+def _joined(halves: Mapping[str, Any]) -> Any:
+    """Sums of whole numbers from those of their upper and lower bits, in Python or NumPy."""
+    return halves["high"] * (1 << _SPLIT) + halves["low"]
+
+
+def _aggregated(
+    items: Items, raw: Any, problems: list[_Problem], grid: Grid | None
+) -> tuple[dict[str, Any], Mapping[str, NDArray[np.int64]] | None]:
+    """Totals and numbers of bad rows; and the cells of scores with items and counts."""
+    sums = _totals(raw, OUTCOMES[items.kind])
+    sums |= {f"bad{i}": p.condition.sum().fill_null(0) for i, p in enumerate(problems)}
+    if grid is None:
+        rows = raw.aggregate(**sums).to_pyarrow()
+        return rows.to_pylist()[0], None
+    # the cell of a bad score matters to nobody, as the items are refused
+    usable = (raw.score.abs() <= LARGEST).fill_null(False) & ~raw.score.fill_null(0.0).isnan()
+    cell = score_cell(usable.ifelse(raw.score, 1.0), grid)
+    table = raw.group_by(cell=cell).aggregate(**sums).to_pyarrow()
+    if table.num_rows == 0:
+        return {"n": 0}, None
+    columns = {name: table[name].to_numpy() for name in table.column_names}
+    found = {name: _RULES.get(name[-3:], np.sum)(columns[name]).item() for name in sums}
+    order = np.argsort(columns["cell"])
+    cells = {"cell": columns["cell"], "items": columns["n"]}
+    if "high" in sums:
+        whole = {half: columns[half].astype(np.int64) for half in ("high", "low")}
+        cells[OUTCOMES[items.kind].observed] = _joined(whole)
+    return found, {name: values[order].astype(np.int64) for name, values in cells.items()}
+
+
+def _error(raw: Any, bad: list[tuple[_Problem, int]], n: int, ordered: bool) -> ItemsError:
+    """One error with a line on each problem."""
+    error = ItemsError("\n".join(_describe(raw, problem, number, n) for problem, number in bad))
+    if ordered:
+        for note in _row_numbers(raw, [problem for problem, _ in bad]):
+            error.add_note(note)
+    return error
+
+
+def _describe(raw: Any, problem: _Problem, bad: int, n: int) -> str:
+    """One line on one problem: the same words on every engine."""
+    shown = ""
+    if problem.show:
+        value = raw.filter(problem.condition).select(value=raw[problem.role]).distinct()
+        lowest = value.order_by("value").limit(_SHOWN).to_pyarrow()["value"].to_pylist()
+        more = ", ..." if len(lowest) == _SHOWN else ""
+        shown = f" ({', '.join(f'{v:.12g}' for v in lowest)}{more})"
+    return (
+        f"column {problem.column!r}: {bad:,} of {n:,} {'row' if n == 1 else 'rows'} "
+        f"{'is' if bad == 1 else 'are'} {problem.what}{shown}; {_needs(problem.role)}: "
+        f"fix or drop {'this row' if bad == 1 else 'these rows'}"
+    )
+
+
+def _row_numbers(raw: Any, problems: list[_Problem]) -> Iterator[str]:
+    """Where the first bad rows of an ordered table are."""
+    import ibis
+
+    for problem in problems:
+        numbered = raw.mutate(bad=problem.condition, row=ibis.row_number())
+        rows = numbered.filter(numbered.bad).order_by("row").limit(_SHOWN)
+        places = ", ".join(f"{row:,}" for row in rows.to_pyarrow()["row"].to_pylist())
+        yield f"column {problem.column!r} {problem.what}: rows {places}, counted from 0"

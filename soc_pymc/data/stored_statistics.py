@@ -1,4 +1,7 @@
-"""Tables of sums read back from a file: a damaged file must not pass for statistics."""
+"""Tables of sums read back from a file: only what has the form of saved statistics passes.
+
+The file's digest vouches for the numbers; here names, types, shapes and keys are checked.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -9,12 +12,11 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from ..families.outcomes import OUTCOMES, Outcome
-from .integrity import check_coherent
+from .binning import Columns
 
 __all__ = ["json_object", "read_roles", "read_tables"]
 
 Floats = NDArray[np.float64]
-Columns = Mapping[str, NDArray[Any]]
 
 _ROLES = ("score", "group", "id", "fold")
 _ROLE_OF = {"column": "fold", "id": "id"}
@@ -26,23 +28,14 @@ def read_tables(
 ) -> tuple[dict[str, Columns], NDArray[Any], Floats, dict[str, Any]]:
     """Tables of sums, labels, edges and attributes of a file's arrays, if they fit together.
 
-    Parameters
-    ----------
-    data
-        What the file holds.
-    words
-        Attributes that are words; ``folds`` and ``coarse`` are numbers.
-
-    Raises
-    ------
-    KeyError, TypeError, ValueError
-        If something is missing, too much, or of another type, or does not fit the rest.
+    `words` are the attributes that are text; ``folds`` and ``coarse`` are numbers. KeyError,
+    TypeError or ValueError say what is missing, too much, or of another type.
     """
-    attrs, schema = _read_attrs(data, words)
-    _check_names(data, schema)
+    attrs, outcome = _read_attrs(data, words)
+    _check_names(data, outcome)
     edges = _read(data, "edges", "edge", np.float64)
     labels = _read_labels(data)
-    roles = read_roles(attrs, schema)
+    roles = read_roles(attrs, outcome)
     if "group" not in roles and labels.tolist() != [""]:
         raise ValueError("there are labels of groups, and no column of groups")
     if attrs["folds_by"] in _ROLE_OF and _ROLE_OF[attrs["folds_by"]] not in roles:
@@ -55,15 +48,14 @@ def read_tables(
                 data,
                 f"{name}_{column}",
                 name,
-                np.float64 if column in schema.tables[name].reals else np.int64,
+                np.float64 if column in outcome.tables[name].reals else np.int64,
             )
-            for column in schema.columns(name)
+            for column in outcome.columns(name)
         }
-        for name in schema.tables
+        for name in outcome.tables
     }
     _check_keys(tables, len(edges) + 1, len(labels), attrs)
-    _check_whole(tables, schema, attrs["coarse"])
-    check_coherent(tables, schema, edges, attrs["coarse"])
+    _check_whole(tables, outcome, attrs["coarse"])
     return tables, labels, edges, attrs
 
 
@@ -81,17 +73,17 @@ def _read_attrs(data: xr.Dataset, words: Sequence[str]) -> tuple[dict[str, Any],
         if isinstance(number, bool | np.bool_) or not isinstance(number, int | np.integer):
             raise TypeError(f"attribute {name!r} is no whole number")
         attrs[name] = int(number)
-    return attrs, _schema_of(attrs)
+    return attrs, _outcome_of(attrs)
 
 
-def _schema_of(attrs: Mapping[str, Any]) -> Outcome:
-    """The schema of the kind of items, if the other attributes are such as it has."""
+def _outcome_of(attrs: Mapping[str, Any]) -> Outcome:
+    """The kind of items, if the other attributes are such as it has."""
     if attrs["kind"] not in OUTCOMES:
         raise ValueError(f"kind {attrs['kind']!r} is not one of {', '.join(OUTCOMES)}")
-    schema = OUTCOMES[attrs["kind"]]
-    if attrs["cells"] != schema.grid:
+    outcome = OUTCOMES[attrs["kind"]]
+    if attrs["cells"] != outcome.grid:
         raise ValueError(
-            f"its cells are of another version ({attrs['cells']!r}, not {schema.grid!r})"
+            f"its cells are of another version ({attrs['cells']!r}, not {outcome.grid!r})"
         )
     if attrs["folds_by"] not in _FOLDED_BY:
         raise ValueError(f"folds_by {attrs['folds_by']!r} is not one of {', '.join(_FOLDED_BY)}")
@@ -100,45 +92,22 @@ def _schema_of(attrs: Mapping[str, Any]) -> Outcome:
         raise ValueError(f"{folds} folds by {attrs['folds_by']!r}")
     if coarse < 0 or coarse & (coarse - 1):
         raise ValueError(f"{coarse} bins in one of the joint cells, not a power of 2")
-    return schema
+    return outcome
 
 
-def read_roles(attrs: Mapping[Any, Any], schema: Outcome) -> dict[str, str]:
-    """Columns of items by role, which a file keeps as JSON.
-
-    Parameters
-    ----------
-    attrs
-        Attributes with ``roles``.
-    schema
-        Of the kind of items, whose outcome and size are roles.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If they are not names of columns by role.
-    """
+def read_roles(attrs: Mapping[Any, Any], outcome: Outcome) -> dict[str, str]:
+    """Columns of items by role, which a file keeps as JSON."""
     roles = json_object(attrs["roles"])
     if not all(isinstance(v, str) for v in roles.values()):
         raise TypeError("roles are not names of columns")
-    need = {"score", schema.observed, schema.size}
+    need = set(outcome.bounds)
     if not need <= set(roles) <= need | set(_ROLES):
-        raise ValueError(f"roles {', '.join(roles)} are not those of {schema.kind} items")
+        raise ValueError(f"roles {', '.join(roles)} are not those of {outcome.kind} items")
     return roles
 
 
 def json_object(text: Any) -> dict[str, Any]:
     """What a file keeps as JSON of names and values.
-
-    Parameters
-    ----------
-    text
-        The JSON.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it is anything else.
 
     Examples
     --------
@@ -156,10 +125,10 @@ def json_object(text: Any) -> dict[str, Any]:
     return found
 
 
-def _check_names(data: xr.Dataset, schema: Outcome) -> None:
+def _check_names(data: xr.Dataset, outcome: Outcome) -> None:
     """Every variable is there, and no other: what is ignored might have been renamed."""
-    expected = {"edges", "label", *schema.sums("part")}
-    expected |= {f"{name}_{column}" for name in schema.tables for column in schema.columns(name)}
+    expected = {"edges", "label", *outcome.sums("part")}
+    expected |= {f"{name}_{column}" for name in outcome.tables for column in outcome.columns(name)}
     found = set(map(str, data.variables))
     if expected - found:
         raise KeyError(f"there is no variable {min(expected - found)!r}")
@@ -197,6 +166,8 @@ def _check_keys(
         raise ValueError("there are joint cells, and coarse=0")
     most = {"bin": bins - 1, "group": groups - 1, "fold": max(attrs["folds"], 1) - 1}
     for name, table in tables.items():
+        if (table["n"] < 1).any():
+            raise ValueError(f"{name}_n has numbers of items below 1")
         for column, top in most.items():
             if column not in table:
                 continue
@@ -205,12 +176,12 @@ def _check_keys(
                 raise ValueError(f"{name}_{column} is out of range")
 
 
-def _check_whole(tables: Mapping[str, Columns], schema: Outcome, coarse: int) -> None:
+def _check_whole(tables: Mapping[str, Columns], outcome: Outcome, coarse: int) -> None:
     """Whole numbers add up to the same totals by bin in every table."""
-    whole = [tables[name] for name in ("part", *schema.margins)]
+    whole = [tables[name] for name in ("part", *outcome.margins)]
     if coarse:
         whole.append({**tables["joint"], "bin": tables["joint"]["bin"] * coarse})
-    for column in schema.integers:
+    for column in outcome.integers:
         sums = [np.bincount(t["bin"] // max(coarse, 1), t[column], 1) for t in whole]
         if not all(len(s) == len(sums[0]) and (s == sums[0]).all() for s in sums):
             raise ValueError(f"the cells do not add up to {column}")

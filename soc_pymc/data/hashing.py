@@ -1,4 +1,4 @@
-"""Tables of sums as open-addressing hash tables, for compiled kernels.
+"""What compiled loops are made of: hash tables of sums, and the cells of `binning`.
 
 A row holds a packed key, whole numbers and real sums side by side, so that one item touches one or
 two cache lines of each table.
@@ -10,7 +10,21 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["EMPTY", "HEAD", "HashTable", "compiled", "inlined", "log_linear", "score_cell", "slot"]
+from .binning import EXACT_COUNTS, MOST_VALUE_CELL, STEPS, VALUE_OCTAVES, ZERO_EXPOSURE
+
+__all__ = [
+    "EMPTY",
+    "HEAD",
+    "HashTable",
+    "compiled",
+    "count_cell",
+    "exposure_cell",
+    "inlined",
+    "log_linear",
+    "score_cell",
+    "slot",
+    "value_cell",
+]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -18,6 +32,9 @@ Ints = NDArray[np.int64]
 EMPTY = np.iinfo(np.int64).min
 HEAD = 3  # columns before the real sums: the key, the number of items, another whole number
 _FIRST_SLOTS = 1 << 12
+_SIXTEEN = 1 << STEPS
+_EXACT_OCTAVE = 5  # 2^5 = EXACT_COUNTS
+_MOST = float(MOST_VALUE_CELL)
 
 compiled = numba.njit(cache=True, nogil=True, error_model="numpy")
 # functions that get arrays are inlined: to count their references would cost more than their work
@@ -87,3 +104,25 @@ def score_cell(t, floor, steps):  # type: ignore[no-untyped-def]
         return 0
     cell = log_linear(size, 1 << steps) - (floor << steps) + 1
     return cell if t > 0 else -cell
+
+
+@compiled
+def exposure_cell(x):  # type: ignore[no-untyped-def]
+    """`binning.exposure_cell`."""
+    return log_linear(x, _SIXTEEN) if x > 0 else ZERO_EXPOSURE
+
+
+@compiled
+def count_cell(y):  # type: ignore[no-untyped-def]
+    """`binning.count_cell`."""
+    if y < EXACT_COUNTS:
+        return np.int64(y)
+    return log_linear(y, _SIXTEEN) + EXACT_COUNTS - _EXACT_OCTAVE * _SIXTEEN
+
+
+@compiled
+def value_cell(y, noise_cell):  # type: ignore[no-untyped-def]
+    """`binning.value_cell`, of values that are 0 or not very small."""
+    # clipped as a real number: what is far off fits no integer
+    cell = np.floor(math.ldexp(y, VALUE_OCTAVES - (noise_cell >> STEPS)))
+    return np.int64(min(max(cell, -_MOST), _MOST))

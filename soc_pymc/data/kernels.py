@@ -1,0 +1,195 @@
+"""Compiled loops over items, one pair a kind, made from the kind's declaration of its sums.
+
+The source of each loop is put together from `Outcome`, so that every table's columns are added in
+the order in which they are declared.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..families.outcomes import OUTCOMES, Outcome, Sum
+from ..families.validity import generated
+from .binning import CELLS
+from .hashing import (
+    EMPTY,
+    HEAD,
+    count_cell,
+    exposure_cell,
+    slot,
+    value_cell,
+)
+
+__all__ = ["KERNELS", "Kernel"]
+
+_NAMES = {
+    f.__name__: f for f in (exposure_cell, count_cell, value_cell, slot)
+} | {"EMPTY": EMPTY, "math": math, "np": np}  # fmt: skip
+
+_CELL_OF = {
+    "exposure_cell": "exposure_cell(x)",
+    "count_cell": "count_cell(y)",
+    "noise_cell": "exposure_cell(x)",
+    "value_cell": "value_cell(seen, in_noise_cell)",
+}
+
+_SCORE_SUMS = {
+    "score_min": "{0} = min({0}, t)",
+    "score_max": "{0} = max({0}, t)",
+    "sum_t": "{0} += t",
+    "sum_t2": "{0} += t * t",
+    "sum_log_t": "{0} += log_t",
+    "sum_log_t2": "{0} += log_t * log_t",
+}
+
+_TOTALS = """
+def {name}(score, outcome, size):
+    valid, whole, total, absolute, sizes = True, np.int64(0), 0.0, 0.0, 0.0
+    low, high, far = math.inf, -math.inf, 0.0
+    for i in range(len(score)):
+        t, y, x = score[i], outcome[i], size[i]
+        if not is_valid(t, y, x):
+            valid = False
+            break
+        total += y
+        absolute += abs(y)
+        sizes += {size}
+        # plain comparisons: min and max would look for NaN again
+        low = t if t < low else low
+        high = t if t > high else high
+        {exact}
+        {farthest}
+    return valid, whole, total, absolute, sizes, low, high, far
+"""
+
+_ADD = """
+def {name}(items, folds, bins, coarse, start, used, {arrays}):
+    keys, score, outcome, size = items
+    last, part = EMPTY, 0
+    for i in range(start, len(score)):
+        if {full}:
+            return i
+        key, t, y, x = keys[i], score[i], outcome[i], size[i]
+        if key != last:
+            last, part = key, slot(part_whole, used, 0, key)
+        seen = {seen}
+        sized = {size}
+        log_t = math.log(t) if t > 0 else math.nan
+        if part_whole[part, 1] == 0:
+            {first_score} = {last_score} = t
+{sums}
+    return len(score)
+"""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Compiled sums of one kind of items."""
+
+    outcome: Outcome
+    # of scores, outcomes and sizes: whether all are valid; sums of outcomes as whole and as real
+    # numbers, of their absolute values and of sizes; range of scores; largest outcome in sizes
+    totals: Callable[..., Any]
+    # adds sorted items to all tables; says where it stopped, as a table was full
+    add: Callable[..., int]
+
+
+def _made(outcome: Outcome) -> Kernel:
+    size = " * ".join(["x"] * outcome.size_power)
+    names = _NAMES | {"is_valid": outcome.validity.is_valid}
+    totals = _TOTALS.format(
+        name="{name}",
+        size=size,
+        exact="whole += np.int64(y)" if outcome.exact else "",
+        farthest="far = max(far, abs(y) / x)" if math.isfinite(outcome.farthest) else "",
+    )
+    both = {"totals": totals, "add": _add(outcome)}
+    return Kernel(
+        outcome, **{what: generated(what, text, __file__, names) for what, text in both.items()}
+    )
+
+
+def _add(outcome: Outcome) -> str:
+    """Source of the loop that adds items to every table."""
+    tables = outcome.tables
+    first = HEAD + len(tables["part"].reals)  # where a part's numbers of single outcomes begin
+    cells = dict.fromkeys(cell for table in tables.values() for cell in table.cells.values())
+    lines = [*_row(outcome, "part", "part"), *(f"in_{c} = {_CELL_OF[c]}" for c in cells)]
+    for which, name in enumerate(outcome.margins, start=1):
+        row = [f"at = slot({name}_whole, used, {which}, {_key(outcome, name, 'key')})"]
+        row += _row(outcome, name, "at")
+        if outcome.exact and name == outcome.margins[-1]:
+            cell = f"in_{tables[name].cells['cell']}"
+            lines += [
+                f"if {cell} < {outcome.exact}:  # all sums of one outcome follow from its number",
+                f"    part_whole[part, {first} + {cell}] += 1",
+                "else:",
+                *_indented(row),
+            ]
+        else:
+            lines += row
+    key = _key(outcome, "joint", "wide")
+    joint = [
+        "wide = key // (bins * folds) * bins + key % bins // coarse",
+        f"at = slot(joint_whole, used, {len(tables) - 1}, {key})",
+        *_row(outcome, "joint", "at"),
+    ]
+    lines += ["if coarse > 0:", *_indented(joint)]
+    negligible = outcome.validity.outcome.negligible
+    ends = (tables["part"].reals.index(end) for end in ("score_min", "score_max"))
+    low, high = (f"part_reals[part, {HEAD + at}]" for at in ends)
+    return _ADD.format(
+        name="{name}",
+        arrays=", ".join(f"{name}_whole, {name}_reals" for name in tables),
+        full=" or ".join(f"2 * used[{k}] > len({name}_whole)" for k, name in enumerate(tables)),
+        seen=f"y if abs(y) >= {negligible!r} else 0.0" if negligible else "y",
+        size=" * ".join(["x"] * outcome.size_power),
+        first_score=low,
+        last_score=high,
+        sums="\n".join(_indented(lines, 8)),
+    )
+
+
+def _key(outcome: Outcome, name: str, key: str) -> str:
+    """Source of the packed key of an item's cells in a table."""
+    for cell in outcome.tables[name].cells.values():
+        key = f"(({key} << {CELLS[cell].bits}) + in_{cell} - ({CELLS[cell].first}))"
+    return key
+
+
+def _row(outcome: Outcome, name: str, at: str) -> list[str]:
+    """Source that adds an item to one row of a table."""
+    lines: list[str] = []
+    of_outcome: list[str] = []
+    for k, column in enumerate(outcome.integers, start=1):
+        value = "np.int64(y)" if outcome.sums_of[column].outcome else "1"
+        lines.append(f"{name}_whole[{at}, {k}] += {value}")
+    for k, column in enumerate(outcome.tables[name].reals, start=HEAD):
+        target = f"{name}_reals[{at}, {k}]"
+        if column in _SCORE_SUMS:
+            lines.append(_SCORE_SUMS[column].format(target))
+            continue
+        of = outcome.sums_of[column]
+        (of_outcome if of.outcome else lines).append(f"{target} += {_term(of)}")
+    return [*lines, "if y != 0.0:", *_indented(of_outcome)] if of_outcome else lines
+
+
+def _term(of: Sum) -> str:
+    if of.of == "log":
+        return "y * math.log(sized)"
+    if of.of == "above":
+        return "(y > sized)"
+    if (of.outcome, of.size) == (1, 0):
+        return "y"  # a sum of outcomes leaves none out, however small
+    return " * ".join(["seen"] * of.outcome + ["sized"] * of.size)
+
+
+def _indented(lines: list[str], by: int = 4) -> list[str]:
+    return [" " * by + line for line in lines]
+
+
+KERNELS: Mapping[str, Kernel] = {kind: _made(outcome) for kind, outcome in OUTCOMES.items()}
+"""Kernels by kind of items."""
