@@ -16,6 +16,22 @@ from tests import postgres
 if importlib.util.find_spec("cosmic_ray") is None:
     collect_ignore = ["studies/mutation.py"]
 
+SLOW_EXAMPLES = ("soc.fit(", ".fit(")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Examples that fit a model, and Spark with its virtual machine, are left to the slow tests."""
+    for item in items:
+        if isinstance(item, pytest.DoctestItem):
+            text = "".join(example.source for example in item.dtest.examples)
+            slow = any(words in text for words in SLOW_EXAMPLES)
+        else:
+            slow = "spark" in item.fixturenames or "spark" in item.name.partition("[")[2]
+        if slow:
+            item.add_marker(pytest.mark.slow)
+
+
 # the same examples every time, and no clock: a slow machine is no fault
 hypothesis.settings.register_profile("same", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("same")

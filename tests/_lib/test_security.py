@@ -198,6 +198,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("change", HOSTILE, ids=lambda change: change.__name__)
+@pytest.mark.slow
 def test_a_file_cannot_reach_beyond_itself(change, stats, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     tampered(stats, tmp_path / "s.nc", change)

@@ -178,6 +178,7 @@ def test_plot_ppc_dist_draws_outcomes_and_replicates(case):
 # --- leave-one-out -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_loo_plot_khat_and_compare(case):
     fit, _, result = case
     loo = az.loo(result.data, pointwise=True)
@@ -220,6 +221,7 @@ def direct(cells, left_out):
     return away.sum(), away.std() * np.sqrt(len(away))
 
 
+@pytest.mark.slow
 def test_records_of_all_items_compare(on_cells):
     _, cells, left_out, results = on_cells
     table = az.compare({name: result.elpd for name, result in results.items()}, round_to="none")

@@ -34,6 +34,7 @@ def fit(stats):
     return soc.fit(stats, progress=False)
 
 
+@pytest.mark.slow
 def test_pit_of_cells_is_that_of_the_items(fit, stats, frame):
     """Averaged ECDFs within .003: cells of 200 bins blur them by far less than chance does."""
     of_cells, of_items = (
@@ -54,6 +55,7 @@ def test_pit_of_cells_is_that_of_the_items(fit, stats, frame):
         assert n[at].sum() == len(frame)
 
 
+@pytest.mark.slow
 def test_checks_of_cells_see_what_is_wrong(fit, stats):
     result = soc.check(fit, stats, progress=False)
     assert "fail" not in set(result.table["verdict"])
@@ -81,12 +83,14 @@ def test_leave_one_out_of_cells_is_that_of_the_items(fit, stats, frame):
     assert 0 < found.standard_error < 0.01 * abs(left_out)
 
 
+@pytest.mark.slow
 def test_cells_of_merged_bins_do_too(fit, stats, frame):
     few = soc.summarize(items_of(frame), edges=stats.edges, joint=9000, progress=False)
     assert few.coarse > 1
     assert "fail" not in set(soc.check(fit, few, progress=False).table["verdict"])
 
 
+@pytest.mark.slow
 def test_folds_and_groups_may_differ_from_the_fits(fit, frame):
     some = frame[:2000].assign(number=np.arange(2000))
     items = soc.PoissonItems(some, score="score", count="count", exposure="exposure", id="number")
@@ -105,6 +109,7 @@ def test_what_statistics_cannot_say_is_refused(fit, stats, frame):
         soc.check(fit, soc.Statistics(other), progress=False)
 
 
+@pytest.mark.slow
 def test_cross_validation_is_that_of_the_items(frame):
     """Fold by fold: fit to the others' items, density of its own items at the mean curves."""
     small = frame[:12_000].assign(half=np.arange(12_000) % 2)

@@ -55,6 +55,7 @@ def exact(fits, frame):
     return found
 
 
+@pytest.mark.slow
 def test_statistics_give_arvizs_table_of_all_items(fits, stats, exact):
     """Against plain weights item by item: cells of 150 bins blur a sum by 1e-3 of itself, and the
     difference, its error and the effective number of parameters by a few percent."""
@@ -73,6 +74,7 @@ def test_statistics_give_arvizs_table_of_all_items(fits, stats, exact):
     assert 2 < table.loc["good", "p"] < 30
 
 
+@pytest.mark.slow
 def test_many_items_are_compared_by_shares(fits, stats, monkeypatch):
     """Weights from a share of every cell, half of 6,000 items; sums from all, as without shares."""
     whole = soc.compare(fits, stats, progress=False)
@@ -85,6 +87,7 @@ def test_many_items_are_compared_by_shares(fits, stats, monkeypatch):
     np.testing.assert_allclose(shares["weight"], whole["weight"], atol=0.15)
 
 
+@pytest.mark.slow
 def test_items_and_results_of_checks_give_the_same(fits, frame, exact):
     items = items_of(frame)
     table = soc.compare(fits, items, subset=ITEMS, progress=False)
@@ -119,6 +122,7 @@ def test_values(monkeypatch):
     assert table.loc["good", "elpd"] == pytest.approx(direct, abs=0.5)
 
 
+@pytest.mark.slow
 def test_fits_that_cannot_be_compared(fits, stats, frame):
     good = fits["good"]
     half = soc.summarize(items_of(frame[: ITEMS // 2]), bins=50, joint=True, progress=False)

@@ -88,6 +88,7 @@ def test_arviz_takes_values(case):
     assert float(arviz.loo(result.data).elpd) == pytest.approx(direct, abs=0.5)
 
 
+@pytest.mark.slow
 def test_advice(case):
     """Where the PIT fails the next thing to try is named, and not what the fit already has."""
     fit, frame, _ = case

@@ -70,6 +70,7 @@ def test_spark_without_room_is_one_error(tmp_path):
     assert "No space left on device" in text
 
 
+@pytest.mark.slow
 def test_duckdb_without_room_is_one_error(tmp_path):
     """A query that does not fit into memory, and may write next to nothing."""
     rng = np.random.default_rng(1)

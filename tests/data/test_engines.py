@@ -390,6 +390,7 @@ def write_files(folder):
 
 @pytest.mark.parametrize("form", ["parquet", "csv"])
 @pytest.mark.parametrize("engine", ["polars", "spark"])
+@pytest.mark.slow
 def test_files_read_alike_on_every_engine(engine, form, tmp_path, request):
     if engine == "spark":
         request.getfixturevalue("spark")
@@ -541,6 +542,7 @@ def error_of(source, name):
 
 
 @pytest.mark.parametrize("name", BAD)
+@pytest.mark.slow
 def test_tables_and_files_have_the_same_errors(name, tmp_path):
     table = bad_table(name)
     text = error_of(table, name)

@@ -478,6 +478,7 @@ def error_of(source):
 
 
 @pytest.mark.parametrize("name", BAD)
+@pytest.mark.slow
 def test_tables_and_files_have_the_same_errors(name, tmp_path):
     table = bad_table(name)
     text = error_of(table)

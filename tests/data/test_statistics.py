@@ -168,6 +168,7 @@ ITEMS = FRAME[:3000].assign(
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(2, 5), st.booleans(), st.sampled_from(["", "ad"]))
+@pytest.mark.slow
 def test_parts_add_up_to_the_whole(seed, parts, joint, identity):
     """Bit for bit on whole numbers, in any partition, order and grouping of the sum."""
     rng = np.random.default_rng(seed)
@@ -367,6 +368,7 @@ def test_the_format_of_files_is_as_it_was():
     }
 
 
+@pytest.mark.slow
 def test_bad_files_are_refused(tmp_path):
     path = tmp_path / "s.nc"
     with pytest.raises(StatisticsError, match="there is no such file"):

@@ -112,6 +112,7 @@ def scored_counts():
 
 
 @pytest.mark.parametrize("method", ["Bayes", "five steps"])
+@pytest.mark.slow
 def test_fits_to_counts(scored_counts, method):
     """Their prior is the true one: within 1% of the oracle, and wrong if the variance is."""
     _, items, fits = scored_counts
@@ -140,6 +141,7 @@ def test_curves_at_items_are_those_of_every_item(scored_counts):
     np.testing.assert_allclose(variance, exact["variance"].mean(axis=0), rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_fit_to_values():
     rng = np.random.default_rng(3)
     score = rng.uniform(-1, 1, 5000)

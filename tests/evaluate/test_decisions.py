@@ -108,6 +108,7 @@ def agree_with_posteriors(fit, items, more):
 @pytest.mark.parametrize(
     "kind", ["Gamma", "Normal", "groups", "by bin", "mixed counts", "mixed values"]
 )
+@pytest.mark.slow
 def test_one_draw_fits_agree_with_posteriors(kind):
     fit, items = five_steps(kind)
     agree_with_posteriors(fit, items, 100.0 if "N" in items.source else 0.5)
@@ -407,6 +408,7 @@ def test_items_of_another_kind_are_refused(small_fit):
 
 
 @pytest.mark.parametrize("threshold", [1e17, 1e30, 1e90])
+@pytest.mark.slow
 def test_absurd_thresholds_come_to_an_end(small_fit, some_items, threshold):
     """The cut-off is then a count beyond 2^53, where bisection by whole numbers never ends."""
     found = dec.value_of_exposure(small_fit, some_items, 1.0, threshold=threshold, **QUIET)

@@ -309,6 +309,7 @@ def test_groups_and_exposure_are_each_items_own(truth, monkeypatch):
     np.testing.assert_allclose(upto, direct, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_page_on_evaluation():
     """Its example as written: S1, whose score is biased and whose theta varies given it.
 

@@ -236,6 +236,7 @@ def two_scores():
     return frame, pairs
 
 
+@pytest.mark.slow
 def test_better_score_is_found(two_scores):
     frame, pairs = two_scores
     found = compare_scores(pairs, sample=2000, progress=False)

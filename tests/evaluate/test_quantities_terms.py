@@ -49,6 +49,7 @@ def _between_and_within(frame, weight):
 
 
 @pytest.mark.parametrize("weight", ["items", "exposure"])
+@pytest.mark.slow
 def test_what_exposure_explains_at_equal_scores_is_unexplained(by_size, weight):
     """Of 6,000 rates the variances are known to some 3%; the draws' mean is asked to 10%."""
     frame, stats, fit = by_size
@@ -81,6 +82,7 @@ def grouped():
     return frame, stats, soc.fit(stats, method=soc.VI(draws=40), **QUIET)
 
 
+@pytest.mark.slow
 def test_checks_of_statistics_with_groups_look_at_each(grouped):
     _, stats, fit = grouped
     table = soc.check(fit, stats, **QUIET).table
@@ -110,6 +112,7 @@ def test_scores_of_grouped_fits_are_compared(grouped):
     assert float(found["correlation"][0]) == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 def test_scores_of_counts_and_of_values_are_not_compared(grouped):
     frame, _, fit = grouped
     values = frame.assign(value=frame["theta"], noise_sd=0.1)
@@ -123,6 +126,7 @@ def test_scores_of_counts_and_of_values_are_not_compared(grouped):
         soc.quantities.compare_scores({"a": (fit, own), "b": (other, items)}, **QUIET)
 
 
+@pytest.mark.slow
 def test_bins_compared_by_bayes_too():
     frame = soc.simulation.s1(2000, seed=0)
     items = soc.PoissonItems(frame, **COLUMNS)

@@ -43,6 +43,7 @@ def gamma_moments(shape, x):
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("z", [-6.0, -2.0, -0.3, 0.0, 0.4, 3.0, 10.0])
+@pytest.mark.slow
 def test_gamma_forms_are_sound_in_the_limits(shape, z):
     """Relative error 1e-9: what is left is how the tails depend on rounding of shape and x."""
     x = shape + z * np.sqrt(shape)

@@ -63,6 +63,7 @@ def _check(table):
         assert float(table.loc[name, "within_1e-9_up_to"]) >= upto, table.loc[name].to_string()
 
 
+@pytest.mark.slow
 def test_grid_of_limits(fast):
     _check(fast)
 

@@ -155,6 +155,7 @@ def extreme(items):
 )
 # few bins and draws, far scores; and compiled code divides by 0 without a word
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::RuntimeWarning")
+@pytest.mark.slow
 def test_posteriors_of_items(items, prior):
     """As `draws="representative"` makes them, which is compiled from end to end."""
     # of so many items that nearly all are scored by tables

@@ -118,6 +118,7 @@ def test_model_is_the_plain_one(table):
     assert float(_density(space)(w[None])[0][0]) == pytest.approx(plain + log_jacobian, abs=2e-4)
 
 
+@pytest.mark.slow
 def test_curves_of_values_are_recovered(table):
     """Both true curves within 4 posterior sd at seven scores, and the sds are small."""
     fit = soc.fit(_stats(table), progress=False)

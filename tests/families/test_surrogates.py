@@ -6,7 +6,7 @@ import pytest
 import soc_pymc as soc
 from soc_pymc.families import histograms as hist
 from soc_pymc.families import surrogates
-from soc_pymc.inference.fitting import density
+from soc_pymc.inference import density
 from soc_pymc.model import hierarchy
 
 

@@ -84,6 +84,7 @@ def _assert_curves(fit, table):
     assert (table["log_mean_upper_simultaneous"] > high).all()
 
 
+@pytest.mark.slow
 def test_held_out_impressions_on_adwords(real_data):
     """E(theta|t,y) predicts held-out impressions better than E(theta|t), and that than t."""
     items = soc.PoissonItems(
@@ -122,6 +123,7 @@ def test_quantiles_by_default(small_frame, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_groups_ids_folds_and_joint_cells(small_frame, tmp_path):
     """Each word is an argument of `PoissonItems` or `summarize`."""
     items = tmp_path / "items.parquet"
@@ -145,6 +147,7 @@ def test_groups_ids_folds_and_joint_cells(small_frame, tmp_path):
         assert soc.load_statistics(tmp_path / "s.nc").data.equals(stats.data)
 
 
+@pytest.mark.slow
 def test_one_command_does_what_three_do(small_frame, tmp_path):
     small_frame.to_parquet(tmp_path / "items.parquet")
     roles = ["--score", "score", "--count", "count", "--exposure", "exposure"]
@@ -171,6 +174,7 @@ def test_edges_and_bins_are_not_both_taken(small_frame, small_statistics, tmp_pa
     assert "not both" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_fit_starts_from_another(small_statistics, small_fit, tmp_path):
     small_statistics.save(tmp_path / "stats.nc")
     small_fit.save(tmp_path / "old.nc")
@@ -179,6 +183,7 @@ def test_a_fit_starts_from_another(small_statistics, small_fit, tmp_path):
     assert soc.load_fit(tmp_path / "new.nc").status.converged
 
 
+@pytest.mark.slow
 def test_sql_is_that_of_the_function(small_fit, tmp_path, capsys):
     small_fit.save(tmp_path / "fit.nc")
     run("sql", tmp_path / "fit.nc", "--table", "sales.ads", "--count", "clicks",
@@ -227,6 +232,7 @@ def test_help_shows_an_example(command, capsys):
     assert f"example: soc-pymc {command}" in " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.slow
 def test_demo(tmp_path, capsys):
     """A small demo: the errors fall from t to E(theta|t) to E(theta|t,y), and files are there."""
     run("demo", "--out", tmp_path / "demo", "--items", 20_000)

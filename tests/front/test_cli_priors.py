@@ -73,6 +73,7 @@ def test_values_from_items_to_check(effects, tmp_path, capsys):
     assert re.search(r"^fail +distribution of outcomes \(PIT\) +all items", printed, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_mixture_from_items_to_check(effects, tmp_path, capsys):
     """A mixture describes what a Normal does not, on the items as on their statistics."""
     _, folder = effects
@@ -91,6 +92,7 @@ def test_mixture_from_items_to_check(effects, tmp_path, capsys):
         assert "fail" not in printed.split("\n", 1)[1]
 
 
+@pytest.mark.slow
 def test_compare_prints_the_table_of_the_function(effects, capsys):
     _, folder = effects
     names = {"plain": folder / "normal.nc", "mixed": folder / "mixture.nc"}
@@ -187,6 +189,7 @@ def test_run_keeps_the_joint_cells_that_a_prior_reads(effects, tmp_path):
         (["compare", "counts.nc", "a=fit.nc", "b=fit.nc"], "joint"),
     ],
 )  # fmt: skip
+@pytest.mark.slow
 def test_words_that_do_not_apply(words, text, both_kinds, monkeypatch, capsys):
     monkeypatch.chdir(both_kinds)
     before = set(both_kinds.iterdir())

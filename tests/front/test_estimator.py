@@ -123,6 +123,7 @@ def test_score_is_the_log_density(fitted, ads):
     assert one == pytest.approx(fitted.score(*(few.iloc[[2]][c] for c in ROLES)), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_a_term_in_exposure(ads):
     """theta that falls with exposure: predictions follow the exposure, intervals ask for it."""
     rng = np.random.default_rng(1)
@@ -243,6 +244,7 @@ def test_priors_of_the_wrong_kind(ads):
 
 
 @pytest.mark.usefixtures("routing")
+@pytest.mark.slow
 def test_exposures_go_through_pipelines_and_searches(ads):
     """Left out they are 1: then scores are far off; so that they arrive is seen in the score."""
     t, y, n = ads[["score"]].to_numpy(), ads["count"].to_numpy(), ads["exposure"].to_numpy()

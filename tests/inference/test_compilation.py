@@ -64,6 +64,7 @@ def _signatures():
     ],
     ids=["other bins", "fewer knots", "one bin", "minibatches"],
 )
+@pytest.mark.slow
 def test_a_second_data_set_compiles_nothing(small_fit, compilations, items, bins, knots, method):
     frame = soc.simulation.s1(items, seed=items)
     roles = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
@@ -77,6 +78,7 @@ def test_a_second_data_set_compiles_nothing(small_fit, compilations, items, bins
     assert _signatures() == before
 
 
+@pytest.mark.slow
 def test_the_counters_count(compilations):
     """What the test above must not see: a kernel for other types, and two compiled graphs."""
     kernel = numba.njit(hist._log1pmx.py_func)  # without a cache on disk that would spare it

@@ -84,6 +84,7 @@ np.save(sys.argv[3], np.stack([scored[name].to_numpy() for name in scored.column
 """
 
 
+@pytest.mark.slow
 def test_other_processes_hash_seeds_and_threads(frame, small_fit, tmp_path):
     """All sums bit for bit, real ones too; item posteriors likewise on as many threads.
 

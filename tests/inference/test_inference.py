@@ -13,7 +13,7 @@ import xarray as xr
 
 import soc_pymc as soc
 from soc_pymc._lib.saved_files import save_netcdf
-from soc_pymc.inference.fitting import density, minibatches, variational
+from soc_pymc.inference import density, minibatches, variational
 from soc_pymc.inference.importance import chosen, importance, refined, weighed_draws
 from soc_pymc.inference.variational import _variational_verdict
 from soc_pymc.model import hierarchy
@@ -49,6 +49,7 @@ def test_agrees_with_nuts():
         assert np.all(np.abs(mean - true_mean) < 0.1 * true_sd)
 
 
+@pytest.mark.slow
 def test_same_seed_same_fit(small_statistics, small_fit):
     again = soc.fit(small_statistics, method=soc.VI(seed=1), progress=False)
     xr.testing.assert_identical(again.data["posterior"].ds, small_fit.data["posterior"].ds)
@@ -65,6 +66,7 @@ soc.fit(soc.load_statistics(sys.argv[1]), method=soc.VI(seed=1), progress=False)
 """
 
 
+@pytest.mark.slow
 def test_same_fit_in_another_process_and_with_more_threads(small_statistics, tmp_path):
     """Bit-identical with as many threads; within 1e-3 posterior sd with others."""
     small_statistics.save(tmp_path / "stats.nc")
@@ -120,6 +122,7 @@ def test_an_extended_model_agrees_with_nuts(small_statistics):
         assert float((abs(a.mean(over) - b.mean(over)) / b.std(over)).max()) < 0.15
 
 
+@pytest.mark.slow
 def test_an_extended_model_is_fitted(small_statistics, small_fit):
     """The audit pulls the curve its way; what nothing else touches has its closed form."""
     fit = soc.fit(small_statistics, model=_audited(small_statistics), progress=False)
@@ -154,6 +157,7 @@ def test_a_model_that_is_not_an_extension(small_frame, small_statistics):
         soc.fit(small_statistics, model=model)
 
 
+@pytest.mark.slow
 def test_minibatches_give_the_same_curves():
     """400 bins in batches of 40 against all bins: compared by the variational moments, so that no
     Monte Carlo error enters."""
@@ -200,6 +204,7 @@ def test_coordinates_are_standard_normal():
     assert np.abs(np.diag(precision)[curves] - 1).max() < 0.15
 
 
+@pytest.mark.slow
 def test_scale_equivariance(small_frame, small_fit):
     """Exposures in another unit move log mean by a constant and leave cv2 alone."""
     factor = 64.0

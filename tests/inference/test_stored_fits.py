@@ -123,6 +123,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 def test_whole_fits_are_in_order(fits):
     for fit in fits.values():
         check_tree(fit.data, fit.prior, fit.method)

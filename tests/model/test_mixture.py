@@ -74,6 +74,7 @@ def test_model_states_the_prior_and_the_likelihood(stats_of_few):
         assert found[d] == pytest.approx(prior + likelihood, abs=0.01)  # single precision
 
 
+@pytest.mark.slow
 def test_gradient_and_batches(stats_of_few):
     built = build_mixture(stats_of_few, soc.GammaMixture())
     space = make_space(built.model)
@@ -90,6 +91,7 @@ def test_gradient_and_batches(stats_of_few):
     assert gradient[0] == pytest.approx(np.array(numeric), abs=0.05)
 
 
+@pytest.mark.slow
 def test_numba_gives_the_same_as_python(stats_of_few):
     cells = build_mixture(stats_of_few, soc.GammaMixture()).cells
     tilt = pytensor.tensor.tensor3("tilt")
@@ -103,6 +105,7 @@ def test_numba_gives_the_same_as_python(stats_of_few):
         assert one == pytest.approx(other, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_the_fit_converges_and_finds_the_log_normal(fit_of_few):
     """At the path's start the components make a log-normal, at 1 a Gamma."""
     assert fit_of_few.status.converged, fit_of_few.status.reason
@@ -192,6 +195,7 @@ def test_configurations_are_checked(wrong):
             prior(**wrong)
 
 
+@pytest.mark.slow
 def test_two_scores_and_two_bins():
     """A straight line has no wiggles, and what drifts has no more than a slope."""
     frame = log_normal_items(3000, 5)

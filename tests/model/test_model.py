@@ -130,6 +130,7 @@ def test_forward_inverts_backward(built):
 
 
 @pytest.mark.parametrize("mode", ["interpreter", "NUMBA"])
+@pytest.mark.slow
 def test_likelihood_takes_draws_at_once(built, mode):
     """Rows of curves, or one curve for all rows of the other, by interpreter and by Numba."""
     arrays = shared(built.data)
@@ -150,6 +151,7 @@ def test_likelihood_takes_draws_at_once(built, mode):
             np.testing.assert_allclose(slope, summed, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_log_likelihood_is_by_bin(small_statistics):
     """PyMC's own function: the log probability of a bin's items in every draw."""
     fit = soc.fit(small_statistics, method=soc.VI(draws=3), progress=False)
@@ -222,6 +224,7 @@ def test_prior_and_posterior_predictive_draws(small_statistics):
     assert float(np.abs(z).max()) < 5
 
 
+@pytest.mark.slow
 def test_scores_below_zero_need_another_scale(small_frame):
     shifted = small_frame.assign(score=np.log(small_frame["score"]))
     stats = soc.summarize(

@@ -7,7 +7,7 @@ import pymc as pm
 import pytest
 
 import soc_pymc as soc
-from soc_pymc.inference.fitting import variational
+from soc_pymc.inference import variational
 from soc_pymc.model import hierarchy, pilot
 from tests.studies import hard_cases
 
@@ -126,6 +126,7 @@ def test_nuts_begins_there_too(days, yesterday):
         soc.Gamma(soc.Spline(scale="rank"), soc.Spline(scale="linear")),
     ],
 )
+@pytest.mark.slow
 def test_other_knots_axes_and_bins(yesterday, steps, prior):
     """From the default's knots and axes to others, and back."""
     stats = _stats(soc.simulation.s1(50_000, seed=3), bins=80)
@@ -167,6 +168,7 @@ def test_a_far_start_does_no_harm(days, yesterday, steps, far):
     assert np.all(np.abs(curves - flat) < 0.1 * _sds(days[1], yesterday))
 
 
+@pytest.mark.slow
 def test_a_start_from_data_of_another_world(days, plain, steps):
     """Means ten times larger and cv2 twenty times smaller, as a fit of such items has them."""
     frame = soc.simulation.s1(20_000, seed=4)
@@ -284,6 +286,7 @@ def test_refusals(small_statistics, small_fit):
             soc.fit(small_statistics, start=replace(small_fit, data=tree), progress=False)
 
 
+@pytest.mark.slow
 def test_scores_without_a_place_on_its_axis(small_frame, small_fit):
     """Scores at or below 0 have none on the log axis; on the rank axis all have."""
     stats = _stats(small_frame.assign(score=small_frame["score"] - 0.05), bins=20)

@@ -52,6 +52,7 @@ def test_groups_learn_from_each_other(grouped):
     np.testing.assert_array_equal(again, curve_draws(fit, at, group=_of("new", at))[0])
 
 
+@pytest.mark.slow
 def test_a_large_group_is_as_if_alone(grouped):
     """20,000 items outvote the others: within half an sd of the separate fit, and as wide."""
     stats, fit, _, _ = grouped
@@ -128,6 +129,7 @@ def exposed(informative):
     return soc.fit(stats, soc.Gamma(exposure=short), progress=False)
 
 
+@pytest.mark.slow
 def test_a_term_in_exposure_finds_its_slope(exposed):
     """Between exposures of 2 and 60 the true differences are -.68 and -1.02, within 3.5 sd."""
     assert exposed.status.converged
@@ -177,6 +179,7 @@ def stepped():
     return soc.fit(off, prior, progress=False), soc.fit(stats, prior, progress=False), off
 
 
+@pytest.mark.slow
 def test_effects_of_bins_see_a_step(stepped):
     """A bin that is 40% off stands out whole; the others stay on the curve, as all do without."""
     fit, smooth, off = stepped
@@ -242,6 +245,7 @@ def test_effects_of_values_are_integrated_exactly(tau):
         assert slope == pytest.approx(difference, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_effects_of_values_see_a_step():
     """The same of values: one of 30 bins is 0.5 off."""
     rng = np.random.default_rng(8)
@@ -286,6 +290,7 @@ def test_monotone_curves_of_a_group_never_seen():
         assert np.diff(log_mean, axis=1).min() > -1e-12
 
 
+@pytest.mark.slow
 def test_monotone_curves_never_fall():
     """Where rates fall with the score the constrained curve is flat, and never falls."""
     rng = np.random.default_rng(6)

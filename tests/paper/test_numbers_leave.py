@@ -154,6 +154,7 @@ def test_quantities_and_evaluation_of_extreme_items():
             _finite(*found.data_vars.values())
 
 
+@pytest.mark.slow
 def test_thresholds_beyond_all_scores():
     for items, _, fit in _fits():
         for cut in (1e90, -1e90):
@@ -170,6 +171,7 @@ def test_thresholds_beyond_all_scores():
                 call()
 
 
+@pytest.mark.slow
 def test_a_fit_compared_with_itself(small_fit, small_items):
     stats = soc.summarize(small_items, bins=20, joint=True, **QUIET)
     for data in (small_items, stats):

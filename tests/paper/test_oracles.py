@@ -52,6 +52,7 @@ HARD = [(0.02, 0, 0.0), (0.02, 0, 1e7), (0.02, 0, 3.0), (0.02, 1, 1.0), (0.02, 7
 
 
 @pytest.mark.parametrize("sigma", [0.01, 0.25, 1.0, 2.0, 3.0])
+@pytest.mark.slow
 def test_lognormal_oracle_to_1e_8(sigma):
     """No and much exposure, counts of 0 and 1e5, data that agree with the prior and do not."""
     t, y, size = np.array(HARD).T
@@ -94,6 +95,7 @@ def test_rates_are_lognormal_around_given_scores():
     assert z.std() == pytest.approx(1.0, abs=0.02)
 
 
+@pytest.mark.slow
 def test_million_items_within_half_a_minute():
     rng = np.random.default_rng(0)
     score, size = np.full(1_000_000, 0.05), np.ceil(rng.lognormal(3.0, 2.0, 1_000_000))
@@ -119,6 +121,7 @@ def brute_laplace(away):
 
 
 @pytest.mark.parametrize("away", [0.0, 0.7, -2.5, 9.0, -20.0])
+@pytest.mark.slow
 def test_laplace_oracle_by_brute_force(away):
     """The grid's steps of 5e-4 leave 1e-8 at the kink."""
     table = laplace_effects(20).iloc[:2].copy()

@@ -39,6 +39,7 @@ def medians(fit):
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.slow
 def test_curves_of_one_draw_have_no_bands(kind, method):
     fit = KINDS[kind]()[3][method]
     for ax, number in zip(drawn(plots.plot_curves(fit)), (2, 2), strict=True):
@@ -206,6 +207,7 @@ def test_curves_by_bin_are_drawn_as_steps():
 
 
 @pytest.mark.parametrize(("method", "bins"), [("VI", 1), ("five steps", 1), ("five steps", 3)])
+@pytest.mark.slow
 def test_few_bins(method, bins):
     frame, items, _, _ = counts()
     edges = list(frame["score"].quantile(np.arange(1, bins) / bins))

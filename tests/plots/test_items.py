@@ -135,6 +135,7 @@ def test_forest_says_what_it_misses():
 
 
 @pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.slow
 def test_names_of_items_and_columns_are_text(name):
     frame = scored(name=[f"{name} {k}" for k in range(50)])
     frame = frame.rename(columns={"t": name, "clicks": f"{name}1", "shown": f"{name}2"})

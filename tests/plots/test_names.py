@@ -68,6 +68,7 @@ def words_of(axes):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.slow
 def test_names_of_columns_are_never_mathematics(kind):
     for axes in pictures_of(*case(kind, HOSTILE)):
         drawn(axes)  # raises where mathematics cannot be read
@@ -104,6 +105,7 @@ def test_roles_that_are_names_are_said_once():
     assert axes[1].get_xlabel() == "score"
 
 
+@pytest.mark.slow
 def test_names_of_methods_and_slices_are_text():
     for name in (HOSTILE, "_hidden"):
         other = f"{name} 2"
@@ -147,6 +149,7 @@ def test_scores_of_values_are_never_on_a_logarithmic_axis():
     assert plots.plot_accuracy(table)[0, 0].get_xscale() == "linear"
 
 
+@pytest.mark.slow
 def test_pictures_fit_a_notebook():
     items, stats, fit = case("counts", "my ")
     made = [*pictures_of(items, stats, fit), plots.plot_bin_choice(bin_table())]
@@ -161,6 +164,7 @@ def test_pictures_fit_a_notebook():
             assert not text.get_text() or text.get_fontsize() >= 7
 
 
+@pytest.mark.slow
 def test_fits_of_other_kinds_can_be_drawn():
     items, stats, _ = case("counts", "my ")
     joint = soc.summarize(items, joint=True, bins=20, progress=False)

@@ -72,6 +72,7 @@ def test_what_is_cut_is_said(fit, frame):
 
 
 @pytest.mark.parametrize("draws", ["all", "representative"])
+@pytest.mark.slow
 def test_once_for_many_batches(fit, frame, draws, monkeypatch, tmp_path):
     for name in ("_BATCH", "_BATCH_OF_FEW"):
         monkeypatch.setattr(posteriors, name, 50)
@@ -176,6 +177,7 @@ def test_values_on_a_linear_axis():
         assert [text[:14] for text in said] == expected
 
 
+@pytest.mark.slow
 def test_an_estimator_with_a_term_in_exposure_says_it_once(frame):
     from soc_pymc import SecondOrderCalibrator
 
@@ -217,6 +219,7 @@ def test_a_single_far_score_within_a_bin_is_seen(fit, frame):
     assert "to 5)" in text
 
 
+@pytest.mark.slow
 def test_held_out_items_and_compared_scores_say_it_of_items(frame):
     split = soc.evaluate.split_items(soc.PoissonItems(frame, **COLUMNS))
     fit = soc.fit(soc.summarize(split.train, **QUIET), method=soc.FiveSteps(), **QUIET)
@@ -237,6 +240,7 @@ def test_compared_scores_say_it_of_all_items_not_of_the_sample(frame):
     assert all(text.startswith("1 of 500 items have scores far outside") for text in said)
 
 
+@pytest.mark.slow
 def test_a_report_says_it_once_and_on_its_page(fit, frame, tmp_path):
     items = soc.PoissonItems(_at(frame, 1e6), **COLUMNS)
     page = tmp_path / "r.html"

@@ -31,6 +31,7 @@ def updated(fit, columns, curves=curve_draws):
 
 
 @pytest.mark.parametrize("sd", [0.01, 0.05, 0.1])
+@pytest.mark.slow
 def test_counts_against_all_draws(sd):
     """Nodes are used for most items, and all are within 1e-4 of the average over all draws."""
     fit, columns, further, size = counts(sd, 1500)

@@ -37,6 +37,7 @@ def columns_of(frame):
     return {role: frame[role].to_numpy(dtype=float) for role in ("score", "count", "exposure")}
 
 
+@pytest.mark.slow
 def test_representative_within_a_thousandth_of_a_posterior_sd(by_exposure):
     fit, curves = by_exposure
     score = np.exp(np.random.default_rng(1).normal(np.log(0.05), 0.8, 400))

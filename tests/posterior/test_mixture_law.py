@@ -80,6 +80,7 @@ def brute_force(law, columns):
 
 
 @pytest.mark.parametrize("kind", ["counts", "values"])
+@pytest.mark.slow
 def test_all_draws_against_quadrature(kind, request):
     law, columns = request.getfixturevalue(kind)
     few = some(columns, 1500)
@@ -92,6 +93,7 @@ def test_all_draws_against_quadrature(kind, request):
 
 
 @pytest.mark.parametrize("kind", ["counts", "values"])
+@pytest.mark.slow
 def test_representative_draws_are_near_all(kind, request):
     law, columns = request.getfixturevalue(kind)
     few = some(columns, 20)
@@ -127,6 +129,7 @@ def test_log_density_and_ends_of_counts_agree(counts):
     assert below[1:] == pytest.approx(upto[:-1], abs=1e-9)
 
 
+@pytest.mark.slow
 def test_log_density_and_ends_of_values_agree(values):
     law, columns = values
     y = np.linspace(-20.0, 20.0, 4001)
@@ -237,6 +240,7 @@ def test_quantities_of_a_mixture(counts):
 
 
 @pytest.mark.parametrize("kind", ["counts", "values"])
+@pytest.mark.slow
 def test_further_outcomes_against_every_draw(kind, request):
     """Posterior weights under every draw, item by item: 1e-4 for most, 1e-3 for all."""
     law, columns = request.getfixturevalue(kind)

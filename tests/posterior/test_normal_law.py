@@ -157,6 +157,7 @@ def test_most_items_are_scored_by_the_table():
 
 @pytest.mark.parametrize("sd", [0.003, 0.01, 0.03, 0.1, 0.3])
 @pytest.mark.parametrize("which", ["simulated", "extreme"])
+@pytest.mark.slow
 def test_representative_within_a_thousandth_of_a_posterior_sd(sd, which):
     fit = make_fit(sd)
     frame = simulate(1000, 5) if which == "simulated" else extreme_items()

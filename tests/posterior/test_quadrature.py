@@ -64,6 +64,7 @@ def worst(every, few):
 
 
 @pytest.mark.parametrize("sd", [0.01, 0.03, 0.05, 0.1])
+@pytest.mark.slow
 def test_within_a_thousandth_of_a_posterior_sd_of_every_draw(sd):
     score = np.exp(np.random.default_rng(1).normal(np.log(0.05), 0.8, 1000))
     every, few = both(make_fit(sd), frame_of(1000, score))

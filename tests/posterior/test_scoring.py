@@ -55,6 +55,7 @@ def test_within_a_thousandth_of_a_posterior_sd(fit_to_s1):
     assert worst_error(fit_to_s1, soc.simulation.s1(300, seed=9)[list(ROLES)]) < 1e-3
 
 
+@pytest.mark.slow
 def test_extreme_items(fit_to_s1):
     # where each draw is certain, the cdf is flat at multiples of 1 / 1000: no quantiles there
     assert worst_error(fit_to_s1, extreme_items(), (0.0503, 0.5004, 0.9496)) < 1e-3

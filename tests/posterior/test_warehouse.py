@@ -168,6 +168,7 @@ def test_spark(fits, frame, spark):
     _check_bad(spark.sql(text).toPandas())
 
 
+@pytest.mark.slow
 def test_postgres(fits, frame, postgres_server):
     connection = ibis.postgres.connect(**postgres_server)
     with connection.raw_sql(
@@ -191,6 +192,7 @@ def test_postgres(fits, frame, postgres_server):
 
 
 @pytest.mark.parametrize("scale", ["log", "linear", "rank"])
+@pytest.mark.slow
 def test_text_says_the_same(fits, frame, scale):
     connection = ibis.duckdb.connect().con
     connection.execute("create schema sales")
@@ -222,6 +224,7 @@ def test_text_on_bad_rows(fits):
 @pytest.mark.parametrize(
     ("scale", "dialect"), [*(("small", dialect) for dialect in DIALECTS), ("rank", "postgres")]
 )
+@pytest.mark.slow
 def test_dialects_parse(fits, scale, dialect, monkeypatch):
     monkeypatch.setattr(warehouse, "_CELLS", 8)  # parsing takes seconds for a whole table
     monkeypatch.setattr(warehouse, "_CLOSE", np.inf)

@@ -152,6 +152,7 @@ def text(fit, frame, tmp_path_factory):
     return make(fit, poisson(frame), folder, by="kind", threshold=0.05, seed=3)
 
 
+@pytest.mark.slow
 def test_structure(text):
     page = check_structure(text)
     for name in ("data", "curves", "checks", "quantities", "decisions", "settings"):
@@ -370,6 +371,7 @@ OFTEN = ("normal", "five steps")
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=() if n in OFTEN else pytest.mark.slow) for n in KINDS]
 )
+@pytest.mark.slow
 def test_kinds_of_fits(name, tmp_path):
     prior, method = KINDS[name]
     if isinstance(prior, soc.Normal | soc.NormalMixture):
@@ -399,6 +401,7 @@ def test_mixtures(prior, tmp_path):
     assert page.row("Prior")[1] == type(prior).__name__
 
 
+@pytest.mark.slow
 def test_other_items(fit, tmp_path):
     frame = counts(300, seed=77).rename(columns={"score": "t", "count": "y", "exposure": "N"})
     items = soc.PoissonItems(frame, score="t", count="y", exposure="N")
@@ -407,6 +410,7 @@ def test_other_items(fit, tmp_path):
     assert "With a threshold" in page.words
 
 
+@pytest.mark.slow
 def test_not_converged_is_said(fit, frame, tmp_path):
     from dataclasses import replace
 

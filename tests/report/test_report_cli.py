@@ -19,6 +19,7 @@ def files(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_report(files, capsys):
     out = files / "page.html"
     words = ["report", files / "fit.nc", files / "items.parquet", "--out", out, "--by", "device"]

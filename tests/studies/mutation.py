@@ -14,6 +14,8 @@ group of modules. Annotations and decorators are left alone: they hold types and
 import argparse
 import ast
 import importlib
+import importlib.abc
+import importlib.util
 import os
 import pkgutil
 import resource
@@ -35,13 +37,41 @@ from cosmic_ray.work_db import WorkDB
 from cosmic_ray.work_item import TestOutcome, WorkerOutcome, WorkResult
 
 import soc_pymc
-from tests.faults_plugin import OtherSource
 
 __all__ = ["GROUPS", "TESTS", "Mutant", "main", "plan", "run"]
 
 _ROOT = Path(__file__).resolve().parents[2]
 
 _SECONDS = 600  # of processor time for the tests of a mutant: models are compiled anew for some
+
+
+class OtherSource(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader):
+    """Gives some modules another source than their files hold."""
+
+    def __init__(self, sources):
+        self.sources = sources
+        self.paths = {name: str(file_of(name)) for name in sources}
+
+    def find_spec(self, fullname, path, target=None):
+        if fullname not in self.sources:
+            return None
+        return importlib.util.spec_from_file_location(fullname, self.paths[fullname], loader=self)
+
+    def get_filename(self, fullname):
+        return self.paths[fullname]
+
+    def get_data(self, path):
+        """No bytecode is kept, and none is found."""
+        for name, file in self.paths.items():
+            if path == file:
+                return self.sources[name].encode()
+        raise OSError(path)
+
+
+def file_of(module):
+    """The file of a module of this repository."""
+    return _ROOT / (module.replace(".", "/") + ".py")
+
 
 # The tests of each module: those that name it or what it is for, the quickest first.
 TESTS = {

@@ -96,6 +96,7 @@ def summarize_words(case, path):
 
 
 @pytest.mark.parametrize("form", FILES)
+@pytest.mark.slow
 def test_bad_tables_in_files_are_one_line_on_the_command_line(form, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     tried = 0
@@ -125,6 +126,7 @@ SCORED = [case for case in SOURCES if case.what not in ("files of two formats",)
 
 
 @pytest.mark.parametrize("case", SCORED, ids=by_what)
+@pytest.mark.slow
 def test_bad_files_are_one_error_of_scoring_too(case, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     fit, items = fit_of_tame(), soc.PoissonItems(case.make(), **ROLES)
@@ -162,6 +164,7 @@ def test_bad_commands_are_one_line(case, commands, monkeypatch):
         ("frobnicate", "frobnicate"),
     ],
 )  # fmt: skip
+@pytest.mark.slow
 def test_true_processes_end_in_one_line(words, text, commands):
     run = [sys.executable, "-m", "soc_pymc", *words.split()]
     ended = subprocess.run(run, cwd=commands, capture_output=True, text=True, timeout=120)
@@ -224,6 +227,7 @@ def tame(options):
 @pytest.mark.parametrize(
     ("case", "backend"), [(c, b) for c in FINE for b in c.backends], ids=by_what
 )
+@pytest.mark.slow
 def test_odd_tables_give_the_answer_of_the_tame_one(case, backend, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     source = source_of(backend, case.table())
@@ -235,6 +239,7 @@ def test_odd_tables_give_the_answer_of_the_tame_one(case, backend, tmp_path, mon
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.slow
 def test_odd_tables_are_scored_as_the_tame_one(backend, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     fit = fit_of_tame()

@@ -221,6 +221,7 @@ def _takes(fit, path):
         assert list(az.summary(again, var_names=names).index) == names
 
 
+@pytest.mark.slow
 def test_arviz_takes_a_variational_fit(small_fit, tmp_path):
     _takes(small_fit, tmp_path)
 

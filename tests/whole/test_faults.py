@@ -20,7 +20,7 @@ from soc_pymc._lib.files import check_target, remove_stale, replacing
 from soc_pymc._lib.progress import Phase
 from soc_pymc.data.tables.sources import readable
 from soc_pymc.front.cli import main
-from soc_pymc.inference.fitting import sampling
+from soc_pymc.inference import sampling
 
 ROOT = Path(soc.__file__).parents[1]
 ROLES = ["--score", "score", "--count", "count", "--exposure", "exposure"]
@@ -275,6 +275,7 @@ def test_nothing_that_is_read_is_written_over(folder, capsys, monkeypatch):
     assert {name: (folder / name).read_bytes() for name in os.listdir(folder)} == before
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_missing_is_said_before_the_work(folder, capsys, monkeypatch):
     def work(*_, **__):
         raise AssertionError("the work was done")
@@ -294,6 +295,7 @@ def test_a_folder_that_is_missing_is_said_before_the_work(folder, capsys, monkey
 @pytest.mark.parametrize(
     ("number", "statuses"), [(signal.SIGINT, (130, -2)), (signal.SIGTERM, (143,))]
 )
+@pytest.mark.slow
 def test_a_command_that_is_stopped_says_one_line(number, statuses, folder):
     """A status of -2 is what shells show as 130: the interpreter may end so."""
     words = ["fit", "stats.nc", "--out", "new.nc", "--quiet"]
@@ -314,6 +316,7 @@ def test_a_command_that_is_stopped_says_one_line(number, statuses, folder):
     assert parts(folder) == []
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_gone_is_no_error(folder):
     words = ["-m", "soc_pymc", "sql", "fit.nc", "--table", "ads"]
     running = python(*words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -323,6 +326,7 @@ def test_a_reader_that_has_gone_is_no_error(folder):
     assert running.wait() == 141
 
 
+@pytest.mark.slow
 def test_output_that_cannot_be_written_is_an_error(folder):
     with open("/dev/full", "w") as full:
         words = ["-m", "soc_pymc", "sql", "fit.nc", "--table", "ads"]
@@ -410,6 +414,7 @@ TASKS = {
     "name",
     [pytest.param(t, marks=pytest.mark.slow) if t in ("posteriors", "check") else t for t in TASKS],
 )
+@pytest.mark.slow
 def test_ctrl_c_leaves_the_notebook_usable(
     name, monkeypatch, tmp_path, small_items, small_statistics, small_fit
 ):

@@ -356,6 +356,7 @@ REFUSED = (KeyError, TypeError, ValueError)  # which loading turns into one SocE
         ),
     ],
 )
+@pytest.mark.slow
 def test_statistics_that_do_not_fit_are_refused(name):
     """Changes that numbers themselves betray; the digest betrays every one (below)."""
     data = statistics(name).data
@@ -396,6 +397,7 @@ def use(fit):
 
 
 @pytest.mark.parametrize("fit", ALL_FITS, indirect=True)
+@pytest.mark.slow
 def test_fits_that_do_not_fit_are_refused(fit):
     tree = fit.data.copy()
     tree.attrs |= _configuration(fit)

@@ -255,11 +255,13 @@ def verdict(call, allowed=(), foreign=()):
     return "; ".join(f"{w.category.__name__}: {w.message}" for w in others)
 
 
+@pytest.mark.slow
 def test_every_public_function_is_asked(made, tmp_path):
     assert set(calls(made, tmp_path)) == set(public())
 
 
 @pytest.mark.parametrize("name", sorted(public()))
+@pytest.mark.slow
 def test_hostile_arguments(name, made, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     function, good = public()[name], calls(made, tmp_path)[name]
@@ -307,6 +309,7 @@ def test_hostile_arguments_of_methods(made, tmp_path, monkeypatch):
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.slow
 def test_hostile_arguments_of_the_estimator(made):
     """Objects that are no numbers are a TypeError, as scikit-learn asks of its estimators."""
     rows, few = made.frame, made.frame.iloc[:5]

@@ -260,6 +260,7 @@ LABELS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"
     SEED, st.lists(LABELS, min_size=1, max_size=3, unique=True), st.booleans(), st.integers(0, 1)
 )
 @example(3, ["<b>", "a\x1b[2J", "\u202e"], True, 1)
+@pytest.mark.slow
 def test_statistics_come_back_bit_for_bit(tmp_path_factory, seed, labels, joint, folds):
     path = tmp_path_factory.mktemp("saved") / "s.nc"
     frame = drawn_items(seed, 120).assign(g=[labels[k % len(labels)] for k in range(120)])

@@ -8,6 +8,7 @@ from soc_pymc.posterior.curves import curve_draws
 from tests.studies import s1
 
 
+@pytest.mark.slow
 def test_small():
     """Four seeds. Limits are the study's widened by about 3 standard errors of four seeds:
     0.003 for items (0.006 a fifth), 0.1 for bands (56 correlated indicators)."""
@@ -38,6 +39,7 @@ def test_study(capsys):
     assert np.all([o.converged for o in outcomes])
 
 
+@pytest.mark.slow
 def test_wide_bins_tell_the_truth_about_the_ends():
     """20 bins of 10,000 items: without the spread of scores within them, log cv2 at the 98% point
     of t is 7.7 posterior sd too high. Ten z-values, of which one may reach 3.5."""
