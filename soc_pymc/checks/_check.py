@@ -9,42 +9,50 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
-from .._lib.arguments import instance, names_of, switch, whole
+from .._lib.arguments import SEED, A, Whole, checked, names_of, switch
 from .._lib.errors import FitError, ItemsError
 from .._lib.progress import phase
-from ..data.items import Items, NormalItems, PoissonItems
+from ..data.items import Items
 from ..data.statistics import Statistics
-from ..inference.results import PARETO_K, Fit
+from ..families.outcomes import Outcome
+from ..inference.results import PARETO_K, Fit, Status
 from ..posterior.item_columns import read_items
-from ..posterior.predictive import Columns, Posterior, posterior_of, select
-from .advice import advise
+from ..posterior.predictive import Columns, posterior_of, select
 from .cells import cell_pit, make_cells
-from .columns import column_slices, cut_columns
+from .findings import advise, as_html, as_text
 from .leave_one_out import elpd_record, leave_items_out, loo_cells
-from .pit import (
+from .predictive import (
     GRID,
     LEAST,
-    Uniformity,
-    mean_pit_ecdf,
-    pit_ecdf,
+    SlicePit,
+    column_slices,
+    cut_columns,
     predictive_cdf,
+    predictive_tests,
     randomised_pit,
-    sizes,
+    slice_pit,
     slices,
+    thin,
     uniformity,
 )
-from .predictive import predictive_tests, thin
-from .variational import quality
-from .wording import as_html, as_text
 
-__all__ = ["CheckResult", "arviz_groups", "check", "holm"]
+__all__ = ["FIT", "ITEMS_OR_STATISTICS", "CheckResult", "arviz_groups", "check", "holm", "quality"]
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
+Finding = tuple[str, str, float, float, str]
+"""Check, slice, statistic, p-value (or NaN), and a verdict where there is no p-value."""
+
+FIT = A(Fit, "a fit, from soc.fit or soc.load_fit")
+ITEMS_OR_STATISTICS = A(
+    Items | Statistics, "soc.PoissonItems(...) or soc.NormalItems(...), or their statistics"
+)
 
 _FAIL, _LOOK = 0.01, 0.05
 _DRAWS = 1000  # draws in the tree for ArviZ
 _LOO = ("elpd", "standard_error", "p_loo", "pareto_k")
+_ESS_FRACTION = 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,6 +111,14 @@ class CheckResult:
         return as_html(self.table, self.advice, self._n_items)
 
 
+@checked(
+    fit=FIT,
+    items=A(ITEMS_OR_STATISTICS.types, ITEMS_OR_STATISTICS.wanted, ItemsError),
+    by=names_of,
+    seed=SEED,
+    subset=Whole(1),
+    progress=switch,
+)
 def check(
     fit: Fit,
     items: Items | Statistics,
@@ -161,138 +177,116 @@ def check(
     >>> "fail" in set(result.table["verdict"])
     False
     """
-    instance(fit, "fit", Fit, "a fit, from soc.fit or soc.load_fit")
-    whole(subset, "subset", 1)
-    whole(seed, "seed", 0)
-    switch(progress, "progress")
-    names = names_of(by, "by")
     if isinstance(items, Statistics):
-        if names:
+        if by:
             raise FitError("by= slices items, and statistics have no such columns: give the items")
         return _check_cells(fit, items, seed, progress)
-    wanted = "soc.PoissonItems(...) or soc.NormalItems(...), or their statistics"
-    instance(items, "items", PoissonItems | NormalItems, wanted, ItemsError)
-    law = posterior_of(fit)
+    posterior = posterior_of(fit)
+    outcome = posterior.outcome
     own = items.roles.get("group")
-    names = list(dict.fromkeys([*names, *([own] if own else [])]))
-    columns, labels = read_items(fit, law, items, names, progress)
+    names = list(dict.fromkeys([*by, *([own] if own else [])]))
+    columns, labels = read_items(fit, posterior, items, names, progress)
     rngs = [np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(2)]
-    below, upto = predictive_cdf(law, columns, progress=progress)
+    below, upto = predictive_cdf(posterior, columns, progress=progress)
     pit = randomised_pit(below, upto, rngs[0])
     n = len(pit)
-    masks = _masks(law, columns, labels, items.roles)
-    tests = {name: uniformity(pit[mask]) for name, mask in masks.items()}
-    rows: list[tuple[str, str, float, float, str]] = [
-        ("PIT", name, test.distance, test.p_value, "") for name, test in tests.items()
-    ]
+    masks = _masks(outcome, columns, labels, items.roles)
+    found = {name: slice_pit(below, upto, pit, mask) for name, mask in masks.items()}
+    rows = _pit_findings(found)
     for summary in predictive_tests(fit, columns, seed=seed, progress=progress):
         rows.append((summary.name, "all items", summary.ratio, summary.p_value, ""))
     with phase("draws for ArviZ, items left out", enabled=progress):
         at = np.sort(rngs[1].choice(n, min(subset, n), replace=False))
         groups = arviz_groups(fit, columns, at, rngs[1])
-        groups["pit_values"] = _item_values(law, pit[at], at)
+        groups["pit_values"] = _item_values(outcome, pit[at], at)
         if not fit.one_draw:
             where = "all items" if len(at) == n else f"{len(at):,} random items"
-            found, groups["loo_pit"] = _leave_out(fit, columns, at, (below, upto, pit), groups)
-            rows += [(name, where, number, p, v) for name, number, p, v in found]
+            ends = below[at], upto[at], pit[at]
+            left, loo_pit = _leave_out(fit, select(columns, at), where, ends, groups)
+            rows += left
+            groups["loo_pit"] = _item_values(outcome, loo_pit, at)
     table = _table(rows, fit)
-    groups["pit"] = _pit_group(below, upto, pit, masks, tests)
-    advice = (*advise(table, fit, law, n, names), *cut_columns(labels))
+    groups["pit"] = _pit_dataset(found)
+    advice = (*advise(table, fit, outcome, n, names), *cut_columns(labels))
     return CheckResult(table, xr.DataTree.from_dict(groups), advice)
-
-
-def _leave_out(
-    fit: Fit,
-    columns: Columns,
-    at: NDArray[np.int64],
-    pits: tuple[Floats, Floats, Floats],
-    groups: Mapping[str, xr.Dataset],
-) -> tuple[list[tuple[str, float, float, str]], xr.Dataset]:
-    """Findings on the items `at` left out one by one, and their PIT."""
-    law = posterior_of(fit)
-    below, upto, pit = (values[at] for values in pits)
-    few = thin(fit, _DRAWS)
-    log_density = groups["log_likelihood"][law.outcome.observed].to_numpy().reshape(-1, len(at))
-    left = leave_items_out(few, select(columns, at), log_density, below, upto)
-    width = upto - below
-    share = np.divide(pit - below, width, out=np.zeros(len(at)), where=width > 0)
-    own = left.below + share * (left.upto - left.below)
-    test, good = uniformity(own), left.pareto_k <= PARETO_K
-    rows = [
-        ("LOO-PIT", test.distance, test.p_value, ""),
-        ("leave-one-out", left.pareto_k, np.nan, "ok" if good else "look"),
-    ]
-    return rows, _item_values(law, own, at)
-
-
-def _item_values(law: Posterior, values: Floats, at: NDArray[np.int64]) -> xr.Dataset:
-    return xr.Dataset({law.outcome.observed: ("item", values)}, {"item": at})
-
-
-def _table(rows: list[tuple[str, str, float, float, str]], fit: Fit) -> pd.DataFrame:
-    """The table of findings, with those on the inference and all verdicts."""
-    for number in quality(fit.status):
-        rows.append((number.name, "inference", number.value, np.nan, number.verdict))
-    table = pd.DataFrame(rows, columns=["check", "slice", "statistic", "p_value", "verdict"])
-    table["verdict"] = _verdicts(table)
-    return table
 
 
 def _check_cells(fit: Fit, stats: Statistics, seed: int, progress: bool) -> CheckResult:
     """The checks that statistics allow."""
     cells = make_cells(fit, stats)
     found = cell_pit(fit, cells, np.random.default_rng(seed), progress)
-    kept = {name: f for name, f in found.items() if f[2] >= min(LEAST, stats.n_items)}
-    rows: list[tuple[str, str, float, float, str]] = [
-        ("PIT", name, test.distance, test.p_value, "") for name, (_, _, _, test) in kept.items()
-    ]
-    loo = None if fit.one_draw else loo_cells(fit, cells, progress)
-    if loo is not None:
-        verdict = "ok" if loo.pareto_k <= PARETO_K else "look"
-        rows.append(("leave-one-out", "all items", loo.pareto_k, np.nan, verdict))
-    table = _table(rows, fit)
-    pit = {
-        "randomised": (("slice", "u"), np.array([f[0] - GRID for f in kept.values()])),
-        "averaged": (("slice", "u"), np.array([f[1] - GRID for f in kept.values()])),
-        "n_items": ("slice", [f[2] for f in kept.values()]),
-        "p_value": ("slice", [f[3].p_value for f in kept.values()]),
-    }
-    groups = {
-        "posterior": fit.data["posterior"].to_dataset(),
-        "pit": xr.Dataset(pit, {"slice": list(kept), "u": GRID}),
-    }
-    if loo is not None:
+    kept = {name: own for name, own in found.items() if own.n_items >= min(LEAST, stats.n_items)}
+    rows = _pit_findings(kept)
+    groups = {"posterior": fit.data["posterior"].to_dataset(), "pit": _pit_dataset(kept)}
+    elpd = None
+    if not fit.one_draw:
+        loo = loo_cells(fit, cells, progress)
+        rows.append(_loo_finding("all items", loo.pareto_k))
         groups["loo"] = xr.Dataset({name: ((), getattr(loo, name)) for name in _LOO})
-    advice = tuple(
-        advise(table, fit, posterior_of(fit), stats.n_items, [cells.by] if cells.by else [])
-    )
-    elpd = None if loo is None else elpd_record(loo, cells.n)
-    return CheckResult(table, xr.DataTree.from_dict(groups), advice, elpd)
+        elpd = elpd_record(loo, cells.n)
+    table = _table(rows, fit)
+    outcome = posterior_of(fit).outcome
+    advice = advise(table, fit, outcome, stats.n_items, [cells.by] if cells.by else [])
+    return CheckResult(table, xr.DataTree.from_dict(groups), tuple(advice), elpd)
 
 
-def _masks(
-    law: Posterior, columns: Columns, labels: Mapping[str, pd.Series], roles: Mapping[str, str]
-) -> dict[str, Mask]:
-    """All slices of enough items; a column that merely bears a role's name is called a column."""
-    n = len(columns["score"])
-    taken = {"score": roles["score"], sizes(law): roles[law.outcome.size]}
-    named = {
-        f"column {name}" if taken.get(name, name) != name else name: values
-        for name, values in labels.items()
-    }
-    found = dict([*slices(law, columns), *column_slices(named)])
-    return {name: mask for name, mask in found.items() if mask.sum() >= min(LEAST, n)}
+# --- findings ------------------------------------------------------------------------------------
+
+
+def _pit_findings(found: Mapping[str, SlicePit]) -> list[Finding]:
+    return [("PIT", name, own.test.distance, own.test.p_value, "") for name, own in found.items()]
+
+
+def _loo_finding(where: str, pareto_k: float) -> Finding:
+    verdict = "ok" if pareto_k <= PARETO_K else "look"
+    return "leave-one-out", where, pareto_k, np.nan, verdict
+
+
+def _leave_out(
+    fit: Fit,
+    columns: Columns,
+    where: str,
+    pits: tuple[Floats, Floats, Floats],
+    groups: Mapping[str, xr.Dataset],
+) -> tuple[list[Finding], Floats]:
+    """Findings on items left out one by one, and their PIT."""
+    below, upto, pit = pits
+    few = thin(fit, _DRAWS)
+    observed = posterior_of(fit).outcome.observed
+    log_density = groups["log_likelihood"][observed].to_numpy().reshape(-1, len(pit))
+    left = leave_items_out(few, columns, log_density, below, upto)
+    width = upto - below
+    share = np.divide(pit - below, width, out=np.zeros(len(pit)), where=width > 0)
+    own = left.below + share * (left.upto - left.below)
+    test = uniformity(own)
+    loo_pit = "LOO-PIT", where, test.distance, test.p_value, ""
+    return [loo_pit, _loo_finding(where, left.pareto_k)], own
+
+
+def quality(status: Status) -> list[Finding]:
+    """Whether the posterior itself is to be trusted, by what the fit's own status says."""
+    found = [("converged", float(status.converged), "ok" if status.converged else "fail")]
+    if status.pareto_k is not None:
+        good = status.pareto_k <= PARETO_K
+        found.append(("pareto_k", status.pareto_k, "ok" if good else "fail"))
+    if status.ess_fraction is not None:
+        good = status.ess_fraction >= _ESS_FRACTION
+        found.append(("ess_fraction", status.ess_fraction, "ok" if good else "look"))
+    return [(name, "inference", value, np.nan, verdict) for name, value, verdict in found]
+
+
+def _table(rows: list[Finding], fit: Fit) -> pd.DataFrame:
+    """The table of findings, with those on the inference and all verdicts."""
+    names = ["check", "slice", "statistic", "p_value", "verdict"]
+    table = pd.DataFrame([*rows, *quality(fit.status)], columns=names)
+    p_value = table["p_value"].to_numpy(dtype=float)
+    verdict = np.where(holm(p_value) < _FAIL, "fail", np.where(p_value < _LOOK, "look", "ok"))
+    table["verdict"] = table["verdict"].where(np.isnan(p_value), verdict)
+    return table
 
 
 def holm(p_value: Floats) -> Floats:
-    """P-values adjusted by Holm's step-down rule; NaN stays NaN and does not count.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> holm(np.array([0.01, np.nan, 0.4]))
-    array([0.02,  nan, 0.4 ])
-    """
+    """P-values adjusted by Holm's step-down rule; NaN stays NaN and does not count."""
     adjusted = np.full(len(p_value), np.nan)
     known = np.flatnonzero(~np.isnan(p_value))
     order = known[np.argsort(p_value[known])]
@@ -301,57 +295,59 @@ def holm(p_value: Floats) -> Floats:
     return adjusted
 
 
-def _verdicts(table: pd.DataFrame) -> list[str]:
-    p_value = table["p_value"].to_numpy(dtype=float)
-    verdicts = []
-    for own, p, corrected in zip(table["verdict"], p_value, holm(p_value), strict=True):
-        if np.isnan(p):
-            verdicts.append(own)
-        else:
-            verdicts.append("fail" if corrected < _FAIL else "look" if p < _LOOK else "ok")
-    return verdicts
+# --- slices and data -----------------------------------------------------------------------------
+
+
+def _masks(
+    outcome: Outcome, columns: Columns, labels: Mapping[str, pd.Series], roles: Mapping[str, str]
+) -> dict[str, Mask]:
+    """All slices of enough items; a column that merely bears a role's name is called a column."""
+    n = len(columns["score"])
+    taken = {"score": roles["score"], outcome.words.size: roles[outcome.size]}
+    named = {
+        f"column {name}" if taken.get(name, name) != name else name: values
+        for name, values in labels.items()
+    }
+    found = dict([*slices(outcome, columns), *column_slices(named)])
+    return {name: mask for name, mask in found.items() if mask.sum() >= min(LEAST, n)}
+
+
+def _pit_dataset(found: Mapping[str, SlicePit]) -> xr.Dataset:
+    """ECDFs of the PIT less the uniform cdf, by slice: the pictures need nothing else."""
+    own = found.values()
+    return xr.Dataset(
+        {
+            "randomised": (("slice", "u"), np.array([pit.randomised - GRID for pit in own])),
+            "averaged": (("slice", "u"), np.array([pit.averaged - GRID for pit in own])),
+            "n_items": ("slice", [pit.n_items for pit in own]),
+            "p_value": ("slice", [pit.test.p_value for pit in own]),
+        },
+        {"slice": list(found), "u": GRID},
+    )
+
+
+def _item_values(outcome: Outcome, values: Floats, at: Ints) -> xr.Dataset:
+    return xr.Dataset({outcome.observed: ("item", values)}, {"item": at})
 
 
 def arviz_groups(
-    fit: Fit, columns: Columns, at: NDArray[np.int64], rng: np.random.Generator
+    fit: Fit, columns: Columns, at: Ints, rng: np.random.Generator
 ) -> dict[str, xr.Dataset]:
     """Groups for ArviZ on the items `at` and at most 1,000 draws."""
     few = thin(fit, _DRAWS)
-    law, own = posterior_of(few), select(columns, at)
-    posterior = few.data["posterior"].to_dataset()
-    shape = (posterior.sizes["chain"], posterior.sizes["draw"], len(at))
+    posterior, own = posterior_of(few), select(columns, at)
+    outcome, draws = posterior.outcome, few.data["posterior"].to_dataset()
+    shape = (draws.sizes["chain"], draws.sizes["draw"], len(at))
     dims = ("chain", "draw", "item")
-    coords = {"chain": posterior["chain"], "draw": posterior["draw"], "item": at}
-    kind = np.int64 if law.outcome.whole else np.float64
-    new = law.simulate(own, rng).astype(kind).reshape(shape)
-    log_density = law.log_density(own).reshape(shape)
-    item, name = {"item": at}, law.outcome.observed
-    known = {role: ("item", own[role]) for role in ("score", law.outcome.size)}
+    coords = {"chain": draws["chain"], "draw": draws["draw"], "item": at}
+    new: NDArray[Any] = posterior.simulate(own, rng).astype(outcome.dtype).reshape(shape)
+    log_density = posterior.log_density(own).reshape(shape)
+    item, name = {"item": at}, outcome.observed
+    known = {role: ("item", own[role]) for role in ("score", outcome.size)}
     return {
-        "posterior": posterior,
+        "posterior": draws,
         "posterior_predictive": xr.Dataset({name: (dims, new)}, coords),
         "log_likelihood": xr.Dataset({name: (dims, log_density)}, coords),
-        "observed_data": xr.Dataset({name: ("item", own[name].astype(kind))}, item),
+        "observed_data": xr.Dataset({name: ("item", own[name].astype(outcome.dtype))}, item),
         "constant_data": xr.Dataset(known, item),
     }
-
-
-def _pit_group(
-    below: Floats,
-    upto: Floats,
-    pit: Floats,
-    masks: Mapping[str, Mask],
-    tests: Mapping[str, Uniformity],
-) -> xr.Dataset:
-    """ECDFs of the PIT less the uniform cdf, by slice: the pictures need nothing else."""
-    randomised = [pit_ecdf(pit[mask]) - GRID for mask in masks.values()]
-    averaged = [mean_pit_ecdf(below[mask], upto[mask]) - GRID for mask in masks.values()]
-    return xr.Dataset(
-        {
-            "randomised": (("slice", "u"), np.array(randomised)),
-            "averaged": (("slice", "u"), np.array(averaged)),
-            "n_items": ("slice", [int(mask.sum()) for mask in masks.values()]),
-            "p_value": ("slice", [tests[name].p_value for name in masks]),
-        },
-        {"slice": list(masks), "u": GRID},
-    )

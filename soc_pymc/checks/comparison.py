@@ -1,23 +1,22 @@
 """Fits of different priors to the same items, compared by leave-one-out in ArviZ's own table."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
-from .._lib.arguments import instance, switch, whole
+from .._lib.arguments import SEED, A, OrNone, Whole, checked, switch
 from .._lib.errors import FitError
 from .._lib.progress import phase
-from ..data.items import Items, NormalItems, PoissonItems
+from ..data.items import Items
 from ..data.statistics import Statistics
 from ..inference.results import Fit, outcome_roles
 from ..posterior.item_columns import read_items
 from ..posterior.predictive import posterior_of
-from ._check import CheckResult, arviz_groups
-from .cells import Cells, make_cells
+from ._check import ITEMS_OR_STATISTICS, CheckResult, arviz_groups
+from .cells import make_cells
 from .leave_one_out import LooCells, elpd_record, loo_cells
 
 __all__ = ["compare"]
@@ -25,9 +24,17 @@ __all__ = ["compare"]
 Floats = NDArray[np.float64]
 
 _TOTALS = ("n_items", "exposure", "count")
+_NOISE = "noise_sd"  # of a typical item of a bin: its square adds up
 _SAME = 1e-6  # relative difference of totals of the same items in other bins
 
 
+@checked(
+    fits=A(Mapping, 'fits by name, {"name": fit, ...}'),
+    data=OrNone(ITEMS_OR_STATISTICS),
+    subset=Whole(1),
+    seed=SEED,
+    progress=switch,
+)
 def compare(
     fits: Mapping[str, Fit | CheckResult],
     data: Items | Statistics | None = None,
@@ -91,10 +98,6 @@ def compare(
     >>> sorted(table.index)
     ['constant cv', 'curve']
     """
-    instance(fits, "fits", Mapping, 'fits by name, {"name": fit, ...}')
-    whole(subset, "subset", 1)
-    whole(seed, "seed", 0)
-    switch(progress, "progress")
     if len(fits) < 2:
         raise FitError(f"compare takes two fits or more by name, not {len(fits)}")
     if data is None:
@@ -113,8 +116,6 @@ def compare(
             "fits by soc.evaluate.cross_validate, on statistics with folds"
         )
     _check_same(only)
-    wanted = "soc.PoissonItems(...) or soc.NormalItems(...), or their statistics"
-    instance(data, "data", PoissonItems | NormalItems | Statistics, wanted)
     if isinstance(data, Statistics):
         return _from_cells(only, data, progress)
     return _table(_trees(only, data, subset, seed, progress))
@@ -146,10 +147,10 @@ def _check_same(fits: Mapping[str, Fit]) -> None:
     names = list(fits)
     first = fits[names[0]]
     for name in names[1:]:
-        its, ours = (outcome_roles(fit.data.attrs) for fit in (fits[name], first))
-        if its != ours or posterior_of(fits[name]).outcome != posterior_of(first).outcome:
+        theirs, ours = (outcome_roles(fit.data.attrs) for fit in (fits[name], first))
+        if theirs != ours or posterior_of(fits[name]).outcome != posterior_of(first).outcome:
             raise FitError(
-                f"{names[0]!r} and {name!r} are fits of other columns ({ours} and {its}): their "
+                f"{names[0]!r} and {name!r} are fits of other columns ({ours} and {theirs}): their "
                 "densities cannot be compared"
             )
         _check_totals(f"{names[0]!r} and {name!r} are fits", _totals(first), _totals(fits[name]))
@@ -164,8 +165,8 @@ def _totals(fit: Fit) -> dict[str, float]:
         for name, values in fit.data[group].data_vars.items()
     }
     found = {name: float(bins[name].sum()) for name in _TOTALS if name in bins}
-    if {"noise_sd", "n_items"} <= bins.keys():
-        found["noise variance"] = float(bins["n_items"] @ bins["noise_sd"] ** 2)
+    if _NOISE in bins and "n_items" in bins:
+        found["noise variance"] = float(bins["n_items"] @ bins[_NOISE] ** 2)
     return found
 
 
@@ -231,46 +232,31 @@ def _checked_trees(results: Mapping[str, Fit | CheckResult]) -> dict[str, xr.Dat
 # --- statistics ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Weighted:
-    """Leave-one-out of weighted cells: sums over items as ArviZ would find them."""
-
-    n: Floats
-
-    def sum(self, each: Floats) -> float:
-        return float(self.n @ each)
-
-    def standard_error(self, each: Floats) -> float:
-        mean = self.sum(each) / self.n.sum()
-        return float(np.sqrt(self.n @ (each - mean) ** 2))
-
-
 def _from_cells(fits: Mapping[str, Fit], stats: Statistics, progress: bool) -> pd.DataFrame:
     """The table for all items of the statistics."""
     found: dict[str, LooCells] = {}
-    kept: Cells | None = None
     for name, fit in fits.items():
         _check_totals(
             f"the statistics and {name!r} are", {"n_items": float(stats.n_items)}, _totals(fit)
         )
-        kept = make_cells(fit, stats)
-        found[name] = loo_cells(fit, kept, progress)
-    assert kept is not None
-    table = _table({name: elpd_record(loo, kept.n) for name, loo in found.items()})
+        cells = make_cells(fit, stats)
+        found[name] = loo_cells(fit, cells, progress)
+    table = _table({name: elpd_record(loo, cells.n) for name, loo in found.items()})
     if "subsampling_dse" in table:  # shares of every cell are no random subset
         table = table.drop(columns="subsampling_dse")
-        _sums_of_all(table, found, _Weighted(kept.n.astype(float)))
+        _put_sums_of_all(table, found, cells.n.astype(float))
     return table
 
 
-def _sums_of_all(table: pd.DataFrame, found: Mapping[str, LooCells], all_items: _Weighted) -> None:
-    """Put differences over all items in the place of those over a share, in place."""
+def _put_sums_of_all(table: pd.DataFrame, found: Mapping[str, LooCells], n: Floats) -> None:
+    """Put differences over all items, `n` in each cell, in the place of those over a share."""
     from scipy.stats import norm
 
     best = found[str(table.index[0])].each
     for name in table.index[1:]:
         away = found[str(name)].each - best
-        diff, error = all_items.sum(away), all_items.standard_error(away)
+        diff = float(n @ away)
+        error = float(np.sqrt(n @ (away - diff / n.sum()) ** 2))
         table.loc[name, ["elpd_diff", "dse"]] = diff, error
         table.loc[name, "p_worse"] = norm.cdf(0, diff, error + 1e-12)
         table.loc[name, "diag_diff"] = "|elpd_diff| < 4" if 0 < abs(diff) < 4 else ""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from .._lib.arguments import instance, shown, whole
 from .._lib.errors import FitError, ItemsError
 from .._lib.progress import phase
-from ..checks.pit import GRID, LEAST, mean_pit_ecdf, pit_ecdf, randomised_pit, uniformity
+from ..checks.predictive import GRID, LEAST, mean_pit_ecdf, pit_ecdf, randomised_pit, uniformity
 from ..data.items import Items, PoissonItems
 from ..inference.results import Fit, named_fits
 from ..posterior.extrapolation import warn_of_far_scores

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 
 from .._lib.arguments import real, refuse_beyond_memory, whole
 from .._lib.errors import FitError
-from ..checks.pit import predictive_cdf, randomised_pit
+from ..checks.predictive import predictive_cdf, randomised_pit
 from ..data.items import Items
 from ..inference.results import Fit
 from ..posterior.item_columns import read_items

@@ -129,7 +129,7 @@ class Outcome:
         return self.words.outcome == self.words.theta
 
     @property
-    def dtype(self) -> type:
+    def dtype(self) -> type[np.number[Any]]:
         """Type of numbers of outcomes."""
         return np.int64 if self.whole else np.float64
 

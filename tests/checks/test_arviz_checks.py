@@ -15,7 +15,7 @@ import xarray as xr
 from scipy import stats as sps
 
 import soc_pymc as soc
-from soc_pymc.checks import leave_one_out, pit, wording
+from soc_pymc.checks import findings, leave_one_out, predictive
 from soc_pymc.checks.cells import make_cells
 from soc_pymc.checks.predictive import thin
 from soc_pymc.posterior.curves import curve_draws
@@ -113,10 +113,10 @@ def test_arvizs_test_finds_nothing_in_calibrated_outcomes(case):
     if "count" in frame:
         names = {"score": "score", "count": "count", "exposure": "exposure"}
         columns = {role: frame[name].to_numpy(dtype=float) for role, name in names.items()}
-        ends = pit.predictive_cdf(posterior_of(fit), columns, progress=False)
+        ends = predictive.predictive_cdf(posterior_of(fit), columns, progress=False)
         for seed in range(8):
-            u = pit.randomised_pit(*ends, np.random.default_rng(seed))
-            assert pit.uniformity(u).p_value > 1e-3
+            u = predictive.randomised_pit(*ends, np.random.default_rng(seed))
+            assert predictive.uniformity(u).p_value > 1e-3
 
 
 def test_plot_loo_pit_agrees_with_ours(values, counts):
@@ -305,5 +305,5 @@ def test_the_page_on_checks_runs():
     assert len(repr(result).splitlines()) <= 12
     assert result.data["pit_values"].sizes["item"] == 1000
     assert {"device = phone", "device = desk"} <= set(result.table["slice"])
-    assert set(result.table["check"]) == set(wording._WORDS)
+    assert set(result.table["check"]) == set(findings._WORDS)
     assert len(plt.get_fignums()) == 7

@@ -16,7 +16,7 @@ from scipy import stats as sps
 from scipy.special import logsumexp
 
 import soc_pymc as soc
-from soc_pymc.checks import pit
+from soc_pymc.checks import predictive
 from soc_pymc.checks.cells import cell_pit, make_cells
 from soc_pymc.checks.leave_one_out import loo_cells
 from soc_pymc.evaluate.folds import _log_density
@@ -107,31 +107,33 @@ def test_advice(case):
 
 
 def test_advice_knows_the_terms_that_a_fit_has():
-    from soc_pymc.checks.advice import advise
+    from soc_pymc.checks.findings import advise
     from soc_pymc.families.priors import Gamma, Spline
 
     rows = [("PIT", "exposure 1/5: 1 to 2", 0.2, 1e-9, "fail")]
     table = pd.DataFrame(rows, columns=["check", "slice", "statistic", "p_value", "verdict"])
     fit = replace(make_fit(), prior=Gamma())
-    law = posterior_of(fit)
-    assert any("soc.Gamma(exposure=soc.Spline())" in a for a in advise(table, fit, law, 100, []))
+    outcome = posterior_of(fit).outcome
+    assert any(
+        "soc.Gamma(exposure=soc.Spline())" in a for a in advise(table, fit, outcome, 100, [])
+    )
     has = replace(fit, prior=Gamma(exposure=Spline()))
-    said = list(advise(table, has, law, 100, []))
+    said = list(advise(table, has, outcome, 100, []))
     assert not any("exposure=soc.Spline())" in a for a in said)
     assert any("though it has a term in exposure" in a for a in said)
     rows = [("PIT", "score 1/5: 1 to 2", 0.2, 1e-9, "fail")]
     table = pd.DataFrame(rows, columns=table.columns)
-    assert any("soc.GammaMixture()" in a for a in advise(table, fit, law, 100, []))
+    assert any("soc.GammaMixture()" in a for a in advise(table, fit, outcome, 100, []))
 
 
 def test_advice_on_groups_that_a_fit_pools():
-    from soc_pymc.checks.advice import advise
+    from soc_pymc.checks.findings import advise
 
     rows = [("PIT", "g = a", 0.2, 1e-9, "fail")]
     table = pd.DataFrame(rows, columns=["check", "slice", "statistic", "p_value", "verdict"])
     fit = make_fit()
     fit.data.attrs["roles"] = json.dumps(ROLES | {"group": "g"})
-    said = list(advise(table, fit, posterior_of(fit), 100, ["g"]))
+    said = list(advise(table, fit, posterior_of(fit).outcome, 100, ["g"]))
     assert any("which it pools" in a and "soc.Normal(groups=True)" in a for a in said)
 
 
@@ -143,9 +145,9 @@ def test_pit_of_cells_is_that_of_the_items(case):
     fit, frame, statistics = case
     found = cell_pit(fit, make_cells(fit, statistics), np.random.default_rng(0), progress=False)
     _, averaged, n, test = found["all items"]
-    _, upto = pit.predictive_cdf(posterior_of(fit), columns_of(frame), progress=False)
+    _, upto = predictive.predictive_cdf(posterior_of(fit), columns_of(frame), progress=False)
     assert n == len(frame)
-    assert np.abs(averaged - pit.pit_ecdf(upto)).max() < 0.005
+    assert np.abs(averaged - predictive.pit_ecdf(upto)).max() < 0.005
     assert test.p_value > 1e-3
     assert sum(name.startswith("noise sd ") for name in found) == 5
     bad = wrong(fit, mean=0.2)

@@ -7,7 +7,7 @@ import pytest
 from scipy import special, stats
 
 import soc_pymc as soc
-from soc_pymc.checks.advice import _size_advice
+from soc_pymc.checks.findings import _size_advice
 from soc_pymc.families import components as parts
 from soc_pymc.families.mixture_kernel import tilted_weights
 from soc_pymc.inference.density import density, make_space
@@ -171,7 +171,7 @@ def test_fits_begin_at_mixtures_and_mixtures_at_fits(stats_of_few, fit_of_few):
 
 def test_advice_names_terms_that_there_are(fit_of_few):
     """Mixtures take no term in exposure: the advice is one for the single family."""
-    advice = _size_advice(fit_of_few, posterior_of(fit_of_few))
+    advice = _size_advice(fit_of_few, posterior_of(fit_of_few).outcome)
     assert "soc.Gamma(exposure=soc.Spline())" in advice
 
 

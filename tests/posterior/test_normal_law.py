@@ -11,7 +11,7 @@ from scipy import optimize, stats
 
 import soc_pymc as soc
 from soc_pymc._lib import errors
-from soc_pymc.checks import pit, predictive
+from soc_pymc.checks import predictive
 from soc_pymc.families.priors import Gamma, Normal, Spline
 from soc_pymc.inference.methods import VI
 from soc_pymc.inference.results import Fit, Status
@@ -201,8 +201,8 @@ def test_pit_and_dispersion_of_the_truth_and_of_too_little_variance():
     p_values, scatter = [], []
     for seed in range(30):
         columns = columns_of(simulate(1500, 50 + seed))
-        _, upto = pit.predictive_cdf(posterior_of(fit), columns, progress=False)
-        p_values.append(pit.uniformity(upto).p_value)
+        _, upto = predictive.predictive_cdf(posterior_of(fit), columns, progress=False)
+        p_values.append(predictive.uniformity(upto).p_value)
         tests = predictive.predictive_tests(fit, columns, seed=seed, progress=False)
         assert [t.name for t in tests] == ["dispersion"]
         scatter.append(tests[0].p_value)

@@ -95,7 +95,7 @@ def figures(items: pd.DataFrame) -> dict[str, float]:
 def pit_by_bin(score: np.ndarray, pit: np.ndarray, bins: int = 20) -> pd.DataFrame:
     """Kolmogorov-Smirnov distance and p-value of the PIT in bins of score, corrected by Holm."""
     from soc_pymc.checks._check import holm
-    from soc_pymc.checks.pit import uniformity
+    from soc_pymc.checks.predictive import uniformity
 
     number = np.argsort(np.argsort(score, kind="stable"), kind="stable") * bins // len(score)
     rows = []

@@ -1,0 +1,274 @@
+"""The findings of a check in plain words: what they mean, what to try next, and one short table."""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from html import escape
+
+import numpy as np
+import pandas as pd
+
+from .._lib.html import html_table
+from ..families.outcomes import Outcome
+from ..inference.results import Fit
+
+__all__ = ["advise", "as_html", "as_text"]
+
+_SMALL = 0.01  # ECDF differences below this matter to few uses
+_ROWS = 5  # findings shown, the worst
+_SENTENCES = 3  # of the advice
+_HEAD = ("verdict", "what", "where", "found", "p")
+_WORDS = {  # what a check looks at, and its statistic in words
+    "PIT": ("distribution of outcomes (PIT)", "probabilities off by up to {:.3f}"),
+    "LOO-PIT": ("the PIT, each item left out", "probabilities off by up to {:.3f}"),
+    "dispersion": ("scatter of outcomes", "{:.2f} times as predicted"),
+    "zero counts": ("number of zero counts", "{:.2f} times as predicted"),
+    "leave-one-out": ("weights of items left out", "largest Pareto k {:.2f} (at most 0.7)"),
+    "converged": ("convergence", ""),
+    "pareto_k": ("quality of the approximation", "Pareto k {:.2f} (at most 0.7)"),
+    "ess_fraction": ("quality of the approximation", "effective share of draws {:.2f}"),
+}
+_FIRST = ("inference", "all items", ">= ", "random items")  # where to look first
+
+
+# --- advice --------------------------------------------------------------------------------------
+
+
+def advise(
+    table: pd.DataFrame, fit: Fit, outcome: Outcome, n_items: int, by: Sequence[str]
+) -> Iterator[str]:
+    """What the verdicts mean, most serious first; `by` are columns whose levels were slices."""
+    failed = table[table["verdict"] == "fail"]
+    tested = table["p_value"].notna()
+    if not failed.empty:
+        if failed["check"].isin(["converged", "pareto_k"]).any():
+            yield (
+                "The inference is not to be trusted (fit.status.reason says why): fit again with "
+                "method=soc.NUTS() before reading anything else here."
+            )
+        findings = failed[failed["p_value"].notna()]
+        yield from _summary_advice(findings, fit, outcome)
+        yield from _slice_advice(findings, fit, outcome, by)
+        yield from _size_of_sample(findings, n_items)
+    elif (table["verdict"] == "look").any():
+        looks = int(((table["verdict"] == "look") & tested).sum())
+        if looks:
+            yield (
+                f"{looks} of {int(tested.sum())} tests have p < .05, about "
+                f"{0.05 * tested.sum():.1f} are expected by chance: nothing fails, but look at "
+                "soc.plots.plot_pit(result)."
+            )
+    else:
+        yield "Nothing speaks against the model on these items."
+    if ((table["check"] == "ess_fraction") & (table["verdict"] == "look")).any():
+        yield ("Few of the approximation's draws carry the weight: compare with method=soc.NUTS().")
+
+
+def _summary_advice(failed: pd.DataFrame, fit: Fit, outcome: Outcome) -> Iterator[str]:
+    """On dispersion and the number of zeros."""
+    for ratio in failed.loc[failed["check"] == "dispersion", "statistic"]:
+        side = "more" if ratio > 1 else "less"
+        yield (
+            f"{outcome.words.outcomes.capitalize()} scatter {side} than the model says "
+            f"({ratio:.3g} times): if these are not the items that made the fit, things have "
+            "changed since: fit again; if they are, look which slices fail, and give the variance "
+            f"more knots, soc.{_prior(fit)}(variance=soc.Spline(knots=40)), on more bins."
+        )
+    for ratio in failed.loc[failed["check"] == "zero counts", "statistic"]:
+        side, what = "fewer", "slices that fail"
+        if ratio > 1:
+            side, what = "more", "two kinds of items under one score"
+        shape = "what the fit says" if fit.prior.mixture else fit.prior.family
+        yield (
+            f"There are {side} zero counts than the model says ({ratio:.3g} times): theta given "
+            f"the score is not {shape} near 0. Look for {what} and fit them apart."
+        )
+
+
+def _prior(fit: Fit) -> str:
+    return type(fit.prior).__name__
+
+
+def _slice_advice(
+    failed: pd.DataFrame, fit: Fit, outcome: Outcome, by: Sequence[str]
+) -> Iterator[str]:
+    """On the slices whose PIT fails."""
+    named = failed.loc[failed["check"] == "PIT", "slice"]
+    if named.str.match(rf"{outcome.words.size} (\d/\d: |>= )").any():
+        yield _size_advice(fit, outcome)
+    by_score = named.str.match(r"score \d/\d: ").any()
+    if by_score:
+        yield (
+            "The fit is off by score: the curves are too stiff there. Use more bins in "
+            f"soc.summarize and more knots, soc.{_prior(fit)}(mean=soc.Spline(knots=40), "
+            "variance=soc.Spline(knots=40))."
+        )
+    for column in by:
+        own = rf"(column )?{re.escape(column)}"
+        if named.str.match(rf"{own} = ").any():
+            yield _level_advice(fit, column)
+        if named.str.match(rf"{own} \d/\d: ").any() and not _is_input(outcome, fit, column):
+            yield (
+                f"The fit is off by {column!r}, which says something about theta that the score "
+                "does not: give the score model this column, or fit ranges of it apart."
+            )
+    if (named.eq("all items").any() or by_score) and not fit.prior.mixture:
+        yield (
+            f"Theta given the score may not be {fit.prior.family}: try "
+            f"soc.{fit.prior.family}Mixture() on soc.summarize(items, joint=True)."
+        )
+    if list(named) == ["all items"]:
+        yield (
+            "The fit is off overall: look at soc.plots.plot_curves(fit) and at "
+            "soc.plots.plot_pit(result)."
+        )
+
+
+def _is_input(outcome: Outcome, fit: Fit, column: str) -> bool:
+    """Whether a column is the score or the size, on which there is advice of its own."""
+    roles = json.loads(fit.data.attrs.get("roles", "{}"))
+    return column in (roles.get("score"), roles.get(outcome.size))
+
+
+def _size_advice(fit: Fit, outcome: Outcome) -> str:
+    """On items of some sizes."""
+    size = outcome.words.size
+    if fit.prior.exposure is not None:
+        return (
+            f"The fit is off at some {size}s though it has a term in {size}: give that more knots, "
+            f"soc.{_prior(fit)}(exposure=soc.Spline(knots=40)), or fit ranges of {size} apart."
+        )
+    return (
+        f"The fit is off at some {size}s. If these items made the fit, {size} says something about "
+        f"theta that the score does not: fit soc.{fit.prior.family}(exposure=soc.Spline()) on "
+        f"soc.summarize(items, joint=True), or give the score model the {size} as an input."
+    )
+
+
+def _level_advice(fit: Fit, column: str) -> str:
+    """On levels of a column."""
+    if column == json.loads(fit.data.attrs.get("roles", "{}")).get("group"):
+        if fit.groups:
+            return (
+                f"The fit is off in some groups of {column!r}, though each has curves of its own: "
+                "look which, and fit them apart."
+            )
+        return (
+            f"The fit is off in some groups of {column!r}, which it pools: let each have curves of "
+            f"its own, soc.{fit.prior.family}(groups=True)."
+        )
+    return (
+        f"The fit is off in some levels of {column!r}: give the items group={column!r}, so that "
+        f"each level has curves of its own in soc.{fit.prior.family}(), or give the score model "
+        "this column."
+    )
+
+
+def _size_of_sample(failed: pd.DataFrame, n_items: int) -> Iterator[str]:
+    pit = failed[failed["check"] == "PIT"]
+    if not pit.empty and n_items > 100_000 and float(pit["statistic"].max()) < _SMALL:
+        yield (
+            f"With {n_items:,} items the smallest departures show: no cumulative probability is "
+            f"off by more than {pit['statistic'].max():.3f}, which may not matter to you."
+        )
+
+
+# --- text and HTML -------------------------------------------------------------------------------
+
+
+def _found(check: str, statistic: float) -> str:
+    if check == "converged":
+        return "yes" if statistic else "no"
+    return _WORDS[check][1].format(statistic)
+
+
+def _p(p_value: float) -> str:
+    if np.isnan(p_value):
+        return "-"
+    if p_value < 1e-12:
+        return "< 1e-12"
+    return f"{p_value:.2f}" if p_value >= 0.095 else f"{p_value:.1g}"
+
+
+def _shown(table: pd.DataFrame) -> pd.DataFrame:
+    """The worst findings, the main slices first; then what is well, if there is room."""
+    rank = table["verdict"].map({"fail": 0, "look": 1, "ok": 2})
+    main = table["slice"].map(lambda name: any(part in name for part in _FIRST))
+    order = pd.DataFrame(
+        {
+            "rank": rank,
+            "main": ~main,
+            "p": table["p_value"].fillna(-1.0).where(rank < 2, 1.0 * (table["slice"] == _FIRST[0])),
+        }
+    )
+    kept = order.sort_values(["rank", "main", "p"], kind="stable").index[:_ROWS]
+    return table.loc[kept]
+
+
+def _rows(table: pd.DataFrame) -> list[tuple[str, ...]]:
+    return [
+        (
+            str(row["verdict"]),
+            _WORDS[row["check"]][0],
+            str(row["slice"]),
+            _found(row["check"], row["statistic"]),
+            _p(row["p_value"]),
+        )
+        for row in table.to_dict("records")
+    ]
+
+
+def _title(table: pd.DataFrame, n_items: int) -> str:
+    counts = table["verdict"].value_counts()
+    numbers = ", ".join(f"{counts.get(v, 0)} {v}" for v in ("ok", "look", "fail"))
+    return f"soc_pymc.CheckResult: {n_items:,} items, {numbers}"
+
+
+def _rest(table: pd.DataFrame, shown: pd.DataFrame) -> str:
+    """One line on all that the table does not show."""
+    left = table.drop(shown.index)
+    if left.empty:
+        return ""
+    parts = []
+    odd = int((left["verdict"] != "ok").sum())
+    if odd:
+        parts.append(f"{odd} more like these")
+    fine = left[left["verdict"] == "ok"]
+    if len(fine):
+        number = fine.groupby("check", sort=False).size()
+        where = (
+            f"{_WORDS[str(check)][0]} in {n} slices" if n > 1 else _WORDS[str(check)][0]
+            for check, n in number.items()
+        )
+        parts.append(f"ok: {', '.join(dict.fromkeys(where))}")
+    return f"{'; '.join(parts)} (all in .table)"
+
+
+def _sentences(advice: Sequence[str]) -> list[str]:
+    more = len(advice) - _SENTENCES
+    return [*advice[:_SENTENCES], *([f"{more} more in .advice"] if more > 0 else [])]
+
+
+def as_text(table: pd.DataFrame, advice: Sequence[str], n_items: int) -> str:
+    """Table of findings and advice as at most a dozen lines."""
+    shown = _shown(table)
+    rows = [_HEAD, *_rows(shown)]
+    widths = [max(len(row[k]) for row in rows) for k in range(len(_HEAD))]
+    lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in rows]
+    rest = _rest(table, shown)
+    return "\n".join(
+        [
+            f"<{_title(table, n_items)}>",
+            *(line.rstrip() for line in lines),
+            *([rest] if rest else []),
+            *(f"- {sentence}" for sentence in _sentences(advice)),
+        ]
+    )
+
+
+def as_html(table: pd.DataFrame, advice: Sequence[str], n_items: int) -> str:
+    """The same as HTML, all text escaped."""
+    shown = _shown(table)
+    top = html_table(_title(table, n_items), _rows(shown), _HEAD, _rest(table, shown))
+    points = "".join(f"<li>{escape(sentence)}</li>" for sentence in _sentences(advice))
+    return f"{top}<ul>{points}</ul>"
