@@ -279,10 +279,15 @@ def _table(rows: list[Finding], fit: Fit) -> pd.DataFrame:
     """The table of findings, with those on the inference and all verdicts."""
     names = ["check", "slice", "statistic", "p_value", "verdict"]
     table = pd.DataFrame([*rows, *quality(fit.status)], columns=names)
-    p_value = table["p_value"].to_numpy(dtype=float)
-    verdict = np.where(holm(p_value) < _FAIL, "fail", np.where(p_value < _LOOK, "look", "ok"))
-    table["verdict"] = table["verdict"].where(np.isnan(p_value), verdict)
+    table["verdict"] = _verdicts(table)
     return table
+
+
+def _verdicts(table: pd.DataFrame) -> list[str]:
+    """Own verdicts where there is no p-value, else by p-values before and after correction."""
+    p_value = table["p_value"].to_numpy(dtype=float)
+    by_test = np.where(holm(p_value) < _FAIL, "fail", np.where(p_value < _LOOK, "look", "ok"))
+    return [str(verdict) for verdict in table["verdict"].where(np.isnan(p_value), by_test)]
 
 
 def holm(p_value: Floats) -> Floats:
