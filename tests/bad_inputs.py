@@ -31,7 +31,7 @@ import xarray as xr
 
 import soc_pymc as soc
 from soc_pymc._lib.errors import FitError, ItemsError, SocError, StatisticsError
-from soc_pymc._lib.saved_files import save_netcdf
+from soc_pymc._lib.files import save_netcdf
 from soc_pymc.front.cli import main
 
 BACKENDS = ("pandas", "polars", "arrow", "duckdb", "parquet", "csv")

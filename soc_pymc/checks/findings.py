@@ -8,7 +8,7 @@ from html import escape
 import numpy as np
 import pandas as pd
 
-from .._lib.html import html_table
+from .._lib.reprs import html_table
 from ..families.outcomes import Outcome
 from ..inference.results import Fit
 

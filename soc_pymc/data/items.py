@@ -8,9 +8,8 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 from .._lib.arguments import instance, shown
-from .._lib.descriptions import of_items
 from .._lib.errors import ItemsError
-from .._lib.html import html_table
+from .._lib.reprs import html_table, of_items
 from ..families.outcomes import OUTCOMES
 
 __all__ = ["Items", "NormalItems", "PoissonItems"]

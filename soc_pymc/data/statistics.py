@@ -16,10 +16,9 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
 from .._lib.arguments import shown
-from .._lib.descriptions import lines, of_statistics
 from .._lib.errors import StatisticsError
-from .._lib.html import html_table
-from .._lib.saved_files import read_saved, save_netcdf
+from .._lib.files import read_saved, save_netcdf
+from .._lib.reprs import html_table, lines, of_statistics
 from ..families.outcomes import OUTCOMES, STEPS, Outcome
 from ..families.sums import Cells
 from .binning import CELLS, Columns, group

@@ -7,7 +7,7 @@ from typing import Any
 
 import pymc as pm
 
-from .._lib.arguments import instance, switch
+from .._lib.arguments import A, OrNone, checked, switch
 from .._lib.errors import ConvergenceWarning, FitError
 from .._lib.progress import phase
 from ..data.statistics import Statistics
@@ -25,9 +25,12 @@ from .variational import run_variational
 __all__ = ["fit"]
 
 _log = logging.getLogger(__name__)
-_METHODS = "soc.VI(...), soc.NUTS(...) or soc.FiveSteps(...)"
+_METHOD = A(Method, "soc.VI(...), soc.NUTS(...) or soc.FiveSteps(...)")
+_MODEL = A(pm.Model, "soc.model(stats, prior), to which you added terms")
+_START = A(Fit, "a fit that soc.fit returned")
 
 
+@checked(method=OrNone(_METHOD), start=OrNone(_START), model=OrNone(_MODEL), progress=switch)
 def fit(
     stats: Statistics,
     prior: Prior | None = None,
@@ -119,10 +122,6 @@ def fit(
     prior = outcome_of(stats).prior() if prior is None else prior
     method = VI() if method is None else method
     models.check_prior(prior)
-    instance(method, "method", VI | NUTS | FiveSteps, _METHODS)
-    if model is not None:
-        instance(model, "model", pm.Model, "soc.model(stats, prior), to which you added terms")
-    switch(progress, "progress")
     if start is not None:
         _check_start(start, stats)
     _log.info("fitting %r by %r to %s items in %s bins", prior, method, stats.n_items, stats.bins)
@@ -165,10 +164,8 @@ def _by_five_steps(stats: Statistics, prior: Prior, method: FiveSteps, progress:
     return Fit(tree, prior, method, _status(verdict, began))
 
 
-def _check_start(start: object, stats: Statistics) -> None:
+def _check_start(start: Fit, stats: Statistics) -> None:
     """An earlier fit must be of the same kind of items in the same roles."""
-    if not isinstance(start, Fit):
-        raise FitError(f"start must be a fit that soc.fit returned, not {type(start).__name__}")
     its, ours = ({**x.data.attrs, "roles": outcome_roles(x.data.attrs)} for x in (start, stats))
     for name in ("kind", "roles"):
         if its.get(name) != ours[name]:

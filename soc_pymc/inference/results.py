@@ -5,6 +5,7 @@ knots of the two curves, draw by draw, and the axes that place a score among the
 """
 
 import json
+import numbers
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,16 +13,16 @@ from typing import Any
 
 import xarray as xr
 
-from .._lib.arguments import choice, instance, shown
-from .._lib.descriptions import lines, of_fit, of_status
+from .._lib.arguments import A, OneOf, OrNone, Refusal, checked, shown, switch
 from .._lib.errors import FitError
-from .._lib.html import html_table
-from .._lib.saved_files import read_saved, save_netcdf
+from .._lib.files import read_saved, save_netcdf
+from .._lib.reprs import html_table, lines, of_fit, of_status
 from ..model.splines import Axis
 from .methods import FiveSteps
-from .stored_fits import Method, Prior, as_json, check_tree, read_method, read_prior, read_record
+from .stored_fits import METHODS, PRIORS, Method, Prior, as_json, check_tree, read_record
 
 __all__ = [
+    "FIT",
     "FORMAT",
     "PARETO_K",
     "Fit",
@@ -34,11 +35,26 @@ __all__ = [
 ]
 
 FORMAT = "soc_pymc-fit-1"
-_OUTCOME_ROLES = ("score", "count", "exposure", "value", "noise_sd")
 PARETO_K = 0.7
 """Above it importance weights have no reliable mean (Vehtari et al. 2024)."""
 
 
+_CURVE = OneOf("mean", "variance")
+
+
+def _number(value: Any, name: str, error: Refusal = FitError) -> Any:
+    if isinstance(value, numbers.Real) and not isinstance(value, bool):
+        return value
+    raise error(f"{name}={shown(value)} must be a number")
+
+
+@checked(
+    converged=switch,
+    reason=A(str, "text"),
+    pareto_k=OrNone(_number),
+    ess_fraction=OrNone(_number),
+    seconds=_number,
+)
 @dataclass(frozen=True)
 class Status:
     """How a fit ended.
@@ -138,7 +154,7 @@ class Fit:
         >>> fit.axis("mean")([1.0]).item()  # the log of the score
         0.0
         """
-        scale = getattr(self.prior, choice(curve, "curve", ("mean", "variance"))).scale
+        scale = getattr(self.prior, _CURVE(curve, "curve")).scale
         if scale != "rank":
             return Axis(scale)
         bins = self.data["constant_data"]
@@ -211,13 +227,17 @@ class Fit:
         return f"Fit: {made}, {state}: {self.status.reason}"
 
 
+FIT = A(Fit, "a fit, from soc.fit or soc.load_fit")
+"""The rule for an argument that is a fit."""
+
+
 def outcome_roles(attrs: Mapping[Any, Any]) -> dict[str, str]:
     """Columns of score and outcome, from the attributes of a fit or of statistics.
 
     Groups, ids and folds may differ between a fit and statistics that it is used with.
     """
     names: dict[str, str] = json.loads(attrs.get("roles", "{}"))
-    return {role: names[role] for role in _OUTCOME_ROLES if role in names}
+    return {role: name for role, name in names.items() if role not in ("group", "id", "fold")}
 
 
 def load_fit(path: str | os.PathLike[str]) -> Fit:
@@ -263,37 +283,22 @@ def load_fit(path: str | os.PathLike[str]) -> Fit:
 
 def _read(tree: xr.DataTree) -> Fit:
     """A fit of a file's arrays and attributes, if they fit together."""
-    prior, method = read_prior(tree.attrs["prior"]), read_method(tree.attrs["method"])
+    prior: Prior = read_record(tree.attrs["prior"], *PRIORS)
+    method: Method = read_record(tree.attrs["method"], *METHODS)
     status: Status = read_record(tree.attrs["status"], Status)
     check_tree(tree, prior, method)
     kept = tree.copy()
-    kept.attrs = {
-        name: value
-        for name, value in tree.attrs.items()
-        if name not in ("format", "prior", "method", "status")
-    }
+    own = ("format", "prior", "method", "status")
+    kept.attrs = {name: value for name, value in tree.attrs.items() if name not in own}
     return Fit(kept, prior, method, status)
 
 
 def named_fits(fits: Fit | Mapping[str, Fit], alone: str) -> dict[str, Fit]:
-    """Fits by name.
-
-    Parameters
-    ----------
-    fits
-        A fit, or fits by name.
-    alone
-        Name of a fit that comes alone.
-
-    Raises
-    ------
-    FitError
-        If there is no fit, or something else among them.
-    """
-    instance(fits, "fits", Fit | Mapping, "a fit, or a dict of them by name")
+    """Fits by name; one that comes alone is called `alone`."""
+    A(Fit | Mapping, "a fit, or a dict of them by name")(fits, "fits")
     named = {alone: fits} if isinstance(fits, Fit) else dict(fits)
     if not named:
         raise FitError("there is no fit to judge: give one, or a dict of them by name")
     for name, fit in named.items():
-        instance(fit, f"fits[{shown(name)}]", Fit, "a fit, from soc.fit or soc.load_fit")
+        FIT(fit, f"fits[{shown(name)}]")
     return named

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from .._lib.descriptions import short
+from .._lib.reprs import short
 from ..checks._check import CheckResult
 from ..data.items import Items
 from ..data.statistics import Statistics

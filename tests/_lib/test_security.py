@@ -12,7 +12,7 @@ import xarray as xr
 
 import soc_pymc as soc
 from soc_pymc._lib.errors import SocError
-from soc_pymc._lib.saved_files import seal
+from soc_pymc._lib.files import seal
 
 PACKAGE = Path(soc.__file__).parent
 

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import soc_pymc as soc
-from soc_pymc._lib.descriptions import of_items
+from soc_pymc._lib.reprs import of_items
 from soc_pymc.checks import advice, wording
 from soc_pymc.paper import datasets
 from soc_pymc.posterior.predictive import posterior_of

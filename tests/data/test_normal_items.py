@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import soc_pymc as soc
 from soc_pymc._lib.errors import ItemsError, ItemsWarning, StatisticsError
-from soc_pymc._lib.saved_files import save_netcdf
+from soc_pymc._lib.files import save_netcdf
 from soc_pymc.data import binning, hashing, tables
 from soc_pymc.data.binning import exposure_cell, value_cell, value_cell_range
 from soc_pymc.data.folds import fold_of_id, fold_of_item

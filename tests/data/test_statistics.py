@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy.special import gammaln
 
 from soc_pymc._lib.errors import ItemsError, ItemsWarning, StatisticsError
-from soc_pymc._lib.saved_files import save_netcdf
+from soc_pymc._lib.files import save_netcdf
 from soc_pymc.data import tables
 from soc_pymc.data.binning import count_cell, exposure_cell
 from soc_pymc.data.folds import fold_of_id

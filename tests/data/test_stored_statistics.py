@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import soc_pymc as soc
-from soc_pymc._lib.saved_files import save_netcdf
+from soc_pymc._lib.files import save_netcdf
 
 QUIET = {"progress": False}
 

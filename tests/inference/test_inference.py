@@ -12,7 +12,7 @@ import pytest
 import xarray as xr
 
 import soc_pymc as soc
-from soc_pymc._lib.saved_files import save_netcdf
+from soc_pymc._lib.files import save_netcdf
 from soc_pymc.inference import density, minibatches, variational
 from soc_pymc.inference.importance import chosen, importance, refined, weighed_draws
 from soc_pymc.inference.variational import _variational_verdict

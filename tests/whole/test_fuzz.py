@@ -17,7 +17,7 @@ import xarray as xr
 
 import soc_pymc as soc
 from soc_pymc._lib.errors import SocError
-from soc_pymc._lib.saved_files import content_digest, save_netcdf, seal
+from soc_pymc._lib.files import content_digest, save_netcdf, seal
 from soc_pymc.data.statistics import _read as read_statistics
 from soc_pymc.inference.results import _read as read_fit
 from soc_pymc.posterior import scored_files
@@ -208,7 +208,7 @@ import resource, sys
 resource.setrlimit(resource.RLIMIT_CPU, (120, 120))
 import numpy as np
 import soc_pymc as soc
-from soc_pymc._lib.saved_files import seal
+from soc_pymc._lib.files import seal
 path, out, seed, number = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[5]),) * 2)
 content = open(path, "rb").read()[:-82]

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
 import soc_pymc as soc
-from soc_pymc._lib.saved_files import content_digest
+from soc_pymc._lib.files import content_digest
 from soc_pymc.data.statistics import coarsened
 from soc_pymc.families import normal_normal as nn
 from soc_pymc.families import poisson_gamma as pg

@@ -1,19 +1,62 @@
-"""What results say of themselves in a notebook or at a prompt: rows of names and values."""
+"""What results say of themselves in a notebook or at a prompt; all text in HTML is escaped."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
+from html import escape
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
-from .html import visible
-
-__all__ = ["lines", "of_fit", "of_items", "of_statistics", "of_status", "short"]
+__all__ = [
+    "html_table",
+    "lines",
+    "of_fit",
+    "of_items",
+    "of_statistics",
+    "of_status",
+    "short",
+    "visible",
+]
 
 Rows = list[tuple[str, str]]
 
 _SHOWN = 5  # labels of groups
+
+
+def visible(text: object) -> str:
+    r"""Text in which characters that nobody sees are written out, as they might steer a terminal.
+
+    Examples
+    --------
+    >>> print(visible("a\x1b[2J"))
+    a\x1b[2J
+    """
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(text))
+
+
+def html_table(
+    title: str, rows: Iterable[Sequence[object]], head: Sequence[object] = (), note: str = ""
+) -> str:
+    """A titled table; every text in it is escaped.
+
+    `rows` are sequences of cells, `head` names of the columns (none for a table of names and
+    values), `note` what stands below it.
+
+    Examples
+    --------
+    >>> html_table("t", [["a<b", 1]])
+    '<div><strong>t</strong><table><tbody><tr><td>a&lt;b</td><td>1</td></tr></tbody></table></div>'
+    """
+    names = "".join(f"<th>{escape(visible(name))}</th>" for name in head)
+    top = f"<thead><tr>{names}</tr></thead>" if names else ""
+    body = "".join(
+        "<tr>" + "".join(f"<td>{escape(visible(cell))}</td>" for cell in row) + "</tr>"
+        for row in rows
+    )
+    table = f"<table>{top}<tbody>{body}</tbody></table>"
+    below = f"<p>{escape(visible(note))}</p>" if note else ""
+    return f"<div><strong>{escape(visible(title))}</strong>{table}{below}</div>"
 
 
 def lines(head: str, rows: Iterable[Sequence[str]]) -> str:
@@ -45,10 +88,7 @@ def short(record: Any) -> str:
     usual = type(record)()
     own = {f.name: getattr(record, f.name) for f in fields(record)}
     differ = {name: value for name, value in own.items() if value != getattr(usual, name)}
-    shown = (
-        f"{name}={short(v) if type(v).__name__ == 'Spline' else repr(v)}"
-        for name, v in differ.items()
-    )
+    shown = (f"{name}={short(v) if is_dataclass(v) else repr(v)}" for name, v in differ.items())
     return f"{type(record).__name__}({', '.join(shown)})"
 
 
