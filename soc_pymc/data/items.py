@@ -12,7 +12,7 @@ from .._lib.errors import ItemsError
 from .._lib.reprs import html_table, of_items
 from ..families.outcomes import OUTCOMES
 
-__all__ = ["Items", "NormalItems", "PoissonItems"]
+__all__ = ["ITEMS", "Items", "NormalItems", "PoissonItems"]
 
 
 class _Roles:
@@ -158,6 +158,8 @@ class NormalItems(_Roles):
 
 
 Items = PoissonItems | NormalItems
+ITEMS: Mapping[str, Any] = {each.kind: each for each in (PoissonItems, NormalItems)}
+"""Classes of items by kind."""
 """Items of any kind."""
 
 

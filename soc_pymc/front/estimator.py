@@ -13,18 +13,17 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .._lib.arguments import real, shown
+from .._lib.arguments import PROBABILITY, shown
 from .._lib.errors import FitError, ItemsError
-from ..data.items import Items, NormalItems, PoissonItems
+from ..data.items import ITEMS, Items
 from ..data.statistics import Statistics
 from ..data.summaries import summarize
 from ..data.tables import scan
-from ..families.mixtures import posterior_summaries
-from ..families.normal_mixtures import normal_summaries
-from ..families.priors import GammaMixture, Normal, NormalMixture
-from ..families.validity import LARGEST_VALUE
+from ..families.family import family_of, reads_joint
+from ..families.outcomes import OUTCOMES, Outcome
+from ..families.priors import Prior
 from ..inference import fitting as inference
-from ..inference.results import Fit, Method, Prior
+from ..inference.results import Fit, Method
 from ..posterior.calibration import curves_of
 from ..posterior.extrapolation import warn_of_far_scores
 from ..posterior.items import item_posteriors
@@ -33,8 +32,6 @@ from ..posterior.predictive import curves_at, items_at_once, posterior_of
 __all__ = ["SecondOrderCalibrator"]
 
 Floats = NDArray[np.float64]
-
-_OUTCOME = {"exposure": "count", "noise_sd": "value"}
 
 
 class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
@@ -195,29 +192,21 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         >>> bool(abs(sd[0] - 0.3) < 0.05)
         True
         """
-        scores, outcome = self._scores(t, y, reset=True)
-        size = "exposure" if noise_sd is None and self.noise_sd is None else "noise_sd"
-        if size == "noise_sd" and exposure is not None:
-            raise ItemsError(
-                "outcomes with exposure= are counts, those with noise_sd= values: give one of them"
-            )
-        if size == "exposure" and isinstance(self.prior, Normal | NormalMixture):
-            raise ItemsError(
-                f"soc.{type(self.prior).__name__} is a prior for values with known noise: give "
-                "noise_sd="
-            )
-        given = exposure if size == "exposure" else noise_sd
-        default = 1.0 if size == "exposure" else self.noise_sd
-        items = _items(scores, outcome, size, default if given is None else given)
-        joint = isinstance(self.prior, GammaMixture | NormalMixture) or (
-            getattr(self.prior, "exposure", None) is not None
-        )
+        scores, observed = self._scores(t, y, reset=True)
+        given = {"exposure": exposure, "noise_sd": noise_sd}
+        outcome = self._kind_of(given)
+        size = self._default_size(outcome) if given[outcome.size] is None else given[outcome.size]
+        joint = isinstance(self.prior, Prior) and reads_joint(self.prior)
         quiet: dict[str, Any] = {"progress": self.progress}
         self.statistics_: Statistics = summarize(
-            items, bins=self.bins, joint=joint, on_leakage=self.on_leakage, **quiet
+            _items(outcome, scores, observed, size),
+            bins=self.bins,
+            joint=joint,
+            on_leakage=self.on_leakage,
+            **quiet,
         )
         self.fit_: Fit = inference.fit(self.statistics_, self.prior, self.method, **quiet)
-        self._size, self._needs_size = size, given is not None
+        self._needs_size = given[outcome.size] is not None
         return self
 
     def predict(
@@ -341,7 +330,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         >>> bool(abs(inside.mean() - 0.8) < 0.04)
         True
         """
-        real(prob, "prob", above=0, below=1)
+        PROBABILITY(prob, "prob")
         ends = ((1 - prob) / 2, (1 + prob) / 2)
         return self._summaries(t, y, exposure, noise_sd, ends)[3:].T.copy()
 
@@ -386,14 +375,13 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         True
         """
         check_is_fitted(self, "fit_")
-        columns = self._given(t, y, exposure, noise_sd)
-        outcome = columns[_OUTCOME[self._size]]
-        scan(_items(columns["score"], outcome, self._size, columns[self._size]), progress=False)
-        law, step = posterior_of(self.fit_), items_at_once(self.fit_)
+        columns = self._columns(t, y, exposure, noise_sd)
+        scan(_items(self._outcome, *columns.values()), progress=False)
+        posterior, step = posterior_of(self.fit_), items_at_once(self.fit_)
         found = []
         for start in range(0, len(columns["score"]), step):
             part = {role: values[start : start + step] for role, values in columns.items()}
-            density = law.log_density(part)
+            density = posterior.log_density(part)
             found.append(logsumexp(density, axis=0) - np.log(len(density)))
         each = np.concatenate(found)
         if sample_weight is None:
@@ -429,22 +417,52 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
                 text = f"t and y must be numbers ({text}): convert them first"
             raise ItemsError(text) from error
 
-    def _given(
+    @property
+    def _outcome(self) -> Outcome:
+        """The kind of outcomes that it was fitted to."""
+        return OUTCOMES[self.statistics_.kind]
+
+    def _kind_of(self, given: dict[str, Any]) -> Outcome:
+        """The kind of outcomes whose sizes are given; the first kind where there are none."""
+        named = [
+            each
+            for each in OUTCOMES.values()
+            if given[each.size] is not None or getattr(self, each.size, None) is not None
+        ]
+        if len(named) > 1:
+            raise ItemsError(
+                "outcomes with exposure= are counts, those with noise_sd= values: give one of them"
+            )
+        outcome = named[0] if named else next(iter(OUTCOMES.values()))
+        if isinstance(self.prior, Prior) and family_of(self.prior).outcome is not outcome:
+            wanted = family_of(self.prior).outcome
+            raise ItemsError(
+                f"soc.{type(self.prior).__name__} is a prior for {wanted.words.items}: give "
+                f"{wanted.size}="
+            )
+        return outcome
+
+    def _default_size(self, outcome: Outcome) -> Any:
+        """Size of outcomes of which none is given."""
+        return getattr(self, outcome.size, outcome.usual_size)
+
+    def _columns(
         self, t: ArrayLike, y: ArrayLike | None, exposure: ArrayLike | None, noise_sd: Any
     ) -> dict[str, Floats]:
-        """Columns of items by role."""
-        other = noise_sd if self._size == "exposure" else exposure
-        if other is not None:
-            theirs = "exposure" if self._size == "noise_sd" else "noise_sd"
-            raise ItemsError(f"the fit is of items with {self._size}=: leave out {theirs}=")
-        scores, outcome = self._scores(t, y, reset=False)
-        given = exposure if self._size == "exposure" else noise_sd
-        if given is None and y is not None and self._needs_size:
-            raise ItemsError(f"the fit was given {self._size}=: give that of these outcomes too")
-        columns = {"score": scores, _OUTCOME[self._size]: outcome}
-        default = 1.0 if self._size == "exposure" else self.noise_sd
-        if given is not None or y is not None:
-            columns[self._size] = _sizes(self._size, default if given is None else given, scores)
+        """Columns of items by role: score, outcome and, where it is known, its size."""
+        size = self._outcome.size
+        given = {"exposure": exposure, "noise_sd": noise_sd}
+        others = [name for name, value in given.items() if name != size and value is not None]
+        if others:
+            raise ItemsError(f"the fit is of items with {size}=: leave out {others[0]}=")
+        scores, observed = self._scores(t, y, reset=False)
+        columns = {"score": scores, self._outcome.observed: observed}
+        if given[size] is not None:
+            columns[size] = _sizes(size, given[size], scores)
+        elif y is not None:
+            if self._needs_size:
+                raise ItemsError(f"the fit was given {size}=: give that of these outcomes too")
+            columns[size] = _sizes(size, self._default_size(self._outcome), scores)
         return columns
 
     def _summaries(
@@ -452,15 +470,15 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
     ) -> Floats:
         """Mean, sd, variance and quantiles of theta, (3 + probabilities, n)."""
         check_is_fitted(self, "fit_")
-        columns = self._given(t, y, exposure, noise_sd)
-        if y is None and self.fit_.prior.exposure is not None:
-            return _before_by_size(self.fit_, columns["score"], columns.get(self._size), probs)
-        if y is None:  # an outcome that says nothing leaves theta as it is given the score
-            nothing = 0.0 if self._size == "exposure" else LARGEST_VALUE
-            items = _items(columns["score"], np.zeros(len(columns["score"])), self._size, nothing)
-        else:
-            outcome = columns[_OUTCOME[self._size]]
-            items = _items(columns["score"], outcome, self._size, columns[self._size])
+        columns = self._columns(t, y, exposure, noise_sd)
+        score = columns["score"]
+        if y is not None:
+            items = _items(self._outcome, *columns.values())
+        elif self.fit_.prior.exposure is not None:
+            return _given_score_and_size(self.fit_, score, columns.get(self._outcome.size), probs)
+        else:  # an outcome that says nothing leaves theta as it is given the score
+            nothing = np.zeros(len(score))
+            items = _items(self._outcome, score, nothing, self._outcome.no_information)
         scored = item_posteriors(
             self.fit_, items, quantiles=probs, draws=self.draws, progress=self.progress
         )
@@ -477,14 +495,14 @@ def _column(t: Any) -> Any:
     return np.asarray(t).reshape(-1, 1) if vector else t
 
 
-def _items(score: Floats, outcome: Floats, size: str, given: Any) -> Items:
+def _items(outcome: Outcome, score: Floats, observed: Floats, size: Any) -> Items:
     """Items over an Arrow table, whose columns bear the names of the arguments."""
     import pyarrow as pa
 
-    table = pa.table({"t": score, "y": outcome, size: _sizes(size, given, score)})
-    if size == "exposure":
-        return PoissonItems(table, score="t", count="y", exposure="exposure")
-    return NormalItems(table, score="t", value="y", noise_sd="noise_sd")
+    table = pa.table({"t": score, "y": observed, outcome.size: _sizes(outcome.size, size, score)})
+    roles = {"score": "t", outcome.observed: "y", outcome.size: outcome.size}
+    items: Items = ITEMS[outcome.kind](table, **roles)
+    return items
 
 
 def _sizes(name: str, given: Any, score: Floats) -> Floats:
@@ -503,38 +521,30 @@ def _sizes(name: str, given: Any, score: Floats) -> Floats:
     return np.broadcast_to(values, score.shape).copy()
 
 
-def _before_by_size(
+def _given_score_and_size(
     fit: Fit, score: Floats, size: Floats | None, probs: tuple[float, ...]
 ) -> Floats:
-    """Summaries of theta given the score, where theta depends on the exposure (noise sd) too."""
+    """Summaries of theta without an outcome, where theta depends on the outcome's size too.
+
+    Without sizes, mean, sd and variance are over the sizes of items of such scores.
+    """
+    family = family_of(fit.prior)
     if size is None and probs:
-        name = posterior_of(fit).outcome.size
+        name = family.outcome.size
         raise FitError(
             f"theta depends on {name} in this fit, and its interval is that at a given one: give "
             f"{name}="
         )
     warn_of_far_scores(fit, score)
     step = items_at_once(fit)
-    parts = [slice(start, start + step) for start in range(0, len(score), step)]
-    if size is None:
-        return np.hstack([_over_sizes(fit, score[part]) for part in parts])
-    return np.hstack([_at_sizes(fit, score[part], size[part], probs) for part in parts])
-
-
-def _over_sizes(fit: Fit, score: Floats) -> Floats:
-    """Mean, sd and variance over the exposures of items of such scores."""
-    curves = curves_of(fit, score)
-    over = ("chain", "draw")
-    variance = curves["variance"].mean(over) + curves["mean"].var(over)
-    return np.array([curves["mean"].mean(over), np.sqrt(variance), variance])
-
-
-def _at_sizes(fit: Fit, score: Floats, size: Floats, probs: tuple[float, ...]) -> Floats:
-    """Mean, sd, variance and quantiles at given exposures: mixtures over draws of the prior."""
-    first, second = curves_at(fit, score, None, size)
-    if posterior_of(fit).outcome.whole:
-        nothing = np.zeros(len(score))
-        found = posterior_summaries(first, second, nothing, nothing, probs)
-    else:
-        found = normal_summaries(first, np.exp(second), probs)
-    return np.vstack([found.mean, np.sqrt(found.variance), found.variance, found.quantiles])
+    parts = []
+    for at in (slice(start, start + step) for start in range(0, len(score), step)):
+        if size is None:
+            curves, over = curves_of(fit, score[at]), ("chain", "draw")
+            mean, quantiles = curves["mean"].mean(over).to_numpy(), np.empty((0, len(score[at])))
+            variance = (curves["variance"].mean(over) + curves["mean"].var(over)).to_numpy()
+        else:
+            found = family.over_draws(*curves_at(fit, score[at], None, size[at]), probs)
+            mean, variance, quantiles = found.mean, found.variance, found.quantiles
+        parts.append(np.vstack([mean, np.sqrt(variance), variance, quantiles]))
+    return np.hstack(parts)

@@ -10,7 +10,7 @@ import pytest
 from scipy.special import gammainc
 
 import soc_pymc as soc
-from soc_pymc.front.cli import _main, main
+from soc_pymc.front.cli import _warnings_as_lines, main
 from soc_pymc.posterior.curves import curve_draws
 
 CHAINS = {
@@ -279,7 +279,7 @@ def test_warnings_are_lines_and_are_shown_as_before_afterwards(
 
 
 def test_warnings_of_libraries_are_shown_but_for_those_to_developers(capsys):
-    with _main._warnings_as_lines():
+    with _warnings_as_lines():
         warnings.simplefilter("always")
         warnings.warn("overflow\nencountered", RuntimeWarning, stacklevel=1)
         warnings.warn("this will go", DeprecationWarning, stacklevel=1)

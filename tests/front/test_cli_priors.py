@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 import soc_pymc as soc
+from soc_pymc.families.family import reads_joint
 from soc_pymc.front.cli import main
-from soc_pymc.front.cli._priors import needs_joint, prior_of
-from soc_pymc.front.cli._words import make_parser
+from soc_pymc.front.commands import make_parser, prior_of
 from soc_pymc.posterior.curves import curve_draws
 
 
@@ -126,7 +126,7 @@ def test_curves_of_values_keep_their_own_scale():
     words = make_parser().parse_args(["fit", "s.nc", "--knots", "9", "--out", "f.nc"])
     assert prior_of(words, "normal", False).mean == soc.Spline(knots=9, scale="linear")
     words = make_parser().parse_args(["fit", "s.nc", "--exposure-term", "--out", "f.nc"])
-    assert needs_joint(prior_of(words, "normal", False))
+    assert reads_joint(prior_of(words, "normal", False))
 
 
 @pytest.mark.slow

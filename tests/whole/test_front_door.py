@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import soc_pymc as soc
-from soc_pymc.front.cli._words import make_parser
+from soc_pymc.front.commands import make_parser
 
 ROOT = Path(__file__).parents[2]
 

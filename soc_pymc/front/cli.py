@@ -1,0 +1,126 @@
+"""The command line `soc-pymc`: how a command starts and ends; every error is one line.
+
+Only the standard library is imported here: signals must be handled before the second or two in
+which a command is loaded.
+"""
+
+import os
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+__all__ = ["main"]
+
+_STOPPED = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
+# of a library's own future, which no user of a command can change
+_FOR_DEVELOPERS = (
+    DeprecationWarning,
+    PendingDeprecationWarning,
+    FutureWarning,
+    ImportWarning,
+    ResourceWarning,
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the exit status is 0 on success and 2 on an error.
+
+    It is 130 after Ctrl-C, 143 after SIGTERM and 141 where the reader of a pipe has gone.
+
+    Parameters
+    ----------
+    arguments
+        Words of the command line; None takes the process's own.
+    """
+    arrived: list[int] = []
+    with _handlers(arrived):
+        try:
+            status = _run(arguments)
+        except KeyboardInterrupt:
+            arrived.append(signal.SIGINT)
+        except BaseException:  # libraries may turn what the signal raised into errors of their own
+            if not arrived:
+                raise
+    if arrived:
+        what = _STOPPED[signal.Signals(arrived[0])]
+        return _fail(f"{what}; nothing was left half-written", 128 + arrived[0])
+    return status
+
+
+@contextmanager
+def _handlers(arrived: list[int]) -> Iterator[None]:
+    """Note which signals arrive, and raise for them, so that temporary files are removed.
+
+    Where there are other handlers already, they stay.
+    """
+
+    def stop(number: int, frame: Any) -> None:
+        arrived.append(number)
+        if number == signal.SIGTERM:
+            raise SystemExit(128 + number)
+        raise KeyboardInterrupt
+
+    plain = (signal.SIG_DFL, signal.default_int_handler)
+    ours = threading.current_thread() is threading.main_thread()
+    before = {number: signal.getsignal(number) for number in _STOPPED if ours}
+    taken = {number: handler for number, handler in before.items() if handler in plain}
+    for number in taken:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number, handler in taken.items():
+            signal.signal(number, handler)
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    """Run one command; as `main`, but without signals."""
+    from .._lib.errors import SocError
+    from .commands import make_parser, sql
+
+    chosen = make_parser().parse_args(arguments)
+    if hasattr(sys.stdout, "reconfigure"):
+        # letters that cannot be shown become escapes, but in SQL, which machines read
+        sys.stdout.reconfigure(errors="strict" if chosen.run is sql else "backslashreplace")
+    try:
+        with _warnings_as_lines():
+            chosen.run(chosen)
+            sys.stdout.flush()  # where it cannot be written, that is an error of this command
+    except SocError as error:
+        return _fail(str(error))
+    except UnicodeEncodeError as error:
+        lacks = f"{error.encoding} has no {error.object[error.start : error.end]!a}"
+        return _fail(f"{lacks}: set PYTHONUTF8=1 or PYTHONIOENCODING=utf-8")
+    except BrokenPipeError:  # nobody reads on, as of `command | head`
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())  # or the interpreter would complain at its end
+        return 128 + 13  # SIGPIPE, which Windows lacks
+    except OSError as error:
+        return _fail(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "))
+    return 0
+
+
+def _fail(text: str, status: int = 2) -> int:
+    """Say in one line what went wrong."""
+    print("soc-pymc: error: " + "; ".join(text.splitlines()), file=sys.stderr)
+    return status
+
+
+@contextmanager
+def _warnings_as_lines() -> Iterator[None]:
+    """Warnings are lines of standard error, as errors are; afterwards all is as it was found."""
+    with warnings.catch_warnings():  # hides none: it puts back how they are shown
+        warnings.showwarning = _show_warning  # type: ignore[assignment]
+        yield
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *_: Any) -> None:
+    if issubclass(category, _FOR_DEVELOPERS):
+        return
+    own = category.__module__.startswith("soc_pymc")
+    text = " ".join(str(message).split())
+    print(f"soc-pymc: warning: {text if own else f'{category.__name__}: {text}'}", file=sys.stderr)

@@ -1,0 +1,588 @@
+"""The commands of `soc-pymc`: each a table of its options and a thin layer over one function.
+
+What a command needs is imported when it runs.
+"""
+
+import argparse
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from glob import glob
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+from .. import __version__
+from .._lib.errors import FitError, StatisticsError
+from ..families.outcomes import OUTCOMES, Outcome
+from ..families.priors import Gamma, GammaMixture, Normal, NormalMixture, Prior, Spline
+
+if TYPE_CHECKING:
+    from ..data.items import Items
+    from ..data.statistics import Statistics
+    from ..inference.results import Fit, Method
+
+__all__ = ["COMMANDS", "make_parser", "method_of", "prior_of"]
+
+_Words = argparse.Namespace
+_Run = Callable[[_Words], None]
+_Option = tuple[str, dict[str, Any]]  # name, and settings of argparse or the group it is in
+
+PRIORS: dict[str, type[Prior]] = {
+    "gamma": Gamma,
+    "normal": Normal,
+    "gamma-mixture": GammaMixture,
+    "normal-mixture": NormalMixture,
+}
+"""Priors by name, the default of each kind of items first."""
+
+
+# --- options -------------------------------------------------------------------------------------
+
+
+def _option(name: str, text: str, **settings: Any) -> _Option:
+    """An option with its help, and what else argparse is told of it."""
+    return name, {"help": text, **settings}
+
+
+def _switch(name: str, text: str, **settings: Any) -> _Option:
+    return _option(name, text, action="store_true", **settings)
+
+
+def flag_of(role: str) -> str:
+    """A role as an option of the command line."""
+    return "--" + role.replace("_", "-")
+
+
+def _columns(*kinds: Outcome, default: str = "") -> tuple[_Option, ...]:
+    """Columns of the score, and of outcome and size of some kinds."""
+    found = [_option("--score", f"column of the scores{default}")]
+    for kind in kinds:
+        instead = "" if kind is kinds[0] else f", instead of {kinds[0].words.outcomes}"
+        observed = f"column of the {kind.words.outcomes}{instead}{default}"
+        found.append(_option(flag_of(kind.observed), observed))
+        found.append(_option(flag_of(kind.size), f"column of the {kind.words.sizes}{default}"))
+    return tuple(found)
+
+
+_KINDS = tuple(OUTCOMES.values())
+_PATHS = "Parquet or CSV files, or a glob"
+_ITEMS = _option("items", _PATHS, nargs="+")
+_FIT = _option("fit", "a fit, from 'soc-pymc fit'")
+_BINS = _option("--bins", "number of bins (default: grows with the items)", type=int)
+_BY = _option("--by", "also check by this column", action="append", default=[])
+_PRIOR = (
+    _option("--prior", "prior of theta (default: gamma, of values normal)", choices=tuple(PRIORS)),
+    _switch(
+        "--exposure-term", "theta depends on log exposure (or noise sd) too; reads joint cells"
+    ),
+    _switch("--monotone", "the mean curve never falls"),
+    _switch("--bin-effects", "bins deviate from the curve"),
+    _switch("--pool-groups", "one pair of curves for all groups"),
+    _option("--knots", "knots of each curve (default: 20)", type=int),
+    _option(
+        "--scale",
+        "axis on which curves are smooth (default: log, of values linear)",
+        choices=("log", "linear", "rank"),
+    ),
+)
+
+
+def _fit_and_items(items: str = _PATHS) -> tuple[_Option, ...]:
+    """A fit and items, whose columns are those of the fit where they are not named."""
+    return (
+        _FIT,
+        _option("items", items, nargs="+"),
+        *_columns(*_KINDS, default=" (default: as in the fit)"),
+        _option("--group", "column of groups (default: as in a fit with groups)"),
+    )
+
+
+def _scoring(draws: str) -> tuple[_Option, ...]:
+    """How items are scored, and where to."""
+    return (
+        _option("--quantiles", "posterior quantiles", type=float, nargs="*", default=[0.05, 0.95]),
+        _option(
+            "--draws",
+            "average over all draws of the curves, or over a few that stand for them (faster)",
+            default=draws,
+            choices=("all", "representative"),
+        ),
+        _option("--out", "Parquet file to write, or a folder", required=True),
+    )
+
+
+class _Command(NamedTuple):
+    run: _Run
+    example: str  # words after its name
+    options: tuple[_Option, ...]
+
+
+COMMANDS: dict[str, _Command] = {}
+
+
+def _command(example: str, *options: _Option) -> Callable[[_Run], _Run]:
+    """Enter a function as the command of its name; its docstring is what the help says."""
+
+    def enter(run: _Run) -> _Run:
+        COMMANDS[run.__name__] = _Command(run, example, options)
+        return run
+
+    return enter
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line, as all errors of the command line are."""
+
+    def error(self, message: str) -> NoReturn:
+        """Exit with status 2 and say why."""
+        self.exit(2, f"soc-pymc: error: {message}; {self.prog} --help lists all options\n")
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The parser of all commands."""
+    parser = _Parser(
+        prog="soc-pymc",
+        description="Second order calibration: honest posteriors from any model's point scores.",
+    )
+    parser.add_argument("--version", action="version", version=f"soc_pymc {__version__}")
+    commands = parser.add_subparsers(metavar="command", required=True)
+    for name, (run, example, options) in COMMANDS.items():
+        about, epilog = run.__doc__, f"example: soc-pymc {name} {example}"
+        command = commands.add_parser(name, help=about, description=about, epilog=epilog)
+        command.set_defaults(run=run)
+        command.add_argument("--quiet", action="store_true", help="show no progress")
+        groups: dict[str | None, Any] = {None: command}
+        for flag, settings in options:
+            group = settings.get("group")
+            if group not in groups:
+                groups[group] = command.add_argument_group(group)
+            told = {key: value for key, value in settings.items() if key != "group"}
+            groups[group].add_argument(flag, **told)
+    return parser
+
+
+# --- commands ------------------------------------------------------------------------------------
+
+
+@_command(
+    "'ads/*.parquet' --score t --count clicks --exposure impressions --out posteriors.parquet",
+    _ITEMS,
+    *_columns(*_KINDS),
+    _option("--group", "column of groups that get curves of their own"),
+    _BINS,
+    *_PRIOR,
+    _option("--seed", "seed of the fit", type=int, default=0),
+    *_scoring("representative"),
+    _option("--keep", "folder for the statistics and the fit"),
+)
+def run(chosen: _Words) -> None:
+    """From items to their posteriors in one command."""
+    from ..data.summaries import summarize
+    from ..families.family import reads_joint
+    from ..inference.fitting import fit
+    from ..inference.methods import VI
+    from ..posterior.items import item_posteriors
+    from ..posterior.scored_files import is_folder
+
+    items, progress = _items_of(chosen), not chosen.quiet
+    if not is_folder(chosen.out):
+        _check_out(chosen.out, chosen.items)
+    prior = prior_of(chosen, items.kind, items.group is not None)
+    stats = summarize(items, bins=chosen.bins, joint=reads_joint(prior), progress=progress)
+    result = fit(stats, prior, VI(seed=chosen.seed), progress=progress)
+    if chosen.keep:
+        folder = Path(chosen.keep)
+        folder.mkdir(parents=True, exist_ok=True)
+        stats.save(folder / "stats.nc")
+        result.save(folder / "fit.nc")
+    probs = tuple(chosen.quantiles)
+    written = item_posteriors(
+        result, items, quantiles=probs, draws=chosen.draws, out=chosen.out, progress=progress
+    )
+    print(f"{stats!r}\n{result!r}\nitem posteriors -> {written}")
+
+
+@_command(
+    "ads.parquet --score t --count clicks --exposure impressions --bins 200 --out stats.nc",
+    _ITEMS,
+    *_columns(*_KINDS),
+    _option("--group", "column of groups whose statistics are kept apart"),
+    _option("--id", "column of whole numbers that say which fold an item is in"),
+    _option("--fold", "column of fold numbers"),
+    _option("--folds", "number of folds to make from --id", type=int),
+    _switch("--joint", "keep joint cells, for mixtures and exposure terms"),
+    _option("--engine", "what reads them", default="duckdb", choices=("duckdb", "spark", "polars")),
+    _BINS,
+    _option("--equal", "equal in what (default: items)", choices=("items", "count", "exposure")),
+    _option("--edges", "take the bins of these saved statistics"),
+    _option("--out", "statistics file to write (netCDF)", required=True),
+)
+def summarize(chosen: _Words) -> None:
+    """Sufficient statistics of items."""
+    from ..data.summaries import summarize
+    from ..data.tables.engines import on_engine
+
+    options: dict[str, Any] = {
+        "bins": chosen.bins,
+        "equal": chosen.equal,
+        "edges": _load_statistics(chosen.edges).edges if chosen.edges else None,
+        "folds": chosen.folds,
+        "joint": chosen.joint,
+        "progress": not chosen.quiet,
+    }
+    names = list(_columns_of(chosen).values())
+    _check_out(chosen.out, chosen.items)
+    with on_engine(chosen.engine, _source_of(chosen), names) as source:
+        stats = summarize(_items_of(chosen, source=source), **options)
+    stats.save(chosen.out)
+    print(f"{stats!r} -> {chosen.out}")
+
+
+_FIVE_STEPS = "five steps"
+
+
+@_command(
+    "stats.nc --prior gamma-mixture --out fit.nc",
+    _option("statistics", "statistics, from 'soc-pymc summarize'"),
+    _option("--start", "a fit to start from, such as yesterday's"),
+    *_PRIOR,
+    _option("--method", "inference", default="vi", choices=("vi", "nuts", "five-steps")),
+    _option("--draws", "posterior draws kept (default: 1000)", type=int),
+    _option("--seed", "seed of the fit (default: 0)", type=int),
+    _switch("--no-smooth", "keep each bin's own estimate", group=_FIVE_STEPS),
+    _option("--every", "fit every n-th bin (default: 1)", group=_FIVE_STEPS, type=int),
+    _option(
+        "--components", "of a mixture (default: 100; of values 7)", group=_FIVE_STEPS, type=int
+    ),
+    _option("--moments", "what is smoothed", group=_FIVE_STEPS, choices=("log", "plain")),
+    _option("--out", "fit file to write (netCDF)", required=True),
+)
+def fit(chosen: _Words) -> None:
+    """Fit the hierarchical model to statistics."""
+    from ..families.family import reads_joint
+    from ..inference.fitting import fit
+
+    method = method_of(chosen)
+    _check_out(chosen.out, [chosen.statistics])
+    start = _load_fit(chosen.start) if chosen.start else None
+    stats = _load_statistics(chosen.statistics)
+    prior = prior_of(chosen, stats.kind, bool(stats.groups))
+    if reads_joint(prior) and not stats.coarse:
+        raise FitError(
+            f"mixtures and --exposure-term read joint cells, which {chosen.statistics} lacks: make "
+            "it with 'soc-pymc summarize ... --joint'"
+        )
+    result = fit(stats, prior, method, start=start, progress=not chosen.quiet)
+    result.save(chosen.out)
+    print(f"{result!r} -> {chosen.out}")
+
+
+@_command(
+    "fit.nc --group DE --out curves.csv",
+    _FIT,
+    _option("--group", "the group whose curves are wanted (default: shared ones)"),
+    _option("--exposure", "exposure (noise sd) to see them at (default: average)", type=float),
+    _option("--prob", "probability of the bands", type=float, default=0.9),
+    _option("--out", "CSV file to write", required=True),
+)
+def curves(chosen: _Words) -> None:
+    """Calibration curves with bands, as CSV."""
+    from .._lib.files import replacing
+    from ..posterior.calibration import bands, calibration_curves
+
+    _check_out(chosen.out, [chosen.fit])
+    draws = calibration_curves(_load_fit(chosen.fit), group=chosen.group, exposure=chosen.exposure)
+    found = {}
+    for simultaneous, label in ((False, ""), (True, "_simultaneous")):
+        banded = bands(draws, prob=chosen.prob, simultaneous=simultaneous)
+        for name in banded.data_vars:
+            for bound in banded["bound"].to_numpy():
+                if not (simultaneous and bound == "median"):
+                    found[f"{name}_{bound}{label}"] = banded[name].sel(bound=bound).to_series()
+    import pandas as pd
+
+    table = pd.DataFrame(found).rename_axis("score").reset_index()
+    with replacing(chosen.out) as temporary:
+        table.to_csv(temporary, index=False)
+    print(f"{len(table)} points of the curves with {chosen.prob:.0%} bands -> {chosen.out}")
+
+
+@_command(
+    "fit.nc ads.parquet --out posteriors.parquet",
+    *_fit_and_items(),
+    *_scoring("all"),
+)
+def posteriors(chosen: _Words) -> None:
+    """Posteriors of items, as Parquet."""
+    from ..posterior.items import item_posteriors
+
+    fit = _load_fit(chosen.fit)
+    if chosen.group and not fit.groups:
+        raise FitError(f"--group {chosen.group}: {chosen.fit} has no groups, leave it out")
+    written = item_posteriors(
+        fit,
+        _items_of(chosen, fit),
+        quantiles=tuple(chosen.quantiles),
+        draws=chosen.draws,
+        out=chosen.out,
+        progress=not chosen.quiet,
+    )
+    print(f"item posteriors -> {written}")
+
+
+@_command(
+    "fit.nc --table ads --dialect bigquery > posteriors.sql",
+    _FIT,
+    _option("--table", "name of the table of items", required=True),
+    *_columns(_KINDS[0], default=" (default: as in the fit)"),
+    _option("--columns", "other columns to keep", nargs="*", default=[]),
+    _option("--dialect", "whose SQL, for example bigquery", default="duckdb"),
+)
+def sql(chosen: _Words) -> None:
+    """Posterior of every item, as SQL for a warehouse."""
+    from ..posterior.warehouse import posterior_sql
+
+    roles = ("score", _KINDS[0].observed, _KINDS[0].size)
+    names = {role: getattr(chosen, role) for role in roles if getattr(chosen, role)}
+    fit = _load_fit(chosen.fit)
+    print(posterior_sql(fit, chosen.table, **names, columns=chosen.columns, dialect=chosen.dialect))
+
+
+@_command(
+    "fit.nc ads.parquet --by device",
+    *_fit_and_items(f"{_PATHS}; or statistics with joint cells (stats.nc)"),
+    _BY,
+)
+def check(chosen: _Words) -> None:
+    """Whether the fit describes the items."""
+    from ..checks._check import check
+
+    fit = _load_fit(chosen.fit)
+    data = _statistics_of(chosen) or _items_of(chosen, fit)
+    print(check(fit, data, by=tuple(chosen.by), progress=not chosen.quiet))
+
+
+def _statistics_of(chosen: _Words) -> Any:
+    """The statistics that stand in the place of items; None where these are items."""
+    if not chosen.items[0].endswith(".nc"):
+        return None
+    if len(chosen.items) > 1:
+        raise StatisticsError("give one file of statistics, or files of items")
+    roles = ("score", *(role for kind in _KINDS for role in (kind.observed, kind.size)))
+    given = [flag_of(role) for role in (*roles, "group", "by") if getattr(chosen, role)]
+    if given:
+        raise StatisticsError(
+            f"{', '.join(given)}: statistics have no columns, leave these out or give the items"
+        )
+    return _load_statistics(chosen.items[0])
+
+
+@_command(
+    "fit.nc ads.parquet --by device --threshold 0.05 --out report.html",
+    *_fit_and_items(),
+    _option("--id", "column of whole numbers that name the items in lists"),
+    _BY,
+    _option("--title", "title of the page"),
+    _option("--threshold", "of theta: which items lie above it, and what choices cost", type=float),
+    _option("--seed", "seed of the sample and the checks", type=int, default=0),
+    _option("--out", "HTML file to write", default="report.html"),
+)
+def report(chosen: _Words) -> None:
+    """What a fit says of items, as one HTML page."""
+    from ..report import report
+
+    fit = _load_fit(chosen.fit)
+    written = report(
+        fit,
+        _items_of(chosen, fit),
+        out=chosen.out,
+        by=tuple(chosen.by),
+        title=chosen.title,
+        threshold=chosen.threshold,
+        seed=chosen.seed,
+        progress=not chosen.quiet,
+    )
+    print(f"report -> {written}")
+
+
+@_command(
+    "stats.nc plain=fit.nc mixture=mixture.nc",
+    _option("statistics", "statistics of the fits' items, with joint cells"),
+    _option("fits", "two fits or more", nargs="+", metavar="NAME=fit.nc"),
+)
+def compare(chosen: _Words) -> None:
+    """Which fit predicts items left out best."""
+    from ..checks.comparison import compare
+
+    pairs = [given.partition("=") for given in chosen.fits]
+    odd = [name for name, equals, path in pairs if not (name and equals and path)]
+    if odd:
+        raise FitError(f"give fits as NAME=fit.nc, not {odd[0]!r}")
+    names = [name for name, _, _ in pairs]
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise FitError(f"two fits are named {twice[0]!r}: each needs its own name")
+    stats = _load_statistics(chosen.statistics)
+    fits = {name: _load_fit(path) for name, _, path in pairs}
+    table = compare(fits, stats, progress=not chosen.quiet)
+    print(table.to_string(float_format="{:.4g}".format))
+
+
+@_command(
+    "--out demo",
+    _option("--out", "folder to write to", default="demo"),
+    _option("--items", "number of items", type=int, default=1000000),
+    _option("--seed", "seed of the simulation and the fit", type=int, default=0),
+)
+def demo(chosen: _Words) -> None:
+    """The main job on simulated click rates."""
+    from .demo import run
+
+    if chosen.items < 1000:
+        raise FitError(f"--items {chosen.items}: the demo wants at least 1000")
+    run(Path(chosen.out), items=chosen.items, seed=chosen.seed)
+
+
+# --- from options to arguments -------------------------------------------------------------------
+
+
+def _items_of(chosen: _Words, fit: "Fit | None" = None, source: Any = None) -> "Items":
+    """The items that the options describe; columns that they do not name are those of the fit."""
+    from ..data.items import ITEMS
+
+    names = _columns_of(chosen, fit)
+    (kind,) = (kind.kind for kind in _KINDS if kind.observed in names)
+    items: Items = ITEMS[kind](_source_of(chosen) if source is None else source, **names)
+    return items
+
+
+def _load_fit(path: str) -> "Fit":
+    from ..inference.results import load_fit
+
+    return load_fit(path)
+
+
+def _load_statistics(path: str) -> "Statistics":
+    from ..data.statistics import load_statistics
+
+    return load_statistics(path)
+
+
+def _source_of(chosen: _Words) -> Any:
+    """One path or glob, or a list of them."""
+    return chosen.items[0] if len(chosen.items) == 1 else chosen.items
+
+
+def _columns_of(chosen: _Words, fit: "Fit | None" = None) -> dict[str, str]:
+    """Columns by role, those that are optional only where they are given.
+
+    The column of groups is that of the fit where the fit has groups; ids and folds are never.
+    """
+    known: dict[str, str] = json.loads(fit.data.attrs.get("roles", "{}")) if fit else {}
+    if not (fit and fit.groups):
+        known.pop("group", None)
+    kind = _kind_of(chosen, known)
+    roles = ("score", kind.observed, kind.size)
+    names = {role: getattr(chosen, role) or known.get(role, "") for role in roles}
+    missing = [flag_of(role) for role, name in names.items() if not name]
+    if missing:
+        raise StatisticsError(f"say which columns to use: {', '.join(missing)}")
+    more = {role: getattr(chosen, role, None) for role in ("id", "fold")}
+    more["group"] = getattr(chosen, "group", None) or known.get("group")
+    return names | {role: name for role, name in more.items() if name}
+
+
+def _kind_of(chosen: _Words, known: dict[str, str]) -> Outcome:
+    """The kind of items that is meant."""
+    flags = {kind: (flag_of(kind.observed), flag_of(kind.size)) for kind in _KINDS}
+    given = [k for k in _KINDS if getattr(chosen, k.observed) or getattr(chosen, k.size)]
+    given = given or [kind for kind in _KINDS if kind.observed in known]
+    if not given:
+        kinds = ["--score, " + ", ".join(both) for both in flags.values()]
+        raise StatisticsError(f"say which columns to use: {', or '.join(kinds)}")
+    if len(given) > 1:
+        kinds = [" and ".join(both) for both in flags.values()]
+        raise StatisticsError(f"give {', or '.join(kinds)}, not both")
+    return given[0]
+
+
+def _check_out(out: str, read: Sequence[str]) -> None:
+    """Refuse a file that cannot be written or that is being read, before the work is done."""
+    from .._lib.files import check_target
+
+    own = {os.path.realpath(path) for given in read for path in (given, *glob(given))}
+    if os.path.realpath(out) in own:
+        raise StatisticsError(f"--out {out} is a file that is read: give another name")
+    check_target(out)
+
+
+def method_of(chosen: _Words) -> "Method":
+    """The method that is asked for; options of other methods are refused."""
+    from ..inference import methods
+
+    by_name = {"vi": methods.VI, "nuts": methods.NUTS, "five-steps": methods.FiveSteps}
+    method: Any = by_name[chosen.method]
+    asked = {
+        "seed": chosen.seed,
+        "draws": chosen.draws,
+        "every": chosen.every,
+        "components": chosen.components,
+        "moments": chosen.moments,
+        "smooth": False if chosen.no_smooth else None,
+    }
+    given = {name: value for name, value in asked.items() if value is not None}
+    wrong = given.keys() - {field.name for field in fields(method)}
+    if wrong:
+        flags = [
+            "--no-smooth" if name == "smooth" else f"--{name}" for name in given if name in wrong
+        ]
+        raise FitError(f"--method {chosen.method} does not know {', '.join(flags)}: leave it out")
+    made: Method = method(**given)
+    return made
+
+
+def prior_of(chosen: _Words, kind: str, grouped: bool) -> Prior:
+    """The prior that the options describe, for a kind of items with groups or without.
+
+    Raises
+    ------
+    FitError
+        If the prior is not of this kind of items, or an option does not apply to it.
+    """
+    from ..families.family import FAMILIES
+
+    outcome = OUTCOMES[kind]
+    suited = [name for name, p in PRIORS.items() if FAMILIES[p.family].outcome is outcome]
+    name = chosen.prior or suited[0]
+    if name not in suited:
+        raise FitError(
+            f"--prior {name} is not for {outcome.words.items}: use --prior "
+            f"{' or --prior '.join(suited)}"
+        )
+    prior = PRIORS[name]()
+    terms = {
+        "exposure": Spline() if chosen.exposure_term else None,
+        "monotone": chosen.monotone,
+        "bin_effects": chosen.bin_effects,
+        "groups": not chosen.pool_groups,
+    }
+    if prior.mixture:
+        options = ("exposure_term", "monotone", "bin_effects", "pool_groups")
+        given = [flag_of(option) for option in options if getattr(chosen, option)]
+        if given:
+            raise FitError(
+                f"--prior {name} has no {', '.join(given)}: leave out what it has not, or use "
+                f"--prior {suited[0]}"
+            )
+        terms = {}
+    elif chosen.pool_groups and not grouped:
+        raise FitError("--pool-groups: these items have no groups, leave it out")
+    curve = {"knots": chosen.knots, "scale": chosen.scale}
+    curve = {field: value for field, value in curve.items() if value is not None}
+    return replace(
+        prior,
+        mean=replace(prior.mean, **curve),
+        variance=replace(prior.variance, **curve),
+        **terms,
+    )
