@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..families.poisson import EXACT_COUNTS, STEPS, count_cell_range
-from ..families.validity import LEAST_SD
 
 __all__ = [
     "CELLS",
@@ -30,15 +29,11 @@ __all__ = [
     "Weights",
     "choose_edges",
     "choose_grid",
-    "count_cell",
     "count_cell_range",
-    "exposure_cell",
     "exposure_cell_range",
     "finer_grid",
     "group",
     "make_lookup",
-    "value_cell",
-    "value_cell_range",
     "whole_unit",
 ]
 
@@ -66,32 +61,6 @@ def _octave_step(size: ArrayLike, steps: int) -> tuple[Ints, Ints]:
 # ---------------------------------------------------------------- counts and exposures
 
 
-def count_cell(count: ArrayLike) -> Ints:
-    """Cell of counts: the count itself below 32, then 16 cells an octave.
-
-    Examples
-    --------
-    >>> count_cell([0, 31, 32, 33, 34]).tolist()
-    [0, 31, 32, 32, 33]
-    """
-    y = np.asarray(count, dtype=np.int64)
-    octave, step = _octave_step(np.maximum(y, EXACT_COUNTS), STEPS)
-    return np.where(y < EXACT_COUNTS, y, EXACT_COUNTS + (octave - _EXACT_OCTAVE) * 16 + step)
-
-
-def exposure_cell(exposure: ArrayLike) -> Ints:
-    """Cell of exposures: 16 cells an octave; 0 has a cell of its own.
-
-    Examples
-    --------
-    >>> exposure_cell([1.0, 17.0, 17.5, 18.0]).tolist()
-    [0, 65, 65, 66]
-    """
-    x = np.asarray(exposure, dtype=float)
-    octave, step = _octave_step(np.where(x > 0, x, 1.0), STEPS)
-    return np.where(x > 0, octave * 16 + step, ZERO_EXPOSURE)
-
-
 def exposure_cell_range(cell: ArrayLike) -> tuple[Floats, Floats]:
     """Lower end and width of exposure cells; both 0 for the cell of 0."""
     c = np.asarray(cell, dtype=np.int64)
@@ -101,42 +70,6 @@ def exposure_cell_range(cell: ArrayLike) -> tuple[Floats, Floats]:
     with np.errstate(under="ignore"):
         unit = np.where(positive, np.ldexp(1.0, np.maximum(octave, -1074) - STEPS), 0.0)
     return (16 + step) * unit, unit
-
-
-# ---------------------------------------------------------------- values
-
-
-def _value_width(noise_cell: ArrayLike) -> Floats:
-    octave = np.asarray(noise_cell, dtype=np.int64) // (1 << STEPS)
-    return np.asarray(np.ldexp(1.0, octave - VALUE_OCTAVES), dtype=float)
-
-
-def value_cell(value: ArrayLike, noise_cell: ArrayLike) -> Ints:
-    """Cell of values within the cell of their noise sds, `exposure_cell` of them.
-
-    Cells are a power of two wide, from 1/16 to 1/8 of the noise sd. They are right for values up to
-    a million noise sds from 0; the outermost cells hold all that is further off.
-
-    Examples
-    --------
-    >>> value_cell([-0.1, 0.0, 0.9], exposure_cell(1.0)).tolist()
-    [-1, 0, 7]
-    """
-    y = np.asarray(value, dtype=float)
-    cell = np.floor(np.where(np.abs(y) < LEAST_SD, 0.0, y) / _value_width(noise_cell))
-    return np.clip(cell, -MOST_VALUE_CELL, MOST_VALUE_CELL).astype(np.int64)
-
-
-def value_cell_range(cell: ArrayLike, noise_cell: ArrayLike) -> tuple[Floats, Floats]:
-    """Lower end and width of value cells.
-
-    Examples
-    --------
-    >>> [float(x) for x in value_cell_range(-1, exposure_cell(1.0))]
-    [-0.125, 0.125]
-    """
-    width = _value_width(noise_cell)
-    return np.asarray(cell, dtype=np.int64) * width, width
 
 
 class Cell(NamedTuple):
@@ -349,20 +282,6 @@ class Lookup:
     below: Ints  # by cell from the first: number of edges in lower cells
     most: int  # edges in the fullest cell
     edges: Floats  # all edges, with `most` infinite ones behind them
-
-    def bins(self, score: ArrayLike) -> Ints:
-        """Bin of each score.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> make_lookup(np.array([0.1, 0.2])).bins([0.05, 0.1, 0.15, 0.2]).tolist()
-        [0, 1, 1, 2]
-        """
-        t = np.asarray(score, dtype=float)
-        found = self.below[self.grid.cell(np.clip(t, self.low, self.high)) - self.first]
-        more = [self.edges[found + k] <= t for k in range(self.most)]
-        return np.asarray(found + np.sum(more, axis=0, dtype=np.int64), dtype=np.int64)
 
 
 def make_lookup(edges: Floats) -> Lookup:

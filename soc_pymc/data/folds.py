@@ -6,8 +6,6 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .binning import FIRST_GRID, Grid
-
 __all__ = [
     "FOLD_MIX",
     "FOLD_PRIME",
@@ -16,7 +14,6 @@ __all__ = [
     "SCRAMBLE",
     "Folds",
     "fold_of_id",
-    "fold_of_item",
 ]
 
 Ints = NDArray[np.int64]
@@ -51,12 +48,3 @@ def fold_of_id(identity: ArrayLike, folds: int) -> Ints:
     x = np.asarray(identity, dtype=np.int64) % FOLD_PRIME
     x = x * ((x + shift) % FOLD_PRIME) % FOLD_PRIME
     return x * factor % FOLD_PRIME % folds
-
-
-def fold_of_item(score: ArrayLike, size: ArrayLike, folds: int) -> Ints:
-    """Fold of items without an id, by score and exposure or noise sd: never by their outcome.
-
-    Items with the same score and the same exposure or noise sd share a fold.
-    """
-    fine = Grid(FIRST_GRID.floor, FOLD_STEPS)
-    return fold_of_id(fine.cell(score) * FOLD_MIX + fine.cell(size), folds)

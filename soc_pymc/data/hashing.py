@@ -1,4 +1,4 @@
-"""What compiled loops are made of: hash tables of sums, and the cells of `binning`.
+"""What compiled loops are made of: hash tables of sums, and the numbering of cells.
 
 A row holds a packed key, whole numbers and real sums side by side, so that one item touches one or
 two cache lines of each table.
@@ -91,7 +91,7 @@ def _claim(whole, keys, out):  # type: ignore[no-untyped-def]
 
 @compiled
 def log_linear(size, unit):  # type: ignore[no-untyped-def]
-    """Octave times `unit` plus the whole step inside it: `binning._octave_step` in one number."""
+    """Octave of a positive number times `unit`, plus the whole step inside it."""
     fraction, exponent = math.frexp(size)
     return (exponent - 1) * unit + np.int64((2.0 * fraction - 1.0) * unit)
 
@@ -108,13 +108,13 @@ def score_cell(t, floor, steps):  # type: ignore[no-untyped-def]
 
 @compiled
 def exposure_cell(x):  # type: ignore[no-untyped-def]
-    """`binning.exposure_cell`."""
+    """Cell of exposures and noise sds: 16 cells an octave; 0 has a cell of its own."""
     return log_linear(x, _SIXTEEN) if x > 0 else ZERO_EXPOSURE
 
 
 @compiled
 def count_cell(y):  # type: ignore[no-untyped-def]
-    """`binning.count_cell`."""
+    """Cell of counts: the count itself below 32, then 16 cells an octave."""
     if y < EXACT_COUNTS:
         return np.int64(y)
     return log_linear(y, _SIXTEEN) + EXACT_COUNTS - _EXACT_OCTAVE * _SIXTEEN
@@ -122,7 +122,11 @@ def count_cell(y):  # type: ignore[no-untyped-def]
 
 @compiled
 def value_cell(y, noise_cell):  # type: ignore[no-untyped-def]
-    """`binning.value_cell`, of values that are 0 or not very small."""
+    """Cell of values within the cell of their noise sds; values are 0 or not very small.
+
+    Cells are a power of two wide, from 1/16 to 1/8 of the noise sd. They are right for values up to
+    a million noise sds from 0; the outermost cells hold all that is further off.
+    """
     # clipped as a real number: what is far off fits no integer
     cell = np.floor(math.ldexp(y, VALUE_OCTAVES - (noise_cell >> STEPS)))
     return np.int64(min(max(cell, -_MOST), _MOST))

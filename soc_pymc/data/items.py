@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
-from .._lib.arguments import instance, shown
+from .._lib.arguments import A, shown
 from .._lib.errors import ItemsError
 from .._lib.reprs import html_table, of_items
 from ..families.outcomes import OUTCOMES
@@ -163,7 +163,10 @@ ITEMS: Mapping[str, Any] = {each.kind: each for each in (PoissonItems, NormalIte
 """Items of any kind."""
 
 
+ITEMS = A(Items, "soc.PoissonItems(...) or soc.NormalItems(...) of a table", ItemsError)
+"""Rule of arguments that are items."""
+
+
 def check_items(given: Any, name: str = "items") -> None:
     """Refuse what are no items."""
-    wanted = "soc.PoissonItems(...) or soc.NormalItems(...) of a table"
-    instance(given, name, PoissonItems | NormalItems, wanted, ItemsError)
+    ITEMS(given, name)

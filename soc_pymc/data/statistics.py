@@ -154,8 +154,7 @@ class Statistics:
         --------
         >>> import soc_pymc as soc
         >>> frame = soc.simulation.s1(500, seed=0)
-        >>> items = soc.PoissonItems(
-        ...     frame, score="score", count="count", exposure="exposure")
+        >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
         >>> stats = soc.summarize(items, bins=20, folds=5, progress=False)
         >>> int(stats.table("count")["n"].sum())
         500
@@ -187,8 +186,7 @@ class Statistics:
         --------
         >>> import soc_pymc as soc
         >>> frame = soc.simulation.s1(500, seed=0)
-        >>> items = soc.PoissonItems(
-        ...     frame, score="score", count="count", exposure="exposure")
+        >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
         >>> stats = soc.summarize(items, bins=20, joint=True, progress=False)
         >>> int(stats.cells("joint")["n"].sum())
         500
@@ -254,8 +252,7 @@ class Statistics:
         --------
         >>> import soc_pymc as soc
         >>> frame = soc.simulation.s1(500, seed=0)
-        >>> items = soc.PoissonItems(
-        ...     frame, score="score", count="count", exposure="exposure")
+        >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
         >>> stats = soc.summarize(items, bins=20, folds=5, progress=False)
         >>> sum(stats.of_fold(k).n_items for k in range(5))
         500
@@ -280,8 +277,7 @@ class Statistics:
         --------
         >>> import soc_pymc as soc
         >>> frame = soc.simulation.s1(500, seed=0)
-        >>> items = soc.PoissonItems(
-        ...     frame, score="score", count="count", exposure="exposure")
+        >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
         >>> stats = soc.summarize(items, bins=20, folds=5, progress=False)
         >>> (stats.without_fold(0) + stats.of_fold(0)).n_items
         500
@@ -385,8 +381,7 @@ class Statistics:
         >>> import tempfile, pathlib
         >>> import soc_pymc as soc
         >>> frame = soc.simulation.s1(500, seed=0)
-        >>> items = soc.PoissonItems(
-        ...     frame, score="score", count="count", exposure="exposure")
+        >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
         >>> stats = soc.summarize(items, bins=20, progress=False)
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     stats.save(pathlib.Path(folder) / "stats.nc")

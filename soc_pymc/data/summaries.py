@@ -10,14 +10,23 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .._lib.arguments import choice, numbers_of, shown, switch, whole
+from .._lib.arguments import (
+    OneOf,
+    OrNone,
+    Refusal,
+    Whole,
+    checked,
+    numbers_of,
+    shown,
+    switch,
+)
 from .._lib.errors import ItemsError, ItemsWarning, StatisticsError
 from .._lib.progress import phase
 from ..families.outcomes import OUTCOMES
 from . import tables
 from .binning import FIRST_GRID, choose_edges, finer_grid, group
 from .folds import MOST_FOLDS, Folds
-from .items import Items, check_items
+from .items import ITEMS, Items
 from .statistics import FORMAT, Statistics, is_whole, make_statistics
 
 __all__ = ["summarize"]
@@ -33,6 +42,49 @@ _FEW = 10  # items of bins that are looked at together
 _DIGITS = 1e-4  # relative error of the variation about a bin's mean that rounding may cause
 
 
+def _cut_points(edges: Any, name: str, error: Refusal = StatisticsError) -> Floats:
+    wanted = "numbers, the interior cut points of the bins"
+    cuts = numbers_of(edges, name, error, wanted)
+    if cuts.ndim != 1:
+        raise error(f"edges must be one row of numbers, not of shape {cuts.shape}")
+    if not np.isfinite(cuts).all():
+        raise error("edges must be finite: the outer bins are open by themselves")
+    falls = np.flatnonzero(np.diff(cuts) <= 0)
+    if len(falls):
+        i = int(falls[0])
+        raise error(
+            f"edges must rise strictly, but edge {i + 1} ({cuts[i + 1]:g}) follows edge {i} "
+            f"({cuts[i]:g})"
+        )
+    return cuts
+
+
+def _folds(folds: Any, _name: str, error: Refusal = StatisticsError) -> int:
+    if is_whole(folds) and folds != 1 and 0 <= folds <= MOST_FOLDS:
+        return int(folds)
+    raise error(f"folds={shown(folds)} must be 0 or a whole number from 2 to {MOST_FOLDS}")
+
+
+def _joint_cells(joint: Any, _name: str, error: Refusal = StatisticsError) -> int:
+    """The most joint cells to keep; 0 keeps none."""
+    if isinstance(joint, bool):
+        return _MOST_JOINT if joint else 0
+    if is_whole(joint) and joint >= 1:
+        return int(joint)
+    raise error(f"joint={shown(joint)} must be True, False or a number of cells")
+
+
+@checked(
+    StatisticsError,
+    items=ITEMS,
+    bins=OrNone(Whole(1, 1_000_000)),
+    equal=OrNone(OneOf("items", *(role for kind in OUTCOMES.values() for role in kind.amounts))),
+    edges=OrNone(_cut_points),
+    folds=OrNone(_folds),
+    joint=_joint_cells,
+    on_leakage=OneOf("raise", "warn", "ignore"),
+    progress=switch,
+)
 def summarize(
     items: Items,
     *,
@@ -110,23 +162,19 @@ def summarize(
     >>> soc.summarize(items, bins=4, progress=False).kind
     'normal'
     """
-    check_items(items)
-    _check_options(bins, equal, edges, on_leakage)
-    switch(progress, "progress", StatisticsError)
+    if edges is not None and (bins is not None or equal is not None):
+        raise StatisticsError("give edges=, or bins= and equal=, not both")
     outcome = OUTCOMES[items.kind]
     if equal not in (None, "items", *outcome.amounts):
         raise ItemsError(
             f"items with {outcome.words.outcomes} have no {equal}: leave out equal={equal!r}"
         )
-    most_joint = _check_joint(joint)
-    cuts = None if edges is None else _check_edges(edges)
     rule = _fold_rule(items, folds)
     engine = tables.Grouped if tables.kind_of(items.source) == "ibis" else tables.Streamed
     reader = engine(items, rule, progress)
-    if cuts is None:
-        cuts = _choose(reader, items, bins, equal or "items", progress)
+    cuts = _choose(reader, items, bins, equal, progress) if edges is None else np.asarray(edges)
     with phase("summing cells", enabled=progress and engine is tables.Grouped):
-        found = reader.tables(cuts, most_joint)
+        found = reader.tables(cuts, joint)
     stats = _collect(found, cuts, items, rule)
     _check_totals(stats, found.totals)
     if not outcome.positive:  # outcomes of one kind may all lie far from 0
@@ -137,66 +185,24 @@ def summarize(
     return stats
 
 
-def _check_joint(joint: bool | int) -> int:
-    if isinstance(joint, bool):
-        return _MOST_JOINT if joint else 0
-    if not is_whole(joint) or joint < 1:
-        raise StatisticsError(f"joint={shown(joint)} must be True, False or a number of cells")
-    return int(joint)
-
-
 def _fold_rule(items: Items, folds: int | None) -> Folds:
     """How the items are put into folds."""
     if folds is None:
         if items.fold is not None:
             return Folds("column", MOST_FOLDS)
         return Folds("none", 1) if items.id is None else Folds("id", _FOLDS)
-    if not is_whole(folds) or folds == 1 or not 0 <= folds <= MOST_FOLDS:
-        raise StatisticsError(
-            f"folds={shown(folds)} must be 0 or a whole number from 2 to {MOST_FOLDS}"
-        )
     if folds == 0:
         return Folds("none", 1)
     if items.fold is not None:
         raise StatisticsError(f"the items have folds in column {items.fold!r}: leave out folds=")
-    return Folds("item" if items.id is None else "id", int(folds))
-
-
-def _check_options(bins: Any, equal: Any, edges: Any, on_leakage: str) -> None:
-    choice(on_leakage, "on_leakage", ("raise", "warn", "ignore"), StatisticsError)
-    if edges is not None:
-        if bins is not None or equal is not None:
-            raise StatisticsError("give edges=, or bins= and equal=, not both")
-        return
-    if bins is not None:
-        whole(bins, "bins", 1, StatisticsError, most=1_000_000)
-    if equal is not None:
-        amounts = dict.fromkeys(role for kind in OUTCOMES.values() for role in kind.amounts)
-        choice(equal, "equal", ("items", *amounts), StatisticsError)
-
-
-def _check_edges(edges: ArrayLike) -> Floats:
-    wanted = "numbers, the interior cut points of the bins"
-    cuts = numbers_of(edges, "edges", StatisticsError, wanted)
-    if cuts.ndim != 1:
-        raise StatisticsError(f"edges must be one row of numbers, not of shape {cuts.shape}")
-    if not np.isfinite(cuts).all():
-        raise StatisticsError("edges must be finite: the outer bins are open by themselves")
-    falls = np.flatnonzero(np.diff(cuts) <= 0)
-    if len(falls):
-        i = int(falls[0])
-        raise StatisticsError(
-            f"edges must rise strictly, but edge {i + 1} ({cuts[i + 1]:g}) follows edge {i} "
-            f"({cuts[i]:g})"
-        )
-    return cuts
+    return Folds("item" if items.id is None else "id", folds)
 
 
 def _choose(
     reader: tables.Grouped | tables.Streamed,
     items: Items,
     asked: int | None,
-    equal: str,
+    equal: str | None,
     progress: bool,
 ) -> Floats:
     """Edges of bins of equal weight, from one grouped pass over a fine grid, two if need be."""
@@ -230,7 +236,7 @@ def _choose(
             f"together, and there are only {len(cells):,} scores that differ, or a few of them "
             "hold more than a bin's share; ask for fewer bins",
             ItemsWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
     return edges
 
@@ -312,4 +318,4 @@ def _check_leakage(stats: Statistics, on_leakage: str) -> None:
     )
     if on_leakage == "raise":
         raise ItemsError(text)
-    warnings.warn(text, ItemsWarning, stacklevel=3)
+    warnings.warn(text, ItemsWarning, stacklevel=4)

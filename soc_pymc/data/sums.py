@@ -209,7 +209,7 @@ def ends(values):  # type: ignore[no-untyped-def]
 
 @compiled
 def fold_of_items(score, size, folds):  # type: ignore[no-untyped-def]
-    """`folds.fold_of_item`, item by item."""
+    """Folds of items without an id, by score and size: never by their outcome."""
     out = np.empty(len(score), dtype=np.int64)
     for i in range(len(score)):
         x = score_cell(score[i], _FLOOR, FOLD_STEPS) * FOLD_MIX

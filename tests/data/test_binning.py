@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from soc_pymc.data import binning, hashing
-from soc_pymc.data.folds import Folds, fold_of_id, fold_of_item
+from soc_pymc.data.folds import Folds, fold_of_id
 from soc_pymc.data.hashing import score_cell
 from soc_pymc.data.kernels import KERNELS
 from soc_pymc.data.sums import Sums, fold_of_items
 from soc_pymc.data.tables import expressions, open_table
+from tests.data.cell_references import bins_of, count_cell, exposure_cell, fold_of_item
 
 POWERS = np.ldexp(1.0, np.arange(-996, 997))
 BORDERS = np.concatenate([POWERS, np.nextafter(POWERS, 0), np.nextafter(POWERS, np.inf)])
@@ -36,7 +37,7 @@ def engine(expression, **columns):
 
 def test_exposure_cells_agree_bit_for_bit():
     x = np.concatenate([SIZES, [0.0]])
-    expected = binning.exposure_cell(x)
+    expected = exposure_cell(x)
     np.testing.assert_array_equal(engine(lambda t: expressions.exposure_cell(t.x), x=x), expected)
 
 
@@ -44,9 +45,7 @@ def test_count_cells_agree_bit_for_bit():
     rng = np.random.default_rng(1)
     near = np.add.outer(2 ** np.arange(5, 53), [-1, 0, 1]).ravel()
     y = np.concatenate([np.arange(3000), near, (2 ** rng.uniform(5, 53, 9999)).astype(int)])
-    np.testing.assert_array_equal(
-        engine(lambda t: expressions.count_cell(t.y), y=y), binning.count_cell(y)
-    )
+    np.testing.assert_array_equal(engine(lambda t: expressions.count_cell(t.y), y=y), count_cell(y))
 
 
 @pytest.mark.parametrize("steps", [0, 1, 9, 20, 36])
@@ -76,22 +75,22 @@ def test_score_cells_rise_and_begin_at_their_boundary(a, b, floor, steps):
 
 @given(st.floats(1e-250, 1e250))
 def test_exposure_ranges_hold_their_numbers(x):
-    low, width = binning.exposure_cell_range(binning.exposure_cell(x))
+    low, width = binning.exposure_cell_range(exposure_cell(x))
     assert low <= x < low + width
     assert width <= low / 16
 
 
 @given(st.integers(0, 2**53))
 def test_count_ranges_hold_their_numbers(y):
-    low, width = binning.count_cell_range(binning.count_cell(y))
+    low, width = binning.count_cell_range(count_cell(y))
     assert low <= y <= low + width
     assert (width == 0) == (y < 32)
     assert width <= low / 16
 
 
 def test_small_whole_exposures_have_cells_of_their_own():
-    assert len(np.unique(binning.exposure_cell(np.arange(33)))) == 33
-    assert len(np.unique(binning.count_cell(np.arange(33)))) == 33
+    assert len(np.unique(exposure_cell(np.arange(33)))) == 33
+    assert len(np.unique(count_cell(np.arange(33)))) == 33
     assert list(binning.exposure_cell_range(binning.ZERO_EXPOSURE)) == [0.0, 0.0]
 
 
@@ -111,7 +110,7 @@ def kernel_bins(edges, scores):
 
 def check_bins(edges, scores):
     expected = np.searchsorted(edges, scores, side="right")
-    np.testing.assert_array_equal(binning.make_lookup(edges).bins(scores), expected)
+    np.testing.assert_array_equal(bins_of(binning.make_lookup(edges), scores), expected)
     np.testing.assert_array_equal(kernel_bins(edges, scores), expected)
     table = open_table(pd.DataFrame({"score": scores, "i": np.arange(len(scores))}))
     found = expressions.with_bins(table, edges).select("i", "bin").to_pyarrow().to_pandas()
@@ -173,7 +172,7 @@ def test_kernel_cells_agree_bit_for_bit(pairs):
     x, y = (np.array(column, dtype=float) for column in zip(*pairs, strict=True))
     for one_x, one_y in zip(x, y, strict=True):
         found = hashing.exposure_cell(one_x), hashing.count_cell(one_y)
-        assert found == (binning.exposure_cell(one_x), binning.count_cell(int(one_y)))
+        assert found == (exposure_cell(one_x), count_cell(int(one_y)))
         for grid in (binning.FIRST_GRID, binning.Grid(-20, 4)):
             cells = [score_cell(t, grid.floor, grid.steps) for t in (one_x, -one_x)]
             assert cells == list(grid.cell([one_x, -one_x]))
@@ -182,7 +181,7 @@ def test_kernel_cells_agree_bit_for_bit(pairs):
 def test_kernel_cells_agree_at_powers_of_two():
     for x in np.concatenate([BORDERS[np.abs(np.log2(BORDERS)) < 290], [0.0]]):
         found = hashing.exposure_cell(x), hashing.count_cell(0.0)
-        assert found == (binning.exposure_cell(x), 0)
+        assert found == (exposure_cell(x), 0)
         assert score_cell(x, -1022, 14) == binning.FIRST_GRID.cell(x)
 
 

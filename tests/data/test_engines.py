@@ -16,11 +16,11 @@ import pytest
 
 import soc_pymc as soc
 from soc_pymc._lib.errors import ItemsError
-from soc_pymc.data.binning import count_cell, exposure_cell
-from soc_pymc.data.folds import fold_of_id, fold_of_item
+from soc_pymc.data.folds import fold_of_id
 from soc_pymc.data.tables.engines import on_engine
 from soc_pymc.data.tables.sources import readable
 from soc_pymc.front.cli import main
+from tests.data.cell_references import count_cell, exposure_cell, fold_of_item
 
 ROLES = {"score": "t", "count": "y", "exposure": "N"}
 ENGINES = ("duckdb", "polars", "spark", "postgres")

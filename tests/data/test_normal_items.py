@@ -14,11 +14,11 @@ import soc_pymc as soc
 from soc_pymc._lib.errors import ItemsError, ItemsWarning, StatisticsError
 from soc_pymc._lib.files import save_netcdf
 from soc_pymc.data import binning, hashing, tables
-from soc_pymc.data.binning import exposure_cell, value_cell, value_cell_range
-from soc_pymc.data.folds import fold_of_id, fold_of_item
+from soc_pymc.data.folds import fold_of_id
 from soc_pymc.data.statistics import Statistics, load_statistics
 from soc_pymc.data.tables import expressions, scan
 from soc_pymc.front.cli import main
+from tests.data.cell_references import exposure_cell, fold_of_item, value_cell, value_cell_range
 from tests.data.test_engines import (  # noqa: F401
     SLOW_SPARK,
     as_decimal,

@@ -17,7 +17,6 @@ from scipy.special import gammaln
 from soc_pymc._lib.errors import ItemsError, ItemsWarning, StatisticsError
 from soc_pymc._lib.files import save_netcdf
 from soc_pymc.data import tables
-from soc_pymc.data.binning import count_cell, exposure_cell
 from soc_pymc.data.folds import fold_of_id
 from soc_pymc.data.items import PoissonItems
 from soc_pymc.data.statistics import Statistics, load_statistics
@@ -25,6 +24,7 @@ from soc_pymc.data.summaries import summarize
 from soc_pymc.families import histograms as hist
 from soc_pymc.families import poisson_gamma
 from soc_pymc.model.outcomes import outcome_of
+from tests.data.cell_references import count_cell, exposure_cell
 
 ROLES = {"score": "t", "count": "y", "exposure": "N"}
 

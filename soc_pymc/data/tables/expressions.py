@@ -85,13 +85,13 @@ def score_cell(score: Any, grid: Grid, low: float = -np.inf, high: float = np.in
 
 
 def exposure_cell(exposure: Any) -> Any:
-    """`binning.exposure_cell` as an Ibis expression."""
+    """`hashing.exposure_cell` as an Ibis expression."""
     positive = exposure > 0
     return positive.ifelse(_log_linear(positive.ifelse(exposure, 1.0), STEPS), ZERO_EXPOSURE)
 
 
 def count_cell(count: Any) -> Any:
-    """`binning.count_cell` as an Ibis expression."""
+    """`hashing.count_cell` as an Ibis expression."""
     import ibis
 
     wide = _log_linear(ibis.greatest(count, EXACT_COUNTS).cast("float64"), STEPS)
@@ -99,12 +99,12 @@ def count_cell(count: Any) -> Any:
 
 
 def noise_cell(noise_sd: Any) -> Any:
-    """`binning.exposure_cell` of noise sds, which are positive, as an Ibis expression."""
+    """`exposure_cell` of noise sds, which are positive."""
     return _log_linear(noise_sd, STEPS)
 
 
 def value_cell(value: Any, noise_cell: Any) -> Any:
-    """`binning.value_cell` as an Ibis expression, of values that are 0 or not very small."""
+    """`hashing.value_cell` as an Ibis expression."""
     import ibis
 
     # engines round quotients of negative whole numbers in different ways
@@ -141,7 +141,7 @@ def _modulo(number: Any, by: int) -> Any:
 
 
 def fold_of(table: Any, folds: Folds, size: str = "exposure") -> Any:
-    """Fold of each item as an Ibis expression: `folds.fold_of_id` and `fold_of_item`.
+    """Fold of each item as an Ibis expression: `folds.fold_of_id`, of ids or of scores and sizes.
 
     `size` is the column that is taken with the score where items have no id.
     """
