@@ -78,7 +78,6 @@ def phase(
 
     Examples
     --------
-    >>> from soc_pymc.progress import phase
     >>> with phase("reading", total=3, unit="files") as reading:
     ...     for _ in range(3):
     ...         reading.advance()

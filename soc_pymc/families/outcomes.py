@@ -112,6 +112,8 @@ class Outcome:
     # for people to read: name, role of the column that it adds up (empty for a ratio), and its
     # value from the sums of the table "part"
     totals: tuple[tuple[str, str, Callable[[Mapping[str, Any]], Any]], ...]
+    # sums of the table "part" -> size and outcome that stand for each bin
+    of_bins: Callable[[Mapping[str, Any]], tuple[Floats, Floats]]
     usual_size: float | None  # of an outcome of which none is given; None where it must be given
     no_information: float  # size of an outcome that says nothing of theta
     # (outcomes, sizes, items, group of each) of bins -> estimates of theta and their standard
@@ -290,6 +292,7 @@ _POISSON = Outcome(
         ("Exposure", "exposure", lambda sums: sums["sum_N"]),
         ("Events per unit of exposure", "", lambda sums: sums["sum_y"] / sums["sum_N"]),
     ),
+    of_bins=lambda sums: (sums["sum_N"], sums["sum_y"]),
     usual_size=1.0,
     no_information=0.0,
     pooled=_pooled_rates,
@@ -378,6 +381,7 @@ _NORMAL = Outcome(
         ("Mean value", "", lambda sums: sums["sum_y"] / sums["n"]),
         ("Noise sd, root mean square", "", lambda sums: np.sqrt(sums["sum_s2"] / sums["n"])),
     ),
+    of_bins=lambda sums: (np.sqrt(sums["sum_s2"] / sums["n"]), sums["sum_y"] / sums["n"]),
     usual_size=None,
     no_information=LARGEST_VALUE,
     pooled=_pooled_values,

@@ -1,19 +1,22 @@
 """What is kept of a fit: draws, bins, and what scoring needs to know of further terms."""
 
+from typing import Any
+
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
 from ..data.statistics import Statistics
 from ..families.monotone import project_monotone
+from ..families.outcomes import OUTCOMES
 from ..model.designs import Curve
 from ..model.effects import with_effects
 from ..model.hierarchy import Hierarchy
 from ..model.models import Built, frame_of
-from ..model.rows import Rows
-from .bin_table import bin_table, rank_table
+from ..model.rows import Rows, make_rows, positions
+from ..model.splines import Axis
 
-__all__ = ["fit_tree"]
+__all__ = ["bin_table", "fit_tree", "rank_table"]
 
 Floats = NDArray[np.float64]
 
@@ -41,7 +44,7 @@ def fit_tree(
         groups = {**groups, "posterior": with_effects(groups["posterior"], *parts)}
     if monotone:
         groups = {**groups, "posterior": _monotone(groups["posterior"], built.outcome.variables[0])}
-    bins, observed = bin_table(stats, built.curves[0].axis, built.outcome.observed)
+    bins, observed = bin_table(stats, built.curves[0].axis)
     bins = bins.merge(frame_of(built))
     for curve in built.curves:
         bins = bins.merge(_of_terms(curve))
@@ -108,3 +111,49 @@ def _monotone(posterior: xr.Dataset, variable: str) -> xr.Dataset:
             moved = project_monotone(flat, knots)
             projected[name] = (values.dims, moved.reshape(values.shape))
     return posterior.assign(projected)
+
+
+# --- bins -----------------------------------------------------------------------------------------
+
+
+def bin_table(stats: Statistics, axis: Axis) -> tuple[xr.Dataset, xr.Dataset]:
+    """The occupied bins of all groups together, and what was observed in them.
+
+    Scores are averaged on the axis of the mean's curve.
+    """
+    data, outcome = stats.data, OUTCOMES[stats.kind]
+    at = np.flatnonzero(data["n"].to_numpy() > 0)
+    n = data["n"].to_numpy()[at]
+    columns: dict[str, NDArray[Any]] = {
+        "score": axis.inverse(positions(axis, make_rows(stats, (), "N", False, False)[0])),
+        "score_min": data["score_min"].to_numpy()[at],
+        "score_max": data["score_max"].to_numpy()[at],
+        "score_sd": _sd(stats, "sum_t", at),
+        "log_score_sd": _sd(stats, "sum_log_t", at),
+        "n_items": n,
+    }
+    sums = {str(name): data[name].to_numpy()[at] for name in outcome.sums("part")}
+    columns[outcome.size], seen = outcome.of_bins(sums)
+    bins = xr.Dataset({name: ("bin", values) for name, values in columns.items()})
+    return bins, xr.Dataset({outcome.observed: ("bin", seen)})
+
+
+def _sd(stats: Statistics, name: str, at: NDArray[np.intp]) -> Floats:
+    """Standard deviation inside each bin of what was summed, NaN where it has no sums."""
+    n, first, second = (stats.data[k].to_numpy()[at] for k in ("n", name, f"{name}2"))
+    mean, square = first / n, second / n
+    variance = square - mean**2
+    # below the rounding of the sums it is that of equal scores, 0
+    return np.sqrt(np.where(variance <= 1e-12 * square, 0.0, variance))
+
+
+def rank_table(axis: Axis) -> xr.Dataset:
+    """What `Fit.axis` needs of an axis of ranks; nothing of others."""
+    if axis.scale != "rank":
+        return xr.Dataset()
+    return xr.Dataset(
+        {
+            "rank_score": ("rank", np.asarray(axis.score)),
+            "rank_fraction": ("rank", np.asarray(axis.fraction)),
+        }
+    )

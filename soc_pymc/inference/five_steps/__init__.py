@@ -14,7 +14,7 @@ from ..._lib.errors import FitError
 from ...data.statistics import Statistics
 from ...families.priors import Spline
 from ...model.outcomes import outcome_of
-from ..bin_table import bin_table, rank_table
+from ..fit_tree import bin_table, rank_table
 from ..methods import FiveSteps
 from .bins import GroupFits, StepFits, fit_bins, fit_groups, fit_mixtures
 from .curves import SmoothCurves
@@ -32,7 +32,7 @@ def run_five_steps(
     """A fit's `DataTree`, and its status without the seconds."""
     _check(stats, prior, method)
     fits = (fit_mixtures if prior.mixture else fit_bins)(stats, prior, method)
-    bins, observed = bin_table(stats, fits.axes[0], outcome_of(stats).observed)
+    bins, observed = bin_table(stats, fits.axes[0])
     for axis in fits.axes:
         bins = bins.assign(rank_table(axis).data_vars)
     bins["edge"] = ("edge", _edges(stats))
