@@ -10,15 +10,11 @@
 - honest scores: `cross_fit`, `leakage`, `Leakage`
 """
 
-from ._accuracy import accuracy
-from ._held_out import HeldOut, held_out
-from ._leakage import Leakage, leakage
-from ._pit_histograms import pit_histograms
+from ._held_out import HeldOut, held_out, poisson_log_likelihood
 from .baselines import Baseline, baseline
-from .bin_choice import compare_bins
-from .cross_fitting import cross_fit
-from .folds import cross_validate
-from .gains import poisson_log_likelihood
+from .by_bin import accuracy, pit_histograms
+from .honest_scores import Leakage, cross_fit, leakage
+from .model_choice import compare_bins, cross_validate
 from .thinning import Split, split_items, thin, thin_values
 
 __all__ = [

@@ -1,36 +1,45 @@
 """How well outcomes held out from every item are predicted, as in the paper's Section 5.1."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 import xarray as xr
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from .._lib.arguments import instance, shown, whole
+from .._lib.arguments import SEED, A, Whole, checked, many, shown
 from .._lib.errors import FitError, ItemsError
 from .._lib.progress import phase
-from ..checks.predictive import GRID, LEAST, mean_pit_ecdf, pit_ecdf, randomised_pit, uniformity
-from ..data.items import Items, PoissonItems
+from ..checks.predictive import (
+    GRID,
+    LEAST,
+    large_sizes,
+    mean_pit_ecdf,
+    pit_ecdf,
+    randomised_pit,
+    uniformity,
+)
+from ..data.items import Items
+from ..families.outcomes import OUTCOMES, Outcome
+from ..families.poisson import POISSON_FORMS
 from ..inference.results import Fit, named_fits
 from ..posterior.extrapolation import warn_of_far_scores
 from ..posterior.item_columns import columns_of, posterior_roles
 from ..posterior.predictive import Columns, Posterior, posterior_of, select
-from ._given_score import given_score
-from ._pit_histograms import pit_densities
 from .baselines import BASELINES, fit_baselines
-from .gains import gain_rows, normal_log_likelihood, poisson_log_likelihood, score_bins
+from .by_bin import given_score, pit_densities, score_bins
 from .thinning import Split, stream
 
-__all__ = ["HeldOut", "held_out"]
+__all__ = ["HeldOut", "gain_rows", "held_out", "poisson_log_likelihood"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 
 _CHUNK = 100_000  # items whose predictive distribution is evaluated between reports of progress
 _CELLS = 20  # of a histogram of the PIT
-_EXPOSED = 25.0  # exposure in the test part that tells something of an item (the paper's)
+_EXPOSED = 25.0  # exposure in the test part that says something of an item (the paper's)
 _NUMBERS = ("log_likelihood", "gain", "standard_error", "gain_percent", "gain_percent_se")
 
 
@@ -100,6 +109,7 @@ class HeldOut:
         return "\n".join(lines)
 
 
+@checked(split=A(Split, "what soc.evaluate.split_items(items) returns"), bins=Whole(1), seed=SEED)
 def held_out(
     fits: Fit | Mapping[str, Fit],
     split: Split,
@@ -165,40 +175,51 @@ def held_out(
     ['Gamma: E(theta|t)', 'Gamma: E(theta|t,y)']
     """
     named = named_fits(fits, "fit")
-    instance(split, "split", Split, "what soc.evaluate.split_items(items) returns")
     if not isinstance(baselines, list | tuple):
         raise FitError(f"baselines={shown(baselines)} must be a list of names, such as ('platt',)")
-    whole(bins, "bins", 1)
-    whole(seed, "seed", 0)
     if not isinstance(over, str) or over not in ("t", *baselines):
         raise FitError(f"over={shown(over)} must be 't' or one of baselines={tuple(baselines)}")
     _check_rows(split)
+    outcome = OUTCOMES[split.train.kind]
     if over == "t":
-        _check_rates(split)
-    counts = isinstance(split.train, PoissonItems)
-    train, test = _frame(split.train), _frame(split.test)
+        _check_scores(split.test, outcome)
+    train = _frame(split.train)
     score = train["score"].to_numpy(dtype=float)
     bin_of, centre = score_bins(score, bins)
     estimates = {over: score}  # gains are over the first
     with phase("baselines", enabled=progress):
-        for name, fitted in fit_baselines(baselines, train, counts).items():
+        for name, fitted in fit_baselines(baselines, train, outcome).items():
             estimates[name] = fitted(score)
     pit = []
     for name, fit in named.items():
-        law = posterior_of(fit)
-        own, further = (_columns(fit, law, part) for part in (split.train, split.test))
-        warn_of_far_scores(fit, own["score"])
         before = "" if isinstance(fits, Fit) else f"{name}: "
-        with phase(f"posteriors of {name}", enabled=progress):
-            estimates[f"{before}E(theta|t)"] = given_score(fit, own)[0]
-            estimates[f"{before}E(theta|t,y)"] = law.scorer((), "representative", False)(own)[0]
-        ends = _further_ends(law, own, further, progress)
-        pit.append(_pit(*ends, _slices(law, further), bin_of, stream(seed, "PIT")))
-    table = _gains(estimates, test, bin_of, counts)
+        given_t, given_y, one_pit = _judged(fit, name, split, bin_of, seed, progress)
+        estimates |= {f"{before}E(theta|t)": given_t, f"{before}E(theta|t,y)": given_y}
+        pit.append(one_pit)
+    table = _gains(estimates, _frame(split.test), bin_of, outcome)
     coords = {"fit": list(named), "bin": np.arange(len(centre)), "score": ("bin", centre)}
-    groups = {"gain": _tree(table), "pit": xr.concat(pit, "fit").assign_coords(coords)}
+    groups = {"gain": _gain_dataset(table), "pit": xr.concat(pit, "fit").assign_coords(coords)}
     groups["pit"]["n_items"] = pit[0]["n_items"]  # the same for all fits
     return HeldOut(table, xr.DataTree.from_dict(groups))
+
+
+def _judged(
+    fit: Fit, name: str, split: Split, bin_of: Ints, seed: int, progress: bool
+) -> tuple[Floats, Floats, xr.Dataset]:
+    """E(theta|t) and E(theta|t,y) of one fit, each (n,), and its PIT."""
+    posterior = posterior_of(fit)
+    own, further = (_columns(fit, posterior, part) for part in (split.train, split.test))
+    warn_of_far_scores(fit, own["score"])
+    with phase(f"posteriors of {name}", enabled=progress):
+        given_t = given_score(fit, own)[0]
+        given_y = posterior.scorer((), "representative", False)(own)[0]
+    below, upto = _further_cdf_interval(posterior, own, further, progress)
+    pit = randomised_pit(below, upto, stream(seed, "PIT"))
+    size = further[posterior.outcome.size]
+    slices = {"all items": np.ones(len(size), dtype=bool)}
+    slices |= large_sizes(posterior.outcome, size, _EXPOSED)
+    parts = [_slice_pit(below, upto, pit, mask, bin_of) for mask in slices.values()]
+    return given_t, given_y, xr.concat(parts, "slice").assign_coords(slice=list(slices))
 
 
 def _check_rows(split: Split) -> None:
@@ -214,18 +235,15 @@ def _check_rows(split: Split) -> None:
         raise ItemsError("the two parts of the split do not have the same rows: use split_items")
 
 
-def _check_rates(split: Split) -> None:
-    """Of counts, the score must be a rate that leaves held-out events a likelihood."""
-    test = split.test
-    if not isinstance(test, PoissonItems):
-        return
-    score, count = test.source[test.score].to_numpy(), test.source[test.count].to_numpy()
-    wrong = score < 0, (score == 0) & (count > 0)
-    for bad, word in zip(wrong, ("negative", "0 where there are held-out events"), strict=True):
+def _check_scores(test: Items, outcome: Outcome) -> None:
+    """The score must be an estimate of theta that leaves held-out outcomes a likelihood."""
+    score, y = (test.source[test.roles[role]].to_numpy() for role in ("score", outcome.observed))
+    for word, bad in outcome.forms.wrong_scores(score, y).items():
         if bad.any():
             raise ItemsError(
                 f"column {test.score!r}: {int(bad.sum()):,} of {len(bad):,} rows are {word}, so "
-                "that the score is no rate to compare with: give held_out over='constant'"
+                f"that the score is no {outcome.words.theta} to compare with: give held_out "
+                "over='constant'"
             )
 
 
@@ -235,65 +253,52 @@ def _frame(items: Items) -> pd.DataFrame:
     return frame.rename(columns={name: role for role, name in items.roles.items()})
 
 
-def _columns(fit: Fit, law: Posterior, items: Items) -> Columns:
+def _columns(fit: Fit, posterior: Posterior, items: Items) -> Columns:
     import pyarrow as pa
 
-    roles = posterior_roles(fit, law, items)
+    roles = posterior_roles(fit, posterior, items)
     table = pa.Table.from_pandas(items.source[list(roles.values())], preserve_index=False)
     return columns_of(table, roles)
 
 
-def _further_ends(
-    law: Posterior, own: Columns, further: Columns, progress: bool
+# --- predictive distributions --------------------------------------------------------------------
+
+
+def _further_cdf_interval(
+    posterior: Posterior, own: Columns, further: Columns, progress: bool
 ) -> tuple[Floats, Floats]:
-    n = len(own["score"])
+    """P(Y' < y') and P(Y' <= y') of the held-out outcomes, each (n,)."""
+    n, outcome = len(own["score"]), posterior.outcome
     below, upto = np.empty((2, n))
     with phase("predictive distribution", total=n, unit="items", enabled=progress) as running:
         for start in range(0, n, _CHUNK):
             at = slice(start, start + _CHUNK)
             new = select(further, at)
-            below[at], upto[at] = law.further_cdf_interval(
-                select(own, at), new[law.outcome.observed], new[law.outcome.size]
+            below[at], upto[at] = posterior.further_cdf_interval(
+                select(own, at), new[outcome.observed], new[outcome.size]
             )
             running.advance(len(new["score"]))
     return below, upto
 
 
-def _slices(law: Posterior, further: Columns) -> dict[str, NDArray[np.bool_]]:
-    masks = {"all items": np.ones(len(further["score"]), dtype=bool)}
-    if law.outcome.whole:
-        masks[f"exposure >= {_EXPOSED:.0f}"] = further[law.outcome.size] >= _EXPOSED
-    return masks
-
-
-def _pit(
-    below: Floats,
-    upto: Floats,
-    masks: Mapping[str, NDArray[np.bool_]],
-    bin_of: Ints,
-    rng: np.random.Generator,
-) -> xr.Dataset:
-    """Histograms, tests and ECDFs of one fit, by slice."""
-    pit, bins = randomised_pit(below, upto, rng), int(bin_of.max()) + 1
-    parts = []
-    for mask in masks.values():
-        density, n_items = pit_densities(pit[mask], bin_of[mask], bins, _CELLS)
-        distance, p_value = _test(pit[mask])
-        by_bin = [_test(pit[mask & (bin_of == k)])[1] for k in range(bins)]
-        ecdfs = np.full((2, len(GRID)), np.nan)
-        if mask.any():
-            ecdfs[:] = pit_ecdf(pit[mask]) - GRID, mean_pit_ecdf(below[mask], upto[mask]) - GRID
-        numbers = {
-            "density": (("bin", "p"), density),
-            "n_items": ("bin", n_items),
-            "p_value_by_bin": ("bin", by_bin),
-            "distance": ((), distance),
-            "p_value": ((), p_value),
-            "randomised": ("u", ecdfs[0]),
-            "averaged": ("u", ecdfs[1]),
-        }
-        parts.append(xr.Dataset(numbers, {"p": (np.arange(_CELLS) + 0.5) / _CELLS, "u": GRID}))
-    return xr.concat(parts, "slice").assign_coords(slice=list(masks))
+def _slice_pit(below: Floats, upto: Floats, pit: Floats, mask: Mask, bin_of: Ints) -> xr.Dataset:
+    """Histograms, tests and ECDFs of one slice."""
+    bins = int(bin_of.max()) + 1
+    density, n_items = pit_densities(pit[mask], bin_of[mask], bins, _CELLS)
+    distance, p_value = _test(pit[mask])
+    ecdfs = np.full((2, len(GRID)), np.nan)
+    if mask.any():
+        ecdfs[:] = pit_ecdf(pit[mask]) - GRID, mean_pit_ecdf(below[mask], upto[mask]) - GRID
+    numbers = {
+        "density": (("bin", "p"), density),
+        "n_items": ("bin", n_items),
+        "p_value_by_bin": ("bin", [_test(pit[mask & (bin_of == k)])[1] for k in range(bins)]),
+        "distance": ((), distance),
+        "p_value": ((), p_value),
+        "randomised": ("u", ecdfs[0]),
+        "averaged": ("u", ecdfs[1]),
+    }
+    return xr.Dataset(numbers, {"p": (np.arange(_CELLS) + 0.5) / _CELLS, "u": GRID})
 
 
 def _test(pit: Floats) -> tuple[float, float]:
@@ -304,26 +309,102 @@ def _test(pit: Floats) -> tuple[float, float]:
     return found.distance, found.p_value
 
 
+# --- gains ---------------------------------------------------------------------------------------
+
+
+def poisson_log_likelihood(count: ArrayLike, expected: ArrayLike) -> Floats:
+    """Log probability of Poisson counts with the given expected counts, item by item.
+
+    Parameters
+    ----------
+    count, expected
+        Counts and what was expected of them (exposure times rate), each of shape (n,).
+
+    Returns
+    -------
+    numpy.ndarray
+        Shape (n,), in nats; -inf where events came of which none, or infinitely many, were
+        expected.
+
+    Raises
+    ------
+    ItemsError
+        If a count or what was expected of it is negative or no number.
+
+    Examples
+    --------
+    >>> poisson_log_likelihood([0, 1], [1.0, 1.0])
+    array([-1., -1.])
+    """
+    y, mu = many({"count": count, "expected": expected}, ItemsError)
+    wrong = {"count": ~((y >= 0) & (y < np.inf)), "expected": ~(mu >= 0)}
+    for name, bad in wrong.items():
+        if bad.any():
+            number = int(bad.sum())
+            raise ItemsError(f"{name}: {number:,} of {bad.size:,} are negative or no numbers")
+    return POISSON_FORMS.log_likelihood(y, np.ones_like(mu), mu)
+
+
 def _gains(
-    estimates: Mapping[str, Floats], test: pd.DataFrame, bin_of: Ints, counts: bool
+    estimates: Mapping[str, Floats], test: pd.DataFrame, bin_of: Ints, outcome: Outcome
 ) -> pd.DataFrame:
-    first = next(iter(estimates))
-    score = test["score"].to_numpy(dtype=float)
-    if counts:
-        y, n = test["count"].to_numpy(dtype=float), test["exposure"].to_numpy(dtype=float)
-        likelihood = {k: poisson_log_likelihood(y, n * rate) for k, rate in estimates.items()}
-        base, known = -likelihood[first], {"score": score, "exposure": n, "events": y}
-    else:
-        y, sd = test["value"].to_numpy(dtype=float), test["noise_sd"].to_numpy(dtype=float)
-        likelihood = {k: normal_log_likelihood(y, mean, sd) for k, mean in estimates.items()}
-        base, known = (
-            0.5 * ((y - estimates[first]) / sd) ** 2,
-            {"score": score, "precision": sd**-2.0},
-        )
+    """The table of gains over the first estimate."""
+    names = ("score", outcome.observed, outcome.size)
+    score, y, size = (test[name].to_numpy(dtype=float) for name in names)
+    forms = outcome.forms
+    likelihood = {k: forms.log_likelihood(y, size, theta) for k, theta in estimates.items()}
+    base = forms.loss(y, size, next(iter(estimates.values())))
+    known = {"score": score, **forms.held_out_sums(y, size)}
     return pd.DataFrame(gain_rows(likelihood, base, bin_of, known))
 
 
-def _tree(table: pd.DataFrame) -> xr.Dataset:
+def gain_rows(
+    likelihood: Mapping[str, Floats], base: Floats, bin_of: Ints, known: Mapping[str, Floats]
+) -> Iterator[dict[str, float | str]]:
+    """Rows of a table of gains: every estimator, over all items (bin -1) and in each bin.
+
+    Gains are over the first estimator; `base` is each item's share, >= 0, of what they are a
+    percentage of, `known` are columns of items to add up (``score``: to average).
+    """
+    slices = [(-1, np.arange(len(bin_of)))]
+    order = np.argsort(bin_of, kind="stable")
+    ends = np.cumsum(np.bincount(bin_of))
+    slices += [(k, part) for k, part in enumerate(np.split(order, ends[:-1]))]
+    first = next(iter(likelihood.values()))
+    for name, own in likelihood.items():
+        gain = own - first
+        for k, at in slices:
+            sums = {column: float(x[at].sum()) for column, x in known.items()}
+            sums["score"] /= len(at)
+            yield {
+                "estimator": name,
+                "bin": k,
+                "score": sums.pop("score"),
+                "items": len(at),
+                **sums,
+                "log_likelihood": float(own[at].sum()),
+                **_gain(gain[at], base[at]),
+            }
+
+
+def _gain(gain: Floats, base: Floats) -> dict[str, float]:
+    """Gain and its percentage, a ratio of sums, with standard errors (delta method)."""
+    total, loss = float(gain.sum()), float(base.sum())
+    ratio = total / loss if loss > 0 else np.nan
+    return {
+        "gain": total,
+        "standard_error": _error(gain),
+        "gain_percent": 100 * ratio,
+        "gain_percent_se": 100 * _error(gain - ratio * base) / loss if loss > 0 else np.nan,
+    }
+
+
+def _error(each: Floats) -> float:
+    """Standard error of a sum over items."""
+    return float(each.std(ddof=1) * np.sqrt(len(each))) if len(each) > 1 else float("nan")
+
+
+def _gain_dataset(table: pd.DataFrame) -> xr.Dataset:
     """The table's numbers with dims (estimator, bin)."""
     estimators = table["estimator"].unique().tolist()
     one = table[table["estimator"] == estimators[0]]

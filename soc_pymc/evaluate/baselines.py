@@ -14,7 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from .._lib.arguments import numbers_of, shown
 from .._lib.errors import FitError, ItemsError
-from ..data.items import Items, PoissonItems
+from ..data.items import Items
+from ..families.outcomes import OUTCOMES, Outcome
 from .thinning import read_frame
 
 __all__ = ["BASELINES", "Baseline", "baseline", "fit_baselines"]
@@ -25,7 +26,6 @@ Predict = Callable[[Floats], Floats]
 BASELINES = ("constant", "isotonic", "platt", "spline")
 """Names that `baseline` knows."""
 
-_EVENTS = 0.5  # taken for the events of a stretch without any: log-likelihoods stay finite
 _KNOTS = 6  # of the spline, at quantiles of the scores by weight
 _RIDGE = 0.01  # precision of the spline's coefficients: they exist where there are no events too
 
@@ -86,14 +86,12 @@ class _Cells:
     position: Floats
     weight: Floats
     mean: Floats
-    counts: bool
+    outcome: Outcome
 
     @property
     def average(self) -> float:
         """Weighted mean of all outcomes; of no events at all, that of half an event."""
-        total = float(self.weight @ self.mean)
-        if self.counts:
-            total = max(total, _EVENTS)
+        total = max(float(self.weight @ self.mean), self.outcome.forms.least_total)
         return total / float(self.weight.sum())
 
 
@@ -137,37 +135,26 @@ def baseline(name: str, items: Items) -> Baseline:
     >>> bool(scaled([0.05]) < 0.05)
     True
     """
-    return fit_baselines([name], read_frame(items), isinstance(items, PoissonItems))[name]
+    return fit_baselines([name], read_frame(items), OUTCOMES[items.kind])[name]
 
 
-def fit_baselines(names: Sequence[str], frame: pd.DataFrame, counts: bool) -> dict[str, Baseline]:
-    """Baselines of a table with the columns of its roles.
-
-    Parameters
-    ----------
-    names
-        Of `BASELINES`.
-    frame
-        Columns score, count and exposure, or value and noise_sd.
-    counts
-        Whether outcomes are counts.
-    """
+def fit_baselines(
+    names: Sequence[str], frame: pd.DataFrame, outcome: Outcome
+) -> dict[str, Baseline]:
+    """Baselines of a table with the columns of its roles: score, outcome and size."""
     for name in names:
         if not isinstance(name, str) or name not in BASELINES:
             known = ", ".join(BASELINES)
             raise FitError(f"there is no baseline {shown(name)}: choose from {known}")
     score = frame["score"].to_numpy(dtype=float)
-    if counts:
-        weight, total = (frame[k].to_numpy(dtype=float) for k in ("exposure", "count"))
-    else:
-        weight = frame["noise_sd"].to_numpy(dtype=float) ** -2.0
-        total = weight * frame["value"].to_numpy(dtype=float)
+    y, size = (frame[role].to_numpy(dtype=float) for role in (outcome.observed, outcome.size))
+    weight, total = outcome.forms.weighted(y, size)
     if not (weight > 0).any():
         raise ItemsError(f"all {len(frame):,} exposures are 0, which calibrate nothing")
-    log = counts and bool((score > 0).all())
-    distinct, place = np.unique(score[weight > 0], return_inverse=True)
-    sums = [np.bincount(place, x[weight > 0]) for x in (weight, total)]
-    cells = _Cells(np.log(distinct) if log else distinct, sums[0], sums[1] / sums[0], counts)
+    log = outcome.positive and bool((score > 0).all())
+    distinct, at = np.unique(score[weight > 0], return_inverse=True)
+    sums = [np.bincount(at, x[weight > 0]) for x in (weight, total)]
+    cells = _Cells(np.log(distinct) if log else distinct, sums[0], sums[1] / sums[0], outcome)
     return {name: Baseline(name, log, _FITS[name](cells)) for name in names}
 
 
@@ -181,9 +168,9 @@ def _isotonic(cells: _Cells) -> Predict:
 
     found = isotonic_regression(cells.mean, weights=cells.weight)
     level = found.x.copy()
-    if cells.counts and level[0] == 0.0:  # the first stretch alone can be without events
+    if cells.outcome.positive and level[0] == 0.0:  # the first stretch alone can be without events
         first = int(found.blocks[1])
-        half = _EVENTS / float(cells.weight[:first].sum())
+        half = cells.outcome.forms.least_total / float(cells.weight[:first].sum())
         level[:first] = half if first == len(level) else min(half, level[first])
     return lambda position: np.interp(position, cells.position, level)
 
@@ -215,22 +202,15 @@ def _spline(cells: _Cells) -> Predict:
 
 def _regression(cells: _Cells, features: Any, ridge: float) -> Predict:
     """Poisson regression of counts, least squares of values, on features of the position."""
-    from sklearn.linear_model import LinearRegression, PoissonRegressor
     from sklearn.pipeline import Pipeline
 
     average = cells.average
-    if cells.counts and not cells.mean.any():
+    if cells.outcome.positive and not cells.mean.any():
         return _constant(cells)
     # outcomes in units of their mean and weights in events, whatever the unit of exposure is
-    unit = average if cells.counts else 1.0
+    unit = average if cells.outcome.positive else 1.0
     weight = cells.weight * unit
-    model = (
-        PoissonRegressor(
-            alpha=ridge / weight.sum(), solver="newton-cholesky", tol=1e-8, max_iter=1000
-        )
-        if cells.counts
-        else LinearRegression()
-    )
+    model = cells.outcome.forms.regressor(ridge / weight.sum())
     pipeline = Pipeline([("features", features), ("model", model)])
     pipeline.fit(cells.position[:, None], cells.mean / unit, model__sample_weight=weight)
     return lambda position: unit * np.asarray(pipeline.predict(position[:, None]), dtype=float)

@@ -13,10 +13,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from .._lib.arguments import many, real, whole
+from .._lib.arguments import PROBABILITY, SEED, checked, many
 from .._lib.errors import ItemsError
-from ..data.items import Items, NormalItems, PoissonItems, check_items
+from ..data.items import Items, check_items
 from ..data.tables import batches, scan
+from ..families.normal import NORMAL_FORMS
+from ..families.outcomes import OUTCOMES
+from ..families.poisson import POISSON_FORMS
 from ..families.validity import LARGEST_COUNT
 
 __all__ = ["Split", "read_frame", "split_items", "stream", "thin", "thin_values"]
@@ -48,6 +51,7 @@ class Split:
     test: Items
 
 
+@checked(fraction=PROBABILITY, seed=SEED)
 def thin(
     count: ArrayLike, exposure: ArrayLike, fraction: float = 0.1, seed: int = 0
 ) -> tuple[Floats, Floats]:
@@ -83,19 +87,13 @@ def thin(
     >>> bool((count <= [3, 0]).all() and (exposure <= [100, 10]).all())
     True
     """
-    _check_fraction(fraction)
     y, n = _columns({"count": count, "exposure": exposure})
     _refuse("count", ~((y >= 0) & (y == np.floor(y)) & (y <= LARGEST_COUNT)), "whole, >= 0")
     _refuse("exposure", ~((n >= 0) & np.isfinite(n)), "finite, >= 0")
-    rng = stream(seed, "thinning")
-    trials = (n == np.floor(n)).all() and (y <= n).all() and n.max(initial=0) < 1e9
-    if trials:
-        whole, events = n.astype(np.int64), y.astype(np.int64)
-        held = rng.binomial(whole, fraction)
-        return rng.hypergeometric(events, whole - events, held).astype(float), held.astype(float)
-    return rng.binomial(y.astype(np.int64), fraction).astype(float), fraction * n
+    return POISSON_FORMS.thinned(y, n, fraction, stream(seed, "thinning"))
 
 
+@checked(fraction=PROBABILITY, seed=SEED)
 def thin_values(
     value: ArrayLike, noise_sd: ArrayLike, fraction: float = 0.1, seed: int = 0
 ) -> tuple[Floats, Floats]:
@@ -130,12 +128,10 @@ def thin_values(
     >>> noise_sd
     array([1., 2.])
     """
-    _check_fraction(fraction)
     y, sd = _columns({"value": value, "noise_sd": noise_sd})
     _refuse("value", ~np.isfinite(y), "finite")
     _refuse("noise_sd", ~((sd > 0) & np.isfinite(sd)), "finite, > 0")
-    own = stream(seed, "thinning").standard_normal(len(y))
-    return y + np.sqrt((1 - fraction) / fraction) * sd * own, sd / np.sqrt(fraction)
+    return NORMAL_FORMS.thinned(y, sd, fraction, stream(seed, "thinning"))
 
 
 def stream(seed: int, purpose: str) -> np.random.Generator:
@@ -143,15 +139,8 @@ def stream(seed: int, purpose: str) -> np.random.Generator:
 
     The same seed serves to simulate items, to thin them and to randomise their PIT: were these the
     same numbers, held-out outcomes would not be independent of what is done with them.
-
-    Parameters
-    ----------
-    seed
-        The user's seed.
-    purpose
-        What the numbers are for.
     """
-    return np.random.default_rng([whole(seed, "seed", 0), zlib.crc32(purpose.encode())])
+    return np.random.default_rng([SEED(seed, "seed"), zlib.crc32(purpose.encode())])
 
 
 def _columns(given: Mapping[str, ArrayLike]) -> tuple[Floats, Floats]:
@@ -173,10 +162,7 @@ def _refuse(name: str, bad: NDArray[np.bool_], rule: str) -> None:
         raise ItemsError(f"{name}: {int(bad.sum()):,} of {len(bad):,} are not {rule}")
 
 
-def _check_fraction(fraction: float) -> None:
-    real(fraction, "fraction", above=0, below=1)
-
-
+@checked(fraction=PROBABILITY, seed=SEED)
 def split_items(items: Items, fraction: float = 0.1, seed: int = 0) -> Split:
     """Hold out part of every item's outcome, by `thin` or `thin_values`.
 
@@ -209,35 +195,19 @@ def split_items(items: Items, fraction: float = 0.1, seed: int = 0) -> Split:
     >>> bool((both == frame["count"]).all())
     True
     """
-    _check_fraction(fraction)
     frame = read_frame(items)
-    make: type[Items]
-    if isinstance(items, PoissonItems):
-        count, exposure = thin(frame["count"], frame["exposure"], fraction, seed)
-        train = {"count": frame["count"] - count, "exposure": frame["exposure"] - exposure}
-        test, make = {"count": count, "exposure": exposure}, PoissonItems
-    else:
-        value, noise_sd = thin_values(frame["value"], frame["noise_sd"], fraction, seed)
-        rest = (frame["value"] - fraction * value) / (1 - fraction)
-        train = {"value": rest, "noise_sd": frame["noise_sd"] / np.sqrt(1 - fraction)}
-        test, make = {"value": value, "noise_sd": noise_sd}, NormalItems
-    roles = {role: role for role in ("score", *test, "group") if role in items.roles}
-    return Split(*(make(frame.assign(**part), **roles) for part in (train, test)))
+    outcome = OUTCOMES[items.kind]
+    names = outcome.observed, outcome.size
+    y, size = (frame[name].to_numpy(dtype=float) for name in names)
+    held = outcome.forms.thinned(y, size, fraction, stream(seed, "thinning"))
+    rest = outcome.forms.remainder(y, size, held, fraction)
+    roles = {role: role for role in ("score", *names, "group") if role in items.roles}
+    parts = (frame.assign(**dict(zip(names, part, strict=True))) for part in (rest, held))
+    return Split(*(type(items)(part, **roles) for part in parts))
 
 
 def read_frame(items: Items) -> pd.DataFrame:
-    """All items as a pandas table with the names of their roles, validated.
-
-    Parameters
-    ----------
-    items
-        Items of any source.
-
-    Raises
-    ------
-    ItemsError
-        If the items are not valid.
-    """
+    """All items as a pandas table with the names of their roles, validated."""
     check_items(items)
     scanned = scan(items, progress=False)
     return pd.concat([b.to_pandas() for b in batches(scanned.table)], ignore_index=True)

@@ -35,7 +35,7 @@ class OutcomeForms(Protocol):
     def cell_range(self, cells: Columns) -> tuple[Floats, Floats]:
         """Least and largest outcome of joint cells."""
 
-    def excess(self, groups: Columns, part: Columns) -> tuple[Mask, Floats, Floats, Floats]:
+    def excess(self, groups: Columns, part: Any) -> tuple[Mask, Floats, Floats, Floats]:
         """Squared residuals of groups of items less what their noise makes.
 
         `groups` are sums of the table of sizes, `part` the sums by bin. Returns which groups have

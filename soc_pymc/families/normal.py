@@ -37,7 +37,7 @@ class _NormalForms:
         reach = np.sqrt(3.0 * np.where((n > 1) & (variance > 1e-12 * square), variance, 0.0))
         return mean - reach, mean + reach
 
-    def excess(self, groups: Columns, part: Columns) -> tuple[Mask, Floats, Floats, Floats]:
+    def excess(self, groups: Columns, part: Any) -> tuple[Mask, Floats, Floats, Floats]:
         # in units of the squared noise sd
         known = groups["n"] > 1
         names = ("n", "sum_w", "sum_w2", "sum_y", "sum_y2")

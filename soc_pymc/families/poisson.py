@@ -48,7 +48,7 @@ class _PoissonForms:
         low, width = count_cell_range(cells["count_cell"])
         return low, low + np.maximum(width - 1.0, 0.0)
 
-    def excess(self, groups: Columns, part: Columns) -> tuple[Mask, Floats, Floats, Floats]:
+    def excess(self, groups: Columns, part: Any) -> tuple[Mask, Floats, Floats, Floats]:
         # given its sum m, the counts of n items are multinomial: the sum of their squares has
         # variance 2 m (m - 1) (1 - 1/n) sum p^2; units are the group's expected count
         known = (groups["sum_y"] > 1) & (groups["n"] > 1)

@@ -17,7 +17,7 @@ from ..data.items import Items
 from ..data.statistics import Statistics
 from ..data.tables import open_table
 from ..evaluate.decisions import probability_above
-from ..evaluate.quantities.places import statistics_of
+from ..evaluate.quantities.support import statistics_of
 from ..families.validity import LARGEST
 from ..inference.results import Fit, outcome_roles
 from ..posterior.extrapolation import told_elsewhere

@@ -19,7 +19,7 @@ import soc_pymc as soc
 from soc_pymc.checks import predictive
 from soc_pymc.checks.cells import cell_pit, make_cells
 from soc_pymc.checks.leave_one_out import loo_cells
-from soc_pymc.evaluate.folds import _log_density
+from soc_pymc.evaluate.model_choice import _log_density
 from soc_pymc.plots.curves import binned_values
 from soc_pymc.posterior import item_columns
 from soc_pymc.posterior.curves import curve_draws

@@ -5,8 +5,11 @@ import pandas as pd
 import pytest
 
 import soc_pymc as soc
-from soc_pymc.evaluate import _accuracy, _given_score
+from soc_pymc.evaluate import by_bin
+from soc_pymc.families.outcomes import OUTCOMES
 from soc_pymc.posterior.predictive import posterior_of
+
+COUNTS, VALUES = OUTCOMES["poisson"], OUTCOMES["normal"]
 
 
 def gamma_items(n, seed):
@@ -56,7 +59,7 @@ def test_figures_by_hand():
             "theta_var": [2.0, 4.0, 1.0, 1.0],
         }
     )
-    low, high = _accuracy.accuracy_by_bin(table, 2).to_dict("records")
+    low, high = by_bin.accuracy_by_bin(table, 2, COUNTS).to_dict("records")
     assert (low["bin"], low["items"], low["score"]) == (0, 2, 1.5)
     assert (high["score"], high["true_mean"], high["mean"]) == (3.5, 3.0, 2.0)
     assert (low["true_variance"], low["variance"]) == (3.0, 2.0)
@@ -73,28 +76,28 @@ def test_figures_by_hand():
     # deviations of 4 - 2.5 and 1 - 2.5, over the mean 1 and the root of 2
     assert low["mse_posterior_se"] == pytest.approx(1.5 / np.sqrt(2))
     assert "mse_y" not in low
-    values = _accuracy.accuracy_by_bin(table.assign(value=[3.0, 2.0, 4.0, 4.0]), 2).iloc[0]
+    values = by_bin.accuracy_by_bin(table.assign(value=[3.0, 2.0, 4.0, 4.0]), 2, VALUES).iloc[0]
     assert values["mse_y"] == pytest.approx(5 / 2)
     assert values["mean_error"] == pytest.approx((1 / 2 + 0) / 2)  # over Var(theta | t)
     assert values["variance_error"] == pytest.approx((9 / 4 + 4 / 16) / 2)
 
 
 def test_perfect_fit_has_no_regret():
-    perfect = _accuracy.accuracy_by_bin(as_scored(gamma_items(40_000, 1)), 4)
+    perfect = by_bin.accuracy_by_bin(as_scored(gamma_items(40_000, 1)), 4, COUNTS)
     for name in ("mean_error", "variance_error", "regret"):
         assert (perfect[name] == 0).all()
     assert (perfect["mse_posterior"] == 1).all()
     assert (np.abs(perfect["error_ratio"] - 1) < 4 * perfect["error_ratio_se"]).all()
     assert (perfect["mse_true_mean"] > 1 + 4 * perfect["mse_true_mean_se"]).all()
     assert (perfect["mse_t"] > perfect["mse_true_mean"]).all()
-    narrow = _accuracy.accuracy_by_bin(as_scored(gamma_items(40_000, 1), 1 / 1.1), 4)
+    narrow = by_bin.accuracy_by_bin(as_scored(gamma_items(40_000, 1), 1 / 1.1), 4, COUNTS)
     np.testing.assert_allclose(narrow["error_ratio"], 1.1 * perfect["error_ratio"])
 
 
 def test_standard_errors():
     """Sd over 200 simulations, known to 5%, against what one simulation says of itself."""
     tables = [
-        _accuracy.accuracy_by_bin(as_scored(gamma_items(500, seed)), 1).iloc[0]
+        by_bin.accuracy_by_bin(as_scored(gamma_items(500, seed)), 1, COUNTS).iloc[0]
         for seed in range(200)
     ]
     found = pd.DataFrame(tables)
@@ -135,7 +138,7 @@ def test_curves_at_items_are_those_of_every_item(scored_counts):
     frame, _, fits = scored_counts
     fit = fits["Bayes"]
     columns = {c: frame[c].to_numpy() for c in ("score", "count", "exposure")}
-    mean, variance = (v[:300] for v in _given_score.given_score(fit, columns))
+    mean, variance = (v[:300] for v in by_bin.given_score(fit, columns))
     exact = posterior_of(fit).curves(columns["score"][:300])
     np.testing.assert_allclose(mean, exact["mean"].mean(axis=0), rtol=1e-4)
     np.testing.assert_allclose(variance, exact["variance"].mean(axis=0), rtol=1e-4)
@@ -175,7 +178,7 @@ def test_what_is_refused(scored_counts):
     frame, items, fits = scored_counts
     fit = fits["Bayes"]
     roles = {"score": "score", "count": "count", "exposure": "exposure"}
-    lacking = soc.PoissonItems(frame.drop(columns=["theta", *_accuracy.TRUTH[2:]]), **roles)
+    lacking = soc.PoissonItems(frame.drop(columns=["theta", *by_bin.TRUTH[2:]]), **roles)
     with pytest.raises(soc.ItemsError, match="lacks 4 columns of the truth: theta"):
         soc.evaluate.accuracy(fit, lacking)
     with pytest.raises(soc.ItemsError, match="bins=0 must be from 1"):

@@ -7,6 +7,7 @@ from scipy import stats
 
 import soc_pymc as soc
 from soc_pymc.evaluate.baselines import BASELINES, fit_baselines
+from soc_pymc.families.outcomes import OUTCOMES
 
 
 def counts(score, count, exposure):
@@ -14,7 +15,7 @@ def counts(score, count, exposure):
 
 
 def fit_one(name, frame):
-    return fit_baselines([name], frame, "count" in frame)[name]
+    return fit_baselines([name], frame, OUTCOMES["poisson" if "count" in frame else "normal"])[name]
 
 
 def slope_and_intercept(fitted, low=0.1, high=0.2):

@@ -20,7 +20,8 @@ from soc_pymc.evaluate import (
     thin,
     thin_values,
 )
-from soc_pymc.evaluate.gains import gain_rows, score_bins
+from soc_pymc.evaluate._held_out import gain_rows
+from soc_pymc.evaluate.by_bin import score_bins
 from soc_pymc.posterior.curves import curve_draws
 from soc_pymc.posterior.predictive import posterior_of
 from tests.posterior import test_normal_law

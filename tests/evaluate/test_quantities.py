@@ -8,7 +8,7 @@ import xarray as xr
 import soc_pymc as soc
 from soc_pymc.evaluate.quantities import compare_scores, r_squared, shrinkage, variance_parts
 from soc_pymc.evaluate.quantities import variance_reduction as reduction
-from soc_pymc.evaluate.quantities.pairs import _pairing
+from soc_pymc.evaluate.quantities.score_comparison import _pairing
 from soc_pymc.inference.results import Fit
 from soc_pymc.posterior.predictive import posterior_of
 

@@ -20,8 +20,8 @@ import numpy as np
 import pandas as pd
 
 import soc_pymc as soc
-from soc_pymc.evaluate._accuracy import accuracy_by_bin
-from soc_pymc.evaluate._given_score import given_score
+from soc_pymc.evaluate.by_bin import accuracy_by_bin, given_score
+from soc_pymc.families.outcomes import OUTCOMES
 from tests.studies import grid
 from tests.studies.blocks import ratio_with_error
 
@@ -108,7 +108,9 @@ def tables(
     """Rows by bin of score, and the row over all items."""
     delta, sigma = CELLS[cell]
     labels = {"method": NAMES[prior], "delta": delta, "sigma": sigma}
-    by_bin, whole = (grid.label(accuracy_by_bin(items, b), **labels) for b in (bins, 1))
+    by_bin, whole = (
+        grid.label(accuracy_by_bin(items, b, OUTCOMES["poisson"]), **labels) for b in (bins, 1)
+    )
     more = figures(items, delta, sigma)
     return by_bin, whole.assign(**{k: v for k, v in more.items() if k not in whole}, **status)
 

@@ -18,8 +18,8 @@ import numpy as np
 import pandas as pd
 
 import soc_pymc as soc
-from soc_pymc.evaluate._accuracy import accuracy_by_bin
-from soc_pymc.evaluate._given_score import given_score
+from soc_pymc.evaluate.by_bin import accuracy_by_bin, given_score
+from soc_pymc.families.outcomes import OUTCOMES
 from tests.studies import grid
 from tests.studies.blocks import ratio_with_error
 
@@ -186,7 +186,9 @@ def tables(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Rows by bin of score, and the row over all items with the figures of `figures`."""
     labels = {"method": NAMES[prior], "delta": np.nan, "sigma": np.nan}
-    by_bin, whole = (grid.label(accuracy_by_bin(items, b), **labels) for b in (bins, 1))
+    by_bin, whole = (
+        grid.label(accuracy_by_bin(items, b, OUTCOMES["normal"]), **labels) for b in (bins, 1)
+    )
     more = figures(squared_errors(items))
     return by_bin, whole.assign(**{k: v for k, v in more.items() if k not in whole}, **status)
 

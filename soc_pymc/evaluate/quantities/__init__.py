@@ -4,9 +4,8 @@ All are functionals of the fitted prior and the items' scores and exposures, eva
 draw of the curves, with the items at hand as the population.
 """
 
-from .after import shrinkage, variance_reduction
-from .explained import r_squared, variance_parts
-from .pairs import compare_scores
+from .score_comparison import compare_scores
+from .variance import r_squared, shrinkage, variance_parts, variance_reduction
 
 __all__ = ["compare_scores", "r_squared", "shrinkage", "variance_parts", "variance_reduction"]
 

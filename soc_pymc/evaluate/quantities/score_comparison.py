@@ -8,7 +8,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from ..._lib.arguments import instance, shown, whole
+from ..._lib.arguments import SEED, A, Whole, checked, instance, shown
 from ..._lib.errors import FitError, ItemsError
 from ..._lib.progress import phase
 from ...data.items import Items, NormalItems, PoissonItems
@@ -17,8 +17,8 @@ from ...inference.results import Fit
 from ...posterior.extrapolation import FarScores, told_elsewhere
 from ...posterior.item_columns import columns_of, posterior_roles
 from ...posterior.predictive import Columns, items_at_once, posterior_of, select
-from .explained import variance_parts
-from .places import statistics_of
+from .support import statistics_of
+from .variance import WEIGHT, variance_parts
 
 __all__ = ["compare_scores"]
 
@@ -27,6 +27,12 @@ Floats = NDArray[np.float64]
 _BATCH = 1 << 18
 
 
+@checked(
+    scores=A(Mapping, 'a dict, {"name": (fit, items), ...}'),
+    weight=WEIGHT,
+    sample=Whole(2),
+    seed=SEED,
+)
 def compare_scores(
     scores: Mapping[str, tuple[Fit, Items]],
     *,
@@ -98,8 +104,6 @@ def compare_scores(
     True
     """
     _check(scores)
-    whole(sample, "sample", 2)
-    whole(seed, "seed", 0)
     fits = {name: fit for name, (fit, _) in scores.items()}
     number = min(_draws(fit) for fit in fits.values())
     rng = np.random.default_rng(seed)
@@ -138,7 +142,6 @@ def _draws(fit: Fit) -> int:
 
 
 def _check(scores: Mapping[str, tuple[Fit, Items]]) -> None:
-    instance(scores, "scores", Mapping, 'a dict, {"name": (fit, items), ...}')
     for name, pair in scores.items():
         if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], Fit)):
             raise FitError(f"scores[{shown(name)}] must be a pair (fit, items)")

@@ -1,33 +1,130 @@
-"""How many bins: what too few hide and too many leave to chance, from one pass over the items."""
+"""Choosing a fit from statistics alone: by folds, and by how many bins there are."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from .._lib.arguments import shown, switch, whole
-from .._lib.errors import FitError
+from .._lib.arguments import A, Whole, checked, shown, switch
+from .._lib.errors import FitError, StatisticsError
 from .._lib.progress import phase
 from ..data.items import Items
 from ..data.statistics import Statistics, coarsened, equal_edges
 from ..data.summaries import summarize
+from ..families.outcomes import Outcome
 from ..families.priors import Gamma, Normal
 from ..inference.methods import NUTS, VI, FiveSteps
 from ..inference.results import Fit
-from ..posterior.predictive import posterior_of
+from ..model.outcomes import outcome_of
+from ..posterior.predictive import bin_scores_of, curves_at, posterior_of
 
-__all__ = ["compare_bins"]
+__all__ = ["compare_bins", "cross_validate"]
 
 Floats = NDArray[np.float64]
 
+_BINS = Whole(1, 1_000_000)
 _POINTS = 100  # scores at which curves are compared: even shares of the items
 _ENDS = 0.02  # share of the items left out at either end
 _NO_VARIANCE = 1e-4  # of the median bin's variance: a bin that says there is none
 _TO_SD = 1.4826  # median absolute value of a normal variable to its sd
 
 
+# --- folds ---------------------------------------------------------------------------------------
+
+
+@checked(stats=A(Statistics, "statistics with folds: soc.summarize(items, folds=10)"))
+def cross_validate(
+    stats: Statistics,
+    prior: Gamma | Normal | None = None,
+    method: VI | NUTS | FiveSteps | None = None,
+    *,
+    progress: bool = True,
+) -> pd.DataFrame:
+    """Log predictive density of every fold under a fit to the others, from statistics alone.
+
+    Parameters
+    ----------
+    stats
+        Statistics with folds; items are never seen.
+    prior, method
+        As of `soc.fit`.
+    progress
+        Whether to show progress on standard error.
+
+    Returns
+    -------
+    pandas.DataFrame
+        By fold: ``items``; ``elpd``, the log density in nats of the fold's outcomes at the
+        posterior mean of the curves, summed over its items; ``per_item``; and ``converged``.
+        Differences between priors on the same statistics compare them.
+
+    Raises
+    ------
+    StatisticsError
+        If the statistics have fewer than two folds.
+    FitError
+        If the prior reads joint cells, which have no folds.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> items = soc.PoissonItems(
+    ...     soc.simulation.s1(2000), score="score", count="count", exposure="exposure")
+    >>> stats = soc.summarize(items, folds=2, progress=False)
+    >>> table = soc.evaluate.cross_validate(stats, progress=False)
+    >>> list(table.columns)
+    ['items', 'elpd', 'per_item', 'converged']
+    """
+    from ..inference.fitting import fit
+
+    if stats.folds < 2:
+        raise StatisticsError(
+            "the statistics have no folds: summarize the items with folds=10, or with id= or fold="
+        )
+    _check_prior(prior)
+    rows = []
+    for fold in range(stats.folds):
+        held = stats.of_fold(fold)
+        if held.n_items == 0:
+            continue
+        others = fit(stats.without_fold(fold), prior, method, progress=progress)
+        elpd = _log_density(others, held)
+        rows.append((fold, held.n_items, elpd, elpd / held.n_items, others.status.converged))
+    columns = ["fold", "items", "elpd", "per_item", "converged"]
+    return pd.DataFrame(rows, columns=columns).set_index("fold")
+
+
+def _check_prior(prior: Any) -> None:
+    """Refuse priors that the tables with folds cannot serve."""
+    mixture, exposure = getattr(prior, "mixture", True), getattr(prior, "exposure", None)
+    if prior is None or not (mixture or exposure):
+        return
+    name = type(prior).__name__
+    raise FitError(
+        f"soc.{name if mixture else f'{name}(exposure=)'} reads joint cells, which have no folds: "
+        "compare such fits by leave-one-out, soc.compare({...}, statistics)"
+    )
+
+
+def _log_density(fit: Fit, stats: Statistics) -> float:
+    """Log density of all outcomes at the posterior means of the curves, of every group's bins."""
+    bins, outcome = bin_scores_of(fit, posterior_of(fit), stats), outcome_of(stats)
+    rows, data = outcome.rows(stats, bool(stats.groups), False)
+    at = bins.place(rows.group, rows.bin)
+    labels = np.array(stats.groups or [None], dtype=object)
+    curves = curves_at(fit, bins.score, labels[bins.group], None)
+    first, second = (draws.mean(axis=0)[at][None] for draws in curves)
+    data = replace(data, spread=bins.spread[at])
+    return float(outcome.value(first, second, np.arange(rows.number), *data.arrays)[0].sum())
+
+
+# --- bins ----------------------------------------------------------------------------------------
+
+
+@checked(bayes=switch)
 def compare_bins(
     items: Items | Statistics,
     bins: Sequence[int] = (20, 50, 100, 200),
@@ -141,9 +238,8 @@ def compare_bins(
 def _check(bins: Sequence[int], prior: object, method: object, bayes: bool) -> None:
     if not isinstance(bins, Sequence | np.ndarray) or isinstance(bins, str | bytes):
         raise FitError(f"bins={shown(bins)} must be a list of numbers of bins, such as (20, 50)")
-    switch(bayes, "bayes")
     for number in bins:
-        whole(number, "a number of bins", 1, most=1_000_000)
+        _BINS(number, "a number of bins")
     if not len(bins):
         raise FitError("bins= is empty: give some numbers of bins, such as (20, 50, 100)")
     if prior is not None and not isinstance(prior, Gamma | Normal):
@@ -165,7 +261,8 @@ def _row(own: Statistics, best: Fit, fits: Fit) -> dict[str, float]:
     spread = data["log_score_sd" if log else "score_sd"].to_numpy()
     score, n = data["score"].to_numpy(), data["n_items"].to_numpy()
     row = {"items": float(np.median(n))}
-    if own.kind == "poisson":
+    posterior = posterior_of(best)
+    if posterior.outcome.whole:
         events = own.data["sum_y"].to_numpy()[own.data["n"].to_numpy() > 0]
         row |= {"events": float(np.median(events)), "least_events": float(events.min())}
     row |= {"spread": float(np.median(spread)), "most_spread": float(spread.max())}
@@ -177,26 +274,25 @@ def _row(own: Statistics, best: Fit, fits: Fit) -> dict[str, float]:
         )
         for sign in (-1.0, 1.0)
     )
-    law = posterior_of(best)
-    ends = [law.curves(x)["mean"][0] for x in (low, high)]
+    ends = [posterior.curves(x)["mean"][0] for x in (low, high)]
     hidden = (n * (ends[1] - ends[0]) ** 2 / 4).sum()
-    row["hidden"] = float(hidden / (n * law.curves(score)["variance"][0]).sum())
-    return row | _noise(fits)
+    row["hidden"] = float(hidden / (n * posterior.curves(score)["variance"][0]).sum())
+    return row | _noise(fits, posterior.outcome)
 
 
-def _noise(fits: Fit) -> dict[str, float]:
+def _noise(fits: Fit, outcome: Outcome) -> dict[str, float]:
     """Errors of the bins' own fits, from second differences between neighbours."""
     per_bin = fits.data["per_bin"]
     mean, variance = (per_bin[name].to_numpy() for name in ("mean", "variance"))
     some = variance > _NO_VARIANCE * np.nanmedian(variance)
-    found = {"no_variance": float(1.0 - some.mean())}
     mean, variance = mean[some], variance[some]
-    level = np.log(mean) if fits.data.attrs["kind"] == "poisson" else mean / np.sqrt(variance)
-    for name, values in (("mean", level), ("variance", np.log(variance))):
+    curves = {"mean": outcome.forms.level(mean, variance), "variance": np.log(variance)}
+    found = {}
+    for name, values in curves.items():
         rough = np.diff(values, 2)
         sd = _TO_SD * float(np.median(np.abs(rough))) / np.sqrt(6.0) if len(rough) else np.nan
         found[f"{name}_noise"] = sd
-    return {name: found[name] for name in ("mean_noise", "variance_noise", "no_variance")}
+    return found | {"no_variance": float(1.0 - some.mean())}
 
 
 def _scores(best: Fit) -> Floats:

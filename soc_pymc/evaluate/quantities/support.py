@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import xarray as xr
 from numpy.typing import NDArray
 
-from ..._lib.arguments import choice
 from ..._lib.errors import FitError, ItemsWarning, StatisticsError
 from ...data.items import Items
 from ...data.statistics import Statistics
@@ -22,79 +22,48 @@ from ...posterior.extrapolation import warn_of_far_bins
 from ...posterior.predictive import Columns, Posterior, items_at_once, posterior_of, select
 
 __all__ = [
-    "WEIGHTS",
-    "Places",
+    "SupportPoints",
+    "by_draw",
     "centre_of",
     "check_weight",
-    "fit_places",
+    "fit_support",
     "key_of",
-    "shaped",
     "statistics_of",
-    "statistics_places",
+    "statistics_support",
     "summed",
 ]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-WEIGHTS = ("items", "exposure")
 _WIDE = 1 << 32  # more than there are bins
 _MIXED_BINS = 200  # of items, on which a mixture is evaluated: it costs more a cell
 
 
 @dataclass(frozen=True)
-class Places:
-    """Scores that stand for items.
+class SupportPoints:
+    """Scores that stand for items: two of every bin (of every group), one after the other."""
 
-    Attributes
-    ----------
-    score
-        Shape (places,): the two scores of every bin (of every group) one after the other.
-    bin
-        Bin of each place.
-    label
-        Group of each place; None where they are pooled.
-    items, exposure
-        Items of each place and the sum of their exposures (of no meaning for values).
-    """
-
-    score: Floats
+    score: Floats  # (points,)
     bin: Ints
-    label: NDArray[np.object_] | None
+    label: NDArray[np.object_] | None  # groups; None where they are pooled
     items: Floats
-    exposure: Floats
+    exposure: Floats  # sums of the items' exposures; of no meaning where sizes do not add up
 
     def weight(self, name: str) -> Floats:
-        """Weights of the places."""
+        """Weights of the points: their items, or their exposure."""
         return self.items if name == "items" else self.exposure
 
 
 def check_weight(fit: Fit, weight: str) -> None:
-    """Refuse weights that are none, or that values do not have.
-
-    Raises
-    ------
-    FitError
-        If so.
-    """
-    choice(weight, "weight", WEIGHTS)
-    if weight == "exposure" and posterior_of(fit).outcome.observed != "count":
-        raise FitError("items with values have no exposure: give weight='items'")
+    """Refuse weights by exposure where sizes do not add up."""
+    outcome = posterior_of(fit).outcome
+    if weight != "items" and not outcome.sizes_add:
+        raise FitError(f"items with {outcome.words.outcomes} have no exposure: give weight='items'")
 
 
-def fit_places(fit: Fit) -> Places:
-    """Places of the bins that a fit was made from.
-
-    Parameters
-    ----------
-    fit
-        The fit; its bins are those of all groups together.
-
-    Raises
-    ------
-    FitError
-        If the fit has groups, or its bins do not say how wide they are.
-    """
+def fit_support(fit: Fit) -> SupportPoints:
+    """Support points of the bins that a fit was made from, of all groups together."""
     kept = fit.data["constant_data"]
     log = fit.axis("mean").scale == "log"
     name = "log_score_sd" if log else "score_sd"
@@ -104,24 +73,15 @@ def fit_places(fit: Fit) -> Places:
     ends = (kept[c].to_numpy() for c in ("score_min", "score_max"))
     score = _two(kept["score"].to_numpy(), kept[name].to_numpy(), log, *ends)
     items = kept["n_items"].to_numpy().astype(float)
-    exposure = kept["exposure"].to_numpy() if "exposure" in kept else np.zeros(len(items))
+    size = posterior_of(fit).outcome.size
+    exposure = kept[size].to_numpy() if size in kept else np.zeros(len(items))
     number = np.repeat(np.arange(len(items)), 2)
-    return Places(score, number, None, *(np.repeat(x, 2) / 2 for x in (items, exposure)))
+    return SupportPoints(score, number, None, *(np.repeat(x, 2) / 2 for x in (items, exposure)))
 
 
 def statistics_of(fit: Fit, items: Items, progress: bool = False) -> Statistics:
-    """Statistics of items as quantities read them, with joint cells for a mixture.
-
-    Parameters
-    ----------
-    fit
-        The fit.
-    items
-        The items; all of them are validated.
-    progress
-        Whether to show progress on standard error.
-    """
-    mixed = type(fit.prior).__name__.endswith("Mixture")
+    """Statistics of items as quantities read them, with joint cells for a mixture."""
+    mixed = fit.prior.mixture
     with warnings.catch_warnings():
         # nobody asked for so many bins
         warnings.filterwarnings("ignore", r"[\d,]+ bins instead of", ItemsWarning)
@@ -135,36 +95,17 @@ def statistics_of(fit: Fit, items: Items, progress: bool = False) -> Statistics:
         )
 
 
-def statistics_places(fit: Fit, stats: Statistics, coarse: int = 1) -> tuple[Places, Ints]:
-    """Places of the bins of statistics, of every group where the fit has groups.
+def statistics_support(fit: Fit, stats: Statistics, coarse: int = 1) -> tuple[SupportPoints, Ints]:
+    """Support points of the bins of statistics, of every group where the fit has groups.
 
-    Parameters
-    ----------
-    fit
-        The fit.
-    stats
-        The statistics.
-    coarse
-        How many bins make one.
-
-    Returns
-    -------
-    Places, numpy.ndarray
-        The places, and a number for the group and bin of every second one, as of `key_of`.
-
-    Raises
-    ------
-    StatisticsError
-        If the statistics are of other items, or lack the groups that the fit has.
-
-    Warns
-    -----
-    ItemsWarning
-        If scores of some bins lie far outside of those that the fit saw.
+    `coarse` bins make one. Also returns a number for the group and bin of every second point, as of
+    `key_of`. Warns where scores of some bins lie far outside of those that the fit saw.
     """
-    its, ours = (outcome_roles(x.data.attrs) for x in (fit, stats))
-    if its != ours:
-        raise StatisticsError(f"the fit is of items with the roles {its}, the statistics of {ours}")
+    theirs, ours = (outcome_roles(x.data.attrs) for x in (fit, stats))
+    if theirs != ours:
+        raise StatisticsError(
+            f"the fit is of items with the roles {theirs}, the statistics of {ours}"
+        )
     if fit.groups and not stats.groups:
         raise StatisticsError(
             f"the fit has curves for each of {len(fit.groups):,} groups, and the statistics have "
@@ -191,7 +132,7 @@ def statistics_places(fit: Fit, stats: Statistics, coarse: int = 1) -> tuple[Pla
         label = np.repeat(np.array(stats.groups, dtype=object)[key // _WIDE], 2)
     total = exposure[0] if exposure else np.zeros(len(key))
     halves = (np.repeat(x, 2) / 2 for x in (n.astype(float), total))
-    return Places(score, np.repeat(key % _WIDE, 2), label, *halves), key
+    return SupportPoints(score, np.repeat(key % _WIDE, 2), label, *halves), key
 
 
 def key_of(fit: Fit, table: Mapping[str, NDArray[Any]], bins: Ints) -> Ints:
@@ -207,32 +148,21 @@ def _two(score: Floats, sd: Floats, log: bool, low: Floats, high: Floats) -> Flo
 
 
 Values = Callable[[slice], list[Floats]]
-"""From places to several arrays (draws, places of the slice)."""
+"""From points to several arrays (draws, points of the slice)."""
 
 
 def summed(fit: Fit, weight: Floats, target: Ints, size: int, values: Values) -> list[Floats]:
-    """Weighted sums of values over places by target, (draws, size) each, some places at a time.
+    """Weighted sums of values over points, (draws, size) each, some points at a time.
 
-    Parameters
-    ----------
-    fit
-        The fit, whose number of draws says how many places are held at once.
-    weight
-        Weights, shape (n,).
-    target
-        Where each place is added, shape (n,).
-    size
-        Number of targets.
-    values
-        Gives the values of a slice of the places.
+    `target` says in which of `size` sums each point is added.
     """
     totals: list[Floats] = []
     step = items_at_once(fit)
     for start in range(0, len(weight), step):
         at = slice(start, min(start + step, len(weight)))
-        own, place = np.unique(target[at], return_inverse=True)
-        into = np.zeros((len(place), len(own)))
-        into[np.arange(len(place)), place] = weight[at]
+        own, row = np.unique(target[at], return_inverse=True)
+        into = np.zeros((len(row), len(own)))
+        into[np.arange(len(row)), row] = weight[at]
         found = values(at)
         if not totals:
             totals = [np.zeros((len(x), size)) for x in found]
@@ -241,16 +171,22 @@ def summed(fit: Fit, weight: Floats, target: Ints, size: int, values: Values) ->
     return totals
 
 
-def shaped(fit: Fit, values: Floats) -> tuple[tuple[str, ...], Floats]:
-    """Dims and values with the draws as (chain, draw)."""
+def by_draw(fit: Fit, found: Mapping[str, Floats], **coords: Any) -> xr.Dataset:
+    """Arrays (draws,) or (draws, bins) with dims (chain, draw) or (chain, draw, bin)."""
     posterior = fit.data["posterior"]
     sizes = posterior.sizes["chain"], posterior.sizes["draw"]
-    dims = ("chain", "draw", "bin")[: 1 + values.ndim]
-    return dims, values.reshape(*sizes, *values.shape[1:])
+    coords |= {name: posterior[name].to_numpy() for name in ("chain", "draw")}
+    return xr.Dataset(
+        {
+            name: (("chain", "draw", "bin")[: 1 + x.ndim], x.reshape(*sizes, *x.shape[1:]))
+            for name, x in found.items()
+        },
+        coords,
+    )
 
 
-def centre_of(law: Posterior, columns: Columns) -> float:
+def centre_of(posterior: Posterior, columns: Columns) -> float:
     """About the mean of theta, to take squares about it."""
     some = slice(None, None, max(1, len(columns["score"]) // 20))
     few = select(columns, some)
-    return float(law.curves(few["score"], few.get("group"), few.get("size"))["mean"].mean())
+    return float(posterior.curves(few["score"], few.get("group"), few.get("size"))["mean"].mean())
