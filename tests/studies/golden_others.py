@@ -36,9 +36,9 @@ def engines() -> Iterator[tuple[str, Any]]:
     ties = {"group": "group", "id": "id"}
     for kind, frame in ((kind, make()) for kind, make in FRAMES.items()):
         tables = {
-            "pandas": frame,
-            "polars frame": pl.from_pandas(frame),
             **on_engines(frame),
+            "polars frame": pl.from_pandas(frame),
+            "pandas": frame,  # the last, which is used below: engines add in any order
         }
         for engine, table in tables.items():
             items = items_of(kind, table, **ties)
