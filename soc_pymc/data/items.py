@@ -12,7 +12,7 @@ from .._lib.errors import ItemsError
 from .._lib.reprs import html_table, of_items
 from ..families.outcomes import OUTCOMES
 
-__all__ = ["ITEMS", "Items", "NormalItems", "PoissonItems"]
+__all__ = ["ITEMS", "ITEMS_RULE", "Items", "NormalItems", "PoissonItems"]
 
 
 class _Roles:
@@ -158,15 +158,15 @@ class NormalItems(_Roles):
 
 
 Items = PoissonItems | NormalItems
-ITEMS: Mapping[str, Any] = {each.kind: each for each in (PoissonItems, NormalItems)}
-"""Classes of items by kind."""
 """Items of any kind."""
 
+ITEMS: Mapping[str, type[Items]] = {each.kind: each for each in (PoissonItems, NormalItems)}
+"""Classes of items by kind."""
 
-ITEMS = A(Items, "soc.PoissonItems(...) or soc.NormalItems(...) of a table", ItemsError)
+ITEMS_RULE = A(Items, "soc.PoissonItems(...) or soc.NormalItems(...) of a table", ItemsError)
 """Rule of arguments that are items."""
 
 
 def check_items(given: Any, name: str = "items") -> None:
     """Refuse what are no items."""
-    ITEMS(given, name)
+    ITEMS_RULE(given, name)

@@ -26,7 +26,7 @@ from ..families.outcomes import OUTCOMES
 from . import tables
 from .binning import FIRST_GRID, choose_edges, finer_grid, group
 from .folds import MOST_FOLDS, Folds
-from .items import ITEMS, Items
+from .items import ITEMS_RULE, Items
 from .statistics import FORMAT, Statistics, is_whole, make_statistics
 
 __all__ = ["summarize"]
@@ -76,7 +76,7 @@ def _joint_cells(joint: Any, _name: str, error: Refusal = StatisticsError) -> in
 
 @checked(
     StatisticsError,
-    items=ITEMS,
+    items=ITEMS_RULE,
     bins=OrNone(Whole(1, 1_000_000)),
     equal=OrNone(OneOf("items", *(role for kind in OUTCOMES.values() for role in kind.amounts))),
     edges=OrNone(_cut_points),
