@@ -235,19 +235,19 @@ def compare_bins(
     return table
 
 
-def _check(bins: Sequence[int], prior: object, method: object, bayes: bool) -> None:
+def _check(bins: Sequence[int], prior: Any, method: object, bayes: bool) -> None:
     if not isinstance(bins, Sequence | np.ndarray) or isinstance(bins, str | bytes):
         raise FitError(f"bins={shown(bins)} must be a list of numbers of bins, such as (20, 50)")
     for number in bins:
         _BINS(number, "a number of bins")
     if not len(bins):
         raise FitError("bins= is empty: give some numbers of bins, such as (20, 50, 100)")
-    if prior is not None and not isinstance(prior, Gamma | Normal):
+    if getattr(prior, "mixture", prior is not None):
         raise FitError(
             f"soc.{type(prior).__name__} reads joint cells, which cannot be put together: choose "
             "bins by soc.Gamma or soc.Normal, whose curves are as wide"
         )
-    if getattr(prior, "exposure", None) is not None:
+    if prior is not None and prior.exposure is not None:
         raise FitError("exposure= reads joint cells, which bins put together do not have")
     if method is not None and not bayes:
         raise FitError("bayes=False makes no fit by method=: leave one of them out")

@@ -8,10 +8,10 @@ import xarray as xr
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from ..._lib.arguments import SEED, A, Whole, checked, instance, shown
+from ..._lib.arguments import SEED, A, Whole, checked, shown
 from ..._lib.errors import FitError, ItemsError
 from ..._lib.progress import phase
-from ...data.items import Items, NormalItems, PoissonItems
+from ...data.items import Items
 from ...data.tables import batches, open_table
 from ...inference.results import Fit
 from ...posterior.extrapolation import FarScores, told_elsewhere
@@ -25,6 +25,7 @@ __all__ = ["compare_scores"]
 Floats = NDArray[np.float64]
 
 _BATCH = 1 << 18
+_ITEMS = A(Items, "items")
 
 
 @checked(
@@ -145,7 +146,7 @@ def _check(scores: Mapping[str, tuple[Fit, Items]]) -> None:
     for name, pair in scores.items():
         if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], Fit)):
             raise FitError(f"scores[{shown(name)}] must be a pair (fit, items)")
-        instance(pair[1], f"scores[{shown(name)}][1]", PoissonItems | NormalItems, "items")
+        _ITEMS(pair[1], f"scores[{shown(name)}][1]")
     if len(scores) < 2:
         raise FitError(f"{len(scores)} score: there is nothing to compare it with, give two")
     for name, (fit, _) in scores.items():
@@ -154,9 +155,10 @@ def _check(scores: Mapping[str, tuple[Fit, Items]]) -> None:
                 f"the fit of {name!r} has a single draw, which does not say how sure it is: fit "
                 "with soc.VI() or soc.NUTS()"
             )
-    kinds = {posterior_of(fit).outcome for fit, _ in scores.values()}
+    kinds = {posterior_of(fit).outcome.words.outcomes for fit, _ in scores.values()}
     if len(kinds) > 1:
-        raise FitError("the fits are of counts and of values: compare scores of the same items")
+        which = " and of ".join(sorted(kinds))
+        raise FitError(f"the fits are of {which}: compare scores of the same items")
 
 
 def _thinned(part: Mapping[str, Floats], number: int) -> dict[str, Floats]:
@@ -179,22 +181,17 @@ def _influences(
     first: Columns = {}
     with phase("influence of items", unit="items", enabled=progress) as shown:
         for name, (fit, items) in scores.items():
+            posterior = posterior_of(fit)
             columns = _sample(fit, items, sample, seed)
             first = first or columns
-            _check_same(
-                first,
-                columns,
-                posterior_of(fit).outcome.size,
-                posterior_of(fit).outcome.observed,
-                name,
-            )
+            for role in (posterior.outcome.observed, posterior.outcome.size):
+                _check_same(first[role], columns[role], role, name)
             explained = parts[name]["explained"]
             away = (explained - explained.mean()) / len(explained)
             own, noise, step = [], 0.0, items_at_once(fit)
             for start in range(0, len(columns["score"]), step):
-                log_density = posterior_of(fit).log_density(
-                    select(columns, slice(start, start + step))
-                )
+                part = select(columns, slice(start, start + step))
+                log_density = posterior.log_density(part)
                 own.append(away @ (log_density - log_density.mean(axis=0)))
                 noise += float(log_density.var(axis=0).sum() * explained.var() / len(explained))
                 shown.advance(log_density.shape[1])
@@ -228,17 +225,15 @@ def _sample(fit: Fit, items: Items, sample: int, seed: int) -> dict[str, NDArray
     return {c: np.concatenate([part[c] for part in parts]) for c in parts[0]}
 
 
-def _check_same(first: Columns, other: Columns, size: str, outcome: str, name: str) -> None:
+def _check_same(one: Floats, two: Floats, role: str, name: str) -> None:
     """Refuse other rows, or rows in another order."""
-    for role in (outcome, size):
-        one, two = first[role], other[role]
-        if len(one) != len(two) or not np.array_equal(one, two):
-            wrong = int((one != two).sum()) if len(one) == len(two) else abs(len(one) - len(two))
-            raise ItemsError(
-                f"the items of {name!r} are not those of the first score: {wrong:,} rows of "
-                f"{len(two):,} looked at differ in {role}; give the same rows in the same order, "
-                "of which only the score differs"
-            )
+    if len(one) != len(two) or not np.array_equal(one, two):
+        wrong = int((one != two).sum()) if len(one) == len(two) else abs(len(one) - len(two))
+        raise ItemsError(
+            f"the items of {name!r} are not those of the first score: {wrong:,} rows of "
+            f"{len(two):,} looked at differ in {role}; give the same rows in the same order, "
+            "of which only the score differs"
+        )
 
 
 def _pairing(first: Floats, second: Floats, correlation: float, rng: np.random.Generator) -> Any:
