@@ -56,14 +56,15 @@ def fit(
     start
         An earlier fit of the same kind of items, such as yesterday's: the search for the curves'
         mode begins at its mean curves, whatever its bins, knots and axes, or at flat ones where
-        these explain the counts better. It changes neither the model nor, beyond the tolerance of
-        the search, the result. With 10,000 bins it saves about a fifth of a fit's time; with a few
-        hundred next to none, as most of the time goes into building the model's graph. With
-        `model`, whose curves are centred already, it is the added unknowns that begin at the means
-        of a `start` that converged.
+        these explain the counts better. It does not change the model, and it changes the result
+        only within the tolerance of the search. With 10,000 bins it saves about a fifth of a fit's
+        time; with a few hundred almost none, as most of the time goes into building the model's
+        graph. With
+        `model`, whose curves are centred already, only the added parameters begin at the means of a
+        `start` that converged.
     model
-        ``soc.model(stats, prior)`` to which terms were added: more unknowns, observations or
-        potentials. The added unknowns are in the fit's ``posterior`` beside the curves.
+        ``soc.model(stats, prior)`` to which terms were added: more parameters, observations or
+        potentials. The added parameters are in the fit's ``posterior`` beside the curves.
     progress
         Whether to show progress on standard error.
 

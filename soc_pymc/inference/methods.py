@@ -33,8 +33,8 @@ class VI:
         each rotation, plus and minus the axes of a randomly rotated cross, which is exact for
         quadratics.
     batch
-        Bins in a minibatch; 0 takes all bins, None takes what costs less: all of up to 20,000 bins,
-        minibatches of 256 of more.
+        Bins in a minibatch; 0 takes all bins, None takes what costs less: all bins where there are
+        up to 20,000, and otherwise minibatches of 256.
     max_iterations
         Iterations of the optimiser before it gives up and says so.
 
@@ -88,8 +88,8 @@ class NUTS:
 class FiveSteps:
     """The paper's own method: each bin's prior by maximum likelihood, then smoothed over the bins.
 
-    The result is one draw, so that bands have no width; `docs/five-steps.md` says when that will
-    do. Of a prior's configuration it reads the scales of the curves, ``monotone`` and ``groups``.
+    The result is one draw, so that bands have no width; `docs/five-steps.md` says when that is
+    enough. Of a prior's configuration it reads the scales of the curves, ``monotone`` and ``groups``.
 
     Parameters
     ----------
@@ -99,16 +99,18 @@ class FiveSteps:
     monotone
         Whether E(theta|t) is made non-decreasing; as ``monotone=True`` of the prior.
     every
-        Fit every so manieth bin only, as the paper did in Section 5.2: the first, and so on.
+        Fit one bin in so many, as the paper did in Section 5.2, beginning with the first; 1 fits
+        all.
     components
-        Number of components of a mixture; None takes 100 Gammas with fixed places, or 7 free
+        Number of components of a mixture; None takes 100 Gammas at fixed positions, or 7 free
         Normals.
     moments
         What is smoothed: ``"plain"`` (as is None), E(theta|t) and Var(theta|t) (of counts, log
         E(theta|t) and the squared coefficient of variation); or ``"log"``, E(log theta|t) and
         Var(log theta|t), to which each bin's prior is matched by shifting and scaling log theta, as
-        in the paper's Section 5.1: for bins with hundreds of events, as where events are few these
-        are mostly noise. Values have no ``"log"``, and a mixture none with ``monotone``.
+        in the paper's Section 5.1. The second is for bins with hundreds of events: where events are
+        few, these moments are mostly noise. It is not available for values, nor for a mixture with
+        ``monotone``.
 
     References
     ----------
