@@ -3,6 +3,9 @@
 Texts name the thing (column, file, bin), say how many rows are wrong, and what to do.
 """
 
+import warnings
+from pathlib import Path
+
 __all__ = [
     "ConvergenceWarning",
     "FitError",
@@ -10,7 +13,10 @@ __all__ = [
     "ItemsWarning",
     "SocError",
     "StatisticsError",
+    "warn_user",
 ]
+
+_PACKAGE = str(Path(__file__).parents[1])
 
 
 class SocError(Exception):
@@ -99,5 +105,10 @@ class ConvergenceWarning(UserWarning):
     """
 
 
-for _name in __all__:  # tracebacks show the public name, soc_pymc.FitError
+def warn_user(text: str, category: type[Warning]) -> None:
+    """Warn, pointing at the user's own line: the first one outside this package."""
+    warnings.warn(text, category, skip_file_prefixes=(_PACKAGE,))
+
+
+for _name in __all__[:-1]:  # tracebacks show the public name, soc_pymc.FitError
     globals()[_name].__module__ = "soc_pymc"

@@ -3,7 +3,6 @@
 import json
 import logging
 import math
-import warnings
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -20,7 +19,7 @@ from .._lib.arguments import (
     shown,
     switch,
 )
-from .._lib.errors import ItemsError, ItemsWarning, StatisticsError
+from .._lib.errors import ItemsError, ItemsWarning, StatisticsError, warn_user
 from .._lib.progress import phase
 from ..families.outcomes import OUTCOMES
 from . import tables
@@ -231,12 +230,11 @@ def _choose(
             grid, cells, weights = finer[0], second.cell, second.weight
     edges = choose_edges(grid, cells, weights.astype(float), bins, halve_ends=asked is None)
     if len(edges) + 1 < (asked or _FEWEST_BINS):
-        warnings.warn(
+        warn_user(
             f"{len(edges) + 1} bins instead of {asked or _FEWEST_BINS}: equal scores stay "
             f"together, and there are only {len(cells):,} scores that differ, or a few of them "
             "hold more than a bin's share; ask for fewer bins",
             ItemsWarning,
-            stacklevel=4,
         )
     return edges
 
@@ -318,4 +316,4 @@ def _check_leakage(stats: Statistics, on_leakage: str) -> None:
     )
     if on_leakage == "raise":
         raise ItemsError(text)
-    warnings.warn(text, ItemsWarning, stacklevel=4)
+    warn_user(text, ItemsWarning)

@@ -2,13 +2,12 @@
 
 import logging
 import time
-import warnings
 from typing import Any
 
 import pymc as pm
 
 from .._lib.arguments import A, OrNone, checked, switch
-from .._lib.errors import ConvergenceWarning, FitError
+from .._lib.errors import ConvergenceWarning, FitError, warn_user
 from .._lib.progress import phase
 from ..data.statistics import Statistics
 from ..families import surrogates
@@ -154,7 +153,7 @@ def _status(verdict: dict[str, Any], began: float) -> Status:
     state = "converged" if status.converged else "did NOT converge"
     _log.info("the fit %s after %.1f s: %s", state, status.seconds, status.reason)
     if not status.converged:
-        warnings.warn(status.reason, ConvergenceWarning, stacklevel=3)
+        warn_user(status.reason, ConvergenceWarning)
     return status
 
 

@@ -89,7 +89,8 @@ class FiveSteps:
     """The paper's own method: each bin's prior by maximum likelihood, then smoothed over the bins.
 
     The result is one draw, so that bands have no width; `docs/five-steps.md` says when that is
-    enough. Of a prior's configuration it reads the scales of the curves, ``monotone`` and ``groups``.
+    enough. Of a prior's configuration it reads the scales of the curves, ``monotone`` and
+    ``groups``.
 
     Parameters
     ----------

@@ -1,13 +1,11 @@
 """What a fit says of theta given the score: E and Var(theta | t), draw by draw, and their bands."""
 
-import warnings
-
 import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
 from .._lib.arguments import instance, numbers_of, real, shown, switch
-from .._lib.errors import FitError, ItemsWarning
+from .._lib.errors import FitError, ItemsWarning, warn_user
 from ..inference.results import Fit
 from .extrapolation import warn_of_far_scores
 from .predictive import Posterior, posterior_of
@@ -129,11 +127,10 @@ def _label(fit: Fit, group: object, n: int) -> NDArray[np.object_] | None:
         raise FitError(f"group={shown(group)} must be the label of one group, as str or int")
     if str(group) not in fit.groups:
         known = ", ".join(map(repr, fit.groups[:10]))
-        warnings.warn(
+        warn_user(
             f"the fit never saw a group {group!r} (its groups are: {known}): these are the curves "
             "of a new group, with wider bands",
             ItemsWarning,
-            stacklevel=3,
         )
     return np.full(n, str(group), dtype=object)
 

@@ -1,15 +1,13 @@
 """Scores far outside those that a fit saw: counted while items are read, said once."""
 
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .._lib.errors import ItemsWarning
+from .._lib.errors import ItemsWarning, warn_user
 from ..data.statistics import Statistics
 from ..inference.results import Fit
 from ..model.splines import Axis
@@ -19,7 +17,6 @@ __all__ = ["FarScores", "told_elsewhere", "warn_of_far_bins", "warn_of_far_score
 
 _MARGIN = 0.1  # of the range of the fit's scores, on the mean's axis: lines hold that far
 _elsewhere: ContextVar[bool] = ContextVar("elsewhere", default=False)
-_PACKAGE = str(Path(__file__).parent)  # warnings point at the user's own line
 
 
 class FarScores:
@@ -71,7 +68,7 @@ class FarScores:
         """
         text = self.words(what)
         if text is not None and not _elsewhere.get():
-            warnings.warn(text, ItemsWarning, skip_file_prefixes=(_PACKAGE,))
+            warn_user(text, ItemsWarning)
 
     def words(self, what: str = "items have scores") -> str | None:
         """What there is to say of those counted; None if there are none."""
