@@ -18,9 +18,7 @@ __all__ = ["json_object", "read_roles", "read_tables"]
 
 Floats = NDArray[np.float64]
 
-_ROLES = ("score", "group", "id", "fold")
-_ROLE_OF = {"column": "fold", "id": "id"}
-_FOLDED_BY = ("none", "column", "id", "item")
+_OPTIONAL = {"group", "id", "fold"}  # roles that items may have
 
 
 def read_tables(
@@ -31,68 +29,45 @@ def read_tables(
     `words` are the attributes that are text; ``folds`` and ``coarse`` are numbers. KeyError,
     TypeError or ValueError say what is missing, too much, or of another type.
     """
-    attrs, outcome = _read_attrs(data, words)
-    _check_names(data, outcome)
-    edges = _read(data, "edges", "edge", np.float64)
-    labels = _read_labels(data)
-    roles = read_roles(attrs, outcome)
-    if "group" not in roles and labels.tolist() != [""]:
-        raise ValueError("there are labels of groups, and no column of groups")
-    if attrs["folds_by"] in _ROLE_OF and _ROLE_OF[attrs["folds_by"]] not in roles:
-        raise ValueError(f"there are folds by {attrs['folds_by']!r}, and no such column")
-    if not (np.isfinite(edges).all() and (np.diff(edges) > 0).all()):
-        raise ValueError("edges do not rise")
-    tables: dict[str, Columns] = {
-        name: {
-            column: _read(
-                data,
-                f"{name}_{column}",
-                name,
-                np.float64 if column in outcome.tables[name].reals else np.int64,
-            )
-            for column in outcome.columns(name)
-        }
-        for name in outcome.tables
-    }
-    _check_keys(tables, len(edges) + 1, len(labels), attrs)
-    _check_whole(tables, outcome, attrs["coarse"])
-    return tables, labels, edges, attrs
-
-
-def _read_attrs(data: xr.Dataset, words: Sequence[str]) -> tuple[dict[str, Any], Outcome]:
-    unknown = set(data.attrs) - {*words, "folds", "coarse"}
-    if unknown:
-        raise ValueError(f"there is an attribute {min(map(str, unknown))!r} too many")
-    attrs: dict[str, Any] = {}
-    for name in words:
-        attrs[name] = data.attrs[name]
-        if not isinstance(attrs[name], str):
-            raise TypeError(f"attribute {name!r} is no text")
-    for name in ("folds", "coarse"):
-        number = data.attrs[name]
-        if isinstance(number, bool | np.bool_) or not isinstance(number, int | np.integer):
-            raise TypeError(f"attribute {name!r} is no whole number")
-        attrs[name] = int(number)
-    return attrs, _outcome_of(attrs)
-
-
-def _outcome_of(attrs: Mapping[str, Any]) -> Outcome:
-    """The kind of items, if the other attributes are such as it has."""
-    if attrs["kind"] not in OUTCOMES:
-        raise ValueError(f"kind {attrs['kind']!r} is not one of {', '.join(OUTCOMES)}")
+    attrs = _read_attrs(data, words)
     outcome = OUTCOMES[attrs["kind"]]
     if attrs["cells"] != outcome.grid:
         raise ValueError(
             f"its cells are of another version ({attrs['cells']!r}, not {outcome.grid!r})"
         )
-    if attrs["folds_by"] not in _FOLDED_BY:
-        raise ValueError(f"folds_by {attrs['folds_by']!r} is not one of {', '.join(_FOLDED_BY)}")
-    folds, coarse = attrs["folds"], attrs["coarse"]
-    if folds < 0 or (folds == 0) != (attrs["folds_by"] == "none"):
-        raise ValueError(f"{folds} folds by {attrs['folds_by']!r}")
-    if coarse < 0 or coarse & (coarse - 1):
-        raise ValueError(f"{coarse} bins in one of the joint cells, not a power of 2")
-    return outcome
+    read_roles(attrs, outcome)
+    _check_names(data, outcome)
+    edges = _read(data, "edges", "edge", np.float64)
+    if not (np.isfinite(edges).all() and (np.diff(edges) > 0).all()):
+        raise ValueError("edges do not rise")
+    labels = _read_labels(data)
+    tables: dict[str, Columns] = {}
+    for name, table in outcome.tables.items():
+        tables[name] = {
+            column: _read(
+                data, f"{name}_{column}", name, np.float64 if column in table.reals else np.int64
+            )
+            for column in outcome.columns(name)
+        }
+    _check_keys(tables, len(edges) + 1, len(labels), attrs)
+    return tables, labels, edges, attrs
+
+
+def _read_attrs(data: xr.Dataset, words: Sequence[str]) -> dict[str, Any]:
+    attrs: dict[str, Any] = {name: data.attrs[name] for name in words}
+    for name, value in attrs.items():
+        if not isinstance(value, str):
+            raise TypeError(f"attribute {name!r} is no text")
+    if attrs["kind"] not in OUTCOMES:
+        raise ValueError(f"kind {attrs['kind']!r} is not one of {', '.join(OUTCOMES)}")
+    for name in ("folds", "coarse"):
+        number = data.attrs[name]
+        if isinstance(number, bool | np.bool_) or not isinstance(number, int | np.integer):
+            raise TypeError(f"attribute {name!r} is no whole number")
+        if number < 0:
+            raise ValueError(f"attribute {name!r} is negative")
+        attrs[name] = int(number)
+    return attrs
 
 
 def read_roles(attrs: Mapping[Any, Any], outcome: Outcome) -> dict[str, str]:
@@ -101,7 +76,7 @@ def read_roles(attrs: Mapping[Any, Any], outcome: Outcome) -> dict[str, str]:
     if not all(isinstance(v, str) for v in roles.values()):
         raise TypeError("roles are not names of columns")
     need = set(outcome.bounds)
-    if not need <= set(roles) <= need | set(_ROLES):
+    if not need <= set(roles) <= need | _OPTIONAL:
         raise ValueError(f"roles {', '.join(roles)} are not those of {outcome.kind} items")
     return roles
 
@@ -174,14 +149,3 @@ def _check_keys(
             last = top // max(coarse, 1) if (name, column) == ("joint", "bin") else top
             if ((table[column] < 0) | (table[column] > last)).any():
                 raise ValueError(f"{name}_{column} is out of range")
-
-
-def _check_whole(tables: Mapping[str, Columns], outcome: Outcome, coarse: int) -> None:
-    """Whole numbers add up to the same totals by bin in every table."""
-    whole = [tables[name] for name in ("part", *outcome.margins)]
-    if coarse:
-        whole.append({**tables["joint"], "bin": tables["joint"]["bin"] * coarse})
-    for column in outcome.integers:
-        sums = [np.bincount(t["bin"] // max(coarse, 1), t[column], 1) for t in whole]
-        if not all(len(s) == len(sums[0]) and (s == sums[0]).all() for s in sums):
-            raise ValueError(f"the cells do not add up to {column}")

@@ -4,7 +4,6 @@ Scored files are no input: damaged ones are made again.
 """
 
 import json
-import re
 import subprocess
 import sys
 
@@ -357,30 +356,25 @@ REFUSED = (KeyError, TypeError, ValueError)  # which loading turns into one SocE
     ],
 )
 @pytest.mark.slow
-def test_statistics_that_do_not_fit_are_refused(name):
-    """Changes that numbers themselves betray; the digest betrays every one (below)."""
+def test_statistics_of_another_form_are_refused(name):
+    """Whatever is read although it was changed, the digest betrays."""
     data = statistics(name).data
-    whole, passed, tried = content_digest(data), [], 0
-    for what, changed in changed_variables(data, np.random.default_rng(1)):
+    whole, refused, tried = content_digest(data), 0, 0
+    changes = [*changed_variables(data, np.random.default_rng(1))]
+    changes += [
+        (what, xr.Dataset(data.variables, attrs=attrs).set_coords("label"))
+        for what, attrs in changed_attrs(data.attrs)
+    ]
+    for what, changed in changes:
         tried += 1
         try:
             found = read_statistics(changed)
         except REFUSED:
+            refused += 1
             continue
         if not found.data.identical(data):
-            passed.append(what)
-            assert content_digest(changed) != whole
-    for what, attrs in changed_attrs(data.attrs):
-        tried += 1
-        try:
-            found = read_statistics(xr.Dataset(data.variables, attrs=attrs).set_coords("label"))
-        except REFUSED:
-            continue
-        if not found.data.identical(data):
-            passed.append(what)
-    # names of columns and of groups are free, and the format is compared before
-    free = re.compile(r"format \d+|roles\.\w+ \d+|values \d+ of label")
-    assert [what for what in passed if not free.fullmatch(what)] == []
+            assert content_digest(changed) != whole, what
+    assert refused > tried / 3
     assert tried > 500
 
 
