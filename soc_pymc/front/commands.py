@@ -182,7 +182,6 @@ def run(chosen: _Words) -> None:
     from ..families.family import reads_joint
     from ..inference.fitting import fit
     from ..inference.methods import VI
-    from ..posterior.items import item_posteriors
     from ..posterior.scored_files import is_folder
 
     items, progress = _items_of(chosen), not chosen.quiet
@@ -196,10 +195,7 @@ def run(chosen: _Words) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         stats.save(folder / "stats.nc")
         result.save(folder / "fit.nc")
-    probs = tuple(chosen.quantiles)
-    written = item_posteriors(
-        result, items, quantiles=probs, draws=chosen.draws, out=chosen.out, progress=progress
-    )
+    written = _score(chosen, result, items)
     print(f"{stats!r}\n{result!r}\nitem posteriors -> {written}")
 
 
@@ -250,7 +246,14 @@ _FIVE_STEPS = "five steps"
     _option("--method", "inference", default="vi", choices=("vi", "nuts", "five-steps")),
     _option("--draws", "posterior draws kept (default: 1000)", type=int),
     _option("--seed", "seed of the fit (default: 0)", type=int),
-    _switch("--no-smooth", "keep each bin's own estimate", group=_FIVE_STEPS),
+    _option(
+        "--no-smooth",
+        "keep each bin's own estimate",
+        group=_FIVE_STEPS,
+        dest="smooth",
+        action="store_false",
+        default=None,
+    ),
     _option("--every", "fit every n-th bin (default: 1)", group=_FIVE_STEPS, type=int),
     _option(
         "--components", "of a mixture (default: 100; of values 7)", group=_FIVE_STEPS, type=int
@@ -315,20 +318,21 @@ def curves(chosen: _Words) -> None:
 )
 def posteriors(chosen: _Words) -> None:
     """Posteriors of items, as Parquet."""
-    from ..posterior.items import item_posteriors
-
     fit = _load_fit(chosen.fit)
     if chosen.group and not fit.groups:
         raise FitError(f"--group {chosen.group}: {chosen.fit} has no groups, leave it out")
-    written = item_posteriors(
-        fit,
-        _items_of(chosen, fit),
-        quantiles=tuple(chosen.quantiles),
-        draws=chosen.draws,
-        out=chosen.out,
-        progress=not chosen.quiet,
-    )
+    written = _score(chosen, fit, _items_of(chosen, fit))
     print(f"item posteriors -> {written}")
+
+
+def _score(chosen: _Words, fit: "Fit", items: "Items") -> Any:
+    """Posteriors of items, written where the options say."""
+    from ..posterior.items import item_posteriors
+
+    probs, progress = tuple(chosen.quantiles), not chosen.quiet
+    return item_posteriors(
+        fit, items, quantiles=probs, draws=chosen.draws, out=chosen.out, progress=progress
+    )
 
 
 @_command(
@@ -432,7 +436,7 @@ def compare(chosen: _Words) -> None:
 @_command(
     "--out demo",
     _option("--out", "folder to write to", default="demo"),
-    _option("--items", "number of items", type=int, default=1000000),
+    _option("--items", "number of items", type=int, default=1_000_000),
     _option("--seed", "seed of the simulation and the fit", type=int, default=0),
 )
 def demo(chosen: _Words) -> None:
@@ -479,8 +483,8 @@ def _columns_of(chosen: _Words, fit: "Fit | None" = None) -> dict[str, str]:
 
     The column of groups is that of the fit where the fit has groups; ids and folds are never.
     """
-    known: dict[str, str] = json.loads(fit.data.attrs.get("roles", "{}")) if fit else {}
-    if not (fit and fit.groups):
+    known: dict[str, str] = json.loads(fit.data.attrs.get("roles", "{}")) if fit is not None else {}
+    if fit is None or not fit.groups:
         known.pop("group", None)
     kind = _kind_of(chosen, known)
     roles = ("score", kind.observed, kind.size)
@@ -523,15 +527,8 @@ def method_of(chosen: _Words) -> "Method":
 
     by_name = {"vi": methods.VI, "nuts": methods.NUTS, "five-steps": methods.FiveSteps}
     method: Any = by_name[chosen.method]
-    asked = {
-        "seed": chosen.seed,
-        "draws": chosen.draws,
-        "every": chosen.every,
-        "components": chosen.components,
-        "moments": chosen.moments,
-        "smooth": False if chosen.no_smooth else None,
-    }
-    given = {name: value for name, value in asked.items() if value is not None}
+    names = ("seed", "draws", "every", "components", "moments", "smooth")
+    given = {name: getattr(chosen, name) for name in names if getattr(chosen, name) is not None}
     wrong = given.keys() - {field.name for field in fields(method)}
     if wrong:
         flags = [
@@ -543,13 +540,7 @@ def method_of(chosen: _Words) -> "Method":
 
 
 def prior_of(chosen: _Words, kind: str, grouped: bool) -> Prior:
-    """The prior that the options describe, for a kind of items with groups or without.
-
-    Raises
-    ------
-    FitError
-        If the prior is not of this kind of items, or an option does not apply to it.
-    """
+    """The prior that the options describe, for a kind of items with groups or without."""
     from ..families.family import FAMILIES
 
     outcome = OUTCOMES[kind]
@@ -561,28 +552,20 @@ def prior_of(chosen: _Words, kind: str, grouped: bool) -> Prior:
             f"{' or --prior '.join(suited)}"
         )
     prior = PRIORS[name]()
-    terms = {
-        "exposure": Spline() if chosen.exposure_term else None,
-        "monotone": chosen.monotone,
-        "bin_effects": chosen.bin_effects,
-        "groups": not chosen.pool_groups,
-    }
-    if prior.mixture:
-        options = ("exposure_term", "monotone", "bin_effects", "pool_groups")
-        given = [flag_of(option) for option in options if getattr(chosen, option)]
-        if given:
-            raise FitError(
-                f"--prior {name} has no {', '.join(given)}: leave out what it has not, or use "
-                f"--prior {suited[0]}"
-            )
-        terms = {}
-    elif chosen.pool_groups and not grouped:
+    terms = ("exposure_term", "monotone", "bin_effects", "pool_groups")
+    given = [flag_of(term) for term in terms if getattr(chosen, term)]
+    if prior.mixture and given:
+        raise FitError(
+            f"--prior {name} has no {', '.join(given)}: leave out what it has not, or use "
+            f"--prior {suited[0]}"
+        )
+    if chosen.pool_groups and not grouped:
         raise FitError("--pool-groups: these items have no groups, leave it out")
     curve = {"knots": chosen.knots, "scale": chosen.scale}
     curve = {field: value for field, value in curve.items() if value is not None}
-    return replace(
-        prior,
-        mean=replace(prior.mean, **curve),
-        variance=replace(prior.variance, **curve),
-        **terms,
-    )
+    own: dict[str, Any] = {of: replace(getattr(prior, of), **curve) for of in ("mean", "variance")}
+    if not prior.mixture:
+        own["exposure"] = Spline() if chosen.exposure_term else None
+        own["monotone"], own["bin_effects"] = chosen.monotone, chosen.bin_effects
+        own["groups"] = not chosen.pool_groups
+    return replace(prior, **own)

@@ -28,19 +28,7 @@ def run(folder: Path, items: int = 1_000_000, seed: int = 0) -> pd.DataFrame:
     The simulation is that of the paper's Section 5.2: log theta ~ Normal(log t + 0.1, 0.5^2), so
     that the score t is 10% too low on the log scale and a lognormal truth meets a Gamma prior.
 
-    Parameters
-    ----------
-    folder
-        Where to write; made if it is not there.
-    items
-        Number of items.
-    seed
-        Seed of the simulation and of the fit.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Root mean squared error against the true theta of t, E(theta|t) and E(theta|t,y).
+    Returns the root mean squared error against the true theta of t, E(theta|t) and E(theta|t,y).
     """
     folder.mkdir(parents=True, exist_ok=True)
     with phase("simulating click rates", enabled=True):
@@ -71,6 +59,7 @@ def run(folder: Path, items: int = 1_000_000, seed: int = 0) -> pd.DataFrame:
 
 
 def _errors(fitted: Fit, scored: pd.DataFrame) -> pd.DataFrame:
+    """Errors of three estimates of theta against the truth."""
     theta = scored["theta"].to_numpy()
     grid = np.geomspace(scored["score"].min(), scored["score"].max(), 2000)
     curve = np.exp(curve_draws(fitted, grid)[0]).mean(axis=0)
@@ -86,6 +75,7 @@ def _errors(fitted: Fit, scored: pd.DataFrame) -> pd.DataFrame:
 
 
 def _pictures(folder: Path, fitted: Fit, result: Any, scored: Path) -> None:
+    """Curves, PIT and shrinkage as files."""
     import matplotlib as mpl
 
     if "matplotlib.pyplot" not in sys.modules:

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from ..checks._check import check
 from ..data.items import Items
 from ..data.statistics import Statistics
 from ..data.tables import open_table
-from ..evaluate.decisions import probability_above
 from ..evaluate.quantities.support import statistics_of
 from ..families.validity import LARGEST
 from ..inference.results import Fit, outcome_roles
@@ -26,17 +25,8 @@ from ..posterior.predictive import posterior_of
 from . import formats
 from .choices import choices
 from .formats import Label
-from .overview import Overview, read_overview
-from .sections import (
-    Results,
-    checks,
-    curves,
-    data,
-    head,
-    measures,
-    score_quality,
-    settings,
-)
+from .overview import read_overview
+from .sections import Options, Results, checks, curves, data, head, score_quality, settings
 
 __all__ = ["report"]
 
@@ -145,37 +135,16 @@ def report(
         result = check(
             fit, overview.sample.items, by=names, seed=seed, subset=_REPLICATED, progress=progress
         )
-        measured, left = measures(fit, posterior.outcome.words, stats, progress)
-        results = Results(
-            fit=fit,
-            posterior=posterior,
-            items=items,
-            stats=stats,
-            overview=overview,
-            check=result,
-            measures=measured,
-            left=left,
-            above=_above(fit, overview, threshold, progress),
-            call={
-                "out": os.fspath(out),
-                "by": names,
-                "title": title,
-                "threshold": threshold,
-                "seed": seed,
-            },
-            by=names,
-            threshold=threshold,
-            seed=seed,
-            progress=progress,
-        )
+        options = Options(os.fspath(out), names, title, threshold, seed, progress)
+        results = Results(fit, posterior, items, stats, overview, result, options)
         with phase("writing the page", enabled=progress):
-            text = _page(results, title)
+            text = _page(results)
     with replacing(target) as temporary:
         temporary.write_text(text, encoding="utf-8")
     return target
 
 
-def _page(results: Results, title: str | None) -> str:
+def _page(results: Results) -> str:
     """The page as text; every text in it is escaped."""
     environment = Environment(
         loader=PackageLoader(__name__),
@@ -195,8 +164,8 @@ def _page(results: Results, title: str | None) -> str:
         "one_draw": results.fit.one_draw,
         "outcome": results.posterior.outcome,
         "words": results.words,
-        "by": [Label(name) for name in results.by],
-        "head": head(results, title),
+        "by": [Label(name) for name in results.options.by],
+        "head": head(results),
         "data": data(results),
         "curves": curves(results),
         "checks": checks(results),
@@ -215,16 +184,6 @@ def _target(out: str | os.PathLike[str]) -> Path:
     if not path.parent.is_dir():
         raise FitError(f"out={str(path)!r}: there is no folder {str(path.parent)!r}, make it first")
     return path
-
-
-def _above(
-    fit: Fit, overview: Overview, threshold: float | None, progress: bool
-) -> Mapping[float, int]:
-    """Items likely above the threshold: by all draws of the curves where they are few enough."""
-    if threshold is None or not overview.whole:
-        return overview.above
-    chance = probability_above(fit, overview.sample.items, threshold, progress=progress)
-    return {p: int((chance > p).sum()) for p in overview.above}
 
 
 def _statistics(fit: Fit, items: Items, progress: bool) -> Statistics:

@@ -25,9 +25,11 @@ _PROBS = (0.05, 0.1, 0.95)
 
 def choices(results: Results) -> dict[str, Any]:
     """The section on items at the top and on what to choose."""
+    threshold = results.options.threshold
     return {
-        "threshold": results.threshold,
-        **({} if results.threshold is None else _against(results, results.threshold)),
+        "threshold": threshold,
+        "chances": [],
+        **({} if threshold is None else _against(results, threshold)),
         "tops": [_top(results, BY_MEAN), _top(results, BY_LOW_QUANTILE)],
         **_shrinkage(results),
     }
@@ -35,19 +37,20 @@ def choices(results: Results) -> dict[str, Any]:
 
 def _against(results: Results, threshold: float) -> dict[str, Any]:
     """What there is to say against the threshold."""
-    n = results.overview.n
-    above = [
+    chances = _chances(results, threshold)
+    rows = [
         (
             f"Above {exact(threshold)} with a probability of more than {p:.0%}",
             whole(k),
-            percent(k / n),
+            percent(k / results.overview.n),
         )
-        for p, k in sorted(results.above.items())
+        for p, k in chances
     ]
     columns = [("Items", ""), ("Number", "n"), ("Share", "n")]
-    sample = results.overview.sample.thinned(_LOSSES, results.seed)
+    sample = results.overview.sample.thinned(_LOSSES, results.options.seed)
     return {
-        "above": Table("Items above the threshold", columns, above),
+        "chances": chances,
+        "above": Table("Items above the threshold", columns, rows),
         "losses": _losses(results, sample, threshold),
         "judged": len(sample),
         "typical_size": results.typical_size,
@@ -56,9 +59,23 @@ def _against(results: Results, threshold: float) -> dict[str, Any]:
     }
 
 
+def _chances(results: Results, threshold: float) -> list[tuple[float, int]]:
+    """Items above the threshold by probability, from all draws where these items are few."""
+    overview = results.overview
+    counts = dict(overview.above)
+    if overview.whole:
+        chance = decisions.probability_above(
+            results.fit, overview.sample.items, threshold, progress=results.options.progress
+        )
+        counts = {p: int((chance > p).sum()) for p in counts}
+    return sorted(counts.items())
+
+
 def _losses(results: Results, sample: Subset, threshold: float) -> Table:
     """What rules of choice lose, as the fit judges."""
-    loss = decisions.expected_loss(results.fit, sample.items, threshold, progress=results.progress)
+    loss = decisions.expected_loss(
+        results.fit, sample.items, threshold, progress=results.options.progress
+    )
     chosen, missed = (loss[c].to_numpy() for c in ("loss_if_chosen", "loss_if_not"))
     own = np.nan_to_num(_own_estimates(results, sample))  # 0 where nothing was seen
     n, few = results.overview.n, len(sample)
@@ -110,7 +127,11 @@ def _worth(results: Results, threshold: float) -> Table:
     """The items of which a further observation is worth most to the choice."""
     fit, rows = results.fit, results.overview.lists[BY_LOSS]
     gain = decisions.value_of_exposure(
-        fit, rows.items, results.typical_size, threshold=threshold, progress=results.progress
+        fit,
+        rows.items,
+        results.typical_size,
+        threshold=threshold,
+        progress=results.options.progress,
     )
     chance = decisions.probability_above(fit, rows.items, threshold, progress=False)
     mean = results.posterior.scorer((), "all", False)(rows.columns)[0]
@@ -149,7 +170,7 @@ def _described(results: Results, rows: Subset, own: bool) -> list[tuple[str, Seq
     named = [(Label(rows.named_by), list(map(Label, rows.names)))] if rows.named_by else []
     group = [roles["group"]] if "group" in roles else []
     numbers = [column for role, column in roles.items() if role not in ("group", "fold")]
-    for name in dict.fromkeys([*group, *results.by]):
+    for name in dict.fromkeys([*group, *results.options.by]):
         if name not in numbers:
             named.append((Label(name), [Label(each) for each in source[name].to_pylist()]))
     observed, size = columns[outcome.observed], columns[outcome.size]
@@ -172,11 +193,11 @@ def _described(results: Results, rows: Subset, own: bool) -> list[tuple[str, Seq
 def _shrinkage(results: Results) -> dict[str, Any]:
     """How far posteriors are from own outcomes: no picture where nothing was seen of any item."""
     outcome = results.posterior.outcome
-    sample = results.overview.sample.thinned(_DRAWN, results.seed)
+    sample = results.overview.sample.thinned(_DRAWN, results.options.seed)
     roles = ["score", outcome.observed, outcome.size]
     picture = None
     if np.isfinite(_own_estimates(results, sample)).any():
         mean = results.posterior.scorer((), "all", False)(sample.columns)[0]
         columns = {role: sample.columns[role] for role in roles} | {"theta_mean": mean}
-        picture = pictures.picture_of_shrinkage(pd.DataFrame(columns), roles, results.seed)
+        picture = pictures.picture_of_shrinkage(pd.DataFrame(columns), roles, results.options.seed)
     return {"shrinkage": picture, "drawn": len(sample)}

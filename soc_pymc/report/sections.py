@@ -10,7 +10,6 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
-import xarray as xr
 
 from .._lib.reprs import short
 from ..checks._check import CheckResult
@@ -28,13 +27,13 @@ from .formats import BANDS, Label, band, central, counted, number, percent, whol
 from .overview import Overview
 
 __all__ = [
+    "Options",
     "Results",
     "Table",
     "checks",
     "curves",
     "data",
     "head",
-    "measures",
     "score_quality",
     "settings",
 ]
@@ -75,8 +74,20 @@ _PACKAGES = (
 
 
 @dataclass(frozen=True)
+class Options:
+    """Arguments of `report` beside the fit and the items."""
+
+    out: str
+    by: tuple[str, ...]
+    title: str | None
+    threshold: float | None
+    seed: int
+    progress: bool
+
+
+@dataclass(frozen=True)
 class Results:
-    """All results that the page shows."""
+    """All that the page shows results of."""
 
     fit: Fit
     posterior: Posterior
@@ -84,14 +95,7 @@ class Results:
     stats: Statistics
     overview: Overview
     check: CheckResult  # on the sample of the overview
-    measures: tuple["Measure", ...]
-    left: xr.Dataset  # variance that outcomes leave, by bin
-    above: Mapping[float, int]  # items above the threshold with more than this probability
-    call: Mapping[str, object]  # arguments of `report`
-    by: tuple[str, ...]
-    threshold: float | None
-    seed: int
-    progress: bool
+    options: Options
 
     @property
     def roles(self) -> Mapping[str, str]:
@@ -138,59 +142,8 @@ def _numbers(*heads: str) -> list[tuple[str, str]]:
     return [(head, "n") for head in heads]
 
 
-@dataclass(frozen=True)
-class Measure:
-    """A share of all items with its posterior: its median and its central interval."""
-
-    name: str
-    low: float
-    middle: float
-    high: float
-    words: str  # a sentence with a place for the number
-
-    @property
-    def interval(self) -> str:
-        """Both ends of the interval."""
-        return f"{percent(self.low)} to {percent(self.high)}"
-
-    def sentence(self, interval: bool = False) -> str:
-        """What it says, with its number and perhaps its interval."""
-        ends = f" (90% interval {self.interval})" if interval else ""
-        return self.words.format(percent(self.middle) + ends)
-
-
-def measures(
-    fit: Fit, words: Words, stats: Statistics, progress: bool
-) -> tuple[tuple[Measure, ...], xr.Dataset]:
-    """How good the score is and what outcomes add; and the variance that they leave by bin."""
-    explained = quantities.r_squared(fit, stats)
-    left = quantities.variance_reduction(fit, stats, weight="items", progress=progress)
-    share = quantities.shrinkage(fit, stats, weight="items", progress=progress)["share"]
-    found = (
-        (
-            "R-squared of the score",
-            explained,
-            "The score, once calibrated, explains {} of how theta varies among items; the rest "
-            "varies among items of equal scores.",
-        ),
-        (
-            "Error that outcomes take away",
-            1 - left["ratio"],
-            f"The items' own {words.outcomes} take away {{}} of the mean squared error that the "
-            "calibrated score has by itself.",
-        ),
-        (
-            "Share of the score in estimates",
-            share,
-            "On average an item's estimate is {} what its score says and the rest its "
-            f"{words.own}.",
-        ),
-    )
-    return tuple(Measure(name, *central(draws), says) for name, draws, says in found), left
-
-
-def head(results: Results, title: str | None) -> dict[str, Any]:
-    """Title, verdicts on the fit and its checks, and what to take home."""
+def head(results: Results) -> dict[str, Any]:
+    """Title, and verdicts on the fit and its checks."""
     status, table = results.fit.status, results.check.table
     tests = table[table["slice"] != "inference"]
     counts = {verdict: int((tests["verdict"] == verdict).sum()) for verdict in ("fail", "look")}
@@ -198,12 +151,11 @@ def head(results: Results, title: str | None) -> dict[str, Any]:
     observed = results.roles[results.posterior.outcome.observed]
     reason = status.reason.strip().rstrip(".")
     return {
-        "title": title or f"Calibration of {results.roles['score']} against {observed}",
+        "title": results.options.title
+        or f"Calibration of {results.roles['score']} against {observed}",
         "converged": status.converged,
         "reason": f"{reason[:1].upper()}{reason[1:]}.",
         "tests": {"n": len(tests), "verdict": verdict, **counts},
-        "measures": results.measures,
-        "above": sorted(results.above.items()),
     }
 
 
@@ -435,17 +387,45 @@ def _panels(result: CheckResult) -> list[dict[str, Any]]:
 
 def score_quality(results: Results) -> dict[str, Any]:
     """How good the score is, and how much the items' own outcomes add to it."""
-    fit = results.fit
-    rows = [
-        (m.name, percent(m.middle), *([] if fit.one_draw else [m.interval]), m.sentence())
-        for m in results.measures
-    ]
+    fit, stats, words = results.fit, results.stats, results.words
+    progress = results.options.progress
+    explained = quantities.r_squared(fit, stats)
+    left = quantities.variance_reduction(fit, stats, weight="items", progress=progress)
+    share = quantities.shrinkage(fit, stats, weight="items", progress=progress)["share"]
+    measures = (
+        (
+            "R-squared of the score",
+            explained,
+            "The score, once calibrated, explains {} of how theta varies among items; the rest "
+            "varies among items of equal scores.",
+        ),
+        (
+            "Error that outcomes take away",
+            1 - left["ratio"],
+            f"The items' own {words.outcomes} take away {{}} of the mean squared error that the "
+            "calibrated score has by itself.",
+        ),
+        (
+            "Share of the score in estimates",
+            share,
+            "On average an item's estimate is {} what its score says and the rest its "
+            f"{words.own}.",
+        ),
+    )
+    rows, in_short = [], []
+    for name, draws, says in measures:
+        low, median, high = map(percent, central(draws))
+        interval = "" if fit.one_draw else f"{low} to {high}"
+        rows.append((name, median, *([interval] if interval else []), says.format(median)))
+        with_interval = f"{median} (90% interval {interval})" if interval else median
+        in_short.append(says.format(with_interval))
     columns = [
         ("Quantity", ""), ("Estimate", "n"), *_interval(fit, "90% interval"), ("What it says", "w"),
     ]  # fmt: skip
     return {
+        "in_short": in_short,
         "table": Table("Quantities", columns, rows),
-        "picture": pictures.picture_of_gain(results.left),
+        "picture": pictures.picture_of_gain(left),
     }
 
 
@@ -463,7 +443,7 @@ def settings(results: Results) -> dict[str, Any]:
     ]
     return {
         "made": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC",
-        "seed": results.seed,
+        "seed": results.options.seed,
         "draws": sizes["chain"] * sizes["draw"],
         "status": status,
         "prior": type(fit.prior).__name__,
@@ -501,10 +481,11 @@ def _code(results: Results) -> str:
     roles = ", ".join(f"{role}={column!r}" for role, column in items.roles.items())
     joint = ", joint=True" if reads_joint(fit.prior) else ""
     bins = fit.data["constant_data"].sizes["bin"]
-    given = {k: v for k, v in results.call.items() if v not in (None, (), 0) or k == "threshold"}
-    if given["threshold"] is None:
-        del given["threshold"]
-    options = "".join(f", {name}={value!r}" for name, value in given.items())
+    options = "".join(
+        f", {name}={value!r}"
+        for name, value in asdict(results.options).items()
+        if name != "progress" and (name == "threshold" or value) and value not in (None, ())
+    )
     prior, method = (
         re.sub(r"\b([A-Z]\w*\()", r"soc.\1", short(c)) for c in (fit.prior, fit.method)
     )
