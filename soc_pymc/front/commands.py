@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["COMMANDS", "make_parser", "method_of", "prior_of"]
 
-_Words = argparse.Namespace
-_Run = Callable[[_Words], None]
+_Chosen = argparse.Namespace
+_Run = Callable[[_Chosen], None]
 _Option = tuple[str, dict[str, Any]]  # name, and settings of argparse or the group it is in
 
 PRIORS: dict[str, type[Prior]] = {
@@ -176,7 +176,7 @@ def make_parser() -> argparse.ArgumentParser:
     *_scoring("representative"),
     _option("--keep", "folder for the statistics and the fit"),
 )
-def run(chosen: _Words) -> None:
+def run(chosen: _Chosen) -> None:
     """From items to their posteriors in one command."""
     from ..data.summaries import summarize
     from ..families.family import reads_joint
@@ -214,7 +214,7 @@ def run(chosen: _Words) -> None:
     _option("--edges", "take the bins of these saved statistics"),
     _option("--out", "statistics file to write (netCDF)", required=True),
 )
-def summarize(chosen: _Words) -> None:
+def summarize(chosen: _Chosen) -> None:
     """Sufficient statistics of items."""
     from ..data.summaries import summarize
     from ..data.tables.engines import on_engine
@@ -261,7 +261,7 @@ _FIVE_STEPS = "five steps"
     _option("--moments", "what is smoothed", group=_FIVE_STEPS, choices=("log", "plain")),
     _option("--out", "fit file to write (netCDF)", required=True),
 )
-def fit(chosen: _Words) -> None:
+def fit(chosen: _Chosen) -> None:
     """Fit the hierarchical model to statistics."""
     from ..families.family import reads_joint
     from ..inference.fitting import fit
@@ -289,7 +289,7 @@ def fit(chosen: _Words) -> None:
     _option("--prob", "probability of the bands", type=float, default=0.9),
     _option("--out", "CSV file to write", required=True),
 )
-def curves(chosen: _Words) -> None:
+def curves(chosen: _Chosen) -> None:
     """Calibration curves with bands, as CSV."""
     from .._lib.files import replacing
     from ..posterior.calibration import bands, calibration_curves
@@ -316,7 +316,7 @@ def curves(chosen: _Words) -> None:
     *_fit_and_items(),
     *_scoring("all"),
 )
-def posteriors(chosen: _Words) -> None:
+def posteriors(chosen: _Chosen) -> None:
     """Posteriors of items, as Parquet."""
     fit = _load_fit(chosen.fit)
     if chosen.group and not fit.groups:
@@ -325,7 +325,7 @@ def posteriors(chosen: _Words) -> None:
     print(f"item posteriors -> {written}")
 
 
-def _score(chosen: _Words, fit: "Fit", items: "Items") -> Any:
+def _score(chosen: _Chosen, fit: "Fit", items: "Items") -> Any:
     """Posteriors of items, written where the options say."""
     from ..posterior.items import item_posteriors
 
@@ -343,7 +343,7 @@ def _score(chosen: _Words, fit: "Fit", items: "Items") -> Any:
     _option("--columns", "other columns to keep", nargs="*", default=[]),
     _option("--dialect", "whose SQL, for example bigquery", default="duckdb"),
 )
-def sql(chosen: _Words) -> None:
+def sql(chosen: _Chosen) -> None:
     """Posterior of every item, as SQL for a warehouse."""
     from ..posterior.warehouse import posterior_sql
 
@@ -358,7 +358,7 @@ def sql(chosen: _Words) -> None:
     *_fit_and_items(f"{_PATHS}; or statistics with joint cells (stats.nc)"),
     _BY,
 )
-def check(chosen: _Words) -> None:
+def check(chosen: _Chosen) -> None:
     """Whether the fit describes the items."""
     from ..checks._check import check
 
@@ -367,7 +367,7 @@ def check(chosen: _Words) -> None:
     print(check(fit, data, by=tuple(chosen.by), progress=not chosen.quiet))
 
 
-def _statistics_of(chosen: _Words) -> Any:
+def _statistics_of(chosen: _Chosen) -> Any:
     """The statistics that stand in the place of items; None where these are items."""
     if not chosen.items[0].endswith(".nc"):
         return None
@@ -392,7 +392,7 @@ def _statistics_of(chosen: _Words) -> Any:
     _option("--seed", "seed of the sample and the checks", type=int, default=0),
     _option("--out", "HTML file to write", default="report.html"),
 )
-def report(chosen: _Words) -> None:
+def report(chosen: _Chosen) -> None:
     """What a fit says of items, as one HTML page."""
     from ..report import report
 
@@ -415,7 +415,7 @@ def report(chosen: _Words) -> None:
     _option("statistics", "statistics of the fits' items, with joint cells"),
     _option("fits", "two fits or more", nargs="+", metavar="NAME=fit.nc"),
 )
-def compare(chosen: _Words) -> None:
+def compare(chosen: _Chosen) -> None:
     """Which fit predicts items left out best."""
     from ..checks.comparison import compare
 
@@ -439,7 +439,7 @@ def compare(chosen: _Words) -> None:
     _option("--items", "number of items", type=int, default=1_000_000),
     _option("--seed", "seed of the simulation and the fit", type=int, default=0),
 )
-def demo(chosen: _Words) -> None:
+def demo(chosen: _Chosen) -> None:
     """The main job on simulated click rates."""
     from .demo import run
 
@@ -451,7 +451,7 @@ def demo(chosen: _Words) -> None:
 # --- from options to arguments -------------------------------------------------------------------
 
 
-def _items_of(chosen: _Words, fit: "Fit | None" = None, source: Any = None) -> "Items":
+def _items_of(chosen: _Chosen, fit: "Fit | None" = None, source: Any = None) -> "Items":
     """The items that the options describe; columns that they do not name are those of the fit."""
     from ..data.items import ITEMS
 
@@ -473,12 +473,12 @@ def _load_statistics(path: str) -> "Statistics":
     return load_statistics(path)
 
 
-def _source_of(chosen: _Words) -> Any:
+def _source_of(chosen: _Chosen) -> Any:
     """One path or glob, or a list of them."""
     return chosen.items[0] if len(chosen.items) == 1 else chosen.items
 
 
-def _columns_of(chosen: _Words, fit: "Fit | None" = None) -> dict[str, str]:
+def _columns_of(chosen: _Chosen, fit: "Fit | None" = None) -> dict[str, str]:
     """Columns by role, those that are optional only where they are given.
 
     The column of groups is that of the fit where the fit has groups; ids and folds are never.
@@ -497,7 +497,7 @@ def _columns_of(chosen: _Words, fit: "Fit | None" = None) -> dict[str, str]:
     return names | {role: name for role, name in more.items() if name}
 
 
-def _kind_of(chosen: _Words, known: dict[str, str]) -> Outcome:
+def _kind_of(chosen: _Chosen, known: dict[str, str]) -> Outcome:
     """The kind of items that is meant."""
     flags = {kind: (flag_of(kind.observed), flag_of(kind.size)) for kind in _KINDS}
     given = [k for k in _KINDS if getattr(chosen, k.observed) or getattr(chosen, k.size)]
@@ -521,7 +521,7 @@ def _check_out(out: str, read: Sequence[str]) -> None:
     check_target(out)
 
 
-def method_of(chosen: _Words) -> "Method":
+def method_of(chosen: _Chosen) -> "Method":
     """The method that is asked for; options of other methods are refused."""
     from ..inference import methods
 
@@ -539,7 +539,7 @@ def method_of(chosen: _Words) -> "Method":
     return made
 
 
-def prior_of(chosen: _Words, kind: str, grouped: bool) -> Prior:
+def prior_of(chosen: _Chosen, kind: str, grouped: bool) -> Prior:
     """The prior that the options describe, for a kind of items with groups or without."""
     from ..families.family import FAMILIES
 
