@@ -56,13 +56,11 @@ MOST_ITEMS = 100_000
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Give a temporary name in the folder of `path`; rename it to `path` if the block succeeds.
 
-    Whatever stops the block, no half-written file is left, under either name. What was written is
+    Whatever stops the block, no half-written file is left, under either name; what was written is
     on the disk before the file gets its name, so that this holds after a loss of power too. A
-    process that is killed leaves a temporary file, which the next one to write `path` removes. A
-    symbolic link stays, and the file that it names is replaced; the new file has the permissions of
-    the old one.
-
-    Raises OSError as `check_target` does, before anything is written, or if the disk is full.
+    killed process leaves a temporary file, which the next one to write `path` removes. A symbolic
+    link stays, and the file that it names is replaced, with its permissions. Raises OSError, before
+    anything is written, as `check_target` does, or if the disk is full.
 
     Examples
     --------
@@ -223,9 +221,6 @@ def seal(content: bytes | memoryview) -> bytes:
     return b"\nsoc_pymc sha256 " + hashlib.sha256(content).hexdigest().encode() + b"\n"
 
 
-# --- writing -------------------------------------------------------------------------------------
-
-
 def save_netcdf(
     data: xr.Dataset | xr.DataTree,
     path: str | os.PathLike[str],
@@ -264,9 +259,6 @@ def save_netcdf(
         file.write(seal(content))
 
 
-# --- reading -------------------------------------------------------------------------------------
-
-
 def read_saved(
     path: str | os.PathLike[str],
     opener: Callable[..., Any],
@@ -284,22 +276,18 @@ def read_saved(
     path = path_of(path, "path", error_type)
     again = f"write it again with .save(path) or '{command}'"
     try:
-        file = open(path, "rb")  # noqa: SIM115
+        with open(path, "rb") as file:
+            if fault := _fault_of_bytes(file):
+                raise error_type(f"{path} {fault.format(what=what)} {again}")
+            try:
+                data = _contents(file, opener)
+            except Exception as error:  # whatever the libraries raise
+                text = f"{path} does not hold {what} ({_brief(error)}); {again}"
+                raise error_type(text) from error
     except FileNotFoundError:
         raise error_type(f"{path}: there is no such file") from None
     except OSError as error:
         raise error_type(f"{path} cannot be read: {error.strerror}") from error
-    with file:
-        try:
-            fault = _fault_of_bytes(file)
-        except OSError as error:
-            raise error_type(f"{path} cannot be read: {error.strerror}") from error
-        if fault:
-            raise error_type(f"{path} {fault.format(what=what)} {again}")
-        try:
-            data = _contents(file, opener)
-        except Exception as error:  # whatever the libraries raise
-            raise error_type(f"{path} does not hold {what} ({_brief(error)}); {again}") from error
     found = data.attrs.get("format")
     if found != form:
         kind, remedy = repr(found)[:100], again
@@ -314,7 +302,7 @@ def read_saved(
 
 
 def _is_newer(found: Any, form: str) -> bool:
-    """Whether a format is the expected one but for a higher number."""
+    """Whether a format is the expected one with a higher number."""
     number = re.fullmatch(re.escape(form.rstrip("0123456789")) + r"([0-9]{1,9})", str(found))
     return number is not None and int(number[1]) > int(form.rpartition("-")[2])
 
@@ -375,7 +363,7 @@ def _refuse_strange(file: IO[bytes], size: int) -> None:
 
 
 def _entries(group: Any, at: str, depth: int) -> Iterator[tuple[str, Any]]:
-    """Names and objects of a file, following hard links alone."""
+    """Names and objects of a file, following hard links only."""
     import h5py
 
     if depth > _DEEPEST:
@@ -414,9 +402,6 @@ def _fault_of_array(entry: Any, size: int) -> str:
 
 def _text(value: Any) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
-
-
-# --- contents ------------------------------------------------------------------------------------
 
 
 def _check_digest(data: Any) -> None:

@@ -18,9 +18,9 @@ from soc_pymc.data.kernels import KERNELS
 from soc_pymc.families import (
     bin_curvature,
     bin_effects,
+    bin_mixtures,
     histograms,
     mixture_kernel,
-    mixture_weights,
     normal_cells,
     special_forms,
     surrogates,
@@ -256,7 +256,7 @@ def test_free_mixtures_of_normals():
 
     def work():
         mixture = np.full(3, 1 / 3), np.array([-1.0, 0.0, 1.0]), np.full(3, 0.5)
-        ends = mixture_weights.free_normals(value, noise, np.ones(40), *mixture, 1e-3, 60)
+        ends = bin_mixtures.free_normals(value, noise, np.ones(40), *mixture, 1e-3, 60)
         return *mixture, *ends
 
     assert_both_the_same(work)

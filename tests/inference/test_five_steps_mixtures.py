@@ -6,7 +6,7 @@ import pytest
 from scipy import integrate, special, stats
 
 import soc_pymc as soc
-from soc_pymc.families.mixture_weights import fixed_weights, free_normals, normals_step
+from soc_pymc.families.bin_mixtures import fixed_weights, free_normals, normals_step
 from soc_pymc.paper.simulation import click_rates, laplace_effects
 from soc_pymc.posterior.curves import bin_places, curve_draws
 from soc_pymc.posterior.predictive import posterior_of

@@ -86,7 +86,7 @@ TESTS = {
     "families.mixture_draws": "mixture_law further_outcomes",
     "families.mixture_items": "mixture_law further_outcomes",
     "families.mixture_kernel": "mixture_parts mixture",
-    "families.mixture_weights": "five_steps_mixtures",
+    "families.bin_mixtures": "five_steps_mixtures",
     "families.mixtures": "nodes posteriors decisions_forms",
     "families.monotone": "monotone",
     "families.normal_cells": "normal_cells",

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from ..._lib.errors import FitError
 from ...data.statistics import Statistics
 from ...families import bin_mixtures
-from ...families import priors as names
 from ...families.bin_curvature import BINS
 from ...families.family import FAMILIES, Family
 from ...families.monotone import project_monotone
 from ...families.poisson_gamma import match_gammas
+from ...families.priors import COMPONENTS
 from ...model.designs import axis_of
 from ...model.outcomes import outcome_of
 from ...model.pilot import Target
@@ -235,7 +235,7 @@ def fit_mixtures(stats: Statistics, prior: Any, method: FiveSteps) -> StepFits:
         return full
 
     parts, value = tuple(map(all_bins, ("weight", "place", "sd"))), all_bins("value")
-    kind, family = bin_mixtures.COMPONENTS[prior.family], FAMILIES[prior.family]
+    kind, family = bin_mixtures.MIXTURES[prior.family], FAMILIES[prior.family]
     level, spread = kind.curves(*parts)
     # bins that were not fitted have a spread of 0 here, and are marked as such
     with np.errstate(divide="ignore"):
@@ -270,7 +270,7 @@ def fit_mixtures(stats: Statistics, prior: Any, method: FiveSteps) -> StepFits:
         failed=failed[of],
         moments={name: x[of] for name, x in moments.items()} | {"n_items": start.rows.n},
         notes=tuple(notes),
-        components=dict(zip(names.COMPONENTS, (x[of] for x in adjusted), strict=True)),
+        components=dict(zip(COMPONENTS, (x[of] for x in adjusted), strict=True)),
     )
 
 
@@ -283,7 +283,7 @@ def _search(
     curves: tuple[Floats, ...],
 ) -> list[bin_mixtures.BinMixture]:
     """Mixtures of some bins, begun at the conjugate fit's curves there."""
-    kind = bin_mixtures.COMPONENTS[prior.family]
+    kind = bin_mixtures.MIXTURES[prior.family]
     order = np.argsort(cells["bin"], kind="stable")
     low, high = (np.searchsorted(cells["bin"][order], bins, side=s) for s in ("left", "right"))
 
