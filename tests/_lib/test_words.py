@@ -6,7 +6,7 @@ import pytest
 
 import soc_pymc as soc
 from soc_pymc._lib.reprs import of_items
-from soc_pymc.checks import advice, wording
+from soc_pymc.checks import findings
 from soc_pymc.paper import datasets
 from soc_pymc.posterior.predictive import posterior_of
 from soc_pymc.report import formats
@@ -25,7 +25,7 @@ def test_numbers_in_reports():
 
 
 def test_p_values():
-    shown = [wording._p(p) for p in (np.nan, 1e-13, 0.5, 0.01, 0.0)]
+    shown = [findings._p(p) for p in (np.nan, 1e-13, 0.5, 0.01, 0.0)]
     assert shown == ["-", "< 1e-12", "0.50", "0.01", "< 1e-12"]
 
 
@@ -63,17 +63,17 @@ def _failed(check, statistic):
     ],
 )
 def test_advice_on_summaries(fit, check, statistic, expected):
-    (text,) = advice._summary_advice(_failed(check, statistic), fit, posterior_of(fit))
+    (text,) = findings._summary_advice(_failed(check, statistic), fit, posterior_of(fit).outcome)
     assert expected in text
     assert ("two kinds of items" in text) == (check == "zero counts" and statistic > 1)
 
 
 def test_advice_on_large_samples():
     small = _failed("PIT", 0.001)
-    (text,) = advice._size_of_sample(small, 200_000)
+    (text,) = findings._size_of_sample(small, 200_000)
     assert text.startswith("With 200,000 items the smallest departures show")
-    assert list(advice._size_of_sample(small, 1000)) == []
-    assert list(advice._size_of_sample(_failed("PIT", 0.2), 200_000)) == []
+    assert list(findings._size_of_sample(small, 1000)) == []
+    assert list(findings._size_of_sample(_failed("PIT", 0.2), 200_000)) == []
 
 
 @pytest.mark.parametrize(

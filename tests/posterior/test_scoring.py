@@ -131,13 +131,9 @@ def test_valid_items_are_valid():
     """The ends of what is allowed."""
     score = np.array([-1e90, 0.0, 1e90])
     most = 2.0**53 - 1.0
-    assert are_valid(
-        score, np.array([0.0, most, 1.0]), np.array([0.0, 1e-300, 1e90])
-    )
+    assert are_valid(score, np.array([0.0, most, 1.0]), np.array([0.0, 1e-300, 1e90]))
     # 2^53 + 1 is read as 2^53
-    assert not are_valid(
-        score, np.array([0.0, most + 1.0, 1.0]), np.array([0.0, 1e-300, 1e90])
-    )
+    assert not are_valid(score, np.array([0.0, most + 1.0, 1.0]), np.array([0.0, 1e-300, 1e90]))
 
 
 def test_tables_that_cannot_be_scored(small_fit):
