@@ -17,6 +17,7 @@ from ..families.poisson import EXACT_COUNTS, STEPS, count_cell_range
 __all__ = [
     "CELLS",
     "EXACT_COUNTS",
+    "EXTREMES",
     "FIRST_GRID",
     "MOST_VALUE_CELL",
     "STEPS",
@@ -27,6 +28,7 @@ __all__ = [
     "Grid",
     "Lookup",
     "Weights",
+    "added",
     "choose_edges",
     "choose_grid",
     "count_cell_range",
@@ -104,6 +106,15 @@ def group(
         values = columns[name][order]
         grouped[name] = rule.reduceat(values, at) if len(at) else values  # type: ignore[attr-defined]
     return grouped
+
+
+def added(columns: Columns, keys: Sequence[str], names: Sequence[str]) -> dict[str, NDArray[Any]]:
+    """Rows of sums added up by their keys; of the ranges of scores the extremes."""
+    return group(columns, keys, {name: EXTREMES.get(name, np.add) for name in names})
+
+
+EXTREMES: Mapping[str, Callable[..., NDArray[Any]]] = {"score_min": np.fmin, "score_max": np.fmax}
+"""Columns that are no sums, and how they are combined."""
 
 
 # ---------------------------------------------------------------- scores

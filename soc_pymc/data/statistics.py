@@ -7,7 +7,7 @@ cells of both are kept on request. Statistics of days, files or machines add up.
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ from .._lib.files import read_saved, save_netcdf
 from .._lib.reprs import html_table, lines, of_statistics
 from ..families.outcomes import OUTCOMES, STEPS, Outcome
 from ..families.sums import Cells
-from .binning import CELLS, Columns, group
+from .binning import CELLS, EXTREMES, Columns, added, group
 from .stored_statistics import read_tables
 
 __all__ = [
@@ -37,7 +37,6 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 FORMAT = "soc_pymc-statistics-2"
-_RULES: dict[str, Callable[..., NDArray[Any]]] = {"score_min": np.fmin, "score_max": np.fmax}
 _MOST_Z = 3.0  # of the variation in one bin
 _SAME = {  # what statistics must share to add, and what to do where they do not
     "kind": "they are of other kinds of items",
@@ -198,7 +197,7 @@ class Statistics:
             )
         table = self.table(name)
         keys = [key for key in self._outcome.tables[name].keys if key not in ("group", "fold")]
-        return _added(table, keys, self._outcome.sums(name))
+        return added(table, keys, self._outcome.sums(name))
 
     def of_group(self, label: object) -> "Statistics":
         """Statistics of one group alone.
@@ -446,10 +445,6 @@ def _recoded(stats: Statistics, labels: NDArray[Any], coarse: int) -> dict[str, 
     return tables
 
 
-def _added(table: Columns, keys: Sequence[str], names: Sequence[str]) -> dict[str, NDArray[Any]]:
-    return group(table, keys, {name: _RULES.get(name, np.add) for name in names})
-
-
 def make_statistics(
     tables: Mapping[str, Columns], labels: NDArray[Any], edges: Floats, attrs: Mapping[str, Any]
 ) -> Statistics:
@@ -464,12 +459,12 @@ def make_statistics(
         table = tables[name] or dict.fromkeys(
             (*of.keys, *outcome.integers), np.empty(0, dtype=np.int64)
         ) | dict.fromkeys(of.reals, np.empty(0))
-        rows = _added(table, of.keys, outcome.sums(name))
+        rows = added(table, of.keys, outcome.sums(name))
         variables |= {f"{name}_{column}": (name, values) for column, values in rows.items()}
         if name == "part":
-            totals = _added(rows, ("bin",), outcome.sums(name))
+            totals = added(rows, ("bin",), outcome.sums(name))
     for name in outcome.sums("part"):
-        empty = np.nan if name in _RULES else 0
+        empty = np.nan if name in EXTREMES else 0
         values = np.full(len(edges) + 1, empty, dtype=totals[name].dtype)
         values[totals["bin"]] = totals[name]
         variables[name] = ("bin", values)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...families.outcomes import OUTCOMES, Outcome, Sum
-from ..binning import FIRST_GRID, Columns, Grid, Weights, group, whole_unit
+from ..binning import FIRST_GRID, Columns, Grid, Weights, added, whole_unit
 from ..folds import Folds
 from ..items import Items
 from .expressions import exact, fold_of, score_cell, seen_outcome, with_bins, with_cells
@@ -21,7 +21,6 @@ __all__ = ["Grouped"]
 
 _TINY = 1e-100  # smaller numbers count as 0 in sums of powers, where some engines refuse underflow
 _ROWS = 1 << 20  # rows of joint cells held before they are added up
-_RULES = {"score_min": np.minimum, "score_max": np.maximum}
 _PART_KEYS = ("group", "fold", "bin")
 _OUTSIDE = "nonpositive"  # items whose score has no logarithm
 
@@ -150,15 +149,15 @@ def _narrow(keyed: Any, outcome: Outcome) -> dict[str, Columns]:
 
     names = outcome.reals(("part", *outcome.margins))
     fine = _fine(keyed, outcome, outcome.margins)
-    added = [
+    margins = [
         _margin(fine, outcome, name, names).mutate(margin=ibis.literal(i, type="int64"))
         for i, name in enumerate(outcome.margins)
     ]
-    rows = _columns(reduce(lambda one, other: one.union(other), added), _whole(outcome))
+    rows = _columns(reduce(lambda one, other: one.union(other), margins), _whole(outcome))
     which = rows.pop("margin")
     of = [{k: v[which == i] for k, v in rows.items()} for i in range(len(outcome.margins))]
     found = {
-        name: _added(mine, outcome.tables[name].keys, outcome.sums(name))
+        name: added(mine, outcome.tables[name].keys, outcome.sums(name))
         for name, mine in zip(outcome.margins, of, strict=True)
     }
     return {"part": _parts(of[0], outcome), **found, "joint": {}}
@@ -175,7 +174,7 @@ def _margin(fine: Any, outcome: Outcome, table: str, names: Sequence[str]) -> An
 
 def _parts(rows: Columns, outcome: Outcome) -> dict[str, NDArray[Any]]:
     """The table ``part`` from rows of finer cells; scores at or below 0 have no logarithm."""
-    part = _added(rows, _PART_KEYS, (*outcome.sums("part"), _OUTSIDE))
+    part = added(rows, _PART_KEYS, (*outcome.sums("part"), _OUTSIDE))
     for name in ("sum_log_t", "sum_log_t2"):
         part[name] = np.where(part[_OUTSIDE] > 0, np.nan, part[name])
     del part[_OUTSIDE]
@@ -194,11 +193,11 @@ class _Pile:
         wanted = {name: rows[name] for name in (*self._keys, *self._names)}
         if self.rows:
             wanted = {k: np.concatenate([self.rows[k], v]) for k, v in wanted.items()}
-        self.rows = _added(wanted, self._keys, self._names)
+        self.rows = added(wanted, self._keys, self._names)
 
     def halve(self) -> None:
         """Make one bin of every two."""
-        self.rows = _added({**self.rows, "bin": self.rows["bin"] // 2}, self._keys, self._names)
+        self.rows = added({**self.rows, "bin": self.rows["bin"] // 2}, self._keys, self._names)
 
 
 def _all_at_once(
@@ -219,10 +218,6 @@ def _all_at_once(
         outcome.check_joint(len(joint.rows["n"]), most_joint)
     found: dict[str, Columns] = {name: pile.rows for name, pile in piles.items()}
     return {**found, "part": _parts(piles["part"].rows, outcome)}, coarse
-
-
-def _added(rows: Columns, keys: Sequence[str], names: Sequence[str]) -> dict[str, NDArray[Any]]:
-    return group(rows, keys, {name: _RULES.get(name, np.add) for name in names})
 
 
 def _coded(found: dict[str, Columns]) -> tuple[tuple[str, ...], dict[str, Columns]]:
