@@ -63,8 +63,8 @@ class CheckResult:
     ----------
     table
         One row per check and slice: ``check``, ``slice``, ``statistic``, ``p_value`` (NaN where a
-        number is judged by a fixed bound) and ``verdict``: ``"fail"`` where p < .01 after
-        Holm-Bonferroni over the table, ``"look"`` where p < .05 by itself, else ``"ok"``.
+        number is judged by a fixed bound) and ``verdict``: ``"fail"`` where p < 0.01 after
+        Holm-Bonferroni over the table, ``"look"`` where p < 0.05 by itself, else ``"ok"``.
         The statistic of ``PIT`` and ``LOO-PIT`` is the largest difference between the ECDF of the
         transformed outcomes and the uniform cdf; of ``dispersion`` and ``zero counts`` observed
         over predicted; of ``leave-one-out`` the largest Pareto k.
@@ -165,7 +165,7 @@ def check(
     ItemsError
         If the items are not valid or not of the fit's kind, or a column is missing.
     FitError
-        If a score has no place on the fit's axis, or `subset` is not positive.
+        If a score cannot be put on the fit's axis, or `subset` is not positive.
 
     Examples
     --------

@@ -18,7 +18,7 @@ _SMALL = 0.01  # ECDF differences below this matter to few uses
 _ROWS = 5  # findings shown, the worst
 _SENTENCES = 3  # of the advice
 _HEAD = ("verdict", "what", "where", "found", "p")
-_WORDS = {  # what a check looks at, and its statistic in words
+_LABELS = {  # what a check looks at, and how its statistic is written
     "PIT": ("distribution of outcomes (PIT)", "probabilities off by up to {:.3f}"),
     "LOO-PIT": ("the PIT, each item left out", "probabilities off by up to {:.3f}"),
     "dispersion": ("scatter of outcomes", "{:.2f} times as predicted"),
@@ -179,7 +179,7 @@ def _size_of_sample(failed: pd.DataFrame, n_items: int) -> Iterator[str]:
 def _found(check: str, statistic: float) -> str:
     if check == "converged":
         return "yes" if statistic else "no"
-    return _WORDS[check][1].format(statistic)
+    return _LABELS[check][1].format(statistic)
 
 
 def _p(p_value: float) -> str:
@@ -209,7 +209,7 @@ def _rows(table: pd.DataFrame) -> list[tuple[str, ...]]:
     return [
         (
             str(row["verdict"]),
-            _WORDS[row["check"]][0],
+            _LABELS[row["check"]][0],
             str(row["slice"]),
             _found(row["check"], row["statistic"]),
             _p(row["p_value"]),
@@ -237,7 +237,7 @@ def _rest(table: pd.DataFrame, shown: pd.DataFrame) -> str:
     if len(fine):
         number = fine.groupby("check", sort=False).size()
         where = (
-            f"{_WORDS[str(check)][0]} in {n} slices" if n > 1 else _WORDS[str(check)][0]
+            f"{_LABELS[str(check)][0]} in {n} slices" if n > 1 else _LABELS[str(check)][0]
             for check, n in number.items()
         )
         parts.append(f"ok: {', '.join(dict.fromkeys(where))}")

@@ -248,7 +248,7 @@ def cut_columns(labels: Mapping[str, pd.Series]) -> Iterator[str]:
 
 
 def _is_cut(values: pd.Series) -> bool:
-    """Whether a column has an order and so many values that fifths of it say more than levels."""
+    """Whether a column has an order and too many values for each to be a level."""
     ordered = pd.api.types.is_numeric_dtype(values) or pd.api.types.is_datetime64_any_dtype(values)
     return bool(
         ordered and not pd.api.types.is_bool_dtype(values) and values.nunique(dropna=True) > LEVELS

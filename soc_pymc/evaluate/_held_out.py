@@ -29,7 +29,7 @@ from ..posterior.item_columns import columns_of, posterior_roles
 from ..posterior.predictive import Columns, Posterior, posterior_of, select
 from .baselines import BASELINES, fit_baselines
 from .by_bin import given_score, pit_densities, score_bins
-from .thinning import Split, stream
+from .thinning import Split, refuse_any, stream
 
 __all__ = ["HeldOut", "gain_rows", "held_out", "poisson_log_likelihood"]
 
@@ -337,11 +337,8 @@ def poisson_log_likelihood(count: ArrayLike, expected: ArrayLike) -> Floats:
     array([-1., -1.])
     """
     y, mu = many({"count": count, "expected": expected}, ItemsError)
-    wrong = {"count": ~((y >= 0) & (y < np.inf)), "expected": ~(mu >= 0)}
-    for name, bad in wrong.items():
-        if bad.any():
-            number = int(bad.sum())
-            raise ItemsError(f"{name}: {number:,} of {bad.size:,} are negative or no numbers")
+    refuse_any("count", ~((y >= 0) & (y < np.inf)), "negative or no numbers")
+    refuse_any("expected", ~(mu >= 0), "negative or no numbers")
     return POISSON_FORMS.log_likelihood(y, np.ones_like(mu), mu)
 
 

@@ -101,7 +101,7 @@ def pit_histograms(
 
     Every outcome is put through its predictive cdf given the score, averaged over the curves'
     uncertainty, with randomisation between P(Y < y) and P(Y <= y). If the model is right each
-    histogram is flat but for noise: its cells have variance cells / n_items. Small exposures make
+    histogram is flat up to noise: its cells have variance cells / n_items. Small exposures make
     flat histograms whatever the model is: `least_size` leaves them out.
 
     Parameters

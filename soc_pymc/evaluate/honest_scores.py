@@ -22,6 +22,7 @@ from ..data.summaries import summarize
 from ..data.tables import batches, open_table, scan
 from ..families.outcomes import OUTCOMES, Outcome
 from ..posterior.item_columns import columns_of
+from .thinning import refuse_any
 
 __all__ = ["Leakage", "cross_fit", "leakage"]
 
@@ -145,20 +146,17 @@ def _numbers(name: str, given: ArrayLike, n: int | None) -> Floats:
     if values.ndim != 1 or (n is not None and len(values) != n):
         expected = "one number for every item" if n is None else f"{n:,} numbers, as y has"
         raise ItemsError(f"{name} has the shape {values.shape}: give {expected}")
-    bad = ~np.isfinite(values)
-    if bad.any():
-        raise ItemsError(f"{name}: {int(bad.sum()):,} of {len(values):,} are not finite numbers")
+    refuse_any(name, ~np.isfinite(values), "not finite numbers")
     return values
 
 
 def _check_rates(count: Floats, exposure: Floats) -> None:
-    if (bad := exposure <= 0).any():
-        raise ItemsError(
-            f"exposure: {int(bad.sum()):,} of {len(bad):,} are not > 0, where a rate has no "
-            "meaning: leave these rows out, and score them by a model trained on the rest"
-        )
-    if (bad := count < 0).any():
-        raise ItemsError(f"y: {int(bad.sum()):,} of {len(bad):,} are negative: counts are not")
+    what = (
+        "not > 0, where a rate has no meaning: leave these rows out, and score them by a model "
+        "trained on the rest"
+    )
+    refuse_any("exposure", exposure <= 0, what)
+    refuse_any("y", count < 0, "negative: counts are not")
 
 
 def _folds(n: int, folds: int, groups: ArrayLike | None, seed: int) -> Ints:
@@ -169,9 +167,8 @@ def _folds(n: int, folds: int, groups: ArrayLike | None, seed: int) -> Ints:
         raise ItemsError(f"groups={shown(groups)} must be {n:,} labels, as y has") from None
     if labels.shape != (n,):
         raise ItemsError(f"groups has the shape {labels.shape}: give {n:,} labels, as y has")
-    code = np.unique(labels.astype(str) if labels.dtype == object else labels, return_inverse=True)[
-        1
-    ]
+    labels = labels.astype(str) if labels.dtype == object else labels
+    code = np.unique(labels, return_inverse=True)[1]
     units = int(code.max()) + 1 if n else 0
     whole = isinstance(folds, int | np.integer) and not isinstance(folds, bool)
     if not whole or not 2 <= folds <= units:

@@ -138,12 +138,12 @@ def compare_bins(
 
     Too few bins are wide: E(theta|t) varies within them, which a bin's own fit takes for variance
     of theta. Too many hold so little that a bin's fit is mostly noise. Section 5.1 of Muralidharan
-    and Najmi has 10,000 bins of 20 billion items, in most of which log t has an sd below .01.
+    and Najmi has 10,000 bins of 20 billion items, in most of which log t has an sd below 0.01.
 
     Parameters
     ----------
     items
-        Items, read once into the most bins, or statistics of at least so many.
+        Items, read once into the most bins, or statistics in at least as many.
     bins
         Numbers of bins of equally many items.
     prior
@@ -173,7 +173,7 @@ def compare_bins(
         - ``five_steps_mean``, ``five_steps_variance``: how far the smoothed curves, by
           ``FiveSteps(moments="plain")``, are from those of the most bins: root mean square over
           items of the difference of log E(theta|t) (of E in sds of theta) and of log Var(theta|t),
-          but for 2% of the items at either end;
+          without 2% of the items at either end;
         - ``bayes_mean``, ``bayes_variance``: the same of the Bayesian fits, and ``bayes_mean_sds``,
           ``bayes_variance_sds`` in posterior sds.
 

@@ -22,7 +22,7 @@ from ..families.outcomes import OUTCOMES
 from ..families.poisson import POISSON_FORMS
 from ..families.validity import LARGEST_COUNT
 
-__all__ = ["Split", "read_frame", "split_items", "stream", "thin", "thin_values"]
+__all__ = ["Split", "read_frame", "refuse_any", "split_items", "stream", "thin", "thin_values"]
 
 Floats = NDArray[np.float64]
 
@@ -88,8 +88,8 @@ def thin(
     True
     """
     y, n = _columns({"count": count, "exposure": exposure})
-    _refuse("count", ~((y >= 0) & (y == np.floor(y)) & (y <= LARGEST_COUNT)), "whole, >= 0")
-    _refuse("exposure", ~((n >= 0) & np.isfinite(n)), "finite, >= 0")
+    refuse_any("count", ~((y >= 0) & (y == np.floor(y)) & (y <= LARGEST_COUNT)), "not whole, >= 0")
+    refuse_any("exposure", ~((n >= 0) & np.isfinite(n)), "not finite, >= 0")
     return POISSON_FORMS.thinned(y, n, fraction, stream(seed, "thinning"))
 
 
@@ -129,8 +129,8 @@ def thin_values(
     array([1., 2.])
     """
     y, sd = _columns({"value": value, "noise_sd": noise_sd})
-    _refuse("value", ~np.isfinite(y), "finite")
-    _refuse("noise_sd", ~((sd > 0) & np.isfinite(sd)), "finite, > 0")
+    refuse_any("value", ~np.isfinite(y), "not finite")
+    refuse_any("noise_sd", ~((sd > 0) & np.isfinite(sd)), "not finite, > 0")
     return NORMAL_FORMS.thinned(y, sd, fraction, stream(seed, "thinning"))
 
 
@@ -157,9 +157,10 @@ def _columns(given: Mapping[str, ArrayLike]) -> tuple[Floats, Floats]:
     return first, np.array(np.broadcast_to(second, first.shape))
 
 
-def _refuse(name: str, bad: NDArray[np.bool_], rule: str) -> None:
+def refuse_any(name: str, bad: NDArray[np.bool_], what: str) -> None:
+    """Refuse an argument some of whose numbers are bad; `what` says how."""
     if bad.any():
-        raise ItemsError(f"{name}: {int(bad.sum()):,} of {len(bad):,} are not {rule}")
+        raise ItemsError(f"{name}: {int(bad.sum()):,} of {bad.size:,} are {what}")
 
 
 @checked(fraction=PROBABILITY, seed=SEED)

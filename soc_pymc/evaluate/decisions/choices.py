@@ -276,7 +276,7 @@ def risk_adjusted(
     ItemsError
         If the items are not valid or not of the fit's kind.
     FitError
-        If `quantile` is not between 0 and 1, or a score has no place on the fit's axis.
+        If `quantile` is not between 0 and 1, or a score cannot be put on the fit's axis.
 
     Notes
     -----
@@ -350,7 +350,7 @@ def value_of_exposure(
         If the items are not valid or not of the fit's kind.
     FitError
         If a number is not finite or beyond 1e90, `more` is not > 0, there are not as many as items,
-        or a score has no place on the fit's axis.
+        or a score cannot be put on the fit's axis.
 
     Notes
     -----
@@ -359,7 +359,7 @@ def value_of_exposure(
     values: the expected squared error of the best linear estimate, which is the expected posterior
     variance under one draw and never less than it. With fits to 1,500 items it is 0.01% too large
     on average and 0.2% at most, with 150 items 0.3% and 4%. For mixtures it is a sum over a grid of
-    further outcomes. ``value`` is exact but for the cut-off, which is found on 128 of the draws:
+    further outcomes. ``value`` is exact except for the cut-off, found on 128 of the draws:
     an error of it can only make it smaller.
 
     Examples

@@ -87,7 +87,7 @@ def thompson_draws(
         If the items are not valid or not of the fit's kind.
     FitError
         If `draws` is not a whole number of at least 1, `seed` not one of at least 0, the draws are
-        larger than the machine's memory, or a score has no place on the fit's axis.
+        larger than the machine's memory, or a score cannot be put on the fit's axis.
 
     Notes
     -----
@@ -210,7 +210,7 @@ def probability_best(
     ItemsError
         If the items are not valid or not of the fit's kind.
     FitError
-        If `k`, `draws` or `seed` are not such whole numbers, or a score has no place on the fit's
+        If `k`, `draws` or `seed` is no such whole number, or a score has no place on the fit's
         axis.
 
     Notes
@@ -369,7 +369,7 @@ class _Border:
 
     @property
     def share(self) -> Floats:
-        """Probability of those that are equal to the last: places that are left for them."""
+        """Probability of those that are equal to the last: their share of what is left."""
         return np.asarray((self.size - self.above) / np.maximum(self.equal, 1))
 
 

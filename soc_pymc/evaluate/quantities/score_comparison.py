@@ -162,7 +162,7 @@ def _check(scores: Mapping[str, tuple[Fit, Items]]) -> None:
 
 
 def _thinned(part: Mapping[str, Floats], number: int) -> dict[str, Floats]:
-    """As many draws as asked, evenly spaced."""
+    """Some of the draws, evenly spaced."""
     return {name: x[np.linspace(0, len(x) - 1, number).astype(int)] for name, x in part.items()}
 
 

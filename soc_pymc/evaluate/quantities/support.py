@@ -83,7 +83,7 @@ def statistics_of(fit: Fit, items: Items, progress: bool = False) -> Statistics:
     """Statistics of items as quantities read them, with joint cells for a mixture."""
     mixed = fit.prior.mixture
     with warnings.catch_warnings():
-        # nobody asked for so many bins
+        # the user did not ask for this number of bins
         warnings.filterwarnings("ignore", r"[\d,]+ bins instead of", ItemsWarning)
         return summarize(
             items,

@@ -37,7 +37,7 @@ Ints = NDArray[np.int64]
 
 WEIGHT = OneOf("items", "exposure")
 _CLASS = 3  # cells of sizes are 16 an octave: 2^3 of them make a class
-_MOST = 1 << 31  # bins of the answer: no statistics have so many
+_MOST = 1 << 31  # bins of the answer: more than any statistics have
 
 
 # --- what the score explains ---------------------------------------------------------------------
@@ -249,7 +249,7 @@ def variance_reduction(
     """Mean squared error of E(theta|t,y) as a share of that of E(theta|t), draw by draw.
 
     The ratio E Var(theta|t,y) / E Var(theta|t) of Section 5.1 of Muralidharan and Najmi (Figure
-    "variance gain"). By a ratio of .73 the items' own outcomes take away 27% of the mean squared
+    "variance gain"). At a ratio of 0.73 the items' own outcomes take away 27% of the mean squared
     error of ordinary calibration.
 
     Parameters
