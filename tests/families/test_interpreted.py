@@ -47,6 +47,22 @@ def _chosen(choose):
     return lambda *args: choose(*args)(*args)
 
 
+def _plain(compiled):
+    """The function that was compiled; of a generated one, with what it calls interpreted too."""
+    function = compiled.py_func
+    if "__file__" in function.__globals__:  # a module's, which is patched itself
+        return function
+    names = {
+        name: _plain(value)
+        if isinstance(value, Dispatcher)
+        else LENIENT
+        if value is math
+        else value
+        for name, value in function.__globals__.items()
+    }
+    return types.FunctionType(function.__code__, names)
+
+
 @contextmanager
 def interpreted():
     """Every compiled function of the package is the Python function that it was made of."""
@@ -62,7 +78,7 @@ def interpreted():
                     plain.types = value.types  # by which it is seen to have been compiled
                     patch.setattr(module, name, plain)
         for kind, kernel in KERNELS.items():
-            plain = {k: v.py_func for k, v in vars(kernel).items() if isinstance(v, Dispatcher)}
+            plain = {k: _plain(v) for k, v in vars(kernel).items() if isinstance(v, Dispatcher)}
             patch.setitem(KERNELS, kind, replace(kernel, **plain))
         patch.setattr(bin_effects, "_row", _chosen(bin_effects._choose_row))
         patch.setattr(bin_effects, "_line", _chosen(bin_effects._choose_line))
