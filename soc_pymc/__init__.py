@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from .inference.fitting import fit
     from .inference.methods import NUTS, VI, FiveSteps
     from .inference.results import Fit, Status, load_fit
-    from .model.models import model
+    from .model.problem import model
     from .paper import datasets, simulation, theory
     from .posterior.calibration import bands, calibration_curves
     from .posterior.items import item_posteriors
@@ -90,7 +90,7 @@ _HOMES = {
     "data.items": "NormalItems PoissonItems",
     "data.statistics": "Statistics load_statistics",
     "data.summaries": "summarize",
-    "model.models": "model",
+    "model.problem": "model",
     "inference.methods": "VI NUTS FiveSteps",
     "inference.fitting": "fit",
     "inference.results": "Fit Status load_fit",

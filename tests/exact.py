@@ -3,7 +3,7 @@
 import mpmath as mp
 import numpy as np
 
-from soc_pymc.families import histograms as hist
+from soc_pymc.families import poisson_rows as hist
 
 mp.mp.dps = 50
 

@@ -1,7 +1,6 @@
 """Choosing a fit from statistics alone: by folds, and by how many bins there are."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,11 +13,12 @@ from .._lib.progress import phase
 from ..data.items import Items
 from ..data.statistics import Statistics, coarsened, equal_edges
 from ..data.summaries import summarize
+from ..families.family import family_of_kind
 from ..families.outcomes import Outcome
 from ..families.priors import Gamma, Normal
 from ..inference.methods import NUTS, VI, FiveSteps
 from ..inference.results import Fit
-from ..model.outcomes import outcome_of
+from ..model.rows import rows_of
 from ..posterior.predictive import bin_scores_of, curves_at, posterior_of
 
 __all__ = ["compare_bins", "cross_validate"]
@@ -111,14 +111,14 @@ def _check_prior(prior: Any) -> None:
 
 def _log_density(fit: Fit, stats: Statistics) -> float:
     """Log density of all outcomes at the posterior means of the curves, of every group's bins."""
-    bins, outcome = bin_scores_of(fit, posterior_of(fit), stats), outcome_of(stats)
-    rows, data = outcome.rows(stats, bool(stats.groups), False)
+    bins = bin_scores_of(fit, posterior_of(fit), stats)
+    rows, data = rows_of(stats, family_of_kind(stats.kind), grouped=bool(stats.groups))
     at = bins.place(rows.group, rows.bin)
     labels = np.array(stats.groups or [None], dtype=object)
     curves = curves_at(fit, bins.score, labels[bins.group], None)
     first, second = (draws.mean(axis=0)[at][None] for draws in curves)
-    data = replace(data, spread=bins.spread[at])
-    return float(outcome.value(first, second, np.arange(rows.number), *data.arrays)[0].sum())
+    data = data.with_spread(bins.spread[at])
+    return float(data.value_and_gradient(first, second, np.arange(rows.number))[0].sum())
 
 
 # --- bins ----------------------------------------------------------------------------------------

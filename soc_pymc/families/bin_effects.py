@@ -10,7 +10,7 @@ A row is computed at some ten widths times five nodes: for that it is a polynomi
 fitted at Chebyshev nodes, and exact outside their range.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 import numba
@@ -19,11 +19,13 @@ from numba.extending import overload
 from numpy.typing import NDArray
 from scipy import special
 
-from . import histograms as hist
-from .normal_cells import NormalCells, one_row
+from . import normal_rows, poisson_rows
+from .normal_rows import NormalCells
+from .poisson_rows import Histograms
+from .row_sums import RowSums
+from .surrogates import Surrogates
 
 __all__ = [
-    "EffectTables",
     "draw_effects",
     "draw_prior",
     "effect_rows",
@@ -32,7 +34,6 @@ __all__ = [
 ]
 
 Floats = NDArray[np.float64]
-Data = hist.Histograms | NormalCells
 
 _FREEDOM = 3.0
 _WIDTHS = np.exp(np.arange(-2.0, 9.3, 1.25))  # lambda_k: sd of 0.4 to 100 tau
@@ -60,39 +61,17 @@ _ERROR = 1e-3  # nats, allowed for all bins together as independent errors
 _FAR = 1e9
 
 
-@dataclass(frozen=True)
-class EffectTables:
-    """Rows of counts as polynomials in log mean and log cv2.
-
-    Attributes
-    ----------
-    centre, reach
-        (2, bins): middle and half-widths of their regions; reach 0 means that the bin has none.
-    coefficients
-        (bins, 11, 8): of u^i v^j at [i, j], u and v in units of reach from the centre.
-    """
-
-    centre: Floats
-    reach: Floats
-    coefficients: Floats
-
-    @property
-    def arrays(self) -> tuple[Floats, ...]:
-        """All arrays, which in a kernel stand before those of the histograms."""
-        return self.centre, self.reach, self.coefficients
-
-
 def make_tables(
-    h: hist.Histograms, low: tuple[Floats, Floats], high: tuple[Floats, Floats]
-) -> EffectTables:
-    """Polynomials for all bins over boxes of the curves, with room for effects around them."""
+    data: RowSums, low: tuple[Floats, Floats], high: tuple[Floats, Floats]
+) -> Surrogates:
+    """Polynomials for all rows over boxes of the curves, with room for effects around them."""
     centre = 0.5 * (np.array(low) + np.array(high))
     reach = 0.5 * (np.array(high) - np.array(low)) + np.array([[_REACH], [1e-3]])
-    bins = np.arange(reach.shape[1])
+    rows = np.arange(reach.shape[1])
 
     def exact(u: Floats, v: Floats) -> Floats:
         m, c = centre[0] + u[:, None] * reach[0], centre[1] + v[:, None] * reach[1]
-        return hist.value_and_gradient(m, c, bins, *h.arrays)[0]
+        return data.value_and_gradient(m, c, rows)[0]
 
     u, v = (x.ravel() for x in np.meshgrid(_NODES, _OTHER_NODES, indexing="ij"))
     values = exact(u, v).reshape(len(_NODES), len(_OTHER_NODES), -1)
@@ -100,8 +79,8 @@ def make_tables(
     u, v = np.random.default_rng(0).uniform(-1.0, 1.0, (2, _TESTS))
     powers = u[:, None] ** np.arange(len(_NODES)), v[:, None] ** np.arange(len(_OTHER_NODES))
     error = np.abs(np.einsum("ti,tj,bij->tb", *powers, terms) - exact(u, v)).max(axis=0)
-    good = error <= _ERROR / np.sqrt(len(bins))  # false where it is not a number
-    return EffectTables(centre, np.where(good, reach, 0.0), np.ascontiguousarray(terms))
+    good = error <= _ERROR / np.sqrt(len(rows))  # false where it is not a number
+    return Surrogates(centre, np.where(good, reach, 0.0), np.ascontiguousarray(terms))
 
 
 # --- one row as a function of its mean -----------------------------------------------------------
@@ -111,8 +90,8 @@ def make_tables(
 # `place` is (centre, reach, limit).
 
 _jit = numba.njit(cache=True, nogil=True, error_model="numpy")
-_COUNTS, _VALUES = len(fields(hist.Histograms)), len(fields(NormalCells))
-_NEAR = _COUNTS + len(fields(EffectTables))
+_COUNTS, _VALUES = len(fields(Histograms)), len(fields(NormalCells))
+_NEAR = _COUNTS + len(fields(Surrogates))
 
 
 def _row(m: Any, c: Any, b: Any, arrays: Any) -> Any:
@@ -122,14 +101,14 @@ def _row(m: Any, c: Any, b: Any, arrays: Any) -> Any:
 @overload(_row)
 def _choose_row(m, c, b, arrays):  # type: ignore[no-untyped-def]
     def of_counts(m, c, b, arrays):  # type: ignore[no-untyped-def]
-        return hist.one_bin(m, c, b, arrays)
+        return poisson_rows.one_row(m, c, b, arrays)
 
     def of_tables(m, c, b, arrays):  # type: ignore[no-untyped-def]
-        return hist.one_bin(m, c, b, arrays[3:])
+        return poisson_rows.one_row(m, c, b, arrays[3:])
 
     def of_values(m, c, b, arrays):  # type: ignore[no-untyped-def]
         start, noise, moments, centre, spread = arrays
-        return one_row(m, c, b, start, noise, moments, centre, spread)
+        return normal_rows.one_row(m, c, b, start, noise, moments, centre, spread)
 
     return {_COUNTS: of_counts, _NEAR: of_tables, _VALUES: of_values}[len(arrays)]
 
@@ -296,7 +275,7 @@ def _draw_all(first, second, log_tau, uniform, out, *arrays):  # type: ignore[no
 
 
 def draw_effects(
-    first: Floats, second: Floats, log_tau: Floats, data: Data, rng: np.random.Generator
+    first: Floats, second: Floats, log_tau: Floats, data: RowSums, rng: np.random.Generator
 ) -> Floats:
     """Effects of rows from their posteriors given both curves and log tau.
 
@@ -318,7 +297,7 @@ def draw_effects(
     """
     first, second = np.ascontiguousarray(first), np.ascontiguousarray(second)
     arrays = data.arrays
-    if isinstance(data, hist.Histograms):
+    if data.near:
         low, high = (first.min(axis=0), second.min(axis=0)), (first.max(axis=0), second.max(axis=0))
         arrays = (*make_tables(data, low, high).arrays, *arrays)
     out = np.empty(first.shape)

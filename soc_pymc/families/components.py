@@ -6,8 +6,9 @@ spread, so that one grid serves curves whose spread changes tenfold with the sco
 at a score differ in location alone: Gammas of one shape, or Normals of one variance.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,9 +17,13 @@ from scipy import special
 from .special_forms import log_negative_binomial
 
 __all__ = [
+    "GAMMAS",
+    "NORMALS",
     "WIDTH",
+    "Components",
     "Frame",
     "MixtureCells",
+    "cell_points",
     "count_frame",
     "count_log_density",
     "families_path",
@@ -45,24 +50,19 @@ _CORNER = 3.0  # spreads beyond which the tilt that widens the frame grows linea
 _SMOOTHEST = 1e4  # Gammas of larger shape are log-normal for the purpose of the path below
 _LOG_SHAPES = (-2.7, 230.0)  # least and largest logarithm of a count frame's Gamma shape
 _MANY = 1000.0  # counts from which on each component's probability is formed by itself
+_SPLIT = 1e-3  # nats: a cell of several values becomes two points where it matters as much
 _FLOOR, _FLOOR_SD = 1e-3, 2.0  # share and width of what keeps heavier tails within reach
 
 
 @dataclass(frozen=True)
 class Frame:
-    """Where the components are at some scores.
+    """Base distributions at some scores, around which the components lie."""
 
-    Attributes
-    ----------
-    location, spread
-        Shape (n,): mean and sd of log theta (counts) or of theta (values) under the pilot.
-    own
-        Shape (n,): the pilot's Gamma shape (counts); 0 for values.
-    """
-
-    location: Floats
-    spread: Floats
-    own: Floats
+    location: (
+        Floats  # (n,): mean of log theta (counts) or of theta (values) under the Laplace start
+    )
+    spread: Floats  # (n,): its sd
+    own: Floats  # (n,): shape of the Laplace start's Gamma (counts); 0 for values
 
     def width(self, extra: ArrayLike = 0.0) -> Floats:
         """Variance of a component, and of `extra` that adds to it: shape (n,)."""
@@ -71,28 +71,18 @@ class Frame:
 
 @dataclass(frozen=True)
 class MixtureCells:
-    """What the likelihood of a mixture reads: bins one after the other.
+    """What the likelihood of a mixture reads: rows one after the other."""
 
-    Attributes
-    ----------
-    base
-        (bins, R): log weights of the components, up to a constant, where the tilt is 0.
-    basis
-        (bins, R, J): what the tilt's J functions add to them.
-    start, items
-        Offsets (bins + 1,) of each bin's cells, and their numbers of items (cells,).
-    density
-        (cells, R): marginal densities under the components, divided by the cell's largest.
-    constant
-        (bins,): sum of the logarithms of these divisors.
-    """
+    base: Floats  # (rows, R): log weights of the components, up to a constant, at coefficients 0
+    basis: Floats  # (rows, R, J): what the weights' J functions add to them
+    start: Ints  # (rows + 1,): offsets of each row's cells
+    items: Floats  # (cells,): numbers of items
+    density: NDArray[np.float32]  # (cells, R): under the components, over the cell's largest
+    constant: Floats  # (rows,): sum of the logarithms of these divisors
 
-    base: Floats
-    basis: Floats
-    start: Ints
-    items: Floats
-    density: NDArray[np.float32]
-    constant: Floats
+    kernel: ClassVar[str] = "mixture"
+    signature: ClassVar[str] = "(b,r),(b,r,j),(s),(c),(c,r),(b)"
+    near: ClassVar[None] = None  # cells are few enough to be added up
 
     @property
     def arrays(self) -> tuple[NDArray[np.generic], ...]:
@@ -170,23 +160,13 @@ def frame_slopes(frame: Frame) -> Floats:
 
 
 def frame_tilt(first: Any, second: Any, slopes: Any, exp: Any = np.exp) -> tuple[Any, Any]:
-    """Coefficients of `moves` that take the pilot's frame to that of other curves.
+    """Coefficients of `moves` that take the base distributions to those of other curves.
 
-    Parameters
-    ----------
-    first, second
-        How far the two curves are from the pilot's at n scores, (..., n).
-    slopes
-        Of `frame_slopes` there.
-    exp
-        The exponential function of the curves' kind of array.
-
-    Returns
-    -------
-    tuple
-        With w the variance of the components' positions, Normal weights with mean mu and variance w
-        have mu / w and 1/w(pilot) - 1/w. The spread's change is taken to first order in log w,
-        which keeps w positive.
+    `first` and `second` are how far the two curves are from the Laplace start's at n scores,
+    (..., n), `slopes` of `frame_slopes` there, and `exp` the exponential of their kind of array.
+    With w the variance of the components' positions, Normal weights with mean mu and variance w
+    have mu / w and 1/w(start) - 1/w. The spread's change is taken to first order in log w, which
+    keeps w positive.
     """
     spread, lower, stretch = slopes[0], slopes[1], slopes[2]
     pilot = 1.0 - WIDTH**2
@@ -195,24 +175,11 @@ def frame_tilt(first: Any, second: Any, slopes: Any, exp: Any = np.exp) -> tuple
 
 
 def families_path(frame: Frame, z: Floats, kind: str) -> tuple[Floats, Floats]:
-    """Log weights of the components that make the frame's own family.
+    """Log weights (n, R) that make the base's Normal, and what must be added for its own family.
 
-    Parameters
-    ----------
-    frame
-        The frame at n scores.
-    z
-        Positions of R components.
-    kind
-        "poisson" or "normal".
-
-    Returns
-    -------
-    tuple of numpy.ndarray
-        Log weights (n, R) that give the frame's Normal (of log theta, for counts), exact but for
-        the grid; and (n, R) what must be added to give its Gamma: theta ~ Gamma(a) is Gamma(A)
-        times Beta(a, A - a). The second is 0 for values. A little of a wider Normal is mixed into
-        the Gamma, whose upper end no tilt could lift otherwise.
+    The first are exact but for the grid (a Normal of log theta, for counts). What makes the Gamma
+    of them: theta ~ Gamma(a) is Gamma(A) times Beta(a, A - a). It is 0 for values. A little of a
+    wider Normal is mixed into the Gamma, whose upper end no weights could lift otherwise.
     """
     normal = special.log_softmax(-0.5 * z**2 / (1.0 - WIDTH**2))
     base = np.broadcast_to(normal, (len(frame.location), len(z))).copy()
@@ -231,19 +198,9 @@ def families_path(frame: Frame, z: Floats, kind: str) -> tuple[Floats, Floats]:
 def count_log_density(
     count: Floats, exposure: Floats, location: Floats, variance: Floats
 ) -> Floats:
-    """Log marginal probability of counts under Gammas known by the mean and variance of log theta.
+    """Log marginal probability (n, R) of counts (n,) under Gammas.
 
-    Parameters
-    ----------
-    count, exposure, variance
-        Shape (n,).
-    location
-        Shape (n, R).
-
-    Returns
-    -------
-    numpy.ndarray
-        Shape (n, R).
+    These are known by the mean, `location` (n, R), and the variance (n,) of log theta.
     """
     shape = inverse_trigamma(variance)
     log_mean = location + (np.log(shape) - special.psi(shape))[:, None]
@@ -268,15 +225,140 @@ def count_log_density(
 
 
 def value_log_density(value: Floats, noise: Floats, location: Floats, variance: Floats) -> Floats:
-    """Log marginal density of values with noise variance `noise` under Normal components.
-
-    Parameters
-    ----------
-    value, noise, variance
-        Shape (n,).
-    location
-        Shape (n, R).
-    """
+    """Log marginal density (n, R) of values (n,) with noise variance `noise` under Normals."""
     total = (variance + noise)[:, None]
     away = (value[:, None] - location) / np.sqrt(total)
     return np.asarray(-0.5 * (away * away + np.log(2.0 * np.pi * total)))
+
+
+# --- what a mixture asks of its family -----------------------------------------------------------
+
+
+class Moments(NamedTuple):
+    """Means, variances and covariance of outcomes and sizes in cells."""
+
+    outcome: Floats
+    size: Floats
+    var_outcome: Floats
+    var_size: Floats
+    cov: Floats
+    bend: tuple[Floats, Floats]  # direction of (outcome, size) in which the likelihood bends
+    lowest: Floats  # that outcomes may be
+
+
+def _count_moments(cells: Mapping[str, NDArray[Any]]) -> Moments:
+    n = cells["n"].astype(float)
+    y, size = cells["sum_y"] / n, cells["sum_N"] / n
+    by_count = np.where(y > 0, 1.0 / np.maximum(y, 1e-9), 0.0)
+    return Moments(
+        y,
+        size,
+        cells["sum_y2"] / n - y**2,
+        cells["sum_N2"] / n - size**2,
+        cells["sum_yN"] / n - y * size,
+        (by_count, -1.0 / np.maximum(size, 1e-300)),
+        np.zeros_like(y),
+    )
+
+
+def _value_moments(cells: Mapping[str, NDArray[Any]]) -> Moments:
+    n = cells["n"].astype(float)
+    y, size = cells["sum_y"] / n, cells["sum_w"] / n
+    return Moments(
+        y,
+        size,
+        cells["sum_y2"] / n - y**2,
+        cells["sum_w2"] / n - size**2,
+        np.zeros_like(n),
+        (1.0 / np.sqrt(np.maximum(size, 1e-300)), np.zeros_like(n)),
+        np.full_like(y, -np.inf),
+    )
+
+
+def _count_sharpness(cells: Mapping[str, NDArray[Any]], shape: Floats) -> Floats:
+    expected = cells["sum_y"] / cells["n"].astype(float) + 1.0
+    return np.asarray(shape * expected / (shape + expected))
+
+
+def _value_sharpness(cells: Mapping[str, NDArray[Any]], variance: Floats) -> Floats:
+    noise = cells["sum_w"] / cells["n"].astype(float)
+    return np.asarray(noise / (noise + variance))
+
+
+def _merged_gammas(location: Floats, fine: Frame, mean: Callable[[Floats], Floats]) -> Frame:
+    """Exp(mean log) of shapes; spreads are functions of them."""
+    own = np.exp(mean(np.log(fine.own)))
+    return Frame(location, spread_of(own), own)
+
+
+def _merged_normals(location: Floats, fine: Frame, mean: Callable[[Floats], Floats]) -> Frame:
+    return Frame(location, np.exp(mean(np.log(fine.spread))), np.zeros(len(location)))
+
+
+@dataclass(frozen=True)
+class Components:
+    """A family's components around base distributions that its own curves give."""
+
+    kind: str
+    path: bool  # whether a path leads from Normal weights to those of the family itself
+    base: Callable[[Any, Any], Frame]  # of both curves
+    merged: Callable[..., Frame]  # (location, bases, averages over merged bins) -> their base
+    log_density: Callable[[Floats, Floats, Floats, Floats], Floats]
+    moments: Callable[[Mapping[str, NDArray[Any]]], Moments]
+    scale: Callable[[ArrayLike], Floats]  # variance of components -> Gamma shape, or itself
+    sharpness: Callable[[Mapping[str, NDArray[Any]], Floats], Floats]  # (cells, scale of each)
+
+    @property
+    def z(self) -> Floats:
+        """Positions of the components."""
+        return grid(self.kind)
+
+    def weights_basis(self, base: Frame, functions: Floats) -> tuple[Floats, Floats]:
+        """Log weights (n, R) at coefficients 0, and (n, R, 2 + F) what multiplies these.
+
+        The first two functions move and widen the base; where there is a path it stands for the
+        first of the F further ones, given as functions of z, (R, F).
+        """
+        normal, path = families_path(base, self.z, self.kind)
+        every = np.hstack([moves(self.z), functions])
+        basis = np.broadcast_to(every, (len(normal), *every.shape)).copy()
+        if self.path:
+            basis[:, :, 2] = path
+        return normal, basis
+
+
+GAMMAS = Components(
+    "poisson", True, count_frame, _merged_gammas, count_log_density, _count_moments,
+    inverse_trigamma, _count_sharpness,
+)  # fmt: skip
+NORMALS = Components(
+    "normal", False, value_frame, _merged_normals, value_log_density, _value_moments,
+    np.asarray, _value_sharpness,
+)  # fmt: skip
+
+
+def cell_points(
+    components: Components, cells: Mapping[str, NDArray[Any]], sharpness: Floats
+) -> tuple[Ints, tuple[Floats, Floats], Floats]:
+    """Joint cells as weighted points: cell of each, its outcome and size, and number of items.
+
+    A cell of several values stands as two points that keep its means and, in the direction in
+    which the log likelihood bends by `sharpness` (the ratio of count and exposure; the value), its
+    variance.
+    """
+    n = cells["n"].astype(float)
+    y, size, vy, vn, cov, bend, lowest = components.moments(cells)
+    vy, vn = np.maximum(vy, 0.0), np.maximum(vn, 0.0)
+    along = vy * bend[0] + cov * bend[1], cov * bend[0] + vn * bend[1]
+    spread = along[0] * bend[0] + along[1] * bend[1]
+    wide = 0.5 * n * spread * sharpness > _SPLIT
+    root = np.sqrt(spread[wide])
+    dy, dn = along[0][wide] / root, along[1][wide] / root
+    dn = np.clip(dn, -size[wide], size[wide])
+    room = y[wide] - lowest[wide]
+    dy = np.clip(dy, -room, room)
+    first = np.concatenate([y[~wide], y[wide] + dy, y[wide] - dy])
+    second = np.concatenate([size[~wide], size[wide] + dn, size[wide] - dn])
+    at = np.flatnonzero(wide)
+    cell = np.concatenate([np.flatnonzero(~wide), at, at])
+    return cell, (first, second), np.concatenate([n[~wide], n[wide] / 2, n[wide] / 2])

@@ -12,13 +12,26 @@ from typing import Any
 import numpy as np
 
 from . import normal_normal, poisson_gamma
+from .components import GAMMAS, NORMALS, Components
 from .further import AFTER_COUNT, AFTER_VALUE, Further
 from .mixtures import posterior_summaries
 from .normal_mixtures import normal_summaries
+from .normal_rows import NormalCells
 from .outcomes import OUTCOMES, Outcome
+from .poisson_rows import Histograms
 from .priors import CURVES, CURVES_BY_BIN, Gamma, GammaMixture, Normal, NormalMixture
+from .row_sums import RowSums
 
-__all__ = ["FAMILIES", "GAMMA", "NORMAL", "Family", "family_of", "is_mixture", "reads_joint"]
+__all__ = [
+    "FAMILIES",
+    "GAMMA",
+    "NORMAL",
+    "Family",
+    "family_of",
+    "family_of_kind",
+    "is_mixture",
+    "reads_joint",
+]
 
 _Function = Callable[..., Any]
 _Pair = Callable[..., tuple[Any, Any]]
@@ -30,6 +43,10 @@ class Family:
 
     name: str
     outcome: Outcome
+    prior: type  # its configuration
+    mixture: type  # that of mixtures of it
+    rows: type[RowSums]  # sums of rows of items, and the log marginal given them
+    components: Components  # of mixtures
     curves: tuple[str, str]  # names of the two curves in the posterior
     parameters: tuple[str, str]  # names of the conjugate parameters
 
@@ -67,6 +84,10 @@ def _itself(values: Any) -> Any:
 GAMMA = Family(
     name="Gamma",
     outcome=OUTCOMES["poisson"],
+    prior=Gamma,
+    mixture=GammaMixture,
+    rows=Histograms,
+    components=GAMMAS,
     curves=CURVES["Gamma"],
     parameters=CURVES_BY_BIN["Gamma"],
     to_parameters=poisson_gamma.shape_rate,
@@ -97,6 +118,10 @@ GAMMA = Family(
 NORMAL = Family(
     name="Normal",
     outcome=OUTCOMES["normal"],
+    prior=Normal,
+    mixture=NormalMixture,
+    rows=NormalCells,
+    components=NORMALS,
     curves=CURVES["Normal"],
     parameters=CURVES_BY_BIN["Normal"],
     to_parameters=normal_normal.mean_variance,
@@ -127,22 +152,22 @@ NORMAL = Family(
 FAMILIES: Mapping[str, Family] = {family.name: family for family in (GAMMA, NORMAL)}
 """Families by the name of their prior."""
 
-_PRIORS: Mapping[type, str] = {
-    Gamma: "Gamma",
-    GammaMixture: "Gamma",
-    Normal: "Normal",
-    NormalMixture: "Normal",
-}
+_BY_KIND: Mapping[str, Family] = {family.outcome.kind: family for family in FAMILIES.values()}
 
 
 def family_of(prior: Any) -> Family:
     """The family of a prior, or of a mixture's components."""
-    return FAMILIES[_PRIORS[type(prior)]]
+    return FAMILIES[prior.family]
+
+
+def family_of_kind(kind: str) -> Family:
+    """The family that is conjugate to outcomes of a kind."""
+    return _BY_KIND[kind]
 
 
 def is_mixture(prior: Any) -> bool:
     """Whether a prior is a mixture of its family."""
-    return isinstance(prior, GammaMixture | NormalMixture)
+    return bool(prior.mixture)
 
 
 def reads_joint(prior: Any) -> bool:

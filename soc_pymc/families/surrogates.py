@@ -1,8 +1,8 @@
-"""Polynomials that stand for the log marginals of bins where a posterior lives.
+"""Polynomials that stand for the log marginals of rows where a posterior lives.
 
-A fit evaluates every bin thousands of times in a narrow region of (log mean, log cv2), where the
+A fit evaluates every row thousands of times in a narrow region of (log mean, log cv2), where the
 log marginal is all but a polynomial of low degree: evaluating that costs the same for any number of
-items. Outside its region, or where its error is not negligible, a bin is computed exactly.
+items. Outside its region, or where its error is not negligible, a row is computed exactly.
 """
 
 from dataclasses import dataclass
@@ -11,39 +11,30 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from . import histograms as hist
-from .histograms import Histograms, one_bin
+from .poisson_rows import make_histograms, one_row
+from .row_sums import RowSums
 
-__all__ = ["Surrogates", "make_surrogates", "near_bins", "warm_up"]
+__all__ = ["Surrogates", "make_surrogates", "near_rows", "warm_up"]
 
 Floats = NDArray[np.float64]
 
 DEGREE = 5  # total, in the two curves
 _NODES = 5  # a side: 25 nodes with value and gradient for 21 coefficients
 _TESTS = 12
-_ERROR = 1e-3  # nats, allowed for all bins together as independent errors
+_ERROR = 1e-3  # nats, allowed for all rows together as independent errors
 
 
 @dataclass(frozen=True)
 class Surrogates:
-    """One polynomial a bin.
+    """One polynomial for each row, in units of reach from the centre of its region."""
 
-    Attributes
-    ----------
-    centre, reach
-        (2, bins): middle and half-widths of the regions in log mean and log cv2; reach 0 means that
-        the bin has no polynomial.
-    coefficients
-        (bins, 6, 6): of u^i v^j at [i, j], i + j <= 5, u and v in units of reach from the centre.
-    """
-
-    centre: Floats
-    reach: Floats
-    coefficients: Floats
+    centre: Floats  # (2, rows): middle of the regions in log mean and log cv2
+    reach: Floats  # (2, rows): half-widths; 0 means that the row has no polynomial
+    coefficients: Floats  # (rows, i, j): of u^i v^j
 
     @property
     def arrays(self) -> tuple[Floats, ...]:
-        """All arrays in the order of `near_bins`."""
+        """All arrays, which in a kernel stand before those of the histograms."""
         return self.centre, self.reach, self.coefficients
 
 
@@ -62,42 +53,42 @@ def _design(u: Floats, v: Floats) -> Floats:
 
 
 def make_surrogates(
-    h: Histograms, low: tuple[Floats, Floats], high: tuple[Floats, Floats]
+    data: RowSums, low: tuple[Floats, Floats], high: tuple[Floats, Floats]
 ) -> Surrogates:
-    """Polynomials for all bins over boxes of (log mean, log cv2) from `low` to `high`."""
+    """Polynomials for all rows over boxes of (log mean, log cv2) from `low` to `high`."""
     centre = 0.5 * (np.array(low) + np.array(high))
     reach = 0.5 * (np.array(high) - np.array(low))
-    bins = np.arange(reach.shape[1])
+    rows = np.arange(reach.shape[1])
 
     def exact(u: Floats, v: Floats) -> Floats:
         m = centre[0] + u[:, None] * reach[0]
         c = centre[1] + v[:, None] * reach[1]
-        return hist.value_and_gradient(m, c, bins, *h.arrays)
+        return data.value_and_gradient(m, c, rows)
 
     node = np.cos(np.pi * (np.arange(_NODES) + 0.5) / _NODES)
     u, v = (x.ravel() for x in np.meshgrid(node, node))
     value, by_m, by_c = exact(u, v)
-    data = np.concatenate([value, by_m * reach[0], by_c * reach[1]])
-    terms = np.linalg.pinv(_design(u, v)) @ data
+    slopes = np.concatenate([value, by_m * reach[0], by_c * reach[1]])
+    terms = np.linalg.pinv(_design(u, v)) @ slopes
     i, j = (index.ravel() for index in np.indices((DEGREE + 1, DEGREE + 1)))
     kept = i + j <= DEGREE
-    coefficients = np.zeros((len(bins), DEGREE + 1, DEGREE + 1))
+    coefficients = np.zeros((len(rows), DEGREE + 1, DEGREE + 1))
     coefficients[:, i[kept], j[kept]] = terms.T
     rng = np.random.default_rng(0)
     u, v = rng.uniform(-1.0, 1.0, (2, _TESTS))
     error = np.abs(_design(u, v)[:_TESTS] @ terms - exact(u, v)[0]).max(axis=0)
-    good = error <= _ERROR / np.sqrt(len(bins))  # false where it is not a number
+    good = error <= _ERROR / np.sqrt(len(rows))  # false where it is not a number
     return Surrogates(centre, np.where(good, reach, 0.0), coefficients)
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def near_bins(  # type: ignore[no-untyped-def]
-    log_mean, log_cv2, bins, out, centre, reach, coefficients, *histograms
+def near_rows(  # type: ignore[no-untyped-def]
+    log_mean, log_cv2, rows, out, centre, reach, coefficients, *histograms
 ):
-    """Fill `out` as `histograms.all_bins` does, by polynomials where they serve."""
+    """Fill `out` as `poisson_rows.fill_rows` does, by polynomials where they serve."""
     for s in range(log_mean.shape[0]):
-        for k in range(bins.shape[1]):
-            b = bins[s % bins.shape[0], k]
+        for k in range(rows.shape[1]):
+            b = rows[s % rows.shape[0], k]
             m = log_mean[s, k]
             c = log_cv2[s, k]
             if abs(m - centre[0, b]) < reach[0, b] and abs(c - centre[1, b]) < reach[1, b]:
@@ -116,15 +107,15 @@ def near_bins(  # type: ignore[no-untyped-def]
                 out[1, s, k] = by_u / reach[0, b]
                 out[2, s, k] = by_v / reach[1, b]
             else:
-                out[0, s, k], out[1, s, k], out[2, s, k] = one_bin(m, c, b, histograms)
+                out[0, s, k], out[1, s, k], out[2, s, k] = one_row(m, c, b, histograms)
 
 
 def warm_up() -> None:
     """Compile the kernels, or load them from Numba's cache, so that the wait has a name."""
     one, zeros = np.ones(1), np.zeros(1, dtype=np.int64)
-    h = hist.make_histograms(
+    h = make_histograms(
         1, (zeros, one, one, one, one), (zeros, one, one, one, one, one, one, one, one), np.zeros(1)
     )
     s = make_surrogates(h, (-one, -one), (one, one))
     curve = np.zeros((1, 1))
-    near_bins(curve, curve, zeros[None], np.empty((3, 1, 1)), *s.arrays, *h.arrays)
+    near_rows(curve, curve, zeros[None], np.empty((3, 1, 1)), *s.arrays, *h.arrays)

@@ -22,10 +22,9 @@ from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.link.vm import VMLinker
 
 from ..families.bin_effects import make_tables
-from ..families.surrogates import make_surrogates
-from ..model.hierarchy import Hierarchy
-from ..model.likelihood import log_marginal, shared
-from ..model.tilts import Mixture
+from ..families.surrogates import Surrogates, make_surrogates
+from ..model.likelihood import KERNELS, log_marginal, shared
+from ..model.problem import Problem
 
 __all__ = [
     "CHUNK",
@@ -114,14 +113,16 @@ def density(space: Space) -> Evaluate:
     return finite(function)
 
 
-def rest_log_density(built: Hierarchy, model: pm.Model) -> Any:
+def rest_log_density(built: Problem, model: pm.Model) -> Any:
     """Log density of all but the outcomes."""
-    others = [v for v in model.basic_RVs if v is not built.model[built.outcome.observed]]
+    others = [v for v in model.basic_RVs if v is not built.model[built.observed]]
     return model.logp(vars=[*others, *model.potentials])
 
 
-def _polynomials(built: Hierarchy, curves: Callable[[Floats], list[Floats]], start: Floats) -> Any:
-    """Arrays of the bins' polynomials and histograms."""
+def _polynomials(
+    built: Problem, curves: Callable[[Floats], list[Floats]], start: Floats
+) -> Surrogates:
+    """Polynomials of all rows where draws may lead their curves."""
     low, high = [], []
     rng = np.random.default_rng(0)
     step = _chunk(built)
@@ -130,39 +131,37 @@ def _polynomials(built: Hierarchy, curves: Callable[[Floats], list[Floats]], sta
         low.append([v.min(axis=0) for v in values])
         high.append([v.max(axis=0) for v in values])
     make = make_tables if built.effects else make_surrogates
-    made = make(built.data, tuple(np.min(low, axis=0)), tuple(np.max(high, axis=0)))
-    return (*shared(made), *shared(built.data))
+    return make(built.data, tuple(np.min(low, axis=0)), tuple(np.max(high, axis=0)))
 
 
-def _chunk(built: Hierarchy) -> int:
+def _chunk(built: Problem) -> int:
     """Draws evaluated at once."""
     return max(10, min(CHUNK, _MOST_VALUES // len(built.score)))
 
 
-def near_density(built: Hierarchy | Mixture, space: Space) -> Evaluate:
+def near_density(built: Problem, space: Space) -> Evaluate:
     """`density` to about 1e-3 nats, at a cost that the number of items does not touch.
 
-    Polynomials stand for bins of counts over the curves' range in draws wider than the posterior;
-    cells of values, and those of mixtures, are few enough to be added up.
+    Where cells are many, polynomials stand for rows over the curves' range in draws wider than the
+    posterior.
     """
-    if isinstance(built, Mixture):
+    if KERNELS[built.kernel].stacked:  # cells are few enough to be added up
         return density(space)
     model = space.model
-    at_rows = [model[f"bin_{variable}"] for variable in built.outcome.variables]
+    predictors = [model[name] for name in built.predictors]
     if built.effects:
-        scale = model[f"{built.outcome.variables[0]}_bin_effect_sd"]
-        at_rows.append(pt.log(scale) + pt.zeros_like(at_rows[0]))
-    curves = model.replace_rvs_by_values(at_rows)
-    rows, (m, c, *log_tau, rest) = space.batched([*curves, rest_log_density(built, model)])
-    kernel = built.kernel
-    if kernel.startswith("exact"):
-        kernel = kernel.replace("exact", "near")
-        arrays = _polynomials(built, pytensor.function([rows], [m, c], mode=mode()), space.start)
-    else:
-        arrays = shared(built.data)
-    value, *slopes = log_marginal(kernel, m, c, np.arange(len(built.score)), arrays, *log_tau)
-    # slopes are given: differentiating the sum over bins would fill matrices, slowly
-    given = dict(zip((m, c, *log_tau), slopes, strict=True))
+        scale = model[f"{built.family.curves[0]}_bin_effect_sd"]
+        predictors.append(pt.log(scale) + pt.zeros_like(predictors[0]))
+    values = model.replace_rvs_by_values(predictors)
+    rows, (*at_rows, rest) = space.batched([*values, rest_log_density(built, model)])
+    kernel, arrays = built.kernel, shared(built.data)
+    if built.data.near:
+        kernel = "effects" if built.effects else built.data.near
+        curves = pytensor.function([rows], at_rows[:2], mode=mode())
+        arrays = (*shared(_polynomials(built, curves, space.start)), *arrays)
+    value, *slopes = log_marginal(kernel, *at_rows, np.arange(len(built.score)), *arrays)
+    # slopes are given: differentiating the sum over rows would fill matrices, slowly
+    given = dict(zip(at_rows, slopes, strict=True))
     gradient = pt.grad(rest.sum(), rows, known_grads=given)
     function = pytensor.function([rows], [rest + value.sum(axis=1), gradient], mode=mode())
     return finite(function, _chunk(built))

@@ -7,14 +7,14 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from ..data.statistics import Statistics
+from ..families.family import family_of_kind
 from ..families.monotone import project_monotone
 from ..families.outcomes import OUTCOMES
-from ..model.designs import Curve
 from ..model.effects import with_effects
-from ..model.hierarchy import Hierarchy
-from ..model.models import Built, frame_of
+from ..model.problem import Problem
 from ..model.rows import Rows, make_rows, positions
 from ..model.splines import Axis
+from ..model.terms import Curve
 
 __all__ = ["bin_table", "fit_tree", "rank_table"]
 
@@ -24,7 +24,7 @@ _PARTS = 20  # of the score, with a distribution of exposures each
 
 
 def fit_tree(
-    built: Built, stats: Statistics, groups: dict[str, xr.Dataset], monotone: bool
+    built: Problem, stats: Statistics, groups: dict[str, xr.Dataset], monotone: bool
 ) -> xr.DataTree:
     """The fit's `DataTree`.
 
@@ -39,13 +39,14 @@ def fit_tree(
     monotone
         Whether the mean's curves are made non-decreasing.
     """
-    if isinstance(built, Hierarchy) and built.effects:
-        parts = (built.outcome, built.curves, built.data, built.rows.bin)
+    names = built.family.curves
+    if built.effects:
+        parts = (names, built.curves, built.data, built.rows.bin)
         groups = {**groups, "posterior": with_effects(groups["posterior"], *parts)}
     if monotone:
-        groups = {**groups, "posterior": _monotone(groups["posterior"], built.outcome.variables[0])}
+        groups = {**groups, "posterior": _monotone(groups["posterior"], names[0])}
     bins, observed = bin_table(stats, built.curves[0].axis)
-    bins = bins.merge(frame_of(built))
+    bins = bins.merge(built.extras)
     for curve in built.curves:
         bins = bins.merge(_of_terms(curve))
         bins = bins.assign(rank_table(curve.axis).data_vars)
@@ -125,7 +126,7 @@ def bin_table(stats: Statistics, axis: Axis) -> tuple[xr.Dataset, xr.Dataset]:
     at = np.flatnonzero(data["n"].to_numpy() > 0)
     n = data["n"].to_numpy()[at]
     columns: dict[str, NDArray[Any]] = {
-        "score": axis.inverse(positions(axis, make_rows(stats, (), "N", False, False)[0])),
+        "score": axis.inverse(positions(axis, make_rows(stats, family_of_kind(stats.kind))[0])),
         "score_min": data["score_min"].to_numpy()[at],
         "score_max": data["score_max"].to_numpy()[at],
         "score_sd": _sd(stats, "sum_t", at),

@@ -11,9 +11,9 @@ from .._lib.errors import ConvergenceWarning, FitError, warn_user
 from .._lib.progress import phase
 from ..data.statistics import Statistics
 from ..families import surrogates
-from ..model import hierarchy, models
-from ..model.models import Prior
-from ..model.outcomes import outcome_of
+from ..families.family import family_of_kind
+from ..families.priors import Prior
+from ..model import problem
 from .fit_tree import fit_tree
 from .five_steps import run_five_steps
 from .methods import NUTS, VI, FiveSteps
@@ -119,9 +119,9 @@ def fit(
         )
     if not stats.n_items:
         raise FitError("the statistics hold no items: there is nothing to fit")
-    prior = outcome_of(stats).prior() if prior is None else prior
+    prior = family_of_kind(stats.kind).prior() if prior is None else prior
     method = VI() if method is None else method
-    models.check_prior(prior)
+    problem.check_prior(prior)
     if start is not None:
         _check_start(start, stats)
     _log.info("fitting %r by %r to %s items in %s bins", prior, method, stats.n_items, stats.bins)
@@ -137,10 +137,10 @@ def fit(
         surrogates.warm_up()
     with phase("fit: pilot and model", enabled=progress):
         if model is None:
-            built = models.build(stats, prior, start)
+            built = problem.build(stats, prior, start)
         else:  # its coordinates are those of the pilot that soc.model ran: the same one again
-            built = hierarchy.extended(models.build(stats, prior), model)
-    with models.begun_at(built, start):
+            built = problem.extended(problem.build(stats, prior), model)
+    with problem.started(built, start):
         run: Any = run_nuts if isinstance(method, NUTS) else run_variational
         groups, verdict = run(built, method, progress)
     status = _status(verdict, began)

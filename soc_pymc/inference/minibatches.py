@@ -8,8 +8,8 @@ import pytensor
 import pytensor.tensor as pt
 from numpy.typing import NDArray
 
-from ..model.hierarchy import Hierarchy
 from ..model.likelihood import log_marginal, shared
+from ..model.problem import Problem
 from .density import Evaluate, Space, finite, mode, rest_log_density
 
 __all__ = ["minibatch_density", "systematic"]
@@ -27,7 +27,7 @@ def systematic(bins: int, batch: int, draws: int, rng: np.random.Generator) -> N
     return np.array([(o + stride * np.arange(batch)) % bins for o in offsets])
 
 
-def minibatch_density(built: Hierarchy, space: Space, bins: Any) -> Evaluate:
+def minibatch_density(built: Problem, space: Space, bins: Any) -> Evaluate:
     """`density` with draw s seeing only the minibatch in row s (modulo) of `bins`.
 
     Each bin's log marginal is its quadratic at the pilot plus a small remainder. The quadratics of
@@ -36,17 +36,14 @@ def minibatch_density(built: Hierarchy, space: Space, bins: Any) -> Evaluate:
     add next to no noise, and a draw costs the same for any number of bins.
     """
     designs, names = [], []
-    for curve, pilot, variable in zip(
-        built.curves, built.pilots, built.outcome.variables, strict=True
-    ):
+    for of in built.coefficients:
         turned = [
-            block.design @ p.rotation
-            for block, p in zip(curve.design.blocks, pilot.blocks, strict=True)
+            block.design @ laplace.rotation
+            for block, laplace in zip(of.design.blocks, of.laplace.blocks, strict=True)
         ]
-        designs.append(np.hstack([*turned, curve.design.line]))
-        names.append([f"{variable}_{block.name}" for block in curve.design.blocks])
-        names[-1].append(f"{variable}_line")
-    variables = space.model.replace_rvs_by_values([space.model[n] for of in names for n in of])
+        designs.append(np.hstack([*turned, of.design.line]))
+        names.append(of.names)
+    variables = space.model.replace_rvs_by_values([space.model[n] for own in names for n in own])
     rows, (*parts, rest) = space.batched([*variables, rest_log_density(built, space.model)])
     start = pytensor.function([rows], parts, mode=mode())(space.start[None])
     away = pt.concatenate([p - s for p, s in zip(parts, start, strict=True)], axis=1)
@@ -61,7 +58,7 @@ def minibatch_density(built: Hierarchy, space: Space, bins: Any) -> Evaluate:
     dc = (pt.as_tensor(designs[1])[chosen] * away[:, None, split:]).sum(axis=-1)
     at = [pt.as_tensor(x)[chosen] for x in (m0, c0, value, *slopes, *hessian)]
     arrays = shared(built.data)
-    exact = log_marginal(built.outcome.kernel, at[0] + dm, at[1] + dc, bins, arrays)[0]
+    exact = log_marginal(built.kernel, at[0] + dm, at[1] + dc, bins, *arrays)[0]
     near = at[2] + at[3] * dm + at[4] * dc
     near += 0.5 * at[5] * dm**2 + at[6] * dm * dc + 0.5 * at[7] * dc**2
     remainder = len(m0) / bins.shape[1] * (exact - near).sum(axis=1)
@@ -87,13 +84,13 @@ def _quadratic_form(
 
 
 def _quadratic(
-    built: Hierarchy, m: Floats, c: Floats, step: float = 1e-3
+    built: Problem, m: Floats, c: Floats, step: float = 1e-3
 ) -> tuple[Floats, tuple[Floats, Floats], tuple[Floats, Floats, Floats]]:
     """Value, gradient and Hessian of the log marginal of every row."""
-    rows, arrays = np.arange(len(m)), built.data.arrays
+    rows = np.arange(len(m))
 
     def at(dm: float, dc: float) -> Floats:
-        return built.outcome.value((m + dm)[None], (c + dc)[None], rows, *arrays)[:, 0]
+        return built.data.value_and_gradient((m + dm)[None], (c + dc)[None], rows)[:, 0]
 
     value, slope_m, slope_c = at(0.0, 0.0)
     by_m = (at(step, 0.0) - at(-step, 0.0)) / (2.0 * step)

@@ -10,8 +10,7 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from ..model.hierarchy import Hierarchy
-from ..model.tilts import Mixture
+from ..model.problem import Problem
 from .density import kept_variables
 from .methods import NUTS
 
@@ -19,7 +18,7 @@ __all__ = ["run_nuts"]
 
 
 def run_nuts(
-    built: Hierarchy | Mixture, method: NUTS, progress: bool
+    built: Problem, method: NUTS, progress: bool
 ) -> tuple[dict[str, xr.Dataset], dict[str, Any]]:
     """Groups for the fit's `DataTree`, and the fields of its `Status` but for the seconds."""
     with built.model, _not_cut_short():

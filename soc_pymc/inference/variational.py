@@ -19,8 +19,7 @@ from scipy import linalg, optimize
 
 from .._lib.errors import FitError
 from .._lib.progress import phase
-from ..model.hierarchy import Hierarchy
-from ..model.tilts import Mixture
+from ..model.problem import Problem
 from .density import Evaluate, make_space, near_density, posterior_draws
 from .importance import chosen, importance, refined, weighed_draws
 from .methods import VI
@@ -145,26 +144,22 @@ def _in_coordinates(evaluate: Evaluate, location: Floats, factor: Floats) -> Eva
 
 
 def run_variational(
-    built: Hierarchy | Mixture, method: VI, progress: bool
+    built: Problem, method: VI, progress: bool
 ) -> tuple[dict[str, xr.Dataset], dict[str, Any]]:
     """Groups for the fit's `DataTree`, and the fields of its `Status` but for the seconds."""
     rng = np.random.default_rng(method.seed)
     bins = len(built.score)
-    if method.batch and not isinstance(built, Hierarchy):
-        raise FitError(
-            "VI(batch=) is of no use to a mixture, whose bins are merged to a few: leave it out"
-        )
+    if method.batch and built.no_minibatches:
+        raise FitError(built.no_minibatches)
     batch = method.batch if method.batch is not None else (_BATCH if bins > _MANY_BINS else 0)
-    if isinstance(built, Hierarchy) and built.effects:
-        if method.batch:
-            raise FitError("effects of bins are not fitted in minibatches: leave VI(batch=) out")
+    if built.no_minibatches:
         batch = 0
     # where each node of a graph was made is of no use here, and costs a tenth of a fit
     no_traces = pytensor.config.change_flags(traceback__limit=0)
     with phase("fit: preparing the evidence bound", enabled=progress), no_traces:
         space = make_space(built.model)
         full = near_density(built, space)
-        if isinstance(built, Hierarchy) and 0 < batch < bins:
+        if 0 < batch < bins:
             evaluate = minibatch_density(built, space, systematic(bins, batch, space.dim, rng))
         else:
             evaluate = full

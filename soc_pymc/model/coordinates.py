@@ -1,26 +1,33 @@
-"""Coordinates in which the posterior is close to a standard normal for every smoothing scale.
+"""Parameters as PyMC variables: plain priors, in coordinates close to a standard normal.
 
-They change nothing in the model: each is a PyMC transform, and PyMC adds its Jacobian. Stock
-variational inference fails on the plain coordinates, quietly, because the width of the
-coefficients depends on the smoothing scale (the geometry, not the family).
+The coordinates change nothing in the model: each is a PyMC transform, and PyMC adds its Jacobian.
+Stock variational inference fails on the plain coordinates, quietly, because the width of the
+coefficients depends on the smoothing scale (the geometry, not the family). What follows the first
+one or two inputs of each variable serves its coordinates alone.
 """
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
+import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pymc.logprob.transforms import Transform
 from scipy import optimize, special
 
-from .pilot import scale_log_density
+from .laplace import BlockLaplace, Laplace, scale_log_density
+from .terms import Block, Design
 
 __all__ = [
     "LineTransform",
     "ScaleTransform",
     "WiggleTransform",
+    "add_block",
+    "add_line",
+    "add_scale",
     "density_shape",
-    "pilot_point",
     "scale_shape",
 ]
 
@@ -35,7 +42,8 @@ class ScaleTransform(Transform):
     """tau ~ half-normal(scale) as a near-normal number v.
 
     q, the standard normal position of tau in its prior, is a + b sinh(d (asinh v + e)); the four
-    constants match the quantiles of the pilot's marginal posterior of q (Jones and Pewsey 2009).
+    constants match the quantiles of the Laplace start's marginal posterior of q (Jones and Pewsey
+    2009).
     Inputs of the variable: scale, shape = (a, b, e, d).
     """
 
@@ -138,8 +146,8 @@ class LineTransform(Transform):
         return pt.sum(pt.log(pt.abs(pt.diagonal(inputs[-2]))) + pt.zeros_like(value), axis=-1)
 
 
-def pilot_point(transform: Transform, rv: Any, size: Any, *inputs: Any) -> Any:
-    """Start of a variable at 0 in its coordinates: the pilot's own place.
+def _mode_point(transform: Transform, rv: Any, size: Any, *inputs: Any) -> Any:
+    """Start of a variable at 0 in its coordinates: the mode.
 
     PyMC's default start of such variables can lie tens of posterior sd away.
     """
@@ -150,7 +158,7 @@ _POSITIONS = np.linspace(-8.0, 8.0, 3201)
 
 
 def scale_shape(scale: float, precision: Floats, pull: Floats) -> Floats:
-    """Constants of `ScaleTransform` that make v standard normal under the pilot's posterior."""
+    """Constants of `ScaleTransform` that make v standard normal under the Laplace start."""
     return density_shape(_POSITIONS, scale_log_density(_POSITIONS, scale, precision, pull))
 
 
@@ -173,3 +181,94 @@ def density_shape(q: Floats, log_density: Floats) -> Floats:
         residual, start, bounds=(start - width, start + width)
     ).x
     return np.array([a, np.exp(log_b), e, np.exp(log_d)])
+
+
+# --- variables -----------------------------------------------------------------------------------
+
+
+def add_scale(name: str, label: str, prior_scale: float, shape: Floats) -> Any:
+    """A scale tau ~ half-normal(prior_scale), with the constants of its coordinate.
+
+    `label` begins the names of its data.
+    """
+    return pm.CustomDist(
+        name,
+        pm.Data(f"{label}_prior_scale", np.asarray(prior_scale)),
+        pm.Data(f"{label}_sd_shape", shape),
+        logp=_scale_logp,
+        random=_draw_scale,
+        support_point=partial(_mode_point, ScaleTransform()),
+        signature="(),(s)->()",
+        transform=ScaleTransform(),
+    )
+
+
+def add_block(
+    name: str, label: str, block: Block, laplace: BlockLaplace, before: Sequence[Any], dim: str
+) -> Any:
+    """Rotated coefficients N(0, tau) of a term with their scale ``{name}_sd``.
+
+    `before` are the coefficients of the terms before it, given which it has its coordinates.
+    """
+    shape = scale_shape(block.scale, laplace.precision, laplace.here)
+    scale = add_scale(f"{name}_sd", label, block.scale, shape)
+    pull = pm.Data(f"{label}_pull", laplace.pull)
+    if before:
+        coupling = pm.Data(f"{label}_coupling", laplace.coupling)
+        pull = pull - pt.dot(coupling, pt.concatenate(before))
+    return pm.CustomDist(
+        name,
+        scale,
+        pm.Data(f"{label}_precision", laplace.precision),
+        pull,
+        logp=_block_logp,
+        random=_draw_block,
+        support_point=partial(_mode_point, WiggleTransform()),
+        signature="(),(k),(k)->(k)",
+        dims=dim,
+        transform=WiggleTransform(),
+    )
+
+
+def add_line(name: str, label: str, design: Design, laplace: Laplace, before: Any, dim: str) -> Any:
+    """Coefficients with Normal priors of their own, given those of all terms, `before`."""
+    return pm.CustomDist(
+        name,
+        pm.Data(f"{label}_line_prior_mean", design.line_mean, dims=dim),
+        pm.Data(f"{label}_line_prior_sd", design.line_sd, dims=dim),
+        pm.Data(f"{label}_line_centre", laplace.line_centre, dims=dim),
+        pm.Data(f"{label}_line_shift", laplace.line_shift),
+        pm.Data(f"{label}_line_root", laplace.line_root),
+        before,
+        logp=_line_logp,
+        random=_draw_line,
+        support_point=partial(_mode_point, LineTransform()),
+        signature="(l),(l),(l),(l,k),(l,l),(k)->(l)",
+        dims=dim,
+        transform=LineTransform(),
+    )
+
+
+def _scale_logp(value: Any, scale: Any, shape: Any) -> Any:
+    return pm.logp(pm.HalfNormal.dist(scale), value)
+
+
+def _block_logp(value: Any, scale: Any, precision: Any, pull: Any) -> Any:
+    return pm.logp(pm.Normal.dist(0.0, scale), value).sum(axis=-1)
+
+
+def _line_logp(value: Any, mean: Any, sd: Any, *coordinates: Any) -> Any:
+    return pm.logp(pm.Normal.dist(mean, sd), value).sum(axis=-1)
+
+
+def _draw_scale(scale: Any, shape: Any, rng: Any = None, size: Any = None) -> Any:
+    return np.abs(rng.normal(0.0, scale, size=size))
+
+
+def _draw_block(scale: Any, precision: Any, pull: Any, rng: Any = None, size: Any = None) -> Any:
+    shape = np.broadcast_shapes(np.shape(scale)[:1] and (*np.shape(scale), 1), precision.shape)
+    return rng.normal(size=(*(size or ()), *shape)) * np.asarray(scale)[..., None]
+
+
+def _draw_line(mean: Any, sd: Any, *coordinates: Any, rng: Any = None, size: Any = None) -> Any:
+    return rng.normal(mean, sd, size=None if size is None else (*size, mean.shape[-1]))

@@ -1,7 +1,7 @@
-"""Effects of bins: their pilot while they are integrated out, and their draws afterwards."""
+"""Random effects of bins: their scale while they are integrated out, and their draws afterwards."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -9,16 +9,14 @@ from numpy.typing import NDArray
 from scipy.interpolate import CubicSpline
 
 from ..families.bin_effects import draw_effects, value_and_gradient
-from .curve_terms import CurveDesign, CurvePilot, CurveState
-from .designs import Curve
-from .outcomes import Outcome
-from .pilot import Target, half_normal_scale, run_pilot
+from ..families.row_sums import RowSums
+from .laplace import CurveTarget, Laplace, find_mode, half_normal_scale
 from .splines import spline_matrix
+from .terms import Curve, Design, State
 
-__all__ = ["EffectPilot", "effects_target", "run_effects_pilot", "with_effects"]
+__all__ = ["SCALE", "EffectScale", "mode_with_effects", "with_effects"]
 
 Floats = NDArray[np.float64]
-Pair = tuple[CurveState, CurveState]
 
 SCALE = 0.2
 """Of the half-normal prior of the effects' scale, in units of the mean's curve."""
@@ -27,76 +25,67 @@ _ROUNDS = 6
 
 
 @dataclass(frozen=True)
-class EffectPilot:
-    """What the pilot knows of the scale tau of effects.
+class EffectScale:
+    """What the data say of the scale tau of effects, given the curves."""
 
-    Attributes
-    ----------
-    scale
-        Scale of its half-normal prior.
-    tau
-        Tau at the posterior mean of its position.
-    position, log_density
-        Log posterior density of tau's standard normal position in its prior, given the curves.
-    """
+    scale: float  # of its half-normal prior
+    tau: float  # at the posterior mean of its position
+    position: Floats  # standard normal positions of tau in its prior
+    log_density: Floats  # log posterior density there
 
-    scale: float
+
+@dataclass(frozen=True)
+class _EffectRows:
+    """Rows that each have an effect of scale tau, integrated out."""
+
+    data: RowSums
     tau: float
-    position: Floats
-    log_density: Floats
+
+    @property
+    def most(self) -> tuple[float, float]:
+        return self.data.most
+
+    @property
+    def farthest(self) -> tuple[float, float]:
+        return self.data.farthest
+
+    def likelihood(self, first: Floats, second: Floats) -> Floats:
+        log_tau = np.log([self.tau])
+        return value_and_gradient(first[None], second[None], log_tau, *self.data.arrays)[:3, 0]
+
+    def information(self, first: Floats, second: Floats) -> tuple[Floats, Floats]:
+        plain, other = self.data.information(first, second)
+        step = 0.5 / np.sqrt(np.maximum(plain, 1e-12))
+        below, above = (self.likelihood(first + s, second)[1] for s in (-step, step))
+        # a row far away from the curve tells it nothing
+        return np.clip((below - above) / (2.0 * step), 0.0, plain), other
 
 
-def effects_target(outcome: Outcome, data: Any, tau: float) -> Target:
-    """What the pilot sees where every row has an effect of scale tau, integrated out."""
-    plain, log_tau = outcome.target(data), np.log([tau])
-
-    def likelihood(m: Floats, c: Floats) -> Floats:
-        return value_and_gradient(m[None], c[None], log_tau, *data.arrays)[:3, 0]
-
-    def information(m: Floats, c: Floats) -> tuple[Floats, Floats]:
-        first, second = plain.information(m, c)
-        step = 0.5 / np.sqrt(np.maximum(first, 1e-12))
-        bend = (likelihood(m - step, c)[1] - likelihood(m + step, c)[1]) / (2.0 * step)
-        return np.clip(bend, 0.0, first), second  # a row far away from the curve tells it nothing
-
-    return Target(likelihood, information, plain.most, plain.farthest)
-
-
-def run_effects_pilot(
-    designs: tuple[CurveDesign, CurveDesign],
-    outcome: Outcome,
-    data: Any,
-    start: Pair,
+def mode_with_effects(
+    designs: tuple[Design, Design],
+    data: RowSums,
+    start: Sequence[State],
     scale: float,
     tau: float | None = None,
-) -> tuple[tuple[CurvePilot, CurvePilot], EffectPilot]:
+) -> tuple[list[Laplace], EffectScale]:
     """The curves' mode given the effects' scale, which is re-estimated on the way.
 
-    Parameters
-    ----------
-    designs, outcome, data
-        Of the model.
-    start
-        Coefficients of both curves to start from.
-    scale
-        Of tau's prior.
-    tau
-        To start from; None is a tenth of `scale`.
+    `scale` is that of tau's prior; the search begins at `tau`, by default a tenth of it.
     """
     tau = 0.1 * scale if tau is None else tau
     for _ in range(_ROUNDS):
-        pilots = run_pilot(designs, effects_target(outcome, data, tau), start)
-        start = (pilots[0].state, pilots[1].state)
-        found = _scale_pilot(designs, data, start, scale)
+        laplaces = find_mode(CurveTarget(designs, _EffectRows(data, tau)), start)
+        start = [laplace.state for laplace in laplaces]
+        found = _effect_scale(designs, data, start, scale)
         change, tau = abs(np.log(found.tau / tau)), found.tau
         if change < 0.1:
             break
-    return pilots, found
+    return laplaces, found
 
 
-def _scale_pilot(
-    designs: tuple[CurveDesign, CurveDesign], data: Any, at: Pair, scale: float
-) -> EffectPilot:
+def _effect_scale(
+    designs: tuple[Design, Design], data: RowSums, at: Sequence[State], scale: float
+) -> EffectScale:
     m, c = (s.at(d)[None] for s, d in zip(at, designs, strict=True))
     m, c = (np.repeat(x, len(_POSITIONS), axis=0) for x in (m, c))
     log_tau = np.log(half_normal_scale(_POSITIONS, scale))
@@ -106,14 +95,14 @@ def _scale_pilot(
     log_density = CubicSpline(_POSITIONS, log_density)(fine)
     weight = np.exp(log_density - log_density.max())
     mean = np.array(weight @ fine / weight.sum())
-    return EffectPilot(scale, float(half_normal_scale(mean, scale)), fine, log_density)
+    return EffectScale(scale, float(half_normal_scale(mean, scale)), fine, log_density)
 
 
 def with_effects(
     posterior: xr.Dataset,
-    outcome: Outcome,
+    names: tuple[str, str],
     curves: tuple[Curve, Curve],
-    data: Any,
+    data: RowSums,
     bins: NDArray[np.int64],
 ) -> xr.Dataset:
     """Draws with the effects of the bins, each from its posterior given the draw's curves and tau.
@@ -122,9 +111,9 @@ def with_effects(
     """
     first, second = (
         _flat(posterior[name]) @ spline_matrix(curve.position, curve.basis.knots).T
-        for name, curve in zip(outcome.variables, curves, strict=True)
+        for name, curve in zip(names, curves, strict=True)
     )
-    name = outcome.variables[0]
+    name = names[0]
     tau = _flat(posterior[f"{name}_bin_effect_sd"])
     drawn = draw_effects(first, second, np.log(tau), data, np.random.default_rng(0))
     sizes = (posterior.sizes["chain"], posterior.sizes["draw"], len(bins))

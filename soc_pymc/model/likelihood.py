@@ -1,6 +1,7 @@
-"""The log marginal of rows as one PyTensor operation over the sums of `families`."""
+"""The log marginal of rows as one PyTensor operation over the compiled kernels of `families`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numba
@@ -12,109 +13,159 @@ from pytensor.graph.op import Op
 from pytensor.graph.replace import _vectorize_node
 from pytensor.link.numba.dispatch.basic import register_funcify_default_op_cache_key
 
-from ..families import bin_effects, normal_cells, surrogates
-from ..families import histograms as hist
+from ..families import mixture_kernel, normal_rows, poisson_rows, surrogates
+from ..families.bin_effects import effect_rows
 
-__all__ = ["BinLogMarginal", "log_marginal", "shared"]
+__all__ = ["KERNELS", "Kernel", "RowLogMarginal", "log_marginal", "shared", "unbatched"]
 
-_KERNELS = {
-    "exact": hist.all_bins,
-    "near": surrogates.near_bins,
-    "normal": normal_cells.normal_rows,
-    "exact_effects": bin_effects.effect_rows,
-    "near_effects": bin_effects.effect_rows,
-    "normal_effects": bin_effects.effect_rows,
+
+@dataclass(frozen=True)
+class Kernel:
+    """A compiled log marginal of rows.
+
+    ``fill(*predictors, rows, out, *arrays)`` fills `out` (1 + predictors, draws, k). Where
+    predictors are stacked, it is ``fill(predictors, value, slope, *arrays)`` of all rows, with
+    predictors and slopes (draws, rows, J).
+    """
+
+    fill: Any
+    predictors: int  # inputs that are differentiated
+    stacked: bool = False  # one input with a last axis of predictors, and no choice of rows
+
+
+KERNELS: Mapping[str, Kernel] = {
+    "poisson": Kernel(poisson_rows.fill_rows, 2),
+    "poisson_near": Kernel(surrogates.near_rows, 2),
+    "normal": Kernel(normal_rows.fill_rows, 2),
+    "effects": Kernel(effect_rows, 3),  # of counts, with or without polynomials, and of values
+    "mixture": Kernel(mixture_kernel.all_bins, 1, stacked=True),
 }
+"""By `RowSums.kernel`; ``_near`` takes arrays of polynomials before those of the sums."""
 
 
-class BinLogMarginal(Op):
-    """(curves, rows, *arrays) -> value and its derivatives in the curves, row by row.
+class RowLogMarginal(Op):
+    """(*predictors, [rows], *arrays) -> value and its derivatives in the predictors, row by row.
 
-    The curves are two, and for kernels with effects of bins log tau is the third. They have shape
-    (..., k): one line for each draw; `rows` (k,) or (m, k) says which row of the data each column
-    is, line s modulo m for draw s. `arrays` are those of the kernel.
+    Predictors have shape (..., k), a line for each draw, or (..., k, J) where they are stacked; for
+    kernels with effects of bins log tau is the third. `rows` (k,) or (m, k) says which row of the
+    data each column is, line s modulo m for draw s. `arrays` are those of the kernel.
     """
 
     __props__ = ("kernel",)
 
     def __init__(self, kernel: str) -> None:
         self.kernel = kernel
-        self.curves = 3 if kernel.endswith("effects") else 2
+
+    @property
+    def _of(self) -> Kernel:
+        return KERNELS[self.kernel]
 
     def make_node(self, *inputs: Any) -> Apply:
-        """Value and derivatives, of the broadcast shape of the curves."""
-        curves = [pt.as_tensor(x) for x in inputs[: self.curves]]
+        """Value and derivatives, of the broadcast shape of the predictors."""
+        n = self._of.predictors
+        predictors = [pt.as_tensor(x) for x in inputs[:n]]
         # where they agree, broadcasting would copy them slowly for nothing
-        if len({x.ndim for x in curves}) > 1:
-            curves = pt.broadcast_arrays(*curves)
-        kind = pt.tensor(dtype="float64", shape=(None,) * curves[0].ndim).type
-        rest = [pt.as_tensor(x) for x in inputs[self.curves :]]
-        return Apply(self, [*curves, *rest], [kind() for _ in range(self.curves + 1)])
+        if len({x.ndim for x in predictors}) > 1:
+            predictors = pt.broadcast_arrays(*predictors)
+
+        def output(ndim: int) -> Any:
+            return pt.tensor(dtype="float64", shape=(None,) * ndim)
+
+        dims = predictors[0].ndim
+        outputs = [output(dims - self._of.stacked), *(output(dims) for _ in range(n))]
+        return Apply(self, [*predictors, *(pt.as_tensor(x) for x in inputs[n:])], outputs)
 
     def infer_shape(self, node: Apply, shapes: Any) -> list[Any]:
-        """Shape of the curves."""
-        return [shapes[0]] * (self.curves + 1)
+        """Shape of the predictors, the value's without the stack."""
+        shape = tuple(shapes[0])
+        value = shape[:-1] if self._of.stacked else shape
+        return [value, *[shape] * self._of.predictors]
 
     def perform(self, node: Apply, inputs: Sequence[Any], outputs: Any) -> None:
         """Run the compiled kernel."""
-        shape = inputs[0].shape
-        n = self.curves
-        curves = [np.ascontiguousarray(x).reshape(-1, shape[-1]) for x in inputs[:n]]
-        bins = np.atleast_2d(inputs[n]).astype(np.int64, copy=False)  # one type, one compilation
-        out = np.empty((n + 1, *curves[0].shape))
-        _KERNELS[self.kernel](*curves, bins, out, *inputs[n + 1 :])
+        n, shape = self._of.predictors, inputs[0].shape
+        if self._of.stacked:
+            stack = np.ascontiguousarray(inputs[0]).reshape(-1, *shape[-2:])
+            value, slope = np.empty(stack.shape[:2]), np.empty(stack.shape)
+            self._of.fill(stack, value, slope, *inputs[1:])
+            outputs[0][0], outputs[1][0] = value.reshape(shape[:-1]), slope.reshape(shape)
+            return
+        predictors = [np.ascontiguousarray(x).reshape(-1, shape[-1]) for x in inputs[:n]]
+        rows = np.atleast_2d(inputs[n]).astype(np.int64, copy=False)  # one type, one compilation
+        out = np.empty((n + 1, *predictors[0].shape))
+        self._of.fill(*predictors, rows, out, *inputs[n + 1 :])
         for storage, part in zip(outputs, out, strict=True):
             storage[0] = part.reshape(shape)
 
     def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
         """Derivatives come with the value; they are not differentiated again."""
-        rest = [pytensor.gradient.disconnected_type() for _ in inputs[self.curves :]]
-        return [*(cotangents[0] * slope for slope in outputs[1:]), *rest]
+        n = self._of.predictors
+        rest = [pytensor.gradient.disconnected_type() for _ in inputs[n:]]
+        by_value = cotangents[0][..., None] if self._of.stacked else cotangents[0]
+        return [*(by_value * slope for slope in outputs[1:]), *rest]
 
     def connection_pattern(self, node: Apply) -> list[list[bool]]:
-        """Only the curves are differentiated."""
-        n = self.curves
+        """Only the predictors are differentiated."""
+        n = self._of.predictors
         return [[True] * (n + 1)] * n + [[False] * (n + 1)] * (len(node.inputs) - n)
 
 
-@_vectorize_node.register(BinLogMarginal)
-def _vectorize(op: BinLogMarginal, node: Apply, *batched: Any) -> Apply:
+@_vectorize_node.register(RowLogMarginal)
+def _vectorize(op: RowLogMarginal, node: Apply, *batched: Any) -> Apply:
     return op.make_node(*batched)
 
 
-@register_funcify_default_op_cache_key(BinLogMarginal)
-def _numba_bin_log_marginal(op: BinLogMarginal, node: Apply, **kwargs: Any) -> Any:
-    kernel = _KERNELS[op.kernel]
-    if op.curves == 3:
-        return _numba_with_effects(kernel), 2
+@register_funcify_default_op_cache_key(RowLogMarginal)
+def _numba_row_log_marginal(op: RowLogMarginal, node: Apply, **kwargs: Any) -> Any:
+    kernel = KERNELS[op.kernel]
+    makers = {1: _compiled_stacked, 2: _compiled_two, 3: _compiled_three}
+    return makers[kernel.predictors](kernel.fill), 3
 
+
+# Numba unpacks no tuple in the middle of a call: a function for each number of predictors
+
+
+def _compiled_two(fill: Any) -> Any:
     @numba.njit
-    def bin_log_marginal(log_mean, log_cv2, bins, *arrays):  # type: ignore[no-untyped-def]
-        rows = np.atleast_2d(bins).astype(np.int64)
-        m = np.ascontiguousarray(log_mean).reshape(-1, rows.shape[1])
-        c = np.ascontiguousarray(log_cv2).reshape(-1, rows.shape[1])
+    def row_log_marginal(first, second, rows, *arrays):  # type: ignore[no-untyped-def]
+        at = np.atleast_2d(rows).astype(np.int64)
+        m = np.ascontiguousarray(first).reshape(-1, at.shape[1])
+        c = np.ascontiguousarray(second).reshape(-1, at.shape[1])
         out = np.empty((3, *m.shape))
-        kernel(m, c, rows, out, *arrays)
-        shape = log_mean.shape
+        fill(m, c, at, out, *arrays)
+        shape = first.shape
         return out[0].reshape(shape), out[1].reshape(shape), out[2].reshape(shape)
 
-    return bin_log_marginal, 2
+    return row_log_marginal
 
 
-def _numba_with_effects(kernel: Any) -> Any:
+def _compiled_three(fill: Any) -> Any:
     @numba.njit
-    def bin_log_marginal(log_mean, log_cv2, log_tau, bins, *arrays):  # type: ignore[no-untyped-def]
-        rows = np.atleast_2d(bins).astype(np.int64)
-        m = np.ascontiguousarray(log_mean).reshape(-1, rows.shape[1])
-        c = np.ascontiguousarray(log_cv2).reshape(-1, rows.shape[1])
-        t = np.ascontiguousarray(log_tau).reshape(-1, rows.shape[1])
+    def row_log_marginal(first, second, third, rows, *arrays):  # type: ignore[no-untyped-def]
+        at = np.atleast_2d(rows).astype(np.int64)
+        m = np.ascontiguousarray(first).reshape(-1, at.shape[1])
+        c = np.ascontiguousarray(second).reshape(-1, at.shape[1])
+        t = np.ascontiguousarray(third).reshape(-1, at.shape[1])
         out = np.empty((4, *m.shape))
-        kernel(m, c, t, rows, out, *arrays)
-        shape = log_mean.shape
-        by_curves = (out[1].reshape(shape), out[2].reshape(shape), out[3].reshape(shape))
-        return (out[0].reshape(shape), *by_curves)
+        fill(m, c, t, at, out, *arrays)
+        shape = first.shape
+        slopes = (out[1].reshape(shape), out[2].reshape(shape), out[3].reshape(shape))
+        return (out[0].reshape(shape), *slopes)
 
-    return bin_log_marginal
+    return row_log_marginal
+
+
+def _compiled_stacked(fill: Any) -> Any:
+    @numba.njit
+    def row_log_marginal(predictors, *arrays):  # type: ignore[no-untyped-def]
+        whole = np.ascontiguousarray(predictors)
+        stack = whole.reshape(-1, whole.shape[-2], whole.shape[-1])
+        value = np.empty(stack.shape[:2])
+        slope = np.empty(stack.shape)
+        fill(stack, value, slope, *arrays)
+        return value.reshape(predictors.shape[:-1]), slope.reshape(predictors.shape)
+
+    return row_log_marginal
 
 
 def shared(data: Any) -> tuple[Any, ...]:
@@ -122,15 +173,15 @@ def shared(data: Any) -> tuple[Any, ...]:
     return tuple(pytensor.shared(a, shape=(None,) * a.ndim) for a in data.arrays)
 
 
-def log_marginal(
-    kernel: str, first: Any, second: Any, rows: Any, arrays: tuple[Any, ...], log_tau: Any = None
-) -> list[Any]:
-    """Log marginal probability of the items of each row, with its slopes in both curves.
+def log_marginal(kernel: str, *inputs: Any) -> list[Any]:
+    """Log marginal probability of the items of each row, with its slopes in the predictors.
 
-    `kernel` is ``"exact"`` (histograms), ``"normal"`` (cells over the noise) or ``"near"``
-    (polynomials where they serve: the arrays are those of surrogates and of histograms); with
-    ``"_effects"`` behind it, effects of bins are integrated out, the log of whose scale is
-    `log_tau`, in which the last slope is.
+    `inputs` are those of `RowLogMarginal`: predictors, rows unless stacked, and arrays.
     """
-    curves = (first, second) if log_tau is None else (first, second, log_tau)
-    return BinLogMarginal(kernel)(*curves, rows, *arrays)
+    return RowLogMarginal(kernel)(*inputs)
+
+
+def unbatched(signature: str, arrays: Sequence[Any]) -> list[Any]:
+    """Arrays without the dimensions of length 1 that PyMC puts before them."""
+    core = [len(part.split(",")) for part in signature[1:-1].split("),(")]
+    return [a[(0,) * (a.ndim - n)] for a, n in zip(arrays, core, strict=True)]

@@ -6,20 +6,20 @@ exposure, a bin's items in one half-octave of exposures (or of the noise's sd).
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..data.binning import ZERO_EXPOSURE
 from ..data.statistics import Statistics
+from ..families.family import Family
+from ..families.row_sums import Columns, RowSums
 from .splines import Axis
 
-__all__ = ["Columns", "Rows", "make_rows", "position_variances", "positions"]
+__all__ = ["Columns", "Rows", "make_rows", "position_variances", "positions", "rows_of"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Columns = Mapping[str, NDArray[Any]]
 
 _CLASS = 3  # cells of sizes are 16 an octave: 2^3 of them make a class
 _CLASSES = 1 << 20  # more than there are classes, of either sign
@@ -29,33 +29,18 @@ _SUMS = ("n", "sum_t", "sum_t2", "sum_log_t", "sum_log_t2")
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows with their positions.
+    """Rows with their positions."""
 
-    Attributes
-    ----------
-    group, bin
-        Code of each row's group (0 where groups are pooled) and its first bin.
-    width
-        Bins in one row.
-    n
-        Items of each row.
-    sums
-        Sums over the items of the row's group and bins of the scores t: `n`, `sum_t`, `sum_t2`,
-        `sum_log_t`, `sum_log_t2`.
-    rank, rank_width
-        Share of all items below the middle of the row's bins, and in them.
-    log_size
-        Mean log exposure (log noise sd) of the row's items; 0 where rows are not of one class.
-    """
-
-    group: Ints
-    bin: Ints
-    width: int
-    n: Floats
+    group: Ints  # code of each row's group, 0 where groups are pooled
+    bin: Ints  # its first bin
+    width: int  # bins in one row
+    n: Floats  # items of each row
+    # over the items of the row's group and bins, of the scores t: `n`, `sum_t`, `sum_t2`,
+    # `sum_log_t`, `sum_log_t2`
     sums: Mapping[str, Floats]
-    rank: Floats
-    rank_width: Floats
-    log_size: Floats
+    rank: Floats  # share of all items below the middle of the row's bins
+    rank_width: Floats  # and in them
+    log_size: Floats  # mean log exposure (log noise sd) of its items; 0 where rows have no class
 
     @property
     def number(self) -> int:
@@ -63,26 +48,30 @@ class Rows:
         return len(self.n)
 
 
-def make_rows(
-    stats: Statistics, tables: Sequence[str], size: str, grouped: bool, by_size: bool
-) -> tuple[Rows, dict[str, Columns]]:
-    """Rows of statistics, and the tables of cells with a column ``row``.
+def rows_of(
+    stats: Statistics, family: Family, grouped: bool = False, by_size: bool = False
+) -> tuple[Rows, RowSums]:
+    """Rows with the sums that the family's likelihood reads.
 
-    Parameters
-    ----------
-    stats
-        The statistics.
-    tables
-        Names of the tables of cells.
-    size
-        ``"N"`` or ``"w"``: whether sizes of items are exposures or noise variances.
-    grouped
-        Whether groups have rows of their own.
-    by_size
-        Whether classes of sizes have: then the one table is that of joint cells.
+    With `grouped` groups have rows of their own; with `by_size` classes of sizes have, which are
+    read from joint cells.
     """
+    family.rows.check(stats.table("part"))
+    tables = ("joint",) if by_size else family.rows.margins
+    rows, cells = make_rows(stats, family, tables, grouped, by_size)
+    return rows, family.rows.of(rows.number, cells)
+
+
+def make_rows(
+    stats: Statistics,
+    family: Family,
+    tables: Sequence[str] = (),
+    grouped: bool = False,
+    by_size: bool = False,
+) -> tuple[Rows, dict[str, Columns]]:
+    """Rows of statistics, and the tables of cells with a column ``row``."""
     part = stats.table("part")
-    width = 1
+    width, size_cell = 1, family.rows.size_cell
     if by_size:
         width = max(stats.coarse, 1)
         while stats.bins > _MOST_BINS * width:
@@ -91,10 +80,9 @@ def make_rows(
     base: Columns
     if by_size:
         (name,) = tables
-        cell = {"N": "exposure_cell", "w": "noise_cell"}[size]
-        cells[name] = _chosen(cells[name], cells[name][cell] != ZERO_EXPOSURE)
+        cells[name] = _chosen(cells[name], cells[name][size_cell] != ZERO_EXPOSURE)
         base = cells[name]
-        code = base[cell] >> _CLASS
+        code = base[size_cell] >> _CLASS
     else:
         base = _chosen(part, part["n"] > 0)
         code = np.zeros(len(base["n"]), dtype=np.int64)
@@ -105,27 +93,23 @@ def make_rows(
     n = np.bincount(row, base["n"])
     keyed: dict[str, Columns] = {} if by_size else {"part": {**base, "row": row}}
     for name, table in cells.items():
-        own = (
-            row
-            if table is base
-            else np.searchsorted(key, _places(table, grouped, width) * _CLASSES + _CLASSES // 2)
-        )
+        own = row
+        if table is not base:
+            own = np.searchsorted(key, _places(table, grouped, width) * _CLASSES + _CLASSES // 2)
         keyed[name] = {**table, "row": own.astype(np.int64)}
     log_size = np.zeros(len(key))
     if by_size:
-        mean = base["sum_N"] / base["n"] if size == "N" else np.sqrt(base["sum_w"] / base["n"])
-        log_size = np.bincount(row, base["n"] * np.log(mean)) / n
+        log_size = np.bincount(row, base["n"] * np.log(family.rows.mean_size(base))) / n
     found, row_of = np.unique(place, return_inverse=True)
     sums = _sums(part, grouped, width, found)
     rank, rank_width = _ranks(stats, width)
-    at_place = row_of[first]
     bins = place[first] % _CLASSES
     rows = Rows(
         place[first] // _CLASSES,
         bins * width,
         width,
         n,
-        {name: values[at_place] for name, values in sums.items()},
+        {name: values[row_of[first]] for name, values in sums.items()},
         rank[bins],
         rank_width[bins],
         log_size,

@@ -21,9 +21,9 @@ from soc_pymc.data.folds import fold_of_id
 from soc_pymc.data.items import PoissonItems
 from soc_pymc.data.statistics import Statistics, load_statistics
 from soc_pymc.data.summaries import summarize
-from soc_pymc.families import histograms as hist
 from soc_pymc.families import poisson_gamma
-from soc_pymc.model.outcomes import outcome_of
+from soc_pymc.families.family import family_of_kind
+from soc_pymc.model.rows import rows_of
 from tests.data.cell_references import count_cell, exposure_cell
 
 ROLES = {"score": "t", "count": "y", "exposure": "N"}
@@ -506,13 +506,13 @@ def test_error_bound_holds_and_is_small(scale):
     bound = float(stats.error_bound[0])
     y, x = frame["y"].to_numpy(), frame["N"].to_numpy()
     mu = y.sum() / x.sum()
-    histograms = outcome_of(stats).rows(stats, False, False)[1]
+    histograms = rows_of(stats, family_of_kind(stats.kind))[1]
     points = gammaln(frame["y"].to_numpy() + 1.0).sum()
     free = (y * np.log(x)).sum() - points - histograms.constant[0]
     worst = 0.0
     for alpha in np.geomspace(0.05, 1e6, 15):
         at = [np.array([[np.log(v)]]) for v in (mu, 1 / alpha)]
-        short = hist.value_and_gradient(*at, np.arange(1), *histograms.arrays)[0, 0, 0]
+        short = histograms.value_and_gradient(*at, np.arange(1))[0, 0, 0]
         worst = max(worst, abs(poisson_gamma.log_pmf(y, x, at[0], at[1]).sum() - short - free))
     assert worst <= bound + 1e-11 * abs(points)
     assert worst > 1e-12  # there is an error to bound

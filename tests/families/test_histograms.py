@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 import soc_pymc as soc
-from soc_pymc.families import histograms as hist
-from soc_pymc.model import hierarchy
+from soc_pymc.families import poisson_rows as hist
+from soc_pymc.model import problem
 from tests import exact
 
 
 def _at(histograms, log_mean, log_cv2):
     bins = len(histograms.total)
     m, c = np.full((1, bins), log_mean), np.full((1, bins), log_cv2)
-    return hist.value_and_gradient(m, c, np.arange(bins), *histograms.arrays)[:, 0]
+    return histograms.value_and_gradient(m, c, np.arange(bins))[:, 0]
 
 
 CASES = {
@@ -89,9 +89,9 @@ def test_draws_and_bins_are_independent():
     histograms = exact.exact_histograms(bin_of, count, exposure, 4)
     m, c = rng.normal(-2, 0.3, (6, 2)), rng.normal(-1, 0.3, (6, 2))
     rows = np.array([[0, 2], [3, 1]])
-    together = hist.value_and_gradient(m, c, rows, *histograms.arrays)
+    together = histograms.value_and_gradient(m, c, rows)
     for s in range(6):
-        alone = hist.value_and_gradient(m[s : s + 1], c[s : s + 1], rows[s % 2], *histograms.arrays)
+        alone = histograms.value_and_gradient(m[s : s + 1], c[s : s + 1], rows[s % 2])
         np.testing.assert_array_equal(together[:, s], alone[:, 0])
 
 
@@ -107,7 +107,7 @@ def test_information_matches_the_variance_of_the_score():
     ])  # fmt: skip
     squares = (scores[count.astype(int).clip(0, 59)] ** 2).mean(axis=0)
     one = exact.exact_histograms(np.zeros(1, int), np.zeros(1), np.array([20.0]), 1)
-    mean, cv2 = hist.information(np.array([log_mean]), np.array([log_cv2]), one)
+    mean, cv2 = one.information(np.array([log_mean]), np.array([log_cv2]))
     assert mean[0] == pytest.approx(squares[0], rel=0.02)
     assert 0.8 * squares[1] < cv2[0] < 1.03 * squares[1]
     assert exposure.shape == count.shape
@@ -115,19 +115,17 @@ def test_information_matches_the_variance_of_the_score():
 
 def test_spread_within_a_bin_moves_both_moments(small_statistics):
     """With spread k: the log marginal at log mean + k/2 and cv2 + k (1 + cv2), and its slopes."""
-    plain = hierarchy.build(small_statistics, soc.Gamma()).data
+    plain = problem.build(small_statistics, soc.Gamma()).data
     bins = np.arange(len(plain.total))
     spread = np.linspace(0.0, 0.5, len(bins))
     h = replace(plain, spread=spread)
     m, c = np.full((1, len(bins)), -3.0), np.full((1, len(bins)), -1.2)
     cv2 = np.exp(c) + spread * (1 + np.exp(c))
     level = replace(plain, spread=np.zeros(len(bins)))
-    want = hist.value_and_gradient(m + spread / 2, np.log(cv2), bins, *level.arrays)
-    got = hist.value_and_gradient(m, c, bins, *h.arrays)
+    want = level.value_and_gradient(m + spread / 2, np.log(cv2), bins)
+    got = h.value_and_gradient(m, c, bins)
     np.testing.assert_allclose(got[0], want[0], rtol=1e-12)
     step = 1e-5
     for number, (dm, dc) in enumerate(((step, 0.0), (0.0, step)), start=1):
-        ahead, behind = (
-            hist.value_and_gradient(m + s * dm, c + s * dc, bins, *h.arrays)[0] for s in (1, -1)
-        )
+        ahead, behind = (h.value_and_gradient(m + s * dm, c + s * dc, bins)[0] for s in (1, -1))
         np.testing.assert_allclose(got[number], (ahead - behind) / (2 * step), atol=1e-3)

@@ -16,16 +16,15 @@ from numba.np.ufunc.dufunc import DUFunc
 import soc_pymc as soc
 from soc_pymc.data.kernels import KERNELS
 from soc_pymc.families import (
-    bin_curvature,
     bin_effects,
     bin_mixtures,
-    histograms,
     mixture_kernel,
-    normal_cells,
+    normal_rows,
+    poisson_rows,
     special_forms,
     surrogates,
 )
-from soc_pymc.model import hierarchy
+from soc_pymc.model import problem
 from soc_pymc.posterior.predictive import posterior_of
 from tests.families.test_mixture_parts import cells as mixture_cells  # noqa: F401
 
@@ -99,11 +98,11 @@ def assert_both_the_same(work, rtol=REAL):
 
 
 def test_kernels_are_replaced():
-    compiled = histograms.one_bin
+    compiled = poisson_rows.one_row
     assert isinstance(compiled, Dispatcher)
     with interpreted():
-        assert histograms.one_bin is compiled.py_func
-    assert histograms.one_bin is compiled
+        assert poisson_rows.one_row is compiled.py_func
+    assert poisson_rows.one_row is compiled
 
 
 # ---------------------------------------------------------------- items
@@ -200,13 +199,13 @@ def test_posteriors_of_items(items, prior):
 def histogram():
     items = counts(600)
     stats = soc.summarize(items, bins=5, on_leakage="ignore", progress=False)
-    return hierarchy.build(stats, soc.Gamma()).data
+    return problem.build(stats, soc.Gamma()).data
 
 
 @pytest.fixture(scope="module")
 def cells():
     stats = soc.summarize(values(600), bins=5, on_leakage="ignore", progress=False)
-    return hierarchy.build(stats, soc.Normal()).data
+    return problem.build(stats, soc.Normal()).data
 
 
 @pytest.fixture(scope="module")
@@ -224,20 +223,18 @@ def test_bins_of_counts(histogram, curves):
 
     def near():
         out = np.empty((3, 3, 5))
-        surrogates.near_bins(*curves, bins[None], out, *made.arrays, *histogram.arrays)
+        surrogates.near_rows(*curves, bins[None], out, *made.arrays, *histogram.arrays)
         return out
 
-    assert_both_the_same(lambda: histograms.value_and_gradient(*curves, bins, *histogram.arrays))
+    assert_both_the_same(lambda: histogram.value_and_gradient(*curves, bins))
     assert_both_the_same(near)
-    own = bin_curvature.CountBins(histogram)
-    assert_both_the_same(lambda: own(curves[0][2], curves[1][2], bins))
+    assert_both_the_same(lambda: histogram.curvature(curves[0][2], curves[1][2], bins))
 
 
 def test_bins_of_values(cells, curves):
     bins = np.arange(5)
-    assert_both_the_same(lambda: normal_cells.value_and_gradient(*curves, bins, *cells.arrays))
-    own = bin_curvature.ValueBins(cells)
-    assert_both_the_same(lambda: own(curves[0][2], curves[1][2], bins))
+    assert_both_the_same(lambda: cells.value_and_gradient(*curves, bins))
+    assert_both_the_same(lambda: cells.curvature(curves[0][2], curves[1][2], bins))
 
 
 @pytest.mark.slow

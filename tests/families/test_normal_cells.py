@@ -7,8 +7,8 @@ import pytest
 from scipy import stats as sps
 
 import soc_pymc as soc
-from soc_pymc.families import normal_cells
-from soc_pymc.model import hierarchy
+from soc_pymc.families import normal_rows
+from soc_pymc.model import problem
 
 ROWS = 3
 
@@ -22,7 +22,7 @@ def _cells(row, y, w, cell):
     np.add.at(sums, of.ravel(), each)
     row_of = np.zeros(of.max() + 1, dtype=np.int64)
     row_of[of.ravel()] = row
-    return normal_cells.make_normal_cells(ROWS, row_of, sums)
+    return normal_rows.make_normal_cells(ROWS, row_of, sums)
 
 
 def _items(n=3000, seed=0):
@@ -43,9 +43,9 @@ def test_log_marginal_is_that_of_the_items(log_variance):
     row, y, w = _items()
     cells = _cells(row, y, w, np.floor(16 * np.log2(np.sqrt(w))).astype(int))
     spread = np.array([0.0, 0.1, 0.0])
-    cells = normal_cells.NormalCells(cells.start, cells.noise, cells.moments, cells.centre, spread)
+    cells = normal_rows.NormalCells(cells.start, cells.noise, cells.moments, cells.centre, spread)
     m, c = np.array([0.3, 1.0, 1.5]), np.full(ROWS, log_variance)
-    found = normal_cells.value_and_gradient(m[None], c[None], np.arange(ROWS), *cells.arrays)[:, 0]
+    found = cells.value_and_gradient(m[None], c[None], np.arange(ROWS))[:, 0]
     np.testing.assert_allclose(found[0], _exact(row, y, w, m, c, spread), atol=0.01)
     step = 1e-5
     for number, (dm, dc) in enumerate(((step, 0.0), (0.0, step)), start=1):
@@ -59,9 +59,9 @@ def test_equal_noise_is_exact():
     sums = np.array([[[3 * w**k for k in range(4)],
                       [y.sum() * w**k for k in range(4)],
                       [(y**2).sum() * w**k for k in range(4)]]])  # fmt: skip
-    cells = normal_cells.make_normal_cells(1, np.zeros(1, np.int64), sums)
+    cells = normal_rows.make_normal_cells(1, np.zeros(1, np.int64), sums)
     m, c = np.array([[1e4 + 0.2]]), np.array([[-1.0]])
-    found = float(normal_cells.value_and_gradient(m, c, np.zeros(1, int), *cells.arrays)[0, 0, 0])
+    found = float(cells.value_and_gradient(m, c, np.zeros(1, int))[0, 0, 0])
     with mp.workdps(40):
         sd = mp.sqrt(mp.exp(-1) + mp.mpf(w))
         want = sum(mp.log(mp.npdf(mp.mpf(v), mp.mpf(m[0, 0]), sd)) for v in y)
@@ -82,8 +82,8 @@ def test_information_is_the_expected_curvature():
     row, cell = np.zeros(40, int), np.arange(40)
     powers = np.stack([w**k for k in range(4)], axis=1)
     sums = np.stack([np.ones(40), y, y**2], axis=1)[:, :, None] * powers[:, None, :]
-    cells = normal_cells.make_normal_cells(1, row[cell], sums)
-    found = np.array(normal_cells.information(m, c, cells)).ravel()
+    cells = normal_rows.make_normal_cells(1, row[cell], sums)
+    found = np.array(cells.information(m, c)).ravel()
     np.testing.assert_allclose(found, np.square(slopes).mean(axis=0), rtol=0.07)
 
 
@@ -105,7 +105,7 @@ def test_model_is_the_plain_one(table):
     from tests.model.test_model import _density, _draws, _plain_log_density, _space
 
     stats = _stats(table.head(2000), bins=12)
-    built = hierarchy.build(stats, soc.Normal(soc.Spline(5, "linear"), soc.Spline(5, "linear")))
+    built = problem.build(stats, soc.Normal(soc.Spline(5, "linear"), soc.Spline(5, "linear")))
     space = _space(built.model)
     names = [v.name for v in built.model.free_RVs]
     w = np.random.default_rng(0).normal(size=space.dim)

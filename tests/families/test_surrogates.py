@@ -4,21 +4,20 @@ import numpy as np
 import pytest
 
 import soc_pymc as soc
-from soc_pymc.families import histograms as hist
 from soc_pymc.families import surrogates
 from soc_pymc.inference import density
-from soc_pymc.model import hierarchy
+from soc_pymc.model import problem
 
 
 def _near(made, h, m, c):
     out = np.empty((3, *m.shape))
-    surrogates.near_bins(m, c, np.arange(m.shape[1])[None], out, *made.arrays, *h.arrays)
+    surrogates.near_rows(m, c, np.arange(m.shape[1])[None], out, *made.arrays, *h.arrays)
     return out
 
 
 @pytest.fixture(scope="module")
 def built(small_statistics):
-    return hierarchy.build(small_statistics, soc.Gamma())
+    return problem.build(small_statistics, soc.Gamma())
 
 
 def test_inside_the_error_is_as_promised(built):
@@ -31,7 +30,7 @@ def test_inside_the_error_is_as_promised(built):
     assert (made.reach > 0).all()
     rng = np.random.default_rng(0)
     m, c = (rng.uniform(a, b, (50, len(bins))) for a, b in zip(low, high, strict=True))
-    near, exact = _near(made, h, m, c), hist.value_and_gradient(m, c, bins, *h.arrays)
+    near, exact = _near(made, h, m, c), h.value_and_gradient(m, c, bins)
     # twelve points tested a bin: one of fifty may be up to a few times worse
     assert np.abs(near[0] - exact[0]).max() < 3e-3 / np.sqrt(len(bins))
     assert np.abs(near[1:] - exact[1:]).max() < 0.02
@@ -46,9 +45,7 @@ def test_outside_it_is_exact(built):
     )  # fmt: skip
     for m, c in ((-2.99, -1.05), (-3.05, -1.11), (4.0, 9.0)):
         m, c = np.full((2, len(bins)), m), np.full((2, len(bins)), c)
-        np.testing.assert_array_equal(
-            _near(made, h, m, c), hist.value_and_gradient(m, c, bins, *h.arrays)
-        )
+        np.testing.assert_array_equal(_near(made, h, m, c), h.value_and_gradient(m, c, bins))
 
 
 def test_a_bin_that_no_polynomial_fits_is_exact(built):
@@ -60,9 +57,7 @@ def test_a_bin_that_no_polynomial_fits_is_exact(built):
     made = surrogates.make_surrogates(h, low, (wide, wide))
     assert (made.reach == 0).all()
     m = c = np.zeros((1, len(bins)))
-    np.testing.assert_array_equal(
-        _near(made, h, m, c), hist.value_and_gradient(m, c, bins, *h.arrays)
-    )
+    np.testing.assert_array_equal(_near(made, h, m, c), h.value_and_gradient(m, c, bins))
 
 
 @pytest.mark.parametrize("size", [0.0, 1.0, 4.0])

@@ -7,10 +7,10 @@ import pytest
 from scipy import optimize, special
 
 import soc_pymc as soc
-from soc_pymc.families import histograms, normal_cells
-from soc_pymc.families.bin_curvature import CountBins, ValueBins, _wide_bend
+from soc_pymc.families.family import family_of_kind
+from soc_pymc.families.poisson_rows import _wide_bend
 from soc_pymc.inference.five_steps.maxima import maximise
-from soc_pymc.model.outcomes import outcome_of
+from soc_pymc.model.rows import rows_of
 
 
 def _statistics(frame, edges=(), **given):
@@ -89,14 +89,17 @@ def test_second_derivatives_are_those_of_the_slopes():
     rng = np.random.default_rng(2)
     exposure = np.exp(rng.uniform(0, 8, 300))
     stats = _statistics(_frame(-1.0, -1.0, exposure, rng))
-    _, data = outcome_of(stats).rows(stats, False, False)
-    bins, at, h = CountBins(data), np.zeros(1, dtype=np.int64), 1e-4
+    _, data = rows_of(stats, family_of_kind(stats.kind))
+    bins, at, h = data, np.zeros(1, dtype=np.int64), 1e-4
     for c in (-20.0, -8.0, -1.0, 4.6):
         m = np.array([-1.2])
-        own = bins(m, np.array([c]), at)
-        exact = histograms.value_and_gradient(m[None], np.array([[c]]), at, *data.arrays)
+        own = bins.curvature(m, np.array([c]), at)
+        exact = data.value_and_gradient(m[None], np.array([[c]]), at)
         np.testing.assert_allclose(own[:3, 0], exact[:, 0, 0], rtol=1e-12)
-        sides = [bins(m + a, np.array([c + b]), at) for a, b in ((h, 0), (-h, 0), (0, h), (0, -h))]
+        sides = [
+            bins.curvature(m + a, np.array([c + b]), at)
+            for a, b in ((h, 0), (-h, 0), (0, h), (0, -h))
+        ]
         by_m, by_c = ((sides[k][1:3] - sides[k + 1][1:3]) / (2 * h) for k in (0, 2))
         scale = np.exp(c) * 1e5  # of the terms in c
         np.testing.assert_allclose(own[3, 0], by_m[0, 0], rtol=1e-5)
@@ -134,8 +137,8 @@ def test_variance_zero_is_seen_by_the_slope():
         y = np.r_[np.full(50 - number - zero, 3), np.zeros(zero, dtype=int), np.full(number, high)]
         assert y.mean() == 3.0
         stats = _statistics(even.assign(y=y))
-        _, data = outcome_of(stats).rows(stats, False, False)
-        assert CountBins(data).at_zero()[2][0] == pytest.approx(0.5 * ((y - 3) ** 2 - y).sum())
+        _, data = rows_of(stats, family_of_kind(stats.kind))
+        assert data.at_zero()[2][0] == pytest.approx(0.5 * ((y - 3) ** 2 - y).sum())
         assert bool(_per_bin(stats)[1]["variance"][0] > 0) is positive
 
 
@@ -244,14 +247,14 @@ def test_normal_second_derivatives():
     stats = soc.summarize(
         soc.NormalItems(frame, score="t", value="y", noise_sd="s"), edges=[], progress=False
     )
-    _, data = outcome_of(stats).rows(stats, False, False)
-    bins, at, h = ValueBins(data), np.zeros(1, dtype=np.int64), 1e-5
+    _, data = rows_of(stats, family_of_kind(stats.kind))
+    bins, at, h = data, np.zeros(1, dtype=np.int64), 1e-5
     m, c = np.array([0.1]), np.array([0.3])
-    own = bins(m, c, at)
-    exact = normal_cells.value_and_gradient(m[None], c[None], at, *data.arrays)
+    own = bins.curvature(m, c, at)
+    exact = data.value_and_gradient(m[None], c[None], at)
     np.testing.assert_allclose(own[:3, 0], exact[:, 0, 0], rtol=1e-12)
-    by_m = (bins(m + h, c, at) - bins(m - h, c, at))[1:3, 0] / (2 * h)
-    by_c = (bins(m, c + h, at) - bins(m, c - h, at))[1:3, 0] / (2 * h)
+    by_m = (bins.curvature(m + h, c, at) - bins.curvature(m - h, c, at))[1:3, 0] / (2 * h)
+    by_c = (bins.curvature(m, c + h, at) - bins.curvature(m, c - h, at))[1:3, 0] / (2 * h)
     np.testing.assert_allclose(own[3:, 0], [by_m[0], by_m[1], by_c[1]], rtol=1e-6)
 
 
@@ -261,12 +264,12 @@ def test_the_search_finds_the_higher_of_two_maxima():
         {"t": 0.5, "y": [0] * 30 + [400] + [1] * 5, "N": [1.0] * 30 + [50.0] + [9.0] * 5}
     )
     stats = _statistics(frame)
-    _, data = outcome_of(stats).rows(stats, False, False)
-    bins = CountBins(data)
+    _, data = rows_of(stats, family_of_kind(stats.kind))
+    bins = data
     found = maximise(bins, np.ones(1, dtype=bool))
     at = np.zeros(1, dtype=np.int64)
     grid = [
-        bins(np.array([m]), np.array([c]), at)[0, 0]
+        bins.curvature(np.array([m]), np.array([c]), at)[0, 0]
         for m in np.linspace(-3, 4, 60)
         for c in np.linspace(-6, 6, 60)
     ]

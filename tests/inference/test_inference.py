@@ -16,7 +16,7 @@ from soc_pymc._lib.files import save_netcdf
 from soc_pymc.inference import density, minibatches, variational
 from soc_pymc.inference.importance import chosen, importance, refined, weighed_draws
 from soc_pymc.inference.variational import _variational_verdict
-from soc_pymc.model import hierarchy
+from soc_pymc.model import problem
 from tests.studies import hard_cases
 
 
@@ -172,7 +172,7 @@ def test_minibatches_give_the_same_curves():
 
 def test_minibatches_average_to_the_whole(small_statistics):
     """Over the minibatches of all offsets every bin is seen once: the mean is the full density."""
-    built = hierarchy.build(small_statistics, soc.Gamma())
+    built = problem.build(small_statistics, soc.Gamma())
     space = density.make_space(built.model)
     rows = np.arange(20).reshape(5, 4).T  # 4 minibatches of 5 of the 20 bins
     whole, part = (
@@ -194,7 +194,7 @@ def test_coordinates_are_standard_normal():
     """At the pilot the posterior's precision in the coordinates is the identity, to 0.15, but for
     the smoothing scales' own, whose coordinate matches quantiles and not the curvature."""
     stats = _stats(soc.simulation.s1(50_000, seed=2), bins=50)
-    space = density.make_space(hierarchy.build(stats, soc.Gamma()).model)
+    space = density.make_space(problem.build(stats, soc.Gamma()).model)
     evaluate = density.density(space)
     step = 0.05 * np.eye(space.dim)
     precision = (evaluate(-step)[1] - evaluate(step)[1]) / 0.1

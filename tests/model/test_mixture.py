@@ -11,8 +11,8 @@ from soc_pymc.checks.findings import _size_advice
 from soc_pymc.families import components as parts
 from soc_pymc.families.mixture_kernel import tilted_weights
 from soc_pymc.inference.density import density, make_space
-from soc_pymc.model.mixture_likelihood import mixture_log_marginal, shared_cells
-from soc_pymc.model.tilts import build_mixture
+from soc_pymc.model.likelihood import log_marginal, shared
+from soc_pymc.model.problem import build
 from soc_pymc.posterior.predictive import posterior_of
 
 
@@ -43,9 +43,9 @@ def fit_of_few(stats_of_few):
 
 def test_model_states_the_prior_and_the_likelihood(stats_of_few):
     """The model's log density is that of a plain statement, up to the Jacobians of coordinates."""
-    built = build_mixture(stats_of_few, soc.GammaMixture())
+    built = build(stats_of_few, soc.GammaMixture())
     space = make_space(built.model)
-    model, design, pilot = built.model, built.design, built.pilot
+    model, design, pilot = built.model, built.weights, built.coefficients[0].laplace
     blocks = [block.name for block in design.design.blocks]
     assert blocks == ["drift", "shape", "spread", "location"]
     names = [f"tilt_{b}{end}" for b in blocks for end in ("_sd", "")] + ["tilt_line"]
@@ -66,8 +66,8 @@ def test_model_states_the_prior_and_the_likelihood(stats_of_few):
         line = values[-1]
         prior += stats.norm.logpdf(line, design.design.line_mean, design.design.line_sd).sum()
         tilt = design.tilt(np.concatenate([*plain, line]))
-        weight = tilted_weights(tilt, built.cells.base, built.cells.basis)
-        cells, likelihood = built.cells, built.cells.constant.sum()
+        weight = tilted_weights(tilt, built.data.base, built.data.basis)
+        cells, likelihood = built.data, built.data.constant.sum()
         for b, own in enumerate(weight):
             at = slice(cells.start[b], cells.start[b + 1])
             likelihood += cells.items[at] @ np.log(cells.density[at].astype(float) @ own)
@@ -76,7 +76,7 @@ def test_model_states_the_prior_and_the_likelihood(stats_of_few):
 
 @pytest.mark.slow
 def test_gradient_and_batches(stats_of_few):
-    built = build_mixture(stats_of_few, soc.GammaMixture())
+    built = build(stats_of_few, soc.GammaMixture())
     space = make_space(built.model)
     evaluate = density(space)
     points = space.start + 0.5 * np.random.default_rng(0).normal(size=(3, space.dim))
@@ -93,9 +93,9 @@ def test_gradient_and_batches(stats_of_few):
 
 @pytest.mark.slow
 def test_numba_gives_the_same_as_python(stats_of_few):
-    cells = build_mixture(stats_of_few, soc.GammaMixture()).cells
+    cells = build(stats_of_few, soc.GammaMixture()).data
     tilt = pytensor.tensor.tensor3("tilt")
-    value = mixture_log_marginal(tilt, shared_cells(cells))
+    value = log_marginal("mixture", tilt, *shared(cells))[0]
     outputs = [value, pytensor.grad(value.sum(), tilt)]
     at = np.random.default_rng(0).normal(size=(2, len(cells.base), cells.basis.shape[2]))
     slow, fast = (
@@ -207,18 +207,20 @@ def test_two_scores_and_two_bins():
 
 def test_components_at_the_bins_reproduce_the_statistics(stats_of_few):
     """Every item is in the likelihood, at its own cell's density."""
-    built = build_mixture(stats_of_few, soc.GammaMixture())
-    assert built.cells.items.sum() == pytest.approx(stats_of_few.n_items)
-    assert built.bins.items.sum() == stats_of_few.n_items
-    weight = special.softmax(built.cells.base + built.cells.basis[:, :, 2], axis=1)
-    variance = built.bins.frame.width(built.bins.spread)
+    built = build(stats_of_few, soc.GammaMixture())
+    assert built.data.items.sum() == pytest.approx(stats_of_few.n_items)
+    bins = built.weights.bins
+    assert bins.items.sum() == stats_of_few.n_items
+    weight = special.softmax(built.data.base + built.data.basis[:, :, 2], axis=1)
+    variance = bins.base.width(bins.spread)
     shape = parts.inverse_trigamma(variance)[:, None]
     location = (
-        built.bins.frame.location[:, None] + built.bins.frame.spread[:, None] * built.design.z
+        bins.base.location[:, None]
+        + bins.base.spread[:, None] * built.extras["component_z"].to_numpy()
     )
     mean = (weight * np.exp(location + np.log(shape) - special.psi(shape))).sum(axis=1)
     part = stats_of_few.table("part")
-    seen = np.bincount(built.bins.of[part["bin"]], part["sum_y"])
-    size = np.bincount(built.bins.of[part["bin"]], part["sum_N"])
+    seen = np.bincount(bins.of[part["bin"]], part["sum_y"])
+    size = np.bincount(bins.of[part["bin"]], part["sum_N"])
     # the pilot's Gamma has the items' rate, bin by bin, within the noise of 100 items or more
     assert np.average(mean, weights=size) == pytest.approx(seen.sum() / size.sum(), rel=0.1)

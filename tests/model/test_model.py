@@ -15,19 +15,18 @@ from scipy import stats as sps
 
 import soc_pymc as soc
 from soc_pymc.families import bin_effects
-from soc_pymc.families import histograms as hist
 from soc_pymc.inference.density import density as _density
 from soc_pymc.inference.density import make_space as _space
 from soc_pymc.inference.density import mode as interpreter
 from soc_pymc.inference.density import posterior_draws as _draws
-from soc_pymc.model import coordinates, hierarchy, pilot
+from soc_pymc.model import coordinates, laplace, problem
 from soc_pymc.model.likelihood import log_marginal, shared
 from soc_pymc.posterior.curves import curve_draws
 
 
 @pytest.fixture(scope="module")
 def built(small_statistics):
-    return hierarchy.build(small_statistics, soc.Gamma(soc.Spline(knots=6), soc.Spline(knots=5)))
+    return problem.build(small_statistics, soc.Gamma(soc.Spline(knots=6), soc.Spline(knots=5)))
 
 
 def _plain_log_density(built, values):
@@ -35,7 +34,7 @@ def _plain_log_density(built, values):
     total = 0.0
     at_bins = []
     for curve, about, variable in zip(
-        built.curves, built.pilots, built.outcome.variables, strict=True
+        built.curves, [c.laplace for c in built.coefficients], built.family.curves, strict=True
     ):
         design = curve.design
         line = values[f"{variable}_line"].to_numpy().squeeze()
@@ -54,7 +53,7 @@ def _plain_log_density(built, values):
         total += sps.halfnorm.logpdf(tau, scale=built.effects.scale)
         return total + _averaged_over_effects(built, m, c, tau)
     bins = np.arange(len(m))
-    return total + built.outcome.value(m[None], c[None], bins, *built.data.arrays)[0].sum()
+    return total + built.data.value_and_gradient(m[None], c[None], bins)[0].sum()
 
 
 def _averaged_over_effects(built, m, c, tau):
@@ -65,7 +64,7 @@ def _averaged_over_effects(built, m, c, tau):
     prior = (bin_effects._SHARES[:, None] * sps.norm.pdf(effect, 0.0, sd)).sum(axis=0)
     bins = np.arange(len(m))
     rows = m + effect[:, None], np.broadcast_to(c, (len(effect), len(c)))
-    value = built.outcome.value(*rows, bins, *built.data.arrays)[0]
+    value = built.data.value_and_gradient(*rows, bins)[0]
     return special.logsumexp(value, axis=0, b=(prior * step)[:, None]).sum()
 
 
@@ -95,7 +94,7 @@ def test_density_equals_the_plain_one(grouped_statistics, terms):
     """Coordinates change nothing: log density = plain log density + log Jacobian, everywhere."""
     short = soc.Spline(knots=5)
     prior = soc.Gamma(short, short, **{"groups": False, **terms})
-    built = hierarchy.build(grouped_statistics, prior)
+    built = problem.build(grouped_statistics, prior)
     space = _space(built.model)
     evaluate = _density(space)
     names = [v.name for v in built.model.free_RVs]
@@ -139,12 +138,12 @@ def test_likelihood_takes_draws_at_once(built, mode):
     m, c = rng.normal(-3, 0.2, (4, len(bins))), rng.normal(-1, 0.2, (4, len(bins)))
     for here, there in ((m, c), (m, c[0]), (m[0], c)):
         inputs = [pt.tensor(shape=(None,) * x.ndim) for x in (here, there)]
-        value = log_marginal("exact", *inputs, bins, arrays)[0]
+        value = log_marginal("poisson", *inputs, bins, *arrays)[0]
         how = interpreter() if mode == "interpreter" else mode
         found, *slopes = pytensor.function(
             inputs, [value, *pt.grad(value.sum(), inputs)], mode=how
         )(here, there)
-        want = hist.value_and_gradient(*np.broadcast_arrays(here, there), bins, *built.data.arrays)
+        want = built.data.value_and_gradient(*np.broadcast_arrays(here, there), bins)
         np.testing.assert_allclose(found, want[0], rtol=1e-12)
         for x, slope, all_slopes in zip((here, there), slopes, want[1:], strict=True):
             summed = all_slopes if x.ndim == 2 else all_slopes.sum(axis=0)
@@ -158,9 +157,9 @@ def test_log_likelihood_is_by_bin(small_statistics):
     with soc.model(small_statistics):
         by_bin = pm.compute_log_likelihood(fit.data, progressbar=False)["log_likelihood"]["count"]
     assert by_bin.dims == ("chain", "draw", "bin")
-    hierarchy_built = hierarchy.build(small_statistics, soc.Gamma())
+    hierarchy_built = problem.build(small_statistics, soc.Gamma())
     m, c = curve_draws(fit, hierarchy_built.score)
-    want = hist.value_and_gradient(m, c, np.arange(m.shape[1]), *hierarchy_built.data.arrays)[0]
+    want = hierarchy_built.data.value_and_gradient(m, c, np.arange(m.shape[1]))[0]
     np.testing.assert_allclose(by_bin.to_numpy()[0], want, rtol=1e-9)
 
 
@@ -190,9 +189,9 @@ def test_smoothing_scale_near_zero_is_finite(built):
 
 def test_half_normal_scale_keeps_its_law():
     q = np.linspace(-8, 8, 33)
-    tau = pilot.half_normal_scale(q, 0.7)
+    tau = laplace.half_normal_scale(q, 0.7)
     np.testing.assert_allclose(sps.halfnorm.logsf(tau, scale=0.7), sps.norm.logsf(q), atol=1e-9)
-    assert pilot.half_normal_scale(np.array(-30.0), 1.0) > 0
+    assert laplace.half_normal_scale(np.array(-30.0), 1.0) > 0
 
 
 def test_model_is_readable(small_statistics):

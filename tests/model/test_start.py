@@ -8,7 +8,7 @@ import pytest
 
 import soc_pymc as soc
 from soc_pymc.inference import variational
-from soc_pymc.model import hierarchy, pilot
+from soc_pymc.model import laplace, problem
 from tests.studies import hard_cases
 
 
@@ -39,33 +39,36 @@ def plain(days):
 @pytest.fixture
 def steps(monkeypatch):
     """A list that grows by one at every step of the pilot."""
-    taken, search = [], pilot._line_search
+    taken, search = [], laplace._line_search
 
     def counted(*args):
         taken.append(1)
         return search(*args)
 
-    monkeypatch.setattr(pilot, "_line_search", counted)
+    monkeypatch.setattr(laplace, "_line_search", counted)
     return taken
 
 
 def _curves(built):
     """The pilot's curves at the bins, one after the other."""
     return np.concatenate(
-        [p.state.at(c.design) for p, c in zip(built.pilots, built.curves, strict=True)]
+        [
+            p.state.at(c.design)
+            for p, c in zip([c.laplace for c in built.coefficients], built.curves, strict=True)
+        ]
     )
 
 
 def _built(stats, steps, start=None, prior=None):
     """The pilot's curves and its number of steps."""
     steps.clear()
-    curves = _curves(hierarchy.build(stats, prior or soc.Gamma(), start))
+    curves = _curves(problem.build(stats, prior or soc.Gamma(), start))
     return curves, len(steps)
 
 
 def _sds(stats, fit):
     """Posterior sd of both curves at the bins of `stats`, one after the other."""
-    draws = soc.calibration_curves(fit, hierarchy.build(stats, fit.prior).score)
+    draws = soc.calibration_curves(fit, problem.build(stats, fit.prior).score)
     log_cv2 = draws["log_variance"] - 2.0 * draws["log_mean"]
     return np.concatenate([x.std(("chain", "draw")) for x in (draws["log_mean"], log_cv2)])
 
@@ -140,9 +143,9 @@ def test_other_knots_axes_and_bins(yesterday, steps, prior):
 
 def test_a_curve_is_its_own_state(days, yesterday):
     """Projected on the same knots, the mean curve comes back."""
-    built = hierarchy.build(days[0], soc.Gamma())
-    for curve, name in zip(built.curves, built.outcome.variables, strict=True):
-        state = hierarchy._state_of(yesterday, curve)
+    built = problem.build(days[0], soc.Gamma())
+    for curve, name in zip(built.curves, built.family.curves, strict=True):
+        state = problem._state_of(yesterday, curve)
         mean = yesterday.data["posterior"][name].mean(("chain", "draw"))
         wiggle, line = np.split(state.coefficients, curve.design.ends)
         at_knots = curve.basis.line @ line + curve.basis.wiggle @ wiggle
@@ -252,11 +255,11 @@ def test_added_unknowns_begin_there(days, monkeypatch):
 def test_only_what_fits_begins_there(days, yesterday):
     """Unknowns of another name or shape, and those of a fit that failed, begin as ever."""
     model = _audited(days[0], "another_bias")
-    built = hierarchy.extended(hierarchy.build(days[0], soc.Gamma()), model)
+    built = problem.extended(problem.build(days[0], soc.Gamma()), model)
     over = ("chain", "draw")
 
     def begun(start):
-        with hierarchy.begun_at(built, start):
+        with problem.started(built, start):
             initial = model.rvs_to_initial_values
             return {v.name for v, x in initial.items() if isinstance(x, np.ndarray)}
 

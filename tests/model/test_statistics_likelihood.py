@@ -6,9 +6,9 @@ import pytest
 from scipy.special import digamma
 
 import soc_pymc as soc
-from soc_pymc.families import histograms as hist
 from soc_pymc.families import poisson_gamma
-from soc_pymc.model.outcomes import outcome_of
+from soc_pymc.families.family import family_of_kind
+from soc_pymc.model.rows import rows_of
 from tests import exact
 
 GRID = [(m, c) for m in (-6.0, -3.0, -1.0) for c in np.log([1e-3, 0.1, 0.5, 5.0])]
@@ -18,11 +18,9 @@ def _both(frame, bins, log_mean, log_cv2):
     """Statistics, and value and gradient by bin from statistics and from items."""
     items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
     stats = soc.summarize(items, bins=bins, on_leakage="ignore", progress=False)
-    histograms = outcome_of(stats).rows(stats, False, False)[1]
+    histograms = rows_of(stats, family_of_kind(stats.kind))[1]
     one = np.ones((1, stats.bins))
-    got = hist.value_and_gradient(
-        log_mean * one, log_cv2 * one, np.arange(stats.bins), *histograms.arrays
-    )[:, 0]
+    got = histograms.value_and_gradient(log_mean * one, log_cv2 * one, np.arange(stats.bins))[:, 0]
     y, n = (frame[k].to_numpy(dtype=float) for k in ("count", "exposure"))
     alpha, r = np.exp(-log_cv2), n * np.exp(log_mean + log_cv2)
     by_mean = y - (alpha + y) * r / (1 + r)
@@ -31,7 +29,7 @@ def _both(frame, bins, log_mean, log_cv2):
     bin_of = np.searchsorted(stats.edges, frame["score"], side="right")
     want = np.array([np.bincount(bin_of, weights=t, minlength=stats.bins) for t in terms])
     sizes = [np.bincount(bin_of, weights=np.abs(t), minlength=stats.bins) for t in terms]
-    information = hist.information(log_mean * one[0], log_cv2 * one[0], histograms)
+    information = histograms.information(log_mean * one[0], log_cv2 * one[0])
     return stats, got, want, np.array(sizes), information
 
 

@@ -9,7 +9,7 @@ from scipy import special
 from scipy import stats as sps
 
 import soc_pymc as soc
-from soc_pymc.families import bin_effects, normal_cells
+from soc_pymc.families import bin_effects, normal_rows
 from soc_pymc.posterior.curves import curve_draws
 from tests.studies import groups as study
 
@@ -227,7 +227,7 @@ def test_effects_of_values_are_integrated_exactly(tau):
     n, mean, log_variance, noise = 40, 0.3, -1.0, 0.5
     y = rng.normal(0.8, 1.0, n)
     sums = np.array([[noise**k * (y**p).sum() for k in range(4)] for p in range(3)])[None]
-    cells = normal_cells.make_normal_cells(1, np.zeros(1, dtype=np.int64), sums)
+    cells = normal_rows.make_normal_cells(1, np.zeros(1, dtype=np.int64), sums)
 
     def found(m, c, log_tau):
         at = (np.array([[m]]), np.array([[c]]), np.array([log_tau]))

@@ -23,7 +23,7 @@ import pandas as pd
 import xarray as xr
 
 import soc_pymc as soc
-from soc_pymc.model import hierarchy
+from soc_pymc.model import problem
 from soc_pymc.posterior.curves import curve_draws
 from tests.studies import plain
 
@@ -43,7 +43,7 @@ _COMPARED = ("S1 20,000/50", "fremtpl2/200")
 _CURVES = ("log_mean", "log_cv2")
 _SCALES = ("log_mean_wiggle_sd", "log_cv2_wiggle_sd")
 
-METHODS: dict[str, Callable[[hierarchy.Hierarchy, int], plain.Approximation]] = {
+METHODS: dict[str, Callable[[problem.Problem, int], plain.Approximation]] = {
     "advi": lambda b, steps: plain.advi(plain.plain_model(b), False, steps),
     "advi-centred": lambda b, steps: plain.advi(plain.plain_model(b, True), False, steps),
     "full-rank": lambda b, steps: plain.advi(plain.plain_model(b), True, steps),
@@ -194,7 +194,7 @@ def _row(posterior: xr.Dataset, nuts: soc.Fit) -> dict[str, float]:
 
 
 def stock_row(
-    method: str, iterations: int, built: hierarchy.Hierarchy, nuts: soc.Fit
+    method: str, iterations: int, built: problem.Problem, nuts: soc.Fit
 ) -> tuple[dict[str, float], str]:
     """One stock method against NUTS, and a note; an empty row where it fails."""
     try:
@@ -217,7 +217,7 @@ def comparison(
     case: Case, methods: list[str], iterations: int
 ) -> tuple[pd.DataFrame, dict[str, str]]:
     """All methods against NUTS on one data set, and notes."""
-    built = hierarchy.build(case.stats, soc.Gamma())
+    built = problem.build(case.stats, soc.Gamma())
     gap = max(
         plain.density_gap(built, plain.plain_model(built, centred), centred)
         for centred in (False, True)

@@ -22,18 +22,16 @@ import pandas as pd
 
 from soc_pymc import theory
 from soc_pymc.families import (
-    bin_curvature,
     components,
     further,
     gamma_quantiles,
     mixture_draws,
     mixture_kernel,
     mixtures,
-    normal_cells,
     normal_mixtures,
     normal_normal,
+    normal_rows,
 )
-from soc_pymc.families import histograms as hist
 from soc_pymc.families import poisson_gamma as pg
 from soc_pymc.families.family import GAMMA
 from soc_pymc.posterior.predictive import ThetaMixture
@@ -107,7 +105,7 @@ def rows_of_counts(fast: bool) -> Points:
         y, exposure, m, c = at
         h = exact.exact_histograms(np.zeros(1, dtype=int), np.array([y]), np.array([exposure]), 1)
         curves = np.array([[m]]), np.array([[c]])
-        found = hist.value_and_gradient(*curves, np.arange(1), *h.arrays)[:, 0, 0]
+        found = h.value_and_gradient(*curves, np.arange(1))[:, 0, 0]
         want = ref.count_slopes(*at)
         size = y * abs(np.log(exposure)) + y * abs(np.log(max(y, 1.0))) + 1.0
         log = exact.log_pmf(*at)
@@ -117,7 +115,7 @@ def rows_of_counts(fast: bool) -> Points:
         yield Point("rows of counts: value", found[0], log, name, driver)
         yield Point("rows of counts: slope in log mean", found[1], want[0], name, driver, 1.0)
         yield Point("rows of counts: slope in log cv2", found[2], want[1], name, driver, 1.0)
-        other = bin_curvature.CountBins(h)(curves[0][0], curves[1][0], np.arange(1))[:, 0]
+        other = h(curves[0][0], curves[1][0], np.arange(1))[:, 0]
         yield Point("bins of counts: slope in log mean", other[1], want[0], name, driver, 1.0)
         yield Point("bins of counts: slope in log cv2", other[2], want[1], name, driver, 1.0)
         yield from _curvature(other, at, name, driver)
@@ -267,9 +265,9 @@ def _row_of_values(at: tuple[float, float, float, float], where: str) -> Points:
     y, noise, mean, c = at
     w = np.array([noise**2]) ** np.arange(4)
     sums = np.stack([w, y * w, y * y * w])[None]
-    cells = normal_cells.make_normal_cells(1, np.zeros(1, dtype=np.int64), sums)
+    cells = normal_rows.make_normal_cells(1, np.zeros(1, dtype=np.int64), sums)
     curves = np.array([[mean]]), np.array([[c]])
-    found = normal_cells.value_and_gradient(*curves, np.arange(1), *cells.arrays)[:, 0, 0]
+    found = cells.value_and_gradient(*curves, np.arange(1))[:, 0, 0]
     want = ref.normal_slopes(*at)
     wants = (ref.normal_log_density(*at), *want)
     # the slope in the mean is in the unit of one over the values: one sd is its size

@@ -15,8 +15,7 @@ import pandas as pd
 import xarray as xr
 
 import soc_pymc as soc
-from soc_pymc.families import bin_effects, mixture_kernel, normal_cells
-from soc_pymc.families import histograms as hist
+from soc_pymc.families import bin_effects, mixture_kernel, normal_rows
 from soc_pymc.families.priors import COMPONENTS, CURVES
 from soc_pymc.posterior.curves import curve_draws
 from soc_pymc.posterior.predictive import posterior_of
@@ -342,7 +341,7 @@ def cells_of_counts(fast: bool) -> Points:
         h = exact.exact_histograms(np.zeros(8, dtype=int), y, exposure, 1)
         at = float(np.log(rate)), float(-np.log(shape))
         curves = np.array([[at[0]]]), np.array([[at[1]]])
-        found = hist.value_and_gradient(*curves, np.arange(1), *h.arrays)[:, 0, 0]
+        found = h.value_and_gradient(*curves, np.arange(1))[:, 0, 0]
         each = list(zip(y, exposure, strict=True))
         value = mp.fsum(exact.log_pmf(*pair, *at) for pair in each)
         slopes = [ref.count_slopes(*pair, *at) for pair in each]
@@ -371,10 +370,10 @@ def cells_of_values(fast: bool) -> Points:
         for k, (own, sd) in enumerate(zip(y.reshape(2, 4), (noise, noise * wide), strict=True)):
             powers = (sd**2) ** np.arange(4)
             sums[k] = [4 * powers, own.sum() * powers, (own**2).sum() * powers]
-        cells = normal_cells.make_normal_cells(1, np.zeros(2, dtype=np.int64), sums)
+        cells = normal_rows.make_normal_cells(1, np.zeros(2, dtype=np.int64), sums)
         c = float(2 * np.log(spread))
         curves = np.array([[mean]]), np.array([[c]])
-        found = normal_cells.value_and_gradient(*curves, np.arange(1), *cells.arrays)[:, 0, 0]
+        found = cells.value_and_gradient(*curves, np.arange(1))[:, 0, 0]
         each = [(a, s, mean, c) for a, s in zip(y, sds, strict=True)]
         value = mp.fsum(ref.normal_log_density(*one) for one in each)
         slopes = [ref.normal_slopes(*one) for one in each]
@@ -424,7 +423,7 @@ def effects_of_values(fast: bool) -> Points:
         y = total * np.array([-1.0, 0.2, 0.5, 2.0]) + 3.0 * tau * total
         powers = (noise**2) ** np.arange(4)
         sums = np.array([4 * powers, y.sum() * powers, (y**2).sum() * powers])[None]
-        cells = normal_cells.make_normal_cells(1, np.zeros(1, dtype=np.int64), sums)
+        cells = normal_rows.make_normal_cells(1, np.zeros(1, dtype=np.int64), sums)
         c, log_tau = float(2 * np.log(spread)), float(np.log(tau * total))
         curves = np.zeros((1, 1)), np.array([[c]]), np.array([log_tau])
         found = bin_effects.value_and_gradient(*curves, *cells.arrays)[:, 0, 0]

@@ -75,13 +75,12 @@ def file_of(module):
 
 # The tests of each module: those that name it or what it is for, the quickest first.
 TESTS = {
-    "families.bin_curvature": "five_steps_bins",
     "families.bin_effects": "terms::test_effects_of_values_are_integrated_exactly",
     "families.components": "mixture_parts five_steps_mixtures mixture_law further_outcomes",
     "families.conformance": "conformance",
     "families.draw_rules": "nodes",
     "families.gamma_quantiles": "scoring nodes gamma_law",
-    "families.histograms": "histograms statistics_likelihood",
+    "families.poisson_rows": "histograms statistics_likelihood five_steps_bins",
     "families.item_kernels": "scoring nodes gamma_law posteriors",
     "families.mixture_draws": "mixture_law further_outcomes",
     "families.mixture_items": "mixture_law further_outcomes",
@@ -89,7 +88,7 @@ TESTS = {
     "families.bin_mixtures": "five_steps_mixtures",
     "families.mixtures": "nodes posteriors decisions_forms",
     "families.monotone": "monotone",
-    "families.normal_cells": "normal_cells",
+    "families.normal_rows": "normal_cells five_steps_bins",
     "families.normal_mixtures": "normal_normal normal_law",
     "families.normal_normal": "normal_normal conformance normal_law",
     "families.poisson_gamma": "poisson_gamma conformance gamma_law",

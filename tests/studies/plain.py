@@ -20,9 +20,9 @@ from pymc.blocking import DictToArrayBijection
 from scipy import optimize
 
 from soc_pymc.inference.density import Space, density, make_space, mode, posterior_draws
-from soc_pymc.model.designs import Curve
-from soc_pymc.model.hierarchy import Hierarchy
 from soc_pymc.model.likelihood import log_marginal, shared
+from soc_pymc.model.problem import Problem
+from soc_pymc.model.terms import Curve
 
 __all__ = [
     "Approximation",
@@ -85,13 +85,13 @@ def importance(log_weight: np.ndarray) -> tuple[float, float]:
     return float(k), float(weight.sum() ** 2 / (weight**2).sum() / len(weight))
 
 
-def plain_model(built: Hierarchy, centred: bool = False) -> pm.Model:
+def plain_model(built: Problem, centred: bool = False) -> pm.Model:
     """The same model with raw coefficients and the smoothing scales' logarithms as coordinates.
 
     Parameters
     ----------
     built
-        From `soc_pymc.model.hierarchy.build`.
+        From `soc_pymc.model.problem.build`.
     centred
         Whether the wiggly coefficients are coordinates themselves, instead of over their scale.
     """
@@ -104,10 +104,10 @@ def plain_model(built: Hierarchy, centred: bool = False) -> pm.Model:
     with pm.Model(coords=coords) as plain:
         at_bins = [
             _plain_curve(curve, variable, centred)
-            for curve, variable in zip(built.curves, built.outcome.variables, strict=True)
+            for curve, variable in zip(built.curves, built.family.curves, strict=True)
         ]
         bins = np.arange(len(built.score))
-        pm.Potential("items", log_marginal("exact", *at_bins, bins, arrays)[0].sum())
+        pm.Potential("items", log_marginal("poisson", *at_bins, bins, *arrays)[0].sum())
     return plain
 
 
@@ -126,7 +126,7 @@ def _plain_curve(curve: Curve, variable: str, centred: bool) -> Any:
     return pt.dot(design.line, line) + pt.dot(block.design, wiggle)
 
 
-def density_gap(built: Hierarchy, plain: pm.Model, centred: bool = False) -> float:
+def density_gap(built: Problem, plain: pm.Model, centred: bool = False) -> float:
     """Largest difference between the two statements' log densities over a few points.
 
     The Jacobian between the coordinates is by central differences.
@@ -144,11 +144,13 @@ def density_gap(built: Hierarchy, plain: pm.Model, centred: bool = False) -> flo
     return float(max(gaps))
 
 
-def _plain_rows(built: Hierarchy, space: Space, rows: np.ndarray, centred: bool) -> np.ndarray:
+def _plain_rows(built: Problem, space: Space, rows: np.ndarray, centred: bool) -> np.ndarray:
     """Plain coordinates of the same points as `rows` of the model's own."""
     draws = posterior_draws(space, rows[None])
     parts = []
-    for variable, pilot in zip(built.outcome.variables, built.pilots, strict=True):
+    for variable, pilot in zip(
+        built.family.curves, [c.laplace for c in built.coefficients], strict=True
+    ):
         line, tau, z = (
             draws[f"{variable}_{part}"].to_numpy().reshape(len(rows), -1)
             for part in ("line", "wiggle_sd", "wiggle")

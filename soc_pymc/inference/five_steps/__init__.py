@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from ..._lib.errors import FitError
 from ...data.statistics import Statistics
+from ...families.family import family_of_kind
 from ...families.priors import Spline
-from ...model.outcomes import outcome_of
 from ..fit_tree import bin_table, rank_table
 from ..methods import FiveSteps
 from .bins import GroupFits, StepFits, fit_bins, fit_groups, fit_mixtures
@@ -73,8 +73,7 @@ def _verdict(fits: StepFits, method: FiveSteps, groups: GroupFits | None) -> dic
 
 def _check(stats: Statistics, prior: Any, method: FiveSteps) -> None:
     """Refuse what five steps cannot use."""
-    usual: Any = outcome_of(stats).prior
-    family, name = usual.family, type(prior).__name__
+    family, name = family_of_kind(stats.kind).name, type(prior).__name__
     if prior.family != family:
         raise FitError(
             f"prior=soc.{name}(...) is not for these statistics, which are of "

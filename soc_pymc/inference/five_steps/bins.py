@@ -18,17 +18,16 @@ from numpy.typing import NDArray
 from ..._lib.errors import FitError
 from ...data.statistics import Statistics
 from ...families import bin_mixtures
-from ...families.bin_curvature import BINS
+from ...families.components import cell_points
 from ...families.family import FAMILIES, Family
 from ...families.monotone import project_monotone
 from ...families.poisson_gamma import match_gammas
 from ...families.priors import COMPONENTS
-from ...model.designs import axis_of
-from ...model.outcomes import outcome_of
-from ...model.pilot import Target
-from ...model.rows import Rows, positions
+from ...families.row_sums import RowSums
+from ...model.mixture_design import joint_cells
+from ...model.rows import Rows, positions, rows_of
 from ...model.splines import Axis
-from ...model.tilt_design import cell_points, joint_cells
+from ...model.terms import axis_of
 from ..methods import FiveSteps
 from .curves import (
     MOMENTS,
@@ -72,12 +71,10 @@ class StepFits:
 
 def fit_bins(stats: Statistics, prior: Any, method: FiveSteps) -> StepFits:
     """Fit a conjugate prior to each bin of all items together, and curves through them."""
-    outcome = outcome_of(stats)
     axes = axis_of(prior.mean, stats), axis_of(prior.variance, stats)
-    rows, data = outcome.rows(stats, False, False)
-    bins = BINS[prior.family](data)
+    rows, data = rows_of(stats, FAMILIES[prior.family])
     chosen = rows.bin % method.every == 0
-    found = maximise(bins, chosen)
+    found = maximise(data, chosen)
     fitted, failed = int(found.fitted.sum()), int(found.failed.sum())
     if not fitted:
         empty = int(chosen.sum()) - failed
@@ -88,7 +85,7 @@ def fit_bins(stats: Statistics, prior: Any, method: FiveSteps) -> StepFits:
             "steps estimate each bin by itself, so use fewer bins, or soc.VI()"
         )
     place = positions(axes[0], rows), positions(axes[1], rows)
-    information = outcome.target(data).information
+    information = data.information
     curves: Curves
     if method.smooth:
         curves = _smoother(prior, method, axes)(found, place, rows.n, information)
@@ -99,7 +96,7 @@ def fit_bins(stats: Statistics, prior: Any, method: FiveSteps) -> StepFits:
     family = FAMILIES[prior.family]
     logs = log_moments(found) if family.has_log_moments else None
     moments = _named_moments(family, found.first, spread, logs, found.log_likelihood, rows.n)
-    zero, eventless = int(found.at_zero.sum()), int((chosen & ~bins.can_fit).sum())
+    zero, eventless = int(found.at_zero.sum()), int((chosen & ~data.can_fit).sum())
     notes = [f"{fitted:,} bins by maximum likelihood"]
     notes += [f"{zero:,} at variance 0"] * (zero > 0)
     notes += [f"{eventless:,} more without an event left to their neighbours"] * (eventless > 0)
@@ -162,18 +159,18 @@ class GroupFits:
 def fit_groups(stats: Statistics, prior: Any, method: FiveSteps, pooled: StepFits) -> GroupFits:
     """Steps 2 and 3 for every group by itself; one with less than 4 fitted bins is as all items."""
     assert isinstance(pooled.curves, SmoothCurves)
-    outcome, knots = outcome_of(stats), pooled.curves.knots
-    rows, data = outcome.rows(stats, True, False)
-    found = maximise(BINS[prior.family](data), rows.bin % method.every == 0)
+    knots = pooled.curves.knots
+    rows, data = rows_of(stats, FAMILIES[prior.family], grouped=True)
+    found = maximise(data, rows.bin % method.every == 0)
     place = positions(pooled.axes[0], rows), positions(pooled.axes[1], rows)
-    target, values, number = outcome.target(data), [], 0
+    values, number = [], 0
     smooth = _smoother(prior, method, pooled.axes)
     for code in range(len(stats.groups)):
         at = np.flatnonzero(rows.group == code)
         own = pooled.curves.values
         if found.fitted[at].sum() >= _FEWEST:
             part, its_own = found.part(at), (place[0][at], place[1][at])
-            curves = smooth(part, its_own, rows.n[at], _information_of(target, found, at))
+            curves = smooth(part, its_own, rows.n[at], _information_of(data, found, at))
             own, number = curves.at(knots), number + 1
             if method.monotone or prior.monotone:  # between the pooled knots it is another spline
                 own = project_monotone(own[0][None], knots[0])[0], own[1]
@@ -187,7 +184,7 @@ def fit_groups(stats: Statistics, prior: Any, method: FiveSteps, pooled: StepFit
     return GroupFits(posterior, number, int(found.failed.sum()))
 
 
-def _information_of(target: Target, found: BinMaxima, at: NDArray[np.intp]) -> Information:
+def _information_of(data: RowSums, found: BinMaxima, at: NDArray[np.intp]) -> Information:
     """Expected information of some rows, whose curves are given."""
 
     def information(first: Floats, second: Floats) -> tuple[Floats, Floats]:
@@ -195,7 +192,7 @@ def _information_of(target: Target, found: BinMaxima, at: NDArray[np.intp]) -> I
         whole = np.nan_to_num(found.first), np.nan_to_num(found.second)
         for full, own in zip(whole, (first, second), strict=True):
             full[at] = own
-        both = target.information(*whole)
+        both = data.information(*whole)
         return both[0][at], both[1][at]
 
     return information
@@ -244,7 +241,7 @@ def fit_mixtures(stats: Statistics, prior: Any, method: FiveSteps) -> StepFits:
     logs = bin_mixtures.place_moments(*parts) if family.has_log_moments else None
     moments = _named_moments(family, level, spread, logs, value, n)
 
-    information = _over_bins(outcome_of(stats).target(start.data), of, len(wide))
+    information = _over_bins(start.data, of, len(wide))
     known = np.flatnonzero(good)
     own_bin = known[nearest(where[0], known)]  # of a bin that was not fitted: the nearest one's
     own_parts = tuple(x[own_bin] for x in parts)
@@ -292,18 +289,18 @@ def _search(
         rows = order[low[k] : high[k]]
         own = {name: values[rows] for name, values in cells.items()}
         first, second = (float(curve[k]) for curve in curves)
-        points = partial(cell_points, stats.kind, own)
+        points = partial(cell_points, FAMILIES[prior.family].components, own)
         return kind.search(own, points, first, second, number or kind.number)
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return list(pool.map(search, range(len(bins))))
 
 
-def _over_bins(target: Target, of: NDArray[np.intp], bins: int) -> Information:
+def _over_bins(data: RowSums, of: NDArray[np.intp], bins: int) -> Information:
     """Expected information of wider bins' curves, from that of the bins in them."""
 
     def information(first: Floats, second: Floats) -> tuple[Floats, Floats]:
-        both = target.information(first[of], second[of])
+        both = data.information(first[of], second[of])
         return np.bincount(of, both[0], bins), np.bincount(of, both[1], bins)
 
     return information

@@ -5,14 +5,13 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from ...families.bin_curvature import CountBins, ValueBins
+from ...families.row_sums import RowSums
 
-__all__ = ["BinMaxima", "Bins", "maximise"]
+__all__ = ["BinMaxima", "maximise"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
-Bins = CountBins | ValueBins
 
 _ROUNDS = 200
 _CLOSE = 1e-7  # the last step in log variance: Newton's method leaves its square
@@ -37,7 +36,7 @@ class BinMaxima:
         return BinMaxima(*(getattr(self, f.name)[at] for f in fields(self)))
 
 
-def maximise(bins: Bins, chosen: Mask) -> BinMaxima:
+def maximise(bins: RowSums, chosen: Mask) -> BinMaxima:
     """Maximum marginal likelihood of each chosen bin.
 
     The likelihood is concave in the mean (of counts: in its logarithm), so that a few starts over
@@ -45,7 +44,7 @@ def maximise(bins: Bins, chosen: Mask) -> BinMaxima:
     """
     zero_first, zero_value, slope, floor = bins.at_zero()
     rows = np.flatnonzero(chosen & bins.can_fit)
-    first, second, value = _best_start(bins, rows, zero_first[rows], bins.start()[rows])
+    first, second, value = _best_start(bins, rows, zero_first[rows], bins.second_by_moments()[rows])
     first, second, value, done = _newton(bins, rows, first, second, floor[rows])
     # at the floor, or below what variance 0 gives, the maximum is at 0
     gain = value - zero_value[rows]
@@ -64,22 +63,22 @@ def maximise(bins: Bins, chosen: Mask) -> BinMaxima:
     return BinMaxima(full[0], full[1], full[2], zero & fitted, fitted, failed)
 
 
-def _best_start(bins: Bins, rows: Ints, first: Floats, start: Floats) -> tuple[Floats, ...]:
+def _best_start(bins: RowSums, rows: Ints, first: Floats, start: Floats) -> tuple[Floats, ...]:
     """The highest of a few points over the variance, each at about the best mean."""
     best = np.full((3, len(rows)), -np.inf)
     for offset in (0.0, *_TRIED):
         m, c = first.copy(), start + offset
         for _ in range(3):
-            found = bins(m, c, rows)
-            m = m + np.clip(-found[1] / found[3], -bins.farthest, bins.farthest)
-        found = bins(m, c, rows)
+            found = bins.curvature(m, c, rows)
+            m = m + np.clip(-found[1] / found[3], -bins.reach, bins.reach)
+        found = bins.curvature(m, c, rows)
         # what is not a number is no better
         better = np.nan_to_num(found[0], nan=-np.inf) > best[2]
         best[:, better] = np.array([m, c, found[0]])[:, better]
     return best[0], best[1], best[2]
 
 
-def _step(bins: Bins, here: Floats) -> Floats:
+def _step(bins: RowSums, here: Floats) -> Floats:
     """Steps in both parameters: Newton's where the profile over the mean bends down."""
     _, by_m, by_c, mm, mc, cc = here
     # a flat likelihood has no Newton step: what is not a number becomes no step, or a bounded one
@@ -90,16 +89,16 @@ def _step(bins: Bins, here: Floats) -> Floats:
         # no number, no step
         dc = np.clip(np.nan_to_num(dc), -_FARTHEST, _FARTHEST)
         dm = -(by_m + mc * dc) / mm
-        dm = np.clip(np.nan_to_num(dm), -bins.farthest, bins.farthest)  # likewise
+        dm = np.clip(np.nan_to_num(dm), -bins.reach, bins.reach)  # likewise
     return np.array([dm, dc])
 
 
 def _newton(
-    bins: Bins, rows: Ints, first: Floats, second: Floats, floor: Floats
+    bins: RowSums, rows: Ints, first: Floats, second: Floats, floor: Floats
 ) -> tuple[Floats, Floats, Floats, Mask]:
     """Newton steps, uphill where the profile bends the wrong way, halved where they do not gain."""
     at = np.array([first, second])
-    here = bins(first, second, rows)
+    here = bins.curvature(first, second, rows)
     factor, done = np.ones(len(rows)), np.zeros(len(rows), dtype=bool)
     step, noise = _step(bins, here), bins.rounding[rows]
     active = np.arange(len(rows))
@@ -108,7 +107,7 @@ def _newton(
             break
         move = factor[active] * step[:, active]
         tried = at[:, active] + move
-        found = bins(tried[0], tried[1], rows[active])
+        found = bins.curvature(tried[0], tried[1], rows[active])
         least = here[0, active] - _ROUNDING * np.abs(here[0, active]) - 10.0 * noise[active]
         good = np.isfinite(found).all(axis=0) & (found[0] >= least)
         taken = active[good]

@@ -1,0 +1,279 @@
+"""Rows of Normal items: their log marginal from cells over their noise.
+
+With theta ~ Normal(m, v) and y ~ Normal(theta, w), w the known variance of the noise, y is
+Normal(m, v + w): a row's log marginal needs, for every cell of nearly equal w, the sums of 1, y and
+y^2. Within a cell w varies by a few percent; the cell's moments up to the third of w - mean(w),
+plain and with y and y^2, leave an error of fourth order.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from .row_sums import Columns, RowSums, Weak
+
+__all__ = ["NormalCells", "fill_curvature", "fill_rows", "make_normal_cells", "one_row"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_VARIANCE_SHARE = 0.3  # of the values' own scale, squared: the prior's centre of Var(theta|t)
+_LEAST_SHARE = 1e-8
+_NOISE_SUMS = (
+    ("n", "sum_w", "sum_w2", "sum_w3"),
+    ("sum_y", "sum_yw", "sum_yw2", "sum_yw3"),
+    ("sum_y2", "sum_y2w", "sum_y2w2", "sum_y2w3"),
+)
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def one_row(m, c, b, start, noise, moments, centre, spread):  # type: ignore[no-untyped-def]
+    """Log marginal of row b and its derivatives in the mean and the log variance."""
+    variance = np.exp(c)
+    x = m - centre[b]
+    value, by_m, by_v = 0.0, 0.0, 0.0
+    for i in range(start[b], start[b + 1]):
+        u = 1.0 / (variance + spread[b] + noise[i])
+        n = moments[i, 0]
+        value += n[0] * np.log(2.0 * np.pi / u) - u * u * (0.5 * n[2] - u * n[3] / 3.0)
+        by_v += u * (n[0] + u * u * (n[2] - u * n[3]))
+        power = u
+        for k in range(4):
+            square = moments[i, 2, k] - x * (2.0 * moments[i, 1, k] - x * n[k])
+            value += power * square
+            by_m += power * 2.0 * (x * n[k] - moments[i, 1, k])
+            power *= -u
+            by_v += (k + 1) * power * square
+    return -0.5 * value, -0.5 * by_m, -0.5 * variance * by_v
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def fill_rows(  # type: ignore[no-untyped-def]
+    mean, log_variance, rows, out, start, noise, moments, centre, spread
+):
+    """Fill `out` as `RowSums.value_and_gradient` returns it; the kernel of all inference."""
+    for s in range(mean.shape[0]):
+        for k in range(rows.shape[1]):
+            m, c, b = mean[s, k], log_variance[s, k], rows[s % rows.shape[0], k]
+            out[0, s, k], out[1, s, k], out[2, s, k] = one_row(
+                m, c, b, start, noise, moments, centre, spread
+            )
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def fill_curvature(m, v, rows, out, start, noise, moments, centre, spread):  # type: ignore[no-untyped-def]
+    """Fill `out` (6, k): log marginal, slopes in mean and variance, and their derivatives."""
+    for k in range(len(rows)):
+        b = rows[k]
+        x = m[k] - centre[b]
+        value = by_m = by_v = by_mm = by_mv = by_vv = 0.0
+        for i in range(start[b], start[b + 1]):
+            u = 1.0 / (v[k] + noise[i])
+            n = moments[i, 0]
+            uu = u * u
+            # n log(2 pi (v + w)) to third order in w about the cell's mean
+            value += n[0] * np.log(2.0 * np.pi / u) - uu * (0.5 * n[2] - u * n[3] / 3.0)
+            by_v += u * (n[0] + uu * (n[2] - u * n[3]))
+            by_vv -= uu * (n[0] + uu * (3.0 * n[2] - 4.0 * u * n[3]))
+            power = u  # (-1)^p u^(p + 1)
+            for p in range(4):
+                square = moments[i, 2, p] - x * (2.0 * moments[i, 1, p] - x * n[p])
+                pull = x * n[p] - moments[i, 1, p]
+                value += power * square
+                by_m += power * 2.0 * pull
+                by_mm += power * 2.0 * n[p]
+                power *= -u
+                by_v += (p + 1) * power * square
+                by_mv += (p + 1) * power * 2.0 * pull
+                by_vv -= (p + 1) * (p + 2) * power * u * square
+        out[0, k], out[1, k], out[2, k] = -0.5 * value, -0.5 * by_m, -0.5 * by_v
+        out[3, k], out[4, k], out[5, k] = -0.5 * by_mm, -0.5 * by_mv, -0.5 * by_vv
+
+
+@dataclass(frozen=True)
+class NormalCells(RowSums):
+    """Cells over the noise of all rows, rows one after the other."""
+
+    start: Ints  # (rows + 1,): offsets of the rows' cells
+    noise: Floats  # mean noise variance of each cell
+    # (cells, 3, 4): sums over the items of (w - noise)^k times 1, r and r^2, with r the value less
+    # the row's centre, for k = 0 to 3
+    moments: Floats
+    centre: Floats  # (rows,): mean value of the row's items, about which squares keep their digits
+    spread: Floats  # (rows,): variance of the items' own means around that of the row's position
+
+    kernel: ClassVar[str] = "normal"
+    signature: ClassVar[str] = "(s),(c),(c,a,k),(b),(b)"
+    most = (np.inf, 600.0)
+    farthest = (np.inf, 3.0)
+    reach = float(np.inf)  # in the mean the log marginal is a parabola
+    margins = ("noise",)
+    size_cell = "noise_cell"
+
+    @staticmethod
+    def check(part: Columns) -> None:
+        """All statistics of values can be fitted."""
+
+    @staticmethod
+    def mean_size(cells: Columns) -> Floats:
+        """Root mean square noise of cells."""
+        return np.sqrt(cells["sum_w"] / cells["n"])
+
+    @classmethod
+    def of(cls, rows: int, cells: Mapping[str, Columns]) -> "NormalCells":
+        """From tables of cells with a column ``row``: joint cells, or those over the noise."""
+        joint = cells.get("joint")
+        if joint is not None:
+            return make_normal_cells(rows, joint["row"], _joint_sums(joint))
+        noise = cells["noise"]
+        sums = [np.stack([noise[name].astype(float) for name in of], axis=1) for of in _NOISE_SUMS]
+        return make_normal_cells(rows, noise["row"], np.stack(sums, axis=1))
+
+    @staticmethod
+    def weak(sums: Mapping[str, float], scale: str, centre: float) -> tuple[Weak, Weak]:
+        """Weak priors of both curves, from sums over all items."""
+        n = sums["n"]
+        mean = sums["sum_t"] / n
+        scatter = max(sums["sum_t2"] / n - mean**2, 0.0)
+        unit2 = scatter + sums["sum_s2"] / n
+        unit = float(np.sqrt(unit2))
+        return (
+            Weak((mean, 10.0 * unit + abs(mean)), (0.0, 3.0 * unit), unit),
+            Weak((float(np.log(_VARIANCE_SHARE * unit2)), 3.0), (0.0, 1.0)),
+        )
+
+    @property
+    def total(self) -> Floats:
+        """(rows,): mean value of the row's items."""
+        return self.centre
+
+    @property
+    def items(self) -> Floats:
+        """(rows,): number of items."""
+        return np.add.reduceat(self.moments[:, 0, 0], self.start[:-1])
+
+    @property
+    def _row_of(self) -> Ints:
+        return np.repeat(np.arange(len(self.centre)), np.diff(self.start))
+
+    def _fill(self, first: Floats, second: Floats, rows: Ints, out: Floats) -> None:
+        fill_rows(first, second, rows, out, *self.arrays)
+
+    def _fill_curvature(self, first: Floats, second: Floats, rows: Ints, out: Floats) -> None:
+        fill_curvature(first, second, rows, out, *self.arrays)
+
+    def information(self, first: Floats, second: Floats) -> tuple[Floats, Floats]:
+        """Fisher information of mean and of log variance by row; the two are orthogonal."""
+        row_of = self._row_of
+        variance = np.exp(second)[row_of]
+        whole = variance + self.spread[row_of] + self.noise
+        n = self.moments[:, 0, 0]
+        of_mean, of_variance = n / whole, 0.5 * n * (variance / whole) ** 2
+        rows = len(self.centre)
+        return np.bincount(row_of, of_mean, rows), np.bincount(row_of, of_variance, rows)
+
+    def level(self) -> tuple[float, float]:
+        """Overall mean, and the log of what the noise leaves of the variance."""
+        n = self.items
+        level = float(np.average(self.centre, weights=n))
+        squares = float(self.moments[:, 2, 0].sum() + n @ (self.centre - level) ** 2)
+        noise = float(np.average(self.noise, weights=self.moments[:, 0, 0]))
+        return level, float(np.log(max(squares / n.sum() - noise, 0.1 * noise)))
+
+    def draw(self, first: Floats, second: Floats, rng: np.random.Generator) -> Floats:
+        """Mean value of each row."""
+        own = np.exp(second) + self.spread
+        noise = np.bincount(self._row_of, self.moments[:, 0, 0] * self.noise) / self.items
+        return rng.normal(first, np.sqrt((own + noise) / self.items))
+
+    def curvature(self, first: Floats, second: Floats, rows: Ints) -> Floats:
+        """As of `RowSums`, in the log of the variance."""
+        v = np.exp(second)
+        out = self._in_threads(first, v, rows)
+        out[5] = v * (out[2] + v * out[5])
+        out[4] *= v
+        out[2] *= v
+        return out
+
+    @property
+    def can_fit(self) -> NDArray[np.bool_]:
+        """All rows, as each has an item."""
+        return np.ones(len(self.centre), dtype=bool)
+
+    @property
+    def rounding(self) -> Floats:
+        """What rounding may do to log marginals and slopes."""
+        return 1e-14 * self.items
+
+    def at_zero(self) -> tuple[Floats, Floats, Floats, Floats]:
+        """At variance 0: the best mean, the log marginal, its slope in the variance, and the floor.
+
+        The floor is 1e-8 of the noise's variance.
+        """
+        rows = np.arange(len(self.centre))
+        zero = np.zeros(len(rows))
+        found = self._in_threads(self.centre, zero, rows)
+        mean = self.centre - found[1] / found[3]  # in the mean it is a parabola
+        found = self._in_threads(mean, zero, rows)
+        return mean, found[0], found[2], np.log(_LEAST_SHARE * self._noise())
+
+    def _noise(self) -> Floats:
+        """Harmonic mean of the noise variances."""
+        n = self.moments[:, 0, 0]
+        return self.items / np.add.reduceat(n / self.noise, self.start[:-1])
+
+    def second_by_moments(self) -> Floats:
+        """Log variance by the method of moments, within reason."""
+        first = self.start[:-1]
+        total = np.add.reduceat(self.moments[:, 2, 0], first)
+        noise = np.add.reduceat(self.moments[:, 0, 0] * self.noise, first)
+        least = 0.01 * self._noise()
+        return np.log(np.maximum((total - noise) / self.items, least))
+
+
+def _joint_sums(table: Columns) -> Floats:
+    """Sums of joint cells, over which values and noise hardly vary together."""
+    n = table["n"].astype(float)
+    w1, w2 = table["sum_w"] / n, table["sum_w2"] / n
+    # the third moment of a narrow cell about its mean is next to nothing
+    powers = np.stack([np.ones(len(n)), w1, w2, w1 * (3.0 * w2 - 2.0 * w1**2)], axis=1)
+    of = np.stack([n, table["sum_y"], table["sum_y2"]], axis=1)
+    return np.asarray(of[:, :, None] * powers[:, None, :])
+
+
+def make_normal_cells(rows: int, row_of: Ints, sums: Floats) -> NormalCells:
+    """Cells from their rows and sums, (cells, 3, 4): of w^k times 1, y and y^2, k = 0 to 3.
+
+    Every row has a cell or more.
+    """
+    order = np.argsort(row_of, kind="stable")
+    row_of, sums = row_of[order], sums[order]
+    start = np.concatenate([[0], np.cumsum(np.bincount(row_of, minlength=rows))]).astype(np.int64)
+    n = np.add.reduceat(sums[:, 0, 0], start[:-1])
+    centre = np.add.reduceat(sums[:, 1, 0], start[:-1]) / n
+    noise = sums[:, 0, 1] / sums[:, 0, 0]
+    away = _shifted(sums, noise)
+    # equal noise leaves rounding alone, which is no moment
+    same = away[:, 0, 2] <= 1e-13 * noise**2 * sums[:, 0, 0]
+    away[same, :, 1:] = 0.0
+    a = centre[row_of][:, None]
+    away[:, 2] += a * (a * away[:, 0] - 2.0 * away[:, 1])
+    away[:, 1] -= a * away[:, 0]
+    return NormalCells(start, noise, np.ascontiguousarray(away), centre, np.zeros(rows))
+
+
+def _shifted(sums: Floats, noise: Floats) -> Floats:
+    """Sums of powers of w - noise from sums of powers of w."""
+    s0, s1, s2, s3 = (sums[:, :, k] for k in range(4))
+    a = noise[:, None]
+    shifted = [
+        s0,
+        s1 - a * s0,
+        s2 - a * (2 * s1 - a * s0),
+        s3 - a * (3 * s2 - a * (3 * s1 - a * s0)),
+    ]
+    return np.stack(shifted, axis=2)

@@ -1,0 +1,444 @@
+"""Rows of Poisson-Gamma items: their log marginal from two small histograms a row.
+
+With alpha = 1/cv2 and mu the mean of the Gamma prior in a row, the items' log marginal is
+
+    sum_j C_j log1p(j/alpha) + S log(mu) - sum_i (alpha + y_i) log1p(N_i mu/alpha) + constant,
+
+C_j the number of items with y > j and S the sum of y: it needs one histogram over counts and one
+over exposures. Wide cells stand as two points that keep the cell's mean and variance, so that the
+error is of third order in the cell's width. Value and gradient are exact as alpha -> infinity,
+where differences of gammaln lose all digits.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammaln
+
+from .._lib.errors import FitError
+from .outcomes import EXACT_COUNTS
+from .row_sums import Columns, RowSums, Weak, by_row
+
+__all__ = ["Histograms", "fill_curvature", "fill_rows", "make_histograms", "one_row"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_CV2_LEVEL = (float(np.log(0.3)), 2.0)
+_LEAST_CV2, _LEAST_EXCESS = 1e-8, 1e-4
+_COUNT_SUMS = ("n", "sum_y", "sum_y2", "sum_y3")
+_EXPOSURE_SUMS = ("n", "sum_N", "sum_N2", "sum_N3", "sum_y", "sum_yN", "sum_yN2", "sum_yN3")
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _log1pmx(x):  # type: ignore[no-untyped-def]
+    """log(1 + x) - x for x >= 0, by series in x/(2 + x) near 0."""
+    if x > 0.3:
+        return np.log1p(x) - x
+    u = x / (2.0 + x)
+    w = u * u
+    tail = w * (1 / 3 + w * (1 / 5 + w * (1 / 7 + w * (1 / 9 + w * (1 / 11 + w * (
+        1 / 13 + w * (1 / 15 + w / 17)))))))  # fmt: skip
+    return 2.0 * u * tail - x * u
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _stirling(x):  # type: ignore[no-untyped-def]
+    """Log Gamma(x) minus its leading terms, and the derivative, for x >= 32."""
+    z = 1.0 / x
+    w = z * z
+    value = z * (1 / 12 - w * (1 / 360 - w * (1 / 1260 - w / 1680)))
+    slope = -w * (1 / 12 - w * (3 / 360 - w * (5 / 1260 - w * 7 / 1680)))
+    return value, slope
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _wide_count(alpha, d):  # type: ignore[no-untyped-def]
+    """Log [Gamma(A + d) / (Gamma(A) alpha^d)], A = alpha + 32; slope in log alpha."""
+    a = alpha + EXACT_COUNTS
+    x = d / a
+    log1p_x = np.log1p(x)
+    excess = _log1pmx(x)
+    top, top_slope = _stirling(a + d)
+    bottom, bottom_slope = _stirling(a)
+    value = d * np.log1p(EXACT_COUNTS / alpha) + a * excess + (d - 0.5) * log1p_x + top - bottom
+    # alpha [digamma(A + d) - digamma(A) - d/alpha], its three parts free of cancellation
+    slope = (
+        alpha * excess - EXACT_COUNTS * x + alpha * (0.5 * x / (a + d) + top_slope - bottom_slope)
+    )
+    return value, slope
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def one_row(m, c, b, histograms):  # type: ignore[no-untyped-def]
+    """Log marginal of row b and its derivatives in log mean and log cv2."""
+    (above, wide_start, wide_excess, wide_weight, start, exposure, items, counts, total,
+     constant, spread) = histograms  # fmt: skip
+    own = np.exp(c)
+    cv2 = own + spread[b] * (1.0 + own)
+    mean = m + 0.5 * spread[b]
+    alpha = 1.0 / cv2
+    value = 0.0
+    slope_alpha = 0.0  # derivative in log alpha
+    for j in range(1, EXACT_COUNTS):
+        if above[b, j] == 0.0:
+            break
+        value += above[b, j] * np.log1p(j * cv2)
+        slope_alpha -= above[b, j] * j / (alpha + j)
+    for i in range(wide_start[b], wide_start[b + 1]):
+        term, slope = _wide_count(alpha, wide_excess[i])
+        value += wide_weight[i] * term
+        slope_alpha += wide_weight[i] * slope
+    slope_m = 0.0
+    per_exposure = np.exp(mean) * cv2
+    for i in range(start[b], start[b + 1]):
+        r = exposure[i] * per_exposure
+        share = r / (1.0 + r)
+        # gap = log1p(r) - r/(1 + r) = [log1p(r) - r] + r^2/(1 + r), the latter for small r
+        if r > 0.3:
+            log1p_r = np.log1p(r)
+            gap = log1p_r - share
+        else:
+            excess = _log1pmx(r)
+            log1p_r = excess + r
+            gap = excess + r * share
+        value -= (alpha * items[i] + counts[i]) * log1p_r
+        # the difference first: for large r the shares are 1 and what counts is beyond their digits
+        slope_m += (counts[i] - alpha * items[i] * r) / (1.0 + r)
+        slope_alpha += counts[i] * share - alpha * items[i] * gap
+    chain = own / cv2 * (1.0 + spread[b])
+    return value + total[b] * mean + constant[b], slope_m, -chain * slope_alpha
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def fill_rows(log_mean, log_cv2, rows, out, *histograms):  # type: ignore[no-untyped-def]
+    """Fill `out` as `RowSums.value_and_gradient` returns it; the kernel of all inference."""
+    for s in range(log_mean.shape[0]):
+        for k in range(rows.shape[1]):
+            out[0, s, k], out[1, s, k], out[2, s, k] = one_row(
+                log_mean[s, k], log_cv2[s, k], rows[s % rows.shape[0], k], histograms
+            )
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _wide_bend(alpha, d, slope):  # type: ignore[no-untyped-def]
+    """Second derivative in log alpha of `_wide_count`, whose slope is given.
+
+    slope + d + alpha^2 [trigamma(A + d) - trigamma(A)], A = alpha + 32, by Stirling's series with
+    the leading terms, which cancel, taken together.
+    """
+    a = alpha + EXACT_COUNTS
+    b = a + d
+    lead = d * (2.0 * EXACT_COUNTS * alpha + EXACT_COUNTS**2 + a * d) / (a * b)
+    second = -0.5 * d * (a + b) * (alpha / (a * b)) ** 2
+    tails = np.zeros(2)
+    for k in range(2):
+        z = 1.0 / (b if k == 0 else a)
+        w = z * z
+        tails[k] = alpha * alpha * z * w * (1 / 6 - w * (1 / 30 - w / 42))
+    return slope + lead + second + (tails[0] - tails[1])
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def fill_curvature(m, c, rows, out, *histograms):  # type: ignore[no-untyped-def]
+    """Fill `out` (6, k): log marginal, slopes in log mean and log cv2, and their derivatives.
+
+    The last three are the second derivatives: in log mean, mixed, and in log cv2. No term loses
+    digits as cv2 -> 0.
+    """
+    (above, wide_start, wide_excess, wide_weight, start, exposure, items, counts, total,
+     constant, _) = histograms  # fmt: skip
+    for k in range(len(rows)):
+        b, cv2 = rows[k], np.exp(c[k])
+        alpha = 1.0 / cv2
+        value = by_m = by_c = by_mm = by_mc = by_cc = 0.0
+        for j in range(1, EXACT_COUNTS):
+            if above[b, j] == 0.0:
+                break
+            value += above[b, j] * np.log1p(j * cv2)
+            slope = above[b, j] * j / (alpha + j)
+            by_c += slope
+            by_cc += slope * alpha / (alpha + j)
+        for i in range(wide_start[b], wide_start[b + 1]):
+            term, slope = _wide_count(alpha, wide_excess[i])
+            value += wide_weight[i] * term
+            by_c -= wide_weight[i] * slope
+            by_cc += wide_weight[i] * _wide_bend(alpha, wide_excess[i], slope)
+        per_exposure = np.exp(m[k]) * cv2
+        for i in range(start[b], start[b + 1]):
+            r = exposure[i] * per_exposure
+            share = r / (1.0 + r)
+            # gap = log1p(r) - r/(1 + r), as in one_row
+            if r > 0.3:
+                log1p_r = np.log1p(r)
+                gap = log1p_r - share
+            else:
+                excess = _log1pmx(r)
+                log1p_r = excess + r
+                gap = excess + r * share
+            n, y = alpha * items[i], counts[i]
+            turn = share / (1.0 + r)
+            value -= (n + y) * log1p_r
+            by_m += (y - n * r) / (1.0 + r)
+            by_c += n * gap - y * share
+            by_mm -= (n + y) * turn
+            by_mc += n * share * share - y * turn
+            by_cc += n * (share * share - gap) - y * turn
+        out[0, k] = value + total[b] * m[k] + constant[b]
+        out[1, k], out[2, k] = by_m, by_c
+        out[3, k], out[4, k], out[5, k] = by_mm, by_mc, by_cc
+
+
+@dataclass(frozen=True)
+class Histograms(RowSums):
+    """The two histograms of all rows as weighted points, rows one after the other."""
+
+    above: Floats  # (rows, 32): number of items with a count above j
+    wide_start: Ints  # (rows + 1,): offsets of points of counts of at least 32
+    wide_excess: Floats  # count - 32
+    wide_weight: Floats  # number of items
+    start: Ints  # (rows + 1,): offsets of points of exposure
+    exposure: Floats
+    items: Floats
+    counts: Floats  # sum of the items' counts
+    total: Floats  # (rows,): sum of counts
+    constant: Floats  # (rows,): sum of y log N - log y!, which makes a log probability
+    # (rows,): variance of the items' own log means around that of the row's centre. Theta's mean
+    # and cv2 over the row are m exp(spread/2) and cv2 + spread (1 + cv2), to second order
+    spread: Floats
+
+    kernel: ClassVar[str] = "poisson"
+    near: ClassVar[str] = "poisson_near"
+    signature: ClassVar[str] = "(b,c),(s),(w),(w),(s),(e),(e),(e),(b),(b),(b)"
+    most = (300.0, 60.0)
+    farthest = (3.0, 3.0)
+    reach = 1.0  # far above the data the likelihood is flat in log mean
+    most_spread = 1.0  # its second-order terms mean nothing beyond
+    margins = ("count", "exposure")
+    size_cell = "exposure_cell"
+
+    @staticmethod
+    def check(part: Columns) -> None:
+        """Refuse statistics without any exposure."""
+        if not float(part["sum_N"].sum()) > 0:
+            raise FitError("every exposure is 0: nothing was observed, so nothing can be fitted")
+
+    @staticmethod
+    def mean_size(cells: Columns) -> Floats:
+        """Mean exposure of cells."""
+        return np.asarray(cells["sum_N"] / cells["n"])
+
+    @classmethod
+    def of(cls, rows: int, cells: Mapping[str, Columns]) -> "Histograms":
+        """From tables of cells with a column ``row``: joint cells, or both margins."""
+        joint = cells.get("joint")
+        if joint is not None:
+            counts = exposures = joint
+            log_size = np.log(cls.mean_size(joint))
+            y_log_n = np.bincount(joint["row"], joint["sum_y"] * log_size, rows)
+        else:
+            counts, exposures, part = cells["count"], cells["exposure"], cells["part"]
+            y_log_n = np.bincount(part["row"], part["sum_y_log_N"], rows)
+        return make_histograms(
+            rows, _columns(counts, _COUNT_SUMS), _columns(exposures, _EXPOSURE_SUMS), y_log_n
+        )
+
+    @staticmethod
+    def weak(sums: Mapping[str, float], scale: str, centre: float) -> tuple[Weak, Weak]:
+        """Weak priors of both curves on an axis of this scale, at its centre."""
+        second = Weak(_CV2_LEVEL, (0.0, 1.0))
+        if scale == "log":  # scores that are rates
+            return Weak((centre, 5.0), (1.0, 1.0)), second
+        return Weak((0.0, 10.0), (0.0, 2.0)), second
+
+    @property
+    def _row_of(self) -> Ints:
+        return np.repeat(np.arange(len(self.total)), np.diff(self.start))
+
+    def _sums(self, *columns: Floats) -> list[Floats]:
+        row_of = self._row_of
+        return [np.bincount(row_of, column, len(self.total)) for column in columns]
+
+    def _fill(self, first: Floats, second: Floats, rows: Ints, out: Floats) -> None:
+        fill_rows(first, second, rows, out, *self.arrays)
+
+    def _fill_curvature(self, first: Floats, second: Floats, rows: Ints, out: Floats) -> None:
+        fill_curvature(first, second, rows, out, *self.arrays)
+
+    def information(self, first: Floats, second: Floats) -> tuple[Floats, Floats]:
+        """Fisher information of log mean, and a lower bound of that of log cv2, by row.
+
+        The bound is the information of the best quadratic function of the count (Godambe 1985),
+        from the negative binomial's first four cumulants; it is sharp where expected counts are
+        small.
+        """
+        row_of = self._row_of
+        own = np.exp(second)
+        all_cv2 = own + self.spread * (1.0 + own)
+        chain = own / all_cv2 * (1.0 + self.spread)
+        cv2 = all_cv2[row_of]
+        expected = self.exposure * np.exp(first + 0.5 * self.spread)[row_of]
+        r = expected * cv2
+        # r^2 expected / (k4 + 2 expected k2^2 - k3^2 / k2) where the cumulants over the expected
+        # count are k2 = 1 + r, k3 = k2 (1 + 2r), k4 = k2 (1 + 6r + 6r^2)
+        quadratic = 0.5 * (r / (1.0 + r)) ** 2 / (1.0 + cv2)
+        mean, bound = self._sums(self.items * expected / (1.0 + r), self.items * quadratic)
+        return mean, chain**2 * bound
+
+    def level(self) -> tuple[float, float]:
+        """Log of the overall rate, and the prior's own level."""
+        exposure = float(self.exposure @ self.items)
+        return float(np.log((self.total.sum() + 0.5) / exposure)), _CV2_LEVEL[0]
+
+    def draw(self, first: Floats, second: Floats, rng: np.random.Generator) -> Floats:
+        """Total count of each row: a sum of equal negative binomials is negative binomial."""
+        own = np.exp(second)
+        cv2 = own + self.spread * (1.0 + own)
+        mean, cv2 = np.broadcast_arrays(np.exp(first + 0.5 * self.spread), cv2)
+        row_of = self._row_of
+        theta = rng.gamma(self.items / cv2[..., row_of], self.exposure * (mean * cv2)[..., row_of])
+        counts = rng.poisson(theta).astype(float)
+        return np.add.reduceat(counts, self.start[:-1], axis=-1)
+
+    @property
+    def can_fit(self) -> NDArray[np.bool_]:
+        """Rows with an event: without one the mean is 0 and its logarithm nowhere."""
+        return self.total > 0
+
+    @property
+    def rounding(self) -> Floats:
+        """What rounding may do to log marginals and slopes: sums of counts cancel in them."""
+        return 1e-14 * self.total
+
+    def at_zero(self) -> tuple[Floats, Floats, Floats, Floats]:
+        """At cv2 = 0: the best log mean, the log marginal there, its slope in cv2, and the floor.
+
+        The marginal is Poisson; the slope is half the sum of (y - N mu)^2 - y. The floor is 1e-8,
+        or what changes no variance of a count by more than 1e-4 of it.
+        """
+        exposure, squares, cross = self._sums(
+            self.items * self.exposure, self.items * self.exposure**2, self.counts * self.exposure
+        )
+        # rows without an event have a mean of 0, whose logarithm is -inf: `can_fit` leaves them out
+        with np.errstate(divide="ignore", invalid="ignore"):
+            log_mean = np.log(self.total) - np.log(exposure)
+            mean = np.exp(log_mean)
+            value = self.total * log_mean - self.total + self.constant
+        pairs = self.above[:, 1:] @ np.arange(1.0, EXACT_COUNTS)
+        wide_row = np.repeat(np.arange(len(self.total)), np.diff(self.wide_start))
+        d = self.wide_excess
+        pairs += np.bincount(
+            wide_row, self.wide_weight * d * (d + 2 * EXACT_COUNTS - 1) / 2, len(self.total)
+        )
+        slope = pairs - mean * cross + 0.5 * mean**2 * squares
+        largest = np.maximum.reduceat(self.exposure, self.start[:-1]) * mean
+        floor = np.minimum(_LEAST_CV2, _LEAST_EXCESS / np.maximum(largest, 1.0))
+        return log_mean, value, slope, np.log(floor)
+
+    def second_by_moments(self) -> Floats:
+        """Log cv2 by the method of moments, within reason."""
+        log_mean, _, slope, floor = self.at_zero()
+        (squares,) = self._sums(self.items * self.exposure**2)
+        # the same rows: NaN is replaced below
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            cv2 = 2.0 * slope / (np.exp(2.0 * log_mean) * squares)
+        cv2 = np.nan_to_num(cv2, nan=1.0)  # a row without an event starts at the middle
+        return np.log(np.clip(cv2, np.exp(floor), 10.0))
+
+
+def _columns(table: Columns, names: tuple[str, ...]) -> tuple[NDArray[np.generic], ...]:
+    return (table["row"], *(table[name].astype(float) for name in names))
+
+
+def _points(
+    row_of: Ints, weight: Floats, first: Floats, second: Floats, third: Floats
+) -> tuple[Ints, Floats, Floats]:
+    """Weighted points (bin, value, weight): one for a cell of a single value, else two.
+
+    The two are the Gauss rule of the cell's first three moments.
+    """
+    mean = first / weight
+    variance = second / weight - mean * mean
+    # sums of squares carry rounding of this relative size: below it the cell is a single value
+    wide = variance > 1e-13 * mean * mean
+    mean_w, sd = mean[wide], np.sqrt(variance[wide])
+    about = third[wide] / weight[wide] - mean_w * (3.0 * variance[wide] + mean_w * mean_w)
+    # what rounding leaves of the third moment of a narrow cell is noise; points stay in the cell
+    lean = np.where(variance[wide] > 1e-10 * mean_w * mean_w, about / variance[wide], 0.0)
+    lean = np.clip(lean, -mean_w / 16.0, mean_w / 16.0) / (2.0 * sd)
+    reach = np.sqrt(1.0 + lean * lean)
+    upper = 0.5 * (1.0 - lean / reach)
+    low, high = (mean_w + sd * (lean + sign * reach) for sign in (-1.0, 1.0))
+    value, share = mean.copy(), weight.astype(float)
+    value[wide] = np.maximum(low, 0.0)
+    share[wide] *= 1.0 - upper
+    return (
+        np.concatenate([row_of, row_of[wide]]),
+        np.concatenate([value, high]),
+        np.concatenate([share, weight[wide] * upper]),
+    )
+
+
+def make_histograms(
+    rows: int,
+    count_cells: tuple[NDArray[Any], ...],
+    exposure_cells: tuple[NDArray[Any], ...],
+    sum_y_log_n: Floats,
+) -> Histograms:
+    """Histograms as weighted points from columns of cells.
+
+    Cells over counts: row, n, and sums of y, y^2, y^3; cells over exposures: row, n, and sums of N,
+    N^2, N^3, y, yN, yN^2, yN^3. The last argument is the sum of y log N of each row.
+    """
+    point_row, y, weight = _points(*count_cells)
+    above = np.zeros((rows, EXACT_COUNTS))
+    for j in range(EXACT_COUNTS):
+        over = y > j
+        above[:, j] = np.bincount(point_row[over], weights=weight[over], minlength=rows)
+    far = y > EXACT_COUNTS - 1  # the lower of two points may fall just below its cell
+    wide_start, (excess, wide_weight) = by_row(
+        rows, point_row[far], y[far] - EXACT_COUNTS, weight[far]
+    )
+    log_factorials = np.bincount(point_row, weights=weight * gammaln(y + 1.0), minlength=rows)
+
+    row_of, n, n1, n2, n3, s, s1, s2, s3 = exposure_cells
+    item_row, item_exposure, items = _points(row_of, n, n1, n2, n3)
+    seen = s > 0
+    count_row, count_exposure, counts = _points(row_of[seen], s[seen], s1[seen], s2[seen], s3[seen])
+    start, (exposure, items, counts) = _merge(
+        rows,
+        np.concatenate([item_row, count_row]),
+        np.concatenate([item_exposure, count_exposure]),
+        np.concatenate([items, np.zeros(len(counts))]),
+        np.concatenate([np.zeros(len(items)), counts]),
+    )
+    total = np.bincount(row_of, weights=s, minlength=rows)
+    return Histograms(
+        above,
+        wide_start,
+        excess,
+        wide_weight,
+        start,
+        exposure,
+        items,
+        counts,
+        total,
+        np.asarray(sum_y_log_n, dtype=float) - log_factorials,
+        np.zeros(rows),
+    )
+
+
+def _merge(
+    rows: int, row_of: Ints, exposure: Floats, items: Floats, counts: Floats
+) -> tuple[Ints, list[Floats]]:
+    """Add up points of the same row and exposure (items and counts share exact cells)."""
+    order = np.lexsort((exposure, row_of))
+    b, x = row_of[order], exposure[order]
+    first = np.concatenate([[True], (b[1:] != b[:-1]) | (x[1:] != x[:-1])])
+    at = np.flatnonzero(first)
+    sums = [np.add.reduceat(c[order], at) for c in (items, counts)]
+    return by_row(rows, b[at], x[at], *sums)

@@ -1,0 +1,167 @@
+"""Sums of rows of items, and the log marginal of a row given them: what each family offers a model.
+
+A row is a set of items that share one prior, such as a bin. Its two parameters are called first and
+second: log mean and log cv2 of a Gamma prior, mean and log variance of a Normal one.
+"""
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Columns", "RowSums", "Weak", "by_row"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Columns = Mapping[str, NDArray[Any]]
+
+_CHUNK = 64  # rows that a thread takes at a time
+
+
+class Weak(NamedTuple):
+    """Weak priors of a curve where its `Spline` leaves them open."""
+
+    level: tuple[float, float]  # mean and sd at the average position
+    slope: tuple[float, float]  # the same, per unit of log score or per sd on other axes
+    unit: float = 1.0  # what 1 is on the curve's own scale: scales of terms are multiples
+
+
+class RowSums(ABC):
+    """Data of rows; subclasses are frozen dataclasses whose fields are the kernels' arrays."""
+
+    kernel: ClassVar[str]  # name in the model's `KERNELS`
+    near: ClassVar[str | None] = None  # kernel in which polynomials stand for many cells
+    signature: ClassVar[str]  # core dimensions of the arrays
+    most_spread: ClassVar[float] = np.inf  # of items within a row
+    margins: ClassVar[tuple[str, ...]]  # tables of cells that are read where sizes are not told
+    size_cell: ClassVar[str]  # column of joint cells that says an item's size
+    most: ClassVar[tuple[float, float]]  # largest parameters that cells can resolve
+    farthest: ClassVar[tuple[float, float]]  # that the curves may move in one scoring step
+    reach: ClassVar[float]  # that the first parameter may move in one Newton step in a row
+
+    if TYPE_CHECKING:
+        total: Any  # (rows,): what is observed of each row
+        spread: Any  # (rows,): variance of the items' own locations around the row's
+
+    @property
+    def arrays(self) -> tuple[NDArray[np.generic], ...]:
+        """All arrays in the order of the kernels."""
+        return tuple(getattr(self, f.name) for f in fields(self))  # type: ignore[arg-type]
+
+    def with_spread(self, spread: Floats) -> Self:
+        """The same rows with other spreads."""
+        return replace(self, spread=spread)  # type: ignore[type-var]
+
+    def value_and_gradient(self, first: Floats, second: Floats, rows: Ints) -> Floats:
+        """Log marginal of rows and its derivatives in both parameters: (3, draws, k).
+
+        Parameters have shape (draws, k); rows (k,) or (m, k), where draw s uses line s modulo m.
+        """
+        rows = np.atleast_2d(rows).astype(np.int64, copy=False)  # one type, one compilation
+        out = np.empty((3, *first.shape))
+        curves = np.ascontiguousarray(first), np.ascontiguousarray(second)
+        self._fill(*curves, rows, out)
+        return out
+
+    def likelihood(self, first: Floats, second: Floats) -> Floats:
+        """The same of all rows at one pair of curves: (3, rows)."""
+        return self.value_and_gradient(first[None], second[None], np.arange(len(first)))[:, 0]
+
+    def curvature(self, first: Floats, second: Floats, rows: Ints) -> Floats:
+        """Log marginals, both slopes, and second derivatives (first, mixed, second): (6, k).
+
+        Theta has one distribution in a row here: the spread counts as 0.
+        """
+        return self._in_threads(first, second, rows)
+
+    def _in_threads(self, first: Floats, second: Floats, rows: Ints) -> Floats:
+        """`fill_curvature` with rows shared out to all processors."""
+        out = np.empty((6, len(rows)))
+        step = max(_CHUNK, -(-len(rows) // (4 * (os.cpu_count() or 1))))
+
+        def run(part: slice) -> None:
+            own = np.empty((6, len(rows[part])))
+            self._fill_curvature(first[part], second[part], rows[part], own)
+            out[:, part] = own
+
+        parts = [slice(i, i + step) for i in range(0, len(rows), step)]
+        if len(parts) < 2:
+            for part in parts:
+                run(part)
+            return out
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(run, parts))
+        return out
+
+    @staticmethod
+    @abstractmethod
+    def check(part: Columns) -> None:
+        """Refuse statistics that cannot be fitted."""
+
+    @staticmethod
+    @abstractmethod
+    def mean_size(cells: Columns) -> Floats:
+        """Mean size of the items of cells."""
+
+    @classmethod
+    @abstractmethod
+    def of(cls, rows: int, cells: Mapping[str, Columns]) -> "RowSums":
+        """From tables of cells with a column ``row``: joint cells, or all margins."""
+
+    @staticmethod
+    @abstractmethod
+    def weak(sums: Mapping[str, float], scale: str, centre: float) -> tuple[Weak, Weak]:
+        """Weak priors of both curves, from sums over all items and the mean's axis."""
+
+    @abstractmethod
+    def _fill(self, first: Floats, second: Floats, rows: Ints, out: Floats) -> None:
+        """Fill `out` (3, draws, k) by the compiled kernel."""
+
+    @abstractmethod
+    def _fill_curvature(self, first: Floats, second: Floats, rows: Ints, out: Floats) -> None:
+        """Fill `out` (6, k), whose second parameter is the variance itself or as the family's."""
+
+    @abstractmethod
+    def information(self, first: Floats, second: Floats) -> tuple[Floats, Floats]:
+        """Fisher information of the first parameter, and a lower bound of the second's, by row."""
+
+    @abstractmethod
+    def level(self) -> tuple[float, float]:
+        """Levels of both curves to start from."""
+
+    @abstractmethod
+    def draw(self, first: Floats, second: Floats, rng: np.random.Generator) -> Floats:
+        """What is observed of each row, drawn anew at given curves (..., rows)."""
+
+    @property
+    @abstractmethod
+    def can_fit(self) -> NDArray[np.bool_]:
+        """Rows whose likelihood has a maximum of its own."""
+
+    @property
+    @abstractmethod
+    def rounding(self) -> Floats:
+        """What rounding may do to log marginals and slopes of each row."""
+
+    @abstractmethod
+    def at_zero(self) -> tuple[Floats, Floats, Floats, Floats]:
+        """At variance 0: best first parameter, log marginal, its slope in the variance, floor.
+
+        The floor is the second parameter that stands for 0 where a positive number is needed.
+        """
+
+    @abstractmethod
+    def second_by_moments(self) -> Floats:
+        """Second parameter of each row by the method of moments, within reason."""
+
+
+def by_row(rows: int, row_of: Ints, *columns: Floats) -> tuple[Ints, list[Floats]]:
+    """Offsets (rows + 1,), and columns in the order of rows."""
+    order = np.argsort(row_of, kind="stable")
+    start = np.concatenate([[0], np.cumsum(np.bincount(row_of, minlength=rows))])
+    return start.astype(np.int64), [np.ascontiguousarray(c[order], dtype=float) for c in columns]

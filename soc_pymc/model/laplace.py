@@ -1,0 +1,334 @@
+"""Laplace start: penalised mode of all coefficients by Fisher scoring, and information there.
+
+Everything that `coordinates` needs is computed here from statistics in milliseconds, in numpy. It
+changes nothing in the model: it says where the posterior is and how wide.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg, special
+
+from .._lib.errors import FitError
+from .terms import Block, Design, State
+
+__all__ = [
+    "BlockLaplace",
+    "Curvature",
+    "CurveTarget",
+    "Laplace",
+    "RowLikelihood",
+    "Target",
+    "best_start",
+    "find_mode",
+    "floored",
+    "half_normal_scale",
+    "scale_log_density",
+]
+
+Floats = NDArray[np.float64]
+
+_ROUNDS = 60
+_STEP = 1e-3  # of the central difference that gives observed information
+_LEAST = 0.2  # of the lower bound of expected information that observed information may be
+_POSITIONS = np.linspace(-5.0, 5.0, 401)
+
+
+@dataclass(frozen=True)
+class BlockLaplace:
+    """What is known of one block, in coordinates that its information diagonalises.
+
+    Of the rotated coefficients z, given those of the blocks before it, e: data precision d >= 0 and
+    d times the data's own centre, which is pull - coupling @ e, so that given tau each is about
+    N((pull - coupling @ e) s^2, s^2) with s^2 = tau^2 / (1 + d tau^2).
+    """
+
+    rotation: Floats  # orthogonal (k, k): coefficients = rotation @ z
+    precision: Floats
+    pull: Floats
+    coupling: Floats
+    here: Floats  # pull - coupling @ e at the mode's own e
+
+
+@dataclass(frozen=True)
+class Laplace:
+    """What is known of the coefficients of one design.
+
+    Given the rotated coefficients z of all blocks, those of the line are about
+    ``line_centre - line_shift @ z + line_root @ N(0, I)``.
+    """
+
+    blocks: tuple[BlockLaplace, ...]
+    line_centre: Floats
+    line_shift: Floats
+    line_root: Floats
+    state: State  # where the search ended
+
+
+@dataclass(frozen=True)
+class Curvature:
+    """The log marginal at given coefficients."""
+
+    value: Floats  # row by row
+    slopes: Sequence[Floats]  # in the coefficients of each design
+    information: Sequence[Floats]  # of the coefficients of each design, positive definite
+
+
+class Target(Protocol):
+    """The log marginal of all rows as a function of the coefficients of some designs."""
+
+    @property
+    def designs(self) -> Sequence[Design]:
+        """The designs, whose informations are taken as orthogonal."""
+
+    def curvature(self, states: Sequence[State]) -> Curvature:
+        """Value, slopes and information."""
+
+    def value(self, states: Sequence[State]) -> float:
+        """The sum over rows; -inf beyond what the data can resolve."""
+
+    def excess(self, states: Sequence[State], steps: Sequence[Floats]) -> float:
+        """How many times farther steps go than one may."""
+
+
+class RowLikelihood(Protocol):
+    """What `CurveTarget` asks of the rows' sums."""
+
+    @property
+    def most(self) -> tuple[float, float]:
+        """Largest sizes of both curves that cells can resolve."""
+
+    @property
+    def farthest(self) -> tuple[float, float]:
+        """That the curves may move in one step."""
+
+    def likelihood(self, first: Floats, second: Floats) -> Floats:
+        """Log marginal of all rows and its slopes in both curves, (3, rows)."""
+
+    def information(self, first: Floats, second: Floats) -> tuple[Floats, Floats]:
+        """Expected information of the first curve, and a lower bound of the second's."""
+
+
+@dataclass(frozen=True)
+class CurveTarget:
+    """Rows of one family, whose two curves have orthogonal information."""
+
+    designs: tuple[Design, Design]
+    data: RowLikelihood
+
+    def _at(self, states: Sequence[State]) -> list[Floats]:
+        return [s.at(d) for s, d in zip(states, self.designs, strict=True)]
+
+    def curvature(self, states: Sequence[State]) -> Curvature:
+        """As of `Target`; information of the second curve is observed, but for a floor."""
+        m, c = self._at(states)
+        value, *gradients = self.data.likelihood(m, c)
+        wholes = [d.whole for d in self.designs]
+        if not np.isfinite(value).all():
+            return Curvature(value, [], [])
+        first, second = self.data.information(m, c)
+        above, below = (self.data.likelihood(m, c + step)[2] for step in (_STEP, -_STEP))
+        observed = (below - above) / (2.0 * _STEP)
+        of_first, bound, seen = (
+            whole.T @ (weight[:, None] * whole)
+            for whole, weight in zip((*wholes, wholes[1]), (first, second, observed), strict=True)
+        )
+        slopes = [whole.T @ g for whole, g in zip(wholes, gradients, strict=True)]
+        return Curvature(value, slopes, (of_first, floored(bound, seen, 1e-12)))
+
+    def value(self, states: Sequence[State]) -> float:
+        """As of `Target`."""
+        m, c = self._at(states)
+        most = self.data.most
+        if not (np.abs(m).max() <= most[0] and np.abs(c).max() <= most[1]):
+            return -np.inf
+        return float(self.data.likelihood(m, c)[0].sum())
+
+    def excess(self, states: Sequence[State], steps: Sequence[Floats]) -> float:
+        """As of `Target`.
+
+        Far above the data the negative binomial's log probability is so flat in log mean that the
+        way back is long.
+        """
+        moves = (float(np.abs(d.whole @ s).max()) for d, s in zip(self.designs, steps, strict=True))
+        return max(move / most for move, most in zip(moves, self.data.farthest, strict=True))
+
+
+def floored(bound: Floats, observed: Floats, ridge: float) -> Floats:
+    """Observed information where, as a quadratic form, it is above a share of a bound.
+
+    Observed information is noisy row by row, and may be negative, but the noise averages out over
+    a smooth function: it counts in full where it is above ``_LEAST`` times a lower bound of the
+    expected one.
+    """
+    floor = bound.copy()
+    floor[np.diag_indices_from(floor)] += 1e-6 + ridge * np.abs(floor).max()
+    root = linalg.cholesky(floor, lower=True)
+    half = linalg.solve_triangular(root, observed, lower=True)
+    ratio = linalg.solve_triangular(root, half.T, lower=True)
+    value, vector = linalg.eigh(0.5 * (ratio + ratio.T))
+    half = (root @ vector) * np.sqrt(np.maximum(value, _LEAST))
+    return np.asarray(half @ half.T)
+
+
+def half_normal_scale(position: Floats, scale: float) -> Floats:
+    """Tau with P(tau < .) half-normal of the given scale, at a standard normal position q."""
+    low = special.erfinv(0.5 * special.erfc(-np.minimum(position, 0.0) / np.sqrt(2.0)))
+    high = special.erfcinv(0.5 * special.erfc(np.maximum(position, 0.0) / np.sqrt(2.0)))
+    return np.asarray(scale * np.sqrt(2.0) * np.where(position < 0, low, high))
+
+
+def scale_log_density(position: Floats, scale: float, precision: Floats, pull: Floats) -> Floats:
+    """Log posterior density of q, tau = half_normal_scale(q), with the coefficients integrated out.
+
+    The information around the mode makes each coefficient's data-only centre N(0, tau^2 + 1/d).
+    """
+    tau2 = half_normal_scale(position, scale)[..., None] ** 2
+    shrink = 1.0 + precision * tau2
+    data = -0.5 * np.log(shrink) + 0.5 * pull**2 * tau2 / shrink
+    return np.asarray(data.sum(axis=-1) - 0.5 * position**2)
+
+
+def find_mode(target: Target, start: Sequence[State], *, ahead: bool = False) -> list[Laplace]:
+    """Find the mode given smoothing scales that are re-estimated on the way.
+
+    `ahead` takes the information after the last step instead of before it.
+
+    Raises
+    ------
+    FitError
+        If the log marginal is not finite at the start.
+    """
+    states, designs = list(start), target.designs
+    found: list[Laplace] = []
+    for _ in range(_ROUNDS):
+        here = target.curvature(states)
+        found = _summaries(designs, states, here)
+        old = np.concatenate([s.taus for s in states])
+        states = [
+            replace(s, taus=tuple(map(_best_tau, d.blocks, p.blocks)))
+            for s, d, p in zip(states, designs, found, strict=True)
+        ]
+        parts = zip(designs, states, here.slopes, here.information, strict=True)
+        steps = [_scoring_step(*part) for part in parts]
+        states, moved = _line_search(target, states, steps, here.information)
+        taus = np.concatenate([s.taus for s in states])
+        drift = float(np.abs(np.log(taus / old)).max(initial=0.0))
+        if moved < 1e-3 and drift < 1e-2:
+            break
+    return _summaries(designs, states, target.curvature(states)) if ahead else found
+
+
+def best_start(target: Target, starts: Sequence[Sequence[State]]) -> Sequence[State]:
+    """The start of highest penalised log density; the first where none has one."""
+    if len(starts) == 1:
+        return starts[0]
+    return max(starts, key=lambda states: _log_density(target, states))
+
+
+def _summaries(
+    designs: Sequence[Design], states: Sequence[State], here: Curvature
+) -> list[Laplace]:
+    bad = int((~np.isfinite(here.value)).sum())
+    if bad:
+        raise FitError(
+            f"the log marginal of {bad} bins is not finite at the start: are outcomes, exposures "
+            "or noise in units that make theta astronomically large or small?"
+        )
+    parts = zip(designs, states, here.slopes, here.information, strict=True)
+    return [_summary(*part) for part in parts]
+
+
+def _scoring_step(design: Design, state: State, slope: Floats, information: Floats) -> Floats:
+    """The step to the mode of the quadratic around a state."""
+    mean, precision = state.prior(design)
+    hessian = information + np.diag(precision)
+    right = slope - precision * (state.coefficients - mean)
+    return np.asarray(linalg.solve(hessian, right, assume_a="pos"))
+
+
+def _integrated(
+    information: Floats, slope: Floats, precision: Floats, away: Floats, kept: int
+) -> tuple[Floats, Floats]:
+    """Information and slope of the first coefficients, the others integrated out at their taus."""
+    size = len(slope)
+    own = information[kept:, kept:] + np.diag(precision[kept:size])
+    cross = information[kept:, :kept]
+    solved = linalg.solve(own, cross, assume_a="pos")
+    rest = slope[kept:] - precision[kept:size] * away[kept:size]
+    return information[:kept, :kept] - cross.T @ solved, slope[:kept] - solved.T @ rest
+
+
+def _summary(design: Design, state: State, slope: Floats, information: Floats) -> Laplace:
+    """Coordinates from the log marginal's slope and information in all coefficients."""
+    mean, precision = state.prior(design)
+    x, cut = state.coefficients, [0, *design.ends.tolist()]
+    lines = slice(cut[-1], None)
+    line_information = information[lines, lines] + np.diag(precision[lines])
+    shift = linalg.solve(line_information, information[lines, : cut[-1]], assume_a="pos")
+    root = linalg.inv(linalg.cholesky(line_information))
+    found = []
+    for start, end in reversed(list(pairwise(cut))):
+        information, slope = _integrated(information, slope, precision, x - mean, end)
+        own = information[start:end, start:end]
+        value, rotation = linalg.eigh(0.5 * (own + own.T))
+        rotation = rotation[:, ::-1]
+        if len(value):  # signs fixed, so that rounding elsewhere cannot flip a coordinate
+            largest = np.abs(rotation).argmax(axis=0)
+            rotation = rotation * np.sign(rotation[largest, np.arange(len(value))])
+        pull = slope[start:end] + information[start:end, :end] @ x[:end]
+        found.append((rotation, value[::-1], pull, information[start:end, :start]))
+    turn = linalg.block_diag(*(rotation for rotation, *_ in reversed(found)))
+    if not found:
+        turn = np.zeros((0, 0))
+    z = turn.T @ x[: cut[-1]]
+    blocks = []
+    for start, (rotation, value, pull, coupling) in zip(cut, reversed(found), strict=False):
+        turned = rotation.T @ coupling @ turn[:start, :start]
+        pull = rotation.T @ pull
+        here = pull - turned @ z[:start]
+        blocks.append(BlockLaplace(rotation, np.maximum(value, 0.0), pull, turned, here))
+    centre = x[lines] + shift @ x[: cut[-1]]
+    return Laplace(tuple(blocks), centre, shift @ turn, root, state)
+
+
+def _best_tau(block: Block, laplace: BlockLaplace) -> float:
+    """Posterior mean position of tau, which unlike the mode never sits at 0."""
+    if not len(laplace.precision):
+        return block.scale
+    log_density = scale_log_density(_POSITIONS, block.scale, laplace.precision, laplace.here)
+    weight = np.exp(log_density - log_density.max())
+    position = np.array(weight @ _POSITIONS / weight.sum())
+    return float(half_normal_scale(position, block.scale))
+
+
+def _log_density(target: Target, states: Sequence[State]) -> float:
+    """Log marginal of all rows and log prior of the coefficients; -inf where it is no number."""
+    prior = sum(s.log_prior(d) for s, d in zip(states, target.designs, strict=True))
+    density = target.value(states) + prior
+    return density if np.isfinite(density) else -np.inf
+
+
+def _line_search(
+    target: Target,
+    states: Sequence[State],
+    steps: Sequence[Floats],
+    information: Sequence[Floats],
+) -> tuple[list[State], float]:
+    """The longest halved step that does not lower the penalised log density.
+
+    The second value is the squared length of the step in the data's information.
+    """
+    here = _log_density(target, states)
+    excess = target.excess(states, steps)
+    for halving in range(30):
+        factor = 0.5**halving / max(excess, 1.0)
+        tried = [s.moved(step, factor) for s, step in zip(states, steps, strict=True)]
+        if _log_density(target, tried) >= here - 1e-9 * abs(here):
+            change = (factor * step for step in steps)
+            return tried, float(sum(x @ w @ x for w, x in zip(information, change, strict=True)))
+    return list(states), 0.0

@@ -1,0 +1,568 @@
+"""From a prior and statistics to the `pymc.Model` that ties the bins together.
+
+For row b (a bin, or a group's or an exposure class's part of one) with centre u_b on a curve's axis
+the model has f(u_b) and g(u_b): log mean and log cv2 of Gamma priors, mean and log variance of
+Normal ones. The row's items enter through their log marginal alone; with effects of bins, f(u_b) +
+e_b with e_b ~ t(0, tau^2), it is averaged over e_b, so that tau is the only further parameter. A
+mixture is the same with more predictors: f and g are its base distribution, and further ones are
+coefficients of its components' log weights.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import xarray as xr
+from numpy.typing import NDArray
+from scipy import linalg
+
+from .._lib.arguments import instance
+from .._lib.errors import FitError
+from ..data.statistics import Statistics
+from ..families.bin_effects import draw_prior
+from ..families.components import frame_tilt
+from ..families.family import Family, family_of_kind
+from ..families.priors import CURVES as NAMES
+from ..families.priors import FRAME, Gamma, GammaMixture, Normal, NormalMixture, Prior
+from ..families.row_sums import RowSums
+from .coordinates import add_block, add_line, add_scale, density_shape
+from .effects import SCALE, EffectScale, mode_with_effects
+from .laplace import CurveTarget, Laplace, best_start, find_mode
+from .likelihood import log_marginal, shared, unbatched
+from .mixture_design import (
+    MixtureTarget,
+    WeightDesign,
+    joint_cells,
+    make_cells,
+    make_weights,
+    merged,
+    weight_start,
+)
+from .rows import Rows, position_variances, rows_of
+from .splines import Axis, spline_matrix
+from .terms import CURVES, Curve, Design, State, curve_state, flat_state, make_curve, slopes
+
+__all__ = [
+    "Coefficients",
+    "Problem",
+    "Start",
+    "build",
+    "check_prior",
+    "extended",
+    "model",
+    "started",
+]
+
+Floats = NDArray[np.float64]
+
+_NO_BATCH_OF_EFFECTS = "effects of bins are not fitted in minibatches: leave VI(batch=) out"
+_NO_BATCH_OF_MIXTURES = (
+    "VI(batch=) is of no use to a mixture, whose bins are merged to a few: leave it out"
+)
+
+
+class Start(Protocol):
+    """What the model takes from an earlier fit."""
+
+    @property
+    def data(self) -> Any:
+        """Its draws, an `xarray.DataTree`."""
+
+    @property
+    def prior(self) -> Any:
+        """Its prior's configuration."""
+
+    @property
+    def status(self) -> Any:
+        """How it ended."""
+
+    def axis(self, curve: str) -> Axis:
+        """The axis of one of its curves."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """A variable that is linear in the coefficients."""
+
+    name: str
+    dims: tuple[str, ...]
+    parts: Mapping[str, Floats]  # matrices (size, k) by block, and by "line"
+    shape: tuple[int, ...] = (-1,)
+
+
+@dataclass(frozen=True)
+class Coefficients:
+    """Coefficients of one design as variables, with what they make."""
+
+    label: str  # of dimensions and data
+    variable: str  # before the names of its variables
+    design: Design
+    laplace: Laplace
+    dims: Mapping[str, str]  # of the coefficients, by block
+    outputs: tuple[Output, ...]
+    joined: bool = False  # whether rows are made of all coefficients at once: rows of one stack
+
+    @property
+    def names(self) -> list[str]:
+        """Variables of the coefficients, in the order of the design."""
+        return [f"{self.variable}_{name}" for name in self.design.names]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A model with what inference and the fit need beside it."""
+
+    model: pm.Model
+    family: Family
+    curves: tuple[Curve, Curve]  # of the score: the prior's own, or those of a mixture's base
+    coefficients: tuple[Coefficients, ...]
+    rows: Rows  # of the curves
+    data: Any  # sums of the likelihood's rows: `RowSums` or `MixtureCells`
+    score: Floats  # at the centre of each of the likelihood's rows
+    kernel: str  # of the likelihood
+    predictors: tuple[str, ...]  # variables that the kernel takes, by row
+    labels: tuple[str, ...] = ()  # groups that have deviations of their own, by code
+    effects: EffectScale | None = None
+    weights: WeightDesign | None = None  # how a mixture's predictors make log weights
+    extras: xr.Dataset = field(default_factory=xr.Dataset)  # what scoring needs beside draws
+    no_minibatches: str = ""  # why the likelihood is not taken in minibatches
+    own: frozenset[str] = frozenset()  # parameters that are not its user's
+
+    @property
+    def observed(self) -> str:
+        """Name of the observed variable."""
+        return self.family.outcome.observed
+
+
+@dataclass(frozen=True)
+class _Located:
+    """Both curves of one family, with their mode."""
+
+    family: Family
+    curves: tuple[Curve, Curve]
+    laplaces: Sequence[Laplace]
+    rows: Rows
+    data: RowSums
+    labels: tuple[str, ...]
+    effects: EffectScale | None
+
+    @property
+    def score(self) -> Floats:
+        mean = self.curves[0]
+        return mean.axis.inverse(mean.position)
+
+
+def model(stats: Statistics, prior: Prior | None = None) -> pm.Model:
+    """The model itself, to read, draw, sample or extend.
+
+    Parameters
+    ----------
+    stats
+        Sufficient statistics of the items; for mixtures with joint cells.
+    prior
+        The prior's configuration; None is ``soc.Gamma()`` for counts, ``soc.Normal()`` for values.
+
+    Returns
+    -------
+    pymc.Model
+        With dims bin, mean_line_term, mean_basis, variance_line_term and variance_basis.
+        ``bin_log_mean`` and ``bin_log_cv2`` are the curves at the centres of the occupied bins (of
+        each group, of each half-octave of exposures, where the prior has such terms), ``log_mean``
+        and ``log_cv2`` at the knots; ``count`` is the sum of counts of a bin, whose log probability
+        is that of all its items. For values the curves are ``mean`` and ``log_variance``, and
+        ``value`` is the mean of the bin's values. Effects of bins are averaged over: the curves are
+        without them, and ``log_mean_bin_effect_sd`` is their scale.
+
+        For mixtures ``frame_first`` and ``frame_second`` are the curves of the base distribution at
+        the knots, ``tilt`` the coefficients of the components' log weights at theirs, and
+        ``bin_tilt`` at the bins. The log probability of all bins is one number.
+
+    Raises
+    ------
+    FitError
+        If the prior is not for such items, the score's axis cannot hold the scores (log of scores
+        at or below 0), or a term or a mixture lacks the joint cells that it reads.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> items = soc.PoissonItems(
+    ...     soc.simulation.s1(2000), score="score", count="count", exposure="exposure")
+    >>> sorted(soc.model(soc.summarize(items)).coords)[:2]
+    ['bin', 'mean_basis']
+    """
+    instance(stats, "stats", Statistics, "statistics: soc.summarize(items) makes them")
+    if prior is not None:
+        check_prior(prior)
+    return build(stats, prior or family_of_kind(stats.kind).prior()).model
+
+
+def check_prior(prior: object) -> None:
+    """Refuse what is no prior."""
+    wanted = "soc.Gamma(...), soc.Normal(...), or a mixture of one of them"
+    instance(prior, "prior", Gamma | Normal | GammaMixture | NormalMixture, wanted)
+
+
+def build(stats: Statistics, prior: Prior, start: Start | None = None) -> Problem:
+    """Everything for inference; the search for the mode may begin at an earlier fit's curves."""
+    family = family_of_kind(stats.kind)
+    if prior.family != family.name:
+        wanted = family.mixture if prior.mixture else family.prior
+        raise FitError(
+            f"prior=soc.{type(prior).__name__}(...) is not for these statistics, which are of "
+            f"{stats.kind} items: use soc.{wanted.__name__}(...)"
+        )
+    return (_mixture if prior.mixture else _single)(stats, family, prior, start)
+
+
+# --- one family ----------------------------------------------------------------------------------
+
+
+def _single(stats: Statistics, family: Family, prior: Any, start: Start | None) -> Problem:
+    at = _located(stats, family, prior, start)
+    names = at.family.curves
+    coefficients = tuple(
+        _curve_coefficients(curve, laplace, variable)
+        for curve, laplace, variable in zip(at.curves, at.laplaces, names, strict=True)
+    )
+    coords: dict[str, Any] = {"bin": at.score}
+    if at.labels:
+        coords["group"] = list(at.labels)
+    for curve in at.curves:
+        coords |= _coords(curve)
+    kernel = "effects" if at.effects else at.data.kernel
+    with pm.Model(coords=coords) as built:
+        predictors = [
+            pm.Deterministic(f"bin_{of.variable}", _add_coefficients(of), dims="bin")
+            for of in coefficients
+        ]
+        if at.effects:
+            predictors.append(_add_effect_scale(names[0], at.effects))
+        # sums are inputs, as PyMC keeps the functions of every distribution for ever
+        pm.CustomDist(
+            at.family.outcome.observed,
+            *predictors,
+            pm.Data("bin_index", np.arange(len(at.score)), dims="bin"),
+            *shared(at.data),
+            logp=partial(_row_logp, kernel, at.data.signature, len(predictors)),
+            random=partial(_draw_totals, type(at.data), len(predictors)),
+            signature=f"{'(),' * (len(predictors) + 1)}{at.data.signature}->()",
+            observed=at.data.total,
+            dims="bin",
+        )
+    return Problem(
+        model=built,
+        family=at.family,
+        curves=at.curves,
+        coefficients=coefficients,
+        rows=at.rows,
+        data=at.data,
+        score=at.score,
+        kernel=kernel,
+        predictors=tuple(f"bin_{variable}" for variable in names),
+        labels=at.labels,
+        effects=at.effects,
+        no_minibatches=_NO_BATCH_OF_EFFECTS if at.effects else "",
+        own=frozenset(v.name for v in built.free_RVs),
+    )
+
+
+def _located(stats: Statistics, family: Family, prior: Any, start: Start | None) -> _Located:
+    _check_terms(stats, prior)
+    labels = stats.groups if prior.groups else ()
+    rows, data = rows_of(stats, family, bool(labels), prior.exposure is not None)
+    weak = partial(data.weak, _totals(stats))
+    mean, variance = (
+        make_curve(name, spline, weak, stats, rows, size=prior.exposure, groups=len(labels))
+        for name, spline in zip(CURVES, (prior.mean, prior.variance), strict=True)
+    )
+    curves, designs = (mean, variance), (mean.design, variance.design)
+    starts = [[flat_state(d, level) for d, level in zip(designs, data.level(), strict=True)]]
+    if start is not None:
+        starts.append([_state_of(start, curve) for curve in curves])
+    begin = best_start(CurveTarget(designs, data), starts)
+    effects = None
+    laplaces = find_mode(CurveTarget(designs, data), begin)
+    if prior.bin_effects:  # far from the curve every bin would pass for an exception to it
+        begin = [laplace.state for laplace in laplaces]
+        laplaces, effects = mode_with_effects(designs, data, begin, SCALE * mean.weak[0].unit)
+    # items of a bin differ by their scores: by how much, the mode's slope says
+    spread = slopes(mean, laplaces[0].state.coefficients, rows.group) ** 2
+    spread = spread * position_variances(mean.axis, rows)
+    data = data.with_spread(np.minimum(spread, data.most_spread))
+    begin = [laplace.state for laplace in laplaces]
+    if effects:
+        laplaces, effects = mode_with_effects(designs, data, begin, effects.scale, effects.tau)
+    else:
+        laplaces = find_mode(CurveTarget(designs, data), begin)
+    return _Located(family, curves, laplaces, rows, data, labels, effects)
+
+
+def _totals(stats: Statistics) -> dict[str, float]:
+    """Sums over all items."""
+    names = (name for name in stats.data.data_vars if str(name).startswith(("n", "sum_")))
+    return {str(name): float(stats.data[name].sum()) for name in names}
+
+
+def _check_terms(stats: Statistics, prior: Any) -> None:
+    if prior.exposure is not None and not stats.coarse:
+        raise FitError(
+            "a term in exposure reads joint cells, which these statistics have not: summarize the "
+            "items with joint=True"
+        )
+    if prior.bin_effects and (prior.exposure is not None or (prior.groups and stats.groups)):
+        raise FitError(
+            "bin_effects=True is for curves of the score alone, as one effect cannot be shared by "
+            "groups or classes of exposure: leave exposure= out and set groups=False"
+        )
+
+
+def _state_of(start: Start, curve: Curve) -> State:
+    """An earlier fit's mean curve, whatever its knots and axis, as a state of this one."""
+    prior = start.prior
+    names = FRAME if prior.mixture else NAMES[prior.family]
+    values = start.data["posterior"][names[CURVES.index(curve.name)]]
+    try:
+        position = start.axis(curve.name)(curve.axis.inverse(curve.basis.knots))
+    except FitError as error:
+        raise FitError(f"start= does not reach these scores ({error}): leave start= out") from error
+    at_knots = spline_matrix(position, values[f"{curve.name}_knot"].to_numpy())
+    return curve_state(curve, at_knots @ values.mean(("chain", "draw")).to_numpy())
+
+
+def _coords(curve: Curve) -> dict[str, Any]:
+    name = curve.name
+    coords: dict[str, Any] = {
+        f"{name}_line_term": ["level", "slope"][: curve.basis.line.shape[1]],
+        f"{name}_knot": curve.basis.knots,
+    }
+    for term in curve.terms:
+        coords[_basis_dim(name, term.block.name)] = np.arange(term.values.shape[1])
+    if curve.size_knots.size > 1:
+        coords[f"{name}_exposure_knot"] = curve.size_knots
+    return coords
+
+
+def _basis_dim(curve: str, block: str) -> str:
+    return f"{curve}_basis" if block == "wiggle" else f"{curve}_{block}_basis"
+
+
+def _curve_coefficients(curve: Curve, laplace: Laplace, variable: str) -> Coefficients:
+    """Coefficients of a curve, and what they make: its values at knots, groups' own, and terms."""
+    name, targets = curve.name, {term.target for term in curve.terms}
+
+    def of(target: str) -> dict[str, Floats]:
+        return {t.block.name: t.values for t in curve.terms if t.target == target}
+
+    shared_curve = {"line": curve.basis.line, **of("curve")}
+    knot = f"{name}_knot"
+    outputs = [Output(variable, (knot,), shared_curve)]
+    if "group" in targets:
+        groups = next(iter(of("group").values())).shape[0] // len(curve.basis.knots)
+        repeated = {block: np.tile(values, (groups, 1)) for block, values in shared_curve.items()}
+        parts = {**repeated, **of("group")}
+        shape = (groups, len(curve.basis.knots))
+        outputs.append(Output(f"{variable}_of_group", ("group", knot), parts, shape))
+    if "exposure" in targets:
+        dims = (f"{name}_exposure_knot",)
+        outputs.append(Output(f"{variable}_by_exposure", dims, of("exposure")))
+    basis_dims = {block: _basis_dim(name, block) for block in curve.design.names}
+    basis_dims["line"] = f"{name}_line_term"
+    return Coefficients(name, variable, curve.design, laplace, basis_dims, tuple(outputs))
+
+
+def _add_coefficients(of: Coefficients) -> Any:
+    """Variables of coefficients and what they make; returns their values at the rows."""
+    label, variable, design = of.label, of.variable, of.design
+    found: dict[str, Any] = {}
+    for block, laplace in zip(design.blocks, of.laplace.blocks, strict=True):
+        before = list(found.values())
+        names = f"{variable}_{block.name}", f"{label}_{block.name}"
+        found[block.name] = add_block(*names, block, laplace, before, of.dims[block.name])
+    before = pt.concatenate(list(found.values())) if found else pt.zeros((0,))
+    line = add_line(f"{variable}_line", label, design, of.laplace, before, of.dims["line"])
+    found = {"line": line, **found}
+    # a rotation of independent, equal normals leaves the prior as it is
+    turns = {b.name: p.rotation for b, p in zip(design.blocks, of.laplace.blocks, strict=True)}
+
+    def made(name: str, parts: Mapping[str, Floats]) -> Any:
+        total = None
+        for block, values in found.items():
+            if block in parts:
+                matrix = parts[block] @ turns[block] if block in turns else parts[block]
+                own = pt.dot(pm.Data(f"{label}_{block}_{name}", matrix), values)
+                total = own if total is None else total + own
+        return total
+
+    for output in of.outputs:
+        values = made(f"to_{output.name}", output.parts).reshape(output.shape)
+        pm.Deterministic(output.name, values, dims=output.dims)
+    if of.joined:
+        turn = linalg.block_diag(*turns.values(), np.eye(design.line.shape[1]))
+        whole = pm.Data(f"{label}_at_rows", design.whole @ turn)
+        return pt.dot(whole, pt.concatenate([before, line]))
+    return made("at_rows", {"line": design.line, **{b.name: b.design for b in design.blocks}})
+
+
+def _add_effect_scale(variable: str, effects: EffectScale) -> Any:
+    """Log of the scale of effects of bins."""
+    shape = density_shape(effects.position, effects.log_density)
+    return pt.log(add_scale(f"{variable}_bin_effect_sd", "bin_effect", effects.scale, shape))
+
+
+def _row_logp(kernel: str, signature: str, number: int, value: Any, *inputs: Any) -> Any:
+    """Log marginal of rows; `inputs` are predictors, rows and arrays."""
+    first, second, *log_tau = inputs[:number]
+    log_tau = [t + pt.zeros_like(first) for t in log_tau]
+    rows, *arrays = inputs[number:]
+    return log_marginal(kernel, first, second, *log_tau, rows, *unbatched(signature, arrays))[0]
+
+
+def _draw_totals(
+    sums: type[RowSums], number: int, *inputs: Any, rng: Any = None, size: Any = None
+) -> Any:
+    """What is observed of every row, drawn anew."""
+    first, second, *log_tau = inputs[:number]
+    for log_scale in log_tau:
+        first = first + draw_prior(np.broadcast_to(np.exp(log_scale), np.shape(first)), rng)
+    arrays = unbatched(sums.signature, inputs[number + 1 :])
+    return sums(*arrays).draw(first, second, rng)
+
+
+# --- mixtures ------------------------------------------------------------------------------------
+
+
+def _mixture(stats: Statistics, family: Family, prior: Any, start: Start | None) -> Problem:
+    name = type(prior).__name__
+    joint_cells(stats, name)
+    at = _located(stats, family, family.prior(prior.mean, prior.variance, groups=False), start)
+    components, curves = family.components, at.curves
+    both = list(zip(curves, at.laplaces, strict=True))
+    here = [laplace.state.at(curve.design) for curve, laplace in both]
+    bins = merged(components, stats, at.rows, curves, here, at.data.spread)
+    knots = [curve.at_knots(laplace.state.coefficients) for curve, laplace in both]
+    design = make_weights(components, prior, bins, curves, knots)
+    cells = make_cells(components, stats, bins, design.functions, name)
+    target = MixtureTarget(design, cells)
+    (laplace,) = find_mode(target, [weight_start(design, curves, at.laplaces)], ahead=True)
+    linear, dims = design.design, ("tilt_knot", "tilt_function")
+    outputs = [
+        Output(name, (f"{curve.name}_knot",), parts)
+        for name, curve, parts in zip(FRAME, curves, design.at_knots, strict=False)
+    ]
+    outputs.append(Output("tilt", dims, design.at_knots[2], (-1, len(design.labels))))
+    coords: dict[str, Any] = {
+        "bin": bins.score,
+        "tilt_function": list(design.labels),
+        "tilt_knot": design.knots,
+        "tilt_line_term": np.arange(len(laplace.line_centre)),
+        **{f"{curve.name}_knot": curve.basis.knots for curve in curves},
+        **{f"tilt_{b.name}_term": np.arange(b.design.shape[1]) for b in linear.blocks},
+    }
+    basis_dims = {block: f"tilt_{block}_term" for block in linear.names}
+    coefficients = Coefficients("tilt", "tilt", linear, laplace, basis_dims, tuple(outputs), True)
+    of = bins.of[at.rows.bin]
+    totals = np.bincount(of, stats.data["sum_y"].to_numpy()[at.rows.bin])
+    with pm.Model(coords=coords) as built:
+        predictors = _add_coefficients(coefficients).reshape((len(totals), -1))
+        away = predictors[:, :2] - pm.Data("pilot_at_bins", design.start)
+        slopes_of_base = pm.Data("frame_slopes", design.moving)
+        moved = frame_tilt(away[:, 0], away[:, 1], slopes_of_base, pt.exp)
+        at_bins = pt.concatenate([pt.stack(moved, axis=1), predictors[:, 2:]], axis=1)
+        pm.CustomDist(
+            family.outcome.observed,
+            pm.Deterministic("bin_tilt", at_bins),
+            *shared(cells),
+            logp=partial(_mixture_logp, cells.kernel, cells.signature),
+            signature=f"(b,j),{cells.signature}->(b)",
+            observed=totals,
+            dims="bin",
+        )
+    extras = xr.Dataset(
+        {
+            "pilot_first": ("mean_knot", knots[0]),
+            "pilot_second": ("variance_knot", knots[1]),
+            "component_z": ("component", components.z),
+            "component_function": (("component", "tilt_function"), design.functions),
+        },
+        {**{f"{c.name}_knot": c.basis.knots for c in curves}, "tilt_function": list(design.labels)},
+    )
+    return Problem(
+        model=built,
+        family=family,
+        curves=curves,
+        coefficients=(coefficients,),
+        rows=at.rows,
+        data=cells,
+        score=bins.score,
+        kernel=cells.kernel,
+        predictors=("bin_tilt",),
+        weights=design,
+        extras=extras,
+        no_minibatches=_NO_BATCH_OF_MIXTURES,
+        own=frozenset(v.name for v in built.free_RVs),
+    )
+
+
+def _mixture_logp(kernel: str, signature: str, value: Any, tilt: Any, *arrays: Any) -> Any:
+    """Log marginal of all bins together."""
+    return log_marginal(kernel, tilt, *unbatched(signature, arrays))[0].sum(axis=-1)
+
+
+# --- models to which their user has added terms --------------------------------------------------
+
+
+def extended(built: Problem, model: pm.Model) -> Problem:
+    """The same with a model to which its user has added terms.
+
+    Raises
+    ------
+    FitError
+        If the model is not an extension of the built one, or has discrete parameters.
+    """
+    lacking = sorted(v.name for v in built.model.basic_RVs if v.name not in model.named_vars)
+    if lacking:
+        raise FitError(
+            f"model= lacks {', '.join(lacking)}: extend soc.model(stats, prior) of the same prior"
+        )
+    same = all(
+        np.array_equal(np.asarray(model.coords.get(name, ())), np.asarray(values))
+        for name, values in built.model.coords.items()
+    )
+    observed = (m.rvs_to_values[m[built.observed]].eval() for m in (built.model, model))
+    if not (same and np.array_equal(*observed)):
+        raise FitError("model= is of other statistics or knots than stats and prior: build it anew")
+    if model.discrete_value_vars:
+        names = ", ".join(v.name for v in model.discrete_value_vars)
+        raise FitError(f"model= has discrete unknowns ({names}): sum them out")
+    return replace(built, model=model)
+
+
+@contextmanager
+def started(built: Problem, start: Start | None) -> Iterator[None]:
+    """Let parameters that the user added begin at an earlier fit's means, for a while.
+
+    The problem's own coordinates are already centred at their mode. A fit that did not converge
+    says nothing better than PyMC's initial point.
+    """
+    initial = built.model.rvs_to_initial_values
+    before = dict(initial)
+    if start is not None and start.status.converged:
+        means = start.data["posterior"].to_dataset().mean(("chain", "draw"))
+        dims, coords = built.model.named_vars_to_dims, built.model.coords
+        for variable in built.model.free_RVs:
+            name, shape = variable.name, variable.type.shape
+            if name in dims:
+                shape = tuple(len(coords.get(d) or ()) for d in dims[name])
+            if name in means and name not in built.own and means[name].shape == shape:
+                initial[variable] = means[name].to_numpy()
+    try:
+        yield
+    finally:
+        initial.clear()
+        initial.update(before)

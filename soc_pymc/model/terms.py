@@ -1,0 +1,284 @@
+"""Predictors of rows as linear models: coefficients with their priors, and what they make.
+
+A curve is a straight line with a weak proper prior plus penalised terms: the wiggle, groups'
+deviations, a smooth term in log exposure. Each term has coefficients N(0, tau^2), tau half-normal.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._lib.errors import FitError
+from ..data.statistics import Statistics
+from ..families.priors import Spline
+from ..families.row_sums import Weak
+from .rows import Rows, positions
+from .splines import Axis, Basis, make_basis, spline_matrix
+
+__all__ = [
+    "Block",
+    "Curve",
+    "Design",
+    "State",
+    "Term",
+    "WeakPriors",
+    "axis_of",
+    "curve_state",
+    "flat_state",
+    "make_curve",
+    "slopes",
+]
+
+Floats = NDArray[np.float64]
+WeakPriors = Callable[[str, float], tuple[Weak, Weak]]
+"""(scale of an axis, its centre) -> weak priors of the first and of the second curve."""
+
+CURVES = ("mean", "variance")
+_GROUP_WIGGLES = 5  # the smoothest of the shared functions, by which groups may deviate
+_GROUP_SCALES = {"level": 0.5, "slope": 0.25, "wiggle": 0.25}
+
+
+@dataclass(frozen=True)
+class Block:
+    """Penalised coefficients N(0, tau^2) of one term."""
+
+    name: str
+    design: Floats  # values of its functions at the rows, (rows, k)
+    scale: float  # of the half-normal prior of tau
+
+
+@dataclass(frozen=True)
+class Design:
+    """A linear model at the rows and its prior: penalised blocks, then a line.
+
+    Blocks come the most local first: in this order they get coordinates, each given those before.
+    """
+
+    line: Floats  # values of the line's functions at the rows
+    line_mean: Floats  # Normal prior of the line's coefficients
+    line_sd: Floats
+    blocks: tuple[Block, ...]
+
+    @cached_property
+    def whole(self) -> Floats:
+        """All functions at the rows: those of the blocks in order, then the line's."""
+        return np.column_stack([*(block.design for block in self.blocks), self.line])
+
+    @property
+    def ends(self) -> NDArray[np.intp]:
+        """Column of `whole` at which each block ends."""
+        return np.cumsum([block.design.shape[1] for block in self.blocks], dtype=np.intp)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the blocks, then ``"line"``."""
+        return [*(block.name for block in self.blocks), "line"]
+
+
+@dataclass(frozen=True)
+class State:
+    """Coefficients in the order of `Design.whole`, and the blocks' smoothing scales."""
+
+    coefficients: Floats
+    taus: tuple[float, ...]
+
+    def at(self, design: Design) -> Floats:
+        """Values at the rows."""
+        return np.asarray(design.whole @ self.coefficients)
+
+    def prior(self, design: Design) -> tuple[Floats, Floats]:
+        """Prior means and precisions of the coefficients given the smoothing scales."""
+        sizes = [block.design.shape[1] for block in design.blocks]
+        mean = np.concatenate([np.zeros(sum(sizes)), design.line_mean])
+        precision = [np.full(k, tau**-2) for k, tau in zip(sizes, self.taus, strict=True)]
+        return mean, np.concatenate([*precision, design.line_sd**-2])
+
+    def log_prior(self, design: Design) -> float:
+        """Log prior density of the coefficients given the taus, up to a constant."""
+        mean, precision = self.prior(design)
+        return float(-0.5 * precision @ (self.coefficients - mean) ** 2)
+
+    def moved(self, step: Floats, factor: float) -> "State":
+        """Coefficients a multiple of a step away."""
+        return State(self.coefficients + factor * step, self.taus)
+
+    @staticmethod
+    def starting(design: Design, coefficients: Floats) -> "State":
+        """Coefficients with any taus: a step begins by finding them."""
+        return State(coefficients, tuple(0.5 * block.scale for block in design.blocks))
+
+
+@dataclass(frozen=True)
+class Term:
+    """A penalised term of a curve: how its coefficients make values."""
+
+    block: Block
+    # "curve" (the shared curve at its knots), "group" (groups' curves at the knots), or "exposure"
+    # (at the knots of log exposure)
+    target: str
+    values: Floats  # of its functions at what the target is kept at, (size of the target, k)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One curve over the score."""
+
+    name: str  # one of `CURVES`
+    axis: Axis
+    basis: Basis
+    design: Design  # at the rows
+    terms: tuple[Term, ...]  # the design's blocks with what they make, in the same order
+    position: Floats  # of the rows on the axis
+    size_knots: Floats  # of the term in log exposure; none where there is no such term
+    weak: tuple[Weak, Weak]  # weak priors of both curves on this axis
+
+    def at_knots(self, coefficients: Floats) -> Floats:
+        """The shared curve at its knots."""
+        *blocks, line = np.split(coefficients, self.design.ends)
+        values = self.basis.line @ line
+        for term, own in zip(self.terms, blocks, strict=True):
+            if term.target == "curve":
+                values = values + term.values @ own
+        return np.asarray(values)
+
+
+def axis_of(spline: Spline, stats: Statistics) -> Axis:
+    """The curve's axis; scores at or below 0 are refused on the log scale."""
+    data = stats.data
+    if spline.scale == "log" and float(data["score_min"].min()) <= 0:
+        low = data["score_min"].to_numpy()
+        raise FitError(
+            f"{int((low <= 0).sum())} of {stats.bins} bins hold scores at or below 0 (smallest: "
+            f"{np.nanmin(low):g}), which have no logarithm: use soc.Gamma(mean=soc.Spline("
+            'scale="rank"), variance=soc.Spline(scale="rank")) or scale="linear", or floor these '
+            "scores at a small positive number"
+        )
+    if spline.scale != "rank":
+        return Axis(spline.scale)
+    n = data["n"].to_numpy()
+    score = np.concatenate(
+        [[np.nanmin(data["score_min"])], stats.edges, [np.nanmax(data["score_max"])]]
+    )
+    fraction = np.concatenate([[0.0], np.cumsum(n) / n.sum()])
+    rising = np.concatenate([[True], (np.diff(score) > 0) & (np.diff(fraction) > 0)])
+    return Axis("rank", tuple(score[rising].tolist()), tuple(fraction[rising].tolist()))
+
+
+def make_curve(
+    name: str,
+    spline: Spline,
+    weak: WeakPriors,
+    stats: Statistics,
+    rows: Rows,
+    *,
+    size: Spline | None = None,
+    groups: int = 0,
+) -> Curve:
+    """A curve's design with its terms and their priors.
+
+    `weak` gives priors where the configuration leaves them open, `size` configures a term in log
+    exposure, and `groups` is the number of groups with deviations of their own.
+    """
+    axis = axis_of(spline, stats)
+    u = positions(axis, rows)
+    basis = make_basis(u, rows.n, spline.knots)
+    both = weak(axis.scale, basis.centre)
+    default = both[CURVES.index(name)]
+    level, slope = spline.level or default.level, spline.slope or default.slope
+    spread = float(np.sqrt(np.average((u - basis.centre) ** 2, weights=rows.n)))
+    per = 1.0 if axis.scale == "log" or spread == 0 else spread
+    at_rows = spline_matrix(u, basis.knots)
+    line = at_rows @ basis.line
+    lines = line.shape[1]
+    terms: list[Term] = []
+    size_knots = np.empty(0)
+    if groups:
+        terms += _group_terms(basis, at_rows, rows.group, groups, default.unit, per)
+    if size is not None:
+        size_knots, term = _size_term(size, rows, default.unit)
+        terms += [term] if term else []
+    if basis.wiggle.shape[1]:
+        block = Block("wiggle", at_rows @ basis.wiggle, spline.wiggle * default.unit)
+        terms.append(Term(block, "curve", basis.wiggle))
+    design = Design(
+        line,
+        np.array([level[0], slope[0] / per])[:lines],
+        np.array([level[1], slope[1] / per])[:lines],
+        tuple(term.block for term in terms),
+    )
+    return Curve(name, axis, basis, design, tuple(terms), u, size_knots, both)
+
+
+def _group_terms(
+    basis: Basis, at_rows: Floats, group: NDArray[np.int64], groups: int, unit: float, per: float
+) -> list[Term]:
+    """Deviations of groups in wiggle, slope and level, each with a scale of its own."""
+    member = np.eye(groups)[group]
+    kinds = {"wiggle": basis.wiggle[:, :_GROUP_WIGGLES]}
+    if basis.line.shape[1] > 1:
+        kinds["slope"] = basis.line[:, 1:] / per
+    kinds["level"] = basis.line[:, :1]
+    terms = []
+    for kind, functions in kinds.items():
+        if not functions.shape[1]:
+            continue
+        own = at_rows @ functions
+        design = (member[:, :, None] * own[:, None, :]).reshape(len(own), -1)
+        block = Block(f"group_{kind}", design, _GROUP_SCALES[kind] * unit)
+        values = np.asarray(np.kron(np.eye(groups), functions), dtype=float)
+        terms.append(Term(block, "group", values))
+    return terms
+
+
+def _size_term(spline: Spline, rows: Rows, unit: float) -> tuple[Floats, Term | None]:
+    """A smooth term in log exposure, its straight line shrunk with the rest, of mean 0."""
+    x = rows.log_size
+    basis = make_basis(x, rows.n, spline.knots)
+    if len(basis.knots) < 2:
+        return basis.knots, None
+    at_rows = spline_matrix(x, basis.knots)
+    spread = float(np.sqrt(np.average((x - basis.centre) ** 2, weights=rows.n)))
+    functions = np.column_stack([basis.line[:, 1] / spread, basis.wiggle])
+    functions = functions - np.average(at_rows @ functions, axis=0, weights=rows.n)
+    block = Block("exposure", at_rows @ functions, spline.wiggle * unit)
+    return basis.knots, Term(block, "exposure", functions)
+
+
+def slopes(curve: Curve, coefficients: Floats, group: NDArray[np.int64]) -> Floats:
+    """Slopes of a curve in the score's position at rows of these groups."""
+    step = 1e-4 * max(float(np.ptp(curve.basis.knots)), 1e-300)
+    ahead, behind = (spline_matrix(curve.position + d, curve.basis.knots) for d in (step, -step))
+    functions = (ahead - behind) / (2.0 * step)
+    blocks = np.split(coefficients, curve.design.ends)
+    total = functions @ (curve.basis.line @ blocks[-1])
+    for term, own in zip(curve.terms, blocks[:-1], strict=True):
+        values = term.values @ own
+        if term.target == "curve":
+            total = total + functions @ values
+        elif term.target == "group":
+            by_group = values.reshape(-1, len(curve.basis.knots))
+            total = total + (functions * by_group[group]).sum(axis=1)
+    return np.asarray(total)
+
+
+def flat_state(design: Design, level: float) -> State:
+    """A curve of one level everywhere."""
+    coefficients = np.zeros(design.whole.shape[1])
+    coefficients[-design.line.shape[1]] = level
+    return State.starting(design, coefficients)
+
+
+def curve_state(curve: Curve, values: Floats) -> State:
+    """The curve through values at the knots.
+
+    Other terms than the wiggle, which is the last block, begin at 0.
+    """
+    line, wiggle = curve.basis.line, curve.basis.wiggle
+    own = np.linalg.solve(np.column_stack([line, wiggle]), values)
+    lines = line.shape[1]
+    coefficients = np.zeros(curve.design.whole.shape[1])
+    coefficients[len(coefficients) - len(own) :] = np.concatenate([own[lines:], own[:lines]])
+    return State.starting(curve.design, coefficients)
