@@ -19,7 +19,6 @@ from soc_pymc.families import (
     bin_effects,
     bin_mixtures,
     mixture_kernel,
-    normal_rows,
     poisson_rows,
     special_forms,
     surrogates,
