@@ -162,19 +162,15 @@ def head(results: Results) -> dict[str, Any]:
 def data(results: Results) -> dict[str, Any]:
     """Where the items come from, their columns and totals."""
     overview, stats, outcome = results.overview, results.stats, results.posterior.outcome
-    sums = {
-        name: stats.data[name].to_numpy().sum()
-        for name in outcome.sums("part")
-        if name in stats.data
-    }
+    _, totals = _totals(results)
     ranges = {role: band(*ends) for role, ends in overview.ranges.items()}
     columns = [(Label(c), _ROLES[role], ranges.get(role, "")) for role, c in results.roles.items()]
     sample = overview.sample.columns
     return {
         "source": _source(results.items.source),
         "totals": [
-            (name, _total(value, 6 if role else 4), Label(results.roles.get(role, "")))
-            for name, role, value in _totals(results, sums)
+            (name, _total(value[0], 6 if role else 4), Label(results.roles.get(role, "")))
+            for name, role, value in totals
         ],
         "zeros": overview.zeros,
         "far": overview.far,
@@ -202,10 +198,16 @@ def _source(source: Any) -> dict[str, Any]:
     return {"paths": labels[:_PATHS], "more": len(labels[_PATHS:])}
 
 
-def _totals(results: Results, sums: Mapping[str, Any]) -> list[tuple[str, str, Any]]:
-    """Name, role and value of every total, from sums over items."""
+def _totals(results: Results, by_group: bool = False) -> tuple[Any, list[tuple[str, str, Any]]]:
+    """Number of items, and name, role and value of every total: of all items, or of each group."""
+    part, outcome = results.stats.table("part"), results.posterior.outcome
+    group = part["group"] if by_group else np.zeros_like(part["group"])
+    sums = {
+        name: np.bincount(group, part[name]).astype(part[name].dtype)
+        for name in outcome.sums("part")
+    }
     with np.errstate(divide="ignore", invalid="ignore"):
-        return [(name, role, value(sums)) for name, role, value in results.posterior.outcome.totals]
+        return sums["n"], [(name, role, value(sums)) for name, role, value in outcome.totals]
 
 
 def _total(value: Any, digits: int) -> str:
@@ -229,16 +231,10 @@ def _groups(results: Results) -> tuple[Table, str, Table] | None:
     stats = results.stats
     if not stats.groups:
         return None
-    part = stats.table("part")
-    sums = {
-        name: np.bincount(part["group"], part[name], len(stats.groups)).astype(part[name].dtype)
-        for name in results.posterior.outcome.sums("part")
-    }
-    totals = _totals(results, sums)
-    order = np.argsort(-sums["n"], kind="stable")
+    n, totals = _totals(results, by_group=True)
     rows = [
-        [Label(stats.groups[k]), whole(sums["n"][k]), *(_total(v[k], 4) for _, _, v in totals)]
-        for k in order
+        [Label(stats.groups[k]), whole(n[k]), *(_total(value[k], 4) for _, _, value in totals)]
+        for k in np.argsort(-n, kind="stable")
     ]
     many = len(rows) > _FEW
     table = Table(
@@ -433,14 +429,11 @@ def settings(results: Results) -> dict[str, Any]:
     """Settings, versions and how to make the page again."""
     fit, status = results.fit, results.fit.status
     sizes = fit.data["posterior"].sizes
-    options = [
-        row
-        for what, config in (("Prior", fit.prior), ("Method", fit.method))
-        for row in (
-            (what, type(config).__name__),
-            *((f"{what}: {k.replace('_', ' ')}", _shown(v)) for k, v in asdict(config).items()),
-        )
-    ]
+    options: list[tuple[str, str]] = []
+    for what, config in (("Prior", fit.prior), ("Method", fit.method)):
+        options.append((what, type(config).__name__))
+        for name, value in asdict(config).items():
+            options.append((f"{what}: {name.replace('_', ' ')}", _shown(value)))
     return {
         "made": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC",
         "seed": results.options.seed,
