@@ -53,8 +53,29 @@ def small_statistics(small_items):
 
 
 @pytest.fixture(scope="session")
-def small_fit(small_statistics):
-    return soc.fit(small_statistics, method=soc.VI(seed=1), progress=False)
+def kept_fit(tmp_path_factory):
+    """A fit by its name, made by the first worker that asks and read by the others.
+
+    Fits are saved whole or not at all, so that two workers at once do no harm.
+    """
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent  # of all workers of this run
+
+    def kept(name, make):
+        path = folder / f"{name}.nc"
+        if not path.exists():
+            make().save(path)
+        return soc.load_fit(path)
+
+    return kept
+
+
+@pytest.fixture(scope="session")
+def small_fit(small_statistics, kept_fit):
+    return kept_fit(
+        "small_fit", lambda: soc.fit(small_statistics, method=soc.VI(seed=1), progress=False)
+    )
 
 
 @pytest.fixture(scope="session")

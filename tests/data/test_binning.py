@@ -136,7 +136,7 @@ def test_bins_are_those_of_searchsorted(edges, scores):
         [0.5, np.nextafter(0.5, 1), 0.7],
         [-3.0, -2.0, -1.9999999],
         pytest.param(np.linspace(0.1, 0.9, 999), marks=pytest.mark.slow),
-        np.linspace(-1, 1, 400),
+        pytest.param(np.linspace(-1, 1, 400), marks=pytest.mark.slow),
         1e6 + np.linspace(0, 1e-3, 50),
         np.geomspace(1e-80, 1e80, 100),
     ],

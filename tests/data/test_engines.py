@@ -21,10 +21,10 @@ from soc_pymc.data.tables.engines import on_engine
 from soc_pymc.data.tables.sources import readable
 from soc_pymc.front.cli import main
 from tests.data.cell_references import count_cell, exposure_cell, fold_of_item
+from tests.thinning import thinned
 
 ROLES = {"score": "t", "count": "y", "exposure": "N"}
 ENGINES = ("duckdb", "polars", "spark", "postgres")
-SLOW_SPARK = ("duckdb", "polars", pytest.param("spark", marks=pytest.mark.slow), "postgres")
 N_SPARK = 5_000_000
 
 
@@ -303,6 +303,7 @@ KINDS = ("double", "float", "small", "decimal")
 
 # one type takes every task, the others the first
 TYPED_TASKS = [(k, t) for k in KINDS for t in TASKS if k == "double" or t == "bins"]
+POSTGRES_BY_DEFAULT = [("postgres", "double", "bins"), ("postgres", "small", "bins")]
 
 
 @pytest.mark.parametrize(("kind", "task"), TYPED_TASKS)
@@ -311,8 +312,13 @@ def test_statistics_are_those_of_plain_pandas(kind, task):
     assert_plain(stats_of(table.to_pandas(), columns, **options), table, columns, options)
 
 
-@pytest.mark.parametrize(("kind", "task"), TYPED_TASKS)
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    ("engine", "kind", "task"),
+    thinned(
+        [(engine, *case) for engine in ENGINES for case in TYPED_TASKS],
+        lambda case: case[0] in ("duckdb", "polars") or case in POSTGRES_BY_DEFAULT,
+    ),
+)
 def test_every_engine_gives_the_same_statistics(engine, kind, task, put_on):
     table, (columns, options) = typed(FRAME, kind), TASKS[task]
     there = stats_of(put_on(engine, table), columns, **options)
@@ -554,7 +560,7 @@ def test_tables_and_files_have_the_same_errors(name, tmp_path):
     assert in_file.removeprefix(f"{tmp_path}/items.parquet: ") == text
 
 
-@pytest.mark.parametrize("engine", SLOW_SPARK)
+@pytest.mark.parametrize("engine", thinned(ENGINES, ["duckdb", "polars"]))
 def test_every_engine_has_the_same_errors(engine, put_on):
     different = {}
     for name in BAD:

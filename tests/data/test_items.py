@@ -16,6 +16,7 @@ from soc_pymc._lib.errors import ItemsError
 from soc_pymc.data.items import PoissonItems
 from soc_pymc.data.summaries import summarize
 from soc_pymc.data.tables import batches, kind_of, open_table, scan
+from tests.thinning import thinned
 
 ROLES = {"score": "t", "count": "y", "exposure": "N"}
 KINDS = ("pandas", "polars", "arrow", "parquet", "csv", "ibis")
@@ -146,7 +147,7 @@ def test_many_bad_rows_are_counted_and_the_lowest_values_shown():
     assert caught.value.__notes__ == ["column 'y' negative: rows 4, 9, 12, counted from 0"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", thinned(KINDS, ["pandas", "parquet"]))
 @pytest.mark.parametrize(
     ("column", "role", "text"),
     [

@@ -20,13 +20,14 @@ from soc_pymc.data.tables import expressions, scan
 from soc_pymc.front.cli import main
 from tests.data.cell_references import exposure_cell, fold_of_item, value_cell, value_cell_range
 from tests.data.test_engines import (  # noqa: F401
-    SLOW_SPARK,
+    ENGINES,
     as_decimal,
     assert_close,
     neighbours,
     plain_sums,
     put_on,
 )
+from tests.thinning import thinned
 
 ROLES = {"score": "t", "value": "y", "noise_sd": "s"}
 RNG = np.random.default_rng(0)
@@ -275,8 +276,13 @@ def test_statistics_are_those_of_plain_pandas(kind, task):
     assert (stats.coarse > 1) == (task == "coarse")
 
 
-@pytest.mark.parametrize(("kind", "task"), CASES)
-@pytest.mark.parametrize("engine", SLOW_SPARK)
+@pytest.mark.parametrize(
+    ("engine", "kind", "task"),
+    thinned(
+        [(engine, *case) for engine in ENGINES for case in CASES],
+        lambda case: case[0] in ("duckdb", "polars") or case == ("postgres", "double", "bins"),
+    ),
+)
 def test_every_engine_gives_the_same_statistics(engine, kind, task, put_on):  # noqa: F811
     table, columns, options = case(kind, task)
     there = stats_of(put_on(engine, table), columns, on_leakage="ignore", **options)
@@ -490,7 +496,7 @@ def test_tables_and_files_have_the_same_errors(name, tmp_path):
     assert in_file.removeprefix(f"{tmp_path}/items.parquet: ") == text
 
 
-@pytest.mark.parametrize("engine", SLOW_SPARK)
+@pytest.mark.parametrize("engine", thinned(ENGINES, ["duckdb", "polars"]))
 def test_every_engine_has_the_same_errors(engine, put_on):  # noqa: F811
     different = {}
     for name in BAD:

@@ -132,6 +132,7 @@ def test_curves_of_values_are_recovered(table):
         assert float(sd.max()) < 0.12
 
 
+@pytest.mark.slow
 def test_units_do_not_matter(table):
     """Values, scores and noise times 1,000: the same posterior in the new unit, to .1 sd."""
     scaled = table * 1000.0

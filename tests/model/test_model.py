@@ -87,7 +87,12 @@ def grouped_statistics():
 
 @pytest.mark.parametrize(
     "terms",
-    [{}, {"groups": True}, {"exposure": soc.Spline(knots=4)}, {"bin_effects": True}],
+    [
+        {},
+        pytest.param({"groups": True}, marks=pytest.mark.slow),
+        {"exposure": soc.Spline(knots=4)},
+        pytest.param({"bin_effects": True}, marks=pytest.mark.slow),
+    ],
     ids=lambda terms: next(iter(terms), "plain"),
 )
 def test_density_equals_the_plain_one(grouped_statistics, terms):

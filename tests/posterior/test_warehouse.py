@@ -11,6 +11,7 @@ import sqlglot
 import soc_pymc as soc
 from soc_pymc.data.binning import Grid
 from soc_pymc.posterior import warehouse
+from tests.thinning import thinned
 
 ROLES = {"score": "score", "count": "count", "exposure": "exposure"}
 NEW = ["theta_mean", "theta_sd", "theta_var", "theta_shape", "theta_rate"]
@@ -28,12 +29,18 @@ def frame():
 def fits(small_fit):
     frame = soc.simulation.s1(20_000, seed=5)
     items = soc.PoissonItems(frame, **ROLES)
-    made = {"small": small_fit}
-    for scale in ("log", "linear", "rank"):
-        curve = soc.Spline(scale=scale)
-        stats = soc.summarize(items, bins=60, progress=False)
-        made[scale] = soc.fit(stats, soc.Gamma(mean=curve, variance=curve), progress=False)
-    return made
+
+    class Fits(dict):
+        """Fits by the scale of their curves, made when they are asked for."""
+
+        def __missing__(self, scale):
+            curve = soc.Spline(scale=scale)
+            stats = soc.summarize(items, bins=60, progress=False)
+            prior = soc.Gamma(mean=curve, variance=curve)
+            self[scale] = soc.fit(stats, prior, progress=False)
+            return self[scale]
+
+    return Fits(small=small_fit)
 
 
 def _exact(fit, frame):
@@ -60,7 +67,7 @@ def _compare(found, exact, mean=1e-3, sd=1e-3, share=0.99):
     np.testing.assert_allclose(found["theta_shape"] / found["theta_rate"] ** 2, found["theta_var"])
 
 
-@pytest.mark.parametrize("scale", ["small", "log", "linear", "rank"])
+@pytest.mark.parametrize("scale", thinned(["small", "log", "linear", "rank"], ["small", "log"]))
 def test_agrees_with_all_draws(fits, frame, scale):
     found = _score(fits[scale], ibis.memtable(frame))
     assert list(found.columns) == [*frame.columns, *NEW]
@@ -73,7 +80,7 @@ def test_most_items_agree_closely(fits, frame):
     _compare(found, _exact(fits["log"], frame), 1e-4, 3e-4)
 
 
-@pytest.mark.parametrize("scale", ["log", "linear", "rank"])
+@pytest.mark.parametrize("scale", thinned(["log", "linear", "rank"], ["log"]))
 def test_beyond_the_fit(fits, scale):
     """Straight lines go on, to where curves a thousand times better known stay known."""
     fit = fits[scale]

@@ -16,6 +16,7 @@ import pytest
 
 import soc_pymc as soc
 from soc_pymc.front.commands import make_parser
+from tests.thinning import thinned
 
 ROOT = Path(__file__).parents[2]
 
@@ -60,7 +61,7 @@ def _blocks(name, language):
     return re.findall(rf"```{language}\n(.*?)```", (ROOT / name).read_text(), re.DOTALL)
 
 
-@pytest.mark.parametrize("kind", ["pandas", "polars", "arrow", "path"])
+@pytest.mark.parametrize("kind", thinned(["pandas", "polars", "arrow", "path"], ["path"]))
 def test_readme_example_on_every_kind_of_table(kind, tmp_path, monkeypatch):
     """The README's first block as written, on a Parquet path; `ads` replaced for tables."""
     import polars as pl
