@@ -277,23 +277,9 @@ def _draw_all(first, second, log_tau, uniform, out, *arrays):  # type: ignore[no
 def draw_effects(
     first: Floats, second: Floats, log_tau: Floats, data: RowSums, rng: np.random.Generator
 ) -> Floats:
-    """Effects of rows from their posteriors given both curves and log tau.
+    """Effects (draws, rows) from their posteriors given both curves there and log tau (draws,).
 
-    Parameters
-    ----------
-    first, second
-        Both curves at the rows, shape (draws, rows).
-    log_tau
-        Shape (draws,).
-    data
-        Sums of the rows.
-    rng
-        Source of the draws.
-
-    Returns
-    -------
-    numpy.ndarray
-        Shape (draws, rows); given these curves and scales effects are independent.
+    Given these they are independent.
     """
     first, second = np.ascontiguousarray(first), np.ascontiguousarray(second)
     arrays = data.arrays
@@ -310,14 +296,7 @@ def value_and_gradient(
 ) -> Floats:
     """Log marginal of all rows and its slopes in both curves and log tau: (4, draws, rows).
 
-    Parameters
-    ----------
-    first, second
-        Both curves at the rows, shape (draws, rows).
-    log_tau
-        Shape (draws,).
-    *arrays
-        Of the data.
+    Curves have shape (draws, rows), log tau (draws,); `arrays` are those of the data.
     """
     curves = (np.ascontiguousarray(x) for x in np.broadcast_arrays(first, second, log_tau[:, None]))
     out = np.empty((4, *first.shape))

@@ -28,28 +28,15 @@ _FEW = 5  # draws a knot, below which correlations are half believed
 def project_monotone(
     values: ArrayLike, knots: ArrayLike, precision: ArrayLike | None = None
 ) -> Floats:
-    """Move each draw of a curve to the nearest non-decreasing curve.
+    """Move draws of a curve, (draws, k) or (draws, groups, k), to the nearest non-decreasing ones.
 
-    Parameters
-    ----------
-    values
-        Draws of the curve's values at the knots, shape (draws, k); or (draws, groups, k), each
-        group's curve on its own.
-    knots
-        Increasing knots, shape (k,), of the natural cubic spline of `splines.spline_matrix`.
-    precision
-        Positive definite matrix of the metric, shape (k, k) or (groups, k, k); None takes the
-        inverse of the draws' own covariance with a ridge of 1e-6 of the largest variance (with
-        fewer than 5 draws a knot half of every covariance; with a single draw, or none that differ,
-        distances are Euclidean).
+    `knots` (k,) are those of the natural cubic spline of `splines.spline_matrix`. `precision` is
+    the metric, (k, k) or (groups, k, k); None takes the inverse of the draws' own covariance with a
+    ridge of 1e-6 of the largest variance (with fewer than 5 draws a knot half of every covariance;
+    with a single draw, or none that differ, distances are Euclidean).
 
-    Returns
-    -------
-    numpy.ndarray
-        Shape of `values`. Draws that do not decrease anywhere (the minimum of the derivative is
-        found exactly) come back bit for bit; all others as curves whose derivative has a minimum of
-        0, up to rounding. 1,000 draws at 20 knots take a third of a second where
-        all of them decrease.
+    Draws that do not decrease anywhere (the minimum of the derivative is found exactly) come back
+    bit for bit; all others as curves whose derivative has a minimum of 0, up to rounding.
 
     Examples
     --------
@@ -91,17 +78,10 @@ class _Derivative:
 
     With p at the start, q at the end and the secant d, its Bernstein coefficients on an interval
     are p, 3d - p - q and q, for their mean is the secant.
-
-    Attributes
-    ----------
-    knots
-        Shape (k,).
-    to_slopes
-        Slopes at the knots from secants, shape (k, k - 1).
     """
 
-    knots: Floats
-    to_slopes: Floats
+    knots: Floats  # (k,)
+    to_slopes: Floats  # slopes at the knots from secants, (k, k - 1)
 
     @staticmethod
     def at(knots: Floats) -> "_Derivative":

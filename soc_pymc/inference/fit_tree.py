@@ -26,18 +26,9 @@ _PARTS = 20  # of the score, with a distribution of exposures each
 def fit_tree(
     built: Problem, stats: Statistics, groups: dict[str, xr.Dataset], monotone: bool
 ) -> xr.DataTree:
-    """The fit's `DataTree`.
+    """The fit's `DataTree`, from draws and what else inference found, by name of the group.
 
-    Parameters
-    ----------
-    built
-        The model.
-    stats
-        The statistics that it was built from.
-    groups
-        Draws and what else inference found, by name of the group.
-    monotone
-        Whether the mean's curves are made non-decreasing.
+    `monotone` says whether the mean's curves are made non-decreasing.
     """
     names = built.family.curves
     if built.effects:

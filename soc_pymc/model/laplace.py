@@ -196,12 +196,8 @@ def scale_log_density(position: Floats, scale: float, precision: Floats, pull: F
 def find_mode(target: Target, start: Sequence[State], *, ahead: bool = False) -> list[Laplace]:
     """Find the mode given smoothing scales that are re-estimated on the way.
 
-    `ahead` takes the information after the last step instead of before it.
-
-    Raises
-    ------
-    FitError
-        If the log marginal is not finite at the start.
+    `ahead` takes the information after the last step instead of before it. A log marginal that is
+    not finite at the start is a FitError.
     """
     states, designs = list(start), target.designs
     found: list[Laplace] = []

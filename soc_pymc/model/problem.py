@@ -520,10 +520,7 @@ def _mixture_logp(kernel: str, signature: str, value: Any, tilt: Any, *arrays: A
 def extended(built: Problem, model: pm.Model) -> Problem:
     """The same with a model to which its user has added terms.
 
-    Raises
-    ------
-    FitError
-        If the model is not an extension of the built one, or has discrete parameters.
+    Refuses a model that is not an extension of the built one, or has discrete parameters.
     """
     lacking = sorted(v.name for v in built.model.basic_RVs if v.name not in model.named_vars)
     if lacking:

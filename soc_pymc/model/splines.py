@@ -20,20 +20,13 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Axis:
-    """The axis of one curve: a monotone map from scores to the number `u` that splines see.
+    """The axis of one curve: a monotone map from scores to the number `u` that splines see."""
 
-    Parameters
-    ----------
-    scale
-        ``"log"``: u = log(score); ``"linear"``: u = score; ``"rank"``: u = the fraction of items
-        with a smaller score, linear between the bins' edges.
-    score, fraction
-        For ``"rank"`` alone: increasing scores and their fractions.
-    """
-
+    # "log": u = log(score); "linear": u = score; "rank": u = the fraction of items with a smaller
+    # score, linear between the bins' edges
     scale: str
-    score: tuple[float, ...] = ()
-    fraction: tuple[float, ...] = ()
+    score: tuple[float, ...] = ()  # for "rank" alone: increasing scores
+    fraction: tuple[float, ...] = ()  # and their fractions
 
     def __call__(self, score: ArrayLike) -> Floats:
         """Positions on the axis of an array of scores, of the same shape."""
@@ -62,15 +55,7 @@ class Axis:
 
 
 def place_knots(position: ArrayLike, weight: ArrayLike, number: int) -> Floats:
-    """At most `number` distinct knots at weighted quantiles of `position`, the ends included.
-
-    Parameters
-    ----------
-    position, weight
-        Positions of the bins on the axis and their numbers of items.
-    number
-        Knots wanted; fewer come back when fewer positions are distinct.
-    """
+    """At most `number` distinct knots at weighted quantiles of `position`, the ends included."""
     u, w = np.asarray(position, dtype=float), np.asarray(weight, dtype=float)
     order = np.argsort(u)
     u, w = u[order], w[order]
@@ -93,19 +78,9 @@ def _apart(knots: Floats) -> Floats:
 
 
 def spline_matrix(position: ArrayLike, knots: ArrayLike) -> Floats:
-    """Matrix that turns values at knots into values of the natural cubic spline at `position`.
+    """Matrix (n, k) from values at rising knots (k,) to the natural cubic spline at n positions.
 
-    Parameters
-    ----------
-    position
-        Positions on the axis, shape (n,).
-    knots
-        Increasing knots, shape (k,). One knot gives a constant, two a straight line.
-
-    Returns
-    -------
-    numpy.ndarray
-        Shape (n, k); rows sum to 1; linear beyond the outer knots.
+    Rows sum to 1; linear beyond the outer knots. One knot gives a constant, two a straight line.
 
     Examples
     --------
@@ -127,25 +102,14 @@ def spline_matrix(position: ArrayLike, knots: ArrayLike) -> Floats:
 
 @dataclass(frozen=True)
 class Basis:
-    """A straight line and wiggly functions with independent, equal prior scale.
+    """A straight line and wiggly functions with independent, equal prior scale."""
 
-    Attributes
-    ----------
-    knots
-        Knots on the axis, shape (k,).
-    centre
-        Position at which the line's value is taken.
-    line
-        Values at the knots of the functions 1 and u - centre, shape (k, 2), or (k, 1) for one knot.
-    wiggle
-        Values at the knots of the wiggly functions, shape (k, k - 2). With coefficients
-        N(0, 1) the curve's departure from a line has variance 1 averaged over the bins' items, and
-        the prior density falls with the curve's roughness.
-    """
-
-    knots: Floats
-    centre: float
-    line: Floats
+    knots: Floats  # (k,): on the axis
+    centre: float  # position at which the line's value is taken
+    line: Floats  # (k, 2): values at the knots of 1 and u - centre; (k, 1) for one knot
+    # (k, k - 2): values at the knots of the wiggly functions. With coefficients N(0, 1) the curve's
+    # departure from a line has variance 1 averaged over the bins' items, and the prior density
+    # falls with the curve's roughness
     wiggle: Floats
 
 
