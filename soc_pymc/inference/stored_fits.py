@@ -67,11 +67,10 @@ def read_record(text: Any, *kinds: type[Any]) -> Any:
     VI(seed=2, draws=1000, rotations=1, batch=None, max_iterations=200)
     """
     given = json_object(text)
-    name = given.pop("name", None)
-    for kind in kinds:
-        if kind.__name__ == name:
-            return _made(kind, given)
-    raise ValueError(f"{name!r} is not one of {', '.join(kind.__name__ for kind in kinds)}")
+    name, known = given.pop("name", None), {kind.__name__: kind for kind in kinds}
+    if not isinstance(name, str) or name not in known:
+        raise ValueError(f"{name!r} is not one of {', '.join(known)}")
+    return _made(known[name], given)
 
 
 def _made(kind: type[Any], given: Mapping[str, Any]) -> Any:

@@ -206,7 +206,7 @@ def fit_mixtures(stats: Statistics, prior: Any, method: FiveSteps) -> StepFits:
 
     Places and sds of components are of log theta less the first curve, or of theta less E(theta|t).
     """
-    cells = joint_cells(stats, type(prior).__name__)
+    cells, of_log = joint_cells(stats, type(prior).__name__), _of_log_theta(prior, method)
     plain = replace(method, smooth=True, monotone=False, moments="plain")
     start = fit_bins(stats, prior, plain)
     # joint cells may be in wider bins than the conjugate fit
@@ -251,7 +251,7 @@ def fit_mixtures(stats: Statistics, prior: Any, method: FiveSteps) -> StepFits:
         steps = stepped_curves(found, where[0], information, method.monotone)
         curves = StepCurves(steps.first[of], steps.second[of])
         adjusted = kind.adjusted(own_parts, np.exp(steps.second))
-    elif _of_log_theta(prior, method):
+    elif of_log:
         first, second = match_gammas(moments["mean_log"], moments["variance_log"])
         curves = smooth(replace(found, first=first, second=second), where, n, information)
         adjusted = bin_mixtures.shifted(own_parts, *curves.at(where))
