@@ -1,5 +1,6 @@
 """What is asked of more than one fit or of none, for `tests.studies.goldens`."""
 
+import html
 import re
 import tempfile
 from collections.abc import Callable, Iterator
@@ -197,7 +198,7 @@ def reports() -> Iterator[tuple[str, Any]]:
             soc.report(fit_of(name), items, out=page, threshold=threshold, **QUIET)
             text = page.read_text(encoding="utf-8")
         text = re.sub(r"<(style|head)\b.*?</\1>", " ", text, flags=re.DOTALL)
-        text = re.sub(r"<[^>]*>", " ", text).rpartition("Settings and versions")[0]
+        text = html.unescape(re.sub(r"<[^>]*>", " ", text)).rpartition("Settings and versions")[0]
         assert text, "the page has lost its last section"
         found = re.findall(r"(?<![\w.])[-−]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?", text)
         yield name, np.array([float(x.replace(",", "").replace("−", "-")) for x in found])
