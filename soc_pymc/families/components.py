@@ -148,7 +148,7 @@ def moves(z: Floats) -> Floats:
 
 
 def frame_slopes(frame: Frame) -> Floats:
-    """By what the frame of the pilot moves with its curves: rows for `frame_tilt`, (3, n).
+    """How the base of the Laplace start moves with its curves: rows for `frame_tilt`, (3, n).
 
     The spread; the derivative of the location in the second curve; and that of the log variance.
     """
@@ -169,9 +169,9 @@ def frame_tilt(first: Any, second: Any, slopes: Any, exp: Any = np.exp) -> tuple
     keeps w positive.
     """
     spread, lower, stretch = slopes[0], slopes[1], slopes[2]
-    pilot = 1.0 - WIDTH**2
-    precision = exp(-second * stretch / pilot) / pilot
-    return (first + second * lower) / spread * precision, 1.0 / pilot - precision
+    start = 1.0 - WIDTH**2
+    precision = exp(-second * stretch / start) / start
+    return (first + second * lower) / spread * precision, 1.0 / start - precision
 
 
 def families_path(frame: Frame, z: Floats, kind: str) -> tuple[Floats, Floats]:

@@ -30,7 +30,7 @@ def systematic(bins: int, batch: int, draws: int, rng: np.random.Generator) -> N
 def minibatch_density(built: Problem, space: Space, bins: Any) -> Evaluate:
     """`density` with draw s seeing only the minibatch in row s (modulo) of `bins`.
 
-    Each bin's log marginal is its quadratic at the pilot plus a small remainder. The quadratics of
+    Each bin's log marginal is its quadratic at the mode plus a small remainder. The quadratics of
     all bins add up to one in the curves' coefficients, which costs nothing; the remainder is summed
     over the minibatch and scaled up (a control variate: Quiroz et al. 2019), so that minibatches
     add next to no noise, and a draw costs the same for any number of bins.

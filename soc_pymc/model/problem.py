@@ -93,6 +93,7 @@ class Output:
     dims: tuple[str, ...]
     parts: Mapping[str, Floats]  # matrices (size, k) by block, and by "line"
     shape: tuple[int, ...] = (-1,)
+    added_to: str = ""  # an output before it, to which it is added
 
 
 @dataclass(frozen=True)
@@ -354,23 +355,19 @@ def _basis_dim(curve: str, block: str) -> str:
 
 def _curve_coefficients(curve: Curve, laplace: Laplace, variable: str) -> Coefficients:
     """Coefficients of a curve, and what they make: its values at knots, groups' own, and terms."""
-    name, targets = curve.name, {term.target for term in curve.terms}
+    name, size = curve.name, len(curve.basis.knots)
 
     def of(target: str) -> dict[str, Floats]:
         return {t.block.name: t.values for t in curve.terms if t.target == target}
 
-    shared_curve = {"line": curve.basis.line, **of("curve")}
     knot = f"{name}_knot"
-    outputs = [Output(variable, (knot,), shared_curve)]
-    if "group" in targets:
-        groups = next(iter(of("group").values())).shape[0] // len(curve.basis.knots)
-        repeated = {block: np.tile(values, (groups, 1)) for block, values in shared_curve.items()}
-        parts = {**repeated, **of("group")}
-        shape = (groups, len(curve.basis.knots))
-        outputs.append(Output(f"{variable}_of_group", ("group", knot), parts, shape))
-    if "exposure" in targets:
-        dims = (f"{name}_exposure_knot",)
-        outputs.append(Output(f"{variable}_by_exposure", dims, of("exposure")))
+    outputs = [Output(variable, (knot,), {"line": curve.basis.line, **of("curve")})]
+    if parts := of("group"):
+        label, shape = f"{variable}_of_group", (-1, size)
+        outputs.append(Output(label, ("group", knot), parts, shape, added_to=variable))
+    if parts := of("exposure"):
+        label = f"{variable}_by_exposure"
+        outputs.append(Output(label, (f"{name}_exposure_knot",), parts))
     basis_dims = {block: _basis_dim(name, block) for block in curve.design.names}
     basis_dims["line"] = f"{name}_line_term"
     return Coefficients(name, variable, curve.design, laplace, basis_dims, tuple(outputs))
@@ -399,8 +396,12 @@ def _add_coefficients(of: Coefficients) -> Any:
                 total = own if total is None else total + own
         return total
 
+    outputs: dict[str, Any] = {}
     for output in of.outputs:
         values = made(f"to_{output.name}", output.parts).reshape(output.shape)
+        if output.added_to:
+            values = outputs[output.added_to][None] + values
+        outputs[output.name] = values
         pm.Deterministic(output.name, values, dims=output.dims)
     if of.joined:
         turn = linalg.block_diag(*turns.values(), np.eye(design.line.shape[1]))
