@@ -13,12 +13,13 @@ import numpy as np
 
 from ..families.outcomes import OUTCOMES, Outcome, Sum
 from ..families.validity import generated
-from .binning import CELLS
+from .binning import CELLS, STEPS
 from .hashing import (
     EMPTY,
     HEAD,
     count_cell,
     exposure_cell,
+    log_linear,
     slot,
     value_cell,
 )
@@ -26,13 +27,13 @@ from .hashing import (
 __all__ = ["KERNELS", "Kernel"]
 
 _NAMES = {
-    f.__name__: f for f in (exposure_cell, count_cell, value_cell, slot)
+    f.__name__: f for f in (exposure_cell, count_cell, value_cell, log_linear, slot)
 } | {"EMPTY": EMPTY, "math": math, "np": np}  # fmt: skip
 
 _CELL_OF = {
     "exposure_cell": "exposure_cell(x)",
     "count_cell": "count_cell(y)",
-    "noise_cell": "exposure_cell(x)",
+    "noise_cell": f"log_linear(x, {1 << STEPS})",
     "value_cell": "value_cell(seen, in_noise_cell)",
 }
 
@@ -104,7 +105,9 @@ def _made(outcome: Outcome) -> Kernel:
         name="{name}",
         size=size,
         exact="whole += np.int64(y)" if outcome.exact else "",
-        farthest="far = max(far, abs(y) / x)" if math.isfinite(outcome.farthest) else "",
+        farthest="far = abs(y) / x if abs(y) / x > far else far"
+        if math.isfinite(outcome.farthest)
+        else "",
     )
     both = {"totals": totals, "add": _add(outcome)}
     return Kernel(
@@ -174,7 +177,9 @@ def _row(outcome: Outcome, name: str, at: str) -> list[str]:
             continue
         of = outcome.sums_of[column]
         (of_outcome if of.outcome else lines).append(f"{target} += {_term(of)}")
-    return [*lines, "if y != 0.0:", *_indented(of_outcome)] if of_outcome else lines
+    if of_outcome and outcome.validity.outcome.least == 0.0:  # many outcomes are 0
+        return [*lines, "if y > 0.0:", *_indented(of_outcome)]
+    return lines + of_outcome
 
 
 def _term(of: Sum) -> str:

@@ -257,8 +257,8 @@ def _collect(found: tables.Tables, edges: Floats, items: Items, rule: Folds) -> 
 def _check_totals(stats: Statistics, totals: tables.Totals) -> None:
     """The grouped pass must have seen every item exactly once."""
     outcome = OUTCOMES[stats.kind]
-    of_bins_all = {c: stats.data[c].to_numpy().sum() for c in outcome.sums("part")}
-    sums: Mapping[tuple[int, int], Any] = outcome.powers(of_bins_all)
+    totals_of_bins = {c: stats.data[c].to_numpy().sum() for c in outcome.sums("part")}
+    sums: Mapping[tuple[int, int], Any] = outcome.powers(totals_of_bins)
     size = f"{'squared ' * (outcome.size_power - 1)}{outcome.words.sizes}"
     exact = outcome.validity.outcome.whole
     found: list[tuple[str, Any, Any, float]] = [
