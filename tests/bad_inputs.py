@@ -1414,7 +1414,7 @@ ARGUMENTS = (
     BadArgument(
         "no axes for a picture of two panels",
         "axes holds 0 axes",
-        "plot_smoothing needs 2",
+        "the picture needs 2",
         lambda g: soc.plots.plot_smoothing(g.grouped_fit, axes=[]),
     ),
     BadArgument(

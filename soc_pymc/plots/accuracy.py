@@ -1,28 +1,33 @@
 """How near estimates come to the truth of a simulation, bin by bin, over its parameters."""
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from .._lib.arguments import switch
+from .._lib.arguments import OneOf, OrNone, checked, switch
 from .._lib.errors import FitError
-from .arguments import axes_in, need_columns, one_of
+from .arguments import AxesOf, need_columns
 from .style import (
     BLACK,
     BLUE,
     GREEN,
     GREY,
+    MANY,
+    MARKERS,
     ORANGE,
     PALETTE,
     PURPLE,
+    WIDEST,
     escaped,
+    legend_of_panels,
     log_or_linear,
     number_of,
+    panels_in,
     tidy,
 )
 
@@ -43,11 +48,9 @@ _OF_METHOD = {
     "mse_mean": ("fitted E(theta | t)", ORANGE),
     "mse_posterior": ("fitted E(theta | t, y)", BLUE),
 }
-_MARKERS = "osD^v<>"
-_WIDEST = 8.0  # inches: a notebook shows it as it is
-_MANY = 200  # dots in a panel: more are drawn smaller
 
 
+@checked(quantity=OneOf(*_QUANTITIES), axes=AxesOf())
 def plot_accuracy(table: pd.DataFrame, quantity: str = "mean", axes: Any = None) -> NDArray[Any]:
     """Draw estimates of every bin beside the truth, or the in-bin errors of item posteriors.
 
@@ -88,24 +91,22 @@ def plot_accuracy(table: pd.DataFrame, quantity: str = "mean", axes: Any = None)
     >>> soc.plots.plot_accuracy(table).shape
     (2, 1)
     """
-    truth, label = _QUANTITIES[one_of(quantity, "quantity", tuple(_QUANTITIES))]
+    truth, label = _QUANTITIES[quantity]
     _need(table, ["score", quantity, *([truth] if truth else [])])
     # the table of values has y's own error, and is relative to the sd, as E(theta|t) may be 0
     label = label.format(mean="Sd(theta | t)" if "mse_y" in table else "E(theta | t)")
-    methods = list(dict.fromkeys(table["method"]))
     grid, panels = _panels(table, axes)
     for ax, part in panels:
         if truth:
             own = part[part["method"] == part["method"].iloc[0]].sort_values("score")
             ax.plot(own["score"], own[truth], color=BLACK, linewidth=1.1, label=f"true {label}")
-        for method, own in part.groupby("method", sort=False):
-            name = f"{escaped(method)}: estimated" if truth else escaped(method)
-            k = methods.index(method)
-            _dots(ax, own, quantity, _look(k), name, hollow=k > 0)
+        for k, method, own in _methods(table, part):
+            _dots(ax, own, quantity, f"{method}: estimated" if truth else method, k)
         log_or_linear(ax.yaxis, part[[c for c in (quantity, truth) if c]].to_numpy())
     return _finish(grid, label, table, axes is None)
 
 
+@checked(axes=AxesOf())
 def plot_regret(table: pd.DataFrame, axes: Any = None) -> NDArray[Any]:
     """Draw in-bin mean squared errors of estimators over that of the oracle E(theta|t,y), at 1.
 
@@ -142,22 +143,20 @@ def plot_regret(table: pd.DataFrame, axes: Any = None) -> NDArray[Any]:
     """
     _need(table, ["score", "mse_t", "mse_true_mean", *_OF_METHOD])
     shared = {name: style for name, style in _OF_ALL.items() if name in table}
-    methods = list(dict.fromkeys(table["method"]))
     grid, panels = _panels(table, axes)
     for ax, part in panels:
         ax.axhline(1, color=BLACK, linewidth=1, label="oracle E(theta | t, y)")
         first = part[part["method"] == part["method"].iloc[0]]
         for name, (label, look) in shared.items():
-            _dots(ax, first, name, look, label)
-        for method, own in part.groupby("method", sort=False):
-            k = methods.index(method)
+            _dots(ax, first, name, label, look=look)
+        for k, method, own in _methods(table, part):
             for name, (label, colour) in _OF_METHOD.items():
-                look = (colour, _look(k)[1])
-                _dots(ax, own, name, look, f"{escaped(method)}: {label}", hollow=k > 0)
+                _dots(ax, own, name, f"{method}: {label}", k, (colour, _look(k)[1]))
         log_or_linear(ax.yaxis, part[[*shared, *_OF_METHOD]].to_numpy())
     return _finish(grid, "mean squared error / that of the oracle", table, axes is None)
 
 
+@checked(root=OrNone(switch), axes=AxesOf())
 def plot_error_ratio(
     table: pd.DataFrame, root: bool | None = None, axes: Any = None
 ) -> NDArray[Any]:
@@ -200,19 +199,17 @@ def plot_error_ratio(
     1.1
     """
     _need(table, ["score", "error_ratio"])
-    rooted = not _has_grid(table) if root is None else switch(root, "root")
+    rooted = not _has_grid(table) if root is None else root
     if rooted:
         table = table.assign(error_ratio=np.sqrt(table["error_ratio"]))
         if "error_ratio_se" in table:
             half = 0.5 * table["error_ratio_se"] / table["error_ratio"]
             table = table.assign(error_ratio_se=half)
-    methods = list(dict.fromkeys(table["method"]))
     grid, panels = _panels(table, axes)
     for ax, part in panels:
         ax.axhline(1, color=BLACK, linewidth=1)
-        for method, own in part.groupby("method", sort=False):
-            k = methods.index(method)
-            _dots(ax, own, "error_ratio", _look(k), escaped(method), hollow=k > 0)
+        for k, method, own in _methods(table, part):
+            _dots(ax, own, "error_ratio", method, k)
     label = "squared error / Var(theta | t, y)"
     label = f"√({label})" if rooted else label
     return _finish(grid, label, table, axes is None)
@@ -220,7 +217,14 @@ def plot_error_ratio(
 
 def _look(k: int) -> tuple[str, str]:
     """Colour and marker of a method."""
-    return PALETTE[k % len(PALETTE)], _MARKERS[k % len(_MARKERS)]
+    return PALETTE[k % len(PALETTE)], MARKERS[k % len(MARKERS)]
+
+
+def _methods(table: pd.DataFrame, part: pd.DataFrame) -> Iterator[tuple[int, str, pd.DataFrame]]:
+    """Number, name as text and rows of each method of a panel."""
+    numbers = {method: k for k, method in enumerate(dict.fromkeys(table["method"]))}
+    for method, own in part.groupby("method", sort=False):
+        yield numbers[method], escaped(method), own
 
 
 def _need(table: Any, names: list[str]) -> None:
@@ -243,28 +247,23 @@ def _panels(
     gridded = _has_grid(table)
     down = sorted(table["sigma"].unique()) if gridded else [None]
     across = sorted(table["delta"].unique()) if gridded else [None]
-    shape = (len(down), len(across))
-    if axes is not None:
-        axes = axes_in(axes)
-        if len(axes) != shape[0] * shape[1]:
-            raise FitError(
-                f"axes holds {len(axes)} axes, the grid has {shape[0]} sigmas and {shape[1]} deltas"
-            )
-    else:
-        size = (min(2.9 * shape[1] + 0.8, _WIDEST), 2.1 * shape[0] + 1.0) if gridded else (7, 4.5)
-        style = {"sharex": True, "sharey": "row", "squeeze": False, "layout": "constrained"}
-        _, axes = plt.subplots(*shape, figsize=size, **style)
-    grid: NDArray[Any] = np.reshape(axes, shape)
+    rows, columns = len(down), len(across)
+    if axes is not None and len(axes) != rows * columns:
+        raise FitError(
+            f"axes holds {len(axes)} axes, the grid has {rows} sigmas and {columns} deltas"
+        )
+    size = (min(2.9 * columns + 0.8, WIDEST), 2.1 * rows + 1.0) if gridded else (7, 4.5)
+    row_of_axes = panels_in(axes, size, rows, columns, sharex=True, sharey="row")
+    grid: NDArray[Any] = np.reshape(row_of_axes, (rows, columns))
 
     def cells() -> Iterator[tuple[Axes, pd.DataFrame]]:
-        for (i, sigma), (j, delta) in (
-            (row, column) for row in enumerate(down) for column in enumerate(across)
-        ):
-            if not gridded:
-                yield grid[i, j], table
-                continue
-            part = table[(table["sigma"] == sigma) & (table["delta"] == delta)]
-            grid[i, j].set_title(f"delta = {delta:g}, sigma = {sigma:g}", fontsize=9)
+        if not gridded:
+            yield grid[0, 0], table
+            return
+        for i, j in itertools.product(range(rows), range(columns)):
+            part = table[(table["sigma"] == down[i]) & (table["delta"] == across[j])]
+            title = f"delta = {across[j]:g}, sigma = {down[i]:g}"
+            grid[i, j].set_title(title, fontsize=9)
             if not part.empty:
                 yield grid[i, j], part
 
@@ -275,31 +274,26 @@ def _dots(
     ax: Axes,
     own: pd.DataFrame,
     name: str,
-    look: tuple[str, str],
     label: str,
-    hollow: bool = False,
+    k: int = 0,
+    look: tuple[str, str] | None = None,
 ) -> None:
-    """A dot for each bin, with a bar of one standard error where the table has it."""
-    colour, marker = look
+    """A dot for each bin, with a bar of one standard error where the table has it.
+
+    Those of all methods but the first, number 0, are hollow.
+    """
+    colour, marker = look or _look(k)
     score, value = (own[c].to_numpy(dtype=float) for c in ("score", name))
-    size = 4.0 if len(own) <= _MANY else 2.0
-    if f"{name}_se" in own and len(own) <= _MANY:
+    size = 4.0 if len(own) <= MANY else 2.0
+    if f"{name}_se" in own and len(own) <= MANY:
         error = own[f"{name}_se"].to_numpy(dtype=float)
         # on a logarithmic axis the lower end must stay above 0
         bars = [np.minimum(error, 0.9 * np.abs(value)), error]
         ax.errorbar(score, value, bars, fmt="none", ecolor=colour, elinewidth=0.7, alpha=0.45)
-    ax.plot(
-        score,
-        value,
-        linestyle="none",
-        marker=marker,
-        markersize=1.8 * size if marker in "._" else size,
-        color=colour,
-        markerfacecolor="none" if hollow else colour,
-        markeredgewidth=1.2 if marker == "_" else 0.8 if hollow else 0,
-        alpha=0.8,
-        label=label,
-    )
+    (dots,) = ax.plot(score, value, marker, color=colour, alpha=0.8, label=label)
+    edge = 1.2 if marker == "_" else 0.8 if k else 0
+    dots.set(markersize=1.8 * size if marker in "._" else size, markeredgewidth=edge)
+    dots.set_markerfacecolor("none" if k else colour)
 
 
 def _finish(grid: NDArray[Any], label: str, table: pd.DataFrame, own: bool) -> NDArray[Any]:
@@ -322,10 +316,7 @@ def _finish(grid: NDArray[Any], label: str, table: pd.DataFrame, own: bool) -> N
     else:
         for ax in grid[:, 0]:
             ax.set_ylabel(label, fontsize=8)
-    entries = {"handles": named.values(), "labels": named.keys(), "fontsize": 8}
-    if own:
-        style = {"loc": "outside upper center", "ncols": 3, "frameon": False}
-        grid[0, 0].figure.legend(**entries, **style)
-    else:
-        grid[0, 0].legend(**entries, edgecolor="none", framealpha=0.85)
+    legend_of_panels(
+        grid[0, 0], own, "upper center", 3, handles=named.values(), labels=named.keys()
+    )
     return grid

@@ -1,20 +1,21 @@
 """How fine bins are: the range of scores inside them, and what other numbers of them would do."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib import ticker
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from .._lib.arguments import instance, numbers_of
+from .._lib.arguments import A, checked, numbers_of
 from .._lib.errors import FitError, StatisticsError
 from ..data.statistics import Statistics
+from ..families.outcomes import OUTCOMES
 from ..inference.results import Fit, outcome_roles
-from .arguments import axes_in, need_ax, need_axes, need_columns
+from .arguments import AX, AxesOf, need_columns
+from .fitted import score_name
 from .style import (
     BLUE,
     GREEN,
@@ -23,10 +24,10 @@ from .style import (
     PURPLE,
     draw_dots,
     draw_floor,
+    finish,
     log_or_linear,
-    named,
     number_of,
-    tidy,
+    panels_in,
 )
 
 __all__ = ["plot_bin_choice", "plot_bin_spread"]
@@ -36,36 +37,31 @@ Floats = NDArray[np.float64]
 _ROUNDING = 1e-12  # of the mean square: variances below it are 0 to the sums' precision
 
 
-# columns of a table of `soc.evaluate.compare_bins` with their look and name, panel by panel
-_LINES: tuple[dict[str, tuple[str, str, str]], ...] = (
-    {
+# a panel's title, and columns of a table of `soc.evaluate.compare_bins` with their look and name
+_PANELS: Mapping[str, dict[str, tuple[str, str, str]]] = {
+    "Range of scores inside bins": {
         "spread": (BLUE, "o-", "median bin"),
         "most_spread": (ORANGE, "s--", "widest bin"),
     },
-    {
+    "What bins take for variance of theta, or miss": {
         "hidden": (BLUE, "o-", "Var E(theta | t) inside bins / E Var(theta | t)"),
         "no_variance": (ORANGE, "s--", "share of bins that find no variance"),
     },
-    {
+    "Noise of the bins' own estimates": {
         "mean_noise": (BLUE, "o-", "E(theta | t)"),
         "variance_noise": (ORANGE, "s-", "log Var(theta | t)"),
     },
-    {
+    "Distance from curves of the most bins": {
         "five_steps_mean": (GREEN, "o-", "five steps: E(theta | t)"),
         "five_steps_variance": (GREEN, "s--", "five steps: log Var(theta | t)"),
         "bayes_mean": (PURPLE, "o-", "Bayes: E(theta | t)"),
         "bayes_variance": (PURPLE, "s--", "Bayes: log Var(theta | t)"),
     },
-)
-_TITLES = (
-    "Range of scores inside bins",
-    "What bins take for variance of theta, or miss",
-    "Noise of the bins' own estimates",
-    "Distance from curves of the most bins",
-)
+}
 _OUGHT = ("spread", "hidden", "mean_noise", "variance_noise", "five_steps_mean")
 
 
+@checked(axes=AxesOf(len(_PANELS)))
 def plot_bin_choice(
     table: pd.DataFrame, axes: Sequence[Axes] | NDArray[Any] | None = None
 ) -> NDArray[Any]:
@@ -107,16 +103,13 @@ def plot_bin_choice(
     4
     """
     maker = "soc.evaluate.compare_bins"
-    need_columns(table, maker, _OUGHT, others=[name for lines in _LINES for name in lines])
+    need_columns(table, maker, _OUGHT, others=[name for one in _PANELS.values() for name in one])
     wanted = f"numbers of bins: take a table from {maker}"
     numbers_of(table.index.to_numpy(), "the table's index", wanted=wanted)
     if len(table) < 2:
         raise FitError("the table has one number of bins: compare two and more")
-    need_axes(axes, len(_LINES), "plot_bin_choice")
-    if axes is None:
-        _, axes = plt.subplots(2, 2, figsize=(8, 6.6), sharex=True, layout="constrained")
-    four = axes_in(axes)
-    for ax, title, lines in zip(four, _TITLES, _LINES, strict=True):
+    four = panels_in(axes, (8, 6.6), 2, 2, sharex=True)
+    for ax, (title, lines) in zip(four, _PANELS.items(), strict=True):
         _over_bins(ax, title, table, {name: x for name, x in lines.items() if name in table})
     four[0].set_ylabel("Sd of log t, or of t, inside a bin")
     four[1].set_ylim(bottom=0)
@@ -145,12 +138,10 @@ def _over_bins(
     ax.minorticks_off()
     if not shares:
         log_or_linear(ax.yaxis, np.concatenate([line.get_ydata() for line in ax.lines]))
-    ax.set_title(title, fontsize=10, loc="left")
-    ax.set_xlabel("number of bins")
-    ax.legend(frameon=False, fontsize=8)
-    tidy(ax)
+    finish(ax, title, "number of bins", "")
 
 
+@checked(source=A(Statistics | Fit, "statistics, from soc.summarize, or a fit"), ax=AX)
 def plot_bin_spread(source: Statistics | Fit, ax: Axes | None = None) -> Axes:
     """Draw the standard deviation of the score inside each bin: of log t, where all t are positive.
 
@@ -189,28 +180,20 @@ def plot_bin_spread(source: Statistics | Fit, ax: Axes | None = None) -> Axes:
     >>> soc.plots.plot_bin_spread(soc.summarize(items, progress=False)).get_ylabel()
     'Sd(log t) inside the bin'
     """
-    instance(source, "source", Statistics | Fit, "statistics, from soc.summarize, or a fit")
-    need_ax(ax)
     score, spread, items, log = _of_fit(source) if isinstance(source, Fit) else _of_sums(source)
-    roles = outcome_roles(source.data.attrs)
-    if ax is None:
-        _, ax = plt.subplots(figsize=(7, 4.2), layout="constrained")
+    ax = panels_in(ax, (7, 4.2))[0]
     seen = spread > 0
-    label = f"bins (median {np.median(spread):.2g})"
-    draw_dots(ax, score[seen], spread[seen], BLUE, label)
+    draw_dots(ax, score[seen], spread[seen], BLUE, f"bins (median {np.median(spread):.2g})")
     draw_floor(ax, score[~seen], "bins with one score only")
     if seen.any():
         log_or_linear(ax.yaxis, spread[seen])
-    if "value" not in roles:  # scores of values are no rates
-        log_or_linear(ax.xaxis, score)
-    what = "log t" if log else "t"
+    roles = outcome_roles(source.data.attrs)
+    if not any(each.observed in roles for each in OUTCOMES.values() if each.direct):
+        log_or_linear(ax.xaxis, score)  # scores of values are no rates
     held = f"{int(items.sum()):,} items in {number_of(len(score), 'bin')}"
-    ax.set_title(f"Range of scores inside bins ({held})", fontsize=10, loc="left")
-    ax.set_ylabel(f"Sd({what}) inside the bin")
-    name = roles.get("score")
-    ax.set_xlabel("score t" if name == "score" else named("score t", name))
-    ax.legend(frameon=False, fontsize=8)
-    tidy(ax)
+    what = "log t" if log else "t"
+    title = f"Range of scores inside bins ({held})"
+    finish(ax, title, score_name(source), f"Sd({what}) inside the bin")
     return ax
 
 

@@ -1,40 +1,66 @@
-"""The calibration curves with their bands."""
+"""The calibration curves: with their bands, beside the bins' own estimates, and explained."""
 
 from collections.abc import Sequence
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
-from .._lib.arguments import switch
+from .._lib.arguments import PROBABILITY, OrNone, checked, switch
+from .._lib.errors import FitError
 from ..inference.results import Fit
-from ..posterior.predictive import Posterior, posterior_of
-from .arguments import axes_in, need_axes, need_fit, need_prob
+from .arguments import FIT, AxesOf
 from .fitted import (
-    binned_rates,
-    binned_values,
+    Line,
+    at_size,
     curve_lines,
     draw_band,
+    draw_identity,
     draw_line,
     fitted_curves,
     has_bands,
-    own_outcome,
+    has_steps,
+    merged_outcomes,
+    need_size,
+    outcome_of,
+    own_estimate,
     score_axis,
-    score_words,
+    score_name,
     scores_estimate_theta,
     theta_unit,
     total,
 )
-from .style import BLUE, GREY, ORANGE, rate_axis, tidy
+from .prior import prior_quantiles, theta_axis
+from .style import (
+    BLACK,
+    BLUE,
+    FRAMELESS,
+    GREY,
+    ORANGE,
+    RED,
+    draw_dots,
+    draw_floor,
+    finish,
+    number_of,
+    panels_in,
+    rate_axis,
+    tidy,
+)
 
-__all__ = ["plot_curves"]
+__all__ = ["plot_calibration_illustration", "plot_curves", "plot_smoothing"]
 
 Floats = NDArray[np.float64]
 
+_NEAR_0 = 1e-2  # of the least value of a curve
+_SHARES = np.linspace(0.98, 0.02, 25)  # central shares of theta, one shade of the strip for each
+_PALEST, _DEEPEST = 0.07, 0.6  # how much of the colour the outer and the inner shade have
 
+
+@checked(fit=FIT, prob=PROBABILITY, simultaneous=switch, axes=AxesOf(2))
 def plot_curves(
     fit: Fit,
     prob: float = 0.9,
@@ -76,84 +102,255 @@ def plot_curves(
     >>> len(soc.plots.plot_curves(fit))
     2
     """
-    need_fit(fit)
-    need_prob(prob)
-    switch(simultaneous, "simultaneous")
-    need_axes(axes, 2, "plot_curves")
-    law = posterior_of(fit)
-    if axes is None:
-        _, axes = plt.subplots(
-            2, 1, figsize=(7, 7), sharex=True, height_ratios=(3, 2), layout="constrained"
-        )
-    both = axes_in(axes)
-    curves = _drawn_curves(fit, law)
+    curves = _mean_and_spread(fit)
     score = curves["score"].to_numpy()
     pointwise = curve_lines(fit, curves, prob)
     whole = curve_lines(fit, curves, prob, True) if simultaneous and has_bands(fit) else {}
+    both = panels_in(axes, (7, 7), 2, sharex=True, height_ratios=(3, 2))
     for ax, name in zip(both, ("mean", "spread"), strict=True):
         if name in whole:
-            draw_band(
-                ax, whole[name], BLUE, 0.15, f"{prob:.0%} band of whole curves (simultaneous)"
-            )
+            label = f"{prob:.0%} band of whole curves (simultaneous)"
+            draw_band(ax, whole[name], BLUE, 0.15, label)
         draw_band(ax, pointwise[name], BLUE, 0.35, f"{prob:.0%} band at each score (pointwise)")
         draw_line(ax, pointwise[name], BLUE, pointwise[name].name)
-        tidy(ax)
-    _data_points(fit, law, both[0], score)
-    _label_curves(fit, law, both, score)
+    _data_points(fit, both[0], score)
+    _label_curves(fit, both, score)
     return both
 
 
-def _drawn_curves(fit: Fit, law: Posterior) -> xr.Dataset:
-    """Draws of E(theta|t), and of the cv of theta (counts) or its sd (values)."""
+def _mean_and_spread(fit: Fit) -> xr.Dataset:
+    """Draws of E(theta|t), and of the sd of theta, over E(theta|t) where theta is positive."""
     curves = fitted_curves(fit)[["mean", "variance"]]
     spread = curves["variance"] ** 0.5
-    if law.outcome.whole:
+    if outcome_of(fit).positive:
         spread = spread / curves["mean"]
     return curves[["mean"]].assign(spread=spread.assign_attrs(banded="log"))
 
 
-def _data_points(fit: Fit, law: Posterior, ax: Axes, score: Floats) -> None:
+def _data_points(fit: Fit, ax: Axes, score: Floats) -> None:
     """Outcomes of merged bins, and the identity where scores are rates themselves."""
-    if law.outcome.whole:
-        centre, outcome, error = binned_rates(fit)
-        seen = outcome > 0
-        # on a logarithmic axis the lower whisker must stay above 0
-        low = np.minimum(error[seen], 0.9 * outcome[seen])
-        noise = "Poisson noise"
-    else:
-        centre, outcome, error = binned_values(fit)
-        seen, low = np.ones(len(centre), dtype=bool), error
-        noise = "noise"
-    label = f"items: {own_outcome(fit, law)} (bars: ± 1 s.e. of {noise} alone)"
-    ax.errorbar(
-        centre[seen],
-        outcome[seen],
-        yerr=[low, error[seen]],
-        fmt="o",
-        markersize=3.5,
-        color=ORANGE,
-        ecolor=ORANGE,
-        elinewidth=0.8,
-        label=label,
-        zorder=3,
-    )
-    if law.outcome.whole and scores_estimate_theta(fit, law):
+    outcome = outcome_of(fit)
+    centre, own, error = merged_outcomes(fit)
+    low = error
+    if outcome.positive:  # on a logarithmic axis the lower whisker must stay above 0
+        centre, own, error = (x[own > 0] for x in (centre, own, error))
+        low = np.minimum(error, 0.9 * own)
+    label = f"items: {own_estimate(fit)} (bars: ± 1 s.e. of {outcome.words.noise} alone)"
+    style: dict[str, Any] = {"color": ORANGE, "ecolor": ORANGE, "elinewidth": 0.8, "zorder": 3}
+    ax.errorbar(centre, own, yerr=[low, error], fmt="o", markersize=3.5, label=label, **style)
+    if outcome.positive and scores_estimate_theta(fit):
         ax.plot(score, score, color=GREY, linewidth=1, linestyle="--", label="theta = score")
 
 
-def _label_curves(fit: Fit, law: Posterior, axes: NDArray[Any], score: Floats) -> None:
+def _label_curves(fit: Fit, axes: NDArray[Any], score: Floats) -> None:
     top, bottom = axes
+    positive = outcome_of(fit).positive
     score_axis(fit, top, score)
     if bottom.get_xscale() != top.get_xscale():
         score_axis(fit, bottom, score)
     for ax in axes:
-        if law.outcome.whole and ax.dataLim.y0 > 0:
+        if positive and ax.dataLim.y0 > 0:
             rate_axis(ax.yaxis, ax.dataLim.y0, ax.dataLim.y1)
-        ax.legend(frameon=False, fontsize=8)
-    top.set_title(f"Calibration curves\n{total(fit, law)}", fontsize=10, loc="left")
-    top.set_ylabel(f"E(theta | score)\n{theta_unit(fit, law)}")
-    below = "sd(theta | score) / E(theta | score)" if law.outcome.whole else "sd(theta | score)"
-    bottom.set_ylabel(below)
-    bottom.set_xlabel(score_words(fit, "score"))
-    if not law.outcome.whole:
+    mean = f"E(theta | score)\n{theta_unit(fit)}"
+    finish(top, f"Calibration curves\n{total(fit)}", "", mean)
+    spread = "sd(theta | score)" + (" / E(theta | score)" if positive else "")
+    finish(bottom, "", score_name(fit, "score"), spread)
+    if not positive:
         bottom.set_ylim(bottom=0.0)
+
+
+# --- bins by themselves --------------------------------------------------------------------------
+
+
+@checked(fit=FIT, per_bin=OrNone(FIT), prob=PROBABILITY, axes=AxesOf(2))
+def plot_smoothing(
+    fit: Fit,
+    per_bin: Fit | None = None,
+    prob: float = 0.9,
+    axes: Sequence[Axes] | NDArray[Any] | None = None,
+) -> NDArray[Any]:
+    """Draw E and Var of theta given the score as each bin alone estimates them, and smoothed.
+
+    Parameters
+    ----------
+    fit
+        The fit whose curves are drawn: by `soc.FiveSteps`, or by any other method, with bands.
+    per_bin
+        A fit by `soc.FiveSteps` of the same statistics, whose bins' own estimates are drawn as
+        dots; None takes those of `fit` itself.
+    prob
+        Probability of the bands, at each score by itself.
+    axes
+        Two axes to draw in; None makes a figure.
+
+    Returns
+    -------
+    numpy.ndarray
+        The two axes: of the mean and of the variance.
+
+    Raises
+    ------
+    FitError
+        If `fit` is no fit or not smooth, no estimates by bin are at hand, or they are of other
+        bins, `prob` is not between 0 and 1, or there are not two axes.
+
+    Notes
+    -----
+    Section 5.1 of Muralidharan and Najmi. Bins that a fit left out have no dots.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> frame = soc.simulation.s1(2000, seed=0)
+    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+    >>> fit = soc.fit(soc.summarize(items, progress=False), method=soc.FiveSteps(), progress=False)
+    >>> len(soc.plots.plot_smoothing(fit))
+    2
+    """
+    alone = (fit if per_bin is None else per_bin).data
+    _check_bins(fit, fit if per_bin is None else per_bin)
+    lines = curve_lines(fit, fitted_curves(fit)[["mean", "variance"]], prob)
+    score = alone["constant_data"]["score"].to_numpy()
+    both = panels_in(axes, (7, 7), 2, sharex=True)
+    for ax, name in zip(both, ("mean", "variance"), strict=True):
+        own, curve = alone["per_bin"][name].to_numpy(), lines[name]
+        positive = name == "variance" or outcome_of(fit).positive
+        # estimates at or near 0 would squeeze a logarithmic axis
+        near_0 = own <= (_NEAR_0 * float(curve.middle.min()) if positive else -np.inf)
+        known = np.isfinite(own)
+        label = f"each bin alone ({number_of(int(known.sum()), 'bin')})"
+        draw_dots(ax, score[known & ~near_0], own[known & ~near_0], BLACK, label)
+        draw_floor(ax, score[known & near_0], f"bins with a {name} at or near 0")
+        draw_band(ax, curve, RED, 0.3, f"{prob:.0%} band at each score")
+        draw_line(ax, curve, RED, f"smooth: {curve.name}", zorder=3)
+        if positive:
+            rate_axis(ax.yaxis, ax.dataLim.y0, ax.dataLim.y1)
+        score_axis(fit, ax, score)
+    title, mean = f"Before and after smoothing\n{total(fit)}", f"E(theta | t)\n{theta_unit(fit)}"
+    finish(both[0], title, "", mean, legend=False)
+    variance = "Var(theta | t)\nin the square of that unit"
+    finish(both[1], "", score_name(fit), variance, legend=False)
+    entries: dict[str, Any] = {}  # of both, in the upper panel, where a rising curve leaves room
+    for ax in both:
+        handles, labels = ax.get_legend_handles_labels()
+        entries.update(dict(zip(labels, handles, strict=True)))
+    both[0].legend(entries.values(), entries.keys(), **FRAMELESS)
+    return both
+
+
+def _check_bins(fit: Fit, own: Fit) -> None:
+    """Refuse a fit that smooths nothing, and estimates by bin that are not there or of others."""
+    if has_steps(fit):
+        raise FitError(
+            "the fit's curves are its bins' own estimates, nothing is smoothed: fit with "
+            "soc.FiveSteps(smooth=True) or soc.VI()"
+        )
+    if "per_bin" not in own.data.children:
+        raise FitError(
+            f"a fit by soc.{type(own.method).__name__} has no estimates by bin: give per_bin=, a "
+            "fit of the same statistics by soc.FiveSteps()"
+        )
+    mine, its = (f.data["constant_data"] for f in (fit, own))
+    if mine.sizes["bin"] != its.sizes["bin"] or not all(
+        np.array_equal(mine[name].to_numpy(), its[name].to_numpy())
+        for name in ("n_items", "score_min", "score_max")
+    ):
+        raise FitError(
+            f"per_bin= is a fit of other bins ({its.sizes['bin']:,}) than the fit "
+            f"({mine.sizes['bin']:,}): make both of the same statistics"
+        )
+
+
+# --- what calibration of first and of second order estimate --------------------------------------
+
+
+@checked(fit=FIT, prob=PROBABILITY, axes=AxesOf(2))
+def plot_calibration_illustration(
+    fit: Fit,
+    prob: float = 0.9,
+    axes: Sequence[Axes] | NDArray[Any] | None = None,
+    *,
+    exposure: float | None = None,
+) -> NDArray[Any]:
+    """Draw theta against the score twice: ordinary and second order calibration.
+
+    At the left the estimate moves from the score to the curve E(theta|t). At the right a strip
+    shows the distribution of theta around that curve: shades are central intervals of theta given
+    t, the widest of 98%. It is drawn at the posterior means of the curves, and of a fit with groups
+    at those that they share.
+
+    Parameters
+    ----------
+    fit
+        The fit. One that has a single draw, as those of `soc.FiveSteps`, is drawn without the band
+        of E(theta|t).
+    prob
+        Probability of the band of E(theta|t), at each score by itself.
+    axes
+        Two axes to draw in; None makes a figure.
+    exposure
+        Exposure (noise sd) at which to draw the prior, of a fit with a term in it.
+
+    Returns
+    -------
+    numpy.ndarray
+        The two axes.
+
+    Raises
+    ------
+    FitError
+        If `fit` is no fit, the prior depends on the exposure and none is given, or the other way
+        round, `prob` is not between 0 and 1, or there are not two axes.
+
+    Notes
+    -----
+    Figure 1 of Muralidharan and Najmi. The line theta = t is drawn where scores can be read as
+    estimates of theta.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> frame = soc.simulation.s1(2000, seed=0)
+    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+    >>> stats = soc.summarize(items, progress=False)
+    >>> fit = soc.fit(stats, method=soc.FiveSteps(), progress=False)
+    >>> [ax.get_title() for ax in soc.plots.plot_calibration_illustration(fit)]
+    ['Ordinary calibration', 'Second order calibration']
+    """
+    need_size(fit, exposure)
+    curves = fitted_curves(fit, exposure)[["mean"]]
+    score = curves["score"].to_numpy()
+    levels = np.concatenate([(1 - _SHARES) / 2, (1 + _SHARES[::-1]) / 2])
+    mean, lines = prior_quantiles(fit, score, levels, exposure)
+    line = curve_lines(fit, curves, prob)["mean"]
+    both = panels_in(axes, (8, 4.2), 1, 2, sharex=True, sharey=True)
+    strip = _strip(fit, both[1], score, mean, lines)
+    for ax in both:
+        if scores_estimate_theta(fit):
+            draw_identity(ax, score)
+        if ax is both[0]:  # in the strip it could not be told from the strip
+            draw_band(ax, line, RED, 0.25, f"E(theta | t): {prob:.0%} band")
+        draw_line(ax, line, RED, f"E(theta | t): {line.name}")
+        score_axis(fit, ax, score)
+        theta_axis(fit, ax, lines, mean)
+        ax.set_xlabel(score_name(fit))
+        handles = ax.get_legend_handles_labels()[0] + ([strip] if ax is both[1] else [])
+        ax.legend(handles=handles, loc="lower right", **FRAMELESS)
+        tidy(ax)
+    both[1].set_ylabel("")
+    both[0].set_title("Ordinary calibration", fontsize=10)
+    at = at_size(fit, exposure).replace(" and", ",", 1)
+    both[1].set_title(f"Second order calibration{at}", fontsize=10)
+    return both
+
+
+def _strip(fit: Fit, ax: Axes, score: Floats, mean: Floats, lines: Floats) -> Patch:
+    """Draw central intervals of theta, from the widest; returns their entry in the legend."""
+
+    def shade(depth: float) -> tuple[float, ...]:
+        return tuple(1.0 - depth * (1.0 - part) for part in to_rgb(RED))
+
+    for k, depth in enumerate(np.linspace(_PALEST, _DEEPEST, len(_SHARES))):
+        interval = Line(score, mean, has_steps(fit), lines[k], lines[-1 - k])
+        draw_band(ax, interval, shade(depth), 1.0, "_")
+    return Patch(color=shade(0.4), label=f"theta given t (palest: central {_SHARES[0]:.0%})")

@@ -1,6 +1,6 @@
 """What pictures read from a fit: curves with bands, outcomes by bin, axes, units and titles."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -8,21 +8,19 @@ import xarray as xr
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from .._lib.arguments import real, shown
+from .._lib.arguments import POSITIVE, shown
 from .._lib.errors import FitError
+from ..families.family import family_of
+from ..families.outcomes import Outcome
 from ..inference.methods import FiveSteps
 from ..inference.results import Fit, outcome_roles
 from ..posterior.calibration import bands, calibration_curves
-from ..posterior.predictive import Posterior
-from .arguments import need_fit
 from .style import BLUE, escaped, named, number_of, plain, rate_axis
 
 __all__ = [
     "Line",
-    "at_exposure",
+    "at_size",
     "bin_outcomes",
-    "binned_rates",
-    "binned_values",
     "column_name",
     "curve_lines",
     "draw_band",
@@ -31,10 +29,12 @@ __all__ = [
     "fitted_curves",
     "has_bands",
     "has_steps",
-    "need_prior",
-    "own_outcome",
+    "merged_outcomes",
+    "need_size",
+    "outcome_of",
+    "own_estimate",
     "score_axis",
-    "score_words",
+    "score_name",
     "scores_estimate_theta",
     "theta_unit",
     "total",
@@ -43,41 +43,11 @@ __all__ = [
 Floats = NDArray[np.float64]
 
 _POINTS = 40
-_ALIKE = 3.0  # scores within this factor of the outcomes are estimates of theta
 
 
-@dataclass(frozen=True)
-class Line:
-    """A curve over the score, with its band where the fit has more than one draw.
-
-    Attributes
-    ----------
-    score, middle
-        Points of the curve.
-    low, high
-        Ends of the band; None where the fit has one draw.
-    steps
-        Whether the curve is constant within bins.
-    """
-
-    score: Floats
-    middle: Floats
-    low: Floats | None
-    high: Floats | None
-    steps: bool
-
-    @property
-    def name(self) -> str:
-        """What the curve is called in a legend."""
-        return "estimate" if self.low is None else "posterior median"
-
-
-def draw_identity(ax: Axes, score: Floats) -> None:
-    """Draw theta = t, dashed and on top: a calibrated score's curve runs along it."""
-    (line,) = ax.plot(score, score, color=BLUE, linewidth=1.4, label="theta = t", zorder=5)
-    line.set_linestyle((0, (4, 3)))
-    if len(score) == 1:
-        line.set_marker("_")
+def outcome_of(fit: Fit) -> Outcome:
+    """The kind of outcome that the fit is of."""
+    return family_of(fit.prior).outcome
 
 
 def has_bands(fit: Fit) -> bool:
@@ -91,6 +61,41 @@ def has_steps(fit: Fit) -> bool:
     return isinstance(fit.method, FiveSteps) and not fit.method.smooth
 
 
+def need_size(fit: Fit, exposure: float | None) -> None:
+    """Refuse fits whose prior depends on an exposure (noise sd) if none is given, or vice versa."""
+    if fit.prior.exposure is not None and exposure is None:
+        raise FitError(
+            "the prior of theta given the score depends on the exposure (noise sd) too in this "
+            "fit: give exposure=, at which to draw it, or use soc.plots.plot_curves"
+        )
+    if fit.prior.exposure is None and exposure is not None:
+        raise FitError(
+            f"the prior is the same at every exposure (noise sd) in this fit: leave out exposure="
+            f"{shown(exposure)}, or fit with exposure=soc.Spline()"
+        )
+    if exposure is not None:
+        POSITIVE(exposure, "exposure")
+
+
+# --- curves --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Line:
+    """A curve over the score, with its band where the fit has more than one draw."""
+
+    score: Floats
+    middle: Floats
+    steps: bool = False  # whether the curve is constant within bins
+    low: Floats | None = None
+    high: Floats | None = None
+
+    @property
+    def name(self) -> str:
+        """What the curve is called in a legend."""
+        return "estimate" if self.low is None else "posterior median"
+
+
 def fitted_curves(fit: Fit, exposure: float | None = None) -> xr.Dataset:
     """Calibration curves at 200 scores, or where they are constant within bins, at every bin."""
     if not has_steps(fit):
@@ -102,26 +107,14 @@ def fitted_curves(fit: Fit, exposure: float | None = None) -> xr.Dataset:
 
 
 def curve_lines(fit: Fit, curves: xr.Dataset, prob: float, whole: bool = False) -> dict[str, Line]:
-    """Lines of all variables of curves, by name.
-
-    Parameters
-    ----------
-    fit
-        The fit.
-    curves
-        From `fitted_curves`.
-    prob
-        Probability of the bands.
-    whole
-        Whether bands hold whole curves with this probability.
-    """
+    """Lines of all variables of curves, by name; `whole` bands hold whole curves."""
     score, steps = curves["score"].to_numpy(), has_steps(fit)
     banded = bands(curves, prob, simultaneous=whole)
     lines = {}
     for name in map(str, curves.data_vars):
         low, middle, high = (banded[name].sel(bound=b).to_numpy() for b in banded["bound"].values)
-        one = Line(score, middle, None, None, steps)
-        lines[name] = replace(one, low=low, high=high) if has_bands(fit) else one
+        ends = (low, high) if has_bands(fit) else (None, None)
+        lines[name] = Line(score, middle, steps, *ends)
     return lines
 
 
@@ -140,124 +133,67 @@ def draw_band(ax: Axes, line: Line, color: Any, alpha: float, label: str) -> Non
 
 def draw_line(ax: Axes, line: Line, color: str, label: str, **style: Any) -> None:
     """Draw a line; of a single bin, a point."""
-    style = {"linewidth": 1.0 if line.steps else 1.6, **style}
+    style = {"linewidth": 1.0 if line.steps else 1.6, "color": color, "label": label, **style}
     if len(line.score) == 1:
-        ax.plot(line.score, line.middle, marker="o", color=color, label=label, **style)
+        ax.plot(line.score, line.middle, marker="o", **style)
         return
-    steps = "steps-mid" if line.steps else "default"
-    ax.plot(line.score, line.middle, color=color, label=label, drawstyle=steps, **style)
+    ax.plot(line.score, line.middle, drawstyle="steps-mid" if line.steps else "default", **style)
 
 
-def bin_outcomes(fit: Fit, law: Posterior) -> tuple[Floats, Floats, Floats]:
-    """Score, mean outcome (events / exposure, or mean value) and items of every bin, by score.
-
-    Bins without exposure are left out.
-    """
-    bins, seen = fit.data["constant_data"], fit.data["observed_data"]
-    score, items = bins["score"].to_numpy(), bins["n_items"].to_numpy().astype(float)
-    if law.outcome.whole:
-        exposure = bins["exposure"].to_numpy()
-        used = exposure > 0
-        outcome = seen["count"].to_numpy()[used] / exposure[used]
-        score, items = score[used], items[used]
-    else:
-        outcome = seen["value"].to_numpy()
-    order = np.argsort(score)
-    return score[order], outcome[order], items[order]
+def draw_identity(ax: Axes, score: Floats) -> None:
+    """Draw theta = t, dashed and on top: a calibrated score's curve runs along it."""
+    (line,) = ax.plot(score, score, color=BLUE, linewidth=1.4, label="theta = t", zorder=5)
+    line.set_linestyle((0, (4, 3)))
+    if len(score) == 1:
+        line.set_marker("_")
 
 
-def binned_rates(fit: Fit, points: int = _POINTS) -> tuple[Floats, Floats, Floats]:
-    """Score, rate and its Poisson standard error in about `points` groups of neighbouring bins.
+# --- bins ----------------------------------------------------------------------------------------
+
+
+def _bins(fit: Fit) -> tuple[Floats, Floats, Floats, Floats]:
+    """Score, outcome, size and number of items of every bin, by score."""
+    bins, outcome = fit.data["constant_data"], outcome_of(fit)
+    order = np.argsort(bins["score"].to_numpy())
+    observed = fit.data["observed_data"][outcome.observed]
+    score, y, size, items = (
+        values.to_numpy()[order].astype(float)
+        for values in (bins["score"], observed, bins[outcome.size], bins["n_items"])
+    )
+    return score, y, size, items
+
+
+def bin_outcomes(fit: Fit) -> tuple[Floats, Floats]:
+    """Score and own estimate of theta of every bin in which something was seen, by score."""
+    score, y, size, _ = _bins(fit)
+    own = outcome_of(fit).estimate(y, size)
+    seen = np.isfinite(own)
+    return score[seen], own[seen]
+
+
+def merged_outcomes(fit: Fit, points: int = _POINTS) -> tuple[Floats, Floats, Floats]:
+    """Score, estimate of theta and its standard error in `points` groups of neighbouring bins.
 
     Groups have about equal numbers of items. The score is the item-weighted mean on the mean
-    curve's axis.
-
-    Parameters
-    ----------
-    fit
-        The fit, which keeps the totals of its bins.
-    points
-        Number of groups; fewer come back where bins are fewer.
+    curve's axis; the error is that of noise alone.
     """
-    order, group, position = _merged(fit, points)
-    exposure = np.bincount(group, fit.data["constant_data"]["exposure"].to_numpy()[order])
-    count = np.bincount(group, fit.data["observed_data"]["count"].to_numpy()[order])
-    used = exposure > 0
-    exposure, count = exposure[used], count[used]
-    score = fit.axis("mean").inverse(position[used])
-    return score, count / exposure, np.sqrt(count) / exposure
-
-
-def binned_values(fit: Fit, points: int = _POINTS) -> tuple[Floats, Floats, Floats]:
-    """Score, mean value and its standard error from noise alone, in groups as of `binned_rates`."""
-    order, group, position = _merged(fit, points)
-    bins = fit.data["constant_data"]
-    items = bins["n_items"].to_numpy()[order].astype(float)
-    n = np.bincount(group, items)
-    value = np.bincount(group, items * fit.data["observed_data"]["value"].to_numpy()[order]) / n
-    noise = np.bincount(group, items * bins["noise_sd"].to_numpy()[order] ** 2)
-    return fit.axis("mean").inverse(position), value, np.sqrt(noise) / n
-
-
-def _merged(fit: Fit, points: int) -> tuple[NDArray[np.intp], NDArray[np.intp], Floats]:
-    """Bins in the order of their scores, the group of each, and the groups' positions."""
-    bins = fit.data["constant_data"]
-    score = bins["score"].to_numpy()
-    order = np.argsort(score)
-    items = bins["n_items"].to_numpy()[order].astype(float)
+    score, y, size, items = _bins(fit)
+    axis = fit.axis("mean")
     middle = np.cumsum(items) - 0.5 * items
     group = np.floor(middle / items.sum() * points).astype(int)
     _, group = np.unique(group, return_inverse=True)
-    axis = fit.axis("mean")
-    position = np.bincount(group, items * axis(score[order])) / np.bincount(group, items)
-    return order, group, position
+    position = np.bincount(group, items * axis(score)) / np.bincount(group, items)
+    own, error = outcome_of(fit).pooled(y, size, items, group)
+    seen = np.isfinite(own)
+    return axis.inverse(position[seen]), own[seen], error[seen]
 
 
-def scores_estimate_theta(fit: Fit, law: Posterior) -> bool:
-    """Whether scores can be read as estimates of theta, so that theta = score means something.
-
-    Of counts, positive scores that predict the total count within a factor of 3; of values, scores
-    on which the bins' mean values have a slope within a factor of 3 of 1, and like means.
-    """
-    bins = fit.data["constant_data"]
-    score = bins["score"].to_numpy()
-    if law.outcome.whole:
-        count = float(fit.data["observed_data"]["count"].sum())
-        if score.min() <= 0 or count <= 0:
-            return False
-        expected = float((score * bins["exposure"].to_numpy()).sum())
-        return 1 / _ALIKE < expected / count < _ALIKE
-    score, value, items = bin_outcomes(fit, law)
-    mean, level = np.average(score, weights=items), np.average(value, weights=items)
-    square = float(np.average((score - mean) ** 2, weights=items))
-    if square == 0:
-        return False
-    slope = float(np.average((score - mean) * (value - level), weights=items)) / square
-    return 1 / _ALIKE < slope < _ALIKE and abs(mean - level) < _ALIKE * square**0.5
+def scores_estimate_theta(fit: Fit) -> bool:
+    """Whether scores can be read as estimates of theta, so that theta = score means something."""
+    return outcome_of(fit).reads_theta(*_bins(fit))
 
 
-def need_prior(fit: Fit, exposure: float | None) -> None:
-    """Refuse fits whose prior of theta depends on an exposure (noise sd) that is not given.
-
-    What is no fit is refused too, and an exposure that is not positive.
-    """
-    need_fit(fit)
-    if fit.prior.exposure is not None and exposure is None:
-        raise FitError(
-            "the prior of theta given the score depends on the exposure (noise sd) too in this "
-            "fit: give exposure=, at which to draw it, or use soc.plots.plot_curves"
-        )
-    if fit.prior.exposure is None and exposure is not None:
-        raise FitError(
-            f"the prior is the same at every exposure (noise sd) in this fit: leave out exposure="
-            f"{shown(exposure)}, or fit with exposure=soc.Spline()"
-        )
-    if exposure is None:
-        return
-    try:
-        real(exposure, "exposure", above=0)
-    except FitError:
-        raise FitError(f"exposure={shown(exposure)} must be a positive number") from None
+# --- words and axes ------------------------------------------------------------------------------
 
 
 def score_axis(fit: Fit, ax: Axes, score: Floats) -> None:
@@ -266,11 +202,10 @@ def score_axis(fit: Fit, ax: Axes, score: Floats) -> None:
         rate_axis(ax.xaxis, float(score.min()), float(score.max()))
 
 
-def at_exposure(law: Posterior, exposure: float | None) -> str:
-    """What the prior is drawn at, for titles."""
-    return (
-        "" if exposure is None else f" and {law.outcome.size.replace('_', ' ')} {plain(exposure)}"
-    )
+def score_name(source: Any, words: str = "score t") -> str:
+    """What scores of a fit or of statistics are called, with the user's name of their column."""
+    name = outcome_roles(source.data.attrs).get("score")
+    return words if name == "score" else named(words, name)
 
 
 def column_name(fit: Fit, role: str) -> str | None:
@@ -279,39 +214,50 @@ def column_name(fit: Fit, role: str) -> str | None:
     return None if name is None or name == role else escaped(name, 24)
 
 
-def score_words(fit: Fit, words: str = "score t") -> str:
-    """What scores are called on an axis, with the user's name of their column."""
-    name = outcome_roles(fit.data.attrs).get("score")
-    return words if name == "score" else named(words, name)
+def at_size(fit: Fit, exposure: float | None) -> str:
+    """What the prior is drawn at, for titles."""
+    return "" if exposure is None else f" and {outcome_of(fit).words.size} {plain(exposure)}"
 
 
-def own_outcome(fit: Fit, law: Posterior) -> str:
+def _outcomes_and_size(fit: Fit) -> tuple[str, str]:
+    """What outcomes and sizes are called in units, in the user's words."""
+    outcome = outcome_of(fit)
+    name, size = column_name(fit, outcome.observed), column_name(fit, outcome.size)
+    events = outcome.words.events
+    if outcome.direct and name:
+        events = f"{events} ({name})"
+    elif name:
+        events = name
+    return events, size or outcome.words.size
+
+
+def theta_unit(fit: Fit) -> str:
+    """Unit of theta, for labels, in the user's words."""
+    events, size = _outcomes_and_size(fit)
+    return outcome_of(fit).words.unit.format(outcome=events, size=size)
+
+
+def own_estimate(fit: Fit) -> str:
     """What outcomes say of theta by themselves, in the user's words: counts over exposures."""
-    if not law.outcome.whole:
-        return named("mean value", column_name(fit, "value"))
-    return f"{column_name(fit, 'count') or 'events'} / {column_name(fit, 'exposure') or 'exposure'}"
+    outcome = outcome_of(fit)
+    if not outcome.direct:
+        return " / ".join(_outcomes_and_size(fit))
+    name = column_name(fit, outcome.observed)
+    return f"mean {outcome.words.outcome}" + (f" ({name})" if name else "")
 
 
-def total(fit: Fit, law: Posterior) -> str:
+def total(fit: Fit) -> str:
     """Numbers of items, bins and events, for titles."""
-    bins = fit.data["constant_data"]
+    outcome, bins = outcome_of(fit), fit.data["constant_data"]
     items = int(bins["n_items"].sum())
     held = f"n = {items:,} items in {number_of(bins.sizes['bin'], 'bin')}"
     if fit.groups:
         held += f" and {number_of(len(fit.groups), 'group')}"
-    if not law.outcome.whole:
+    if not outcome.sizes_add:
         return held
-    events = int(fit.data["observed_data"]["count"].sum())
-    exposure = float(bins["exposure"].sum())
-    amount = f"{exposure:,.0f}" if exposure >= 100 else f"{exposure:.3g}"
-    name = column_name(fit, "exposure")
-    amount = f"{amount} {name}" if name else f"exposure {amount}"
-    return f"{held}; {events:,} {column_name(fit, 'count') or 'events'}, {amount}"
-
-
-def theta_unit(fit: Fit, law: Posterior) -> str:
-    """Unit of theta, for labels, in the user's words."""
-    if not law.outcome.whole:
-        return named("in the unit of the values", column_name(fit, "value"))
-    events, exposure = column_name(fit, "count"), column_name(fit, "exposure")
-    return f"{events or 'events'} per unit of {exposure or 'exposure'}"
+    observed = int(fit.data["observed_data"][outcome.observed].sum())
+    size = float(bins[outcome.size].sum())
+    amount = f"{size:,.0f}" if size >= 100 else f"{size:.3g}"
+    name = column_name(fit, outcome.size)
+    amount = f"{amount} {name}" if name else f"{outcome.words.size} {amount}"
+    return f"{held}; {observed:,} {_outcomes_and_size(fit)[0]}, {amount}"

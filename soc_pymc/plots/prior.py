@@ -1,47 +1,74 @@
-"""The prior of theta over the score: its quantiles as a ribbon, and with the bins' outcomes."""
+"""The prior of theta: its quantiles over the score, with the bins' outcomes, and in one bin."""
 
 from collections.abc import Sequence
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
+import pyarrow as pa
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
-from scipy import stats
 
-from .._lib.arguments import numbers_of, shown
-from .._lib.errors import FitError
+from .._lib.arguments import PROBABILITY, OrNone, Real, Whole, checked, shown
+from .._lib.errors import FitError, ItemsError
+from ..data.items import Items
+from ..data.tables import batches, open_table, scan
+from ..families.family import family_of
 from ..inference.results import Fit
-from ..posterior.predictive import Posterior, posterior_of
-from .arguments import need_ax, need_prob
+from ..posterior.item_columns import columns_of, posterior_roles
+from ..posterior.predictive import Columns, curves_at, posterior_of
+from .arguments import AX, FIT, levels_of
 from .fitted import (
     Line,
-    at_exposure,
+    at_size,
     bin_outcomes,
+    column_name,
     curve_lines,
     draw_band,
     draw_identity,
     draw_line,
     fitted_curves,
     has_steps,
-    need_prior,
-    own_outcome,
+    need_size,
+    outcome_of,
+    own_estimate,
     score_axis,
-    score_words,
+    score_name,
     scores_estimate_theta,
     theta_unit,
     total,
 )
-from .style import BLACK, BLUE, RED, draw_dots, draw_floor, rate_axis, tidy
+from .style import (
+    BLACK,
+    BLUE,
+    FRAMELESS,
+    GREY,
+    RED,
+    draw_dots,
+    draw_floor,
+    finish,
+    panels_in,
+    plain,
+    rate_axis,
+)
 
-__all__ = ["levels_of", "plot_adjusted_prior", "plot_prior_ribbon", "prior_quantiles", "theta_axis"]
+__all__ = [
+    "plot_adjusted_prior",
+    "plot_prior_in_bin",
+    "plot_prior_ribbon",
+    "prior_quantiles",
+    "theta_axis",
+]
 
 Floats = NDArray[np.float64]
 
-_NO_PRECISION = 1e30  # noise sd of an item that tells nothing
 _FAR_BELOW = 1e-2  # of the least mean: quantiles below it would squeeze the picture
+_LEVELS = np.concatenate([[5e-4], np.linspace(0.0025, 0.9975, 400), [0.9995]])
+_FAR = 0.995  # quantile of the outcomes up to which they are shown
+_LEAST_EXPOSURE = 50.0
+_POINT = 0.01  # of the axis: a narrower prior is drawn as a line
 
 
+@checked(fit=FIT, probs=levels_of, ax=AX)
 def plot_prior_ribbon(
     fit: Fit,
     probs: Sequence[float] = (0.05, 0.5, 0.95),
@@ -86,31 +113,24 @@ def plot_prior_ribbon(
     >>> soc.plots.plot_prior_ribbon(fit, probs=(0.25, 0.5, 0.75)).get_xlabel()
     'score'
     """
-    levels = levels_of(probs)
-    need_prior(fit, exposure)
-    need_ax(ax)
-    law = posterior_of(fit)
-    if ax is None:
-        _, ax = plt.subplots(figsize=(7, 4.5), layout="constrained")
+    need_size(fit, exposure)
+    levels, steps = np.asarray(probs), has_steps(fit)
     score = fitted_curves(fit, exposure)["score"].to_numpy()
     mean, lines = prior_quantiles(fit, score, levels, exposure)
-    for k in range(len(lines) // 2):
-        part = Line(score, mean, lines[k], lines[-1 - k], has_steps(fit))
-        draw_band(ax, part, BLUE, 0.12, "_")
+    ax = panels_in(ax, (7, 4.5))[0]
+    for low, high in zip(lines[: len(lines) // 2], lines[::-1], strict=False):
+        draw_band(ax, Line(score, mean, steps, low, high), BLUE, 0.12, "_")
     ax.margins(x=0.08)
-    _name_lines(ax, law, score, levels, lines, has_steps(fit))
-    line = Line(score, mean, None, None, has_steps(fit))
-    draw_line(ax, line, RED, "E(theta | score)", linewidth=1.4, linestyle="--")
+    _name_lines(fit, ax, score, levels, lines)
+    draw_line(ax, Line(score, mean, steps), RED, "E(theta | score)", linewidth=1.4, linestyle="--")
     score_axis(fit, ax, score)
-    theta_axis(fit, ax, law, lines, mean)
-    ax.set_xlabel(score_words(fit, "score"))
-    title = f"Quantiles of theta given the score{at_exposure(law, exposure)}\n{total(fit, law)}"
-    ax.set_title(title, fontsize=10, loc="left")
-    ax.legend(frameon=False, fontsize=8)
-    tidy(ax)
+    theta_axis(fit, ax, lines, mean)
+    title = f"Quantiles of theta given the score{at_size(fit, exposure)}\n{total(fit)}"
+    finish(ax, title, score_name(fit, "score"), ax.get_ylabel())
     return ax
 
 
+@checked(fit=FIT, probs=levels_of, prob=PROBABILITY, ax=AX)
 def plot_adjusted_prior(
     fit: Fit,
     probs: tuple[float, float] = (0.1, 0.95),
@@ -165,157 +185,256 @@ def plot_adjusted_prior(
     >>> soc.plots.plot_adjusted_prior(fit).get_xlabel()
     'score t'
     """
-    levels = levels_of(probs)
+    levels = np.asarray(probs)
     if len(levels) != 2:
-        raise FitError(f"probs={shown(probs)} must be two: what lies between them is shaded")
-    need_prior(fit, exposure)
-    need_prob(prob)
-    need_ax(ax)
-    law = posterior_of(fit)
-    if ax is None:
-        _, ax = plt.subplots(figsize=(7.5, 5), layout="constrained")
+        raise FitError(
+            f"probs={shown(tuple(levels.tolist()))} must be two: what lies between them is shaded"
+        )
+    need_size(fit, exposure)
     curves = fitted_curves(fit, exposure)[["mean"]]
     score = curves["score"].to_numpy()
     mean, lines = prior_quantiles(fit, score, levels, exposure)
-    between = Line(score, mean, lines[0], lines[1], has_steps(fit))
+    ax = panels_in(ax, (7.5, 5))[0]
     label = f"theta given t: {100 * levels[0]:g}% to {100 * levels[1]:g}% of the prior"
-    draw_band(ax, between, RED, 0.2, label)
+    draw_band(ax, Line(score, mean, has_steps(fit), *lines), RED, 0.2, label)
     line = curve_lines(fit, curves, prob)["mean"]
     draw_band(ax, line, RED, 0.45, f"E(theta | t): {prob:.0%} band at each score")
     draw_line(ax, line, RED, f"E(theta | t): {line.name}", zorder=4)
-    if scores_estimate_theta(fit, law):
+    if scores_estimate_theta(fit):
         draw_identity(ax, score)
-    dots = _bin_dots(fit, law, ax)
+    dots = _bin_dots(fit, ax)
     score_axis(fit, ax, score)
-    theta_axis(fit, ax, law, np.vstack([lines, mean]), mean, dots)
-    title = f"Prior of theta given t{at_exposure(law, exposure)}\n{total(fit, law)}"
-    ax.set_title(title, fontsize=10, loc="left")
-    ax.set_xlabel(score_words(fit))
-    ax.legend(frameon=False, fontsize=8)
-    tidy(ax)
+    theta_axis(fit, ax, np.vstack([lines, mean]), mean, dots)
+    title = f"Prior of theta given t{at_size(fit, exposure)}\n{total(fit)}"
+    finish(ax, title, score_name(fit), ax.get_ylabel())
     return ax
 
 
-def _bin_dots(fit: Fit, law: Posterior, ax: Axes) -> Floats:
+def _bin_dots(fit: Fit, ax: Axes) -> Floats:
     """Draw and return outcomes of bins; those without events stand at the foot of the axes."""
-    score, outcome, _ = bin_outcomes(fit, law)
-    label = f"bins: {own_outcome(fit, law)}"
-    seen = outcome > 0 if law.outcome.whole else np.ones(len(score), dtype=bool)
-    draw_dots(ax, score[seen], outcome[seen], BLACK, label, zorder=3.5)
+    score, own = bin_outcomes(fit)
+    seen = own > _least(fit)
+    draw_dots(ax, score[seen], own[seen], BLACK, f"bins: {own_estimate(fit)}", zorder=3.5)
     draw_floor(ax, score[~seen], "bins without events")
-    return outcome[seen]
+    return own[seen]
 
 
-def levels_of(probs: Sequence[float]) -> Floats:
-    """Probabilities of quantiles, checked.
-
-    Parameters
-    ----------
-    probs
-        Increasing numbers between 0 and 1.
-    """
-    levels = numbers_of(probs, "probs", wanted="numbers between 0 and 1, in a list")
-    inside = levels.ndim == 1 and levels.size and np.all((levels > 0) & (levels < 1))
-    if not (inside and np.all(np.diff(levels) > 0)):
-        raise FitError(
-            f"probs={shown(probs)} must increase and lie between 0 and 1, as (0.05, 0.5, 0.95)"
-        )
-    return levels
+def _least(fit: Fit) -> float:
+    """What lies below every theta."""
+    return 0.0 if outcome_of(fit).positive else -np.inf
 
 
 def prior_quantiles(
     fit: Fit, score: Floats, levels: Floats, exposure: float | None = None
 ) -> tuple[Floats, Floats]:
-    """Mean and quantiles of theta given scores, at the posterior means of the curves.
+    """Mean (n,) and quantiles (k, n) of theta at scores (n,), at the curves' posterior means.
 
-    Parameters
-    ----------
-    fit
-        The fit.
-    score
-        Scores, shape (n,).
-    levels
-        Probabilities, shape (k,).
-    exposure
-        Exposure (noise sd) that the prior depends on; None where it depends on none.
-
-    Returns
-    -------
-    tuple of numpy.ndarray
-        Means (n,) and quantiles (k, n).
+    `exposure` is that (or the noise sd) which the prior depends on; None where it depends on none.
     """
-    law = posterior_of(fit)
-    if exposure is not None:
-        return _quantiles_at(law, score, levels, exposure)
-    # the posterior of items that tell nothing
-    nothing = np.full(len(score), 0.0 if law.outcome.whole else _NO_PRECISION)
-    items = {"score": score, law.outcome.observed: np.zeros(len(score)), law.outcome.size: nothing}
-    found = law.scorer(tuple(levels), "all", True)(items)
-    return found[0], found[3:]
-
-
-def _quantiles_at(
-    law: Posterior, score: Floats, levels: Floats, exposure: float
-) -> tuple[Floats, Floats]:
-    """Quantiles of the Gamma or Normal of curves at an exposure."""
-    curves = law.curves(score, None, np.full(len(score), exposure))
-    log_variance = curves["log_variance"].mean(axis=0)
-    if law.outcome.whole:
-        log_mean = curves["log_mean"].mean(axis=0)
-        cv2 = np.exp(log_variance - 2.0 * log_mean)
-        mean = np.exp(log_mean)
-        return mean, stats.gamma(1.0 / cv2, scale=mean * cv2).ppf(levels[:, None])
-    mean = curves["mean"].mean(axis=0)
-    return mean, stats.norm(mean, np.exp(0.5 * log_variance)).ppf(levels[:, None])
+    if exposure is None:  # the posterior of items that tell nothing
+        outcome, n = outcome_of(fit), len(score)
+        nothing = {outcome.observed: np.zeros(n), outcome.size: np.full(n, outcome.no_information)}
+        found = posterior_of(fit).scorer(tuple(levels), "all", True)({"score": score, **nothing})
+        return found[0], found[3:]
+    family = family_of(fit.prior)
+    curves = curves_at(fit, score, None, np.full(len(score), exposure))
+    parameters = family.to_parameters(*(draws.mean(axis=0) for draws in curves))
+    return family.mean(*parameters), family.quantile(levels[:, None], *parameters)
 
 
 def theta_axis(
-    fit: Fit, ax: Axes, law: Posterior, lines: Floats, mean: Floats, shown: Floats | tuple[()] = ()
+    fit: Fit, ax: Axes, lines: Floats, mean: Floats, others: Floats | tuple[()] = ()
 ) -> None:
-    """Axis of theta that holds the prior: logarithmic for counts, with its unit.
+    """Axis of theta that holds the prior: logarithmic if theta is positive, with its unit.
 
-    Parameters
-    ----------
-    fit
-        The fit.
-    ax
-        The axes, with everything drawn.
-    law
-        The fit's law.
-    lines, mean
-        Quantiles (k, n) and mean (n,) of theta.
-    shown
-        What else is drawn and must be seen, all positive where theta is.
+    Quantiles (k, n) and mean (n,) of theta are shown, and `others`, all positive where theta is.
     """
-    ax.set_ylabel(f"theta, {theta_unit(fit, law)}")
-    if not law.outcome.whole:
+    ax.set_ylabel(f"theta, {theta_unit(fit)}")
+    if not outcome_of(fit).positive:
         return
     low = max(float(lines.min()), _FAR_BELOW * float(mean.min()))
-    low = float(np.min(shown, initial=low))
-    high = float(np.max(shown, initial=max(float(lines.max()), float(mean.max()))))
+    low = float(np.min(others, initial=low))
+    high = float(np.max(others, initial=max(float(lines.max()), float(mean.max()))))
     rate_axis(ax.yaxis, low, high)
     ax.set_ylim(low / 1.3, high * 1.3)
 
 
-def _name_lines(
-    ax: Axes, law: Posterior, score: Floats, levels: Floats, lines: Floats, steps: bool
-) -> None:
+def _name_lines(fit: Fit, ax: Axes, score: Floats, levels: Floats, lines: Floats) -> None:
     """Draw the quantiles, with their names where they are furthest apart."""
-    if law.outcome.whole:
-        spread = np.log(np.maximum(lines[-1], 1e-300) / np.maximum(lines[0], 1e-300))
-    else:
-        spread = lines[-1] - lines[0]
+    ends = lines[[0, -1]]
+    if outcome_of(fit).positive:
+        ends = np.log(np.maximum(ends, 1e-300))
+    spread = ends[1] - ends[0]
     end, shift, side = (-1, 4, "left") if spread[-1] >= spread[0] else (0, -4, "right")
-    style: Any = "steps-mid" if steps else "default"
+    style: dict[str, Any] = {"color": BLUE, "drawstyle": "default"}
+    if has_steps(fit):
+        style["drawstyle"] = "steps-mid"
+    text: dict[str, Any] = {"textcoords": "offset points", "ha": side, "va": "center"}
     for p, line in zip(levels, lines, strict=True):
-        ax.plot(score, line, color=BLUE, linewidth=2.0 if p == 0.5 else 1.0, drawstyle=style)
-        ax.annotate(
-            f"{100 * p:g}%",
-            (score[end], line[end]),
-            xytext=(shift, 0),
-            textcoords="offset points",
-            ha=side,
-            va="center",
-            fontsize=8,
-            color=BLUE,
+        ax.plot(score, line, linewidth=2.0 if p == 0.5 else 1.0, **style)
+        at = (score[end], line[end])
+        ax.annotate(f"{100 * p:g}%", at, xytext=(shift, 0), fontsize=8, color=BLUE, **text)
+
+
+# --- one bin -------------------------------------------------------------------------------------
+
+
+@checked(fit=FIT, bin=OrNone(Whole(0)), least_exposure=OrNone(Real()), ax=AX)
+def plot_prior_in_bin(
+    fit: Fit,
+    items: Items,
+    bin: int | None = None,
+    least_exposure: float | None = None,
+    ax: Axes | None = None,
+    *,
+    exposure: float | None = None,
+) -> Axes:
+    """Draw the prior density of theta in one bin over the histogram of its items' own outcomes.
+
+    The two are not supposed to agree: the histogram is that of theta with noise added, and so is
+    wider, and for counts has a spike at 0. Of a fit with groups the prior is the one that they
+    share.
+
+    Parameters
+    ----------
+    fit
+        The fit; the prior is drawn at the posterior means of its curves, at the bin's score.
+    items
+        The items that made it, or others.
+    bin
+        Number of the bin, from 0, among those of the fit in the order of their scores; None takes
+        the middle one.
+    least_exposure
+        Least exposure of the items shown; None is 50. Values have none.
+    ax
+        Axes to draw in; None makes a figure.
+    exposure
+        Exposure (noise sd) at which to draw the prior, of a fit with a term in it.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes that were drawn in.
+
+    Raises
+    ------
+    FitError
+        If `fit` is no fit, there is no such bin, the prior depends on the exposure and none is
+        given, or the other way round, `least_exposure` is no number or items with values are given
+        one, or `ax` is no axes.
+    ItemsError
+        If the items are not of the fit's kind, or none in the bin has such an exposure.
+
+    Notes
+    -----
+    Section 5.1 of Muralidharan and Najmi.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> frame = soc.simulation.s1(2000, seed=0)
+    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+    >>> stats = soc.summarize(items, progress=False)
+    >>> fit = soc.fit(stats, method=soc.FiveSteps(), progress=False)
+    >>> ax = soc.plots.plot_prior_in_bin(fit, items, least_exposure=20)
+    >>> ax.get_xlabel()
+    'theta and count / exposure, events per unit of exposure'
+    """
+    need_size(fit, exposure)
+    outcome = outcome_of(fit)
+    if least_exposure is not None and not outcome.sizes_add:
+        raise FitError(
+            f"items with {outcome.words.outcomes} have no exposure: leave out least_exposure="
         )
+    least = None
+    if outcome.sizes_add:
+        least = _LEAST_EXPOSURE if least_exposure is None else least_exposure
+    order = np.argsort(fit.data["constant_data"]["score"].to_numpy())
+    number = len(order) // 2 if bin is None else bin
+    if number >= len(order):
+        raise FitError(f"there is no bin {shown(number)}: the fit has {len(order):,}, from 0 on")
+    own = fit.data["constant_data"].to_dataset().isel(bin=order[number])
+    low, high = float(own["score_min"]), float(own["score_max"])
+    estimates = _own_estimates(fit, items, (low, high), least)
+    if not len(estimates):
+        such = "" if least is None else f" with {outcome.words.size} >= {plain(least)}"
+        raise ItemsError(
+            f"bin {number} (scores {low:.4g} to {high:.4g}) holds no item{such}: take another bin "
+            f"of {len(order):,}, or a lower least_exposure="
+        )
+    _, lines = prior_quantiles(fit, np.array([float(own["score"])]), _LEVELS, exposure)
+    ax = panels_in(ax, (7, 4.5))[0]
+    where = f"bin {number:,} of {len(order):,}, t from {low:.4g} to {high:.4g}"
+    _draw_bin(fit, ax, lines[:, 0], estimates, least)
+    finish(
+        ax,
+        f"Prior and outcomes in {where}{at_size(fit, exposure)}",
+        ax.get_xlabel(),
+        "density",
+        legend=False,
+    )
+    if scores_estimate_theta(fit):
+        ax.axvline(float(own["score"]), color=GREY, linewidth=1, linestyle="--", label="theta = t")
+    ax.legend(**FRAMELESS)
+    return ax
+
+
+def _own_estimates(
+    fit: Fit, items: Items, ends: tuple[float, float], least: float | None
+) -> Floats:
+    """Own estimates of the items with scores between ends, and with sizes of at least so much."""
+    outcome, roles = outcome_of(fit), posterior_roles(fit, posterior_of(fit), items)
+    scan(items, progress=False)
+    names = list(dict.fromkeys(roles.values()))
+    found = []
+    for batch in batches(open_table(items.source, names), names):
+        columns: Columns = columns_of(pa.Table.from_batches([batch]), roles)
+        score, size = columns["score"], columns[outcome.size]
+        inside = (score >= ends[0]) & (score <= ends[1])
+        if least is not None:
+            inside &= size >= least
+        found.append(outcome.estimate(columns[outcome.observed][inside], size[inside]))
+    estimates = np.concatenate(found)
+    return estimates[np.isfinite(estimates)]
+
+
+def _draw_bin(fit: Fit, ax: Axes, theta: Floats, own: Floats, least: float | None) -> None:
+    """The histogram, and the density from closely spaced quantiles, whatever the prior's family."""
+    outcome = outcome_of(fit)
+    low, high = _range(theta, own, _least(fit))
+    shown = own[(own >= low) & (own <= high)]
+    cells = int(np.clip(2.0 * len(own) ** 0.4, 12, 60))
+    edges = np.linspace(low, high, cells + 1)
+    share = np.histogram(shown, edges)[0] / (len(own) * np.diff(edges))
+    name, size = (column_name(fit, role) or role for role in (outcome.observed, outcome.size))
+    what = name if outcome.direct else f"{name} / {size}"
+    label = f"{what} of {len(own):,} items"
+    label += "" if least is None else f", {size} >= {plain(least)}"
+    beyond = len(own) - len(shown)
+    label += f" ({beyond:,} beyond the axis)" if beyond else ""
+    ax.stairs(share, edges, fill=True, color=GREY, alpha=0.35, label=label)
+    highest = max(float(share.max()), _density(ax, theta, _POINT * (high - low)))
+    ax.set_xlim(low, high)
+    ax.set_ylim(0, 1.15 * highest)
+    ax.set_xlabel(f"theta and {what}, {theta_unit(fit)}")
+
+
+def _density(ax: Axes, theta: Floats, width: float) -> float:
+    """Draw the density between quantiles, or one upright line for all; returns its height."""
+    if theta[-2] - theta[1] < width:
+        label = "prior of theta given t, all but a point"
+        ax.axvline(float(np.median(theta)), color=RED, linewidth=1.8, label=label)
+        return 0.0
+    middle, density = 0.5 * (theta[1:] + theta[:-1]), np.diff(_LEVELS) / np.diff(theta)
+    ax.plot(middle, density, color=RED, linewidth=1.8, label="prior density of theta given t")
+    return float(density.max())
+
+
+def _range(theta: Floats, own: Floats, least: float) -> tuple[float, float]:
+    """Range that holds the prior and nearly all outcomes; from the least possible theta on."""
+    high = max(float(theta[-2]), float(np.quantile(own, _FAR)))
+    if np.isfinite(least):
+        return least, 1.02 * high
+    low = min(float(theta[1]), float(np.quantile(own, 1 - _FAR)))
+    pad = 0.02 * (high - low)
+    return low - pad, high + pad

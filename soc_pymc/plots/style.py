@@ -1,29 +1,39 @@
-"""Colours and axes shared by all pictures."""
+"""Colours, axes and labels shared by all pictures."""
 
 from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib import ticker
 from matplotlib.axes import Axes
 from numpy.typing import ArrayLike, NDArray
 
+from .arguments import axes_in
+
 __all__ = [
     "BLACK",
     "BLUE",
+    "BOXED",
+    "FRAMELESS",
     "GREEN",
     "GREY",
+    "MANY",
+    "MARKERS",
     "ORANGE",
     "PALETTE",
     "PURPLE",
     "RED",
-    "SKY",
+    "WIDEST",
     "draw_dots",
     "draw_floor",
     "escaped",
+    "finish",
     "is_rate",
+    "legend_of_panels",
     "log_or_linear",
     "named",
     "number_of",
+    "panels_in",
     "plain",
     "plain_ticks",
     "rate_axis",
@@ -36,14 +46,27 @@ Floats = NDArray[np.float64]
 ORANGE, SKY, GREEN = "#E69F00", "#56B4E9", "#009E73"
 YELLOW, BLUE, RED, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
 GREY, BLACK = "#666666", "#000000"
+PALETTE = (BLUE, ORANGE, GREEN, RED, SKY, PURPLE, YELLOW)
+MARKERS = "osD^v<>"
+WIDEST = 8.0  # inches: a notebook shows it as it is
+MANY = 200  # dots in a panel: more are drawn smaller
+FRAMELESS: dict[str, Any] = {"frameon": False, "fontsize": 8}
+BOXED: dict[str, Any] = {"edgecolor": "none", "framealpha": 0.85, "fontsize": 8}
 _DIGITS = (  # labelled digits, up to so many decades
     (0.8, (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)),
     (2.0, (1.0, 2.0, 5.0)),
     (3.5, (1.0, 3.0)),
     (np.inf, (1.0,)),
 )
-_MANY = 200  # dots in a panel: more are drawn smaller
-PALETTE = (BLUE, ORANGE, GREEN, RED, SKY, PURPLE, YELLOW)
+
+
+def panels_in(
+    given: Any, size: tuple[float, float], rows: int = 1, columns: int = 1, **options: Any
+) -> NDArray[Any]:
+    """The user's axes, or those of a new figure of this size in inches, row by row."""
+    if given is None:
+        _, given = plt.subplots(rows, columns, figsize=size, layout="constrained", **options)
+    return axes_in(given)
 
 
 def tidy(ax: Axes) -> None:
@@ -54,6 +77,24 @@ def tidy(ax: Axes) -> None:
         ax.spines[side].set_visible(False)
 
 
+def finish(ax: Axes, title: str, x: str, y: str, legend: bool = True) -> None:
+    """Title at the left, labels, tidy axes, and a legend without a frame."""
+    ax.set_title(title, fontsize=10, loc="left")
+    ax.set_xlabel(x)
+    ax.set_ylabel(y)
+    if legend:
+        ax.legend(**FRAMELESS)
+    tidy(ax)
+
+
+def legend_of_panels(ax: Axes, own: bool, place: str, ncols: int = 2, **entries: Any) -> None:
+    """A legend beside the panels of our own figure, else a boxed one in the user's axes."""
+    if own:
+        ax.figure.legend(loc=f"outside {place}", ncols=ncols, **entries, **FRAMELESS)
+    else:
+        ax.legend(**entries, **BOXED)
+
+
 def plain(value: float, _: Any = None) -> str:
     """Short decimal, or a power of ten where that would be long."""
     if value == 0 or 1e-4 <= abs(value) < 1e5:
@@ -62,30 +103,14 @@ def plain(value: float, _: Any = None) -> str:
 
 
 def rate_axis(axis: Any, low: float, high: float) -> None:
-    """Logarithmic axis over positive values, labelled with plain numbers at 1, 2 and 5.
-
-    Parameters
-    ----------
-    axis
-        ``ax.xaxis`` or ``ax.yaxis``.
-    low, high
-        Range of the values shown.
-    """
+    """Logarithmic axis (``ax.xaxis``) over positive values, with plain numbers at 1, 2 and 5."""
     setter = axis.axes.set_xscale if axis.axis_name == "x" else axis.axes.set_yscale
     setter("log")
     plain_ticks(axis, low, high)
 
 
 def plain_ticks(axis: Any, low: float, high: float) -> None:
-    """Label a logarithmic axis, as that of a colour bar, as `rate_axis` does.
-
-    Parameters
-    ----------
-    axis
-        ``ax.xaxis`` or ``ax.yaxis``.
-    low, high
-        Range of the values shown.
-    """
+    """Label a logarithmic axis, as that of a colour bar, with plain numbers."""
     decades = np.log10(high / low)
     if decades < 0.5:
         axis.set_major_locator(ticker.MaxNLocator(5))
@@ -99,8 +124,6 @@ def plain_ticks(axis: Any, low: float, high: float) -> None:
 def is_rate(value: ArrayLike) -> bool:
     """Whether values are all positive and range over more than an octave: for a logarithmic axis.
 
-    Examples
-    --------
     >>> is_rate([0.1, 0.3]), is_rate([10.0, 11.0]), is_rate([-1.0, 3.0])
     (True, False, False)
     """
@@ -110,32 +133,15 @@ def is_rate(value: ArrayLike) -> bool:
 
 
 def log_or_linear(axis: Any, value: ArrayLike) -> None:
-    """Make an axis logarithmic where its values call for it, as `is_rate` says.
-
-    Parameters
-    ----------
-    axis
-        ``ax.xaxis`` or ``ax.yaxis``.
-    value
-        The values along it.
-    """
+    """Make an axis logarithmic where its values call for it, as `is_rate` says."""
     numbers = np.asarray(value, dtype=float)
     if is_rate(numbers):
         rate_axis(axis, float(np.nanmin(numbers)), float(np.nanmax(numbers)))
 
 
 def escaped(name: Any, most: int = 40) -> str:
-    r"""A user's own name as plain text: what matplotlib would read into it is escaped.
+    r"""A user's own name as plain text on one line: nothing in it is read as mathematics.
 
-    Parameters
-    ----------
-    name
-        Anything; what it prints as is used, on one line.
-    most
-        Longest length: longer names end in an ellipsis.
-
-    Examples
-    --------
     >>> escaped("cost $ per $")
     'cost \\$ per \\$'
     """
@@ -148,8 +154,6 @@ def escaped(name: Any, most: int = 40) -> str:
 def named(what: str, name: Any) -> str:
     """What a column is, with its name where the two differ.
 
-    Examples
-    --------
     >>> named("score", "ctr"), named("score", "score"), named("score", None)
     ('score (ctr)', 'score', 'score')
     """
@@ -157,46 +161,23 @@ def named(what: str, name: Any) -> str:
 
 
 def number_of(n: int, what: str) -> str:
-    """A number with what it counts.
-
-    Examples
-    --------
-    >>> number_of(1, "bin"), number_of(1000, "bin")
-    ('1 bin', '1,000 bins')
-    """
+    """A number with what it counts: "1 bin", "1,000 bins"."""
     return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
 
 
 def draw_dots(
     ax: Axes, x: ArrayLike, y: ArrayLike, color: str, label: str, zorder: float = 2.0
 ) -> None:
-    """Draw a dot for each bin: small ones where there are many.
-
-    Parameters
-    ----------
-    ax
-        The axes.
-    x, y
-        Where, arrays of one length.
-    color, label, zorder
-        Of the dots.
-    """
-    size = 4.0 if np.size(x) <= _MANY else 2.0
+    """Draw a dot for each bin: small ones where there are many."""
+    size = 4.0 if np.size(x) <= MANY else 2.0
     (line,) = ax.plot(x, y, "o", color=color, label=label, zorder=zorder)
     line.set(markersize=size, markeredgewidth=0)
 
 
 def draw_floor(ax: Axes, across: Floats, label: str) -> None:
-    """Mark what has no place on a logarithmic axis, such as a 0, by crosses at the axes' foot.
+    """Mark by crosses at the axes' foot what has no place on a logarithmic axis, such as a 0.
 
-    Parameters
-    ----------
-    ax
-        The axes.
-    across
-        Where along the horizontal axis; nothing is drawn where there is nothing.
-    label
-        What is marked, for the legend, which adds the number.
+    The legend adds the number; nothing is drawn where there is nothing.
     """
     if not across.size:
         return

@@ -20,7 +20,7 @@ from soc_pymc.checks import predictive
 from soc_pymc.checks.cells import cell_pit, make_cells
 from soc_pymc.checks.leave_one_out import loo_cells
 from soc_pymc.evaluate.model_choice import _log_density
-from soc_pymc.plots.curves import binned_values
+from soc_pymc.plots.fitted import merged_outcomes
 from soc_pymc.posterior import item_columns
 from soc_pymc.posterior.curves import curve_draws
 from soc_pymc.posterior.predictive import posterior_of
@@ -220,9 +220,9 @@ def test_pictures_of_values(case):
 def test_binned_values_add_up(case):
     fit, frame, _ = case
     whole = with_bins(fit, frame)
-    score, value, error = binned_values(whole)
+    score, value, error = merged_outcomes(whole)
     assert len(score) == 40
-    one = binned_values(whole, points=1)
+    one = merged_outcomes(whole, points=1)
     assert one[1][0] == pytest.approx(frame["y"].mean())
     assert one[2][0] == pytest.approx(np.sqrt((frame["s"] ** 2).sum()) / len(frame))
     assert np.isfinite(value).all()

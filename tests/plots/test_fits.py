@@ -17,7 +17,6 @@ from soc_pymc._lib import errors
 from soc_pymc.plots.fitted import scores_estimate_theta
 from soc_pymc.plots.prior import prior_quantiles
 from soc_pymc.posterior.calibration import bands, calibration_curves
-from soc_pymc.posterior.predictive import posterior_of
 from tests.picture_records import BINS, counts, drawn, labels, line, values
 
 METHODS, KINDS = ("VI", "five steps"), {"counts": counts, "values": values}
@@ -238,7 +237,7 @@ def test_priors_that_depend_on_the_exposure_need_one(picture):
     other = dataclasses.replace(plain, prior=soc.Gamma(exposure=soc.Spline()))
     with pytest.raises(errors.FitError, match="give exposure="):
         picture(other)
-    with pytest.raises(errors.FitError, match="must be a positive number"):
+    with pytest.raises(errors.FitError, match="must be a finite number > 0"):
         picture(other, exposure=-1.0)
     with pytest.raises(errors.FitError, match="same at every exposure"):
         picture(plain, exposure=5.0)
@@ -258,14 +257,13 @@ def test_quantiles_at_an_exposure_are_those_of_the_family(kind):
 
 def test_identity_only_where_scores_estimate_theta():
     frame, _, _, fits = values()
-    law = posterior_of(fits["VI"])
-    assert scores_estimate_theta(fits["VI"], law)
+    assert scores_estimate_theta(fits["VI"])
     moved = soc.NormalItems(
         frame.assign(score=10 * frame["score"]), score="score", value="value", noise_sd="noise_sd"
     )
     stats = soc.summarize(moved, bins=10, progress=False)
     other = soc.fit(stats, method=soc.FiveSteps(), progress=False)
-    assert not scores_estimate_theta(other, law)
+    assert not scores_estimate_theta(other)
     assert "theta = t" not in labels(plots.plot_adjusted_prior(other))
 
 

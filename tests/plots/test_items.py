@@ -121,7 +121,7 @@ def test_forest_says_what_it_misses():
     frame = scored()
     for wrong, match in (
         ({"count": "clicks"}, "both columns"),
-        ({"noise_sd": "t"}, "that of values"),
+        ({"noise_sd": "t"}, "both columns"),
         ({**ROLES, "value": "t"}, "or value="),
         ({"id": "nobody"}, "'nobody' is missing"),
     ):
@@ -209,7 +209,7 @@ def test_score_comparison_shows_differences_and_chances():
     other = drawn(plots.plot_score_comparison(compared, "unexplained"))
     assert f"P(better) = {share:.1%}" in other.texts[1].get_text()  # less is better here
     np.testing.assert_allclose(other.lines[0].get_xdata()[0], -3 * np.median(more[0]))
-    with pytest.raises(errors.FitError, match="must be one of"):
+    with pytest.raises(errors.FitError, match="must be 'r_squared' or"):
         plots.plot_score_comparison(compared, "total")
     with pytest.raises(errors.FitError, match="compare_scores"):
         plots.plot_score_comparison(compared.drop_vars("r_squared"))

@@ -14,7 +14,7 @@ from soc_pymc import plots
 from soc_pymc._lib import errors
 from soc_pymc.checks._check import check
 from soc_pymc.inference.results import Fit
-from soc_pymc.plots.fitted import binned_rates
+from soc_pymc.plots.fitted import merged_outcomes
 from tests.checks.test_checks import KNOTS, arrays, as_items, hand_made_fit, simulate
 
 POINTWISE = "90% band at each score (pointwise)"
@@ -103,12 +103,12 @@ def test_no_identity_where_scores_are_not_rates():
     assert "theta = score" not in labels
 
 
-def test_binned_rates_add_up():
+def test_merged_outcomes_add_up():
     fit, frame, _ = case()
-    score, rate, error = binned_rates(fit)
+    score, rate, error = merged_outcomes(fit)
     assert len(score) == 40
     assert np.all(np.diff(score) > 0)
-    one = binned_rates(fit, points=1)
+    one = merged_outcomes(fit, points=1)
     total = frame["count"].sum() / frame["exposure"].sum()
     assert one[1][0] == pytest.approx(total)
     assert one[2][0] == pytest.approx(np.sqrt(frame["count"].sum()) / frame["exposure"].sum())

@@ -225,7 +225,7 @@ def test_accuracy_of_values_is_one_panel():
     (ax,) = drawn(plots.plot_accuracy(table, "mean"))[0]
     assert ax.get_xscale() == ax.get_yscale() == "linear"
     drawn(plots.plot_accuracy(table.drop(columns=["delta", "sigma"]), "mean_error"))
-    with pytest.raises(errors.FitError, match="must be one of mean"):
+    with pytest.raises(errors.FitError, match="must be 'mean'"):
         plots.plot_accuracy(table, "median")
     with pytest.raises(errors.FitError, match=r"misses 1 columns \(true_mean\)"):
         plots.plot_accuracy(table.drop(columns="true_mean"))
@@ -316,7 +316,7 @@ def test_axes_of_any_shape_are_taken_in_order():
     _, grid = plt.subplots(2, 2)
     for given in (grid, grid.tolist(), tuple(grid.ravel())):
         assert list(plots.plot_bin_choice(bin_table(), axes=given)) == list(grid.ravel())
-    with pytest.raises(errors.FitError, match="axes holds 1 axes, plot_bin_choice needs 4"):
+    with pytest.raises(errors.FitError, match="axes holds 1 axes, the picture needs 4"):
         plots.plot_bin_choice(bin_table(), axes=grid[0, 0])
     with pytest.raises(errors.FitError, match="must be matplotlib axes in a list"):
         plots.plot_bin_choice(bin_table(), axes=[*grid.ravel()[:3], None])

@@ -1,0 +1,536 @@
+"""Pictures of checks: probability integral transforms, and rootograms."""
+
+import numbers
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from matplotlib import colors
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.collections import LineCollection
+from matplotlib.lines import Line2D
+from numpy.typing import NDArray
+from scipy import stats
+from scipy.special import ndtri
+
+from .._lib.arguments import PROBABILITY, checked
+from .._lib.errors import FitError
+from ..checks._check import CheckResult
+from ..families.outcomes import OUTCOMES
+from .arguments import AX, RESULT
+from .style import (
+    BLACK,
+    BLUE,
+    BOXED,
+    FRAMELESS,
+    GREY,
+    ORANGE,
+    RED,
+    WIDEST,
+    escaped,
+    finish,
+    is_rate,
+    legend_of_panels,
+    number_of,
+    panels_in,
+    plain,
+    plain_ticks,
+    tidy,
+)
+
+__all__ = ["plot_pit", "plot_pit_histograms", "plot_rootogram"]
+
+Floats = NDArray[np.float64]
+Cells = Mapping[tuple[float, float], xr.Dataset]
+
+_PROB = 0.95  # of bands that chance alone fills
+_VERDICT = {"ok": BLUE, "look": ORANGE, "fail": RED}
+_COLUMNS = 3
+
+_CHANCE = f"{_PROB:.0%} by chance alone, of a bin with the median number of items"
+_EMPTY = "no bin of the histograms holds an item: lower least_size="
+_SHOWN = 0.998  # quantile of the densities up to which panels reach
+
+_SINGLE = 16  # counts below it have a bar of their own
+_CELLS = 30  # bars of values
+_FEW = 20  # with fewer replicates their quantiles are no band
+_ENDS = (0.005, 0.995)  # quantiles of values between which bars are of equal widths
+_TICKS = np.array([a * 10.0**k for k in range(9) for a in (1, 3)])
+
+
+@checked(result=RESULT, ax=AX)
+def plot_pit(result: CheckResult, ax: Axes | None = None) -> NDArray[Any]:
+    """Draw the ECDF of the PIT less the uniform cdf, by slice, with its 95% band.
+
+    Within the band nothing speaks against the fit. A curve above 0 at the left means more low
+    counts than predicted, one below 0 at the right more high counts: both together, that counts
+    scatter more than predicted. The coloured line is the randomised PIT that is tested, the grey
+    one its average over the randomisation, which on counts near 0 strays less.
+
+    Parameters
+    ----------
+    result
+        What `soc.check` returned.
+    ax
+        Axes to draw all items in; None makes a figure with one panel for each slice.
+
+    Returns
+    -------
+    numpy.ndarray
+        The axes drawn in, one for each slice shown.
+
+    Raises
+    ------
+    FitError
+        If `result` is not that of a check, or `ax` is no axes.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> frame = soc.simulation.s1(2000, seed=0)
+    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+    >>> fit = soc.fit(soc.summarize(items, progress=False), progress=False)
+    >>> result = soc.check(fit, items, progress=False)
+    >>> len(soc.plots.plot_pit(result)) == result.data["pit"].sizes["slice"]
+    True
+    """
+    slices = [str(name) for name in result.data["pit"]["slice"].to_numpy()]
+    if ax is not None:
+        _pit_panel(result, slices[0], ax)
+        ax.set(xlabel="PIT", ylabel="ECDF - uniform")
+        ax.legend(handles=_pit_legend(ax), **FRAMELESS)
+        return np.array([ax])
+    columns = min(_COLUMNS, len(slices))
+    rows = -(-len(slices) // columns)
+    size = (max(2.6 * columns, 6.5), 2.1 * rows + 0.8)
+    panels, unused = np.split(panels_in(None, size, rows, columns), [len(slices)])
+    for panel in unused:
+        panel.remove()
+    for place, (name, panel) in enumerate(zip(slices, panels, strict=True)):
+        _pit_panel(result, name, panel)
+        if place >= len(slices) - columns:
+            panel.set_xlabel("PIT", fontsize=9)
+        if place % columns == 0:
+            panel.set_ylabel("ECDF - uniform", fontsize=9)
+    legend_of_panels(panels[0], True, "upper center", 3, handles=_pit_legend(panels[0]))
+    return panels
+
+
+def _pit_legend(ax: Axes) -> list[Any]:
+    """Entries of a panel's own artists and of the line's three possible colours."""
+    lines = [Line2D([], [], color=colour, label=f"PIT: {v}") for v, colour in _VERDICT.items()]
+    return [*ax.get_legend_handles_labels()[0], *lines]
+
+
+def _pit_panel(result: CheckResult, name: str, ax: Axes) -> None:
+    """One slice: band, averaged and randomised ECDF differences, coloured by the verdict."""
+    pit = result.data["pit"].to_dataset().sel(slice=name)
+    table = result.table
+    row = table[(table["check"] == "PIT") & (table["slice"] == name)].iloc[0]
+    n, u = int(pit["n_items"]), pit["u"].to_numpy()
+    bound = float(stats.kstwo.isf(1 - _PROB, n))
+    ax.axhspan(-bound, bound, color=GREY, alpha=0.12, linewidth=0, label=f"{_PROB:.0%} band")
+    ax.axhline(0, color=GREY, linewidth=0.8)
+    ax.plot(u, pit["averaged"], color=GREY, linewidth=1, label="averaged over randomisation")
+    ax.plot(u, pit["randomised"], color=_VERDICT[row["verdict"]], linewidth=1.5)
+    ax.set_title(
+        f"{escaped(name, 36)}\n{n:,} items, p {_p(row['p_value'])}: {row['verdict']}", fontsize=8
+    )
+    highest = max(float(np.abs(pit[line]).max()) for line in ("randomised", "averaged"))
+    reach = max(1.5 * bound, 1.1 * highest)
+    ax.set(xlim=(0, 1), ylim=(-reach, reach))
+    ax.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
+    ax.locator_params(axis="y", nbins=5)
+    ax.tick_params(labelsize=8)
+    tidy(ax)
+
+
+def _p(value: float) -> str:
+    if value < 1e-12:
+        return "< 1e-12"
+    return f"= {value:.2f}" if value >= 0.095 else f"= {value:.1g}"
+
+
+# --- histograms of bins ---
+
+
+@checked(ax=AX)
+def plot_pit_histograms(
+    histograms: xr.Dataset | xr.DataTree | Mapping[str, xr.Dataset] | Cells,
+    ax: Axes | None = None,
+) -> NDArray[Any]:
+    """Draw the p-histogram of every bin as a thin line, coloured by the bin's score.
+
+    Under a model that fits all are flat but for chance: the grey band holds 95% of the densities of
+    a bin with the median number of items. The black line is the histogram of all bins together. A
+    smile says that the model's tails are too light, a slope that it is off centre.
+
+    Parameters
+    ----------
+    histograms
+        From `soc.evaluate.pit_histograms`; or ``HeldOut.data["pit"]``, one panel for each fit
+        (rows) and slice (columns); or a dict of the former, by names (a row of panels), or by
+        (delta, sigma) of a simulation (sigma down, delta across).
+    ax
+        Axes to draw a single panel in; None makes a figure.
+
+    Returns
+    -------
+    numpy.ndarray
+        The axes, (rows, columns).
+
+    Raises
+    ------
+    FitError
+        If there are no histograms by bin, all are empty, there are several for one `ax`, or `ax` is
+        no axes.
+
+    Notes
+    -----
+    Sections 5.1 to 5.3 of Muralidharan and Najmi.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> frame = soc.simulation.s1(2000, seed=0)
+    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+    >>> stats = soc.summarize(items, progress=False)
+    >>> fit = soc.fit(stats, method=soc.FiveSteps(), progress=False)
+    >>> found = soc.evaluate.pit_histograms(fit, items, bins=5, progress=False)
+    >>> soc.plots.plot_pit_histograms(found).shape
+    (1, 1)
+    """
+    panels = list(_panels(histograms))
+    if not panels:
+        raise FitError(_EMPTY)
+    if ax is not None and len(panels) > 1:
+        raise FitError(f"there are {len(panels)} histograms for one ax=: leave it out")
+    rows, columns = 1 + max(row for row, *_ in panels), 1 + max(column for _, column, *_ in panels)
+    size = (6.8, 4.6)
+    if rows * columns > 1:
+        size = (min(max(3.1 * columns + 1.2, 6.8), WIDEST), 2.4 * rows + 0.8)
+    row_of_axes = panels_in(ax, size, rows, columns, sharex=True)
+    axes: NDArray[Any] = np.reshape(row_of_axes, (rows, columns))
+    norm = _colours([data for *_, data in panels])
+    for row, column, title, data in panels:
+        panel = axes[row, column]
+        _panel(panel, data, norm)
+        title = f"{title}\n{_total(data)}" if title else _total(data)
+        panel.set_title(title, fontsize=9 if columns < 3 else 8)
+        if row == rows - 1:
+            panel.set_xlabel("p: PIT of the outcome", fontsize=9)
+        if column == 0:
+            panel.set_ylabel("density", fontsize=9)
+    taken = {(row, column) for row, column, *_ in panels}
+    for unused in (panel for place, panel in np.ndenumerate(axes) if place not in taken):
+        unused.remove()
+    first = axes[panels[0][:2]]
+    handles = first.get_legend_handles_labels()[0]
+    if ax is None:
+        legend_of_panels(first, True, "upper center", handles=handles)
+    else:
+        ax.legend(handles=handles, loc="lower center", **BOXED)
+    bar = first.figure.colorbar(
+        ScalarMappable(norm, "viridis"), ax=axes, label="score t of the bin", shrink=0.7, aspect=30
+    )
+    if isinstance(norm, colors.LogNorm) and norm.vmin and norm.vmax:
+        plain_ticks(bar.ax.yaxis, norm.vmin, norm.vmax)
+    return axes
+
+
+def _panels(histograms: Any) -> Iterator[tuple[int, int, str, xr.Dataset]]:
+    """Row, column, title and histograms of each panel."""
+    if isinstance(histograms, xr.DataTree):
+        histograms = histograms.to_dataset()
+    if isinstance(histograms, xr.Dataset):
+        yield from _of_dataset(histograms)
+        return
+    if not isinstance(histograms, Mapping) or not histograms:
+        raise FitError(
+            f"histograms must come from soc.evaluate.pit_histograms or held_out, or be a dict of "
+            f"such, not {type(histograms).__name__}"
+        )
+    if all(_is_cell(key) for key in histograms):
+        down, across = (sorted({key[i] for key in histograms}) for i in (1, 0))
+        for (delta, sigma), data in histograms.items():
+            title = f"delta = {plain(delta)}, sigma = {plain(sigma)}"
+            yield down.index(sigma), across.index(delta), title, _checked(data)
+        return
+    for column, (name, data) in enumerate(histograms.items()):
+        yield 0, column, escaped(name), _checked(data)
+
+
+def _is_cell(key: Any) -> bool:
+    """Whether this is (delta, sigma) of a simulation."""
+    pair = isinstance(key, tuple) and len(key) == 2
+    return pair and all(isinstance(number, numbers.Real) for number in key)
+
+
+def _of_dataset(data: xr.Dataset) -> Iterator[tuple[int, int, str, xr.Dataset]]:
+    """One panel, or one for each fit and slice."""
+    over = [dim for dim in ("fit", "slice") if dim in data.dims]
+    fits = data["fit"].to_numpy() if "fit" in over else [""]
+    slices = data["slice"].to_numpy() if "slice" in over else [""]
+    for row, fit in enumerate(fits):
+        for column, name in enumerate(slices):
+            at = dict(zip(("fit", "slice"), (fit, name), strict=True))
+            one = data.sel({dim: at[dim] for dim in over})
+            named = escaped(fit) if len(fits) > 1 else ""
+            title = ", ".join(part for part in (named, escaped(name)) if part)
+            if len(over) < 2 or int(one["n_items"].sum()):  # a slice may be empty
+                yield row, column, title, _checked(one)
+
+
+def _checked(data: Any) -> xr.Dataset:
+    """Histograms of the bins that hold items."""
+    needed = {"density", "n_items", "score", "p"}
+    if (
+        not isinstance(data, xr.Dataset)
+        or not needed <= set(data.variables)
+        or set(data["density"].dims) != {"bin", "p"}
+        or data["n_items"].dims != ("bin",)
+    ):
+        raise FitError(
+            "histograms need variables 'density', 'n_items' and 'score', by bin and p: take those "
+            "of soc.evaluate.pit_histograms"
+        )
+    kept = data["n_items"].to_numpy() > 0
+    if not kept.any():
+        raise FitError(_EMPTY)
+    return data.isel(bin=np.flatnonzero(kept))
+
+
+def _colours(every: list[xr.Dataset]) -> colors.Normalize:
+    score = np.concatenate([data["score"].to_numpy().ravel() for data in every])
+    low, high = float(np.nanmin(score)), float(np.nanmax(score))
+    if high == low:
+        high = low + max(abs(low), 1.0) * 1e-6
+    return colors.LogNorm(low, high) if is_rate(score) else colors.Normalize(low, high)
+
+
+def _total(data: xr.Dataset) -> str:
+    items, bins = int(data["n_items"].sum()), data.sizes["bin"]
+    median = f" (median {int(np.median(data['n_items'])):,})" if bins > 1 else ""
+    return f"{items:,} items in {number_of(bins, 'bin')}{median}"
+
+
+def _panel(ax: Axes, data: xr.Dataset, norm: colors.Normalize) -> None:
+    """Chance band, a line through the densities of each bin, and all of them together."""
+    density = data["density"].transpose("bin", "p").to_numpy()
+    middle, items, cells = data["p"].to_numpy(), data["n_items"].to_numpy(), density.shape[1]
+    typical = max(int(np.median(items)), 1)
+    low, high = np.array(stats.binom.interval(_PROB, typical, 1.0 / cells)) * cells / typical
+    ax.axhspan(low, high, color=GREY, alpha=0.18, linewidth=0, label=_CHANCE)
+    for end in (low, high):
+        ax.axhline(end, color=GREY, linewidth=0.8, linestyle=":", zorder=3)
+    # in no order, so that high scores do not hide all others
+    order = np.random.default_rng(0).permutation(len(density))
+    x = np.broadcast_to(middle, density.shape)
+    lines = LineCollection(
+        list(np.stack([x, density], axis=-1)[order]),
+        array=data["score"].to_numpy()[order],
+        cmap="viridis",
+        norm=norm,
+        linewidths=1.0 if len(density) <= 50 else 0.6,
+        alpha=float(np.clip(25.0 / len(density), 0.08, 0.8)),
+    )
+    ax.add_collection(lines)
+    together = np.average(density, axis=0, weights=items)
+    ax.plot(middle, together, color=BLACK, linewidth=1.6, label="all bins together", zorder=4)
+    top = 1.1 * max(high, float(np.quantile(density, _SHOWN)), float(together.max()))
+    ax.set(xlim=(0, 1), ylim=(0, top))
+    _note_beyond(ax, density, top)
+    ax.tick_params(labelsize=8)
+    tidy(ax)
+
+
+def _note_beyond(ax: Axes, density: Floats, top: float) -> None:
+    """Say what lies above the panel."""
+    beyond = int((density > top).sum())
+    if not beyond:
+        return
+    text = f"{beyond:,} of {density.size:,} densities above, up to {density.max():.2g}"
+    box = {"facecolor": "white", "alpha": 0.8, "edgecolor": "none", "pad": 1}
+    ax.text(0.99, 0.99, text, ha="right", va="top", fontsize=7, transform=ax.transAxes, bbox=box)
+
+
+# --- rootograms ---
+
+
+@checked(result=RESULT, prob=PROBABILITY, ax=AX)
+def plot_rootogram(result: CheckResult, prob: float = 0.9, ax: Axes | None = None) -> Axes:
+    """Draw a hanging rootogram: how many items had each outcome, against the fit's predictions.
+
+    The line is the number of items that the fit expects to have a count (or a value between two
+    ends), on the scale of square roots, on which all have like errors. From it hang bars as long as
+    the root of the number seen: their feet stand at 0 where prediction and data agree. The grey
+    band is where the feet are with the given probability if the fit is right, at each bar by
+    itself; bars whose feet are outside are coloured. Feet below 0: more such items than predicted.
+
+    Parameters
+    ----------
+    result
+        What `soc.check` returned for items. It keeps a random subset of them, which is drawn.
+    prob
+        Probability of the band.
+    ax
+        Axes to draw in; None makes a figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes.
+
+    Raises
+    ------
+    FitError
+        If `result` is not that of a check, the check was made on statistics, which keep no
+        replicated outcomes, `prob` is not between 0 and 1, or `ax` is no axes.
+
+    Notes
+    -----
+    Tukey's hanging rootogram; see Kleiber and Zeileis, "Visualizing count data regressions using
+    rootograms", The American Statistician 70 (2016), 296-303. Counts from 16 on share bars with
+    their neighbours. The band comes from replicated outcomes. A fit of one draw has one replicate,
+    whose roots of numbers have an sd near 1/2 as those of the data have: the band is then that of
+    their difference.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> frame = soc.simulation.s1(2000, seed=0)
+    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+    >>> fit = soc.fit(soc.summarize(items, progress=False), progress=False)
+    >>> result = soc.check(fit, items, progress=False)
+    >>> soc.plots.plot_rootogram(result).get_ylabel()
+    'items (scale of square roots)'
+    """
+    if "posterior_predictive" not in result.data.children:
+        raise FitError(
+            "the check was made on statistics and so has no replicated outcomes of items: draw "
+            "that of soc.check(fit, items)"
+        )
+    seen = result.data["observed_data"].to_dataset()
+    outcome = next(each for each in OUTCOMES.values() if each.observed in seen)
+    observed = seen[outcome.observed].to_numpy()
+    replicates = result.data["posterior_predictive"][outcome.observed]
+    new = replicates.transpose("chain", "draw", "item").to_numpy().reshape(-1, len(observed))
+    edges = _count_edges(observed, new) if outcome.whole else _value_edges(observed, new)
+    number = _numbers(observed[None], edges)[0]
+    replicated = _numbers(new, edges)
+    expected = replicated.mean(axis=0)
+    made = ax is None
+    ax = panels_in(ax, (7.5, 4.8))[0]
+    highest = float(np.sqrt(max(expected.max(), number.max())))
+    held = f"{number_of(len(observed), 'item')}, {number_of(len(new), 'replicate')}"
+    label = f"{outcome.words.outcome} of an item"
+    if outcome.whole:
+        place, width = np.arange(len(expected), dtype=float), np.full(len(expected), 0.86)
+        label += f" (from {_SINGLE} on several share a bar)" if edges[-2] > _SINGLE else ""
+    else:
+        place, width = 0.5 * (edges[1:] + edges[:-1]), 0.9 * np.diff(edges)
+        label += " (the outer bars hold all beyond)"
+    band = _band(expected, replicated, prob)
+    _hang(ax, place, width, np.sqrt(expected), np.sqrt(number), band, prob)
+    title, count = f"Hanging rootogram ({held})", "items (scale of square roots)"
+    finish(ax, title, label, count, legend=False)
+    _root_ticks(ax, highest)
+    if outcome.whole:
+        ax.set_xticks(place, _ranges(edges), fontsize=8)
+        if len(place) > 12:
+            ax.tick_params(axis="x", rotation=90)
+        ax.grid(visible=False, axis="x")
+    ax.set_ylim(top=1.04 * highest)
+    legend_of_panels(ax, made, "lower center")
+    return ax
+
+
+def _count_edges(observed: NDArray[Any], new: NDArray[Any]) -> Floats:
+    """Lower ends of cells of counts, and the end of the last: single counts, then wider cells."""
+    # replicates are many: their extremes would add bars in which next to nothing is expected
+    most = int(max(observed.max(), np.quantile(new, 1 - 0.5 / new.shape[1])))
+    edges = list(range(min(most, _SINGLE - 1) + 1))
+    while edges[-1] < most:
+        step = max(1, (edges[-1] + 1) // 4)
+        edges.append(edges[-1] + 1 if edges[-1] < _SINGLE else edges[-1] + step)
+    return np.array([*edges, np.inf])
+
+
+def _value_edges(observed: NDArray[Any], new: NDArray[Any]) -> Floats:
+    """Edges of cells of equal width over nearly all values; the outer two take what lies beyond."""
+    low, high = np.quantile(np.concatenate([observed, new[0]]), _ENDS)
+    if low == high:
+        low, high = low - 1.0, high + 1.0
+    return np.linspace(low, high, _CELLS + 1)
+
+
+def _numbers(outcome: NDArray[Any], edges: Floats) -> Floats:
+    """Outcomes in each cell, (replicates, cells)."""
+    cells = len(edges) - 1
+    found = np.empty((len(outcome), cells))
+    for own, row in zip(outcome, found, strict=True):
+        cell = np.clip(np.searchsorted(edges, own, side="right") - 1, 0, cells - 1)
+        row[:] = np.bincount(cell, minlength=cells)
+    return found
+
+
+def _band(expected: Floats, replicated: Floats, prob: float) -> tuple[Floats, Floats]:
+    """Where the feet of bars are if the fit is right."""
+    if len(replicated) >= _FEW:
+        ends = np.quantile(replicated, [(1 + prob) / 2, (1 - prob) / 2], axis=0)
+        low, high = np.sqrt(expected) - np.sqrt(ends)
+        return low, high
+    reach = ndtri((1 + prob) / 2) * 0.5 * np.sqrt(1.0 + 1.0 / len(replicated))
+    return np.full(len(expected), -reach), np.full(len(expected), reach)
+
+
+def _hang(
+    ax: Axes,
+    place: Floats,
+    width: Floats,
+    expected: Floats,
+    seen: Floats,
+    band: tuple[Floats, Floats],
+    prob: float,
+) -> None:
+    """Bars that hang from the expected numbers, and the band of their feet."""
+    foot = expected - seen
+    inside = (foot >= band[0] - 1e-9) & (foot <= band[1] + 1e-9)
+    style: dict[str, Any] = {"alpha": 0.55, "linewidth": 0, "zorder": 2}
+    for mask, colour, words in ((inside, BLUE, "inside"), (~inside, ORANGE, "outside")):
+        if mask.any():
+            label = f"items seen: {number_of(int(mask.sum()), 'bar')} {words} the band"
+            style |= {"color": colour, "label": label}
+            ax.bar(place[mask], -seen[mask], width[mask], expected[mask], **style)
+    step = np.append(place - 0.5 * width / 0.9, place[-1] + 0.5 * width[-1] / 0.9)
+    low, high = (np.append(end, end[-1]) for end in band)
+    shade: dict[str, Any] = {"step": "post", "color": GREY, "alpha": 0.4, "linewidth": 0}
+    label = f"{prob:.0%} band of the feet, at each bar"
+    ax.fill_between(step, low, high, label=label, zorder=3, **shade)
+    ax.axhline(0, color=GREY, linewidth=0.9, zorder=3)
+    line: dict[str, Any] = {"color": RED, "markersize": 3, "linewidth": 1.4, "zorder": 4}
+    ax.plot(place, expected, "o-", label="expected items", **line)
+
+
+def _root_ticks(ax: Axes, highest: float) -> None:
+    """Numbers of items at their roots."""
+    ticks = [0.0]
+    for number in _TICKS:
+        if np.sqrt(number) - np.sqrt(ticks[-1]) > 0.07 * highest:
+            ticks.append(float(number))
+    ticks = [t for t in ticks if np.sqrt(t) <= 1.02 * highest]
+    ax.set_yticks(np.sqrt(ticks), [plain(t) for t in ticks])
+
+
+def _ranges(edges: Floats) -> list[str]:
+    """Names of cells of counts."""
+    names = []
+    for low, high in pairwise(edges):
+        if not np.isfinite(high):
+            names.append(f"{low:,.0f}+")
+        else:
+            names.append(f"{low:,.0f}" if high - low == 1 else f"{low:,.0f}-{high - 1:,.0f}")
+    return names
