@@ -105,7 +105,9 @@ class Outcome:
     farthest: float  # outcomes that joint cells tell apart, in sizes
     amounts: Mapping[str, str]  # roles that bins can have equal amounts of: column of their sum
     describe: Callable[[int, Mapping[str, Any]], str]  # items and totals of columns, in words
+    # (cells, bins, no outcome exceeds its size) -> variation beyond the noise, and its variance
     residuals: Callable[[Cells, int, bool], tuple[NDArray[Any], NDArray[Any]]]
+    # (cells by table, bins) -> bound by bin of the log likelihood's error from wide cells, in nats
     error: Callable[[Mapping[str, Cells], int], Floats]
     # (outcome, size) -> each item's own estimate of theta; NaN where nothing was seen
     estimate: Callable[[Floats, Floats], Floats]
