@@ -1744,8 +1744,8 @@ as one line, without a traceback, and exits with status 2.
 This page is made by `python -m tests.bad_inputs` from the table that the tests run: {number} bad
 inputs with the messages as they are produced, and {fine} odd ones that are fine. Bad tables are
 tried as pandas, Polars and Arrow tables, as tables of DuckDB, as Parquet and as CSV files, where
-these can hold them, and some on Spark and PostgreSQL; the text is the same from each, but for types
-that a source does not have. Files and tables in files are tried on the command line too. What
+these can hold them, and some on Spark and PostgreSQL; the text is the same from each, except for
+types that a source does not have. Files and tables in files are tried on the command line too. What
 follows a colon or stands in brackets may come from a library and change with it; this page was made
 with {made_with}.
 

@@ -177,9 +177,9 @@ def frame_tilt(first: Any, second: Any, slopes: Any, exp: Any = np.exp) -> tuple
 def families_path(frame: Frame, z: Floats, kind: str) -> tuple[Floats, Floats]:
     """Log weights (n, R) that make the base's Normal, and what must be added for its own family.
 
-    The first are exact but for the grid (a Normal of log theta, for counts). What makes the Gamma
-    of them: theta ~ Gamma(a) is Gamma(A) times Beta(a, A - a). It is 0 for values. A little of a
-    wider Normal is mixed into the Gamma, whose upper end no weights could lift otherwise.
+    The first are exact except for the grid (a Normal of log theta, for counts). What makes the
+    Gamma of them: theta ~ Gamma(a) is Gamma(A) times Beta(a, A - a). It is 0 for values. A little
+    of a wider Normal is mixed into the Gamma, whose upper end no weights could lift otherwise.
     """
     normal = special.log_softmax(-0.5 * z**2 / (1.0 - WIDTH**2))
     base = np.broadcast_to(normal, (len(frame.location), len(z))).copy()

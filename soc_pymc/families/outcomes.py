@@ -98,7 +98,7 @@ class Outcome:
     exact: int  # outcomes below this have cells of their own, which their number says all of
     size_power: int  # of the size in sums: N of counts, s^2 of values
     integers: tuple[str, ...]  # columns of whole numbers of every table
-    sums_of: Mapping[str, Sum]  # what columns sum, but for those of scores alone
+    sums_of: Mapping[str, Sum]  # what columns sum, except for those of scores alone
     tables: Mapping[str, Table]  # first "part", last "joint", which is kept on request only
     grid: str  # how wide the cells are; statistics of other cells do not add
     few_joint: bool  # one bin has few joint cells whatever its items: merging bins always does

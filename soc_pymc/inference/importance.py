@@ -88,7 +88,7 @@ def refined(
 def chosen(log_weight: Floats, wanted: int, rng: np.random.Generator) -> NDArray[np.intp]:
     """Draws to keep: the first ones or, where weights matter, a sample by smoothed weights.
 
-    Systematic resampling takes every draw as often as its weight says, but for rounding.
+    Systematic resampling takes every draw as often as its weight says, except for rounding.
     """
     weight, k, ess = importance(log_weight)
     if ess >= _CLEAR_ESS or not k <= PARETO_K:

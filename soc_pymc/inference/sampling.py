@@ -20,7 +20,7 @@ __all__ = ["run_nuts"]
 def run_nuts(
     built: Problem, method: NUTS, progress: bool
 ) -> tuple[dict[str, xr.Dataset], dict[str, Any]]:
-    """Groups for the fit's `DataTree`, and the fields of its `Status` but for the seconds."""
+    """Groups for the fit's `DataTree`, and the fields of its `Status` except for the seconds."""
     with built.model, _not_cut_short():
         tree = pm.sample(
             draws=method.draws,

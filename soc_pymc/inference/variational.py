@@ -146,7 +146,7 @@ def _in_coordinates(evaluate: Evaluate, location: Floats, factor: Floats) -> Eva
 def run_variational(
     built: Problem, method: VI, progress: bool
 ) -> tuple[dict[str, xr.Dataset], dict[str, Any]]:
-    """Groups for the fit's `DataTree`, and the fields of its `Status` but for the seconds."""
+    """Groups for the fit's `DataTree`, and the fields of its `Status` except for the seconds."""
     rng = np.random.default_rng(method.seed)
     bins = len(built.score)
     if method.batch and built.no_minibatches:

@@ -124,7 +124,7 @@ class CurveTarget:
         return [s.at(d) for s, d in zip(states, self.designs, strict=True)]
 
     def curvature(self, states: Sequence[State]) -> Curvature:
-        """As of `Target`; information of the second curve is observed, but for a floor."""
+        """As of `Target`; information of the second curve is observed, except for a floor."""
         m, c = self._at(states)
         value, *gradients = self.data.likelihood(m, c)
         wholes = [d.whole for d in self.designs]

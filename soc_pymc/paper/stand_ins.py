@@ -50,7 +50,7 @@ def keywords(rng: np.random.Generator) -> pd.DataFrame:
 
 
 def _before(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Sums over the weeks before each, shape (keywords, weeks but for the first ones)."""
+    """Sums over the weeks before each, shape (keywords, weeks except for the first ones)."""
     total = np.cumsum(np.pad(counts, ((0, 0), (1, 0))), axis=1)
     return np.asarray(total[:, _BEFORE:-1] - total[:, : -_BEFORE - 1])
 

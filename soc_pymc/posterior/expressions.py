@@ -27,7 +27,7 @@ SCORED = ("theta_mean", "theta_sd", "theta_var", "theta_shape", "theta_rate")
 
 _TINY = 1e-12  # sd of log mean that is as good as none
 _ITEMS, _LADDER, _CURVES = "soc_items", "soc_ladder", "soc_curves"
-# engines that would paste layers into one another, every use of a column anew, but for a limit
+# engines that would paste layers into one another, every use of a column anew, except for a limit
 _FENCED = ("postgres",)
 _ALL = 2**62
 # dialects by the names Ibis compiles and SQLGlot writes: Ibis compiles Spark's for a session alone

@@ -1,4 +1,4 @@
-"""Scores far outside those that a fit saw: counted while items are read, said once."""
+"""Scores far outside those that a fit saw: counted while items are read, reported once."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

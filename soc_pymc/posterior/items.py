@@ -315,7 +315,7 @@ def _files_to_score(
 def _score_files(
     files: list[tuple[str, Path, str]], items: Items, job: _Job, folder: Path, progress: bool
 ) -> Path:
-    """Score file by file but for those that are finished."""
+    """Score file by file except for those that are finished."""
     todo = [file for file in files if not is_finished(*file[1:])]
     kept = len(files) - len(todo)
     with phase("item posteriors", unit="items", enabled=progress) as shown:

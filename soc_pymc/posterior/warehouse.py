@@ -65,8 +65,8 @@ def posterior_expression(fit: Fit, items: Items) -> Any:
         ``theta_rate`` of the Gamma with this mean and variance, for a warehouse with a Gamma
         quantile function. They are NULL where a score, count or exposure is missing, not finite or
         negative (a score only if the axis is log), a count not whole, or positive with exposure 0.
-        Rows come in no set order. Nothing is read, so that no warning tells of scores far outside
-        of those that the fit saw.
+        Rows come in no set order. Nothing is read, so no warning says that scores lie far outside
+        those that the fit saw.
 
     Raises
     ------

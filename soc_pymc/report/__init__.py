@@ -83,7 +83,7 @@ def report(
         Of theta, in its unit (events per unit of exposure, or the unit of the values): adds which
         items lie above it, what wrong choices cost, and which items deserve more exposure.
     seed
-        Seed of the sample and of the checks: with it, and but for the date, the page is the same
+        Seed of the sample and of the checks: with it, and except for the date, the page is the same
         every time.
     progress
         Whether to show progress on standard error.

@@ -5,10 +5,10 @@
 Cosmic Ray plans the mutants (a session file with its operators) and its records keep the results.
 A mutant is not written to disk: this process imports what the library stands on, forks, and the
 child imports the mutant and all that depends on it, compiles their kernels anew and runs the
-module's own tests to the first failure. So a mutant costs its tests, not the imports.
+tests of its room to the first failure. So a mutant costs its tests, not the imports.
 
 Of each place in the source and kind of operator one mutant is drawn; of these a sample of each
-group of modules. Annotations and decorators are left alone: they hold types and Numba's switches.
+room. Annotations and decorators are left alone: they hold types and Numba's switches.
 """
 
 import argparse
@@ -18,6 +18,7 @@ import importlib.abc
 import importlib.util
 import os
 import pkgutil
+import re
 import resource
 import signal
 import sys
@@ -38,7 +39,7 @@ from cosmic_ray.work_item import TestOutcome, WorkerOutcome, WorkResult
 
 import soc_pymc
 
-__all__ = ["GROUPS", "TESTS", "Mutant", "main", "plan", "run"]
+__all__ = ["GROUPS", "Mutant", "main", "plan", "run", "tests_of"]
 
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -50,7 +51,7 @@ class OtherSource(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader):
 
     def __init__(self, sources):
         self.sources = sources
-        self.paths = {name: str(file_of(name)) for name in sources}
+        self.paths = {name: str(_file(name.removeprefix("soc_pymc."))) for name in sources}
 
     def find_spec(self, fullname, path, target=None):
         if fullname not in self.sources:
@@ -68,61 +69,25 @@ class OtherSource(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader):
         raise OSError(path)
 
 
-def file_of(module):
-    """The file of a module of this repository."""
-    return _ROOT / (module.replace(".", "/") + ".py")
+def _modules() -> dict[str, list[str]]:
+    """Modules by room, as names below ``soc_pymc``."""
+    rooms: dict[str, list[str]] = {}
+    for found in pkgutil.walk_packages(soc_pymc.__path__, "soc_pymc."):
+        name = found.name.removeprefix("soc_pymc.")
+        if not found.ispkg and name != "__main__":
+            rooms.setdefault(name.partition(".")[0], []).append(name)
+    return rooms
 
 
-# The tests of each module: those that name it or what it is for, the quickest first.
-TESTS = {
-    "families.bin_effects": "terms::test_effects_of_values_are_integrated_exactly",
-    "families.components": "mixture_parts five_steps_mixtures mixture_law further_outcomes",
-    "families.conformance": "conformance",
-    "families.draw_rules": "nodes",
-    "families.gamma_quantiles": "scoring nodes gamma_law",
-    "families.poisson_rows": "histograms statistics_likelihood five_steps_bins",
-    "families.item_kernels": "scoring nodes gamma_law posteriors",
-    "families.mixture_draws": "mixture_law further_outcomes",
-    "families.mixture_items": "mixture_law further_outcomes",
-    "families.mixture_kernel": "mixture_parts mixture",
-    "families.bin_mixtures": "five_steps_mixtures",
-    "families.mixtures": "nodes posteriors decisions_forms",
-    "families.monotone": "monotone",
-    "families.normal_rows": "normal_cells five_steps_bins",
-    "families.normal_mixtures": "normal_normal normal_law",
-    "families.normal_normal": "normal_normal conformance normal_law",
-    "families.poisson_gamma": "poisson_gamma conformance gamma_law",
-    "families.records": "conformance",
-    "families.surrogates": "surrogates",
-    "families.family": "conformance decisions_forms",
-    "families.validity": "scoring statistics posteriors",
-    "coordinates": "model mixture normal_cells",
-    "posteriors": "posteriors normal_law gamma_law",
-    "laws._law": "gamma_law posteriors further_outcomes normal_law",
-    "laws._posterior": "gamma_law posteriors mixture_law further_outcomes",
-    "laws.bin_mixture": "five_steps_mixtures",
-    "laws.bins": "five_steps_bins five_steps_mixtures",
-    "laws.gamma": "gamma_law posteriors further_outcomes nodes",
-    "laws.mixture": "mixture_law mixture further_outcomes",
-    "laws.normal": "normal_law further_outcomes",
-    "statistics": "statistics normal_items",
-    "cells": "statistics normal_items",
-    "summaries": "statistics items normal_items",
-    "accumulate.first_look": "statistics binning normal_items",
-    "accumulate.hashing": "binning statistics normal_items",
-    "accumulate.normal": "normal_items",
-    "accumulate.poisson": "statistics binning",
-    "accumulate.sums": "statistics binning normal_items",
-}
+GROUPS = _modules()
 
-GROUPS = {
-    "families": [m for m in TESTS if m.startswith("families.")],
-    "coordinates": ["coordinates"],
-    "posteriors": [m for m in TESTS if m == "posteriors" or m.startswith("laws.")],
-    "statistics": [
-        m for m in TESTS if m in ("statistics", "cells", "summaries") or m.startswith("acc")
-    ],
-}
+
+def tests_of(module: str) -> list[Path]:
+    """Tests of a module's room, those that name the module first."""
+    room, _, _ = module.partition(".")
+    name = re.compile(rf"\b{module.rpartition('.')[2]}\b")
+    files = sorted((_ROOT / "tests" / room).glob("test_*.py"))
+    return sorted(files, key=lambda file: name.search(file.read_text()) is None)
 
 
 @dataclass(frozen=True)
@@ -229,7 +194,7 @@ def _forget(module: str, graph: grimp.ImportGraph) -> None:
         vars(sys.modules.get(parent, soc_pymc)).pop(last, None)
 
 
-def _child(module: str, source: str, graph: grimp.ImportGraph, log: Path) -> int:
+def _child(module: str, source: str, graph: grimp.ImportGraph, log: Path, slow: bool) -> int:
     """In the forked process: import the mutant, run the tests, say how they ended."""
     import numba
     import pytensor
@@ -246,13 +211,13 @@ def _child(module: str, source: str, graph: grimp.ImportGraph, log: Path) -> int
         os.chmod(folder, 0o755)  # PostgreSQL's own user has its cluster there
         _forget(module, graph)
         sys.meta_path.insert(0, OtherSource({f"soc_pymc.{module}": source}))
-        names = [name.partition("::") for name in TESTS[module].split()]
-        files = [f"tests/test_{file}.py{to}{test}" for file, to, test in names]
-        return int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "--no-header", *files]))
+        words = ["-x", "-q", "-p", "no:cacheprovider", "--no-header"]
+        words += ["-m", "slow or not slow"] if slow else []
+        return int(pytest.main([*words, *map(str, tests_of(module))]))
 
 
-def run(module: str, source: str, graph: grimp.ImportGraph, log: Path) -> str:
-    """Outcome of a module's tests under a source: survived, killed, crashed, timeout."""
+def run(module: str, source: str, graph: grimp.ImportGraph, log: Path, slow: bool = False) -> str:
+    """Outcome of a room's tests under a source: survived, killed, crashed, timeout."""
     sys.stdout.flush()
     pid = os.fork()
     if pid == 0:
@@ -260,7 +225,7 @@ def run(module: str, source: str, graph: grimp.ImportGraph, log: Path) -> str:
         try:
             os.setsid()
             resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS + 5))
-            code = _child(module, source, graph, log)
+            code = _child(module, source, graph, log, slow)
         finally:
             os._exit(code)
     end = time.monotonic() + 10 * _SECONDS
@@ -291,11 +256,11 @@ def _known(results: pd.DataFrame, other: pd.DataFrame) -> np.ndarray:
     return pd.MultiIndex.from_frame(results[_NAMES]).isin(pd.MultiIndex.from_frame(other[_NAMES]))
 
 
-def _believe(rows: list[dict], graph: grimp.ImportGraph, log: Path) -> None:
+def _believe(rows: list[dict], graph: grimp.ImportGraph, log: Path, slow: bool) -> None:
     """Where no mutant survived, the true source must, or the deaths prove nothing."""
     alive = {row["module"] for row in rows if row["outcome"] == "survived"}
     for module in sorted({row["module"] for row in rows} - alive):
-        if (outcome := run(module, _file(module).read_text(), graph, log)) != "survived":
+        if (outcome := run(module, _file(module).read_text(), graph, log, slow)) != "survived":
             raise SystemExit(f"{module} fails unchanged: {outcome}\n{log.read_text()}")
 
 
@@ -314,7 +279,7 @@ def _run_group(
     rows = []
     for mutant in mutants:
         start = time.monotonic()
-        outcome = run(mutant.module, mutant.source(), graph, args.out / "log.txt")
+        outcome = run(mutant.module, mutant.source(), graph, args.out / "log.txt", args.slow)
         _record(session, mutant, outcome)
         change, seconds = mutant.change(), time.monotonic() - start
         rows.append(dict(vars(mutant), group=group, outcome=outcome, change=change))
@@ -322,7 +287,7 @@ def _run_group(
         if outcome in ("survived", "no tests"):
             print(change)
         sys.stdout.flush()
-    _believe(rows, graph, args.out / "log.txt")
+    _believe(rows, graph, args.out / "log.txt", args.slow)
     session.close()
     return pd.DataFrame(rows)
 
@@ -345,17 +310,17 @@ def _table(results: pd.DataFrame) -> str:
 def main() -> None:
     """Run the study and write its tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--module", nargs="+", default=list(GROUPS), metavar="GROUP or MODULE")
-    parser.add_argument("--sample", type=int, default=60, help="mutants of a group; 0: all")
+    parser.add_argument("--module", nargs="+", default=list(GROUPS), metavar="ROOM or MODULE")
+    parser.add_argument("--sample", type=int, default=60, help="mutants of a room; 0: all")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path("mutation"))
+    parser.add_argument("--slow", action="store_true", help="the slow tests too")
     parser.add_argument("--survivors", action="store_true", help="of the last run in --out alone")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
-    # a group and a module may have one name: soc_pymc.data.statistics is the module
     asked = {x.removeprefix("soc_pymc.") for m in args.module for x in GROUPS.get(m, [m])}
-    if unknown := asked - set(TESTS):
-        parser.error(f"no such group or module: {', '.join(sorted(unknown))}")
+    if unknown := asked - set().union(*GROUPS.values()):
+        parser.error(f"no such room or module: {', '.join(sorted(unknown))}")
     groups = {g: [m for m in modules if m in asked] for g, modules in GROUPS.items()}
     last = pd.read_csv(args.out / "mutants.csv") if args.survivors else None
     _warm()

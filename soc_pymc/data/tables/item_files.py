@@ -309,7 +309,7 @@ def _absent(column: str, names: list[str]) -> str:
 
 
 def refuse_case_twins(available: Sequence[str], wanted: Sequence[str]) -> None:
-    """Refuse wanted columns that have a twin but for upper and lower case."""
+    """Refuse wanted columns that have a twin except for upper and lower case."""
     lower = [name.lower() for name in available]
     for column in wanted:
         if lower.count(column.lower()) > 1 and column in available:

@@ -107,7 +107,7 @@ class Posterior(Protocol):
         """Variables of `calibration_curves` at scores, each (draws, n).
 
         Groups and exposures (or noise sds) may be given where the fit has no such terms: they are
-        then of no matter.
+        then not used.
         """
 
 

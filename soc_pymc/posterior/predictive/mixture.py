@@ -249,7 +249,7 @@ class MixtureLaw:
     ) -> dict[str, Floats]:
         """Variables of `calibration_curves` at scores, each (draws, n).
 
-        Mixtures pool groups and know no terms in exposure, so that these are of no matter.
+        Mixtures pool groups and know no terms in exposure, so these are not used.
         """
         score = np.asarray(score, dtype=float)
         frame = self._frame(score)

@@ -1,0 +1,189 @@
+"""The house: twelve rooms, doors that show public names, one dispatch, plain English."""
+
+import ast
+import re
+import tomllib
+import types
+from pathlib import Path
+
+import pytest
+
+import soc_pymc as soc
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "soc_pymc"
+SOURCES = {path.relative_to(PACKAGE).as_posix(): path.read_text() for path in PACKAGE.rglob("*.py")}
+
+# --- rooms ---------------------------------------------------------------------------------------
+
+
+def test_twelve_rooms():
+    """The rooms that import-linter knows; `python -m soc_pymc` enters by a file of its own."""
+    beside = {"__init__.py", "__main__.py", "py.typed", "__pycache__"}
+    shown = {path.name for path in PACKAGE.iterdir()} - beside
+    assert len(shown) <= 12
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    layers = project["tool"]["importlinter"]["contracts"][0]["layers"]
+    assert len(layers) <= 12
+    rooms = {room for layer in layers for room in layer.split(" | ")}
+    assert {Path(name).stem for name in shown} == rooms - {"__main__"}
+
+
+def test_every_room_has_its_tests():
+    """But for those that have no statements of their own."""
+    rooms = {path.name for path in PACKAGE.iterdir() if path.is_dir()} - {"__pycache__"}
+    assert [r for r in rooms if not list((ROOT / "tests" / r).glob("test_*.py"))] == []
+
+
+DOORS = [name for name in soc.__all__ if isinstance(getattr(soc, name), types.ModuleType)]
+
+
+@pytest.mark.parametrize("name", DOORS)
+def test_doors_show_public_names_alone(name):
+    door = getattr(soc, name)
+    assert [part for part in dir(door) if not part.startswith("__")] == sorted(door.__all__)
+
+
+# --- one dispatch --------------------------------------------------------------------------------
+
+KINDS = {"poisson", "normal", "binomial"}
+ROLES = {"count", "value", "exposure", "noise_sd", "successes", "trials"}
+CLASSES = {"Gamma", "GammaMixture", "Normal", "NormalMixture", "PoissonItems", "NormalItems"}
+
+# where the kind of items or prior is asked outside families/: the file, and what is asked
+ALLOWED: set[tuple[str, str]] = {
+    ("data/tables/validation.py", "of_outcome.whole"),
+    ("evaluate/model_choice.py", "posterior.outcome.whole"),
+    ("plots/bins.py", "'value' not in roles"),
+    ("plots/curves.py", "law.outcome.whole"),
+    ("plots/curves.py", "not law.outcome.whole"),
+    ("plots/fitted.py", "law.outcome.whole"),
+    ("plots/fitted.py", "not law.outcome.whole"),
+    ("plots/prior.py", "law.outcome.whole"),
+    ("plots/prior.py", "not law.outcome.whole"),
+    ("plots/prior_in_bin.py", "law.outcome.whole"),
+    ("plots/rootogram.py", "'count' in seen"),
+    ("posterior/calibration.py", "getattr(fit.prior, 'exposure', None) is None"),
+    ("posterior/calibration.py", "getattr(fit.prior, 'exposure', None) is not None"),
+    ("posterior/curves.py", "family == 'Gamma'"),
+    ("posterior/predictive/__init__.py", "isinstance(fit.prior, GammaMixture | NormalMixture)"),
+    ("posterior/predictive/bin_mixture.py", "type(fit.prior).__name__ == 'GammaMixture'"),
+    ("posterior/predictive/bins.py", "law.outcome.whole"),
+    ("posterior/predictive/mixture.py", "type(fit.prior).__name__ == 'GammaMixture'"),
+    ("posterior/warehouse.py", "isinstance(prior, Gamma)"),
+    ("report/choices.py", "outcome.whole"),
+    ("report/choices.py", "overview.whole"),
+    ("report/sections.py", "outcome.whole"),
+}
+
+
+def _texts(node):
+    return {n.value for n in ast.walk(node) if isinstance(n, ast.Constant)}
+
+
+def _names(node):
+    found = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+    return found | {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute)}
+
+
+def _traits(test):
+    """Whether a condition is a trait of an outcome alone, or the contrary of it."""
+    if isinstance(test, ast.UnaryOp):
+        test = test.operand
+    return isinstance(test, ast.Attribute) and test.attr in ("whole", "discrete")
+
+
+def _asks_the_kind(node):
+    match node:
+        case ast.Compare() | ast.MatchValue():
+            return bool(_texts(node) & (KINDS | ROLES | CLASSES))
+        case ast.Attribute(attr="discrete"):
+            return True
+        case ast.Call(func=ast.Name(id="isinstance"), args=[_, classes]):
+            return bool(_names(classes) & CLASSES)
+        case ast.MatchClass(cls=found):
+            return bool(_names(found) & CLASSES)
+        case ast.If(test=test) | ast.IfExp(test=test) | ast.While(test=test):
+            return _traits(test)
+        case ast.Dict(keys=keys):
+            named = {key.value for key in keys if isinstance(key, ast.Constant)}
+            return bool(named) and named <= KINDS
+    return False
+
+
+def sites(sources):
+    """Places that ask for the kind of items or prior: file and expression."""
+    found = set()
+    for path, text in sources.items():
+        if path.startswith("families/"):
+            continue
+        for node in ast.walk(ast.parse(text)):
+            if _asks_the_kind(node):
+                asked = node.test if isinstance(node, ast.If | ast.IfExp | ast.While) else node
+                found.add((path, ast.unparse(asked)))
+    return found
+
+
+def test_kinds_are_asked_in_families_alone():
+    """A third kind of items is one more record: elsewhere nothing needs to know of it."""
+    assert sites(SOURCES) - ALLOWED == set()
+    assert len(ALLOWED) <= 25
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "x = items.kind == 'poisson'",
+        "x = 'exposure' in roles",
+        "x = type(prior).__name__ == 'GammaMixture'",
+        "x = isinstance(prior, Gamma | GammaMixture)",
+        "x = isinstance(prior, priors.Gamma)",
+        "x = outcome.discrete",
+        "x = 1 if outcome.whole else 2",
+        "if not law.outcome.whole: pass",
+        "x = {'poisson': 1, 'normal': 2}[kind]",
+    ],
+)
+def test_a_site_is_seen(line):
+    assert len(sites({"model/new.py": line})) == 1
+    assert sites({"families/new.py": line}) == set()
+
+
+# --- English -------------------------------------------------------------------------------------
+
+STILTED = re.compile(r"so manieth|of no matter|said once|\btells of\b|\bbut for\b", re.IGNORECASE)
+BARE = re.compile(r"(?<![\w.)\]}`\"'*/\\-])\.\d")
+
+
+def _prose(path):
+    """Text of a page without code, in blocks or within lines."""
+    text = re.sub(r"^(```|~~~).*?^\1", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
+    return re.sub(r"`[^`\n]*`", "", text)
+
+
+def _docstrings(text):
+    tree = ast.parse(text)
+    kinds = ast.Module | ast.ClassDef | ast.FunctionDef
+    for node in ast.walk(tree):
+        if isinstance(node, kinds) and (doc := ast.get_docstring(node)):
+            lines = [line for line in doc.splitlines() if not line.lstrip().startswith(">>>")]
+            yield "\n".join(lines)
+
+
+PAGES = {f"docs/{path.name}": _prose(path) for path in (ROOT / "docs").glob("*.md")}
+PAGES |= {"README.md": _prose(ROOT / "README.md")}
+
+
+def test_pages_and_docstrings_are_plain_english():
+    texts = PAGES | {path: "\n".join(_docstrings(text)) for path, text in SOURCES.items()}
+    found = [(path, m[0]) for path, text in texts.items() for m in STILTED.finditer(text)]
+    assert found == []
+
+
+def test_decimals_begin_with_a_digit():
+    found = [
+        (path, text[max(m.start() - 30, 0) : m.end() + 10])
+        for path, text in PAGES.items()
+        for m in BARE.finditer(text)
+    ]
+    assert found == []
