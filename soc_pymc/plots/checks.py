@@ -164,9 +164,9 @@ def plot_pit_histograms(
 ) -> NDArray[Any]:
     """Draw the p-histogram of every bin as a thin line, coloured by the bin's score.
 
-    Under a model that fits all are flat apart from chance: the grey band holds 95% of the densities of
-    a bin with the median number of items. The black line is the histogram of all bins together. A
-    smile says that the model's tails are too light, a slope that it is off centre.
+    Under a model that fits all are flat apart from chance: the grey band holds 95% of the densities
+    of a bin with the median number of items. The black line is the histogram of all bins together.
+    A smile says that the model's tails are too light, a slope that it is off centre.
 
     Parameters
     ----------
