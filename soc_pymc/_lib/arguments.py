@@ -33,33 +33,6 @@ from numpy.typing import NDArray
 
 from .errors import FitError, SocError
 
-__all__ = [
-    "DRAWS",
-    "MOST_DRAWS",
-    "POSITIVE",
-    "PROBABILITY",
-    "SEED",
-    "A",
-    "OneOf",
-    "OrNone",
-    "Real",
-    "Refusal",
-    "Rule",
-    "Whole",
-    "checked",
-    "choice",
-    "instance",
-    "many",
-    "names_of",
-    "numbers_of",
-    "path_of",
-    "real",
-    "refuse_beyond_memory",
-    "shown",
-    "switch",
-    "whole",
-]
-
 _LARGEST_WHOLE = 2**128  # the most that a seed holds
 _LONGEST = 60  # characters of a value that an error shows
 MOST_DRAWS = 10_000_000

@@ -26,17 +26,6 @@ import xarray as xr
 
 from .arguments import Refusal, path_of
 
-__all__ = [
-    "MOST_ITEMS",
-    "check_target",
-    "content_digest",
-    "read_saved",
-    "remove_stale",
-    "replacing",
-    "save_netcdf",
-    "seal",
-]
-
 _STALE_SECONDS = 86_400.0
 _LONGEST = 150  # bytes of a name that is part of the temporary one
 _SEAL = re.compile(rb"\nsoc_pymc sha256 ([0-9a-f]{64})\n")

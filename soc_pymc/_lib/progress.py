@@ -7,8 +7,6 @@ from contextlib import contextmanager
 
 from .arguments import switch
 
-__all__ = ["Phase", "phase"]
-
 _QUIET_SECONDS = 0.1  # phases shorter than this leave no trace
 _LINE_SECONDS = 15.0  # without a terminal, at most one line in this time
 

@@ -8,17 +8,6 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-__all__ = [
-    "html_table",
-    "lines",
-    "of_fit",
-    "of_items",
-    "of_statistics",
-    "of_status",
-    "short",
-    "visible",
-]
-
 Rows = list[tuple[str, str]]
 
 _SHOWN = 5  # labels of groups

@@ -10,6 +10,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from .._lib.arguments import SEED, A, Whole, checked, names_of, switch
+from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError, ItemsError
 from .._lib.progress import phase
 from ..data.items import Items
@@ -36,10 +37,6 @@ from .predictive import (
     uniformity,
 )
 
-__all__ = ["FIT", "ITEMS_OR_STATISTICS", "CheckResult", "arviz_groups", "check", "holm", "quality"]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 Finding = tuple[str, str, float, float, str]
 """Check, slice, statistic, p-value (or NaN), and a verdict where there is no p-value."""

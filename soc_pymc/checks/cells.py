@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from .._lib.arrays import Floats, Ints
 from .._lib.errors import StatisticsError
 from .._lib.progress import phase
 from ..data.statistics import Statistics
@@ -31,10 +32,6 @@ from .predictive import (
     level_slices,
 )
 
-__all__ = ["Cells", "cell_pit", "make_cells"]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 _CHUNK = 20_000

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 import xarray as xr
-from numpy.typing import NDArray
 
 from .._lib.arguments import SEED, A, OrNone, Whole, checked, switch
+from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from .._lib.progress import phase
 from ..data.items import Items
@@ -18,10 +18,6 @@ from ..posterior.predictive import posterior_of
 from ._check import ITEMS_OR_STATISTICS, CheckResult, arviz_groups
 from .cells import make_cells
 from .leave_one_out import LooCells, elpd_record, loo_cells
-
-__all__ = ["compare"]
-
-Floats = NDArray[np.float64]
 
 _TOTALS = ("n_items", "exposure", "count")
 _NOISE = "noise_sd"  # of a typical item of a bin: its square adds up

@@ -12,8 +12,6 @@ from .._lib.reprs import html_table
 from ..families.outcomes import Outcome
 from ..inference.results import Fit
 
-__all__ = ["advise", "as_html", "as_text"]
-
 _SMALL = 0.01  # ECDF differences below this matter to few uses
 _ROWS = 5  # findings shown, the worst
 _SENTENCES = 3  # of the advice

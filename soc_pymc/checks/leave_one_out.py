@@ -15,16 +15,12 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from .._lib.arrays import Floats, Ints
 from .._lib.progress import phase
 from ..inference.results import PARETO_K, Fit
 from ..posterior.predictive import Columns, posterior_of, select
 from .cells import Cells
 from .predictive import thin, with_posterior
-
-__all__ = ["LeftOut", "LooCells", "elpd_record", "leave_items_out", "loo_cells", "shares"]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _NUMBERS = 4_000_000  # numbers in one array of draws x cells
 _MOST_NUMBERS, _FEWEST_DRAWS = 40_000_000, 100  # of all cells

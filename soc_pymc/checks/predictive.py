@@ -17,39 +17,13 @@ import xarray as xr
 from numpy.typing import NDArray
 from scipy import stats
 
+from .._lib.arrays import Floats
 from .._lib.progress import phase
 from ..families.outcomes import Outcome
 from ..families.priors import COMPONENTS
 from ..inference.results import Fit
 from ..posterior.predictive import Columns, Posterior, posterior_of, select
 
-__all__ = [
-    "GRID",
-    "LEAST",
-    "LEVELS",
-    "PredictiveTest",
-    "SlicePit",
-    "Uniformity",
-    "column_slices",
-    "cut_columns",
-    "fifths",
-    "grid_p_value",
-    "large_sizes",
-    "mean_pit_ecdf",
-    "pit_ecdf",
-    "predictive_cdf",
-    "predictive_tests",
-    "randomised_pit",
-    "slice_pit",
-    "slices",
-    "span",
-    "tail_probability",
-    "thin",
-    "uniformity",
-    "with_posterior",
-]
-
-Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 GRID = np.linspace(0.0, 1.0, 200)  # where ECDFs are kept for pictures

@@ -9,6 +9,7 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
 from .._lib.arguments import SEED, A, Whole, checked, many, shown
+from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError, ItemsError
 from .._lib.progress import phase
 from ..checks.predictive import (
@@ -31,10 +32,6 @@ from .baselines import BASELINES, fit_baselines
 from .by_bin import given_score, pit_densities, score_bins
 from .thinning import Split, refuse_any, stream
 
-__all__ = ["HeldOut", "gain_rows", "held_out", "poisson_log_likelihood"]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 _CHUNK = 100_000  # items whose predictive distribution is evaluated between reports of progress

@@ -10,17 +10,15 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from .._lib.arguments import numbers_of, shown
+from .._lib.arrays import Floats
 from .._lib.errors import FitError, ItemsError
 from ..data.items import Items
 from ..families.outcomes import OUTCOMES, Outcome
 from .thinning import read_frame
 
-__all__ = ["BASELINES", "Baseline", "baseline", "fit_baselines"]
-
-Floats = NDArray[np.float64]
 Predict = Callable[[Floats], Floats]
 
 BASELINES = ("constant", "isotonic", "platt", "spline")

@@ -12,6 +12,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from .._lib.arguments import SEED, Real, Whole, checked, real, refuse_beyond_memory, shown
+from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError, ItemsError
 from ..checks.predictive import predictive_cdf, randomised_pit
 from ..data.items import Items, check_items
@@ -22,19 +23,6 @@ from ..posterior.items import item_posteriors
 from ..posterior.predictive import items_at_once, posterior_of
 from ..posterior.quadrature import is_plain
 from .thinning import stream
-
-__all__ = [
-    "TRUTH",
-    "accuracy",
-    "accuracy_by_bin",
-    "given_score",
-    "pit_densities",
-    "pit_histograms",
-    "score_bins",
-]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 TRUTH = ("theta", "true_mean", "true_variance", "oracle_mean", "oracle_variance")
 """Columns of simulated truth that `accuracy` reads."""

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special, stats
 
 from .._lib.arguments import SEED, OrNone, Real, checked, numbers_of, shown
+from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError, ItemsError
 from ..data.binning import STEPS, group
 from ..data.items import Items, check_items
@@ -24,10 +25,6 @@ from ..families.outcomes import OUTCOMES, Outcome
 from ..posterior.item_columns import columns_of
 from .thinning import refuse_any
 
-__all__ = ["Leakage", "cross_fit", "leakage"]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Columns = Mapping[str, NDArray[Any]]
 Evidence = tuple[float, float, float, bool]
 """Effect, z, p-value, and whether it says that scores leak."""

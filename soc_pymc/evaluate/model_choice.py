@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from .._lib.arguments import A, Whole, checked, shown, switch
+from .._lib.arrays import Floats
 from .._lib.errors import FitError, StatisticsError
 from .._lib.progress import phase
 from ..data.items import Items
@@ -20,10 +20,6 @@ from ..inference.methods import NUTS, VI, FiveSteps
 from ..inference.results import Fit
 from ..model.rows import rows_of
 from ..posterior.predictive import bin_scores_of, curves_at, posterior_of
-
-__all__ = ["compare_bins", "cross_validate"]
-
-Floats = NDArray[np.float64]
 
 _BINS = Whole(1, 1_000_000)
 _POINTS = 100  # scores at which curves are compared: even shares of the items

@@ -14,6 +14,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from .._lib.arguments import PROBABILITY, SEED, checked, many
+from .._lib.arrays import Floats
 from .._lib.errors import ItemsError
 from ..data.items import Items, check_items
 from ..data.tables import batches, scan
@@ -21,10 +22,6 @@ from ..families.normal import NORMAL_FORMS
 from ..families.outcomes import OUTCOMES
 from ..families.poisson import POISSON_FORMS
 from ..families.validity import LARGEST_COUNT
-
-__all__ = ["Split", "read_frame", "refuse_any", "split_items", "stream", "thin", "thin_values"]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["main"]
-
 _STOPPED = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
 # of a library's own future, which no user of a command can change
 _FOR_DEVELOPERS = (
@@ -31,10 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     It is 130 after Ctrl-C, 143 after SIGTERM and 141 where the reader of a pipe has gone.
 
-    Parameters
-    ----------
-    arguments
-        Words of the command line; None takes the process's own.
+    arguments: Words of the command line; None takes the process's own.
     """
     arrived: list[int] = []
     with _handlers(arrived):

@@ -20,9 +20,9 @@ from ..families.priors import Gamma, GammaMixture, Normal, NormalMixture, Prior,
 if TYPE_CHECKING:
     from ..data.items import Items
     from ..data.statistics import Statistics
-    from ..inference.results import Fit, Method
+    from ..inference.methods import Method
+    from ..inference.results import Fit
 
-__all__ = ["COMMANDS", "make_parser", "method_of", "prior_of"]
 
 _Chosen = argparse.Namespace
 _Run = Callable[[_Chosen], None]

@@ -19,8 +19,6 @@ from ..paper.simulation import click_rates
 from ..posterior.curves import curve_draws
 from ..posterior.items import item_posteriors
 
-__all__ = ["run"]
-
 
 def run(folder: Path, items: int = 1_000_000, seed: int = 0) -> pd.DataFrame:
     """Simulate items, fit, score and check them; leave tables and pictures in a folder.

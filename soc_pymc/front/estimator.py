@@ -7,13 +7,14 @@ It adds nothing to the mathematics: `fit` is `soc.summarize` and `soc.fit`, the 
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._lib.arguments import PROBABILITY, shown
+from .._lib.arrays import Floats
 from .._lib.errors import FitError, ItemsError
 from ..data.items import ITEMS, Items
 from ..data.statistics import Statistics
@@ -23,15 +24,12 @@ from ..families.family import family_of, reads_joint
 from ..families.outcomes import OUTCOMES, Outcome
 from ..families.priors import Prior
 from ..inference import fitting as inference
-from ..inference.results import Fit, Method
+from ..inference.methods import Method
+from ..inference.results import Fit
 from ..posterior.calibration import curves_of
 from ..posterior.extrapolation import warn_of_far_scores
 from ..posterior.items import item_posteriors
 from ..posterior.predictive import curves_at, items_at_once, posterior_of
-
-__all__ = ["SecondOrderCalibrator"]
-
-Floats = NDArray[np.float64]
 
 
 class SecondOrderCalibrator(RegressorMixin, BaseEstimator):

@@ -14,33 +14,18 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import xarray as xr
-from numpy.typing import NDArray
 from pymc.initial_point import make_initial_point_expression
 from pytensor.compile.mode import Mode
 from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.link.vm import VMLinker
 
+from .._lib.arrays import Floats
 from ..families.bin_effects import make_tables
 from ..families.surrogates import Surrogates, make_surrogates
 from ..model.likelihood import KERNELS, log_marginal, shared
 from ..model.problem import Problem
 
-__all__ = [
-    "CHUNK",
-    "Evaluate",
-    "Space",
-    "density",
-    "finite",
-    "kept_variables",
-    "make_space",
-    "mode",
-    "near_density",
-    "posterior_draws",
-    "rest_log_density",
-]
-
-Floats = NDArray[np.float64]
 Evaluate = Callable[[Floats], tuple[Floats, Floats]]
 """Coordinates (draws, dim) -> log density (draws,) and its gradient (draws, dim)."""
 

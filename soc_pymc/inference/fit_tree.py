@@ -6,6 +6,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from .._lib.arrays import Floats
 from ..data.statistics import Statistics
 from ..families.family import family_of_kind
 from ..families.monotone import project_monotone
@@ -15,10 +16,6 @@ from ..model.problem import Problem
 from ..model.rows import Rows, make_rows, positions
 from ..model.splines import Axis
 from ..model.terms import Curve
-
-__all__ = ["bin_table", "fit_tree", "rank_table"]
-
-Floats = NDArray[np.float64]
 
 _PARTS = 20  # of the score, with a distribution of exposures each
 

@@ -16,12 +16,10 @@ from ..families.priors import Prior
 from ..model import problem
 from .fit_tree import fit_tree
 from .five_steps import run_five_steps
-from .methods import NUTS, VI, FiveSteps
-from .results import Fit, Method, Status, outcome_roles
+from .methods import NUTS, VI, FiveSteps, Method
+from .results import Fit, Status, outcome_roles
 from .sampling import run_nuts
 from .variational import run_variational
-
-__all__ = ["fit"]
 
 _log = logging.getLogger(__name__)
 _METHOD = A(Method, "soc.VI(...), soc.NUTS(...) or soc.FiveSteps(...)")

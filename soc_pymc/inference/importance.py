@@ -6,12 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
+from .._lib.arrays import Floats
 from .density import CHUNK, Evaluate
 from .results import PARETO_K
-
-__all__ = ["chosen", "importance", "refined", "weighed_draws"]
-
-Floats = NDArray[np.float64]
 
 # Weights are left out only where no direction's sd is off by more than a seventh: one that is off
 # by a factor s costs the share 1 - sqrt(2 / s^2 - 1) s^2 of the effective sample, a twentieth here

@@ -5,9 +5,6 @@ from dataclasses import dataclass
 from .._lib.arguments import DRAWS, MOST_DRAWS, OneOf, OrNone, Whole, checked, switch
 from .._lib.errors import FitError
 
-__all__ = ["NUTS", "VI", "FiveSteps"]
-
-
 _SEED = Whole(0, (1 << 63) - 1)
 
 
@@ -132,3 +129,6 @@ class FiveSteps:
     def __post_init__(self) -> None:
         if self.moments is not None and not self.smooth:
             raise FitError("smooth=False smooths no moments: leave out moments=")
+
+
+Method = VI | NUTS | FiveSteps

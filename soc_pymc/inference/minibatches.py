@@ -8,13 +8,10 @@ import pytensor
 import pytensor.tensor as pt
 from numpy.typing import NDArray
 
+from .._lib.arrays import Floats
 from ..model.likelihood import log_marginal, shared
 from ..model.problem import Problem
 from .density import Evaluate, Space, finite, mode, rest_log_density
-
-__all__ = ["minibatch_density", "systematic"]
-
-Floats = NDArray[np.float64]
 
 
 def systematic(bins: int, batch: int, draws: int, rng: np.random.Generator) -> NDArray[np.intp]:

@@ -17,22 +17,10 @@ from .._lib.arguments import A, OneOf, OrNone, Refusal, checked, shown, switch
 from .._lib.errors import FitError
 from .._lib.files import read_saved, save_netcdf
 from .._lib.reprs import html_table, lines, of_fit, of_status
+from ..families.priors import Prior
 from ..model.splines import Axis
-from .methods import FiveSteps
-from .stored_fits import METHODS, PRIORS, Method, Prior, as_json, check_tree, read_record
-
-__all__ = [
-    "FIT",
-    "FORMAT",
-    "PARETO_K",
-    "Fit",
-    "Method",
-    "Prior",
-    "Status",
-    "load_fit",
-    "named_fits",
-    "outcome_roles",
-]
+from .methods import FiveSteps, Method
+from .stored_fits import METHODS, PRIORS, as_json, check_tree, read_record
 
 FORMAT = "soc_pymc-fit-1"
 PARETO_K = 0.7

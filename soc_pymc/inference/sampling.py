@@ -14,8 +14,6 @@ from ..model.problem import Problem
 from .density import kept_variables
 from .methods import NUTS
 
-__all__ = ["run_nuts"]
-
 
 def run_nuts(
     built: Problem, method: NUTS, progress: bool

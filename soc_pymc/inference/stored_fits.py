@@ -22,14 +22,11 @@ from ..families.priors import (
     GammaMixture,
     Normal,
     NormalMixture,
+    Prior,
     Spline,
 )
-from .methods import NUTS, VI, FiveSteps
+from .methods import NUTS, VI, FiveSteps, Method
 
-__all__ = ["METHODS", "PRIORS", "Method", "Prior", "as_json", "check_tree", "read_record"]
-
-Method = VI | NUTS | FiveSteps
-Prior = Gamma | Normal | GammaMixture | NormalMixture
 METHODS = (VI, NUTS, FiveSteps)
 PRIORS = (Gamma, Normal, GammaMixture, NormalMixture)
 

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytensor
 import xarray as xr
-from numpy.typing import NDArray
 from scipy import linalg, optimize
 
+from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from .._lib.progress import phase
 from ..model.problem import Problem
@@ -25,10 +25,6 @@ from .importance import chosen, importance, refined, weighed_draws
 from .methods import VI
 from .minibatches import minibatch_density, systematic
 from .results import PARETO_K
-
-__all__ = ["run_variational"]
-
-Floats = NDArray[np.float64]
 
 _REACH = 0.5  # sd to either side, for curvature that is felt by the bulk of the posterior
 _WIDEST = 3.0  # change of a width by curvature alone, which may vanish or have the wrong sign

@@ -5,17 +5,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
+from .._lib.arrays import Floats
 from ..evaluate import decisions
 from . import pictures
 from .formats import Label, band, exact, number, percent, whole
 from .overview import BY_LOSS, BY_LOW_QUANTILE, BY_MEAN, Subset
 from .sections import Results, Table
-
-__all__ = ["choices"]
-
-Floats = NDArray[np.float64]
 
 _TOP, _MOST = 10, 50  # items of a list that are seen at once, and with those that unfold
 _DRAWN = 2000  # items in the picture of shrinkage

@@ -8,19 +8,6 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
 
-__all__ = [
-    "BANDS",
-    "Label",
-    "band",
-    "central",
-    "clean",
-    "counted",
-    "exact",
-    "number",
-    "percent",
-    "whole",
-]
-
 BANDS = 0.9
 """Probability of all intervals and bands of the page."""
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
+from .._lib.arrays import Floats, Ints
 from .._lib.progress import phase
 from ..data.items import Items
 from ..data.tables import batches, kind_of, open_table
@@ -18,11 +18,6 @@ from ..inference.results import Fit
 from ..posterior.extrapolation import FarScores
 from ..posterior.item_columns import columns_of, posterior_roles
 from ..posterior.predictive import Columns, Posterior
-
-__all__ = ["BY_LOSS", "BY_LOW_QUANTILE", "BY_MEAN", "Overview", "Subset", "read_overview"]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 BY_MEAN, BY_LOW_QUANTILE, BY_LOSS = "mean", "low quantile", "loss"
 """Lists of items, by what ranks them; the loss is that of not knowing theta at the threshold."""

@@ -22,18 +22,6 @@ from ..inference.results import Fit
 from ..plots.style import BLUE, is_rate, rate_axis, tidy
 from .formats import BANDS
 
-__all__ = [
-    "Picture",
-    "drawable",
-    "picture_of_curves",
-    "picture_of_gain",
-    "picture_of_pit",
-    "picture_of_ribbon",
-    "picture_of_rootogram",
-    "picture_of_shrinkage",
-    "picture_of_spread",
-]
-
 _LARGEST_SVG = 160_000  # bytes, from which on pixels are smaller
 _DPI = 200
 _NARROW = 4.0  # inches, up to which a picture fits a phone

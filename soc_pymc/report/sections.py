@@ -26,18 +26,6 @@ from . import pictures
 from .formats import BANDS, Label, band, central, counted, number, percent, whole
 from .overview import Overview
 
-__all__ = [
-    "Options",
-    "Results",
-    "Table",
-    "checks",
-    "curves",
-    "data",
-    "head",
-    "score_quality",
-    "settings",
-]
-
 _FEW = 8  # groups of the table before the rest is folded
 _MOST_GROUPS = 100
 _GROUP_CURVES = 20

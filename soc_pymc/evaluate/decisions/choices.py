@@ -5,9 +5,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from ..._lib.arguments import numbers_of, real
+from ..._lib.arrays import Floats
 from ..._lib.errors import FitError
 from ..._lib.progress import phase
 from ...data.items import Items, check_items
@@ -25,17 +26,6 @@ from ...posterior.predictive import (
     posterior_of,
     select,
 )
-
-__all__ = [
-    "DecisionItems",
-    "expected_loss",
-    "probability_above",
-    "read_decision",
-    "risk_adjusted",
-    "value_of_exposure",
-]
-
-Floats = NDArray[np.float64]
 
 _AT_ONCE = 5000  # items whose posteriors are held at once by a thread, at most
 _BATCH = 50_000  # items between two reports of progress

@@ -22,16 +22,13 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from ..._lib.arguments import MOST_DRAWS, refuse_beyond_memory, whole
+from ..._lib.arrays import Floats, Ints
 from ..._lib.progress import Phase, phase
 from ...data.items import Items
 from ...inference.results import Fit
 from ...posterior.predictive import select
 from .choices import DecisionItems, read_decision
 
-__all__ = ["BLOCK", "LANE", "probability_best", "thompson_draws"]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Tile = tuple[Floats, Floats, Floats]
 """Draws of a block of items on the scale of the family, and the two parameters behind each."""
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from ..._lib.arguments import SEED, A, Whole, checked, shown
+from ..._lib.arrays import Floats
 from ..._lib.errors import FitError, ItemsError
 from ..._lib.progress import phase
 from ...data.items import Items
@@ -19,10 +20,6 @@ from ...posterior.item_columns import columns_of, posterior_roles
 from ...posterior.predictive import Columns, items_at_once, posterior_of, select
 from .support import statistics_of
 from .variance import WEIGHT, variance_parts
-
-__all__ = ["compare_scores"]
-
-Floats = NDArray[np.float64]
 
 _BATCH = 1 << 18
 _ITEMS = A(Items, "items")

@@ -13,6 +13,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from ..._lib.arrays import Floats, Ints
 from ..._lib.errors import FitError, ItemsWarning, StatisticsError
 from ...data.items import Items
 from ...data.statistics import Statistics
@@ -20,21 +21,6 @@ from ...data.summaries import summarize
 from ...inference.results import Fit, outcome_roles
 from ...posterior.extrapolation import warn_of_far_bins
 from ...posterior.predictive import Columns, Posterior, items_at_once, posterior_of, select
-
-__all__ = [
-    "SupportPoints",
-    "by_draw",
-    "centre_of",
-    "check_weight",
-    "fit_support",
-    "key_of",
-    "statistics_of",
-    "statistics_support",
-    "summed",
-]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _WIDE = 1 << 32  # more than there are bins
 _MIXED_BINS = 200  # of items, on which a mixture is evaluated: it costs more a cell

@@ -9,6 +9,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from ..._lib.arguments import A, OneOf, OrNone, Rule, Whole, checked
+from ..._lib.arrays import Floats, Ints
 from ..._lib.errors import StatisticsError
 from ..._lib.progress import phase
 from ...checks._check import FIT, ITEMS_OR_STATISTICS
@@ -29,11 +30,6 @@ from .support import (
     statistics_support,
     summed,
 )
-
-__all__ = ["WEIGHT", "r_squared", "shrinkage", "variance_parts", "variance_reduction"]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 WEIGHT = OneOf("items", "exposure")
 _CLASS = 3  # cells of sizes are 16 an octave: 2^3 of them make a class

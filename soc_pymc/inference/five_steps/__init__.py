@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
 
+from ..._lib.arrays import Floats
 from ..._lib.errors import FitError
 from ...data.statistics import Statistics
 from ...families.family import family_of_kind
@@ -21,7 +21,6 @@ from .curves import SmoothCurves
 
 __all__ = ["run_five_steps"]
 
-Floats = NDArray[np.float64]
 
 _READ = ("mean", "variance", "monotone", "groups")  # fields of priors that five steps read
 

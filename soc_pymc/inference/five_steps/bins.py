@@ -15,6 +15,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from ..._lib.arrays import Floats
 from ..._lib.errors import FitError
 from ...data.statistics import Statistics
 from ...families import bin_mixtures
@@ -41,9 +42,6 @@ from .curves import (
 )
 from .maxima import BinMaxima, maximise
 
-__all__ = ["GroupFits", "StepFits", "fit_bins", "fit_groups", "fit_mixtures"]
-
-Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 Curves = SmoothCurves | StepCurves
 

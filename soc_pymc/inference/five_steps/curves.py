@@ -13,6 +13,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from scipy import linalg, optimize, special
 
+from ..._lib.arrays import Floats
 from ...families.family import FAMILIES
 from ...families.monotone import project_monotone
 from ...families.poisson_gamma import match_gammas, moments_of_log
@@ -20,21 +21,6 @@ from ...families.priors import CURVES_BY_BIN
 from ...model.splines import Axis, place_knots, roughness, spline_matrix
 from .maxima import BinMaxima
 
-__all__ = [
-    "MOMENTS",
-    "MOST_KNOTS",
-    "Information",
-    "Moments",
-    "SmoothCurves",
-    "StepCurves",
-    "log_moments",
-    "nearest",
-    "smooth_curves",
-    "smoothing_spline",
-    "stepped_curves",
-]
-
-Floats = NDArray[np.float64]
 Information = Callable[[Floats, Floats], tuple[Floats, Floats]]  # of both curves at the bins
 Spline = tuple[Floats, Floats]  # knots and values
 

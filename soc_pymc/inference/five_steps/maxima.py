@@ -5,12 +5,9 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
+from ..._lib.arrays import Floats, Ints
 from ...families.row_sums import RowSums
 
-__all__ = ["BinMaxima", "maximise"]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 _ROUNDS = 200
