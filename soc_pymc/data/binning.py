@@ -12,35 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..families.poisson import EXACT_COUNTS, STEPS, count_cell_range
+from .._lib.arrays import Floats, Ints
+from ..families.poisson import STEPS, count_cell_range
 
-__all__ = [
-    "CELLS",
-    "EXACT_COUNTS",
-    "EXTREMES",
-    "FIRST_GRID",
-    "MOST_VALUE_CELL",
-    "STEPS",
-    "VALUE_OCTAVES",
-    "ZERO_EXPOSURE",
-    "Cell",
-    "Columns",
-    "Grid",
-    "Lookup",
-    "Weights",
-    "added",
-    "choose_edges",
-    "choose_grid",
-    "count_cell_range",
-    "exposure_cell_range",
-    "finer_grid",
-    "group",
-    "make_lookup",
-    "whole_unit",
-]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Columns = Mapping[str, NDArray[Any]]
 
 _EXACT_OCTAVE = 5  # 2^5 = 32

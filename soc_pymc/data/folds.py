@@ -4,19 +4,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-__all__ = [
-    "FOLD_MIX",
-    "FOLD_PRIME",
-    "FOLD_STEPS",
-    "MOST_FOLDS",
-    "SCRAMBLE",
-    "Folds",
-    "fold_of_id",
-]
-
-Ints = NDArray[np.int64]
+from .._lib.arrays import Ints
 
 FOLD_PRIME = (1 << 31) - 1
 SCRAMBLE = (1663, 1327217885)  # products of two numbers below the prime fit in 64 bits

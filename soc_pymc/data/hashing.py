@@ -8,26 +8,10 @@ import math
 
 import numba
 import numpy as np
-from numpy.typing import NDArray
 
-from .binning import EXACT_COUNTS, MOST_VALUE_CELL, STEPS, VALUE_OCTAVES, ZERO_EXPOSURE
-
-__all__ = [
-    "EMPTY",
-    "HEAD",
-    "HashTable",
-    "compiled",
-    "count_cell",
-    "exposure_cell",
-    "inlined",
-    "log_linear",
-    "score_cell",
-    "slot",
-    "value_cell",
-]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from .._lib.arrays import Floats, Ints
+from ..families.poisson import EXACT_COUNTS, STEPS
+from .binning import MOST_VALUE_CELL, VALUE_OCTAVES, ZERO_EXPOSURE
 
 EMPTY = np.iinfo(np.int64).min
 HEAD = 3  # columns before the real sums: the key, the number of items, another whole number

@@ -12,8 +12,6 @@ from .._lib.errors import ItemsError
 from .._lib.reprs import html_table, of_items
 from ..families.outcomes import OUTCOMES
 
-__all__ = ["ITEMS", "ITEMS_RULE", "Items", "NormalItems", "PoissonItems"]
-
 
 class _Roles:
     """What items of every kind share: columns by role, checked."""

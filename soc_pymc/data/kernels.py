@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from ..families.outcomes import OUTCOMES, Outcome, Sum
+from ..families.poisson import STEPS
 from ..families.validity import generated
-from .binning import CELLS, STEPS
+from .binning import CELLS
 from .hashing import (
     EMPTY,
     HEAD,
@@ -23,8 +24,6 @@ from .hashing import (
     slot,
     value_cell,
 )
-
-__all__ = ["KERNELS", "Kernel"]
 
 _NAMES = {
     f.__name__: f for f in (exposure_cell, count_cell, value_cell, log_linear, slot)

@@ -16,6 +16,7 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
 from .._lib.arguments import shown
+from .._lib.arrays import Floats
 from .._lib.errors import StatisticsError
 from .._lib.files import read_saved, save_netcdf
 from .._lib.reprs import html_table, lines, of_statistics
@@ -23,18 +24,6 @@ from ..families.outcomes import OUTCOMES, STEPS, Outcome
 from ..families.sums import Cells
 from .binning import CELLS, EXTREMES, Columns, added, group
 from .stored_statistics import read_tables
-
-__all__ = [
-    "FORMAT",
-    "Statistics",
-    "coarsened",
-    "equal_edges",
-    "load_statistics",
-    "make_statistics",
-]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 FORMAT = "soc_pymc-statistics-2"
 _MOST_Z = 3.0  # of the variation in one bin

@@ -11,12 +11,9 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from .._lib.arrays import Floats
 from ..families.outcomes import OUTCOMES, Outcome
 from .binning import Columns
-
-__all__ = ["json_object", "read_roles", "read_tables"]
-
-Floats = NDArray[np.float64]
 
 _OPTIONAL = {"group", "id", "fold"}  # roles that items may have
 

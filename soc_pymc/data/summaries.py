@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from .._lib.arguments import (
     OneOf,
@@ -19,6 +19,7 @@ from .._lib.arguments import (
     shown,
     switch,
 )
+from .._lib.arrays import Floats
 from .._lib.errors import ItemsError, ItemsWarning, StatisticsError, warn_user
 from .._lib.progress import phase
 from ..families.outcomes import OUTCOMES
@@ -27,10 +28,6 @@ from .binning import FIRST_GRID, choose_edges, finer_grid, group
 from .folds import MOST_FOLDS, Folds
 from .items import ITEMS_RULE, Items
 from .statistics import FORMAT, Statistics, is_whole, make_statistics
-
-__all__ = ["summarize"]
-
-Floats = NDArray[np.float64]
 
 _log = logging.getLogger(__name__)
 _FEWEST_BINS, _MOST_BINS, _ITEMS_IN_BIN = 20, 1000, 10  # by default

@@ -6,17 +6,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .._lib.arrays import Floats, Ints
 from .._lib.errors import StatisticsError
 from ..families.validity import LARGEST
 from .binning import CELLS, FIRST_GRID, Columns, Grid, group, make_lookup
 from .folds import FOLD_MIX, FOLD_PRIME, FOLD_STEPS, SCRAMBLE
 from .hashing import EMPTY, HEAD, HashTable, compiled, inlined, score_cell, slot
 from .kernels import Kernel
-
-__all__ = ["FirstLook", "Sums", "ends", "fold_of_items", "warm_up"]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _BITS = 62  # of packed keys
 _MOST_BUCKETS = 1 << 16

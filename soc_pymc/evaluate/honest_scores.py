@@ -16,12 +16,13 @@ from scipy import special, stats
 from .._lib.arguments import SEED, OrNone, Real, checked, numbers_of, shown
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError, ItemsError
-from ..data.binning import STEPS, group
+from ..data.binning import group
 from ..data.items import Items, check_items
 from ..data.statistics import Statistics
 from ..data.summaries import summarize
 from ..data.tables import batches, open_table, scan
 from ..families.outcomes import OUTCOMES, Outcome
+from ..families.poisson import STEPS
 from ..posterior.item_columns import columns_of
 from .thinning import refuse_any
 

@@ -13,26 +13,12 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from numpy.typing import NDArray
 from pymc.logprob.transforms import Transform
 from scipy import optimize, special
 
+from .._lib.arrays import Floats
 from .laplace import BlockLaplace, Laplace, scale_log_density
 from .terms import Block, Design
-
-__all__ = [
-    "LineTransform",
-    "ScaleTransform",
-    "WiggleTransform",
-    "add_block",
-    "add_line",
-    "add_scale",
-    "density_shape",
-    "scale_shape",
-]
-
-Floats = NDArray[np.float64]
-
 
 _MEDIAN = 0.4769362762044699  # erf(_MEDIAN) = 1/2
 _ROOT2 = float(np.sqrt(2.0))

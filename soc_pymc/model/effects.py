@@ -8,15 +8,12 @@ import xarray as xr
 from numpy.typing import NDArray
 from scipy.interpolate import CubicSpline
 
+from .._lib.arrays import Floats
 from ..families.bin_effects import draw_effects, value_and_gradient
 from ..families.row_sums import RowSums
 from .laplace import CurveTarget, Laplace, find_mode, half_normal_scale
 from .splines import spline_matrix
 from .terms import Curve, Design, State
-
-__all__ = ["SCALE", "EffectScale", "mode_with_effects", "with_effects"]
-
-Floats = NDArray[np.float64]
 
 SCALE = 0.2
 """Of the half-normal prior of the effects' scale, in units of the mean's curve."""

@@ -10,27 +10,11 @@ from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg, special
 
+from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from .terms import Block, Design, State
-
-__all__ = [
-    "BlockLaplace",
-    "Curvature",
-    "CurveTarget",
-    "Laplace",
-    "RowLikelihood",
-    "Target",
-    "best_start",
-    "find_mode",
-    "floored",
-    "half_normal_scale",
-    "scale_log_density",
-]
-
-Floats = NDArray[np.float64]
 
 _ROUNDS = 60
 _STEP = 1e-3  # of the central difference that gives observed information

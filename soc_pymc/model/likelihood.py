@@ -16,8 +16,6 @@ from pytensor.link.numba.dispatch.basic import register_funcify_default_op_cache
 from ..families import mixture_kernel, normal_rows, poisson_rows, surrogates
 from ..families.bin_effects import effect_rows
 
-__all__ = ["KERNELS", "Kernel", "RowLogMarginal", "log_marginal", "shared", "unbatched"]
-
 
 @dataclass(frozen=True)
 class Kernel:

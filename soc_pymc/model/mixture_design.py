@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
 from ..data.statistics import Statistics
 from ..families.components import (
@@ -30,20 +31,6 @@ from .laplace import Curvature, Laplace, floored
 from .rows import Rows
 from .splines import make_basis, spline_matrix
 from .terms import Block, Curve, Design, State
-
-__all__ = [
-    "MergedBins",
-    "MixtureTarget",
-    "WeightDesign",
-    "joint_cells",
-    "make_cells",
-    "make_weights",
-    "merged",
-    "weight_start",
-]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 # bins merge while the base hardly changes between them, and no further than to so many
 _MOST_SHIFT, _MOST_STRETCH, _FEWEST_BINS = 0.2, 0.15, 40

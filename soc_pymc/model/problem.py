@@ -18,10 +18,10 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import xarray as xr
-from numpy.typing import NDArray
 from scipy import linalg
 
 from .._lib.arguments import instance
+from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from ..data.statistics import Statistics
 from ..families.bin_effects import draw_prior
@@ -46,19 +46,6 @@ from .mixture_design import (
 from .rows import Rows, position_variances, rows_of
 from .splines import Axis, spline_matrix
 from .terms import CURVES, Curve, Design, State, curve_state, flat_state, make_curve, slopes
-
-__all__ = [
-    "Coefficients",
-    "Problem",
-    "Start",
-    "build",
-    "check_prior",
-    "extended",
-    "model",
-    "started",
-]
-
-Floats = NDArray[np.float64]
 
 _NO_BATCH_OF_EFFECTS = "effects of bins are not fitted in minibatches: leave VI(batch=) out"
 _NO_BATCH_OF_MIXTURES = (

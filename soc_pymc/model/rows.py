@@ -10,16 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from .._lib.arrays import Floats, Ints
 from ..data.binning import ZERO_EXPOSURE
 from ..data.statistics import Statistics
 from ..families.family import Family
 from ..families.row_sums import Columns, RowSums
 from .splines import Axis
-
-__all__ = ["Columns", "Rows", "make_rows", "position_variances", "positions", "rows_of"]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _CLASS = 3  # cells of sizes are 16 an octave: 2^3 of them make a class
 _CLASSES = 1 << 20  # more than there are classes, of either sign

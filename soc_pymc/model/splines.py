@@ -8,14 +8,11 @@ derivative, whose null space is the straight lines.
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.interpolate import CubicSpline
 
+from .._lib.arrays import Floats
 from .._lib.errors import FitError
-
-__all__ = ["Axis", "Basis", "make_basis", "place_knots", "roughness", "spline_matrix"]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from ..data.statistics import Statistics
 from ..families.priors import Spline
@@ -18,21 +19,6 @@ from ..families.row_sums import Weak
 from .rows import Rows, positions
 from .splines import Axis, Basis, make_basis, spline_matrix
 
-__all__ = [
-    "Block",
-    "Curve",
-    "Design",
-    "State",
-    "Term",
-    "WeakPriors",
-    "axis_of",
-    "curve_state",
-    "flat_state",
-    "make_curve",
-    "slopes",
-]
-
-Floats = NDArray[np.float64]
 WeakPriors = Callable[[str, float], tuple[Weak, Weak]]
 """(scale of an axis, its centre) -> weak priors of the first and of the second curve."""
 

@@ -10,6 +10,7 @@ from scipy import special
 from scipy.interpolate import CubicSpline
 
 from .._lib.arguments import instance, many, numbers_of, real, refuse_beyond_memory, whole
+from .._lib.arrays import Floats
 from .._lib.errors import FitError, ItemsError
 from ..families.validity import LARGEST_COUNT
 
@@ -23,7 +24,6 @@ __all__ = [
     "s1_curves",
 ]
 
-Floats = NDArray[np.float64]
 
 _WIDEST = 10.0  # sd of log theta: from about 18 on E(theta^2) overflows
 _FARTHEST_MEAN = 100.0  # bias of log theta

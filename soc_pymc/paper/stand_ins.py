@@ -7,9 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-__all__ = ["batting", "keywords", "motor_policies", "neighbourhoods"]
-
-Floats = NDArray[np.float64]
+from .._lib.arrays import Floats
 
 _KEYWORDS, _WEEKS, _BEFORE = 903, 52, 4
 _PSEUDO = 25  # pseudo-impressions to which a score is shrunk

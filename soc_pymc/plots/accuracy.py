@@ -31,8 +31,6 @@ from .style import (
     tidy,
 )
 
-__all__ = ["plot_accuracy", "plot_error_ratio", "plot_regret"]
-
 _QUANTITIES = {  # column, with the column of the truth where there is one, and the label
     "mean": ("true_mean", "E(theta | t)"),
     "variance": ("true_variance", "Var(theta | t)"),

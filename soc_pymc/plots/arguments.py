@@ -10,28 +10,11 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from .._lib.arguments import A, OrNone, Refusal, Rule, numbers_of, shown
+from .._lib.arrays import Floats
 from .._lib.errors import FitError, ItemsError
 from ..checks._check import CheckResult
 from ..data.tables.item_files import chosen
 from ..inference.results import Fit
-
-__all__ = [
-    "AX",
-    "COLUMN",
-    "FIT",
-    "NAME",
-    "RESULT",
-    "AxesOf",
-    "axes_in",
-    "item_numbers",
-    "levels_of",
-    "names_in",
-    "need_columns",
-    "numbers_in",
-    "some_columns",
-]
-
-Floats = NDArray[np.float64]
 
 FIT = A(Fit, "a fit, from soc.fit or soc.load_fit")
 RESULT = A(CheckResult, "what soc.check(fit, items) returned")

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from .._lib.arguments import A, checked, numbers_of
+from .._lib.arrays import Floats
 from .._lib.errors import FitError, StatisticsError
 from ..data.statistics import Statistics
 from ..families.outcomes import OUTCOMES
@@ -29,10 +30,6 @@ from .style import (
     number_of,
     panels_in,
 )
-
-__all__ = ["plot_bin_choice", "plot_bin_spread"]
-
-Floats = NDArray[np.float64]
 
 _ROUNDING = 1e-12  # of the mean square: variances below it are 0 to the sums' precision
 

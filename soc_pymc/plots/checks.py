@@ -17,6 +17,7 @@ from scipy import stats
 from scipy.special import ndtri
 
 from .._lib.arguments import PROBABILITY, checked
+from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from ..checks._check import CheckResult
 from ..families.outcomes import OUTCOMES
@@ -41,9 +42,6 @@ from .style import (
     tidy,
 )
 
-__all__ = ["plot_pit", "plot_pit_histograms", "plot_rootogram"]
-
-Floats = NDArray[np.float64]
 Cells = Mapping[tuple[float, float], xr.Dataset]
 
 _PROB = 0.95  # of bands that chance alone fills
@@ -164,9 +162,9 @@ def plot_pit_histograms(
 ) -> NDArray[Any]:
     """Draw the p-histogram of every bin as a thin line, coloured by the bin's score.
 
-    Under a model that fits all are flat apart from chance: the grey band holds 95% of the densities
-    of a bin with the median number of items. The black line is the histogram of all bins together.
-    A smile says that the model's tails are too light, a slope that it is off centre.
+    Under a model that fits all are flat apart from chance: the grey band holds 95% of the
+    densities of a bin with the median number of items. The black line is the histogram of all bins
+    together. A smile says that the model's tails are too light, a slope that it is off centre.
 
     Parameters
     ----------

@@ -11,6 +11,7 @@ from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
 from .._lib.arguments import PROBABILITY, OrNone, checked, switch
+from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from ..inference.results import Fit
 from .arguments import FIT, AxesOf
@@ -50,10 +51,6 @@ from .style import (
     rate_axis,
     tidy,
 )
-
-__all__ = ["plot_calibration_illustration", "plot_curves", "plot_smoothing"]
-
-Floats = NDArray[np.float64]
 
 _NEAR_0 = 1e-2  # of the least value of a curve
 _SHARES = np.linspace(0.98, 0.02, 25)  # central shares of theta, one shade of the strip for each

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
-from numpy.typing import NDArray
 
 from .._lib.arguments import POSITIVE, shown
+from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from ..families.family import family_of
 from ..families.outcomes import Outcome
@@ -16,31 +16,6 @@ from ..inference.methods import FiveSteps
 from ..inference.results import Fit, outcome_roles
 from ..posterior.calibration import bands, calibration_curves
 from .style import BLUE, escaped, named, number_of, plain, rate_axis
-
-__all__ = [
-    "Line",
-    "at_size",
-    "bin_outcomes",
-    "column_name",
-    "curve_lines",
-    "draw_band",
-    "draw_identity",
-    "draw_line",
-    "fitted_curves",
-    "has_bands",
-    "has_steps",
-    "merged_outcomes",
-    "need_size",
-    "outcome_of",
-    "own_estimate",
-    "score_axis",
-    "score_name",
-    "scores_estimate_theta",
-    "theta_unit",
-    "total",
-]
-
-Floats = NDArray[np.float64]
 
 _POINTS = 40
 

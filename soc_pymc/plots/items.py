@@ -12,6 +12,7 @@ from matplotlib.collections import LineCollection
 from numpy.typing import NDArray
 
 from .._lib.arguments import SEED, checked, shown
+from .._lib.arrays import Floats
 from .._lib.errors import ItemsError
 from ..families.outcomes import OUTCOMES, Outcome
 from .arguments import AX, COLUMN, NAME, item_numbers, names_in, some_columns
@@ -29,10 +30,6 @@ from .style import (
     plain,
     rate_axis,
 )
-
-__all__ = ["plot_forest", "plot_shrinkage"]
-
-Floats = NDArray[np.float64]
 
 _QUANTILE = re.compile(r"theta_q(\d\d)(?:_(\d+))?")
 _ROW = 0.27  # height of an item, in inches

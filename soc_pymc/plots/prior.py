@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from matplotlib.axes import Axes
-from numpy.typing import NDArray
 
 from .._lib.arguments import PROBABILITY, OrNone, Real, Whole, checked, shown
+from .._lib.arrays import Floats
 from .._lib.errors import FitError, ItemsError
 from ..data.items import Items
 from ..data.tables import batches, open_table, scan
@@ -50,16 +50,6 @@ from .style import (
     plain,
     rate_axis,
 )
-
-__all__ = [
-    "plot_adjusted_prior",
-    "plot_prior_in_bin",
-    "plot_prior_ribbon",
-    "prior_quantiles",
-    "theta_axis",
-]
-
-Floats = NDArray[np.float64]
 
 _FAR_BELOW = 1e-2  # of the least mean: quantiles below it would squeeze the picture
 _LEVELS = np.concatenate([[5e-4], np.linspace(0.0025, 0.9975, 400), [0.9995]])

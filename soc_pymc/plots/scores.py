@@ -7,10 +7,11 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 from matplotlib.axes import Axes
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import stats
 
 from .._lib.arguments import PROBABILITY, OneOf, checked, numbers_of, shown
+from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from .arguments import AX, need_columns
 from .style import (
@@ -28,10 +29,6 @@ from .style import (
     number_of,
     panels_in,
 )
-
-__all__ = ["plot_gain_by_bin", "plot_r_squared", "plot_score_comparison", "plot_variance_gain"]
-
-Floats = NDArray[np.float64]
 
 _GRID = 200  # points of a density
 _HEIGHT = 0.62  # of the highest density, in rows

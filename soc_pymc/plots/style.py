@@ -8,39 +8,8 @@ from matplotlib import ticker
 from matplotlib.axes import Axes
 from numpy.typing import ArrayLike, NDArray
 
+from .._lib.arrays import Floats
 from .arguments import axes_in
-
-__all__ = [
-    "BLACK",
-    "BLUE",
-    "BOXED",
-    "FRAMELESS",
-    "GREEN",
-    "GREY",
-    "MANY",
-    "MARKERS",
-    "ORANGE",
-    "PALETTE",
-    "PURPLE",
-    "RED",
-    "WIDEST",
-    "draw_dots",
-    "draw_floor",
-    "escaped",
-    "finish",
-    "is_rate",
-    "legend_of_panels",
-    "log_or_linear",
-    "named",
-    "number_of",
-    "panels_in",
-    "plain",
-    "plain_ticks",
-    "rate_axis",
-    "tidy",
-]
-
-Floats = NDArray[np.float64]
 
 # Okabe and Ito (2008): told apart with every kind of colour vision
 ORANGE, SKY, GREEN = "#E69F00", "#56B4E9", "#009E73"

@@ -19,8 +19,6 @@ from ..._lib.errors import ItemsError
 from .item_files import Files, check_files
 from .sources import readable
 
-__all__ = ["ENGINES", "on_engine"]
-
 ENGINES = ("duckdb", "spark", "polars")
 
 _PACKAGES = {"spark": "pyspark", "polars": "polars"}

@@ -7,30 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...families.outcomes import Outcome
-from ..binning import (
-    EXACT_COUNTS,
-    FIRST_GRID,
-    MOST_VALUE_CELL,
-    STEPS,
-    VALUE_OCTAVES,
-    ZERO_EXPOSURE,
-    Grid,
-    make_lookup,
-)
+from ...families.poisson import EXACT_COUNTS, STEPS
+from ..binning import FIRST_GRID, MOST_VALUE_CELL, VALUE_OCTAVES, ZERO_EXPOSURE, Grid, make_lookup
 from ..folds import FOLD_MIX, FOLD_PRIME, FOLD_STEPS, SCRAMBLE, Folds
-
-__all__ = [
-    "count_cell",
-    "exact",
-    "exposure_cell",
-    "fold_of",
-    "noise_cell",
-    "score_cell",
-    "seen_outcome",
-    "value_cell",
-    "with_bins",
-    "with_cells",
-]
 
 _WIDE_COUNTS = 48  # 16 * 5 - 32: cells of counts >= 32 go on where the exact ones end
 _LOG2_E = 1.4426950408889634

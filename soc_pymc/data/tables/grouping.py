@@ -17,8 +17,6 @@ from .expressions import exact, fold_of, score_cell, seen_outcome, with_bins, wi
 from .sources import open_table, readable
 from .validation import Scan, Tables, check_spread, scan
 
-__all__ = ["Grouped"]
-
 _TINY = 1e-100  # smaller numbers count as 0 in sums of powers, where some engines refuse underflow
 _ROWS = 1 << 20  # rows of joint cells held before they are added up
 _PART_KEYS = ("group", "fold", "bin")

@@ -17,20 +17,6 @@ from typing import IO, Any
 from ..._lib.arguments import path_of, shown
 from ..._lib.errors import ItemsError
 
-__all__ = [
-    "WIDE",
-    "Files",
-    "check_files",
-    "chosen",
-    "connect",
-    "first_line",
-    "form_of",
-    "is_of_engine",
-    "paths_of",
-    "refuse_case_twins",
-    "refuse_interrupt",
-]
-
 _PARQUET = (".parquet", ".pq")
 _LONGEST_NAME = 255
 _BLOCK = 1 << 20

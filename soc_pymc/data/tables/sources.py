@@ -26,8 +26,6 @@ from .item_files import (
     refuse_interrupt,
 )
 
-__all__ = ["Kind", "batches", "kind_of", "open_table", "readable", "to_ibis"]
-
 Kind = Literal["pandas", "polars", "arrow", "files", "ibis"]
 
 

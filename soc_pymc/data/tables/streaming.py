@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..._lib.arrays import Floats, Ints
 from ..._lib.errors import ItemsError
 from ..._lib.progress import phase
 from ..binning import Grid, Weights, whole_unit
@@ -18,11 +19,6 @@ from ..sums import FirstLook, Sums, ends, fold_of_items, warm_up
 from .item_files import Files, check_files
 from .sources import batches, kind_of, open_table, readable
 from .validation import Tables, Totals, check_spread, check_total, check_types, numbers, scan
-
-__all__ = ["Streamed"]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _BLOCK = 1 << 21  # items that kernels get at once
 _READ = 50_000  # items read at once; more would leave the processor's caches

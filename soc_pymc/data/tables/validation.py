@@ -18,17 +18,6 @@ from ..items import Items
 from .expressions import score_cell
 from .sources import kind_of, open_table, readable
 
-__all__ = [
-    "Scan",
-    "Tables",
-    "Totals",
-    "check_spread",
-    "check_total",
-    "check_types",
-    "numbers",
-    "scan",
-]
-
 _SHOWN = 3  # bad rows shown in an error
 _SPLIT = 26  # bits of the lower halves of counts: sums of halves cannot overflow
 _RULES = {"min": np.min, "max": np.max}  # by the end of a column's name; others are sums

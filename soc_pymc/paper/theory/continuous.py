@@ -16,23 +16,9 @@ from numpy.polynomial import chebyshev
 from numpy.typing import ArrayLike, NDArray
 
 from ..._lib.arguments import instance, many, numbers_of, real, whole
+from ..._lib.arrays import Floats
 from ..._lib.errors import FitError, ItemsError
 from .regularisation import log_of_rho
-
-__all__ = [
-    "MOST_ORDERS",
-    "cumulants_from_moments",
-    "gamma_base",
-    "log_derivatives",
-    "moments_from_cumulants",
-    "nef_cumulants",
-    "normal_base",
-    "refuse",
-    "regularised_nef_cumulants",
-    "tweedie",
-]
-
-Floats = NDArray[np.float64]
 
 MOST_ORDERS = 100  # factorials of more leave no digits
 _NODES = 25  # an odd number, so that the middle is one of them

@@ -8,24 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from ..._lib.arguments import MOST_DRAWS, many, numbers_of, real, whole
+from ..._lib.arrays import Floats
 from ..._lib.errors import FitError, ItemsError
 from .continuous import MOST_ORDERS, cumulants_from_moments, refuse
 from .regularisation import log_of_rho
-
-__all__ = [
-    "LogPmf",
-    "PoissonBound",
-    "poisson_bound",
-    "poisson_cumulants",
-    "poisson_moment",
-    "poisson_umvu",
-    "regularised_poisson_moment",
-]
-
-Floats = NDArray[np.float64]
 
 _TAIL = 1e-12  # probability that the counts of a bound leave out
 

@@ -5,14 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from ..._lib.arguments import instance, numbers_of, real
+from ..._lib.arrays import Floats
 from ..._lib.errors import FitError
-
-__all__ = ["RhoChoice", "choose_rho", "log_of_rho"]
-
-Floats = NDArray[np.float64]
 
 _CANDIDATES = (0.0, *np.geomspace(1e-8, 1e-1, 15).tolist())
 
