@@ -24,7 +24,7 @@ import inspect
 import math
 import numbers
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
@@ -362,35 +362,3 @@ def _memory() -> float:
         return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     except (AttributeError, ValueError, OSError):  # Windows
         return math.inf
-
-
-# --- rules called as functions, until every room states tables ------------------------------------
-
-
-def whole(
-    value: Any, name: str, least: int, error: Refusal = FitError, most: int | None = None
-) -> int:
-    """Call ``Whole(least, most)``."""
-    return Whole(least, most)(value, name, error)
-
-
-def real(
-    value: Any,
-    name: str,
-    error: Refusal = FitError,
-    *,
-    above: float = -math.inf,
-    below: float = math.inf,
-) -> float:
-    """Call ``Real(above, below)``."""
-    return Real(above, below)(value, name, error)
-
-
-def choice(value: Any, name: str, options: Sequence[str], error: Refusal = FitError) -> str:
-    """Call ``OneOf(*options)``."""
-    return OneOf(*options)(value, name, error)
-
-
-def instance(value: Any, name: str, types: Any, wanted: str, error: Refusal = FitError) -> None:
-    """Call ``A(types, wanted)``."""
-    A(types, wanted)(value, name, error)

@@ -11,7 +11,7 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
-from .._lib.arguments import SEED, Real, Whole, checked, real, refuse_beyond_memory, shown
+from .._lib.arguments import SEED, Real, Whole, checked, refuse_beyond_memory, shown
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError, ItemsError
 from ..checks.predictive import predictive_cdf, randomised_pit
@@ -250,7 +250,7 @@ def accuracy(
     source = _truth(items, bins)
     for name, number in (("delta", delta), ("sigma", sigma)):
         if not (isinstance(number, float) and np.isnan(number)):
-            real(number, name)
+            Real()(number, name)
     named = named_fits(fits, type(fits.prior).__name__ if isinstance(fits, Fit) else "fit")
     outcome = OUTCOMES[items.kind]
     tables = []

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from .._lib.arguments import choice, real, shown, whole
+from .._lib.arguments import POSITIVE, OneOf, Real, Whole, shown
 from .._lib.errors import FitError
 
 __all__ = [
@@ -73,18 +73,18 @@ class Spline:
     wiggle: float = 0.5
 
     def __post_init__(self) -> None:
-        choice(self.scale, "scale", _SCALES)
+        OneOf(*_SCALES)(self.scale, "scale")
         # as Python's own numbers, which saved fits can hold
-        object.__setattr__(self, "knots", whole(self.knots, "knots", 1, most=_MOST_KNOTS))
-        object.__setattr__(self, "wiggle", real(self.wiggle, "wiggle", above=0))
+        object.__setattr__(self, "knots", Whole(1, _MOST_KNOTS)(self.knots, "knots"))
+        object.__setattr__(self, "wiggle", POSITIVE(self.wiggle, "wiggle"))
         for name in ("level", "slope"):
             pair = getattr(self, name)
             if pair is None:
                 continue
             if not isinstance(pair, tuple | list) or len(pair) != 2:
                 raise FitError(f"{name}={shown(pair)} must be (mean, standard deviation > 0)")
-            mean = real(pair[0], f"mean of {name}")
-            sd = real(pair[1], f"standard deviation of {name}", above=0)
+            mean = Real()(pair[0], f"mean of {name}")
+            sd = POSITIVE(pair[1], f"standard deviation of {name}")
             object.__setattr__(self, name, (mean, sd))
 
 
@@ -162,10 +162,10 @@ class _Mixture(_Prior):
         self._check_curves()
         name = type(self).__name__
         for of, least in (("functions", 4), ("knots", 1)):
-            number = whole(getattr(self, of), f"{name}: {of}", least, most=_MOST_KNOTS)
+            number = Whole(least, _MOST_KNOTS)(getattr(self, of), f"{name}: {of}")
             object.__setattr__(self, of, number)
         for of in ("shape", "drift"):
-            object.__setattr__(self, of, real(getattr(self, of), f"{name}: {of}", above=0))
+            object.__setattr__(self, of, POSITIVE(getattr(self, of), f"{name}: {of}"))
 
 
 @dataclass(frozen=True)

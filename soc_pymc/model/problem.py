@@ -20,7 +20,7 @@ import pytensor.tensor as pt
 import xarray as xr
 from scipy import linalg
 
-from .._lib.arguments import instance
+from .._lib.arguments import A
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from ..data.statistics import Statistics
@@ -184,7 +184,7 @@ def model(stats: Statistics, prior: Prior | None = None) -> pm.Model:
     >>> sorted(soc.model(soc.summarize(items)).coords)[:2]
     ['bin', 'mean_basis']
     """
-    instance(stats, "stats", Statistics, "statistics: soc.summarize(items) makes them")
+    A(Statistics, "statistics: soc.summarize(items) makes them")(stats, "stats")
     if prior is not None:
         check_prior(prior)
     return build(stats, prior or family_of_kind(stats.kind).prior()).model
@@ -193,7 +193,7 @@ def model(stats: Statistics, prior: Prior | None = None) -> pm.Model:
 def check_prior(prior: object) -> None:
     """Refuse what is no prior."""
     wanted = "soc.Gamma(...), soc.Normal(...), or a mixture of one of them"
-    instance(prior, "prior", Gamma | Normal | GammaMixture | NormalMixture, wanted)
+    A(Gamma | Normal | GammaMixture | NormalMixture, wanted)(prior, "prior")
 
 
 def build(stats: Statistics, prior: Prior, start: Start | None = None) -> Problem:

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from .._lib.arguments import whole
+from .._lib.arguments import SEED
 from .._lib.errors import ItemsError
 from . import stand_ins
 
@@ -284,7 +284,7 @@ class _Dataset:
 
     def load(self, seed: int) -> pd.DataFrame:
         """The real table if its file is found, else a stand-in from a seed."""
-        whole(seed, "seed", 0)
+        SEED(seed, "seed")
         path = _find(self.file)
         if path is None:
             frame = self._typed(self.simulate(np.random.default_rng(seed)))

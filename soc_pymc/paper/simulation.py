@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 from scipy.interpolate import CubicSpline
 
-from .._lib.arguments import instance, many, numbers_of, real, refuse_beyond_memory, whole
+from .._lib.arguments import POSITIVE, SEED, A, Real, Whole, many, numbers_of, refuse_beyond_memory
 from .._lib.arrays import Floats
 from .._lib.errors import FitError, ItemsError
 from ..families.validity import LARGEST_COUNT
@@ -393,7 +393,7 @@ def laplace_oracle(table: pd.DataFrame) -> tuple[Floats, Floats]:
     >>> bool((variance < 1.02).all())
     True
     """
-    instance(table, "table", pd.DataFrame, "a table that laplace_effects made", ItemsError)
+    A(pd.DataFrame, "a table that laplace_effects made")(table, "table", ItemsError)
     absent = [name for name in ("score", "value") if name not in table]
     if absent:
         raise ItemsError(f"the table has no column {absent[0]!r}: give one of laplace_effects")
@@ -439,15 +439,15 @@ def _hazard(z: Floats) -> Floats:
 
 def _generator(n_items: Any, seed: Any, columns: int, least: int = 0) -> np.random.Generator:
     """Random numbers for so many items, each of `columns` numbers that are held at once."""
-    number = whole(n_items, "n_items", least)
+    number = Whole(least)(n_items, "n_items")
     refuse_beyond_memory(8.0 * columns * number, f"n_items={number:,}", "ask for fewer")
-    return np.random.default_rng(whole(seed, "seed", 0))
+    return np.random.default_rng(SEED(seed, "seed"))
 
 
 def _bias_and_sd(delta: Any, sigma: Any) -> tuple[float, float]:
     """Mean and sd of the logarithm of a rate over its score."""
-    delta = real(delta, "delta", above=-_FARTHEST_MEAN, below=_FARTHEST_MEAN)
-    sigma = real(sigma, "sigma", above=0)
+    delta = Real(above=-_FARTHEST_MEAN, below=_FARTHEST_MEAN)(delta, "delta")
+    sigma = POSITIVE(sigma, "sigma")
     if sigma > _WIDEST:
         raise FitError(f"sigma={sigma:g} must be at most {_WIDEST:g}")
     return delta, sigma

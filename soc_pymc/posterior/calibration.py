@@ -4,9 +4,9 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
-from .._lib.arguments import instance, numbers_of, real, shown, switch
+from .._lib.arguments import PROBABILITY, A, numbers_of, shown, switch
 from .._lib.errors import FitError, ItemsWarning, warn_user
-from ..inference.results import Fit
+from ..inference.results import FIT, Fit
 from .extrapolation import warn_of_far_scores
 from .predictive import Posterior, posterior_of
 
@@ -71,7 +71,7 @@ def calibration_curves(
     >>> dict(curves["mean"].sizes)
     {'chain': 1, 'draw': 1000, 'score': 2}
     """
-    instance(fit, "fit", Fit, "a fit, from soc.fit or soc.load_fit")
+    FIT(fit, "fit")
     at = _default_scores(fit) if score is None else numbers_of(score, "score")
     if at.ndim != 1 or not len(at) or not np.isfinite(at).all():
         raise FitError(f"score must be a vector of finite numbers, not {shown(score)}")
@@ -215,11 +215,11 @@ def bands(curves: xr.Dataset, prob: float = 0.9, simultaneous: bool = False) -> 
     array([ 5., 50., 95.])
     """
     wanted = "curves, from soc.calibration_curves(fit)"
-    instance(curves, "curves", xr.Dataset, wanted)
+    A(xr.Dataset, wanted)(curves, "curves")
     lack = {"chain", "draw", "score"} - set(curves.dims)
     if lack:
         raise FitError(f"curves must be {wanted}: they have no dimension {min(lack)!r}")
-    real(prob, "prob", above=0, below=1)
+    PROBABILITY(prob, "prob")
     switch(simultaneous, "simultaneous")
     banded = {name: _band(curves[name], prob, simultaneous) for name in curves.data_vars}
     return xr.Dataset(banded)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from .._lib.arguments import choice, path_of, real, shown, switch
+from .._lib.arguments import PROBABILITY, OneOf, path_of, shown, switch
 from .._lib.errors import FitError, ItemsError
 from .._lib.files import remove_stale
 from .._lib.progress import Phase, phase
@@ -179,7 +179,7 @@ def item_posteriors(
 
 
 def _check_options(draws: str, plug_in: bool) -> None:
-    choice(draws, "draws", ("all", "representative"))
+    OneOf("all", "representative")(draws, "draws")
     if switch(plug_in, "plug_in") and draws == "representative":
         raise FitError('plug_in=True uses no draws: leave out draws="representative"')
 
@@ -190,7 +190,7 @@ def _probabilities(quantiles: Sequence[float]) -> tuple[float, ...]:
             f"quantiles={shown(quantiles)} must be a list of numbers between 0 and 1, such as "
             "(0.05, 0.95)"
         )
-    probs = tuple(real(p, "one of quantiles", above=0, below=1) for p in quantiles)
+    probs = tuple(PROBABILITY(p, "one of quantiles") for p in quantiles)
     if len({_quantile_name(p) for p in probs}) < len(probs):
         raise FitError(f"quantiles={shown(probs)}: two of them are the same, leave one out")
     return probs

@@ -15,14 +15,14 @@ import numpy as np
 from numpy.polynomial.hermite_e import hermegauss
 from numpy.typing import NDArray
 
-from .._lib.arguments import instance, names_of, shown
+from .._lib.arguments import A, names_of, shown
 from .._lib.errors import FitError, ItemsError
 from ..data.binning import Grid, choose_grid
 from ..data.items import Items, NormalItems, PoissonItems
 from ..data.tables import kind_of
 from ..families.draw_rules import gauss_rules
 from ..families.priors import Gamma
-from ..inference.results import Fit
+from ..inference.results import FIT, Fit
 from .curves import curve_draws
 from .expressions import Curves, Ladder, scored, scoring_sql
 from .item_columns import posterior_roles
@@ -107,9 +107,9 @@ def posterior_expression(fit: Fit, items: Items) -> Any:
     >>> scored.filter(scored.theta_mean > 0).count().execute()
     2000
     """
-    instance(fit, "fit", Fit, "a fit, from soc.fit or soc.load_fit")
+    FIT(fit, "fit")
     wanted = "soc.PoissonItems(...) of an Ibis table"
-    instance(items, "items", PoissonItems | NormalItems, wanted, ItemsError)
+    A(PoissonItems | NormalItems, wanted)(items, "items", ItemsError)
     if kind_of(items.source) != "ibis":
         raise ItemsError(
             "an expression needs items over an Ibis table: use soc.item_posteriors, or pass "
@@ -170,7 +170,7 @@ def posterior_sql(
     True
     """
     columns = names_of(columns, "columns", ItemsError)
-    instance(fit, "fit", Fit, "a fit, from soc.fit or soc.load_fit")
+    FIT(fit, "fit")
     for name, value in (("table", table), ("dialect", dialect)):
         if not isinstance(value, str) or not value.strip():
             raise ItemsError(f"{name}={shown(value)} must be a name, as str")

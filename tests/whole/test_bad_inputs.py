@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import soc_pymc as soc
-from soc_pymc._lib.arguments import choice, real, switch, whole
+from soc_pymc._lib.arguments import PROBABILITY, SEED, OneOf, Real, Whole, switch
 from soc_pymc._lib.errors import FitError, ItemsError, StatisticsError
 from tests import bad_inputs
 from tests.bad_inputs import (
@@ -342,8 +342,8 @@ def test_methods_and_priors_keep_plain_numbers_that_saved_fits_can_hold(tmp_path
 
 
 def test_argument_checks_take_numpy_and_refuse_what_only_looks_like_a_number():
-    assert whole(np.int8(3), "n", 1) == 3
-    assert real(np.float32(0.5), "p", above=0, below=1) == 0.5
+    assert Whole(1)(np.int8(3), "n") == 3
+    assert PROBABILITY(np.float32(0.5), "p") == 0.5
     assert switch(np.bool_(True), "s") is True
     odd = [
         None,
@@ -361,11 +361,11 @@ def test_argument_checks_take_numpy_and_refuse_what_only_looks_like_a_number():
     ]
     for value in odd:
         with pytest.raises(FitError, match=r"^n="):
-            whole(value, "n", 0)
+            SEED(value, "n")
         with pytest.raises(StatisticsError, match=r"^x="):
-            real(value, "x", StatisticsError)
+            Real()(value, "x", StatisticsError)
         with pytest.raises(FitError, match=r"^c="):
-            choice(value, "c", ("a", "b"))
+            OneOf("a", "b")(value, "c")
 
 
 # ---------------------------------------------------------------- the file system

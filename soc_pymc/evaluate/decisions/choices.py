@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from ..._lib.arguments import numbers_of, real
+from ..._lib.arguments import PROBABILITY, numbers_of
 from ..._lib.arrays import Floats
 from ..._lib.errors import FitError
 from ..._lib.progress import phase
@@ -283,7 +283,7 @@ def risk_adjusted(
     >>> bool((cautious < bold).all())
     True
     """
-    real(quantile, "quantile", above=0, below=1)
+    PROBABILITY(quantile, "quantile")
     decision = read_decision(fit, items, progress)
     score = decision.posterior.scorer((float(quantile),), "all", False)
     found = np.empty(len(decision))

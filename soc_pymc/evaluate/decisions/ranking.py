@@ -21,7 +21,7 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
-from ..._lib.arguments import MOST_DRAWS, refuse_beyond_memory, whole
+from ..._lib.arguments import DRAWS, MOST_DRAWS, SEED, Whole, refuse_beyond_memory
 from ..._lib.arrays import Floats, Ints
 from ..._lib.progress import Phase, phase
 from ...data.items import Items
@@ -101,7 +101,7 @@ def thompson_draws(
     >>> dict(theta.sizes), bool((theta > 0).all())
     ({'draw': 3, 'item': 2000}, True)
     """
-    number, key = whole(draws, "draws", 1, most=MOST_DRAWS), whole(seed, "seed", 0)
+    number, key = DRAWS(draws, "draws"), SEED(seed, "seed")
     decision = read_decision(fit, items, progress)
     what = f"{number:,} draws of {len(decision):,} items"
     refuse_beyond_memory(8.0 * number * len(decision), what, "ask for fewer of one of them")
@@ -227,8 +227,8 @@ def probability_best(
     >>> float(top["probability"].sum().round(3))
     10.0
     """
-    size, number = whole(k, "k", 1), whole(draws, "draws", 2, most=MOST_DRAWS)
-    key = whole(seed, "seed", 0)
+    size, number = Whole(1)(k, "k"), Whole(2, MOST_DRAWS)(draws, "draws")
+    key = SEED(seed, "seed")
     decision = read_decision(fit, items, progress)
     if size >= len(decision):
         return pd.DataFrame({"probability": 1.0, "error": 0.0}, index=decision.index)

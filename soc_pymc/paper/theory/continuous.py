@@ -15,7 +15,7 @@ import numpy as np
 from numpy.polynomial import chebyshev
 from numpy.typing import ArrayLike, NDArray
 
-from ..._lib.arguments import instance, many, numbers_of, real, whole
+from ..._lib.arguments import A, Real, Whole, many, numbers_of
 from ..._lib.arrays import Floats
 from ..._lib.errors import FitError, ItemsError
 from .regularisation import log_of_rho
@@ -219,7 +219,7 @@ def tweedie(
     _check_orders(top, "marginal")
     base = _stretch(normal_base(value, noise_sd, len(top)), top.shape)
     if log_density is None:
-        if real(rho, "rho") != 0:
+        if Real()(rho, "rho") != 0:
             raise FitError(f"rho={rho} needs log_density, the marginal that it is compared with")
         found = nef_cumulants(base, top)
     else:
@@ -253,7 +253,7 @@ def normal_base(value: ArrayLike, noise_sd: ArrayLike, order: int = 2) -> Floats
     array([-0.75, -0.25])
     """
     y, s = many({"value": value, "noise_sd": noise_sd}, ItemsError)
-    whole(order, "order", 1, most=MOST_ORDERS)
+    Whole(1, MOST_ORDERS)(order, "order")
     refuse(~(s > 0), "noise_sd", "above 0")
     out = np.zeros((order, *np.broadcast_shapes(y.shape, s.shape)))
     out[0] = -y / s**2
@@ -289,7 +289,7 @@ def gamma_base(value: ArrayLike, shape: ArrayLike, order: int = 2) -> Floats:
     array([ 1. , -0.5])
     """
     y, a = many({"value": value, "shape": shape}, ItemsError)
-    whole(order, "order", 1, most=MOST_ORDERS)
+    Whole(1, MOST_ORDERS)(order, "order")
     refuse(~(y > 0), "value", "above 0")
     refuse(~(a > 0), "shape", "above 0")
     terms = [(a - 1.0) / y]
@@ -334,9 +334,9 @@ def log_derivatives(
     >>> bool(np.allclose(found[:, 0], [-1.0, -0.5], rtol=1e-10))
     True
     """
-    instance(log_density, "log_density", Callable, "a function of an array of values")
+    A(Callable, "a function of an array of values")(log_density, "log_density")
     y, h = many({"value": value, "reach": reach}, ItemsError)
-    whole(order, "order", 1, most=_NODES - 1)
+    Whole(1, _NODES - 1)(order, "order")
     refuse(~((h > 0) & np.isfinite(h)), "reach", "finite and above 0")
     nodes = chebyshev.chebpts1(_NODES)
     seen = np.stack([np.asarray(log_density(y + h * node)) for node in nodes])

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..._lib.arguments import MOST_DRAWS, many, numbers_of, real, whole
+from ..._lib.arguments import DRAWS, POSITIVE, Real, Whole, many, numbers_of
 from ..._lib.arrays import Floats
 from ..._lib.errors import FitError, ItemsError
 from .continuous import MOST_ORDERS, cumulants_from_moments, refuse
@@ -256,11 +256,11 @@ def poisson_bound(
     >>> found.error <= found.bound
     True
     """
-    if not real(rho, "rho") > 0:
+    if not Real()(rho, "rho") > 0:
         raise FitError(f"rho={rho} must be above 0: the bound divides by it")
-    whole(order, "order", 1, most=MOST_ORDERS)
-    real(exposure, "exposure", above=0)
-    y = np.arange(whole(highest, "highest", 1, most=MOST_DRAWS) + 1, dtype=float)
+    Whole(1, MOST_ORDERS)(order, "order")
+    POSITIVE(exposure, "exposure")
+    y = np.arange(DRAWS(highest, "highest") + 1, dtype=float)
     f, f_hat = (_as_function(g) for g in (true, estimate))
     weight = np.exp(f(y))
     if weight.sum() < 1 - _TAIL:
@@ -348,7 +348,7 @@ def _refuse_zero(log_density: Floats) -> None:
 
 def _checked(count: ArrayLike, exposure: ArrayLike, order: int) -> tuple[Floats, Floats]:
     y, n = many({"count": count, "exposure": exposure}, ItemsError)
-    whole(order, "order", 1, most=MOST_ORDERS)
+    Whole(1, MOST_ORDERS)(order, "order")
     refuse(~((y >= 0) & (y == np.floor(y)) & np.isfinite(y)), "count", "whole numbers from 0 on")
     rule = "above 0: without it theta has its prior alone"
     refuse(~((n > 0) & np.isfinite(n)), "exposure", rule)

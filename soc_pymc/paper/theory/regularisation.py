@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..._lib.arguments import instance, numbers_of, real
+from ..._lib.arguments import A, Real, numbers_of
 from ..._lib.arrays import Floats
 from ..._lib.errors import FitError
 
@@ -91,7 +91,7 @@ def choose_rho(
     True
     """
     for name, given in (("estimate", estimate), ("log_likelihood", log_likelihood)):
-        instance(given, name, Callable, "a function")
+        A(Callable, "a function")(given, name)
     tried = np.unique(numbers_of(candidates, "candidates"))
     if not len(tried):
         raise FitError("no candidates for rho were given")
@@ -112,7 +112,7 @@ def choose_rho(
 
 def log_of_rho(rho: float) -> float:
     """Logarithm of rho, -inf for 0; refuses what is negative or no number."""
-    if real(rho, "rho") < 0:
+    if Real()(rho, "rho") < 0:
         raise FitError(f"rho={rho} must be 0 or above")
     return float(np.log(float(rho))) if rho > 0 else -np.inf
 

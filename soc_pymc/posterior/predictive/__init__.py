@@ -2,11 +2,10 @@
 
 from collections.abc import Callable
 
-from ..._lib.arguments import instance
 from ..._lib.errors import FitError
 from ...families.priors import Gamma, GammaMixture, Normal, NormalMixture
 from ...inference.methods import FiveSteps
-from ...inference.results import Fit
+from ...inference.results import FIT, Fit
 from ._law import Columns, Posterior, Scorer, curves_at, in_chunks, items_at_once, select
 from ._posterior import ThetaMixture
 from .bin_mixture import BinMixtureLaw
@@ -57,7 +56,7 @@ def posterior_of(fit: Fit) -> Posterior:
     >>> posterior_of(soc.fit(soc.summarize(items), progress=False)).outcome
     'count'
     """
-    instance(fit, "fit", Fit, "a fit, from soc.fit or soc.load_fit")
+    FIT(fit, "fit")
     if isinstance(fit.method, FiveSteps) and isinstance(fit.prior, GammaMixture | NormalMixture):
         return BinMixtureLaw(fit)
     law = _LAWS.get(type(fit.prior))
