@@ -20,8 +20,9 @@ from .._lib.arrays import Floats
 from .._lib.errors import StatisticsError
 from .._lib.files import read_saved, save_netcdf
 from .._lib.reprs import html_table, lines, of_statistics
-from ..families.outcomes import OUTCOMES, STEPS, Outcome
-from ..families.sums import Cells
+from ..families.outcomes import OUTCOMES, Outcome
+from ..families.poisson import STEPS
+from ..families.row_sums import Cells
 from .binning import CELLS, EXTREMES, Columns, added, group
 from .stored_statistics import read_tables
 

@@ -19,21 +19,11 @@ from numba.extending import overload
 from numpy.typing import NDArray
 from scipy import special
 
+from .._lib.arrays import Floats
 from . import normal_rows, poisson_rows
 from .normal_rows import NormalCells
-from .poisson_rows import Histograms
+from .poisson_rows import Histograms, Surrogates
 from .row_sums import RowSums
-from .surrogates import Surrogates
-
-__all__ = [
-    "draw_effects",
-    "draw_prior",
-    "effect_rows",
-    "make_tables",
-    "value_and_gradient",
-]
-
-Floats = NDArray[np.float64]
 
 _FREEDOM = 3.0
 _WIDTHS = np.exp(np.arange(-2.0, 9.3, 1.25))  # lambda_k: sd of 0.4 to 100 tau

@@ -14,20 +14,9 @@ from numpy.typing import NDArray
 from scipy import linalg, special
 from scipy.optimize import nnls
 
+from .._lib.arrays import Floats
 from .components import WIDTH, count_frame, count_log_density, grid, inverse_trigamma
 
-__all__ = [
-    "MIXTURES",
-    "BinMixture",
-    "Mixture",
-    "fixed_weights",
-    "free_normals",
-    "normals_step",
-    "place_moments",
-    "shifted",
-]
-
-Floats = NDArray[np.float64]
 Places = tuple[Floats, ...]  # weight, place and sd of components, each (bins, R)
 Points = Callable[[Floats], tuple[Any, tuple[Floats, Floats], Floats]]
 

@@ -8,20 +8,15 @@ data an item is chosen if y' is at least a cut-off; the value is then a sum over
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
+from .._lib.arrays import Floats
 from . import poisson_gamma
 from .special_forms import (
     log_negative_binomial,
     negative_binomial_above,
     negative_binomial_upto,
 )
-
-__all__ = ["AFTER_COUNT", "AFTER_VALUE", "Further", "Mixed", "expected_variance"]
-
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 _GRID = 256  # outcomes
 _SINGLE = 128  # counts summed one by one

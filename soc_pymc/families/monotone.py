@@ -14,9 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.interpolate import CubicSpline
 from scipy.optimize import nnls
 
-__all__ = ["project_monotone"]
-
-Floats = NDArray[np.float64]
+from .._lib.arrays import Floats
 
 _ROUNDING = 1e-14  # a derivative this far below 0, in units of the steepest secant, is rounding
 _CLOSE = 1e-10  # the search ends with a derivative this little below 0

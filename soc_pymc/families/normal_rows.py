@@ -14,12 +14,8 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from .._lib.arrays import Floats, Ints
 from .row_sums import Columns, RowSums, Weak
-
-__all__ = ["NormalCells", "fill_curvature", "fill_rows", "make_normal_cells", "one_row"]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _VARIANCE_SHARE = 0.3  # of the values' own scale, squared: the prior's centre of Var(theta|t)
 _LEAST_SHARE = 1e-8

@@ -6,23 +6,16 @@ kind is described once.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .._lib.arrays import Bools, Floats, Ints
 from .._lib.errors import StatisticsError
-from .forms import OutcomeForms
-from .normal import NORMAL_FORMS
-from .poisson import EXACT_COUNTS, POISSON_FORMS, STEPS
-from .sums import (
-    Cells,
-    Powers,
-    count_error,
-    count_residuals,
-    value_error,
-    value_residuals,
-)
+from .normal import NORMAL_FORMS, value_error, value_residuals
+from .poisson import EXACT_COUNTS, POISSON_FORMS, STEPS, count_error, count_residuals
+from .row_sums import Cells, Columns, Powers
 from .validity import (
     LARGEST_COUNT,
     LARGEST_VALUE,
@@ -31,11 +24,6 @@ from .validity import (
     Validity,
     positive_without_size,
 )
-
-__all__ = ["EXACT_COUNTS", "OUTCOMES", "STEPS", "Outcome", "Sum", "Table", "Words"]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.intp]
 
 _ALIKE = 3.0  # scores within this factor of the outcomes are estimates of theta
 _PART_KEYS = ("group", "fold", "bin")
@@ -82,6 +70,88 @@ class Words:
     noise: str  # noise of outcomes about theta
     leak: str  # what it means that outcomes vary by only {z} around their scores
     zeros: str = ""  # items whose outcome is 0; empty where these are nothing special
+
+
+class OutcomeForms(Protocol):
+    """Functions of outcomes `y` and their sizes (exposure, noise sd), each (n,), of one kind."""
+
+    least_total: float  # least sum of outcomes that a fitted rate is taken from
+
+    # --- sums and cells
+
+    def mean_size(self, sums: Columns) -> Floats:
+        """Size of a typical item of rows of the table of sizes, or of joint cells."""
+
+    def exposure_means(self, sums: Columns) -> tuple[Floats, Floats, Floats]:
+        """Outcome and size averaged over units of exposure, and the exposure, of rows of sums."""
+
+    def cell_range(self, cells: Columns) -> tuple[Floats, Floats]:
+        """Least and largest outcome of joint cells."""
+
+    def excess(self, groups: Columns, part: Any) -> tuple[Bools, Floats, Floats, Floats]:
+        """Squared residuals of groups of items less what their noise makes.
+
+        `groups` are sums of the table of sizes, `part` the sums by bin. Returns which groups have
+        any such, and of these the excess, its variance if theta were one number, and the noise.
+        """
+
+    # --- outcomes given theta
+
+    def log_likelihood(self, y: Floats, size: Floats, theta: Floats) -> Floats:
+        """Log probability (density) of outcomes, (n,), in nats."""
+
+    def loss(self, y: Floats, size: Floats, theta: Floats) -> Floats:
+        """What gains in log likelihood are a percentage of, (n,), >= 0."""
+
+    def held_out_sums(self, y: Floats, size: Floats) -> dict[str, Floats]:
+        """Columns to add up beside gains, by name."""
+
+    def wrong_scores(self, score: Floats, y: Floats) -> dict[str, Bools]:
+        """Scores that are no estimates of theta, by what is wrong with them."""
+
+    def thinned(
+        self, y: Floats, size: Floats, fraction: float, rng: np.random.Generator
+    ) -> tuple[Floats, Floats]:
+        """A random part of each outcome, and its size; `remainder` is independent of it."""
+
+    def remainder(
+        self, y: Any, size: Any, held: tuple[Floats, Floats], fraction: float
+    ) -> tuple[Any, Any]:
+        """What thinning left of each outcome, and its size."""
+
+    # --- outcomes given the first two moments of theta
+
+    @property
+    def summaries(self) -> Mapping[str, Callable[..., Floats]]:
+        """Summaries of items to compare with replicates, by name: (y, size, mean, variance)."""
+
+    def scatter(self, y: Floats, size: Floats, mean: Floats, variance: Floats) -> Floats:
+        """Sum over items of squared residuals, weighted to measure a common factor on variance."""
+
+    def response(self, size: Floats, mean: Floats, variance: Floats) -> Floats:
+        """How much the posterior mean moves with the outcome, as a share of its move."""
+
+    def level(self, mean: Floats, variance: Floats) -> Floats:
+        """E(theta) on the scale on which bins are compared."""
+
+    def unit(self, mean: Floats, variance: Floats) -> Floats:
+        """Unit of squared errors of E(theta)."""
+
+    # --- calibration of the score
+
+    def weighted(self, y: Floats, size: Floats) -> tuple[Floats, Floats]:
+        """Weights, and outcomes times their weights: the ratio estimates theta."""
+
+    def regressor(self, penalty: float) -> Any:
+        """A scikit-learn regressor of weighted means of outcomes."""
+
+    def line(self, score: Floats, y: Floats, size: Floats) -> tuple[Floats, float]:
+        """Log likelihood, (n,), and slope of a straight-line calibration of scores."""
+
+    def contrast(
+        self, y: Floats, size: Floats, fresh_y: Floats, fresh_size: Floats
+    ) -> tuple[Floats, Floats]:
+        """Own outcomes less what fresh ones of the same items predict, and weights."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,16 +7,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
+from .._lib.arrays import Bools, Floats
 from .._lib.errors import ItemsError
-
-__all__ = ["EXACT_COUNTS", "POISSON_FORMS", "STEPS", "count_cell_range"]
-
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
-Columns = Mapping[str, NDArray[Any]]
+from .row_sums import Cells, Columns, add_by_bin
 
 STEPS = 4  # cells of counts and exposures: 2^4 = 16 to an octave
 EXACT_COUNTS = 32  # counts below this have cells of their own
+_SHAPES = np.geomspace(1e-3, 1e9, 49)  # of the Gamma prior, from all but 0 to all but Poisson
 _EXACT_OCTAVE = 5  # 2^5 = 32
 
 
@@ -48,7 +45,7 @@ class _PoissonForms:
         low, width = count_cell_range(cells["count_cell"])
         return low, low + np.maximum(width - 1.0, 0.0)
 
-    def excess(self, groups: Columns, part: Any) -> tuple[Mask, Floats, Floats, Floats]:
+    def excess(self, groups: Columns, part: Any) -> tuple[Bools, Floats, Floats, Floats]:
         # given its sum m, the counts of n items are multinomial: the sum of their squares has
         # variance 2 m (m - 1) (1 - 1/n) sum p^2; units are the group's expected count
         known = (groups["sum_y"] > 1) & (groups["n"] > 1)
@@ -79,7 +76,7 @@ class _PoissonForms:
     def held_out_sums(self, y: Floats, size: Floats) -> dict[str, Floats]:
         return {"exposure": size, "events": y}
 
-    def wrong_scores(self, score: Floats, y: Floats) -> dict[str, Mask]:
+    def wrong_scores(self, score: Floats, y: Floats) -> dict[str, Bools]:
         return {
             "negative": score < 0,
             "0 where there are held-out events": (score == 0) & (y > 0),
@@ -177,3 +174,81 @@ def _zeros(y: Floats, size: Floats, mean: Floats, variance: Floats) -> Floats:
 
 
 POISSON_FORMS = _PoissonForms()
+
+
+# --- what sums over cells say: variation beyond the noise, errors of wide cells ------------------
+
+
+def count_residuals(cells: Cells, bins: int, trials: bool) -> tuple[Floats, Floats]:
+    """Excess of squared residuals of counts over their noise, and its variance, by bin.
+
+    Each cell has a mean of its own. The noise is Poisson's or, where no count exceeds its exposure
+    (`trials`), that of so many successes in N trials.
+    """
+    seen = cells.sums[0, 1] > 0
+    cells = cells._replace(bin=cells.bin[seen])
+    n, x1, x2, y1, xy, y2 = (
+        cells.sums[power][seen] for power in ((0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (2, 0))
+    )
+    exposure = add_by_bin(cells, x1, bins)
+    mu = add_by_bin(cells, y1, bins) / np.maximum(exposure, np.finfo(float).tiny)
+    own = y1 / x1
+    size = x2 / x1  # exposure of a typical item of the cell
+    # what Poisson noise leaves of the squared residuals about the cell's own mean
+    noise = y1 - own * size
+    if trials:  # mu (1 - mu) of X trials is low by a factor of 1 - 1/X
+        noise = noise * (1 - mu[cells.bin]) / np.maximum(1 - 1 / exposure[cells.bin], 1e-9)
+    excess = y2 - 2 * own * xy + own * own * x2 - noise
+    # weights 1 over the expected count: every item tells as much
+    told = mu > 0
+    variance = np.where(told, add_by_bin(cells, 2 * (1 - 1 / n) * x2 / size**2, bins), 0.0)
+    return add_by_bin(cells, excess / size, bins) / np.where(told, mu, 1.0), variance
+
+
+def count_error(tables: Mapping[str, Cells], bins: int) -> Floats:
+    """Bound by bin, in nats, of the error that wide cells cause in the log marginal of counts.
+
+    It holds at the bin's mean for every dispersion, up to terms free of parameters.
+    """
+    sizes, counts = tables["exposure"], tables["count"]
+    total, events = (add_by_bin(sizes, sizes.sums[power], bins) for power in ((0, 1), (1, 0)))
+    mu = np.divide(events, total, out=np.zeros(bins), where=total > 0)
+    items, weighted = (
+        _quartic(sizes, *(sizes.sums[power, size] for size in range(4))) for power in (0, 1)
+    )
+    wide = (items > 0) | (weighted > 0)
+    b, low, items, weighted = sizes.bin[wide], sizes.low[wide], items[wide], weighted[wide]
+    many = _quartic(counts, *(counts.sums[power, 0] for power in range(4)))
+    far = (many > 0) & (counts.width > 0)
+    worst = np.zeros(bins)
+    for shape in _SHAPES:
+        # fourth derivatives of shape log1p(N mu/shape), log1p(N mu/shape) and log Gamma(shape + y)
+        # are largest at a cell's lower end
+        ratio = mu[b] / shape
+        slope = 6.0 * (ratio / (1.0 + low * ratio)) ** 4
+        error = np.bincount(b, weights=slope * (shape * items + weighted), minlength=bins)
+        of_count = special.polygamma(3, shape + counts.low[far]) * many[far]
+        worst = np.maximum(
+            worst, error + np.bincount(counts.bin[far], weights=of_count, minlength=bins)
+        )
+    return worst
+
+
+def _quartic(cells: Cells, *sums: NDArray[Any]) -> Floats:
+    """Most that items of a cell can differ from its two points, in fourth powers, times 1/24.
+
+    `sums` are those of powers 0 to 3. With x1, x2 the Gauss points of the first three moments, the
+    error of a function f is at most max |f''''|/24 times the sum of (x - x1)^2 (x - x2)^2, and the
+    fourth moment in a range from a to b is at most (b - m)(m - a) variance + (a + b - 2m) third
+    moment.
+    """
+    n, first, second, third = (np.asarray(s, dtype=float) for s in sums)
+    weight = np.where(n > 0, n, 1.0)
+    mean = first / weight
+    variance = second / weight - mean * mean
+    variance = np.where((n > 1) & (variance > 1e-13 * mean * mean), variance, 0.0)
+    about = np.where(variance > 0, third / weight - mean * (3 * variance + mean * mean), 0.0)
+    up, down = np.maximum(cells.low + cells.width - mean, 0.0), np.maximum(mean - cells.low, 0.0)
+    square = np.divide(about**2, variance, out=np.zeros_like(mean), where=variance > 0)
+    fourth = up * down * variance + (up - down) * about
+    return np.where(variance > 0, np.maximum(fourth - square - variance**2, 0.0), 0.0) * n / 24

@@ -19,14 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
+from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
-from .outcomes import EXACT_COUNTS
+from .poisson import EXACT_COUNTS
 from .row_sums import Columns, RowSums, Weak, by_row
-
-__all__ = ["Histograms", "fill_curvature", "fill_rows", "make_histograms", "one_row"]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _CV2_LEVEL = (float(np.log(0.3)), 2.0)
 _LEAST_CV2, _LEAST_EXCESS = 1e-8, 1e-4
@@ -442,3 +438,108 @@ def _merge(
     at = np.flatnonzero(first)
     sums = [np.add.reduceat(c[order], at) for c in (items, counts)]
     return by_row(rows, b[at], x[at], *sums)
+
+
+# --- polynomials that stand for rows -------------------------------------------------------------
+
+DEGREE = 5  # total, in the two curves
+_NODES = 5  # a side: 25 nodes with value and gradient for 21 coefficients
+_TESTS = 12
+_ERROR = 1e-3  # nats, allowed for all rows together as independent errors
+
+
+@dataclass(frozen=True)
+class Surrogates:
+    """One polynomial for each row, in units of reach from the centre of its region."""
+
+    centre: Floats  # (2, rows): middle of the regions in log mean and log cv2
+    reach: Floats  # (2, rows): half-widths; 0 means that the row has no polynomial
+    coefficients: Floats  # (rows, i, j): of u^i v^j
+
+    @property
+    def arrays(self) -> tuple[Floats, ...]:
+        """All arrays, which in a kernel stand before those of the histograms."""
+        return self.centre, self.reach, self.coefficients
+
+
+def _powers(u: Floats, order: int) -> tuple[Floats, Floats]:
+    """Powers 0 to `order` of u and their derivatives, shape (len(u), order + 1)."""
+    k = np.arange(order + 1)
+    return u[:, None] ** k, k * u[:, None] ** np.maximum(k - 1, 0)
+
+
+def _design(u: Floats, v: Floats) -> Floats:
+    """Rows of value, u-derivative and v-derivative at the points, for all terms."""
+    i, j = (index.ravel() for index in np.indices((DEGREE + 1, DEGREE + 1)))
+    i, j = i[i + j <= DEGREE], j[i + j <= DEGREE]
+    (pu, du), (pv, dv) = _powers(u, DEGREE), _powers(v, DEGREE)
+    return np.concatenate([pu[:, i] * pv[:, j], du[:, i] * pv[:, j], pu[:, i] * dv[:, j]])
+
+
+def make_surrogates(
+    data: RowSums, low: tuple[Floats, Floats], high: tuple[Floats, Floats]
+) -> Surrogates:
+    """Polynomials for all rows over boxes of (log mean, log cv2) from `low` to `high`."""
+    centre = 0.5 * (np.array(low) + np.array(high))
+    reach = 0.5 * (np.array(high) - np.array(low))
+    rows = np.arange(reach.shape[1])
+
+    def exact(u: Floats, v: Floats) -> Floats:
+        m = centre[0] + u[:, None] * reach[0]
+        c = centre[1] + v[:, None] * reach[1]
+        return data.value_and_gradient(m, c, rows)
+
+    node = np.cos(np.pi * (np.arange(_NODES) + 0.5) / _NODES)
+    u, v = (x.ravel() for x in np.meshgrid(node, node))
+    value, by_m, by_c = exact(u, v)
+    slopes = np.concatenate([value, by_m * reach[0], by_c * reach[1]])
+    terms = np.linalg.pinv(_design(u, v)) @ slopes
+    i, j = (index.ravel() for index in np.indices((DEGREE + 1, DEGREE + 1)))
+    kept = i + j <= DEGREE
+    coefficients = np.zeros((len(rows), DEGREE + 1, DEGREE + 1))
+    coefficients[:, i[kept], j[kept]] = terms.T
+    rng = np.random.default_rng(0)
+    u, v = rng.uniform(-1.0, 1.0, (2, _TESTS))
+    error = np.abs(_design(u, v)[:_TESTS] @ terms - exact(u, v)[0]).max(axis=0)
+    good = error <= _ERROR / np.sqrt(len(rows))  # false where it is not a number
+    return Surrogates(centre, np.where(good, reach, 0.0), coefficients)
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def near_rows(  # type: ignore[no-untyped-def]
+    log_mean, log_cv2, rows, out, centre, reach, coefficients, *histograms
+):
+    """Fill `out` as `poisson_rows.fill_rows` does, by polynomials where they serve."""
+    for s in range(log_mean.shape[0]):
+        for k in range(rows.shape[1]):
+            b = rows[s % rows.shape[0], k]
+            m = log_mean[s, k]
+            c = log_cv2[s, k]
+            if abs(m - centre[0, b]) < reach[0, b] and abs(c - centre[1, b]) < reach[1, b]:
+                u = (m - centre[0, b]) / reach[0, b]
+                v = (c - centre[1, b]) / reach[1, b]
+                value, by_u, by_v = 0.0, 0.0, 0.0
+                for i in range(DEGREE, -1, -1):
+                    inner, slope = 0.0, 0.0
+                    for j in range(DEGREE - i, -1, -1):
+                        slope = slope * v + inner
+                        inner = inner * v + coefficients[b, i, j]
+                    by_u = by_u * u + value
+                    value = value * u + inner
+                    by_v = by_v * u + slope
+                out[0, s, k] = value
+                out[1, s, k] = by_u / reach[0, b]
+                out[2, s, k] = by_v / reach[1, b]
+            else:
+                out[0, s, k], out[1, s, k], out[2, s, k] = one_row(m, c, b, histograms)
+
+
+def warm_up() -> None:
+    """Compile the kernels, or load them from Numba's cache, so that the wait has a name."""
+    one, zeros = np.ones(1), np.zeros(1, dtype=np.int64)
+    h = make_histograms(
+        1, (zeros, one, one, one, one), (zeros, one, one, one, one, one, one, one, one), np.zeros(1)
+    )
+    s = make_surrogates(h, (-one, -one), (one, one))
+    curve = np.zeros((1, 1))
+    near_rows(curve, curve, zeros[None], np.empty((3, 1, 1)), *s.arrays, *h.arrays)

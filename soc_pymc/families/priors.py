@@ -6,19 +6,6 @@ from typing import ClassVar
 from .._lib.arguments import POSITIVE, OneOf, Real, Whole, shown
 from .._lib.errors import FitError
 
-__all__ = [
-    "COMPONENTS",
-    "CURVES",
-    "CURVES_BY_BIN",
-    "FRAME",
-    "Gamma",
-    "GammaMixture",
-    "Normal",
-    "NormalMixture",
-    "Prior",
-    "Spline",
-]
-
 CURVES = {"Gamma": ("log_mean", "log_cv2"), "Normal": ("mean", "log_variance")}
 """Names of a prior's two curves in the posterior."""
 CURVES_BY_BIN = {"Gamma": ("shape", "rate"), "Normal": ("mean", "variance")}

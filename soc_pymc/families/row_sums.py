@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Columns", "RowSums", "Weak", "by_row"]
+from .._lib.arrays import Floats, Ints
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Columns = Mapping[str, NDArray[Any]]
+
+Powers = Mapping[tuple[int, int], NDArray[Any]]
+"""Sums over items of y^a x^b by (a, b): y the outcome, x the exposure or squared noise sd."""
 
 _CHUNK = 64  # rows that a thread takes at a time
 
@@ -165,3 +166,17 @@ def by_row(rows: int, row_of: Ints, *columns: Floats) -> tuple[Ints, list[Floats
     order = np.argsort(row_of, kind="stable")
     start = np.concatenate([[0], np.cumsum(np.bincount(row_of, minlength=rows))])
     return start.astype(np.int64), [np.ascontiguousarray(c[order], dtype=float) for c in columns]
+
+
+class Cells(NamedTuple):
+    """Cells of one table: ranges of outcomes or sizes within bins."""
+
+    bin: Ints
+    low: Floats
+    width: Floats
+    sums: Powers
+
+
+def add_by_bin(cells: Cells, values: Any, bins: int) -> Floats:
+    """Sums over the cells of each bin, (bins,)."""
+    return np.asarray(np.bincount(cells.bin, weights=values, minlength=bins), dtype=float)

@@ -10,24 +10,10 @@ from threading import Lock
 
 import numba
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import special
 
-__all__ = [
-    "deviance",
-    "gamma_kernel",
-    "gamma_lower",
-    "gamma_quantile",
-    "gamma_upper",
-    "log1pmx",
-    "log_negative_binomial",
-    "negative_binomial_above",
-    "negative_binomial_upto",
-    "stirling_error",
-    "stirling_rest",
-]
-
-Floats = NDArray[np.float64]
+from .._lib.arrays import Floats
 
 _HALF_LOG_2PI = 0.5 * float(np.log(2.0 * np.pi))
 _STIRLING = 16.0  # shapes from which on Stirling's series serves

@@ -13,17 +13,6 @@ from typing import Any
 
 import numba
 
-__all__ = [
-    "LARGEST",
-    "LARGEST_COUNT",
-    "LARGEST_VALUE",
-    "LEAST_SD",
-    "Bounds",
-    "Validity",
-    "generated",
-    "positive_without_size",
-]
-
 LARGEST_COUNT = 2.0**53 - 1.0
 """Whole numbers up to here are exact in float64, and none beyond is rounded to one of them."""
 LARGEST = 1e90

@@ -11,7 +11,7 @@ from ..data.statistics import Statistics
 from ..families.family import family_of_kind
 from ..families.monotone import project_monotone
 from ..families.outcomes import OUTCOMES
-from ..model.effects import with_effects
+from ..model.laplace import with_effects
 from ..model.problem import Problem
 from ..model.rows import Rows, make_rows, positions
 from ..model.splines import Axis

@@ -10,7 +10,7 @@ from .._lib.arguments import A, OrNone, checked, switch
 from .._lib.errors import ConvergenceWarning, FitError, warn_user
 from .._lib.progress import phase
 from ..data.statistics import Statistics
-from ..families import surrogates
+from ..families import poisson_rows
 from ..families.family import family_of_kind
 from ..families.priors import Prior
 from ..model import problem
@@ -132,7 +132,7 @@ def fit(
         return _by_five_steps(stats, prior, method, progress)
     began = time.perf_counter()
     with phase("fit: compiling the likelihood (once on a machine)", enabled=progress):
-        surrogates.warm_up()
+        poisson_rows.warm_up()
     with phase("fit: pilot and model", enabled=progress):
         if model is None:
             built = problem.build(stats, prior, start)

@@ -13,7 +13,7 @@ from pytensor.graph.op import Op
 from pytensor.graph.replace import _vectorize_node
 from pytensor.link.numba.dispatch.basic import register_funcify_default_op_cache_key
 
-from ..families import mixture_kernel, normal_rows, poisson_rows, surrogates
+from ..families import components, normal_rows, poisson_rows
 from ..families.bin_effects import effect_rows
 
 
@@ -33,10 +33,10 @@ class Kernel:
 
 KERNELS: Mapping[str, Kernel] = {
     "poisson": Kernel(poisson_rows.fill_rows, 2),
-    "poisson_near": Kernel(surrogates.near_rows, 2),
+    "poisson_near": Kernel(poisson_rows.near_rows, 2),
     "normal": Kernel(normal_rows.fill_rows, 2),
     "effects": Kernel(effect_rows, 3),  # of counts, with or without polynomials, and of values
-    "mixture": Kernel(mixture_kernel.all_bins, 1, stacked=True),
+    "mixture": Kernel(components.all_bins, 1, stacked=True),
 }
 """By `RowSums.kernel`; ``_near`` takes arrays of polynomials before those of the sums."""
 

@@ -20,12 +20,13 @@ from ..families.components import (
     Components,
     Frame,
     MixtureCells,
+    all_bins,
     cell_points,
     frame_slopes,
     frame_tilt,
+    information,
     moves,
 )
-from ..families.mixture_kernel import all_bins, information
 from ..families.priors import GammaMixture, NormalMixture
 from .laplace import Curvature, Laplace, floored
 from .rows import Rows

@@ -31,8 +31,15 @@ from ..families.priors import CURVES as NAMES
 from ..families.priors import FRAME, Gamma, GammaMixture, Normal, NormalMixture, Prior
 from ..families.row_sums import RowSums
 from .coordinates import add_block, add_line, add_scale, density_shape
-from .effects import SCALE, EffectScale, mode_with_effects
-from .laplace import CurveTarget, Laplace, best_start, find_mode
+from .laplace import (
+    SCALE,
+    CurveTarget,
+    EffectScale,
+    Laplace,
+    best_start,
+    find_mode,
+    mode_with_effects,
+)
 from .likelihood import log_marginal, shared, unbatched
 from .mixture_design import (
     MixtureTarget,

@@ -6,7 +6,7 @@ import pytest
 from scipy import integrate, special, stats
 
 from soc_pymc.families import components as parts
-from soc_pymc.families.mixture_kernel import all_bins, information, tilted_weights
+from soc_pymc.families.components import all_bins, information, tilted_weights
 from tests import extreme_references as references
 
 

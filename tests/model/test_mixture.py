@@ -9,7 +9,7 @@ from scipy import special, stats
 import soc_pymc as soc
 from soc_pymc.checks.findings import _size_advice
 from soc_pymc.families import components as parts
-from soc_pymc.families.mixture_kernel import tilted_weights
+from soc_pymc.families.components import tilted_weights
 from soc_pymc.inference.density import density, make_space
 from soc_pymc.model.likelihood import log_marginal, shared
 from soc_pymc.model.problem import build

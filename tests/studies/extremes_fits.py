@@ -15,7 +15,7 @@ import pandas as pd
 import xarray as xr
 
 import soc_pymc as soc
-from soc_pymc.families import bin_effects, mixture_kernel, normal_rows
+from soc_pymc.families import bin_effects, components, normal_rows
 from soc_pymc.families.priors import COMPONENTS, CURVES
 from soc_pymc.posterior.curves import curve_draws
 from soc_pymc.posterior.predictive import posterior_of
@@ -396,7 +396,7 @@ def joint_cells(fast: bool) -> Points:
         out, slope = np.empty((1, 1)), np.empty((1, 1, 1))
         cells = np.array([0, 3]), weight, np.exp(logs).astype(np.float32), np.zeros(1)
         given = np.full((1, 1, 1), tilt)
-        mixture_kernel.all_bins(given, out, slope, np.zeros((1, r)), basis, *cells)
+        components.all_bins(given, out, slope, np.zeros((1, r)), basis, *cells)
         powers = [mp.exp(mp.mpf(tilt) * mp.mpf(float(v))) for v in basis[0, :, 0]]
         want = mp.fsum(
             mp.mpf(float(n)) * mp.log(

@@ -11,7 +11,7 @@ from scipy import special
 
 from ...families import components as parts
 from ...families import normal_normal, poisson_gamma
-from ...families.components import Frame
+from ...families.components import Frame, tilted_weights
 from ...families.gamma_quantiles import quantile_tables
 from ...families.mixture_draws import count_posteriors, draw_moments, value_posteriors
 from ...families.mixture_items import (
@@ -20,7 +20,6 @@ from ...families.mixture_items import (
     summarize_mixtures,
     weights_by_table,
 )
-from ...families.mixture_kernel import tilted_weights
 from ...families.outcomes import OUTCOMES
 from ...inference.results import Fit
 from ...model.splines import spline_matrix
