@@ -16,7 +16,7 @@ from tests import postgres
 if importlib.util.find_spec("cosmic_ray") is None:
     collect_ignore = ["studies/mutation.py"]
 
-SLOW_EXAMPLES = ("soc.fit(", ".fit(")
+SLOW_EXAMPLES = (".fit(", "cross_validate(")
 
 
 @pytest.hookimpl(tryfirst=True)

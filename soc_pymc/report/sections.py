@@ -194,6 +194,7 @@ def _totals(results: Results, by_group: bool = False) -> tuple[Any, list[tuple[s
         name: np.bincount(group, part[name]).astype(part[name].dtype)
         for name in outcome.sums("part")
     }
+    # groups without items or exposure have no rate
     with np.errstate(divide="ignore", invalid="ignore"):
         return sums["n"], [(name, role, value(sums)) for name, role, value in outcome.totals]
 

@@ -68,6 +68,9 @@ ALLOWED = {
     ("__init__.py", "import_module(f'.{_DOORS[name]}')"),
     ("__init__.py", "import_module(f'.{_DOORS[spec.name.rpartition('.')[2]]}')"),
     ("__init__.py", "import_module(f'.{_HOME[name]}')"),
+    # loops of the package's own rules of validity and sums, whose text is no one else's
+    ("families/validity.py", "compile()"),
+    ("families/validity.py", "exec()"),
 }
 
 

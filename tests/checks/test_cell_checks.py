@@ -67,6 +67,7 @@ def test_checks_of_cells_see_what_is_wrong(fit, stats):
     assert (wrong.loc[at, "verdict"] == "fail").all()
 
 
+@pytest.mark.slow
 def test_leave_one_out_of_cells_is_that_of_the_items(fit, stats, frame):
     """Importance-weighted densities item by item: what leaving out costs within half a nat, the
     sum within 5e-4 of itself, as 200 scores stand for 30,000."""

@@ -4,10 +4,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from soc_pymc.data.binning import (
-    EXACT_COUNTS,
     FIRST_GRID,
     MOST_VALUE_CELL,
-    STEPS,
     VALUE_OCTAVES,
     ZERO_EXPOSURE,
     Grid,
@@ -15,6 +13,7 @@ from soc_pymc.data.binning import (
     _octave_step,
 )
 from soc_pymc.data.folds import FOLD_MIX, FOLD_STEPS, fold_of_id
+from soc_pymc.families.poisson import EXACT_COUNTS, STEPS
 from soc_pymc.families.validity import LEAST_SD
 
 Floats = NDArray[np.float64]

@@ -91,6 +91,7 @@ def test_checks_of_statistics_with_groups_look_at_each(grouped):
     assert (table["verdict"] != "fail").all()
 
 
+@pytest.mark.slow
 def test_quantities_of_groups_want_statistics_with_groups(grouped):
     frame, stats, fit = grouped
     with pytest.raises(soc.FitError, match="what scores each group has"):

@@ -2,6 +2,7 @@
 
 import warnings
 from dataclasses import make_dataclass
+from functools import cache
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import xarray as xr
 
 import soc_pymc as soc
 from soc_pymc.inference.stored_fits import PRIORS, as_json, check_tree, read_record
+from tests.thinning import thinned
 
 QUIET = {"progress": False}
 COLUMNS = {"score": "score", "count": "count", "exposure": "exposure"}
@@ -25,19 +27,23 @@ def _fit(prior, method, **options):
         return soc.fit(stats, prior, method, **QUIET)
 
 
+FEW, RANKS = soc.VI(draws=20), soc.Spline(scale="rank")
+# fits with each part that a file may hold
+MAKE = {
+    "curves": lambda: _fit(soc.Gamma(mean=RANKS, variance=RANKS), FEW),
+    "steps": lambda: _fit(soc.Gamma(), soc.FiveSteps(smooth=False)),
+    "components": lambda: _fit(soc.GammaMixture(), soc.FiveSteps(smooth=False)),
+    "tilt": lambda: _fit(soc.GammaMixture(), FEW),
+    "effects": lambda: _fit(soc.Gamma(bin_effects=True), FEW),
+    "exposure": lambda: _fit(soc.Gamma(exposure=soc.Spline()), FEW),
+    "groups": lambda: _fit(soc.Gamma(), FEW, grouped=True),
+}
+QUICK = ("curves", "steps", "components")
+
+
 @pytest.fixture(scope="module")
-def fits():
-    """A fit with each part that a file may hold."""
-    few, ranks = soc.VI(draws=20), soc.Spline(scale="rank")
-    return {
-        "curves": _fit(soc.Gamma(mean=ranks, variance=ranks), few),
-        "steps": _fit(soc.Gamma(), soc.FiveSteps(smooth=False)),
-        "components": _fit(soc.GammaMixture(), soc.FiveSteps(smooth=False)),
-        "tilt": _fit(soc.GammaMixture(), few),
-        "effects": _fit(soc.Gamma(bin_effects=True), few),
-        "exposure": _fit(soc.Gamma(exposure=soc.Spline()), few),
-        "groups": _fit(soc.Gamma(), few, grouped=True),
-    }
+def fit_with():
+    return cache(lambda which: MAKE[which]())
 
 
 def _changed(group, name, change):
@@ -121,15 +127,19 @@ CASES = [
 ]
 
 
-@pytest.mark.slow
-def test_whole_fits_are_in_order(fits):
-    for fit in fits.values():
-        check_tree(fit.data, fit.prior, fit.method)
+@pytest.mark.parametrize("which", thinned(MAKE, QUICK))
+def test_whole_fits_are_in_order(which, fit_with):
+    fit = fit_with(which)
+    check_tree(fit.data, fit.prior, fit.method)
 
 
-@pytest.mark.parametrize(("which", "change", "words"), CASES, ids=[words for *_, words in CASES])
-def test_parts_that_do_not_go_together(which, change, words, fits, tmp_path):
-    fit = fits[which]
+@pytest.mark.parametrize(
+    ("which", "change", "words"),
+    thinned(CASES, lambda case: case[0] in QUICK),
+    ids=[words for *_, words in CASES],
+)
+def test_parts_that_do_not_go_together(which, change, words, fit_with, tmp_path):
+    fit = fit_with(which)
     tree = fit.data.copy(deep=True)
     change(tree)
     with pytest.raises((ValueError, KeyError), match=words):

@@ -140,6 +140,7 @@ def test_same_statistics_same_fit_whatever_the_order(stats_of_few, fit_of_few):
     assert other.mean(axis=(0, 1)) == pytest.approx(one.mean(axis=(0, 1)), abs=0.05)
 
 
+@pytest.mark.slow
 def test_save_and_load(fit_of_few, tmp_path):
     fit_of_few.save(tmp_path / "fit.nc")
     loaded = soc.load_fit(tmp_path / "fit.nc")

@@ -64,6 +64,7 @@ def test_a_large_group_is_as_if_alone(grouped):
     assert 0.75 < (ours.std(axis=0) / sd).mean() < 1.1
 
 
+@pytest.mark.slow
 def test_groups_curves_cover_the_truth(grouped):
     """90% bands of 4 groups x 11 scores of one data set: 30 of 44 (they are correlated)."""
     stats, fit, truth, _ = grouped
@@ -143,6 +144,7 @@ def test_a_term_in_exposure_finds_its_slope(exposed):
     assert (values[:, 1] - values[:, 0]).std() < 0.5
 
 
+@pytest.mark.slow
 def test_curves_average_over_exposures(exposed, informative):
     """E(theta|t) with no exposure named is the average over those of items of such scores."""
     _, frame = informative
@@ -212,6 +214,7 @@ def test_effects_are_those_of_nuts(stepped):
     assert float(np.abs(np.log(a.std(("chain", "draw")) / sd)).max()) < 0.25
 
 
+@pytest.mark.slow
 def test_effects_survive_saving(stepped, tmp_path):
     fit = stepped[0]
     fit.save(tmp_path / "fit.nc")

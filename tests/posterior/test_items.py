@@ -87,6 +87,7 @@ def test_by_simulation(small_fit):
     assert abs(np.mean(theta < found["theta_q95"]) - 0.95) < 4 * 0.22 / 632
 
 
+@pytest.mark.slow
 def test_representative_is_close(small_fit, some_items, scored):
     """Within a thousandth of a posterior sd, as promised, on the wide curves of 4,000 items."""
     fast = soc.item_posteriors(small_fit, some_items, draws="representative", progress=False)

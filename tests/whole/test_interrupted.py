@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import soc_pymc as soc
+from tests.thinning import thinned
 
 FILES, ROWS = 4, 30_000
 
@@ -100,7 +101,7 @@ def _little_disk():
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", thinned(COMMANDS, ["summarize"]))
 def test_a_full_disk_is_one_line_and_leaves_the_old_file(name, items):
     words = COMMANDS[name](items)
     target = items / words[-1]
@@ -114,7 +115,7 @@ def test_a_full_disk_is_one_line_and_leaves_the_old_file(name, items):
     assert [p.name for p in items.iterdir() if ".new." in p.name] == []
 
 
-@pytest.mark.parametrize("name", ["summarize", "posteriors"])
+@pytest.mark.parametrize("name", thinned(["summarize", "posteriors"], ["summarize"]))
 def test_an_unreadable_file_in_the_middle_is_named(name, items):
     words = COMMANDS[name](items)
     bad = items / "parts" / "2.parquet"
@@ -135,6 +136,7 @@ def test_an_unreadable_file_in_the_middle_is_named(name, items):
     (items / words[-1]).unlink()
 
 
+@pytest.mark.slow
 def test_finished_files_of_a_glob_are_not_made_again(items):
     """A killed run over a folder goes on where it was."""
     out = items / "scored"
