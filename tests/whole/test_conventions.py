@@ -16,6 +16,7 @@ import pytest
 import xarray as xr
 
 import soc_pymc as soc
+from tests.thinning import thinned
 
 ROOT = Path(__file__).parents[2]
 
@@ -139,7 +140,6 @@ USER = """
 from typing import assert_type
 import pandas as pd
 import soc_pymc as soc
-from tests.thinning import thinned
 
 items = soc.PoissonItems(pd.DataFrame(), score="t", count="y", exposure="N")
 stats = soc.summarize(items, bins=20)
