@@ -42,13 +42,7 @@ Refusal = type[SocError]
 
 
 def shown(value: object) -> str:
-    """A value as errors show it: on one line, and cut where it is long.
-
-    Examples
-    --------
-    >>> shown("a" * 100)[-9:]
-    'aaaaaa...'
-    """
+    """A value as errors show it: on one line, and cut where it is long."""
     try:
         text = " ".join(repr(value).split())
     except Exception:  # an object's own repr may fail, and Python refuses 5,000 digits
@@ -68,17 +62,7 @@ class Rule(Protocol):
 
 @dataclass(frozen=True)
 class Whole:
-    """A whole number, of Python or NumPy, from `least` to `most`; but not true or false.
-
-    Examples
-    --------
-    >>> Whole(1)(np.int8(3), "bins")
-    3
-    >>> Whole(1)(2.5, "bins")
-    Traceback (most recent call last):
-    ...
-    soc_pymc.FitError: bins=2.5 must be a whole number of at least 1
-    """
+    """A whole number, of Python or NumPy, from `least` to `most`; but not true or false."""
 
     least: int
     most: int | None = None
@@ -99,17 +83,7 @@ class Whole:
 
 @dataclass(frozen=True)
 class Real:
-    """A finite number, strictly between two others; but not true or false.
-
-    Examples
-    --------
-    >>> Real(above=0, below=1)(0.9, "prob")
-    0.9
-    >>> Real(above=0, below=1)(float("nan"), "prob")
-    Traceback (most recent call last):
-    ...
-    soc_pymc.FitError: prob=nan must be a number between 0 and 1
-    """
+    """A finite number, strictly between two others; but not true or false."""
 
     above: float = -math.inf
     below: float = math.inf
@@ -134,15 +108,7 @@ def _is_finite(value: Any) -> bool:
 
 @dataclass(frozen=True, init=False)
 class OneOf:
-    """One of some words.
-
-    Examples
-    --------
-    >>> OneOf("all", "representative")("any", "draws")
-    Traceback (most recent call last):
-    ...
-    soc_pymc.FitError: draws='any' must be 'all' or 'representative'
-    """
+    """One of some words."""
 
     options: tuple[str, ...]
 
@@ -158,15 +124,7 @@ class OneOf:
 
 @dataclass(frozen=True)
 class A:
-    """An instance of one or several types; `wanted` says what to give instead.
-
-    Examples
-    --------
-    >>> A(dict, "a fit: soc.load_fit(path) reads one")("fit.nc", "fit")
-    Traceback (most recent call last):
-    ...
-    soc_pymc.FitError: fit must be a fit: soc.load_fit(path) reads one, not str
-    """
+    """An instance of one or several types; `wanted` says what to give instead."""
 
     types: Any
     wanted: str
@@ -203,15 +161,7 @@ def switch(value: Any, name: str, error: Refusal = FitError) -> bool:
 
 
 def path_of(value: Any, name: str = "path", error: Refusal = FitError) -> str:
-    """The name of a file or folder as text: of str or `pathlib.Path`, not empty, without NUL.
-
-    Examples
-    --------
-    >>> path_of(b"fit.nc")
-    Traceback (most recent call last):
-    ...
-    soc_pymc.FitError: path=b'fit.nc' must be the name of a file, as str or pathlib.Path
-    """
+    """The name of a file or folder as text: of str or `pathlib.Path`, not empty, without NUL."""
     text = os.fspath(value) if isinstance(value, str | os.PathLike) else None
     if not isinstance(text, str) or not text:
         raise error(f"{name}={shown(value)} must be the name of a file, as str or pathlib.Path")
@@ -229,13 +179,7 @@ def path_of(value: Any, name: str = "path", error: Refusal = FitError) -> str:
 
 
 def names_of(value: Any, name: str, error: Refusal = FitError) -> list[str]:
-    """Names of columns: one, or several in a list.
-
-    Examples
-    --------
-    >>> names_of("country", "by"), names_of(("a", "b"), "by")
-    (['country'], ['a', 'b'])
-    """
+    """Names of columns: one, or several in a list."""
     given = [value] if isinstance(value, str) else value
     if isinstance(given, list | tuple) and all(isinstance(each, str) and each for each in given):
         return list(given)
@@ -245,17 +189,7 @@ def names_of(value: Any, name: str, error: Refusal = FitError) -> list[str]:
 def numbers_of(
     value: Any, name: str, error: Refusal = FitError, wanted: str = "numbers"
 ) -> NDArray[np.float64]:
-    """A number or an array of numbers as float64; but not words, dates or switches.
-
-    Examples
-    --------
-    >>> numbers_of([1, 2.5], "score")
-    array([1. , 2.5])
-    >>> numbers_of("ten", "score")
-    Traceback (most recent call last):
-    ...
-    soc_pymc.FitError: score='ten' must be numbers
-    """
+    """A number or an array of numbers as float64; but not words, dates or switches."""
     try:
         array = np.asarray(value)
         # NumPy would turn words, dates, switches and None into numbers too
@@ -319,17 +253,7 @@ def _checking(function: Any, rules: Mapping[str, Rule], error: Refusal) -> Any:
 
 
 def many(given: Mapping[str, Any], error: Refusal = FitError) -> tuple[NDArray[np.float64], ...]:
-    """Arrays of numbers by name, of shapes that go together as NumPy has it.
-
-    Examples
-    --------
-    >>> many({"count": [0, 1], "exposure": 2.0})
-    (array([0., 1.]), array(2.))
-    >>> many({"y": [0, 1], "N": [1, 2, 3]})
-    Traceback (most recent call last):
-    ...
-    soc_pymc.FitError: y and N have the shapes (2,) and (3,): give one of each for every item
-    """
+    """Arrays of numbers by name, of shapes that go together as NumPy has it."""
     arrays = tuple(numbers_of(value, name, error) for name, value in given.items())
     try:
         np.broadcast_shapes(*(array.shape for array in arrays))
@@ -342,12 +266,7 @@ def many(given: Mapping[str, Any], error: Refusal = FitError) -> tuple[NDArray[n
 
 
 def refuse_beyond_memory(size: float, what: str, remedy: str, error: Refusal = FitError) -> None:
-    """Refuse `size` bytes beyond this machine's memory; say what takes them, and the remedy.
-
-    Examples
-    --------
-    >>> refuse_beyond_memory(8e3, "1,000 draws", "ask for fewer")
-    """
+    """Refuse `size` bytes beyond this machine's memory; say what takes them, and the remedy."""
     have = _memory()
     if size > have:
         raise error(

@@ -50,15 +50,6 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     killed process leaves a temporary file, which the next one to write `path` removes. A symbolic
     link stays, and the file that it names is replaced, with its permissions. Raises OSError, before
     anything is written, as `check_target` does, or if the disk is full.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> target = Path(tempfile.mkdtemp()) / "out.txt"
-    >>> with replacing(target) as temporary:
-    ...     _ = temporary.write_text("whole")
-    >>> target.read_text()
-    'whole'
     """
     target = check_target(path)
     remove_stale(target)
@@ -87,12 +78,6 @@ def check_target(path: str | os.PathLike[str]) -> Path:
 
     Returns the file itself where `path` is a symbolic link. OSError says what is wrong: a folder, a
     device, write protection, or a folder that is not there or cannot be written to.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> check_target(Path(tempfile.mkdtemp()) / "new.nc").name
-    'new.nc'
     """
     name, target = os.fspath(path), Path(os.path.realpath(path))
     folder = target.parent
@@ -200,13 +185,7 @@ def _is_running(pid: int) -> bool:
 
 
 def seal(content: bytes | memoryview) -> bytes:
-    r"""The line that ends a saved file: SHA-256 of the bytes before it.
-
-    Examples
-    --------
-    >>> seal(b"")
-    b'\nsoc_pymc sha256 e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855\n'
-    """
+    """The line that ends a saved file: SHA-256 of the bytes before it."""
     return b"\nsoc_pymc sha256 " + hashlib.sha256(content).hexdigest().encode() + b"\n"
 
 
@@ -405,14 +384,6 @@ def content_digest(data: xr.Dataset | xr.DataTree) -> str:
 
     Numbers count bit for bit in the order of little-endian bytes; text by its characters, however
     it is kept.
-
-    Examples
-    --------
-    >>> one, two = (xr.Dataset({"x": ("row", [1.0, x])}) for x in (2.0, 2.0000001))
-    >>> content_digest(one) == content_digest(one.copy())
-    True
-    >>> content_digest(one) == content_digest(two)
-    False
     """
     whole = hashlib.sha256()
     if isinstance(data, xr.DataTree):

@@ -72,14 +72,7 @@ class Phase:
 def phase(
     title: str, *, total: float | None = None, unit: str = "", enabled: bool = True
 ) -> Iterator[Phase]:
-    """Run a block as a phase that shows its progress on standard error.
-
-    Examples
-    --------
-    >>> with phase("reading", total=3, unit="files") as reading:
-    ...     for _ in range(3):
-    ...         reading.advance()
-    """
+    """Run a block as a phase that shows its progress on standard error."""
     current = Phase(title, total, unit, switch(enabled, "progress"))
     try:
         yield current

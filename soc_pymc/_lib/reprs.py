@@ -14,13 +14,7 @@ _SHOWN = 5  # labels of groups
 
 
 def visible(text: object) -> str:
-    r"""Text in which characters that nobody sees are written out, as they might steer a terminal.
-
-    Examples
-    --------
-    >>> print(visible("a\x1b[2J"))
-    a\x1b[2J
-    """
+    """Text with the characters that nobody sees written out: they might steer a terminal."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(text))
 
 
@@ -31,11 +25,6 @@ def html_table(
 
     `rows` are sequences of cells, `head` names of the columns (none for a table of names and
     values), `note` what stands below it.
-
-    Examples
-    --------
-    >>> html_table("t", [["a<b", 1]])
-    '<div><strong>t</strong><table><tbody><tr><td>a&lt;b</td><td>1</td></tr></tbody></table></div>'
     """
     names = "".join(f"<th>{escape(visible(name))}</th>" for name in head)
     top = f"<thead><tr>{names}</tr></thead>" if names else ""
@@ -49,15 +38,7 @@ def html_table(
 
 
 def lines(head: str, rows: Iterable[Sequence[str]]) -> str:
-    """Text of a `repr`: a head, and a row below it for each name and value.
-
-    Examples
-    --------
-    >>> print(lines("<fit>", [("items", "200"), ("draws", "9")]))
-    <fit>
-      items  200
-      draws  9
-    """
+    """Text of a `repr`: a head, and a row below it for each name and value."""
     found = [tuple(row) for row in rows]
     width = max((len(name) for name, _ in found), default=0)
     return "\n".join(
@@ -66,14 +47,7 @@ def lines(head: str, rows: Iterable[Sequence[str]]) -> str:
 
 
 def short(record: Any) -> str:
-    """A configuration with the fields that are not as by default.
-
-    Examples
-    --------
-    >>> from soc_pymc import Gamma, Spline
-    >>> short(Gamma(mean=Spline(knots=9), monotone=True))
-    'Gamma(mean=Spline(knots=9), monotone=True)'
-    """
+    """A configuration with the fields that are not as by default."""
     usual = type(record)()
     own = {f.name: getattr(record, f.name) for f in fields(record)}
     differ = {name: value for name, value in own.items() if value != getattr(usual, name)}

@@ -1,4 +1,4 @@
-"""Cells and bins: exact log-linear grids, and edges of bins of equal weight.
+"""Cells, bins and folds: exact log-linear grids, edges of bins of equal weight, folds by number.
 
 A positive number x lies in octave e (2^e <= x < 2^(e+1)) and, inside it, in one of 2^k equal steps.
 All of it is exact in floating point, so every engine puts every number into the same cell.
@@ -7,7 +7,7 @@ All of it is exact in floating point, so every engine puts every number into the
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,7 +17,6 @@ from ..families.poisson import STEPS, count_cell_range
 
 Columns = Mapping[str, NDArray[Any]]
 
-_EXACT_OCTAVE = 5  # 2^5 = 32
 ZERO_EXPOSURE = -(1 << 15)  # below the cell of every positive number, 16 * -1074
 VALUE_OCTAVES = 3  # a value cell is 2^-3 of the octave that its noise cell is in
 MOST_VALUE_CELL = (1 << 25) - 1
@@ -146,34 +145,20 @@ def whole_unit(n: int, most: float) -> float:
     return float(2.0 ** (int(np.ceil(np.log2(top))) + 1 - 62)) if top > 0 else 1.0
 
 
-def _octave(size: float) -> int:
-    return math.frexp(size)[1] - 1
-
-
 def choose_grid(low: float, high: float, least: float, most: int = _CHOOSE_CELLS) -> Grid:
     """Finest grid with at most about `most` cells from `low` to `high`.
 
     `least` is the least size that is told from 0.
-
-    Examples
-    --------
-    >>> grid = choose_grid(0.5, 0.5001, 0.5)
-    >>> grid.steps
-    30
     """
-    floor = _octave(max(least, 5e-324))
+    floor = math.frexp(max(least, 5e-324))[1] - 1
     fine = Grid(floor, 0)
     for steps in range(1, _MOST_STEPS + 1):
         grid = Grid(floor, steps)
-        if _cells(grid, low, high) > most:
+        first, last = grid.cell([low, high])
+        if last - first >= most:
             break
         fine = grid
     return fine
-
-
-def _cells(grid: Grid, low: float, high: float) -> int:
-    first, last = grid.cell([low, high])
-    return int(last - first) + 1
 
 
 def finer_grid(
@@ -284,3 +269,37 @@ def make_lookup(edges: Floats) -> Lookup:
             break
     padded = np.concatenate([edges, np.full(most, np.inf)])
     return Lookup(grid, low, high, int(at[0]), below, most, padded)
+
+
+# ---------------------------------------------------------------- folds of items
+
+FOLD_PRIME = (1 << 31) - 1
+SCRAMBLE = (1663, 1327217885)  # products of two numbers below the prime fit in 64 bits
+FOLD_MIX = 1_073_741_789
+FOLD_STEPS = 20  # scores and exposures that differ by less than 2^-20 share a fold
+MOST_FOLDS = 1000
+
+
+@dataclass(frozen=True)
+class Folds:
+    """How items are put into folds; by item is by its score and exposure or noise sd."""
+
+    by: Literal["id", "item", "column", "none"]
+    number: int  # 1 where there are none, and the largest number possible by column
+
+
+def fold_of_id(identity: ArrayLike, folds: int) -> Ints:
+    """Fold of items by whole-number ids: arithmetic that is the same on every engine.
+
+    The id modulo a prime p is scrambled by x (x + a) modulo p, then by a factor modulo p; the fold
+    is what is left modulo the number of folds.
+
+    Examples
+    --------
+    >>> fold_of_id([0, 1, 2, 3, 4, 5], 2).tolist()
+    [0, 0, 0, 0, 1, 0]
+    """
+    shift, factor = SCRAMBLE
+    x = np.asarray(identity, dtype=np.int64) % FOLD_PRIME
+    x = x * ((x + shift) % FOLD_PRIME) % FOLD_PRIME
+    return x * factor % FOLD_PRIME % folds

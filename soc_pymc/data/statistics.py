@@ -534,15 +534,6 @@ def coarsened(stats: Statistics, edges: ArrayLike) -> Statistics:
     """Statistics in bins made of whole bins, the same as if the items had been put into these.
 
     `edges` are some of the statistics' own; joint cells are left out.
-
-    Examples
-    --------
-    >>> import soc_pymc as soc
-    >>> frame = soc.simulation.s1(2000, seed=0)
-    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> stats = soc.summarize(items, bins=100, progress=False)
-    >>> coarsened(stats, stats.edges[9::10]).bins
-    10
     """
     cuts = np.asarray(edges, dtype=float)
     strange = cuts[~np.isin(cuts, stats.edges)]

@@ -79,13 +79,7 @@ def read_roles(attrs: Mapping[Any, Any], outcome: Outcome) -> dict[str, str]:
 
 
 def json_object(text: Any) -> dict[str, Any]:
-    """What a file keeps as JSON of names and values.
-
-    Examples
-    --------
-    >>> json_object('{"score": "t"}')
-    {'score': 't'}
-    """
+    """What a file keeps as JSON of names and values."""
     if not isinstance(text, str):
         raise TypeError("an attribute that should be JSON is no text")
     try:

@@ -24,8 +24,7 @@ from .._lib.errors import ItemsError, ItemsWarning, StatisticsError, warn_user
 from .._lib.progress import phase
 from ..families.outcomes import OUTCOMES
 from . import tables
-from .binning import FIRST_GRID, choose_edges, finer_grid, group
-from .folds import MOST_FOLDS, Folds
+from .binning import FIRST_GRID, MOST_FOLDS, Folds, choose_edges, finer_grid, group
 from .items import ITEMS_RULE, Items
 from .statistics import FORMAT, Statistics, is_whole, make_statistics
 

@@ -9,8 +9,18 @@ from numpy.typing import NDArray
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import StatisticsError
 from ..families.validity import LARGEST
-from .binning import CELLS, FIRST_GRID, Columns, Grid, group, make_lookup
-from .folds import FOLD_MIX, FOLD_PRIME, FOLD_STEPS, SCRAMBLE
+from .binning import (
+    CELLS,
+    FIRST_GRID,
+    FOLD_MIX,
+    FOLD_PRIME,
+    FOLD_STEPS,
+    SCRAMBLE,
+    Columns,
+    Grid,
+    group,
+    make_lookup,
+)
 from .hashing import EMPTY, HEAD, HashTable, compiled, inlined, score_cell, slot
 from .kernels import Kernel
 

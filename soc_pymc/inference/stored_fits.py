@@ -35,13 +35,7 @@ PRIORS = (Gamma, Normal, GammaMixture, NormalMixture)
 
 
 def as_json(record: Any) -> str:
-    """A frozen configuration as JSON, with the name of its class.
-
-    Examples
-    --------
-    >>> as_json(NUTS(draws=np.int64(5)))
-    '{"name": "NUTS", "draws": 5, "tune": 1000, "chains": 4, "seed": 0}'
-    """
+    """A frozen configuration as JSON, with the name of its class."""
     whole = {"name": type(record).__name__, **asdict(record)}
     return json.dumps(whole, default=_plain_number)
 
@@ -57,11 +51,6 @@ def read_record(text: Any, *kinds: type[Any]) -> Any:
 
     It has all the fields of its class and no others, which the class itself checks; ValueError,
     TypeError or KeyError says what is wrong.
-
-    Examples
-    --------
-    >>> read_record(as_json(VI(seed=2)), *METHODS)
-    VI(seed=2, draws=1000, rotations=1, batch=None, max_iterations=200)
     """
     given = json_object(text)
     name, known = given.pop("name", None), {kind.__name__: kind for kind in kinds}

@@ -5,14 +5,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from soc_pymc.data.binning import (
     FIRST_GRID,
+    FOLD_MIX,
+    FOLD_STEPS,
     MOST_VALUE_CELL,
     VALUE_OCTAVES,
     ZERO_EXPOSURE,
     Grid,
     Lookup,
     _octave_step,
+    fold_of_id,
 )
-from soc_pymc.data.folds import FOLD_MIX, FOLD_STEPS, fold_of_id
 from soc_pymc.families.poisson import EXACT_COUNTS, STEPS
 from soc_pymc.families.validity import LEAST_SD
 

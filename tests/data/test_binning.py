@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from soc_pymc.data import binning, hashing
-from soc_pymc.data.folds import Folds, fold_of_id
+from soc_pymc.data.binning import Folds, fold_of_id
 from soc_pymc.data.hashing import score_cell
 from soc_pymc.data.kernels import KERNELS
 from soc_pymc.data.sums import Sums, fold_of_items

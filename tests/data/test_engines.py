@@ -16,7 +16,7 @@ import pytest
 
 import soc_pymc as soc
 from soc_pymc._lib.errors import ItemsError
-from soc_pymc.data.folds import fold_of_id
+from soc_pymc.data.binning import fold_of_id
 from soc_pymc.data.tables.engines import on_engine
 from soc_pymc.data.tables.sources import readable
 from soc_pymc.front.cli import main

@@ -14,7 +14,7 @@ import soc_pymc as soc
 from soc_pymc._lib.errors import ItemsError, ItemsWarning, StatisticsError
 from soc_pymc._lib.files import save_netcdf
 from soc_pymc.data import binning, hashing, tables
-from soc_pymc.data.folds import fold_of_id
+from soc_pymc.data.binning import fold_of_id
 from soc_pymc.data.statistics import Statistics, load_statistics
 from soc_pymc.data.tables import expressions, scan
 from soc_pymc.front.cli import main

@@ -17,7 +17,7 @@ from scipy.special import gammaln
 from soc_pymc._lib.errors import ItemsError, ItemsWarning, StatisticsError
 from soc_pymc._lib.files import save_netcdf
 from soc_pymc.data import tables
-from soc_pymc.data.folds import fold_of_id
+from soc_pymc.data.binning import fold_of_id
 from soc_pymc.data.items import PoissonItems
 from soc_pymc.data.statistics import Statistics, load_statistics
 from soc_pymc.data.summaries import summarize

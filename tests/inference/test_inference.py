@@ -13,9 +13,14 @@ import xarray as xr
 
 import soc_pymc as soc
 from soc_pymc._lib.files import save_netcdf
-from soc_pymc.inference import density, minibatches, variational
-from soc_pymc.inference.importance import chosen, importance, refined, weighed_draws
-from soc_pymc.inference.variational import _variational_verdict
+from soc_pymc.inference import density, variational
+from soc_pymc.inference.variational import (
+    _variational_verdict,
+    chosen,
+    importance,
+    refined,
+    weighed_draws,
+)
 from soc_pymc.model import problem
 from tests.studies import hard_cases
 
@@ -177,7 +182,7 @@ def test_minibatches_average_to_the_whole(small_statistics):
     rows = np.arange(20).reshape(5, 4).T  # 4 minibatches of 5 of the 20 bins
     whole, part = (
         density.density(space),
-        minibatches.minibatch_density(built, space, np.ascontiguousarray(rows)),
+        density.minibatch_density(built, space, np.ascontiguousarray(rows)),
     )
     rng = np.random.default_rng(3)
     for size in (0.5, 3.0):  # far out the quadratics at the pilot are wrong, and must not matter

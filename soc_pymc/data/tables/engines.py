@@ -19,8 +19,6 @@ from ..._lib.errors import ItemsError
 from .item_files import Files, check_files
 from .sources import readable
 
-ENGINES = ("duckdb", "spark", "polars")
-
 _PACKAGES = {"spark": "pyspark", "polars": "polars"}
 _SPARK_TYPES = {  # of Arrow's names for the types of Parquet files
     "int8": "tinyint",

@@ -8,8 +8,19 @@ from numpy.typing import NDArray
 
 from ...families.outcomes import Outcome
 from ...families.poisson import EXACT_COUNTS, STEPS
-from ..binning import FIRST_GRID, MOST_VALUE_CELL, VALUE_OCTAVES, ZERO_EXPOSURE, Grid, make_lookup
-from ..folds import FOLD_MIX, FOLD_PRIME, FOLD_STEPS, SCRAMBLE, Folds
+from ..binning import (
+    FIRST_GRID,
+    FOLD_MIX,
+    FOLD_PRIME,
+    FOLD_STEPS,
+    MOST_VALUE_CELL,
+    SCRAMBLE,
+    VALUE_OCTAVES,
+    ZERO_EXPOSURE,
+    Folds,
+    Grid,
+    make_lookup,
+)
 
 _WIDE_COUNTS = 48  # 16 * 5 - 32: cells of counts >= 32 go on where the exact ones end
 _LOG2_E = 1.4426950408889634

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...families.outcomes import OUTCOMES, Outcome, Sum
-from ..binning import FIRST_GRID, Columns, Grid, Weights, added, whole_unit
-from ..folds import Folds
+from ..binning import FIRST_GRID, Columns, Folds, Grid, Weights, added, whole_unit
 from ..items import Items
 from .expressions import exact, fold_of, score_cell, seen_outcome, with_bins, with_cells
 from .sources import open_table, readable

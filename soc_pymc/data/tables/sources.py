@@ -30,13 +30,7 @@ Kind = Literal["pandas", "polars", "arrow", "files", "ibis"]
 
 
 def kind_of(source: Any) -> Kind:
-    """Kind of a source of items; refuses what is none.
-
-    Examples
-    --------
-    >>> kind_of("items/*.parquet")
-    'files'
-    """
+    """Kind of a source of items; refuses what is none."""
     if isinstance(source, pd.DataFrame):
         return "pandas"
     if isinstance(source, str | os.PathLike) or (
@@ -66,12 +60,6 @@ def open_table(source: Any, columns: Sequence[str] | None = None) -> Any:
     It is on a DuckDB connection of its own or, for an Ibis table, on the table's backend. `columns`
     None keeps all. Files that are missing, unreadable or unlike each other are refused, and so are
     missing columns.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> open_table(pd.DataFrame({"a": [1, 2]})).columns
-    ('a',)
     """
     kind = kind_of(source)
     if kind == "ibis":
@@ -138,13 +126,6 @@ def batches(
     """Arrow record batches of an Ibis table, in the order of its rows, of at most `size` rows.
 
     `source` is what the table was opened from, to name a file that cannot be read.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> table = open_table(pd.DataFrame({"a": range(5)}))
-    >>> [batch.num_rows for batch in batches(table, size=3)]
-    [3, 2]
     """
     selected = table.select(*chosen(table.columns, columns))
     with readable(source):
@@ -158,15 +139,6 @@ def readable(source: Any = None) -> Iterator[None]:
     """Errors of an engine while it reads become an ItemsError of one line.
 
     Where the source is files, the one that cannot be read is named.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> with readable():
-    ...     raise pa.ArrowInvalid("a page is damaged")
-    Traceback (most recent call last):
-    ...
-    soc_pymc.ItemsError: the items cannot be read: a page is damaged
     """
     try:
         yield

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from ..._lib.arrays import Floats, Ints
 from ..._lib.errors import ItemsError
 from ..._lib.progress import phase
-from ..binning import Grid, Weights, whole_unit
-from ..folds import FOLD_PRIME, MOST_FOLDS, Folds, fold_of_id
+from ..binning import FOLD_PRIME, MOST_FOLDS, Folds, Grid, Weights, fold_of_id, whole_unit
 from ..items import Items
 from ..kernels import KERNELS
 from ..sums import FirstLook, Sums, ends, fold_of_items, warm_up

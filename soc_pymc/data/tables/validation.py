@@ -12,8 +12,7 @@ from ..._lib.errors import ItemsError
 from ..._lib.progress import phase
 from ...families.outcomes import OUTCOMES, Outcome
 from ...families.validity import LARGEST, LARGEST_COUNT, Bounds
-from ..binning import Columns, Grid
-from ..folds import FOLD_PRIME, MOST_FOLDS
+from ..binning import FOLD_PRIME, MOST_FOLDS, Columns, Grid
 from ..items import Items
 from .expressions import score_cell
 from .sources import kind_of, open_table, readable
@@ -209,14 +208,6 @@ def scan(items: Items, progress: bool = True, grid: Grid | None = None) -> Scan:
     `grid` are cells of scores to count in the same pass. Every problem of the items is one line of
     an ItemsError: the column, the number of bad rows, examples, and what is needed. Notes of the
     error give row numbers where rows have an order.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> from soc_pymc import PoissonItems
-    >>> frame = pd.DataFrame({"t": [0.1, 0.2], "clicks": [0, 1], "views": [9, 8]})
-    >>> scan(PoissonItems(frame, score="t", count="clicks", exposure="views")).totals.n
-    2
     """
     table = open_table(items.source, list(items.roles.values()))
     columns = {role: table[name] for role, name in items.roles.items()}
