@@ -55,11 +55,11 @@ def plot_accuracy(table: pd.DataFrame, quantity: str = "mean", axes: Any = None)
     Parameters
     ----------
     table
-        From `soc.evaluate.accuracy`.
+        From `soc.evaluate.accuracy`. Its standard errors are drawn as bars, where it has them.
     quantity
         ``"mean"`` or ``"variance"`` of theta given t, estimated and true; ``"mean_error"`` or
         ``"variance_error"``, in-bin averages of the squared error of E or Var(theta|t,y) over
-        powers of E(theta|t), of values of Sd(theta|t).
+        powers of E(theta|t), for values of Sd(theta|t).
     axes
         Axes to draw in, as many as the grid has; None makes a figure.
 
@@ -72,13 +72,11 @@ def plot_accuracy(table: pd.DataFrame, quantity: str = "mean", axes: Any = None)
     Raises
     ------
     FitError
-        If the table is another one, there is no such quantity, or `axes` are no axes or of another
-        number.
+        If an argument is not as above, or the number of axes is another one.
 
     Notes
     -----
-    Section 5.2 of Muralidharan and Najmi. Bars are one Monte Carlo standard error, where the table
-    has them.
+    Section 5.2 of Muralidharan and Najmi.
 
     Examples
     --------
@@ -108,12 +106,12 @@ def plot_accuracy(table: pd.DataFrame, quantity: str = "mean", axes: Any = None)
 def plot_regret(table: pd.DataFrame, axes: Any = None) -> NDArray[Any]:
     """Draw in-bin mean squared errors of estimators over that of the oracle E(theta|t,y), at 1.
 
+    Colours are estimators, markers are methods.
+
     Parameters
     ----------
-    table
-        From `soc.evaluate.accuracy`.
-    axes
-        Axes to draw in, as many as the grid has; None makes a figure.
+    table, axes
+        As of `plot_accuracy`.
 
     Returns
     -------
@@ -123,12 +121,11 @@ def plot_regret(table: pd.DataFrame, axes: Any = None) -> NDArray[Any]:
     Raises
     ------
     FitError
-        If the table is another one, or `axes` are no axes or of another number.
+        As `plot_accuracy`.
 
     Notes
     -----
-    Sections 5.2 and 5.3 of Muralidharan and Najmi. Colours are estimators, markers methods,
-    bars one Monte Carlo standard error where the table has them.
+    Sections 5.2 and 5.3 of Muralidharan and Najmi.
 
     Examples
     --------
@@ -164,13 +161,11 @@ def plot_error_ratio(
 
     Parameters
     ----------
-    table
-        From `soc.evaluate.accuracy`.
+    table, axes
+        As of `plot_accuracy`.
     root
-        Whether to draw square roots, so that sds are compared; None does so for tables without
-        delta and sigma, those of Normal data.
-    axes
-        Axes to draw in, as many as the grid has; None makes a figure.
+        Whether to draw square roots, which compare sds; None does so for tables without delta and
+        sigma, those of Normal data.
 
     Returns
     -------
@@ -180,13 +175,11 @@ def plot_error_ratio(
     Raises
     ------
     FitError
-        If the table is another one, `root` is no switch, or `axes` are no axes or of another
-        number.
+        As `plot_accuracy`.
 
     Notes
     -----
-    Sections 5.2 and 5.3 of Muralidharan and Najmi. Bars are one Monte Carlo standard error, where
-    the table has them.
+    Sections 5.2 and 5.3 of Muralidharan and Najmi.
 
     Examples
     --------

@@ -71,24 +71,21 @@ def plot_bin_choice(
     Parameters
     ----------
     table
-        From `soc.evaluate.compare_bins`, of two numbers of bins and more.
+        From `soc.evaluate.compare_bins`, with two or more numbers of bins.
     axes
         Four axes to draw in; None makes a figure.
 
     Returns
     -------
     numpy.ndarray
-        The four axes: range of scores, shares of variance, noise, differences of curves.
+        The four axes: range of scores, shares of variance, noise, differences of curves. These are
+        root mean squares over items of log E(theta|t), for values of E(theta|t) in sds of theta,
+        and of log Var(theta|t).
 
     Raises
     ------
     FitError
-        If the table is another one or has a single row, or there are not four axes.
-
-    Notes
-    -----
-    On the bins of Section 5.1 of Muralidharan and Najmi. Differences are root mean squares over
-    items of log E(theta|t), of values of E(theta|t) in sds of theta, and of log Var(theta|t).
+        If an argument is not as above.
 
     Examples
     --------
@@ -155,19 +152,14 @@ def plot_bin_spread(source: Statistics | Fit, ax: Axes | None = None) -> Axes:
     Returns
     -------
     matplotlib.axes.Axes
-        The axes that were drawn in.
+        The axes.
 
     Raises
     ------
     StatisticsError
         If there are no items.
     FitError
-        If the fit was made by a version that did not keep the spread, `source` is neither
-        statistics nor a fit, or `ax` is no axes.
-
-    Notes
-    -----
-    Section 5.1 of Muralidharan and Najmi.
+        If the fit did not keep the spread of its bins, or an argument is not as above.
 
     Examples
     --------

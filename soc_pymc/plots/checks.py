@@ -78,12 +78,12 @@ def plot_pit(result: CheckResult, ax: Axes | None = None) -> NDArray[Any]:
     Returns
     -------
     numpy.ndarray
-        The axes drawn in, one for each slice shown.
+        The axes, one for each slice shown.
 
     Raises
     ------
     FitError
-        If `result` is not that of a check, or `ax` is no axes.
+        If an argument is not as above.
 
     Examples
     --------
@@ -183,8 +183,7 @@ def plot_pit_histograms(
     Raises
     ------
     FitError
-        If there are no histograms by bin, all are empty, there are several for one `ax`, or `ax` is
-        no axes.
+        If all histograms are empty, there are several for one `ax`, or an argument is not as above.
 
     Notes
     -----
@@ -195,8 +194,7 @@ def plot_pit_histograms(
     >>> import soc_pymc as soc
     >>> frame = soc.simulation.s1(2000, seed=0)
     >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> stats = soc.summarize(items, progress=False)
-    >>> fit = soc.fit(stats, method=soc.FiveSteps(), progress=False)
+    >>> fit = soc.fit(soc.summarize(items, progress=False), method=soc.FiveSteps(), progress=False)
     >>> found = soc.evaluate.pit_histograms(fit, items, bins=5, progress=False)
     >>> soc.plots.plot_pit_histograms(found).shape
     (1, 1)
@@ -362,18 +360,20 @@ def _note_beyond(ax: Axes, density: Floats, top: float) -> None:
 def plot_rootogram(result: CheckResult, prob: float = 0.9, ax: Axes | None = None) -> Axes:
     """Draw a hanging rootogram: how many items had each outcome, against the fit's predictions.
 
-    The line is the number of items that the fit expects to have a count (or a value between two
-    ends), on the scale of square roots, on which all have like errors. From it hang bars as long as
-    the root of the number seen: their feet stand at 0 where prediction and data agree. The grey
-    band is where the feet are with the given probability if the fit is right, at each bar by
-    itself; bars whose feet are outside are coloured. Feet below 0: more such items than predicted.
+    The line is the number of items that the fit expects to have a count (from 16 on, a range of
+    counts) or a value between two ends; on the scale of square roots all have like errors.
+    From it hang bars as long as the root of the number seen: their feet stand at 0 where prediction
+    and data agree, and below 0 where there are more such items. The grey band holds the feet with
+    the given probability if the fit is right, at each bar by itself; others are coloured.
 
     Parameters
     ----------
     result
         What `soc.check` returned for items. It keeps a random subset of them, which is drawn.
     prob
-        Probability of the band.
+        Probability of the band, from replicated outcomes. A fit of one draw has one replicate,
+        whose roots of numbers have an sd near 1/2, as those of the data have: the band is then that
+        of their difference.
     ax
         Axes to draw in; None makes a figure.
 
@@ -385,16 +385,13 @@ def plot_rootogram(result: CheckResult, prob: float = 0.9, ax: Axes | None = Non
     Raises
     ------
     FitError
-        If `result` is not that of a check, the check was made on statistics, which keep no
-        replicated outcomes, `prob` is not between 0 and 1, or `ax` is no axes.
+        If the check was made on statistics, without replicated outcomes, or an argument is not as
+        above.
 
-    Notes
-    -----
-    Tukey's hanging rootogram; see Kleiber and Zeileis, "Visualizing count data regressions using
-    rootograms", The American Statistician 70 (2016), 296-303. Counts from 16 on share bars with
-    their neighbours. The band comes from replicated outcomes. A fit of one draw has one replicate,
-    whose roots of numbers have an sd near 1/2 as those of the data have: the band is then that of
-    their difference.
+    References
+    ----------
+    Kleiber and Zeileis (2016), Visualizing count data regressions using rootograms, The American
+    Statistician 70, 296-303.
 
     Examples
     --------
@@ -402,8 +399,7 @@ def plot_rootogram(result: CheckResult, prob: float = 0.9, ax: Axes | None = Non
     >>> frame = soc.simulation.s1(2000, seed=0)
     >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
     >>> fit = soc.fit(soc.summarize(items, progress=False), progress=False)
-    >>> result = soc.check(fit, items, progress=False)
-    >>> soc.plots.plot_rootogram(result).get_ylabel()
+    >>> soc.plots.plot_rootogram(soc.check(fit, items, progress=False)).get_ylabel()
     'items (scale of square roots)'
     """
     if "posterior_predictive" not in result.data.children:

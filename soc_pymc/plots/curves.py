@@ -71,7 +71,7 @@ def plot_curves(
     Parameters
     ----------
     fit
-        The fit. One that has a single draw, as those of `soc.FiveSteps`, is drawn without bands.
+        The fit. One with a single draw, such as those of `soc.FiveSteps`, has no bands.
     prob
         Probability of the bands: at each score by itself (dark).
     simultaneous
@@ -87,8 +87,7 @@ def plot_curves(
     Raises
     ------
     FitError
-        If `fit` is no fit, `prob` is not between 0 and 1, `simultaneous` is no switch, or there are
-        not two axes.
+        If an argument is not as above.
 
     Examples
     --------
@@ -173,8 +172,8 @@ def plot_smoothing(
     fit
         The fit whose curves are drawn: by `soc.FiveSteps`, or by any other method, with bands.
     per_bin
-        A fit by `soc.FiveSteps` of the same statistics, whose bins' own estimates are drawn as
-        dots; None takes those of `fit` itself.
+        A fit by `soc.FiveSteps` of the same statistics, whose estimates by bin are drawn as dots;
+        None takes those of `fit` itself. Bins that it left out have no dots.
     prob
         Probability of the bands, at each score by itself.
     axes
@@ -188,12 +187,12 @@ def plot_smoothing(
     Raises
     ------
     FitError
-        If `fit` is no fit or not smooth, no estimates by bin are at hand, or they are of other
-        bins, `prob` is not between 0 and 1, or there are not two axes.
+        If the fit is not smooth, there are no estimates by bin, or of other bins, or an argument is
+        not as above.
 
     Notes
     -----
-    Section 5.1 of Muralidharan and Najmi. Bins that a fit left out have no dots.
+    Section 5.1 of Muralidharan and Najmi.
 
     Examples
     --------
@@ -273,20 +272,19 @@ def plot_calibration_illustration(
 
     At the left the estimate moves from the score to the curve E(theta|t). At the right a strip
     shows the distribution of theta around that curve: shades are central intervals of theta given
-    t, the widest of 98%. It is drawn at the posterior means of the curves, and of a fit with groups
-    at those that they share.
+    t, the widest of 98%. The strip is drawn at the posterior means of the curves, for a fit with
+    groups of those that they share. The line theta = t is drawn where scores estimate theta.
 
     Parameters
     ----------
     fit
-        The fit. One that has a single draw, as those of `soc.FiveSteps`, is drawn without the band
-        of E(theta|t).
+        The fit. One with a single draw, such as those of `soc.FiveSteps`, has no band.
     prob
         Probability of the band of E(theta|t), at each score by itself.
     axes
         Two axes to draw in; None makes a figure.
     exposure
-        Exposure (noise sd) at which to draw the prior, of a fit with a term in it.
+        Exposure (noise sd) at which to draw the prior of a fit with a term in it, else None.
 
     Returns
     -------
@@ -296,21 +294,18 @@ def plot_calibration_illustration(
     Raises
     ------
     FitError
-        If `fit` is no fit, the prior depends on the exposure and none is given, or the other way
-        round, `prob` is not between 0 and 1, or there are not two axes.
+        If an argument is not as above.
 
     Notes
     -----
-    Figure 1 of Muralidharan and Najmi. The line theta = t is drawn where scores can be read as
-    estimates of theta.
+    Figure 1 of Muralidharan and Najmi.
 
     Examples
     --------
     >>> import soc_pymc as soc
     >>> frame = soc.simulation.s1(2000, seed=0)
     >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> stats = soc.summarize(items, progress=False)
-    >>> fit = soc.fit(stats, method=soc.FiveSteps(), progress=False)
+    >>> fit = soc.fit(soc.summarize(items, progress=False), method=soc.FiveSteps(), progress=False)
     >>> [ax.get_title() for ax in soc.plots.plot_calibration_illustration(fit)]
     ['Ordinary calibration', 'Second order calibration']
     """

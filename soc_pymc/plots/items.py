@@ -98,8 +98,8 @@ def plot_forest(
     A dot is the posterior mean, a line the interval between the outermost quantiles of the table; a
     thicker one that between the next two, if there are four. The item's own rate, count / exposure,
     or its own value is a diamond, the score an upright stroke: the posterior lies between the two,
-    the nearer to the diamond the more the item has told of itself. Items are sorted by their
-    posterior means.
+    the nearer to the diamond the more the item's outcome says. Items are sorted by their posterior
+    means.
 
     Parameters
     ----------
@@ -129,8 +129,7 @@ def plot_forest(
     Raises
     ------
     ItemsError
-        If `table` is no table, a column is missing or not of numbers, the table has no two
-        quantiles, or there is no such item.
+        If the table, its columns or the items are not as above.
     FitError
         If `ax` is no axes.
 
@@ -328,12 +327,12 @@ def plot_shrinkage(
     Returns
     -------
     matplotlib.axes.Axes
-        The axes that were drawn in.
+        The axes.
 
     Raises
     ------
     ItemsError
-        If `table` is no table, a column is missing or not named, or no item has any exposure.
+        If the table or its columns are not as above, or no item has any exposure.
     FitError
         If `ax` is no axes, or `seed` is no whole number.
 

@@ -80,26 +80,24 @@ def plot_prior_ribbon(
     ax
         Axes to draw in; None makes a figure.
     exposure
-        Exposure (noise sd) at which to draw the prior, of a fit with a term in it.
+        Exposure (noise sd) at which to draw the prior of a fit with a term in it, else None.
 
     Returns
     -------
     matplotlib.axes.Axes
-        The axes that were drawn in.
+        The axes.
 
     Raises
     ------
     FitError
-        If `fit` is no fit, the probabilities do not increase, the prior depends on the exposure and
-        none is given, or the other way round, or `ax` is no axes.
+        If an argument is not as above.
 
     Examples
     --------
     >>> import soc_pymc as soc
     >>> frame = soc.simulation.s1(2000, seed=0)
     >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> stats = soc.summarize(items, progress=False)
-    >>> fit = soc.fit(stats, method=soc.FiveSteps(), progress=False)
+    >>> fit = soc.fit(soc.summarize(items, progress=False), method=soc.FiveSteps(), progress=False)
     >>> soc.plots.plot_prior_ribbon(fit, probs=(0.25, 0.5, 0.75)).get_xlabel()
     'score'
     """
@@ -133,45 +131,41 @@ def plot_adjusted_prior(
 
     Dots are overall estimates of the mean theta of each bin: events / exposure, or the mean value.
     They lie above E(theta|t) where items of larger exposure have larger theta. Of a fit with groups
-    the prior is the one that they share.
+    the prior is the one that they share. The line theta = t is drawn where scores estimate theta.
 
     Parameters
     ----------
     fit
-        The fit. One that has a single draw, as those of `soc.FiveSteps`, is drawn without the band
-        of E(theta|t).
+        The fit. One with a single draw, such as those of `soc.FiveSteps`, has no band.
     probs
-        Probabilities of the two quantiles of theta between which is shaded.
+        Probabilities of the two quantiles of theta between which is shaded, increasing.
     prob
         Probability of the band of E(theta|t), at each score by itself.
     ax
         Axes to draw in; None makes a figure.
     exposure
-        Exposure (noise sd) at which to draw the prior, of a fit with a term in it.
+        Exposure (noise sd) at which to draw the prior of a fit with a term in it, else None.
 
     Returns
     -------
     matplotlib.axes.Axes
-        The axes that were drawn in.
+        The axes.
 
     Raises
     ------
     FitError
-        If `fit` is no fit, `probs` are not two that increase, the prior depends on the exposure and
-        none is given, or the other way round, `prob` is not between 0 and 1, or `ax` is no axes.
+        If an argument is not as above.
 
     Notes
     -----
-    Section 5.1 of Muralidharan and Najmi. The line theta = score is drawn where scores can be read
-    as estimates of theta.
+    Section 5.1 of Muralidharan and Najmi.
 
     Examples
     --------
     >>> import soc_pymc as soc
     >>> frame = soc.simulation.s1(2000, seed=0)
     >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> stats = soc.summarize(items, progress=False)
-    >>> fit = soc.fit(stats, method=soc.FiveSteps(), progress=False)
+    >>> fit = soc.fit(soc.summarize(items, progress=False), method=soc.FiveSteps(), progress=False)
     >>> soc.plots.plot_adjusted_prior(fit).get_xlabel()
     'score t'
     """
@@ -299,19 +293,17 @@ def plot_prior_in_bin(
     ax
         Axes to draw in; None makes a figure.
     exposure
-        Exposure (noise sd) at which to draw the prior, of a fit with a term in it.
+        Exposure (noise sd) at which to draw the prior of a fit with a term in it, else None.
 
     Returns
     -------
     matplotlib.axes.Axes
-        The axes that were drawn in.
+        The axes.
 
     Raises
     ------
     FitError
-        If `fit` is no fit, there is no such bin, the prior depends on the exposure and none is
-        given, or the other way round, `least_exposure` is no number or items with values are given
-        one, or `ax` is no axes.
+        If there is no such bin, or an argument is not as above.
     ItemsError
         If the items are not of the fit's kind, or none in the bin has such an exposure.
 
@@ -324,10 +316,8 @@ def plot_prior_in_bin(
     >>> import soc_pymc as soc
     >>> frame = soc.simulation.s1(2000, seed=0)
     >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> stats = soc.summarize(items, progress=False)
-    >>> fit = soc.fit(stats, method=soc.FiveSteps(), progress=False)
-    >>> ax = soc.plots.plot_prior_in_bin(fit, items, least_exposure=20)
-    >>> ax.get_xlabel()
+    >>> fit = soc.fit(soc.summarize(items, progress=False), method=soc.FiveSteps(), progress=False)
+    >>> soc.plots.plot_prior_in_bin(fit, items, least_exposure=20).get_xlabel()
     'theta and count / exposure, events per unit of exposure'
     """
     need_size(fit, exposure)

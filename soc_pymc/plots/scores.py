@@ -54,8 +54,8 @@ def plot_r_squared(
     """Draw the posterior of R^2, the share of the variance of theta that a score explains.
 
     Each score or fit has a row: the posterior density, the median as a dot and the interval as a
-    line; numbers stand at the right. Densities are scaled to equal heights. A fit that has a single
-    draw, as those of `soc.FiveSteps`, is a dot alone.
+    line; numbers stand at the right. Densities are scaled to equal heights. A fit with a single
+    draw, such as those of `soc.FiveSteps`, is a dot alone.
 
     Parameters
     ----------
@@ -75,13 +75,12 @@ def plot_r_squared(
     Raises
     ------
     FitError
-        If there are no such draws, `prob` is not between 0 and 1, or `ax` is no axes.
+        If an argument is not as above.
 
     Notes
     -----
-    R^2 is that of Section 5.1 of Muralidharan and Najmi. That two intervals overlap does not say
-    that two scores of the same items are equally good, as their errors go together: see
-    `plot_score_comparison`.
+    R^2 is that of Section 5.1 of Muralidharan and Najmi. Two scores of the same items may differ
+    although their intervals overlap, as their errors go together: see `plot_score_comparison`.
 
     Examples
     --------
@@ -137,8 +136,7 @@ def plot_score_comparison(
     Raises
     ------
     FitError
-        If there is no such comparison or quantity, `prob` is not between 0 and 1, or `ax` is no
-        axes.
+        If an argument is not as above.
 
     Examples
     --------
@@ -264,11 +262,12 @@ def plot_gain_by_bin(
     """Draw the gain in held-out log-likelihood over the score t itself, in percent, by bin.
 
     Of values it is in percent of the squared error of t in noise sds: 100 would be no error at all.
+    Bars are one standard error over items.
 
     Parameters
     ----------
     held
-        What `soc.evaluate.held_out` returned, or its table.
+        What `soc.evaluate.held_out` returned with ``bins=``, or its table.
     estimators
         Names of estimators in the table, in the order of the legend; None takes E(theta|t) and
         E(theta|t,y) of every fit.
@@ -278,22 +277,22 @@ def plot_gain_by_bin(
     Returns
     -------
     matplotlib.axes.Axes
-        The axes that were drawn in.
+        The axes.
 
     Raises
     ------
     FitError
-        If `held` is another table or has no bins, an estimator is not in it, or `ax` is no axes.
+        If an argument is not as above.
 
     Notes
     -----
-    Section 5.1 of Muralidharan and Najmi. Bars are one standard error over items.
+    Section 5.1 of Muralidharan and Najmi.
 
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> items = soc.PoissonItems(
-    ...     soc.simulation.s1(2000), score="score", count="count", exposure="exposure")
+    >>> frame = soc.simulation.s1(2000, seed=0)
+    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
     >>> split = soc.evaluate.split_items(items)
     >>> stats = soc.summarize(split.train, progress=False)
     >>> fit = soc.fit(stats, method=soc.FiveSteps(), progress=False)
@@ -417,12 +416,12 @@ def plot_variance_gain(
     Returns
     -------
     matplotlib.axes.Axes
-        The axes that were drawn in.
+        The axes.
 
     Raises
     ------
     FitError
-        If there is no such ratio, `prob` is not between 0 and 1, or `ax` is no axes.
+        If an argument is not as above.
 
     Notes
     -----
@@ -433,8 +432,7 @@ def plot_variance_gain(
     >>> import soc_pymc as soc
     >>> frame = soc.simulation.s1(2000, seed=0)
     >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> stats = soc.summarize(items, progress=False)
-    >>> fit = soc.fit(stats, method=soc.FiveSteps(), progress=False)
+    >>> fit = soc.fit(soc.summarize(items, progress=False), method=soc.FiveSteps(), progress=False)
     >>> found = soc.quantities.variance_reduction(fit, items, bins=5, progress=False)
     >>> soc.plots.plot_variance_gain(found).get_xlabel()
     'score t'
