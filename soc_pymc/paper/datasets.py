@@ -19,10 +19,11 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from .._lib.arguments import SEED
+from .._lib.arrays import Floats
 from .._lib.errors import ItemsError
-from . import stand_ins
 
 __all__ = ["batters", "batting", "cache_folder", "keywords", "motor_policies", "neighbourhoods"]
 
@@ -126,15 +127,13 @@ def keywords(seed: int = 0) -> pd.DataFrame:
     Parameters
     ----------
     seed
-        Seed of the stand-in, which plays the same game: keywords whose click rates vary by week,
-        observed for 52 weeks and scored by the four weeks before. Of no effect on real data.
+        Seed of the stand-in, which scores simulated keywords in the same way.
 
     Returns
     -------
     pandas.DataFrame
         43,344 rows, 903 keywords in 48 weeks; columns keyword_id, week, score (clicks per
-        impression), clicks and impressions (whole, at least 2). ``attrs["source"]`` says whether
-        they are real.
+        impression), clicks and impressions (whole, at least 2).
 
     Raises
     ------
@@ -160,21 +159,19 @@ def motor_policies(seed: int = 0) -> pd.DataFrame:
     """Third-party claims of motor policies, with out-of-fold scores.
 
     The score of the real policies is the yearly frequency by a gradient-boosted Poisson regression
-    on other policies. A policy makes few claims in less than a year, so that single outcomes say
-    little: it is the variance over policies of one score that these data tell of. Short exposures
-    claim more by the year than others of their score.
+    on other policies. A policy makes few claims, so single outcomes say little: what the data show
+    is the variance over policies of one score. Short exposures have more claims a year.
 
     Parameters
     ----------
     seed
-        Seed of the stand-in. Of no effect on real data.
+        Seed of the stand-in.
 
     Returns
     -------
     pandas.DataFrame
         678,007 rows (the stand-in has 100,000); columns policy_id, area, region, score (claims a
-        year), claims (at most 5) and exposure_years. ``attrs["source"]`` says whether they are
-        real.
+        year), claims (at most 5) and exposure_years.
 
     Raises
     ------
@@ -188,11 +185,8 @@ def motor_policies(seed: int = 0) -> pd.DataFrame:
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> frame = soc.datasets.motor_policies()
-    >>> list(frame.columns)
+    >>> list(soc.datasets.motor_policies().columns)
     ['policy_id', 'area', 'region', 'score', 'claims', 'exposure_years']
-    >>> bool(frame["exposure_years"].between(0.002, 2.02).all())
-    True
     """
     return _POLICIES.load(seed)
 
@@ -207,14 +201,13 @@ def neighbourhoods(seed: int = 0) -> pd.DataFrame:
     Parameters
     ----------
     seed
-        Seed of the stand-in. Of no effect on real data.
+        Seed of the stand-in.
 
     Returns
     -------
     pandas.DataFrame
         595 rows, the zones with a score, an effect and a standard error; columns cz (the zone's
         number), czname, state, pop (people), stayer25 (percentile), theta25 and se25.
-        ``attrs["source"]`` says whether they are real.
 
     Raises
     ------
@@ -243,14 +236,13 @@ def batting(seed: int = 0) -> pd.DataFrame:
     Parameters
     ----------
     seed
-        Seed of the stand-in. Of no effect on real data.
+        Seed of the stand-in.
 
     Returns
     -------
     pandas.DataFrame
         929 rows; columns player, pitcher (whether), at_bats and hits (April to June), later_at_bats
-        and later_hits (July to October). Some have no at-bats in a half. ``attrs["source"]`` says
-        whether they are real.
+        and later_hits (July to October). Some have no at-bats in a half.
 
     Raises
     ------
@@ -342,26 +334,139 @@ def _halves(raw: pd.DataFrame) -> pd.DataFrame:
     )
 
 
+# --- stand-ins: the columns of the real tables, with like sizes and shapes ------------------------
+
+# constants are rounded summaries of the real tables: medians, spreads, slopes, shares
+_N_KEYWORDS, _WEEKS, _BEFORE = 903, 52, 4
+_PSEUDO = 25  # pseudo-impressions to which a score is shrunk
+_N_POLICIES = 100_000
+_AREAS = {"A": 0.15, "B": 0.11, "C": 0.28, "D": 0.23, "E": 0.2, "F": 0.03}
+_REGIONS = 22
+_N_ZONES, _LEAST_POP = 595, 25_000
+_STATES = ("AL", "CA", "CO", "FL", "GA", "IL", "MI", "MN", "NC", "NY", "OH", "PA", "TX", "VA", "WA")
+_N_PLAYERS, _N_PITCHERS = 929, 301
+
+
+def _simulate_keywords(rng: np.random.Generator) -> pd.DataFrame:
+    """Keywords whose click rates and impressions vary from week to week, scored by four weeks."""
+    shape = (_N_KEYWORDS, _WEEKS)
+    level = rng.normal(size=_N_KEYWORDS)
+    # much seen keywords have lower rates, as in the real table
+    size = rng.normal(4.6 - 0.25 * level, 1.15)
+    impressions = np.maximum(np.exp(rng.normal(size[:, None], 0.5, shape)), 2).astype(np.int64)
+    rate = np.exp(-4.1 + 1.15 * level)[:, None] * rng.gamma(8.0, 1 / 8.0, shape)
+    clicks = np.minimum(rng.poisson(rate * impressions), impressions)
+    mean = clicks.sum() / impressions.sum()
+    score = (_before(clicks) + _PSEUDO * mean) / (_before(impressions) + _PSEUDO)
+    later = (slice(None), slice(_BEFORE, None))
+    week, keyword = np.meshgrid(np.arange(_BEFORE, _WEEKS), np.arange(_N_KEYWORDS))
+    # the real table is in the order of weeks
+    return pd.DataFrame(
+        {
+            "keyword_id": 1 + keyword.T.ravel(),
+            "week": week.T.ravel(),
+            "score": score.T.ravel(),
+            "clicks": clicks[later].T.ravel(),
+            "impressions": impressions[later].T.ravel(),
+        }
+    )
+
+
+def _before(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Sums over the weeks before each, shape (keywords, weeks except for the first ones)."""
+    total = np.cumsum(np.pad(counts, ((0, 0), (1, 0))), axis=1)
+    return np.asarray(total[:, _BEFORE:-1] - total[:, : -_BEFORE - 1])
+
+
+def _simulate_motor_policies(rng: np.random.Generator) -> pd.DataFrame:
+    """Policies of skewed scores, a quarter seen for a year, short ones with higher frequencies."""
+    n = _N_POLICIES
+    score = np.clip(np.exp(-2.98 + 0.4 * rng.gumbel(size=n)), 0.009, 1.1)
+    exposure = np.maximum(np.round(rng.uniform(0, 1, n), 2), 1 / 365)
+    exposure[rng.uniform(size=n) < 0.25] = 1.0
+    theta = score * (0.85 + 0.05 / exposure) * rng.gamma(1.0, 1.0, n)
+    return pd.DataFrame(
+        {
+            "policy_id": np.arange(1, n + 1),
+            "area": rng.choice(list(_AREAS), n, p=list(_AREAS.values())),
+            "region": [f"R{k:02d}" for k in rng.geometric(0.2, n) % _REGIONS],
+            "score": score,
+            "claims": np.minimum(rng.poisson(theta * exposure), 5),
+            "exposure_years": exposure,
+        }
+    )
+
+
+def _simulate_neighbourhoods(rng: np.random.Generator) -> pd.DataFrame:
+    """Zones whose standard errors fall with the population; effects with heavy tails."""
+    n = _N_ZONES
+    log_pop = np.maximum(rng.normal(12.1, 1.2, n), np.log(_LEAST_POP))
+    noise_sd = np.exp(5.57 - 0.545 * log_pop + rng.normal(0, 0.3, n))
+    score = 46.2 - 1.8 * (log_pop - 12.1) + rng.normal(0, 4.7, n)
+    effect = -1.44 + 0.0325 * score + 0.08 * rng.standard_t(4, n)
+    return pd.DataFrame(
+        {
+            "cz": 100 * np.arange(1, n + 1),
+            "czname": [f"Zone {k}" for k in range(1, n + 1)],
+            "state": rng.choice(_STATES, n),
+            "pop": np.round(np.exp(log_pop)),
+            "stayer25": score,
+            "theta25": effect + rng.normal(0, noise_sd),
+            "se25": noise_sd,
+        }
+    )
+
+
+def _simulate_batting(rng: np.random.Generator) -> pd.DataFrame:
+    """Players of whom the better bat more, and pitchers, who bat seldom and worse."""
+    pitcher = np.arange(_N_PLAYERS) < _N_PITCHERS
+    skill = rng.normal(size=_N_PLAYERS)
+    use = 0.6 * skill + 0.8 * rng.normal(size=_N_PLAYERS)
+    at_bats, later = (_at_bats(use + 0.5 * rng.normal(size=_N_PLAYERS), pitcher) for _ in range(2))
+    odds = np.where(pitcher, -1.75 + 0.2 * skill, -1.07 + 0.12 * skill)
+    ability = 1 / (1 + np.exp(-odds))
+    order = rng.permutation(_N_PLAYERS)
+    return pd.DataFrame(
+        {
+            "player": [f"Player {k}" for k in range(1, _N_PLAYERS + 1)],
+            "pitcher": pitcher[order],
+            "at_bats": at_bats[order],
+            "hits": rng.binomial(at_bats, ability)[order],
+            "later_at_bats": later[order],
+            "later_hits": rng.binomial(later, ability)[order],
+        }
+    )
+
+
+def _at_bats(use: Floats, pitcher: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """At-bats of a half: none for the least used, up to 340 for fielders and 45 for pitchers."""
+    most, shift = np.where(pitcher, 45, 340), np.where(pitcher, -0.8, -0.4)
+    share = 1.3 / (1 + np.exp(-(1.6 * use + shift))) - 0.2
+    return np.asarray(np.round(most * np.clip(share, 0, 1)), dtype=np.int64)
+
+
+# --- the tables, real or simulated ----------------------------------------------------------------
+
 _KEYWORDS = _Dataset(
     "adwords_items.parquet",
     "keyword_id int64, week int64, score float64, clicks int64, impressions int64",
     "Search-ad keywords by week",
     "Crealytics GmbH, 2012-04 to 2013-03, from the R package FunRegPoI (GPL-3)",
-    stand_ins.keywords,
+    _simulate_keywords,
 )
 _POLICIES = _Dataset(
     "fremtpl2_items.parquet",
     "policy_id int64, area str, region str, score float64, claims int64, exposure_years float64",
     "French motor policies",
     "freMTPL2freq from the R package CASdatasets (GPL >= 2), scored out of fold",
-    stand_ins.motor_policies,
+    _simulate_motor_policies,
 )
 _ZONES = _Dataset(
     "chetty_cz.csv",
     "cz int64, czname str, state str, pop float64, stayer25 float64, theta25 float64, se25 float64",
     "Neighbourhood effects of commuting zones",
     "Chetty and Hendren (2018), from the R package ebci (MIT)",
-    stand_ins.neighbourhoods,
+    _simulate_neighbourhoods,
     _complete,
 )
 _BATTING = _Dataset(
@@ -369,6 +474,6 @@ _BATTING = _Dataset(
     "player str, pitcher bool, at_bats int64, hits int64, later_at_bats int64, later_hits int64",
     "Batting in the season of 2005",
     "Brown (2008), Annals of Applied Statistics 2, 113-152",
-    stand_ins.batting,
+    _simulate_batting,
     _halves,
 )

@@ -118,7 +118,7 @@ def click_rates(
     n_items, seed
         Number of items, and seed of the random numbers.
     delta, sigma
-        Bias of log t, and standard deviation of log theta given t.
+        Bias of log t, within 100 of 0, and sd of log theta given t, above 0 and at most 10.
 
     Returns
     -------
@@ -128,9 +128,8 @@ def click_rates(
     Raises
     ------
     FitError
-        If `n_items` and `seed` are not whole numbers of at least 0, the machine has no memory for
-        so many items, `delta` is not within 100 of 0 or `sigma` not above 0 and at most 10, or
-        items expect more than 2^53 events.
+        If an argument is not as above, the machine has no memory for so many items, or items expect
+        more than 2^53 events.
 
     Examples
     --------
@@ -174,10 +173,8 @@ def lognormal_rates(
     ----------
     score, exposure
         Scores t > 0 and exposures N >= 0, each of shape (n,).
-    delta, sigma
-        Bias of log t, and standard deviation of log theta given t.
-    seed
-        Seed of the random numbers.
+    delta, sigma, seed
+        As of `click_rates`.
 
     Returns
     -------
@@ -187,8 +184,7 @@ def lognormal_rates(
     Raises
     ------
     FitError
-        If `delta` is not within 100 of 0, `sigma` not above 0 and at most 10, or items expect
-        more than 2^53 events.
+        If an argument is not as above, or items expect more than 2^53 events.
 
     Examples
     --------
@@ -213,16 +209,16 @@ def lognormal_oracle(
     """Exact posterior mean and variance of theta for items of `lognormal_rates`.
 
     Around its mode, the posterior of x = log theta is exp(-u^2/2 - n (e^(sigma u) - 1 - sigma u)),
-    where u = (x - mode)/sigma and n = N e^mode is the count expected there: it depends on the item
-    through n alone, is log-concave and analytic, and the trapezoid rule between points where it
-    has vanished converges exponentially (Trefethen and Weideman 2014).
+    where u = (x - mode)/sigma and n = N e^mode is the count expected there: log-concave and
+    analytic, so that the trapezoid rule between points where it has vanished converges
+    exponentially (Trefethen and Weideman 2014).
 
     Parameters
     ----------
     score, count, exposure
         Items, each of shape (n,); exposure 0 returns the prior's moments.
     delta, sigma
-        Those of the simulation; sigma above 0 and at most 10, where E(theta^2) is 1e87 E(theta)^2.
+        Those of the simulation.
 
     Returns
     -------
@@ -233,8 +229,7 @@ def lognormal_oracle(
     Raises
     ------
     FitError
-        If delta is not within 100 of 0, sigma is not above 0 and at most 10, or a score is not
-        above 0.
+        If delta or sigma is not as of `click_rates`, or a score is not above 0.
 
     Examples
     --------

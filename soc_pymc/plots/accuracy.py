@@ -11,25 +11,8 @@ from numpy.typing import NDArray
 
 from .._lib.arguments import OneOf, OrNone, checked, switch
 from .._lib.errors import FitError
+from . import canvas
 from .arguments import AxesOf, need_columns
-from .style import (
-    BLACK,
-    BLUE,
-    GREEN,
-    GREY,
-    MANY,
-    MARKERS,
-    ORANGE,
-    PALETTE,
-    PURPLE,
-    WIDEST,
-    escaped,
-    legend_of_panels,
-    log_or_linear,
-    number_of,
-    panels_in,
-    tidy,
-)
 
 _QUANTITIES = {  # column, with the column of the truth where there is one, and the label
     "mean": ("true_mean", "E(theta | t)"),
@@ -38,13 +21,13 @@ _QUANTITIES = {  # column, with the column of the truth where there is one, and 
     "variance_error": (None, "squared error of Var(theta | t, y)\n/ {mean}⁴"),
 }
 _OF_ALL = {  # estimators that are the same whatever the method; dashes show beside dots
-    "mse_y": ("y alone", (PURPLE, ".")),
-    "mse_t": ("t", (GREY, ".")),
-    "mse_true_mean": ("true E(theta | t)", (GREEN, "_")),
+    "mse_y": ("y alone", (canvas.PURPLE, ".")),
+    "mse_t": ("t", (canvas.GREY, ".")),
+    "mse_true_mean": ("true E(theta | t)", (canvas.GREEN, "_")),
 }
 _OF_METHOD = {
-    "mse_mean": ("fitted E(theta | t)", ORANGE),
-    "mse_posterior": ("fitted E(theta | t, y)", BLUE),
+    "mse_mean": ("fitted E(theta | t)", canvas.ORANGE),
+    "mse_posterior": ("fitted E(theta | t, y)", canvas.BLUE),
 }
 
 
@@ -95,10 +78,12 @@ def plot_accuracy(table: pd.DataFrame, quantity: str = "mean", axes: Any = None)
     for ax, part in panels:
         if truth:
             own = part[part["method"] == part["method"].iloc[0]].sort_values("score")
-            ax.plot(own["score"], own[truth], color=BLACK, linewidth=1.1, label=f"true {label}")
+            ax.plot(
+                own["score"], own[truth], color=canvas.BLACK, linewidth=1.1, label=f"true {label}"
+            )
         for k, method, own in _methods(table, part):
             _dots(ax, own, quantity, f"{method}: estimated" if truth else method, k)
-        log_or_linear(ax.yaxis, part[[c for c in (quantity, truth) if c]].to_numpy())
+        canvas.log_or_linear(ax.yaxis, part[[c for c in (quantity, truth) if c]].to_numpy())
     return _finish(grid, label, table, axes is None)
 
 
@@ -140,14 +125,14 @@ def plot_regret(table: pd.DataFrame, axes: Any = None) -> NDArray[Any]:
     shared = {name: style for name, style in _OF_ALL.items() if name in table}
     grid, panels = _panels(table, axes)
     for ax, part in panels:
-        ax.axhline(1, color=BLACK, linewidth=1, label="oracle E(theta | t, y)")
+        ax.axhline(1, color=canvas.BLACK, linewidth=1, label="oracle E(theta | t, y)")
         first = part[part["method"] == part["method"].iloc[0]]
         for name, (label, look) in shared.items():
             _dots(ax, first, name, label, look=look)
         for k, method, own in _methods(table, part):
             for name, (label, colour) in _OF_METHOD.items():
                 _dots(ax, own, name, f"{method}: {label}", k, (colour, _look(k)[1]))
-        log_or_linear(ax.yaxis, part[[*shared, *_OF_METHOD]].to_numpy())
+        canvas.log_or_linear(ax.yaxis, part[[*shared, *_OF_METHOD]].to_numpy())
     return _finish(grid, "mean squared error / that of the oracle", table, axes is None)
 
 
@@ -198,7 +183,7 @@ def plot_error_ratio(
             table = table.assign(error_ratio_se=half)
     grid, panels = _panels(table, axes)
     for ax, part in panels:
-        ax.axhline(1, color=BLACK, linewidth=1)
+        ax.axhline(1, color=canvas.BLACK, linewidth=1)
         for k, method, own in _methods(table, part):
             _dots(ax, own, "error_ratio", method, k)
     label = "squared error / Var(theta | t, y)"
@@ -208,14 +193,14 @@ def plot_error_ratio(
 
 def _look(k: int) -> tuple[str, str]:
     """Colour and marker of a method."""
-    return PALETTE[k % len(PALETTE)], MARKERS[k % len(MARKERS)]
+    return canvas.PALETTE[k % len(canvas.PALETTE)], canvas.MARKERS[k % len(canvas.MARKERS)]
 
 
 def _methods(table: pd.DataFrame, part: pd.DataFrame) -> Iterator[tuple[int, str, pd.DataFrame]]:
     """Number, name as text and rows of each method of a panel."""
     numbers = {method: k for k, method in enumerate(dict.fromkeys(table["method"]))}
     for method, own in part.groupby("method", sort=False):
-        yield numbers[method], escaped(method), own
+        yield numbers[method], canvas.escaped(method), own
 
 
 def _need(table: Any, names: list[str]) -> None:
@@ -243,8 +228,8 @@ def _panels(
         raise FitError(
             f"axes holds {len(axes)} axes, the grid has {rows} sigmas and {columns} deltas"
         )
-    size = (min(2.9 * columns + 0.8, WIDEST), 2.1 * rows + 1.0) if gridded else (7, 4.5)
-    row_of_axes = panels_in(axes, size, rows, columns, sharex=True, sharey="row")
+    size = (min(2.9 * columns + 0.8, canvas.WIDEST), 2.1 * rows + 1.0) if gridded else (7, 4.5)
+    row_of_axes = canvas.panels_in(axes, size, rows, columns, sharex=True, sharey="row")
     grid: NDArray[Any] = np.reshape(row_of_axes, (rows, columns))
 
     def cells() -> Iterator[tuple[Axes, pd.DataFrame]]:
@@ -275,8 +260,8 @@ def _dots(
     """
     colour, marker = look or _look(k)
     score, value = (own[c].to_numpy(dtype=float) for c in ("score", name))
-    size = 4.0 if len(own) <= MANY else 2.0
-    if f"{name}_se" in own and len(own) <= MANY:
+    size = 4.0 if len(own) <= canvas.MANY else 2.0
+    if f"{name}_se" in own and len(own) <= canvas.MANY:
         error = own[f"{name}_se"].to_numpy(dtype=float)
         # on a logarithmic axis the lower end must stay above 0
         bars = [np.minimum(error, 0.9 * np.abs(value)), error]
@@ -292,22 +277,24 @@ def _finish(grid: NDArray[Any], label: str, table: pd.DataFrame, own: bool) -> N
     named: dict[str, Any] = {}
     for ax in grid.ravel():
         if "mse_y" not in table:  # that of values, whose scores are no rates
-            log_or_linear(ax.xaxis, table["score"])
+            canvas.log_or_linear(ax.xaxis, table["score"])
         ax.tick_params(labelsize=8)
-        tidy(ax)
+        canvas.tidy(ax)
         handles, labels = ax.get_legend_handles_labels()
         named.update(dict(zip(labels, handles, strict=True)))
     for ax in grid[-1]:
         ax.set_xlabel("score t", fontsize=9)
     if grid.size == 1:
         grid[0, 0].set_ylabel(label)
-        grid[0, 0].set_title(number_of(table["score"].nunique(), "bin"), fontsize=10, loc="left")
+        grid[0, 0].set_title(
+            canvas.number_of(table["score"].nunique(), "bin"), fontsize=10, loc="left"
+        )
     elif own:
         grid[0, 0].figure.supylabel(label, fontsize=10)
     else:
         for ax in grid[:, 0]:
             ax.set_ylabel(label, fontsize=8)
-    legend_of_panels(
+    canvas.legend_of_panels(
         grid[0, 0], own, "upper center", 3, handles=named.values(), labels=named.keys()
     )
     return grid

@@ -15,21 +15,9 @@ from .._lib.errors import FitError, StatisticsError
 from ..data.statistics import Statistics
 from ..families.outcomes import OUTCOMES
 from ..inference.results import Fit, outcome_roles
+from . import canvas
 from .arguments import AX, AxesOf, need_columns
 from .fitted import score_name
-from .style import (
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    PURPLE,
-    draw_dots,
-    draw_floor,
-    finish,
-    log_or_linear,
-    number_of,
-    panels_in,
-)
 
 _ROUNDING = 1e-12  # of the mean square: variances below it are 0 to the sums' precision
 
@@ -37,22 +25,22 @@ _ROUNDING = 1e-12  # of the mean square: variances below it are 0 to the sums' p
 # a panel's title, and columns of a table of `soc.evaluate.compare_bins` with their look and name
 _PANELS: Mapping[str, dict[str, tuple[str, str, str]]] = {
     "Range of scores inside bins": {
-        "spread": (BLUE, "o-", "median bin"),
-        "most_spread": (ORANGE, "s--", "widest bin"),
+        "spread": (canvas.BLUE, "o-", "median bin"),
+        "most_spread": (canvas.ORANGE, "s--", "widest bin"),
     },
     "What bins take for variance of theta, or miss": {
-        "hidden": (BLUE, "o-", "Var E(theta | t) inside bins / E Var(theta | t)"),
-        "no_variance": (ORANGE, "s--", "share of bins that find no variance"),
+        "hidden": (canvas.BLUE, "o-", "Var E(theta | t) inside bins / E Var(theta | t)"),
+        "no_variance": (canvas.ORANGE, "s--", "share of bins that find no variance"),
     },
     "Noise of the bins' own estimates": {
-        "mean_noise": (BLUE, "o-", "E(theta | t)"),
-        "variance_noise": (ORANGE, "s-", "log Var(theta | t)"),
+        "mean_noise": (canvas.BLUE, "o-", "E(theta | t)"),
+        "variance_noise": (canvas.ORANGE, "s-", "log Var(theta | t)"),
     },
     "Distance from curves of the most bins": {
-        "five_steps_mean": (GREEN, "o-", "five steps: E(theta | t)"),
-        "five_steps_variance": (GREEN, "s--", "five steps: log Var(theta | t)"),
-        "bayes_mean": (PURPLE, "o-", "Bayes: E(theta | t)"),
-        "bayes_variance": (PURPLE, "s--", "Bayes: log Var(theta | t)"),
+        "five_steps_mean": (canvas.GREEN, "o-", "five steps: E(theta | t)"),
+        "five_steps_variance": (canvas.GREEN, "s--", "five steps: log Var(theta | t)"),
+        "bayes_mean": (canvas.PURPLE, "o-", "Bayes: E(theta | t)"),
+        "bayes_variance": (canvas.PURPLE, "s--", "Bayes: log Var(theta | t)"),
     },
 }
 _OUGHT = ("spread", "hidden", "mean_noise", "variance_noise", "five_steps_mean")
@@ -102,13 +90,13 @@ def plot_bin_choice(
     numbers_of(table.index.to_numpy(), "the table's index", wanted=wanted)
     if len(table) < 2:
         raise FitError("the table has one number of bins: compare two and more")
-    four = panels_in(axes, (8, 6.6), 2, 2, sharex=True)
+    four = canvas.panels_in(axes, (8, 6.6), 2, 2, sharex=True)
     for ax, (title, lines) in zip(four, _PANELS.items(), strict=True):
         _over_bins(ax, title, table, {name: x for name, x in lines.items() if name in table})
     four[0].set_ylabel("Sd of log t, or of t, inside a bin")
     four[1].set_ylim(bottom=0)
     four[1].yaxis.set_major_formatter(ticker.PercentFormatter(1.0))
-    four[2].axhline(1, color=GREY, linewidth=1, linestyle="--")
+    four[2].axhline(1, color=canvas.GREY, linewidth=1, linestyle="--")
     four[2].set_ylabel("typical error")
     four[3].set_ylabel("root mean square difference")
     if four[3].get_yscale() == "log":
@@ -127,12 +115,12 @@ def _over_bins(
         # the most bins differ from themselves by 0, which has no place on a logarithmic axis
         seen = np.isfinite(value) if shares else value > 0
         ax.plot(number[seen], value[seen], look, color=colour, label=label, markersize=4)
-    log_or_linear(ax.xaxis, number)
+    canvas.log_or_linear(ax.xaxis, number)
     ax.set_xticks(number, [f"{n:,.0f}" for n in number], minor=False)
     ax.minorticks_off()
     if not shares:
-        log_or_linear(ax.yaxis, np.concatenate([line.get_ydata() for line in ax.lines]))
-    finish(ax, title, "number of bins", "")
+        canvas.log_or_linear(ax.yaxis, np.concatenate([line.get_ydata() for line in ax.lines]))
+    canvas.finish(ax, title, "number of bins", "")
 
 
 @checked(source=A(Statistics | Fit, "statistics, from soc.summarize, or a fit"), ax=AX)
@@ -170,19 +158,21 @@ def plot_bin_spread(source: Statistics | Fit, ax: Axes | None = None) -> Axes:
     'Sd(log t) inside the bin'
     """
     score, spread, items, log = _of_fit(source) if isinstance(source, Fit) else _of_sums(source)
-    ax = panels_in(ax, (7, 4.2))[0]
+    ax = canvas.panels_in(ax, (7, 4.2))[0]
     seen = spread > 0
-    draw_dots(ax, score[seen], spread[seen], BLUE, f"bins (median {np.median(spread):.2g})")
-    draw_floor(ax, score[~seen], "bins with one score only")
+    canvas.draw_dots(
+        ax, score[seen], spread[seen], canvas.BLUE, f"bins (median {np.median(spread):.2g})"
+    )
+    canvas.draw_floor(ax, score[~seen], "bins with one score only")
     if seen.any():
-        log_or_linear(ax.yaxis, spread[seen])
+        canvas.log_or_linear(ax.yaxis, spread[seen])
     roles = outcome_roles(source.data.attrs)
     if not any(each.observed in roles for each in OUTCOMES.values() if each.direct):
-        log_or_linear(ax.xaxis, score)  # scores of values are no rates
-    held = f"{int(items.sum()):,} items in {number_of(len(score), 'bin')}"
+        canvas.log_or_linear(ax.xaxis, score)  # scores of values are no rates
+    held = f"{int(items.sum()):,} items in {canvas.number_of(len(score), 'bin')}"
     what = "log t" if log else "t"
     title = f"Range of scores inside bins ({held})"
-    finish(ax, title, score_name(source), f"Sd({what}) inside the bin")
+    canvas.finish(ax, title, score_name(source), f"Sd({what}) inside the bin")
     return ax
 
 

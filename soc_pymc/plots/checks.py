@@ -21,31 +21,13 @@ from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from ..checks._check import CheckResult
 from ..families.outcomes import OUTCOMES
+from . import canvas
 from .arguments import AX, RESULT
-from .style import (
-    BLACK,
-    BLUE,
-    BOXED,
-    FRAMELESS,
-    GREY,
-    ORANGE,
-    RED,
-    WIDEST,
-    escaped,
-    finish,
-    is_rate,
-    legend_of_panels,
-    number_of,
-    panels_in,
-    plain,
-    plain_ticks,
-    tidy,
-)
 
 Cells = Mapping[tuple[float, float], xr.Dataset]
 
 _PROB = 0.95  # of bands that chance alone fills
-_VERDICT = {"ok": BLUE, "look": ORANGE, "fail": RED}
+_VERDICT = {"ok": canvas.BLUE, "look": canvas.ORANGE, "fail": canvas.RED}
 _COLUMNS = 3
 
 _CHANCE = f"{_PROB:.0%} by chance alone, of a bin with the median number of items"
@@ -99,12 +81,12 @@ def plot_pit(result: CheckResult, ax: Axes | None = None) -> NDArray[Any]:
     if ax is not None:
         _pit_panel(result, slices[0], ax)
         ax.set(xlabel="PIT", ylabel="ECDF - uniform")
-        ax.legend(handles=_pit_legend(ax), **FRAMELESS)
+        ax.legend(handles=_pit_legend(ax), **canvas.FRAMELESS)
         return np.array([ax])
     columns = min(_COLUMNS, len(slices))
     rows = -(-len(slices) // columns)
     size = (max(2.6 * columns, 6.5), 2.1 * rows + 0.8)
-    panels, unused = np.split(panels_in(None, size, rows, columns), [len(slices)])
+    panels, unused = np.split(canvas.panels_in(None, size, rows, columns), [len(slices)])
     for panel in unused:
         panel.remove()
     for place, (name, panel) in enumerate(zip(slices, panels, strict=True)):
@@ -113,7 +95,7 @@ def plot_pit(result: CheckResult, ax: Axes | None = None) -> NDArray[Any]:
             panel.set_xlabel("PIT", fontsize=9)
         if place % columns == 0:
             panel.set_ylabel("ECDF - uniform", fontsize=9)
-    legend_of_panels(panels[0], True, "upper center", 3, handles=_pit_legend(panels[0]))
+    canvas.legend_of_panels(panels[0], True, "upper center", 3, handles=_pit_legend(panels[0]))
     return panels
 
 
@@ -130,12 +112,13 @@ def _pit_panel(result: CheckResult, name: str, ax: Axes) -> None:
     row = table[(table["check"] == "PIT") & (table["slice"] == name)].iloc[0]
     n, u = int(pit["n_items"]), pit["u"].to_numpy()
     bound = float(stats.kstwo.isf(1 - _PROB, n))
-    ax.axhspan(-bound, bound, color=GREY, alpha=0.12, linewidth=0, label=f"{_PROB:.0%} band")
-    ax.axhline(0, color=GREY, linewidth=0.8)
-    ax.plot(u, pit["averaged"], color=GREY, linewidth=1, label="averaged over randomisation")
+    ax.axhspan(-bound, bound, color=canvas.GREY, alpha=0.12, linewidth=0, label=f"{_PROB:.0%} band")
+    ax.axhline(0, color=canvas.GREY, linewidth=0.8)
+    ax.plot(u, pit["averaged"], color=canvas.GREY, linewidth=1, label="averaged over randomisation")
     ax.plot(u, pit["randomised"], color=_VERDICT[row["verdict"]], linewidth=1.5)
     ax.set_title(
-        f"{escaped(name, 36)}\n{n:,} items, p {_p(row['p_value'])}: {row['verdict']}", fontsize=8
+        f"{canvas.escaped(name, 36)}\n{n:,} items, p {_p(row['p_value'])}: {row['verdict']}",
+        fontsize=8,
     )
     highest = max(float(np.abs(pit[line]).max()) for line in ("randomised", "averaged"))
     reach = max(1.5 * bound, 1.1 * highest)
@@ -143,7 +126,7 @@ def _pit_panel(result: CheckResult, name: str, ax: Axes) -> None:
     ax.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
     ax.locator_params(axis="y", nbins=5)
     ax.tick_params(labelsize=8)
-    tidy(ax)
+    canvas.tidy(ax)
 
 
 def _p(value: float) -> str:
@@ -207,8 +190,8 @@ def plot_pit_histograms(
     rows, columns = 1 + max(row for row, *_ in panels), 1 + max(column for _, column, *_ in panels)
     size = (6.8, 4.6)
     if rows * columns > 1:
-        size = (min(max(3.1 * columns + 1.2, 6.8), WIDEST), 2.4 * rows + 0.8)
-    row_of_axes = panels_in(ax, size, rows, columns, sharex=True)
+        size = (min(max(3.1 * columns + 1.2, 6.8), canvas.WIDEST), 2.4 * rows + 0.8)
+    row_of_axes = canvas.panels_in(ax, size, rows, columns, sharex=True)
     axes: NDArray[Any] = np.reshape(row_of_axes, (rows, columns))
     norm = _colours([data for *_, data in panels])
     for row, column, title, data in panels:
@@ -226,14 +209,14 @@ def plot_pit_histograms(
     first = axes[panels[0][:2]]
     handles = first.get_legend_handles_labels()[0]
     if ax is None:
-        legend_of_panels(first, True, "upper center", handles=handles)
+        canvas.legend_of_panels(first, True, "upper center", handles=handles)
     else:
-        ax.legend(handles=handles, loc="lower center", **BOXED)
+        ax.legend(handles=handles, loc="lower center", **canvas.BOXED)
     bar = first.figure.colorbar(
         ScalarMappable(norm, "viridis"), ax=axes, label="score t of the bin", shrink=0.7, aspect=30
     )
     if isinstance(norm, colors.LogNorm) and norm.vmin and norm.vmax:
-        plain_ticks(bar.ax.yaxis, norm.vmin, norm.vmax)
+        canvas.plain_ticks(bar.ax.yaxis, norm.vmin, norm.vmax)
     return axes
 
 
@@ -252,11 +235,11 @@ def _panels(histograms: Any) -> Iterator[tuple[int, int, str, xr.Dataset]]:
     if all(_is_cell(key) for key in histograms):
         down, across = (sorted({key[i] for key in histograms}) for i in (1, 0))
         for (delta, sigma), data in histograms.items():
-            title = f"delta = {plain(delta)}, sigma = {plain(sigma)}"
+            title = f"delta = {canvas.plain(delta)}, sigma = {canvas.plain(sigma)}"
             yield down.index(sigma), across.index(delta), title, _checked(data)
         return
     for column, (name, data) in enumerate(histograms.items()):
-        yield 0, column, escaped(name), _checked(data)
+        yield 0, column, canvas.escaped(name), _checked(data)
 
 
 def _is_cell(key: Any) -> bool:
@@ -274,8 +257,8 @@ def _of_dataset(data: xr.Dataset) -> Iterator[tuple[int, int, str, xr.Dataset]]:
         for column, name in enumerate(slices):
             at = dict(zip(("fit", "slice"), (fit, name), strict=True))
             one = data.sel({dim: at[dim] for dim in over})
-            named = escaped(fit) if len(fits) > 1 else ""
-            title = ", ".join(part for part in (named, escaped(name)) if part)
+            named = canvas.escaped(fit) if len(fits) > 1 else ""
+            title = ", ".join(part for part in (named, canvas.escaped(name)) if part)
             if len(over) < 2 or int(one["n_items"].sum()):  # a slice may be empty
                 yield row, column, title, _checked(one)
 
@@ -304,13 +287,13 @@ def _colours(every: list[xr.Dataset]) -> colors.Normalize:
     low, high = float(np.nanmin(score)), float(np.nanmax(score))
     if high == low:
         high = low + max(abs(low), 1.0) * 1e-6
-    return colors.LogNorm(low, high) if is_rate(score) else colors.Normalize(low, high)
+    return colors.LogNorm(low, high) if canvas.is_rate(score) else colors.Normalize(low, high)
 
 
 def _total(data: xr.Dataset) -> str:
     items, bins = int(data["n_items"].sum()), data.sizes["bin"]
     median = f" (median {int(np.median(data['n_items'])):,})" if bins > 1 else ""
-    return f"{items:,} items in {number_of(bins, 'bin')}{median}"
+    return f"{items:,} items in {canvas.number_of(bins, 'bin')}{median}"
 
 
 def _panel(ax: Axes, data: xr.Dataset, norm: colors.Normalize) -> None:
@@ -319,9 +302,9 @@ def _panel(ax: Axes, data: xr.Dataset, norm: colors.Normalize) -> None:
     middle, items, cells = data["p"].to_numpy(), data["n_items"].to_numpy(), density.shape[1]
     typical = max(int(np.median(items)), 1)
     low, high = np.array(stats.binom.interval(_PROB, typical, 1.0 / cells)) * cells / typical
-    ax.axhspan(low, high, color=GREY, alpha=0.18, linewidth=0, label=_CHANCE)
+    ax.axhspan(low, high, color=canvas.GREY, alpha=0.18, linewidth=0, label=_CHANCE)
     for end in (low, high):
-        ax.axhline(end, color=GREY, linewidth=0.8, linestyle=":", zorder=3)
+        ax.axhline(end, color=canvas.GREY, linewidth=0.8, linestyle=":", zorder=3)
     # in no order, so that high scores do not hide all others
     order = np.random.default_rng(0).permutation(len(density))
     x = np.broadcast_to(middle, density.shape)
@@ -335,12 +318,14 @@ def _panel(ax: Axes, data: xr.Dataset, norm: colors.Normalize) -> None:
     )
     ax.add_collection(lines)
     together = np.average(density, axis=0, weights=items)
-    ax.plot(middle, together, color=BLACK, linewidth=1.6, label="all bins together", zorder=4)
+    ax.plot(
+        middle, together, color=canvas.BLACK, linewidth=1.6, label="all bins together", zorder=4
+    )
     top = 1.1 * max(high, float(np.quantile(density, _SHOWN)), float(together.max()))
     ax.set(xlim=(0, 1), ylim=(0, top))
     _note_beyond(ax, density, top)
     ax.tick_params(labelsize=8)
-    tidy(ax)
+    canvas.tidy(ax)
 
 
 def _note_beyond(ax: Axes, density: Floats, top: float) -> None:
@@ -417,9 +402,9 @@ def plot_rootogram(result: CheckResult, prob: float = 0.9, ax: Axes | None = Non
     replicated = _numbers(new, edges)
     expected = replicated.mean(axis=0)
     made = ax is None
-    ax = panels_in(ax, (7.5, 4.8))[0]
+    ax = canvas.panels_in(ax, (7.5, 4.8))[0]
     highest = float(np.sqrt(max(expected.max(), number.max())))
-    held = f"{number_of(len(observed), 'item')}, {number_of(len(new), 'replicate')}"
+    held = f"{canvas.number_of(len(observed), 'item')}, {canvas.number_of(len(new), 'replicate')}"
     label = f"{outcome.words.outcome} of an item"
     if outcome.whole:
         place, width = np.arange(len(expected), dtype=float), np.full(len(expected), 0.86)
@@ -430,7 +415,7 @@ def plot_rootogram(result: CheckResult, prob: float = 0.9, ax: Axes | None = Non
     band = _band(expected, replicated, prob)
     _hang(ax, place, width, np.sqrt(expected), np.sqrt(number), band, prob)
     title, count = f"Hanging rootogram ({held})", "items (scale of square roots)"
-    finish(ax, title, label, count, legend=False)
+    canvas.finish(ax, title, label, count, legend=False)
     _root_ticks(ax, highest)
     if outcome.whole:
         ax.set_xticks(place, _ranges(edges), fontsize=8)
@@ -438,7 +423,7 @@ def plot_rootogram(result: CheckResult, prob: float = 0.9, ax: Axes | None = Non
             ax.tick_params(axis="x", rotation=90)
         ax.grid(visible=False, axis="x")
     ax.set_ylim(top=1.04 * highest)
-    legend_of_panels(ax, made, "lower center")
+    canvas.legend_of_panels(ax, made, "lower center")
     return ax
 
 
@@ -494,18 +479,21 @@ def _hang(
     foot = expected - seen
     inside = (foot >= band[0] - 1e-9) & (foot <= band[1] + 1e-9)
     style: dict[str, Any] = {"alpha": 0.55, "linewidth": 0, "zorder": 2}
-    for mask, colour, words in ((inside, BLUE, "inside"), (~inside, ORANGE, "outside")):
+    for mask, colour, words in (
+        (inside, canvas.BLUE, "inside"),
+        (~inside, canvas.ORANGE, "outside"),
+    ):
         if mask.any():
-            label = f"items seen: {number_of(int(mask.sum()), 'bar')} {words} the band"
+            label = f"items seen: {canvas.number_of(int(mask.sum()), 'bar')} {words} the band"
             style |= {"color": colour, "label": label}
             ax.bar(place[mask], -seen[mask], width[mask], expected[mask], **style)
     step = np.append(place - 0.5 * width / 0.9, place[-1] + 0.5 * width[-1] / 0.9)
     low, high = (np.append(end, end[-1]) for end in band)
-    shade: dict[str, Any] = {"step": "post", "color": GREY, "alpha": 0.4, "linewidth": 0}
+    shade: dict[str, Any] = {"step": "post", "color": canvas.GREY, "alpha": 0.4, "linewidth": 0}
     label = f"{prob:.0%} band of the feet, at each bar"
     ax.fill_between(step, low, high, label=label, zorder=3, **shade)
-    ax.axhline(0, color=GREY, linewidth=0.9, zorder=3)
-    line: dict[str, Any] = {"color": RED, "markersize": 3, "linewidth": 1.4, "zorder": 4}
+    ax.axhline(0, color=canvas.GREY, linewidth=0.9, zorder=3)
+    line: dict[str, Any] = {"color": canvas.RED, "markersize": 3, "linewidth": 1.4, "zorder": 4}
     ax.plot(place, expected, "o-", label="expected items", **line)
 
 
@@ -516,7 +504,7 @@ def _root_ticks(ax: Axes, highest: float) -> None:
         if np.sqrt(number) - np.sqrt(ticks[-1]) > 0.07 * highest:
             ticks.append(float(number))
     ticks = [t for t in ticks if np.sqrt(t) <= 1.02 * highest]
-    ax.set_yticks(np.sqrt(ticks), [plain(t) for t in ticks])
+    ax.set_yticks(np.sqrt(ticks), [canvas.plain(t) for t in ticks])
 
 
 def _ranges(edges: Floats) -> list[str]:

@@ -14,43 +14,9 @@ from .._lib.arguments import PROBABILITY, OrNone, checked, switch
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from ..inference.results import Fit
+from . import canvas, fitted
 from .arguments import FIT, AxesOf
-from .fitted import (
-    Line,
-    at_size,
-    curve_lines,
-    draw_band,
-    draw_identity,
-    draw_line,
-    fitted_curves,
-    has_bands,
-    has_steps,
-    merged_outcomes,
-    need_size,
-    outcome_of,
-    own_estimate,
-    score_axis,
-    score_name,
-    scores_estimate_theta,
-    theta_unit,
-    total,
-)
 from .prior import prior_quantiles, theta_axis
-from .style import (
-    BLACK,
-    BLUE,
-    FRAMELESS,
-    GREY,
-    ORANGE,
-    RED,
-    draw_dots,
-    draw_floor,
-    finish,
-    number_of,
-    panels_in,
-    rate_axis,
-    tidy,
-)
 
 _NEAR_0 = 1e-2  # of the least value of a curve
 _SHARES = np.linspace(0.98, 0.02, 25)  # central shares of theta, one shade of the strip for each
@@ -100,15 +66,21 @@ def plot_curves(
     """
     curves = _mean_and_spread(fit)
     score = curves["score"].to_numpy()
-    pointwise = curve_lines(fit, curves, prob)
-    whole = curve_lines(fit, curves, prob, True) if simultaneous and has_bands(fit) else {}
-    both = panels_in(axes, (7, 7), 2, sharex=True, height_ratios=(3, 2))
+    pointwise = fitted.curve_lines(fit, curves, prob)
+    whole = (
+        fitted.curve_lines(fit, curves, prob, True)
+        if simultaneous and fitted.has_bands(fit)
+        else {}
+    )
+    both = canvas.panels_in(axes, (7, 7), 2, sharex=True, height_ratios=(3, 2))
     for ax, name in zip(both, ("mean", "spread"), strict=True):
         if name in whole:
             label = f"{prob:.0%} band of whole curves (simultaneous)"
-            draw_band(ax, whole[name], BLUE, 0.15, label)
-        draw_band(ax, pointwise[name], BLUE, 0.35, f"{prob:.0%} band at each score (pointwise)")
-        draw_line(ax, pointwise[name], BLUE, pointwise[name].name)
+            fitted.draw_band(ax, whole[name], canvas.BLUE, 0.15, label)
+        fitted.draw_band(
+            ax, pointwise[name], canvas.BLUE, 0.35, f"{prob:.0%} band at each score (pointwise)"
+        )
+        fitted.draw_line(ax, pointwise[name], canvas.BLUE, pointwise[name].name)
     _data_points(fit, both[0], score)
     _label_curves(fit, both, score)
     return both
@@ -116,41 +88,46 @@ def plot_curves(
 
 def _mean_and_spread(fit: Fit) -> xr.Dataset:
     """Draws of E(theta|t), and of the sd of theta, over E(theta|t) where theta is positive."""
-    curves = fitted_curves(fit)[["mean", "variance"]]
+    curves = fitted.fitted_curves(fit)[["mean", "variance"]]
     spread = curves["variance"] ** 0.5
-    if outcome_of(fit).positive:
+    if fitted.outcome_of(fit).positive:
         spread = spread / curves["mean"]
     return curves[["mean"]].assign(spread=spread.assign_attrs(banded="log"))
 
 
 def _data_points(fit: Fit, ax: Axes, score: Floats) -> None:
     """Outcomes of merged bins, and the identity where scores are rates themselves."""
-    outcome = outcome_of(fit)
-    centre, own, error = merged_outcomes(fit)
+    outcome = fitted.outcome_of(fit)
+    centre, own, error = fitted.merged_outcomes(fit)
     low = error
     if outcome.positive:  # on a logarithmic axis the lower whisker must stay above 0
         centre, own, error = (x[own > 0] for x in (centre, own, error))
         low = np.minimum(error, 0.9 * own)
-    label = f"items: {own_estimate(fit)} (bars: ± 1 s.e. of {outcome.words.noise} alone)"
-    style: dict[str, Any] = {"color": ORANGE, "ecolor": ORANGE, "elinewidth": 0.8, "zorder": 3}
+    label = f"items: {fitted.own_estimate(fit)} (bars: ± 1 s.e. of {outcome.words.noise} alone)"
+    style: dict[str, Any] = {
+        "color": canvas.ORANGE,
+        "ecolor": canvas.ORANGE,
+        "elinewidth": 0.8,
+        "zorder": 3,
+    }
     ax.errorbar(centre, own, yerr=[low, error], fmt="o", markersize=3.5, label=label, **style)
-    if outcome.positive and scores_estimate_theta(fit):
-        ax.plot(score, score, color=GREY, linewidth=1, linestyle="--", label="theta = score")
+    if outcome.positive and fitted.scores_estimate_theta(fit):
+        ax.plot(score, score, color=canvas.GREY, linewidth=1, linestyle="--", label="theta = score")
 
 
 def _label_curves(fit: Fit, axes: NDArray[Any], score: Floats) -> None:
     top, bottom = axes
-    positive = outcome_of(fit).positive
-    score_axis(fit, top, score)
+    positive = fitted.outcome_of(fit).positive
+    fitted.score_axis(fit, top, score)
     if bottom.get_xscale() != top.get_xscale():
-        score_axis(fit, bottom, score)
+        fitted.score_axis(fit, bottom, score)
     for ax in axes:
         if positive and ax.dataLim.y0 > 0:
-            rate_axis(ax.yaxis, ax.dataLim.y0, ax.dataLim.y1)
-    mean = f"E(theta | score)\n{theta_unit(fit)}"
-    finish(top, f"Calibration curves\n{total(fit)}", "", mean)
+            canvas.rate_axis(ax.yaxis, ax.dataLim.y0, ax.dataLim.y1)
+    mean = f"E(theta | score)\n{fitted.theta_unit(fit)}"
+    canvas.finish(top, f"Calibration curves\n{fitted.total(fit)}", "", mean)
     spread = "sd(theta | score)" + (" / E(theta | score)" if positive else "")
-    finish(bottom, "", score_name(fit, "score"), spread)
+    canvas.finish(bottom, "", fitted.score_name(fit, "score"), spread)
     if not positive:
         bottom.set_ylim(bottom=0.0)
 
@@ -205,38 +182,41 @@ def plot_smoothing(
     """
     alone = (fit if per_bin is None else per_bin).data
     _check_bins(fit, fit if per_bin is None else per_bin)
-    lines = curve_lines(fit, fitted_curves(fit)[["mean", "variance"]], prob)
+    lines = fitted.curve_lines(fit, fitted.fitted_curves(fit)[["mean", "variance"]], prob)
     score = alone["constant_data"]["score"].to_numpy()
-    both = panels_in(axes, (7, 7), 2, sharex=True)
+    both = canvas.panels_in(axes, (7, 7), 2, sharex=True)
     for ax, name in zip(both, ("mean", "variance"), strict=True):
         own, curve = alone["per_bin"][name].to_numpy(), lines[name]
-        positive = name == "variance" or outcome_of(fit).positive
+        positive = name == "variance" or fitted.outcome_of(fit).positive
         # estimates at or near 0 would squeeze a logarithmic axis
         near_0 = own <= (_NEAR_0 * float(curve.middle.min()) if positive else -np.inf)
         known = np.isfinite(own)
-        label = f"each bin alone ({number_of(int(known.sum()), 'bin')})"
-        draw_dots(ax, score[known & ~near_0], own[known & ~near_0], BLACK, label)
-        draw_floor(ax, score[known & near_0], f"bins with a {name} at or near 0")
-        draw_band(ax, curve, RED, 0.3, f"{prob:.0%} band at each score")
-        draw_line(ax, curve, RED, f"smooth: {curve.name}", zorder=3)
+        label = f"each bin alone ({canvas.number_of(int(known.sum()), 'bin')})"
+        canvas.draw_dots(ax, score[known & ~near_0], own[known & ~near_0], canvas.BLACK, label)
+        canvas.draw_floor(ax, score[known & near_0], f"bins with a {name} at or near 0")
+        fitted.draw_band(ax, curve, canvas.RED, 0.3, f"{prob:.0%} band at each score")
+        fitted.draw_line(ax, curve, canvas.RED, f"smooth: {curve.name}", zorder=3)
         if positive:
-            rate_axis(ax.yaxis, ax.dataLim.y0, ax.dataLim.y1)
-        score_axis(fit, ax, score)
-    title, mean = f"Before and after smoothing\n{total(fit)}", f"E(theta | t)\n{theta_unit(fit)}"
-    finish(both[0], title, "", mean, legend=False)
+            canvas.rate_axis(ax.yaxis, ax.dataLim.y0, ax.dataLim.y1)
+        fitted.score_axis(fit, ax, score)
+    title, mean = (
+        f"Before and after smoothing\n{fitted.total(fit)}",
+        f"E(theta | t)\n{fitted.theta_unit(fit)}",
+    )
+    canvas.finish(both[0], title, "", mean, legend=False)
     variance = "Var(theta | t)\nin the square of that unit"
-    finish(both[1], "", score_name(fit), variance, legend=False)
+    canvas.finish(both[1], "", fitted.score_name(fit), variance, legend=False)
     entries: dict[str, Any] = {}  # of both, in the upper panel, where a rising curve leaves room
     for ax in both:
         handles, labels = ax.get_legend_handles_labels()
         entries.update(dict(zip(labels, handles, strict=True)))
-    both[0].legend(entries.values(), entries.keys(), **FRAMELESS)
+    both[0].legend(entries.values(), entries.keys(), **canvas.FRAMELESS)
     return both
 
 
 def _check_bins(fit: Fit, own: Fit) -> None:
     """Refuse a fit that smooths nothing, and estimates by bin that are not there or of others."""
-    if has_steps(fit):
+    if fitted.has_steps(fit):
         raise FitError(
             "the fit's curves are its bins' own estimates, nothing is smoothed: fit with "
             "soc.FiveSteps(smooth=True) or soc.VI()"
@@ -309,29 +289,29 @@ def plot_calibration_illustration(
     >>> [ax.get_title() for ax in soc.plots.plot_calibration_illustration(fit)]
     ['Ordinary calibration', 'Second order calibration']
     """
-    need_size(fit, exposure)
-    curves = fitted_curves(fit, exposure)[["mean"]]
+    fitted.need_size(fit, exposure)
+    curves = fitted.fitted_curves(fit, exposure)[["mean"]]
     score = curves["score"].to_numpy()
     levels = np.concatenate([(1 - _SHARES) / 2, (1 + _SHARES[::-1]) / 2])
     mean, lines = prior_quantiles(fit, score, levels, exposure)
-    line = curve_lines(fit, curves, prob)["mean"]
-    both = panels_in(axes, (8, 4.2), 1, 2, sharex=True, sharey=True)
+    line = fitted.curve_lines(fit, curves, prob)["mean"]
+    both = canvas.panels_in(axes, (8, 4.2), 1, 2, sharex=True, sharey=True)
     strip = _strip(fit, both[1], score, mean, lines)
     for ax in both:
-        if scores_estimate_theta(fit):
-            draw_identity(ax, score)
+        if fitted.scores_estimate_theta(fit):
+            fitted.draw_identity(ax, score)
         if ax is both[0]:  # in the strip it could not be told from the strip
-            draw_band(ax, line, RED, 0.25, f"E(theta | t): {prob:.0%} band")
-        draw_line(ax, line, RED, f"E(theta | t): {line.name}")
-        score_axis(fit, ax, score)
+            fitted.draw_band(ax, line, canvas.RED, 0.25, f"E(theta | t): {prob:.0%} band")
+        fitted.draw_line(ax, line, canvas.RED, f"E(theta | t): {line.name}")
+        fitted.score_axis(fit, ax, score)
         theta_axis(fit, ax, lines, mean)
-        ax.set_xlabel(score_name(fit))
+        ax.set_xlabel(fitted.score_name(fit))
         handles = ax.get_legend_handles_labels()[0] + ([strip] if ax is both[1] else [])
-        ax.legend(handles=handles, loc="lower right", **FRAMELESS)
-        tidy(ax)
+        ax.legend(handles=handles, loc="lower right", **canvas.FRAMELESS)
+        canvas.tidy(ax)
     both[1].set_ylabel("")
     both[0].set_title("Ordinary calibration", fontsize=10)
-    at = at_size(fit, exposure).replace(" and", ",", 1)
+    at = fitted.at_size(fit, exposure).replace(" and", ",", 1)
     both[1].set_title(f"Second order calibration{at}", fontsize=10)
     return both
 
@@ -340,9 +320,9 @@ def _strip(fit: Fit, ax: Axes, score: Floats, mean: Floats, lines: Floats) -> Pa
     """Draw central intervals of theta, from the widest; returns their entry in the legend."""
 
     def shade(depth: float) -> tuple[float, ...]:
-        return tuple(1.0 - depth * (1.0 - part) for part in to_rgb(RED))
+        return tuple(1.0 - depth * (1.0 - part) for part in to_rgb(canvas.RED))
 
     for k, depth in enumerate(np.linspace(_PALEST, _DEEPEST, len(_SHARES))):
-        interval = Line(score, mean, has_steps(fit), lines[k], lines[-1 - k])
-        draw_band(ax, interval, shade(depth), 1.0, "_")
+        interval = fitted.Line(score, mean, fitted.has_steps(fit), lines[k], lines[-1 - k])
+        fitted.draw_band(ax, interval, shade(depth), 1.0, "_")
     return Patch(color=shade(0.4), label=f"theta given t (palest: central {_SHARES[0]:.0%})")

@@ -15,7 +15,7 @@ from ..families.outcomes import Outcome
 from ..inference.methods import FiveSteps
 from ..inference.results import Fit, outcome_roles
 from ..posterior.calibration import bands, calibration_curves
-from .style import BLUE, escaped, named, number_of, plain, rate_axis
+from . import canvas
 
 _POINTS = 40
 
@@ -117,7 +117,7 @@ def draw_line(ax: Axes, line: Line, color: str, label: str, **style: Any) -> Non
 
 def draw_identity(ax: Axes, score: Floats) -> None:
     """Draw theta = t, dashed and on top: a calibrated score's curve runs along it."""
-    (line,) = ax.plot(score, score, color=BLUE, linewidth=1.4, label="theta = t", zorder=5)
+    (line,) = ax.plot(score, score, color=canvas.BLUE, linewidth=1.4, label="theta = t", zorder=5)
     line.set_linestyle((0, (4, 3)))
     if len(score) == 1:
         line.set_marker("_")
@@ -174,24 +174,24 @@ def scores_estimate_theta(fit: Fit) -> bool:
 def score_axis(fit: Fit, ax: Axes, score: Floats) -> None:
     """Logarithmic axis of scores where the mean curve is smooth in their logarithm."""
     if fit.axis("mean").scale == "log":
-        rate_axis(ax.xaxis, float(score.min()), float(score.max()))
+        canvas.rate_axis(ax.xaxis, float(score.min()), float(score.max()))
 
 
 def score_name(source: Any, words: str = "score t") -> str:
     """What scores of a fit or of statistics are called, with the user's name of their column."""
     name = outcome_roles(source.data.attrs).get("score")
-    return words if name == "score" else named(words, name)
+    return words if name == "score" else canvas.named(words, name)
 
 
 def column_name(fit: Fit, role: str) -> str | None:
     """The user's own name of a column, as plain text; None where it is unknown or the role's."""
     name = outcome_roles(fit.data.attrs).get(role)
-    return None if name is None or name == role else escaped(name, 24)
+    return None if name is None or name == role else canvas.escaped(name, 24)
 
 
 def at_size(fit: Fit, exposure: float | None) -> str:
     """What the prior is drawn at, for titles."""
-    return "" if exposure is None else f" and {outcome_of(fit).words.size} {plain(exposure)}"
+    return "" if exposure is None else f" and {outcome_of(fit).words.size} {canvas.plain(exposure)}"
 
 
 def _outcomes_and_size(fit: Fit) -> tuple[str, str]:
@@ -225,9 +225,9 @@ def total(fit: Fit) -> str:
     """Numbers of items, bins and events, for titles."""
     outcome, bins = outcome_of(fit), fit.data["constant_data"]
     items = int(bins["n_items"].sum())
-    held = f"n = {items:,} items in {number_of(bins.sizes['bin'], 'bin')}"
+    held = f"n = {items:,} items in {canvas.number_of(bins.sizes['bin'], 'bin')}"
     if fit.groups:
-        held += f" and {number_of(len(fit.groups), 'group')}"
+        held += f" and {canvas.number_of(len(fit.groups), 'group')}"
     if not outcome.sizes_add:
         return held
     observed = int(fit.data["observed_data"][outcome.observed].sum())

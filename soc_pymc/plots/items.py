@@ -15,29 +15,21 @@ from .._lib.arguments import SEED, checked, shown
 from .._lib.arrays import Floats
 from .._lib.errors import ItemsError
 from ..families.outcomes import OUTCOMES, Outcome
+from . import canvas
 from .arguments import AX, COLUMN, NAME, item_numbers, names_in, some_columns
-from .style import (
-    BLACK,
-    BLUE,
-    GREY,
-    ORANGE,
-    escaped,
-    finish,
-    is_rate,
-    legend_of_panels,
-    named,
-    panels_in,
-    plain,
-    rate_axis,
-)
 
 _QUANTILE = re.compile(r"theta_q(\d\d)(?:_(\d+))?")
 _ROW = 0.27  # height of an item, in inches
 _TALLEST = 14.0
 _FAR_BELOW = 0.05  # of the least mean: lower ends would squeeze a logarithmic axis
-_SCORE: dict[str, Any] = {"color": BLACK, "markersize": 10, "markeredgewidth": 1.4, "zorder": 3}
+_SCORE: dict[str, Any] = {
+    "color": canvas.BLACK,
+    "markersize": 10,
+    "markeredgewidth": 1.4,
+    "zorder": 3,
+}
 _OWN: dict[str, Any] = {
-    "color": ORANGE,
+    "color": canvas.ORANGE,
     "markersize": 5,
     "markerfacecolor": "none",
     "markeredgewidth": 1.2,
@@ -62,19 +54,19 @@ def _outcome_of(columns: dict[str, str | None]) -> Outcome | None:
             return outcome
     if not given:
         return None
-    named = ", ".join(f"{role}={shown(columns[role])}" for role in columns if role in given)
-    raise ItemsError(f"{named}: name both columns, {_PAIRS}, and no others")
+    names = ", ".join(f"{role}={shown(columns[role])}" for role in columns if role in given)
+    raise ItemsError(f"{names}: name both columns, {_PAIRS}, and no others")
 
 
 def _own_name(outcome: Outcome, columns: dict[str, str | None]) -> str:
     """What the items' own estimates are made of."""
-    name = escaped(columns[outcome.observed], 20)
-    return name if outcome.direct else f"{name} / {escaped(columns[outcome.size], 20)}"
+    name = canvas.escaped(columns[outcome.observed], 20)
+    return name if outcome.direct else f"{name} / {canvas.escaped(columns[outcome.size], 20)}"
 
 
 def _unit(outcome: Outcome, columns: dict[str, str | None]) -> str:
-    name = outcome.words.events if outcome.direct else escaped(columns[outcome.observed], 20)
-    return outcome.words.unit.format(outcome=name, size=escaped(columns[outcome.size], 20))
+    name = outcome.words.events if outcome.direct else canvas.escaped(columns[outcome.observed], 20)
+    return outcome.words.unit.format(outcome=name, size=canvas.escaped(columns[outcome.size], 20))
 
 
 # --- intervals -----------------------------------------------------------------------------------
@@ -157,21 +149,21 @@ def plot_forest(
     own = {name: values[at] for name, values in every.items()}
     place = np.arange(len(at), dtype=float)
     made = ax is None
-    ax = panels_in(ax, (7.5, min(1.6 + _ROW * len(at), _TALLEST)))[0]
+    ax = canvas.panels_in(ax, (7.5, min(1.6 + _ROW * len(at), _TALLEST)))[0]
     _intervals(ax, own, quantiles, place)
     if score:
-        ax.plot(own[score], place, "|", label=named("score", score), **_SCORE)
+        ax.plot(own[score], place, "|", label=canvas.named("score", score), **_SCORE)
     unit, rates = "", np.empty(0)
     if outcome:
         unit, rates = f", {_unit(outcome, columns)}", _own_marks(ax, outcome, columns, own, place)
     some = f"{len(at):,} of {len(frame):,} items" if len(at) < len(frame) else f"{len(at):,} items"
-    finish(ax, f"Posteriors of theta ({some}{which})", f"theta{unit}", "", legend=False)
+    canvas.finish(ax, f"Posteriors of theta ({some}{which})", f"theta{unit}", "", legend=False)
     ax.grid(visible=False, axis="y")
     if outcome and outcome.positive:
         _log_axis(ax, outcome, own["theta_mean"], [own[q] for q in (*quantiles, score) if q], rates)
-    ax.set_yticks(place, [escaped(label, 28) for label in labels[at]], fontsize=8)
+    ax.set_yticks(place, [canvas.escaped(label, 28) for label in labels[at]], fontsize=8)
     ax.set_ylim(-0.7, len(at) - 0.3)
-    legend_of_panels(ax, made, "lower center")
+    canvas.legend_of_panels(ax, made, "lower center")
     return ax
 
 
@@ -240,9 +232,9 @@ def _intervals(
         if quantiles[low] >= quantiles[high]:
             break
         label = f"posterior: {quantiles[low]:g}% to {quantiles[high]:g}%"
-        style: dict[str, Any] = {"color": BLUE, "alpha": 0.8, "label": label, "zorder": 2}
+        style: dict[str, Any] = {"color": canvas.BLUE, "alpha": 0.8, "label": label, "zorder": 2}
         ax.hlines(place, own[low], own[high], linewidth=width, **style)
-    style = {"color": BLUE, "markersize": 4.5, "label": "posterior mean", "zorder": 5}
+    style = {"color": canvas.BLUE, "markersize": 4.5, "label": "posterior mean", "zorder": 5}
     ax.plot(own["theta_mean"], place, "o", **style)
 
 
@@ -261,8 +253,8 @@ def _own_marks(
     form = "{:,.10g} / {:,.6g}"
     if outcome.direct:
         form = "{:.3g} ± {:.2g}" if size else "{:.3g}"
-        name += f" ± {escaped(size, 20)}" if size else ""
-    style: dict[str, Any] = {"textcoords": "offset points", "fontsize": 7.5, "color": GREY}
+        name += f" ± {canvas.escaped(size, 20)}" if size else ""
+    style: dict[str, Any] = {"textcoords": "offset points", "fontsize": 7.5, "color": canvas.GREY}
     across = ax.get_yaxis_transform()
     for k, numbers in zip(place, zip(y, n, strict=True), strict=True):
         ax.annotate(form.format(*numbers), (1, k), (4, 0), xycoords=across, va="center", **style)
@@ -275,11 +267,11 @@ def _log_axis(
 ) -> None:
     """Logarithmic where the range calls for it, with own rates of 0 at its left end."""
     drawn = np.concatenate([mean, *others, own[own > 0]])
-    if not is_rate(drawn):
+    if not canvas.is_rate(drawn):
         return
     low = float(np.nanmin(np.maximum(drawn, _FAR_BELOW * np.nanmin(mean))))
     high = float(np.nanmax(drawn))
-    rate_axis(ax.xaxis, low, high)
+    canvas.rate_axis(ax.xaxis, low, high)
     ax.set_xlim(low / 1.25, high * 1.15)
     zero = np.flatnonzero(own == 0)
     if zero.size:
@@ -368,21 +360,21 @@ def plot_shrinkage(
     t, own, size, theta = t[at], own[at], size[at], theta[at]
     seen = own > least
     left = _place_zeros(own, seen, theta, rng)
-    ax = panels_in(ax, (7.5, 6))[0]
+    ax = canvas.panels_in(ax, (7.5, 6))[0]
     power = 1.0 if outcome.sizes_add else -1.0
     _points(ax, own, theta, t, size**power, score, outcome.positive)
     high = float(max(own.max(), theta.max()))
     ends = np.array([min(own[seen].min(initial=high), theta.min()), high])
-    ax.plot(ends, ends, color=GREY, linewidth=1, linestyle="--", zorder=1)
+    ax.plot(ends, ends, color=canvas.GREY, linewidth=1, linestyle="--", zorder=1)
     _arrows(ax, own, theta, seen)
     if outcome.positive:
         _log_axes(ax, left, own, theta)
-    _size_legend(ax, size**power, named(outcome.words.size, names[2]), power)
+    _size_legend(ax, size**power, canvas.named(outcome.words.size, names[2]), power)
     some = f"{len(at):,} of {len(usable):,} items"
     some = some if len(at) < len(usable) else f"{len(usable):,} items"
     across = f"{outcome.words.own}: {_own_name(outcome, columns)}"
     up = f"posterior mean of theta, {_unit(outcome, columns)}"
-    finish(ax, f"Shrinkage (n = {some})", across, up, legend=False)
+    canvas.finish(ax, f"Shrinkage (n = {some})", across, up, legend=False)
     return ax
 
 
@@ -409,8 +401,8 @@ def _points(
     areas = _areas(size, float(size.min()), float(size.max()))[order]
     style: dict[str, Any] = {"cmap": "viridis", "alpha": 0.6, "linewidths": 0, "zorder": 2}
     points = ax.scatter(own[order], theta[order], s=areas, c=t[order], norm=norm, **style)
-    bar = ax.figure.colorbar(points, ax=ax, label=named("score", score), shrink=0.7)
-    bar.ax.yaxis.set_major_formatter(ticker.FuncFormatter(plain))
+    bar = ax.figure.colorbar(points, ax=ax, label=canvas.named("score", score), shrink=0.7)
+    bar.ax.yaxis.set_major_formatter(ticker.FuncFormatter(canvas.plain))
     bar.ax.yaxis.set_minor_formatter(ticker.NullFormatter())
 
 
@@ -427,25 +419,27 @@ def _arrows(ax: Axes, own: Floats, theta: Floats, seen: NDArray[np.bool_]) -> No
     at = at[np.argsort(own[at])]
     at = at[:: max(1, len(at) // _ARROWS)]
     segments = [[(own[i], own[i]), (own[i], theta[i])] for i in at]
-    ax.add_collection(LineCollection(segments, colors=GREY, linewidths=0.6, alpha=0.7, zorder=1))
+    ax.add_collection(
+        LineCollection(segments, colors=canvas.GREY, linewidths=0.6, alpha=0.7, zorder=1)
+    )
     down = theta[at] < own[at]
     for marker, mask in (("v", down), ("^", ~down)):
-        ax.plot(own[at][mask], theta[at][mask], marker, color=GREY, markersize=3, zorder=3)
+        ax.plot(own[at][mask], theta[at][mask], marker, color=canvas.GREY, markersize=3, zorder=3)
 
 
 def _log_axes(ax: Axes, left: float | None, own: Floats, theta: Floats) -> None:
     """Logarithmic axes with a labelled place for rate 0."""
     bottom, top = float(theta.min()), float(theta.max())
     low, high = min(float(own.min()), bottom), max(float(own.max()), top)
-    rate_axis(ax.yaxis, bottom, top)
-    rate_axis(ax.xaxis, low, high)
+    canvas.rate_axis(ax.yaxis, bottom, top)
+    canvas.rate_axis(ax.xaxis, low, high)
     ax.set_xlim(low / 1.2, high * 1.3)
     ax.set_ylim(bottom / 1.3, top * 1.3)
     if left is None:
         return
-    ax.axvline(left * 1.65, color=GREY, linewidth=0.6)
+    ax.axvline(left * 1.65, color=canvas.GREY, linewidth=0.6)
     ticks = [x for x in ax.get_xticks() if left * 1.65 < x <= high * 1.3]
-    ax.set_xticks([left, *ticks], ["0", *(plain(x) for x in ticks)])
+    ax.set_xticks([left, *ticks], ["0", *(canvas.plain(x) for x in ticks)])
     ax.xaxis.set_minor_locator(ticker.NullLocator())  # a rate of 0 has no place among decades
 
 
@@ -454,5 +448,7 @@ def _size_legend(ax: Axes, size: Floats, title: str, power: float) -> None:
     levels = np.unique(np.quantile(size, [0.0, 0.5, 1.0]))
     areas = _areas(levels, float(size.min()), float(size.max()))
     for level, area in zip(levels, areas, strict=True):
-        ax.scatter([], [], s=area, color=GREY, label=plain(float(f"{level**power:.3g}")))
+        ax.scatter(
+            [], [], s=area, color=canvas.GREY, label=canvas.plain(float(f"{level**power:.3g}"))
+        )
     ax.legend(title=title, frameon=False, fontsize=8, title_fontsize=8, loc="lower right")

@@ -16,40 +16,8 @@ from ..families.family import family_of
 from ..inference.results import Fit
 from ..posterior.item_columns import columns_of, posterior_roles
 from ..posterior.predictive import Columns, curves_at, posterior_of
+from . import canvas, fitted
 from .arguments import AX, FIT, levels_of
-from .fitted import (
-    Line,
-    at_size,
-    bin_outcomes,
-    column_name,
-    curve_lines,
-    draw_band,
-    draw_identity,
-    draw_line,
-    fitted_curves,
-    has_steps,
-    need_size,
-    outcome_of,
-    own_estimate,
-    score_axis,
-    score_name,
-    scores_estimate_theta,
-    theta_unit,
-    total,
-)
-from .style import (
-    BLACK,
-    BLUE,
-    FRAMELESS,
-    GREY,
-    RED,
-    draw_dots,
-    draw_floor,
-    finish,
-    panels_in,
-    plain,
-    rate_axis,
-)
 
 _FAR_BELOW = 1e-2  # of the least mean: quantiles below it would squeeze the picture
 _LEVELS = np.concatenate([[5e-4], np.linspace(0.0025, 0.9975, 400), [0.9995]])
@@ -101,20 +69,29 @@ def plot_prior_ribbon(
     >>> soc.plots.plot_prior_ribbon(fit, probs=(0.25, 0.5, 0.75)).get_xlabel()
     'score'
     """
-    need_size(fit, exposure)
-    levels, steps = np.asarray(probs), has_steps(fit)
-    score = fitted_curves(fit, exposure)["score"].to_numpy()
+    fitted.need_size(fit, exposure)
+    levels, steps = np.asarray(probs), fitted.has_steps(fit)
+    score = fitted.fitted_curves(fit, exposure)["score"].to_numpy()
     mean, lines = prior_quantiles(fit, score, levels, exposure)
-    ax = panels_in(ax, (7, 4.5))[0]
+    ax = canvas.panels_in(ax, (7, 4.5))[0]
     for low, high in zip(lines[: len(lines) // 2], lines[::-1], strict=False):
-        draw_band(ax, Line(score, mean, steps, low, high), BLUE, 0.12, "_")
+        fitted.draw_band(ax, fitted.Line(score, mean, steps, low, high), canvas.BLUE, 0.12, "_")
     ax.margins(x=0.08)
     _name_lines(fit, ax, score, levels, lines)
-    draw_line(ax, Line(score, mean, steps), RED, "E(theta | score)", linewidth=1.4, linestyle="--")
-    score_axis(fit, ax, score)
+    fitted.draw_line(
+        ax,
+        fitted.Line(score, mean, steps),
+        canvas.RED,
+        "E(theta | score)",
+        linewidth=1.4,
+        linestyle="--",
+    )
+    fitted.score_axis(fit, ax, score)
     theta_axis(fit, ax, lines, mean)
-    title = f"Quantiles of theta given the score{at_size(fit, exposure)}\n{total(fit)}"
-    finish(ax, title, score_name(fit, "score"), ax.get_ylabel())
+    title = (
+        f"Quantiles of theta given the score{fitted.at_size(fit, exposure)}\n{fitted.total(fit)}"
+    )
+    canvas.finish(ax, title, fitted.score_name(fit, "score"), ax.get_ylabel())
     return ax
 
 
@@ -174,38 +151,42 @@ def plot_adjusted_prior(
         raise FitError(
             f"probs={shown(tuple(levels.tolist()))} must be two: what lies between them is shaded"
         )
-    need_size(fit, exposure)
-    curves = fitted_curves(fit, exposure)[["mean"]]
+    fitted.need_size(fit, exposure)
+    curves = fitted.fitted_curves(fit, exposure)[["mean"]]
     score = curves["score"].to_numpy()
     mean, lines = prior_quantiles(fit, score, levels, exposure)
-    ax = panels_in(ax, (7.5, 5))[0]
+    ax = canvas.panels_in(ax, (7.5, 5))[0]
     label = f"theta given t: {100 * levels[0]:g}% to {100 * levels[1]:g}% of the prior"
-    draw_band(ax, Line(score, mean, has_steps(fit), *lines), RED, 0.2, label)
-    line = curve_lines(fit, curves, prob)["mean"]
-    draw_band(ax, line, RED, 0.45, f"E(theta | t): {prob:.0%} band at each score")
-    draw_line(ax, line, RED, f"E(theta | t): {line.name}", zorder=4)
-    if scores_estimate_theta(fit):
-        draw_identity(ax, score)
+    fitted.draw_band(
+        ax, fitted.Line(score, mean, fitted.has_steps(fit), *lines), canvas.RED, 0.2, label
+    )
+    line = fitted.curve_lines(fit, curves, prob)["mean"]
+    fitted.draw_band(ax, line, canvas.RED, 0.45, f"E(theta | t): {prob:.0%} band at each score")
+    fitted.draw_line(ax, line, canvas.RED, f"E(theta | t): {line.name}", zorder=4)
+    if fitted.scores_estimate_theta(fit):
+        fitted.draw_identity(ax, score)
     dots = _bin_dots(fit, ax)
-    score_axis(fit, ax, score)
+    fitted.score_axis(fit, ax, score)
     theta_axis(fit, ax, np.vstack([lines, mean]), mean, dots)
-    title = f"Prior of theta given t{at_size(fit, exposure)}\n{total(fit)}"
-    finish(ax, title, score_name(fit), ax.get_ylabel())
+    title = f"Prior of theta given t{fitted.at_size(fit, exposure)}\n{fitted.total(fit)}"
+    canvas.finish(ax, title, fitted.score_name(fit), ax.get_ylabel())
     return ax
 
 
 def _bin_dots(fit: Fit, ax: Axes) -> Floats:
     """Draw and return outcomes of bins; those without events stand at the foot of the axes."""
-    score, own = bin_outcomes(fit)
+    score, own = fitted.bin_outcomes(fit)
     seen = own > _least(fit)
-    draw_dots(ax, score[seen], own[seen], BLACK, f"bins: {own_estimate(fit)}", zorder=3.5)
-    draw_floor(ax, score[~seen], "bins without events")
+    canvas.draw_dots(
+        ax, score[seen], own[seen], canvas.BLACK, f"bins: {fitted.own_estimate(fit)}", zorder=3.5
+    )
+    canvas.draw_floor(ax, score[~seen], "bins without events")
     return own[seen]
 
 
 def _least(fit: Fit) -> float:
     """What lies below every theta."""
-    return 0.0 if outcome_of(fit).positive else -np.inf
+    return 0.0 if fitted.outcome_of(fit).positive else -np.inf
 
 
 def prior_quantiles(
@@ -216,7 +197,7 @@ def prior_quantiles(
     `exposure` is that (or the noise sd) which the prior depends on; None where it depends on none.
     """
     if exposure is None:  # the posterior of items that tell nothing
-        outcome, n = outcome_of(fit), len(score)
+        outcome, n = fitted.outcome_of(fit), len(score)
         nothing = {outcome.observed: np.zeros(n), outcome.size: np.full(n, outcome.no_information)}
         found = posterior_of(fit).scorer(tuple(levels), "all", True)({"score": score, **nothing})
         return found[0], found[3:]
@@ -233,31 +214,31 @@ def theta_axis(
 
     Quantiles (k, n) and mean (n,) of theta are shown, and `others`, all positive where theta is.
     """
-    ax.set_ylabel(f"theta, {theta_unit(fit)}")
-    if not outcome_of(fit).positive:
+    ax.set_ylabel(f"theta, {fitted.theta_unit(fit)}")
+    if not fitted.outcome_of(fit).positive:
         return
     low = max(float(lines.min()), _FAR_BELOW * float(mean.min()))
     low = float(np.min(others, initial=low))
     high = float(np.max(others, initial=max(float(lines.max()), float(mean.max()))))
-    rate_axis(ax.yaxis, low, high)
+    canvas.rate_axis(ax.yaxis, low, high)
     ax.set_ylim(low / 1.3, high * 1.3)
 
 
 def _name_lines(fit: Fit, ax: Axes, score: Floats, levels: Floats, lines: Floats) -> None:
     """Draw the quantiles, with their names where they are furthest apart."""
     ends = lines[[0, -1]]
-    if outcome_of(fit).positive:
+    if fitted.outcome_of(fit).positive:
         ends = np.log(np.maximum(ends, 1e-300))
     spread = ends[1] - ends[0]
     end, shift, side = (-1, 4, "left") if spread[-1] >= spread[0] else (0, -4, "right")
-    style: dict[str, Any] = {"color": BLUE, "drawstyle": "default"}
-    if has_steps(fit):
+    style: dict[str, Any] = {"color": canvas.BLUE, "drawstyle": "default"}
+    if fitted.has_steps(fit):
         style["drawstyle"] = "steps-mid"
     text: dict[str, Any] = {"textcoords": "offset points", "ha": side, "va": "center"}
     for p, line in zip(levels, lines, strict=True):
         ax.plot(score, line, linewidth=2.0 if p == 0.5 else 1.0, **style)
         at = (score[end], line[end])
-        ax.annotate(f"{100 * p:g}%", at, xytext=(shift, 0), fontsize=8, color=BLUE, **text)
+        ax.annotate(f"{100 * p:g}%", at, xytext=(shift, 0), fontsize=8, color=canvas.BLUE, **text)
 
 
 # --- one bin -------------------------------------------------------------------------------------
@@ -320,8 +301,8 @@ def plot_prior_in_bin(
     >>> soc.plots.plot_prior_in_bin(fit, items, least_exposure=20).get_xlabel()
     'theta and count / exposure, events per unit of exposure'
     """
-    need_size(fit, exposure)
-    outcome = outcome_of(fit)
+    fitted.need_size(fit, exposure)
+    outcome = fitted.outcome_of(fit)
     if least_exposure is not None and not outcome.sizes_add:
         raise FitError(
             f"items with {outcome.words.outcomes} have no exposure: leave out least_exposure="
@@ -337,25 +318,27 @@ def plot_prior_in_bin(
     low, high = float(own["score_min"]), float(own["score_max"])
     estimates = _own_estimates(fit, items, (low, high), least)
     if not len(estimates):
-        such = "" if least is None else f" with {outcome.words.size} >= {plain(least)}"
+        such = "" if least is None else f" with {outcome.words.size} >= {canvas.plain(least)}"
         raise ItemsError(
             f"bin {number} (scores {low:.4g} to {high:.4g}) holds no item{such}: take another bin "
             f"of {len(order):,}, or a lower least_exposure="
         )
     _, lines = prior_quantiles(fit, np.array([float(own["score"])]), _LEVELS, exposure)
-    ax = panels_in(ax, (7, 4.5))[0]
+    ax = canvas.panels_in(ax, (7, 4.5))[0]
     where = f"bin {number:,} of {len(order):,}, t from {low:.4g} to {high:.4g}"
     _draw_bin(fit, ax, lines[:, 0], estimates, least)
-    finish(
+    canvas.finish(
         ax,
-        f"Prior and outcomes in {where}{at_size(fit, exposure)}",
+        f"Prior and outcomes in {where}{fitted.at_size(fit, exposure)}",
         ax.get_xlabel(),
         "density",
         legend=False,
     )
-    if scores_estimate_theta(fit):
-        ax.axvline(float(own["score"]), color=GREY, linewidth=1, linestyle="--", label="theta = t")
-    ax.legend(**FRAMELESS)
+    if fitted.scores_estimate_theta(fit):
+        ax.axvline(
+            float(own["score"]), color=canvas.GREY, linewidth=1, linestyle="--", label="theta = t"
+        )
+    ax.legend(**canvas.FRAMELESS)
     return ax
 
 
@@ -363,7 +346,7 @@ def _own_estimates(
     fit: Fit, items: Items, ends: tuple[float, float], least: float | None
 ) -> Floats:
     """Own estimates of the items with scores between ends, and with sizes of at least so much."""
-    outcome, roles = outcome_of(fit), posterior_roles(fit, posterior_of(fit), items)
+    outcome, roles = fitted.outcome_of(fit), posterior_roles(fit, posterior_of(fit), items)
     scan(items, progress=False)
     names = list(dict.fromkeys(roles.values()))
     found = []
@@ -380,33 +363,37 @@ def _own_estimates(
 
 def _draw_bin(fit: Fit, ax: Axes, theta: Floats, own: Floats, least: float | None) -> None:
     """The histogram, and the density from closely spaced quantiles, whatever the prior's family."""
-    outcome = outcome_of(fit)
+    outcome = fitted.outcome_of(fit)
     low, high = _range(theta, own, _least(fit))
     shown = own[(own >= low) & (own <= high)]
     cells = int(np.clip(2.0 * len(own) ** 0.4, 12, 60))
     edges = np.linspace(low, high, cells + 1)
     share = np.histogram(shown, edges)[0] / (len(own) * np.diff(edges))
-    name, size = (column_name(fit, role) or role for role in (outcome.observed, outcome.size))
+    name, size = (
+        fitted.column_name(fit, role) or role for role in (outcome.observed, outcome.size)
+    )
     what = name if outcome.direct else f"{name} / {size}"
     label = f"{what} of {len(own):,} items"
-    label += "" if least is None else f", {size} >= {plain(least)}"
+    label += "" if least is None else f", {size} >= {canvas.plain(least)}"
     beyond = len(own) - len(shown)
     label += f" ({beyond:,} beyond the axis)" if beyond else ""
-    ax.stairs(share, edges, fill=True, color=GREY, alpha=0.35, label=label)
+    ax.stairs(share, edges, fill=True, color=canvas.GREY, alpha=0.35, label=label)
     highest = max(float(share.max()), _density(ax, theta, _POINT * (high - low)))
     ax.set_xlim(low, high)
     ax.set_ylim(0, 1.15 * highest)
-    ax.set_xlabel(f"theta and {what}, {theta_unit(fit)}")
+    ax.set_xlabel(f"theta and {what}, {fitted.theta_unit(fit)}")
 
 
 def _density(ax: Axes, theta: Floats, width: float) -> float:
     """Draw the density between quantiles, or one upright line for all; returns its height."""
     if theta[-2] - theta[1] < width:
         label = "prior of theta given t, all but a point"
-        ax.axvline(float(np.median(theta)), color=RED, linewidth=1.8, label=label)
+        ax.axvline(float(np.median(theta)), color=canvas.RED, linewidth=1.8, label=label)
         return 0.0
     middle, density = 0.5 * (theta[1:] + theta[:-1]), np.diff(_LEVELS) / np.diff(theta)
-    ax.plot(middle, density, color=RED, linewidth=1.8, label="prior density of theta given t")
+    ax.plot(
+        middle, density, color=canvas.RED, linewidth=1.8, label="prior density of theta given t"
+    )
     return float(density.max())
 
 

@@ -13,22 +13,8 @@ from scipy import stats
 from .._lib.arguments import PROBABILITY, OneOf, checked, numbers_of, shown
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
+from . import canvas
 from .arguments import AX, need_columns
-from .style import (
-    BLUE,
-    GREY,
-    MARKERS,
-    PALETTE,
-    RED,
-    draw_floor,
-    escaped,
-    finish,
-    is_rate,
-    legend_of_panels,
-    log_or_linear,
-    number_of,
-    panels_in,
-)
 
 _GRID = 200  # points of a density
 _HEIGHT = 0.62  # of the highest density, in rows
@@ -151,12 +137,12 @@ def plot_score_comparison(
     ['new']
     """
     rows = _differences(compared, quantity)
-    name = escaped(compared.attrs.get("reference", "first score"))
+    name = canvas.escaped(compared.attrs.get("reference", "first score"))
     label, better = _COMPARED[quantity]
     sign = 1.0 if better == "more" else -1.0
     chance = [f", P(better) {_percent(np.mean(sign * own > 0))}" for own in rows.values()]
     ax = _rows(rows, prob, ax, _signed, chance)
-    ax.axvline(0, color=GREY, linewidth=1.2, linestyle="--", label=name)
+    ax.axvline(0, color=canvas.GREY, linewidth=1.2, linestyle="--", label=name)
     ax.set_xlabel(label.format(name))
     title = f"Scores against {name} ({_draws(rows)}; line: {prob:.0%} interval; {better} is better)"
     ax.set_title(title, fontsize=10, loc="left")
@@ -200,14 +186,14 @@ def _rows(
     more: Sequence[str] = (),
 ) -> Axes:
     """A row for each set of draws, the first on top: density, interval, median and numbers."""
-    ax = panels_in(ax, (7.5, 1.1 + 0.8 * len(rows)))[0]
+    ax = canvas.panels_in(ax, (7.5, 1.1 + 0.8 * len(rows)))[0]
     for k, (own, words) in enumerate(zip(rows.values(), more or ("",) * len(rows), strict=True)):
         _one_row(ax, -k, own, prob, digits, words)
-    ax.set_yticks(-np.arange(len(rows)), [escaped(name, 28) for name in rows])
+    ax.set_yticks(-np.arange(len(rows)), [canvas.escaped(name, 28) for name in rows])
     ax.tick_params(axis="y", length=0)
     ax.set_ylim(-len(rows) + 0.6, 0.8)
     ax.margins(x=0.06)
-    finish(ax, "", "", "", legend=False)
+    canvas.finish(ax, "", "", "", legend=False)
     ax.grid(visible=False, axis="y")
     ax.spines["left"].set_visible(False)
     return ax
@@ -223,10 +209,10 @@ def _one_row(
         across = np.linspace(own.min(), own.max(), _GRID)
         density = stats.gaussian_kde(own)(across)
         top = y + _HEIGHT * density / density.max()
-        ax.fill_between(across, y, top, color=BLUE, alpha=0.25, linewidth=0)
-        ax.hlines(y, low, high, color=BLUE, linewidth=2.4)
+        ax.fill_between(across, y, top, color=canvas.BLUE, alpha=0.25, linewidth=0)
+        ax.hlines(y, low, high, color=canvas.BLUE, linewidth=2.4)
         text += f" ({digits(low)} to {digits(high)}){words}"
-    ax.plot(middle, y, "o", color=BLUE, markersize=6)
+    ax.plot(middle, y, "o", color=canvas.BLUE, markersize=6)
     style: dict[str, Any] = {"fontsize": 8, "ha": "right", "va": "top"}
     place: dict[str, Any] = {"xycoords": ax.get_yaxis_transform(), "textcoords": "offset points"}
     ax.annotate(text, (1, y), (0, -4), **place, **style)
@@ -236,7 +222,7 @@ def _draws(rows: Mapping[str, Floats]) -> str:
     """Number of draws, or the least and the most of several."""
     number = [len(values) for values in rows.values()]
     several = f"{min(number):,} to " if min(number) < max(number) else ""
-    return several + number_of(max(number), "draw")
+    return several + canvas.number_of(max(number), "draw")
 
 
 def _signed(value: float) -> str:
@@ -310,8 +296,8 @@ def plot_gain_by_bin(
     if bins.empty:
         raise FitError("the table has no rows by bin: ask held_out for bins=")
     rates, made = "events" in bins, ax is None  # scores of values are no rates
-    ax = panels_in(ax, (7.5, 4.8))[0]
-    ax.axhline(0, color=RED, linewidth=1.4, label="t itself")
+    ax = canvas.panels_in(ax, (7.5, 4.8))[0]
+    ax.axhline(0, color=canvas.RED, linewidth=1.4, label="t itself")
     for k, name in enumerate(names):
         own = bins[bins["estimator"] == name].sort_values("bin")
         score = own["score"].to_numpy(dtype=float)
@@ -321,17 +307,21 @@ def plot_gain_by_bin(
             _shifted(score, rates, _APART * (k - 0.5 * (len(names) - 1))),
             own["gain_percent"].to_numpy(dtype=float),
             yerr=error,
-            fmt=f"{MARKERS[k % len(MARKERS)]}-",
+            fmt=f"{canvas.MARKERS[k % len(canvas.MARKERS)]}-",
             color=_colour(k),
             label=_overall(table, name),
             **style,
         )
     if rates:
-        log_or_linear(ax.xaxis, bins["score"])
+        canvas.log_or_linear(ax.xaxis, bins["score"])
     unit = "% of that of t" if rates else "% of its squared error in noise sds"
     title = f"Held-out gain by bin ({_size(bins, names[0])}; bars: ± 1 s.e.)"
-    finish(ax, title, "score t", f"gain in held-out log-likelihood over t\n{unit}", legend=False)
-    legend_of_panels(ax, made, "upper center")  # with many estimators no place in the axes is free
+    canvas.finish(
+        ax, title, "score t", f"gain in held-out log-likelihood over t\n{unit}", legend=False
+    )
+    canvas.legend_of_panels(
+        ax, made, "upper center"
+    )  # with many estimators no place in the axes is free
     return ax
 
 
@@ -369,7 +359,7 @@ def _listed(names: Sequence[str]) -> str:
 
 def _colour(k: int) -> str:
     """Colours but the baseline's."""
-    others = [colour for colour in PALETTE if colour != RED]
+    others = [colour for colour in canvas.PALETTE if colour != canvas.RED]
     return others[k % len(others)]
 
 
@@ -377,10 +367,10 @@ def _overall(table: pd.DataFrame, name: str) -> str:
     """Name with the gain over all items, where the table has it."""
     row = table[(table["estimator"] == name) & (table["bin"] == -1)]
     if row.empty:
-        return escaped(name)
+        return canvas.escaped(name)
     gain, error = float(row["gain_percent"].iloc[0]), float(row["gain_percent_se"].iloc[0])
     digits = 2 if error >= 0.01 or error == 0 else 4
-    return f"{escaped(name)}: {gain:+.{digits}f} ± {error:.{digits}f}% overall"
+    return f"{canvas.escaped(name)}: {gain:+.{digits}f} ± {error:.{digits}f}% overall"
 
 
 def _size(bins: pd.DataFrame, name: str) -> str:
@@ -393,7 +383,7 @@ def _shifted(score: Floats, rates: bool, by: float) -> Floats:
     """Scores moved by a share of the typical distance between them."""
     if len(score) < 2:
         return score
-    if rates and is_rate(score):
+    if rates and canvas.is_rate(score):
         return np.asarray(score * np.exp(by * float(np.median(np.diff(np.log(score))))))
     return np.asarray(score + by * float(np.median(np.diff(score))))
 
@@ -442,16 +432,16 @@ def plot_variance_gain(
         raise FitError(
             "reduction must come from soc.quantities.variance_reduction, or be a dict of such"
         )
-    ax = panels_in(ax, (7, 4.5))[0]
+    ax = canvas.panels_in(ax, (7, 4.5))[0]
     every = np.concatenate([data["score"].to_numpy() for data in named.values()])
     for k, (name, data) in enumerate(named.items()):
-        _ratios(ax, name, data, prob, BLUE if len(named) == 1 else _colour(k))
-    ax.axhline(1, color=GREY, linewidth=1, linestyle="--")
-    log_or_linear(ax.xaxis, every)
+        _ratios(ax, name, data, prob, canvas.BLUE if len(named) == 1 else _colour(k))
+    ax.axhline(1, color=canvas.GREY, linewidth=1, linestyle="--")
+    canvas.log_or_linear(ax.xaxis, every)
     ax.set_ylim(0, max(1.05, 1.05 * float(ax.dataLim.y1)))
     items = int(next(iter(named.values()))["n_items"].sum())
     title = f"Variance of theta that outcomes leave ({items:,} items)"
-    finish(ax, title, "score t", "E Var(theta | t, y) / Var(theta | t)")
+    canvas.finish(ax, title, "score t", "E Var(theta | t, y) / Var(theta | t)")
     return ax
 
 
@@ -474,12 +464,12 @@ def _ratios(ax: Axes, name: str, data: xr.Dataset, prob: float, colour: str) -> 
     overall = np.quantile(data["ratio"].to_numpy(), levels)
     score, seen = data["score"].to_numpy(), np.isfinite(middle)
     style: dict[str, Any] = {"color": colour, "markersize": 4, "linewidth": 0.9}
-    label = f"{escaped(name) or 'by bin'}; overall {overall[1]:.1%}"
+    label = f"{canvas.escaped(name) or 'by bin'}; overall {overall[1]:.1%}"
     if len(draws) > 1:
         label += f" ({overall[0]:.1%} to {overall[2]:.1%}), bars and range: {prob:.0%}"
         error = np.array([middle - low, high - middle])[:, seen]
         ax.errorbar(score[seen], middle[seen], yerr=error, fmt="o-", label=label, **style)
     else:
         ax.plot(score[seen], middle[seen], "o-", label=label, **style)
-    draw_floor(ax, score[~seen], "bins without items")
+    canvas.draw_floor(ax, score[~seen], "bins without items")
     ax.axhline(overall[1], color=colour, linewidth=1, linestyle=":")

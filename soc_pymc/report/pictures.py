@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from .. import plots
 from ..checks._check import CheckResult
 from ..inference.results import Fit
-from ..plots.style import BLUE, is_rate, rate_axis, tidy
+from ..plots.canvas import BLUE, is_rate, rate_axis, tidy
 from .formats import BANDS
 
 _LARGEST_SVG = 160_000  # bytes, from which on pixels are smaller

@@ -35,9 +35,8 @@ def cumulants_from_moments(moments: ArrayLike) -> Floats:
     Returns
     -------
     numpy.ndarray
-        Mean, variance, third cumulant, ..., of the same shape. Skewness is the third over the
-        second to the power 3/2, excess kurtosis the fourth over the second squared. Not finite
-        where a product of moments is beyond 1e308.
+        Mean, variance, third cumulant, ..., of the same shape. Not finite where a product of
+        moments is beyond 1e308.
 
     Examples
     --------
@@ -104,8 +103,7 @@ def nef_cumulants(base: ArrayLike, marginal: ArrayLike) -> Floats:
 
     Examples
     --------
-    Times y that are exponential with rates that are Gamma(2, 3); eta is minus the rate. The
-    marginal's logarithm is -3 log(y + 3) + const:
+    Exponential times y with rates -eta that are Gamma(2, 3); the marginal is (y + 3)^-3:
 
     >>> import numpy as np
     >>> y = 1.0
@@ -123,9 +121,8 @@ def regularised_nef_cumulants(
     """The same with the marginal's part divided by max(f, rho), after the paper's Appendix.
 
     -p_k(f_0'/f_0, ...) + p_k(f_G'/max(f_G, rho), ..., f_G^(k)/max(f_G, rho)), where p_k are the
-    polynomials of `cumulants_from_moments`; with rho = 0 this is `nef_cumulants` in its other
-    form. In the far tails the second part vanishes: the mean is then the unbiased estimate of eta,
-    and the variance -(log f_0)'', for Normal outcomes those of a flat prior.
+    polynomials of `cumulants_from_moments`. In the far tails the second part vanishes: the mean is
+    then the unbiased estimate of eta, for Normal outcomes that of a flat prior.
 
     Parameters
     ----------
@@ -134,7 +131,7 @@ def regularised_nef_cumulants(
     log_density
         log f_G itself at the outcomes.
     rho
-        Density below which the marginal is not trusted, per unit of y; 0 for none.
+        Density below which the marginal is not trusted, per unit of y; 0 is `nef_cumulants`.
 
     Returns
     -------
@@ -144,10 +141,9 @@ def regularised_nef_cumulants(
     Raises
     ------
     FitError
-        If the derivatives are not of one shape or log_density not of that of each, or rho is
-        negative.
+        If shapes do not agree or rho is negative.
     ItemsError
-        If one of them is not a finite number, or log_density is none where rho is 0.
+        If a derivative is not a finite number, or log_density is none where rho is 0.
 
     Examples
     --------
@@ -155,8 +151,6 @@ def regularised_nef_cumulants(
     >>> marginal, far = np.array([[-0.5], [-0.5]]), np.array([-1000.0])  # Normal(0, 2) at y = 1
     >>> regularised_nef_cumulants(normal_base([1.0], 1.0), marginal, far, rho=0.1)[:, 0]
     array([1., 1.])
-    >>> regularised_nef_cumulants(normal_base([1.0], 1.0), marginal, far, rho=0.0)[:, 0]
-    array([0.5, 0.5])
     """
     low, top = _both(base, marginal)
     log_f = numbers_of(log_density, "log_density")
@@ -182,19 +176,16 @@ def tweedie(
 ) -> Floats:
     """Posterior cumulants of theta for y ~ Normal(theta, s^2): y + s^2 f'/f, s^2 + s^4 (log f)''...
 
-    Tweedie's formula (Robbins 1954, Efron 2011) and its higher orders. The natural parameter is
-    theta / s^2, so that the k-th cumulant of theta is s^(2k) times its own.
+    Tweedie's formula (Robbins 1954, Efron 2011) and its higher orders.
 
     Parameters
     ----------
     value, noise_sd
-        Items, each of shape (n,) or a number.
+        Items, each of shape (n,) or a number; noise sds above 0.
     marginal
         Derivatives of log f at the values, shape (k, ..., n).
-    log_density
-        log f there; wanted where rho is above 0.
-    rho
-        As of `regularised_nef_cumulants`, for the density per unit of y.
+    log_density, rho
+        As of `regularised_nef_cumulants`; log_density is needed where rho is above 0.
 
     Returns
     -------

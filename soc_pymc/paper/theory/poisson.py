@@ -142,8 +142,7 @@ def regularised_poisson_moment(
     """E(theta^k | y) whose correction of the unbiased estimate is divided by max(f, rho).
 
     [y]_k / N^k + ([y + k]_k f(y + k) - [y]_k f(y)) / (N^k max(f(y), rho)), the paper's Appendix
-    after Zhang (1997). It is w E(theta^k | y) + (1 - w) UMVU with w = min(1, f / rho): the estimate
-    of `poisson_moment` where the marginal is above rho, and `poisson_umvu` in its far tails.
+    after Zhang (1997): w E(theta^k | y) + (1 - w) UMVU with w = min(1, f / rho).
 
     Parameters
     ----------
