@@ -1197,7 +1197,7 @@ ARGUMENTS = (
     ),
     BadArgument(
         "a report of statistics",
-        "items is a Statistics",
+        "not Statistics",
         "give soc.PoissonItems",
         lambda g: soc.report(g.fit, g.stats, out="a.html", **g.quiet),
     ),

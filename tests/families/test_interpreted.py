@@ -18,10 +18,9 @@ from soc_pymc.data.kernels import KERNELS
 from soc_pymc.families import (
     bin_effects,
     bin_mixtures,
-    mixture_kernel,
+    components,
     poisson_rows,
     special_forms,
-    surrogates,
 )
 from soc_pymc.model import problem
 from soc_pymc.posterior.predictive import posterior_of
@@ -218,11 +217,11 @@ def curves():
 def test_bins_of_counts(histogram, curves):
     bins = np.arange(5)
     low, high = (np.full(5, -3.2), np.full(5, -1.4)), (np.full(5, -2.8), np.full(5, -0.6))
-    made = surrogates.make_surrogates(histogram, low, high)
+    made = poisson_rows.make_surrogates(histogram, low, high)
 
     def near():
         out = np.empty((3, 3, 5))
-        surrogates.near_rows(*curves, bins[None], out, *made.arrays, *histogram.arrays)
+        poisson_rows.near_rows(*curves, bins[None], out, *made.arrays, *histogram.arrays)
         return out
 
     assert_both_the_same(lambda: histogram.value_and_gradient(*curves, bins))
@@ -256,7 +255,7 @@ def test_cells_of_mixtures(mixture_cells):  # noqa: F811
 
     def work():
         value, slope = np.empty((2, 2)), np.empty((2, 2, 3))
-        mixture_kernel.all_bins(tilt, value, slope, *mixture_cells.arrays)
+        components.all_bins(tilt, value, slope, *mixture_cells.arrays)
         return value, slope
 
     assert_both_the_same(work, rtol=1e-5)  # densities are in single precision

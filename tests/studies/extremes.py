@@ -26,7 +26,6 @@ from soc_pymc.families import (
     further,
     gamma_quantiles,
     mixture_draws,
-    mixture_kernel,
     mixtures,
     normal_mixtures,
     normal_normal,
@@ -115,7 +114,7 @@ def rows_of_counts(fast: bool) -> Points:
         yield Point("rows of counts: value", found[0], log, name, driver)
         yield Point("rows of counts: slope in log mean", found[1], want[0], name, driver, 1.0)
         yield Point("rows of counts: slope in log cv2", found[2], want[1], name, driver, 1.0)
-        other = h(curves[0][0], curves[1][0], np.arange(1))[:, 0]
+        other = h.curvature(curves[0][0], curves[1][0], np.arange(1))[:, 0]
         yield Point("bins of counts: slope in log mean", other[1], want[0], name, driver, 1.0)
         yield Point("bins of counts: slope in log cv2", other[2], want[1], name, driver, 1.0)
         yield from _curvature(other, at, name, driver)
@@ -324,7 +323,7 @@ def _tilted(found: np.ndarray, density: np.ndarray, top: float, logs: list, wher
     basis = np.linspace(-1.0, 1.0, r)[None, :, None]
     out, slope = np.empty((1, 1)), np.empty((1, 1, 1))
     cells = np.array([0, 1]), np.ones(1), density.astype(np.float32), np.array([top])
-    mixture_kernel.all_bins(np.full((1, 1, 1), 0.4), out, slope, np.zeros((1, r)), basis, *cells)
+    components.all_bins(np.full((1, 1, 1), 0.4), out, slope, np.zeros((1, r)), basis, *cells)
     tilt = [mp.exp(mp.mpf(0.4) * mp.mpf(float(v))) for v in basis[0, :, 0]]
     want = mp.log(
         mp.fsum(t * mp.exp(v) for t, v in zip(tilt, logs, strict=True)) / mp.fsum(tilt)

@@ -382,7 +382,7 @@ def test_files_that_may_not_be_read_are_named(form, tmp_path, monkeypatch):
     path = source_of(form, pa.table(TAME))
     reader = {
         "parquet": "pyarrow.parquet.read_schema",
-        "csv": "soc_pymc.data.tables.item_files.header_of",
+        "csv": "soc_pymc.data.tables.item_files._header_of",
     }
     monkeypatch.setattr(reader[form], refuse)
     words = ["--score", "t", "--count", "y", "--exposure", "N", "--out", "s.nc"]
