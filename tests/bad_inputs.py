@@ -1198,7 +1198,7 @@ ARGUMENTS = (
     BadArgument(
         "a report of statistics",
         "not Statistics",
-        "give soc.PoissonItems",
+        "must be soc.PoissonItems",
         lambda g: soc.report(g.fit, g.stats, out="a.html", **g.quiet),
     ),
     BadArgument(
