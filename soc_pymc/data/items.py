@@ -108,9 +108,8 @@ class NormalItems(_Roles):
 
     Parameters
     ----------
-    source
-        A pandas, Polars or Arrow table; a path, a glob or a list of paths of Parquet or CSV files;
-        or an Ibis table on any backend. Files of a glob are read in sorted order.
+    source, group, id, fold
+        As for `PoissonItems`.
     score
         Column of the scores: finite numbers of any sign, from a model that never saw the item's own
         value (out of fold, or trained on earlier data).
@@ -119,21 +118,11 @@ class NormalItems(_Roles):
     noise_sd
         Column of the standard deviations of the values about their theta: finite numbers > 0, from
         1e-35 to 1e35, in the unit of the values.
-    group
-        Column of labels (text, whole numbers or true/false) of groups of items whose statistics are
-        kept apart. Optional.
-    id
-        Column of whole numbers that identify the items, from which folds are made: the same id is
-        in the same fold in every file, on every engine. Where no folds are made (``folds=0``,
-        checks, decisions) ids may be of any type. Optional.
-    fold
-        Column of fold numbers, whole from 0 to 999, instead of folds made from ids. Optional.
 
     Raises
     ------
     ItemsError
-        If a role is not a column name, two roles name the same column, or both `id` and `fold` are
-        given. The table itself is read and validated when it is first used.
+        As for `PoissonItems`.
 
     Examples
     --------

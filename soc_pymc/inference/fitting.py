@@ -55,10 +55,8 @@ def fit(
         mode begins at its mean curves, whatever its bins, knots and axes, or at flat ones where
         these explain the counts better. It does not change the model, and it changes the result
         only within the tolerance of the search. With 10,000 bins it saves about a fifth of a fit's
-        time; with a few hundred almost none, as most of the time goes into building the model's
-        graph. With
-        `model`, whose curves are centred already, only the added parameters begin at the means of a
-        `start` that converged.
+        time, with a few hundred almost none. With `model`, whose curves are centred already, only
+        the added parameters begin at the means of a `start` that converged.
     model
         ``soc.model(stats, prior)`` to which terms were added: more parameters, observations or
         potentials. The added parameters are in the fit's ``posterior`` beside the curves.
@@ -90,15 +88,6 @@ def fit(
     >>> soc.fit(stats, method=soc.VI(seed=1), progress=False).status.converged
     True
 
-    The next day's statistics are added, and the fit begins where the last one ended:
-
-    >>> today = soc.PoissonItems(
-    ...     soc.simulation.s1(500, seed=1), score="score", count="count", exposure="exposure")
-    >>> both = stats + soc.summarize(today, edges=stats.edges, progress=False)
-    >>> yesterday = soc.fit(stats, progress=False)
-    >>> soc.fit(both, start=yesterday, progress=False).status.converged
-    True
-
     A term of one's own: an audit found 6% at the median score, up to an unknown bias of its own.
 
     >>> import numpy as np
@@ -119,18 +108,20 @@ def fit(
         raise FitError("the statistics hold no items: there is nothing to fit")
     prior = family_of_kind(stats.kind).prior() if prior is None else prior
     method = VI() if method is None else method
-    problem.check_prior(prior)
+    problem.check_prior(prior, stats)
     if start is not None:
         _check_start(start, stats)
     _log.info("fitting %r by %r to %s items in %s bins", prior, method, stats.n_items, stats.bins)
+    began = time.perf_counter()
     if isinstance(method, FiveSteps):
         if start is not None or model is not None:
             raise FitError(
                 "soc.FiveSteps() fits each bin by itself: leave start= and model= out, or use "
                 "soc.VI()"
             )
-        return _by_five_steps(stats, prior, method, progress)
-    began = time.perf_counter()
+        with phase("fit: five steps", enabled=progress):
+            tree, verdict = run_five_steps(stats, prior, method)
+        return Fit(tree, prior, method, _status(verdict, began))
     with phase("fit: compiling the likelihood (once on a machine)", enabled=progress):
         poisson_rows.warm_up()
     with phase("fit: pilot and model", enabled=progress):
@@ -153,13 +144,6 @@ def _status(verdict: dict[str, Any], began: float) -> Status:
     if not status.converged:
         warn_user(status.reason, ConvergenceWarning)
     return status
-
-
-def _by_five_steps(stats: Statistics, prior: Prior, method: FiveSteps, progress: bool) -> Fit:
-    began = time.perf_counter()
-    with phase("fit: five steps", enabled=progress):
-        tree, verdict = run_five_steps(stats, prior, method)
-    return Fit(tree, prior, method, _status(verdict, began))
 
 
 def _check_start(start: Fit, stats: Statistics) -> None:

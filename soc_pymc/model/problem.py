@@ -193,25 +193,26 @@ def model(stats: Statistics, prior: Prior | None = None) -> pm.Model:
     """
     A(Statistics, "statistics: soc.summarize(items) makes them")(stats, "stats")
     if prior is not None:
-        check_prior(prior)
+        check_prior(prior, stats)
     return build(stats, prior or family_of_kind(stats.kind).prior()).model
 
 
-def check_prior(prior: object) -> None:
-    """Refuse what is no prior."""
+def check_prior(prior: Any, stats: Statistics) -> None:
+    """Refuse what is no prior for these statistics."""
     wanted = "soc.Gamma(...), soc.Normal(...), or a mixture of one of them"
     A(Gamma | Normal | GammaMixture | NormalMixture, wanted)(prior, "prior")
+    family = family_of_kind(stats.kind)
+    if prior.family != family.name:
+        instead = family.mixture if prior.mixture else family.prior
+        raise FitError(
+            f"prior=soc.{type(prior).__name__}(...) is not for these statistics, which are of "
+            f"{stats.kind} items: use soc.{instead.__name__}(...)"
+        )
 
 
 def build(stats: Statistics, prior: Prior, start: Start | None = None) -> Problem:
     """Everything for inference; the search for the mode may begin at an earlier fit's curves."""
     family = family_of_kind(stats.kind)
-    if prior.family != family.name:
-        wanted = family.mixture if prior.mixture else family.prior
-        raise FitError(
-            f"prior=soc.{type(prior).__name__}(...) is not for these statistics, which are of "
-            f"{stats.kind} items: use soc.{wanted.__name__}(...)"
-        )
     return (_mixture if prior.mixture else _single)(stats, family, prior, start)
 
 

@@ -88,11 +88,6 @@ def count_cell(count: Any) -> Any:
     return (count < EXACT_COUNTS).ifelse(count, wide - _WIDE_COUNTS)
 
 
-def noise_cell(noise_sd: Any) -> Any:
-    """`exposure_cell` of noise sds, which are positive."""
-    return _log_linear(noise_sd, STEPS)
-
-
 def value_cell(value: Any, noise_cell: Any) -> Any:
     """`hashing.value_cell` as an Ibis expression."""
     import ibis
@@ -120,7 +115,7 @@ def with_cells(table: Any, outcome: Outcome) -> Any:
 _CELLS: dict[str, Callable[[Any, Outcome], Any]] = {
     "exposure_cell": lambda table, outcome: exposure_cell(table[outcome.size]),
     "count_cell": lambda table, outcome: count_cell(table[outcome.observed]),
-    "noise_cell": lambda table, outcome: noise_cell(table[outcome.size]),
+    "noise_cell": lambda table, outcome: _log_linear(table[outcome.size], STEPS),
     "value_cell": lambda table, outcome: value_cell(seen_outcome(table, outcome), table.noise_cell),
 }
 

@@ -10,7 +10,8 @@ import gzip
 import io
 import os
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -238,27 +239,20 @@ def _not_text(path: str) -> str | None:
     return None
 
 
-def _rows(path: str, separator: str) -> Iterator[tuple[int, list[str]]]:
-    with io.TextIOWrapper(_opened(path), encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(file, delimiter=separator)
-        for row in reader:
-            yield reader.line_num, row
-
-
 def _ragged(path: str) -> str | None:
     """The first line that has more or fewer fields than the header, in words; None if none has."""
     with _opened(path) as file:
         head = file.readline().decode("utf-8", "replace")
     separator = max(",;\t|", key=head.count)
-    rows, width = _rows(path, separator), 0
-    try:
-        for number, row in rows:
-            width = width or len(row)
-            if row and len(row) != width:
-                has = f"line {number} has {len(row)} fields, but the header has {width}"
-                return f"{has}: mend the line"
-    except csv.Error:  # a field of more than 128 kB
-        return None
+    width = 0
+    with io.TextIOWrapper(_opened(path), encoding="utf-8-sig", newline="") as file:
+        reader = csv.reader(file, delimiter=separator)
+        with suppress(csv.Error):  # a field of more than 128 kB
+            for row in reader:
+                width = width or len(row)
+                if row and len(row) != width:
+                    has = f"line {reader.line_num} has {len(row)} fields"
+                    return f"{has}, but the header has {width}: mend the line"
     return None
 
 

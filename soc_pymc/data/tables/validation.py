@@ -286,7 +286,8 @@ def _totals(raw: Any, outcome: Outcome) -> dict[str, Any]:
         "score_min": raw.score.min(),
         "score_max": raw.score.max(),
         "outcome": y.sum(),
-        "sizes": _power(x, outcome.size_power).sum(),
+        # a product, as engines have powers of their own kinds
+        "sizes": math.prod([x] * (outcome.size_power - 1), start=x).sum(),
     }
     if of_outcome.whole:
         high = (y / 2.0**_SPLIT).floor()
@@ -298,11 +299,6 @@ def _totals(raw: Any, outcome: Outcome) -> dict[str, Any]:
         if math.isfinite(outcome.farthest):
             found["far_max"] = (size / x).max()
     return found
-
-
-def _power(x: Any, power: int) -> Any:
-    """A product, as engines have powers of their own kinds."""
-    return math.prod([x] * (power - 1), start=x)
 
 
 def _joined(halves: Mapping[str, Any]) -> Any:

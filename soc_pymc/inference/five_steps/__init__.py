@@ -12,15 +12,11 @@ import xarray as xr
 from ..._lib.arrays import Floats
 from ..._lib.errors import FitError
 from ...data.statistics import Statistics
-from ...families.family import family_of_kind
 from ...families.priors import Spline
 from ..fit_tree import bin_table, rank_table
 from ..methods import FiveSteps
 from .bins import GroupFits, StepFits, fit_bins, fit_groups, fit_mixtures
 from .curves import SmoothCurves
-
-__all__ = ["run_five_steps"]
-
 
 _READ = ("mean", "variance", "monotone", "groups")  # fields of priors that five steps read
 
@@ -28,7 +24,7 @@ _READ = ("mean", "variance", "monotone", "groups")  # fields of priors that five
 def run_five_steps(
     stats: Statistics, prior: Any, method: FiveSteps
 ) -> tuple[xr.DataTree, dict[str, Any]]:
-    """A fit's `DataTree`, and its status without the seconds."""
+    """A fit's `DataTree`, and the fields of its `Status` except for the seconds."""
     _check(stats, prior, method)
     fits = (fit_mixtures if prior.mixture else fit_bins)(stats, prior, method)
     bins, observed = bin_table(stats, fits.axes[0])
@@ -72,12 +68,7 @@ def _verdict(fits: StepFits, method: FiveSteps, groups: GroupFits | None) -> dic
 
 def _check(stats: Statistics, prior: Any, method: FiveSteps) -> None:
     """Refuse what five steps cannot use."""
-    family, name = family_of_kind(stats.kind).name, type(prior).__name__
-    if prior.family != family:
-        raise FitError(
-            f"prior=soc.{name}(...) is not for these statistics, which are of "
-            f"{stats.data.attrs['kind']} items: use soc.{family}(...)"
-        )
+    name = type(prior).__name__
     if method.components is not None and not prior.mixture:
         raise FitError(
             f"FiveSteps(components=) counts a mixture's: use soc.{name}Mixture(), or leave it out"
