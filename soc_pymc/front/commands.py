@@ -1,6 +1,6 @@
 """The commands of `soc-pymc`: each a table of its options and a thin layer over one function.
 
-What a command needs is imported when it runs.
+`soc.fit` and its like are imported when a command first uses them.
 """
 
 import argparse
@@ -12,17 +12,16 @@ from glob import glob
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from .. import __version__
+import soc_pymc as soc
+
 from .._lib.errors import FitError, StatisticsError
+from ..families.family import FAMILIES, reads_joint
 from ..families.outcomes import OUTCOMES, Outcome
 from ..families.priors import Gamma, GammaMixture, Normal, NormalMixture, Prior, Spline
 
 if TYPE_CHECKING:
     from ..data.items import Items
-    from ..data.statistics import Statistics
     from ..inference.methods import Method
-    from ..inference.results import Fit
-
 
 _Chosen = argparse.Namespace
 _Run = Callable[[_Chosen], None]
@@ -145,7 +144,7 @@ def make_parser() -> argparse.ArgumentParser:
         prog="soc-pymc",
         description="Second order calibration: honest posteriors from any model's point scores.",
     )
-    parser.add_argument("--version", action="version", version=f"soc_pymc {__version__}")
+    parser.add_argument("--version", action="version", version=f"soc_pymc {soc.__version__}")
     commands = parser.add_subparsers(metavar="command", required=True)
     for name, (run, example, options) in COMMANDS.items():
         about, epilog = run.__doc__, f"example: soc-pymc {name} {example}"
@@ -178,18 +177,14 @@ def make_parser() -> argparse.ArgumentParser:
 )
 def run(chosen: _Chosen) -> None:
     """From items to their posteriors in one command."""
-    from ..data.summaries import summarize
-    from ..families.family import reads_joint
-    from ..inference.fitting import fit
-    from ..inference.methods import VI
     from ..posterior.scored_files import is_folder
 
     items, progress = _items_of(chosen), not chosen.quiet
     if not is_folder(chosen.out):
         _check_out(chosen.out, chosen.items)
     prior = prior_of(chosen, items.kind, items.group is not None)
-    stats = summarize(items, bins=chosen.bins, joint=reads_joint(prior), progress=progress)
-    result = fit(stats, prior, VI(seed=chosen.seed), progress=progress)
+    stats = soc.summarize(items, bins=chosen.bins, joint=reads_joint(prior), progress=progress)
+    result = soc.fit(stats, prior, soc.VI(seed=chosen.seed), progress=progress)
     if chosen.keep:
         folder = Path(chosen.keep)
         folder.mkdir(parents=True, exist_ok=True)
@@ -216,13 +211,12 @@ def run(chosen: _Chosen) -> None:
 )
 def summarize(chosen: _Chosen) -> None:
     """Sufficient statistics of items."""
-    from ..data.summaries import summarize
     from ..data.tables.engines import on_engine
 
     options: dict[str, Any] = {
         "bins": chosen.bins,
         "equal": chosen.equal,
-        "edges": _load_statistics(chosen.edges).edges if chosen.edges else None,
+        "edges": soc.load_statistics(chosen.edges).edges if chosen.edges else None,
         "folds": chosen.folds,
         "joint": chosen.joint,
         "progress": not chosen.quiet,
@@ -230,7 +224,7 @@ def summarize(chosen: _Chosen) -> None:
     names = list(_columns_of(chosen).values())
     _check_out(chosen.out, chosen.items)
     with on_engine(chosen.engine, _source_of(chosen), names) as source:
-        stats = summarize(_items_of(chosen, source=source), **options)
+        stats = soc.summarize(_items_of(chosen, source=source), **options)
     stats.save(chosen.out)
     print(f"{stats!r} -> {chosen.out}")
 
@@ -263,20 +257,17 @@ _FIVE_STEPS = "five steps"
 )
 def fit(chosen: _Chosen) -> None:
     """Fit the hierarchical model to statistics."""
-    from ..families.family import reads_joint
-    from ..inference.fitting import fit
-
     method = method_of(chosen)
     _check_out(chosen.out, [chosen.statistics])
-    start = _load_fit(chosen.start) if chosen.start else None
-    stats = _load_statistics(chosen.statistics)
+    start = soc.load_fit(chosen.start) if chosen.start else None
+    stats = soc.load_statistics(chosen.statistics)
     prior = prior_of(chosen, stats.kind, bool(stats.groups))
     if reads_joint(prior) and not stats.coarse:
         raise FitError(
             f"mixtures and --exposure-term read joint cells, which {chosen.statistics} lacks: make "
             "it with 'soc-pymc summarize ... --joint'"
         )
-    result = fit(stats, prior, method, start=start, progress=not chosen.quiet)
+    result = soc.fit(stats, prior, method, start=start, progress=not chosen.quiet)
     result.save(chosen.out)
     print(f"{result!r} -> {chosen.out}")
 
@@ -292,13 +283,14 @@ def fit(chosen: _Chosen) -> None:
 def curves(chosen: _Chosen) -> None:
     """Calibration curves with bands, as CSV."""
     from .._lib.files import replacing
-    from ..posterior.calibration import bands, calibration_curves
 
     _check_out(chosen.out, [chosen.fit])
-    draws = calibration_curves(_load_fit(chosen.fit), group=chosen.group, exposure=chosen.exposure)
+    draws = soc.calibration_curves(
+        soc.load_fit(chosen.fit), group=chosen.group, exposure=chosen.exposure
+    )
     found = {}
     for simultaneous, label in ((False, ""), (True, "_simultaneous")):
-        banded = bands(draws, prob=chosen.prob, simultaneous=simultaneous)
+        banded = soc.bands(draws, prob=chosen.prob, simultaneous=simultaneous)
         for name in banded.data_vars:
             for bound in banded["bound"].to_numpy():
                 if not (simultaneous and bound == "median"):
@@ -318,19 +310,17 @@ def curves(chosen: _Chosen) -> None:
 )
 def posteriors(chosen: _Chosen) -> None:
     """Posteriors of items, as Parquet."""
-    fit = _load_fit(chosen.fit)
+    fit = soc.load_fit(chosen.fit)
     if chosen.group and not fit.groups:
         raise FitError(f"--group {chosen.group}: {chosen.fit} has no groups, leave it out")
     written = _score(chosen, fit, _items_of(chosen, fit))
     print(f"item posteriors -> {written}")
 
 
-def _score(chosen: _Chosen, fit: "Fit", items: "Items") -> Any:
+def _score(chosen: _Chosen, fit: "soc.Fit", items: "Items") -> Any:
     """Posteriors of items, written where the options say."""
-    from ..posterior.items import item_posteriors
-
     probs, progress = tuple(chosen.quantiles), not chosen.quiet
-    return item_posteriors(
+    return soc.item_posteriors(
         fit, items, quantiles=probs, draws=chosen.draws, out=chosen.out, progress=progress
     )
 
@@ -345,12 +335,14 @@ def _score(chosen: _Chosen, fit: "Fit", items: "Items") -> Any:
 )
 def sql(chosen: _Chosen) -> None:
     """Posterior of every item, as SQL for a warehouse."""
-    from ..posterior.warehouse import posterior_sql
-
     roles = ("score", _KINDS[0].observed, _KINDS[0].size)
     names = {role: getattr(chosen, role) for role in roles if getattr(chosen, role)}
-    fit = _load_fit(chosen.fit)
-    print(posterior_sql(fit, chosen.table, **names, columns=chosen.columns, dialect=chosen.dialect))
+    fit = soc.load_fit(chosen.fit)
+    print(
+        soc.posterior_sql(
+            fit, chosen.table, **names, columns=chosen.columns, dialect=chosen.dialect
+        )
+    )
 
 
 @_command(
@@ -360,11 +352,9 @@ def sql(chosen: _Chosen) -> None:
 )
 def check(chosen: _Chosen) -> None:
     """Whether the fit describes the items."""
-    from ..checks._check import check
-
-    fit = _load_fit(chosen.fit)
+    fit = soc.load_fit(chosen.fit)
     data = _statistics_of(chosen) or _items_of(chosen, fit)
-    print(check(fit, data, by=tuple(chosen.by), progress=not chosen.quiet))
+    print(soc.check(fit, data, by=tuple(chosen.by), progress=not chosen.quiet))
 
 
 def _statistics_of(chosen: _Chosen) -> Any:
@@ -379,7 +369,7 @@ def _statistics_of(chosen: _Chosen) -> Any:
         raise StatisticsError(
             f"{', '.join(given)}: statistics have no columns, leave these out or give the items"
         )
-    return _load_statistics(chosen.items[0])
+    return soc.load_statistics(chosen.items[0])
 
 
 @_command(
@@ -394,10 +384,8 @@ def _statistics_of(chosen: _Chosen) -> Any:
 )
 def report(chosen: _Chosen) -> None:
     """What a fit says of items, as one HTML page."""
-    from ..report import report
-
-    fit = _load_fit(chosen.fit)
-    written = report(
+    fit = soc.load_fit(chosen.fit)
+    written = soc.report(
         fit,
         _items_of(chosen, fit),
         out=chosen.out,
@@ -417,8 +405,6 @@ def report(chosen: _Chosen) -> None:
 )
 def compare(chosen: _Chosen) -> None:
     """Which fit predicts items left out best."""
-    from ..checks.comparison import compare
-
     pairs = [given.partition("=") for given in chosen.fits]
     odd = [name for name, equals, path in pairs if not (name and equals and path)]
     if odd:
@@ -427,9 +413,9 @@ def compare(chosen: _Chosen) -> None:
     twice = [name for name in names if names.count(name) > 1]
     if twice:
         raise FitError(f"two fits are named {twice[0]!r}: each needs its own name")
-    stats = _load_statistics(chosen.statistics)
-    fits = {name: _load_fit(path) for name, _, path in pairs}
-    table = compare(fits, stats, progress=not chosen.quiet)
+    stats = soc.load_statistics(chosen.statistics)
+    fits = {name: soc.load_fit(path) for name, _, path in pairs}
+    table = soc.compare(fits, stats, progress=not chosen.quiet)
     print(table.to_string(float_format="{:.4g}".format))
 
 
@@ -451,7 +437,7 @@ def demo(chosen: _Chosen) -> None:
 # --- from options to arguments -------------------------------------------------------------------
 
 
-def _items_of(chosen: _Chosen, fit: "Fit | None" = None, source: Any = None) -> "Items":
+def _items_of(chosen: _Chosen, fit: "soc.Fit | None" = None, source: Any = None) -> "Items":
     """The items that the options describe; columns that they do not name are those of the fit."""
     from ..data.items import ITEMS
 
@@ -461,24 +447,12 @@ def _items_of(chosen: _Chosen, fit: "Fit | None" = None, source: Any = None) -> 
     return items
 
 
-def _load_fit(path: str) -> "Fit":
-    from ..inference.results import load_fit
-
-    return load_fit(path)
-
-
-def _load_statistics(path: str) -> "Statistics":
-    from ..data.statistics import load_statistics
-
-    return load_statistics(path)
-
-
 def _source_of(chosen: _Chosen) -> Any:
     """One path or glob, or a list of them."""
     return chosen.items[0] if len(chosen.items) == 1 else chosen.items
 
 
-def _columns_of(chosen: _Chosen, fit: "Fit | None" = None) -> dict[str, str]:
+def _columns_of(chosen: _Chosen, fit: "soc.Fit | None" = None) -> dict[str, str]:
     """Columns by role, those that are optional only where they are given.
 
     The column of groups is that of the fit where the fit has groups; ids and folds are never.
@@ -523,9 +497,7 @@ def _check_out(out: str, read: Sequence[str]) -> None:
 
 def method_of(chosen: _Chosen) -> "Method":
     """The method that is asked for; options of other methods are refused."""
-    from ..inference import methods
-
-    by_name = {"vi": methods.VI, "nuts": methods.NUTS, "five-steps": methods.FiveSteps}
+    by_name = {"vi": soc.VI, "nuts": soc.NUTS, "five-steps": soc.FiveSteps}
     method: Any = by_name[chosen.method]
     names = ("seed", "draws", "every", "components", "moments", "smooth")
     given = {name: getattr(chosen, name) for name in names if getattr(chosen, name) is not None}
@@ -541,8 +513,6 @@ def method_of(chosen: _Chosen) -> "Method":
 
 def prior_of(chosen: _Chosen, kind: str, grouped: bool) -> Prior:
     """The prior that the options describe, for a kind of items with groups or without."""
-    from ..families.family import FAMILIES
-
     outcome = OUTCOMES[kind]
     suited = [name for name, p in PRIORS.items() if FAMILIES[p.family].outcome is outcome]
     name = chosen.prior or suited[0]

@@ -7,17 +7,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+import soc_pymc as soc
+
 from .._lib.files import replacing
 from .._lib.progress import phase
-from ..checks._check import check
-from ..data.items import PoissonItems
-from ..data.summaries import summarize
-from ..inference.fitting import fit
-from ..inference.methods import VI
-from ..inference.results import Fit
-from ..paper.simulation import click_rates
 from ..posterior.curves import curve_draws
-from ..posterior.items import item_posteriors
 
 
 def run(folder: Path, items: int = 1_000_000, seed: int = 0) -> pd.DataFrame:
@@ -30,22 +24,22 @@ def run(folder: Path, items: int = 1_000_000, seed: int = 0) -> pd.DataFrame:
     """
     folder.mkdir(parents=True, exist_ok=True)
     with phase("simulating click rates", enabled=True):
-        frame = click_rates(items, seed=seed)
+        frame = soc.simulation.click_rates(items, seed=seed)
         table = folder / "items.parquet"
         with replacing(table) as temporary:
             frame.to_parquet(temporary)
-    clicks = PoissonItems(str(table), score="score", count="count", exposure="exposure")
-    stats = summarize(clicks)
+    clicks = soc.PoissonItems(str(table), score="score", count="count", exposure="exposure")
+    stats = soc.summarize(clicks)
     print(stats)
-    fitted = fit(stats, method=VI(seed=seed))
+    fitted = soc.fit(stats, method=soc.VI(seed=seed))
     print(fitted)
     fitted.save(folder / "fit.nc")
     scored = folder / "posteriors.parquet"
-    item_posteriors(fitted, clicks, draws="representative", out=scored)
+    soc.item_posteriors(fitted, clicks, draws="representative", out=scored)
     errors = _errors(fitted, pd.read_parquet(scored))
     print("\nRoot mean squared error against the known truth, and as a share of that of t:")
     print(errors.to_string(float_format=lambda x: f"{x:.5f}"))
-    result = check(fitted, clicks)
+    result = soc.check(fitted, clicks)
     print(f"\n{result}")
     print(
         "\n(The truth here is lognormal and the prior Gamma: with many items the check sees the "
@@ -56,7 +50,7 @@ def run(folder: Path, items: int = 1_000_000, seed: int = 0) -> pd.DataFrame:
     return errors
 
 
-def _errors(fitted: Fit, scored: pd.DataFrame) -> pd.DataFrame:
+def _errors(fitted: soc.Fit, scored: pd.DataFrame) -> pd.DataFrame:
     """Errors of three estimates of theta against the truth."""
     theta = scored["theta"].to_numpy()
     grid = np.geomspace(scored["score"].min(), scored["score"].max(), 2000)
@@ -72,7 +66,7 @@ def _errors(fitted: Fit, scored: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({"rmse": rmse, "of t": {k: v / rmse["t"] for k, v in rmse.items()}})
 
 
-def _pictures(folder: Path, fitted: Fit, result: Any, scored: Path) -> None:
+def _pictures(folder: Path, fitted: soc.Fit, result: Any, scored: Path) -> None:
     """Curves, PIT and shrinkage as files."""
     import matplotlib as mpl
 
@@ -80,13 +74,11 @@ def _pictures(folder: Path, fitted: Fit, result: Any, scored: Path) -> None:
         mpl.use("agg")  # no screen is needed to write files
     import matplotlib.pyplot as plt
 
-    from .. import plots
-
     with phase("drawing", enabled=True):
         axes = {
-            "curves": plots.plot_curves(fitted)[0],
-            "pit": plots.plot_pit(result),
-            "shrinkage": plots.plot_shrinkage(
+            "curves": soc.plots.plot_curves(fitted)[0],
+            "pit": soc.plots.plot_pit(result),
+            "shrinkage": soc.plots.plot_shrinkage(
                 pd.read_parquet(scored), score="score", count="count", exposure="exposure"
             ),
         }

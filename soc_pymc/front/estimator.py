@@ -193,17 +193,19 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         scores, observed = self._scores(t, y, reset=True)
         given = {"exposure": exposure, "noise_sd": noise_sd}
         outcome = self._kind_of(given)
-        size = self._default_size(outcome) if given[outcome.size] is None else given[outcome.size]
-        joint = isinstance(self.prior, Prior) and reads_joint(self.prior)
-        quiet: dict[str, Any] = {"progress": self.progress}
+        size = given[outcome.size]
+        if size is None:
+            size = getattr(self, outcome.size, outcome.usual_size)
         self.statistics_: Statistics = summarize(
             _items(outcome, scores, observed, size),
             bins=self.bins,
-            joint=joint,
+            joint=isinstance(self.prior, Prior) and reads_joint(self.prior),
             on_leakage=self.on_leakage,
-            **quiet,
+            progress=self.progress,
         )
-        self.fit_: Fit = inference.fit(self.statistics_, self.prior, self.method, **quiet)
+        self.fit_: Fit = inference.fit(
+            self.statistics_, self.prior, self.method, progress=self.progress
+        )
         self._needs_size = given[outcome.size] is not None
         return self
 
@@ -223,10 +225,9 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         y
             Outcomes, shape (n,); None predicts from the score alone.
         exposure, noise_sd
-            Of the outcomes, as in `fit`. A fit that was given exposures (noise sds) item by item
-            needs them wherever `y` is given. Without `y` they matter only to a prior with a term in
-            exposure: it then gives E(theta | t, N), and the average over the exposures of items of
-            such scores where there are none.
+            Of the outcomes, as in `fit`, which must have them wherever `y` is given if the fit was
+            given them. Without `y` only a prior with a term in exposure reads them, for
+            E(theta | t, N); without both, it averages over the exposures of items of such scores.
 
         Returns
         -------
@@ -417,7 +418,6 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
 
     @property
     def _outcome(self) -> Outcome:
-        """The kind of outcomes that it was fitted to."""
         return OUTCOMES[self.statistics_.kind]
 
     def _kind_of(self, given: dict[str, Any]) -> Outcome:
@@ -432,17 +432,13 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
                 "outcomes with exposure= are counts, those with noise_sd= values: give one of them"
             )
         outcome = named[0] if named else next(iter(OUTCOMES.values()))
-        if isinstance(self.prior, Prior) and family_of(self.prior).outcome is not outcome:
-            wanted = family_of(self.prior).outcome
+        wanted = family_of(self.prior).outcome if isinstance(self.prior, Prior) else outcome
+        if wanted is not outcome:
             raise ItemsError(
                 f"soc.{type(self.prior).__name__} is a prior for {wanted.words.items}: give "
                 f"{wanted.size}="
             )
         return outcome
-
-    def _default_size(self, outcome: Outcome) -> Any:
-        """Size of outcomes of which none is given."""
-        return getattr(self, outcome.size, outcome.usual_size)
 
     def _columns(
         self, t: ArrayLike, y: ArrayLike | None, exposure: ArrayLike | None, noise_sd: Any
@@ -460,7 +456,8 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         elif y is not None:
             if self._needs_size:
                 raise ItemsError(f"the fit was given {size}=: give that of these outcomes too")
-            columns[size] = _sizes(size, self._default_size(self._outcome), scores)
+            usual = getattr(self, size, self._outcome.usual_size)
+            columns[size] = _sizes(size, usual, scores)
         return columns
 
     def _summaries(

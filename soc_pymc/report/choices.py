@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from .. import plots
 from .._lib.arrays import Floats
 from ..evaluate import decisions
 from . import pictures
@@ -13,7 +14,7 @@ from .formats import Label, band, exact, number, percent, whole
 from .overview import BY_LOSS, BY_LOW_QUANTILE, BY_MEAN, Subset
 from .sections import Results, Table
 
-_TOP, _MOST = 10, 50  # items of a list that are seen at once, and with those that unfold
+_MOST = 50  # items of a list, of which the page unfolds those after the tenth
 _DRAWN = 2000  # items in the picture of shrinkage
 _LOSSES = 10_000  # items on which losses are summed, which use all draws of the curves
 _PROBS = (0.05, 0.1, 0.95)
@@ -33,17 +34,17 @@ def choices(results: Results) -> dict[str, Any]:
 
 def _against(results: Results, threshold: float) -> dict[str, Any]:
     """What there is to say against the threshold."""
-    chances = _chances(results, threshold)
-    rows = [
-        (
-            f"Above {exact(threshold)} with a probability of more than {p:.0%}",
-            whole(k),
-            percent(k / results.overview.n),
+    overview, counts = results.overview, dict(results.overview.above)
+    if overview.whole:  # few items: from all draws
+        chance = decisions.probability_above(
+            results.fit, overview.sample.items, threshold, progress=results.options.progress
         )
-        for p, k in chances
-    ]
+        counts = {p: int((chance > p).sum()) for p in counts}
+    chances = sorted(counts.items())
+    above = f"Above {exact(threshold)} with a probability of more than"
+    rows = [(f"{above} {p:.0%}", whole(k), percent(k / overview.n)) for p, k in chances]
     columns = [("Items", ""), ("Number", "n"), ("Share", "n")]
-    sample = results.overview.sample.thinned(_LOSSES, results.options.seed)
+    sample = overview.sample.thinned(_LOSSES, results.options.seed)
     return {
         "chances": chances,
         "above": Table("Items above the threshold", columns, rows),
@@ -53,18 +54,6 @@ def _against(results: Results, threshold: float) -> dict[str, Any]:
         "size_label": Label(results.roles[results.posterior.outcome.size]),
         "worth": _worth(results, threshold),
     }
-
-
-def _chances(results: Results, threshold: float) -> list[tuple[float, int]]:
-    """Items above the threshold by probability, from all draws where these items are few."""
-    overview = results.overview
-    counts = dict(overview.above)
-    if overview.whole:
-        chance = decisions.probability_above(
-            results.fit, overview.sample.items, threshold, progress=results.options.progress
-        )
-        counts = {p: int((chance > p).sum()) for p in counts}
-    return sorted(counts.items())
 
 
 def _losses(results: Results, sample: Subset, threshold: float) -> Table:
@@ -195,5 +184,11 @@ def _shrinkage(results: Results) -> dict[str, Any]:
     if np.isfinite(_own_estimates(results, sample)).any():
         mean = results.posterior.scorer((), "all", False)(sample.columns)[0]
         columns = {role: sample.columns[role] for role in roles} | {"theta_mean": mean}
-        picture = pictures.picture_of_shrinkage(pd.DataFrame(columns), roles, results.options.seed)
+        picture = pictures.picture_of(
+            plots.plot_shrinkage,
+            pd.DataFrame(columns),
+            **{role: role for role in roles},
+            seed=results.options.seed,
+            height=5.4,
+        )
     return {"shrinkage": picture, "drawn": len(sample)}

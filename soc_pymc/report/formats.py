@@ -18,13 +18,7 @@ _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u206
 
 
 def clean(text: object) -> Any:
-    """Text whose unseen or unencodable characters are replacement marks; HTML stays as it is.
-
-    Examples
-    --------
-    >>> clean("a" + chr(0x202E) + "b") == "a" + chr(0xFFFD) + "b"
-    True
-    """
+    """Text whose unseen or unencodable characters are replacement marks; HTML stays as it is."""
     if hasattr(text, "__html__"):
         return text
     encoded = str(text).encode("utf-8", "replace").decode("utf-8")
@@ -32,13 +26,7 @@ def clean(text: object) -> Any:
 
 
 class Label(str):
-    """A name or label of the user's: its direction stays its own; very long ones are cut.
-
-    Examples
-    --------
-    >>> Label("a & b").__html__()
-    '<bdi>a &amp; b</bdi>'
-    """
+    """A name or label of the user's: its direction stays its own; very long ones are cut."""
 
     __slots__ = ()
 
@@ -51,13 +39,7 @@ class Label(str):
 
 
 def number(value: float, digits: int = 3) -> str:
-    """A number in a few significant digits; large ones with separators.
-
-    Examples
-    --------
-    >>> number(0.012345), number(1234567.0), number(-2.5), number(3e-9), number(float("nan"))
-    ('0.0123', '1,234,567', '−2.50', '3e−9', 'not known')
-    """
+    """A number in a few significant digits; large ones with separators."""
     if not np.isfinite(value):
         return "not known" if np.isnan(value) else "infinite"
     if value == 0:
@@ -75,35 +57,17 @@ def number(value: float, digits: int = 3) -> str:
 
 
 def exact(value: float) -> str:
-    """A number that was given, as it was given.
-
-    Examples
-    --------
-    >>> exact(0.05), exact(1000.0), exact(-1.5)
-    ('0.05', '1,000', '−1.5')
-    """
+    """A number that was given, as it was given."""
     return f"{value:,.12g}".replace("-", "−")
 
 
 def whole(value: float) -> str:
-    """A whole number with separators.
-
-    Examples
-    --------
-    >>> whole(1234.0)
-    '1,234'
-    """
+    """A whole number with separators."""
     return f"{round(value):,}".replace("-", "−")
 
 
 def percent(share: float) -> str:
-    """A share in percent, with enough digits to tell it from none and from all.
-
-    Examples
-    --------
-    >>> percent(0.5), percent(0.98765), percent(0.0123), percent(0.0), percent(1e-5)
-    ('50%', '98.8%', '1.23%', '0%', 'less than 0.01%')
-    """
+    """A share in percent, with enough digits to tell it from none and from all."""
     if not np.isfinite(share):
         return "not known"
     if 0 < abs(share) < 1e-4:
@@ -114,35 +78,17 @@ def percent(share: float) -> str:
 
 
 def counted(n: float, what: str, many: str = "") -> str:
-    """A number with what it counts.
-
-    Examples
-    --------
-    >>> counted(1, "item"), counted(2000, "item"), counted(2, "is", "are")
-    ('1 item', '2,000 items', '2 are')
-    """
+    """A number with what it counts."""
     return f"{whole(n)} {what if round(n) == 1 else many or what + 's'}"
 
 
 def band(low: float, high: float, digits: int = 3) -> str:
-    """An interval.
-
-    Examples
-    --------
-    >>> band(0.1, 0.25)
-    '0.100 to 0.250'
-    """
+    """An interval."""
     return f"{number(low, digits)} to {number(high, digits)}"
 
 
 def central(draws: xr.DataArray | ArrayLike) -> tuple[float, float, float]:
-    """Lower end, median and upper end of the central interval of draws.
-
-    Examples
-    --------
-    >>> [round(end, 9) for end in central([float(i) for i in range(101)])]
-    [5.0, 50.0, 95.0]
-    """
+    """Lower end, median and upper end of the central interval of draws."""
     values = np.asarray(draws, dtype=float).ravel()
     low, middle, high = np.quantile(values, [(1 - BANDS) / 2, 0.5, (1 + BANDS) / 2])
     return float(low), float(middle), float(high)

@@ -12,7 +12,6 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
-import pandas as pd
 import xarray as xr
 from matplotlib.figure import Figure
 
@@ -74,11 +73,6 @@ def drawable(text: str, instead: str) -> str:
     """A label as a picture can show it, or another one.
 
     The other is shown where the font lacks a letter, or the text is written from right to left.
-
-    Examples
-    --------
-    >>> drawable("plan = gold", "slice 3"), drawable("\u6771\u4eac", "slice 3")
-    ('plan = gold', 'slice 3')
     """
     turned = any(unicodedata.bidirectional(c) in ("R", "AL", "RLO", "RLE", "RLI") for c in text)
     if turned or not text.isprintable() or not all(ord(c) in _letters() for c in text):
@@ -95,7 +89,7 @@ def _letters() -> frozenset[int]:
     return frozenset(ft2font.FT2Font(path).get_charmap())
 
 
-def _drawable_fit(fit: Fit) -> Fit:
+def drawable_fit(fit: Fit) -> Fit:
     """The same fit, with roles for the names of columns that pictures cannot show."""
     roles = json.loads(fit.data.attrs.get("roles", "{}"))
     shown = {role: drawable(name, role) for role, name in roles.items()}
@@ -136,19 +130,14 @@ def picture_of_curves(fit: Fit) -> Picture:
 
     def draw(figure: Figure) -> None:
         axes = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
-        plots.plot_curves(_drawable_fit(fit), BANDS, axes=axes)
+        plots.plot_curves(drawable_fit(fit), BANDS, axes=axes)
 
     return _picture(draw, (7.0, 6.6))
 
 
-def picture_of_ribbon(fit: Fit, size: float | None) -> Picture:
-    """Quantiles of theta given the score, at a size where theta depends on it."""
-    return _picture(
-        lambda figure: plots.plot_prior_ribbon(
-            _drawable_fit(fit), ax=figure.subplots(), exposure=size
-        ),
-        (7.0, 4.2),
-    )
+def picture_of(plot: Callable[..., Any], *arguments: Any, height: float, **options: Any) -> Picture:
+    """What one function of `soc.plots` draws."""
+    return _picture(lambda figure: plot(*arguments, ax=figure.subplots(), **options), (7.0, height))
 
 
 def picture_of_pit(result: CheckResult, name: str, label: str) -> Picture:
@@ -168,26 +157,3 @@ def picture_of_pit(result: CheckResult, name: str, label: str) -> Picture:
         ax.set(xlabel="", ylabel="")
 
     return _picture(draw, (2.7, 2.0))
-
-
-def picture_of_rootogram(result: CheckResult) -> Picture:
-    """How often outcomes were seen, beside how often the model expects them."""
-    return _picture(
-        lambda figure: plots.plot_rootogram(result, BANDS, ax=figure.subplots()), (7.0, 3.8)
-    )
-
-
-def picture_of_gain(left: xr.Dataset) -> Picture:
-    """Share of the variance that outcomes leave, by score."""
-    return _picture(
-        lambda figure: plots.plot_variance_gain(left, BANDS, ax=figure.subplots()), (7.0, 3.8)
-    )
-
-
-def picture_of_shrinkage(frame: pd.DataFrame, roles: list[str], seed: int) -> Picture:
-    """Posterior means against own estimates; columns of `frame` are named by their roles."""
-    names = {role: role for role in roles}
-    return _picture(
-        lambda figure: plots.plot_shrinkage(frame, **names, ax=figure.subplots(), seed=seed),
-        (7.0, 5.4),
-    )

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import plots
 from .._lib.reprs import short
 from ..checks._check import CheckResult
 from ..data.items import Items
@@ -246,7 +247,9 @@ def curves(results: Results) -> dict[str, Any]:
         "groups": len(fit.groups),
         "picture": pictures.picture_of_curves(fit),
         "table": _curve_table(results),
-        "ribbon": pictures.picture_of_ribbon(fit, size),
+        "ribbon": pictures.picture_of(
+            plots.plot_prior_ribbon, pictures.drawable_fit(fit), exposure=size, height=4.2
+        ),
         "ribbon_size": size,
         "by_group": _curves_by_group(results),
     }
@@ -320,7 +323,7 @@ def checks(results: Results) -> dict[str, Any]:
         ),
         "panels": _panels(result),
         "slices": result.data["pit"].sizes["slice"],
-        "rootogram": pictures.picture_of_rootogram(result),
+        "rootogram": pictures.picture_of(plots.plot_rootogram, result, BANDS, height=3.8),
         "replicated": result.data["observed_data"].sizes["item"],
     }
 
@@ -351,23 +354,21 @@ def _panels(result: CheckResult) -> list[dict[str, Any]]:
     """A picture of the PIT of each slice; of very many slices the first and the worst."""
     slices = [str(name) for name in result.data["pit"]["slice"].to_numpy()]
     tests = result.table[result.table["check"] == "PIT"].set_index("slice")
-    places = {name: k for k, name in enumerate(result.table["slice"], 1) if name in tests.index}
+    places = dict(zip(result.table["slice"], result.table.index + 1, strict=True))
     if len(slices) > _PANELS:
         rest = tests["p_value"].reindex(slices[_FIRST_PANELS:]).sort_values(kind="stable").index
         slices = slices[:_FIRST_PANELS] + list(rest[: _PANELS - _FIRST_PANELS])
-    panels = []
-    for name in slices:
-        row = result.table[(result.table["check"] == "PIT") & (result.table["slice"] == name)]
-        label = pictures.drawable(name, f"finding {places[name]}")
-        panels.append(
-            {
-                "slice": name,
-                "picture": pictures.picture_of_pit(result, name, label),
-                "verdict": row["verdict"].iloc[0],
-                "statistic": row["statistic"].iloc[0],
-            }
-        )
-    return panels
+    return [
+        {
+            "slice": name,
+            "picture": pictures.picture_of_pit(
+                result, name, pictures.drawable(name, f"finding {places[name]}")
+            ),
+            "verdict": tests["verdict"][name],
+            "statistic": tests["statistic"][name],
+        }
+        for name in slices
+    ]
 
 
 def score_quality(results: Results) -> dict[str, Any]:
@@ -410,7 +411,7 @@ def score_quality(results: Results) -> dict[str, Any]:
     return {
         "in_short": in_short,
         "table": Table("Quantities", columns, rows),
-        "picture": pictures.picture_of_gain(left),
+        "picture": pictures.picture_of(plots.plot_variance_gain, left, BANDS, height=3.8),
     }
 
 
@@ -423,6 +424,8 @@ def settings(results: Results) -> dict[str, Any]:
         options.append((what, type(config).__name__))
         for name, value in asdict(config).items():
             options.append((f"{what}: {name.replace('_', ' ')}", _shown(value)))
+    versions = [(name, _version(name)) for name in _PACKAGES]
+    versions.append(("Python", platform.python_version()))
     return {
         "made": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC",
         "seed": results.options.seed,
@@ -432,28 +435,21 @@ def settings(results: Results) -> dict[str, Any]:
         "method": type(fit.method).__name__,
         "options": Table("Prior and method", [("Setting", ""), ("Value", "")], options),
         "code": _code(results),
-        "versions": Table("Versions", [("Package", ""), ("Version", "")], _versions()),
+        "versions": Table("Versions", [("Package", ""), ("Version", "")], versions),
     }
 
 
 def _shown(value: Any) -> str:
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
     if isinstance(value, dict):
         return ", ".join(f"{k} {_shown(v)}" for k, v in value.items() if v is not None)
-    return str(value)
+    return {"None": "none", "True": "yes", "False": "no"}.get(str(value), str(value))
 
 
-def _versions() -> list[tuple[str, str]]:
-    found = []
-    for name in _PACKAGES:
-        try:
-            found.append((name, version(name)))
-        except PackageNotFoundError:  # an environment without its records
-            found.append((name, "not known"))
-    return [*found, ("Python", platform.python_version())]
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:  # an environment without its records
+        return "not known"
 
 
 def _code(results: Results) -> str:

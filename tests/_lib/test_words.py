@@ -17,6 +17,15 @@ QUIET = {"progress": False}
 def test_numbers_in_reports():
     assert formats.number(3e-9, digits=1) == "3e−9"
     assert formats.number(np.inf) == "infinite"
+    shown = [formats.number(x) for x in (0.012345, 1234567.0, -2.5, 3e-9, np.nan)]
+    assert shown == ["0.0123", "1,234,567", "−2.50", "3e−9", "not known"]
+    assert [formats.exact(x) for x in (0.05, 1000.0, -1.5)] == ["0.05", "1,000", "−1.5"]
+    shown = [formats.percent(x) for x in (0.5, 0.98765, 0.0123, 0.0, 1e-5)]
+    assert shown == ["50%", "98.8%", "1.23%", "0%", "less than 0.01%"]
+    assert formats.counted(2000, "item") == "2,000 items"
+    assert formats.counted(2, "is", "are") == "2 are"
+    assert formats.central(np.arange(101.0)) == pytest.approx((5, 50, 95))
+    assert formats.clean("a" + chr(0x202E) + "b") == "a" + chr(0xFFFD) + "b"
     assert formats.percent(np.nan) == "not known"
     assert formats.percent(np.inf) == "not known"
     label = formats.Label("x" * 1000).__html__()
