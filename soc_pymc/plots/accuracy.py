@@ -274,14 +274,11 @@ def _dots(
 
 def _finish(grid: NDArray[Any], label: str, table: pd.DataFrame, own: bool) -> NDArray[Any]:
     """Labels, and one legend: above all panels of our own figure, else in the first panel."""
-    named: dict[str, Any] = {}
     for ax in grid.ravel():
         if "mse_y" not in table:  # that of values, whose scores are no rates
             canvas.log_or_linear(ax.xaxis, table["score"])
         ax.tick_params(labelsize=8)
         canvas.tidy(ax)
-        handles, labels = ax.get_legend_handles_labels()
-        named.update(dict(zip(labels, handles, strict=True)))
     for ax in grid[-1]:
         ax.set_xlabel("score t", fontsize=9)
     if grid.size == 1:
@@ -294,7 +291,8 @@ def _finish(grid: NDArray[Any], label: str, table: pd.DataFrame, own: bool) -> N
     else:
         for ax in grid[:, 0]:
             ax.set_ylabel(label, fontsize=8)
+    entries = canvas.legend_entries(grid.ravel())
     canvas.legend_of_panels(
-        grid[0, 0], own, "upper center", 3, handles=named.values(), labels=named.keys()
+        grid[0, 0], own, "upper center", 3, handles=entries.values(), labels=entries.keys()
     )
     return grid

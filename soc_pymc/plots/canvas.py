@@ -1,5 +1,7 @@
 """Colours, axes and labels shared by all pictures."""
 
+from collections.abc import Iterable
+from itertools import chain
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -62,6 +64,12 @@ def legend_of_panels(ax: Axes, own: bool, place: str, ncols: int = 2, **entries:
         ax.figure.legend(loc=f"outside {place}", ncols=ncols, **entries, **FRAMELESS)
     else:
         ax.legend(**entries, **BOXED)
+
+
+def legend_entries(axes: Iterable[Axes]) -> dict[str, Any]:
+    """Artists of all axes by label, each label once."""
+    every = (zip(*ax.get_legend_handles_labels()[::-1], strict=True) for ax in axes)
+    return dict(chain.from_iterable(every))
 
 
 def plain(value: float, _: Any = None) -> str:

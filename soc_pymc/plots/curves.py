@@ -206,10 +206,8 @@ def plot_smoothing(
     canvas.finish(both[0], title, "", mean, legend=False)
     variance = "Var(theta | t)\nin the square of that unit"
     canvas.finish(both[1], "", fitted.score_name(fit), variance, legend=False)
-    entries: dict[str, Any] = {}  # of both, in the upper panel, where a rising curve leaves room
-    for ax in both:
-        handles, labels = ax.get_legend_handles_labels()
-        entries.update(dict(zip(labels, handles, strict=True)))
+    # of both, in the upper panel, where a rising curve leaves room
+    entries = canvas.legend_entries(both)
     both[0].legend(entries.values(), entries.keys(), **canvas.FRAMELESS)
     return both
 

@@ -18,13 +18,14 @@ from .continuous import (
 )
 from .poisson import (
     PoissonBound,
+    RhoChoice,
+    choose_rho,
     poisson_bound,
     poisson_cumulants,
     poisson_moment,
     poisson_umvu,
     regularised_poisson_moment,
 )
-from .regularisation import RhoChoice, choose_rho
 
 __all__ = [
     "PoissonBound",

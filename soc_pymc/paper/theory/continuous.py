@@ -18,7 +18,6 @@ from numpy.typing import ArrayLike, NDArray
 from ..._lib.arguments import A, Real, Whole, many, numbers_of
 from ..._lib.arrays import Floats
 from ..._lib.errors import FitError, ItemsError
-from .regularisation import log_of_rho
 
 MOST_ORDERS = 100  # factorials of more leave no digits
 _NODES = 25  # an odd number, so that the middle is one of them
@@ -388,3 +387,10 @@ def refuse(bad: NDArray[np.bool_], name: str, rule: str) -> None:
     """Refuse items that break a rule, with their number."""
     if np.any(bad):
         raise ItemsError(f"{name}: {int(np.sum(bad))} rows are not {rule}")
+
+
+def log_of_rho(rho: float) -> float:
+    """Logarithm of rho, -inf for 0; refuses what is negative or no number."""
+    if Real()(rho, "rho") < 0:
+        raise FitError(f"rho={rho} must be 0 or above")
+    return float(np.log(float(rho))) if rho > 0 else -np.inf
