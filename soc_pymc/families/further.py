@@ -12,11 +12,7 @@ from scipy import special
 
 from .._lib.arrays import Floats
 from . import poisson_gamma
-from .special_forms import (
-    log_negative_binomial,
-    negative_binomial_above,
-    negative_binomial_upto,
-)
+from .special_forms import log_negative_binomial, negative_binomial_above, negative_binomial_upto
 
 _GRID = 256  # outcomes
 _SINGLE = 128  # counts summed one by one

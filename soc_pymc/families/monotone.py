@@ -24,42 +24,31 @@ _FEW = 5  # draws a knot, below which correlations are half believed
 
 
 def project_monotone(
-    values: ArrayLike, knots: ArrayLike, precision: ArrayLike | None = None
+    values: ArrayLike, knots: ArrayLike, precision: Floats | None = None
 ) -> Floats:
     """Move draws of a curve, (draws, k) or (draws, groups, k), to the nearest non-decreasing ones.
 
-    `knots` (k,) are those of the natural cubic spline of `splines.spline_matrix`. `precision` is
-    the metric, (k, k) or (groups, k, k); None takes the inverse of the draws' own covariance with a
-    ridge of 1e-6 of the largest variance (with fewer than 5 draws a knot half of every covariance;
-    with a single draw, or none that differ, distances are Euclidean).
-
-    Draws that do not decrease anywhere (the minimum of the derivative is found exactly) come back
-    bit for bit; all others as curves whose derivative has a minimum of 0, up to rounding.
-
-    Examples
-    --------
-    >>> project_monotone([[0.0, 1.0, 2.0], [0.0, 2.0, 1.0]], [0.0, 1.0, 2.0], np.eye(3)).round(3)
-    array([[0.   , 1.   , 2.   ],
-           [0.113, 1.323, 1.565]])
+    `knots` (k,) are those of the natural cubic spline. `precision` is the metric, (k, k) or
+    (groups, k, k); None takes the inverse of the draws' own covariance. Draws that do not decrease
+    anywhere come back bit for bit; of all others the least derivative is 0, up to rounding.
     """
-    draws = np.array(values, dtype=float)
-    k = np.asarray(knots, dtype=float)
+    draws, k = np.array(values, dtype=float), np.asarray(knots, dtype=float)
     if len(k) == 1 or not len(draws):
         return draws
+    derivative = _Derivative.at(k)
     if draws.ndim == 2:
-        return _project(draws, _Derivative.at(k), _metric_root(draws, precision))
-    metrics = None if precision is None else np.asarray(precision, dtype=float)
+        return _project(draws, derivative, _metric_root(draws, precision))
     for group in range(draws.shape[1]):
-        own = metrics if metrics is None or metrics.ndim == 2 else metrics[group]
+        own = precision if precision is None or np.ndim(precision) == 2 else precision[group]
         one = draws[:, group]
-        draws[:, group] = _project(one, _Derivative.at(k), _metric_root(one, own))
+        draws[:, group] = _project(one, derivative, _metric_root(one, own))
     return draws
 
 
-def _metric_root(draws: Floats, precision: ArrayLike | None) -> Floats:
+def _metric_root(draws: Floats, precision: Floats | None) -> Floats:
     """Lower triangular root of the inverse of the metric."""
     if precision is not None:
-        return np.linalg.cholesky(np.linalg.inv(np.asarray(precision, dtype=float)))
+        return np.linalg.cholesky(np.linalg.inv(precision))
     number, k = draws.shape
     variance = draws.var(axis=0)
     if number < 2 or not variance.max() > 0:

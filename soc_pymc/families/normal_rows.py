@@ -12,7 +12,6 @@ from typing import ClassVar
 
 import numba
 import numpy as np
-from numpy.typing import NDArray
 
 from .._lib.arrays import Floats, Ints
 from .row_sums import Columns, RowSums, Weak
@@ -102,6 +101,8 @@ class NormalCells(RowSums):
     centre: Floats  # (rows,): mean value of the row's items, about which squares keep their digits
     spread: Floats  # (rows,): variance of the items' own means around that of the row's position
 
+    fill_rows = staticmethod(fill_rows)
+    fill_curvature = staticmethod(fill_curvature)
     kernel: ClassVar[str] = "normal"
     signature: ClassVar[str] = "(s),(c),(c,a,k),(b),(b)"
     most = (np.inf, 600.0)
@@ -109,15 +110,6 @@ class NormalCells(RowSums):
     reach = float(np.inf)  # in the mean the log marginal is a parabola
     margins = ("noise",)
     size_cell = "noise_cell"
-
-    @staticmethod
-    def check(part: Columns) -> None:
-        """All statistics of values can be fitted."""
-
-    @staticmethod
-    def mean_size(cells: Columns) -> Floats:
-        """Root mean square noise of cells."""
-        return np.sqrt(cells["sum_w"] / cells["n"])
 
     @classmethod
     def of(cls, rows: int, cells: Mapping[str, Columns]) -> "NormalCells":
@@ -152,16 +144,6 @@ class NormalCells(RowSums):
         """(rows,): number of items."""
         return np.add.reduceat(self.moments[:, 0, 0], self.start[:-1])
 
-    @property
-    def _row_of(self) -> Ints:
-        return np.repeat(np.arange(len(self.centre)), np.diff(self.start))
-
-    def _fill(self, first: Floats, second: Floats, rows: Ints, out: Floats) -> None:
-        fill_rows(first, second, rows, out, *self.arrays)
-
-    def _fill_curvature(self, first: Floats, second: Floats, rows: Ints, out: Floats) -> None:
-        fill_curvature(first, second, rows, out, *self.arrays)
-
     def information(self, first: Floats, second: Floats) -> tuple[Floats, Floats]:
         """Fisher information of mean and of log variance by row; the two are orthogonal."""
         row_of = self._row_of
@@ -194,11 +176,6 @@ class NormalCells(RowSums):
         out[4] *= v
         out[2] *= v
         return out
-
-    @property
-    def can_fit(self) -> NDArray[np.bool_]:
-        """All rows, as each has an item."""
-        return np.ones(len(self.centre), dtype=bool)
 
     @property
     def rounding(self) -> Floats:

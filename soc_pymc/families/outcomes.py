@@ -59,8 +59,7 @@ class Words:
     outcomes: str
     size: str  # what says how precise an outcome is: "exposure", "noise sd"
     sizes: str
-    theta: str  # what is unknown of an item: "rate", "rates"
-    thetas: str
+    theta: str  # what is unknown of an item: "rate"
     own: str  # an item's outcome as an estimate of its theta: "own rate"
     unit: str  # of theta, with places for the names of the columns {outcome} and {size}
     seen: str  # what an item's outcome is, as the second half of a sentence
@@ -318,7 +317,6 @@ _POISSON = Outcome(
         "exposure",
         "exposures",
         "rate",
-        "rates",
         "own rate",
         unit="{outcome} per unit of {size}",
         seen="a number of events in a known exposure, which is its true rate theta seen with noise",
@@ -418,7 +416,6 @@ _NORMAL = Outcome(
         "noise sd",
         "noise sds",
         "value",
-        "values",
         "own value",
         unit="in the unit of {outcome}",
         seen="a value, which is its true theta seen with noise of known size",

@@ -77,10 +77,7 @@ class _PoissonForms:
         return {"exposure": size, "events": y}
 
     def wrong_scores(self, score: Floats, y: Floats) -> dict[str, Bools]:
-        return {
-            "negative": score < 0,
-            "0 where there are held-out events": (score == 0) & (y > 0),
-        }
+        return {"negative": score < 0, "0 where there are held-out events": (score == 0) & (y > 0)}
 
     def thinned(
         self, y: Floats, size: Floats, fraction: float, rng: np.random.Generator

@@ -207,6 +207,8 @@ class Histograms(RowSums):
     # and cv2 over the row are m exp(spread/2) and cv2 + spread (1 + cv2), to second order
     spread: Floats
 
+    fill_rows = staticmethod(fill_rows)
+    fill_curvature = staticmethod(fill_curvature)
     kernel: ClassVar[str] = "poisson"
     near: ClassVar[str] = "poisson_near"
     signature: ClassVar[str] = "(b,c),(s),(w),(w),(s),(e),(e),(e),(b),(b),(b)"
@@ -223,18 +225,13 @@ class Histograms(RowSums):
         if not float(part["sum_N"].sum()) > 0:
             raise FitError("every exposure is 0: nothing was observed, so nothing can be fitted")
 
-    @staticmethod
-    def mean_size(cells: Columns) -> Floats:
-        """Mean exposure of cells."""
-        return np.asarray(cells["sum_N"] / cells["n"])
-
     @classmethod
     def of(cls, rows: int, cells: Mapping[str, Columns]) -> "Histograms":
         """From tables of cells with a column ``row``: joint cells, or both margins."""
         joint = cells.get("joint")
         if joint is not None:
             counts = exposures = joint
-            log_size = np.log(cls.mean_size(joint))
+            log_size = np.log(joint["sum_N"] / joint["n"])
             y_log_n = np.bincount(joint["row"], joint["sum_y"] * log_size, rows)
         else:
             counts, exposures, part = cells["count"], cells["exposure"], cells["part"]
@@ -251,19 +248,9 @@ class Histograms(RowSums):
             return Weak((centre, 5.0), (1.0, 1.0)), second
         return Weak((0.0, 10.0), (0.0, 2.0)), second
 
-    @property
-    def _row_of(self) -> Ints:
-        return np.repeat(np.arange(len(self.total)), np.diff(self.start))
-
     def _sums(self, *columns: Floats) -> list[Floats]:
         row_of = self._row_of
         return [np.bincount(row_of, column, len(self.total)) for column in columns]
-
-    def _fill(self, first: Floats, second: Floats, rows: Ints, out: Floats) -> None:
-        fill_rows(first, second, rows, out, *self.arrays)
-
-    def _fill_curvature(self, first: Floats, second: Floats, rows: Ints, out: Floats) -> None:
-        fill_curvature(first, second, rows, out, *self.arrays)
 
     def information(self, first: Floats, second: Floats) -> tuple[Floats, Floats]:
         """Fisher information of log mean, and a lower bound of that of log cv2, by row.

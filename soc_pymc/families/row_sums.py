@@ -45,7 +45,12 @@ class RowSums(ABC):
     farthest: ClassVar[tuple[float, float]]  # that the curves may move in one scoring step
     reach: ClassVar[float]  # that the first parameter may move in one Newton step in a row
 
+    # compiled: fill (3, draws, k); and (6, k), the second parameter the variance or as the family's
+    fill_rows: ClassVar[Any]
+    fill_curvature: ClassVar[Any]
+
     if TYPE_CHECKING:
+        start: Any  # (rows + 1,): offsets of the rows' points or cells
         total: Any  # (rows,): what is observed of each row
         spread: Any  # (rows,): variance of the items' own locations around the row's
 
@@ -53,6 +58,11 @@ class RowSums(ABC):
     def arrays(self) -> tuple[NDArray[np.generic], ...]:
         """All arrays in the order of the kernels."""
         return tuple(getattr(self, f.name) for f in fields(self))  # type: ignore[arg-type]
+
+    @property
+    def _row_of(self) -> Ints:
+        """Row of each point or cell."""
+        return np.repeat(np.arange(len(self.total)), np.diff(self.start))
 
     def with_spread(self, spread: Floats) -> Self:
         """The same rows with other spreads."""
@@ -66,7 +76,7 @@ class RowSums(ABC):
         rows = np.atleast_2d(rows).astype(np.int64, copy=False)  # one type, one compilation
         out = np.empty((3, *first.shape))
         curves = np.ascontiguousarray(first), np.ascontiguousarray(second)
-        self._fill(*curves, rows, out)
+        self.fill_rows(*curves, rows, out, *self.arrays)
         return out
 
     def likelihood(self, first: Floats, second: Floats) -> Floats:
@@ -87,7 +97,7 @@ class RowSums(ABC):
 
         def run(part: slice) -> None:
             own = np.empty((6, len(rows[part])))
-            self._fill_curvature(first[part], second[part], rows[part], own)
+            self.fill_curvature(first[part], second[part], rows[part], own, *self.arrays)
             out[:, part] = own
 
         parts = [slice(i, i + step) for i in range(0, len(rows), step)]
@@ -99,15 +109,9 @@ class RowSums(ABC):
             list(pool.map(run, parts))
         return out
 
-    @staticmethod
-    @abstractmethod
+    @staticmethod  # noqa: B027
     def check(part: Columns) -> None:
         """Refuse statistics that cannot be fitted."""
-
-    @staticmethod
-    @abstractmethod
-    def mean_size(cells: Columns) -> Floats:
-        """Mean size of the items of cells."""
 
     @classmethod
     @abstractmethod
@@ -118,14 +122,6 @@ class RowSums(ABC):
     @abstractmethod
     def weak(sums: Mapping[str, float], scale: str, centre: float) -> tuple[Weak, Weak]:
         """Weak priors of both curves, from sums over all items and the mean's axis."""
-
-    @abstractmethod
-    def _fill(self, first: Floats, second: Floats, rows: Ints, out: Floats) -> None:
-        """Fill `out` (3, draws, k) by the compiled kernel."""
-
-    @abstractmethod
-    def _fill_curvature(self, first: Floats, second: Floats, rows: Ints, out: Floats) -> None:
-        """Fill `out` (6, k), whose second parameter is the variance itself or as the family's."""
 
     @abstractmethod
     def information(self, first: Floats, second: Floats) -> tuple[Floats, Floats]:
@@ -140,9 +136,9 @@ class RowSums(ABC):
         """What is observed of each row, drawn anew at given curves (..., rows)."""
 
     @property
-    @abstractmethod
     def can_fit(self) -> NDArray[np.bool_]:
-        """Rows whose likelihood has a maximum of its own."""
+        """Rows whose likelihood has a maximum of its own: all, unless a family says otherwise."""
+        return np.ones(len(self.total), dtype=bool)
 
     @property
     @abstractmethod

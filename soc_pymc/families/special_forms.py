@@ -214,7 +214,5 @@ def _both_ways(
     below = ratio <= 1.0
     low, high = np.where(below, ratio, 1.0), np.where(below, 1.0, ratio)
     return np.where(
-        below,
-        one(first, second, low / (1.0 + low)),
-        other(second, first, 1.0 / (1.0 + high)),
+        below, one(first, second, low / (1.0 + low)), other(second, first, 1.0 / (1.0 + high))
     )

@@ -143,13 +143,8 @@ def _mode_point(transform: Transform, rv: Any, size: Any, *inputs: Any) -> Any:
 _POSITIONS = np.linspace(-8.0, 8.0, 3201)
 
 
-def scale_shape(scale: float, precision: Floats, pull: Floats) -> Floats:
-    """Constants of `ScaleTransform` that make v standard normal under the Laplace start."""
-    return density_shape(_POSITIONS, scale_log_density(_POSITIONS, scale, precision, pull))
-
-
 def density_shape(q: Floats, log_density: Floats) -> Floats:
-    """The same under a log density of q, given at equal steps."""
+    """Constants of `ScaleTransform` that make v normal under a log density of q at equal steps."""
     mass = np.cumsum(np.exp(log_density - log_density.max()))
     share = (mass - 0.5 * np.diff(mass, prepend=0.0)) / mass[-1]
     v = np.linspace(-4.0, 4.0, 33)  # tails count: importance weights live there
@@ -196,7 +191,8 @@ def add_block(
 
     `before` are the coefficients of the terms before it, given which it has its coordinates.
     """
-    shape = scale_shape(block.scale, laplace.precision, laplace.here)
+    log_density = scale_log_density(_POSITIONS, block.scale, laplace.precision, laplace.here)
+    shape = density_shape(_POSITIONS, log_density)
     scale = add_scale(f"{name}_sd", label, block.scale, shape)
     pull = pm.Data(f"{label}_pull", laplace.pull)
     if before:

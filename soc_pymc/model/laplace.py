@@ -282,10 +282,7 @@ def _log_density(target: Target, states: Sequence[State]) -> float:
 
 
 def _line_search(
-    target: Target,
-    states: Sequence[State],
-    steps: Sequence[Floats],
-    information: Sequence[Floats],
+    target: Target, states: Sequence[State], steps: Sequence[Floats], information: Sequence[Floats]
 ) -> tuple[list[State], float]:
     """The longest halved step that does not lower the penalised log density.
 

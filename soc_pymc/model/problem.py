@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -51,7 +51,7 @@ from .mixture_design import (
     weight_start,
 )
 from .rows import Rows, position_variances, rows_of
-from .splines import Axis, spline_matrix
+from .splines import spline_matrix
 from .terms import CURVES, Curve, Design, State, curve_state, flat_state, make_curve, slopes
 
 _NO_BATCH_OF_EFFECTS = "effects of bins are not fitted in minibatches: leave VI(batch=) out"
@@ -60,23 +60,8 @@ _NO_BATCH_OF_MIXTURES = (
 )
 
 
-class Start(Protocol):
-    """What the model takes from an earlier fit."""
-
-    @property
-    def data(self) -> Any:
-        """Its draws, an `xarray.DataTree`."""
-
-    @property
-    def prior(self) -> Any:
-        """Its prior's configuration."""
-
-    @property
-    def status(self) -> Any:
-        """How it ended."""
-
-    def axis(self, curve: str) -> Axis:
-        """The axis of one of its curves."""
+Start = Any
+"""An earlier fit: its draws `data`, `prior`, `status` and the axes of its curves."""
 
 
 @dataclass(frozen=True)

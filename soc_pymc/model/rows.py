@@ -95,10 +95,11 @@ def make_rows(
         keyed[name] = {**table, "row": own.astype(np.int64)}
     log_size = np.zeros(len(key))
     if by_size:
-        log_size = np.bincount(row, base["n"] * np.log(family.rows.mean_size(base))) / n
+        log_size = np.bincount(row, base["n"] * np.log(family.outcome.forms.mean_size(base))) / n
     found, row_of = np.unique(place, return_inverse=True)
     sums = _sums(part, grouped, width, found)
-    rank, rank_width = _ranks(stats, width)
+    items = np.bincount(np.arange(stats.bins) // width, stats.data["n"].to_numpy())
+    share = items / items.sum()
     bins = place[first] % _CLASSES
     rows = Rows(
         place[first] // _CLASSES,
@@ -106,8 +107,8 @@ def make_rows(
         width,
         n,
         {name: values[row_of[first]] for name, values in sums.items()},
-        rank[bins],
-        rank_width[bins],
+        ((np.cumsum(items) - 0.5 * items) / items.sum())[bins],
+        share[bins],
         log_size,
     )
     return rows, keyed
@@ -130,12 +131,6 @@ def _sums(part: Columns, grouped: bool, width: int, places: Ints) -> dict[str, F
         places[np.minimum(at, len(places) - 1)] == _places(part, grouped, width)
     )
     return {name: np.bincount(at[inside], part[name][inside], len(places)) for name in _SUMS}
-
-
-def _ranks(stats: Statistics, width: int) -> tuple[Floats, Floats]:
-    """Share of the items below the middle of each `width` bins, and in them."""
-    n = np.bincount(np.arange(stats.bins) // width, stats.data["n"].to_numpy())
-    return (np.cumsum(n) - 0.5 * n) / n.sum(), n / n.sum()
 
 
 def positions(axis: Axis, rows: Rows) -> Floats:

@@ -78,12 +78,6 @@ def spline_matrix(position: ArrayLike, knots: ArrayLike) -> Floats:
     """Matrix (n, k) from values at rising knots (k,) to the natural cubic spline at n positions.
 
     Rows sum to 1; linear beyond the outer knots. One knot gives a constant, two a straight line.
-
-    Examples
-    --------
-    >>> spline_matrix([0.5, 3.0], [0.0, 1.0])
-    array([[ 0.5,  0.5],
-           [-2. ,  3. ]])
     """
     u, k = np.asarray(position, dtype=float), np.asarray(knots, dtype=float)
     if len(k) == 1:
