@@ -139,9 +139,9 @@ def check(
     fit
         The fit.
     items
-        Items to check it on: those that made it, or better others. On the items that made it the
-        tests are conservative. Or statistics with joint cells, ``summarize(items, joint=True)``, of
-        any number of items: PIT and leave-one-out of all of them, at the precision of the cells.
+        Items to check it on: those that made it (tests are then conservative), or better others. Or
+        statistics with joint cells, ``summarize(items, joint=True)``, of any number of items: PIT
+        and leave-one-out of all of them, at the precision of the cells.
     by
         Further columns of the items' table to slice on: numbers and dates of more than 20 distinct
         values by fifths, others by level, the 20 most frequent; missing values are a level.
@@ -262,14 +262,17 @@ def _leave_out(
 
 def quality(status: Status) -> list[Finding]:
     """Whether the posterior itself is to be trusted, by what the fit's own status says."""
-    found = [("converged", float(status.converged), "ok" if status.converged else "fail")]
-    if status.pareto_k is not None:
-        good = status.pareto_k <= PARETO_K
-        found.append(("pareto_k", status.pareto_k, "ok" if good else "fail"))
-    if status.ess_fraction is not None:
-        good = status.ess_fraction >= _ESS_FRACTION
-        found.append(("ess_fraction", status.ess_fraction, "ok" if good else "look"))
-    return [(name, "inference", value, np.nan, verdict) for name, value, verdict in found]
+    k, share = status.pareto_k, status.ess_fraction
+    found = [
+        ("converged", float(status.converged), status.converged, "fail"),
+        ("pareto_k", k, k is not None and k <= PARETO_K, "fail"),
+        ("ess_fraction", share, share is not None and share >= _ESS_FRACTION, "look"),
+    ]
+    return [
+        (name, "inference", value, np.nan, "ok" if good else bad)
+        for name, value, good, bad in found
+        if value is not None
+    ]
 
 
 def _table(rows: list[Finding], fit: Fit) -> pd.DataFrame:

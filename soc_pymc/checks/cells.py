@@ -50,13 +50,18 @@ class Cells:
     by: str  # column of the groups; empty where there are none
 
 
-def make_cells(fit: Fit, stats: Statistics) -> Cells:
-    """Weighted items of statistics with joint cells, where the fit's mean curve varies in bins."""
+def check_roles(fit: Fit, stats: Statistics) -> None:
+    """Refuse statistics of other columns than the fit's."""
     theirs, ours = (outcome_roles(x.data.attrs) for x in (fit, stats))
     if theirs != ours:
         raise StatisticsError(
             f"the fit is of items with the roles {theirs}, the statistics of {ours}"
         )
+
+
+def make_cells(fit: Fit, stats: Statistics) -> Cells:
+    """Weighted items of statistics with joint cells, where the fit's mean curve varies in bins."""
+    check_roles(fit, stats)
     posterior = posterior_of(fit)
     outcome = posterior.outcome
     pooled = stats.cells("joint")  # says what to do where there are none

@@ -140,16 +140,15 @@ def _table(compared: Mapping[str, object]) -> pd.DataFrame:
 
 def _check_same(fits: Mapping[str, Fit]) -> None:
     """Refuse fits of different columns, or of items that differ in number or totals."""
-    names = list(fits)
-    first = fits[names[0]]
-    for name in names[1:]:
-        theirs, ours = (outcome_roles(fit.data.attrs) for fit in (fits[name], first))
-        if theirs != ours or posterior_of(fits[name]).outcome != posterior_of(first).outcome:
+    (before, first), *others = fits.items()
+    for name, fit in others:
+        theirs, ours = (outcome_roles(x.data.attrs) for x in (fit, first))
+        if theirs != ours or posterior_of(fit).outcome != posterior_of(first).outcome:
             raise FitError(
-                f"{names[0]!r} and {name!r} are fits of other columns ({ours} and {theirs}): their "
+                f"{before!r} and {name!r} are fits of other columns ({ours} and {theirs}): their "
                 "densities cannot be compared"
             )
-        _check_totals(f"{names[0]!r} and {name!r} are fits", _totals(first), _totals(fits[name]))
+        _check_totals(f"{before!r} and {name!r} are fits", _totals(first), _totals(fit))
 
 
 def _totals(fit: Fit) -> dict[str, float]:
@@ -210,16 +209,14 @@ def _checked_trees(results: Mapping[str, Fit | CheckResult]) -> dict[str, xr.Dat
                 "and statistics"
             )
         trees[name] = result.data
-    names = list(trees)
-    first = trees[names[0]]
-    for name in names[1:]:
-        same = all(
-            first[group].to_dataset().equals(trees[name][group].to_dataset())
+    (before, first), *others = trees.items()
+    for name, tree in others:
+        if not all(
+            first[group].to_dataset().equals(tree[group].to_dataset())
             for group in ("observed_data", "constant_data")
-        )
-        if not same:
+        ):
             raise FitError(
-                f"{names[0]!r} and {name!r} are checks on different items, or with different seeds "
+                f"{before!r} and {name!r} are checks on different items, or with different seeds "
                 "or subsets: their densities cannot be compared"
             )
     return trees

@@ -174,12 +174,6 @@ def _size_of_sample(failed: pd.DataFrame, n_items: int) -> Iterator[str]:
 # --- text and HTML -------------------------------------------------------------------------------
 
 
-def _found(check: str, statistic: float) -> str:
-    if check == "converged":
-        return "yes" if statistic else "no"
-    return _LABELS[check][1].format(statistic)
-
-
 def _p(p_value: float) -> str:
     if np.isnan(p_value):
         return "-"
@@ -192,28 +186,18 @@ def _shown(table: pd.DataFrame) -> pd.DataFrame:
     """The worst findings, the main slices first; then what is well, if there is room."""
     rank = table["verdict"].map({"fail": 0, "look": 1, "ok": 2})
     main = table["slice"].map(lambda name: any(part in name for part in _FIRST))
-    order = pd.DataFrame(
-        {
-            "rank": rank,
-            "main": ~main,
-            "p": table["p_value"].fillna(-1.0).where(rank < 2, 1.0 * (table["slice"] == _FIRST[0])),
-        }
-    )
-    kept = order.sort_values(["rank", "main", "p"], kind="stable").index[:_ROWS]
-    return table.loc[kept]
+    p_value = table["p_value"].fillna(-1.0).where(rank < 2, 1.0 * (table["slice"] == _FIRST[0]))
+    order = pd.DataFrame({"rank": rank, "other": ~main, "p": p_value})
+    return table.loc[order.sort_values(["rank", "other", "p"], kind="stable").index[:_ROWS]]
 
 
 def _rows(table: pd.DataFrame) -> list[tuple[str, ...]]:
-    return [
-        (
-            str(row["verdict"]),
-            _LABELS[row["check"]][0],
-            str(row["slice"]),
-            _found(row["check"], row["statistic"]),
-            _p(row["p_value"]),
-        )
-        for row in table.to_dict("records")
-    ]
+    rows: list[tuple[str, ...]] = []
+    for row in table.to_dict("records"):
+        what, pattern = _LABELS[row["check"]]
+        found = pattern.format(row["statistic"]) or ("yes" if row["statistic"] else "no")
+        rows.append((row["verdict"], what, row["slice"], found, _p(row["p_value"])))
+    return rows
 
 
 def _title(table: pd.DataFrame, n_items: int) -> str:
@@ -227,15 +211,12 @@ def _rest(table: pd.DataFrame, shown: pd.DataFrame) -> str:
     left = table.drop(shown.index)
     if left.empty:
         return ""
-    parts = []
-    odd = int((left["verdict"] != "ok").sum())
-    if odd:
-        parts.append(f"{odd} more like these")
-    fine = left[left["verdict"] == "ok"]
-    if len(fine):
-        number = fine.groupby("check", sort=False).size()
+    fine = left["verdict"] == "ok"
+    parts = [] if fine.all() else [f"{int((~fine).sum())} more like these"]
+    if fine.any():
+        number = left[fine].groupby("check", sort=False).size()
         where = (
-            f"{_LABELS[str(check)][0]} in {n} slices" if n > 1 else _LABELS[str(check)][0]
+            _LABELS[str(check)][0] + (f" in {n} slices" if n > 1 else "")
             for check, n in number.items()
         )
         parts.append(f"ok: {', '.join(dict.fromkeys(where))}")

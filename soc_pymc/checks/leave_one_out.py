@@ -88,11 +88,11 @@ def shares(n: Ints) -> NDArray[np.intp]:
 def elpd_record(loo: LooCells, n: Ints) -> Any:
     """ArviZ's record of leave-one-out, as `arviz.compare` and `arviz.plot_khat` take it.
 
-    ArviZ takes no weights: an item of a cell stands for all, as often as the cell has items `n`. Of
-    more than 200,000 items every cell has its share of 200,000 points, and the record is ArviZ's
-    own of subsampled leave-one-out. Its ``elpd``, ``se`` and ``p`` are sums over all items, and the
-    constant ``elpd_loo_approx`` is such that ArviZ's differences are those of all items, too.
-    ``pareto_k`` is of the cells whose weights were smoothed.
+    ArviZ takes no weights: a cell's item stands for all, as often as the cell has items `n`. Of
+    more than 200,000 items every cell has its share of 200,000 points, in ArviZ's own record of
+    subsampled leave-one-out: ``elpd``, ``se`` and ``p`` are sums over all items, and the constant
+    ``elpd_loo_approx`` makes ArviZ's differences those of all items, too. ``pareto_k`` is of the
+    cells whose weights were smoothed.
     """
     from arviz_stats.utils import ELPDDataLOO, ELPDDataLOOSubsample
 

@@ -7,8 +7,9 @@ over the curves' uncertainty. Summaries are those that the fit does not look at 
 widely outcomes scatter about their expectations, and of counts how many are zero.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -44,17 +45,30 @@ _OUTER = 20  # with fewer replicates than this beyond the observed value, their 
 # --- probability integral transforms -------------------------------------------------------------
 
 
+def in_batches(
+    title: str,
+    columns: Columns,
+    step: int,
+    progress: bool,
+    values: Callable[[Columns], Sequence[Floats] | Floats],
+) -> Floats:
+    """Values of all items, (values, n), `step` items at a time, with progress."""
+    n, done = len(columns["score"]), []
+    with phase(title, total=n, unit="items", enabled=progress) as running:
+        for start in range(0, n, step):
+            part = select(columns, slice(start, start + step))
+            done.append(np.asarray(values(part)))
+            running.advance(len(part["score"]))
+    return np.concatenate(done, axis=1)
+
+
 def predictive_cdf(
     posterior: Posterior, columns: Columns, *, progress: bool = True
 ) -> tuple[Floats, Floats]:
     """P(Y < y) and P(Y <= y) of each item, (n,), averaged over the curves' uncertainty."""
-    n = len(columns["score"])
-    below, upto = np.empty(n), np.empty(n)
-    with phase("predictive distribution", total=n, unit="items", enabled=progress) as running:
-        for start in range(0, n, _CHUNK):
-            part = slice(start, start + _CHUNK)
-            below[part], upto[part] = posterior.cdf_interval(select(columns, part))
-            running.advance(len(below[part]))
+    below, upto = in_batches(
+        "predictive distribution", columns, _CHUNK, progress, posterior.cdf_interval
+    )
     return below, upto
 
 
@@ -136,6 +150,16 @@ def slice_pit(below: Floats, upto: Floats, pit: Floats, mask: Mask) -> SlicePit:
 # --- slices --------------------------------------------------------------------------------------
 
 
+def span(value: Floats) -> str:
+    """Range of values in a few digits."""
+    low, high = float(value.min()), float(value.max())
+    return f"{_short(low)} to {_short(high)}" if high > low else _short(low)
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e9 else f"{value:.3g}"
+
+
 def slices(outcome: Outcome, columns: Columns) -> Iterator[tuple[str, Mask]]:
     """Standard slices: all items, large sizes, fifths of score and of size."""
     score, size = columns["score"], columns[outcome.size]
@@ -154,24 +178,19 @@ def large_sizes(
 
 
 def fifths(
-    name: str, value: Floats, as_text: Callable[[Floats], str] | None = None
+    name: str, value: Floats, as_text: Callable[[Floats], str] = span
 ) -> Iterator[tuple[str, Mask]]:
     """Fifths of the items by `value` with their names; fewer where values are tied.
 
-    Items with NaN are in no slice. `as_text` writes the range of some values; None is `span`.
+    Items with NaN are in no slice. `as_text` writes the range of some values.
     """
     known = ~np.isnan(value)
-    if not known.all():
-        for label, mask in fifths(name, value[known], as_text):
-            all_items = np.zeros(len(value), dtype=bool)
-            all_items[known] = mask
-            yield label, all_items
+    if not known.any():
         return
-    if not len(value):
-        return
-    finite = np.clip(value, -_HUGE, _HUGE)
+    finite = np.clip(value[known], -_HUGE, _HUGE)
     cuts = np.unique(np.quantile(finite, [0.2, 0.4, 0.6, 0.8]))
-    level = np.searchsorted(cuts, finite, side="right")
+    level = np.full(len(value), -1)
+    level[known] = np.searchsorted(cuts, finite, side="right")
     yield from level_slices(name, value, level, as_text)
 
 
@@ -179,25 +198,15 @@ def level_slices(
     name: str,
     value: Floats,
     level: NDArray[np.intp],
-    as_text: Callable[[Floats], str] | None = None,
+    as_text: Callable[[Floats], str] = span,
 ) -> Iterator[tuple[str, Mask]]:
-    """Slices by level, named by their number and range of values; none if there is one level."""
-    present = np.unique(level)
+    """Slices by level (-1: none), named by number and range of values; none of a single level."""
+    present = np.unique(level[level >= 0])
     if len(present) < 2:
         return
     for k, code in enumerate(present, start=1):
         mask = level == code
-        yield f"{name} {k}/{len(present)}: {(as_text or span)(value[mask])}", mask
-
-
-def span(value: Floats) -> str:
-    """Range of values in a few digits."""
-    low, high = float(value.min()), float(value.max())
-    return f"{_short(low)} to {_short(high)}" if high > low else _short(low)
-
-
-def _short(value: float) -> str:
-    return f"{value:,.0f}" if 1000 <= abs(value) < 1e9 else f"{value:.3g}"
+        yield f"{name} {k}/{len(present)}: {as_text(value[mask])}", mask
 
 
 def column_slices(labels: Mapping[str, pd.Series]) -> Iterator[tuple[str, Mask]]:
@@ -239,14 +248,13 @@ def _by_level(column: str, values: pd.Series) -> Iterator[tuple[str, Mask]]:
 
 def _by_value(column: str, values: pd.Series) -> Iterator[tuple[str, Mask]]:
     missing = values.isna().to_numpy()
-    number = np.full(len(values), np.nan)
+    as_text: Callable[[Floats], str] = span
     if pd.api.types.is_datetime64_any_dtype(values):
         first = values.min()
-        number[~missing] = (values[~missing] - first) / pd.Timedelta(days=1)
-        yield from fifths(column, number, lambda days: _dates(first, days))
-    else:
-        number[~missing] = values[~missing].to_numpy(dtype=float)
-        yield from fifths(column, number)
+        values, as_text = (values - first) / pd.Timedelta(days=1), partial(_dates, first)
+    number = np.full(len(values), np.nan)
+    number[~missing] = values[~missing].to_numpy(dtype=float)
+    yield from fifths(column, number, as_text)
     if missing.any():
         yield f"{column} = missing", missing
 

@@ -15,6 +15,7 @@ from .._lib.progress import phase
 from ..checks.predictive import (
     GRID,
     LEAST,
+    in_batches,
     large_sizes,
     mean_pit_ecdf,
     pit_ecdf,
@@ -27,7 +28,7 @@ from ..families.poisson import POISSON_FORMS
 from ..inference.results import Fit, named_fits
 from ..posterior.extrapolation import warn_of_far_scores
 from ..posterior.item_columns import columns_of, posterior_roles
-from ..posterior.predictive import Columns, Posterior, posterior_of, select
+from ..posterior.predictive import Columns, Posterior, posterior_of
 from .baselines import BASELINES, fit_baselines
 from .by_bin import given_score, pit_densities, score_bins
 from .thinning import Split, refuse_any, stream
@@ -86,9 +87,8 @@ class HeldOut:
     def __repr__(self) -> str:
         overall = self.table[self.table["bin"] == -1]
         lines = [f"<soc_pymc.HeldOut: {overall['items'].iloc[0]:,} items>"]
-        width = max(len(name) for name in overall["estimator"])
         head = f"gain over {overall['estimator'].iloc[0]}"
-        width = max(width, len(head))
+        width = max(len(head), *(len(name) for name in overall["estimator"]))
         lines.append(f"  {head:<{width}}  {'nats (se)':>19}  {'percent (se)':>18}")
         for row in overall.to_dict("records")[1:]:
             nats = f"{row['gain']:,.1f} ({row['standard_error']:,.1f})"
@@ -265,16 +265,14 @@ def _further_cdf_interval(
     posterior: Posterior, own: Columns, further: Columns, progress: bool
 ) -> tuple[Floats, Floats]:
     """P(Y' < y') and P(Y' <= y') of the held-out outcomes, each (n,)."""
-    n, outcome = len(own["score"]), posterior.outcome
-    below, upto = np.empty((2, n))
-    with phase("predictive distribution", total=n, unit="items", enabled=progress) as running:
-        for start in range(0, n, _CHUNK):
-            at = slice(start, start + _CHUNK)
-            new = select(further, at)
-            below[at], upto[at] = posterior.further_cdf_interval(
-                select(own, at), new[outcome.observed], new[outcome.size]
-            )
-            running.advance(len(new["score"]))
+    outcome = posterior.outcome
+    below, upto = in_batches(
+        "predictive distribution",
+        {**own, "new": further[outcome.observed], "new_size": further[outcome.size]},
+        _CHUNK,
+        progress,
+        lambda part: posterior.further_cdf_interval(part, part["new"], part["new_size"]),
+    )
     return below, upto
 
 
@@ -360,10 +358,8 @@ def gain_rows(
     Gains are over the first estimator; `base` is each item's share, >= 0, of what they are a
     percentage of, `known` are columns of items to add up (``score``: to average).
     """
-    slices = [(-1, np.arange(len(bin_of)))]
-    order = np.argsort(bin_of, kind="stable")
-    ends = np.cumsum(np.bincount(bin_of))
-    slices += [(k, part) for k, part in enumerate(np.split(order, ends[:-1]))]
+    order, ends = np.argsort(bin_of, kind="stable"), np.cumsum(np.bincount(bin_of))
+    slices = [(-1, np.arange(len(bin_of))), *enumerate(np.split(order, ends[:-1]))]
     first = next(iter(likelihood.values()))
     for name, own in likelihood.items():
         gain = own - first

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from .._lib.arguments import SEED, Real, Whole, checked, refuse_beyond_memory, shown
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError, ItemsError
-from ..checks.predictive import predictive_cdf, randomised_pit
+from ..checks.predictive import in_batches, predictive_cdf, randomised_pit
 from ..data.items import Items, check_items
 from ..families.outcomes import OUTCOMES, Outcome
 from ..inference.results import Fit, named_fits
 from ..posterior.item_columns import read_items
 from ..posterior.items import item_posteriors
-from ..posterior.predictive import items_at_once, posterior_of
+from ..posterior.predictive import Columns, items_at_once, posterior_of
 from ..posterior.quadrature import is_plain
 from .thinning import stream
 
@@ -46,7 +46,6 @@ def given_score(fit: Fit, columns: Mapping[str, NDArray[np.generic]]) -> tuple[F
     Many draws of curves that depend on the score alone are evaluated on a grid and joined by lines.
     """
     posterior = posterior_of(fit)
-    outcome = posterior.outcome
     score = np.asarray(columns["score"], dtype=float)
     step = items_at_once(fit)
     if is_plain(fit) and len(score) > step:
@@ -57,18 +56,20 @@ def given_score(fit: Fit, columns: Mapping[str, NDArray[np.generic]]) -> tuple[F
         grid = np.unique(np.concatenate([quantiles, even]))
         curves = posterior.curves(axis.inverse(grid))
         mean, variance = (curves[c].mean(axis=0) for c in ("mean", "variance"))
-        to_line, back = (np.log, np.exp) if outcome.positive else (np.asarray, np.asarray)
+        positive = posterior.outcome.positive
+        to_line, back = (np.log, np.exp) if positive else (np.asarray, np.asarray)
         mean = back(np.interp(position, grid, to_line(mean)))
         return mean, np.exp(np.interp(position, grid, np.log(variance)))
-    size = np.asarray(columns[outcome.size], dtype=float)
-    group = columns.get("group")
-    found = np.empty((2, len(score)))
-    for start in range(0, len(score), step):
-        at = slice(start, start + step)
-        own = None if group is None else np.asarray(group[at], dtype=object)
-        curves = posterior.curves(score[at], own, size[at])
-        found[:, at] = [curves[c].mean(axis=0) for c in ("mean", "variance")]
-    return found[0], found[1]
+
+    def averages(part: Columns) -> list[Floats]:
+        curves = posterior.curves(part["score"], part.get("group"), part["size"])
+        return [curves[c].mean(axis=0) for c in ("mean", "variance")]
+
+    own = {"score": score, "size": np.asarray(columns[posterior.outcome.size], dtype=float)}
+    if "group" in columns:
+        own["group"] = np.asarray(columns["group"], dtype=object)
+    mean, variance = in_batches("curves", own, step, False, averages)
+    return mean, variance
 
 
 # --- PIT histograms ------------------------------------------------------------------------------
@@ -94,15 +95,12 @@ def pit_histograms(
 
     Parameters
     ----------
-    fit
-        The fit.
-    items
-        Those of the fit or others, of the same kind.
+    fit, items
+        The fit, and items of its kind: those of the fit or others.
     bins
-        Bins of the score, with equal numbers of items; fewer where scores are tied. They do not
-        depend on `least_size`.
+        Bins of the score, with equal numbers of items; fewer where scores are tied.
     least_size
-        Items with a smaller exposure are left out; of counts alone.
+        Items with a smaller exposure are left out; of counts alone. Bins do not depend on it.
     cells
         Cells of each histogram, from 0 to 1.
     seed
@@ -187,11 +185,9 @@ def accuracy(
         A fit, or fits by the name of their method.
     items
         Items over a pandas table that also has the columns of the truth: ``theta``; ``true_mean``
-        and ``true_variance``, E(theta|t) and Var(theta|t); ``oracle_mean`` and ``oracle_variance``,
-        E(theta|t,y) and Var(theta|t,y).
+        and ``true_variance`` given t; ``oracle_mean`` and ``oracle_variance`` given t and y.
     bins
-        Number of bins of score, of equal numbers of items (fewer where scores are tied); they need
-        not be those of the fit.
+        Bins of the score, with equal numbers of items; fewer where scores are tied.
     delta, sigma
         Parameters of the simulation, copied to the table; NaN where they are not given.
     progress

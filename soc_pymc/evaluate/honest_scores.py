@@ -66,16 +66,13 @@ def cross_fit(
         Outcomes, shape (n,): counts, or values.
     exposure
         Of counts, shape (n,), > 0: the regressor is then trained on the rate y / exposure with
-        ``sample_weight=exposure``, which for losses of Poisson or squared error is the same as a
-        count with an offset. Without it, it is trained on y.
+        ``sample_weight=exposure``. Without it, it is trained on y.
     folds
         Number of folds, from 2 to n (to the number of groups).
     groups
-        Labels, shape (n,): rows of one group share a fold, as duplicates of an item, or items of
-        one user, must.
+        Labels, shape (n,), of rows that must share a fold: duplicates of an item, items of a user.
     least
-        Predictions below it become it: rates must be positive for a score on the log scale. None
-        leaves them.
+        Predictions below it become it (None: none do): scores on the log scale must be positive.
     seed
         Of the division into folds.
 
@@ -118,7 +115,12 @@ def cross_fit(
         raise ItemsError(f"X has {rows:,} rows and y has {n:,}: give one of each for every item")
     size = None if exposure is None else _numbers("exposure", exposure, n)
     if size is not None:
-        _check_rates(outcome, size)
+        what = (
+            "not > 0, where a rate has no meaning: leave these rows out, and score them by a model "
+            "trained on the rest"
+        )
+        refuse_any("exposure", size <= 0, what)
+        refuse_any("y", outcome < 0, "negative: counts are not")
         if not has_fit_parameter(regressor, "sample_weight"):
             raise ItemsError(
                 f"{type(regressor).__name__} takes no sample_weight, which exposures need: choose "
@@ -128,12 +130,10 @@ def cross_fit(
     score = np.full(n, np.nan)
     for k in range(folds):
         train, test = np.flatnonzero(fold != k), np.flatnonzero(fold == k)
+        given = {} if size is None else {"sample_weight": size[train]}
+        target = outcome[train] if size is None else outcome[train] / size[train]
         model = clone(regressor)
-        if size is None:
-            model.fit(_safe_indexing(X, train), outcome[train])
-        else:
-            rate = outcome[train] / size[train]
-            model.fit(_safe_indexing(X, train), rate, sample_weight=size[train])
+        model.fit(_safe_indexing(X, train), target, **given)
         found = np.asarray(model.predict(_safe_indexing(X, test)), dtype=float)
         score[test] = _checked(found, len(test), k, regressor)
     return score if least is None else np.maximum(score, least), fold
@@ -148,15 +148,6 @@ def _numbers(name: str, given: ArrayLike, n: int | None) -> Floats:
     return values
 
 
-def _check_rates(count: Floats, exposure: Floats) -> None:
-    what = (
-        "not > 0, where a rate has no meaning: leave these rows out, and score them by a model "
-        "trained on the rest"
-    )
-    refuse_any("exposure", exposure <= 0, what)
-    refuse_any("y", count < 0, "negative: counts are not")
-
-
 def _folds(n: int, folds: int, groups: ArrayLike | None, seed: int) -> Ints:
     """Fold of every row: groups, or rows, dealt out at random, as evenly as they go."""
     try:
@@ -167,21 +158,21 @@ def _folds(n: int, folds: int, groups: ArrayLike | None, seed: int) -> Ints:
         raise ItemsError(f"groups has the shape {labels.shape}: give {n:,} labels, as y has")
     labels = labels.astype(str) if labels.dtype == object else labels
     code = np.unique(labels, return_inverse=True)[1]
-    units = int(code.max()) + 1 if n else 0
+    rows = np.bincount(code)
+    units = len(rows)
     whole = isinstance(folds, int | np.integer) and not isinstance(folds, bool)
     if not whole or not 2 <= folds <= units:
         of = "rows" if groups is None else "groups"
         raise ItemsError(
             f"folds={shown(folds)} must be a whole number from 2 to the {units:,} {of}"
         )
-    rows = np.bincount(code, minlength=units)
     shuffled = np.random.default_rng(seed).permutation(units)
     order = shuffled[np.argsort(-rows[shuffled], kind="stable")]
-    if rows.max(initial=0) == 1:
-        fold_of = np.empty(units, dtype=np.int64)
+    fold_of = np.empty(units, dtype=np.int64)
+    if rows.max() == 1:
         fold_of[order] = np.arange(units) % folds
         return fold_of[code]
-    fold_of, filled = np.empty(units, dtype=np.int64), np.zeros(folds)
+    filled = np.zeros(folds)
     for unit in order:  # the largest groups first, each to the emptiest fold
         fold_of[unit] = filled.argmin()
         filled[fold_of[unit]] += rows[unit]
@@ -239,14 +230,12 @@ def leakage(
 ) -> Leakage:
     """Whether scores were trained on the outcomes that they are to be calibrated with.
 
-    *Outcomes alone*: given an honest score and the exposure, outcomes vary at least by their noise
-    about a common mean, whatever theta does; leaking scores sort items by their noise. Squared
-    residuals within bins are compared with Poisson noise (that of trials where no count exceeds its
-    exposure; the noise sds), for every octave of exposure by itself, as noise is what small ones
-    are made of. A leak must be heavy to show. *Fresh outcomes* of the same items: an honest score
-    goes with both outcomes alike, up to a common factor; a leaking one more closely with those that
-    it saw. *Out-of-fold scores* of the same model: their log-likelihood, after a straight-line
-    calibration of both, is less than that of leaking scores.
+    *Outcomes alone*: given an honest score and the exposure, outcomes vary at least by their noise;
+    leaking scores sort items by it. Squared residuals within bins are compared with the noise, for
+    every octave of exposure by itself. A leak must be heavy to show. *Fresh outcomes* of the same
+    items: an honest score goes with both outcomes alike, up to a common factor; a leaking one more
+    closely with those that it saw. *Out-of-fold scores* of the same model: their log-likelihood,
+    after a straight-line calibration of both, is less than that of leaking scores.
 
     Parameters
     ----------
@@ -302,7 +291,11 @@ def leakage(
     if others and not isinstance(items, Statistics):
         own = _columns(items, outcome)
         for name, other in others.items():
-            _check_kinds(items, other, name)
+            if items.kind != other.kind:
+                raise ItemsError(
+                    f"{name}= has {other.kind} items, not {items.kind} ones: give the same rows in "
+                    "the same order"
+                )
             title, judged = _JUDGED[name]
             rows[title] = judged(outcome, own, _columns(other, outcome), level)
     columns = ["effect", "z", "p_value", "leaks"]
@@ -372,27 +365,18 @@ def _columns(items: Items, outcome: Outcome) -> Columns:
     return {c: np.concatenate([p[c] for p in parts]) for c in roles}
 
 
-def _check_kinds(items: Items, other: Items, what: str) -> None:
-    if items.kind != other.kind:
-        raise ItemsError(
-            f"{what}= has {other.kind} items, not {items.kind} ones: give the same rows in the "
-            "same order"
-        )
-
-
 def _check_rows(one: Columns, two: Columns, names: tuple[str, ...], what: str) -> None:
     """Refuse other rows."""
+    same = "give the same rows in the same order"
     if len(one["score"]) != len(two["score"]):
         raise ItemsError(
-            f"{what}= has {len(two['score']):,} items, not {len(one['score']):,}: give the same "
-            "rows in the same order"
+            f"{what}= has {len(two['score']):,} items, not {len(one['score']):,}: {same}"
         )
     for name in names:
         if wrong := int((one[name] != two[name]).sum()):
             role = {"y": "outcome", "size": "exposure or noise sd"}.get(name, name)
             raise ItemsError(
-                f"{what}=: {wrong:,} of {len(one[name]):,} rows have another {role}: give the same "
-                "rows in the same order"
+                f"{what}=: {wrong:,} of {len(one[name]):,} rows have another {role}: {same}"
             )
 
 

@@ -83,8 +83,7 @@ def cross_validate(
     _check_prior(prior)
     rows = []
     for fold in range(stats.folds):
-        held = stats.of_fold(fold)
-        if held.n_items == 0:
+        if not (held := stats.of_fold(fold)).n_items:
             continue
         others = fit(stats.without_fold(fold), prior, method, progress=progress)
         elpd = _log_density(others, held)
@@ -133,8 +132,7 @@ def compare_bins(
     """Fits in few bins and in many: how wide bins are, how noisy their fits, what curves do.
 
     Too few bins are wide: E(theta|t) varies within them, which a bin's own fit takes for variance
-    of theta. Too many hold so little that a bin's fit is mostly noise. Section 5.1 of Muralidharan
-    and Najmi has 10,000 bins of 20 billion items, in most of which log t has an sd below 0.01.
+    of theta. Too many hold so little that a bin's fit is mostly noise.
 
     Parameters
     ----------
@@ -317,13 +315,10 @@ def _curves(made: Fit, score: Floats) -> Mapping[str, Floats]:
 
 
 def _changes(name: str, own: Mapping[str, Floats], most: Mapping[str, Floats]) -> dict[str, float]:
-    found: dict[str, float] = {}
+    """Root mean squares of how far curves are from those of the most bins."""
     units = {"mean": most["unit"], "variance": np.ones_like(most["unit"])}
-    for curve, unit in units.items():
-        away = own[curve] - most[curve]
-        found[f"{name}_{curve}"] = float(np.sqrt(np.mean((away / unit) ** 2)))
+    away = {curve: own[curve] - most[curve] for curve in units}
+    found = {f"{name}_{curve}": x / units[curve] for curve, x in away.items()}
     if name == "bayes":
-        for curve in units:
-            sds = (own[curve] - most[curve]) / most[f"{curve}_sd"]
-            found[f"{name}_{curve}_sds"] = float(np.sqrt(np.mean(sds**2)))
-    return found
+        found |= {f"{name}_{curve}_sds": x / most[f"{curve}_sd"] for curve, x in away.items()}
+    return {column: float(np.sqrt(np.mean(x**2))) for column, x in found.items()}

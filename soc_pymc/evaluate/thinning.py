@@ -54,10 +54,10 @@ def thin(
 ) -> tuple[Floats, Floats]:
     """Divide counts and exposures at random; return the part held out.
 
-    Where exposures are whole numbers and no count exceeds its exposure, trials are dealt out: each
-    goes to the held-out part with probability `fraction`, and carries its event with it (binomial
-    exposure, hypergeometric count). Elsewhere the exposure is divided in proportion and each event
-    goes with probability `fraction`: the parts of a Poisson count are then independent Poisson.
+    Where exposures are whole numbers and no count exceeds its exposure, trials are dealt out with
+    the events that they carry (binomial exposure, hypergeometric count). Elsewhere the exposure is
+    divided in proportion and each event goes with probability `fraction`: the parts of a Poisson
+    count are then independent.
 
     Parameters
     ----------

@@ -59,14 +59,12 @@ def thompson_draws(
 
     Parameters
     ----------
-    fit
-        The fit.
-    items
-        Items of the fit's kind: those of the fit or others.
+    fit, items
+        The fit, and items of its kind: those of the fit or others.
     draws
         Number of draws. The first ones are the same whatever their number.
     seed
-        Seed, a whole number of at least 0; take another one each round.
+        Seed; take another one each round.
     progress
         Whether to show progress on standard error.
 
@@ -83,8 +81,8 @@ def thompson_draws(
     ItemsError
         If the items are not valid or not of the fit's kind.
     FitError
-        If `draws` is not a whole number of at least 1, `seed` not one of at least 0, the draws are
-        larger than the machine's memory, or a score cannot be put on the fit's axis.
+        If `draws` or `seed` is no such whole number, the draws are larger than the machine's
+        memory, or a score cannot be put on the fit's axis.
 
     Notes
     -----
@@ -182,18 +180,14 @@ def probability_best(
 
     Parameters
     ----------
-    fit
-        The fit.
-    items
-        Items of the fit's kind: those of the fit or others. They are ranked among themselves.
+    fit, items
+        The fit, and items of its kind, which are ranked among themselves.
     k
         Size of the top, at least 1.
     draws
         Joint draws of all items, at least 2. Each takes one draw of the curves for all of them.
-    seed
-        Seed, a whole number of at least 0.
-    progress
-        Whether to show progress on standard error.
+    seed, progress
+        As of `thompson_draws`.
 
     Returns
     -------
@@ -204,11 +198,8 @@ def probability_best(
 
     Raises
     ------
-    ItemsError
-        If the items are not valid or not of the fit's kind.
-    FitError
-        If `k`, `draws` or `seed` is no such whole number, or a score has no place on the fit's
-        axis.
+    ItemsError, FitError
+        As of `thompson_draws`; also if `k` is no whole number of at least 1.
 
     Notes
     -----

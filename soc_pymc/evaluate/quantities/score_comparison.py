@@ -46,10 +46,10 @@ def compare_scores(
     it is known far better, and does not lean on the prior's family. What differs in R^2 is that
     over Var(theta), the average of all fits'.
 
-    All fits see the same outcomes, so that their errors are correlated. The correlation of two
-    fits' errors is that of the items' influences on the posterior means, Cov(quantity, log density
-    of the item's outcome) over draws, the Bayesian infinitesimal jackknife of Giordano and
-    Broderick (2023); draws of the fits are paired so that they have it (Iman and Conover 1982).
+    All fits see the same outcomes, so that their errors are correlated: as much as the items'
+    influences on the posterior means, Cov(quantity, log density of the item's outcome) over draws
+    (the Bayesian infinitesimal jackknife, Giordano and Broderick 2023). Draws of the fits are
+    paired so that they have that correlation (Iman and Conover 1982).
 
     Parameters
     ----------
@@ -69,9 +69,9 @@ def compare_scores(
     -------
     xarray.Dataset
         Dims (score, draw), a row for each score but the first: ``r_squared``, by how much its R^2
-        is larger; ``unexplained``, by how much its E Var(theta|t) is, in squared events per unit of
-        exposure (the squared unit of values): negative for a better score. ``correlation`` (score)
-        of the errors with those of the first score, whose name is the attribute ``reference``.
+        is larger; ``unexplained``, by how much its E Var(theta|t) is, in squared units of theta:
+        negative for a better score. ``correlation`` (score) of the errors with those of the first
+        score, whose name is the attribute ``reference``.
 
     Raises
     ------

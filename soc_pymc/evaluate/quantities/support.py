@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 from ..._lib.arrays import Floats, Ints
 from ..._lib.errors import FitError, ItemsWarning, StatisticsError
+from ...checks.cells import check_roles
 from ...data.items import Items
 from ...data.statistics import Statistics
 from ...data.summaries import summarize
-from ...inference.results import Fit, outcome_roles
+from ...inference.results import Fit
 from ...posterior.extrapolation import warn_of_far_bins
 from ...posterior.predictive import Columns, Posterior, items_at_once, posterior_of, select
 
@@ -39,6 +40,11 @@ class SupportPoints:
     def weight(self, name: str) -> Floats:
         """Weights of the points: their items, or their exposure."""
         return self.items if name == "items" else self.exposure
+
+    def columns(self, at: Ints, own: Columns) -> Columns:
+        """Items at some of the points as posteriors read them, with further columns of theirs."""
+        group = {} if self.label is None else {"group": self.label[at]}
+        return {**own, "score": self.score[at], **group}
 
 
 def check_weight(fit: Fit, weight: str) -> None:
@@ -87,11 +93,7 @@ def statistics_support(fit: Fit, stats: Statistics, coarse: int = 1) -> tuple[Su
     `coarse` bins make one. Also returns a number for the group and bin of every second point, as of
     `key_of`. Warns where scores of some bins lie far outside of those that the fit saw.
     """
-    theirs, ours = (outcome_roles(x.data.attrs) for x in (fit, stats))
-    if theirs != ours:
-        raise StatisticsError(
-            f"the fit is of items with the roles {theirs}, the statistics of {ours}"
-        )
+    check_roles(fit, stats)
     if fit.groups and not stats.groups:
         raise StatisticsError(
             f"the fit has curves for each of {len(fit.groups):,} groups, and the statistics have "

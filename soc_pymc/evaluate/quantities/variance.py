@@ -17,7 +17,7 @@ from ...data.items import Items
 from ...data.statistics import Statistics
 from ...families.outcomes import Outcome
 from ...inference.results import Fit
-from ...posterior.predictive import posterior_of, select
+from ...posterior.predictive import Columns, posterior_of, select
 from .support import (
     SupportPoints,
     Values,
@@ -57,7 +57,7 @@ def r_squared(
         Statistics of other items to take means over; of a fit with groups, any: the group then
         counts as part of the score.
     weight
-        Over what means are taken: items, or units of exposure.
+        Over what means are taken: items, or units of exposure (of counts alone).
 
     Returns
     -------
@@ -67,8 +67,7 @@ def r_squared(
     Raises
     ------
     FitError
-        If the weight is not one of the two, or is exposure for items with values; if the fit has
-        groups and no statistics are given.
+        If the weight is not one of the two; if the fit has groups and no statistics are given.
     StatisticsError
         If the statistics are of other columns, or have no groups and the fit has.
 
@@ -142,25 +141,14 @@ class _SizedPoints:
 
     support: SupportPoints
     at: Ints  # support point of each point
-    size: Floats | None  # exposure (noise sd); None where theta does not depend on it
+    own: dict[str, Floats]  # "size", where theta depends on it
     share: dict[str, Floats]  # items of each point as a share of its support point's; of exposure
-
-    @property
-    def columns(self) -> dict[str, NDArray[Any]]:
-        """Scores of the points, and groups and sizes where theta depends on them."""
-        found: dict[str, NDArray[Any]] = {"score": self.support.score[self.at]}
-        if self.support.label is not None:
-            found["group"] = self.support.label[self.at]
-        if self.size is not None:
-            found["size"] = self.size
-        return found
 
 
 def _without_sizes(support: SupportPoints) -> _SizedPoints:
     n = len(support.score)
-    return _SizedPoints(
-        support, np.arange(n), None, dict.fromkeys(("items", "exposure"), np.ones(n))
-    )
+    same = dict.fromkeys(("items", "exposure"), np.ones(n))
+    return _SizedPoints(support, np.arange(n), {}, same)
 
 
 def _points_of_fit(fit: Fit) -> _SizedPoints:
@@ -176,7 +164,7 @@ def _points_of_fit(fit: Fit) -> _SizedPoints:
     size = np.tile(np.exp(log_size), len(support.score))
     large = share * np.exp(log_size)
     both = {"items": share, "exposure": large / large.sum(axis=1, keepdims=True)}
-    return _SizedPoints(support, at, size, {name: x.ravel() for name, x in both.items()})
+    return _SizedPoints(support, at, {"size": size}, {name: x.ravel() for name, x in both.items()})
 
 
 def _points_of_statistics(fit: Fit, stats: Statistics) -> _SizedPoints:
@@ -200,12 +188,13 @@ def _points_of_statistics(fit: Fit, stats: Statistics) -> _SizedPoints:
     }
     both = (2 * of[:, None] + np.arange(2)).ravel()
     twice = {c: np.repeat(x, 2) for c, x in share.items()}
-    return _SizedPoints(support, both, np.repeat(size, 2), twice)
+    return _SizedPoints(support, both, {"size": np.repeat(size, 2)}, twice)
 
 
 def _two_parts(fit: Fit, points: _SizedPoints, weight: str) -> tuple[Floats, Floats]:
     """Explained and unexplained variance, (draws,) each."""
-    posterior, support, columns = posterior_of(fit), points.support, points.columns
+    posterior, support = posterior_of(fit), points.support
+    columns = support.columns(points.at, points.own)
     centre = centre_of(posterior, columns)
 
     def values(part: slice) -> list[Floats]:
@@ -253,8 +242,8 @@ def variance_reduction(
     fit
         The fit.
     items
-        Items, of which statistics are made in one pass, or statistics (with joint cells
-        for a mixture). Sums over their cells take the place of sums over items.
+        Items, read once, or statistics (with joint cells for a mixture), whose cells stand for
+        their items.
     weight
         Over what means are taken: units of exposure, as in the paper, or items. Items with values
         have only the latter.
@@ -274,8 +263,7 @@ def variance_reduction(
     Raises
     ------
     FitError
-        If the weight is not one of the two or is exposure for items with values, or `bins` is not
-        a whole number > 0.
+        If the weight or `bins` is none, or the weight is exposure for items with values.
     ItemsError, StatisticsError
         If the items or statistics are not valid or not of the fit's kind.
 
@@ -384,14 +372,9 @@ class _WeightedCells:
         """Coordinates of the answer's bins."""
         return {"score": ("bin", self.score), "n_items": ("bin", self.n_items)}
 
-    def columns(self, part: slice) -> dict[str, NDArray[Any]]:
+    def columns(self, part: slice) -> Columns:
         """Some cells as posteriors read them."""
-        at = self.at[part]
-        found: dict[str, NDArray[Any]] = {name: x[part] for name, x in self.own.items()}
-        found["score"] = self.support.score[at]
-        if self.support.label is not None:
-            found["group"] = self.support.label[at]
-        return found
+        return self.support.columns(self.at[part], select(self.own, part))
 
 
 def _cells(fit: Fit, items: Items | Statistics, weight: str, bins: int) -> _WeightedCells:
