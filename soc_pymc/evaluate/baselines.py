@@ -100,15 +100,13 @@ def baseline(name: str, items: Items) -> Baseline:
     ----------
     name
         ``"constant"``: the mean outcome per unit of exposure, whatever the score. ``"isotonic"``:
-        isotonic regression (Zadrozny and Elkan 2002; `scipy.optimize.isotonic_regression`),
-        interpolated between scores and constant beyond them; where no event was seen the rate is
-        that of half an event in the stretch's exposure, or the next stretch's if lower.
-        ``"platt"``: scaling with an intercept and a slope (Platt 1999), Poisson regression of
-        counts on log t, least squares of values on t. ``"spline"``: the same on a cubic spline with
-        6 knots at quantiles of the scores (by exposure or 1 / noise_sd^2), straight beyond them;
-        for counts with a ridge of 0.005 nats per squared coefficient, so that stretches without
-        events have an estimate too. Poisson regressions take t itself where any score is not
-        positive.
+        isotonic regression (Zadrozny and Elkan 2002), interpolated between scores and constant
+        beyond them; where no event was seen the rate is that of half an event in the stretch's
+        exposure, or the next stretch's if lower. ``"platt"``: an intercept and a slope (Platt
+        1999), Poisson regression of counts on log t, least squares of values on t. ``"spline"``:
+        the same on a cubic spline with 6 knots at quantiles of the scores (by exposure or
+        1 / noise_sd^2), straight beyond them; for counts with a ridge of 0.005 nats per squared
+        coefficient. Poisson regressions take t itself where any score is not positive.
     items
         Items to fit to. Exposures of 0 say nothing and are left out.
 

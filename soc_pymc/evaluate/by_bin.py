@@ -88,10 +88,9 @@ def pit_histograms(
 ) -> xr.Dataset:
     """Histograms of the randomised PIT of outcomes, by bin of the score (Section 5.1).
 
-    Every outcome is put through its predictive cdf given the score, averaged over the curves'
-    uncertainty, with randomisation between P(Y < y) and P(Y <= y). If the model is right each
-    histogram is flat up to noise: its cells have variance cells / n_items. Small exposures make
-    flat histograms whatever the model is: `least_size` leaves them out.
+    PIT are averaged over the curves' uncertainty and randomised between P(Y < y) and P(Y <= y). If
+    the model is right each histogram is flat up to noise: its cells have variance cells / n_items.
+    Small exposures make flat histograms whatever the model is: `least_size` leaves them out.
 
     Parameters
     ----------

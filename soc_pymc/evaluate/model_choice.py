@@ -160,14 +160,12 @@ def compare_bins(
         - ``hidden``: variance of E(theta|t) within bins as a share of E Var(theta|t): what the
           bins' own fits have too much. Above a few percent there are too few bins;
         - ``mean_noise``, ``variance_noise``: typical error of a bin's own fit of log E(theta|t) (of
-          E in sds of theta, for values) and of log Var(theta|t), from second differences between
-          neighbours; ``no_variance``: share of the bins that find none. Of these the smoothed
-          curves are made: noise above 1 is more than they can bear, and it is NaN where fewer than
-          three bins found variance;
-        - ``five_steps_mean``, ``five_steps_variance``: how far the smoothed curves, by
-          ``FiveSteps(moments="plain")``, are from those of the most bins: root mean square over
-          items of the difference of log E(theta|t) (of E in sds of theta) and of log Var(theta|t),
-          without 2% of the items at either end;
+          E in sds of theta, for values) and of log Var(theta|t); above 1 it is more than smoothed
+          curves can bear, and NaN where fewer than three bins found variance; ``no_variance``:
+          share of the bins that find none;
+        - ``five_steps_mean``, ``five_steps_variance``: root mean square over items of how far the
+          smoothed curves, by ``FiveSteps(moments="plain")``, are from those of the most bins, in
+          the same units, without 2% of the items at either end;
         - ``bayes_mean``, ``bayes_variance``: the same of the Bayesian fits, and ``bayes_mean_sds``,
           ``bayes_variance_sds`` in posterior sds.
 
