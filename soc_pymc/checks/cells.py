@@ -21,7 +21,8 @@ from ..data.statistics import Statistics
 from ..families.outcomes import Outcome
 from ..inference.results import Fit, outcome_roles
 from ..posterior.extrapolation import warn_of_far_bins
-from ..posterior.predictive import Columns, bin_scores_of, posterior_of, select
+from ..posterior.item_columns import bin_scores_of
+from ..posterior.predictive import Columns, posterior_of, select
 from .predictive import (
     GRID,
     LEVELS,

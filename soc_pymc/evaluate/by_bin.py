@@ -18,10 +18,10 @@ from ..checks.predictive import in_batches, predictive_cdf, randomised_pit
 from ..data.items import Items, check_items
 from ..families.outcomes import OUTCOMES, Outcome
 from ..inference.results import Fit, named_fits
+from ..posterior.curves import is_plain, items_at_once
 from ..posterior.item_columns import read_items
 from ..posterior.items import item_posteriors
-from ..posterior.predictive import Columns, items_at_once, posterior_of
-from ..posterior.quadrature import is_plain
+from ..posterior.predictive import Columns, posterior_of
 from .thinning import stream
 
 TRUTH = ("theta", "true_mean", "true_variance", "oracle_mean", "oracle_variance")

@@ -19,7 +19,9 @@ from ..families.priors import Gamma, Normal
 from ..inference.methods import NUTS, VI, FiveSteps
 from ..inference.results import Fit
 from ..model.rows import rows_of
-from ..posterior.predictive import bin_scores_of, curves_at, posterior_of
+from ..posterior.curves import curves_at
+from ..posterior.item_columns import bin_scores_of
+from ..posterior.predictive import posterior_of
 
 _BINS = Whole(1, 1_000_000)
 _POINTS = 100  # scores at which curves are compared: even shares of the items

@@ -197,8 +197,11 @@ def count_log_density(
 
 
 def value_log_density(value: Floats, noise: Floats, location: Floats, variance: Floats) -> Floats:
-    """Log marginal density (n, R) of values (n,) with noise variance `noise` under Normals."""
-    total = (variance + noise)[:, None]
+    """Log marginal density (n, R) of values (n,) with noise variance `noise` under Normals.
+
+    Their variances are (n,), (n, 1) or (n, R).
+    """
+    total = noise[:, None] + variance.reshape(len(value), -1)
     away = (value[:, None] - location) / np.sqrt(total)
     return np.asarray(-0.5 * (away * away + np.log(2.0 * np.pi * total)))
 

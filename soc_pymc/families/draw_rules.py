@@ -5,18 +5,37 @@ distribution (Gautschi 2004, section 2.2), with weights that also reproduce thei
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Rule", "gauss_rules", "product_rule"]
+__all__ = ["Nodes", "Rule", "gauss_rules", "product_rule"]
 
 Floats = NDArray[np.float64]
-Rule = tuple[Floats, Floats, Floats]
+Rule = tuple[Floats, Floats, Floats]  # weights and both curves at the nodes
 
 # three-point Gauss-Hermite rule, exact for polynomials up to degree 5
 _NODE = np.sqrt(3.0) * np.array([-1.0, 0.0, 1.0])
 _WEIGHT = np.array([1.0, 4.0, 1.0]) / 6.0
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """Gauss rules of a fit's draws at a grid of scores, to be interpolated between them.
+
+    The grid is of scores, or of their logarithms, and reaches beyond the outer knots on both sides
+    by half the distance between them.
+    """
+
+    log: bool  # whether the grid is of logarithms
+    grid: Floats
+    start: NDArray[np.int64]  # cell in which each step of 1 / scale from the first point begins
+    scale: float
+    level: NDArray[np.int64]  # (grid - 1,): rule of the cell after a point; the last: all draws
+    rules: tuple[Floats, ...]  # by level, (grid, 3, nodes): weights and both parameters of theta
+    # by level, how far nodes' posteriors may be spread out, against the width of each, squared
+    limits: Floats
 
 
 def _recurrence(x: Floats, number: int) -> tuple[Floats, Floats]:
@@ -65,19 +84,10 @@ def _standardised(first: Floats, second: Floats) -> tuple[Floats, Floats, tuple[
 def gauss_rules(first: ArrayLike, second: ArrayLike, numbers: Sequence[int]) -> list[Rule]:
     """Nodes and weights that average smooth functions of two curves over their draws.
 
-    Parameters
-    ----------
-    first, second
-        Draws of the curves, shape (draws, n).
-    numbers
-        Nodes a curve, K, of each rule; all cost little more than the largest.
-
-    Returns
-    -------
-    list of tuple of numpy.ndarray
-        For each K the weights, first and second curve at the nodes, each (K^2, n). Polynomials in
-        the first curve of degree 2K - 1, and products of degree K - 1 in each, are averaged
-        exactly. Weights sum to 1 and may be negative.
+    Draws are (draws, n). For each number K of nodes a curve, the rule's arrays are (K^2, n).
+    Polynomials in the first curve of degree 2K - 1, and products of degree K - 1 in each, are
+    averaged exactly. Weights sum to 1 and may be negative. All rules cost little more than the
+    largest.
 
     Examples
     --------
@@ -112,17 +122,8 @@ def product_rule(
 ) -> tuple[Floats, Floats, Floats]:
     """Nine nodes with given means and covariances: three-point Gauss-Hermite rules, multiplied.
 
-    Parameters
-    ----------
-    log_mean, log_cv2
-        Means of the two curves, shape (n,).
-    var_mean, both, var_cv2
-        Their variances and covariance, shape (n,).
-
-    Returns
-    -------
-    tuple of numpy.ndarray
-        Weights (9,), log mean (9, n) and log cv2 (9, n).
+    Takes the means, variances and covariance of both curves, (n,); gives weights (9,) and both
+    curves (9, n).
     """
     sd = np.sqrt(np.maximum(var_mean, 0.0))
     slope = np.divide(both, sd, out=np.zeros_like(sd), where=sd > 0)

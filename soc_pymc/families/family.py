@@ -14,8 +14,16 @@ import numpy as np
 from . import normal_normal, poisson_gamma
 from .components import GAMMAS, NORMALS, Components
 from .further import AFTER_COUNT, AFTER_VALUE, Further
-from .mixtures import posterior_summaries
-from .normal_mixtures import normal_summaries
+from .item_kernels import score_draws, score_nodes
+from .mixture_items import GAMMA_MIXTURE, NORMAL_MIXTURE, MixtureForms
+from .mixtures import (
+    gamma_node_spread,
+    gamma_summaries,
+    normal_node_spread,
+    normal_posterior_summaries,
+    normal_summaries,
+    score_normal_nodes,
+)
 from .normal_rows import NormalCells
 from .outcomes import OUTCOMES, Outcome
 from .poisson_rows import Histograms
@@ -76,6 +84,19 @@ class Family:
     simulate: _Function  # (both curves, size, generator) -> outcomes
     further: Further  # what a further outcome of an item brings
 
+    # items over draws of the curves, (draws, n)
+    summaries: _Function  # (both curves, outcome, size, probabilities, weight=None) -> Summaries
+    # (both curves, outcome, size, weight) -> how far posteriors are apart, against their widths
+    node_spread: _Function
+    score_nodes: _Function  # (nodes, position, outcome, size, probabilities) -> rows of summaries
+    node_items: int  # items that one thread takes at a time with nodes
+    score_draws: _Function | None  # (both curves, outcome, size, probabilities) -> rows, compiled
+    # (interpolated a, b; true a, b) -> errors of the mean in prior sd, and of the spread
+    interpolation_error: _Pair
+    unit: _Function  # second curve -> what an sd of the first is measured in
+    mixtures: MixtureForms  # items under mixtures
+    in_warehouses: bool  # whether there are expressions and SQL that score items
+
 
 def _itself(values: Any) -> Any:
     return values
@@ -100,7 +121,7 @@ GAMMA = Family(
     mean=poisson_gamma.mean,
     variance=poisson_gamma.variance,
     quantile=poisson_gamma.quantile,
-    over_draws=lambda first, second, probs: posterior_summaries(
+    over_draws=lambda first, second, probs: gamma_summaries(
         first, second, np.zeros(first.shape[1]), np.zeros(first.shape[1]), probs
     ),
     above=poisson_gamma.above,
@@ -113,6 +134,15 @@ GAMMA = Family(
     cdf_interval=poisson_gamma.cdf_interval,
     simulate=poisson_gamma.simulate,
     further=AFTER_COUNT,
+    summaries=gamma_summaries,
+    node_spread=gamma_node_spread,
+    score_nodes=score_nodes,
+    node_items=1 << 13,
+    score_draws=score_draws,
+    interpolation_error=poisson_gamma.interpolation_error,
+    unit=np.ones_like,
+    mixtures=GAMMA_MIXTURE,
+    in_warehouses=True,
 )
 
 NORMAL = Family(
@@ -147,6 +177,15 @@ NORMAL = Family(
     cdf_interval=normal_normal.cdf_interval,
     simulate=normal_normal.simulate,
     further=AFTER_VALUE,
+    summaries=normal_posterior_summaries,
+    node_spread=normal_node_spread,
+    score_nodes=score_normal_nodes,
+    node_items=4000,
+    score_draws=None,
+    interpolation_error=normal_normal.interpolation_error,
+    unit=lambda log_variance: np.exp(0.5 * log_variance),
+    mixtures=NORMAL_MIXTURE,
+    in_warehouses=False,
 )
 
 FAMILIES: Mapping[str, Family] = {family.name: family for family in (GAMMA, NORMAL)}

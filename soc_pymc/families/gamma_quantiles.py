@@ -75,7 +75,12 @@ def quantile_tables(probs: Sequence[float]) -> Floats:
     >>> float(np.round(3.0 * np.exp(scaled / np.sqrt(3.0)), 6))
     0.817691
     """
-    tables = [_table(float(p)) for p in probs]
+    return _stacked(tuple(float(p) for p in probs))
+
+
+@cache
+def _stacked(probs: tuple[float, ...]) -> Floats:
+    tables = [_table(p) for p in probs]
     return np.stack(tables) if tables else np.empty((0, 1, 3, 4))
 
 

@@ -7,21 +7,22 @@ with an error of at most 4e-4 posterior sd); else a search on the mixture's own 
 """
 
 import math
+from collections.abc import Sequence
 
 import numba
 import numpy as np
+from numpy.typing import NDArray
 
-from .gamma_quantiles import table_cell, table_values, tail_and_density
+from . import poisson_gamma
+from .draw_rules import Nodes
+from .gamma_quantiles import quantile_tables, table_cell, table_values, tail_and_density
+from .mixtures import gamma_summaries
 
-__all__ = [
-    "FEWEST",
-    "move_quantiles",
-    "score_draws",
-    "search_items",
-    "summarize_items",
-]
+__all__ = ["score_draws", "score_nodes"]
 
-FEWEST = 4  # nodes of the first level
+Floats = NDArray[np.float64]
+
+_FEWEST = 4  # nodes of the first level
 _MOST_SPREAD = 0.012  # of the nodes, in relative shape and in posterior sd, squared, for the second
 _MOST_MOVE = 0.02  # order, and of its move of a quantile, in posterior sd
 _MOST_SHARE = 0.1  # the same as a share of the quantile
@@ -117,7 +118,7 @@ def _nodes_of(i, position, cell, count, exposure, grid, rule, weight, shape, rat
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def summarize_items(  # type: ignore[no-untyped-def]
+def _summarize_items(  # type: ignore[no-untyped-def]
     position, count, exposure, grid, start, scale, level, rules, limits, summary, left
 ):
     """Fill `summary` (6, items) as `_summarize` gives it.
@@ -134,8 +135,8 @@ def summarize_items(  # type: ignore[no-untyped-def]
             continue
         if level[cell] == 0:  # loops of a known number are twice as fast
             u = (position[i] - grid[cell]) / (grid[cell + 1] - grid[cell])
-            _interpolate(first, cell, u, count[i], exposure[i], FEWEST, weight, shape, rate)
-            found = _summarize(FEWEST, weight, shape, rate, own)
+            _interpolate(first, cell, u, count[i], exposure[i], _FEWEST, weight, shape, rate)
+            found = _summarize(_FEWEST, weight, shape, rate, own)
         else:
             rule = rules[level[cell]]
             nodes = _nodes_of(i, position, cell, count, exposure, grid, rule, weight, shape, rate)
@@ -147,7 +148,7 @@ def summarize_items(  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
-def move_quantiles(which, tables, summary, log_shape, per_root, out, missing):  # type: ignore[no-untyped-def]
+def _move_quantiles(which, tables, summary, log_shape, per_root, out, missing):  # type: ignore[no-untyped-def]
     """Fill `out` (items,) with a quantile by the second order effect of the nodes' spread.
 
     `log_shape` and `per_root` are of the mean shape: its logarithm and one over its root. Where the
@@ -191,7 +192,7 @@ def _search_all(i, summary, nodes, weight, shape, rate, log_gamma, probs, tables
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def search_items(  # type: ignore[no-untyped-def]
+def _search_items(  # type: ignore[no-untyped-def]
     which, position, count, exposure, grid, start, scale, level, rules, summary, probs, tables, out,
     missing, left,
 ):  # fmt: skip
@@ -207,7 +208,7 @@ def search_items(  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def score_draws(shape, rate, count, exposure, probs, tables, summary, out, left):  # type: ignore[no-untyped-def]
+def _score_draws(shape, rate, count, exposure, probs, tables, summary, out, left):  # type: ignore[no-untyped-def]
     """Summaries and quantiles from every draw of the prior's shape and rate, (items, draws)."""
     draws = shape.shape[1]
     weight = np.full(draws, 1.0 / draws)
@@ -222,3 +223,43 @@ def score_draws(shape, rate, count, exposure, probs, tables, summary, out, left)
         left[i] = not _search_all(
             i, summary, draws, weight, a, b, log_gamma, probs, tables, out, missing
         )
+
+
+def score_nodes(
+    nodes: Nodes, position: Floats, count: Floats, exposure: Floats, probs: Sequence[float]
+) -> Floats:
+    """Mean, sd, variance and quantiles of items, (3 + probabilities, n), over few nodes.
+
+    The mean is NaN where an item needs all draws.
+    """
+    n, tables, levels = len(position), quantile_tables(probs), np.array(probs, dtype=float)
+    summary, left = np.empty((6, n)), np.empty(n, dtype=np.bool_)
+    table = nodes.grid, nodes.start, nodes.scale, nodes.level, nodes.rules
+    _summarize_items(position, count, exposure, *table, nodes.limits, summary, left)
+    summary[:, left] = 1.0
+    found, missing = np.empty((len(probs), n)), np.empty((len(probs), n), dtype=np.bool_)
+    if len(probs):
+        log_shape, per_root = np.log(summary[2]), 1.0 / np.sqrt(summary[2])
+        for k in range(len(probs)):
+            _move_quantiles(k, tables, summary, log_shape, per_root, found[k], missing[k])
+        rest = np.flatnonzero(missing.any(axis=0) & ~left)
+        items = rest, position, count, exposure
+        _search_items(*items, *table, summary, levels, tables, found, missing, left)
+    whole = np.vstack([summary[0], np.sqrt(summary[1]), summary[1], found])
+    whole[0, left] = np.nan
+    return whole
+
+
+def score_draws(
+    log_mean: Floats, log_cv2: Floats, count: Floats, exposure: Floats, probs: Sequence[float]
+) -> Floats:
+    """The same over every draw of the curves, (draws, n)."""
+    n, tables, levels = len(count), quantile_tables(probs), np.array(probs, dtype=float)
+    summary, found, left = np.empty((6, n)), np.empty((len(probs), n)), np.empty(n, dtype=np.bool_)
+    shape, rate = (x.T.copy() for x in poisson_gamma.shape_rate(log_mean, log_cv2))
+    _score_draws(shape, rate, count, exposure, levels, tables, summary, found, left)
+    out = np.vstack([summary[0], np.sqrt(summary[1]), summary[1], found])
+    if left.any():
+        draws = log_mean[:, left], log_cv2[:, left]
+        out[:, left] = gamma_summaries(*draws, count[left], exposure[left], probs).rows
+    return out

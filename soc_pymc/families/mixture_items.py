@@ -6,13 +6,34 @@ draws: averaged over draws, the posterior is again one such mixture.
 """
 
 import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numba
 import numpy as np
+from numpy.typing import NDArray
+from scipy import special
 
-from .gamma_quantiles import table_cell, table_values, tail_and_density
+from .components import (
+    Frame,
+    count_log_density,
+    inverse_trigamma,
+    value_log_density,
+)
+from .gamma_quantiles import quantile_tables, table_cell, table_values, tail_and_density
+from .mixtures import normal_summaries
 
-__all__ = ["average_weights", "score_by_table", "summarize_mixtures", "weights_by_table"]
+__all__ = [
+    "GAMMA_MIXTURE",
+    "NORMAL_MIXTURE",
+    "MixtureForms",
+    "average_weights",
+    "score_by_table",
+    "summarize_mixtures",
+    "weights_by_table",
+]
+
+Floats = NDArray[np.float64]
 
 _SMALL = 1e-8  # weights below it, relative to their sum, are no part of a quantile
 _FAINT = 1e-12  # densities below it, relative to the largest, are no part of a posterior
@@ -246,3 +267,68 @@ def score_by_table(  # type: ignore[no-untyped-def]
             product[r - low] = centre[r]
         after = shape + y if gamma else math.sqrt(shape * n * n / (shape + n * n))
         _summarize(product, place, high - low, after, probs, tables, gamma, out, i)
+
+
+# --- what a family's mixtures are made of --------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class MixtureForms:
+    """What mixtures ask of the family of their components.
+
+    Locations are (n, R); variances, of log theta or theta around them, are (n, 1) or (n, R).
+    """
+
+    gamma: bool  # which of their two forms compiled loops take
+    parameters: Callable[[Floats, Floats], tuple[Floats, Floats]]  # (location, variance) -> a, b
+    # (outcome, size, location, variance) -> log marginal densities (n, R)
+    log_density: Callable[[Floats, Floats, Floats, Floats], Floats]
+    # (weight (n, R), a, b, probabilities) -> mean, sd, variance and quantiles of theta by row
+    summaries: Callable[[Floats, Floats, Floats, Sequence[float]], Floats]
+    # frame -> logarithm of what `score_by_table` calls shape, and its shift
+    table_columns: Callable[[Frame], tuple[Floats, Floats]]
+
+
+def _gamma_parameters(location: Floats, variance: Floats) -> tuple[Floats, Floats]:
+    """Shape (n, 1), which components share, and rate (n, R)."""
+    shape = inverse_trigamma(variance[:, :1])
+    return shape, np.exp(special.psi(shape) - location)
+
+
+def _gamma_summaries(weight: Floats, shape: Floats, rate: Floats, probs: Sequence[float]) -> Floats:
+    out, tables = np.empty((3 + len(probs), len(weight))), quantile_tables(probs)
+    share = np.array(probs, dtype=float)
+    summarize_mixtures(weight, shape[:, 0], rate, share, tables, True, out)
+    return out
+
+
+def _gamma_columns(frame: Frame) -> tuple[Floats, Floats]:
+    shape = inverse_trigamma(frame.width())
+    return np.log(shape), np.log(shape) - special.psi(shape)
+
+
+def _normal_summaries(
+    weight: Floats, mean: Floats, variance: Floats, probs: Sequence[float]
+) -> Floats:
+    if variance.shape[1] > 1:  # components differ in variance
+        return normal_summaries(mean.T, variance.T, probs, weight.T).rows
+    out, tables = np.empty((3 + len(probs), len(weight))), quantile_tables(probs)
+    share = np.array(probs, dtype=float)
+    summarize_mixtures(weight, np.sqrt(variance[:, 0]), mean, share, tables, False, out)
+    return out
+
+
+GAMMA_MIXTURE = MixtureForms(
+    gamma=True,
+    parameters=_gamma_parameters,
+    log_density=lambda y, n, location, variance: count_log_density(y, n, location, variance[:, 0]),
+    summaries=_gamma_summaries,
+    table_columns=_gamma_columns,
+)
+NORMAL_MIXTURE = MixtureForms(
+    gamma=False,
+    parameters=lambda location, variance: (location, variance),
+    log_density=lambda y, sd, location, variance: value_log_density(y, sd**2, location, variance),
+    summaries=_normal_summaries,
+    table_columns=lambda frame: (np.log(frame.width()), np.zeros(len(frame.location))),
+)

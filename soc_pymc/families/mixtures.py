@@ -1,25 +1,38 @@
-"""Mixtures of Gammas over draws of the curves: moments in closed form, quantiles by search.
+"""Mixtures of Gammas or of Normals: moments in closed form, quantiles by search.
 
-Given one draw of the curves an item's theta is Gamma; over the draws it is their mixture.
+Given one draw of the curves an item's theta is Gamma or Normal; over the draws it is their mixture.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
-from . import poisson_gamma
-from .draw_rules import product_rule
+from . import normal_normal, poisson_gamma
+from .draw_rules import Nodes, product_rule
 from .special_forms import gamma_kernel, gamma_lower, gamma_upper
 
-__all__ = ["Summaries", "node_spread", "posterior_summaries", "weighted"]
+__all__ = [
+    "Summaries",
+    "draw_moments",
+    "gamma_node_spread",
+    "gamma_summaries",
+    "normal_node_spread",
+    "normal_posterior_summaries",
+    "normal_summaries",
+    "score_normal_nodes",
+    "weighted",
+]
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
-# a step of the quantile search leaves an error of itself times that of the slope, a few percent
+# a step of a quantile's search leaves an error of itself times that of the slope, a few percent
 _CLOSE = 1e-5
 _STEPS = 1000  # a bound never met: steps of 2 and then bisection need fewer than 800
+_LONGEST = 2.0  # step in log theta
 _LEAST = -690.0  # least log theta
 _FARTHEST = 1e105  # of theta times a rate: shapes are less than 1e101
 _FEW_DRAWS = 18  # fewer draws than this need no coarse start
@@ -27,22 +40,69 @@ _FEW_DRAWS = 18  # fewer draws than this need no coarse start
 
 @dataclass(frozen=True)
 class Summaries:
-    """Posterior summaries of items.
-
-    Attributes
-    ----------
-    mean, variance
-        Shape (n,): E and Var(theta | t, y) over items and curves alike (total variance).
-    quantiles
-        Shape (probabilities, n).
-    """
+    """Posterior summaries of n items, over items and curves alike (total variance)."""
 
     mean: Floats
     variance: Floats
-    quantiles: Floats
+    quantiles: Floats  # (probabilities, n)
+
+    @property
+    def rows(self) -> Floats:
+        """Mean, sd, variance and quantiles, (3 + probabilities, n)."""
+        return np.vstack([self.mean, np.sqrt(self.variance), self.variance, self.quantiles])
 
 
-def posterior_summaries(
+def weighted(weight: Floats, values: Floats) -> Floats:
+    """Weighted sum over draws; weights (draws, 1) or (draws, n)."""
+    if weight.shape[1] == 1:
+        return np.asarray(weight[:, 0] @ values)
+    return np.asarray(np.einsum("sn,sn->n", weight, values))
+
+
+def _columns(weight: Floats | None, number: int) -> Floats:
+    """Weights as (draws, 1) or (draws, n); equal ones where none are given."""
+    if weight is None:
+        weight = np.full(number, 1.0 / number)
+    return weight if weight.ndim == 2 else weight[:, None]
+
+
+def _search(
+    x: Floats,
+    low: Floats,
+    high: Floats,
+    newton: Callable[[Floats, NDArray[np.intp]], tuple[Floats, NDArray[np.bool_]]],
+    close: Floats,
+    longest: float = np.inf,
+) -> None:
+    """Roots of rising functions by Newton's method, in place, with bisection where it strays.
+
+    `newton(x, at)` gives, for the functions `at`, the step and whether the root is above x; it may
+    be NaN. A search ends with a step, or between bounds, of less than `close`.
+    """
+    active = np.arange(len(x))
+    for _ in range(_STEPS):
+        if not len(active):
+            break
+        here = x[active]
+        step, up = newton(here, active)
+        low[active], high[active] = (
+            np.where(up, here, low[active]),
+            np.where(up, high[active], here),
+        )
+        a, b = low[active], high[active]
+        stays = (here + step >= a) & (here + step <= b)
+        done = (stays & (np.abs(step) <= close[active])) | (b - a <= close[active])
+        # far from both ends a long step is a better guess than the middle
+        x[active] = np.clip(
+            np.where(stays, here + step, 0.5 * (a + b)), here - longest, here + longest
+        )
+        active = active[~done]
+
+
+# --- Gammas --------------------------------------------------------------------------------------
+
+
+def gamma_summaries(
     log_mean: Floats,
     log_cv2: Floats,
     count: Floats,
@@ -53,40 +113,22 @@ def posterior_summaries(
 ) -> Summaries:
     """Summaries of the mixture over draws of Gamma(1/cv2 + y, 1/(cv2 mean) + N).
 
-    Parameters
-    ----------
-    log_mean, log_cv2
-        Curves at the items' scores, shape (draws, n).
-    count, exposure
-        Shape (n,).
-    probs
-        Probabilities of the quantiles.
-    weight
-        Weights of the draws, shape (draws,) or (draws, n), adding up to 1; None is equal weights.
-    close
-        The search for a quantile ends with a step of this many posterior sd, which leaves an error
-        of a few percent of it.
-
-    Returns
-    -------
-    Summaries
-        Mean and variance in closed form; quantiles to 1e-6 posterior sd with the default `close`.
+    Curves are (draws, n), counts and exposures (n,), weights (draws,) or (draws, n) with sum 1;
+    None is equal weights. Quantiles are good to a tenth of `close` posterior sd.
     """
-    if weight is None:
-        weight = np.full(len(log_mean), 1.0 / len(log_mean))
-    weight = weight if weight.ndim == 2 else weight[:, None]
-    mixture = _Mixture.posterior(log_mean, log_cv2, weight, count, exposure)
+    weight = _columns(weight, len(log_mean))
+    mixture = _Gammas.posterior(log_mean, log_cv2, weight, count, exposure)
     mean, variance = mixture.moments()
     if len(weight) > _FEW_DRAWS:
-        coarse = _Mixture.posterior(*_compressed(log_mean, log_cv2, weight), count, exposure)
+        coarse = _Gammas.posterior(*_compressed(log_mean, log_cv2, weight), count, exposure)
     else:
         coarse = mixture
     quantiles = np.empty((len(probs), len(mean)))
     for row, prob in zip(quantiles, probs, strict=True):
         row[:] = poisson_gamma.quantile(prob, mean * mean / variance, mean / variance)
-        _search(prob, coarse, row, close)
+        coarse.search(prob, row, close)
         if coarse is not mixture:
-            _search(prob, mixture, row, close)
+            mixture.search(prob, row, close)
     return Summaries(mean, variance, quantiles)
 
 
@@ -102,19 +144,11 @@ def _compressed(log_mean: Floats, log_cv2: Floats, weight: Floats) -> tuple[Floa
     return first, second, nodes[0][:, None]
 
 
-def node_spread(
+def gamma_node_spread(
     log_mean: Floats, log_cv2: Floats, count: Floats, exposure: Floats, weight: Floats
 ) -> Floats:
-    """How far nodes' posteriors are spread out, against the width of each, squared.
-
-    Parameters
-    ----------
-    log_mean, log_cv2, weight
-        Nodes, shape (nodes, n).
-    count, exposure
-        Shape (n,).
-    """
-    mixture = _Mixture.posterior(log_mean, log_cv2, weight, count, exposure)
+    """How far nodes' posteriors are spread out, against the width of each, squared, (n,)."""
+    mixture = _Gammas.posterior(log_mean, log_cv2, weight, count, exposure)
     mean = mixture.shape / mixture.rate
     shape = weighted(weight, mixture.shape)
     apart = weighted(weight, (mixture.shape / shape - 1.0) ** 2)
@@ -122,15 +156,8 @@ def node_spread(
     return apart + shape * away
 
 
-def weighted(weight: Floats, values: Floats) -> Floats:
-    """Weighted sum over draws; weights (draws, 1) or (draws, n)."""
-    if weight.shape[1] == 1:
-        return np.asarray(weight[:, 0] @ values)
-    return np.asarray(np.einsum("sn,sn->n", weight, values))
-
-
 @dataclass(frozen=True)
-class _Mixture:
+class _Gammas:
     """Mixtures of Gammas, one for each item: shape and rate (draws, n), weight (draws, 1 or n)."""
 
     shape: Floats
@@ -140,9 +167,9 @@ class _Mixture:
     @staticmethod
     def posterior(
         log_mean: Floats, log_cv2: Floats, weight: Floats, count: Floats, exposure: Floats
-    ) -> "_Mixture":
+    ) -> "_Gammas":
         prior = poisson_gamma.shape_rate(log_mean, log_cv2)
-        return _Mixture(*poisson_gamma.update(*prior, count, exposure), weight)
+        return _Gammas(*poisson_gamma.update(*prior, count, exposure), weight)
 
     def moments(self) -> tuple[Floats, Floats]:
         """Mean and total variance."""
@@ -170,35 +197,171 @@ class _Mixture:
         x, a = self._scaled(theta, at), self.shape[:, at]
         return weighted(self._weights(at), a * gamma_kernel(a, x))
 
+    def search(self, prob: float, theta: Floats, enough: float) -> None:
+        """Quantiles, in place, by Newton's method on log probability over log theta.
 
-def _search(prob: float, mixture: _Mixture, theta: Floats, enough: float) -> None:
-    """Newton's method, in place, on log probability over log theta; bisection where it strays.
+        Log cdf and log survival are concave in log theta for each Gamma, but not for mixtures:
+        where the data disagree with some draws of the curves, a step may be far too long.
+        """
+        lower = prob <= 0.5
+        target = np.log(prob if lower else 1.0 - prob)
+        mean, variance = self.moments()
+        close = enough * np.minimum(np.sqrt(variance) / mean, 1.0)
+        some = np.flatnonzero(theta > 0)  # an underflow to 0 is the answer
 
-    Log cdf and log survival are concave in log theta for each Gamma, but not for their mixtures:
-    where the data disagree with some draws of the curves, a step may be far too long.
+        def newton(x: Floats, at: NDArray[np.intp]) -> tuple[Floats, NDArray[np.bool_]]:
+            value = np.exp(x)
+            share = self.tail(value, some[at], lower)
+            # far from the quantile the density may be next to nothing: such steps are cut
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                gap = target - np.log(share)
+                step = np.where(gap == 0, 0.0, gap * share / self.density(value, some[at]))
+            return (step, gap > 0) if lower else (-step, gap < 0)
+
+        x = np.log(theta[some])
+        low, high = np.full(len(some), _LEAST), np.full(len(some), -_LEAST)
+        _search(x, low, high, newton, close[some], _LONGEST)
+        theta[some] = np.exp(x)
+
+
+# --- Normals -------------------------------------------------------------------------------------
+
+
+def normal_posterior_summaries(
+    mean: Floats,
+    log_variance: Floats,
+    value: Floats,
+    noise_sd: Floats,
+    probs: Sequence[float] = (),
+    weight: Floats | None = None,
+) -> Summaries:
+    """Summaries of theta given values, over draws of the curves (draws, n)."""
+    after = normal_normal.update(mean, np.exp(log_variance), value, noise_sd**2)
+    return normal_summaries(*after, probs, weight)
+
+
+def normal_summaries(
+    mean: Floats, variance: Floats, probs: Sequence[float] = (), weight: Floats | None = None
+) -> Summaries:
+    """Summaries of mixtures of Normals with these means and variances, (components, n).
+
+    Weights are (components,) or (components, n) with sum 1; None is equal ones. Quantiles are good
+    to 1e-5 of the narrowest component's sd. The weights of few nodes may be negative, if their
+    spread is small.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> found = normal_summaries(np.array([[-1.0], [1.0]]), np.ones((2, 1)), (0.5,))
+    >>> float(found.variance[0]), round(abs(float(found.quantiles[0, 0])), 9)
+    (2.0, 0.0)
     """
-    lower = prob <= 0.5
-    target = np.log(prob if lower else 1.0 - prob)
-    mean, variance = mixture.moments()
-    close = enough * np.minimum(np.sqrt(variance) / mean, 1.0)
-    active = np.flatnonzero(theta > 0)  # an underflow to 0 is the answer
-    low, high = np.full(len(theta), _LEAST), np.full(len(theta), -_LEAST)
-    for _ in range(_STEPS):
-        if not len(active):
-            break
-        x = np.log(theta[active])
-        share = mixture.tail(theta[active], active, lower)
-        # far from the quantile the density may be next to nothing: such steps are cut below
+    weight = _columns(weight, len(mean))
+    middle = mean[0] + weighted(weight, mean - mean[0])  # exact where all are equal
+    total = weighted(weight, variance) + weighted(weight, (mean - middle) ** 2)
+    sd = np.sqrt(variance)
+    quantiles = np.empty((len(probs), len(middle)))
+    for row, prob in zip(quantiles, probs, strict=True):
+        row[:] = normal_normal.quantile(prob, middle, total)
+        _search_normals(prob, mean, sd, weight, row)
+    return Summaries(middle, total, quantiles)
+
+
+def _search_normals(prob: float, mean: Floats, sd: Floats, weight: Floats, x: Floats) -> None:
+    """Quantiles, in place, by Newton's method on the Normal score of the mixture's cdf.
+
+    The quantile lies between the least and the largest of the components' own.
+    """
+    z = float(special.ndtri(prob))
+    own = mean + sd * z
+    low, high = own.min(axis=0), own.max(axis=0)
+
+    def newton(x: Floats, at: NDArray[np.intp]) -> tuple[Floats, NDArray[np.bool_]]:
+        w = weight if weight.shape[1] == 1 else weight[:, at]
+        u = (x - mean[:, at]) / sd[:, at]
+        share = weighted(w, special.ndtr(u))
+        # the step is a ratio of densities, from both of which 1 / sqrt(2 pi) is left out
+        density = weighted(w, np.exp(-0.5 * u * u) / sd[:, at])
+        # a mixture without density there has no Newton step, and bisects
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            gap = target - np.log(share)
-            step = gap * share / mixture.density(theta[active], active)
-        step, up = (step, gap > 0) if lower else (-step, gap < 0)
-        low[active], high[active] = np.where(up, x, low[active]), np.where(up, high[active], x)
-        a, b = low[active], high[active]
-        stays = (x + step >= a) & (x + step <= b)
-        done = (gap == 0) | (stays & (np.abs(step) <= close[active])) | (b - a < close[active])
-        # far from both ends a doubling of theta is a better guess than the middle
-        middle = np.clip(0.5 * (a + b), x - 2.0, x + 2.0)
-        new = np.where(stays, np.clip(x + step, x - 2.0, x + 2.0), middle)
-        theta[active] = np.exp(np.where(gap == 0, x, new))
-        active = active[~done]
+            score = special.ndtri(share)
+            step = (z - score) * np.exp(-0.5 * score * score) / density
+        return step, share < prob
+
+    np.clip(x, low, high, out=x)
+    _search(x, low, high, newton, _CLOSE * sd.min(axis=0))
+
+
+def normal_node_spread(
+    mean: Floats, log_variance: Floats, value: Floats, noise_sd: Floats, weight: Floats
+) -> Floats:
+    """How far nodes' posteriors are spread out, against the width of each, squared, (n,)."""
+    return _normal_spread(
+        *normal_normal.update(mean, np.exp(log_variance), value, noise_sd**2), weight
+    )
+
+
+def _normal_spread(mean: Floats, variance: Floats, weight: Floats) -> Floats:
+    middle, width = weighted(weight, mean), weighted(weight, variance)
+    away = weighted(weight, (mean - middle) ** 2) / width
+    return away + weighted(weight, (variance / width - 1.0) ** 2)
+
+
+def score_normal_nodes(
+    nodes: Nodes, position: Floats, value: Floats, noise_sd: Floats, probs: Sequence[float]
+) -> Floats:
+    """Mean, sd, variance and quantiles of items, (3 + probabilities, n), over few nodes.
+
+    They are NaN where an item needs all draws.
+    """
+    grid = nodes.grid
+    cell = np.clip(np.searchsorted(grid, position, side="right") - 1, 0, len(grid) - 2)
+    share = (position - grid[cell]) / (grid[cell + 1] - grid[cell])
+    level = np.where((share >= 0) & (share <= 1), nodes.level[cell], len(nodes.rules))
+    out = np.full((3 + len(probs), len(position)), np.nan)
+    for which, rule in enumerate(nodes.rules):
+        at = np.flatnonzero(level == which)
+        if not len(at):
+            continue
+        u = share[at, None, None]
+        both = (1.0 - u) * rule[cell[at]] + u * rule[cell[at] + 1]
+        weight, mean, variance = both.transpose(1, 2, 0)
+        after = normal_normal.update(mean, variance, value[at], noise_sd[at] ** 2)
+        near = _normal_spread(*after, weight) < nodes.limits[which]
+        few = after[0][:, near], after[1][:, near]
+        out[:, at[near]] = normal_summaries(*few, probs, weight[:, near]).rows
+    return out
+
+
+# --- components whose weights differ between draws -----------------------------------------------
+
+
+def draw_moments(
+    density: Floats,
+    means: Floats,
+    variances: Floats,
+    place: Ints,
+    blocks: Iterable[tuple[Ints, Floats]],
+    draws: int,
+) -> tuple[Floats, Floats]:
+    """Posterior mean and variance of every item under every draw of the weights, (draws, n) each.
+
+    `density`, up to a factor of each item, `means` and `variances` of theta given outcome and
+    component are (n, R). `place` (n,) says which of the distinct scores each item has; `blocks`
+    give numbers of scores with the components' weights there, (draws, scores, R).
+    """
+    # squares are taken about a centre, so that little is lost where means are large
+    centre = ((density * means).sum(axis=1) / density.sum(axis=1))[:, None]
+    first = density * (means - centre)
+    second = density * (variances + (means - centre) ** 2)
+    mean, variance = np.empty((2, draws, len(density)))
+    order = np.argsort(place, kind="stable")
+    start = np.searchsorted(place[order], np.arange(place.max(initial=-1) + 2))
+    for at, weights in blocks:
+        for k, weight in zip(at, weights.transpose(1, 0, 2), strict=True):
+            of = order[start[k] : start[k + 1]]
+            total = np.maximum(weight @ density[of].T, 1e-300)
+            away = weight @ first[of].T / total
+            mean[:, of] = centre[of, 0] + away
+            variance[:, of] = weight @ second[of].T / total - away**2
+    return mean, variance

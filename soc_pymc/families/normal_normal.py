@@ -18,6 +18,7 @@ __all__ = [
     "curve_variables",
     "draw_theta",
     "excess",
+    "interpolation_error",
     "log_density",
     "mean_log_variance",
     "mean_variance",
@@ -51,6 +52,13 @@ def widened(mean: Floats, log_variance: Floats, spread: ArrayLike) -> tuple[Floa
     # items that stand for one score have a spread of 0, whose logarithm is meant
     with np.errstate(divide="ignore"):
         return mean, np.logaddexp(log_variance, np.log(spread))
+
+
+def interpolation_error(
+    found: tuple[Floats, Floats], true: tuple[Floats, Floats]
+) -> tuple[Floats, Floats]:
+    """Errors of mean and variance: of the mean in prior sd, and of the variance as a share."""
+    return np.abs(found[0] - true[0]) / np.sqrt(true[1]), np.abs(found[1] / true[1] - 1.0)
 
 
 def curve_variables(mean: Floats, log_variance: Floats) -> dict[str, Floats]:

@@ -32,6 +32,7 @@ __all__ = [
     "curve_variables",
     "draw_theta",
     "excess",
+    "interpolation_error",
     "log1pmx",
     "log_mean_cv2",
     "log_pmf",
@@ -124,6 +125,14 @@ def match_gammas(mean_log: Floats, variance_log: Floats) -> tuple[Floats, Floats
 def natural_moments(log_mean: Any, cv2: Any) -> tuple[Any, Any]:
     """E(theta) and Var(theta) from the log mean and the squared cv, 0 included."""
     return np.exp(log_mean), cv2 * np.exp(2.0 * log_mean)
+
+
+def interpolation_error(
+    found: tuple[Floats, Floats], true: tuple[Floats, Floats]
+) -> tuple[Floats, Floats]:
+    """Errors of shape and rate: of the mean in prior sd, and of the shape as a share."""
+    off_mean = np.abs(found[0] / found[1] * true[1] / true[0] - 1.0)
+    return off_mean * np.sqrt(true[0]), np.abs(found[0] / true[0] - 1.0)
 
 
 def update(shape: Any, rate: Any, count: Any, exposure: Any) -> tuple[Any, Any]:

@@ -27,9 +27,10 @@ from ..inference import fitting as inference
 from ..inference.methods import Method
 from ..inference.results import Fit
 from ..posterior.calibration import curves_of
+from ..posterior.curves import curves_at, items_at_once
 from ..posterior.extrapolation import warn_of_far_scores
 from ..posterior.items import item_posteriors
-from ..posterior.predictive import curves_at, items_at_once, posterior_of
+from ..posterior.predictive import posterior_of
 
 
 class SecondOrderCalibrator(RegressorMixin, BaseEstimator):

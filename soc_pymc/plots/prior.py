@@ -14,8 +14,9 @@ from ..data.items import Items
 from ..data.tables import batches, open_table, scan
 from ..families.family import family_of
 from ..inference.results import Fit
+from ..posterior.curves import curves_at
 from ..posterior.item_columns import columns_of, posterior_roles
-from ..posterior.predictive import Columns, curves_at, posterior_of
+from ..posterior.predictive import Columns, posterior_of
 from . import canvas, fitted
 from .arguments import AX, FIT, levels_of
 

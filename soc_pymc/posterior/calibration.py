@@ -98,7 +98,7 @@ def curves_of(
         Group and exposure (noise sd) at each score, (n,), or None.
     """
     law = posterior_of(fit)
-    if sizes is None and getattr(fit.prior, "exposure", None) is not None:
+    if sizes is None and fit.prior.exposure is not None:
         variables = _over_sizes(fit, law, at, labels)
     else:
         variables = law.curves(at, labels, sizes)
@@ -139,7 +139,7 @@ def _sizes(fit: Fit, exposure: ArrayLike | None, n: int) -> Floats | None:
     """Exposures for every score."""
     if exposure is None:
         return None
-    if getattr(fit.prior, "exposure", None) is None:
+    if fit.prior.exposure is None:
         raise FitError(
             "the fit has no term in exposure, so that its curves are the same at all of them: "
             "leave out exposure=, or fit soc.Gamma(exposure=soc.Spline())"

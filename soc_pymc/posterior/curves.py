@@ -1,42 +1,47 @@
 """Draws of a fit's two curves at scores, groups and exposures, from their values at knots."""
 
 import zlib
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
+import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
 from .._lib.errors import FitError
 from ..families.bin_effects import draw_prior
+from ..families.family import family_of
 from ..families.monotone import project_monotone
-from ..families.priors import CURVES, CURVES_BY_BIN, FRAME
+from ..families.priors import FRAME
 from ..inference.results import Fit
 from ..model.splines import spline_matrix
 
-__all__ = ["bin_places", "bounded", "curve_draws", "knot_weights"]
+__all__ = [
+    "average_curves",
+    "bin_of",
+    "bounded",
+    "curve_draws",
+    "curves_at",
+    "is_plain",
+    "items_at_once",
+    "knot_weights",
+    "own_terms",
+    "some_curves",
+]
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
+_NUMBERS = 2_000_000  # numbers in one array of draws x items
 _LARGEST_LOG = 230.0  # of a mean, cv2 or variance, 1e100: their products and squares stay finite
 
 
 def knot_weights(fit: Fit, curve: str, score: ArrayLike) -> tuple[Floats, Floats]:
     """Values of a shared curve at its knots, and the weights that turn them into values at scores.
 
-    Parameters
-    ----------
-    fit
-        The fit.
-    curve
-        ``"mean"`` (of log E(theta|t), or of E(theta|t) itself for Normal priors) or ``"variance"``
-        (of log cv2, or of log Var(theta|t)).
-    score
-        Scores, shape (n,).
-
-    Returns
-    -------
-    tuple of numpy.ndarray
-        Values (draws, k), chains one after the other, and weights (n, k): the curve's draws at the
-        scores are values @ weights.T.
+    The curve is "mean" (log E(theta|t), or E(theta|t) for Normal priors) or "variance" (log cv2, or
+    log Var(theta|t)). Values are (draws, k), chains one after the other, and weights (n, k): the
+    curve's draws at the scores are values @ weights.T.
     """
     name = _variable(fit, curve)
     values = fit.data["posterior"][name]
@@ -53,25 +58,11 @@ def curve_draws(
 ) -> tuple[Floats, Floats]:
     """Draws of both curves at scores: log mean and log cv2, or mean and log variance.
 
-    Parameters
-    ----------
-    fit
-        The fit.
-    score
-        Scores, shape (n,).
-    group
-        Label of the group at each score, shape (n,), for a fit with groups; None is the population
-        curve that the groups share. A group that the fit never saw gets the population curve plus
-        deviations drawn from their prior, the same ones wherever its label occurs.
-    exposure
-        Exposure (noise sd for Normal items) at each score, shape (n,), for a fit with a term in it;
-        below and above those of the fit it counts as the least and the largest of them.
-
-    Returns
-    -------
-    tuple of numpy.ndarray
-        log E(theta|t) and log cv2(t), or E(theta|t) and log Var(theta|t), each of shape (draws, n),
-        chains one after the other.
+    Both are (draws, n), chains one after the other. A fit with groups takes the label of each
+    score's group; None is the curve that the groups share, and a group that the fit never saw gets
+    it plus deviations drawn from their prior, the same ones wherever its label occurs. A fit with a
+    term in exposure (noise sd) takes that of each score; below and above those of the fit it counts
+    as the least and the largest of them.
 
     Raises
     ------
@@ -95,7 +86,7 @@ def bounded(fit: Fit, first: Floats, second: Floats) -> tuple[Floats, Floats]:
     Lines beyond the outer knots leave that range where scores are absurdly far from the fit's.
     """
     low, high = -_LARGEST_LOG, _LARGEST_LOG
-    if type(fit.prior).__name__.startswith("Gamma"):
+    if family_of(fit.prior).outcome.positive:  # the first curve is a logarithm too
         first = np.clip(first, low, high)
     return first, np.clip(second, low, high)
 
@@ -114,7 +105,7 @@ def _check_terms(fit: Fit, group: ArrayLike | None, exposure: ArrayLike | None) 
 
 
 def _variable(fit: Fit, curve: str) -> str:
-    names = CURVES.get(type(fit.prior).__name__, FRAME)
+    names = FRAME if fit.prior.mixture else family_of(fit.prior).curves
     return names[("mean", "variance").index(curve)]
 
 
@@ -124,7 +115,7 @@ def _draws(fit: Fit, name: str) -> Floats:
     return np.asarray(values.reshape(-1, *values.shape[2:]))
 
 
-def bin_places(fit: Fit, score: ArrayLike) -> NDArray[np.intp]:
+def bin_of(fit: Fit, score: ArrayLike) -> NDArray[np.intp]:
     """The fit's bin in which each score lies; beyond the bins, and in empty ones, a neighbour."""
     edges = fit.data["constant_data"]["edge"].to_numpy()
     return np.searchsorted(edges, np.asarray(score, dtype=float), side="right")
@@ -133,12 +124,9 @@ def bin_places(fit: Fit, score: ArrayLike) -> NDArray[np.intp]:
 def _steps(fit: Fit, score: Floats) -> tuple[Floats, Floats]:
     """Curves that are steps, one number for each bin."""
     fit.axis("mean")(score), fit.axis("variance")(score)  # refuses scores without a place
-    family = type(fit.prior).__name__.removesuffix("Mixture")
-    at = bin_places(fit, score)
-    one, two = (_draws(fit, name)[:, at] for name in CURVES_BY_BIN[family])
-    if family == "Gamma":
-        return np.log(one) - np.log(two), -np.log(one)
-    return one, np.log(two)
+    family, at = family_of(fit.prior), bin_of(fit, score)
+    first, second = family.to_curves(*(_draws(fit, name)[:, at] for name in family.parameters))
+    return first, second
 
 
 def _curve(
@@ -189,14 +177,84 @@ def _bin_effects(fit: Fit, name: str, score: Floats) -> Floats:
     """Effects of the scores' bins; of a bin that held no item, from their prior."""
     constant = fit.data["constant_data"]
     effects = fit.data["posterior"][f"{name}_of_bin"]
-    bin_of = np.searchsorted(constant["edge"].to_numpy(), score, side="right")
+    number = np.searchsorted(constant["edge"].to_numpy(), score, side="right")
     known, values = effects["effect_bin"].to_numpy(), _draws(fit, f"{name}_of_bin")
-    at = np.minimum(np.searchsorted(known, bin_of), len(known) - 1)
+    at = np.minimum(np.searchsorted(known, number), len(known) - 1)
     found = values[:, at]
-    new = known[at] != bin_of
+    new = known[at] != number
     if new.any():
-        bins, code = np.unique(bin_of[new], return_inverse=True)
+        bins, code = np.unique(number[new], return_inverse=True)
         rng = np.random.default_rng(0)
         scale = np.repeat(_draws(fit, f"{name}_bin_effect_sd")[:, None], len(bins), axis=1)
         found[:, new] = draw_prior(scale, rng)[:, code]
     return np.asarray(found)
+
+
+# --- curves as scoring asks for them -------------------------------------------------------------
+
+
+def is_plain(fit: Fit) -> bool:
+    """Whether curves are splines over the score alone: no groups, exposure, effects or steps."""
+    prior = fit.prior
+    return not (fit.groups or prior.exposure is not None or prior.bin_effects or fit.by_bin)
+
+
+def items_at_once(fit: Fit) -> int:
+    """Items of whose curves all draws are held at once."""
+    posterior = fit.data["posterior"]
+    return max(1, _NUMBERS // (posterior.sizes["chain"] * posterior.sizes["draw"]))
+
+
+def own_terms(
+    fit: Fit, group: NDArray[Any] | None, exposure: Floats | None
+) -> dict[str, NDArray[Any] | None]:
+    """Groups and exposures where they matter to the fit."""
+    return {
+        "group": group if fit.groups else None,
+        "exposure": exposure if fit.prior.exposure is not None else None,
+    }
+
+
+def curves_at(
+    fit: Fit, score: Floats, group: NDArray[Any] | None, exposure: Floats | None
+) -> tuple[Floats, Floats]:
+    """Draws of both curves at scores, groups and exposures, where these matter to the fit."""
+    return curve_draws(fit, score, **own_terms(fit, group, exposure))
+
+
+def average_curves(
+    fit: Fit, score: Floats, group: NDArray[Any] | None, exposure: Floats | None
+) -> tuple[Floats, Floats]:
+    """Posterior means of both curves, each (n,)."""
+    if is_plain(fit):
+        pairs = (knot_weights(fit, curve, score) for curve in ("mean", "variance"))
+        first, second = bounded(fit, *(at @ values.mean(axis=0) for values, at in pairs))
+    else:
+        first, second = (x.mean(axis=0) for x in curves_at(fit, score, group, exposure))
+    return first, second
+
+
+def some_curves(
+    fit: Fit, draws: Ints, score: Floats, group: NDArray[Any] | None, exposure: Floats | None
+) -> tuple[Floats, Floats]:
+    """Some draws of both curves, numbered with chains one after the other."""
+    if is_plain(fit):
+        return curves_at(_narrowed(fit, draws), score, group, exposure)
+    # new groups and bins draw their effects for all draws together: there all are made
+    first, second = curves_at(fit, score, group, exposure)
+    return first[draws], second[draws]
+
+
+def _narrowed(fit: Fit, draws: Ints) -> Fit:
+    """The fit with some of its draws alone."""
+    posterior = fit.data["posterior"].to_dataset()
+    at = np.divmod(draws, posterior.sizes["draw"])
+    chain, draw = (xr.DataArray(x, dims="few") for x in at)
+    few = posterior.isel(chain=chain, draw=draw).drop_vars(["chain", "draw"])
+    few = few.rename(few="draw").expand_dims("chain").transpose("chain", "draw", ...)
+    groups = {"posterior": few}
+    if "constant_data" in fit.data:
+        groups["constant_data"] = fit.data["constant_data"].to_dataset()
+    tree = xr.DataTree.from_dict(groups)
+    tree.attrs = dict(fit.data.attrs)
+    return replace(fit, data=tree)

@@ -1,52 +1,47 @@
-"""Columns of items by role, as laws read them: numbers as float64, groups as text."""
+"""Items, and bins that stand for items, as the columns that a posterior reads."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from .._lib.errors import ItemsError
+from .._lib.errors import ItemsError, StatisticsError
 from ..data.items import Items, check_items
+from ..data.statistics import Statistics
 from ..data.tables import batches, open_table, scan
+from ..families.outcomes import OUTCOMES
 from ..inference.results import Fit
+from .curves import items_at_once
 from .extrapolation import warn_of_far_scores
 from .predictive import Columns, Posterior
 
-__all__ = ["columns_of", "posterior_roles", "read_items"]
+__all__ = ["BinScores", "bin_scores_of", "columns_of", "posterior_roles", "read_items"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_OUTCOMES = [role for kind in OUTCOMES.values() for role in (kind.observed, kind.size)]
+_SUMS = ("n", "sum_t", "sum_t2", "sum_log_t", "sum_log_t2")
+_LEAST = 1e-12  # a variance below this share of the square is rounding of the sums
 
 
-def posterior_roles(fit: Fit, law: Posterior, items: Items) -> dict[str, str]:
-    """Columns that a fit needs of items, by role.
+def posterior_roles(fit: Fit, posterior: Posterior, items: Items) -> dict[str, str]:
+    """Columns of score, outcome and size, in this order, and of the group if the fit has groups.
 
-    Parameters
-    ----------
-    fit, law
-        The fit and its law.
-    items
-        The items.
-
-    Returns
-    -------
-    dict
-        Column names of the score, the outcome and its size, in this order, and of the group if the
-        fit has groups.
-
-    Raises
-    ------
-    ItemsError
-        If the items have another kind of outcome, or no group where the fit has groups.
+    Items of another kind, or without the groups that the fit has, are refused.
     """
     check_items(items)
-    roles = items.roles
-    if law.outcome.observed not in roles or law.outcome.size not in roles:
+    roles, outcome = items.roles, posterior.outcome
+    if outcome.observed not in roles or outcome.size not in roles:
         have = " and ".join(f"{role}=" for role in roles if role in _OUTCOMES)
         raise ItemsError(
-            f"the fit is of items with {law.outcome.observed}= and {law.outcome.size}=, these "
+            f"the fit is of items with {outcome.observed}= and {outcome.size}=, these "
             f"items have {have}: give items of the kind that made the fit, or fit these"
         )
-    names = ["score", law.outcome.observed, law.outcome.size]
+    names = ["score", outcome.observed, outcome.size]
     if fit.groups:
         if "group" not in roles:
             raise ItemsError(
@@ -57,24 +52,11 @@ def posterior_roles(fit: Fit, law: Posterior, items: Items) -> dict[str, str]:
     return {role: roles[role] for role in names}
 
 
-_OUTCOMES = ("count", "exposure", "value", "noise_sd")
-
-
 def columns_of(table: Any, roles: Mapping[str, str]) -> Columns:
-    """Columns of an Arrow batch or table.
+    """Columns of an Arrow batch or table by role.
 
-    Parameters
-    ----------
-    table
-        Record batch or table.
-    roles
-        Column names by role.
-
-    Returns
-    -------
-    dict
-        By role: float64 numbers, in which a null is NaN, that cannot be written to; of ``group``,
-        labels as str, in which a null is None.
+    Numbers are float64, in which a null is NaN, and cannot be written to; labels of ``group`` are
+    str, in which a null is None.
     """
     import pyarrow as pa
 
@@ -90,34 +72,15 @@ def columns_of(table: Any, roles: Mapping[str, str]) -> Columns:
 
 
 def read_items(
-    fit: Fit, law: Posterior, items: Items, by: Sequence[str], progress: bool
+    fit: Fit, posterior: Posterior, items: Items, by: Sequence[str], progress: bool
 ) -> tuple[Columns, dict[str, pd.Series]]:
-    """Columns of all items that a fit needs, validated, and further ones as they are.
+    """Columns of all items that a fit needs, validated, and the columns `by` as they are.
 
-    Parameters
-    ----------
-    fit, law
-        The fit and its law.
-    items
-        The items.
-    by
-        Names of further columns.
-    progress
-        Whether to show progress on standard error.
-
-    Raises
-    ------
-    ItemsError
-        If the items are not valid or not of the fit's kind, or a column is missing.
-
-    Warns
-    -----
-    ItemsWarning
-        If scores lie far outside of those that the fit saw.
+    It warns of scores far outside those that the fit saw.
     """
     import pyarrow as pa
 
-    roles = posterior_roles(fit, law, items)
+    roles = posterior_roles(fit, posterior, items)
     # no folds are made here: ids that only name items may be of any type
     scan(replace(items, id=None, fold=None), progress=progress)
     names = list(dict.fromkeys([*roles.values(), *by]))
@@ -126,3 +89,54 @@ def read_items(
     columns = columns_of(table, roles)
     warn_of_far_scores(fit, columns["score"])
     return columns, {name: table[name].to_pandas() for name in by}
+
+
+@dataclass(frozen=True)
+class BinScores:
+    """Occupied bins, of every group where the statistics have groups."""
+
+    group: Ints  # codes of groups; 0 where they are pooled
+    bin: Ints  # numbers of bins, rising within a group
+    score: Floats  # mean scores
+    spread: Floats  # variances of the mean curve (log E(theta|t) for counts) over a bin's items
+
+    def place(self, group: Ints, number: Ints) -> NDArray[np.intp]:
+        """Where bins of groups are among these."""
+        wide = int(self.bin.max()) + 1
+        return np.searchsorted(self.group * wide + self.bin, group * wide + number)
+
+
+def bin_scores_of(fit: Fit, posterior: Posterior, stats: Statistics, coarse: int = 1) -> BinScores:
+    """Mean scores of bins, `coarse` of which make one, and what their spread does to theta."""
+    labels = np.array(stats.groups, dtype=object)
+    if fit.groups and not len(labels):
+        raise StatisticsError(
+            f"the fit has curves for each of {len(fit.groups):,} groups, and the statistics have "
+            "none: summarize the items with group="
+        )
+
+    def mean_curve(score: Floats, group: Ints) -> Floats:
+        step, found = items_at_once(fit), np.empty(len(score))
+        for start in range(0, len(score), step):
+            part = slice(start, start + step)
+            own = labels[group[part]] if fit.groups else None
+            # a term in exposure moves the curve of a bin as a whole: any exposure will do
+            mean = posterior.curves(score[part], own, np.ones(len(score[part])))["mean"]
+            found[part] = (np.log(mean) if posterior.outcome.positive else mean).mean(axis=0)
+        return found
+
+    log = fit.axis("mean").scale == "log"
+    part = stats.table("part")
+    group = part["group"] if len(labels) else np.zeros_like(part["group"])
+    wide = -(-stats.bins // coarse)
+    key, at = np.unique(group * wide + part["bin"] // coarse, return_inverse=True)
+    total = {name: np.bincount(at, part[name], len(key)) for name in _SUMS}
+    kind = "sum_log_t" if log else "sum_t"
+    mean = total[kind] / total["n"]
+    square = total[f"{kind}2"] / total["n"]
+    variance = square - mean**2
+    sd = np.sqrt(np.where(variance > _LEAST * square, variance, 0.0))
+    groups, bins = key // wide, key % wide
+    ends = [np.exp(mean + s * sd) if log else mean + s * sd for s in (-0.5, 0.5)]
+    below, above = (mean_curve(end, groups) for end in ends)
+    return BinScores(groups, bins, np.exp(mean) if log else mean, (above - below) ** 2)

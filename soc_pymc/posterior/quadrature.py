@@ -1,29 +1,16 @@
 """Few nodes for many draws of the curves: tabulated once over scores, then interpolated."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..families import poisson_gamma
-from ..families.draw_rules import Rule, gauss_rules, product_rule
-from ..families.item_kernels import move_quantiles, search_items, summarize_items
+from ..families.draw_rules import Nodes, Rule, gauss_rules, product_rule
+from ..families.family import Family, family_of
 from ..inference.results import Fit
-from .curves import bounded, curve_draws, knot_weights
+from .curves import bounded, curve_draws, is_plain, knot_weights
 
-__all__ = [
-    "GAMMA",
-    "MEAN_SPREAD",
-    "NODE_LIMITS",
-    "NORMAL",
-    "Nodes",
-    "Tabulated",
-    "few_nodes",
-    "is_plain",
-    "make_nodes",
-    "representative_nodes",
-]
+__all__ = ["Nodes", "curve_spread", "few_nodes", "make_nodes", "moments_of", "representative_nodes"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -35,10 +22,8 @@ _OUTER = 2  # so many times fewer on either side of them, over as long a way aga
 # the nodes' posteriors may then be spread out, against the width of each, squared: where the data
 # disagree with the curves the nodes stand apart from one another, and only all draws will do
 _LEVELS = ((0.13, 2), (0.2, 3), (0.4, 7), (0.6, 10))
-NODE_LIMITS = np.array([0.06, 0.2, 1.0, 1.5])
-"""By level, how far the nodes' posteriors may be spread out, against the width of each, squared."""
-MEAN_SPREAD = 2.5
-"""An sd of log mean matters as much as this much more of log cv2."""
+_LIMITS = np.array([0.06, 0.2, 1.0, 1.5])
+_MEAN_SPREAD = 2.5  # an sd of log mean matters as much as this much more of log cv2
 _STRICTER = 0.4  # share of the limits above where all draws are at hand anyway
 _PART = 500  # items whose nodes are made at once from all draws
 _KINK = 2e-4  # error of interpolation, in sd of the prior, that is borne
@@ -47,125 +32,9 @@ _LEAST_KEYS, _MOST_KEYS = 1 << 12, 1 << 18  # steps of the table that finds cell
 _CELLS_A_KEY = 4  # or more steps, up to the most
 
 
-@dataclass(frozen=True)
-class Tabulated:
-    """What of a family's prior is interpolated between scores.
-
-    Attributes
-    ----------
-    numbers
-        (first curve, second curve) -> two numbers of the prior that are nearly straight lines.
-    off
-        (numbers, their true values) -> their errors, of the mean in sd of the prior and of the
-        spread as a share.
-    unit
-        Second curve -> in what an sd of the first is measured.
-    """
-
-    numbers: Callable[[Floats, Floats], tuple[Floats, Floats]]
-    off: Callable[[tuple[Floats, Floats], tuple[Floats, Floats]], tuple[Floats, Floats]]
-    unit: Callable[[Floats], Floats]
-
-
-def _off_gamma(found: tuple[Floats, Floats], true: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
-    off_mean = np.abs(found[0] / found[1] * true[1] / true[0] - 1.0)
-    return off_mean * np.sqrt(true[0]), np.abs(found[0] / true[0] - 1.0)
-
-
-def _off_normal(found: tuple[Floats, Floats], true: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
-    return np.abs(found[0] - true[0]) / np.sqrt(true[1]), np.abs(found[1] / true[1] - 1.0)
-
-
-GAMMA = Tabulated(poisson_gamma.shape_rate, _off_gamma, np.ones_like)
-"""Shape and rate."""
-NORMAL = Tabulated(lambda m, v: (m, np.exp(v)), _off_normal, lambda v: np.exp(0.5 * v))
-"""Mean and variance."""
-
-
-@dataclass(frozen=True)
-class Nodes:
-    """Gauss rules of the draws at a grid of scores, to be interpolated.
-
-    Attributes
-    ----------
-    log
-        Whether the grid is of logarithms of scores.
-    grid
-        Rising scores, or their logarithms; it reaches beyond the outer knots on both sides by the
-        distance between them.
-    start, scale
-        Cell in which each step of 1 / scale from the grid's first point begins.
-    level
-        (grid - 1,): which rule serves the cell between two points; the last stands for all draws.
-    rules
-        By level, (grid, 3, nodes): weights, and the family's two numbers (shape and rate, or mean
-        and variance); of no meaning beside other levels.
-    """
-
-    log: bool
-    grid: Floats
-    start: Ints
-    scale: float
-    level: Ints
-    rules: tuple[Floats, ...]
-
-    def score(
-        self, score: Floats, count: Floats, exposure: Floats, probs: Floats, tables: Floats
-    ) -> Floats:
-        """Mean, sd, variance and quantiles of counts under a Gamma prior.
-
-        Parameters
-        ----------
-        score, count, exposure
-            The items, shape (n,).
-        probs, tables
-            Probabilities of the quantiles and their tables, of `quantile_tables`.
-
-        Returns
-        -------
-        numpy.ndarray
-            The summaries, (3 + probabilities, n); the mean is NaN where an item needs all draws.
-        """
-        n = len(score)
-        position = np.log(score) if self.log else np.array(score)
-        summary, left = np.empty((6, n)), np.empty(n, dtype=np.bool_)
-        table = self.grid, self.start, self.scale, self.level, self.rules
-        summarize_items(position, count, exposure, *table, NODE_LIMITS, summary, left)
-        summary[:, left] = 1.0
-        found, missing = np.empty((len(probs), n)), np.empty((len(probs), n), dtype=np.bool_)
-        if len(probs):
-            log_shape, per_root = np.log(summary[2]), 1.0 / np.sqrt(summary[2])
-            for k in range(len(probs)):
-                move_quantiles(k, tables, summary, log_shape, per_root, found[k], missing[k])
-            rest = np.flatnonzero(missing.any(axis=0) & ~left)
-            search_items(
-                rest,
-                position,
-                count,
-                exposure,
-                *table,
-                summary,
-                probs,
-                tables,
-                found,
-                missing,
-                left,
-            )
-        whole = np.vstack([summary[0], np.sqrt(summary[1]), summary[1], found])
-        whole[0, left] = np.nan
-        return whole
-
-
-def make_nodes(fit: Fit, family: Tabulated = GAMMA) -> Nodes:
-    """Nodes of a fit whose curves are functions of the score alone.
-
-    Parameters
-    ----------
-    fit
-        The fit.
-    family
-        What to interpolate.
-    """
+def make_nodes(fit: Fit) -> Nodes:
+    """Nodes of a fit whose curves are functions of the score alone."""
+    family = family_of(fit.prior)
     log = "log" in (fit.prior.mean.scale, fit.prior.variance.scale)
     for number in _GRIDS:
         at = _grid(fit, log, number)
@@ -181,7 +50,7 @@ def make_nodes(fit: Fit, family: Tabulated = GAMMA) -> Nodes:
     level[coarse] = len(_LEVELS)
     rules = tuple(_rules(fit, family, score, level == i, n) for i, (_, n) in enumerate(_LEVELS))
     start, scale = _cell_table(at)
-    return Nodes(log, at, start, scale, level.astype(np.int64), rules)
+    return Nodes(log, at, start, scale, level.astype(np.int64), rules, _LIMITS)
 
 
 def _cell_table(at: Floats) -> tuple[Ints, float]:
@@ -220,7 +89,7 @@ def _grid(fit: Fit, log: bool, number: int) -> Floats:
     return np.unique(np.concatenate([low - beyond, every, high + beyond]))
 
 
-def _coarse(fit: Fit, family: Tabulated, log: bool, at: Floats) -> NDArray[np.bool_]:
+def _coarse(fit: Fit, family: Family, log: bool, at: Floats) -> NDArray[np.bool_]:
     """Cells in which the average curves' prior is interpolated with too large an error."""
     both = np.empty(2 * len(at) - 1)
     both[::2], both[1::2] = at, 0.5 * (at[:-1] + at[1:])
@@ -231,27 +100,31 @@ def _coarse(fit: Fit, family: Tabulated, log: bool, at: Floats) -> NDArray[np.bo
         averages.append(weights @ values.mean(axis=0))
     # likewise: comparisons with NaN are false, and the cell is coarse
     with np.errstate(over="ignore", invalid="ignore"):
-        one, two = family.numbers(averages[0], averages[1])
+        one, two = family.to_parameters(averages[0], averages[1])
         between = 0.5 * (one[:-2:2] + one[2::2]), 0.5 * (two[:-2:2] + two[2::2])
-        off_mean, off_spread = family.off(between, (one[1::2], two[1::2]))
+        off_mean, off_spread = family.interpolation_error(between, (one[1::2], two[1::2]))
         fine = (off_mean < _KINK) & (off_spread < _KINK)
     return np.asarray(~fine)
 
 
-def _spread(fit: Fit, family: Tabulated, score: Floats) -> Floats:
-    """Sd of the curves, that of the first times its importance if that is larger."""
-    sds = []
-    for curve in ("mean", "variance"):
-        values, at = knot_weights(fit, curve, score)
-        away = values - values.mean(axis=0)
-        variance = ((at @ (away.T @ away / len(away))) * at).sum(axis=1)
-        sds.append(np.sqrt(np.maximum(variance, 0.0)))
-    unit = family.unit(at @ values.mean(axis=0))
-    return np.asarray(np.maximum(MEAN_SPREAD * sds[0] / unit, sds[1]))
+def _spread(fit: Fit, family: Family, score: Floats) -> Floats:
+    """Spread of the curves at scores, as of `curve_spread`, NaN where it is beyond all numbers."""
+    _, level, first, _, second = _knot_moments(fit, score)
+    return _larger(family, np.sqrt(np.maximum([first, second], 0.0)), level)
+
+
+def curve_spread(family: Family, first: Floats, second: Floats) -> Floats:
+    """Sd of draws (draws, n) of the second curve, or of the first as it matters, the larger."""
+    sds = np.array([first.std(axis=0), second.std(axis=0)])
+    return _larger(family, sds, second.mean(axis=0))
+
+
+def _larger(family: Family, sds: Floats, level: Floats) -> Floats:
+    return np.asarray(np.maximum(_MEAN_SPREAD * sds[0] / family.unit(level), sds[1]))
 
 
 def _rules(
-    fit: Fit, family: Tabulated, score: Floats, cells: NDArray[np.bool_], number: int
+    fit: Fit, family: Family, score: Floats, cells: NDArray[np.bool_], number: int
 ) -> Floats:
     """Rules of `number` nodes a curve at both ends of the cells, and nothing elsewhere."""
     found = np.zeros((len(score), 3, number**2))
@@ -260,15 +133,9 @@ def _rules(
     for part in np.split(places, range(_FEW, len(places), _FEW)):
         if len(part):
             ((weight, m, c),) = gauss_rules(*curve_draws(fit, score[part]), [number])
-            rule = np.array([weight, *family.numbers(m, c)])
+            rule = np.array([weight, *family.to_parameters(m, c)])
             found[part] = rule.transpose(2, 0, 1)
     return found
-
-
-def is_plain(fit: Fit) -> bool:
-    """Whether curves are splines over the score alone: no groups, exposure, effects or steps."""
-    prior = fit.prior
-    return not (fit.groups or prior.exposure is not None or prior.bin_effects or fit.by_bin)
 
 
 def few_nodes(
@@ -276,18 +143,9 @@ def few_nodes(
 ) -> Iterator[tuple[NDArray[np.intp], float, Rule]]:
     """Gauss rules of draws of the curves at items, as few nodes as their spread allows.
 
-    Parameters
-    ----------
-    first, second
-        Draws of the curves, shape (draws, n).
-    spread
-        Sd of the second curve or `MEAN_SPREAD` times that of the first, whichever is larger, (n,).
-
-    Yields
-    ------
-    tuple
-        Items (none twice, those of a large spread not at all), how far their nodes' posteriors may
-        be spread out against the width of each, squared, and their rule.
+    Draws are (draws, n), `spread` (n,) is of `curve_spread`. Yields items (none twice, those of a
+    large spread not at all), how far their nodes' posteriors may be spread out against the width of
+    each, squared, and their rule.
     """
     level = np.searchsorted([top for top, _ in _LEVELS], spread)
     for i, (_, number) in enumerate(_LEVELS):
@@ -295,7 +153,7 @@ def few_nodes(
         for part in np.split(places, range(_FEW, len(places), _FEW)):
             if len(part):
                 (rule,) = gauss_rules(first[:, part], second[:, part], [number])
-                yield part, _STRICTER * float(NODE_LIMITS[i]), rule
+                yield part, _STRICTER * float(_LIMITS[i]), rule
 
 
 def representative_nodes(
@@ -311,19 +169,7 @@ def representative_nodes(
     averages over them are right to the second order in the curves' uncertainty and, for curves near
     normal, to the fifth.
 
-    Parameters
-    ----------
-    fit
-        The fit.
-    score
-        Scores, shape (n,).
-    group, exposure
-        As of `curve_draws`.
-
-    Returns
-    -------
-    tuple of numpy.ndarray
-        Weights (9,), and the curves (9, n): log mean and log cv2, or mean and log variance.
+    Groups and exposures are as of `curve_draws`. Gives weights (9,) and the curves (9, n).
     """
     if is_plain(fit):
         return _bounded_rule(fit, _knot_moments(fit, score))
@@ -336,7 +182,7 @@ def representative_nodes(
     for start in range(0, len(at), _PART):
         part = slice(start, start + _PART)
         first, second = curve_draws(fit, at[part], **{k: v[part] for k, v in given.items()})
-        parts.append(_moments(first, second))
+        parts.append(moments_of(first, second))
     return _bounded_rule(fit, np.concatenate([np.zeros((5, 0)), *parts], axis=1))
 
 
@@ -363,8 +209,8 @@ def _knot_moments(fit: Fit, score: ArrayLike) -> Floats:
     )
 
 
-def _moments(first: Floats, second: Floats) -> Floats:
-    """The same from the curves' draws (draws, n)."""
+def moments_of(first: Floats, second: Floats) -> Floats:
+    """Means, variance, covariance and variance of draws of both curves (draws, n), (5, n)."""
     means = first.mean(axis=0), second.mean(axis=0)
     a, c = first - means[0], second - means[1]
     return np.array([*means, (a * a).mean(axis=0), (a * c).mean(axis=0), (c * c).mean(axis=0)])

@@ -21,7 +21,7 @@ from ..data.binning import Grid, choose_grid
 from ..data.items import Items, NormalItems, PoissonItems
 from ..data.tables import kind_of
 from ..families.draw_rules import gauss_rules
-from ..families.priors import Gamma
+from ..families.family import family_of
 from ..inference.results import FIT, Fit
 from .curves import curve_draws
 from .expressions import Curves, Ladder, scored, scoring_sql
@@ -185,7 +185,7 @@ def _refuse_others(fit: Fit) -> None:
     """Refuse what a table over scores of log mean and log cv2 cannot say."""
     prior = fit.prior
     what = None
-    if not isinstance(prior, Gamma):
+    if prior.mixture or not family_of(prior).in_warehouses:
         what = f"priors of the family {type(prior).__name__}"
     elif fit.groups:
         what = "curves of groups"

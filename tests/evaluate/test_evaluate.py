@@ -285,7 +285,7 @@ def test_groups_and_exposure_are_each_items_own(truth, monkeypatch):
     fit = replace(plain, data=tree, prior=soc.Gamma(exposure=soc.Spline()))
     parts = [p.source.iloc[:600].assign(g=["a", "b"] * 300) for p in (split.train, split.test)]
     few = soc.evaluate.Split(*(soc.PoissonItems(p, **COUNTS, group="g") for p in parts))
-    for module in ("soc_pymc.posterior.predictive._law", "soc_pymc.posterior.quadrature"):
+    for module in ("soc_pymc.posterior.curves", "soc_pymc.posterior.quadrature"):
         monkeypatch.setattr(f"{module}.curve_draws", curves)
     found = held_out(fit, few, baselines=(), bins=1, progress=False)
     train, test = parts

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy import integrate, optimize, stats
 
 from soc_pymc.families import normal_normal as nn
-from soc_pymc.families.normal_mixtures import normal_summaries
+from soc_pymc.families.mixtures import normal_summaries
 
 mp.mp.dps = 50
 

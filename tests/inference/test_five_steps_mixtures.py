@@ -8,7 +8,7 @@ from scipy import integrate, special, stats
 import soc_pymc as soc
 from soc_pymc.families.bin_mixtures import fixed_weights, free_normals, normals_step
 from soc_pymc.paper.simulation import click_rates, laplace_effects
-from soc_pymc.posterior.curves import bin_places, curve_draws
+from soc_pymc.posterior.curves import bin_of, curve_draws
 from soc_pymc.posterior.predictive import posterior_of
 
 
@@ -123,7 +123,7 @@ def test_unsmoothed_components_have_the_estimates(counts, values):
 def _prior_density(fit, score, theta):
     """Density of theta given a score, from what the fit keeps."""
     posterior = fit.data["posterior"]
-    at = bin_places(fit, [score])[0]
+    at = bin_of(fit, [score])[0]
     weight, place, sd = (
         posterior[k].to_numpy()[0, 0, at] for k in ("weight", "component_place", "component_sd")
     )

@@ -7,8 +7,9 @@ import pytest
 from scipy import stats
 
 from soc_pymc.families.priors import Gamma, Spline
+from soc_pymc.posterior import curves as shared
 from soc_pymc.posterior.curves import curve_draws
-from soc_pymc.posterior.predictive import _law, posterior_of
+from soc_pymc.posterior.predictive import posterior_of
 from tests.posterior import test_normal_law
 from tests.posterior import test_quadrature as test_nodes
 
@@ -50,7 +51,7 @@ def test_counts_with_a_term_in_exposure(monkeypatch):
         log_mean, log_cv2 = curve_draws(plain, score)
         return log_mean + 0.3 * np.log1p(exposure), log_cv2 - 0.2 * np.log1p(exposure)
 
-    monkeypatch.setattr(_law, "curve_draws", curves)
+    monkeypatch.setattr(shared, "curve_draws", curves)
     monkeypatch.setattr("soc_pymc.posterior.quadrature.curve_draws", curves)
     fit = replace(plain, prior=Gamma(exposure=Spline()))
     shape, rate = updated(

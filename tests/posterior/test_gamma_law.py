@@ -10,9 +10,10 @@ from scipy import stats
 import soc_pymc as soc
 from soc_pymc._lib import errors
 from soc_pymc.families.priors import Gamma, Spline
+from soc_pymc.posterior import curves as shared
 from soc_pymc.posterior import quadrature as nodes
 from soc_pymc.posterior.curves import curve_draws
-from soc_pymc.posterior.predictive import _law, posterior_of
+from soc_pymc.posterior.predictive import posterior_of
 from tests.posterior.test_quadrature import frame_of, make_fit
 
 
@@ -28,7 +29,7 @@ def by_exposure(request, monkeypatch):
         x = np.log1p(exposure) / 5
         return log_mean + (0.5 + slope) * x, log_cv2 - (0.3 + slope) * x
 
-    for module in (_law, nodes):
+    for module in (shared, nodes):
         monkeypatch.setattr(module, "curve_draws", curves)
     return replace(plain, prior=Gamma(exposure=Spline())), curves
 

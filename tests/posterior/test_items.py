@@ -8,7 +8,7 @@ import pytest
 from scipy import optimize, special
 
 import soc_pymc as soc
-from soc_pymc.families.mixtures import posterior_summaries
+from soc_pymc.families.mixtures import gamma_summaries
 from soc_pymc.posterior.curves import curve_draws
 from soc_pymc.posterior.items import _quantile_name
 from soc_pymc.posterior.quadrature import representative_nodes
@@ -65,7 +65,7 @@ def test_limits(cv2, exposure):
     shape = np.array([1 / cv2, 1 / cv2]) + count
     rate = 1 / (cv2 * 0.05) + exposure
     curves = (np.full((1, 2), np.log(0.05)), np.full((1, 2), np.log(cv2)))
-    found = posterior_summaries(*curves, count, np.full(2, exposure), (0.05, 0.5, 0.95))
+    found = gamma_summaries(*curves, count, np.full(2, exposure), (0.05, 0.5, 0.95))
     np.testing.assert_allclose(found.mean, shape / rate, rtol=1e-12)
     assert (found.variance > 0).all()
     assert (np.diff(found.quantiles, axis=0) >= 0).all()
@@ -160,12 +160,10 @@ def test_streaming_to_a_file(small_fit, some_items, scored, tmp_path):
 
 
 def test_a_failure_leaves_no_file(small_fit, some_items, tmp_path, monkeypatch):
-    from soc_pymc.posterior.predictive import gamma
-
     def broken(*_):
         raise MemoryError
 
-    monkeypatch.setattr(gamma, "posterior_summaries", broken)
+    monkeypatch.setattr("soc_pymc.posterior.predictive.curves_at", broken)
     with pytest.raises(MemoryError):
         soc.item_posteriors(small_fit, some_items, out=tmp_path / "scored.parquet", progress=False)
     assert list(tmp_path.iterdir()) == []

@@ -7,7 +7,7 @@ from scipy import special, stats
 
 import soc_pymc as soc
 from soc_pymc.families import components as parts
-from soc_pymc.posterior.predictive.mixture import MixtureLaw
+from soc_pymc.posterior.predictive import posterior_of
 from tests.thinning import thinned
 
 PROBS = (0.05, 0.5, 0.95)
@@ -26,7 +26,7 @@ def counts():
         soc.summarize(items, joint=True, progress=False), soc.GammaMixture(), progress=False
     )
     columns = {"score": score, "count": frame["y"].to_numpy(), "exposure": exposure}
-    return MixtureLaw(fit), columns
+    return posterior_of(fit), columns
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def values():
     fit = soc.fit(
         soc.summarize(items, joint=True, progress=False), soc.NormalMixture(), progress=False
     )
-    return MixtureLaw(fit), {"score": score, "value": value, "noise_sd": noise}
+    return posterior_of(fit), {"score": score, "value": value, "noise_sd": noise}
 
 
 def some(columns, step):
@@ -51,9 +51,10 @@ def some(columns, step):
 
 def prior_of(law, score):
     """Location, variance and weights (draws, R) of the components at one score."""
-    frame = law._frame(np.array([score]))
-    weights = law._weights(np.array([score]), frame, law._draws)[:, 0]
-    return law._locations(frame)[0], frame.width()[0], weights
+    at = np.array([score])
+    location, variance = law._weights.components(at, 0.0)
+    ((_, weights),) = law._weights.blocks(at)
+    return location[0], variance[0, 0], weights[:, 0]
 
 
 def brute_force(law, columns):
@@ -166,7 +167,7 @@ def test_simulated_outcomes_have_the_curves_moments(kind, request):
 def test_a_loaded_fit_scores_the_same(counts, tmp_path):
     law, columns = counts
     law._fit.save(tmp_path / "fit.nc")
-    again = MixtureLaw(soc.load_fit(tmp_path / "fit.nc"))
+    again = posterior_of(soc.load_fit(tmp_path / "fit.nc"))
     few = some(columns, 600)
     one, other = (x.scorer(PROBS, "all", False)(few) for x in (law, again))
     assert (one == other).all()

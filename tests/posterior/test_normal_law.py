@@ -12,12 +12,14 @@ from scipy import optimize, stats
 import soc_pymc as soc
 from soc_pymc._lib import errors
 from soc_pymc.checks import predictive
+from soc_pymc.families.mixtures import score_normal_nodes
 from soc_pymc.families.priors import Gamma, Normal, Spline
 from soc_pymc.inference.methods import VI
 from soc_pymc.inference.results import Fit, Status
 from soc_pymc.posterior.curves import curve_draws
 from soc_pymc.posterior.items import item_posteriors
 from soc_pymc.posterior.predictive import posterior_of
+from soc_pymc.posterior.quadrature import make_nodes
 
 KNOTS = np.array([-2.0, -1.0, -0.3, 0.4, 1.1, 2.0])
 
@@ -149,9 +151,8 @@ def test_all_draws_are_averaged_one_by_one():
 def test_most_items_are_scored_by_the_table():
     """The other way gives the same, and takes long."""
     fit = make_fit(sd=0.05)
-    table = posterior_of(fit).scorer((0.05,), "representative", False)
-    frame = simulate(2000, 5)
-    few = np.isnan(table._by_nodes(columns_of(frame))[0])
+    score, value, noise_sd = (columns_of(simulate(2000, 5))[r] for r in ROLES)
+    few = np.isnan(score_normal_nodes(make_nodes(fit), score, value, noise_sd, (0.05,))[0])
     assert few.mean() < 0.1
 
 
@@ -245,8 +246,8 @@ def test_values_that_cannot_be_scored(monkeypatch):
 @pytest.fixture
 def grouped(monkeypatch):
     """A fit whose groups shift the mean: `a` by 1, `b` by -1, others not at all but for noise."""
+    from soc_pymc.posterior import curves as shared
     from soc_pymc.posterior import quadrature as nodes
-    from soc_pymc.posterior.predictive import _law
 
     plain = make_fit(sd=0.05)
     posterior = plain.data["posterior"].to_dataset().assign_coords(group=["a", "b"])
@@ -263,7 +264,7 @@ def grouped(monkeypatch):
             mean = mean + np.where(known, [shift.get(g, 0.0) for g in group], noise)
         return mean, log_variance
 
-    for module in (_law, nodes):
+    for module in (shared, nodes):
         monkeypatch.setattr(module, "curve_draws", curves)
     return replace(plain, data=tree)
 
@@ -302,8 +303,8 @@ def test_fits_with_groups_need_groups(grouped):
 
 def test_terms_in_noise(monkeypatch):
     """Each item's own noise sd moves its curve; curves average over those that items had."""
+    from soc_pymc.posterior import curves as shared
     from soc_pymc.posterior import quadrature as nodes
-    from soc_pymc.posterior.predictive import _law
 
     plain = make_fit(sd=0.02)
     bins = xr.Dataset(
@@ -321,7 +322,7 @@ def test_terms_in_noise(monkeypatch):
         mean, log_variance = curve_draws(plain, score)
         return mean + (0.0 if exposure is None else np.log(exposure)), log_variance
 
-    for module in (_law, nodes):
+    for module in (shared, nodes):
         monkeypatch.setattr(module, "curve_draws", curves)
     frame = simulate(200, 10)
     for draws in ("all", "representative"):

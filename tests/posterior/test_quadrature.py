@@ -10,9 +10,8 @@ from scipy import special
 
 from soc_pymc.data.items import PoissonItems
 from soc_pymc.families.draw_rules import gauss_rules
-from soc_pymc.families.gamma_quantiles import quantile_tables
-from soc_pymc.families.item_kernels import _find_cell
-from soc_pymc.families.mixtures import posterior_summaries
+from soc_pymc.families.item_kernels import _find_cell, score_nodes
+from soc_pymc.families.mixtures import gamma_summaries
 from soc_pymc.families.priors import Gamma, Spline
 from soc_pymc.inference.methods import VI
 from soc_pymc.inference.results import Fit, Status
@@ -93,7 +92,7 @@ def test_every_level_is_used_and_every_score_served_once():
             for end in (at, at + 1):
                 np.testing.assert_allclose(rule[end, 0].sum(axis=1), 1.0, rtol=1e-9)
         count, exposure = np.ones(2000), np.full(2000, 20.0)
-        found = nodes.score(score, count, exposure, np.array([]), quantile_tables(()))
+        found = score_nodes(nodes, np.log(score), count, exposure, ())
         level = nodes.level[np.searchsorted(nodes.grid, np.log(score), side="right") - 1]
         np.testing.assert_array_equal(np.isnan(found[0]), level == len(nodes.rules))
     assert levels == {0, 1, 2, 3, 4}
@@ -146,7 +145,7 @@ def test_quantiles_of_every_draw_where_data_and_curves_disagree(spread):
     c = np.log(0.5) + spread[1] * rng.normal(size=(500, n))
     exposure = np.ceil(np.exp(rng.normal(5, 2, n)))
     count = rng.poisson(exposure * 0.01 * np.exp(rng.normal(0, 2, n))).astype(float)
-    found = posterior_summaries(m, c, count, exposure, (0.05, 0.95))
+    found = gamma_summaries(m, c, count, exposure, (0.05, 0.95))
     shape, rate = np.exp(-c) + count, np.exp(-c - m) + exposure
     for theta, p in zip(found.quantiles, (0.05, 0.95), strict=True):
         below, above = (

@@ -64,12 +64,12 @@ def test_extreme_items(fit_to_s1):
 
 def test_most_items_need_no_search(small_fit):
     """The second order is in use: an item far from the data and one inside differ in the way."""
+    from soc_pymc.families.item_kernels import score_nodes
     from soc_pymc.posterior.quadrature import make_nodes
 
     frame = soc.simulation.s1(2000, seed=2)
-    probs = np.array([0.05])
-    arrays = [frame[c].to_numpy(dtype=float) for c in ROLES]
-    found = make_nodes(small_fit).score(*arrays, probs, quantile_tables(probs))
+    score, *own = (frame[c].to_numpy(dtype=float) for c in ROLES)
+    found = score_nodes(make_nodes(small_fit), np.log(score), *own, (0.05,))
     assert np.isnan(found[0]).mean() < 0.1
 
 

@@ -25,14 +25,12 @@ from soc_pymc.families import (
     components,
     further,
     gamma_quantiles,
-    mixture_draws,
     mixtures,
-    normal_mixtures,
     normal_normal,
     normal_rows,
 )
 from soc_pymc.families import poisson_gamma as pg
-from soc_pymc.families.family import GAMMA
+from soc_pymc.families.family import GAMMA, NORMAL
 from soc_pymc.posterior.predictive import ThetaMixture
 from tests import exact
 from tests import extreme_references as ref
@@ -307,14 +305,21 @@ def mixture_counts(fast: bool) -> Points:
             w * ((shape + y) / (shape / m + n) ** 2 + (after - mean) ** 2)
             for w, m, after in zip(weight, means, afters, strict=True)
         )
-        each = mixture_draws.count_posteriors(*given)
+        each = _moments(GAMMA, *given)
         density = np.exp(found - top)
         blocks = [(np.arange(1), np.full((1, 1, len(z)), 1.0 / len(z)))]
-        one = mixture_draws.draw_moments(density, *each, np.zeros(1, dtype=np.int64), blocks, 1)
+        one = mixtures.draw_moments(density, *each, np.zeros(1, dtype=np.int64), blocks, 1)
         total = mp.fsum(inside)
         yield Point("mixture of Gammas: posterior mean", one[0][0, 0], mean, where, y)
         yield Point("mixture of Gammas: posterior variance", one[1][0, 0], total, where, y)
         yield from _tilted(found, density, top, logs, where)
+
+
+def _moments(family, outcome, size, location, variance):
+    """Mean and variance of theta given the outcome under each component."""
+    prior = family.mixtures.parameters(location, variance[:, None])
+    after = np.broadcast_arrays(*family.update(*prior, outcome[:, None], size[:, None]))
+    return family.mean(*after), family.variance(*after)
 
 
 def _tilted(found: np.ndarray, density: np.ndarray, top: float, logs: list, where: str) -> Points:
@@ -348,11 +353,9 @@ def mixture_values(fast: bool) -> Points:
         log = float(top + np.log(np.exp(found - top).mean()))
         where = f"y {y:g}, spread {spread:g}, noise {noise:g}"
         yield Point("mixture of Normals: log marginal", log, want, where, noise, 1.0)
-        means, widths = mixture_draws.value_posteriors(
-            np.array([y]), np.array([noise]), location, variance
-        )
+        means, widths = _moments(NORMAL, np.array([y]), np.array([noise]), location, variance)
         share = np.full((len(z), 1), 1.0 / len(z))
-        summary = normal_mixtures.normal_summaries(means.T, widths.T, (), share)
+        summary = mixtures.normal_summaries(means.T, widths.T, (), share)
         afters = [(mp.mpf(float(m)) * w + v * mp.mpf(float(y))) / (v + w) for m in location[0]]
         mean = mp.fsum(afters) / len(z)
         total = v * w / (v + w) + mp.fsum((a - mean) ** 2 for a in afters) / len(z)
@@ -370,7 +373,7 @@ def mixed_gammas(fast: bool) -> Points:
     for shape, y, prob in product((1e-3, 0.5, 1e4, 1e8, 1e12), (0.0, 30.0, 1e9), (0.05, 0.95)):
         log_mean = np.log(np.array([[0.9], [1.1]]) * max(y, 1.0) / 7.0)
         log_cv2 = -np.log(np.array([[shape], [1.3 * shape]]))
-        found = mixtures.posterior_summaries(
+        found = mixtures.gamma_summaries(
             log_mean, log_cv2, np.array([y]), np.array([7.0]), (prob,), close=1e-12
         )
         shapes = [mp.exp(-mp.mpf(float(c))) + y for c in log_cv2[:, 0]]

@@ -272,10 +272,11 @@ def mixture_law(fast: bool) -> Points:
         stats = _statistics(prior)
         fit = soc.fit(stats, getattr(soc, prior)(), soc.VI(draws=50), progress=False)
         law, score = posterior_of(fit), np.ones(1)
-        frame = law._frame(score)
-        places = [mp.mpf(float(x)) for x in law._locations(frame)[0]]
-        share = law._weights(score, frame, law._draws)[:, 0]
-        v = mp.mpf(float(frame.width()[0]))
+        location, variance = law._weights.components(score, 0.0)
+        places = [mp.mpf(float(x)) for x in location[0]]
+        ((_, weights),) = law._weights.blocks(score)
+        share = weights[:, 0]
+        v = mp.mpf(float(variance[0, 0]))
         shape = ref.inverse_trigamma(v)
         shift = mp.log(shape) - mp.digamma(shape)
         for outcome, size in (

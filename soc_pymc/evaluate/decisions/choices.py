@@ -16,13 +16,13 @@ from ...families.family import Family, family_of
 from ...families.further import expected_variance
 from ...families.validity import LARGEST
 from ...inference.results import Fit
+from ...posterior.curves import items_at_once
 from ...posterior.item_columns import read_items
 from ...posterior.predictive import (
     Columns,
     Posterior,
     ThetaMixture,
     in_chunks,
-    items_at_once,
     posterior_of,
 )
 

@@ -15,9 +15,10 @@ from ..._lib.progress import phase
 from ...data.items import Items
 from ...data.tables import batches, open_table
 from ...inference.results import Fit
+from ...posterior.curves import items_at_once
 from ...posterior.extrapolation import FarScores, told_elsewhere
 from ...posterior.item_columns import columns_of, posterior_roles
-from ...posterior.predictive import Columns, items_at_once, posterior_of, select
+from ...posterior.predictive import Columns, posterior_of, select
 from .support import statistics_of
 from .variance import WEIGHT, variance_parts
 

@@ -20,8 +20,9 @@ from ...data.items import Items
 from ...data.statistics import Statistics
 from ...data.summaries import summarize
 from ...inference.results import Fit
+from ...posterior.curves import items_at_once
 from ...posterior.extrapolation import warn_of_far_bins
-from ...posterior.predictive import Columns, Posterior, items_at_once, posterior_of, select
+from ...posterior.predictive import Columns, Posterior, posterior_of, select
 
 _WIDE = 1 << 32  # more than there are bins
 _MIXED_BINS = 200  # of items, on which a mixture is evaluated: it costs more a cell

@@ -1,0 +1,337 @@
+"""What a fit says of theta and of outcomes at given scores: one object, whatever its prior.
+
+Given a draw of the curves theta is Gamma or Normal, or a mixture of these, before and after the
+outcome; over the draws it is a mixture. Everything else of the package asks `posterior_of(fit)`.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..families.family import Family, family_of
+from ..families.outcomes import Outcome
+from ..inference.results import FIT, Fit
+from .curves import (
+    average_curves,
+    curve_draws,
+    curves_at,
+    is_plain,
+    items_at_once,
+    own_terms,
+    some_curves,
+)
+from .quadrature import curve_spread, few_nodes, make_nodes, representative_nodes
+
+__all__ = [
+    "Columns",
+    "Posterior",
+    "Scorer",
+    "ThetaMixture",
+    "in_chunks",
+    "posterior_of",
+    "proper",
+    "select",
+]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+Columns = Mapping[str, NDArray[Any]]
+"""Columns of items by role, arrays of one length.
+
+``score``, the outcome (``count`` or ``value``), its size (``exposure`` or ``noise_sd``), and
+``group`` (labels as str) if the fit has groups. Where an item stands for several whose scores
+differ, ``spread`` is the variance of the mean curve (of log E(theta|t) for counts) over them.
+"""
+
+Scorer = Callable[[Columns], Floats]
+"""From items to posterior mean, sd, variance and quantiles of theta, (3 + probabilities, n)."""
+
+_MANY = 4000  # items in a chunk without draws, or with few nodes: what a processor's cache holds
+_FEW_LEFT = 16  # items left by nodes, at a time: so few that the algebra starts no threads
+_APART = 0.01  # sd of a probability over nodes from which on all draws are averaged
+_WIDE = 0.4  # or sd of the second curve, a logarithm
+
+
+@dataclass(frozen=True)
+class ThetaMixture:
+    """Theta of n items given score and outcome: mixtures of K members of a family."""
+
+    first: Floats  # (K, n): conjugate parameters, shape and rate or mean and variance
+    second: Floats
+    weight: Floats | None = None  # (K, n), with sum 1 over the components; None for equal ones
+
+    def average(self, values: Floats) -> Floats:
+        """Mean over the components of `values` (K, n), shape (n,)."""
+        if self.weight is None:
+            return np.asarray(values.mean(axis=0))
+        return np.asarray(np.einsum("kn,kn->n", self.weight, values))
+
+
+class Posterior(Protocol):
+    """A fitted prior as a distribution of theta and of outcomes, draw by draw of its curves."""
+
+    @property
+    def family(self) -> Family:
+        """Family of theta given a draw, or of the components of its mixtures."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """The kind of outcome that it is of."""
+
+    def log_density(self, columns: Columns) -> Floats:
+        """Log density (probability) of the outcomes given score and size, (draws, n)."""
+
+    def cdf_interval(self, columns: Columns) -> tuple[Floats, Floats]:
+        """P(Y < y) and P(Y <= y) averaged over the draws, each (n,); equal if continuous."""
+
+    def further_cdf_interval(
+        self, columns: Columns, outcome: Floats, size: Floats
+    ) -> tuple[Floats, Floats]:
+        """The same of a further outcome of the same items, given their own in `columns`, to 1e-4.
+
+        `outcome` and `size`, each (n,), are those of the further observation.
+        """
+
+    def simulate(self, columns: Columns, rng: np.random.Generator) -> Floats:
+        """Outcomes of new items of the same score and size, (draws, n)."""
+
+    def moments(self, columns: Columns) -> tuple[Floats, Floats]:
+        """E and Var(theta | t, y) of the items draw by draw, each (draws, n)."""
+
+    def theta(self, columns: Columns) -> ThetaMixture:
+        """Theta of the items given score and outcome, averaged over all draws of the curves."""
+
+    def theta_given(self, columns: Columns, draws: Ints, uniform: Floats) -> tuple[Floats, Floats]:
+        """Conjugate parameters of theta under some draws of the curves, each (draws, n).
+
+        Under a mixture they are those of one component of the posterior, drawn with its
+        probability by `uniform` (draws, n) on (0, 1).
+        """
+
+    def scorer(self, probs: tuple[float, ...], draws: str, plug_in: bool) -> Scorer:
+        """How items are scored: over ``"all"`` draws, ``"representative"`` ones, or none."""
+
+    def curves(
+        self, score: Floats, group: NDArray[Any] | None = None, exposure: Floats | None = None
+    ) -> dict[str, Floats]:
+        """Variables of `calibration_curves` at scores, each (draws, n).
+
+        Groups and exposures (or noise sds) are ignored where the fit has no such terms.
+        """
+
+
+def posterior_of(fit: Fit) -> Posterior:
+    """The posterior of a fit.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> frame = soc.simulation.s1(2000, seed=0)
+    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+    >>> posterior_of(soc.fit(soc.summarize(items), progress=False)).outcome.observed
+    'count'
+    """
+    from .mixtures import mixture_of
+
+    FIT(fit, "fit")
+    return mixture_of(fit) if fit.prior.mixture else _FamilyPosterior(fit)
+
+
+def select(columns: Columns, at: slice | NDArray[Any]) -> dict[str, NDArray[Any]]:
+    """Some of the items."""
+    return {name: values[at] for name, values in columns.items()}
+
+
+def in_chunks(one_chunk: Scorer, step: int, columns: Columns, workers: int | None = None) -> Floats:
+    """Chunks on all processors, or some: scipy's functions release the lock."""
+    parts = [slice(i, i + step) for i in range(0, len(columns["score"]), step)]
+    with ThreadPoolExecutor(workers or os.cpu_count()) as pool:
+        done = list(pool.map(lambda part: one_chunk(select(columns, part)), parts))
+    return np.concatenate(done, axis=1)
+
+
+def proper(below: Floats, upto: Floats) -> tuple[Floats, Floats]:
+    """Both ends of an interval of probability: averages are such only up to rounding."""
+    upto = np.clip(upto, 0.0, 1.0)
+    return np.clip(below, 0.0, upto), upto
+
+
+class _FamilyPosterior:
+    """Posterior of a fit of a single family."""
+
+    def __init__(self, fit: Fit) -> None:
+        self._fit = fit
+        self.family = family_of(fit.prior)
+        self.outcome = self.family.outcome
+
+    # --- draws of the curves, and of theta -------------------------------------------------------
+
+    def _at(self, columns: Columns) -> tuple[Floats, NDArray[Any] | None, Floats]:
+        return columns["score"], columns.get("group"), columns[self.outcome.size]
+
+    def _draws(self, columns: Columns) -> tuple[Floats, Floats]:
+        return curves_at(self._fit, *self._at(columns))
+
+    def _nodes(self, columns: Columns) -> tuple[Floats, Floats, Floats]:
+        score, group, size = self._at(columns)
+        return representative_nodes(self._fit, score, **own_terms(self._fit, group, size))
+
+    def _widened(self, columns: Columns, first: Floats, second: Floats) -> tuple[Floats, Floats]:
+        """Curves of theta over all that an item stands for."""
+        if "spread" not in columns:
+            return first, second
+        return self.family.widened(first, second, columns["spread"])
+
+    def _own(self, columns: Columns) -> tuple[Floats, Floats]:
+        return columns[self.outcome.observed], columns[self.outcome.size]
+
+    def _updated(self, columns: Columns, first: Floats, second: Floats) -> tuple[Floats, Floats]:
+        prior = self.family.to_parameters(first, second)
+        return self.family.update(*prior, *self._own(columns))
+
+    # --- outcomes --------------------------------------------------------------------------------
+
+    def log_density(self, columns: Columns) -> Floats:
+        curves = self._widened(columns, *self._draws(columns))
+        return np.asarray(self.family.log_density(*self._own(columns), *curves))
+
+    def cdf_interval(self, columns: Columns) -> tuple[Floats, Floats]:
+        """Over few nodes that stand for the draws."""
+        weight, first, second = self._nodes(columns)
+        nodes = self._widened(columns, first, second)
+        below, upto = self.family.cdf_interval(*self._own(columns), *nodes)
+        return proper(weight @ below, weight @ upto)
+
+    def further_cdf_interval(
+        self, columns: Columns, outcome: Floats, size: Floats
+    ) -> tuple[Floats, Floats]:
+        """Averaged over few nodes, or over all draws where nodes are apart.
+
+        The nodes have the draws' first and second moments. Where probabilities differ between them
+        by an sd of v, what the rest of the moments would add is of the order of v^3.
+        """
+        family = self.family
+
+        def interval(part: Columns, first: Floats, second: Floats) -> Floats:
+            after = self._updated(part, *self._widened(part, first, second))
+            further = part["further"], part["further_size"]
+            return np.stack(family.cdf_interval(*further, *family.to_curves(*after)))
+
+        def over_nodes(part: Columns) -> Floats:
+            weight, first, second = self._nodes(part)
+            both = interval(part, first, second)
+            mean, width = weight @ both, weight @ second
+            apart = np.sqrt(np.maximum(weight @ (both - mean[:, None]) ** 2, 0.0)).max(axis=0)
+            hardly_known = weight @ (second - width) ** 2 > _WIDE**2
+            return np.vstack([mean, np.where(hardly_known, np.inf, apart)])
+
+        def over_draws(part: Columns) -> Floats:
+            return interval(part, *self._draws(part)).mean(axis=1)
+
+        given = {**columns, "further": outcome, "further_size": size}
+        found = in_chunks(over_nodes, _MANY, given)
+        left = np.flatnonzero(found[2] > _APART)
+        if len(left):
+            found[:2, left] = in_chunks(over_draws, items_at_once(self._fit), select(given, left))
+        return proper(found[0], found[1])
+
+    def simulate(self, columns: Columns, rng: np.random.Generator) -> Floats:
+        curves = self._widened(columns, *self._draws(columns))
+        return np.asarray(self.family.simulate(*curves, columns[self.outcome.size], rng))
+
+    # --- theta -----------------------------------------------------------------------------------
+
+    def curves(
+        self, score: Floats, group: NDArray[Any] | None = None, exposure: Floats | None = None
+    ) -> dict[str, Floats]:
+        return dict(self.family.curve_variables(*curves_at(self._fit, score, group, exposure)))
+
+    def moments(self, columns: Columns) -> tuple[Floats, Floats]:
+        after = self._updated(columns, *self._draws(columns))
+        return self.family.mean(*after), self.family.variance(*after)
+
+    def theta(self, columns: Columns) -> ThetaMixture:
+        """One component of each draw."""
+        return ThetaMixture(*self._updated(columns, *self._draws(columns)))
+
+    def theta_given(self, columns: Columns, draws: Ints, uniform: Floats) -> tuple[Floats, Floats]:
+        return self._updated(columns, *some_curves(self._fit, draws, *self._at(columns)))
+
+    def scorer(self, probs: tuple[float, ...], draws: str, plug_in: bool) -> Scorer:
+        fit, family, step = self._fit, self.family, items_at_once(self._fit)
+
+        def plugged_in(columns: Columns) -> Floats:
+            curves = (curve[None] for curve in average_curves(fit, *self._at(columns)))
+            return np.asarray(family.summaries(*curves, *self._own(columns), probs).rows)
+
+        def every_draw(columns: Columns) -> Floats:
+            draws = self._draws(columns)
+            return np.asarray(family.summaries(*draws, *self._own(columns), probs).rows)
+
+        def nodes_of_draws(columns: Columns) -> Floats:
+            return self._score_few(columns, probs)
+
+        one_chunk = nodes_of_draws
+        if plug_in:
+            one_chunk, step = plugged_in, _MANY if is_plain(fit) else step
+        elif draws == "all":
+            one_chunk = every_draw
+        elif is_plain(fit):
+            return _tabulated(fit, probs, lambda columns: in_chunks(one_chunk, step, columns))
+        return lambda columns: in_chunks(one_chunk, step, columns)
+
+    def _score_few(self, columns: Columns, probs: tuple[float, ...]) -> Floats:
+        """Score items over few nodes of their draws where these do, over all draws elsewhere."""
+        family, (outcome, size) = self.family, self._own(columns)
+        first, second = self._draws(columns)
+        spread = curve_spread(family, first, second)
+        out, left = np.empty((3 + len(probs), len(spread))), np.ones(len(spread), dtype=bool)
+        for at, limit, (weight, one, two) in few_nodes(first, second, spread):
+            near = family.node_spread(one, two, outcome[at], size[at], weight) < limit
+            if near.any():
+                some = at[near]
+                nodes = one[:, near], two[:, near], outcome[some], size[some]
+                out[:, some] = family.summaries(*nodes, probs, weight[:, near]).rows
+                left[some] = False
+        if left.any():
+            every = first[:, left], second[:, left], outcome[left], size[left]
+            out[:, left] = family.summaries(*every, probs).rows
+        return out
+
+
+def _tabulated(fit: Fit, probs: tuple[float, ...], rest: Scorer) -> Scorer:
+    """Few nodes from a table over scores for most items, all draws for the rest."""
+    family, nodes = family_of(fit.prior), make_nodes(fit)
+    numbers = ("score", family.outcome.observed, family.outcome.size)
+
+    def by_nodes(columns: Columns) -> Floats:
+        score, outcome, size = columns.values()
+        position = np.log(score) if nodes.log else np.array(score)
+        return np.asarray(family.score_nodes(nodes, position, outcome, size, probs))
+
+    def by_draws(columns: Columns) -> Floats:
+        score, outcome, size = columns.values()
+        assert family.score_draws is not None
+        draws = curve_draws(fit, score)
+        return np.asarray(family.score_draws(*draws, outcome, size, probs))
+
+    def score_items(columns: Columns) -> Floats:
+        if nodes.log and columns["score"].min() <= 0:
+            for curve in ("mean", "variance"):
+                fit.axis(curve)(columns["score"])  # says that some have no place on it
+        own = {name: columns[name] for name in numbers}
+        out = in_chunks(by_nodes, family.node_items, own)
+        left = np.flatnonzero(np.isnan(out[0]))
+        if len(left):
+            few = select(own, left)
+            compiled = family.score_draws is not None
+            out[:, left] = in_chunks(by_draws, _FEW_LEFT, few) if compiled else rest(few)
+        return out
+
+    return score_items
