@@ -86,17 +86,7 @@ def curves_of(
     labels: NDArray[np.object_] | None = None,
     sizes: Floats | None = None,
 ) -> xr.Dataset:
-    """What `calibration_curves` returns, of what it has checked.
-
-    Parameters
-    ----------
-    fit
-        The fit.
-    at
-        Scores, (n,).
-    labels, sizes
-        Group and exposure (noise sd) at each score, (n,), or None.
-    """
+    """What `calibration_curves` returns, of scores, groups and sizes that are good, each (n,)."""
     law = posterior_of(fit)
     if sizes is None and fit.prior.exposure is not None:
         variables = _over_sizes(fit, law, at, labels)
@@ -114,7 +104,7 @@ def curves_of(
 
 
 def _is_positive(name: str, law: Posterior) -> bool:
-    return name in _POSITIVE or (name == "mean" and law.outcome.whole)
+    return name in _POSITIVE or (name == "mean" and law.outcome.positive)
 
 
 def _label(fit: Fit, group: object, n: int) -> NDArray[np.object_] | None:

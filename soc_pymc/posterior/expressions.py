@@ -36,89 +36,42 @@ _DIALECTS = {"pyspark": ("databricks", "spark"), "spark": ("databricks", "spark"
 
 @dataclass(frozen=True)
 class Ladder:
-    """Map of scores to ranks from 0 to 1 by cells of a grid: in each cell two straight lines.
-
-    Attributes
-    ----------
-    grid, low, high
-        The grid, and the bounds to which a score is clipped to find its cell.
-    cell
-        All cells from that of `low` to that of `high`.
-    score
-        By cell, where the first line ends and the second begins.
-    position
-        (2, cells): their values there.
-    slope
-        (2, cells): their slopes.
-    """
+    """Map of scores to ranks from 0 to 1 by cells of a grid: in each cell two straight lines."""
 
     grid: Grid
-    low: float
+    low: float  # bounds to which a score is clipped to find its cell
     high: float
-    cell: NDArray[np.int64]
-    score: Floats
-    position: Floats
-    slope: Floats
+    cell: NDArray[np.int64]  # all cells from that of `low` to that of `high`
+    score: Floats  # by cell, where the first line ends and the second begins
+    position: Floats  # (2, cells): their values there
+    slope: Floats  # (2, cells)
 
 
 @dataclass(frozen=True)
 class Curves:
     """What the curves' draws say, by cell of width 2^exponent of the position.
 
-    Attributes
-    ----------
-    scale
-        ``"log"`` or ``"linear"``: position of a score where there is no ladder.
-    ladder
-        Map of scores to positions, or None.
-    exponent
-        A position u is v = u / 2^exponent cells from 0, and in cell floor(v).
-    first
-        The first cell; positions beyond the first and the last belong to these.
-    reach
-        How many cells below and above them curves go on, before engines refuse their numbers' size.
-    mean, cv2
-        (cells, 4): coefficients, from 1 to x^3, of the draws' means of log mean and log cv2, where
-        x = v - cell - 1/2.
-    spread
-        (cells, 3, 3): coefficients, from 1 to x^2, of the draws' variance of log mean, their
-        covariance and variance of log cv2.
-    nodes_mean, nodes_cv2
-        (cells, k), (cells, j): nodes of log mean, and of what log cv2 has beyond its regression on
-        log mean, in sd.
-    weight
-        (cells, k, j): weights of their pairs.
+    A position u is v = u / 2^exponent cells from 0, and in cell floor(v); those beyond the first
+    and the last cell belong to these. Polynomials are in x = v - cell - 1/2, from 1 upwards.
     """
 
-    scale: str
+    scale: str  # "log" or "linear": position of a score where there is no ladder
     ladder: Ladder | None
     exponent: int
-    first: int
-    reach: tuple[int, int]
-    mean: Floats
-    cv2: Floats
-    spread: Floats
-    nodes_mean: Floats
-    nodes_cv2: Floats
-    weight: Floats
+    first: int  # the first cell
+    reach: tuple[int, int]  # cells beyond the outer ones in which numbers stay finite
+    mean: Floats  # (cells, 4): means of log mean
+    cv2: Floats  # (cells, 4): means of log cv2
+    spread: Floats  # (cells, 3, 3): variance of log mean, covariance, variance of log cv2
+    nodes_mean: Floats  # (cells, k): nodes of log mean, in sd
+    nodes_cv2: Floats  # (cells, j): of what log cv2 has beyond its regression on it, in sd
+    weight: Floats  # (cells, k, j): weights of their pairs
 
 
 def scored(table: Any, roles: Mapping[str, str], curves: Curves) -> Any:
-    """The table with the posterior's moments of every item, on the table's own backend.
+    """An Ibis table with the posterior's moments of every item, on its own backend.
 
-    Parameters
-    ----------
-    table
-        Ibis table.
-    roles
-        Columns of the score, count and exposure.
-    curves
-        The curves.
-
-    Raises
-    ------
-    ItemsError
-        If the table lacks a column, or has one of the new names.
+    `roles` are the columns of score, count and exposure.
     """
     _check_columns(table.columns, roles)
     columns = {name: _memtable(values) for name, values in _lookups(curves).items()}
@@ -192,23 +145,8 @@ def scoring_sql(
 ) -> str:
     """A SELECT that scores a named table, with the small tables inside.
 
-    Parameters
-    ----------
-    table
-        Name of the table, as the dialect writes it.
-    roles
-        Columns of the score, count and exposure.
-    columns
-        Other columns to keep.
-    curves
-        The curves.
-    dialect
-        A dialect that Ibis knows, or ``"spark"``.
-
-    Raises
-    ------
-    ItemsError
-        If a column has one of the new names, or the dialect or the table's name is unknown.
+    The table is named as the dialect writes it; `roles` are its columns of score, count and
+    exposure, `columns` others to keep. The dialect is one that Ibis knows, or "spark".
     """
     import ibis
     import sqlglot

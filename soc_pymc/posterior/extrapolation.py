@@ -20,13 +20,7 @@ _elsewhere: ContextVar[bool] = ContextVar("elsewhere", default=False)
 
 
 class FarScores:
-    """Counts scores far outside those of a fit, part by part of the items.
-
-    Parameters
-    ----------
-    fit
-        The fit.
-    """
+    """Counts scores far outside those of a fit, part by part of the items."""
 
     def __init__(self, fit: Fit) -> None:
         self._fit = fit
@@ -59,13 +53,7 @@ class FarScores:
             self._most = max(self._most, float(high[away].max()))
 
     def tell(self, what: str = "items have scores") -> None:
-        """Warn of those counted, if there are any and nobody else does.
-
-        Parameters
-        ----------
-        what
-            What was counted, with its verb.
-        """
+        """Warn of those counted, if there are any and nobody else does; `what` has its verb."""
         text = self.words(what)
         if text is not None and not _elsewhere.get():
             warn_user(text, ItemsWarning)
@@ -116,32 +104,14 @@ def told_elsewhere() -> Iterator[None]:
 
 
 def warn_of_far_scores(fit: Fit, score: ArrayLike, what: str = "items have scores") -> None:
-    """Warn of scores far outside those of a fit, all at once.
-
-    Parameters
-    ----------
-    fit
-        The fit.
-    score
-        The scores.
-    what
-        What they are, with its verb.
-    """
+    """Warn of scores far outside those of a fit, all at once; `what` has its verb."""
     far = FarScores(fit)
     far.see(score)
     far.tell(what)
 
 
 def warn_of_far_bins(fit: Fit, stats: Statistics) -> None:
-    """Warn of bins that hold scores far outside those of a fit.
-
-    Parameters
-    ----------
-    fit
-        The fit.
-    stats
-        Statistics, of the same items or others.
-    """
+    """Warn of bins that hold scores far outside those of a fit."""
     low, high = (stats.data[name].to_numpy() for name in ("score_min", "score_max"))
     some = ~np.isnan(low)  # bins without items have no scores
     far = FarScores(fit)

@@ -49,27 +49,13 @@ _WIDE = 32  # columns, from which on fewer items are read at once
 
 @dataclass(frozen=True)
 class _Job:
-    """What to do with every batch of items.
+    """What to do with every batch of items."""
 
-    Attributes
-    ----------
-    roles
-        Columns to read.
-    names
-        Names of the new columns.
-    score
-        Makes them.
-    batch
-        Items to read at once.
-    far
-        Counts scores far outside those of the fit.
-    """
-
-    roles: Mapping[str, str]
-    names: list[str]
-    score: Scorer
-    batch: int
-    far: FarScores
+    roles: Mapping[str, str]  # columns to read
+    names: list[str]  # of the new columns
+    score: Scorer  # makes them
+    batch: int  # items to read at once
+    far: FarScores  # counts scores far outside those of the fit
 
 
 def item_posteriors(
@@ -150,8 +136,8 @@ def item_posteriors(
     if out is not None:
         path_of(out, "out", ItemsError)
     switch(progress, "progress")
-    law = posterior_of(fit)
-    roles = posterior_roles(fit, law, items)
+    posterior = posterior_of(fit)
+    roles = posterior_roles(fit, posterior, items)
     _log.debug("scoring %r with draws=%r, plug_in=%r", items, draws, plug_in)
     names = ["theta_mean", "theta_sd", "theta_var", *(_quantile_name(p) for p in probs)]
     table = _open_checked(items, roles, names)
@@ -159,14 +145,14 @@ def item_posteriors(
     if out is not None and is_folder(out):
         made_by = {"quantiles": probs, "draws": draws, "plug_in": plug_in, "roles": roles}
         files = _files_to_score(items, Path(out), made_by | {"fit": fit_digest(fit)})
-        job = _Job(roles, names, law.scorer(probs, draws, plug_in), batch, FarScores(fit))
+        job = _Job(roles, names, posterior.scorer(probs, draws, plug_in), batch, FarScores(fit))
         try:
             return _score_files(files, items, job, Path(out), progress)
         finally:  # after an error too: files that are finished stay, and are not scored again
             job.far.tell()
     target = None if out is None else _target(Path(out), items)
     total = _count(table, items)
-    job = _Job(roles, names, law.scorer(probs, draws, plug_in), batch, FarScores(fit))
+    job = _Job(roles, names, posterior.scorer(probs, draws, plug_in), batch, FarScores(fit))
     with phase("item posteriors", total=total, unit="items", enabled=progress) as shown:
         scored = _scored_batches(table, items, job, shown)
         if target is None:

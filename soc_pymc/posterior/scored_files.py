@@ -34,32 +34,13 @@ _ENDINGS = re.compile(r"\.(parquet|pq|csv|tsv|csv\.gz|tsv\.gz)$", re.IGNORECASE)
 
 
 def is_folder(out: str | os.PathLike[str]) -> bool:
-    """Whether `out` names a folder: one that is there, or a name that ends with a slash.
-
-    Examples
-    --------
-    >>> is_folder("scored/"), is_folder("scored.parquet")
-    (True, False)
-    """
+    """Whether `out` names a folder: one that is there, or a name that ends with a slash."""
     name = os.fspath(out)
     return os.path.isdir(name) or name.endswith(("/", os.sep))
 
 
 def targets(paths: Sequence[str], folder: Path) -> list[tuple[str, Path]]:
-    """Each file of items with the file for its posteriors.
-
-    Parameters
-    ----------
-    paths
-        Files of items.
-    folder
-        Where the posteriors go, under the same names.
-
-    Raises
-    ------
-    ItemsError
-        If two files would go to the same name, or one would replace a file of items.
-    """
+    """Each file of items with the file for its posteriors in a folder, under the same name."""
     taken: dict[str, str] = {}
     pairs = []
     for path in paths:
@@ -134,11 +115,7 @@ def _sealed_at(path: Path) -> tuple[int, bytes, str]:
     """Place and text of a Parquet file's seal, and the seal that it should have.
 
     That is the SHA-256 of all bytes, with zeros in the seal's own place, which is in the footer.
-
-    Raises
-    ------
-    ValueError
-        If the file has none.
+    Without one it is a ValueError.
     """
     with open(path, "rb") as file:
         size = file.seek(0, os.SEEK_END)
@@ -184,25 +161,9 @@ def _seal(path: Path) -> None:
 def write_scored(
     scored: Iterable[Any], target: Path, total: int, added: Sequence[str], record: str = ""
 ) -> None:
-    """Write record batches to one Parquet file, whole or not at all.
+    """Write record batches, of `total` rows in all, to one Parquet file, whole or not at all.
 
-    Parameters
-    ----------
-    scored
-        The batches.
-    target
-        Name of the file.
-    total
-        Rows that there must be.
-    added
-        The new columns, whose values are nearly all distinct.
-    record
-        What `is_finished` will look for.
-
-    Raises
-    ------
-    ItemsError
-        If the number of rows is not `total`.
+    Values of the columns `added` are nearly all distinct; `record` is what `is_finished` looks for.
     """
     import pyarrow.parquet as pq
 

@@ -27,6 +27,7 @@ from .curves import curve_draws
 from .expressions import Curves, Ladder, scored, scoring_sql
 from .item_columns import posterior_roles
 from .predictive import posterior_of
+from .quadrature import moments_of
 
 __all__ = ["posterior_expression", "posterior_sql"]
 
@@ -184,22 +185,21 @@ def posterior_sql(
 def _refuse_others(fit: Fit) -> None:
     """Refuse what a table over scores of log mean and log cv2 cannot say."""
     prior = fit.prior
-    what = None
-    if prior.mixture or not family_of(prior).in_warehouses:
-        what = f"priors of the family {type(prior).__name__}"
-    elif fit.groups:
-        what = "curves of groups"
-    elif prior.exposure is not None:
-        what = "terms in exposure"
-    elif prior.bin_effects:
-        what = "effects of bins"
-    elif fit.by_bin:
-        what = "curves that are steps"
-    if what:
-        raise FitError(
-            f"a warehouse cannot score fits with {what}, only soc.Gamma of the score alone: use "
-            "soc.item_posteriors, which also reads and writes files batch by batch"
-        )
+    others = {
+        f"priors of the family {type(prior).__name__}": (
+            prior.mixture or not family_of(prior).in_warehouses
+        ),
+        "curves of groups": fit.groups,
+        "terms in exposure": prior.exposure is not None,
+        "effects of bins": prior.bin_effects,
+        "curves that are steps": fit.by_bin,
+    }
+    for what, found in others.items():
+        if found:
+            raise FitError(
+                f"a warehouse cannot score fits with {what}, only soc.Gamma of the score alone: "
+                "use soc.item_posteriors, which also reads and writes files batch by batch"
+            )
 
 
 # --- tables --------------------------------------------------------------------------------------
@@ -296,12 +296,10 @@ def _draws(fit: Fit, position: Floats) -> Iterator[tuple[slice, Floats, Floats]]
 
 def _moments(fit: Fit, position: Floats) -> tuple[Floats, Floats]:
     """Means (2, ...) of log mean and log cv2, and (3, ...) their variance, covariance, variance."""
-    mean, spread = np.empty((2, position.size)), np.empty((3, position.size))
+    found = np.empty((5, position.size))
     for part, m, c in _draws(fit, position.ravel()):
-        mean[:, part] = m.mean(axis=0), c.mean(axis=0)
-        m, c = m - mean[0, part], c - mean[1, part]
-        spread[:, part] = (m * m).mean(axis=0), (m * c).mean(axis=0), (c * c).mean(axis=0)
-    return mean.reshape(2, *position.shape), spread.reshape(3, *position.shape)
+        found[:, part] = moments_of(m, c)
+    return found[:2].reshape(2, *position.shape), found[2:].reshape(3, *position.shape)
 
 
 def _nodes(fit: Fit, position: Floats) -> tuple[Floats, Floats, Floats]:
@@ -400,10 +398,7 @@ def _grouped(cell: NDArray[np.int64]) -> tuple[NDArray[np.int64], list[slice]]:
 def _two_lines(t: Floats, u: Floats) -> tuple[tuple[float, Floats, Floats], float]:
     """Lines from the first point and to the last, with the least error at the points between.
 
-    Returns
-    -------
-    tuple
-        Where the first line gives way to the second, their values there and slopes; the error.
+    Gives where the first line gives way to the second, their values there and slopes; the error.
     """
     best: tuple[tuple[float, Floats, Floats], float] | None = None
     for i in range(1, len(t) - 1):
