@@ -20,7 +20,7 @@ from .._lib.progress import phase
 from ..data.statistics import Statistics
 from ..families.outcomes import Outcome
 from ..inference.results import Fit, outcome_roles
-from ..posterior.extrapolation import warn_of_far_bins
+from ..posterior.extrapolation import warn_of_extrapolated_bins
 from ..posterior.item_columns import bin_scores_of
 from ..posterior.predictive import Columns, posterior_of, select
 from .predictive import (
@@ -66,7 +66,7 @@ def make_cells(fit: Fit, stats: Statistics) -> Cells:
     posterior = posterior_of(fit)
     outcome = posterior.outcome
     pooled = stats.cells("joint")  # says what to do where there are none
-    warn_of_far_bins(fit, stats)
+    warn_of_extrapolated_bins(fit, stats)
     cells = (
         stats.table("joint") if stats.groups else {**pooled, "group": np.zeros_like(pooled["n"])}
     )

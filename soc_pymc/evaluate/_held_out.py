@@ -26,7 +26,7 @@ from ..data.items import Items
 from ..families.outcomes import OUTCOMES, Outcome
 from ..families.poisson import POISSON_FORMS
 from ..inference.results import Fit, named_fits
-from ..posterior.extrapolation import warn_of_far_scores
+from ..posterior.extrapolation import warn_of_extrapolation
 from ..posterior.item_columns import columns_of, posterior_roles
 from ..posterior.predictive import Columns, Posterior, posterior_of
 from .baselines import BASELINES, fit_baselines
@@ -206,7 +206,7 @@ def _judged(
     """E(theta|t) and E(theta|t,y) of one fit, each (n,), and its PIT."""
     posterior = posterior_of(fit)
     own, further = (_columns(fit, posterior, part) for part in (split.train, split.test))
-    warn_of_far_scores(fit, own["score"])
+    warn_of_extrapolation(fit, own["score"])
     with phase(f"posteriors of {name}", enabled=progress):
         given_t = given_score(fit, own)[0]
         given_y = posterior.scorer((), "representative", False)(own)[0]

@@ -28,7 +28,7 @@ from ..inference.methods import Method
 from ..inference.results import Fit
 from ..posterior.calibration import curves_of
 from ..posterior.curves import curves_at, items_at_once
-from ..posterior.extrapolation import warn_of_far_scores
+from ..posterior.extrapolation import warn_of_extrapolation
 from ..posterior.items import item_posteriors
 from ..posterior.predictive import posterior_of
 
@@ -531,7 +531,7 @@ def _given_score_and_size(
             f"theta depends on {name} in this fit, and its interval is that at a given one: give "
             f"{name}="
         )
-    warn_of_far_scores(fit, score)
+    warn_of_extrapolation(fit, score)
     step = items_at_once(fit)
     parts = []
     for at in (slice(start, start + step) for start in range(0, len(score), step)):

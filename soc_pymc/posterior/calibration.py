@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 from .._lib.arguments import PROBABILITY, A, numbers_of, shown, switch
 from .._lib.errors import FitError, ItemsWarning, warn_user
 from ..inference.results import FIT, Fit
-from .extrapolation import warn_of_far_scores
+from .extrapolation import warn_of_extrapolation
 from .predictive import Posterior, posterior_of
 
 __all__ = ["bands", "calibration_curves", "curves_of"]
@@ -76,7 +76,7 @@ def calibration_curves(
     if at.ndim != 1 or not len(at) or not np.isfinite(at).all():
         raise FitError(f"score must be a vector of finite numbers, not {shown(score)}")
     labels, sizes = _label(fit, group, len(at)), _sizes(fit, exposure, len(at))
-    warn_of_far_scores(fit, at, "scores are")
+    warn_of_extrapolation(fit, at, "scores are")
     return curves_of(fit, at, labels, sizes)
 
 
@@ -87,24 +87,28 @@ def curves_of(
     sizes: Floats | None = None,
 ) -> xr.Dataset:
     """What `calibration_curves` returns, of scores, groups and sizes that are good, each (n,)."""
-    law = posterior_of(fit)
+    posterior = posterior_of(fit)
     if sizes is None and fit.prior.exposure is not None:
-        variables = _over_sizes(fit, law, at, labels)
+        variables = _over_sizes(fit, posterior, at, labels)
     else:
-        variables = law.curves(at, labels, sizes)
-    posterior = fit.data["posterior"]
-    shape = (posterior.sizes["chain"], posterior.sizes["draw"], len(at))
+        variables = posterior.curves(at, labels, sizes)
+    draws = fit.data["posterior"]
+    shape = (draws.sizes["chain"], draws.sizes["draw"], len(at))
     dims = ("chain", "draw", "score")
     curves = {
-        name: (dims, values.reshape(shape), {"banded": "log"} if _is_positive(name, law) else {})
+        name: (
+            dims,
+            values.reshape(shape),
+            {"banded": "log"} if _is_positive(name, posterior) else {},
+        )
         for name, values in variables.items()
     }
-    coords = {"chain": posterior["chain"], "draw": posterior["draw"], "score": at}
+    coords = {"chain": draws["chain"], "draw": draws["draw"], "score": at}
     return xr.Dataset(curves, coords)
 
 
-def _is_positive(name: str, law: Posterior) -> bool:
-    return name in _POSITIVE or (name == "mean" and law.outcome.positive)
+def _is_positive(name: str, posterior: Posterior) -> bool:
+    return name in _POSITIVE or (name == "mean" and posterior.outcome.positive)
 
 
 def _label(fit: Fit, group: object, n: int) -> NDArray[np.object_] | None:
@@ -143,7 +147,7 @@ def _sizes(fit: Fit, exposure: ArrayLike | None, n: int) -> Floats | None:
 
 
 def _over_sizes(
-    fit: Fit, law: Posterior, score: Floats, labels: NDArray[np.object_] | None
+    fit: Fit, posterior: Posterior, score: Floats, labels: NDArray[np.object_] | None
 ) -> dict[str, Floats]:
     """Curves of theta over the exposures (noise sds) of items of such scores: total variance."""
     kept = fit.data["constant_data"]
@@ -152,7 +156,7 @@ def _over_sizes(
     mean, square = 0.0, 0.0
     for size, column in zip(np.exp(kept["share_log_size"].to_numpy()), share.T, strict=True):
         weight = np.interp(position, middle, column)
-        curves = law.curves(score, labels, np.full(len(score), size))
+        curves = posterior.curves(score, labels, np.full(len(score), size))
         mean = mean + weight * curves["mean"]
         square = square + weight * (curves["variance"] + curves["mean"] ** 2)
     variance = np.maximum(square - mean**2, np.finfo(float).tiny)

@@ -13,13 +13,18 @@ from ..inference.results import Fit
 from ..model.splines import Axis
 from .curves import bounded, knot_weights
 
-__all__ = ["FarScores", "told_elsewhere", "warn_of_far_bins", "warn_of_far_scores"]
+__all__ = [
+    "Extrapolation",
+    "extrapolation_reported",
+    "warn_of_extrapolated_bins",
+    "warn_of_extrapolation",
+]
 
 _MARGIN = 0.1  # of the range of the fit's scores, on the mean's axis: lines hold that far
 _elsewhere: ContextVar[bool] = ContextVar("elsewhere", default=False)
 
 
-class FarScores:
+class Extrapolation:
     """Counts scores far outside those of a fit, part by part of the items."""
 
     def __init__(self, fit: Fit) -> None:
@@ -41,7 +46,7 @@ class FarScores:
         margin = _MARGIN * (high - low)
         self._low, self._high = axis.inverse([low - margin, high + margin])
 
-    def see(self, score: ArrayLike, highest: ArrayLike | None = None) -> None:
+    def count(self, score: ArrayLike, highest: ArrayLike | None = None) -> None:
         """Count some more scores, or ranges of them up to the highest."""
         low = np.asarray(score, dtype=float)
         high = low if highest is None else np.asarray(highest, dtype=float)
@@ -52,13 +57,13 @@ class FarScores:
             self._least = min(self._least, float(low[away].min()))
             self._most = max(self._most, float(high[away].max()))
 
-    def tell(self, what: str = "items have scores") -> None:
+    def warn(self, what: str = "items have scores") -> None:
         """Warn of those counted, if there are any and nobody else does; `what` has its verb."""
-        text = self.words(what)
+        text = self.message(what)
         if text is not None and not _elsewhere.get():
             warn_user(text, ItemsWarning)
 
-    def words(self, what: str = "items have scores") -> str | None:
+    def message(self, what: str = "items have scores") -> str | None:
         """What there is to say of those counted; None if there are none."""
         if not self._far:
             return None
@@ -94,7 +99,7 @@ def _drawn(fit: Fit, name: str, score: NDArray[np.float64]) -> NDArray[np.float6
 
 
 @contextmanager
-def told_elsewhere() -> Iterator[None]:
+def extrapolation_reported() -> Iterator[None]:
     """Far scores that are met inside are told by the caller, once and of all items."""
     before = _elsewhere.set(True)
     try:
@@ -103,17 +108,17 @@ def told_elsewhere() -> Iterator[None]:
         _elsewhere.reset(before)
 
 
-def warn_of_far_scores(fit: Fit, score: ArrayLike, what: str = "items have scores") -> None:
+def warn_of_extrapolation(fit: Fit, score: ArrayLike, what: str = "items have scores") -> None:
     """Warn of scores far outside those of a fit, all at once; `what` has its verb."""
-    far = FarScores(fit)
-    far.see(score)
-    far.tell(what)
+    far = Extrapolation(fit)
+    far.count(score)
+    far.warn(what)
 
 
-def warn_of_far_bins(fit: Fit, stats: Statistics) -> None:
+def warn_of_extrapolated_bins(fit: Fit, stats: Statistics) -> None:
     """Warn of bins that hold scores far outside those of a fit."""
     low, high = (stats.data[name].to_numpy() for name in ("score_min", "score_max"))
     some = ~np.isnan(low)  # bins without items have no scores
-    far = FarScores(fit)
-    far.see(low[some], high[some])
-    far.tell("bins of the statistics hold scores")
+    far = Extrapolation(fit)
+    far.count(low[some], high[some])
+    far.warn("bins of the statistics hold scores")

@@ -15,7 +15,7 @@ from ..data.tables import batches, open_table, scan
 from ..families.outcomes import OUTCOMES
 from ..inference.results import Fit
 from .curves import items_at_once
-from .extrapolation import warn_of_far_scores
+from .extrapolation import warn_of_extrapolation
 from .predictive import Columns, Posterior
 
 __all__ = ["BinScores", "bin_scores_of", "columns_of", "posterior_roles", "read_items"]
@@ -87,7 +87,7 @@ def read_items(
     parts = list(batches(open_table(items.source, names), names))
     table = pa.Table.from_batches(parts)
     columns = columns_of(table, roles)
-    warn_of_far_scores(fit, columns["score"])
+    warn_of_extrapolation(fit, columns["score"])
     return columns, {name: table[name].to_pandas() for name in by}
 
 

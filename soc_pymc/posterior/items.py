@@ -24,7 +24,7 @@ from ..data.tables.item_files import check_files
 from ..data.tables.sources import readable
 from ..families.outcomes import OUTCOMES
 from ..inference.results import Fit
-from .extrapolation import FarScores
+from .extrapolation import Extrapolation
 from .item_columns import columns_of, posterior_roles
 from .predictive import Columns, Scorer, posterior_of
 from .scored_files import (
@@ -55,7 +55,7 @@ class _Job:
     names: list[str]  # of the new columns
     score: Scorer  # makes them
     batch: int  # items to read at once
-    far: FarScores  # counts scores far outside those of the fit
+    far: Extrapolation  # counts scores far outside those of the fit
 
 
 def item_posteriors(
@@ -145,14 +145,14 @@ def item_posteriors(
     if out is not None and is_folder(out):
         made_by = {"quantiles": probs, "draws": draws, "plug_in": plug_in, "roles": roles}
         files = _files_to_score(items, Path(out), made_by | {"fit": fit_digest(fit)})
-        job = _Job(roles, names, posterior.scorer(probs, draws, plug_in), batch, FarScores(fit))
+        job = _Job(roles, names, posterior.scorer(probs, draws, plug_in), batch, Extrapolation(fit))
         try:
             return _score_files(files, items, job, Path(out), progress)
         finally:  # after an error too: files that are finished stay, and are not scored again
-            job.far.tell()
+            job.far.warn()
     target = None if out is None else _target(Path(out), items)
     total = _count(table, items)
-    job = _Job(roles, names, posterior.scorer(probs, draws, plug_in), batch, FarScores(fit))
+    job = _Job(roles, names, posterior.scorer(probs, draws, plug_in), batch, Extrapolation(fit))
     with phase("item posteriors", total=total, unit="items", enabled=progress) as shown:
         scored = _scored_batches(table, items, job, shown)
         if target is None:
@@ -160,7 +160,7 @@ def item_posteriors(
         else:
             found = target
             write_scored(scored, target, total, names)
-    job.far.tell()
+    job.far.warn()
     return found
 
 
@@ -228,7 +228,7 @@ def _scored_batches(table: Any, items: Items, job: _Job, shown: Phase) -> Iterat
     for batch in batches(table, size=size, source=items.source):
         columns = _valid_columns(batch, items, job.roles)
         found = job.score(columns)
-        job.far.see(columns["score"])
+        job.far.count(columns["score"])
         yield pa.RecordBatch.from_arrays(
             [*batch.columns, *(pa.array(row) for row in found)],
             names=[*batch.schema.names, *job.names],

@@ -19,7 +19,7 @@ from ..data.tables import open_table
 from ..evaluate.quantities.support import statistics_of
 from ..families.validity import LARGEST
 from ..inference.results import Fit, outcome_roles
-from ..posterior.extrapolation import told_elsewhere
+from ..posterior.extrapolation import extrapolation_reported
 from ..posterior.item_columns import posterior_roles
 from ..posterior.predictive import posterior_of
 from . import formats
@@ -131,7 +131,7 @@ def report(
     open_table(items.source, list(dict.fromkeys([*items.roles.values(), *names])))
     stats = _statistics(fit, items, progress)
     overview = read_overview(fit, posterior, items, names, threshold, seed, stats.n_items, progress)
-    with told_elsewhere():  # of far scores the overview has warned, for all items
+    with extrapolation_reported():  # of far scores the overview has warned, for all items
         result = check(
             fit, overview.sample.items, by=names, seed=seed, subset=_REPLICATED, progress=progress
         )

@@ -15,7 +15,7 @@ from .._lib.progress import phase
 from ..data.items import Items
 from ..data.tables import batches, kind_of, open_table
 from ..inference.results import Fit
-from ..posterior.extrapolation import FarScores
+from ..posterior.extrapolation import Extrapolation
 from ..posterior.item_columns import columns_of, posterior_roles
 from ..posterior.predictive import Columns, Posterior
 
@@ -146,7 +146,7 @@ def read_overview(
     above = np.zeros(len(_PROBS), dtype=np.int64)
     ranges: dict[str, tuple[float, float]] = {}
     n = zeros = 0
-    far = FarScores(fit)
+    far = Extrapolation(fit)
     score = posterior.scorer(_PROBS, "representative", False)
     for batch in _batches(items, names, total, progress):
         columns = columns_of(batch, roles)
@@ -161,10 +161,10 @@ def read_overview(
             low, high = ranges.get(role, (np.inf, -np.inf))
             values = columns[role]
             ranges[role] = min(low, float(values.min())), max(high, float(values.max()))
-        far.see(columns["score"])
+        far.count(columns["score"])
         zeros += int((columns[posterior.outcome.observed] == 0).sum())
         n += batch.num_rows
-    far.tell()
+    far.warn()
     return Overview(
         n,
         ranges,
@@ -172,7 +172,7 @@ def read_overview(
         sample.subset(items, roles, in_order=True),
         {name: kept.subset(items, roles) for name, kept in lists.items()},
         {} if threshold is None else {1 - p: int(k) for p, k in zip(_PROBS, above, strict=True)},
-        far.words(),
+        far.message(),
     )
 
 

@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from soc_pymc.families.conformance import LAWS, check_family
-from soc_pymc.families.records import NORMAL_NORMAL, POISSON_GAMMA
+from soc_pymc.families.conformance import LAWS, NORMAL_NORMAL, POISSON_GAMMA, check_family
 from tests.family_records import documented
 
 DOCUMENTED = documented()

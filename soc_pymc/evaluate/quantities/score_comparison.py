@@ -16,7 +16,7 @@ from ...data.items import Items
 from ...data.tables import batches, open_table
 from ...inference.results import Fit
 from ...posterior.curves import items_at_once
-from ...posterior.extrapolation import FarScores, told_elsewhere
+from ...posterior.extrapolation import Extrapolation, extrapolation_reported
 from ...posterior.item_columns import columns_of, posterior_roles
 from ...posterior.predictive import Columns, posterior_of, select
 from .support import statistics_of
@@ -110,7 +110,7 @@ def compare_scores(
     for name, (fit, items) in scores.items():
         # the bins that a fit keeps are those of all groups together
         stats = statistics_of(fit, items) if fit.groups else None
-        with told_elsewhere():  # by the pass over the items
+        with extrapolation_reported():  # by the pass over the items
             found = variance_parts(fit, stats, weight=weight)
         parts[name] = {c: found[c].to_numpy().ravel() for c in ("explained", "total")}
     influence = _influences(scores, parts, sample, seed, progress)
@@ -212,14 +212,14 @@ def _sample(fit: Fit, items: Items, sample: int, seed: int) -> dict[str, NDArray
     rng = np.random.default_rng(seed)
     rows = np.sort(rng.choice(total, min(sample, total), replace=False))
     parts: list[dict[str, NDArray[Any]]] = []
-    seen, far = 0, FarScores(fit)
+    seen, far = 0, Extrapolation(fit)
     for batch in batches(table, list(roles.values()), _BATCH, items.source):
         at = rows[(rows >= seen) & (rows < seen + batch.num_rows)] - seen
         columns = columns_of(batch, roles)
         parts.append({c: x[at] for c, x in columns.items()})
-        far.see(columns["score"])
+        far.count(columns["score"])
         seen += batch.num_rows
-    far.tell()
+    far.warn()
     return {c: np.concatenate([part[c] for part in parts]) for c in parts[0]}
 
 

@@ -21,7 +21,7 @@ from ...data.statistics import Statistics
 from ...data.summaries import summarize
 from ...inference.results import Fit
 from ...posterior.curves import items_at_once
-from ...posterior.extrapolation import warn_of_far_bins
+from ...posterior.extrapolation import warn_of_extrapolated_bins
 from ...posterior.predictive import Columns, Posterior, posterior_of, select
 
 _WIDE = 1 << 32  # more than there are bins
@@ -100,7 +100,7 @@ def statistics_support(fit: Fit, stats: Statistics, coarse: int = 1) -> tuple[Su
             f"the fit has curves for each of {len(fit.groups):,} groups, and the statistics have "
             "none: summarize the items with group="
         )
-    warn_of_far_bins(fit, stats)
+    warn_of_extrapolated_bins(fit, stats)
     part = stats.table("part")
     key, at = np.unique(key_of(fit, part, part["bin"] // coarse), return_inverse=True)
     log = fit.axis("mean").scale == "log"
