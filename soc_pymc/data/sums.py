@@ -21,8 +21,7 @@ from .binning import (
     group,
     make_lookup,
 )
-from .hashing import EMPTY, HEAD, HashTable, compiled, inlined, score_cell, slot
-from .kernels import Kernel
+from .kernels import EMPTY, HEAD, HashTable, Kernel, compiled, inlined, score_cell, slot
 
 _BITS = 62  # of packed keys
 _MOST_BUCKETS = 1 << 16

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from scipy import special
 
+from .._lib.arrays import Floats
 from .family import GAMMA, NORMAL, Family
 
 __all__ = [
@@ -27,7 +27,6 @@ __all__ = [
     "closed_forms",
 ]
 
-Floats = NDArray[np.float64]
 Params = tuple[Any, ...]
 Errors = Iterator[tuple[str, float]]  # what was tried, and how far off it was
 

@@ -30,17 +30,6 @@ from .poisson_rows import Histograms
 from .priors import CURVES, CURVES_BY_BIN, Gamma, GammaMixture, Normal, NormalMixture
 from .row_sums import RowSums
 
-__all__ = [
-    "FAMILIES",
-    "GAMMA",
-    "NORMAL",
-    "Family",
-    "family_of",
-    "family_of_kind",
-    "is_mixture",
-    "reads_joint",
-]
-
 _Function = Callable[..., Any]
 _Pair = Callable[..., tuple[Any, Any]]
 

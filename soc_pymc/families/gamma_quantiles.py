@@ -12,15 +12,11 @@ from functools import cache
 
 import numba
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 from scipy.interpolate import CubicSpline
 
+from .._lib.arrays import Floats
 from .special_forms import gamma_lower, gamma_quantile
-
-__all__ = ["quantile_tables", "table_cell", "table_values", "tail_and_density"]
-
-Floats = NDArray[np.float64]
 
 _LOW, _HIGH, _STEP = np.log(1e-3), np.log(1e10), 0.1  # log shapes; the last is the limit
 _PER_STEP = 1.0 / _STEP

@@ -11,16 +11,11 @@ from collections.abc import Sequence
 
 import numba
 import numpy as np
-from numpy.typing import NDArray
 
+from .._lib.arrays import Floats
 from . import poisson_gamma
-from .draw_rules import Nodes
 from .gamma_quantiles import quantile_tables, table_cell, table_values, tail_and_density
-from .mixtures import gamma_summaries
-
-__all__ = ["score_draws", "score_nodes"]
-
-Floats = NDArray[np.float64]
+from .mixtures import Nodes, gamma_summaries
 
 _FEWEST = 4  # nodes of the first level
 _MOST_SPREAD = 0.012  # of the nodes, in relative shape and in posterior sd, squared, for the second

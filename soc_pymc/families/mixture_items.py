@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numba
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
+from .._lib.arrays import Floats
 from .components import (
     Frame,
     count_log_density,
@@ -22,18 +22,6 @@ from .components import (
 )
 from .gamma_quantiles import quantile_tables, table_cell, table_values, tail_and_density
 from .mixtures import normal_summaries
-
-__all__ = [
-    "GAMMA_MIXTURE",
-    "NORMAL_MIXTURE",
-    "MixtureForms",
-    "average_weights",
-    "score_by_table",
-    "summarize_mixtures",
-    "weights_by_table",
-]
-
-Floats = NDArray[np.float64]
 
 _SMALL = 1e-8  # weights below it, relative to their sum, are no part of a quantile
 _FAINT = 1e-12  # densities below it, relative to the largest, are no part of a posterior

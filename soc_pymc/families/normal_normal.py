@@ -8,30 +8,10 @@ is orthogonal, and variance -> 0 (theta a function of the score) is an ordinary 
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import special
 
-__all__ = [
-    "above",
-    "cdf",
-    "cdf_interval",
-    "curve_variables",
-    "draw_theta",
-    "excess",
-    "interpolation_error",
-    "log_density",
-    "mean_log_variance",
-    "mean_variance",
-    "moments",
-    "quantile",
-    "shortfall",
-    "simulate",
-    "standardised",
-    "update",
-    "widened",
-]
-
-Floats = NDArray[np.float64]
+from .._lib.arrays import Floats
 
 _LOG_2PI = float(np.log(2.0 * np.pi))
 _LOG_ROOT_2PI = 0.5 * _LOG_2PI
@@ -111,17 +91,9 @@ def log_density(
 ) -> Floats:
     """Log marginal density of a value: Normal(mean, variance + noise_sd^2).
 
-    Parameters
-    ----------
-    value, noise_sd
-        Value seen and the sd of its noise.
-    mean, log_variance
-        The prior's mean and the logarithm of its variance.
-
-    Returns
-    -------
-    numpy.ndarray
-        Log densities per unit of value, broadcast over the arguments.
+    value, noise_sd: Value seen and the sd of its noise.
+    mean, log_variance: The prior's mean and the logarithm of its variance.
+    Returns numpy.ndarray: Log densities per unit of value, broadcast over the arguments.
 
     Examples
     --------

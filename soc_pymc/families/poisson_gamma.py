@@ -12,45 +12,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
+from .._lib.arrays import Floats
 from .components import inverse_trigamma
 from .special_forms import (
     gamma_kernel,
     gamma_lower,
     gamma_quantile,
     gamma_upper,
-    log1pmx,
     log_negative_binomial,
     negative_binomial_upto,
-    stirling_error,
 )
-
-__all__ = [
-    "above",
-    "above_drawn",
-    "cdf",
-    "cdf_interval",
-    "curve_variables",
-    "draw_theta",
-    "excess",
-    "interpolation_error",
-    "log1pmx",
-    "log_mean_cv2",
-    "log_pmf",
-    "match_gammas",
-    "mean",
-    "moments_of_log",
-    "natural_moments",
-    "quantile",
-    "shape_rate",
-    "shortfall",
-    "simulate",
-    "stirling_error",
-    "update",
-    "variance",
-    "widened",
-]
-
-Floats = NDArray[np.float64]
 
 _LARGEST_SHAPE = 1e100
 """Above it the marginal is Poisson to all digits, and squares would overflow."""
@@ -160,17 +131,10 @@ def log_pmf(
 ) -> Floats:
     """Log marginal probability of a count: negative binomial, Poisson in the limit cv2 -> 0.
 
-    Parameters
-    ----------
-    count, exposure
-        Events seen and the exposure they were seen in; `exposure` 0 gives probability 1 to 0.
-    log_mean, log_cv2
-        Logarithms of the prior's mean and squared coefficient of variation.
-
-    Returns
-    -------
-    numpy.ndarray
-        Log probabilities, broadcast over the arguments.
+    count, exposure: Events seen and the exposure they were seen in; `exposure` 0 gives probability
+        1 to 0.
+    log_mean, log_cv2: Logarithms of the prior's mean and squared coefficient of variation.
+    Returns numpy.ndarray: Log probabilities, broadcast over the arguments.
 
     Examples
     --------
@@ -202,17 +166,9 @@ def cdf_interval(
 ) -> tuple[Floats, Floats]:
     """P(Y <= count - 1) and P(Y <= count) under many curves.
 
-    Parameters
-    ----------
-    count, exposure
-        Shape (n,).
-    log_mean, log_cv2
-        Shape (curves, n).
-
-    Returns
-    -------
-    tuple of numpy.ndarray
-        Two arrays (curves, n).
+    count, exposure: Shape (n,).
+    log_mean, log_cv2: Shape (curves, n).
+    Returns tuple of numpy.ndarray: Two arrays (curves, n).
     """
     below, upto = np.empty_like(log_mean), np.empty_like(log_mean)
     few = count < _FEW

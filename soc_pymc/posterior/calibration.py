@@ -5,14 +5,11 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
 from .._lib.arguments import PROBABILITY, A, numbers_of, shown, switch
+from .._lib.arrays import Floats
 from .._lib.errors import FitError, ItemsWarning, warn_user
 from ..inference.results import FIT, Fit
 from .extrapolation import warn_of_extrapolation
 from .predictive import Posterior, posterior_of
-
-__all__ = ["bands", "calibration_curves", "curves_of"]
-
-Floats = NDArray[np.float64]
 
 _POINTS = 200
 _POSITIVE = ("variance", "shape", "rate")  # banded on the log scale, as is a positive mean

@@ -8,6 +8,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
+from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
 from ..families.bin_effects import draw_prior
 from ..families.family import family_of
@@ -15,22 +16,6 @@ from ..families.monotone import project_monotone
 from ..families.priors import FRAME
 from ..inference.results import Fit
 from ..model.splines import spline_matrix
-
-__all__ = [
-    "average_curves",
-    "bin_of",
-    "bounded",
-    "curve_draws",
-    "curves_at",
-    "is_plain",
-    "items_at_once",
-    "knot_weights",
-    "own_terms",
-    "some_curves",
-]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _NUMBERS = 2_000_000  # numbers in one array of draws x items
 _LARGEST_LOG = 230.0  # of a mean, cv2 or variance, 1e100: their products and squares stay finite
@@ -64,11 +49,8 @@ def curve_draws(
     term in exposure (noise sd) takes that of each score; below and above those of the fit it counts
     as the least and the largest of them.
 
-    Raises
-    ------
-    FitError
-        If a score has no place on a curve's axis, or the fit has no groups or no term in exposure
-        and is asked for one, or has the term and no exposure is given.
+    Raises `FitError` if a score has no place on a curve's axis, or the fit has no groups or no term
+        in exposure and is asked for one, or has the term and no exposure is given.
     """
     _check_terms(fit, group, exposure)
     if fit.by_bin:

@@ -12,15 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .._lib.arrays import Floats
 from .._lib.errors import ItemsError
 from ..data.binning import Grid
 from ..data.tables.expressions import exact, score_cell
 from ..families import poisson_gamma
 from ..families.validity import LARGEST, LARGEST_COUNT
-
-__all__ = ["SCORED", "Curves", "Ladder", "scored", "scoring_sql"]
-
-Floats = NDArray[np.float64]
 
 SCORED = ("theta_mean", "theta_sd", "theta_var", "theta_shape", "theta_rate")
 """Columns that scoring adds."""

@@ -13,13 +13,6 @@ from ..inference.results import Fit
 from ..model.splines import Axis
 from .curves import bounded, knot_weights
 
-__all__ = [
-    "Extrapolation",
-    "extrapolation_reported",
-    "warn_of_extrapolated_bins",
-    "warn_of_extrapolation",
-]
-
 _MARGIN = 0.1  # of the range of the fit's scores, on the mean's axis: lines hold that far
 _elsewhere: ContextVar[bool] = ContextVar("elsewhere", default=False)
 

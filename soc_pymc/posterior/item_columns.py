@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from .._lib.arrays import Floats, Ints
 from .._lib.errors import ItemsError, StatisticsError
 from ..data.items import Items, check_items
 from ..data.statistics import Statistics
@@ -17,11 +18,6 @@ from ..inference.results import Fit
 from .curves import items_at_once
 from .extrapolation import warn_of_extrapolation
 from .predictive import Columns, Posterior
-
-__all__ = ["BinScores", "bin_scores_of", "columns_of", "posterior_roles", "read_items"]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _OUTCOMES = [role for kind in OUTCOMES.values() for role in (kind.observed, kind.size)]
 _SUMS = ("n", "sum_t", "sum_t2", "sum_log_t", "sum_log_t2")

@@ -11,9 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from .._lib.arguments import PROBABILITY, OneOf, path_of, shown, switch
 from .._lib.errors import FitError, ItemsError
 from .._lib.files import remove_stale
@@ -36,10 +33,6 @@ from .scored_files import (
     targets,
     write_scored,
 )
-
-__all__ = ["item_posteriors"]
-
-Floats = NDArray[np.float64]
 
 _log = logging.getLogger(__name__)
 _BATCH, _BATCH_OF_FEW = 100_000, 1 << 19  # items read at once, with all draws and with few nodes

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from .._lib.arrays import Floats, Ints
 from ..families import components as parts
 from ..families.components import Frame, tilted_weights
 from ..families.family import Family, family_of
@@ -25,10 +26,6 @@ from ..model.splines import spline_matrix
 from .curves import bin_of, bounded, curve_draws
 from .predictive import Columns, Scorer, ThetaMixture, in_chunks, proper, select
 
-__all__ = ["mixture_of"]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Blocks = Iterator[tuple[Ints, Floats]]
 """Numbers of scores with the components' weights there, (draws, scores, R), block by block."""
 

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from .._lib.arrays import Floats, Ints
 from ..families.family import Family, family_of
 from ..families.outcomes import Outcome
 from ..inference.results import FIT, Fit
@@ -26,20 +27,6 @@ from .curves import (
     some_curves,
 )
 from .quadrature import curve_spread, few_nodes, make_nodes, representative_nodes
-
-__all__ = [
-    "Columns",
-    "Posterior",
-    "Scorer",
-    "ThetaMixture",
-    "in_chunks",
-    "posterior_of",
-    "proper",
-    "select",
-]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 Columns = Mapping[str, NDArray[Any]]
 """Columns of items by role, arrays of one length.

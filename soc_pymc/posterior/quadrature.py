@@ -5,15 +5,11 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..families.draw_rules import Nodes, Rule, gauss_rules, product_rule
+from .._lib.arrays import Floats, Ints
 from ..families.family import Family, family_of
+from ..families.mixtures import Nodes, Rule, gauss_rules, product_rule
 from ..inference.results import Fit
 from .curves import bounded, curve_draws, is_plain, knot_weights
-
-__all__ = ["Nodes", "curve_spread", "few_nodes", "make_nodes", "moments_of", "representative_nodes"]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _FEW = 16  # scores at which all draws are held at once: what a processor's cache holds
 _GRIDS = (500, 1000, 2000, 4000, 8000, 16000)  # points between the outer knots

@@ -12,16 +12,6 @@ from .._lib.errors import ItemsError
 from .._lib.files import replacing
 from ..inference.results import Fit
 
-__all__ = [
-    "file_record",
-    "fit_digest",
-    "is_finished",
-    "is_folder",
-    "refuse_own_items",
-    "targets",
-    "write_scored",
-]
-
 _VERSION = 3  # of the way items are scored: files of another are made again
 _KEY = b"soc_pymc_scored"
 _SEAL = b"soc_pymc_seal"

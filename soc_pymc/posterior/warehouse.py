@@ -16,22 +16,19 @@ from numpy.polynomial.hermite_e import hermegauss
 from numpy.typing import NDArray
 
 from .._lib.arguments import A, names_of, shown
+from .._lib.arrays import Floats
 from .._lib.errors import FitError, ItemsError
 from ..data.binning import Grid, choose_grid
 from ..data.items import Items, NormalItems, PoissonItems
 from ..data.tables import kind_of
-from ..families.draw_rules import gauss_rules
 from ..families.family import family_of
+from ..families.mixtures import gauss_rules
 from ..inference.results import FIT, Fit
 from .curves import curve_draws
 from .expressions import Curves, Ladder, scored, scoring_sql
 from .item_columns import posterior_roles
 from .predictive import posterior_of
 from .quadrature import moments_of
-
-__all__ = ["posterior_expression", "posterior_sql"]
-
-Floats = NDArray[np.float64]
 
 # spread of the curves below which so many nodes of log mean and of log cv2 do
 _NODES = ((0.5, (3, 3)), (math.inf, (4, 5)))

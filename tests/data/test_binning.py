@@ -10,8 +10,7 @@ from scipy import stats
 
 from soc_pymc.data import binning, hashing
 from soc_pymc.data.binning import Folds, fold_of_id
-from soc_pymc.data.hashing import score_cell
-from soc_pymc.data.kernels import KERNELS
+from soc_pymc.data.kernels import KERNELS, score_cell
 from soc_pymc.data.sums import Sums, fold_of_items
 from soc_pymc.data.tables import expressions, open_table
 from tests.data.cell_references import bins_of, count_cell, exposure_cell, fold_of_item

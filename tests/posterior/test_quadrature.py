@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from scipy import special
 
 from soc_pymc.data.items import PoissonItems
-from soc_pymc.families.draw_rules import gauss_rules
 from soc_pymc.families.item_kernels import _find_cell, score_nodes
-from soc_pymc.families.mixtures import gamma_summaries
+from soc_pymc.families.mixtures import gamma_summaries, gauss_rules
 from soc_pymc.families.priors import Gamma, Spline
 from soc_pymc.inference.methods import VI
 from soc_pymc.inference.results import Fit, Status

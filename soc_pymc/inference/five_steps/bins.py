@@ -32,15 +32,16 @@ from ...model.terms import axis_of
 from ..methods import FiveSteps
 from .curves import (
     MOMENTS,
+    BinMaxima,
     Information,
     SmoothCurves,
     StepCurves,
     log_moments,
+    maximise,
     nearest,
     smooth_curves,
     stepped_curves,
 )
-from .maxima import BinMaxima, maximise
 
 Mask = NDArray[np.bool_]
 Curves = SmoothCurves | StepCurves
