@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from soc_pymc.data import binning, hashing
+from soc_pymc.data import binning, kernels
 from soc_pymc.data.binning import Folds, fold_of_id
 from soc_pymc.data.kernels import KERNELS, score_cell
 from soc_pymc.data.sums import Sums, fold_of_items
@@ -170,7 +170,7 @@ def test_edges_too_close_for_a_grid_are_all_compared():
 def test_kernel_cells_agree_bit_for_bit(pairs):
     x, y = (np.array(column, dtype=float) for column in zip(*pairs, strict=True))
     for one_x, one_y in zip(x, y, strict=True):
-        found = hashing.exposure_cell(one_x), hashing.count_cell(one_y)
+        found = kernels.exposure_cell(one_x), kernels.count_cell(one_y)
         assert found == (exposure_cell(one_x), count_cell(int(one_y)))
         for grid in (binning.FIRST_GRID, binning.Grid(-20, 4)):
             cells = [score_cell(t, grid.floor, grid.steps) for t in (one_x, -one_x)]
@@ -179,7 +179,7 @@ def test_kernel_cells_agree_bit_for_bit(pairs):
 
 def test_kernel_cells_agree_at_powers_of_two():
     for x in np.concatenate([BORDERS[np.abs(np.log2(BORDERS)) < 290], [0.0]]):
-        found = hashing.exposure_cell(x), hashing.count_cell(0.0)
+        found = kernels.exposure_cell(x), kernels.count_cell(0.0)
         assert found == (exposure_cell(x), 0)
         assert score_cell(x, -1022, 14) == binning.FIRST_GRID.cell(x)
 

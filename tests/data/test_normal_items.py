@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import soc_pymc as soc
 from soc_pymc._lib.errors import ItemsError, ItemsWarning, StatisticsError
 from soc_pymc._lib.files import save_netcdf
-from soc_pymc.data import binning, hashing, tables
+from soc_pymc.data import binning, kernels, tables
 from soc_pymc.data.binning import fold_of_id
 from soc_pymc.data.statistics import Statistics, load_statistics
 from soc_pymc.data.tables import expressions, scan
@@ -122,11 +122,11 @@ def test_cells_of_kernels_and_engines_agree_bit_for_bit():
     y, s, _ = borders()
     y, s = np.concatenate([y, [1e35, -1e35, 3.0]]), np.concatenate([s, [1e-35, 1e-35, 1e35]])
     expected = value_cell(y, exposure_cell(s))
-    noise = [hashing.exposure_cell(sd) for sd in s]
-    kernel = [(n, hashing.value_cell(v, n)) for v, n in zip(y, noise, strict=True)]
+    noise = [kernels.exposure_cell(sd) for sd in s]
+    kernel = [(n, kernels.value_cell(v, n)) for v, n in zip(y, noise, strict=True)]
     np.testing.assert_array_equal(kernel, np.stack([exposure_cell(s), expected], axis=1))
     table = tables.open_table(pd.DataFrame({"y": y, "s": s, "i": np.arange(len(y))}))
-    table = table.mutate(noise=expressions.noise_cell(table.s))
+    table = table.mutate(noise=expressions._log_linear(table.s, expressions.STEPS))
     found = table.mutate(value=expressions.value_cell(table.y, table.noise)).order_by("i").execute()
     np.testing.assert_array_equal(found["noise"], exposure_cell(s))
     np.testing.assert_array_equal(found["value"], expected)

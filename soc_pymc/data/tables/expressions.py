@@ -75,13 +75,13 @@ def score_cell(score: Any, grid: Grid, low: float = -np.inf, high: float = np.in
 
 
 def exposure_cell(exposure: Any) -> Any:
-    """`hashing.exposure_cell` as an Ibis expression."""
+    """`kernels.exposure_cell` as an Ibis expression."""
     positive = exposure > 0
     return positive.ifelse(_log_linear(positive.ifelse(exposure, 1.0), STEPS), ZERO_EXPOSURE)
 
 
 def count_cell(count: Any) -> Any:
-    """`hashing.count_cell` as an Ibis expression."""
+    """`kernels.count_cell` as an Ibis expression."""
     import ibis
 
     wide = _log_linear(ibis.greatest(count, EXACT_COUNTS).cast("float64"), STEPS)
@@ -89,7 +89,7 @@ def count_cell(count: Any) -> Any:
 
 
 def value_cell(value: Any, noise_cell: Any) -> Any:
-    """`hashing.value_cell` as an Ibis expression."""
+    """`kernels.value_cell` as an Ibis expression."""
     import ibis
 
     # engines round quotients of negative whole numbers in different ways
