@@ -26,7 +26,7 @@ test: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist loadfile --durations 10
 
 test-slow: $(READY)
-	$(BIN)/python -m pytest -m slow -n 2 --dist load
+	$(BIN)/python -m pytest -m slow -n 2 --dist worksteal --durations 20
 
 # the files that tests/lowest.py names; Spark, of 430 MB, is left to the newest versions
 test-lowest: $(LOWEST_READY)
