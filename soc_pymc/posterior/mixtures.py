@@ -85,22 +85,27 @@ class _MixturePosterior:
     def _prior(self, columns: Columns) -> tuple[Floats, Floats]:
         return self.family.mixtures.parameters(*self._components(columns))
 
-    def _after(self, columns: Columns) -> tuple[Floats, Floats]:
+    def _after(self, columns: Columns, components: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
         """Conjugate parameters of theta given the outcome under each component."""
         outcome, size = (x[:, None] for x in self._own(columns))
-        return self.family.update(*self._prior(columns), outcome, size)
+        return self.family.update(*self.family.mixtures.parameters(*components), outcome, size)
 
-    def _densities(self, columns: Columns) -> tuple[Floats, Floats]:
+    def _densities(
+        self, columns: Columns, components: tuple[Floats, Floats]
+    ) -> tuple[Floats, Floats]:
         """Densities under the components (n, R) over the largest, and its logarithm (n,)."""
-        each = self.family.mixtures.log_density(*self._own(columns), *self._components(columns))
+        each = self.family.mixtures.log_density(*self._own(columns), *components)
         top = each.max(axis=1)
         return np.exp(each - top[:, None]), top
 
-    def _updated(self, columns: Columns, plug_in: bool = False) -> Floats:
+    def _updated(
+        self, columns: Columns, components: tuple[Floats, Floats], plug_in: bool = False
+    ) -> Floats:
         """Posterior weights (n, R) that add up to 1."""
         score = np.asarray(columns["score"], dtype=float)
-        weight = self._weights.updated(score, self._densities(columns)[0], plug_in)
-        return np.asarray(weight / weight.sum(axis=1, keepdims=True))
+        weight = self._weights.updated(score, self._densities(columns, components)[0], plug_in)
+        weight /= weight.sum(axis=1, keepdims=True)
+        return weight
 
     def _in_chunks(self, one_chunk: Scorer, columns: Columns) -> Floats:
         return in_chunks(one_chunk, self._weights.items, columns, self._weights.workers)
@@ -109,7 +114,7 @@ class _MixturePosterior:
 
     def log_density(self, columns: Columns) -> Floats:
         def some(part: Columns) -> Floats:
-            density, top = self._densities(part)
+            density, top = self._densities(part, self._components(part))
             out = np.empty((self._weights.draws, len(top)))
             for at, weights in self._weights.blocks(np.asarray(part["score"], dtype=float)):
                 inside = np.einsum("dnr,nr->dn", weights, density[at])
@@ -129,9 +134,10 @@ class _MixturePosterior:
         self, columns: Columns, outcome: Floats, size: Floats
     ) -> tuple[Floats, Floats]:
         def some(part: Columns) -> Floats:
-            weight = self._near_weights(part)
+            components = self._components(part)
+            weight = self._near_weights(part, components)
             further = part["further"], part["further_size"]
-            return self._interval(weight, self._after(part), *further)
+            return self._interval(weight, self._after(part, components), *further)
 
         both = {"further": outcome, "further_size": size}
         given = {name: np.asarray(values, dtype=float) for name, values in both.items()}
@@ -141,18 +147,19 @@ class _MixturePosterior:
         self, weight: Floats, theta: tuple[Floats, Floats], outcome: Floats, size: Floats
     ) -> Floats:
         """P(Y < y) and P(Y <= y), (2, n), for weights and components (n, R) of theta."""
-        curves = self.family.to_curves(*np.broadcast_arrays(theta[0].T, theta[1].T))
+        curves = np.broadcast_arrays(*self.family.to_curves(theta[0].T, theta[1].T))
         both = self.family.cdf_interval(outcome, size, *curves)
         return np.array([np.einsum("nr,rn->n", weight, end) for end in both])
 
-    def _near_weights(self, columns: Columns) -> Floats:
+    def _near_weights(self, columns: Columns, components: tuple[Floats, Floats]) -> Floats:
         """Posterior weights by the table, and over all draws where it does not do."""
         table = self._weights.table
         if table is None or "spread" in columns:  # the table is of single scores
-            return self._updated(columns)
+            return self._updated(columns, components)
         weight, left = table.weights(columns, *self._own(columns))
         if left.any():
-            weight[left] = self._updated(select(columns, left))
+            location, variance = (x[left] for x in components)
+            weight[left] = self._updated(select(columns, left), (location, variance))
         return np.asarray(weight / weight.sum(axis=1, keepdims=True))
 
     def simulate(self, columns: Columns, rng: np.random.Generator) -> Floats:
@@ -189,30 +196,34 @@ class _MixturePosterior:
         if self._weights.draws == 1:
             found = self.scorer((), "all", False)(columns)
             return found[:1], found[2:3]
-        after = self._after(columns)
+        components = self._components(columns)
+        after = self._after(columns, components)
         means, variances = self.family.mean(*after), self.family.variance(*after)
         distinct, place = np.unique(np.asarray(columns["score"], dtype=float), return_inverse=True)
-        blocks, density = self._weights.blocks(distinct), self._densities(columns)[0]
+        blocks, density = self._weights.blocks(distinct), self._densities(columns, components)[0]
         return draw_moments(density, means, variances, place, blocks, self._weights.draws)
 
     def theta(self, columns: Columns) -> ThetaMixture:
         """One component of each of the mixture's, with weights averaged over the draws."""
-        first, second = np.broadcast_arrays(*self._after(columns))
-        return ThetaMixture(first.T, second.T, self._updated(columns).T)
+        components = self._components(columns)
+        first, second = np.broadcast_arrays(*self._after(columns, components))
+        return ThetaMixture(first.T, second.T, self._updated(columns, components).T)
 
     def theta_given(self, columns: Columns, draws: Ints, uniform: Floats) -> tuple[Floats, Floats]:
-        density, at = self._densities(columns)[0], np.empty(uniform.shape, dtype=np.int64)
+        components, at = self._components(columns), np.empty(uniform.shape, dtype=np.int64)
+        density = self._densities(columns, components)[0]
         score = np.asarray(columns["score"], dtype=float)
         for own, weights in self._weights.blocks(score, draws):
             upto = np.cumsum(weights * density[own], axis=-1)
             below = (upto < (uniform[:, own] * upto[..., -1])[..., None]).sum(axis=-1)
             at[:, own] = np.minimum(below, weights.shape[-1] - 1)
-        return _picked(self._after(columns), at)
+        return _picked(self._after(columns, components), at)
 
     def scorer(self, probs: tuple[float, ...], draws: str, plug_in: bool) -> Scorer:
         def exact(part: Columns) -> Floats:
-            weight, theta = self._updated(part, plug_in), self._after(part)
-            return self.family.mixtures.summaries(weight, *theta, probs)
+            components = self._components(part)
+            weight = self._updated(part, components, plug_in)
+            return self.family.mixtures.summaries(weight, *self._after(part, components), probs)
 
         def near(part: Columns) -> Floats:
             table = self._weights.table
