@@ -21,7 +21,7 @@ from soc_pymc.checks.predictive import thin
 from soc_pymc.posterior.curves import curve_draws
 from soc_pymc.posterior.predictive import posterior_of
 from tests.checks.test_checks import as_items, hand_made_fit, simulate
-from tests.posterior import test_normal_law as normal
+from tests.posterior import test_predictive_normal as normal
 
 N, SUBSET = 1500, 300
 

@@ -15,7 +15,7 @@ from soc_pymc.families import poisson_gamma
 from soc_pymc.posterior import item_columns
 from soc_pymc.posterior.curves import curve_draws
 from soc_pymc.posterior.predictive import posterior_of
-from tests.posterior.test_normal_law import ROLES, make_fit, simulate, values_of
+from tests.posterior.test_predictive_normal import ROLES, make_fit, simulate, values_of
 
 ITEMS = 6000
 

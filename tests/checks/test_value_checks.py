@@ -24,7 +24,7 @@ from soc_pymc.plots.fitted import merged_outcomes
 from soc_pymc.posterior import item_columns
 from soc_pymc.posterior.curves import curve_draws
 from soc_pymc.posterior.predictive import posterior_of
-from tests.posterior.test_normal_law import ROLES, columns_of, make_fit, simulate, values_of
+from tests.posterior.test_predictive_normal import ROLES, columns_of, make_fit, simulate, values_of
 
 BINS = 80
 

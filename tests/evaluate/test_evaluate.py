@@ -24,7 +24,7 @@ from soc_pymc.evaluate._held_out import gain_rows
 from soc_pymc.evaluate.by_bin import score_bins
 from soc_pymc.posterior.curves import curve_draws
 from soc_pymc.posterior.predictive import posterior_of
-from tests.posterior import test_normal_law
+from tests.posterior import test_predictive_normal
 from tests.posterior import test_quadrature as test_nodes
 
 COUNTS = {"score": "score", "count": "count", "exposure": "exposure"}
@@ -236,7 +236,7 @@ def test_tree_is_the_table(truth, judged):
 
 def values(variance=1.0):
     """A fit of values without uncertainty, with another variance of theta if asked."""
-    fit = test_normal_law.make_fit(sd=1e-6)
+    fit = test_predictive_normal.make_fit(sd=1e-6)
     tree = fit.data.copy()
     posterior = tree["posterior"].to_dataset()
     posterior["log_variance"] = posterior["log_variance"] + np.log(variance)
@@ -246,7 +246,7 @@ def values(variance=1.0):
 
 def test_values():
     """Gains by hand; the truth's posterior mean is best and its predictive PIT uniform."""
-    frame = test_normal_law.simulate(6000, 7, values())
+    frame = test_predictive_normal.simulate(6000, 7, values())
     items = soc.NormalItems(frame, score="t", value="y", noise_sd="s")
     split = split_items(items, 0.3, seed=2)
     found = held_out({"true": values(), "narrow": values(0.1)}, split, bins=5, progress=False)
@@ -410,7 +410,7 @@ def test_histograms_of_large_exposures(truth):
     assert int(large["n_items"].sum()) == (split.train.source["exposure"] >= 50).sum()
     none = pit_histograms(fits["true"], split.train, bins=6, least_size=1e9, progress=False)
     assert np.isnan(none["density"]).all()
-    frame = test_normal_law.simulate(50, 7, values())
+    frame = test_predictive_normal.simulate(50, 7, values())
     items = soc.NormalItems(frame, score="t", value="y", noise_sd="s")
     with pytest.raises(soc.FitError, match="least_size"):
         pit_histograms(values(), items, least_size=1.0)

@@ -10,7 +10,7 @@ from soc_pymc.families.priors import Gamma, Spline
 from soc_pymc.posterior import curves as shared
 from soc_pymc.posterior.curves import curve_draws
 from soc_pymc.posterior.predictive import posterior_of
-from tests.posterior import test_normal_law
+from tests.posterior import test_predictive_normal
 from tests.posterior import test_quadrature as test_nodes
 
 
@@ -89,10 +89,10 @@ def test_nothing_seen_is_the_marginal():
 
 @pytest.mark.parametrize("sd", [0.05, 0.2])
 def test_values_against_all_draws(sd):
-    fit = test_normal_law.make_fit(sd)
-    frame = test_normal_law.simulate(1000, 5, fit)
-    columns = test_normal_law.columns_of(frame)
-    mean, spread = test_normal_law.components(fit, columns)
+    fit = test_predictive_normal.make_fit(sd)
+    frame = test_predictive_normal.simulate(1000, 5, fit)
+    columns = test_predictive_normal.columns_of(frame)
+    mean, spread = test_predictive_normal.components(fit, columns)
     rng = np.random.default_rng(2)
     size = np.exp(rng.normal(-1.0, 0.7, 1000))
     further = rng.normal(mean[0], np.hypot(spread[0], size))
