@@ -24,7 +24,7 @@ from ...model.splines import Axis, place_knots, roughness, spline_matrix
 Mask = NDArray[np.bool_]
 
 _MOST_STEPS = 200
-_CLOSE = 1e-7  # the last step in log variance: Newton's method leaves its square
+_CONVERGED = 1e-7  # the last step in log variance: Newton's method leaves its square
 _FARTHEST = 2.0  # of one step in log variance
 _TRIED = (-6.0, -3.0, -1.0, 1.0, 3.0)  # further starts, from the first one
 _ROUNDING = 1e-12
@@ -137,8 +137,8 @@ def _small(move: Floats, found: Floats, noise: Floats) -> Mask:
     with np.errstate(divide="ignore", invalid="ignore"):
         root = np.sqrt(np.maximum(-found[3], 0.0))
         bend = np.abs(found[5] - found[4] ** 2 / found[3])
-        of_mean = np.abs(move[0]) * root < _CLOSE + noise / root
-        return np.asarray(of_mean & (np.abs(move[1]) < _CLOSE + noise / bend))
+        of_mean = np.abs(move[0]) * root < _CONVERGED + noise / root
+        return np.asarray(of_mean & (np.abs(move[1]) < _CONVERGED + noise / bend))
 
 
 Information = Callable[[Floats, Floats], tuple[Floats, Floats]]  # of both curves at the bins
