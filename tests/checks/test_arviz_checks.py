@@ -305,5 +305,5 @@ def test_the_page_on_checks_runs():
     assert len(repr(result).splitlines()) <= 12
     assert result.data["pit_values"].sizes["item"] == 1000
     assert {"device = phone", "device = desk"} <= set(result.table["slice"])
-    assert set(result.table["check"]) == set(findings._WORDS)
+    assert set(result.table["check"]) == set(findings._LABELS)
     assert len(plt.get_fignums()) == 7
