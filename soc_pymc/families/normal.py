@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._lib.arrays import Bools, Floats
+from .._lib.errors import FitError
 from .row_sums import Cells, Columns, add_by_bin
 
 _LOG_2PI = float(np.log(2.0 * np.pi))
@@ -23,7 +24,7 @@ class _NormalForms:
         return np.sqrt(sums["sum_w"] / sums["n"])
 
     def exposure_means(self, sums: Columns) -> tuple[Floats, Floats, Floats]:
-        raise NotImplementedError("noise sds do not add up")
+        raise FitError("values have no exposure: noise sds do not add up, so weigh by items")
 
     def cell_range(self, cells: Columns) -> tuple[Floats, Floats]:
         # the ends of a uniform distribution with the cell's mean and variance
