@@ -2,6 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -117,7 +120,20 @@ def _vectorize(op: RowLogMarginal, node: Apply, *batched: Any) -> Apply:
 def _numba_row_log_marginal(op: RowLogMarginal, node: Apply, **kwargs: Any) -> Any:
     kernel = KERNELS[op.kernel]
     makers = {1: _compiled_stacked, 2: _compiled_two, 3: _compiled_three}
-    return makers[kernel.predictors](kernel.fill), 3
+    return makers[kernel.predictors](kernel.fill), _version_of_kernels()
+
+
+@cache
+def _version_of_kernels() -> int:
+    """A number that changes with the kernels' source.
+
+    PyTensor keeps compiled code between processes by this number. Old code would call kernels that
+    have changed, or that no longer exist.
+    """
+    digest = sha256()
+    for path in sorted(Path(components.__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return int.from_bytes(digest.digest()[:8], "big")
 
 
 # Numba unpacks no tuple in the middle of a call: a function for each number of predictors

@@ -31,7 +31,7 @@ from ..families.priors import GammaMixture, NormalMixture
 from .laplace import Curvature, Laplace, floored
 from .rows import Rows
 from .splines import make_basis, spline_matrix
-from .terms import Block, Curve, Design, State
+from .terms import Block, Curve, Design, State, interleaved
 
 # bins merge while the base hardly changes between them, and no further than to so many
 _MOST_SHIFT, _MOST_STRETCH, _FEWEST_BINS = 0.2, 0.15, 40
@@ -237,56 +237,48 @@ def make_weights(
     wiggles = _functions(components.z, prior.functions)
     path = [np.zeros(len(wiggles))] if components.path else []
     labels = (*(["path"] if path else []), *(f"z{k + 3}" for k in range(wiggles.shape[1])))
-    number, total, own = len(bins.items), 2 + len(labels), len(labels)
-
-    def rows(predictor: int, at_bins: Floats) -> Floats:
-        out = np.zeros((number, total, at_bins.shape[1]))
-        out[:, predictor] = at_bins
-        return out.reshape(number * total, -1)
-
+    own = len(labels)
+    total, number = 2 + own, len(bins.items)
     knots, ways = _drift(bins, prior.knots)
     flat, ones = np.ones((len(knots), 1)), np.ones((number, 1))
-    at_bins = spline_matrix(bins.positions[0], knots)
     # most local first: each gets its coordinates given those before it
     blocks: list[Block] = []
-    first: dict[str, Floats] = {}
-    second: dict[str, Floats] = {}
-    further: dict[str, Floats] = {}
-    if ways.shape[1]:
-        columns = [rows(2 + j, at_bins @ ways) for j in range(own)]
-        blocks.append(Block("drift", np.hstack(columns), prior.drift))
-        further["drift"] = np.hstack([_of(j, ways, own) for j in range(own)])
-    learnt = range(len(path), own)
-    blocks.append(Block("shape", np.hstack([rows(2 + j, ones) for j in learnt]), prior.shape))
-    further["shape"] = np.hstack([_of(j, flat, own) for j in learnt])
+    made: tuple[dict[str, Floats], ...] = ({}, {}, {})
+    of_weights = [
+        ("drift", ways, spline_matrix(bins.positions[0], knots) @ ways, range(own), prior.drift),
+        ("shape", flat, ones, range(len(path), own), prior.shape),
+    ]
+    for name, at_knots, at_bins, members, scale in of_weights:
+        if at_knots.shape[1]:
+            blocks.append(Block(name, interleaved({2 + j: at_bins for j in members}, total), scale))
+            made[2][name] = interleaved(dict.fromkeys(members, at_knots), own)
     spline_rows = [
         spline_matrix(at, c.basis.knots) for c, at in zip(curves, bins.positions, strict=True)
     ]
-    for k, name, made in ((1, "spread", second), (0, "location", first)):
+    for k, name in ((1, "spread"), (0, "location")):
         for term in curves[k].terms:
-            at = rows(k, spline_rows[k] @ term.values)
-            blocks.append(Block(name, at, term.block.scale))
-            made[name] = term.values
-    lines = [rows(k, spline_rows[k] @ curves[k].basis.line) for k in (0, 1)]
+            of_base = interleaved({k: spline_rows[k] @ term.values}, total)
+            blocks.append(Block(name, of_base, term.block.scale))
+            made[k][name] = term.values
+    lines = {k: spline_rows[k] @ curves[k].basis.line for k in (0, 1)}
     means, sds = ([getattr(c.design, name) for c in curves] for name in ("line_mean", "line_sd"))
     if path:
-        lines.append(rows(2, ones))
+        lines[2] = ones
         means, sds = [*means, np.array([_PATH])], [*sds, np.array([_PATH_SD])]
-    sizes = [part.shape[1] for part in lines]
-    cuts = np.cumsum([0, *sizes])
-    for k, made in ((0, first), (1, second)):
-        line = np.zeros((len(values[k]), cuts[-1]))
-        line[:, cuts[k] : cuts[k + 1]] = curves[k].basis.line
-        made["line"] = line
-    further["line"] = np.zeros((len(knots) * own, cuts[-1]))
-    if path:
-        further["line"][:, cuts[2] :] = _of(0, flat, own)
-    design = Design(np.hstack(lines), np.concatenate(means), np.concatenate(sds), tuple(blocks))
+    line = interleaved(lines, total)
+    # what a line's coefficient makes is the value of its own predictor
+    first, second = (curve.basis.line for curve in curves)
+    made[0]["line"] = np.pad(first, ((0, 0), (0, line.shape[1] - first.shape[1])))
+    rest = line.shape[1] - first.shape[1] - second.shape[1]
+    made[1]["line"] = np.pad(second, ((0, 0), (first.shape[1], rest)))
+    of_path = interleaved({0: flat}, own) if path else np.zeros((len(knots) * own, 0))
+    made[2]["line"] = np.pad(of_path, ((0, 0), (line.shape[1] - rest, 0)))
+    design = Design(line, np.concatenate(means), np.concatenate(sds), tuple(blocks))
     start = np.column_stack([at @ v for at, v in zip(spline_rows, values, strict=True)])
     functions = np.column_stack([*path, wiggles])
-    at_knots = first, second, further
-    moving = frame_slopes(bins.base)
-    return WeightDesign(bins, functions, labels, knots, design, at_knots, start, moving)
+    return WeightDesign(
+        bins, functions, labels, knots, design, made, start, frame_slopes(bins.base)
+    )
 
 
 def _functions(z: Floats, number: int) -> Floats:
@@ -310,11 +302,6 @@ def _drift(bins: MergedBins, number: int) -> tuple[Floats, Floats]:
     ways = np.column_stack([along.line[:, 1:] / max(sd, 1e-300), along.wiggle[:, :_FEW]])
     at_bins = spline_matrix(position, along.knots)
     return along.knots, ways - np.average(at_bins @ ways, axis=0, weights=bins.items)
-
-
-def _of(function: int, at_knots: Floats, functions: int) -> Floats:
-    """Values at knots as those of one of the functions, functions fastest."""
-    return np.asarray(np.kron(at_knots, np.eye(functions)[:, function : function + 1]))
 
 
 def weight_start(

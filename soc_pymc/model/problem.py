@@ -8,7 +8,7 @@ mixture is the same with more predictors: f and g are its base distribution, and
 coefficients of its components' log weights.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -40,7 +40,7 @@ from .laplace import (
     find_mode,
     mode_with_effects,
 )
-from .likelihood import log_marginal, shared, unbatched
+from .likelihood import KERNELS, log_marginal, shared, unbatched
 from .mixture_design import (
     MixtureTarget,
     WeightDesign,
@@ -121,9 +121,8 @@ class Problem:
 
 @dataclass(frozen=True)
 class _Located:
-    """Both curves of one family, with their mode."""
+    """Both curves of the family's own prior, with their mode: all of it, or a mixture's base."""
 
-    family: Family
     curves: tuple[Curve, Curve]
     laplaces: Sequence[Laplace]
     rows: Rows
@@ -135,6 +134,21 @@ class _Located:
     def score(self) -> Floats:
         mean = self.curves[0]
         return mean.axis.inverse(mean.position)
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What a prior brings to the model: coefficients, and how rows are made of them."""
+
+    coefficients: tuple[Coefficients, ...]
+    coords: Mapping[str, Any]
+    score: Floats
+    data: Any
+    observed: Floats  # of each row
+    kernel: str
+    # from values of each design at the rows to what the kernel takes, which it names in the model
+    link: Callable[[Sequence[Any]], list[Any]]
+    of_problem: Mapping[str, Any]  # fields of `Problem` that are the prior's own
 
 
 def model(stats: Statistics, prior: Prior | None = None) -> pm.Model:
@@ -198,62 +212,92 @@ def check_prior(prior: Any, stats: Statistics) -> None:
 def build(stats: Statistics, prior: Prior, start: Start | None = None) -> Problem:
     """Everything for inference; the search for the mode may begin at an earlier fit's curves."""
     family = family_of_kind(stats.kind)
-    return (_mixture if prior.mixture else _single)(stats, family, prior, start)
-
-
-# --- one family ----------------------------------------------------------------------------------
-
-
-def _single(stats: Statistics, family: Family, prior: Any, start: Start | None) -> Problem:
     at = _located(stats, family, prior, start)
-    names = at.family.curves
-    coefficients = tuple(
-        _curve_coefficients(curve, laplace, variable)
-        for curve, laplace, variable in zip(at.curves, at.laplaces, names, strict=True)
-    )
-    coords: dict[str, Any] = {"bin": at.score}
-    if at.labels:
-        coords["group"] = list(at.labels)
-    for curve in at.curves:
-        coords |= _coords(curve)
-    kernel = "effects" if at.effects else at.data.kernel
-    with pm.Model(coords=coords) as built:
-        predictors = [
-            pm.Deterministic(f"bin_{of.variable}", _add_coefficients(of), dims="bin")
-            for of in coefficients
-        ]
-        if at.effects:
-            predictors.append(_add_effect_scale(names[0], at.effects))
+    parts = _weights(stats, family, prior, at) if prior.mixture else _curves(family, at)
+    data, stacked = parts.data, KERNELS[parts.kernel].stacked
+    with pm.Model(coords={"bin": parts.score, **parts.coords}) as built:
+        predictors = parts.link([_add_coefficients(of) for of in parts.coefficients])
+        number = len(predictors)
         # sums are inputs, as PyMC keeps the functions of every distribution for ever
         pm.CustomDist(
-            at.family.outcome.observed,
+            family.outcome.observed,
             *predictors,
-            pm.Data("bin_index", np.arange(len(at.score)), dims="bin"),
-            *shared(at.data),
-            logp=partial(_row_logp, kernel, at.data.signature, len(predictors)),
-            random=partial(_draw_totals, type(at.data), len(predictors)),
-            signature=f"{'(),' * (len(predictors) + 1)}{at.data.signature}->()",
-            observed=at.data.total,
+            pm.Data("bin_index", np.arange(len(parts.score)), dims="bin"),
+            *shared(data),
+            logp=partial(_row_logp, parts.kernel, data.signature, number),
+            random=None if stacked else partial(_draw_totals, type(data), number),
+            signature=f"{'(j),' if stacked else '(),' * number}(),{data.signature}->()",
+            observed=parts.observed,
             dims="bin",
         )
     return Problem(
         model=built,
-        family=at.family,
+        family=family,
         curves=at.curves,
-        coefficients=coefficients,
+        coefficients=parts.coefficients,
         rows=at.rows,
-        data=at.data,
-        score=at.score,
-        kernel=kernel,
-        predictors=tuple(f"bin_{variable}" for variable in names),
-        labels=at.labels,
-        effects=at.effects,
-        no_minibatches=_NO_BATCH_OF_EFFECTS if at.effects else "",
+        data=data,
+        score=parts.score,
+        kernel=parts.kernel,
         own=frozenset(v.name for v in built.free_RVs),
+        **parts.of_problem,
+    )
+
+
+def _row_logp(kernel: str, signature: str, number: int, value: Any, *inputs: Any) -> Any:
+    """Log marginal of rows; `inputs` are predictors, rows and arrays."""
+    first, *others = inputs[:number]
+    others = [x + pt.zeros_like(first) for x in others]
+    rows = [] if KERNELS[kernel].stacked else [inputs[number]]
+    arrays = unbatched(signature, inputs[number + 1 :])
+    return log_marginal(kernel, first, *others, *rows, *arrays)[0]
+
+
+def _draw_totals(
+    sums: type[RowSums], number: int, *inputs: Any, rng: Any = None, size: Any = None
+) -> Any:
+    """What is observed of every row, drawn anew."""
+    first, second, *log_tau = inputs[:number]
+    for log_scale in log_tau:
+        first = first + draw_prior(np.broadcast_to(np.exp(log_scale), np.shape(first)), rng)
+    arrays = unbatched(sums.signature, inputs[number + 1 :])
+    return sums(*arrays).draw(first, second, rng)
+
+
+# --- the two curves of a family ------------------------------------------------------------------
+
+
+def _curves(family: Family, at: _Located) -> _Parts:
+    """The model whose predictors are the two curves themselves."""
+    names = tuple(f"bin_{variable}" for variable in family.curves)
+
+    def link(curves: Sequence[Any]) -> list[Any]:
+        named = [pm.Deterministic(*of, dims="bin") for of in zip(names, curves, strict=True)]
+        scale = [_add_effect_scale(family.curves[0], at.effects)] if at.effects else []
+        return [*named, *scale]
+
+    coords: dict[str, Any] = {"group": list(at.labels)} if at.labels else {}
+    for curve in at.curves:
+        coords |= _coords(curve)
+    return _Parts(
+        tuple(map(_curve_coefficients, at.curves, at.laplaces, family.curves)),
+        coords,
+        at.score,
+        at.data,
+        at.data.total,
+        "effects" if at.effects else at.data.kernel,
+        link,
+        {
+            "predictors": names,
+            "labels": at.labels,
+            "effects": at.effects,
+            "no_minibatches": _NO_BATCH_OF_EFFECTS if at.effects else "",
+        },
     )
 
 
 def _located(stats: Statistics, family: Family, prior: Any, start: Start | None) -> _Located:
+    """The mode of the curves, from which everything else of a model starts."""
     _check_terms(stats, prior)
     labels = stats.groups if prior.groups else ()
     rows, data = rows_of(stats, family, bool(labels), prior.exposure is not None)
@@ -281,7 +325,7 @@ def _located(stats: Statistics, family: Family, prior: Any, start: Start | None)
         laplaces, effects = mode_with_effects(designs, data, begin, effects.scale, effects.tau)
     else:
         laplaces = find_mode(CurveTarget(designs, data), begin)
-    return _Located(family, curves, laplaces, rows, data, labels, effects)
+    return _Located(curves, laplaces, rows, data, labels, effects)
 
 
 def _totals(stats: Statistics) -> dict[str, float]:
@@ -291,6 +335,8 @@ def _totals(stats: Statistics) -> dict[str, float]:
 
 
 def _check_terms(stats: Statistics, prior: Any) -> None:
+    if prior.mixture:
+        joint_cells(stats, type(prior).__name__)
     if prior.exposure is not None and not stats.coarse:
         raise FitError(
             "a term in exposure reads joint cells, which these statistics have not: summarize the "
@@ -396,33 +442,12 @@ def _add_effect_scale(variable: str, effects: EffectScale) -> Any:
     return pt.log(add_scale(f"{variable}_bin_effect_sd", "bin_effect", effects.scale, shape))
 
 
-def _row_logp(kernel: str, signature: str, number: int, value: Any, *inputs: Any) -> Any:
-    """Log marginal of rows; `inputs` are predictors, rows and arrays."""
-    first, second, *log_tau = inputs[:number]
-    log_tau = [t + pt.zeros_like(first) for t in log_tau]
-    rows, *arrays = inputs[number:]
-    return log_marginal(kernel, first, second, *log_tau, rows, *unbatched(signature, arrays))[0]
+# --- weights of a mixture ------------------------------------------------------------------------
 
 
-def _draw_totals(
-    sums: type[RowSums], number: int, *inputs: Any, rng: Any = None, size: Any = None
-) -> Any:
-    """What is observed of every row, drawn anew."""
-    first, second, *log_tau = inputs[:number]
-    for log_scale in log_tau:
-        first = first + draw_prior(np.broadcast_to(np.exp(log_scale), np.shape(first)), rng)
-    arrays = unbatched(sums.signature, inputs[number + 1 :])
-    return sums(*arrays).draw(first, second, rng)
-
-
-# --- mixtures ------------------------------------------------------------------------------------
-
-
-def _mixture(stats: Statistics, family: Family, prior: Any, start: Start | None) -> Problem:
-    name = type(prior).__name__
-    joint_cells(stats, name)
-    at = _located(stats, family, family.prior(prior.mean, prior.variance, groups=False), start)
-    components, curves = family.components, at.curves
+def _weights(stats: Statistics, family: Family, prior: Any, at: _Located) -> _Parts:
+    """The model whose predictors are both curves of the base, and coefficients of log weights."""
+    components, curves, name = family.components, at.curves, type(prior).__name__
     both = list(zip(curves, at.laplaces, strict=True))
     here = [laplace.state.at(curve.design) for curve, laplace in both]
     bins = merged(components, stats, at.rows, curves, here, at.data.spread)
@@ -437,33 +462,20 @@ def _mixture(stats: Statistics, family: Family, prior: Any, start: Start | None)
         for name, curve, parts in zip(FRAME, curves, design.at_knots, strict=False)
     ]
     outputs.append(Output("tilt", dims, design.at_knots[2], (-1, len(design.labels))))
-    coords: dict[str, Any] = {
-        "bin": bins.score,
-        "tilt_function": list(design.labels),
-        "tilt_knot": design.knots,
-        "tilt_line_term": np.arange(len(laplace.line_centre)),
-        **{f"{curve.name}_knot": curve.basis.knots for curve in curves},
-        **{f"tilt_{b.name}_term": np.arange(b.design.shape[1]) for b in linear.blocks},
-    }
     basis_dims = {block: f"tilt_{block}_term" for block in linear.names}
-    coefficients = Coefficients("tilt", "tilt", linear, laplace, basis_dims, tuple(outputs), True)
     of = bins.of[at.rows.bin]
     totals = np.bincount(of, stats.data["sum_y"].to_numpy()[at.rows.bin])
-    with pm.Model(coords=coords) as built:
-        predictors = _add_coefficients(coefficients).reshape((len(totals), -1))
+
+    def link(values: Sequence[Any]) -> list[Any]:
+        predictors = values[0].reshape((len(totals), -1))
         away = predictors[:, :2] - pm.Data("pilot_at_bins", design.start)
         slopes_of_base = pm.Data("frame_slopes", design.moving)
         moved = frame_tilt(away[:, 0], away[:, 1], slopes_of_base, pt.exp)
         at_bins = pt.concatenate([pt.stack(moved, axis=1), predictors[:, 2:]], axis=1)
-        pm.CustomDist(
-            family.outcome.observed,
-            pm.Deterministic("bin_tilt", at_bins),
-            *shared(cells),
-            logp=partial(_mixture_logp, cells.kernel, cells.signature),
-            signature=f"(b,j),{cells.signature}->(b)",
-            observed=totals,
-            dims="bin",
-        )
+        return [pm.Deterministic("bin_tilt", at_bins)]
+
+    knot_coords = {f"{c.name}_knot": c.basis.knots for c in curves}
+    labels = {"tilt_function": list(design.labels)}
     extras = xr.Dataset(
         {
             "pilot_first": ("mean_knot", knots[0]),
@@ -471,28 +483,25 @@ def _mixture(stats: Statistics, family: Family, prior: Any, start: Start | None)
             "component_z": ("component", components.z),
             "component_function": (("component", "tilt_function"), design.functions),
         },
-        {**{f"{c.name}_knot": c.basis.knots for c in curves}, "tilt_function": list(design.labels)},
+        {**knot_coords, **labels},
     )
-    return Problem(
-        model=built,
-        family=family,
-        curves=curves,
-        coefficients=(coefficients,),
-        rows=at.rows,
-        data=cells,
-        score=bins.score,
-        kernel=cells.kernel,
-        predictors=("bin_tilt",),
-        weights=design,
-        extras=extras,
-        no_minibatches=_NO_BATCH_OF_MIXTURES,
-        own=frozenset(v.name for v in built.free_RVs),
+    terms = {f"tilt_{b.name}_term": np.arange(b.design.shape[1]) for b in linear.blocks}
+    line = {"tilt_line_term": np.arange(len(laplace.line_centre))}
+    return _Parts(
+        (Coefficients("tilt", "tilt", linear, laplace, basis_dims, tuple(outputs), True),),
+        {**labels, "tilt_knot": design.knots, **line, **knot_coords, **terms},
+        bins.score,
+        cells,
+        totals,
+        cells.kernel,
+        link,
+        {
+            "predictors": ("bin_tilt",),
+            "weights": design,
+            "extras": extras,
+            "no_minibatches": _NO_BATCH_OF_MIXTURES,
+        },
     )
-
-
-def _mixture_logp(kernel: str, signature: str, value: Any, tilt: Any, *arrays: Any) -> Any:
-    """Log marginal of all bins together."""
-    return log_marginal(kernel, tilt, *unbatched(signature, arrays))[0].sum(axis=-1)
 
 
 # --- models to which their user has added terms --------------------------------------------------

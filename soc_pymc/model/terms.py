@@ -4,7 +4,7 @@ A curve is a straight line with a weak proper prior plus penalised terms: the wi
 deviations, a smooth term in log exposure. Each term has coefficients N(0, tau^2), tau half-normal.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -231,6 +231,19 @@ def _size_term(spline: Spline, rows: Rows, unit: float) -> tuple[Floats, Term | 
     functions = functions - np.average(at_rows @ functions, axis=0, weights=rows.n)
     block = Block("exposure", at_rows @ functions, spline.wiggle * unit)
     return basis.knots, Term(block, "exposure", functions)
+
+
+def interleaved(functions: Mapping[int, Floats], predictors: int) -> Floats:
+    """A design of several predictors, (rows x predictors, k): the predictors of a row together.
+
+    `functions` (rows, k_j) are those of predictor j, which has coefficients of its own.
+    """
+    columns = []
+    for predictor, own in functions.items():
+        wide = np.zeros((len(own), predictors, own.shape[1]))
+        wide[:, predictor] = own
+        columns.append(wide.reshape(-1, own.shape[1]))
+    return np.hstack(columns)
 
 
 def slopes(curve: Curve, coefficients: Floats, group: NDArray[np.int64]) -> Floats:
