@@ -15,6 +15,7 @@ import numpy as np
 from .._lib.arrays import Floats, Ints
 from ..families.outcomes import OUTCOMES, Outcome, Sum
 from ..families.poisson import EXACT_COUNTS, STEPS
+from ..families.scales import SCALES, Scale
 from ..families.validity import generated
 from .binning import CELLS, MOST_VALUE_CELL, VALUE_OCTAVES, ZERO_EXPOSURE
 
@@ -135,10 +136,10 @@ _CELL_OF = {
 _SCORE_SUMS = {
     "score_min": "{0} = min({0}, t)",
     "score_max": "{0} = max({0}, t)",
-    "sum_t": "{0} += t",
-    "sum_t2": "{0} += t * t",
-    "sum_log_t": "{0} += log_t",
-    "sum_log_t2": "{0} += log_t * log_t",
+} | {
+    column: "{0} += " + " * ".join([f"at_{scale.suffix}"] * power)
+    for scale in SCALES.values()
+    for power, column in enumerate(scale.sums, start=1)
 }
 
 _TOTALS = """
@@ -173,7 +174,7 @@ def {name}(items, folds, bins, coarse, start, used, {arrays}):
             last, part = key, slot(part_whole, used, 0, key)
         seen = {seen}
         sized = {size}
-        log_t = math.log(t) if t > 0 else math.nan
+{positions}
         if part_whole[part, 1] == 0:
             {first_score} = {last_score} = t
 {sums}
@@ -237,6 +238,7 @@ def _add(outcome: Outcome) -> str:
     ]
     lines += ["if coarse > 0:", *_indented(joint)]
     negligible = outcome.validity.outcome.negligible
+    scales = [scale for scale in SCALES.values() if scale.sums[0] in tables["part"].reals]
     ends = (tables["part"].reals.index(end) for end in ("score_min", "score_max"))
     low, high = (f"part_reals[part, {HEAD + at}]" for at in ends)
     return _ADD.format(
@@ -245,10 +247,19 @@ def _add(outcome: Outcome) -> str:
         full=" or ".join(f"2 * used[{k}] > len({name}_whole)" for k, name in enumerate(tables)),
         seen=f"y if abs(y) >= {negligible!r} else 0.0" if negligible else "y",
         size=" * ".join(["x"] * outcome.size_power),
+        positions="\n".join(_indented(list(map(_position, scales)), 8)),
         first_score=low,
         last_score=high,
         sums="\n".join(_indented(lines, 8)),
     )
+
+
+def _position(scale: Scale) -> str:
+    """Source of an item's position; NaN for scores that have none."""
+    ends = ((scale.low, ">"), (scale.high, "<"))
+    inside = [f"t {sign} {end!r}" for end, sign in ends if math.isfinite(end)]
+    otherwise = f" if {' and '.join(inside)} else math.nan" if inside else ""
+    return f"at_{scale.suffix} = {scale.source}{otherwise}"
 
 
 def _key(outcome: Outcome, name: str, key: str) -> str:

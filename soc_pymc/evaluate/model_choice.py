@@ -249,10 +249,9 @@ def _check(bins: Sequence[int], prior: Any, method: object, bayes: bool) -> None
 
 def _row(own: Statistics, best: Fit, fits: Fit) -> dict[str, float]:
     """Width of the bins and noise of their own fits."""
-    kept = best.data["constant_data"]
-    log = best.axis("mean").scale == "log"
+    kept, scale = best.data["constant_data"], best.axis("mean").local
     data = fits.data["constant_data"]
-    spread = data["log_score_sd" if log else "score_sd"].to_numpy()
+    spread = data[scale.width].to_numpy()
     score, n = data["score"].to_numpy(), data["n_items"].to_numpy()
     row = {"items": float(np.median(n))}
     posterior = posterior_of(best)
@@ -262,7 +261,7 @@ def _row(own: Statistics, best: Fit, fits: Fit) -> dict[str, float]:
     row |= {"spread": float(np.median(spread)), "most_spread": float(spread.max())}
     low, high = (
         np.clip(
-            score * np.exp(sign * spread) if log else score + sign * spread,
+            scale.score(scale.position(score) + sign * spread),
             kept["score_min"].min().item(),
             kept["score_max"].max().item(),
         )

@@ -12,6 +12,7 @@ from scipy import special
 
 from .._lib.arrays import Floats, Ints
 from . import normal_normal, poisson_gamma
+from .scales import Scale
 from .special_forms import gamma_kernel, gamma_lower, gamma_upper
 
 Rule = tuple[Floats, Floats, Floats]  # weights and both curves at the nodes
@@ -25,11 +26,11 @@ _WEIGHT = np.array([1.0, 4.0, 1.0]) / 6.0
 class Nodes:
     """Gauss rules of a fit's draws at a grid of scores, to be interpolated between them.
 
-    The grid is of scores, or of their logarithms, and reaches beyond the outer knots on both sides
-    by half the distance between them.
+    The grid is of positions of scores, and reaches beyond the outer knots on both sides by half
+    the distance between them.
     """
 
-    log: bool  # whether the grid is of logarithms
+    axis: Scale  # of the positions
     grid: Floats
     start: NDArray[np.int64]  # cell in which each step of 1 / scale from the first point begins
     scale: float

@@ -16,6 +16,7 @@ from .._lib.errors import StatisticsError
 from .normal import NORMAL_FORMS, value_error, value_residuals
 from .poisson import EXACT_COUNTS, POISSON_FORMS, STEPS, count_error, count_residuals
 from .row_sums import Cells, Columns, Powers
+from .scales import LINEAR, LOG
 from .validity import (
     LARGEST_COUNT,
     LARGEST_VALUE,
@@ -27,7 +28,7 @@ from .validity import (
 
 _ALIKE = 3.0  # scores within this factor of the outcomes are estimates of theta
 _PART_KEYS = ("group", "fold", "bin")
-_SCORES = ("score_min", "score_max", "sum_t", "sum_t2", "sum_log_t", "sum_log_t2")
+_SCORES = ("score_min", "score_max", *LINEAR.sums, *LOG.sums)
 
 
 class Sum(NamedTuple):

@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from .._lib.arguments import POSITIVE, OneOf, Real, Whole, shown
 from .._lib.errors import FitError
+from .scales import RANK, SCALES
 
 CURVES = {"Gamma": ("log_mean", "log_cv2"), "Normal": ("mean", "log_variance")}
 """Names of a prior's two curves in the posterior."""
@@ -17,7 +18,7 @@ Their places are those of E(log theta) less log E(theta|t), or of E(theta) less 
 FRAME = ("frame_first", "frame_second")
 """Names of the two curves of a mixture's frame, on the scales of its own family."""
 
-_SCALES = ("log", "linear", "rank")
+_SCALES = (*SCALES, RANK)
 _MOST_KNOTS = 10_000
 _ONE_SWITCH = ": it is one switch, and monotone is of the mean alone"
 

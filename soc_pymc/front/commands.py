@@ -18,6 +18,7 @@ from .._lib.errors import FitError, StatisticsError
 from ..families.family import FAMILIES, reads_joint
 from ..families.outcomes import OUTCOMES, Outcome
 from ..families.priors import Gamma, GammaMixture, Normal, NormalMixture, Prior, Spline
+from ..families.scales import RANK, SCALES
 
 if TYPE_CHECKING:
     from ..data.items import Items
@@ -82,7 +83,7 @@ _PRIOR = (
     _option(
         "--scale",
         "axis on which curves are smooth (default: log, of values linear)",
-        choices=("log", "linear", "rank"),
+        choices=(*SCALES, RANK),
     ),
 )
 

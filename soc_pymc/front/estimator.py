@@ -23,6 +23,7 @@ from ..data.tables import scan
 from ..families.family import family_of, reads_joint
 from ..families.outcomes import OUTCOMES, Outcome
 from ..families.priors import Prior
+from ..families.scales import common_scale
 from ..inference import fitting as inference
 from ..inference.methods import Method
 from ..inference.results import Fit
@@ -133,9 +134,8 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         curves = (getattr(self.prior, name, None) for name in ("mean", "variance"))
         counts = self.noise_sd is None
         tags.input_tags.one_d_array = True
-        tags.input_tags.positive_only = (self.prior is None and counts) or any(
-            getattr(curve, "scale", None) == "log" for curve in curves
-        )
+        scale = common_scale(*(getattr(curve, "scale", "") for curve in curves))
+        tags.input_tags.positive_only = (self.prior is None and counts) or scale.low >= 0
         tags.regressor_tags.poor_score = True
         tags.target_tags.positive_only = counts
         return tags

@@ -11,6 +11,7 @@ from ..data.statistics import Statistics
 from ..families.family import family_of_kind
 from ..families.monotone import project_monotone
 from ..families.outcomes import OUTCOMES
+from ..families.scales import RANK, SCALES, Scale
 from ..model.laplace import with_effects
 from ..model.problem import Problem
 from ..model.rows import Rows, make_rows, positions
@@ -117,8 +118,9 @@ def bin_table(stats: Statistics, axis: Axis) -> tuple[xr.Dataset, xr.Dataset]:
         "score": axis.inverse(positions(axis, make_rows(stats, family_of_kind(stats.kind))[0])),
         "score_min": data["score_min"].to_numpy()[at],
         "score_max": data["score_max"].to_numpy()[at],
-        "score_sd": _sd(stats, "sum_t", at),
-        "log_score_sd": _sd(stats, "sum_log_t", at),
+        **{
+            scale.width: _sd(stats, scale, at) for scale in SCALES.values() if scale.sums[0] in data
+        },
         "n_items": n,
     }
     sums = {str(name): data[name].to_numpy()[at] for name in outcome.sums("part")}
@@ -127,9 +129,9 @@ def bin_table(stats: Statistics, axis: Axis) -> tuple[xr.Dataset, xr.Dataset]:
     return bins, xr.Dataset({outcome.observed: ("bin", seen)})
 
 
-def _sd(stats: Statistics, name: str, at: NDArray[np.intp]) -> Floats:
-    """Standard deviation inside each bin of what was summed, NaN where it has no sums."""
-    n, first, second = (stats.data[k].to_numpy()[at] for k in ("n", name, f"{name}2"))
+def _sd(stats: Statistics, scale: Scale, at: NDArray[np.intp]) -> Floats:
+    """Standard deviation of positions inside each bin, NaN where some score has none."""
+    n, first, second = (stats.data[k].to_numpy()[at] for k in ("n", *scale.sums))
     mean, square = first / n, second / n
     variance = square - mean**2
     # below the rounding of the sums it is that of equal scores, 0
@@ -138,7 +140,7 @@ def _sd(stats: Statistics, name: str, at: NDArray[np.intp]) -> Floats:
 
 def rank_table(axis: Axis) -> xr.Dataset:
     """What `Fit.axis` needs of an axis of ranks; nothing of others."""
-    if axis.scale != "rank":
+    if axis.scale != RANK:
         return xr.Dataset()
     return xr.Dataset(
         {

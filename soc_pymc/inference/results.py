@@ -18,6 +18,7 @@ from .._lib.errors import FitError
 from .._lib.files import read_saved, save_netcdf
 from .._lib.reprs import html_table, lines, of_fit, of_status
 from ..families.priors import Prior
+from ..families.scales import RANK
 from ..model.splines import Axis
 from .methods import FiveSteps, Method
 from .stored_fits import METHODS, PRIORS, as_json, check_tree, read_record
@@ -143,7 +144,7 @@ class Fit:
         0.0
         """
         scale = getattr(self.prior, _CURVE(curve, "curve")).scale
-        if scale != "rank":
+        if scale != RANK:
             return Axis(scale)
         bins = self.data["constant_data"]
         return Axis(

@@ -25,6 +25,7 @@ from ..families.priors import (
     Prior,
     Spline,
 )
+from ..families.scales import RANK
 from .methods import NUTS, VI, FiveSteps, Method
 
 METHODS = (VI, NUTS, FiveSteps)
@@ -165,7 +166,7 @@ def _needed(
     yield _Needed("constant_data", outcome.size, ("bin",), "is below 0")
     least = "is below 0" if outcome.positive else ""
     yield _Needed("observed_data", outcome.observed, ("bin",), least)
-    if "rank" in (prior.mean.scale, prior.variance.scale):
+    if RANK in (prior.mean.scale, prior.variance.scale):
         for name in ("rank_score", "rank_fraction"):
             yield _Needed("constant_data", name, ("rank",), "falls")
     if steps or (five and prior.mixture) or prior.bin_effects:

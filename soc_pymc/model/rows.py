@@ -15,12 +15,13 @@ from ..data.binning import ZERO_EXPOSURE
 from ..data.statistics import Statistics
 from ..families.family import Family
 from ..families.row_sums import Columns, RowSums
+from ..families.scales import RANK, SCALES
 from .splines import Axis
 
 _CLASS = 3  # cells of sizes are 16 an octave: 2^3 of them make a class
 _CLASSES = 1 << 20  # more than there are classes, of either sign
 _MOST_BINS = 200  # with classes of sizes: more would cost time and tell no more of the curves
-_SUMS = ("n", "sum_t", "sum_t2", "sum_log_t", "sum_log_t2")
+_SUMS = ("n", *(name for scale in SCALES.values() for name in scale.sums))
 
 
 @dataclass(frozen=True)
@@ -31,8 +32,7 @@ class Rows:
     bin: Ints  # its first bin
     width: int  # bins in one row
     n: Floats  # items of each row
-    # over the items of the row's group and bins, of the scores t: `n`, `sum_t`, `sum_t2`,
-    # `sum_log_t`, `sum_log_t2`
+    # over the items of the row's group and bins: `n`, and sums of positions of every scale kept
     sums: Mapping[str, Floats]
     rank: Floats  # share of all items below the middle of the row's bins
     rank_width: Floats  # and in them
@@ -130,23 +130,25 @@ def _sums(part: Columns, grouped: bool, width: int, places: Ints) -> dict[str, F
     inside = (at < len(places)) & (
         places[np.minimum(at, len(places) - 1)] == _places(part, grouped, width)
     )
-    return {name: np.bincount(at[inside], part[name][inside], len(places)) for name in _SUMS}
+    return {
+        name: np.bincount(at[inside], part[name][inside], len(places))
+        for name in _SUMS
+        if name in part
+    }
 
 
 def positions(axis: Axis, rows: Rows) -> Floats:
     """Average position on the axis of the items of each row's bins."""
-    if axis.scale == "rank":
+    if axis.scale == RANK:
         return rows.rank
-    name = "sum_log_t" if axis.scale == "log" else "sum_t"
-    return np.asarray(rows.sums[name] / rows.sums["n"])
+    return np.asarray(rows.sums[axis.local.sums[0]] / rows.sums["n"])
 
 
 def position_variances(axis: Axis, rows: Rows) -> Floats:
     """Variance of the positions of the items of each row's bins on the axis."""
-    if axis.scale == "rank":
+    if axis.scale == RANK:
         return np.asarray(rows.rank_width**2 / 12.0)
-    names = ("sum_log_t", "sum_log_t2") if axis.scale == "log" else ("sum_t", "sum_t2")
-    first, second = (rows.sums[name] / rows.sums["n"] for name in names)
+    first, second = (rows.sums[name] / rows.sums["n"] for name in axis.local.sums)
     variance = second - first**2
     # below the rounding of the sums it is that of equal scores, 0
     return np.where(variance > 1e-12 * second, variance, 0.0)

@@ -12,42 +12,34 @@ from numpy.typing import ArrayLike
 from scipy.interpolate import CubicSpline
 
 from .._lib.arrays import Floats
-from .._lib.errors import FitError
+from ..families.scales import LINEAR, SCALES, Scale
 
 
 @dataclass(frozen=True)
 class Axis:
     """The axis of one curve: a monotone map from scores to the number `u` that splines see."""
 
-    # "log": u = log(score); "linear": u = score; "rank": u = the fraction of items with a smaller
-    # score, linear between the bins' edges
-    scale: str
+    scale: str  # of `SCALES`, or "rank": u is the fraction of items with a smaller score
     score: tuple[float, ...] = ()  # for "rank" alone: increasing scores
-    fraction: tuple[float, ...] = ()  # and their fractions
+    fraction: tuple[float, ...] = ()  # and their fractions, linear between the scores
+
+    @property
+    def local(self) -> Scale:
+        """The scale on which widths of bins are measured."""
+        return SCALES.get(self.scale, LINEAR)
 
     def __call__(self, score: ArrayLike) -> Floats:
         """Positions on the axis of an array of scores, of the same shape."""
+        if self.scale in SCALES:
+            return SCALES[self.scale].checked(score)
         t = np.asarray(score, dtype=float)
-        if self.scale == "log":
-            bad = ~(t > 0)
-            if np.any(bad):
-                raise FitError(
-                    f"{int(bad.sum())} scores are 0 or below (first: {t[bad].flat[0]:g}) and have "
-                    'no logarithm: use soc.Spline(scale="rank") or scale="linear" for both curves, '
-                    "or drop or floor these scores"
-                )
-            return np.log(t)
-        if self.scale == "linear":
-            return t.copy()
         return np.interp(t, self.score, self.fraction)
 
     def inverse(self, position: ArrayLike) -> Floats:
         """Scores at positions on the axis."""
         u = np.asarray(position, dtype=float)
-        if self.scale == "log":
-            return np.exp(u)
-        if self.scale == "linear":
-            return u.copy()
+        if self.scale in SCALES:
+            return np.asarray(SCALES[self.scale].score(u))
         return np.interp(u, self.fraction, self.score)
 
 

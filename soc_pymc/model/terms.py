@@ -16,6 +16,7 @@ from .._lib.errors import FitError
 from ..data.statistics import Statistics
 from ..families.priors import Spline
 from ..families.row_sums import Weak
+from ..families.scales import RANK, SCALES
 from .rows import Rows, positions
 from .splines import Axis, Basis, make_basis, spline_matrix
 
@@ -132,17 +133,21 @@ class Curve:
 
 
 def axis_of(spline: Spline, stats: Statistics) -> Axis:
-    """The curve's axis; scores at or below 0 are refused on the log scale."""
+    """The curve's axis; scores without a position on it are refused."""
     data = stats.data
-    if spline.scale == "log" and float(data["score_min"].min()) <= 0:
-        low = data["score_min"].to_numpy()
-        raise FitError(
-            f"{int((low <= 0).sum())} of {stats.bins} bins hold scores at or below 0 (smallest: "
-            f"{np.nanmin(low):g}), which have no logarithm: use soc.Gamma(mean=soc.Spline("
-            'scale="rank"), variance=soc.Spline(scale="rank")) or scale="linear", or floor these '
-            "scores at a small positive number"
-        )
-    if spline.scale != "rank":
+    if spline.scale != RANK:
+        scale = SCALES[spline.scale]
+        if scale.sums[0] not in data:
+            raise FitError(f"scale={scale.name!r} is not for {stats.kind} items: choose another")
+        ends = [data[name].to_numpy() for name in ("score_min", "score_max")]
+        bad = np.logical_or(*(~(scale.holds(end) | np.isnan(end)) for end in ends))
+        if bad.any():
+            raise FitError(
+                f"{int(bad.sum())} of {stats.bins} bins hold scores that are {scale.outside} ("
+                f"scores run from {np.nanmin(ends[0]):g} to {np.nanmax(ends[1]):g}): use "
+                'soc.Spline(scale="rank") or scale="linear" for mean= and variance= of the prior, '
+                "or drop or clip these scores"
+            )
         return Axis(spline.scale)
     n = data["n"].to_numpy()
     score = np.concatenate(
@@ -150,7 +155,7 @@ def axis_of(spline: Spline, stats: Statistics) -> Axis:
     )
     fraction = np.concatenate([[0.0], np.cumsum(n) / n.sum()])
     rising = np.concatenate([[True], (np.diff(score) > 0) & (np.diff(fraction) > 0)])
-    return Axis("rank", tuple(score[rising].tolist()), tuple(fraction[rising].tolist()))
+    return Axis(RANK, tuple(score[rising].tolist()), tuple(fraction[rising].tolist()))
 
 
 def make_curve(

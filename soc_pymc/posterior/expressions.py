@@ -17,6 +17,7 @@ from .._lib.errors import ItemsError
 from ..data.binning import Grid
 from ..data.tables.expressions import exact, score_cell
 from ..families import poisson_gamma
+from ..families.scales import MIDDLE, Scale
 from ..families.validity import LARGEST, LARGEST_COUNT
 
 SCORED = ("theta_mean", "theta_sd", "theta_var", "theta_shape", "theta_rate")
@@ -52,7 +53,7 @@ class Curves:
     and the last cell belong to these. Polynomials are in x = v - cell - 1/2, from 1 upwards.
     """
 
-    scale: str  # "log" or "linear": position of a score where there is no ladder
+    scale: Scale  # of positions where there is no ladder
     ladder: Ladder | None
     exponent: int
     first: int  # the first cell
@@ -216,7 +217,7 @@ def _expression(
         made = rows.mutate(**{f"soc_{name}": value for name, value in new.items()})
         return made.limit(_ALL) if fence else made
 
-    rows = layer(table, **_inputs(table, roles, curves.scale == "log"))
+    rows = layer(table, **_inputs(table, roles, curves.scale))
     rows = _with_position(rows, curves, lookups, layer)
     unit = exact(2.0**-curves.exponent)
     last = curves.first + len(curves.mean) - 1
@@ -236,25 +237,27 @@ def _expression(
     return rows.select(*users, **known)
 
 
-def _inputs(table: Any, roles: Mapping[str, str], positive: bool) -> dict[str, Any]:
+def _inputs(table: Any, roles: Mapping[str, str], scale: Scale) -> dict[str, Any]:
     """Score, count and exposure as floats, harmless ones where any of the three is bad.
 
     Comparisons alone tell NaN and infinities: engines put NaN above all numbers or outside of any
     order, and both fail one of two bounds.
     """
     t, y, n = (table[roles[role]].cast("float64") for role in ("score", "count", "exposure"))
-    good = (t > 0 if positive else t >= -LARGEST) & (t <= LARGEST) & (n >= 0) & (n <= LARGEST)
+    low = t > scale.low if scale.low > -LARGEST else t >= -LARGEST
+    high = t < scale.high if scale.high < LARGEST else t <= LARGEST
+    good = low & high & (n >= 0) & (n <= LARGEST)
     good &= (y >= 0) & (y <= LARGEST_COUNT) & ((y == 0) | (n > 0))
     bounded = good.ifelse(y, 0.0)  # engines may floor into an integer, which has no NaN
     good &= bounded == bounded.floor()
-    safe = {"t": good.ifelse(t, 1.0), "y": good.ifelse(y, 0.0), "n": good.ifelse(n, 0.0)}
+    safe = {"t": good.ifelse(t, MIDDLE), "y": good.ifelse(y, 0.0), "n": good.ifelse(n, 0.0)}
     return {"good": good, **safe}
 
 
 def _with_position(rows: Any, curves: Curves, lookups: Mapping[str, Any], layer: Any) -> Any:
     """Position of the score on the curves' axis."""
     if curves.ladder is None:
-        return layer(rows, u=rows.soc_t.ln() if curves.scale == "log" else rows.soc_t)
+        return layer(rows, u=curves.scale.column(rows.soc_t))
     ladder, steps = curves.ladder, lookups[_LADDER]
     rows = layer(rows, row=score_cell(rows.soc_t, ladder.grid, ladder.low, ladder.high))
     rows = rows.left_join(steps, rows.soc_row == steps.soc_step)

@@ -9,8 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from .._lib.errors import ItemsWarning, warn_user
 from ..data.statistics import Statistics
+from ..families.scales import RANK
 from ..inference.results import Fit
-from ..model.splines import Axis
 from .curves import bounded, knot_weights
 
 _MARGIN = 0.1  # of the range of the fit's scores, on the mean's axis: lines hold that far
@@ -25,26 +25,26 @@ class Extrapolation:
         self._total, self._far = 0, 0
         self._least, self._most = np.inf, -np.inf
         self._low, self._high = -np.inf, np.inf
-        # scores without a logarithm are refused where curves are asked for them
-        log = "log" in (fit.prior.mean.scale, fit.prior.variance.scale)
-        self._floor = 0.0 if log else -np.inf
+        # scores without a position are refused where curves are asked for them
+        scales = [fit.axis(curve).local for curve in ("mean", "variance")]
+        self._floor = max(scale.low for scale in scales)
+        self._ceiling = min(scale.high for scale in scales)
         bins = fit.data.children.get("constant_data")
         if bins is None or "score_min" not in bins:  # curves given by hand, which saw no scores
             return
         self._seen = float(bins["score_min"].min()), float(bins["score_max"].max())
         # ranks end at the fit's own scores: how far a score is beyond them says its own scale
-        scale = fit.prior.mean.scale
-        axis = Axis("linear" if scale == "rank" else scale)
-        low, high = axis(self._seen)
+        low, high = scales[0].checked(self._seen)
         margin = _MARGIN * (high - low)
-        self._low, self._high = axis.inverse([low - margin, high + margin])
+        self._low, self._high = scales[0].score(np.array([low - margin, high + margin]))
 
     def count(self, score: ArrayLike, highest: ArrayLike | None = None) -> None:
         """Count some more scores, or ranges of them up to the highest."""
         low = np.asarray(score, dtype=float)
         high = low if highest is None else np.asarray(highest, dtype=float)
         self._total += low.size
-        away = ((low < self._low) | (high > self._high)) & (high > self._floor)
+        away = (low < self._low) | (high > self._high)
+        away &= (high > self._floor) & (low < self._ceiling)
         if away.any():
             self._far += int(away.sum())
             self._least = min(self._least, float(low[away].min()))
@@ -75,7 +75,7 @@ class Extrapolation:
         fit = self._fit
         if fit.by_bin:
             return "they count as scores of the outermost bins"
-        if {fit.prior.mean.scale, fit.prior.variance.scale} == {"rank"}:
+        if {fit.prior.mean.scale, fit.prior.variance.scale} == {RANK}:
             return "they count as the outermost scores of the fit"
         lines = "the curves go on as straight lines there"
         ends = np.array([self._least, self._most])

@@ -20,7 +20,6 @@ from .extrapolation import warn_of_extrapolation
 from .predictive import Columns, Posterior
 
 _OUTCOMES = [role for kind in OUTCOMES.values() for role in (kind.observed, kind.size)]
-_SUMS = ("n", "sum_t", "sum_t2", "sum_log_t", "sum_log_t2")
 _LEAST = 1e-12  # a variance below this share of the square is rounding of the sums
 
 
@@ -121,18 +120,16 @@ def bin_scores_of(fit: Fit, posterior: Posterior, stats: Statistics, coarse: int
             found[part] = (np.log(mean) if posterior.outcome.positive else mean).mean(axis=0)
         return found
 
-    log = fit.axis("mean").scale == "log"
+    scale = fit.axis("mean").local
     part = stats.table("part")
     group = part["group"] if len(labels) else np.zeros_like(part["group"])
     wide = -(-stats.bins // coarse)
     key, at = np.unique(group * wide + part["bin"] // coarse, return_inverse=True)
-    total = {name: np.bincount(at, part[name], len(key)) for name in _SUMS}
-    kind = "sum_log_t" if log else "sum_t"
-    mean = total[kind] / total["n"]
-    square = total[f"{kind}2"] / total["n"]
+    total = {name: np.bincount(at, part[name], len(key)) for name in ("n", *scale.sums)}
+    mean, square = (total[name] / total["n"] for name in scale.sums)
     variance = square - mean**2
     sd = np.sqrt(np.where(variance > _LEAST * square, variance, 0.0))
     groups, bins = key // wide, key % wide
-    ends = [np.exp(mean + s * sd) if log else mean + s * sd for s in (-0.5, 0.5)]
+    ends = [scale.score(mean + s * sd) for s in (-0.5, 0.5)]
     below, above = (mean_curve(end, groups) for end in ends)
-    return BinScores(groups, bins, np.exp(mean) if log else mean, (above - below) ** 2)
+    return BinScores(groups, bins, scale.score(mean), (above - below) ** 2)

@@ -21,6 +21,7 @@ from ..families.gamma_quantiles import quantile_tables
 from ..families.mixture_items import average_weights, score_by_table, weights_by_table
 from ..families.mixtures import draw_moments
 from ..families.priors import COMPONENTS
+from ..families.scales import RANK
 from ..inference.results import Fit
 from ..model.splines import spline_matrix
 from .curves import bin_of, bounded, curve_draws
@@ -410,7 +411,7 @@ class _SmoothWeights:
         """Positions on the mean's axis, reaching beyond the outer knots on both sides."""
         low, high = self._knots[0], self._knots[-1]
         reach = max(0.5 * (high - low), 1e-9)
-        ranks = self._fit.axis("mean").scale == "rank"
+        ranks = self._fit.axis("mean").scale == RANK
         ends = (0.0, 1.0) if ranks else (float(low - reach), float(high + reach))
         return np.linspace(ends[0], ends[1], 2 * _GRID)
 

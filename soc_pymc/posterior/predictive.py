@@ -299,7 +299,7 @@ def _tabulated(fit: Fit, probs: tuple[float, ...], rest: Scorer) -> Scorer:
 
     def by_nodes(columns: Columns) -> Floats:
         score, outcome, size = columns.values()
-        position = np.log(score) if nodes.log else np.array(score)
+        position = nodes.axis.position(score)
         return np.asarray(family.score_nodes(nodes, position, outcome, size, probs))
 
     def by_draws(columns: Columns) -> Floats:
@@ -309,7 +309,7 @@ def _tabulated(fit: Fit, probs: tuple[float, ...], rest: Scorer) -> Scorer:
         return np.asarray(family.score_draws(*draws, outcome, size, probs))
 
     def score_items(columns: Columns) -> Floats:
-        if nodes.log and columns["score"].min() <= 0:
+        if not nodes.axis.holds(columns["score"]).all():
             for curve in ("mean", "variance"):
                 fit.axis(curve)(columns["score"])  # says that some have no place on it
         own = {name: columns[name] for name in numbers}

@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from .._lib.arrays import Floats, Ints
 from ..families.family import Family, family_of
 from ..families.mixtures import Nodes, Rule, gauss_rules, product_rule
+from ..families.scales import Scale, common_scale
 from ..inference.results import Fit
 from .curves import bounded, curve_draws, is_plain, knot_weights
 
@@ -31,13 +32,13 @@ _CELLS_A_KEY = 4  # or more steps, up to the most
 def make_nodes(fit: Fit) -> Nodes:
     """Nodes of a fit whose curves are functions of the score alone."""
     family = family_of(fit.prior)
-    log = "log" in (fit.prior.mean.scale, fit.prior.variance.scale)
+    axis = common_scale(fit.prior.mean.scale, fit.prior.variance.scale)
     for number in _GRIDS:
-        at = _grid(fit, log, number)
-        coarse = _coarse(fit, family, log, at)
+        at = _grid(fit, axis, number)
+        coarse = _coarse(fit, family, axis, at)
         if coarse.mean() < _FEW_COARSE:
             break
-    score = np.exp(at) if log else at
+    score = axis.score(at)
     # far outside of the knots a prior may be beyond all numbers: such cells get no nodes
     with np.errstate(over="ignore", invalid="ignore"):
         spread = _spread(fit, family, score)
@@ -46,7 +47,7 @@ def make_nodes(fit: Fit) -> Nodes:
     level[coarse] = len(_LEVELS)
     rules = tuple(_rules(fit, family, score, level == i, n) for i, (_, n) in enumerate(_LEVELS))
     start, scale = _cell_table(at)
-    return Nodes(log, at, start, scale, level.astype(np.int64), rules, _LIMITS)
+    return Nodes(axis, at, start, scale, level.astype(np.int64), rules, _LIMITS)
 
 
 def _cell_table(at: Floats) -> tuple[Ints, float]:
@@ -64,11 +65,8 @@ def _cell_table(at: Floats) -> tuple[Ints, float]:
     return start.astype(np.int64), float(scale)
 
 
-def _grid(fit: Fit, log: bool, number: int) -> Floats:
-    """Rising positions, about `number` between the outer knots, close on the axes of both curves.
-
-    Positions are scores or, for `log`, their logarithms.
-    """
+def _grid(fit: Fit, scale: Scale, number: int) -> Floats:
+    """Rising positions, about `number` between outer knots, close on the axes of both curves."""
     inner, knots = [], []
     for curve, knot in (("mean", "mean_knot"), ("variance", "variance_knot")):
         axis = fit.axis(curve)
@@ -77,19 +75,18 @@ def _grid(fit: Fit, log: bool, number: int) -> Floats:
         knots.append(axis.inverse(own))
         inner += [knots[-1], np.array(axis.score)]  # a rank axis bends at these
     every, outer = np.concatenate(inner), np.concatenate(knots)
-    if log:
-        every, outer = np.log(every[every > 0]), np.log(outer[outer > 0])
+    every, outer = (scale.position(x[scale.holds(x)]) for x in (every, outer))
     low, high = float(outer.min()), float(outer.max())
     reach = max(0.5 * (high - low), 1e-3 * max(abs(low), abs(high)), 1e-9)
     beyond = np.linspace(0.0, reach, number // _OUTER + 1)
     return np.unique(np.concatenate([low - beyond, every, high + beyond]))
 
 
-def _coarse(fit: Fit, family: Family, log: bool, at: Floats) -> NDArray[np.bool_]:
+def _coarse(fit: Fit, family: Family, axis: Scale, at: Floats) -> NDArray[np.bool_]:
     """Cells in which the average curves' prior is interpolated with too large an error."""
     both = np.empty(2 * len(at) - 1)
     both[::2], both[1::2] = at, 0.5 * (at[:-1] + at[1:])
-    score = np.exp(both) if log else both
+    score = axis.score(both)
     averages = []
     for curve in ("mean", "variance"):
         values, weights = knot_weights(fit, curve, score)

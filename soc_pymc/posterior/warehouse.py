@@ -23,6 +23,7 @@ from ..data.items import Items, NormalItems, PoissonItems
 from ..data.tables import kind_of
 from ..families.family import family_of
 from ..families.mixtures import gauss_rules
+from ..families.scales import LINEAR, RANK, SCALES
 from ..inference.results import FIT, Fit
 from .curves import curve_draws
 from .expressions import Curves, Ladder, scored, scoring_sql
@@ -221,7 +222,7 @@ def _curves(fit: Fit) -> Curves:
             return made
         exponent -= 1
         if len(made.mean) >= _MOST_CELLS:
-            other = ' or soc.Spline(scale="rank") for both curves' if scale != "rank" else ""
+            other = ' or soc.Spline(scale="rank") for both curves' if scale != RANK else ""
             raise FitError(
                 f"the scores lie too unevenly on the {scale} scale for a table of {_MOST_CELLS} "
                 f"cells: use soc.item_posteriors{other}"
@@ -232,7 +233,7 @@ def _tabulated(fit: Fit, knots: Floats, span: float, exponent: int) -> tuple[Cur
     """Curves in cells of width 2^exponent, and the largest error between the fitted points."""
     scale = fit.prior.mean.scale
     width = 2.0**exponent
-    if scale == "rank":
+    if scale == RANK:
         first, last = 0, round(1 / width) - 1
     else:  # a little beyond the knots, so that the outer cells hold straight lines alone
         first = math.floor((knots.min() - _BEYOND * span) / width)
@@ -242,7 +243,7 @@ def _tabulated(fit: Fit, knots: Floats, span: float, exponent: int) -> tuple[Cur
     mean, spread = _moments(fit, (centre[:, None] + x) * width)
     lines, squares = np.vander(x, 4, increasing=True), np.vander(x, 3, increasing=True)
     curves = np.linalg.lstsq(lines, mean.reshape(-1, _POINTS).T)[0].T.reshape(2, -1, 4)
-    if scale != "rank":  # no trace of rounding far outside
+    if scale != RANK:  # no trace of rounding far outside
         for end in (0, -1):
             curves[:, end] = 0.0
             curves[:, end, :2] = np.linalg.lstsq(lines[:, :2], mean[:, end].T)[0].T
@@ -254,8 +255,8 @@ def _tabulated(fit: Fit, knots: Floats, span: float, exponent: int) -> tuple[Cur
         covariance @ np.vander(between, 3, increasing=True).T,
     )
     made = Curves(
-        scale, _ladder(fit) if scale == "rank" else None, exponent, first,
-        (0, 0) if scale == "rank" else _reach(curves, covariance), curves[0], curves[1],
+        SCALES.get(scale, LINEAR), _ladder(fit) if scale == RANK else None, exponent, first,
+        (0, 0) if scale == RANK else _reach(curves, covariance), curves[0], curves[1],
         covariance.transpose(1, 0, 2), *_nodes(fit, centre * width),
     )  # fmt: skip
     return made, error

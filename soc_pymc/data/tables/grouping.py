@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...families.outcomes import OUTCOMES, Outcome, Sum
+from ...families.scales import LINEAR, MIDDLE, SCALES, Scale
 from ..binning import FIRST_GRID, Columns, Folds, Grid, Weights, added, whole_unit
 from ..items import Items
 from .expressions import exact, fold_of, score_cell, seen_outcome, with_bins, with_cells
@@ -19,26 +20,46 @@ from .validation import Scan, Tables, check_spread, scan
 _TINY = 1e-100  # smaller numbers count as 0 in sums of powers, where some engines refuse underflow
 _ROWS = 1 << 20  # rows of joint cells held before they are added up
 _PART_KEYS = ("group", "fold", "bin")
-_OUTSIDE = "nonpositive"  # items whose score has no logarithm
 
 
 def _sums(table: Any, outcome: Outcome) -> dict[str, Any]:
     """Every sum by name, as expressions of the item."""
     t = table.score
+    terms = {name: _term(table, outcome, of) for name, of in outcome.sums_of.items() if name != "n"}
     small_t = (t.abs() < _TINY).ifelse(0.0, t)
-    log_t = (t > 0).ifelse(t, 1.0).ln()
-    scores = {"sum_t": t, "sum_t2": small_t * small_t, "sum_log_t": log_t}
-    terms = scores | {"sum_log_t2": log_t * log_t}
-    terms |= {
-        name: _term(table, outcome, of) for name, of in outcome.sums_of.items() if name != "n"
-    }
+    terms |= dict(zip(LINEAR.sums, (t, small_t * small_t), strict=True))
+    for scale in _bounded(outcome):
+        u = scale.column(_inside(t, scale).ifelse(t, MIDDLE))
+        terms |= dict(zip(scale.sums, (u, u * u), strict=True))
+        terms[_outside(scale)] = (~_inside(t, scale)).ifelse(1, 0)
     return {
         **{name: value.sum() for name, value in terms.items()},
         "n": table.count(),
         "score_min": t.min(),
         "score_max": t.max(),
-        _OUTSIDE: (~(t > 0)).ifelse(1, 0).sum(),
     }
+
+
+def _bounded(outcome: Outcome) -> list[Scale]:
+    """Scales whose sums are kept, and on which some scores have no position."""
+    kept = outcome.sums("part")
+    return [s for s in SCALES.values() if s is not LINEAR and s.sums[0] in kept]
+
+
+def _outside(scale: Scale) -> str:
+    """Column that counts items whose score has no position."""
+    return f"outside_{scale.name}"
+
+
+def _counted(outcome: Outcome) -> tuple[str, ...]:
+    """Columns of whole numbers that are added up."""
+    return (*outcome.integers, *map(_outside, _bounded(outcome)))
+
+
+def _inside(t: Any, scale: Scale) -> Any:
+    """Whether scores have a position."""
+    above = t > scale.low
+    return above & (t < scale.high) if scale.high < np.inf else above
 
 
 def _term(table: Any, outcome: Outcome, of: Sum) -> Any:
@@ -127,7 +148,7 @@ def _fine(keyed: Any, outcome: Outcome, tables: Sequence[str]) -> Any:
     """Rows by part and all cells of some tables, with the sums of ``part`` and of these tables."""
     cells = [cell for name in tables for cell in outcome.tables[name].cells.values()]
     sums, names = _sums(keyed, outcome), outcome.reals(("part", *tables))
-    whole = {name: sums[name].cast("int64") for name in (*outcome.integers, _OUTSIDE)}
+    whole = {name: sums[name].cast("int64") for name in _counted(outcome)}
     return keyed.group_by(*_PART_KEYS, *dict.fromkeys(cells)).aggregate(
         **whole, **{name: sums[name] for name in names}
     )
@@ -137,7 +158,7 @@ def _whole(outcome: Outcome) -> set[str]:
     """Columns that hold whole numbers."""
     keys = {key for name in outcome.tables for key in outcome.tables[name].keys}
     cells = set(outcome.tables["joint"].cells)
-    return (keys - {"group"}) | cells | {*outcome.integers, _OUTSIDE, "margin"}
+    return (keys - {"group"}) | cells | {*_counted(outcome), "margin"}
 
 
 def _narrow(keyed: Any, outcome: Outcome) -> dict[str, Columns]:
@@ -162,7 +183,7 @@ def _narrow(keyed: Any, outcome: Outcome) -> dict[str, Columns]:
 
 def _margin(fine: Any, outcome: Outcome, table: str, names: Sequence[str]) -> Any:
     """The finest cells added up to those of one table, in the engine."""
-    whole = {name: fine[name].sum().cast("int64") for name in (*outcome.integers, _OUTSIDE)}
+    whole = {name: fine[name].sum().cast("int64") for name in _counted(outcome)}
     ends = {"score_min": fine.score_min.min(), "score_max": fine.score_max.max()}
     real = {name: fine[name].sum() for name in names if name not in ends}
     cells = {key: fine[cell] for key, cell in outcome.tables[table].cells.items()}
@@ -170,12 +191,18 @@ def _margin(fine: Any, outcome: Outcome, table: str, names: Sequence[str]) -> An
 
 
 def _parts(rows: Columns, outcome: Outcome) -> dict[str, NDArray[Any]]:
-    """The table ``part`` from rows of finer cells; scores at or below 0 have no logarithm."""
-    part = added(rows, _PART_KEYS, (*outcome.sums("part"), _OUTSIDE))
-    for name in ("sum_log_t", "sum_log_t2"):
-        part[name] = np.where(part[_OUTSIDE] > 0, np.nan, part[name])
-    del part[_OUTSIDE]
+    """The table ``part`` from rows of finer cells; NaN where a score has no position."""
+    part = added(rows, _PART_KEYS, _of_parts(outcome))
+    for scale in _bounded(outcome):
+        lacking = part.pop(_outside(scale)) > 0
+        for name in scale.sums:
+            part[name] = np.where(lacking, np.nan, part[name])
     return part
+
+
+def _of_parts(outcome: Outcome) -> tuple[str, ...]:
+    """Columns from which the table ``part`` is made, without its keys."""
+    return (*outcome.sums("part"), *map(_outside, _bounded(outcome)))
 
 
 class _Pile:
@@ -202,7 +229,7 @@ def _all_at_once(
 ) -> tuple[dict[str, Columns], int]:
     """All tables from one grouped pass, its rows added up as they come."""
     piles = {name: _Pile(t.keys, outcome.sums(name)) for name, t in outcome.tables.items()}
-    piles["part"] = _Pile(_PART_KEYS, (*outcome.sums("part"), _OUTSIDE))
+    piles["part"] = _Pile(_PART_KEYS, _of_parts(outcome))
     joint, coarse = piles["joint"], 1
     for rows in _batches(_fine(keyed, outcome, ("joint", *outcome.margins)), _whole(outcome)):
         for name, table in outcome.tables.items():

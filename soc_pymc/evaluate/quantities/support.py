@@ -19,6 +19,7 @@ from ...checks.cells import check_roles
 from ...data.items import Items
 from ...data.statistics import Statistics
 from ...data.summaries import summarize
+from ...families.scales import Scale
 from ...inference.results import Fit
 from ...posterior.curves import items_at_once
 from ...posterior.extrapolation import warn_of_extrapolated_bins
@@ -58,13 +59,13 @@ def check_weight(fit: Fit, weight: str) -> None:
 def fit_support(fit: Fit) -> SupportPoints:
     """Support points of the bins that a fit was made from, of all groups together."""
     kept = fit.data["constant_data"]
-    log = fit.axis("mean").scale == "log"
-    name = "log_score_sd" if log else "score_sd"
+    scale = fit.axis("mean").local
+    name = scale.width
     if fit.groups or name not in kept:
         lack = "what scores each group has" if fit.groups else "how wide its bins of scores are"
         raise FitError(f"the fit does not say {lack}: give the statistics too, or the items")
     ends = (kept[c].to_numpy() for c in ("score_min", "score_max"))
-    score = _two(kept["score"].to_numpy(), kept[name].to_numpy(), log, *ends)
+    score = _two(kept["score"].to_numpy(), kept[name].to_numpy(), scale, *ends)
     items = kept["n_items"].to_numpy().astype(float)
     size = posterior_of(fit).outcome.size
     exposure = kept[size].to_numpy() if size in kept else np.zeros(len(items))
@@ -103,19 +104,18 @@ def statistics_support(fit: Fit, stats: Statistics, coarse: int = 1) -> tuple[Su
     warn_of_extrapolated_bins(fit, stats)
     part = stats.table("part")
     key, at = np.unique(key_of(fit, part, part["bin"] // coarse), return_inverse=True)
-    log = fit.axis("mean").scale == "log"
-    of = "log_t" if log else "t"
-    names = ("n", f"sum_{of}", f"sum_{of}2", *(["sum_N"] if "sum_N" in part else []))
+    scale = fit.axis("mean").local
+    names = ("n", *scale.sums, *(["sum_N"] if "sum_N" in part else []))
     n, first, second, *exposure = (np.bincount(at, part[c], len(key)) for c in names)
     low, high = (np.full(len(key), end) for end in (np.inf, -np.inf))
     np.minimum.at(low, at, part["score_min"])
     np.maximum.at(high, at, part["score_max"])
     mean, square = first / n, second / n
-    middle = np.exp(mean) if log else mean
+    middle = scale.score(mean)
     variance = square - mean**2
     # below the rounding of the sums it is that of equal scores, 0
     sd = np.sqrt(np.where(variance > 1e-12 * square, variance, 0.0))
-    score = _two(middle, sd, log, low, high)
+    score = _two(middle, sd, scale, low, high)
     label = None
     if fit.groups:
         label = np.repeat(np.array(stats.groups, dtype=object)[key // _WIDE], 2)
@@ -129,10 +129,10 @@ def key_of(fit: Fit, table: Mapping[str, NDArray[Any]], bins: Ints) -> Ints:
     return np.asarray((table["group"] * _WIDE if fit.groups else 0) + bins, dtype=np.int64)
 
 
-def _two(score: Floats, sd: Floats, log: bool, low: Floats, high: Floats) -> Floats:
+def _two(score: Floats, sd: Floats, scale: Scale, low: Floats, high: Floats) -> Floats:
     """Two scores for each mean, inside the range of the scores."""
     step = np.stack([-sd, sd], axis=1)
-    both = score[:, None] * np.exp(step) if log else score[:, None] + step
+    both = scale.score(scale.position(score)[:, None] + step)
     return np.clip(both, low[:, None], high[:, None]).ravel()
 
 
