@@ -1,0 +1,73 @@
+"""Scales of scores on which curves are smooth: each a record that all rooms ask.
+
+On the scale ``"rank"`` a position is the share of items with a smaller score, which only statistics
+know; what is local there, such as the width of a bin, is measured on the linear scale.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .._lib.arrays import Bools, Floats
+from .._lib.errors import FitError
+
+RANK = "rank"
+MIDDLE = 0.5  # a score that has a position on every scale
+
+
+@dataclass(frozen=True, eq=False)
+class Scale:
+    """A monotone map from scores to positions."""
+
+    name: str
+    low: float  # scores lie strictly between these
+    high: float
+    outside: str  # what scores there are, and what they lack
+    position: Callable[[Any], Any]  # of an array of scores
+    score: Callable[[Any], Any]  # of an array of positions
+    column: Callable[[Any], Any]  # position of an Ibis column
+    source: str  # of the position of a score `t` in compiled loops
+    suffix: str  # of columns that sum positions: "sum_{suffix}" and "sum_{suffix}2"
+    width: str  # column of a fit's bins with the sd of positions
+
+    @property
+    def sums(self) -> tuple[str, str]:
+        """Columns of statistics: sums of positions and of their squares."""
+        return f"sum_{self.suffix}", f"sum_{self.suffix}2"
+
+    def holds(self, score: Any) -> Bools:
+        """Which scores have a position."""
+        return np.asarray((score > self.low) & (score < self.high))
+
+    def checked(self, score: Any) -> Floats:
+        """Positions of scores; a FitError if some have none."""
+        t = np.asarray(score, dtype=float)
+        bad = ~self.holds(t)
+        if np.any(bad):
+            raise FitError(
+                f"{int(bad.sum())} scores are {self.outside} (first: {t[bad].flat[0]:g}): use "
+                'soc.Spline(scale="rank") or scale="linear" for both curves, or drop or clip '
+                "these scores"
+            )
+        return np.asarray(self.position(t))
+
+
+_EVERYTHING = -np.inf, np.inf
+LINEAR = Scale(
+    "linear", *_EVERYTHING, "not finite", np.array, np.array, lambda t: t, "t", "t", "score_sd"
+)
+LOG = Scale(
+    "log", 0.0, np.inf, "0 or below and have no logarithm", np.log, np.exp,
+    lambda t: t.ln(), "math.log(t)", "log_t", "log_score_sd",
+)  # fmt: skip
+
+SCALES: Mapping[str, Scale] = {scale.name: scale for scale in (LOG, LINEAR)}
+"""Scales by name, without that of ranks."""
+
+
+def common_scale(*names: str) -> Scale:
+    """The scale on which a table serves curves on scales of these names: the first curved one."""
+    curved = [name for name in names if name in SCALES and name != LINEAR.name]
+    return SCALES[curved[0]] if curved else LINEAR
