@@ -13,7 +13,7 @@ from .._lib.arguments import SEED, A, Whole, checked, names_of, switch
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError, ItemsError
 from .._lib.progress import phase
-from ..data.items import Items
+from ..data.items import ANY_ITEMS, Items
 from ..data.statistics import Statistics
 from ..families.outcomes import Outcome
 from ..inference.results import PARETO_K, Fit, Status
@@ -42,9 +42,7 @@ Finding = tuple[str, str, float, float, str]
 """Check, slice, statistic, p-value (or NaN), and a verdict where there is no p-value."""
 
 FIT = A(Fit, "a fit, from soc.fit or soc.load_fit")
-ITEMS_OR_STATISTICS = A(
-    Items | Statistics, "soc.PoissonItems(...) or soc.NormalItems(...), or their statistics"
-)
+ITEMS_OR_STATISTICS = A(Items | Statistics, f"{ANY_ITEMS}, or their statistics")
 
 _FAIL, _LOOK = 0.01, 0.05
 _DRAWS = 1000  # draws in the tree for ArviZ

@@ -150,7 +150,10 @@ Items = PoissonItems | NormalItems
 ITEMS: Mapping[str, type[Items]] = {each.kind: each for each in (PoissonItems, NormalItems)}
 """Classes of items by kind."""
 
-ITEMS_RULE = A(Items, "soc.PoissonItems(...) or soc.NormalItems(...) of a table", ItemsError)
+ANY_ITEMS = " or ".join(f"soc.{each.__name__}(...)" for each in ITEMS.values())
+"""How items are made, for messages."""
+
+ITEMS_RULE = A(Items, f"{ANY_ITEMS} of a table", ItemsError)
 """Rule of arguments that are items."""
 
 

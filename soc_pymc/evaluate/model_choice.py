@@ -15,7 +15,7 @@ from ..data.statistics import Statistics, coarsened, equal_edges
 from ..data.summaries import summarize
 from ..families.family import family_of_kind
 from ..families.outcomes import Outcome
-from ..families.priors import Gamma, Normal
+from ..families.priors import SinglePrior
 from ..inference.methods import NUTS, VI, FiveSteps
 from ..inference.results import Fit
 from ..model.rows import rows_of
@@ -36,7 +36,7 @@ _TO_SD = 1.4826  # median absolute value of a normal variable to its sd
 @checked(stats=A(Statistics, "statistics with folds: soc.summarize(items, folds=10)"))
 def cross_validate(
     stats: Statistics,
-    prior: Gamma | Normal | None = None,
+    prior: SinglePrior | None = None,
     method: VI | NUTS | FiveSteps | None = None,
     *,
     progress: bool = True,
@@ -125,7 +125,7 @@ def _log_density(fit: Fit, stats: Statistics) -> float:
 def compare_bins(
     items: Items | Statistics,
     bins: Sequence[int] = (20, 50, 100, 200),
-    prior: Gamma | Normal | None = None,
+    prior: SinglePrior | None = None,
     *,
     method: VI | NUTS | None = None,
     bayes: bool = True,

@@ -289,4 +289,7 @@ class NormalMixture(_Mixture):
     variance: Spline = field(default_factory=_linear)
 
 
-Prior = Gamma | Normal | GammaMixture | NormalMixture
+SinglePrior = Gamma | Normal
+"""Priors of one family."""
+
+Prior = SinglePrior | GammaMixture | NormalMixture

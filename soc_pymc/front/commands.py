@@ -17,7 +17,7 @@ import soc_pymc as soc
 from .._lib.errors import FitError, StatisticsError
 from ..families.family import FAMILIES, reads_joint
 from ..families.outcomes import OUTCOMES, Outcome
-from ..families.priors import Gamma, GammaMixture, Normal, NormalMixture, Prior, Spline
+from ..families.priors import Prior, Spline
 from ..families.scales import RANK, SCALES
 
 if TYPE_CHECKING:
@@ -29,10 +29,9 @@ _Run = Callable[[_Chosen], None]
 _Option = tuple[str, dict[str, Any]]  # name, and settings of argparse or the group it is in
 
 PRIORS: dict[str, type[Prior]] = {
-    "gamma": Gamma,
-    "normal": Normal,
-    "gamma-mixture": GammaMixture,
-    "normal-mixture": NormalMixture,
+    f"{name.lower()}{ending}": getattr(family, field)
+    for field, ending in (("prior", ""), ("mixture", "-mixture"))
+    for name, family in FAMILIES.items()
 }
 """Priors by name, the default of each kind of items first."""
 

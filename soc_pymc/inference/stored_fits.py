@@ -8,7 +8,7 @@ sealed by its digest; of these only what later code relies on is looked at.
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, fields
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import xarray as xr
@@ -18,10 +18,6 @@ from ..families.family import FAMILIES
 from ..families.priors import (
     COMPONENTS,
     CURVES_BY_BIN,
-    Gamma,
-    GammaMixture,
-    Normal,
-    NormalMixture,
     Prior,
     Spline,
 )
@@ -29,7 +25,7 @@ from ..families.scales import RANK
 from .methods import NUTS, VI, FiveSteps, Method
 
 METHODS = (VI, NUTS, FiveSteps)
-PRIORS = (Gamma, Normal, GammaMixture, NormalMixture)
+PRIORS = get_args(Prior)
 
 
 # --- configurations ------------------------------------------------------------------------------

@@ -27,7 +27,6 @@ from ..families.components import (
     information,
     moves,
 )
-from ..families.priors import GammaMixture, NormalMixture
 from .laplace import Curvature, Laplace, floored
 from .rows import Rows
 from .splines import make_basis, spline_matrix
@@ -224,7 +223,7 @@ def make_cells(
 
 def make_weights(
     components: Components,
-    prior: GammaMixture | NormalMixture,
+    prior: Any,
     bins: MergedBins,
     curves: tuple[Curve, Curve],
     values: Sequence[Floats],

@@ -26,9 +26,9 @@ from .._lib.errors import FitError
 from ..data.statistics import Statistics
 from ..families.bin_effects import draw_prior
 from ..families.components import frame_tilt
-from ..families.family import Family, family_of_kind
+from ..families.family import FAMILIES, Family, family_of_kind
 from ..families.priors import CURVES as NAMES
-from ..families.priors import FRAME, Gamma, GammaMixture, Normal, NormalMixture, Prior
+from ..families.priors import FRAME, Prior
 from ..families.row_sums import RowSums
 from .coordinates import add_block, add_line, add_scale, density_shape
 from .laplace import (
@@ -198,8 +198,8 @@ def model(stats: Statistics, prior: Prior | None = None) -> pm.Model:
 
 def check_prior(prior: Any, stats: Statistics) -> None:
     """Refuse what is no prior for these statistics."""
-    wanted = "soc.Gamma(...), soc.Normal(...), or a mixture of one of them"
-    A(Gamma | Normal | GammaMixture | NormalMixture, wanted)(prior, "prior")
+    singles = ", ".join(f"soc.{name}(...)" for name in FAMILIES)
+    A(Prior, f"{singles}, or a mixture of one of them")(prior, "prior")
     family = family_of_kind(stats.kind)
     if prior.family != family.name:
         instead = family.mixture if prior.mixture else family.prior

@@ -19,7 +19,7 @@ from .._lib.arguments import A, names_of, shown
 from .._lib.arrays import Floats
 from .._lib.errors import FitError, ItemsError
 from ..data.binning import Grid, choose_grid
-from ..data.items import Items, NormalItems, PoissonItems
+from ..data.items import ITEMS, Items
 from ..data.tables import kind_of
 from ..families.family import family_of
 from ..families.mixtures import gauss_rules
@@ -108,7 +108,7 @@ def posterior_expression(fit: Fit, items: Items) -> Any:
     """
     FIT(fit, "fit")
     wanted = "soc.PoissonItems(...) of an Ibis table"
-    A(PoissonItems | NormalItems, wanted)(items, "items", ItemsError)
+    A(Items, wanted)(items, "items", ItemsError)
     if kind_of(items.source) != "ibis":
         raise ItemsError(
             "an expression needs items over an Ibis table: use soc.item_posteriors, or pass "
@@ -176,8 +176,9 @@ def posterior_sql(
     given = {"score": score, "count": count, "exposure": exposure}
     known = json.loads(fit.data.attrs.get("roles", "{}"))
     roles = {role: known.get(role, role) if name is None else name for role, name in given.items()}
-    checked = PoissonItems(table, **roles)
-    return scoring_sql(table, checked.roles, columns, _curves(fit), dialect)
+    curves = _curves(fit)
+    checked = ITEMS[family_of(fit.prior).outcome.kind](table, **roles)
+    return scoring_sql(table, checked.roles, columns, curves, dialect)
 
 
 def _refuse_others(fit: Fit) -> None:

@@ -13,7 +13,7 @@ from .._lib.errors import FitError
 from .._lib.files import replacing
 from .._lib.progress import phase
 from ..checks._check import check
-from ..data.items import Items
+from ..data.items import ANY_ITEMS, Items
 from ..data.statistics import Statistics
 from ..data.tables import open_table
 from ..evaluate.quantities.support import statistics_of
@@ -37,7 +37,7 @@ _MARKS = {"ok": "✓", "look": "!", "fail": "✗"}
 
 @checked(
     fit=A(Fit, "a fit: give what soc.fit or soc.load_fit returned"),
-    items=A(Items, "soc.PoissonItems or soc.NormalItems: a report reads items"),
+    items=A(Items, f"{ANY_ITEMS}: a report reads items"),
     out=path_of,
     by=names_of,
     title=OrNone(A(str, "text, or None for one that says what was fitted")),
