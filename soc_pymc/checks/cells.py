@@ -23,15 +23,7 @@ from ..inference.results import Fit, outcome_roles
 from ..posterior.extrapolation import warn_of_extrapolated_bins
 from ..posterior.item_columns import bin_scores_of
 from ..posterior.predictive import Columns, posterior_of, select
-from .predictive import (
-    GRID,
-    LEVELS,
-    SlicePit,
-    Uniformity,
-    grid_p_value,
-    large_sizes,
-    level_slices,
-)
+from .predictive import GRID, LEVELS, SlicePit, Uniformity, grid_p_value, large_sizes, level_slices
 
 Mask = NDArray[np.bool_]
 

@@ -52,10 +52,8 @@ def compare(
         precision of the cells.
     subset
         Number of random items, the same for all fits; statistics take all.
-    seed
-        Seed of the subset.
-    progress
-        Whether long work shows its progress.
+    seed, progress
+        Seed of the subset, and whether to show progress.
 
     Returns
     -------

@@ -195,10 +195,7 @@ def fifths(
 
 
 def level_slices(
-    name: str,
-    value: Floats,
-    level: NDArray[np.intp],
-    as_text: Callable[[Floats], str] = span,
+    name: str, value: Floats, level: NDArray[np.intp], as_text: Callable[[Floats], str] = span
 ) -> Iterator[tuple[str, Mask]]:
     """Slices by level (-1: none), named by number and range of values; none of a single level."""
     present = np.unique(level[level >= 0])

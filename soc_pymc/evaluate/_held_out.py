@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -125,11 +126,9 @@ def held_out(
 
     Parameters
     ----------
-    fits
-        A fit to statistics of ``split.train``, or several by name. Terms in groups and exposure are
-        taken at each item's own.
-    split
-        From `split_items`.
+    fits, split
+        A fit to statistics of ``split.train``, or several by name; and what `split_items` returned.
+        Terms in groups and exposure are taken at each item's own.
     baselines
         First-order methods to fit to ``split.train``, of `baseline`.
     over
@@ -137,15 +136,13 @@ def held_out(
         in its unit, negative where theta is a rate); t itself is then left out.
     bins
         Bins of the score, with equal numbers of items; fewer where scores are tied.
-    seed
-        Seed of the randomised PIT.
-    progress
-        Whether long work shows its progress.
+    seed, progress
+        Seed of the randomised PIT, and whether to show progress.
 
     Returns
     -------
     HeldOut
-        Its ``table`` has a row for each estimator and slice.
+        Its ``table`` has a row for each estimator, over all items and in each bin.
 
     Raises
     ------
@@ -227,8 +224,7 @@ def _check_rows(split: Split) -> None:
                 f"a part of the split is a {type(part.source).__name__}, and both must be pandas "
                 "tables: use split_items"
             )
-    scores = [part.source[part.score].to_numpy(dtype=float) for part in parts]
-    if len(scores[0]) != len(scores[1]) or not np.array_equal(*scores):
+    if not np.array_equal(*(part.source[part.score].to_numpy(dtype=float) for part in parts)):
         raise ItemsError("the two parts of the split do not have the same rows: use split_items")
 
 
@@ -265,14 +261,13 @@ def _further_cdf_interval(
     posterior: Posterior, own: Columns, further: Columns, progress: bool
 ) -> tuple[Floats, Floats]:
     """P(Y' < y') and P(Y' <= y') of the held-out outcomes, each (n,)."""
-    outcome = posterior.outcome
-    below, upto = in_batches(
-        "predictive distribution",
-        {**own, "new": further[outcome.observed], "new_size": further[outcome.size]},
-        _CHUNK,
-        progress,
-        lambda part: posterior.further_cdf_interval(part, part["new"], part["new_size"]),
-    )
+    new, new_size = (further[c] for c in (posterior.outcome.observed, posterior.outcome.size))
+
+    def ends(part: Columns) -> tuple[Floats, Floats]:
+        return posterior.further_cdf_interval(part, part["new"], part["new_size"])
+
+    columns = {**own, "new": new, "new_size": new_size}
+    below, upto = in_batches("predictive distribution", columns, _CHUNK, progress, ends)
     return below, upto
 
 
@@ -284,11 +279,10 @@ def _slice_pit(below: Floats, upto: Floats, pit: Floats, mask: Mask, bin_of: Int
     ecdfs = np.full((2, len(GRID)), np.nan)
     if mask.any():
         ecdfs[:] = pit_ecdf(pit[mask]) - GRID, mean_pit_ecdf(below[mask], upto[mask]) - GRID
-    numbers = {
-        "density": (("bin", "p"), density),
-        "n_items": ("bin", n_items),
-        "p_value_by_bin": ("bin", [_test(pit[mask & (bin_of == k)])[1] for k in range(bins)]),
-        "distance": ((), distance),
+    by_bin = [_test(pit[mask & (bin_of == k)])[1] for k in range(bins)]
+    numbers: dict[str, Any] = {"density": (("bin", "p"), density), "n_items": ("bin", n_items)}
+    numbers |= {"p_value_by_bin": ("bin", by_bin), "distance": ((), distance)}
+    numbers |= {
         "p_value": ((), p_value),
         "randomised": ("u", ecdfs[0]),
         "averaged": ("u", ecdfs[1]),
@@ -365,16 +359,10 @@ def gain_rows(
         gain = own - first
         for k, at in slices:
             sums = {column: float(x[at].sum()) for column, x in known.items()}
-            sums["score"] /= len(at)
-            yield {
-                "estimator": name,
-                "bin": k,
-                "score": sums.pop("score"),
-                "items": len(at),
-                **sums,
-                "log_likelihood": float(own[at].sum()),
-                **_gain(gain[at], base[at]),
-            }
+            score = sums.pop("score") / len(at)
+            row: dict[str, Any] = {"estimator": name, "bin": k, "score": score}
+            row |= {"items": len(at)} | sums | {"log_likelihood": float(own[at].sum())}
+            yield row | _gain(gain[at], base[at])
 
 
 def _gain(gain: Floats, base: Floats) -> dict[str, float]:

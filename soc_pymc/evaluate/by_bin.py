@@ -11,7 +11,7 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
-from .._lib.arguments import SEED, Real, Whole, checked, refuse_beyond_memory, shown
+from .._lib.arguments import SEED, Real, Whole, checked, refuse_beyond_memory
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError, ItemsError
 from ..checks.predictive import in_batches, predictive_cdf, randomised_pit
@@ -102,10 +102,8 @@ def pit_histograms(
         Items with a smaller exposure are left out; of counts alone. Bins do not depend on it.
     cells
         Cells of each histogram, from 0 to 1.
-    seed
-        Seed of the randomisation.
-    progress
-        Whether long work shows its progress.
+    seed, progress
+        Seed of the randomisation, and whether to show progress.
 
     Returns
     -------
@@ -139,9 +137,8 @@ def pit_histograms(
             f"{outcome.words.outcomes} with {outcome.words.sizes}: choose among them before"
         )
     columns, _ = read_items(fit, posterior, items, (), progress)
-    pit = randomised_pit(
-        *predictive_cdf(posterior, columns, progress=progress), stream(seed, "PIT")
-    )
+    ends = predictive_cdf(posterior, columns, progress=progress)
+    pit = randomised_pit(*ends, stream(seed, "PIT"))
     bin_of, score = score_bins(columns["score"], bins)
     refuse_beyond_memory(24.0 * cells * len(score), f"cells={cells:,}", "ask for fewer")
     kept = columns[outcome.size] >= least_size
@@ -185,12 +182,10 @@ def accuracy(
     items
         Items over a pandas table that also has the columns of the truth: ``theta``; ``true_mean``
         and ``true_variance`` given t; ``oracle_mean`` and ``oracle_variance`` given t and y.
-    bins
-        Bins of the score, with equal numbers of items; fewer where scores are tied.
+    bins, progress
+        As of `pit_histograms`.
     delta, sigma
         Parameters of the simulation, copied to the table; NaN where they are not given.
-    progress
-        Whether to show progress on standard error.
 
     Returns
     -------
@@ -254,14 +249,10 @@ def accuracy(
         scored = item_posteriors(fit, items, quantiles=(), draws=draws, progress=progress)
         columns = {role: source[name].to_numpy() for role, name in items.roles.items()}
         mean, variance = given_score(fit, columns)
-        table = source[list(TRUTH)].assign(
-            score=columns["score"],
-            mean=mean,
-            variance=variance,
-            theta_mean=scored["theta_mean"],
-            theta_var=scored["theta_var"],
-        )
-        table[outcome.observed] = columns[outcome.observed]
+        table = source[list(TRUTH)].assign(mean=mean, variance=variance)
+        table[["theta_mean", "theta_var"]] = scored[["theta_mean", "theta_var"]].to_numpy()
+        for role in ("score", outcome.observed):
+            table[role] = columns[role]
         found = accuracy_by_bin(table, bins, outcome)
         labels = pd.DataFrame({"method": method, "delta": delta, "sigma": sigma}, found.index)
         tables.append(pd.concat([labels, found], axis=1))
@@ -328,9 +319,5 @@ def _truth(items: Items, bins: int) -> pd.DataFrame:
             f"the table lacks {len(missing)} columns of the truth: {', '.join(missing)} (see "
             "soc.evaluate.accuracy)"
         )
-    is_whole = isinstance(bins, int | np.integer) and not isinstance(bins, bool)
-    if not is_whole or not 1 <= bins <= len(source):
-        raise ItemsError(
-            f"bins={shown(bins)} must be from 1 to the number of items, {len(source):,}"
-        )
+    Whole(1, len(source))(bins, "bins", ItemsError)
     return source

@@ -158,11 +158,7 @@ def _items(
 
 
 def lognormal_rates(
-    score: ArrayLike,
-    exposure: ArrayLike,
-    delta: float = 0.0,
-    sigma: float = 0.5,
-    seed: int = 0,
+    score: ArrayLike, exposure: ArrayLike, delta: float = 0.0, sigma: float = 0.5, seed: int = 0
 ) -> pd.DataFrame:
     """Counts of items with given scores and exposures, after the paper's Section 5.2.
 

@@ -1,5 +1,7 @@
 """Pictures of fits, checks and evaluations; every function takes optional axes and returns axes.
 
+An argument that is not as its function says raises `soc.FitError`, before any figure is made.
+
 >>> import soc_pymc as soc
 >>> soc.plots.plot_curves.__name__
 'plot_curves'

@@ -1,7 +1,6 @@
 """How near estimates come to the truth of a simulation, bin by bin, over its parameters."""
 
-import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -35,6 +34,8 @@ _OF_METHOD = {
 def plot_accuracy(table: pd.DataFrame, quantity: str = "mean", axes: Any = None) -> NDArray[Any]:
     """Draw estimates of every bin beside the truth, or the in-bin errors of item posteriors.
 
+    Section 5.2 of Muralidharan and Najmi.
+
     Parameters
     ----------
     table
@@ -49,17 +50,12 @@ def plot_accuracy(table: pd.DataFrame, quantity: str = "mean", axes: Any = None)
     Returns
     -------
     numpy.ndarray
-        The axes, (sigmas, deltas): sigma increases down, delta across. (1, 1) where the simulation
-        has no such parameters.
+        The axes, (sigmas, deltas), sigma increasing down; (1, 1) without such parameters.
 
     Raises
     ------
     FitError
         If an argument is not as above, or the number of axes is another one.
-
-    Notes
-    -----
-    Section 5.2 of Muralidharan and Najmi.
 
     Examples
     --------
@@ -71,27 +67,28 @@ def plot_accuracy(table: pd.DataFrame, quantity: str = "mean", axes: Any = None)
     (2, 1)
     """
     truth, label = _QUANTITIES[quantity]
-    _need(table, ["score", quantity, *([truth] if truth else [])])
+    columns = [quantity, *([truth] if truth else [])]
+    _need(table, columns)
     # the table of values has y's own error, and is relative to the sd, as E(theta|t) may be 0
     label = label.format(mean="Sd(theta | t)" if "mse_y" in table else "E(theta | t)")
-    grid, panels = _panels(table, axes)
-    for ax, part in panels:
+
+    def draw(ax: Axes, part: pd.DataFrame) -> None:
         if truth:
-            own = part[part["method"] == part["method"].iloc[0]].sort_values("score")
-            ax.plot(
-                own["score"], own[truth], color=canvas.BLACK, linewidth=1.1, label=f"true {label}"
-            )
+            own = _first(part).sort_values("score")
+            style: dict[str, Any] = {"color": canvas.BLACK, "linewidth": 1.1}
+            ax.plot(own["score"], own[truth], label=f"true {label}", **style)
         for k, method, own in _methods(table, part):
-            _dots(ax, own, quantity, f"{method}: estimated" if truth else method, k)
-        canvas.log_or_linear(ax.yaxis, part[[c for c in (quantity, truth) if c]].to_numpy())
-    return _finish(grid, label, table, axes is None)
+            _dots(ax, own, quantity, f"{method}: estimated" if truth else method, _look(k), k > 0)
+        canvas.log_or_linear(ax.yaxis, part[columns].to_numpy())
+
+    return _grid(table, axes, label, draw)
 
 
 @checked(axes=AxesOf())
 def plot_regret(table: pd.DataFrame, axes: Any = None) -> NDArray[Any]:
     """Draw in-bin mean squared errors of estimators over that of the oracle E(theta|t,y), at 1.
 
-    Colours are estimators, markers are methods.
+    Colours are estimators, markers are methods. Sections 5.2 and 5.3 of Muralidharan and Najmi.
 
     Parameters
     ----------
@@ -101,16 +98,7 @@ def plot_regret(table: pd.DataFrame, axes: Any = None) -> NDArray[Any]:
     Returns
     -------
     numpy.ndarray
-        The axes, as of `plot_accuracy`.
-
-    Raises
-    ------
-    FitError
-        As `plot_accuracy`.
-
-    Notes
-    -----
-    Sections 5.2 and 5.3 of Muralidharan and Najmi.
+        As of `plot_accuracy`, as are errors.
 
     Examples
     --------
@@ -121,19 +109,19 @@ def plot_regret(table: pd.DataFrame, axes: Any = None) -> NDArray[Any]:
     >>> soc.plots.plot_regret(table)[0, 0].get_ylabel()
     'mean squared error / that of the oracle'
     """
-    _need(table, ["score", "mse_t", "mse_true_mean", *_OF_METHOD])
+    _need(table, ["mse_t", "mse_true_mean", *_OF_METHOD])
     shared = {name: style for name, style in _OF_ALL.items() if name in table}
-    grid, panels = _panels(table, axes)
-    for ax, part in panels:
+
+    def draw(ax: Axes, part: pd.DataFrame) -> None:
         ax.axhline(1, color=canvas.BLACK, linewidth=1, label="oracle E(theta | t, y)")
-        first = part[part["method"] == part["method"].iloc[0]]
         for name, (label, look) in shared.items():
-            _dots(ax, first, name, label, look=look)
+            _dots(ax, _first(part), name, label, look)
         for k, method, own in _methods(table, part):
             for name, (label, colour) in _OF_METHOD.items():
-                _dots(ax, own, name, f"{method}: {label}", k, (colour, _look(k)[1]))
+                _dots(ax, own, name, f"{method}: {label}", (colour, _look(k)[1]), k > 0)
         canvas.log_or_linear(ax.yaxis, part[[*shared, *_OF_METHOD]].to_numpy())
-    return _finish(grid, "mean squared error / that of the oracle", table, axes is None)
+
+    return _grid(table, axes, "mean squared error / that of the oracle", draw)
 
 
 @checked(root=OrNone(switch), axes=AxesOf())
@@ -143,28 +131,20 @@ def plot_error_ratio(
     """Draw in-bin averages of the squared error of E(theta|t,y) over its predicted variance.
 
     They are 1 where posteriors are as wide as they should be, above 1 where they are too narrow.
+    Sections 5.2 and 5.3 of Muralidharan and Najmi.
 
     Parameters
     ----------
     table, axes
         As of `plot_accuracy`.
     root
-        Whether to draw square roots, which compare sds; None does so for tables without delta and
-        sigma, those of Normal data.
+        Whether to draw square roots, which compare sds; None does so for tables of Normal data,
+        without delta and sigma.
 
     Returns
     -------
     numpy.ndarray
-        The axes, as of `plot_accuracy`.
-
-    Raises
-    ------
-    FitError
-        As `plot_accuracy`.
-
-    Notes
-    -----
-    Sections 5.2 and 5.3 of Muralidharan and Najmi.
+        As of `plot_accuracy`, as are errors.
 
     Examples
     --------
@@ -174,26 +154,31 @@ def plot_error_ratio(
     >>> float(soc.plots.plot_error_ratio(table)[0, 0].lines[-1].get_ydata()[0])
     1.1
     """
-    _need(table, ["score", "error_ratio"])
-    rooted = not _has_grid(table) if root is None else root
-    if rooted:
+    _need(table, ["error_ratio"])
+    label = "squared error / Var(theta | t, y)"
+    if not _has_grid(table) if root is None else root:
+        label = f"√({label})"
         table = table.assign(error_ratio=np.sqrt(table["error_ratio"]))
         if "error_ratio_se" in table:
             half = 0.5 * table["error_ratio_se"] / table["error_ratio"]
             table = table.assign(error_ratio_se=half)
-    grid, panels = _panels(table, axes)
-    for ax, part in panels:
+
+    def draw(ax: Axes, part: pd.DataFrame) -> None:
         ax.axhline(1, color=canvas.BLACK, linewidth=1)
         for k, method, own in _methods(table, part):
-            _dots(ax, own, "error_ratio", method, k)
-    label = "squared error / Var(theta | t, y)"
-    label = f"√({label})" if rooted else label
-    return _finish(grid, label, table, axes is None)
+            _dots(ax, own, "error_ratio", method, _look(k), k > 0)
+
+    return _grid(table, axes, label, draw)
 
 
 def _look(k: int) -> tuple[str, str]:
     """Colour and marker of a method."""
     return canvas.PALETTE[k % len(canvas.PALETTE)], canvas.MARKERS[k % len(canvas.MARKERS)]
+
+
+def _first(part: pd.DataFrame) -> pd.DataFrame:
+    """Rows of the first method, for what is the same of all."""
+    return part[part["method"] == part["method"].iloc[0]]
 
 
 def _methods(table: pd.DataFrame, part: pd.DataFrame) -> Iterator[tuple[int, str, pd.DataFrame]]:
@@ -203,8 +188,9 @@ def _methods(table: pd.DataFrame, part: pd.DataFrame) -> Iterator[tuple[int, str
         yield numbers[method], canvas.escaped(method), own
 
 
-def _need(table: Any, names: list[str]) -> None:
+def _need(table: Any, columns: list[str]) -> None:
     """Refuse other tables than those of `soc.evaluate.accuracy` with columns of these numbers."""
+    names = ["score", *columns]
     others = ["delta", "sigma", "mse_y", *(f"{name}_se" for name in (*names, *_OF_ALL))]
     need_columns(table, "soc.evaluate.accuracy", names, ["method"], others)
     if table.empty:
@@ -216,13 +202,14 @@ def _has_grid(table: pd.DataFrame) -> bool:
     return set(names) <= set(table) and bool(table[names].notna().to_numpy().all())
 
 
-def _panels(
-    table: pd.DataFrame, axes: Any
-) -> tuple[NDArray[Any], Iterator[tuple[Axes, pd.DataFrame]]]:
-    """The grid of axes, and the axes of each cell with its rows."""
+def _grid(
+    table: pd.DataFrame, axes: Any, label: str, draw: Callable[[Axes, pd.DataFrame], None]
+) -> NDArray[Any]:
+    """The grid of axes, each cell drawn from its rows, with labels and one legend."""
     gridded = _has_grid(table)
-    down = sorted(table["sigma"].unique()) if gridded else [None]
-    across = sorted(table["delta"].unique()) if gridded else [None]
+    down, across = (
+        sorted(table[name].unique()) if gridded else [None] for name in ("sigma", "delta")
+    )
     rows, columns = len(down), len(across)
     if axes is not None and len(axes) != rows * columns:
         raise FitError(
@@ -231,48 +218,18 @@ def _panels(
     size = (min(2.9 * columns + 0.8, canvas.WIDEST), 2.1 * rows + 1.0) if gridded else (7, 4.5)
     row_of_axes = canvas.panels_in(axes, size, rows, columns, sharex=True, sharey="row")
     grid: NDArray[Any] = np.reshape(row_of_axes, (rows, columns))
-
-    def cells() -> Iterator[tuple[Axes, pd.DataFrame]]:
-        if not gridded:
-            yield grid[0, 0], table
-            return
-        for i, j in itertools.product(range(rows), range(columns)):
+    for (i, j), ax in np.ndenumerate(grid):
+        part = table
+        if gridded:
             part = table[(table["sigma"] == down[i]) & (table["delta"] == across[j])]
-            title = f"delta = {across[j]:g}, sigma = {down[i]:g}"
-            grid[i, j].set_title(title, fontsize=9)
-            if not part.empty:
-                yield grid[i, j], part
-
-    return grid, cells()
-
-
-def _dots(
-    ax: Axes,
-    own: pd.DataFrame,
-    name: str,
-    label: str,
-    k: int = 0,
-    look: tuple[str, str] | None = None,
-) -> None:
-    """A dot for each bin, with a bar of one standard error where the table has it.
-
-    Those of all methods but the first, number 0, are hollow.
-    """
-    colour, marker = look or _look(k)
-    score, value = (own[c].to_numpy(dtype=float) for c in ("score", name))
-    size = 4.0 if len(own) <= canvas.MANY else 2.0
-    if f"{name}_se" in own and len(own) <= canvas.MANY:
-        error = own[f"{name}_se"].to_numpy(dtype=float)
-        # on a logarithmic axis the lower end must stay above 0
-        bars = [np.minimum(error, 0.9 * np.abs(value)), error]
-        ax.errorbar(score, value, bars, fmt="none", ecolor=colour, elinewidth=0.7, alpha=0.45)
-    (dots,) = ax.plot(score, value, marker, color=colour, alpha=0.8, label=label)
-    edge = 1.2 if marker == "_" else 0.8 if k else 0
-    dots.set(markersize=1.8 * size if marker in "._" else size, markeredgewidth=edge)
-    dots.set_markerfacecolor("none" if k else colour)
+            ax.set_title(f"delta = {across[j]:g}, sigma = {down[i]:g}", fontsize=9)
+        if not part.empty:
+            draw(ax, part)
+    _label(grid, label, table, axes is None)
+    return grid
 
 
-def _finish(grid: NDArray[Any], label: str, table: pd.DataFrame, own: bool) -> NDArray[Any]:
+def _label(grid: NDArray[Any], label: str, table: pd.DataFrame, own: bool) -> None:
     """Labels, and one legend: above all panels of our own figure, else in the first panel."""
     for ax in grid.ravel():
         if "mse_y" not in table:  # that of values, whose scores are no rates
@@ -281,18 +238,33 @@ def _finish(grid: NDArray[Any], label: str, table: pd.DataFrame, own: bool) -> N
         canvas.tidy(ax)
     for ax in grid[-1]:
         ax.set_xlabel("score t", fontsize=9)
+    first = grid[0, 0]
     if grid.size == 1:
-        grid[0, 0].set_ylabel(label)
-        grid[0, 0].set_title(
-            canvas.number_of(table["score"].nunique(), "bin"), fontsize=10, loc="left"
-        )
+        first.set_ylabel(label)
+        bins = canvas.number_of(table["score"].nunique(), "bin")
+        first.set_title(bins, fontsize=10, loc="left")
     elif own:
-        grid[0, 0].figure.supylabel(label, fontsize=10)
+        first.figure.supylabel(label, fontsize=10)
     else:
         for ax in grid[:, 0]:
             ax.set_ylabel(label, fontsize=8)
     entries = canvas.legend_entries(grid.ravel())
-    canvas.legend_of_panels(
-        grid[0, 0], own, "upper center", 3, handles=entries.values(), labels=entries.keys()
-    )
-    return grid
+    canvas.legend_of_panels(first, own, "upper center", 3, **entries)
+
+
+def _dots(
+    ax: Axes, own: pd.DataFrame, name: str, label: str, look: tuple[str, str], hollow: bool = False
+) -> None:
+    """A dot for each bin, with a bar of one standard error where the table has it."""
+    colour, marker = look
+    score, value = (own[c].to_numpy(dtype=float) for c in ("score", name))
+    size = 4.0 if len(own) <= canvas.MANY else 2.0
+    if f"{name}_se" in own and len(own) <= canvas.MANY:
+        error = own[f"{name}_se"].to_numpy(dtype=float)
+        # on a logarithmic axis the lower end must stay above 0
+        bars = [np.minimum(error, 0.9 * np.abs(value)), error]
+        ax.errorbar(score, value, bars, fmt="none", ecolor=colour, elinewidth=0.7, alpha=0.45)
+    (dots,) = ax.plot(score, value, marker, color=colour, alpha=0.8, label=label)
+    edge = 1.2 if marker == "_" else 0.8 if hollow else 0
+    dots.set(markersize=1.8 * size if marker in "._" else size, markeredgewidth=edge)
+    dots.set_markerfacecolor("none" if hollow else colour)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import xarray as xr
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
@@ -119,6 +120,18 @@ def numbers_in(table: pd.DataFrame, column: str, maker: str, error: Refusal = Fi
         return table[column].to_numpy(dtype=float, na_value=np.nan)
     except (TypeError, ValueError, OverflowError):
         raise error(f"column {column!r} must hold numbers: take a table from {maker}") from None
+
+
+def holds(data: Any, **dims: str) -> bool:
+    """Whether this is a Dataset with variables of these dims, in any order, none of them empty.
+
+    >>> holds(xr.Dataset({"r": (("draw", "chain"), [[0.5]])}), r="chain draw")
+    True
+    """
+    return isinstance(data, xr.Dataset) and all(
+        name in data.variables and data[name].size and set(data[name].dims) == set(own.split())
+        for name, own in dims.items()
+    )
 
 
 # --- tables of items, of pandas, Polars, Arrow or Ibis -------------------------------------------

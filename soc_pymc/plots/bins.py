@@ -70,11 +70,6 @@ def plot_bin_choice(
         root mean squares over items of log E(theta|t), for values of E(theta|t) in sds of theta,
         and of log Var(theta|t).
 
-    Raises
-    ------
-    FitError
-        If an argument is not as above.
-
     Examples
     --------
     >>> import soc_pymc as soc
@@ -140,7 +135,6 @@ def plot_bin_spread(source: Statistics | Fit, ax: Axes | None = None) -> Axes:
     Returns
     -------
     matplotlib.axes.Axes
-        The axes.
 
     Raises
     ------
@@ -159,10 +153,8 @@ def plot_bin_spread(source: Statistics | Fit, ax: Axes | None = None) -> Axes:
     """
     score, spread, items, log = _of_fit(source) if isinstance(source, Fit) else _of_sums(source)
     ax = canvas.panels_in(ax, (7, 4.2))[0]
-    seen = spread > 0
-    canvas.draw_dots(
-        ax, score[seen], spread[seen], canvas.BLUE, f"bins (median {np.median(spread):.2g})"
-    )
+    seen, label = spread > 0, f"bins (median {np.median(spread):.2g})"
+    canvas.draw_dots(ax, score[seen], spread[seen], canvas.BLUE, label)
     canvas.draw_floor(ax, score[~seen], "bins with one score only")
     if seen.any():
         canvas.log_or_linear(ax.yaxis, spread[seen])
@@ -170,41 +162,34 @@ def plot_bin_spread(source: Statistics | Fit, ax: Axes | None = None) -> Axes:
     if not any(each.observed in roles for each in OUTCOMES.values() if each.direct):
         canvas.log_or_linear(ax.xaxis, score)  # scores of values are no rates
     held = f"{int(items.sum()):,} items in {canvas.number_of(len(score), 'bin')}"
-    what = "log t" if log else "t"
-    title = f"Range of scores inside bins ({held})"
+    title, what = f"Range of scores inside bins ({held})", "log t" if log else "t"
     canvas.finish(ax, title, score_name(source), f"Sd({what}) inside the bin")
     return ax
 
 
 def _of_sums(stats: Statistics) -> tuple[Floats, Floats, Floats, bool]:
     """Mean score, sd and items of occupied bins, and whether they are of log t."""
-    data = stats.data
-    used = data["n"].to_numpy() > 0
-    if not used.any():
+    data = stats.data.isel(bin=np.flatnonzero(stats.data["n"].to_numpy()))
+    if not data.sizes["bin"]:
         raise StatisticsError("the statistics hold no items: there are no bins to draw")
-    items = data["n"].to_numpy()[used].astype(float)
-    mean = data["sum_t"].to_numpy()[used] / items
-    log_mean = data["sum_log_t"].to_numpy()[used] / items
-    log = bool(np.isfinite(log_mean).all())
-    if log:
-        square = data["sum_log_t2"].to_numpy()[used] / items
-        return np.exp(log_mean), _sd(log_mean, square), items, log
-    return mean, _sd(mean, data["sum_t2"].to_numpy()[used] / items), items, log
-
-
-def _sd(mean: Floats, square: Floats) -> Floats:
+    items = data["n"].to_numpy().astype(float)
+    log = bool(np.isfinite(data["sum_log_t"]).all())
+    sums = ("sum_log_t", "sum_log_t2") if log else ("sum_t", "sum_t2")
+    mean, square = (data[name].to_numpy() / items for name in sums)
     variance = square - mean**2
-    return np.sqrt(np.where(variance > _ROUNDING * square, variance, 0.0))
+    sd = np.sqrt(np.where(variance > _ROUNDING * square, variance, 0.0))
+    return np.exp(mean) if log else mean, sd, items, log
 
 
 def _of_fit(fit: Fit) -> tuple[Floats, Floats, Floats, bool]:
+    """The same of the bins that a fit keeps."""
     bins = fit.data["constant_data"]
     if "score_sd" not in bins:
         raise FitError(
             "the fit does not hold the spread of scores in its bins: give the statistics that made "
             "it, or fit them again"
         )
-    spread = bins["log_score_sd"].to_numpy()
-    log = bool(np.isfinite(spread).all())
-    spread = spread if log else bins["score_sd"].to_numpy()
-    return bins["score"].to_numpy(), spread, bins["n_items"].to_numpy().astype(float), log
+    log = bool(np.isfinite(bins["log_score_sd"]).all())
+    names = ("score", "log_score_sd" if log else "score_sd", "n_items")
+    score, spread, items = (bins[name].to_numpy().astype(float) for name in names)
+    return score, spread, items, log

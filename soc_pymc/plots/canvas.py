@@ -67,9 +67,10 @@ def legend_of_panels(ax: Axes, own: bool, place: str, ncols: int = 2, **entries:
 
 
 def legend_entries(axes: Iterable[Axes]) -> dict[str, Any]:
-    """Artists of all axes by label, each label once."""
+    """What a legend of all axes takes: handles and labels, each label once."""
     every = (zip(*ax.get_legend_handles_labels()[::-1], strict=True) for ax in axes)
-    return dict(chain.from_iterable(every))
+    found = dict(chain.from_iterable(every))
+    return {"handles": found.values(), "labels": found.keys()}
 
 
 def plain(value: float, _: Any = None) -> str:

@@ -22,7 +22,7 @@ from .._lib.errors import FitError
 from ..checks._check import CheckResult
 from ..families.outcomes import OUTCOMES
 from . import canvas
-from .arguments import AX, RESULT
+from .arguments import AX, RESULT, holds
 
 Cells = Mapping[tuple[float, float], xr.Dataset]
 
@@ -62,11 +62,6 @@ def plot_pit(result: CheckResult, ax: Axes | None = None) -> NDArray[Any]:
     numpy.ndarray
         The axes, one for each slice shown.
 
-    Raises
-    ------
-    FitError
-        If an argument is not as above.
-
     Examples
     --------
     >>> import soc_pymc as soc
@@ -78,24 +73,25 @@ def plot_pit(result: CheckResult, ax: Axes | None = None) -> NDArray[Any]:
     True
     """
     slices = [str(name) for name in result.data["pit"]["slice"].to_numpy()]
-    if ax is not None:
-        _pit_panel(result, slices[0], ax)
-        ax.set(xlabel="PIT", ylabel="ECDF - uniform")
-        ax.legend(handles=_pit_legend(ax), **canvas.FRAMELESS)
-        return np.array([ax])
+    slices = slices if ax is None else slices[:1]
     columns = min(_COLUMNS, len(slices))
     rows = -(-len(slices) // columns)
     size = (max(2.6 * columns, 6.5), 2.1 * rows + 0.8)
-    panels, unused = np.split(canvas.panels_in(None, size, rows, columns), [len(slices)])
+    panels, unused = np.split(canvas.panels_in(ax, size, rows, columns), [len(slices)])
     for panel in unused:
         panel.remove()
+    font = {"fontsize": 9} if ax is None else {}
     for place, (name, panel) in enumerate(zip(slices, panels, strict=True)):
         _pit_panel(result, name, panel)
         if place >= len(slices) - columns:
-            panel.set_xlabel("PIT", fontsize=9)
+            panel.set_xlabel("PIT", **font)
         if place % columns == 0:
-            panel.set_ylabel("ECDF - uniform", fontsize=9)
-    canvas.legend_of_panels(panels[0], True, "upper center", 3, handles=_pit_legend(panels[0]))
+            panel.set_ylabel("ECDF - uniform", **font)
+    handles = _pit_legend(panels[0])
+    if ax is None:
+        canvas.legend_of_panels(panels[0], True, "upper center", 3, handles=handles)
+    else:
+        ax.legend(handles=handles, **canvas.FRAMELESS)
     return panels
 
 
@@ -116,10 +112,8 @@ def _pit_panel(result: CheckResult, name: str, ax: Axes) -> None:
     ax.axhline(0, color=canvas.GREY, linewidth=0.8)
     ax.plot(u, pit["averaged"], color=canvas.GREY, linewidth=1, label="averaged over randomisation")
     ax.plot(u, pit["randomised"], color=_VERDICT[row["verdict"]], linewidth=1.5)
-    ax.set_title(
-        f"{canvas.escaped(name, 36)}\n{n:,} items, p {_p(row['p_value'])}: {row['verdict']}",
-        fontsize=8,
-    )
+    words = f"{n:,} items, p {_p(row['p_value'])}: {row['verdict']}"
+    ax.set_title(f"{canvas.escaped(name, 36)}\n{words}", fontsize=8)
     highest = max(float(np.abs(pit[line]).max()) for line in ("randomised", "averaged"))
     reach = max(1.5 * bound, 1.1 * highest)
     ax.set(xlim=(0, 1), ylim=(-reach, reach))
@@ -140,14 +134,14 @@ def _p(value: float) -> str:
 
 @checked(ax=AX)
 def plot_pit_histograms(
-    histograms: xr.Dataset | xr.DataTree | Mapping[str, xr.Dataset] | Cells,
-    ax: Axes | None = None,
+    histograms: xr.Dataset | xr.DataTree | Mapping[str, xr.Dataset] | Cells, ax: Axes | None = None
 ) -> NDArray[Any]:
     """Draw the p-histogram of every bin as a thin line, coloured by the bin's score.
 
-    Under a model that fits all are flat apart from chance: the grey band holds 95% of the
-    densities of a bin with the median number of items. The black line is the histogram of all bins
-    together. A smile says that the model's tails are too light, a slope that it is off centre.
+    Under a model that fits all are flat apart from chance: the grey band holds 95% of the densities
+    of a bin with the median number of items. The black line is the histogram of all bins together.
+    A smile says that the model's tails are too light, a slope that it is off centre. Sections 5.1
+    to 5.3 of Muralidharan and Najmi.
 
     Parameters
     ----------
@@ -167,10 +161,6 @@ def plot_pit_histograms(
     ------
     FitError
         If all histograms are empty, there are several for one `ax`, or an argument is not as above.
-
-    Notes
-    -----
-    Sections 5.1 to 5.3 of Muralidharan and Najmi.
 
     Examples
     --------
@@ -251,13 +241,11 @@ def _is_cell(key: Any) -> bool:
 def _of_dataset(data: xr.Dataset) -> Iterator[tuple[int, int, str, xr.Dataset]]:
     """One panel, or one for each fit and slice."""
     over = [dim for dim in ("fit", "slice") if dim in data.dims]
-    fits = data["fit"].to_numpy() if "fit" in over else [""]
-    slices = data["slice"].to_numpy() if "slice" in over else [""]
-    for row, fit in enumerate(fits):
-        for column, name in enumerate(slices):
-            at = dict(zip(("fit", "slice"), (fit, name), strict=True))
-            one = data.sel({dim: at[dim] for dim in over})
-            named = canvas.escaped(fit) if len(fits) > 1 else ""
+    whole = data.expand_dims({dim: [""] for dim in ("fit", "slice") if dim not in over})
+    for row, fit in enumerate(whole["fit"].to_numpy()):
+        for column, name in enumerate(whole["slice"].to_numpy()):
+            one = whole.sel(fit=fit, slice=name)
+            named = canvas.escaped(fit) if whole.sizes["fit"] > 1 else ""
             title = ", ".join(part for part in (named, canvas.escaped(name)) if part)
             if len(over) < 2 or int(one["n_items"].sum()):  # a slice may be empty
                 yield row, column, title, _checked(one)
@@ -265,13 +253,7 @@ def _of_dataset(data: xr.Dataset) -> Iterator[tuple[int, int, str, xr.Dataset]]:
 
 def _checked(data: Any) -> xr.Dataset:
     """Histograms of the bins that hold items."""
-    needed = {"density", "n_items", "score", "p"}
-    if (
-        not isinstance(data, xr.Dataset)
-        or not needed <= set(data.variables)
-        or set(data["density"].dims) != {"bin", "p"}
-        or data["n_items"].dims != ("bin",)
-    ):
+    if not holds(data, density="bin p", n_items="bin", score="bin", p="p"):
         raise FitError(
             "histograms need variables 'density', 'n_items' and 'score', by bin and p: take those "
             "of soc.evaluate.pit_histograms"
@@ -318,9 +300,8 @@ def _panel(ax: Axes, data: xr.Dataset, norm: colors.Normalize) -> None:
     )
     ax.add_collection(lines)
     together = np.average(density, axis=0, weights=items)
-    ax.plot(
-        middle, together, color=canvas.BLACK, linewidth=1.6, label="all bins together", zorder=4
-    )
+    style: dict[str, Any] = {"color": canvas.BLACK, "linewidth": 1.6, "zorder": 4}
+    ax.plot(middle, together, label="all bins together", **style)
     top = 1.1 * max(high, float(np.quantile(density, _SHOWN)), float(together.max()))
     ax.set(xlim=(0, 1), ylim=(0, top))
     _note_beyond(ax, density, top)
@@ -365,7 +346,6 @@ def plot_rootogram(result: CheckResult, prob: float = 0.9, ax: Axes | None = Non
     Returns
     -------
     matplotlib.axes.Axes
-        The axes.
 
     Raises
     ------
@@ -431,10 +411,9 @@ def _count_edges(observed: NDArray[Any], new: NDArray[Any]) -> Floats:
     """Lower ends of cells of counts, and the end of the last: single counts, then wider cells."""
     # replicates are many: their extremes would add bars in which next to nothing is expected
     most = int(max(observed.max(), np.quantile(new, 1 - 0.5 / new.shape[1])))
-    edges = list(range(min(most, _SINGLE - 1) + 1))
+    edges = [0]
     while edges[-1] < most:
-        step = max(1, (edges[-1] + 1) // 4)
-        edges.append(edges[-1] + 1 if edges[-1] < _SINGLE else edges[-1] + step)
+        edges.append(edges[-1] + (1 if edges[-1] < _SINGLE else (edges[-1] + 1) // 4))
     return np.array([*edges, np.inf])
 
 
@@ -448,12 +427,9 @@ def _value_edges(observed: NDArray[Any], new: NDArray[Any]) -> Floats:
 
 def _numbers(outcome: NDArray[Any], edges: Floats) -> Floats:
     """Outcomes in each cell, (replicates, cells)."""
-    cells = len(edges) - 1
-    found = np.empty((len(outcome), cells))
-    for own, row in zip(outcome, found, strict=True):
-        cell = np.clip(np.searchsorted(edges, own, side="right") - 1, 0, cells - 1)
-        row[:] = np.bincount(cell, minlength=cells)
-    return found
+    inner = edges[1:-1]
+    cells = (np.searchsorted(inner, own, side="right") for own in outcome)
+    return np.array([np.bincount(cell, minlength=len(inner) + 1) for cell in cells], dtype=float)
 
 
 def _band(expected: Floats, replicated: Floats, prob: float) -> tuple[Floats, Floats]:
@@ -479,10 +455,8 @@ def _hang(
     foot = expected - seen
     inside = (foot >= band[0] - 1e-9) & (foot <= band[1] + 1e-9)
     style: dict[str, Any] = {"alpha": 0.55, "linewidth": 0, "zorder": 2}
-    for mask, colour, words in (
-        (inside, canvas.BLUE, "inside"),
-        (~inside, canvas.ORANGE, "outside"),
-    ):
+    kinds = (inside, canvas.BLUE, "inside"), (~inside, canvas.ORANGE, "outside")
+    for mask, colour, words in kinds:
         if mask.any():
             label = f"items seen: {canvas.number_of(int(mask.sum()), 'bar')} {words} the band"
             style |= {"color": colour, "label": label}
@@ -500,19 +474,16 @@ def _hang(
 def _root_ticks(ax: Axes, highest: float) -> None:
     """Numbers of items at their roots."""
     ticks = [0.0]
-    for number in _TICKS:
+    for number in _TICKS[np.sqrt(_TICKS) <= 1.02 * highest]:
         if np.sqrt(number) - np.sqrt(ticks[-1]) > 0.07 * highest:
             ticks.append(float(number))
-    ticks = [t for t in ticks if np.sqrt(t) <= 1.02 * highest]
     ax.set_yticks(np.sqrt(ticks), [canvas.plain(t) for t in ticks])
 
 
 def _ranges(edges: Floats) -> list[str]:
-    """Names of cells of counts."""
-    names = []
-    for low, high in pairwise(edges):
-        if not np.isfinite(high):
-            names.append(f"{low:,.0f}+")
-        else:
-            names.append(f"{low:,.0f}" if high - low == 1 else f"{low:,.0f}-{high - 1:,.0f}")
-    return names
+    """Names of cells of counts, of which the last is open."""
+    names = [
+        f"{low:,.0f}" if high - low == 1 else f"{low:,.0f}-{high - 1:,.0f}"
+        for low, high in pairwise(edges[:-1])
+    ]
+    return [*names, f"{edges[-2]:,.0f}+"]

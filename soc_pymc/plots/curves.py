@@ -41,7 +41,7 @@ def plot_curves(
     prob
         Probability of the bands: at each score by itself (dark).
     simultaneous
-        Whether to add the wider band that holds whole curves with this probability (light).
+        Whether to add the wider band that holds whole curves (light).
     axes
         Two axes to draw in; None makes a figure.
 
@@ -49,11 +49,6 @@ def plot_curves(
     -------
     numpy.ndarray
         The two axes.
-
-    Raises
-    ------
-    FitError
-        If an argument is not as above.
 
     Examples
     --------
@@ -66,21 +61,16 @@ def plot_curves(
     """
     curves = _mean_and_spread(fit)
     score = curves["score"].to_numpy()
-    pointwise = fitted.curve_lines(fit, curves, prob)
-    whole = (
-        fitted.curve_lines(fit, curves, prob, True)
-        if simultaneous and fitted.has_bands(fit)
-        else {}
-    )
+    kinds = [(False, 0.35, "band at each score (pointwise)")]
+    if simultaneous and fitted.has_bands(fit):
+        kinds.insert(0, (True, 0.15, "band of whole curves (simultaneous)"))
     both = canvas.panels_in(axes, (7, 7), 2, sharex=True, height_ratios=(3, 2))
-    for ax, name in zip(both, ("mean", "spread"), strict=True):
-        if name in whole:
-            label = f"{prob:.0%} band of whole curves (simultaneous)"
-            fitted.draw_band(ax, whole[name], canvas.BLUE, 0.15, label)
-        fitted.draw_band(
-            ax, pointwise[name], canvas.BLUE, 0.35, f"{prob:.0%} band at each score (pointwise)"
-        )
-        fitted.draw_line(ax, pointwise[name], canvas.BLUE, pointwise[name].name)
+    for whole, alpha, words in kinds:
+        lines = fitted.curve_lines(fit, curves, prob, whole).values()
+        for ax, line in zip(both, lines, strict=True):
+            fitted.draw_band(ax, line, canvas.BLUE, alpha, f"{prob:.0%} {words}")
+    for ax, line in zip(both, lines, strict=True):
+        fitted.draw_line(ax, line, canvas.BLUE, line.name)
     _data_points(fit, both[0], score)
     _label_curves(fit, both, score)
     return both
@@ -104,12 +94,7 @@ def _data_points(fit: Fit, ax: Axes, score: Floats) -> None:
         centre, own, error = (x[own > 0] for x in (centre, own, error))
         low = np.minimum(error, 0.9 * own)
     label = f"items: {fitted.own_estimate(fit)} (bars: ± 1 s.e. of {outcome.words.noise} alone)"
-    style: dict[str, Any] = {
-        "color": canvas.ORANGE,
-        "ecolor": canvas.ORANGE,
-        "elinewidth": 0.8,
-        "zorder": 3,
-    }
+    style: dict[str, Any] = {"color": canvas.ORANGE, "elinewidth": 0.8, "zorder": 3}
     ax.errorbar(centre, own, yerr=[low, error], fmt="o", markersize=3.5, label=label, **style)
     if outcome.positive and fitted.scores_estimate_theta(fit):
         ax.plot(score, score, color=canvas.GREY, linewidth=1, linestyle="--", label="theta = score")
@@ -144,6 +129,8 @@ def plot_smoothing(
 ) -> NDArray[Any]:
     """Draw E and Var of theta given the score as each bin alone estimates them, and smoothed.
 
+    Section 5.1 of Muralidharan and Najmi.
+
     Parameters
     ----------
     fit
@@ -151,10 +138,8 @@ def plot_smoothing(
     per_bin
         A fit by `soc.FiveSteps` of the same statistics, whose estimates by bin are drawn as dots;
         None takes those of `fit` itself. Bins that it left out have no dots.
-    prob
-        Probability of the bands, at each score by itself.
-    axes
-        Two axes to draw in; None makes a figure.
+    prob, axes
+        As of `plot_curves`.
 
     Returns
     -------
@@ -166,10 +151,6 @@ def plot_smoothing(
     FitError
         If the fit is not smooth, there are no estimates by bin, or of other bins, or an argument is
         not as above.
-
-    Notes
-    -----
-    Section 5.1 of Muralidharan and Najmi.
 
     Examples
     --------
@@ -185,8 +166,8 @@ def plot_smoothing(
     lines = fitted.curve_lines(fit, fitted.fitted_curves(fit)[["mean", "variance"]], prob)
     score = alone["constant_data"]["score"].to_numpy()
     both = canvas.panels_in(axes, (7, 7), 2, sharex=True)
-    for ax, name in zip(both, ("mean", "variance"), strict=True):
-        own, curve = alone["per_bin"][name].to_numpy(), lines[name]
+    for ax, (name, curve) in zip(both, lines.items(), strict=True):
+        own = alone["per_bin"][name].to_numpy()
         positive = name == "variance" or fitted.outcome_of(fit).positive
         # estimates at or near 0 would squeeze a logarithmic axis
         near_0 = own <= (_NEAR_0 * float(curve.middle.min()) if positive else -np.inf)
@@ -199,16 +180,13 @@ def plot_smoothing(
         if positive:
             canvas.rate_axis(ax.yaxis, ax.dataLim.y0, ax.dataLim.y1)
         fitted.score_axis(fit, ax, score)
-    title, mean = (
-        f"Before and after smoothing\n{fitted.total(fit)}",
-        f"E(theta | t)\n{fitted.theta_unit(fit)}",
-    )
+    title = f"Before and after smoothing\n{fitted.total(fit)}"
+    mean = f"E(theta | t)\n{fitted.theta_unit(fit)}"
     canvas.finish(both[0], title, "", mean, legend=False)
     variance = "Var(theta | t)\nin the square of that unit"
     canvas.finish(both[1], "", fitted.score_name(fit), variance, legend=False)
     # of both, in the upper panel, where a rising curve leaves room
-    entries = canvas.legend_entries(both)
-    both[0].legend(entries.values(), entries.keys(), **canvas.FRAMELESS)
+    both[0].legend(**canvas.legend_entries(both), **canvas.FRAMELESS)
     return both
 
 
@@ -251,32 +229,20 @@ def plot_calibration_illustration(
     At the left the estimate moves from the score to the curve E(theta|t). At the right a strip
     shows the distribution of theta around that curve: shades are central intervals of theta given
     t, the widest of 98%. The strip is drawn at the posterior means of the curves, for a fit with
-    groups of those that they share. The line theta = t is drawn where scores estimate theta.
+    groups of those that they share. The line theta = t is drawn where scores estimate theta. Figure
+    1 of Muralidharan and Najmi.
 
     Parameters
     ----------
-    fit
-        The fit. One with a single draw, such as those of `soc.FiveSteps`, has no band.
-    prob
-        Probability of the band of E(theta|t), at each score by itself.
-    axes
-        Two axes to draw in; None makes a figure.
+    fit, prob, axes
+        As of `plot_curves`; `prob` is of the band of E(theta|t).
     exposure
-        Exposure (noise sd) at which to draw the prior of a fit with a term in it, else None.
+        As of `plot_prior_ribbon`.
 
     Returns
     -------
     numpy.ndarray
         The two axes.
-
-    Raises
-    ------
-    FitError
-        If an argument is not as above.
-
-    Notes
-    -----
-    Figure 1 of Muralidharan and Najmi.
 
     Examples
     --------

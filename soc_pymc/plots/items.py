@@ -1,7 +1,7 @@
 """Posteriors of items: how far they are pulled from the items' own outcomes, and intervals."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Sized
 from typing import Any
 
 import numpy as np
@@ -87,11 +87,10 @@ def plot_forest(
 ) -> Axes:
     """Draw the posteriors of some items one below the other, with what each would be on its own.
 
-    A dot is the posterior mean, a line the interval between the outermost quantiles of the table; a
-    thicker one that between the next two, if there are four. The item's own rate, count / exposure,
-    or its own value is a diamond, the score an upright stroke: the posterior lies between the two,
-    the nearer to the diamond the more the item's outcome says. Items are sorted by their posterior
-    means.
+    A dot is the posterior mean, by which items are sorted; a line the interval between the
+    outermost quantiles of the table, a thicker one that between the next two, if there are four.
+    The item's own rate, count / exposure, or its own value is a diamond, the score an upright
+    stroke: the posterior lies nearer to the diamond the more the item's outcome says.
 
     Parameters
     ----------
@@ -116,14 +115,11 @@ def plot_forest(
     Returns
     -------
     matplotlib.axes.Axes
-        The axes.
 
     Raises
     ------
     ItemsError
         If the table, its columns or the items are not as above.
-    FitError
-        If `ax` is no axes.
 
     Examples
     --------
@@ -156,8 +152,8 @@ def plot_forest(
     unit, rates = "", np.empty(0)
     if outcome:
         unit, rates = f", {_unit(outcome, columns)}", _own_marks(ax, outcome, columns, own, place)
-    some = f"{len(at):,} of {len(frame):,} items" if len(at) < len(frame) else f"{len(at):,} items"
-    canvas.finish(ax, f"Posteriors of theta ({some}{which})", f"theta{unit}", "", legend=False)
+    title = f"Posteriors of theta ({_some(at, frame)}{which})"
+    canvas.finish(ax, title, f"theta{unit}", "", legend=False)
     ax.grid(visible=False, axis="y")
     if outcome and outcome.positive:
         _log_axis(ax, outcome, own["theta_mean"], [own[q] for q in (*quantiles, score) if q], rates)
@@ -303,30 +299,21 @@ def plot_shrinkage(
 
     Parameters
     ----------
-    table
-        What `soc.item_posteriors` returned: a pandas, Polars or Arrow table with ``theta_mean``.
+    table, count, exposure, value, noise_sd, ax
+        As of `plot_forest`; of quantiles the table needs none, and outcomes must be named.
     score
         Column of the scores, which colour the points.
-    count, exposure
-        Columns of counts and their exposures; or
-    value, noise_sd
-        columns of values and the sd of their noise.
-    ax
-        Axes to draw in; None makes a figure.
     seed
         Seed of the random 2,000 items that are drawn if there are more.
 
     Returns
     -------
     matplotlib.axes.Axes
-        The axes.
 
     Raises
     ------
     ItemsError
         If the table or its columns are not as above, or no item has any exposure.
-    FitError
-        If `ax` is no axes, or `seed` is no whole number.
 
     Examples
     --------
@@ -344,11 +331,8 @@ def plot_shrinkage(
     outcome = _outcome_of(columns)
     if outcome is None or columns[outcome.size] is None:
         raise ItemsError(f"name the columns {_PAIRS}")
-    names = [
-        score,
-        *(str(columns[role]) for role in (outcome.observed, outcome.size)),
-        "theta_mean",
-    ]
+    own_columns = (str(columns[role]) for role in (outcome.observed, outcome.size))
+    names = [score, *own_columns, "theta_mean"]
     frame = some_columns(table, names)
     t, y, size, theta = (item_numbers(frame, name) for name in names)
     least = 0.0 if outcome.positive else -np.inf
@@ -370,12 +354,15 @@ def plot_shrinkage(
     if outcome.positive:
         _log_axes(ax, left, own, theta)
     _size_legend(ax, size**power, canvas.named(outcome.words.size, names[2]), power)
-    some = f"{len(at):,} of {len(usable):,} items"
-    some = some if len(at) < len(usable) else f"{len(usable):,} items"
     across = f"{outcome.words.own}: {_own_name(outcome, columns)}"
     up = f"posterior mean of theta, {_unit(outcome, columns)}"
-    canvas.finish(ax, f"Shrinkage (n = {some})", across, up, legend=False)
+    canvas.finish(ax, f"Shrinkage (n = {_some(at, usable)})", across, up, legend=False)
     return ax
+
+
+def _some(drawn: Sized, of: Sized) -> str:
+    """How many items are drawn, of how many."""
+    return f"{len(drawn):,} of {len(of):,} items" if len(drawn) < len(of) else f"{len(of):,} items"
 
 
 def _place_zeros(
@@ -419,9 +406,8 @@ def _arrows(ax: Axes, own: Floats, theta: Floats, seen: NDArray[np.bool_]) -> No
     at = at[np.argsort(own[at])]
     at = at[:: max(1, len(at) // _ARROWS)]
     segments = [[(own[i], own[i]), (own[i], theta[i])] for i in at]
-    ax.add_collection(
-        LineCollection(segments, colors=canvas.GREY, linewidths=0.6, alpha=0.7, zorder=1)
-    )
+    style: dict[str, Any] = {"colors": canvas.GREY, "linewidths": 0.6, "alpha": 0.7, "zorder": 1}
+    ax.add_collection(LineCollection(segments, **style))
     down = theta[at] < own[at]
     for marker, mask in (("v", down), ("^", ~down)):
         ax.plot(own[at][mask], theta[at][mask], marker, color=canvas.GREY, markersize=3, zorder=3)
@@ -448,7 +434,6 @@ def _size_legend(ax: Axes, size: Floats, title: str, power: float) -> None:
     levels = np.unique(np.quantile(size, [0.0, 0.5, 1.0]))
     areas = _areas(levels, float(size.min()), float(size.max()))
     for level, area in zip(levels, areas, strict=True):
-        ax.scatter(
-            [], [], s=area, color=canvas.GREY, label=canvas.plain(float(f"{level**power:.3g}"))
-        )
+        label = canvas.plain(float(f"{level**power:.3g}"))
+        ax.scatter([], [], s=area, color=canvas.GREY, label=label)
     ax.legend(title=title, frameon=False, fontsize=8, title_fontsize=8, loc="lower right")

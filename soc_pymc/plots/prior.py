@@ -54,12 +54,6 @@ def plot_prior_ribbon(
     Returns
     -------
     matplotlib.axes.Axes
-        The axes.
-
-    Raises
-    ------
-    FitError
-        If an argument is not as above.
 
     Examples
     --------
@@ -79,20 +73,14 @@ def plot_prior_ribbon(
         fitted.draw_band(ax, fitted.Line(score, mean, steps, low, high), canvas.BLUE, 0.12, "_")
     ax.margins(x=0.08)
     _name_lines(fit, ax, score, levels, lines)
-    fitted.draw_line(
-        ax,
-        fitted.Line(score, mean, steps),
-        canvas.RED,
-        "E(theta | score)",
-        linewidth=1.4,
-        linestyle="--",
-    )
+    style: dict[str, Any] = {"linewidth": 1.4, "linestyle": "--"}
+    middle = fitted.Line(score, mean, steps)
+    fitted.draw_line(ax, middle, canvas.RED, "E(theta | score)", **style)
     fitted.score_axis(fit, ax, score)
     theta_axis(fit, ax, lines, mean)
-    title = (
-        f"Quantiles of theta given the score{fitted.at_size(fit, exposure)}\n{fitted.total(fit)}"
-    )
-    canvas.finish(ax, title, fitted.score_name(fit, "score"), ax.get_ylabel())
+    title = f"Quantiles of theta given the score{fitted.at_size(fit, exposure)}"
+    words = fitted.score_name(fit, "score")
+    canvas.finish(ax, f"{title}\n{fitted.total(fit)}", words, ax.get_ylabel())
     return ax
 
 
@@ -110,33 +98,20 @@ def plot_adjusted_prior(
     Dots are overall estimates of the mean theta of each bin: events / exposure, or the mean value.
     They lie above E(theta|t) where items of larger exposure have larger theta. Of a fit with groups
     the prior is the one that they share. The line theta = t is drawn where scores estimate theta.
+    Section 5.1 of Muralidharan and Najmi.
 
     Parameters
     ----------
-    fit
-        The fit. One with a single draw, such as those of `soc.FiveSteps`, has no band.
+    fit, prob
+        As of `plot_curves`; `prob` is of the band of E(theta|t).
     probs
         Probabilities of the two quantiles of theta between which is shaded, increasing.
-    prob
-        Probability of the band of E(theta|t), at each score by itself.
-    ax
-        Axes to draw in; None makes a figure.
-    exposure
-        Exposure (noise sd) at which to draw the prior of a fit with a term in it, else None.
+    ax, exposure
+        As of `plot_prior_ribbon`.
 
     Returns
     -------
     matplotlib.axes.Axes
-        The axes.
-
-    Raises
-    ------
-    FitError
-        If an argument is not as above.
-
-    Notes
-    -----
-    Section 5.1 of Muralidharan and Najmi.
 
     Examples
     --------
@@ -158,9 +133,8 @@ def plot_adjusted_prior(
     mean, lines = prior_quantiles(fit, score, levels, exposure)
     ax = canvas.panels_in(ax, (7.5, 5))[0]
     label = f"theta given t: {100 * levels[0]:g}% to {100 * levels[1]:g}% of the prior"
-    fitted.draw_band(
-        ax, fitted.Line(score, mean, fitted.has_steps(fit), *lines), canvas.RED, 0.2, label
-    )
+    between = fitted.Line(score, mean, fitted.has_steps(fit), *lines)
+    fitted.draw_band(ax, between, canvas.RED, 0.2, label)
     line = fitted.curve_lines(fit, curves, prob)["mean"]
     fitted.draw_band(ax, line, canvas.RED, 0.45, f"E(theta | t): {prob:.0%} band at each score")
     fitted.draw_line(ax, line, canvas.RED, f"E(theta | t): {line.name}", zorder=4)
@@ -177,10 +151,8 @@ def plot_adjusted_prior(
 def _bin_dots(fit: Fit, ax: Axes) -> Floats:
     """Draw and return outcomes of bins; those without events stand at the foot of the axes."""
     score, own = fitted.bin_outcomes(fit)
-    seen = own > _least(fit)
-    canvas.draw_dots(
-        ax, score[seen], own[seen], canvas.BLACK, f"bins: {fitted.own_estimate(fit)}", zorder=3.5
-    )
+    seen, label = own > _least(fit), f"bins: {fitted.own_estimate(fit)}"
+    canvas.draw_dots(ax, score[seen], own[seen], canvas.BLACK, label, zorder=3.5)
     canvas.draw_floor(ax, score[~seen], "bins without events")
     return own[seen]
 
@@ -232,12 +204,11 @@ def _name_lines(fit: Fit, ax: Axes, score: Floats, levels: Floats, lines: Floats
         ends = np.log(np.maximum(ends, 1e-300))
     spread = ends[1] - ends[0]
     end, shift, side = (-1, 4, "left") if spread[-1] >= spread[0] else (0, -4, "right")
-    style: dict[str, Any] = {"color": canvas.BLUE, "drawstyle": "default"}
-    if fitted.has_steps(fit):
-        style["drawstyle"] = "steps-mid"
+    drawstyle = "steps-mid" if fitted.has_steps(fit) else "default"
     text: dict[str, Any] = {"textcoords": "offset points", "ha": side, "va": "center"}
     for p, line in zip(levels, lines, strict=True):
-        ax.plot(score, line, linewidth=2.0 if p == 0.5 else 1.0, **style)
+        width = 2.0 if p == 0.5 else 1.0
+        ax.plot(score, line, linewidth=width, color=canvas.BLUE, drawstyle=drawstyle)
         at = (score[end], line[end])
         ax.annotate(f"{100 * p:g}%", at, xytext=(shift, 0), fontsize=8, color=canvas.BLUE, **text)
 
@@ -259,28 +230,24 @@ def plot_prior_in_bin(
 
     The two are not supposed to agree: the histogram is that of theta with noise added, and so is
     wider, and for counts has a spike at 0. Of a fit with groups the prior is the one that they
-    share.
+    share. Section 5.1 of Muralidharan and Najmi.
 
     Parameters
     ----------
-    fit
-        The fit; the prior is drawn at the posterior means of its curves, at the bin's score.
-    items
-        The items that made it, or others.
+    fit, items
+        The fit, of which the prior is drawn at the bin's score and the posterior means of the
+        curves; and the items that made it, or others.
     bin
         Number of the bin, from 0, among those of the fit in the order of their scores; None takes
         the middle one.
     least_exposure
         Least exposure of the items shown; None is 50. Values have none.
-    ax
-        Axes to draw in; None makes a figure.
-    exposure
-        Exposure (noise sd) at which to draw the prior of a fit with a term in it, else None.
+    ax, exposure
+        As of `plot_prior_ribbon`.
 
     Returns
     -------
     matplotlib.axes.Axes
-        The axes.
 
     Raises
     ------
@@ -288,10 +255,6 @@ def plot_prior_in_bin(
         If there is no such bin, or an argument is not as above.
     ItemsError
         If the items are not of the fit's kind, or none in the bin has such an exposure.
-
-    Notes
-    -----
-    Section 5.1 of Muralidharan and Najmi.
 
     Examples
     --------
@@ -308,9 +271,9 @@ def plot_prior_in_bin(
         raise FitError(
             f"items with {outcome.words.outcomes} have no exposure: leave out least_exposure="
         )
-    least = None
-    if outcome.sizes_add:
-        least = _LEAST_EXPOSURE if least_exposure is None else least_exposure
+    least = least_exposure
+    if outcome.sizes_add and least is None:
+        least = _LEAST_EXPOSURE
     order = np.argsort(fit.data["constant_data"]["score"].to_numpy())
     number = len(order) // 2 if bin is None else bin
     if number >= len(order):
@@ -328,18 +291,11 @@ def plot_prior_in_bin(
     ax = canvas.panels_in(ax, (7, 4.5))[0]
     where = f"bin {number:,} of {len(order):,}, t from {low:.4g} to {high:.4g}"
     _draw_bin(fit, ax, lines[:, 0], estimates, least)
-    canvas.finish(
-        ax,
-        f"Prior and outcomes in {where}{fitted.at_size(fit, exposure)}",
-        ax.get_xlabel(),
-        "density",
-        legend=False,
-    )
     if fitted.scores_estimate_theta(fit):
-        ax.axvline(
-            float(own["score"]), color=canvas.GREY, linewidth=1, linestyle="--", label="theta = t"
-        )
-    ax.legend(**canvas.FRAMELESS)
+        style: dict[str, Any] = {"color": canvas.GREY, "linewidth": 1, "linestyle": "--"}
+        ax.axvline(float(own["score"]), label="theta = t", **style)
+    title = f"Prior and outcomes in {where}{fitted.at_size(fit, exposure)}"
+    canvas.finish(ax, title, ax.get_xlabel(), "density")
     return ax
 
 
@@ -370,9 +326,8 @@ def _draw_bin(fit: Fit, ax: Axes, theta: Floats, own: Floats, least: float | Non
     cells = int(np.clip(2.0 * len(own) ** 0.4, 12, 60))
     edges = np.linspace(low, high, cells + 1)
     share = np.histogram(shown, edges)[0] / (len(own) * np.diff(edges))
-    name, size = (
-        fitted.column_name(fit, role) or role for role in (outcome.observed, outcome.size)
-    )
+    roles = outcome.observed, outcome.size
+    name, size = (fitted.column_name(fit, role) or role for role in roles)
     what = name if outcome.direct else f"{name} / {size}"
     label = f"{what} of {len(own):,} items"
     label += "" if least is None else f", {size} >= {canvas.plain(least)}"
@@ -387,14 +342,13 @@ def _draw_bin(fit: Fit, ax: Axes, theta: Floats, own: Floats, least: float | Non
 
 def _density(ax: Axes, theta: Floats, width: float) -> float:
     """Draw the density between quantiles, or one upright line for all; returns its height."""
+    style: dict[str, Any] = {"color": canvas.RED, "linewidth": 1.8}
     if theta[-2] - theta[1] < width:
         label = "prior of theta given t, all but a point"
-        ax.axvline(float(np.median(theta)), color=canvas.RED, linewidth=1.8, label=label)
+        ax.axvline(float(np.median(theta)), label=label, **style)
         return 0.0
     middle, density = 0.5 * (theta[1:] + theta[:-1]), np.diff(_LEVELS) / np.diff(theta)
-    ax.plot(
-        middle, density, color=canvas.RED, linewidth=1.8, label="prior density of theta given t"
-    )
+    ax.plot(middle, density, label="prior density of theta given t", **style)
     return float(density.max())
 
 

@@ -14,18 +14,16 @@ from .._lib.arguments import PROBABILITY, OneOf, checked, numbers_of, shown
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from . import canvas
-from .arguments import AX, need_columns
+from .arguments import AX, holds, need_columns
 
 _GRID = 200  # points of a density
 _HEIGHT = 0.62  # of the highest density, in rows
 _SAME = 1e-9  # spread of draws, over their size, below which they are one number
 
+_SQUARE = "\nin the square of the unit of theta"
 _COMPARED = {  # label of the axis, and of the side on which a score is better
     "r_squared": ("R²(score) - R²({})", "more"),
-    "unexplained": (
-        "E Var(theta | score) - E Var(theta | {})\nin the square of the unit of theta",
-        "less",
-    ),
+    "unexplained": (f"E Var(theta | score) - E Var(theta | {{}}){_SQUARE}", "less"),
 }
 _APART = 0.12  # of the distance between bins: how far estimators are set apart
 _NAMES = 8  # names that an error shows
@@ -56,12 +54,6 @@ def plot_r_squared(
     Returns
     -------
     matplotlib.axes.Axes
-        The axes.
-
-    Raises
-    ------
-    FitError
-        If an argument is not as above.
 
     Notes
     -----
@@ -77,16 +69,14 @@ def plot_r_squared(
     >>> soc.plots.plot_r_squared(soc.quantities.r_squared(fit)).get_xlabel()
     'R²: share of Var(theta) that the score explains'
     """
-    given = draws if isinstance(draws, Mapping) and not isinstance(draws, xr.Dataset) else None
-    named = {"": draws} if given is None else given
+    single = isinstance(draws, xr.Dataset) or not isinstance(draws, Mapping)
+    named = {"": draws} if single else draws
     rows = {str(name): _r_squared(found) for name, found in named.items()}
     if not rows:
         raise FitError("there are no draws of R² to draw: give those of soc.quantities.r_squared")
-    ax = _rows(rows, prob, ax, "{:.3f}".format)
-    ax.set_xlabel("R²: share of Var(theta) that the score explains")
     title = f"Posterior of R² ({_draws(rows)}; dot: median, line: {prob:.0%} interval)"
-    ax.set_title(title, fontsize=10, loc="left")
-    return ax
+    label = "R²: share of Var(theta) that the score explains"
+    return _rows(rows, prob, ax, title, label, "{:.3f}".format)
 
 
 @checked(quantity=OneOf("r_squared", "unexplained"), prob=PROBABILITY, ax=AX)
@@ -109,20 +99,12 @@ def plot_score_comparison(
     quantity
         ``"r_squared"``, more of which is better, or ``"unexplained"``, E Var(theta|score), less of
         which is.
-    prob
-        Probability of the intervals, between equal tails.
-    ax
-        Axes to draw in; None makes a figure.
+    prob, ax
+        As of `plot_r_squared`.
 
     Returns
     -------
     matplotlib.axes.Axes
-        The axes.
-
-    Raises
-    ------
-    FitError
-        If an argument is not as above.
 
     Examples
     --------
@@ -141,22 +123,15 @@ def plot_score_comparison(
     label, better = _COMPARED[quantity]
     sign = 1.0 if better == "more" else -1.0
     chance = [f", P(better) {_percent(np.mean(sign * own > 0))}" for own in rows.values()]
-    ax = _rows(rows, prob, ax, _signed, chance)
-    ax.axvline(0, color=canvas.GREY, linewidth=1.2, linestyle="--", label=name)
-    ax.set_xlabel(label.format(name))
     title = f"Scores against {name} ({_draws(rows)}; line: {prob:.0%} interval; {better} is better)"
-    ax.set_title(title, fontsize=10, loc="left")
+    ax = _rows(rows, prob, ax, title, label.format(name), _signed, chance)
+    ax.axvline(0, color=canvas.GREY, linewidth=1.2, linestyle="--", label=name)
     return ax
 
 
 def _differences(compared: Any, quantity: str) -> dict[str, Floats]:
     """Draws of the differences from the first score, by the others' names."""
-    if (
-        not isinstance(compared, xr.Dataset)
-        or not {quantity, "score"} <= set(compared.variables)
-        or set(compared[quantity].dims) != {"score", "draw"}
-        or not compared[quantity].size
-    ):
+    if not holds(compared, score="score", **{quantity: "score draw"}):
         raise FitError(f"compared must come from soc.quantities.compare_scores, with {quantity}")
     values = numbers_of(compared[quantity].transpose("score", "draw").to_numpy(), "compared")
     return dict(zip(map(str, compared["score"].to_numpy()), values, strict=True))
@@ -164,24 +139,22 @@ def _differences(compared: Any, quantity: str) -> dict[str, Floats]:
 
 def _r_squared(found: Any) -> Floats:
     """Draws of R^2, one after the other."""
-    if isinstance(found, xr.Dataset) and "r_squared" in found:
-        found = found["r_squared"]
-    if (
-        not isinstance(found, xr.DataArray)
-        or set(found.dims) != {"chain", "draw"}
-        or not found.size
-    ):
+    found = found.to_dataset(name="r_squared") if isinstance(found, xr.DataArray) else found
+    if not holds(found, r_squared="chain draw"):
         raise FitError(
             "draws must come from soc.quantities.r_squared, with dims chain and draw, or be a dict "
             "of such; two scores of compare_scores are drawn by soc.plots.plot_score_comparison"
         )
-    return numbers_of(found.transpose("chain", "draw").to_numpy(), "draws").ravel()
+    values = found["r_squared"].transpose("chain", "draw").to_numpy()
+    return numbers_of(values, "draws").ravel()
 
 
 def _rows(
     rows: Mapping[str, Floats],
     prob: float,
     ax: Axes | None,
+    title: str,
+    label: str,
     digits: Callable[[float], str],
     more: Sequence[str] = (),
 ) -> Axes:
@@ -193,7 +166,7 @@ def _rows(
     ax.tick_params(axis="y", length=0)
     ax.set_ylim(-len(rows) + 0.6, 0.8)
     ax.margins(x=0.06)
-    canvas.finish(ax, "", "", "", legend=False)
+    canvas.finish(ax, title, label, "", legend=False)
     ax.grid(visible=False, axis="y")
     ax.spines["left"].set_visible(False)
     return ax
@@ -220,9 +193,9 @@ def _one_row(
 
 def _draws(rows: Mapping[str, Floats]) -> str:
     """Number of draws, or the least and the most of several."""
-    number = [len(values) for values in rows.values()]
-    several = f"{min(number):,} to " if min(number) < max(number) else ""
-    return several + canvas.number_of(max(number), "draw")
+    number = sorted(len(values) for values in rows.values())
+    several = f"{number[0]:,} to " if number[0] < number[-1] else ""
+    return several + canvas.number_of(number[-1], "draw")
 
 
 def _signed(value: float) -> str:
@@ -238,9 +211,6 @@ def _percent(share: ArrayLike) -> str:
     return "> 99.9%" if number > 0.5 else "< 0.1%"
 
 
-# --- gains ---
-
-
 @checked(ax=AX)
 def plot_gain_by_bin(
     held: Any, estimators: Sequence[str] | None = None, ax: Axes | None = None
@@ -248,7 +218,7 @@ def plot_gain_by_bin(
     """Draw the gain in held-out log-likelihood over the score t itself, in percent, by bin.
 
     Of values it is in percent of the squared error of t in noise sds: 100 would be no error at all.
-    Bars are one standard error over items.
+    Bars are one standard error over items. Section 5.1 of Muralidharan and Najmi.
 
     Parameters
     ----------
@@ -263,16 +233,6 @@ def plot_gain_by_bin(
     Returns
     -------
     matplotlib.axes.Axes
-        The axes.
-
-    Raises
-    ------
-    FitError
-        If an argument is not as above.
-
-    Notes
-    -----
-    Section 5.1 of Muralidharan and Najmi.
 
     Examples
     --------
@@ -301,27 +261,19 @@ def plot_gain_by_bin(
     for k, name in enumerate(names):
         own = bins[bins["estimator"] == name].sort_values("bin")
         score = own["score"].to_numpy(dtype=float)
-        error = own["gain_percent_se"].to_numpy(dtype=float)
+        across = _shifted(score, rates, _APART * (k - 0.5 * (len(names) - 1)))
+        gain, error = (own[c].to_numpy(dtype=float) for c in ("gain_percent", "gain_percent_se"))
         style: dict[str, Any] = {"markersize": 4, "linewidth": 0.8, "elinewidth": 0.9}
-        ax.errorbar(
-            _shifted(score, rates, _APART * (k - 0.5 * (len(names) - 1))),
-            own["gain_percent"].to_numpy(dtype=float),
-            yerr=error,
-            fmt=f"{canvas.MARKERS[k % len(canvas.MARKERS)]}-",
-            color=_colour(k),
-            label=_overall(table, name),
-            **style,
-        )
+        style |= {"fmt": f"{canvas.MARKERS[k % len(canvas.MARKERS)]}-", "color": _colour(k)}
+        ax.errorbar(across, gain, yerr=error, label=_overall(table, name), **style)
     if rates:
         canvas.log_or_linear(ax.xaxis, bins["score"])
     unit = "% of that of t" if rates else "% of its squared error in noise sds"
     title = f"Held-out gain by bin ({_size(bins, names[0])}; bars: ± 1 s.e.)"
-    canvas.finish(
-        ax, title, "score t", f"gain in held-out log-likelihood over t\n{unit}", legend=False
-    )
-    canvas.legend_of_panels(
-        ax, made, "upper center"
-    )  # with many estimators no place in the axes is free
+    label = f"gain in held-out log-likelihood over t\n{unit}"
+    canvas.finish(ax, title, "score t", label, legend=False)
+    # with many estimators no place in the axes is free
+    canvas.legend_of_panels(ax, made, "upper center")
     return ax
 
 
@@ -394,28 +346,18 @@ def plot_variance_gain(
 ) -> Axes:
     """Draw E Var(theta|t,y) / Var(theta|t) by bin: what share of the variance the outcomes leave.
 
+    Section 5.1 of Muralidharan and Najmi.
+
     Parameters
     ----------
     reduction
         From `soc.quantities.variance_reduction`, or a dict of several by name.
-    prob
-        Probability of the bars at each bin, where there is more than one draw.
-    ax
-        Axes to draw in; None makes a figure.
+    prob, ax
+        As of `plot_r_squared`; the bars at each bin are intervals.
 
     Returns
     -------
     matplotlib.axes.Axes
-        The axes.
-
-    Raises
-    ------
-    FitError
-        If an argument is not as above.
-
-    Notes
-    -----
-    Section 5.1 of Muralidharan and Najmi.
 
     Examples
     --------
@@ -428,7 +370,9 @@ def plot_variance_gain(
     'score t'
     """
     named = reduction if isinstance(reduction, dict) else {"": reduction}
-    if not named or not all(_is_reduction(data) for data in named.values()):
+    by_bin = {"ratio_by_bin": "chain draw bin", "n_items": "bin", "score": "bin"}
+    kept = (holds(data, ratio="chain draw", **by_bin) for data in named.values())
+    if not named or not all(kept):
         raise FitError(
             "reduction must come from soc.quantities.variance_reduction, or be a dict of such"
         )
@@ -443,16 +387,6 @@ def plot_variance_gain(
     title = f"Variance of theta that outcomes leave ({items:,} items)"
     canvas.finish(ax, title, "score t", "E Var(theta | t, y) / Var(theta | t)")
     return ax
-
-
-def _is_reduction(data: Any) -> bool:
-    """Whether these are ratios by bin, with draws."""
-    return (
-        isinstance(data, xr.Dataset)
-        and {"ratio", "ratio_by_bin", "n_items", "score"} <= set(data.variables)
-        and set(data["ratio_by_bin"].dims) == {"chain", "draw", "bin"}
-        and bool(data["ratio_by_bin"].size and data["ratio"].size)
-    )
 
 
 def _ratios(ax: Axes, name: str, data: xr.Dataset, prob: float, colour: str) -> None:

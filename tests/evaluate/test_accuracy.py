@@ -181,7 +181,7 @@ def test_what_is_refused(scored_counts):
     lacking = soc.PoissonItems(frame.drop(columns=["theta", *by_bin.TRUTH[2:]]), **roles)
     with pytest.raises(soc.ItemsError, match="lacks 4 columns of the truth: theta"):
         soc.evaluate.accuracy(fit, lacking)
-    with pytest.raises(soc.ItemsError, match="bins=0 must be from 1"):
+    with pytest.raises(soc.ItemsError, match="bins=0 must be a whole number from 1"):
         soc.evaluate.accuracy(fit, items, bins=0)
     with pytest.raises(soc.ItemsError, match="are a str"):
         soc.evaluate.accuracy(fit, soc.PoissonItems("x.parquet", **roles))

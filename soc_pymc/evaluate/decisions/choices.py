@@ -18,13 +18,7 @@ from ...families.validity import LARGEST
 from ...inference.results import Fit
 from ...posterior.curves import items_at_once
 from ...posterior.item_columns import read_items
-from ...posterior.predictive import (
-    Columns,
-    Posterior,
-    ThetaMixture,
-    in_chunks,
-    posterior_of,
-)
+from ...posterior.predictive import Columns, Posterior, ThetaMixture, in_chunks, posterior_of
 
 _AT_ONCE = 5000  # items whose posteriors are held at once by a thread, at most
 _BATCH = 50_000  # items between two reports of progress

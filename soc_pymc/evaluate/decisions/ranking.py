@@ -63,10 +63,8 @@ def thompson_draws(
         The fit, and items of its kind: those of the fit or others.
     draws
         Number of draws. The first ones are the same whatever their number.
-    seed
-        Seed; take another one each round.
-    progress
-        Whether to show progress on standard error.
+    seed, progress
+        Seed; take another one each round, and whether to show progress.
 
     Returns
     -------
@@ -168,13 +166,7 @@ def _waves[Result](work: Callable[[int], Result], number: int) -> Iterator[Resul
 
 
 def probability_best(
-    fit: Fit,
-    items: Items,
-    k: int = 1,
-    *,
-    draws: int = 4000,
-    seed: int = 0,
-    progress: bool = True,
+    fit: Fit, items: Items, k: int = 1, *, draws: int = 4000, seed: int = 0, progress: bool = True
 ) -> pd.DataFrame:
     """Probability of every item to be among the k with the largest theta.
 

@@ -61,10 +61,8 @@ def compare_scores(
         Over what means are taken: items, or units of exposure.
     sample
         How many items the correlations are taken from, at random.
-    seed
-        Of the sample and the pairing.
-    progress
-        Whether to show progress on standard error.
+    seed, progress
+        Of the sample and the pairing, and whether to show progress.
 
     Returns
     -------

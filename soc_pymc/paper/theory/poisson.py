@@ -214,13 +214,7 @@ class PoissonBound:
 
 
 def poisson_bound(
-    true: LogPmf,
-    estimate: LogPmf,
-    exposure: float,
-    order: int = 1,
-    *,
-    rho: float,
-    highest: int,
+    true: LogPmf, estimate: LogPmf, exposure: float, order: int = 1, *, rho: float, highest: int
 ) -> PoissonBound:
     """Error of E(theta^k | y) by an estimated marginal, and its bound (Theorem 1, Lemma 1).
 
