@@ -7,19 +7,15 @@ All of it is exact in floating point, so every engine puts every number into the
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .._lib.arrays import Floats, Ints
-from ..families.poisson import STEPS, count_cell_range
 
 Columns = Mapping[str, NDArray[Any]]
 
-ZERO_EXPOSURE = -(1 << 15)  # below the cell of every positive number, 16 * -1074
-VALUE_OCTAVES = 3  # a value cell is 2^-3 of the octave that its noise cell is in
-MOST_VALUE_CELL = (1 << 25) - 1
 _MOST_STEPS = 36  # steps stay wider than the error of any engine's logarithm
 _CHOOSE_CELLS = 1 << 18
 _LOOKUP_CELLS = tuple(1 << k for k in range(6, 17))
@@ -31,38 +27,6 @@ def _octave_step(size: ArrayLike, steps: int) -> tuple[Ints, Ints]:
     fraction, exponent = np.frexp(np.asarray(size, dtype=float))
     step = np.floor((2.0 * fraction - 1.0) * float(1 << steps)).astype(np.int64)
     return exponent.astype(np.int64) - 1, step
-
-
-# ---------------------------------------------------------------- counts and exposures
-
-
-def exposure_cell_range(cell: ArrayLike) -> tuple[Floats, Floats]:
-    """Lower end and width of exposure cells; both 0 for the cell of 0."""
-    c = np.asarray(cell, dtype=np.int64)
-    octave, step = np.divmod(c, 16)
-    positive = c != ZERO_EXPOSURE
-    # cells of the least exposures have a width that is rounded to a subnormal number or 0
-    with np.errstate(under="ignore"):
-        unit = np.where(positive, np.ldexp(1.0, np.maximum(octave, -1074) - STEPS), 0.0)
-    return (16 + step) * unit, unit
-
-
-class Cell(NamedTuple):
-    """How the cells of one column are numbered."""
-
-    bits: int  # that a cell takes in packed keys
-    first: int  # the lowest cell
-    # lower ends and widths of cells; that of values depends on the noise cell too
-    ends: Callable[[ArrayLike], tuple[Floats, Floats]] | None
-
-
-CELLS: Mapping[str, Cell] = {
-    "exposure_cell": Cell(16, ZERO_EXPOSURE, exposure_cell_range),
-    "count_cell": Cell(11, 0, count_cell_range),
-    "noise_cell": Cell(12, -(1 << 11), exposure_cell_range),
-    "value_cell": Cell(26, -(1 << 25), None),
-}
-"""Cells of items by the columns that hold them."""
 
 
 def group(

@@ -13,11 +13,17 @@ import numba
 import numpy as np
 
 from .._lib.arrays import Floats, Ints
+from ..families.cells import (
+    CELLS,
+    EXACT_COUNTS,
+    MOST_VALUE_CELL,
+    STEPS,
+    VALUE_OCTAVES,
+    ZERO_EXPOSURE,
+)
 from ..families.outcomes import OUTCOMES, Outcome, Sum
-from ..families.poisson import EXACT_COUNTS, STEPS
 from ..families.scales import SCALES, Scale
 from ..families.validity import generated
-from .binning import CELLS, MOST_VALUE_CELL, VALUE_OCTAVES, ZERO_EXPOSURE
 
 EMPTY = np.iinfo(np.int64).min
 HEAD = 3  # columns before the real sums: the key, the number of items, another whole number
@@ -126,12 +132,13 @@ _NAMES = {
     f.__name__: f for f in (exposure_cell, count_cell, value_cell, log_linear, slot)
 } | {"EMPTY": EMPTY, "math": math, "np": np}  # fmt: skip
 
-_CELL_OF = {
-    "exposure_cell": "exposure_cell(x)",
-    "count_cell": "count_cell(y)",
-    "noise_cell": f"log_linear(x, {1 << STEPS})",
-    "value_cell": "value_cell(seen, in_noise_cell)",
+_GRIDS = {
+    "exposure": "exposure_cell({})",
+    "count": "count_cell({})",
+    "noise": f"log_linear({{}}, {_SIXTEEN})",
+    "value": "value_cell({}, in_noise_cell)",
 }
+_OF = {"outcome": "seen", "size": "x", "rest": "x - y"}
 
 _SCORE_SUMS = {
     "score_min": "{0} = min({0}, t)",
@@ -216,7 +223,10 @@ def _add(outcome: Outcome) -> str:
     tables = outcome.tables
     first = HEAD + len(tables["part"].reals)  # where a part's numbers of single outcomes begin
     cells = dict.fromkeys(cell for table in tables.values() for cell in table.cells.values())
-    lines = [*_row(outcome, "part", "part"), *(f"in_{c} = {_CELL_OF[c]}" for c in cells)]
+    lines = [
+        *_row(outcome, "part", "part"),
+        *(f"in_{c} = {_GRIDS[CELLS[c].grid].format(_OF[CELLS[c].of])}" for c in cells),
+    ]
     for which, name in enumerate(outcome.margins, start=1):
         row = [f"at = slot({name}_whole, used, {which}, {_key(outcome, name, 'key')})"]
         row += _row(outcome, name, "at")

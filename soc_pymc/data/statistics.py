@@ -20,10 +20,10 @@ from .._lib.arrays import Floats
 from .._lib.errors import StatisticsError
 from .._lib.files import read_saved, save_netcdf
 from .._lib.reprs import html_table, lines, of_statistics
+from ..families.cells import CELLS, STEPS
 from ..families.outcomes import OUTCOMES, Outcome
-from ..families.poisson import STEPS
 from ..families.row_sums import Cells
-from .binning import CELLS, EXTREMES, Columns, added, group
+from .binning import EXTREMES, Columns, added, group
 from .stored_statistics import read_tables
 
 FORMAT = "soc_pymc-statistics-2"

@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import StatisticsError
+from ..families.cells import CELLS
 from ..families.validity import LARGEST
 from .binning import (
-    CELLS,
     FIRST_GRID,
     FOLD_MIX,
     FOLD_PRIME,

@@ -21,8 +21,8 @@ from ..data.items import Items, check_items
 from ..data.statistics import Statistics
 from ..data.summaries import summarize
 from ..data.tables import batches, open_table, scan
+from ..families.cells import STEPS
 from ..families.outcomes import OUTCOMES, Outcome
-from ..families.poisson import STEPS
 from ..posterior.item_columns import columns_of
 from .thinning import refuse_any
 

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from .._lib.arrays import Bools, Floats, Ints
 from .._lib.errors import StatisticsError
+from .cells import EXACT_COUNTS, STEPS
 from .normal import NORMAL_FORMS, value_error, value_residuals
-from .poisson import EXACT_COUNTS, POISSON_FORMS, STEPS, count_error, count_residuals
+from .poisson import POISSON_FORMS, count_error, count_residuals
 from .row_sums import Cells, Columns, Powers
 from .scales import LINEAR, LOG
 from .validity import (

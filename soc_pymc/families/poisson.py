@@ -4,26 +4,15 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy import special
 
 from .._lib.arrays import Bools, Floats
 from .._lib.errors import ItemsError
+from .cells import count_cell_range
 from .row_sums import Cells, Columns, add_by_bin
 
-STEPS = 4  # cells of counts and exposures: 2^4 = 16 to an octave
-EXACT_COUNTS = 32  # counts below this have cells of their own
 _SHAPES = np.geomspace(1e-3, 1e9, 49)  # of the Gamma prior, from all but 0 to all but Poisson
-_EXACT_OCTAVE = 5  # 2^5 = 32
-
-
-def count_cell_range(cell: ArrayLike) -> tuple[Floats, Floats]:
-    """Lower end and width of count cells; cells of one count have width 0."""
-    c = np.asarray(cell, dtype=np.int64)
-    octave, step = np.divmod(np.maximum(c - EXACT_COUNTS, 0), 16)
-    wide = c >= EXACT_COUNTS
-    unit = np.ldexp(1.0, octave + _EXACT_OCTAVE - STEPS)
-    return np.where(wide, (16 + step) * unit, c), np.where(wide, unit, 0.0)
 
 
 class _PoissonForms:

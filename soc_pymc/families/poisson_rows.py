@@ -21,7 +21,7 @@ from scipy.special import gammaln
 
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
-from .poisson import EXACT_COUNTS
+from .cells import EXACT_COUNTS
 from .row_sums import Columns, RowSums, Weak, by_row
 
 _CV2_LEVEL = (float(np.log(0.3)), 2.0)

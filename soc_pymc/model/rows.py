@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._lib.arrays import Floats, Ints
-from ..data.binning import ZERO_EXPOSURE
 from ..data.statistics import Statistics
+from ..families.cells import ZERO_EXPOSURE
 from ..families.family import Family
 from ..families.row_sums import Columns, RowSums
 from ..families.scales import RANK, SCALES

@@ -7,15 +7,18 @@ from soc_pymc.data.binning import (
     FIRST_GRID,
     FOLD_MIX,
     FOLD_STEPS,
-    MOST_VALUE_CELL,
-    VALUE_OCTAVES,
-    ZERO_EXPOSURE,
     Grid,
     Lookup,
     _octave_step,
     fold_of_id,
 )
-from soc_pymc.families.poisson import EXACT_COUNTS, STEPS
+from soc_pymc.families.cells import (
+    EXACT_COUNTS,
+    MOST_VALUE_CELL,
+    STEPS,
+    VALUE_OCTAVES,
+    ZERO_EXPOSURE,
+)
 from soc_pymc.families.validity import LEAST_SD
 
 Floats = NDArray[np.float64]

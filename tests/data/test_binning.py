@@ -13,6 +13,7 @@ from soc_pymc.data.binning import Folds, fold_of_id
 from soc_pymc.data.kernels import KERNELS, score_cell
 from soc_pymc.data.sums import Sums, fold_of_items
 from soc_pymc.data.tables import expressions, open_table
+from soc_pymc.families.cells import ZERO_EXPOSURE, count_cell_range, exposure_cell_range
 from tests.data.cell_references import bins_of, count_cell, exposure_cell, fold_of_item
 
 POWERS = np.ldexp(1.0, np.arange(-996, 997))
@@ -74,14 +75,14 @@ def test_score_cells_rise_and_begin_at_their_boundary(a, b, floor, steps):
 
 @given(st.floats(1e-250, 1e250))
 def test_exposure_ranges_hold_their_numbers(x):
-    low, width = binning.exposure_cell_range(exposure_cell(x))
+    low, width = exposure_cell_range(exposure_cell(x))
     assert low <= x < low + width
     assert width <= low / 16
 
 
 @given(st.integers(0, 2**53))
 def test_count_ranges_hold_their_numbers(y):
-    low, width = binning.count_cell_range(count_cell(y))
+    low, width = count_cell_range(count_cell(y))
     assert low <= y <= low + width
     assert (width == 0) == (y < 32)
     assert width <= low / 16
@@ -90,7 +91,7 @@ def test_count_ranges_hold_their_numbers(y):
 def test_small_whole_exposures_have_cells_of_their_own():
     assert len(np.unique(exposure_cell(np.arange(33)))) == 33
     assert len(np.unique(count_cell(np.arange(33)))) == 33
-    assert list(binning.exposure_cell_range(binning.ZERO_EXPOSURE)) == [0.0, 0.0]
+    assert list(exposure_cell_range(ZERO_EXPOSURE)) == [0.0, 0.0]
 
 
 # ---------------------------------------------------------------- bins by edges

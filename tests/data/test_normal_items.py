@@ -17,6 +17,7 @@ from soc_pymc.data import binning, kernels, tables
 from soc_pymc.data.binning import fold_of_id
 from soc_pymc.data.statistics import Statistics, load_statistics
 from soc_pymc.data.tables import expressions, scan
+from soc_pymc.families.cells import exposure_cell_range
 from soc_pymc.front.cli import main
 from tests.data.cell_references import exposure_cell, fold_of_item, value_cell, value_cell_range
 from tests.data.test_engines import (  # noqa: F401
@@ -111,7 +112,7 @@ def test_value_cells_hold_their_values():
     np.testing.assert_array_equal(of_range, width)
     assert ((low <= y) & (y < low + width)).all()
     assert (np.frexp(width)[0] == 0.5).all()  # powers of two
-    least, _ = binning.exposure_cell_range(noise_cell)
+    least, _ = exposure_cell_range(noise_cell)
     assert ((width > least / 17) & (width <= least / 8)).all()
     far = value_cell([-1e35, 1e35, -5e-324, 5e-324], exposure_cell(1.0))
     most = binning.MOST_VALUE_CELL

@@ -1,22 +1,27 @@
 """Cells and bins of `binning`, and `folds`, as Ibis expressions that are exact on every engine."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...families.cells import (
+    CELLS,
+    EXACT_COUNTS,
+    MOST_VALUE_CELL,
+    STEPS,
+    VALUE_OCTAVES,
+    ZERO_EXPOSURE,
+)
 from ...families.outcomes import Outcome
-from ...families.poisson import EXACT_COUNTS, STEPS
 from ..binning import (
     FIRST_GRID,
     FOLD_MIX,
     FOLD_PRIME,
     FOLD_STEPS,
-    MOST_VALUE_CELL,
     SCRAMBLE,
-    VALUE_OCTAVES,
-    ZERO_EXPOSURE,
     Folds,
     Grid,
     make_lookup,
@@ -107,16 +112,21 @@ def seen_outcome(table: Any, outcome: Outcome) -> Any:
 
 def with_cells(table: Any, outcome: Outcome) -> Any:
     """The table with a column for each cell that its items are in."""
-    for cell in outcome.tables["joint"].cells:
-        table = table.mutate(**{cell: _CELLS[cell](table, outcome)})
+    named = (table.cells.values() for table in outcome.tables.values())
+    for name in dict.fromkeys(itertools.chain.from_iterable(named)):
+        cell = CELLS[name]
+        of = seen_outcome(table, outcome) if cell.of == "outcome" else table[outcome.size]
+        if cell.of == "rest":
+            of = of - table[outcome.observed]
+        table = table.mutate(**{name: _GRIDS[cell.grid](of, table)})
     return table
 
 
-_CELLS: dict[str, Callable[[Any, Outcome], Any]] = {
-    "exposure_cell": lambda table, outcome: exposure_cell(table[outcome.size]),
-    "count_cell": lambda table, outcome: count_cell(table[outcome.observed]),
-    "noise_cell": lambda table, outcome: _log_linear(table[outcome.size], STEPS),
-    "value_cell": lambda table, outcome: value_cell(seen_outcome(table, outcome), table.noise_cell),
+_GRIDS: dict[str, Callable[[Any, Any], Any]] = {
+    "exposure": lambda x, table: exposure_cell(x),
+    "count": lambda x, table: count_cell(x),
+    "noise": lambda x, table: _log_linear(x, STEPS),
+    "value": lambda x, table: value_cell(x, table.noise_cell),
 }
 
 

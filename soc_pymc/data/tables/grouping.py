@@ -157,7 +157,7 @@ def _fine(keyed: Any, outcome: Outcome, tables: Sequence[str]) -> Any:
 def _whole(outcome: Outcome) -> set[str]:
     """Columns that hold whole numbers."""
     keys = {key for name in outcome.tables for key in outcome.tables[name].keys}
-    cells = set(outcome.tables["joint"].cells)
+    cells = {cell for table in outcome.tables.values() for cell in table.cells.values()}
     return (keys - {"group"}) | cells | {*_counted(outcome), "margin"}
 
 
