@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 import soc_pymc as soc
 from soc_pymc._lib.errors import ItemsError, ItemsWarning, StatisticsError
 from soc_pymc._lib.files import save_netcdf
-from soc_pymc.data import binning, kernels, tables
+from soc_pymc.data import kernels, tables
 from soc_pymc.data.binning import fold_of_id
 from soc_pymc.data.statistics import Statistics, load_statistics
 from soc_pymc.data.tables import expressions, scan
-from soc_pymc.families.cells import exposure_cell_range
+from soc_pymc.families.cells import MOST_VALUE_CELL, exposure_cell_range
 from soc_pymc.front.cli import main
 from tests.data.cell_references import exposure_cell, fold_of_item, value_cell, value_cell_range
 from tests.data.test_engines import (  # noqa: F401
@@ -115,7 +115,7 @@ def test_value_cells_hold_their_values():
     least, _ = exposure_cell_range(noise_cell)
     assert ((width > least / 17) & (width <= least / 8)).all()
     far = value_cell([-1e35, 1e35, -5e-324, 5e-324], exposure_cell(1.0))
-    most = binning.MOST_VALUE_CELL
+    most = MOST_VALUE_CELL
     assert list(far) == [-most, most, 0, 0]
 
 
