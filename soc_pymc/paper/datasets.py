@@ -111,10 +111,8 @@ def batters() -> pd.DataFrame:
     """
     frame = pd.DataFrame(_PLAYERS, columns=["player", "hits", "later_at_bats", "later_average"])
     frame.insert(2, "at_bats", _AT_BATS)
-    frame.attrs["source"] = (
-        "Batting averages of 18 players in 1970, real: Efron and Morris (1975), Table 1."
-    )
-    frame.attrs["simulated"] = False
+    source = "Batting averages of 18 players in 1970, real: Efron and Morris (1975), Table 1."
+    frame.attrs = {"source": source, "simulated": False}
     return frame
 
 
@@ -310,9 +308,8 @@ class _Dataset:
 def _find(file: str) -> Path | None:
     """The file in the folder of the environment variable, or in the cache."""
     named = os.environ.get(_FOLDER)
-    folders = [Path(named)] if named else []
-    paths = [folder / file for folder in (*folders, cache_folder())]
-    return next((path for path in paths if path.is_file()), None)
+    folders = [*([Path(named)] if named else []), cache_folder()]
+    return next((folder / file for folder in folders if (folder / file).is_file()), None)
 
 
 def _complete(raw: pd.DataFrame) -> pd.DataFrame:

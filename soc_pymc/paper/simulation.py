@@ -101,7 +101,7 @@ def s1(n_items: int, seed: int = 0) -> pd.DataFrame:
     exposure = np.ceil(np.exp(rng.normal(np.log(6), 1.8, n_items)))
     log_mean, log_cv2 = s1_curves(score)
     theta = rng.gamma(np.exp(-log_cv2), np.exp(log_mean + log_cv2))
-    table = _items(rng, score, exposure, theta)
+    table = _items(rng, score, exposure.astype(np.int64), theta)
     return table.assign(true_mean=np.exp(log_mean), true_cv2=np.exp(log_cv2))
 
 
@@ -116,7 +116,7 @@ def click_rates(
     Parameters
     ----------
     n_items, seed
-        Number of items, and seed of the random numbers.
+        As of `s1`.
     delta, sigma
         Bias of log t, within 100 of 0, and sd of log theta given t, above 0 and at most 10.
 
@@ -142,19 +142,17 @@ def click_rates(
     score = np.exp(rng.normal(np.log(0.03), 0.8, n_items))
     exposure = np.ceil(np.exp(rng.normal(np.log(20), 1.8, n_items)))
     theta = score * np.exp(rng.normal(delta, sigma, n_items))
-    table = _items(rng, score, exposure, theta)
+    table = _items(rng, score, exposure.astype(np.int64), theta)
     mean = score * np.exp(delta + sigma**2 / 2)
     return table.assign(true_mean=mean, true_cv2=np.expm1(sigma**2))
 
 
 def _items(
-    rng: np.random.Generator, score: Floats, exposure: Floats, theta: Floats
+    rng: np.random.Generator, score: Floats, exposure: NDArray[Any], theta: Floats
 ) -> pd.DataFrame:
+    """A table of items, with Poisson counts drawn for them."""
     count = _counts(rng, theta * exposure)
-    whole_exposure = exposure.astype(np.int64)
-    return pd.DataFrame(
-        {"score": score, "exposure": whole_exposure, "count": count, "theta": theta}
-    )
+    return pd.DataFrame({"score": score, "exposure": exposure, "count": count, "theta": theta})
 
 
 def lognormal_rates(
@@ -192,11 +190,7 @@ def lognormal_rates(
     _one_of_each(t, size)
     delta, sigma = _bias_and_sd(delta, sigma)
     rng = _generator(len(t), seed, columns=4)
-    theta = t * np.exp(rng.normal(delta, sigma, len(t)))
-    count = _counts(rng, theta * size)
-    return pd.DataFrame(
-        {"score": t, "exposure": np.asarray(exposure), "count": count, "theta": theta}
-    )
+    return _items(rng, t, np.asarray(exposure), t * np.exp(rng.normal(delta, sigma, len(t))))
 
 
 def lognormal_oracle(
@@ -211,10 +205,8 @@ def lognormal_oracle(
 
     Parameters
     ----------
-    score, count, exposure
-        Items, each of shape (n,); exposure 0 returns the prior's moments.
-    delta, sigma
-        Those of the simulation.
+    score, count, exposure, delta, sigma
+        Items, each of shape (n,), and the simulation; exposure 0 returns the prior's moments.
 
     Returns
     -------

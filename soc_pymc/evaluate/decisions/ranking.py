@@ -11,15 +11,16 @@ being hit.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import batched
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import xarray as xr
-from numpy.typing import NDArray
 
 from ..._lib.arguments import DRAWS, MOST_DRAWS, SEED, Whole, refuse_beyond_memory
 from ..._lib.arrays import Floats, Ints
@@ -252,55 +253,52 @@ class _TopProbabilities:
             self._group(slice(start, min(start + step, len(self.curves))), shown)
         return self._answer()
 
-    def _tiles(self, draws: slice) -> Iterator[Tile]:
-        """Draws of the blocks of items, and what is behind them."""
+    def _each[Result](
+        self, draws: slice, kept: Sequence[Tile], work: Callable[[Tile], Result]
+    ) -> Iterator[Result]:
+        """Results of work on the draws of every block of items, drawn where they were not kept."""
 
-        def one(block: int) -> Tile:
-            return _tile(self.items, block, draws.start, self.curves[draws], self.seed)
+        def one(block: int) -> Result:
+            if kept:
+                return work(kept[block])
+            return work(_tile(self.items, block, draws.start, self.curves[draws], self.seed))
 
-        yield from _waves(one, -(-len(self.items) // BLOCK))
+        return _waves(one, -(-len(self.items) // BLOCK))
 
     def _group(self, draws: slice, shown: Phase) -> None:
         """Some of the draws: the border first, then every item against it."""
-        number = draws.stop - draws.start
+        number, most = draws.stop - draws.start, self.size + 1
         keep = number * len(self.items) <= _KEPT
-        kept, top = [], np.full((number, 0), -np.inf)
-        for tile in self._tiles(draws):
-            top = _largest(np.hstack([top, _largest(tile[0], self.size + 1)]), self.size + 1)
+        kept: list[Tile] = []
+        top = np.full((number, 0), -np.inf)
+        for tile in self._each(draws, (), lambda tile: tile):
+            top = _largest(np.hstack([top, _largest(tile[0], most)]), most)
             if keep:
                 kept.append(tile)
             shown.advance(tile[0].size)
         top.sort(axis=1)
-        border = _Border(self.size, top[:, 1], top[:, 0], (top > top[:, 1:2]).sum(axis=1))
-        if border.tied.any():
-            for tile in kept or self._tiles(draws):
-                border.equal += (tile[0] == border.last[:, None]).sum(axis=1)
+        last = top[:, 1]
+        equal: Any = 1
+        if (last == top[:, 0]).any():
+            equal = sum(self._each(draws, kept, lambda tile: (last == tile[0].T).sum(axis=0)))
+        left = self.size - (last < top.T).sum(axis=0)
+        border = _Border(last, top[:, 0], left / np.maximum(equal, 1))
         begin = 0
-        for found in self._against(border, draws, kept):
+        for found in self._each(draws, kept, partial(self._probabilities, border)):
             at = slice(begin, begin + found.shape[1])
             self._add(found, at, draws)
             begin = at.stop
             shown.advance(found.size)
 
-    def _against(self, border: "_Border", draws: slice, kept: list[Tile]) -> Iterator[Floats]:
-        """Probabilities of the items of each block in each draw."""
-
-        def one(block: int) -> Floats:
-            own = self.curves[draws]
-            tile = kept[block] if kept else _tile(self.items, block, draws.start, own, self.seed)
-            return self._probabilities(border, tile)
-
-        yield from _waves(one, -(-len(self.items) // BLOCK))
-
     def _probabilities(self, border: "_Border", tile: Tile) -> Floats:
         """P(theta > k-th largest of the others) in each draw, (draws, items)."""
         drawn, first, second = tile
-        others = np.where(drawn >= border.last[:, None], border.next[:, None], border.last[:, None])
+        last = border.last[:, None]
+        others = np.where(drawn >= last, border.next[:, None], last)
         found = self.items.family.above_drawn(others, first, second)
-        tied = np.flatnonzero(border.tied)
-        if len(tied):
-            own, last = drawn[tied], border.last[tied, None]
-            found[tied] = np.where(own > last, 1.0, (own == last) * border.share[tied, None])
+        tied = border.last == border.next
+        own, share = drawn[tied], border.share[tied, None]
+        found[tied] = np.where(own > last[tied], 1.0, (own == last[tied]) * share)
         return found
 
     def _add(self, found: Floats, at: slice, draws: slice) -> None:
@@ -329,28 +327,12 @@ class _TopProbabilities:
         return probability, np.sqrt(left / number)
 
 
-@dataclass
-class _Border:
-    """Where the top ends in each draw."""
+class _Border(NamedTuple):
+    """Where the top ends in each draw, (draws,) each."""
 
-    size: int  # k
-    last: Floats  # the k-th largest theta, (draws,)
+    last: Floats  # the k-th largest theta
     next: Floats  # and the one after it
-    above: Ints  # how many are larger than the k-th
-    equal: Ints = field(init=False)  # how many are equal to it, counted where the next one is
-
-    def __post_init__(self) -> None:
-        self.equal = np.zeros(len(self.last), dtype=np.int64)
-
-    @property
-    def tied(self) -> NDArray[np.bool_]:
-        """Draws in which the two are equal."""
-        return np.asarray(self.last == self.next)
-
-    @property
-    def share(self) -> Floats:
-        """Probability of those that are equal to the last: their share of what is left."""
-        return np.asarray((self.size - self.above) / np.maximum(self.equal, 1))
+    share: Floats  # where the two are equal: the part of the top left to each that equals the k-th
 
 
 def _largest(values: Floats, number: int) -> Floats:

@@ -34,8 +34,7 @@ def cumulants_from_moments(moments: ArrayLike) -> Floats:
     Returns
     -------
     numpy.ndarray
-        Mean, variance, third cumulant, ..., of the same shape. Not finite where a product of
-        moments is beyond 1e308.
+        Of the same shape; not finite where a product of moments is beyond 1e308.
 
     Examples
     --------
@@ -58,12 +57,12 @@ def moments_from_cumulants(cumulants: ArrayLike) -> Floats:
     Parameters
     ----------
     cumulants
-        Shape (k, ...), from the first on.
+        Mean, variance, third cumulant, ..., shape (k, ...).
 
     Returns
     -------
     numpy.ndarray
-        Moments about zero, of the same shape; not finite where one is beyond 1e308.
+        Of the same shape; not finite where a moment is beyond 1e308.
 
     Examples
     --------
@@ -83,10 +82,9 @@ def nef_cumulants(base: ArrayLike, marginal: ArrayLike) -> Floats:
 
     Parameters
     ----------
-    base
-        Derivatives of log f_0 at the items' outcomes, shape (k, ...): `normal_base`, `gamma_base`.
-    marginal
-        Derivatives of log f_G there, of the same shape: by hand, or by `log_derivatives`.
+    base, marginal
+        Derivatives of log f_0 at the items' outcomes (`normal_base`, `gamma_base`), and of log f_G
+        (by hand, or by `log_derivatives`), each of shape (k, ...).
 
     Returns
     -------
@@ -127,10 +125,8 @@ def regularised_nef_cumulants(
     ----------
     base, marginal
         As of `nef_cumulants`.
-    log_density
-        log f_G itself at the outcomes.
-    rho
-        Density below which the marginal is not trusted, per unit of y; 0 is `nef_cumulants`.
+    log_density, rho
+        log f_G at the outcomes, and the density per unit of y below which it is not trusted.
 
     Returns
     -------
@@ -180,7 +176,7 @@ def tweedie(
     Parameters
     ----------
     value, noise_sd
-        Items, each of shape (n,) or a number; noise sds above 0.
+        As of `normal_base`.
     marginal
         Derivatives of log f at the values, shape (k, ..., n).
     log_density, rho
@@ -265,8 +261,7 @@ def gamma_base(value: ArrayLike, shape: ArrayLike, order: int = 2) -> Floats:
     Returns
     -------
     numpy.ndarray
-        Derivatives 1 to `order`, shape (order, n); infinite where they are beyond 1e308, as at
-        values next to 0.
+        Shape (order, n); infinite where beyond 1e308, as at values next to 0.
 
     Raises
     ------
@@ -298,13 +293,11 @@ def log_derivatives(
     log_density
         From values (n,) to logarithms, with the same last axis and perhaps more before it. It sees
         all items at once, in order, and may depend on them.
-    value
-        Where derivatives are wanted, shape (n,).
+    value, order
+        Where derivatives are wanted, shape (n,), and how many.
     reach
         How far to either side the density is looked at. The sd of the noise does where the prior
         is not much wider than it; for bimodal marginals take half of it.
-    order
-        How many derivatives.
 
     Returns
     -------

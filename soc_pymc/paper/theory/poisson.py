@@ -110,20 +110,13 @@ def poisson_umvu(count: ArrayLike, exposure: ArrayLike, order: int = 1) -> Float
 
     Parameters
     ----------
-    count, exposure
-        Items, each of shape (n,) or a number; exposures above 0.
-    order
-        k, at least 1.
+    count, exposure, order
+        As of `poisson_moment`, as are errors.
 
     Returns
     -------
     numpy.ndarray
         Estimates, shape (n,), in events per unit of exposure to the power k; infinite beyond 1e308.
-
-    Raises
-    ------
-    ItemsError
-        If counts are not whole or exposures are not positive.
 
     Examples
     --------
@@ -155,14 +148,12 @@ def regularised_poisson_moment(
     Returns
     -------
     numpy.ndarray
-        Estimates, shape (n,), in events per unit of exposure to the power k.
+        As of `poisson_umvu`.
 
     Raises
     ------
-    ItemsError
-        If counts are not whole or exposures are not positive.
-    FitError
-        If rho is negative, or 0 where the marginal gives a count probability 0.
+    ItemsError, FitError
+        As `poisson_moment`, and if rho is negative; with rho above 0 counts may have probability 0.
 
     Examples
     --------
@@ -222,12 +213,8 @@ def poisson_bound(
     ----------
     true, estimate
         Log marginals f_G and f_Ghat of counts, both of Poisson mixtures: see `LogPmf`.
-    exposure
-        N, one for all counts.
-    order
-        k, at least 1.
-    rho
-        As of `regularised_poisson_moment`, above 0.
+    exposure, order, rho
+        N, one for all counts; k; and rho, above 0: as of `regularised_poisson_moment`.
     highest
         Sums are over counts 0 to `highest`. C has moments of order 4k: go far.
 
@@ -267,8 +254,7 @@ def poisson_bound(
     correction = ahead * rising - here * falling
     size = float(exposure) ** order
 
-    def fourth(h: Floats) -> float:
-        """||h^2||^(1/2)."""
+    def fourth(h: Floats) -> float:  # ||h^2||^(1/2)
         return float((h**4 @ weight) ** 0.25)
 
     of_square, of_rho = fourth(correction), fourth(falling) + fourth(rising)
