@@ -143,12 +143,10 @@ def check(
     by
         Further columns of the items' table to slice on: numbers and dates of more than 20 distinct
         values by fifths, others by level, the 20 most frequent; missing values are a level.
-    seed
-        Seed of the randomised PIT, the replicates and the subset.
     subset
         Number of random items in ``data``, which are also those left out.
-    progress
-        Whether long work shows its progress.
+    seed, progress
+        Seed of the randomised PIT, the replicates and the subset; whether to show progress.
 
     Returns
     -------
@@ -340,17 +338,17 @@ def arviz_groups(
     few = thin(fit, _DRAWS)
     posterior, own = posterior_of(few), select(columns, at)
     outcome, draws = posterior.outcome, few.data["posterior"].to_dataset()
-    shape = (draws.sizes["chain"], draws.sizes["draw"], len(at))
-    dims = ("chain", "draw", "item")
     coords = {"chain": draws["chain"], "draw": draws["draw"], "item": at}
-    new: NDArray[Any] = posterior.simulate(own, rng).astype(outcome.dtype).reshape(shape)
-    log_density = posterior.log_density(own).reshape(shape)
-    item, name = {"item": at}, outcome.observed
     known = {role: ("item", own[role]) for role in ("score", outcome.size)}
+
+    def by_draw(values: NDArray[Any]) -> xr.Dataset:
+        shape = (draws.sizes["chain"], draws.sizes["draw"], len(at))
+        return xr.Dataset({outcome.observed: (tuple(coords), values.reshape(shape))}, coords)
+
     return {
         "posterior": draws,
-        "posterior_predictive": xr.Dataset({name: (dims, new)}, coords),
-        "log_likelihood": xr.Dataset({name: (dims, log_density)}, coords),
-        "observed_data": xr.Dataset({name: ("item", own[name].astype(outcome.dtype))}, item),
-        "constant_data": xr.Dataset(known, item),
+        "posterior_predictive": by_draw(posterior.simulate(own, rng).astype(outcome.dtype)),
+        "log_likelihood": by_draw(posterior.log_density(own)),
+        "observed_data": _item_values(outcome, own[outcome.observed].astype(outcome.dtype), at),
+        "constant_data": xr.Dataset(known, {"item": at}),
     }

@@ -16,14 +16,22 @@ from numpy.typing import NDArray
 
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import StatisticsError
-from .._lib.progress import phase
 from ..data.statistics import Statistics
 from ..families.outcomes import Outcome
 from ..inference.results import Fit, outcome_roles
 from ..posterior.extrapolation import warn_of_extrapolated_bins
 from ..posterior.item_columns import bin_scores_of
 from ..posterior.predictive import Columns, posterior_of, select
-from .predictive import GRID, LEVELS, SlicePit, Uniformity, grid_p_value, large_sizes, level_slices
+from .predictive import (
+    GRID,
+    LEVELS,
+    SlicePit,
+    Uniformity,
+    grid_p_value,
+    large_sizes,
+    level_slices,
+    parts,
+)
 
 Mask = NDArray[np.bool_]
 
@@ -113,19 +121,16 @@ def cell_pit(
     masks = dict(_slices(posterior.outcome, cells))
     drawn = {name: np.zeros(len(GRID) - 1) for name in masks}
     averaged = {name: np.zeros(len(GRID) - 1) for name in masks}
-    with phase("PIT of cells", total=len(cells.n), unit="cells", enabled=progress) as running:
-        for start in range(0, len(cells.n), _CHUNK):
-            at = slice(start, start + _CHUNK)
-            own = select(cells.columns, at)
-            below, _ = posterior.cdf_interval({**own, observed: cells.low[at]})
-            _, upto = posterior.cdf_interval({**own, observed: cells.high[at]})
-            upto = np.maximum(upto, below)
-            shares = _shares(below, upto)
-            items = _dealt(cells.n[at], below, upto, shares, rng)
-            for name, mask in masks.items():
-                drawn[name] += items[mask[at]].sum(axis=0)
-                averaged[name] += cells.n[at][mask[at]] @ shares[mask[at]]
-            running.advance(len(below))
+    for at in parts("PIT of cells", len(cells.n), _CHUNK, progress, "cells"):
+        own = select(cells.columns, at)
+        below, _ = posterior.cdf_interval({**own, observed: cells.low[at]})
+        _, upto = posterior.cdf_interval({**own, observed: cells.high[at]})
+        upto = np.maximum(upto, below)
+        shares = _shares(below, upto)
+        items = _dealt(cells.n[at], below, upto, shares, rng)
+        for name, mask in masks.items():
+            drawn[name] += items[mask[at]].sum(axis=0)
+            averaged[name] += cells.n[at][mask[at]] @ shares[mask[at]]
     return {name: _slice_pit(drawn[name], averaged[name]) for name in masks}
 
 

@@ -16,11 +16,10 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from .._lib.arrays import Floats, Ints
-from .._lib.progress import phase
 from ..inference.results import PARETO_K, Fit
 from ..posterior.predictive import Columns, posterior_of, select
 from .cells import Cells
-from .predictive import thin, with_posterior
+from .predictive import parts, thin, with_posterior
 
 _NUMBERS = 4_000_000  # numbers in one array of draws x cells
 _MOST_NUMBERS, _FEWEST_DRAWS = 40_000_000, 100  # of all cells
@@ -58,18 +57,15 @@ def loo_cells(fit: Fit, cells: Cells, progress: bool = True) -> LooCells:
     draws = few.data["posterior"].sizes["chain"] * few.data["posterior"].sizes["draw"]
     step = max(1, _NUMBERS // draws)
     within, total, sway = (np.empty(len(n)) for _ in range(3))
-    with phase("leave-one-out", total=len(n), unit="cells", enabled=progress) as running:
-        for start in range(0, len(n), step):
-            at = slice(start, start + step)
-            each = posterior.log_density(select(cells.columns, at))
-            within[at], total[at] = -_log_mean(-each), _log_mean(each)
-            sway[at] = each.var(axis=0)
-            running.advance(each.shape[1])
-        worst = np.argsort(-sway)[:_SMOOTHED]
-        k = np.full(len(n), np.nan)
-        log_density = posterior.log_density(select(cells.columns, worst))
-        log_weight, k[worst] = _smoothed(log_density)
-        within[worst] = _log_sum(log_weight + log_density)
+    for at in parts("leave-one-out", len(n), step, progress, "cells"):
+        each = posterior.log_density(select(cells.columns, at))
+        within[at], total[at] = -_log_mean(-each), _log_mean(each)
+        sway[at] = each.var(axis=0)
+    worst = np.argsort(-sway)[:_SMOOTHED]
+    k = np.full(len(n), np.nan)
+    log_density = posterior.log_density(select(cells.columns, worst))
+    log_weight, k[worst] = _smoothed(log_density)
+    within[worst] = _log_sum(log_weight + log_density)
     elpd = float(n @ within)
     variance = float(n @ (within - elpd / n.sum()) ** 2)
     p_loo = float(n @ (total - within))
@@ -100,17 +96,10 @@ def elpd_record(loo: LooCells, n: Ints) -> Any:
     good = min(1.0 - 1.0 / np.log10(loo.draws), PARETO_K)
     known = np.flatnonzero(~np.isnan(loo.k))
     each = loo.each[points]
-    common = {
-        "elpd": loo.elpd,
-        "se": loo.standard_error,
-        "p": loo.p_loo,
-        "n_samples": loo.draws,
-        "n_data_points": n_items,
-        "scale": "log",
-        "warning": bool(loo.pareto_k > good),
-        "good_k": good,
-        "pareto_k": xr.DataArray(loo.k[known], {"cell": known}, "cell"),
-    }
+    pareto_k = xr.DataArray(loo.k[known], {"cell": known}, "cell")
+    common = {"elpd": loo.elpd, "se": loo.standard_error, "p": loo.p_loo, "scale": "log"}
+    common |= {"n_samples": loo.draws, "n_data_points": n_items, "good_k": good}
+    common |= {"warning": bool(loo.pareto_k > good), "pareto_k": pareto_k}
     if len(points) == n_items:
         return ELPDDataLOO(**common, elpd_i=xr.DataArray(each, dims="item"))
     # ArviZ adds up the approximation and n_items times the mean of what the points differ from it

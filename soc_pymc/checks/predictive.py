@@ -45,6 +45,15 @@ _OUTER = 20  # with fewer replicates than this beyond the observed value, their 
 # --- probability integral transforms -------------------------------------------------------------
 
 
+def parts(title: str, n: int, step: int, progress: bool, unit: str = "items") -> Iterator[slice]:
+    """Slices of `step` that make up n, with progress."""
+    with phase(title, total=n, unit=unit, enabled=progress) as running:
+        for start in range(0, n, step):
+            stop = min(start + step, n)
+            yield slice(start, stop)
+            running.advance(stop - start)
+
+
 def in_batches(
     title: str,
     columns: Columns,
@@ -53,22 +62,16 @@ def in_batches(
     values: Callable[[Columns], Sequence[Floats] | Floats],
 ) -> Floats:
     """Values of all items, (values, n), `step` items at a time, with progress."""
-    n, done = len(columns["score"]), []
-    with phase(title, total=n, unit="items", enabled=progress) as running:
-        for start in range(0, n, step):
-            part = select(columns, slice(start, start + step))
-            done.append(np.asarray(values(part)))
-            running.advance(len(part["score"]))
-    return np.concatenate(done, axis=1)
+    some = parts(title, len(columns["score"]), step, progress)
+    return np.concatenate([np.asarray(values(select(columns, at))) for at in some], axis=1)
 
 
 def predictive_cdf(
     posterior: Posterior, columns: Columns, *, progress: bool = True
 ) -> tuple[Floats, Floats]:
     """P(Y < y) and P(Y <= y) of each item, (n,), averaged over the curves' uncertainty."""
-    below, upto = in_batches(
-        "predictive distribution", columns, _CHUNK, progress, posterior.cdf_interval
-    )
+    title, ends = "predictive distribution", posterior.cdf_interval
+    below, upto = in_batches(title, columns, _CHUNK, progress, ends)
     return below, upto
 
 
@@ -294,24 +297,17 @@ def predictive_tests(
         columns, n = select(columns, np.sort(rng.choice(n, _ITEMS, replace=False))), _ITEMS
     # replicated and observed, of every summary
     sums = np.zeros((len(names), 2, rounds * sizes["chain"] * sizes["draw"]))
-    with phase("predictive checks", total=n, unit="items", enabled=progress) as running:
-        for start in range(0, n, _REPLICATED_CHUNK):
-            part = select(columns, slice(start, start + _REPLICATED_CHUNK))
-            sums += _summaries(posterior, part, rounds, rng)
-            running.advance(len(part["score"]))
+    for at in parts("predictive checks", n, _REPLICATED_CHUNK, progress):
+        sums += _summaries(posterior, select(columns, at), rounds, rng)
     return [_test(name, *both) for name, both in zip(names, sums, strict=True)]
 
 
 def thin(fit: Fit, most: int) -> Fit:
     """The same fit with at most `most` draws, evenly spaced in every chain."""
-    sizes = fit.data["posterior"].sizes
-    kept = min(sizes["draw"], max(1, most // sizes["chain"]))
-    return _picked(fit, np.arange(kept) * sizes["draw"] // kept)
-
-
-def _picked(fit: Fit, draws: NDArray[np.int64]) -> Fit:
-    """The same fit with these draws of every chain."""
-    return with_posterior(fit, fit.data["posterior"].to_dataset().isel(draw=draws))
+    posterior = fit.data["posterior"].to_dataset()
+    kept = min(posterior.sizes["draw"], max(1, most // posterior.sizes["chain"]))
+    at = np.arange(kept) * posterior.sizes["draw"] // kept
+    return with_posterior(fit, posterior.isel(draw=at))
 
 
 def with_posterior(fit: Fit, posterior: xr.Dataset) -> Fit:
@@ -329,11 +325,12 @@ def _replicated(fit: Fit) -> tuple[Fit, int]:
 
     The curves of repeated draws are found at once. Five-step mixtures have a single draw.
     """
-    posterior = fit.data["posterior"]
+    posterior = fit.data["posterior"].to_dataset()
     rounds = -(-_REPLICATES // (posterior.sizes["chain"] * posterior.sizes["draw"]))
     if COMPONENTS[0] in posterior and fit.one_draw:
         return fit, rounds
-    return _picked(fit, np.tile(np.arange(posterior.sizes["draw"]), rounds)), 1
+    again = np.tile(np.arange(posterior.sizes["draw"]), rounds)
+    return with_posterior(fit, posterior.isel(draw=again)), 1
 
 
 def _summaries(
@@ -347,20 +344,17 @@ def _summaries(
     draws = len(curves["mean"])
     found = list(outcome.forms.summaries.values())
     observed = [np.broadcast_to(summary(y, *given), draws) for summary in found]
-    parts = []
+    both = []
     for _ in range(rounds):
         new = posterior.simulate(columns, rng)
         replicated = [summary(new, *given) for summary in found]
-        parts.append(np.stack([np.stack(x) for x in zip(replicated, observed, strict=True)]))
-    return np.concatenate(parts, axis=2)
+        both.append(np.stack([np.stack(x) for x in zip(replicated, observed, strict=True)]))
+    return np.concatenate(both, axis=2)
 
 
 def _test(name: str, replicated: Floats, observed: Floats) -> PredictiveTest:
     expected, seen = float(np.mean(replicated)), float(np.mean(observed))
-    if expected > 0:
-        ratio = seen / expected
-    else:
-        ratio = 1.0 if seen == 0 else float("inf")
+    ratio = seen / expected if expected > 0 else 1.0 if seen == 0 else float("inf")
     return PredictiveTest(name, ratio, tail_probability(replicated - observed))
 
 

@@ -62,7 +62,7 @@ def plot_curves(
     curves = _mean_and_spread(fit)
     score = curves["score"].to_numpy()
     kinds = [(False, 0.35, "band at each score (pointwise)")]
-    if simultaneous and fitted.has_bands(fit):
+    if simultaneous and not fit.one_draw:
         kinds.insert(0, (True, 0.15, "band of whole curves (simultaneous)"))
     both = canvas.panels_in(axes, (7, 7), 2, sharex=True, height_ratios=(3, 2))
     for whole, alpha, words in kinds:

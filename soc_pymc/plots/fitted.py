@@ -25,12 +25,6 @@ def outcome_of(fit: Fit) -> Outcome:
     return family_of(fit.prior).outcome
 
 
-def has_bands(fit: Fit) -> bool:
-    """Whether the fit has draws that differ, and so bands: one draw is a point estimate."""
-    sizes = fit.data["posterior"].sizes
-    return bool(sizes["chain"] * sizes["draw"] > 1)
-
-
 def has_steps(fit: Fit) -> bool:
     """Whether the fit's curves are constant within bins."""
     return isinstance(fit.method, FiveSteps) and not fit.method.smooth
@@ -88,7 +82,7 @@ def curve_lines(fit: Fit, curves: xr.Dataset, prob: float, whole: bool = False) 
     lines = {}
     for name in map(str, curves.data_vars):
         low, middle, high = (banded[name].sel(bound=b).to_numpy() for b in banded["bound"].values)
-        ends = (low, high) if has_bands(fit) else (None, None)
+        ends = (None, None) if fit.one_draw else (low, high)
         lines[name] = Line(score, middle, steps, *ends)
     return lines
 

@@ -101,8 +101,6 @@ def compare_scores(
     True
     """
     _check(scores)
-    fits = {name: fit for name, (fit, _) in scores.items()}
-    number = min(_draws(fit) for fit in fits.values())
     rng = np.random.default_rng(seed)
     parts = {}
     for name, (fit, items) in scores.items():
@@ -111,6 +109,7 @@ def compare_scores(
         with extrapolation_reported():  # by the pass over the items
             found = variance_parts(fit, stats, weight=weight)
         parts[name] = {c: found[c].to_numpy().ravel() for c in ("explained", "total")}
+    number = min(len(part["total"]) for part in parts.values())
     influence = _influences(scores, parts, sample, seed, progress)
     first, *others = scores
     base = _thinned(parts[first], number)
@@ -133,11 +132,6 @@ def compare_scores(
     )
 
 
-def _draws(fit: Fit) -> int:
-    posterior = fit.data["posterior"]
-    return int(posterior.sizes["chain"] * posterior.sizes["draw"])
-
-
 def _check(scores: Mapping[str, tuple[Fit, Items]]) -> None:
     for name, pair in scores.items():
         if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], Fit)):
@@ -146,7 +140,7 @@ def _check(scores: Mapping[str, tuple[Fit, Items]]) -> None:
     if len(scores) < 2:
         raise FitError(f"{len(scores)} score: there is nothing to compare it with, give two")
     for name, (fit, _) in scores.items():
-        if _draws(fit) < 2:
+        if fit.one_draw:
             raise FitError(
                 f"the fit of {name!r} has a single draw, which does not say how sure it is: fit "
                 "with soc.VI() or soc.NUTS()"

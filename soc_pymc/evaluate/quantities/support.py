@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ..._lib.arrays import Floats, Ints
 from ..._lib.errors import FitError, ItemsWarning, StatisticsError
 from ...checks.cells import check_roles
+from ...checks.predictive import parts
 from ...data.items import Items
 from ...data.statistics import Statistics
 from ...data.summaries import summarize
@@ -140,15 +141,15 @@ Values = Callable[[slice], list[Floats]]
 """From points to several arrays (draws, points of the slice)."""
 
 
-def summed(fit: Fit, weight: Floats, target: Ints, size: int, values: Values) -> list[Floats]:
+def summed(
+    fit: Fit, weight: Floats, target: Ints, size: int, values: Values, progress: bool = False
+) -> list[Floats]:
     """Weighted sums of values over points, (draws, size) each, some points at a time.
 
     `target` says in which of `size` sums each point is added.
     """
     totals: list[Floats] = []
-    step = items_at_once(fit)
-    for start in range(0, len(weight), step):
-        at = slice(start, min(start + step, len(weight)))
+    for at in parts("posterior variances", len(weight), items_at_once(fit), progress, "cells"):
         own, row = np.unique(target[at], return_inverse=True)
         into = np.zeros((len(row), len(own)))
         into[np.arange(len(row)), row] = weight[at]

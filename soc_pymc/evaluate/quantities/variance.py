@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from ..._lib.arguments import A, OneOf, OrNone, Rule, Whole, checked
 from ..._lib.arrays import Floats, Ints
 from ..._lib.errors import StatisticsError
-from ..._lib.progress import phase
 from ...checks._check import FIT, ITEMS_OR_STATISTICS
 from ...data.items import Items
 from ...data.statistics import Statistics
@@ -426,11 +425,4 @@ def _equal_parts(support: SupportPoints, bins: int) -> Ints:
 
 def _by_bin(fit: Fit, cells: _WeightedCells, values: Values, progress: bool) -> list[Floats]:
     """Weighted sums in the answer's bins."""
-    with phase("posterior variances", total=len(cells.at), unit="cells", enabled=progress) as shown:
-
-        def counted(part: slice) -> list[Floats]:
-            found = values(part)
-            shown.advance(part.stop - part.start)
-            return found
-
-        return summed(fit, cells.weight, cells.bin_of, len(cells.score), counted)
+    return summed(fit, cells.weight, cells.bin_of, len(cells.score), values, progress)
