@@ -67,14 +67,12 @@ def cross_fit(
     exposure
         Of counts, shape (n,), > 0: the regressor is then trained on the rate y / exposure with
         ``sample_weight=exposure``. Without it, it is trained on y.
-    folds
-        Number of folds, from 2 to n (to the number of groups).
+    folds, seed
+        Number of folds, from 2 to n (to the number of groups), and seed of the division.
     groups
         Labels, shape (n,), of rows that must share a fold: duplicates of an item, items of a user.
     least
         Predictions below it become it (None: none do): scores on the log scale must be positive.
-    seed
-        Of the division into folds.
 
     Returns
     -------
@@ -115,11 +113,8 @@ def cross_fit(
         raise ItemsError(f"X has {rows:,} rows and y has {n:,}: give one of each for every item")
     size = None if exposure is None else _numbers("exposure", exposure, n)
     if size is not None:
-        what = (
-            "not > 0, where a rate has no meaning: leave these rows out, and score them by a model "
-            "trained on the rest"
-        )
-        refuse_any("exposure", size <= 0, what)
+        advice = "leave these rows out, and score them by a model trained on the rest"
+        refuse_any("exposure", size <= 0, f"not > 0, where a rate has no meaning: {advice}")
         refuse_any("y", outcome < 0, "negative: counts are not")
         if not has_fit_parameter(regressor, "sample_weight"):
             raise ItemsError(
@@ -279,25 +274,27 @@ def leakage(
     others = {name: other for name, other in given.items() if other is not None}
     for name, other in others.items():
         check_items(other, name)
+    level = _LEVEL / (1 + len(others))
     if isinstance(items, Statistics):
         if others:
             raise FitError("statistics have no rows to compare: give leakage() the items")
-        statistics = items
-    else:
-        statistics = summarize(items, folds=0, on_leakage="ignore", progress=False)
-    level = _LEVEL / (1 + len(others))
-    outcome = OUTCOMES[statistics.kind]
-    rows = {"outcomes alone": _from_outcomes(statistics, outcome, level)}
-    if others and not isinstance(items, Statistics):
-        own = _columns(items, outcome)
-        for name, other in others.items():
-            if items.kind != other.kind:
-                raise ItemsError(
-                    f"{name}= has {other.kind} items, not {items.kind} ones: give the same rows in "
-                    "the same order"
-                )
-            title, judged = _JUDGED[name]
-            rows[title] = judged(outcome, own, _columns(other, outcome), level)
+        return _leakage({"outcomes alone": _from_outcomes(items, level)})
+    statistics = summarize(items, folds=0, on_leakage="ignore", progress=False)
+    rows, outcome = {"outcomes alone": _from_outcomes(statistics, level)}, OUTCOMES[items.kind]
+    own = _columns(items, outcome) if others else {}
+    for name, other in others.items():
+        if items.kind != other.kind:
+            raise ItemsError(
+                f"{name}= has {other.kind} items, not {items.kind} ones: give the same rows in "
+                "the same order"
+            )
+        title, judged = _JUDGED[name]
+        rows[title] = judged(outcome, own, _columns(other, outcome), level)
+    return _leakage(rows)
+
+
+def _leakage(rows: dict[str, Evidence]) -> Leakage:
+    """What all kinds of evidence say together."""
     columns = ["effect", "z", "p_value", "leaks"]
     table = pd.DataFrame.from_dict(rows, orient="index", columns=columns)
     table.index.name = "evidence"
@@ -331,8 +328,9 @@ def _in_words(table: pd.DataFrame) -> str:
     return "no sign that scores saw their outcomes"
 
 
-def _from_outcomes(found: Statistics, outcome: Outcome, level: float) -> Evidence:
+def _from_outcomes(found: Statistics, level: float) -> Evidence:
     """Least variation by octave of exposure or noise sd; z with its sign turned."""
+    outcome = OUTCOMES[found.kind]
     margin = outcome.margins[0]
     cells = found.cells(margin)
     octaves = {**cells, "cell": cells["cell"] >> STEPS}

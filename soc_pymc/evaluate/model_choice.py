@@ -47,10 +47,8 @@ def cross_validate(
     ----------
     stats
         Statistics with folds; items are never seen.
-    prior, method
+    prior, method, progress
         As of `soc.fit`.
-    progress
-        Whether to show progress on standard error.
 
     Returns
     -------
@@ -142,14 +140,12 @@ def compare_bins(
         Items, read once into the most bins, or statistics in at least as many.
     bins
         Numbers of bins of equally many items.
-    prior
-        Of the fits; None is that of the kind of items.
-    method
-        Of the Bayesian fits; None is ``soc.VI()``.
+    prior, method
+        Of the fits, and of the Bayesian ones; None is that of the kind of items, and ``soc.VI()``.
     bayes
         Whether to make Bayesian fits too: some seconds for each number of bins.
     progress
-        Whether to show progress on standard error.
+        Whether to show progress.
 
     Returns
     -------
@@ -209,14 +205,12 @@ def compare_bins(
     rows: dict[int, dict[str, float]] = {}
     with phase("bins", total=len(parts), unit="numbers of bins", enabled=progress) as shown:
         for number in sorted(parts, reverse=True):
-            fits = {
-                name: fit(parts[number], prior, own, progress=False)
-                for name, own in methods.items()
-            }
-            own_fits = fit(parts[number], prior, FiveSteps(smooth=False), progress=False)
+            part = parts[number]
+            fits = {name: fit(part, prior, own, progress=False) for name, own in methods.items()}
+            own_fits = fit(part, prior, FiveSteps(smooth=False), progress=False)
             if not rows:
                 score, best = _scores(fits["five_steps"]), fits["five_steps"]
-            rows[number] = _row(parts[number], best, own_fits)
+            rows[number] = _row(part, best, own_fits)
             for name, made in fits.items():
                 curves[name][number] = _curves(made, score)
             shown.advance()
@@ -259,15 +253,9 @@ def _row(own: Statistics, best: Fit, fits: Fit) -> dict[str, float]:
         events = own.data["sum_y"].to_numpy()[own.data["n"].to_numpy() > 0]
         row |= {"events": float(np.median(events)), "least_events": float(events.min())}
     row |= {"spread": float(np.median(spread)), "most_spread": float(spread.max())}
-    low, high = (
-        np.clip(
-            scale.score(scale.position(score) + sign * spread),
-            kept["score_min"].min().item(),
-            kept["score_max"].max().item(),
-        )
-        for sign in (-1.0, 1.0)
-    )
-    ends = [posterior.curves(x)["mean"][0] for x in (low, high)]
+    both = (scale.score(scale.position(score) + x) for x in (-spread, spread))
+    limits = kept["score_min"].min().item(), kept["score_max"].max().item()
+    ends = [posterior.curves(np.clip(x, *limits))["mean"][0] for x in both]
     hidden = (n * (ends[1] - ends[0]) ** 2 / 4).sum()
     row["hidden"] = float(hidden / (n * posterior.curves(score)["variance"][0]).sum())
     return row | _noise(fits, posterior.outcome)

@@ -63,10 +63,8 @@ def thin(
     ----------
     count, exposure
         Shape (n,).
-    fraction
-        Share held out, between 0 and 1.
-    seed
-        Seed of the random numbers.
+    fraction, seed
+        Share held out, between 0 and 1, and seed of the random numbers.
 
     Returns
     -------
@@ -104,10 +102,8 @@ def thin_values(
     ----------
     value, noise_sd
         Shape (n,), in one unit.
-    fraction
-        Share f of the information (1 / s^2) held out, between 0 and 1.
-    seed
-        Seed of the random numbers.
+    fraction, seed
+        As of `thin`; a share f of the information, 1 / s^2, is held out.
 
     Returns
     -------

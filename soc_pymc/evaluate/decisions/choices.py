@@ -122,7 +122,7 @@ def probability_above(
         One number, or one for each item, in the unit of theta (events per unit of exposure, or the
         unit of the values).
     progress
-        Whether to show progress on standard error.
+        Whether to show progress.
 
     Returns
     -------

@@ -57,10 +57,8 @@ def compare_scores(
     scores
         By name, a fit and its items: the same rows in the same order, of which only the score (and
         the groups) differ. The first is the one that others are compared with.
-    weight
-        Over what means are taken: items, or units of exposure.
-    sample
-        How many items the correlations are taken from, at random.
+    weight, sample
+        Over what means are taken; and from how many items, at random, the correlations.
     seed, progress
         Of the sample and the pairing, and whether to show progress.
 
@@ -121,15 +119,11 @@ def compare_scores(
         paired[name] = {c: x[order] for c, x in own.items()}
     total = np.mean([x["total"] for x in paired.values()], axis=0)
     more = np.array([paired[name]["explained"] - base["explained"] for name in others])
-    return xr.Dataset(
-        {
-            "r_squared": (("score", "draw"), more / total),
-            "unexplained": (("score", "draw"), -more),
-            "correlation": ("score", np.array([correlation[name] for name in others])),
-        },
-        {"score": np.array(others, dtype=object), "draw": np.arange(number)},
-        {"reference": first},
-    )
+    by_draw = {"r_squared": more / total, "unexplained": -more}
+    coords = {"score": np.array(others, dtype=object), "draw": np.arange(number)}
+    numbers = {name: (("score", "draw"), x) for name, x in by_draw.items()}
+    compared = xr.Dataset(numbers, coords, {"reference": first})
+    return compared.assign(correlation=("score", [correlation[name] for name in others]))
 
 
 def _check(scores: Mapping[str, tuple[Fit, Items]]) -> None:

@@ -50,11 +50,9 @@ def r_squared(
 
     Parameters
     ----------
-    fit
-        The fit, which keeps what is needed of its bins.
-    stats
-        Statistics of other items to take means over; of a fit with groups, any: the group then
-        counts as part of the score.
+    fit, stats
+        The fit, and statistics of other items to take means over. A fit with groups needs some: the
+        group then counts as part of the score.
     weight
         Over what means are taken: items, or units of exposure (of counts alone).
 
@@ -66,7 +64,7 @@ def r_squared(
     Raises
     ------
     FitError
-        If the weight is not one of the two; if the fit has groups and no statistics are given.
+        If the weight is not one of the two, or the fit has groups and no statistics are given.
     StatisticsError
         If the statistics are of other columns, or have no groups and the fit has.
 
@@ -125,13 +123,8 @@ def variance_parts(
     points = _points_of_fit(fit) if stats is None else _points_of_statistics(fit, stats)
     explained, unexplained = _two_parts(fit, points, weight)
     total = explained + unexplained
-    found = {
-        "explained": explained,
-        "unexplained": unexplained,
-        "total": total,
-        "r_squared": explained / total,
-    }
-    return by_draw(fit, found)
+    found = {"explained": explained, "unexplained": unexplained, "total": total}
+    return by_draw(fit, found | {"r_squared": explained / total})
 
 
 @dataclass(frozen=True)
@@ -238,18 +231,14 @@ def variance_reduction(
 
     Parameters
     ----------
-    fit
-        The fit.
-    items
-        Items, read once, or statistics (with joint cells for a mixture), whose cells stand for
-        their items.
+    fit, items
+        The fit, and items, read once, or statistics (with joint cells for a mixture), whose cells
+        stand for their items.
     weight
         Over what means are taken: units of exposure, as in the paper, or items. Items with values
         have only the latter.
-    bins
-        Number of bins of about equally many items for the ratio by bin.
-    progress
-        Whether to show progress on standard error.
+    bins, progress
+        Number of bins of about equally many items, and whether to show progress.
 
     Returns
     -------
@@ -289,7 +278,7 @@ def variance_reduction(
         before = posterior.curves(own["score"], own.get("group"), size)["variance"]
         return [posterior.moments(columns)[1], before[:, back]]
 
-    after, before = _by_bin(fit, cells, values, progress)
+    after, before = cells.summed(fit, values, progress)
     ratio = after.sum(axis=1) / before.sum(axis=1)
     return by_draw(fit, {"ratio": ratio, "ratio_by_bin": after / before}, **cells.coords)
 
@@ -309,15 +298,12 @@ def shrinkage(
     Normal one s = noise_sd^2 / (noise_sd^2 + Var(theta|t)). In general 1 - s is how much the
     posterior mean moves with the item's own outcome: N [E(theta|t,y+1) - E(theta|t,y)]
     = N Var(theta|t,y) / E(theta|t,y) for counts, d E(theta|t,y)/dy = Var(theta|t,y) / noise_sd^2
-    for values; for a mixture s depends on y, and is negative where the posterior mean moves by more
-    than the outcome.
+    for values; for a mixture s depends on y, and is negative where the mean moves by more than y.
 
     Parameters
     ----------
-    fit, items, bins, progress
+    fit, items, weight, bins, progress
         As of `variance_reduction`.
-    weight
-        Over what means are taken: items, or units of exposure.
 
     Returns
     -------
@@ -348,7 +334,7 @@ def shrinkage(
         columns = cells.columns(part)
         return [1.0 - outcome.forms.response(columns[outcome.size], *posterior.moments(columns))]
 
-    (total,) = _by_bin(fit, cells, values, progress)
+    (total,) = cells.summed(fit, values, progress)
     weights = np.bincount(cells.bin_of, cells.weight)
     found = {"share": total.sum(axis=1) / weights.sum(), "share_by_bin": total / weights}
     return by_draw(fit, found, **cells.coords)
@@ -374,6 +360,10 @@ class _WeightedCells:
     def columns(self, part: slice) -> Columns:
         """Some cells as posteriors read them."""
         return self.support.columns(self.at[part], select(self.own, part))
+
+    def summed(self, fit: Fit, values: Values, progress: bool) -> list[Floats]:
+        """Weighted sums of values in the answer's bins."""
+        return summed(fit, self.weight, self.bin_of, len(self.score), values, progress)
 
 
 def _cells(fit: Fit, items: Items | Statistics, weight: str, bins: int) -> _WeightedCells:
@@ -421,8 +411,3 @@ def _equal_parts(support: SupportPoints, bins: int) -> Ints:
     middle = (np.cumsum(n) - 0.5 * n) / n.sum()
     part = np.minimum((middle * bins).astype(np.int64), bins - 1)
     return np.asarray(np.unique(part, return_inverse=True)[1][at], dtype=np.int64)
-
-
-def _by_bin(fit: Fit, cells: _WeightedCells, values: Values, progress: bool) -> list[Floats]:
-    """Weighted sums in the answer's bins."""
-    return summed(fit, cells.weight, cells.bin_of, len(cells.score), values, progress)
