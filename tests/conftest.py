@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import hypothesis
+import numpy as np
 import pytest
 
 import soc_pymc as soc
@@ -76,6 +77,34 @@ def small_fit(small_statistics, kept_fit):
     return kept_fit(
         "small_fit", lambda: soc.fit(small_statistics, method=soc.VI(seed=1), progress=False)
     )
+
+
+@pytest.fixture(scope="session")
+def grouped_items():
+    """Items of two kinds, one of them half as large as the other."""
+    frame = soc.simulation.s1(3000, seed=5)
+    frame["kind"] = np.where(frame.index % 3 == 0, "a", "b")
+    roles = {"score": "score", "count": "count", "exposure": "exposure"}
+    return soc.PoissonItems(frame, **roles, group="kind")
+
+
+@pytest.fixture(scope="session")
+def grouped_fit(grouped_items, kept_fit):
+    def make():
+        stats = soc.summarize(grouped_items, bins=15, progress=False)
+        return soc.fit(stats, method=soc.VI(draws=200), progress=False)
+
+    return kept_fit("grouped_fit", make)
+
+
+@pytest.fixture(scope="session")
+def exposure_fit(small_items, kept_fit):
+    def make():
+        stats = soc.summarize(small_items, bins=20, joint=True, progress=False)
+        prior = soc.Gamma(exposure=soc.Spline(knots=8))
+        return soc.fit(stats, prior, soc.VI(draws=200), progress=False)
+
+    return kept_fit("exposure_fit", make)
 
 
 @pytest.fixture(scope="session")

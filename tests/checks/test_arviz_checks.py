@@ -201,7 +201,7 @@ def test_loo_plot_khat_and_compare(case):
 
 @pytest.fixture(scope="module")
 def on_cells():
-    """A fit and a worse one, 500 draws of each, checked on the cells of 3,000 items."""
+    """A fit and a worse one, 500 draws of each, and their leave-one-out of 3,000 items' cells."""
     frame = soc.simulation.s1(3000, seed=4)
     stats = soc.summarize(as_items(frame), bins=60, joint=True, progress=False)
     fit = soc.fit(stats, progress=False)
@@ -209,10 +209,9 @@ def on_cells():
     tree = fit.data.copy()
     tree["posterior"] = xr.DataTree(posterior.assign(log_cv2=posterior["log_cv2"] - 1.0))
     fits = {"good": thin(fit, 500), "narrow": thin(replace(fit, data=tree), 500)}
-    results = {name: soc.check(f, stats, progress=False) for name, f in fits.items()}
     cells = make_cells(fits["good"], stats)
     left_out = {name: leave_one_out.loo_cells(f, cells, progress=False) for name, f in fits.items()}
-    return stats, cells, left_out, results
+    return stats, cells, left_out, fits
 
 
 def direct(cells, left_out):
@@ -223,7 +222,8 @@ def direct(cells, left_out):
 
 @pytest.mark.slow
 def test_records_of_all_items_compare(on_cells):
-    _, cells, left_out, results = on_cells
+    stats, cells, left_out, fits = on_cells
+    results = {name: soc.check(f, stats, progress=False) for name, f in fits.items()}
     table = az.compare({name: result.elpd for name, result in results.items()}, round_to="none")
     assert list(table.index) == ["good", "narrow"]
     for name, loo in left_out.items():

@@ -281,7 +281,7 @@ def test_statistics_are_those_of_plain_pandas(kind, task):
     ("engine", "kind", "task"),
     thinned(
         [(engine, *case) for engine in ENGINES for case in CASES],
-        lambda case: case[0] in ("duckdb", "polars") or case == ("postgres", "double", "bins"),
+        lambda case: case[0] == "duckdb" or (case[1:] == ("double", "bins") and case[0] != "spark"),
     ),
 )
 def test_every_engine_gives_the_same_statistics(engine, kind, task, put_on):  # noqa: F811
@@ -320,7 +320,7 @@ ITEMS = FRAME[:3000].assign(
 )
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(2, 5), st.booleans(), st.sampled_from(["", "ad"]))
 def test_parts_add_up_to_the_whole(seed, parts, joint, identity):
     """Bit for bit on whole numbers, in any partition, order and grouping of the sum."""
@@ -497,7 +497,8 @@ def test_tables_and_files_have_the_same_errors(name, tmp_path):
     assert in_file.removeprefix(f"{tmp_path}/items.parquet: ") == text
 
 
-@pytest.mark.parametrize("engine", thinned(ENGINES, ["duckdb", "polars"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ENGINES)
 def test_every_engine_has_the_same_errors(engine, put_on):  # noqa: F811
     different = {}
     for name in BAD:
@@ -557,7 +558,7 @@ def test_exact_values_are_not_taken_for_lost_digits():
 # ---------------------------------------------------------------- leakage
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", thinned(range(8), range(2)))
 def test_honest_scores_do_not_leak(seed):
     frame = simulate(5000, seed=seed, sd=0.0, noise=None if seed % 2 else 1.3)
     for bins in (20, 1000, 2500):

@@ -347,6 +347,7 @@ def play(fit, theta, rounds, choose):
     return np.mean(last[-5:])
 
 
+@pytest.mark.slow
 def test_thompson_sampling_beats_greedy(small_fit):
     """Greedy choice stays with arms that were lucky early; draws go on to find better ones."""
     fit = with_curves(small_fit, [np.log(0.05)], [0.0])

@@ -75,11 +75,9 @@ def test_outcomes_add_to_score_and_exposure_both(by_size):
 
 
 @pytest.fixture(scope="module")
-def grouped():
-    frame = soc.simulation.s1(3000, seed=5)
-    frame["kind"] = np.where(frame.index % 3 == 0, "a", "b")
-    stats = _summarized(frame, group="kind")
-    return frame, stats, soc.fit(stats, method=soc.VI(draws=40), **QUIET)
+def grouped(grouped_items, grouped_fit):
+    frame = grouped_items.source
+    return frame, _summarized(frame, group="kind"), grouped_fit
 
 
 @pytest.mark.slow

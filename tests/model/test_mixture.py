@@ -170,9 +170,10 @@ def test_fits_begin_at_mixtures_and_mixtures_at_fits(stats_of_few, fit_of_few):
         assert float(np.abs(gap).max()) < 0.2
 
 
-def test_advice_names_terms_that_there_are(fit_of_few):
+def test_advice_names_terms_that_there_are(stats_of_few):
     """Mixtures take no term in exposure: the advice is one for the single family."""
-    advice = _size_advice(fit_of_few, posterior_of(fit_of_few).outcome)
+    fit = soc.fit(stats_of_few, soc.GammaMixture(), soc.FiveSteps(), progress=False)
+    advice = _size_advice(fit, posterior_of(fit).outcome)
     assert "soc.Gamma(exposure=soc.Spline())" in advice
 
 

@@ -76,18 +76,18 @@ def test_groups_curves_cover_the_truth(grouped):
     assert inside >= 30
 
 
-def test_items_use_their_groups_curves(grouped):
-    _, fit, _, frame = grouped
-    few = pd.concat([frame[frame["group"] == "g03"].head(3)] * 2, ignore_index=True)
-    few.loc[3:, "group"] = "elsewhere"
-    post = soc.item_posteriors(fit, _items(few, "group"), progress=False)
-    own = curve_draws(fit, few["score"], group=few["group"])
+def test_items_use_their_groups_curves(grouped_fit, grouped_items):
+    frame = grouped_items.source
+    few = pd.concat([frame[frame["kind"] == "b"].head(3)] * 2, ignore_index=True)
+    few.loc[3:, "kind"] = "elsewhere"
+    post = soc.item_posteriors(grouped_fit, _items(few, "kind"), progress=False)
+    own = curve_draws(grouped_fit, few["score"], group=few["kind"])
     shape = np.exp(-own[1]) + few["count"].to_numpy()
     rate = np.exp(-own[1] - own[0]) + few["exposure"].to_numpy()
     np.testing.assert_allclose(post["theta_mean"], (shape / rate).mean(axis=0), rtol=1e-9)
     assert (post["theta_sd"][3:].to_numpy() > post["theta_sd"][:3].to_numpy()).all()
     with pytest.raises(soc.ItemsError, match="group"):
-        soc.item_posteriors(fit, _items(few), progress=False)
+        soc.item_posteriors(grouped_fit, _items(few), progress=False)
 
 
 @pytest.mark.slow
@@ -160,10 +160,10 @@ def test_curves_average_over_exposures(exposed, informative):
     np.testing.assert_allclose(one, curve_draws(exposed, [0.05], exposure=[60.0])[0].ravel())
 
 
-def test_zero_and_distant_exposures_are_scored(exposed):
+def test_zero_and_distant_exposures_are_scored(exposure_fit):
     """Nothing seen, or more than ever seen: the least and the largest exposures' curves."""
     frame = pd.DataFrame({"score": [0.05, 0.05], "count": [0, 400_000], "exposure": [0.0, 1e7]})
-    post = soc.item_posteriors(exposed, _items(frame), progress=False)
+    post = soc.item_posteriors(exposure_fit, _items(frame), progress=False)
     assert np.isfinite(post.to_numpy()).all()
     assert post["theta_mean"][1] == pytest.approx(0.04, rel=0.01)
 
@@ -267,15 +267,17 @@ def test_effects_of_values_see_a_step():
     assert low > 0.25
 
 
-def test_effects_are_of_bins_of_the_score_alone(grouped, informative):
+def test_effects_are_of_bins_of_the_score_alone(grouped_items, small_items):
+    stats = soc.summarize(grouped_items, bins=5, progress=False)
     with pytest.raises(soc.FitError, match="groups=False"):
-        soc.fit(grouped[0], soc.Gamma(bin_effects=True), progress=False)
+        soc.fit(stats, soc.Gamma(bin_effects=True), progress=False)
+    stats = soc.summarize(small_items, bins=5, joint=True, progress=False)
     prior = soc.Gamma(bin_effects=True, exposure=soc.Spline())
     with pytest.raises(soc.FitError, match="leave exposure= out"):
-        soc.fit(informative[0], prior, progress=False)
+        soc.fit(stats, prior, progress=False)
     prior, method = soc.Gamma(bin_effects=True), soc.VI(batch=10)
     with pytest.raises(soc.FitError, match="not fitted in minibatches"):
-        soc.fit(informative[0], prior, method, progress=False)
+        soc.fit(stats, prior, method, progress=False)
 
 
 @pytest.mark.slow
@@ -310,10 +312,10 @@ def test_monotone_curves_never_fall():
     assert float(held["log_mean"].diff("score").min()) > -1e-12
 
 
-def test_terms_survive_saving(tmp_path, grouped, exposed):
+def test_terms_survive_saving(tmp_path, grouped_fit, exposure_fit):
     for fit, of in (
-        (grouped[1], {"group": _of("g01", [1, 1])}),
-        (exposed, {"exposure": [3.0, 9.0]}),
+        (grouped_fit, {"group": _of("a", [1, 1])}),
+        (exposure_fit, {"exposure": [3.0, 9.0]}),
     ):
         path = tmp_path / "fit.nc"
         fit.save(path)
@@ -328,14 +330,14 @@ def test_terms_survive_saving(tmp_path, grouped, exposed):
             np.testing.assert_array_equal(a, b)
 
 
-def test_terms_that_are_not_there_are_refused(grouped, exposed):
-    stats, fit, _, _ = grouped
+def test_terms_that_are_not_there_are_refused(grouped_fit, grouped_items, exposure_fit):
+    stats, fit = soc.summarize(grouped_items, bins=5, progress=False), grouped_fit
     with pytest.raises(soc.FitError, match="joint=True"):
         soc.fit(stats, soc.Gamma(exposure=soc.Spline()), progress=False)
     with pytest.raises(soc.FitError, match="has no groups"):
-        curve_draws(exposed, [0.05], group=["a"], exposure=[1.0])
+        curve_draws(exposure_fit, [0.05], group=["a"], exposure=[1.0])
     with pytest.raises(soc.FitError, match="give the exposure"):
-        curve_draws(exposed, [0.05])
+        curve_draws(exposure_fit, [0.05])
     with pytest.raises(soc.FitError, match="does not depend on the exposure"):
         curve_draws(fit, [0.05], exposure=[1.0])
     with pytest.raises(soc.FitError, match="monotone is of the mean alone"):

@@ -76,7 +76,7 @@ def test_finished_files_are_kept(small_fit, files, tmp_path, capsys):
 def test_another_fit_or_other_options_make_all_again(small_fit, small_statistics, files, tmp_path):
     folder = score(small_fit, files / "*.parquet", f"{tmp_path}/scored/")
     first = times(folder)
-    other = soc.fit(small_statistics, method=soc.VI(seed=2), progress=False)
+    other = soc.fit(small_statistics, method=soc.FiveSteps(), progress=False)
     score(other, files / "*.parquet", folder)
     second = times(folder)
     assert all(first[name] != second[name] for name in first)

@@ -135,11 +135,11 @@ def test_bad_rows_are_null(fits):
     _check_bad(_score(fits["log"], ibis.memtable(_bad_rows())))
 
 
-def test_scores_below_0_are_good_on_other_scales(fits):
+@pytest.mark.parametrize("scale", thinned(["linear", "rank"], ["rank"]))
+def test_scores_below_0_are_good_on_other_scales(fits, scale):
     frame = pd.DataFrame({"id": [0, 1], "score": [-0.01, 0.0], "count": 1, "exposure": 9.0})
-    for scale in ("linear", "rank"):
-        found, exact = _score(fits[scale], ibis.memtable(frame)), _exact(fits[scale], frame)
-        np.testing.assert_allclose(found["theta_mean"], exact["theta_mean"], rtol=0.02)
+    found, exact = _score(fits[scale], ibis.memtable(frame)), _exact(fits[scale], frame)
+    np.testing.assert_allclose(found["theta_mean"], exact["theta_mean"], rtol=0.02)
 
 
 def test_polars(fits, frame):

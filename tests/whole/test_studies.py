@@ -6,6 +6,7 @@ import pytest
 
 import soc_pymc as soc
 from tests.studies import blocks, grid, lognormal, normal
+from tests.thinning import thinned
 
 
 def test_ratio_and_its_standard_error():
@@ -35,6 +36,7 @@ def test_oracle_has_a_ratio_of_one_and_no_regret():
     assert lognormal.figures(narrow, 0.5, 1.0)["ratio"] == pytest.approx(1.1, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_a_cell_from_files_to_figures():
     """A Gamma prior of 20,000 lognormal items: 1 to 3% too sure and at most 4% from the oracle."""
     row = lognormal.one_cell(*keywords(), "delta=0.5,sigma=0.25", "gamma")
@@ -44,7 +46,7 @@ def test_a_cell_from_files_to_figures():
     assert row["mse_ours"] < 0.5 * row["mse_score"]
 
 
-@pytest.mark.parametrize("prior", ["five", "gamma"])
+@pytest.mark.parametrize("prior", thinned(["five", "gamma"], ["five"]))
 def test_rows_of_a_cell(prior):
     """Both methods of the same 20,000 lognormal items: all four quantities near the truth.
 
@@ -66,7 +68,7 @@ def test_rows_of_a_cell(prior):
     assert 0.97 < row["expected_ratio"] < 1.04
 
 
-@pytest.mark.parametrize("prior", ["five", "normal"])
+@pytest.mark.parametrize("prior", thinned(["five", "normal"], ["five"]))
 def test_rows_of_the_normal_study(prior):
     """One Normal is 5.5% from the oracle, seven by bin 3 to 4%, but their posteriors too narrow.
 
