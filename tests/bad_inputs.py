@@ -600,7 +600,7 @@ def _of_version(step: int, is_fit: bool) -> Callable[[Any], Any]:
 
     def load(g: Any) -> Any:
         path = Path("other.nc")
-        write_version(g.fit if is_fit else g.stats, step, path)
+        path.write_bytes(of_version(step, is_fit))
         try:
             return (soc.load_fit if is_fit else soc.load_statistics)(path)
         finally:
@@ -609,16 +609,20 @@ def _of_version(step: int, is_fit: bool) -> Callable[[Any], Any]:
     return load
 
 
-def write_version(saved: Any, step: int, path: Path) -> None:
-    """Save statistics or a fit, and seal them again under an older or a newer format."""
-    saved.save(path)
-    opener = xr.open_datatree if isinstance(saved, soc.Fit) else xr.open_dataset
-    with opener(path, engine="h5netcdf") as opened:
-        data = opened.load()
-    name, _, number = data.attrs["format"].rpartition("-")
-    data.attrs = {**data.attrs, "format": f"{name}-{int(number) + step}"}
-    del data.attrs["digest"]
-    save_netcdf(data, path, SocError)
+@cache
+def of_version(step: int, is_fit: bool) -> bytes:
+    """A file of a fit or of statistics, sealed under an older or a newer format."""
+    saved = given().fit if is_fit else given().stats
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "saved.nc"
+        saved.save(path)
+        with (xr.open_datatree if is_fit else xr.open_dataset)(path, engine="h5netcdf") as opened:
+            data = opened.load()
+        name, _, number = data.attrs["format"].rpartition("-")
+        data.attrs = {**data.attrs, "format": f"{name}-{int(number) + step}"}
+        del data.attrs["digest"]
+        save_netcdf(data, path, SocError)
+        return path.read_bytes()
 
 
 _NAN = float("nan")
@@ -1711,8 +1715,8 @@ def folder_of_commands() -> None:
     plain.save("stats.nc")
     g.fit.save("fit.nc")
     for word, step in (("old", -1), ("new", 1)):
-        write_version(plain, step, Path(f"{word}-stats.nc"))
-        write_version(g.fit, step, Path(f"{word}-fit.nc"))
+        Path(f"{word}-stats.nc").write_bytes(of_version(step, is_fit=False))
+        Path(f"{word}-fit.nc").write_bytes(of_version(step, is_fit=True))
 
 
 def message(call: Callable[[], Any], error: type[SocError]) -> str:

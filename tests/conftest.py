@@ -1,6 +1,5 @@
 """Shared items, statistics and fits: small, seeded, made once a session."""
 
-import importlib.util
 import os
 import shutil
 import sys
@@ -13,9 +12,8 @@ import pytest
 import soc_pymc as soc
 from tests import postgres
 
-# pytest imports every module for its docstrings' examples; this study's tool is an extra of its own
-if importlib.util.find_spec("cosmic_ray") is None:
-    collect_ignore = ["studies/mutation.py"]
+# neither tests nor examples, though pytest would import every module to look for them
+collect_ignore = ["studies", "bench"]
 
 SLOW_EXAMPLES = (".fit(", "cross_validate(")
 

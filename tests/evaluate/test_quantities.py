@@ -257,17 +257,16 @@ def test_a_score_is_as_good_as_itself(small_fit, small_items):
     assert abs(float(found["r_squared"].mean())) < 1e-9
 
 
-def test_other_items_are_refused(two_scores):
-    frame, pairs = two_scores
-    turned = soc.PoissonItems(frame.iloc[::-1], score="b", **ROLES)
+def test_other_items_are_refused(small_fit, small_items):
+    pair = (small_fit, small_items)
+    turned = soc.PoissonItems(small_items.source.iloc[::-1], **small_items.roles)
     with pytest.raises(soc.ItemsError, match="same rows in the same order"):
-        compare_scores({**pairs, "b": (pairs["b"][0], turned)}, progress=False)
+        compare_scores({"a": pair, "b": (small_fit, turned)}, progress=False)
     with pytest.raises(soc.FitError, match="nothing to compare"):
-        compare_scores({"a": pairs["a"]}, progress=False)
-    fit, items = pairs["a"]
-    single = known_fit(fit, log_mean=np.log)
+        compare_scores({"a": pair}, progress=False)
+    single = known_fit(small_fit, log_mean=np.log)
     with pytest.raises(soc.FitError, match="single draw"):
-        compare_scores({**pairs, "b": (single, items)}, progress=False)
+        compare_scores({"a": pair, "b": (single, small_items)}, progress=False)
 
 
 def test_options_are_checked(small_fit, small_items):

@@ -57,7 +57,7 @@ def routing():
 
 def test_posteriors_are_those_of_the_functions(fitted, items, ads):
     """Same seed, same statistics: every digit."""
-    fit, few = soc.fit(soc.summarize(items, progress=False), progress=False), ads.head(200)
+    fit, few = soc.fit(soc.summarize(items, progress=False), progress=False), ads.head(50)
     scored = soc.item_posteriors(
         fit, soc.PoissonItems(few, **items.roles), quantiles=(0.1, 0.9), progress=False
     )
@@ -281,6 +281,7 @@ def test_lines_of_the_readme(ads):
     assert names["calibrator"].statistics_.n_items == len(ads)
 
 
+@pytest.mark.slow
 def test_loading_is_lazy():
     """Neither the package nor its other functions load scikit-learn."""
     import subprocess

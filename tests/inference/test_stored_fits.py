@@ -38,7 +38,7 @@ MAKE = {
     "exposure": lambda: _fit(soc.Gamma(exposure=soc.Spline()), FEW),
     "groups": lambda: _fit(soc.Gamma(), FEW, grouped=True),
 }
-QUICK = ("curves", "steps", "components")
+QUICK = ("curves", "steps")
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -138,7 +138,7 @@ SCORED = [case for case in SOURCES if case.what not in ("files of two formats",)
 @pytest.mark.slow
 def test_bad_files_are_one_error_of_scoring_too(case, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    fit, items = fit_of_tame(), soc.PoissonItems(case.make(), **ROLES)
+    fit, items = given().fit, soc.PoissonItems(case.make(), **ROLES)
     for out in (None, tmp_path / "scored.parquet"):
         text = message(
             lambda o=out: soc.item_posteriors(fit, items, out=o, progress=False), case.error
@@ -212,17 +212,6 @@ def test_bad_tables_are_the_same_error_on_servers(engine, put_on):  # noqa: F811
 # ---------------------------------------------------------------- odd but fine
 
 
-def fit_of_tame():
-    """A fit whose items have the roles of the tame table."""
-    if not hasattr(fit_of_tame, "made"):
-        frame = given().frame.rename(columns={"score": "t", "count": "y", "exposure": "N"})
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            stats = soc.summarize(soc.PoissonItems(frame, **ROLES), bins=20, progress=False)
-            fit_of_tame.made = soc.fit(stats, method=soc.VI(draws=20), progress=False)
-    return fit_of_tame.made
-
-
 def numbers(stats):
     """All sums of statistics, exactly."""
     return {name: stats.data[name].to_numpy() for name in sorted(map(str, stats.data.data_vars))}
@@ -251,7 +240,7 @@ def test_odd_tables_give_the_answer_of_the_tame_one(case, backend, tmp_path, mon
 @pytest.mark.slow
 def test_odd_tables_are_scored_as_the_tame_one(backend, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    fit = fit_of_tame()
+    fit = given().fit
     plain = soc.item_posteriors(fit, soc.PoissonItems(pd.DataFrame(TAME), **ROLES), progress=False)
     for case in FINE:
         scored = soc.item_posteriors(
@@ -310,7 +299,7 @@ def test_wide_decimals_are_not_misread_when_scored(tmp_path):
     pq.write_table(wide.table(), tmp_path / "wide.parquet")
     with pytest.raises(ItemsError, match="more than 38 digits"):
         soc.item_posteriors(
-            fit_of_tame(), soc.PoissonItems(tmp_path / "wide.parquet", **ROLES), progress=False
+            given().fit, soc.PoissonItems(tmp_path / "wide.parquet", **ROLES), progress=False
         )
 
 
@@ -333,12 +322,11 @@ def test_methods_and_priors_keep_plain_numbers_that_saved_fits_can_hold(tmp_path
     assert type(soc.VI(seed=np.int64(3), draws=np.int32(20)).seed) is int
     spline = soc.Spline(knots=np.int64(4), wiggle=np.float32(0.5), level=[0, 1])
     assert (type(spline.knots), type(spline.wiggle), spline.level) == (int, float, (0.0, 1.0))
-    g = given()
-    made = soc.fit(
-        g.stats, soc.Gamma(mean=spline), soc.VI(seed=np.int64(3), draws=20), progress=False
-    )
+    prior = soc.Gamma(mean=soc.Spline(knots=np.int64(20), wiggle=np.float32(0.5), level=[0, 1]))
+    made = replace(given().fit, prior=prior, method=soc.VI(seed=np.int64(3), draws=np.int32(50)))
     made.save(tmp_path / "fit.nc")
-    assert soc.load_fit(tmp_path / "fit.nc").method == made.method
+    again = soc.load_fit(tmp_path / "fit.nc")
+    assert (again.method, again.prior) == (made.method, made.prior)
 
 
 def test_argument_checks_take_numpy_and_refuse_what_only_looks_like_a_number():
