@@ -22,8 +22,9 @@ from scipy import special
 from .._lib.arrays import Floats
 from . import normal_rows, poisson_rows
 from .normal_rows import NormalCells
-from .poisson_rows import Histograms, Surrogates
+from .poisson_rows import Histograms
 from .row_sums import RowSums
+from .surrogates import Surrogates
 
 _FREEDOM = 3.0
 _WIDTHS = np.exp(np.arange(-2.0, 9.3, 1.25))  # lambda_k: sd of 0.4 to 100 tau

@@ -112,6 +112,11 @@ class NormalCells(RowSums):
     size_cell = "noise_cell"
 
     @classmethod
+    def smallest(cls) -> "NormalCells":
+        """One value with a noise sd of 1."""
+        return make_normal_cells(1, np.zeros(1, dtype=np.int64), np.ones((1, 3, 4)))
+
+    @classmethod
     def of(cls, rows: int, cells: Mapping[str, Columns]) -> "NormalCells":
         """From tables of cells with a column ``row``: joint cells, or those over the noise."""
         joint = cells.get("joint")

@@ -17,56 +17,26 @@ from typing import Any, ClassVar
 import numba
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaln
 
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
-from .cells import EXACT_COUNTS
+from .rising import (
+    Rising,
+    columns,
+    log1pmx,
+    make_rising,
+    pairs,
+    rising_bend,
+    rising_sum,
+    two_points,
+)
 from .row_sums import Columns, RowSums, Weak, by_row
+from .surrogates import polynomial
 
 _CV2_LEVEL = (float(np.log(0.3)), 2.0)
 _LEAST_CV2, _LEAST_EXCESS = 1e-8, 1e-4
 _COUNT_SUMS = ("n", "sum_y", "sum_y2", "sum_y3")
 _EXPOSURE_SUMS = ("n", "sum_N", "sum_N2", "sum_N3", "sum_y", "sum_yN", "sum_yN2", "sum_yN3")
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def _log1pmx(x):  # type: ignore[no-untyped-def]
-    """log(1 + x) - x for x >= 0, by series in x/(2 + x) near 0."""
-    if x > 0.3:
-        return np.log1p(x) - x
-    u = x / (2.0 + x)
-    w = u * u
-    tail = w * (1 / 3 + w * (1 / 5 + w * (1 / 7 + w * (1 / 9 + w * (1 / 11 + w * (
-        1 / 13 + w * (1 / 15 + w / 17)))))))  # fmt: skip
-    return 2.0 * u * tail - x * u
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def _stirling(x):  # type: ignore[no-untyped-def]
-    """Log Gamma(x) minus its leading terms, and the derivative, for x >= 32."""
-    z = 1.0 / x
-    w = z * z
-    value = z * (1 / 12 - w * (1 / 360 - w * (1 / 1260 - w / 1680)))
-    slope = -w * (1 / 12 - w * (3 / 360 - w * (5 / 1260 - w * 7 / 1680)))
-    return value, slope
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def _wide_count(alpha, d):  # type: ignore[no-untyped-def]
-    """Log [Gamma(A + d) / (Gamma(A) alpha^d)], A = alpha + 32; slope in log alpha."""
-    a = alpha + EXACT_COUNTS
-    x = d / a
-    log1p_x = np.log1p(x)
-    excess = _log1pmx(x)
-    top, top_slope = _stirling(a + d)
-    bottom, bottom_slope = _stirling(a)
-    value = d * np.log1p(EXACT_COUNTS / alpha) + a * excess + (d - 0.5) * log1p_x + top - bottom
-    # alpha [digamma(A + d) - digamma(A) - d/alpha], its three parts free of cancellation
-    slope = (
-        alpha * excess - EXACT_COUNTS * x + alpha * (0.5 * x / (a + d) + top_slope - bottom_slope)
-    )
-    return value, slope
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
@@ -78,17 +48,8 @@ def one_row(m, c, b, histograms):  # type: ignore[no-untyped-def]
     cv2 = own + spread[b] * (1.0 + own)
     mean = m + 0.5 * spread[b]
     alpha = 1.0 / cv2
-    value = 0.0
-    slope_alpha = 0.0  # derivative in log alpha
-    for j in range(1, EXACT_COUNTS):
-        if above[b, j] == 0.0:
-            break
-        value += above[b, j] * np.log1p(j * cv2)
-        slope_alpha -= above[b, j] * j / (alpha + j)
-    for i in range(wide_start[b], wide_start[b + 1]):
-        term, slope = _wide_count(alpha, wide_excess[i])
-        value += wide_weight[i] * term
-        slope_alpha += wide_weight[i] * slope
+    # the slope is in log alpha
+    value, slope_alpha = rising_sum(alpha, b, above, wide_start, wide_excess, wide_weight)
     slope_m = 0.0
     per_exposure = np.exp(mean) * cv2
     for i in range(start[b], start[b + 1]):
@@ -99,7 +60,7 @@ def one_row(m, c, b, histograms):  # type: ignore[no-untyped-def]
             log1p_r = np.log1p(r)
             gap = log1p_r - share
         else:
-            excess = _log1pmx(r)
+            excess = log1pmx(r)
             log1p_r = excess + r
             gap = excess + r * share
         value -= (alpha * items[i] + counts[i]) * log1p_r
@@ -121,22 +82,18 @@ def fill_rows(log_mean, log_cv2, rows, out, *histograms):  # type: ignore[no-unt
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def _wide_bend(alpha, d, slope):  # type: ignore[no-untyped-def]
-    """Second derivative in log alpha of `_wide_count`, whose slope is given.
-
-    slope + d + alpha^2 [trigamma(A + d) - trigamma(A)], A = alpha + 32, by Stirling's series with
-    the leading terms, which cancel, taken together.
-    """
-    a = alpha + EXACT_COUNTS
-    b = a + d
-    lead = d * (2.0 * EXACT_COUNTS * alpha + EXACT_COUNTS**2 + a * d) / (a * b)
-    second = -0.5 * d * (a + b) * (alpha / (a * b)) ** 2
-    tails = np.zeros(2)
-    for k in range(2):
-        z = 1.0 / (b if k == 0 else a)
-        w = z * z
-        tails[k] = alpha * alpha * z * w * (1 / 6 - w * (1 / 30 - w / 42))
-    return slope + lead + second + (tails[0] - tails[1])
+def near_rows(  # type: ignore[no-untyped-def]
+    log_mean, log_cv2, rows, out, centre, reach, coefficients, *histograms
+):
+    """Fill `out` as `fill_rows` does, by polynomials where they serve."""
+    for s in range(log_mean.shape[0]):
+        for k in range(rows.shape[1]):
+            b, m, c = rows[s % rows.shape[0], k], log_mean[s, k], log_cv2[s, k]
+            if abs(m - centre[0, b]) < reach[0, b] and abs(c - centre[1, b]) < reach[1, b]:
+                found = polynomial(m, c, b, centre, reach, coefficients)
+            else:
+                found = one_row(m, c, b, histograms)
+            out[0, s, k], out[1, s, k], out[2, s, k] = found
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
@@ -151,19 +108,9 @@ def fill_curvature(m, c, rows, out, *histograms):  # type: ignore[no-untyped-def
     for k in range(len(rows)):
         b, cv2 = rows[k], np.exp(c[k])
         alpha = 1.0 / cv2
-        value = by_m = by_c = by_mm = by_mc = by_cc = 0.0
-        for j in range(1, EXACT_COUNTS):
-            if above[b, j] == 0.0:
-                break
-            value += above[b, j] * np.log1p(j * cv2)
-            slope = above[b, j] * j / (alpha + j)
-            by_c += slope
-            by_cc += slope * alpha / (alpha + j)
-        for i in range(wide_start[b], wide_start[b + 1]):
-            term, slope = _wide_count(alpha, wide_excess[i])
-            value += wide_weight[i] * term
-            by_c -= wide_weight[i] * slope
-            by_cc += wide_weight[i] * _wide_bend(alpha, wide_excess[i], slope)
+        by_m = by_mm = by_mc = 0.0
+        value, slope, by_cc = rising_bend(alpha, b, above, wide_start, wide_excess, wide_weight)
+        by_c = -slope
         per_exposure = np.exp(m[k]) * cv2
         for i in range(start[b], start[b + 1]):
             r = exposure[i] * per_exposure
@@ -173,7 +120,7 @@ def fill_curvature(m, c, rows, out, *histograms):  # type: ignore[no-untyped-def
                 log1p_r = np.log1p(r)
                 gap = log1p_r - share
             else:
-                excess = _log1pmx(r)
+                excess = log1pmx(r)
                 log1p_r = excess + r
                 gap = excess + r * share
             n, y = alpha * items[i], counts[i]
@@ -209,6 +156,7 @@ class Histograms(RowSums):
 
     fill_rows = staticmethod(fill_rows)
     fill_curvature = staticmethod(fill_curvature)
+    fill_near = staticmethod(near_rows)
     kernel: ClassVar[str] = "poisson"
     near: ClassVar[str] = "poisson_near"
     signature: ClassVar[str] = "(b,c),(s),(w),(w),(s),(e),(e),(e),(b),(b),(b)"
@@ -218,6 +166,12 @@ class Histograms(RowSums):
     most_spread = 1.0  # its second-order terms mean nothing beyond
     margins = ("count", "exposure")
     size_cell = "exposure_cell"
+
+    @classmethod
+    def smallest(cls) -> "Histograms":
+        """One event in an exposure of 1."""
+        row, one = np.zeros(1, dtype=np.int64), np.ones(1)
+        return make_histograms(1, (row, *[one] * 4), (row, *[one] * 8), np.zeros(1))
 
     @staticmethod
     def check(part: Columns) -> None:
@@ -237,7 +191,7 @@ class Histograms(RowSums):
             counts, exposures, part = cells["count"], cells["exposure"], cells["part"]
             y_log_n = np.bincount(part["row"], part["sum_y_log_N"], rows)
         return make_histograms(
-            rows, _columns(counts, _COUNT_SUMS), _columns(exposures, _EXPOSURE_SUMS), y_log_n
+            rows, columns(counts, _COUNT_SUMS), columns(exposures, _EXPOSURE_SUMS), y_log_n
         )
 
     @staticmethod
@@ -311,13 +265,8 @@ class Histograms(RowSums):
             log_mean = np.log(self.total) - np.log(exposure)
             mean = np.exp(log_mean)
             value = self.total * log_mean - self.total + self.constant
-        pairs = self.above[:, 1:] @ np.arange(1.0, EXACT_COUNTS)
-        wide_row = np.repeat(np.arange(len(self.total)), np.diff(self.wide_start))
-        d = self.wide_excess
-        pairs += np.bincount(
-            wide_row, self.wide_weight * d * (d + 2 * EXACT_COUNTS - 1) / 2, len(self.total)
-        )
-        slope = pairs - mean * cross + 0.5 * mean**2 * squares
+        counts = Rising(self.above, self.wide_start, self.wide_excess, self.wide_weight)
+        slope = pairs(counts) - mean * cross + 0.5 * mean**2 * squares
         largest = np.maximum.reduceat(self.exposure, self.start[:-1]) * mean
         floor = np.minimum(_LEAST_CV2, _LEAST_EXCESS / np.maximum(largest, 1.0))
         return log_mean, value, slope, np.log(floor)
@@ -333,39 +282,6 @@ class Histograms(RowSums):
         return np.log(np.clip(cv2, np.exp(floor), 10.0))
 
 
-def _columns(table: Columns, names: tuple[str, ...]) -> tuple[NDArray[np.generic], ...]:
-    return (table["row"], *(table[name].astype(float) for name in names))
-
-
-def _points(
-    row_of: Ints, weight: Floats, first: Floats, second: Floats, third: Floats
-) -> tuple[Ints, Floats, Floats]:
-    """Weighted points (bin, value, weight): one for a cell of a single value, else two.
-
-    The two are the Gauss rule of the cell's first three moments.
-    """
-    mean = first / weight
-    variance = second / weight - mean * mean
-    # sums of squares carry rounding of this relative size: below it the cell is a single value
-    wide = variance > 1e-13 * mean * mean
-    mean_w, sd = mean[wide], np.sqrt(variance[wide])
-    about = third[wide] / weight[wide] - mean_w * (3.0 * variance[wide] + mean_w * mean_w)
-    # what rounding leaves of the third moment of a narrow cell is noise; points stay in the cell
-    lean = np.where(variance[wide] > 1e-10 * mean_w * mean_w, about / variance[wide], 0.0)
-    lean = np.clip(lean, -mean_w / 16.0, mean_w / 16.0) / (2.0 * sd)
-    reach = np.sqrt(1.0 + lean * lean)
-    upper = 0.5 * (1.0 - lean / reach)
-    low, high = (mean_w + sd * (lean + sign * reach) for sign in (-1.0, 1.0))
-    value, share = mean.copy(), weight.astype(float)
-    value[wide] = np.maximum(low, 0.0)
-    share[wide] *= 1.0 - upper
-    return (
-        np.concatenate([row_of, row_of[wide]]),
-        np.concatenate([value, high]),
-        np.concatenate([share, weight[wide] * upper]),
-    )
-
-
 def make_histograms(
     rows: int,
     count_cells: tuple[NDArray[Any], ...],
@@ -377,21 +293,13 @@ def make_histograms(
     Cells over counts: row, n, and sums of y, y^2, y^3; cells over exposures: row, n, and sums of N,
     N^2, N^3, y, yN, yN^2, yN^3. The last argument is the sum of y log N of each row.
     """
-    point_row, y, weight = _points(*count_cells)
-    above = np.zeros((rows, EXACT_COUNTS))
-    for j in range(EXACT_COUNTS):
-        over = y > j
-        above[:, j] = np.bincount(point_row[over], weights=weight[over], minlength=rows)
-    far = y > EXACT_COUNTS - 1  # the lower of two points may fall just below its cell
-    wide_start, (excess, wide_weight) = by_row(
-        rows, point_row[far], y[far] - EXACT_COUNTS, weight[far]
-    )
-    log_factorials = np.bincount(point_row, weights=weight * gammaln(y + 1.0), minlength=rows)
-
+    counts_above, log_factorials = make_rising(rows, count_cells)
     row_of, n, n1, n2, n3, s, s1, s2, s3 = exposure_cells
-    item_row, item_exposure, items = _points(row_of, n, n1, n2, n3)
+    item_row, item_exposure, items = two_points(row_of, n, n1, n2, n3)
     seen = s > 0
-    count_row, count_exposure, counts = _points(row_of[seen], s[seen], s1[seen], s2[seen], s3[seen])
+    count_row, count_exposure, counts = two_points(
+        row_of[seen], s[seen], s1[seen], s2[seen], s3[seen]
+    )
     start, (exposure, items, counts) = _merge(
         rows,
         np.concatenate([item_row, count_row]),
@@ -401,10 +309,7 @@ def make_histograms(
     )
     total = np.bincount(row_of, weights=s, minlength=rows)
     return Histograms(
-        above,
-        wide_start,
-        excess,
-        wide_weight,
+        *counts_above,
         start,
         exposure,
         items,
@@ -425,108 +330,3 @@ def _merge(
     at = np.flatnonzero(first)
     sums = [np.add.reduceat(c[order], at) for c in (items, counts)]
     return by_row(rows, b[at], x[at], *sums)
-
-
-# --- polynomials that stand for rows -------------------------------------------------------------
-
-DEGREE = 5  # total, in the two curves
-_NODES = 5  # a side: 25 nodes with value and gradient for 21 coefficients
-_TESTS = 12
-_ERROR = 1e-3  # nats, allowed for all rows together as independent errors
-
-
-@dataclass(frozen=True)
-class Surrogates:
-    """One polynomial for each row, in units of reach from the centre of its region."""
-
-    centre: Floats  # (2, rows): middle of the regions in log mean and log cv2
-    reach: Floats  # (2, rows): half-widths; 0 means that the row has no polynomial
-    coefficients: Floats  # (rows, i, j): of u^i v^j
-
-    @property
-    def arrays(self) -> tuple[Floats, ...]:
-        """All arrays, which in a kernel stand before those of the histograms."""
-        return self.centre, self.reach, self.coefficients
-
-
-def _powers(u: Floats, order: int) -> tuple[Floats, Floats]:
-    """Powers 0 to `order` of u and their derivatives, shape (len(u), order + 1)."""
-    k = np.arange(order + 1)
-    return u[:, None] ** k, k * u[:, None] ** np.maximum(k - 1, 0)
-
-
-def _design(u: Floats, v: Floats) -> Floats:
-    """Rows of value, u-derivative and v-derivative at the points, for all terms."""
-    i, j = (index.ravel() for index in np.indices((DEGREE + 1, DEGREE + 1)))
-    i, j = i[i + j <= DEGREE], j[i + j <= DEGREE]
-    (pu, du), (pv, dv) = _powers(u, DEGREE), _powers(v, DEGREE)
-    return np.concatenate([pu[:, i] * pv[:, j], du[:, i] * pv[:, j], pu[:, i] * dv[:, j]])
-
-
-def make_surrogates(
-    data: RowSums, low: tuple[Floats, Floats], high: tuple[Floats, Floats]
-) -> Surrogates:
-    """Polynomials for all rows over boxes of (log mean, log cv2) from `low` to `high`."""
-    centre = 0.5 * (np.array(low) + np.array(high))
-    reach = 0.5 * (np.array(high) - np.array(low))
-    rows = np.arange(reach.shape[1])
-
-    def exact(u: Floats, v: Floats) -> Floats:
-        m = centre[0] + u[:, None] * reach[0]
-        c = centre[1] + v[:, None] * reach[1]
-        return data.value_and_gradient(m, c, rows)
-
-    node = np.cos(np.pi * (np.arange(_NODES) + 0.5) / _NODES)
-    u, v = (x.ravel() for x in np.meshgrid(node, node))
-    value, by_m, by_c = exact(u, v)
-    slopes = np.concatenate([value, by_m * reach[0], by_c * reach[1]])
-    terms = np.linalg.pinv(_design(u, v)) @ slopes
-    i, j = (index.ravel() for index in np.indices((DEGREE + 1, DEGREE + 1)))
-    kept = i + j <= DEGREE
-    coefficients = np.zeros((len(rows), DEGREE + 1, DEGREE + 1))
-    coefficients[:, i[kept], j[kept]] = terms.T
-    rng = np.random.default_rng(0)
-    u, v = rng.uniform(-1.0, 1.0, (2, _TESTS))
-    error = np.abs(_design(u, v)[:_TESTS] @ terms - exact(u, v)[0]).max(axis=0)
-    good = error <= _ERROR / np.sqrt(len(rows))  # false where it is not a number
-    return Surrogates(centre, np.where(good, reach, 0.0), coefficients)
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def near_rows(  # type: ignore[no-untyped-def]
-    log_mean, log_cv2, rows, out, centre, reach, coefficients, *histograms
-):
-    """Fill `out` as `poisson_rows.fill_rows` does, by polynomials where they serve."""
-    for s in range(log_mean.shape[0]):
-        for k in range(rows.shape[1]):
-            b = rows[s % rows.shape[0], k]
-            m = log_mean[s, k]
-            c = log_cv2[s, k]
-            if abs(m - centre[0, b]) < reach[0, b] and abs(c - centre[1, b]) < reach[1, b]:
-                u = (m - centre[0, b]) / reach[0, b]
-                v = (c - centre[1, b]) / reach[1, b]
-                value, by_u, by_v = 0.0, 0.0, 0.0
-                for i in range(DEGREE, -1, -1):
-                    inner, slope = 0.0, 0.0
-                    for j in range(DEGREE - i, -1, -1):
-                        slope = slope * v + inner
-                        inner = inner * v + coefficients[b, i, j]
-                    by_u = by_u * u + value
-                    value = value * u + inner
-                    by_v = by_v * u + slope
-                out[0, s, k] = value
-                out[1, s, k] = by_u / reach[0, b]
-                out[2, s, k] = by_v / reach[1, b]
-            else:
-                out[0, s, k], out[1, s, k], out[2, s, k] = one_row(m, c, b, histograms)
-
-
-def warm_up() -> None:
-    """Compile the kernels, or load them from Numba's cache, so that the wait has a name."""
-    one, zeros = np.ones(1), np.zeros(1, dtype=np.int64)
-    h = make_histograms(
-        1, (zeros, one, one, one, one), (zeros, one, one, one, one, one, one, one, one), np.zeros(1)
-    )
-    s = make_surrogates(h, (-one, -one), (one, one))
-    curve = np.zeros((1, 1))
-    near_rows(curve, curve, zeros[None], np.empty((3, 1, 1)), *s.arrays, *h.arrays)

@@ -37,6 +37,7 @@ class RowSums(ABC):
 
     kernel: ClassVar[str]  # name in the model's `KERNELS`
     near: ClassVar[str | None] = None  # kernel in which polynomials stand for many cells
+    fill_near: ClassVar[Any] = None  # that kernel, compiled
     signature: ClassVar[str]  # core dimensions of the arrays
     most_spread: ClassVar[float] = np.inf  # of items within a row
     margins: ClassVar[tuple[str, ...]]  # tables of cells that are read where sizes are not told
@@ -108,6 +109,11 @@ class RowSums(ABC):
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             list(pool.map(run, parts))
         return out
+
+    @classmethod
+    @abstractmethod
+    def smallest(cls) -> Self:
+        """One row of one item: data to compile kernels with."""
 
     @staticmethod  # noqa: B027
     def check(part: Columns) -> None:

@@ -109,8 +109,9 @@ def log_negative_binomial(count: ArrayLike, shape: ArrayLike, expected: ArrayLik
     return np.asarray(_log_negative_binomial(count, shape, expected))
 
 
-@numba.vectorize(cache=True)
-def _log_negative_binomial(count, shape, expected):  # type: ignore[no-untyped-def]
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def one_negative_binomial(count, shape, expected):  # type: ignore[no-untyped-def]
+    """`log_negative_binomial` of numbers."""
     ratio = expected / shape
     if not count > 0.0:
         return -shape * math.log1p(ratio)
@@ -123,6 +124,11 @@ def _log_negative_binomial(count, shape, expected):  # type: ignore[no-untyped-d
     parts += _one_deviance(shape, -away, both / (1.0 + ratio))
     rest = _one_rest(both) - _one_rest(shape) - _one_rest(count)
     return rest - parts - 0.5 * (math.log(2.0 * math.pi * count) + math.log1p(count / shape))
+
+
+@numba.vectorize(cache=True)
+def _log_negative_binomial(count, shape, expected):  # type: ignore[no-untyped-def]
+    return one_negative_binomial(count, shape, expected)
 
 
 def gamma_upper(shape: Floats, x: Floats) -> Floats:

@@ -23,7 +23,7 @@ from pytensor.link.vm import VMLinker
 
 from .._lib.arrays import Floats
 from ..families.bin_effects import make_tables
-from ..families.poisson_rows import Surrogates, make_surrogates
+from ..families.surrogates import Surrogates, make_surrogates
 from ..model.likelihood import KERNELS, log_marginal, shared
 from ..model.problem import Problem
 

@@ -10,7 +10,7 @@ from .._lib.arguments import A, OrNone, checked, switch
 from .._lib.errors import ConvergenceWarning, FitError, warn_user
 from .._lib.progress import phase
 from ..data.statistics import Statistics
-from ..families import poisson_rows
+from ..families import surrogates
 from ..families.family import family_of_kind
 from ..families.priors import Prior
 from ..model import problem
@@ -123,7 +123,7 @@ def fit(
             tree, verdict = run_five_steps(stats, prior, method)
         return Fit(tree, prior, method, _status(verdict, began))
     with phase("fit: compiling the likelihood (once on a machine)", enabled=progress):
-        poisson_rows.warm_up()
+        surrogates.warm_up(family_of_kind(stats.kind).rows.smallest())
     with phase("fit: pilot and model", enabled=progress):
         if model is None:
             built = problem.build(stats, prior, start)

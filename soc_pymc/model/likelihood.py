@@ -16,8 +16,9 @@ from pytensor.graph.op import Op
 from pytensor.graph.replace import _vectorize_node
 from pytensor.link.numba.dispatch.basic import register_funcify_default_op_cache_key
 
-from ..families import components, normal_rows, poisson_rows
+from ..families import components
 from ..families.bin_effects import effect_rows
+from ..families.family import FAMILIES
 
 
 @dataclass(frozen=True)
@@ -35,10 +36,9 @@ class Kernel:
 
 
 KERNELS: Mapping[str, Kernel] = {
-    "poisson": Kernel(poisson_rows.fill_rows, 2),
-    "poisson_near": Kernel(poisson_rows.near_rows, 2),
-    "normal": Kernel(normal_rows.fill_rows, 2),
-    "effects": Kernel(effect_rows, 3),  # of counts, with or without polynomials, and of values
+    **{f.rows.kernel: Kernel(f.rows.fill_rows, 2) for f in FAMILIES.values()},
+    **{f.rows.near: Kernel(f.rows.fill_near, 2) for f in FAMILIES.values() if f.rows.near},
+    "effects": Kernel(effect_rows, 3),  # of rows of any family, with or without polynomials
     "mixture": Kernel(components.all_bins, 1, stacked=True),
 }
 """By `RowSums.kernel`; ``_near`` takes arrays of polynomials before those of the sums."""

@@ -21,6 +21,7 @@ from soc_pymc.families import (
     components,
     poisson_rows,
     special_forms,
+    surrogates,
 )
 from soc_pymc.model import problem
 from soc_pymc.posterior.predictive import posterior_of
@@ -217,7 +218,7 @@ def curves():
 def test_bins_of_counts(histogram, curves):
     bins = np.arange(5)
     low, high = (np.full(5, -3.2), np.full(5, -1.4)), (np.full(5, -2.8), np.full(5, -0.6))
-    made = poisson_rows.make_surrogates(histogram, low, high)
+    made = surrogates.make_surrogates(histogram, low, high)
 
     def near():
         out = np.empty((3, 3, 5))

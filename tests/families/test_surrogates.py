@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import soc_pymc as soc
-from soc_pymc.families import poisson_rows
+from soc_pymc.families import poisson_rows, surrogates
 from soc_pymc.inference import density
 from soc_pymc.model import problem
 from tests.thinning import thinned
@@ -27,7 +27,7 @@ def test_inside_the_error_is_as_promised(built):
     centre = np.log(h.total + 1) - np.log(np.add.reduceat(h.items * h.exposure, h.start[:-1]))
     low = (centre - 0.2, np.full(len(bins), -1.5))
     high = (centre + 0.2, np.full(len(bins), -0.5))
-    made = poisson_rows.make_surrogates(h, low, high)
+    made = surrogates.make_surrogates(h, low, high)
     assert (made.reach > 0).all()
     rng = np.random.default_rng(0)
     m, c = (rng.uniform(a, b, (50, len(bins))) for a, b in zip(low, high, strict=True))
@@ -40,7 +40,7 @@ def test_inside_the_error_is_as_promised(built):
 
 def test_outside_it_is_exact(built):
     h, bins = built.data, np.arange(len(built.score))
-    made = poisson_rows.make_surrogates(
+    made = surrogates.make_surrogates(
         h, (np.full(len(bins), -3.1), np.full(len(bins), -1.1)),
         (np.full(len(bins), -3.0), np.full(len(bins), -1.0)),
     )  # fmt: skip
@@ -55,7 +55,7 @@ def test_a_bin_that_no_polynomial_fits_is_exact(built):
     wide = np.full(len(bins), 10.0)
     low = (-wide, -wide.copy())
     low[1][0] = np.nan
-    made = poisson_rows.make_surrogates(h, low, (wide, wide))
+    made = surrogates.make_surrogates(h, low, (wide, wide))
     assert (made.reach == 0).all()
     m = c = np.zeros((1, len(bins)))
     np.testing.assert_array_equal(_near(made, h, m, c), h.value_and_gradient(m, c, bins))

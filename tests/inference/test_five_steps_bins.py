@@ -8,7 +8,7 @@ from scipy import optimize, special
 
 import soc_pymc as soc
 from soc_pymc.families.family import family_of_kind
-from soc_pymc.families.poisson_rows import _wide_bend
+from soc_pymc.families.rising import _wide_bend
 from soc_pymc.inference.five_steps.curves import maximise
 from soc_pymc.model.rows import rows_of
 

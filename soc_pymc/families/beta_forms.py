@@ -1,0 +1,174 @@
+"""Tails, partial expectations and quantiles of Beta(a, b), and the Beta-Binomial's cdf."""
+
+import math
+
+import numba
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import special
+
+from .._lib.arrays import Floats
+from .special_forms import deviance, one_negative_binomial, stirling_rest
+
+_NEAR = 0.5  # share of the mean below which a partial expectation is a series
+_TERMS = 80  # of that series: 0.5^80 is 1e-24
+_LARGE = 1e9  # both parameters from which on scipy's quantile stops before it converges
+_NEWTON = 4  # steps of its search, which double its digits
+_SINGLE = 256  # numbers of successes whose probabilities are added up at the distribution's end
+_MOST = 1000  # numbers of successes that are added up one by one
+_REACH = 10.0  # sds below which nothing is left of a tail that ends below the mean
+_NODE, _SHARE = np.polynomial.legendre.leggauss(96)
+
+
+def beta_kernel(x: Floats, a: Floats, b: Floats) -> Floats:
+    """x^a (1 - x)^b / B(a, b): the density of the logit, to a small relative error for large a, b.
+
+    Loader's saddle-point form, as `special_forms.gamma_kernel`.
+    """
+    x, a, b = np.broadcast_arrays(*(np.asarray(v, dtype=float) for v in (x, a, b)))
+    m = a + b
+    parts = deviance(a, m * x - a, m * x) + deviance(b, a - m * x, m * (1.0 - x))
+    rest = stirling_rest(m) - stirling_rest(a) - stirling_rest(b)
+    return np.exp(rest - parts) * np.sqrt(a / m * b / (2.0 * np.pi))
+
+
+def beta_lower(x: ArrayLike, a: ArrayLike, b: ArrayLike) -> Floats:
+    """P(theta <= x)."""
+    return np.asarray(special.betainc(a, b, x))
+
+
+def beta_upper(x: ArrayLike, a: ArrayLike, b: ArrayLike) -> Floats:
+    """P(theta > x), with small relative error in the tail too."""
+    return np.asarray(special.betaincc(a, b, x))
+
+
+def beta_excess(cut: Floats, a: Floats, b: Floats) -> Floats:
+    """E[(theta - c)+] for cuts c in [0, 1].
+
+    (mean - c) P(theta > c) + c^a (1 - c)^b / (B(a, b) (a + b)); far above the mean it is a series.
+    """
+    c, a, b = np.broadcast_arrays(*(np.asarray(v, dtype=float) for v in (cut, a, b)))
+    m, left = a + b, 1.0 - c
+    bell = beta_kernel(c, a, b)
+    inside = np.array(np.maximum((a / m - c) * beta_upper(c, a, b) + bell / m, 0.0))
+    far = left < _NEAR * b / m
+    if far.any():
+        inside[far] = bell[far] * left[far] * _series(left[far], b[far], a[far])
+    return inside
+
+
+def _series(x: Floats, a: Floats, b: Floats) -> Floats:
+    """E[(x - theta)+] over x^(a + 1) (1 - x)^b / B(a, b), by a sum of positive terms."""
+    m, total, term = a + b, np.zeros_like(x), 1.0 / a
+    for k in range(_TERMS):
+        total += term * (a + b * (k + 1.0)) / (m * (a + k + 1.0))
+        term = term * (x * (m + k) / (a + k + 1.0))
+    return total
+
+
+def beta_quantile(prob: ArrayLike, a: ArrayLike, b: ArrayLike) -> Floats:
+    """Quantile of Beta(a, b), by Newton's method on the logit for large a and b."""
+    p, a, b = np.broadcast_arrays(*(np.asarray(v, dtype=float) for v in (prob, a, b)))
+    # what a quantile is short of 1 keeps its digits on the side of the smaller parameter
+    low = a <= b
+    found = np.array(np.where(low, special.betaincinv(a, b, p), 1.0))
+    if not low.all():
+        found[~low] = 1.0 - special.betainccinv(b[~low], a[~low], p[~low])
+    large = (np.minimum(a, b) >= _LARGE) & (p > 0.0) & (p < 1.0)
+    if large.any():
+        found[large] = _large_quantile(p[large], a[large], b[large])
+    return found
+
+
+def _large_quantile(p: Floats, a: Floats, b: Floats) -> Floats:
+    """Begun at that of a Normal logit."""
+    logit = np.log(a) - np.log(b) + special.ndtri(p) * np.sqrt(1.0 / a + 1.0 / b)
+    below = p <= 0.5
+    target = np.where(below, p, 1.0 - p)
+    for _ in range(_NEWTON):
+        x = special.expit(logit)
+        tail = np.where(below, beta_lower(x, a, b), beta_upper(x, a, b))
+        step = np.log(target / tail) * tail / beta_kernel(x, a, b)
+        logit = logit + np.where(below, step, -step)
+    return np.asarray(special.expit(logit))
+
+
+# --- the Beta-Binomial ---------------------------------------------------------------------------
+
+_jit = numba.njit(cache=True, nogil=True, error_model="numpy")
+
+
+@_jit
+def _pmf(y, n, a, b):  # type: ignore[no-untyped-def]
+    """Probability of y successes in n trials; y may lie between whole numbers."""
+    m = a + b
+    found = one_negative_binomial(y, a, n * (a / m)) + one_negative_binomial(n - y, b, n * (b / m))
+    return math.exp(found - one_negative_binomial(n, m, n))
+
+
+@_jit
+def _added(y, low, at_y, n, a, b):  # type: ignore[no-untyped-def]
+    """Sum of probabilities from `low` to y, given that of y, from y downwards."""
+    total, term = 0.0, at_y
+    k = y
+    while k >= low:
+        total += term
+        if term < 1e-18 * total and a >= 1.0:  # the rest falls further
+            break
+        term *= k * (b + (n - k)) / ((n - k + 1.0) * (a + k - 1.0))
+        k -= 1.0
+    return total
+
+
+@_jit
+def _tail(y, n, a, b):  # type: ignore[no-untyped-def]
+    """P(Y <= y) for y at most about the mean.
+
+    Where numbers are many it is an integral over the root of y, by Gauss and Legendre, with the
+    first term of Euler and Maclaurin at its ends.
+    """
+    if y < 0.0:
+        return 0.0
+    m = a + b
+    sd = math.sqrt(n * (a / m) * (b / m) * ((m + n) / (m + 1.0)))
+    low = max(0.0, math.floor(y - _REACH * sd))
+    at_y = _pmf(y, n, a, b)
+    if y - low < _MOST:
+        return _added(y, low, at_y, n, a, b)
+    total, begin = 0.0, low - 0.5
+    if low == 0.0:
+        last = _SINGLE - 1.0
+        at_last = _pmf(last, n, a, b)
+        total = _added(last, 0.0, at_last, n, a, b)
+        begin = last + 0.5
+        total += (_pmf(last + 1.0, n, a, b) - at_last) / 24.0
+    total -= (_pmf(y + 1.0, n, a, b) - at_y) / 24.0
+    first, last = math.sqrt(max(begin, 0.0)), math.sqrt(y + 0.5)
+    half = 0.5 * (last - first)
+    for i in range(len(_NODE)):
+        root = first + half * (1.0 + _NODE[i])
+        total += 2.0 * half * _SHARE[i] * root * _pmf(root * root, n, a, b)
+    return total
+
+
+@_jit
+def _fill_ends(y, n, a, b, below, upto):  # type: ignore[no-untyped-def]
+    """Fill both ends, (curves, items)."""
+    for s in range(a.shape[0]):
+        for i in range(len(y)):
+            p, q = a[s, i], b[s, i]
+            at = _pmf(y[i], n[i], p, q)
+            if y[i] * q <= (n[i] - y[i]) * p:  # at most the mean
+                upto[s, i] = _tail(y[i], n[i], p, q)
+                below[s, i] = upto[s, i] - at
+            else:
+                below[s, i] = 1.0 - _tail(n[i] - y[i], n[i], q, p)
+                upto[s, i] = below[s, i] + at
+
+
+def beta_binomial_ends(y: Floats, n: Floats, a: Floats, b: Floats) -> tuple[Floats, Floats]:
+    """P(Y <= y - 1) and P(Y <= y) of y successes in n trials, (curves, items)."""
+    below, upto = np.empty(a.shape), np.empty(a.shape)
+    numbers = (np.ascontiguousarray(v, dtype=float) for v in (y, n, a, b))
+    _fill_ends(*numbers, below, upto)
+    return np.clip(below, 0.0, 1.0), np.clip(upto, 0.0, 1.0)

@@ -1,0 +1,209 @@
+"""Successes y ~ Binomial(n, theta) with theta ~ Beta(a, b): the closed forms.
+
+The prior is described by the logit f of its mean mu and by g = log(1/a + 1/b): to first order,
+exp(g) is the variance of logit theta and the squared coefficient of variation of its odds. Then
+
+    a = exp(-g) / (1 - mu),   b = exp(-g) / mu,   a + b = exp(-g) / v,   v = mu (1 - mu),
+    Var(theta) = v^2 exp(g) / (1 + v exp(g)).
+
+Successes and failures change places by f -> -f. For small rates a is exp(-g), and g is the log cv2
+of a Gamma. g -> -infinity (no overdispersion, a Binomial marginal) is an ordinary limit.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import special
+
+from .._lib.arrays import Floats
+from . import poisson_gamma
+from .beta_forms import beta_binomial_ends, beta_excess, beta_lower, beta_quantile, beta_upper
+from .special_forms import log_negative_binomial
+
+_LEAST = -230.0  # second curve below which all is Binomial to all digits, and squares overflow
+_FAR = 600.0  # logits of draws beyond which tails are those of a power of the odds
+
+
+def log_parameters(logit_mean: Any, log_odds_cv2: Any) -> tuple[Floats, Floats]:
+    """Log a and log b: neither loses digits where the mean is near 0 or 1."""
+    up, down = np.logaddexp(0.0, logit_mean), np.logaddexp(0.0, -np.asarray(logit_mean))
+    return up - log_odds_cv2, down - log_odds_cv2
+
+
+def a_b(logit_mean: Any, log_odds_cv2: Any) -> tuple[Floats, Floats]:
+    """Parameters of the Beta prior with these curves.
+
+    Examples
+    --------
+    >>> a, b = a_b(0.0, np.log(0.5))
+    >>> float(a.round(9)), float(b.round(9))
+    (4.0, 4.0)
+    """
+    log_a, log_b = log_parameters(logit_mean, np.maximum(log_odds_cv2, _LEAST))
+    return np.exp(log_a), np.exp(log_b)
+
+
+def to_curves(a: Any, b: Any) -> tuple[Floats, Floats]:
+    """Both curves of Beta(a, b)."""
+    log_a, log_b = np.log(a), np.log(b)
+    return log_a - log_b, np.logaddexp(-log_a, -log_b)
+
+
+def _parts(
+    logit_mean: ArrayLike, log_odds_cv2: ArrayLike, spread: ArrayLike
+) -> tuple[Floats, Floats, Floats]:
+    """Tilt 1 - 2 mu, exp(g), and exp(g) of theta over a variance of the mean's logit."""
+    mu, rest = special.expit(logit_mean), special.expit(-np.asarray(logit_mean))
+    tilt, own = rest - mu, np.exp(log_odds_cv2)
+    return tilt, own, own + spread * (1.0 + tilt**2 * own / (1.0 + mu * rest * own))
+
+
+def widened(logit_mean: Floats, log_odds_cv2: Floats, spread: ArrayLike) -> tuple[Floats, Floats]:
+    """Curves averaged over a variance `spread` of the mean's logit, to second order."""
+    spread = np.asarray(spread, dtype=float)
+    tilt, _, whole = _parts(logit_mean, log_odds_cv2, spread)
+    return logit_mean + 0.5 * spread * tilt, np.log(whole)
+
+
+def widening_slope(logit_mean: Floats, log_odds_cv2: Floats, spread: Floats) -> Floats:
+    """How much the second curve of `widened` moves with that given."""
+    tilt, own, whole = _parts(logit_mean, log_odds_cv2, spread)
+    v = special.expit(logit_mean) * special.expit(-logit_mean)
+    return np.asarray((own + spread * tilt**2 * own / (1.0 + v * own) ** 2) / whole)
+
+
+def natural_moments(logit_mean: Any, odds_cv2: Any) -> tuple[Any, Any]:
+    """E(theta) and Var(theta) from the first curve and the second's exponential, 0 included."""
+    mean = special.expit(logit_mean)
+    v = mean * special.expit(-np.asarray(logit_mean))
+    return mean, v * (v * odds_cv2 / (1.0 + v * odds_cv2))
+
+
+def curve_variables(logit_mean: Floats, log_odds_cv2: Floats) -> dict[str, Floats]:
+    """Variables of `soc.calibration_curves`."""
+    a, b = a_b(logit_mean, log_odds_cv2)
+    mean, variance = natural_moments(logit_mean, np.exp(log_odds_cv2))
+    return {
+        "mean": mean,
+        "variance": variance,
+        "logit_mean": logit_mean,
+        "log_odds_cv2": log_odds_cv2,
+        "log_variance": np.log(variance),
+        "a": a,
+        "b": b,
+    }
+
+
+def interpolation_error(
+    found: tuple[Floats, Floats], true: tuple[Floats, Floats]
+) -> tuple[Floats, Floats]:
+    """Errors of a and b: of the mean in prior sd, and of their sum as a share."""
+    off = np.abs(mean(*found) - mean(*true)) / np.sqrt(variance(*true))
+    return off, np.abs((found[0] + found[1]) / (true[0] + true[1]) - 1.0)
+
+
+def update(a: Any, b: Any, successes: Any, trials: Any) -> tuple[Any, Any]:
+    """Posterior a and b after `successes` in `trials`."""
+    return a + successes, b + (trials - successes)
+
+
+def mean(a: Any, b: Any) -> Any:
+    """Mean of Beta(a, b)."""
+    return a / (a + b)
+
+
+def variance(a: Any, b: Any) -> Any:
+    """Variance of Beta(a, b)."""
+    total = a + b
+    return (a / total) * (b / total) / (total + 1.0)
+
+
+def quantile(prob: ArrayLike, a: ArrayLike, b: ArrayLike) -> Floats:
+    """Quantile of Beta(a, b) at probability `prob`."""
+    return beta_quantile(prob, a, b)
+
+
+def log_pmf(
+    successes: ArrayLike, trials: ArrayLike, logit_mean: ArrayLike, log_odds_cv2: ArrayLike
+) -> Floats:
+    """Log marginal probability of successes in trials: Beta-Binomial, Binomial in the limit.
+
+    successes, trials: Successes seen, and in how many trials; 0 trials give probability 1 to 0.
+    logit_mean, log_odds_cv2: The two curves.
+    Returns numpy.ndarray: Log probabilities, broadcast over the arguments.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> bool(np.isclose(log_pmf(1, 3, 0.0, np.log(2.0)), np.log(0.25)))
+    True
+    """
+    y, n, f, g = (np.asarray(v, dtype=float) for v in (successes, trials, logit_mean, log_odds_cv2))
+    # given their sum, negative binomials of shapes a and b and of one ratio are Beta-Binomial
+    a, b = a_b(f, g)
+    found = log_negative_binomial(y, a, n * special.expit(f))
+    found = found + log_negative_binomial(n - y, b, n * special.expit(-f))
+    return np.asarray(found - log_negative_binomial(n, a + b, n))
+
+
+def cdf_interval(
+    successes: Floats, trials: Floats, logit_mean: Floats, log_odds_cv2: Floats
+) -> tuple[Floats, Floats]:
+    """P(Y <= successes - 1) and P(Y <= successes) under many curves.
+
+    successes, trials: Shape (n,).
+    logit_mean, log_odds_cv2: Shape (curves, n).
+    Returns tuple of numpy.ndarray: Two arrays (curves, n).
+    """
+    a, b = a_b(logit_mean, log_odds_cv2)
+    return beta_binomial_ends(successes, trials, a, b)
+
+
+def simulate(
+    logit_mean: Floats, log_odds_cv2: Floats, trials: Floats, rng: np.random.Generator
+) -> Floats:
+    """Successes of new items: theta from its prior, the successes given theta."""
+    theta = special.expit(draw_theta(*a_b(logit_mean, log_odds_cv2), (rng, rng)))
+    return rng.binomial(np.asarray(trials).astype(np.int64), theta).astype(float)
+
+
+# --- tails and draws of Beta(a, b) ---------------------------------------------------------------
+
+
+def above(cut: Floats, a: Floats, b: Floats) -> Floats:
+    """P(theta > cut)."""
+    return beta_upper(np.clip(cut, 0.0, 1.0), a, b)
+
+
+def excess(cut: Floats, a: Floats, b: Floats) -> Floats:
+    """E[(theta - cut)+]: for cuts below 0 the distance of the mean from the cut."""
+    inside = beta_excess(np.clip(cut, 0.0, 1.0), a, b)
+    return np.where(cut > 0, inside, mean(a, b) - cut)
+
+
+def shortfall(cut: Floats, a: Floats, b: Floats) -> Floats:
+    """E[(cut - theta)+]: that of failures in excess of 1 - cut."""
+    return excess(1.0 - np.asarray(cut), b, a)
+
+
+def draw_theta(a: Floats, b: Floats, rngs: tuple[np.random.Generator, ...]) -> Floats:
+    """Draws of logit theta, one for each element, row by row."""
+    one = np.ones_like(a)
+    others = tuple(rng.spawn(1)[0] for rng in rngs)  # the same for any number of rows
+    return poisson_gamma.draw_theta(a, one, rngs) - poisson_gamma.draw_theta(b, one, others)
+
+
+def above_drawn(logit: Floats, a: Floats, b: Floats) -> Floats:
+    """P(theta > a draw of `draw_theta`)."""
+    logit, a, b = np.broadcast_arrays(logit, a, b)
+    low = logit <= 0
+    theta = special.expit(np.where(low, logit, -logit))
+    found = np.where(low, beta_upper(theta, a, b), beta_lower(theta, b, a))
+    far = np.abs(logit) > _FAR
+    if far.any():  # odds below all numbers
+        side = logit[far] < 0
+        own = np.where(side, a[far], b[far])
+        log_tail = -own * np.abs(logit[far]) - np.log(own) - special.betaln(a[far], b[far])
+        found[far] = np.where(side, -np.expm1(np.minimum(log_tail, 0.0)), np.exp(log_tail))
+    return np.asarray(found)

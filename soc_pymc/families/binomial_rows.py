@@ -1,0 +1,332 @@
+"""Rows of Binomial-Beta items: their log marginal from three small histograms a row.
+
+With mean mu = expit(f), a = exp(-g)/(1 - mu), b = exp(-g)/mu and M = a + b, the log marginal of an
+item with y successes and z failures in n = y + z trials is
+
+    y log mu + z log(1 - mu) + R(a, y) + R(b, z) - R(M, n) + log n! - log y! - log z!,
+
+R(alpha, y) the sum of log1p(j/alpha) over j < y (`rising`): it needs one histogram each over
+successes, failures and trials. With mu^y (1 - mu)^z divided out, every term is exact as g ->
+-infinity, where the marginal is Binomial. log a = log(1 + exp(f)) - g and log b = log(1 + exp(-f))
+- g lose no digits at either end.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from .._lib.arrays import Floats, Ints
+from .._lib.errors import FitError
+from .binomial_beta import log_parameters, widened, widening_slope
+from .cells import EXACT_COUNTS
+from .rising import Rising, columns, make_rising, pairs, rising_bend, rising_sum
+from .row_sums import Columns, RowSums, Weak
+from .surrogates import polynomial
+
+_LEVEL = (float(np.log(0.3)), 2.0)  # of the second curve: as of log cv2 of a Gamma
+_LEAST, _LEAST_EXCESS = 1e-8, 1e-4
+_MOST_BY_MOMENTS = 10.0
+_SUMS = {
+    "successes": ("n", "sum_y", "sum_y2", "sum_y3"),
+    "failures": ("n", "sum_z", "sum_z2", "sum_z3"),
+    "trials": ("n", "sum_N", "sum_N2", "sum_N3"),
+}
+
+_jit = numba.njit(cache=True, nogil=True, error_model="numpy")
+
+
+@_jit
+def _softplus(x):  # type: ignore[no-untyped-def]
+    """log(1 + exp(x))."""
+    return max(x, 0.0) + np.log1p(np.exp(-abs(x)))
+
+
+@_jit
+def _level(f, g, b, rows):  # type: ignore[no-untyped-def]
+    """Log marginal of row b at one pair of curves, and its slopes."""
+    (y_above, y_start, y_excess, y_weight, z_above, z_start, z_excess, z_weight,
+     n_above, n_start, n_excess, n_weight, total, failures, constant, _) = rows  # fmt: skip
+    up, down = _softplus(f), _softplus(-f)  # -log(1 - mu), -log(mu)
+    mu, rest = np.exp(-down), np.exp(-up)
+    of_y, by_a = rising_sum(np.exp(up - g), b, y_above, y_start, y_excess, y_weight)
+    of_z, by_b = rising_sum(np.exp(down - g), b, z_above, z_start, z_excess, z_weight)
+    of_n, by_m = rising_sum(np.exp(up + down - g), b, n_above, n_start, n_excess, n_weight)
+    value = constant[b] - total[b] * down - failures[b] * up + (of_y + of_z - of_n)
+    # d log a = mu df - dg, d log b = -(1 - mu) df - dg, and of M the sum of both, with dg once
+    slope = rest * (total[b] - by_b + by_m) - mu * (failures[b] - by_a + by_m)
+    return value, slope, by_m - by_a - by_b
+
+
+@_jit
+def one_row(f, g, b, rows):  # type: ignore[no-untyped-def]
+    """Log marginal of row b and its derivatives in both curves.
+
+    Both are moved to those of theta over the row first: see `binomial_beta.widened`.
+    """
+    spread = rows[-1][b]
+    if spread == 0.0:
+        return _level(f, g, b, rows)
+    mu, rest = np.exp(-_softplus(-f)), np.exp(-_softplus(f))
+    tilt, v, e = rest - mu, mu * rest, np.exp(g)
+    thin = 1.0 / (1.0 + v * e)
+    share = tilt * tilt * e * thin
+    whole = e + spread * (1.0 + share)
+    value, by_f, by_g = _level(f + 0.5 * spread * tilt, np.log(whole), b, rows)
+    by_whole = by_g / whole
+    moved = -spread * v * tilt * e * thin * (4.0 + share)
+    return (
+        value,
+        by_f * (1.0 - spread * v) + by_whole * moved,
+        by_whole * (e + spread * share * thin),
+    )
+
+
+@_jit
+def fill_rows(first, second, at, out, *rows):  # type: ignore[no-untyped-def]
+    """Fill `out` as `RowSums.value_and_gradient` returns it; the kernel of all inference."""
+    for s in range(first.shape[0]):
+        for k in range(at.shape[1]):
+            b = at[s % at.shape[0], k]
+            out[0, s, k], out[1, s, k], out[2, s, k] = one_row(first[s, k], second[s, k], b, rows)
+
+
+@_jit
+def near_rows(first, second, at, out, centre, reach, coefficients, *rows):  # type: ignore[no-untyped-def]
+    """Fill `out` as `fill_rows` does, by polynomials where they serve."""
+    for s in range(first.shape[0]):
+        for k in range(at.shape[1]):
+            b, f, g = at[s % at.shape[0], k], first[s, k], second[s, k]
+            if abs(f - centre[0, b]) < reach[0, b] and abs(g - centre[1, b]) < reach[1, b]:
+                found = polynomial(f, g, b, centre, reach, coefficients)
+            else:
+                found = one_row(f, g, b, rows)
+            out[0, s, k], out[1, s, k], out[2, s, k] = found
+
+
+@_jit
+def fill_curvature(first, second, at, out, *rows):  # type: ignore[no-untyped-def]
+    """Fill `out` (6, k): log marginal, slopes in both curves, and their derivatives.
+
+    The last three are the second derivatives: in the first, mixed, and in the second.
+    """
+    (y_above, y_start, y_excess, y_weight, z_above, z_start, z_excess, z_weight,
+     n_above, n_start, n_excess, n_weight, total, failures, constant, _) = rows  # fmt: skip
+    for k in range(len(at)):
+        f, g, b = first[k], second[k], at[k]
+        up, down = _softplus(f), _softplus(-f)
+        mu, rest = np.exp(-down), np.exp(-up)
+        of_y, by_a, aa = rising_bend(np.exp(up - g), b, y_above, y_start, y_excess, y_weight)
+        of_z, by_b, bb = rising_bend(np.exp(down - g), b, z_above, z_start, z_excess, z_weight)
+        of_n, by_m, mm = rising_bend(np.exp(up + down - g), b, n_above, n_start, n_excess, n_weight)
+        v, lean = mu * rest, mu - rest
+        out[0, k] = constant[b] - total[b] * down - failures[b] * up + (of_y + of_z - of_n)
+        out[1, k] = rest * (total[b] - by_b + by_m) - mu * (failures[b] - by_a + by_m)
+        out[2, k] = by_m - by_a - by_b
+        out[3, k] = mu * mu * aa + rest * rest * bb - lean * lean * mm
+        out[3, k] -= v * (total[b] + failures[b] - by_a - by_b + 2.0 * by_m)
+        out[4, k] = lean * mm + rest * bb - mu * aa
+        out[5, k] = aa + bb - mm
+
+
+@dataclass(frozen=True)
+class BetaRows(RowSums):
+    """The three histograms of all rows: of successes y, failures z and trials n."""
+
+    y_above: Floats  # as of `Rising`
+    y_start: Ints
+    y_excess: Floats
+    y_weight: Floats
+    z_above: Floats
+    z_start: Ints
+    z_excess: Floats
+    z_weight: Floats
+    n_above: Floats
+    n_start: Ints
+    n_excess: Floats
+    n_weight: Floats
+    total: Floats  # (rows,): sum of successes
+    failures: Floats  # (rows,): and of failures
+    constant: Floats  # (rows,): sum of log (n choose y), which makes a log probability
+    spread: Floats  # (rows,): variance of the items' own logits of the mean around the row's
+
+    fill_rows = staticmethod(fill_rows)
+    fill_curvature = staticmethod(fill_curvature)
+    fill_near = staticmethod(near_rows)
+    kernel: ClassVar[str] = "binomial"
+    near: ClassVar[str] = "binomial_near"
+    signature: ClassVar[str] = (
+        "(b,c),(s),(y),(y),(b,c),(s),(z),(z),(b,c),(s),(n),(n),(b),(b),(b),(b)"
+    )
+    most = (300.0, 60.0)
+    farthest = (3.0, 3.0)
+    reach = 1.0  # far from the data the likelihood is flat in the logit
+    most_spread = 1.0  # its second-order terms mean nothing beyond
+    margins = ("trials", "failures", "successes")
+    size_cell = "trials_cell"
+
+    @classmethod
+    def smallest(cls) -> "BetaRows":
+        """One success in one trial."""
+        row, one, none = np.zeros(1, dtype=np.int64), np.ones(1), np.zeros(1)
+        return make_beta_rows(1, (row, *[one] * 4), (row, one, *[none] * 3), (row, *[one] * 4))
+
+    @staticmethod
+    def check(part: Columns) -> None:
+        """Refuse statistics without any trial."""
+        if not float(part["sum_N"].sum()) > 0:
+            raise FitError("all trials are 0: nothing was observed, so nothing can be fitted")
+
+    @classmethod
+    def of(cls, rows: int, cells: Mapping[str, Columns]) -> "BetaRows":
+        """From tables of cells with a column ``row``: joint cells, or the three margins."""
+        joint = cells.get("joint")
+        tables = (joint or cells[name] for name in _SUMS)
+        return make_beta_rows(
+            rows, *(columns(t, sums) for t, sums in zip(tables, _SUMS.values(), strict=True))
+        )
+
+    @staticmethod
+    def weak(sums: Mapping[str, float], scale: str, centre: float) -> tuple[Weak, Weak]:
+        """Weak priors of both curves on an axis of this scale, at its centre."""
+        second = Weak(_LEVEL, (0.0, 1.0))
+        if scale in ("logit", "log"):  # scores that are probabilities, or small rates
+            return Weak((centre, 5.0), (1.0, 1.0)), second
+        return Weak((0.0, 10.0), (0.0, 2.0)), second
+
+    @property
+    def _histograms(self) -> tuple[Rising, Rising, Rising]:
+        return (
+            Rising(self.y_above, self.y_start, self.y_excess, self.y_weight),
+            Rising(self.z_above, self.z_start, self.z_excess, self.z_weight),
+            Rising(self.n_above, self.n_start, self.n_excess, self.n_weight),
+        )
+
+    @property
+    def tells_second(self) -> NDArray[np.bool_]:
+        """Rows with an item of two trials or more: single trials say nothing of the variance."""
+        return self.n_above[:, 1] > 0
+
+    def _sizes(self) -> tuple[Ints, Floats, Floats]:
+        """Row, trials and number of items of points that stand for the items."""
+        of_items = self.n_above[:, :-1] - self.n_above[:, 1:]  # with just 1, ..., 31 trials
+        row, less = np.nonzero(of_items)
+        wide = np.repeat(np.arange(len(self.total)), np.diff(self.n_start))
+        return (
+            np.concatenate([row, wide]),
+            np.concatenate([less + 1.0, self.n_excess + EXACT_COUNTS]),
+            np.concatenate([of_items[row, less], self.n_weight]),
+        )
+
+    def information(self, first: Floats, second: Floats) -> tuple[Floats, Floats]:
+        """Lower bounds of the Fisher information of both curves, by row.
+
+        That of the best linear function of the successes, and of the second curve that of the best
+        quadratic one (Godambe 1985): (d Var(y)/dg)^2 over the product of Var(y) and the second
+        coefficient of the recurrence of Hahn's polynomials, orthogonal under the Beta-Binomial.
+        """
+        row, n, items = self._sizes()
+        f, g = (x[row] for x in widened(first, second, self.spread))
+        a, b = (np.exp(x) for x in log_parameters(f, g))
+        m, v = a + b, special.expit(f) * special.expit(-f)
+        of_first = n * v * ((m + 1.0) / (m + n))
+        more = (n - 1.0) / (m + 1.0)  # extra variance: Var(y) = n v (1 + more)
+        later = 2.0 * (n - 1.0) * ((a + 1.0) / (m + 2.0)) * ((b + 1.0) / (m + 2.0))
+        later = later * (m / (m + 1.0)) * ((m + n + 1.0) / (m + 3.0))
+        slope = n * v * more * (m / (m + 1.0))
+        of_second = slope**2 / np.where(n > 1, n * v * (1.0 + more) * later, 1.0)
+        chain = widening_slope(first, second, self.spread)
+        rows = len(self.total)
+        return (
+            np.bincount(row, items * of_first, rows),
+            chain**2 * np.bincount(row, items * of_second, rows),
+        )
+
+    def level(self) -> tuple[float, float]:
+        """Logit of the overall rate, and the prior's own level."""
+        successes, failures = self.total.sum() + 0.5, self.failures.sum() + 0.5
+        return float(np.log(successes) - np.log(failures)), _LEVEL[0]
+
+    def draw(self, first: Floats, second: Floats, rng: np.random.Generator) -> Floats:
+        """Successes of each row.
+
+        Those of items with equally many trials come from one Beta-Binomial of all their trials,
+        with the mean and variance of their sum.
+        """
+        row, n, items = self._sizes()
+        f, g = (x[..., row] for x in widened(first, second, self.spread))
+        a, b = (np.exp(x) for x in log_parameters(f, g))
+        trials = np.maximum(np.rint(n * items), 1.0)
+        # the correlation of two trials falls from 1/(m + 1) to (n - 1)/(trials - 1) of it
+        m = a + b
+        wide = n > 1
+        ratio = np.where(wide, (trials - 1.0) / np.where(wide, n - 1.0, 1.0), np.inf)
+        factor = np.maximum(ratio * (1.0 + 1.0 / m) - 1.0 / m, 1.0)
+        mean = special.expit(f)
+        one = np.isfinite(factor * m)
+        scale = np.where(one, factor, 1.0)
+        theta = np.where(one, rng.beta(scale * a, scale * b), mean)
+        successes = rng.binomial(trials.astype(np.int64), theta).astype(float)
+        out = np.zeros((*successes.shape[:-1], len(self.total)))
+        np.add.at(out.T, row, successes.T)
+        return out
+
+    @property
+    def can_fit(self) -> NDArray[np.bool_]:
+        """Rows with a success and a failure: without either the logit of the mean is infinite."""
+        return (self.total > 0) & (self.failures > 0)
+
+    @property
+    def rounding(self) -> Floats:
+        """What rounding may do to log marginals and slopes: sums over trials cancel in them."""
+        return 1e-14 * (self.total + self.failures)
+
+    def at_zero(self) -> tuple[Floats, Floats, Floats, Floats]:
+        """At variance 0: best logit, log marginal, its slope in exp(second curve), and the floor.
+
+        The marginal is Binomial. The floor is 1e-8, or what changes no variance of an item's
+        successes by more than 1e-4 of it.
+        """
+        y, z = self.total, self.failures
+        # rows without a success or a failure have no logit: `can_fit` leaves them out
+        with np.errstate(divide="ignore", invalid="ignore"):
+            logit = np.log(y) - np.log(z)
+            mu, rest = y / (y + z), z / (y + z)
+            value = special.xlogy(y, mu) + special.xlogy(z, rest) + self.constant
+        of_y, of_z, of_n = map(pairs, self._histograms)
+        slope = rest * of_y + mu * of_z - mu * rest * of_n
+        row, n, _ = self._sizes()
+        largest = np.zeros(len(y))
+        np.maximum.at(largest, row, n)
+        floor = np.minimum(_LEAST, _LEAST_EXCESS / np.maximum(largest * mu * rest, 1.0))
+        return logit, value, slope, np.log(floor)
+
+    def second_by_moments(self) -> Floats:
+        """Second curve of each row by the method of moments, within reason."""
+        logit, _, slope, floor = self.at_zero()
+        v = special.expit(logit) * special.expit(-logit)
+        # rows without a failure, a success or a second trial are NaN, and are replaced below
+        with np.errstate(divide="ignore", invalid="ignore"):
+            share = slope / (v * pairs(self._histograms[2]))  # 1/(m + 1) = v e^g / (1 + v e^g)
+            found = share / (1.0 - np.minimum(share, 0.99)) / v
+        found = np.nan_to_num(found, nan=1.0)
+        return np.log(np.clip(found, np.exp(floor), _MOST_BY_MOMENTS))
+
+
+def make_beta_rows(
+    rows: int,
+    successes: tuple[NDArray[Any], ...],
+    failures: tuple[NDArray[Any], ...],
+    trials: tuple[NDArray[Any], ...],
+) -> BetaRows:
+    """Rows from columns of cells: row, number of items, and sums of powers 1 to 3."""
+    of_y, log_y = make_rising(rows, successes)
+    of_z, log_z = make_rising(rows, failures)
+    of_n, log_n = make_rising(rows, trials)
+    total, other = (np.bincount(c[0], c[2], rows) for c in (successes, failures))
+    constant = log_n - log_y - log_z
+    return BetaRows(*of_y, *of_z, *of_n, total, other, constant, np.zeros(rows))

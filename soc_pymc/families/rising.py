@@ -1,0 +1,180 @@
+"""Sums of log(1 + j/alpha) over j below whole numbers, from a histogram of these numbers.
+
+The sum over j < y is log [Gamma(alpha + y) / (Gamma(alpha) alpha^y)], the part of a marginal that
+a Gamma (or Beta) prior of shape alpha leaves of y events. With C_j the number of items with y > j,
+the items' sum is that of C_j log1p(j/alpha). Small numbers have a cell each; wide cells stand as
+two points that keep the cell's first three moments. Values and slopes are exact as alpha ->
+infinity, where differences of gammaln lose all digits.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammaln
+
+from .._lib.arrays import Floats, Ints
+from .cells import EXACT_COUNTS
+from .row_sums import Columns, by_row
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def log1pmx(x):  # type: ignore[no-untyped-def]
+    """log(1 + x) - x for x >= 0, by series in x/(2 + x) near 0."""
+    if x > 0.3:
+        return np.log1p(x) - x
+    u = x / (2.0 + x)
+    w = u * u
+    tail = w * (1 / 3 + w * (1 / 5 + w * (1 / 7 + w * (1 / 9 + w * (1 / 11 + w * (
+        1 / 13 + w * (1 / 15 + w / 17)))))))  # fmt: skip
+    return 2.0 * u * tail - x * u
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _stirling(x):  # type: ignore[no-untyped-def]
+    """Log Gamma(x) minus its leading terms, and the derivative, for x >= 32."""
+    z = 1.0 / x
+    w = z * z
+    value = z * (1 / 12 - w * (1 / 360 - w * (1 / 1260 - w / 1680)))
+    slope = -w * (1 / 12 - w * (3 / 360 - w * (5 / 1260 - w * 7 / 1680)))
+    return value, slope
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _wide_count(alpha, d):  # type: ignore[no-untyped-def]
+    """Log [Gamma(A + d) / (Gamma(A) alpha^d)], A = alpha + 32; slope in log alpha."""
+    a = alpha + EXACT_COUNTS
+    x = d / a
+    log1p_x = np.log1p(x)
+    excess = log1pmx(x)
+    top, top_slope = _stirling(a + d)
+    bottom, bottom_slope = _stirling(a)
+    value = d * np.log1p(EXACT_COUNTS / alpha) + a * excess + (d - 0.5) * log1p_x + top - bottom
+    # alpha [digamma(A + d) - digamma(A) - d/alpha], its three parts free of cancellation
+    slope = (
+        alpha * excess - EXACT_COUNTS * x + alpha * (0.5 * x / (a + d) + top_slope - bottom_slope)
+    )
+    return value, slope
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _wide_bend(alpha, d, slope):  # type: ignore[no-untyped-def]
+    """Second derivative in log alpha of `_wide_count`, whose slope is given.
+
+    slope + d + alpha^2 [trigamma(A + d) - trigamma(A)], A = alpha + 32, by Stirling's series with
+    the leading terms, which cancel, taken together.
+    """
+    a = alpha + EXACT_COUNTS
+    b = a + d
+    lead = d * (2.0 * EXACT_COUNTS * alpha + EXACT_COUNTS**2 + a * d) / (a * b)
+    second = -0.5 * d * (a + b) * (alpha / (a * b)) ** 2
+    tails = np.zeros(2)
+    for k in range(2):
+        z = 1.0 / (b if k == 0 else a)
+        w = z * z
+        tails[k] = alpha * alpha * z * w * (1 / 6 - w * (1 / 30 - w / 42))
+    return slope + lead + second + (tails[0] - tails[1])
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def rising_sum(alpha, b, above, start, excess, weight):  # type: ignore[no-untyped-def]
+    """Sum of row b, and its slope in log alpha."""
+    cv2 = 1.0 / alpha
+    value, slope = 0.0, 0.0
+    for j in range(1, EXACT_COUNTS):
+        if above[b, j] == 0.0:
+            break
+        value += above[b, j] * np.log1p(j * cv2)
+        slope -= above[b, j] * j / (alpha + j)
+    for i in range(start[b], start[b + 1]):
+        one, its_slope = _wide_count(alpha, excess[i])
+        value += weight[i] * one
+        slope += weight[i] * its_slope
+    return value, slope
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def rising_bend(alpha, b, above, start, excess, weight):  # type: ignore[no-untyped-def]
+    """Sum of row b, and its first and second derivatives in log alpha."""
+    cv2 = 1.0 / alpha
+    value, slope, bend = 0.0, 0.0, 0.0
+    for j in range(1, EXACT_COUNTS):
+        if above[b, j] == 0.0:
+            break
+        value += above[b, j] * np.log1p(j * cv2)
+        share = above[b, j] * j / (alpha + j)
+        slope -= share
+        bend += share * alpha / (alpha + j)
+    for i in range(start[b], start[b + 1]):
+        one, its_slope = _wide_count(alpha, excess[i])
+        value += weight[i] * one
+        slope += weight[i] * its_slope
+        bend += weight[i] * _wide_bend(alpha, excess[i], its_slope)
+    return value, slope, bend
+
+
+def two_points(
+    row_of: Ints, weight: Floats, first: Floats, second: Floats, third: Floats
+) -> tuple[Ints, Floats, Floats]:
+    """Weighted points (bin, value, weight): one for a cell of a single value, else two.
+
+    The two are the Gauss rule of the cell's first three moments.
+    """
+    mean = first / weight
+    variance = second / weight - mean * mean
+    # sums of squares carry rounding of this relative size: below it the cell is a single value
+    wide = variance > 1e-13 * mean * mean
+    mean_w, sd = mean[wide], np.sqrt(variance[wide])
+    about = third[wide] / weight[wide] - mean_w * (3.0 * variance[wide] + mean_w * mean_w)
+    # what rounding leaves of the third moment of a narrow cell is noise; points stay in the cell
+    lean = np.where(variance[wide] > 1e-10 * mean_w * mean_w, about / variance[wide], 0.0)
+    lean = np.clip(lean, -mean_w / 16.0, mean_w / 16.0) / (2.0 * sd)
+    reach = np.sqrt(1.0 + lean * lean)
+    upper = 0.5 * (1.0 - lean / reach)
+    low, high = (mean_w + sd * (lean + sign * reach) for sign in (-1.0, 1.0))
+    value, share = mean.copy(), weight.astype(float)
+    value[wide] = np.maximum(low, 0.0)
+    share[wide] *= 1.0 - upper
+    return (
+        np.concatenate([row_of, row_of[wide]]),
+        np.concatenate([value, high]),
+        np.concatenate([share, weight[wide] * upper]),
+    )
+
+
+class Rising(NamedTuple):
+    """A histogram of whole numbers of every row, rows one after the other."""
+
+    above: Floats  # (rows, 32): number of items with more than j
+    start: Ints  # (rows + 1,): offsets of points of 32 and more
+    excess: Floats  # of these, less 32
+    weight: Floats  # number of items
+
+
+def make_rising(rows: int, cells: Sequence[NDArray[Any]]) -> tuple[Rising, Floats]:
+    """From cells (row, n, and sums of y, y^2, y^3); also the sum of log y! of each row, (rows,)."""
+    point_row, y, weight = two_points(*cells)
+    above = np.zeros((rows, EXACT_COUNTS))
+    for j in range(EXACT_COUNTS):
+        over = y > j
+        above[:, j] = np.bincount(point_row[over], weights=weight[over], minlength=rows)
+    far = y > EXACT_COUNTS - 1  # the lower of two points may fall just below its cell
+    start, (excess, many) = by_row(rows, point_row[far], y[far] - EXACT_COUNTS, weight[far])
+    log_factorials = np.bincount(point_row, weights=weight * gammaln(y + 1.0), minlength=rows)
+    return Rising(above, start, excess, many), log_factorials
+
+
+def pairs(histogram: Rising) -> Floats:
+    """Sum of y (y - 1) / 2 of each row."""
+    above, start, d, weight = histogram
+    rows = len(above)
+    of_row = np.repeat(np.arange(rows), np.diff(start))
+    wide = weight * d * (d + 2 * EXACT_COUNTS - 1) / 2
+    return np.asarray(above[:, 1:] @ np.arange(1.0, EXACT_COUNTS)) + np.bincount(of_row, wide, rows)
+
+
+def columns(table: Columns, names: Sequence[str]) -> tuple[NDArray[Any], ...]:
+    """Row of each cell, and its sums as real numbers."""
+    return (table["row"], *(table[name].astype(float) for name in names))
