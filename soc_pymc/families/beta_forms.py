@@ -8,15 +8,16 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from .._lib.arrays import Floats
-from .special_forms import deviance, one_negative_binomial, stirling_rest
+from .special_forms import deviance, gamma_quantile, one_negative_binomial, stirling_rest
 
 _NEAR = 0.5  # share of the mean below which a partial expectation is a series
 _TERMS = 80  # of that series: 0.5^80 is 1e-24
-_LARGE = 1e9  # both parameters from which on scipy's quantile stops before it converges
-_NEWTON = 4  # steps of its search, which double its digits
+_LARGE = 1e4  # parameters from which on scipy's quantile may not converge
+_NEWTON = 6  # steps of its search, which double its digits
+_LEAST = -690.0  # least logit of a quantile that is a number
 _SINGLE = 256  # numbers of successes whose probabilities are added up at the distribution's end
 _MOST = 1000  # numbers of successes that are added up one by one
-_REACH = 10.0  # sds below which nothing is left of a tail that ends below the mean
+_REACH, _FALL = 10.0, 40.0  # sds, and Gamma tails, below which nothing is left of the lower tail
 _NODE, _SHARE = np.polynomial.legendre.leggauss(96)
 
 
@@ -26,8 +27,9 @@ def beta_kernel(x: Floats, a: Floats, b: Floats) -> Floats:
     Loader's saddle-point form, as `special_forms.gamma_kernel`.
     """
     x, a, b = np.broadcast_arrays(*(np.asarray(v, dtype=float) for v in (x, a, b)))
-    m = a + b
-    parts = deviance(a, m * x - a, m * x) + deviance(b, a - m * x, m * (1.0 - x))
+    m, left = a + b, 1.0 - x
+    away = np.where(x <= 0.5, m * x - a, b - m * left)  # the same, with all its digits
+    parts = deviance(a, away, m * x) + deviance(b, -away, m * left)
     rest = stirling_rest(m) - stirling_rest(a) - stirling_rest(b)
     return np.exp(rest - parts) * np.sqrt(a / m * b / (2.0 * np.pi))
 
@@ -67,29 +69,37 @@ def _series(x: Floats, a: Floats, b: Floats) -> Floats:
 
 
 def beta_quantile(prob: ArrayLike, a: ArrayLike, b: ArrayLike) -> Floats:
-    """Quantile of Beta(a, b), by Newton's method on the logit for large a and b."""
+    """Quantile of Beta(a, b), by Newton's method on the logit where either is large."""
     p, a, b = np.broadcast_arrays(*(np.asarray(v, dtype=float) for v in (prob, a, b)))
-    # what a quantile is short of 1 keeps its digits on the side of the smaller parameter
-    low = a <= b
-    found = np.array(np.where(low, special.betaincinv(a, b, p), 1.0))
-    if not low.all():
-        found[~low] = 1.0 - special.betainccinv(b[~low], a[~low], p[~low])
-    large = (np.minimum(a, b) >= _LARGE) & (p > 0.0) & (p < 1.0)
+    found = np.array(special.betaincinv(a, b, p))
+    large = (np.maximum(a, b) >= _LARGE) & (p > 0.0) & (p < 1.0)
     if large.any():
-        found[large] = _large_quantile(p[large], a[large], b[large])
+        p, a, b = p[large], a[large], b[large]
+        mirrored = a > b  # what a quantile is short of 1 has all its digits
+        x = _large_quantile(
+            np.where(mirrored, 1.0 - p, p),
+            np.minimum(a, b),
+            np.maximum(a, b),
+            np.where(mirrored, p, 1.0 - p),
+        )
+        found[large] = np.where(mirrored, 1.0 - x, x)
     return found
 
 
-def _large_quantile(p: Floats, a: Floats, b: Floats) -> Floats:
-    """Begun at that of a Normal logit."""
-    logit = np.log(a) - np.log(b) + special.ndtri(p) * np.sqrt(1.0 / a + 1.0 / b)
-    below = p <= 0.5
-    target = np.where(below, p, 1.0 - p)
+def _large_quantile(p: Floats, a: Floats, b: Floats, q: Floats) -> Floats:
+    """For a <= b and q = 1 - p; begun at a Gamma with the variance of the logit."""
+    shape = a / (a / b + 1.0)
+    # a quantile below all numbers stays where it begins
+    with np.errstate(divide="ignore"):
+        logit = np.log(gamma_quantile(p, shape)) - np.log(shape) + np.log(a) - np.log(b)
+    some = logit > _LEAST
+    p, a, b, q, below = p[some], a[some], b[some], q[some], p[some] <= 0.5
+    target = np.log(np.where(below, p, q))
     for _ in range(_NEWTON):
-        x = special.expit(logit)
+        x = special.expit(logit[some])
         tail = np.where(below, beta_lower(x, a, b), beta_upper(x, a, b))
-        step = np.log(target / tail) * tail / beta_kernel(x, a, b)
-        logit = logit + np.where(below, step, -step)
+        step = (target - np.log(tail)) * tail / beta_kernel(x, a, b)
+        logit[some] += np.clip(np.where(below, step, -step), -1.0, 1.0)
     return np.asarray(special.expit(logit))
 
 
@@ -131,7 +141,7 @@ def _tail(y, n, a, b):  # type: ignore[no-untyped-def]
         return 0.0
     m = a + b
     sd = math.sqrt(n * (a / m) * (b / m) * ((m + n) / (m + 1.0)))
-    low = max(0.0, math.floor(y - _REACH * sd))
+    low = max(0.0, math.floor(y - _REACH * sd - _FALL * (1.0 + n / m)))
     at_y = _pmf(y, n, a, b)
     if y - low < _MOST:
         return _added(y, low, at_y, n, a, b)
