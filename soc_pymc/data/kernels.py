@@ -305,7 +305,7 @@ def _term(of: Sum) -> str:
         return "(y > sized)"
     if (of.outcome, of.size) == (1, 0):
         return "y"  # a sum of outcomes leaves none out, however small
-    return " * ".join(["seen"] * of.outcome + ["sized"] * of.size)
+    return " * ".join(["seen"] * of.outcome + ["sized"] * of.size + ["(x - y)"] * of.rest)
 
 
 def _indented(lines: list[str], by: int = 4) -> list[str]:

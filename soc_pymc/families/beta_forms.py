@@ -70,23 +70,19 @@ def _series(x: Floats, a: Floats, b: Floats) -> Floats:
 
 def beta_quantile(prob: ArrayLike, a: ArrayLike, b: ArrayLike) -> Floats:
     """Quantile of Beta(a, b), by Newton's method on the logit where either is large."""
-    p, a, b = np.broadcast_arrays(*(np.asarray(v, dtype=float) for v in (prob, a, b)))
-    found = np.array(special.betaincinv(a, b, p))
-    large = (np.maximum(a, b) >= _LARGE) & (p > 0.0) & (p < 1.0)
+    p, one, two = np.broadcast_arrays(*(np.asarray(v, dtype=float) for v in (prob, a, b)))
+    found = np.array(special.betaincinv(one, two, p))
+    large = (np.maximum(one, two) >= _LARGE) & (p > 0.0) & (p < 1.0)
     if large.any():
-        p, a, b = p[large], a[large], b[large]
-        mirrored = a > b  # what a quantile is short of 1 has all its digits
-        x = _large_quantile(
-            np.where(mirrored, 1.0 - p, p),
-            np.minimum(a, b),
-            np.maximum(a, b),
-            np.where(mirrored, p, 1.0 - p),
-        )
+        p, one, two = p[large], one[large], two[large]
+        mirrored = one > two  # what a quantile is short of 1 has all its digits
+        sides = np.where(mirrored, 1.0 - p, p), np.where(mirrored, p, 1.0 - p)
+        x = _large_quantile(*sides, np.minimum(one, two), np.maximum(one, two))
         found[large] = np.where(mirrored, 1.0 - x, x)
     return found
 
 
-def _large_quantile(p: Floats, a: Floats, b: Floats, q: Floats) -> Floats:
+def _large_quantile(p: Floats, q: Floats, a: Floats, b: Floats) -> Floats:
     """For a <= b and q = 1 - p; begun at a Gamma with the variance of the logit."""
     shape = a / (a / b + 1.0)
     # a quantile below all numbers stays where it begins

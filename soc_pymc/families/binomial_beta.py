@@ -140,11 +140,17 @@ def log_pmf(
     True
     """
     y, n, f, g = (np.asarray(v, dtype=float) for v in (successes, trials, logit_mean, log_odds_cv2))
-    # given their sum, negative binomials of shapes a and b and of one ratio are Beta-Binomial
-    a, b = a_b(f, g)
-    found = log_negative_binomial(y, a, n * special.expit(f))
-    found = found + log_negative_binomial(n - y, b, n * special.expit(-f))
-    return np.asarray(found - log_negative_binomial(n, a + b, n))
+    return log_beta_binomial(y, n, *a_b(f, g))
+
+
+def log_beta_binomial(y: Floats, n: Floats, a: Floats, b: Floats) -> Floats:
+    """Log probability of y successes in n trials, theta ~ Beta(a, b).
+
+    Given their sum, negative binomials of shapes a and b and of one ratio are Beta-Binomial.
+    """
+    m = a + b
+    found = log_negative_binomial(y, a, n * (a / m)) + log_negative_binomial(n - y, b, n * (b / m))
+    return np.asarray(found - log_negative_binomial(n, m, n))
 
 
 def cdf_interval(

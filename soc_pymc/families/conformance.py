@@ -15,9 +15,10 @@ import pandas as pd
 from scipy import special
 
 from .._lib.arrays import Floats
-from .family import GAMMA, NORMAL, Family
+from .family import BETA, GAMMA, NORMAL, Family
 
 __all__ = [
+    "BINOMIAL_BETA",
     "LAWS",
     "NORMAL_NORMAL",
     "POISSON_GAMMA",
@@ -340,6 +341,31 @@ POISSON_GAMMA = closed_forms(
     pool=lambda y, size: (y.sum(), size.sum()),
     # exposures in other units leave counts as they are
     symmetry=Symmetry(lambda p, y, size: ((p[0], p[1] * 7.0), y, size * 7.0), factor=1 / 7.0),
+)
+
+
+def _successes(params: Params, trials: float) -> tuple[Floats, Floats]:
+    """All numbers of successes."""
+    return np.arange(trials + 1.0), np.ones(int(trials) + 1)
+
+
+def _of_trials(mean: Any, variance: Any, trials: Any) -> tuple[Any, Any]:
+    # E Var(y | theta) = trials E[theta (1 - theta)]
+    within = trials * (mean * (1.0 - mean) - variance)
+    return trials * mean, within + trials**2 * variance
+
+
+BINOMIAL_BETA = closed_forms(
+    BETA,
+    priors=((0.7, 2.0), (5.0, 5.0), (400.0, 30.0)),
+    sizes=(1.0, 8.0, 700.0),
+    predictive=_of_trials,
+    outcomes=_successes,
+    concentrate=lambda p, share: (p[0] / share, p[1] / share),
+    certain=lambda rate: (rate * 1e13, 1e13),
+    pool=lambda y, trials: (y.sum(), trials.sum()),
+    # failures for successes
+    symmetry=Symmetry(lambda p, y, trials: (p[::-1], trials - y, trials), factor=-1.0, shift=1.0),
 )
 
 

@@ -10,24 +10,37 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy import special
 
-from . import normal_normal, poisson_gamma
-from .components import GAMMAS, NORMALS, Components
-from .further import AFTER_COUNT, AFTER_VALUE, Further
+from . import binomial_beta, normal_normal, poisson_gamma
+from .binomial_rows import BetaRows
+from .components import GAMMAS, NORMALS
+from .further import AFTER_COUNT, AFTER_SUCCESS, AFTER_VALUE, Further
 from .item_kernels import score_draws, score_nodes
-from .mixture_items import GAMMA_MIXTURE, NORMAL_MIXTURE, MixtureForms
+from .mixture_items import GAMMA_MIXTURE, NORMAL_MIXTURE
 from .mixtures import (
+    beta_node_spread,
+    beta_summaries,
     gamma_node_spread,
     gamma_summaries,
     normal_node_spread,
     normal_posterior_summaries,
     normal_summaries,
+    score_beta_nodes,
     score_normal_nodes,
 )
 from .normal_rows import NormalCells
 from .outcomes import OUTCOMES, Outcome
 from .poisson_rows import Histograms
-from .priors import CURVES, CURVES_BY_BIN, Gamma, GammaMixture, Normal, NormalMixture
+from .priors import (
+    CURVES,
+    CURVES_BY_BIN,
+    Beta,
+    Gamma,
+    GammaMixture,
+    Normal,
+    NormalMixture,
+)
 from .row_sums import RowSums
 
 _Function = Callable[..., Any]
@@ -41,9 +54,9 @@ class Family:
     name: str
     outcome: Outcome
     prior: type  # its configuration
-    mixture: type  # that of mixtures of it
+    mixture: Any  # that of mixtures of it; None where there are none
     rows: type[RowSums]  # sums of rows of items, and the log marginal given them
-    components: Components  # of mixtures
+    components: Any  # of mixtures: `Components`
     curves: tuple[str, str]  # names of the two curves in the posterior
     parameters: tuple[str, str]  # names of the conjugate parameters
 
@@ -83,7 +96,7 @@ class Family:
     # (interpolated a, b; true a, b) -> errors of the mean in prior sd, and of the spread
     interpolation_error: _Pair
     unit: _Function  # second curve -> what an sd of the first is measured in
-    mixtures: MixtureForms  # items under mixtures
+    mixtures: Any  # items under mixtures: `MixtureForms`
     in_warehouses: bool  # whether there are expressions and SQL that score items
 
 
@@ -177,7 +190,50 @@ NORMAL = Family(
     in_warehouses=False,
 )
 
-FAMILIES: Mapping[str, Family] = {family.name: family for family in (GAMMA, NORMAL)}
+BETA = Family(
+    name="Beta",
+    outcome=OUTCOMES["binomial"],
+    prior=Beta,
+    mixture=None,
+    rows=BetaRows,
+    components=None,
+    curves=CURVES["Beta"],
+    parameters=CURVES_BY_BIN["Beta"],
+    to_parameters=binomial_beta.a_b,
+    to_curves=binomial_beta.to_curves,
+    curve_variables=binomial_beta.curve_variables,
+    natural_moments=binomial_beta.natural_moments,
+    has_log_moments=False,
+    widened=binomial_beta.widened,
+    update=binomial_beta.update,
+    mean=binomial_beta.mean,
+    variance=binomial_beta.variance,
+    quantile=binomial_beta.quantile,
+    over_draws=lambda first, second, probs: beta_summaries(
+        first, second, np.zeros(first.shape[1]), np.zeros(first.shape[1]), probs
+    ),
+    above=binomial_beta.above,
+    excess=binomial_beta.excess,
+    shortfall=binomial_beta.shortfall,
+    draw=binomial_beta.draw_theta,
+    natural=special.expit,
+    above_drawn=binomial_beta.above_drawn,
+    log_density=binomial_beta.log_pmf,
+    cdf_interval=binomial_beta.cdf_interval,
+    simulate=binomial_beta.simulate,
+    further=AFTER_SUCCESS,
+    summaries=beta_summaries,
+    node_spread=beta_node_spread,
+    score_nodes=score_beta_nodes,
+    node_items=4000,
+    score_draws=None,
+    interpolation_error=binomial_beta.interpolation_error,
+    unit=np.ones_like,
+    mixtures=None,
+    in_warehouses=False,
+)
+
+FAMILIES: Mapping[str, Family] = {family.name: family for family in (GAMMA, NORMAL, BETA)}
 """Families by the name of their prior."""
 
 _BY_KIND: Mapping[str, Family] = {family.outcome.kind: family for family in FAMILIES.values()}

@@ -5,6 +5,7 @@ positive. E(theta | t, y, y') rises with a further outcome y', whatever the prio
 data an item is chosen if y' is at least a cut-off; the value is then a sum over y' in closed form.
 """
 
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -12,6 +13,8 @@ from scipy import special
 
 from .._lib.arrays import Floats
 from . import poisson_gamma
+from .beta_forms import beta_binomial_ends
+from .binomial_beta import log_beta_binomial
 from .special_forms import log_negative_binomial, negative_binomial_above, negative_binomial_upto
 
 _GRID = 256  # outcomes
@@ -22,6 +25,8 @@ _FAINT = 1e-10  # components of less weight do not widen the grid
 _REACH, _TAIL = 8.0, 20.0  # of the grid beyond the components, in sd and in Gamma tails
 _HALVINGS = 60  # of the bracket of a value's cut-off
 _FAR = 40.0  # predictive sd beyond which no value comes
+
+_OfCount = Callable[[Floats], Floats]
 
 
 class Mixed(Protocol):
@@ -135,7 +140,7 @@ class _AfterCount:
         """Sum over the further counts that change the choice, by the cdf and one probability."""
         shape, rate = theta.first, theta.second
         above = theta.average(shape / rate) > cut
-        least = _count_cut_off(few, more, cut)
+        least = _gamma_cut_off(few, more, cut)
         ratio = more / rate
         some = np.maximum(least, 1.0)
         tail = np.empty_like(rate)  # of the counts that change the choice, with their sign
@@ -174,11 +179,12 @@ def _log_pmf(count: Floats, shape: Floats, rate: Floats, more: Floats) -> Floats
     return poisson_gamma.log_pmf(count, more, np.log(shape) - np.log(rate), -np.log(shape))
 
 
-def _count_cut_off(theta: Mixed, more: Floats, cut: Floats) -> Floats:
-    """Least further count with E(theta | y, y') > cut, by bisection between the components' own."""
-    shape, rate = theta.first, theta.second
+def _count_cut_off(theta: Mixed, own: Floats, log_pmf: _OfCount, after: _OfCount) -> Floats:
+    """Least further outcome with E(theta | y, y') above the cut, by bisection.
+
+    `own` (K, n) is that of each component, `after` (of a count) what its mean is above the cut.
+    """
     log_weight = _log_weight(theta)
-    own = np.maximum(np.floor(cut * (rate + more) - shape) + 1.0, 0.0)
     low, high = own.min(axis=0), own.max(axis=0)  # at `high` all are above, below `low` none is
     while True:
         middle = np.floor(0.5 * (low + high))
@@ -186,11 +192,83 @@ def _count_cut_off(theta: Mixed, more: Floats, cut: Floats) -> Floats:
         shrinks = (low < high) & (middle < high) & (middle + 1.0 > low)
         if not shrinks.any():
             return high
-        log_p = _log_pmf(middle, shape, rate, more) + log_weight
+        log_p = log_pmf(middle) + log_weight
         p = np.exp(log_p - log_p.max(axis=0))
-        up = (p * ((shape + middle) / (rate + more) - cut)).sum(axis=0) > 0
+        up = (p * after(middle)).sum(axis=0) > 0
         low = np.where(shrinks & ~up, middle + 1.0, low)
         high = np.where(shrinks & up, middle, high)
+
+
+def _gamma_cut_off(theta: Mixed, more: Floats, cut: Floats) -> Floats:
+    shape, rate = theta.first, theta.second
+    return _count_cut_off(
+        theta,
+        np.maximum(np.floor(cut * (rate + more) - shape) + 1.0, 0.0),
+        lambda count: _log_pmf(count, shape, rate, more),
+        lambda count: (shape + count) / (rate + more) - cut,
+    )
+
+
+# --- successes in trials -------------------------------------------------------------------------
+
+
+class _AfterSuccess:
+    """Further trials, theta a mixture of Betas."""
+
+    def gain(self, mean: Floats, variance: Floats, more: Floats) -> Floats:
+        return variance / np.maximum(mean * (1.0 - mean) - variance, 1e-300) * more
+
+    def mean_variance(self, weight: Floats, a: Floats, b: Floats, more: Floats) -> Floats:
+        """By the Beta-Binomials of further successes or, if fewer, failures; of many a grid."""
+        more = np.rint(more)
+        # what is rare is counted: the grid is finer near 0
+        swap = (weight * (a / (a + b))).sum(axis=0) > 0.5
+        a, b = np.where(swap, b, a), np.where(swap, a, b)
+        total = a + b
+        mean = more * (a / total)
+        reach = np.sqrt(mean * (b / total) * ((total + more) / (total + 1.0)))
+        tail = _TAIL * (1.0 + more / total)
+        low, high = _grid_ends(weight, mean - _REACH * reach - tail, mean + _REACH * reach + tail)
+        low, high = np.floor(np.maximum(low, 0.0)), np.ceil(np.minimum(high, more))
+        count, width = _count_grid(low, high)
+        count = np.minimum(count, more)  # those beyond the grid's end have no weight
+        each = a[:, None], b[:, None]
+        log_p = log_beta_binomial(count, np.broadcast_to(more, count.shape), *each)
+        means = (each[0] + count) / (total + more)[:, None]
+        variances = means * (1.0 - means) / (total + more + 1.0)[:, None]
+        return _averaged(weight, log_p, width, means, variances)
+
+    def value(self, theta: Mixed, few: Mixed, more: Floats, cut: Floats) -> Floats:
+        """E[(theta - cut) if the choice changes], by two Beta-Binomials' cdfs."""
+        a, b, more = theta.first, theta.second, np.rint(more)
+        mean = a / (a + b)
+        above = theta.average(mean) > cut
+        least = _beta_cut_off(few, more, cut)
+        inside = np.clip(least, 0.0, more)
+        never, always = least > more, least <= 0
+        # P(Y' < least), under theta's prior and under that weighted by theta
+        plain, tilted = (
+            np.where(never, 1.0, np.where(always, 0.0, beta_binomial_ends(inside, more, x, b)[0]))
+            for x in (a, a + 1.0)
+        )
+        found = np.where(
+            above, cut * plain - mean * tilted, mean * (1.0 - tilted) - cut * (1.0 - plain)
+        )
+        return np.maximum(theta.average(found), 0.0)
+
+
+AFTER_SUCCESS: Further = _AfterSuccess()
+
+
+def _beta_cut_off(theta: Mixed, more: Floats, cut: Floats) -> Floats:
+    a, b = theta.first, theta.second
+    total = a + b + more
+    return _count_cut_off(
+        theta,
+        np.clip(np.floor(cut * total - a) + 1.0, 0.0, more + 1.0),
+        lambda count: log_beta_binomial(count, more, a, b),
+        lambda count: (a + count) / total - cut,
+    )
 
 
 # --- values --------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from .._lib.arrays import Bools, Floats, Ints
 from .._lib.errors import StatisticsError
+from .binomial import BINOMIAL_FORMS, success_error, success_residuals
 from .cells import EXACT_COUNTS, STEPS
 from .normal import NORMAL_FORMS, value_error, value_residuals
 from .poisson import POISSON_FORMS, count_error, count_residuals
@@ -24,6 +25,7 @@ from .validity import (
     LEAST_SD,
     Bounds,
     Validity,
+    more_than_size,
     positive_without_size,
 )
 
@@ -33,14 +35,15 @@ _SCORES = ("score_min", "score_max", *LINEAR.sums, *LOG.sums)
 
 
 class Sum(NamedTuple):
-    """What a column sums over items: y^outcome x^size, or y log x, or whether y exceeds x.
+    """What a column sums over items: a power, or y log x, or whether y exceeds x.
 
-    x is the size to the power of `Outcome.size_power`.
+    Powers are y^outcome x^size (x - y)^rest. x is the size to the power of `Outcome.size_power`.
     """
 
     outcome: int
     size: int
     of: Literal["power", "log", "above"] = "power"
+    rest: int = 0
 
 
 @dataclass(frozen=True)
@@ -232,9 +235,9 @@ class Outcome:
         return tuple(dict.fromkeys(real for name in names for real in self.tables[name].reals))
 
     def powers(self, columns: Mapping[str, NDArray[Any]]) -> Powers:
-        """Sums of y^a x^b by (a, b)."""
+        """Sums of powers, as of `row_sums.Powers`."""
         return {
-            (of.outcome, of.size): columns[name]
+            (of.outcome, of.size, of.rest) if of.rest else (of.outcome, of.size): columns[name]
             for name, of in self.sums_of.items()
             if of.of == "power" and name in columns
         }
@@ -464,5 +467,114 @@ _NORMAL = Outcome(
     error=value_error,
 )  # fmt: skip
 
-OUTCOMES: Mapping[str, Outcome] = {outcome.kind: outcome for outcome in (_POISSON, _NORMAL)}
+# --- successes y ~ Binomial(n, theta) in n trials, z = n - y failures -----------------------------
+
+_TRIALS = _powers("N", (0, 1), (0, 2), (0, 3), (2, 0), (1, 1))
+_FAILURES = {f"sum_z{c if c > 1 else ''}": Sum(0, 0, rest=c) for c in (1, 2, 3)}
+_SUCCESSES = _powers("N", (2, 0), (3, 0))
+
+
+def _shares_of_trials(
+    successes: Floats, trials: Floats, items: Floats, group: Ints
+) -> tuple[Floats, Floats]:
+    y, n = np.bincount(group, successes), np.bincount(group, trials)
+    rate = _rate(y, n)
+    return rate, _rate(np.sqrt(n * rate * (1.0 - rate)), n)
+
+
+def _scores_are_probabilities(
+    score: Floats, successes: Floats, trials: Floats, items: Floats
+) -> bool:
+    if score.min() < 0 or score.max() > 1:
+        return False
+    seen, meant = float(successes.sum()), float((score * trials).sum())
+    left, meant_left = float(trials.sum()) - seen, float(((1.0 - score) * trials).sum())
+    if min(seen, meant, left, meant_left) <= 0:
+        return False
+    odds = (meant / meant_left) / (seen / left)
+    return 1 / _ALIKE < odds < _ALIKE
+
+
+def _describe_successes(_n: int, sums: Mapping[str, Any]) -> str:
+    return f"{int(sums['sum_y']):,} successes in {float(sums['sum_N']):,.15g} trials"
+
+
+_BINOMIAL = Outcome(
+    kind="binomial",
+    observed="successes",
+    size="trials",
+    whole=True,
+    positive=True,
+    words=Words(
+        "successes in trials",
+        "success",
+        "successes",
+        "number of trials",
+        "trials",
+        "probability",
+        "own rate",
+        unit="{outcome} per trial ({size})",
+        seen="a number of successes in known trials, each with the item's true probability theta",
+        further="{amount} more trials ({size})",
+        worth="Items that deserve more trials",
+        events="successes",
+        noise="Binomial noise",
+        zeros="Items without successes",
+        leak="successes vary far less around their scores than Binomial noise allows "
+        "(z = {z:.1f}): the scores probably saw the very outcomes they are to be calibrated with "
+        "(or the trials of an item are not independent).",
+    ),
+    validity=Validity(
+        _SCORE_BOUNDS,
+        Bounds("successes must be whole numbers >= 0", LARGEST_COUNT, 0.0, True, "2^53 or more"),
+        Bounds("trials must be whole numbers >= 0", LARGEST_COUNT, 0.0, True, "2^53 or more"),
+        more_than_size,
+        "above the trials of column {size!r}",
+    ),
+    exact=EXACT_COUNTS,
+    size_power=1,
+    integers=("n", "sum_y"),
+    sums_of={
+        "n": Sum(0, 0),
+        **_powers("N", (1, 0)),
+        **_TRIALS,
+        **_FAILURES,
+        **_SUCCESSES,
+    },
+    tables={
+        "part": Table(_PART_KEYS, ("sum_N", *_SCORES), {}),
+        "trials": _margin("trials_cell", _TRIALS),
+        "failures": _margin("failures_cell", _FAILURES),
+        "successes": _margin("successes_cell", _SUCCESSES),
+        "joint": Table(
+            ("group", "bin", "trials_cell", "failures_cell", "successes_cell"),
+            tuple(_TRIALS | _FAILURES | _SUCCESSES),
+            {name: name for name in ("trials_cell", "failures_cell", "successes_cell")},
+        ),
+    },
+    grid=f"numbers exact below {EXACT_COUNTS}, {1 << STEPS} cells an octave",
+    few_joint=True,
+    farthest=np.inf,
+    amounts={"successes": "sum_y", "trials": "sum_N"},
+    estimate=_rate,
+    totals=(
+        ("Successes", "successes", lambda sums: sums["sum_y"]),
+        ("Trials", "trials", lambda sums: sums["sum_N"]),
+        ("Successes per trial", "", lambda sums: sums["sum_y"] / sums["sum_N"]),
+    ),
+    of_bins=lambda sums: (sums["sum_N"], sums["sum_y"]),
+    usual_size=1.0,
+    no_information=0.0,
+    pooled=_shares_of_trials,
+    reads_theta=_scores_are_probabilities,
+    sizes_add=True,
+    forms=BINOMIAL_FORMS,
+    describe=_describe_successes,
+    residuals=success_residuals,
+    error=success_error,
+)  # fmt: skip
+
+OUTCOMES: Mapping[str, Outcome] = {
+    outcome.kind: outcome for outcome in (_POISSON, _NORMAL, _BINOMIAL)
+}
 """Outcomes by kind of items."""

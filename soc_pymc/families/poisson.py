@@ -200,11 +200,11 @@ def count_error(tables: Mapping[str, Cells], bins: int) -> Floats:
     total, events = (add_by_bin(sizes, sizes.sums[power], bins) for power in ((0, 1), (1, 0)))
     mu = np.divide(events, total, out=np.zeros(bins), where=total > 0)
     items, weighted = (
-        _quartic(sizes, *(sizes.sums[power, size] for size in range(4))) for power in (0, 1)
+        quartic(sizes, *(sizes.sums[power, size] for size in range(4))) for power in (0, 1)
     )
     wide = (items > 0) | (weighted > 0)
     b, low, items, weighted = sizes.bin[wide], sizes.low[wide], items[wide], weighted[wide]
-    many = _quartic(counts, *(counts.sums[power, 0] for power in range(4)))
+    many = quartic(counts, *(counts.sums[power, 0] for power in range(4)))
     far = (many > 0) & (counts.width > 0)
     worst = np.zeros(bins)
     for shape in _SHAPES:
@@ -220,7 +220,7 @@ def count_error(tables: Mapping[str, Cells], bins: int) -> Floats:
     return worst
 
 
-def _quartic(cells: Cells, *sums: NDArray[Any]) -> Floats:
+def quartic(cells: Cells, *sums: NDArray[Any]) -> Floats:
     """Most that items of a cell can differ from its two points, in fourth powers, times 1/24.
 
     `sums` are those of powers 0 to 3. With x1, x2 the Gauss points of the first three moments, the

@@ -7,9 +7,13 @@ from .._lib.arguments import POSITIVE, OneOf, Real, Whole, shown
 from .._lib.errors import FitError
 from .scales import RANK, SCALES
 
-CURVES = {"Gamma": ("log_mean", "log_cv2"), "Normal": ("mean", "log_variance")}
+CURVES = {
+    "Gamma": ("log_mean", "log_cv2"),
+    "Normal": ("mean", "log_variance"),
+    "Beta": ("logit_mean", "log_odds_cv2"),
+}
 """Names of a prior's two curves in the posterior."""
-CURVES_BY_BIN = {"Gamma": ("shape", "rate"), "Normal": ("mean", "variance")}
+CURVES_BY_BIN = {"Gamma": ("shape", "rate"), "Normal": ("mean", "variance"), "Beta": ("a", "b")}
 """The same where curves are steps, a number for each bin (``soc.FiveSteps(smooth=False)``)."""
 COMPONENTS = ("weight", "component_place", "component_sd")
 """Names of what five-step mixtures keep of each bin's components, dims bin and component.
@@ -32,14 +36,14 @@ class Spline:
     knots
         Number of knots at quantiles of the score (fewer when there are fewer bins).
     scale
-        Axis on which the curve is smooth: ``"log"`` of a positive score, the score itself
-        (``"linear"``), or its ``"rank"`` among the items.
+        Axis on which the curve is smooth: ``"log"`` of a positive score, ``"logit"`` of one between
+        0 and 1, the score itself (``"linear"``), or its ``"rank"`` among the items.
     level
         Mean and standard deviation of the Normal prior of the curve at the average position; None
         takes the curve's own default.
     slope
-        The same for the slope of the linear part, per unit of log score, or per standard deviation
-        of the position on the other scales.
+        The same for the slope of the linear part, per unit of log or logit score, or per standard
+        deviation of the position on the other scales.
     wiggle
         Scale of the half-normal prior of the root mean square departure from the straight line.
 
@@ -78,6 +82,10 @@ class Spline:
 
 def _linear() -> Spline:
     return Spline(scale="linear")
+
+
+def _logit() -> Spline:
+    return Spline(scale="logit")
 
 
 class _Prior:
@@ -229,6 +237,40 @@ class Normal(_Single):
 
 
 @dataclass(frozen=True)
+class Beta(_Single):
+    """theta given the score t is Beta(a, b) with E(theta|t) and Var(theta|t) smooth in t.
+
+    Parameters
+    ----------
+    mean
+        Curve of the logit of E(theta|t). Its axis is the logit of the score, for scores between 0
+        and 1; ``soc.Spline(scale="rank")`` takes any.
+    variance
+        Curve of g = log(1/a + 1/b): exp(g) is, to first order, the variance of logit theta and the
+        squared coefficient of variation of its odds. With v = E(theta|t) (1 - E(theta|t)),
+        Var(theta|t) = v^2 exp(g) / (1 + v exp(g)). For small rates it is the log cv2 of `Gamma`.
+    exposure
+        A smooth term in the log of the number of trials, added to both curves; as in `Gamma`.
+    monotone, bin_effects, groups
+        As in `Gamma`; bins deviate in the logit of the mean.
+
+    Raises
+    ------
+    FitError
+        If a term is not what it must be.
+
+    Examples
+    --------
+    >>> Beta().mean.scale
+    'logit'
+    """
+
+    family: ClassVar[str] = "Beta"
+    mean: Spline = field(default_factory=_logit)
+    variance: Spline = field(default_factory=_logit)
+
+
+@dataclass(frozen=True)
 class GammaMixture(_Mixture):
     """theta given the score t is a mixture of Gammas on a grid, with weights smooth in t.
 
@@ -289,7 +331,7 @@ class NormalMixture(_Mixture):
     variance: Spline = field(default_factory=_linear)
 
 
-SinglePrior = Gamma | Normal
+SinglePrior = Gamma | Normal | Beta
 """Priors of one family."""
 
 Prior = SinglePrior | GammaMixture | NormalMixture

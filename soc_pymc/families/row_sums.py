@@ -18,8 +18,11 @@ from .._lib.arrays import Floats, Ints
 
 Columns = Mapping[str, NDArray[Any]]
 
-Powers = Mapping[tuple[int, int], NDArray[Any]]
-"""Sums over items of y^a x^b by (a, b): y the outcome, x the exposure or squared noise sd."""
+Powers = Mapping[Any, NDArray[Any]]
+"""Sums over items of y^a x^b by (a, b): y the outcome, x the exposure or squared noise sd.
+
+Sums of y^a x^b (x - y)^c with c > 0 are there by (a, b, c).
+"""
 
 _CHUNK = 64  # rows that a thread takes at a time
 

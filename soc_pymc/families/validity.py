@@ -103,3 +103,8 @@ def generated(what: str, source: str, file: str, names: Mapping[str, Any]) -> An
 def positive_without_size(y: Any, x: Any) -> Any:
     """Outcomes that no item of size 0 has."""
     return (y > 0) & (x == 0)
+
+
+def more_than_size(y: Any, x: Any) -> Any:
+    """Outcomes beyond their size."""
+    return y > x

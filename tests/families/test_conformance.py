@@ -5,11 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from soc_pymc.families.conformance import LAWS, NORMAL_NORMAL, POISSON_GAMMA, check_family
+from soc_pymc.families.conformance import (
+    BINOMIAL_BETA,
+    LAWS,
+    NORMAL_NORMAL,
+    POISSON_GAMMA,
+    check_family,
+)
 from tests.family_records import documented
 
 DOCUMENTED = documented()
-FAMILIES = [POISSON_GAMMA, NORMAL_NORMAL, DOCUMENTED["BINOMIAL_BETA"]]
+FAMILIES = [POISSON_GAMMA, NORMAL_NORMAL, BINOMIAL_BETA, DOCUMENTED["BINOMIAL_BETA"]]
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda f: f.name.split(",")[0])

@@ -64,7 +64,7 @@ def _inside(t: Any, scale: Scale) -> Any:
 
 def _term(table: Any, outcome: Outcome, of: Sum) -> Any:
     """What one column sums, as an expression of the item."""
-    y, x = table[outcome.observed], table[outcome.size]
+    y, x = table[outcome.observed], table[outcome.size].cast("float64")
     if of.of == "log":
         return y.cast("float64") * (y > 0).ifelse(x, 1.0).ln()
     if of.of == "above":
@@ -75,7 +75,8 @@ def _term(table: Any, outcome: Outcome, of: Sum) -> Any:
         x = (x < _TINY).ifelse(0.0, x)
     seen = seen_outcome(table, outcome).cast("float64")
     sized = reduce(operator.mul, [x] * outcome.size_power)
-    return reduce(operator.mul, [seen] * of.outcome + [sized] * of.size)
+    left = (table[outcome.size] - y).cast("float64")
+    return reduce(operator.mul, [seen] * of.outcome + [sized] * of.size + [left] * of.rest)
 
 
 # ---------------------------------------------------------------- passes
@@ -101,7 +102,7 @@ class Grouped:
 
     def weights(self, grid: Grid, low: float, high: float, weight: str | None) -> Weights:
         """Scores on a grid; a first look validates the items in the same pass."""
-        whole = weight is None or self._outcome.bounds[weight].whole
+        whole = weight in (None, self._outcome.observed)
         if grid == FIRST_GRID and whole and "_scan" not in self.__dict__:
             self._scan = scan(self._items, self._progress, FIRST_GRID)
             assert self._scan.cells is not None

@@ -1,0 +1,258 @@
+"""Successes y ~ Binomial(n, theta): what holds of them whatever the prior of theta is."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from scipy import special
+
+from .._lib.arrays import Bools, Floats
+from .._lib.errors import ItemsError
+from .poisson import quartic
+from .row_sums import Cells, Columns, add_by_bin
+
+_PRIORS = np.geomspace(1e-3, 1e12, 61)  # a + b, from all but 0 to all but Binomial
+_POWERS = range(4)
+# keys of the powers of each table's own number
+_OWN: Mapping[str, Callable[[int], tuple[int, ...]]] = {
+    "successes": lambda k: (k, 0),
+    "failures": lambda k: (0, 0, k),
+    "trials": lambda k: (0, k),
+}
+
+
+class _BinomialForms:
+    """See `OutcomeForms`."""
+
+    least_total = 0.5  # half a success: log likelihoods stay finite
+
+    # --- sums and cells
+
+    def mean_size(self, sums: Columns) -> Floats:
+        return np.asarray(sums["sum_N"] / sums["n"])
+
+    def exposure_means(self, sums: Columns) -> tuple[Floats, Floats, Floats]:
+        total = sums["sum_N"]
+        some = np.where(total > 0, total, 1.0)
+        return sums["sum_yN"] / some, sums["sum_N2"] / some, total
+
+    def cell_range(self, cells: Columns) -> tuple[Floats, Floats]:
+        # the ends of a uniform distribution with the cell's mean and variance
+        n = cells["n"]
+        mean = cells["sum_y"] / n
+        variance = cells["sum_y2"] / n - mean**2
+        reach = np.sqrt(3.0 * np.maximum(variance, 0.0))
+        low = np.floor(mean - reach + 0.5)
+        return np.maximum(low, 0.0), np.maximum(np.ceil(mean + reach - 0.5), low)
+
+    def excess(self, groups: Columns, part: Any) -> tuple[Bools, Floats, Floats, Floats]:
+        # in units of the variance of the group's successes in an item of typical size
+        known = (groups["sum_y"] > 0) & (groups["sum_N"] > groups["sum_y"]) & (groups["n"] > 1)
+        known &= groups["sum_N2"] > groups["sum_N"]  # single trials vary by nothing but noise
+        names = ("n", "sum_N", "sum_N2", "sum_y", "sum_yN", "sum_y2")
+        n, x1, x2, y1, xy, y2 = (groups[name][known] for name in names)
+        own = y1 / x1
+        excess, noise = _beyond_noise(x1, x2, y1, xy, y2, own)
+        unit = own * (1.0 - own) * x2 / x1
+        variance = 2.0 * (own * (1.0 - own)) ** 2 * (1.0 - 1.0 / n) * (x2 - x1)
+        return known, excess / unit, variance / unit**2, noise / unit
+
+    # --- outcomes given theta
+
+    def log_likelihood(self, y: Floats, size: Floats, theta: Floats) -> Floats:
+        inside = (theta >= 0) & (theta <= 1)
+        known = np.where(inside, theta, 0.5)
+        found = special.xlogy(y, known) + special.xlog1py(size - y, -known)
+        choose = special.gammaln(size + 1.0) - special.gammaln(y + 1.0)
+        found = found + choose - special.gammaln(size - y + 1.0)
+        return np.where(inside, found, -np.inf)
+
+    def loss(self, y: Floats, size: Floats, theta: Floats) -> Floats:
+        return -self.log_likelihood(y, size, theta)
+
+    def held_out_sums(self, y: Floats, size: Floats) -> dict[str, Floats]:
+        return {"trials": size, "successes": y}
+
+    def wrong_scores(self, score: Floats, y: Floats) -> dict[str, Bools]:
+        return {
+            "below 0 or above 1": (score < 0) | (score > 1),
+            "0 where there are held-out successes": (score == 0) & (y > 0),
+        }
+
+    def thinned(
+        self, y: Floats, size: Floats, fraction: float, rng: np.random.Generator
+    ) -> tuple[Floats, Floats]:
+        successes, trials = y.astype(np.int64), size.astype(np.int64)
+        held = rng.binomial(trials, fraction)
+        kept = rng.hypergeometric(successes, trials - successes, held)
+        return kept.astype(float), held.astype(float)
+
+    def remainder(
+        self, y: Any, size: Any, held: tuple[Floats, Floats], fraction: float
+    ) -> tuple[Any, Any]:
+        return y - held[0], size - held[1]
+
+    # --- outcomes given the first two moments of theta
+
+    @property
+    def summaries(self) -> dict[str, Any]:
+        return {"dispersion": self.scatter, "no successes": _none, "no failures": _all}
+
+    def scatter(self, y: Floats, size: Floats, mean: Floats, variance: Floats) -> Floats:
+        # as of counts: weights that no few items drown
+        expected = size * mean * (1.0 - mean)
+        extra = (size - 1.0) * variance / (mean * (1.0 - mean))  # Var(y) = expected (1 + extra)
+        extra = np.maximum(extra, 0.0)
+        noise = 1.0 + 6.0 * extra * (1.0 + extra) + 2.0 * expected * (1.0 + extra)
+        return np.asarray(((y - size * mean) ** 2 / noise).sum(axis=-1))
+
+    def response(self, size: Floats, mean: Floats, variance: Floats) -> Floats:
+        return size * variance / np.maximum(mean * (1.0 - mean) - variance, 1e-300)
+
+    def level(self, mean: Floats, variance: Floats) -> Floats:
+        return np.asarray(special.logit(mean))
+
+    def unit(self, mean: Floats, variance: Floats) -> Floats:
+        return (mean * (1.0 - mean)) ** 2
+
+    # --- calibration of the score
+
+    def weighted(self, y: Floats, size: Floats) -> tuple[Floats, Floats]:
+        return size, y
+
+    def regressor(self, penalty: float) -> Any:
+        return _LogisticOfRates(penalty)
+
+    def line(self, score: Floats, y: Floats, size: Floats) -> tuple[Floats, float]:
+        inside = bool(((score > 0) & (score < 1)).all())
+        x = special.logit(score) if inside else score
+        design = np.stack([np.ones(len(x)), x - x.mean()])
+        line = np.array([special.logit((y.sum() + 0.5) / (size.sum() + 1.0)), 0.0])
+        for _ in range(100):
+            mean = special.expit(np.clip(line @ design, -50.0, 50.0))
+            info = (design * (size * mean * (1.0 - mean))) @ design.T
+            info += 1e-9 * np.eye(2) * (1.0 + np.trace(info))
+            step = np.linalg.solve(info, design @ (y - size * mean))
+            line = line + np.clip(step, -1.0, 1.0)
+            if np.abs(step).max() < 1e-9:
+                break
+        return special.xlogy(y, mean) + special.xlog1py(size - y, -mean), float(line[1])
+
+    def contrast(
+        self, y: Floats, size: Floats, fresh_y: Floats, fresh_size: Floats
+    ) -> tuple[Floats, Floats]:
+        # given both, own successes are hypergeometric; a common shift of fresh rates is taken out
+        trials, both = size + fresh_size, y + fresh_y
+        known = (size > 0) & (fresh_size > 0) & (both > 0) & (both < trials)
+        if not known.any():
+            raise ItemsError(
+                "fresh=: there are no successes and failures in both outcomes of items seen twice"
+            )
+        some = np.where(known, trials, 2.0)
+        rate = both / some
+        away = np.where(known, y - rate * size, 0.0)
+        weight = size * fresh_size / np.maximum(some - 1.0, 1.0) * rate * (1.0 - rate)
+        weight = np.where(known, weight, 0.0)
+        return away - weight * (away.sum() / weight.sum()), weight
+
+
+class _LogisticOfRates:
+    """Logistic regression of rates with weights, in scikit-learn's manner."""
+
+    def __init__(self, penalty: float) -> None:
+        self._penalty = penalty
+
+    def fit(self, x: Any, rate: Floats, sample_weight: Floats) -> "_LogisticOfRates":
+        """Fit to a success of weight `rate` and a failure of the rest, for each line."""
+        from sklearn.linear_model import LogisticRegression
+
+        weight = np.concatenate([sample_weight * rate, sample_weight * (1.0 - rate)])
+        strength = 1.0 / max(self._penalty * float(np.sum(sample_weight)), 1e-12)
+        self._model = LogisticRegression(C=strength, tol=1e-8, max_iter=1000)
+        labels = np.repeat([1, 0], len(rate))
+        self._model.fit(np.concatenate([x, x]), labels, sample_weight=weight)
+        return self
+
+    def predict(self, x: Any) -> Floats:
+        """Rates."""
+        return np.asarray(self._model.predict_proba(x)[:, 1])
+
+
+def _none(y: Floats, size: Floats, mean: Floats, variance: Floats) -> Floats:
+    """Number of items without a success, (...,)."""
+    return np.asarray((y == 0).sum(axis=-1))
+
+
+def _all(y: Floats, size: Floats, mean: Floats, variance: Floats) -> Floats:
+    """Number of items without a failure, (...,)."""
+    return np.asarray((y == size).sum(axis=-1))
+
+
+BINOMIAL_FORMS = _BinomialForms()
+
+
+# --- what sums over cells say: variation beyond the noise, errors of wide cells ------------------
+
+
+def _beyond_noise(
+    x1: Floats, x2: Floats, y1: Floats, xy: Floats, y2: Floats, own: Floats
+) -> tuple[Floats, Floats]:
+    """Squared residuals about the mean `own` less what Binomial noise makes, and that noise.
+
+    mu (1 - mu) of X trials is low by a factor of 1 - 1/X.
+    """
+    noise = (y1 - own * x2 / x1) * (1.0 - own) / np.maximum(1.0 - 1.0 / x1, 1e-9)
+    return y2 - 2.0 * own * xy + own**2 * x2 - noise, noise
+
+
+def success_residuals(cells: Cells, bins: int, _trials: bool) -> tuple[Floats, Floats]:
+    """Excess of squared residuals of successes over their noise, and its variance, by bin.
+
+    Each cell has a mean of its own. Cells of single trials say nothing.
+    """
+    seen = cells.sums[0, 2] > cells.sums[0, 1]
+    cells = cells._replace(bin=cells.bin[seen])
+    n, x1, x2, y1, xy, y2 = (
+        cells.sums[power][seen] for power in ((0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (2, 0))
+    )
+    trials, successes = add_by_bin(cells, x1, bins), add_by_bin(cells, y1, bins)
+    mu = successes / np.maximum(trials, 1.0)
+    v = mu * (1.0 - mu)
+    size = x2 / x1  # trials of a typical item of the cell
+    excess, _ = _beyond_noise(x1, x2, y1, xy, y2, y1 / x1)
+    told = v > 0
+    variance = add_by_bin(cells, 2.0 * (1.0 - 1.0 / n) * (x2 - x1) / size**2, bins)
+    return add_by_bin(cells, excess / size, bins) / np.where(told, v, 1.0), np.where(
+        told, variance, 0.0
+    )
+
+
+def success_error(tables: Mapping[str, Cells], bins: int) -> Floats:
+    """Bound by bin, in nats, of the error that wide cells cause in the log marginal of successes.
+
+    It holds at the bin's mean for every dispersion, up to terms free of parameters: fourth
+    derivatives of log Gamma(a + y), log Gamma(b + z) and log Gamma(a + b + n) are largest at a
+    cell's lower end.
+    """
+    of_y, of_z, of_n = (_powers_of(tables[name], key) for name, key in _OWN.items())
+    successes, failures = (add_by_bin(cells, cells.sums[1, 0], bins) for cells in (of_y, of_z))
+    mean = (successes + 0.5) / (successes + failures + 1.0)
+    wide = []
+    for cells, share in ((of_y, mean), (of_z, 1.0 - mean), (of_n, np.ones(bins))):
+        fourth = quartic(cells, *(cells.sums[power, 0] for power in _POWERS))
+        far = (fourth > 0) & (cells.width > 0)
+        wide.append((cells.bin[far], cells.low[far], fourth[far], share))
+    worst = np.zeros(bins)
+    for total in _PRIORS:
+        error = np.zeros(bins)
+        for row, low, fourth, share in wide:
+            slope = special.polygamma(3, total * share[row] + low)
+            error += np.bincount(row, weights=slope * fourth, minlength=bins)
+        worst = np.maximum(worst, error)
+    return worst
+
+
+def _powers_of(cells: Cells, key: Callable[[int], tuple[int, ...]]) -> Cells:
+    """Cells with sums of powers of one number alone, as if it were the outcome."""
+    sums = {(k, 0): cells.sums[key(k) if k else (0, 0)] for k in _POWERS}
+    return cells._replace(sums=sums)
