@@ -144,10 +144,53 @@ class NormalItems(_Roles):
     kind: ClassVar[str] = "normal"
 
 
-Items = PoissonItems | NormalItems
+@dataclass(frozen=True, eq=False, repr=False)
+class BinomialItems(_Roles):
+    """Items with a score and successes y ~ Binomial(n, theta) in a known number of trials n.
+
+    Parameters
+    ----------
+    source, group, id, fold
+        As for `PoissonItems`.
+    score
+        Column of the scores: finite numbers of any sign, from a model that never saw the item's own
+        outcome (out of fold, or trained on earlier data).
+    successes
+        Column of the numbers of successes: whole numbers from 0 to the item's trials.
+    trials
+        Column of the numbers of trials: whole numbers >= 0.
+
+    Raises
+    ------
+    ItemsError
+        As for `PoissonItems`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"p": [0.3, 0.2], "hits": [4, 1], "at_bats": [9, 8]})
+    >>> BinomialItems(frame, score="p", successes="hits", trials="at_bats").roles["trials"]
+    'at_bats'
+    """
+
+    source: Any
+    _: KW_ONLY
+    score: str
+    successes: str
+    trials: str
+    group: str | None = None
+    id: str | None = None
+    fold: str | None = None
+
+    kind: ClassVar[str] = "binomial"
+
+
+Items = PoissonItems | NormalItems | BinomialItems
 """Items of any kind."""
 
-ITEMS: Mapping[str, type[Items]] = {each.kind: each for each in (PoissonItems, NormalItems)}
+ITEMS: Mapping[str, type[Items]] = {
+    each.kind: each for each in (PoissonItems, NormalItems, BinomialItems)
+}
 """Classes of items by kind."""
 
 ANY_ITEMS = " or ".join(f"soc.{each.__name__}(...)" for each in ITEMS.values())

@@ -54,6 +54,9 @@ class Cell(NamedTuple):
 CELLS: Mapping[str, Cell] = {
     "exposure_cell": Cell("size", "exposure", 16, ZERO_EXPOSURE, exposure_cell_range),
     "count_cell": Cell("outcome", "count", 11, 0, count_cell_range),
+    "trials_cell": Cell("size", "exposure", 16, ZERO_EXPOSURE, exposure_cell_range),
+    "failures_cell": Cell("rest", "count", 11, 0, count_cell_range),
+    "successes_cell": Cell("outcome", "count", 11, 0, count_cell_range),
     "noise_cell": Cell("size", "noise", 12, -(1 << 11), exposure_cell_range),
     "value_cell": Cell("outcome", "value", 26, -(1 << 25), None),
 }

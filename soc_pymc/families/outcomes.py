@@ -18,7 +18,7 @@ from .cells import EXACT_COUNTS, STEPS
 from .normal import NORMAL_FORMS, value_error, value_residuals
 from .poisson import POISSON_FORMS, count_error, count_residuals
 from .row_sums import Cells, Columns, Powers
-from .scales import LINEAR, LOG
+from .scales import LINEAR, LOG, LOGIT
 from .validity import (
     LARGEST_COUNT,
     LARGEST_VALUE,
@@ -542,7 +542,7 @@ _BINOMIAL = Outcome(
         **_SUCCESSES,
     },
     tables={
-        "part": Table(_PART_KEYS, ("sum_N", *_SCORES), {}),
+        "part": Table(_PART_KEYS, ("sum_N", *_SCORES, *LOGIT.sums), {}),
         "trials": _margin("trials_cell", _TRIALS),
         "failures": _margin("failures_cell", _FAILURES),
         "successes": _margin("successes_cell", _SUCCESSES),

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy import special
 
 from .._lib.arrays import Bools, Floats
 from .._lib.errors import FitError
@@ -62,8 +63,13 @@ LOG = Scale(
     "log", 0.0, np.inf, "0 or below and have no logarithm", np.log, np.exp,
     lambda t: t.ln(), "math.log(t)", "log_t", "log_score_sd",
 )  # fmt: skip
+LOGIT = Scale(
+    "logit", 0.0, 1.0, "not between 0 and 1 and have no logit", special.logit, special.expit,
+    lambda t: t.ln() - (1.0 - t).ln(), "math.log(t) - math.log(1.0 - t)", "logit_t",
+    "logit_score_sd",
+)  # fmt: skip
 
-SCALES: Mapping[str, Scale] = {scale.name: scale for scale in (LOG, LINEAR)}
+SCALES: Mapping[str, Scale] = {scale.name: scale for scale in (LOG, LOGIT, LINEAR)}
 """Scales by name, without that of ranks."""
 
 
