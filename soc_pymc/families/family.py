@@ -13,20 +13,18 @@ import numpy as np
 from scipy import special
 
 from . import binomial_beta, normal_normal, poisson_gamma
+from .beta_items import beta_mixtures, beta_node_spread, beta_summaries, score_beta_nodes
 from .binomial_rows import BetaRows
 from .components import GAMMAS, NORMALS
 from .further import AFTER_COUNT, AFTER_SUCCESS, AFTER_VALUE, Further
 from .item_kernels import score_draws, score_nodes
 from .mixture_items import GAMMA_MIXTURE, NORMAL_MIXTURE
 from .mixtures import (
-    beta_node_spread,
-    beta_summaries,
     gamma_node_spread,
     gamma_summaries,
     normal_node_spread,
     normal_posterior_summaries,
     normal_summaries,
-    score_beta_nodes,
     score_normal_nodes,
 )
 from .normal_rows import NormalCells
@@ -209,9 +207,7 @@ BETA = Family(
     mean=binomial_beta.mean,
     variance=binomial_beta.variance,
     quantile=binomial_beta.quantile,
-    over_draws=lambda first, second, probs: beta_summaries(
-        first, second, np.zeros(first.shape[1]), np.zeros(first.shape[1]), probs
-    ),
+    over_draws=lambda first, second, probs: beta_mixtures(*binomial_beta.a_b(first, second), probs),
     above=binomial_beta.above,
     excess=binomial_beta.excess,
     shortfall=binomial_beta.shortfall,

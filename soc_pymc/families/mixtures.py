@@ -1,20 +1,17 @@
-"""Mixtures of Gammas, Betas or Normals: moments in closed form, quantiles by search.
+"""Mixtures of Gammas or of Normals: moments in closed form, quantiles by search.
 
-Given one draw of the curves an item's theta has one of these distributions; over the draws it is a
-mixture of them.
+Given one draw of the curves an item's theta is Gamma or Normal; over the draws it is their mixture.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from .._lib.arrays import Floats, Ints
-from . import binomial_beta, normal_normal, poisson_gamma
-from .beta_forms import beta_kernel, beta_lower, beta_upper
+from . import normal_normal, poisson_gamma
 from .scales import Scale
 from .special_forms import gamma_kernel, gamma_lower, gamma_upper
 
@@ -141,8 +138,8 @@ def product_rule(
 # a step of a quantile's search leaves an error of itself times that of the slope, a few percent
 _CLOSE = 1e-5
 _STEPS = 1000  # a bound never met: steps of 2 and then bisection need fewer than 800
-_LONGEST = 2.0  # step in log or logit theta
-_LEAST = -690.0  # least log or logit theta
+_LONGEST = 2.0  # step in log theta
+_LEAST = -690.0  # least log theta
 _FARTHEST = 1e105  # of theta times a rate: shapes are less than 1e101
 _FEW_DRAWS = 18  # fewer draws than this need no coarse start
 
@@ -168,7 +165,7 @@ def weighted(weight: Floats, values: Floats) -> Floats:
     return np.asarray(np.einsum("sn,sn->n", weight, values))
 
 
-def _columns(weight: Floats | None, number: int) -> Floats:
+def weight_columns(weight: Floats | None, number: int) -> Floats:
     """Weights as (draws, 1) or (draws, n); equal ones where none are given."""
     if weight is None:
         weight = np.full(number, 1.0 / number)
@@ -208,219 +205,129 @@ def _search(
         active = active[~done]
 
 
-# --- Gammas and Betas, whose quantiles are sought by their tails ---------------------------------
+# --- Gammas --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Form:
-    """Distributions of theta with parameters a and b, and the scale x on which they are searched.
+def gamma_summaries(
+    log_mean: Floats,
+    log_cv2: Floats,
+    count: Floats,
+    exposure: Floats,
+    probs: Sequence[float] = (),
+    weight: Floats | None = None,
+    close: float = _CLOSE,
+) -> Summaries:
+    """Summaries of the mixture over draws of Gamma(1/cv2 + y, 1/(cv2 mean) + N).
 
-    x is log theta of Gammas, logit theta of Betas.
+    Curves are (draws, n), counts and exposures (n,), weights (draws,) or (draws, n) with sum 1;
+    None is equal weights. Quantiles are good to a tenth of `close` posterior sd.
     """
-
-    to_parameters: Callable[..., tuple[Floats, Floats]]  # both curves -> a, b
-    update: Callable[..., tuple[Floats, Floats]]  # (a, b, outcome, size) -> a, b
-    mean: Callable[..., Floats]
-    variance: Callable[..., Floats]
-    quantile: Callable[..., Floats]  # (probability, a, b)
-    like: Callable[[Floats, Floats], tuple[Floats, Floats]]  # a, b of this mean and variance
-    x: Callable[[Floats], Floats]  # theta -> x
-    theta: Callable[[Floats], Floats]
-    sd: Callable[[Floats, Floats], Floats]  # (mean, variance) -> sd of x, about
-    tail: Callable[..., Floats]  # (theta, a, b, whether the lower)
-    density: Callable[[Floats, Floats, Floats], Floats]  # (theta, a, b) -> of x
-    # (a, b, weight) -> how far nodes are spread out, against the width of each, squared
-    spread: Callable[[Floats, Floats, Floats], Floats]
-
-    def summaries(
-        self,
-        first: Floats,
-        second: Floats,
-        outcome: Floats,
-        size: Floats,
-        probs: Sequence[float] = (),
-        weight: Floats | None = None,
-        close: float = _CLOSE,
-    ) -> Summaries:
-        """Summaries of the mixture over draws of theta given outcomes.
-
-        Curves are (draws, n), outcomes and sizes (n,), weights (draws,) or (draws, n) with sum 1;
-        None is equal weights. Quantiles are good to a tenth of `close` posterior sd.
-        """
-        weight = _columns(weight, len(first))
-        mixture = self._posterior(first, second, weight, outcome, size)
+    weight = weight_columns(weight, len(log_mean))
+    mixture = _Gammas.posterior(log_mean, log_cv2, weight, count, exposure)
+    mean, variance = mixture.moments()
+    if len(weight) > _FEW_DRAWS:
+        coarse = _Gammas.posterior(*_compressed(log_mean, log_cv2, weight), count, exposure)
+    else:
         coarse = mixture
-        if len(weight) > _FEW_DRAWS:
-            coarse = self._posterior(*_compressed(first, second, weight), outcome, size)
-        mean, variance = mixture.moments()
-        quantiles = np.empty((len(probs), len(mean)))
-        for row, prob in zip(quantiles, probs, strict=True):
-            row[:] = self.quantile(prob, *self.like(mean, variance))
-            coarse.search(prob, row, close)
-            if coarse is not mixture:
-                mixture.search(prob, row, close)
-        return Summaries(mean, variance, quantiles)
-
-    def node_spread(
-        self, first: Floats, second: Floats, outcome: Floats, size: Floats, weight: Floats
-    ) -> Floats:
-        """How far nodes' posteriors are spread out, against the width of each, squared, (n,)."""
-        mixture = self._posterior(first, second, weight, outcome, size)
-        return self.spread(mixture.a, mixture.b, weight)
-
-    def after(self, a: Floats, b: Floats, probs: Sequence[float], weight: Floats) -> Summaries:
-        """Summaries of mixtures of few components with these parameters, (components, n)."""
-        mixture = _Mixture(self, a, b, weight)
-        mean, variance = mixture.moments()
-        quantiles = np.empty((len(probs), len(mean)))
-        for row, prob in zip(quantiles, probs, strict=True):
-            row[:] = self.quantile(prob, *self.like(mean, variance))
-            mixture.search(prob, row, _CLOSE)
-        return Summaries(mean, variance, quantiles)
-
-    def _posterior(
-        self, first: Floats, second: Floats, weight: Floats, outcome: Floats, size: Floats
-    ) -> "_Mixture":
-        prior = self.to_parameters(first, second)
-        return _Mixture(self, *self.update(*prior, outcome, size), weight)
+    quantiles = np.empty((len(probs), len(mean)))
+    for row, prob in zip(quantiles, probs, strict=True):
+        row[:] = poisson_gamma.quantile(prob, mean * mean / variance, mean / variance)
+        coarse.search(prob, row, close)
+        if coarse is not mixture:
+            mixture.search(prob, row, close)
+    return Summaries(mean, variance, quantiles)
 
 
-def _compressed(first: Floats, second: Floats, weight: Floats) -> tuple[Floats, Floats, Floats]:
-    """Representative nodes (both curves, weights) of given draws."""
-    m, c = weighted(weight, first), weighted(weight, second)
-    dm, dc = first - m, second - c
+def _compressed(log_mean: Floats, log_cv2: Floats, weight: Floats) -> tuple[Floats, Floats, Floats]:
+    """Representative nodes (log mean, log cv2, weights) of given draws."""
+    m, c = weighted(weight, log_mean), weighted(weight, log_cv2)
+    dm, dc = log_mean - m, log_cv2 - c
     seconds = (weighted(weight, x) for x in (dm**2, dm * dc, dc**2))
     nodes = product_rule(m, c, *seconds)
     # draws far apart, as far from the fit's scores, have nodes beyond all of them
-    one = np.clip(nodes[1], first.min(axis=0), first.max(axis=0))
-    other = np.clip(nodes[2], second.min(axis=0), second.max(axis=0))
-    return one, other, nodes[0][:, None]
+    first = np.clip(nodes[1], log_mean.min(axis=0), log_mean.max(axis=0))
+    second = np.clip(nodes[2], log_cv2.min(axis=0), log_cv2.max(axis=0))
+    return first, second, nodes[0][:, None]
+
+
+def gamma_node_spread(
+    log_mean: Floats, log_cv2: Floats, count: Floats, exposure: Floats, weight: Floats
+) -> Floats:
+    """How far nodes' posteriors are spread out, against the width of each, squared, (n,)."""
+    mixture = _Gammas.posterior(log_mean, log_cv2, weight, count, exposure)
+    mean = mixture.shape / mixture.rate
+    shape = weighted(weight, mixture.shape)
+    apart = weighted(weight, (mixture.shape / shape - 1.0) ** 2)
+    away = weighted(weight, (mean / weighted(weight, mean) - 1.0) ** 2)
+    return apart + shape * away
 
 
 @dataclass(frozen=True)
-class _Mixture:
-    """Mixtures of one form, one for each item: a and b (draws, n), weight (draws, 1 or n)."""
+class _Gammas:
+    """Mixtures of Gammas, one for each item: shape and rate (draws, n), weight (draws, 1 or n)."""
 
-    form: _Form
-    a: Floats
-    b: Floats
+    shape: Floats
+    rate: Floats
     weight: Floats
+
+    @staticmethod
+    def posterior(
+        log_mean: Floats, log_cv2: Floats, weight: Floats, count: Floats, exposure: Floats
+    ) -> "_Gammas":
+        prior = poisson_gamma.shape_rate(log_mean, log_cv2)
+        return _Gammas(*poisson_gamma.update(*prior, count, exposure), weight)
 
     def moments(self) -> tuple[Floats, Floats]:
         """Mean and total variance."""
-        means = self.form.mean(self.a, self.b)
+        means = poisson_gamma.mean(self.shape, self.rate)
         mean = weighted(self.weight, means)
-        within = weighted(self.weight, self.form.variance(self.a, self.b))
+        within = weighted(self.weight, poisson_gamma.variance(self.shape, self.rate))
         return mean, within + weighted(self.weight, (means - mean) ** 2)
 
     def _weights(self, at: NDArray[np.intp]) -> Floats:
         return self.weight if self.weight.shape[1] == 1 else self.weight[:, at]
 
-    def _averaged(self, of: Callable[..., Floats], at: NDArray[np.intp], *given: Any) -> Floats:
-        return weighted(self._weights(at), of(given[0], self.a[:, at], self.b[:, at], *given[1:]))
+    def _scaled(self, theta: Floats, at: NDArray[np.intp]) -> Floats:
+        """Theta times each rate, as far as numbers go: beyond, the upper tail is 0."""
+        rate = self.rate[:, at]
+        return np.minimum(theta, _FARTHEST / rate) * rate
+
+    def tail(self, theta: Floats, at: NDArray[np.intp], lower: bool) -> Floats:
+        """P(Theta <= theta) or, for the upper tail, P(Theta > theta), of the items `at`."""
+        x = self._scaled(theta, at)
+        cdf = gamma_lower if lower else gamma_upper
+        return weighted(self._weights(at), cdf(self.shape[:, at], x))
+
+    def density(self, theta: Floats, at: NDArray[np.intp]) -> Floats:
+        """Density of log theta of the items `at`."""
+        x, a = self._scaled(theta, at), self.shape[:, at]
+        return weighted(self._weights(at), a * gamma_kernel(a, x))
 
     def search(self, prob: float, theta: Floats, enough: float) -> None:
-        """Quantiles, in place, by Newton's method on log probability over x.
+        """Quantiles, in place, by Newton's method on log probability over log theta.
 
-        Log cdf and log survival are concave in x for each component, but not for mixtures: where
-        the data disagree with some draws of the curves, a step may be far too long.
+        Log cdf and log survival are concave in log theta for each Gamma, but not for mixtures:
+        where the data disagree with some draws of the curves, a step may be far too long.
         """
         lower = prob <= 0.5
         target = np.log(prob if lower else 1.0 - prob)
-        close = enough * np.minimum(self.form.sd(*self.moments()), 1.0)
-        some = np.flatnonzero((theta > 0) & np.isfinite(self.form.x(theta)))  # others are the ends
+        mean, variance = self.moments()
+        close = enough * np.minimum(np.sqrt(variance) / mean, 1.0)
+        some = np.flatnonzero(theta > 0)  # an underflow to 0 is the answer
 
         def newton(x: Floats, at: NDArray[np.intp]) -> tuple[Floats, NDArray[np.bool_]]:
-            value = self.form.theta(x)
-            share = self._averaged(self.form.tail, some[at], value, lower)
+            value = np.exp(x)
+            share = self.tail(value, some[at], lower)
             # far from the quantile the density may be next to nothing: such steps are cut
             with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
                 gap = target - np.log(share)
-                density = self._averaged(self.form.density, some[at], value)
-                step = np.where(gap == 0, 0.0, gap * share / density)
+                step = np.where(gap == 0, 0.0, gap * share / self.density(value, some[at]))
             return (step, gap > 0) if lower else (-step, gap < 0)
 
-        x = self.form.x(theta[some])
+        x = np.log(theta[some])
         low, high = np.full(len(some), _LEAST), np.full(len(some), -_LEAST)
         _search(x, low, high, newton, close[some], _LONGEST)
-        theta[some] = self.form.theta(x)
-
-
-def _gamma_scaled(theta: Floats, rate: Floats) -> Floats:
-    """Theta times each rate, as far as numbers go: beyond, the upper tail is 0."""
-    return np.minimum(theta, _FARTHEST / rate) * rate
-
-
-def _gamma_tail(theta: Floats, shape: Floats, rate: Floats, lower: bool) -> Floats:
-    return (gamma_lower if lower else gamma_upper)(shape, _gamma_scaled(theta, rate))
-
-
-def _gamma_spread(shape: Floats, rate: Floats, weight: Floats) -> Floats:
-    mean, middle = shape / rate, weighted(weight, shape)
-    apart = weighted(weight, (shape / middle - 1.0) ** 2)
-    return apart + middle * weighted(weight, (mean / weighted(weight, mean) - 1.0) ** 2)
-
-
-def _log(theta: Floats) -> Floats:
-    # an underflow to 0 is the answer
-    with np.errstate(divide="ignore"):
-        return np.log(theta)
-
-
-_GAMMAS = _Form(
-    to_parameters=poisson_gamma.shape_rate,
-    update=poisson_gamma.update,
-    mean=poisson_gamma.mean,
-    variance=poisson_gamma.variance,
-    quantile=poisson_gamma.quantile,
-    like=lambda mean, variance: (mean * mean / variance, mean / variance),
-    x=_log,
-    theta=np.exp,
-    sd=lambda mean, variance: np.sqrt(variance) / mean,
-    tail=_gamma_tail,
-    density=lambda theta, shape, rate: shape * gamma_kernel(shape, _gamma_scaled(theta, rate)),
-    spread=_gamma_spread,
-)
-gamma_summaries, gamma_node_spread = _GAMMAS.summaries, _GAMMAS.node_spread
-
-
-def _beta_like(mean: Floats, variance: Floats) -> tuple[Floats, Floats]:
-    total = np.maximum(mean * (1.0 - mean) / variance - 1.0, 1e-6)
-    return mean * total, (1.0 - mean) * total
-
-
-def _beta_tail(theta: Floats, a: Floats, b: Floats, lower: bool) -> Floats:
-    return (beta_lower if lower else beta_upper)(theta, a, b)
-
-
-def _beta_spread(a: Floats, b: Floats, weight: Floats) -> Floats:
-    total, mean = a + b, a / (a + b)
-    apart = weighted(weight, (total / weighted(weight, total) - 1.0) ** 2)
-    width = weighted(weight, binomial_beta.variance(a, b))
-    return apart + weighted(weight, (mean - weighted(weight, mean)) ** 2) / width
-
-
-def _logit(theta: Floats) -> Floats:
-    # 0 and 1 are the answer where a quantile is below all numbers, or beyond all digits
-    with np.errstate(divide="ignore"):
-        return np.asarray(special.logit(theta))
-
-
-_BETAS = _Form(
-    to_parameters=binomial_beta.a_b,
-    update=binomial_beta.update,
-    mean=binomial_beta.mean,
-    variance=binomial_beta.variance,
-    quantile=binomial_beta.quantile,
-    like=_beta_like,
-    x=_logit,
-    theta=special.expit,
-    sd=lambda mean, variance: np.sqrt(variance) / (mean * (1.0 - mean)),
-    tail=_beta_tail,
-    density=beta_kernel,
-    spread=_beta_spread,
-)
-beta_summaries, beta_node_spread = _BETAS.summaries, _BETAS.node_spread
+        theta[some] = np.exp(x)
 
 
 # --- Normals -------------------------------------------------------------------------------------
@@ -455,7 +362,7 @@ def normal_summaries(
     >>> float(found.variance[0]), round(abs(float(found.quantiles[0, 0])), 9)
     (2.0, 0.0)
     """
-    weight = _columns(weight, len(mean))
+    weight = weight_columns(weight, len(mean))
     middle = mean[0] + weighted(weight, mean - mean[0])  # exact where all are equal
     total = weighted(weight, variance) + weighted(weight, (mean - middle) ** 2)
     sd = np.sqrt(variance)
@@ -509,7 +416,7 @@ def _normal_spread(mean: Floats, variance: Floats, weight: Floats) -> Floats:
 # --- items over few nodes ------------------------------------------------------------------------
 
 
-def _nodes_scorer(
+def nodes_scorer(
     update: Callable[..., tuple[Floats, Floats]],
     spread: Callable[[Floats, Floats, Floats], Floats],
     summaries: Callable[[Floats, Floats, Sequence[float], Floats], Summaries],
@@ -544,14 +451,13 @@ def _nodes_scorer(
     return score_nodes
 
 
-score_normal_nodes = _nodes_scorer(
+score_normal_nodes = nodes_scorer(
     lambda mean, variance, value, noise_sd: normal_normal.update(
         mean, variance, value, noise_sd**2
     ),
     _normal_spread,
     normal_summaries,
 )
-score_beta_nodes = _nodes_scorer(binomial_beta.update, _beta_spread, _BETAS.after)
 
 
 # --- components whose weights differ between draws -----------------------------------------------

@@ -74,7 +74,7 @@ def deviance(x: Floats, away: Floats, mean: Floats) -> Floats:
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def _one_deviance(x, away, mean):  # type: ignore[no-untyped-def]
+def one_deviance(x, away, mean):  # type: ignore[no-untyped-def]
     """`deviance` of numbers."""
     share = away / x
     if not abs(share) < _NEAR:
@@ -88,7 +88,7 @@ def _one_deviance(x, away, mean):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def _one_rest(x):  # type: ignore[no-untyped-def]
+def one_rest(x):  # type: ignore[no-untyped-def]
     """`stirling_rest` of a number."""
     if x < _STIRLING:
         return math.lgamma(x + 1.0) - (x + 0.5) * math.log(x) + x - _HALF_LOG_2PI
@@ -120,9 +120,9 @@ def one_negative_binomial(count, shape, expected):  # type: ignore[no-untyped-de
     both = shape + count
     # what each of the two is short of its mean given their sum: the difference is formed first
     away = (expected - count) / (1.0 + ratio)
-    parts = _one_deviance(count, away, both * (ratio / (1.0 + ratio)))
-    parts += _one_deviance(shape, -away, both / (1.0 + ratio))
-    rest = _one_rest(both) - _one_rest(shape) - _one_rest(count)
+    parts = one_deviance(count, away, both * (ratio / (1.0 + ratio)))
+    parts += one_deviance(shape, -away, both / (1.0 + ratio))
+    rest = one_rest(both) - one_rest(shape) - one_rest(count)
     return rest - parts - 0.5 * (math.log(2.0 * math.pi * count) + math.log1p(count / shape))
 
 

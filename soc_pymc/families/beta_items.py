@@ -1,0 +1,193 @@
+"""Mixtures of Betas: items over draws of the curves, or over few nodes of them, in compiled loops.
+
+Moments are in closed form. A quantile is sought by Newton's method on log probability over logit
+theta, first on few components. The cdf is a continued fraction, to about 1e-10.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numba
+import numpy as np
+
+from .._lib.arrays import Floats
+from . import binomial_beta
+from .mixtures import Summaries, nodes_scorer, weight_columns, weighted
+from .special_forms import one_deviance, one_rest
+
+_FEW = 16  # components on which a search begins
+_CLOSE = 1e-5  # last step, in posterior sd
+_STEPS = 200
+_FRACTION, _MOST_TERMS = 1e-11, 20_000  # of the continued fraction: error, terms
+_TINY = 1e-300
+_LEAST = -690.0  # least logit of theta
+
+_jit = numba.njit(cache=True, nogil=True, error_model="numpy")
+
+
+@_jit
+def _constant(a, b):  # type: ignore[no-untyped-def]
+    """Log of sqrt(a b / (2 pi (a + b))) and of what Stirling's formula leaves, for the density."""
+    m = a + b
+    return one_rest(m) - one_rest(a) - one_rest(b) + 0.5 * math.log(a / m * b / (2.0 * math.pi))
+
+
+@_jit
+def _fraction(x, a, b):  # type: ignore[no-untyped-def]
+    """Continued fraction of the incomplete beta function, by Lentz's method, for x below a mean."""
+    m = a + b
+    c, d = 1.0, 1.0 - m * x / (a + 1.0)
+    d = 1.0 / (d if abs(d) > _TINY else _TINY)
+    found = d
+    for k in range(1, _MOST_TERMS):
+        for odd in range(2):
+            if odd:
+                step = -(a + k) * (m + k) * x / ((a + 2.0 * k) * (a + 2.0 * k + 1.0))
+            else:
+                step = k * (b - k) * x / ((a + 2.0 * k - 1.0) * (a + 2.0 * k))
+            d = 1.0 + step * d
+            d = 1.0 / (d if abs(d) > _TINY else _TINY)
+            c = 1.0 + step / c
+            c = c if abs(c) > _TINY else _TINY
+            found *= d * c
+        if abs(d * c - 1.0) < _FRACTION:
+            break
+    return found
+
+
+@_jit
+def _tail_and_density(x, rest, a, b, constant, lower):  # type: ignore[no-untyped-def]
+    """P(theta <= x) or P(theta > x) of Beta(a, b), and the density of logit theta there.
+
+    `rest` is 1 - x, with all its digits.
+    """
+    m = a + b
+    away = m * x - a if x < 0.5 else b - m * rest
+    density = math.exp(constant - one_deviance(a, away, m * x) - one_deviance(b, -away, m * rest))
+    if x < (a + 1.0) / (m + 2.0):
+        below = density * _fraction(x, a, b) / a
+        return (below if lower else 1.0 - below), density
+    above = density * _fraction(rest, b, a) / b
+    return (1.0 - above if lower else above), density
+
+
+@_jit
+def _search(logit, close, prob, step, weight, a, b, constant):  # type: ignore[no-untyped-def]
+    """Quantile's logit by Newton's method on the log tail, kept between bounds that close in.
+
+    It is that of every `step`-th component.
+    """
+    lower = prob <= 0.5
+    target = prob if lower else 1.0 - prob
+    low, high = _LEAST, -_LEAST
+    for _ in range(_STEPS):
+        x, rest = 1.0 / (1.0 + math.exp(-logit)), 1.0 / (1.0 + math.exp(logit))
+        share, density, total = 0.0, 0.0, 0.0
+        for s in range(0, len(a), step):
+            tail, slope = _tail_and_density(x, rest, a[s], b[s], constant[s], lower)
+            share += weight[s] * tail
+            density += weight[s] * slope
+            total += weight[s]
+        wanted = target * total
+        up = share < wanted if lower else share > wanted
+        if up:
+            low = logit
+        else:
+            high = logit
+        move = np.nan
+        if share > 0.0 and density > 0.0:
+            move = (math.log(wanted) - math.log(share)) * share / density
+            move = min(max(move if lower else -move, -2.0), 2.0)
+        new = logit + move
+        if not low < new < high:
+            new = 0.5 * (low + high)
+        if abs(new - logit) <= close or share == wanted:
+            return new
+        logit = new
+    return logit
+
+
+@_jit
+def _summarize(weight, a, b, probs, scores, out):  # type: ignore[no-untyped-def]
+    """Fill `out` (2 + probabilities, n): mean, variance and quantiles of mixtures.
+
+    Parameters are (n, components), weights the same or (1, components).
+    """
+    number = a.shape[1]
+    constant = np.empty(number)
+    for i in range(len(a)):
+        w = weight[i % len(weight)]
+        mean = within = between = 0.0
+        for s in range(number):
+            mean += w[s] * (a[i, s] / (a[i, s] + b[i, s]))
+        for s in range(number):
+            m = a[i, s] + b[i, s]
+            own = a[i, s] / m
+            within += w[s] * own * (b[i, s] / m) / (m + 1.0)
+            between += w[s] * (own - mean) ** 2
+        out[0, i], out[1, i] = mean, within + between
+        if len(probs) == 0:
+            continue
+        for s in range(number):
+            constant[s] = _constant(a[i, s], b[i, s])
+        sd = math.sqrt(within + between) / max(mean * (1.0 - mean), _TINY)
+        centre = math.log(mean) - math.log1p(-mean)
+        every = max(number // _FEW, 1)
+        for k in range(len(probs)):
+            logit = min(max(centre + scores[k] * min(sd, 3.0), _LEAST), -_LEAST)
+            own = _CLOSE * min(sd, 1.0)
+            if every > 1:
+                logit = _search(logit, 100.0 * own, probs[k], every, w, a[i], b[i], constant)
+            logit = _search(logit, own, probs[k], 1, w, a[i], b[i], constant)
+            out[2 + k, i] = 1.0 / (1.0 + math.exp(-logit))
+
+
+def beta_mixtures(
+    a: Floats, b: Floats, probs: Sequence[float] = (), weight: Floats | None = None
+) -> Summaries:
+    """Summaries of mixtures of Betas with these parameters, (components, n).
+
+    Weights are (components,) or (components, n) with sum 1; None is equal ones.
+    """
+    share = weight_columns(weight, len(a))
+    out = np.empty((2 + len(probs), a.shape[1]))
+    levels = np.array(probs, dtype=float)
+    columns = (np.ascontiguousarray(x.T) for x in (share, a, b))
+    _summarize(*columns, levels, _scores(levels), out)
+    return Summaries(out[0], out[1], out[2:])
+
+
+def _scores(prob: Floats) -> Floats:
+    """A logistic's quantiles, in units of its sd: near enough to start from."""
+    return np.asarray(0.55 * (np.log(prob) - np.log1p(-prob)))
+
+
+def beta_summaries(
+    logit_mean: Floats,
+    log_odds_cv2: Floats,
+    successes: Floats,
+    trials: Floats,
+    probs: Sequence[float] = (),
+    weight: Floats | None = None,
+) -> Summaries:
+    """Summaries of theta given successes, over draws of the curves (draws, n)."""
+    prior = binomial_beta.a_b(logit_mean, log_odds_cv2)
+    return beta_mixtures(*binomial_beta.update(*prior, successes, trials), probs, weight)
+
+
+def beta_node_spread(
+    logit_mean: Floats, log_odds_cv2: Floats, successes: Floats, trials: Floats, weight: Floats
+) -> Floats:
+    """How far nodes' posteriors are spread out, against the width of each, squared, (n,)."""
+    prior = binomial_beta.a_b(logit_mean, log_odds_cv2)
+    return _spread(*binomial_beta.update(*prior, successes, trials), weight)
+
+
+def _spread(a: Floats, b: Floats, weight: Floats) -> Floats:
+    total, mean = a + b, a / (a + b)
+    apart = weighted(weight, (total / weighted(weight, total) - 1.0) ** 2)
+    width = weighted(weight, binomial_beta.variance(a, b))
+    return apart + weighted(weight, (mean - weighted(weight, mean)) ** 2) / width
+
+
+score_beta_nodes = nodes_scorer(binomial_beta.update, _spread, beta_mixtures)
