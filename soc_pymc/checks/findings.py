@@ -20,12 +20,12 @@ _LABELS = {  # what a check looks at, and how its statistic is written
     "PIT": ("distribution of outcomes (PIT)", "probabilities off by up to {:.3f}"),
     "LOO-PIT": ("the PIT, each item left out", "probabilities off by up to {:.3f}"),
     "dispersion": ("scatter of outcomes", "{:.2f} times as predicted"),
-    "zero counts": ("number of zero counts", "{:.2f} times as predicted"),
     "leave-one-out": ("weights of items left out", "largest Pareto k {:.2f} (at most 0.7)"),
     "converged": ("convergence", ""),
     "pareto_k": ("quality of the approximation", "Pareto k {:.2f} (at most 0.7)"),
     "ess_fraction": ("quality of the approximation", "effective share of draws {:.2f}"),
 }
+_TIMES = "{:.2f} times as predicted"  # what a kind of outcomes counts, such as zeros
 _FIRST = ("inference", "all items", ">= ", "random items")  # where to look first
 
 
@@ -194,10 +194,14 @@ def _shown(table: pd.DataFrame) -> pd.DataFrame:
 def _rows(table: pd.DataFrame) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for row in table.to_dict("records"):
-        what, pattern = _LABELS[row["check"]]
+        what, pattern = _label(str(row["check"]))
         found = pattern.format(row["statistic"]) or ("yes" if row["statistic"] else "no")
         rows.append((row["verdict"], what, row["slice"], found, _p(row["p_value"])))
     return rows
+
+
+def _label(check: str) -> tuple[str, str]:
+    return _LABELS.get(check, (f"number of {check}", _TIMES))
 
 
 def _title(table: pd.DataFrame, n_items: int) -> str:
@@ -216,7 +220,7 @@ def _rest(table: pd.DataFrame, shown: pd.DataFrame) -> str:
     if fine.any():
         number = left[fine].groupby("check", sort=False).size()
         where = (
-            _LABELS[str(check)][0] + (f" in {n} slices" if n > 1 else "")
+            _label(str(check))[0] + (f" in {n} slices" if n > 1 else "")
             for check, n in number.items()
         )
         parts.append(f"ok: {', '.join(dict.fromkeys(where))}")
