@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from scipy import special
 
 from .._lib.arrays import Floats
-from . import normal_rows, poisson_rows
+from . import binomial_rows, normal_rows, poisson_rows
+from .binomial_rows import BetaRows
 from .normal_rows import NormalCells
 from .poisson_rows import Histograms
 from .row_sums import RowSums
@@ -75,14 +76,14 @@ def make_tables(
 
 
 # --- one row as a function of its mean -----------------------------------------------------------
-# Numba chooses by the number of arrays: histograms of counts, these behind their tables, or cells
-# of values. (Functions as arguments could not be cached.) `line` holds coefficients of powers of
-# (mean - centre) / reach for the value and for the slope in the second curve, good up to a limit;
-# `place` is (centre, reach, limit).
+# Numba chooses by the number of arrays: histograms of counts or of successes, failures and trials,
+# these behind their tables, or cells of values. (Functions as arguments could not be cached.)
+# `line` holds coefficients of powers of (mean - centre) / reach for the value and for the slope in
+# the second curve, good up to a limit; `place` is (centre, reach, limit).
 
 _jit = numba.njit(cache=True, nogil=True, error_model="numpy")
-_COUNTS, _VALUES = len(fields(Histograms)), len(fields(NormalCells))
-_NEAR = _COUNTS + len(fields(Surrogates))
+_COUNTS, _TRIALS, _VALUES = (len(fields(rows)) for rows in (Histograms, BetaRows, NormalCells))
+_TABLES = len(fields(Surrogates))
 
 
 def _row(m: Any, c: Any, b: Any, arrays: Any) -> Any:
@@ -94,14 +95,26 @@ def _choose_row(m, c, b, arrays):  # type: ignore[no-untyped-def]
     def of_counts(m, c, b, arrays):  # type: ignore[no-untyped-def]
         return poisson_rows.one_row(m, c, b, arrays)
 
-    def of_tables(m, c, b, arrays):  # type: ignore[no-untyped-def]
+    def of_count_tables(m, c, b, arrays):  # type: ignore[no-untyped-def]
         return poisson_rows.one_row(m, c, b, arrays[3:])
+
+    def of_trials(m, c, b, arrays):  # type: ignore[no-untyped-def]
+        return binomial_rows.one_row(m, c, b, arrays)
+
+    def of_trial_tables(m, c, b, arrays):  # type: ignore[no-untyped-def]
+        return binomial_rows.one_row(m, c, b, arrays[3:])
 
     def of_values(m, c, b, arrays):  # type: ignore[no-untyped-def]
         start, noise, moments, centre, spread = arrays
         return normal_rows.one_row(m, c, b, start, noise, moments, centre, spread)
 
-    return {_COUNTS: of_counts, _NEAR: of_tables, _VALUES: of_values}[len(arrays)]
+    return {
+        _COUNTS: of_counts,
+        _COUNTS + _TABLES: of_count_tables,
+        _TRIALS: of_trials,
+        _TRIALS + _TABLES: of_trial_tables,
+        _VALUES: of_values,
+    }[len(arrays)]
 
 
 @_jit
@@ -133,7 +146,7 @@ def _line(m: Any, c: Any, b: Any, arrays: Any) -> Any:
 
 @overload(_line)
 def _choose_line(m, c, b, arrays):  # type: ignore[no-untyped-def]
-    def of_counts(m, c, b, arrays):  # type: ignore[no-untyped-def]
+    def of_rows(m, c, b, arrays):  # type: ignore[no-untyped-def]
         return _fitted(m, c, b, _REACH, _NODES, _TO_POWERS, arrays), (m, _REACH, 1.0)
 
     def of_tables(m, c, b, arrays):  # type: ignore[no-untyped-def]
@@ -147,7 +160,9 @@ def _choose_line(m, c, b, arrays):  # type: ignore[no-untyped-def]
         reach = np.sqrt(np.exp(c) + arrays[1][arrays[0][b]])
         return _fitted(m, c, b, reach, _FEW_NODES, _FEW_TO_POWERS, arrays), (m, reach, _FAR)
 
-    return {_COUNTS: of_counts, _NEAR: of_tables, _VALUES: of_values}[len(arrays)]
+    if len(arrays) == _VALUES:
+        return of_values
+    return of_rows if len(arrays) in (_COUNTS, _TRIALS) else of_tables
 
 
 @_jit
