@@ -150,6 +150,11 @@ class RowSums(ABC):
         return np.ones(len(self.total), dtype=bool)
 
     @property
+    def tells_second(self) -> NDArray[np.bool_]:
+        """Rows that say something of the second parameter: all, unless a family says otherwise."""
+        return np.ones(len(self.total), dtype=bool)
+
+    @property
     @abstractmethod
     def rounding(self) -> Floats:
         """What rounding may do to log marginals and slopes of each row."""
