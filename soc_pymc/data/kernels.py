@@ -304,7 +304,7 @@ def _term(of: Sum) -> str:
     if of.of == "above":
         return "(y > sized)"
     if (of.outcome, of.size) == (1, 0):
-        return "y"  # a sum of outcomes includes even the smallest
+        return "y"  # a sum of outcomes leaves none out, however small
     return " * ".join(["seen"] * of.outcome + ["sized"] * of.size)
 
 

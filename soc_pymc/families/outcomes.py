@@ -32,7 +32,7 @@ _SCORES = ("score_min", "score_max", *LINEAR.sums, *LOG.sums)
 
 
 class Sum(NamedTuple):
-    """The term of a column: y^outcome x^size, or y log x, or whether y exceeds x.
+    """What a column sums over items: y^outcome x^size, or y log x, or whether y exceeds x.
 
     x is the size to the power of `Outcome.size_power`.
     """

@@ -221,7 +221,7 @@ def count_error(tables: Mapping[str, Cells], bins: int) -> Floats:
 
 
 def _quartic(cells: Cells, *sums: NDArray[Any]) -> Floats:
-    """Largest difference of a cell's items from its two points, in fourth powers, times 1/24.
+    """Most that items of a cell can differ from its two points, in fourth powers, times 1/24.
 
     `sums` are those of powers 0 to 3. With x1, x2 the Gauss points of the first three moments, the
     error of a function f is at most max |f''''|/24 times the sum of (x - x1)^2 (x - x2)^2, and the

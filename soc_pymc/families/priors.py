@@ -10,7 +10,7 @@ from .scales import RANK, SCALES
 CURVES = {"Gamma": ("log_mean", "log_cv2"), "Normal": ("mean", "log_variance")}
 """Names of a prior's two curves in the posterior."""
 CURVES_BY_BIN = {"Gamma": ("shape", "rate"), "Normal": ("mean", "variance")}
-"""Their names for step curves, with a number for each bin (``soc.FiveSteps(smooth=False)``)."""
+"""The same where curves are steps, a number for each bin (``soc.FiveSteps(smooth=False)``)."""
 COMPONENTS = ("weight", "component_place", "component_sd")
 """Names of what five-step mixtures keep of each bin's components, dims bin and component.
 

@@ -36,7 +36,7 @@ class RowSums(ABC):
     """Data of rows; subclasses are frozen dataclasses whose fields are the kernels' arrays."""
 
     kernel: ClassVar[str]  # name in the model's `KERNELS`
-    near: ClassVar[str | None] = None  # kernel with polynomials in place of many cells
+    near: ClassVar[str | None] = None  # kernel in which polynomials stand for many cells
     signature: ClassVar[str]  # core dimensions of the arrays
     most_spread: ClassVar[float] = np.inf  # of items within a row
     margins: ClassVar[tuple[str, ...]]  # tables of cells for rows without classes of sizes

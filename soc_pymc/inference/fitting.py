@@ -124,7 +124,7 @@ def fit(
         return Fit(tree, prior, method, _status(verdict, began))
     with phase("fit: compiling the likelihood (once on a machine)", enabled=progress):
         poisson_rows.warm_up()
-    with phase("fit: start and model", enabled=progress):
+    with phase("fit: pilot and model", enabled=progress):
         if model is None:
             built = problem.build(stats, prior, start)
         else:  # recomputes the Laplace start of soc.model, which defined its coordinates

@@ -63,7 +63,7 @@ def _inside(t: Any, scale: Scale) -> Any:
 
 
 def _term(table: Any, outcome: Outcome, of: Sum) -> Any:
-    """The term of an item in one column, as an expression."""
+    """What one column sums, as an expression of the item."""
     y, x = table[outcome.observed], table[outcome.size]
     if of.of == "log":
         return y.cast("float64") * (y > 0).ifelse(x, 1.0).ln()
@@ -100,7 +100,7 @@ class Grouped:
         _ = self._scan
 
     def weights(self, grid: Grid, low: float, high: float, weight: str | None) -> Weights:
-        """Weights of scores on a grid; the first such pass also validates the items."""
+        """Scores on a grid; a first look validates the items in the same pass."""
         whole = weight is None or self._outcome.bounds[weight].whole
         if grid == FIRST_GRID and whole and "_scan" not in self.__dict__:
             self._scan = scan(self._items, self._progress, FIRST_GRID)
