@@ -4,8 +4,8 @@ A model gives every item a score t, and we saw a noisy outcome: a count y ~ Pois
 known exposure N, or a value y ~ Normal(theta, s^2) with known noise sd s. Calibration estimates
 E(theta | t); *second order calibration* (Muralidharan and Najmi) estimates the distribution of
 theta given t, and so E and Var(theta | t) and the posterior of every item's theta given t and y.
-Here one hierarchical model does it for all scores at once, so that the curves and every posterior
-carry their own uncertainty.
+Here one hierarchical model does this for all scores together, so that the curves and all posteriors
+include their uncertainty.
 
     items -> statistics -> model -> fit -> curves -> posteriors -> checks -> plots
 
@@ -18,14 +18,14 @@ carry their own uncertainty.
 >>> posteriors = soc.item_posteriors(fit, items, progress=False)  # the table, with columns added
 >>> result = soc.check(fit, items, progress=False)                # does the model fit the counts?
 
-Where the check finds fault, the prior has more to give, and leave-one-out says what it gains:
+If the check fails, try a richer prior, and compare by leave-one-out:
 
 >>> stats = soc.summarize(items, joint=True)                      # cells of count and exposure
 >>> fits = {"Gamma": fit, "mixture": soc.fit(stats, soc.GammaMixture(), progress=False)}
 >>> soc.compare(fits, stats, progress=False)["elpd"].shape
 (2,)
 
-Names by floor (each uses only those above it):
+Public names:
 
 - errors: `SocError`, `ItemsError`, `StatisticsError`, `FitError`, `ItemsWarning`,
   `ConvergenceWarning`
@@ -33,19 +33,18 @@ Names by floor (each uses only those above it):
   `FiveSteps`
 - items and statistics: `PoissonItems`, `NormalItems`; `summarize`, `Statistics`, `load_statistics`
 - the fit: `model`, `fit`, `Fit`, `Status`, `load_fit`
-- what it says: `calibration_curves`, `bands`; `item_posteriors`,
+- results: `calibration_curves`, `bands`; `item_posteriors`,
   `posterior_expression`, `posterior_sql`; `check`, `CheckResult`, `compare`
 - for scikit-learn: `SecondOrderCalibrator`, with `fit`, `predict`, `predict_interval`
 - one page for a colleague: `report`
 - modules: `decisions` (thresholds, ranking, exploration, value of more exposure), `evaluate`
   (held-out exposure, cross-validation), `quantities` (R-squared of the score, what outcomes add to
-  it, two scores compared), `simulation` (items whose truth is known), `datasets` (items of
-  examples, real where they are found), `theory` (posterior moments from a marginal alone), `plots`
+  it, two scores compared), `simulation` (items whose truth is known), `datasets` (example items,
+  real if they are found), `theory` (posterior moments from a marginal), `plots`
 """
 
 import sys
 from importlib import import_module
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from logging import NullHandler, getLogger
 from types import ModuleType
@@ -81,9 +80,9 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-getLogger(__name__).addHandler(NullHandler())  # silent until the user's program listens
+getLogger(__name__).addHandler(NullHandler())  # silent until the user configures logging
 
-# Loaded when first used: PyMC, DuckDB and matplotlib cost seconds that scoring need not pay.
+# Loaded when first used, because PyMC, DuckDB and matplotlib take seconds to import.
 _HOMES = {
     "_lib.errors": "SocError ItemsError StatisticsError FitError ItemsWarning ConvergenceWarning",
     "families.priors": "Gamma GammaMixture Normal NormalMixture Spline",
@@ -125,14 +124,17 @@ __all__ = [
 ]  # fmt: skip
 
 
-class _Door(MetaPathFinder, Loader):
-    """Lets ``import soc_pymc.quantities`` find the module in its room: the same object."""
+class _Door:
+    """Makes ``import soc_pymc.quantities`` return the module in its room, the same object.
+
+    `importlib.abc`, which has classes for this, would double the time of ``import soc_pymc``.
+    """
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         package, _, name = fullname.rpartition(".")
         if package != __name__ or _DOORS.get(name, name) == name:
             return None
-        return ModuleSpec(fullname, self)
+        return ModuleSpec(fullname, self)  # type: ignore[arg-type]
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         module = import_module(f".{_DOORS[spec.name.rpartition('.')[2]]}", __name__)
@@ -148,7 +150,7 @@ sys.meta_path.append(_Door())
 
 
 class _Package(ModuleType):
-    """The package itself: a room's module never hides the function of the same name."""
+    """The package: a room's module never hides the function of the same name."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not (name in _HOME and isinstance(value, ModuleType)):

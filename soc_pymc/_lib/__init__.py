@@ -1,1 +1,1 @@
-"""What every room uses and nothing that knows statistics: errors, arguments, files, progress."""
+"""Errors, arguments, files and progress: shared by all rooms, without any statistics."""

@@ -1,10 +1,10 @@
-"""Arguments, checked by rules: one sentence names the argument, what it was, and what it must be.
+"""Rules that check arguments; an error names the argument, its value, and what it must be.
 
-A rule is called with a value, the name under which the user gave it, and the error to raise. It
-returns the value, converted where that helps (NumPy's 3 becomes Python's), or raises the error.
-Rules are made (``Whole(1)``, ``Real(above=0, below=1)``, ``OneOf("log", "rank")``,
-``A(Fit, "a fit, from soc.fit")``, ``OrNone(Whole(0))``) or are functions as they stand (`switch`,
-`path_of`, `names_of`, `numbers_of`). A function, or a frozen dataclass, has one table of them::
+A rule takes a value, the user's name for it, and the error class. It returns the value, possibly
+converted (NumPy's 3 becomes Python's), or raises the error. Rules are objects (``Whole(1)``,
+``Real(above=0, below=1)``, ``OneOf("log", "rank")``, ``A(Fit, "a fit, from soc.fit")``,
+``OrNone(Whole(0))``) or functions (`switch`, `path_of`, `names_of`, `numbers_of`). A function, or a
+frozen dataclass, has one table of rules::
 
     @checked(fit=FIT, bins=OrNone(Whole(1)), seed=SEED, progress=switch)
     def check(fit, bins=None, *, seed=0, progress=True): ...
@@ -14,9 +14,9 @@ Rules are made (``Whole(1)``, ``Real(above=0, below=1)``, ``OneOf("log", "rank")
     class Method: ...
 
 Rules run in the order of the arguments, before the body (or before ``__post_init__``), which gets
-what they return. Defaults are trusted. The error is FitError, or the one given first; ``A(...,
-error=ItemsError)`` overrules it. Signatures, docstrings and static types stay as they are. What
-involves two arguments is checked in the body; there a rule is called: ``SEED(seed, "seed")``.
+the returned values. Defaults are trusted. The error is FitError, or the class given first; ``A(...,
+error=ItemsError)`` overrides it. Signatures, docstrings and static types are unchanged. The body
+checks conditions on two arguments, and may call a rule: ``SEED(seed, "seed")``.
 """
 
 import functools
@@ -33,16 +33,16 @@ from numpy.typing import NDArray
 
 from .errors import FitError, SocError
 
-_LARGEST_WHOLE = 2**128  # the most that a seed holds
+_LARGEST_WHOLE = 2**128  # the largest seed
 _LONGEST = 60  # characters of a value that an error shows
 MOST_DRAWS = 10_000_000
-"""Draws, iterations or sums asked for at once; beyond it no machine has the memory."""
+"""Largest number of draws, iterations or sums in one call; more exceed any memory."""
 
 Refusal = type[SocError]
 
 
 def shown(value: object) -> str:
-    """A value as errors show it: on one line, and cut where it is long."""
+    """A value as errors show it: on one line, shortened if it is long."""
     try:
         text = " ".join(repr(value).split())
     except Exception:  # an object's own repr may fail, and Python refuses 5,000 digits
@@ -62,7 +62,7 @@ class Rule(Protocol):
 
 @dataclass(frozen=True)
 class Whole:
-    """A whole number, of Python or NumPy, from `least` to `most`; but not true or false."""
+    """A whole number, of Python or NumPy, from `least` to `most`, but not a bool."""
 
     least: int
     most: int | None = None
@@ -83,7 +83,7 @@ class Whole:
 
 @dataclass(frozen=True)
 class Real:
-    """A finite number, strictly between two others; but not true or false."""
+    """A finite number, strictly between two others, but not a bool."""
 
     above: float = -math.inf
     below: float = math.inf
@@ -124,7 +124,7 @@ class OneOf:
 
 @dataclass(frozen=True)
 class A:
-    """An instance of one or several types; `wanted` says what to give instead."""
+    """An instance of one or several types; `wanted` describes it in the error."""
 
     types: Any
     wanted: str
@@ -139,7 +139,7 @@ class A:
 
 @dataclass(frozen=True)
 class OrNone:
-    """None, or what a rule asks."""
+    """None, or a value that satisfies a rule."""
 
     rule: Rule
 
@@ -161,7 +161,7 @@ def switch(value: Any, name: str, error: Refusal = FitError) -> bool:
 
 
 def path_of(value: Any, name: str = "path", error: Refusal = FitError) -> str:
-    """The name of a file or folder as text: of str or `pathlib.Path`, not empty, without NUL."""
+    """The name of a file or folder as text, from str or `pathlib.Path`, not empty, without NUL."""
     text = os.fspath(value) if isinstance(value, str | os.PathLike) else None
     if not isinstance(text, str) or not text:
         raise error(f"{name}={shown(value)} must be the name of a file, as str or pathlib.Path")
@@ -189,10 +189,10 @@ def names_of(value: Any, name: str, error: Refusal = FitError) -> list[str]:
 def numbers_of(
     value: Any, name: str, error: Refusal = FitError, wanted: str = "numbers"
 ) -> NDArray[np.float64]:
-    """A number or an array of numbers as float64; but not words, dates or switches."""
+    """A number or an array of numbers as float64, but not text, dates or bools."""
     try:
         array = np.asarray(value)
-        # NumPy would turn words, dates, switches and None into numbers too
+        # NumPy would also convert text, dates, bools and None to numbers
         if value is None or (array.size and array.dtype.kind not in "iufO"):
             raise TypeError
         return np.array(array, dtype=np.float64)
@@ -229,8 +229,8 @@ def checked[T: Callable[..., Any]](error: Refusal = FitError, /, **rules: Rule) 
 
 
 def _checking(function: Any, rules: Mapping[str, Rule], error: Refusal) -> Any:
-    """The function, called with what the rules return."""
-    code = inspect.unwrap(function).__code__  # its names are cheaper than a signature
+    """The function, called with the values that the rules return."""
+    code = inspect.unwrap(function).__code__  # faster than inspect.signature
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     if unknown := rules.keys() - set(names):
         raise TypeError(f"{function.__qualname__} has no argument {min(unknown)!r}")
@@ -253,7 +253,7 @@ def _checking(function: Any, rules: Mapping[str, Rule], error: Refusal) -> Any:
 
 
 def many(given: Mapping[str, Any], error: Refusal = FitError) -> tuple[NDArray[np.float64], ...]:
-    """Arrays of numbers by name, of shapes that go together as NumPy has it."""
+    """Arrays of numbers by name, whose shapes broadcast."""
     arrays = tuple(numbers_of(value, name, error) for name, value in given.items())
     try:
         np.broadcast_shapes(*(array.shape for array in arrays))
@@ -266,7 +266,7 @@ def many(given: Mapping[str, Any], error: Refusal = FitError) -> tuple[NDArray[n
 
 
 def refuse_beyond_memory(size: float, what: str, remedy: str, error: Refusal = FitError) -> None:
-    """Refuse `size` bytes beyond this machine's memory; say what takes them, and the remedy."""
+    """Refuse `size` bytes beyond this machine's memory; the error names cause and remedy."""
     have = _memory()
     if size > have:
         raise error(
@@ -276,7 +276,7 @@ def refuse_beyond_memory(size: float, what: str, remedy: str, error: Refusal = F
 
 
 def _memory() -> float:
-    """Bytes of memory, where the system says."""
+    """Bytes of memory, if the system reports them."""
     try:
         return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     except (AttributeError, ValueError, OSError):  # Windows

@@ -1,4 +1,4 @@
-"""Types of arrays that every room writes in its signatures."""
+"""Types of arrays for signatures in all rooms."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -1,6 +1,6 @@
-"""Every error and warning of the package, in one place.
+"""Errors and warnings of the package.
 
-Texts name the thing (column, file, bin), say how many rows are wrong, and what to do.
+Messages name the column, file or bin, the number of bad rows, and the remedy.
 """
 
 import warnings
@@ -20,7 +20,7 @@ _PACKAGE = str(Path(__file__).parents[1])
 
 
 class SocError(Exception):
-    """Base of all errors raised on purpose by soc_pymc.
+    """Base class of all errors that soc_pymc raises on purpose.
 
     Examples
     --------
@@ -33,7 +33,7 @@ class SocError(Exception):
 
 
 class ItemsError(SocError, ValueError):
-    """A table of items cannot be used as it is.
+    """A table of items cannot be used.
 
     Examples
     --------
@@ -48,7 +48,7 @@ class ItemsError(SocError, ValueError):
 
 
 class StatisticsError(SocError, ValueError):
-    """Statistics cannot be combined, saved or loaded as asked.
+    """Statistics cannot be combined, saved or loaded.
 
     Examples
     --------
@@ -60,7 +60,7 @@ class StatisticsError(SocError, ValueError):
 
 
 class FitError(SocError, ValueError):
-    """A model cannot be built, fitted or evaluated as asked.
+    """A model cannot be built, fitted or evaluated.
 
     Examples
     --------
@@ -72,7 +72,7 @@ class FitError(SocError, ValueError):
 
 
 class ItemsWarning(UserWarning):
-    """The items can be used, but not quite as asked.
+    """The items can be used, but need attention.
 
     Examples
     --------
@@ -90,11 +90,11 @@ class ItemsWarning(UserWarning):
 
 
 class ConvergenceWarning(UserWarning):
-    """A fit has not converged, or its approximation is not to be trusted; the text says why.
+    """A fit has not converged, or its approximation cannot be trusted; the text says why.
 
     Examples
     --------
-    A program that must not go on with a fit that has not converged makes an error of it:
+    Turn the warning into an error to stop at a fit that has not converged:
 
     >>> import warnings
     >>> with warnings.catch_warnings():
@@ -106,7 +106,7 @@ class ConvergenceWarning(UserWarning):
 
 
 def warn_user(text: str, category: type[Warning]) -> None:
-    """Warn, pointing at the user's own line: the first one outside this package."""
+    """Warn with the location of the user's call, the first line outside this package."""
     warnings.warn(text, category, skip_file_prefixes=(_PACKAGE,))
 
 

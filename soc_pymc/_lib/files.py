@@ -1,9 +1,9 @@
-"""Files written whole or not at all, and netCDF files that end with a seal.
+"""Atomic writing of files, and netCDF files that end with a checksum.
 
-A saved file is what the HDF5 library wrote, then one line with the SHA-256 of all bytes before it,
-which HDF5 leaves alone. A file that was cut or changed by one bit is refused before the library
-sees it. Inside, a second digest of names, dims and values holds what was saved to what is loaded,
-whatever the libraries between make of it.
+A saved file is an HDF5 file plus one line with the SHA-256 of all bytes before it, which HDF5
+ignores. A file that was cut or changed by one bit is refused before HDF5 reads it. A second digest,
+of names, dims and values, checks that the loaded contents equal the saved ones, whatever the
+libraries in between do.
 """
 
 import errno
@@ -27,7 +27,7 @@ import xarray as xr
 from .arguments import Refusal, path_of
 
 _STALE_SECONDS = 86_400.0
-_LONGEST = 150  # bytes of a name that is part of the temporary one
+_LONGEST = 150  # bytes of the target's name in the temporary name
 _SEAL = re.compile(rb"\nsoc_pymc sha256 ([0-9a-f]{64})\n")
 _SEAL_SIZE = 82
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
@@ -35,21 +35,21 @@ _BLOCK = 1 << 20
 _DIGEST = "digest"
 _DEEPEST = 8
 MOST_ITEMS = 100_000
-"""Objects in a file; saved results have some hundred."""
+"""Largest number of objects in a file; saved results have a few hundred."""
 
 
-# --- written whole or not at all ------------------------------------------------------------------
+# --- atomic writing -------------------------------------------------------------------------------
 
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Give a temporary name in the folder of `path`; rename it to `path` if the block succeeds.
 
-    Whatever stops the block, no half-written file is left, under either name; what was written is
-    on the disk before the file gets its name, so that this holds after a loss of power too. A
-    killed process leaves a temporary file, which the next one to write `path` removes. A symbolic
-    link stays, and the file that it names is replaced, with its permissions. Raises OSError, before
-    anything is written, as `check_target` does, or if the disk is full.
+    If the block fails, no half-written file is left. Data are flushed to disk before the file gets
+    its name, so this also holds after a loss of power. A killed process leaves a temporary file,
+    which the next one to write `path` removes. A symbolic link stays; its target is replaced, with
+    its permissions. Raises OSError as `check_target` does, before anything is written, or if the
+    disk is full.
     """
     target = check_target(path)
     remove_stale(target)
@@ -62,7 +62,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
                 os.fchmod(handle, stat.S_IMODE(target.stat().st_mode))
         yield temporary
         os.fsync(handle)
-        if os.name != "posix":  # where a file that is open cannot be renamed
+        if os.name != "posix":  # on systems where an open file cannot be renamed
             os.close(handle)
             handle = -1
         temporary.replace(target)
@@ -74,10 +74,10 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def check_target(path: str | os.PathLike[str]) -> Path:
-    """Refuse a name that no file can be written to, so that long work is not done in vain.
+    """Refuse a path that cannot be written, before long work starts.
 
-    Returns the file itself where `path` is a symbolic link. OSError says what is wrong: a folder, a
-    device, write protection, or a folder that is not there or cannot be written to.
+    Returns the target if `path` is a symbolic link. OSError names the problem: a folder, a device,
+    write protection, or a folder that is missing or cannot be written to.
     """
     name, target = os.fspath(path), Path(os.path.realpath(path))
     folder = target.parent
@@ -95,10 +95,10 @@ def check_target(path: str | os.PathLike[str]) -> Path:
 
 
 def remove_stale(target: Path) -> None:
-    """Remove what killed processes left of a file: of those that are gone, or a day old.
+    """Remove temporary files of killed processes, or those that are a day old.
 
-    A process holds a lock on what it writes, which ends with the process: what is locked stays,
-    whatever the clock says and wherever the process runs.
+    A process holds a lock on its temporary file as long as it runs, and locked files stay, whatever
+    the clock says and wherever the process runs.
     """
     target = Path(os.path.realpath(target))
     form = re.compile(re.escape(_stem(target, "").name) + r"(\w+)-(\d+)\.\w+\.part")
@@ -116,7 +116,7 @@ def remove_stale(target: Path) -> None:
 
 
 def _stem(target: Path, end: str) -> Path:
-    """A hidden name beside the target, no longer than file systems allow."""
+    """A hidden name in the target's folder, no longer than file systems allow."""
     name = target.name
     if len(os.fsencode(name)) > _LONGEST:
         name = name[:20] + hashlib.sha256(os.fsencode(name)).hexdigest()[:20]
@@ -124,20 +124,20 @@ def _stem(target: Path, end: str) -> Path:
 
 
 def _hold(handle: int) -> bool:
-    """Lock an open file for this process; whether no other holds it."""
+    """Lock an open file for this process; False if another process holds the lock."""
     import fcntl
 
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except OSError:  # a file system that knows no locks
+    except OSError:  # a file system without locks
         pass
     return True
 
 
 def _is_held(path: Path) -> bool:
-    """Whether a process that is alive writes this file."""
+    """Whether a running process writes this file."""
     if os.name != "posix":
         return False
     try:
@@ -151,7 +151,7 @@ def _is_held(path: Path) -> bool:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Put a folder's names on the disk, where the system lets one open folders."""
+    """Flush a folder's entries to disk, where the system can open folders."""
     if os.name != "posix":
         return
     handle = os.open(folder, os.O_RDONLY)
@@ -169,7 +169,7 @@ def _host() -> str:
 
 
 def _is_running(pid: int) -> bool:
-    """Whether a process of this machine is there; unknown counts as yes."""
+    """Whether a process of this machine is running; unknown counts as yes."""
     if os.name != "posix":
         return True
     try:
@@ -181,7 +181,7 @@ def _is_running(pid: int) -> bool:
     return True
 
 
-# --- saved and sealed ----------------------------------------------------------------------------
+# --- saved files with a checksum -----------------------------------------------------------------
 
 
 def seal(content: bytes | memoryview) -> bytes:
@@ -195,11 +195,11 @@ def save_netcdf(
     error_type: Refusal,
     check: Callable[[Any], object] | None = None,
 ) -> None:
-    """Write an xarray Dataset or DataTree to one sealed netCDF file, whole or not at all.
+    """Write an xarray Dataset or DataTree to one netCDF file with a checksum, atomically.
 
-    It is made in memory first: on a full disk the HDF5 library would take the process with it. It
-    is read back, and given to `check`, before an older file is replaced, so that what cannot be
-    loaded is not saved. `error_type` is raised for that, and for a path that is no name of a file.
+    The file is made in memory first, because the HDF5 library crashes the process on a full disk.
+    It is read back and passed to `check` before an older file is replaced, so a saved file can be
+    loaded. Raises `error_type` if this fails, or if `path` is not the name of a file.
     """
     path = path_of(path, "path", error_type)
     marked = data.copy()
@@ -235,11 +235,11 @@ def read_saved(
     what: str,
     command: str,
 ) -> Any:
-    """Contents of a saved file, as they were saved; nothing in it is executed.
+    """Contents of a saved file; nothing in it is executed.
 
     `opener` is ``xarray.open_dataset`` or ``open_datatree``, `form` the expected attribute
-    ``format``, `what` the file should hold and `command` what writes it; `error_type` is raised for
-    a file that is missing, of another format, or not as it was written.
+    ``format``, `what` the expected contents and `command` the command that writes them. Raises
+    `error_type` for a file that is missing, has another format, or was changed.
     """
     path = path_of(path, "path", error_type)
     again = f"write it again with .save(path) or '{command}'"
@@ -249,7 +249,7 @@ def read_saved(
                 raise error_type(f"{path} {fault.format(what=what)} {again}")
             try:
                 data = _contents(file, opener)
-            except Exception as error:  # whatever the libraries raise
+            except Exception as error:  # libraries raise many kinds of errors
                 text = f"{path} does not hold {what} ({_brief(error)}); {again}"
                 raise error_type(text) from error
     except FileNotFoundError:
@@ -276,13 +276,13 @@ def _is_newer(found: Any, form: str) -> bool:
 
 
 def _brief(error: Exception) -> str:
-    """An error's text on one line, without control characters and not too long."""
+    """An error's text on one short line, without control characters."""
     text = "".join(c if c.isprintable() else " " for c in str(error))
     return f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__
 
 
 def _fault_of_bytes(file: IO[bytes]) -> str:
-    """What is wrong with a file's seal; nothing where it is right. Reads by blocks."""
+    """What is wrong with a file's checksum, or nothing. Reads in blocks."""
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
     if file.read(len(_SIGNATURE)) != _SIGNATURE:
@@ -305,7 +305,7 @@ def _fault_of_bytes(file: IO[bytes]) -> str:
 
 
 def _contents(file: IO[bytes], opener: Callable[..., Any]) -> Any:
-    """What xarray reads of an open file that holds plain arrays and nothing else."""
+    """Contents of an open file, which must hold only plain arrays."""
     size = file.seek(0, os.SEEK_END)
     _refuse_strange(file, size)
     file.seek(0)
@@ -314,10 +314,11 @@ def _contents(file: IO[bytes], opener: Callable[..., Any]) -> Any:
 
 
 def _refuse_strange(file: IO[bytes], size: int) -> None:
-    """Refuse what saved results never have and what could reach beyond the file.
+    """Refuse what saved results never contain and what could reach beyond the file.
 
-    Links to other files, arrays stored elsewhere, filters (which may load a plugin, or unpack a
-    little into a lot), arrays larger than the file, objects that are no arrays of numbers or text.
+    These are links to other files, arrays stored elsewhere, filters (which may load a plugin or
+    expand to a huge size), arrays larger than the file, and objects other than arrays of numbers or
+    text.
     """
     import h5py
 
@@ -349,7 +350,7 @@ def _entries(group: Any, at: str, depth: int) -> Iterator[tuple[str, Any]]:
 
 
 def _fault_of_array(entry: Any, size: int) -> str:
-    """What makes an array one that was not saved by this package."""
+    """Why this package cannot have saved an array, or nothing."""
     import h5py
 
     made = entry.id.get_create_plist()
@@ -373,7 +374,7 @@ def _text(value: Any) -> str:
 
 
 def _check_digest(data: Any) -> None:
-    """Refuse contents that are not those that were saved; remove the digest."""
+    """Refuse contents that differ from the saved ones; remove the digest."""
     found = data.attrs.pop(_DIGEST, None)
     if found != content_digest(data):
         raise ValueError("its contents are not those that were saved")
@@ -382,8 +383,7 @@ def _check_digest(data: Any) -> None:
 def content_digest(data: xr.Dataset | xr.DataTree) -> str:
     """SHA-256 of names, dims, types, values and attributes, the same in memory and in a file.
 
-    Numbers count bit for bit in the order of little-endian bytes; text by its characters, however
-    it is kept.
+    Numbers count bit for bit as little-endian bytes, text by its characters, however it is stored.
     """
     whole = hashlib.sha256()
     if isinstance(data, xr.DataTree):
@@ -410,7 +410,7 @@ def _add(digest: Any, record: Any) -> None:
 def _add_values(digest: Any, values: np.ndarray[Any, Any]) -> None:
     if values.dtype.kind in "OUST":
         _add(digest, ["text", [_text(value) for value in values.ravel().tolist()]])
-    elif values.dtype.kind in "mM":  # netCDF keeps times as numbers
+    elif values.dtype.kind in "mM":  # netCDF stores times as numbers
         nanoseconds = values.astype(f"{values.dtype.kind}8[ns]").astype("<i8")
         _add(digest, values.dtype.kind)
         digest.update(nanoseconds.tobytes())
@@ -421,7 +421,7 @@ def _add_values(digest: Any, values: np.ndarray[Any, Any]) -> None:
 
 
 def _plain(attrs: Any) -> list[Any]:
-    """Attributes as pairs of names and lists of values, as numbers come back in other types."""
+    """Attributes as pairs of names and lists, because reading changes types of numbers."""
     pairs = []
     for name, value in attrs.items():
         if name != _DIGEST:

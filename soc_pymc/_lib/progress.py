@@ -7,12 +7,12 @@ from contextlib import contextmanager
 
 from .arguments import switch
 
-_QUIET_SECONDS = 0.1  # phases shorter than this leave no trace
+_QUIET_SECONDS = 0.1  # shorter phases print nothing
 _LINE_SECONDS = 15.0  # without a terminal, at most one line in this time
 
 
 class Phase:
-    """One named phase of work, told how far it is by `advance` and `note`."""
+    """One named phase of work; `advance` and `note` report its progress."""
 
     def __init__(self, title: str, total: float | None, unit: str, enabled: bool) -> None:
         self._title, self._total, self._unit, self._enabled = title, total, unit, enabled
@@ -22,7 +22,7 @@ class Phase:
         self._shown = False
 
     def advance(self, amount: float = 1) -> None:
-        """Say that `amount` more units are done."""
+        """Add `amount` finished units."""
         self._done += amount
         self._show()
 
@@ -60,7 +60,7 @@ class Phase:
         sys.stderr.flush()
 
     def close(self) -> None:
-        """End the phase; its last line stays on the screen if it was long enough to matter."""
+        """End the phase; keep its last line on the screen if the phase was long."""
         now = time.monotonic()
         if self._enabled and (self._shown or now - self._start >= _QUIET_SECONDS):
             prefix = "\r\x1b[2K" if sys.stderr.isatty() else ""

@@ -1,4 +1,4 @@
-"""What results say of themselves in a notebook or at a prompt; all text in HTML is escaped."""
+"""Text and HTML representations of results; all text in HTML is escaped."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, is_dataclass
@@ -14,7 +14,7 @@ _SHOWN = 5  # labels of groups
 
 
 def visible(text: object) -> str:
-    """Text with the characters that nobody sees written out: they might steer a terminal."""
+    """Text with invisible characters as escapes, because they might control a terminal."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(text))
 
 
@@ -23,8 +23,8 @@ def html_table(
 ) -> str:
     """A titled table; every text in it is escaped.
 
-    `rows` are sequences of cells, `head` names of the columns (none for a table of names and
-    values), `note` what stands below it.
+    `rows` are sequences of cells, `head` the names of the columns (none for a table of names and
+    values), `note` a text below the table.
     """
     names = "".join(f"<th>{escape(visible(name))}</th>" for name in head)
     top = f"<thead><tr>{names}</tr></thead>" if names else ""
@@ -38,7 +38,7 @@ def html_table(
 
 
 def lines(head: str, rows: Iterable[Sequence[str]]) -> str:
-    """Text of a `repr`: a head, and a row below it for each name and value."""
+    """Text of a `repr`: a head, and below it a row for each name and value."""
     found = [tuple(row) for row in rows]
     width = max((len(name) for name, _ in found), default=0)
     return "\n".join(
@@ -47,7 +47,7 @@ def lines(head: str, rows: Iterable[Sequence[str]]) -> str:
 
 
 def short(record: Any) -> str:
-    """A configuration with the fields that are not as by default."""
+    """A configuration with the fields that differ from their defaults."""
     usual = type(record)()
     own = {f.name: getattr(record, f.name) for f in fields(record)}
     differ = {name: value for name, value in own.items() if value != getattr(usual, name)}
@@ -56,7 +56,7 @@ def short(record: Any) -> str:
 
 
 def of_fit(fit: Any) -> Rows:
-    """Rows of a fit: configurations, draws, items, groups and time; its verdict is its head."""
+    """Rows of a fit: configurations, draws, items, groups and time."""
     sizes = fit.data["posterior"].sizes
     chains = f" in {sizes['chain']} chains" if sizes["chain"] > 1 else ""
     bins = fit.data["constant_data"].to_dataset()
@@ -108,7 +108,7 @@ def of_statistics(stats: Any, sums: str) -> Rows:
 
 
 def of_items(items: Any) -> Rows:
-    """Rows of items: the source and which column plays which role."""
+    """Rows of items: the source and the column of each role."""
     source = items.source
     if isinstance(source, str):
         shown = source

@@ -50,10 +50,9 @@ def compare(
         The items that made the fits: a random subset of them is left out one by one. Or their
         statistics with joint cells, ``summarize(items, joint=True)``: all of them are, at the
         precision of the cells.
-    subset
-        Number of random items, the same for all fits; statistics take all.
-    seed, progress
-        Seed of the subset, and whether to show progress.
+    subset, seed, progress
+        Number of random items, the same for all fits (statistics take all), their seed, and whether
+        to show progress.
 
     Returns
     -------
@@ -96,19 +95,19 @@ def compare(
         raise FitError(f"compare takes two fits or more by name, not {len(fits)}")
     if data is None:
         return _table(_checked_trees(fits))
-    wrong = [name for name, fit in fits.items() if not isinstance(fit, Fit)]
-    if wrong:
-        raise FitError(
-            f"{wrong[0]!r} is a {type(fits[wrong[0]]).__name__}, not a fit: give fits with data, "
-            "or results of soc.check on the same items without"
-        )
-    only = {name: fit for name, fit in fits.items() if isinstance(fit, Fit)}
-    single = [name for name, fit in only.items() if fit.one_draw]
-    if single:
-        raise FitError(
-            f"{single[0]!r} is a fit of one draw, by which no item can be left out: compare such "
-            "fits by soc.evaluate.cross_validate, on statistics with folds"
-        )
+    only: dict[str, Fit] = {}
+    for name, fit in fits.items():
+        if not isinstance(fit, Fit):
+            raise FitError(
+                f"{name!r} is a {type(fit).__name__}, not a fit: give fits with data, or results "
+                "of soc.check on the same items without"
+            )
+        if fit.one_draw:
+            raise FitError(
+                f"{name!r} is a fit of one draw, by which no item can be left out: compare such "
+                "fits by soc.evaluate.cross_validate, on statistics with folds"
+            )
+        only[name] = fit
     _check_same(only)
     if isinstance(data, Statistics):
         return _from_cells(only, data, progress)
@@ -209,10 +208,8 @@ def _checked_trees(results: Mapping[str, Fit | CheckResult]) -> dict[str, xr.Dat
         trees[name] = result.data
     (before, first), *others = trees.items()
     for name, tree in others:
-        if not all(
-            first[group].to_dataset().equals(tree[group].to_dataset())
-            for group in ("observed_data", "constant_data")
-        ):
+        groups = ("observed_data", "constant_data")
+        if not all(first[g].to_dataset().equals(tree[g].to_dataset()) for g in groups):
             raise FitError(
                 f"{before!r} and {name!r} are checks on different items, or with different seeds "
                 "or subsets: their densities cannot be compared"
@@ -227,9 +224,8 @@ def _from_cells(fits: Mapping[str, Fit], stats: Statistics, progress: bool) -> p
     """The table for all items of the statistics."""
     found: dict[str, LooCells] = {}
     for name, fit in fits.items():
-        _check_totals(
-            f"the statistics and {name!r} are", {"n_items": float(stats.n_items)}, _totals(fit)
-        )
+        here = {"n_items": float(stats.n_items)}
+        _check_totals(f"the statistics and {name!r} are", here, _totals(fit))
         cells = make_cells(fit, stats)
         found[name] = loo_cells(fit, cells, progress)
     table = _table({name: elpd_record(loo, cells.n) for name, loo in found.items()})

@@ -1,7 +1,7 @@
-"""Cells, bins and folds: exact log-linear grids, edges of bins of equal weight, folds by number.
+"""Cells, bins and folds: exact log-linear grids, edges of equal-weight bins, folds from ids.
 
 A positive number x lies in octave e (2^e <= x < 2^(e+1)) and, inside it, in one of 2^k equal steps.
-All of it is exact in floating point, so every engine puts every number into the same cell.
+This is exact in floating point, so every engine puts a number into the same cell.
 """
 
 import math
@@ -16,14 +16,14 @@ from .._lib.arrays import Floats, Ints
 
 Columns = Mapping[str, NDArray[Any]]
 
-_MOST_STEPS = 36  # steps stay wider than the error of any engine's logarithm
+_MOST_STEPS = 36  # steps are wider than the error of any engine's logarithm
 _CHOOSE_CELLS = 1 << 18
 _LOOKUP_CELLS = tuple(1 << k for k in range(6, 17))
-_TOGETHER = 2  # edges in one cell of the grid that finds bins
+_TOGETHER = 2  # edges in one cell of the grid for lookups
 
 
 def _octave_step(size: ArrayLike, steps: int) -> tuple[Ints, Ints]:
-    """Octave of positive numbers and whole step inside it, 2^steps to an octave."""
+    """Octave of positive numbers and step inside it, 2^steps per octave."""
     fraction, exponent = np.frexp(np.asarray(size, dtype=float))
     step = np.floor((2.0 * fraction - 1.0) * float(1 << steps)).astype(np.int64)
     return exponent.astype(np.int64) - 1, step
@@ -32,7 +32,7 @@ def _octave_step(size: ArrayLike, steps: int) -> tuple[Ints, Ints]:
 def group(
     columns: Columns, keys: Sequence[str], rules: Mapping[str, Callable[..., Any]]
 ) -> dict[str, NDArray[Any]]:
-    """Rows of the same keys combined column by column, sorted by the keys."""
+    """Combine rows with equal keys column by column; the result is sorted by key."""
     order = np.lexsort([columns[key] for key in reversed(keys)])
     sorted_keys = [columns[key][order] for key in keys]
     new = np.ones(len(order), dtype=bool)
@@ -46,12 +46,12 @@ def group(
 
 
 def added(columns: Columns, keys: Sequence[str], names: Sequence[str]) -> dict[str, NDArray[Any]]:
-    """Rows of sums added up by their keys; of the ranges of scores the extremes."""
+    """Rows of sums added up by key; ranges of scores are combined to their extremes."""
     return group(columns, keys, {name: EXTREMES.get(name, np.add) for name in names})
 
 
 EXTREMES: Mapping[str, Callable[..., NDArray[Any]]] = {"score_min": np.fmin, "score_max": np.fmax}
-"""Columns that are no sums, and how they are combined."""
+"""How columns that are not sums are combined."""
 
 
 # ---------------------------------------------------------------- scores
@@ -59,7 +59,7 @@ EXTREMES: Mapping[str, Callable[..., NDArray[Any]]] = {"score_min": np.fmin, "sc
 
 @dataclass(frozen=True)
 class Grid:
-    """Log-linear grid of scores of any sign; cell numbers rise with the score.
+    """Log-linear grid of scores of any sign; cell numbers increase with the score.
 
     Examples
     --------
@@ -68,7 +68,7 @@ class Grid:
     """
 
     floor: int  # scores smaller in size than 2^floor are in cell 0
-    steps: int  # 2^steps equal steps make an octave
+    steps: int  # 2^steps equal steps per octave
 
     def cell(self, score: ArrayLike) -> Ints:
         """Cell of each score."""
@@ -80,7 +80,7 @@ class Grid:
         return np.where(inside, np.where(t > 0, cell, -cell), 0)
 
     def boundary(self, cell: ArrayLike) -> Floats:
-        """Where a cell begins, on its side towards minus infinity."""
+        """Lower end of a cell."""
         c = np.asarray(cell, dtype=np.int64)
         # cell c > 0 begins where its step does; cell c <= 0 where the step of 1 - c does
         octave, step = np.divmod(np.where(c > 0, c, 1 - c) - 1, 1 << self.steps)
@@ -89,7 +89,7 @@ class Grid:
 
 
 FIRST_GRID = Grid(floor=-1022, steps=14)
-"""Grid of the first look at scores of any range: cells of 1/16384 octave."""
+"""First grid, for scores of any range: cells of 1/16384 octave."""
 
 
 @dataclass(frozen=True)
@@ -99,12 +99,12 @@ class Weights:
     n: int  # items
     score_min: float
     score_max: float
-    cell: Ints  # occupied cells, rising
-    weight: Ints  # items, or amounts of a role in whole units: the same on every engine
+    cell: Ints  # occupied cells, increasing
+    weight: Ints  # numbers of items, or amounts of a role in whole units, equal on every engine
 
 
 def whole_unit(n: int, most: float) -> float:
-    """A power of 2: n amounts of at most so much, in these units, add up within 62 bits."""
+    """A power of 2 as unit, such that the sum of n amounts of at most this size fits in 62 bits."""
     top = most * n
     return float(2.0 ** (int(np.ceil(np.log2(top))) + 1 - 62)) if top > 0 else 1.0
 
@@ -112,7 +112,7 @@ def whole_unit(n: int, most: float) -> float:
 def choose_grid(low: float, high: float, least: float, most: int = _CHOOSE_CELLS) -> Grid:
     """Finest grid with at most about `most` cells from `low` to `high`.
 
-    `least` is the least size that is told from 0.
+    `least` is the smallest size distinguished from 0.
     """
     floor = math.frexp(max(least, 5e-324))[1] - 1
     fine = Grid(floor, 0)
@@ -128,11 +128,11 @@ def choose_grid(low: float, high: float, least: float, most: int = _CHOOSE_CELLS
 def finer_grid(
     grid: Grid, cell: Ints, weight: Floats, bins: int, coarse: float = 1 / 16
 ) -> tuple[Grid, float, float] | None:
-    """A finer grid where the weight is, with its range; None if the first one is fine enough.
+    """A finer grid for most of the weight, with its range; None if the first is fine enough.
 
-    A few far-off scores, or scores close to 0, must not make the cells of all others coarse: what
-    holds less than half a bin's weight at either end, or around 0, gets no cells of its own. Cells
-    of up to `coarse` of a bin's weight are fine enough.
+    A few extreme scores, or scores close to 0, must not make all other cells coarse: less than half
+    a bin's weight at either end, or around 0, gets no cells of its own. Cells with up to `coarse`
+    of a bin's weight are fine enough.
     """
     share = weight.sum() / bins
     if weight.max() <= coarse * share:
@@ -156,8 +156,8 @@ def choose_edges(
 ) -> Floats:
     """Interior edges of at most `bins` bins of nearly equal weight; cells are never split.
 
-    `cell` are the occupied cells, rising, and `weight` their weights. Fewer bins result where fewer
-    cells are occupied, or where single cells outweigh a bin. With `halve_ends` the first and the
+    `cell` are the occupied cells, increasing, and `weight` their weights. There are fewer bins if
+    fewer cells are occupied, or if single cells outweigh a bin. With `halve_ends` the first and the
     last bin are halved, and their outer halves again, down to single cells.
 
     Examples
@@ -173,7 +173,7 @@ def choose_edges(
     if halve_ends:
         left, right = (_halvings(below[-1] / bins, end) for end in (capped[0], capped[-1]))
         target = np.concatenate([left[::-1], target, below[-1] - right])
-    # the boundary before cell i has below[i - 1] on its left: take the nearest of the two around
+    # the boundary before cell i has below[i - 1] on its left: take the nearer of the two
     after = np.clip(np.searchsorted(below, target), 0, len(cell) - 1)
     left = np.where(after > 0, below[after - 1], 0.0)
     at = np.where(target - left <= below[after] - target, after, after + 1)
@@ -182,7 +182,7 @@ def choose_edges(
 
 
 def _halvings(share: float, least: float) -> Floats:
-    """Halves, quarters, ... of a share, down to half of the least."""
+    """Halves, quarters, ... of a share, down to half of the smallest."""
     number = math.ceil(math.log2(share / least)) if 0 < least < share else 0
     return np.asarray(share * 0.5 ** np.arange(1, number + 1), dtype=float)
 
@@ -203,23 +203,23 @@ def _heaviest(weight: Floats, bins: int) -> float:
 
 @dataclass(frozen=True)
 class Lookup:
-    """Bins of scores by grid cell: a few edges at most lie in one cell.
+    """Bins of scores by grid cell; a cell has at most a few edges.
 
-    The bin of a score t is ``below`` of its cell plus how many of the next `most` edges are at most
-    t.
+    The bin of a score t is ``below`` of its cell plus the number of the next `most` edges that are
+    at most t.
     """
 
     grid: Grid
-    low: float  # the outermost edges: scores beyond are clipped to them
+    low: float  # the outermost edges; scores are clipped to them
     high: float
     first: int  # number of the first cell
-    below: Ints  # by cell from the first: number of edges in lower cells
+    below: Ints  # by cell: number of edges in lower cells
     most: int  # edges in the fullest cell
-    edges: Floats  # all edges, with `most` infinite ones behind them
+    edges: Floats  # all edges, followed by `most` infinite ones
 
 
 def make_lookup(edges: Floats) -> Lookup:
-    """Coarsest lookup with at most two edges in a cell; more where edges are very close."""
+    """Coarsest lookup with at most two edges per cell, or more if edges are very close."""
     low, high = float(edges[0]), float(edges[-1])
     sizes = np.abs(edges[edges != 0])
     least = float(sizes.min()) if len(sizes) else 1.0
@@ -246,17 +246,17 @@ MOST_FOLDS = 1000
 
 @dataclass(frozen=True)
 class Folds:
-    """How items are put into folds; by item is by its score and exposure or noise sd."""
+    """The rule of folds; by item means from its score and exposure or noise sd."""
 
     by: Literal["id", "item", "column", "none"]
-    number: int  # 1 where there are none, and the largest number possible by column
+    number: int  # 1 without folds, and the largest possible number for a column
 
 
 def fold_of_id(identity: ArrayLike, folds: int) -> Ints:
-    """Fold of items by whole-number ids: arithmetic that is the same on every engine.
+    """Fold of items from whole-number ids, by arithmetic that is equal on every engine.
 
     The id modulo a prime p is scrambled by x (x + a) modulo p, then by a factor modulo p; the fold
-    is what is left modulo the number of folds.
+    is the result modulo the number of folds.
 
     Examples
     --------

@@ -1,6 +1,6 @@
-"""Items: which columns of which table hold the scores and the noisy outcomes.
+"""Items: a table, and its columns of scores and noisy outcomes.
 
-Nothing is read here; `tables` opens the source and validates it when it is first used.
+Nothing is read here; `tables` opens and validates the source when it is first used.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from ..families.outcomes import OUTCOMES
 
 
 class _Roles:
-    """What items of every kind share: columns by role, checked."""
+    """Columns by role, for items of every kind."""
 
     kind: ClassVar[str]
     source: Any
@@ -35,7 +35,7 @@ class _Roles:
 
     @property
     def roles(self) -> Mapping[str, str]:
-        """Column names by role: those of score, outcome and size; group, id, fold where given."""
+        """Column names by role: score, outcome and size; group, id and fold if given."""
         needed = OUTCOMES[self.kind].bounds
         names = {role: getattr(self, role) for role in (*needed, "group", "id", "fold")}
         return {role: name for role, name in names.items() if name is not None or role in needed}
@@ -52,7 +52,7 @@ class _Roles:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PoissonItems(_Roles):
-    """Items with a score and a count y ~ Poisson(theta N) seen in a known exposure N.
+    """Items with a score and a count y ~ Poisson(theta N) in a known exposure N.
 
     Parameters
     ----------
@@ -67,12 +67,12 @@ class PoissonItems(_Roles):
     exposure
         Column of the exposures: finite numbers >= 0, 0 only where the count is 0 too.
     group
-        Column of labels (text, whole numbers or true/false) of groups of items whose statistics are
-        kept apart. Optional.
+        Column of labels (text, whole numbers or true/false) of groups with separate statistics.
+        Optional.
     id
         Column of whole numbers that identify the items, from which folds are made: the same id is
-        in the same fold in every file, on every engine. Where no folds are made (``folds=0``,
-        checks, decisions) ids may be of any type. Optional.
+        in the same fold in every file, on every engine. Without folds (``folds=0``, checks,
+        decisions) ids may have any type. Optional.
     fold
         Column of fold numbers, whole from 0 to 999, instead of folds made from ids. Optional.
 
@@ -104,7 +104,7 @@ class PoissonItems(_Roles):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class NormalItems(_Roles):
-    """Items with a score and a value y ~ Normal(theta, s^2) seen with a known noise sd s.
+    """Items with a score and a value y ~ Normal(theta, s^2) with a known noise sd s.
 
     Parameters
     ----------
@@ -201,5 +201,5 @@ ITEMS_RULE = A(Items, f"{ANY_ITEMS} of a table", ItemsError)
 
 
 def check_items(given: Any, name: str = "items") -> None:
-    """Refuse what are no items."""
+    """Refuse arguments that are not items."""
     ITEMS_RULE(given, name)

@@ -1,7 +1,7 @@
-"""Compiled loops over items, one pair a kind, made from the kind's declaration of its sums.
+"""Compiled loops over items, one pair per kind, generated from the kind's declared sums.
 
-The source of each loop is put together from `Outcome`, so that every table's columns are added in
-the order in which they are declared.
+The source of each loop is generated from `Outcome`, with the columns of every table in their
+declared order.
 """
 
 import math
@@ -26,14 +26,14 @@ from ..families.scales import SCALES, Scale
 from ..families.validity import generated
 
 EMPTY = np.iinfo(np.int64).min
-HEAD = 3  # columns before the real sums: the key, the number of items, another whole number
+HEAD = 3  # columns before the real sums: key, number of items, another whole number
 _FIRST_SLOTS = 1 << 12
 _SIXTEEN = 1 << STEPS
 _EXACT_OCTAVE = 5  # 2^5 = EXACT_COUNTS
 _MOST = float(MOST_VALUE_CELL)
 
 compiled = numba.njit(cache=True, nogil=True, error_model="numpy")
-# functions that get arrays are inlined: to count their references would cost more than their work
+# functions of arrays are inlined, because reference counting would cost more than their work
 inlined = numba.njit(cache=True, nogil=True, error_model="numpy", inline="always")
 
 
@@ -51,13 +51,13 @@ class HashTable:
         return self.whole[used, 0], self.whole[used, 1:HEAD], self.reals[used, HEAD:]
 
     def fill(self, keys: Ints, whole: Ints, reals: Floats) -> None:
-        """Put rows with distinct keys into an empty table with room for them."""
+        """Insert rows with distinct keys into an empty table that is large enough."""
         at = np.empty(len(keys), dtype=np.int64)
         _claim(self.whole, keys, at)
         self.whole[at, 1:HEAD], self.reals[at, HEAD:] = whole, reals
 
     def grown(self) -> "HashTable":
-        """The same rows with four times the room."""
+        """The same rows in a table four times as large."""
         bigger = HashTable(self.reals.shape[1] - HEAD, 4 * len(self.reals))
         bigger.fill(*self.rows())
         return bigger
@@ -87,7 +87,7 @@ def _claim(whole, keys, out):  # type: ignore[no-untyped-def]
 
 @compiled
 def log_linear(size, unit):  # type: ignore[no-untyped-def]
-    """Octave of a positive number times `unit`, plus the whole step inside it."""
+    """Octave of a positive number times `unit`, plus the step inside it."""
     fraction, exponent = math.frexp(size)
     return (exponent - 1) * unit + np.int64((2.0 * fraction - 1.0) * unit)
 
@@ -104,13 +104,13 @@ def score_cell(t, floor, steps):  # type: ignore[no-untyped-def]
 
 @compiled
 def exposure_cell(x):  # type: ignore[no-untyped-def]
-    """Cell of exposures and noise sds: 16 cells an octave; 0 has a cell of its own."""
+    """Cell of exposures and noise sds: 16 cells per octave; 0 has its own cell."""
     return log_linear(x, _SIXTEEN) if x > 0 else ZERO_EXPOSURE
 
 
 @compiled
 def count_cell(y):  # type: ignore[no-untyped-def]
-    """Cell of counts: the count itself below 32, then 16 cells an octave."""
+    """Cell of counts: the count itself below 32, then 16 cells per octave."""
     if y < EXACT_COUNTS:
         return np.int64(y)
     return log_linear(y, _SIXTEEN) + EXACT_COUNTS - _EXACT_OCTAVE * _SIXTEEN
@@ -118,12 +118,12 @@ def count_cell(y):  # type: ignore[no-untyped-def]
 
 @compiled
 def value_cell(y, noise_cell):  # type: ignore[no-untyped-def]
-    """Cell of values within the cell of their noise sds; values are 0 or not very small.
+    """Cell of values within the cell of their noise sds; very small values must be 0.
 
-    Cells are a power of two wide, from 1/16 to 1/8 of the noise sd. They are right for values up to
-    a million noise sds from 0; the outermost cells hold all that is further off.
+    Cells are a power of two wide, from 1/16 to 1/8 of the noise sd. They are exact for values up to
+    a million noise sds from 0; the outermost cells hold all values beyond.
     """
-    # clipped as a real number: what is far off fits no integer
+    # clipped as a real number, because far values overflow integers
     cell = np.floor(math.ldexp(y, VALUE_OCTAVES - (noise_cell >> STEPS)))
     return np.int64(min(max(cell, -_MOST), _MOST))
 
@@ -194,10 +194,10 @@ class Kernel:
     """Compiled sums of one kind of items."""
 
     outcome: Outcome
-    # of scores, outcomes and sizes: whether all are valid; sums of outcomes as whole and as real
+    # from scores, outcomes and sizes: whether all are valid; sums of outcomes as whole and as real
     # numbers, of their absolute values and of sizes; range of scores; largest outcome in sizes
     totals: Callable[..., Any]
-    # adds sorted items to all tables; says where it stopped, as a table was full
+    # adds sorted items to all tables; returns where it stopped because a table was full
     add: Callable[..., int]
 
 
@@ -219,9 +219,9 @@ def _made(outcome: Outcome) -> Kernel:
 
 
 def _add(outcome: Outcome) -> str:
-    """Source of the loop that adds items to every table."""
+    """Source of the loop that adds items to all tables."""
     tables = outcome.tables
-    first = HEAD + len(tables["part"].reals)  # where a part's numbers of single outcomes begin
+    first = HEAD + len(tables["part"].reals)  # first column of a part's numbers of single outcomes
     cells = dict.fromkeys(cell for table in tables.values() for cell in table.cells.values())
     lines = [
         *_row(outcome, "part", "part"),
@@ -265,7 +265,7 @@ def _add(outcome: Outcome) -> str:
 
 
 def _position(scale: Scale) -> str:
-    """Source of an item's position; NaN for scores that have none."""
+    """Source of an item's position, NaN if the score has none."""
     ends = ((scale.low, ">"), (scale.high, "<"))
     inside = [f"t {sign} {end!r}" for end, sign in ends if math.isfinite(end)]
     otherwise = f" if {' and '.join(inside)} else math.nan" if inside else ""

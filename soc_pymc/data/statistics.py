@@ -1,8 +1,8 @@
-"""Sufficient statistics of items in bins of the score: small, additive, and all that a fit reads.
+"""Sufficient statistics of items in bins of the score: small and additive; fits read only these.
 
-A bin's items are counted in cells over their exposures and in cells over their counts, or in cells
-over their noise sds: exact small cells and wide ones of 1/16 octave, which keep their sums. Joint
-cells of both are kept on request. Statistics of days, files or machines add up.
+A bin's items are counted in cells over exposures and in cells over counts, or in cells over noise
+sds: exact small cells, and cells of 1/16 octave that also keep sums. Joint cells are optional.
+Statistics of days, files or machines add up.
 """
 
 import json
@@ -27,8 +27,8 @@ from .binning import EXTREMES, Columns, added, group
 from .stored_statistics import read_tables
 
 FORMAT = "soc_pymc-statistics-2"
-_MOST_Z = 3.0  # of the variation in one bin
-_SAME = {  # what statistics must share to add, and what to do where they do not
+_MOST_Z = 3.0  # cap of a bin's excess variation
+_SAME = {  # what statistics must share to be added, and the remedy
     "kind": "they are of other kinds of items",
     "roles": "their columns play other roles",
     "cells": "they were made by versions with other cells: summarize the items again",
@@ -38,20 +38,20 @@ _SAME = {  # what statistics must share to add, and what to do where they do not
 
 @dataclass(frozen=True, eq=False)
 class Statistics:
-    """Sufficient statistics of items in bins; made by `summarize`, immutable, additive.
+    """Sufficient statistics of items in bins, made by `summarize`; immutable and additive.
 
     Attributes
     ----------
     data
         Read-only `xarray.Dataset`. By ``bin``: number of items ``n``, range and sums of the scores
-        t (``sum_log_t`` is NaN where some score is at or below 0). Of counts, sums ``sum_y`` and of
-        exposures ``sum_N``, ``sum_y_log_N``, and ``above``, the items with a count above their
-        exposure; of values, sums ``sum_y``, ``sum_y2`` and of squared noise sds ``sum_s2``.
-        By ``part``: the same for every group, fold and bin.
-        By ``exposure`` and by ``count``, or by ``noise``: cells of every group, fold and bin with
-        their items and sums of powers (w is the squared noise sd). By ``joint``: cells over both
-        the exposure and the count, or the noise sd and the value, without folds, in bins of
-        `coarse` bins. By ``edge``: the interior ``edges``; by ``label``: the groups.
+        t (``sum_log_t`` is NaN if a score is at or below 0). For counts: ``sum_y``, exposures
+        ``sum_N``, ``sum_y_log_N``, and ``above``, the number of items with a count above their
+        exposure. For values: ``sum_y``, ``sum_y2`` and squared noise sds ``sum_s2``. By ``part``:
+        the same for every group, fold and bin. By ``exposure`` and by ``count``, or by ``noise``:
+        cells of every group, fold and bin with their items and sums of powers (w is the squared
+        noise sd). By ``joint``: cells over exposure and count, or noise sd and value, without
+        folds, in bins of `coarse` bins. By ``edge``: the interior ``edges``; by ``label``: the
+        groups.
 
     Examples
     --------
@@ -77,7 +77,7 @@ class Statistics:
 
     @property
     def edges(self) -> Floats:
-        """Interior cut points: bin k + 1 is [e_k, e_k+1), the outer bins are open."""
+        """Interior cut points: bin k + 1 is [e_k, e_k+1); the outer bins are open."""
         return np.asarray(self.data["edges"].to_numpy(), dtype=float)
 
     @property
@@ -92,12 +92,12 @@ class Statistics:
 
     @property
     def total_count(self) -> int:
-        """Sum of the counts; items with values have none."""
+        """Sum of the counts; not defined for items with values."""
         return int(self._total("count"))
 
     @property
     def total_exposure(self) -> float:
-        """Sum of the exposures; items with values have none."""
+        """Sum of the exposures; not defined for items with values."""
         return float(self._total("exposure"))
 
     def _total(self, role: str) -> Any:
@@ -110,19 +110,19 @@ class Statistics:
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """Labels of the groups, sorted; none where the items have no group column."""
+        """Sorted labels of the groups; empty if the items have no group column."""
         if "group" not in json.loads(self.data.attrs["roles"]):
             return ()
         return tuple(str(label) for label in self.data["label"].to_numpy())
 
     @property
     def folds(self) -> int:
-        """Number of folds; 0 where there are none."""
+        """Number of folds; 0 without folds."""
         return int(self.data.attrs["folds"])
 
     @property
     def coarse(self) -> int:
-        """Bins in one bin of the joint cells; 0 where these were not kept."""
+        """Bins per bin of the joint cells; 0 without joint cells."""
         return int(self.data.attrs["coarse"])
 
     def table(self, name: str) -> dict[str, NDArray[Any]]:
@@ -157,8 +157,8 @@ class Statistics:
         Parameters
         ----------
         name
-            Over what the cells are: ``"exposure"``, ``"count"`` or ``"joint"``; of items with
-            values ``"noise"`` or ``"joint"``.
+            Quantity of the cells: ``"exposure"``, ``"count"`` or ``"joint"``; for items with values
+            ``"noise"`` or ``"joint"``.
 
         Returns
         -------
@@ -168,8 +168,7 @@ class Statistics:
         Raises
         ------
         StatisticsError
-            If joint cells are asked for and were not kept, or items of this kind have no such
-            cells.
+            If joint cells were not kept, or items of this kind have no such cells.
 
         Examples
         --------
@@ -190,7 +189,7 @@ class Statistics:
         return added(table, keys, self._outcome.sums(name))
 
     def of_group(self, label: object) -> "Statistics":
-        """Statistics of one group alone.
+        """Statistics of one group.
 
         Parameters
         ----------
@@ -200,7 +199,7 @@ class Statistics:
         Returns
         -------
         Statistics
-            Of that group's items alone, in the same bins.
+            Of that group's items, in the same bins.
 
         Raises
         ------
@@ -225,7 +224,7 @@ class Statistics:
         return self._where(lambda table: table["group"] == code, joint=True)
 
     def of_fold(self, fold: int) -> "Statistics":
-        """Statistics of one fold alone, without joint cells, which have no folds.
+        """Statistics of one fold, without joint cells, which have no folds.
 
         Parameters
         ----------
@@ -235,7 +234,7 @@ class Statistics:
         Returns
         -------
         Statistics
-            Of one fold alone, in the same bins.
+            Of one fold, in the same bins.
 
         Examples
         --------
@@ -250,7 +249,7 @@ class Statistics:
         return self._where(lambda table: table["fold"] == fold, joint=False)
 
     def without_fold(self, fold: int) -> "Statistics":
-        """Statistics of all folds but one, without joint cells, which have no folds.
+        """Statistics of all folds except one, without joint cells, which have no folds.
 
         Parameters
         ----------
@@ -260,7 +259,7 @@ class Statistics:
         Returns
         -------
         Statistics
-            Of all folds but one, in the same bins.
+            Of all folds except one, in the same bins.
 
         Examples
         --------
@@ -293,20 +292,19 @@ class Statistics:
 
     @property
     def leakage_z(self) -> float:
-        """Whether outcomes vary more (z > 0) or less (z < 0) in their bins than by their noise.
+        """Whether outcomes vary more (z > 0) or less (z < 0) in their bins than noise explains.
 
-        Within every bin, items of one octave of exposure, or of the noise sd, share a mean, as
-        scores that saw their outcomes need not be proportional to them. Squared residuals are
-        compared with Poisson noise (where no count exceeds its exposure: with that of so many
-        successes in N trials), or with the squared noise sds, and no bin counts for more than 3 on
-        the side of more variation, so that a few wide bins do not hide many in which outcomes
-        hardly vary at all.
+        In each bin, items of one octave of exposure, or of the noise sd, get a mean of their own,
+        because scores that saw their outcomes need not be proportional to them. Squared residuals
+        are compared with Poisson noise (binomial noise if no count exceeds its exposure), or with
+        the squared noise sds. The excess of a bin is capped at 3, so that a few wide bins do not
+        hide many in which outcomes hardly vary.
         """
         margin = self._outcome.margins[0]
         table = self.cells(margin)
         octaves = {**table, "cell": table["cell"] >> STEPS}
         octaves = group(octaves, ("bin", "cell"), dict.fromkeys(self._outcome.sums(margin), np.add))
-        # the excess is judged octave by octave, whose ends do not matter
+        # octaves only group the items; their ends do not matter
         cells = Cells(octaves["bin"], np.empty(0), np.empty(0), self._outcome.powers(octaves))
         trials = "above" in self.data and not self.data["above"].any()
         excess, variance = self._outcome.residuals(cells, self.bins, bool(trials))
@@ -318,16 +316,17 @@ class Statistics:
     def error_bound(self) -> Floats:
         """Bound in nats, by bin, of the log likelihood's error from wide cells.
 
-        It holds at the bin's mean for every dispersion, up to terms free of parameters. A cell
-        stands as two points with its first three moments, so that the error is at most a 24th of
-        the largest fourth derivative times a fourth moment, itself bounded by the other three.
+        It holds at the bin's mean for every dispersion, up to terms free of parameters. The
+        likelihood replaces a cell by two points with its first three moments, so the error is at
+        most a 24th of the largest fourth derivative times a fourth moment, which the other three
+        bound.
         """
         return self._outcome.error(
             {name: self._cells(name) for name in self._outcome.margins}, self.bins
         )
 
     def _cells(self, name: str) -> Cells:
-        """The cells of a margin with their ranges and sums of powers."""
+        """Cells of a margin with their ranges and sums of powers."""
         table = self.cells(name)
         ends = CELLS[self._outcome.tables[name].cells["cell"]].ends
         assert ends is not None
@@ -347,13 +346,13 @@ class Statistics:
         return make_statistics(tables, labels, self.edges, {**attrs, "coarse": coarse})
 
     def __radd__(self, other: object) -> "Statistics":
-        """What `sum` begins with is 0."""
+        """`sum` begins with 0."""
         if isinstance(other, int) and other == 0:
             return self
         return NotImplemented
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the statistics to one netCDF file, whole or not at all.
+        """Write the statistics to one netCDF file, atomically.
 
         Parameters
         ----------
@@ -363,7 +362,7 @@ class Statistics:
         Raises
         ------
         StatisticsError
-            If `path` is no name of a file, or these are no statistics that could be loaded again.
+            If `path` is not the name of a file, or the statistics could not be loaded again.
 
         Examples
         --------
@@ -394,7 +393,7 @@ class Statistics:
 
 
 def _shared(a: Statistics, b: Statistics) -> dict[str, Any]:
-    """Attributes of the sum; an error that says which do not fit."""
+    """Attributes of the sum; the error names those that differ."""
     for name, text in _SAME.items():
         mine, its = a.data.attrs[name], b.data.attrs[name]
         if mine != its:
@@ -423,7 +422,7 @@ def _shared(a: Statistics, b: Statistics) -> dict[str, Any]:
 
 
 def _recoded(stats: Statistics, labels: NDArray[Any], coarse: int) -> dict[str, Columns]:
-    """Tables with codes of other labels and, for joint cells, in wider bins."""
+    """Tables with codes for other labels and, for joint cells, in wider bins."""
     code = np.searchsorted(labels, stats.data["label"].to_numpy())
     tables: dict[str, Columns] = {}
     for name in stats._outcome.tables:
@@ -440,8 +439,8 @@ def make_statistics(
 ) -> Statistics:
     """Statistics from tables of sums, whose rows may repeat their keys.
 
-    A table without columns is empty; `labels` are those of the groups, sorted, by code; the
-    attribute ``kind`` says which tables there are.
+    A table without columns is empty; `labels` are the sorted labels of the groups, by code; the
+    attribute ``kind`` determines the tables.
     """
     outcome = OUTCOMES[attrs["kind"]]
     variables: dict[str, tuple[str, NDArray[Any]]] = {"edges": ("edge", np.array(edges))}
@@ -480,8 +479,8 @@ def load_statistics(path: str | os.PathLike[str]) -> Statistics:
     Raises
     ------
     StatisticsError
-        If `path` is no name of a file, or the file is missing, damaged, not saved statistics, or of
-        another format version.
+        If `path` is not the name of a file, or the file is missing, damaged, not saved statistics,
+        or of another format version.
 
     Examples
     --------
@@ -509,7 +508,7 @@ def load_statistics(path: str | os.PathLike[str]) -> Statistics:
 
 
 def _read(data: xr.Dataset) -> Statistics:
-    """Statistics of a file's arrays; sums by bin are made again from those of their parts."""
+    """Statistics from a file's arrays; sums by bin are recomputed from their parts."""
     return make_statistics(*read_tables(data, ("format", *_SAME)))
 
 
@@ -517,9 +516,9 @@ def _read(data: xr.Dataset) -> Statistics:
 
 
 def equal_edges(stats: Statistics, bins: int) -> Floats:
-    """Those edges of statistics that make about `bins` bins of equally many items.
+    """Edges of the statistics that make about `bins` bins of equally many items.
 
-    Where scores are equal there may be fewer.
+    Equal scores may lead to fewer bins.
     """
     if not is_whole(bins) or not 1 <= bins <= stats.bins:
         raise StatisticsError(
@@ -531,9 +530,9 @@ def equal_edges(stats: Statistics, bins: int) -> Floats:
 
 
 def coarsened(stats: Statistics, edges: ArrayLike) -> Statistics:
-    """Statistics in bins made of whole bins, the same as if the items had been put into these.
+    """Statistics in wider bins, equal to those of the items in these bins.
 
-    `edges` are some of the statistics' own; joint cells are left out.
+    `edges` must be edges of the statistics; joint cells are dropped.
     """
     cuts = np.asarray(edges, dtype=float)
     strange = cuts[~np.isin(cuts, stats.edges)]
@@ -543,7 +542,7 @@ def coarsened(stats: Statistics, edges: ArrayLike) -> Statistics:
             f"{strange[0]:g}): bins can only be put together whole, give some of stats.edges"
         )
     cuts = np.unique(cuts)
-    # the bin behind the k-th edge is k + 1
+    # the bin after the k-th edge is k + 1
     place = np.searchsorted(cuts, np.concatenate([[-np.inf], stats.edges]), side="right")
     tables = {}
     for name in OUTCOMES[stats.kind].tables:
@@ -557,13 +556,13 @@ def coarsened(stats: Statistics, edges: ArrayLike) -> Statistics:
 
 
 def is_whole(number: object) -> bool:
-    """Whether it is a whole number of Python or NumPy; true and false are none."""
+    """Whether it is a whole number of Python or NumPy, but not a bool."""
     return isinstance(number, int | np.integer) and not isinstance(number, bool)
 
 
 def _label(label: object) -> str | None:
-    """A group's label as text; None for what has no text."""
+    """A group's label as text, or None."""
     try:
         return str(label)
-    except Exception:  # whatever the user's object makes of it
+    except Exception:  # the user's object may raise any error
         return None

@@ -1,6 +1,6 @@
-"""Tables of sums read back from a file: only what has the form of saved statistics passes.
+"""Read tables of sums from a file, and check that they have the form of saved statistics.
 
-The file's digest vouches for the numbers; here names, types, shapes and keys are checked.
+The file's digest covers the numbers; names, types, shapes and keys are checked here.
 """
 
 import json
@@ -21,10 +21,10 @@ _OPTIONAL = {"group", "id", "fold"}  # roles that items may have
 def read_tables(
     data: xr.Dataset, words: Sequence[str]
 ) -> tuple[dict[str, Columns], NDArray[Any], Floats, dict[str, Any]]:
-    """Tables of sums, labels, edges and attributes of a file's arrays, if they fit together.
+    """Tables of sums, labels, edges and attributes of a file's arrays, if they are consistent.
 
-    `words` are the attributes that are text; ``folds`` and ``coarse`` are numbers. KeyError,
-    TypeError or ValueError say what is missing, too much, or of another type.
+    `words` are the attributes with text; ``folds`` and ``coarse`` are numbers. KeyError, TypeError
+    or ValueError name what is missing, unexpected, or of another type.
     """
     attrs = _read_attrs(data, words)
     outcome = OUTCOMES[attrs["kind"]]
@@ -68,7 +68,7 @@ def _read_attrs(data: xr.Dataset, words: Sequence[str]) -> dict[str, Any]:
 
 
 def read_roles(attrs: Mapping[Any, Any], outcome: Outcome) -> dict[str, str]:
-    """Columns of items by role, which a file keeps as JSON."""
+    """Columns of items by role, stored as JSON."""
     roles = json_object(attrs["roles"])
     if not all(isinstance(v, str) for v in roles.values()):
         raise TypeError("roles are not names of columns")
@@ -79,7 +79,7 @@ def read_roles(attrs: Mapping[Any, Any], outcome: Outcome) -> dict[str, str]:
 
 
 def json_object(text: Any) -> dict[str, Any]:
-    """What a file keeps as JSON of names and values."""
+    """An attribute that a file stores as a JSON object."""
     if not isinstance(text, str):
         raise TypeError("an attribute that should be JSON is no text")
     try:
@@ -92,7 +92,7 @@ def json_object(text: Any) -> dict[str, Any]:
 
 
 def _check_names(data: xr.Dataset, outcome: Outcome) -> None:
-    """Every variable is there, and no other: what is ignored might have been renamed."""
+    """Check that exactly the expected variables exist; an ignored one might be a renamed one."""
     expected = {"edges", "label", *outcome.sums("part")}
     expected |= {f"{name}_{column}" for name in outcome.tables for column in outcome.columns(name)}
     found = set(map(str, data.variables))
@@ -126,7 +126,7 @@ def _read(data: xr.Dataset, name: str, dim: str, kind: type[Any]) -> NDArray[Any
 def _check_keys(
     tables: Mapping[str, Columns], bins: int, groups: int, attrs: Mapping[str, Any]
 ) -> None:
-    """Bins, groups and folds are those that there are."""
+    """Check that bins, groups and folds are in range."""
     coarse = attrs["coarse"]
     if not coarse and len(tables["joint"]["n"]):
         raise ValueError("there are joint cells, and coarse=0")

@@ -1,4 +1,4 @@
-"""From items to statistics: bins chosen, cells summed, totals and leakage checked."""
+"""From items to statistics: choice of bins, sums of cells, checks of totals and leakage."""
 
 import json
 import logging
@@ -29,12 +29,12 @@ from .items import ITEMS_RULE, Items
 from .statistics import FORMAT, Statistics, is_whole, make_statistics
 
 _log = logging.getLogger(__name__)
-_FEWEST_BINS, _MOST_BINS, _ITEMS_IN_BIN = 20, 1000, 10  # by default
-_FOLDS = 10  # where there is an id to make them from
-_MOST_JOINT = 4_000_000  # joint cells, of some 100 bytes each
+_FEWEST_BINS, _MOST_BINS, _ITEMS_IN_BIN = 20, 1000, 10  # default number of bins
+_FOLDS = 10  # folds from ids
+_MOST_JOINT = 4_000_000  # joint cells, of about 100 bytes each
 _LEAKAGE = -6.0  # honest scores stay above this z
-_FEW = 10  # items of bins that are looked at together
-_DIGITS = 1e-4  # relative error of the variation about a bin's mean that rounding may cause
+_FEW = 10  # items of bins that are checked together
+_DIGITS = 1e-4  # largest relative rounding error of the variation about a bin's mean
 
 
 def _cut_points(edges: Any, name: str, error: Refusal = StatisticsError) -> Floats:
@@ -61,7 +61,7 @@ def _folds(folds: Any, _name: str, error: Refusal = StatisticsError) -> int:
 
 
 def _joint_cells(joint: Any, _name: str, error: Refusal = StatisticsError) -> int:
-    """The most joint cells to keep; 0 keeps none."""
+    """Largest number of joint cells; 0 keeps none."""
     if isinstance(joint, bool):
         return _MOST_JOINT if joint else 0
     if is_whole(joint) and joint >= 1:
@@ -98,29 +98,29 @@ def summarize(
     items
         The items.
     bins
-        Number of bins of equal weight. None chooses one bin for 10 items, at least 20 and at most
-        1,000, the first and the last of them halved again and again towards the ends, where scores
-        lie far apart: a bin is a single score to the model.
+        Number of bins of equal weight. None chooses one bin per 10 items, at least 20 and at most
+        1,000, and halves the first and the last bin repeatedly towards the ends, where scores lie
+        far apart.
     equal
-        What all bins have the same amount of: ``"items"`` (the default), ``"count"`` or
+        Quantity that bins hold in equal amounts: ``"items"`` (the default), ``"count"`` or
         ``"exposure"``; items with values have only the first.
     edges
-        Interior cut points instead of `bins` and `equal`, strictly rising; bins are [e_k, e_k+1),
-        the outer ones open, so that no item is dropped.
+        Interior cut points instead of `bins` and `equal`, strictly increasing; bins are [e_k,
+        e_k+1), and the outer bins are open, so no item is dropped.
     folds
-        Number of folds whose statistics are kept apart, for cross-validation. None keeps the
-        items' own, 10 made from their ``id``, or none where they have neither. Folds come from
-        whole-number arithmetic on the id, the same everywhere, or without one on the item's score
-        and exposure or noise sd, never on its outcome. 0 keeps none, and reads neither ids nor
-        folds, which may then be of any type.
+        Number of folds with separate statistics, for cross-validation. None takes the items' own
+        folds, or makes 10 from their ``id``, or none without either. Folds come from whole-number
+        arithmetic on the id, the same on every engine, or without an id on the item's score and
+        exposure or noise sd, never on its outcome. 0 keeps no folds, and ids and folds are then not
+        read and may have any type.
     joint
-        Whether to keep joint cells of exposures and counts, or of noise sds and values, too, which
-        checks and priors beyond one Gamma or Normal read: some hundred times as many numbers. A
-        number is the most cells to keep (True: 4 million, half a gigabyte); beyond it their bins
-        are merged by twos, and `Statistics.coarse` says into how many. They have no folds.
+        Whether to keep joint cells of exposures and counts, or of noise sds and values, for checks
+        and for priors beyond one Gamma or Normal: about a hundred times as many numbers. A number
+        is the largest number of cells (True: 4 million, half a gigabyte); beyond it their bins are
+        merged in pairs, and `Statistics.coarse` is the number of merged bins. They have no folds.
     on_leakage
-        What to do where outcomes vary far less around their scores than noise allows, the sign of
-        scores that saw the outcomes they predict: ``"raise"`` an error, ``"warn"`` or ``"ignore"``.
+        What to do if outcomes vary far less around their scores than noise allows, a sign of scores
+        that saw the outcomes: ``"raise"`` an error, ``"warn"`` or ``"ignore"``.
     progress
         Whether long work shows its progress.
 
@@ -132,12 +132,11 @@ def summarize(
     Raises
     ------
     ItemsError
-        If the items are not valid, or leak; if values are so far from 0 that the sums of their
-        squares lose the digits that matter; if items with values are to be put into bins of equal
-        counts or exposures.
+        If the items are not valid, or leak; if values are so far from 0 that sums of their squares
+        lose precision; if `equal` is not ``"items"`` for items with values.
     StatisticsError
-        If `bins`, `equal`, `edges`, `folds` or `joint` are not valid, or if values are spread so
-        widely that even a single bin has more joint cells than `joint`.
+        If `bins`, `equal`, `edges`, `folds` or `joint` are not valid, or if values vary so widely
+        that even a single bin has more joint cells than `joint`.
 
     Examples
     --------
@@ -150,7 +149,7 @@ def summarize(
     >>> stats.n_items, stats.total_count, stats.bins
     (100, 99, 4)
 
-    Values with known noise, such as estimates with their standard errors:
+    Values with known noise, such as estimates with standard errors:
 
     >>> frame = pd.DataFrame({"t": t, "effect": t + np.tile([-0.2, 0.3], 50), "se": 0.2})
     >>> items = soc.NormalItems(frame, score="t", value="effect", noise_sd="se")
@@ -172,7 +171,7 @@ def summarize(
         found = reader.tables(cuts, joint)
     stats = _collect(found, cuts, items, rule)
     _check_totals(stats, found.totals)
-    if not outcome.positive:  # outcomes of one kind may all lie far from 0
+    if not outcome.positive:  # outcomes may all lie far from 0
         _check_digits(stats, items)
     _check_leakage(stats, on_leakage)
     _log.info("summarized %r: %s items in %s bins", items, stats.n_items, stats.bins)
@@ -181,7 +180,7 @@ def summarize(
 
 
 def _fold_rule(items: Items, folds: int | None) -> Folds:
-    """How the items are put into folds."""
+    """The rule that puts items into folds."""
     if folds is None:
         if items.fold is not None:
             return Folds("column", MOST_FOLDS)
@@ -200,7 +199,7 @@ def _choose(
     equal: str | None,
     progress: bool,
 ) -> Floats:
-    """Edges of bins of equal weight, from one grouped pass over a fine grid, two if need be."""
+    """Edges of bins of equal weight, from one or two grouped passes over a fine grid."""
     weight = None if equal == "items" else equal
     shown = progress and isinstance(reader, tables.Grouped)
     with phase("choosing bins", enabled=shown):
@@ -216,13 +215,13 @@ def _choose(
     if not weights.sum() > 0:
         reader.check()
         raise ItemsError(f"bins of equal {equal} are not possible: all of it is 0")
-    # bins of few items are no more equal for finer cells, which would spare the ends
+    # with few items per bin finer cells do not make bins more equal
     coarse = 1 / 16 if asked else 1 / 4
     finer = finer_grid(grid, cells, weights.astype(float), bins, coarse=coarse)
     if finer is not None:
         with phase("choosing bins", enabled=shown):
             second = reader.weights(*finer, weight)
-        if second.weight.max() < weights.max():  # equal scores are one cell on any grid
+        if second.weight.max() < weights.max():  # equal scores share a cell on any grid
             grid, cells, weights = finer[0], second.cell, second.weight
     edges = choose_edges(grid, cells, weights.astype(float), bins, halve_ends=asked is None)
     if len(edges) + 1 < (asked or _FEWEST_BINS):
@@ -251,7 +250,7 @@ def _collect(found: tables.Tables, edges: Floats, items: Items, rule: Folds) -> 
 
 
 def _check_totals(stats: Statistics, totals: tables.Totals) -> None:
-    """The grouped pass must have seen every item exactly once."""
+    """Check that the grouped pass has seen every item exactly once."""
     outcome = OUTCOMES[stats.kind]
     totals_of_bins = {c: stats.data[c].to_numpy().sum() for c in outcome.sums("part")}
     sums: Mapping[tuple[int, int], Any] = outcome.powers(totals_of_bins)
@@ -276,10 +275,10 @@ def _check_totals(stats: Statistics, totals: tables.Totals) -> None:
 
 
 def _check_digits(stats: Statistics, items: Items) -> None:
-    """Refuse values so far from 0 that their sums of squares say little of their variation.
+    """Refuse values so far from 0 that sums of squares lose their variation to rounding.
 
-    Rounding errs by about 2^-53 sqrt(n) of a sum of n squares; it must leave four digits of the
-    variation about the mean of a group's bin, or of the noise where values vary less.
+    The rounding error is about 2^-53 sqrt(n) of a sum of n squares. It must leave four digits of
+    the variation about the mean of a group's bin, or of the noise if values vary less.
     """
     outcome = OUTCOMES[items.kind]
     part = stats.table("part")
@@ -287,7 +286,7 @@ def _check_digits(stats: Statistics, items: Items) -> None:
     sums = outcome.powers(group(part, ("group", "bin"), dict.fromkeys(names, np.add)))
     n, y1, y2, noise = (sums[power] for power in ((0, 0), (1, 0), (2, 0), (0, 1)))
     about = np.maximum(y2 - y1 * (y1 / np.maximum(n, 1)), 0.0)
-    # bins of a few items have no variation of their own to speak of
+    # bins of a few items have hardly any variation of their own
     of = np.where(n < _FEW, 0, 1 + np.arange(len(n)))
     size, square, spread = (np.bincount(of, weights=v) for v in (n, y2, about + noise))
     lost = 2.0**-53 * np.sqrt(size) * square > _DIGITS * spread

@@ -1,4 +1,4 @@
-"""Sums over bins and cells by compiled kernels, batch by batch, in memory that does not grow."""
+"""Sums over bins and cells by compiled kernels, batch by batch, in bounded memory."""
 
 import math
 from typing import Any
@@ -30,9 +30,9 @@ _FLOOR = FIRST_GRID.floor
 
 @inlined
 def _bin(t, edges, ends, grid, below):  # type: ignore[no-untyped-def]
-    """Number of edges at or below a score: those of lower cells, and the next few compared.
+    """Number of edges at or below a score: those of lower cells, plus the next few that are.
 
-    All comparisons are made, as a branch that cannot be predicted costs more than several of them.
+    All comparisons are made, because an unpredictable branch costs more than several of them.
     """
     clipped = min(max(t, ends[0]), ends[1])
     found = below[score_cell(clipped, grid[0], grid[1]) - grid[2]]
@@ -44,12 +44,12 @@ def _bin(t, edges, ends, grid, below):  # type: ignore[no-untyped-def]
 
 @compiled
 def _sort_items(score, outcome, size, part_of, bins, finder, start, key, out):  # type: ignore[no-untyped-def]
-    """Fill `out` with items and their part and bin, those of one bin together.
+    """Fill `out` with items and their part and bin, sorted by bin.
 
-    Tables are then read in order. `start` has room for a place of every bin and one more.
+    Tables are then read in order. `start` has room for one number per bin and one more.
     """
     start[:] = 0
-    buckets = len(start) - 1  # fewer than bins of parts only where these are very many
+    buckets = len(start) - 1  # fewer than parts times bins only if these are very many
     edges, ends, grid, below = finder
     for i in range(len(score)):
         key[i] = part_of[i] * bins + _bin(score[i], edges, ends, grid, below)
@@ -65,10 +65,10 @@ def _sort_items(score, outcome, size, part_of, bins, finder, start, key, out):  
 
 
 class Sums:
-    """Sums over bins, their cells and, if wanted, joint cells.
+    """Sums over bins, their cells and, optionally, joint cells.
 
-    `folds` is 1 where there are none. Bins are merged by twos where there are more than
-    `most_joint` joint cells; 0 keeps none.
+    `folds` is 1 without folds. Bins are merged in pairs if there are more than `most_joint` joint
+    cells; 0 keeps none.
     """
 
     def __init__(self, kernel: Kernel, edges: Floats, folds: int = 1, most_joint: int = 0) -> None:
@@ -85,7 +85,7 @@ class Sums:
         self.coarse = 1 if most_joint else 0
 
     def add(self, score: Floats, outcome: Floats, size: Floats, parts: Ints) -> None:
-        """Add valid items of the given parts: code of the group times folds plus fold."""
+        """Add valid items; a part is the code of the group times folds plus the fold."""
         most = (int(parts.max(initial=0)) + 1) * self._bins
         self._check_keys(most)
         items = self._sorted(score, outcome, size, parts, min(most, _MOST_BUCKETS))
@@ -98,7 +98,7 @@ class Sums:
             self._make_room()
 
     def _check_keys(self, parts: int) -> None:
-        """Refuse more bins of groups and folds than keys have room for."""
+        """Refuse more bins of groups and folds than packed keys allow."""
         for name, table in self._outcome.tables.items():
             number = parts if name != "joint" else parts // self._folds if self.coarse else 0
             if number > 1 << (_BITS - sum(CELLS[cell].bits for cell in table.cells.values())):
@@ -110,7 +110,7 @@ class Sums:
     def _sorted(
         self, score: Floats, outcome: Floats, size: Floats, parts: Ints, buckets: int
     ) -> tuple[NDArray[Any], ...]:
-        """The items bin by bin, in arrays that are used again and again."""
+        """The items sorted by bin, in arrays that are reused."""
         n = len(score)
         if len(self._scratch) == 0 or len(self._scratch[0]) < n:
             self._scratch = [np.empty(n, dtype=k) for k in (int, int, float, float, float)]
@@ -127,7 +127,7 @@ class Sums:
                 self._tables[name] = self._tables[name].grown()
 
     def _merge_bins(self, which: int) -> None:
-        """Joint cells of twice as many bins in one, until they are few enough."""
+        """Merge bins of joint cells in pairs until the cells are few enough."""
         rules = dict.fromkeys(self._outcome.sums("joint"), np.add)
         while self._used[which] > self._most_joint and self.coarse < self._bins:
             self.coarse *= 2
@@ -166,7 +166,7 @@ class Sums:
         }
 
     def _exact(self) -> dict[str, NDArray[Any]]:
-        """Cells of single outcomes, whose numbers of items the rows of parts hold."""
+        """Cells of single outcomes, from the numbers of items in the rows of parts."""
         parts, table = self._columns("part"), self._tables["part"].whole
         number = table[table[:, 0] != EMPTY, -self._outcome.exact :]
         row, cell = np.nonzero(number)
@@ -197,12 +197,12 @@ def _finder(edges: Floats) -> tuple[Floats, Floats, Ints, Ints]:
     return found.edges, np.array([found.low, found.high]), grid, found.below
 
 
-# --- a first look at scores ----------------------------------------------------------------------
+# --- grid of scores ------------------------------------------------------------------------------
 
 
 @compiled
 def ends(values):  # type: ignore[no-untyped-def]
-    """Whether all numbers are known and finite; the least and the largest."""
+    """Whether all numbers are finite; their minimum and maximum."""
     valid, low, high = True, math.inf, -math.inf
     for i in range(len(values)):
         v = values[i]
@@ -214,7 +214,7 @@ def ends(values):  # type: ignore[no-untyped-def]
 
 @compiled
 def fold_of_items(score, size, folds):  # type: ignore[no-untyped-def]
-    """Folds of items without an id, by score and size: never by their outcome."""
+    """Folds of items without an id, from score and size, never from the outcome."""
     out = np.empty(len(score), dtype=np.int64)
     for i in range(len(score)):
         x = score_cell(score[i], _FLOOR, FOLD_STEPS) * FOLD_MIX
@@ -227,9 +227,9 @@ def fold_of_items(score, size, folds):  # type: ignore[no-untyped-def]
 
 @compiled
 def _sort_cells(score, weight, floor, steps, cell, cells, weights):  # type: ignore[no-untyped-def]
-    """Fill `cells` and `weights` with those of the scores, neighbours together.
+    """Fill `cells` and `weights` with those of the scores, sorted by neighbourhood.
 
-    Tables are then read in order. `cell` is room to work in.
+    Tables are then read in order. `cell` is a work array.
     """
     low, high = np.iinfo(np.int64).max, np.iinfo(np.int64).min
     for i in range(len(score)):
@@ -255,7 +255,7 @@ def _sort_cells(score, weight, floor, steps, cell, cells, weights):  # type: ign
 
 @compiled
 def _look(cell, weight, start, whole, used):  # type: ignore[no-untyped-def]
-    """Add items from `start` on to their cells; where it stopped, as the table is full."""
+    """Add items from `start` to their cells; returns where it stopped because the table is full."""
     for i in range(start, len(cell)):
         if 2 * used[0] > len(whole):
             return i
@@ -265,7 +265,7 @@ def _look(cell, weight, start, whole, used):  # type: ignore[no-untyped-def]
 
 
 class FirstLook:
-    """Weights of the scores' cells on a fine grid; scores outside of [low, high] count as these."""
+    """Weights of the scores' cells on a fine grid; scores are clipped to [low, high]."""
 
     def __init__(
         self, grid: Grid = FIRST_GRID, low: float = -math.inf, high: float = math.inf
@@ -295,14 +295,14 @@ class FirstLook:
                 self._table = table.grown()
 
     def weights(self) -> tuple[Ints, Ints]:
-        """Occupied cells, rising, and their weights."""
+        """Occupied cells, in increasing order, and their weights."""
         cell, whole, _ = self._table.rows()
         order = np.argsort(cell)
         return cell[order], whole[order, 1]
 
 
 def warm_up(kernel: Kernel) -> None:
-    """Compile the kernels, or load them from Numba's cache, so that the wait has a name."""
+    """Compile the kernels, or load them from Numba's cache, as a phase of its own."""
     one, zero = np.ones(1), np.zeros(1, dtype=np.int64)
     kernel.totals(one, one, one)
     ends(one)

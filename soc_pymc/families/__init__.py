@@ -1,1 +1,1 @@
-"""Everything that knows a distribution: closed forms, kernels, priors, sums."""
+"""Everything that depends on a distribution: closed forms, kernels, priors, sums."""

@@ -20,6 +20,8 @@ _CLOSE = 1e-5  # last step, in posterior sd
 _STEPS = 200
 _FRACTION, _MOST_TERMS = 1e-11, 20_000  # of the continued fraction: error, terms
 _TINY = 1e-300
+_ROUNDING = 1e-14
+_NORMAL = 1e13  # parameters from which on a logit is Normal to 1e-6
 _LEAST = -690.0  # least logit of theta
 
 _jit = numba.njit(cache=True, nogil=True, error_model="numpy")
@@ -62,6 +64,11 @@ def _tail_and_density(x, rest, a, b, constant, lower):  # type: ignore[no-untype
     `rest` is 1 - x, with all its digits.
     """
     m = a + b
+    if min(a, b) > _NORMAL:
+        per_sd = math.sqrt(a / m * b)  # of the logit
+        z = (math.log(x) - math.log(rest) - math.log(a / b)) * per_sd
+        tail = 0.5 * math.erfc((-z if lower else z) / math.sqrt(2.0))
+        return tail, math.exp(-0.5 * z * z) * per_sd / math.sqrt(2.0 * math.pi)
     away = m * x - a if x < 0.5 else b - m * rest
     density = math.exp(constant - one_deviance(a, away, m * x) - one_deviance(b, -away, m * rest))
     if x < (a + 1.0) / (m + 2.0):
@@ -98,10 +105,14 @@ def _search(logit, close, prob, step, weight, a, b, constant):  # type: ignore[n
         if share > 0.0 and density > 0.0:
             move = (math.log(wanted) - math.log(share)) * share / density
             move = min(max(move if lower else -move, -2.0), 2.0)
+        if share == wanted:
+            return logit
+        if abs(move) <= close:
+            return logit + move
         new = logit + move
         if not low < new < high:
             new = 0.5 * (low + high)
-        if abs(new - logit) <= close or share == wanted:
+        if high - low <= close:
             return new
         logit = new
     return logit
@@ -133,9 +144,13 @@ def _summarize(weight, a, b, probs, scores, out):  # type: ignore[no-untyped-def
         sd = math.sqrt(within + between) / max(mean * (1.0 - mean), _TINY)
         centre = math.log(mean) - math.log1p(-mean)
         every = max(number // _FEW, 1)
+        least = _ROUNDING * (1.0 + abs(centre))  # two logits as near are one number
+        if sd < least:
+            out[2:, i] = mean
+            continue
         for k in range(len(probs)):
             logit = min(max(centre + scores[k] * min(sd, 3.0), _LEAST), -_LEAST)
-            own = _CLOSE * min(sd, 1.0)
+            own = max(_CLOSE * min(sd, 1.0), least)
             if every > 1:
                 logit = _search(logit, 100.0 * own, probs[k], every, w, a[i], b[i], constant)
             logit = _search(logit, own, probs[k], 1, w, a[i], b[i], constant)

@@ -1,13 +1,12 @@
-"""Rows whose mean deviates from the curve by an effect of their own, the effect integrated out.
+"""Bin random effects: deviations of rows from the curve of the mean, integrated out.
 
 An effect e has a Student t prior of 3 degrees of freedom and scale tau: a few bins may deviate far
-while the others stay on the curve. The t is written as a mixture of Normals N(0, lambda_k tau^2);
-for each width the row's log marginal in e is integrated by Gauss-Hermite quadrature around the mode
-(adaptive quadrature: Liu and Pierce 1994), which is sharp as the integrand is log-concave. Slopes
-are posterior means given the data: of the row's own slopes, and of e^2 / variance - 1 for tau.
-
-A row is computed at some ten widths times five nodes: for that it is a polynomial in its mean,
-fitted at Chebyshev nodes, and exact outside their range.
+while the others stay on the curve. The t is represented as a mixture of Normals N(0, lambda_k
+tau^2); for each width the row's log marginal in e is integrated by Gauss-Hermite quadrature around
+the mode (adaptive quadrature: Liu and Pierce 1994), which is accurate because the integrand is
+log-concave. Slopes are posterior means given the data: of the row's slopes, and of e^2 / variance -
+1 for tau. A row is needed at ten widths times five nodes, so it is approximated by a polynomial in
+its mean, fitted at Chebyshev nodes, and computed exactly outside their range.
 """
 
 from dataclasses import fields
@@ -20,7 +19,8 @@ from numpy.typing import NDArray
 from scipy import special
 
 from .._lib.arrays import Floats
-from . import normal_rows, poisson_rows
+from . import binomial_rows, normal_rows, poisson_rows
+from .binomial_rows import BetaRows
 from .normal_rows import NormalCells
 from .poisson_rows import Histograms
 from .row_sums import RowSums
@@ -34,7 +34,7 @@ _LOG_SHARES = np.log(_SHARES)
 
 _PLACES, _quadrature = special.roots_hermitenorm(5)
 _LOG_QUADRATURE = np.log(_quadrature / np.sqrt(2.0 * np.pi)) + 0.5 * _PLACES**2
-_GRID = np.linspace(-6.0, 6.0, 61)  # sd, on which one effect's posterior is inverted
+_GRID = np.linspace(-6.0, 6.0, 61)  # range in sd for inverting an effect's posterior cdf
 
 
 def _chebyshev(number: int) -> tuple[Floats, Floats]:
@@ -43,12 +43,12 @@ def _chebyshev(number: int) -> tuple[Floats, Floats]:
     return nodes, np.ascontiguousarray(np.linalg.inv(np.vander(nodes, increasing=True)))
 
 
-_REACH = 0.8  # of polynomials to either side of the curve, in log mean
+_REACH = 0.8  # range of polynomials on either side of the curve, in log mean
 _NODES, _TO_POWERS = _chebyshev(11)
 _FEW_NODES, _FEW_TO_POWERS = _chebyshev(3)  # a quadratic is exact for values
 _OTHER_NODES, _OTHER_TO_POWERS = _chebyshev(8)  # in log cv2
 _TESTS = 12
-_ERROR = 1e-3  # nats, allowed for all bins together as independent errors
+_ERROR = 1e-3  # nats, for all bins together with independent errors
 _FAR = 1e9
 
 
@@ -70,19 +70,19 @@ def make_tables(
     u, v = np.random.default_rng(0).uniform(-1.0, 1.0, (2, _TESTS))
     powers = u[:, None] ** np.arange(len(_NODES)), v[:, None] ** np.arange(len(_OTHER_NODES))
     error = np.abs(np.einsum("ti,tj,bij->tb", *powers, terms) - exact(u, v)).max(axis=0)
-    good = error <= _ERROR / np.sqrt(len(rows))  # false where it is not a number
+    good = error <= _ERROR / np.sqrt(len(rows))  # false for NaN
     return Surrogates(centre, np.where(good, reach, 0.0), np.ascontiguousarray(terms))
 
 
 # --- one row as a function of its mean -----------------------------------------------------------
-# Numba chooses by the number of arrays: histograms of counts, these behind their tables, or cells
-# of values. (Functions as arguments could not be cached.) `line` holds coefficients of powers of
-# (mean - centre) / reach for the value and for the slope in the second curve, good up to a limit;
-# `place` is (centre, reach, limit).
+# Numba chooses by the number of arrays: histograms of counts or of successes, failures and trials,
+# these behind their tables, or cells of values. (Functions as arguments could not be cached.)
+# `line` holds coefficients of powers of (mean - centre) / reach for the value and for the slope in
+# the second curve, good up to a limit; `place` is (centre, reach, limit).
 
 _jit = numba.njit(cache=True, nogil=True, error_model="numpy")
-_COUNTS, _VALUES = len(fields(Histograms)), len(fields(NormalCells))
-_NEAR = _COUNTS + len(fields(Surrogates))
+_COUNTS, _TRIALS, _VALUES = (len(fields(rows)) for rows in (Histograms, BetaRows, NormalCells))
+_TABLES = len(fields(Surrogates))
 
 
 def _row(m: Any, c: Any, b: Any, arrays: Any) -> Any:
@@ -94,14 +94,26 @@ def _choose_row(m, c, b, arrays):  # type: ignore[no-untyped-def]
     def of_counts(m, c, b, arrays):  # type: ignore[no-untyped-def]
         return poisson_rows.one_row(m, c, b, arrays)
 
-    def of_tables(m, c, b, arrays):  # type: ignore[no-untyped-def]
+    def of_count_tables(m, c, b, arrays):  # type: ignore[no-untyped-def]
         return poisson_rows.one_row(m, c, b, arrays[3:])
+
+    def of_trials(m, c, b, arrays):  # type: ignore[no-untyped-def]
+        return binomial_rows.one_row(m, c, b, arrays)
+
+    def of_trial_tables(m, c, b, arrays):  # type: ignore[no-untyped-def]
+        return binomial_rows.one_row(m, c, b, arrays[3:])
 
     def of_values(m, c, b, arrays):  # type: ignore[no-untyped-def]
         start, noise, moments, centre, spread = arrays
         return normal_rows.one_row(m, c, b, start, noise, moments, centre, spread)
 
-    return {_COUNTS: of_counts, _NEAR: of_tables, _VALUES: of_values}[len(arrays)]
+    return {
+        _COUNTS: of_counts,
+        _COUNTS + _TABLES: of_count_tables,
+        _TRIALS: of_trials,
+        _TRIALS + _TABLES: of_trial_tables,
+        _VALUES: of_values,
+    }[len(arrays)]
 
 
 @_jit
@@ -133,7 +145,7 @@ def _line(m: Any, c: Any, b: Any, arrays: Any) -> Any:
 
 @overload(_line)
 def _choose_line(m, c, b, arrays):  # type: ignore[no-untyped-def]
-    def of_counts(m, c, b, arrays):  # type: ignore[no-untyped-def]
+    def of_rows(m, c, b, arrays):  # type: ignore[no-untyped-def]
         return _fitted(m, c, b, _REACH, _NODES, _TO_POWERS, arrays), (m, _REACH, 1.0)
 
     def of_tables(m, c, b, arrays):  # type: ignore[no-untyped-def]
@@ -147,12 +159,14 @@ def _choose_line(m, c, b, arrays):  # type: ignore[no-untyped-def]
         reach = np.sqrt(np.exp(c) + arrays[1][arrays[0][b]])
         return _fitted(m, c, b, reach, _FEW_NODES, _FEW_TO_POWERS, arrays), (m, reach, _FAR)
 
-    return {_COUNTS: of_counts, _NEAR: of_tables, _VALUES: of_values}[len(arrays)]
+    if len(arrays) == _VALUES:
+        return of_values
+    return of_rows if len(arrays) in (_COUNTS, _TRIALS) else of_tables
 
 
 @_jit
 def _at(x, c, b, arrays, line, place):  # type: ignore[no-untyped-def]
-    """Value, slopes in the mean and in the second curve, second derivative in the mean."""
+    """Value, slopes in the mean and in the second curve, and second derivative in the mean."""
     centre, reach, limit = place
     u = (x - centre) / reach
     if abs(u) > limit:
@@ -170,7 +184,7 @@ def _at(x, c, b, arrays, line, place):  # type: ignore[no-untyped-def]
 
 @_jit
 def _mode(e, m, c, b, variance, arrays, line, place):  # type: ignore[no-untyped-def]
-    """Mode of log marginal(m + e) - e^2 / (2 variance), sought from e, and the sd around it."""
+    """Mode of log marginal(m + e) - e^2 / (2 variance), starting from e, and the sd there."""
     _, reach, limit = place
     sd = np.sqrt(variance)
     for _ in range(20):
@@ -215,7 +229,7 @@ def _integrated(m, c, log_tau, b, arrays, line, place):  # type: ignore[no-untyp
 
 @_jit
 def _drawn(m, c, log_tau, b, u, w, arrays, line, place):  # type: ignore[no-untyped-def]
-    """An effect from its posterior: a width by u, then the effect by w, both uniform."""
+    """An effect from its posterior: a width from u, then the effect from w, both uniform."""
     number = len(_WIDTHS)
     mass, centre, width = np.empty(number), np.empty(number), np.empty(number)
     e = 0.0

@@ -1,7 +1,7 @@
 """Mixtures of one bin by maximum likelihood: fixed Gammas for counts, free Normals for values.
 
-Components are known by their weight and by the mean and sd of log theta (counts) or of theta
-(values). `MIXTURES` has one record a family.
+Components are given by their weight and the mean and sd of log theta (counts) or of theta (values).
+`MIXTURES` has one record per family.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,40 +17,40 @@ from scipy.optimize import nnls
 from .._lib.arrays import Floats
 from .components import WIDTH, count_frame, count_log_density, grid, inverse_trigamma
 
-Places = tuple[Floats, ...]  # weight, place and sd of components, each (bins, R)
+Places = tuple[Floats, ...]  # weight, mean and sd of components, each (bins, R)
 Points = Callable[[Floats], tuple[Any, tuple[Floats, Floats], Floats]]
 
-_GAP = 0.01  # nats that better weights might gain
-_GAIN, _MOST_STEPS = 0.01, 5000  # of EM: nats in 25 steps, and steps
-_WIDEST = 3.0  # sd of the conjugate fit between which free Normals begin
-_START_WIDTH = 0.6  # their own sd, in that fit's
-_FLAT = 1.2  # components this many of their sds apart make a flat mixture
-_FLOOR = 1e-3  # of the weights to start from, whose tails no EM step could lift otherwise
-_LONGEST, _HALVINGS = 3.0, 60  # of the logarithm of a stretch
-_LEAST_SPREAD = 1e-3  # least sd of log theta to start from: where the fit finds none, there may be
-_EM_STEPS = 20  # before Newton steps, as they are cheap and never stray
+_GAP = 0.01  # largest gain of better weights, in nats
+_GAIN, _MOST_STEPS = 0.01, 5000  # convergence of EM: nats in 25 steps, and steps
+_WIDEST = 3.0  # range of the starts of free Normals, in sd of the conjugate fit
+_START_WIDTH = 0.6  # their starting sd, in that fit's
+_FLAT = 1.2  # components this many sds apart make a flat mixture
+_FLOOR = 1e-3  # smallest starting weight, because EM cannot raise a weight of 0
+_LONGEST, _HALVINGS = 3.0, 60  # bound on the logarithm of a stretch
+_LEAST_SPREAD = 1e-3  # smallest starting sd of log theta, in case the fit finds none
+_EM_STEPS = 20  # EM steps before Newton steps, because they are cheap and safe
 _NEWTON_STEPS = 100
 _RIDGE = 1e-10
-_CHECKED = 25  # steps of EM between looks at what they gain
+_CHECKED = 25  # EM steps between checks of their gain
 
 
 @dataclass(frozen=True)
 class BinMixture:
-    """One bin's mixture of R components, and how the search ended."""
+    """One bin's mixture of R components, and the result of the search."""
 
     weight: Floats
     place: Floats  # means of log theta, or of theta
     sd: Floats
     value: float  # log likelihood
-    gap: float  # nats to the highest likelihood, at most; NaN where that is not known
+    gap: float  # bound in nats on the distance to the highest likelihood; NaN if unknown
     ended: bool
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """What five steps ask of a family's mixtures."""
+    """Functions of a family's mixtures for five steps."""
 
-    number: int  # of components where none is asked for
+    number: int  # default number of components
     # (cells, sharpness -> points, both conjugate curves in the bin, number) -> mixture
     search: Callable[[Mapping[str, NDArray[Any]], Points, float, float, int], BinMixture]
     # components -> first curve, and exp of the second: log mean and cv2, or mean and variance
@@ -60,12 +60,12 @@ class Mixture:
 
 
 def place_moments(weight: Floats, place: Floats, sd: Floats) -> tuple[Floats, Floats]:
-    """Mean and variance of what components are placed by: log theta, or theta."""
+    """Mean and variance of log theta (counts) or theta (values) under the components."""
     middle = (weight * place).sum(axis=1)
     return middle, (weight * (sd**2 + (place - middle[:, None]) ** 2)).sum(axis=1)
 
 
-# --- counts: Gammas at fixed even steps of E(log theta), of one Var(log theta) --------------------
+# --- counts: Gammas at fixed even steps of E(log theta), with one Var(log theta) ------------------
 
 
 def _search_gammas(
@@ -73,7 +73,7 @@ def _search_gammas(
 ) -> BinMixture:
     ends = grid("poisson")
     z = np.linspace(ends[0], ends[-1], number)
-    # of the lognormal with these moments: a Gamma's own lower tail may be endless
+    # range of the lognormal with these moments, because a Gamma's lower tail may be very long
     variance = np.log1p(np.exp(second))
     spread = max(float(np.sqrt(variance)), _LEAST_SPREAD)
     sd = max(WIDTH, float(z[1] - z[0]) / _FLAT) * spread
@@ -92,7 +92,7 @@ def _search_gammas(
 
 def _gamma_curves(weight: Floats, place: Floats, sd: Floats) -> tuple[Floats, Floats]:
     """Log mean and squared coefficient of variation of theta."""
-    shape = inverse_trigamma(sd[:, 0] ** 2)[:, None]  # one for all components
+    shape = inverse_trigamma(sd[:, 0] ** 2)[:, None]  # shared by all components
     log_mean = place + np.log(shape) - special.psi(shape)
     top = log_mean.max(axis=1)
     means = np.exp(log_mean - top[:, None])
@@ -104,16 +104,16 @@ def _gamma_curves(weight: Floats, place: Floats, sd: Floats) -> tuple[Floats, Fl
 def _adjusted_gammas(components: Places, spread: Floats) -> Places:
     """Gammas shifted to a mean of 1 and stretched, in log theta, to a squared cv.
 
-    Each component stays a Gamma, with the mean and variance of log theta that this gives, so that
-    theta stays positive.
+    Each component becomes the Gamma with the new mean and variance of log theta, so theta stays
+    positive.
     """
     weight, place, sd = components
     centre = (weight * place).sum(axis=1, keepdims=True)
     low, high = np.full(len(spread), -_LONGEST), np.full(len(spread), _LONGEST)
-    for _ in range(_HALVINGS):  # the spread grows with the stretch
+    for _ in range(_HALVINGS):  # the spread increases with the stretch
         middle = 0.5 * (low + high)
         stretch = np.exp(middle)[:, None]
-        # too long a stretch overflows: that is "too wide" like any other
+        # an overflowing stretch counts as too wide
         with np.errstate(over="ignore", invalid="ignore"):
             now = _gamma_curves(weight, (place - centre) * stretch, sd * stretch)[1]
         wide = ~(now <= spread)
@@ -126,7 +126,7 @@ def _adjusted_gammas(components: Places, spread: Floats) -> Places:
 def shifted(components: Places, log_mean: Floats, log_cv2: Floats) -> Places:
     """Components whose log theta is shifted and scaled to the moments of given Gammas.
 
-    Places are less the Gammas' log mean.
+    Means are relative to the Gammas' log mean.
     """
     weight, place, sd = components
     centre = (weight * place).sum(axis=1, keepdims=True)
@@ -137,7 +137,7 @@ def shifted(components: Places, log_mean: Floats, log_cv2: Floats) -> Places:
     return weight, (place - centre) * stretch + lower, sd * stretch
 
 
-# --- values: free Normals, which begin evenly over the conjugate fit's ----------------------------
+# --- values: free Normals, which start evenly over the conjugate fit's width ----------------------
 
 
 def _search_normals(
@@ -176,9 +176,9 @@ def fixed_weights(
     """Weights of fixed components that maximise sum n log(density @ weight), that value, the gap.
 
     A few EM steps, then Newton steps in which the weights stay positive (non-negative least
-    squares, Wang 2007): EM alone comes to within a nat soon and hardly nearer. The search ends
-    where no weights gain more than `gap` = max_r sum n density_r / f - n nats. `density`
-    (points, R) is each point's up to a factor of its own; `start` (R,) are positive weights.
+    squares, Wang 2007): EM alone is soon within a nat, but then converges very slowly. The search
+    ends when no weights gain more than `gap` = max_r sum n density_r / f - n nats. `density`
+    (points, R) is up to a factor per point; `start` (R,) are positive weights.
     """
     n, weight = float(items.sum()), start / start.sum()
     for _ in range(_EM_STEPS):
@@ -200,7 +200,7 @@ def fixed_weights(
 
 
 def _newton_target(each: Floats, items: Floats, slope: Floats, n: float) -> Floats:
-    """Weights at which the quadratic around the current ones is highest, none negative."""
+    """Non-negative weights that maximise the quadratic around the current ones."""
     hessian = (each * items[:, None]).T @ each
     hessian[np.diag_indices_from(hessian)] += _RIDGE * np.trace(hessian)
     root = linalg.cholesky(hessian, lower=True)
@@ -213,11 +213,11 @@ def _newton_target(each: Floats, items: Floats, slope: Floats, n: float) -> Floa
 def _longest(
     density: Floats, items: Floats, weight: Floats, step: Floats, value: float, slope: float
 ) -> tuple[Floats, bool]:
-    """The first of ever halved steps that gains its share."""
+    """The first step, by halving, that gains its share."""
     for halving in range(40):
         factor = 0.5**halving
         tried = weight + factor * step
-        # too long a step makes densities 0 or negative: NaN and -inf gain nothing
+        # too long a step makes densities 0 or negative; NaN and -inf are no gain
         with np.errstate(divide="ignore", invalid="ignore"):
             gained = float(items @ np.log(density @ tried)) - value
         if gained >= 1e-3 * factor * slope:
@@ -227,10 +227,10 @@ def _longest(
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def normals_step(value, noise, items, weight, mean, variance):  # type: ignore[no-untyped-def]
-    """One EM step, in place, of a mixture of Normals seen with noise; log likelihood before it.
+    """One EM step, in place, of a mixture of Normals with noise; returns the log likelihood before.
 
-    A point's theta given its component is Normal again, so that every part of the step is a
-    weighted mean. The likelihood never falls (Dempster, Laird and Rubin 1977).
+    A point's theta given its component is Normal, so every part of the step is a weighted mean. The
+    likelihood never decreases (Dempster, Laird and Rubin 1977).
     """
     number = len(weight)
     share, centre, width = np.zeros(number), np.zeros(number), np.zeros(number)
@@ -252,7 +252,7 @@ def normals_step(value, noise, items, weight, mean, variance):  # type: ignore[n
         total += items[i] * (top + np.log(scale))
         for r in range(number):
             own = items[i] * log_p[r] / scale
-            away = post_mean[r] - mean[r]  # about the old mean, which costs no digits
+            away = post_mean[r] - mean[r]  # about the old mean, to avoid cancellation
             share[r] += own
             centre[r] += own * away
             width[r] += own * (post_var[r] + away * away)

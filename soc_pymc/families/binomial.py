@@ -96,7 +96,7 @@ class _BinomialForms:
 
     @property
     def summaries(self) -> dict[str, Any]:
-        return {"dispersion": self.scatter, "no successes": _none, "no failures": _all}
+        return {"dispersion": self.scatter, "zero counts": _none}
 
     def scatter(self, y: Floats, size: Floats, mean: Floats, variance: Floats) -> Floats:
         # as of counts: weights that no few items drown
@@ -181,11 +181,6 @@ class _LogisticOfRates:
 def _none(y: Floats, size: Floats, mean: Floats, variance: Floats) -> Floats:
     """Number of items without a success, (...,)."""
     return np.asarray((y == 0).sum(axis=-1))
-
-
-def _all(y: Floats, size: Floats, mean: Floats, variance: Floats) -> Floats:
-    """Number of items without a failure, (...,)."""
-    return np.asarray((y == size).sum(axis=-1))
 
 
 BINOMIAL_FORMS = _BinomialForms()

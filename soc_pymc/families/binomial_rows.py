@@ -53,9 +53,9 @@ def _level(f, g, b, rows):  # type: ignore[no-untyped-def]
      n_above, n_start, n_excess, n_weight, total, failures, constant, _) = rows  # fmt: skip
     up, down = _softplus(f), _softplus(-f)  # -log(1 - mu), -log(mu)
     mu, rest = np.exp(-down), np.exp(-up)
-    of_y, by_a = rising_sum(np.exp(up - g), b, y_above, y_start, y_excess, y_weight)
-    of_z, by_b = rising_sum(np.exp(down - g), b, z_above, z_start, z_excess, z_weight)
-    of_n, by_m = rising_sum(np.exp(up + down - g), b, n_above, n_start, n_excess, n_weight)
+    of_y, by_a = rising_sum(np.exp(g - up), b, y_above, y_start, y_excess, y_weight)
+    of_z, by_b = rising_sum(np.exp(g - down), b, z_above, z_start, z_excess, z_weight)
+    of_n, by_m = rising_sum(np.exp(g - up - down), b, n_above, n_start, n_excess, n_weight)
     value = constant[b] - total[b] * down - failures[b] * up + (of_y + of_z - of_n)
     # d log a = mu df - dg, d log b = -(1 - mu) df - dg, and of M the sum of both, with dg once
     slope = rest * (total[b] - by_b + by_m) - mu * (failures[b] - by_a + by_m)
@@ -120,9 +120,9 @@ def fill_curvature(first, second, at, out, *rows):  # type: ignore[no-untyped-de
         f, g, b = first[k], second[k], at[k]
         up, down = _softplus(f), _softplus(-f)
         mu, rest = np.exp(-down), np.exp(-up)
-        of_y, by_a, aa = rising_bend(np.exp(up - g), b, y_above, y_start, y_excess, y_weight)
-        of_z, by_b, bb = rising_bend(np.exp(down - g), b, z_above, z_start, z_excess, z_weight)
-        of_n, by_m, mm = rising_bend(np.exp(up + down - g), b, n_above, n_start, n_excess, n_weight)
+        of_y, by_a, aa = rising_bend(np.exp(g - up), b, y_above, y_start, y_excess, y_weight)
+        of_z, by_b, bb = rising_bend(np.exp(g - down), b, z_above, z_start, z_excess, z_weight)
+        of_n, by_m, mm = rising_bend(np.exp(g - up - down), b, n_above, n_start, n_excess, n_weight)
         v, lean = mu * rest, mu - rest
         out[0, k] = constant[b] - total[b] * down - failures[b] * up + (of_y + of_z - of_n)
         out[1, k] = rest * (total[b] - by_b + by_m) - mu * (failures[b] - by_a + by_m)

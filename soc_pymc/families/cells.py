@@ -1,7 +1,7 @@
-"""Cells of outcomes and sizes: what is put in cells, on which grid, and how cells are numbered.
+"""Cells of outcomes and sizes: quantities, grids and numbering.
 
 A positive number x lies in octave e (2^e <= x < 2^(e+1)) and, inside it, in one of 16 equal steps.
-All of it is exact in floating point, so that every engine puts every number into the same cell.
+This is exact in floating point, so every engine puts a number into the same cell.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,10 +12,10 @@ from numpy.typing import ArrayLike
 
 from .._lib.arrays import Floats
 
-STEPS = 4  # cells of counts and sizes: 2^4 = 16 to an octave
+STEPS = 4  # cells of counts and sizes: 2^4 = 16 per octave
 EXACT_COUNTS = 32  # counts below this have cells of their own
 ZERO_EXPOSURE = -(1 << 15)  # below the cell of every positive number, 16 * -1074
-VALUE_OCTAVES = 3  # a value cell is 2^-3 of the octave that its noise cell is in
+VALUE_OCTAVES = 3  # a value cell is 2^-3 of the octave of its noise cell
 MOST_VALUE_CELL = (1 << 25) - 1
 _EXACT_OCTAVE = 5  # 2^5 = 32
 
@@ -34,7 +34,7 @@ def exposure_cell_range(cell: ArrayLike) -> tuple[Floats, Floats]:
     c = np.asarray(cell, dtype=np.int64)
     octave, step = np.divmod(c, 16)
     positive = c != ZERO_EXPOSURE
-    # cells of the least exposures have a width that is rounded to a subnormal number or 0
+    # widths of the smallest exposures' cells are rounded to a subnormal number or 0
     with np.errstate(under="ignore"):
         unit = np.where(positive, np.ldexp(1.0, np.maximum(octave, -1074) - STEPS), 0.0)
     return (16 + step) * unit, unit
@@ -45,9 +45,9 @@ class Cell(NamedTuple):
 
     of: Literal["outcome", "size", "rest"]  # the rest is the size less the outcome
     grid: Literal["count", "exposure", "noise", "value"]
-    bits: int  # that a cell takes in packed keys
+    bits: int  # of a cell in packed keys
     first: int  # the lowest cell
-    # lower ends and widths of cells; that of values depends on the noise cell too
+    # lower ends and widths of cells; those of values also depend on the noise cell
     ends: Callable[[ArrayLike], tuple[Floats, Floats]] | None
 
 
@@ -60,4 +60,4 @@ CELLS: Mapping[str, Cell] = {
     "noise_cell": Cell("size", "noise", 12, -(1 << 11), exposure_cell_range),
     "value_cell": Cell("outcome", "value", 26, -(1 << 25), None),
 }
-"""Cells of items by the columns that hold them."""
+"""Cells by their column."""

@@ -1,9 +1,9 @@
-"""A grid of conjugate components around a frame, and bins of outcomes under their mixture.
+"""A grid of conjugate components around a base distribution, and the likelihood of bins under it.
 
-The frame is a location and a spread of theta given the score: of log theta for counts, of theta
-itself for values. Component r sits at location + spread z_r, and its own sd is a fixed share of the
-spread, so that one grid serves curves whose spread changes tenfold with the score. The components
-at a score differ in location alone: Gammas of one shape, or Normals of one variance.
+The base distribution has a location and a spread of theta given the score: of log theta for counts,
+of theta for values. Component r is at location + spread z_r, and its sd is a fixed share of the
+spread, so one grid suits curves whose spread changes tenfold with the score. The components at a
+score differ only in location: Gammas of one shape, or Normals of one variance.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,22 +19,22 @@ from .._lib.arrays import Floats, Ints
 from .special_forms import log_negative_binomial
 
 WIDTH = 0.3
-"""Sd of a component in units of the frame's spread."""
+"""Sd of a component in units of the base distribution's spread."""
 
-_STEP = 0.35  # between components: at 1.2 sd their equal mixture is flat to 1e-6
-# small shapes have long lower tails of log theta, at worst exponential with mean one spread
+_STEP = 0.35  # step between components: at 1.2 sd their equal mixture is flat to 1e-6
+# small shapes have long lower tails of log theta, at worst exponential with a mean of one spread
 _ENDS = {"poisson": (-8.05, 6.3), "normal": (-7.7, 7.7)}
-_CORNER = 3.0  # spreads beyond which the tilt that widens the frame grows linearly
-_SMOOTHEST = 1e4  # Gammas of larger shape are log-normal for the purpose of the path below
-_LOG_SHAPES = (-2.7, 230.0)  # least and largest logarithm of a count frame's Gamma shape
-_MANY = 1000.0  # counts from which on each component's probability is formed by itself
-_SPLIT = 1e-3  # nats: a cell of several values becomes two points where it matters as much
-_FLOOR, _FLOOR_SD = 1e-3, 2.0  # share and width of what keeps heavier tails within reach
+_CORNER = 3.0  # spreads beyond which the function that widens the base distribution is linear
+_SMOOTHEST = 1e4  # Gammas of larger shape count as log-normal in the path below
+_LOG_SHAPES = (-2.7, 230.0)  # smallest and largest log shape of a base Gamma
+_MANY = 1000.0  # counts above which each component's probability is computed separately
+_SPLIT = 1e-3  # nats: a cell of several values becomes two points if the difference is larger
+_FLOOR, _FLOOR_SD = 1e-3, 2.0  # share and width of the wider Normal that allows heavier tails
 
 
 @dataclass(frozen=True)
 class Frame:
-    """Base distributions at some scores, around which the components lie."""
+    """Base distributions at some scores, which place the components."""
 
     location: (
         Floats  # (n,): mean of log theta (counts) or of theta (values) under the Laplace start
@@ -49,10 +49,10 @@ class Frame:
 
 @dataclass(frozen=True)
 class MixtureCells:
-    """What the likelihood of a mixture reads: rows one after the other."""
+    """Data of the likelihood of a mixture, row by row."""
 
     base: Floats  # (rows, R): log weights of the components, up to a constant, at coefficients 0
-    basis: Floats  # (rows, R, J): what the weights' J functions add to them
+    basis: Floats  # (rows, R, J): the J functions of the log weights
     start: Ints  # (rows + 1,): offsets of each row's cells
     items: Floats  # (cells,): numbers of items
     density: NDArray[np.float32]  # (cells, R): under the components, over the cell's largest
@@ -60,7 +60,7 @@ class MixtureCells:
 
     kernel: ClassVar[str] = "mixture"
     signature: ClassVar[str] = "(b,r),(b,r,j),(s),(c),(c,r),(b)"
-    near: ClassVar[None] = None  # cells are few enough to be added up
+    near: ClassVar[None] = None  # few cells are summed exactly
 
     @property
     def arrays(self) -> tuple[NDArray[np.generic], ...]:
@@ -69,16 +69,16 @@ class MixtureCells:
 
 
 def grid(kind: str) -> Floats:
-    """Positions z of the components, in units of the frame's spread."""
+    """Positions z of the components, in units of the base distribution's spread."""
     low, high = _ENDS[kind]
     return np.linspace(low, high, round((high - low) / _STEP) + 1)
 
 
 def inverse_trigamma(value: ArrayLike) -> Floats:
-    """X > 0 with trigamma(x) = value, by Newton's method on 1/trigamma, which is near linear."""
+    """X > 0 with trigamma(x) = value, by Newton's method on 1/trigamma, which is nearly linear."""
     v = np.asarray(value, dtype=float)
     x = 0.5 + 1.0 / v
-    # the ends, of which the search makes no numbers, come from series below
+    # at the ends, where the search fails, series are used below
     with np.errstate(over="ignore", invalid="ignore"):
         for _ in range(30):
             tri = special.polygamma(1, x)
@@ -95,8 +95,8 @@ def inverse_trigamma(value: ArrayLike) -> Floats:
 
 
 def count_frame(log_mean: ArrayLike, log_cv2: ArrayLike) -> Frame:
-    """Frame of Gammas with these means and squared coefficients of variation."""
-    # wider than e^15 to one sd no frame need be; exponentials of its ends stay finite
+    """Base distributions of Gammas with these means and squared coefficients of variation."""
+    # a spread of at most 15, so that exponentials of the ends stay finite
     shape = np.exp(np.clip(-np.asarray(log_cv2, dtype=float), *_LOG_SHAPES))
     location = np.asarray(log_mean) + special.psi(shape) - np.log(shape)
     return Frame(location, spread_of(shape), shape)
@@ -108,19 +108,19 @@ def spread_of(shape: ArrayLike) -> Floats:
 
 
 def value_frame(mean: ArrayLike, log_variance: ArrayLike) -> Frame:
-    """Frame of Normals with these means and log variances."""
+    """Base distributions of Normals with these means and log variances."""
     spread = np.exp(0.5 * np.clip(np.asarray(log_variance, dtype=float), -230.0, 230.0))
     return Frame(np.array(mean, dtype=float), spread, np.zeros(len(spread)))
 
 
 def moves(z: Floats) -> Floats:
-    """Functions of z, (R, 2), that move a Normal frame and change its width."""
+    """Functions of z, (R, 2), that shift a Normal base distribution and change its width."""
     far = np.abs(z) > _CORNER
     return np.column_stack([z, np.where(far, _CORNER * (np.abs(z) - 0.5 * _CORNER), 0.5 * z**2)])
 
 
 def frame_slopes(frame: Frame) -> Floats:
-    """How the base of the Laplace start moves with its curves: rows for `frame_tilt`, (3, n).
+    """Slopes of the base distribution in its curves at the Laplace start, for `frame_tilt`, (3, n).
 
     The spread; the derivative of the location in the second curve; and that of the log variance.
     """
@@ -132,13 +132,12 @@ def frame_slopes(frame: Frame) -> Floats:
 
 
 def frame_tilt(first: Any, second: Any, slopes: Any, exp: Any = np.exp) -> tuple[Any, Any]:
-    """Coefficients of `moves` that take the base distributions to those of other curves.
+    """Coefficients of `moves` that change the base distributions to those of other curves.
 
-    `first` and `second` are how far the two curves are from the Laplace start's at n scores,
-    (..., n), `slopes` of `frame_slopes` there, and `exp` the exponential of their kind of array.
-    With w the variance of the components' positions, Normal weights with mean mu and variance w
-    have mu / w and 1/w(start) - 1/w. The spread's change is taken to first order in log w, which
-    keeps w positive.
+    `first` and `second` are the two curves less the Laplace start's at n scores, (..., n), `slopes`
+    the `frame_slopes` there, and `exp` the exponential for their kind of array. With w the variance
+    of the components' positions, Normal weights with mean mu and variance w have mu / w and
+    1/w(start) - 1/w. The spread's change is taken to first order in log w, which keeps w positive.
     """
     spread, lower, stretch = slopes[0], slopes[1], slopes[2]
     start = 1.0 - WIDTH**2
@@ -147,11 +146,11 @@ def frame_tilt(first: Any, second: Any, slopes: Any, exp: Any = np.exp) -> tuple
 
 
 def families_path(frame: Frame, z: Floats, kind: str) -> tuple[Floats, Floats]:
-    """Log weights (n, R) that make the base's Normal, and what must be added for its own family.
+    """Log weights (n, R) of a Normal base distribution, and the difference for its own family.
 
-    The first are exact except for the grid (a Normal of log theta, for counts). What makes the
-    Gamma of them: theta ~ Gamma(a) is Gamma(A) times Beta(a, A - a). It is 0 for values. A little
-    of a wider Normal is mixed into the Gamma, whose upper end no weights could lift otherwise.
+    The first are exact up to the grid (a Normal of log theta, for counts). The second uses that
+    theta ~ Gamma(a) is Gamma(A) times Beta(a, A - a); it is 0 for values. A small share of a wider
+    Normal is added to the Gamma, so that weights at its upper end are positive.
     """
     normal = special.log_softmax(-0.5 * z**2 / (1.0 - WIDTH**2))
     base = np.broadcast_to(normal, (len(frame.location), len(z))).copy()
@@ -172,7 +171,7 @@ def count_log_density(
 ) -> Floats:
     """Log marginal probability (n, R) of counts (n,) under Gammas.
 
-    These are known by the mean, `location` (n, R), and the variance (n,) of log theta.
+    They are given by the mean, `location` (n, R), and the variance (n,) of log theta.
     """
     shape = inverse_trigamma(variance)
     log_mean = location + (np.log(shape) - special.psi(shape))[:, None]
@@ -182,12 +181,12 @@ def count_log_density(
     found[many] = log_negative_binomial(count[many, None], shape[many, None], expected[many])
     few = ~many
     y, a, means, logs = (x[few] for x in (count, shape, expected, log_mean))
-    # what the components differ by from one in the middle, whose own is known: cheap, and exact
-    # as no term is larger than a count
+    # differences from a component in the middle, whose probability is known: cheap, and accurate
+    # because no term is larger than a count
     middle = logs.shape[1] // 2
     whole = (a + means[:, middle])[:, None]
     away = (means - means[:, [middle]]) / whole
-    lost = away < -0.999  # next to nothing of the one in the middle, whose digits cover it
+    lost = away < -0.999  # negligible relative to the one in the middle
     log_ratio = np.log1p(np.where(lost, 0.0, away))
     if lost.any():
         log_ratio[lost] = np.log(((a[:, None] + means) / whole)[lost])
@@ -206,7 +205,7 @@ def value_log_density(value: Floats, noise: Floats, location: Floats, variance: 
     return np.asarray(-0.5 * (away * away + np.log(2.0 * np.pi * total)))
 
 
-# --- what a mixture asks of its family -----------------------------------------------------------
+# --- functions of a mixture's family -------------------------------------------------------------
 
 
 class Moments(NamedTuple):
@@ -217,8 +216,8 @@ class Moments(NamedTuple):
     var_outcome: Floats
     var_size: Floats
     cov: Floats
-    bend: tuple[Floats, Floats]  # direction of (outcome, size) in which the likelihood bends
-    lowest: Floats  # that outcomes may be
+    bend: tuple[Floats, Floats]  # direction of (outcome, size) in which the likelihood is curved
+    lowest: Floats  # bounds of outcomes
 
 
 def _count_moments(cells: Mapping[str, NDArray[Any]]) -> Moments:
@@ -272,10 +271,10 @@ def _merged_normals(location: Floats, fine: Frame, mean: Callable[[Floats], Floa
 
 @dataclass(frozen=True)
 class Components:
-    """A family's components around base distributions that its own curves give."""
+    """A family's components around base distributions from its curves."""
 
     kind: str
-    path: bool  # whether a path leads from Normal weights to those of the family itself
+    path: bool  # whether there is a path from Normal weights to those of the family
     base: Callable[[Any, Any], Frame]  # of both curves
     merged: Callable[..., Frame]  # (location, bases, averages over merged bins) -> their base
     log_density: Callable[[Floats, Floats, Floats, Floats], Floats]
@@ -289,10 +288,10 @@ class Components:
         return grid(self.kind)
 
     def weights_basis(self, base: Frame, functions: Floats) -> tuple[Floats, Floats]:
-        """Log weights (n, R) at coefficients 0, and (n, R, 2 + F) what multiplies these.
+        """Log weights (n, R) at coefficients 0, and their functions (n, R, 2 + F).
 
-        The first two functions move and widen the base; where there is a path it stands for the
-        first of the F further ones, given as functions of z, (R, F).
+        The first two functions shift and widen the base distribution. The F further ones are
+        functions of z, (R, F); a path, if there is one, replaces the first.
         """
         normal, path = families_path(base, self.z, self.kind)
         every = np.hstack([moves(self.z), functions])
@@ -317,8 +316,8 @@ def cell_points(
 ) -> tuple[Ints, tuple[Floats, Floats], Floats]:
     """Joint cells as weighted points: cell of each, its outcome and size, and number of items.
 
-    A cell of several values stands as two points that keep its means and, in the direction in
-    which the log likelihood bends by `sharpness` (the ratio of count and exposure; the value), its
+    A cell of several values becomes two points with its means and, in the direction in which the
+    log likelihood is curved by `sharpness` (the ratio of count and exposure; the value), its
     variance.
     """
     n = cells["n"].astype(float)
@@ -369,8 +368,7 @@ _LOG2 = np.float32(np.log(2.0))
 def _add_logs(p, many, total, bits, real, octave):  # type: ignore[no-untyped-def]
     """Add many * log p to the totals; `bits` and `real` are two views of one array.
 
-    Plain arithmetic on the numbers' bits is vectorised, which calls of log are not: five times as
-    fast.
+    Arithmetic on the numbers' bits is vectorised, unlike calls of log, and five times as fast.
     """
     whole = p.view(np.int32)
     for d in range(len(p)):
@@ -388,7 +386,7 @@ def _add_logs(p, many, total, bits, real, octave):  # type: ignore[no-untyped-de
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def all_bins(tilt, value, slope, base, basis, start, items, density, constant):  # type: ignore[no-untyped-def]
-    """Log marginals (draws, bins) and their slopes (draws, bins, J) at tilts (draws, bins, J)."""
+    """Log marginals (draws, bins) and slopes (draws, bins, J) at coefficients (draws, bins, J)."""
     draws = tilt.shape[0]
     bits, octave = np.empty(draws, dtype=np.int32), np.empty(draws, dtype=np.float32)
     real = bits.view(np.float32)
@@ -403,7 +401,7 @@ def all_bins(tilt, value, slope, base, basis, start, items, density, constant): 
         for c in range(p.shape[0]):
             row, many = p[c], np.float32(n[c])
             for d in range(draws):
-                # a draw far from the data may leave a cell with no density in single precision
+                # for a draw far from the data a cell's density may underflow in single precision
                 row[d] = max(row[d], np.float32(1e-37))
             _add_logs(row, n[c], total, bits, real, octave)
             for d in range(draws):
@@ -415,7 +413,7 @@ def all_bins(tilt, value, slope, base, basis, start, items, density, constant): 
 
 
 def tilted_weights(tilt: Floats, base: Floats, basis: Floats) -> Floats:
-    """Weights (..., n, R) at tilts (..., n, J) of n scores with log weights base + basis @ tilt."""
+    """Weights (..., n, R) at n scores, with log weights base + basis @ tilt, tilt (..., n, J)."""
     log_weight = base + np.matmul(basis, tilt[..., None])[..., 0]
     log_weight -= log_weight.max(axis=-1, keepdims=True)
     weight = np.exp(log_weight)
@@ -423,7 +421,7 @@ def tilted_weights(tilt: Floats, base: Floats, basis: Floats) -> Floats:
 
 
 def information(tilt: Floats, cells: MixtureCells) -> tuple[Floats, Floats]:
-    """Expected and observed information of the tilts (bins, J), each (bins, J, J).
+    """Expected and observed information of coefficients (bins, J), each (bins, J, J).
 
     The expected one is estimated by the outer products of the cells' scores; the observed one is
     minus the second derivative, which need not be positive.

@@ -1,8 +1,8 @@
-"""Laws that every conjugate family keeps, and a checker that tries them all.
+"""Identities that every conjugate family must satisfy, and a checker for them.
 
-A family is a record of pure functions of a prior's parameters; nothing here knows which one. The
-laws tie its functions to each other (the marginal to the updates, the cdf to the marginal, moments
-to quantiles), so that a slip in any one of them breaks a law, without a reference to compare with.
+A family is a record of pure functions of a prior's parameters. The identities relate its functions
+to each other (the marginal to the updates, the cdf to the marginal, moments to quantiles), so a
+mistake in one of them violates an identity, and no reference is needed.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -29,15 +29,15 @@ __all__ = [
 ]
 
 Params = tuple[Any, ...]
-Errors = Iterator[tuple[str, float]]  # what was tried, and how far off it was
+Errors = Iterator[tuple[str, float]]  # case, and its error
 
 _PROBS = np.array([0.001, 0.05, 0.3, 0.5, 0.9, 0.999])
-_VANISHING = 1e-12  # share of a prior's variance that is as good as none
+_VANISHING = 1e-12  # negligible share of a prior's variance
 
 
 @dataclass(frozen=True)
 class Symmetry:
-    """Other units or sides that leave the model as it is; theta becomes shift + factor theta."""
+    """A change of units or sides that keeps the model; theta becomes shift + factor theta."""
 
     # (params, outcome, size) -> the same item in the other units
     apply: Callable[[Params, Any, Any], tuple[Params, Any, Any]]
@@ -54,8 +54,8 @@ class ClosedForms:
     """
 
     name: str
-    priors: tuple[Params, ...]  # parameters to try the laws on
-    sizes: tuple[float, ...]  # exposures, trials or noise sds, likewise
+    priors: tuple[Params, ...]  # parameters for the tests
+    sizes: tuple[float, ...]  # exposures, trials or noise sds for the tests
     moments: Callable[[Params], tuple[Any, Any]]  # params -> E(theta), Var(theta)
     update: Callable[[Params, Any, Any], Params]  # (params, outcome, size) -> params given it
     # (E theta, Var theta, size) -> E(y), Var(y), by total expectation and variance
@@ -63,20 +63,20 @@ class ClosedForms:
     # (params, outcome, size) -> log probability or density of the outcome, and P(Y <= outcome)
     log_marginal: Callable[[Params, Any, Any], Any]
     cdf: Callable[[Params, Any, Any], Any]
-    # (params, size) -> increasing outcomes, and weights that sum a function over all that matter
+    # (params, size) -> increasing outcomes, and weights for sums of functions over them
     outcomes: Callable[[Params, float], tuple[Floats, Floats]]
     discrete: bool  # whether outcomes are counts
     theta_cdf: Callable[[Params, Any], Any]  # (params, theta) -> probability
     quantile: Callable[[Params, Any], Any]  # (params, probability) -> theta
     concentrate: Callable[[Params, float], Params]  # (params, share of the variance), mean kept
-    certain: Callable[[float], tuple[float, float]]  # rate -> outcome, size that say all of theta
-    # (outcomes, sizes), two arrays -> one outcome and size that say the same
+    certain: Callable[[float], tuple[float, float]]  # rate -> outcome, size that determine theta
+    # (outcomes, sizes), two arrays -> one equivalent outcome and size
     pool: Callable[[Floats, Floats], tuple[float, float]] | None = None
     symmetry: Symmetry | None = None
 
 
 def closed_forms(family: Family, **tried: Any) -> ClosedForms:
-    """A family's record in these terms, with what to try the laws on."""
+    """A family's record as `ClosedForms`, with cases for the tests."""
 
     def cdf(params: Params, outcome: Any, size: Any) -> Any:
         y, n = np.broadcast_arrays(np.asarray(outcome, dtype=float), size)
@@ -99,9 +99,9 @@ def closed_forms(family: Family, **tried: Any) -> ClosedForms:
 def check_family(family: ClosedForms) -> pd.DataFrame:
     """Errors of every law of `LAWS` on a family's priors and sizes.
 
-    By law: ``worst_error``, relative to what is compared (NaN where a function returned NaN), its
-    ``tolerance``, ``at`` (prior, size and outcome of the worst), and whether it ``passed``. Laws of
-    pooling and of symmetry are left out where the family has none.
+    By identity: ``worst_error``, a relative error (NaN if a function returned NaN), its
+    ``tolerance``, ``at`` (prior, size and outcome of the worst case), and whether it ``passed``.
+    Pooling and symmetry are left out if the family has none.
 
     Examples
     --------
@@ -113,7 +113,7 @@ def check_family(family: ClosedForms) -> pd.DataFrame:
     for name, (law, tolerance) in LAWS.items():
         if left_out.get(name, False):
             continue
-        # NaN is the worst of all
+        # NaN counts as the largest error
         at, worst = max(law(family), key=lambda pair: (np.isnan(pair[1]), pair[1]))
         rows[name] = (worst, tolerance, at, bool(worst <= tolerance))
     columns = ["worst_error", "tolerance", "at", "passed"]
@@ -131,15 +131,15 @@ def _cases(family: ClosedForms) -> Iterator[tuple[str, Params, float, Floats, Fl
 
 
 def _few(y: Floats, probability: Floats) -> Floats:
-    """A few outcomes from the low to the high end of what is likely."""
+    """A few outcomes over the likely range."""
     share = np.cumsum(probability) / probability.sum()
     return np.asarray(y[np.unique(np.searchsorted(share, [0.01, 0.5, 0.99]).clip(max=len(y) - 1))])
 
 
 def _gap(found: Any, wanted: Any, scale: Any = 0.0) -> float:
-    """Largest difference over the wanted value or `scale`, whichever is larger."""
+    """Largest difference relative to the expected value or `scale`, whichever is larger."""
     found, wanted, scale = (np.asarray(v, dtype=float) for v in (found, wanted, scale))
-    # 0 / 0 is NaN, which a law counts as the worst of all
+    # 0 / 0 is NaN, which counts as the largest error
     with np.errstate(divide="ignore", invalid="ignore"):
         return float(np.max(np.abs(found - wanted) / np.maximum(np.abs(wanted), scale)))
 
@@ -151,7 +151,7 @@ def _far(family: ClosedForms, found: Params, wanted: Params) -> float:
 
 
 def _pairs(family: ClosedForms) -> Iterator[tuple[str, Params, tuple[float, float], float, float]]:
-    """Two observations at a time, of different sizes."""
+    """Pairs of observations of different sizes."""
     for name, params, size, y, probability in _cases(family):
         few, other = _few(y, probability), family.sizes[-1]
         others = _few(*_likely(family, params, other))
@@ -172,7 +172,7 @@ def _order(family: ClosedForms) -> Errors:
 
 
 def _pooled(family: ClosedForms) -> Errors:
-    """Two observations say what their pooled one says."""
+    """Two observations give the same posterior as their pooled one."""
     if family.pool is None:
         return
     for name, params, (m, n), x, y in _pairs(family):
@@ -182,7 +182,7 @@ def _pooled(family: ClosedForms) -> Errors:
 
 
 def _exchangeable(family: ClosedForms) -> Errors:
-    """The marginal of two observations, as a product of conditionals, does not know their order."""
+    """The marginal of two observations, as a product of conditionals, is symmetric."""
     for name, params, (m, n), x, y in _pairs(family):
         log = family.log_marginal
         one = log(params, x, m) + log(family.update(params, x, m), y, n)
@@ -222,7 +222,7 @@ def _variance_kept(family: ClosedForms) -> Errors:
 
 
 def _certain_prior(family: ClosedForms) -> Errors:
-    """A prior without variance learns nothing."""
+    """A prior without variance does not change."""
     for name, params, size, y, probability in _cases(family):
         mean, variance = family.moments(params)
         narrow = family.concentrate(params, _VANISHING)
@@ -232,7 +232,7 @@ def _certain_prior(family: ClosedForms) -> Errors:
 
 
 def _certain_outcome(family: ClosedForms) -> Errors:
-    """An outcome without noise is believed."""
+    """An outcome without noise determines theta."""
     for params in family.priors:
         variance = family.moments(params)[1]
         for prob in (0.05, 0.5, 0.95):
@@ -243,7 +243,7 @@ def _certain_outcome(family: ClosedForms) -> Errors:
 
 
 def _symmetric(family: ClosedForms) -> Errors:
-    """Other units, or sides, change nothing but the units."""
+    """A change of units or sides changes only the units."""
     rule = family.symmetry
     if rule is None:
         return
@@ -260,7 +260,7 @@ def _symmetric(family: ClosedForms) -> Errors:
 
 
 def _cumulated(family: ClosedForms) -> Errors:
-    """The cdf rises from 0 to 1 by the marginal's probabilities."""
+    """The cdf increases from 0 to 1 by the marginal's probabilities."""
     node, weight = np.polynomial.legendre.leggauss(8)
     for name, params, size, y, probability in _cases(family):
         cdf = np.asarray(family.cdf(params, y, size), dtype=float)
@@ -289,7 +289,7 @@ def _quantile_moments(family: ClosedForms) -> Errors:
     z = np.linspace(-9.0, 9.0, 721)
     weight = np.exp(-0.5 * z * z)
     weight /= weight.sum()
-    upper = z > 0  # the survival function keeps its digits at 1 no more than the cdf does
+    upper = z > 0  # the cdf has no digits left near 1
     for params in family.priors:
         mean, variance = family.moments(params)
         prob = np.where(upper, 1.0 - special.ndtr(-z), special.ndtr(z))
@@ -316,14 +316,14 @@ LAWS: Mapping[str, tuple[Callable[[ClosedForms], Errors], float]] = MappingProxy
         "quantiles have the moments": (_quantile_moments, 1e-6),
     }
 )
-"""The laws by name, with the largest error that rounding and vanished tails leave."""
+"""Identities by name, with the largest error from rounding and cut tails."""
 
 
-# --- the package's own ---------------------------------------------------------------------------
+# --- families of the package ---------------------------------------------------------------------
 
 
 def _counts(params: Params, size: float) -> tuple[Floats, Floats]:
-    """Counts up to where the negative binomial's tail has vanished, times squares too."""
+    """Counts up to where the negative binomial's tail, times squares, is negligible."""
     shape, rate = params
     tail = 80.0 * (1.0 + size / rate) * max(1.0, np.sqrt(shape))
     y = np.arange(int(size * shape / rate + tail) + 80.0)
@@ -339,7 +339,7 @@ POISSON_GAMMA = closed_forms(
     concentrate=lambda p, share: (p[0] / share, p[1] / share),
     certain=lambda rate: (rate * 1e13, 1e13),
     pool=lambda y, size: (y.sum(), size.sum()),
-    # exposures in other units leave counts as they are
+    # a change of exposure units does not change counts
     symmetry=Symmetry(lambda p, y, size: ((p[0], p[1] * 7.0), y, size * 7.0), factor=1 / 7.0),
 )
 
@@ -370,7 +370,7 @@ BINOMIAL_BETA = closed_forms(
 
 
 def _values(params: Params, noise_sd: float) -> tuple[Floats, Floats]:
-    """Values and the trapezoid rule, exact where both ends vanish."""
+    """Values and the trapezoid rule, which is exact as both ends vanish."""
     mean, variance = params
     total = np.sqrt(variance + noise_sd**2)
     y = np.linspace(mean - 12.0 * total, mean + 12.0 * total, 601)
@@ -391,7 +391,7 @@ NORMAL_NORMAL = closed_forms(
     concentrate=lambda p, share: (p[0], p[1] * share),
     certain=lambda rate: (rate, 1e-8),
     pool=_weighted_mean,
-    # values in another unit, from another origin and mirrored
+    # values in another unit, from another origin, and mirrored
     symmetry=Symmetry(
         lambda p, y, size: ((2.0 - 5.0 * p[0], 25.0 * p[1]), 2.0 - 5.0 * y, 5.0 * size),
         factor=-5.0,

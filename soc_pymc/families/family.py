@@ -1,6 +1,6 @@
-"""Conjugate families as records of pure functions: all that other rooms ask of a distribution.
+"""Conjugate families as records of pure functions, the interface of all other rooms.
 
-At a score a family's prior is known by two curves, on scales where they are smooth and their
+At a score a family's prior is given by two curves, on scales where they are smooth and their
 information is orthogonal (`Family.curves`), or by the two conjugate parameters of theta
 (`Family.parameters`). Functions take either pair as two arrays and broadcast.
 """

@@ -1,9 +1,9 @@
-"""Gamma quantiles from splines in the shape, with what a spread of shapes and means does to them.
+"""Gamma quantiles from splines in the shape, with corrections for a spread of shapes and means.
 
 A quantile of Gamma(a, rate a/mean) over its mean is y(a); sqrt(a) log y is smooth in log a from
 shapes near 0 to its normal limit, and in units of the posterior sd. Averaging the distribution
 over shapes a (1 + d) and means (1 + l) times the mean moves the quantile, to second order, by the
-derivatives of the cdf F(a, a y), which are functions of the shape alone at a given probability.
+derivatives of the cdf F(a, a y), which depend only on the shape at a given probability.
 """
 
 import math
@@ -21,9 +21,9 @@ from .special_forms import gamma_lower, gamma_quantile
 _LOW, _HIGH, _STEP = np.log(1e-3), np.log(1e10), 0.1  # log shapes; the last is the limit
 _PER_STEP = 1.0 / _STEP
 _NUDGE = 0.03  # step of the derivatives in log shape
-_LARGE = 20.0  # from this shape on Temme's expansion
+_LARGE = 20.0  # smallest shape for Temme's expansion
 _ROOT_2PI = float(np.sqrt(2.0 * np.pi))
-# Temme's coefficients, in rising powers of eta (DiDonato and Morris 1986)
+# Temme's coefficients, in increasing powers of eta (DiDonato and Morris 1986)
 _C0 = (-1 / 3, 1 / 12, -2 / 135, 1 / 864, 3.527336860670194e-4, -1.7875514403292181e-4,
        3.9192631785224378e-5, -2.1854485106799922e-6, -1.85406221071516e-6)  # fmt: skip
 _C1 = (-1 / 540, -1 / 288, 2.6455026455026455e-3, -9.9022633744855967e-4, 2.0576131687242798e-4,
@@ -40,7 +40,7 @@ def _table(prob: float) -> Floats:
     at = np.arange(_LOW, _HIGH + _STEP, _STEP)
     a = np.exp(at)
     x = gamma_quantile(prob, a)
-    # the quantile itself underflows where its logarithm, by the leading term, does not
+    # where the quantile underflows, its logarithm comes from the leading term
     with np.errstate(divide="ignore"):
         tiny = (np.log(prob) + special.gammaln(a + 1.0)) / a
         log_y = np.where(x > 1e-200, np.log(x), tiny) - at
@@ -82,7 +82,7 @@ def _stacked(probs: tuple[float, ...]) -> Floats:
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def table_cell(log_shape):  # type: ignore[no-untyped-def]
-    """Cell of a log shape and the place in it; -1 for shapes below the table."""
+    """Cell of a log shape and the position in it; -1 for shapes below the table."""
     at = (min(log_shape, _HIGH) - _LOW) * _PER_STEP
     if not at >= 0.0:
         return -1, 0.0
@@ -92,7 +92,7 @@ def table_cell(log_shape):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
 def table_values(tables, which, cell, u):  # type: ignore[no-untyped-def]
-    """The three functions of a table at a cell's place."""
+    """The three functions of a table at a position in a cell."""
     t, p, c = tables, which, cell
     return (
         t[p, c, 0, 0] + u * (t[p, c, 0, 1] + u * (t[p, c, 0, 2] + u * t[p, c, 0, 3])),
@@ -107,7 +107,7 @@ def _temme(a, x, lower):  # type: ignore[no-untyped-def]
     mu = (x - a) / a
     half = max(mu - np.log1p(mu), 0.0)  # eta^2 / 2
     eta = np.copysign(np.sqrt(2.0 * half), mu)
-    near = min(max(eta, -1.0), 1.0)  # beyond, the tail is as good as 0 or 1
+    near = min(max(eta, -1.0), 1.0)  # beyond, the tail is practically 0 or 1
     c0 = 0.0
     for k in range(len(_C0) - 1, -1, -1):
         c0 = c0 * near + _C0[k]
@@ -129,7 +129,7 @@ def _temme(a, x, lower):  # type: ignore[no-untyped-def]
 def tail_and_density(a, x, log_gamma, lower):  # type: ignore[no-untyped-def]
     """Tail probability of Gamma(a) at x, to about 1e-6, and the density of log x there.
 
-    `log_gamma` is log Gamma(a), used below shape 20; `lower` asks for P(X <= x), else P(X > x).
+    `log_gamma` is log Gamma(a), used below shape 20; `lower` selects P(X <= x), else P(X > x).
     """
     if a >= _LARGE:
         return _temme(a, x, lower)

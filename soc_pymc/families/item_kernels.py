@@ -1,9 +1,9 @@
-"""Items scored one by one in compiled loops: few nodes stand for the draws of the curves.
+"""Compiled loops that score items, with quadrature points in place of draws of the curves.
 
 At an item's score the nodes' shapes and rates come from a table by linear interpolation. Mean and
 variance of the mixture are sums over nodes. A quantile is that of the Gamma with the nodes' mean
-shape and mean, moved by the second order effect of their spread where that is small (it is left
-with an error of at most 4e-4 posterior sd); else a search on the mixture's own cdf.
+shape and mean, with a second-order correction for their spread if that is small (the error is then
+at most 4e-4 posterior sd); else a search on the mixture's cdf.
 """
 
 import math
@@ -18,32 +18,32 @@ from .gamma_quantiles import quantile_tables, table_cell, table_values, tail_and
 from .mixtures import Nodes, gamma_summaries
 
 _FEWEST = 4  # nodes of the first level
-_MOST_SPREAD = 0.012  # of the nodes, in relative shape and in posterior sd, squared, for the second
-_MOST_MOVE = 0.02  # order, and of its move of a quantile, in posterior sd
-_MOST_SHARE = 0.1  # the same as a share of the quantile
-_START = 0.3  # move by the second order, as a share, that the search starts from
-# last step of the search, in posterior sd: it leaves a share of its square where the spread is
-# modest, but much more where data and curves differ
+# limits of the second-order correction: squared spread of the nodes, in relative shape and in
+# posterior sd; shift of a quantile in posterior sd, and as a share of the quantile
+_MOST_SPREAD, _MOST_MOVE, _MOST_SHARE = 0.012, 0.02, 0.1
+_START = 0.3  # largest relative shift by the second order for the start of the search
+# last step of the search, in posterior sd: the error is of the order of its square for a modest
+# spread, but much larger where data and curves disagree
 _CLOSE, _CLOSE_WIDE, _MODEST = 3e-3, 3e-5, 0.1
 _STEPS = 30
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def _find_cell(position, grid, start, scale):  # type: ignore[no-untyped-def]
-    """Cell of a rising grid by a table of equal steps, and whether the position is on the grid."""
+    """Cell of a sorted grid by a table of equal steps, and whether the position is on the grid."""
     at = (position - grid[0]) * scale
     inside = min(max(at, 0.0), len(start) - 2.0)
     key = int(inside)
     cell, last = start[key], start[key + 1] + 1
     while cell < last and grid[cell + 1] <= position:
         cell += 1
-    # an early return for positions off the grid would cost three times as much as all the rest
+    # an early return for positions off the grid would be three times slower
     return cell, at == inside
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def _search(theta, prob, close, weight, shape, rate, log_gamma, nodes):  # type: ignore[no-untyped-def]
-    """Quantile of the nodes' mixture by Newton's method on log probability; NaN if it strays."""
+    """Quantile of the nodes' mixture by Newton's method on log probability; NaN if it fails."""
     lower = prob <= 0.5
     target = np.log(prob if lower else 1.0 - prob)
     for _ in range(_STEPS):
@@ -116,10 +116,10 @@ def _nodes_of(i, position, cell, count, exposure, grid, rule, weight, shape, rat
 def _summarize_items(  # type: ignore[no-untyped-def]
     position, count, exposure, grid, start, scale, level, rules, limits, summary, left
 ):
-    """Fill `summary` (6, items) as `_summarize` gives it.
+    """Fill `summary` (6, items) with the results of `_summarize`.
 
-    `left` becomes true where an item is left to another way: off the grid, in a cell of no rule, or
-    with a spread of nodes beyond the rule's limit.
+    `left` becomes true for items that need another method: off the grid, in a cell without a rule,
+    or with a spread of nodes beyond the rule's limit.
     """
     weight, shape, rate, own = np.empty((4, rules[-1].shape[2]))
     first = rules[0]
@@ -128,7 +128,7 @@ def _summarize_items(  # type: ignore[no-untyped-def]
         cell, on_grid = _find_cell(position[i], grid, start, scale)
         if not on_grid or level[cell] >= len(rules):
             continue
-        if level[cell] == 0:  # loops of a known number are twice as fast
+        if level[cell] == 0:  # loops of a constant length are twice as fast
             u = (position[i] - grid[cell]) / (grid[cell + 1] - grid[cell])
             _interpolate(first, cell, u, count[i], exposure[i], _FEWEST, weight, shape, rate)
             found = _summarize(_FEWEST, weight, shape, rate, own)
@@ -144,10 +144,10 @@ def _summarize_items(  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
 def _move_quantiles(which, tables, summary, log_shape, per_root, out, missing):  # type: ignore[no-untyped-def]
-    """Fill `out` (items,) with a quantile by the second order effect of the nodes' spread.
+    """Fill `out` (items,) with a quantile, to second order in the nodes' spread.
 
-    `log_shape` and `per_root` are of the mean shape: its logarithm and one over its root. Where the
-    effect is too large to be trusted `missing` becomes true and `out` a first guess, or NaN.
+    `log_shape` and `per_root` are of the mean shape: its logarithm and one over its root. If the
+    correction is too large, `missing` becomes true and `out` a first guess, or NaN.
     """
     for i in range(len(out)):
         mean, variance, middle = summary[0, i], summary[1, i], summary[2, i]
@@ -169,7 +169,7 @@ def _move_quantiles(which, tables, summary, log_shape, per_root, out, missing): 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def _search_all(i, summary, nodes, weight, shape, rate, log_gamma, probs, tables, out, missing):  # type: ignore[no-untyped-def]
-    """Search for an item's missing quantiles; whether all were found."""
+    """Search for an item's missing quantiles; returns whether all were found."""
     mean, variance = summary[0, i], summary[1, i]
     for s in range(nodes):
         log_gamma[s] = math.lgamma(shape[s])
@@ -248,7 +248,7 @@ def score_nodes(
 def score_draws(
     log_mean: Floats, log_cv2: Floats, count: Floats, exposure: Floats, probs: Sequence[float]
 ) -> Floats:
-    """The same over every draw of the curves, (draws, n)."""
+    """As `score_nodes`, over every draw of the curves, (draws, n)."""
     n, tables, levels = len(count), quantile_tables(probs), np.array(probs, dtype=float)
     summary, found, left = np.empty((6, n)), np.empty((len(probs), n)), np.empty(n, dtype=np.bool_)
     shape, rate = (x.T.copy() for x in poisson_gamma.shape_rate(log_mean, log_cv2))

@@ -1,8 +1,8 @@
-"""Posteriors of items under mixtures of conjugate components: compiled loops, item by item.
+"""Posteriors of items under mixtures of conjugate components, in compiled loops.
 
-Components at a score differ in location alone, so that an item's posterior is a mixture of Gammas
-of one shape, or of Normals of one variance. The frame is fixed and weights alone differ between
-draws: averaged over draws, the posterior is again one such mixture.
+Components at a score differ only in location, so an item's posterior is a mixture of Gammas with
+one shape, or of Normals with one variance. The base distribution is fixed and only weights differ
+between draws, so the average over draws is again such a mixture.
 """
 
 import math
@@ -23,9 +23,9 @@ from .components import (
 from .gamma_quantiles import quantile_tables, table_cell, table_values, tail_and_density
 from .mixtures import normal_summaries
 
-_SMALL = 1e-8  # weights below it, relative to their sum, are no part of a quantile
-_FAINT = 1e-12  # densities below it, relative to the largest, are no part of a posterior
-_CLOSE, _STEPS = 5e-3, 200  # last Newton step, in posterior sd: its square is the error's order
+_SMALL = 1e-8  # weights below this share of their sum are ignored in quantiles
+_FAINT = 1e-12  # densities below this share of the largest are ignored in posteriors
+_CLOSE, _STEPS = 5e-3, 200  # last Newton step, in posterior sd; the error is its square
 _ROOT_2PI = float(np.sqrt(2.0 * np.pi))
 
 
@@ -58,7 +58,7 @@ def _tail(x, weight, kept, shape, place, log_gamma, lower, gamma):  # type: igno
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def _quantile(prob, start, unit, weight, kept, shape, place, log_gamma, gamma):  # type: ignore[no-untyped-def]
-    """Newton's method on the log tail, kept between bounds that close in."""
+    """Newton's method on the log tail, with bisection between shrinking bounds."""
     lower = prob <= 0.5
     target = prob if lower else 1.0 - prob
     low, high, x = -np.inf, np.inf, start
@@ -113,9 +113,9 @@ def _summarize(weight, place, kept, shape, probs, tables, gamma, out, i):  # typ
     unit = math.sqrt(math.log1p(variance / mean**2)) if gamma else sd
     centre = math.log(mean) - 0.5 * unit**2 if gamma else mean
     for k in range(len(probs)):
-        # a logistic's quantile is near enough to a Normal's to start from
+        # start from a logistic's quantile, which is close to a Normal's
         start = centre + 0.55 * unit * math.log(probs[k] / (1.0 - probs[k]))
-        if gamma:  # that of the Gamma of the same moments is nearer
+        if gamma:  # the quantile of the Gamma with the same moments is closer
             like = mean * mean / variance
             cell, share = table_cell(math.log(like))
             if cell >= 0:
@@ -140,7 +140,7 @@ def summarize_mixtures(weight, shape, place, probs, tables, gamma, out):  # type
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def _densities(outcome, size, location, spread, shape, shift, z, gamma, p):  # type: ignore[no-untyped-def]
-    """Marginal densities p of an outcome under the components over the largest; range that counts.
+    """Densities p of an outcome under the components, relative to the largest, and their range.
 
     Gammas have mean exp(location + spread z + shift); Normals variance `shape`.
     """
@@ -165,7 +165,7 @@ def _densities(outcome, size, location, spread, shape, shift, z, gamma, p):  # t
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def _posterior_weights(k, u, p, low, high, mean, cov, product, centre):  # type: ignore[no-untyped-def]
-    """Posterior weights, averaged over draws, in `centre`, and how far draws are apart."""
+    """Posterior weights, averaged over draws, in `centre`, and the spread of draws."""
     total = spread = 0.0
     for r in range(low, high):
         centre[r] = (1.0 - u) * mean[k, r] + u * mean[k + 1, r]
@@ -185,7 +185,7 @@ def _posterior_weights(k, u, p, low, high, mean, cov, product, centre):  # type:
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def _frame_at(position, grid, frame):  # type: ignore[no-untyped-def]
-    """Cell of the grid (-1: off it), share of it, and the frame there, all but logarithms."""
+    """Cell of the grid (-1: off it), fraction of it, and the base distribution there."""
     last = len(grid) - 1
     at = (position - grid[0]) * last / (grid[last] - grid[0])
     if not 0.0 <= at < last:
@@ -226,7 +226,7 @@ def weights_by_table(  # type: ignore[no-untyped-def]
 def score_by_table(  # type: ignore[no-untyped-def]
     position, outcome, size, z, grid, frame, mean, cov, most, probs, tables, gamma, out, left
 ):
-    """Summaries as of `summarize_mixtures`, to second order in the weights' spread over draws.
+    """Summaries as by `summarize_mixtures`, to second order in the weights' spread over draws.
 
     With Z = W p for weights W and densities p, the mean of W_r p_r / Z over draws is
     p_r (m_r / Z - (C p)_r / Z^2 + m_r p'Cp / Z^3) at the mean m and covariance C of W, which are
@@ -257,28 +257,28 @@ def score_by_table(  # type: ignore[no-untyped-def]
         _summarize(product, place, high - low, after, probs, tables, gamma, out, i)
 
 
-# --- what a family's mixtures are made of --------------------------------------------------------
+# --- functions of a family's mixtures ------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class MixtureForms:
-    """What mixtures ask of the family of their components.
+    """Functions of a family for mixtures of its members.
 
     Locations are (n, R); variances, of log theta or theta around them, are (n, 1) or (n, R).
     """
 
-    gamma: bool  # which of their two forms compiled loops take
+    gamma: bool  # which of two forms the compiled loops use
     parameters: Callable[[Floats, Floats], tuple[Floats, Floats]]  # (location, variance) -> a, b
     # (outcome, size, location, variance) -> log marginal densities (n, R)
     log_density: Callable[[Floats, Floats, Floats, Floats], Floats]
     # (weight (n, R), a, b, probabilities) -> mean, sd, variance and quantiles of theta by row
     summaries: Callable[[Floats, Floats, Floats, Sequence[float]], Floats]
-    # frame -> logarithm of what `score_by_table` calls shape, and its shift
+    # base distributions -> logarithm of `shape` in `score_by_table`, and its shift
     table_columns: Callable[[Frame], tuple[Floats, Floats]]
 
 
 def _gamma_parameters(location: Floats, variance: Floats) -> tuple[Floats, Floats]:
-    """Shape (n, 1), which components share, and rate (n, R)."""
+    """Shape (n, 1), shared by the components, and rate (n, R)."""
     shape = inverse_trigamma(variance[:, :1])
     return shape, np.exp(special.psi(shape) - location)
 

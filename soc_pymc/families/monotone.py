@@ -1,10 +1,10 @@
-"""Non-decreasing curves nearest to given ones: projections of posterior draws.
+"""Projections of posterior draws of curves onto non-decreasing ones.
 
-A curve is a natural cubic spline known by its values at knots, a straight line beyond the outer
-ones, so it is non-decreasing everywhere as soon as its derivative, a quadratic between knots, is
-nowhere negative between the outer knots. Draws of a posterior without the constraint are moved to
-the nearest curve that keeps it, in the metric of the posterior's precision, which gives draws of a
-posterior under the constraint (Lin and Dunson 2014; Sen, Patra and Dunson 2018).
+A curve is a natural cubic spline given by values at knots, and a straight line beyond the outer
+knots. It is non-decreasing if its derivative, a quadratic between knots, is not negative between
+the outer knots. Draws of the unconstrained posterior are projected onto the nearest non-decreasing
+curve in the metric of the posterior's precision, which gives draws of a constrained posterior (Lin
+and Dunson 2014; Sen, Patra and Dunson 2018).
 """
 
 from dataclasses import dataclass
@@ -16,21 +16,21 @@ from scipy.optimize import nnls
 
 from .._lib.arrays import Floats
 
-_ROUNDING = 1e-14  # a derivative this far below 0, in units of the steepest secant, is rounding
-_CLOSE = 1e-10  # the search ends with a derivative this little below 0
-_ROUNDS = 50  # a handful are needed, and what they leave is lifted
-_RIDGE = 1e-6  # of the largest variance, so that the metric exists
-_FEW = 5  # draws a knot, below which correlations are half believed
+_ROUNDING = 1e-14  # a derivative this little below 0, relative to the steepest secant, is rounding
+_CLOSE = 1e-10  # the search ends when the derivative is at most this far below 0
+_ROUNDS = 50  # a handful suffice; a straight line removes the rest
+_RIDGE = 1e-6  # ridge, as a share of the largest variance, so that the metric exists
+_FEW = 5  # draws per knot below which correlations are halved
 
 
 def project_monotone(
     values: ArrayLike, knots: ArrayLike, precision: Floats | None = None
 ) -> Floats:
-    """Move draws of a curve, (draws, k) or (draws, groups, k), to the nearest non-decreasing ones.
+    """Project draws of a curve, (draws, k) or (draws, groups, k), onto non-decreasing curves.
 
     `knots` (k,) are those of the natural cubic spline. `precision` is the metric, (k, k) or
     (groups, k, k); None takes the inverse of the draws' own covariance. Draws that do not decrease
-    anywhere come back bit for bit; of all others the least derivative is 0, up to rounding.
+    anywhere are returned unchanged; all others have a smallest derivative of 0, up to rounding.
     """
     draws, k = np.array(values, dtype=float), np.asarray(knots, dtype=float)
     if len(k) == 1 or not len(draws):
@@ -64,7 +64,7 @@ class _Derivative:
     """The derivative of a spline with given knots, a quadratic on each interval.
 
     With p at the start, q at the end and the secant d, its Bernstein coefficients on an interval
-    are p, 3d - p - q and q, for their mean is the secant.
+    are p, 3d - p - q and q, because their mean is the secant.
     """
 
     knots: Floats  # (k,)
@@ -83,7 +83,7 @@ class _Derivative:
         return np.asarray(np.diff(values, axis=-1) / np.diff(self.knots))
 
     def minima(self, values: Floats) -> tuple[Floats, Floats]:
-        """Least derivative on each interval and its place in it from 0 to 1, each (..., k - 1)."""
+        """Smallest derivative on each interval, and its position from 0 to 1, each (..., k - 1)."""
         secant = self.secants(values)
         slope = secant @ self.to_slopes.T
         p, q = slope[..., :-1], slope[..., 1:]
@@ -96,13 +96,13 @@ class _Derivative:
         return least, place
 
     def grid(self) -> tuple[NDArray[np.intp], Floats]:
-        """The knots and three places between any two: intervals, and places in them."""
+        """The knots and three points between any two: intervals, and positions in them."""
         number = len(self.knots) - 1
         interval = np.append(np.repeat(np.arange(number), 4), number - 1)
         return interval, np.append(np.tile([0.0, 0.25, 0.5, 0.75], number), 1.0)
 
     def rows(self, interval: NDArray[np.intp], place: Floats) -> Floats:
-        """Derivatives at places in intervals as linear functions of the values, (n, k)."""
+        """Derivatives at positions in intervals as linear functions of the values, (n, k)."""
         s = place[:, None]
         width = np.diff(self.knots)
         p, q = self.to_slopes[interval], self.to_slopes[interval + 1]
@@ -115,20 +115,20 @@ class _Derivative:
 def _project(values: Floats, derivative: _Derivative, root: Floats) -> Floats:
     """Projections of draws (draws, k) in the metric whose inverse is root @ root.T.
 
-    Constraints are met at some places of the curve; where the derivative then has a negative
-    minimum, its place is added (cutting planes), until no minimum is below 0. What is left to the
-    last digits is a straight line's worth, and is added as such.
+    Constraints hold at some points of the curve. If the derivative has a negative minimum, its
+    point is added (cutting planes), until no minimum is below 0. A straight line corrects the
+    remaining rounding.
     """
     scale = np.abs(derivative.secants(values)).max(axis=1)
     falls = np.flatnonzero(derivative.minima(values)[0].min(axis=1) < -_ROUNDING * scale)
     result = values.copy()
-    # constraints do not see the level, and what is subtracted costs no digits
+    # constraints do not depend on the level; subtracting it loses no digits
     starts = np.linalg.solve(root, (values - values.mean(axis=1, keepdims=True)).T).T
     designs = dict.fromkeys(falls.tolist(), _dual(derivative.rows(*derivative.grid()), root))
     at = falls
     for _ in range(_ROUNDS):
         for i in at.tolist():
-            # places that the curve does not touch are of no further use
+            # drop points where the constraint is not active
             shift, designs[i] = _shift(designs[i], starts[i])
             result[i] = values[i] + shift @ root.T
         least, place = derivative.minima(result[at])
@@ -151,7 +151,7 @@ def _dual(rows: Floats, root: Floats) -> Floats:
 
 
 def _shift(design: Floats, start: Floats) -> tuple[Floats, Floats]:
-    """Way from a draw to the nearest one that keeps the constraints, and those that it touches.
+    """Shift from a draw to the nearest one that satisfies the constraints, and the active ones.
 
     Both in the metric's units. The dual of that quadratic programme is non-negative least squares.
     """
@@ -160,7 +160,7 @@ def _shift(design: Floats, start: Floats) -> tuple[Floats, Floats]:
 
 
 def _lift(values: Floats, derivative: _Derivative) -> Floats:
-    """Add the flattest straight line that takes rounding's last negative derivatives away."""
+    """Add the flattest straight line that removes negative derivatives from rounding."""
     knots = derivative.knots
     line = knots - 0.5 * (knots[0] + knots[-1])
     digits = np.abs(values).max(axis=1) * np.finfo(float).eps / (knots[-1] - knots[0])

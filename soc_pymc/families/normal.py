@@ -1,4 +1,4 @@
-"""Values y ~ Normal(theta, s^2): what holds of them whatever the prior of theta is."""
+"""Values y ~ Normal(theta, s^2): functions that do not depend on the prior of theta."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,9 +14,9 @@ _LOG_2PI = float(np.log(2.0 * np.pi))
 
 
 class _NormalForms:
-    """See `OutcomeForms`."""
+    """`OutcomeForms` of values."""
 
-    least_total = -np.inf  # means have no least value
+    least_total = -np.inf  # no lower bound of means
 
     # --- sums and cells
 
@@ -27,11 +27,11 @@ class _NormalForms:
         raise FitError("values have no exposure: noise sds do not add up, so weigh by items")
 
     def cell_range(self, cells: Columns) -> tuple[Floats, Floats]:
-        # the ends of a uniform distribution with the cell's mean and variance
+        # ends of the uniform distribution with the cell's mean and variance
         n = cells["n"]
         mean, square = cells["sum_y"] / n, cells["sum_y2"] / n
         variance = square - mean**2
-        # what is below the rounding of the sums is that of equal values, 0
+        # a variance below the rounding of the sums is 0
         reach = np.sqrt(3.0 * np.where((n > 1) & (variance > 1e-12 * square), variance, 0.0))
         return mean - reach, mean + reach
 
@@ -110,7 +110,7 @@ class _NormalForms:
     def contrast(
         self, y: Floats, size: Floats, fresh_y: Floats, fresh_size: Floats
     ) -> tuple[Floats, Floats]:
-        # a common shift of all fresh values is taken out
+        # remove a common shift of all fresh values
         weight = 1.0 / (size**2 + fresh_size**2)
         away = weight * (y - fresh_y)
         return away - weight * away.sum() / weight.sum(), weight
@@ -119,7 +119,7 @@ class _NormalForms:
 NORMAL_FORMS = _NormalForms()
 
 
-# --- what sums over cells say: variation beyond the noise, errors of wide cells ------------------
+# --- from sums over cells: variation beyond the noise, errors of wide cells ----------------------
 
 
 def value_residuals(cells: Cells, bins: int, _trials: bool) -> tuple[Floats, Floats]:
@@ -135,7 +135,7 @@ def value_residuals(cells: Cells, bins: int, _trials: bool) -> tuple[Floats, Flo
 
 
 def value_error(tables: Mapping[str, Cells], bins: int) -> Floats:
-    """Bound by bin, in nats, of the error that wide cells cause in the log marginal of values.
+    """Bound by bin, in nats, of the error of the log marginal of values from wide cells.
 
     It holds at the bin's mean for every variance of theta: the log marginal of an item is
     -(log(v + w) + r^2/(v + w))/2 with w the squared noise sd and r the residual, which is expanded
@@ -158,7 +158,7 @@ def value_error(tables: Mapping[str, Cells], bins: int) -> Floats:
 
 
 def _fourth(cells: Cells, mean: Floats, *sums: NDArray[Any]) -> Floats:
-    """Most that fourth powers about `mean` of weighted points of a cell can add up to, times 1/24.
+    """Largest possible sum of fourth powers about `mean` of a cell's weighted points, times 1/24.
 
     In a range from a to b, the sum of (x - m)^2 (x - a) (b - x) is not negative. `sums` are those
     of the weights, and of them times x, x^2 and x^3.

@@ -1,8 +1,8 @@
 """Values y ~ Normal(theta, s^2), s known, with theta ~ Normal(mean, variance): the closed forms.
 
-`update` and `moments` use + - * / alone, so the same rule serves numpy, xarray, PyTensor and SQL
+`update` and `moments` use only + - * /, so they work for numpy, xarray, PyTensor and SQL
 expressions. The prior is described by its mean and the logarithm of its variance: their information
-is orthogonal, and variance -> 0 (theta a function of the score) is an ordinary limit.
+is orthogonal, and variance -> 0 (theta a function of the score) is a regular limit.
 """
 
 from typing import Any
@@ -29,7 +29,7 @@ def mean_log_variance(mean: Floats, variance: Floats) -> tuple[Floats, Floats]:
 
 def widened(mean: Floats, log_variance: Floats, spread: ArrayLike) -> tuple[Floats, Floats]:
     """Curves averaged over a variance `spread` of the mean."""
-    # items that stand for one score have a spread of 0, whose logarithm is meant
+    # single items have a spread of 0, whose logarithm is intended
     with np.errstate(divide="ignore"):
         return mean, np.logaddexp(log_variance, np.log(spread))
 
@@ -71,7 +71,7 @@ def quantile(prob: ArrayLike, mean: ArrayLike, variance: ArrayLike) -> Floats:
 
 
 def _log_total(noise_sd: ArrayLike, log_variance: ArrayLike) -> Floats:
-    """Log of the marginal's variance, whatever the size of its two parts."""
+    """Log of the marginal's variance, for parts of any size."""
     # a value without noise has log noise -inf
     with np.errstate(divide="ignore"):
         log_noise = 2.0 * np.log(np.asarray(noise_sd, dtype=float))
@@ -147,7 +147,7 @@ def shortfall(cut: Floats, mean: Floats, variance: Floats) -> Floats:
 
 
 def _standard_excess(z: Floats) -> Floats:
-    """phi(z) - z Phi(-z), by the scaled complement above 0: both terms underflow together."""
+    """phi(z) - z Phi(-z), by the scaled complement above 0, because both terms underflow."""
     up = np.maximum(z, 0.0)
     density = np.exp(-0.5 * up * up - _LOG_ROOT_2PI)
     scaled = np.sqrt(0.5 * np.pi) * special.erfcx(up / np.sqrt(2.0))

@@ -16,7 +16,7 @@ import numpy as np
 from .._lib.arrays import Floats, Ints
 from .row_sums import Columns, RowSums, Weak
 
-_VARIANCE_SHARE = 0.3  # of the values' own scale, squared: the prior's centre of Var(theta|t)
+_VARIANCE_SHARE = 0.3  # the prior's centre of Var(theta|t), as a share of the values' scale squared
 _LEAST_SHARE = 1e-8
 _NOISE_SUMS = (
     ("n", "sum_w", "sum_w2", "sum_w3"),
@@ -98,8 +98,8 @@ class NormalCells(RowSums):
     # (cells, 3, 4): sums over the items of (w - noise)^k times 1, r and r^2, with r the value less
     # the row's centre, for k = 0 to 3
     moments: Floats
-    centre: Floats  # (rows,): mean value of the row's items, about which squares keep their digits
-    spread: Floats  # (rows,): variance of the items' own means around that of the row's position
+    centre: Floats  # (rows,): mean value of the row's items, subtracted for accuracy
+    spread: Floats  # (rows,): variance of the items' means around that of the row's position
 
     fill_rows = staticmethod(fill_rows)
     fill_curvature = staticmethod(fill_curvature)
@@ -160,7 +160,7 @@ class NormalCells(RowSums):
         return np.bincount(row_of, of_mean, rows), np.bincount(row_of, of_variance, rows)
 
     def level(self) -> tuple[float, float]:
-        """Overall mean, and the log of what the noise leaves of the variance."""
+        """Overall mean, and the log of the variance less the noise."""
         n = self.items
         level = float(np.average(self.centre, weights=n))
         squares = float(self.moments[:, 2, 0].sum() + n @ (self.centre - level) ** 2)
@@ -174,7 +174,7 @@ class NormalCells(RowSums):
         return rng.normal(first, np.sqrt((own + noise) / self.items))
 
     def curvature(self, first: Floats, second: Floats, rows: Ints) -> Floats:
-        """As of `RowSums`, in the log of the variance."""
+        """As in `RowSums`, in the log of the variance."""
         v = np.exp(second)
         out = self._in_threads(first, v, rows)
         out[5] = v * (out[2] + v * out[5])
@@ -184,7 +184,7 @@ class NormalCells(RowSums):
 
     @property
     def rounding(self) -> Floats:
-        """What rounding may do to log marginals and slopes."""
+        """Rounding errors of log marginals and slopes."""
         return 1e-14 * self.items
 
     def at_zero(self) -> tuple[Floats, Floats, Floats, Floats]:
@@ -195,7 +195,7 @@ class NormalCells(RowSums):
         rows = np.arange(len(self.centre))
         zero = np.zeros(len(rows))
         found = self._in_threads(self.centre, zero, rows)
-        mean = self.centre - found[1] / found[3]  # in the mean it is a parabola
+        mean = self.centre - found[1] / found[3]  # a parabola in the mean
         found = self._in_threads(mean, zero, rows)
         return mean, found[0], found[2], np.log(_LEAST_SHARE * self._noise())
 
@@ -205,7 +205,7 @@ class NormalCells(RowSums):
         return self.items / np.add.reduceat(n / self.noise, self.start[:-1])
 
     def second_by_moments(self) -> Floats:
-        """Log variance by the method of moments, within reason."""
+        """Log variance by the method of moments, bounded."""
         first = self.start[:-1]
         total = np.add.reduceat(self.moments[:, 2, 0], first)
         noise = np.add.reduceat(self.moments[:, 0, 0] * self.noise, first)
@@ -214,10 +214,10 @@ class NormalCells(RowSums):
 
 
 def _joint_sums(table: Columns) -> Floats:
-    """Sums of joint cells, over which values and noise hardly vary together."""
+    """Sums of joint cells, in which values and noise hardly vary."""
     n = table["n"].astype(float)
     w1, w2 = table["sum_w"] / n, table["sum_w2"] / n
-    # the third moment of a narrow cell about its mean is next to nothing
+    # the third moment of a narrow cell about its mean is negligible
     powers = np.stack([np.ones(len(n)), w1, w2, w1 * (3.0 * w2 - 2.0 * w1**2)], axis=1)
     of = np.stack([n, table["sum_y"], table["sum_y2"]], axis=1)
     return np.asarray(of[:, :, None] * powers[:, None, :])
@@ -226,7 +226,7 @@ def _joint_sums(table: Columns) -> Floats:
 def make_normal_cells(rows: int, row_of: Ints, sums: Floats) -> NormalCells:
     """Cells from their rows and sums, (cells, 3, 4): of w^k times 1, y and y^2, k = 0 to 3.
 
-    Every row has a cell or more.
+    Every row has at least one cell.
     """
     order = np.argsort(row_of, kind="stable")
     row_of, sums = row_of[order], sums[order]
@@ -235,7 +235,7 @@ def make_normal_cells(rows: int, row_of: Ints, sums: Floats) -> NormalCells:
     centre = np.add.reduceat(sums[:, 1, 0], start[:-1]) / n
     noise = sums[:, 0, 1] / sums[:, 0, 0]
     away = _shifted(sums, noise)
-    # equal noise leaves rounding alone, which is no moment
+    # with equal noise the moments are only rounding
     same = away[:, 0, 2] <= 1e-13 * noise**2 * sums[:, 0, 0]
     away[same, :, 1:] = 0.0
     a = centre[row_of][:, None]

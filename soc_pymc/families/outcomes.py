@@ -1,7 +1,6 @@
-"""Kinds of outcomes: roles of columns, what is summed of them, and the words for them.
+"""Kinds of outcomes: roles of columns, sums, and words for messages.
 
-Kernels, engines, `Statistics`, checks, pictures and the report all read these records, so that a
-kind is described once.
+Kernels, engines, `Statistics`, checks, pictures and the report all use these records.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +28,7 @@ from .validity import (
     positive_without_size,
 )
 
-_ALIKE = 3.0  # scores within this factor of the outcomes are estimates of theta
+_ALIKE = 3.0  # scores within this factor of the outcomes count as estimates of theta
 _PART_KEYS = ("group", "fold", "bin")
 _SCORES = ("score_min", "score_max", *LINEAR.sums, *LOG.sums)
 
@@ -50,36 +49,36 @@ class Sum(NamedTuple):
 class Table:
     """One table of sums."""
 
-    keys: tuple[str, ...]  # columns of keys, each row's own
+    keys: tuple[str, ...]  # columns of keys, unique to a row
     reals: tuple[str, ...]  # columns of real sums (score_min and score_max are extremes)
-    cells: Mapping[str, str]  # the items' cells that rows are kept by, by column of keys
+    cells: Mapping[str, str]  # cells that identify rows, by column of keys
 
 
 @dataclass(frozen=True)
 class Words:
-    """What checks, pictures and the report call things of one kind."""
+    """Words for one kind in checks, pictures and the report."""
 
-    items: str  # what items are: "counts in exposures"
+    items: str  # items: "counts in exposures"
     outcome: str  # one outcome and several: "count", "counts"
     outcomes: str
-    size: str  # what says how precise an outcome is: "exposure", "noise sd"
+    size: str  # the size that determines the precision of an outcome: "exposure", "noise sd"
     sizes: str
-    theta: str  # what is unknown of an item: "rate"
+    theta: str  # an item's theta: "rate"
     own: str  # an item's outcome as an estimate of its theta: "own rate"
-    unit: str  # of theta, with places for the names of the columns {outcome} and {size}
-    seen: str  # what an item's outcome is, as the second half of a sentence
-    further: str  # one further observation, with places for its {amount} and its {size}
-    worth: str  # heading of the items of which a further observation is worth most
-    events: str  # what unnamed outcomes are called in units and totals
+    unit: str  # of theta, with placeholders for the columns {outcome} and {size}
+    seen: str  # an item's outcome, as the second half of a sentence
+    further: str  # one further observation, with placeholders for its {amount} and {size}
+    worth: str  # heading for the items whose further observation is worth most
+    events: str  # name of unnamed outcomes in units and totals
     noise: str  # noise of outcomes about theta
-    leak: str  # what it means that outcomes vary by only {z} around their scores
-    zeros: str = ""  # items whose outcome is 0; empty where these are nothing special
+    leak: str  # meaning of a too small variation of outcomes around their scores, {z}
+    zeros: str = ""  # items whose outcome is 0; empty if these are not special
 
 
 class OutcomeForms(Protocol):
     """Functions of outcomes `y` and their sizes (exposure, noise sd), each (n,), of one kind."""
 
-    least_total: float  # least sum of outcomes that a fitted rate is taken from
+    least_total: float  # smallest sum of outcomes for a fitted rate
 
     # --- sums and cells
 
@@ -90,13 +89,13 @@ class OutcomeForms(Protocol):
         """Outcome and size averaged over units of exposure, and the exposure, of rows of sums."""
 
     def cell_range(self, cells: Columns) -> tuple[Floats, Floats]:
-        """Least and largest outcome of joint cells."""
+        """Smallest and largest outcome of joint cells."""
 
     def excess(self, groups: Columns, part: Any) -> tuple[Bools, Floats, Floats, Floats]:
-        """Squared residuals of groups of items less what their noise makes.
+        """Squared residuals of groups of items less their expectation from noise.
 
-        `groups` are sums of the table of sizes, `part` the sums by bin. Returns which groups have
-        any such, and of these the excess, its variance if theta were one number, and the noise.
+        `groups` are sums of the table of sizes, `part` the sums by bin. Returns a mask of groups
+        with residuals, and for these the excess, its variance for a constant theta, and the noise.
         """
 
     # --- outcomes given theta
@@ -105,13 +104,13 @@ class OutcomeForms(Protocol):
         """Log probability (density) of outcomes, (n,), in nats."""
 
     def loss(self, y: Floats, size: Floats, theta: Floats) -> Floats:
-        """What gains in log likelihood are a percentage of, (n,), >= 0."""
+        """Base of percentages of gains in log likelihood, (n,), >= 0."""
 
     def held_out_sums(self, y: Floats, size: Floats) -> dict[str, Floats]:
-        """Columns to add up beside gains, by name."""
+        """Further columns to add up with gains, by name."""
 
     def wrong_scores(self, score: Floats, y: Floats) -> dict[str, Bools]:
-        """Scores that are no estimates of theta, by what is wrong with them."""
+        """Scores that cannot be estimates of theta, by reason."""
 
     def thinned(
         self, y: Floats, size: Floats, fraction: float, rng: np.random.Generator
@@ -121,7 +120,7 @@ class OutcomeForms(Protocol):
     def remainder(
         self, y: Any, size: Any, held: tuple[Floats, Floats], fraction: float
     ) -> tuple[Any, Any]:
-        """What thinning left of each outcome, and its size."""
+        """The rest of each outcome after thinning, and its size."""
 
     # --- outcomes given the first two moments of theta
 
@@ -133,10 +132,10 @@ class OutcomeForms(Protocol):
         """Sum over items of squared residuals, weighted to measure a common factor on variance."""
 
     def response(self, size: Floats, mean: Floats, variance: Floats) -> Floats:
-        """How much the posterior mean moves with the outcome, as a share of its move."""
+        """Derivative of the posterior mean in the outcome's own estimate of theta."""
 
     def level(self, mean: Floats, variance: Floats) -> Floats:
-        """E(theta) on the scale on which bins are compared."""
+        """E(theta) on the scale for comparing bins."""
 
     def unit(self, mean: Floats, variance: Floats) -> Floats:
         """Unit of squared errors of E(theta)."""
@@ -155,7 +154,7 @@ class OutcomeForms(Protocol):
     def contrast(
         self, y: Floats, size: Floats, fresh_y: Floats, fresh_size: Floats
     ) -> tuple[Floats, Floats]:
-        """Own outcomes less what fresh ones of the same items predict, and weights."""
+        """Own outcomes less their prediction from fresh ones of the same items, and weights."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,51 +163,51 @@ class Outcome:
 
     kind: str
     observed: str  # role of the outcome
-    size: str  # role of what says how precise it is
-    whole: bool  # outcomes are whole numbers: their predictive distributions have steps
-    positive: bool  # theta is positive: curves and pictures are read in logarithms
+    size: str  # role of the size
+    whole: bool  # outcomes are whole numbers, with step functions as predictive cdfs
+    positive: bool  # theta is positive, with logarithmic curves and pictures
     words: Words
     validity: Validity
-    exact: int  # outcomes below this have cells of their own, which their number says all of
+    exact: int  # outcomes below this have their own cells, which need only numbers of items
     size_power: int  # of the size in sums: N of counts, s^2 of values
     integers: tuple[str, ...]  # columns of whole numbers of every table
-    sums_of: Mapping[str, Sum]  # what columns sum, except for those of scores alone
-    tables: Mapping[str, Table]  # first "part", last "joint", which is kept on request only
-    grid: str  # how wide the cells are; statistics of other cells do not add
-    few_joint: bool  # one bin has few joint cells whatever its items: merging bins always does
-    farthest: float  # outcomes that joint cells tell apart, in sizes
-    amounts: Mapping[str, str]  # roles that bins can have equal amounts of: column of their sum
+    sums_of: Mapping[str, Sum]  # terms of columns, except those only of scores
+    tables: Mapping[str, Table]  # first "part", last "joint", which is optional
+    grid: str  # widths of cells; statistics with other cells cannot be added
+    few_joint: bool  # one bin always has few joint cells, so merging bins is always enough
+    farthest: float  # largest outcome that joint cells resolve, in sizes
+    amounts: Mapping[str, str]  # roles for bins of equal amounts, with the column of their sum
     describe: Callable[[int, Mapping[str, Any]], str]  # items and totals of columns, in words
     # (cells, bins, no outcome exceeds its size) -> variation beyond the noise, and its variance
     residuals: Callable[[Cells, int, bool], tuple[NDArray[Any], NDArray[Any]]]
     # (cells by table, bins) -> bound by bin of the log likelihood's error from wide cells, in nats
     error: Callable[[Mapping[str, Cells], int], Floats]
-    # (outcome, size) -> each item's own estimate of theta; NaN where nothing was seen
+    # (outcome, size) -> each item's own estimate of theta; NaN without information
     estimate: Callable[[Floats, Floats], Floats]
-    # for people to read: name, role of the column that it adds up (empty for a ratio), and its
+    # for reports: name, role of the summed column (empty for a ratio), and its
     # value from the sums of the table "part"
     totals: tuple[tuple[str, str, Callable[[Mapping[str, Any]], Any]], ...]
-    # sums of the table "part" -> size and outcome that stand for each bin
+    # sums of the table "part" -> size and outcome that represent each bin
     of_bins: Callable[[Mapping[str, Any]], tuple[Floats, Floats]]
-    usual_size: float | None  # of an outcome of which none is given; None where it must be given
-    no_information: float  # size of an outcome that says nothing of theta
+    usual_size: float | None  # default size of an outcome; None if it must be given
+    no_information: float  # size of an uninformative outcome
     # (outcomes, sizes, items, group of each) of bins -> estimates of theta and their standard
     # errors from noise alone, by group
     pooled: Callable[[Floats, Floats, Floats, Ints], tuple[Floats, Floats]]
     # (scores, outcomes, sizes, items) of bins -> whether scores can be read as estimates of theta:
     # right within a factor of 3
     reads_theta: Callable[[Floats, Floats, Floats, Floats], bool]
-    sizes_add: bool  # a larger size says more of theta, and means go over units of size
-    forms: OutcomeForms  # functions of outcomes alone
+    sizes_add: bool  # a larger size is more informative, and means are over units of size
+    forms: OutcomeForms  # functions only of outcomes
 
     @property
     def direct(self) -> bool:
-        """Whether an outcome is itself the estimate of theta, and called so."""
+        """Whether an outcome is itself the estimate of theta."""
         return self.words.outcome == self.words.theta
 
     @property
     def dtype(self) -> type[np.number[Any]]:
-        """Type of numbers of outcomes."""
+        """Data type of outcomes."""
         return np.int64 if self.whole else np.float64
 
     @property
@@ -223,7 +222,7 @@ class Outcome:
         return tuple(self.tables)[1:-1]
 
     def sums(self, name: str) -> tuple[str, ...]:
-        """Columns of a table that are no keys: whole numbers, then real sums."""
+        """Columns of a table without keys: whole numbers, then real sums."""
         return (*self.integers, *self.tables[name].reals)
 
     def columns(self, name: str) -> tuple[str, ...]:
@@ -243,7 +242,7 @@ class Outcome:
         }
 
     def check_joint(self, cells: int, most: int) -> None:
-        """Refuse more joint cells than the budget, where all bins were merged already."""
+        """Refuse more joint cells than the budget when all bins are merged already."""
         if cells > most and not self.few_joint:
             raise StatisticsError(
                 f"there are more than {most:,} joint cells even in a single bin, as "
@@ -252,7 +251,7 @@ class Outcome:
             )
 
     def check_table(self, name: str) -> None:
-        """Refuse a name that is no table of this kind."""
+        """Refuse a name that is not a table of this kind."""
         if not isinstance(name, str) or name not in self.tables:
             known = ", ".join(map(repr, self.tables))
             raise StatisticsError(
@@ -394,7 +393,7 @@ def _pooled_values(
 
 
 def _scores_are_values(score: Floats, value: Floats, noise_sd: Floats, items: Floats) -> bool:
-    """Whether values have a slope on scores near 1, and like means."""
+    """Whether values have a slope on scores near 1, and similar means."""
     mean, level = np.average(score, weights=items), np.average(value, weights=items)
     square = float(np.average((score - mean) ** 2, weights=items))
     if square == 0:

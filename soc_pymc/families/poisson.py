@@ -1,4 +1,4 @@
-"""Counts y ~ Poisson(theta N): what holds of them whatever the prior of theta is."""
+"""Counts y ~ Poisson(theta N): functions that do not depend on the prior of theta."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,13 +12,13 @@ from .._lib.errors import ItemsError
 from .cells import count_cell_range
 from .row_sums import Cells, Columns, add_by_bin
 
-_SHAPES = np.geomspace(1e-3, 1e9, 49)  # of the Gamma prior, from all but 0 to all but Poisson
+_SHAPES = np.geomspace(1e-3, 1e9, 49)  # shapes of the Gamma prior, from nearly 0 to nearly Poisson
 
 
 class _PoissonForms:
-    """See `OutcomeForms`."""
+    """`OutcomeForms` of counts."""
 
-    least_total = 0.5  # half an event: log likelihoods stay finite
+    least_total = 0.5  # half an event, so that log likelihoods stay finite
 
     # --- sums and cells
 
@@ -46,7 +46,7 @@ class _PoissonForms:
         if not part["above"].any():  # trials; mu (1 - mu) of X of them is low by 1 - 1/X
             noise = noise * (1 - own) / np.maximum(1 - 1 / x1, 1e-9)
         excess = y2 - 2 * own * xy + own**2 * x2 - noise
-        # whole numbers would overflow from 3e9 events on
+        # whole numbers would overflow beyond 3e9 events
         variance = 2.0 * y1 * (y1 - 1.0) * (1 - 1 / n) * x2 / x1**2
         return known, excess / expected, variance / expected**2, noise / expected
 
@@ -91,7 +91,7 @@ class _PoissonForms:
         return {"dispersion": self.scatter, "zero counts": _zeros}
 
     def scatter(self, y: Floats, size: Floats, mean: Floats, variance: Floats) -> Floats:
-        # Pearson's weight 1 / variance would let single events on tiny exposures drown the rest
+        # with Pearson's weight 1 / variance single events on tiny exposures would dominate
         expected = size * mean
         extra = size * variance / mean  # overdispersion: Var(y) = expected (1 + extra)
         # kappa_4 + 2 Var(y)^2 of the negative binomial, divided by Var(y)
@@ -136,7 +136,7 @@ class _PoissonForms:
         # own counts less their expectation given both, and its binomial variance; a common factor
         # of all fresh rates is found by Newton's method on its logarithm
         both = y + fresh_y
-        # an outcome without exposure has no odds: such items are left out below
+        # an outcome without exposure has no odds; such items are left out below
         with np.errstate(divide="ignore", invalid="ignore"):
             odds = np.log(size) - np.log(fresh_size)
         known = (both > 0) & np.isfinite(odds)
@@ -162,14 +162,14 @@ def _zeros(y: Floats, size: Floats, mean: Floats, variance: Floats) -> Floats:
 POISSON_FORMS = _PoissonForms()
 
 
-# --- what sums over cells say: variation beyond the noise, errors of wide cells ------------------
+# --- from sums over cells: variation beyond the noise, errors of wide cells ----------------------
 
 
 def count_residuals(cells: Cells, bins: int, trials: bool) -> tuple[Floats, Floats]:
     """Excess of squared residuals of counts over their noise, and its variance, by bin.
 
-    Each cell has a mean of its own. The noise is Poisson's or, where no count exceeds its exposure
-    (`trials`), that of so many successes in N trials.
+    Each cell has its own mean. The noise is Poisson's or, if no count exceeds its exposure
+    (`trials`), binomial.
     """
     seen = cells.sums[0, 1] > 0
     cells = cells._replace(bin=cells.bin[seen])
@@ -180,19 +180,19 @@ def count_residuals(cells: Cells, bins: int, trials: bool) -> tuple[Floats, Floa
     mu = add_by_bin(cells, y1, bins) / np.maximum(exposure, np.finfo(float).tiny)
     own = y1 / x1
     size = x2 / x1  # exposure of a typical item of the cell
-    # what Poisson noise leaves of the squared residuals about the cell's own mean
+    # expectation under Poisson noise of the squared residuals about the cell's mean
     noise = y1 - own * size
     if trials:  # mu (1 - mu) of X trials is low by a factor of 1 - 1/X
         noise = noise * (1 - mu[cells.bin]) / np.maximum(1 - 1 / exposure[cells.bin], 1e-9)
     excess = y2 - 2 * own * xy + own * own * x2 - noise
-    # weights 1 over the expected count: every item tells as much
+    # weights 1 over the expected count give all items equal influence
     told = mu > 0
     variance = np.where(told, add_by_bin(cells, 2 * (1 - 1 / n) * x2 / size**2, bins), 0.0)
     return add_by_bin(cells, excess / size, bins) / np.where(told, mu, 1.0), variance
 
 
 def count_error(tables: Mapping[str, Cells], bins: int) -> Floats:
-    """Bound by bin, in nats, of the error that wide cells cause in the log marginal of counts.
+    """Bound by bin, in nats, of the error of the log marginal of counts from wide cells.
 
     It holds at the bin's mean for every dispersion, up to terms free of parameters.
     """

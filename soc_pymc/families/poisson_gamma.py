@@ -1,9 +1,9 @@
 """Counts y ~ Poisson(theta N) with theta ~ Gamma(shape, rate): the closed forms.
 
-`shape_rate`, `update`, `mean` and `variance` use + - * / and exp alone, so the same rule serves
-numpy, xarray, PyTensor and SQL expressions. The prior is described by its mean and its squared
-coefficient of variation, cv2 = variance / mean^2 = 1 / shape, both as logarithms: their information
-is orthogonal, and cv2 -> 0 (no overdispersion, a Poisson marginal) is an ordinary limit.
+`shape_rate`, `update`, `mean` and `variance` use only + - * / and exp, so they work for numpy,
+xarray, PyTensor and SQL expressions. The prior is described by its mean and its squared coefficient
+of variation, cv2 = variance / mean^2 = 1 / shape, both as logarithms: their information is
+orthogonal, and cv2 -> 0 (no overdispersion, a Poisson marginal) is a regular limit.
 """
 
 from typing import Any
@@ -24,13 +24,13 @@ from .special_forms import (
 )
 
 _LARGEST_SHAPE = 1e100
-"""Above it the marginal is Poisson to all digits, and squares would overflow."""
-_NEAR = 0.5  # share of the shape below which the lower partial expectation is a series
-_TERMS = 80  # of that series: 0.5^80 is 1e-24
-_TINY = 1e-300  # below it the cdf of a Gamma comes from its logarithm
-_LEAST_SHAPE = 1.0  # shapes below it are drawn as of one more, and moved: small ones underflow
-_FEW = 128  # counts below this are cheap to add up
-_FAR = 600.0  # minus the log of the probability of no event from which they are not added up
+"""Largest shape: above it the marginal is Poisson to all digits, and squares would overflow."""
+_NEAR = 0.5  # share of the shape below which a series gives the lower partial expectation
+_TERMS = 80  # terms of that series: 0.5^80 is 1e-24
+_TINY = 1e-300  # below this the cdf of a Gamma is computed from its logarithm
+_LEAST_SHAPE = 1.0  # smaller ones are drawn at shape + 1 and transformed, as draws underflow
+_FEW = 128  # below this, probabilities of counts are summed
+_FAR = 600.0  # unless minus the log probability of no event is above this
 
 
 def shape_rate(log_mean: Any, log_cv2: Any, exp: Any = np.exp) -> tuple[Any, Any]:
@@ -80,7 +80,7 @@ def moments_of_log(log_mean: Any, log_cv2: Any) -> tuple[Any, Any]:
 def match_gammas(mean_log: Floats, variance_log: Floats) -> tuple[Floats, Floats]:
     """Log mean and log cv2 of Gammas with these moments of log theta.
 
-    Shifting and scaling log theta leaves the Gamma family, so that the two moments are matched:
+    Shifting and scaling log theta would leave the Gamma family, so the two moments are matched:
     trigamma(shape) = Var(log theta), then log rate = digamma(shape) - E(log theta).
 
     Examples
@@ -118,7 +118,7 @@ def mean(shape: Any, rate: Any) -> Any:
 
 def variance(shape: Any, rate: Any) -> Any:
     """Variance of Gamma(shape, rate)."""
-    return shape / rate / rate  # the rate's square could overflow
+    return shape / rate / rate  # the square of the rate could overflow
 
 
 def quantile(prob: ArrayLike, shape: ArrayLike, rate: ArrayLike) -> Floats:
@@ -131,10 +131,9 @@ def log_pmf(
 ) -> Floats:
     """Log marginal probability of a count: negative binomial, Poisson in the limit cv2 -> 0.
 
-    count, exposure: Events seen and the exposure they were seen in; `exposure` 0 gives probability
-        1 to 0.
-    log_mean, log_cv2: Logarithms of the prior's mean and squared coefficient of variation.
-    Returns numpy.ndarray: Log probabilities, broadcast over the arguments.
+    count, exposure: Number of events and their exposure; with `exposure` 0 the count 0 has
+    probability 1. log_mean, log_cv2: Logarithms of the prior's mean and squared coefficient of
+    variation. Returns numpy.ndarray: Log probabilities, broadcast over the arguments.
 
     Examples
     --------
@@ -147,7 +146,7 @@ def log_pmf(
 
 
 def _shape(log_cv2: Floats) -> Floats:
-    """Shape of the Gamma, kept within what can be squared."""
+    """Shape of the Gamma, bounded so that its square is finite."""
     return np.exp(np.minimum(-log_cv2, np.log(_LARGEST_SHAPE)))
 
 
@@ -182,12 +181,12 @@ def cdf_interval(
 def _many_cdfs(
     y: Floats, exposure: Floats, log_mean: Floats, log_cv2: Floats
 ) -> tuple[Floats, Floats]:
-    """Both ends by the incomplete beta function."""
+    """Both probabilities by the incomplete beta function."""
     return cdf(y - 1.0, exposure, log_mean, log_cv2), cdf(y, exposure, log_mean, log_cv2)
 
 
 def _can_start(exposure: Floats, log_mean: Floats, log_cv2: Floats) -> NDArray[np.bool_]:
-    """Whether the probability of no event, with which sums begin, is not below all numbers."""
+    """Whether the probability of no event, where sums begin, does not underflow."""
     none = -log_pmf(0.0, exposure, log_mean, log_cv2)
     return np.asarray((none < _FAR).all(axis=0))
 
@@ -195,8 +194,8 @@ def _can_start(exposure: Floats, log_mean: Floats, log_cv2: Floats) -> NDArray[n
 def _few_cdfs(
     y: Floats, exposure: Floats, log_mean: Floats, log_cv2: Floats
 ) -> tuple[Floats, Floats]:
-    """The same for small counts, by adding up probabilities: several times faster."""
-    order = np.argsort(-y, kind="stable")  # the items that reach k come first
+    """Both probabilities for small counts, by summing: several times faster."""
+    order = np.argsort(-y, kind="stable")  # items with counts of at least k come first
     shape = _shape(log_cv2[:, order])
     ratio = exposure[order] * np.exp(log_mean[:, order]) / shape
     factor = ratio / (1.0 + ratio)
@@ -231,7 +230,7 @@ def excess(cut: Floats, shape: Floats, rate: Floats) -> Floats:
     """E[(theta - cut)+]: (a - x) Q(a, x) + x^a e^-x / Gamma(a), over the rate, for x = rate cut."""
     x = np.maximum(cut, 0.0) * rate
     inside = (shape - x) * gamma_upper(shape, x) + shape * gamma_kernel(shape, x)
-    # an expectation of a number > 0, also where rounding says otherwise
+    # not negative despite rounding
     found = np.maximum(inside, 0.0) / rate
     return np.where(cut > 0, found, shape / rate - cut)
 
@@ -239,7 +238,7 @@ def excess(cut: Floats, shape: Floats, rate: Floats) -> Floats:
 def shortfall(cut: Floats, shape: Floats, rate: Floats) -> Floats:
     """E[(cut - theta)+]: (x - a) P(a, x) + x^a e^-x / Gamma(a), over the rate.
 
-    Far below the mean it is a series.
+    Far below the mean a series is used.
     """
     x = np.maximum(cut, 0.0) * rate
     a, x = np.broadcast_arrays(shape, x)
@@ -274,7 +273,7 @@ def draw_theta(shape: Floats, rate: Floats, rngs: tuple[np.random.Generator, ...
 def above_drawn(log_theta: Floats, shape: Floats, rate: Floats) -> Floats:
     """P(theta > a draw of `draw_theta`)."""
     log_x = log_theta + np.log(rate)
-    # a theta beyond all numbers has tail 0; one below them is mended after
+    # an overflowing theta has tail 0; underflow is corrected below
     with np.errstate(over="ignore", under="ignore"):
         x = np.exp(log_x)
         found = gamma_upper(shape, x)

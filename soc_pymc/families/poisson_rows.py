@@ -49,7 +49,7 @@ def one_row(m, c, b, histograms):  # type: ignore[no-untyped-def]
     mean = m + 0.5 * spread[b]
     alpha = 1.0 / cv2
     # the slope is in log alpha
-    value, slope_alpha = rising_sum(alpha, b, above, wide_start, wide_excess, wide_weight)
+    value, slope_alpha = rising_sum(cv2, b, above, wide_start, wide_excess, wide_weight)
     slope_m = 0.0
     per_exposure = np.exp(mean) * cv2
     for i in range(start[b], start[b + 1]):
@@ -109,7 +109,7 @@ def fill_curvature(m, c, rows, out, *histograms):  # type: ignore[no-untyped-def
         b, cv2 = rows[k], np.exp(c[k])
         alpha = 1.0 / cv2
         by_m = by_mm = by_mc = 0.0
-        value, slope, by_cc = rising_bend(alpha, b, above, wide_start, wide_excess, wide_weight)
+        value, slope, by_cc = rising_bend(cv2, b, above, wide_start, wide_excess, wide_weight)
         by_c = -slope
         per_exposure = np.exp(m[k]) * cv2
         for i in range(start[b], start[b + 1]):

@@ -1,4 +1,4 @@
-"""Priors of theta given the score: small frozen configurations, nothing computed here."""
+"""Priors of theta given the score, as frozen configurations."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -40,7 +40,7 @@ class Spline:
         0 and 1, the score itself (``"linear"``), or its ``"rank"`` among the items.
     level
         Mean and standard deviation of the Normal prior of the curve at the average position; None
-        takes the curve's own default.
+        takes the curve's default.
     slope
         The same for the slope of the linear part, per unit of log or logit score, or per standard
         deviation of the position on the other scales.
@@ -50,7 +50,7 @@ class Spline:
     Raises
     ------
     FitError
-        For a scale that does not exist or a number that is out of range.
+        For an unknown scale or a number out of range.
 
     Examples
     --------
@@ -66,7 +66,7 @@ class Spline:
 
     def __post_init__(self) -> None:
         OneOf(*_SCALES)(self.scale, "scale")
-        # as Python's own numbers, which saved fits can hold
+        # as Python numbers, for saved fits
         object.__setattr__(self, "knots", Whole(1, _MOST_KNOTS)(self.knots, "knots"))
         object.__setattr__(self, "wiggle", POSITIVE(self.wiggle, "wiggle"))
         for name in ("level", "slope"):
@@ -89,11 +89,11 @@ def _logit() -> Spline:
 
 
 class _Prior:
-    """What all priors have."""
+    """Fields and checks of all priors."""
 
     mean: Spline
     variance: Spline
-    family: ClassVar[str]  # name of its own family, or of its components'
+    family: ClassVar[str]  # name of its family, or of its components'
     mixture: ClassVar[bool] = False
 
     @property
@@ -177,19 +177,19 @@ class Gamma(_Single):
         log cv2, whose information is orthogonal to that of the mean; log Var(theta|t) is
         log cv2 + 2 log E(theta|t) and lies in the same span when both curves share an axis.
     exposure
-        A smooth term in log exposure, added to both curves: E(theta|t, N) where the exposure says
-        something of theta that the score does not. It needs joint cells; its straight line shrinks
-        to zero with the rest. None: theta depends on the score alone.
+        A smooth term in log exposure, added to both curves, if exposure is informative about theta
+        beyond the score: E(theta|t, N). It needs joint cells, and its straight line is penalised
+        too. None: theta depends only on the score.
     monotone
         Make E(theta|t) non-decreasing in every draw.
     bin_effects
         Let the log mean of every bin deviate from the curve by an effect with Student's t prior (3
-        degrees of freedom), so that a few bins may deviate far and the others hold the curve. Its
-        scale has a posterior of its own: near 0 it says that the curve is smooth enough. Not
-        together with groups (set ``groups=False``) or with a term in exposure.
+        degrees of freedom), so that a few bins may deviate far without moving the curve. A
+        posterior of its scale near 0 means that the smooth curve is adequate. Not together with
+        groups (set ``groups=False``) or with a term in exposure.
     groups
-        Where the items have groups, give each its own deviations from the shared curves, with
-        partial pooling; False pools them.
+        If the items have groups, give each its own deviations from the shared curves, with partial
+        pooling; False pools them.
 
     Raises
     ------
@@ -274,21 +274,21 @@ class Beta(_Single):
 class GammaMixture(_Mixture):
     """theta given the score t is a mixture of Gammas on a grid, with weights smooth in t.
 
-    The grid moves with a frame, the mean and spread of theta that `Gamma` finds; the weights tilt
-    away from that Gamma as far as the counts ask. It needs statistics with joint cells; groups are
-    pooled.
+    The grid follows a base distribution, with the mean and spread of theta from `Gamma`; the data
+    determine how far the mixture weights depart from that Gamma. It needs statistics with joint
+    cells; groups are pooled.
 
     Parameters
     ----------
     mean, variance
-        Curves of the frame, as in `Gamma`.
+        Curves of the base distribution, as in `Gamma`.
     functions
-        Knots of the splines over components that tilt their weights.
+        Knots of the splines over components in the log weights.
     knots
-        Knots over the score by which the tilt may drift.
+        Knots over the score for drift of the weights.
     shape, drift
-        Scales of the half-normal priors of the tilt that all scores share and of its drift: of the
-        root mean square change of log weights.
+        Scales of the half-normal priors of the root mean square change of log weights: of the shape
+        shared by all scores, and of its drift.
 
     Raises
     ------
@@ -311,7 +311,7 @@ class NormalMixture(_Mixture):
     Parameters
     ----------
     mean, variance
-        Curves of the frame, as in `Normal`.
+        Curves of the base distribution, as in `Normal`.
     functions, knots, shape, drift
         As in `GammaMixture`.
 

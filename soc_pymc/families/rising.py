@@ -79,9 +79,9 @@ def _wide_bend(alpha, d, slope):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def rising_sum(alpha, b, above, start, excess, weight):  # type: ignore[no-untyped-def]
-    """Sum of row b, and its slope in log alpha."""
-    cv2 = 1.0 / alpha
+def rising_sum(cv2, b, above, start, excess, weight):  # type: ignore[no-untyped-def]
+    """Sum of row b, and its slope in log alpha, for alpha = 1/cv2."""
+    alpha = 1.0 / cv2
     value, slope = 0.0, 0.0
     for j in range(1, EXACT_COUNTS):
         if above[b, j] == 0.0:
@@ -96,9 +96,9 @@ def rising_sum(alpha, b, above, start, excess, weight):  # type: ignore[no-untyp
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def rising_bend(alpha, b, above, start, excess, weight):  # type: ignore[no-untyped-def]
-    """Sum of row b, and its first and second derivatives in log alpha."""
-    cv2 = 1.0 / alpha
+def rising_bend(cv2, b, above, start, excess, weight):  # type: ignore[no-untyped-def]
+    """Sum of row b, and its first and second derivatives in log alpha, for alpha = 1/cv2."""
+    alpha = 1.0 / cv2
     value, slope, bend = 0.0, 0.0, 0.0
     for j in range(1, EXACT_COUNTS):
         if above[b, j] == 0.0:

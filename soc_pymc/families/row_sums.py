@@ -1,7 +1,7 @@
-"""Sums of rows of items, and the log marginal of a row given them: what each family offers a model.
+"""Sums of rows of items, and the log marginal of a row from them.
 
-A row is a set of items that share one prior, such as a bin. Its two parameters are called first and
-second: log mean and log cv2 of a Gamma prior, mean and log variance of a Normal one.
+A row is a set of items with one prior, such as a bin. Its first and second parameters are log mean
+and log cv2 of a Gamma prior, or mean and log variance of a Normal one.
 """
 
 import os
@@ -24,15 +24,15 @@ Powers = Mapping[Any, NDArray[Any]]
 Sums of y^a x^b (x - y)^c with c > 0 are there by (a, b, c).
 """
 
-_CHUNK = 64  # rows that a thread takes at a time
+_CHUNK = 64  # rows per thread and step
 
 
 class Weak(NamedTuple):
-    """Weak priors of a curve where its `Spline` leaves them open."""
+    """Default weak priors of a curve."""
 
     level: tuple[float, float]  # mean and sd at the average position
     slope: tuple[float, float]  # the same, per unit of log score or per sd on other axes
-    unit: float = 1.0  # what 1 is on the curve's own scale: scales of terms are multiples
+    unit: float = 1.0  # unit of the curve's scale; scales of terms are multiples
 
 
 class RowSums(ABC):
@@ -43,20 +43,20 @@ class RowSums(ABC):
     fill_near: ClassVar[Any] = None  # that kernel, compiled
     signature: ClassVar[str]  # core dimensions of the arrays
     most_spread: ClassVar[float] = np.inf  # of items within a row
-    margins: ClassVar[tuple[str, ...]]  # tables of cells that are read where sizes are not told
-    size_cell: ClassVar[str]  # column of joint cells that says an item's size
+    margins: ClassVar[tuple[str, ...]]  # tables of cells for rows without classes of sizes
+    size_cell: ClassVar[str]  # column of joint cells with an item's size
     most: ClassVar[tuple[float, float]]  # largest parameters that cells can resolve
-    farthest: ClassVar[tuple[float, float]]  # that the curves may move in one scoring step
-    reach: ClassVar[float]  # that the first parameter may move in one Newton step in a row
+    farthest: ClassVar[tuple[float, float]]  # largest step of the curves in Fisher scoring
+    reach: ClassVar[float]  # largest Newton step of the first parameter in a row
 
-    # compiled: fill (3, draws, k); and (6, k), the second parameter the variance or as the family's
+    # compiled: fill (3, draws, k); and (6, k), with the family's second parameter or the variance
     fill_rows: ClassVar[Any]
     fill_curvature: ClassVar[Any]
 
     if TYPE_CHECKING:
         start: Any  # (rows + 1,): offsets of the rows' points or cells
-        total: Any  # (rows,): what is observed of each row
-        spread: Any  # (rows,): variance of the items' own locations around the row's
+        total: Any  # (rows,): observed total of each row
+        spread: Any  # (rows,): variance of the items' locations around the row's
 
     @property
     def arrays(self) -> tuple[NDArray[np.generic], ...]:
@@ -77,25 +77,25 @@ class RowSums(ABC):
 
         Parameters have shape (draws, k); rows (k,) or (m, k), where draw s uses line s modulo m.
         """
-        rows = np.atleast_2d(rows).astype(np.int64, copy=False)  # one type, one compilation
+        rows = np.atleast_2d(rows).astype(np.int64, copy=False)  # one type, so one compilation
         out = np.empty((3, *first.shape))
         curves = np.ascontiguousarray(first), np.ascontiguousarray(second)
         self.fill_rows(*curves, rows, out, *self.arrays)
         return out
 
     def likelihood(self, first: Floats, second: Floats) -> Floats:
-        """The same of all rows at one pair of curves: (3, rows)."""
+        """As `value_and_gradient`, for all rows at one pair of curves: (3, rows)."""
         return self.value_and_gradient(first[None], second[None], np.arange(len(first)))[:, 0]
 
     def curvature(self, first: Floats, second: Floats, rows: Ints) -> Floats:
         """Log marginals, both slopes, and second derivatives (first, mixed, second): (6, k).
 
-        Theta has one distribution in a row here: the spread counts as 0.
+        The spread within a row is ignored here.
         """
         return self._in_threads(first, second, rows)
 
     def _in_threads(self, first: Floats, second: Floats, rows: Ints) -> Floats:
-        """`fill_curvature` with rows shared out to all processors."""
+        """`fill_curvature` in threads."""
         out = np.empty((6, len(rows)))
         step = max(_CHUNK, -(-len(rows) // (4 * (os.cpu_count() or 1))))
 
@@ -138,32 +138,37 @@ class RowSums(ABC):
 
     @abstractmethod
     def level(self) -> tuple[float, float]:
-        """Levels of both curves to start from."""
+        """Starting levels of both curves."""
 
     @abstractmethod
     def draw(self, first: Floats, second: Floats, rng: np.random.Generator) -> Floats:
-        """What is observed of each row, drawn anew at given curves (..., rows)."""
+        """Replicates of the observed totals of rows at given curves (..., rows)."""
 
     @property
     def can_fit(self) -> NDArray[np.bool_]:
-        """Rows whose likelihood has a maximum of its own: all, unless a family says otherwise."""
+        """Rows whose likelihood has a maximum; by default all."""
+        return np.ones(len(self.total), dtype=bool)
+
+    @property
+    def tells_second(self) -> NDArray[np.bool_]:
+        """Rows that say something of the second parameter: all, unless a family says otherwise."""
         return np.ones(len(self.total), dtype=bool)
 
     @property
     @abstractmethod
     def rounding(self) -> Floats:
-        """What rounding may do to log marginals and slopes of each row."""
+        """Rounding errors of log marginals and slopes of each row."""
 
     @abstractmethod
     def at_zero(self) -> tuple[Floats, Floats, Floats, Floats]:
         """At variance 0: best first parameter, log marginal, its slope in the variance, floor.
 
-        The floor is the second parameter that stands for 0 where a positive number is needed.
+        The floor is the second parameter that represents variance 0.
         """
 
     @abstractmethod
     def second_by_moments(self) -> Floats:
-        """Second parameter of each row by the method of moments, within reason."""
+        """Second parameter of each row by the method of moments, bounded."""
 
 
 def by_row(rows: int, row_of: Ints, *columns: Floats) -> tuple[Ints, list[Floats]]:

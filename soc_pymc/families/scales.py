@@ -1,7 +1,7 @@
-"""Scales of scores on which curves are smooth: each a record that all rooms ask.
+"""Scales of scores on which curves are smooth, one record each.
 
-On the scale ``"rank"`` a position is the share of items with a smaller score, which only statistics
-know; what is local there, such as the width of a bin, is measured on the linear scale.
+On the scale ``"rank"`` a position is the share of items with a smaller score, which depends on the
+statistics; local quantities, such as the width of a bin, use the linear scale.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,7 +15,7 @@ from .._lib.arrays import Bools, Floats
 from .._lib.errors import FitError
 
 RANK = "rank"
-MIDDLE = 0.5  # a score that has a position on every scale
+MIDDLE = 0.5  # a score with a position on every scale
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,12 +25,12 @@ class Scale:
     name: str
     low: float  # scores lie strictly between these
     high: float
-    outside: str  # what scores there are, and what they lack
-    position: Callable[[Any], Any]  # of an array of scores
-    score: Callable[[Any], Any]  # of an array of positions
+    outside: str  # description of scores without a position
+    position: Callable[[Any], Any]  # positions of an array of scores
+    score: Callable[[Any], Any]  # scores at an array of positions
     column: Callable[[Any], Any]  # position of an Ibis column
-    source: str  # of the position of a score `t` in compiled loops
-    suffix: str  # of columns that sum positions: "sum_{suffix}" and "sum_{suffix}2"
+    source: str  # source of the position of a score `t` in compiled loops
+    suffix: str  # suffix of columns that sum positions: "sum_{suffix}" and "sum_{suffix}2"
     width: str  # column of a fit's bins with the sd of positions
 
     @property
@@ -43,7 +43,7 @@ class Scale:
         return np.asarray((score > self.low) & (score < self.high))
 
     def checked(self, score: Any) -> Floats:
-        """Positions of scores; a FitError if some have none."""
+        """Positions of scores; FitError if some have none."""
         t = np.asarray(score, dtype=float)
         bad = ~self.holds(t)
         if np.any(bad):
@@ -74,6 +74,6 @@ SCALES: Mapping[str, Scale] = {scale.name: scale for scale in (LOG, LOGIT, LINEA
 
 
 def common_scale(*names: str) -> Scale:
-    """The scale on which a table serves curves on scales of these names: the first curved one."""
+    """The scale of a table for curves on these scales: the first that is not linear."""
     curved = [name for name in names if name in SCALES and name != LINEAR.name]
     return SCALES[curved[0]] if curved else LINEAR

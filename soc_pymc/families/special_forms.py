@@ -1,8 +1,8 @@
-"""Special functions in forms that keep their digits in the limits.
+"""Special functions in forms that are accurate in the limits.
 
 scipy's incomplete Gamma functions stop before they converge for large shapes (at 1e8 and 8 sd the
-lower tail is 20% off), and an argument near 1 of the incomplete beta function has lost what it is
-short of 1. Differences of logarithms of Gamma functions lose all that is large in them.
+lower tail is 20% off), and an argument of the incomplete beta function near 1 has lost the digits
+of its complement. Differences of log Gamma functions cancel.
 """
 
 import math
@@ -16,11 +16,11 @@ from scipy import special
 from .._lib.arrays import Floats
 
 _HALF_LOG_2PI = 0.5 * float(np.log(2.0 * np.pi))
-_STIRLING = 16.0  # shapes from which on Stirling's series serves
-_LARGE = 1e5  # shapes from which on scipy's series for the tails stop before they converge
-_NEWTON = 4  # steps of the quantile's search, which double its digits
-_NEAR = 0.3  # share by which two numbers may differ for a series in the difference
-# Temme's coefficients, in rising powers of eta (DiDonato and Morris 1986)
+_STIRLING = 16.0  # smallest shape for Stirling's series
+_LARGE = 1e5  # shapes above which scipy's series for the tails stop before they converge
+_NEWTON = 4  # Newton steps of the quantile's search; each doubles its digits
+_NEAR = 0.3  # largest relative difference of two numbers for a series in the difference
+# Temme's coefficients, in increasing powers of eta (DiDonato and Morris 1986)
 _C0 = (-1 / 3, 1 / 12, -2 / 135, 1 / 864, 1 / 2835, -139 / 777600, 1 / 25515)
 _C1 = (-1 / 540, -1 / 288, 1 / 378, -77 / 77760)
 _COMPILING = Lock()
@@ -47,7 +47,7 @@ def stirling_error(x: ArrayLike) -> Floats:
 
 
 def stirling_rest(x: ArrayLike) -> Floats:
-    """The same for every x > 0."""
+    """`stirling_error` for every x > 0."""
     x = np.asarray(x, dtype=float)
     small = x < _STIRLING
     found = stirling_error(np.where(small, _STIRLING, x))
@@ -60,14 +60,14 @@ def stirling_rest(x: ArrayLike) -> Floats:
 
 
 def deviance(x: Floats, away: Floats, mean: Floats) -> Floats:
-    """X log(x / mean) + mean - x for x > 0, given also away = mean - x with all its digits.
+    """X log(x / mean) + mean - x for x > 0, given also an exact away = mean - x.
 
     Loader (2000), Fast and accurate computation of binomial probabilities.
     """
     share = away / x
     near = np.abs(share) < _NEAR
     close = -x * log1pmx(np.where(near, share, 0.0))
-    # a mean of 0 leaves what is seen no probability
+    # with a mean of 0 any x > 0 has probability 0
     with np.errstate(divide="ignore"):
         far = x * (np.log(x) - np.log(mean)) + away
     return np.where(near, close, far)
@@ -98,11 +98,11 @@ def one_rest(x):  # type: ignore[no-untyped-def]
 
 
 def log_negative_binomial(count: ArrayLike, shape: ArrayLike, expected: ArrayLike) -> Floats:
-    """Log probability of a count of the given mean, overdispersed by a Gamma of this shape.
+    """Log probability of a negative binomial count with this mean and Gamma shape.
 
-    Loader's saddle-point form: no term is larger than what it says, so that nothing cancels.
+    Loader's saddle-point form, whose terms do not cancel.
     """
-    with _COMPILING:  # threads that all compiled it at their first call would warn of each other
+    with _COMPILING:  # compiled at import, because threads that compile it together would warn
         if not _log_negative_binomial.types:
             _log_negative_binomial.add("float64(float64, float64, float64)")
             _log_negative_binomial.disable_compile()
@@ -118,7 +118,7 @@ def one_negative_binomial(count, shape, expected):  # type: ignore[no-untyped-de
     if expected == 0.0:
         return -np.inf
     both = shape + count
-    # what each of the two is short of its mean given their sum: the difference is formed first
+    # distance of each from its mean given their sum, from their difference, which is exact
     away = (expected - count) / (1.0 + ratio)
     parts = one_deviance(count, away, both * (ratio / (1.0 + ratio)))
     parts += one_deviance(shape, -away, both / (1.0 + ratio))
@@ -132,17 +132,17 @@ def _log_negative_binomial(count, shape, expected):  # type: ignore[no-untyped-d
 
 
 def gamma_upper(shape: Floats, x: Floats) -> Floats:
-    """P(X > x) for X ~ Gamma(shape, 1), with small relative error in the tail too."""
+    """P(X > x) for X ~ Gamma(shape, 1), with a small relative error also in the tail."""
     return _tail(shape, x, special.gammaincc, 1.0)
 
 
 def gamma_lower(shape: Floats, x: Floats) -> Floats:
-    """P(X <= x), likewise."""
+    """P(X <= x) for X ~ Gamma(shape, 1), with a small relative error also in the tail."""
     return _tail(shape, x, special.gammainc, -1.0)
 
 
 def gamma_kernel(shape: Floats, x: Floats) -> Floats:
-    """x^a e^-x / Gamma(a + 1), to a relative error that does not grow with the shape."""
+    """x^a e^-x / Gamma(a + 1), with a relative error that does not grow with the shape."""
     a, x = np.broadcast_arrays(np.asarray(shape, dtype=float), np.asarray(x, dtype=float))
     log_kernel = -deviance(a, x - a, x) - 0.5 * np.log(a) - _HALF_LOG_2PI - stirling_rest(a)
     return np.exp(log_kernel)
@@ -159,7 +159,7 @@ def gamma_quantile(prob: ArrayLike, shape: ArrayLike) -> Floats:
 
 
 def _large_quantile(p: Floats, a: Floats) -> Floats:
-    """Begun at that of Wilson and Hilferty (1931)."""
+    """`gamma_quantile` for large shapes, starting from Wilson and Hilferty (1931)."""
     third = 1.0 / (3.0 * np.sqrt(a))
     x = a * (1.0 - third * third + special.ndtri(p) * third) ** 3
     below = p <= 0.5
@@ -184,10 +184,10 @@ def _tail(shape: Floats, x: Floats, ordinary: np.ufunc, sign: float) -> Floats:
 def _temme(a: Floats, x: Floats, sign: float) -> Floats:
     """Upper (sign 1) or lower (-1) tail of Gamma(a) for large a, by Temme's expansion (1979).
 
-    Beyond the reach of the two series the tail is less than 1e-300 or 1 to all digits.
+    Beyond the range of the two series the tail is less than 1e-300, or 1 to all digits.
     """
     mu = np.maximum((x - a) / a, -1.0)
-    # at x = 0 log(0) is meant: the tail is 0 or 1
+    # log(0) is intended at x = 0: the tail is 0 or 1
     with np.errstate(divide="ignore"):
         half = np.maximum(-log1pmx(mu), 0.0)  # eta^2 / 2
     eta = np.clip(np.copysign(np.sqrt(2.0 * half), mu), -1.0, 1.0)
@@ -195,7 +195,7 @@ def _temme(a: Floats, x: Floats, sign: float) -> Floats:
     c0, c1 = (np.polynomial.polynomial.polyval(eta, np.array(c)) for c in (_C0, _C1))
     rest = sign * (c0 + c1 / a) / np.sqrt(2.0 * np.pi * a)
     z = sign * np.sign(mu) * np.sqrt(a * half)
-    # the scaled complement keeps the digits of the tail, where z > 0
+    # the scaled complement is accurate in the tail, z > 0
     tail = bell * (0.5 * special.erfcx(np.maximum(z, 0.0)) + rest)
     return np.asarray(np.where(z > 0, tail, 0.5 * special.erfc(z) + bell * rest))
 
@@ -206,16 +206,16 @@ def negative_binomial_upto(count: Floats, shape: Floats, ratio: Floats) -> Float
 
 
 def negative_binomial_above(count: Floats, shape: Floats, ratio: Floats) -> Floats:
-    """P(Y > count), likewise."""
+    """P(Y > count), as `negative_binomial_upto`."""
     return _both_ways(special.betainc, special.betaincc, count + 1.0, shape, ratio)
 
 
 def _both_ways(
     one: np.ufunc, other: np.ufunc, first: Floats, second: Floats, ratio: Floats
 ) -> Floats:
-    """An incomplete beta function at ratio / (1 + ratio), as that or by its complement.
+    """An incomplete beta function at ratio / (1 + ratio), directly or by its complement.
 
-    Of the two arguments, which add up to 1, the smaller one has all its digits.
+    The smaller of the two arguments, which add up to 1, is exact.
     """
     below = ratio <= 1.0
     low, high = np.where(below, ratio, 1.0), np.where(below, 1.0, ratio)

@@ -1,7 +1,7 @@
-"""Which items are valid: one declaration of bounds, from which every form of the check comes.
+"""Validity of items: one declaration of bounds, from which all forms of the check are made.
 
-`Bounds` say what the numbers of one role may be; `Validity` puts those of an item together. NumPy
-and Ibis read the bounds, compiled loops get a function made of them.
+`Bounds` are for the numbers of one role; `Validity` combines those of an item. NumPy and Ibis use
+the bounds, compiled loops a function generated from them.
 """
 
 import hashlib
@@ -14,31 +14,31 @@ from typing import Any
 import numba
 
 LARGEST_COUNT = 2.0**53 - 1.0
-"""Whole numbers up to here are exact in float64, and none beyond is rounded to one of them."""
+"""Largest size of whole numbers that are exact in float64, and that no larger one is rounded to."""
 LARGEST = 1e90
-"""Third powers of scores and exposures, times a count, must stay finite."""
+"""Largest score or exposure: third powers, times a count, must stay finite."""
 LARGEST_VALUE = 1e35
-"""Of values and noise sds: y^2 s^6 must stay finite, summed over all items."""
+"""Largest value or noise sd: y^2 s^6, summed over all items, must stay finite."""
 LEAST_SD = 1e-35
-"""Of noise sds: y^2 s^6 must not vanish, where y itself is not smaller than this."""
+"""Smallest noise sd: y^2 s^6 must not vanish for y of at least this size."""
 
 _compiled = numba.njit(cache=True, nogil=True, error_model="numpy")
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """What the numbers of one role may be; missing and infinite ones are never valid."""
+    """Bounds on the numbers of one role; missing and infinite ones are never valid."""
 
-    needs: str  # the rule, as errors say it
+    needs: str  # the rule, as in errors
     largest: float = LARGEST  # in size
     least: float | None = None  # None: numbers of either sign
     whole: bool = False
-    name_of_largest: str = ""  # how errors call numbers that are too large
+    name_of_largest: str = ""  # description of too large numbers in errors
     negligible: float = 0.0  # smaller numbers count as 0 in powers and products
 
     @property
     def beyond(self) -> str:
-        """What numbers larger than the largest are."""
+        """Description of numbers larger than the largest."""
         return self.name_of_largest or f"beyond {self.largest:g} in size"
 
     def source(self, name: str) -> str:
@@ -55,10 +55,10 @@ class Validity:
     score: Bounds
     outcome: Bounds
     size: Bounds
-    # f(y, x), true where outcome and size exclude each other, in operators that numbers, arrays
-    # and columns of engines know
+    # f(y, x), true if outcome and size exclude each other, in operators for numbers, arrays and
+    # columns of engines
     conflict: Callable[[Any, Any], Any] | None = None
-    conflict_words: str = ""  # what such an outcome is; {size} is the size's column
+    conflict_words: str = ""  # description of such an outcome; {size} is the size's column
 
     @cached_property
     def is_valid(self) -> Any:
@@ -88,10 +88,10 @@ def {name}(t, y, x):
 
 
 def generated(what: str, source: str, file: str, names: Mapping[str, Any]) -> Any:
-    """A compiled function of a generated source, in which it is called {name}.
+    """A compiled function from a generated source, in which its name is {name}.
 
-    The name that it gets tells Numba's cache, kept beside the module's `file`, one source from
-    another.
+    The final name depends on the source, so that Numba's cache, kept with the module's `file`,
+    distinguishes sources.
     """
     known = source + "".join(sorted(getattr(v, "__name__", "") for v in names.values()))
     name = f"{what}_{hashlib.sha256(known.encode()).hexdigest()[:16]}"
@@ -101,7 +101,7 @@ def generated(what: str, source: str, file: str, names: Mapping[str, Any]) -> An
 
 
 def positive_without_size(y: Any, x: Any) -> Any:
-    """Outcomes that no item of size 0 has."""
+    """Positive outcomes of size 0, which are not possible."""
     return (y > 0) & (x == 0)
 
 

@@ -1,1 +1,1 @@
-"""What people use instead of functions: the scikit-learn estimator, the command line, the demo."""
+"""The scikit-learn estimator, the command line and the demo."""

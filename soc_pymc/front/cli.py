@@ -1,7 +1,7 @@
-"""The command line `soc-pymc`: how a command starts and ends; every error is one line.
+"""The command line `soc-pymc`: start and end of a command; every error is one line.
 
-Only the standard library is imported here: signals must be handled before the second or two in
-which a command is loaded.
+Only the standard library is imported here, because signals must be handled while a command loads,
+which takes a second or two.
 """
 
 import os
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 _STOPPED = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
-# of a library's own future, which no user of a command can change
+# for developers of libraries, not for users of a command
 _FOR_DEVELOPERS = (
     DeprecationWarning,
     PendingDeprecationWarning,
@@ -27,7 +27,7 @@ _FOR_DEVELOPERS = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit status is 0 on success and 2 on an error.
 
-    It is 130 after Ctrl-C, 143 after SIGTERM and 141 where the reader of a pipe has gone.
+    It is 130 after Ctrl-C, 143 after SIGTERM and 141 if the reader of a pipe has closed it.
 
     arguments: Words of the command line; None takes the process's own.
     """
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             status = _run(arguments)
         except KeyboardInterrupt:
             arrived.append(signal.SIGINT)
-        except BaseException:  # libraries may turn what the signal raised into errors of their own
+        except BaseException:  # libraries may convert the signal's exception to their own errors
             if not arrived:
                 raise
     if arrived:
@@ -48,9 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _handlers(arrived: list[int]) -> Iterator[None]:
-    """Note which signals arrive, and raise for them, so that temporary files are removed.
+    """Record signals and raise for them, so that temporary files are removed.
 
-    Where there are other handlers already, they stay.
+    Handlers that are already set stay.
     """
 
     def stop(number: int, frame: Any) -> None:
@@ -73,26 +73,26 @@ def _handlers(arrived: list[int]) -> Iterator[None]:
 
 
 def _run(arguments: Sequence[str] | None) -> int:
-    """Run one command; as `main`, but without signals."""
+    """Run one command, as `main`, without handling signals."""
     from .._lib.errors import SocError
     from .commands import make_parser, sql
 
     chosen = make_parser().parse_args(arguments)
     if hasattr(sys.stdout, "reconfigure"):
-        # letters that cannot be shown become escapes, but in SQL, which machines read
+        # characters that cannot be shown become escapes, except in SQL
         sys.stdout.reconfigure(errors="strict" if chosen.run is sql else "backslashreplace")
     try:
         with _warnings_as_lines():
             chosen.run(chosen)
-            sys.stdout.flush()  # where it cannot be written, that is an error of this command
+            sys.stdout.flush()  # a failed write must be an error of this command
     except SocError as error:
         return _fail(str(error))
     except UnicodeEncodeError as error:
         lacks = f"{error.encoding} has no {error.object[error.start : error.end]!a}"
         return _fail(f"{lacks}: set PYTHONUTF8=1 or PYTHONIOENCODING=utf-8")
-    except BrokenPipeError:  # nobody reads on, as of `command | head`
+    except BrokenPipeError:  # the reader has closed the pipe, as in `command | head`
         nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())  # or the interpreter would complain at its end
+        os.dup2(nowhere, sys.stdout.fileno())  # otherwise the interpreter reports an error at exit
         return 128 + 13  # SIGPIPE, which Windows lacks
     except OSError as error:
         return _fail(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "))
@@ -100,15 +100,15 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 def _fail(text: str, status: int = 2) -> int:
-    """Say in one line what went wrong."""
+    """Print one line with the error."""
     print("soc-pymc: error: " + "; ".join(text.splitlines()), file=sys.stderr)
     return status
 
 
 @contextmanager
 def _warnings_as_lines() -> Iterator[None]:
-    """Warnings are lines of standard error, as errors are; afterwards all is as it was found."""
-    with warnings.catch_warnings():  # hides none: it puts back how they are shown
+    """Print warnings as lines of standard error; restore the settings afterwards."""
+    with warnings.catch_warnings():  # only restores how warnings are shown
         warnings.showwarning = _show_warning  # type: ignore[assignment]
         yield
 

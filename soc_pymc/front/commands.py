@@ -1,6 +1,6 @@
-"""The commands of `soc-pymc`: each a table of its options and a thin layer over one function.
+"""The commands of `soc-pymc`: each a table of options and a thin layer over one function.
 
-`soc.fit` and its like are imported when a command first uses them.
+`soc.fit` and others are imported when a command first uses them.
 """
 
 import argparse
@@ -26,12 +26,13 @@ if TYPE_CHECKING:
 
 _Chosen = argparse.Namespace
 _Run = Callable[[_Chosen], None]
-_Option = tuple[str, dict[str, Any]]  # name, and settings of argparse or the group it is in
+_Option = tuple[str, dict[str, Any]]  # name, and settings for argparse or its group
 
 PRIORS: dict[str, type[Prior]] = {
     f"{name.lower()}{ending}": getattr(family, field)
     for field, ending in (("prior", ""), ("mixture", "-mixture"))
     for name, family in FAMILIES.items()
+    if getattr(family, field)
 }
 """Priors by name, the default of each kind of items first."""
 
@@ -40,7 +41,7 @@ PRIORS: dict[str, type[Prior]] = {
 
 
 def _option(name: str, text: str, **settings: Any) -> _Option:
-    """An option with its help, and what else argparse is told of it."""
+    """An option with its help and further settings for argparse."""
     return name, {"help": text, **settings}
 
 
@@ -54,7 +55,7 @@ def flag_of(role: str) -> str:
 
 
 def _columns(*kinds: Outcome, default: str = "") -> tuple[_Option, ...]:
-    """Columns of the score, and of outcome and size of some kinds."""
+    """Options for the columns of score, outcome and size of some kinds."""
     found = [_option("--score", f"column of the scores{default}")]
     for kind in kinds:
         instead = "" if kind is kinds[0] else f", instead of {kinds[0].words.outcomes}"
@@ -73,7 +74,7 @@ _BY = _option("--by", "also check by this column", action="append", default=[])
 _PRIOR = (
     _option("--prior", "prior of theta (default: gamma, of values normal)", choices=tuple(PRIORS)),
     _switch(
-        "--exposure-term", "theta depends on log exposure (or noise sd) too; reads joint cells"
+        "--exposure-term", "theta also depends on log exposure (or noise sd); needs joint cells"
     ),
     _switch("--monotone", "the mean curve never falls"),
     _switch("--bin-effects", "bins deviate from the curve"),
@@ -88,7 +89,7 @@ _PRIOR = (
 
 
 def _fit_and_items(items: str = _PATHS) -> tuple[_Option, ...]:
-    """A fit and items, whose columns are those of the fit where they are not named."""
+    """Options for a fit and items; the default columns are those of the fit."""
     return (
         _FIT,
         _option("items", items, nargs="+"),
@@ -98,12 +99,12 @@ def _fit_and_items(items: str = _PATHS) -> tuple[_Option, ...]:
 
 
 def _scoring(draws: str) -> tuple[_Option, ...]:
-    """How items are scored, and where to."""
+    """Options for scoring items and for the output."""
     return (
         _option("--quantiles", "posterior quantiles", type=float, nargs="*", default=[0.05, 0.95]),
         _option(
             "--draws",
-            "average over all draws of the curves, or over a few that stand for them (faster)",
+            "average over all draws of the curves, or over a few quadrature points (faster)",
             default=draws,
             choices=("all", "representative"),
         ),
@@ -113,7 +114,7 @@ def _scoring(draws: str) -> tuple[_Option, ...]:
 
 class _Command(NamedTuple):
     run: _Run
-    example: str  # words after its name
+    example: str  # arguments after its name
     options: tuple[_Option, ...]
 
 
@@ -121,7 +122,7 @@ COMMANDS: dict[str, _Command] = {}
 
 
 def _command(example: str, *options: _Option) -> Callable[[_Run], _Run]:
-    """Enter a function as the command of its name; its docstring is what the help says."""
+    """Register a function as the command of its name; its docstring is the help text."""
 
     def enter(run: _Run) -> _Run:
         COMMANDS[run.__name__] = _Command(run, example, options)
@@ -131,7 +132,7 @@ def _command(example: str, *options: _Option) -> Callable[[_Run], _Run]:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line, as all errors of the command line are."""
+    """A parser whose errors are one line."""
 
     def error(self, message: str) -> NoReturn:
         """Exit with status 2 and say why."""
@@ -168,7 +169,7 @@ def make_parser() -> argparse.ArgumentParser:
     "'ads/*.parquet' --score t --count clicks --exposure impressions --out posteriors.parquet",
     _ITEMS,
     *_columns(*_KINDS),
-    _option("--group", "column of groups that get curves of their own"),
+    _option("--group", "column of groups, each with its own curves"),
     _BINS,
     *_PRIOR,
     _option("--seed", "seed of the fit", type=int, default=0),
@@ -198,14 +199,18 @@ def run(chosen: _Chosen) -> None:
     "ads.parquet --score t --count clicks --exposure impressions --bins 200 --out stats.nc",
     _ITEMS,
     *_columns(*_KINDS),
-    _option("--group", "column of groups whose statistics are kept apart"),
-    _option("--id", "column of whole numbers that say which fold an item is in"),
+    _option("--group", "column of groups with separate statistics"),
+    _option("--id", "column of whole numbers that determine an item's fold"),
     _option("--fold", "column of fold numbers"),
     _option("--folds", "number of folds to make from --id", type=int),
     _switch("--joint", "keep joint cells, for mixtures and exposure terms"),
     _option("--engine", "what reads them", default="duckdb", choices=("duckdb", "spark", "polars")),
     _BINS,
-    _option("--equal", "equal in what (default: items)", choices=("items", "count", "exposure")),
+    _option(
+        "--equal",
+        "quantity that bins hold in equal amounts (default: items)",
+        choices=("items", "count", "exposure"),
+    ),
     _option("--edges", "take the bins of these saved statistics"),
     _option("--out", "statistics file to write (netCDF)", required=True),
 )
@@ -250,9 +255,12 @@ _FIVE_STEPS = "five steps"
     ),
     _option("--every", "fit every n-th bin (default: 1)", group=_FIVE_STEPS, type=int),
     _option(
-        "--components", "of a mixture (default: 100; of values 7)", group=_FIVE_STEPS, type=int
+        "--components",
+        "components of a mixture (100; values: 7)",
+        group=_FIVE_STEPS,
+        type=int,
     ),
-    _option("--moments", "what is smoothed", group=_FIVE_STEPS, choices=("log", "plain")),
+    _option("--moments", "moments that are smoothed", group=_FIVE_STEPS, choices=("log", "plain")),
     _option("--out", "fit file to write (netCDF)", required=True),
 )
 def fit(chosen: _Chosen) -> None:
@@ -275,8 +283,8 @@ def fit(chosen: _Chosen) -> None:
 @_command(
     "fit.nc --group DE --out curves.csv",
     _FIT,
-    _option("--group", "the group whose curves are wanted (default: shared ones)"),
-    _option("--exposure", "exposure (noise sd) to see them at (default: average)", type=float),
+    _option("--group", "group of the curves (default: the shared curves)"),
+    _option("--exposure", "exposure (noise sd) of the curves (default: average)", type=float),
     _option("--prob", "probability of the bands", type=float, default=0.9),
     _option("--out", "CSV file to write", required=True),
 )
@@ -331,7 +339,7 @@ def _score(chosen: _Chosen, fit: "soc.Fit", items: "Items") -> Any:
     _option("--table", "name of the table of items", required=True),
     *_columns(_KINDS[0], default=" (default: as in the fit)"),
     _option("--columns", "other columns to keep", nargs="*", default=[]),
-    _option("--dialect", "whose SQL, for example bigquery", default="duckdb"),
+    _option("--dialect", "SQL dialect, for example bigquery", default="duckdb"),
 )
 def sql(chosen: _Chosen) -> None:
     """Posterior of every item, as SQL for a warehouse."""
@@ -358,7 +366,7 @@ def check(chosen: _Chosen) -> None:
 
 
 def _statistics_of(chosen: _Chosen) -> Any:
-    """The statistics that stand in the place of items; None where these are items."""
+    """The statistics that were given in place of items; None for items."""
     if not chosen.items[0].endswith(".nc"):
         return None
     if len(chosen.items) > 1:
@@ -375,15 +383,15 @@ def _statistics_of(chosen: _Chosen) -> Any:
 @_command(
     "fit.nc ads.parquet --by device --threshold 0.05 --out report.html",
     *_fit_and_items(),
-    _option("--id", "column of whole numbers that name the items in lists"),
+    _option("--id", "column of whole numbers that identify items in lists"),
     _BY,
     _option("--title", "title of the page"),
-    _option("--threshold", "of theta: which items lie above it, and what choices cost", type=float),
+    _option("--threshold", "threshold of theta for counts and losses", type=float),
     _option("--seed", "seed of the sample and the checks", type=int, default=0),
     _option("--out", "HTML file to write", default="report.html"),
 )
 def report(chosen: _Chosen) -> None:
-    """What a fit says of items, as one HTML page."""
+    """A report on a fit and its items, as one HTML page."""
     fit = soc.load_fit(chosen.fit)
     written = soc.report(
         fit,
@@ -404,7 +412,7 @@ def report(chosen: _Chosen) -> None:
     _option("fits", "two fits or more", nargs="+", metavar="NAME=fit.nc"),
 )
 def compare(chosen: _Chosen) -> None:
-    """Which fit predicts items left out best."""
+    """Leave-one-out comparison of fits."""
     pairs = [given.partition("=") for given in chosen.fits]
     odd = [name for name, equals, path in pairs if not (name and equals and path)]
     if odd:
@@ -426,11 +434,11 @@ def compare(chosen: _Chosen) -> None:
     _option("--seed", "seed of the simulation and the fit", type=int, default=0),
 )
 def demo(chosen: _Chosen) -> None:
-    """The main job on simulated click rates."""
+    """The whole workflow on simulated click rates."""
     from .demo import run
 
     if chosen.items < 1000:
-        raise FitError(f"--items {chosen.items}: the demo wants at least 1000")
+        raise FitError(f"--items {chosen.items}: the demo needs at least 1000")
     run(Path(chosen.out), items=chosen.items, seed=chosen.seed)
 
 
@@ -438,7 +446,7 @@ def demo(chosen: _Chosen) -> None:
 
 
 def _items_of(chosen: _Chosen, fit: "soc.Fit | None" = None, source: Any = None) -> "Items":
-    """The items that the options describe; columns that they do not name are those of the fit."""
+    """The items that the options describe; missing columns are taken from the fit."""
     from ..data.items import ITEMS
 
     names = _columns_of(chosen, fit)
@@ -453,9 +461,9 @@ def _source_of(chosen: _Chosen) -> Any:
 
 
 def _columns_of(chosen: _Chosen, fit: "soc.Fit | None" = None) -> dict[str, str]:
-    """Columns by role, those that are optional only where they are given.
+    """Columns by role; optional ones only if they are given.
 
-    The column of groups is that of the fit where the fit has groups; ids and folds are never.
+    The default column of groups is that of a fit with groups; ids and folds have no default.
     """
     known: dict[str, str] = json.loads(fit.data.attrs.get("roles", "{}")) if fit is not None else {}
     if fit is None or not fit.groups:
@@ -472,7 +480,7 @@ def _columns_of(chosen: _Chosen, fit: "soc.Fit | None" = None) -> dict[str, str]
 
 
 def _kind_of(chosen: _Chosen, known: dict[str, str]) -> Outcome:
-    """The kind of items that is meant."""
+    """The kind of items that the options describe."""
     flags = {kind: (flag_of(kind.observed), flag_of(kind.size)) for kind in _KINDS}
     given = [k for k in _KINDS if getattr(chosen, k.observed) or getattr(chosen, k.size)]
     given = given or [kind for kind in _KINDS if kind.observed in known]
@@ -486,7 +494,7 @@ def _kind_of(chosen: _Chosen, known: dict[str, str]) -> Outcome:
 
 
 def _check_out(out: str, read: Sequence[str]) -> None:
-    """Refuse a file that cannot be written or that is being read, before the work is done."""
+    """Refuse an output that cannot be written or is an input, before the work starts."""
     from .._lib.files import check_target
 
     own = {os.path.realpath(path) for given in read for path in (given, *glob(given))}
@@ -496,7 +504,7 @@ def _check_out(out: str, read: Sequence[str]) -> None:
 
 
 def method_of(chosen: _Chosen) -> "Method":
-    """The method that is asked for; options of other methods are refused."""
+    """The chosen method; options of other methods are refused."""
     by_name = {"vi": soc.VI, "nuts": soc.NUTS, "five-steps": soc.FiveSteps}
     method: Any = by_name[chosen.method]
     names = ("seed", "draws", "every", "components", "moments", "smooth")

@@ -1,4 +1,4 @@
-"""The main job on embedded defaults: simulated click rates, from table to posteriors."""
+"""The whole workflow on simulated click rates, from table to posteriors."""
 
 import sys
 from pathlib import Path

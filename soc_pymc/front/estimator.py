@@ -1,7 +1,7 @@
-"""A calibrator in the style of scikit-learn, for pipelines and cross-validation.
+"""A scikit-learn estimator, for pipelines and cross-validation.
 
-It adds nothing to the mathematics: `fit` is `soc.summarize` and `soc.fit`, the predictions are
-`soc.item_posteriors`, and both the statistics and the fit are kept as attributes.
+`fit` calls `soc.summarize` and `soc.fit`, predictions call `soc.item_posteriors`; the statistics
+and the fit are attributes.
 """
 
 from typing import Any, ClassVar, Literal, Self
@@ -45,21 +45,21 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
     ----------
     prior
         The prior of theta given t; None is ``soc.Gamma()`` for counts, ``soc.Normal()`` for values.
-        Some read joint cells, which are then kept.
+        If the prior needs joint cells, they are kept.
     method
-        ``soc.VI()`` (as is None), ``soc.NUTS()`` or ``soc.FiveSteps()``; its ``seed`` is the
+        ``soc.VI()`` (the default), ``soc.NUTS()`` or ``soc.FiveSteps()``; its ``seed`` is the
         estimator's random state.
     noise_sd
-        None: outcomes are counts, unless `fit` is given noise sds. A number > 0: outcomes are
-        values, and this is the noise sd of those for which none is given.
+        None: outcomes are counts, unless `fit` gets noise sds. A number > 0: outcomes are values,
+        and this is their default noise sd.
     bins
         Number of bins; None as in `soc.summarize`.
     on_leakage
-        What to do where the scores must have seen the outcomes: ``"raise"``, ``"warn"`` or
+        What to do if the scores must have seen the outcomes: ``"raise"``, ``"warn"`` or
         ``"ignore"``.
     draws
-        How the curves' uncertainty enters predictions: ``"all"`` draws, or ``"representative"``
-        ones, some hundred times as fast on large tables, as in `soc.item_posteriors`.
+        Draws of the curves in predictions: ``"all"``, or ``"representative"`` quadrature points,
+        about a hundred times as fast on large tables, as in `soc.item_posteriors`.
     progress
         Whether `fit` and predictions show their progress on standard error.
 
@@ -68,20 +68,20 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
     fit_ : Fit
         The fit, for all other functions of the package.
     statistics_ : Statistics
-        What it was fitted to.
+        The statistics of the fitted items.
     n_features_in_ : int
         1, the score.
     feature_names_in_ : ndarray of shape (1,)
-        Name of the score's column, where it came in a table with names.
+        Name of the score's column, if it came from a table with names.
 
     Notes
     -----
-    Parameters are stored as they are given, and checked by `fit`. Errors in the data are
+    Parameters are stored unchanged and checked by `fit`. Errors in the data are
     `soc.ItemsError`, those in priors and methods `soc.FitError`; both are a `ValueError`.
 
-    Rates y / N with ``sample_weight=N``, as scikit-learn's Poisson regressors are trained on, are
-    here counts y with ``exposure=N``. Of two models of the same outcomes that with the higher
-    `score`, a mean log predictive density, is better; R-squared would look at the means alone.
+    scikit-learn's Poisson regressors take rates y / N with ``sample_weight=N``; here pass counts y
+    with ``exposure=N``. Of two models of the same outcomes the one with the higher `score`, a mean
+    log predictive density, is better; R-squared would judge only the means.
 
     Exposures go through `Pipeline`, `cross_validate` and `GridSearchCV` by scikit-learn's metadata
     routing: ``sklearn.set_config(enable_metadata_routing=True)``, then ``set_fit_request`` and
@@ -129,7 +129,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         self.progress = progress
 
     def __sklearn_tags__(self) -> Any:
-        """Tags of scikit-learn: one column, on log scales positive; `score` is no R-squared."""
+        """scikit-learn's tags: one column, positive on log scales; `score` is not R-squared."""
         tags = super().__sklearn_tags__()
         curves = (getattr(self.prior, name, None) for name in ("mean", "variance"))
         counts = self.noise_sd is None
@@ -156,10 +156,10 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         y
             Outcomes, shape (n,): counts (whole numbers >= 0), or values.
         exposure
-            Of counts, a number or shape (n,), >= 0; None is 1 for every item, so that theta is the
-            expected count itself.
+            For counts: a number or shape (n,), >= 0; None is 1 for every item, and theta is then
+            the expected count.
         noise_sd
-            Of values, a number or shape (n,), > 0; None takes the estimator's own `noise_sd`.
+            For values: a number or shape (n,), > 0; None takes the estimator's `noise_sd`.
 
         Returns
         -------
@@ -217,7 +217,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         exposure: ArrayLike | None = None,
         noise_sd: ArrayLike | None = None,
     ) -> Floats:
-        """E(theta | t), or E(theta | t, y) of items whose outcomes are given.
+        """E(theta | t), or E(theta | t, y) if outcomes are given.
 
         Parameters
         ----------
@@ -226,9 +226,9 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         y
             Outcomes, shape (n,); None predicts from the score alone.
         exposure, noise_sd
-            Of the outcomes, as in `fit`, which must have them wherever `y` is given if the fit was
-            given them. Without `y` only a prior with a term in exposure reads them, for
-            E(theta | t, N); without both, it averages over the exposures of items of such scores.
+            As in `fit`; required with `y` if the fit had them. Without `y` only a prior with a term
+            in exposure uses them, for E(theta | t, N); without both, it averages over the exposures
+            of items with similar scores.
 
         Returns
         -------
@@ -265,7 +265,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
     ) -> Floats:
         """Standard deviation of theta given t, or given t and y, with the curves' uncertainty.
 
-        It is that of theta, not of an outcome, and does not vanish with more items to fit to.
+        It describes theta, not an outcome, and does not vanish with more items.
 
         Parameters
         ----------
@@ -303,8 +303,8 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         Parameters
         ----------
         t, y, exposure, noise_sd
-            As in `predict`; but of a fit with a term in exposure it needs `exposure` (`noise_sd`)
-            without `y` too.
+            As in `predict`; a fit with a term in exposure needs `exposure` (`noise_sd`) also
+            without `y`.
         prob
             Probability of the interval, between 0 and 1, half of the rest on either side.
 
@@ -344,21 +344,21 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
     ) -> float:
         """Mean log predictive density of outcomes given their scores; the higher the better.
 
-        Of counts it is the mean of log P(y | t, N), with the curves integrated out, at most 0. It
-        judges the whole distribution of theta given t; for means alone score `predict` by a metric
-        of `sklearn.metrics`.
+        For counts it is the mean of log P(y | t, N), with the curves integrated out, at most 0. It
+        judges the whole distribution of theta given t; to judge only means, use `predict` with a
+        metric of `sklearn.metrics`.
 
         Parameters
         ----------
         t, y, exposure, noise_sd
             As in `predict`.
         sample_weight
-            Weights of the items in the mean, shape (n,); None weighs all alike.
+            Weights of the items in the mean, shape (n,); None gives equal weights.
 
         Returns
         -------
         float
-            Nats an item.
+            Nats per item.
 
         Raises
         ------
@@ -392,7 +392,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         return float(np.average(each, weights=weight))
 
     def _scores(self, t: Any, y: Any = None, *, reset: bool) -> tuple[Floats, Floats]:
-        """Scores and outcomes, checked by scikit-learn's own rules; of no outcomes, NaN."""
+        """Scores and outcomes, checked by scikit-learn's rules; NaN without outcomes."""
         column = _column(t)
         rules: dict[str, Any] = {"reset": reset, "dtype": np.float64}
         if y is None and not reset:
@@ -405,9 +405,9 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         return X[:, 0], np.asarray(y, dtype=np.float64)
 
     def _validated(self, *data: Any, **rules: Any) -> Any:
-        """What scikit-learn's rules make of arrays; what they refuse is bad items.
+        """Arrays checked by scikit-learn's rules; errors become ItemsError.
 
-        Objects that are no numbers stay a TypeError, which scikit-learn asks of its estimators.
+        Objects that are not numbers raise TypeError, as scikit-learn requires of its estimators.
         """
         try:
             return validate_data(self, *data, **rules)
@@ -422,7 +422,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         return OUTCOMES[self.statistics_.kind]
 
     def _kind_of(self, given: dict[str, Any]) -> Outcome:
-        """The kind of outcomes whose sizes are given; the first kind where there are none."""
+        """The kind of outcomes whose sizes are given; the first kind if none are."""
         named = [
             each
             for each in OUTCOMES.values()
@@ -444,7 +444,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
     def _columns(
         self, t: ArrayLike, y: ArrayLike | None, exposure: ArrayLike | None, noise_sd: Any
     ) -> dict[str, Floats]:
-        """Columns of items by role: score, outcome and, where it is known, its size."""
+        """Columns of items by role: score, outcome and, if known, its size."""
         size = self._outcome.size
         given = {"exposure": exposure, "noise_sd": noise_sd}
         others = [name for name, value in given.items() if name != size and value is not None]
@@ -472,7 +472,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
             items = _items(self._outcome, *columns.values())
         elif self.fit_.prior.exposure is not None:
             return _given_score_and_size(self.fit_, score, columns.get(self._outcome.size), probs)
-        else:  # an outcome that says nothing leaves theta as it is given the score
+        else:  # an uninformative outcome leaves theta as it is given the score
             nothing = np.zeros(len(score))
             items = _items(self._outcome, score, nothing, self._outcome.no_information)
         scored = item_posteriors(
@@ -483,7 +483,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
 
 
 def _column(t: Any) -> Any:
-    """A vector of scores as a column; all else as it is, for scikit-learn's rules."""
+    """A vector of scores as a column; anything else unchanged."""
     try:
         vector = getattr(t, "ndim", None) == 1 or (isinstance(t, list | tuple) and np.ndim(t) == 1)
     except ValueError:
@@ -492,7 +492,7 @@ def _column(t: Any) -> Any:
 
 
 def _items(outcome: Outcome, score: Floats, observed: Floats, size: Any) -> Items:
-    """Items over an Arrow table, whose columns bear the names of the arguments."""
+    """Items in an Arrow table whose columns have the names of the arguments."""
     import pyarrow as pa
 
     table = pa.table({"t": score, "y": observed, outcome.size: _sizes(outcome.size, size, score)})
@@ -502,7 +502,7 @@ def _items(outcome: Outcome, score: Floats, observed: Floats, size: Any) -> Item
 
 
 def _sizes(name: str, given: Any, score: Floats) -> Floats:
-    """Exposures or noise sds, one for each item; whether they are valid is seen with the items."""
+    """Exposures or noise sds, one for each item; the items check their values."""
     try:
         values = np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
@@ -520,9 +520,9 @@ def _sizes(name: str, given: Any, score: Floats) -> Floats:
 def _given_score_and_size(
     fit: Fit, score: Floats, size: Floats | None, probs: tuple[float, ...]
 ) -> Floats:
-    """Summaries of theta without an outcome, where theta depends on the outcome's size too.
+    """Summaries of theta without an outcome, if theta also depends on the outcome's size.
 
-    Without sizes, mean, sd and variance are over the sizes of items of such scores.
+    Without sizes, mean, sd and variance are over the sizes of items with similar scores.
     """
     family = family_of(fit.prior)
     if size is None and probs:

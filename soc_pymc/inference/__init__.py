@@ -1,1 +1,1 @@
-"""From model to fit: variational inference, NUTS, five steps, and the `Fit` they make."""
+"""From model to `Fit`: variational inference, NUTS and five steps."""

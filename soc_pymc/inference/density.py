@@ -1,7 +1,7 @@
-"""A model as plain functions of its coordinates, for all draws at once.
+"""A model's log density as a function of its coordinates, for all draws at once.
 
-PyTensor's interpreter evaluates the graph: it has few nodes, and the likelihood is one compiled
-kernel, so that compiling the rest would cost far more than it saves.
+PyTensor's interpreter evaluates the graph. It has few nodes and the likelihood is one compiled
+kernel, so compiling the rest would cost far more than it saves.
 """
 
 import math
@@ -30,15 +30,15 @@ from ..model.problem import Problem
 Evaluate = Callable[[Floats], tuple[Floats, Floats]]
 """Coordinates (draws, dim) -> log density (draws,) and its gradient (draws, dim)."""
 
-CHUNK = 250  # draws evaluated at once, fewer where bins are many
+CHUNK = 250  # draws evaluated at once, fewer with many bins
 _MOST_VALUES = 2_500_000  # of a matrix of draws by bins: 20 MB
-_WIDE = 1.5  # posterior sd: the polynomials' range is that of draws so much wider
+_WIDE = 1.5  # factor on the posterior sd for the polynomials' range
 
 
 def mode() -> Mode:
-    """The interpreter, with no rewriting but the merging of equal nodes.
+    """The interpreter, with merging of equal nodes as the only rewrite.
 
-    Rewriting takes ten times as long as it saves.
+    Other rewrites take ten times as long as they save.
     """
     rewrites = RewriteDatabaseQuery(include=["merge"])
     return Mode(linker=VMLinker(use_cloop=False, c_thunks=False), optimizer=rewrites)
@@ -100,7 +100,7 @@ def density(space: Space) -> Evaluate:
 
 
 def rest_log_density(built: Problem, model: pm.Model) -> Any:
-    """Log density of all but the outcomes."""
+    """Log density without the outcomes."""
     others = [v for v in model.basic_RVs if v is not built.model[built.observed]]
     return model.logp(vars=[*others, *model.potentials])
 
@@ -108,7 +108,7 @@ def rest_log_density(built: Problem, model: pm.Model) -> Any:
 def _polynomials(
     built: Problem, curves: Callable[[Floats], list[Floats]], start: Floats
 ) -> Surrogates:
-    """Polynomials of all rows where draws may lead their curves."""
+    """Polynomials of all rows, on the range that the draws' curves can reach."""
     low, high = [], []
     rng = np.random.default_rng(0)
     step = _chunk(built)
@@ -126,12 +126,12 @@ def _chunk(built: Problem) -> int:
 
 
 def near_density(built: Problem, space: Space) -> Evaluate:
-    """`density` to about 1e-3 nats, at a cost that the number of items does not touch.
+    """`density` to about 1e-3 nats, at a cost that does not depend on the number of items.
 
-    Where cells are many, polynomials stand for rows over the curves' range in draws wider than the
+    With many cells, polynomials replace the rows over the curves' range in draws wider than the
     posterior.
     """
-    if KERNELS[built.kernel].stacked:  # cells are few enough to be added up
+    if KERNELS[built.kernel].stacked:  # few cells are summed exactly
         return density(space)
     model = space.model
     predictors = [model[name] for name in built.predictors]
@@ -146,7 +146,7 @@ def near_density(built: Problem, space: Space) -> Evaluate:
         curves = pytensor.function([rows], at_rows[:2], mode=mode())
         arrays = (*shared(_polynomials(built, curves, space.start)), *arrays)
     value, *slopes = log_marginal(kernel, *at_rows, np.arange(len(built.score)), *arrays)
-    # slopes are given: differentiating the sum over rows would fill matrices, slowly
+    # slopes are given, because differentiating the sum over rows would be slow
     given = dict(zip(at_rows, slopes, strict=True))
     gradient = pt.grad(rest.sum(), rows, known_grads=given)
     function = pytensor.function([rows], [rest + value.sum(axis=1), gradient], mode=mode())
@@ -154,7 +154,7 @@ def near_density(built: Problem, space: Space) -> Evaluate:
 
 
 def finite(function: Any, chunk: int = CHUNK) -> Evaluate:
-    """Evaluate in chunks of draws; what is not a number is impossible (-inf)."""
+    """Evaluate in chunks of draws; NaN becomes -inf."""
 
     def evaluate(rows: Floats) -> tuple[Floats, Floats]:
         parts = [function(rows[i : i + chunk]) for i in range(0, len(rows), chunk)]
@@ -167,7 +167,7 @@ def finite(function: Any, chunk: int = CHUNK) -> Evaluate:
 
 
 def kept_variables(model: pm.Model) -> list[Any]:
-    """Variables kept in the posterior: all but the curves at bins, which the knots give."""
+    """Variables kept in the posterior: all except the curves at bins, which follow from knots."""
     return [v for v in [*model.free_RVs, *model.deterministics] if not v.name.startswith("bin_")]
 
 
@@ -198,7 +198,7 @@ def posterior_draws(space: Space, rows: Floats) -> xr.Dataset:
 def systematic(bins: int, batch: int, draws: int, rng: np.random.Generator) -> NDArray[np.intp]:
     """One minibatch, systematic over the score, for a draw and its mirror image.
 
-    Over the draws every bin is seen equally often.
+    Over the draws every bin is used equally often.
     """
     stride = -(-bins // batch)
     offsets = rng.permutation(np.arange(draws) % stride)
@@ -206,12 +206,12 @@ def systematic(bins: int, batch: int, draws: int, rng: np.random.Generator) -> N
 
 
 def minibatch_density(built: Problem, space: Space, bins: Any) -> Evaluate:
-    """`density` with draw s seeing only the minibatch in row s (modulo) of `bins`.
+    """`density` in which draw s uses only the minibatch in row s (modulo) of `bins`.
 
     Each bin's log marginal is its quadratic at the mode plus a small remainder. The quadratics of
-    all bins add up to one in the curves' coefficients, which costs nothing; the remainder is summed
-    over the minibatch and scaled up (a control variate: Quiroz et al. 2019), so that minibatches
-    add next to no noise, and a draw costs the same for any number of bins.
+    all bins add up to one quadratic in the curves' coefficients. The remainder is summed over the
+    minibatch and scaled up (a control variate: Quiroz et al. 2019), so minibatches add almost no
+    noise, and a draw costs the same for any number of bins.
     """
     designs, names = [], []
     for of in built.coefficients:

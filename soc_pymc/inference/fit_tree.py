@@ -1,4 +1,4 @@
-"""What is kept of a fit: draws, bins, and what scoring needs to know of further terms."""
+"""Contents of a fit: draws, bins, and what scoring needs of further terms."""
 
 from typing import Any
 
@@ -18,15 +18,15 @@ from ..model.rows import Rows, make_rows, positions
 from ..model.splines import Axis
 from ..model.terms import Curve
 
-_PARTS = 20  # of the score, with a distribution of exposures each
+_PARTS = 20  # parts of the score, each with its distribution of exposures
 
 
 def fit_tree(
     built: Problem, stats: Statistics, groups: dict[str, xr.Dataset], monotone: bool
 ) -> xr.DataTree:
-    """The fit's `DataTree`, from draws and what else inference found, by name of the group.
+    """The fit's `DataTree`, from draws and other results of inference, by name of the group.
 
-    `monotone` says whether the mean's curves are made non-decreasing.
+    `monotone` makes the mean's curves non-decreasing.
     """
     names = built.family.curves
     if built.effects:
@@ -49,7 +49,7 @@ def fit_tree(
 
 
 def _of_terms(curve: Curve) -> xr.Dataset:
-    """Functions at the knots by which groups deviate, with the names of their scales."""
+    """Functions at the knots of groups' deviations, with the names of their scales."""
     kinds, functions = [], []
     knots = len(curve.basis.knots)
     for term in curve.terms:
@@ -68,8 +68,8 @@ def _of_terms(curve: Curve) -> xr.Dataset:
 
 
 def _shares(rows: Rows, position: Floats) -> xr.Dataset:
-    """How exposures are distributed among the items of each part of the scores."""
-    # a bin's sizes stay together: divided among parts, each would seem to have some sizes alone
+    """Distribution of exposures in each part of the scores."""
+    # a bin's sizes stay in one part, because the order inside a bin is unknown
     place = np.unique(position, return_inverse=True)[1]
     n = np.bincount(place, rows.n)
     share = (np.cumsum(n) - 0.5 * n) / n.sum()
@@ -91,7 +91,7 @@ def _shares(rows: Rows, position: Floats) -> xr.Dataset:
 
 
 def _monotone(posterior: xr.Dataset, variable: str) -> xr.Dataset:
-    """Draws with the mean's curves, the shared one and groups' own, projected."""
+    """Draws with the mean's curves, shared and by group, projected."""
     projected = {}
     for name in (variable, f"{variable}_of_group"):
         if name in posterior:
@@ -107,7 +107,7 @@ def _monotone(posterior: xr.Dataset, variable: str) -> xr.Dataset:
 
 
 def bin_table(stats: Statistics, axis: Axis) -> tuple[xr.Dataset, xr.Dataset]:
-    """The occupied bins of all groups together, and what was observed in them.
+    """The occupied bins of all groups together, and their observed sums.
 
     Scores are averaged on the axis of the mean's curve.
     """
@@ -130,16 +130,16 @@ def bin_table(stats: Statistics, axis: Axis) -> tuple[xr.Dataset, xr.Dataset]:
 
 
 def _sd(stats: Statistics, scale: Scale, at: NDArray[np.intp]) -> Floats:
-    """Standard deviation of positions inside each bin, NaN where some score has none."""
+    """Standard deviation of positions inside each bin, NaN if a score has none."""
     n, first, second = (stats.data[k].to_numpy()[at] for k in ("n", *scale.sums))
     mean, square = first / n, second / n
     variance = square - mean**2
-    # below the rounding of the sums it is that of equal scores, 0
+    # a variance below the rounding of the sums is 0
     return np.sqrt(np.where(variance <= 1e-12 * square, 0.0, variance))
 
 
 def rank_table(axis: Axis) -> xr.Dataset:
-    """What `Fit.axis` needs of an axis of ranks; nothing of others."""
+    """The table that `Fit.axis` needs for an axis of ranks; empty for others."""
     if axis.scale != RANK:
         return xr.Dataset()
     return xr.Dataset(

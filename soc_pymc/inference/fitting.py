@@ -42,36 +42,36 @@ def fit(
     Parameters
     ----------
     stats
-        Sufficient statistics, from `summarize`; items are never seen.
+        Sufficient statistics, from `summarize`.
     prior
         The prior's configuration; None is ``soc.Gamma()`` for counts, ``soc.Normal()`` for values.
-        Where the items have groups, all are fitted in one model, with partial pooling of each
-        group's deviations from shared curves; ``soc.Gamma(groups=False)`` pools them.
+        If the items have groups, one model fits all, with partial pooling of each group's
+        deviations from shared curves; ``soc.Gamma(groups=False)`` pools them.
     method
-        ``soc.VI()`` (default), ``soc.NUTS()``, or ``soc.FiveSteps()``, which fits each bin by
-        itself and needs neither `start` nor `model`.
+        ``soc.VI()`` (default), ``soc.NUTS()``, or ``soc.FiveSteps()``, which fits each bin
+        separately and takes neither `start` nor `model`.
     start
-        An earlier fit of the same kind of items, such as yesterday's: the search for the curves'
-        mode begins at its mean curves, whatever its bins, knots and axes, or at flat ones where
-        these explain the counts better. It does not change the model, and it changes the result
-        only within the tolerance of the search. With 10,000 bins it saves about a fifth of a fit's
-        time, with a few hundred almost none. With `model`, whose curves are centred already, only
-        the added parameters begin at the means of a `start` that converged.
+        An earlier fit of the same kind of items, such as yesterday's. The search for the curves'
+        mode begins at its mean curves, whatever its bins, knots and axes, or at flat ones if these
+        explain the counts better. It does not change the model, and changes the result only within
+        the tolerance of the search. With 10,000 bins it saves about a fifth of a fit's time, with a
+        few hundred almost none. With `model`, only the added parameters begin at the means of a
+        `start` that converged.
     model
-        ``soc.model(stats, prior)`` to which terms were added: more parameters, observations or
-        potentials. The added parameters are in the fit's ``posterior`` beside the curves.
+        ``soc.model(stats, prior)`` with added parameters, observations or potentials. The fit's
+        ``posterior`` includes the added parameters.
     progress
         Whether to show progress on standard error.
 
     Returns
     -------
     Fit
-        Draws of the curves with a status that says whether to trust them.
+        Draws of the curves, with a status that shows whether to trust them.
 
     Raises
     ------
     FitError
-        If the statistics hold no items, the model cannot be built from them, or `start` is not a
+        If the statistics have no items, the model cannot be built from them, or `start` is not a
         fit of such items.
 
     Warns
@@ -88,7 +88,7 @@ def fit(
     >>> soc.fit(stats, method=soc.VI(seed=1), progress=False).status.converged
     True
 
-    A term of one's own: an audit found 6% at the median score, up to an unknown bias of its own.
+    A term of your own: an audit found 6% at the median score, up to an unknown bias.
 
     >>> import numpy as np
     >>> import pymc as pm
@@ -127,7 +127,7 @@ def fit(
     with phase("fit: pilot and model", enabled=progress):
         if model is None:
             built = problem.build(stats, prior, start)
-        else:  # its coordinates are those of the pilot that soc.model ran: the same one again
+        else:  # recomputes the Laplace start of soc.model, which defined its coordinates
             built = problem.extended(problem.build(stats, prior), model)
     with problem.started(built, start):
         run: Any = run_nuts if isinstance(method, NUTS) else run_variational
@@ -137,7 +137,7 @@ def fit(
 
 
 def _status(verdict: dict[str, Any], began: float) -> Status:
-    """How it ended, with a warning where it did not converge."""
+    """The fit's status, with a warning if it did not converge."""
     status = Status(**verdict, seconds=time.perf_counter() - began)
     state = "converged" if status.converged else "did NOT converge"
     _log.info("the fit %s after %.1f s: %s", state, status.seconds, status.reason)
@@ -147,7 +147,7 @@ def _status(verdict: dict[str, Any], began: float) -> Status:
 
 
 def _check_start(start: Fit, stats: Statistics) -> None:
-    """An earlier fit must be of the same kind of items in the same roles."""
+    """Check that an earlier fit has the same kind of items with the same roles."""
     its, ours = ({**x.data.attrs, "roles": outcome_roles(x.data.attrs)} for x in (start, stats))
     for name in ("kind", "roles"):
         if its.get(name) != ours[name]:

@@ -1,4 +1,4 @@
-"""Methods of inference: small frozen configurations, nothing computed here."""
+"""Methods of inference as frozen configurations."""
 
 from dataclasses import dataclass
 
@@ -26,14 +26,14 @@ class VI:
     draws
         Posterior draws kept in the fit.
     rotations
-        The expectation in the evidence bound is an average over fixed standard normal draws: for
+        Number of rotations. The evidence bound is averaged over fixed standard normal draws: for
         each rotation, plus and minus the axes of a randomly rotated cross, which is exact for
         quadratics.
     batch
-        Bins in a minibatch; 0 takes all bins, None takes what costs less: all bins where there are
-        up to 20,000, and otherwise minibatches of 256.
+        Bins per minibatch. 0 takes all bins; None takes all bins up to 20,000, and otherwise
+        minibatches of 256.
     max_iterations
-        Iterations of the optimiser before it gives up and says so.
+        Iterations of the optimiser before it gives up with a warning.
 
     Examples
     --------
@@ -83,11 +83,10 @@ class NUTS:
 )
 @dataclass(frozen=True)
 class FiveSteps:
-    """The paper's own method: each bin's prior by maximum likelihood, then smoothed over the bins.
+    """The paper's method: each bin's prior by maximum likelihood, then smoothed over the bins.
 
-    The result is one draw, so that bands have no width; `docs/five-steps.md` says when that is
-    enough. Of a prior's configuration it reads the scales of the curves, ``monotone`` and
-    ``groups``.
+    The result is one draw, so bands have no width; `docs/five-steps.md` says when that is enough.
+    Only the scales of the curves, ``monotone`` and ``groups`` of a prior's configuration are used.
 
     Parameters
     ----------
@@ -95,20 +94,19 @@ class FiveSteps:
         Whether E(theta|t) and Var(theta|t) of the bins are smoothed over the score (the paper's
         step 3). False keeps each bin's own estimate: curves are then steps.
     monotone
-        Whether E(theta|t) is made non-decreasing; as ``monotone=True`` of the prior.
+        Whether E(theta|t) is made non-decreasing, as with ``monotone=True`` of the prior.
     every
-        Fit one bin in so many, as the paper did in Section 5.2, beginning with the first; 1 fits
-        all.
+        Fit every n-th bin, beginning with the first, as the paper did in Section 5.2; 1 fits all.
     components
         Number of components of a mixture; None takes 100 Gammas at fixed positions, or 7 free
         Normals.
     moments
-        What is smoothed: ``"plain"`` (as is None), E(theta|t) and Var(theta|t) (of counts, log
-        E(theta|t) and the squared coefficient of variation); or ``"log"``, E(log theta|t) and
-        Var(log theta|t), to which each bin's prior is matched by shifting and scaling log theta, as
-        in the paper's Section 5.1. The second is for bins with hundreds of events: where events are
-        few, these moments are mostly noise. It is not available for values, nor for a mixture with
-        ``monotone``.
+        Moments that are smoothed: ``"plain"`` (the default), E(theta|t) and Var(theta|t) (for
+        counts, log E(theta|t) and the squared coefficient of variation); or ``"log"``, E(log
+        theta|t) and Var(log theta|t), to which each bin's prior is matched by shifting and scaling
+        log theta, as in the paper's Section 5.1. ``"log"`` is for bins with hundreds of events;
+        with few events these moments are mostly noise. It is not available for values, nor for a
+        mixture with ``monotone``.
 
     References
     ----------

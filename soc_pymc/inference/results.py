@@ -1,7 +1,7 @@
 """The result of a fit: one immutable record of draws, configuration and status.
 
-`Fit.data` is an `xarray.DataTree` in ArviZ's groups. All that scoring needs is in it: the values at
-knots of the two curves, draw by draw, and the axes that place a score among the knots.
+`Fit.data` is an `xarray.DataTree` in ArviZ's groups. It has all that scoring needs: draws of the
+two curves' values at knots, and the axes of the scores.
 """
 
 import json
@@ -25,7 +25,7 @@ from .stored_fits import METHODS, PRIORS, as_json, check_tree, read_record
 
 FORMAT = "soc_pymc-fit-1"
 PARETO_K = 0.7
-"""Above it importance weights have no reliable mean (Vehtari et al. 2024)."""
+"""Above this, importance weights have no reliable mean (Vehtari et al. 2024)."""
 
 
 _CURVE = OneOf("mean", "variance")
@@ -51,18 +51,18 @@ class Status:
     Attributes
     ----------
     converged
-        Whether the fit may be trusted: the optimiser or sampler met its own test, and for VI the
+        Whether the fit can be trusted: the optimiser or sampler passed its test, and for VI the
         Pareto k of the approximation is at most 0.7.
     reason
-        One sentence that says why, and what to do where it did not converge.
+        One sentence with the reason, and the remedy if it did not converge.
     pareto_k
         Pareto shape of the importance weights of the approximation (Yao et al. 2018); None for
         NUTS and FiveSteps.
     ess_fraction
-        Effective sample of those weights over their number; None for NUTS and FiveSteps. Below 0.8
+        Effective sample of those weights over their number; None for NUTS and FiveSteps. Below 0.95
         the draws kept are resampled by the weights.
     seconds
-        Wall time of the fit.
+        Elapsed time of the fit.
 
     Examples
     --------
@@ -82,15 +82,15 @@ class Status:
 
 @dataclass(frozen=True)
 class Fit:
-    """A fitted model: draws of the curves, the prior and method that made them, and the status.
+    """A fitted model: draws of the curves, prior, method and status.
 
     Attributes
     ----------
     data
         `xarray.DataTree` in ArviZ's groups. ``posterior`` holds ``log_mean`` (chain, draw,
         mean_knot) and ``log_cv2`` (chain, draw, variance_knot), the curves' values at their knots
-        (``mean`` and ``log_variance`` for Normal priors), those of groups (``*_of_group``), of a
-        term in exposure (``*_by_exposure``) and of bins (``*_of_bin``) where there are such, and
+        (``mean`` and ``log_variance`` for Normal priors), if present, those of groups
+        (``*_of_group``), of a term in exposure (``*_by_exposure``) and of bins (``*_of_bin``), and
         the model's own variables; ``constant_data`` the bins; ``observed_data`` their outcomes.
         `FiveSteps` adds ``per_bin``, the bins' own estimates.
     prior
@@ -158,18 +158,18 @@ class Fit:
 
     @property
     def one_draw(self) -> bool:
-        """Whether there is but one draw: it knows no uncertainty, and no item to leave out."""
+        """Whether there is only one draw, without uncertainty and leave-one-out."""
         sizes = self.data["posterior"].sizes
         return bool(sizes["chain"] * sizes["draw"] == 1)
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """Groups with deviations of their own; none where groups were pooled or there are none."""
+        """Groups with their own deviations; empty without groups or if they were pooled."""
         posterior = self.data["posterior"]
         return tuple(map(str, posterior["group"].to_numpy())) if "group" in posterior.coords else ()
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fit to one netCDF file, whole or not at all.
+        """Write the fit to one netCDF file, atomically.
 
         Parameters
         ----------
@@ -179,7 +179,7 @@ class Fit:
         Raises
         ------
         FitError
-            If `path` is no name of a file, or this is no fit that could be loaded again.
+            If `path` is not the name of a file, or the fit could not be loaded again.
 
         Examples
         --------
@@ -223,7 +223,7 @@ FIT = A(Fit, "a fit, from soc.fit or soc.load_fit")
 def outcome_roles(attrs: Mapping[Any, Any]) -> dict[str, str]:
     """Columns of score and outcome, from the attributes of a fit or of statistics.
 
-    Groups, ids and folds may differ between a fit and statistics that it is used with.
+    Groups, ids and folds may differ between a fit and the statistics used with it.
     """
     names: dict[str, str] = json.loads(attrs.get("roles", "{}"))
     return {role: name for role, name in names.items() if role not in ("group", "id", "fold")}
@@ -240,13 +240,13 @@ def load_fit(path: str | os.PathLike[str]) -> Fit:
     Returns
     -------
     Fit
-        The fit, equal to the one that was saved.
+        The fit, equal to the saved one.
 
     Raises
     ------
     FitError
-        If `path` is no name of a file, or the file is missing, is not a saved fit, or has another
-        format version.
+        If `path` is not the name of a file, or the file is missing, is not a saved fit, or has
+        another format version.
 
     Examples
     --------
@@ -271,7 +271,7 @@ def load_fit(path: str | os.PathLike[str]) -> Fit:
 
 
 def _read(tree: xr.DataTree) -> Fit:
-    """A fit of a file's arrays and attributes, if they fit together."""
+    """A fit from a file's arrays and attributes, if they are consistent."""
     prior: Prior = read_record(tree.attrs["prior"], *PRIORS)
     method: Method = read_record(tree.attrs["method"], *METHODS)
     status: Status = read_record(tree.attrs["status"], Status)
@@ -283,7 +283,7 @@ def _read(tree: xr.DataTree) -> Fit:
 
 
 def named_fits(fits: Fit | Mapping[str, Fit], alone: str) -> dict[str, Fit]:
-    """Fits by name; one that comes alone is called `alone`."""
+    """Fits by name; a single fit gets the name `alone`."""
     A(Fit | Mapping, "a fit, or a dict of them by name")(fits, "fits")
     named = {alone: fits} if isinstance(fits, Fit) else dict(fits)
     if not named:

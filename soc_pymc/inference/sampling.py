@@ -18,7 +18,7 @@ from .methods import NUTS
 def run_nuts(
     built: Problem, method: NUTS, progress: bool
 ) -> tuple[dict[str, xr.Dataset], dict[str, Any]]:
-    """Groups for the fit's `DataTree`, and the fields of its `Status` except for the seconds."""
+    """Groups for the fit's `DataTree`, and the fields of its `Status` without the seconds."""
     with built.model, _not_cut_short():
         tree = pm.sample(
             draws=method.draws,
@@ -36,9 +36,9 @@ def run_nuts(
 
 @contextmanager
 def _not_cut_short() -> Iterator[None]:
-    """Raise KeyboardInterrupt where Ctrl-C came, which `pm.sample` takes for an order to return.
+    """Raise KeyboardInterrupt after Ctrl-C, on which `pm.sample` returns the draws so far.
 
-    What it returns has fewer draws, or fewer chains, than were asked for.
+    Then there are fewer draws, or fewer chains, than requested.
     """
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(before):
@@ -53,7 +53,7 @@ def _not_cut_short() -> Iterator[None]:
     signal.signal(signal.SIGINT, interrupt)
     try:
         yield
-    except Exception as error:  # of no draws at all
+    except Exception as error:  # no draws at all
         if arrived:
             raise KeyboardInterrupt from error
         raise

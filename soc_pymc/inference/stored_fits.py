@@ -1,8 +1,8 @@
-"""Fits as files: configurations as JSON, and the variables that others take from a fit's tree.
+"""Fits as files: configurations as JSON, and checks of the variables in a fit's tree.
 
-What curves, posteriors, checks and plots need is asked for here, so that a file without it is
-refused when it is loaded and not in the middle of something else. A file's numbers themselves are
-sealed by its digest; of these only what later code relies on is looked at.
+All variables that curves, posteriors, checks and plots need are checked here, so that a file
+without them is refused when it is loaded. The file's digest covers its numbers; values are checked
+only as far as later code relies on them.
 """
 
 import json
@@ -44,10 +44,10 @@ def _plain_number(value: Any) -> Any:
 
 
 def read_record(text: Any, *kinds: type[Any]) -> Any:
-    """A configuration of one of the classes from what `as_json` made of it.
+    """A configuration of one of the classes from the output of `as_json`.
 
-    It has all the fields of its class and no others, which the class itself checks; ValueError,
-    TypeError or KeyError says what is wrong.
+    It must have exactly the fields of its class, which checks their values; ValueError, TypeError
+    or KeyError names the problem.
     """
     given = json_object(text)
     name, known = given.pop("name", None), {kind.__name__: kind for kind in kinds}
@@ -69,7 +69,7 @@ def _made(kind: type[Any], given: Mapping[str, Any]) -> Any:
 
 
 class _Needed(NamedTuple):
-    """A variable that others take from a fit, with its dims and the rule that its values keep."""
+    """A required variable of a fit, with its dims and a rule for its values."""
 
     group: str
     name: str
@@ -80,19 +80,19 @@ class _Needed(NamedTuple):
 _RULES: dict[str, Callable[[Any], Any]] = {
     "": lambda x: True,
     "does not rise": lambda x: (np.diff(x) > 0).all(),
-    # parts of the items may share a place, which is then the same up to rounding
+    # parts of the items may share a position, equal up to rounding
     "falls": lambda x: (np.diff(x) >= -1e-9 * (1.0 + np.abs(x[1:]))).all(),
     "is not positive": lambda x: (x > 0).all(),
     "is below 0": lambda x: (x >= 0).all(),
     "is no distribution": lambda x: (x >= 0).all() and np.allclose(x.sum(axis=-1), 1.0, atol=1e-6),
 }
-"""What is said of values that do not keep a rule, and the rule."""
+"""Rules for values, and the message if a rule is violated."""
 
 
 def check_tree(tree: xr.DataTree, prior: Prior, method: Method) -> None:
-    """Refuse a fit's `DataTree` that lacks what others take from it, or where it does not fit.
+    """Refuse a fit's `DataTree` with missing or inconsistent variables.
 
-    ValueError, KeyError or TypeError names the first variable at fault.
+    ValueError, KeyError or TypeError names the first bad variable.
     """
     outcome = FAMILIES[prior.family].outcome
     if tree.attrs["kind"] != outcome.kind:
@@ -107,7 +107,7 @@ def check_tree(tree: xr.DataTree, prior: Prior, method: Method) -> None:
         raise ValueError("posterior has no draws")
     for need in _needed(prior, method, groups["posterior"], groups["constant_data"]):
         _check(groups[need.group], need)
-    # dims that groups share are of one size, with the same coordinates
+    # shared dims have one size and equal coordinates
     drawn = [tree["sample_stats"].to_dataset()] if "sample_stats" in tree.children else []
     xr.align(*groups.values(), *drawn, join="exact", copy=False)
     _check_bins(groups["posterior"], groups["constant_data"])
@@ -129,7 +129,7 @@ def _check(data: xr.Dataset, need: _Needed) -> None:
 
 
 def _check_bins(posterior: xr.Dataset, constant: xr.Dataset) -> None:
-    """Bins by number, and labels of groups."""
+    """Check bins by number, and labels of groups."""
     if "edge" in constant.sizes and "bin" in posterior.sizes:
         bins, edges = posterior.sizes["bin"], constant.sizes["edge"]
         if bins != edges + 1:
@@ -144,7 +144,7 @@ def _check_bins(posterior: xr.Dataset, constant: xr.Dataset) -> None:
             raise ValueError("labels of groups are not text that rises")
 
 
-# --- what a fit needs, term by term ---------------------------------------------------------------
+# --- required variables, term by term -------------------------------------------------------------
 
 
 def _needed(
@@ -181,7 +181,7 @@ def _needed(
 
 
 def _drawn(name: str, *dims: str, rule: str = "") -> _Needed:
-    """A variable of the posterior; one named as its only dim is a coordinate, without draws."""
+    """A variable of the posterior; one named like its only dim is a coordinate."""
     own = dims if dims == (name,) else ("chain", "draw", *dims)
     return _Needed("posterior", name, own, rule)
 
@@ -199,14 +199,14 @@ def _curves(prior: Prior, steps: bool) -> Iterator[_Needed]:
 
 
 def _components() -> Iterator[_Needed]:
-    """Every bin's own components."""
+    """Components of each bin."""
     rules = ("is no distribution", "", "is not positive")
     for name, rule in zip(COMPONENTS, rules, strict=True):
         yield _drawn(name, "bin", "component", rule=rule)
 
 
 def _weights() -> Iterator[_Needed]:
-    """Mixture weights on a grid of components, and the base distribution that it moves with."""
+    """Mixture weights on a grid of components, and the base distribution of the grid."""
     yield _drawn("tilt_knot", "tilt_knot", rule="does not rise")
     yield _drawn("tilt", "tilt_knot", "tilt_function")
     yield _Needed("constant_data", "component_z", ("component",), "does not rise")
@@ -218,7 +218,7 @@ def _weights() -> Iterator[_Needed]:
 
 
 def _sizes(prior: Prior) -> Iterator[_Needed]:
-    """The term in exposure, and the exposures by which it is averaged."""
+    """The term in exposure, and the exposures over which it is averaged."""
     for curve, name in zip(("mean", "variance"), prior.curve_names, strict=True):
         knot = f"{curve}_exposure_knot"
         yield _drawn(knot, knot, rule="does not rise")
@@ -233,7 +233,7 @@ def _groups(prior: Prior, constant: xr.Dataset) -> Iterator[_Needed]:
     for curve, name in zip(("mean", "variance"), prior.curve_names, strict=True):
         knot, function = f"{curve}_knot", f"{curve}_group_function"
         yield _drawn(f"{name}_of_group", "group", knot)
-        if f"{function}s" not in constant:  # five steps know no prior of groups
+        if f"{function}s" not in constant:  # five steps have no prior of groups
             continue
         yield _Needed("constant_data", f"{function}s", (knot, function))
         if function not in constant.coords:

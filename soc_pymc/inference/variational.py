@@ -2,9 +2,10 @@
 
 The Gaussian is mean-field in coordinates that the density's curvature decorrelates.
 
-The evidence bound is averaged over fixed draws (Giordano, Ingram and Broderick 2024), so that it is
-an ordinary smooth function: a quasi-Newton optimiser finds its maximum in a few steps, knows when
-it is there, and the same seed gives the same fit. Importance weights say how good the result is.
+The evidence bound is averaged over fixed draws (Giordano, Ingram and Broderick 2024), so it is an
+ordinary smooth function. A quasi-Newton optimiser finds its maximum in a few steps with a
+convergence test, and the same seed gives the same fit. Importance weights show how good the result
+is.
 """
 
 from collections.abc import Callable
@@ -33,17 +34,17 @@ from .density import (
 from .methods import VI
 from .results import PARETO_K
 
-_REACH = 0.5  # sd to either side, for curvature that is felt by the bulk of the posterior
-_WIDEST = 3.0  # change of a width by curvature alone, which may vanish or have the wrong sign
+_REACH = 0.5  # step in sd on either side, for the curvature of the posterior's bulk
+_WIDEST = 3.0  # largest change of a width by curvature, which may be 0 or have the wrong sign
 _ROUGH, _FINE = 0.1, 1e-3  # slopes at which the two optimisations stop
 _MANY_BINS = 20_000
 _BATCH = 256
 _REFINEMENTS = 3
-# Weights are left out only where no direction's sd is off by more than a seventh: one that is off
-# by a factor s costs the share 1 - sqrt(2 / s^2 - 1) s^2 of the effective sample, a twentieth here
+# Weights are ignored only if no direction's sd is wrong by more than a seventh. An sd that is wrong
+# by a factor s costs the share 1 - sqrt(2 / s^2 - 1) s^2 of the effective sample, here a twentieth
 _CLEAR_K, _CLEAR_ESS = 0.5, 0.95
-_FEWEST_DRAWS, _MOST_DRAWS = 1000, 4000  # to estimate Pareto k from
-_NARROWEST_STEP, _WIDEST_STEP = 0.7, 3.0  # change of a width in one refinement
+_FEWEST_DRAWS, _MOST_DRAWS = 1000, 4000  # draws for the estimate of Pareto k
+_NARROWEST_STEP, _WIDEST_STEP = 0.7, 3.0  # largest change of a width in one refinement
 
 
 def _cross(dim: int, rotations: int, rng: np.random.Generator) -> Floats:
@@ -62,7 +63,7 @@ def _maximise_bound(
     report: Callable[[float], None],
     tolerance: float = _FINE,
 ) -> tuple[Floats, Floats, str]:
-    """Means and sds that maximise the evidence bound, and what is wrong ("" if nothing)."""
+    """Means and sds that maximise the evidence bound, and the problem ("" if none)."""
     dim = draws.shape[1]
     worst, finite = [0.0], [False]
 
@@ -70,7 +71,7 @@ def _maximise_bound(
         mean, log_sd = x[:dim], x[dim:]
         sd = np.exp(log_sd)
         logp, gradient = evaluate(mean + sd * draws)
-        if not np.isfinite(logp).all():  # a step too far: steep enough for the line search to halve
+        if not np.isfinite(logp).all():  # a step too far; the line search halves it
             return worst[0] + 1e6, np.zeros_like(x)
         finite[0] = True
         value = -(logp.mean() + log_sd.sum())
@@ -107,8 +108,8 @@ def _maximise_bound(
 def _decorrelated(evaluate: Evaluate, centre: Floats, sd: Floats) -> Floats:
     """Factor F such that the coordinates u of w = centre + F u are uncorrelated near u = 0.
 
-    Differences of gradients give the curvature. Directions in which the density hardly bends, or
-    bends the wrong way, keep a width within ``_WIDEST`` of the mean-field one.
+    Differences of gradients give the curvature. Directions with almost no curvature, or the wrong
+    sign, keep a width within ``_WIDEST`` of the mean-field one.
     """
     step = _REACH * np.diag(sd)
     bend = evaluate(centre - step)[1] - evaluate(centre + step)[1]
@@ -127,11 +128,11 @@ def _gaussian(
     rng: np.random.Generator,
     report: Callable[[float], None],
 ) -> tuple[Floats, Floats, str]:
-    """Location and factor of the Gaussian, w = location + factor @ N(0, I), and what is wrong.
+    """Location and factor of the Gaussian, w = location + factor @ N(0, I), and the problem.
 
-    A mean-field Gaussian says where and how wide; there the curvature says which coordinates are
-    still correlated, and the final one is mean-field in coordinates that are not. (Decorrelating
-    before that, at the start, mixes the smoothing scales with the rest and was worse.)
+    A mean-field Gaussian finds location and widths. The curvature there shows which coordinates are
+    still correlated, and the final Gaussian is mean-field in decorrelated coordinates.
+    (Decorrelating at the start mixes the smoothing scales with the rest and was worse.)
     """
     draws = _cross(len(start), method.rotations, rng)
     rest = (draws, method.max_iterations, report)
@@ -162,7 +163,7 @@ def run_variational(
     batch = method.batch if method.batch is not None else (_BATCH if bins > _MANY_BINS else 0)
     if built.no_minibatches:
         batch = 0
-    # where each node of a graph was made is of no use here, and costs a tenth of a fit
+    # traces of where nodes were made cost a tenth of a fit
     no_traces = pytensor.config.change_flags(traceback__limit=0)
     with phase("fit: preparing the evidence bound", enabled=progress), no_traces:
         space = make_space(built.model)
@@ -226,7 +227,7 @@ def importance(log_weight: Floats) -> tuple[Floats, float, float]:
 
     if not np.isfinite(log_weight).all():
         return np.full(len(log_weight), 1.0 / len(log_weight)), np.inf, 0.0
-    # ArviZ's function is written for leave-one-out: it takes minus the log weights
+    # ArviZ's function is for leave-one-out and takes minus the log weights
     smoothed, k = array_stats.psislw(-log_weight)
     weight = np.exp(np.asarray(smoothed) - np.max(smoothed))
     weight /= weight.sum()
@@ -244,7 +245,8 @@ def weighed_draws(
     """Standard normal noise of draws of the approximation, and their log importance weights.
 
     Pareto k of 1,000 draws has a standard error near 0.15, so a k that is not clearly good is
-    estimated from up to 4,000. Weights that are far from equal want four draws for one kept.
+    estimated from up to 4,000. If weights are far from equal, four draws are made for each one
+    kept.
     """
     noise, log_weight = np.empty((0, len(location))), np.empty(0)
     number = max(wanted, _FEWEST_DRAWS)
@@ -268,9 +270,9 @@ def refined(
 ) -> tuple[Floats, Floats]:
     """Location and factor that match the weighted draws' moments.
 
-    A bound's maximum is too narrow where the posterior is skewed; weights say where (adaptive
-    importance sampling: Paananen et al. 2021). No direction becomes narrower than before by more
-    than a factor of 0.7, or wider than 3; correlations count as far as the effective sample allows.
+    The maximum of the bound is too narrow where the posterior is skewed, and weights show where
+    (adaptive importance sampling: Paananen et al. 2021). Widths change by factors of 0.7 to 3;
+    correlations count as far as the effective sample allows.
     """
     weight, k, ess = importance(log_weight)
     if not np.isfinite(k):
@@ -286,9 +288,9 @@ def refined(
 
 
 def chosen(log_weight: Floats, wanted: int, rng: np.random.Generator) -> NDArray[np.intp]:
-    """Draws to keep: the first ones or, where weights matter, a sample by smoothed weights.
+    """Draws to keep: the first ones or, if weights matter, a sample by smoothed weights.
 
-    Systematic resampling takes every draw as often as its weight says, except for rounding.
+    Systematic resampling takes every draw in proportion to its weight, up to rounding.
     """
     weight, k, ess = importance(log_weight)
     if ess >= _CLEAR_ESS or not k <= PARETO_K:

@@ -1,9 +1,9 @@
-"""Parameters as PyMC variables: plain priors, in coordinates close to a standard normal.
+"""Parameters as PyMC variables with plain priors, in coordinates close to a standard normal.
 
-The coordinates change nothing in the model: each is a PyMC transform, and PyMC adds its Jacobian.
-Stock variational inference fails on the plain coordinates, quietly, because the width of the
-coefficients depends on the smoothing scale (the geometry, not the family). What follows the first
-one or two inputs of each variable serves its coordinates alone.
+The coordinates do not change the model: each is a PyMC transform, and PyMC adds its Jacobian.
+Standard variational inference fails silently on the plain coordinates, because the width of the
+coefficients depends on the smoothing scale. Only the first one or two inputs of each variable
+affect its prior; the others only define its coordinates.
 """
 
 from collections.abc import Sequence
@@ -44,8 +44,8 @@ class ScaleTransform(Transform):
     def backward(self, value: Any, *inputs: Any) -> Any:
         """Tau at v."""
         scale, shape = inputs[-2:]
-        # tau stays above 1e-50 scale, where gradients in z/tau still have digits; the density there
-        # is below exp(-112) of its maximum
+        # tau stays above 1e-50 scale, where gradients in z/tau are still accurate; the density
+        # there is below exp(-112) of its maximum
         q = pt.maximum(self._position(value, shape), -15.0)
         low = pt.erfinv(0.5 * pt.erfc(-pt.minimum(q, 0.0) / _ROOT2))
         high = pt.erfcinv(0.5 * pt.erfc(pt.maximum(q, 0.0) / _ROOT2))
@@ -85,7 +85,7 @@ class WiggleTransform(Transform):
 
     @staticmethod
     def _log_sd(tau: Any, precision: Any) -> Any:
-        # 1/tau^2 overflows where log tau does not
+        # log tau is finite where 1/tau^2 overflows
         return pt.log(tau) - 0.5 * pt.log1p(precision * tau**2)
 
     def backward(self, value: Any, *inputs: Any) -> Any:
@@ -107,11 +107,11 @@ class WiggleTransform(Transform):
 
 
 class LineTransform(Transform):
-    """Line coefficients as near standard normal numbers, given the wiggly ones z.
+    """Line coefficients as nearly standard normal numbers, given the wiggly ones z.
 
-    The wiggly part is made orthogonal to the line in the information inner product by shifting
-    the line's coordinate, which leaves the prior as it is. Inputs of the variable end with
-    centre, shift, root (upper triangular), z: line = centre - shift z + root w.
+    A shift of the line's coordinate makes the wiggly part orthogonal to the line in the information
+    inner product, and does not change the prior. Inputs of the variable end with centre, shift,
+    root (upper triangular), z: line = centre - shift z + root w.
     """
 
     name = "informed"
@@ -133,9 +133,9 @@ class LineTransform(Transform):
 
 
 def _mode_point(transform: Transform, rv: Any, size: Any, *inputs: Any) -> Any:
-    """Start of a variable at 0 in its coordinates: the mode.
+    """Start of a variable: 0 in its coordinates, the mode.
 
-    PyMC's default start of such variables can lie tens of posterior sd away.
+    PyMC's default start can be tens of posterior sd away.
     """
     return transform.backward(pt.zeros_like(rv), *inputs)
 
@@ -147,7 +147,7 @@ def density_shape(q: Floats, log_density: Floats) -> Floats:
     """Constants of `ScaleTransform` that make v normal under a log density of q at equal steps."""
     mass = np.cumsum(np.exp(log_density - log_density.max()))
     share = (mass - 0.5 * np.diff(mass, prepend=0.0)) / mass[-1]
-    v = np.linspace(-4.0, 4.0, 33)  # tails count: importance weights live there
+    v = np.linspace(-4.0, 4.0, 33)  # tails matter for importance weights
     target = np.interp(special.ndtr(v), share, q)
     weight = np.exp(-(v**2) / 16.0)
 
@@ -157,7 +157,7 @@ def density_shape(q: Floats, log_density: Floats) -> Floats:
         return np.asarray(weight * (fitted - target))
 
     start = np.array([target[16], np.log((target[24] - target[8]) / 4.0), 0.0, 0.0])
-    width = np.array([8.0, 3.0, 1.5, 0.5])  # keeps the tails tame
+    width = np.array([8.0, 3.0, 1.5, 0.5])  # limits the tails
     a, log_b, e, log_d = optimize.least_squares(
         residual, start, bounds=(start - width, start + width)
     ).x
@@ -170,7 +170,7 @@ def density_shape(q: Floats, log_density: Floats) -> Floats:
 def add_scale(name: str, label: str, prior_scale: float, shape: Floats) -> Any:
     """A scale tau ~ half-normal(prior_scale), with the constants of its coordinate.
 
-    `label` begins the names of its data.
+    `label` is the prefix of the names of its data.
     """
     return pm.CustomDist(
         name,
@@ -189,7 +189,7 @@ def add_block(
 ) -> Any:
     """Rotated coefficients N(0, tau) of a term with their scale ``{name}_sd``.
 
-    `before` are the coefficients of the terms before it, given which it has its coordinates.
+    Its coordinates are given `before`, the coefficients of the terms before it.
     """
     log_density = scale_log_density(_POSITIONS, block.scale, laplace.precision, laplace.here)
     shape = density_shape(_POSITIONS, log_density)
@@ -213,7 +213,7 @@ def add_block(
 
 
 def add_line(name: str, label: str, design: Design, laplace: Laplace, before: Any, dim: str) -> Any:
-    """Coefficients with Normal priors of their own, given those of all terms, `before`."""
+    """Coefficients with their own Normal priors, in coordinates given all terms, `before`."""
     return pm.CustomDist(
         name,
         pm.Data(f"{label}_line_prior_mean", design.line_mean, dims=dim),

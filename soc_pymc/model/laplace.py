@@ -1,7 +1,7 @@
-"""Laplace start: penalised mode of all coefficients by Fisher scoring, and information there.
+"""Laplace start: penalised mode of all coefficients by Fisher scoring, and its information.
 
-Everything that `coordinates` needs is computed here from statistics in milliseconds, in numpy. It
-changes nothing in the model: it says where the posterior is and how wide.
+This gives `coordinates` the location and width of the posterior, computed from statistics in
+milliseconds, in numpy. It does not change the model.
 """
 
 from collections.abc import Sequence
@@ -23,30 +23,30 @@ from .splines import spline_matrix
 from .terms import Block, Curve, Design, State
 
 _ROUNDS = 60
-_STEP = 1e-3  # of the central difference that gives observed information
-_LEAST = 0.2  # of the lower bound of expected information that observed information may be
+_STEP = 1e-3  # step of the central difference for observed information
+_LEAST = 0.2  # smallest observed information, as a share of the lower bound of the expected one
 _POSITIONS = np.linspace(-5.0, 5.0, 401)
 
 
 @dataclass(frozen=True)
 class BlockLaplace:
-    """What is known of one block, in coordinates that its information diagonalises.
+    """Gaussian approximation of one block, in coordinates that diagonalise its information.
 
-    Of the rotated coefficients z, given those of the blocks before it, e: data precision d >= 0 and
-    d times the data's own centre, which is pull - coupling @ e, so that given tau each is about
-    N((pull - coupling @ e) s^2, s^2) with s^2 = tau^2 / (1 + d tau^2).
+    The rotated coefficients z, given those of the blocks before, e, have data precision d >= 0, and
+    d times the data's centre is pull - coupling @ e. So given tau each is about N((pull - coupling
+    @ e) s^2, s^2) with s^2 = tau^2 / (1 + d tau^2).
     """
 
     rotation: Floats  # orthogonal (k, k): coefficients = rotation @ z
     precision: Floats
     pull: Floats
     coupling: Floats
-    here: Floats  # pull - coupling @ e at the mode's own e
+    here: Floats  # pull - coupling @ e at the mode
 
 
 @dataclass(frozen=True)
 class Laplace:
-    """What is known of the coefficients of one design.
+    """Gaussian approximation of the coefficients of one design.
 
     Given the rotated coefficients z of all blocks, those of the line are about
     ``line_centre - line_shift @ z + line_root @ N(0, I)``.
@@ -73,16 +73,16 @@ class Target(Protocol):
 
     @property
     def designs(self) -> Sequence[Design]:
-        """The designs, whose informations are taken as orthogonal."""
+        """The designs; information between them is taken as 0."""
 
     def curvature(self, states: Sequence[State]) -> Curvature:
         """Value, slopes and information."""
 
     def value(self, states: Sequence[State]) -> float:
-        """The sum over rows; -inf beyond what the data can resolve."""
+        """The sum over rows; -inf where the log marginal cannot be computed."""
 
     def excess(self, states: Sequence[State], steps: Sequence[Floats]) -> float:
-        """How many times farther steps go than one may."""
+        """Length of the longest step relative to the largest allowed."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class CurveTarget:
         return [s.at(d) for s, d in zip(states, self.designs, strict=True)]
 
     def curvature(self, states: Sequence[State]) -> Curvature:
-        """As of `Target`; information of the second curve is observed, except for a floor."""
+        """As in `Target`; the second curve's information is the observed one, with a floor."""
         m, c = self._at(states)
         value, *gradients = self.data.likelihood(m, c)
         wholes = [d.whole for d in self.designs]
@@ -113,7 +113,7 @@ class CurveTarget:
         return Curvature(value, slopes, (of_first, floored(bound, seen, 1e-12)))
 
     def value(self, states: Sequence[State]) -> float:
-        """As of `Target`."""
+        """As in `Target`."""
         m, c = self._at(states)
         most = self.data.most
         if not (np.abs(m).max() <= most[0] and np.abs(c).max() <= most[1]):
@@ -121,21 +121,21 @@ class CurveTarget:
         return float(self.data.likelihood(m, c)[0].sum())
 
     def excess(self, states: Sequence[State], steps: Sequence[Floats]) -> float:
-        """As of `Target`.
+        """As in `Target`.
 
-        Far above the data the negative binomial's log probability is so flat in log mean that the
-        way back is long.
+        Far above the data the negative binomial's log probability is very flat in log mean, and the
+        way back takes many steps.
         """
         moves = (float(np.abs(d.whole @ s).max()) for d, s in zip(self.designs, steps, strict=True))
         return max(move / most for move, most in zip(moves, self.data.farthest, strict=True))
 
 
 def floored(bound: Floats, observed: Floats, ridge: float) -> Floats:
-    """Observed information where, as a quadratic form, it is above a share of a bound.
+    """Observed information where, as a quadratic form, it exceeds a share of a bound.
 
-    Observed information is noisy row by row, and may be negative, but the noise averages out over
-    a smooth function: it counts in full where it is above ``_LEAST`` times a lower bound of the
-    expected one.
+    Observed information is noisy in a single row and may be negative, but the noise averages out
+    over a smooth function. It is used where it exceeds ``_LEAST`` times a lower bound of the
+    expected information.
     """
     floor = bound.copy()
     floor[np.diag_indices_from(floor)] += 1e-6 + ridge * np.abs(floor).max()
@@ -157,7 +157,7 @@ def half_normal_scale(position: Floats, scale: float) -> Floats:
 def scale_log_density(position: Floats, scale: float, precision: Floats, pull: Floats) -> Floats:
     """Log posterior density of q, tau = half_normal_scale(q), with the coefficients integrated out.
 
-    The information around the mode makes each coefficient's data-only centre N(0, tau^2 + 1/d).
+    In the quadratic around the mode each coefficient's data-only centre is N(0, tau^2 + 1/d).
     """
     tau2 = half_normal_scale(position, scale)[..., None] ** 2
     shrink = 1.0 + precision * tau2
@@ -166,10 +166,10 @@ def scale_log_density(position: Floats, scale: float, precision: Floats, pull: F
 
 
 def find_mode(target: Target, start: Sequence[State], *, ahead: bool = False) -> list[Laplace]:
-    """Find the mode given smoothing scales that are re-estimated on the way.
+    """Find the mode; the smoothing scales are re-estimated after each step.
 
     `ahead` takes the information after the last step instead of before it. A log marginal that is
-    not finite at the start is a FitError.
+    not finite at the start raises FitError.
     """
     states, designs = list(start), target.designs
     found: list[Laplace] = []
@@ -192,7 +192,7 @@ def find_mode(target: Target, start: Sequence[State], *, ahead: bool = False) ->
 
 
 def best_start(target: Target, starts: Sequence[Sequence[State]]) -> Sequence[State]:
-    """The start of highest penalised log density; the first where none has one."""
+    """The start with the highest penalised log density; the first if none is finite."""
     if len(starts) == 1:
         return starts[0]
     return max(starts, key=lambda states: _log_density(target, states))
@@ -212,7 +212,7 @@ def _summaries(
 
 
 def _scoring_step(design: Design, state: State, slope: Floats, information: Floats) -> Floats:
-    """The step to the mode of the quadratic around a state."""
+    """The step to the mode of the quadratic at a state."""
     mean, precision = state.prior(design)
     hessian = information + np.diag(precision)
     right = slope - precision * (state.coefficients - mean)
@@ -245,7 +245,7 @@ def _summary(design: Design, state: State, slope: Floats, information: Floats) -
         own = information[start:end, start:end]
         value, rotation = linalg.eigh(0.5 * (own + own.T))
         rotation = rotation[:, ::-1]
-        if len(value):  # signs fixed, so that rounding elsewhere cannot flip a coordinate
+        if len(value):  # fix signs, so that rounding cannot flip a coordinate
             largest = np.abs(rotation).argmax(axis=0)
             rotation = rotation * np.sign(rotation[largest, np.arange(len(value))])
         pull = slope[start:end] + information[start:end, :end] @ x[:end]
@@ -265,7 +265,7 @@ def _summary(design: Design, state: State, slope: Floats, information: Floats) -
 
 
 def _best_tau(block: Block, laplace: BlockLaplace) -> float:
-    """Posterior mean position of tau, which unlike the mode never sits at 0."""
+    """Posterior mean position of tau, which unlike the mode is never 0."""
     if not len(laplace.precision):
         return block.scale
     log_density = scale_log_density(_POSITIONS, block.scale, laplace.precision, laplace.here)
@@ -275,7 +275,7 @@ def _best_tau(block: Block, laplace: BlockLaplace) -> float:
 
 
 def _log_density(target: Target, states: Sequence[State]) -> float:
-    """Log marginal of all rows and log prior of the coefficients; -inf where it is no number."""
+    """Log marginal of all rows and log prior of the coefficients; -inf where it is NaN."""
     prior = sum(s.log_prior(d) for s, d in zip(states, target.designs, strict=True))
     density = target.value(states) + prior
     return density if np.isfinite(density) else -np.inf
@@ -284,7 +284,7 @@ def _log_density(target: Target, states: Sequence[State]) -> float:
 def _line_search(
     target: Target, states: Sequence[State], steps: Sequence[Floats], information: Sequence[Floats]
 ) -> tuple[list[State], float]:
-    """The longest halved step that does not lower the penalised log density.
+    """The longest step, by halving, that does not lower the penalised log density.
 
     The second value is the squared length of the step in the data's information.
     """
@@ -299,17 +299,17 @@ def _line_search(
     return list(states), 0.0
 
 
-# --- random effects of bins ----------------------------------------------------------------------
+# --- bin random effects --------------------------------------------------------------------------
 
 SCALE = 0.2
-"""Of the half-normal prior of the effects' scale, in units of the mean's curve."""
+"""Scale of the half-normal prior of the effects' scale, in units of the mean's curve."""
 _EFFECT_POSITIONS = np.linspace(-8.0, 8.0, 41)
 _EFFECT_ROUNDS = 6
 
 
 @dataclass(frozen=True)
 class EffectScale:
-    """What the data say of the scale tau of effects, given the curves."""
+    """Posterior of the effects' scale tau, given the curves."""
 
     scale: float  # of its half-normal prior
     tau: float  # at the posterior mean of its position
@@ -319,7 +319,7 @@ class EffectScale:
 
 @dataclass(frozen=True)
 class _EffectRows:
-    """Rows that each have an effect of scale tau, integrated out."""
+    """Rows with an effect of scale tau each, integrated out."""
 
     data: RowSums
     tau: float
@@ -340,7 +340,7 @@ class _EffectRows:
         plain, other = self.data.information(first, second)
         step = 0.5 / np.sqrt(np.maximum(plain, 1e-12))
         below, above = (self.likelihood(first + s, second)[1] for s in (-step, step))
-        # a row far away from the curve tells it nothing
+        # a row far from the curve is not informative about it
         return np.clip((below - above) / (2.0 * step), 0.0, plain), other
 
 
@@ -351,7 +351,7 @@ def mode_with_effects(
     scale: float,
     tau: float | None = None,
 ) -> tuple[list[Laplace], EffectScale]:
-    """The curves' mode given the effects' scale, which is re-estimated on the way.
+    """The curves' mode; the effects' scale is re-estimated after each step.
 
     `scale` is that of tau's prior; the search begins at `tau`, by default a tenth of it.
     """
@@ -388,9 +388,9 @@ def with_effects(
     data: RowSums,
     bins: NDArray[np.int64],
 ) -> xr.Dataset:
-    """Draws with the effects of the bins, each from its posterior given the draw's curves and tau.
+    """Draws with effects of bins, each from its posterior given the draw's curves and tau.
 
-    Given these the effects are independent, so that this completes draws of the joint posterior.
+    Given these the effects are independent, so the results are draws of the joint posterior.
     """
     first, second = (
         _flat(posterior[name]) @ spline_matrix(curve.position, curve.basis.knots).T

@@ -1,4 +1,4 @@
-"""The log marginal of rows as one PyTensor operation over the compiled kernels of `families`."""
+"""The log marginal of rows as a PyTensor operation over the compiled kernels of `families`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,8 +31,8 @@ class Kernel:
     """
 
     fill: Any
-    predictors: int  # inputs that are differentiated
-    stacked: bool = False  # one input with a last axis of predictors, and no choice of rows
+    predictors: int  # number of differentiable inputs
+    stacked: bool = False  # one input with predictors on the last axis, and all rows
 
 
 KERNELS: Mapping[str, Kernel] = {
@@ -47,9 +47,9 @@ KERNELS: Mapping[str, Kernel] = {
 class RowLogMarginal(Op):
     """(*predictors, [rows], *arrays) -> value and its derivatives in the predictors, row by row.
 
-    Predictors have shape (..., k), a line for each draw, or (..., k, J) where they are stacked; for
-    kernels with effects of bins log tau is the third. `rows` (k,) or (m, k) says which row of the
-    data each column is, line s modulo m for draw s. `arrays` are those of the kernel.
+    Predictors have shape (..., k), or (..., k, J) if stacked, with draws first; for kernels with
+    bin effects the third is log tau. `rows`, (k,) or (m, k), is the data row of each column; draw s
+    uses line s modulo m. `arrays` are those of the kernel.
     """
 
     __props__ = ("kernel",)
@@ -65,7 +65,7 @@ class RowLogMarginal(Op):
         """Value and derivatives, of the broadcast shape of the predictors."""
         n = self._of.predictors
         predictors = [pt.as_tensor(x) for x in inputs[:n]]
-        # where they agree, broadcasting would copy them slowly for nothing
+        # equal shapes need no broadcasting, which would copy them
         if len({x.ndim for x in predictors}) > 1:
             predictors = pt.broadcast_arrays(*predictors)
 
@@ -77,7 +77,7 @@ class RowLogMarginal(Op):
         return Apply(self, [*predictors, *(pt.as_tensor(x) for x in inputs[n:])], outputs)
 
     def infer_shape(self, node: Apply, shapes: Any) -> list[Any]:
-        """Shape of the predictors, the value's without the stack."""
+        """Shape of the predictors; the value has no axis of predictors."""
         shape = tuple(shapes[0])
         value = shape[:-1] if self._of.stacked else shape
         return [value, *[shape] * self._of.predictors]
@@ -99,7 +99,7 @@ class RowLogMarginal(Op):
             storage[0] = part.reshape(shape)
 
     def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
-        """Derivatives come with the value; they are not differentiated again."""
+        """Derivatives are computed with the value, and cannot be differentiated again."""
         n = self._of.predictors
         rest = [pytensor.gradient.disconnected_type() for _ in inputs[n:]]
         by_value = cotangents[0][..., None] if self._of.stacked else cotangents[0]
@@ -127,8 +127,8 @@ def _numba_row_log_marginal(op: RowLogMarginal, node: Apply, **kwargs: Any) -> A
 def _version_of_kernels() -> int:
     """A number that changes with the kernels' source.
 
-    PyTensor keeps compiled code between processes by this number. Old code would call kernels that
-    have changed, or that no longer exist.
+    PyTensor caches compiled code between processes by this number. Old code would call kernels that
+    have changed or no longer exist.
     """
     digest = sha256()
     for path in sorted(Path(components.__file__).parent.glob("*.py")):
@@ -136,7 +136,7 @@ def _version_of_kernels() -> int:
     return int.from_bytes(digest.digest()[:8], "big")
 
 
-# Numba unpacks no tuple in the middle of a call: a function for each number of predictors
+# Numba cannot unpack a tuple inside a call, so there is a function for each number of predictors
 
 
 def _compiled_two(fill: Any) -> Any:
@@ -183,7 +183,7 @@ def _compiled_stacked(fill: Any) -> Any:
 
 
 def shared(data: Any) -> tuple[Any, ...]:
-    """The arrays as shared variables, so that compiled code serves other data."""
+    """The arrays as shared variables, so that compiled code can be reused with other data."""
     return tuple(pytensor.shared(a, shape=(None,) * a.ndim) for a in data.arrays)
 
 
@@ -196,6 +196,6 @@ def log_marginal(kernel: str, *inputs: Any) -> list[Any]:
 
 
 def unbatched(signature: str, arrays: Sequence[Any]) -> list[Any]:
-    """Arrays without the dimensions of length 1 that PyMC puts before them."""
+    """Arrays without the leading dimensions of length 1 that PyMC adds."""
     core = [len(part.split(",")) for part in signature[1:-1].split("),(")]
     return [a[(0,) * (a.ndim - n)] for a, n in zip(arrays, core, strict=True)]

@@ -1,9 +1,9 @@
-"""What a mixture reads of statistics: merged bins, cells, and the predictors of its weights.
+"""Inputs of a mixture from statistics: merged bins, cells, and predictors of its weights.
 
-Log weights of the components are those of base distributions plus J smooth functions of the
-component's position z, each with a coefficient that is itself a smooth function of the score:
-log w_r(t) = base_r(t) + sum_j phi_j(z_r, t) eta_j(t). The first two coefficients follow from the
-curves of the base, which have the priors of the model of its own family.
+Log weights of the components are those of the base distribution plus J smooth functions of the
+component's position z, each with a coefficient that is itself a smooth function of the score: log
+w_r(t) = base_r(t) + sum_j phi_j(z_r, t) eta_j(t). The first two coefficients follow from the curves
+of the base distribution, which have the priors of the single family.
 """
 
 from collections.abc import Sequence
@@ -32,20 +32,20 @@ from .rows import Rows
 from .splines import make_basis, spline_matrix
 from .terms import Block, Curve, Design, State, interleaved
 
-# bins merge while the base hardly changes between them, and no further than to so many
+# bins are merged while the base distribution hardly changes, but not to fewer than this
 _MOST_SHIFT, _MOST_STRETCH, _FEWEST_BINS = 0.2, 0.15, 40
-_CENTRE = 4.0  # functions of z are cubic splines over |z| below it, and linear beyond
+_CENTRE = 4.0  # functions of z are cubic splines for |z| below this, and linear beyond
 _CENTRE_SD = 2.0  # their knots follow a Normal of this sd
 _PATH, _PATH_SD = 1.0, 0.5  # prior of the path from the Normal (0) to the Gamma (1)
-_FEW = 2  # wiggly ways, the smoothest, by which functions drift beside the straight one
-_FARTHEST = 3.0  # that coefficients of the log weights may move in one step
+_FEW = 2  # number of wiggly functions, the smoothest, for drift beside the straight line
+_FARTHEST = 3.0  # largest step of the log weights' coefficients
 
 
 @dataclass(frozen=True)
 class MergedBins:
     """Rows of the likelihood, each of one or more occupied bins of the statistics."""
 
-    of: Ints  # (bins of the statistics,): merged bin of each, -1 where it is empty
+    of: Ints  # (bins of the statistics,): merged bin of each, -1 if it is empty
     items: Floats  # (bins,): number of items
     score: Floats  # (bins,): score at the mean position on the axis of the mean
     positions: tuple[Floats, Floats]  # mean positions (bins,) on both curves' axes
@@ -55,18 +55,18 @@ class MergedBins:
 
 @dataclass(frozen=True)
 class WeightDesign:
-    """The log weights' coefficients at the bins from those of a linear model.
+    """Map from predictors of a linear model to the log weights' coefficients at the bins.
 
-    Predictors of a bin are both curves of the base there, then coefficients of the F further
-    functions; the design has 2 + F rows a bin, predictors fastest.
+    Predictors of a bin are both curves of the base distribution, then coefficients of the F further
+    functions; the design has 2 + F rows per bin, predictors fastest.
     """
 
     bins: MergedBins
-    functions: Floats  # (R, F): of z; the first column is 0 where the path stands for it
+    functions: Floats  # (R, F): of z; the first column is 0 where the path replaces it
     labels: tuple[str, ...]  # names of the F functions
     knots: Floats  # (K,): positions on the axis of the mean
     design: Design
-    # what the coefficients make, by block: both curves at their knots, and the functions'
+    # outputs of the coefficients, by block: both curves at their knots, and the functions'
     # coefficients at `knots` (K F, functions fastest)
     at_knots: tuple[dict[str, Floats], ...]
     start: Floats  # (bins, 2): both curves of the Laplace start
@@ -114,7 +114,7 @@ class MixtureTarget:
         return value[0], slope[0]
 
     def curvature(self, states: Sequence[State]) -> Curvature:
-        """Value, slope and information; the observed one where it is above a share of another."""
+        """Value, slope and information; the observed one where it exceeds a share of another."""
         (state,) = states
         x = state.coefficients
         tilt, inner = self.weights.tilt(x), self.weights.slopes(x)
@@ -131,11 +131,11 @@ class MixtureTarget:
         return Curvature(value, [flat.T @ slope.ravel()], [floored(expected, observed, 1e-10)])
 
     def value(self, states: Sequence[State]) -> float:
-        """Of all bins."""
+        """Log marginal of all bins."""
         return float(self._value_and_slope(self.weights.tilt(states[0].coefficients))[0].sum())
 
     def excess(self, states: Sequence[State], steps: Sequence[Floats]) -> float:
-        """How many times farther the log weights' coefficients go than they may."""
+        """Step of the log weights' coefficients relative to the largest allowed."""
         x, tilt = states[0].coefficients, self.weights.tilt
         longest = float(np.abs(tilt(x + 1e-3 * steps[0]) - tilt(x)).max()) * 1e3
         return longest / _FARTHEST
@@ -149,10 +149,10 @@ def merged(
     values: Sequence[Floats],
     within: Floats,
 ) -> MergedBins:
-    """Neighbouring bins merged while their components hardly differ.
+    """Merge neighbouring bins while their components hardly differ.
 
     `values` are the Laplace start's curves at the occupied bins, `within` the variance of the
-    items' own locations within each.
+    items' locations within each.
     """
     fine = components.base(*values)
     occupied, n = rows.bin, rows.n.astype(float)
@@ -194,9 +194,9 @@ def merged(
 def make_cells(
     components: Components, stats: Statistics, bins: MergedBins, functions: Floats, name: str
 ) -> MixtureCells:
-    """Joint cells as the likelihood reads them; `name` is the prior's."""
+    """Joint cells in the form of the likelihood; `name` is the prior's."""
     cells, z = joint_cells(stats, name), components.z
-    # an occupied bin of the joint cells may begin with empty ones
+    # the first bins of an occupied bin of joint cells may be empty
     wide = np.maximum.reduceat(bins.of, np.arange(0, len(bins.of), max(stats.coarse, 1)))
     bin_of = wide[cells["bin"]]
     variance = bins.base.width(bins.spread)
@@ -230,8 +230,8 @@ def make_weights(
 ) -> WeightDesign:
     """Predictors and their priors, with the Laplace start's curves at their knots.
 
-    The base's curves have the priors that they have in the model of their own family; what the
-    start knows of them is where they are, and the likelihood is used once.
+    The base distribution's curves have the priors of the single family. The start only locates
+    them, so the likelihood is used once.
     """
     wiggles = _functions(components.z, prior.functions)
     path = [np.zeros(len(wiggles))] if components.path else []
@@ -240,7 +240,7 @@ def make_weights(
     total, number = 2 + own, len(bins.items)
     knots, ways = _drift(bins, prior.knots)
     flat, ones = np.ones((len(knots), 1)), np.ones((number, 1))
-    # most local first: each gets its coordinates given those before it
+    # most local first: the coordinates of each are given those before it
     blocks: list[Block] = []
     made: tuple[dict[str, Floats], ...] = ({}, {}, {})
     of_weights = [
@@ -265,7 +265,7 @@ def make_weights(
         lines[2] = ones
         means, sds = [*means, np.array([_PATH])], [*sds, np.array([_PATH_SD])]
     line = interleaved(lines, total)
-    # what a line's coefficient makes is the value of its own predictor
+    # a line's coefficient gives the value of its own predictor
     first, second = (curve.basis.line for curve in curves)
     made[0]["line"] = np.pad(first, ((0, 0), (0, line.shape[1] - first.shape[1])))
     rest = line.shape[1] - first.shape[1] - second.shape[1]
@@ -281,10 +281,10 @@ def make_weights(
 
 
 def _functions(z: Floats, number: int) -> Floats:
-    """Functions of z that leave mean and variance as they are, to first order: (R, F)."""
+    """Functions of z that do not change mean and variance to first order: (R, F)."""
     centre = z[np.abs(z) <= _CENTRE]
     over = make_basis(centre, np.exp(-0.5 * (centre / _CENTRE_SD) ** 2), number)
-    # the smoothest is the quadratic, which the base's spread stands for
+    # the smoothest is the quadratic, which the base distribution's spread represents
     wiggles = (spline_matrix(z, over.knots) @ over.wiggle)[:, 1:]
     given = np.column_stack([np.ones_like(z), moves(z)])
     root = np.exp(-0.25 * z**2)[:, None]
@@ -294,7 +294,7 @@ def _functions(z: Floats, number: int) -> Floats:
 
 
 def _drift(bins: MergedBins, number: int) -> tuple[Floats, Floats]:
-    """Knots over the score, and the ways there of average 0 in which functions drift."""
+    """Knots over the score, and the functions of average 0 for drift at these knots."""
     position = bins.positions[0]
     along = make_basis(position, bins.items, number)
     sd = np.sqrt(np.average((position - along.centre) ** 2, weights=bins.items))
@@ -306,7 +306,7 @@ def _drift(bins: MergedBins, number: int) -> tuple[Floats, Floats]:
 def weight_start(
     design: WeightDesign, curves: tuple[Curve, Curve], laplaces: Sequence[Laplace]
 ) -> State:
-    """The base where its own family has its mode, and no further weights."""
+    """The base distribution at the mode of the single family, without further weights."""
     linear = design.design
     split = [
         np.split(p.state.coefficients, c.design.ends) for c, p in zip(curves, laplaces, strict=True)
@@ -319,7 +319,7 @@ def weight_start(
 
 
 def joint_cells(stats: Statistics, name: str) -> dict[str, NDArray[Any]]:
-    """Joint cells, or an error that says how to get them."""
+    """Joint cells, or an error with the remedy."""
     if not stats.coarse:
         raise FitError(
             f"soc.{name}() reads joint cells, which these statistics lack: make them with "

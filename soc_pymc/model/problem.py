@@ -1,11 +1,11 @@
-"""From a prior and statistics to the `pymc.Model` that ties the bins together.
+"""From a prior and statistics to the `pymc.Model`.
 
 For row b (a bin, or a group's or an exposure class's part of one) with centre u_b on a curve's axis
 the model has f(u_b) and g(u_b): log mean and log cv2 of Gamma priors, mean and log variance of
-Normal ones. The row's items enter through their log marginal alone; with effects of bins, f(u_b) +
-e_b with e_b ~ t(0, tau^2), it is averaged over e_b, so that tau is the only further parameter. A
-mixture is the same with more predictors: f and g are its base distribution, and further ones are
-coefficients of its components' log weights.
+Normal ones. The row's items enter through their log marginal. With bin effects, f(u_b) + e_b with
+e_b ~ t(0, tau^2), it is averaged over e_b, so tau is the only further parameter. A mixture has more
+predictors: f and g describe its base distribution, and the others are coefficients of its
+components' log weights.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -54,9 +54,9 @@ from .rows import Rows, position_variances, rows_of
 from .splines import spline_matrix
 from .terms import CURVES, Curve, Design, State, curve_state, flat_state, make_curve, slopes
 
-_NO_BATCH_OF_EFFECTS = "effects of bins are not fitted in minibatches: leave VI(batch=) out"
+_NO_BATCH_OF_EFFECTS = "effects of bins cannot be fitted in minibatches: leave VI(batch=) out"
 _NO_BATCH_OF_MIXTURES = (
-    "VI(batch=) is of no use to a mixture, whose bins are merged to a few: leave it out"
+    "VI(batch=) does not apply to a mixture, whose bins are merged: leave it out"
 )
 
 
@@ -72,20 +72,20 @@ class Output:
     dims: tuple[str, ...]
     parts: Mapping[str, Floats]  # matrices (size, k) by block, and by "line"
     shape: tuple[int, ...] = (-1,)
-    added_to: str = ""  # an output before it, to which it is added
+    added_to: str = ""  # name of an earlier output that is added to it
 
 
 @dataclass(frozen=True)
 class Coefficients:
-    """Coefficients of one design as variables, with what they make."""
+    """Coefficients of one design as variables, with their outputs."""
 
     label: str  # of dimensions and data
-    variable: str  # before the names of its variables
+    variable: str  # prefix of the names of its variables
     design: Design
     laplace: Laplace
     dims: Mapping[str, str]  # of the coefficients, by block
     outputs: tuple[Output, ...]
-    joined: bool = False  # whether rows are made of all coefficients at once: rows of one stack
+    joined: bool = False  # whether one matrix product gives all rows: stacked predictors
 
     @property
     def names(self) -> list[str]:
@@ -95,23 +95,23 @@ class Coefficients:
 
 @dataclass(frozen=True)
 class Problem:
-    """A model with what inference and the fit need beside it."""
+    """A model with further inputs of inference and the fit."""
 
     model: pm.Model
     family: Family
-    curves: tuple[Curve, Curve]  # of the score: the prior's own, or those of a mixture's base
+    curves: tuple[Curve, Curve]  # of the score: the prior's, or a mixture's base
     coefficients: tuple[Coefficients, ...]
     rows: Rows  # of the curves
     data: Any  # sums of the likelihood's rows: `RowSums` or `MixtureCells`
     score: Floats  # at the centre of each of the likelihood's rows
     kernel: str  # of the likelihood
-    predictors: tuple[str, ...]  # variables that the kernel takes, by row
-    labels: tuple[str, ...] = ()  # groups that have deviations of their own, by code
+    predictors: tuple[str, ...]  # inputs of the kernel, by row
+    labels: tuple[str, ...] = ()  # groups with their own deviations, by code
     effects: EffectScale | None = None
-    weights: WeightDesign | None = None  # how a mixture's predictors make log weights
-    extras: xr.Dataset = field(default_factory=xr.Dataset)  # what scoring needs beside draws
-    no_minibatches: str = ""  # why the likelihood is not taken in minibatches
-    own: frozenset[str] = frozenset()  # parameters that are not its user's
+    weights: WeightDesign | None = None  # map from a mixture's predictors to log weights
+    extras: xr.Dataset = field(default_factory=xr.Dataset)  # further inputs of scoring
+    no_minibatches: str = ""  # why minibatches are not possible
+    own: frozenset[str] = frozenset()  # parameters that the user did not add
 
     @property
     def observed(self) -> str:
@@ -121,7 +121,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class _Located:
-    """Both curves of the family's own prior, with their mode: all of it, or a mixture's base."""
+    """Both curves of the family with their mode: the whole prior, or a mixture's base."""
 
     curves: tuple[Curve, Curve]
     laplaces: Sequence[Laplace]
@@ -138,7 +138,7 @@ class _Located:
 
 @dataclass(frozen=True)
 class _Parts:
-    """What a prior brings to the model: coefficients, and how rows are made of them."""
+    """A prior's part of the model: coefficients, and how they give the rows."""
 
     coefficients: tuple[Coefficients, ...]
     coords: Mapping[str, Any]
@@ -146,13 +146,13 @@ class _Parts:
     data: Any
     observed: Floats  # of each row
     kernel: str
-    # from values of each design at the rows to what the kernel takes, which it names in the model
+    # from values of each design at the rows to the kernel's inputs, which it names in the model
     link: Callable[[Sequence[Any]], list[Any]]
-    of_problem: Mapping[str, Any]  # fields of `Problem` that are the prior's own
+    of_problem: Mapping[str, Any]  # fields of `Problem` that depend on the prior
 
 
 def model(stats: Statistics, prior: Prior | None = None) -> pm.Model:
-    """The model itself, to read, draw, sample or extend.
+    """The PyMC model, to inspect, draw, sample or extend.
 
     Parameters
     ----------
@@ -167,20 +167,20 @@ def model(stats: Statistics, prior: Prior | None = None) -> pm.Model:
         With dims bin, mean_line_term, mean_basis, variance_line_term and variance_basis.
         ``bin_log_mean`` and ``bin_log_cv2`` are the curves at the centres of the occupied bins (of
         each group, of each half-octave of exposures, where the prior has such terms), ``log_mean``
-        and ``log_cv2`` at the knots; ``count`` is the sum of counts of a bin, whose log probability
-        is that of all its items. For values the curves are ``mean`` and ``log_variance``, and
-        ``value`` is the mean of the bin's values. Effects of bins are averaged over: the curves are
-        without them, and ``log_mean_bin_effect_sd`` is their scale.
+        and ``log_cv2`` at the knots; ``count`` is the sum of counts of a bin, with the log
+        probability of all its items. For values the curves are ``mean`` and ``log_variance``, and
+        ``value`` is the mean of the bin's values. Bin effects are averaged over: the curves exclude
+        them, and ``log_mean_bin_effect_sd`` is their scale.
 
         For mixtures ``frame_first`` and ``frame_second`` are the curves of the base distribution at
-        the knots, ``tilt`` the coefficients of the components' log weights at theirs, and
-        ``bin_tilt`` at the bins. The log probability of all bins is one number.
+        the knots, ``tilt`` the coefficients of the components' log weights at their knots, and
+        ``bin_tilt`` at the bins. All bins have one joint log probability.
 
     Raises
     ------
     FitError
-        If the prior is not for such items, the score's axis cannot hold the scores (log of scores
-        at or below 0), or a term or a mixture lacks the joint cells that it reads.
+        If the prior is not for such items, the scores have no position on the axis (log of scores
+        at or below 0), or a term or a mixture needs joint cells that were not kept.
 
     Examples
     --------
@@ -197,7 +197,7 @@ def model(stats: Statistics, prior: Prior | None = None) -> pm.Model:
 
 
 def check_prior(prior: Any, stats: Statistics) -> None:
-    """Refuse what is no prior for these statistics."""
+    """Refuse a prior that is not for these statistics."""
     singles = ", ".join(f"soc.{name}(...)" for name in FAMILIES)
     A(Prior, f"{singles}, or a mixture of one of them")(prior, "prior")
     family = family_of_kind(stats.kind)
@@ -210,7 +210,7 @@ def check_prior(prior: Any, stats: Statistics) -> None:
 
 
 def build(stats: Statistics, prior: Prior, start: Start | None = None) -> Problem:
-    """Everything for inference; the search for the mode may begin at an earlier fit's curves."""
+    """The problem for inference; the search for the mode may begin at an earlier fit's curves."""
     family = family_of_kind(stats.kind)
     at = _located(stats, family, prior, start)
     parts = _weights(stats, family, prior, at) if prior.mixture else _curves(family, at)
@@ -218,7 +218,7 @@ def build(stats: Statistics, prior: Prior, start: Start | None = None) -> Proble
     with pm.Model(coords={"bin": parts.score, **parts.coords}) as built:
         predictors = parts.link([_add_coefficients(of) for of in parts.coefficients])
         number = len(predictors)
-        # sums are inputs, as PyMC keeps the functions of every distribution for ever
+        # sums are inputs, because PyMC never releases the functions of a distribution
         pm.CustomDist(
             family.outcome.observed,
             *predictors,
@@ -256,7 +256,7 @@ def _row_logp(kernel: str, signature: str, number: int, value: Any, *inputs: Any
 def _draw_totals(
     sums: type[RowSums], number: int, *inputs: Any, rng: Any = None, size: Any = None
 ) -> Any:
-    """What is observed of every row, drawn anew."""
+    """Replicates of the observed sums of every row."""
     first, second, *log_tau = inputs[:number]
     for log_scale in log_tau:
         first = first + draw_prior(np.broadcast_to(np.exp(log_scale), np.shape(first)), rng)
@@ -268,7 +268,7 @@ def _draw_totals(
 
 
 def _curves(family: Family, at: _Located) -> _Parts:
-    """The model whose predictors are the two curves themselves."""
+    """The model whose predictors are the two curves."""
     names = tuple(f"bin_{variable}" for variable in family.curves)
 
     def link(curves: Sequence[Any]) -> list[Any]:
@@ -297,7 +297,7 @@ def _curves(family: Family, at: _Located) -> _Parts:
 
 
 def _located(stats: Statistics, family: Family, prior: Any, start: Start | None) -> _Located:
-    """The mode of the curves, from which everything else of a model starts."""
+    """The mode of the curves, the start of every model."""
     _check_terms(stats, prior)
     labels = stats.groups if prior.groups else ()
     rows, data = rows_of(stats, family, bool(labels), prior.exposure is not None)
@@ -313,10 +313,10 @@ def _located(stats: Statistics, family: Family, prior: Any, start: Start | None)
     begin = best_start(CurveTarget(designs, data), starts)
     effects = None
     laplaces = find_mode(CurveTarget(designs, data), begin)
-    if prior.bin_effects:  # far from the curve every bin would pass for an exception to it
+    if prior.bin_effects:  # far from the curve every bin would seem an outlier
         begin = [laplace.state for laplace in laplaces]
         laplaces, effects = mode_with_effects(designs, data, begin, SCALE * mean.weak[0].unit)
-    # items of a bin differ by their scores: by how much, the mode's slope says
+    # the mode's slope gives the spread of theta by the scores in a bin
     spread = slopes(mean, laplaces[0].state.coefficients, rows.group) ** 2
     spread = spread * position_variances(mean.axis, rows)
     data = data.with_spread(np.minimum(spread, data.most_spread))
@@ -380,7 +380,7 @@ def _basis_dim(curve: str, block: str) -> str:
 
 
 def _curve_coefficients(curve: Curve, laplace: Laplace, variable: str) -> Coefficients:
-    """Coefficients of a curve, and what they make: its values at knots, groups' own, and terms."""
+    """Coefficients of a curve and their outputs: values at knots, also of groups, and terms."""
     name, size = curve.name, len(curve.basis.knots)
 
     def of(target: str) -> dict[str, Floats]:
@@ -400,7 +400,7 @@ def _curve_coefficients(curve: Curve, laplace: Laplace, variable: str) -> Coeffi
 
 
 def _add_coefficients(of: Coefficients) -> Any:
-    """Variables of coefficients and what they make; returns their values at the rows."""
+    """Add variables of coefficients and their outputs; returns their values at the rows."""
     label, variable, design = of.label, of.variable, of.design
     found: dict[str, Any] = {}
     for block, laplace in zip(design.blocks, of.laplace.blocks, strict=True):
@@ -410,7 +410,7 @@ def _add_coefficients(of: Coefficients) -> Any:
     before = pt.concatenate(list(found.values())) if found else pt.zeros((0,))
     line = add_line(f"{variable}_line", label, design, of.laplace, before, of.dims["line"])
     found = {"line": line, **found}
-    # a rotation of independent, equal normals leaves the prior as it is
+    # a rotation of independent, equal normals does not change the prior
     turns = {b.name: p.rotation for b, p in zip(design.blocks, of.laplace.blocks, strict=True)}
 
     def made(name: str, parts: Mapping[str, Floats]) -> Any:
@@ -446,7 +446,7 @@ def _add_effect_scale(variable: str, effects: EffectScale) -> Any:
 
 
 def _weights(stats: Statistics, family: Family, prior: Any, at: _Located) -> _Parts:
-    """The model whose predictors are both curves of the base, and coefficients of log weights."""
+    """The model whose predictors are both curves of the base and coefficients of log weights."""
     components, curves, name = family.components, at.curves, type(prior).__name__
     both = list(zip(curves, at.laplaces, strict=True))
     here = [laplace.state.at(curve.design) for curve, laplace in both]
@@ -504,13 +504,13 @@ def _weights(stats: Statistics, family: Family, prior: Any, at: _Located) -> _Pa
     )
 
 
-# --- models to which their user has added terms --------------------------------------------------
+# --- models with terms added by the user ---------------------------------------------------------
 
 
 def extended(built: Problem, model: pm.Model) -> Problem:
-    """The same with a model to which its user has added terms.
+    """The problem with a model to which the user has added terms.
 
-    Refuses a model that is not an extension of the built one, or has discrete parameters.
+    Refuses a model that does not extend the built one, or has discrete parameters.
     """
     lacking = sorted(v.name for v in built.model.basic_RVs if v.name not in model.named_vars)
     if lacking:
@@ -532,10 +532,10 @@ def extended(built: Problem, model: pm.Model) -> Problem:
 
 @contextmanager
 def started(built: Problem, start: Start | None) -> Iterator[None]:
-    """Let parameters that the user added begin at an earlier fit's means, for a while.
+    """Temporarily start parameters that the user added at an earlier fit's means.
 
-    The problem's own coordinates are already centred at their mode. A fit that did not converge
-    says nothing better than PyMC's initial point.
+    The other coordinates are already centred at their mode. A fit that did not converge is no
+    better start than PyMC's initial point.
     """
     initial = built.model.rvs_to_initial_values
     before = dict(initial)

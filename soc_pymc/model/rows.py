@@ -1,4 +1,4 @@
-"""Rows: the items that enter the likelihood together, and where they lie on the curves' axes.
+"""Rows: groups of items in the likelihood, and their positions on the curves' axes.
 
 Without further terms a row is an occupied bin; with groups it is a group's bin; with a term in
 exposure, a bin's items in one half-octave of exposures (or of the noise's sd).
@@ -18,9 +18,9 @@ from ..families.row_sums import Columns, RowSums
 from ..families.scales import RANK, SCALES
 from .splines import Axis
 
-_CLASS = 3  # cells of sizes are 16 an octave: 2^3 of them make a class
-_CLASSES = 1 << 20  # more than there are classes, of either sign
-_MOST_BINS = 200  # with classes of sizes: more would cost time and tell no more of the curves
+_CLASS = 3  # sizes have 16 cells per octave, and 2^3 cells make a class
+_CLASSES = 1 << 20  # more than the number of classes of either sign
+_MOST_BINS = 200  # with classes of sizes; more bins cost time and hardly improve the curves
 _SUMS = ("n", *(name for scale in SCALES.values() for name in scale.sums))
 
 
@@ -28,15 +28,15 @@ _SUMS = ("n", *(name for scale in SCALES.values() for name in scale.sums))
 class Rows:
     """Rows with their positions."""
 
-    group: Ints  # code of each row's group, 0 where groups are pooled
+    group: Ints  # code of each row's group, 0 if groups are pooled
     bin: Ints  # its first bin
-    width: int  # bins in one row
+    width: int  # bins per row
     n: Floats  # items of each row
     # over the items of the row's group and bins: `n`, and sums of positions of every scale kept
     sums: Mapping[str, Floats]
     rank: Floats  # share of all items below the middle of the row's bins
-    rank_width: Floats  # and in them
-    log_size: Floats  # mean log exposure (log noise sd) of its items; 0 where rows have no class
+    rank_width: Floats  # and within them
+    log_size: Floats  # mean log exposure (log noise sd) of its items; 0 without classes
 
     @property
     def number(self) -> int:
@@ -47,10 +47,10 @@ class Rows:
 def rows_of(
     stats: Statistics, family: Family, grouped: bool = False, by_size: bool = False
 ) -> tuple[Rows, RowSums]:
-    """Rows with the sums that the family's likelihood reads.
+    """Rows with the sums for the family's likelihood.
 
-    With `grouped` groups have rows of their own; with `by_size` classes of sizes have, which are
-    read from joint cells.
+    With `grouped` each group has its own rows; with `by_size` so has each class of sizes, from
+    joint cells.
     """
     family.rows.check(stats.table("part"))
     tables = ("joint",) if by_size else family.rows.margins
@@ -150,5 +150,5 @@ def position_variances(axis: Axis, rows: Rows) -> Floats:
         return np.asarray(rows.rank_width**2 / 12.0)
     first, second = (rows.sums[name] / rows.sums["n"] for name in axis.local.sums)
     variance = second - first**2
-    # below the rounding of the sums it is that of equal scores, 0
+    # a variance below the rounding of the sums is 0
     return np.where(variance > 1e-12 * second, variance, 0.0)

@@ -1,8 +1,8 @@
-"""Axes on which curves are smooth, and natural cubic splines on them.
+"""Axes of curves, and natural cubic splines on them.
 
-A curve is known by its values at knots: between them a natural cubic spline, beyond them a straight
-line (Green and Silverman 1994, section 2.3). Its roughness is the integral of the squared second
-derivative, whose null space is the straight lines.
+Values at knots determine a curve: a natural cubic spline between them, straight lines beyond (Green
+and Silverman 1994, section 2.3). Its roughness is the integral of the squared second derivative,
+whose null space is the straight lines.
 """
 
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ from ..families.scales import LINEAR, SCALES, Scale
 
 @dataclass(frozen=True)
 class Axis:
-    """The axis of one curve: a monotone map from scores to the number `u` that splines see."""
+    """The axis of one curve: a monotone map from scores to positions `u` of the spline."""
 
     scale: str  # of `SCALES`, or "rank": u is the fraction of items with a smaller score
-    score: tuple[float, ...] = ()  # for "rank" alone: increasing scores
+    score: tuple[float, ...] = ()  # only for "rank": increasing scores
     fraction: tuple[float, ...] = ()  # and their fractions, linear between the scores
 
     @property
@@ -58,16 +58,16 @@ def place_knots(position: ArrayLike, weight: ArrayLike, number: int) -> Floats:
 
 
 def _apart(knots: Floats) -> Floats:
-    """Rising knots without those that only rounding parts from the one before.
+    """Increasing knots without those that differ only by rounding from the one before.
 
-    A spline through two of these would leave every bound between them and the next.
+    A spline through two such knots would be unbounded between them and the next.
     """
     keep = np.concatenate([[True], np.diff(knots) > 1e-9 * (knots[-1] - knots[0])])
     return knots[keep]
 
 
 def spline_matrix(position: ArrayLike, knots: ArrayLike) -> Floats:
-    """Matrix (n, k) from values at rising knots (k,) to the natural cubic spline at n positions.
+    """Matrix (n, k) from values at sorted knots (k,) to the natural cubic spline at n positions.
 
     Rows sum to 1; linear beyond the outer knots. One knot gives a constant, two a straight line.
     """
@@ -88,7 +88,7 @@ class Basis:
     """A straight line and wiggly functions with independent, equal prior scale."""
 
     knots: Floats  # (k,): on the axis
-    centre: float  # position at which the line's value is taken
+    centre: float  # position of the line's level
     line: Floats  # (k, 2): values at the knots of 1 and u - centre; (k, 1) for one knot
     # (k, k - 2): values at the knots of the wiggly functions. With coefficients N(0, 1) the curve's
     # departure from a line has variance 1 averaged over the bins' items, and the prior density

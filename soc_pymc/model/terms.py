@@ -1,4 +1,4 @@
-"""Predictors of rows as linear models: coefficients with their priors, and what they make.
+"""Predictors of rows as linear models: coefficients with their priors and outputs.
 
 A curve is a straight line with a weak proper prior plus penalised terms: the wiggle, groups'
 deviations, a smooth term in log exposure. Each term has coefficients N(0, tau^2), tau half-normal.
@@ -24,7 +24,7 @@ WeakPriors = Callable[[str, float], tuple[Weak, Weak]]
 """(scale of an axis, its centre) -> weak priors of the first and of the second curve."""
 
 CURVES = ("mean", "variance")
-_GROUP_WIGGLES = 5  # the smoothest of the shared functions, by which groups may deviate
+_GROUP_WIGGLES = 5  # number of the smoothest shared functions in which groups deviate
 _GROUP_SCALES = {"level": 0.5, "slope": 0.25, "wiggle": 0.25}
 
 
@@ -41,7 +41,7 @@ class Block:
 class Design:
     """A linear model at the rows and its prior: penalised blocks, then a line.
 
-    Blocks come the most local first: in this order they get coordinates, each given those before.
+    Blocks come the most local first: coordinates of each are given those before.
     """
 
     line: Floats  # values of the line's functions at the rows
@@ -89,24 +89,24 @@ class State:
         return float(-0.5 * precision @ (self.coefficients - mean) ** 2)
 
     def moved(self, step: Floats, factor: float) -> "State":
-        """Coefficients a multiple of a step away."""
+        """Coefficients moved by a multiple of a step."""
         return State(self.coefficients + factor * step, self.taus)
 
     @staticmethod
     def starting(design: Design, coefficients: Floats) -> "State":
-        """Coefficients with any taus: a step begins by finding them."""
+        """Coefficients with arbitrary taus, which the first step replaces."""
         return State(coefficients, tuple(0.5 * block.scale for block in design.blocks))
 
 
 @dataclass(frozen=True)
 class Term:
-    """A penalised term of a curve: how its coefficients make values."""
+    """A penalised term of a curve: how its coefficients give values."""
 
     block: Block
     # "curve" (the shared curve at its knots), "group" (groups' curves at the knots), or "exposure"
     # (at the knots of log exposure)
     target: str
-    values: Floats  # of its functions at what the target is kept at, (size of the target, k)
+    values: Floats  # values of its functions at the target's points, (size of the target, k)
 
 
 @dataclass(frozen=True)
@@ -117,9 +117,9 @@ class Curve:
     axis: Axis
     basis: Basis
     design: Design  # at the rows
-    terms: tuple[Term, ...]  # the design's blocks with what they make, in the same order
+    terms: tuple[Term, ...]  # the design's blocks with their outputs, in the same order
     position: Floats  # of the rows on the axis
-    size_knots: Floats  # of the term in log exposure; none where there is no such term
+    size_knots: Floats  # of the term in log exposure, if there is one
     weak: tuple[Weak, Weak]  # weak priors of both curves on this axis
 
     def at_knots(self, coefficients: Floats) -> Floats:
@@ -133,7 +133,7 @@ class Curve:
 
 
 def axis_of(spline: Spline, stats: Statistics) -> Axis:
-    """The curve's axis; scores without a position on it are refused."""
+    """The curve's axis; refuses scores without a position on it."""
     data = stats.data
     if spline.scale != RANK:
         scale = SCALES[spline.scale]
@@ -170,8 +170,8 @@ def make_curve(
 ) -> Curve:
     """A curve's design with its terms and their priors.
 
-    `weak` gives priors where the configuration leaves them open, `size` configures a term in log
-    exposure, and `groups` is the number of groups with deviations of their own.
+    `weak` gives default priors, `size` configures a term in log exposure, and `groups` is the
+    number of groups with their own deviations.
     """
     axis = axis_of(spline, stats)
     u = positions(axis, rows)
@@ -206,7 +206,7 @@ def make_curve(
 def _group_terms(
     basis: Basis, at_rows: Floats, group: NDArray[np.int64], groups: int, unit: float, per: float
 ) -> list[Term]:
-    """Deviations of groups in wiggle, slope and level, each with a scale of its own."""
+    """Deviations of groups in wiggle, slope and level, each with its own scale."""
     member = np.eye(groups)[group]
     kinds = {"wiggle": basis.wiggle[:, :_GROUP_WIGGLES]}
     if basis.line.shape[1] > 1:
@@ -225,7 +225,7 @@ def _group_terms(
 
 
 def _size_term(spline: Spline, rows: Rows, unit: float) -> tuple[Floats, Term | None]:
-    """A smooth term in log exposure, its straight line shrunk with the rest, of mean 0."""
+    """A smooth term in log exposure of mean 0, whose straight line is penalised too."""
     x = rows.log_size
     basis = make_basis(x, rows.n, spline.knots)
     if len(basis.knots) < 2:
@@ -239,9 +239,9 @@ def _size_term(spline: Spline, rows: Rows, unit: float) -> tuple[Floats, Term | 
 
 
 def interleaved(functions: Mapping[int, Floats], predictors: int) -> Floats:
-    """A design of several predictors, (rows x predictors, k): the predictors of a row together.
+    """A design of several predictors, (rows x predictors, k), with predictors fastest.
 
-    `functions` (rows, k_j) are those of predictor j, which has coefficients of its own.
+    `functions` (rows, k_j) are those of predictor j, which has its own coefficients.
     """
     columns = []
     for predictor, own in functions.items():
@@ -269,7 +269,7 @@ def slopes(curve: Curve, coefficients: Floats, group: NDArray[np.int64]) -> Floa
 
 
 def flat_state(design: Design, level: float) -> State:
-    """A curve of one level everywhere."""
+    """A constant curve."""
     coefficients = np.zeros(design.whole.shape[1])
     coefficients[-design.line.shape[1]] = level
     return State.starting(design, coefficients)
@@ -278,7 +278,7 @@ def flat_state(design: Design, level: float) -> State:
 def curve_state(curve: Curve, values: Floats) -> State:
     """The curve through values at the knots.
 
-    Other terms than the wiggle, which is the last block, begin at 0.
+    Terms other than the wiggle, the last block, begin at 0.
     """
     line, wiggle = curve.basis.line, curve.basis.wiggle
     own = np.linalg.solve(np.column_stack([line, wiggle]), values)

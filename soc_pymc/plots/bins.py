@@ -58,17 +58,14 @@ def plot_bin_choice(
 
     Parameters
     ----------
-    table
-        From `soc.evaluate.compare_bins`, with two or more numbers of bins.
-    axes
-        Four axes to draw in; None makes a figure.
+    table, axes
+        From `soc.evaluate.compare_bins`, with two or more numbers of bins; and four axes, or None.
 
     Returns
     -------
     numpy.ndarray
-        The four axes: range of scores, shares of variance, noise, differences of curves. These are
-        root mean squares over items of log E(theta|t), for values of E(theta|t) in sds of theta,
-        and of log Var(theta|t).
+        The four axes: range of scores, shares of variance, noise, root mean square differences of
+        curves over items: of log E(theta|t) (of values, E in sds of theta) and log Var(theta|t).
 
     Examples
     --------
@@ -88,14 +85,15 @@ def plot_bin_choice(
     four = canvas.panels_in(axes, (8, 6.6), 2, 2, sharex=True)
     for ax, (title, lines) in zip(four, _PANELS.items(), strict=True):
         _over_bins(ax, title, table, {name: x for name, x in lines.items() if name in table})
-    four[0].set_ylabel("Sd of log t, or of t, inside a bin")
-    four[1].set_ylim(bottom=0)
-    four[1].yaxis.set_major_formatter(ticker.PercentFormatter(1.0))
-    four[2].axhline(1, color=canvas.GREY, linewidth=1, linestyle="--")
-    four[2].set_ylabel("typical error")
-    four[3].set_ylabel("root mean square difference")
-    if four[3].get_yscale() == "log":
-        four[3].set_ylim(top=10.0 * four[3].get_ylim()[1])  # room for the legend
+    width, share, noise, away = four
+    width.set_ylabel("Sd of log t, or of t, inside a bin")
+    share.set_ylim(bottom=0)
+    share.yaxis.set_major_formatter(ticker.PercentFormatter(1.0))
+    noise.axhline(1, color=canvas.GREY, linewidth=1, linestyle="--")
+    noise.set_ylabel("typical error")
+    away.set_ylabel("root mean square difference")
+    if away.get_yscale() == "log":
+        away.set_ylim(top=10.0 * away.get_ylim()[1])  # room for the legend
     return four
 
 
@@ -127,10 +125,8 @@ def plot_bin_spread(source: Statistics | Fit, ax: Axes | None = None) -> Axes:
 
     Parameters
     ----------
-    source
-        Statistics, or a fit, which keeps the spread of its bins.
-    ax
-        Axes to draw in; None makes a figure.
+    source, ax
+        Statistics, or a fit, which keeps the spread of its bins; and axes, or None for a figure.
 
     Returns
     -------

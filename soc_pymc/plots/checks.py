@@ -29,7 +29,6 @@ Cells = Mapping[tuple[float, float], xr.Dataset]
 _PROB = 0.95  # of bands that chance alone fills
 _VERDICT = {"ok": canvas.BLUE, "look": canvas.ORANGE, "fail": canvas.RED}
 _COLUMNS = 3
-
 _CHANCE = f"{_PROB:.0%} by chance alone, of a bin with the median number of items"
 _EMPTY = "no bin of the histograms holds an item: lower least_size="
 _SHOWN = 0.998  # quantile of the densities up to which panels reach
@@ -52,10 +51,8 @@ def plot_pit(result: CheckResult, ax: Axes | None = None) -> NDArray[Any]:
 
     Parameters
     ----------
-    result
-        What `soc.check` returned.
-    ax
-        Axes to draw all items in; None makes a figure with one panel for each slice.
+    result, ax
+        What `soc.check` returned, and axes to draw all items in; None makes a panel for each slice.
 
     Returns
     -------
@@ -129,7 +126,7 @@ def _p(value: float) -> str:
     return f"= {value:.2f}" if value >= 0.095 else f"= {value:.1g}"
 
 
-# --- histograms of bins ---
+# --- histograms of bins --------------------------------------------------------------------------
 
 
 @checked(ax=AX)
@@ -319,7 +316,7 @@ def _note_beyond(ax: Axes, density: Floats, top: float) -> None:
     ax.text(0.99, 0.99, text, ha="right", va="top", fontsize=7, transform=ax.transAxes, bbox=box)
 
 
-# --- rootograms ---
+# --- rootograms ----------------------------------------------------------------------------------
 
 
 @checked(result=RESULT, prob=PROBABILITY, ax=AX)
@@ -334,14 +331,12 @@ def plot_rootogram(result: CheckResult, prob: float = 0.9, ax: Axes | None = Non
 
     Parameters
     ----------
-    result
-        What `soc.check` returned for items. It keeps a random subset of them, which is drawn.
+    result, ax
+        What `soc.check` returned for items, of which it keeps a random subset, and axes, or None.
     prob
         Probability of the band, from replicated outcomes. A fit of one draw has one replicate,
         whose roots of numbers have an sd near 1/2, as those of the data have: the band is then that
         of their difference.
-    ax
-        Axes to draw in; None makes a figure.
 
     Returns
     -------
@@ -384,18 +379,16 @@ def plot_rootogram(result: CheckResult, prob: float = 0.9, ax: Axes | None = Non
     made = ax is None
     ax = canvas.panels_in(ax, (7.5, 4.8))[0]
     highest = float(np.sqrt(max(expected.max(), number.max())))
-    held = f"{canvas.number_of(len(observed), 'item')}, {canvas.number_of(len(new), 'replicate')}"
-    label = f"{outcome.words.outcome} of an item"
+    place, width = 0.5 * (edges[1:] + edges[:-1]), 0.9 * np.diff(edges)
+    more = " (the outer bars hold all beyond)"
     if outcome.whole:
         place, width = np.arange(len(expected), dtype=float), np.full(len(expected), 0.86)
-        label += f" (from {_SINGLE} on several share a bar)" if edges[-2] > _SINGLE else ""
-    else:
-        place, width = 0.5 * (edges[1:] + edges[:-1]), 0.9 * np.diff(edges)
-        label += " (the outer bars hold all beyond)"
+        more = f" (from {_SINGLE} on several share a bar)" if edges[-2] > _SINGLE else ""
     band = _band(expected, replicated, prob)
     _hang(ax, place, width, np.sqrt(expected), np.sqrt(number), band, prob)
-    title, count = f"Hanging rootogram ({held})", "items (scale of square roots)"
-    canvas.finish(ax, title, label, count, legend=False)
+    held = f"{canvas.number_of(len(observed), 'item')}, {canvas.number_of(len(new), 'replicate')}"
+    title, label = f"Hanging rootogram ({held})", f"{outcome.words.outcome} of an item{more}"
+    canvas.finish(ax, title, label, "items (scale of square roots)", legend=False)
     _root_ticks(ax, highest)
     if outcome.whole:
         ax.set_xticks(place, _ranges(edges), fontsize=8)
@@ -438,8 +431,10 @@ def _band(expected: Floats, replicated: Floats, prob: float) -> tuple[Floats, Fl
         ends = np.quantile(replicated, [(1 + prob) / 2, (1 - prob) / 2], axis=0)
         low, high = np.sqrt(expected) - np.sqrt(ends)
         return low, high
-    reach = ndtri((1 + prob) / 2) * 0.5 * np.sqrt(1.0 + 1.0 / len(replicated))
-    return np.full(len(expected), -reach), np.full(len(expected), reach)
+    reach = np.full_like(
+        expected, ndtri((1 + prob) / 2) * 0.5 * np.sqrt(1.0 + 1.0 / len(replicated))
+    )
+    return -reach, reach
 
 
 def _hang(

@@ -38,10 +38,9 @@ def plot_curves(
     ----------
     fit
         The fit. One with a single draw, such as those of `soc.FiveSteps`, has no bands.
-    prob
-        Probability of the bands: at each score by itself (dark).
-    simultaneous
-        Whether to add the wider band that holds whole curves (light).
+    prob, simultaneous
+        Probability of the bands, which are at each score by itself (dark); and whether to add wider
+        ones, that hold whole curves (light).
     axes
         Two axes to draw in; None makes a figure.
 

@@ -82,6 +82,8 @@ def plot_forest(
     exposure: str | None = None,
     value: str | None = None,
     noise_sd: str | None = None,
+    successes: str | None = None,
+    trials: str | None = None,
     items: int | Sequence[Any] = 20,
     ax: Axes | None = None,
 ) -> Axes:
@@ -105,7 +107,9 @@ def plot_forest(
     count, exposure
         Columns of counts and their exposures; or
     value, noise_sd
-        columns of values and the sd of their noise. Without them no own outcomes are drawn.
+        columns of values and the sd of their noise; or
+    successes, trials
+        columns of successes and their trials. Without them no own outcomes are drawn.
     items
         The items to draw, by `id`; or how many: those of the largest exposure or the least noise,
         or the first rows where neither is named.
@@ -132,7 +136,14 @@ def plot_forest(
     >>> len(ax.get_yticklabels())
     3
     """
-    columns = {"count": count, "exposure": exposure, "value": value, "noise_sd": noise_sd}
+    columns = {
+        "count": count,
+        "exposure": exposure,
+        "value": value,
+        "noise_sd": noise_sd,
+        "successes": successes,
+        "trials": trials,
+    }
     outcome = _outcome_of(columns)
     quantiles = _quantiles(names_in(table))
     numbers = [name for name in (score, *columns.values()) if name] + [*quantiles, "theta_mean"]
@@ -288,6 +299,8 @@ def plot_shrinkage(
     exposure: str | None = None,
     value: str | None = None,
     noise_sd: str | None = None,
+    successes: str | None = None,
+    trials: str | None = None,
     ax: Axes | None = None,
     seed: int = 0,
 ) -> Axes:
@@ -299,7 +312,7 @@ def plot_shrinkage(
 
     Parameters
     ----------
-    table, count, exposure, value, noise_sd, ax
+    table, count, exposure, value, noise_sd, successes, trials, ax
         As of `plot_forest`; of quantiles the table needs none, and outcomes must be named.
     score
         Column of the scores, which colour the points.
@@ -327,7 +340,14 @@ def plot_shrinkage(
     True
     """
     rng = np.random.default_rng(seed)
-    columns = {"count": count, "exposure": exposure, "value": value, "noise_sd": noise_sd}
+    columns = {
+        "count": count,
+        "exposure": exposure,
+        "value": value,
+        "noise_sd": noise_sd,
+        "successes": successes,
+        "trials": trials,
+    }
     outcome = _outcome_of(columns)
     if outcome is None or columns[outcome.size] is None:
         raise ItemsError(f"name the columns {_PAIRS}")

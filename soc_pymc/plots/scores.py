@@ -46,10 +46,8 @@ def plot_r_squared(
     draws
         From `soc.quantities.r_squared` or `soc.quantities.variance_parts`; or a dict of several, by
         the names of the scores or fits.
-    prob
-        Probability of the intervals, between equal tails.
-    ax
-        Axes to draw in; None makes a figure.
+    prob, ax
+        Probability of the intervals, between equal tails; and axes to draw in, or None.
 
     Returns
     -------

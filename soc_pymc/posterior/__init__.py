@@ -1,1 +1,1 @@
-"""What a fit says: curves, posteriors of items, SQL."""
+"""Results of a fit: curves, posteriors of items, SQL."""

@@ -1,4 +1,4 @@
-"""What a fit says of theta given the score: E and Var(theta | t), draw by draw, and their bands."""
+"""Draws of E(theta | t) and Var(theta | t), and their bands."""
 
 import numpy as np
 import xarray as xr
@@ -12,7 +12,7 @@ from .extrapolation import warn_of_extrapolation
 from .predictive import Posterior, posterior_of
 
 _POINTS = 200
-_POSITIVE = ("variance", "shape", "rate")  # banded on the log scale, as is a positive mean
+_POSITIVE = ("variance", "shape", "rate")  # bands on the log scale, as for a positive mean
 
 
 def calibration_curves(
@@ -21,7 +21,7 @@ def calibration_curves(
     group: object = None,
     exposure: ArrayLike | None = None,
 ) -> xr.Dataset:
-    """Calibration curves of first and second order, draw by draw.
+    """Draws of calibration curves of first and second order.
 
     Parameters
     ----------
@@ -32,12 +32,12 @@ def calibration_curves(
         first and the last bin, evenly on the axis of the mean. Beyond the data curves are straight
         lines on their axis, kept between 1e-100 and 1e100.
     group
-        Of a fit with groups, the label of one, whose own curves are wanted; None gives those that
-        the groups share. For a group that the fit never saw these come with deviations drawn from
-        their prior, which makes wider bands.
+        For a fit with groups: the label of a group, for its curves; None gives the shared curves. A
+        group that the fit never saw gets the shared curves with deviations drawn from their prior,
+        hence wider bands.
     exposure
-        Of a fit with a term in exposure (or noise sd), a number > 0 or one for each score; None
-        averages theta over the exposures that items of such scores had.
+        For a fit with a term in exposure (or noise sd): a number > 0, or one for each score; None
+        averages over the exposures of items with similar scores.
 
     Returns
     -------
@@ -49,14 +49,14 @@ def calibration_curves(
     Raises
     ------
     FitError
-        If `score` is not a vector of finite numbers or has no place on a curve's axis, or the fit
-        has no groups or no term in exposure of which some are given.
+        If `score` is not a vector of finite numbers or has no position on a curve's axis, or
+        `group` or `exposure` is given for a fit without groups or a term in exposure.
 
     Warns
     -----
     ItemsWarning
-        If the fit never saw the group, or scores lie outside of those that it saw by more than a
-        tenth of their range.
+        If the fit never saw the group, or scores are outside the fit's range by more than a tenth
+        of that range.
 
     Examples
     --------
@@ -83,7 +83,7 @@ def curves_of(
     labels: NDArray[np.object_] | None = None,
     sizes: Floats | None = None,
 ) -> xr.Dataset:
-    """What `calibration_curves` returns, of scores, groups and sizes that are good, each (n,)."""
+    """`calibration_curves` for checked scores, groups and sizes, each (n,)."""
     posterior = posterior_of(fit)
     if sizes is None and fit.prior.exposure is not None:
         variables = _over_sizes(fit, posterior, at, labels)
@@ -146,7 +146,7 @@ def _sizes(fit: Fit, exposure: ArrayLike | None, n: int) -> Floats | None:
 def _over_sizes(
     fit: Fit, posterior: Posterior, score: Floats, labels: NDArray[np.object_] | None
 ) -> dict[str, Floats]:
-    """Curves of theta over the exposures (noise sds) of items of such scores: total variance."""
+    """Curves averaged over the exposures (noise sds) of items with similar scores."""
     kept = fit.data["constant_data"]
     share, middle = kept["share"].to_numpy(), kept["share_position"].to_numpy()
     position = fit.axis("mean")(score)
@@ -158,7 +158,7 @@ def _over_sizes(
         square = square + weight * (curves["variance"] + curves["mean"] ** 2)
     variance = np.maximum(square - mean**2, np.finfo(float).tiny)
     found = {"mean": mean, "variance": variance, "log_variance": np.log(variance)}
-    if "shape" in curves:  # of the Gamma with these moments
+    if "shape" in curves:  # for the Gamma with these moments
         found |= {"log_mean": np.log(mean), "shape": mean**2 / variance, "rate": mean / variance}
     return found
 
@@ -182,10 +182,10 @@ def bands(curves: xr.Dataset, prob: float = 0.9, simultaneous: bool = False) -> 
     prob
         Probability of the bands, between 0 and 1.
     simultaneous
-        False: at each score, the central interval that holds a share `prob` of the draws. True:
-        wider, so that a share `prob` of whole curves lies inside at all scores at once; pointwise
-        half-widths are multiplied by the smallest factor that does it (Montiel Olea and
-        Plagborg-Moller 2019).
+        False: at each score, the central interval with a share `prob` of the draws. True: wider, so
+        that a share `prob` of whole curves lies inside at all scores; pointwise half-widths are
+        multiplied by the smallest factor that achieves this (Montiel Olea and Plagborg-Moller
+        2019).
 
     Returns
     -------

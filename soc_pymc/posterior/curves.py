@@ -18,11 +18,11 @@ from ..inference.results import Fit
 from ..model.splines import spline_matrix
 
 _NUMBERS = 2_000_000  # numbers in one array of draws x items
-_LARGEST_LOG = 230.0  # of a mean, cv2 or variance, 1e100: their products and squares stay finite
+_LARGEST_LOG = 230.0  # of a mean, cv2 or variance, 1e100: products and squares stay finite
 
 
 def knot_weights(fit: Fit, curve: str, score: ArrayLike) -> tuple[Floats, Floats]:
-    """Values of a shared curve at its knots, and the weights that turn them into values at scores.
+    """Values of a shared curve at its knots, and the weights that interpolate them at scores.
 
     The curve is "mean" (log E(theta|t), or E(theta|t) for Normal priors) or "variance" (log cv2, or
     log Var(theta|t)). Values are (draws, k), chains one after the other, and weights (n, k): the
@@ -43,14 +43,13 @@ def curve_draws(
 ) -> tuple[Floats, Floats]:
     """Draws of both curves at scores: log mean and log cv2, or mean and log variance.
 
-    Both are (draws, n), chains one after the other. A fit with groups takes the label of each
-    score's group; None is the curve that the groups share, and a group that the fit never saw gets
-    it plus deviations drawn from their prior, the same ones wherever its label occurs. A fit with a
-    term in exposure (noise sd) takes that of each score; below and above those of the fit it counts
-    as the least and the largest of them.
+    Both are (draws, n), chains one after the other. `group` has the label of each score's group;
+    None is the shared curve, and a new group gets it plus deviations drawn from their prior, the
+    same wherever its label occurs. For a fit with a term in exposure (noise sd), exposures are
+    clipped to the range of the fit's.
 
-    Raises `FitError` if a score has no place on a curve's axis, or the fit has no groups or no term
-        in exposure and is asked for one, or has the term and no exposure is given.
+    Raises `FitError` if a score has no position on a curve's axis, if groups or exposures are given
+    for a fit without such terms, or if the term in exposure lacks an exposure.
     """
     _check_terms(fit, group, exposure)
     if fit.by_bin:
@@ -63,9 +62,9 @@ def curve_draws(
 
 
 def bounded(fit: Fit, first: Floats, second: Floats) -> tuple[Floats, Floats]:
-    """Both curves with logarithms kept within 230 of 0, so that all that follows stays finite.
+    """Both curves with logarithms within 230 of 0, so that all results stay finite.
 
-    Lines beyond the outer knots leave that range where scores are absurdly far from the fit's.
+    Lines beyond the outer knots leave that range only at extreme scores.
     """
     low, high = -_LARGEST_LOG, _LARGEST_LOG
     if family_of(fit.prior).outcome.positive:  # the first curve is a logarithm too
@@ -98,14 +97,14 @@ def _draws(fit: Fit, name: str) -> Floats:
 
 
 def bin_of(fit: Fit, score: ArrayLike) -> NDArray[np.intp]:
-    """The fit's bin in which each score lies; beyond the bins, and in empty ones, a neighbour."""
+    """The fit's bin of each score; for scores beyond the bins, or in empty ones, a neighbour."""
     edges = fit.data["constant_data"]["edge"].to_numpy()
     return np.searchsorted(edges, np.asarray(score, dtype=float), side="right")
 
 
 def _steps(fit: Fit, score: Floats) -> tuple[Floats, Floats]:
-    """Curves that are steps, one number for each bin."""
-    fit.axis("mean")(score), fit.axis("variance")(score)  # refuses scores without a place
+    """Step curves, with one number for each bin."""
+    fit.axis("mean")(score), fit.axis("variance")(score)  # refuses scores without a position
     family, at = family_of(fit.prior), bin_of(fit, score)
     first, second = family.to_curves(*(_draws(fit, name)[:, at] for name in family.parameters))
     return first, second
@@ -128,7 +127,7 @@ def _curve(
     posterior = fit.data["posterior"]
     if exposure is not None and f"{name}_by_exposure" in posterior:
         knots = posterior[f"{curve}_exposure_knot"].to_numpy()
-        with np.errstate(divide="ignore"):  # nothing seen in no exposure: the least there was
+        with np.errstate(divide="ignore"):  # exposure 0 counts as the smallest exposure
             x = np.clip(np.log(np.asarray(exposure, dtype=float)), knots[0], knots[-1])
         total += _draws(fit, f"{name}_by_exposure") @ spline_matrix(x, knots).T
     if f"{name}_of_bin" in posterior:
@@ -142,7 +141,7 @@ def _of_group(fit: Fit, curve: str, label: str) -> Floats:
     if label in fit.groups:
         return _draws(fit, f"{name}_of_group")[:, fit.groups.index(label)]
     constant = fit.data["constant_data"]
-    if f"{curve}_group_functions" not in constant:  # five steps know no prior of groups
+    if f"{curve}_group_functions" not in constant:  # five steps have no prior of groups
         return _draws(fit, name)
     functions = constant[f"{curve}_group_functions"]
     kinds = functions[f"{curve}_group_function"].to_numpy()
@@ -156,7 +155,7 @@ def _of_group(fit: Fit, curve: str, label: str) -> Floats:
 
 
 def _bin_effects(fit: Fit, name: str, score: Floats) -> Floats:
-    """Effects of the scores' bins; of a bin that held no item, from their prior."""
+    """Effects of the scores' bins, drawn from their prior for a bin without items."""
     constant = fit.data["constant_data"]
     effects = fit.data["posterior"][f"{name}_of_bin"]
     number = np.searchsorted(constant["edge"].to_numpy(), score, side="right")
@@ -172,17 +171,17 @@ def _bin_effects(fit: Fit, name: str, score: Floats) -> Floats:
     return np.asarray(found)
 
 
-# --- curves as scoring asks for them -------------------------------------------------------------
+# --- curves for scoring --------------------------------------------------------------------------
 
 
 def is_plain(fit: Fit) -> bool:
-    """Whether curves are splines over the score alone: no groups, exposure, effects or steps."""
+    """Whether curves depend only on the score: no groups, exposure, effects or steps."""
     prior = fit.prior
     return not (fit.groups or prior.exposure is not None or prior.bin_effects or fit.by_bin)
 
 
 def items_at_once(fit: Fit) -> int:
-    """Items of whose curves all draws are held at once."""
+    """Number of items whose draws of the curves fit in memory at once."""
     posterior = fit.data["posterior"]
     return max(1, _NUMBERS // (posterior.sizes["chain"] * posterior.sizes["draw"]))
 
@@ -190,7 +189,7 @@ def items_at_once(fit: Fit) -> int:
 def own_terms(
     fit: Fit, group: NDArray[Any] | None, exposure: Floats | None
 ) -> dict[str, NDArray[Any] | None]:
-    """Groups and exposures where they matter to the fit."""
+    """Groups and exposures, if the fit has such terms."""
     return {
         "group": group if fit.groups else None,
         "exposure": exposure if fit.prior.exposure is not None else None,
@@ -200,7 +199,7 @@ def own_terms(
 def curves_at(
     fit: Fit, score: Floats, group: NDArray[Any] | None, exposure: Floats | None
 ) -> tuple[Floats, Floats]:
-    """Draws of both curves at scores, groups and exposures, where these matter to the fit."""
+    """Draws of both curves at scores, and at groups and exposures if the fit has such terms."""
     return curve_draws(fit, score, **own_terms(fit, group, exposure))
 
 
@@ -222,13 +221,13 @@ def some_curves(
     """Some draws of both curves, numbered with chains one after the other."""
     if is_plain(fit):
         return curves_at(_narrowed(fit, draws), score, group, exposure)
-    # new groups and bins draw their effects for all draws together: there all are made
+    # effects of new groups and bins are drawn for all draws together
     first, second = curves_at(fit, score, group, exposure)
     return first[draws], second[draws]
 
 
 def _narrowed(fit: Fit, draws: Ints) -> Fit:
-    """The fit with some of its draws alone."""
+    """The fit with only some of its draws."""
     posterior = fit.data["posterior"].to_dataset()
     at = np.divmod(draws, posterior.sizes["draw"])
     chain, draw = (xr.DataArray(x, dims="few") for x in at)

@@ -1,8 +1,8 @@
-"""Item posteriors as one Ibis expression, and as the SQL text of it.
+"""Item posteriors as one Ibis expression, and as its SQL text.
 
-All a fit says of the curves comes as two small tables of numbers: a `Ladder`, which turns scores
-into positions where that is no elementary function, and `Curves`, in even cells of positions. Both
-are joined by whole numbers that arithmetic finds, so that every engine runs the same plan.
+The curves are two small tables of numbers: a `Ladder` from scores to positions, if that is no
+elementary function, and `Curves`, in equal cells of positions. Both are joined by whole numbers
+computed by arithmetic, so every engine runs the same plan.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,51 +23,51 @@ from ..families.validity import LARGEST, LARGEST_COUNT
 SCORED = ("theta_mean", "theta_sd", "theta_var", "theta_shape", "theta_rate")
 """Columns that scoring adds."""
 
-_TINY = 1e-12  # sd of log mean that is as good as none
+_TINY = 1e-12  # negligible sd of log mean
 _ITEMS, _LADDER, _CURVES = "soc_items", "soc_ladder", "soc_curves"
-# engines that would paste layers into one another, every use of a column anew, except for a limit
+# engines that inline every use of a column, unless there is a LIMIT
 _FENCED = ("postgres",)
 _ALL = 2**62
-# dialects by the names Ibis compiles and SQLGlot writes: Ibis compiles Spark's for a session alone
+# dialects by their names in Ibis and SQLGlot: Ibis compiles Spark's only for a session
 _DIALECTS = {"pyspark": ("databricks", "spark"), "spark": ("databricks", "spark")}
 
 
 @dataclass(frozen=True)
 class Ladder:
-    """Map of scores to ranks from 0 to 1 by cells of a grid: in each cell two straight lines."""
+    """Map of scores to ranks from 0 to 1: two straight lines in each cell of a grid."""
 
     grid: Grid
-    low: float  # bounds to which a score is clipped to find its cell
+    low: float  # scores are clipped to these bounds
     high: float
     cell: NDArray[np.int64]  # all cells from that of `low` to that of `high`
-    score: Floats  # by cell, where the first line ends and the second begins
+    score: Floats  # by cell: boundary of the two lines
     position: Floats  # (2, cells): their values there
     slope: Floats  # (2, cells)
 
 
 @dataclass(frozen=True)
 class Curves:
-    """What the curves' draws say, by cell of width 2^exponent of the position.
+    """Moments and nodes of the curves' draws, by cell of width 2^exponent of the position.
 
-    A position u is v = u / 2^exponent cells from 0, and in cell floor(v); those beyond the first
-    and the last cell belong to these. Polynomials are in x = v - cell - 1/2, from 1 upwards.
+    A position u is in cell floor(v), v = u / 2^exponent, or in the first or last cell if it is
+    beyond. Polynomials are in x = v - cell - 1/2, from 1 upwards.
     """
 
-    scale: Scale  # of positions where there is no ladder
+    scale: Scale  # of positions if there is no ladder
     ladder: Ladder | None
     exponent: int
     first: int  # the first cell
-    reach: tuple[int, int]  # cells beyond the outer ones in which numbers stay finite
+    reach: tuple[int, int]  # cells beyond the outer ones where numbers stay finite
     mean: Floats  # (cells, 4): means of log mean
     cv2: Floats  # (cells, 4): means of log cv2
     spread: Floats  # (cells, 3, 3): variance of log mean, covariance, variance of log cv2
     nodes_mean: Floats  # (cells, k): nodes of log mean, in sd
-    nodes_cv2: Floats  # (cells, j): of what log cv2 has beyond its regression on it, in sd
+    nodes_cv2: Floats  # (cells, j): of the residual of log cv2 on log mean, in sd
     weight: Floats  # (cells, k, j): weights of their pairs
 
 
 def scored(table: Any, roles: Mapping[str, str], curves: Curves) -> Any:
-    """An Ibis table with the posterior's moments of every item, on its own backend.
+    """An Ibis table with the posterior moments of every item, on the items' backend.
 
     `roles` are the columns of score, count and exposure.
     """
@@ -78,7 +78,7 @@ def scored(table: Any, roles: Mapping[str, str], curves: Curves) -> Any:
 
 
 def _check_columns(columns: Sequence[str], roles: Mapping[str, str]) -> None:
-    """Refuse tables that lack a column or have one of the new names."""
+    """Refuse tables that lack a column or already have one of the new ones."""
     absent = [name for name in roles.values() if name not in columns]
     if absent:
         raise ItemsError(f"the table has no column {', '.join(map(repr, absent))}")
@@ -141,17 +141,17 @@ def _lookups(curves: Curves) -> dict[str, dict[str, NDArray[Any]]]:
 def scoring_sql(
     table: str, roles: Mapping[str, str], columns: Sequence[str], curves: Curves, dialect: str
 ) -> str:
-    """A SELECT that scores a named table, with the small tables inside.
+    """A SELECT that scores a named table and contains the small tables.
 
-    The table is named as the dialect writes it; `roles` are its columns of score, count and
-    exposure, `columns` others to keep. The dialect is one that Ibis knows, or "spark".
+    `table` is written as in the dialect; `roles` are its columns of score, count and exposure,
+    `columns` others to keep. The dialect is one of Ibis's, or "spark".
     """
     import ibis
     import sqlglot
 
     users = list(dict.fromkeys([*roles.values(), *columns]))
     _check_columns(users, roles)
-    # decimals, so that the cast to float64 is written out whatever the column holds
+    # decimals, so that the cast to float64 is always written
     items = ibis.table(dict.fromkeys(users, "decimal"), name=_ITEMS)
     lookups = _lookups(curves)
     unbound = {name: _unbound(name, values) for name, values in lookups.items()}
@@ -160,7 +160,7 @@ def scoring_sql(
     try:
         tree: Any = sqlglot.parse_one(str(ibis.to_sql(whole, dialect=compiled)), read=compiled)
         source = sqlglot.exp.to_table(table, dialect=written)
-    except (ValueError, sqlglot.errors.SqlglotError) as error:  # one for signs, one for words
+    except (ValueError, sqlglot.errors.SqlglotError) as error:  # two classes of SQLGlot's errors
         raise ItemsError(f"table {table!r} in dialect {dialect!r}: {error}") from error
     for found in list(tree.find_all(sqlglot.exp.Table)):
         if found.name == _ITEMS:
@@ -180,7 +180,7 @@ def _unbound(name: str, columns: Mapping[str, NDArray[Any]]) -> Any:
 
 
 def _values(columns: Mapping[str, NDArray[Any]]) -> Any:
-    """A SELECT of rows of numbers, written as text, which alone all engines read exactly."""
+    """A SELECT of rows of numbers as text, the only form that all engines read exactly."""
     from sqlglot import exp
 
     rows = zip(*(map(_text, values) for values in columns.values()), strict=True)
@@ -205,7 +205,7 @@ def _text(number: Any) -> str:
 def _expression(
     table: Any, roles: Mapping[str, str], curves: Curves, lookups: Mapping[str, Any], fence: bool
 ) -> Any:
-    """The user's columns and the new ones; `fence` keeps an engine from pasting layers together."""
+    """The user's columns and the new ones; `fence` keeps an engine from inlining layers."""
     import ibis
 
     users = list(table.columns)
@@ -238,17 +238,17 @@ def _expression(
 
 
 def _inputs(table: Any, roles: Mapping[str, str], scale: Scale) -> dict[str, Any]:
-    """Score, count and exposure as floats, harmless ones where any of the three is bad.
+    """Score, count and exposure as floats, replaced by harmless ones if any is bad.
 
-    Comparisons alone tell NaN and infinities: engines put NaN above all numbers or outside of any
-    order, and both fail one of two bounds.
+    Comparisons detect NaN and infinities: engines order NaN above all numbers or not at all, and
+    both fail one of two bounds.
     """
     t, y, n = (table[roles[role]].cast("float64") for role in ("score", "count", "exposure"))
     low = t > scale.low if scale.low > -LARGEST else t >= -LARGEST
     high = t < scale.high if scale.high < LARGEST else t <= LARGEST
     good = low & high & (n >= 0) & (n <= LARGEST)
     good &= (y >= 0) & (y <= LARGEST_COUNT) & ((y == 0) | (n > 0))
-    bounded = good.ifelse(y, 0.0)  # engines may floor into an integer, which has no NaN
+    bounded = good.ifelse(y, 0.0)  # engines may return an integer from floor, which has no NaN
     good &= bounded == bounded.floor()
     safe = {"t": good.ifelse(t, MIDDLE), "y": good.ifelse(y, 0.0), "n": good.ifelse(n, 0.0)}
     return {"good": good, **safe}
@@ -281,8 +281,8 @@ def _polynomial(rows: Any, name: str, degree: int) -> Any:
 
 
 def _with_prior(rows: Any, layer: Any) -> Any:
-    """Moments of the two curves at the item's own score."""
-    # rounding may take a variance of 0 below it
+    """Moments of the two curves at the item's score."""
+    # rounding may make a variance of 0 negative
     rows = layer(
         rows,
         m=_polynomial(rows, "a", 3),
@@ -296,7 +296,7 @@ def _with_prior(rows: Any, layer: Any) -> Any:
 
 
 def _with_posterior(rows: Any, shape: tuple[int, ...], layer: Any) -> Any:
-    """Mean and total variance over the nodes, each by the closed forms."""
+    """Mean and total variance over the nodes, from the closed forms."""
     pairs = list(np.ndindex(shape))
     prior: dict[str, Any] = {}
     for k in range(shape[0]):
@@ -304,7 +304,7 @@ def _with_posterior(rows: Any, shape: tuple[int, ...], layer: Any) -> Any:
         prior[f"shape_{k}"], prior[f"rate_{k}"] = poisson_gamma.shape_rate(
             rows.soc_m + rows.soc_sd * x, rows.soc_c + rows.soc_slope * x, exp=_exp
         )
-    for j in range(shape[1]):  # what is left of log cv2 scales both shape and rate
+    for j in range(shape[1]):  # the residual of log cv2 scales both shape and rate
         prior[f"scale_{j}"] = _exp(-rows.soc_left * rows[f"soc_z_{j}"])
     rows = layer(rows, **prior)
     nodes: dict[str, Any] = {}

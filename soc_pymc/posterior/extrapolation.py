@@ -1,4 +1,4 @@
-"""Scores far outside those that a fit saw: counted while items are read, reported once."""
+"""Warnings of extrapolation: scores far outside the fit's, counted by batch and reported once."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,33 +13,33 @@ from ..families.scales import RANK
 from ..inference.results import Fit
 from .curves import bounded, knot_weights
 
-_MARGIN = 0.1  # of the range of the fit's scores, on the mean's axis: lines hold that far
+_MARGIN = 0.1  # allowed distance, as a share of the range of the fit's scores on the mean's axis
 _elsewhere: ContextVar[bool] = ContextVar("elsewhere", default=False)
 
 
 class Extrapolation:
-    """Counts scores far outside those of a fit, part by part of the items."""
+    """Counts scores far outside those of a fit, batch by batch."""
 
     def __init__(self, fit: Fit) -> None:
         self._fit = fit
         self._total, self._far = 0, 0
         self._least, self._most = np.inf, -np.inf
         self._low, self._high = -np.inf, np.inf
-        # scores without a position are refused where curves are asked for them
+        # curves refuse scores without a position
         scales = [fit.axis(curve).local for curve in ("mean", "variance")]
         self._floor = max(scale.low for scale in scales)
         self._ceiling = min(scale.high for scale in scales)
         bins = fit.data.children.get("constant_data")
-        if bins is None or "score_min" not in bins:  # curves given by hand, which saw no scores
+        if bins is None or "score_min" not in bins:  # curves without a range of scores
             return
         self._seen = float(bins["score_min"].min()), float(bins["score_max"].max())
-        # ranks end at the fit's own scores: how far a score is beyond them says its own scale
+        # ranks end at the fit's scores, so distances are measured on the scores' own scale
         low, high = scales[0].checked(self._seen)
         margin = _MARGIN * (high - low)
         self._low, self._high = scales[0].score(np.array([low - margin, high + margin]))
 
     def count(self, score: ArrayLike, highest: ArrayLike | None = None) -> None:
-        """Count some more scores, or ranges of them up to the highest."""
+        """Count further scores, or ranges of scores."""
         low = np.asarray(score, dtype=float)
         high = low if highest is None else np.asarray(highest, dtype=float)
         self._total += low.size
@@ -51,13 +51,13 @@ class Extrapolation:
             self._most = max(self._most, float(high[away].max()))
 
     def warn(self, what: str = "items have scores") -> None:
-        """Warn of those counted, if there are any and nobody else does; `what` has its verb."""
+        """Warn if any were counted and no caller reports them; `what` includes the verb."""
         text = self.message(what)
         if text is not None and not _elsewhere.get():
             warn_user(text, ItemsWarning)
 
     def message(self, what: str = "items have scores") -> str | None:
-        """What there is to say of those counted; None if there are none."""
+        """The warning's text; None if none were counted."""
         if not self._far:
             return None
         low, high = self._seen
@@ -66,18 +66,18 @@ class Extrapolation:
             here += f" to {self._most:.6g}"
         return (
             f"{self._far:,} of {self._total:,} {what} far outside those that the fit saw "
-            f"({low:.6g} to {high:.6g}; these: {here}): {self._done()}, which no item supports; "
-            "fit items of such scores too, or leave these out"
+            f"({low:.6g} to {high:.6g}; these: {here}): {self._done()}, which no item "
+            "supports; fit items with such scores too, or leave these out"
         )
 
     def _done(self) -> str:
-        """What the curves do there."""
+        """How the curves are extrapolated."""
         fit = self._fit
         if fit.by_bin:
             return "they count as scores of the outermost bins"
         if {fit.prior.mean.scale, fit.prior.variance.scale} == {RANK}:
             return "they count as the outermost scores of the fit"
-        lines = "the curves go on as straight lines there"
+        lines = "the curves continue as straight lines there"
         ends = np.array([self._least, self._most])
         curves = [_drawn(fit, name, ends) for name in ("mean", "variance")]
         kept = bounded(fit, *curves)
@@ -93,7 +93,7 @@ def _drawn(fit: Fit, name: str, score: NDArray[np.float64]) -> NDArray[np.float6
 
 @contextmanager
 def extrapolation_reported() -> Iterator[None]:
-    """Far scores that are met inside are told by the caller, once and of all items."""
+    """Inside this block the caller reports extrapolation, once for all items."""
     before = _elsewhere.set(True)
     try:
         yield
@@ -102,14 +102,14 @@ def extrapolation_reported() -> Iterator[None]:
 
 
 def warn_of_extrapolation(fit: Fit, score: ArrayLike, what: str = "items have scores") -> None:
-    """Warn of scores far outside those of a fit, all at once; `what` has its verb."""
+    """Warn of scores far outside those of a fit; `what` includes the verb."""
     far = Extrapolation(fit)
     far.count(score)
     far.warn(what)
 
 
 def warn_of_extrapolated_bins(fit: Fit, stats: Statistics) -> None:
-    """Warn of bins that hold scores far outside those of a fit."""
+    """Warn of bins with scores far outside those of a fit."""
     low, high = (stats.data[name].to_numpy() for name in ("score_min", "score_max"))
     some = ~np.isnan(low)  # bins without items have no scores
     far = Extrapolation(fit)

@@ -1,4 +1,4 @@
-"""Items, and bins that stand for items, as the columns that a posterior reads."""
+"""Items, and bins that represent items, as columns for a posterior."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,13 +20,13 @@ from .extrapolation import warn_of_extrapolation
 from .predictive import Columns, Posterior
 
 _OUTCOMES = [role for kind in OUTCOMES.values() for role in (kind.observed, kind.size)]
-_LEAST = 1e-12  # a variance below this share of the square is rounding of the sums
+_LEAST = 1e-12  # a variance below this share of the square is rounding
 
 
 def posterior_roles(fit: Fit, posterior: Posterior, items: Items) -> dict[str, str]:
     """Columns of score, outcome and size, in this order, and of the group if the fit has groups.
 
-    Items of another kind, or without the groups that the fit has, are refused.
+    Refuses items of another kind, or without groups for a fit with groups.
     """
     check_items(items)
     roles, outcome = items.roles, posterior.outcome
@@ -50,8 +50,8 @@ def posterior_roles(fit: Fit, posterior: Posterior, items: Items) -> dict[str, s
 def columns_of(table: Any, roles: Mapping[str, str]) -> Columns:
     """Columns of an Arrow batch or table by role.
 
-    Numbers are float64, in which a null is NaN, and cannot be written to; labels of ``group`` are
-    str, in which a null is None.
+    Numbers are read-only float64, with NaN for null; labels of ``group`` are str, with None for
+    null.
     """
     import pyarrow as pa
 
@@ -61,7 +61,7 @@ def columns_of(table: Any, roles: Mapping[str, str]) -> Columns:
             columns[role] = table[name].cast(pa.string()).to_pandas().to_numpy(dtype=object)
             continue
         column = np.asarray(table[name].cast(pa.float64(), safe=False))  # null becomes NaN
-        column.flags.writeable = False  # as those are that Arrow lends: one type, one compilation
+        column.flags.writeable = False  # like Arrow's own arrays, so that there is one compilation
         columns[role] = column
     return columns
 
@@ -69,14 +69,14 @@ def columns_of(table: Any, roles: Mapping[str, str]) -> Columns:
 def read_items(
     fit: Fit, posterior: Posterior, items: Items, by: Sequence[str], progress: bool
 ) -> tuple[Columns, dict[str, pd.Series]]:
-    """Columns of all items that a fit needs, validated, and the columns `by` as they are.
+    """Validated columns of all items for a fit, and the columns `by` unchanged.
 
-    It warns of scores far outside those that the fit saw.
+    Warns of scores far outside the fit's.
     """
     import pyarrow as pa
 
     roles = posterior_roles(fit, posterior, items)
-    # no folds are made here: ids that only name items may be of any type
+    # no folds are made here, so ids may have any type
     scan(replace(items, id=None, fold=None), progress=progress)
     names = list(dict.fromkeys([*roles.values(), *by]))
     parts = list(batches(open_table(items.source, names), names))
@@ -88,21 +88,21 @@ def read_items(
 
 @dataclass(frozen=True)
 class BinScores:
-    """Occupied bins, of every group where the statistics have groups."""
+    """Occupied bins, by group if the statistics have groups."""
 
-    group: Ints  # codes of groups; 0 where they are pooled
-    bin: Ints  # numbers of bins, rising within a group
+    group: Ints  # codes of groups; 0 if they are pooled
+    bin: Ints  # numbers of bins, increasing within a group
     score: Floats  # mean scores
     spread: Floats  # variances of the mean curve (log E(theta|t) for counts) over a bin's items
 
     def place(self, group: Ints, number: Ints) -> NDArray[np.intp]:
-        """Where bins of groups are among these."""
+        """Positions of bins of groups among these."""
         wide = int(self.bin.max()) + 1
         return np.searchsorted(self.group * wide + self.bin, group * wide + number)
 
 
 def bin_scores_of(fit: Fit, posterior: Posterior, stats: Statistics, coarse: int = 1) -> BinScores:
-    """Mean scores of bins, `coarse` of which make one, and what their spread does to theta."""
+    """Mean scores of bins, merged by `coarse`, and the variance of theta by their spread."""
     labels = np.array(stats.groups, dtype=object)
     if fit.groups and not len(labels):
         raise StatisticsError(
@@ -115,7 +115,7 @@ def bin_scores_of(fit: Fit, posterior: Posterior, stats: Statistics, coarse: int
         for start in range(0, len(score), step):
             part = slice(start, start + step)
             own = labels[group[part]] if fit.groups else None
-            # a term in exposure moves the curve of a bin as a whole: any exposure will do
+            # a term in exposure shifts the whole curve of a bin, so any exposure will do
             mean = posterior.curves(score[part], own, np.ones(len(score[part])))["mean"]
             found[part] = (np.log(mean) if posterior.outcome.positive else mean).mean(axis=0)
         return found

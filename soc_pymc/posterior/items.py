@@ -1,7 +1,7 @@
 """Posterior of every item's theta given its score and outcome, over the curves' uncertainty.
 
-Given a draw of the curves it is a closed form (of counts under a Gamma prior, Gamma(shape(t) + y,
-rate(t) + N)); over draws an equal mixture of these, with curves at the item's own score.
+Given a draw of the curves, at the item's own score, it is a closed form (for counts under a Gamma
+prior, Gamma(shape(t) + y, rate(t) + N)); over draws it is an equal mixture.
 """
 
 import logging
@@ -35,19 +35,19 @@ from .scored_files import (
 )
 
 _log = logging.getLogger(__name__)
-_BATCH, _BATCH_OF_FEW = 100_000, 1 << 19  # items read at once, with all draws and with few nodes
-_LONGEST_NAME = 200  # characters, and some for the temporary name beside it
-_WIDE = 32  # columns, from which on fewer items are read at once
+_BATCH, _BATCH_OF_FEW = 100_000, 1 << 19  # items per batch, with all draws and with few nodes
+_LONGEST_NAME = 200  # characters, with room for the temporary name
+_WIDE = 32  # columns beyond which batches are smaller
 
 
 @dataclass(frozen=True)
 class _Job:
-    """What to do with every batch of items."""
+    """How to score every batch of items."""
 
     roles: Mapping[str, str]  # columns to read
     names: list[str]  # of the new columns
     score: Scorer  # makes them
-    batch: int  # items to read at once
+    batch: int  # items per batch
     far: Extrapolation  # counts scores far outside those of the fit
 
 
@@ -61,32 +61,32 @@ def item_posteriors(
     out: str | os.PathLike[str] | None = None,
     progress: bool = True,
 ) -> Any:
-    """Posterior mean, sd, variance and quantiles of every item, added to the user's own table.
+    """Posterior mean, sd, variance and quantiles of every item, added to the user's table.
 
     Parameters
     ----------
     fit
         The fit.
     items
-        Items to score: those of the fit or others, of the same kind. Where the fit has groups each
-        is scored by its own group's curves; one of a group that the fit never saw by those that the
-        groups share, with the uncertainty of a new group.
+        Items to score: those of the fit or others of the same kind. If the fit has groups, each
+        item is scored with its group's curves; items of a new group with the shared curves and the
+        uncertainty of a new group.
     quantiles
         Probabilities of the quantile columns, each between 0 and 1.
     draws
-        ``"all"``: every draw of the curves counts, exactly. ``"representative"``, for large tables:
-        at each score 4 to 100 nodes with the draws' moments stand for them, in a compiled loop, and
-        all draws where the curves are hardly known (sd of log cv2 above 0.6) or the data contradict
-        them. Mean, sd and quantiles from 2.5 to 97.5 percent are within 1e-3 posterior sd of those
-        of ``"all"``: on items of S1 and on extreme ones at most 9e-4 for fits to 300, 3,000,
-        20,000 and 200,000 items, for the largest 3e-4.
+        ``"all"``: uses every draw of the curves. ``"representative"``, for large tables: at each
+        score 4 to 100 quadrature points with the draws' moments replace them, in a compiled loop,
+        except where the curves are poorly known (sd of log cv2 above 0.6) or the data contradict
+        them. Mean, sd and quantiles from 2.5 to 97.5 percent are within 1e-3 posterior sd of
+        ``"all"``: on items of S1 and on extreme ones at most 9e-4 for fits to 300, 3,000, 20,000
+        and 200,000 items, for the largest 3e-4.
     plug_in
-        Use the posterior means of the curves alone (of log mean and log cv2, or of mean and log
+        Use only the posterior means of the curves (of log mean and log cv2, or of mean and log
         variance), as if they were known.
     out
         Parquet file (``*.parquet``) to stream to, batch by batch; it appears under its name when it
-        is whole. Or a folder (one that is there, or a name that ends with a slash): each file of
-        items gets one of its name there, and a later run makes again only what is missing or was
+        is complete. Or a folder (an existing one, or a name that ends with a slash): each file of
+        items gets a file of the same name there, and a later run makes only what is missing or was
         made from another fit, other options or another version of the file.
     progress
         Whether to show progress on standard error.
@@ -102,17 +102,17 @@ def item_posteriors(
     Raises
     ------
     ItemsError
-        If the items are not valid, are not of the fit's kind, lack groups that the fit has, or have
-        a column of one of the new names; of a folder, with the name of the file. Files that are
-        finished then stay.
+        If the items are not valid, are not of the fit's kind, lack groups for a fit with groups, or
+        already have one of the new columns. For a folder the error names the file, and finished
+        files stay.
     FitError
-        If a quantile is not between 0 and 1, or a score has no place on the fit's axis.
+        If a quantile is not between 0 and 1, or a score has no position on the fit's axis.
 
     Warns
     -----
     ItemsWarning
-        If scores lie outside of those that the fit saw by more than a tenth of their range: how
-        many, and what the curves do there. Once, whatever the number of batches and files.
+        If scores are outside the fit's range by more than a tenth of that range: how many, and how
+        the curves are extrapolated. Once per call.
 
     Examples
     --------
@@ -141,7 +141,7 @@ def item_posteriors(
         job = _Job(roles, names, posterior.scorer(probs, draws, plug_in), batch, Extrapolation(fit))
         try:
             return _score_files(files, items, job, Path(out), progress)
-        finally:  # after an error too: files that are finished stay, and are not scored again
+        finally:  # after an error too, because finished files stay and are not scored again
             job.far.warn()
     target = None if out is None else _target(Path(out), items)
     total = _count(table, items)
@@ -186,10 +186,10 @@ def _quantile_name(prob: float) -> str:
 
 
 def _open_checked(items: Items, roles: Mapping[str, str], names: list[str]) -> Any:
-    """The table of items, with what the roles need in its columns and none of the new names."""
+    """The table of items, after a check of its columns and of the new names."""
     table = open_table(items.source)
     if any(c not in table.columns or _is_odd(r, table[c].type()) for r, c in roles.items()):
-        scan(items, progress=False)  # says what is wrong with the columns
+        scan(items, progress=False)  # raises errors about the columns
     clash = [n for n in names if n in table.columns]
     if clash:
         raise ItemsError(
@@ -209,12 +209,12 @@ def _count(table: Any, items: Items) -> int:
     with readable():
         total = int(table.count().to_pyarrow().as_py())
     if total == 0:
-        scan(items, progress=False)  # says that there are no rows
+        scan(items, progress=False)  # raises if there are no rows
     return total
 
 
 def _scored_batches(table: Any, items: Items, job: _Job, shown: Phase) -> Iterator[Any]:
-    """Record batches of the user's columns with the new ones behind them, in order."""
+    """Record batches of the user's columns followed by the new ones, in order."""
     import pyarrow as pa
 
     size = max(1, job.batch * _WIDE // max(_WIDE, len(table.columns)))
@@ -230,7 +230,7 @@ def _scored_batches(table: Any, items: Items, job: _Job, shown: Phase) -> Iterat
 
 
 def _valid_columns(batch: Any, items: Items, roles: Mapping[str, str]) -> Columns:
-    """Columns of a batch by role; the first bad row ends in a report on all rows."""
+    """Columns of a batch by role; a bad row raises an error about all rows."""
     columns = columns_of(batch, roles)
     numbers = [columns[role] for role in roles if role != "group"]
     good = OUTCOMES[items.kind].validity.are_valid(*numbers)
@@ -241,7 +241,7 @@ def _valid_columns(batch: Any, items: Items, roles: Mapping[str, str]) -> Column
 
 
 def _attached(source: Any, table: Any, scored: Iterator[Any], names: list[str]) -> Any:
-    """The user's own kind of table with the new columns."""
+    """A table of the user's kind with the new columns."""
     import pyarrow as pa
 
     kind = kind_of(source)
@@ -278,7 +278,7 @@ def _target(path: Path, items: Items) -> Path:
 def _files_to_score(
     items: Items, folder: Path, made_by: Mapping[str, Any]
 ) -> list[tuple[str, Path, str]]:
-    """Each file of items, the file of its posteriors, and what that is to say it was made from."""
+    """Each file of items, the file for its posteriors, and the record of its inputs."""
     if kind_of(items.source) != "files":
         raise ItemsError(
             f"out={str(folder)!r} is a folder, for one file for each file of items, but the items "
@@ -294,7 +294,7 @@ def _files_to_score(
 def _score_files(
     files: list[tuple[str, Path, str]], items: Items, job: _Job, folder: Path, progress: bool
 ) -> Path:
-    """Score file by file except for those that are finished."""
+    """Score file by file, except finished ones."""
     todo = [file for file in files if not is_finished(*file[1:])]
     kept = len(files) - len(todo)
     with phase("item posteriors", unit="items", enabled=progress) as shown:

@@ -1,8 +1,8 @@
-"""Posteriors under mixtures: components at every score, with weights that draws may differ in.
+"""Posteriors under mixtures: components at every score, with weights by draw.
 
-Where components are and what they weigh comes from one of two providers: a fit whose weights are
-smooth in the score (components on a fixed frame, one set of weights a draw), or five steps (the
-components of the score's own bin, moved along the curve of the mean; one draw).
+Components and weights come from one of two sources: a fit with weights that are smooth in the score
+(components on a fixed base distribution, weights by draw), or five steps (the components of the
+score's bin, shifted along the curve of the mean; one draw).
 """
 
 from collections.abc import Iterator
@@ -28,44 +28,44 @@ from .curves import bin_of, bounded, curve_draws
 from .predictive import Columns, Scorer, ThetaMixture, in_chunks, proper, select
 
 Blocks = Iterator[tuple[Ints, Floats]]
-"""Numbers of scores with the components' weights there, (draws, scores, R), block by block."""
+"""Indices of scores with the components' weights there, (draws, scores, R), block by block."""
 
 _AT_ONCE = 4_000_000  # numbers in one array of draws x scores x components
 _GRID = 1000  # points of the table between the outer knots of the weights
-_FARTHEST = 50.0  # logarithm of the draws' spread over the Laplace start's
-_MOST = 0.005  # relative variance of an item's marginal density over draws: above it, all draws
+_FARTHEST = 50.0  # largest log ratio of the draws' spread to the Laplace start's
+_MOST = 0.005  # relative variance of marginal densities over draws, above which all draws are used
 _TINY = 1e-300
 
 
 class _Weights(Protocol):
-    """Components at scores and what they weigh, draw by draw."""
+    """Components at scores and their weights, by draw."""
 
     draws: int
-    items: int  # whose components are held at once
-    workers: int | None  # that score at a time; None for all processors
+    items: int  # scores whose components are in memory at once
+    workers: int | None  # number of threads; None for all processors
 
     def components(self, score: Floats, spread: Floats | float) -> tuple[Floats, Floats]:
-        """Locations (n, R) and variances (n, 1) or (n, R), to which `spread` (n,) adds."""
+        """Locations (n, R) and variances (n, 1) or (n, R), increased by `spread` (n,)."""
 
     def blocks(self, score: Floats, draws: Ints | None = None) -> Blocks:
-        """Weights at scores, of all draws or some."""
+        """Weights at scores, for all draws or some."""
 
     def mean(self, score: Floats) -> Floats:
         """Weights averaged over the draws, (n, R)."""
 
     def updated(self, score: Floats, density: Floats, plug_in: bool = False) -> Floats:
-        """Posterior weights averaged over the draws (n, R), up to a factor of each item.
+        """Posterior weights averaged over the draws (n, R), up to a factor per item.
 
-        `density` (n, R) is of the outcomes, up to such a factor; a plug-in takes the mean draw.
+        `density` (n, R) is that of the outcomes, up to such a factor; a plug-in uses the mean draw.
         """
 
     @property
     def table(self) -> "_Table | None":
-        """A compiled way to score most items."""
+        """A table for compiled scoring of most items, if there is one."""
 
 
 class _MixturePosterior:
-    """Posterior of a fit of a mixture; groups are pooled, and there are no terms in exposure."""
+    """Posterior of a fit of a mixture, with pooled groups and without terms in exposure."""
 
     def __init__(self, fit: Fit, weights: _Weights) -> None:
         self._fit, self._weights = fit, weights
@@ -79,7 +79,7 @@ class _MixturePosterior:
         return outcome, size
 
     def _components(self, columns: Columns) -> tuple[Floats, Floats]:
-        """Locations and variances over all that an item stands for."""
+        """Locations and variances, including the spread of an item."""
         score = np.asarray(columns["score"], dtype=float)
         return self._weights.components(score, np.asarray(columns.get("spread", 0.0), dtype=float))
 
@@ -87,14 +87,14 @@ class _MixturePosterior:
         return self.family.mixtures.parameters(*self._components(columns))
 
     def _after(self, columns: Columns, components: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
-        """Conjugate parameters of theta given the outcome under each component."""
+        """Conjugate parameters of theta given the outcome, for each component."""
         outcome, size = (x[:, None] for x in self._own(columns))
         return self.family.update(*self.family.mixtures.parameters(*components), outcome, size)
 
     def _densities(
         self, columns: Columns, components: tuple[Floats, Floats]
     ) -> tuple[Floats, Floats]:
-        """Densities under the components (n, R) over the largest, and its logarithm (n,)."""
+        """Densities under the components (n, R) relative to the largest, and its logarithm (n,)."""
         each = self.family.mixtures.log_density(*self._own(columns), *components)
         top = each.max(axis=1)
         return np.exp(each - top[:, None]), top
@@ -153,9 +153,9 @@ class _MixturePosterior:
         return np.array([np.einsum("nr,rn->n", weight, end) for end in both])
 
     def _near_weights(self, columns: Columns, components: tuple[Floats, Floats]) -> Floats:
-        """Posterior weights by the table, and over all draws where it does not do."""
+        """Posterior weights from the table, or over all draws where it is not accurate."""
         table = self._weights.table
-        if table is None or "spread" in columns:  # the table is of single scores
+        if table is None or "spread" in columns:  # the table is for single scores
             return self._updated(columns, components)
         weight, left = table.weights(columns, *self._own(columns))
         if left.any():
@@ -205,7 +205,7 @@ class _MixturePosterior:
         return draw_moments(density, means, variances, place, blocks, self._weights.draws)
 
     def theta(self, columns: Columns) -> ThetaMixture:
-        """One component of each of the mixture's, with weights averaged over the draws."""
+        """Mixture of the posterior components, with weights averaged over the draws."""
         components = self._components(columns)
         first, second = np.broadcast_arrays(*self._after(columns, components))
         return ThetaMixture(first.T, second.T, self._updated(columns, components).T)
@@ -240,7 +240,7 @@ class _MixturePosterior:
 
 
 def _picked(theta: tuple[Floats, Floats], at: Ints) -> tuple[Floats, Floats]:
-    """Parameters (n, R) of the components `at` (draws, n)."""
+    """Parameters (n, R) of the components with indices `at` (draws, n)."""
     item = np.arange(at.shape[1])
     first, second = np.broadcast_arrays(*theta)
     return first[item, at], second[item, at]
@@ -256,7 +256,7 @@ def mixture_of(fit: Fit) -> _MixturePosterior:
 
 
 class _BinWeights:
-    """One draw: a score's components are those of its bin, moved along the curve of the mean."""
+    """One draw: components of a score's bin, shifted along the curve of the mean."""
 
     draws, items = 1, 5000
     workers: int | None = None
@@ -290,7 +290,7 @@ class _BinWeights:
 
 @dataclass(frozen=True)
 class _Draws:
-    """Draws at knots: both curves of the frame less the Laplace start's, and the rest's."""
+    """Draws at knots: the base's curves less the Laplace start's, and the functions."""
 
     first: Floats
     second: Floats
@@ -300,7 +300,7 @@ class _Draws:
         return len(self.rest)
 
     def mean(self) -> "_Draws":
-        """The one draw that is the mean of all."""
+        """The mean of all draws, as one draw."""
         return _Draws(*(x.mean(axis=0, keepdims=True) for x in self.all))
 
     def some(self, at: Ints) -> "_Draws":
@@ -314,7 +314,7 @@ class _Draws:
 
 
 class _SmoothWeights:
-    """Components on a frame that is fixed, with weights that draws differ in."""
+    """Components on a fixed base distribution, with weights by draw."""
 
     items = 50_000
     workers: int | None = 1
@@ -357,10 +357,10 @@ class _SmoothWeights:
             away @ spline_matrix(self._fit.axis(name)(score), knots).T
             for (name, (knots, _)), away in zip(self._curves.items(), given.all[:2], strict=True)
         )
-        # far from the fit's scores draws leave the start along lines: their exponentials end
+        # far from the fit's scores the lines of draws may overflow as exponentials
         second = np.clip(second, -_FARTHEST, _FARTHEST)
         both = parts.frame_tilt(first, second, parts.frame_slopes(frame))
-        # beyond the outer knots weights stay: as exponentials they would not bear a straight line
+        # beyond the outer knots weights stay constant, because straight lines of logs would explode
         inside = np.clip(self._fit.axis("mean")(score), self._knots[0], self._knots[-1])
         at = spline_matrix(inside, self._knots)
         rest = np.einsum("nk,dkj->dnj", at, given.rest)
@@ -388,7 +388,7 @@ class _SmoothWeights:
         return weight
 
     def mean(self, score: Floats) -> Floats:
-        """Interpolated within the table's grid."""
+        """Weights averaged over the draws, interpolated within the table's grid."""
         grid, position = self._grid, self._fit.axis("mean")(score)
         inside = (position >= grid[0]) & (position <= grid[-1])
         mean = np.empty((len(score), len(self._z)))
@@ -422,7 +422,7 @@ class _SmoothWeights:
 
     @cached_property
     def table(self) -> "_Table | None":
-        """Moments of the weights, and the frame, over the grid."""
+        """Moments of the weights, and the base distribution, over the grid."""
         score = self._fit.axis("mean").inverse(self._grid)
         mean, components = self._grid_means, len(self._z)
         cov = np.empty((len(score), components, components))
@@ -438,7 +438,7 @@ class _SmoothWeights:
 
 @dataclass(frozen=True)
 class _Table:
-    """Means and covariances of weights over draws, and the frame, at rising positions."""
+    """Means and covariances of weights over draws, and the base, at sorted positions."""
 
     fit: Fit
     family: Family
@@ -457,7 +457,7 @@ class _Table:
     def weights(
         self, columns: Columns, outcome: Floats, size: Floats
     ) -> tuple[Floats, NDArray[np.bool_]]:
-        """Posterior weights (n, R), up to a factor, and which items need all draws."""
+        """Posterior weights (n, R), up to a factor, and a mask of items that need all draws."""
         weight, left = np.empty((len(outcome), len(self.z))), np.empty(len(outcome), dtype=bool)
         given = self._given(columns, outcome, size)
         weights_by_table(*given, self.family.mixtures.gamma, weight, left)
@@ -466,7 +466,7 @@ class _Table:
     def score(
         self, columns: Columns, outcome: Floats, size: Floats, probs: tuple[float, ...]
     ) -> tuple[Floats, NDArray[np.bool_]]:
-        """Rows of a `Scorer`, and which items need all draws."""
+        """Rows of a `Scorer`, and a mask of items that need all draws."""
         found, left = np.empty((3 + len(probs), len(outcome))), np.empty(len(outcome), dtype=bool)
         share, tables = np.array(probs, dtype=float), quantile_tables(probs)
         given = self._given(columns, outcome, size)

@@ -1,7 +1,7 @@
-"""What a fit says of theta and of outcomes at given scores: one object, whatever its prior.
+"""The posterior and predictive distributions of a fit: one interface for all priors.
 
 Given a draw of the curves theta is Gamma or Normal, or a mixture of these, before and after the
-outcome; over the draws it is a mixture. Everything else of the package asks `posterior_of(fit)`.
+outcome; over the draws it is a mixture. The rest of the package uses `posterior_of(fit)`.
 """
 
 import os
@@ -39,19 +39,19 @@ differ, ``spread`` is the variance of the mean curve (of log E(theta|t) for coun
 Scorer = Callable[[Columns], Floats]
 """From items to posterior mean, sd, variance and quantiles of theta, (3 + probabilities, n)."""
 
-_MANY = 4000  # items in a chunk without draws, or with few nodes: what a processor's cache holds
-_FEW_LEFT = 16  # items left by nodes, at a time: so few that the algebra starts no threads
-_APART = 0.01  # sd of a probability over nodes from which on all draws are averaged
+_MANY = 4000  # items per chunk without draws, or with few nodes, as fits a processor's cache
+_FEW_LEFT = 16  # items per chunk for all draws, so few that linear algebra starts no threads
+_APART = 0.01  # sd of a probability over nodes above which all draws are averaged
 _WIDE = 0.4  # or sd of the second curve, a logarithm
 
 
 @dataclass(frozen=True)
 class ThetaMixture:
-    """Theta of n items given score and outcome: mixtures of K members of a family."""
+    """Theta of n items given score and outcome, as mixtures of K members of a family."""
 
     first: Floats  # (K, n): conjugate parameters, shape and rate or mean and variance
     second: Floats
-    weight: Floats | None = None  # (K, n), with sum 1 over the components; None for equal ones
+    weight: Floats | None = None  # (K, n), with sum 1 over the components; None for equal weights
 
     def average(self, values: Floats) -> Floats:
         """Mean over the components of `values` (K, n), shape (n,)."""
@@ -61,7 +61,7 @@ class ThetaMixture:
 
 
 class Posterior(Protocol):
-    """A fitted prior as a distribution of theta and of outcomes, draw by draw of its curves."""
+    """Distributions of theta and outcomes under a fit, by draw of its curves."""
 
     @property
     def family(self) -> Family:
@@ -69,7 +69,7 @@ class Posterior(Protocol):
 
     @property
     def outcome(self) -> Outcome:
-        """The kind of outcome that it is of."""
+        """The kind of outcome."""
 
     def log_density(self, columns: Columns) -> Floats:
         """Log density (probability) of the outcomes given score and size, (draws, n)."""
@@ -80,7 +80,7 @@ class Posterior(Protocol):
     def further_cdf_interval(
         self, columns: Columns, outcome: Floats, size: Floats
     ) -> tuple[Floats, Floats]:
-        """The same of a further outcome of the same items, given their own in `columns`, to 1e-4.
+        """The same for a further outcome of the items, given the one in `columns`, to 1e-4.
 
         `outcome` and `size`, each (n,), are those of the further observation.
         """
@@ -89,7 +89,7 @@ class Posterior(Protocol):
         """Outcomes of new items of the same score and size, (draws, n)."""
 
     def moments(self, columns: Columns) -> tuple[Floats, Floats]:
-        """E and Var(theta | t, y) of the items draw by draw, each (draws, n)."""
+        """E and Var(theta | t, y) of the items, each (draws, n)."""
 
     def theta(self, columns: Columns) -> ThetaMixture:
         """Theta of the items given score and outcome, averaged over all draws of the curves."""
@@ -97,19 +97,19 @@ class Posterior(Protocol):
     def theta_given(self, columns: Columns, draws: Ints, uniform: Floats) -> tuple[Floats, Floats]:
         """Conjugate parameters of theta under some draws of the curves, each (draws, n).
 
-        Under a mixture they are those of one component of the posterior, drawn with its
-        probability by `uniform` (draws, n) on (0, 1).
+        Under a mixture they are those of one component of the posterior, drawn with its probability
+        by means of `uniform` (draws, n) on (0, 1).
         """
 
     def scorer(self, probs: tuple[float, ...], draws: str, plug_in: bool) -> Scorer:
-        """How items are scored: over ``"all"`` draws, ``"representative"`` ones, or none."""
+        """Function that scores items over ``"all"`` draws, ``"representative"`` ones, or none."""
 
     def curves(
         self, score: Floats, group: NDArray[Any] | None = None, exposure: Floats | None = None
     ) -> dict[str, Floats]:
         """Variables of `calibration_curves` at scores, each (draws, n).
 
-        Groups and exposures (or noise sds) are ignored where the fit has no such terms.
+        Groups and exposures (or noise sds) are ignored if the fit has no such terms.
         """
 
 
@@ -136,7 +136,7 @@ def select(columns: Columns, at: slice | NDArray[Any]) -> dict[str, NDArray[Any]
 
 
 def in_chunks(one_chunk: Scorer, step: int, columns: Columns, workers: int | None = None) -> Floats:
-    """Chunks on all processors, or some: scipy's functions release the lock."""
+    """Process chunks in threads, because scipy's functions release the lock."""
     parts = [slice(i, i + step) for i in range(0, len(columns["score"]), step)]
     with ThreadPoolExecutor(workers or os.cpu_count()) as pool:
         done = list(pool.map(lambda part: one_chunk(select(columns, part)), parts))
@@ -144,7 +144,7 @@ def in_chunks(one_chunk: Scorer, step: int, columns: Columns, workers: int | Non
 
 
 def proper(below: Floats, upto: Floats) -> tuple[Floats, Floats]:
-    """Both ends of an interval of probability: averages are such only up to rounding."""
+    """Ends of a probability interval, clipped to [0, 1] and sorted, because of rounding."""
     upto = np.clip(upto, 0.0, 1.0)
     return np.clip(below, 0.0, upto), upto
 
@@ -170,7 +170,7 @@ class _FamilyPosterior:
         return representative_nodes(self._fit, score, **own_terms(self._fit, group, size))
 
     def _widened(self, columns: Columns, first: Floats, second: Floats) -> tuple[Floats, Floats]:
-        """Curves of theta over all that an item stands for."""
+        """Curves of theta, including the spread of an item."""
         if "spread" not in columns:
             return first, second
         return self.family.widened(first, second, columns["spread"])
@@ -189,7 +189,7 @@ class _FamilyPosterior:
         return np.asarray(self.family.log_density(*self._own(columns), *curves))
 
     def cdf_interval(self, columns: Columns) -> tuple[Floats, Floats]:
-        """Over few nodes that stand for the draws."""
+        """As in `Posterior`, over quadrature points."""
         weight, first, second = self._nodes(columns)
         nodes = self._widened(columns, first, second)
         below, upto = self.family.cdf_interval(*self._own(columns), *nodes)
@@ -198,10 +198,10 @@ class _FamilyPosterior:
     def further_cdf_interval(
         self, columns: Columns, outcome: Floats, size: Floats
     ) -> tuple[Floats, Floats]:
-        """Averaged over few nodes, or over all draws where nodes are apart.
+        """As in `Posterior`, over quadrature points, or over all draws where these differ much.
 
-        The nodes have the draws' first and second moments. Where probabilities differ between them
-        by an sd of v, what the rest of the moments would add is of the order of v^3.
+        The nodes have the draws' first and second moments. If probabilities have an sd of v over
+        the nodes, the error from higher moments is of order v^3.
         """
         family = self.family
 
@@ -274,7 +274,7 @@ class _FamilyPosterior:
         return lambda columns: in_chunks(one_chunk, step, columns)
 
     def _score_few(self, columns: Columns, probs: tuple[float, ...]) -> Floats:
-        """Score items over few nodes of their draws where these do, over all draws elsewhere."""
+        """Score items over a few nodes if these are accurate, else over all draws."""
         family, (outcome, size) = self.family, self._own(columns)
         first, second = self._draws(columns)
         spread = curve_spread(family, first, second)
@@ -293,7 +293,7 @@ class _FamilyPosterior:
 
 
 def _tabulated(fit: Fit, probs: tuple[float, ...], rest: Scorer) -> Scorer:
-    """Few nodes from a table over scores for most items, all draws for the rest."""
+    """Score most items with nodes from a table over scores, the rest with all draws."""
     family, nodes = family_of(fit.prior), make_nodes(fit)
     numbers = ("score", family.outcome.observed, family.outcome.size)
 
@@ -311,7 +311,7 @@ def _tabulated(fit: Fit, probs: tuple[float, ...], rest: Scorer) -> Scorer:
     def score_items(columns: Columns) -> Floats:
         if not nodes.axis.holds(columns["score"]).all():
             for curve in ("mean", "variance"):
-                fit.axis(curve)(columns["score"])  # says that some have no place on it
+                fit.axis(curve)(columns["score"])  # raises if some have no position on it
         own = {name: columns[name] for name in numbers}
         out = in_chunks(by_nodes, family.node_items, own)
         left = np.flatnonzero(np.isnan(out[0]))

@@ -1,4 +1,4 @@
-"""Few nodes for many draws of the curves: tabulated once over scores, then interpolated."""
+"""Quadrature points that replace draws of the curves, tabulated over scores and interpolated."""
 
 from collections.abc import Iterator
 
@@ -12,25 +12,25 @@ from ..families.scales import Scale, common_scale
 from ..inference.results import Fit
 from .curves import bounded, curve_draws, is_plain, knot_weights
 
-_FEW = 16  # scores at which all draws are held at once: what a processor's cache holds
+_FEW = 16  # scores whose draws are in memory at once, as fits a processor's cache
 _GRIDS = (500, 1000, 2000, 4000, 8000, 16000)  # points between the outer knots
-_OUTER = 2  # so many times fewer on either side of them, over as long a way again
-# spread of the curves below which so many nodes a curve do; above the last, all draws. And how far
-# the nodes' posteriors may then be spread out, against the width of each, squared: where the data
-# disagree with the curves the nodes stand apart from one another, and only all draws will do
+_OUTER = 2  # points beyond the knots, on a range of the same length, are fewer by this factor
+# spread of the curves up to which a number of nodes per curve suffices (above the last, all draws
+# are used), and the largest squared spread of the nodes' posteriors relative to their width. Where
+# the data disagree with the curves the nodes are far apart, and all draws are needed
 _LEVELS = ((0.13, 2), (0.2, 3), (0.4, 7), (0.6, 10))
 _LIMITS = np.array([0.06, 0.2, 1.0, 1.5])
-_MEAN_SPREAD = 2.5  # an sd of log mean matters as much as this much more of log cv2
-_STRICTER = 0.4  # share of the limits above where all draws are at hand anyway
-_PART = 500  # items whose nodes are made at once from all draws
-_KINK = 2e-4  # error of interpolation, in sd of the prior, that is borne
-_FEW_COARSE = 0.02  # share of cells that may be left to all draws
+_MEAN_SPREAD = 2.5  # an sd of log mean counts as this many of log cv2
+_STRICTER = 0.4  # share of the limits above if all draws are available anyway
+_PART = 500  # items whose nodes are computed at once from all draws
+_KINK = 2e-4  # allowed error of interpolation, in sd of the prior
+_FEW_COARSE = 0.02  # allowed share of cells without nodes
 _LEAST_KEYS, _MOST_KEYS = 1 << 12, 1 << 18  # steps of the table that finds cells
-_CELLS_A_KEY = 4  # or more steps, up to the most
+_CELLS_A_KEY = 4  # or more steps, up to this number
 
 
 def make_nodes(fit: Fit) -> Nodes:
-    """Nodes of a fit whose curves are functions of the score alone."""
+    """Nodes of a fit whose curves are functions only of the score."""
     family = family_of(fit.prior)
     axis = common_scale(fit.prior.mean.scale, fit.prior.variance.scale)
     for number in _GRIDS:
@@ -39,7 +39,7 @@ def make_nodes(fit: Fit) -> Nodes:
         if coarse.mean() < _FEW_COARSE:
             break
     score = axis.score(at)
-    # far outside of the knots a prior may be beyond all numbers: such cells get no nodes
+    # far outside the knots a prior may overflow: such cells get no nodes
     with np.errstate(over="ignore", invalid="ignore"):
         spread = _spread(fit, family, score)
     wide = np.where(np.isfinite(spread), spread, np.inf)
@@ -51,7 +51,7 @@ def make_nodes(fit: Fit) -> Nodes:
 
 
 def _cell_table(at: Floats) -> tuple[Ints, float]:
-    """Cell in which each of many equal steps from the first point begins, and steps per unit."""
+    """Cell of the start of each of many equal steps from the first point, and steps per unit."""
     keys = _LEAST_KEYS
     while True:
         scale = keys / (at[-1] - at[0])
@@ -60,20 +60,20 @@ def _cell_table(at: Floats) -> tuple[Ints, float]:
         if keys >= _MOST_KEYS or np.diff(start).max() <= _CELLS_A_KEY:
             break
         keys *= 2
-    # an edge may lie behind a point by rounding: begin one cell before
+    # an edge may be past a point by rounding: begin one cell before
     start[:-1] = np.maximum(start[:-1] - 1, 0)
     return start.astype(np.int64), float(scale)
 
 
 def _grid(fit: Fit, scale: Scale, number: int) -> Floats:
-    """Rising positions, about `number` between outer knots, close on the axes of both curves."""
+    """Sorted positions, about `number` between outer knots, dense on the axes of both curves."""
     inner, knots = [], []
     for curve, knot in (("mean", "mean_knot"), ("variance", "variance_knot")):
         axis = fit.axis(curve)
         own = fit.data["posterior"][knot].to_numpy()
         inner.append(axis.inverse(np.linspace(own[0], own[-1], number)))
         knots.append(axis.inverse(own))
-        inner += [knots[-1], np.array(axis.score)]  # a rank axis bends at these
+        inner += [knots[-1], np.array(axis.score)]  # a rank axis has kinks here
     every, outer = np.concatenate(inner), np.concatenate(knots)
     every, outer = (scale.position(x[scale.holds(x)]) for x in (every, outer))
     low, high = float(outer.min()), float(outer.max())
@@ -83,7 +83,7 @@ def _grid(fit: Fit, scale: Scale, number: int) -> Floats:
 
 
 def _coarse(fit: Fit, family: Family, axis: Scale, at: Floats) -> NDArray[np.bool_]:
-    """Cells in which the average curves' prior is interpolated with too large an error."""
+    """Cells in which interpolation of the average curves' prior is not accurate enough."""
     both = np.empty(2 * len(at) - 1)
     both[::2], both[1::2] = at, 0.5 * (at[:-1] + at[1:])
     score = axis.score(both)
@@ -91,7 +91,7 @@ def _coarse(fit: Fit, family: Family, axis: Scale, at: Floats) -> NDArray[np.boo
     for curve in ("mean", "variance"):
         values, weights = knot_weights(fit, curve, score)
         averages.append(weights @ values.mean(axis=0))
-    # likewise: comparisons with NaN are false, and the cell is coarse
+    # comparisons with NaN are false, so such a cell is coarse
     with np.errstate(over="ignore", invalid="ignore"):
         one, two = family.to_parameters(averages[0], averages[1])
         between = 0.5 * (one[:-2:2] + one[2::2]), 0.5 * (two[:-2:2] + two[2::2])
@@ -101,13 +101,13 @@ def _coarse(fit: Fit, family: Family, axis: Scale, at: Floats) -> NDArray[np.boo
 
 
 def _spread(fit: Fit, family: Family, score: Floats) -> Floats:
-    """Spread of the curves at scores, as of `curve_spread`, NaN where it is beyond all numbers."""
+    """Spread of the curves at scores, as by `curve_spread`, NaN on overflow."""
     _, level, first, _, second = _knot_moments(fit, score)
     return _larger(family, np.sqrt(np.maximum([first, second], 0.0)), level)
 
 
 def curve_spread(family: Family, first: Floats, second: Floats) -> Floats:
-    """Sd of draws (draws, n) of the second curve, or of the first as it matters, the larger."""
+    """Sd of draws (draws, n) of the second curve, or the weighted sd of the first if larger."""
     sds = np.array([first.std(axis=0), second.std(axis=0)])
     return _larger(family, sds, second.mean(axis=0))
 
@@ -119,7 +119,7 @@ def _larger(family: Family, sds: Floats, level: Floats) -> Floats:
 def _rules(
     fit: Fit, family: Family, score: Floats, cells: NDArray[np.bool_], number: int
 ) -> Floats:
-    """Rules of `number` nodes a curve at both ends of the cells, and nothing elsewhere."""
+    """Rules of `number` nodes per curve at both ends of the given cells."""
     found = np.zeros((len(score), 3, number**2))
     ends = np.append(cells, False) | np.append(False, cells)
     places = np.flatnonzero(ends)
@@ -134,11 +134,11 @@ def _rules(
 def few_nodes(
     first: Floats, second: Floats, spread: Floats
 ) -> Iterator[tuple[NDArray[np.intp], float, Rule]]:
-    """Gauss rules of draws of the curves at items, as few nodes as their spread allows.
+    """Gauss rules of draws of the curves at items, with as few nodes as their spread allows.
 
-    Draws are (draws, n), `spread` (n,) is of `curve_spread`. Yields items (none twice, those of a
-    large spread not at all), how far their nodes' posteriors may be spread out against the width of
-    each, squared, and their rule.
+    Draws are (draws, n), `spread` (n,) is from `curve_spread`. Yields disjoint sets of items
+    (without those of a large spread), the largest squared spread of their nodes' posteriors
+    relative to their width, and their rule.
     """
     level = np.searchsorted([top for top, _ in _LEVELS], spread)
     for i, (_, number) in enumerate(_LEVELS):
@@ -156,13 +156,13 @@ def representative_nodes(
     group: ArrayLike | None = None,
     exposure: ArrayLike | None = None,
 ) -> tuple[Floats, Floats, Floats]:
-    """Nine weighted values of both curves that stand for all draws at each score.
+    """Nine quadrature points of both curves that replace all draws at each score.
 
     They have the draws' mean and covariance (a product of three-point Gauss-Hermite rules), so that
     averages over them are right to the second order in the curves' uncertainty and, for curves near
     normal, to the fifth.
 
-    Groups and exposures are as of `curve_draws`. Gives weights (9,) and the curves (9, n).
+    Groups and exposures are as in `curve_draws`. Returns weights (9,) and the curves (9, n).
     """
     if is_plain(fit):
         return _bounded_rule(fit, _knot_moments(fit, score))
@@ -180,7 +180,7 @@ def representative_nodes(
 
 
 def _bounded_rule(fit: Fit, moments: Floats) -> tuple[Floats, Floats, Floats]:
-    """Nodes of these moments, with curves as far as numbers go."""
+    """Nodes with these moments, with bounded curves."""
     weight, first, second = product_rule(*moments)
     return weight, *bounded(fit, first, second)
 

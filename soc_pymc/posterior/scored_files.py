@@ -1,4 +1,4 @@
-"""Scored items as Parquet files: each is whole or not there, and says what it was made from."""
+"""Scored items as Parquet files, written atomically, with a record of their inputs."""
 
 import hashlib
 import json
@@ -12,25 +12,25 @@ from .._lib.errors import ItemsError
 from .._lib.files import replacing
 from ..inference.results import Fit
 
-_VERSION = 3  # of the way items are scored: files of another are made again
+_VERSION = 3  # version of scoring; files of another version are made again
 _KEY = b"soc_pymc_scored"
 _SEAL = b"soc_pymc_seal"
-_MARK = _SEAL + b"\x18\x40"  # the key, then Thrift's for: a text of 64 bytes
+_MARK = _SEAL + b"\x18\x40"  # the key, then Thrift's code for a text of 64 bytes
 _OPEN = b"0" * 64
 _BLOCK = 1 << 20
-_ROWS = 1 << 19  # least rows in a row group
-_SAMPLE = 10_000  # first values of a column that tell whether it has many distinct ones
+_ROWS = 1 << 19  # smallest row group
+_SAMPLE = 10_000  # first values of a column, to see whether many are distinct
 _ENDINGS = re.compile(r"\.(parquet|pq|csv|tsv|csv\.gz|tsv\.gz)$", re.IGNORECASE)
 
 
 def is_folder(out: str | os.PathLike[str]) -> bool:
-    """Whether `out` names a folder: one that is there, or a name that ends with a slash."""
+    """Whether `out` is an existing folder, or a name that ends with a slash."""
     name = os.fspath(out)
     return os.path.isdir(name) or name.endswith(("/", os.sep))
 
 
 def targets(paths: Sequence[str], folder: Path) -> list[tuple[str, Path]]:
-    """Each file of items with the file for its posteriors in a folder, under the same name."""
+    """Each file of items with the file for its posteriors, of the same name, in a folder."""
     taken: dict[str, str] = {}
     pairs = []
     for path in paths:
@@ -47,18 +47,18 @@ def targets(paths: Sequence[str], folder: Path) -> list[tuple[str, Path]]:
 
 
 def refuse_own_items(written: Iterable[Path], paths: Iterable[str]) -> None:
-    """Refuse to write over files of items."""
+    """Refuse to overwrite files of items."""
     own = {os.path.realpath(path) for path in paths}
     for target in written:
         if os.path.realpath(target) in own:
             raise ItemsError(f"{target} holds the items: give another name or folder to out=")
 
 
-# --- what a file was made from -------------------------------------------------------------------
+# --- records of inputs ---------------------------------------------------------------------------
 
 
 def fit_digest(fit: Fit) -> str:
-    """Digest of all that scoring may take from a fit: its prior, its draws, its bins and axes."""
+    """Digest of all that scoring uses of a fit: prior, draws, bins and axes."""
     digest = hashlib.sha256(f"{type(fit.prior).__name__} {fit.prior!r}".encode())
     for group in ("posterior", "constant_data"):
         if group not in fit.data:
@@ -74,7 +74,7 @@ def fit_digest(fit: Fit) -> str:
 
 
 def file_record(path: str, made_by: Mapping[str, Any]) -> str:
-    """Digest of a file of items (name, size, time of change) and of how it is scored."""
+    """Digest of a file of items (name, size, modification time) and of the options of scoring."""
     stat = os.stat(path)
     whole = {
         **made_by,
@@ -85,7 +85,7 @@ def file_record(path: str, made_by: Mapping[str, Any]) -> str:
 
 
 def is_finished(target: Path, record: str) -> bool:
-    """Whether a file is there, is byte for byte as it was written, and has this record."""
+    """Whether a file exists, is unchanged since it was written, and has this record."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -98,14 +98,14 @@ def is_finished(target: Path, record: str) -> bool:
     return metadata.get(_KEY) == record.encode()
 
 
-# --- seals ---------------------------------------------------------------------------------------
+# --- checksums -----------------------------------------------------------------------------------
 
 
 def _sealed_at(path: Path) -> tuple[int, bytes, str]:
-    """Place and text of a Parquet file's seal, and the seal that it should have.
+    """Position and text of a Parquet file's checksum, and the correct checksum.
 
-    That is the SHA-256 of all bytes, with zeros in the seal's own place, which is in the footer.
-    Without one it is a ValueError.
+    This is the SHA-256 of all bytes, with zeros in place of the checksum, which is in the footer.
+    Raises ValueError if there is none.
     """
     with open(path, "rb") as file:
         size = file.seek(0, os.SEEK_END)
@@ -138,7 +138,7 @@ def _is_sealed(path: Path) -> bool:
 
 
 def _seal(path: Path) -> None:
-    """Put the seal where `_OPEN` was written in its place."""
+    """Write the checksum over the placeholder `_OPEN`."""
     at, _, seal = _sealed_at(path)
     with open(path, "r+b") as file:
         file.seek(at)
@@ -151,9 +151,9 @@ def _seal(path: Path) -> None:
 def write_scored(
     scored: Iterable[Any], target: Path, total: int, added: Sequence[str], record: str = ""
 ) -> None:
-    """Write record batches, of `total` rows in all, to one Parquet file, whole or not at all.
+    """Write record batches, of `total` rows in all, to one Parquet file, atomically.
 
-    Values of the columns `added` are nearly all distinct; `record` is what `is_finished` looks for.
+    Values of the columns `added` are nearly all distinct; `record` is the one for `is_finished`.
     """
     import pyarrow.parquet as pq
 
@@ -182,7 +182,7 @@ def write_scored(
 
 
 def _row_groups(scored: Iterable[Any]) -> Iterator[Any]:
-    """Tables of enough rows for a row group."""
+    """Tables that are large enough for a row group."""
     import pyarrow as pa
 
     pending: list[Any] = []
@@ -196,7 +196,7 @@ def _row_groups(scored: Iterable[Any]) -> Iterator[Any]:
 
 
 def _repetitive(table: Any, added: Sequence[str]) -> list[str]:
-    """The user's columns whose values repeat, so that a dictionary of them pays."""
+    """The user's columns with repeated values, for which a dictionary saves space."""
     import pyarrow as pa
 
     found = []

@@ -1,8 +1,8 @@
-"""Item posteriors where the items are: one expression or one SELECT that a warehouse runs itself.
+"""Item posteriors in a warehouse, as one expression or one SELECT.
 
-The curves' means, covariances and Gauss nodes over the draws are tabulated in a few hundred cells
-of the axis, as polynomials of low degree; beyond the knots, where the curves are straight lines,
-these are exact.
+The curves' means, covariances and quadrature points over the draws are tabulated in a few hundred
+cells of the axis, as polynomials of low degree, which are exact beyond the knots, where curves are
+straight lines.
 """
 
 import itertools
@@ -31,23 +31,23 @@ from .item_columns import posterior_roles
 from .predictive import posterior_of
 from .quadrature import moments_of
 
-# spread of the curves below which so many nodes of log mean and of log cv2 do
+# numbers of nodes of log mean and of log cv2, and the spread of the curves up to which they suffice
 _NODES = ((0.5, (3, 3)), (math.inf, (4, 5)))
-_FEW = 250  # scores at which all draws are held at once
+_FEW = 250  # scores whose draws are in memory at once
 _CELLS, _MOST_CELLS = 64, 1024
-_BEYOND = 0.25  # how far cells go on beyond the knots, in their range
+_BEYOND = 0.25  # how far cells extend beyond the knots, as a share of the range
 _STEPS = (1 << 11, 1 << 13, 1 << 15, 1 << 17)  # rows of a ladder
-_CLOSE_RANK, _FAR_RANK = 3e-5, 1e-3  # error of a rank to stop at, and not to accept
-_POINTS = 5  # scores of a cell to which the polynomials are fitted
-_CLOSE = 1e-4  # their error between these, in prior sd and of a variance
-_LARGEST, _MOST_VARIANCE = 200.0, 100.0  # of log mean and log cv2, to which the curves go on
-# spread of the curves (sd of log cv2; one of log mean matters 2.5 times as much) above which
+_CLOSE_RANK, _FAR_RANK = 3e-5, 1e-3  # error of a rank: target, and largest accepted
+_POINTS = 5  # points per cell for fitting polynomials
+_CLOSE = 1e-4  # largest error between these, in prior sd and for a variance
+_LARGEST, _MOST_VARIANCE = 200.0, 100.0  # limits of log mean and log cv2
+# spread of the curves (sd of log cv2; sd of log mean counts 2.5 times) above which
 # negative weights could make a variance negative
 _WIDE, _MEAN_SPREAD = 0.8, 2.5
 
 
 def posterior_expression(fit: Fit, items: Items) -> Any:
-    """Posterior mean and variance of every item as an Ibis expression: nothing runs, nothing moves.
+    """Posterior mean and variance of every item as an Ibis expression, which is not executed.
 
     Parameters
     ----------
@@ -64,8 +64,8 @@ def posterior_expression(fit: Fit, items: Items) -> Any:
         ``theta_rate`` of the Gamma with this mean and variance, for a warehouse with a Gamma
         quantile function. They are NULL where a score, count or exposure is missing, not finite or
         negative (a score only if the axis is log), a count not whole, or positive with exposure 0.
-        Rows come in no set order. Nothing is read, so no warning says that scores lie far outside
-        those that the fit saw.
+        The order of rows is not defined. Nothing is read, so there is no warning of scores far
+        outside the fit's.
 
     Raises
     ------
@@ -78,8 +78,8 @@ def posterior_expression(fit: Fit, items: Items) -> Any:
 
     Notes
     -----
-    Against ``soc.item_posteriors(draws="all")`` on 20,000 items of S1, in the error of the mean
-    over the posterior sd and the relative error of the sd, half of the items / 99 in 100 / all:
+    Against ``soc.item_posteriors(draws="all")`` on 20,000 items of S1, error of the mean in
+    posterior sd, and relative error of the sd; median / 99% / largest over items:
 
     ==========  ==========================  ==========================
     fit to      mean                        sd
@@ -90,10 +90,10 @@ def posterior_expression(fit: Fit, items: Items) -> Any:
     200,000     2e-8 / 1e-6 / 4e-6          7e-8 / 7e-7 / 9e-6
     ==========  ==========================  ==========================
 
-    The largest are at outer scores, where the fit hardly knows the curves (sd of log cv2 above 0.8:
-    1 item in 140 at 3,000, 1 in 500 at 20,000); elsewhere in fits to 3,000 items and more they are
-    4e-4 and 2e-3. On a linear scale outer scores are worse, up to 9e-3 and 7e-2 at 3,000. DuckDB
-    spends about 1 microsecond of processor time an item.
+    The largest errors are at outer scores, where the curves are poorly known (sd of log cv2 above
+    0.8: 1 item in 140 at 3,000, 1 in 500 at 20,000); elsewhere in fits to 3,000 items and more they
+    are 4e-4 and 2e-3. On a linear scale errors at outer scores are larger, up to 9e-3 and 7e-2 at
+    3,000. DuckDB takes about 1 microsecond of processor time per item.
 
     Examples
     --------
@@ -128,7 +128,7 @@ def posterior_sql(
     columns: Sequence[str] = (),
     dialect: str = "duckdb",
 ) -> str:
-    """Posterior mean and variance of every item as the text of one SELECT, complete in itself.
+    """Posterior mean and variance of every item as the text of one self-contained SELECT.
 
     Parameters
     ----------
@@ -137,12 +137,12 @@ def posterior_sql(
     table
         Name of the table of items, as the dialect writes it (``'sales."Ads 2024"'``).
     score, count, exposure
-        Columns, exactly as they are named; None takes the names the fit's items had.
+        Names of the columns; None takes those of the fit's items.
     columns
         Other columns to keep, such as the items' key.
     dialect
         ``"duckdb"``, ``"postgres"``, ``"pyspark"``, ``"databricks"``, ``"bigquery"``,
-        ``"snowflake"``, ``"trino"`` or another one that Ibis compiles.
+        ``"snowflake"``, ``"trino"`` or another one that Ibis supports.
 
     Returns
     -------
@@ -182,7 +182,7 @@ def posterior_sql(
 
 
 def _refuse_others(fit: Fit) -> None:
-    """Refuse what a table over scores of log mean and log cv2 cannot say."""
+    """Refuse fits that a table of log mean and log cv2 over scores cannot represent."""
     prior = fit.prior
     others = {
         f"priors of the family {type(prior).__name__}": (
@@ -205,7 +205,7 @@ def _refuse_others(fit: Fit) -> None:
 
 
 def _curves(fit: Fit) -> Curves:
-    """The fit's curves in the fewest cells that are close enough."""
+    """The fit's curves in the smallest number of cells that is accurate enough."""
     _refuse_others(fit)
     scale = fit.prior.mean.scale
     if fit.prior.variance.scale != scale:
@@ -236,7 +236,7 @@ def _tabulated(fit: Fit, knots: Floats, span: float, exponent: int) -> tuple[Cur
     width = 2.0**exponent
     if scale == RANK:
         first, last = 0, round(1 / width) - 1
-    else:  # a little beyond the knots, so that the outer cells hold straight lines alone
+    else:  # a little beyond the knots, so that the outer cells contain only straight lines
         first = math.floor((knots.min() - _BEYOND * span) / width)
         last = math.floor((knots.max() + _BEYOND * span) / width)
     centre: Floats = np.arange(first, last + 1).astype(float) + 0.5
@@ -244,7 +244,7 @@ def _tabulated(fit: Fit, knots: Floats, span: float, exponent: int) -> tuple[Cur
     mean, spread = _moments(fit, (centre[:, None] + x) * width)
     lines, squares = np.vander(x, 4, increasing=True), np.vander(x, 3, increasing=True)
     curves = np.linalg.lstsq(lines, mean.reshape(-1, _POINTS).T)[0].T.reshape(2, -1, 4)
-    if scale != RANK:  # no trace of rounding far outside
+    if scale != RANK:  # exact straight lines far outside
         for end in (0, -1):
             curves[:, end] = 0.0
             curves[:, end, :2] = np.linalg.lstsq(lines[:, :2], mean[:, end].T)[0].T
@@ -264,7 +264,7 @@ def _tabulated(fit: Fit, knots: Floats, span: float, exponent: int) -> tuple[Cur
 
 
 def _reach(curves: Floats, covariance: Floats) -> tuple[int, int]:
-    """Cells below the first and above the last up to which no number comes near overflow."""
+    """Numbers of cells below the first and above the last that are safe from overflow."""
     far = 2.0 ** np.arange(0, 40, 0.125)
     found = []
     for end, x in ((0, -far), (-1, far)):
@@ -276,9 +276,9 @@ def _reach(curves: Floats, covariance: Floats) -> tuple[int, int]:
 
 
 def _error(exact: tuple[Floats, Floats], mean: Floats, spread: Floats) -> float:
-    """Largest error of log mean in prior sd, of log cv2, and of what their spread adds."""
+    """Largest error of log mean in prior sd, of log cv2, and of their variances."""
     prior = np.exp(exact[0][1]) + exact[1][0]
-    # variances of log mean weigh as they add to the prior's, those of log cv2 as numbers
+    # variances of log mean count relative to the prior's, those of log cv2 as they are
     unit = np.sqrt(np.array([prior, np.ones_like(prior)]))
     both = np.array([prior, np.sqrt(prior), np.ones_like(prior)])
     off = np.abs(mean - exact[0]) / unit
@@ -286,7 +286,7 @@ def _error(exact: tuple[Floats, Floats], mean: Floats, spread: Floats) -> float:
 
 
 def _draws(fit: Fit, position: Floats) -> Iterator[tuple[slice, Floats, Floats]]:
-    """Draws of both curves at positions (n,), some at a time."""
+    """Draws of both curves at positions (n,), in parts."""
     score = fit.axis("mean").inverse(position)
     for start in range(0, len(score), _FEW):
         part = slice(start, start + _FEW)
@@ -316,8 +316,8 @@ def _nodes(fit: Fit, position: Floats) -> tuple[Floats, Floats, Floats]:
         alone = basis_x.mean(axis=1).T[:, :, None] * basis_z.mean(axis=1).T[:, None, :]
         parts.append((at_x.T, at_z.T, weight, alone))
     at_x, at_z, weight, alone = map(np.concatenate, zip(*parts, strict=True))
-    wide[[0, -1]] = np.inf  # these serve positions however far away
-    # the weights of independent curves are positive: go as far from them as all weights stay so
+    wide[[0, -1]] = np.inf  # for positions at any distance
+    # weights of independent curves are positive: move from them as long as all stay positive
     off = weight - alone
     room = np.where(off < 0, alone / np.where(off < 0, -off, 1.0), np.inf).min(axis=(1, 2))
     share = np.where(wide > _WIDE, np.clip(room, 0.0, 1.0), 1.0)
@@ -325,14 +325,14 @@ def _nodes(fit: Fit, position: Floats) -> tuple[Floats, Floats, Floats]:
 
 
 def _standard(draws: Floats) -> Floats:
-    """Draws less their mean over their sd; 0 where this is rounding alone."""
+    """Draws less their mean, over their sd; 0 if the sd is only rounding."""
     centre, sd = draws.mean(axis=0), draws.std(axis=0)
     spread = sd > 1e-12 * (1.0 + np.abs(centre))
     return np.where(spread, (draws - centre) / np.where(spread, sd, 1.0), 0.0)
 
 
 def _gauss(draws: Floats, number: int) -> Floats:
-    """Nodes (number, n) of the draws' own Gauss rule; of a normal's where they are too few."""
+    """Nodes (number, n) of the draws' Gauss rule, or of a normal's if there are too few draws."""
     ((_, first, _),) = gauss_rules(draws, np.zeros_like(draws), [number])
     nodes = first.reshape(number, number, -1)[:, 0]
     few = (np.diff(nodes, axis=0) < 1e-3).any(axis=0)
@@ -348,13 +348,13 @@ def _lagrange(nodes: Floats, draws: Floats) -> Floats:
 
 
 def _ladder(fit: Fit) -> Ladder:
-    """Fractions of items below a score, in the fewest cells that are close enough."""
+    """Fractions of items below a score, in the smallest number of cells that is accurate enough."""
     axis = fit.axis("mean")
     score, rank = np.array(axis.score), np.array(axis.fraction)
     size = np.abs(score[score != 0])
     octaves = np.unique(np.floor(np.log2(size))) if len(size) else np.zeros(1)
     for most in _STEPS:
-        # where scores have both signs, cells near 0 are lost to those of other sizes
+        # with scores of both signs, cells near 0 are too few
         grids = [choose_grid(score[0], score[-1], 2.0**o, most) for o in octaves]
         grid = max(grids, key=lambda g: len(np.unique(g.cell(score))))
         made, error = _climbed(grid, score, rank)
@@ -388,7 +388,7 @@ def _climbed(grid: Grid, score: Floats, rank: Floats) -> tuple[Ladder, float]:
 
 
 def _grouped(cell: NDArray[np.int64]) -> tuple[NDArray[np.int64], list[slice]]:
-    """Cells of rising edges, and which edges lie in them."""
+    """Cells of increasing edges, and the edges in them."""
     found, first = np.unique(cell, return_index=True)
     ends = [*first[1:], len(cell)]
     return found, [slice(a, b) for a, b in zip(first, ends, strict=True)]
@@ -397,11 +397,11 @@ def _grouped(cell: NDArray[np.int64]) -> tuple[NDArray[np.int64], list[slice]]:
 def _two_lines(t: Floats, u: Floats) -> tuple[tuple[float, Floats, Floats], float]:
     """Lines from the first point and to the last, with the least error at the points between.
 
-    Gives where the first line gives way to the second, their values there and slopes; the error.
+    Returns the boundary between the two lines, their values there and slopes, and the error.
     """
     best: tuple[tuple[float, Floats, Floats], float] | None = None
     for i in range(1, len(t) - 1):
-        # the first line goes through the point before, which with one edge is where it begins
+        # the first line goes through the point before, which is its start if there is one edge
         through = i if i == 1 else i - 1
         run = t[through] - t[0]
         left = (u[through] - u[0]) / run if run > 0 else 0.0

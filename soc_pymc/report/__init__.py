@@ -33,6 +33,10 @@ __all__ = ["report"]
 _REPLICATED = 2_000  # items of the sample whose outcomes are replicated for a picture
 _FILTERS = ("band", "counted", "exact", "number", "percent", "whole")
 _MARKS = {"ok": "✓", "look": "!", "fail": "✗"}
+_SECTIONS = {
+    "head": head, "data": data, "curves": curves, "checks": checks, "quantities": score_quality,
+    "choices": choices, "settings": settings,
+}  # fmt: skip
 
 
 @checked(
@@ -69,10 +73,8 @@ def report(
 
     Parameters
     ----------
-    fit
-        The fit.
-    items
-        Items to report on: those that made the fit, or better others of the same kind.
+    fit, items
+        The fit, and items to report on: those that made it, or better others of the same kind.
     out
         File to write, named ``*.html``; it appears under its name when it is whole.
     by
@@ -82,11 +84,9 @@ def report(
     threshold
         Of theta, in its unit (events per unit of exposure, or the unit of the values): adds which
         items lie above it, what wrong choices cost, and which items deserve more exposure.
-    seed
-        Seed of the sample and of the checks: with it, and except for the date, the page is the same
-        every time.
-    progress
-        Whether to show progress on standard error.
+    seed, progress
+        Seed of the sample and of the checks, with which, except for the date, the page is the same
+        every time; and whether to show progress.
 
     Returns
     -------
@@ -165,15 +165,9 @@ def _page(results: Results) -> str:
         "outcome": results.posterior.outcome,
         "words": results.words,
         "by": [Label(name) for name in results.options.by],
-        "head": head(results),
-        "data": data(results),
-        "curves": curves(results),
-        "checks": checks(results),
-        "quantities": score_quality(results),
-        "choices": choices(results),
-        "settings": settings(results),
     }
-    return environment.get_template("page.html").render(context)
+    sections = {name: section(results) for name, section in _SECTIONS.items()}
+    return environment.get_template("page.html").render(context | sections)
 
 
 def _target(out: str | os.PathLike[str]) -> Path:

@@ -75,11 +75,11 @@ def _losses(results: Results, sample: Subset, threshold: float) -> Table:
     for name, rule in rules:
         lost = np.where(rule, chosen, missed)
         total, error = scale * float(lost.sum()), scale * few**0.5 * float(lost.std())
-        if few == n:
-            rows.append((name, whole(rule.sum()), number(total, 4)))
-        else:
+        cells = whole(rule.sum()), number(total, 4)
+        if few < n:
             about = f"about {whole(scale * rule.sum())}"
-            rows.append((name, about, f"{number(total)} ± {number(error, 2)}"))
+            cells = about, f"{number(total)} ± {number(error, 2)}"
+        rows.append((name, *cells))
     head = [("Rule", ""), ("Items chosen", "n"), ("Expected loss, in units of theta", "n")]
     return Table("What rules of choice lose", head, rows)
 
@@ -111,13 +111,8 @@ def _top(results: Results, by: str) -> Table:
 def _worth(results: Results, threshold: float) -> Table:
     """The items of which a further observation is worth most to the choice."""
     fit, rows = results.fit, results.overview.lists[BY_LOSS]
-    gain = decisions.value_of_exposure(
-        fit,
-        rows.items,
-        results.typical_size,
-        threshold=threshold,
-        progress=results.options.progress,
-    )
+    given: dict[str, Any] = {"threshold": threshold, "progress": results.options.progress}
+    gain = decisions.value_of_exposure(fit, rows.items, results.typical_size, **given)
     chance = decisions.probability_above(fit, rows.items, threshold, progress=False)
     mean = results.posterior.scorer((), "all", False)(rows.columns)[0]
     sds = zip(gain["sd_now"], gain["sd_after"], strict=True)
@@ -184,11 +179,7 @@ def _shrinkage(results: Results) -> dict[str, Any]:
     if np.isfinite(_own_estimates(results, sample)).any():
         mean = results.posterior.scorer((), "all", False)(sample.columns)[0]
         columns = {role: sample.columns[role] for role in roles} | {"theta_mean": mean}
-        picture = pictures.picture_of(
-            plots.plot_shrinkage,
-            pd.DataFrame(columns),
-            **{role: role for role in roles},
-            seed=results.options.seed,
-            height=5.4,
-        )
+        named: dict[str, Any] = {role: role for role in roles} | {"seed": results.options.seed}
+        frame = pd.DataFrame(columns)
+        picture = pictures.picture_of(plots.plot_shrinkage, frame, height=5.4, **named)
     return {"shrinkage": picture, "drawn": len(sample)}

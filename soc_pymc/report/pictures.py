@@ -102,9 +102,8 @@ def picture_of_spread(columns: dict[str, Any]) -> Picture:
     """Histograms of scores and sizes, side by side."""
 
     def draw(figure: Figure) -> None:
-        for ax, (role, values) in zip(
-            figure.subplots(1, len(columns)), columns.items(), strict=True
-        ):
+        axes = figure.subplots(1, len(columns))
+        for ax, (role, values) in zip(axes, columns.items(), strict=True):
             _histogram(ax, values)
             ax.set_xlabel(role.replace("_", " "))
             ax.set_ylabel("items")
@@ -144,9 +143,8 @@ def picture_of_pit(result: CheckResult, name: str, label: str) -> Picture:
     """The PIT of one slice, under a label."""
     pit = result.data["pit"].to_dataset().sel(slice=[name]).assign_coords(slice=[label])
     rows = result.table[(result.table["check"] == "PIT") & (result.table["slice"] == name)]
-    alone = replace(
-        result, table=rows.assign(slice=label), data=xr.DataTree.from_dict({"pit": pit})
-    )
+    tree = xr.DataTree.from_dict({"pit": pit})
+    alone = replace(result, table=rows.assign(slice=label), data=tree)
 
     def draw(figure: Figure) -> None:
         ax = figure.subplots()

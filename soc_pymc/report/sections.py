@@ -139,9 +139,9 @@ def head(results: Results) -> dict[str, Any]:
     verdict = next((name for name, k in counts.items() if k), "ok")
     observed = results.roles[results.posterior.outcome.observed]
     reason = status.reason.strip().rstrip(".")
+    title = f"Calibration of {results.roles['score']} against {observed}"
     return {
-        "title": results.options.title
-        or f"Calibration of {results.roles['score']} against {observed}",
+        "title": results.options.title or title,
         "converged": status.converged,
         "reason": f"{reason[:1].upper()}{reason[1:]}.",
         "tests": {"n": len(tests), "verdict": verdict, **counts},
@@ -275,12 +275,8 @@ def _curve_table(results: Results) -> Table:
             row += [number(middle), *([] if fit.one_draw else [band(low, high)])]
         rows.append(row)
     interval = _interval(fit, "90% band")
-    columns = [
-        *_numbers("Score", "Items up to it", "E(theta | score)"),
-        *interval,
-        *_numbers("sd(theta | score)"),
-        *interval,
-    ]
+    first, second = _numbers("Score", "Items up to it", "E(theta | score)"), "sd(theta | score)"
+    columns = [*first, *interval, (second, "n"), *interval]
     return Table("The curves at some scores", columns, rows)
 
 
@@ -358,17 +354,12 @@ def _panels(result: CheckResult) -> list[dict[str, Any]]:
     if len(slices) > _PANELS:
         rest = tests["p_value"].reindex(slices[_FIRST_PANELS:]).sort_values(kind="stable").index
         slices = slices[:_FIRST_PANELS] + list(rest[: _PANELS - _FIRST_PANELS])
-    return [
-        {
-            "slice": name,
-            "picture": pictures.picture_of_pit(
-                result, name, pictures.drawable(name, f"finding {places[name]}")
-            ),
-            "verdict": tests["verdict"][name],
-            "statistic": tests["statistic"][name],
-        }
-        for name in slices
-    ]
+    panels = []
+    for name in slices:
+        label = pictures.drawable(name, f"finding {places[name]}")
+        panel = {"slice": name, "picture": pictures.picture_of_pit(result, name, label)}
+        panels.append(panel | {c: tests[c][name] for c in ("verdict", "statistic")})
+    return panels
 
 
 def score_quality(results: Results) -> dict[str, Any]:
@@ -401,10 +392,9 @@ def score_quality(results: Results) -> dict[str, Any]:
     rows, in_short = [], []
     for name, draws, says in measures:
         low, median, high = map(percent, central(draws))
-        interval = "" if fit.one_draw else f"{low} to {high}"
-        rows.append((name, median, *([interval] if interval else []), says.format(median)))
-        with_interval = f"{median} (90% interval {interval})" if interval else median
-        in_short.append(says.format(with_interval))
+        interval = [] if fit.one_draw else [f"{low} to {high}"]
+        rows.append((name, median, *interval, says.format(median)))
+        in_short.append(says.format(" ".join([median, *(f"(90% interval {x})" for x in interval)])))
     columns = [
         ("Quantity", ""), ("Estimate", "n"), *_interval(fit, "90% interval"), ("What it says", "w"),
     ]  # fmt: skip
@@ -419,13 +409,15 @@ def settings(results: Results) -> dict[str, Any]:
     """Settings, versions and how to make the page again."""
     fit, status = results.fit, results.fit.status
     sizes = fit.data["posterior"].sizes
+    used: dict[str, Any] = {"Prior": fit.prior, "Method": fit.method}
     options: list[tuple[str, str]] = []
-    for what, config in (("Prior", fit.prior), ("Method", fit.method)):
-        options.append((what, type(config).__name__))
-        for name, value in asdict(config).items():
-            options.append((f"{what}: {name.replace('_', ' ')}", _shown(value)))
-    versions = [(name, _version(name)) for name in _PACKAGES]
-    versions.append(("Python", platform.python_version()))
+    for what, config in used.items():
+        named = {f"{what}: {k.replace('_', ' ')}": _shown(v) for k, v in asdict(config).items()}
+        options += [(what, type(config).__name__), *named.items()]
+    versions = [
+        *((name, _version(name)) for name in _PACKAGES),
+        ("Python", platform.python_version()),
+    ]
     return {
         "made": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC",
         "seed": results.options.seed,
@@ -464,9 +456,8 @@ def _code(results: Results) -> str:
         for name, value in asdict(results.options).items()
         if name != "progress" and (name == "threshold" or value) and value not in (None, ())
     )
-    prior, method = (
-        re.sub(r"\b([A-Z]\w*\()", r"soc.\1", short(c)) for c in (fit.prior, fit.method)
-    )
+    configurations = map(short, (fit.prior, fit.method))
+    prior, method = (re.sub(r"\b([A-Z]\w*\()", r"soc.\1", text) for text in configurations)
     return (
         "import soc_pymc as soc\n\n"
         f"items = soc.{type(items).__name__}({source}, {roles})\n"

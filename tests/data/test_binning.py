@@ -62,7 +62,7 @@ def test_score_cells_agree_bit_for_bit(steps, floor):
 
 
 @given(st.floats(-1e100, 1e100), st.floats(-1e100, 1e100), st.integers(-30, 5), st.integers(0, 36))
-def test_score_cells_rise_and_begin_at_their_boundary(a, b, floor, steps):
+def test_score_cells_increase_and_begin_at_their_boundary(a, b, floor, steps):
     grid = binning.Grid(floor, steps)
     low, high = sorted([a, b])
     assert grid.cell(low) <= grid.cell(high)
@@ -88,7 +88,7 @@ def test_count_ranges_hold_their_numbers(y):
     assert width <= low / 16
 
 
-def test_small_whole_exposures_have_cells_of_their_own():
+def test_small_whole_exposures_have_their_own_cells():
     assert len(np.unique(exposure_cell(np.arange(33)))) == 33
     assert len(np.unique(count_cell(np.arange(33)))) == 33
     assert list(exposure_cell_range(ZERO_EXPOSURE)) == [0.0, 0.0]
@@ -147,7 +147,7 @@ def test_bins_at_chosen_edges(edges):
     check_bins(edges, np.concatenate(near))
 
 
-def test_edges_reach_the_engine_unrounded():
+def test_edges_are_not_rounded_by_the_engine():
     # decimal literals are rounded by some engines: scores at an edge would change bin
     rng = np.random.default_rng(4)
     sizes = np.concatenate([rng.uniform(size=40), 10.0 ** rng.uniform(-40, 40, 40)])
@@ -259,7 +259,7 @@ def test_bins_of_continuous_scores_are_equal(name):
     assert sizes.min() >= 0.96 * len(scores) / 200
 
 
-def test_bins_are_equal_in_the_weight_asked_for():
+def test_bins_are_equal_in_their_weight():
     scores = CONTINUOUS["lognormal"]
     weight = scores * RNG.gamma(2.0, size=len(scores))
     edges = edges_of(scores, 100, weight)
@@ -276,7 +276,7 @@ def test_ties_stay_together_and_a_heavy_score_counts_as_one_bin():
     assert others.max() < 1.6 * 70_000 / 49
 
 
-def test_few_scores_give_a_bin_each():
+def test_few_scores_have_a_bin_each():
     scores = np.repeat([0.1, 0.2, 0.5, 0.9], [1000, 10, 1, 500])
     edges = edges_of(scores, 4)
     np.testing.assert_array_equal(np.searchsorted(edges, [0.1, 0.2, 0.5, 0.9], "right"), range(4))

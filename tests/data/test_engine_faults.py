@@ -46,7 +46,7 @@ def in_a_process(case, folder, *before):
 
 @pytest.mark.slow
 @needs_spark
-def test_spark_that_loses_a_worker_gives_the_same_numbers(tmp_path):
+def test_spark_gives_the_same_numbers_after_losing_a_worker(tmp_path):
     """Its tasks are done again by the others, and no item is counted twice or left out."""
     found = in_a_process("lost", tmp_path)
     assert len(found["workers"]) == 2
@@ -63,7 +63,7 @@ def test_spark_that_loses_a_worker_gives_the_same_numbers(tmp_path):
 @pytest.mark.slow
 @needs_spark
 @needs_mount
-def test_spark_without_room_is_one_error(tmp_path):
+def test_spark_without_disk_space_is_one_error(tmp_path):
     kind, text = in_a_process("full", tmp_path, "unshare", "-m")["full"]
     assert kind == "ItemsError"
     assert "\n" not in text
@@ -71,7 +71,7 @@ def test_spark_without_room_is_one_error(tmp_path):
 
 
 @pytest.mark.slow
-def test_duckdb_without_room_is_one_error(tmp_path):
+def test_duckdb_without_memory_is_one_error(tmp_path):
     """A query that does not fit into memory, and may write next to nothing."""
     rng = np.random.default_rng(1)
     n = 400_000

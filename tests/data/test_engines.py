@@ -400,7 +400,7 @@ def write_files(folder):
 @pytest.mark.parametrize("form", ["parquet", "csv"])
 @pytest.mark.parametrize("engine", ["polars", "spark"])
 @pytest.mark.slow
-def test_files_read_alike_on_every_engine(engine, form, tmp_path, request):
+def test_files_are_equal_on_every_engine(engine, form, tmp_path, request):
     if engine == "spark":
         request.getfixturevalue("spark")
     files = write_files(tmp_path)[form]
@@ -410,7 +410,7 @@ def test_files_read_alike_on_every_engine(engine, form, tmp_path, request):
 
 
 @pytest.mark.slow
-def test_the_command_line_starts_a_session_of_its_own(spark, tmp_path):
+def test_the_command_line_starts_its_own_session(spark, tmp_path):
     """In a process of its own, as the session of the tests is active in this one."""
     files = write_files(tmp_path)["parquet"]
     expected = summarized(files, "duckdb", tmp_path)
@@ -422,7 +422,7 @@ def test_the_command_line_starts_a_session_of_its_own(spark, tmp_path):
 
 
 @pytest.mark.parametrize("engine", ["duckdb", "polars", "spark"])
-def test_files_are_checked_alike_for_every_engine(engine, tmp_path, capsys):
+def test_files_are_checked_equally_for_every_engine(engine, tmp_path, capsys):
     """Before the engine starts, so that the texts are the same."""
     pytest.importorskip({"spark": "pyspark"}.get(engine, engine))
     good = pa.table({"t": [0.1, 0.2], "y": [1, 2], "N": [2.0, 3.0]})
@@ -471,7 +471,7 @@ def test_a_damaged_page_is_one_clear_error(engine, tmp_path, request, capsys):
 
 
 @pytest.mark.parametrize("engine", ["spark", "polars"])
-def test_an_engine_that_is_not_installed_says_what_to_do(engine, monkeypatch, capsys):
+def test_an_error_names_the_remedy_for_a_missing_engine(engine, monkeypatch, capsys):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     package = {"spark": "pyspark", "polars": "polars"}[engine]
     assert main(words_for("x.parquet", "s.nc", engine)) == 2

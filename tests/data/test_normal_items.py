@@ -368,7 +368,7 @@ def test_folds_never_look_at_the_value():
 
 
 @pytest.mark.parametrize("source", ["frame", "ibis"])
-def test_joint_cells_keep_to_their_budget_or_say_why_not(source):
+def test_joint_cells_keep_their_budget_or_raise(source):
     table = FRAME if source == "frame" else tables.open_table(FRAME)
     whole = stats_of(table, bins=64, joint=True)
     few = stats_of(table, bins=64, joint=13_000)
@@ -393,7 +393,7 @@ def test_joint_cells_keep_to_their_budget_or_say_why_not(source):
 # ---------------------------------------------------------------- options
 
 
-def test_bins_are_equal_in_items_alone():
+def test_bins_are_equal_only_in_items():
     for equal in ("count", "exposure"):
         with pytest.raises(ItemsError, match=f"items with values have no {equal}"):
             stats_of(FRAME, equal=equal)
@@ -404,7 +404,7 @@ def test_bins_are_equal_in_items_alone():
     assert 1000 < stats_of(FRAME).bins <= 1012
 
 
-def test_only_statistics_of_one_kind_add():
+def test_only_statistics_of_one_kind_can_be_added():
     counts = soc.PoissonItems(
         pd.DataFrame({"t": [0.1, 0.2], "y": [1, 0], "N": [2, 2]}),
         score="t", count="y", exposure="N",
@@ -521,7 +521,7 @@ def test_totals_of_a_scan():
 
 
 @pytest.mark.parametrize("source", ["frame", "ibis"])
-def test_sums_that_lose_their_digits_are_refused(source):
+def test_sums_that_lose_precision_are_refused(source):
     """Accepted, the variation about a bin's mean is right to 1e-4; far off it would be wrong."""
     for shift, accepted in ((0.0, True), (3e4, True), (1e7, False), (1e12, False)):
         frame = FRAME.assign(t=FRAME["t"] + shift, y=FRAME["y"] + shift)
@@ -538,7 +538,7 @@ def test_sums_that_lose_their_digits_are_refused(source):
         np.testing.assert_allclose(y2 / n - (y1 / n) ** 2, variance, rtol=1e-4)
 
 
-def test_digits_are_judged_group_by_group():
+def test_precision_is_checked_by_group():
     """Groups far apart vary much together, but each must keep its own digits."""
     far = FRAME.assign(g=np.arange(len(FRAME)) % 2)
     far["y"] += 1e9 * far["g"]
@@ -547,7 +547,7 @@ def test_digits_are_judged_group_by_group():
         stats_of(far, {"group": "g"}, edges=[0.0])
 
 
-def test_exact_values_are_not_taken_for_lost_digits():
+def test_exact_values_do_not_count_as_lost_precision():
     """Constant values, single items and noise far below the variation of theta are all fine."""
     few = FRAME[:40]
     assert stats_of(few.assign(y=3.0, s=1.0), edges=[0.0], on_leakage="ignore").n_items == 40

@@ -105,7 +105,7 @@ def test_joint_cells_are_those_of_a_direct_groupby():
 
 
 @pytest.mark.parametrize("source", ["frame", "ibis"])
-def test_joint_cells_keep_to_their_budget(source):
+def test_joint_cells_keep_their_budget(source):
     table = FRAME if source == "frame" else tables.open_table(FRAME)
     whole = stats_of(table, bins=30, joint=True)
     few = stats_of(table, bins=30, joint=5000)
@@ -242,7 +242,7 @@ def test_folds_of_a_column_and_of_the_item_itself():
         summarize(PoissonItems(frame, **ROLES, fold="part"), folds=3, progress=False)
 
 
-def test_only_like_statistics_add():
+def test_only_similar_statistics_can_be_added():
     a = stats_of(FRAME[:500], edges=[0.1])
     with pytest.raises(
         StatisticsError, match=r"different edges do not add \(edge 0 is 0.1 and 0.2"
@@ -308,7 +308,7 @@ def test_bad_options_are_named(options, text):
         stats_of(FRAME, **options)
 
 
-def test_one_score_is_nothing_to_calibrate_along():
+def test_a_single_score_cannot_be_calibrated():
     with pytest.raises(ItemsError, match=r"every score is 0\.25"):
         stats_of(FRAME.assign(t=0.25))
     assert stats_of(FRAME.assign(t=0.25), edges=[0.3]).bins == 2
@@ -322,7 +322,7 @@ def test_few_scores_give_fewer_bins_and_a_warning():
     np.testing.assert_array_equal(stats.data["n"], frame.groupby("t").size())
 
 
-def test_no_counts_cannot_weigh():
+def test_bins_of_equal_count_need_counts():
     with pytest.raises(ItemsError, match="equal count"):
         stats_of(FRAME.assign(y=0), equal="count")
     assert stats_of(FRAME.assign(y=0)).total_count == 0
@@ -344,7 +344,7 @@ def test_saved_statistics_come_back(tmp_path):
     assert load_statistics(tmp_path / "s.nc").data.identical(edgeless.data)
 
 
-def test_the_format_of_files_is_as_it_was():
+def test_the_format_of_files_is_unchanged():
     """Files hold these and no others, so that those of earlier versions are read."""
     data = stats_of(FRAME[:500], bins=5, joint=True).data
     scores = "score_min score_max sum_t sum_t2 sum_log_t sum_log_t2"
@@ -428,7 +428,7 @@ def test_statistics_are_immutable_and_print_in_a_line():
     assert repr(stats).startswith("<soc_pymc.Statistics: 20,000 items in 3 bins, ")
 
 
-def test_a_table_that_changes_underneath_is_noticed(monkeypatch):
+def test_a_changing_table_is_detected(monkeypatch):
     reader = tables.Streamed
     whole = reader.tables
 
@@ -443,7 +443,7 @@ def test_a_table_that_changes_underneath_is_noticed(monkeypatch):
         stats_of(FRAME)
 
 
-def test_rows_that_come_or_go_between_passes_are_noticed(monkeypatch):
+def test_new_or_missing_rows_between_passes_are_detected(monkeypatch):
     whole = tables.Streamed._batches
 
     def fewer(self, roles):

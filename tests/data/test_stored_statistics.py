@@ -42,7 +42,7 @@ CASES = [
 @pytest.mark.parametrize(
     ("change", "words"), thinned(CASES, CASES[-3:].__contains__), ids=[words for _, words in CASES]
 )
-def test_parts_that_do_not_go_together(change, words, stats, tmp_path):
+def test_inconsistent_parts_are_refused(change, words, stats, tmp_path):
     path = tmp_path / "odd.nc"
     save_netcdf(change(stats.data), path, soc.StatisticsError)
     with pytest.raises(soc.StatisticsError, match=r"odd\.nc holds damaged statistics") as caught:

@@ -119,3 +119,16 @@ def test_simulated_outcomes_are_beta_binomial():
     seen = np.bincount(y.astype(int), minlength=13)
     p = np.exp(BETA.log_density(np.arange(13.0), 12.0, 0.4, -0.3))
     assert stats.chisquare(seen, p / p.sum() * len(y)).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("g", [-20.0, -29.0, -35.0, -60.0, -200.0])
+def test_quantiles_of_priors_without_variance(g):
+    """They are those of a Normal logit, and at last the mean."""
+    f = np.array([[-3.0, 0.0, 2.5]])
+    none = np.zeros(3)
+    found = BETA.summaries(f, np.full((1, 3), g), none, none, PROBS)
+    np.testing.assert_allclose(found.mean, special.expit(f[0]), rtol=1e-14)
+    a, b = binomial_beta.a_b(f[0], g)
+    sd = np.sqrt(1 / a + 1 / b)
+    want = special.expit(f[0] + sd * stats.norm.ppf(PROBS)[:, None])
+    np.testing.assert_allclose(found.quantiles, want, rtol=1e-12 + 2 * np.exp(g / 2) * 1e-3)

@@ -165,7 +165,7 @@ def test_one_command_does_what_three_do(small_frame, tmp_path):
     assert fit.method == soc.VI(seed=3)
 
 
-def test_edges_and_bins_are_not_both_taken(small_frame, small_statistics, tmp_path, capsys):
+def test_edges_and_bins_exclude_each_other(small_frame, small_statistics, tmp_path, capsys):
     small_frame.to_parquet(tmp_path / "items.parquet")
     small_statistics.save(tmp_path / "stats.nc")
     words = ["summarize", str(tmp_path / "items.parquet"), "--score", "score", "--count", "count"]
@@ -250,9 +250,7 @@ def test_demo(tmp_path, capsys):
     assert 0.88 < inside.mean() < 0.93  # lognormal truth, Gamma prior: not exactly 90%
 
 
-def test_warnings_are_lines_and_are_shown_as_before_afterwards(
-    small_frame, small_fit, tmp_path, capsys
-):
+def test_warnings_are_lines_and_settings_are_restored(small_frame, small_fit, tmp_path, capsys):
     """One line for each, of whatever library, and no trace of that in the process."""
 
     def shows(*given, **named):
@@ -278,7 +276,7 @@ def test_warnings_are_lines_and_are_shown_as_before_afterwards(
     assert len(lines) == 2
 
 
-def test_warnings_of_libraries_are_shown_but_for_those_to_developers(capsys):
+def test_warnings_of_libraries_are_shown_except_for_developers(capsys):
     with _warnings_as_lines():
         warnings.simplefilter("always")
         warnings.warn("overflow\nencountered", RuntimeWarning, stacklevel=1)

@@ -117,7 +117,7 @@ def test_compare_prints_the_table_of_the_function(effects, capsys):
         (["--prior", "gamma-mixture"], soc.GammaMixture()),
     ],
 )
-def test_each_word_is_a_field_of_the_prior(words, prior):
+def test_each_option_is_a_field_of_the_prior(words, prior):
     words = ["fit", "s.nc", *map(str, words), "--out", "f.nc"]
     assert prior_of(make_parser().parse_args(words), "poisson", grouped=True) == prior
 
@@ -190,7 +190,7 @@ def test_run_keeps_the_joint_cells_that_a_prior_reads(effects, tmp_path):
     ],
 )  # fmt: skip
 @pytest.mark.slow
-def test_words_that_do_not_apply(words, text, both_kinds, monkeypatch, capsys):
+def test_options_that_do_not_apply(words, text, both_kinds, monkeypatch, capsys):
     monkeypatch.chdir(both_kinds)
     before = set(both_kinds.iterdir())
     assert main([*words, "--quiet"]) == 2

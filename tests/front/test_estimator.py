@@ -78,7 +78,7 @@ def test_before_the_outcome_it_is_the_curves(fitted):
     np.testing.assert_allclose(fitted.predict_std(t), np.sqrt(variance), rtol=1e-12)
 
 
-def test_interval_before_the_outcome_holds_its_share(fitted):
+def test_interval_before_the_outcome_has_its_coverage(fitted):
     """By draws of theta from every draw of the curves; 4e5 draws: 4 standard errors are 0.002."""
     curves = soc.calibration_curves(fitted.fit_, [0.05])
     shape, rate = (curves[name].to_numpy().ravel() for name in ("shape", "rate"))

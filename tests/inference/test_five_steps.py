@@ -157,7 +157,7 @@ def test_empty_bins_take_a_neighbour():
 
 
 @pytest.mark.parametrize("smooth", [True, False])
-def test_monotone_means_never_fall(smooth):
+def test_monotone_means_never_decrease(smooth):
     """A mean that falls in truth becomes flat, by the method's switch or the prior's."""
     rng = np.random.default_rng(2)
     t = rng.uniform(0.1, 1.0, 4000)
@@ -266,7 +266,7 @@ def test_what_five_steps_cannot_use_is_refused(s1, fits, prior, method, given, t
         soc.fit(s1[2], prior, soc.FiveSteps(**method), progress=False, **given)
 
 
-def test_groups_are_fitted_by_themselves():
+def test_groups_are_fitted_separately():
     """Each group's curves are those of a fit to its items alone; a new one has the pooled."""
     frame = soc.simulation.s1(12_000, seed=5).assign(land=np.resize(["a", "b", "b"], 12_000))
     frame.loc[frame.index[:3], "land"] = "few"
@@ -289,7 +289,7 @@ def test_groups_are_fitted_by_themselves():
         soc.fit(stats, method=soc.FiveSteps(smooth=False), progress=False)
 
 
-def test_no_events_at_all_and_no_sense():
+def test_no_events_and_invalid_options():
     frame = pd.DataFrame({"score": [0.1, 0.2, 0.3], "count": 0, "exposure": 1.0})
     stats = soc.summarize(_items(frame), bins=2, progress=False)
     with pytest.raises(soc.FitError, match="without an event"):

@@ -108,7 +108,7 @@ def test_second_derivatives_are_those_of_the_slopes():
 
 
 @pytest.mark.parametrize("alpha", [0.01, 3.0, 40.0, 1e3, 1e6])
-def test_bend_of_wide_counts_at_50_digits(alpha):
+def test_second_derivative_of_wide_counts_at_50_digits(alpha):
     """The series alone, whose terms are far below what differences of slopes would show."""
     for d in (0.5, 40.0, 1e4, 1e7):
         with mp.workdps(50):
@@ -117,7 +117,7 @@ def test_bend_of_wide_counts_at_50_digits(alpha):
         assert float(_wide_bend(alpha, d, 0.0)) == pytest.approx(float(want), rel=1e-10)
 
 
-def test_variance_zero_is_seen_by_the_slope():
+def test_variance_zero_is_detected_by_the_slope():
     """Counts that vary less than Poisson: variance 0, the Poisson likelihood; else inside."""
     n = np.full(50, 10.0)
     even = pd.DataFrame({"t": 0.5, "y": np.full(50, 3), "N": n})
@@ -167,7 +167,7 @@ def test_bins_of_any_size_are_fitted():
         assert mean[0] == pytest.approx(1.3e-3, rel=1e-4)
 
 
-def test_estimates_follow_units_and_forget_order():
+def test_estimates_follow_units_and_ignore_order():
     """Exposures times 1,000: E / 1,000, Var / 1e6; items in another order: the same."""
     frame = soc.simulation.s1(3000, seed=3).rename(
         columns={"score": "t", "count": "y", "exposure": "N"}
@@ -183,7 +183,7 @@ def test_estimates_follow_units_and_forget_order():
     np.testing.assert_allclose(again["variance"], found["variance"], rtol=1e-9)
 
 
-def test_every_fits_every_so_manieth_bin():
+def test_every_n_fits_every_nth_bin():
     """Section 5.2: the others are NaN and take their nearest neighbour's."""
     frame = soc.simulation.s1(6000, seed=4)
     items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")

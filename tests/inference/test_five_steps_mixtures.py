@@ -38,7 +38,7 @@ def normals(values):
     return soc.fit(values[2], soc.NormalMixture(), soc.FiveSteps(), progress=False)
 
 
-def test_the_gap_bounds_what_is_missing():
+def test_the_gap_bounds_the_missing_likelihood():
     """20,000 plain EM steps end no higher than the search, and no higher than its certificate."""
     rng = np.random.default_rng(0)
     places = np.linspace(-3, 3, 25)
@@ -59,7 +59,7 @@ def test_the_gap_bounds_what_is_missing():
     assert value - coarse[1] <= coarse[2] <= 5.0
 
 
-def test_em_of_normals_never_falls_and_finds_two_humps():
+def test_em_of_normals_never_decreases_and_finds_two_modes():
     """With three noise sds, of which EM knows; both humps to .1, a tenth of the noise."""
     rng = np.random.default_rng(1)
     n = 4000
@@ -137,7 +137,7 @@ def _prior_density(fit, score, theta):
     return (weight * stats.gamma.pdf(theta[:, None], shape, scale=scale)).sum(axis=1)
 
 
-def test_the_law_of_counts_by_quadrature(gammas):
+def test_distributions_of_counts_by_quadrature(gammas):
     """Density, ends, further ends, posterior mean and a quantile of one item, to 1e-6."""
     t, y, size, more, further = 0.03, 4.0, 60.0, 90.0, 7.0
     columns = {"score": np.array([t]), "count": np.array([y]), "exposure": np.array([size])}
@@ -164,7 +164,7 @@ def test_the_law_of_counts_by_quadrature(gammas):
     assert over(own * (theta <= quantile)) / over(own) == pytest.approx(0.9, abs=1e-3)
 
 
-def test_the_law_of_values_by_quadrature(normals):
+def test_distributions_of_values_by_quadrature(normals):
     t, y, size, more, further = 0.5, 2.0, 1.5, 0.7, 1.0
     columns = {"score": np.array([t]), "value": np.array([y]), "noise_sd": np.array([size])}
     theta = np.linspace(-30, 30, 60_001)
@@ -187,7 +187,7 @@ def test_the_law_of_values_by_quadrature(normals):
     assert variance == pytest.approx(over(own * theta**2) / over(own) - exact**2, rel=1e-5)
 
 
-def test_simulated_outcomes_have_the_laws_moments(counts, gammas, normals):
+def test_simulated_outcomes_have_the_right_moments(counts, gammas, normals):
     """20,000 draws at one score: mean within 5 standard errors."""
     rng = np.random.default_rng(2)
     n = 20_000

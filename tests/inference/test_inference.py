@@ -231,7 +231,7 @@ QUICK_CASES = ("one far item",)
     "case",
     [c if c in QUICK_CASES else pytest.param(c, marks=pytest.mark.slow) for c in hard_cases.CASES],
 )
-def test_hard_cases_end_well_or_say_so(case, tmp_path):
+def test_hard_cases_converge_or_warn(case, tmp_path):
     """A finite posterior whose status is true: it converged, or a warning says what to do.
 
     What is saved of it can be loaded.
@@ -288,7 +288,7 @@ def test_too_few_iterations_are_named():
     np.testing.assert_allclose(sd, width, rtol=1e-2)
 
 
-def test_a_seed_that_diverges_is_named():
+def test_a_diverging_seed_is_named():
     """Draws where the density is not finite, at the start and everywhere: no quiet result."""
 
     def evaluate(w):

@@ -102,7 +102,7 @@ def test_moments_that_a_prior_does_not_have_are_refused():
         soc.FiveSteps(moments="both")
 
 
-def test_the_default_bears_bins_of_few_events():
+def test_the_default_copes_with_bins_of_few_events():
     """880 events in 60 bins: E(theta|t) within .25 in log, about three of its standard errors.
 
     Log moments, dominated by the lower tail of bins of hardly known variance, are off by 2.4.

@@ -38,7 +38,7 @@ def test_good_chains_have_converged():
         (lambda x: (np.cumsum(x, axis=1), 0), "bulk effective sample"),
     ],
 )
-def test_bad_chains_say_what_is_wrong_and_what_to_do(change, words):
+def test_bad_chains_name_the_problem_and_the_remedy(change, words):
     draws, divergent = change(np.random.default_rng(0).normal(size=(4, 500)))
     found = _sampling_verdict(_groups(draws, divergent))
     assert not found["converged"]
@@ -57,7 +57,7 @@ def handler():
     signal.signal(signal.SIGINT, before)
 
 
-def test_ctrl_c_is_passed_on_though_the_sampler_swallowed_it(handler):
+def test_ctrl_c_is_raised_although_the_sampler_caught_it(handler):
     with pytest.raises(KeyboardInterrupt), _not_cut_short():
         signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is _quiet
@@ -68,7 +68,7 @@ def _interrupted_without_draws():
     raise ValueError("no draws")
 
 
-def test_errors_of_the_sampler_after_ctrl_c_are_ctrl_c_and_others_stay(handler):
+def test_errors_after_ctrl_c_are_ctrl_c_and_others_stay(handler):
     with pytest.raises(KeyboardInterrupt) as caught, _not_cut_short():
         _interrupted_without_draws()
     assert isinstance(caught.value.__cause__, ValueError)

@@ -128,7 +128,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("which", thinned(MAKE, QUICK))
-def test_whole_fits_are_in_order(which, fit_with):
+def test_complete_fits_pass(which, fit_with):
     fit = fit_with(which)
     check_tree(fit.data, fit.prior, fit.method)
 
@@ -138,7 +138,7 @@ def test_whole_fits_are_in_order(which, fit_with):
     thinned(CASES, lambda case: case[0] in QUICK),
     ids=[words for *_, words in CASES],
 )
-def test_parts_that_do_not_go_together(which, change, words, fit_with, tmp_path):
+def test_inconsistent_parts_are_refused(which, change, words, fit_with, tmp_path):
     fit = fit_with(which)
     tree = fit.data.copy(deep=True)
     change(tree)

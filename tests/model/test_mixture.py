@@ -159,7 +159,7 @@ def test_statistics_without_joint_cells_are_refused():
 
 
 @pytest.mark.slow
-def test_fits_begin_at_mixtures_and_mixtures_at_fits(stats_of_few, fit_of_few):
+def test_fits_start_at_mixtures_and_mixtures_at_fits(stats_of_few, fit_of_few):
     """A frame is a start like any other, to one family and to a mixture, and changes neither."""
     for prior in (soc.Gamma(), soc.GammaMixture()):
         begun = soc.fit(stats_of_few, prior, start=fit_of_few, progress=False)
@@ -170,7 +170,7 @@ def test_fits_begin_at_mixtures_and_mixtures_at_fits(stats_of_few, fit_of_few):
         assert float(np.abs(gap).max()) < 0.2
 
 
-def test_advice_names_terms_that_there_are(stats_of_few):
+def test_advice_names_only_available_terms(stats_of_few):
     """Mixtures take no term in exposure: the advice is one for the single family."""
     fit = soc.fit(stats_of_few, soc.GammaMixture(), soc.FiveSteps(), progress=False)
     advice = _size_advice(fit, posterior_of(fit).outcome)

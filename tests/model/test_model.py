@@ -168,7 +168,7 @@ def test_log_likelihood_is_by_bin(small_statistics):
     np.testing.assert_allclose(by_bin.to_numpy()[0], want, rtol=1e-9)
 
 
-def test_no_data_outlive_their_model(small_statistics):
+def test_models_release_their_data(small_statistics):
     """PyMC keeps every distribution's functions for ever: they must not hold the histograms."""
     model = soc.model(small_statistics)
     held = [v for v in ancestors([model["count"]]) if isinstance(v, SharedVariable)]
@@ -192,14 +192,14 @@ def test_smoothing_scale_near_zero_is_finite(built):
     assert (np.diff(logp) < 0).all()
 
 
-def test_half_normal_scale_keeps_its_law():
+def test_half_normal_scale_has_its_distribution():
     q = np.linspace(-8, 8, 33)
     tau = laplace.half_normal_scale(q, 0.7)
     np.testing.assert_allclose(sps.halfnorm.logsf(tau, scale=0.7), sps.norm.logsf(q), atol=1e-9)
     assert laplace.half_normal_scale(np.array(-30.0), 1.0) > 0
 
 
-def test_model_is_readable(small_statistics):
+def test_model_has_named_variables_and_dims(small_statistics):
     model = soc.model(small_statistics)
     assert isinstance(model, pm.Model)
     assert {"bin", "mean_line_term", "mean_basis", "variance_line_term", "variance_basis"} <= set(
@@ -242,7 +242,7 @@ def test_scores_below_zero_need_another_scale(small_frame):
 
 
 @pytest.mark.parametrize(("centre", "sd"), [(0.0, 1.0), (1.5, 0.8), (-2.0, 0.9)])
-def test_shape_of_a_scale_s_coordinate_follows_the_quantiles(centre, sd):
+def test_coordinate_of_a_scale_follows_the_quantiles(centre, sd):
     """Of a normal density it is a line; on a coarse grid half a step would be seen."""
     q = np.linspace(-8.0, 8.0, 161)
     a, b, e, d = coordinates.density_shape(q, -0.5 * ((q - centre) / sd) ** 2)

@@ -77,7 +77,7 @@ def test_axes_are_monotone_and_invert():
         splines.Axis("log")([0.1, 0.0])
 
 
-def test_positions_that_rounding_parts_share_a_knot():
+def test_positions_that_differ_by_rounding_share_a_knot():
     """A spline through both would be anything at all between them and the next knot."""
     a, b = np.log(20.0), np.log(2000.0)
     position = np.array([a, np.nextafter(a, b), b, np.nextafter(b, a), b])

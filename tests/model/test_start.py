@@ -103,7 +103,7 @@ def test_the_same_posterior_in_fewer_steps(days, yesterday, plain, steps):
     _assert_same_posterior(fit, plain)
 
 
-def test_a_saved_fit_serves(days, yesterday, steps, tmp_path):
+def test_a_saved_fit_is_a_start(days, yesterday, steps, tmp_path):
     yesterday.save(tmp_path / "fit.nc")
     curves, number = _built(days[1], steps, yesterday)
     again, as_many = _built(days[1], steps, soc.load_fit(tmp_path / "fit.nc"))
@@ -112,7 +112,7 @@ def test_a_saved_fit_serves(days, yesterday, steps, tmp_path):
 
 
 @pytest.mark.slow
-def test_nuts_begins_there_too(days, yesterday):
+def test_nuts_begins_at_the_start(days, yesterday):
     """4,000 draws each: sd ratio has standard error 0.016 and more, 40 of them are compared."""
     method = soc.NUTS(draws=2000, chains=2)  # R-hat of chains half as long may pass 1.01 by chance
     plain, fit = (
@@ -173,7 +173,7 @@ def test_a_far_start_does_no_harm(days, yesterday, steps, far):
 
 
 @pytest.mark.slow
-def test_a_start_from_data_of_another_world(days, plain, steps):
+def test_a_start_from_very_different_data(days, plain, steps):
     """Means ten times larger and cv2 twenty times smaller, as a fit of such items has them."""
     frame = soc.simulation.s1(20_000, seed=4)
     log_mean, log_cv2 = soc.simulation.s1_curves(frame["score"])
@@ -224,7 +224,7 @@ def _audited(stats, name="audit_bias"):
 
 
 @pytest.mark.slow
-def test_added_unknowns_begin_there(days, monkeypatch):
+def test_added_parameters_begin_at_the_start(days, monkeypatch):
     """Fewer evaluations, the same posterior, and the user's model as it was."""
     evaluations, search = [], variational._maximise_bound
 
@@ -253,7 +253,7 @@ def test_added_unknowns_begin_there(days, monkeypatch):
         assert float((abs(a.mean(over) - b.mean(over)) / b.std(over)).max()) < 0.1
 
 
-def test_only_what_fits_begins_there(days, yesterday):
+def test_only_matching_parameters_begin_at_the_start(days, yesterday):
     """Unknowns of another name or shape, and those of a fit that failed, begin as ever."""
     model = _audited(days[0], "another_bias")
     built = problem.extended(problem.build(days[0], soc.Gamma()), model)
@@ -291,7 +291,7 @@ def test_refusals(small_statistics, small_fit):
 
 
 @pytest.mark.slow
-def test_scores_without_a_place_on_its_axis(small_frame, small_fit):
+def test_scores_without_a_position_on_its_axis(small_frame, small_fit):
     """Scores at or below 0 have none on the log axis; on the rank axis all have."""
     stats = _stats(small_frame.assign(score=small_frame["score"] - 0.05), bins=20)
     prior = soc.Gamma(soc.Spline(scale="linear"), soc.Spline(scale="linear"))

@@ -37,7 +37,7 @@ def _of(label, score):
 
 
 @pytest.mark.slow
-def test_groups_learn_from_each_other(grouped):
+def test_groups_are_partially_pooled(grouped):
     """A small group's bands lie between pooled ones and its own; unseen groups have wider ones."""
     stats, fit, _, _ = grouped
     assert fit.status.converged
@@ -53,7 +53,7 @@ def test_groups_learn_from_each_other(grouped):
 
 
 @pytest.mark.slow
-def test_a_large_group_is_as_if_alone(grouped):
+def test_a_large_group_equals_a_separate_fit(grouped):
     """20,000 items outvote the others: within half an sd of the separate fit, and as wide."""
     stats, fit, _, _ = grouped
     alone = soc.fit(stats.of_group("g03"), soc.Gamma(groups=False), progress=False)
@@ -267,7 +267,7 @@ def test_effects_of_values_see_a_step():
     assert low > 0.25
 
 
-def test_effects_are_of_bins_of_the_score_alone(grouped_items, small_items):
+def test_bin_effects_exclude_groups_exposure_and_minibatches(grouped_items, small_items):
     stats = soc.summarize(grouped_items, bins=5, progress=False)
     with pytest.raises(soc.FitError, match="groups=False"):
         soc.fit(stats, soc.Gamma(bin_effects=True), progress=False)
@@ -276,12 +276,12 @@ def test_effects_are_of_bins_of_the_score_alone(grouped_items, small_items):
     with pytest.raises(soc.FitError, match="leave exposure= out"):
         soc.fit(stats, prior, progress=False)
     prior, method = soc.Gamma(bin_effects=True), soc.VI(batch=10)
-    with pytest.raises(soc.FitError, match="not fitted in minibatches"):
+    with pytest.raises(soc.FitError, match="in minibatches"):
         soc.fit(stats, prior, method, progress=False)
 
 
 @pytest.mark.slow
-def test_monotone_curves_of_a_group_never_seen():
+def test_monotone_curves_of_a_new_group():
     """Deviations drawn from their prior are projected as well: no step down but rounding."""
     frame = soc.simulation.s1(3000, seed=2)
     frame["group"] = np.where(np.arange(len(frame)) % 5 > 0, "A", "B")
@@ -296,7 +296,7 @@ def test_monotone_curves_of_a_group_never_seen():
 
 
 @pytest.mark.slow
-def test_monotone_curves_never_fall():
+def test_monotone_curves_never_decrease():
     """Where rates fall with the score the constrained curve is flat, and never falls."""
     rng = np.random.default_rng(6)
     score = np.exp(rng.normal(-3, 0.8, 3000))
@@ -330,7 +330,7 @@ def test_terms_survive_saving(tmp_path, grouped_fit, exposure_fit):
             np.testing.assert_array_equal(a, b)
 
 
-def test_terms_that_are_not_there_are_refused(grouped_fit, grouped_items, exposure_fit):
+def test_missing_terms_are_refused(grouped_fit, grouped_items, exposure_fit):
     stats, fit = soc.summarize(grouped_items, bins=5, progress=False), grouped_fit
     with pytest.raises(soc.FitError, match="joint=True"):
         soc.fit(stats, soc.Gamma(exposure=soc.Spline()), progress=False)

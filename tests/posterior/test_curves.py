@@ -65,7 +65,7 @@ def _walks(rng, draws=4000, points=30):
     return xr.Dataset({"log_mean": (("chain", "draw", "score"), values[None])})
 
 
-def test_pointwise_bands_hold_their_share():
+def test_pointwise_bands_have_their_coverage():
     curves = _walks(np.random.default_rng(0))
     banded = soc.bands(curves, prob=0.8)["log_mean"]
     inside = (curves["log_mean"] >= banded.sel(bound="lower")) & (
@@ -74,7 +74,7 @@ def test_pointwise_bands_hold_their_share():
     assert abs(float(inside.mean()) - 0.8) < 0.01
 
 
-def test_simultaneous_bands_hold_whole_curves():
+def test_simultaneous_bands_contain_whole_curves():
     """On draws that did not make the band too: 4,000 draws, so 3 standard errors are 0.014."""
     curves, fresh = (_walks(np.random.default_rng(seed)) for seed in (1, 2))
     banded = soc.bands(curves, prob=0.9, simultaneous=True)["log_mean"]

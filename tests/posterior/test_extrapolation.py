@@ -64,7 +64,7 @@ def test_a_tenth_of_the_range_is_not_far(fit, frame, ends):
     assert "straight lines there, which no item supports" in text
 
 
-def test_what_is_cut_is_said(fit, frame):
+def test_clipped_curves_are_reported(fit, frame):
     items = soc.PoissonItems(_at(frame, 1e-300, 1e90), **COLUMNS)
     (text,) = _said(lambda: soc.item_posteriors(fit, items, **QUIET))
     assert "these: 1e-300 to 1e+90" in text
@@ -120,7 +120,7 @@ def test_once_for_a_folder_even_where_a_later_file_is_bad(fit, frame, tmp_path):
         ({"prior": "rank"}, "count as the outermost scores of the fit"),
     ],
 )
-def test_words_of_other_curves(frame, options, words):
+def test_messages_for_other_curves(frame, options, words):
     if options.pop("prior", None):
         ranks = soc.Spline(scale="rank")
         options = {"prior": soc.Gamma(mean=ranks, variance=ranks)}
@@ -136,7 +136,7 @@ def test_words_of_other_curves(frame, options, words):
     assert far["theta_mean"].iloc[0] == pytest.approx(near["theta_mean"].iloc[0], rel=1e-9)
 
 
-def test_decisions_and_curves_say_it_once_too(fit, frame):
+def test_decisions_and_curves_warn_once(fit, frame):
     items = soc.PoissonItems(_at(frame, 1e6), **COLUMNS)
     calls = {
         "items have scores": lambda: soc.decisions.probability_above(fit, items, 0.1, **QUIET),
@@ -150,7 +150,7 @@ def test_decisions_and_curves_say_it_once_too(fit, frame):
     assert _said(lambda: soc.calibration_curves(fit)) == []
 
 
-def test_scores_without_a_place_are_an_error_that_counts_them(fit, frame):
+def test_an_error_counts_scores_without_a_position(fit, frame):
     items = soc.PoissonItems(_at(frame, -1.0, 0.0, -2.0), **COLUMNS)
     for call in (
         lambda: soc.item_posteriors(fit, items, **QUIET),
@@ -178,7 +178,7 @@ def test_values_on_a_linear_axis():
 
 
 @pytest.mark.slow
-def test_an_estimator_with_a_term_in_exposure_says_it_once(frame):
+def test_an_estimator_with_a_term_in_exposure_warns_once(frame):
     from soc_pymc import SecondOrderCalibrator
 
     few = frame.iloc[:300]
@@ -193,7 +193,7 @@ def test_an_estimator_with_a_term_in_exposure_says_it_once(frame):
     assert text.startswith("1 of 3,001 items have scores far outside")
 
 
-def test_quantities_and_checks_of_other_statistics_say_it_of_bins(fit, frame):
+def test_quantities_and_checks_of_other_statistics_warn_about_bins(fit, frame):
     moved = _at(frame)
     moved.loc[moved.index[:20], "score"] = 1e6  # a bin and more of 10 bins
     stats = soc.summarize(soc.PoissonItems(moved, **COLUMNS), bins=10, joint=True, **QUIET)
@@ -210,7 +210,7 @@ def test_quantities_and_checks_of_other_statistics_say_it_of_bins(fit, frame):
     assert _said(lambda: soc.quantities.r_squared(fit, own)) == []
 
 
-def test_a_single_far_score_within_a_bin_is_seen(fit, frame):
+def test_a_single_far_score_within_a_bin_is_detected(fit, frame):
     """The bin's mean score is not far."""
     stats = soc.summarize(soc.PoissonItems(_at(frame, 5.0), **COLUMNS), bins=4, **QUIET)
     assert (stats.data["sum_t"] / stats.data["n"]).max() < frame["score"].max()
@@ -220,7 +220,7 @@ def test_a_single_far_score_within_a_bin_is_seen(fit, frame):
 
 
 @pytest.mark.slow
-def test_held_out_items_and_compared_scores_say_it_of_items(frame):
+def test_held_out_items_and_compared_scores_warn_about_items(frame):
     split = soc.evaluate.split_items(soc.PoissonItems(frame, **COLUMNS))
     fit = soc.fit(soc.summarize(split.train, **QUIET), method=soc.FiveSteps(), **QUIET)
     far = soc.evaluate.split_items(soc.PoissonItems(_at(frame, 1e6, 2e6), **COLUMNS))
@@ -230,7 +230,7 @@ def test_held_out_items_and_compared_scores_say_it_of_items(frame):
     assert _said(lambda: soc.evaluate.held_out(fit, split, **judge)) == []
 
 
-def test_compared_scores_say_it_of_all_items_not_of_the_sample(frame):
+def test_compared_scores_count_all_items_not_the_sample(frame):
     few = soc.PoissonItems(frame.iloc[:600], **COLUMNS)
     fit = soc.fit(soc.summarize(few, bins=10, **QUIET), method=soc.VI(draws=20), **QUIET)
     far = soc.PoissonItems(_at(frame, 1e6), **COLUMNS)
@@ -241,7 +241,7 @@ def test_compared_scores_say_it_of_all_items_not_of_the_sample(frame):
 
 
 @pytest.mark.slow
-def test_a_report_says_it_once_and_on_its_page(fit, frame, tmp_path):
+def test_a_report_warns_once_and_on_its_page(fit, frame, tmp_path):
     items = soc.PoissonItems(_at(frame, 1e6), **COLUMNS)
     page = tmp_path / "r.html"
     (text,) = _said(lambda: soc.report(fit, items, out=page, threshold=0.1, **QUIET))
@@ -252,7 +252,7 @@ def test_a_report_says_it_once_and_on_its_page(fit, frame, tmp_path):
     assert "far outside" not in page.read_text(encoding="utf-8")
 
 
-def test_bins_that_nobody_asked_for_are_not_missed():
+def test_quantities_of_few_bins_do_not_warn():
     """Quantities of a mixture take at most 200 bins, of few scores fewer."""
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"score": rng.integers(1, 30, 600) / 100.0, "exposure": 50.0})

@@ -78,7 +78,7 @@ def test_counts_against_simulation():
     assert upto[0] == pytest.approx((drawn <= y).mean(), abs=error)
 
 
-def test_nothing_seen_is_the_marginal():
+def test_without_an_own_outcome_it_is_the_marginal():
     """Without own events and exposure it is the distribution of a first count."""
     fit, columns, further, size = counts(0.05, 200)
     law, none = posterior_of(fit), np.zeros(200)

@@ -173,7 +173,7 @@ def test_a_loaded_fit_scores_the_same(counts, tmp_path):
     assert (one == other).all()
 
 
-def test_spread_widens_what_stands_for_several_items(counts):
+def test_spread_of_several_items_widens_theta(counts):
     law, columns = counts
     few = some(columns, 600)
     plain, wide = (

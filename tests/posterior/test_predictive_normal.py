@@ -148,7 +148,7 @@ def test_all_draws_are_averaged_one_by_one():
     np.testing.assert_allclose(scored[2], variance, rtol=1e-10)
 
 
-def test_most_items_are_scored_by_the_table():
+def test_the_table_scores_most_items():
     """The other way gives the same, and takes long."""
     fit = make_fit(sd=0.05)
     score, value, noise_sd = (columns_of(simulate(2000, 5))[r] for r in ROLES)
@@ -342,7 +342,7 @@ def test_terms_in_noise(monkeypatch):
         soc.calibration_curves(fit, [0.2], exposure=-2.0)
 
 
-def test_a_warehouse_refuses_what_it_cannot_say(grouped):
+def test_a_warehouse_refuses_what_it_cannot_represent(grouped):
     with pytest.raises(errors.FitError, match=r"the family Normal.*item_posteriors"):
         soc.posterior_sql(make_fit(), "items", score="t", count="y", exposure="s")
     gamma = replace(make_fit(), prior=Gamma(exposure=Spline()))

@@ -98,7 +98,7 @@ def test_every_level_is_used_and_every_score_served_once():
 
 
 @pytest.mark.parametrize("scale", ["log", "linear"])
-def test_cells_are_found(scale):
+def test_lookup_finds_the_cell(scale):
     """The cell of a position on the grid holds it: the table of starts against a plain search."""
     nodes = make_nodes(make_fit(0.03, scale))
     rng = np.random.default_rng(0)

@@ -113,7 +113,7 @@ def test_a_bad_file_in_the_middle(small_fit, files, tmp_path):
     assert len(times(tmp_path / "scored")) == 3
 
 
-def test_names_that_clash_and_items_in_danger(small_fit, files, tmp_path):
+def test_clashing_names_and_overwritten_items_are_refused(small_fit, files, tmp_path):
     (files / "more").mkdir()
     (files / "more" / "a.parquet").write_bytes((files / "a.parquet").read_bytes())
     twice = [str(files / "a.parquet"), str(files / "more" / "a.parquet")]
@@ -144,7 +144,7 @@ def test_a_full_disk_leaves_nothing(small_fit, files, tmp_path, monkeypatch, out
     assert [path.name for path in left if path.is_file()] == []
 
 
-def test_rows_that_vanish_are_noticed(small_fit, files, tmp_path, monkeypatch):
+def test_vanished_rows_are_detected(small_fit, files, tmp_path, monkeypatch):
     from soc_pymc.posterior import items as posteriors
 
     whole = posteriors.batches

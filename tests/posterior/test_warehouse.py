@@ -253,7 +253,7 @@ def test_quotes_in_column_names(fits, frame):
     np.testing.assert_allclose(found[NEW], _score(fits["log"], ibis.memtable(frame))[NEW])
 
 
-def test_nothing_runs_until_it_is_asked(fits):
+def test_nothing_runs_before_execution(fits):
     table = ibis.table({"score": "float64", "count": "int64", "exposure": "float64"}, name="far")
     expression = soc.posterior_expression(fits["log"], soc.PoissonItems(table, **ROLES))
     assert list(expression.columns) == [*ROLES, *NEW]
@@ -280,7 +280,7 @@ def test_crowded_ranks():
         ("rank", "soc.item_posteriors"),
     ],
 )
-def test_scores_that_no_table_holds(scale, remedy, monkeypatch):
+def test_scores_that_no_table_can_represent(scale, remedy, monkeypatch):
     """What else to do is said, and nothing that has been done."""
     monkeypatch.setattr(warehouse, "_MOST_CELLS", 32)
     rng = np.random.default_rng(0)

@@ -49,8 +49,8 @@ FAULTS = {
     "bands too narrow": (
         ("soc_pymc.bands", narrow_bands),
         [
-            curves.test_pointwise_bands_hold_their_share,
-            curves.test_simultaneous_bands_hold_whole_curves,
+            curves.test_pointwise_bands_have_their_coverage,
+            curves.test_simultaneous_bands_contain_whole_curves,
         ],
     ),
     "PIT without randomisation": (

@@ -232,7 +232,7 @@ def test_splines_keep_lines_and_know_no_units(knots, level, slope, factor, shift
 
 
 @given(SEED, st.floats(0.05, 0.95), st.floats(0.01, 0.04))
-def test_bands_hold_each_other(seed, prob, more):
+def test_bands_are_nested(seed, prob, more):
     """Wider for more probability, simultaneous ones widest, free of the order of draws."""
     rng = np.random.default_rng(seed)
     values = rng.normal(size=(1, 60, 5)).cumsum(axis=2)

@@ -1,4 +1,4 @@
-"""The room that knows Ibis: every kind of table opened, validated and grouped by one engine."""
+"""Tables of all kinds: opened, validated and grouped; the part that uses Ibis."""
 
 from .grouping import Grouped
 from .sources import batches, kind_of, open_table, to_ibis

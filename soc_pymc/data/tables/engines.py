@@ -1,7 +1,7 @@
-"""Files opened by an engine of the user's choice, for the command line: DuckDB, Spark or Polars.
+"""Files read by a chosen engine, for the command line: DuckDB, Spark or Polars.
 
-Every engine gets files that passed the same checks, so that errors read the same. In Python an Ibis
-table on the user's own connection says which engine to use.
+Files pass the same checks before every engine, so that errors are the same. In Python the engine is
+that of the user's Ibis table.
 """
 
 import importlib.util
@@ -20,7 +20,7 @@ from .item_files import Files, check_files
 from .sources import readable
 
 _PACKAGES = {"spark": "pyspark", "polars": "polars"}
-_SPARK_TYPES = {  # of Arrow's names for the types of Parquet files
+_SPARK_TYPES = {  # Arrow's names of types in Parquet files
     "int8": "tinyint",
     "int16": "smallint",
     "int32": "int",
@@ -42,10 +42,10 @@ _CSV_TYPES = {"BIGINT": "int64", "DOUBLE": "float64", "HUGEINT": "decimal(38, 0)
 
 @contextmanager
 def on_engine(engine: str, source: Any, columns: Sequence[str]) -> Iterator[Any]:
-    """Give the items of files as a source that the engine reads: "duckdb", "spark" or "polars".
+    """Items of files as a source for the engine "duckdb", "spark" or "polars".
 
-    That is the source itself for DuckDB, else an Ibis table. Spark uses the session that is active,
-    or else a local one that is stopped at the end.
+    This is the source itself for DuckDB, else an Ibis table. Spark uses the active session, or a
+    local one that is stopped at the end.
     """
     if engine == "duckdb":
         yield source
@@ -63,7 +63,7 @@ def on_engine(engine: str, source: Any, columns: Sequence[str]) -> Iterator[Any]
             _spark_view(session, files) as table,
             warnings.catch_warnings(),
         ):
-            # PySpark warns of what it tried before the error, which says so itself
+            # PySpark's warning repeats its error
             warnings.filterwarnings("ignore", "toPandas attempted Arrow optimization")
             yield table
 
@@ -79,7 +79,7 @@ def _delimiter(files: Files) -> str:
 
 
 def _typed(table: Any, files: Files) -> Any:
-    """The wanted columns of a table read from CSV files as text, with the types they hold."""
+    """The selected columns of a table read from CSV files as text, with their types."""
     return table.select(
         **{c: table[c].cast(_CSV_TYPES.get(files.types[c], "string")) for c in files.wanted}
     )
@@ -106,7 +106,7 @@ def _polars_table(files: Files) -> Any:
 
 @contextmanager
 def _spark_session() -> Iterator[Any]:
-    """The active session, or a local one for the while."""
+    """The active session, or a temporary local one."""
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
@@ -121,7 +121,7 @@ def _spark_session() -> Iterator[Any]:
 
 
 def _new_session(builder: Any) -> Any:
-    # under spark-submit or Spark Connect the session is the user's to configure
+    # under spark-submit or Spark Connect the user configures the session
     if not {"PYSPARK_GATEWAY_PORT", "SPARK_REMOTE"} & os.environ.keys():
         if not (os.environ.get("JAVA_HOME") or shutil.which("java")):
             raise ItemsError("engine 'spark' needs Java 17 or later, on the PATH or in JAVA_HOME")
@@ -141,20 +141,20 @@ def _new_session(builder: Any) -> Any:
 
 @contextmanager
 def _spark_view(session: Any, files: Files) -> Iterator[Any]:
-    """Ibis table of files, as a view that is dropped at the end."""
+    """Ibis table of files, a view that is dropped at the end."""
     import ibis
 
     hidden = [path for path in files.paths if os.path.basename(path).startswith(("_", "."))]
     if hidden:
         raise ItemsError(f"{hidden[0]}: Spark skips files named _* and .*: rename it")
-    # Hadoop reads wildcards in names, and does not decode what a URI would encode
+    # Hadoop expands wildcards in names, and does not decode URI escapes
     paths = [
         "file://" + re.sub(r"([][{}*?\\])", r"\\\1", str(Path(p).resolve())) for p in files.paths
     ]
     if files.form == "Parquet":
         frame = _spark_parquet(session, files).parquet(*paths)
     else:
-        # as text, and cast later: Spark and DuckDB do not guess alike
+        # read as text and cast later, because Spark and DuckDB infer different types
         frame = session.read.csv(
             paths,
             header=True,
@@ -174,7 +174,7 @@ def _spark_view(session: Any, files: Files) -> Iterator[Any]:
 
 
 def _spark_parquet(session: Any, files: Files) -> Any:
-    """Reader with a schema of the wanted columns: Spark refuses some types of other columns."""
+    """Reader with a schema of the selected columns: Spark refuses some types of others."""
     types = {c: _spark_type(files.types[c]) for c in files.wanted}
     known = {c: kind for c, kind in types.items() if kind}
     return session.read.schema(_ddl(known)) if len(known) == len(types) else session.read

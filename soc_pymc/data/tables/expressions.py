@@ -27,20 +27,20 @@ from ..binning import (
     make_lookup,
 )
 
-_WIDE_COUNTS = 48  # 16 * 5 - 32: cells of counts >= 32 go on where the exact ones end
+_WIDE_COUNTS = 48  # 16 * 5 - 32: cells of counts >= 32 follow the exact ones
 _LOG2_E = 1.4426950408889634
-_COMPARED = 8  # edges in one cell of a lookup; where there are more, all edges are compared
+_COMPARED = 8  # edges in one cell of a lookup; with more, all edges are compared
 
 
 def _log_linear(size: Any, steps: int) -> Any:
-    """2^steps times the octave of positive numbers, plus the whole step inside it.
+    """2^steps times the octave of positive numbers, plus the step inside it.
 
-    A logarithm that rounds to the wrong side of a power of two does no harm: the last step of one
-    octave meets the first of the next, as long as a step is wider than the logarithm's error.
+    A logarithm may round to the wrong side of a power of two, because the last step of one octave
+    adjoins the first of the next, and a step is wider than the logarithm's error.
     """
     import ibis
 
-    # log2 itself is in decimal arithmetic on some engines, and so are powers to whole numbers
+    # some engines compute log2 and powers with whole exponents in decimal arithmetic
     octave = (size.ln() * _LOG2_E).floor().cast("int64")
     unit = 1 << steps
     power = ibis.literal(2.0) ** octave.cast("float64")
@@ -48,7 +48,7 @@ def _log_linear(size: Any, steps: int) -> Any:
 
 
 def exact(number: float) -> Any:
-    """A literal that no engine rounds, as it may when it reads decimals: odd integer times 2^e."""
+    """A literal that no engine rounds: an odd integer times 2^e."""
     import ibis
 
     whole, below = float(number).as_integer_ratio()
@@ -100,18 +100,18 @@ def value_cell(value: Any, noise_cell: Any) -> Any:
     # engines round quotients of negative whole numbers in different ways
     octave = (noise_cell.cast("float64") * (1.0 / (1 << STEPS))).floor().cast("float64")
     cell, most = value / ibis.literal(2.0) ** (octave - VALUE_OCTAVES), float(MOST_VALUE_CELL)
-    # clipped as a real number: what is far off fits no integer
+    # clipped as a real number, because far values overflow integers
     return ibis.greatest(ibis.least(cell, most), -most).floor().cast("int64")
 
 
 def seen_outcome(table: Any, outcome: Outcome) -> Any:
-    """Outcomes, and 0 for those so small that their powers vanish."""
+    """Outcomes, or 0 if they are so small that their powers vanish."""
     y, least = table[outcome.observed], outcome.validity.outcome.negligible
     return (y.abs() < least).ifelse(0.0, y) if least else y
 
 
 def with_cells(table: Any, outcome: Outcome) -> Any:
-    """The table with a column for each cell that its items are in."""
+    """The table with a column for each cell of its items."""
     named = (table.cells.values() for table in outcome.tables.values())
     for name in dict.fromkeys(itertools.chain.from_iterable(named)):
         cell = CELLS[name]
@@ -131,14 +131,14 @@ _GRIDS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def _modulo(number: Any, by: int) -> Any:
-    """The remainder from 0 to `by` - 1: engines disagree on that of negative numbers."""
+    """The remainder from 0 to `by` - 1; engines disagree for negative numbers."""
     return (number % by + by) % by
 
 
 def fold_of(table: Any, folds: Folds, size: str = "exposure") -> Any:
-    """Fold of each item as an Ibis expression: `folds.fold_of_id`, of ids or of scores and sizes.
+    """Fold of each item as an Ibis expression of `fold_of_id`, from ids or scores and sizes.
 
-    `size` is the column that is taken with the score where items have no id.
+    `size` is the column used with the score if items have no id.
     """
     import ibis
 
@@ -175,7 +175,7 @@ def with_bins(table: Any, edges: NDArray[np.float64]) -> Any:
 
 
 def _tree(conditions: Sequence[Any]) -> Any:
-    """How many conditions hold, added up as a tree: some engines limit an expression's depth."""
+    """How many conditions hold, as a tree of sums, because engines limit an expression's depth."""
     passed = [condition.ifelse(1, 0).cast("int64") for condition in conditions]
     while len(passed) > 1:
         passed = [sum(passed[i + 1 : i + 2], passed[i]) for i in range(0, len(passed), 2)]

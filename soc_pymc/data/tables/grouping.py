@@ -1,4 +1,4 @@
-"""Grouped passes over items by any engine that Ibis speaks to."""
+"""Grouped passes over items on any engine of Ibis."""
 
 import operator
 from collections.abc import Collection, Iterator, Sequence
@@ -17,13 +17,13 @@ from .expressions import exact, fold_of, score_cell, seen_outcome, with_bins, wi
 from .sources import open_table, readable
 from .validation import Scan, Tables, check_spread, scan
 
-_TINY = 1e-100  # smaller numbers count as 0 in sums of powers, where some engines refuse underflow
-_ROWS = 1 << 20  # rows of joint cells held before they are added up
+_TINY = 1e-100  # smaller numbers count as 0 in sums of powers: some engines refuse underflow
+_ROWS = 1 << 20  # rows of joint cells kept before they are added up
 _PART_KEYS = ("group", "fold", "bin")
 
 
 def _sums(table: Any, outcome: Outcome) -> dict[str, Any]:
-    """Every sum by name, as expressions of the item."""
+    """All sums by name, as expressions of an item."""
     t = table.score
     terms = {name: _term(table, outcome, of) for name, of in outcome.sums_of.items() if name != "n"}
     small_t = (t.abs() < _TINY).ifelse(0.0, t)
@@ -52,7 +52,7 @@ def _outside(scale: Scale) -> str:
 
 
 def _counted(outcome: Outcome) -> tuple[str, ...]:
-    """Columns of whole numbers that are added up."""
+    """Columns of whole numbers to add up."""
     return (*outcome.integers, *map(_outside, _bounded(outcome)))
 
 
@@ -70,7 +70,7 @@ def _term(table: Any, outcome: Outcome, of: Sum) -> Any:
     if of.of == "above":
         return (y.cast("float64") > x).ifelse(1, 0)
     if (of.outcome, of.size) == (1, 0):
-        return y  # a sum of outcomes leaves none out, however small
+        return y  # a sum of outcomes includes even the smallest
     if of.size > 1 and (outcome.validity.size.least or 0.0) < _TINY:
         x = (x < _TINY).ifelse(0.0, x)
     seen = seen_outcome(table, outcome).cast("float64")
@@ -87,8 +87,8 @@ class Grouped:
 
     def __init__(self, items: Items, folds: Folds, progress: bool) -> None:
         self._folds, self._progress = folds, progress
-        open_table(items.source, list(items.roles.values()))  # all that was named is there
-        # ids and folds that make no folds are not read, whatever they hold
+        open_table(items.source, list(items.roles.values()))  # checks that all named columns exist
+        # ids and folds that are not used are not read, whatever their type
         self._items = replace(items, id=None, fold=None) if folds.by == "none" else items
         self._outcome = OUTCOMES[items.kind]
 
@@ -146,7 +146,7 @@ class Grouped:
 
 
 def _fine(keyed: Any, outcome: Outcome, tables: Sequence[str]) -> Any:
-    """Rows by part and all cells of some tables, with the sums of ``part`` and of these tables."""
+    """Rows by part and the cells of some tables, with the sums of ``part`` and these tables."""
     cells = [cell for name in tables for cell in outcome.tables[name].cells.values()]
     sums, names = _sums(keyed, outcome), outcome.reals(("part", *tables))
     whole = {name: sums[name].cast("int64") for name in _counted(outcome)}
@@ -156,14 +156,14 @@ def _fine(keyed: Any, outcome: Outcome, tables: Sequence[str]) -> Any:
 
 
 def _whole(outcome: Outcome) -> set[str]:
-    """Columns that hold whole numbers."""
+    """Columns with whole numbers."""
     keys = {key for name in outcome.tables for key in outcome.tables[name].keys}
     cells = {cell for table in outcome.tables.values() for cell in table.cells.values()}
     return (keys - {"group"}) | cells | {*_counted(outcome), "margin"}
 
 
 def _narrow(keyed: Any, outcome: Outcome) -> dict[str, Columns]:
-    """Cells of each margin, all from the finest cells of one grouped pass."""
+    """Cells of each margin, from the finest cells of one grouped pass."""
     import ibis
 
     names = outcome.reals(("part", *outcome.margins))
@@ -183,7 +183,7 @@ def _narrow(keyed: Any, outcome: Outcome) -> dict[str, Columns]:
 
 
 def _margin(fine: Any, outcome: Outcome, table: str, names: Sequence[str]) -> Any:
-    """The finest cells added up to those of one table, in the engine."""
+    """The finest cells added up to those of one table, on the engine."""
     whole = {name: fine[name].sum().cast("int64") for name in _counted(outcome)}
     ends = {"score_min": fine.score_min.min(), "score_max": fine.score_max.max()}
     real = {name: fine[name].sum() for name in names if name not in ends}
@@ -202,12 +202,12 @@ def _parts(rows: Columns, outcome: Outcome) -> dict[str, NDArray[Any]]:
 
 
 def _of_parts(outcome: Outcome) -> tuple[str, ...]:
-    """Columns from which the table ``part`` is made, without its keys."""
+    """Columns needed for the table ``part``, without its keys."""
     return (*outcome.sums("part"), *map(_outside, _bounded(outcome)))
 
 
 class _Pile:
-    """Rows of sums that come in parts and are added up by their keys."""
+    """Rows of sums that arrive in parts and are added up by their keys."""
 
     def __init__(self, keys: Sequence[str], names: Sequence[str]) -> None:
         self._keys, self._names = keys, names
@@ -221,14 +221,14 @@ class _Pile:
         self.rows = added(wanted, self._keys, self._names)
 
     def halve(self) -> None:
-        """Make one bin of every two."""
+        """Merge bins in pairs."""
         self.rows = added({**self.rows, "bin": self.rows["bin"] // 2}, self._keys, self._names)
 
 
 def _all_at_once(
     keyed: Any, outcome: Outcome, most_joint: int, bins: int
 ) -> tuple[dict[str, Columns], int]:
-    """All tables from one grouped pass, its rows added up as they come."""
+    """All tables from one grouped pass, adding its rows as they arrive."""
     piles = {name: _Pile(t.keys, outcome.sums(name)) for name, t in outcome.tables.items()}
     piles["part"] = _Pile(_PART_KEYS, _of_parts(outcome))
     joint, coarse = piles["joint"], 1
@@ -246,7 +246,7 @@ def _all_at_once(
 
 
 def _coded(found: dict[str, Columns]) -> tuple[tuple[str, ...], dict[str, Columns]]:
-    """Labels of the groups, sorted, and the tables with their codes."""
+    """Sorted labels of the groups, and the tables with their codes."""
     labels = np.unique(found["part"]["group"].astype(object))
     code = {label: i for i, label in enumerate(labels)}
     coded = {
@@ -259,7 +259,7 @@ def _coded(found: dict[str, Columns]) -> tuple[tuple[str, ...], dict[str, Column
 
 
 def _plain(table: Any, whole: Collection[str]) -> dict[str, NDArray[Any]]:
-    """Columns of an Arrow table or batch; those named by `whole` hold whole numbers."""
+    """Columns of an Arrow table or batch; those in `whole` have whole numbers."""
     columns = {}
     for name in table.schema.names:
         values = table.column(name)

@@ -1,6 +1,6 @@
-"""Files of items: found, of one format, readable, and alike in the columns that are wanted.
+"""Files of items: find them, and check that they are readable and have one format and schema.
 
-Below them what every source shares: columns by name, and what errors of engines say.
+Also for all sources: selection of columns, and texts of engines' errors.
 """
 
 import csv
@@ -27,18 +27,18 @@ WIDE = (
     "column {column!r} holds decimals of more than 38 digits, which the engine cannot read: "
     "convert it to float64 first"
 )
-"""What is said of decimals of 256 bits, in memory and in files."""
+"""Message for decimals of 256 bits, in memory and in files."""
 
 
 def connect() -> Any:
-    """A DuckDB of its own, in memory."""
+    """A new DuckDB in memory."""
     import ibis
 
     return ibis.duckdb.connect()
 
 
 def paths_of(source: Any) -> list[str]:
-    """Existing files that a path, glob or list stands for, globs in sorted order."""
+    """Existing files of a path, glob or list, globs in sorted order."""
     given = [source] if isinstance(source, str | os.PathLike) else list(source)
     paths: list[str] = []
     for name in (os.path.expanduser(path_of(g, "source", ItemsError)) for g in given):
@@ -63,18 +63,18 @@ def paths_of(source: Any) -> list[str]:
 
 @dataclass(frozen=True)
 class Files:
-    """Files that are there, can be read and agree in the wanted columns."""
+    """Files that exist, can be read and agree in the selected columns."""
 
     paths: list[str]  # in order
     form: str  # "Parquet" or "CSV"
     types: dict[str, str]  # by column: Arrow's names, or DuckDB's, wide enough for all CSV files
-    wanted: list[str]  # the columns to keep
+    wanted: list[str]  # selected columns
 
 
 def check_files(source: Any, columns: Sequence[str] | None = None, connection: Any = None) -> Files:
-    """Find and check the files of a source; nothing but footers and CSV files is read.
+    """Find and check the files of a source, reading only footers and CSV files.
 
-    `columns` None keeps all; `connection` is the DuckDB that looks into CSV files.
+    `columns` None keeps all; `connection` is the DuckDB that reads CSV files.
     """
     paths = paths_of(source)
     formats = [form_of(path) for path in paths]
@@ -111,14 +111,14 @@ def form_of(path: str) -> str:
 
 @dataclass(frozen=True)
 class _Schema:
-    """Types of a file's columns by name, and the names as the file has them."""
+    """Types of a file's columns by name, and the names in the file."""
 
     types: dict[str, str]
     names: tuple[str, ...]
 
 
 def _check_names(schema: _Schema, path: str, form: str, columns: Sequence[str] | None) -> list[str]:
-    """The wanted columns, each there exactly once, under a name like no other."""
+    """The selected columns; each must occur exactly once, with a unique name."""
     if form == "CSV" and not any(schema.names):
         raise ItemsError(f"{path} is empty: its first line must name the columns")
     if form == "CSV" and len(schema.types) == 1 and columns and (why := _ragged(path)):
@@ -129,7 +129,7 @@ def _check_names(schema: _Schema, path: str, form: str, columns: Sequence[str] |
 
 
 def _refuse_types(types: Mapping[str, str], wanted: Sequence[str]) -> None:
-    """Refuse types of Parquet files that the engine takes for others."""
+    """Refuse types of Parquet files that the engine would misread."""
     for column in wanted:
         if types[column].startswith("decimal256"):
             raise ItemsError(WIDE.format(column=column))
@@ -150,7 +150,7 @@ def _schema(connection: Any, path: str, form: str) -> _Schema:
             types = dict(zip(schema.names, map(str, schema.types), strict=True))
             return _Schema(types, tuple(schema.names))
         _check_whole(path)
-        # the whole file decides the types: a fraction may come late
+        # infer types from the whole file, as a fraction may come late
         rows = connection.con.execute(
             "DESCRIBE SELECT * FROM read_csv(?, header=true, sample_size=-1, "
             "hive_partitioning=false)",
@@ -176,7 +176,7 @@ def _same_schema(
     *,
     exact: bool,
 ) -> None:
-    """Refuse files that differ in the wanted columns; numbers of CSV files may be of any kind."""
+    """Refuse files with different selected columns; types of numbers in CSV files may differ."""
     if not exact and list(schema) != list(first):
         raise ItemsError(
             f"{path} has the columns {', '.join(map(repr, schema))}, but {first_path} has "
@@ -201,7 +201,7 @@ def _opened(path: str) -> IO[bytes]:
 
 
 def _check_whole(path: str) -> None:
-    """Refuse a compressed file whose end is missing, which engines read without a word."""
+    """Refuse a compressed file whose end is missing, which engines read without an error."""
     if not path.lower().endswith(".gz"):
         return
     try:
@@ -215,7 +215,7 @@ def _check_whole(path: str) -> None:
 
 
 def _header_of(connection: Any, path: str) -> tuple[str, ...]:
-    """Names of the columns as they are written, where an engine makes those alike differ."""
+    """Names of the columns as written in the file; an engine renames duplicates."""
     row = connection.con.execute(
         "SELECT * FROM read_csv(?, header=false, all_varchar=true, hive_partitioning=false) "
         "LIMIT 1",
@@ -225,7 +225,7 @@ def _header_of(connection: Any, path: str) -> tuple[str, ...]:
 
 
 def _not_text(path: str) -> str | None:
-    """Where a file is no text in UTF-8, and what to do; None where it is such text."""
+    """Where a file is not UTF-8 text, and the remedy; None for UTF-8."""
     try:
         with _opened(path) as file:
             for number, line in enumerate(file, start=1):
@@ -240,7 +240,7 @@ def _not_text(path: str) -> str | None:
 
 
 def _ragged(path: str) -> str | None:
-    """The first line that has more or fewer fields than the header, in words; None if none has."""
+    """The first line with more or fewer fields than the header, in words, or None."""
     with _opened(path) as file:
         head = file.readline().decode("utf-8", "replace")
     separator = max(",;\t|", key=head.count)
@@ -260,7 +260,7 @@ def _ragged(path: str) -> str | None:
 
 
 def chosen(available: Sequence[Any], columns: Sequence[str] | None) -> list[str]:
-    """The wanted columns, each there exactly once; all where none are named."""
+    """The selected columns, each exactly once; all if none are named."""
     names = [str(name) for name in available]
     wanted = names if columns is None else list(columns)
     absent = [_absent(column, names) for column in wanted if column not in names]
@@ -271,7 +271,7 @@ def chosen(available: Sequence[Any], columns: Sequence[str] | None) -> list[str]
 
 
 def _refuse_twice(names: Sequence[str], wanted: Sequence[str]) -> None:
-    """Refuse wanted columns that are there more than once."""
+    """Refuse selected columns that occur more than once."""
     for column in wanted:
         if names.count(column) > 1:
             raise ItemsError(
@@ -289,7 +289,7 @@ def _absent(column: str, names: list[str]) -> str:
 
 
 def refuse_case_twins(available: Sequence[str], wanted: Sequence[str]) -> None:
-    """Refuse wanted columns that have a twin except for upper and lower case."""
+    """Refuse selected columns whose names differ from others only in case."""
     lower = [name.lower() for name in available]
     for column in wanted:
         if lower.count(column.lower()) > 1 and column in available:
@@ -302,17 +302,17 @@ def refuse_case_twins(available: Sequence[str], wanted: Sequence[str]) -> None:
 
 # --- errors of engines ---------------------------------------------------------------------------
 
-# where the errors of engines come from; other drivers are known by their DatabaseError (PEP 249)
+# modules of engines' errors; other drivers raise DatabaseError (PEP 249)
 _ENGINES = ("_duckdb", "duckdb", "pyarrow", "polars", "psycopg", "pyspark", "py4j", "google")
-# an engine that does not understand its query was asked the wrong thing by this package
+# an engine that rejects its query shows an error of this package
 _OURS = ("BinderException", "ParserException", "ParseException", "SyntaxError", "UndefinedFunction")
 _OF_IBIS = ("OperationNotDefinedError", "TableNotFound", "UnsupportedOperationError")
 
 
 def first_line(error: Exception) -> str:
-    """What an error says first; of an error inside Java, what that says."""
+    """First line of an error's text; for an error inside Java, that of the Java error."""
     java = getattr(error, "java_exception", None)
-    # that Spark waited for another thread says nothing; what it waited for does
+    # skip Spark's error about waiting for a thread; use its cause
     while java is not None and "awaitResult" in str(java.getMessage()) and java.getCause():
         java = java.getCause()
     text = str(error if java is None else java.toString())
@@ -320,13 +320,13 @@ def first_line(error: Exception) -> str:
 
 
 def refuse_interrupt(error: Exception) -> None:
-    """Raise Ctrl-C as such where DuckDB says "Query interrupted" because of it."""
+    """Raise KeyboardInterrupt if Ctrl-C caused DuckDB's "Query interrupted"."""
     if isinstance(error.__cause__, KeyboardInterrupt):
         raise KeyboardInterrupt from error
 
 
 def is_of_engine(error: Exception) -> bool:
-    """Whether an engine could not read, rather than this package have asked the wrong thing."""
+    """Whether an engine failed to read, as opposed to an error in this package's query."""
     if (name := type(error).__name__) in _OURS:
         return False
     ancestors = type(error).__mro__

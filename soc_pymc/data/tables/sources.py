@@ -1,7 +1,7 @@
-"""Sources of items opened: tables in memory, files, Ibis tables; and read back in order.
+"""Open sources of items (tables in memory, files, Ibis tables) and read them in order.
 
-DuckDB, embedded and private to each table, is the engine of everything but Ibis tables, which stay
-on their own backend.
+A private in-memory DuckDB is the engine for all sources except Ibis tables, which stay on their
+backend.
 """
 
 import glob
@@ -30,7 +30,7 @@ Kind = Literal["pandas", "polars", "arrow", "files", "ibis"]
 
 
 def kind_of(source: Any) -> Kind:
-    """Kind of a source of items; refuses what is none."""
+    """Kind of a source of items; refuses other objects."""
     if isinstance(source, pd.DataFrame):
         return "pandas"
     if isinstance(source, str | os.PathLike) or (
@@ -57,8 +57,8 @@ def kind_of(source: Any) -> Kind:
 def open_table(source: Any, columns: Sequence[str] | None = None) -> Any:
     """Ibis table of a source; the rows keep their order.
 
-    It is on a DuckDB connection of its own or, for an Ibis table, on the table's backend. `columns`
-    None keeps all. Files that are missing, unreadable or unlike each other are refused, and so are
+    It is on its own DuckDB connection or, for an Ibis table, on the table's backend. `columns` None
+    keeps all. Refuses files that are missing, unreadable or different in format or columns, and
     missing columns.
     """
     kind = kind_of(source)
@@ -74,7 +74,7 @@ def open_table(source: Any, columns: Sequence[str] | None = None) -> Any:
 
 
 def _arrow(source: Any, kind: Kind, columns: Sequence[str] | None) -> Any:
-    """Arrow table of the wanted columns of a table in memory."""
+    """Arrow table of the selected columns of a table in memory."""
     import pyarrow as pa
 
     if kind == "arrow":
@@ -95,7 +95,7 @@ def _arrow(source: Any, kind: Kind, columns: Sequence[str] | None) -> Any:
 
 
 def _readable_types(table: Any) -> Any:
-    """The table without types that the engine does not know, where others hold the same."""
+    """The table with types that the engine lacks replaced by equivalent ones."""
     import pyarrow as pa
 
     for place, kept in enumerate(table.schema):
@@ -109,7 +109,7 @@ def _readable_types(table: Any) -> Any:
 def _open_files(source: Any, columns: Sequence[str] | None) -> Any:
     connection = connect()
     files = check_files(source, columns, connection)
-    # a name that is there is a name, whatever wildcards it contains
+    # the name of an existing file is no pattern, whatever wildcards it contains
     names = [glob.escape(path) for path in files.paths]
     if files.form == "Parquet":
         table = connection.read_parquet(names, table_name="items", hive_partitioning=False)
@@ -136,9 +136,9 @@ def batches(
 
 @contextmanager
 def readable(source: Any = None) -> Iterator[None]:
-    """Errors of an engine while it reads become an ItemsError of one line.
+    """Turn errors of an engine while it reads into an ItemsError of one line.
 
-    Where the source is files, the one that cannot be read is named.
+    If the source is files, the error names the one that cannot be read.
     """
     try:
         yield

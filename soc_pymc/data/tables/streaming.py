@@ -1,4 +1,4 @@
-"""Passes over files and tables in memory: DuckDB reads, compiled kernels validate and add up."""
+"""Passes over files and tables in memory: DuckDB reads, compiled kernels validate and sum."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -19,16 +19,16 @@ from .item_files import Files, check_files
 from .sources import batches, kind_of, open_table, readable
 from .validation import Tables, Totals, check_spread, check_total, check_types, numbers, scan
 
-_BLOCK = 1 << 21  # items that kernels get at once
-_READ = 50_000  # items read at once; more would leave the processor's caches
+_BLOCK = 1 << 21  # items per call of a kernel
+_READ = 50_000  # items per read; more would not fit in the processor's caches
 
 
 class Streamed:
-    """Passes over items that are not in an engine of the user's own."""
+    """Passes over items in files or memory."""
 
     def __init__(self, items: Items, folds: Folds, progress: bool) -> None:
         self._folds, self._progress = folds, progress
-        # ids and folds that make no folds are not read, whatever they hold
+        # ids and folds that are not used are not read, whatever their type
         self._items = replace(items, id=None, fold=None) if folds.by == "none" else items
         self._named = list(items.roles.values())
         self._kernel = KERNELS[items.kind]
@@ -44,7 +44,7 @@ class Streamed:
         scan(self._items, self._progress)
 
     def weights(self, grid: Grid, low: float, high: float, weight: str | None) -> Weights:
-        """Scores on a grid; no column is read but those that are needed."""
+        """Weights of scores on a grid; only the needed columns are read."""
         first = FirstLook(grid, low, high)
         whole = weight is None or self._outcome.bounds[weight].whole
         unit = 1.0 if whole else self._unit(str(weight))
@@ -68,7 +68,7 @@ class Streamed:
         return Weights(n, least, most, *first.weights())
 
     def _unit(self, role: str) -> float:
-        """The unit in which amounts of a role add up as whole numbers."""
+        """The unit in which amounts of a role are summed as whole numbers."""
         n, most = 0, 0.0
         for columns in self._blocks(f"looking at {role}s", (role,)):
             valid, low, high = ends(columns[role])
@@ -97,11 +97,11 @@ class Streamed:
         return Tables({"joint": {}, **tables}, tuple(labels), sums.coarse, totals)
 
     def _totals(self, before: Totals | None, *columns: Floats) -> Totals:
-        """Totals with those of one more block, which is refused if it is not valid."""
+        """Totals with those of another block; a block that is not valid is refused."""
         valid, exact, real, absolute, sizes, low, high, far = self._kernel.totals(*columns)
         if not valid:
             self._refuse()
-        # whole numbers of one block may wrap around
+        # whole numbers of one block may overflow
         check_total(self._items, real + (float(before.outcome) if before else 0.0))
         total = int(exact) if self._outcome.exact else real
         found = Totals(len(columns[0]), total, absolute, sizes, low, high, far)
@@ -109,7 +109,7 @@ class Streamed:
 
     @cached_property
     def _table(self) -> Any:
-        table = open_table(self._items.source, self._named)  # all that was named is there
+        table = open_table(self._items.source, self._named)  # checks that all named columns exist
         with readable():
             check_types(self._items, table)
         return table.select(**numbers({r: table[name] for r, name in self._items.roles.items()}))
@@ -124,12 +124,12 @@ class Streamed:
             return int(self._table.count().to_pyarrow().as_py())
 
     def _refuse(self) -> None:
-        """Raise the error that says in full what is wrong with the items."""
+        """Raise the full error about the items."""
         self.check()
         raise ItemsError("the items changed while they were read: try again")
 
     def _blocks(self, title: str, roles: Sequence[str]) -> Iterator[dict[str, NDArray[Any]]]:
-        """Columns of about a million items at a time, in arrays that are used again."""
+        """Columns of about a million items at a time, in arrays that are reused."""
         buffers: dict[str, NDArray[Any]] = {}
         filled = 0
         with (
@@ -163,7 +163,7 @@ class Streamed:
         yield from batches(self._table, roles, size=_READ)
 
     def _plain(self, batch: Any) -> dict[str, NDArray[Any]]:
-        """Columns of a batch; missing numbers become NaN, which the block's check finds."""
+        """Columns of a batch; missing numbers become NaN, which the block's check detects."""
         columns = {}
         for name in batch.schema.names:
             values = batch.column(name)
@@ -205,7 +205,7 @@ class Streamed:
 
 
 def _parquet_batches(paths: Sequence[str], roles: Mapping[str, str]) -> Iterator[Any]:
-    """Batches of Parquet files by Arrow's own reader, which costs half of what DuckDB's does."""
+    """Batches of Parquet files by Arrow's reader, which costs half of DuckDB's."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -213,7 +213,7 @@ def _parquet_batches(paths: Sequence[str], roles: Mapping[str, str]) -> Iterator
     kinds = {role: others.get(role, pa.float64()) for role in roles}
     names = list(roles.values())
     for path in paths:
-        # with pre-buffering a whole file would be held in memory
+        # pre-buffering would keep a whole file in memory
         with pq.ParquetFile(path, pre_buffer=False) as file:
             for batch in file.iter_batches(batch_size=_READ, columns=names):
                 yield pa.RecordBatch.from_arrays(
@@ -223,7 +223,7 @@ def _parquet_batches(paths: Sequence[str], roles: Mapping[str, str]) -> Iterator
 
 
 def _cast(values: Any, kind: Any) -> Any:
-    """Values of a role's own type; of ids that are too large for it, what matters of them."""
+    """Values cast to a role's type; ids that are too large are reduced modulo the folds' prime."""
     import pyarrow as pa
 
     if kind == pa.int64() and values.type == pa.uint64():

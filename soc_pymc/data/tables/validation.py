@@ -1,4 +1,4 @@
-"""Items validated and totalled in one pass; every problem of a table in one error."""
+"""Validate and total items in one pass; one error reports all problems of a table."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ from .sources import kind_of, open_table, readable
 
 _SHOWN = 3  # bad rows shown in an error
 _SPLIT = 26  # bits of the lower halves of counts: sums of halves cannot overflow
-_RULES = {"min": np.min, "max": np.max}  # by the end of a column's name; others are sums
+_RULES = {"min": np.min, "max": np.max}  # by suffix of the column's name; others are sums
 _LABELS = {
     "group": "groups must be labels: text, whole numbers or true/false",
     "id": "ids must be whole numbers (or give fold= a column of fold numbers)",
@@ -41,12 +41,12 @@ class Totals:
     """Totals of valid items."""
 
     n: int
-    outcome: int | float  # sums of outcomes (exact where these are whole), of their absolute
+    outcome: int | float  # sums of outcomes (exact for whole numbers), of their absolute
     absolute: float  # values, and of sizes: exposures or squared noise sds
     sizes: float
     score_min: float
     score_max: float
-    farthest: float  # the largest outcome in sizes, where joint cells have bounds; else 0
+    farthest: float  # the largest outcome in sizes, if joint cells are bounded; else 0
 
     def __add__(self, other: "Totals") -> "Totals":
         return Totals(
@@ -64,11 +64,11 @@ class Totals:
 class Tables:
     """Sums over parts (group, fold and bin), their cells, and joint cells of groups and bins."""
 
-    # columns of keys and sums by table, in no set order; none of "joint" where it was not wanted
+    # columns of keys and sums by table, in any order; "joint" is optional
     sums: Mapping[str, Columns]
     labels: tuple[str, ...]  # of the groups, by code
-    coarse: int  # bins in one bin of the joint cells; 0 where there are none
-    totals: Totals  # of the same pass or of an earlier one, found in another way than the sums
+    coarse: int  # bins per bin of the joint cells; 0 without joint cells
+    totals: Totals  # from the same or an earlier pass, computed independently of the sums
 
 
 @dataclass(frozen=True)
@@ -79,20 +79,20 @@ class Scan:
     # Ibis table with columns named by role: numbers as float64, whole ones and ids as int64,
     # groups as text
     table: Any = field(repr=False)
-    # cells of scores on the grid, rising, with their numbers of items and sums of whole outcomes
+    # occupied cells of the grid with numbers of items and sums of whole outcomes
     cells: Mapping[str, NDArray[np.int64]] | None = None
 
 
-# --- what may be wrong ---------------------------------------------------------------------------
+# --- problems ------------------------------------------------------------------------------------
 
 
 def _needs(role: str) -> str:
-    """What the column of a role must hold, in words."""
+    """The required contents of a role's column, in words."""
     return _LABELS[role] if role in _LABELS else _NUMBERS[role].needs
 
 
 def _wrong_type(role: str, dtype: Any) -> str | None:
-    """What a column holds if it does not hold what its role needs."""
+    """The type of a column in words, if it does not suit its role."""
     if role == "group":
         right = dtype.is_string() or dtype.is_integer() or dtype.is_boolean() or dtype.is_null()
     elif role == "id":
@@ -113,29 +113,29 @@ def _wrong_type(role: str, dtype: Any) -> str | None:
 
 
 def _is_polars_time(dtype: Any) -> bool:
-    """Whether Ibis met a time of day in nanoseconds, for which it has no type."""
+    """Whether the error is Ibis's, for times of day in nanoseconds, which it lacks."""
     return "TIME_NS" in str(dtype)
 
 
 def numbers(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Columns as they are read: numbers as float64, ids as int64, groups as text."""
+    """Columns as read: numbers as float64, ids as int64, groups as text."""
     read = {}
     for role, column in columns.items():
         if role in _NUMBERS:
             read[role] = column.cast("float64")
         elif role == "id":
-            # of folds only the remainder matters, and no id is too large for it
+            # only the remainder matters for folds, so no id is too large
             large = column.type().is_unsigned_integer()
             read[role] = (column % FOLD_PRIME if large else column).cast("int64")
         elif column.type().is_boolean():
-            read[role] = column.ifelse("true", "false")  # engines write these words differently
+            read[role] = column.ifelse("true", "false")  # engines spell true and false differently
         else:
             read[role] = column.cast("string")
     return read
 
 
 def _typed(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Valid items: whole numbers as int64 (by float64, as decimals may not fit)."""
+    """Valid items with whole numbers as int64 (through float64, as decimals may not fit)."""
     found = numbers(columns)
     for role in [role for role in found if role in _NUMBERS and _NUMBERS[role].whole]:
         is_whole = columns[role].type().is_int64()
@@ -145,17 +145,17 @@ def _typed(columns: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Problem:
-    """One way in which rows may be bad."""
+    """One possible problem of rows."""
 
     condition: Any  # Ibis expression, true on bad rows
     role: str
     column: str
     what: str  # what the values are, such as "negative"
-    show: bool  # whether the bad values say anything
+    show: bool  # whether to show the bad values
 
 
 def _problems_of(raw: Any, roles: Mapping[str, str], outcome: Outcome) -> list[_Problem]:
-    """Every way in which a row may be bad; a row's value is judged by the first that applies.
+    """All possible problems of a row; a value counts for the first that applies.
 
     `raw` is a table of the columns by role, as `numbers` reads them.
     """
@@ -205,9 +205,9 @@ def _problems_of(raw: Any, roles: Mapping[str, str], outcome: Outcome) -> list[_
 def scan(items: Items, progress: bool = True, grid: Grid | None = None) -> Scan:
     """Validate items and total them in one pass.
 
-    `grid` are cells of scores to count in the same pass. Every problem of the items is one line of
-    an ItemsError: the column, the number of bad rows, examples, and what is needed. Notes of the
-    error give row numbers where rows have an order.
+    `grid` has cells of scores to count in the same pass. Each problem is one line of an ItemsError:
+    the column, the number of bad rows, examples, and the requirement. If rows have an order, notes
+    of the error give row numbers.
     """
     table = open_table(items.source, list(items.roles.values()))
     columns = {role: table[name] for role, name in items.roles.items()}
@@ -235,7 +235,7 @@ def scan(items: Items, progress: bool = True, grid: Grid | None = None) -> Scan:
 
 
 def check_types(items: Items, table: Any) -> None:
-    """Refuse columns that do not hold what their roles need."""
+    """Refuse columns whose type does not suit their role."""
     wrong = [
         f"column {name!r} holds {word}; {_needs(role)}: convert it first"
         for role, name in items.roles.items()
@@ -248,7 +248,7 @@ def check_types(items: Items, table: Any) -> None:
 
 
 def check_total(items: Items, total: float) -> None:
-    """Refuse whole outcomes whose sum does not fit."""
+    """Refuse whole outcomes whose sum overflows."""
     outcome = OUTCOMES[items.kind]
     if outcome.validity.outcome.whole and total > 2.0**62:
         raise ItemsError(
@@ -258,7 +258,7 @@ def check_total(items: Items, total: float) -> None:
 
 
 def check_spread(items: Items, farthest: float, most_joint: int) -> None:
-    """Refuse outcomes too far from 0 for joint cells, where these are wanted."""
+    """Refuse outcomes that are too far from 0 for joint cells."""
     outcome = OUTCOMES[items.kind]
     if most_joint and farthest > outcome.farthest:
         words = outcome.words
@@ -276,24 +276,24 @@ def _no_rows(items: Items) -> str:
 
 
 def _totals(raw: Any, outcome: Outcome) -> dict[str, Any]:
-    """Totals; sums are guarded where they could overflow, as they are taken before the verdict."""
+    """Totals; sums are protected from overflow, because validity is not known yet."""
     y, x = raw[outcome.observed], raw[outcome.size]
     of_outcome, of_size = outcome.validity.outcome, outcome.validity.size
-    y = (y.abs() <= of_outcome.largest).ifelse(y, 0.0)  # null and NaN are not
+    y = (y.abs() <= of_outcome.largest).ifelse(y, 0.0)  # neither null nor NaN
     x = ((x >= of_size.least) & (x <= of_size.largest)).ifelse(x, 1.0)
     found = {
         "n": raw.count(),
         "score_min": raw.score.min(),
         "score_max": raw.score.max(),
         "outcome": y.sum(),
-        # a product, as engines have powers of their own kinds
+        # a product, because engines differ in powers
         "sizes": math.prod([x] * (outcome.size_power - 1), start=x).sum(),
     }
     if of_outcome.whole:
         high = (y / 2.0**_SPLIT).floor()
         low = (y - high * 2.0**_SPLIT).floor()
         found |= {"high": high.cast("int64").sum(), "low": low.cast("int64").sum()}
-    if of_outcome.least is None:  # sums of numbers of either sign may cancel
+    if of_outcome.least is None:  # sums of numbers of both signs may cancel
         size = (y.abs() >= of_outcome.negligible).ifelse(y.abs(), 0.0)
         found["absolute"] = size.sum()
         if math.isfinite(outcome.farthest):
@@ -302,20 +302,20 @@ def _totals(raw: Any, outcome: Outcome) -> dict[str, Any]:
 
 
 def _joined(halves: Mapping[str, Any]) -> Any:
-    """Sums of whole numbers from those of their upper and lower bits, in Python or NumPy."""
+    """Sums of whole numbers from sums of their upper and lower bits."""
     return halves["high"] * (1 << _SPLIT) + halves["low"]
 
 
 def _aggregated(
     items: Items, raw: Any, problems: list[_Problem], grid: Grid | None
 ) -> tuple[dict[str, Any], Mapping[str, NDArray[np.int64]] | None]:
-    """Totals and numbers of bad rows; and the cells of scores with items and counts."""
+    """Totals, numbers of bad rows, and cells of scores with items and counts."""
     sums = _totals(raw, OUTCOMES[items.kind])
     sums |= {f"bad{i}": p.condition.sum().fill_null(0) for i, p in enumerate(problems)}
     if grid is None:
         rows = raw.aggregate(**sums).to_pyarrow()
         return rows.to_pylist()[0], None
-    # the cell of a bad score matters to nobody, as the items are refused
+    # cells of bad scores do not matter, because the items are refused
     usable = (raw.score.abs() <= LARGEST).fill_null(False) & ~raw.score.fill_null(0.0).isnan()
     cell = score_cell(usable.ifelse(raw.score, 1.0), grid)
     table = raw.group_by(cell=cell).aggregate(**sums).to_pyarrow()
@@ -332,7 +332,7 @@ def _aggregated(
 
 
 def _error(raw: Any, bad: list[tuple[_Problem, int]], n: int, ordered: bool) -> ItemsError:
-    """One error with a line on each problem."""
+    """One error with a line for each problem."""
     error = ItemsError("\n".join(_describe(raw, problem, number, n) for problem, number in bad))
     if ordered:
         for note in _row_numbers(raw, [problem for problem, _ in bad]):
@@ -341,7 +341,7 @@ def _error(raw: Any, bad: list[tuple[_Problem, int]], n: int, ordered: bool) -> 
 
 
 def _describe(raw: Any, problem: _Problem, bad: int, n: int) -> str:
-    """One line on one problem: the same words on every engine."""
+    """One line for one problem, with the same words on every engine."""
     shown = ""
     if problem.show:
         value = raw.filter(problem.condition).select(value=raw[problem.role]).distinct()
@@ -356,7 +356,7 @@ def _describe(raw: Any, problem: _Problem, bad: int, n: int) -> str:
 
 
 def _row_numbers(raw: Any, problems: list[_Problem]) -> Iterator[str]:
-    """Where the first bad rows of an ordered table are."""
+    """Numbers of the first bad rows of an ordered table."""
     import ibis
 
     for problem in problems:

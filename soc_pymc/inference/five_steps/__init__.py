@@ -1,4 +1,4 @@
-"""The paper's own method, step by step: bins, a prior for each, smoothing, and what a fit keeps.
+"""The paper's method: bins, a prior for each, smoothing, and the resulting fit.
 
 Source: Muralidharan and Najmi, "Second Order Calibration", Section 3.
 """
@@ -18,13 +18,13 @@ from ..methods import FiveSteps
 from .bins import GroupFits, StepFits, fit_bins, fit_groups, fit_mixtures
 from .curves import SmoothCurves
 
-_READ = ("mean", "variance", "monotone", "groups")  # fields of priors that five steps read
+_READ = ("mean", "variance", "monotone", "groups")  # fields of priors that five steps use
 
 
 def run_five_steps(
     stats: Statistics, prior: Any, method: FiveSteps
 ) -> tuple[xr.DataTree, dict[str, Any]]:
-    """A fit's `DataTree`, and the fields of its `Status` except for the seconds."""
+    """A fit's `DataTree`, and the fields of its `Status` without the seconds."""
     _check(stats, prior, method)
     fits = (fit_mixtures if prior.mixture else fit_bins)(stats, prior, method)
     bins, observed = bin_table(stats, fits.axes[0])
@@ -48,7 +48,7 @@ def run_five_steps(
 
 
 def _edges(stats: Statistics) -> Floats:
-    """Cuts between occupied bins; an empty bin goes to the nearer of its neighbours."""
+    """Cuts between occupied bins; an empty bin belongs to its nearer neighbour."""
     occupied = np.flatnonzero(stats.data["n"].to_numpy() > 0)
     return stats.edges[(occupied[:-1] + occupied[1:] - 1) // 2]
 
@@ -67,7 +67,7 @@ def _verdict(fits: StepFits, method: FiveSteps, groups: GroupFits | None) -> dic
 
 
 def _check(stats: Statistics, prior: Any, method: FiveSteps) -> None:
-    """Refuse what five steps cannot use."""
+    """Refuse options that five steps cannot use."""
     name = type(prior).__name__
     if method.components is not None and not prior.mixture:
         raise FitError(

@@ -1,6 +1,6 @@
-"""Steps 2 and 3 together: every bin's own prior, and the curves through them.
+"""Steps 2 and 3: a prior for each bin, and the curves through them.
 
-`fit_bins` does it for conjugate priors, `fit_mixtures` for mixtures of them, and `fit_groups`
+`fit_bins` is for conjugate priors, `fit_mixtures` for mixtures of them, and `fit_groups` fits
 "separately for each category".
 """
 
@@ -46,21 +46,21 @@ from .curves import (
 Mask = NDArray[np.bool_]
 Curves = SmoothCurves | StepCurves
 
-_FEWEST = 4  # bins that make curves; a group with fewer takes those of all items
+_FEWEST = 4  # fewest bins for curves; a group with fewer takes the curves of all items
 
 
 @dataclass(frozen=True)
 class StepFits:
-    """Bins with their own priors and the curves through them."""
+    """Bins with their own priors, and the curves through them."""
 
     rows: Rows
     data: Any  # of the rows
     axes: tuple[Axis, Axis]
     positions: tuple[Floats, Floats]  # of the bins on the axes
     curves: Curves
-    fitted: Mask  # bins with a prior of their own
-    failed: Mask  # bins whose search did not end
-    moments: dict[str, Floats]  # of theta by bin before smoothing, and log likelihoods
+    fitted: Mask  # bins with their own prior
+    failed: Mask  # bins whose search did not converge
+    moments: dict[str, Floats]  # moments of theta by bin before smoothing, and log likelihoods
     notes: tuple[str, ...]  # how the bins were fitted
     components: dict[str, Floats] = field(default_factory=dict)  # of mixtures, (bins, R)
 
@@ -69,7 +69,7 @@ class StepFits:
 
 
 def fit_bins(stats: Statistics, prior: Any, method: FiveSteps) -> StepFits:
-    """Fit a conjugate prior to each bin of all items together, and curves through them."""
+    """Fit a conjugate prior to each bin of all items, and curves through them."""
     axes = axis_of(prior.mean, stats), axis_of(prior.variance, stats)
     rows, data = rows_of(stats, FAMILIES[prior.family])
     chosen = rows.bin % method.every == 0
@@ -107,14 +107,14 @@ def fit_bins(stats: Statistics, prior: Any, method: FiveSteps) -> StepFits:
 def _smoother(
     prior: Any, method: FiveSteps, axes: tuple[Axis, Axis]
 ) -> Callable[..., SmoothCurves]:
-    """Makes curves of maxima, positions on both axes, numbers of items and information."""
+    """A function that makes curves from maxima, positions, numbers of items and information."""
     monotone = method.monotone or prior.monotone
     moments = MOMENTS["log" if _of_log_theta(prior, method) else "plain"]
     return partial(smooth_curves, axes=axes, moments=moments, monotone=monotone)
 
 
 def _of_log_theta(prior: Any, method: FiveSteps) -> bool:
-    """Whether the moments of log theta are smoothed; refused where a prior has none."""
+    """Whether the moments of log theta are smoothed; an error if the prior has none."""
     if method.moments != "log":
         return False
     name = type(prior).__name__
@@ -135,7 +135,7 @@ def _named_moments(
     log_likelihood: Floats,
     items: Floats,
 ) -> dict[str, Floats]:
-    """Moments of theta, of log theta where it has them, log likelihoods, items: by bin."""
+    """Moments of theta, of log theta if it has them, log likelihoods and items, by bin."""
     mean, variance = family.natural_moments(first, spread)
     found = {"mean": mean, "variance": variance}
     if logs is not None:
@@ -151,12 +151,12 @@ class GroupFits:
     """Curves of groups."""
 
     posterior: xr.Dataset  # both curves of every group at the knots of the pooled ones
-    own: int  # groups that have curves of their own
-    failed: int  # bins whose search did not end
+    own: int  # groups with their own curves
+    failed: int  # bins whose search did not converge
 
 
 def fit_groups(stats: Statistics, prior: Any, method: FiveSteps, pooled: StepFits) -> GroupFits:
-    """Steps 2 and 3 for every group by itself; one with less than 4 fitted bins is as all items."""
+    """Steps 2 and 3 for each group; one with fewer than 4 fitted bins takes the pooled curves."""
     assert isinstance(pooled.curves, SmoothCurves)
     knots = pooled.curves.knots
     rows, data = rows_of(stats, FAMILIES[prior.family], grouped=True)
@@ -171,7 +171,7 @@ def fit_groups(stats: Statistics, prior: Any, method: FiveSteps, pooled: StepFit
             part, its_own = found.part(at), (place[0][at], place[1][at])
             curves = smooth(part, its_own, rows.n[at], _information_of(data, found, at))
             own, number = curves.at(knots), number + 1
-            if method.monotone or prior.monotone:  # between the pooled knots it is another spline
+            if method.monotone or prior.monotone:  # between the pooled knots the spline differs
                 own = project_monotone(own[0][None], knots[0])[0], own[1]
         values.append(own)
     dims = "mean_knot", "variance_knot"
@@ -184,10 +184,10 @@ def fit_groups(stats: Statistics, prior: Any, method: FiveSteps, pooled: StepFit
 
 
 def _information_of(data: RowSums, found: BinMaxima, at: NDArray[np.intp]) -> Information:
-    """Expected information of some rows, whose curves are given."""
+    """Expected information of some rows at given curves."""
 
     def information(first: Floats, second: Floats) -> tuple[Floats, Floats]:
-        # other rows than these may have found no curve: any number will do for them
+        # other rows may lack a curve; their values are not used
         whole = np.nan_to_num(found.first), np.nan_to_num(found.second)
         for full, own in zip(whole, (first, second), strict=True):
             full[at] = own
@@ -201,14 +201,14 @@ def _information_of(data: RowSums, found: BinMaxima, at: NDArray[np.intp]) -> In
 
 
 def fit_mixtures(stats: Statistics, prior: Any, method: FiveSteps) -> StepFits:
-    """EM in each bin of the joint cells, from the conjugate fit; then moments are smoothed.
+    """EM in each bin of the joint cells, from the conjugate fit, then smoothing of moments.
 
-    Places and sds of components are of log theta less the first curve, or of theta less E(theta|t).
+    Means and sds of components are of log theta less the first curve, or of theta less E(theta|t).
     """
     cells, of_log = joint_cells(stats, type(prior).__name__), _of_log_theta(prior, method)
     plain = replace(method, smooth=True, monotone=False, moments="plain")
     start = fit_bins(stats, prior, plain)
-    # joint cells may be in wider bins than the conjugate fit
+    # joint cells may have wider bins than the conjugate fit
     wide, of = np.unique(start.rows.bin // max(stats.coarse, 1), return_inverse=True)
     n = np.bincount(of, start.rows.n)
     u, v = start.positions
@@ -234,7 +234,7 @@ def fit_mixtures(stats: Statistics, prior: Any, method: FiveSteps) -> StepFits:
     parts, value = tuple(map(all_bins, ("weight", "place", "sd"))), all_bins("value")
     kind, family = bin_mixtures.MIXTURES[prior.family], FAMILIES[prior.family]
     level, spread = kind.curves(*parts)
-    # bins that were not fitted have a spread of 0 here, and are marked as such
+    # bins that were not fitted have a spread of 0 here, and are marked
     with np.errstate(divide="ignore"):
         found = BinMaxima(level, np.log(spread), value, np.zeros_like(good), good, failed)
     logs = bin_mixtures.place_moments(*parts) if family.has_log_moments else None
@@ -242,7 +242,7 @@ def fit_mixtures(stats: Statistics, prior: Any, method: FiveSteps) -> StepFits:
 
     information = _over_bins(start.data, of, len(wide))
     known = np.flatnonzero(good)
-    own_bin = known[nearest(where[0], known)]  # of a bin that was not fitted: the nearest one's
+    own_bin = known[nearest(where[0], known)]  # a bin that was not fitted takes the nearest one's
     own_parts = tuple(x[own_bin] for x in parts)
     smooth = _smoother(prior, method, start.axes)
     curves: Curves
@@ -279,7 +279,7 @@ def _search(
     bins: NDArray[np.intp],
     curves: tuple[Floats, ...],
 ) -> list[bin_mixtures.BinMixture]:
-    """Mixtures of some bins, begun at the conjugate fit's curves there."""
+    """Mixtures of some bins, starting at the conjugate fit's curves."""
     kind = bin_mixtures.MIXTURES[prior.family]
     order = np.argsort(cells["bin"], kind="stable")
     low, high = (np.searchsorted(cells["bin"][order], bins, side=s) for s in ("left", "right"))
@@ -296,7 +296,7 @@ def _search(
 
 
 def _over_bins(data: RowSums, of: NDArray[np.intp], bins: int) -> Information:
-    """Expected information of wider bins' curves, from that of the bins in them."""
+    """Expected information of wider bins' curves, from that of their bins."""
 
     def information(first: Floats, second: Floats) -> tuple[Floats, Floats]:
         both = data.information(first[of], second[of])

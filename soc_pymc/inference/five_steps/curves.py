@@ -1,7 +1,7 @@
 """Step 3: curves of E(theta|t) and Var(theta|t) from the bins' estimates, smooth or as steps.
 
-What is smoothed is E(theta|t) and Var(theta|t) (of counts log E(theta|t) and the squared cv), or
-the moments of log theta, to which Gammas are then matched.
+Smoothed are E(theta|t) and Var(theta|t) (for counts log E(theta|t) and the squared cv), or the
+moments of log theta, to which Gammas are then matched.
 """
 
 from collections.abc import Callable
@@ -24,9 +24,9 @@ from ...model.splines import Axis, place_knots, roughness, spline_matrix
 Mask = NDArray[np.bool_]
 
 _MOST_STEPS = 200
-_CONVERGED = 1e-7  # the last step in log variance: Newton's method leaves its square
-_FARTHEST = 2.0  # of one step in log variance
-_TRIED = (-6.0, -3.0, -1.0, 1.0, 3.0)  # further starts, from the first one
+_CONVERGED = 1e-7  # the last step in log variance; the error is then its square
+_FARTHEST = 2.0  # largest step in log variance
+_TRIED = (-6.0, -3.0, -1.0, 1.0, 3.0)  # further starts, relative to the first one
 _ROUNDING = 1e-12
 
 
@@ -39,7 +39,7 @@ class BinMaxima:
     log_likelihood: Floats
     at_zero: Mask
     fitted: Mask
-    failed: Mask  # bins whose search did not end
+    failed: Mask  # bins whose search did not converge
 
     def part(self, at: NDArray[np.intp]) -> "BinMaxima":
         """Those of some bins."""
@@ -49,14 +49,14 @@ class BinMaxima:
 def maximise(bins: RowSums, chosen: Mask) -> BinMaxima:
     """Maximum marginal likelihood of each chosen bin.
 
-    The likelihood is concave in the mean (of counts: in its logarithm), so that a few starts over
-    the variance alone and the end at variance 0 do for the highest of several maxima.
+    The likelihood is concave in the mean (for counts: in its logarithm), so a few starts over the
+    variance, and the limit of variance 0, suffice to find the highest of several maxima.
     """
     zero_first, zero_value, slope, floor = bins.at_zero()
     rows = np.flatnonzero(chosen & bins.can_fit)
     first, second, value = _best_start(bins, rows, zero_first[rows], bins.second_by_moments()[rows])
     first, second, value, done = _newton(bins, rows, first, second, floor[rows])
-    # at the floor, or below what variance 0 gives, the maximum is at 0
+    # at the floor, or below the value at variance 0, the maximum is at 0
     gain = value - zero_value[rows]
     noise = 10.0 * bins.rounding[rows] + 10.0 * _ROUNDING * np.abs(value)
     inside = (second > floor[rows]) & (gain > noise)
@@ -74,7 +74,7 @@ def maximise(bins: RowSums, chosen: Mask) -> BinMaxima:
 
 
 def _best_start(bins: RowSums, rows: Ints, first: Floats, start: Floats) -> tuple[Floats, ...]:
-    """The highest of a few points over the variance, each at about the best mean."""
+    """The best of a few values of the variance, each at about its best mean."""
     best = np.full((3, len(rows)), -np.inf)
     for offset in (0.0, *_TRIED):
         m, c = first.copy(), start + offset
@@ -82,21 +82,21 @@ def _best_start(bins: RowSums, rows: Ints, first: Floats, start: Floats) -> tupl
             found = bins.curvature(m, c, rows)
             m = m + np.clip(-found[1] / found[3], -bins.reach, bins.reach)
         found = bins.curvature(m, c, rows)
-        # what is not a number is no better
+        # NaN is no improvement
         better = np.nan_to_num(found[0], nan=-np.inf) > best[2]
         best[:, better] = np.array([m, c, found[0]])[:, better]
     return best[0], best[1], best[2]
 
 
 def _step(bins: RowSums, here: Floats) -> Floats:
-    """Steps in both parameters: Newton's where the profile over the mean bends down."""
+    """Steps in both parameters: Newton's where the profile over the mean is concave."""
     _, by_m, by_c, mm, mc, cc = here
-    # a flat likelihood has no Newton step: what is not a number becomes no step, or a bounded one
+    # on a flat likelihood the Newton step is NaN: replace it by no step, or a bounded one
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         slope = by_c - mc * by_m / mm
         bend = cc - mc * mc / mm
         dc = np.where(bend < 0, -slope / bend, np.sign(slope))
-        # no number, no step
+        # NaN: no step
         dc = np.clip(np.nan_to_num(dc), -_FARTHEST, _FARTHEST)
         dm = -(by_m + mc * dc) / mm
         dm = np.clip(np.nan_to_num(dm), -bins.reach, bins.reach)  # likewise
@@ -106,7 +106,7 @@ def _step(bins: RowSums, here: Floats) -> Floats:
 def _newton(
     bins: RowSums, rows: Ints, first: Floats, second: Floats, floor: Floats
 ) -> tuple[Floats, Floats, Floats, Mask]:
-    """Newton steps, uphill where the profile bends the wrong way, halved where they do not gain."""
+    """Newton steps, uphill where the profile is convex, halved until they gain."""
     at = np.array([first, second])
     here = bins.curvature(first, second, rows)
     factor, done = np.ones(len(rows)), np.zeros(len(rows), dtype=bool)
@@ -132,8 +132,8 @@ def _newton(
 
 
 def _small(move: Floats, found: Floats, noise: Floats) -> Mask:
-    """Steps that are as good as none: of the mean in its own sd, or what rounding makes of it."""
-    # where the likelihood is flat comparisons with NaN are false: the step is not small
+    """Negligible steps: of the mean relative to its sd, or below rounding."""
+    # on a flat likelihood comparisons with NaN are false: the step is not small
     with np.errstate(divide="ignore", invalid="ignore"):
         root = np.sqrt(np.maximum(-found[3], 0.0))
         bend = np.abs(found[5] - found[4] ** 2 / found[3])
@@ -145,11 +145,11 @@ Information = Callable[[Floats, Floats], tuple[Floats, Floats]]  # of both curve
 Spline = tuple[Floats, Floats]  # knots and values
 
 MOST_KNOTS = 100
-"""Of a smoothing spline: of more bins it is a regression spline at so many quantiles."""
+"""Knots of a smoothing spline; with more bins it is a regression spline at this many quantiles."""
 _SPLINE_RIDGE = 1e-10
-_GRID = 121  # smoothing parameters tried before the best is refined
-_ROUNDS = 4  # of weights at the curves, and curves with the weights
-_LEAST = 0.01  # of the average spread: a smooth curve of variances may cross 0
+_GRID = 121  # smoothing parameters tried before refinement of the best
+_ROUNDS = 4  # iterations of weights at the curves and curves with these weights
+_LEAST = 0.01  # as a share of the average spread, because a smooth curve of variances may cross 0
 _CLOSE, _MOST_STORED = 1e-4, 400  # of a curve, stored as a spline
 _RIDGE = 1e-9
 
@@ -180,7 +180,7 @@ class SmoothCurves:
 
 @dataclass(frozen=True)
 class StepCurves:
-    """Two curves that are steps: a number for each bin, (bins,)."""
+    """Two step curves: a number for each bin, (bins,)."""
 
     first: Floats
     second: Floats
@@ -206,14 +206,14 @@ def _one_draw(
 
 @dataclass(frozen=True)
 class Moments:
-    """Two moments of each bin that are smoothed, and the way back to the two curves."""
+    """Two moments of each bin for smoothing, and the map back to the two curves."""
 
-    of: Callable[[BinMaxima], tuple[Floats, Floats]]  # a spread of 0 where the variance is 0
+    of: Callable[[BinMaxima], tuple[Floats, Floats]]  # the spread is 0 where the variance is 0
     curves: Callable[[Floats, Floats], tuple[Floats, Floats]]
-    # (curves, information of both) -> precisions of both moments where the curves are true
+    # (curves, information of both) -> precisions of both moments if the curves are true
     precision: Callable[[tuple[Floats, Floats], tuple[Floats, Floats]], tuple[Floats, Floats]]
-    floor: Callable[[BinMaxima], float]  # least spread
-    level_is_first: bool  # whether the first moment is the first curve, a spline as it stands
+    floor: Callable[[BinMaxima], float]  # smallest spread
+    level_is_first: bool  # whether the first moment is the first curve itself
 
 
 def smooth_curves(
@@ -228,8 +228,8 @@ def smooth_curves(
 ) -> SmoothCurves:
     """Smoothing splines through the bins' moments, at their positions on the axes of the curves.
 
-    A maximum at variance 0 enters as a spread of 0. Weights are expected informations at the curves
-    themselves, never at the estimates, whose noise they would share.
+    A maximum at variance 0 enters as a spread of 0. Weights are expected informations at the
+    curves, not at the estimates, because those weights would share the estimates' noise.
     """
     at = np.flatnonzero(found.fitted)
     level, spread = moments.of(found)
@@ -272,13 +272,13 @@ def _plain_precision(
 
 
 def _plain_floor(found: BinMaxima) -> float:
-    """Where all bins are at 0: the average of what stands for it."""
+    """If all bins are at 0: the average of the values that represent 0."""
     floors = found.second[found.at_zero]
     return float(np.exp(floors.mean())) if len(floors) else 0.0
 
 
 def log_moments(found: BinMaxima) -> tuple[Floats, Floats]:
-    """E(log theta) and Var(log theta) of each bin's Gamma; of a point where variance is 0."""
+    """E(log theta) and Var(log theta) of each bin's Gamma, or of a point if the variance is 0."""
     mean, variance = moments_of_log(found.first, found.second)
     return np.where(found.at_zero, found.first, mean), np.where(found.at_zero, 0.0, variance)
 
@@ -286,7 +286,7 @@ def log_moments(found: BinMaxima) -> tuple[Floats, Floats]:
 def _log_precision(
     curves: tuple[Floats, Floats], information: tuple[Floats, Floats]
 ) -> tuple[Floats, Floats]:
-    """By the delta method.
+    """Precisions of the log moments, by the delta method.
 
     With c = log cv2 and a = exp(-c) the shape, E(log theta) = log mean + digamma(a) - log a and
     Var(log theta) = trigamma(a) have slopes 1 - a trigamma(a) and -a polygamma(2, a) in c.
@@ -318,7 +318,7 @@ MOMENTS = {
 
 
 def _positive(weight: Floats) -> Floats:
-    """Weights with a floor, so that none of them is next to 0."""
+    """Weights with a floor above 0."""
     return np.maximum(weight, 1e-12 * weight.max())
 
 
@@ -331,7 +331,7 @@ def _projected(curve: Spline, position: Floats, weight: Floats) -> Floats:
 
 
 def _as_spline(exact: Callable[[Floats], Floats], knots: Floats) -> tuple[Spline, float]:
-    """A curve as a spline with these knots and more where it needs them; and its largest error."""
+    """A curve as a spline with these knots and more where needed, and its largest error."""
     own = knots
     while True:
         middle = 0.5 * (own[1:] + own[:-1])
@@ -346,10 +346,10 @@ def _as_spline(exact: Callable[[Floats], Floats], knots: Floats) -> tuple[Spline
 def stepped_curves(
     found: BinMaxima, position: Floats, information: Information, monotone: bool
 ) -> StepCurves:
-    """Each bin's own estimates; those of bins that were not fitted are their nearest neighbour's.
+    """Each bin's own estimates; a bin that was not fitted takes its nearest neighbour's.
 
-    Nearest on the axis of the mean, the lower of two. For `monotone` the first are pooled where
-    they decrease (isotonic regression), weighted by their information.
+    Nearest is on the axis of the mean, the lower of two. `monotone` pools the means where they
+    decrease (isotonic regression), weighted by their information.
     """
     at = np.flatnonzero(found.fitted)
     first, second = found.first[at], found.second[at]
@@ -362,7 +362,7 @@ def stepped_curves(
 
 
 def nearest(position: Floats, known: NDArray[np.intp]) -> NDArray[np.intp]:
-    """For each position the place in `known` of the nearest of these, the lower of two.
+    """For each position the index of the nearest in `known`, the lower of two.
 
     Examples
     --------
@@ -381,16 +381,15 @@ def nearest(position: Floats, known: NDArray[np.intp]) -> NDArray[np.intp]:
 
 
 def smoothing_spline(position: Floats, response: Floats, weight: Floats) -> tuple[Floats, Floats]:
-    """The natural cubic spline that smooths points, as values at knots.
+    """Natural cubic smoothing spline through points, as values at knots.
 
     It minimises the weighted squares plus a multiple of the integral of the squared second
     derivative (Green and Silverman 1994, section 2.3), with a knot at each point, or at 100
-    quantiles of more points. The multiple has the highest restricted likelihood, the errors'
-    scale unknown (Wahba 1985; Wood 2011): unlike generalised cross-validation it hardly ever
-    follows the noise.
+    quantiles of more points. The multiple maximises the restricted likelihood with unknown error
+    scale (Wahba 1985; Wood 2011), which follows noise less often than generalised cross-validation.
 
-    Points (n,) with weights that are the errors' precisions up to a factor give knots (k,) and
-    values (k,) for `splines.spline_matrix`. Two points make a line, one a constant.
+    Points (n,) with weights, the errors' precisions up to a factor, give knots (k,) and values (k,)
+    for `splines.spline_matrix`. Two points make a line, one a constant.
     """
     knots = place_knots(position, np.ones(len(position)), MOST_KNOTS)
     at = spline_matrix(position, knots)
@@ -414,7 +413,7 @@ def smoothing_spline(position: Floats, response: Floats, weight: Floats) -> tupl
 
 
 def _best_multiple(penalty: Floats, z: Floats, left: float, number: int) -> float:
-    """Smoothing parameter of the highest restricted likelihood."""
+    """Smoothing parameter with the highest restricted likelihood."""
     d, own = penalty[2:], z[2:] ** 2
     tiny = 1e-14 * (left + float(z @ z)) + np.finfo(float).tiny
 
