@@ -308,8 +308,8 @@ class Statistics:
         cells = Cells(octaves["bin"], np.empty(0), np.empty(0), self._outcome.powers(octaves))
         trials = "above" in self.data and not self.data["above"].any()
         excess, variance = self._outcome.residuals(cells, self.bins, bool(trials))
-        told = variance > 0
-        z = excess[told] / np.sqrt(variance[told])
+        informative = variance > 0
+        z = excess[informative] / np.sqrt(variance[informative])
         return float(np.minimum(z, _MOST_Z).sum() / np.sqrt(len(z))) if len(z) else 0.0
 
     @property
