@@ -1,4 +1,4 @@
-"""Items: every kind of source reads alike, and bad items give the same text from each."""
+"""Items: all kinds of sources give the same items, and the same errors for bad ones."""
 
 import os
 from datetime import date

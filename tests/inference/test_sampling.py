@@ -1,4 +1,4 @@
-"""What NUTS is said to have come to, and Ctrl-C while it samples."""
+"""The status of NUTS, and Ctrl-C while it samples."""
 
 import signal
 import threading
@@ -11,7 +11,7 @@ from soc_pymc.inference.sampling import _raising_interrupt, _sampling_verdict
 
 
 def _groups(draws, divergent=0):
-    """Groups of a sampler's answer: draws (chain, draw) of one number."""
+    """Groups of a sampler's result: draws (chain, draw) of one number."""
     diverging = np.zeros(draws.shape, dtype=bool)
     diverging.flat[:divergent] = True
     dims = ("chain", "draw")
@@ -47,7 +47,7 @@ def test_bad_chains_name_the_problem_and_the_remedy(change, words):
 
 
 def _quiet(number, frame):
-    """A handler as PyMC's: it keeps the interrupt to itself."""
+    """A handler like PyMC's, which swallows the interrupt."""
 
 
 @pytest.fixture

@@ -75,7 +75,7 @@ def test_pointwise_bands_have_their_coverage():
 
 
 def test_simultaneous_bands_contain_whole_curves():
-    """On draws that did not make the band too: 4,000 draws, so 3 standard errors are 0.014."""
+    """Also on other draws than those of the band: 4,000 draws, so 3 standard errors are 0.014."""
     curves, fresh = (_walks(np.random.default_rng(seed)) for seed in (1, 2))
     banded = soc.bands(curves, prob=0.9, simultaneous=True)["log_mean"]
     wide = soc.bands(curves, prob=0.9)["log_mean"]
