@@ -165,6 +165,7 @@ def test_one_command_does_what_three_do(small_frame, tmp_path):
     assert fit.method == soc.VI(seed=3)
 
 
+@pytest.mark.slow
 def test_edges_and_bins_exclude_each_other(small_frame, small_statistics, tmp_path, capsys):
     small_frame.to_parquet(tmp_path / "items.parquet")
     small_statistics.save(tmp_path / "stats.nc")

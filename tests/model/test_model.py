@@ -90,7 +90,7 @@ def grouped_statistics():
     [
         {},
         pytest.param({"groups": True}, marks=pytest.mark.slow),
-        {"exposure": soc.Spline(knots=4)},
+        pytest.param({"exposure": soc.Spline(knots=4)}, marks=pytest.mark.slow),
         pytest.param({"bin_effects": True}, marks=pytest.mark.slow),
     ],
     ids=lambda terms: next(iter(terms), "plain"),

@@ -189,6 +189,7 @@ def test_a_start_from_very_different_data(days, plain, steps):
     _assert_same_posterior(fit, plain)
 
 
+@pytest.mark.slow
 def test_a_start_that_did_not_converge(days, yesterday, plain):
     failed = replace(
         _moved(yesterday, log_mean=2.0, bend=1.0), status=replace(yesterday.status, converged=False)

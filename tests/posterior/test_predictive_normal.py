@@ -196,6 +196,7 @@ def test_curves():
     assert np.isfinite(bands["mean"]).all()
 
 
+@pytest.mark.slow
 def test_pit_and_dispersion_of_the_truth_and_of_too_little_variance():
     """KS p-values over 30 data sets: no more rejections than chance allows; then one that must."""
     fit = make_fit(sd=1e-6)

@@ -20,7 +20,7 @@ DIALECTS = ["duckdb", "postgres", "pyspark", "databricks", "bigquery", "snowflak
 
 @pytest.fixture(scope="module")
 def frame():
-    frame = soc.simulation.s1(3000, seed=11)[["score", "count", "exposure"]]
+    frame = soc.simulation.s1(1000, seed=11)[["score", "count", "exposure"]]
     frame.insert(0, "id", np.arange(len(frame)))
     return frame
 

@@ -183,6 +183,7 @@ def test_other_readers_ignore_the_seal(tmp_path):
         np.testing.assert_array_equal(opened["posterior/log_mean"], fit.data["posterior/log_mean"])
 
 
+@pytest.mark.slow
 def test_files_of_other_programs_and_formats(tmp_path):
     stats, path = statistics("counts"), tmp_path / "s.nc"
     stats.data.to_netcdf(path, engine="h5netcdf")
