@@ -411,7 +411,7 @@ def test_only_statistics_of_one_kind_can_be_added():
     )  # fmt: skip
     poisson = soc.summarize(counts, edges=[0.1], progress=False)
     normal = stats_of(FRAME[:500], edges=[0.1])
-    with pytest.raises(StatisticsError, match="different kind do not add"):
+    with pytest.raises(StatisticsError, match="different kind cannot be added"):
         normal + poisson
     for wrong, text in (
         (lambda: normal.total_count, "normal items have no total_count"),

@@ -245,10 +245,10 @@ def test_folds_of_a_column_and_of_the_item_itself():
 def test_only_similar_statistics_can_be_added():
     a = stats_of(FRAME[:500], edges=[0.1])
     with pytest.raises(
-        StatisticsError, match=r"different edges do not add \(edge 0 is 0.1 and 0.2"
+        StatisticsError, match=r"different edges cannot be added \(edge 0 is 0.1 and 0.2"
     ):
         a + stats_of(FRAME[:500], edges=[0.2])
-    with pytest.raises(StatisticsError, match=r"different edges do not add \(2 and 3 bins"):
+    with pytest.raises(StatisticsError, match=r"different edges cannot be added \(2 and 3 bins"):
         a + stats_of(FRAME[:500], edges=[0.1, 0.2])
     other = PoissonItems(FRAME.rename(columns={"y": "z"}), score="t", count="z", exposure="N")
     with pytest.raises(StatisticsError, match="different roles"):
@@ -257,7 +257,7 @@ def test_only_similar_statistics_can_be_added():
         a + stats_of(FRAME[:500], edges=[0.1], joint=True)
     with pytest.raises(StatisticsError, match="different folds_by"):
         a + stats_of(FRAME[:500], edges=[0.1], folds=3)
-    with pytest.raises(StatisticsError, match="of 4 and of 3 folds do not add"):
+    with pytest.raises(StatisticsError, match="of 4 and of 3 folds cannot be added"):
         stats_of(FRAME, edges=[0.1], folds=4) + stats_of(FRAME, edges=[0.1], folds=3)
     cells = Statistics(a.data.assign_attrs(cells="others"))
     with pytest.raises(StatisticsError, match="different cells"):
