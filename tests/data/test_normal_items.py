@@ -623,6 +623,7 @@ def test_saved_and_loaded(tmp_path):
     for changed in (
         stats.data.assign(noise_n=-stats.data["noise_n"]),
         stats.data.assign_attrs(kind="poisson"),
+        stats.data.assign_attrs(kind="other"),
     ):
         changed = changed.assign_attrs({**stats.data.attrs, **changed.attrs})
         with pytest.raises(StatisticsError, match="not written"):
