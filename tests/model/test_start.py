@@ -94,6 +94,7 @@ def _assert_same_posterior(fit, other, of_mean=0.1, of_sd=0.05):
         assert float(abs(a.std(over) / b.std(over) - 1).max()) < of_sd
 
 
+@pytest.mark.slow
 def test_the_same_posterior_in_fewer_steps(days, yesterday, plain, steps):
     _, without = _built(days[1], steps)
     steps.clear()

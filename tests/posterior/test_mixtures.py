@@ -183,7 +183,7 @@ def test_spread_of_several_items_widens_theta(counts):
     assert (plain != wide).any()
 
 
-@pytest.mark.parametrize("kind", ["counts", "values"])
+@pytest.mark.parametrize("kind", ["counts", pytest.param("values", marks=pytest.mark.slow)])
 def test_moments_of_draws(kind, request):
     """Averaged over draws, posterior moments draw by draw are those that items are scored by."""
     law, columns = request.getfixturevalue(kind)
