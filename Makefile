@@ -14,6 +14,9 @@ LOWEST_READY := $(LOWEST)/.ready
 LOWEST_PYTHON ?= $(shell for p in python3.12 "env PYENV_VERSION=3.12 python3.12"; do \
 	$$p -c 'import sys; sys.exit(sys.version_info[:2] != (3, 12))' 2>/dev/null && echo $$p && break; done)
 DOCS_READY := $(VENV)/.docs-ready
+# kernels, which are compiled once for all test processes, and again where their sources changed
+COMPILED := $(VENV)/.compiled
+KERNELS := $(wildcard soc_pymc/families/*.py soc_pymc/data/*.py soc_pymc/model/likelihood.py)
 # one thread for linear algebra: the matrices are small, and two jobs share two cores
 export OPENBLAS_NUM_THREADS ?= 1
 
@@ -22,10 +25,10 @@ export OPENBLAS_NUM_THREADS ?= 1
 demo: $(READY)
 	$(BIN)/soc-pymc demo --out demo
 
-test: $(READY)
+test: $(COMPILED)
 	$(BIN)/python -m pytest -n 2 --dist loadfile --durations 10
 
-test-slow: $(READY)
+test-slow: $(COMPILED)
 	$(BIN)/python -m pytest -m slow -n 2 --dist worksteal --durations 20
 
 # the files that tests/lowest.py names; Spark, of 430 MB, is left to the newest versions
@@ -57,6 +60,10 @@ $(READY): pyproject.toml
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable ".[dev]"
 	touch $(READY)
+
+$(COMPILED): $(READY) $(KERNELS) tests/compiled.py
+	$(BIN)/python -m tests.compiled
+	touch $(COMPILED)
 
 $(LOWEST_READY): pyproject.toml tests/lowest.py
 	@test -n "$(LOWEST_PYTHON)" || { echo "no Python 3.12 was found: set LOWEST_PYTHON=/path/to/python3.12"; exit 1; }

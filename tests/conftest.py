@@ -90,7 +90,8 @@ def grouped_items():
 def grouped_fit(grouped_items, kept_fit):
     def make():
         stats = soc.summarize(grouped_items, bins=15, progress=False)
-        return soc.fit(stats, method=soc.VI(draws=200), progress=False)
+        prior = soc.Gamma(soc.Spline(knots=6), soc.Spline(knots=4))
+        return soc.fit(stats, prior, soc.VI(draws=200), progress=False)
 
     return kept_fit("grouped_fit", make)
 
@@ -99,7 +100,7 @@ def grouped_fit(grouped_items, kept_fit):
 def exposure_fit(small_items, kept_fit):
     def make():
         stats = soc.summarize(small_items, bins=20, joint=True, progress=False)
-        prior = soc.Gamma(exposure=soc.Spline(knots=8))
+        prior = soc.Gamma(soc.Spline(knots=6), soc.Spline(knots=4), exposure=soc.Spline(knots=4))
         return soc.fit(stats, prior, soc.VI(draws=200), progress=False)
 
     return kept_fit("exposure_fit", make)

@@ -172,7 +172,7 @@ def path_of(value: Any, name: str = "path", error: Refusal = FitError) -> str:
     except UnicodeEncodeError as fault:
         letter = text[fault.start]
         raise error(
-            f"{name}={shown(value)} holds {letter!a}, which names of files cannot hold here: "
+            f"{name}={shown(value)} holds {letter!a}, which file names cannot contain here: "
             "give another name"
         ) from None
     return text

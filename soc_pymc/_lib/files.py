@@ -57,7 +57,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
     try:
         if os.name == "posix":
-            _hold(handle)
+            _lock(handle)
             if target.exists():
                 os.fchmod(handle, stat.S_IMODE(target.stat().st_mode))
         yield temporary
@@ -123,7 +123,7 @@ def _stem(target: Path, end: str) -> Path:
     return target.parent / f".{name}.{end}"
 
 
-def _hold(handle: int) -> bool:
+def _lock(handle: int) -> bool:
     """Lock an open file for this process; False if another process holds the lock."""
     import fcntl
 
@@ -145,7 +145,7 @@ def _is_held(path: Path) -> bool:
     except PermissionError:  # another user's
         return True
     try:
-        return not _hold(handle)
+        return not _lock(handle)
     finally:
         os.close(handle)
 

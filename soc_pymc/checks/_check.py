@@ -316,15 +316,13 @@ def _masks(
 def _pit_dataset(found: Mapping[str, SlicePit]) -> xr.Dataset:
     """ECDFs of the PIT less the uniform cdf, by slice: the pictures need nothing else."""
     own = found.values()
-    return xr.Dataset(
-        {
-            "randomised": (("slice", "u"), np.array([pit.randomised - GRID for pit in own])),
-            "averaged": (("slice", "u"), np.array([pit.averaged - GRID for pit in own])),
-            "n_items": ("slice", [pit.n_items for pit in own]),
-            "p_value": ("slice", [pit.test.p_value for pit in own]),
-        },
-        {"slice": list(found), "u": GRID},
-    )
+    numbers: dict[str, Any] = {
+        name: (("slice", "u"), np.array([getattr(pit, name) - GRID for pit in own]))
+        for name in ("randomised", "averaged")
+    }
+    numbers["n_items"] = "slice", [pit.n_items for pit in own]
+    numbers["p_value"] = "slice", [pit.test.p_value for pit in own]
+    return xr.Dataset(numbers, {"slice": list(found), "u": GRID})
 
 
 def _item_values(outcome: Outcome, values: Floats, at: Ints) -> xr.Dataset:

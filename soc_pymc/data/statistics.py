@@ -308,8 +308,8 @@ class Statistics:
         cells = Cells(octaves["bin"], np.empty(0), np.empty(0), self._outcome.powers(octaves))
         trials = "above" in self.data and not self.data["above"].any()
         excess, variance = self._outcome.residuals(cells, self.bins, bool(trials))
-        told = variance > 0
-        z = excess[told] / np.sqrt(variance[told])
+        informative = variance > 0
+        z = excess[informative] / np.sqrt(variance[informative])
         return float(np.minimum(z, _MOST_Z).sum() / np.sqrt(len(z))) if len(z) else 0.0
 
     @property
@@ -398,7 +398,7 @@ def _shared(a: Statistics, b: Statistics) -> dict[str, Any]:
         mine, its = a.data.attrs[name], b.data.attrs[name]
         if mine != its:
             raise StatisticsError(
-                f"statistics of different {name} do not add ({mine} and {its}): {text}"
+                f"statistics of different {name} cannot be added ({mine} and {its}): {text}"
             )
     if not np.array_equal(a.edges, b.edges):
         where = f"{a.bins} and {b.bins} bins"
@@ -406,12 +406,12 @@ def _shared(a: Statistics, b: Statistics) -> dict[str, Any]:
             k = int(np.flatnonzero(a.edges != b.edges)[0])
             where = f"edge {k} is {a.edges[k]} and {b.edges[k]}"
         raise StatisticsError(
-            f"statistics with different edges do not add ({where}): summarize the second with "
+            f"statistics with different edges cannot be added ({where}): summarize the second with "
             "edges=first.edges"
         )
     if a.folds != b.folds and a.data.attrs["folds_by"] != "column":
         raise StatisticsError(
-            f"statistics of {a.folds} and of {b.folds} folds do not add: give the same folds="
+            f"statistics of {a.folds} and of {b.folds} folds cannot be added: give the same folds="
         )
     if bool(a.coarse) != bool(b.coarse):
         raise StatisticsError(

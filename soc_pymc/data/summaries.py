@@ -48,7 +48,7 @@ def _cut_points(edges: Any, name: str, error: Refusal = StatisticsError) -> Floa
     if len(falls):
         i = int(falls[0])
         raise error(
-            f"edges must rise strictly, but edge {i + 1} ({cuts[i + 1]:g}) follows edge {i} "
+            f"edges must increase strictly, but edge {i + 1} ({cuts[i + 1]:g}) follows edge {i} "
             f"({cuts[i]:g})"
         )
     return cuts

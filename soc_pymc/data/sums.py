@@ -254,7 +254,7 @@ def _sort_cells(score, weight, floor, steps, cell, cells, weights):  # type: ign
 
 
 @compiled
-def _look(cell, weight, start, whole, used):  # type: ignore[no-untyped-def]
+def _add_weights(cell, weight, start, whole, used):  # type: ignore[no-untyped-def]
     """Add items from `start` to their cells; returns where it stopped because the table is full."""
     for i in range(start, len(cell)):
         if 2 * used[0] > len(whole):
@@ -264,7 +264,7 @@ def _look(cell, weight, start, whole, used):  # type: ignore[no-untyped-def]
     return len(cell)
 
 
-class FirstLook:
+class GridWeights:
     """Weights of the scores' cells on a fine grid; scores are clipped to [low, high]."""
 
     def __init__(
@@ -290,7 +290,7 @@ class FirstLook:
         at = 0
         while at < n:
             table = self._table
-            at = _look(cells, weights, at, table.whole, self._used)
+            at = _add_weights(cells, weights, at, table.whole, self._used)
             if at < n:
                 self._table = table.grown()
 
@@ -307,5 +307,5 @@ def warm_up(kernel: Kernel) -> None:
     kernel.totals(one, one, one)
     ends(one)
     for weight in (None, zero):
-        FirstLook().add(one, weight)
+        GridWeights().add(one, weight)
     Sums(kernel, one).add(one, one, one, zero)

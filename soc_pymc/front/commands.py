@@ -514,7 +514,7 @@ def method_of(chosen: _Chosen) -> "Method":
         flags = [
             "--no-smooth" if name == "smooth" else f"--{name}" for name in given if name in wrong
         ]
-        raise FitError(f"--method {chosen.method} does not know {', '.join(flags)}: leave it out")
+        raise FitError(f"--method {chosen.method} does not take {', '.join(flags)}: leave it out")
     made: Method = method(**given)
     return made
 

@@ -19,7 +19,7 @@ def run_nuts(
     built: Problem, method: NUTS, progress: bool
 ) -> tuple[dict[str, xr.Dataset], dict[str, Any]]:
     """Groups for the fit's `DataTree`, and the fields of its `Status` without the seconds."""
-    with built.model, _not_cut_short():
+    with built.model, _raising_interrupt():
         tree = pm.sample(
             draws=method.draws,
             tune=method.tune,
@@ -35,7 +35,7 @@ def run_nuts(
 
 
 @contextmanager
-def _not_cut_short() -> Iterator[None]:
+def _raising_interrupt() -> Iterator[None]:
     """Raise KeyboardInterrupt after Ctrl-C, on which `pm.sample` returns the draws so far.
 
     Then there are fewer draws, or fewer chains, than requested.

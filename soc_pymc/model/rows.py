@@ -82,7 +82,7 @@ def make_rows(
     else:
         base = _chosen(part, part["n"] > 0)
         code = np.zeros(len(base["n"]), dtype=np.int64)
-    place = _places(base, grouped, width)
+    place = _row_ids(base, grouped, width)
     key, first, row = np.unique(
         place * _CLASSES + code + _CLASSES // 2, return_index=True, return_inverse=True
     )
@@ -91,7 +91,7 @@ def make_rows(
     for name, table in cells.items():
         own = row
         if table is not base:
-            own = np.searchsorted(key, _places(table, grouped, width) * _CLASSES + _CLASSES // 2)
+            own = np.searchsorted(key, _row_ids(table, grouped, width) * _CLASSES + _CLASSES // 2)
         keyed[name] = {**table, "row": own.astype(np.int64)}
     log_size = np.zeros(len(key))
     if by_size:
@@ -118,7 +118,7 @@ def _chosen(table: Columns, kept: NDArray[np.bool_]) -> Columns:
     return {name: values[kept] for name, values in table.items()}
 
 
-def _places(table: Columns, grouped: bool, width: int) -> Ints:
+def _row_ids(table: Columns, grouped: bool, width: int) -> Ints:
     """Group and bins of each line of a table as one number."""
     group = table["group"] if grouped else 0
     return np.asarray(group * _CLASSES + table["bin"] // width, dtype=np.int64)
@@ -126,9 +126,9 @@ def _places(table: Columns, grouped: bool, width: int) -> Ints:
 
 def _sums(part: Columns, grouped: bool, width: int, places: Ints) -> dict[str, Floats]:
     """Sums of the scores over places."""
-    at = np.searchsorted(places, _places(part, grouped, width))
+    at = np.searchsorted(places, _row_ids(part, grouped, width))
     inside = (at < len(places)) & (
-        places[np.minimum(at, len(places) - 1)] == _places(part, grouped, width)
+        places[np.minimum(at, len(places) - 1)] == _row_ids(part, grouped, width)
     )
     return {
         name: np.bincount(at[inside], part[name][inside], len(places))

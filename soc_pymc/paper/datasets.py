@@ -3,7 +3,8 @@
 Real files are not part of the package. Each function looks for its file in the folder that the
 environment variable ``SOC_PYMC_DATA`` names, then in `cache_folder`, and else simulates a stand-in
 of the same columns and of like size and shape. ``frame.attrs["source"]`` says in a sentence what
-the table is, ``frame.attrs["simulated"]`` whether it is a stand-in.
+the table is, ``frame.attrs["simulated"]`` whether it is a stand-in. A file that is there and cannot
+be read as that table raises `soc.ItemsError`.
 
 >>> import soc_pymc as soc
 >>> soc.datasets.batters().attrs["source"]
@@ -133,11 +134,6 @@ def keywords(seed: int = 0) -> pd.DataFrame:
         43,344 rows, 903 keywords in 48 weeks; columns keyword_id, week, score (clicks per
         impression), clicks and impressions (whole, at least 2).
 
-    Raises
-    ------
-    ItemsError
-        If there is a file ``adwords_items.parquet`` that cannot be read.
-
     References
     ----------
     R package FunRegPoI, data set ``adwords``, of Crealytics GmbH.
@@ -171,11 +167,6 @@ def motor_policies(seed: int = 0) -> pd.DataFrame:
         678,007 rows (the stand-in has 100,000); columns policy_id, area, region, score (claims a
         year), claims (at most 5) and exposure_years.
 
-    Raises
-    ------
-    ItemsError
-        If there is a file ``fremtpl2_items.parquet`` that cannot be read.
-
     References
     ----------
     R package CASdatasets, data set ``freMTPL2freq``; claims recounted from the severity table.
@@ -207,11 +198,6 @@ def neighbourhoods(seed: int = 0) -> pd.DataFrame:
         595 rows, the zones with a score, an effect and a standard error; columns cz (the zone's
         number), czname, state, pop (people), stayer25 (percentile), theta25 and se25.
 
-    Raises
-    ------
-    ItemsError
-        If there is a file ``chetty_cz.csv`` that cannot be read.
-
     References
     ----------
     Chetty and Hendren (2018), The impacts of neighborhoods on intergenerational mobility II,
@@ -241,11 +227,6 @@ def batting(seed: int = 0) -> pd.DataFrame:
     pandas.DataFrame
         929 rows; columns player, pitcher (whether), at_bats and hits (April to June), later_at_bats
         and later_hits (July to October). Some have no at-bats in a half.
-
-    Raises
-    ------
-    ItemsError
-        If there is a file ``brown2008_batting.csv`` that cannot be read.
 
     References
     ----------

@@ -147,9 +147,8 @@ def draw_dots(
     ax: Axes, x: ArrayLike, y: ArrayLike, color: str, label: str, zorder: float = 2.0
 ) -> None:
     """Draw a dot for each bin: small ones where there are many."""
-    size = 4.0 if np.size(x) <= MANY else 2.0
-    (line,) = ax.plot(x, y, "o", color=color, label=label, zorder=zorder)
-    line.set(markersize=size, markeredgewidth=0)
+    style: dict[str, Any] = {"markersize": 4.0 if np.size(x) <= MANY else 2.0, "markeredgewidth": 0}
+    ax.plot(x, y, "o", color=color, label=label, zorder=zorder, **style)
 
 
 def draw_floor(ax: Axes, across: Floats, label: str) -> None:
@@ -157,15 +156,11 @@ def draw_floor(ax: Axes, across: Floats, label: str) -> None:
 
     The legend adds the number; nothing is drawn where there is nothing.
     """
-    if not across.size:
-        return
-    ax.plot(
-        across,
-        np.full(len(across), 0.015),
-        linestyle="none",
-        marker="x",
-        markersize=4,
-        color=GREY,
-        transform=ax.get_xaxis_transform(),
-        label=f"{label}: {len(across):,}",
-    )
+    if across.size:
+        style: dict[str, Any] = {
+            "color": GREY,
+            "markersize": 4,
+            "label": f"{label}: {len(across):,}",
+        }
+        foot = np.full(len(across), 0.015)
+        ax.plot(across, foot, "x", transform=ax.get_xaxis_transform(), **style)

@@ -92,29 +92,26 @@ def draw_band(ax: Axes, line: Line, color: Any, alpha: float, label: str) -> Non
     if line.low is None or line.high is None:
         return
     style: dict[str, Any] = {"color": color, "alpha": alpha, "label": label}
+    ends = line.score, line.low, line.high
     if len(line.score) == 1:
-        ax.vlines(line.score, line.low, line.high, linewidth=6, **style)
-        return
-    if line.steps:
-        style["step"] = "mid"
-    ax.fill_between(line.score, line.low, line.high, linewidth=0, **style)
+        ax.vlines(*ends, linewidth=6, **style)
+    else:
+        ax.fill_between(*ends, linewidth=0, step="mid" if line.steps else None, **style)
 
 
 def draw_line(ax: Axes, line: Line, color: str, label: str, **style: Any) -> None:
     """Draw a line; of a single bin, a point."""
     style = {"linewidth": 1.0 if line.steps else 1.6, "color": color, "label": label, **style}
-    if len(line.score) == 1:
-        ax.plot(line.score, line.middle, marker="o", **style)
-        return
-    ax.plot(line.score, line.middle, drawstyle="steps-mid" if line.steps else "default", **style)
+    look: dict[str, Any] = {"drawstyle": "steps-mid"} if line.steps else {}
+    look = {"marker": "o"} if len(line.score) == 1 else look
+    ax.plot(line.score, line.middle, **look, **style)
 
 
 def draw_identity(ax: Axes, score: Floats) -> None:
     """Draw theta = t, dashed and on top: a calibrated score's curve runs along it."""
-    (line,) = ax.plot(score, score, color=canvas.BLUE, linewidth=1.4, label="theta = t", zorder=5)
-    line.set_linestyle((0, (4, 3)))
-    if len(score) == 1:
-        line.set_marker("_")
+    style: dict[str, Any] = {"color": canvas.BLUE, "linewidth": 1.4, "linestyle": (0, (4, 3))}
+    marker = "_" if len(score) == 1 else None
+    ax.plot(score, score, label="theta = t", zorder=5, marker=marker, **style)
 
 
 # --- bins ----------------------------------------------------------------------------------------

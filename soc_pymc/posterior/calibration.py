@@ -132,7 +132,7 @@ def _sizes(fit: Fit, exposure: ArrayLike | None, n: int) -> Floats | None:
         return None
     if fit.prior.exposure is None:
         raise FitError(
-            "the fit has no term in exposure, so that its curves are the same at all of them: "
+            "the fit has no term in exposure, so its curves do not depend on it: "
             "leave out exposure=, or fit soc.Gamma(exposure=soc.Spline())"
         )
     given = numbers_of(exposure, "exposure")

@@ -66,11 +66,11 @@ class Extrapolation:
             here += f" to {self._most:.6g}"
         return (
             f"{self._far:,} of {self._total:,} {what} far outside those that the fit saw "
-            f"({low:.6g} to {high:.6g}; these: {here}): {self._done()}, which no item "
+            f"({low:.6g} to {high:.6g}; these: {here}): {self._rule()}, which no item "
             "supports; fit items with such scores too, or leave these out"
         )
 
-    def _done(self) -> str:
+    def _rule(self) -> str:
         """How the curves are extrapolated."""
         fit = self._fit
         if fit.by_bin:

@@ -41,7 +41,7 @@ _WIDE = 32  # columns beyond which batches are smaller
 
 
 @dataclass(frozen=True)
-class _Job:
+class _BatchScorer:
     """How to score every batch of items."""
 
     roles: Mapping[str, str]  # columns to read
@@ -138,22 +138,26 @@ def item_posteriors(
     if out is not None and is_folder(out):
         made_by = {"quantiles": probs, "draws": draws, "plug_in": plug_in, "roles": roles}
         files = _files_to_score(items, Path(out), made_by | {"fit": fit_digest(fit)})
-        job = _Job(roles, names, posterior.scorer(probs, draws, plug_in), batch, Extrapolation(fit))
+        scorer = _BatchScorer(
+            roles, names, posterior.scorer(probs, draws, plug_in), batch, Extrapolation(fit)
+        )
         try:
-            return _score_files(files, items, job, Path(out), progress)
+            return _score_files(files, items, scorer, Path(out), progress)
         finally:  # after an error too, because finished files stay and are not scored again
-            job.far.warn()
+            scorer.far.warn()
     target = None if out is None else _target(Path(out), items)
     total = _count(table, items)
-    job = _Job(roles, names, posterior.scorer(probs, draws, plug_in), batch, Extrapolation(fit))
+    scorer = _BatchScorer(
+        roles, names, posterior.scorer(probs, draws, plug_in), batch, Extrapolation(fit)
+    )
     with phase("item posteriors", total=total, unit="items", enabled=progress) as shown:
-        scored = _scored_batches(table, items, job, shown)
+        scored = _scored_batches(table, items, scorer, shown)
         if target is None:
             found = _attached(items.source, table, scored, names)
         else:
             found = target
             write_scored(scored, target, total, names)
-    job.far.warn()
+    scorer.far.warn()
     return found
 
 
@@ -213,18 +217,18 @@ def _count(table: Any, items: Items) -> int:
     return total
 
 
-def _scored_batches(table: Any, items: Items, job: _Job, shown: Phase) -> Iterator[Any]:
+def _scored_batches(table: Any, items: Items, scorer: _BatchScorer, shown: Phase) -> Iterator[Any]:
     """Record batches of the user's columns followed by the new ones, in order."""
     import pyarrow as pa
 
-    size = max(1, job.batch * _WIDE // max(_WIDE, len(table.columns)))
+    size = max(1, scorer.batch * _WIDE // max(_WIDE, len(table.columns)))
     for batch in batches(table, size=size, source=items.source):
-        columns = _valid_columns(batch, items, job.roles)
-        found = job.score(columns)
-        job.far.count(columns["score"])
+        columns = _valid_columns(batch, items, scorer.roles)
+        found = scorer.score(columns)
+        scorer.far.count(columns["score"])
         yield pa.RecordBatch.from_arrays(
             [*batch.columns, *(pa.array(row) for row in found)],
-            names=[*batch.schema.names, *job.names],
+            names=[*batch.schema.names, *scorer.names],
         )
         shown.advance(batch.num_rows)
 
@@ -292,7 +296,11 @@ def _files_to_score(
 
 
 def _score_files(
-    files: list[tuple[str, Path, str]], items: Items, job: _Job, folder: Path, progress: bool
+    files: list[tuple[str, Path, str]],
+    items: Items,
+    scorer: _BatchScorer,
+    folder: Path,
+    progress: bool,
 ) -> Path:
     """Score file by file, except finished ones."""
     todo = [file for file in files if not is_finished(*file[1:])]
@@ -306,8 +314,8 @@ def _score_files(
             own = replace(items, source=path)
             try:
                 table = open_table(path)
-                scored = _scored_batches(table, own, job, shown)
-                write_scored(scored, target, _count(table, own), job.names, record)
+                scored = _scored_batches(table, own, scorer, shown)
+                write_scored(scored, target, _count(table, own), scorer.names, record)
             except (ItemsError, FitError) as error:
                 text = str(error)
                 raise type(error)(text if path in text else f"{path}: {text}") from error

@@ -86,7 +86,9 @@ class _MixturePosterior:
     def _prior(self, columns: Columns) -> tuple[Floats, Floats]:
         return self.family.mixtures.parameters(*self._components(columns))
 
-    def _after(self, columns: Columns, components: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
+    def _updated_parameters(
+        self, columns: Columns, components: tuple[Floats, Floats]
+    ) -> tuple[Floats, Floats]:
         """Conjugate parameters of theta given the outcome, for each component."""
         outcome, size = (x[:, None] for x in self._own(columns))
         return self.family.update(*self.family.mixtures.parameters(*components), outcome, size)
@@ -138,7 +140,7 @@ class _MixturePosterior:
             components = self._components(part)
             weight = self._near_weights(part, components)
             further = part["further"], part["further_size"]
-            return self._interval(weight, self._after(part, components), *further)
+            return self._interval(weight, self._updated_parameters(part, components), *further)
 
         both = {"further": outcome, "further_size": size}
         given = {name: np.asarray(values, dtype=float) for name, values in both.items()}
@@ -198,7 +200,7 @@ class _MixturePosterior:
             found = self.scorer((), "all", False)(columns)
             return found[:1], found[2:3]
         components = self._components(columns)
-        after = self._after(columns, components)
+        after = self._updated_parameters(columns, components)
         means, variances = self.family.mean(*after), self.family.variance(*after)
         distinct, place = np.unique(np.asarray(columns["score"], dtype=float), return_inverse=True)
         blocks, density = self._weights.blocks(distinct), self._densities(columns, components)[0]
@@ -207,7 +209,7 @@ class _MixturePosterior:
     def theta(self, columns: Columns) -> ThetaMixture:
         """Mixture of the posterior components, with weights averaged over the draws."""
         components = self._components(columns)
-        first, second = np.broadcast_arrays(*self._after(columns, components))
+        first, second = np.broadcast_arrays(*self._updated_parameters(columns, components))
         return ThetaMixture(first.T, second.T, self._updated(columns, components).T)
 
     def theta_given(self, columns: Columns, draws: Ints, uniform: Floats) -> tuple[Floats, Floats]:
@@ -218,13 +220,15 @@ class _MixturePosterior:
             upto = np.cumsum(weights * density[own], axis=-1)
             below = (upto < (uniform[:, own] * upto[..., -1])[..., None]).sum(axis=-1)
             at[:, own] = np.minimum(below, weights.shape[-1] - 1)
-        return _picked(self._after(columns, components), at)
+        return _picked(self._updated_parameters(columns, components), at)
 
     def scorer(self, probs: tuple[float, ...], draws: str, plug_in: bool) -> Scorer:
         def exact(part: Columns) -> Floats:
             components = self._components(part)
             weight = self._updated(part, components, plug_in)
-            return self.family.mixtures.summaries(weight, *self._after(part, components), probs)
+            return self.family.mixtures.summaries(
+                weight, *self._updated_parameters(part, components), probs
+            )
 
         def near(part: Columns) -> Floats:
             table = self._weights.table

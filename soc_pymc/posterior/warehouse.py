@@ -257,13 +257,13 @@ def _tabulated(fit: Fit, knots: Floats, span: float, exponent: int) -> tuple[Cur
     )
     made = Curves(
         SCALES.get(scale, LINEAR), _ladder(fit) if scale == RANK else None, exponent, first,
-        (0, 0) if scale == RANK else _reach(curves, covariance), curves[0], curves[1],
+        (0, 0) if scale == RANK else _safe_cells(curves, covariance), curves[0], curves[1],
         covariance.transpose(1, 0, 2), *_nodes(fit, centre * width),
     )  # fmt: skip
     return made, error
 
 
-def _reach(curves: Floats, covariance: Floats) -> tuple[int, int]:
+def _safe_cells(curves: Floats, covariance: Floats) -> tuple[int, int]:
     """Numbers of cells below the first and above the last that are safe from overflow."""
     far = 2.0 ** np.arange(0, 40, 0.125)
     found = []

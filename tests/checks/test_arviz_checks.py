@@ -238,6 +238,7 @@ def test_records_of_all_items_compare(on_cells):
     assert points[:, 1].max() == pytest.approx(largest, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_records_of_too_many_items_have_the_sums_of_all(on_cells, monkeypatch):
     """Points for half of 3,000 items: sums are exact. The error of a difference, which few items
     make, is within a quarter; at 200,000 points within a few percent."""

@@ -100,14 +100,15 @@ def test_folds_and_groups_may_differ_from_the_fits(fit, frame):
     assert soc.fit(stats, start=fit, progress=False).status.converged
 
 
-def test_what_statistics_cannot_say_is_refused(fit, stats, frame):
+def test_what_statistics_cannot_say_is_refused(small_fit, stats, frame):
+    few = soc.summarize(items_of(frame), bins=20, progress=False)
     with pytest.raises(StatisticsError, match="joint=True"):
-        soc.check(fit, soc.summarize(items_of(frame), bins=20, progress=False), progress=False)
+        soc.check(small_fit, few, progress=False)
     with pytest.raises(FitError, match="by= slices items"):
-        soc.check(fit, stats, by="country", progress=False)
+        soc.check(small_fit, stats, by="country", progress=False)
     other = stats.data.assign_attrs(roles='{"score": "a", "count": "b", "exposure": "c"}')
     with pytest.raises(StatisticsError, match="with the roles"):
-        soc.check(fit, soc.Statistics(other), progress=False)
+        soc.check(small_fit, soc.Statistics(other), progress=False)
 
 
 @pytest.mark.slow

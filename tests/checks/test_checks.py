@@ -237,6 +237,7 @@ def test_fifths_split_all_items_and_never_split_ties():
 # --- predictive ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_predictive_p_values_are_calibrated_on_the_truth():
     fit = hand_made_fit()
     found = [
@@ -524,6 +525,7 @@ def test_items_left_out_have_the_cdf_of_the_others():
     assert -1 < left.pareto_k < 0.7
 
 
+@pytest.mark.slow
 def test_p_values_of_a_grid_allow_for_its_steps():
     """Their median is one half within three of its standard errors (.008); at the grid's own
     distances it would be .55."""

@@ -156,6 +156,7 @@ def test_pit_of_cells_is_that_of_the_items(case):
     assert bad_pit["all items"][3].p_value < 1e-6
 
 
+@pytest.mark.slow
 def test_leave_one_out_of_cells_is_that_of_the_items(case):
     """At the cells' means a density is at most 1/1536 nat too large; scores of 80 bins blur too."""
     fit, frame, statistics = case

@@ -1,4 +1,4 @@
-"""Cells, bins and folds in plain NumPy, which compiled loops and engines must match bit for bit."""
+"""Cells, bins and folds in NumPy, the reference for compiled loops and engines."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -28,7 +28,7 @@ _EXACT_OCTAVE = 5
 
 
 def count_cell(count: ArrayLike) -> Ints:
-    """Cell of counts: the count itself below 32, then 16 cells an octave.
+    """Cell of counts: the count itself below 32, then 16 cells per octave.
 
     Examples
     --------
@@ -41,7 +41,7 @@ def count_cell(count: ArrayLike) -> Ints:
 
 
 def exposure_cell(exposure: ArrayLike) -> Ints:
-    """Cell of exposures: 16 cells an octave; 0 has a cell of its own.
+    """Cell of exposures: 16 cells per octave; 0 has its own cell.
 
     Examples
     --------
@@ -61,8 +61,8 @@ def _value_width(noise_cell: ArrayLike) -> Floats:
 def value_cell(value: ArrayLike, noise_cell: ArrayLike) -> Ints:
     """Cell of values within the cell of their noise sds, `exposure_cell` of them.
 
-    Cells are a power of two wide, from 1/16 to 1/8 of the noise sd. They are right for values up to
-    a million noise sds from 0; the outermost cells hold all that is further off.
+    Cells are a power of two wide, from 1/16 to 1/8 of the noise sd. They are exact for values up to
+    a million noise sds from 0; the outermost cells hold all values beyond.
 
     Examples
     --------
@@ -95,7 +95,7 @@ def bins_of(lookup: Lookup, score: ArrayLike) -> Ints:
 
 
 def fold_of_item(score: ArrayLike, size: ArrayLike, folds: int) -> Ints:
-    """Fold of items without an id, by score and exposure or noise sd: never by their outcome.
+    """Fold of items without an id, from score and exposure or noise sd, never from the outcome.
 
     Items with the same score and the same exposure or noise sd share a fold.
     """

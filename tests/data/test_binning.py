@@ -1,4 +1,4 @@
-"""Cells are exact and the same in numpy and in the engine; bins are searchsorted's."""
+"""Cells are exact and equal in NumPy and in the engine; bins are those of searchsorted."""
 
 import numpy as np
 import pandas as pd
@@ -219,7 +219,7 @@ def test_folds_agree_bit_for_bit():
 
 
 def edges_of(scores, bins, weight=None):
-    """Edges chosen in numpy, by the steps that summarize takes with the engine."""
+    """Edges chosen in NumPy, by the same steps as in summarize."""
     weight = np.ones(len(scores)) if weight is None else weight
     grid, low, high = binning.FIRST_GRID, -np.inf, np.inf
 

@@ -1,4 +1,4 @@
-"""Engines that lose a worker, end in the middle, or have no room on the disk."""
+"""Engines that lose a worker, die, or have no disk space."""
 
 import json
 import os
@@ -32,7 +32,7 @@ needs_mount = pytest.mark.skipif(
 
 
 def in_a_process(case, folder, *before):
-    """What a case of `tests.engine_faults` found."""
+    """Result of a case of `tests.engine_faults`, run in a process."""
     pytest.importorskip("pyspark", reason="PySpark is not installed")
     words = [*before, sys.executable, "-m", "tests.engine_faults", case, str(folder)]
     # Spark writes its workers' folders there
@@ -47,7 +47,7 @@ def in_a_process(case, folder, *before):
 @pytest.mark.slow
 @needs_spark
 def test_spark_gives_the_same_numbers_after_losing_a_worker(tmp_path):
-    """Its tasks are done again by the others, and no item is counted twice or left out."""
+    """Other workers repeat its tasks, and no item is counted twice or lost."""
     found = in_a_process("lost", tmp_path)
     assert len(found["workers"]) == 2
     assert found["killed"] == found["workers"][:1]
@@ -72,7 +72,7 @@ def test_spark_without_disk_space_is_one_error(tmp_path):
 
 @pytest.mark.slow
 def test_duckdb_without_memory_is_one_error(tmp_path):
-    """A query that does not fit into memory, and may write next to nothing."""
+    """A query that does not fit into memory, and can hardly spill to disk."""
     rng = np.random.default_rng(1)
     n = 400_000
     made = pa.table(

@@ -1,4 +1,4 @@
-"""One answer from every engine: statistics and error texts of the same table, bit for bit."""
+"""Statistics and error texts of a table are equal on every engine, bit for bit."""
 
 import contextlib
 import decimal
@@ -30,7 +30,7 @@ N_SPARK = 5_000_000
 
 @pytest.fixture
 def put_on(request):
-    """Put an Arrow table on an engine: its Ibis table, on the user's own connection."""
+    """Put an Arrow table on an engine; returns its Ibis table on the user's connection."""
     with contextlib.ExitStack() as stack:
 
         def put(engine, table):
@@ -101,7 +101,7 @@ def neighbours(numbers):
 
 
 def difficult(n=12_000, seed=0):
-    """Items at the edges of cells, with ties, far-off scores and exposures, and N = 0."""
+    """Items at the edges of cells, with ties, extreme scores and exposures, and N = 0."""
     rng = np.random.default_rng(seed)
     powers = neighbours(2.0 ** np.arange(-39, 10))
     score = np.concatenate(
@@ -182,7 +182,7 @@ def stats_of(source, columns=None, **options):
 
 
 def plain_terms(table):
-    """What is summed, by name, for every item."""
+    """Terms of all sums, by name, for every item."""
     t, y, x = (table[name].to_pandas().astype(float).to_numpy() for name in "tyN")
     log_t = np.log(np.where(t > 0, t, 1.0))
     powers = {f"sum_N{k}": x**k for k in (2, 3)} | {f"sum_y{k}": y**k for k in (2, 3)}
@@ -411,7 +411,7 @@ def test_files_are_equal_on_every_engine(engine, form, tmp_path, request):
 
 @pytest.mark.slow
 def test_the_command_line_starts_its_own_session(spark, tmp_path):
-    """In a process of its own, as the session of the tests is active in this one."""
+    """In a separate process, because the tests' session is active in this one."""
     files = write_files(tmp_path)["parquet"]
     expected = summarized(files, "duckdb", tmp_path)
     command = [sys.executable, "-m", "soc_pymc"]

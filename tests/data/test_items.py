@@ -1,4 +1,4 @@
-"""Items: every kind of source reads alike, and bad items give the same text from each."""
+"""Items: all kinds of sources give the same items, and the same errors for bad ones."""
 
 import os
 from datetime import date
@@ -199,7 +199,7 @@ def test_mixed_and_doubled_pandas_columns_are_errors():
     mixed = pd.DataFrame({"t": [0.1, "x"], "y": [1, 2], "N": [1, 2]})
     assert "column 't' holds mixed values" in problem(mixed)
     double = pd.DataFrame([[0.1, 1, 1, 2]], columns=["t", "y", "N", "t"])
-    assert "column 't' is there 2 times" in problem(double)
+    assert "column 't' occurs 2 times" in problem(double)
     twins = pd.DataFrame({"t": [0.1], "T": [1], "N": [1]})
     assert "'t' and 'T' differ in letter case only" in problem(twins, count="T")
 

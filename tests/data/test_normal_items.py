@@ -1,4 +1,4 @@
-"""Items with values and known noise: one answer from every source, additive, checked, saved."""
+"""Items with values and known noise: sources, additivity, validity and saving."""
 
 import ibis
 import numpy as np
@@ -205,7 +205,7 @@ def case(kind, task):
 
 
 def plain_terms(t, y, s):
-    """What is summed, by name, for every item."""
+    """Terms of all sums, by name, for every item."""
     log_t = np.log(np.where(t > 0, t, 1.0))
     small, w = np.where(np.abs(y) < 1e-35, 0.0, y), s * s
     powers = {"w": w, "w2": w**2, "w3": w**3}
@@ -411,7 +411,7 @@ def test_only_statistics_of_one_kind_can_be_added():
     )  # fmt: skip
     poisson = soc.summarize(counts, edges=[0.1], progress=False)
     normal = stats_of(FRAME[:500], edges=[0.1])
-    with pytest.raises(StatisticsError, match="different kind do not add"):
+    with pytest.raises(StatisticsError, match="different kind cannot be added"):
         normal + poisson
     for wrong, text in (
         (lambda: normal.total_count, "normal items have no total_count"),
@@ -522,7 +522,7 @@ def test_totals_of_a_scan():
 
 @pytest.mark.parametrize("source", ["frame", "ibis"])
 def test_sums_that_lose_precision_are_refused(source):
-    """Accepted, the variation about a bin's mean is right to 1e-4; far off it would be wrong."""
+    """If accepted, the variation about a bin's mean is right to 1e-4."""
     for shift, accepted in ((0.0, True), (3e4, True), (1e7, False), (1e12, False)):
         frame = FRAME.assign(t=FRAME["t"] + shift, y=FRAME["y"] + shift)
         table = frame if source == "frame" else tables.open_table(frame)
@@ -539,7 +539,7 @@ def test_sums_that_lose_precision_are_refused(source):
 
 
 def test_precision_is_checked_by_group():
-    """Groups far apart vary much together, but each must keep its own digits."""
+    """Distant groups vary much together, but each must keep its precision."""
     far = FRAME.assign(g=np.arange(len(FRAME)) % 2)
     far["y"] += 1e9 * far["g"]
     assert stats_of(far, edges=[0.0]).n_items == len(far)
@@ -585,7 +585,7 @@ def test_scores_that_saw_their_values_are_refused(noise):
 
 
 def test_error_bound_holds_and_is_small():
-    """Log marginals of cells, to third order, against those of the items: 1e-5 nats an item."""
+    """Log marginals of cells, to third order, against those of the items: 1e-5 nats per item."""
     frame = simulate(4000, seed=3, sd=0.7)
     stats = stats_of(frame, edges=[])
     cells, bound = stats.cells("noise"), stats.error_bound[0]
@@ -623,6 +623,7 @@ def test_saved_and_loaded(tmp_path):
     for changed in (
         stats.data.assign(noise_n=-stats.data["noise_n"]),
         stats.data.assign_attrs(kind="poisson"),
+        stats.data.assign_attrs(kind="other"),
     ):
         changed = changed.assign_attrs({**stats.data.attrs, **changed.attrs})
         with pytest.raises(StatisticsError, match="not written"):
@@ -655,7 +656,7 @@ def test_command_line(tmp_path, capsys):
 
 
 def test_spark_or_other_backends_need_no_kernels():
-    """An Ibis table on a connection of the user's own, grouped there."""
+    """An Ibis table on the user's connection, grouped there."""
     connection = ibis.duckdb.connect()
     connection.con.register("mine", FRAME)
     assert_same(stats_of(connection.table("mine"), bins=9), stats_of(FRAME, bins=9))

@@ -1,4 +1,4 @@
-"""Statistics: exact totals, additivity, one answer for every source, and leakage."""
+"""Statistics: exact totals, additivity, agreement of sources, and leakage."""
 
 import os
 import warnings
@@ -128,7 +128,7 @@ def test_bins_have_equal_weights(equal):
 
 
 def test_default_bins_grow_with_the_items():
-    """Ten items a bin, and ends that are halved down to single items."""
+    """Ten items per bin, and ends that are halved down to single items."""
     assert 1000 < stats_of(FRAME).bins <= 1010
     few = stats_of(FRAME[:2000])
     assert 200 < few.bins <= 210
@@ -245,10 +245,10 @@ def test_folds_of_a_column_and_of_the_item_itself():
 def test_only_similar_statistics_can_be_added():
     a = stats_of(FRAME[:500], edges=[0.1])
     with pytest.raises(
-        StatisticsError, match=r"different edges do not add \(edge 0 is 0.1 and 0.2"
+        StatisticsError, match=r"different edges cannot be added \(edge 0 is 0.1 and 0.2"
     ):
         a + stats_of(FRAME[:500], edges=[0.2])
-    with pytest.raises(StatisticsError, match=r"different edges do not add \(2 and 3 bins"):
+    with pytest.raises(StatisticsError, match=r"different edges cannot be added \(2 and 3 bins"):
         a + stats_of(FRAME[:500], edges=[0.1, 0.2])
     other = PoissonItems(FRAME.rename(columns={"y": "z"}), score="t", count="z", exposure="N")
     with pytest.raises(StatisticsError, match="different roles"):
@@ -257,7 +257,7 @@ def test_only_similar_statistics_can_be_added():
         a + stats_of(FRAME[:500], edges=[0.1], joint=True)
     with pytest.raises(StatisticsError, match="different folds_by"):
         a + stats_of(FRAME[:500], edges=[0.1], folds=3)
-    with pytest.raises(StatisticsError, match="of 4 and of 3 folds do not add"):
+    with pytest.raises(StatisticsError, match="of 4 and of 3 folds cannot be added"):
         stats_of(FRAME, edges=[0.1], folds=4) + stats_of(FRAME, edges=[0.1], folds=3)
     cells = Statistics(a.data.assign_attrs(cells="others"))
     with pytest.raises(StatisticsError, match="different cells"):
@@ -345,7 +345,7 @@ def test_saved_statistics_come_back(tmp_path):
 
 
 def test_the_format_of_files_is_unchanged():
-    """Files hold these and no others, so that those of earlier versions are read."""
+    """Files have exactly these, so that files of earlier versions can be read."""
     data = stats_of(FRAME[:500], bins=5, joint=True).data
     scores = "score_min score_max sum_t sum_t2 sum_log_t sum_log_t2"
     powers = "sum_N sum_N2 sum_N3 sum_y2 sum_yN sum_yN2 sum_yN3"
@@ -401,7 +401,7 @@ def test_bad_files_are_refused(tmp_path):
 
 
 def _refused_both_ways(data, path):
-    """A file that holds them is not loaded, and they are not saved."""
+    """A file with these statistics cannot be loaded, and they cannot be saved."""
     save_netcdf(data, path, StatisticsError)
     with pytest.raises(StatisticsError, match="damaged"):
         load_statistics(path)
@@ -497,8 +497,10 @@ def test_overdispersion_is_positive():
 
 @pytest.mark.parametrize("scale", [1.0, 30.0])
 def test_error_bound_holds_and_is_small(scale):
-    """Log marginals of statistics against those of the items, from all but 0 to Poisson, up to the
-    terms that no parameter changes; within 1e-7 nats an event."""
+    """Log marginals of statistics against those of the items, up to terms free of parameters.
+
+    Shapes from near 0 to Poisson; within 1e-7 nats per event.
+    """
     frame = simulate(20_000, seed=2)
     rng = np.random.default_rng(2)
     big = rng.lognormal(3, 1, len(frame)) * scale

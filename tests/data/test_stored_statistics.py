@@ -1,4 +1,4 @@
-"""Statistics whose parts do not go together are refused when read, with the part at fault."""
+"""Inconsistent statistics are refused when read, with the name of the bad part."""
 
 import numpy as np
 import pytest

@@ -227,6 +227,7 @@ def test_probability_best_against_quadrature(small_fit, k):
     assert found["probability"].sum() == pytest.approx(k, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_stated_error_is_that_of_repeats(small_fit, some_items):
     some = soc.PoissonItems(some_items.source.head(30), **some_items.roles)
     runs = [dec.probability_best(small_fit, some, 2, draws=300, seed=s, **QUIET) for s in range(20)]

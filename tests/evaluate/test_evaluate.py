@@ -175,6 +175,7 @@ def judged(truth):
     return held_out(truth[0], truth[1], bins=8, progress=False)
 
 
+@pytest.mark.slow
 def test_oracle_gains_most(judged):
     """The posterior mean under the true prior, by more than two standard errors over the rest."""
     table = overall(judged)

@@ -75,6 +75,7 @@ def test_whole_grid_of_limits():
     _check(table)
 
 
+@pytest.mark.slow
 def test_rows_to_the_terms_of_the_data(fast):
     """What curves do not change may be large; against it no digit is lost."""
     assert fast.loc["rows of counts: value, to its data's terms", "worst_error"] < 1e-14

@@ -1,4 +1,4 @@
-"""The command line: both real chains asserted by their numbers, errors in one line, the demo."""
+"""The command line: chains on real data, errors in one line, the demo."""
 
 import json
 import warnings
@@ -125,7 +125,7 @@ def test_quantiles_by_default(small_frame, tmp_path):
 
 @pytest.mark.slow
 def test_groups_ids_folds_and_joint_cells(small_frame, tmp_path):
-    """Each word is an argument of `PoissonItems` or `summarize`."""
+    """Each option is an argument of `PoissonItems` or `summarize`."""
     items = tmp_path / "items.parquet"
     frame = small_frame.assign(
         country=np.where(small_frame["exposure"] > 9, "A", "B"),
@@ -165,6 +165,7 @@ def test_one_command_does_what_three_do(small_frame, tmp_path):
     assert fit.method == soc.VI(seed=3)
 
 
+@pytest.mark.slow
 def test_edges_and_bins_exclude_each_other(small_frame, small_statistics, tmp_path, capsys):
     small_frame.to_parquet(tmp_path / "items.parquet")
     small_statistics.save(tmp_path / "stats.nc")
@@ -234,7 +235,7 @@ def test_help_shows_an_example(command, capsys):
 
 @pytest.mark.slow
 def test_demo(tmp_path, capsys):
-    """A small demo: the errors fall from t to E(theta|t) to E(theta|t,y), and files are there."""
+    """A small demo: errors decrease from t to E(theta|t) to E(theta|t,y), and files exist."""
     run("demo", "--out", tmp_path / "demo", "--items", 20_000)
     printed = capsys.readouterr().out
     assert "E(theta|t,y)" in printed
@@ -251,7 +252,7 @@ def test_demo(tmp_path, capsys):
 
 
 def test_warnings_are_lines_and_settings_are_restored(small_frame, small_fit, tmp_path, capsys):
-    """One line for each, of whatever library, and no trace of that in the process."""
+    """One line for each warning of any library; the process's settings are unchanged."""
 
     def shows(*given, **named):
         raise AssertionError("the command's own way of showing warnings is not in force")

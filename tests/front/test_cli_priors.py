@@ -1,4 +1,4 @@
-"""The command line's further priors: values, mixtures, groups, exposure, comparison."""
+"""Further priors on the command line: values, mixtures, groups, exposure, comparison."""
 
 import re
 import shutil
@@ -75,7 +75,7 @@ def test_values_from_items_to_check(effects, tmp_path, capsys):
 
 @pytest.mark.slow
 def test_mixture_from_items_to_check(effects, tmp_path, capsys):
-    """A mixture describes what a Normal does not, on the items as on their statistics."""
+    """A mixture fits where a Normal does not, on items and on statistics."""
     _, folder = effects
     fit = soc.load_fit(folder / "mixture.nc")
     assert fit.prior == soc.NormalMixture()
@@ -131,7 +131,7 @@ def test_curves_of_values_keep_their_own_scale():
 
 @pytest.mark.slow
 def test_groups_and_exposures(small_frame, tmp_path, capsys):
-    """Groups have curves of their own at an exposure; scoring and check know their column."""
+    """Groups have their own curves at an exposure; scoring and check use their column."""
     items, stats, fit_file = (tmp_path / n for n in ("i.parquet", "s.nc", "f.nc"))
     frame = small_frame.iloc[:2000].assign(country=np.where(np.arange(2000) % 3 > 0, "A", "B"))
     frame.to_parquet(items)

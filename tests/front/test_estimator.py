@@ -89,7 +89,7 @@ def test_interval_before_the_outcome_has_its_coverage(fitted):
 
 
 def test_values(values):
-    """Noise sds one by one; a mixture as prior; E(theta|t) as by the curves."""
+    """Noise sds by item; a mixture as prior; E(theta|t) as from the curves."""
     calibrator = soc.SecondOrderCalibrator(method=FIVE_STEPS, bins=30)
     t, y, noise = values["t"], values["y"], values["noise_sd"]
     calibrator.fit(t, y, noise_sd=noise)
@@ -127,7 +127,7 @@ def test_score_is_the_log_density(fitted, ads):
 
 @pytest.mark.slow
 def test_a_term_in_exposure(ads):
-    """theta that falls with exposure: predictions follow the exposure, intervals ask for it."""
+    """theta that decreases with exposure: predictions follow exposure, intervals require it."""
     rng = np.random.default_rng(1)
     n = rng.choice([20.0, 2000.0], 3000)
     theta = ads["theta"].to_numpy() * np.where(n > 100, 0.5, 1.0)
@@ -148,7 +148,7 @@ def test_a_term_in_exposure(ads):
 
 
 def _one_column(estimator, X, X_test=None, kernel=None):
-    """Data of the checks as one column, positive where the log scale wants it."""
+    """Data of the checks as one column, positive for the log scale."""
 
     def fit_for(x):
         return np.abs(x[:, :1]) + 0.1 if estimator.noise_sd is None else x[:, :1]
@@ -178,7 +178,7 @@ EXPECTED_COUNTS = EXPECTED | {
 )
 @pytest.mark.slow
 def test_scikit_learns_own_checks(noise_sd, expected, monkeypatch):
-    """All of them; their data are reduced to one column, and to counts, as the model wants them."""
+    """All of them, with data reduced to one column and to counts."""
     monkeypatch.setattr(estimator_checks, "_enforce_estimator_tags_X", _one_column)
     monkeypatch.setattr(estimator_checks, "_enforce_estimator_tags_y", _outcomes)
     calibrator = soc.SecondOrderCalibrator(method=FIVE_STEPS, noise_sd=noise_sd)
@@ -249,7 +249,7 @@ def test_priors_of_the_wrong_kind(ads):
 @pytest.mark.usefixtures("routing")
 @pytest.mark.slow
 def test_exposures_go_through_pipelines_and_searches(ads):
-    """Left out they are 1: then scores are far off; so that they arrive is seen in the score."""
+    """Without exposures they are 1 and scores are far off, so the score shows that they arrive."""
     t, y, n = ads[["score"]].to_numpy(), ads["count"].to_numpy(), ads["exposure"].to_numpy()
     calibrator = soc.SecondOrderCalibrator(method=FIVE_STEPS)
     calibrator.set_fit_request(exposure=True).set_score_request(exposure=True)

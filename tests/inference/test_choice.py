@@ -1,4 +1,4 @@
-"""Choice between one conjugate prior and a mixture, on simulations both ways.
+"""Choice between a conjugate prior and a mixture, on simulations from both.
 
 Leave-one-out of all items from joint cells. Where one family is true it must be preferred, although
 by little (a mixture can be all but the same); where it is not, the mixture must be by far.
@@ -52,7 +52,7 @@ def test_one_gamma_is_preferred_where_it_is_true():
 
 @pytest.mark.slow
 def test_the_mixture_of_gammas_is_preferred_where_theta_is_lognormal():
-    """And the check of the single Gamma says that a mixture is worth a try."""
+    """The check of the single Gamma also advises a mixture."""
     items, stats = _counts("lognormal", 0)
     difference, se, fits = _difference(stats, soc.Gamma(), soc.GammaMixture())
     assert difference > 4 * se

@@ -1,4 +1,4 @@
-"""Nothing is compiled for a new data set: not by Numba, not by PyTensor in C or through Numba."""
+"""Nothing is compiled for a new data set, neither by Numba nor by PyTensor."""
 
 from collections import Counter
 from contextlib import contextmanager
@@ -80,7 +80,7 @@ def test_a_second_data_set_compiles_nothing(small_fit, compilations, items, bins
 
 @pytest.mark.slow
 def test_the_counters_count(compilations):
-    """What the test above must not see: a kernel for other types, and two compiled graphs."""
+    """The counters detect a kernel for other types, and two compiled graphs."""
     kernel = numba.njit(hist._log1pmx.py_func)  # without a cache on disk that would spare it
     with compilations() as counts:
         kernel(0.5)

@@ -1,4 +1,4 @@
-"""The same items give the same numbers: in any order, process, and number of threads."""
+"""The same items give the same numbers in any order, process, and number of threads."""
 
 import os
 import subprocess
@@ -30,7 +30,7 @@ def statistics(source):
 
 
 def assert_same(one, two):
-    """Edges and whole numbers bit for bit, sums of real numbers but for rounding."""
+    """Edges and whole numbers bit for bit, sums of real numbers up to rounding."""
     assert one.data.sizes == two.data.sizes
     assert one.data.attrs == two.data.attrs
     whole = 0
@@ -113,7 +113,7 @@ def test_other_processes_hash_seeds_and_threads(frame, small_fit, tmp_path):
 
 
 def test_a_fit_is_the_same_bit_for_bit_in_one_process(small_statistics, small_fit):
-    """Whatever NumPy's global generator did."""
+    """The state of NumPy's global generator does not matter."""
     np.random.seed(7)  # noqa: NPY002
     again = soc.fit(small_statistics, method=soc.VI(seed=1), progress=False)
     for name, values in small_fit.data["posterior"].variables.items():

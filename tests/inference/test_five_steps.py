@@ -1,4 +1,4 @@
-"""Five steps with conjugate priors: smoothing, steps, and all that a fit is used for."""
+"""Five steps with conjugate priors: smoothing, steps, and uses of a fit."""
 
 import numpy as np
 import pandas as pd
@@ -93,7 +93,7 @@ def test_smooth_curves_recover_s1(s1, fits):
 
 
 def test_smooth_mean_is_what_is_stored(fits):
-    """The mean is the smoothing spline itself; the logarithm of the other one is off by < 1e-4."""
+    """The mean is the smoothing spline itself; the log variance is off by less than 1e-4."""
     assert fits["smooth"].data["constant_data"].attrs["storage_error"] < 1e-4
 
 
@@ -129,7 +129,7 @@ def test_all_ways_of_scoring_agree(s1, fits, which):
 
 
 def test_steps_are_the_bins_own_estimates(s1, fits):
-    """Within a bin nothing moves; at an edge the next bin begins; beyond all, the outer bins."""
+    """Curves are constant within a bin, jump at its edges, and take the outer bins beyond."""
     frame, _, stats = s1
     found = fits["steps"].data["per_bin"]["mean"].to_numpy()
     edges = stats.edges
@@ -145,7 +145,7 @@ def test_steps_are_the_bins_own_estimates(s1, fits):
 
 
 def test_empty_bins_take_a_neighbour():
-    """Edges with nothing between them: the nearer occupied bin, by number of bins."""
+    """An empty bin takes the nearer occupied bin, by number of bins."""
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(
         {"score": np.resize([0.1, 0.9], 100), "count": rng.poisson(2.0, 100), "exposure": 5.0}
@@ -158,7 +158,7 @@ def test_empty_bins_take_a_neighbour():
 
 @pytest.mark.parametrize("smooth", [True, False])
 def test_monotone_means_never_decrease(smooth):
-    """A mean that falls in truth becomes flat, by the method's switch or the prior's."""
+    """A truly decreasing mean becomes flat, by the option of the method or of the prior."""
     rng = np.random.default_rng(2)
     t = rng.uniform(0.1, 1.0, 4000)
     frame = pd.DataFrame({"score": t, "count": rng.poisson(5 * (1.0 - 0.6 * t)), "exposure": 5.0})
@@ -179,7 +179,7 @@ def test_monotone_means_never_decrease(smooth):
 
 @pytest.mark.parametrize("smooth", [True, False])
 def test_values(smooth, tmp_path):
-    """Normal priors: curves near the truth, saved and loaded, checked and drawn with no fault."""
+    """Normal priors: curves near the truth, saved and loaded, checked and drawn without errors."""
     items = _value_items(20_000)
     stats = soc.summarize(items, bins=50, joint=True, progress=False)
     fit = soc.fit(stats, method=soc.FiveSteps(smooth=smooth), progress=False)
@@ -267,7 +267,7 @@ def test_what_five_steps_cannot_use_is_refused(s1, fits, prior, method, given, t
 
 
 def test_groups_are_fitted_separately():
-    """Each group's curves are those of a fit to its items alone; a new one has the pooled."""
+    """Each group's curves are those of a fit to its items; a new group has the pooled curves."""
     frame = soc.simulation.s1(12_000, seed=5).assign(land=np.resize(["a", "b", "b"], 12_000))
     frame.loc[frame.index[:3], "land"] = "few"
     items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure", group="land")
@@ -300,7 +300,7 @@ def test_no_events_and_invalid_options():
 
 
 def test_command_line(tmp_path):
-    """`fit --method five-steps` writes such a fit; words of other methods are refused."""
+    """`fit --method five-steps` writes such a fit; options of other methods are refused."""
     from soc_pymc.front.cli import main
 
     stats = soc.summarize(_items(soc.simulation.s1(3000)), bins=10, progress=False)

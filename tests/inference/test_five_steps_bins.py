@@ -109,7 +109,7 @@ def test_second_derivatives_are_those_of_the_slopes():
 
 @pytest.mark.parametrize("alpha", [0.01, 3.0, 40.0, 1e3, 1e6])
 def test_second_derivative_of_wide_counts_at_50_digits(alpha):
-    """The series alone, whose terms are far below what differences of slopes would show."""
+    """The series, whose terms are far below the resolution of differences of slopes."""
     for d in (0.5, 40.0, 1e4, 1e7):
         with mp.workdps(50):
             a = mp.mpf(alpha) + 32
@@ -143,7 +143,7 @@ def test_variance_zero_is_detected_by_the_slope():
 
 
 def test_bins_of_any_size_are_fitted():
-    """One item, no event, one event, and counts of 1e6: no failure, no number missing."""
+    """One item, no event, one event, and counts of 1e6: no failure and no NaN."""
     parts = [
         pd.DataFrame({"t": [0.1], "y": [2], "N": [5.0]}),
         pd.DataFrame({"t": [0.3, 0.3], "y": [0, 0], "N": [1.0, 4.0]}),
@@ -225,7 +225,7 @@ def test_normal_bins_agree_with_the_items():
 
 
 def test_normal_variance_zero():
-    """Values nearer to their mean than the noise: variance 0, precision-weighted mean."""
+    """Values closer to their mean than the noise: variance 0, precision-weighted mean."""
     frame = pd.DataFrame({"t": 0.0, "y": [1.0, 1.1, 0.9, 1.3], "s": [1.0, 1.0, 2.0, 0.5]})
     stats = soc.summarize(
         soc.NormalItems(frame, score="t", value="y", noise_sd="s"), edges=[], progress=False
@@ -292,7 +292,7 @@ def test_huge_counts_converge_though_their_sums_round(size, cv2):
 
 
 def test_each_bin_of_values_is_fitted_to_its_own():
-    """Four bins together are as each alone: first and later bins, even and odd ones."""
+    """Four bins together equal each bin alone."""
     rng = np.random.default_rng(8)
     n = 800
     noise = np.exp(rng.normal(0, 0.3, n))

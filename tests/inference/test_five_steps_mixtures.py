@@ -1,4 +1,4 @@
-"""Five steps with mixtures: likelihoods against direct searches, and the law of what is kept."""
+"""Five steps with mixtures: likelihoods against direct searches, and distributions of fits."""
 
 import numpy as np
 import pandas as pd
@@ -60,7 +60,7 @@ def test_the_gap_bounds_the_missing_likelihood():
 
 
 def test_em_of_normals_never_decreases_and_finds_two_modes():
-    """With three noise sds, of which EM knows; both humps to .1, a tenth of the noise."""
+    """With three known noise sds; both modes to 0.1, a tenth of the noise."""
     rng = np.random.default_rng(1)
     n = 4000
     theta = np.where(rng.random(n) < 0.3, rng.normal(-2, 0.3, n), rng.normal(1, 0.5, n))
@@ -110,7 +110,7 @@ def test_components_have_the_smooth_moments(counts, gammas, values, normals):
 
 
 def test_unsmoothed_components_have_the_estimates(counts, values):
-    """Their moments in a bin are the bin's own, whatever the score in it."""
+    """Their moments in a bin are the bin's own, for every score in it."""
     for prior, data in ((soc.GammaMixture(), counts[2]), (soc.NormalMixture(), values[2])):
         fit = soc.fit(data, prior, soc.FiveSteps(smooth=False), progress=False)
         score = fit.data["constant_data"]["score_max"].to_numpy()
@@ -121,7 +121,7 @@ def test_unsmoothed_components_have_the_estimates(counts, values):
 
 
 def _prior_density(fit, score, theta):
-    """Density of theta given a score, from what the fit keeps."""
+    """Density of theta given a score, from the fit."""
     posterior = fit.data["posterior"]
     at = bin_of(fit, [score])[0]
     weight, place, sd = (
@@ -236,7 +236,7 @@ def test_mixtures_are_used_as_any_other(counts, gammas, values, normals, tmp_pat
 
 
 def test_joint_cells_in_wider_bins(counts):
-    """Where memory merged joint cells' bins, their mixtures serve all bins in them."""
+    """If bins of joint cells were merged, their mixture applies to all of them."""
     _, items, _ = counts
     data = soc.summarize(items, bins=64, joint=2000, progress=False)
     assert data.coarse > 1
@@ -248,7 +248,7 @@ def test_joint_cells_in_wider_bins(counts):
 
 
 def test_very_wide_priors_have_finite_mixtures():
-    """A cv2 of 50, where log theta has an endless lower tail: moments stay numbers."""
+    """With a cv2 of 50 log theta has a very long lower tail; moments stay finite."""
     rng = np.random.default_rng(3)
     score = np.exp(rng.normal(-3, 1, 2000))
     exposure = np.ceil(np.exp(rng.normal(2, 1, 2000)))

@@ -129,7 +129,7 @@ def test_an_extended_model_agrees_with_nuts(small_statistics):
 
 @pytest.mark.slow
 def test_an_extended_model_is_fitted(small_statistics, small_fit):
-    """The audit pulls the curve its way; what nothing else touches has its closed form."""
+    """The audit moves the curve; independent parameters have their closed-form posterior."""
     fit = soc.fit(small_statistics, model=_audited(small_statistics), progress=False)
     assert fit.status.converged
     far = fit.data["posterior"]["far"]
@@ -196,8 +196,10 @@ def test_minibatches_average_to_the_whole(small_statistics):
 
 
 def test_coordinates_are_standard_normal():
-    """At the pilot the posterior's precision in the coordinates is the identity, to 0.15, but for
-    the smoothing scales' own, whose coordinate matches quantiles and not the curvature."""
+    """At the Laplace start the posterior's precision in the coordinates is the identity, to 0.15.
+
+    Except for the smoothing scales, whose coordinate matches quantiles, not the curvature.
+    """
     stats = _stats(soc.simulation.s1(50_000, seed=2), bins=50)
     space = density.make_space(problem.build(stats, soc.Gamma()).model)
     evaluate = density.density(space)
@@ -211,7 +213,7 @@ def test_coordinates_are_standard_normal():
 
 @pytest.mark.slow
 def test_scale_equivariance(small_frame, small_fit):
-    """Exposures in another unit move log mean by a constant and leave cv2 alone."""
+    """Exposures in another unit shift log mean by a constant and do not change cv2."""
     factor = 64.0
     scaled = small_frame.assign(exposure=small_frame["exposure"] * factor)
     level = soc.Spline(level=(np.log(0.05), 5.0))
@@ -234,9 +236,9 @@ QUICK_CASES = ("one far item",)
 def test_hard_cases_converge_or_warn(case, tmp_path):
     """A finite posterior whose status is true: it converged, or a warning says what to do.
 
-    What is saved of it can be loaded.
+    It can be saved and loaded.
 
-    That the converged ones are right is compared with NUTS by `tests.studies.hard_cases`.
+    `tests.studies.hard_cases` compares converged fits with NUTS.
     """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -289,7 +291,7 @@ def test_too_few_iterations_are_named():
 
 
 def test_a_diverging_seed_is_named():
-    """Draws where the density is not finite, at the start and everywhere: no quiet result."""
+    """A density that is not finite at the start or everywhere gives no silent result."""
 
     def evaluate(w):
         return np.full(len(w), -np.inf), np.full_like(w, np.nan)

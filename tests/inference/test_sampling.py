@@ -1,4 +1,4 @@
-"""What NUTS is said to have come to, and Ctrl-C while it samples."""
+"""The status of NUTS, and Ctrl-C while it samples."""
 
 import signal
 import threading
@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from soc_pymc.inference.sampling import _not_cut_short, _sampling_verdict
+from soc_pymc.inference.sampling import _raising_interrupt, _sampling_verdict
 
 
 def _groups(draws, divergent=0):
-    """Groups of a sampler's answer: draws (chain, draw) of one number."""
+    """Groups of a sampler's result: draws (chain, draw) of one number."""
     diverging = np.zeros(draws.shape, dtype=bool)
     diverging.flat[:divergent] = True
     dims = ("chain", "draw")
@@ -47,7 +47,7 @@ def test_bad_chains_name_the_problem_and_the_remedy(change, words):
 
 
 def _quiet(number, frame):
-    """A handler as PyMC's: it keeps the interrupt to itself."""
+    """A handler like PyMC's, which swallows the interrupt."""
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def handler():
 
 
 def test_ctrl_c_is_raised_although_the_sampler_caught_it(handler):
-    with pytest.raises(KeyboardInterrupt), _not_cut_short():
+    with pytest.raises(KeyboardInterrupt), _raising_interrupt():
         signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is _quiet
 
@@ -69,10 +69,10 @@ def _interrupted_without_draws():
 
 
 def test_errors_after_ctrl_c_are_ctrl_c_and_others_stay(handler):
-    with pytest.raises(KeyboardInterrupt) as caught, _not_cut_short():
+    with pytest.raises(KeyboardInterrupt) as caught, _raising_interrupt():
         _interrupted_without_draws()
     assert isinstance(caught.value.__cause__, ValueError)
-    with pytest.raises(ValueError, match="of its own"), _not_cut_short():
+    with pytest.raises(ValueError, match="of its own"), _raising_interrupt():
         raise ValueError("of its own")
     assert signal.getsignal(signal.SIGINT) is _quiet
 
@@ -81,7 +81,7 @@ def test_other_threads_sample_without_handlers():
     done = []
 
     def work():
-        with _not_cut_short():
+        with _raising_interrupt():
             done.append(True)
 
     thread = threading.Thread(target=work)

@@ -1,4 +1,4 @@
-"""Fits whose parts do not go together are refused when read, each with the part at fault."""
+"""Inconsistent fits are refused when read, with the name of the bad part."""
 
 import warnings
 from dataclasses import make_dataclass

@@ -1,4 +1,4 @@
-"""The model states what it says: its density against plain coordinates, dims, and start."""
+"""The model: density against plain coordinates, dims, and start."""
 
 import gc
 import weakref
@@ -90,13 +90,13 @@ def grouped_statistics():
     [
         {},
         pytest.param({"groups": True}, marks=pytest.mark.slow),
-        {"exposure": soc.Spline(knots=4)},
+        pytest.param({"exposure": soc.Spline(knots=4)}, marks=pytest.mark.slow),
         pytest.param({"bin_effects": True}, marks=pytest.mark.slow),
     ],
     ids=lambda terms: next(iter(terms), "plain"),
 )
 def test_density_equals_the_plain_one(grouped_statistics, terms):
-    """Coordinates change nothing: log density = plain log density + log Jacobian, everywhere."""
+    """Coordinates do not change the model: log density = plain log density + log Jacobian."""
     short = soc.Spline(knots=5)
     prior = soc.Gamma(short, short, **{"groups": False, **terms})
     built = problem.build(grouped_statistics, prior)
@@ -128,7 +128,7 @@ def test_gradient_is_the_slope(built):
 
 
 def test_forward_inverts_backward(built):
-    """The model's own start is the pilot: w = 0 in every coordinate."""
+    """The model's start is the Laplace start: w = 0 in every coordinate."""
     point = built.model.initial_point()
     assert max(np.abs(v).max() for v in point.values()) < 1e-8
 
@@ -169,7 +169,7 @@ def test_log_likelihood_is_by_bin(small_statistics):
 
 
 def test_models_release_their_data(small_statistics):
-    """PyMC keeps every distribution's functions for ever: they must not hold the histograms."""
+    """PyMC never releases a distribution's functions, so they must not refer to histograms."""
     model = soc.model(small_statistics)
     held = [v for v in ancestors([model["count"]]) if isinstance(v, SharedVariable)]
     sizes = [np.size(v.get_value()) for v in held]
@@ -212,7 +212,7 @@ def test_model_has_named_variables_and_dims(small_statistics):
 
 @pytest.mark.slow
 def test_prior_and_posterior_predictive_draws(small_statistics):
-    """The bins' total counts can be drawn: mean and variance are those of the model."""
+    """Drawn total counts of bins have the mean and variance of the model."""
     model = soc.model(small_statistics)
     with model:
         prior = pm.sample_prior_predictive(20, random_seed=1)
@@ -243,7 +243,7 @@ def test_scores_below_zero_need_another_scale(small_frame):
 
 @pytest.mark.parametrize(("centre", "sd"), [(0.0, 1.0), (1.5, 0.8), (-2.0, 0.9)])
 def test_coordinate_of_a_scale_follows_the_quantiles(centre, sd):
-    """Of a normal density it is a line; on a coarse grid half a step would be seen."""
+    """For a normal density it is a line; on a coarse grid half a step would show."""
     q = np.linspace(-8.0, 8.0, 161)
     a, b, e, d = coordinates.density_shape(q, -0.5 * ((q - centre) / sd) ** 2)
     v = np.linspace(-3.0, 3.0, 13)

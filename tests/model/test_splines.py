@@ -78,7 +78,7 @@ def test_axes_are_monotone_and_invert():
 
 
 def test_positions_that_differ_by_rounding_share_a_knot():
-    """A spline through both would be anything at all between them and the next knot."""
+    """A spline through both would be unbounded between them and the next knot."""
     a, b = np.log(20.0), np.log(2000.0)
     position = np.array([a, np.nextafter(a, b), b, np.nextafter(b, a), b])
     knots = splines.place_knots(position, np.ones(5), 20)

@@ -33,13 +33,13 @@ def yesterday(days):
 
 @pytest.fixture(scope="module")
 def plain(days):
-    """The fit of both days from nothing."""
+    """The fit of both days without a start."""
     return soc.fit(days[1], progress=False)
 
 
 @pytest.fixture
 def steps(monkeypatch):
-    """A list that grows by one at every step of the pilot."""
+    """A list that grows by one at every step of the Laplace start."""
     taken, search = [], laplace._line_search
 
     def counted(*args):
@@ -51,7 +51,7 @@ def steps(monkeypatch):
 
 
 def _curves(built):
-    """The pilot's curves at the bins, one after the other."""
+    """The Laplace start's curves at the bins, one after the other."""
     return np.concatenate(
         [
             p.state.at(c.design)
@@ -61,7 +61,7 @@ def _curves(built):
 
 
 def _built(stats, steps, start=None, prior=None):
-    """The pilot's curves and its number of steps."""
+    """The Laplace start's curves and its number of steps."""
     steps.clear()
     curves = _curves(problem.build(stats, prior or soc.Gamma(), start))
     return curves, len(steps)
@@ -94,6 +94,7 @@ def _assert_same_posterior(fit, other, of_mean=0.1, of_sd=0.05):
         assert float(abs(a.std(over) / b.std(over) - 1).max()) < of_sd
 
 
+@pytest.mark.slow
 def test_the_same_posterior_in_fewer_steps(days, yesterday, plain, steps):
     _, without = _built(days[1], steps)
     steps.clear()
@@ -189,6 +190,7 @@ def test_a_start_from_very_different_data(days, plain, steps):
     _assert_same_posterior(fit, plain)
 
 
+@pytest.mark.slow
 def test_a_start_that_did_not_converge(days, yesterday, plain):
     failed = replace(
         _moved(yesterday, log_mean=2.0, bend=1.0), status=replace(yesterday.status, converged=False)
@@ -254,7 +256,7 @@ def test_added_parameters_begin_at_the_start(days, monkeypatch):
 
 
 def test_only_matching_parameters_begin_at_the_start(days, yesterday):
-    """Unknowns of another name or shape, and those of a fit that failed, begin as ever."""
+    """Parameters of another name or shape, and those of a failed fit, begin at PyMC's start."""
     model = _audited(days[0], "another_bias")
     built = problem.extended(problem.build(days[0], soc.Gamma()), model)
     over = ("chain", "draw")
@@ -292,7 +294,7 @@ def test_refusals(small_statistics, small_fit):
 
 @pytest.mark.slow
 def test_scores_without_a_position_on_its_axis(small_frame, small_fit):
-    """Scores at or below 0 have none on the log axis; on the rank axis all have."""
+    """Scores at or below 0 have no position on the log axis; on the rank axis all have one."""
     stats = _stats(small_frame.assign(score=small_frame["score"] - 0.05), bins=20)
     prior = soc.Gamma(soc.Spline(scale="linear"), soc.Spline(scale="linear"))
     with pytest.raises(soc.FitError, match=r"start= does not reach these scores \(.* logarithm"):

@@ -1,4 +1,4 @@
-"""A fit sees statistics only: their likelihood against that of the items, value and gradient."""
+"""The likelihood of statistics against that of the items, value and gradient."""
 
 import numpy as np
 import pandas as pd
@@ -35,7 +35,7 @@ def _both(frame, bins, log_mean, log_cv2):
 
 @pytest.mark.parametrize(("log_mean", "log_cv2"), GRID)
 def test_exact_where_cells_are(log_mean, log_cv2):
-    """Whole counts and exposures below 32: rounding alone, 1e-6 of the absolute terms allowed."""
+    """Whole counts and exposures below 32: only rounding, 1e-6 of the absolute terms."""
     frame = soc.simulation.s1(6000, seed=5)
     frame = frame[(frame["exposure"] < 32) & (frame["count"] < 32)]
     stats, got, want, sizes, _ = _both(frame, 10, log_mean, log_cv2)
@@ -68,7 +68,7 @@ def test_wide_cells_stay_within_their_bound(make, log_cv2):
 
 
 def test_extreme_exposures_against_fifty_digits():
-    """N from 1e-3 to 1e9 and y = 0 everywhere, through the engine's own cells."""
+    """N from 1e-3 to 1e9 and y = 0 everywhere, through the engine's cells."""
     exposure = np.repeat([1e-3, 0.5, 7.0, 1e3, 1e9], 4)
     frame = pd.DataFrame(
         {"score": np.linspace(0.1, 0.2, 20), "exposure": exposure, "count": np.zeros(20, int)}

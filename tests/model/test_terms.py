@@ -38,7 +38,7 @@ def _of(label, score):
 
 @pytest.mark.slow
 def test_groups_are_partially_pooled(grouped):
-    """A small group's bands lie between pooled ones and its own; unseen groups have wider ones."""
+    """A small group's bands are between pooled and separate ones; new groups have wider bands."""
     stats, fit, _, _ = grouped
     assert fit.status.converged
     pooled = soc.fit(stats, soc.Gamma(groups=False), progress=False)
@@ -54,7 +54,7 @@ def test_groups_are_partially_pooled(grouped):
 
 @pytest.mark.slow
 def test_a_large_group_equals_a_separate_fit(grouped):
-    """20,000 items outvote the others: within half an sd of the separate fit, and as wide."""
+    """20,000 items dominate the others: within half an sd of the separate fit, and as wide."""
     stats, fit, _, _ = grouped
     alone = soc.fit(stats.of_group("g03"), soc.Gamma(groups=False), progress=False)
     at = study.SCORES[2:-2]
@@ -146,7 +146,7 @@ def test_a_term_in_exposure_finds_its_slope(exposed):
 
 @pytest.mark.slow
 def test_curves_average_over_exposures(exposed, informative):
-    """E(theta|t) with no exposure named is the average over those of items of such scores."""
+    """E(theta|t) without an exposure is the average over items with similar scores."""
     _, frame = informative
     near = frame[np.abs(np.log(frame["score"] / 0.05)) < 0.1]
     at = np.full(len(near), 0.05)
@@ -161,7 +161,7 @@ def test_curves_average_over_exposures(exposed, informative):
 
 
 def test_zero_and_distant_exposures_are_scored(exposure_fit):
-    """Nothing seen, or more than ever seen: the least and the largest exposures' curves."""
+    """Exposures of 0, or beyond all seen, get the smallest and the largest exposure's curves."""
     frame = pd.DataFrame({"score": [0.05, 0.05], "count": [0, 400_000], "exposure": [0.0, 1e7]})
     post = soc.item_posteriors(exposure_fit, _items(frame), progress=False)
     assert np.isfinite(post.to_numpy()).all()
@@ -183,7 +183,7 @@ def stepped():
 
 @pytest.mark.slow
 def test_effects_of_bins_see_a_step(stepped):
-    """A bin that is 40% off stands out whole; the others stay on the curve, as all do without."""
+    """A bin that is 40% off gets its full effect; the others stay on the curve."""
     fit, smooth, off = stepped
     assert fit.status.pareto_k < 0.7
     assert smooth.status.pareto_k < 0.7
@@ -250,7 +250,7 @@ def test_effects_of_values_are_integrated_exactly(tau):
 
 @pytest.mark.slow
 def test_effects_of_values_see_a_step():
-    """The same of values: one of 30 bins is 0.5 off."""
+    """The same for values: one of 30 bins is 0.5 off."""
     rng = np.random.default_rng(8)
     score = rng.normal(size=15_000)
     frame = pd.DataFrame({"score": score, "noise_sd": rng.uniform(0.3, 1.0, len(score))})
@@ -282,7 +282,7 @@ def test_bin_effects_exclude_groups_exposure_and_minibatches(grouped_items, smal
 
 @pytest.mark.slow
 def test_monotone_curves_of_a_new_group():
-    """Deviations drawn from their prior are projected as well: no step down but rounding."""
+    """Deviations drawn from their prior are projected too: no decrease beyond rounding."""
     frame = soc.simulation.s1(3000, seed=2)
     frame["group"] = np.where(np.arange(len(frame)) % 5 > 0, "A", "B")
     items = soc.PoissonItems(
@@ -297,7 +297,7 @@ def test_monotone_curves_of_a_new_group():
 
 @pytest.mark.slow
 def test_monotone_curves_never_decrease():
-    """Where rates fall with the score the constrained curve is flat, and never falls."""
+    """Where rates decrease with the score the constrained curve is flat, and never decreases."""
     rng = np.random.default_rng(6)
     score = np.exp(rng.normal(-3, 0.8, 3000))
     frame = pd.DataFrame({"score": score, "exposure": 50.0})

@@ -130,9 +130,8 @@ def test_what_is_refused():
         theory.nef_cumulants([1.0, 2.0], [1.0, 2.0, 3.0])
 
 
-@pytest.mark.parametrize(
-    "prior", [soc.Normal, pytest.param(soc.NormalMixture, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("prior", [soc.Normal, soc.NormalMixture])
+@pytest.mark.slow
 def test_fitted_marginal_gives_the_posteriors_of_the_fit(prior):
     """Posteriors of values, and Tweedie's formula on fitted marginals: to 1e-8 of the noise."""
     from soc_pymc.posterior.predictive import posterior_of

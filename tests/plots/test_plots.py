@@ -16,6 +16,7 @@ from soc_pymc.checks._check import check
 from soc_pymc.inference.results import Fit
 from soc_pymc.plots.fitted import merged_outcomes
 from tests.checks.test_checks import KNOTS, arrays, as_items, hand_made_fit, simulate
+from tests.thinning import thinned
 
 POINTWISE = "90% band at each score (pointwise)"
 WHOLE = "90% band of whole curves (simultaneous)"
@@ -143,7 +144,7 @@ def test_pit_has_a_panel_for_each_slice_with_its_band():
     assert "all items" in ax.get_title()
 
 
-@pytest.mark.parametrize("kind", ["pandas", "polars", "arrow"])
+@pytest.mark.parametrize("kind", thinned(["pandas", "polars", "arrow"], ["polars"]))
 def test_shrinkage_draws_every_kind_of_table(kind):
     import polars as pl
     import pyarrow as pa

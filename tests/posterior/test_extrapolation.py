@@ -1,4 +1,4 @@
-"""Scores far outside those of a fit: said once, whatever the number of batches and files."""
+"""Scores far outside those of a fit give one warning for any number of batches and files."""
 
 import warnings
 

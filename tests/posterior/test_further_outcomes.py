@@ -44,7 +44,7 @@ def test_counts_against_all_draws(sd):
 
 
 def test_counts_with_a_term_in_exposure(monkeypatch):
-    """Each item's own training exposure moves its prior; that of the further count does not."""
+    """Each item's training exposure changes its prior; that of the further count does not."""
     plain, columns, further, size = counts(0.05, 300)
 
     def curves(fit, score, *, group=None, exposure=None):

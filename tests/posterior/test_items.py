@@ -1,4 +1,4 @@
-"""Item posteriors: closed form, mixtures over draws, and the user's own kind of table."""
+"""Item posteriors: closed form, mixtures over draws, and kinds of tables."""
 
 import numpy as np
 import pandas as pd

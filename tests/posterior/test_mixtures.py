@@ -1,4 +1,4 @@
-"""What a mixture says of outcomes and of theta, against quadrature and direct sums."""
+"""Distributions of outcomes and theta under a mixture, against quadrature and direct sums."""
 
 import numpy as np
 import pandas as pd
@@ -183,7 +183,7 @@ def test_spread_of_several_items_widens_theta(counts):
     assert (plain != wide).any()
 
 
-@pytest.mark.parametrize("kind", ["counts", "values"])
+@pytest.mark.parametrize("kind", ["counts", pytest.param("values", marks=pytest.mark.slow)])
 def test_moments_of_draws(kind, request):
     """Averaged over draws, posterior moments draw by draw are those that items are scored by."""
     law, columns = request.getfixturevalue(kind)
@@ -199,7 +199,7 @@ def test_moments_of_draws(kind, request):
 
 @pytest.mark.parametrize("kind", ["counts", "values"])
 def test_whole_posteriors_have_the_moments_of_scores(kind, request):
-    """And so have components picked draw by draw, but for the luck of picking."""
+    """So have components drawn at random, up to chance."""
     law, columns = request.getfixturevalue(kind)
     few = some(columns, 500)
     mean, sd = law.scorer((), "all", False)(few)[:2]

@@ -1,4 +1,4 @@
-"""The law of Gamma fits whose curves depend on more than the score; plain ones are in others."""
+"""Distributions of Gamma fits whose curves also depend on exposure."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The law of Normal fits against brute force, on fits made by hand."""
+"""Distributions of Normal fits against brute force, on fits made by hand."""
 
 import json
 from dataclasses import replace
@@ -136,7 +136,7 @@ def extreme_items():
 
 
 def test_all_draws_are_averaged_one_by_one():
-    """Exactly: what "representative" makes of the same items differs in the fourth digit."""
+    """Exactly; with "representative" the same items differ in the fourth digit."""
     fit, frame = make_fit(sd=0.2), simulate(300, 4)
     mean, log_variance = curve_draws(fit, frame["t"].to_numpy())
     gain = np.exp(log_variance) / (np.exp(log_variance) + frame["s"].to_numpy() ** 2)
@@ -149,7 +149,7 @@ def test_all_draws_are_averaged_one_by_one():
 
 
 def test_the_table_scores_most_items():
-    """The other way gives the same, and takes long."""
+    """The other method gives the same, but is slow."""
     fit = make_fit(sd=0.05)
     score, value, noise_sd = (columns_of(simulate(2000, 5))[r] for r in ROLES)
     few = np.isnan(score_normal_nodes(make_nodes(fit), score, value, noise_sd, (0.05,))[0])
@@ -196,6 +196,7 @@ def test_curves():
     assert np.isfinite(bands["mean"]).all()
 
 
+@pytest.mark.slow
 def test_pit_and_dispersion_of_the_truth_and_of_too_little_variance():
     """KS p-values over 30 data sets: no more rejections than chance allows; then one that must."""
     fit = make_fit(sd=1e-6)
@@ -245,7 +246,7 @@ def test_values_that_cannot_be_scored(monkeypatch):
 
 @pytest.fixture
 def grouped(monkeypatch):
-    """A fit whose groups shift the mean: `a` by 1, `b` by -1, others not at all but for noise."""
+    """A fit whose groups shift the mean: `a` by 1, `b` by -1, others only by noise."""
     from soc_pymc.posterior import curves as shared
     from soc_pymc.posterior import quadrature as nodes
 
@@ -302,7 +303,7 @@ def test_fits_with_groups_need_groups(grouped):
 
 
 def test_terms_in_noise(monkeypatch):
-    """Each item's own noise sd moves its curve; curves average over those that items had."""
+    """Each item's noise sd changes its curve; curves average over the items' noise sds."""
     from soc_pymc.posterior import curves as shared
     from soc_pymc.posterior import quadrature as nodes
 

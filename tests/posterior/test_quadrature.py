@@ -1,4 +1,4 @@
-"""Few nodes against every draw, on fits made by hand."""
+"""Quadrature points against every draw, on fits made by hand."""
 
 import numpy as np
 import pandas as pd

@@ -1,4 +1,4 @@
-"""Posteriors as files: whole or not there, and made again only where something has changed."""
+"""Posteriors as files: complete or absent, and made again only after a change."""
 
 import errno
 import os
@@ -169,7 +169,7 @@ soc.item_posteriors(soc.load_fit(sys.argv[1]), items, out=sys.argv[4], plug_in=T
 
 @pytest.mark.skipif(os.name != "posix", reason="kill -9 is a signal of POSIX systems")
 def test_a_killed_run(small_fit, files, tmp_path):
-    """Nothing under the final name; what is left over goes at the next run, which succeeds."""
+    """No file under the final name; the next run removes temporary files and succeeds."""
     small_fit.save(tmp_path / "fit.nc")
     written, out = tmp_path / "written", tmp_path / "scored.parquet"
     run = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Scoring with few nodes against every draw, and the compiled pieces against scipy."""
+"""Scoring with quadrature points against every draw, and compiled functions against SciPy."""
 
 import numpy as np
 import pandas as pd
@@ -43,7 +43,7 @@ def fit_to_s1(request):
 
 
 def extreme_items():
-    """Hardly any exposure to a billion, counts that agree and that do not, scores from afar."""
+    """Exposures from nearly 0 to a billion, counts that agree or not, and distant scores."""
     scores = np.array([1e-6, 5e-4, 0.003, 0.05, 0.4, 3.0, 50.0])
     pairs = [(0, 0.0), (0, 1e-3), (3, 1e-3), (0, 40.0), (40, 40.0), (0, 1e6)]
     pairs += [(50_000, 1e6), (50_000_000, 1e9), (0, 1e9)]
@@ -52,7 +52,7 @@ def extreme_items():
 
 
 def test_within_a_thousandth_of_a_posterior_sd(fit_to_s1):
-    """Mean, sd and six quantiles of items of S1, for fits from hardly anything to much."""
+    """Mean, sd and six quantiles of items of S1, for fits to few and many items."""
     assert worst_error(fit_to_s1, soc.simulation.s1(300, seed=9)[list(ROLES)]) < 1e-3
 
 
@@ -63,7 +63,7 @@ def test_extreme_items(fit_to_s1):
 
 
 def test_most_items_need_no_search(small_fit):
-    """The second order is in use: an item far from the data and one inside differ in the way."""
+    """The second-order correction is used: items far from the data need a search, others do not."""
     from soc_pymc.families.item_kernels import score_nodes
     from soc_pymc.posterior.quadrature import make_nodes
 

@@ -20,7 +20,7 @@ DIALECTS = ["duckdb", "postgres", "pyspark", "databricks", "bigquery", "snowflak
 
 @pytest.fixture(scope="module")
 def frame():
-    frame = soc.simulation.s1(3000, seed=11)[["score", "count", "exposure"]]
+    frame = soc.simulation.s1(1000, seed=11)[["score", "count", "exposure"]]
     frame.insert(0, "id", np.arange(len(frame)))
     return frame
 
@@ -75,14 +75,14 @@ def test_agrees_with_all_draws(fits, frame, scale):
 
 
 def test_most_items_agree_closely(fits, frame):
-    """As the docstring says of a fit to 20,000 items."""
+    """As in the docstring for a fit to 20,000 items."""
     found = _score(fits["log"], ibis.memtable(frame))
     _compare(found, _exact(fits["log"], frame), 1e-4, 3e-4)
 
 
 @pytest.mark.parametrize("scale", thinned(["log", "linear", "rank"], ["log"]))
 def test_beyond_the_fit(fits, scale):
-    """Straight lines go on, to where curves a thousand times better known stay known."""
+    """Straight lines continue, also for curves that are known a thousand times better."""
     fit = fits[scale]
     posterior = fit.data["posterior"]
     tree = fit.data.copy()
@@ -281,7 +281,7 @@ def test_crowded_ranks():
     ],
 )
 def test_scores_that_no_table_can_represent(scale, remedy, monkeypatch):
-    """What else to do is said, and nothing that has been done."""
+    """The error names another remedy, not one already tried."""
     monkeypatch.setattr(warehouse, "_MOST_CELLS", 32)
     rng = np.random.default_rng(0)
     wide, narrow = rng.normal(0.0, 1e-9, 1500), 5.0 + rng.normal(0.0, 1e-12, 1500)

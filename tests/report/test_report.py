@@ -444,7 +444,7 @@ def test_refused_items(fit, frame, tmp_path, monkeypatch):
     others = soc.NormalItems(values(), score="t", value="effect", noise_sd="se")
     with pytest.raises(soc.ItemsError, match="these items have value= and noise_sd="):
         soc.report(fit, others, progress=False)
-    with pytest.raises(soc.FitError, match=r"items must be soc\.PoissonItems or .*, not DataFrame"):
+    with pytest.raises(soc.FitError, match=r"items must be soc\.PoissonItems.*, not DataFrame"):
         soc.report(fit, frame, progress=False)
     with pytest.raises(soc.FitError, match=r"fit must be a fit: .*, not dict"):
         soc.report({}, poisson(frame), progress=False)

@@ -228,6 +228,7 @@ def test_arviz_takes_a_variational_fit(small_fit, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::soc_pymc.ConvergenceWarning")  # few draws will do here
 def test_arviz_takes_chains(small_statistics, tmp_path):
     """Two chains: R-hat too."""
     import arviz as az

@@ -206,7 +206,7 @@ def _of_parts(outcome: Outcome) -> tuple[str, ...]:
     return (*outcome.sums("part"), *map(_outside, _bounded(outcome)))
 
 
-class _Pile:
+class _Accumulator:
     """Rows of sums that arrive in parts and are added up by their keys."""
 
     def __init__(self, keys: Sequence[str], names: Sequence[str]) -> None:
@@ -229,8 +229,8 @@ def _all_at_once(
     keyed: Any, outcome: Outcome, most_joint: int, bins: int
 ) -> tuple[dict[str, Columns], int]:
     """All tables from one grouped pass, adding its rows as they arrive."""
-    piles = {name: _Pile(t.keys, outcome.sums(name)) for name, t in outcome.tables.items()}
-    piles["part"] = _Pile(_PART_KEYS, _of_parts(outcome))
+    piles = {name: _Accumulator(t.keys, outcome.sums(name)) for name, t in outcome.tables.items()}
+    piles["part"] = _Accumulator(_PART_KEYS, _of_parts(outcome))
     joint, coarse = piles["joint"], 1
     for rows in _batches(_fine(keyed, outcome, ("joint", *outcome.margins)), _whole(outcome)):
         for name, table in outcome.tables.items():

@@ -50,7 +50,7 @@ def paths_of(source: Any) -> list[str]:
                 raise ItemsError(f"{name}: no file matches")
             paths.extend(found)
         elif len(os.path.basename(name)) > _LONGEST_NAME:
-            raise ItemsError(f"{shown(name)}: no file has so long a name")
+            raise ItemsError(f"{shown(name)}: the name is too long for a file")
         elif "://" in name:
             raise ItemsError(f"{name}: remote files are read through an Ibis table; pass one")
         else:
@@ -252,7 +252,7 @@ def _ragged(path: str) -> str | None:
                 width = width or len(row)
                 if row and len(row) != width:
                     has = f"line {reader.line_num} has {len(row)} fields"
-                    return f"{has}, but the header has {width}: mend the line"
+                    return f"{has}, but the header has {width}: correct the line"
     return None
 
 
@@ -275,7 +275,7 @@ def _refuse_twice(names: Sequence[str], wanted: Sequence[str]) -> None:
     for column in wanted:
         if names.count(column) > 1:
             raise ItemsError(
-                f"column {column!r} is there {names.count(column)} times: rename or drop the others"
+                f"column {column!r} occurs {names.count(column)} times: rename or drop the others"
             )
 
 

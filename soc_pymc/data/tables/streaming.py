@@ -14,7 +14,7 @@ from ..._lib.progress import phase
 from ..binning import FOLD_PRIME, MOST_FOLDS, Folds, Grid, Weights, fold_of_id, whole_unit
 from ..items import Items
 from ..kernels import KERNELS
-from ..sums import FirstLook, Sums, ends, fold_of_items, warm_up
+from ..sums import GridWeights, Sums, ends, fold_of_items, warm_up
 from .item_files import Files, check_files
 from .sources import batches, kind_of, open_table, readable
 from .validation import Tables, Totals, check_spread, check_total, check_types, numbers, scan
@@ -45,7 +45,7 @@ class Streamed:
 
     def weights(self, grid: Grid, low: float, high: float, weight: str | None) -> Weights:
         """Weights of scores on a grid; only the needed columns are read."""
-        first = FirstLook(grid, low, high)
+        first = GridWeights(grid, low, high)
         whole = weight is None or self._outcome.bounds[weight].whole
         unit = 1.0 if whole else self._unit(str(weight))
         n, total, least, most = 0, 0.0, np.inf, -np.inf

@@ -64,12 +64,9 @@ class DecisionItems:
             return np.vstack(answer(part, self.posterior.theta(part)))
 
         step = max(1, min(_AT_ONCE, items_at_once(self.fit)))
+        columns = {**self.columns, **extra}
         return in_batches(
-            title,
-            {**self.columns, **extra},
-            _BATCH,
-            progress,
-            lambda part: in_chunks(some, step, part),
+            title, columns, _BATCH, progress, lambda part: in_chunks(some, step, part)
         )
 
 

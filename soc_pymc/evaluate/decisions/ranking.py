@@ -138,13 +138,8 @@ def _tile(items: DecisionItems, block: int, first_draw: int, curves: Ints, seed:
     """
     part = select(items.columns, slice(block * BLOCK, (block + 1) * BLOCK))
     n, lanes = len(part["score"]), range(0, len(curves), LANE)
-    rngs = [
-        [
-            np.random.default_rng([seed, stream, (first_draw + at) // LANE, block])
-            for stream in range(_STREAMS)
-        ]
-        for at in lanes
-    ]
+    places = [(stream, (first_draw + at) // LANE) for at in lanes for stream in range(_STREAMS)]
+    rngs = list(batched((np.random.default_rng([seed, *at, block]) for at in places), _STREAMS))
     sizes = [min(LANE, len(curves) - at) for at in lanes]
     uniform = np.vstack([own[0].random((m, n)) for own, m in zip(rngs, sizes, strict=True)])
     first, second = items.posterior.theta_given(part, curves, uniform)
@@ -235,16 +230,13 @@ class _TopProbabilities:
     batches: Floats = field(init=False)  # sums over batches of draws, (batches, n)
     over_items: Floats = field(init=False)  # their sum over the items in each draw
 
+    batch_of: Ints = field(init=False)  # batch of each draw
+
     def __post_init__(self) -> None:
         n, number = len(self.items), len(self.curves)
         many = min(number, _BATCHES, max(_FEWEST, _BATCH_NUMBERS // n))
         self.sums, self.batches = np.zeros((2, n)), np.zeros((many, n))
-        self.over_items = np.zeros(number)
-
-    @property
-    def _batch_of(self) -> Ints:
-        number = len(self.curves)
-        return np.arange(number) * len(self.batches) // number
+        self.over_items, self.batch_of = np.zeros(number), np.arange(number) * many // number
 
     def run(self, shown: Phase) -> tuple[Floats, Floats]:
         """Probabilities and their standard errors."""
@@ -305,7 +297,7 @@ class _TopProbabilities:
         self.sums[0, at] += found.sum(axis=0)
         self.sums[1, at] += (found * found).sum(axis=0)
         self.over_items[draws] += found.sum(axis=1)
-        batch = self._batch_of[draws]
+        batch = self.batch_of[draws]
         first = np.flatnonzero(np.diff(batch, prepend=-1))
         self.batches[batch[first], at] += np.add.reduceat(found, first, axis=0)
 
@@ -316,8 +308,8 @@ class _TopProbabilities:
         variance = np.maximum(self.sums[1] / number - mean**2, 0.0) * number / (number - 1)
         slope = np.zeros(len(mean))
         total = self.over_items.mean()
-        share = np.bincount(self._batch_of)[:, None]
-        away = np.bincount(self._batch_of, self.over_items)[:, None] - share * total
+        share = np.bincount(self.batch_of)[:, None]
+        away = np.bincount(self.batch_of, self.over_items)[:, None] - share * total
         scatter = float((away**2).sum())
         if len(self.batches) >= _FEWEST and scatter > 1e-20 * number * total**2:
             slope = (away * (self.batches - share * mean)).sum(axis=0) / scatter

@@ -166,13 +166,9 @@ def by_draw(fit: Fit, found: Mapping[str, Floats], **coords: Any) -> xr.Dataset:
     posterior = fit.data["posterior"]
     sizes = posterior.sizes["chain"], posterior.sizes["draw"]
     coords |= {name: posterior[name].to_numpy() for name in ("chain", "draw")}
-    return xr.Dataset(
-        {
-            name: (("chain", "draw", "bin")[: 1 + x.ndim], x.reshape(*sizes, *x.shape[1:]))
-            for name, x in found.items()
-        },
-        coords,
-    )
+    dims = ("chain", "draw", "bin")
+    shaped = {name: x.reshape(*sizes, *x.shape[1:]) for name, x in found.items()}
+    return xr.Dataset({name: (dims[: x.ndim], x) for name, x in shaped.items()}, coords)
 
 
 def centre_of(posterior: Posterior, columns: Columns) -> float:
