@@ -29,9 +29,9 @@ Public names:
 
 - errors: `SocError`, `ItemsError`, `StatisticsError`, `FitError`, `ItemsWarning`,
   `ConvergenceWarning`
-- what to fit and how: `Gamma`, `GammaMixture`, `Normal`, `NormalMixture`, `Spline`; `VI`, `NUTS`,
+- what to fit and how: `Gamma`, `GammaMixture`, `Normal`, `NormalMixture`, `Beta`, `Spline`; `VI`, `NUTS`,
   `FiveSteps`
-- items and statistics: `PoissonItems`, `NormalItems`; `summarize`, `Statistics`, `load_statistics`
+- items and statistics: `PoissonItems`, `NormalItems`, `BinomialItems`; `summarize`, `Statistics`, `load_statistics`
 - the fit: `model`, `fit`, `Fit`, `Status`, `load_fit`
 - results: `calibration_curves`, `bands`; `item_posteriors`,
   `posterior_expression`, `posterior_sql`; `check`, `CheckResult`, `compare`
@@ -62,11 +62,19 @@ if TYPE_CHECKING:
     )
     from .checks._check import CheckResult, check
     from .checks.comparison import compare
-    from .data.items import NormalItems, PoissonItems
+    from .data.items import BinomialItems, NormalItems, PoissonItems
     from .data.statistics import Statistics, load_statistics
     from .data.summaries import summarize
     from .evaluate import decisions, quantities
-    from .families.priors import Gamma, GammaMixture, Normal, NormalMixture, Spline
+    from .families.priors import (
+        Beta,
+        BetaMixture,
+        Gamma,
+        GammaMixture,
+        Normal,
+        NormalMixture,
+        Spline,
+    )
     from .front.estimator import SecondOrderCalibrator
     from .inference.fitting import fit
     from .inference.methods import NUTS, VI, FiveSteps
@@ -85,8 +93,8 @@ getLogger(__name__).addHandler(NullHandler())  # silent until the user configure
 # Loaded when first used, because PyMC, DuckDB and matplotlib take seconds to import.
 _HOMES = {
     "_lib.errors": "SocError ItemsError StatisticsError FitError ItemsWarning ConvergenceWarning",
-    "families.priors": "Gamma GammaMixture Normal NormalMixture Spline",
-    "data.items": "NormalItems PoissonItems",
+    "families.priors": "Beta Gamma GammaMixture Normal NormalMixture Spline",
+    "data.items": "BinomialItems NormalItems PoissonItems",
     "data.statistics": "Statistics load_statistics",
     "data.summaries": "summarize",
     "model.problem": "model",
@@ -114,7 +122,7 @@ _DOORS = {
 """Public modules and the rooms behind them."""
 
 __all__ = [
-    "NUTS", "VI", "CheckResult", "ConvergenceWarning", "Fit", "FitError", "FiveSteps", "Gamma",
+    "NUTS", "VI", "Beta", "BinomialItems", "CheckResult", "ConvergenceWarning", "Fit", "FitError", "FiveSteps", "Gamma",
     "GammaMixture", "ItemsError", "ItemsWarning", "Normal", "NormalItems", "NormalMixture",
     "PoissonItems", "SecondOrderCalibrator", "SocError", "Spline", "Statistics",
     "StatisticsError", "Status", "bands", "calibration_curves", "check", "compare", "datasets",
