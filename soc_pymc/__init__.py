@@ -29,9 +29,10 @@ Public names:
 
 - errors: `SocError`, `ItemsError`, `StatisticsError`, `FitError`, `ItemsWarning`,
   `ConvergenceWarning`
-- what to fit and how: `Gamma`, `GammaMixture`, `Normal`, `NormalMixture`, `Beta`, `Spline`; `VI`, `NUTS`,
-  `FiveSteps`
-- items and statistics: `PoissonItems`, `NormalItems`, `BinomialItems`; `summarize`, `Statistics`, `load_statistics`
+- what to fit and how: `Gamma`, `GammaMixture`, `Normal`, `NormalMixture`, `Beta`, `Spline`; `VI`,
+  `NUTS`, `FiveSteps`
+- items and statistics: `PoissonItems`, `NormalItems`, `BinomialItems`; `summarize`, `Statistics`,
+  `load_statistics`
 - the fit: `model`, `fit`, `Fit`, `Status`, `load_fit`
 - results: `calibration_curves`, `bands`; `item_posteriors`,
   `posterior_expression`, `posterior_sql`; `check`, `CheckResult`, `compare`
@@ -68,7 +69,6 @@ if TYPE_CHECKING:
     from .evaluate import decisions, quantities
     from .families.priors import (
         Beta,
-        BetaMixture,
         Gamma,
         GammaMixture,
         Normal,
@@ -122,9 +122,10 @@ _DOORS = {
 """Public modules and the rooms behind them."""
 
 __all__ = [
-    "NUTS", "VI", "Beta", "BinomialItems", "CheckResult", "ConvergenceWarning", "Fit", "FitError", "FiveSteps", "Gamma",
-    "GammaMixture", "ItemsError", "ItemsWarning", "Normal", "NormalItems", "NormalMixture",
-    "PoissonItems", "SecondOrderCalibrator", "SocError", "Spline", "Statistics",
+    "NUTS", "VI", "Beta", "BinomialItems", "CheckResult", "ConvergenceWarning", "Fit", "FitError",
+    "FiveSteps", "Gamma", "GammaMixture", "ItemsError", "ItemsWarning", "Normal",
+    "NormalItems", "NormalMixture", "PoissonItems", "SecondOrderCalibrator", "SocError", "Spline",
+    "Statistics",
     "StatisticsError", "Status", "bands", "calibration_curves", "check", "compare", "datasets",
     "decisions", "evaluate", "fit", "item_posteriors", "load_fit", "load_statistics", "model",
     "plots", "posterior_expression", "posterior_sql", "quantities", "report", "simulation",

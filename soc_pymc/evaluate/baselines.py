@@ -17,6 +17,7 @@ from .._lib.arrays import Floats
 from .._lib.errors import FitError, ItemsError
 from ..data.items import Items
 from ..families.outcomes import OUTCOMES, Outcome
+from ..families.scales import LINEAR, LOG, SCALES
 from .thinning import read_frame
 
 Predict = Callable[[Floats], Floats]
@@ -36,8 +37,8 @@ class Baseline:
     ----------
     name
         One of `BASELINES`.
-    log
-        Whether it takes the logarithms of scores, which must then be positive.
+    scale
+        Scale of the scores that it takes: ``"log"``, ``"logit"`` or ``"linear"``.
 
     Examples
     --------
@@ -49,8 +50,13 @@ class Baseline:
     """
 
     name: str
-    log: bool
+    scale: str
     _predict: Predict = field(repr=False)
+
+    @property
+    def log(self) -> bool:
+        """Whether it takes the logarithms of scores, which must then be positive."""
+        return self.scale == LOG.name
 
     def __call__(self, score: ArrayLike) -> Floats:
         """E(theta|t) at scores, (n,): events per unit of exposure, or the unit of the values.
@@ -58,20 +64,21 @@ class Baseline:
         Raises
         ------
         ItemsError
-            If scores are not finite numbers, (n,), or the baseline takes logarithms and a score is
-            not positive.
+            If scores are not finite numbers, (n,), or a score has no place on the baseline's scale.
         """
         t = numbers_of(score, "score", ItemsError)
         if t.ndim != 1 or not np.isfinite(t).all():
             raise ItemsError(f"score={shown(score)} must be finite numbers, one for each item")
         if not len(t):
             return t
-        if self.log and (t <= 0).any():
+        scale = SCALES[self.scale]
+        if not (inside := scale.holds(t)).all():
             raise ItemsError(
-                f"{int((t <= 0).sum()):,} of {len(t):,} scores are not positive, and the "
-                f"{self.name} baseline was fitted to logarithms of scores: fit it to such items too"
+                f"{int((~inside).sum()):,} of {len(t):,} scores are {scale.outside}, and the "
+                f"{self.name} baseline was fitted on the {self.scale} scale: fit it to such items "
+                "too"
             )
-        return self._predict(np.log(t) if self.log else t)
+        return self._predict(scale.position(t))
 
 
 @dataclass(frozen=True)
@@ -147,11 +154,11 @@ def fit_baselines(
     weight, total = outcome.forms.weighted(y, size)
     if not (weight > 0).any():
         raise ItemsError(f"all {len(frame):,} exposures are 0, which calibrate nothing")
-    log = outcome.positive and bool((score > 0).all())
+    scale = outcome.theta if outcome.theta.holds(score).all() else LINEAR
     distinct, at = np.unique(score[weight > 0], return_inverse=True)
     sums = [np.bincount(at, x[weight > 0]) for x in (weight, total)]
-    cells = _Cells(np.log(distinct) if log else distinct, sums[0], sums[1] / sums[0], outcome)
-    return {name: Baseline(name, log, _FITS[name](cells)) for name in names}
+    cells = _Cells(scale.position(distinct), sums[0], sums[1] / sums[0], outcome)
+    return {name: Baseline(name, scale.name, _FITS[name](cells)) for name in names}
 
 
 def _constant(cells: _Cells) -> Predict:
@@ -198,18 +205,20 @@ def _spline(cells: _Cells) -> Predict:
 
 def _regression(cells: _Cells, features: Any, ridge: float) -> Predict:
     """Poisson regression of counts, least squares of values, on features of the position."""
-    from sklearn.pipeline import Pipeline
-
     average = cells.average
     if cells.outcome.positive and not cells.mean.any():
         return _constant(cells)
     # outcomes in units of their mean and weights in events, whatever the unit of exposure is
-    unit = average if cells.outcome.positive else 1.0
+    unit = average if cells.outcome.theta is LOG else 1.0
     weight = cells.weight * unit
     model = cells.outcome.forms.regressor(ridge / weight.sum())
-    pipeline = Pipeline([("features", features), ("model", model)])
-    pipeline.fit(cells.position[:, None], cells.mean / unit, model__sample_weight=weight)
-    return lambda position: unit * np.asarray(pipeline.predict(position[:, None]), dtype=float)
+    at = features.fit_transform(cells.position[:, None])
+    model.fit(at, cells.mean / unit, sample_weight=weight)
+
+    def predict(position: Floats) -> Floats:
+        return unit * np.asarray(model.predict(features.transform(position[:, None])), dtype=float)
+
+    return predict
 
 
 _FITS: dict[str, Callable[[_Cells], Predict]] = {

@@ -56,9 +56,8 @@ def given_score(fit: Fit, columns: Mapping[str, NDArray[np.generic]]) -> tuple[F
         grid = np.unique(np.concatenate([quantiles, even]))
         curves = posterior.curves(axis.inverse(grid))
         mean, variance = (curves[c].mean(axis=0) for c in ("mean", "variance"))
-        positive = posterior.outcome.positive
-        to_line, back = (np.log, np.exp) if positive else (np.asarray, np.asarray)
-        mean = back(np.interp(position, grid, to_line(mean)))
+        scale = posterior.outcome.theta
+        mean = scale.score(np.interp(position, grid, scale.position(mean)))
         return mean, np.exp(np.interp(position, grid, np.log(variance)))
 
     def averages(part: Columns) -> list[Floats]:

@@ -17,7 +17,7 @@ from .cells import EXACT_COUNTS, STEPS
 from .normal import NORMAL_FORMS, value_error, value_residuals
 from .poisson import POISSON_FORMS, count_error, count_residuals
 from .row_sums import Cells, Columns, Powers
-from .scales import LINEAR, LOG, LOGIT
+from .scales import LINEAR, LOG, LOGIT, Scale
 from .validity import (
     LARGEST_COUNT,
     LARGEST_VALUE,
@@ -72,6 +72,7 @@ class Words:
     events: str  # name of unnamed outcomes in units and totals
     noise: str  # noise of outcomes about theta
     leak: str  # meaning of a too small variation of outcomes around their scores, {z}
+    columns: tuple[str, str]  # what the columns of outcome and size hold
     zeros: str = ""  # items whose outcome is 0; empty if these are not special
 
 
@@ -165,6 +166,7 @@ class Outcome:
     observed: str  # role of the outcome
     size: str  # role of the size
     whole: bool  # outcomes are whole numbers, with step functions as predictive cdfs
+    theta: Scale  # on which theta and its mean are compared, averaged and banded
     positive: bool  # theta is positive, with logarithmic curves and pictures
     words: Words
     validity: Validity
@@ -313,6 +315,7 @@ _POISSON = Outcome(
     observed="count",
     size="exposure",
     whole=True,
+    theta=LOG,
     positive=True,
     words=Words(
         "counts in exposures",
@@ -327,6 +330,7 @@ _POISSON = Outcome(
         further="{amount} more units of {size}",
         worth="Items that deserve more exposure",
         events="events",
+        columns=("outcome: number of events", "exposure: in what the events were counted"),
         noise="Poisson noise",
         zeros="Items without events",
         leak="counts vary far less around their scores than Poisson noise allows (z = {z:.1f}): "
@@ -412,6 +416,7 @@ _NORMAL = Outcome(
     observed="value",
     size="noise_sd",
     whole=False,
+    theta=LINEAR,
     positive=False,
     words=Words(
         "values with known noise",
@@ -426,6 +431,7 @@ _NORMAL = Outcome(
         further="one further value with a noise sd of {amount}",
         worth="Items worth another look",
         events="the values",
+        columns=("outcome: a noisy value of theta", "standard deviation of that noise"),
         noise="noise",
         leak="values vary far less around their scores than their noise sds allow (z = {z:.1f}): "
         "the scores probably saw the very values they are to be calibrated with (or the noise sds "
@@ -503,6 +509,7 @@ _BINOMIAL = Outcome(
     observed="successes",
     size="trials",
     whole=True,
+    theta=LOGIT,
     positive=True,
     words=Words(
         "successes in trials",
@@ -517,6 +524,7 @@ _BINOMIAL = Outcome(
         further="{amount} more trials ({size})",
         worth="Items that deserve more trials",
         events="successes",
+        columns=("outcome: number of successes", "number of trials"),
         noise="Binomial noise",
         zeros="Items without successes",
         leak="successes vary far less around their scores than Binomial noise allows "

@@ -7,12 +7,13 @@ from numpy.typing import ArrayLike, NDArray
 from .._lib.arguments import PROBABILITY, A, numbers_of, shown, switch
 from .._lib.arrays import Floats
 from .._lib.errors import FitError, ItemsWarning, warn_user
+from ..families.scales import LINEAR, LOG, SCALES
 from ..inference.results import FIT, Fit
 from .extrapolation import warn_of_extrapolation
 from .predictive import Posterior, posterior_of
 
 _POINTS = 200
-_POSITIVE = ("variance", "shape", "rate")  # bands on the log scale, as for a positive mean
+_POSITIVE = ("variance", "shape", "rate", "a", "b")  # banded on the log scale
 
 
 def calibration_curves(
@@ -96,7 +97,7 @@ def curves_of(
         name: (
             dims,
             values.reshape(shape),
-            {"banded": "log"} if _is_positive(name, posterior) else {},
+            {"banded": _scale(name, posterior)},
         )
         for name, values in variables.items()
     }
@@ -104,8 +105,11 @@ def curves_of(
     return xr.Dataset(curves, coords)
 
 
-def _is_positive(name: str, posterior: Posterior) -> bool:
-    return name in _POSITIVE or (name == "mean" and posterior.outcome.positive)
+def _scale(name: str, posterior: Posterior) -> str:
+    """Name of the scale on which a variable is banded."""
+    if name == "mean":
+        return posterior.outcome.theta.name
+    return LOG.name if name in _POSITIVE else LINEAR.name
 
 
 def _label(fit: Fit, group: object, n: int) -> NDArray[np.object_] | None:
@@ -217,10 +221,11 @@ def bands(curves: xr.Dataset, prob: float = 0.9, simultaneous: bool = False) -> 
 
 
 def _band(draws: xr.DataArray, prob: float, simultaneous: bool) -> xr.DataArray:
-    positive = draws.name in _POSITIVE or draws.attrs.get("banded") == "log"
+    own = LOG.name if draws.name in _POSITIVE else LINEAR.name
+    scale = SCALES[draws.attrs.get("banded", own)]
     values = draws.transpose("chain", "draw", "score").to_numpy()
     values = values.reshape(-1, values.shape[-1])
-    values = np.log(values) if positive else values
+    values = scale.position(values)
     low, middle, high = np.quantile(values, [(1 - prob) / 2, 0.5, (1 + prob) / 2], axis=0)
     if simultaneous:
         tiny = np.finfo(float).tiny
@@ -233,4 +238,4 @@ def _band(draws: xr.DataArray, prob: float, simultaneous: bool) -> xr.DataArray:
     coords: dict[str, object] = {"bound": ["lower", "median", "upper"]}
     if "score" in draws.coords:
         coords["score"] = draws["score"].to_numpy()
-    return xr.DataArray(np.exp(band) if positive else band, dims=("bound", "score"), coords=coords)
+    return xr.DataArray(scale.score(band), dims=("bound", "score"), coords=coords)

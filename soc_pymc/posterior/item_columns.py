@@ -117,7 +117,7 @@ def bin_scores_of(fit: Fit, posterior: Posterior, stats: Statistics, coarse: int
             own = labels[group[part]] if fit.groups else None
             # a term in exposure shifts the whole curve of a bin, so any exposure will do
             mean = posterior.curves(score[part], own, np.ones(len(score[part])))["mean"]
-            found[part] = (np.log(mean) if posterior.outcome.positive else mean).mean(axis=0)
+            found[part] = posterior.outcome.theta.position(mean).mean(axis=0)
         return found
 
     scale = fit.axis("mean").local

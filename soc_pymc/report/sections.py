@@ -37,10 +37,6 @@ _PATHS = 3
 _SHARES = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99)  # quantiles of the scores
 _ROLES = {
     "score": "score t: the model's prediction",
-    "count": "outcome: number of events",
-    "exposure": "exposure: in what the events were counted",
-    "value": "outcome: a noisy value of theta",
-    "noise_sd": "standard deviation of that noise",
     "group": "group of the item",
     "id": "name of the item",
     "fold": "fold of the item",
@@ -153,7 +149,9 @@ def data(results: Results) -> dict[str, Any]:
     overview, stats, outcome = results.overview, results.stats, results.posterior.outcome
     _, totals = _totals(results)
     ranges = {role: band(*ends) for role, ends in overview.ranges.items()}
-    columns = [(Label(c), _ROLES[role], ranges.get(role, "")) for role, c in results.roles.items()]
+    own = dict(zip((outcome.observed, outcome.size), outcome.words.columns, strict=True))
+    known = _ROLES | own
+    columns = [(Label(c), known[role], ranges.get(role, "")) for role, c in results.roles.items()]
     sample = overview.sample.columns
     return {
         "source": _source(results.items.source),
