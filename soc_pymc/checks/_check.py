@@ -18,7 +18,7 @@ from ..data.statistics import Statistics
 from ..families.outcomes import Outcome
 from ..inference.results import PARETO_K, Fit, Status
 from ..posterior.item_columns import read_items
-from ..posterior.predictive import Columns, posterior_of, select
+from ..posterior.predictive import Columns, Posterior, posterior_of, select
 from .cells import cell_pit, make_cells
 from .findings import advise, as_html, as_text
 from .leave_one_out import elpd_record, leave_items_out, loo_cells
@@ -46,6 +46,7 @@ ITEMS_OR_STATISTICS = A(Items | Statistics, f"{ANY_ITEMS}, or their statistics")
 
 _FAIL, _LOOK = 0.01, 0.05
 _DRAWS = 1000  # draws in the tree for ArviZ
+_DOUBTED, _WRONG = 2000, 0.1  # items whose intervals are judged, and how wrong they may be
 _LOO = ("elpd", "standard_error", "p_loo", "pareto_k")
 _ESS_FRACTION = 0.1
 
@@ -188,6 +189,8 @@ def check(
     rows = _pit_findings(found)
     for summary in predictive_tests(fit, columns, seed=seed, progress=progress):
         rows.append((summary.name, "all items", summary.ratio, summary.p_value, ""))
+    if outcome.forms.doubtful(columns[outcome.observed], columns[outcome.size]):
+        rows.append(_noise(posterior, columns))
     with phase("draws for ArviZ, items left out", enabled=progress):
         at = np.sort(rngs[1].choice(n, min(subset, n), replace=False))
         groups = arviz_groups(fit, columns, at, rngs[1])
@@ -217,8 +220,11 @@ def _check_cells(fit: Fit, stats: Statistics, seed: int, progress: bool) -> Chec
         rows.append(_loo_finding("all items", loo.pareto_k))
         groups["loo"] = xr.Dataset({name: ((), getattr(loo, name)) for name in _LOO})
         elpd = elpd_record(loo, cells.n)
+    posterior = posterior_of(fit)
+    outcome = posterior.outcome
+    if outcome.forms.doubt(stats.table):
+        rows.append(_noise(posterior, cells.columns))
     table = _table(rows, fit)
-    outcome = posterior_of(fit).outcome
     advice = advise(table, fit, outcome, stats.n_items, [cells.by] if cells.by else [])
     return CheckResult(table, xr.DataTree.from_dict(groups), tuple(advice), elpd)
 
@@ -228,6 +234,19 @@ def _check_cells(fit: Fit, stats: Statistics, seed: int, progress: bool) -> Chec
 
 def _pit_findings(found: Mapping[str, SlicePit]) -> list[Finding]:
     return [("PIT", name, own.test.distance, own.test.p_value, "") for name, own in found.items()]
+
+
+def _noise(posterior: Posterior, columns: Columns) -> Finding:
+    """How wide the intervals of typical items would be under the noise that is in doubt."""
+    outcome, step = posterior.outcome, max(1, len(columns["score"]) // _DOUBTED)
+    some = select(columns, slice(None, None, step))
+    size = some[outcome.size]
+    curves = posterior.curves(some["score"], some.get("group"), size)
+    mean, variance = (curves[name].mean(axis=0) for name in ("mean", "variance"))
+    width = float(np.median(outcome.forms.other_width(size, mean, variance)))
+    off = abs(np.log(width))
+    verdict = "fail" if off > np.log1p(_WRONG) else "look" if off > np.log1p(_WRONG / 2) else "ok"
+    return "noise", "all items", width, np.nan, verdict
 
 
 def _loo_finding(where: str, pareto_k: float) -> Finding:

@@ -19,6 +19,7 @@ _HEAD = ("verdict", "what", "where", "found", "p")
 _LABELS = {  # what a check looks at, and how its statistic is written
     "PIT": ("distribution of outcomes (PIT)", "probabilities off by up to {:.3f}"),
     "LOO-PIT": ("the PIT, each item left out", "probabilities off by up to {:.3f}"),
+    "noise": ("noise of outcomes", "intervals {:.2f} times as wide with that in doubt"),
     "dispersion": ("scatter of outcomes", "{:.2f} times as predicted"),
     "leave-one-out": ("weights of items left out", "largest Pareto k {:.2f} (at most 0.7)"),
     "converged": ("convergence", ""),

@@ -174,6 +174,8 @@ def summarize(
     if not outcome.positive:  # outcomes may all lie far from 0
         _check_digits(stats, items)
     _check_leakage(stats, on_leakage)
+    if doubt := outcome.forms.doubt(stats.table):
+        warn_user(doubt, ItemsWarning)
     _log.info("summarized %r: %s items in %s bins", items, stats.n_items, stats.bins)
     _log.debug("tables of sums have these rows: %s", {t: stats.data.sizes[t] for t in found.sums})
     return stats

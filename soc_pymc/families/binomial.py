@@ -10,6 +10,7 @@ from .._lib.arrays import Bools, Floats
 from .._lib.errors import ItemsError
 from .poisson import quartic
 from .row_sums import Cells, Columns, add_by_bin
+from .validity import CertainNoise
 
 _PRIORS = np.geomspace(1e-3, 1e12, 61)  # a + b, from all but 0 to all but Binomial
 _POWERS = range(4)
@@ -21,7 +22,7 @@ _OWN: Mapping[str, Callable[[int], tuple[int, ...]]] = {
 }
 
 
-class _BinomialForms:
+class _BinomialForms(CertainNoise):
     """See `OutcomeForms`."""
 
     least_total = 0.5  # half a success: log likelihoods stay finite

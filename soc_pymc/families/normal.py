@@ -9,11 +9,12 @@ from numpy.typing import NDArray
 from .._lib.arrays import Bools, Floats
 from .._lib.errors import FitError
 from .row_sums import Cells, Columns, add_by_bin
+from .validity import CertainNoise
 
 _LOG_2PI = float(np.log(2.0 * np.pi))
 
 
-class _NormalForms:
+class _NormalForms(CertainNoise):
     """`OutcomeForms` of values."""
 
     least_total = -np.inf  # no lower bound of means

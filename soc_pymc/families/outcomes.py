@@ -99,6 +99,21 @@ class OutcomeForms(Protocol):
         with residuals, and for these the excess, its variance for a constant theta, and the noise.
         """
 
+    # --- doubts about the noise
+
+    def doubt(self, table: Callable[[str], Columns]) -> str:
+        """What tables of sums say against the noise that this kind has; empty if nothing."""
+
+    def doubtful(self, y: Floats, size: Floats) -> bool:
+        """Whether outcomes and sizes speak against the noise that this kind has."""
+
+    def other_width(self, size: Floats, mean: Floats, variance: Floats) -> Floats:
+        """Widths of item intervals under the noise in doubt, as multiples of the present ones.
+
+        `mean` and `variance`, (n,) as `size`, are those of theta given the score. Items of which
+        nothing was seen are left out.
+        """
+
     # --- outcomes given theta
 
     def log_likelihood(self, y: Floats, size: Floats, theta: Floats) -> Floats:

@@ -1,6 +1,6 @@
 """Counts y ~ Poisson(theta N): functions that do not depend on the prior of theta."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,14 @@ from .cells import count_cell_range
 from .row_sums import Cells, Columns, add_by_bin
 
 _SHAPES = np.geomspace(1e-3, 1e9, 49)  # shapes of the Gamma prior, from nearly 0 to nearly Poisson
+_SMALL_RATE = 0.05  # below which Poisson and Binomial noise hardly differ
+_FEW, _MANY = 0.1, 5.0  # expected counts above their exposures: between these none is no evidence
+_TRIALS = (
+    "exposures are whole numbers, no count exceeds its exposure, and the overall rate is "
+    "{rate:.3g}: these look like successes in trials, whose noise is smaller than Poisson noise by "
+    "a factor of {ratio:.3g}, so that item intervals are wrong: use soc.BinomialItems(..., "
+    "successes=, trials=)"
+)
 
 
 class _PoissonForms:
@@ -50,6 +58,31 @@ class _PoissonForms:
         variance = 2.0 * y1 * (y1 - 1.0) * (1 - 1 / n) * x2 / x1**2
         return known, excess / expected, variance / expected**2, noise / expected
 
+    # --- doubts about the noise
+
+    def doubt(self, table: Callable[[str], Columns]) -> str:
+        part, margin = table("part"), table("exposure")
+        total, events = float(part["sum_N"].sum()), float(part["sum_y"].sum())
+        # sums of exposures that are not whole numbers are hardly whole in every cell
+        whole = margin["sum_N"] == np.floor(margin["sum_N"])
+        if not (total > 0 and whole.all() and part["above"].sum() == 0):
+            return ""
+        rate = events / total
+        if not _look_like_trials(margin["sum_N"] / margin["n"], margin["n"], rate):
+            return ""
+        return _TRIALS.format(rate=rate, ratio=1.0 - rate)
+
+    def doubtful(self, y: Floats, size: Floats) -> bool:
+        if not _could_be_trials(y, size) or not size.any():
+            return False
+        return _look_like_trials(size, np.ones(len(size)), float(y.sum() / size.sum()))
+
+    def other_width(self, size: Floats, mean: Floats, variance: Floats) -> Floats:
+        seen, share = size > 0, np.minimum(mean, 1.0)
+        # both noises leave the same total variance, V + E/N: the rest of it is theta's own
+        own = 1.0 + mean[seen] ** 2 / (size[seen] * variance[seen])
+        return np.asarray(np.sqrt(own * (1.0 - share[seen])))
+
     # --- outcomes given theta
 
     def log_likelihood(self, y: Floats, size: Floats, theta: Floats) -> Floats:
@@ -72,7 +105,7 @@ class _PoissonForms:
         self, y: Floats, size: Floats, fraction: float, rng: np.random.Generator
     ) -> tuple[Floats, Floats]:
         events = y.astype(np.int64)
-        if (size == np.floor(size)).all() and (y <= size).all() and size.max(initial=0) < 1e9:
+        if _could_be_trials(y, size) and size.max(initial=0) < 1e9:
             trials = size.astype(np.int64)
             held = rng.binomial(trials, fraction)
             events = rng.hypergeometric(events, trials - events, held)
@@ -152,6 +185,17 @@ class _PoissonForms:
             if abs(step) < 1e-10:
                 break
         return away, weight
+
+
+def _could_be_trials(y: Floats, size: Floats) -> bool:
+    """Whether counts could be successes in as many trials."""
+    return bool((size == np.floor(size)).all() and (y <= size).all())
+
+
+def _look_like_trials(size: Floats, items: Floats, rate: float) -> bool:
+    """Whether whole exposures that no count exceeds are likely to be trials."""
+    above = float(items @ special.gammainc(size + 1.0, rate * size))  # expected if Poisson
+    return rate > _SMALL_RATE and not _FEW < above < _MANY
 
 
 def _zeros(y: Floats, size: Floats, mean: Floats, variance: Floats) -> Floats:

@@ -12,6 +12,9 @@ from functools import cached_property
 from typing import Any
 
 import numba
+import numpy as np
+
+from .._lib.arrays import Floats
 
 LARGEST_COUNT = 2.0**53 - 1.0
 """Largest size of whole numbers that are exact in float64, and that no larger one is rounded to."""
@@ -108,3 +111,19 @@ def positive_without_size(y: Any, x: Any) -> Any:
 def more_than_size(y: Any, x: Any) -> Any:
     """Outcomes beyond their size."""
     return y > x
+
+
+class CertainNoise:
+    """Functions of `OutcomeForms` for kinds whose noise is not in doubt."""
+
+    def doubt(self, table: Callable[[str], Mapping[str, Any]]) -> str:
+        """As of `OutcomeForms`."""
+        return ""
+
+    def doubtful(self, y: Floats, size: Floats) -> bool:
+        """As of `OutcomeForms`."""
+        return False
+
+    def other_width(self, size: Floats, mean: Floats, variance: Floats) -> Floats:
+        """As of `OutcomeForms`."""
+        return np.ones_like(mean)
