@@ -37,14 +37,16 @@ from ..posterior.predictive import posterior_of
 class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
     """Second order calibration of one column of scores, as a scikit-learn regressor.
 
-    The outcomes are counts y ~ Poisson(theta N) with exposures N, or values y ~ Normal(theta, s^2)
-    with noise sds s; the scores t must come from a model that never saw the outcomes given here,
-    such as out-of-fold predictions by `sklearn.model_selection.cross_val_predict`.
+    The outcomes are counts y ~ Poisson(theta N) with exposures N, values y ~ Normal(theta, s^2)
+    with noise sds s, or successes y ~ Binomial(n, theta) in n trials. The scores t must come from a
+    model that never saw the outcomes given here, such as out-of-fold predictions by
+    `sklearn.model_selection.cross_val_predict`.
 
     Parameters
     ----------
     prior
-        The prior of theta given t; None is ``soc.Gamma()`` for counts, ``soc.Normal()`` for values.
+        The prior of theta given t; None is ``soc.Gamma()`` for counts, ``soc.Normal()`` for values,
+        ``soc.Beta()`` for successes. Labels (0 or 1) without `trials` need ``soc.Beta()``.
         If the prior needs joint cells, they are kept.
     method
         ``soc.VI()`` (the default), ``soc.NUTS()`` or ``soc.FiveSteps()``; its ``seed`` is the
@@ -146,6 +148,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         y: ArrayLike,
         exposure: ArrayLike | None = None,
         noise_sd: ArrayLike | None = None,
+        trials: ArrayLike | None = None,
     ) -> Self:
         """Fit the curves E and Var(theta | t).
 
@@ -154,7 +157,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         t
             Scores, shape (n,) or (n, 1): an array, a Series, or a frame of one column.
         y
-            Outcomes, shape (n,): counts (whole numbers >= 0), or values.
+            Outcomes, shape (n,): counts (whole numbers >= 0), values, or successes (labels).
         exposure
             For counts: a number or shape (n,), >= 0; None is 1 for every item, and theta is then
             the expected count.
@@ -192,7 +195,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         True
         """
         scores, observed = self._scores(t, y, reset=True)
-        given = {"exposure": exposure, "noise_sd": noise_sd}
+        given = _given(exposure, noise_sd, trials)
         outcome = self._kind_of(given)
         size = given[outcome.size]
         if size is None:
@@ -216,6 +219,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         y: ArrayLike | None = None,
         exposure: ArrayLike | None = None,
         noise_sd: ArrayLike | None = None,
+        trials: ArrayLike | None = None,
     ) -> Floats:
         """E(theta | t), or E(theta | t, y) if outcomes are given.
 
@@ -225,7 +229,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
             Scores, shape (n,) or (n, 1).
         y
             Outcomes, shape (n,); None predicts from the score alone.
-        exposure, noise_sd
+        exposure, noise_sd, trials
             As in `fit`; required with `y` if the fit had them. Without `y` only a prior with a term
             in exposure uses them, for E(theta | t, N); without both, it averages over the exposures
             of items with similar scores.
@@ -254,7 +258,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         >>> bool(after[0] < 0.3 * calibrator.predict([0.05])[0])
         True
         """
-        return self._summaries(t, y, exposure, noise_sd, ())[0]
+        return self._summaries(t, y, _given(exposure, noise_sd, trials), ())[0]
 
     def predict_std(
         self,
@@ -262,6 +266,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         y: ArrayLike | None = None,
         exposure: ArrayLike | None = None,
         noise_sd: ArrayLike | None = None,
+        trials: ArrayLike | None = None,
     ) -> Floats:
         """Standard deviation of theta given t, or given t and y, with the curves' uncertainty.
 
@@ -269,7 +274,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
 
         Parameters
         ----------
-        t, y, exposure, noise_sd
+        t, y, exposure, noise_sd, trials
             As in `predict`.
 
         Returns
@@ -287,7 +292,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         >>> bool(after[0] < calibrator.predict_std([0.05])[0])
         True
         """
-        return self._summaries(t, y, exposure, noise_sd, ())[1]
+        return self._summaries(t, y, _given(exposure, noise_sd, trials), ())[1]
 
     def predict_interval(
         self,
@@ -295,6 +300,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         y: ArrayLike | None = None,
         exposure: ArrayLike | None = None,
         noise_sd: ArrayLike | None = None,
+        trials: ArrayLike | None = None,
         *,
         prob: float = 0.9,
     ) -> Floats:
@@ -302,7 +308,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
 
         Parameters
         ----------
-        t, y, exposure, noise_sd
+        t, y, exposure, noise_sd, trials
             As in `predict`; a fit with a term in exposure needs `exposure` (`noise_sd`) also
             without `y`.
         prob
@@ -332,7 +338,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         """
         PROBABILITY(prob, "prob")
         ends = ((1 - prob) / 2, (1 + prob) / 2)
-        return self._summaries(t, y, exposure, noise_sd, ends)[3:].T.copy()
+        return self._summaries(t, y, _given(exposure, noise_sd, trials), ends)[3:].T.copy()
 
     def score(
         self,
@@ -341,6 +347,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         exposure: ArrayLike | None = None,
         noise_sd: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
+        trials: ArrayLike | None = None,
     ) -> float:
         """Mean log predictive density of outcomes given their scores; the higher the better.
 
@@ -350,7 +357,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
 
         Parameters
         ----------
-        t, y, exposure, noise_sd
+        t, y, exposure, noise_sd, trials
             As in `predict`.
         sample_weight
             Weights of the items in the mean, shape (n,); None gives equal weights.
@@ -375,7 +382,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         True
         """
         check_is_fitted(self, "fit_")
-        columns = self._columns(t, y, exposure, noise_sd)
+        columns = self._columns(t, y, _given(exposure, noise_sd, trials))
         scan(_items(self._outcome, *columns.values()), progress=False)
         posterior, step = posterior_of(self.fit_), items_at_once(self.fit_)
         found = []
@@ -429,9 +436,12 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
             if given[each.size] is not None or getattr(self, each.size, None) is not None
         ]
         if len(named) > 1:
-            raise ItemsError(
-                "outcomes with exposure= are counts, those with noise_sd= values: give one of them"
-            )
+            sizes = ", ".join(f"{each.size}= ({each.words.outcomes})" for each in named)
+            raise ItemsError(f"outcomes are of one kind, but there are {sizes}: give one of them")
+        # labels and counts need no size: what they are says the prior
+        usual = family_of(self.prior).outcome if isinstance(self.prior, Prior) else None
+        if not named and usual is not None and usual.usual_size is not None:
+            return usual
         outcome = named[0] if named else next(iter(OUTCOMES.values()))
         wanted = family_of(self.prior).outcome if isinstance(self.prior, Prior) else outcome
         if wanted is not outcome:
@@ -442,11 +452,10 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         return outcome
 
     def _columns(
-        self, t: ArrayLike, y: ArrayLike | None, exposure: ArrayLike | None, noise_sd: Any
+        self, t: ArrayLike, y: ArrayLike | None, given: dict[str, Any]
     ) -> dict[str, Floats]:
         """Columns of items by role: score, outcome and, if known, its size."""
         size = self._outcome.size
-        given = {"exposure": exposure, "noise_sd": noise_sd}
         others = [name for name, value in given.items() if name != size and value is not None]
         if others:
             raise ItemsError(f"the fit is of items with {size}=: leave out {others[0]}=")
@@ -461,12 +470,10 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
             columns[size] = _sizes(size, usual, scores)
         return columns
 
-    def _summaries(
-        self, t: Any, y: Any, exposure: Any, noise_sd: Any, probs: tuple[float, ...]
-    ) -> Floats:
+    def _summaries(self, t: Any, y: Any, given: dict[str, Any], probs: tuple[float, ...]) -> Floats:
         """Mean, sd, variance and quantiles of theta, (3 + probabilities, n)."""
         check_is_fitted(self, "fit_")
-        columns = self._columns(t, y, exposure, noise_sd)
+        columns = self._columns(t, y, given)
         score = columns["score"]
         if y is not None:
             items = _items(self._outcome, *columns.values())
@@ -480,6 +487,11 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         )
         names = [name for name in scored.column_names if name.startswith("theta_")]
         return np.array([scored[name].to_numpy() for name in names])
+
+
+def _given(exposure: Any, noise_sd: Any, trials: Any) -> dict[str, Any]:
+    """Sizes of outcomes by role."""
+    return {"exposure": exposure, "noise_sd": noise_sd, "trials": trials}
 
 
 def _column(t: Any) -> Any:
