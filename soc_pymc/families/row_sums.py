@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._lib.arrays import Floats, Ints
+from .._lib.errors import FitError
 
 Columns = Mapping[str, NDArray[Any]]
 
@@ -24,6 +25,10 @@ Powers = Mapping[Any, NDArray[Any]]
 Sums of y^a x^b (x - y)^c with c > 0 are there by (a, b, c).
 """
 
+MEAN_ONLY = (
+    "one trial per item shows the mean of theta given the score, and nothing of its variance; fit "
+    "soc.Beta() by soc.VI() or soc.NUTS() for the curve of the mean"
+)
 _CHUNK = 64  # rows per thread and step
 
 
@@ -153,6 +158,16 @@ class RowSums(ABC):
     def tells_second(self) -> NDArray[np.bool_]:
         """Rows that say something of the second parameter: all, unless a family says otherwise."""
         return np.ones(len(self.total), dtype=bool)
+
+    @property
+    def informs_variance(self) -> bool:
+        """Whether any row says something of the variance."""
+        return bool(self.tells_second.any())
+
+    def refuse_mean_only(self, what: str) -> None:
+        """Refuse data that say nothing of the variance."""
+        if not self.informs_variance:
+            raise FitError(f"{what} needs the variance of theta: {MEAN_ONLY}")
 
     @property
     @abstractmethod

@@ -163,6 +163,11 @@ class Fit:
         return bool(sizes["chain"] * sizes["draw"] == 1)
 
     @property
+    def mean_only(self) -> bool:
+        """Whether the items said nothing of the variance of theta, as labels do."""
+        return bool(self.data.attrs.get("mean_only", False))
+
+    @property
     def groups(self) -> tuple[str, ...]:
         """Groups with their own deviations; empty without groups or if they were pooled."""
         posterior = self.data["posterior"]

@@ -113,6 +113,8 @@ class Problem:
     no_minibatches: str = ""  # why minibatches are not possible
     own: frozenset[str] = frozenset()  # parameters that the user did not add
 
+    mean_only: bool = False  # whether the data say nothing of the variance
+
     @property
     def observed(self) -> str:
         """Name of the observed variable."""
@@ -290,6 +292,7 @@ def _curves(family: Family, at: _Located) -> _Parts:
         {
             "predictors": names,
             "labels": at.labels,
+            "mean_only": not at.data.informs_variance,
             "effects": at.effects,
             "no_minibatches": _NO_BATCH_OF_EFFECTS if at.effects else "",
         },
@@ -448,6 +451,7 @@ def _add_effect_scale(variable: str, effects: EffectScale) -> Any:
 def _weights(stats: Statistics, family: Family, prior: Any, at: _Located) -> _Parts:
     """The model whose predictors are both curves of the base and coefficients of log weights."""
     components, curves, name = family.components, at.curves, type(prior).__name__
+    at.data.refuse_mean_only(f"soc.{name}()")
     both = list(zip(curves, at.laplaces, strict=True))
     here = [laplace.state.at(curve.design) for curve, laplace in both]
     bins = merged(components, stats, at.rows, curves, here, at.data.spread)

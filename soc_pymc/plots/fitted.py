@@ -12,6 +12,7 @@ from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from ..families.family import family_of
 from ..families.outcomes import Outcome
+from ..families.row_sums import MEAN_ONLY
 from ..inference.methods import FiveSteps
 from ..inference.results import Fit, outcome_roles
 from ..posterior.calibration import bands, calibration_curves
@@ -67,6 +68,8 @@ class Line:
 
 def fitted_curves(fit: Fit, exposure: float | None = None) -> xr.Dataset:
     """Calibration curves at 200 scores, or where they are constant within bins, at every bin."""
+    if fit.mean_only:
+        raise FitError(f"there is no curve of the variance to draw: {MEAN_ONLY}")
     if not has_steps(fit):
         return calibration_curves(fit, exposure=exposure)
     bins = fit.data["constant_data"]["score"].to_numpy()

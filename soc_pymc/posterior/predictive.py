@@ -14,8 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._lib.arrays import Floats, Ints
+from .._lib.errors import FitError
 from ..families.family import Family, family_of
 from ..families.outcomes import Outcome
+from ..families.row_sums import MEAN_ONLY
 from ..inference.results import FIT, Fit
 from .curves import (
     average_curves,
@@ -127,6 +129,8 @@ def posterior_of(fit: Fit) -> Posterior:
     from .mixtures import mixture_of
 
     FIT(fit, "fit")
+    if fit.mean_only:
+        return _MeanOnly(fit)
     return mixture_of(fit) if fit.prior.mixture else _FamilyPosterior(fit)
 
 
@@ -290,6 +294,43 @@ class _FamilyPosterior:
             every = first[:, left], second[:, left], outcome[left], size[left]
             out[:, left] = family.summaries(*every, probs).rows
         return out
+
+
+class _MeanCurves(dict[str, Floats]):
+    """Variables of curves without those of the variance."""
+
+    def __missing__(self, name: str) -> Floats:
+        raise FitError(f"{name} of theta given the score is not known: {MEAN_ONLY}")
+
+
+class _MeanOnly(_FamilyPosterior):
+    """Posterior of a fit to single trials, whose outcomes depend on the mean of theta alone.
+
+    What needs the variance of theta is refused: it would be the prior's.
+    """
+
+    def curves(
+        self, score: Floats, group: NDArray[Any] | None = None, exposure: Floats | None = None
+    ) -> dict[str, Floats]:
+        found = super().curves(score, group, exposure)
+        return _MeanCurves({name: found[name] for name in ("mean", self.family.curves[0])})
+
+    def moments(self, columns: Columns) -> tuple[Floats, Floats]:
+        raise FitError(f"Var(theta | t, y) is not known: {MEAN_ONLY}")
+
+    def theta(self, columns: Columns) -> ThetaMixture:
+        raise FitError(f"the distribution of theta is not known: {MEAN_ONLY}")
+
+    def theta_given(self, columns: Columns, draws: Ints, uniform: Floats) -> tuple[Floats, Floats]:
+        raise FitError(f"the distribution of theta is not known: {MEAN_ONLY}")
+
+    def further_cdf_interval(
+        self, columns: Columns, outcome: Floats, size: Floats
+    ) -> tuple[Floats, Floats]:
+        raise FitError(f"a further outcome of the same item cannot be predicted: {MEAN_ONLY}")
+
+    def scorer(self, probs: tuple[float, ...], draws: str, plug_in: bool) -> Scorer:
+        raise FitError(f"posteriors of items are not known: {MEAN_ONLY}")
 
 
 def _tabulated(fit: Fit, probs: tuple[float, ...], rest: Scorer) -> Scorer:

@@ -72,6 +72,7 @@ def fit_bins(stats: Statistics, prior: Any, method: FiveSteps) -> StepFits:
     """Fit a conjugate prior to each bin of all items, and curves through them."""
     axes = axis_of(prior.mean, stats), axis_of(prior.variance, stats)
     rows, data = rows_of(stats, FAMILIES[prior.family])
+    data.refuse_mean_only("soc.FiveSteps()")
     chosen = rows.bin % method.every == 0
     found = maximise(data, chosen)
     fitted, failed = int(found.fitted.sum()), int(found.failed.sum())
