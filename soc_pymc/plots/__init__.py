@@ -9,6 +9,7 @@ An argument that is not as its function says raises `soc.FitError`, before any f
 
 from .accuracy import plot_accuracy, plot_error_ratio, plot_regret
 from .bins import plot_bin_choice, plot_bin_spread
+from .calibration_display import CalibrationDisplay, plot_calibration
 from .checks import plot_pit, plot_pit_histograms, plot_rootogram
 from .curves import plot_calibration_illustration, plot_curves, plot_smoothing
 from .items import plot_forest, plot_shrinkage
@@ -16,10 +17,12 @@ from .prior import plot_adjusted_prior, plot_prior_in_bin, plot_prior_ribbon
 from .scores import plot_gain_by_bin, plot_r_squared, plot_score_comparison, plot_variance_gain
 
 __all__ = [
+    "CalibrationDisplay",
     "plot_accuracy",
     "plot_adjusted_prior",
     "plot_bin_choice",
     "plot_bin_spread",
+    "plot_calibration",
     "plot_calibration_illustration",
     "plot_curves",
     "plot_error_ratio",
