@@ -249,7 +249,8 @@ def build(stats: Statistics, prior: Prior, start: Start | None = None) -> Proble
 def _row_logp(kernel: str, signature: str, number: int, value: Any, *inputs: Any) -> Any:
     """Log marginal of rows; `inputs` are predictors, rows and arrays."""
     first, *others = inputs[:number]
-    others = [x + pt.zeros_like(first) for x in others]
+    # the scale of bin random effects is one number for all rows
+    others = [*others[:1], *(x + pt.zeros_like(first) for x in others[1:])]
     rows = [] if KERNELS[kernel].stacked else [inputs[number]]
     arrays = unbatched(signature, inputs[number + 1 :])
     return log_marginal(kernel, first, *others, *rows, *arrays)[0]

@@ -9,8 +9,9 @@ import pytest
 from scipy import special
 
 import soc_pymc as soc
-from soc_pymc.families.poisson_gamma import match_gammas
+from soc_pymc.families.poisson_gamma import match_gammas, moments_of_log
 from soc_pymc.families.priors import COMPONENTS
+from soc_pymc.inference.five_steps.curves import MOMENTS
 from soc_pymc.posterior.curves import curve_draws as frame_curves
 
 
@@ -36,6 +37,23 @@ def test_a_matched_gamma_has_the_moments(shape):
         scale = 1 + abs(mpmath.psi(0, a)) + abs(mpmath.log(a))
         assert abs(float((again - middle) / scale)) < 1e-10
         assert float(mpmath.psi(1, a)) == pytest.approx(width, rel=1e-9)
+
+
+def test_precisions_of_log_moments_are_those_of_the_delta_method():
+    """Against differences of the moments in both parameters; 1e-6 is the error of these."""
+    curves = np.array([-2.0, 0.3, 1.0]), np.array([-6.0, -0.5, 2.0])
+    information = np.array([3.0, 40.0, 0.5]), np.array([7.0, 0.2, 90.0])
+    step = 1e-5
+    by = [
+        (np.stack(moments_of_log(*above)) - np.stack(moments_of_log(*below))) / (2 * step)
+        for above, below in (
+            [(curves[0] + s, curves[1]) for s in (step, -step)],
+            [(curves[0], curves[1] + s) for s in (step, -step)],
+        )
+    ]
+    variance = by[0] ** 2 / information[0] + by[1] ** 2 / information[1]
+    found = MOMENTS["log"].precision(curves, information)
+    np.testing.assert_allclose(np.stack(found) * variance, 1.0, rtol=1e-6)
 
 
 def test_the_curves_follow_the_bins_moments_of_log_theta(fits):
