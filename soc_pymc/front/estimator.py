@@ -258,6 +258,12 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         >>> bool(after[0] < 0.3 * calibrator.predict([0.05])[0])
         True
         """
+        check_is_fitted(self, "fit_")
+        if y is None and self.fit_.mean_only:
+            scores, _ = self._scores(t, reset=False)
+            warn_of_extrapolation(self.fit_, scores)
+            curves = curves_of(self.fit_, scores)
+            return np.asarray(curves["mean"].mean(("chain", "draw")).to_numpy())
         return self._summaries(t, y, _given(exposure, noise_sd, trials), ())[0]
 
     def predict_std(
