@@ -29,8 +29,8 @@ Public names:
 
 - errors: `SocError`, `ItemsError`, `StatisticsError`, `FitError`, `ItemsWarning`,
   `ConvergenceWarning`
-- what to fit and how: `Gamma`, `GammaMixture`, `Normal`, `NormalMixture`, `Beta`, `Spline`; `VI`,
-  `NUTS`, `FiveSteps`
+- what to fit and how: `Gamma`, `GammaMixture`, `Normal`, `NormalMixture`, `Beta`, `BetaMixture`,
+  `Spline`; `VI`, `NUTS`, `FiveSteps`
 - items and statistics: `PoissonItems`, `NormalItems`, `BinomialItems`; `summarize`, `Statistics`,
   `load_statistics`
 - the fit: `model`, `fit`, `Fit`, `Status`, `load_fit`
@@ -93,7 +93,7 @@ getLogger(__name__).addHandler(NullHandler())  # silent until the user configure
 # Loaded when first used, because PyMC, DuckDB and matplotlib take seconds to import.
 _HOMES = {
     "_lib.errors": "SocError ItemsError StatisticsError FitError ItemsWarning ConvergenceWarning",
-    "families.priors": "Beta Gamma GammaMixture Normal NormalMixture Spline",
+    "families.priors": "Beta BetaMixture Gamma GammaMixture Normal NormalMixture Spline",
     "data.items": "BinomialItems NormalItems PoissonItems",
     "data.statistics": "Statistics load_statistics",
     "data.summaries": "summarize",
@@ -122,10 +122,10 @@ _DOORS = {
 """Public modules and the rooms behind them."""
 
 __all__ = [
-    "NUTS", "VI", "Beta", "BinomialItems", "CheckResult", "ConvergenceWarning", "Fit", "FitError",
-    "FiveSteps", "Gamma", "GammaMixture", "ItemsError", "ItemsWarning", "Normal",
-    "NormalItems", "NormalMixture", "PoissonItems", "SecondOrderCalibrator", "SocError", "Spline",
-    "Statistics",
+    "NUTS", "VI", "Beta", "BetaMixture", "BinomialItems", "CheckResult", "ConvergenceWarning",
+    "Fit", "FitError", "FiveSteps", "Gamma", "GammaMixture", "ItemsError", "ItemsWarning",
+    "Normal", "NormalItems", "NormalMixture",
+    "PoissonItems", "SecondOrderCalibrator", "SocError", "Spline", "Statistics",
     "StatisticsError", "Status", "bands", "calibration_curves", "check", "compare", "datasets",
     "decisions", "evaluate", "fit", "item_posteriors", "load_fit", "load_statistics", "model",
     "plots", "posterior_expression", "posterior_sql", "quantities", "report", "simulation",

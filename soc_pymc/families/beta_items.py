@@ -91,6 +91,8 @@ def _search(logit, close, prob, step, weight, a, b, constant):  # type: ignore[n
         x, rest = 1.0 / (1.0 + math.exp(-logit)), 1.0 / (1.0 + math.exp(logit))
         share, density, total = 0.0, 0.0, 0.0
         for s in range(0, len(a), step):
+            if weight[s] == 0.0:
+                continue
             tail, slope = _tail_and_density(x, rest, a[s], b[s], constant[s], lower)
             share += weight[s] * tail
             density += weight[s] * slope

@@ -15,7 +15,7 @@ from scipy import linalg, special
 from scipy.optimize import nnls
 
 from .._lib.arrays import Floats
-from .components import WIDTH, count_frame, count_log_density, grid, inverse_trigamma
+from .components import GAMMAS, WIDTH, count_frame, count_log_density, inverse_trigamma
 
 Places = tuple[Floats, ...]  # weight, mean and sd of components, each (bins, R)
 Points = Callable[[Floats], tuple[Any, tuple[Floats, Floats], Floats]]
@@ -71,8 +71,7 @@ def place_moments(weight: Floats, place: Floats, sd: Floats) -> tuple[Floats, Fl
 def _search_gammas(
     cells: Mapping[str, NDArray[Any]], points: Points, first: float, second: float, number: int
 ) -> BinMixture:
-    ends = grid("poisson")
-    z = np.linspace(ends[0], ends[-1], number)
+    z = np.linspace(*GAMMAS.ends, number)
     # range of the lognormal with these moments, because a Gamma's lower tail may be very long
     variance = np.log1p(np.exp(second))
     spread = max(float(np.sqrt(variance)), _LEAST_SPREAD)

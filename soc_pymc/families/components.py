@@ -1,9 +1,10 @@
 """A grid of conjugate components around a base distribution, and the likelihood of bins under it.
 
 The base distribution has a location and a spread of theta given the score: of log theta for counts,
-of theta for values. Component r is at location + spread z_r, and its sd is a fixed share of the
-spread, so one grid suits curves whose spread changes tenfold with the score. The components at a
-score differ only in location: Gammas of one shape, or Normals of one variance.
+of theta for values, of logit theta for successes. Component r is at location + spread z_r, and its
+sd is a fixed share of the spread, so one grid suits curves whose spread changes tenfold with the
+score. The components at a score differ only in location: Gammas of one shape, Normals of one
+variance, or Betas of one variance of logit theta (`beta_mixtures`).
 """
 
 from collections.abc import Callable, Mapping
@@ -21,9 +22,7 @@ from .special_forms import log_negative_binomial
 WIDTH = 0.3
 """Sd of a component in units of the base distribution's spread."""
 
-_STEP = 0.35  # step between components: at 1.2 sd their equal mixture is flat to 1e-6
-# small shapes have long lower tails of log theta, at worst exponential with a mean of one spread
-_ENDS = {"poisson": (-8.05, 6.3), "normal": (-7.7, 7.7)}
+STEP = 0.35  # step between components: at 1.2 sd their equal mixture is flat to 1e-6
 _CORNER = 3.0  # spreads beyond which the function that widens the base distribution is linear
 _SMOOTHEST = 1e4  # Gammas of larger shape count as log-normal in the path below
 _LOG_SHAPES = (-2.7, 230.0)  # smallest and largest log shape of a base Gamma
@@ -36,11 +35,9 @@ _FLOOR, _FLOOR_SD = 1e-3, 2.0  # share and width of the wider Normal that allows
 class Frame:
     """Base distributions at some scores, which place the components."""
 
-    location: (
-        Floats  # (n,): mean of log theta (counts) or of theta (values) under the Laplace start
-    )
+    location: Floats  # (n,): mean of theta, or of its log or logit, under the Laplace start
     spread: Floats  # (n,): its sd
-    own: Floats  # (n,): shape of the Laplace start's Gamma (counts); 0 for values
+    own: Floats  # (n,): shape of the Laplace start's Gamma (counts); 0 for others
 
     def width(self, extra: ArrayLike = 0.0) -> Floats:
         """Variance of a component, and of `extra` that adds to it: shape (n,)."""
@@ -66,12 +63,6 @@ class MixtureCells:
     def arrays(self) -> tuple[NDArray[np.generic], ...]:
         """All arrays in the order of the kernel."""
         return tuple(getattr(self, f.name) for f in fields(self))
-
-
-def grid(kind: str) -> Floats:
-    """Positions z of the components, in units of the base distribution's spread."""
-    low, high = _ENDS[kind]
-    return np.linspace(low, high, round((high - low) / _STEP) + 1)
 
 
 def inverse_trigamma(value: ArrayLike) -> Floats:
@@ -119,51 +110,45 @@ def moves(z: Floats) -> Floats:
     return np.column_stack([z, np.where(far, _CORNER * (np.abs(z) - 0.5 * _CORNER), 0.5 * z**2)])
 
 
-def frame_slopes(frame: Frame) -> Floats:
-    """Slopes of the base distribution in its curves at the Laplace start, for `frame_tilt`, (3, n).
-
-    The spread; the derivative of the location in the second curve; and that of the log variance.
-    """
-    if not frame.own.any():
-        return np.stack([frame.spread, np.zeros(len(frame.own)), np.ones(len(frame.own))])
+def _gamma_slopes(frame: Frame) -> Floats:
     a = frame.own  # the mean and variance of log theta depend on the Gamma's shape
-    tri = special.polygamma(1, a)
-    return np.stack([frame.spread, 1.0 - a * tri, -a * special.polygamma(2, a) / tri])
+    tri, one = special.polygamma(1, a), np.ones(len(a))
+    stretch = -a * special.polygamma(2, a) / tri
+    return np.stack([frame.spread, one, 1.0 - a * tri, np.zeros(len(a)), stretch])
+
+
+def _normal_slopes(frame: Frame) -> Floats:
+    one, none = np.ones(len(frame.spread)), np.zeros(len(frame.spread))
+    return np.stack([frame.spread, one, none, none, one])
 
 
 def frame_tilt(first: Any, second: Any, slopes: Any, exp: Any = np.exp) -> tuple[Any, Any]:
     """Coefficients of `moves` that change the base distributions to those of other curves.
 
     `first` and `second` are the two curves less the Laplace start's at n scores, (..., n), `slopes`
-    the `frame_slopes` there, and `exp` the exponential for their kind of array. With w the variance
-    of the components' positions, Normal weights with mean mu and variance w have mu / w and
-    1/w(start) - 1/w. The spread's change is taken to first order in log w, which keeps w positive.
+    the `Components.slopes` there, and `exp` the exponential for their kind of array. With w the
+    variance of the components' positions, Normal weights with mean mu and variance w have mu / w
+    and 1/w(start) - 1/w. The spread's change is taken to first order in log w, which keeps w
+    positive.
     """
-    spread, lower, stretch = slopes[0], slopes[1], slopes[2]
+    spread, rise, lower, lean, stretch = (slopes[k] for k in range(5))
     start = 1.0 - WIDTH**2
-    precision = exp(-second * stretch / start) / start
-    return (first + second * lower) / spread * precision, 1.0 / start - precision
+    precision = exp(-(first * lean + second * stretch) / start) / start
+    return (first * rise + second * lower) / spread * precision, 1.0 / start - precision
 
 
-def families_path(frame: Frame, z: Floats, kind: str) -> tuple[Floats, Floats]:
-    """Log weights (n, R) of a Normal base distribution, and the difference for its own family.
+def gamma_weights(frame: Frame, z: Floats) -> Floats:
+    """Weights (n, R) of components that make the base distribution's Gamma.
 
-    The first are exact up to the grid (a Normal of log theta, for counts). The second uses that
-    theta ~ Gamma(a) is Gamma(A) times Beta(a, A - a); it is 0 for values. A small share of a wider
-    Normal is added to the Gamma, so that weights at its upper end are positive.
+    Theta ~ Gamma(a) is Gamma(A) times Beta(a, A - a).
     """
-    normal = special.log_softmax(-0.5 * z**2 / (1.0 - WIDTH**2))
-    base = np.broadcast_to(normal, (len(frame.location), len(z))).copy()
-    if kind == "normal":
-        return base, np.zeros_like(base)
     own = np.minimum(frame.own, _SMOOTHEST)[:, None]
     spread = spread_of(own)
     shape = inverse_trigamma((WIDTH * spread) ** 2)
     between = np.concatenate([[-np.inf], 0.5 * (z[1:] + z[:-1]), [np.inf]])
     log_share = special.psi(own) - special.psi(shape) + spread * between
     mass = np.diff(special.betainc(own, shape - own, np.exp(np.minimum(log_share, 0.0))), axis=1)
-    wide = special.softmax(-0.5 * (z / _FLOOR_SD) ** 2)
-    return base, np.log((1.0 - _FLOOR) * np.maximum(mass, 0.0) + _FLOOR * wide) - base
+    return np.maximum(mass, 0.0)
 
 
 def count_log_density(
@@ -220,7 +205,8 @@ class Moments(NamedTuple):
     lowest: Floats  # bounds of outcomes
 
 
-def _count_moments(cells: Mapping[str, NDArray[Any]]) -> Moments:
+def count_moments(cells: Mapping[str, NDArray[Any]]) -> Moments:
+    """Of counts and exposures: the log likelihood is curved in the log of their ratio."""
     n = cells["n"].astype(float)
     y, size = cells["sum_y"] / n, cells["sum_N"] / n
     by_count = np.where(y > 0, 1.0 / np.maximum(y, 1e-9), 0.0)
@@ -265,7 +251,8 @@ def _merged_gammas(location: Floats, fine: Frame, mean: Callable[[Floats], Float
     return Frame(location, spread_of(own), own)
 
 
-def _merged_normals(location: Floats, fine: Frame, mean: Callable[[Floats], Floats]) -> Frame:
+def merged_normals(location: Floats, fine: Frame, mean: Callable[[Floats], Floats]) -> Frame:
+    """Base distributions of merged bins, which location and spread determine."""
     return Frame(location, np.exp(mean(np.log(fine.spread))), np.zeros(len(location)))
 
 
@@ -273,9 +260,13 @@ def _merged_normals(location: Floats, fine: Frame, mean: Callable[[Floats], Floa
 class Components:
     """A family's components around base distributions from its curves."""
 
-    kind: str
-    path: bool  # whether there is a path from Normal weights to those of the family
+    ends: tuple[float, float]  # of the positions, in units of the base distribution's spread
     base: Callable[[Any, Any], Frame]  # of both curves
+    # slopes of base distributions in their curves, (5, n): the spread; of the location in the first
+    # and in the second curve; and of the log variance
+    slopes: Callable[[Frame], Floats]
+    # (bases, positions) -> weights (n, R) of the family's own base; None where that is Normal
+    path: Callable[[Frame, Floats], Floats] | None
     merged: Callable[..., Frame]  # (location, bases, averages over merged bins) -> their base
     log_density: Callable[[Floats, Floats, Floats, Floats], Floats]
     moments: Callable[[Mapping[str, NDArray[Any]]], Moments]
@@ -284,31 +275,53 @@ class Components:
 
     @property
     def z(self) -> Floats:
-        """Positions of the components."""
-        return grid(self.kind)
+        """Positions of the components, in units of the base distribution's spread."""
+        low, high = self.ends
+        return np.linspace(low, high, round((high - low) / STEP) + 1)
 
     def weights_basis(self, base: Frame, functions: Floats) -> tuple[Floats, Floats]:
         """Log weights (n, R) at coefficients 0, and their functions (n, R, 2 + F).
 
-        The first two functions shift and widen the base distribution. The F further ones are
-        functions of z, (R, F); a path, if there is one, replaces the first.
+        The weights are those of a Normal base distribution, exact up to the grid. The first two
+        functions shift and widen it. The F further ones are functions of z, (R, F). A path, if
+        there is one, replaces the first of these: the step to the family's own weights, with a
+        small share of a wider Normal, so that weights at the ends are positive.
         """
-        normal, path = families_path(base, self.z, self.kind)
-        every = np.hstack([moves(self.z), functions])
+        z = self.z
+        weight = special.log_softmax(-0.5 * z**2 / (1.0 - WIDTH**2))
+        normal = np.broadcast_to(weight, (len(base.location), len(z))).copy()
+        every = np.hstack([moves(z), functions])
         basis = np.broadcast_to(every, (len(normal), *every.shape)).copy()
-        if self.path:
-            basis[:, :, 2] = path
+        if self.path is not None:
+            wide = special.softmax(-0.5 * (z / _FLOOR_SD) ** 2)
+            own = (1.0 - _FLOOR) * self.path(base, z) + _FLOOR * wide
+            basis[:, :, 2] = np.log(own) - normal
         return normal, basis
 
 
 GAMMAS = Components(
-    "poisson", True, count_frame, _merged_gammas, count_log_density, _count_moments,
-    inverse_trigamma, _count_sharpness,
-)  # fmt: skip
+    # lower tails of log theta are at worst exponential with a mean of one spread
+    ends=(-8.05, 6.3),
+    base=count_frame,
+    slopes=_gamma_slopes,
+    path=gamma_weights,
+    merged=_merged_gammas,
+    log_density=count_log_density,
+    moments=count_moments,
+    scale=inverse_trigamma,
+    sharpness=_count_sharpness,
+)
 NORMALS = Components(
-    "normal", False, value_frame, _merged_normals, value_log_density, _value_moments,
-    np.asarray, _value_sharpness,
-)  # fmt: skip
+    ends=(-7.7, 7.7),
+    base=value_frame,
+    slopes=_normal_slopes,
+    path=None,
+    merged=merged_normals,
+    log_density=value_log_density,
+    moments=_value_moments,
+    scale=np.asarray,
+    sharpness=_value_sharpness,
+)
 
 
 def cell_points(

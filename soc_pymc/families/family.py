@@ -14,11 +14,12 @@ from scipy import special
 
 from . import binomial_beta, normal_normal, poisson_gamma
 from .beta_items import beta_mixtures, beta_node_spread, beta_summaries, score_beta_nodes
+from .beta_mixtures import BETA_MIXTURE, BETAS
 from .binomial_rows import BetaRows
-from .components import GAMMAS, NORMALS
+from .components import GAMMAS, NORMALS, Components
 from .further import AFTER_COUNT, AFTER_SUCCESS, AFTER_VALUE, Further
 from .item_kernels import score_draws, score_nodes
-from .mixture_items import GAMMA_MIXTURE, NORMAL_MIXTURE
+from .mixture_items import GAMMA_MIXTURE, NORMAL_MIXTURE, MixtureForms
 from .mixtures import (
     gamma_node_spread,
     gamma_summaries,
@@ -34,6 +35,7 @@ from .priors import (
     CURVES,
     CURVES_BY_BIN,
     Beta,
+    BetaMixture,
     Gamma,
     GammaMixture,
     Normal,
@@ -52,9 +54,9 @@ class Family:
     name: str
     outcome: Outcome
     prior: type  # its configuration
-    mixture: Any  # that of mixtures of it; None where there are none
+    mixture: type  # that of mixtures of it
     rows: type[RowSums]  # sums of rows of items, and the log marginal given them
-    components: Any  # of mixtures: `Components`
+    components: Components  # of mixtures
     curves: tuple[str, str]  # names of the two curves in the posterior
     parameters: tuple[str, str]  # names of the conjugate parameters
 
@@ -94,7 +96,7 @@ class Family:
     # (interpolated a, b; true a, b) -> errors of the mean in prior sd, and of the spread
     interpolation_error: _Pair
     unit: _Function  # second curve -> what an sd of the first is measured in
-    mixtures: Any  # items under mixtures: `MixtureForms`
+    mixtures: MixtureForms  # items under mixtures
     in_warehouses: bool  # whether there are expressions and SQL that score items
 
 
@@ -192,9 +194,9 @@ BETA = Family(
     name="Beta",
     outcome=OUTCOMES["binomial"],
     prior=Beta,
-    mixture=None,
+    mixture=BetaMixture,
     rows=BetaRows,
-    components=None,
+    components=BETAS,
     curves=CURVES["Beta"],
     parameters=CURVES_BY_BIN["Beta"],
     to_parameters=binomial_beta.a_b,
@@ -225,7 +227,7 @@ BETA = Family(
     score_draws=None,
     interpolation_error=binomial_beta.interpolation_error,
     unit=np.ones_like,
-    mixtures=None,
+    mixtures=BETA_MIXTURE,
     in_warehouses=False,
 )
 

@@ -1,8 +1,8 @@
 """Posteriors of items under mixtures of conjugate components, in compiled loops.
 
 Components at a score differ only in location, so an item's posterior is a mixture of Gammas with
-one shape, or of Normals with one variance. The base distribution is fixed and only weights differ
-between draws, so the average over draws is again such a mixture.
+one shape, of Normals with one variance, or of Betas. The base distribution is fixed and only
+weights differ between draws, so the average over draws is again such a mixture.
 """
 
 import math
@@ -184,19 +184,50 @@ def _posterior_weights(k, u, p, low, high, mean, cov, product, centre):  # type:
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def _frame_at(position, grid, frame):  # type: ignore[no-untyped-def]
-    """Cell of the grid (-1: off it), fraction of it, and the base distribution there."""
+def _cell_at(position, grid):  # type: ignore[no-untyped-def]
+    """Cell of the grid (-1: off it) and fraction of it."""
     last = len(grid) - 1
     at = (position - grid[0]) * last / (grid[last] - grid[0])
     if not 0.0 <= at < last:
-        return -1, 0.0, 0.0, 1.0, 1.0, 0.0
+        return -1, 0.0
     k = int(at)
-    u = at - k
+    return k, at - k
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _frame_at(position, grid, frame):  # type: ignore[no-untyped-def]
+    """Cell of the grid (-1: off it), fraction of it, and the base distribution there."""
+    k, u = _cell_at(position, grid)
+    if k < 0:
+        return -1, 0.0, 0.0, 1.0, 1.0, 0.0
     location = (1.0 - u) * frame[k, 0] + u * frame[k + 1, 0]
     spread = math.exp((1.0 - u) * frame[k, 1] + u * frame[k + 1, 1])
     shape = math.exp((1.0 - u) * frame[k, 2] + u * frame[k + 1, 2])
     shift = (1.0 - u) * frame[k, 3] + u * frame[k + 1, 3]
     return k, u, location, spread, shape, shift
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def average_by_table(position, density, grid, mean, cov, most, weight, left):  # type: ignore[no-untyped-def]
+    """`weights_by_table` from the outcomes' densities under the components, (n, R).
+
+    Each item's densities are relative to the largest of them.
+    """
+    product, centre = np.empty((2, density.shape[1]))
+    for i in range(len(position)):
+        left[i] = True
+        weight[i] = 0.0
+        k, u = _cell_at(position[i], grid)
+        if k < 0:
+            continue
+        low, high = len(product), 0
+        for r in range(len(product)):
+            if density[i, r] > _FAINT:
+                low, high = min(low, r), r + 1
+        apart = _posterior_weights(k, u, density[i], low, high, mean, cov, product, centre)
+        if apart <= most:
+            left[i] = False
+            weight[i, low:high] = centre[low:high]
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
@@ -261,20 +292,27 @@ def score_by_table(  # type: ignore[no-untyped-def]
 
 
 @dataclass(frozen=True)
+class TableForms:
+    """What the compiled loops over items need to find densities and summaries themselves."""
+
+    gamma: bool  # which of two forms they use
+    # base distributions -> logarithm of `shape` in `score_by_table`, and its shift
+    columns: Callable[[Frame], tuple[Floats, Floats]]
+
+
+@dataclass(frozen=True)
 class MixtureForms:
     """Functions of a family for mixtures of its members.
 
     Locations are (n, R); variances, of log theta or theta around them, are (n, 1) or (n, R).
     """
 
-    gamma: bool  # which of two forms the compiled loops use
     parameters: Callable[[Floats, Floats], tuple[Floats, Floats]]  # (location, variance) -> a, b
     # (outcome, size, location, variance) -> log marginal densities (n, R)
     log_density: Callable[[Floats, Floats, Floats, Floats], Floats]
     # (weight (n, R), a, b, probabilities) -> mean, sd, variance and quantiles of theta by row
     summaries: Callable[[Floats, Floats, Floats, Sequence[float]], Floats]
-    # base distributions -> logarithm of `shape` in `score_by_table`, and its shift
-    table_columns: Callable[[Frame], tuple[Floats, Floats]]
+    table: TableForms | None  # None: only weights are averaged in a compiled loop
 
 
 def _gamma_parameters(location: Floats, variance: Floats) -> tuple[Floats, Floats]:
@@ -307,16 +345,14 @@ def _normal_summaries(
 
 
 GAMMA_MIXTURE = MixtureForms(
-    gamma=True,
     parameters=_gamma_parameters,
     log_density=lambda y, n, location, variance: count_log_density(y, n, location, variance[:, 0]),
     summaries=_gamma_summaries,
-    table_columns=_gamma_columns,
+    table=TableForms(True, _gamma_columns),
 )
 NORMAL_MIXTURE = MixtureForms(
-    gamma=False,
     parameters=lambda location, variance: (location, variance),
     log_density=lambda y, sd, location, variance: value_log_density(y, sd**2, location, variance),
     summaries=_normal_summaries,
-    table_columns=lambda frame: (np.log(frame.width()), np.zeros(len(frame.location))),
+    table=TableForms(False, lambda frame: (np.log(frame.width()), np.zeros(len(frame.location)))),
 )

@@ -331,7 +331,38 @@ class NormalMixture(_Mixture):
     variance: Spline = field(default_factory=_linear)
 
 
+@dataclass(frozen=True)
+class BetaMixture(_Mixture):
+    """theta given the score t is a mixture of Betas on a grid, with weights smooth in t.
+
+    The grid is of positions of logit theta, around a base distribution with the mean and spread of
+    theta from `Beta`; the data determine how far the mixture weights depart from that Beta. It
+    needs statistics with joint cells; groups are pooled.
+
+    Parameters
+    ----------
+    mean, variance
+        Curves of the base distribution, as in `Beta`.
+    functions, knots, shape, drift
+        As in `GammaMixture`.
+
+    Raises
+    ------
+    FitError
+        If a number is out of range.
+
+    Examples
+    --------
+    >>> BetaMixture().mean.scale
+    'logit'
+    """
+
+    family: ClassVar[str] = "Beta"
+    mean: Spline = field(default_factory=_logit)
+    variance: Spline = field(default_factory=_logit)
+
+
 SinglePrior = Gamma | Normal | Beta
 """Priors of one family."""
 
-Prior = SinglePrior | GammaMixture | NormalMixture
+Prior = SinglePrior | GammaMixture | NormalMixture | BetaMixture

@@ -32,7 +32,6 @@ PRIORS: dict[str, type[Prior]] = {
     f"{name.lower()}{ending}": getattr(family, field)
     for field, ending in (("prior", ""), ("mixture", "-mixture"))
     for name, family in FAMILIES.items()
-    if getattr(family, field)
 }
 """Priors by name, the default of each kind of items first."""
 

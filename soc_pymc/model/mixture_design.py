@@ -22,7 +22,6 @@ from ..families.components import (
     MixtureCells,
     all_bins,
     cell_points,
-    frame_slopes,
     frame_tilt,
     information,
     moves,
@@ -70,7 +69,7 @@ class WeightDesign:
     # coefficients at `knots` (K F, functions fastest)
     at_knots: tuple[dict[str, Floats], ...]
     start: Floats  # (bins, 2): both curves of the Laplace start
-    moving: Floats  # `frame_slopes` at the bins
+    moving: Floats  # `Components.slopes` at the bins
 
     def predictors(self, coefficients: Floats) -> Floats:
         """Predictors, (bins, 2 + F)."""
@@ -152,9 +151,10 @@ def merged(
     """Merge neighbouring bins while their components hardly differ.
 
     `values` are the Laplace start's curves at the occupied bins, `within` the variance of the
-    items' locations within each.
+    items' first curve within each.
     """
     fine = components.base(*values)
+    within = within * components.slopes(fine)[1] ** 2
     occupied, n = rows.bin, rows.n.astype(float)
     log_spread = np.log(fine.spread)
     code = np.empty(len(n), dtype=np.int64)
@@ -276,7 +276,7 @@ def make_weights(
     start = np.column_stack([at @ v for at, v in zip(spline_rows, values, strict=True)])
     functions = np.column_stack([*path, wiggles])
     return WeightDesign(
-        bins, functions, labels, knots, design, made, start, frame_slopes(bins.base)
+        bins, functions, labels, knots, design, made, start, components.slopes(bins.base)
     )
 
 

@@ -18,7 +18,12 @@ from ..families import components as parts
 from ..families.components import Frame, tilted_weights
 from ..families.family import Family, family_of
 from ..families.gamma_quantiles import quantile_tables
-from ..families.mixture_items import average_weights, score_by_table, weights_by_table
+from ..families.mixture_items import (
+    average_by_table,
+    average_weights,
+    score_by_table,
+    weights_by_table,
+)
 from ..families.mixtures import draw_moments
 from ..families.priors import COMPONENTS
 from ..families.scales import RANK
@@ -159,7 +164,10 @@ class _MixturePosterior:
         table = self._weights.table
         if table is None or "spread" in columns:  # the table is for single scores
             return self._updated(columns, components)
-        weight, left = table.weights(columns, *self._own(columns))
+        if table.compiled:
+            weight, left = table.weights(columns, *self._own(columns))
+        else:
+            weight, left = table.averaged(columns, self._densities(columns, components)[0])
         if left.any():
             location, variance = (x[left] for x in components)
             weight[left] = self._updated(select(columns, left), (location, variance))
@@ -223,17 +231,20 @@ class _MixturePosterior:
         return _picked(self._updated_parameters(columns, components), at)
 
     def scorer(self, probs: tuple[float, ...], draws: str, plug_in: bool) -> Scorer:
-        def exact(part: Columns) -> Floats:
-            components = self._components(part)
-            weight = self._updated(part, components, plug_in)
+        def summarized(part: Columns, components: tuple[Floats, Floats], weight: Floats) -> Floats:
             return self.family.mixtures.summaries(
                 weight, *self._updated_parameters(part, components), probs
             )
 
+        def exact(part: Columns) -> Floats:
+            components = self._components(part)
+            return summarized(part, components, self._updated(part, components, plug_in))
+
         def near(part: Columns) -> Floats:
             table = self._weights.table
-            if table is None:
-                return exact(part)
+            if table is None or not table.compiled:
+                components = self._components(part)
+                return summarized(part, components, self._near_weights(part, components))
             found, left = table.score(part, *self._own(part), probs)
             if left.any():
                 found[:, left] = exact(select(part, left))
@@ -352,6 +363,8 @@ class _SmoothWeights:
     def components(self, score: Floats, spread: Floats | float) -> tuple[Floats, Floats]:
         frame = self._frame(score)
         location = frame.location[:, None] + frame.spread[:, None] * self._z
+        if np.any(spread):  # that of the first curve
+            spread = spread * self._family.components.slopes(frame)[1] ** 2
         return location, frame.width(spread)[:, None]
 
     def _weights(self, score: Floats, given: _Draws) -> Floats:
@@ -363,7 +376,7 @@ class _SmoothWeights:
         )
         # far from the fit's scores the lines of draws may overflow as exponentials
         second = np.clip(second, -_FARTHEST, _FARTHEST)
-        both = parts.frame_tilt(first, second, parts.frame_slopes(frame))
+        both = parts.frame_tilt(first, second, self._family.components.slopes(frame))
         # beyond the outer knots weights stay constant, because straight lines of logs would explode
         inside = np.clip(self._fit.axis("mean")(score), self._knots[0], self._knots[-1])
         at = spline_matrix(inside, self._knots)
@@ -434,8 +447,8 @@ class _SmoothWeights:
             for k, own in zip(at, weights.transpose(1, 0, 2), strict=True):
                 away = own - mean[k]
                 cov[k] = away.T @ away / len(away)
-        frame = self._frame(score)
-        columns = self._family.mixtures.table_columns(frame)
+        frame, forms = self._frame(score), self._family.mixtures.table
+        columns = forms.columns(frame) if forms else ()
         kept = np.column_stack([frame.location, np.log(frame.spread), *columns])
         return _Table(self._fit, self._family, self._z, self._grid, kept, mean, cov)
 
@@ -452,6 +465,25 @@ class _Table:
     mean: Floats
     cov: Floats
 
+    @property
+    def compiled(self) -> bool:
+        """Whether compiled loops know the family's densities and summaries."""
+        return self.family.mixtures.table is not None
+
+    @property
+    def _gamma(self) -> bool:
+        forms = self.family.mixtures.table
+        assert forms is not None
+        return forms.gamma
+
+    def averaged(self, columns: Columns, density: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+        """`weights` from the outcomes' densities under the components."""
+        weight, left = np.empty_like(density), np.empty(len(density), dtype=bool)
+        position = self.fit.axis("mean")(columns["score"])
+        moments = self.position, self.mean, self.cov
+        average_by_table(position, density, *moments, _MOST, weight, left)
+        return weight, left
+
     def _given(self, columns: Columns, outcome: Floats, size: Floats) -> tuple[Any, ...]:
         """First arguments of the compiled loops over items."""
         position = self.fit.axis("mean")(columns["score"])
@@ -464,7 +496,7 @@ class _Table:
         """Posterior weights (n, R), up to a factor, and a mask of items that need all draws."""
         weight, left = np.empty((len(outcome), len(self.z))), np.empty(len(outcome), dtype=bool)
         given = self._given(columns, outcome, size)
-        weights_by_table(*given, self.family.mixtures.gamma, weight, left)
+        weights_by_table(*given, self._gamma, weight, left)
         return weight, left
 
     def score(
@@ -474,5 +506,5 @@ class _Table:
         found, left = np.empty((3 + len(probs), len(outcome))), np.empty(len(outcome), dtype=bool)
         share, tables = np.array(probs, dtype=float), quantile_tables(probs)
         given = self._given(columns, outcome, size)
-        score_by_table(*given, share, tables, self.family.mixtures.gamma, found, left)
+        score_by_table(*given, share, tables, self._gamma, found, left)
         return found, left

@@ -26,9 +26,9 @@ def test_inverse_trigamma_where_series_take_over():
 def test_the_path_ends_in_the_frames_own_gamma(shape):
     """At the whole path, the components make Gamma(shape) but for the floor and the grid."""
     frame = parts.count_frame(np.array([np.log(0.05)]), np.array([-np.log(shape)]))
-    z = parts.grid("poisson")
-    base, path = parts.families_path(frame, z, "poisson")
-    weight = special.softmax(base + path, axis=1)
+    z = parts.GAMMAS.z
+    base, basis = parts.GAMMAS.weights_basis(frame, np.zeros((len(z), 1)))
+    weight = special.softmax(base + basis[:, :, 2], axis=1)
     inner = parts.inverse_trigamma(frame.width())[0]
     rate = np.exp(special.psi(inner) - frame.location[0] - frame.spread[0] * z)
     prob = np.array([0.01, 0.1, 0.5, 0.9, 0.99])
@@ -40,9 +40,9 @@ def test_the_path_ends_in_the_frames_own_gamma(shape):
 
 def test_the_other_end_is_normal():
     frame = parts.value_frame(np.array([1.0]), np.array([np.log(4.0)]))
-    z = parts.grid("normal")
-    base, path = parts.families_path(frame, z, "normal")
-    assert (path == 0).all()
+    z, functions = parts.NORMALS.z, np.ones((len(parts.NORMALS.z), 1))
+    base, basis = parts.NORMALS.weights_basis(frame, functions)
+    assert (basis[:, :, 2:] == functions).all()  # no path in the place of a function
     sd = np.sqrt(frame.width()[0])
     cdf = special.softmax(base) @ special.ndtr(
         (np.array([-2.0, 1.0, 3.0]) - (1.0 + 2.0 * z)[:, None]) / sd

@@ -1,0 +1,207 @@
+"""Mixtures of Betas on a grid of positions of logit theta, for successes in trials.
+
+With theta ~ Beta(a, b), logit theta has mean psi(a) - psi(b) and variance psi'(a) + psi'(b). These
+two determine the Beta; so components at a score differ in location alone, as those of the other
+families do, and successes and failures change places by a change of sign.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numba
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+from .._lib.arrays import Floats
+from .beta_items import beta_mixtures
+from .binomial_beta import a_b, log_beta_binomial
+from .components import STEP, WIDTH, Components, Frame, Moments, count_moments, merged_normals
+from .mixture_items import MixtureForms
+
+_LOGITS = 230.0  # largest logit of a mean
+_LOG_SPREADS = (-230.0, 2.7)  # of the second curve: spreads of logit theta are at most 21
+_ASYMPTOTIC = 10.0  # least argument of the series of polygamma functions
+_LONGEST, _CLOSE, _STEPS = 3.0, 1e-9, 60  # steps in log a and log b: longest, last, most
+_FAINT = 1e-8  # components of less weight are left out of quantiles
+# what rounding to the lattice below adds to the variance, in squared spreads: a 12th of a step's
+# square, twice where neither a nor b is far larger than the other
+_ROUNDED = 1.5 * STEP**2 / 12.0
+
+_jit = numba.njit(cache=True, nogil=True, error_model="numpy")
+
+
+@_jit
+def _polygammas(x):  # type: ignore[no-untyped-def]
+    """Psi, psi' and psi'' of x > 0."""
+    first = second = third = 0.0
+    while x < _ASYMPTOTIC:
+        z = 1.0 / x
+        first -= z
+        second += z * z
+        third -= 2.0 * z * z * z
+        x += 1.0
+    z = 1.0 / x
+    w = z * z
+    first += math.log(x) - 0.5 * z - w * (1 / 12 - w * (1 / 120 - w * (1 / 252 - w * (
+        1 / 240 - w * (1 / 132 - w * 691 / 32760)))))  # fmt: skip
+    second += z + 0.5 * w + z * w * (1 / 6 - w * (1 / 30 - w * (1 / 42 - w * (
+        1 / 30 - w * (5 / 66 - w * 691 / 2730)))))  # fmt: skip
+    third -= w + z * w + w * w * (1 / 2 - w * (1 / 6 - w * (1 / 6 - w * (
+        3 / 10 - w * (5 / 6 - w * 691 / 210)))))  # fmt: skip
+    return first, second, third
+
+
+@_jit
+def _solve(location, variance, a, b):  # type: ignore[no-untyped-def]
+    """Fill a and b by Newton's method on their logarithms, from what holds where both are large."""
+    for i in range(len(location)):
+        odds = math.exp(location[i])
+        p = (1.0 + odds) / variance[i] + 0.5 * odds / (1.0 + odds)
+        q = (1.0 + 1.0 / odds) / variance[i] + 0.5 / (1.0 + odds)
+        for _ in range(_STEPS):
+            one, tri, bend = _polygammas(p)
+            other, its_tri, its_bend = _polygammas(q)
+            whole = tri + its_tri
+            away, wide = location[i] - (one - other), math.log(variance[i] / whole)
+            # derivatives of the mean and of the log variance in log a and in log b
+            aa, ab = p * tri, -q * its_tri
+            ba, bb = p * bend / whole, q * its_bend / whole
+            scale = 1.0 / (aa * bb - ab * ba)
+            u = min(max((away * bb - ab * wide) * scale, -_LONGEST), _LONGEST)
+            v = min(max((aa * wide - away * ba) * scale, -_LONGEST), _LONGEST)
+            p *= math.exp(u)
+            q *= math.exp(v)
+            if abs(u) + abs(v) < _CLOSE:
+                break
+        a[i], b[i] = p, q
+
+
+def betas_of_logit(location: ArrayLike, variance: ArrayLike) -> tuple[Floats, Floats]:
+    """Parameters a and b of the Betas whose logit has this mean and variance.
+
+    Examples
+    --------
+    >>> a, b = betas_of_logit(0.0, np.pi**2 / 3)
+    >>> float(a.round(9)), float(b.round(9))
+    (1.0, 1.0)
+    """
+    both = np.broadcast_arrays(np.asarray(location, dtype=float), np.asarray(variance, dtype=float))
+    a, b = np.empty((2, both[0].size))
+    _solve(*(np.ascontiguousarray(x).ravel() for x in both), a, b)
+    return a.reshape(both[0].shape), b.reshape(both[0].shape)
+
+
+def logit_moments(a: Floats, b: Floats) -> tuple[Floats, Floats]:
+    """Mean and variance of logit theta under Beta(a, b)."""
+    return special.psi(a) - special.psi(b), special.polygamma(1, a) + special.polygamma(1, b)
+
+
+# --- the grid around base distributions ----------------------------------------------------------
+
+
+def success_frame(logit_mean: ArrayLike, log_odds_cv2: ArrayLike) -> Frame:
+    """Base distributions of Betas with these curves."""
+    first = np.clip(np.asarray(logit_mean, dtype=float), -_LOGITS, _LOGITS)
+    second = np.clip(np.asarray(log_odds_cv2, dtype=float), *_LOG_SPREADS)
+    location, variance = logit_moments(*a_b(first, second))
+    return Frame(location, np.sqrt(variance), np.zeros(len(location)))
+
+
+def _own_betas(frame: Frame) -> tuple[Floats, Floats]:
+    return betas_of_logit(frame.location, frame.spread**2)
+
+
+def _beta_slopes(frame: Frame) -> Floats:
+    """With mu = a/(a + b): d log a = mu df - dg and d log b = -(1 - mu) df - dg."""
+    a, b = _own_betas(frame)
+    mu, rest = a / (a + b), b / (a + b)
+    at, bt = a * special.polygamma(1, a), b * special.polygamma(1, b)
+    ab, bb = (x * special.polygamma(2, x) / frame.spread**2 for x in (a, b))
+    return np.stack([frame.spread, mu * at + rest * bt, bt - at, mu * ab - rest * bb, -ab - bb])
+
+
+def beta_weights(frame: Frame, z: Floats) -> Floats:
+    """Weights (n, R) of components that make the base distribution's Beta.
+
+    Odds of theta ~ Beta(a, b) are a ratio of Gammas, and Gamma(a) is Gamma(A) times Beta(a, A - a).
+    So logit theta is that of Beta(A, B), a component, plus log S - log T with S ~ Beta(a, A - a)
+    and T ~ Beta(b, B - b). Both are rounded to a lattice of the grid's step around their means. A
+    component elsewhere is not quite a shifted one, so the cdf is off by up to 0.004 where a and b
+    are 0.5 or more (0.012 at 0.3).
+    """
+    a, b = _own_betas(frame)
+    step = (z[1] - z[0]) * frame.spread
+    large = betas_of_logit(frame.location, (WIDTH**2 + _ROUNDED) * frame.spread**2)
+    upper, lower = (
+        _on_lattice(own, whole - own, step, len(z))
+        for own, whole in zip((a, b), large, strict=True)
+    )
+    size = upper.shape[1]
+    both = np.zeros((len(a), 2 * size - 1))
+    for j in range(size):  # each point of -log T, with all of log S
+        both[:, j : j + size] += upper * lower[:, [size - 1 - j]]
+    first = size - 1 - len(z) // 2
+    weight = both[:, first : first + len(z)]
+    weight[:, 0] += both[:, :first].sum(axis=1)
+    weight[:, -1] += both[:, first + len(z) :].sum(axis=1)
+    return weight
+
+
+def _on_lattice(a: Floats, b: Floats, step: Floats, reach: int) -> Floats:
+    """Probabilities (n, 2 reach + 1) of log S, S ~ Beta(a, b), on a lattice around its mean."""
+    mean = special.psi(a) - special.psi(a + b)
+    edges = mean[:, None] + step[:, None] * (np.arange(-reach, reach) + 0.5)
+    upto = special.betainc(a[:, None], b[:, None], np.exp(np.minimum(edges, 0.0)))
+    return np.diff(upto, axis=1, prepend=0.0, append=1.0)
+
+
+def success_log_density(
+    successes: Floats, trials: Floats, location: Floats, variance: Floats
+) -> Floats:
+    """Log marginal probability (n, R) of successes in trials (n,) under Betas.
+
+    They are given by the mean (n, R) and the variance, (n,), (n, 1) or (n, R), of logit theta.
+    """
+    a, b = betas_of_logit(location, variance.reshape(len(successes), -1))
+    return log_beta_binomial(successes[:, None], trials[:, None], a, b)
+
+
+def _success_moments(cells: Mapping[str, NDArray[Any]]) -> Moments:
+    found = count_moments(cells)
+    y, rest = found.outcome, found.size - found.outcome
+    by_y, by_rest = (np.where(x > 0, 1.0 / np.maximum(x, 1e-9), 0.0) for x in (y, rest))
+    return found._replace(bend=(by_y + by_rest, -by_rest))  # of the logit of the share
+
+
+def _success_sharpness(cells: Mapping[str, NDArray[Any]], variance: Floats) -> Floats:
+    n = cells["n"].astype(float)
+    y, rest = cells["sum_y"] / n + 1.0, cells["sum_z"] / n + 1.0
+    return np.asarray(1.0 / (variance + 1.0 / y + 1.0 / rest))
+
+
+def _summaries(weight: Floats, a: Floats, b: Floats, probs: Sequence[float]) -> Floats:
+    share = weight / weight.sum(axis=1, keepdims=True)
+    kept = np.where(share > _FAINT, share, 0.0)
+    kept /= kept.sum(axis=1, keepdims=True)
+    return beta_mixtures(a.T, b.T, probs, kept.T).rows
+
+
+BETAS = Components(
+    ends=(-8.05, 8.05),  # as for Gammas, on both sides
+    base=success_frame,
+    slopes=_beta_slopes,
+    path=beta_weights,
+    merged=merged_normals,
+    log_density=success_log_density,
+    moments=_success_moments,
+    scale=np.asarray,
+    sharpness=_success_sharpness,
+)
+BETA_MIXTURE = MixtureForms(
+    parameters=betas_of_logit,
+    log_density=success_log_density,
+    summaries=_summaries,
+    table=None,
+)
