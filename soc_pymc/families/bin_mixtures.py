@@ -1,6 +1,7 @@
-"""Mixtures of one bin by maximum likelihood: fixed Gammas for counts, free Normals for values.
+"""Mixtures of one bin by maximum likelihood: fixed Gammas or Betas, free Normals for values.
 
-Components are given by their weight and the mean and sd of log theta (counts) or of theta (values).
+Components are given by their weight and the mean and sd of log theta (counts), of logit theta
+(successes) or of theta (values).
 `MIXTURES` has one record per family.
 """
 
@@ -15,7 +16,9 @@ from scipy import linalg, special
 from scipy.optimize import nnls
 
 from .._lib.arrays import Floats
-from .components import GAMMAS, WIDTH, count_frame, count_log_density, inverse_trigamma
+from . import binomial_beta
+from .beta_mixtures import BETAS, betas_of_logit, success_frame
+from .components import GAMMAS, WIDTH, Components, count_frame, inverse_trigamma
 
 Places = tuple[Floats, ...]  # weight, mean and sd of components, each (bins, R)
 Points = Callable[[Floats], tuple[Any, tuple[Floats, Floats], Floats]]
@@ -28,6 +31,7 @@ _FLAT = 1.2  # components this many sds apart make a flat mixture
 _FLOOR = 1e-3  # smallest starting weight, because EM cannot raise a weight of 0
 _LONGEST, _HALVINGS = 3.0, 60  # bound on the logarithm of a stretch
 _LEAST_SPREAD = 1e-3  # smallest starting sd of log theta, in case the fit finds none
+_MOVES = 40  # of Betas to a mean and a variance
 _EM_STEPS = 20  # EM steps before Newton steps, because they are cheap and safe
 _NEWTON_STEPS = 100
 _RIDGE = 1e-10
@@ -55,12 +59,13 @@ class Mixture:
     search: Callable[[Mapping[str, NDArray[Any]], Points, float, float, int], BinMixture]
     # components -> first curve, and exp of the second: log mean and cv2, or mean and variance
     curves: Callable[[Floats, Floats, Floats], tuple[Floats, Floats]]
-    # (components, exp of the second curve) -> components centred and stretched to it
-    adjusted: Callable[[Places, Floats], Places]
+    # (components, first curve, exp of the second) -> components less the first curve, stretched
+    # to the second
+    adjusted: Callable[[Places, Floats, Floats], Places]
 
 
 def place_moments(weight: Floats, place: Floats, sd: Floats) -> tuple[Floats, Floats]:
-    """Mean and variance of log theta (counts) or theta (values) under the components."""
+    """Mean and variance of theta, or of its log or logit, under the components."""
     middle = (weight * place).sum(axis=1)
     return middle, (weight * (sd**2 + (place - middle[:, None]) ** 2)).sum(axis=1)
 
@@ -77,9 +82,21 @@ def _search_gammas(
     spread = max(float(np.sqrt(variance)), _LEAST_SPREAD)
     sd = max(WIDTH, float(z[1] - z[0]) / _FLAT) * spread
     place = first - 0.5 * variance + spread * z
-    shape, expected = inverse_trigamma(sd**2), cells["sum_y"] / cells["n"] + 1.0
-    _, data, items = points(shape * expected / (shape + expected))
-    log_density = count_log_density(
+    return _search_fixed(GAMMAS, cells, points, z, place, sd)
+
+
+def _search_fixed(
+    components: Components,
+    cells: Mapping[str, NDArray[Any]],
+    points: Points,
+    z: Floats,
+    place: Floats,
+    sd: float,
+) -> BinMixture:
+    """Weights of components at fixed places, of one sd."""
+    scale = np.full(len(cells["n"]), components.scale(sd**2))
+    _, data, items = points(components.sharpness(cells, scale))
+    log_density = components.log_density(
         *data, np.broadcast_to(place, (len(items), len(z))), np.full(len(items), sd**2)
     )
     top = log_density.max(axis=1)
@@ -100,7 +117,7 @@ def _gamma_curves(weight: Floats, place: Floats, sd: Floats) -> tuple[Floats, Fl
     return top + np.log(mean), away.sum(axis=1)
 
 
-def _adjusted_gammas(components: Places, spread: Floats) -> Places:
+def _adjusted_gammas(components: Places, _first: Floats, spread: Floats) -> Places:
     """Gammas shifted to a mean of 1 and stretched, in log theta, to a squared cv.
 
     Each component becomes the Gamma with the new mean and variance of log theta, so theta stays
@@ -151,7 +168,7 @@ def _search_normals(
     return BinMixture(weight, place, np.sqrt(variance), value, np.nan, bool(ended))
 
 
-def _adjusted_normals(components: Places, spread: Floats) -> Places:
+def _adjusted_normals(components: Places, _first: Floats, spread: Floats) -> Places:
     """Normals shifted to a mean of 0 and stretched to a variance."""
     weight, place, sd = components
     centre = (weight * place).sum(axis=1, keepdims=True)
@@ -159,9 +176,50 @@ def _adjusted_normals(components: Places, spread: Floats) -> Places:
     return weight, (place - centre) * stretch, sd * stretch
 
 
+# --- successes: Betas at fixed even steps of E(logit theta), with one Var(logit theta) ------------
+
+
+def _search_betas(
+    cells: Mapping[str, NDArray[Any]], points: Points, first: float, second: float, number: int
+) -> BinMixture:
+    z = np.linspace(*BETAS.ends, number)
+    base = success_frame(np.array([first]), np.array([max(second, 2.0 * np.log(_LEAST_SPREAD))]))
+    spread = float(base.spread[0])
+    sd = max(WIDTH, float(z[1] - z[0]) / _FLAT) * spread
+    return _search_fixed(BETAS, cells, points, z, float(base.location[0]) + spread * z, sd)
+
+
+def _beta_curves(weight: Floats, place: Floats, sd: Floats) -> tuple[Floats, Floats]:
+    """Both curves, the second as its exponential, of the Beta with the mixture's moments."""
+    a, b = betas_of_logit(place, sd**2)
+    share, rest = (weight * binomial_beta.mean(*x) for x in ((a, b), (b, a)))
+    mean, other = share.sum(axis=1), rest.sum(axis=1)
+    away = (binomial_beta.mean(a, b) - mean[:, None]) ** 2
+    variance = (weight * (binomial_beta.variance(a, b) + away)).sum(axis=1)
+    v = mean * other
+    return np.log(mean) - np.log(other), variance / (v * (v - variance))
+
+
+def _adjusted_betas(components: Places, first: Floats, spread: Floats) -> Places:
+    """Betas moved and stretched, in logit theta, to both curves.
+
+    The curves follow the mean and the log variance of logit theta closely, so that steps by what
+    is left of both soon end.
+    """
+    weight, place, sd = components
+    for _ in range(_MOVES):
+        level, now = _beta_curves(weight, place, sd)
+        stretch = np.exp(np.clip(0.5 * (np.log(spread) - np.log(now)), -_LONGEST, _LONGEST))
+        centre = (weight * place).sum(axis=1)
+        moved, stretch = (centre + first - level)[:, None], stretch[:, None]
+        place, sd = moved + (place - centre[:, None]) * stretch, sd * stretch
+    return weight, place - first[:, None], sd
+
+
 MIXTURES: Mapping[str, Mixture] = {
     "Gamma": Mixture(100, _search_gammas, _gamma_curves, _adjusted_gammas),
     "Normal": Mixture(7, _search_normals, place_moments, _adjusted_normals),
+    "Beta": Mixture(100, _search_betas, _beta_curves, _adjusted_betas),
 }
 """By the name of the family."""
 

@@ -18,7 +18,8 @@ CURVES_BY_BIN = {"Gamma": ("shape", "rate"), "Normal": ("mean", "variance"), "Be
 COMPONENTS = ("weight", "component_place", "component_sd")
 """Names of what five-step mixtures keep of each bin's components, dims bin and component.
 
-Their places are those of E(log theta) less log E(theta|t), or of E(theta) less E(theta|t)."""
+Their places are those of E(log theta) less log E(theta|t), of E(logit theta) less the logit of
+E(theta|t), or of E(theta) less E(theta|t)."""
 FRAME = ("frame_first", "frame_second")
 """Names of the two curves of a mixture's frame, on the scales of its own family."""
 

@@ -98,8 +98,8 @@ class FiveSteps:
     every
         Fit every n-th bin, beginning with the first, as the paper did in Section 5.2; 1 fits all.
     components
-        Number of components of a mixture; None takes 100 Gammas at fixed positions, or 7 free
-        Normals.
+        Number of components of a mixture; None takes 100 Gammas or Betas at fixed positions, or 7
+        free Normals.
     moments
         Moments that are smoothed: ``"plain"`` (the default), E(theta|t) and Var(theta|t) (for
         counts, log E(theta|t) and the squared coefficient of variation); or ``"log"``, E(log

@@ -204,7 +204,8 @@ def _information_of(data: RowSums, found: BinMaxima, at: NDArray[np.intp]) -> In
 def fit_mixtures(stats: Statistics, prior: Any, method: FiveSteps) -> StepFits:
     """EM in each bin of the joint cells, from the conjugate fit, then smoothing of moments.
 
-    Means and sds of components are of log theta less the first curve, or of theta less E(theta|t).
+    Means and sds of components are of log or logit theta less the first curve, or of theta less
+    E(theta|t).
     """
     cells, of_log = joint_cells(stats, type(prior).__name__), _of_log_theta(prior, method)
     plain = replace(method, smooth=True, monotone=False, moments="plain")
@@ -250,14 +251,15 @@ def fit_mixtures(stats: Statistics, prior: Any, method: FiveSteps) -> StepFits:
     if not method.smooth:
         steps = stepped_curves(found, where[0], information, method.monotone)
         curves = StepCurves(steps.first[of], steps.second[of])
-        adjusted = kind.adjusted(own_parts, np.exp(steps.second))
+        adjusted = kind.adjusted(own_parts, steps.first, np.exp(steps.second))
     elif of_log:
         first, second = match_gammas(moments["mean_log"], moments["variance_log"])
         curves = smooth(replace(found, first=first, second=second), where, n, information)
         adjusted = bin_mixtures.shifted(own_parts, *curves.at(where))
     else:
         curves = smooth(found, where, n, information)
-        adjusted = kind.adjusted(own_parts, np.exp(curves.at(where)[1]))
+        level, log_spread = curves.at(where)
+        adjusted = kind.adjusted(own_parts, level, np.exp(log_spread))
     gap = max(x.gap for x in own)
     notes = [f"{int(good[of].sum()):,} bins by EM"]
     notes += [f"at most {gap:.2g} nats below the highest likelihood"] * bool(np.isfinite(gap))
