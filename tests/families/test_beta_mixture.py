@@ -164,7 +164,10 @@ QUIET = {"progress": False}
 
 
 def simulated(n, seed, truth="beta", flipped=False):
-    """Scores, successes and trials, with curved means from .05 to .95; logits may have t tails."""
+    """Scores, successes and trials, with curved means from 0.05 to 0.95.
+
+    Truths are Beta, or logits of which a tenth are spread five times as far as the others.
+    """
     rng = np.random.default_rng(seed)
     x = rng.normal(0.0, 1.2, n)
     mean = special.expit(-0.3 + 0.8 * x + 0.15 * np.sin(2.0 * x))
@@ -173,7 +176,8 @@ def simulated(n, seed, truth="beta", flipped=False):
         total = np.exp(2.0 + 0.3 * x)
         theta = rng.beta(mean * total, (1.0 - mean) * total)
     else:
-        theta = special.expit(special.logit(mean) + 0.5 * rng.standard_t(3, n))
+        sd = np.where(rng.random(n) < 0.1, 1.8, 0.35)
+        theta = special.expit(special.logit(mean) + sd * rng.normal(size=n))
     successes = rng.binomial(trials.astype(int), theta)
     if flipped:
         x, successes, theta = 0.6 - x, trials - successes, 1.0 - theta
@@ -258,13 +262,16 @@ def test_beta_truth_and_its_mirror_image():
 
 @pytest.mark.slow
 def test_heavy_tails_are_covered():
-    """By fifth of the score, where intervals of one Beta are off."""
-    frame = simulated(20_000, 0, truth="t")
+    """By fifth of score and by trials, where intervals of one Beta are too wide for few trials."""
+    frame = simulated(20_000, 0, truth="heavy")
     fifth = frame["t"].rank(pct=True).mul(5).clip(upper=4.999).astype(int)
+    octaves = np.searchsorted([1.5, 5.0, 20.0, 100.0], frame["N"])
     covers = {}
     for prior in (soc.Beta(), soc.BetaMixture()):
         fit, items = fitted(frame, prior)
         table = soc.item_posteriors(fit, items, **QUIET)
         inside = frame["theta"].between(table["theta_q05"], table["theta_q95"])
-        covers[type(prior).__name__] = inside.groupby(fifth).mean()
+        parts = [inside.groupby(by).mean() for by in (fifth, octaves)]
+        covers[type(prior).__name__] = pd.concat(parts)
     assert covers["BetaMixture"].between(0.88, 0.92).all()
+    assert covers["Beta"].max() > 0.92
