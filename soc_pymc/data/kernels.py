@@ -138,7 +138,7 @@ _GRIDS = {
     "noise": f"log_linear({{}}, {_SIXTEEN})",
     "value": "value_cell({}, in_noise_cell)",
 }
-_OF = {"outcome": "seen", "size": "x", "rest": "x - y"}
+_OF = {"outcome": "seen", "size": "x"}
 
 _SCORE_SUMS = {
     "score_min": "{0} = min({0}, t)",

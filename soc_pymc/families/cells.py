@@ -43,7 +43,7 @@ def exposure_cell_range(cell: ArrayLike) -> tuple[Floats, Floats]:
 class Cell(NamedTuple):
     """What one column of cells holds."""
 
-    of: Literal["outcome", "size", "rest"]  # the rest is the size less the outcome
+    of: Literal["outcome", "size"]
     grid: Literal["count", "exposure", "noise", "value"]
     bits: int  # of a cell in packed keys
     first: int  # the lowest cell

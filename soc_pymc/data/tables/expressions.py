@@ -116,8 +116,6 @@ def with_cells(table: Any, outcome: Outcome) -> Any:
     for name in dict.fromkeys(itertools.chain.from_iterable(named)):
         cell = CELLS[name]
         of = seen_outcome(table, outcome) if cell.of == "outcome" else table[outcome.size]
-        if cell.of == "rest":
-            of = of - table[outcome.observed]
         table = table.mutate(**{name: _GRIDS[cell.grid](of, table)})
     return table
 
