@@ -45,7 +45,7 @@ def fit_tree(
         bins["edge"] = ("edge", stats.edges)
     tree = xr.DataTree.from_dict({**groups, "observed_data": observed, "constant_data": bins})
     tree.attrs = {name: stats.data.attrs[name] for name in ("kind", "roles")}
-    if built.mean_only:
+    if not built.data.informs_variance:
         tree.attrs["mean_only"] = 1
     return tree
 

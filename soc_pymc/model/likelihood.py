@@ -131,7 +131,7 @@ def _version_of_kernels() -> int:
     have changed or no longer exist.
     """
     digest = sha256()
-    for path in sorted(Path(components.__file__).parent.glob("*.py")):
+    for path in (Path(__file__), *sorted(Path(components.__file__).parent.glob("*.py"))):
         digest.update(path.read_bytes())
     return int.from_bytes(digest.digest()[:8], "big")
 

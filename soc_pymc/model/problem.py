@@ -113,8 +113,6 @@ class Problem:
     no_minibatches: str = ""  # why minibatches are not possible
     own: frozenset[str] = frozenset()  # parameters that the user did not add
 
-    mean_only: bool = False  # whether the data say nothing of the variance
-
     @property
     def observed(self) -> str:
         """Name of the observed variable."""
@@ -138,19 +136,8 @@ class _Located:
         return mean.axis.inverse(mean.position)
 
 
-@dataclass(frozen=True)
-class _Parts:
-    """A prior's part of the model: coefficients, and how they give the rows."""
-
-    coefficients: tuple[Coefficients, ...]
-    coords: Mapping[str, Any]
-    score: Floats
-    data: Any
-    observed: Floats  # of each row
-    kernel: str
-    # from values of each design at the rows to the kernel's inputs, which it names in the model
-    link: Callable[[Sequence[Any]], list[Any]]
-    of_problem: Mapping[str, Any]  # fields of `Problem` that depend on the prior
+Link = Callable[[Sequence[Any]], list[Any]]
+"""From values of each design at the rows to what the kernel takes, which it names in the model."""
 
 
 def model(stats: Statistics, prior: Prior | None = None) -> pm.Model:
@@ -215,35 +202,27 @@ def build(stats: Statistics, prior: Prior, start: Start | None = None) -> Proble
     """The problem for inference; the search for the mode may begin at an earlier fit's curves."""
     family = family_of_kind(stats.kind)
     at = _located(stats, family, prior, start)
-    parts = _weights(stats, family, prior, at) if prior.mixture else _curves(family, at)
-    data, stacked = parts.data, KERNELS[parts.kernel].stacked
-    with pm.Model(coords={"bin": parts.score, **parts.coords}) as built:
-        predictors = parts.link([_add_coefficients(of) for of in parts.coefficients])
+    problem, observed, link = (
+        _weights(stats, family, prior, at) if prior.mixture else _curves(family, at)
+    )
+    data, kernel = problem.data, problem.kernel
+    stacked = KERNELS[kernel].stacked
+    with problem.model:
+        predictors = link([_add_coefficients(of) for of in problem.coefficients])
         number = len(predictors)
         # sums are inputs, because PyMC never releases the functions of a distribution
         pm.CustomDist(
-            family.outcome.observed,
+            problem.observed,
             *predictors,
-            pm.Data("bin_index", np.arange(len(parts.score)), dims="bin"),
+            pm.Data("bin_index", np.arange(len(problem.score)), dims="bin"),
             *shared(data),
-            logp=partial(_row_logp, parts.kernel, data.signature, number),
+            logp=partial(_row_logp, kernel, data.signature, number),
             random=None if stacked else partial(_draw_totals, type(data), number),
             signature=f"{'(j),' if stacked else '(),' * number}(),{data.signature}->()",
-            observed=parts.observed,
+            observed=observed,
             dims="bin",
         )
-    return Problem(
-        model=built,
-        family=family,
-        curves=at.curves,
-        coefficients=parts.coefficients,
-        rows=at.rows,
-        data=data,
-        score=parts.score,
-        kernel=parts.kernel,
-        own=frozenset(v.name for v in built.free_RVs),
-        **parts.of_problem,
-    )
+    return replace(problem, own=frozenset(v.name for v in problem.model.free_RVs))
 
 
 def _row_logp(kernel: str, signature: str, number: int, value: Any, *inputs: Any) -> Any:
@@ -270,8 +249,8 @@ def _draw_totals(
 # --- the two curves of a family ------------------------------------------------------------------
 
 
-def _curves(family: Family, at: _Located) -> _Parts:
-    """The model whose predictors are the two curves."""
+def _curves(family: Family, at: _Located) -> tuple[Problem, Floats, Link]:
+    """Problem without variables, observed sums and link: the predictors are the two curves."""
     names = tuple(f"bin_{variable}" for variable in family.curves)
 
     def link(curves: Sequence[Any]) -> list[Any]:
@@ -282,22 +261,21 @@ def _curves(family: Family, at: _Located) -> _Parts:
     coords: dict[str, Any] = {"group": list(at.labels)} if at.labels else {}
     for curve in at.curves:
         coords |= _coords(curve)
-    return _Parts(
-        tuple(map(_curve_coefficients, at.curves, at.laplaces, family.curves)),
-        coords,
-        at.score,
-        at.data,
-        at.data.total,
-        "effects" if at.effects else at.data.kernel,
-        link,
-        {
-            "predictors": names,
-            "labels": at.labels,
-            "mean_only": not at.data.informs_variance,
-            "effects": at.effects,
-            "no_minibatches": _NO_BATCH_OF_EFFECTS if at.effects else "",
-        },
+    problem = Problem(
+        model=pm.Model(coords={"bin": at.score, **coords}),
+        family=family,
+        curves=at.curves,
+        coefficients=tuple(map(_curve_coefficients, at.curves, at.laplaces, family.curves)),
+        rows=at.rows,
+        data=at.data,
+        score=at.score,
+        kernel="effects" if at.effects else at.data.kernel,
+        predictors=names,
+        labels=at.labels,
+        effects=at.effects,
+        no_minibatches=_NO_BATCH_OF_EFFECTS if at.effects else "",
     )
+    return problem, at.data.total, link
 
 
 def _located(stats: Statistics, family: Family, prior: Any, start: Start | None) -> _Located:
@@ -449,8 +427,10 @@ def _add_effect_scale(variable: str, effects: EffectScale) -> Any:
 # --- weights of a mixture ------------------------------------------------------------------------
 
 
-def _weights(stats: Statistics, family: Family, prior: Any, at: _Located) -> _Parts:
-    """The model whose predictors are both curves of the base and coefficients of log weights."""
+def _weights(
+    stats: Statistics, family: Family, prior: Any, at: _Located
+) -> tuple[Problem, Floats, Link]:
+    """The same of a mixture: predictors are both curves of the base and weights' coefficients."""
     components, curves, name = family.components, at.curves, type(prior).__name__
     at.data.refuse_mean_only(f"soc.{name}()")
     both = list(zip(curves, at.laplaces, strict=True))
@@ -492,21 +472,23 @@ def _weights(stats: Statistics, family: Family, prior: Any, at: _Located) -> _Pa
     )
     terms = {f"tilt_{b.name}_term": np.arange(b.design.shape[1]) for b in linear.blocks}
     line = {"tilt_line_term": np.arange(len(laplace.line_centre))}
-    return _Parts(
-        (Coefficients("tilt", "tilt", linear, laplace, basis_dims, tuple(outputs), True),),
-        {**labels, "tilt_knot": design.knots, **line, **knot_coords, **terms},
-        bins.score,
-        cells,
-        totals,
-        cells.kernel,
-        link,
-        {
-            "predictors": ("bin_tilt",),
-            "weights": design,
-            "extras": extras,
-            "no_minibatches": _NO_BATCH_OF_MIXTURES,
-        },
+    coords = {**labels, "tilt_knot": design.knots, **line, **knot_coords, **terms}
+    coefficients = Coefficients("tilt", "tilt", linear, laplace, basis_dims, tuple(outputs), True)
+    problem = Problem(
+        model=pm.Model(coords={"bin": bins.score, **coords}),
+        family=family,
+        curves=curves,
+        coefficients=(coefficients,),
+        rows=at.rows,
+        data=cells,
+        score=bins.score,
+        kernel=cells.kernel,
+        predictors=("bin_tilt",),
+        weights=design,
+        extras=extras,
+        no_minibatches=_NO_BATCH_OF_MIXTURES,
     )
+    return problem, totals, link
 
 
 # --- models with terms added by the user ---------------------------------------------------------
