@@ -58,6 +58,7 @@ class MixtureCells:
     kernel: ClassVar[str] = "mixture"
     signature: ClassVar[str] = "(b,r),(b,r,j),(s),(c),(c,r),(b)"
     near: ClassVar[None] = None  # few cells are summed exactly
+    informs_variance: ClassVar[bool] = True  # other data are refused before
 
     @property
     def arrays(self) -> tuple[NDArray[np.generic], ...]:
