@@ -1,4 +1,4 @@
-"""Tails, partial expectations and quantiles of Beta(a, b), and the Beta-Binomial's cdf."""
+"""Quantiles of Beta(a, b), and the Beta-Binomial's probabilities and cdf."""
 
 import math
 
@@ -8,10 +8,9 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from .._lib.arrays import Floats
-from .special_forms import deviance, gamma_quantile, one_negative_binomial, stirling_rest
+from .beta_tails import beta_kernel, beta_lower, beta_upper
+from .special_forms import compiled, gamma_quantile, one_negative_binomial
 
-_NEAR = 0.5  # share of the mean below which a partial expectation is a series
-_TERMS = 80  # of that series: 0.5^80 is 1e-24
 _LARGE = 1e4  # parameters from which on scipy's quantile may not converge
 _NEWTON = 6  # steps of its search, which double its digits
 _LEAST = -690.0  # least logit of a quantile that is a number
@@ -19,53 +18,6 @@ _SINGLE = 256  # numbers of successes whose probabilities are added up at the di
 _MOST = 1000  # numbers of successes that are added up one by one
 _REACH, _FALL = 10.0, 40.0  # sds, and Gamma tails, below which nothing is left of the lower tail
 _NODE, _SHARE = np.polynomial.legendre.leggauss(96)
-
-
-def beta_kernel(x: Floats, a: Floats, b: Floats) -> Floats:
-    """x^a (1 - x)^b / B(a, b): the density of the logit, to a small relative error for large a, b.
-
-    Loader's saddle-point form, as `special_forms.gamma_kernel`.
-    """
-    x, a, b = np.broadcast_arrays(*(np.asarray(v, dtype=float) for v in (x, a, b)))
-    m, left = a + b, 1.0 - x
-    away = np.where(x <= 0.5, m * x - a, b - m * left)  # the same, with all its digits
-    parts = deviance(a, away, m * x) + deviance(b, -away, m * left)
-    rest = stirling_rest(m) - stirling_rest(a) - stirling_rest(b)
-    return np.exp(rest - parts) * np.sqrt(a / m * b / (2.0 * np.pi))
-
-
-def beta_lower(x: ArrayLike, a: ArrayLike, b: ArrayLike) -> Floats:
-    """P(theta <= x)."""
-    return np.asarray(special.betainc(a, b, x))
-
-
-def beta_upper(x: ArrayLike, a: ArrayLike, b: ArrayLike) -> Floats:
-    """P(theta > x), with small relative error in the tail too."""
-    return np.asarray(special.betaincc(a, b, x))
-
-
-def beta_excess(cut: Floats, a: Floats, b: Floats) -> Floats:
-    """E[(theta - c)+] for cuts c in [0, 1].
-
-    (mean - c) P(theta > c) + c^a (1 - c)^b / (B(a, b) (a + b)); far above the mean it is a series.
-    """
-    c, a, b = np.broadcast_arrays(*(np.asarray(v, dtype=float) for v in (cut, a, b)))
-    m, left = a + b, 1.0 - c
-    bell = beta_kernel(c, a, b)
-    inside = np.array(np.maximum((a / m - c) * beta_upper(c, a, b) + bell / m, 0.0))
-    far = left < _NEAR * b / m
-    if far.any():
-        inside[far] = bell[far] * left[far] * _series(left[far], b[far], a[far])
-    return inside
-
-
-def _series(x: Floats, a: Floats, b: Floats) -> Floats:
-    """E[(x - theta)+] over x^(a + 1) (1 - x)^b / B(a, b), by a sum of positive terms."""
-    m, total, term = a + b, np.zeros_like(x), 1.0 / a
-    for k in range(_TERMS):
-        total += term * (a + b * (k + 1.0)) / (m * (a + k + 1.0))
-        term = term * (x * (m + k) / (a + k + 1.0))
-    return total
 
 
 def beta_quantile(prob: ArrayLike, a: ArrayLike, b: ArrayLike) -> Floats:
@@ -105,11 +57,29 @@ _jit = numba.njit(cache=True, nogil=True, error_model="numpy")
 
 
 @_jit
-def _pmf(y, n, a, b):  # type: ignore[no-untyped-def]
-    """Probability of y successes in n trials; y may lie between whole numbers."""
+def _log_pmf(y, n, a, b):  # type: ignore[no-untyped-def]
+    """Log probability of y successes in n trials; y may lie between whole numbers.
+
+    Given their sum, negative binomials of shapes a and b and of one ratio are Beta-Binomial.
+    """
     m = a + b
     found = one_negative_binomial(y, a, n * (a / m)) + one_negative_binomial(n - y, b, n * (b / m))
-    return math.exp(found - one_negative_binomial(n, m, n))
+    return found - one_negative_binomial(n, m, n)
+
+
+@_jit
+def _pmf(y, n, a, b):  # type: ignore[no-untyped-def]
+    return math.exp(_log_pmf(y, n, a, b))
+
+
+@numba.vectorize(cache=True)
+def _log_beta_binomial(y, n, a, b):  # type: ignore[no-untyped-def]
+    return _log_pmf(y, n, a, b)
+
+
+def log_beta_binomial(y: ArrayLike, n: ArrayLike, a: ArrayLike, b: ArrayLike) -> Floats:
+    """Log probability of y successes in n trials, theta ~ Beta(a, b)."""
+    return compiled(_log_beta_binomial, y, n, a, b)
 
 
 @_jit

@@ -1,7 +1,7 @@
 """Mixtures of Betas: items over draws of the curves, or over few nodes of them, in compiled loops.
 
 Moments are in closed form. A quantile is sought by Newton's method on log probability over logit
-theta, first on few components. The cdf is a continued fraction, to about 1e-10.
+theta, first on few components.
 """
 
 import math
@@ -12,70 +12,17 @@ import numpy as np
 
 from .._lib.arrays import Floats
 from . import binomial_beta
+from .beta_tails import beta_constant, tails_and_density
 from .mixtures import Summaries, nodes_scorer, weight_columns, weighted
-from .special_forms import one_deviance, one_rest
 
 _FEW = 16  # components on which a search begins
 _CLOSE = 1e-5  # last step, in posterior sd
 _STEPS = 200
-_FRACTION, _MOST_TERMS = 1e-11, 20_000  # of the continued fraction: error, terms
 _TINY = 1e-300
 _ROUNDING = 1e-14
-_NORMAL = 1e13  # parameters from which on a logit is Normal to 1e-6
 _LEAST = -690.0  # least logit of theta
 
 _jit = numba.njit(cache=True, nogil=True, error_model="numpy")
-
-
-@_jit
-def _constant(a, b):  # type: ignore[no-untyped-def]
-    """Log of sqrt(a b / (2 pi (a + b))) and of what Stirling's formula leaves, for the density."""
-    m = a + b
-    return one_rest(m) - one_rest(a) - one_rest(b) + 0.5 * math.log(a / m * b / (2.0 * math.pi))
-
-
-@_jit
-def _fraction(x, a, b):  # type: ignore[no-untyped-def]
-    """Continued fraction of the incomplete beta function, by Lentz's method, for x below a mean."""
-    m = a + b
-    c, d = 1.0, 1.0 - m * x / (a + 1.0)
-    d = 1.0 / (d if abs(d) > _TINY else _TINY)
-    found = d
-    for k in range(1, _MOST_TERMS):
-        for odd in range(2):
-            if odd:
-                step = -(a + k) * (m + k) * x / ((a + 2.0 * k) * (a + 2.0 * k + 1.0))
-            else:
-                step = k * (b - k) * x / ((a + 2.0 * k - 1.0) * (a + 2.0 * k))
-            d = 1.0 + step * d
-            d = 1.0 / (d if abs(d) > _TINY else _TINY)
-            c = 1.0 + step / c
-            c = c if abs(c) > _TINY else _TINY
-            found *= d * c
-        if abs(d * c - 1.0) < _FRACTION:
-            break
-    return found
-
-
-@_jit
-def _tail_and_density(x, rest, a, b, constant, lower):  # type: ignore[no-untyped-def]
-    """P(theta <= x) or P(theta > x) of Beta(a, b), and the density of logit theta there.
-
-    `rest` is 1 - x, with all its digits.
-    """
-    m = a + b
-    if min(a, b) > _NORMAL:
-        per_sd = math.sqrt(a / m * b)  # of the logit
-        z = (math.log(x) - math.log(rest) - math.log(a / b)) * per_sd
-        tail = 0.5 * math.erfc((-z if lower else z) / math.sqrt(2.0))
-        return tail, math.exp(-0.5 * z * z) * per_sd / math.sqrt(2.0 * math.pi)
-    away = m * x - a if x < 0.5 else b - m * rest
-    density = math.exp(constant - one_deviance(a, away, m * x) - one_deviance(b, -away, m * rest))
-    if x < (a + 1.0) / (m + 2.0):
-        below = density * _fraction(x, a, b) / a
-        return (below if lower else 1.0 - below), density
-    above = density * _fraction(rest, b, a) / b
-    return (1.0 - above if lower else above), density
 
 
 @_jit
@@ -93,8 +40,8 @@ def _search(logit, close, prob, step, weight, a, b, constant):  # type: ignore[n
         for s in range(0, len(a), step):
             if weight[s] == 0.0:
                 continue
-            tail, slope = _tail_and_density(x, rest, a[s], b[s], constant[s], lower)
-            share += weight[s] * tail
+            below, above, slope = tails_and_density(x, rest, a[s], b[s], constant[s])
+            share += weight[s] * (below if lower else above)
             density += weight[s] * slope
             total += weight[s]
         wanted = target * total
@@ -142,7 +89,7 @@ def _summarize(weight, a, b, probs, scores, out):  # type: ignore[no-untyped-def
         if len(probs) == 0:
             continue
         for s in range(number):
-            constant[s] = _constant(a[i, s], b[i, s])
+            constant[s] = beta_constant(a[i, s], b[i, s])
         sd = math.sqrt(within + between) / max(mean * (1.0 - mean), _TINY)
         centre = math.log(mean) - math.log1p(-mean)
         every = max(number // _FEW, 1)

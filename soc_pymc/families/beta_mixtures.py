@@ -15,8 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from .._lib.arrays import Floats
+from .beta_forms import log_beta_binomial
 from .beta_items import beta_mixtures
-from .binomial_beta import a_b, log_beta_binomial
+from .binomial_beta import a_b
 from .components import STEP, WIDTH, Components, Frame, Moments, count_moments, merged_normals
 from .mixture_items import MixtureForms
 

@@ -18,8 +18,8 @@ from scipy import special
 
 from .._lib.arrays import Floats
 from . import poisson_gamma
-from .beta_forms import beta_binomial_ends, beta_excess, beta_lower, beta_quantile, beta_upper
-from .special_forms import log_negative_binomial
+from .beta_forms import beta_binomial_ends, beta_quantile, log_beta_binomial
+from .beta_tails import beta_excess, beta_lower, beta_upper
 
 _LEAST = -230.0  # second curve below which all is Binomial to all digits, and squares overflow
 _FAR = 600.0  # logits of draws beyond which tails are those of a power of the odds
@@ -143,16 +143,6 @@ def log_pmf(
     return log_beta_binomial(y, n, *a_b(f, g))
 
 
-def log_beta_binomial(y: Floats, n: Floats, a: Floats, b: Floats) -> Floats:
-    """Log probability of y successes in n trials, theta ~ Beta(a, b).
-
-    Given their sum, negative binomials of shapes a and b and of one ratio are Beta-Binomial.
-    """
-    m = a + b
-    found = log_negative_binomial(y, a, n * (a / m)) + log_negative_binomial(n - y, b, n * (b / m))
-    return np.asarray(found - log_negative_binomial(n, m, n))
-
-
 def cdf_interval(
     successes: Floats, trials: Floats, logit_mean: Floats, log_odds_cv2: Floats
 ) -> tuple[Floats, Floats]:
@@ -184,13 +174,14 @@ def above(cut: Floats, a: Floats, b: Floats) -> Floats:
 
 def excess(cut: Floats, a: Floats, b: Floats) -> Floats:
     """E[(theta - cut)+]: for cuts below 0 the distance of the mean from the cut."""
-    inside = beta_excess(np.clip(cut, 0.0, 1.0), a, b)
-    return np.where(cut > 0, inside, mean(a, b) - cut)
+    inside = np.clip(cut, 0.0, 1.0)
+    return np.where(cut > 0, beta_excess(inside, 1.0 - inside, a, b), mean(a, b) - cut)
 
 
 def shortfall(cut: Floats, a: Floats, b: Floats) -> Floats:
     """E[(cut - theta)+]: that of failures in excess of 1 - cut."""
-    return excess(1.0 - np.asarray(cut), b, a)
+    inside = np.clip(cut, 0.0, 1.0)
+    return np.where(cut < 1, beta_excess(1.0 - inside, inside, b, a), cut - mean(a, b))
 
 
 def draw_theta(a: Floats, b: Floats, rngs: tuple[np.random.Generator, ...]) -> Floats:

@@ -13,8 +13,7 @@ from scipy import special
 
 from .._lib.arrays import Floats
 from . import poisson_gamma
-from .beta_forms import beta_binomial_ends
-from .binomial_beta import log_beta_binomial
+from .beta_forms import beta_binomial_ends, log_beta_binomial
 from .special_forms import log_negative_binomial, negative_binomial_above, negative_binomial_upto
 
 _GRID = 256  # outcomes

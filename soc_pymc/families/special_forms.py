@@ -7,6 +7,7 @@ of its complement. Differences of log Gamma functions cancel.
 
 import math
 from threading import Lock
+from typing import Any
 
 import numba
 import numpy as np
@@ -97,16 +98,21 @@ def one_rest(x):  # type: ignore[no-untyped-def]
     return z * (1 / 12 - w * (1 / 360 - w * (1 / 1260 - w * (1 / 1680 - w / 1188))))
 
 
+def compiled(function: Any, *numbers: ArrayLike) -> Floats:
+    """A ufunc of real numbers, compiled at first use: threads that compile together would warn."""
+    with _COMPILING:
+        if not function.types:
+            function.add(f"float64({', '.join(['float64'] * len(numbers))})")
+            function.disable_compile()
+    return np.asarray(function(*numbers))
+
+
 def log_negative_binomial(count: ArrayLike, shape: ArrayLike, expected: ArrayLike) -> Floats:
     """Log probability of a negative binomial count with this mean and Gamma shape.
 
     Loader's saddle-point form, whose terms do not cancel.
     """
-    with _COMPILING:  # compiled at import, because threads that compile it together would warn
-        if not _log_negative_binomial.types:
-            _log_negative_binomial.add("float64(float64, float64, float64)")
-            _log_negative_binomial.disable_compile()
-    return np.asarray(_log_negative_binomial(count, shape, expected))
+    return compiled(_log_negative_binomial, count, shape, expected)
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
