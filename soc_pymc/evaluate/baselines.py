@@ -93,11 +93,10 @@ class _Cells:
     mean: Floats
     outcome: Outcome
 
-    @property
-    def average(self) -> float:
-        """Weighted mean of all outcomes; of no events at all, that of half an event."""
-        total = max(float(self.weight @ self.mean), self.outcome.forms.least_total)
-        return total / float(self.weight.sum())
+    def average(self, start: int = 0, end: int | None = None) -> float:
+        """Weighted mean of outcomes, kept from rates of 0, and of 1 for successes in trials."""
+        weight, mean = self.weight[start:end], self.mean[start:end]
+        return self.outcome.forms.pooled_rate(float(weight @ mean), float(weight.sum()))
 
 
 def baseline(name: str, items: Items) -> Baseline:
@@ -109,11 +108,13 @@ def baseline(name: str, items: Items) -> Baseline:
         ``"constant"``: the mean outcome per unit of exposure, whatever the score. ``"isotonic"``:
         isotonic regression (Zadrozny and Elkan 2002), interpolated between scores and constant
         beyond them; where no event was seen the rate is that of half an event in the stretch's
-        exposure, or the next stretch's if lower. ``"platt"``: an intercept and a slope (Platt
-        1999), Poisson regression of counts on log t, least squares of values on t. ``"spline"``:
-        the same on a cubic spline with 6 knots at quantiles of the scores (by exposure or
-        1 / noise_sd^2), straight beyond them; for counts with a ridge of 0.005 nats per squared
-        coefficient. Poisson regressions take t itself where any score is not positive.
+        exposure, or the next stretch's if lower (and so for failures, if all trials were
+        successes). ``"platt"``: an intercept and a slope (Platt 1999), Poisson regression of counts
+        on log t, logistic regression of successes on logit t, least squares of values on t.
+        ``"spline"``: the same on a cubic spline with 6 knots at quantiles of the scores (by
+        exposure or 1 / noise_sd^2), straight beyond them; for counts and successes with a ridge of
+        0.005 nats per squared coefficient. Where any score has no logarithm or logit, regressions
+        take t itself.
     items
         Items to fit to. Exposures of 0 say nothing and are left out.
 
@@ -162,7 +163,7 @@ def fit_baselines(
 
 
 def _constant(cells: _Cells) -> Predict:
-    average = cells.average
+    average = cells.average()
     return lambda position: np.full(len(position), average)
 
 
@@ -170,11 +171,11 @@ def _isotonic(cells: _Cells) -> Predict:
     from scipy.optimize import isotonic_regression
 
     found = isotonic_regression(cells.mean, weights=cells.weight)
-    level = found.x.copy()
-    if cells.outcome.positive and level[0] == 0.0:  # the first stretch alone can be without events
-        first = int(found.blocks[1])
-        half = cells.outcome.forms.least_total / float(cells.weight[:first].sum())
-        level[:first] = half if first == len(level) else min(half, level[first])
+    level, first, last = found.x.copy(), int(found.blocks[1]), int(found.blocks[-2])
+    # only the first stretch can be without events, and the last without failures
+    low, high = cells.average(0, first), cells.average(last)
+    level[:first] = np.min([low, *level[first : first + 1]])
+    level[last:] = np.max([high, *level[max(last - 1, 0) : last]])
     return lambda position: np.interp(position, cells.position, level)
 
 
@@ -205,9 +206,9 @@ def _spline(cells: _Cells) -> Predict:
 
 def _regression(cells: _Cells, features: Any, ridge: float) -> Predict:
     """Poisson regression of counts, least squares of values, on features of the position."""
-    average = cells.average
-    if cells.outcome.positive and not cells.mean.any():
-        return _constant(cells)
+    average = cells.average()
+    if average != float(cells.weight @ cells.mean) / float(cells.weight.sum()):
+        return _constant(cells)  # no regression ends at a rate of 0, or at a probability of 1
     # outcomes in units of their mean and weights in events, whatever the unit of exposure is
     unit = average if cells.outcome.theta is LOG else 1.0
     weight = cells.weight * unit

@@ -25,8 +25,6 @@ _OWN: Mapping[str, Callable[[int], tuple[int, ...]]] = {
 class _BinomialForms(CertainNoise):
     """See `OutcomeForms`."""
 
-    least_total = 0.5  # half a success: log likelihoods stay finite
-
     # --- sums and cells
 
     def mean_size(self, sums: Columns) -> Floats:
@@ -117,6 +115,10 @@ class _BinomialForms(CertainNoise):
         return (mean * (1.0 - mean)) ** 2
 
     # --- calibration of the score
+
+    def pooled_rate(self, total: float, weight: float) -> float:
+        # of no successes half a success, of no failures half a failure
+        return min(max(total, 0.5), weight - 0.5) / weight
 
     def weighted(self, y: Floats, size: Floats) -> tuple[Floats, Floats]:
         return size, y

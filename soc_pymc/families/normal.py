@@ -17,8 +17,6 @@ _LOG_2PI = float(np.log(2.0 * np.pi))
 class _NormalForms(CertainNoise):
     """`OutcomeForms` of values."""
 
-    least_total = -np.inf  # no lower bound of means
-
     # --- sums and cells
 
     def mean_size(self, sums: Columns) -> Floats:
@@ -90,6 +88,9 @@ class _NormalForms(CertainNoise):
         return variance
 
     # --- calibration of the score
+
+    def pooled_rate(self, total: float, weight: float) -> float:
+        return total / weight
 
     def weighted(self, y: Floats, size: Floats) -> tuple[Floats, Floats]:
         weight = size**-2.0

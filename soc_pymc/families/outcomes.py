@@ -79,8 +79,6 @@ class Words:
 class OutcomeForms(Protocol):
     """Functions of outcomes `y` and their sizes (exposure, noise sd), each (n,), of one kind."""
 
-    least_total: float  # smallest sum of outcomes for a fitted rate
-
     # --- sums and cells
 
     def mean_size(self, sums: Columns) -> Floats:
@@ -157,6 +155,9 @@ class OutcomeForms(Protocol):
         """Unit of squared errors of E(theta)."""
 
     # --- calibration of the score
+
+    def pooled_rate(self, total: float, weight: float) -> float:
+        """Mean outcome, kept where no possible outcome has a likelihood of 0."""
 
     def weighted(self, y: Floats, size: Floats) -> tuple[Floats, Floats]:
         """Weights, and outcomes times their weights: the ratio estimates theta."""

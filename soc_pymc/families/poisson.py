@@ -26,8 +26,6 @@ _TRIALS = (
 class _PoissonForms:
     """`OutcomeForms` of counts."""
 
-    least_total = 0.5  # half an event, so that log likelihoods stay finite
-
     # --- sums and cells
 
     def mean_size(self, sums: Columns) -> Floats:
@@ -141,6 +139,9 @@ class _PoissonForms:
         return mean**2
 
     # --- calibration of the score
+
+    def pooled_rate(self, total: float, weight: float) -> float:
+        return max(total, 0.5) / weight  # of no events, half an event
 
     def weighted(self, y: Floats, size: Floats) -> tuple[Floats, Floats]:
         return size, y

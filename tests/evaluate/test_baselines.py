@@ -115,7 +115,7 @@ def test_scores_of_any_sign():
     frame = counts(score, 100 * np.exp(0.3 + 0.5 * score), np.full(50, 100))
     np.testing.assert_allclose(fit_one("platt", frame)(score), np.exp(0.3 + 0.5 * score), rtol=1e-6)
     positive = fit_one("platt", frame.assign(score=np.exp(score)))
-    with pytest.raises(soc.ItemsError, match="1 of 2 scores are not positive"):
+    with pytest.raises(soc.ItemsError, match="1 of 2 scores are 0 or below and have no logarithm"):
         positive([-1.0, 1.0])
 
 
@@ -169,3 +169,16 @@ def test_platt_errs_as_its_information_says():
         away = np.array(slope_and_intercept(fit_one("platt", frame))) - [1.0, 0.0]
         z.append(np.linalg.cholesky(information).T @ away)
     assert np.mean(np.square(z)) == pytest.approx(1.0, abs=4 * np.sqrt(2 / 20))
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_no_probability_is_0_or_1(name):
+    """Half a success in 10 trials below, half a failure in 5 trials above, as by symmetry."""
+    frame = pd.DataFrame({"t": [0.1, 0.5, 0.9], "y": [0, 3, 5], "n": [10, 6, 5]})
+    items = soc.BinomialItems(frame, score="t", successes="y", trials="n")
+    found = soc.evaluate.baseline(name, items)([0.1, 0.5, 0.9])
+    assert ((found > 0) & (found < 1)).all()
+    if name == "isotonic":
+        np.testing.assert_allclose(found, [0.05, 0.5, 0.9])
+    alike = soc.BinomialItems(frame.assign(y=frame["n"]), score="t", successes="y", trials="n")
+    np.testing.assert_allclose(soc.evaluate.baseline(name, alike)([0.1, 0.9]), 1 - 0.5 / 21)

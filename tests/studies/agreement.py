@@ -23,9 +23,10 @@ import pandas as pd
 import xarray as xr
 
 import soc_pymc as soc
+from soc_pymc.families.family import family_of
 from soc_pymc.model import problem
 from soc_pymc.posterior.curves import curve_draws
-from tests.studies import plain
+from tests.studies import binomial, plain, sbc
 
 DATA = {
     "S1 20,000/50": ("S1", 20_000, 50),
@@ -35,13 +36,16 @@ DATA = {
     "adwords/1000": ("adwords", None, 1000),
     "fremtpl2/200": ("fremtpl2", None, 200),
     "fremtpl2/1000": ("fremtpl2", None, 1000),
+    "binomial 20,000/200": ("binomial", 20_000, 200),
 }
 """Source, items simulated, bins."""
 
+_SIMULATED = {
+    "S1": (soc.simulation.s1, sbc.SETTINGS["poisson"].items),
+    "binomial": (binomial.simulated, binomial.ITEMS["binomial"]),
+}
 _REAL = {"adwords": ("clicks", "impressions"), "fremtpl2": ("claims", "exposure_years")}
 _COMPARED = ("S1 20,000/50", "fremtpl2/200")
-_CURVES = ("log_mean", "log_cv2")
-_SCALES = ("log_mean_wiggle_sd", "log_cv2_wiggle_sd")
 
 METHODS: dict[str, Callable[[problem.Problem, int], plain.Approximation]] = {
     "advi": lambda b, steps: plain.advi(plain.plain_model(b), False, steps),
@@ -68,13 +72,14 @@ def statistics(name: str) -> soc.Statistics | None:
     """Statistics of a data set; None where its folder is not known."""
     source, items, bins = DATA[name]
     if items is not None:
-        table, roles = soc.simulation.s1(items, seed=0), ("count", "exposure")
+        simulate, as_items = _SIMULATED[source]
+        chosen = as_items(simulate(items, seed=0))
     else:
         folder = os.environ.get("SOC_PYMC_DATA")
         if not folder:
             return None
-        table, roles = Path(folder) / f"{source}_items.parquet", _REAL[source]
-    chosen = soc.PoissonItems(table, score="score", count=roles[0], exposure=roles[1])
+        path, (count, exposure) = Path(folder) / f"{source}_items.parquet", _REAL[source]
+        chosen = soc.PoissonItems(path, score="score", count=count, exposure=exposure)
     return soc.summarize(chosen, bins=bins, progress=False)
 
 
@@ -113,9 +118,18 @@ def fitted(name: str, stats: soc.Statistics, cache: Path | None) -> Case:
     return Case(stats, nuts, default, seconds)
 
 
+def _scales(fit: soc.Fit) -> list[str]:
+    return [f"{name}_wiggle_sd" for name in fit.prior.curve_names]
+
+
+def _variables(fit: soc.Fit) -> xr.Dataset:
+    """Draws of both curves at their knots and of their scales."""
+    return fit.data["posterior"].to_dataset()[[*fit.prior.curve_names, *_scales(fit)]]
+
+
 def sampling_quality(fit: soc.Fit) -> tuple[float, float]:
     """Largest R-hat and smallest bulk effective sample over both curves and scales."""
-    posterior = fit.data["posterior"].to_dataset()[[*_CURVES, *_SCALES]]
+    posterior = _variables(fit)
     rhat, ess = az.rhat(posterior), az.ess(posterior, method="bulk")
     largest = max(float(v.max()) for v in rhat.data_vars.values())
     return largest, min(float(v.min()) for v in ess.data_vars.values())
@@ -124,11 +138,11 @@ def sampling_quality(fit: soc.Fit) -> tuple[float, float]:
 def _r_squared(fit: soc.Fit) -> np.ndarray:
     """Share of the variance of theta that the score explains, by draw, bins weighted by items."""
     bins = fit.data["constant_data"]
-    log_mean, log_cv2 = curve_draws(fit, bins["score"].to_numpy())
+    first, second = curve_draws(fit, bins["score"].to_numpy())
+    mean, variance = family_of(fit.prior).natural_moments(first, np.exp(second))
     weight = bins["n_items"].to_numpy() / bins["n_items"].to_numpy().sum()
-    mean = np.exp(log_mean)
     explained = (mean - (mean @ weight)[:, None]) ** 2 @ weight
-    return explained / (explained + np.exp(log_cv2 + 2 * log_mean) @ weight)
+    return explained / (explained + variance @ weight)
 
 
 def compared(draws: xr.Dataset, truth: xr.Dataset) -> pd.DataFrame:
@@ -148,7 +162,7 @@ def compared(draws: xr.Dataset, truth: xr.Dataset) -> pd.DataFrame:
 
 
 def _quantities(fit: soc.Fit) -> xr.Dataset:
-    posterior = fit.data["posterior"].to_dataset()[[*_CURVES, *_SCALES]]
+    posterior = _variables(fit)
     shape = posterior.sizes["chain"], posterior.sizes["draw"]
     return posterior.assign({"R-squared": (("chain", "draw"), _r_squared(fit).reshape(shape))})
 
@@ -156,7 +170,7 @@ def _quantities(fit: soc.Fit) -> xr.Dataset:
 def agreement(case: Case) -> pd.DataFrame:
     """The default against NUTS, quantity by quantity, and whether it is within the limits."""
     table = compared(_quantities(case.default), _quantities(case.nuts))
-    half = np.where(table.index.isin(_CURVES), 0.07, 0.15)
+    half = np.where(table.index.isin(case.nuts.prior.curve_names), 0.07, 0.15)
     table["within limits"] = (
         (table["lowest sd ratio"] >= 1 - half)
         & (table["highest sd ratio"] <= 1 + half)
@@ -181,15 +195,16 @@ def costs(case: Case) -> dict[str, float | bool]:
 
 
 def _row(posterior: xr.Dataset, nuts: soc.Fit) -> dict[str, float]:
-    names = [*_CURVES, *_SCALES]
-    table = compared(posterior[names], nuts.data["posterior"].to_dataset()[names])
-    curves = table.loc[list(_CURVES)]
+    truth = _variables(nuts)
+    table = compared(posterior[list(truth.data_vars)], truth)
+    curves = table.loc[list(nuts.prior.curve_names)]
+    mean_scale, cv2_scale = _scales(nuts)
     return {
         "largest bias": curves["largest difference of means"].max(),
         "lowest sd ratio": curves["lowest sd ratio"].min(),
         "highest sd ratio": curves["highest sd ratio"].max(),
-        "sd ratio, mean scale": table.loc[_SCALES[0], "lowest sd ratio"],
-        "sd ratio, cv2 scale": table.loc[_SCALES[1], "lowest sd ratio"],
+        "sd ratio, mean scale": table.loc[mean_scale, "lowest sd ratio"],
+        "sd ratio, cv2 scale": table.loc[cv2_scale, "lowest sd ratio"],
     }
 
 

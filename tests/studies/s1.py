@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 
 import soc_pymc as soc
 from soc_pymc.posterior.curves import curve_draws
@@ -25,7 +26,7 @@ class Outcome:
 
     items: float
     quintiles: np.ndarray
-    bands: np.ndarray
+    bands: dict[str, np.ndarray]
     error: float
     oracle_error: float
     converged: bool
@@ -38,20 +39,33 @@ def one_seed(seed: int, items: int = 20_000) -> Outcome:
     roles = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
     fit = soc.fit(soc.summarize(roles, progress=False), method=soc.VI(seed=seed), progress=False)
     scored = soc.item_posteriors(fit, roles, draws="representative", progress=False)
-    theta = scored["theta"]
-    inside = (scored["theta_q05"] < theta) & (theta < scored["theta_q95"])
-    fifth = pd.qcut(frame["score"], 5, labels=False)
     shape = 1 / frame["true_cv2"]
     oracle = (shape + frame["count"]) / (shape / frame["true_mean"] + frame["exposure"])
-    truth = soc.simulation.s1_curves(_SCORES)
-    covered = []
-    for draws, true in zip(curve_draws(fit, _SCORES), truth, strict=True):
+    names = ("log mean", "log cv2")
+    curves = dict(zip(names, curve_draws(fit, _SCORES), strict=True))
+    truth = dict(zip(names, soc.simulation.s1_curves(_SCORES), strict=True))
+    return judged(fit, scored, oracle, curves, truth)
+
+
+def judged(
+    fit: soc.Fit,
+    scored: pd.DataFrame,
+    oracle: ArrayLike,
+    curves: dict[str, np.ndarray],
+    truth: dict[str, np.ndarray],
+) -> Outcome:
+    """A fit against the truth: scored items with theta, and draws of curves by name."""
+    theta = scored["theta"]
+    inside = (scored["theta_q05"] < theta) & (theta < scored["theta_q95"])
+    fifth = pd.qcut(scored["score"], 5, labels=False)
+    covered = {}
+    for name, draws in curves.items():
         low, high = np.quantile(draws, [0.05, 0.95], axis=0)
-        covered.append((low < true) & (true < high))
+        covered[name] = (low < truth[name]) & (truth[name] < high)
     return Outcome(
         items=float(inside.mean()),
         quintiles=inside.groupby(fifth).mean().to_numpy(),
-        bands=np.array(covered),
+        bands=covered,
         error=float(np.mean((scored["theta_mean"] - theta) ** 2) ** 0.5),
         oracle_error=float(np.mean((oracle - theta) ** 2) ** 0.5),
         converged=fit.status.converged,
@@ -65,9 +79,9 @@ def table(outcomes: list[Outcome]) -> pd.DataFrame:
     rows = {"items, overall": [o.items for o in outcomes]}
     for j in range(5):
         rows[f"items, fifth {j + 1} of t"] = [o.quintiles[j] for o in outcomes]
-    rows["bands, both curves"] = [o.bands.mean() for o in outcomes]
-    rows["bands, log mean"] = [o.bands[0].mean() for o in outcomes]
-    rows["bands, log cv2"] = [o.bands[1].mean() for o in outcomes]
+    rows["bands, both curves"] = [np.mean(list(o.bands.values())) for o in outcomes]
+    for name in outcomes[0].bands:
+        rows[f"bands, {name}"] = [o.bands[name].mean() for o in outcomes]
     rows["RMSE over the oracle's"] = [o.error / o.oracle_error for o in outcomes]
     rows["converged"] = [o.converged for o in outcomes]
     rows["Pareto k"] = [o.pareto_k for o in outcomes]

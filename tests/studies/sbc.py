@@ -1,26 +1,32 @@
 """Simulation-based calibration: are posteriors right on average over data sets from the prior?
 
-    python -m tests.studies.sbc [--fits 200] [--items 5000] [--picture docs/sbc.png]
+    python -m tests.studies.sbc [--kind binomial] [--fits 200] [--picture docs/sbc.png]
 
-Curves are drawn from the prior, counts from the curves, and the model is fitted to the counts: the
-rank of every true quantity among its posterior draws is then uniform (Talts et al. 2018; Sailynoja,
-Burkner and Vehtari 2022 for the bands). No fit is left out, converged or not.
+Curves are drawn from the prior, outcomes from the curves, and the model is fitted to the outcomes:
+the rank of every true quantity among its posterior draws is then uniform (Talts et al. 2018;
+Sailynoja, Burkner and Vehtari 2022 for the bands). No fit is left out, converged or not.
 """
 
 import argparse
 import time
 import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pymc as pm
+from scipy import special
 from scipy import stats as sps
 
 import soc_pymc as soc
 from soc_pymc.checks._check import holm
+from soc_pymc.families.family import family_of
 from soc_pymc.model.splines import spline_matrix
 from soc_pymc.posterior.curves import curve_draws
+from tests.studies import binomial
 
 PRIOR = soc.Gamma(
     mean=soc.Spline(level=(float(np.log(0.05)), 0.7), slope=(1.0, 0.3)),
@@ -31,77 +37,129 @@ PRIOR = soc.Gamma(
 _QUANTILES = (0.02, 0.25, 0.5, 0.75, 0.98)
 
 
-def _items(frame: pd.DataFrame) -> soc.PoissonItems:
-    return soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+def _counts(rng, log_mean, log_cv2, frame):
+    theta = rng.gamma(np.exp(-log_cv2), np.exp(log_mean + log_cv2))
+    return frame.assign(count=rng.poisson(theta * frame["exposure"]))
 
 
-def _prior_curves(stats: soc.Statistics, number: int, seed: int) -> dict[str, np.ndarray]:
+def _successes(rng, logit_mean, log_odds_cv2, frame):
+    theta = rng.beta(*family_of(soc.Beta()).to_parameters(logit_mean, log_odds_cv2))
+    return frame.assign(successes=rng.binomial(frame["trials"], theta))
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A prior, items with its scores and sizes, and outcomes given both curves at the items."""
+
+    prior: Any
+    frame: Callable[[int, int], pd.DataFrame]
+    items: Callable[[pd.DataFrame], Any]
+    outcomes: Callable[..., pd.DataFrame]
+
+
+SETTINGS = {
+    "poisson": Setting(
+        PRIOR,
+        soc.simulation.s1,
+        lambda frame: soc.PoissonItems(frame, score="score", count="count", exposure="exposure"),
+        _counts,
+    ),
+    "binomial": Setting(
+        soc.Beta(
+            mean=soc.Spline(scale="logit", level=(float(special.logit(0.3)), 0.7), slope=(1, 0.3)),
+            variance=soc.Spline(scale="logit", level=(float(np.log(0.3)), 0.7), slope=(0.0, 0.5)),
+        ),
+        binomial.simulated,
+        binomial.ITEMS["binomial"],
+        _successes,
+    ),
+}
+
+
+def _prior_curves(stats: soc.Statistics, prior: Any, number: int, seed: int):
     """Draws from the prior of both curves at their knots and of the smoothing scales."""
-    names = ["log_mean", "log_cv2", "log_mean_wiggle_sd", "log_cv2_wiggle_sd"]
-    with soc.model(stats, PRIOR):
+    names = [*prior.curve_names, *(f"{name}_wiggle_sd" for name in prior.curve_names)]
+    with soc.model(stats, prior):
         tree = pm.sample_prior_predictive(number, var_names=names, random_seed=seed)
     return {name: tree["prior"][name].to_numpy()[0] for name in names}
 
 
-def _r_squared(log_mean: np.ndarray, log_cv2: np.ndarray) -> np.ndarray:
+def _r_squared(prior: Any, first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Share of the variance of theta that the score explains, by draw (last axis: items)."""
-    explained = np.exp(log_mean).var(axis=-1)
-    return explained / (explained + np.exp(log_cv2 + 2 * log_mean).mean(axis=-1))
+    mean, variance = family_of(prior).natural_moments(first, np.exp(second))
+    explained = mean.var(axis=-1)
+    return explained / (explained + variance.mean(axis=-1))
 
 
 def ranks(
-    fits: int, items: int, bins: int | None = None, seed: int = 0, binned: bool = False
+    fits: int,
+    items: int,
+    bins: int | None = None,
+    seed: int = 0,
+    binned: bool = False,
+    kind: str = "poisson",
 ) -> pd.DataFrame:
     """Ranks in (0, 1) of every quantity (columns) in every data set (rows), and the status.
 
     Items draw theta from the curves at their own scores, or at the centre of their bin (`binned`),
     which is the model to the letter.
     """
+    setting = SETTINGS[kind]
+    prior = setting.prior
     rng = np.random.default_rng(seed)
-    frame = soc.simulation.s1(items, seed=seed)
-    first = soc.summarize(_items(frame), bins=bins, progress=False)
-    truth = _prior_curves(first, fits, seed)
-    fit = soc.fit(first, PRIOR, progress=False)
-    knots = {k: fit.data["posterior"][k].to_numpy() for k in ("mean_knot", "variance_knot")}
-    u = np.log(frame["score"].to_numpy())
+    frame = setting.frame(items, seed=seed)
+    first = soc.summarize(setting.items(frame), bins=bins, progress=False)
+    truth = _prior_curves(first, prior, fits, seed)
+    fit = soc.fit(first, prior, progress=False)
+    score = frame["score"].to_numpy()
     if binned:
-        centre = np.log(fit.data["constant_data"]["score"].to_numpy())
-        u = centre[np.searchsorted(first.edges, frame["score"], side="right")]
-    at_items = {k: spline_matrix(u, v) for k, v in knots.items()}
-    score = frame["score"].quantile(list(_QUANTILES)).to_numpy()
+        centre = fit.data["constant_data"]["score"].to_numpy()
+        score = centre[np.searchsorted(first.edges, score, side="right")]
+    at_items = _matrices(fit, score)
+    points = frame["score"].quantile(list(_QUANTILES)).to_numpy()
     some = frame["score"].to_numpy()[:: max(1, items // 500)]
     rows = []
     for i in range(fits):
-        log_mean = at_items["mean_knot"] @ truth["log_mean"][i]
-        log_cv2 = at_items["variance_knot"] @ truth["log_cv2"][i]
-        theta = rng.gamma(np.exp(-log_cv2), np.exp(log_mean + log_cv2))
-        data = frame.assign(count=rng.poisson(theta * frame["exposure"]))
+        curves = (at @ truth[name][i] for name, at in at_items.items())
         summary = soc.summarize(
-            _items(data), edges=first.edges, on_leakage="ignore", progress=False
+            setting.items(setting.outcomes(rng, *curves, frame)),
+            edges=first.edges,
+            on_leakage="ignore",
+            progress=False,
         )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", soc.ConvergenceWarning)
-            fit = soc.fit(summary, PRIOR, method=soc.VI(seed=i), progress=False)
+            fit = soc.fit(summary, prior, method=soc.VI(seed=i), progress=False)
         row = {"converged": fit.status.converged, "pareto_k": fit.status.pareto_k}
-        for name, drawn, true in _quantities(fit, truth, i, knots, score, some):
+        for name, drawn, true in _quantities(fit, truth, i, points, some):
             below = np.mean(drawn < true) + np.mean(drawn == true) / 2
             row[name] = (below * len(drawn) + rng.random()) / (len(drawn) + 1)
         rows.append(row)
     return pd.DataFrame(rows)
 
 
-def _quantities(fit, truth, i, knots, score, some):
+def _matrices(fit: soc.Fit, score: np.ndarray) -> dict[str, np.ndarray]:
+    """Maps from a curve's values at its knots to those at scores, by the curve's name."""
+    found = {}
+    for curve, name in zip(("mean", "variance"), fit.prior.curve_names, strict=True):
+        knots = fit.data["posterior"][f"{curve}_knot"].to_numpy()
+        found[name] = spline_matrix(fit.axis(curve)(score), knots)
+    return found
+
+
+def _quantities(fit, truth, i, score, some):
     """Name, draws and truth of every quantity."""
-    names = {"log_mean": "mean_knot", "log_cv2": "variance_knot"}
+    names = fit.prior.curve_names
     drawn = dict(zip(names, curve_draws(fit, score), strict=True))
-    for name, knot in names.items():
-        true = spline_matrix(np.log(score), knots[knot]) @ truth[name][i]
+    for name, at in _matrices(fit, score).items():
+        true = at @ truth[name][i]
         for j, q in enumerate(_QUANTILES):
             yield f"{name} at {q:.0%}", drawn[name][:, j], true[j]
         scale = f"{name}_wiggle_sd"
         yield scale, fit.data["posterior"][scale].to_numpy().ravel(), truth[scale][i]
-    true_curves = (spline_matrix(np.log(some), knots[k]) @ truth[n][i] for n, k in names.items())
-    yield "R-squared", _r_squared(*curve_draws(fit, some)), _r_squared(*true_curves)
+    true_curves = (at @ truth[name][i] for name, at in _matrices(fit, some).items())
+    found = (_r_squared(fit.prior, *pair) for pair in (curve_draws(fit, some), true_curves))
+    yield "R-squared", *found
 
 
 _GRID = np.linspace(0.005, 0.995, 199)
@@ -175,12 +233,13 @@ def picture(found: pd.DataFrame, path: Path) -> None:
 def main() -> None:
     """Run the study, print its table and draw its picture."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kind", choices=list(SETTINGS), default="poisson")
     parser.add_argument("--fits", type=int, default=200)
     parser.add_argument("--items", type=int, default=5000)
     parser.add_argument("--picture", type=Path)
     chosen = parser.parse_args()
     start = time.time()
-    found = ranks(chosen.fits, chosen.items)
+    found = ranks(chosen.fits, chosen.items, kind=chosen.kind)
     print(table(found).to_string(float_format=lambda x: f"{x:.3f}"))
     print(
         f"{chosen.fits} fits of {chosen.items} items, {found['converged'].mean():.1%} converged, "

@@ -1,0 +1,90 @@
+"""Successes in trials: do bands and intervals cover, and what were counts in exposures worth?
+
+    python -m tests.studies.binomial [--seeds 30] [--items 20000]
+
+The mean rises from 0.05 to 0.95, curved, and the dispersion falls almost fivefold over the score's
+range. Items have 1 to 500 trials. The same data are fitted as successes in trials and as counts in
+exposures. The oracle knows both curves.
+"""
+
+import argparse
+import warnings
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+from scipy import special, stats
+
+import soc_pymc as soc
+from tests.studies import s1
+
+_SPREAD = 1.2  # sd of the scores' logit
+_SCORES = special.expit(_SPREAD * stats.norm.ppf([0.02, 0.1, 0.25, 0.5, 0.75, 0.9, 0.98]))
+
+ITEMS = {
+    "binomial": lambda frame: soc.BinomialItems(
+        frame, score="score", successes="successes", trials="trials"
+    ),
+    "poisson": lambda frame: soc.PoissonItems(
+        frame, score="score", count="successes", exposure="trials"
+    ),
+}
+
+
+def curves(score: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """True E(theta|t), and g = log(1/a + 1/b) of the Beta prior."""
+    x = special.logit(score)
+    mean = 0.05 + 0.9 * special.expit(1.3 * x + 0.5 * np.sin(1.5 * x))
+    return mean, np.log(0.3) - 0.8 * np.tanh(x)
+
+
+def prior_at(score: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """True a and b: a (1 - mean) = b mean = exp(-g)."""
+    mean, g = curves(score)
+    return np.exp(-g) / (1 - mean), np.exp(-g) / mean
+
+
+def simulated(n_items: int, seed: int = 0) -> pd.DataFrame:
+    """Items: logit t ~ Normal(0, 1.2), trials log-uniform from 1 to 500, theta ~ Beta(a, b)."""
+    rng = np.random.default_rng(seed)
+    score = special.expit(rng.normal(0.0, _SPREAD, n_items))
+    trials = np.floor(np.exp(rng.uniform(0.0, np.log(501.0), n_items))).astype(np.int64)
+    theta = rng.beta(*prior_at(score))
+    successes = rng.binomial(trials, theta)
+    columns = {"score": score, "successes": successes, "trials": trials, "theta": theta}
+    return pd.DataFrame(columns)
+
+
+def one_seed(seed: int, items: int = 20_000, kind: str = "binomial") -> s1.Outcome:
+    """Simulate, fit as one kind of items and judge."""
+    frame = simulated(items, seed)
+    roles = ITEMS[kind](frame)
+    with warnings.catch_warnings():  # counts that look like successes in trials
+        warnings.simplefilter("ignore", soc.ItemsWarning)
+        stats_ = soc.summarize(roles, progress=False)
+    fit = soc.fit(stats_, method=soc.VI(seed=seed), progress=False)
+    scored = soc.item_posteriors(fit, roles, progress=False)
+    a, b = prior_at(frame["score"])
+    oracle = (a + frame["successes"]) / (a + b + frame["trials"])
+    found = soc.calibration_curves(fit, _SCORES).isel(chain=0)
+    a, b = prior_at(_SCORES)
+    truth = {"mean": a / (a + b), "sd": stats.beta.std(a, b)}
+    drawn = {"mean": found["mean"].to_numpy(), "sd": np.sqrt(found["variance"].to_numpy())}
+    return s1.judged(fit, scored, oracle, drawn, truth)
+
+
+def main() -> None:
+    """Run the study and print its tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=30)
+    parser.add_argument("--items", type=int, default=20_000)
+    parser.add_argument("--kinds", nargs="+", choices=list(ITEMS), default=list(ITEMS))
+    chosen = parser.parse_args()
+    for kind in chosen.kinds:
+        outcomes = [one_seed(seed, chosen.items, kind) for seed in range(chosen.seeds)]
+        table = s1.table(outcomes).to_string(float_format=lambda x: f"{x:.4f}")
+        print(f"\nfitted as {kind} items\n{table}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
