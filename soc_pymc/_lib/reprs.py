@@ -91,7 +91,7 @@ def of_statistics(stats: Any, sums: str) -> Rows:
     in_bins = f", {full.min():,} to {full.max():,} items each" if len(full) else ""
     empty = f", {len(n) - len(full):,} empty" if len(full) < len(n) else ""
     cells = stats.data.sizes
-    kept = [f"{cells[t]:,} of {t}" for t in ("exposure", "count", "noise") if t in cells]
+    kept = [f"{cells[t]:,} of {t}" for t in cells if f"{t}_cell" in stats.data]
     if stats.coarse:
         merged = f" in bins of {stats.coarse}" if stats.coarse > 1 else ""
         kept.append(f"{cells['joint']:,} joint{merged}")

@@ -73,13 +73,14 @@ def _summary_advice(failed: pd.DataFrame, fit: Fit, outcome: Outcome) -> Iterato
             "changed since: fit again; if they are, look which slices fail, and give the variance "
             f"more knots, soc.{_prior(fit)}(variance=soc.Spline(knots=40)), on more bins."
         )
-    for ratio in failed.loc[failed["check"] == "zero counts", "statistic"]:
+    zeros = failed[failed["check"].str.startswith("zero ")]
+    for zero, ratio in zip(zeros["check"], zeros["statistic"], strict=True):
         side, what = "fewer", "slices that fail"
         if ratio > 1:
             side, what = "more", "two kinds of items under one score"
         shape = "what the fit says" if fit.prior.mixture else fit.prior.family
         yield (
-            f"There are {side} zero counts than the model says ({ratio:.3g} times): theta given "
+            f"There are {side} {zero} than the model says ({ratio:.3g} times): theta given "
             f"the score is not {shape} near 0. Look for {what} and fit them apart."
         )
 

@@ -84,14 +84,14 @@ def summarize(
     items: Items,
     *,
     bins: int | None = None,
-    equal: Literal["items", "count", "exposure"] | None = None,
+    equal: Literal["items", "count", "exposure", "successes", "trials"] | None = None,
     edges: ArrayLike | None = None,
     folds: int | None = None,
     joint: bool | int = False,
     on_leakage: Literal["raise", "warn", "ignore"] = "raise",
     progress: bool = True,
 ) -> Statistics:
-    """Sufficient statistics of items, of counts or of values, in bins of the score.
+    """Sufficient statistics of items, whatever their outcomes, in bins of the score.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def summarize(
         far apart.
     equal
         Quantity that bins hold in equal amounts: ``"items"`` (the default), ``"count"`` or
-        ``"exposure"``; items with values have only the first.
+        ``"exposure"``, or ``"successes"`` or ``"trials"``; items with values have only the first.
     edges
         Interior cut points instead of `bins` and `equal`, strictly increasing; bins are [e_k,
         e_k+1), and the outer bins are open, so no item is dropped.
@@ -111,13 +111,14 @@ def summarize(
         Number of folds with separate statistics, for cross-validation. None takes the items' own
         folds, or makes 10 from their ``id``, or none without either. Folds come from whole-number
         arithmetic on the id, the same on every engine, or without an id on the item's score and
-        exposure or noise sd, never on its outcome. 0 keeps no folds, and ids and folds are then not
-        read and may have any type.
+        exposure (noise sd, trials), never on its outcome. 0 keeps no folds, and ids and folds are
+        then not read and may have any type.
     joint
-        Whether to keep joint cells of exposures and counts, or of noise sds and values, for checks
-        and for priors beyond one Gamma or Normal: about a hundred times as many numbers. A number
-        is the largest number of cells (True: 4 million, half a gigabyte); beyond it their bins are
-        merged in pairs, and `Statistics.coarse` is the number of merged bins. They have no folds.
+        Whether to keep joint cells of outcomes and their sizes (exposures, noise sds or trials),
+        for checks and for priors beyond one Gamma, Normal or Beta: about a hundred times as many
+        numbers. A number is the largest number of cells (True: 4 million, half a gigabyte); beyond
+        it their bins are merged in pairs, and `Statistics.coarse` is the number of merged bins.
+        They have no folds.
     on_leakage
         What to do if outcomes vary far less around their scores than noise allows, a sign of scores
         that saw the outcomes: ``"raise"`` an error, ``"warn"`` or ``"ignore"``.

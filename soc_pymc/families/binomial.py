@@ -95,7 +95,7 @@ class _BinomialForms(CertainNoise):
 
     @property
     def summaries(self) -> dict[str, Any]:
-        return {"dispersion": self.scatter, "zero counts": _none}
+        return {"dispersion": self.scatter, "zero successes": _none}
 
     def scatter(self, y: Floats, size: Floats, mean: Floats, variance: Floats) -> Floats:
         # as of counts: weights that no few items drown

@@ -74,6 +74,7 @@ class Words:
     leak: str  # meaning of a too small variation of outcomes around their scores, {z}
     columns: tuple[str, str]  # what the columns of outcome and size hold
     zeros: str = ""  # items whose outcome is 0; empty if these are not special
+    unfit: str = "an event"  # what a bin lacks that has no estimate of its own
 
 
 class OutcomeForms(Protocol):
@@ -529,27 +530,36 @@ _BINOMIAL = Outcome(
     positive=True,
     words=Words(
         "successes in trials",
-        "success",
+        "number of successes",
         "successes",
         "number of trials",
         "trials",
-        "probability",
+        "success rate",
         "own rate",
         unit="{outcome} per trial ({size})",
-        seen="a number of successes in known trials, each with the item's true probability theta",
+        seen="a number of successes in known trials, each a success with the item's true "
+        "probability theta",
         further="{amount} more trials ({size})",
         worth="Items that deserve more trials",
         events="successes",
         columns=("outcome: number of successes", "number of trials"),
         noise="Binomial noise",
         zeros="Items without successes",
+        unfit="both a success and a failure",
         leak="successes vary far less around their scores than Binomial noise allows "
         "(z = {z:.1f}): the scores probably saw the very outcomes they are to be calibrated with "
         "(or the trials of an item are not independent).",
     ),
     validity=Validity(
         _SCORE_BOUNDS,
-        Bounds("successes must be whole numbers >= 0", LARGEST_COUNT, 0.0, True, "2^53 or more"),
+        Bounds(
+            "successes must be whole numbers >= 0, or true/false in single trials",
+            LARGEST_COUNT,
+            0.0,
+            True,
+            "2^53 or more",
+            labels=True,
+        ),
         Bounds("trials must be whole numbers >= 0", LARGEST_COUNT, 0.0, True, "2^53 or more"),
         more_than_size,
         "above the trials of column {size!r}",

@@ -37,6 +37,7 @@ class Bounds:
     least: float | None = None  # None: numbers of either sign
     whole: bool = False
     name_of_largest: str = ""  # description of too large numbers in errors
+    labels: bool = False  # true and false are valid too, as 1 and 0
     negligible: float = 0.0  # smaller numbers count as 0 in powers and products
 
     @property

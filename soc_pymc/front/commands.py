@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 import soc_pymc as soc
 
 from .._lib.errors import FitError, StatisticsError
-from ..families.family import FAMILIES, reads_joint
+from ..families.family import FAMILIES, Family, reads_joint
 from ..families.outcomes import OUTCOMES, Outcome
 from ..families.priors import Prior, Spline
 from ..families.scales import RANK, SCALES
@@ -64,24 +64,33 @@ def _columns(*kinds: Outcome, default: str = "") -> tuple[_Option, ...]:
     return tuple(found)
 
 
+def _by_kind(each: Callable[[Family], str]) -> str:
+    """A default of every family: "gamma for counts, normal for values"."""
+    return ", ".join(f"{each(f)} for {f.outcome.words.outcomes}" for f in FAMILIES.values())
+
+
 _KINDS = tuple(OUTCOMES.values())
+_SIZES = ", ".join(kind.words.size for kind in _KINDS[1:])  # beside the first kind's
 _PATHS = "Parquet or CSV files, or a glob"
 _ITEMS = _option("items", _PATHS, nargs="+")
 _FIT = _option("fit", "a fit, from 'soc-pymc fit'")
 _BINS = _option("--bins", "number of bins (default: grows with the items)", type=int)
 _BY = _option("--by", "also check by this column", action="append", default=[])
 _PRIOR = (
-    _option("--prior", "prior of theta (default: gamma, of values normal)", choices=tuple(PRIORS)),
-    _switch(
-        "--exposure-term", "theta also depends on log exposure (or noise sd); needs joint cells"
+    _option(
+        "--prior",
+        f"prior of theta (default: {_by_kind(lambda family: family.name.lower())})",
+        choices=tuple(PRIORS),
     ),
+    _switch("--exposure-term", f"theta also depends on log exposure ({_SIZES}); needs joint cells"),
     _switch("--monotone", "the mean curve never falls"),
     _switch("--bin-effects", "bins deviate from the curve"),
     _switch("--pool-groups", "one pair of curves for all groups"),
     _option("--knots", "knots of each curve (default: 20)", type=int),
     _option(
         "--scale",
-        "axis on which curves are smooth (default: log, of values linear)",
+        "axis on which curves are smooth "
+        f"(default: {_by_kind(lambda family: str(family.prior().mean.scale))})",
         choices=(*SCALES, RANK),
     ),
 )
@@ -208,7 +217,7 @@ def run(chosen: _Chosen) -> None:
     _option(
         "--equal",
         "quantity that bins hold in equal amounts (default: items)",
-        choices=("items", "count", "exposure"),
+        choices=("items", *(role for kind in _KINDS for role in kind.amounts)),
     ),
     _option("--edges", "take the bins of these saved statistics"),
     _option("--out", "statistics file to write (netCDF)", required=True),
@@ -283,7 +292,7 @@ def fit(chosen: _Chosen) -> None:
     "fit.nc --group DE --out curves.csv",
     _FIT,
     _option("--group", "group of the curves (default: the shared curves)"),
-    _option("--exposure", "exposure (noise sd) of the curves (default: average)", type=float),
+    _option("--exposure", f"exposure ({_SIZES}) of the curves (default: average)", type=float),
     _option("--prob", "probability of the bands", type=float, default=0.9),
     _option("--out", "CSV file to write", required=True),
 )
@@ -488,7 +497,7 @@ def _kind_of(chosen: _Chosen, known: dict[str, str]) -> Outcome:
         raise StatisticsError(f"say which columns to use: {', or '.join(kinds)}")
     if len(given) > 1:
         kinds = [" and ".join(both) for both in flags.values()]
-        raise StatisticsError(f"give {', or '.join(kinds)}, not both")
+        raise StatisticsError(f"items are of one kind: give {', or '.join(kinds)}")
     return given[0]
 
 

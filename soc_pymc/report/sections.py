@@ -46,6 +46,7 @@ _CHECKS = {
     "LOO-PIT": "The same, each item left out",
     "dispersion": "Scatter of outcomes",
     "zero counts": "Number of zero counts",
+    "zero successes": "Number of zero successes",
     "converged": "Convergence",
     "pareto_k": "Quality of the approximation",
     "ess_fraction": "Quality of the approximation",
@@ -334,7 +335,7 @@ def _in_words(check: str, statistic: float) -> str:
     """What a statistic says."""
     if check in ("PIT", "LOO-PIT"):
         return f"cumulative probabilities are off by at most {number(statistic, 2)}"
-    if check in ("dispersion", "zero counts"):
+    if check == "dispersion" or check.startswith("zero "):
         what = "scatter" if check == "dispersion" else "zeros"
         return f"{number(statistic)} times the {what} that the model expects"
     if check == "converged":

@@ -97,8 +97,10 @@ def _wrong_type(role: str, dtype: Any) -> str | None:
         right = dtype.is_string() or dtype.is_integer() or dtype.is_boolean() or dtype.is_null()
     elif role == "id":
         right = dtype.is_integer() or dtype.is_null()
+    elif dtype.is_boolean():
+        right = _NUMBERS[role].labels
     else:
-        right = (dtype.is_numeric() and not dtype.is_boolean()) or dtype.is_null()
+        right = dtype.is_numeric() or dtype.is_null()
     if right:
         return None
     if dtype.is_boolean():

@@ -71,14 +71,15 @@ class StepFits:
 def fit_bins(stats: Statistics, prior: Any, method: FiveSteps) -> StepFits:
     """Fit a conjugate prior to each bin of all items, and curves through them."""
     axes = axis_of(prior.mean, stats), axis_of(prior.variance, stats)
-    rows, data = rows_of(stats, FAMILIES[prior.family])
+    family = FAMILIES[prior.family]
+    rows, data = rows_of(stats, family)
     data.refuse_mean_only("soc.FiveSteps()")
     chosen = rows.bin % method.every == 0
     found = maximise(data, chosen)
     fitted, failed = int(found.fitted.sum()), int(found.failed.sum())
     if not fitted:
         empty = int(chosen.sum()) - failed
-        why = [f"{empty:,} without an event"] * (empty > 0)
+        why = [f"{empty:,} without {family.outcome.words.unfit}"] * (empty > 0)
         why += [f"the search failed in {failed:,}"] * (failed > 0)
         raise FitError(
             f"none of the {int(chosen.sum()):,} bins could be fitted ({', '.join(why)}): five "
@@ -93,13 +94,13 @@ def fit_bins(stats: Statistics, prior: Any, method: FiveSteps) -> StepFits:
         monotone = method.monotone or prior.monotone
         curves = stepped_curves(found, place[0], information, monotone)
     spread = np.where(found.at_zero, 0.0, np.exp(found.second))
-    family = FAMILIES[prior.family]
     logs = log_moments(found) if family.has_log_moments else None
     moments = _named_moments(family, found.first, spread, logs, found.log_likelihood, rows.n)
     zero, eventless = int(found.at_zero.sum()), int((chosen & ~data.can_fit).sum())
     notes = [f"{fitted:,} bins by maximum likelihood"]
     notes += [f"{zero:,} at variance 0"] * (zero > 0)
-    notes += [f"{eventless:,} more without an event left to their neighbours"] * (eventless > 0)
+    lacks = f"{eventless:,} more without {family.outcome.words.unfit} left to their neighbours"
+    notes += [lacks] * (eventless > 0)
     return StepFits(
         rows, data, axes, place, curves, found.fitted, found.failed, moments, tuple(notes)
     )
