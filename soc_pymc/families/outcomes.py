@@ -220,6 +220,11 @@ class Outcome:
     forms: OutcomeForms  # functions only of outcomes
 
     @property
+    def relative(self) -> bool:
+        """Whether the spread of theta is told as a share of its mean."""
+        return self.theta is LOG
+
+    @property
     def direct(self) -> bool:
         """Whether an outcome is itself the estimate of theta."""
         return self.words.outcome == self.words.theta

@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from numpy.typing import ArrayLike, NDArray
 
 from .._lib.arrays import Floats
+from ..families.scales import LOG, LOGIT, Scale
 from .arguments import axes_in
 
 # Okabe and Ito (2008): told apart with every kind of colour vision
@@ -20,6 +21,7 @@ GREY, BLACK = "#666666", "#000000"
 PALETTE = (BLUE, ORANGE, GREEN, RED, SKY, PURPLE, YELLOW)
 MARKERS = "osD^v<>"
 WIDEST = 8.0  # inches: a notebook shows it as it is
+TOP = 0.985  # of axes: what lies beyond their upper end
 MANY = 200  # dots in a panel: more are drawn smaller
 FRAMELESS: dict[str, Any] = {"frameon": False, "fontsize": 8}
 BOXED: dict[str, Any] = {"edgecolor": "none", "framealpha": 0.85, "fontsize": 8}
@@ -29,6 +31,19 @@ _DIGITS = (  # labelled digits, up to so many decades
     (3.5, (1.0, 3.0)),
     (np.inf, (1.0,)),
 )
+_SHARES = {  # labelled shares, with the order in which they are left out last
+    x: rank
+    for rank, shares in enumerate(
+        [
+            [0.5],
+            [0.1, 0.9, 0.01, 0.99, 1e-3, 0.999, 1e-4, 0.9999],
+            [0.2, 0.8, 0.05, 0.95, 0.02, 0.98, 0.005, 0.995],
+            [0.3, 0.7, 0.4, 0.6, 0.002, 0.998],
+        ]
+    )
+    for x in shares
+}
+_MOST_SHARES = 10
 
 
 def panels_in(
@@ -85,6 +100,44 @@ def rate_axis(axis: Any, low: float, high: float) -> None:
     setter = axis.axes.set_xscale if axis.axis_name == "x" else axis.axes.set_yscale
     setter("log")
     plain_ticks(axis, low, high)
+
+
+def share_axis(axis: Any, low: float, high: float) -> None:
+    """Logit axis over shares between 0 and 1, with plain numbers."""
+    setter = axis.axes.set_xscale if axis.axis_name == "x" else axis.axes.set_yscale
+    setter("logit")
+    ends = LOGIT.position(np.array([low, high]))
+    inside = [share for share in _SHARES if low <= share <= high]
+    if len(inside) < 3:
+        axis.set_major_locator(ticker.MaxNLocator(5))
+    else:
+        step = max(1.0, (ends[1] - ends[0]) / _MOST_SHARES)  # in units of log odds
+        kept: list[float] = []
+        for share in sorted(inside, key=lambda x: (_SHARES[x], x)):
+            if all(abs(LOGIT.position(share) - LOGIT.position(x)) >= 0.5 * step for x in kept):
+                kept.append(share)
+        axis.set_major_locator(ticker.FixedLocator(sorted(kept)))
+    axis.set_major_formatter(ticker.FuncFormatter(plain))
+    axis.set_minor_locator(ticker.NullLocator())
+
+
+def scaled_axis(axis: Any, scale: str, low: float, high: float) -> None:
+    """Axis on a scale of scores or of theta, by its name: one without curvature stays linear."""
+    if scale in _AXES:
+        _AXES[scale](axis, low, high)
+
+
+_AXES = {LOG.name: rate_axis, LOGIT.name: share_axis}
+
+
+def far_ends(scale: Scale, low: float, high: float, factor: float) -> tuple[float, float]:
+    """How far rates or odds lie that differ by a factor; infinite where a scale has no end."""
+    step = np.log(factor)
+    ends = scale.position(np.array([low, high]))
+    return (
+        float(scale.score(ends[0] - step)) if np.isfinite(scale.low) else -np.inf,
+        float(scale.score(ends[1] + step)) if np.isfinite(scale.high) else np.inf,
+    )
 
 
 def plain_ticks(axis: Any, low: float, high: float) -> None:
@@ -151,9 +204,10 @@ def draw_dots(
     ax.plot(x, y, "o", color=color, label=label, zorder=zorder, **style)
 
 
-def draw_floor(ax: Axes, across: Floats, label: str) -> None:
+def draw_floor(ax: Axes, across: Floats, label: str, foot: float = 0.015) -> None:
     """Mark by crosses at the axes' foot what has no place on a logarithmic axis, such as a 0.
 
+    `foot` is its height as a share of the axes: near 1 for what lies beyond their top.
     The legend adds the number; nothing is drawn where there is nothing.
     """
     if across.size:
@@ -162,5 +216,6 @@ def draw_floor(ax: Axes, across: Floats, label: str) -> None:
             "markersize": 4,
             "label": f"{label}: {len(across):,}",
         }
-        foot = np.full(len(across), 0.015)
-        ax.plot(across, foot, "x", transform=ax.get_xaxis_transform(), **style)
+        ax.plot(
+            across, np.full(len(across), foot), "x", transform=ax.get_xaxis_transform(), **style
+        )

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from .._lib.arguments import PROBABILITY, OrNone, checked, switch
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
+from ..families.scales import LOG
 from ..inference.results import Fit
 from . import canvas, fitted
 from .arguments import FIT, AxesOf
@@ -32,7 +33,8 @@ def plot_curves(
 ) -> NDArray[Any]:
     """Draw E(theta|t) over the binned data, and below it how widely theta varies given the score.
 
-    The lower curve is the coefficient of variation of theta for counts, its sd for values.
+    The lower curve is the coefficient of variation of theta for counts, its sd for values and for
+    successes in trials. Means of successes are drawn on the scale of their log odds.
 
     Parameters
     ----------
@@ -76,43 +78,42 @@ def plot_curves(
 
 
 def _mean_and_spread(fit: Fit) -> xr.Dataset:
-    """Draws of E(theta|t), and of the sd of theta, over E(theta|t) where theta is positive."""
+    """Draws of E(theta|t), and of the sd of theta, for rates as a share of E(theta|t)."""
     curves = fitted.fitted_curves(fit)[["mean", "variance"]]
     spread = curves["variance"] ** 0.5
-    if fitted.outcome_of(fit).positive:
+    if fitted.outcome_of(fit).relative:
         spread = spread / curves["mean"]
     return curves[["mean"]].assign(spread=spread.assign_attrs(banded="log"))
 
 
 def _data_points(fit: Fit, ax: Axes, score: Floats) -> None:
     """Outcomes of merged bins, and the identity where scores are rates themselves."""
-    outcome = fitted.outcome_of(fit)
+    outcome, scale = fitted.outcome_of(fit), fitted.theta_scale(fit)
     centre, own, error = fitted.merged_outcomes(fit)
-    low = error
-    if outcome.positive:  # on a logarithmic axis the lower whisker must stay above 0
-        centre, own, error = (x[own > 0] for x in (centre, own, error))
-        low = np.minimum(error, 0.9 * own)
+    centre, own, error = (x[scale.holds(own)] for x in (centre, own, error))
+    # whiskers must stay on the axis
+    low, high = (np.minimum(error, 0.9 * room) for room in (own - scale.low, scale.high - own))
     label = f"items: {fitted.own_estimate(fit)} (bars: ± 1 s.e. of {outcome.words.noise} alone)"
     style: dict[str, Any] = {"color": canvas.ORANGE, "elinewidth": 0.8, "zorder": 3}
-    ax.errorbar(centre, own, yerr=[low, error], fmt="o", markersize=3.5, label=label, **style)
+    ax.errorbar(centre, own, yerr=[low, high], fmt="o", markersize=3.5, label=label, **style)
     if outcome.positive and fitted.scores_estimate_theta(fit):
         ax.plot(score, score, color=canvas.GREY, linewidth=1, linestyle="--", label="theta = score")
 
 
 def _label_curves(fit: Fit, axes: NDArray[Any], score: Floats) -> None:
     top, bottom = axes
-    positive = fitted.outcome_of(fit).positive
+    relative, scale = fitted.outcome_of(fit).relative, fitted.theta_scale(fit)
     fitted.score_axis(fit, top, score)
     if bottom.get_xscale() != top.get_xscale():
         fitted.score_axis(fit, bottom, score)
-    for ax in axes:
-        if positive and ax.dataLim.y0 > 0:
-            canvas.rate_axis(ax.yaxis, ax.dataLim.y0, ax.dataLim.y1)
+    for ax, name in ((top, scale.name), (bottom, LOG.name if relative else "")):
+        if ax.dataLim.y0 > 0:
+            canvas.scaled_axis(ax.yaxis, name, ax.dataLim.y0, ax.dataLim.y1)
     mean = f"E(theta | score)\n{fitted.theta_unit(fit)}"
     canvas.finish(top, f"Calibration curves\n{fitted.total(fit)}", "", mean)
-    spread = "sd(theta | score)" + (" / E(theta | score)" if positive else "")
+    spread = "sd(theta | score)" + (" / E(theta | score)" if relative else "")
     canvas.finish(bottom, "", fitted.score_name(fit, "score"), spread)
-    if not positive:
+    if not relative:
         bottom.set_ylim(bottom=0.0)
 
 
@@ -167,17 +168,20 @@ def plot_smoothing(
     both = canvas.panels_in(axes, (7, 7), 2, sharex=True)
     for ax, (name, curve) in zip(both, lines.items(), strict=True):
         own = alone["per_bin"][name].to_numpy()
-        positive = name == "variance" or fitted.outcome_of(fit).positive
-        # estimates at or near 0 would squeeze a logarithmic axis
-        near_0 = own <= (_NEAR_0 * float(curve.middle.min()) if positive else -np.inf)
+        scale = LOG if name == "variance" else fitted.theta_scale(fit)
+        # estimates at or near an end of the scale would squeeze its axis
+        ends = float(curve.middle.min()), float(curve.middle.max())
+        lowest, highest = canvas.far_ends(scale, *ends, 1.0 / _NEAR_0)
         known = np.isfinite(own)
+        low, high = known & (own <= lowest), known & (own >= highest)
         label = f"each bin alone ({canvas.number_of(int(known.sum()), 'bin')})"
-        canvas.draw_dots(ax, score[known & ~near_0], own[known & ~near_0], canvas.BLACK, label)
-        canvas.draw_floor(ax, score[known & near_0], f"bins with a {name} at or near 0")
+        on_axis = known & ~low & ~high
+        canvas.draw_dots(ax, score[on_axis], own[on_axis], canvas.BLACK, label)
+        canvas.draw_floor(ax, score[low], f"bins with a {name} at or near 0")
+        canvas.draw_floor(ax, score[high], f"bins with a {name} at or near 1", canvas.TOP)
         fitted.draw_band(ax, curve, canvas.RED, 0.3, f"{prob:.0%} band at each score")
         fitted.draw_line(ax, curve, canvas.RED, f"smooth: {curve.name}", zorder=3)
-        if positive:
-            canvas.rate_axis(ax.yaxis, ax.dataLim.y0, ax.dataLim.y1)
+        canvas.scaled_axis(ax.yaxis, scale.name, ax.dataLim.y0, ax.dataLim.y1)
         fitted.score_axis(fit, ax, score)
     title = f"Before and after smoothing\n{fitted.total(fit)}"
     mean = f"E(theta | t)\n{fitted.theta_unit(fit)}"

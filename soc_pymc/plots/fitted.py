@@ -13,6 +13,7 @@ from .._lib.errors import FitError
 from ..families.family import family_of
 from ..families.outcomes import Outcome
 from ..families.row_sums import MEAN_ONLY
+from ..families.scales import Scale
 from ..inference.methods import FiveSteps
 from ..inference.results import Fit, outcome_roles
 from ..posterior.calibration import bands, calibration_curves
@@ -24,6 +25,11 @@ _POINTS = 40
 def outcome_of(fit: Fit) -> Outcome:
     """The kind of outcome that the fit is of."""
     return family_of(fit.prior).outcome
+
+
+def theta_scale(fit: Fit) -> Scale:
+    """The scale on which theta and its mean are drawn."""
+    return outcome_of(fit).theta
 
 
 def has_steps(fit: Fit) -> bool:
@@ -166,9 +172,8 @@ def scores_estimate_theta(fit: Fit) -> bool:
 
 
 def score_axis(fit: Fit, ax: Axes, score: Floats) -> None:
-    """Logarithmic axis of scores where the mean curve is smooth in their logarithm."""
-    if fit.axis("mean").scale == "log":
-        canvas.rate_axis(ax.xaxis, float(score.min()), float(score.max()))
+    """Axis of scores on the scale on which the mean curve is smooth."""
+    canvas.scaled_axis(ax.xaxis, fit.axis("mean").scale, float(score.min()), float(score.max()))
 
 
 def score_name(source: Any, words: str = "score t") -> str:

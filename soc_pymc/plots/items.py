@@ -166,7 +166,7 @@ def plot_forest(
     title = f"Posteriors of theta ({_some(at, frame)}{which})"
     canvas.finish(ax, title, f"theta{unit}", "", legend=False)
     ax.grid(visible=False, axis="y")
-    if outcome and outcome.positive:
+    if outcome and _are_rates(outcome, own["theta_mean"], rates):
         _log_axis(ax, outcome, own["theta_mean"], [own[q] for q in (*quantiles, score) if q], rates)
     ax.set_yticks(place, [canvas.escaped(label, 28) for label in labels[at]], fontsize=8)
     ax.set_ylim(-0.7, len(at) - 0.3)
@@ -355,29 +355,37 @@ def plot_shrinkage(
     names = [score, *own_columns, "theta_mean"]
     frame = some_columns(table, names)
     t, y, size, theta = (item_numbers(frame, name) for name in names)
-    least = 0.0 if outcome.positive else -np.inf
     own = outcome.estimate(y, size)
-    usable = np.flatnonzero(np.isfinite(own) & (size > 0) & np.isfinite(theta) & (theta > least))
+    known = np.isfinite(own) & (size > 0) & np.isfinite(theta)
+    usable = np.flatnonzero(known & (theta > outcome.theta.low))
     if not usable.size:
         raise ItemsError(f"no item has a positive {names[2]!r} and theta_mean: nothing to draw")
+    rates = _are_rates(outcome, theta[usable], own[usable])
+    least = 0.0 if rates else -np.inf
     at = usable if len(usable) <= _ITEMS else np.asarray(rng.choice(usable, _ITEMS, replace=False))
     t, own, size, theta = t[at], own[at], size[at], theta[at]
     seen = own > least
     left = _place_zeros(own, seen, theta, rng)
     ax = canvas.panels_in(ax, (7.5, 6))[0]
     power = 1.0 if outcome.sizes_add else -1.0
-    _points(ax, own, theta, t, size**power, score, outcome.positive)
+    _points(ax, own, theta, t, size**power, score, rates)
     high = float(max(own.max(), theta.max()))
     ends = np.array([min(own[seen].min(initial=high), theta.min()), high])
     ax.plot(ends, ends, color=canvas.GREY, linewidth=1, linestyle="--", zorder=1)
     _arrows(ax, own, theta, seen)
-    if outcome.positive:
+    if rates:
         _log_axes(ax, left, own, theta)
     _size_legend(ax, size**power, canvas.named(outcome.words.size, names[2]), power)
     across = f"{outcome.words.own}: {_own_name(outcome, columns)}"
     up = f"posterior mean of theta, {_unit(outcome, columns)}"
     canvas.finish(ax, f"Shrinkage (n = {_some(at, usable)})", across, up, legend=False)
     return ax
+
+
+def _are_rates(outcome: Outcome, *theta: Floats) -> bool:
+    """Whether theta is drawn on a logarithmic axis: if it is positive, and as a share small."""
+    most = max(float(np.nanmax(each, initial=0.0)) for each in theta)
+    return outcome.positive and most < 0.5 * outcome.theta.high
 
 
 def _some(drawn: Sized, of: Sized) -> str:

@@ -13,6 +13,7 @@ from .._lib.errors import FitError, ItemsError
 from ..data.items import Items
 from ..data.tables import batches, open_table, scan
 from ..families.family import family_of
+from ..families.scales import LINEAR, Scale
 from ..inference.results import Fit
 from ..posterior.curves import curves_at
 from ..posterior.item_columns import columns_of, posterior_roles
@@ -20,9 +21,9 @@ from ..posterior.predictive import Columns, posterior_of
 from . import canvas, fitted
 from .arguments import AX, FIT, levels_of
 
-_FAR_BELOW = 1e-2  # of the least mean: quantiles below it would squeeze the picture
+_FAR = 100.0  # from the least mean, as a factor: quantiles below it would squeeze the picture
 _LEVELS = np.concatenate([[5e-4], np.linspace(0.0025, 0.9975, 400), [0.9995]])
-_FAR = 0.995  # quantile of the outcomes up to which they are shown
+_MOST = 0.995  # quantile of the outcomes up to which they are shown
 _LEAST_EXPOSURE = 50.0
 _POINT = 0.01  # of the axis: a narrower prior is drawn as a line
 
@@ -151,15 +152,12 @@ def plot_adjusted_prior(
 def _bin_dots(fit: Fit, ax: Axes) -> Floats:
     """Draw and return outcomes of bins; those without events stand at the foot of the axes."""
     score, own = fitted.bin_outcomes(fit)
-    seen, label = own > _least(fit), f"bins: {fitted.own_estimate(fit)}"
+    scale, events = fitted.theta_scale(fit), fitted.outcome_of(fit).words.events
+    seen, label = scale.holds(own), f"bins: {fitted.own_estimate(fit)}"
     canvas.draw_dots(ax, score[seen], own[seen], canvas.BLACK, label, zorder=3.5)
-    canvas.draw_floor(ax, score[~seen], "bins without events")
+    canvas.draw_floor(ax, score[own <= scale.low], f"bins without {events}")
+    canvas.draw_floor(ax, score[own >= scale.high], f"bins of {events} alone", canvas.TOP)
     return own[seen]
-
-
-def _least(fit: Fit) -> float:
-    """What lies below every theta."""
-    return 0.0 if fitted.outcome_of(fit).positive else -np.inf
 
 
 def prior_quantiles(
@@ -183,25 +181,28 @@ def prior_quantiles(
 def theta_axis(
     fit: Fit, ax: Axes, lines: Floats, mean: Floats, others: Floats | tuple[()] = ()
 ) -> None:
-    """Axis of theta that holds the prior: logarithmic if theta is positive, with its unit.
+    """Axis of theta that holds the prior: on theta's own scale, with its unit.
 
-    Quantiles (k, n) and mean (n,) of theta are shown, and `others`, all positive where theta is.
+    Quantiles (k, n) and mean (n,) of theta are shown, and `others`, all on that scale.
     """
+    scale = fitted.theta_scale(fit)
     ax.set_ylabel(f"theta, {fitted.theta_unit(fit)}")
-    if not fitted.outcome_of(fit).positive:
+    if scale is LINEAR:
         return
-    low = max(float(lines.min()), _FAR_BELOW * float(mean.min()))
-    low = float(np.min(others, initial=low))
-    high = float(np.max(others, initial=max(float(lines.max()), float(mean.max()))))
-    canvas.rate_axis(ax.yaxis, low, high)
-    ax.set_ylim(low / 1.3, high * 1.3)
+    lowest, highest = canvas.far_ends(scale, float(mean.min()), float(mean.max()), _FAR)
+    low = float(np.min(others, initial=max(float(lines.min()), lowest)))
+    high = max(float(lines.max()), float(mean.max()))
+    high = float(np.max(others, initial=min(high, highest)))
+    canvas.scaled_axis(ax.yaxis, scale.name, low, high)
+    around = scale.position(np.array([low, high])) + np.array([-1.0, 1.0]) * np.log(1.3)
+    ax.set_ylim(*scale.score(around))
 
 
 def _name_lines(fit: Fit, ax: Axes, score: Floats, levels: Floats, lines: Floats) -> None:
     """Draw the quantiles, with their names where they are furthest apart."""
     ends = lines[[0, -1]]
-    if fitted.outcome_of(fit).positive:
-        ends = np.log(np.maximum(ends, 1e-300))
+    scale = fitted.theta_scale(fit)
+    ends = scale.position(np.maximum(ends, scale.low + 1e-300))
     spread = ends[1] - ends[0]
     end, shift, side = (-1, 4, "left") if spread[-1] >= spread[0] else (0, -4, "right")
     drawstyle = "steps-mid" if fitted.has_steps(fit) else "default"
@@ -321,7 +322,7 @@ def _own_estimates(
 def _draw_bin(fit: Fit, ax: Axes, theta: Floats, own: Floats, least: float | None) -> None:
     """The histogram, and the density from closely spaced quantiles, whatever the prior's family."""
     outcome = fitted.outcome_of(fit)
-    low, high = _range(theta, own, _least(fit))
+    low, high = _range(theta, own, fitted.theta_scale(fit))
     shown = own[(own >= low) & (own <= high)]
     cells = int(np.clip(2.0 * len(own) ** 0.4, 12, 60))
     edges = np.linspace(low, high, cells + 1)
@@ -352,11 +353,11 @@ def _density(ax: Axes, theta: Floats, width: float) -> float:
     return float(density.max())
 
 
-def _range(theta: Floats, own: Floats, least: float) -> tuple[float, float]:
+def _range(theta: Floats, own: Floats, scale: Scale) -> tuple[float, float]:
     """Range that holds the prior and nearly all outcomes; from the least possible theta on."""
-    high = max(float(theta[-2]), float(np.quantile(own, _FAR)))
-    if np.isfinite(least):
-        return least, 1.02 * high
-    low = min(float(theta[1]), float(np.quantile(own, 1 - _FAR)))
+    high = max(float(theta[-2]), float(np.quantile(own, _MOST)))
+    if np.isfinite(scale.low):
+        return scale.low, min(1.02 * high, scale.high)
+    low = min(float(theta[1]), float(np.quantile(own, 1 - _MOST)))
     pad = 0.02 * (high - low)
     return low - pad, high + pad
