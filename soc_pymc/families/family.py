@@ -48,6 +48,18 @@ _Pair = Callable[..., tuple[Any, Any]]
 
 
 @dataclass(frozen=True, eq=False)
+class Expressed:
+    """A family in + - * / and `exp`, as columns of engines have them.
+
+    Both parameters must be in proportion to the exponential of minus the second curve, and
+    `Family.update`, `Family.mean` and `Family.variance` take columns too.
+    """
+
+    parameters: _Pair  # (both curves, exp) -> a, b
+    matched: _Pair  # (mean, variance) -> a, b with these moments
+
+
+@dataclass(frozen=True, eq=False)
 class Family:
     """Theta given the score and outcomes given theta; `a, b` are conjugate parameters of theta."""
 
@@ -97,7 +109,7 @@ class Family:
     interpolation_error: _Pair
     unit: _Function  # second curve -> what an sd of the first is measured in
     mixtures: MixtureForms  # items under mixtures
-    in_warehouses: bool  # whether there are expressions and SQL that score items
+    expressed: Expressed | None  # None: no expressions or SQL score its items
 
 
 def _itself(values: Any) -> Any:
@@ -144,7 +156,7 @@ GAMMA = Family(
     interpolation_error=poisson_gamma.interpolation_error,
     unit=np.ones_like,
     mixtures=GAMMA_MIXTURE,
-    in_warehouses=True,
+    expressed=Expressed(poisson_gamma.shape_rate, poisson_gamma.matched),
 )
 
 NORMAL = Family(
@@ -187,7 +199,7 @@ NORMAL = Family(
     interpolation_error=normal_normal.interpolation_error,
     unit=lambda log_variance: np.exp(0.5 * log_variance),
     mixtures=NORMAL_MIXTURE,
-    in_warehouses=False,
+    expressed=None,
 )
 
 BETA = Family(
@@ -228,7 +240,7 @@ BETA = Family(
     interpolation_error=binomial_beta.interpolation_error,
     unit=np.ones_like,
     mixtures=BETA_MIXTURE,
-    in_warehouses=False,
+    expressed=Expressed(binomial_beta.expressed, binomial_beta.matched),
 )
 
 FAMILIES: Mapping[str, Family] = {family.name: family for family in (GAMMA, NORMAL, BETA)}

@@ -121,6 +121,11 @@ def variance(shape: Any, rate: Any) -> Any:
     return shape / rate / rate  # the square of the rate could overflow
 
 
+def matched(mean: Any, variance: Any) -> tuple[Any, Any]:
+    """Shape and rate of the Gamma with these moments."""
+    return mean * mean / variance, mean / variance
+
+
 def quantile(prob: ArrayLike, shape: ArrayLike, rate: ArrayLike) -> Floats:
     """Quantile of Gamma(shape, rate) at probability `prob`."""
     return np.asarray(gamma_quantile(prob, shape) / np.asarray(rate, dtype=np.float64))

@@ -71,6 +71,7 @@ def _by_kind(each: Callable[[Family], str]) -> str:
 
 _KINDS = tuple(OUTCOMES.values())
 _SIZES = ", ".join(kind.words.size for kind in _KINDS[1:])  # beside the first kind's
+_EXPRESSED = tuple(family.outcome for family in FAMILIES.values() if family.expressed)
 _PATHS = "Parquet or CSV files, or a glob"
 _ITEMS = _option("items", _PATHS, nargs="+")
 _FIT = _option("fit", "a fit, from 'soc-pymc fit'")
@@ -345,13 +346,13 @@ def _score(chosen: _Chosen, fit: "soc.Fit", items: "Items") -> Any:
     "fit.nc --table ads --dialect bigquery > posteriors.sql",
     _FIT,
     _option("--table", "name of the table of items", required=True),
-    *_columns(_KINDS[0], default=" (default: as in the fit)"),
+    *_columns(*_EXPRESSED, default=" (default: as in the fit)"),
     _option("--columns", "other columns to keep", nargs="*", default=[]),
     _option("--dialect", "SQL dialect, for example bigquery", default="duckdb"),
 )
 def sql(chosen: _Chosen) -> None:
     """Posterior of every item, as SQL for a warehouse."""
-    roles = ("score", _KINDS[0].observed, _KINDS[0].size)
+    roles = ("score", *(role for kind in _EXPRESSED for role in (kind.observed, kind.size)))
     names = {role: getattr(chosen, role) for role in roles if getattr(chosen, role)}
     fit = soc.load_fit(chosen.fit)
     print(

@@ -16,14 +16,12 @@ from .._lib.arrays import Floats
 from .._lib.errors import ItemsError
 from ..data.binning import Grid
 from ..data.tables.expressions import exact, score_cell
-from ..families import poisson_gamma
+from ..families.family import Family
+from ..families.outcomes import Outcome
 from ..families.scales import MIDDLE, Scale
-from ..families.validity import LARGEST, LARGEST_COUNT
+from ..families.validity import LARGEST, Bounds
 
-SCORED = ("theta_mean", "theta_sd", "theta_var", "theta_shape", "theta_rate")
-"""Columns that scoring adds."""
-
-_TINY = 1e-12  # negligible sd of log mean
+_TINY = 1e-12  # negligible sd of the first curve
 _ITEMS, _LADDER, _CURVES = "soc_items", "soc_ladder", "soc_curves"
 # engines that inline every use of a column, unless there is a LIMIT
 _FENCED = ("postgres",)
@@ -47,42 +45,49 @@ class Ladder:
 
 @dataclass(frozen=True)
 class Curves:
-    """Moments and nodes of the curves' draws, by cell of width 2^exponent of the position.
+    """Moments and nodes of draws of a family's curves, by cell of width 2^exponent of the position.
 
     A position u is in cell floor(v), v = u / 2^exponent, or in the first or last cell if it is
     beyond. Polynomials are in x = v - cell - 1/2, from 1 upwards.
     """
 
+    family: Family
     scale: Scale  # of positions if there is no ladder
     ladder: Ladder | None
     exponent: int
     first: int  # the first cell
     reach: tuple[int, int]  # cells beyond the outer ones where numbers stay finite
-    mean: Floats  # (cells, 4): means of log mean
-    cv2: Floats  # (cells, 4): means of log cv2
-    spread: Floats  # (cells, 3, 3): variance of log mean, covariance, variance of log cv2
-    nodes_mean: Floats  # (cells, k): nodes of log mean, in sd
-    nodes_cv2: Floats  # (cells, j): of the residual of log cv2 on log mean, in sd
+    mean: Floats  # (cells, 4): means of the first curve
+    cv2: Floats  # (cells, 4): means of the second, log cv2
+    spread: Floats  # (cells, 3, 3): variance of the first, covariance, variance of the second
+    nodes_mean: Floats  # (cells, k): nodes of the first, in sd
+    nodes_cv2: Floats  # (cells, j): of the residual of the second on the first, in sd
     weight: Floats  # (cells, k, j): weights of their pairs
 
 
 def scored(table: Any, roles: Mapping[str, str], curves: Curves) -> Any:
     """An Ibis table with the posterior moments of every item, on the items' backend.
 
-    `roles` are the columns of score, count and exposure.
+    `roles` are the columns of score, outcome and size.
     """
-    _check_columns(table.columns, roles)
+    _check_columns(table.columns, roles, curves)
     columns = {name: _memtable(values) for name, values in _lookups(curves).items()}
     fence = _backend(table) in _FENCED
     return _expression(table, roles, curves, columns, fence)
 
 
-def _check_columns(columns: Sequence[str], roles: Mapping[str, str]) -> None:
+def _new_columns(family: Family) -> tuple[str, ...]:
+    """Columns that scoring adds."""
+    return "theta_mean", "theta_sd", "theta_var", *(f"theta_{name}" for name in family.parameters)
+
+
+def _check_columns(columns: Sequence[str], roles: Mapping[str, str], curves: Curves) -> None:
     """Refuse tables that lack a column or already have one of the new ones."""
     absent = [name for name in roles.values() if name not in columns]
     if absent:
         raise ItemsError(f"the table has no column {', '.join(map(repr, absent))}")
-    clash = [name for name in SCORED if name in {column.lower() for column in columns}]
+    taken = {column.lower() for column in columns}
+    clash = [name for name in _new_columns(curves.family) if name in taken]
     if clash:
         raise ItemsError(
             f"the table already has the columns {', '.join(map(repr, clash))}: rename or drop them"
@@ -143,14 +148,14 @@ def scoring_sql(
 ) -> str:
     """A SELECT that scores a named table and contains the small tables.
 
-    `table` is written as in the dialect; `roles` are its columns of score, count and exposure,
+    `table` is written as in the dialect; `roles` are its columns of score, outcome and size,
     `columns` others to keep. The dialect is one of Ibis's, or "spark".
     """
     import ibis
     import sqlglot
 
     users = list(dict.fromkeys([*roles.values(), *columns]))
-    _check_columns(users, roles)
+    _check_columns(users, roles, curves)
     # decimals, so that the cast to float64 is always written
     items = ibis.table(dict.fromkeys(users, "decimal"), name=_ITEMS)
     lookups = _lookups(curves)
@@ -217,7 +222,8 @@ def _expression(
         made = rows.mutate(**{f"soc_{name}": value for name, value in new.items()})
         return made.limit(_ALL) if fence else made
 
-    rows = layer(table, **_inputs(table, roles, curves.scale))
+    family = curves.family
+    rows = layer(table, **_inputs(table, roles, family.outcome, curves.scale))
     rows = _with_position(rows, curves, lookups, layer)
     unit = exact(2.0**-curves.exponent)
     last = curves.first + len(curves.mean) - 1
@@ -227,31 +233,42 @@ def _expression(
     rows = layer(rows, at=rows.soc_whole.cast("int64"), x=rows.soc_v - rows.soc_whole - 0.5)
     rows = rows.left_join(lookups[_CURVES], rows.soc_at == lookups[_CURVES].soc_cell)
     rows = _with_prior(rows, layer)
-    rows = _with_posterior(rows, curves.weight.shape[1:], layer)
+    rows = _with_posterior(rows, family, curves.weight.shape[1:], layer)
     mean, variance = rows.soc_mean, rows.soc_var
-    values = (mean, variance.sqrt(), variance, mean * mean / variance, mean / variance)
+    assert family.expressed is not None
+    values = (mean, variance.sqrt(), variance, *family.expressed.matched(mean, variance))
     known = {
         name: rows.soc_good.ifelse(value, ibis.null("float64"))
-        for name, value in zip(SCORED, values, strict=True)
+        for name, value in zip(_new_columns(family), values, strict=True)
     }
     return rows.select(*users, **known)
 
 
-def _inputs(table: Any, roles: Mapping[str, str], scale: Scale) -> dict[str, Any]:
-    """Score, count and exposure as floats, replaced by harmless ones if any is bad.
+def _inputs(table: Any, roles: Mapping[str, str], outcome: Outcome, scale: Scale) -> dict[str, Any]:
+    """Score, outcome and size as floats, replaced by harmless ones if any is bad.
 
     Comparisons detect NaN and infinities: engines order NaN above all numbers or not at all, and
     both fail one of two bounds.
     """
-    t, y, n = (table[roles[role]].cast("float64") for role in ("score", "count", "exposure"))
+    names = ("score", outcome.observed, outcome.size)
+    t, y, n = (table[roles[role]].cast("float64") for role in names)
+    rule = outcome.validity
     low = t > scale.low if scale.low > -LARGEST else t >= -LARGEST
     high = t < scale.high if scale.high < LARGEST else t <= LARGEST
-    good = low & high & (n >= 0) & (n <= LARGEST)
-    good &= (y >= 0) & (y <= LARGEST_COUNT) & ((y == 0) | (n > 0))
-    bounded = good.ifelse(y, 0.0)  # engines may return an integer from floor, which has no NaN
-    good &= bounded == bounded.floor()
+    good = low & high & _within(y, rule.outcome) & _within(n, rule.size)
+    if rule.conflict is not None:
+        good &= ~rule.conflict(y, n)
+    for value, bounds in ((y, rule.outcome), (n, rule.size)):
+        if bounds.whole:
+            bounded = good.ifelse(value, 0.0)  # engines may return an integer from floor, no NaN
+            good &= bounded == bounded.floor()
     safe = {"t": good.ifelse(t, MIDDLE), "y": good.ifelse(y, 0.0), "n": good.ifelse(n, 0.0)}
     return {"good": good, **safe}
+
+
+def _within(value: Any, bounds: Bounds) -> Any:
+    least = -bounds.largest if bounds.least is None else bounds.least
+    return (value >= least) & (value <= bounds.largest)
 
 
 def _with_position(rows: Any, curves: Curves, lookups: Mapping[str, Any], layer: Any) -> Any:
@@ -295,33 +312,38 @@ def _with_prior(rows: Any, layer: Any) -> Any:
     return layer(rows, left=(rows.soc_cc - rows.soc_slope * rows.soc_slope).abs().sqrt())
 
 
-def _with_posterior(rows: Any, shape: tuple[int, ...], layer: Any) -> Any:
+def _with_posterior(rows: Any, family: Family, shape: tuple[int, ...], layer: Any) -> Any:
     """Mean and total variance over the nodes, from the closed forms."""
+    assert family.expressed is not None
     pairs = list(np.ndindex(shape))
     prior: dict[str, Any] = {}
     for k in range(shape[0]):
         x = rows[f"soc_x_{k}"]
-        prior[f"shape_{k}"], prior[f"rate_{k}"] = poisson_gamma.shape_rate(
-            rows.soc_m + rows.soc_sd * x, rows.soc_c + rows.soc_slope * x, exp=_exp
+        prior[f"first_{k}"], prior[f"second_{k}"] = family.expressed.parameters(
+            rows.soc_m + rows.soc_sd * x, rows.soc_c + rows.soc_slope * x, _exp
         )
-    for j in range(shape[1]):  # the residual of log cv2 scales both shape and rate
+    for j in range(shape[1]):  # the residual of the second curve scales both parameters
         prior[f"scale_{j}"] = _exp(-rows.soc_left * rows[f"soc_z_{j}"])
     rows = layer(rows, **prior)
     nodes: dict[str, Any] = {}
     for k, j in pairs:
         scale = rows[f"soc_scale_{j}"]
-        a, b = rows[f"soc_shape_{k}"] * scale, rows[f"soc_rate_{k}"] * scale
-        a, nodes[f"b_{k}_{j}"] = poisson_gamma.update(a, b, rows.soc_y, rows.soc_n)
-        nodes[f"m_{k}_{j}"] = poisson_gamma.mean(a, nodes[f"b_{k}_{j}"])
+        both = rows[f"soc_first_{k}"] * scale, rows[f"soc_second_{k}"] * scale
+        nodes[f"first_{k}_{j}"], nodes[f"second_{k}_{j}"] = family.update(
+            *both, rows.soc_y, rows.soc_n
+        )
+
+    def after(k: int, j: int) -> tuple[Any, Any]:
+        return rows[f"soc_first_{k}_{j}"], rows[f"soc_second_{k}_{j}"]
+
     rows = layer(rows, **nodes)
-    weight = {at: rows[f"soc_w_{at[0]}_{at[1]}"] for at in pairs}
-    mean = {at: rows[f"soc_m_{at[0]}_{at[1]}"] for at in pairs}
-    rows = layer(rows, mean=_total(weight[at] * mean[at] for at in pairs))
-    # a Gamma's variance is its mean / rate
+    rows = layer(rows, **{f"mean_{k}_{j}": family.mean(*after(k, j)) for k, j in pairs})
+    means = (rows[f"soc_w_{k}_{j}"] * rows[f"soc_mean_{k}_{j}"] for k, j in pairs)
+    rows = layer(rows, mean=_total(means))
     terms = []
     for k, j in pairs:
-        node, off = rows[f"soc_m_{k}_{j}"], rows[f"soc_m_{k}_{j}"] - rows.soc_mean
-        terms.append(rows[f"soc_w_{k}_{j}"] * (node / rows[f"soc_b_{k}_{j}"] + off * off))
+        off = rows[f"soc_mean_{k}_{j}"] - rows.soc_mean
+        terms.append(rows[f"soc_w_{k}_{j}"] * (family.variance(*after(k, j)) + off * off))
     return layer(rows, var=_total(terms))
 
 

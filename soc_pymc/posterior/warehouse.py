@@ -19,10 +19,11 @@ from .._lib.arguments import A, names_of, shown
 from .._lib.arrays import Floats
 from .._lib.errors import FitError, ItemsError
 from ..data.binning import Grid, choose_grid
-from ..data.items import ITEMS, Items
+from ..data.items import ANY_ITEMS, ITEMS, Items
 from ..data.tables import kind_of
-from ..families.family import family_of
+from ..families.family import FAMILIES, family_of
 from ..families.mixtures import gauss_rules
+from ..families.row_sums import MEAN_ONLY
 from ..families.scales import LINEAR, RANK, SCALES
 from ..inference.results import FIT, Fit
 from .curves import curve_draws
@@ -41,6 +42,7 @@ _CLOSE_RANK, _FAR_RANK = 3e-5, 1e-3  # error of a rank: target, and largest acce
 _POINTS = 5  # points per cell for fitting polynomials
 _CLOSE = 1e-4  # largest error between these, in prior sd and for a variance
 _LARGEST, _MOST_VARIANCE = 200.0, 100.0  # limits of log mean and log cv2
+_SCORED = " or ".join(f"soc.{name}" for name, of in FAMILIES.items() if of.expressed)
 # spread of the curves (sd of log cv2; sd of log mean counts 2.5 times) above which
 # negative weights could make a variance negative
 _WIDE, _MEAN_SPREAD = 0.8, 2.5
@@ -60,12 +62,13 @@ def posterior_expression(fit: Fit, items: Items) -> Any:
     -------
     ibis.Table
         On the same backend: the user's columns and ``theta_mean``, ``theta_sd``, ``theta_var``, in
-        events per unit of exposure, over the curves' uncertainty; ``theta_shape`` and
-        ``theta_rate`` of the Gamma with this mean and variance, for a warehouse with a Gamma
-        quantile function. They are NULL where a score, count or exposure is missing, not finite or
-        negative (a score only if the axis is log), a count not whole, or positive with exposure 0.
-        The order of rows is not defined. Nothing is read, so there is no warning of scores far
-        outside the fit's.
+        the unit of theta, over the curves' uncertainty; ``theta_shape`` and ``theta_rate`` of the
+        Gamma (``theta_a`` and ``theta_b`` of the Beta) with this mean and variance, for a warehouse
+        with its quantile function. They are NULL for items that `item_posteriors` would refuse: a
+        score, outcome or size is missing, not finite or negative (a score only if the axis is log),
+        a count not whole, or positive with exposure 0, successes more than trials. The order of
+        rows is not defined. Nothing is read, so there is no warning of scores far outside the
+        fit's.
 
     Raises
     ------
@@ -73,8 +76,8 @@ def posterior_expression(fit: Fit, items: Items) -> Any:
         If the items are not over an Ibis table, or a column is missing, has one of the new names or
         starts with ``soc_``.
     FitError
-        If the fit is not of a Gamma prior of the score alone (it has groups, a term in exposure,
-        bin effects, or another family), or the curves are on different scales.
+        If the fit is not of a Gamma or Beta prior of the score alone (it has groups, a term in
+        exposure, bin effects, or another family), or the curves are on different scales.
 
     Notes
     -----
@@ -107,7 +110,7 @@ def posterior_expression(fit: Fit, items: Items) -> Any:
     2000
     """
     FIT(fit, "fit")
-    wanted = "soc.PoissonItems(...) of an Ibis table"
+    wanted = f"{ANY_ITEMS} of an Ibis table"
     A(Items, wanted)(items, "items", ItemsError)
     if kind_of(items.source) != "ibis":
         raise ItemsError(
@@ -125,6 +128,8 @@ def posterior_sql(
     score: str | None = None,
     count: str | None = None,
     exposure: str | None = None,
+    successes: str | None = None,
+    trials: str | None = None,
     columns: Sequence[str] = (),
     dialect: str = "duckdb",
 ) -> str:
@@ -136,8 +141,9 @@ def posterior_sql(
         The fit.
     table
         Name of the table of items, as the dialect writes it (``'sales."Ads 2024"'``).
-    score, count, exposure
-        Names of the columns; None takes those of the fit's items.
+    score, count, exposure, successes, trials
+        Names of the columns, of those that the fit's kind of items has; None takes those of the
+        fit's items.
     columns
         Other columns to keep, such as the items' key.
     dialect
@@ -147,16 +153,17 @@ def posterior_sql(
     Returns
     -------
     str
-        A SELECT of score, count, exposure, `columns` and the new columns of
+        A SELECT of the columns of score, outcome and size, `columns` and the new columns of
         `posterior_expression`.
 
     Raises
     ------
     ItemsError
-        If a name is taken, or the table's name or the dialect is unknown.
+        If a name is taken, a column is not one of the fit's kind of items, or the table's name or
+        the dialect is unknown.
     FitError
-        If the fit is not of a Gamma prior of the score alone (it has groups, a term in exposure,
-        bin effects, or another family), or the curves are on different scales.
+        If the fit is not of a Gamma or Beta prior of the score alone (it has groups, a term in
+        exposure, bin effects, or another family), or the curves are on different scales.
 
     Examples
     --------
@@ -173,20 +180,31 @@ def posterior_sql(
     for name, value in (("table", table), ("dialect", dialect)):
         if not isinstance(value, str) or not value.strip():
             raise ItemsError(f"{name}={shown(value)} must be a name, as str")
+    _refuse_others(fit)
+    outcome = family_of(fit.prior).outcome
     given = {"score": score, "count": count, "exposure": exposure}
+    given |= {"successes": successes, "trials": trials}
+    own = ("score", outcome.observed, outcome.size)
+    other = [role for role, name in given.items() if name is not None and role not in own]
+    if other:
+        raise ItemsError(
+            f"{other[0]}= is not a column of the fit's items, which have {outcome.observed}= and "
+            f"{outcome.size}="
+        )
     known = json.loads(fit.data.attrs.get("roles", "{}"))
-    roles = {role: known.get(role, role) if name is None else name for role, name in given.items()}
-    curves = _curves(fit)
-    checked = ITEMS[family_of(fit.prior).outcome.kind](table, **roles)
-    return scoring_sql(table, checked.roles, columns, curves, dialect)
+    roles: dict[str, Any] = {r: known.get(r, r) if given[r] is None else given[r] for r in own}
+    checked = ITEMS[outcome.kind](table, **roles)
+    return scoring_sql(table, checked.roles, columns, _curves(fit), dialect)
 
 
 def _refuse_others(fit: Fit) -> None:
-    """Refuse fits that a table of log mean and log cv2 over scores cannot represent."""
+    """Refuse fits that a table of both curves over scores cannot represent."""
+    if fit.mean_only:
+        raise FitError(f"posteriors of items are not known: {MEAN_ONLY}")
     prior = fit.prior
     others = {
         f"priors of the family {type(prior).__name__}": (
-            prior.mixture or not family_of(prior).in_warehouses
+            prior.mixture or family_of(prior).expressed is None
         ),
         "curves of groups": fit.groups,
         "terms in exposure": prior.exposure is not None,
@@ -196,7 +214,7 @@ def _refuse_others(fit: Fit) -> None:
     for what, found in others.items():
         if found:
             raise FitError(
-                f"a warehouse cannot score fits with {what}, only soc.Gamma of the score alone: "
+                f"a warehouse cannot score fits with {what}, only {_SCORED} of the score alone: "
                 "use soc.item_posteriors, which also reads and writes files batch by batch"
             )
 
@@ -256,7 +274,8 @@ def _tabulated(fit: Fit, knots: Floats, span: float, exponent: int) -> tuple[Cur
         covariance @ np.vander(between, 3, increasing=True).T,
     )
     made = Curves(
-        SCALES.get(scale, LINEAR), _ladder(fit) if scale == RANK else None, exponent, first,
+        family_of(fit.prior), SCALES.get(scale, LINEAR),
+        _ladder(fit) if scale == RANK else None, exponent, first,
         (0, 0) if scale == RANK else _safe_cells(curves, covariance), curves[0], curves[1],
         covariance.transpose(1, 0, 2), *_nodes(fit, centre * width),
     )  # fmt: skip
