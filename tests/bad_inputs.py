@@ -39,6 +39,12 @@ FILES = ("parquet", "csv")
 TYPED = BACKENDS[:-1]  # what a CSV file cannot say
 ROLES = {"score": "t", "count": "y", "exposure": "N"}
 VALUES = {"score": "t", "value": "v", "noise_sd": "s"}
+SUCCESSES = {"score": "t", "successes": "y", "trials": "N"}
+KINDS = {
+    "counts": (soc.PoissonItems, ROLES),
+    "values": (soc.NormalItems, VALUES),
+    "successes": (soc.BinomialItems, SUCCESSES),
+}
 TAME: dict[str, Any] = {
     "t": [0.1, 0.2, 0.3, 0.4],
     "y": [0, 1, 2, 1],
@@ -72,8 +78,8 @@ class BadTable:
         Those that can hold such a table.
     engines
         Whether Spark and PostgreSQL are asked too.
-    values
-        Whether the items are values with known noise.
+    kind
+        Whether the items are counts, values or successes.
     """
 
     what: str
@@ -84,7 +90,7 @@ class BadTable:
     options: Mapping[str, Any] = field(default_factory=lambda: {"edges": [0.25]})
     backends: tuple[str, ...] = BACKENDS
     engines: bool = False
-    values: bool = False
+    kind: str = "counts"
     error: type[SocError] = ItemsError
 
     def table(self) -> pa.Table:
@@ -93,9 +99,8 @@ class BadTable:
 
     def items(self, source: Any) -> Any:
         """Items over a source of the table."""
-        if self.values:
-            return soc.NormalItems(source, **{**VALUES, **self.roles})
-        return soc.PoissonItems(source, **{**ROLES, **self.roles})
+        items, roles = KINDS[self.kind]
+        return items(source, **{**roles, **self.roles})
 
 
 @dataclass(frozen=True)
@@ -198,12 +203,32 @@ TABLES = (
     BadTable("an exposure is negative", "negative (-2)", _FIX, _with("N", -2.0), engines=True),
     BadTable("an exposure is infinite", "infinite", _FIX, _with("N", float("inf"))),
     BadTable("a count without exposure", "where column 'N' is 0", _FIX, _with("N", 0.0)),
-    BadTable("a noise sd is 0", "0 or below 1e-35", _FIX, _with("s", 0.0), values=True),
-    BadTable("a noise sd is negative", "negative", _FIX, _with("s", -1.0), values=True),
-    BadTable("a value is missing", "'v': 1 of 4", _FIX, _with("v", None), values=True),
-    BadTable("a value is beyond 1e35", "beyond 1e+35", _FIX, _with("v", 1e36), values=True),
+    BadTable("a noise sd is 0", "0 or below 1e-35", _FIX, _with("s", 0.0), kind="values"),
+    BadTable("a noise sd is negative", "negative", _FIX, _with("s", -1.0), kind="values"),
+    BadTable("a value is missing", "'v': 1 of 4", _FIX, _with("v", None), kind="values"),
+    BadTable("a value is beyond 1e35", "beyond 1e+35", _FIX, _with("v", 1e36), kind="values"),
     BadTable("values lie far from 0", "column 'v'", "subtract a constant",
-        {"v": [1e9, 1e9 + 1, 1e9 + 2, 1e9]}, options={"edges": [0.25], "joint": True}, values=True),
+        {"v": [1e9, 1e9 + 1, 1e9 + 2, 1e9]}, options={"edges": [0.25], "joint": True},
+        kind="values"),
+    BadTable("successes above trials", "'y': 1 of 4 rows is above the trials of column 'N' (3)",
+        _FIX, _with("y", 3.0), engines=True, kind="successes"),
+    BadTable("successes without trials", "'y': 1 of 4 rows is above the trials", _FIX,
+        _with("N", 0.0), kind="successes"),
+    BadTable("successes are negative", "negative (-1)", _FIX, _with("y", -1.0), kind="successes"),
+    BadTable("successes are not whole", "not whole (0.5)", _FIX, _with("y", 0.5), engines=True,
+        kind="successes"),
+    BadTable("successes are missing", "'y': 1 of 4 rows", _FIX, _with("y", None),
+        kind="successes"),
+    BadTable("successes are text", "'y' holds text; successes must be whole numbers", _CONVERT,
+        {"y": ["no", "yes", "no", "yes"]}, engines=True, kind="successes"),
+    BadTable("trials are not whole", "'N': 1 of 4 rows is not whole (2.5)", _FIX,
+        _with("N", 2.5), engines=True, kind="successes"),
+    BadTable("trials are negative", "'N': 1 of 4 rows is negative (-2)", _FIX,
+        _with("N", -2.0), kind="successes"),
+    BadTable("trials are missing", "'N': 1 of 4 rows is missing", _FIX, _with("N", None),
+        kind="successes"),
+    BadTable("trials are true or false", "'N' holds true/false", _CONVERT,
+        {"N": [True, False] * 2}, kind="successes"),
     BadTable("scores are text", "'t' holds text", _CONVERT, {"t": ["lo", "hi", "x", "y"]}),
     BadTable("counts are true or false", "true/false", _CONVERT, {"y": [True, False] * 2}),
     BadTable("exposures are dates", "dates or times", _CONVERT, {"N": _DAYS}, engines=True),
@@ -251,7 +276,7 @@ TABLES = (
     BadTable("bins of equal counts, which are all 0", "bins of equal count", "all of it is 0",
         {"y": [0] * 4}, options={"bins": 2, "equal": "count"}),
     BadTable("more cells than the budget", "joint cells", "allow more by joint=",
-        options={"edges": [], "joint": 1}, values=True, error=StatisticsError),
+        options={"edges": [], "joint": 1}, kind="values", error=StatisticsError),
 )
 # fmt: on
 
@@ -369,11 +394,14 @@ def given() -> SimpleNamespace:
     rng = np.random.default_rng(0)
     values = pd.DataFrame({"t": rng.normal(size=400), "s": 0.5})
     values["v"] = values["t"] + rng.normal(0, 0.6, 400)
+    labels = pd.DataFrame({"t": rng.uniform(0.1, 0.9, 300), "N": 1})
+    labels["y"] = rng.random(300) < labels["t"]
     made = SimpleNamespace(
         frame=frame,
         items=soc.PoissonItems(frame, **roles),
         grouped=soc.PoissonItems(frame, **roles, group="g"),
         values=soc.NormalItems(values, **VALUES),
+        labels=soc.BinomialItems(labels, **SUCCESSES),
         quiet={"progress": False},
     )
     vi = soc.VI(draws=50)
@@ -383,12 +411,15 @@ def given() -> SimpleNamespace:
         made.grouped_stats = soc.summarize(made.grouped, bins=20, progress=False)
         made.value_stats = soc.summarize(made.values, bins=20, progress=False)
         made.fit = soc.fit(made.stats, method=vi, progress=False)
+        label_stats = soc.summarize(made.labels, bins=20, progress=False)
+        made.label_fit = soc.fit(label_stats, method=vi, progress=False)
         # of these no draws are read: the quickest method will do
         steps = soc.FiveSteps()
         made.grouped_fit = soc.fit(made.grouped_stats, method=steps, progress=False)
         made.value_fit = soc.fit(made.value_stats, method=steps, progress=False)
     made.curves = soc.calibration_curves(made.fit)
     made.calibrator = soc.SecondOrderCalibrator(method=vi)
+    made.classifier = soc.SecondOrderCalibrator(soc.Beta(), vi)
     return made
 
 
@@ -480,7 +511,7 @@ ARGUMENTS = (
         _summarize(edges=["0.1"]), StatisticsError),
     BadArgument("edges that are dates", "edges=array(['2020-01-01']", "must be numbers",
         _summarize(edges=np.array(["2020-01-01"], "M8[D]")), StatisticsError),
-    BadArgument("equal in what there is not", "equal='x'", "'items', 'count' or 'exposure'",
+    BadArgument("equal in what there is not", "equal='x'", "'items', 'count', 'exposure'",
         _summarize(equal="x"), StatisticsError),
     BadArgument("values in bins of equal counts", "no count", "leave out equal=",
         lambda g: soc.summarize(g.values, equal="count", **g.quiet), ItemsError),
@@ -531,7 +562,7 @@ ARGUMENTS = (
         lambda g: soc.FiveSteps(moments="x")),
     BadArgument("knots that are not whole", "knots=2.5", "whole number",
         lambda g: soc.Spline(knots=2.5)),
-    BadArgument("a scale that is none", "scale='square'", "'log', 'linear' or 'rank'",
+    BadArgument("a scale that is none", "scale='square'", "'log', 'logit', 'linear'",
         lambda g: soc.Spline(scale="square")),
     BadArgument("a wiggle that is infinite", "wiggle=inf", "finite number > 0",
         lambda g: soc.Spline(wiggle=np.inf)),
@@ -661,6 +692,36 @@ ARGUMENTS = (
         "as t has", lambda g: g.calibrator.fit([0.1, 0.2], [1, 2], [1, 2, 3]), ItemsError),
     BadArgument("an estimator of exposures and noise", "exposure=", "give one of them",
         lambda g: g.calibrator.fit([0.1, 0.2], [1, 2], [1, 2], [1, 2]), ItemsError),
+    BadArgument("an estimator's labels that are text", "could not convert string to float",
+        "labels to 0 and 1", lambda g: g.classifier.fit([0.1, 0.2], ["no", "yes"]), ItemsError),
+    BadArgument("an estimator's labels that are 2", "'y': 1 of 2 rows is above the trials",
+        _FIX, lambda g: g.classifier.fit([0.1, 0.2], [2, 1]), ItemsError),
+    BadArgument("an estimator's successes above trials", "'y': 1 of 2 rows is above the trials",
+        _FIX, lambda g: g.classifier.fit([0.1, 0.2], [2, 1], trials=[1, 3]), ItemsError),
+    BadArgument("an estimator's trials that are not whole", "'trials': 1 of 2 rows is not whole",
+        _FIX, lambda g: g.classifier.fit([0.1, 0.2], [2, 1], trials=[3.5, 3]), ItemsError),
+    BadArgument("an estimator's trials of another length", "trials has the shape (3,)",
+        "as t has", lambda g: g.classifier.fit([0.1, 0.2], [1, 2], trials=[1, 2, 3]), ItemsError),
+    BadArgument("an estimator of trials and exposures", "trials=", "give one of them",
+        lambda g: g.calibrator.fit([0.1, 0.2], [1, 2], [1, 2], trials=[1, 2]), ItemsError),
+    BadArgument("posteriors of items with one trial each", "posteriors of items are not known",
+        "fit soc.Beta()", lambda g: soc.item_posteriors(g.label_fit, g.labels, **g.quiet)),
+    BadArgument("a check of a fit to labels", "is not known", "fit soc.Beta()",
+        lambda g: soc.check(g.label_fit, g.labels, **g.quiet)),
+    BadArgument("a report on a fit to labels", "are not known", "fit soc.Beta()",
+        lambda g: soc.report(g.label_fit, g.labels, out="labels.html", **g.quiet)),
+    BadArgument("a picture of the variance of labels", "no curve of the variance",
+        "fit soc.Beta()", lambda g: soc.plots.plot_curves(g.label_fit)),
+    BadArgument("a calibration curve of labels that are text", "labels y are text ('no')",
+        "give 0 and 1", lambda g: soc.plots.plot_calibration(["no", "yes"], [0.1, 0.2]),
+        ItemsError),
+    BadArgument("a calibration curve of counts", "1 of 2 labels y are neither 0 nor 1",
+        "use soc.BinomialItems", lambda g: soc.plots.plot_calibration([2, 1], [0.1, 0.2]),
+        ItemsError),
+    BadArgument("a calibration curve of log odds", "1 of 2 probabilities p are not between 0 and 1",
+        "clip them", lambda g: soc.plots.plot_calibration([0, 1], [-1.2, 0.2]), ItemsError),
+    BadArgument("a calibration curve of two lengths", "of one length", "not (2,) and (3,)",
+        lambda g: soc.plots.plot_calibration([0, 1], [0.1, 0.2, 0.3]), ItemsError),
     BadArgument("statistics that are not there", "none.nc", "no such file",
         lambda g: soc.load_statistics("none.nc"), StatisticsError),
     BadArgument("a fit that is not there", "none.nc", "no such file",
@@ -763,7 +824,9 @@ COMMANDS = (
     BadCommand("no columns", "say which columns", "--score", "summarize a.csv --out s.nc"),
     BadCommand("a column left out", "say which columns", "--exposure",
         "summarize a.csv --score t --count y --out s.nc"),
-    BadCommand("counts and values", "--count", "not both",
+    BadCommand("successes without trials", "say which columns", "--trials",
+        "summarize a.csv --score t --successes y --out s.nc"),
+    BadCommand("counts and values", "--count", "items are of one kind",
         "summarize a.csv --score t --count y --exposure N --value v --out s.nc"),
     BadCommand("no bins", "bins=0", "from 1 to", f"summarize a.csv {_NAMED} --bins 0 --out s.nc"),
     BadCommand("no file", "none.csv", "no such file", f"summarize none.csv {_NAMED} --out s.nc"),
@@ -773,9 +836,11 @@ COMMANDS = (
     BadCommand("a fit of a CSV file", "a.csv", "soc-pymc summarize", "fit a.csv --out f.nc"),
     BadCommand("a fit of a fit", "fit.nc", "soc-pymc summarize", "fit fit.nc --out f.nc"),
     BadCommand("a prior that is none", "--prior", "choose from",
-        "fit stats.nc --prior beta --out f.nc"),
+        "fit stats.nc --prior cauchy --out f.nc"),
     BadCommand("a prior of values for counts", "--prior normal", "use --prior gamma",
         "fit stats.nc --prior normal --out f.nc"),
+    BadCommand("a prior of successes for counts", "--prior beta", "use --prior gamma",
+        "fit stats.nc --prior beta --out f.nc"),
     BadCommand("a mixture without joint cells", "stats.nc lacks", "--joint",
         "fit stats.nc --prior gamma-mixture --out f.nc"),
     BadCommand("groups pooled where there are none", "--pool-groups", "leave it out",

@@ -156,8 +156,8 @@ class BinomialItems(_Roles):
         Column of the scores: finite numbers of any sign, from a model that never saw the item's own
         outcome (out of fold, or trained on earlier data).
     successes
-        Column of the numbers of successes: whole numbers from 0 to the item's trials. In single
-        trials true and false count as 1 and 0.
+        Column of the numbers of successes: whole numbers from 0 to the item's trials, or labels
+        (true and false are 1 and 0).
     trials
         Column of the numbers of trials: whole numbers >= 0.
 

@@ -558,7 +558,7 @@ _BINOMIAL = Outcome(
     validity=Validity(
         _SCORE_BOUNDS,
         Bounds(
-            "successes must be whole numbers >= 0, or true/false in single trials",
+            "successes must be whole numbers from 0 to the item's trials (true/false are 1 and 0)",
             LARGEST_COUNT,
             0.0,
             True,

@@ -110,8 +110,8 @@ def positive_without_size(y: Any, x: Any) -> Any:
 
 
 def more_than_size(y: Any, x: Any) -> Any:
-    """Outcomes beyond their size."""
-    return y > x
+    """Outcomes beyond their size, unless that is wrong by itself."""
+    return (y > x) & (x >= 0)
 
 
 class CertainNoise:

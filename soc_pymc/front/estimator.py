@@ -157,12 +157,16 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         t
             Scores, shape (n,) or (n, 1): an array, a Series, or a frame of one column.
         y
-            Outcomes, shape (n,): counts (whole numbers >= 0), values, or successes (labels).
+            Outcomes, shape (n,): counts (whole numbers >= 0), values, or successes. Labels are 0
+            and 1 with ``trials=1`` or ``prior=soc.Beta()``, or true and false.
         exposure
             For counts: a number or shape (n,), >= 0; None is 1 for every item, and theta is then
             the expected count.
         noise_sd
             For values: a number or shape (n,), > 0; None takes the estimator's `noise_sd`.
+        trials
+            For successes: a whole number or shape (n,), none below an item's successes; None is 1
+            for every item if the prior is a Beta. With one trial each, only E(theta | t) is known.
 
         Returns
         -------
@@ -196,6 +200,12 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         """
         scores, observed = self._scores(t, y, reset=True)
         given = _given(exposure, noise_sd, trials)
+        if (
+            np.asarray(y).dtype == bool
+            and self.prior is None
+            and not any(size is not None for size in (*given.values(), self.noise_sd))
+        ):
+            given["trials"] = 1  # true and false are labels
         outcome = self._kind_of(given)
         size = given[outcome.size]
         if size is None:
@@ -415,7 +425,10 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         X, y = self._validated(column, y, y_numeric=True, ensure_min_samples=least, **rules)
         if X.shape[1] != 1:
             raise ItemsError(f"t has {X.shape[1]:,} columns: give one, the score of every item")
-        return X[:, 0], np.asarray(y, dtype=np.float64)
+        try:
+            return X[:, 0], np.asarray(y, dtype=np.float64)
+        except ValueError as error:  # text, which the rules let pass
+            raise ItemsError(_not_numbers(error)) from error
 
     def _validated(self, *data: Any, **rules: Any) -> Any:
         """Arrays checked by scikit-learn's rules; errors become ItemsError.
@@ -426,9 +439,8 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
             return validate_data(self, *data, **rules)
         except (ValueError, OverflowError) as error:
             text = " ".join(str(error).split())
-            if "could not convert" in text or isinstance(error, OverflowError):
-                text = f"t and y must be numbers ({text}): convert them first"
-            raise ItemsError(text) from error
+            odd = "could not convert" in text or isinstance(error, OverflowError)
+            raise ItemsError(_not_numbers(error) if odd else text) from error
 
     @property
     def _outcome(self) -> Outcome:
@@ -498,6 +510,12 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
 def _given(exposure: Any, noise_sd: Any, trials: Any) -> dict[str, Any]:
     """Sizes of outcomes by role."""
     return {"exposure": exposure, "noise_sd": noise_sd, "trials": trials}
+
+
+def _not_numbers(error: Exception) -> str:
+    """What is wrong with scores or outcomes that a library could not convert."""
+    text = " ".join(str(error).split())
+    return f"t and y must be numbers ({text}): convert them first, labels to 0 and 1"
 
 
 def _column(t: Any) -> Any:

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from .._lib.arguments import PROBABILITY, OrNone, checked, numbers_of
+from .._lib.arguments import PROBABILITY, OrNone, checked, numbers_of, shown
 from .._lib.arrays import Floats
 from .._lib.errors import ItemsError
 from ..data.items import BinomialItems
@@ -159,6 +159,12 @@ class CalibrationDisplay:
         p = np.asarray(estimator.predict_proba(X))
         if p.ndim != 2 or p.shape[1] != 2:
             raise ItemsError("the estimator must have two classes: give one class's probabilities")
+        odd = ~np.isin(np.asarray(y), estimator.classes_)
+        if odd.any():
+            raise ItemsError(
+                f"{int(odd.sum()):,} of {odd.size:,} labels y are none of the estimator's classes "
+                f"({', '.join(map(str, estimator.classes_))}): give labels of these"
+            )
         labels = np.asarray(y) == estimator.classes_[1]
         options.setdefault("name", type(estimator).__name__)
         return cls.from_predictions(labels, p[:, 1], **options)
@@ -240,6 +246,9 @@ def _labels(y: ArrayLike) -> Floats:
     given = np.asarray(y)
     if given.dtype == bool:
         return given.astype(float)
+    if given.dtype.kind in "UST" or any(isinstance(label, str) for label in given.flat):
+        first = shown(str(given.flat[0]))
+        raise ItemsError(f"labels y are text ({first}): give 0 and 1, for example y == {first}")
     labels = numbers_of(given, "y", ItemsError)
     bad = ~((labels == 0) | (labels == 1))
     if bad.any():

@@ -162,3 +162,20 @@ def test_a_fit_recovers_both_curves_and_its_items():
     assert 0.885 < inside.mean() < 0.915
     oracle = ((a + frame["hits"]) / (a + b + trials) - theta) ** 2
     assert ((scored["theta_mean"] - theta) ** 2).mean() < 1.02 * oracle.mean()
+
+
+@pytest.mark.parametrize("engine", ["stream", "ibis"])
+def test_labels_are_true_or_false(engine):
+    import ibis
+
+    frame = table(most=2).assign(bats=1)
+    frame = frame.assign(hits=frame["hits"].clip(upper=1))
+    labels = frame.assign(hits=frame["hits"] == 1)
+    source = labels if engine == "stream" else ibis.memtable(labels)
+    found, same = (soc.summarize(items(each), bins=10, progress=False) for each in (source, frame))
+    assert all(
+        np.array_equal(found.data[name], same.data[name])
+        for name in found.data
+        if found.data[name].dtype.kind == "i"
+    )
+    assert found.data["sum_y"].sum() > 0

@@ -293,3 +293,22 @@ def test_loading_is_lazy():
         "assert 'sklearn' in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_true_and_false_are_labels():
+    rng = np.random.default_rng(0)
+    p = rng.uniform(0.1, 0.9, 500)
+    y = rng.random(500) < p
+    calibrator = soc.SecondOrderCalibrator(method=soc.VI(draws=50))
+    found = calibrator.fit(p, y).predict([0.3, 0.7])
+    assert isinstance(calibrator.fit_.prior, soc.Beta)
+    same = calibrator.fit(p, y.astype(int), trials=1).predict([0.3, 0.7])
+    assert (found == same).all()
+
+
+def test_true_and_false_can_be_counts():
+    p = np.linspace(0.1, 0.9, 200)
+    calibrator = soc.SecondOrderCalibrator(soc.Gamma(), soc.FiveSteps(), bins=5)
+    with pytest.warns(soc.ItemsWarning, match="successes in trials"):
+        calibrator.fit(p, np.arange(200) % 3 == 0)
+    assert isinstance(calibrator.fit_.prior, soc.Gamma)

@@ -59,9 +59,20 @@ def test_from_an_estimator():
         ([0, 2], [0.2, 0.3], "1 of 2 labels y are neither 0 nor 1"),
         ([0, 1], [0.0, 0.3], "1 of 2 probabilities p are not between 0 and 1: clip them"),
         ([0, 1, 1], [0.2, 0.3], "must be vectors of one length"),
-        (["a", "b"], [0.2, 0.3], "y=.* must be numbers"),
+        (["a", "b"], [0.2, 0.3], "labels y are text"),
     ],
 )
 def test_bad_labels_and_probabilities_are_refused(y, p, text):
     with pytest.raises(soc.ItemsError, match=text):
         soc.plots.plot_calibration(y, p)
+
+
+def test_labels_of_other_classes_are_refused():
+    class Model:
+        classes_ = np.array(["no", "yes"])
+
+        def predict_proba(self, x):
+            return np.column_stack([1 - x, x])
+
+    with pytest.raises(soc.ItemsError, match="1 of 2 labels y are none of the estimator's classes"):
+        soc.plots.CalibrationDisplay.from_estimator(Model(), np.array([0.2, 0.7]), ["no", "Yes"])
