@@ -3,8 +3,8 @@
     SOC_PYMC_DATA=... python -m tests.studies.batting [--prior mixture] [--out batting.csv]
 
 Every player's hits become X = arcsin(sqrt((H + 1/4)/(AB + 1/2))), about Normal with variance
-1/(4 AB). The score is the log of the at-bats of the first half: who bats well bats often, which
-none of the published rules uses.
+1/(4 AB), or are successes in trials, whose E(theta|t,y) is judged as X is. The score is the log of
+the at-bats of the first half: who bats well bats often, which none of the published rules uses.
 """
 
 import argparse
@@ -17,7 +17,15 @@ from scipy import optimize
 
 import soc_pymc as soc
 
-PRIORS = {"normal": "Normal", "mixture": "NormalMixture"}
+_VALUES = {"value": "value", "noise_sd": "noise_sd"}
+_HITS = {"successes": "hits", "trials": "at_bats"}
+_STRAIGHT = {"mean": soc.Spline(scale="linear"), "variance": soc.Spline(scale="linear")}
+PRIORS = {
+    "normal": (soc.NormalItems, _VALUES, soc.Normal()),
+    "mixture": (soc.NormalItems, _VALUES, soc.NormalMixture()),
+    "binomial": (soc.BinomialItems, _HITS, soc.Beta(**_STRAIGHT)),
+    "binomial mixture": (soc.BinomialItems, _HITS, soc.BetaMixture(**_STRAIGHT)),
+}
 FEWEST = 11  # at-bats in a half
 FIRST, SECOND = ("4", "5", "6"), ("7", "8", "9-10")
 
@@ -46,15 +54,15 @@ PUBLISHED = {
 def players(folder: Path) -> pd.DataFrame:
     """Players with enough at-bats in the first half.
 
-    Columns pitcher, score (log at-bats), value and noise_sd of the first half, and value2 and
-    noise_sd2 of the second: NaN where it has too few at-bats.
+    Columns pitcher, score (log at-bats), hits, at_bats, value and noise_sd of the first half, and
+    those of the second, as value2: value and noise_sd are NaN where it has too few at-bats.
     """
     raw = pd.read_csv(folder / "brown2008_batting.csv")
     table = pd.DataFrame({"pitcher": raw["Pitcher?"].astype(int)})
     for suffix, months in (("", FIRST), ("2", SECOND)):
         at_bats, hits = (raw[[f"{k}({m})" for m in months]].sum(axis=1) for k in ("AB", "H"))
         enough = at_bats >= FEWEST
-        table["at_bats" + suffix] = at_bats
+        table["at_bats" + suffix], table["hits" + suffix] = at_bats, hits
         table["value" + suffix] = np.arcsin(np.sqrt((hits + 0.25) / (at_bats + 0.5))).where(enough)
         table["noise_sd" + suffix] = (0.5 / np.sqrt(at_bats.where(enough))).astype(float)
     table = table[table["at_bats"] >= FEWEST].reset_index(drop=True)
@@ -99,10 +107,11 @@ def likelihood_rule(table: pd.DataFrame) -> np.ndarray:
 
 def ours(table: pd.DataFrame, prior: str, group: str | None = None) -> np.ndarray:
     """Posterior means by the package, with at-bats as the score."""
-    items = soc.NormalItems(table, score="score", value="value", noise_sd="noise_sd", group=group)
-    stats = soc.summarize(items, joint=True, progress=False)
-    fit = soc.fit(stats, getattr(soc, PRIORS[prior])(), progress=False)
-    return soc.item_posteriors(fit, items, progress=False)["theta_mean"].to_numpy()
+    kind, roles, config = PRIORS[prior]
+    items = kind(table, score="score", **roles, group=group)
+    fit = soc.fit(soc.summarize(items, joint=True, progress=False), config, progress=False)
+    found = soc.item_posteriors(fit, items, progress=False)["theta_mean"].to_numpy()
+    return np.arcsin(np.sqrt(found)) if roles is _HITS else found
 
 
 def plain_rules(table: pd.DataFrame) -> dict[str, float]:
@@ -116,29 +125,34 @@ def plain_rules(table: pd.DataFrame) -> dict[str, float]:
     }
 
 
-def compare(table: pd.DataFrame, published: dict[str, float], prior: str, groups: bool):
+def compare(
+    table: pd.DataFrame, published: dict[str, float], priors: list[str], groups: bool
+) -> pd.DataFrame:
     """TSE* beside the published ones."""
     found = plain_rules(table)
-    found[f"soc_pymc, {prior}, score log AB"] = normalised_error(table, ours(table, prior))
-    if groups:
-        estimate = ours(table, prior, group="pitcher")
-        found[f"soc_pymc, {prior}, score log AB, by pitcher"] = normalised_error(table, estimate)
+    for prior in priors:
+        name = f"soc_pymc, {prior}, score log AB"
+        found[name] = normalised_error(table, ours(table, prior))
+        if groups:
+            estimate = ours(table, prior, group="pitcher")
+            found[f"{name}, by pitcher"] = normalised_error(table, estimate)
     names = list(dict.fromkeys([*published, *found]))
     return pd.DataFrame({"published": published, "here": found}).reindex(names)
 
 
 def main() -> None:
-    """Print both tables."""
+    """Print all tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--prior", choices=PRIORS, default="normal")
+    parser.add_argument("--prior", nargs="+", choices=PRIORS, default=["normal", "binomial"])
     parser.add_argument("--out", type=Path)
     chosen = parser.parse_args()
     table = players(Path(os.environ["SOC_PYMC_DATA"]))
     print(f"{len(table)} players estimated, {table['value2'].notna().sum()} validated")
-    some = table[table["pitcher"] == 0].reset_index(drop=True)
+    some = {who: table[table["pitcher"] == who].reset_index(drop=True) for who in (0, 1)}
     results = {}
-    for name, part in (("all players", table), ("nonpitchers", some)):
-        results[name] = compare(part, PUBLISHED[name], chosen.prior, groups=part is table)
+    for name, part in (("all players", table), ("nonpitchers", some[0]), ("pitchers", some[1])):
+        published = PUBLISHED.get(name, {})
+        results[name] = compare(part, published, chosen.prior, groups=part is table)
     result = pd.concat(results)
     print(result.to_string(float_format=lambda x: f"{x:.3f}"))
     if chosen.out:
