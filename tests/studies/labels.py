@@ -9,6 +9,7 @@ the 1% and the 99% point of the scores.
 """
 
 import argparse
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -66,7 +67,9 @@ def one_seed(truth: str, seed: int, labels: int = 5000) -> Outcome:
     # the mean over draws interpolated: 2,000 points are far closer than the curve bends
     fresh = special.expit(_SPREAD * stats.norm.ppf((np.arange(20_000) + 0.5) / 20_000))
     grid = fresh[::10]
-    drawn = soc.calibration_curves(fit, grid)["mean"].mean(("chain", "draw")).to_numpy()
+    with warnings.catch_warnings():  # of the few fresh scores beyond those of the labels
+        warnings.simplefilter("ignore", soc.ItemsWarning)
+        drawn = soc.calibration_curves(fit, grid)["mean"].mean(("chain", "draw")).to_numpy()
     found = {"E(theta|t)": np.interp(fresh, grid, drawn)}
     found |= {name: soc.evaluate.baseline(name, items)(fresh) for name in BASELINES}
     bands = {
