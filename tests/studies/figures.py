@@ -94,6 +94,14 @@ def overview(items: Any, bins: int, path: Path) -> None:
     save(figure, path, dpi=60)
 
 
+def calibration_of_labels(path: Path) -> None:
+    """The picture of the page on trials and labels."""
+    rng = np.random.default_rng(0)
+    p = rng.uniform(0.05, 0.95, 4000)
+    labels = rng.random(4000) < 0.1 + 0.7 * p**1.5
+    save(plots.plot_calibration(labels, p, name="scores").figure_, path)
+
+
 def save(figure: Any, path: Path, dpi: int = 90) -> None:
     """Write a figure and forget it."""
     figure.savefig(path, dpi=dpi, pil_kwargs={"optimize": True})
@@ -106,9 +114,13 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=50_000)
     parser.add_argument("--bins", type=int, default=100)
     parser.add_argument("--accuracy", type=Path, nargs="*", default=[], help="tables of accuracy")
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path, default=Path("figures"))
     parser.add_argument("--overview", type=Path, help="draw six pictures in one here, and no more")
+    parser.add_argument("--labels", type=Path, help="draw the calibration of labels here alone")
     chosen = parser.parse_args()
+    if chosen.labels:
+        calibration_of_labels(chosen.labels)
+        return
     chosen.out.mkdir(parents=True, exist_ok=True)
     frame = soc.simulation.s1(chosen.items, seed=0)
     counts = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
