@@ -129,7 +129,7 @@ def test_approximations_are_mirrored_but_for_their_draws():
 def _against_counts(largest, trials):
     """E and sd of items by a Beta, over those by a Gamma, less 1."""
     rng = np.random.default_rng(0)
-    score = 0.5 * largest * np.exp(-rng.uniform(0.0, 3.0, 10_000))
+    score = 0.5 * largest * np.exp(-rng.uniform(0.0, 3.0, 5000))
     n = np.round(np.exp(rng.uniform(*np.log(trials), len(score))))
     theta = np.minimum(rng.gamma(1 / 0.3, 0.3 * score), 1.0)
     frame = pd.DataFrame({"p": score, "hits": rng.binomial(n.astype(int), theta), "at_bats": n})

@@ -16,6 +16,8 @@ from numba.np.ufunc.dufunc import DUFunc
 import soc_pymc as soc
 from soc_pymc.data.kernels import KERNELS
 from soc_pymc.families import (
+    beta_forms,
+    beta_tails,
     bin_effects,
     bin_mixtures,
     components,
@@ -279,3 +281,13 @@ def test_special_forms():
     shape = np.array([1e-8, 0.3, 15.0, 1e4, 1e12])[:, None]
     expected = np.array([1e-6, 1.0, 250.0, 1e9])
     assert_both_the_same(lambda: special_forms.log_negative_binomial(count, shape, expected))
+
+
+def test_tails_of_betas():
+    x = np.array([1e-6, 0.3, 0.5001, 0.97])[:, None, None]
+    a, b = np.array([1e-2, 4.0, 3e3, 1e14])[:, None], np.array([0.7, 50.0, 4e3])
+    for of in (beta_tails.beta_lower, beta_tails.beta_upper, beta_tails.beta_kernel):
+        assert_both_the_same(lambda of=of: of(x, a, b))
+    assert_both_the_same(lambda: beta_tails.beta_excess(x, 1.0 - x, a, b))
+    y = np.array([0.0, 3.0, 40.0])[:, None, None]
+    assert_both_the_same(lambda: beta_forms.log_beta_binomial(y, 40.0, a, b))
