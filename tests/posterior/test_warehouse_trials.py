@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 import soc_pymc as soc
+from soc_pymc.front.cli import main
 from tests.thinning import thinned
 
 ROLES = {"score": "p", "successes": "hits", "trials": "at_bats"}
@@ -101,6 +102,14 @@ def test_names_and_refusals(fitted, frame):
     mean_only = soc.fit(soc.summarize(labels, bins=20, progress=False), progress=False)
     with pytest.raises(soc.FitError, match="one trial per item"):
         soc.posterior_sql(mean_only, "items")
+
+
+def test_command(fitted, tmp_path, capsys):
+    fit = fitted("logit")
+    fit.save(tmp_path / "fit.nc")
+    words = ["sql", str(tmp_path / "fit.nc"), "--table", "games", "--successes", "wins"]
+    assert main(words) == 0
+    assert capsys.readouterr().out == soc.posterior_sql(fit, "games", successes="wins") + "\n"
 
 
 @pytest.mark.slow
