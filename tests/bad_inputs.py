@@ -706,7 +706,7 @@ ARGUMENTS = (
         lambda g: g.calibrator.fit([0.1, 0.2], [1, 2], [1, 2], trials=[1, 2]), ItemsError),
     BadArgument("posteriors of items with one trial each", "posteriors of items are not known",
         "fit soc.Beta()", lambda g: soc.item_posteriors(g.label_fit, g.labels, **g.quiet)),
-    BadArgument("a check of a fit to labels", "is not known", "fit soc.Beta()",
+    BadArgument("a check of a fit to labels", "soc.check needs the variance", "fit soc.Beta()",
         lambda g: soc.check(g.label_fit, g.labels, **g.quiet)),
     BadArgument("a report on a fit to labels", "are not known", "fit soc.Beta()",
         lambda g: soc.report(g.label_fit, g.labels, out="labels.html", **g.quiet)),

@@ -16,6 +16,7 @@ from .._lib.progress import phase
 from ..data.items import ANY_ITEMS, Items
 from ..data.statistics import Statistics
 from ..families.outcomes import Outcome
+from ..families.row_sums import MEAN_ONLY
 from ..inference.results import PARETO_K, Fit, Status
 from ..posterior.item_columns import read_items
 from ..posterior.predictive import Columns, Posterior, posterior_of, select
@@ -171,6 +172,8 @@ def check(
     >>> "fail" in set(result.table["verdict"])
     False
     """
+    if fit.mean_only:
+        raise FitError(f"soc.check needs the variance of theta: {MEAN_ONLY}")
     if isinstance(items, Statistics):
         if by:
             raise FitError("by= slices items, and statistics have no such columns: give the items")

@@ -19,7 +19,7 @@ _HEAD = ("verdict", "what", "where", "found", "p")
 _LABELS = {  # what a check looks at, and how its statistic is written
     "PIT": ("distribution of outcomes (PIT)", "probabilities off by up to {:.3f}"),
     "LOO-PIT": ("the PIT, each item left out", "probabilities off by up to {:.3f}"),
-    "noise": ("noise of outcomes", "intervals {:.2f} times as wide with that in doubt"),
+    "noise": ("noise of outcomes", "item intervals should be {:.2f} times as wide"),
     "dispersion": ("scatter of outcomes", "{:.2f} times as predicted"),
     "leave-one-out": ("weights of items left out", "largest Pareto k {:.2f} (at most 0.7)"),
     "converged": ("convergence", ""),
@@ -37,6 +37,9 @@ def advise(
     table: pd.DataFrame, fit: Fit, outcome: Outcome, n_items: int, by: Sequence[str]
 ) -> Iterator[str]:
     """What the verdicts mean, most serious first; `by` are columns whose levels were slices."""
+    doubted = (table["check"] == "noise") & (table["verdict"] != "ok")
+    for width in table.loc[doubted, "statistic"]:
+        yield outcome.words.doubt.format(width=width)
     failed = table[table["verdict"] == "fail"]
     tested = table["p_value"].notna()
     if not failed.empty:

@@ -74,6 +74,7 @@ class Words:
     leak: str  # meaning of a too small variation of outcomes around their scores, {z}
     columns: tuple[str, str]  # what the columns of outcome and size hold
     zeros: str = ""  # items whose outcome is 0; empty if these are not special
+    doubt: str = ""  # what a check says of doubts about the noise, {width} of intervals without it
     unfit: str = "an event"  # what a bin lacks that has no estimate of its own
 
 
@@ -355,6 +356,9 @@ _POISSON = Outcome(
         columns=("outcome: number of events", "exposure: in what the events were counted"),
         noise="Poisson noise",
         zeros="Items without events",
+        doubt="These counts look like successes in trials, whose noise is smaller than Poisson "
+        "noise: item intervals should be {width:.2f} times as wide. Use soc.BinomialItems("
+        "..., successes=, trials=), or ignore this if counts can exceed their exposures.",
         leak="counts vary far less around their scores than Poisson noise allows (z = {z:.1f}): "
         "the scores probably saw the very counts they are to be calibrated with (or the counts "
         "are not counts of independent events).",

@@ -205,8 +205,9 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
             and self.prior is None
             and not any(size is not None for size in (*given.values(), self.noise_sd))
         ):
-            given["trials"] = 1  # true and false are labels
-        outcome = self._kind_of(given)
+            outcome = self._kind_of(given | {"trials": 1})  # true and false are labels
+        else:
+            outcome = self._kind_of(given)
         size = given[outcome.size]
         if size is None:
             size = getattr(self, outcome.size, outcome.usual_size)

@@ -161,6 +161,7 @@ def plot_smoothing(
     >>> len(soc.plots.plot_smoothing(fit))
     2
     """
+    fitted.need_variance(fit)
     alone = (fit if per_bin is None else per_bin).data
     _check_bins(fit, fit if per_bin is None else per_bin)
     lines = fitted.curve_lines(fit, fitted.fitted_curves(fit)[["mean", "variance"]], prob)

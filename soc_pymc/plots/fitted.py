@@ -53,6 +53,12 @@ def need_size(fit: Fit, exposure: float | None) -> None:
         POSITIVE(exposure, "exposure")
 
 
+def need_variance(fit: Fit) -> None:
+    """Refuse fits that know the mean alone."""
+    if fit.mean_only:
+        raise FitError(f"there is no curve of the variance to draw: {MEAN_ONLY}")
+
+
 # --- curves --------------------------------------------------------------------------------------
 
 
@@ -74,8 +80,7 @@ class Line:
 
 def fitted_curves(fit: Fit, exposure: float | None = None) -> xr.Dataset:
     """Calibration curves at 200 scores, or where they are constant within bins, at every bin."""
-    if fit.mean_only:
-        raise FitError(f"there is no curve of the variance to draw: {MEAN_ONLY}")
+    need_variance(fit)
     if not has_steps(fit):
         return calibration_curves(fit, exposure=exposure)
     bins = fit.data["constant_data"]["score"].to_numpy()

@@ -266,6 +266,7 @@ def plot_prior_in_bin(
     >>> soc.plots.plot_prior_in_bin(fit, items, least_exposure=20).get_xlabel()
     'theta and count / exposure, events per unit of exposure'
     """
+    fitted.need_variance(fit)
     fitted.need_size(fit, exposure)
     outcome = fitted.outcome_of(fit)
     if least_exposure is not None and not outcome.sizes_add:

@@ -77,6 +77,13 @@ def test_advice_on_summaries(fit, check, statistic, expected):
     assert ("two kinds of items" in text) == (check == "zero counts" and statistic > 1)
 
 
+def test_advice_on_doubts_about_the_noise(fit):
+    table = _failed("noise", 1.5).assign(p_value=np.nan)
+    found = list(findings.advise(table, fit, posterior_of(fit).outcome, 100, ()))
+    assert found[0].startswith("These counts look like successes in trials")
+    assert "1.50 times as wide" in found[0]
+
+
 def test_advice_on_large_samples():
     small = _failed("PIT", 0.001)
     (text,) = findings._size_of_sample(small, 200_000)

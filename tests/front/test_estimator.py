@@ -302,6 +302,7 @@ def test_true_and_false_are_labels():
     calibrator = soc.SecondOrderCalibrator(method=soc.VI(draws=50))
     found = calibrator.fit(p, y).predict([0.3, 0.7])
     assert isinstance(calibrator.fit_.prior, soc.Beta)
+    assert -0.69 < calibrator.score(p, y) < 0  # better than a coin
     same = calibrator.fit(p, y.astype(int), trials=1).predict([0.3, 0.7])
     assert (found == same).all()
 

@@ -40,6 +40,11 @@ def test_the_mean_has_a_curve_with_bands(fit):
         lambda fit, items: soc.quantities.r_squared(fit, soc.summarize(items, progress=False)),
         lambda fit, items: soc.plots.plot_curves(fit),
         lambda fit, items: soc.plots.plot_prior_ribbon(fit),
+        lambda fit, items: soc.plots.plot_smoothing(fit),
+        lambda fit, items: soc.plots.plot_prior_in_bin(fit, items),
+        lambda fit, items: soc.check(fit, items, progress=False),
+        lambda fit, items: soc.check(fit, soc.summarize(items, progress=False), progress=False),
+        lambda fit, items: soc.report(fit, items, out="labels.html", progress=False),
         lambda fit, items: soc.fit(
             soc.summarize(items, progress=False), method=soc.FiveSteps(), progress=False
         ),
