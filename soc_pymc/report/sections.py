@@ -44,6 +44,7 @@ _ROLES = {
 _CHECKS = {
     "PIT": "Distribution of outcomes",
     "LOO-PIT": "The same, each item left out",
+    "noise": "Noise of outcomes",
     "dispersion": "Scatter of outcomes",
     "zero counts": "Number of zero counts",
     "zero successes": "Number of zero successes",
@@ -338,6 +339,8 @@ def _in_words(check: str, statistic: float) -> str:
     if check == "dispersion" or check.startswith("zero "):
         what = "scatter" if check == "dispersion" else "zeros"
         return f"{number(statistic)} times the {what} that the model expects"
+    if check == "noise":
+        return f"as successes in trials, item intervals would be {number(statistic)} times as wide"
     if check == "converged":
         return "the fit converged" if statistic else "the fit did not converge"
     if check == "ess_fraction":
