@@ -135,15 +135,15 @@ def _is_input(outcome: Outcome, fit: Fit, column: str) -> bool:
 
 def _size_advice(fit: Fit, outcome: Outcome) -> str:
     """On items of some sizes."""
-    size = outcome.words.size
+    size, sizes = outcome.words.size, outcome.words.sizes
     if fit.prior.exposure is not None:
         return (
-            f"The fit is off at some {size}s though it has a term in {size}: give that more knots, "
+            f"The fit is off at some {sizes} though it has a term in {size}: give that more knots, "
             f"soc.{_prior(fit)}(exposure=soc.Spline(knots=40)), or fit ranges of {size} apart."
         )
     return (
-        f"The fit is off at some {size}s. If these items made the fit, {size} says something about "
-        f"theta that the score does not: fit soc.{fit.prior.family}(exposure=soc.Spline()) on "
+        f"The fit is off at some {sizes}. If these items made the fit, theta depends on {size} "
+        f"beyond what the score says: fit soc.{fit.prior.family}(exposure=soc.Spline()) on "
         f"soc.summarize(items, joint=True), or give the score model the {size} as an input."
     )
 

@@ -541,7 +541,7 @@ _BINOMIAL = Outcome(
         "successes in trials",
         "number of successes",
         "successes",
-        "number of trials",
+        "trials",
         "trials",
         "success rate",
         "own rate",

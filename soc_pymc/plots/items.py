@@ -111,7 +111,7 @@ def plot_forest(
     successes, trials
         columns of successes and their trials. Without them no own outcomes are drawn.
     items
-        The items to draw, by `id`; or how many: those of the largest exposure or the least noise,
+        The items to draw, by `id`; or how many: those with the most exposure or the least noise,
         or the first rows where neither is named.
     ax
         Axes to draw in; None makes a figure.
@@ -204,7 +204,7 @@ def _chosen(
             return np.arange(items), ": the first rows"
         if outcome.sizes_add:
             largest = np.argsort(-size, kind="stable")[:items]
-            return largest, f": those of the largest {outcome.words.size}"
+            return largest, f": those with the most {outcome.words.size}"
         return np.argsort(size, kind="stable")[:items], ": those of the least noise"
     wanted = _item_names(items)
     missing = [item for item in wanted if item not in labels]

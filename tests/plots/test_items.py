@@ -67,7 +67,7 @@ def test_forest_draws_the_items_of_largest_exposure_in_order(kind):
     np.testing.assert_array_equal(outer, own[["theta_q05", "theta_q97_5"]])
     np.testing.assert_array_equal(inner, own[["theta_q25", "theta_q75"]])
     assert {"posterior: 5% to 97.5%", "posterior: 25% to 75%"} <= set(labels(ax))
-    assert "7 of 50 items: those of the largest exposure" in ax.get_title(loc="left")
+    assert "7 of 50 items: those with the most exposure" in ax.get_title(loc="left")
     assert ax.get_xscale() == "log"
     assert ax.get_xlabel() == "theta, clicks per unit of shown"
     y, size = (int(own[c].iloc[0]) for c in ("clicks", "shown"))
