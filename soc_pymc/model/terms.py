@@ -16,7 +16,7 @@ from .._lib.errors import FitError
 from ..data.statistics import Statistics
 from ..families.priors import Spline
 from ..families.row_sums import Weak
-from ..families.scales import RANK, SCALES
+from ..families.scales import LOG, LOGIT, RANK, SCALES
 from .rows import Rows, positions
 from .splines import Axis, Basis, make_basis, spline_matrix
 
@@ -24,6 +24,7 @@ WeakPriors = Callable[[str, float], tuple[Weak, Weak]]
 """(scale of an axis, its centre) -> weak priors of the first and of the second curve."""
 
 CURVES = ("mean", "variance")
+_UNITS = (LOG.name, LOGIT.name)  # a slope is per unit on these scales, per sd on others
 _GROUP_WIGGLES = 5  # number of the smoothest shared functions in which groups deviate
 _GROUP_SCALES = {"level": 0.5, "slope": 0.25, "wiggle": 0.25}
 
@@ -180,7 +181,7 @@ def make_curve(
     default = both[CURVES.index(name)]
     level, slope = spline.level or default.level, spline.slope or default.slope
     spread = float(np.sqrt(np.average((u - basis.centre) ** 2, weights=rows.n)))
-    per = 1.0 if axis.scale == "log" or spread == 0 else spread
+    per = 1.0 if axis.scale in _UNITS or spread == 0 else spread
     at_rows = spline_matrix(u, basis.knots)
     line = at_rows @ basis.line
     lines = line.shape[1]
