@@ -313,7 +313,7 @@ class BetaRows(RowSums):
         with np.errstate(divide="ignore", invalid="ignore"):
             share = slope / (v * pairs(self._histograms[2]))  # 1/(m + 1) = v e^g / (1 + v e^g)
             found = share / (1.0 - np.minimum(share, 0.99)) / v
-        found = np.nan_to_num(found, nan=1.0)
+        found = np.nan_to_num(found, nan=1.0)  # of the rows named above
         return np.log(np.clip(found, np.exp(floor), _MOST_BY_MOMENTS))
 
 

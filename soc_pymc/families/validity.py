@@ -45,6 +45,10 @@ class Bounds:
         """Description of numbers larger than the largest."""
         return self.name_of_largest or f"beyond {self.largest:g} in size"
 
+    def is_whole(self, column: Any) -> Any:
+        """Whether numbers of an Ibis column without NaN are whole, if they must be."""
+        return column == column.floor() if self.whole else True
+
     def source(self, name: str) -> str:
         """The rule as Python source; every comparison with NaN is false."""
         low = f"{self.least!r} <= {name}" if self.least is not None else f"abs({name})"

@@ -106,6 +106,15 @@ class CalibrationDisplay:
         ------
         ItemsError
             If labels or probabilities are not as above.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> p = rng.uniform(0.02, 0.98, 500)
+        >>> display = CalibrationDisplay.from_predictions(rng.random(500) < p, p, name="model")
+        >>> display.ax_.get_ylabel()
+        'share of 1s'
         """
         labels = _labels(y)
         scores = numbers_of(p, "p", ItemsError)
@@ -153,6 +162,17 @@ class CalibrationDisplay:
         ------
         ItemsError
             If the estimator has no probabilities of two classes.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sklearn.linear_model import LogisticRegression
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(1000, 1))
+        >>> y = rng.random(1000) < 1 / (1 + np.exp(-X[:, 0]))
+        >>> model = LogisticRegression().fit(X[:500], y[:500])
+        >>> CalibrationDisplay.from_estimator(model, X[500:], y[500:]).name
+        'LogisticRegression'
         """
         if not hasattr(estimator, "predict_proba"):
             raise ItemsError(f"{type(estimator).__name__} has no predict_proba: give probabilities")
@@ -181,6 +201,17 @@ class CalibrationDisplay:
         -------
         CalibrationDisplay
             The display itself.
+
+        Examples
+        --------
+        >>> import matplotlib.pyplot as plt
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> p = rng.uniform(0.02, 0.98, 500)
+        >>> display = CalibrationDisplay.from_predictions(rng.random(500) < p, p)
+        >>> _, axes = plt.subplots(2)
+        >>> display.plot(axes).histogram_ is axes[1]
+        True
         """
         top, bottom = canvas.panels_in(axes, (5.5, 6.0), 2, sharex=True, height_ratios=(4, 1))
         label = f"{self.prob:.0%} band of the whole curve"

@@ -259,9 +259,7 @@ def _inputs(table: Any, roles: Mapping[str, str], outcome: Outcome, scale: Scale
     if rule.conflict is not None:
         good &= ~rule.conflict(y, n)
     for value, bounds in ((y, rule.outcome), (n, rule.size)):
-        if bounds.whole:
-            bounded = good.ifelse(value, 0.0)  # engines may return an integer from floor, no NaN
-            good &= bounded == bounded.floor()
+        good &= bounds.is_whole(good.ifelse(value, 0.0))  # floors of NaN differ by engine
     safe = {"t": good.ifelse(t, MIDDLE), "y": good.ifelse(y, 0.0), "n": good.ifelse(n, 0.0)}
     return {"good": good, **safe}
 

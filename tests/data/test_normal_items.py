@@ -642,7 +642,7 @@ def test_command_line(tmp_path, capsys):
         assert main([*words, *values, "--engine", engine]) == 0
         assert "20,000 items in 30 bins" in capsys.readouterr().out
         assert_same(load_statistics(out), stats_of(FRAME, bins=30))
-    both = "give --count and --exposure, or --value and --noise-sd, not both"
+    both = "give --count and --exposure, or --value and --noise-sd, or --successes and --trials"
     for more, text in (
         ([], "to use: --score, --count, --exposure, or --score, --value, --noise-sd"),
         (["--value", "y"], "say which columns to use: --noise-sd"),

@@ -255,8 +255,8 @@ def test_a_report_warns_once_and_on_its_page(fit, frame, tmp_path):
 def test_quantities_of_few_bins_do_not_warn():
     """Quantities of a mixture take at most 200 bins, of few scores fewer."""
     rng = np.random.default_rng(0)
-    frame = pd.DataFrame({"score": rng.integers(1, 30, 600) / 100.0, "exposure": 50.0})
-    frame["count"] = rng.poisson(frame["score"] * 50.0)
+    frame = pd.DataFrame({"score": rng.integers(1, 30, 600) / 100.0, "exposure": 50.5})
+    frame["count"] = rng.poisson(frame["score"] * 50.5)
     items = soc.PoissonItems(frame, **COLUMNS)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", soc.ItemsWarning)  # few bins
