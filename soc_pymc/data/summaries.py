@@ -144,7 +144,7 @@ def summarize(
     >>> import numpy as np, pandas as pd
     >>> import soc_pymc as soc
     >>> t = np.linspace(0.1, 0.5, 100)
-    >>> frame = pd.DataFrame({"t": t, "y": np.arange(100) % 3, "N": 5})
+    >>> frame = pd.DataFrame({"t": t, "y": np.arange(100) % 3, "N": 4.5})
     >>> items = soc.PoissonItems(frame, score="t", count="y", exposure="N")
     >>> stats = soc.summarize(items, bins=4, progress=False)
     >>> stats.n_items, stats.total_count, stats.bins

@@ -102,6 +102,9 @@ def documented(tmp_path, monkeypatch):
     effects = pd.DataFrame({"t": rng.normal(size=2000), "se": rng.uniform(0.3, 1.0, 2000)})
     sd = np.sqrt(0.25 + effects["se"] ** 2)
     effects.assign(effect=rng.normal(effects["t"], sd)).to_parquet(tmp_path / "effects.parquet")
+    players = pd.DataFrame({"p": rng.uniform(0.2, 0.35, 500), "at_bats": rng.integers(9, 600, 500)})
+    players["hits"] = rng.binomial(players["at_bats"], players["p"])
+    players.to_parquet(tmp_path / "players.parquet")
     monkeypatch.chdir(tmp_path)
     items = soc.PoissonItems("ads.parquet", score="t", count="clicks", exposure="impressions")
     return {"soc": soc, "items": items}
@@ -113,6 +116,7 @@ def test_further_priors_of_the_readme(documented):
     exec(code, documented)
     assert set(documented["table"].index) == {"gamma", "exposure", "mixture"}
     assert documented["effects_fit"].prior == soc.Normal()
+    assert documented["players_fit"].prior == soc.Beta()
 
 
 @pytest.mark.slow
