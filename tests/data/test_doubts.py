@@ -55,9 +55,12 @@ def test_counts_of_few_exposures_are_not(seed):
     assert told(frame.rename(columns={"score": "t", "count": "y", "exposure": "n"})) == []
 
 
-@pytest.mark.parametrize(("cell", "verdict"), [(CELLS[2], "fail"), (CELLS[1], "look")])
+@pytest.mark.parametrize(
+    ("cell", "verdict"),
+    [(CELLS[2], "fail"), pytest.param(CELLS[1], "look", marks=pytest.mark.slow)],
+)
 def test_the_check_says_how_wrong_intervals_are(cell, verdict):
-    frame = successes(*cell)
+    frame = successes(*cell, n=1500)
     with pytest.warns(soc.ItemsWarning, match="successes in trials"):
         stats = soc.summarize(counts(frame), progress=False)
     fit = soc.fit(stats, progress=False)

@@ -88,7 +88,16 @@ def test_cdf_is_the_sum_of_probabilities(a, b, n):
     np.testing.assert_allclose(ends[0][0], np.where(y > 0, upto[y - 1], 0.0), atol=1e-9)
 
 
-@pytest.mark.parametrize("prior", [(1e3, 1e3), (2.0, 7.0), (0.4, 0.6), (30.0, 1e5), (1e8, 1e8)])
+@pytest.mark.parametrize(
+    "prior",
+    [
+        (1e3, 1e3),
+        (2.0, 7.0),
+        (0.4, 0.6),
+        (30.0, 1e5),
+        pytest.param((1e8, 1e8), marks=pytest.mark.slow),
+    ],
+)
 def test_cdf_of_a_million_trials(prior):
     """Against the integral of the Binomial's cdf over theta."""
     a, b = prior

@@ -142,9 +142,10 @@ def _against_counts(largest, trials):
     return ratio[found[1]["theta_mean"] < largest]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("largest", "trials", "error"),
-    [(0.01, (200.0, 5e3), 0.01), pytest.param(0.001, (2e3, 5e4), 0.001, marks=pytest.mark.slow)],
+    [(0.01, (200.0, 5e3), 0.01), (0.001, (2e3, 5e4), 0.001)],
 )
 def test_small_rates_are_those_of_counts(largest, trials, error):
     """In proportion to the rate: a Binomial's variance has a factor 1 - theta.
