@@ -220,7 +220,7 @@ TABLES = (
     BadTable("successes are missing", "'y': 1 of 4 rows", _FIX, _with("y", None),
         kind="successes"),
     BadTable("successes are text", "'y' holds text; successes must be whole numbers", _CONVERT,
-        {"y": ["no", "yes", "no", "yes"]}, engines=True, kind="successes"),
+        {"y": ["lost", "won", "lost", "won"]}, engines=True, kind="successes"),
     BadTable("trials are not whole", "'N': 1 of 4 rows is not whole (2.5)", _FIX,
         _with("N", 2.5), engines=True, kind="successes"),
     BadTable("trials are negative", "'N': 1 of 4 rows is negative (-2)", _FIX,

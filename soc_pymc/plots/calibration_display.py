@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from .._lib.arguments import PROBABILITY, OrNone, checked, numbers_of, shown
+from .._lib.arguments import PROBABILITY, A, OrNone, checked, numbers_of, shown
 from .._lib.arrays import Floats
 from .._lib.errors import ItemsError
 from ..data.items import BinomialItems
@@ -228,7 +228,7 @@ class CalibrationDisplay:
         return self
 
 
-@checked(prob=PROBABILITY, axes=OrNone(AxesOf(2)))
+@checked(prob=PROBABILITY, name=OrNone(A(str, "text")), axes=OrNone(AxesOf(2)))
 def plot_calibration(
     y: ArrayLike,
     p: ArrayLike,
@@ -274,7 +274,10 @@ def plot_calibration(
 
 def _labels(y: ArrayLike) -> Floats:
     """Labels as 0 and 1."""
-    given = np.asarray(y)
+    try:
+        given = np.asarray(y)
+    except (TypeError, ValueError):
+        raise ItemsError(f"y={shown(y)} must be labels, 0 or 1 each") from None
     if given.dtype == bool:
         return given.astype(float)
     if given.dtype.kind in "UST" or any(isinstance(label, str) for label in given.flat):

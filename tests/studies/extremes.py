@@ -276,7 +276,7 @@ def _row_of_values(at: tuple[float, float, float, float], where: str) -> Points:
 
 def mixture_counts(fast: bool) -> Points:
     """Mixtures of Gammas on the log scale: marginal, posterior moments and the tilted kernel."""
-    z = components.grid("poisson")[::6]
+    z = components.GAMMAS.z[::6]
     spreads = (1e-5, 1e-2, 1.0, 10.0)
     for spread, (y, factor), exposure in product(
         spreads, ((0.0, 1.0), (30.0, 1.0), (1e4, 0.5), (1e9, 1.001)), (1e-6, 1e12)
@@ -339,7 +339,7 @@ def _tilted(found: np.ndarray, density: np.ndarray, top: float, logs: list, wher
 
 def mixture_values(fast: bool) -> Points:
     """Mixtures of Normals: marginal, posterior moments, quantiles of a mixture of posteriors."""
-    z = components.grid("normal")[::6]
+    z = components.NORMALS.z[::6]
     for spread, noise, centre in product(_SIGMAS, _SIGMAS, (0.0, 1e12)):
         location, y = np.array([centre + spread * z]), centre + 0.7 * np.hypot(spread, noise)
         variance = np.array([(components.WIDTH * spread) ** 2])

@@ -125,8 +125,11 @@ def calls(g, folder):
     marginal = -np.ones((2, 3))
     return {
         "NUTS": {}, "VI": {}, "FiveSteps": {}, "Gamma": {}, "Normal": {}, "GammaMixture": {},
-        "NormalMixture": {}, "Spline": {}, "PoissonItems": {"source": g.frame, **names},
-        "NormalItems": {"source": g.values.source, **VALUES}, "Statistics": {"data": g.stats.data},
+        "NormalMixture": {}, "Beta": {}, "BetaMixture": {}, "Spline": {},
+        "PoissonItems": {"source": g.frame, **names},
+        "NormalItems": {"source": g.values.source, **VALUES},
+        "BinomialItems": {"source": g.frame, "score": "score", "successes": "count",
+        "trials": "exposure"}, "Statistics": {"data": g.stats.data},
         "bands": {"curves": g.curves}, "calibration_curves": {"fit": g.fit, "score": [0.1, 0.2]},
         "check": {**fi, "subset": 20, "by": "kind"}, "compare": {"fits": {"a": g.fit, "b": g.five},
         "data": g.items, "subset": 20}, "fit": {"stats": g.stats, "method": soc.FiveSteps()},
@@ -158,6 +161,7 @@ def calls(g, folder):
         "plots.plot_accuracy": {"table": g.accuracy},
         "plots.plot_adjusted_prior": {"fit": g.fit}, "plots.plot_bin_choice": {"table": g.bins},
         "plots.plot_bin_spread": {"source": g.stats},
+        "plots.plot_calibration": {"y": np.arange(60) % 2, "p": np.linspace(0.1, 0.9, 60)},
         "plots.plot_calibration_illustration": {"fit": g.fit}, "plots.plot_curves": {"fit": g.fit},
         "plots.plot_error_ratio": {"table": g.accuracy},
         "plots.plot_forest": {"table": g.scored, "score": "score"},
@@ -207,7 +211,7 @@ def _regressor():
 _NOT_CALLED = {
     "CheckResult", "Fit", "Status", "SecondOrderCalibrator", "evaluate.Baseline",
     "evaluate.HeldOut", "evaluate.Leakage", "evaluate.Split", "theory.PoissonBound",
-    "theory.RhoChoice",
+    "theory.RhoChoice", "plots.CalibrationDisplay",
 }  # fmt: skip
 
 
