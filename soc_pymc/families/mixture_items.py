@@ -25,6 +25,9 @@ from .mixtures import normal_summaries
 
 _SMALL = 1e-8  # weights below this share of their sum are ignored in quantiles
 _FAINT = 1e-12  # densities below this share of the largest are ignored in posteriors
+# share by which second-order averages over draws may change a component's weight, and the
+# posterior weight from which on a component counts
+_MOVED, _SEEN = 0.3, 1e-4
 _CLOSE, _STEPS = 5e-3, 200  # last Newton step, in posterior sd; the error is its square
 _ROOT_2PI = float(np.sqrt(2.0 * np.pi))
 
@@ -165,7 +168,10 @@ def _densities(outcome, size, location, spread, shape, shift, z, gamma, p):  # t
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def _posterior_weights(k, u, p, low, high, mean, cov, product, centre):  # type: ignore[no-untyped-def]
-    """Posterior weights, averaged over draws, in `centre`, and the spread of draws."""
+    """Posterior weights, averaged over draws, in `centre`, and the spread of draws.
+
+    Also the largest share by which the marginal density changes a component's weight.
+    """
     total = spread = 0.0
     for r in range(low, high):
         centre[r] = (1.0 - u) * mean[k, r] + u * mean[k + 1, r]
@@ -178,9 +184,12 @@ def _posterior_weights(k, u, p, low, high, mean, cov, product, centre):  # type:
     for r in range(low, high):
         spread += p[r] * product[r]
     spread /= total * total
+    moved = 0.0
     for r in range(low, high):
+        if p[r] * centre[r] > _SEEN * total:
+            moved = max(moved, abs(product[r]) / (total * centre[r]))
         centre[r] = max(p[r] * (centre[r] * (1.0 + spread) - product[r] / total), 0.0)
-    return spread
+    return spread, moved
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
@@ -224,8 +233,8 @@ def average_by_table(position, density, grid, mean, cov, most, weight, left):  #
         for r in range(len(product)):
             if density[i, r] > _FAINT:
                 low, high = min(low, r), r + 1
-        apart = _posterior_weights(k, u, density[i], low, high, mean, cov, product, centre)
-        if apart <= most:
+        apart, moved = _posterior_weights(k, u, density[i], low, high, mean, cov, product, centre)
+        if apart <= most and moved <= _MOVED:
             left[i] = False
             weight[i, low:high] = centre[low:high]
 
@@ -247,8 +256,8 @@ def weights_by_table(  # type: ignore[no-untyped-def]
             continue
         own = outcome[i], size[i], location, spread, shape, shift
         low, high = _densities(*own, z, gamma, p)
-        apart = _posterior_weights(k, u, p, low, high, mean, cov, product, centre)
-        if apart <= most:
+        apart, moved = _posterior_weights(k, u, p, low, high, mean, cov, product, centre)
+        if apart <= most and moved <= _MOVED:
             left[i] = False
             weight[i, low:high] = centre[low:high]
 
@@ -273,8 +282,8 @@ def score_by_table(  # type: ignore[no-untyped-def]
             continue
         y, n = outcome[i], size[i]
         low, high = _densities(y, n, location, spread, shape, shift, z, gamma, p)
-        apart = _posterior_weights(k, u, p, low, high, mean, cov, product, centre)
-        if not apart <= most:
+        apart, moved = _posterior_weights(k, u, p, low, high, mean, cov, product, centre)
+        if not (apart <= most and moved <= _MOVED):
             continue
         left[i] = False
         for r in range(low, high):

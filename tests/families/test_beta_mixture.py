@@ -210,15 +210,12 @@ def test_a_fit_is_saved_and_scores_as_before(few, tmp_path):
 
 @pytest.mark.slow
 def test_few_nodes_agree_with_all_draws(few):
-    """Draws differ most at the outermost scores, where a single item may be less exact."""
     fit, items = few
     every = soc.item_posteriors(fit, items, **QUIET)
     near = soc.item_posteriors(fit, items, draws="representative", **QUIET)
     sd = every["theta_sd"]
     for name in ("theta_mean", "theta_sd", "theta_q05", "theta_q95"):
-        error = ((near[name] - every[name]) / sd).abs()
-        assert error.quantile(0.999) < 0.005
-        assert error.max() < 0.1
+        assert ((near[name] - every[name]) / sd).abs().max() < 0.02
 
 
 @pytest.mark.slow
