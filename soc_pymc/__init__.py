@@ -35,7 +35,8 @@ Public names:
   `load_statistics`
 - the fit: `model`, `fit`, `Fit`, `Status`, `load_fit`
 - results: `calibration_curves`, `bands`; `item_posteriors`,
-  `posterior_expression`, `posterior_sql`; `check`, `CheckResult`, `compare`
+  `posterior_expression`, `posterior_sql`; `check`, `CheckResult`, `compare`; `sensitivity`,
+  `Sensitivity`
 - for scikit-learn: `SecondOrderCalibrator`, with `fit`, `predict`, `predict_interval`
 - one page for a colleague: `report`
 - modules: `decisions` (thresholds, ranking, exploration, value of more exposure), `evaluate`
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     from .data.statistics import Statistics, load_statistics
     from .data.summaries import summarize
     from .evaluate import decisions, quantities
+    from .evaluate.power_scaling import Sensitivity, sensitivity
     from .families.priors import (
         Beta,
         Gamma,
@@ -106,6 +108,7 @@ _HOMES = {
     "posterior.warehouse": "posterior_expression posterior_sql",
     "checks._check": "check CheckResult",
     "checks.comparison": "compare",
+    "evaluate.power_scaling": "Sensitivity sensitivity",
     "report": "report",
     "front.estimator": "SecondOrderCalibrator",
 }
@@ -125,11 +128,11 @@ __all__ = [
     "NUTS", "VI", "Beta", "BetaMixture", "BinomialItems", "CheckResult", "ConvergenceWarning",
     "Fit", "FitError", "FiveSteps", "Gamma", "GammaMixture", "ItemsError", "ItemsWarning",
     "Normal", "NormalItems", "NormalMixture",
-    "PoissonItems", "SecondOrderCalibrator", "SocError", "Spline", "Statistics",
+    "PoissonItems", "SecondOrderCalibrator", "Sensitivity", "SocError", "Spline", "Statistics",
     "StatisticsError", "Status", "bands", "calibration_curves", "check", "compare", "datasets",
     "decisions", "evaluate", "fit", "item_posteriors", "load_fit", "load_statistics", "model",
-    "plots", "posterior_expression", "posterior_sql", "quantities", "report", "simulation",
-    "summarize", "theory",
+    "plots", "posterior_expression", "posterior_sql", "quantities", "report", "sensitivity",
+    "simulation", "summarize", "theory",
 ]  # fmt: skip
 
 

@@ -133,7 +133,10 @@ def fit(
         run: Any = run_nuts if isinstance(method, NUTS) else run_variational
         groups, verdict = run(built, method, progress)
     status = _status(verdict, began)
-    return Fit(fit_tree(built, stats, groups, prior.monotone), prior, method, status)
+    tree = fit_tree(built, stats, groups, prior.monotone)
+    if model is not None:
+        tree.attrs["own_terms"] = 1
+    return Fit(tree, prior, method, status)
 
 
 def _status(verdict: dict[str, Any], began: float) -> Status:

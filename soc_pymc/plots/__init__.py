@@ -15,6 +15,7 @@ from .curves import plot_calibration_illustration, plot_curves, plot_smoothing
 from .items import plot_forest, plot_shrinkage
 from .prior import plot_adjusted_prior, plot_prior_in_bin, plot_prior_ribbon
 from .scores import plot_gain_by_bin, plot_r_squared, plot_score_comparison, plot_variance_gain
+from .sensitivity import plot_sensitivity
 
 __all__ = [
     "CalibrationDisplay",
@@ -36,6 +37,7 @@ __all__ = [
     "plot_regret",
     "plot_rootogram",
     "plot_score_comparison",
+    "plot_sensitivity",
     "plot_shrinkage",
     "plot_smoothing",
     "plot_variance_gain",

@@ -96,6 +96,7 @@ def made():
             soc.PoissonItems(frame.assign(id=frame.index), **COUNTS, id="id"), **options
         )
         fit = soc.fit(stats, method=soc.VI(draws=30), **QUIET)
+        wide = soc.fit(stats, method=soc.VI(draws=100), **QUIET)
         five = soc.fit(stats, method=soc.FiveSteps(smooth=False), **QUIET)
         split = soc.evaluate.split_items(items)
         own = soc.fit(soc.summarize(split.train, bins=6, **QUIET), method=soc.FiveSteps(), **QUIET)
@@ -104,6 +105,7 @@ def made():
         result = soc.check(fit, items, **QUIET)
         return SimpleNamespace(
             frame=frame, items=items, values=value_items, stats=stats, fit=fit, five=five,
+            wide=wide, sensitivity=soc.sensitivity(wide, stats, **QUIET),
             split=split, own=own, held=held, scored=scored, result=result,
             accuracy=soc.evaluate.accuracy(fit, items, bins=2, **QUIET),
             histograms=soc.evaluate.pit_histograms(fit, items, bins=2, **QUIET),
@@ -136,7 +138,9 @@ def calls(g, folder):
         "item_posteriors": dict(fi), "load_fit": {"path": "none.nc"},
         "load_statistics": {"path": "none.nc"}, "model": {"stats": g.stats},
         "posterior_expression": dict(fi), "posterior_sql": {"fit": g.fit, "table": "t", **names},
-        "report": {**fi, "out": str(folder / "r.html")}, "summarize": {"items": g.items, "bins": 6},
+        "report": {**fi, "out": str(folder / "r.html")},
+        "sensitivity": {"fit": g.wide, "stats": g.stats, "score": [0.1, 0.2]},
+        "summarize": {"items": g.items, "bins": 6},
         "evaluate.accuracy": {"fits": g.fit, "items": g.items, "bins": 2},
         "evaluate.baseline": {"name": "platt", "items": g.items},
         "evaluate.compare_bins": {"items": g.items, "bins": (4,), "bayes": False},
@@ -171,6 +175,7 @@ def calls(g, folder):
         "plots.plot_r_squared": {"draws": g.explained}, "plots.plot_regret": {"table": g.accuracy},
         "plots.plot_rootogram": {"result": g.result},
         "plots.plot_score_comparison": {"compared": g.compared},
+        "plots.plot_sensitivity": {"result": g.sensitivity},
         "plots.plot_shrinkage": {"table": g.scored, **names},
         "plots.plot_smoothing": {"fit": g.fit, "per_bin": g.five},
         "plots.plot_variance_gain": {"reduction": g.left},
@@ -209,7 +214,7 @@ def _regressor():
 
 # results, and functions without arguments; datasets ask the network
 _NOT_CALLED = {
-    "CheckResult", "Fit", "Status", "SecondOrderCalibrator", "evaluate.Baseline",
+    "CheckResult", "Fit", "Sensitivity", "Status", "SecondOrderCalibrator", "evaluate.Baseline",
     "evaluate.HeldOut", "evaluate.Leakage", "evaluate.Split", "theory.PoissonBound",
     "theory.RhoChoice", "plots.CalibrationDisplay",
 }  # fmt: skip

@@ -1,0 +1,342 @@
+"""`sensitivity`: how much a fit's results depend on its prior, and on its likelihood.
+
+The prior, or the likelihood, is raised to a power near 1, and the draws are reweighted accordingly.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from numpy.typing import ArrayLike
+
+from .._lib.arguments import A, OrNone, checked, switch
+from .._lib.arrays import Floats, Ints
+from .._lib.errors import FitError
+from .._lib.progress import phase
+from .._lib.reprs import html_table, lines
+from ..data.statistics import Statistics
+from ..inference.draw_densities import MODEL, Model, draw_densities
+from ..inference.results import FIT, PARETO_K, Fit
+from ..inference.variational import importance
+from ..posterior.calibration import calibration_curves
+from .quantities.variance import r_squared
+
+COMPONENTS = ("prior", "likelihood")
+THRESHOLD = 0.05
+"""A sensitivity from which a result depends on the prior (Kallioinen et al. 2024)."""
+FINE, CONFLICT, DOMINATES, UNSURE = (
+    "fine", "prior-data conflict", "prior dominates", "too few draws",
+)  # fmt: skip
+
+_SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)  # of the items, below the default scores
+_ALPHAS = (0.99, 1.01)  # of which the sensitivity is a difference quotient
+_FEWEST = 100  # draws
+_RESAMPLES, _BLOCK = 50, 20  # of the bootstrap; draws of a chain in a block
+_ERRORS = {"prior": 2.0, "likelihood": 1.0}  # the second only tells conflict from dominance
+_HEAD = ("quantity", "score", *COMPONENTS, "diagnosis")
+
+
+@dataclass(frozen=True, eq=False)
+class Sensitivity:
+    """How much results of a fit depend on its prior and on its likelihood.
+
+    Attributes
+    ----------
+    table
+        One row for ``mean`` (E(theta|t)) at each score, ``log_variance`` (log Var(theta|t)) at each
+        score, and ``r_squared``, whose ``score`` is NaN. ``prior`` and ``likelihood`` are ArviZ's
+        power-scaling sensitivities (no unit), ``prior_error`` and ``likelihood_error`` what finite
+        numbers of draws add to them (root mean square). ``diagnosis``: ``"fine"`` where ``prior``
+        is below 0.05; else ``"prior-data conflict"`` where ``likelihood`` is 0.05 or more, and
+        ``"prior dominates"`` where it is not; ``"too few draws"`` where a sensitivity reaches 0.05
+        only by its error (twice the error, of the prior's).
+    data
+        `xarray.DataTree` for ArviZ's own functions, such as ``arviz.psense_summary``: groups
+        ``posterior`` with the draws of these quantities, ``log_prior`` and ``log_likelihood``, all
+        with dims (chain, draw).
+    advice
+        What the table means and what to do, in plain sentences.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> frame = soc.simulation.s1(2000, seed=0)
+    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+    >>> stats = soc.summarize(items, progress=False)
+    >>> result = soc.sensitivity(soc.fit(stats, progress=False), stats, progress=False)
+    >>> sorted(result.data.children)
+    ['log_likelihood', 'log_prior', 'posterior']
+    """
+
+    table: pd.DataFrame
+    data: xr.DataTree
+    advice: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        widths = [max(map(len, column)) for column in zip(_HEAD, *self._rows(), strict=True)]
+        rows = [
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+            for row in (_HEAD, *self._rows())
+        ]
+        points = [f"- {sentence}" for sentence in self.advice]
+        return "\n".join([lines(f"<soc_pymc.{self._title()}>", []), *rows, *points])
+
+    def _repr_html_(self) -> str:
+        return html_table(self._title(), self._rows(), _HEAD, " ".join(self.advice))
+
+    def _title(self) -> str:
+        return f"Sensitivity: from {THRESHOLD} on, a result depends on the prior"
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        return [
+            (
+                row["quantity"],
+                "-" if np.isnan(row["score"]) else f"{row['score']:.4g}",
+                *(f"{row[name]:.3f} ± {row[f'{name}_error']:.3f}" for name in COMPONENTS),
+                row["diagnosis"],
+            )
+            for row in self.table.to_dict("records")
+        ]
+
+
+@checked(
+    fit=FIT,
+    stats=A(Statistics, "statistics, from soc.summarize"),
+    model=OrNone(MODEL),
+    progress=switch,
+)
+def sensitivity(
+    fit: Fit,
+    stats: Statistics,
+    score: ArrayLike | None = None,
+    *,
+    group: object = None,
+    exposure: ArrayLike | None = None,
+    model: Model | None = None,
+    progress: bool = True,
+) -> Sensitivity:
+    """How much the curves and R^2 depend on the prior, by power-scaling.
+
+    The prior, or the likelihood, is raised to the powers 0.99 and 1.01. The sensitivity is the
+    change of a quantity's posterior: the cumulative Jensen-Shannon distance for each doubling of
+    the power. A prior that adds little has a sensitivity near 0. If both prior and likelihood move
+    the posterior, they disagree; if the prior alone does, the data say little.
+
+    Parameters
+    ----------
+    fit, stats
+        The fit, by `soc.VI` or `soc.NUTS`, and the statistics that it was made from (for a mixture
+        or a term in exposure with joint cells): the model is built from them again.
+    score
+        Scores of the curves, shape (n,); None takes five: 5, 25, 50, 75 and 95% of the items lie
+        below.
+    group, exposure
+        As of `calibration_curves`.
+    model
+        The extended model, for a fit with ``model=``.
+    progress
+        Whether to show progress.
+
+    Returns
+    -------
+    Sensitivity
+        Its ``table`` has a diagnosis for every quantity; `plots.plot_sensitivity` draws it.
+
+    Raises
+    ------
+    FitError
+        If the fit is by `soc.FiveSteps` or has fewer than 100 draws, the statistics are not those
+        that made it, a score, group or exposure is not valid, or `model` is not the fit's.
+
+    Notes
+    -----
+    In a hierarchical model only the priors of top-level parameters should be scaled. Here these are
+    the levels and slopes of the curves (of a mixture the lines of its log weights), the scales tau
+    of all penalised terms, of groups and of bin effects, and what the user added without a parent.
+    The coefficients N(0, tau^2) given tau are not scaled: to raise N(0, tau^2) to a power is to
+    change what tau means, and the number of knots would count as strength of the prior. So a spline
+    is as smooth as before where tau is, and what is scaled is the knowledge about tau.
+
+    All kept draws have equal weights. Draws by `soc.VI` whose approximation was off are already
+    resampled by their importance weights; of a fit that did not converge they are not those of the
+    posterior, and ``advice`` says so. A monotone curve is the projection of its reweighted draws.
+    ``log_variance`` is on the log scale because its posterior is closer to normal there.
+
+    R^2 is `quantities.r_squared` over the fit's own items. Fits of labels have curves of the mean
+    alone.
+
+    References
+    ----------
+    Kallioinen, Paananen, Buerkner and Vehtari, "Detecting and diagnosing prior and likelihood
+    sensitivity with power-scaling", Statistics and Computing 34, 57 (2024).
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> frame = soc.simulation.s1(2000, seed=0)
+    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+    >>> stats = soc.summarize(items, progress=False)
+    >>> tight = soc.Gamma(mean=soc.Spline(level=(0.0, 0.1)))  # a mean rate of 1, within 10%
+    >>> fit = soc.fit(stats, tight, progress=False)
+    >>> soc.sensitivity(fit, stats, [0.014], progress=False).table["diagnosis"][0]
+    'prior-data conflict'
+    """
+    draws = fit.data["posterior"].sizes
+    if fit.one_draw:
+        raise FitError(
+            "soc.sensitivity reweights draws, and this fit has only one: fit with soc.VI() or "
+            "soc.NUTS()"
+        )
+    if draws["chain"] * draws["draw"] < _FEWEST:
+        number = draws["chain"] * draws["draw"]
+        raise FitError(f"{number} draws are too few to reweight: fit with soc.VI(draws=1000)")
+    curves = calibration_curves(fit, _middle(fit) if score is None else score, group, exposure)
+    quantities = curves[["mean", "log_variance"] if not fit.mean_only else ["mean"]]
+    with phase("sensitivity: densities of the draws", enabled=progress):
+        prior, likelihood = draw_densities(fit, stats, model)
+    if not fit.mean_only:
+        explained = r_squared(fit, stats if fit.groups else None)
+        quantities = quantities.assign(r_squared=explained)
+    log_densities = dict(zip(COMPONENTS, (prior, likelihood), strict=True))
+    with phase("sensitivity: reweighting", enabled=progress):
+        table = _table(fit, quantities, log_densities)
+    dims, coords = ("chain", "draw"), {name: quantities[name] for name in ("chain", "draw")}
+    groups = {
+        f"log_{name}": xr.Dataset({"total": (dims, values)}, coords)
+        for name, values in log_densities.items()
+    }
+    tree = xr.DataTree.from_dict({"posterior": quantities, **groups})
+    return Sensitivity(table, tree, _advice(fit, table, log_densities))
+
+
+def _middle(fit: Fit) -> Floats:
+    """Scores below which given shares of the items lie."""
+    bins = fit.data["constant_data"]
+    score, n = bins["score"].to_numpy(), bins["n_items"].to_numpy().astype(float)
+    order = np.argsort(score)
+    middle = (np.cumsum(n[order]) - 0.5 * n[order]) / n.sum()
+    at = np.searchsorted(middle, _SHARES).clip(0, len(score) - 1)
+    return np.unique(score[order][at])
+
+
+def scaled_weights(log_density: Floats, alpha: float) -> tuple[Floats, float]:
+    """Weights of draws where a density is raised to a power, with their Pareto k."""
+    if alpha == 1.0:
+        return np.full(log_density.shape, 1.0 / log_density.size), -np.inf
+    weight, k, _ = importance((alpha - 1.0) * log_density.ravel())
+    return weight.reshape(log_density.shape), k
+
+
+# --- the table -----------------------------------------------------------------------------------
+
+
+def rows_of(quantities: xr.Dataset) -> list[tuple[str, float, Floats]]:
+    """Name, score (or NaN) and draws (chain, draw) of every quantity."""
+    found = []
+    for name, values in quantities.data_vars.items():
+        if "score" in values.dims:
+            every = values.transpose("score", "chain", "draw").to_numpy()
+            found += [(str(name), t, x) for t, x in zip(values["score"].values, every, strict=True)]
+        else:
+            found.append((str(name), np.nan, values.to_numpy()))
+    return found
+
+
+def _table(fit: Fit, quantities: xr.Dataset, log_densities: dict[str, Floats]) -> pd.DataFrame:
+    """Sensitivities of all quantities with their errors and diagnoses."""
+    rows = rows_of(quantities)
+    draws = np.stack([values for _, _, values in rows])
+    table: dict[str, Any] = {
+        "quantity": [name for name, _, _ in rows],
+        "score": [score for _, score, _ in rows],
+    }
+    for name, values in log_densities.items():
+        table[name] = _sensitivities(draws, values)
+    blocks = _blocks(fit, log_densities["likelihood"])
+    for name, values in log_densities.items():
+        table[f"{name}_error"] = _errors(draws, values, table[name], blocks)
+    found = pd.DataFrame(table)
+    found["diagnosis"] = [_diagnosis(row) for row in found.to_dict("records")]
+    return found
+
+
+def _sensitivities(draws: Floats, log_density: Floats) -> Floats:
+    """ArviZ's sensitivity of draws (quantities, chain, draw) to a density (chain, draw)."""
+    from arviz_stats.base import array_stats
+
+    scaled = (array_stats.power_scale_lw(log_density, alpha, [0, 1]) for alpha in _ALPHAS)
+    weights = [np.broadcast_to(np.exp(x - x.max()), draws.shape) for x in scaled]
+    return np.asarray(array_stats.power_scale_sense(draws, *weights, *_ALPHAS))
+
+
+def _blocks(fit: Fit, log_density: Floats) -> list[Ints]:
+    """Draws that depend on each other: copies of one draw by VI, neighbours in a chain by NUTS."""
+    if fit.status.pareto_k is None:
+        number = np.arange(log_density.size) // _BLOCK
+    else:  # resampled by importance weights
+        number = np.unique(log_density, return_inverse=True)[1].ravel()
+    order = np.argsort(number, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(number[order])) + 1)
+
+
+def _errors(draws: Floats, log_density: Floats, found: Floats, blocks: list[Ints]) -> Floats:
+    """What the draws' noise adds to sensitivities, by a bootstrap of blocks of draws.
+
+    Noise adds to a distance, because squares of both add up; and it makes the distance vary.
+    """
+    rng = np.random.default_rng(0)
+    flat, log_flat = draws.reshape(len(draws), 1, -1), log_density.reshape(1, -1)
+    again = []
+    for _ in range(_RESAMPLES):
+        chosen = rng.integers(len(blocks), size=len(blocks))
+        at = np.concatenate([blocks[k] for k in chosen])
+        again.append(_sensitivities(flat[:, :, at], log_flat[:, at]))
+    added = np.mean(np.square(again), axis=0) - found**2
+    return np.sqrt(np.maximum(added, np.mean((again - found) ** 2, axis=0)))
+
+
+def _diagnosis(row: Mapping[Any, Any]) -> str:
+    """In words; a sensitivity is sure if it reaches the threshold without a few of its errors."""
+    high = {name: row[name] >= THRESHOLD for name in COMPONENTS}
+    sure = {
+        name: row[name] ** 2 - (errors * row[f"{name}_error"]) ** 2 >= THRESHOLD**2
+        for name, errors in _ERRORS.items()
+    }
+    if not high["prior"]:
+        return FINE
+    if not sure["prior"] or high["likelihood"] != sure["likelihood"]:
+        return UNSURE
+    return CONFLICT if sure["likelihood"] else DOMINATES
+
+
+_MEANINGS = {
+    CONFLICT: (
+        "prior and data disagree on {}: check the prior, or widen it by soc.Spline(level=, slope=, "
+        "wiggle=)"
+    ),
+    DOMINATES: "the data say little of {}, where the prior decides: report that, or get more data",
+    UNSURE: "draws are too few to tell whether {} depends on the prior: fit with {more}",
+}
+
+
+def _advice(fit: Fit, table: pd.DataFrame, log_densities: dict[str, Floats]) -> tuple[str, ...]:
+    found = []
+    if not fit.status.converged:
+        found.append(f"The fit did not converge, so this may be wrong: {fit.status.reason}.")
+    ks = [scaled_weights(x, alpha)[1] for x in log_densities.values() for alpha in _ALPHAS]
+    if not max(ks) <= PARETO_K:
+        found.append(
+            f"Pareto k of the weights is {max(ks):.2f}, above {PARETO_K}: these numbers are not "
+            "reliable."
+        )
+    number = 4 * fit.data["posterior"].sizes["draw"]
+    more = f"soc.{type(fit.method).__name__}(draws={number})"
+    for diagnosis, meaning in _MEANINGS.items():
+        names = table["quantity"][table["diagnosis"] == diagnosis]
+        if len(names):
+            sentence = meaning.format(", ".join(dict.fromkeys(names)), more=more)
+            found.append(f"{sentence[0].upper()}{sentence[1:]}.")
+    return tuple(found) or ("No result here depends on the prior.",)

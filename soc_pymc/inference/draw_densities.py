@@ -1,0 +1,167 @@
+"""Log prior and log likelihood of a fit's draws, under its model built again from statistics."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import xarray as xr
+from pytensor.graph.replace import vectorize_graph
+from pytensor.graph.traversal import ancestors
+from scipy import linalg
+
+from .._lib.arguments import A
+from .._lib.arrays import Floats
+from .._lib.errors import FitError
+from ..data.statistics import Statistics
+from ..model.problem import Coefficients, Problem, build, check_prior, extended
+from .density import CHUNK, mode
+from .fit_tree import bin_table
+from .results import Fit
+
+Model = pm.Model
+MODEL = A(Model, "the model that the fit was made with")
+"""The type of an extended model, and the rule for it as an argument."""
+
+_SAME = 1e-6  # relative difference of numbers that two machines compute alike
+_OTHER = "the statistics are not those of the fit ({}): give those that it was made from"
+
+
+def draw_densities(fit: Fit, stats: Statistics, model: pm.Model | None) -> tuple[Floats, Floats]:
+    """Log prior of the top-level parameters and log likelihood of every draw, both (chain, draw).
+
+    Densities are on the parameters' own scales, without Jacobians. A penalised coefficient given
+    its scale is no top-level parameter. What a user observed or added as a potential belongs to the
+    likelihood.
+    """
+    if (model is not None) != bool(fit.data.attrs.get("own_terms", False)):
+        made = "without model=: leave it out" if model is not None else "with model=: give it too"
+        raise FitError(f"the fit was made {made}")
+    check_prior(fit.prior, stats)
+    built = build(stats, fit.prior)
+    _check_same(fit, stats, built)
+    if model is not None:
+        built = extended(built, model)
+    posterior = fit.data["posterior"].to_dataset()
+    lacking = sorted(v.name for v in built.model.free_RVs if v.name not in posterior)
+    if lacking:
+        raise FitError(f"the fit has no draws of {', '.join(lacking)}: model= is of another fit")
+    values = _values(fit, built, posterior)
+    shape = posterior.sizes["chain"], posterior.sizes["draw"]
+    prior, likelihood = (x.reshape(shape) for x in _evaluated(built, values))
+    return prior, likelihood
+
+
+def _check_same(fit: Fit, stats: Statistics, built: Problem) -> None:
+    """Refuse statistics whose bins or outcomes differ from those that the fit keeps."""
+    tables = bin_table(stats, built.curves[0].axis)
+    for group, table in zip(("constant_data", "observed_data"), tables, strict=True):
+        own = fit.data[group]
+        if table.sizes["bin"] != own.sizes["bin"]:
+            both = f"{table.sizes['bin']:,} occupied bins and {own.sizes['bin']:,}"
+            raise FitError(_OTHER.format(both))
+        for name, values in zip(map(str, table), table.values(), strict=True):
+            ours, theirs = values.to_numpy(), own[name].to_numpy()
+            if not np.allclose(ours, theirs, rtol=_SAME, atol=0.0, equal_nan=True):
+                differ = int((~np.isclose(ours, theirs, rtol=_SAME, atol=0.0)).sum())
+                raise FitError(_OTHER.format(f"{name} differs in {differ:,} bins"))
+    if built.labels != fit.groups:
+        raise FitError(_OTHER.format("they have other groups"))
+
+
+# --- parameters of the draws ---------------------------------------------------------------------
+
+
+def _values(fit: Fit, built: Problem, posterior: xr.Dataset) -> dict[str, Floats]:
+    """Values (draws, ...) of all parameters, in the coordinates of the model built again."""
+    values = {}
+    for variable in built.model.free_RVs:
+        own = posterior[variable.name].to_numpy()
+        values[variable.name] = own.reshape(-1, *own.shape[2:])
+    for of in built.coefficients:
+        projected = fit.prior.monotone and of.variable == built.family.curves[0]
+        values |= _turned(of, values, posterior, projected)
+    return values
+
+
+def _turned(
+    of: Coefficients, values: Mapping[str, Floats], posterior: xr.Dataset, projected: bool
+) -> dict[str, Floats]:
+    """Coefficients that give the fit's curves in the model built again.
+
+    Coefficients are rotated by the data's information. Where rotations differ, as after a start at
+    an earlier fit or on another machine, the curves say what the coefficients are. `projected`
+    curves are not those of the coefficients, whose rotation is then taken to be the same.
+    """
+    names = [*(f"{of.variable}_{block.name}" for block in of.design.blocks), f"{of.variable}_line"]
+    own = np.hstack([values[name] for name in names])
+    if projected:
+        return {}
+    matrix = _to_outputs(of)
+    curves = [posterior[o.name].to_numpy().reshape(len(own), -1) for o in of.outputs]
+    wanted = np.hstack(curves)
+    if wanted.shape[1] != len(matrix) or own.shape[1] != matrix.shape[1]:
+        raise FitError(_OTHER.format("their curves have other knots"))
+    if np.allclose(own @ matrix.T, wanted, rtol=_SAME, atol=_SAME):
+        return {}
+    found = np.asarray(linalg.lstsq(matrix, wanted.T)[0]).T
+    if not np.allclose(found @ matrix.T, wanted, rtol=_SAME, atol=_SAME):
+        raise FitError(_OTHER.format("no coefficients give its curves"))
+    ends = np.cumsum([values[name].shape[1] for name in names])[:-1]
+    return dict(zip(names, np.split(found, ends, axis=1), strict=True))
+
+
+def _to_outputs(of: Coefficients) -> Floats:
+    """Matrix from the coefficients, blocks and then the line, to all outputs."""
+    turns = {b.name: p.rotation for b, p in zip(of.design.blocks, of.laplace.blocks, strict=True)}
+    turns["line"] = np.eye(of.design.line.shape[1])
+    made: dict[str, Floats] = {}
+    for output in of.outputs:
+        size = len(next(iter(output.parts.values())))
+        parts = [
+            output.parts[name] @ turn if name in output.parts else np.zeros((size, len(turn)))
+            for name, turn in turns.items()
+        ]
+        made[output.name] = np.hstack(parts)
+        if output.added_to:
+            base = made[output.added_to]
+            made[output.name] += np.tile(base, (size // len(base), 1))
+    return np.vstack(list(made.values()))
+
+
+# --- densities -----------------------------------------------------------------------------------
+
+
+def _evaluated(built: Problem, values: Mapping[str, Floats]) -> tuple[Floats, Floats]:
+    """Log prior and log likelihood, (draws,) each."""
+    model = built.model
+    given: dict[Any, Any] = {}
+    own, batches = {}, []
+    for variable in model.free_RVs:
+        own[variable] = variable.type()
+        batch = pt.tensor(shape=(None,) * (variable.ndim + 1), dtype=variable.dtype)
+        given |= {variable: batch, own[variable]: batch}
+        batches.append(batch)
+    prior = pt.sum([pm.logp(v, own[v]).sum() for v in top_level(built)])
+    seen = [pm.logp(v, model.rvs_to_values[v]) for v in model.observed_RVs]
+    likelihood = pt.sum([each.sum() for each in [*seen, *model.potentials]])
+    outputs = vectorize_graph([prior, likelihood], given)
+    function = pytensor.function(batches, outputs, mode=mode(), on_unused_input="ignore")
+    draws = [values[variable.name] for variable in model.free_RVs]
+    parts = [function(*(x[i : i + CHUNK] for x in draws)) for i in range(0, len(draws[0]), CHUNK)]
+    first, second = (np.concatenate(x) for x in zip(*parts, strict=True))
+    return first, second
+
+
+def top_level(built: Problem) -> list[Any]:
+    """Parameters whose priors depend on no other parameter."""
+    free = set(built.model.free_RVs)
+    # a line's variable has further inputs, but its prior does not use them
+    given = {f"{of.variable}_{b.name}" for of in built.coefficients for b in of.design.blocks}
+    return [
+        v
+        for v in built.model.free_RVs
+        if v.name not in given and (v.name in built.own or not free & ({*ancestors([v])} - {v}))
+    ]
