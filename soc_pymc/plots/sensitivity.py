@@ -85,7 +85,7 @@ def plot_sensitivity(
         )
         place: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1.0, 0.98), "ncols": 3}
         ax.legend(**place, **canvas.FRAMELESS)
-    _quantity_axis(both[1], rows)
+    _quantity_axis(both, rows)
     return both
 
 
@@ -107,8 +107,9 @@ def _numbers(ax: Axes, found: Floats) -> None:
         ax.text(k, 0.98, f"{value:.3f}", transform=ax.get_xaxis_transform(), **style)
 
 
-def _quantity_axis(ax: Axes, rows: list[tuple[str, float, Floats]]) -> None:
+def _quantity_axis(axes: NDArray[Any], rows: list[tuple[str, float, Floats]]) -> None:
     """Scores as ticks, and below them what the quantities are."""
+    ax = axes[-1]
     names = np.array([name for name, _, _ in rows])
     ticks = ["" if np.isnan(score) else f"{score:.3g}" for _, score, _ in rows]
     step = -(-len(ticks) // 24)  # more would overlap
@@ -119,5 +120,5 @@ def _quantity_axis(ax: Axes, rows: list[tuple[str, float, Floats]]) -> None:
         style: dict[str, Any] = {"ha": "center", "va": "top", "fontsize": 9}
         where = ax.get_xaxis_transform()
         ax.text(at.mean(), -0.22, words, transform=where, **style)
-        for panel in ax.figure.axes if at[-1] + 1 < len(rows) else []:
+        for panel in axes if at[-1] + 1 < len(rows) else []:
             panel.axvline(at[-1] + 0.5, color=canvas.GREY, linewidth=0.6)

@@ -17,6 +17,8 @@ from soc_pymc.model.problem import build, extended
 
 mpl.use("agg")
 
+import matplotlib.pyplot as plt
+
 QUIET = {"progress": False}
 COUNTS = {"score": "score", "count": "count", "exposure": "exposure"}
 
@@ -299,5 +301,9 @@ def test_picture(stats, fits):
     middle = (np.median(draws) - draws.mean()) / draws.std()
     assert moved[1][0] == pytest.approx(middle, abs=1e-3)
     assert moved[0][0] < moved[1][0] < moved[2][0]  # the prior's level is above the data's
+    others = plt.subplots(3)[1]
+    soc.plots.plot_sensitivity(found, axes=others[:2])
+    assert not others[2].lines
+    plt.close("all")
     with pytest.raises(soc.FitError, match=r"what soc\.sensitivity"):
         soc.plots.plot_sensitivity(found.table)
