@@ -79,6 +79,7 @@ def of_status(status: Any) -> Rows:
         ("reason", status.reason),
         ("Pareto k", "" if status.pareto_k is None else f"{status.pareto_k:.2f}"),
         ("effective", "" if status.ess_fraction is None else f"{status.ess_fraction:.0%} of draws"),
+        ("MC error", "" if status.mc_error is None else f"{status.mc_error:.2g} posterior sd"),
         ("seconds", f"{status.seconds:.1f}"),
     ]
     return [row for row in rows if row[1]]

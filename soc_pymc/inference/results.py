@@ -43,6 +43,7 @@ def _number(value: Any, name: str, error: Refusal = FitError) -> Any:
     pareto_k=OrNone(_number),
     ess_fraction=OrNone(_number),
     seconds=_number,
+    mc_error=OrNone(_number),
 )
 @dataclass(frozen=True)
 class Status:
@@ -63,6 +64,13 @@ class Status:
         the draws kept are resampled by the weights.
     seconds
         Elapsed time of the fit.
+    mc_error
+        Largest Monte Carlo standard error of a posterior mean, in posterior sd. For VI the means
+        are those of the Gaussian's coordinates, and the error is that of its fixed draws (Giordano,
+        Ingram and Broderick 2024) or, where location and covariance were set to weighted draws'
+        own, of these; ``fit.data["variational"]["mc_error"]`` has all. For NUTS the means are those
+        of all variables. It does not include the error of averages over the draws kept. None for
+        FiveSteps, for fits saved before it was there, and where it is unknown.
 
     Examples
     --------
@@ -75,6 +83,7 @@ class Status:
     pareto_k: float | None
     ess_fraction: float | None
     seconds: float
+    mc_error: float | None = None
 
     def _repr_html_(self) -> str:
         return html_table("Status", of_status(self))

@@ -10,9 +10,11 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
+from .._lib.arrays import Floats
 from ..model.problem import Problem
 from .density import kept_variables
 from .methods import NUTS
+from .monte_carlo import largest_error
 
 
 def run_nuts(
@@ -63,12 +65,20 @@ def _raising_interrupt() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
+def _effective_samples(posterior: xr.Dataset, method: str) -> Floats:
+    """Effective samples of all numbers of all variables."""
+    import arviz_stats
+
+    found = arviz_stats.ess(posterior, method=method)
+    return np.concatenate([v.to_numpy().ravel() for v in found.data_vars.values()])
+
+
 def _sampling_verdict(groups: dict[str, xr.Dataset]) -> dict[str, Any]:
     import arviz_stats
 
     posterior = groups["posterior"]
     divergences = int(groups["sample_stats"]["diverging"].sum())
-    ess = min(float(v.min()) for v in arviz_stats.ess(posterior).data_vars.values())
+    ess = float(_effective_samples(posterior, "bulk").min())
     problems = [f"{divergences} divergent transitions"] if divergences else []
     rhat = np.nan
     if posterior.sizes["chain"] > 1:
@@ -88,4 +98,5 @@ def _sampling_verdict(groups: dict[str, xr.Dataset]) -> dict[str, Any]:
         "reason": reason,
         "pareto_k": None,
         "ess_fraction": None,
+        "mc_error": largest_error(_effective_samples(posterior, "mean") ** -0.5),
     }

@@ -24,6 +24,7 @@ from ..families.priors import (
 from ..families.scales import RANK
 from .methods import NUTS, VI, FiveSteps, Method
 
+_LATER = {"Status": {"mc_error": None}}  # fields that older files lack
 METHODS = (VI, NUTS, FiveSteps)
 PRIORS = get_args(Prior)
 
@@ -46,8 +47,8 @@ def _plain_number(value: Any) -> Any:
 def read_record(text: Any, *kinds: type[Any]) -> Any:
     """A configuration of one of the classes from the output of `as_json`.
 
-    It must have exactly the fields of its class, which checks their values; ValueError, TypeError
-    or KeyError names the problem.
+    It must have exactly the fields of its class, except for those that older files lack. The class
+    checks their values; ValueError, TypeError or KeyError names the problem.
     """
     given = json_object(text)
     name, known = given.pop("name", None), {kind.__name__: kind for kind in kinds}
@@ -57,6 +58,7 @@ def read_record(text: Any, *kinds: type[Any]) -> Any:
 
 
 def _made(kind: type[Any], given: Mapping[str, Any]) -> Any:
+    given = _LATER.get(kind.__name__, {}) | dict(given)
     names = {field.name for field in fields(kind)}
     if odd := sorted(names ^ given.keys()):
         what = "lacks" if odd[0] in names else "has an unknown"

@@ -32,6 +32,7 @@ from .density import (
     systematic,
 )
 from .methods import VI
+from .monte_carlo import fixed_draw_errors, largest_error, weighted_errors
 from .results import PARETO_K
 
 _REACH = 0.5  # step in sd on either side, for the curvature of the posterior's bulk
@@ -179,12 +180,15 @@ def run_variational(
             shown.note(f"evidence bound {bound:,.2f}")
 
         location, factor, problem = _gaussian(evaluate, space.start, method, rng, report)
+        redraw = partial(_cross, space.dim, method.rotations, rng.spawn(1)[0])
+        errors = fixed_draw_errors(evaluate, location, factor, redraw)
     with phase("fit: draws and Pareto k", unit="draws", enabled=progress) as shown:
         weigh = partial(weighed_draws, full, wanted=method.draws, rng=rng, advance=shown.advance)
         noise, log_weight = weigh(location, factor)
         for _ in range(_REFINEMENTS):
             if importance(log_weight)[1] <= PARETO_K:
                 break
+            errors = weighted_errors(noise, importance(log_weight)[0], factor)
             location, factor = refined(noise, log_weight, location, factor)
             noise, log_weight = weigh(location, factor)
         _, k, ess = importance(log_weight)
@@ -197,11 +201,13 @@ def run_variational(
             {
                 "mean": ("coordinate", location),
                 "sd": ("coordinate", np.sqrt((factor**2).sum(axis=1))),
+                "mc_error": ("coordinate", errors),
             },
             {"coordinate": space.labels},
         ),
     }
-    return groups, _variational_verdict(problem, k, ess)
+    verdict = _variational_verdict(problem, k, ess)
+    return groups, verdict | {"mc_error": largest_error(errors)}
 
 
 def _variational_verdict(problem: str, k: float, ess: float) -> dict[str, Any]:
