@@ -72,7 +72,7 @@ def make_rows(
         width = max(stats.coarse, 1)
         while stats.bins > _MOST_BINS * width:
             width *= 2
-    cells: dict[str, Columns] = {name: stats.table(name) for name in tables}
+    cells: dict[str, Columns] = {name: _table(stats, name) for name in tables}
     base: Columns
     if by_size:
         (name,) = tables
@@ -112,6 +112,12 @@ def make_rows(
         log_size,
     )
     return rows, keyed
+
+
+def _table(stats: Statistics, name: str) -> Columns:
+    """A table of cells, with the first bin of each: joint cells may be of several bins."""
+    table = stats.table(name)
+    return {**table, "bin": table["bin"] * stats.coarse} if name == "joint" else table
 
 
 def _chosen(table: Columns, kept: NDArray[np.bool_]) -> Columns:
