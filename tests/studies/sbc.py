@@ -47,18 +47,6 @@ def _successes(rng, logit_mean, log_odds_cv2, frame):
     return frame.assign(successes=rng.binomial(frame["trials"], theta))
 
 
-def _values(rng, mean, log_variance, frame):
-    theta = rng.normal(mean, np.exp(0.5 * log_variance))
-    return frame.assign(value=rng.normal(theta, frame["noise_sd"]))
-
-
-def _effects(n_items: int, seed: int = 0) -> pd.DataFrame:
-    """Items: t ~ Normal(0, 1), log sd of the noise ~ Normal(0, 0.5)."""
-    rng = np.random.default_rng(seed)
-    frame = pd.DataFrame({"score": rng.normal(size=n_items)})
-    return frame.assign(noise_sd=np.exp(rng.normal(0.0, 0.5, n_items)), value=0.0)
-
-
 @dataclass(frozen=True)
 class Setting:
     """A prior, items with its scores and sizes, and outcomes given both curves at the items."""
@@ -84,15 +72,6 @@ SETTINGS = {
         binomial.simulated,
         binomial.ITEMS["binomial"],
         _successes,
-    ),
-    "normal": Setting(
-        soc.Normal(
-            mean=soc.Spline(scale="linear", level=(0.0, 0.7), slope=(1.0, 0.3)),
-            variance=soc.Spline(scale="linear", level=(float(np.log(0.3)), 0.7), slope=(0.0, 0.5)),
-        ),
-        _effects,
-        lambda frame: soc.NormalItems(frame, score="score", value="value", noise_sd="noise_sd"),
-        _values,
     ),
 }
 
