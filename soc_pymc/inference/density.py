@@ -16,6 +16,7 @@ import pytensor.tensor as pt
 import xarray as xr
 from numpy.typing import NDArray
 from pymc.initial_point import make_initial_point_expression
+from pymc.logprob.utils import ParameterValueError
 from pytensor.compile.mode import Mode
 from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
@@ -154,10 +155,20 @@ def near_density(built: Problem, space: Space) -> Evaluate:
 
 
 def finite(function: Any, chunk: int = CHUNK) -> Evaluate:
-    """Evaluate in chunks of draws; NaN becomes -inf."""
+    """Evaluate in chunks of draws; NaN, and scales that underflow, become -inf."""
+
+    def part(rows: Floats) -> tuple[Floats, Floats]:
+        try:
+            return function(rows)
+        except ParameterValueError:
+            if len(rows) == 1:
+                return np.array([-np.inf]), np.zeros_like(rows)
+        half = len(rows) // 2
+        both = part(rows[:half]), part(rows[half:])
+        return np.concatenate([b[0] for b in both]), np.concatenate([b[1] for b in both])
 
     def evaluate(rows: Floats) -> tuple[Floats, Floats]:
-        parts = [function(rows[i : i + chunk]) for i in range(0, len(rows), chunk)]
+        parts = [part(rows[i : i + chunk]) for i in range(0, len(rows), chunk)]
         logp = np.concatenate([p[0] for p in parts])
         gradient = np.concatenate([p[1] for p in parts])
         good = np.isfinite(logp) & np.isfinite(gradient).all(axis=1)

@@ -22,6 +22,7 @@ from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from .._lib.progress import phase
 from ..model.problem import Problem
+from .annealing import annealed, searched
 from .density import (
     CHUNK,
     Evaluate,
@@ -45,6 +46,8 @@ _REFINEMENTS = 3
 # by a factor s costs the share 1 - sqrt(2 / s^2 - 1) s^2 of the effective sample, here a twentieth
 _CLEAR_K, _CLEAR_ESS = 0.5, 0.95
 _FEWEST_DRAWS, _MOST_DRAWS = 1000, 4000  # draws for the estimate of Pareto k
+_FEW = 0.2  # effective sample below which draws are annealed
+_REPAIRED = " after annealing (the Gaussian alone: k {k:.2f}, {ess:.1%})"
 _NARROWEST_STEP, _WIDEST_STEP = 0.7, 3.0  # largest change of a width in one refinement
 
 
@@ -186,12 +189,22 @@ def run_variational(
         weigh = partial(weighed_draws, full, wanted=method.draws, rng=rng, advance=shown.advance)
         noise, log_weight = weigh(location, factor)
         for _ in range(_REFINEMENTS):
-            if importance(log_weight)[1] <= PARETO_K:
+            if importance(log_weight)[1] <= PARETO_K or built.weights is not None:
                 break
             errors = weighted_errors(noise, importance(log_weight)[0], factor)
             location, factor = refined(noise, log_weight, location, factor)
             noise, log_weight = weigh(location, factor)
         _, k, ess = importance(log_weight)
+        repaired = ""
+        if not k <= PARETO_K or ess < _FEW:
+            shown.note("annealing")
+            number = max(method.draws, _FEWEST_DRAWS)
+            there = searched(full, location, factor, rng, shown.advance)
+            found = annealed(full, *there, number, rng, shown.advance)
+            _, own_k, own_ess = importance(found[1])
+            if own_k <= PARETO_K and own_ess > ess:
+                repaired = _REPAIRED.format(k=k, ess=ess)
+                (location, factor), (noise, log_weight), k, ess = there, found, own_k, own_ess
         kept = chosen(log_weight, method.draws, rng)
         posterior = posterior_draws(space, (location + noise[kept] @ factor.T)[None])
     groups = {
@@ -206,11 +219,11 @@ def run_variational(
             {"coordinate": space.labels},
         ),
     }
-    verdict = _variational_verdict(problem, k, ess)
+    verdict = _variational_verdict(problem, k, ess, repaired)
     return groups, verdict | {"mc_error": largest_error(errors)}
 
 
-def _variational_verdict(problem: str, k: float, ess: float) -> dict[str, Any]:
+def _variational_verdict(problem: str, k: float, ess: float, repaired: str) -> dict[str, Any]:
     if problem:
         reason = problem
     elif not k <= PARETO_K:
@@ -219,7 +232,7 @@ def _variational_verdict(problem: str, k: float, ess: float) -> dict[str, Any]:
             "soc.NUTS() on the same statistics takes seconds to minutes"
         )
     else:
-        reason = f"Pareto k {k:.2f}, effective sample {ess:.0%} of the draws"
+        reason = f"Pareto k {k:.2f}, effective sample {ess:.0%} of the draws{repaired}"
     converged = not problem and k <= PARETO_K
     return {"converged": converged, "reason": reason, "pareto_k": k, "ess_fraction": ess}
 
