@@ -18,7 +18,16 @@ from .._lib.arrays import Floats
 from .beta_forms import log_beta_binomial
 from .beta_items import beta_mixtures
 from .binomial_beta import a_b
-from .components import STEP, WIDTH, Components, Frame, Moments, count_moments, merged_normals
+from .components import (
+    STEP,
+    WIDTH,
+    Components,
+    Frame,
+    Moments,
+    count_moments,
+    handle_of,
+    merged_normals,
+)
 from .mixture_items import MixtureForms
 
 _LOGITS = 230.0  # largest logit of a mean
@@ -107,20 +116,36 @@ def success_frame(logit_mean: ArrayLike, log_odds_cv2: ArrayLike) -> Frame:
     first = np.clip(np.asarray(logit_mean, dtype=float), -_LOGITS, _LOGITS)
     second = np.clip(np.asarray(log_odds_cv2, dtype=float), *_LOG_SPREADS)
     location, variance = logit_moments(*a_b(first, second))
-    return Frame(location, np.sqrt(variance), np.zeros(len(location)))
+    return Frame(first, location, np.sqrt(variance), np.zeros(len(location)))
 
 
 def _own_betas(frame: Frame) -> tuple[Floats, Floats]:
     return betas_of_logit(frame.location, frame.spread**2)
 
 
-def _beta_slopes(frame: Frame) -> Floats:
-    """With mu = a/(a + b): d log a = mu df - dg and d log b = -(1 - mu) df - dg."""
+def _beta_rise(frame: Frame) -> Floats:
+    """With mu = a/(a + b): d log a = mu df and d log b = -(1 - mu) df."""
     a, b = _own_betas(frame)
     mu, rest = a / (a + b), b / (a + b)
-    at, bt = a * special.polygamma(1, a), b * special.polygamma(1, b)
-    ab, bb = (x * special.polygamma(2, x) / frame.spread**2 for x in (a, b))
-    return np.stack([frame.spread, mu * at + rest * bt, bt - at, mu * ab - rest * bb, -ab - bb])
+    return np.asarray(mu * a * special.polygamma(1, a) + rest * b * special.polygamma(1, b))
+
+
+def _relative_betas(base: Frame, place: Floats, variance: Floats) -> tuple[Floats, Floats, Floats]:
+    a, b = betas_of_logit(place, variance[:, None])
+    first, logit = base.first[:, None], np.log(a) - np.log(b)
+    away = logit - first
+    log_up, log_down = (
+        special.log_expit(s * logit) - special.log_expit(s * first) for s in (1, -1)
+    )
+    # of two equal forms, the one whose exponentials are small
+    mean = np.where(
+        away > 0,
+        -np.exp(log_up) * np.expm1(-np.maximum(away, 0.0)),
+        np.exp(log_down) * np.expm1(np.minimum(away, 0.0)),
+    )
+    unit = special.log_expit(first) + special.log_expit(-first)
+    own = np.exp(log_up + log_down - unit) / (a + b + 1.0)
+    return handle_of(base.first, 1.0, special.expit(base.first)), mean, own
 
 
 def beta_weights(frame: Frame, z: Floats) -> Floats:
@@ -192,7 +217,8 @@ def _summaries(weight: Floats, a: Floats, b: Floats, probs: Sequence[float]) -> 
 BETAS = Components(
     ends=(-8.05, 8.05),  # as for Gammas, on both sides
     base=success_frame,
-    slopes=_beta_slopes,
+    rise=_beta_rise,
+    relative=_relative_betas,
     path=beta_weights,
     merged=merged_normals,
     log_density=success_log_density,

@@ -1,4 +1,4 @@
-"""A grid of conjugate components around a base distribution, and the likelihood of bins under it.
+"""A grid of conjugate components around a base distribution.
 
 The base distribution has a location and a spread of theta given the score: of log theta for counts,
 of theta for values, of logit theta for successes. Component r is at location + spread z_r, and its
@@ -8,15 +8,15 @@ variance, or Betas of one variance of logit theta (`beta_mixtures`).
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from .._lib.arrays import Floats, Ints
+from .mixture_rows import WeightForms, with_guess
 from .special_forms import log_negative_binomial
 
 WIDTH = 0.3
@@ -28,42 +28,26 @@ _SMOOTHEST = 1e4  # Gammas of larger shape count as log-normal in the path below
 _LOG_SHAPES = (-2.7, 230.0)  # smallest and largest log shape of a base Gamma
 _MANY = 1000.0  # counts above which each component's probability is computed separately
 _SPLIT = 1e-3  # nats: a cell of several values becomes two points if the difference is larger
-_FLOOR, _FLOOR_SD = 1e-3, 2.0  # share and width of the wider Normal that allows heavier tails
+# share, width, and power of theta in the tails of what allows heavier tails
+_FLOOR, _FLOOR_SD, _FLOOR_POWER = 1e-3, 2.0, 3.0
 
 
 @dataclass(frozen=True)
 class Frame:
     """Base distributions at some scores, which place the components."""
 
-    location: Floats  # (n,): mean of theta, or of its log or logit, under the Laplace start
+    first: Floats  # (n,): first curve of the Laplace start
+    location: Floats  # (n,): mean of theta, or of its log or logit, under it
     spread: Floats  # (n,): its sd
     own: Floats  # (n,): shape of the Laplace start's Gamma (counts); 0 for others
+
+    def places(self, z: Floats) -> Floats:
+        """Locations (n, R) of components at positions z."""
+        return np.asarray(self.location[:, None] + self.spread[:, None] * z)
 
     def width(self, extra: ArrayLike = 0.0) -> Floats:
         """Variance of a component, and of `extra` that adds to it: shape (n,)."""
         return np.asarray((WIDTH * self.spread) ** 2 + np.asarray(extra, dtype=float))
-
-
-@dataclass(frozen=True)
-class MixtureCells:
-    """Data of the likelihood of a mixture, row by row."""
-
-    base: Floats  # (rows, R): log weights of the components, up to a constant, at coefficients 0
-    basis: Floats  # (rows, R, J): the J functions of the log weights
-    start: Ints  # (rows + 1,): offsets of each row's cells
-    items: Floats  # (cells,): numbers of items
-    density: NDArray[np.float32]  # (cells, R): under the components, over the cell's largest
-    constant: Floats  # (rows,): sum of the logarithms of these divisors
-
-    kernel: ClassVar[str] = "mixture"
-    signature: ClassVar[str] = "(b,r),(b,r,j),(s),(c),(c,r),(b)"
-    near: ClassVar[None] = None  # few cells are summed exactly
-    informs_variance: ClassVar[bool] = True  # other data are refused before
-
-    @property
-    def arrays(self) -> tuple[NDArray[np.generic], ...]:
-        """All arrays in the order of the kernel."""
-        return tuple(getattr(self, f.name) for f in fields(self))
 
 
 def inverse_trigamma(value: ArrayLike) -> Floats:
@@ -91,7 +75,7 @@ def count_frame(log_mean: ArrayLike, log_cv2: ArrayLike) -> Frame:
     # a spread of at most 15, so that exponentials of the ends stay finite
     shape = np.exp(np.clip(-np.asarray(log_cv2, dtype=float), *_LOG_SHAPES))
     location = np.asarray(log_mean) + special.psi(shape) - np.log(shape)
-    return Frame(location, spread_of(shape), shape)
+    return Frame(np.array(log_mean, dtype=float), location, spread_of(shape), shape)
 
 
 def spread_of(shape: ArrayLike) -> Floats:
@@ -102,40 +86,19 @@ def spread_of(shape: ArrayLike) -> Floats:
 def value_frame(mean: ArrayLike, log_variance: ArrayLike) -> Frame:
     """Base distributions of Normals with these means and log variances."""
     spread = np.exp(0.5 * np.clip(np.asarray(log_variance, dtype=float), -230.0, 230.0))
-    return Frame(np.array(mean, dtype=float), spread, np.zeros(len(spread)))
+    return Frame(
+        np.array(mean, dtype=float), np.array(mean, dtype=float), spread, np.zeros(len(spread))
+    )
 
 
-def moves(z: Floats) -> Floats:
-    """Functions of z, (R, 2), that shift a Normal base distribution and change its width."""
-    far = np.abs(z) > _CORNER
-    return np.column_stack([z, np.where(far, _CORNER * (np.abs(z) - 0.5 * _CORNER), 0.5 * z**2)])
+def stretching(z: Floats, centre: ArrayLike = 0.0, corner: ArrayLike = _CORNER) -> Floats:
+    """Function of z that widens a Normal base distribution, (n, R): z^2/2, but linear far out.
 
-
-def _gamma_slopes(frame: Frame) -> Floats:
-    a = frame.own  # the mean and variance of log theta depend on the Gamma's shape
-    tri, one = special.polygamma(1, a), np.ones(len(a))
-    stretch = -a * special.polygamma(2, a) / tri
-    return np.stack([frame.spread, one, 1.0 - a * tri, np.zeros(len(a)), stretch])
-
-
-def _normal_slopes(frame: Frame) -> Floats:
-    one, none = np.ones(len(frame.spread)), np.zeros(len(frame.spread))
-    return np.stack([frame.spread, one, none, none, one])
-
-
-def frame_tilt(first: Any, second: Any, slopes: Any, exp: Any = np.exp) -> tuple[Any, Any]:
-    """Coefficients of `moves` that change the base distributions to those of other curves.
-
-    `first` and `second` are the two curves less the Laplace start's at n scores, (..., n), `slopes`
-    the `Components.slopes` there, and `exp` the exponential for their kind of array. With w the
-    variance of the components' positions, Normal weights with mean mu and variance w have mu / w
-    and 1/w(start) - 1/w. The spread's change is taken to first order in log w, which keeps w
-    positive.
+    It is linear beyond `corner` (n,) on both sides of a `centre` (n,).
     """
-    spread, rise, lower, lean, stretch = (slopes[k] for k in range(5))
-    start = 1.0 - WIDTH**2
-    precision = exp(-(first * lean + second * stretch) / start) / start
-    return (first * rise + second * lower) / spread * precision, 1.0 / start - precision
+    corner = np.asarray(corner)[..., None]
+    x = np.abs(z - np.asarray(centre)[..., None]) / corner
+    return np.asarray(corner**2 * (x + np.log1p(np.exp(-2.0 * x)) - np.log(2.0)))
 
 
 def gamma_weights(frame: Frame, z: Floats) -> Floats:
@@ -236,6 +199,30 @@ def _value_moments(cells: Mapping[str, NDArray[Any]]) -> Moments:
     )
 
 
+def _ones(base: Frame) -> Floats:
+    return np.ones(len(base.location))
+
+
+def handle_of(first: Floats, unit: ArrayLike, own: ArrayLike) -> Floats:
+    """`WeightForms.handle`."""
+    return np.column_stack(np.broadcast_arrays(first, unit, 2.0 * np.log(unit), own))
+
+
+def _relative_gammas(base: Frame, place: Floats, variance: Floats) -> tuple[Floats, Floats, Floats]:
+    shape = inverse_trigamma(variance)
+    above = np.log(shape) - special.psi(shape) - base.first
+    mean = np.expm1(place + above[:, None])
+    return handle_of(base.first, 1.0, 0.0), mean, (1.0 + mean) ** 2 / shape[:, None]
+
+
+def _relative_normals(
+    base: Frame, place: Floats, variance: Floats
+) -> tuple[Floats, Floats, Floats]:
+    mean = (place - base.first[:, None]) / base.spread[:, None]
+    own = np.broadcast_to((variance / base.spread**2)[:, None], mean.shape).copy()
+    return handle_of(base.first, base.spread, -1.0), mean, own
+
+
 def _count_sharpness(cells: Mapping[str, NDArray[Any]], shape: Floats) -> Floats:
     expected = cells["sum_y"] / cells["n"].astype(float) + 1.0
     return np.asarray(shape * expected / (shape + expected))
@@ -249,12 +236,13 @@ def _value_sharpness(cells: Mapping[str, NDArray[Any]], variance: Floats) -> Flo
 def _merged_gammas(location: Floats, fine: Frame, mean: Callable[[Floats], Floats]) -> Frame:
     """Exp(mean log) of shapes; spreads are functions of them."""
     own = np.exp(mean(np.log(fine.own)))
-    return Frame(location, spread_of(own), own)
+    return Frame(mean(fine.first), location, spread_of(own), own)
 
 
 def merged_normals(location: Floats, fine: Frame, mean: Callable[[Floats], Floats]) -> Frame:
     """Base distributions of merged bins, which location and spread determine."""
-    return Frame(location, np.exp(mean(np.log(fine.spread))), np.zeros(len(location)))
+    spread = np.exp(mean(np.log(fine.spread)))
+    return Frame(mean(fine.first), location, spread, np.zeros(len(location)))
 
 
 @dataclass(frozen=True)
@@ -263,9 +251,10 @@ class Components:
 
     ends: tuple[float, float]  # of the positions, in units of the base distribution's spread
     base: Callable[[Any, Any], Frame]  # of both curves
-    # slopes of base distributions in their curves, (5, n): the spread; of the location in the first
-    # and in the second curve; and of the log variance
-    slopes: Callable[[Frame], Floats]
+    rise: Callable[[Frame], Floats]  # derivative of the location in the first curve
+    # (base, locations (n, R), their variance (n,)) -> `WeightForms.handle`, and means and variances
+    # of theta under the components in its units
+    relative: Callable[[Frame, Floats, Floats], tuple[Floats, Floats, Floats]]
     # (bases, positions) -> weights (n, R) of the family's own base; None where that is Normal
     path: Callable[[Frame, Floats], Floats] | None
     merged: Callable[..., Frame]  # (location, bases, averages over merged bins) -> their base
@@ -280,31 +269,43 @@ class Components:
         low, high = self.ends
         return np.linspace(low, high, round((high - low) / STEP) + 1)
 
-    def weights_basis(self, base: Frame, functions: Floats) -> tuple[Floats, Floats]:
-        """Log weights (n, R) at coefficients 0, and their functions (n, R, 2 + F).
+    def forms(self, base: Frame, functions: Floats, start: Floats) -> WeightForms:
+        """How predictors give the weights; `functions` (R, F) are those of z.
 
-        The weights are those of a Normal base distribution, exact up to the grid. The first two
-        functions shift and widen it. The F further ones are functions of z, (R, F). A path, if
-        there is one, replaces the first of these: the step to the family's own weights, with a
-        small share of a wider Normal, so that weights at the ends are positive.
+        Where all coefficients are 0, the base is Normal, exact up to the grid. A path, if there is
+        one, replaces the first function: the step to the family's own weights, with a small share
+        of a wider Normal, so that weights at the ends are positive. `start` (n, 2) are both curves
+        of the Laplace start.
         """
         z = self.z
         weight = special.log_softmax(-0.5 * z**2 / (1.0 - WIDTH**2))
         normal = np.broadcast_to(weight, (len(base.location), len(z))).copy()
-        every = np.hstack([moves(z), functions])
-        basis = np.broadcast_to(every, (len(normal), *every.shape)).copy()
+        handle, mean, variance = self.relative(base, base.places(z), base.width())
+        centre, corner = 0.0, _CORNER
+        if self.path is not None:  # theta has a scale, at which both tails of its logarithm begin
+            centre = (base.first - base.location) / base.spread
+            corner = np.minimum(_CORNER, 2.0 / base.spread)
+        stretch = np.broadcast_to(stretching(z, centre, corner), normal.shape)[..., None]
+        every = np.hstack([z[:, None], functions])
+        basis = np.broadcast_to(every, (len(normal), *every.shape))
+        basis = np.concatenate([basis[..., :1], stretch, basis[..., 1:]], axis=2)
         if self.path is not None:
-            wide = special.softmax(-0.5 * (z / _FLOOR_SD) ** 2)
+            far = np.log1p(np.abs(mean) / (1.0 + np.exp(0.5 * start[:, [1]])))
+            wide = special.softmax(-0.5 * (z / _FLOOR_SD) ** 2 - _FLOOR_POWER * far, axis=1)
             own = (1.0 - _FLOOR) * self.path(base, z) + _FLOOR * wide
             basis[:, :, 2] = np.log(own) - normal
-        return normal, basis
+        guess = np.zeros((len(normal), 2, basis.shape[2] + 1))
+        at = np.zeros((len(normal), basis.shape[2]))
+        at[:, :2], at[:, 2] = start, self.path is not None
+        return with_guess(WeightForms(normal, basis, mean, variance, handle, guess), at)
 
 
 GAMMAS = Components(
     # lower tails of log theta are at worst exponential with a mean of one spread
     ends=(-8.05, 6.3),
     base=count_frame,
-    slopes=_gamma_slopes,
+    rise=_ones,
+    relative=_relative_gammas,
     path=gamma_weights,
     merged=_merged_gammas,
     log_density=count_log_density,
@@ -315,7 +316,8 @@ GAMMAS = Components(
 NORMALS = Components(
     ends=(-7.7, 7.7),
     base=value_frame,
-    slopes=_normal_slopes,
+    rise=_ones,
+    relative=_relative_normals,
     path=None,
     merged=merged_normals,
     log_density=value_log_density,
@@ -350,107 +352,3 @@ def cell_points(
     at = np.flatnonzero(wide)
     cell = np.concatenate([np.flatnonzero(~wide), at, at])
     return cell, (first, second), np.concatenate([n[~wide], n[wide] / 2, n[wide] / 2])
-
-
-# --- log marginal of rows under mixtures: compiled loops -----------------------------------------
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def _softmax(log_weight):  # type: ignore[no-untyped-def]
-    """Rows of log weights to weights, in place."""
-    for d in range(log_weight.shape[0]):
-        row = log_weight[d]
-        row -= row.max()
-        total = 0.0
-        for r in range(len(row)):
-            row[r] = np.exp(row[r])
-            total += row[r]
-        row /= total
-
-
-# log(1 + x) = x - x^2/2 + x^3 P(x) for sqrt(1/2) <= 1 + x < sqrt(2), to 1e-7
-_P = np.array(
-    [0.0703768363, -0.115146103, 0.116769987, -0.124201408, 0.142493228, -0.166680577, 0.200007148,
-     -0.249999940, 0.333333312],
-    dtype=np.float32,
-)  # fmt: skip
-_LOW, _ONE, _HALF = np.int32(0x3F3504F3), np.int32(23), np.float32(0.5)
-_LOG2 = np.float32(np.log(2.0))
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract", "nsz", "arcp"})
-def _add_logs(p, many, total, bits, real, octave):  # type: ignore[no-untyped-def]
-    """Add many * log p to the totals; `bits` and `real` are two views of one array.
-
-    Arithmetic on the numbers' bits is vectorised, unlike calls of log, and five times as fast.
-    """
-    whole = p.view(np.int32)
-    for d in range(len(p)):
-        e = (whole[d] - _LOW) >> _ONE
-        bits[d] = whole[d] - (e << _ONE)
-        octave[d] = np.float32(e)
-    for d in range(len(p)):
-        x = real[d] - np.float32(1.0)
-        y = _P[0]
-        for k in range(1, 9):
-            y = y * x + _P[k]
-        log = octave[d] * _LOG2 + (x + x * x * (x * y - _HALF))
-        total[d] += many * np.float64(log)
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def all_bins(tilt, value, slope, base, basis, start, items, density, constant):  # type: ignore[no-untyped-def]
-    """Log marginals (draws, bins) and slopes (draws, bins, J) at coefficients (draws, bins, J)."""
-    draws = tilt.shape[0]
-    bits, octave = np.empty(draws, dtype=np.int32), np.empty(draws, dtype=np.float32)
-    real = bits.view(np.float32)
-    for b in range(tilt.shape[1]):
-        functions = np.ascontiguousarray(basis[b])
-        weight = np.ascontiguousarray(tilt[:, b]) @ functions.T + base[b]
-        _softmax(weight)
-        cells = density[start[b] : start[b + 1]]
-        n = items[start[b] : start[b + 1]]
-        p = cells @ weight.T.astype(np.float32)
-        total = np.zeros(draws)
-        for c in range(p.shape[0]):
-            row, many = p[c], np.float32(n[c])
-            for d in range(draws):
-                # for a draw far from the data a cell's density may underflow in single precision
-                row[d] = max(row[d], np.float32(1e-37))
-            _add_logs(row, n[c], total, bits, real, octave)
-            for d in range(draws):
-                row[d] = many / row[d]
-        pull = (cells.T @ p).T
-        away = weight * pull - weight * n.sum()
-        slope[:, b] = away @ functions
-        value[:, b] = total + constant[b]
-
-
-def tilted_weights(tilt: Floats, base: Floats, basis: Floats) -> Floats:
-    """Weights (..., n, R) at n scores, with log weights base + basis @ tilt, tilt (..., n, J)."""
-    log_weight = base + np.matmul(basis, tilt[..., None])[..., 0]
-    log_weight -= log_weight.max(axis=-1, keepdims=True)
-    weight = np.exp(log_weight)
-    return np.asarray(weight / weight.sum(axis=-1, keepdims=True))
-
-
-def information(tilt: Floats, cells: MixtureCells) -> tuple[Floats, Floats]:
-    """Expected and observed information of coefficients (bins, J), each (bins, J, J).
-
-    The expected one is estimated by the outer products of the cells' scores; the observed one is
-    minus the second derivative, which need not be positive.
-    """
-    bins, functions = tilt.shape
-    expected, observed = np.empty((2, bins, functions, functions))
-    weights = tilted_weights(tilt, cells.base, cells.basis)
-    for b, weight in enumerate(weights):
-        at = slice(cells.start[b], cells.start[b + 1])
-        phi, n = cells.basis[b], cells.items[at]
-        joint = cells.density[at] * weight
-        posterior = joint / np.maximum(joint.sum(axis=1, keepdims=True), 1e-300)
-        centred = phi - weight @ phi
-        score = posterior @ centred
-        expected[b] = (score * n[:, None]).T @ score
-        left = n.sum() * weight - n @ posterior
-        observed[b] = expected[b] + (centred * left[:, None]).T @ centred
-    return expected, observed

@@ -216,11 +216,11 @@ def add_line(name: str, label: str, design: Design, laplace: Laplace, before: An
     """Coefficients with their own Normal priors, in coordinates given all terms, `before`."""
     return pm.CustomDist(
         name,
-        pm.Data(f"{label}_line_prior_mean", design.line_mean, dims=dim),
-        pm.Data(f"{label}_line_prior_sd", design.line_sd, dims=dim),
-        pm.Data(f"{label}_line_centre", laplace.line_centre, dims=dim),
-        pm.Data(f"{label}_line_shift", laplace.line_shift),
-        pm.Data(f"{label}_line_root", laplace.line_root),
+        pm.Data(f"{label}_prior_mean", design.line_mean, dims=dim),
+        pm.Data(f"{label}_prior_sd", design.line_sd, dims=dim),
+        pm.Data(f"{label}_centre", laplace.line_centre, dims=dim),
+        pm.Data(f"{label}_shift", laplace.line_shift),
+        pm.Data(f"{label}_root", laplace.line_root),
         before,
         logp=_line_logp,
         random=_draw_line,

@@ -16,7 +16,7 @@ from pytensor.graph.op import Op
 from pytensor.graph.replace import _vectorize_node
 from pytensor.link.numba.dispatch.basic import register_funcify_default_op_cache_key
 
-from ..families import components
+from ..families import mixture_rows
 from ..families.bin_effects import effect_rows
 from ..families.family import FAMILIES
 
@@ -39,7 +39,7 @@ KERNELS: Mapping[str, Kernel] = {
     **{f.rows.kernel: Kernel(f.rows.fill_rows, 2) for f in FAMILIES.values()},
     **{f.rows.near: Kernel(f.rows.fill_near, 2) for f in FAMILIES.values() if f.rows.near},
     "effects": Kernel(effect_rows, 3),  # of rows of any family, with or without polynomials
-    "mixture": Kernel(components.all_bins, 1, stacked=True),
+    "mixture": Kernel(mixture_rows.all_rows, 1, stacked=True),
 }
 """By `RowSums.kernel`; ``_near`` takes arrays of polynomials before those of the sums."""
 
@@ -131,7 +131,7 @@ def _version_of_kernels() -> int:
     have changed or no longer exist.
     """
     digest = sha256()
-    for path in (Path(__file__), *sorted(Path(components.__file__).parent.glob("*.py"))):
+    for path in (Path(__file__), *sorted(Path(mixture_rows.__file__).parent.glob("*.py"))):
         digest.update(path.read_bytes())
     return int.from_bytes(digest.digest()[:8], "big")
 

@@ -25,10 +25,9 @@ from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from ..data.statistics import Statistics
 from ..families.bin_effects import draw_prior
-from ..families.components import frame_tilt
 from ..families.family import FAMILIES, Family, family_of_kind
 from ..families.priors import CURVES as NAMES
-from ..families.priors import FRAME, Prior
+from ..families.priors import Prior
 from ..families.row_sums import RowSums
 from .coordinates import add_block, add_line, add_scale, density_shape
 from .laplace import (
@@ -50,7 +49,7 @@ from .mixture_design import (
     merged,
     weight_start,
 )
-from .rows import Rows, position_variances, rows_of
+from .rows import Rows, cells_of, position_variances, rows_of
 from .splines import spline_matrix
 from .terms import CURVES, Curve, Design, State, curve_state, flat_state, make_curve, slopes
 
@@ -74,12 +73,17 @@ class Output:
     shape: tuple[int, ...] = (-1,)
     added_to: str = ""  # name of an earlier output that is added to it
 
+    def values(self, coefficients: Mapping[str, Floats]) -> Floats:
+        """Values at coefficients by block, without what is added."""
+        total = sum(matrix @ coefficients[block] for block, matrix in self.parts.items())
+        return np.asarray(total).reshape(self.shape)
+
 
 @dataclass(frozen=True)
 class Coefficients:
     """Coefficients of one design as variables, with their outputs."""
 
-    label: str  # of dimensions and data
+    label: str  # prefix of the names of dimensions and data
     variable: str  # prefix of the names of its variables
     design: Design
     laplace: Laplace
@@ -90,7 +94,7 @@ class Coefficients:
     @property
     def names(self) -> list[str]:
         """Variables of the coefficients, in the order of the design."""
-        return [f"{self.variable}_{name}" for name in self.design.names]
+        return [f"{self.variable}{name}" for name in self.design.names]
 
 
 @dataclass(frozen=True)
@@ -108,7 +112,7 @@ class Problem:
     predictors: tuple[str, ...]  # inputs of the kernel, by row
     labels: tuple[str, ...] = ()  # groups with their own deviations, by code
     effects: EffectScale | None = None
-    weights: WeightDesign | None = None  # map from a mixture's predictors to log weights
+    weights: WeightDesign | None = None  # of a mixture
     extras: xr.Dataset = field(default_factory=xr.Dataset)  # further inputs of scoring
     no_minibatches: str = ""  # why minibatches are not possible
     own: frozenset[str] = frozenset()  # parameters that the user did not add
@@ -203,7 +207,7 @@ def build(stats: Statistics, prior: Prior, start: Start | None = None) -> Proble
     family = family_of_kind(stats.kind)
     at = _located(stats, family, prior, start)
     problem, observed, link = (
-        _weights(stats, family, prior, at) if prior.mixture else _curves(family, at)
+        _mixture(stats, family, prior, at) if prior.mixture else _curves(family, at)
     )
     data, kernel = problem.data, problem.kernel
     stacked = KERNELS[kernel].stacked
@@ -334,8 +338,7 @@ def _check_terms(stats: Statistics, prior: Any) -> None:
 def _state_of(start: Start, curve: Curve) -> State:
     """An earlier fit's mean curve, whatever its knots and axis, as a state of this one."""
     prior = start.prior
-    names = FRAME if prior.mixture else NAMES[prior.family]
-    values = start.data["posterior"][names[CURVES.index(curve.name)]]
+    values = start.data["posterior"][NAMES[prior.family][CURVES.index(curve.name)]]
     try:
         position = start.axis(curve.name)(curve.axis.inverse(curve.basis.knots))
     except FitError as error:
@@ -361,8 +364,8 @@ def _basis_dim(curve: str, block: str) -> str:
     return f"{curve}_basis" if block == "wiggle" else f"{curve}_{block}_basis"
 
 
-def _curve_coefficients(curve: Curve, laplace: Laplace, variable: str) -> Coefficients:
-    """Coefficients of a curve and their outputs: values at knots, also of groups, and terms."""
+def _curve_outputs(curve: Curve, variable: str) -> list[Output]:
+    """The curve's values at knots, those of its groups, and its term in exposure."""
     name, size = curve.name, len(curve.basis.knots)
 
     def of(target: str) -> dict[str, Floats]:
@@ -376,9 +379,16 @@ def _curve_coefficients(curve: Curve, laplace: Laplace, variable: str) -> Coeffi
     if parts := of("exposure"):
         label = f"{variable}_by_exposure"
         outputs.append(Output(label, (f"{name}_exposure_knot",), parts))
-    basis_dims = {block: _basis_dim(name, block) for block in curve.design.names}
-    basis_dims["line"] = f"{name}_line_term"
-    return Coefficients(name, variable, curve.design, laplace, basis_dims, tuple(outputs))
+    return outputs
+
+
+def _curve_coefficients(curve: Curve, laplace: Laplace, variable: str) -> Coefficients:
+    """Coefficients of a curve, with their outputs."""
+    basis_dims = {block: _basis_dim(curve.name, block) for block in curve.design.names}
+    basis_dims["line"] = f"{curve.name}_line_term"
+    outputs = tuple(_curve_outputs(curve, variable))
+    prefixes = f"{curve.name}_", f"{variable}_"
+    return Coefficients(*prefixes, curve.design, laplace, basis_dims, outputs)
 
 
 def _add_coefficients(of: Coefficients) -> Any:
@@ -387,10 +397,10 @@ def _add_coefficients(of: Coefficients) -> Any:
     found: dict[str, Any] = {}
     for block, laplace in zip(design.blocks, of.laplace.blocks, strict=True):
         before = list(found.values())
-        names = f"{variable}_{block.name}", f"{label}_{block.name}"
+        names = f"{variable}{block.name}", f"{label}{block.name}"
         found[block.name] = add_block(*names, block, laplace, before, of.dims[block.name])
     before = pt.concatenate(list(found.values())) if found else pt.zeros((0,))
-    line = add_line(f"{variable}_line", label, design, of.laplace, before, of.dims["line"])
+    line = add_line(f"{variable}line", f"{label}line", design, of.laplace, before, of.dims["line"])
     found = {"line": line, **found}
     # a rotation of independent, equal normals does not change the prior
     turns = {b.name: p.rotation for b, p in zip(design.blocks, of.laplace.blocks, strict=True)}
@@ -400,7 +410,7 @@ def _add_coefficients(of: Coefficients) -> Any:
         for block, values in found.items():
             if block in parts:
                 matrix = parts[block] @ turns[block] if block in turns else parts[block]
-                own = pt.dot(pm.Data(f"{label}_{block}_{name}", matrix), values)
+                own = pt.dot(pm.Data(f"{label}{block}_{name}", matrix), values)
                 total = own if total is None else total + own
         return total
 
@@ -413,7 +423,7 @@ def _add_coefficients(of: Coefficients) -> Any:
         pm.Deterministic(output.name, values, dims=output.dims)
     if of.joined:
         turn = linalg.block_diag(*turns.values(), np.eye(design.line.shape[1]))
-        whole = pm.Data(f"{label}_at_rows", design.whole @ turn)
+        whole = pm.Data(f"{label}at_rows", design.whole @ turn)
         return pt.dot(whole, pt.concatenate([before, line]))
     return made("at_rows", {"line": design.line, **{b.name: b.design for b in design.blocks}})
 
@@ -424,66 +434,89 @@ def _add_effect_scale(variable: str, effects: EffectScale) -> Any:
     return pt.log(add_scale(f"{variable}_bin_effect_sd", "bin_effect", effects.scale, shape))
 
 
-# --- weights of a mixture ------------------------------------------------------------------------
+# --- mixtures ------------------------------------------------------------------------------------
 
 
-def _weights(
+def _mixture(
     stats: Statistics, family: Family, prior: Any, at: _Located
 ) -> tuple[Problem, Floats, Link]:
-    """The same of a mixture: predictors are both curves of the base and weights' coefficients."""
-    components, curves, name = family.components, at.curves, type(prior).__name__
-    at.data.refuse_mean_only(f"soc.{name}()")
+    """The same of a mixture: predictors are both curves and coefficients of the log weights."""
+    components, curves, rows = family.components, at.curves, at.rows
+    at.data.refuse_mean_only(f"soc.{type(prior).__name__}()")
     both = list(zip(curves, at.laplaces, strict=True))
     here = [laplace.state.at(curve.design) for curve, laplace in both]
-    bins = merged(components, stats, at.rows, curves, here, at.data.spread)
-    knots = [curve.at_knots(laplace.state.coefficients) for curve, laplace in both]
-    design = make_weights(components, prior, bins, curves, knots)
-    cells = make_cells(components, stats, bins, design.functions, name)
+    whole = merged(components, stats, rows, curves, here, at.data.spread)
+    design = make_weights(components, prior, whole, curves, family.curves, rows.n)
+    terms = bool(at.labels), prior.exposure is not None
+    cells = make_cells(components, cells_of(stats, family, rows, *terms), whole, design.functions)
     target = MixtureTarget(design, cells)
     (laplace,) = find_mode(target, [weight_start(design, curves, at.laplaces)], ahead=True)
-    linear, dims = design.design, ("tilt_knot", "tilt_function")
-    outputs = [
-        Output(name, (f"{curve.name}_knot",), parts)
-        for name, curve, parts in zip(FRAME, curves, design.at_knots, strict=False)
-    ]
-    outputs.append(Output("tilt", dims, design.at_knots[2], (-1, len(design.labels))))
-    basis_dims = {block: f"tilt_{block}_term" for block in linear.names}
-    of = bins.of[at.rows.bin]
-    totals = np.bincount(of, stats.data["sum_y"].to_numpy()[at.rows.bin])
+    linear, dims = design.design, ("weight_knot", "weight_function")
+    outputs, pilot = [], {}
+    before = 0
+    for curve, own, variable, size in zip(
+        curves, at.laplaces, family.curves, design.lines[:2], strict=True
+    ):
+        parts = np.split(own.state.coefficients, curve.design.ends)
+        by_block = dict(zip(curve.design.names, parts, strict=True))
+        for output in _curve_outputs(curve, variable):
+            values = output.values(by_block)
+            if output.added_to:
+                values = values + pilot[f"pilot_{output.added_to}"][1]
+            pilot[f"pilot_{output.name}"] = (output.dims, values)
+            joint = {
+                f"{variable}_{block}": m for block, m in output.parts.items() if block != "line"
+            }
+            if "line" in output.parts:
+                after = linear.line.shape[1] - before - size
+                joint["line"] = np.pad(output.parts["line"], ((0, 0), (before, after)))
+            outputs.append(replace(output, parts=joint))
+        before += size
+    shape = (-1, len(design.labels))
+    outputs.append(Output("weight_coefficient", dims, design.at_knots, shape))
+    totals = np.bincount(whole.of, stats.data["sum_y"].to_numpy()[at.rows.bin])
 
     def link(values: Sequence[Any]) -> list[Any]:
-        predictors = values[0].reshape((len(totals), -1))
-        away = predictors[:, :2] - pm.Data("pilot_at_bins", design.start)
-        slopes_of_base = pm.Data("frame_slopes", design.moving)
-        moved = frame_tilt(away[:, 0], away[:, 1], slopes_of_base, pt.exp)
-        at_bins = pt.concatenate([pt.stack(moved, axis=1), predictors[:, 2:]], axis=1)
-        return [pm.Deterministic("bin_tilt", at_bins)]
+        predictors = values[0].reshape((len(whole.items), -1))
+        return [pm.Deterministic("bin_predictor", predictors)]
 
-    knot_coords = {f"{c.name}_knot": c.basis.knots for c in curves}
-    labels = {"tilt_function": list(design.labels)}
+    coords = {"group": list(at.labels)} if at.labels else {}
+    for curve in curves:
+        coords |= _coords(curve)
+    coords |= {
+        "weight_function": list(design.labels),
+        "weight_knot": design.knots,
+        "line_term": np.arange(linear.line.shape[1]),
+    }
+    basis_dims = {"line": "line_term"}
+    for curve, variable in zip(curves, family.curves, strict=True):
+        for name in curve.design.names[:-1]:
+            basis_dims[f"{variable}_{name}"] = _basis_dim(curve.name, name)
+    for block in linear.blocks:
+        if block.name not in basis_dims:
+            basis_dims[block.name] = f"{block.name}_basis"
+            coords[f"{block.name}_basis"] = np.arange(block.design.shape[1])
     extras = xr.Dataset(
         {
-            "pilot_first": ("mean_knot", knots[0]),
-            "pilot_second": ("variance_knot", knots[1]),
+            **pilot,
             "component_z": ("component", components.z),
-            "component_function": (("component", "tilt_function"), design.functions),
+            "component_function": (("component", "weight_function"), design.functions),
         },
-        {**knot_coords, **labels},
+        {name: coords[name] for name in {d for of, _ in pilot.values() for d in of}}
+        | {"weight_function": list(design.labels)},
     )
-    terms = {f"tilt_{b.name}_term": np.arange(b.design.shape[1]) for b in linear.blocks}
-    line = {"tilt_line_term": np.arange(len(laplace.line_centre))}
-    coords = {**labels, "tilt_knot": design.knots, **line, **knot_coords, **terms}
-    coefficients = Coefficients("tilt", "tilt", linear, laplace, basis_dims, tuple(outputs), True)
+    coefficients = Coefficients("", "", linear, laplace, basis_dims, tuple(outputs), True)
     problem = Problem(
-        model=pm.Model(coords={"bin": bins.score, **coords}),
+        model=pm.Model(coords={"bin": whole.score, **coords}),
         family=family,
         curves=curves,
         coefficients=(coefficients,),
-        rows=at.rows,
+        rows=rows,
         data=cells,
-        score=bins.score,
+        score=whole.score,
         kernel=cells.kernel,
-        predictors=("bin_tilt",),
+        predictors=("bin_predictor",),
+        labels=at.labels,
         weights=design,
         extras=extras,
         no_minibatches=_NO_BATCH_OF_MIXTURES,

@@ -6,6 +6,7 @@ exposure, a bin's items in one half-octave of exposures (or of the noise's sd).
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,7 @@ class Rows:
     group: Ints  # code of each row's group, 0 if groups are pooled
     bin: Ints  # its first bin
     width: int  # bins per row
+    size: Ints  # its class of sizes; 0 without classes
     n: Floats  # items of each row
     # over the items of the row's group and bins: `n`, and sums of positions of every scale kept
     sums: Mapping[str, Floats]
@@ -105,6 +107,7 @@ def make_rows(
         place[first] // _CLASSES,
         bins * width,
         width,
+        code[first],
         n,
         {name: values[row_of[first]] for name, values in sums.items()},
         ((np.cumsum(items) - 0.5 * items) / items.sum())[bins],
@@ -118,6 +121,22 @@ def _table(stats: Statistics, name: str) -> Columns:
     """A table of cells, with the first bin of each: joint cells may be of several bins."""
     table = stats.table(name)
     return {**table, "bin": table["bin"] * stats.coarse} if name == "joint" else table
+
+
+def cells_of(
+    stats: Statistics, family: Family, rows: Rows, grouped: bool, by_size: bool
+) -> Columns:
+    """Joint cells with a column ``row``: the first row of each cell's group, bins and class."""
+    table: Columns = _table(stats, "joint")
+    code = np.zeros(len(table["n"]), dtype=np.int64)
+    if by_size:
+        size_cell = family.rows.size_cell
+        table = _chosen(table, table[size_cell] != ZERO_EXPOSURE)
+        code = table[size_cell] >> _CLASS
+    place = _row_ids(table, grouped, rows.width)
+    have = rows.group * _CLASSES + rows.bin // rows.width
+    row = np.searchsorted(have * _CLASSES + rows.size, place * _CLASSES + code)
+    return {**table, "row": row}
 
 
 def _chosen(table: Columns, kept: NDArray[np.bool_]) -> Columns:

@@ -1,0 +1,421 @@
+"""The log marginal of rows under mixtures, whose mean and variance are those of the curves.
+
+At a score the mixture has components on a fixed grid. Its predictors are both curves of the family
+and coefficients of functions of the log weights. Two further coefficients, of functions that shift
+and stretch the weights, are solved for, so that E(theta) and Var(theta) are what the curves say:
+the curves have the meaning and the prior that they have for a single distribution, and are nearly
+orthogonal to the shape.
+"""
+
+from dataclasses import dataclass, fields, replace
+from typing import ClassVar
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from .._lib.arrays import Floats, Ints
+
+_CLOSE, _STEPS = 1e-9, 60  # what may be left of both curves, and the most Newton steps
+_LONGEST = 2.0  # step of the coefficients that shift and stretch
+_SOFT = 0.7  # width over which a curve is bent to its bounds
+# the first curve's bound in spreads; the second's, above a single component's and as a spread
+_FARTHEST, _ROOM, _WIDEST = 4.0, 0.3, 2.5
+
+_jit = numba.njit(cache=True, nogil=True, error_model="numpy")
+_fast = numba.njit(
+    cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz", "arcp"}
+)
+
+
+@dataclass(frozen=True)
+class WeightForms:
+    """Components at n scores, and how predictors give their weights.
+
+    Means and variances of theta are in units of the Laplace start's: for Gammas, of its mean; for
+    Normals, around its mean in its sd; for Betas, around its mean m in m (1 - m).
+    """
+
+    base: Floats  # (n, R): log weights, up to a constant, where all coefficients are 0
+    basis: Floats  # (n, R, 2 + F): functions that shift and stretch, and F further ones
+    mean: Floats  # (n, R): mean of theta under each component, less the start's
+    variance: Floats  # (n, R): its variance
+    # (n, 7): first curve of the start and its unit; what is taken from the second curve; the start's
+    # mean for Betas, 0 for Gammas, -1 for Normals; a bound of the first curve on both sides, and
+    # bounds of the second, relative to the start's: what the components can represent
+    handle: Floats
+    guess: Floats  # (n, 2, 3 + F): coefficients that shift and stretch, linear in the predictors
+
+    @property
+    def arrays(self) -> tuple[Floats, ...]:
+        """All arrays."""
+        return tuple(getattr(self, f.name) for f in fields(self))
+
+
+@dataclass(frozen=True)
+class MixtureCells:
+    """Data of the likelihood of a mixture, row by row."""
+
+    forms: WeightForms  # at the rows
+    start: Ints  # (rows + 1,): offsets of each row's cells
+    items: Floats  # (cells,): numbers of items
+    density: NDArray[np.float32]  # (cells, R): under the components, over the cell's largest
+    constant: Floats  # (rows,): sum of the logarithms of these divisors
+
+    kernel: ClassVar[str] = "mixture"
+    signature: ClassVar[str] = "(b,r),(b,r,j),(b,r),(b,r),(b,h),(b,m,g),(s),(c),(c,r),(b)"
+    near: ClassVar[None] = None  # few cells are summed exactly
+    informs_variance: ClassVar[bool] = True  # other data are refused before
+
+    @property
+    def arrays(self) -> tuple[NDArray[np.generic], ...]:
+        """All arrays in the order of the kernel."""
+        return (*self.forms.arrays, self.start, self.items, self.density, self.constant)
+
+
+# --- weights from predictors ----------------------------------------------------------------------
+
+
+@_jit
+def _curves(own, first, second):  # type: ignore[no-untyped-def]
+    """Both curves, relative to the start's, from the mean and the mean square, with derivatives.
+
+    `own` is the last number of `WeightForms.handle`. The first curve depends on the mean alone.
+    """
+    v = second - first * first
+    by_first = -2.0 * first
+    if own < 0.0:  # Normals
+        return first, np.log(v), 1.0, by_first / v, 1.0 / v
+    up, down = 1.0 + (1.0 - own) * first, 1.0 - own * first
+    both, by_both = up * down, (1.0 - own) * down - own * up
+    unit = own * (1.0 - own)
+    rest = both - unit * v
+    bend = by_first / v - by_both / both - (by_both - unit * by_first) / rest
+    slope = (1.0 - own) / up + own / down
+    value = np.log(v) - np.log(both) - np.log(rest)
+    return np.log(up) - np.log(down), value, slope, bend, 1.0 / v + unit / rest
+
+
+@_jit
+def _bent(x, low, high):  # type: ignore[no-untyped-def]
+    """X, bent smoothly towards bounds that it never passes; and the derivative."""
+    if x > high - _SOFT:
+        t = np.tanh((x - high + _SOFT) / _SOFT)
+        return high - _SOFT * (1.0 - t), 1.0 - t * t
+    if x < low + _SOFT:
+        t = np.tanh((x - low - _SOFT) / _SOFT)
+        return low + _SOFT * (1.0 + t), 1.0 - t * t
+    return x, 1.0
+
+
+# exp(x) = 2^k exp(r) with |r| <= log(2) / 2, by Taylor's series of 12 terms, to 1e-16
+_LOG2E, _LN2_HIGH, _LN2_LOW = 1.4426950408889634, 0.6931471803691238, 1.9082149292705877e-10
+_SHIFT, _BIAS, _MANTISSA = 6755399441055744.0, np.int64(1023), np.int64(52)
+_TAYLOR = 1.0 / np.cumprod(np.maximum(np.arange(13.0), 1.0))
+
+
+@_fast
+def _exp(x, whole, bits, real):  # type: ignore[no-untyped-def]
+    """Exponentials, in place, of numbers from -708 to 0; `bits` and `real` are one array.
+
+    Unlike calls of exp, it is vectorised.
+    """
+    for r in range(len(x)):
+        k = np.floor(x[r] * _LOG2E + 0.5)
+        whole[r] = k
+        bits[r] = (np.int64(k) + _BIAS) << _MANTISSA
+    for r in range(len(x)):
+        u = (x[r] - whole[r] * _LN2_HIGH) - whole[r] * _LN2_LOW
+        y = _TAYLOR[12]
+        for k in range(11, -1, -1):
+            y = y * u + _TAYLOR[k]
+        x[r] = y * real[r]
+
+
+@_fast
+def _sums(weight, parts, out):  # type: ignore[no-untyped-def]
+    """Weighted sums of the rows of `parts` (9, R)."""
+    for k in range(parts.shape[0]):
+        total = 0.0
+        for r in range(len(weight)):
+            total += weight[r] * parts[k, r]
+        out[k] = total
+
+
+@_fast
+def _tilted(fixed, u, v, parts, weight):  # type: ignore[no-untyped-def]
+    """Log weights relative to the largest."""
+    top = -np.inf
+    for r in range(len(fixed)):
+        weight[r] = fixed[r] + u * parts[3, r] + v * parts[4, r]
+        top = max(top, weight[r])
+    for r in range(len(fixed)):
+        weight[r] = max(weight[r] - top, -700.0)
+
+
+@_jit
+def _parts(basis, mean, variance):  # type: ignore[no-untyped-def]
+    """What the solver averages over the components of a row, (9, R)."""
+    out = np.empty((9, len(mean)))
+    for r in range(len(mean)):
+        square = mean[r] * mean[r] + variance[r]
+        out[0, r], out[1, r], out[2, r] = 1.0, mean[r], square
+        for k in range(2):
+            out[3 + k, r] = basis[r, k]
+            out[5 + k, r], out[7 + k, r] = mean[r] * basis[r, k], square * basis[r, k]
+    return out
+
+
+@_jit
+def _solve(one, two, own, parts, fixed, moved, weight, found, work, bits, real):  # type: ignore[no-untyped-def]
+    """Weights whose curves are `one` and `two`, relative to the start's, by Newton's method.
+
+    `fixed` (R,) is the rest of the log weights, and `moved` (2,) the coefficients that shift and
+    stretch, from a first guess. `found` becomes the inverse of the curves' derivatives in these
+    coefficients (4), the curves' derivatives in both moments (3), the moments (2), and `moved`.
+    Returns whether the curves are met.
+    """
+    sums = np.empty(9)
+    left, factor, u, v = np.inf, 1.0, 0.0, 0.0
+    for _ in range(_STEPS):
+        _tilted(fixed, moved[0], moved[1], parts, weight)
+        _exp(weight, work, bits, real)
+        _sums(weight, parts, sums)
+        total = sums[0]
+        d, q, s1, s2 = sums[1] / total, sums[2] / total, sums[3] / total, sums[4] / total
+        first, second, slope, bend, other = _curves(own, d, q)
+        away, wide = one - first, two - second
+        now = abs(away) + abs(wide)
+        if not now < 2.0 * left:  # a step too long; NaN too
+            factor *= 0.5
+            if factor < 1e-3:
+                break
+            moved[0] -= factor * u
+            moved[1] -= factor * v
+            continue
+        left, factor = now, 1.0
+        a1, a2 = sums[5] / total - d * s1, sums[6] / total - d * s2
+        b1, b2 = sums[7] / total - q * s1, sums[8] / total - q * s2
+        b1, b2 = bend * a1 + other * b1, bend * a2 + other * b2
+        a1, a2 = slope * a1, slope * a2
+        det = a1 * b2 - a2 * b1
+        found[0], found[1], found[2], found[3] = b2 / det, -a2 / det, -b1 / det, a1 / det
+        found[4], found[5], found[6], found[7], found[8] = slope, bend, other, d, q
+        found[9], found[10] = moved[0], moved[1]
+        if not left > _CLOSE:
+            break
+        u, v = found[0] * away + found[1] * wide, found[2] * away + found[3] * wide
+        longest = max(abs(u), abs(v))
+        if not longest < np.inf:
+            break
+        scale = min(1.0, _LONGEST / longest)
+        u, v = scale * u, scale * v
+        moved[0] += u
+        moved[1] += v
+    for r in range(len(fixed)):
+        weight[r] /= total
+    return left <= _CLOSE
+
+
+@_jit
+def _row_weights(predictors, base, basis, mean, variance, handle, guess, weight, found):  # type: ignore[no-untyped-def]
+    """Weights (draws, R) of one row at predictors (draws, P); whether each was solved."""
+    draws, number = weight.shape
+    good = np.empty(draws, dtype=np.bool_)
+    moved, work, bits = np.empty(2), np.empty(number), np.empty(number, dtype=np.int64)
+    real = bits.view(np.float64)
+    parts = _parts(basis, mean, variance)
+    fixed = np.ascontiguousarray(predictors[:, 2:]) @ np.ascontiguousarray(basis[:, 2:]).T
+    for s in range(draws):
+        one, by_one = _bent((predictors[s, 0] - handle[0]) / handle[1], -handle[4], handle[4])
+        two, by_two = _bent(predictors[s, 1] - handle[2], handle[5], handle[6])
+        found[s, 11], found[s, 12] = by_one / handle[1], by_two
+        for r in range(number):
+            fixed[s, r] += base[r]
+        for attempt in range(2):  # from the first guess, then from the start
+            for k in range(2):
+                moved[k] = guess[k, 0]
+                if attempt == 0:
+                    moved[k] += guess[k, 1] * one + guess[k, 2] * two
+                    for j in range(2, predictors.shape[1]):
+                        moved[k] += guess[k, j + 1] * predictors[s, j]
+            good[s] = _solve(
+                one, two, handle[3], parts, fixed[s], moved, weight[s], found[s], work, bits, real
+            )
+            if good[s]:
+                break
+    return good
+
+
+@_jit
+def solved(predictors, base, basis, mean, variance, handle, guess):  # type: ignore[no-untyped-def]
+    """Weights (draws, n, R) at predictors (draws, n, P), and what was found, (draws, n, 13).
+
+    The latter is that of `_solve`, then derivatives of the bounded curves in the predictors. Where
+    the curves cannot be met, weights are those that come close.
+    """
+    draws, n = predictors.shape[:2]
+    weight, found = np.empty((draws, n, base.shape[1])), np.empty((draws, n, 13))
+    own, its = np.empty((draws, base.shape[1])), np.empty((draws, 13))
+    for b in range(n):
+        at = predictors[:, b], base[b], basis[b], mean[b], variance[b], handle[b], guess[b]
+        _row_weights(*at, own, its)
+        weight[:, b], found[:, b] = own, its
+    return weight, found
+
+
+def _moving(weight: Floats, found: Floats, forms: WeightForms) -> Floats:
+    """Derivatives (n, 2, P) of the coefficients that shift and stretch.
+
+    They are in the bounded curves, and in the further predictors.
+    """
+    inverse = found[:, :4].reshape(-1, 2, 2)
+    slope, bend, other, d, q = found[:, 4:9].T
+    square = forms.mean**2 + forms.variance
+    away = np.stack([forms.mean - d[:, None], square - q[:, None]], axis=1) * weight[:, None]
+    first, second = np.matmul(away, forms.basis[:, :, 2:]).transpose(1, 0, 2)
+    shape = np.stack([slope[:, None] * first, bend[:, None] * first + other[:, None] * second], 1)
+    return np.concatenate([inverse, -inverse @ shape], axis=2)
+
+
+def directions(predictors: Floats, forms: WeightForms) -> tuple[Floats, Floats]:
+    """Weights (n, R) at predictors (n, P), and derivatives of their logarithms (n, R, P).
+
+    The derivatives are up to a constant over the components.
+    """
+    weight, found = (x[0] for x in solved(predictors[None], *forms.arrays))
+    moving = _moving(weight, found, forms)
+    moving[:, :, :2] *= found[:, None, 11:]
+    out = np.matmul(forms.basis[:, :, :2], moving)
+    out[:, :, 2:] += forms.basis[:, :, 2:]
+    return weight, out
+
+
+def with_guess(forms: WeightForms, predictors: Floats) -> WeightForms:
+    """Forms with a first guess that is linear in the bounded predictors, around some (n, P)."""
+    weight, found = (x[0] for x in solved(predictors[None], *forms.arrays))
+    slopes, at = _moving(weight, found, forms), predictors.copy()
+    curves = (predictors[:, 0] - forms.handle[:, 0]) / forms.handle[:, 1]
+    for k, x in enumerate((curves, predictors[:, 1] - forms.handle[:, 2])):
+        bounds = (-forms.handle[:, 4], forms.handle[:, 4]), forms.handle[:, 5:].T
+        at[:, k] = [_bent(*one)[0] for one in zip(x, *bounds[k], strict=True)]
+    constant = found[:, 9:11] - np.matmul(slopes, at[:, :, None])[:, :, 0]
+    return replace(forms, guess=np.concatenate([constant[:, :, None], slopes], axis=2))
+
+
+def bounded_handle(
+    first: Floats, unit: Floats, own: Floats, spread: Floats, mean: Floats, variance: Floats
+) -> Floats:
+    """`WeightForms.handle` at n scores, from components (n, R).
+
+    `spread` is that of the base distribution in units of the first curve.
+    """
+    middle = np.abs(mean).argmin(axis=1)[:, None]
+    near, narrow = (np.take_along_axis(x, middle, axis=1)[:, 0] for x in (mean, variance))
+    wide = (_WIDEST * spread) ** 2
+    low, high = (
+        np.array([_curves(*one)[1] for one in zip(own, near, near**2 + v, strict=True)])
+        for v in (narrow, wide)
+    )
+    handle = first, unit, 2.0 * np.log(unit), own, _FARTHEST * spread, low + _ROOM, high
+    return np.column_stack(np.broadcast_arrays(*handle))
+
+
+# --- log marginal of rows -------------------------------------------------------------------------
+
+
+# log(1 + x) = x - x^2/2 + x^3 P(x) for sqrt(1/2) <= 1 + x < sqrt(2), to 1e-7
+_P = np.array(
+    [0.0703768363, -0.115146103, 0.116769987, -0.124201408, 0.142493228, -0.166680577, 0.200007148,
+     -0.249999940, 0.333333312],
+    dtype=np.float32,
+)  # fmt: skip
+_LOW, _ONE, _HALF = np.int32(0x3F3504F3), np.int32(23), np.float32(0.5)
+_LOG2 = np.float32(np.log(2.0))
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract", "nsz", "arcp"})
+def _add_logs(p, many, total, bits, real, octave):  # type: ignore[no-untyped-def]
+    """Add many * log p to the totals; `bits` and `real` are two views of one array.
+
+    Arithmetic on the numbers' bits is vectorised, unlike calls of log, and five times as fast.
+    """
+    whole = p.view(np.int32)
+    for d in range(len(p)):
+        e = (whole[d] - _LOW) >> _ONE
+        bits[d] = whole[d] - (e << _ONE)
+        octave[d] = np.float32(e)
+    for d in range(len(p)):
+        x = real[d] - np.float32(1.0)
+        y = _P[0]
+        for k in range(1, 9):
+            y = y * x + _P[k]
+        log = octave[d] * _LOG2 + (x + x * x * (x * y - _HALF))
+        total[d] += many * np.float64(log)
+
+
+@_jit
+def all_rows(  # type: ignore[no-untyped-def]
+    predictors, value, slope,
+    base, basis, mean, variance, handle, guess, start, items, density, constant,
+):  # fmt: skip
+    """Log marginals (draws, rows) and slopes (draws, rows, P) at predictors (draws, rows, P)."""
+    draws, number = predictors.shape[0], base.shape[1]
+    bits, octave = np.empty(draws, dtype=np.int32), np.empty(draws, dtype=np.float32)
+    real = bits.view(np.float32)
+    weight, found = np.empty((draws, number)), np.empty((draws, 13))
+    for b in range(predictors.shape[1]):
+        at = predictors[:, b], base[b], basis[b], mean[b], variance[b], handle[b], guess[b]
+        good = _row_weights(*at, weight, found)
+        cells = density[start[b] : start[b + 1]]
+        n = items[start[b] : start[b + 1]]
+        p = cells @ weight.T.astype(np.float32)
+        total = np.zeros(draws)
+        for c in range(p.shape[0]):
+            row, many = p[c], np.float32(n[c])
+            for d in range(draws):
+                # for a draw far from the data a cell's density may underflow in single precision
+                row[d] = max(row[d], np.float32(1e-37))
+            _add_logs(row, n[c], total, bits, real, octave)
+            for d in range(draws):
+                row[d] = many / row[d]
+        away = weight * (cells.T @ p).T - weight * n.sum()
+        for s in range(draws):
+            value[s, b] = total[s] + constant[b] if good[s] else np.nan
+            u = v = 0.0
+            for r in range(number):
+                u += away[s, r] * basis[b, r, 0]
+                v += away[s, r] * basis[b, r, 1]
+            # derivatives of the value in both curves, then what shape does to the moments
+            own = found[s]
+            u, v = own[0] * u + own[2] * v, own[1] * u + own[3] * v
+            slope[s, b, 0], slope[s, b, 1] = u * own[11], v * own[12]
+            first, second = u * own[4] + v * own[5], v * own[6]
+            for r in range(number):
+                square = mean[b, r] * mean[b, r] + variance[b, r]
+                lost = first * (mean[b, r] - own[7]) + second * (square - own[8])
+                away[s, r] -= weight[s, r] * lost
+        slope[:, b, 2:] = away @ np.ascontiguousarray(basis[b, :, 2:])
+
+
+def information(predictors: Floats, cells: MixtureCells) -> tuple[Floats, Floats]:
+    """Expected and observed information of predictors (rows, P), each (rows, P, P).
+
+    The expected one is estimated by the outer products of the cells' scores; the observed one is
+    minus the second derivative, which need not be positive.
+    """
+    rows, number = predictors.shape
+    expected = np.empty((rows, number, number))
+    weights, along = directions(predictors, cells.forms)
+    for b, weight in enumerate(weights):
+        at = slice(cells.start[b], cells.start[b + 1])
+        joint = cells.density[at] * weight
+        posterior = joint / np.maximum(joint.sum(axis=1, keepdims=True), 1e-300)
+        score = posterior @ (along[b] - weight @ along[b])
+        expected[b] = (score * cells.items[at][:, None]).T @ score
+    step = 1e-4 * np.where(np.arange(number) == 0, cells.forms.handle[:, [1]], 1.0)
+    moved = np.array([predictors + s * step * e for s in (1, -1) for e in np.eye(number)])
+    value, slope = np.empty(moved.shape[:2]), np.empty(moved.shape)
+    all_rows(moved, value, slope, *cells.arrays)
+    second = (slope[number:] - slope[:number]).transpose(1, 2, 0) / (2.0 * step[:, None])
+    return expected, 0.5 * (second + second.transpose(0, 2, 1))
