@@ -25,10 +25,10 @@ from .components import (
     Frame,
     Moments,
     count_moments,
-    handle_of,
     merged_normals,
 )
 from .mixture_items import MixtureForms
+from .mixture_rows import bounded_handle
 
 _LOGITS = 230.0  # largest logit of a mean
 _LOG_SPREADS = (-230.0, 2.7)  # of the second curve: spreads of logit theta are at most 21
@@ -143,9 +143,10 @@ def _relative_betas(base: Frame, place: Floats, variance: Floats) -> tuple[Float
         -np.exp(log_up) * np.expm1(-np.maximum(away, 0.0)),
         np.exp(log_down) * np.expm1(np.minimum(away, 0.0)),
     )
-    unit = special.log_expit(first) + special.log_expit(-first)
-    own = np.exp(log_up + log_down - unit) / (a + b + 1.0)
-    return handle_of(base.first, 1.0, special.expit(base.first)), mean, own
+    rest = special.log_expit(first) + special.log_expit(-first)
+    own = np.exp(log_up + log_down - rest) / (a + b + 1.0)
+    unit, middle = np.ones(len(variance)), special.expit(base.first)
+    return bounded_handle(base.first, unit, middle, base.spread, mean, own), mean, own
 
 
 def beta_weights(frame: Frame, z: Floats) -> Floats:

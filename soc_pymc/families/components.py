@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from .._lib.arrays import Floats, Ints
-from .mixture_rows import WeightForms, with_guess
+from .mixture_rows import WeightForms, bounded_handle, with_guess
 from .special_forms import log_negative_binomial
 
 WIDTH = 0.3
@@ -203,16 +203,13 @@ def _ones(base: Frame) -> Floats:
     return np.ones(len(base.location))
 
 
-def handle_of(first: Floats, unit: ArrayLike, own: ArrayLike) -> Floats:
-    """`WeightForms.handle`."""
-    return np.column_stack(np.broadcast_arrays(first, unit, 2.0 * np.log(unit), own))
-
-
 def _relative_gammas(base: Frame, place: Floats, variance: Floats) -> tuple[Floats, Floats, Floats]:
     shape = inverse_trigamma(variance)
     above = np.log(shape) - special.psi(shape) - base.first
     mean = np.expm1(place + above[:, None])
-    return handle_of(base.first, 1.0, 0.0), mean, (1.0 + mean) ** 2 / shape[:, None]
+    own, unit = (1.0 + mean) ** 2 / shape[:, None], np.ones(len(shape))
+    handle = bounded_handle(base.first, unit, np.zeros(len(shape)), base.spread, mean, own)
+    return handle, mean, own
 
 
 def _relative_normals(
@@ -220,7 +217,8 @@ def _relative_normals(
 ) -> tuple[Floats, Floats, Floats]:
     mean = (place - base.first[:, None]) / base.spread[:, None]
     own = np.broadcast_to((variance / base.spread**2)[:, None], mean.shape).copy()
-    return handle_of(base.first, base.spread, -1.0), mean, own
+    one = np.ones(len(variance))
+    return bounded_handle(base.first, base.spread, -one, one, mean, own), mean, own
 
 
 def _count_sharpness(cells: Mapping[str, NDArray[Any]], shape: Floats) -> Floats:

@@ -18,7 +18,7 @@ from .._lib.arrays import Floats, Ints
 
 _CLOSE, _STEPS = 1e-9, 60  # what may be left of both curves, and the most Newton steps
 _LONGEST = 2.0  # step of the coefficients that shift and stretch
-_SOFT = 0.7  # width over which a curve is bent to its bounds
+_SOFT = 0.15  # share of the range over which a curve is bent to either bound
 # the first curve's bound in spreads; the second's, above a single component's and as a spread
 _FARTHEST, _ROOM, _WIDEST = 4.0, 0.3, 2.5
 
@@ -40,9 +40,9 @@ class WeightForms:
     basis: Floats  # (n, R, 2 + F): functions that shift and stretch, and F further ones
     mean: Floats  # (n, R): mean of theta under each component, less the start's
     variance: Floats  # (n, R): its variance
-    # (n, 7): first curve of the start and its unit; what is taken from the second curve; the start's
-    # mean for Betas, 0 for Gammas, -1 for Normals; a bound of the first curve on both sides, and
-    # bounds of the second, relative to the start's: what the components can represent
+    # (n, 7): first curve of the start and its unit; what is taken from the second curve; the mean of
+    # the start for Betas, 0 for Gammas, -1 for Normals; a bound of the first curve on both sides,
+    # and bounds of the second, relative to the start's: what the components can represent
     handle: Floats
     guess: Floats  # (n, 2, 3 + F): coefficients that shift and stretch, linear in the predictors
 
@@ -99,12 +99,13 @@ def _curves(own, first, second):  # type: ignore[no-untyped-def]
 @_jit
 def _bent(x, low, high):  # type: ignore[no-untyped-def]
     """X, bent smoothly towards bounds that it never passes; and the derivative."""
-    if x > high - _SOFT:
-        t = np.tanh((x - high + _SOFT) / _SOFT)
-        return high - _SOFT * (1.0 - t), 1.0 - t * t
-    if x < low + _SOFT:
-        t = np.tanh((x - low - _SOFT) / _SOFT)
-        return low + _SOFT * (1.0 + t), 1.0 - t * t
+    soft = _SOFT * (high - low)
+    if x > high - soft:
+        t = np.tanh((x - high + soft) / soft)
+        return high - soft * (1.0 - t), 1.0 - t * t
+    if x < low + soft:
+        t = np.tanh((x - low - soft) / soft)
+        return low + soft * (1.0 + t), 1.0 - t * t
     return x, 1.0
 
 
@@ -186,9 +187,9 @@ def _solve(one, two, own, parts, fixed, moved, weight, found, work, bits, real):
         first, second, slope, bend, other = _curves(own, d, q)
         away, wide = one - first, two - second
         now = abs(away) + abs(wide)
-        if not now < 2.0 * left:  # a step too long; NaN too
+        if not now < left:  # a step too long; NaN too
             factor *= 0.5
-            if factor < 1e-3:
+            if factor < 1e-4 or left <= 1e3 * _CLOSE:
                 break
             moved[0] -= factor * u
             moved[1] -= factor * v
@@ -214,7 +215,7 @@ def _solve(one, two, own, parts, fixed, moved, weight, found, work, bits, real):
         moved[1] += v
     for r in range(len(fixed)):
         weight[r] /= total
-    return left <= _CLOSE
+    return left <= 1e3 * _CLOSE
 
 
 @_jit
