@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from .._lib.arrays import Floats, Ints
-from .mixture_rows import WeightForms, bounded_handle, with_guess
+from .mixture_rows import WeightForms, bounded_handle, centred
 from .special_forms import log_negative_binomial
 
 WIDTH = 0.3
@@ -292,10 +292,9 @@ class Components:
             wide = special.softmax(-0.5 * (z / _FLOOR_SD) ** 2 - _FLOOR_POWER * far, axis=1)
             own = (1.0 - _FLOOR) * self.path(base, z) + _FLOOR * wide
             basis[:, :, 2] = np.log(own) - normal
-        guess = np.zeros((len(normal), 2, basis.shape[2] + 1))
         at = np.zeros((len(normal), basis.shape[2]))
         at[:, :2], at[:, 2] = start, self.path is not None
-        return with_guess(WeightForms(normal, basis, mean, variance, handle, guess), at)
+        return centred(WeightForms(normal, basis, mean, variance, handle, at, at), at)
 
 
 GAMMAS = Components(

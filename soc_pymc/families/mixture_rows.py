@@ -18,6 +18,7 @@ from .._lib.arrays import Floats, Ints
 
 _CLOSE, _STEPS = 1e-9, 60  # what may be left of both curves, and the most Newton steps
 _LONGEST = 2.0  # step of the coefficients that shift and stretch
+_SHORTEST = 0.02  # share of the line from the centre
 _SOFT = 0.15  # share of the range over which a curve is bent to either bound
 # the first curve's bound in spreads; the second's, above a single component's and as a spread
 _FARTHEST, _ROOM, _WIDEST = 4.0, 0.3, 2.5
@@ -44,7 +45,8 @@ class WeightForms:
     # the start for Betas, 0 for Gammas, -1 for Normals; a bound of the first curve on both sides,
     # and bounds of the second, relative to the start's: what the components can represent
     handle: Floats
-    guess: Floats  # (n, 2, 3 + F): coefficients that shift and stretch, linear in the predictors
+    centre: Floats  # (n, 2 + F): bounded curves and further predictors of the grid's own base
+    guess: Floats  # (n, 2, 3 + F): coefficients that shift and stretch there, and their slopes
 
     @property
     def arrays(self) -> tuple[Floats, ...]:
@@ -63,7 +65,7 @@ class MixtureCells:
     constant: Floats  # (rows,): sum of the logarithms of these divisors
 
     kernel: ClassVar[str] = "mixture"
-    signature: ClassVar[str] = "(b,r),(b,r,j),(b,r),(b,r),(b,h),(b,m,g),(s),(c),(c,r),(b)"
+    signature: ClassVar[str] = "(b,r),(b,r,j),(b,r),(b,r),(b,h),(b,p),(b,m,g),(s),(c),(c,r),(b)"
     near: ClassVar[None] = None  # few cells are summed exactly
     informs_variance: ClassVar[bool] = True  # other data are refused before
 
@@ -219,37 +221,62 @@ def _solve(one, two, own, parts, fixed, moved, weight, found, work, bits, real):
 
 
 @_jit
-def _row_weights(predictors, base, basis, mean, variance, handle, guess, weight, found):  # type: ignore[no-untyped-def]
-    """Weights (draws, R) of one row at predictors (draws, P); whether each was solved."""
+def _row_weights(  # type: ignore[no-untyped-def]
+    predictors, base, basis, mean, variance, handle, centre, guess, weight, found
+):
+    """Weights (draws, R) of one row at predictors (draws, P); whether each was solved.
+
+    Where Newton's method fails from the first guess, it follows the line from the centre, and stays
+    at the last point that it reached.
+    """
     draws, number = weight.shape
     good = np.empty(draws, dtype=np.bool_)
-    moved, work, bits = np.empty(2), np.empty(number), np.empty(number, dtype=np.int64)
+    moved, kept, work = np.empty(2), np.empty(2), np.empty(number)
+    bits = np.empty(number, dtype=np.int64)
     real = bits.view(np.float64)
     parts = _parts(basis, mean, variance)
-    fixed = np.ascontiguousarray(predictors[:, 2:]) @ np.ascontiguousarray(basis[:, 2:]).T
+    further = np.ascontiguousarray(basis[:, 2:])
+    fixed = np.ascontiguousarray(predictors[:, 2:]) @ further.T
+    middle = base + further @ centre[2:]
     for s in range(draws):
         one, by_one = _bent((predictors[s, 0] - handle[0]) / handle[1], -handle[4], handle[4])
         two, by_two = _bent(predictors[s, 1] - handle[2], handle[5], handle[6])
         found[s, 11], found[s, 12] = by_one / handle[1], by_two
-        for r in range(number):
-            fixed[s, r] += base[r]
-        for attempt in range(2):  # from the first guess, then from the start
-            for k in range(2):
-                moved[k] = guess[k, 0]
-                if attempt == 0:
-                    moved[k] += guess[k, 1] * one + guess[k, 2] * two
-                    for j in range(2, predictors.shape[1]):
-                        moved[k] += guess[k, j + 1] * predictors[s, j]
+        fixed[s] += base
+        for k in range(2):
+            moved[k] = guess[k, 0] + guess[k, 1] * (one - centre[0])
+            moved[k] += guess[k, 2] * (two - centre[1])
+            for j in range(2, len(centre)):
+                moved[k] += guess[k, j + 1] * (predictors[s, j] - centre[j])
+        good[s] = _solve(
+            one, two, handle[3], parts, fixed[s], moved, weight[s], found[s], work, bits, real
+        )
+        at, step = (1.0, 0.0) if good[s] else (0.0, 0.25)
+        kept[:] = guess[:, 0]
+        while at < 1.0:
+            to = min(at + step, 1.0)
+            moved[:] = kept
+            if step < _SHORTEST:
+                to = at
             good[s] = _solve(
-                one, two, handle[3], parts, fixed[s], moved, weight[s], found[s], work, bits, real
-            )
-            if good[s]:
+                centre[0] + to * (one - centre[0]), centre[1] + to * (two - centre[1]), handle[3],
+                parts, middle + to * (fixed[s] - middle), moved, weight[s], found[s], work, bits,
+                real,
+            )  # fmt: skip
+            if step < _SHORTEST:
+                good[s] = False
                 break
+            if good[s]:
+                at = to
+                kept[:] = moved
+                step *= 1.5
+            else:
+                step *= 0.5
     return good
 
 
 @_jit
-def solved(predictors, base, basis, mean, variance, handle, guess):  # type: ignore[no-untyped-def]
+def solved(predictors, base, basis, mean, variance, handle, centre, guess):  # type: ignore[no-untyped-def]
     """Weights (draws, n, R) at predictors (draws, n, P), and what was found, (draws, n, 13).
 
     The latter is that of `_solve`, then derivatives of the bounded curves in the predictors. Where
@@ -259,8 +286,8 @@ def solved(predictors, base, basis, mean, variance, handle, guess):  # type: ign
     weight, found = np.empty((draws, n, base.shape[1])), np.empty((draws, n, 13))
     own, its = np.empty((draws, base.shape[1])), np.empty((draws, 13))
     for b in range(n):
-        at = predictors[:, b], base[b], basis[b], mean[b], variance[b], handle[b], guess[b]
-        _row_weights(*at, own, its)
+        at = predictors[:, b], base[b], basis[b], mean[b], variance[b], handle[b]
+        _row_weights(*at, centre[b], guess[b], own, its)
         weight[:, b], found[:, b] = own, its
     return weight, found
 
@@ -292,16 +319,18 @@ def directions(predictors: Floats, forms: WeightForms) -> tuple[Floats, Floats]:
     return weight, out
 
 
-def with_guess(forms: WeightForms, predictors: Floats) -> WeightForms:
-    """Forms with a first guess that is linear in the bounded predictors, around some (n, P)."""
-    weight, found = (x[0] for x in solved(predictors[None], *forms.arrays))
-    slopes, at = _moving(weight, found, forms), predictors.copy()
+def centred(forms: WeightForms, predictors: Floats) -> WeightForms:
+    """Forms with some predictors (n, P) as the centre of the first guess."""
+    centre = predictors.copy()
     curves = (predictors[:, 0] - forms.handle[:, 0]) / forms.handle[:, 1]
     for k, x in enumerate((curves, predictors[:, 1] - forms.handle[:, 2])):
         bounds = (-forms.handle[:, 4], forms.handle[:, 4]), forms.handle[:, 5:].T
-        at[:, k] = [_bent(*one)[0] for one in zip(x, *bounds[k], strict=True)]
-    constant = found[:, 9:11] - np.matmul(slopes, at[:, :, None])[:, :, 0]
-    return replace(forms, guess=np.concatenate([constant[:, :, None], slopes], axis=2))
+        centre[:, k] = [_bent(*one)[0] for one in zip(x, *bounds[k], strict=True)]
+    guess = np.zeros((*centre.shape[:1], 2, 1 + centre.shape[1]))
+    forms = replace(forms, centre=centre, guess=guess)
+    weight, found = (x[0] for x in solved(predictors[None], *forms.arrays))
+    guess[:, :, 0], guess[:, :, 1:] = found[:, 9:11], _moving(weight, found, forms)
+    return forms
 
 
 def bounded_handle(
@@ -358,7 +387,7 @@ def _add_logs(p, many, total, bits, real, octave):  # type: ignore[no-untyped-de
 @_jit
 def all_rows(  # type: ignore[no-untyped-def]
     predictors, value, slope,
-    base, basis, mean, variance, handle, guess, start, items, density, constant,
+    base, basis, mean, variance, handle, centre, guess, start, items, density, constant,
 ):  # fmt: skip
     """Log marginals (draws, rows) and slopes (draws, rows, P) at predictors (draws, rows, P)."""
     draws, number = predictors.shape[0], base.shape[1]
@@ -366,8 +395,8 @@ def all_rows(  # type: ignore[no-untyped-def]
     real = bits.view(np.float32)
     weight, found = np.empty((draws, number)), np.empty((draws, 13))
     for b in range(predictors.shape[1]):
-        at = predictors[:, b], base[b], basis[b], mean[b], variance[b], handle[b], guess[b]
-        good = _row_weights(*at, weight, found)
+        at = predictors[:, b], base[b], basis[b], mean[b], variance[b], handle[b]
+        _row_weights(*at, centre[b], guess[b], weight, found)
         cells = density[start[b] : start[b + 1]]
         n = items[start[b] : start[b + 1]]
         p = cells @ weight.T.astype(np.float32)
@@ -382,7 +411,7 @@ def all_rows(  # type: ignore[no-untyped-def]
                 row[d] = many / row[d]
         away = weight * (cells.T @ p).T - weight * n.sum()
         for s in range(draws):
-            value[s, b] = total[s] + constant[b] if good[s] else np.nan
+            value[s, b] = total[s] + constant[b]
             u = v = 0.0
             for r in range(number):
                 u += away[s, r] * basis[b, r, 0]

@@ -176,7 +176,8 @@ def make_cells(
     components: Components, cells: Columns, rows: MergedRows, functions: Floats
 ) -> MixtureCells:
     """Joint cells, with the curves' row of each, in the form of the likelihood."""
-    z, row_of = components.z, rows.of[cells["row"]]
+    z, cells = components.z, _pooled(cells, rows)
+    row_of = cells["row"]
     variance = rows.base.width(rows.spread)
     sharpness = components.sharpness(cells, components.scale(variance)[row_of])
     cell, data, items = cell_points(components, cells, sharpness)
@@ -197,6 +198,22 @@ def make_cells(
         constant[k] = items[at] @ top
     forms = components.forms(rows.base, functions, rows.start)
     return MixtureCells(forms, start.astype(np.int64), items, density, constant)
+
+
+def _pooled(cells: Columns, rows: MergedRows) -> Columns:
+    """Cells of the merged rows: those of equal outcomes and sizes are added up."""
+    keys = {"row": rows.of[cells["row"]]}
+    keys |= {name: cells[name] for name in cells if name.endswith("_cell")}
+    order = np.lexsort(tuple(keys.values()))
+    sorted_keys = {name: values[order] for name, values in keys.items()}
+    change = [np.diff(values) != 0 for values in sorted_keys.values()]
+    first = np.concatenate([[0], 1 + np.flatnonzero(np.any(change, axis=0))])
+    sums = {
+        name: np.add.reduceat(values[order], first)
+        for name, values in cells.items()
+        if name == "n" or name.startswith("sum_")
+    }
+    return {name: values[first] for name, values in sorted_keys.items()} | sums
 
 
 def make_weights(

@@ -57,7 +57,7 @@ _NO_BATCH_OF_EFFECTS = "effects of bins cannot be fitted in minibatches: leave V
 _NO_BATCH_OF_MIXTURES = (
     "VI(batch=) does not apply to a mixture, whose bins are merged: leave it out"
 )
-
+_SHIFT, _MOST_SHIFT = 0.7, 1.0  # of a mixture's grid: in sds of the log variance, and the most
 
 Start = Any
 """An earlier fit: its draws `data`, `prior`, `status` and the axes of its curves."""
@@ -391,6 +391,21 @@ def _curve_coefficients(curve: Curve, laplace: Laplace, variable: str) -> Coeffi
     return Coefficients(*prefixes, curve.design, laplace, basis_dims, outputs)
 
 
+def _knot_sds(curve: Curve, laplace: Laplace) -> Floats:
+    """Approximate posterior sd of the shared curve at its knots."""
+    (shared,) = _curve_outputs(curve, "")[:1]
+    line = shared.parts["line"]
+    total = np.square(line @ laplace.line_root).sum(axis=1)
+    shift = np.split(laplace.line_shift, curve.design.ends, axis=1)
+    for block, own, moved, tau in zip(
+        curve.design.blocks, laplace.blocks, shift, laplace.state.taus, strict=False
+    ):
+        if block.name in shared.parts:
+            sd = tau / np.sqrt(1.0 + own.precision * tau**2)
+            total += np.square((shared.parts[block.name] @ own.rotation - line @ moved) * sd).sum(1)
+    return np.sqrt(total)
+
+
 def _add_coefficients(of: Coefficients) -> Any:
     """Add variables of coefficients and their outputs; returns their values at the rows."""
     label, variable, design = of.label, of.variable, of.design
@@ -445,6 +460,9 @@ def _mixture(
     at.data.refuse_mean_only(f"soc.{type(prior).__name__}()")
     both = list(zip(curves, at.laplaces, strict=True))
     here = [laplace.state.at(curve.design) for curve, laplace in both]
+    # small variances are known the least, and the grid is as wide as the larger ones need
+    wider = np.minimum(_SHIFT * _knot_sds(*both[1]), _MOST_SHIFT)
+    here[1] = here[1] + spline_matrix(curves[1].position, curves[1].basis.knots) @ wider
     whole = merged(components, stats, rows, curves, here, at.data.spread)
     design = make_weights(components, prior, whole, curves, family.curves, rows.n)
     terms = bool(at.labels), prior.exposure is not None
@@ -463,6 +481,8 @@ def _mixture(
             values = output.values(by_block)
             if output.added_to:
                 values = values + pilot[f"pilot_{output.added_to}"][1]
+            elif curve is curves[1] and output.name == variable:
+                values = values + wider
             pilot[f"pilot_{output.name}"] = (output.dims, values)
             joint = {
                 f"{variable}_{block}": m for block, m in output.parts.items() if block != "line"
