@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 from .._lib.arrays import Floats, Ints
 
-_CLOSE, _STEPS = 1e-9, 60  # what may be left of both curves, and the most Newton steps
+_CLOSE, _STEPS = 1e-8, 60  # what may be left of both curves, and the most Newton steps
 _LONGEST = 2.0  # step of the coefficients that shift and stretch
 _SHORTEST = 0.02  # share of the line from the centre
 _SOFT = 0.15  # share of the range over which a curve is bent to either bound
 # the first curve's bound in spreads; the second's, above a single component's and as a spread
-_FARTHEST, _ROOM, _WIDEST = 4.0, 0.3, 2.5
+_FARTHEST, _ROOM, _WIDEST = 4.0, 0.8, 2.5
 
 _jit = numba.njit(cache=True, nogil=True, error_model="numpy")
 _fast = numba.njit(

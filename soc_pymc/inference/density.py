@@ -32,6 +32,7 @@ Evaluate = Callable[[Floats], tuple[Floats, Floats]]
 """Coordinates (draws, dim) -> log density (draws,) and its gradient (draws, dim)."""
 
 CHUNK = 250  # draws evaluated at once, fewer with many bins
+_MANY = 1000  # of a mixture, whose bins are merged: the graph costs more than its numbers
 _MOST_VALUES = 2_500_000  # of a matrix of draws by bins: 20 MB
 _WIDE = 1.5  # factor on the posterior sd for the polynomials' range
 
@@ -93,11 +94,11 @@ def make_space(model: pm.Model) -> Space:
     return Space(model, variables, tuple(np.shape(part) for part in point), start)
 
 
-def density(space: Space) -> Evaluate:
+def density(space: Space, chunk: int = CHUNK) -> Evaluate:
     """The model's log density and gradient on all rows, exactly."""
     rows, logp = space.batched(space.model.logp())
     function = pytensor.function([rows], [logp, pt.grad(logp.sum(), rows)], mode=mode())
-    return finite(function)
+    return finite(function, chunk)
 
 
 def rest_log_density(built: Problem, model: pm.Model) -> Any:
@@ -121,9 +122,9 @@ def _polynomials(
     return make(built.data, tuple(np.min(low, axis=0)), tuple(np.max(high, axis=0)))
 
 
-def _chunk(built: Problem) -> int:
+def _chunk(built: Problem, most: int = CHUNK) -> int:
     """Draws evaluated at once."""
-    return max(10, min(CHUNK, _MOST_VALUES // len(built.score)))
+    return max(10, min(most, _MOST_VALUES // len(built.score)))
 
 
 def near_density(built: Problem, space: Space) -> Evaluate:
@@ -133,7 +134,7 @@ def near_density(built: Problem, space: Space) -> Evaluate:
     posterior.
     """
     if KERNELS[built.kernel].stacked:  # few cells are summed exactly
-        return density(space)
+        return density(space, _chunk(built, _MANY))
     model = space.model
     predictors = [model[name] for name in built.predictors]
     if built.effects:

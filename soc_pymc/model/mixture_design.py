@@ -64,9 +64,9 @@ class WeightDesign:
     labels: tuple[str, ...]  # names of the F functions
     knots: Floats  # (K,): positions on the axis of the mean
     design: Design
-    # values of the functions' coefficients at `knots` (K F, functions fastest), by block
-    at_knots: dict[str, Floats]
-    lines: tuple[int, int, int]  # columns of the line that belong to both curves and to the path
+    # the functions' coefficients at `knots` (K F, functions fastest), from those of the line
+    at_knots: Floats
+    lines: tuple[int, int]  # columns of the line that belong to each curve, before the others
 
     def predictors(self, coefficients: Floats) -> Floats:
         """Predictors, (merged rows, 2 + F)."""
@@ -233,42 +233,34 @@ def make_weights(
     path = [np.zeros(len(wiggles))] if components.path else []
     labels = (*(["path"] if path else []), *(f"z{k + 3}" for k in range(wiggles.shape[1])))
     own = len(labels)
-    total, number = 2 + own, len(rows.items)
-    knots, ways = _drift(rows, prior.knots)
-    flat, ones = np.ones((len(knots), 1)), np.ones((number, 1))
     # most local first: the coordinates of each are given those before it
-    blocks: list[Block] = []
-    at_knots: dict[str, Floats] = {}
-    of_weights = [
-        ("drift", ways, spline_matrix(rows.position, knots) @ ways, range(own), prior.drift),
-        ("shape", flat, ones, range(len(path), own), prior.shape),
+    blocks = [
+        Block(
+            f"{names[k]}_{block.name}",
+            interleaved({k: rows.averaged(block.design, n)}, 2 + own),
+            block.scale,
+        )
+        for k in (1, 0)
+        for block in curves[k].design.blocks
     ]
-    for name, there, here, members, scale in of_weights:
-        if there.shape[1]:
-            block = f"weight_{name}"
-            blocks.append(
-                Block(
-                    block, interleaved(dict.fromkeys([2 + j for j in members], here), total), scale
-                )
-            )
-            at_knots[block] = interleaved(dict.fromkeys(members, there), own)
-    for k in (1, 0):
-        for block in curves[k].design.blocks:
-            of_curve = interleaved({k: rows.averaged(block.design, n)}, total)
-            blocks.append(Block(f"{names[k]}_{block.name}", of_curve, block.scale))
-    lines = {k: rows.averaged(curve.design.line, n) for k, curve in enumerate(curves)}
+    knots, ways = _drift(rows, prior.knots)
+    along = np.column_stack([np.ones(len(knots)), ways])
+    lines = dict(enumerate(rows.averaged(curve.design.line, n) for curve in curves))
+    lines |= dict.fromkeys(range(2, 2 + own), spline_matrix(rows.position, knots) @ along)
     means, sds = ([getattr(c.design, name) for c in curves] for name in ("line_mean", "line_sd"))
-    if path:
-        lines[2] = ones
-        means, sds = [*means, np.array([_PATH])], [*sds, np.array([_PATH_SD])]
+    for label in labels:
+        level = (_PATH, _PATH_SD) if label == "path" else (0.0, prior.shape)
+        means.append(np.concatenate([level[:1], np.zeros(ways.shape[1])]))
+        sds.append(np.concatenate([level[1:], np.full(ways.shape[1], prior.drift)]))
     widths = tuple(curve.design.line.shape[1] for curve in curves)
-    of_path = interleaved({0: flat}, own) if path else np.zeros((len(knots) * own, 0))
-    at_knots["line"] = np.pad(of_path, ((0, 0), (sum(widths), 0)))
+    at_knots = np.pad(
+        interleaved(dict.fromkeys(range(own), along), own), ((0, 0), (sum(widths), 0))
+    )
     design = Design(
-        interleaved(lines, total), np.concatenate(means), np.concatenate(sds), tuple(blocks)
+        interleaved(lines, 2 + own), np.concatenate(means), np.concatenate(sds), tuple(blocks)
     )
     functions = np.column_stack([*path, wiggles])
-    return WeightDesign(rows, functions, labels, knots, design, at_knots, (*widths, len(path)))
+    return WeightDesign(rows, functions, labels, knots, design, at_knots, widths)
 
 
 def _functions(z: Floats, number: int) -> Floats:
@@ -305,8 +297,7 @@ def weight_start(
     sizes = sum(len(own[-1]) for own in split)
     lines = np.concatenate([np.concatenate([own[-1] for own in split]), linear.line_mean[sizes:]])
     wiggles = [*split[1][:-1], *split[0][:-1]]
-    free = linear.whole.shape[1] - len(lines) - sum(map(len, wiggles))
-    return State.starting(linear, np.concatenate([np.zeros(free), *wiggles, lines]))
+    return State.starting(linear, np.concatenate([*wiggles, lines]))
 
 
 def joint_cells(stats: Statistics, name: str) -> dict[str, NDArray[Any]]:

@@ -473,7 +473,7 @@ def _mixture(
     outputs, pilot = [], {}
     before = 0
     for curve, own, variable, size in zip(
-        curves, at.laplaces, family.curves, design.lines[:2], strict=True
+        curves, at.laplaces, family.curves, design.lines, strict=True
     ):
         parts = np.split(own.state.coefficients, curve.design.ends)
         by_block = dict(zip(curve.design.names, parts, strict=True))
@@ -493,7 +493,7 @@ def _mixture(
             outputs.append(replace(output, parts=joint))
         before += size
     shape = (-1, len(design.labels))
-    outputs.append(Output("weight_coefficient", dims, design.at_knots, shape))
+    outputs.append(Output("weight_coefficient", dims, {"line": design.at_knots}, shape))
     totals = np.bincount(whole.of, stats.data["sum_y"].to_numpy()[at.rows.bin])
 
     def link(values: Sequence[Any]) -> list[Any]:
@@ -512,10 +512,6 @@ def _mixture(
     for curve, variable in zip(curves, family.curves, strict=True):
         for name in curve.design.names[:-1]:
             basis_dims[f"{variable}_{name}"] = _basis_dim(curve.name, name)
-    for block in linear.blocks:
-        if block.name not in basis_dims:
-            basis_dims[block.name] = f"{block.name}_basis"
-            coords[f"{block.name}_basis"] = np.arange(block.design.shape[1])
     extras = xr.Dataset(
         {
             **pilot,
