@@ -14,12 +14,9 @@ import numpy as np
 from .._lib.arrays import Bools, Floats
 from .density import Evaluate
 
-_DENSITIES = 16  # between the Gaussian and the posterior, the latter included
 _LEAPS = 3  # evaluations of a Hamiltonian step
 _STEP, _ACCEPTED, _RATE = 0.35, 0.8, 0.2  # first step in sd, share accepted, speed of its change
 _FARTHEST = 9.0  # sd: paths that leave this box are refused
-_SEARCHERS, _SEARCH = 400, 12  # draws that look for the posterior's moments, and their steps
-_LAST = 6  # steps of the draws kept, so that no two are the same
 
 Advance = Callable[[float], None]
 
@@ -55,49 +52,26 @@ class _Walk:
         return self.logp + 0.5 * (self.noise**2).sum(axis=1)
 
 
-def searched(
-    evaluate: Evaluate, location: Floats, factor: Floats, rng: np.random.Generator, advance: Advance
-) -> tuple[Floats, Floats]:
-    """Location and factor of the Gaussian with the moments of draws that have moved for a while."""
-    noise = rng.normal(size=(max(_SEARCHERS, 4 * len(location)), len(location)))
-    walk = _Walk(evaluate, location, factor, noise, rng, advance)
-    for _ in range(_SEARCH):
-        walk.move(1.0)
-    root = np.linalg.cholesky(np.cov(walk.noise.T))
-    return location + factor @ walk.noise.mean(axis=0), factor @ root
-
-
 def annealed(
     evaluate: Evaluate,
     location: Floats,
     factor: Floats,
     number: int,
+    densities: int,
     rng: np.random.Generator,
     advance: Advance,
 ) -> tuple[Floats, Floats]:
-    """Noise of draws, (number, dim), such that they are location + factor @ noise; log weights."""
+    """Noise of draws, (number, dim), such that they are location + factor @ noise; log weights.
+
+    They move through as many `densities`, the posterior included.
+    """
     noise = rng.normal(size=(number, len(location)))
     walk, log_weight = _Walk(evaluate, location, factor, noise, rng, advance), np.zeros(number)
-    for before, share in pairwise(np.linspace(0.0, 1.0, _DENSITIES + 1)):
+    for before, share in pairwise(np.linspace(0.0, 1.0, densities + 1)):
         log_weight += (share - before) * walk.gained()
         if share < 1.0:
             walk.move(float(share))
     return walk.noise, log_weight
-
-
-def settled(
-    evaluate: Evaluate,
-    location: Floats,
-    factor: Floats,
-    noise: Floats,
-    rng: np.random.Generator,
-    advance: Advance,
-) -> Floats:
-    """Noise of draws of the posterior after further steps, so that no two are the same."""
-    walk = _Walk(evaluate, location, factor, noise, rng, advance)
-    for _ in range(_LAST):
-        walk.move(1.0)
-    return walk.noise
 
 
 def _moved(

@@ -22,7 +22,7 @@ from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from .._lib.progress import phase
 from ..model.problem import Problem
-from .annealing import annealed, searched
+from .annealing import annealed
 from .density import (
     CHUNK,
     Evaluate,
@@ -46,7 +46,8 @@ _REFINEMENTS = 3
 # by a factor s costs the share 1 - sqrt(2 / s^2 - 1) s^2 of the effective sample, here a twentieth
 _CLEAR_K, _CLEAR_ESS = 0.5, 0.95
 _FEWEST_DRAWS, _MOST_DRAWS = 1000, 4000  # draws for the estimate of Pareto k
-_FEW = 0.2  # effective sample below which draws are annealed
+_FEW = 0.2  # effective sample below which the approximation is improved
+_ANNEALED = (8, 24)  # densities of annealing, and of another try
 _REPAIRED = " after annealing (the Gaussian alone: k {k:.2f}, {ess:.1%})"
 _NARROWEST_STEP, _WIDEST_STEP = 0.7, 3.0  # largest change of a width in one refinement
 
@@ -188,23 +189,25 @@ def run_variational(
     with phase("fit: draws and Pareto k", unit="draws", enabled=progress) as shown:
         weigh = partial(weighed_draws, full, wanted=method.draws, rng=rng, advance=shown.advance)
         noise, log_weight = weigh(location, factor)
+        _, k, ess = alone = importance(log_weight)
         for _ in range(_REFINEMENTS):
-            if importance(log_weight)[1] <= PARETO_K or built.weights is not None:
+            if _good(k, ess):
                 break
             errors = weighted_errors(noise, importance(log_weight)[0], factor)
             location, factor = refined(noise, log_weight, location, factor)
             noise, log_weight = weigh(location, factor)
-        _, k, ess = importance(log_weight)
+            _, k, ess = importance(log_weight)
         repaired = ""
-        if not k <= PARETO_K or ess < _FEW:
+        for densities in _ANNEALED:
+            if _good(k, ess):
+                break
             shown.note("annealing")
             number = max(method.draws, _FEWEST_DRAWS)
-            there = searched(full, location, factor, rng, shown.advance)
-            found = annealed(full, *there, number, rng, shown.advance)
+            found = annealed(full, location, factor, number, densities, rng, shown.advance)
             _, own_k, own_ess = importance(found[1])
-            if own_k <= PARETO_K and own_ess > ess:
-                repaired = _REPAIRED.format(k=k, ess=ess)
-                (location, factor), (noise, log_weight), k, ess = there, found, own_k, own_ess
+            if own_k <= PARETO_K and own_ess > ess or not k <= PARETO_K and own_k < k:
+                repaired = _REPAIRED.format(k=alone[1], ess=alone[2])
+                (noise, log_weight), k, ess = found, own_k, own_ess
         kept = chosen(log_weight, method.draws, rng)
         posterior = posterior_draws(space, (location + noise[kept] @ factor.T)[None])
     groups = {
@@ -221,6 +224,11 @@ def run_variational(
     }
     verdict = _variational_verdict(problem, k, ess, repaired)
     return groups, verdict | {"mc_error": largest_error(errors)}
+
+
+def _good(k: float, ess: float) -> bool:
+    """Whether draws with such weights are good enough."""
+    return k <= PARETO_K and ess >= _FEW
 
 
 def _variational_verdict(problem: str, k: float, ess: float, repaired: str) -> dict[str, Any]:
