@@ -43,6 +43,30 @@ def average_weights(weight, density):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
+def interpolated(position, first, second, weight, draws, out):  # type: ignore[no-untyped-def]
+    """Weights of some draws at positions, into `out` (draws, n, R).
+
+    They are cubic between `weight` (positions, all draws, R) at even positions that begin with two
+    given ones. Rounding and overshooting below 0 are cut off.
+    """
+    last = len(weight) - 4
+    for i in range(len(position)):
+        at = (position[i] - first) / (second - first)
+        k = min(max(int(at) - 1, 0), last)
+        x = at - k
+        a = -(x - 1.0) * (x - 2.0) * (x - 3.0) / 6.0
+        b = x * (x - 2.0) * (x - 3.0) / 2.0
+        c = -x * (x - 1.0) * (x - 3.0) / 2.0
+        d = x * (x - 1.0) * (x - 2.0) / 6.0
+        for s in range(len(draws)):
+            j = draws[s]
+            for r in range(weight.shape[2]):
+                w = a * weight[k, j, r] + b * weight[k + 1, j, r]
+                w += c * weight[k + 2, j, r] + d * weight[k + 3, j, r]
+                out[s, i, r] = max(w, 0.0)
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
 def _tail(x, weight, kept, shape, place, log_gamma, lower, gamma):  # type: ignore[no-untyped-def]
     """Tail of a mixture at x (log theta for Gammas, theta for Normals), and its density there."""
     tail = density = 0.0

@@ -41,9 +41,9 @@ class WeightForms:
     basis: Floats  # (n, R, 2 + F): functions that shift and stretch, and F further ones
     mean: Floats  # (n, R): mean of theta under each component, less the start's
     variance: Floats  # (n, R): its variance
-    # (n, 7): first curve of the start and its unit; what is taken from the second curve; the mean of
-    # the start for Betas, 0 for Gammas, -1 for Normals; a bound of the first curve on both sides,
-    # and bounds of the second, relative to the start's: what the components can represent
+    # (n, 7): first curve of the start and its unit; what is taken from the second curve; the mean
+    # of the start for Betas, 0 for Gammas, -1 for Normals; a bound of the first curve on both
+    # sides, and bounds of the second, relative to the start's: what the components can represent
     handle: Floats
     centre: Floats  # (n, 2 + F): bounded curves and further predictors of the grid's own base
     guess: Floats  # (n, 2, 3 + F): coefficients that shift and stretch there, and their slopes

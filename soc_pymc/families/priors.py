@@ -20,8 +20,6 @@ COMPONENTS = ("weight", "component_place", "component_sd")
 
 Their places are those of E(log theta) less log E(theta|t), of E(logit theta) less the logit of
 E(theta|t), or of E(theta) less E(theta|t)."""
-FRAME = ("frame_first", "frame_second")
-"""Names of the two curves of a mixture's frame, on the scales of its own family."""
 
 _SCALES = (*SCALES, RANK)
 _MOST_KNOTS = 10_000
@@ -100,7 +98,7 @@ class _Prior:
     @property
     def curve_names(self) -> tuple[str, str]:
         """Names of the two curves in the posterior."""
-        return FRAME if self.mixture else CURVES[self.family]
+        return CURVES[self.family]
 
     def _check(self, field_name: str, good: bool, wanted: str, hint: str = "") -> None:
         if not good:
@@ -139,24 +137,18 @@ class _Single(_Prior):
 
 
 @dataclass(frozen=True)
-class _Mixture(_Prior):
-    """Fields and checks of mixtures, which have no further terms."""
+class _Mixture(_Single):
+    """Further fields and checks of mixtures."""
 
-    mean: Spline = field(default_factory=Spline)
-    variance: Spline = field(default_factory=Spline)
-    functions: int = 9
-    knots: int = 5
-    shape: float = 0.5
-    drift: float = 0.1
+    functions: int = 5
+    knots: int = 4
+    shape: float = 0.3
+    drift: float = 0.15
 
     mixture: ClassVar[bool] = True
-    exposure: ClassVar[None] = None
-    monotone: ClassVar[bool] = False
-    bin_effects: ClassVar[bool] = False
-    groups: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        self._check_curves()
+        super().__post_init__()
         name = type(self).__name__
         for of, least in (("functions", 4), ("knots", 1)):
             number = Whole(least, _MOST_KNOTS)(getattr(self, of), f"{name}: {of}")

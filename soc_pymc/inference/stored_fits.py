@@ -170,7 +170,7 @@ def _needed(
     if steps or (five and prior.mixture) or prior.bin_effects:
         yield _Needed("constant_data", "edge", ("edge",), "does not rise")
     if prior.mixture:
-        yield from _components() if five else _weights()
+        yield from _components() if five else _weights(prior, "group" in posterior.coords)
     if prior.bin_effects:
         first = prior.curve_names[0]
         yield _drawn("effect_bin", "effect_bin", rule="does not rise")
@@ -207,16 +207,21 @@ def _components() -> Iterator[_Needed]:
         yield _drawn(name, "bin", "component", rule=rule)
 
 
-def _weights() -> Iterator[_Needed]:
-    """Mixture weights on a grid of components, and the base distribution of the grid."""
-    yield _drawn("tilt_knot", "tilt_knot", rule="does not rise")
-    yield _drawn("tilt", "tilt_knot", "tilt_function")
+def _weights(prior: Prior, grouped: bool) -> Iterator[_Needed]:
+    """Mixture weights on a grid of components, and the curves that place the grid."""
+    yield _drawn("weight_knot", "weight_knot", rule="does not rise")
+    yield _drawn("weight_coefficient", "weight_knot", "weight_function")
     yield _Needed("constant_data", "component_z", ("component",), "does not rise")
-    yield _Needed("constant_data", "component_function", ("component", "tilt_function"))
-    yield _Needed("constant_data", "pilot_first", ("mean_knot",))
-    yield _Needed("constant_data", "pilot_second", ("variance_knot",))
-    for dim in ("mean_knot", "variance_knot"):
-        yield _Needed("constant_data", dim, (dim,))
+    yield _Needed("constant_data", "component_function", ("component", "weight_function"))
+    for curve, name in zip(("mean", "variance"), prior.curve_names, strict=True):
+        knot = f"{curve}_knot"
+        yield _Needed("constant_data", knot, (knot,))
+        yield _Needed("constant_data", f"pilot_{name}", (knot,))
+        if grouped:
+            yield _Needed("constant_data", f"pilot_{name}_of_group", ("group", knot))
+        if prior.exposure is not None:
+            exposure = f"{curve}_exposure_knot"
+            yield _Needed("constant_data", f"pilot_{name}_by_exposure", (exposure,))
 
 
 def _sizes(prior: Prior) -> Iterator[_Needed]:

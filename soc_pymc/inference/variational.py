@@ -205,7 +205,7 @@ def run_variational(
             number = max(method.draws, _FEWEST_DRAWS)
             found = annealed(full, location, factor, number, densities, rng, shown.advance)
             _, own_k, own_ess = importance(found[1])
-            if own_k <= PARETO_K and own_ess > ess or not k <= PARETO_K and own_k < k:
+            if (own_k <= PARETO_K and own_ess > ess) or (not k <= PARETO_K and own_k < k):
                 repaired = _REPAIRED.format(k=alone[1], ess=alone[2])
                 (noise, log_weight), k, ess = found, own_k, own_ess
         kept = chosen(log_weight, method.draws, rng)

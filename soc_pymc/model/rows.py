@@ -6,7 +6,6 @@ exposure, a bin's items in one half-octave of exposures (or of the noise's sd).
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray

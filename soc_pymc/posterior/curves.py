@@ -13,7 +13,6 @@ from .._lib.errors import FitError
 from ..families.bin_effects import draw_prior
 from ..families.family import family_of
 from ..families.monotone import project_monotone
-from ..families.priors import FRAME
 from ..inference.results import Fit
 from ..model.splines import spline_matrix
 
@@ -86,8 +85,7 @@ def _check_terms(fit: Fit, group: ArrayLike | None, exposure: ArrayLike | None) 
 
 
 def _variable(fit: Fit, curve: str) -> str:
-    names = FRAME if fit.prior.mixture else family_of(fit.prior).curves
-    return names[("mean", "variance").index(curve)]
+    return family_of(fit.prior).curves[("mean", "variance").index(curve)]
 
 
 def _draws(fit: Fit, name: str) -> Floats:

@@ -5,31 +5,45 @@ Components and weights come from one of two sources: a fit with weights that are
 score's bin, shifted along the curve of the mean; one draw).
 """
 
+import os
+import weakref
 from collections.abc import Iterator
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
+import xarray as xr
 from numpy.typing import NDArray
+from scipy import interpolate
 
 from .._lib.arrays import Floats, Ints
-from ..families import components as parts
-from ..families.components import Frame, tilted_weights
+from ..families.components import Frame
 from ..families.family import Family, family_of
 from ..families.gamma_quantiles import quantile_tables
 from ..families.mixture_items import (
     average_by_table,
     average_weights,
+    interpolated,
     score_by_table,
     weights_by_table,
 )
+from ..families.mixture_rows import solved
 from ..families.mixtures import draw_moments
 from ..families.priors import COMPONENTS
 from ..families.scales import RANK
 from ..inference.results import Fit
 from ..model.splines import spline_matrix
-from .curves import bin_of, bounded, curve_draws
+from .curves import (
+    average_curves,
+    bin_of,
+    curve_draws,
+    curves_at,
+    is_plain,
+    own_terms,
+    some_curves,
+)
 from .predictive import Columns, Scorer, ThetaMixture, in_chunks, proper, select
 
 Blocks = Iterator[tuple[Ints, Floats]]
@@ -37,7 +51,7 @@ Blocks = Iterator[tuple[Ints, Floats]]
 
 _AT_ONCE = 4_000_000  # numbers in one array of draws x scores x components
 _GRID = 1000  # points of the table between the outer knots of the weights
-_FARTHEST = 50.0  # largest log ratio of the draws' spread to the Laplace start's
+_SOLVED = 500  # points at which weights are solved for; others are interpolated
 _MOST = 0.005  # relative variance of marginal densities over draws, above which all draws are used
 _TINY = 1e-300
 
@@ -49,16 +63,19 @@ class _Weights(Protocol):
     items: int  # scores whose components are in memory at once
     workers: int | None  # number of threads; None for all processors
 
-    def components(self, score: Floats, spread: Floats | float) -> tuple[Floats, Floats]:
-        """Locations (n, R) and variances (n, 1) or (n, R), increased by `spread` (n,)."""
+    def components(self, columns: Columns) -> tuple[Floats, Floats]:
+        """Locations (n, R) and variances (n, 1) or (n, R), with the items' ``spread``."""
 
-    def blocks(self, score: Floats, draws: Ints | None = None) -> Blocks:
-        """Weights at scores, for all draws or some."""
+    def blocks(self, columns: Columns, draws: Ints | None = None) -> Blocks:
+        """Weights of items, for all draws or some."""
 
-    def mean(self, score: Floats) -> Floats:
+    def mean(self, columns: Columns) -> Floats:
         """Weights averaged over the draws, (n, R)."""
 
-    def updated(self, score: Floats, density: Floats, plug_in: bool = False) -> Floats:
+    def curves(self, columns: Columns) -> dict[str, Floats]:
+        """Variables of `calibration_curves`, each (draws, n)."""
+
+    def updated(self, columns: Columns, density: Floats, plug_in: bool = False) -> Floats:
         """Posterior weights averaged over the draws (n, R), up to a factor per item.
 
         `density` (n, R) is that of the outcomes, up to such a factor; a plug-in uses the mean draw.
@@ -70,7 +87,7 @@ class _Weights(Protocol):
 
 
 class _MixturePosterior:
-    """Posterior of a fit of a mixture, with pooled groups and without terms in exposure."""
+    """Posterior of a fit of a mixture."""
 
     def __init__(self, fit: Fit, weights: _Weights) -> None:
         self._fit, self._weights = fit, weights
@@ -85,8 +102,7 @@ class _MixturePosterior:
 
     def _components(self, columns: Columns) -> tuple[Floats, Floats]:
         """Locations and variances, including the spread of an item."""
-        score = np.asarray(columns["score"], dtype=float)
-        return self._weights.components(score, np.asarray(columns.get("spread", 0.0), dtype=float))
+        return self._weights.components(columns)
 
     def _prior(self, columns: Columns) -> tuple[Floats, Floats]:
         return self.family.mixtures.parameters(*self._components(columns))
@@ -110,8 +126,7 @@ class _MixturePosterior:
         self, columns: Columns, components: tuple[Floats, Floats], plug_in: bool = False
     ) -> Floats:
         """Posterior weights (n, R) that add up to 1."""
-        score = np.asarray(columns["score"], dtype=float)
-        weight = self._weights.updated(score, self._densities(columns, components)[0], plug_in)
+        weight = self._weights.updated(columns, self._densities(columns, components)[0], plug_in)
         weight /= weight.sum(axis=1, keepdims=True)
         return weight
 
@@ -124,7 +139,7 @@ class _MixturePosterior:
         def some(part: Columns) -> Floats:
             density, top = self._densities(part, self._components(part))
             out = np.empty((self._weights.draws, len(top)))
-            for at, weights in self._weights.blocks(np.asarray(part["score"], dtype=float)):
+            for at, weights in self._weights.blocks(part):
                 inside = np.einsum("dnr,nr->dn", weights, density[at])
                 out[:, at] = top[at] + np.log(np.maximum(inside, _TINY))
             return out
@@ -133,7 +148,7 @@ class _MixturePosterior:
 
     def cdf_interval(self, columns: Columns) -> tuple[Floats, Floats]:
         def some(part: Columns) -> Floats:
-            weight = self._weights.mean(np.asarray(part["score"], dtype=float))
+            weight = self._weights.mean(part)
             return self._interval(weight, self._prior(part), *self._own(part))
 
         return proper(*self._in_chunks(some, columns))
@@ -174,9 +189,8 @@ class _MixturePosterior:
         return np.asarray(weight / weight.sum(axis=1, keepdims=True))
 
     def simulate(self, columns: Columns, rng: np.random.Generator) -> Floats:
-        score = np.asarray(columns["score"], dtype=float)
-        chosen = np.empty((self._weights.draws, len(score)), dtype=np.int64)
-        for at, weights in self._weights.blocks(score):
+        chosen = np.empty((self._weights.draws, len(columns["score"])), dtype=np.int64)
+        for at, weights in self._weights.blocks(columns):
             u = rng.random(weights.shape[:2])[..., None]
             below = (np.cumsum(weights, axis=-1) < u).sum(axis=-1)
             chosen[:, at] = np.minimum(below, weights.shape[-1] - 1)
@@ -188,20 +202,9 @@ class _MixturePosterior:
     def curves(
         self, score: Floats, group: NDArray[Any] | None = None, exposure: Floats | None = None
     ) -> dict[str, Floats]:
-        def some(part: Columns) -> Floats:
-            theta = self._prior(part)
-            means, own = self.family.mean(*theta), self.family.variance(*theta)
-            mean, total = np.empty((2, self._weights.draws, len(means)))
-            for at, weights in self._weights.blocks(part["score"]):
-                mean[:, at] = np.einsum("dnr,nr->dn", weights, means[at])
-                away = (means[at] - mean[:, at, None]) ** 2 + own[at]
-                total[:, at] = np.einsum("dnr,dnr->dn", weights, away)
-            return np.vstack([mean, total])
-
-        both = self._in_chunks(some, {"score": np.asarray(score, dtype=float)})
-        mean, variance = np.split(both, 2)
-        found = {"mean": mean, "variance": variance, "log_variance": np.log(variance)}
-        return found | ({"log_mean": np.log(mean)} if self.outcome.positive else {})
+        given = {"score": np.asarray(score, dtype=float), "group": group}
+        given[self.outcome.size] = exposure
+        return self._weights.curves({k: np.asarray(v) for k, v in given.items() if v is not None})
 
     def moments(self, columns: Columns) -> tuple[Floats, Floats]:
         if self._weights.draws == 1:
@@ -210,9 +213,9 @@ class _MixturePosterior:
         components = self._components(columns)
         after = self._updated_parameters(columns, components)
         means, variances = self.family.mean(*after), self.family.variance(*after)
-        distinct, place = np.unique(np.asarray(columns["score"], dtype=float), return_inverse=True)
-        blocks, density = self._weights.blocks(distinct), self._densities(columns, components)[0]
-        return draw_moments(density, means, variances, place, blocks, self._weights.draws)
+        density = self._densities(columns, components)[0]
+        blocks, every = self._weights.blocks(columns), np.arange(len(density))
+        return draw_moments(density, means, variances, every, blocks, self._weights.draws)
 
     def theta(self, columns: Columns) -> ThetaMixture:
         """Mixture of the posterior components, with weights averaged over the draws."""
@@ -223,8 +226,7 @@ class _MixturePosterior:
     def theta_given(self, columns: Columns, draws: Ints, uniform: Floats) -> tuple[Floats, Floats]:
         components, at = self._components(columns), np.empty(uniform.shape, dtype=np.int64)
         density = self._densities(columns, components)[0]
-        score = np.asarray(columns["score"], dtype=float)
-        for own, weights in self._weights.blocks(score, draws):
+        for own, weights in self._weights.blocks(columns, draws):
             upto = np.cumsum(weights * density[own], axis=-1)
             below = (upto < (uniform[:, own] * upto[..., -1])[..., None]).sum(axis=-1)
             at[:, own] = np.minimum(below, weights.shape[-1] - 1)
@@ -283,143 +285,188 @@ class _BinWeights:
         self._weight, self._place, sd = (posterior[k].to_numpy()[0, 0] for k in COMPONENTS)
         self._variance = sd**2
 
-    def components(self, score: Floats, spread: Floats | float) -> tuple[Floats, Floats]:
+    def components(self, columns: Columns) -> tuple[Floats, Floats]:
+        score = np.asarray(columns["score"], dtype=float)
         at = bin_of(self._fit, score)
         middle = curve_draws(self._fit, score)[0][0]
-        extra = np.broadcast_to(spread, len(score))[:, None]
+        extra = np.broadcast_to(columns.get("spread", 0.0), len(score))[:, None]
         return middle[:, None] + self._place[at], self._variance[at] + extra
 
-    def blocks(self, score: Floats, draws: Ints | None = None) -> Blocks:
-        weight, number = self.mean(score)[None], 1 if draws is None else len(draws)
-        yield np.arange(len(score)), np.broadcast_to(weight, (number, *weight.shape[1:]))
+    def curves(self, columns: Columns) -> dict[str, Floats]:
+        family = family_of(self._fit.prior)
+        theta = family.mixtures.parameters(*self.components(columns))
+        means, own, weight = family.mean(*theta), family.variance(*theta), self.mean(columns)
+        mean = np.einsum("nr,nr->n", weight, means)
+        variance = np.einsum("nr,nr->n", weight, (means - mean[:, None]) ** 2 + own)
+        found = {"mean": mean, "variance": variance, "log_variance": np.log(variance)}
+        if family.outcome.positive:
+            found["log_mean"] = np.log(mean)
+        return {name: values[None] for name, values in found.items()}
 
-    def mean(self, score: Floats) -> Floats:
-        return np.asarray(self._weight[bin_of(self._fit, score)])
+    def blocks(self, columns: Columns, draws: Ints | None = None) -> Blocks:
+        weight, number = self.mean(columns)[None], 1 if draws is None else len(draws)
+        yield np.arange(weight.shape[1]), np.broadcast_to(weight, (number, *weight.shape[1:]))
 
-    def updated(self, score: Floats, density: Floats, plug_in: bool = False) -> Floats:
-        return self.mean(score) * density
+    def mean(self, columns: Columns) -> Floats:
+        return np.asarray(self._weight[bin_of(self._fit, columns["score"])])
+
+    def updated(self, columns: Columns, density: Floats, plug_in: bool = False) -> Floats:
+        return self.mean(columns) * density
 
 
 # --- weights that are smooth in the score --------------------------------------------------------
 
 
+def _grid_fit(fit: Fit) -> Fit:
+    """The curves that place the components, as a fit with one draw."""
+    data = fit.data["constant_data"].to_dataset()
+    names = {str(name): str(name).removeprefix("pilot_") for name in data if name[:6] == "pilot_"}
+    posterior = data[list(names)].rename(names).expand_dims(("chain", "draw"))
+    # a group that the fit does not know gets the shared curve
+    scales = [name for name in fit.data["posterior"] if str(name).endswith("_sd")]
+    posterior = posterior.assign({name: (("chain", "draw"), np.zeros((1, 1))) for name in scales})
+    tree = xr.DataTree.from_dict({"posterior": posterior, "constant_data": data})
+    tree.attrs = dict(fit.data.attrs)
+    return replace(fit, data=tree)
+
+
 @dataclass(frozen=True)
-class _Draws:
-    """Draws at knots: the base's curves less the Laplace start's, and the functions."""
+class _Solved:
+    """Weights at even positions on the axis of the mean."""
 
-    first: Floats
-    second: Floats
-    rest: Floats
+    position: Floats
+    weight: NDArray[np.float32]  # (positions, draws, R)
 
-    def __len__(self) -> int:
-        return len(self.rest)
+    def at(self, position: Floats, draws: Ints) -> Floats:
+        """Weights of some draws at positions, (draws, n, R), by cubic interpolation."""
+        out = np.empty((len(draws), len(position), self.weight.shape[2]))
+        interpolated(position, self.position[0], self.position[1], self.weight, draws, out)
+        return out
 
-    def mean(self) -> "_Draws":
-        """The mean of all draws, as one draw."""
-        return _Draws(*(x.mean(axis=0, keepdims=True) for x in self.all))
 
-    def some(self, at: Ints) -> "_Draws":
-        """Some of the draws."""
-        return _Draws(*(x[at] for x in self.all))
-
-    @property
-    def all(self) -> tuple[Floats, Floats, Floats]:
-        """All three."""
-        return self.first, self.second, self.rest
+_SOLVED_OF: dict[int, _Solved] = {}  # by id of a fit's data, while these exist
 
 
 class _SmoothWeights:
-    """Components on a fixed base distribution, with weights by draw."""
+    """Components on a fixed grid, with weights by draw."""
 
-    items = 50_000
-    workers: int | None = 1
+    items = 5_000
+    workers: int | None = None
 
     def __init__(self, fit: Fit) -> None:
-        self._fit, self._family = fit, family_of(fit.prior)
-        data, posterior = fit.data["constant_data"], fit.data["posterior"]
+        self._fit, self._grid_of = fit, _grid_fit(fit)
+        self._family = family_of(fit.prior)
+        data, values = fit.data["constant_data"], fit.data["posterior"]["weight_coefficient"]
+        values = values.transpose("chain", "draw", "weight_knot", "weight_function")
         self._z = data["component_z"].to_numpy()
         self._functions = data["component_function"].to_numpy()
-        self._curves = {
-            "mean": (data["mean_knot"].to_numpy(), data["pilot_first"].to_numpy()),
-            "variance": (data["variance_knot"].to_numpy(), data["pilot_second"].to_numpy()),
-        }
-        self._knots = posterior["tilt"]["tilt_knot"].to_numpy()
-        rest = posterior["tilt"].transpose("chain", "draw", "tilt_knot", "tilt_function").to_numpy()
-        first, second = (posterior[k].to_numpy() for k in ("frame_first", "frame_second"))
-        self._draws = _Draws(
-            first.reshape(-1, first.shape[-1]) - self._curves["mean"][1],
-            second.reshape(-1, second.shape[-1]) - self._curves["variance"][1],
-            rest.reshape(-1, *rest.shape[2:]),
-        )
-        self.draws = len(self._draws)
+        self._knots = values["weight_knot"].to_numpy()
+        self._coefficients = values.to_numpy().reshape(-1, *values.shape[2:])
+        self.draws = len(self._coefficients)
 
-    def _frame(self, score: Floats) -> Frame:
-        first, second = (
-            spline_matrix(self._fit.axis(name)(score), knots) @ values
-            for name, (knots, values) in self._curves.items()
-        )
-        return self._family.components.base(*bounded(self._fit, first, second))
+    def _at(self, columns: Columns) -> tuple[Floats, NDArray[Any] | None, Floats]:
+        size = columns.get(self._family.outcome.size, np.ones(len(columns["score"])))
+        return np.asarray(columns["score"], dtype=float), columns.get("group"), size
 
-    def components(self, score: Floats, spread: Floats | float) -> tuple[Floats, Floats]:
-        frame = self._frame(score)
-        location = frame.location[:, None] + frame.spread[:, None] * self._z
+    def _base(self, columns: Columns) -> tuple[Frame, Floats]:
+        """Base distributions at items, and the curves that place them, (n, 2)."""
+        curves = np.vstack(curves_at(self._grid_of, *self._at(columns)))
+        return self._family.components.base(*curves), curves.T
+
+    def components(self, columns: Columns) -> tuple[Floats, Floats]:
+        base = self._base(columns)[0]
+        spread = np.asarray(columns.get("spread", 0.0), dtype=float)
         if np.any(spread):  # that of the first curve
-            spread = spread * self._family.components.slopes(frame)[1] ** 2
-        return location, frame.width(spread)[:, None]
+            spread = spread * self._family.components.rise(base) ** 2
+        return base.places(self._z), base.width(spread)[:, None]
 
-    def _weights(self, score: Floats, given: _Draws) -> Floats:
-        """Weights at scores, (draws, n, R)."""
-        frame = self._frame(score)
-        first, second = (
-            away @ spline_matrix(self._fit.axis(name)(score), knots).T
-            for (name, (knots, _)), away in zip(self._curves.items(), given.all[:2], strict=True)
-        )
-        # far from the fit's scores the lines of draws may overflow as exponentials
-        second = np.clip(second, -_FARTHEST, _FARTHEST)
-        both = parts.frame_tilt(first, second, self._family.components.slopes(frame))
-        # beyond the outer knots weights stay constant, because straight lines of logs would explode
-        inside = np.clip(self._fit.axis("mean")(score), self._knots[0], self._knots[-1])
-        at = spline_matrix(inside, self._knots)
-        rest = np.einsum("nk,dkj->dnj", at, given.rest)
-        whole = np.concatenate([np.stack(both, axis=-1), rest], axis=-1)
-        return tilted_weights(whole, *self._family.components.weights_basis(frame, self._functions))
+    def curves(self, columns: Columns) -> dict[str, Floats]:
+        return dict(self._family.curve_variables(*curves_at(self._fit, *self._at(columns))))
 
-    def blocks(self, score: Floats, draws: Ints | None = None) -> Blocks:
-        return self._blocks(score, self._draws if draws is None else self._draws.some(draws))
+    def _weights(self, columns: Columns, draws: Ints | None, plug_in: bool) -> Floats:
+        """Weights at items, (draws, n, R); without further terms from those at a grid of scores."""
+        at = self._at(columns)
+        if is_plain(self._fit) and not plug_in:
+            position = self._fit.axis("mean")(at[0])
+            outside = (position < self._grid[0]) | (position > self._grid[-1])
+            weight = self._solved.at(position, np.arange(self.draws) if draws is None else draws)
+            if outside.any():
+                weight[:, outside] = self._solve(select(columns, outside), draws, False)
+            return weight
+        return self._solve(columns, draws, plug_in)
 
-    def _blocks(self, score: Floats, given: _Draws) -> Blocks:
-        step = max(1, _AT_ONCE // (len(given) * len(self._z)))
-        for begin in range(0, len(score), step):
-            at = np.arange(begin, min(begin + step, len(score)))
-            yield at, self._weights(score[at], given)
+    def _solve(self, columns: Columns, draws: Ints | None, plug_in: bool) -> Floats:
+        """The same by the solver."""
+        at, given = self._at(columns), self._coefficients
+        if plug_in:
+            both = tuple(curve[None] for curve in average_curves(self._fit, *at))
+            given = given.mean(axis=0, keepdims=True)
+        elif draws is None:
+            both = curves_at(self._fit, *at)
+        else:
+            both, given = some_curves(self._fit, draws, *at), given[draws]
+        # beyond the outer knots they stay constant, because straight lines of logs would explode
+        inside = np.clip(self._fit.axis("mean")(at[0]), self._knots[0], self._knots[-1])
+        rest = np.einsum("nk,dkj->dnj", spline_matrix(inside, self._knots), given)
+        base, start = self._base(columns)
+        forms = self._family.components.forms(base, self._functions, start)
+        predictors = np.concatenate([np.stack(both, axis=-1), rest], axis=-1)
+        return np.asarray(solved(predictors, *forms.arrays)[0])
 
-    def updated(self, score: Floats, density: Floats, plug_in: bool = False) -> Floats:
-        distinct, place = np.unique(score, return_inverse=True)
+    def _places(self, columns: Columns) -> tuple[dict[str, NDArray[Any]], Ints]:
+        """Scores, with groups and sizes where the fit has such terms, each once; place of items."""
+        score, group, size = self._at(columns)
+        terms = own_terms(self._fit, group, size)
+        own: dict[str, NDArray[Any]] = {"score": score}
+        if terms["group"] is not None:
+            own["group"] = np.asarray(terms["group"])
+        if terms["exposure"] is not None:
+            own[self._family.outcome.size] = terms["exposure"]
+        codes = [np.unique(values, return_inverse=True)[1] for values in own.values()]
+        _, first, place = np.unique(codes, axis=1, return_index=True, return_inverse=True)
+        return select(own, first), place.reshape(-1)
+
+    def blocks(self, columns: Columns, draws: Ints | None = None) -> Blocks:
+        return self._blocks(columns, draws, False)
+
+    def _blocks(self, columns: Columns, draws: Ints | None, plug_in: bool) -> Blocks:
+        number = 1 if plug_in else self.draws if draws is None else len(draws)
+        distinct, place = self._places(columns)
         order = np.argsort(place, kind="stable")
-        start = np.searchsorted(place[order], np.arange(len(distinct) + 1))
-        weight, given = np.empty_like(density), self._draws.mean() if plug_in else self._draws
-        for at, weights in self._blocks(distinct, given):
+        step = max(1, _AT_ONCE // (number * len(self._z)))
+        for begin in range(0, len(order), step):
+            at = order[begin : begin + step]
+            these, own = np.unique(place[at], return_inverse=True)
+            yield at, self._weights(select(distinct, these), draws, plug_in)[:, own]
+
+    def updated(self, columns: Columns, density: Floats, plug_in: bool = False) -> Floats:
+        distinct, place = self._places(columns)
+        order = np.argsort(place, kind="stable")
+        start = np.searchsorted(place[order], np.arange(len(distinct["score"]) + 1))
+        weight = np.empty_like(density)
+        for at, weights in self._blocks(distinct, None, plug_in):
             for k, own in zip(at, weights.transpose(1, 0, 2), strict=True):
                 of = order[start[k] : start[k + 1]]
                 weight[of] = average_weights(np.ascontiguousarray(own), density[of])
         return weight
 
-    def mean(self, score: Floats) -> Floats:
+    def mean(self, columns: Columns) -> Floats:
         """Weights averaged over the draws, interpolated within the table's grid."""
-        grid, position = self._grid, self._fit.axis("mean")(score)
+        if self.table is None:
+            return self._averaged(columns)
+        grid, position = self._grid, self._fit.axis("mean")(self._at(columns)[0])
         inside = (position >= grid[0]) & (position <= grid[-1])
-        mean = np.empty((len(score), len(self._z)))
-        if inside.any():
-            cell = np.clip(np.searchsorted(grid, position[inside]) - 1, 0, len(grid) - 2)
-            share = ((position[inside] - grid[cell]) / (grid[cell + 1] - grid[cell]))[:, None]
-            ends = self._grid_means
-            mean[inside] = (1.0 - share) * ends[cell] + share * ends[cell + 1]
-        mean[~inside] = self._averaged(score[~inside])
+        mean = np.empty((len(position), len(self._z)))
+        cell = np.clip(np.searchsorted(grid, position[inside]) - 1, 0, len(grid) - 2)
+        share = ((position[inside] - grid[cell]) / (grid[cell + 1] - grid[cell]))[:, None]
+        ends = self.table.mean
+        mean[inside] = (1.0 - share) * ends[cell] + share * ends[cell + 1]
+        mean[~inside] = self._averaged(select(columns, ~inside))
         return mean
 
-    def _averaged(self, score: Floats) -> Floats:
-        mean = np.empty((len(score), len(self._z)))
-        for at, weights in self._blocks(score, self._draws):
+    def _averaged(self, columns: Columns) -> Floats:
+        mean = np.empty((len(columns["score"]), len(self._z)))
+        for at, weights in self.blocks(columns):
             mean[at] = weights.mean(axis=0)
         return mean
 
@@ -433,21 +480,40 @@ class _SmoothWeights:
         return np.linspace(ends[0], ends[1], 2 * _GRID)
 
     @cached_property
-    def _grid_means(self) -> Floats:
-        """Weights averaged over draws at the grid, (grid, R)."""
-        return self._averaged(self._fit.axis("mean").inverse(self._grid))
+    def _solved(self) -> "_Solved":
+        """Weights of all draws at a grid of scores."""
+        kept = _SOLVED_OF.get(id(self._fit.data))
+        if kept is not None:
+            return kept
+        position = np.linspace(self._grid[0], self._grid[-1], _SOLVED)
+        score = self._fit.axis("mean").inverse(position)
+        weight = np.empty((_SOLVED, self.draws, len(self._z)), dtype=np.float32)
+
+        def fill(part: Ints) -> None:
+            weight[part] = self._solve({"score": score[part]}, None, False).transpose(1, 0, 2)
+
+        step = max(1, _AT_ONCE // weight[0].size)
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(fill, np.split(np.arange(_SOLVED), np.arange(step, _SOLVED, step))))
+        kept = _SOLVED_OF[id(self._fit.data)] = _Solved(position, weight)
+        weakref.finalize(self._fit.data, _SOLVED_OF.pop, id(self._fit.data), None)
+        return kept
 
     @cached_property
     def table(self) -> "_Table | None":
         """Moments of the weights, and the base distribution, over the grid."""
-        score = self._fit.axis("mean").inverse(self._grid)
-        mean, components = self._grid_means, len(self._z)
-        cov = np.empty((len(score), components, components))
-        for at, weights in self._blocks(score, self._draws):
-            for k, own in zip(at, weights.transpose(1, 0, 2), strict=True):
-                away = own - mean[k]
-                cov[k] = away.T @ away / len(away)
-        frame, forms = self._frame(score), self._family.mixtures.table
+        if not is_plain(self._fit):
+            return None
+        few, weights = self._solved.position, self._solved.weight
+        moments = np.empty((len(few), len(self._z), 1 + len(self._z)))
+        for k, own in enumerate(weights):
+            mean = own.mean(axis=0, dtype=float)
+            away = own - mean
+            moments[k] = np.column_stack([mean, away.T @ away / len(away)])
+        moments = interpolate.CubicSpline(few, moments)(self._grid)
+        mean, cov = moments[:, :, 0].copy(), moments[:, :, 1:].copy()
+        frame, _ = self._base({"score": self._fit.axis("mean").inverse(self._grid)})
+        forms = self._family.mixtures.table
         columns = forms.columns(frame) if forms else ()
         kept = np.column_stack([frame.location, np.log(frame.spread), *columns])
         return _Table(self._fit, self._family, self._z, self._grid, kept, mean, cov)
