@@ -279,7 +279,7 @@ class Components:
         weight = special.log_softmax(-0.5 * z**2 / (1.0 - WIDTH**2))
         normal = np.broadcast_to(weight, (len(base.location), len(z))).copy()
         handle, mean, variance = self.relative(base, base.places(z), base.width())
-        centre, corner = 0.0, _CORNER
+        centre, corner = np.zeros(len(normal)), np.full(len(normal), _CORNER)
         if self.path is not None:  # theta has a scale, at which both tails of its logarithm begin
             centre = (base.first - base.location) / base.spread
             corner = np.minimum(_CORNER, 2.0 / base.spread)

@@ -165,9 +165,9 @@ def model(stats: Statistics, prior: Prior | None = None) -> pm.Model:
         ``value`` is the mean of the bin's values. Bin effects are averaged over: the curves exclude
         them, and ``log_mean_bin_effect_sd`` is their scale.
 
-        For mixtures ``frame_first`` and ``frame_second`` are the curves of the base distribution at
-        the knots, ``tilt`` the coefficients of the components' log weights at their knots, and
-        ``bin_tilt`` at the bins. All bins have one joint log probability.
+        For mixtures ``weight_coefficient`` are the coefficients of the components' log weights at
+        their knots, and ``bin_predictor`` both curves and these coefficients at the likelihood's
+        rows. All rows have one joint log probability.
 
     Raises
     ------
@@ -391,6 +391,17 @@ def _curve_coefficients(curve: Curve, laplace: Laplace, variable: str) -> Coeffi
     return Coefficients(*prefixes, curve.design, laplace, basis_dims, outputs)
 
 
+def _of_joint(output: Output, variable: str, before: int, size: int, lines: int) -> Output:
+    """A curve's output from the coefficients of the joint design.
+
+    Its blocks have the curve's name there, and its line is a part of the joint one.
+    """
+    parts = {f"{variable}_{name}": own for name, own in output.parts.items() if name != "line"}
+    if "line" in output.parts:
+        parts["line"] = np.pad(output.parts["line"], ((0, 0), (before, lines - before - size)))
+    return replace(output, parts=parts)
+
+
 def _knot_sds(curve: Curve, laplace: Laplace) -> Floats:
     """Approximate posterior sd of the shared curve at its knots."""
     (shared,) = _curve_outputs(curve, "")[:1]
@@ -470,37 +481,32 @@ def _mixture(
     target = MixtureTarget(design, cells)
     (laplace,) = find_mode(target, [weight_start(design, curves, at.laplaces)], ahead=True)
     linear, dims = design.design, ("weight_knot", "weight_function")
-    outputs, pilot = [], {}
+    outputs: list[Output] = []
+    pilot: dict[str, tuple[tuple[str, ...], Floats]] = {}
     before = 0
-    for curve, own, variable, size in zip(
-        curves, at.laplaces, family.curves, design.lines, strict=True
-    ):
+    for k, (curve, own) in enumerate(both):
+        variable, size = family.curves[k], design.lines[k]
         parts = np.split(own.state.coefficients, curve.design.ends)
         by_block = dict(zip(curve.design.names, parts, strict=True))
         for output in _curve_outputs(curve, variable):
             values = output.values(by_block)
             if output.added_to:
                 values = values + pilot[f"pilot_{output.added_to}"][1]
-            elif curve is curves[1] and output.name == variable:
+            elif k and output.name == variable:
                 values = values + wider
             pilot[f"pilot_{output.name}"] = (output.dims, values)
-            joint = {
-                f"{variable}_{block}": m for block, m in output.parts.items() if block != "line"
-            }
-            if "line" in output.parts:
-                after = linear.line.shape[1] - before - size
-                joint["line"] = np.pad(output.parts["line"], ((0, 0), (before, after)))
-            outputs.append(replace(output, parts=joint))
+            outputs.append(_of_joint(output, variable, before, size, linear.line.shape[1]))
         before += size
-    shape = (-1, len(design.labels))
-    outputs.append(Output("weight_coefficient", dims, {"line": design.at_knots}, shape))
+    outputs.append(
+        Output("weight_coefficient", dims, {"line": design.at_knots}, (-1, len(design.labels)))
+    )
     totals = np.bincount(whole.of, stats.data["sum_y"].to_numpy()[at.rows.bin])
 
     def link(values: Sequence[Any]) -> list[Any]:
         predictors = values[0].reshape((len(whole.items), -1))
         return [pm.Deterministic("bin_predictor", predictors)]
 
-    coords = {"group": list(at.labels)} if at.labels else {}
+    coords: dict[str, Any] = {"group": list(at.labels)} if at.labels else {}
     for curve in curves:
         coords |= _coords(curve)
     coords |= {

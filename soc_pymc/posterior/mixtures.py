@@ -320,7 +320,7 @@ class _BinWeights:
 def _grid_fit(fit: Fit) -> Fit:
     """The curves that place the components, as a fit with one draw."""
     data = fit.data["constant_data"].to_dataset()
-    names = {str(name): str(name).removeprefix("pilot_") for name in data if name[:6] == "pilot_"}
+    names = {name: name.removeprefix("pilot_") for name in map(str, data) if "pilot_" in name}
     posterior = data[list(names)].rename(names).expand_dims(("chain", "draw"))
     # a group that the fit does not know gets the shared curve
     scales = [name for name in fit.data["posterior"] if str(name).endswith("_sd")]
