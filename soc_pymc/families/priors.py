@@ -140,10 +140,10 @@ class _Single(_Prior):
 class _Mixture(_Single):
     """Further fields and checks of mixtures."""
 
-    functions: int = 5
+    functions: int = 9
     knots: int = 4
     shape: float = 0.3
-    drift: float = 0.15
+    drift: float = 0.1
 
     mixture: ClassVar[bool] = True
 

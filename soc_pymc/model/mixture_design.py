@@ -26,6 +26,7 @@ from .terms import Block, Curve, Design, State, interleaved
 
 # bins are merged while the base distribution hardly changes, but not to fewer than this
 _MOST_SHIFT, _MOST_STRETCH, _FEWEST_BINS = 0.2, 0.15, 40
+_FEW_ITEMS, _LOOSER = 1e-3, 4.0  # share of the items below which a row may be so much wider
 _CENTRE = 4.0  # functions of z are cubic splines for |z| below this, and linear beyond
 _CENTRE_SD = 2.0  # their knots follow a Normal of this sd
 _PATH, _PATH_SD = 1.0, 0.5  # prior of the path from the Normal (0) to the Gamma (1)
@@ -146,9 +147,10 @@ def merged(
         share = n[tried] / n[tried].sum()
         centre = share @ fine.location[tried]
         shift = share @ (within[tried] + (fine.location[tried] - centre) ** 2)
+        looser = _LOOSER if n[tried].sum() < _FEW_ITEMS * n.sum() else 1.0
         same = not new[first] and (
-            shift <= _MOST_SHIFT**2 * np.exp(2.0 * share @ log_spread[tried])
-            and np.ptp(log_spread[tried]) <= _MOST_STRETCH
+            shift <= (looser * _MOST_SHIFT) ** 2 * np.exp(2.0 * share @ log_spread[tried])
+            and np.ptp(log_spread[tried]) <= looser * _MOST_STRETCH
             and n[tried].sum() <= n.sum() / _FEWEST_BINS
         )
         current = tried if same else own
