@@ -48,9 +48,7 @@ class VI:
     max_iterations: int = 200
 
 
-@checked(
-    draws=DRAWS, tune=DRAWS, chains=Whole(1, 1000), seed=_SEED, target_accept=PROBABILITY
-)
+@checked(draws=DRAWS, tune=DRAWS, chains=Whole(1, 1000), seed=_SEED, target_accept=PROBABILITY)
 @dataclass(frozen=True)
 class NUTS:
     """The No-U-Turn sampler on the same model and coordinates: the reference.
