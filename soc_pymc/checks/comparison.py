@@ -97,7 +97,7 @@ def compare(
     effective parameters of items of large Pareto k. Draws are tested on the model itself, built
     again from the statistics (of items: made again in the fit's bins), by Stein's identities: the
     log density's mean gradient is 0, and its mean product with the draws is that of the right
-    width. They are not those of the model if their mean is more than 1 posterior sd off or their
+    width. They are not those of the model if their mean is more than 2 posterior sds off or their
     variance by a factor of 1.5. Results of checks, monotone fits, fits with terms of your own and
     statistics in other bins do not allow the test; then a single chain or an approximation that has
     not converged has an unknown error.

@@ -96,7 +96,7 @@ def _words(
     if departure is not None and not departure.sound:
         yield "fit", "draws are not those of the model"
     if effective < _FEW:
-        yield "draws", f"{effective:.0f} effective draws"
+        yield "draws", f"{int(effective)} effective draws"
     if found.n_doubted:
         number = f"{found.n_doubted:,} {found.unit[:-1] if found.n_doubted == 1 else found.unit}"
         yield "weights", f"{number} with Pareto k above {found.good_k:.2f}"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import xarray as xr
 
-from .._lib.arrays import Floats
+from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
 from ..data.statistics import Statistics
 from ..model.problem import build, check_prior
@@ -19,7 +19,7 @@ from .draw_densities import check_same, coordinates_of, values_of
 from .results import Fit
 
 _DRAWS = 250  # that are tested, evenly spaced
-_FURTHEST, _WIDEST = 1.0, 1.5  # in posterior sds, and a factor: draws beyond are no posterior's
+_FURTHEST, _WIDEST = 2.0, 1.5  # in posterior sds, and a factor: draws beyond are no posterior's
 _CLEAR = 0.05  # of the width: what draws of a sound fit do not exceed
 
 
@@ -69,17 +69,20 @@ def departure(fit: Fit, stats: Statistics) -> Departure | None:
         log_density, slope = near_density(built, make_space(built.model))(at)
     if not np.isfinite(log_density).all():
         return Departure(np.inf, np.nan)
-    return _departure(at, slope)
+    known = [few[v.name].to_numpy().reshape(len(at), -1) for v in built.model.free_RVs]
+    return departure_of(at, slope, np.unique(np.hstack(known), axis=0, return_inverse=True)[1] % 2)
 
 
-def _departure(at: Floats, slope: Floats) -> Departure:
+def departure_of(at: Floats, slope: Floats, half: Ints) -> Departure:
     """From coordinates and gradients, (draws, dim) each.
 
-    The mean gradients of two halves of the draws have independent errors, so their product has
-    no floor of noise.
+    The mean gradients of two halves (0 and 1) of the draws have independent errors, so their
+    product has no floor of noise. All copies of a draw are in the same half.
     """
+    if not 0 < half.sum() < len(half):
+        return Departure(np.inf, np.nan)  # one draw alone
     away = at - at.mean(axis=0)
-    first, second = (away @ slope[half::2].mean(axis=0) for half in (0, 1))
+    first, second = (away @ slope[half == which].mean(axis=0) for which in (0, 1))
     shift = max(float(first @ second) / (len(at) - 1), 0.0)
     width = -float((slope * away).sum()) / (len(at) - 1) / at.shape[1]
     return Departure(float(np.sqrt(shift)), width)

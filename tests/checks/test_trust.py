@@ -11,7 +11,7 @@ import soc_pymc as soc
 from soc_pymc.checks.cells import make_cells
 from soc_pymc.checks.leave_one_out import loo_cells
 from soc_pymc.checks.trust import Influence, judge, warning_of
-from soc_pymc.inference.departure import Departure, departure
+from soc_pymc.inference.departure import Departure, departure, departure_of
 from soc_pymc.inference.results import Status
 
 SOUND = Status(True, "made by hand", 0.2, 0.97, 0.0)
@@ -87,6 +87,21 @@ def test_draws_that_are_all_one_say_nothing_of_their_error():
     assert np.isnan(judge(influence(np.zeros(1000)), SOUND).mcse)
 
 
+@pytest.mark.parametrize(
+    ("shift", "sd", "sound"), [(0.0, 1.0, True), (1.0, 1.0, False), (0.0, 0.5, False)]
+)
+def test_departure_of_normal_draws(shift, sd, sound):
+    """Draws for N(0, I) in 20 dimensions, of which the gradient is -x, with copies of each."""
+    draws = shift + sd * np.random.default_rng(0).normal(size=(300, 20))
+    found = departure_of(draws, -draws, np.arange(300) % 2)
+    assert found.shift == pytest.approx(shift * sd * 20**0.5, abs=0.3)
+    assert found.width == pytest.approx(sd**2, abs=0.05)
+    assert found.sound == sound
+    copies = np.repeat(draws[:60], 5, axis=0)
+    few = departure_of(copies, -copies, np.repeat(np.arange(60) % 2, 5))
+    assert few.sound == sound
+
+
 # --- fits that were broken -----------------------------------------------------------------------
 
 
@@ -152,7 +167,7 @@ BROKEN = {
     "half as wide": (lambda fit: narrowed(fit, 0.5), "not those of the model"),
     "too wide": (lambda fit: narrowed(fit, 2.0), "not those of the model"),
     "dominated": (dominated, "effective draws|not those of the model"),
-    "few": (lambda fit: first(fit, 30), "30 effective draws"),
+    "few": (lambda fit: first(fit, 30), "effective draws"),
     "unfinished": (
         lambda fit: replace(fit, status=replace(fit.status, converged=False)),
         "not converged",
