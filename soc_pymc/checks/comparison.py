@@ -1,6 +1,7 @@
 """Fits of different priors to the same items, compared by leave-one-out in ArviZ's own table."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -8,20 +9,26 @@ import xarray as xr
 
 from .._lib.arguments import SEED, A, OrNone, Whole, checked, switch
 from .._lib.arrays import Floats
-from .._lib.errors import FitError
+from .._lib.errors import ConvergenceWarning, FitError, ItemsError, StatisticsError, warn_user
 from .._lib.progress import phase
 from ..data.items import Items
 from ..data.statistics import Statistics
-from ..inference.results import Fit, outcome_roles
+from ..data.summaries import summarize
+from ..inference.departure import departure
+from ..inference.results import Fit, Status, outcome_roles
 from ..posterior.item_columns import read_items
 from ..posterior.predictive import posterior_of
 from ._check import ITEMS_OR_STATISTICS, CheckResult, arviz_groups
 from .cells import make_cells
-from .leave_one_out import LooCells, elpd_record, loo_cells
+from .leave_one_out import LooCells, elpd_record, items_record, loo_cells
+from .trust import Influence, Trust, judge, warning_of
 
 _TOTALS = ("n_items", "exposure", "count")
 _NOISE = "noise_sd"  # of a typical item of a bin: its square adds up
 _SAME = 1e-6  # relative difference of totals of the same items in other bins
+_COLUMNS = (
+    "rank", "elpd_diff", "dse", "p_worse", "diag_diff", "diag_elpd", "p", "elpd", "se", "weight",
+)  # fmt: skip
 
 
 @checked(
@@ -61,7 +68,14 @@ def compare(
         the items in nats, with its standard error ``se``; ``p``, the effective number of
         parameters; ``elpd_diff`` from the best and its standard error ``dse``; ``p_worse``, the
         probability to be worse than the best (NaN of the best itself); ``weight`` of stacking; and
-        ``diag_elpd``, which counts items (or cells) whose Pareto k is too large.
+        ``diag_elpd``, which counts items (or cells) whose Pareto k is too large. ``se`` and ``dse``
+        are about the items: others of the same kind would give other sums.
+
+        Three columns are about the draws. ``mcse`` is the Monte Carlo standard error of ``elpd`` in
+        nats, ``mcse_diff`` that of ``elpd_diff``, and ``trust`` is ``"ok"`` or says in a few words
+        why the draws do not support leave-one-out as they should: what the fit's status says, draws
+        that are not those of the model, fewer than 100 effective draws, items (or cells) of large
+        Pareto k. Where the error is unknown, the numbers of that fit are NaN, and it comes last.
 
     Raises
     ------
@@ -70,8 +84,24 @@ def compare(
         the items that made them; if draws differ so much in what they say of single items that
         these cannot be left out.
 
+    Warns
+    -----
+    ConvergenceWarning
+        If any fit's ``trust`` is not ``"ok"``: one warning, with the names and the remedy.
+
     Notes
     -----
+    The variance over draws is the infinitesimal jackknife of the whole sum, since all items share
+    the draws, over their effective number: copies of a draw count once, and chains by their
+    autocorrelation. ``mcse`` also contains what importance weights of VI would change, and the
+    effective parameters of items of large Pareto k. Draws are tested on the model itself, built
+    again from the statistics (of items: made again in the fit's bins), by Stein's identities: the
+    log density's mean gradient is 0, and its mean product with the draws is that of the right
+    width. They are not those of the model if their mean is more than 2 posterior sds off or their
+    variance by a factor of 1.5. Results of checks, monotone fits, fits with terms of your own and
+    statistics in other bins do not allow the test; then a single chain or an approximation that has
+    not converged has an unknown error.
+
     ArviZ takes no weights: an item of a cell stands for all, as often as the cell has items. Of
     more than 200,000 items the weights of stacking come from a share of every cell, and differences
     and standard errors from all.
@@ -94,7 +124,10 @@ def compare(
     if len(fits) < 2:
         raise FitError(f"compare takes two fits or more by name, not {len(fits)}")
     if data is None:
-        return _table(_checked_trees(fits))
+        results = _checked_results(fits)
+        records = {name: items_record(result.data) for name, result in results.items()}
+        trusts = {n: judge(records[n][1], _status(result)) for n, result in results.items()}
+        return _finished(_table({n: record for n, (record, _) in records.items()}, trusts), trusts)
     only: dict[str, Fit] = {}
     for name, fit in fits.items():
         if not isinstance(fit, Fit):
@@ -111,14 +144,53 @@ def compare(
     _check_same(only)
     if isinstance(data, Statistics):
         return _from_cells(only, data, progress)
-    return _table(_trees(only, data, subset, seed, progress))
+    trees = _trees(only, data, subset, seed, progress)
+    records = {name: items_record(tree) for name, tree in trees.items()}
+    stats = _statistics(only, data, progress)
+    influences = {name: influence for name, (_, influence) in records.items()}
+    trusts = _judged(only, influences, stats, progress)
+    return _finished(_table({n: record for n, (record, _) in records.items()}, trusts), trusts)
 
 
-def _table(compared: Mapping[str, object]) -> pd.DataFrame:
+def _judged(
+    fits: Mapping[str, Fit],
+    influences: Mapping[str, Influence],
+    stats: Mapping[str, Statistics],
+    progress: bool,
+) -> dict[str, Trust]:
+    """The error of every fit's sum; of a fit with statistics, its draws are tested on its model."""
+    trusts = {}
+    for name, fit in fits.items():
+        with phase(f"draws of {name} on its model", enabled=progress):
+            away = departure(fit, stats[name]) if name in stats else None
+        trusts[name] = judge(influences[name], fit.status, away, _log_weight(fit))
+    return trusts
+
+
+def _log_weight(fit: Fit) -> xr.DataArray | None:
+    """Log importance weights of a fit's draws, if it has any."""
+    if "sample_stats" not in fit.data.children:
+        return None
+    found = fit.data["sample_stats"].to_dataset().get("log_weight")
+    posterior = fit.data["posterior"].to_dataset()
+    if found is None or any(found.sizes[dim] != posterior.sizes[dim] for dim in found.dims):
+        return None
+    return found.assign_coords({dim: posterior[dim] for dim in found.dims})
+
+
+def _table(compared: Mapping[str, Any], trusts: Mapping[str, Trust]) -> pd.DataFrame:
+    """ArviZ's table of the fits whose sums have an error that is known."""
     from arviz_stats import compare as arviz_compare
 
+    kept = {name: own for name, own in compared.items() if not np.isnan(trusts[name].mcse)}
+    if not kept:
+        return pd.DataFrame(index=[], columns=list(_COLUMNS))
+    # ArviZ takes two at least
+    taken = kept if len(kept) > 1 else {**kept, **{f"{name} again": kept[name] for name in kept}}
     with np.errstate(all="ignore"):  # densities that have no sum are refused below
-        table: pd.DataFrame = arviz_compare(dict(compared), method="stacking", round_to="none")
+        table: pd.DataFrame = arviz_compare(taken, method="stacking", round_to="none")
+    if taken is not kept:
+        table = table.loc[list(kept)].assign(weight=1.0)
     lost = table.index[~np.isfinite(table["elpd"])].tolist()
     if lost:
         raise FitError(
@@ -129,6 +201,21 @@ def _table(compared: Mapping[str, object]) -> pd.DataFrame:
     same = (table["elpd_diff"] == 0) & (table["dse"] == 0)
     same.iloc[0] = False
     table.loc[same, "p_worse"] = 0.5  # of fits that say the same of every item: ArviZ has 0 / 0
+    return table
+
+
+def _finished(table: pd.DataFrame, trusts: Mapping[str, Trust]) -> pd.DataFrame:
+    """The table with the errors of sums and differences, fits of unknown error at the end."""
+    order = [*table.index, *(n for n, own in trusts.items() if np.isnan(own.mcse))]
+    table = table.reindex(order)
+    table["rank"] = np.arange(len(table))
+    for name in ("diag_diff", "diag_elpd"):
+        table[name] = table[name].fillna("")
+    table["mcse"] = mcse = np.array([trusts[name].mcse for name in order])
+    table["mcse_diff"] = np.where(np.arange(len(mcse)) > 0, np.hypot(mcse, mcse[0]), 0.0 * mcse)
+    table["trust"] = [trusts[name].words for name in order]
+    if said := warning_of(trusts):
+        warn_user(said, ConvergenceWarning)
     return table
 
 
@@ -191,9 +278,38 @@ def _trees(
     return trees
 
 
-def _checked_trees(results: Mapping[str, Fit | CheckResult]) -> dict[str, xr.DataTree]:
-    """Trees of results of checks, if they are of the same items."""
-    trees: dict[str, xr.DataTree] = {}
+def _statistics(fits: Mapping[str, Fit], items: Items, progress: bool) -> dict[str, Statistics]:
+    """Statistics of the items in the bins of every fit that was made in such bins."""
+    made: dict[tuple[float, ...], Statistics] = {}
+    found = {}
+    for name, fit in fits.items():
+        if "constant_data" not in fit.data.children:
+            continue
+        low, high = (fit.data["constant_data"][x].to_numpy() for x in ("score_min", "score_max"))
+        edges = 0.5 * high[:-1] + 0.5 * low[1:]
+        edges = np.where(edges > high[:-1], edges, low[1:])  # neighbours among numbers
+        key = tuple(edges)
+        if key not in made:
+            try:
+                made[key] = summarize(
+                    items, edges=edges, folds=0, joint=True, on_leakage="ignore", progress=progress
+                )
+            except (ItemsError, StatisticsError):  # bins that overlap are none of such statistics
+                continue
+        found[name] = made[key]
+    return found
+
+
+def _status(result: CheckResult) -> Status:
+    """What a check says of its fit's status."""
+    rows = result.table[result.table["slice"] == "inference"].set_index("check")["statistic"]
+    k, share = (None if x not in rows else float(rows[x]) for x in ("pareto_k", "ess_fraction"))
+    return Status(bool(rows["converged"]), "", k, share, 0.0)
+
+
+def _checked_results(results: Mapping[str, Fit | CheckResult]) -> dict[str, CheckResult]:
+    """Results of checks, if they are of the same items."""
+    found: dict[str, CheckResult] = {}
     for name, result in results.items():
         if not isinstance(result, CheckResult):
             raise FitError(
@@ -205,16 +321,16 @@ def _checked_trees(results: Mapping[str, Fit | CheckResult]) -> dict[str, xr.Dat
                 f"{name!r} is a check on statistics, which keeps no densities of items: give fits "
                 "and statistics"
             )
-        trees[name] = result.data
-    (before, first), *others = trees.items()
-    for name, tree in others:
+        found[name] = result
+    (before, first), *others = found.items()
+    for name, result in others:
         groups = ("observed_data", "constant_data")
-        if not all(first[g].to_dataset().equals(tree[g].to_dataset()) for g in groups):
+        if not all(first.data[g].to_dataset().equals(result.data[g].to_dataset()) for g in groups):
             raise FitError(
                 f"{before!r} and {name!r} are checks on different items, or with different seeds "
                 "or subsets: their densities cannot be compared"
             )
-    return trees
+    return found
 
 
 # --- statistics ----------------------------------------------------------------------------------
@@ -228,11 +344,14 @@ def _from_cells(fits: Mapping[str, Fit], stats: Statistics, progress: bool) -> p
         _check_totals(f"the statistics and {name!r} are", here, _totals(fit))
         cells = make_cells(fit, stats)
         found[name] = loo_cells(fit, cells, progress)
-    table = _table({name: elpd_record(loo, cells.n) for name, loo in found.items()})
+    influences = {name: loo.influence for name, loo in found.items()}
+    trusts = _judged(fits, influences, dict.fromkeys(fits, stats), progress)
+    records = {name: elpd_record(loo, cells.n) for name, loo in found.items()}
+    table = _table(records, trusts)
     if "subsampling_dse" in table:  # shares of every cell are no random subset
         table = table.drop(columns="subsampling_dse")
         _put_sums_of_all(table, found, cells.n.astype(float))
-    return table
+    return _finished(table, trusts)
 
 
 def _put_sums_of_all(table: pd.DataFrame, found: Mapping[str, LooCells], n: Floats) -> None:

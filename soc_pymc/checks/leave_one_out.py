@@ -20,6 +20,7 @@ from ..inference.results import PARETO_K, Fit
 from ..posterior.predictive import Columns, posterior_of, select
 from .cells import Cells
 from .predictive import parts, thin, with_posterior
+from .trust import Influence
 
 _NUMBERS = 4_000_000  # numbers in one array of draws x cells
 _MOST_NUMBERS, _FEWEST_DRAWS = 40_000_000, 100  # of all cells
@@ -44,6 +45,7 @@ class LooCells:
     each: Floats  # of one item of each cell, (cells,)
     k: Floats  # Pareto k by cell; NaN where weights are so nearly equal that they stay as they are
     draws: int
+    influence: Influence  # of the draws used
 
 
 def loo_cells(fit: Fit, cells: Cells, progress: bool = True) -> LooCells:
@@ -57,19 +59,49 @@ def loo_cells(fit: Fit, cells: Cells, progress: bool = True) -> LooCells:
     draws = few.data["posterior"].sizes["chain"] * few.data["posterior"].sizes["draw"]
     step = max(1, _NUMBERS // draws)
     within, total, sway = (np.empty(len(n)) for _ in range(3))
+    influence = np.zeros(draws)
     for at in parts("leave-one-out", len(n), step, progress, "cells"):
         each = posterior.log_density(select(cells.columns, at))
         within[at], total[at] = -_log_mean(-each), _log_mean(each)
         sway[at] = each.var(axis=0)
+        influence += _equal_influence(each, within[at], n[at])
     worst = np.argsort(-sway)[:_SMOOTHED]
     k = np.full(len(n), np.nan)
     log_density = posterior.log_density(select(cells.columns, worst))
+    influence -= _equal_influence(log_density, within[worst], n[worst])
     log_weight, k[worst] = _smoothed(log_density)
     within[worst] = _log_sum(log_weight + log_density)
+    share = np.exp(log_weight + log_density - within[worst]) - np.exp(log_weight)
+    influence += draws * (share @ n[worst])
     elpd = float(n @ within)
     variance = float(n @ (within - elpd / n.sum()) ** 2)
-    p_loo = float(n @ (total - within))
-    return LooCells(elpd, np.sqrt(variance), p_loo, float(np.nanmax(k)), within, k, draws)
+    own = n * (total - within)
+    found = _influence(few.data["posterior"].to_dataset(), influence, own, k, "cells")
+    largest = float(np.nanmax(k))
+    return LooCells(elpd, np.sqrt(variance), float(own.sum()), largest, within, k, draws, found)
+
+
+def _equal_influence(log_density: Floats, within: Floats, n: Ints) -> Floats:
+    """Influence of draws, (draws,), on the sum over `n` items of each cell by plain weights."""
+    with np.errstate(over="ignore"):  # of densities that have no sum
+        return np.asarray((1.0 - np.exp(within - log_density)) @ n)
+
+
+def _influence(
+    posterior: xr.Dataset, by_draw: Floats, p: Floats, k: Floats, unit: str
+) -> Influence:
+    """With `p` and Pareto `k` of the items or cells, NaN where weights are nearly equal."""
+    sizes = {dim: posterior.sizes[dim] for dim in ("chain", "draw")}
+    coords = {dim: posterior[dim] for dim in sizes}
+    values = xr.DataArray(by_draw.reshape(tuple(sizes.values())), coords, tuple(sizes))
+    good = good_k(by_draw.size)
+    bad = k > good
+    return Influence(values, float(p.sum()), float(p[bad].sum()), int(bad.sum()), good, unit)
+
+
+def good_k(draws: int) -> float:
+    """Pareto k up to which this number of draws gives reliable weights (Vehtari et al. 2024)."""
+    return float(min(1.0 - 1.0 / np.log10(draws), PARETO_K))
 
 
 def shares(n: Ints) -> NDArray[np.intp]:
@@ -93,7 +125,7 @@ def elpd_record(loo: LooCells, n: Ints) -> Any:
     from arviz_stats.utils import ELPDDataLOO, ELPDDataLOOSubsample
 
     points, n_items = shares(n), int(n.sum())
-    good = min(1.0 - 1.0 / np.log10(loo.draws), PARETO_K)
+    good = good_k(loo.draws)
     known = np.flatnonzero(~np.isnan(loo.k))
     each = loo.each[points]
     pareto_k = xr.DataArray(loo.k[known], {"cell": known}, "cell")
@@ -115,6 +147,21 @@ def elpd_record(loo: LooCells, n: Ints) -> Any:
 
 
 # --- items ---------------------------------------------------------------------------------------
+
+
+def items_record(tree: xr.DataTree) -> tuple[Any, Influence]:
+    """ArviZ's record of leave-one-out of a tree's items, and the influence of its draws."""
+    from arviz_stats import loo
+
+    (log_density,) = tree["log_likelihood"].to_dataset().data_vars.values()
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.filterwarnings("ignore", category=UserWarning)  # on Pareto k: the table says it
+        record = loo(tree, pointwise=True)
+    each = log_density.to_numpy().reshape(-1, log_density.sizes["item"])
+    within, k = (x.to_numpy().ravel() for x in (record.elpd_i, record.pareto_k))
+    influence = _equal_influence(each, -_log_mean(-each), np.ones(each.shape[1], dtype=int))
+    posterior = tree["posterior"].to_dataset()
+    return record, _influence(posterior, influence, _log_mean(each) - within, k, "items")
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from .._lib.arguments import A, Whole, checked, shown, switch
 from .._lib.arrays import Floats
 from .._lib.errors import FitError, StatisticsError
 from .._lib.progress import phase
+from ..checks.trust import OK, words_of
 from ..data.items import Items
 from ..data.statistics import Statistics, coarsened, equal_edges
 from ..data.summaries import summarize
@@ -54,7 +55,8 @@ def cross_validate(
     -------
     pandas.DataFrame
         By fold: ``items``; ``elpd``, the log density in nats of the fold's outcomes at the
-        posterior mean of the curves, summed over its items; ``per_item``; and ``converged``.
+        posterior mean of the curves, summed over its items; ``per_item``; ``converged``; and
+        ``trust``, ``"ok"`` or what the status of the fit to the others says against it.
         Differences between priors on the same statistics compare them.
 
     Raises
@@ -72,7 +74,7 @@ def cross_validate(
     >>> stats = soc.summarize(items, folds=2, progress=False)
     >>> table = soc.evaluate.cross_validate(stats, progress=False)
     >>> list(table.columns)
-    ['items', 'elpd', 'per_item', 'converged']
+    ['items', 'elpd', 'per_item', 'converged', 'trust']
     """
     from ..inference.fitting import fit
 
@@ -87,8 +89,10 @@ def cross_validate(
             continue
         others = fit(stats.without_fold(fold), prior, method, progress=progress)
         elpd = _log_density(others, held)
-        rows.append((fold, held.n_items, elpd, elpd / held.n_items, others.status.converged))
-    columns = ["fold", "items", "elpd", "per_item", "converged"]
+        trust = "; ".join(words for _, words in words_of(others.status)) or OK
+        per_item = elpd / held.n_items
+        rows.append((fold, held.n_items, elpd, per_item, others.status.converged, trust))
+    columns = ["fold", "items", "elpd", "per_item", "converged", "trust"]
     return pd.DataFrame(rows, columns=columns).set_index("fold")
 
 

@@ -1,6 +1,6 @@
 """Log prior and log likelihood of a fit's draws, under its model built again from statistics."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -41,20 +41,20 @@ def draw_densities(fit: Fit, stats: Statistics, model: pm.Model | None) -> tuple
         raise FitError(f"the fit was made {made}")
     check_prior(fit.prior, stats)
     built = build(stats, fit.prior)
-    _check_same(fit, stats, built)
+    check_same(fit, stats, built)
     if model is not None:
         built = extended(built, model)
     posterior = fit.data["posterior"].to_dataset()
     lacking = sorted(v.name for v in built.model.free_RVs if v.name not in posterior)
     if lacking:
         raise FitError(f"the fit has no draws of {', '.join(lacking)}: model= is of another fit")
-    values = _values(fit, built, posterior)
+    values = values_of(fit, built)
     shape = posterior.sizes["chain"], posterior.sizes["draw"]
     prior, likelihood = (x.reshape(shape) for x in _evaluated(built, values))
     return prior, likelihood
 
 
-def _check_same(fit: Fit, stats: Statistics, built: Problem) -> None:
+def check_same(fit: Fit, stats: Statistics, built: Problem) -> None:
     """Refuse statistics whose bins or outcomes differ from those that the fit keeps."""
     tables = bin_table(stats, built.curves[0].axis)
     for group, table in zip(("constant_data", "observed_data"), tables, strict=True):
@@ -74,8 +74,9 @@ def _check_same(fit: Fit, stats: Statistics, built: Problem) -> None:
 # --- parameters of the draws ---------------------------------------------------------------------
 
 
-def _values(fit: Fit, built: Problem, posterior: xr.Dataset) -> dict[str, Floats]:
-    """Values (draws, ...) of all parameters, in the coordinates of the model built again."""
+def values_of(fit: Fit, built: Problem) -> dict[str, Floats]:
+    """Values (draws, ...) of all parameters, as those of the model built again."""
+    posterior = fit.data["posterior"].to_dataset()
     values = {}
     for variable in built.model.free_RVs:
         own = posterior[variable.name].to_numpy()
@@ -137,22 +138,47 @@ def _to_outputs(of: Coefficients) -> Floats:
 def _evaluated(built: Problem, values: Mapping[str, Floats]) -> tuple[Floats, Floats]:
     """Log prior and log likelihood, (draws,) each."""
     model = built.model
+
+    def densities(own: Mapping[Any, Any]) -> list[Any]:
+        prior = pt.sum([pm.logp(v, own[v]).sum() for v in top_level(built)])
+        seen = [pm.logp(v, model.rvs_to_values[v]) for v in model.observed_RVs]
+        return [prior, pt.sum([each.sum() for each in [*seen, *model.potentials]])]
+
+    first, second = _at_draws(built, values, densities)
+    return first, second
+
+
+def coordinates_of(built: Problem, values: Mapping[str, Floats]) -> Floats:
+    """The draws in the coordinates of inference, (draws, dim)."""
+    model = built.model
+
+    def moved(own: Mapping[Any, Any]) -> list[Any]:
+        forward = {v: model.rvs_to_transforms[v].forward for v in own if model.rvs_to_transforms[v]}
+        return [
+            forward[v](x, *v.owner.inputs) if v in forward else x + pt.zeros_like(x)
+            for v, x in own.items()
+        ]
+
+    found = _at_draws(built, values, moved)
+    return np.hstack([x.reshape(len(x), -1) for x in found])
+
+
+def _at_draws(
+    built: Problem, values: Mapping[str, Floats], outputs: Callable[[Mapping[Any, Any]], list[Any]]
+) -> list[Floats]:
+    """Outputs, made from the parameters as inputs, for all draws."""
     given: dict[Any, Any] = {}
     own, batches = {}, []
-    for variable in model.free_RVs:
+    for variable in built.model.free_RVs:
         own[variable] = variable.type()
         batch = pt.tensor(shape=(None,) * (variable.ndim + 1), dtype=variable.dtype)
         given |= {variable: batch, own[variable]: batch}
         batches.append(batch)
-    prior = pt.sum([pm.logp(v, own[v]).sum() for v in top_level(built)])
-    seen = [pm.logp(v, model.rvs_to_values[v]) for v in model.observed_RVs]
-    likelihood = pt.sum([each.sum() for each in [*seen, *model.potentials]])
-    outputs = vectorize_graph([prior, likelihood], given)
-    function = pytensor.function(batches, outputs, mode=mode(), on_unused_input="ignore")
-    draws = [values[variable.name] for variable in model.free_RVs]
+    found = vectorize_graph(outputs(own), given)
+    function = pytensor.function(batches, found, mode=mode(), on_unused_input="ignore")
+    draws = [values[variable.name] for variable in built.model.free_RVs]
     parts = [function(*(x[i : i + CHUNK] for x in draws)) for i in range(0, len(draws[0]), CHUNK)]
-    first, second = (np.concatenate(x) for x in zip(*parts, strict=True))
-    return first, second
+    return [np.concatenate(x) for x in zip(*parts, strict=True)]
 
 
 def top_level(built: Problem) -> list[Any]:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from .._lib.arguments import DRAWS, MOST_DRAWS, OneOf, OrNone, Whole, checked, switch
+from .._lib.arguments import DRAWS, MOST_DRAWS, PROBABILITY, OneOf, OrNone, Whole, checked, switch
 from .._lib.errors import FitError
 
 _SEED = Whole(0, (1 << 63) - 1)
@@ -48,7 +48,7 @@ class VI:
     max_iterations: int = 200
 
 
-@checked(draws=DRAWS, tune=DRAWS, chains=Whole(1, 1000), seed=_SEED)
+@checked(draws=DRAWS, tune=DRAWS, chains=Whole(1, 1000), seed=_SEED, target_accept=PROBABILITY)
 @dataclass(frozen=True)
 class NUTS:
     """The No-U-Turn sampler on the same model and coordinates: the reference.
@@ -61,6 +61,9 @@ class NUTS:
         Independent chains.
     seed
         Seed of the sampler.
+    target_accept
+        Acceptance probability that tuning aims at. Higher values take shorter steps: raise it
+        where transitions diverge.
 
     Examples
     --------
@@ -72,6 +75,7 @@ class NUTS:
     tune: int = 1000
     chains: int = 4
     seed: int = 0
+    target_accept: float = 0.8
 
 
 @checked(

@@ -27,6 +27,7 @@ def run_nuts(
             tune=method.tune,
             chains=method.chains,
             random_seed=method.seed,
+            target_accept=method.target_accept,
             var_names=[v.name for v in kept_variables(built.model)],
             progressbar=progress,
             quiet=not progress,
@@ -79,7 +80,10 @@ def _sampling_verdict(groups: dict[str, xr.Dataset]) -> dict[str, Any]:
     posterior = groups["posterior"]
     divergences = int(groups["sample_stats"]["diverging"].sum())
     ess = float(_effective_samples(posterior, "bulk").min())
-    problems = [f"{divergences} divergent transitions"] if divergences else []
+    problems, knobs = [], ["draws=", "tune=", "chains="]
+    if divergences:
+        problems.append(f"{divergences} divergent transition" + "s" * (divergences > 1))
+        knobs.append("target_accept=")
     rhat = np.nan
     if posterior.sizes["chain"] > 1:
         rhat = max(float(v.max()) for v in arviz_stats.rhat(posterior).data_vars.values())
@@ -90,7 +94,7 @@ def _sampling_verdict(groups: dict[str, xr.Dataset]) -> dict[str, Any]:
     if not ess >= 400:
         problems.append(f"bulk effective sample {ess:.0f} (at least 400 wanted)")
     if problems:
-        reason = "NUTS: " + ", ".join(problems) + ": raise NUTS(draws=, tune=, chains=)"
+        reason = "NUTS: " + ", ".join(problems) + f": raise NUTS({', '.join(knobs)})"
     else:
         reason = f"R-hat at most {rhat:.3f}, bulk effective sample at least {ess:.0f}"
     return {

@@ -308,4 +308,4 @@ def test_the_page_on_checks_runs():
     assert {"device = phone", "device = desk"} <= set(result.table["slice"])
     named = set(findings._LABELS) - {"noise"} | {"zero counts"}  # the noise is not in doubt
     assert set(result.table["check"]) == named
-    assert len(plt.get_fignums()) == 7
+    assert len(plt.get_fignums()) == 8

@@ -114,7 +114,7 @@ def test_an_extended_model_agrees_with_nuts(small_statistics):
     )  # fmt: skip
     slow = soc.fit(
         small_statistics,
-        method=soc.NUTS(draws=2000, chains=2, seed=1),
+        method=soc.NUTS(draws=2000, chains=2, seed=1, target_accept=0.95),
         model=_audited(small_statistics),
         progress=False,
     )

@@ -43,7 +43,8 @@ def test_bad_chains_name_the_problem_and_the_remedy(change, words):
     found = _sampling_verdict(_groups(draws, divergent))
     assert not found["converged"]
     assert words in found["reason"]
-    assert "raise NUTS(draws=, tune=, chains=)" in found["reason"]
+    knobs = "draws=, tune=, chains=" + ", target_accept=" * bool(divergent)
+    assert f"raise NUTS({knobs})" in found["reason"]
 
 
 def _quiet(number, frame):
