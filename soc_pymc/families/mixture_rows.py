@@ -343,6 +343,8 @@ def bounded_handle(
     middle = np.abs(mean).argmin(axis=1)[:, None]
     near, narrow = (np.take_along_axis(x, middle, axis=1)[:, 0] for x in (mean, variance))
     wide = (_WIDEST * spread) ** 2
+    # of Betas, no variance is above mean (1 - mean)
+    wide = wide / (1.0 + np.maximum(own * (1.0 - own), 0.0) * wide)
     low, high = (
         np.array([_curves(*one)[1] for one in zip(own, near, near**2 + v, strict=True)])
         for v in (narrow, wide)
