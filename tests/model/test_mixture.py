@@ -196,7 +196,15 @@ def test_a_mixture_of_the_other_kind_is_refused(stats_of_few):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"functions": 2}, {"knots": 0}, {"shape": 0.0}, {"drift": -1.0}, {"mean": 3}]
+    "wrong",
+    [
+        {"functions": 2},
+        {"knots": 0},
+        {"shape": 0.0},
+        {"drift": -1.0},
+        {"mean": 3},
+        {"bin_effects": True},
+    ],
 )
 def test_configurations_are_checked(wrong):
     (name,) = wrong
