@@ -143,7 +143,7 @@ def _size_advice(fit: Fit, outcome: Outcome) -> str:
         )
     return (
         f"The fit is off at some {sizes}. If these items made the fit, theta depends on {size} "
-        f"beyond what the score says: fit soc.{fit.prior.family}(exposure=soc.Spline()) on "
+        f"beyond what the score says: fit soc.{_prior(fit)}(exposure=soc.Spline()) on "
         f"soc.summarize(items, joint=True), or give the score model the {size} as an input."
     )
 
@@ -158,7 +158,7 @@ def _level_advice(fit: Fit, column: str) -> str:
             )
         return (
             f"The fit is off in some groups of {column!r}, which it pools: let each have curves of "
-            f"its own, soc.{fit.prior.family}(groups=True)."
+            f"its own, soc.{_prior(fit)}(groups=True)."
         )
     return (
         f"The fit is off in some levels of {column!r}: give the items group={column!r}, so that "

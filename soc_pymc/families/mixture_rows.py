@@ -343,6 +343,8 @@ def bounded_handle(
     middle = np.abs(mean).argmin(axis=1)[:, None]
     near, narrow = (np.take_along_axis(x, middle, axis=1)[:, 0] for x in (mean, variance))
     wide = (_WIDEST * spread) ** 2
+    # of Betas, no variance is above mean (1 - mean)
+    wide = wide / (1.0 + np.maximum(own * (1.0 - own), 0.0) * wide)
     low, high = (
         np.array([_curves(*one)[1] for one in zip(own, near, near**2 + v, strict=True)])
         for v in (narrow, wide)
@@ -443,7 +445,7 @@ def information(predictors: Floats, cells: MixtureCells) -> tuple[Floats, Floats
         posterior = joint / np.maximum(joint.sum(axis=1, keepdims=True), 1e-300)
         score = posterior @ (along[b] - weight @ along[b])
         expected[b] = (score * cells.items[at][:, None]).T @ score
-    step = 1e-4 * np.where(np.arange(number) == 0, cells.forms.handle[:, [1]], 1.0)
+    step = 1e-3 * np.where(np.arange(number) == 0, cells.forms.handle[:, [1]], 1.0)
     moved = np.array([predictors + s * step * e for s in (1, -1) for e in np.eye(number)])
     value, slope = np.empty(moved.shape[:2]), np.empty(moved.shape)
     all_rows(moved, value, slope, *cells.arrays)

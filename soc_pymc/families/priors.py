@@ -149,6 +149,7 @@ class _Mixture(_Single):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self._check("bin_effects", not self.bin_effects, "False", ": mixtures have no such effects")
         name = type(self).__name__
         for of, least in (("functions", 4), ("knots", 1)):
             number = Whole(least, _MOST_KNOTS)(getattr(self, of), f"{name}: {of}")
@@ -291,7 +292,7 @@ class GammaMixture(_Mixture):
     Examples
     --------
     >>> GammaMixture(knots=5).functions
-    9
+    5
     """
 
     family: ClassVar[str] = "Gamma"

@@ -16,7 +16,8 @@ from soc_pymc.families.beta_mixtures import (
     success_frame,
     success_log_density,
 )
-from soc_pymc.families.components import GAMMAS, Frame, cell_points, count_log_density
+from soc_pymc.families.components import GAMMAS, NORMALS, Frame, cell_points, count_log_density
+from soc_pymc.families.mixture_rows import solved
 
 # --- components ----------------------------------------------------------------------------------
 
@@ -37,30 +38,45 @@ def test_betas_of_the_opposite_logit_change_places():
 
 
 @pytest.mark.parametrize(("a", "b"), [(0.7, 0.7), (2.0, 30.0), (9.0, 1.0), (500.0, 90.0)])
-def test_slopes_are_derivatives_of_the_base(a, b):
+def test_rise_is_the_derivative_of_the_location(a, b):
     curves = np.array(binomial_beta.to_curves(a, b))[:, None]
-    found = BETAS.slopes(success_frame(*curves))[:, 0]
-    step, expected = 1e-5, []
-    for name, by in (("location", lambda x: x), ("spread", lambda x: 2.0 * np.log(x))):
-        for k in (0, 1):
-            away = np.where(np.arange(2) == k, step, 0.0)[:, None]
-            ends = (by(getattr(success_frame(*(curves + s * away)), name))[0] for s in (1, -1))
-            expected.append((next(ends) - next(ends)) / (2.0 * step))
-    assert found[1:] == pytest.approx(expected, rel=1e-5, abs=1e-7)
+    step = np.array([[1e-5], [0.0]])
+    ahead, behind = (success_frame(*(curves + s * step)).location[0] for s in (1, -1))
+    found = BETAS.rise(success_frame(*curves))[0]
+    assert found == pytest.approx((ahead - behind) / 2e-5, rel=1e-5, abs=1e-7)
 
 
-@pytest.mark.parametrize(
-    ("a", "b", "error"),
-    [
-        (0.3, 0.3, 0.004),
-        (0.5, 5.0, 0.005),
-        (1.0, 1.0, 0.001),
-        (1.0, 30.0, 0.002),
-        (20.0, 3.0, 0.001),
-        (3.0, 1e5, 0.002),
-        (1e6, 1e7, 0.001),
-    ],
-)
+@pytest.mark.parametrize(("a", "b"), [(0.7, 0.7), (2.0, 30.0), (9.0, 1.0), (500.0, 90.0)])
+def test_relative_moments_are_those_of_the_components(a, b):
+    """In units of the mean m of the start: around it in m (1 - m)."""
+    curves = np.array(binomial_beta.to_curves(a, b))[:, None]
+    frame = success_frame(*curves)
+    place, width = frame.places(BETAS.z), frame.width()
+    handle, mean, variance = BETAS.relative(frame, place, width)
+    middle, parts = a / (a + b), stats.beta(*betas_of_logit(place, width))
+    unit = middle * (1.0 - middle)
+    assert middle + unit * mean == pytest.approx(parts.mean(), rel=1e-10)
+    assert unit**2 * variance == pytest.approx(parts.var(), rel=1e-9)
+    assert np.isfinite(handle).all()
+    assert (handle[:, 5] < curves[1]).all()
+    assert (curves[1] < handle[:, 6]).all()
+
+
+# Betas, and by how much their cdf may differ from that of components
+ENDS = [
+    (0.3, 0.3, 0.004),
+    (0.5, 5.0, 0.005),
+    (1.0, 1.0, 0.001),
+    (1.0, 30.0, 0.002),
+    (20.0, 3.0, 0.001),
+    (3.0, 1e5, 0.002),
+    (1e6, 1e7, 0.001),
+]
+# to correct the mean and variance of rounded weights, shift and stretch move the lower tail
+MOVED = pytest.mark.xfail(strict=True, reason="corrections of the weights move the lower tail")
+
+
+@pytest.mark.parametrize(("a", "b", "error"), ENDS)
 def test_weights_make_the_base_distributions_beta(a, b, error):
     frame = success_frame(*(np.atleast_1d(x) for x in binomial_beta.to_curves(a, b)))
     z = BETAS.z
@@ -71,6 +87,29 @@ def test_weights_make_the_base_distributions_beta(a, b, error):
     theta = stats.beta.ppf(prob, a, b)
     cdf = weight @ special.betainc(*(x[:, None] for x in parts), theta)
     assert cdf == pytest.approx(prob, abs=error)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "error"),
+    [
+        pytest.param(*end, marks=MOVED if end[:2] in {(0.5, 5.0), (1.0, 30.0)} else ())
+        for end in ENDS
+    ],
+)
+def test_weights_with_the_mean_and_variance_make_the_beta(a, b, error):
+    """At the end of the path, where mean and variance are exact."""
+    curves = np.array([binomial_beta.to_curves(a, b)])
+    frame, z = success_frame(*curves.T), BETAS.z
+    forms = BETAS.forms(frame, np.zeros((len(z), 1)), curves)
+    weight = solved(np.column_stack([curves, [1.0]])[None], *forms.arrays)[0][0, 0]
+    parts = stats.beta(*betas_of_logit(frame.location + frame.spread * z, frame.width()))
+    prob = np.concatenate([[1e-4, 1e-3], np.linspace(0.01, 0.99, 99), [0.999, 0.9999]])
+    theta = stats.beta.ppf(prob, a, b)
+    assert weight @ parts.cdf(theta[:, None]).T == pytest.approx(prob, abs=error)
+    mean, variance = weight @ parts.mean(), weight @ parts.var()
+    variance += weight @ (parts.mean() - mean) ** 2
+    assert mean == pytest.approx(a / (a + b), rel=1e-7)
+    assert variance == pytest.approx(stats.beta.var(a, b), rel=1e-7)
 
 
 def test_weights_of_the_opposite_base_are_mirrored():
@@ -153,9 +192,9 @@ def test_five_steps_move_components_to_both_curves():
     assert own == pytest.approx(spread, rel=1e-5)
 
 
-def test_frames_of_other_families_do_not_move_with_the_first_curve_alone():
-    frame = Frame(np.zeros(1), np.ones(1), np.full(1, 2.0))
-    assert GAMMAS.slopes(frame)[1:4:2, 0].tolist() == [1.0, 0.0]
+def test_frames_of_other_families_move_with_the_first_curve():
+    frame = Frame(np.zeros(1), np.ones(1), np.full(1, 2.0), np.ones(1))
+    assert GAMMAS.rise(frame).tolist() == NORMALS.rise(frame).tolist() == [1.0]
 
 
 # --- fits ----------------------------------------------------------------------------------------

@@ -20,14 +20,14 @@ from soc_pymc.families import (
     beta_tails,
     bin_effects,
     bin_mixtures,
-    components,
+    mixture_rows,
     poisson_rows,
     special_forms,
     surrogates,
 )
 from soc_pymc.model import problem
 from soc_pymc.posterior.predictive import posterior_of
-from tests.families.test_mixture_parts import cells as mixture_cells  # noqa: F401
+from tests.families.test_mixture_parts import KINDS, cells_of, drawn
 
 REAL = 1e-9  # relative: compiled code contracts products and sums, and sums in another order
 
@@ -253,15 +253,27 @@ def test_effects_of_bins(kind, histogram, cells, curves):
     )
 
 
-def test_cells_of_mixtures(mixture_cells):  # noqa: F811
-    tilt = np.random.default_rng(3).normal(size=(2, 2, 3))
+@pytest.mark.parametrize("kind", KINDS)
+def test_cells_of_mixtures(kind):
+    """Also where Newton's method fails from the first guess, and follows the line."""
+    cells, predictors = cells_of(kind), drawn(kind, 2, 3)
+    guess = cells.forms.guess.copy()
+    guess[:, :, 1:] = 1e4
 
-    def work():
-        value, slope = np.empty((2, 2)), np.empty((2, 2, 3))
-        components.all_bins(tilt, value, slope, *mixture_cells.arrays)
+    def work(cells):
+        value, slope = np.empty(predictors.shape[:2]), np.empty(predictors.shape)
+        mixture_rows.all_rows(predictors, value, slope, *cells.arrays)
         return value, slope
 
-    assert_both_the_same(work, rtol=1e-5)  # densities are in single precision
+    far = replace(cells, forms=replace(cells.forms, guess=guess))
+    for own in (cells, far):
+        # densities are in single precision
+        assert_both_the_same(lambda own=own: work(own), rtol=1e-5)
+
+
+def test_weights_of_mixtures():
+    forms = cells_of("Beta").forms
+    assert_both_the_same(lambda: mixture_rows.solved(drawn("Beta", 2, 4), *forms.arrays), rtol=1e-6)
 
 
 def test_free_mixtures_of_normals():

@@ -9,10 +9,12 @@ from scipy import special, stats
 import soc_pymc as soc
 from soc_pymc.checks.findings import _size_advice
 from soc_pymc.families import components as parts
-from soc_pymc.families.components import tilted_weights
+from soc_pymc.families.mixture_rows import all_rows, solved
 from soc_pymc.inference.density import density, make_space
 from soc_pymc.model.likelihood import log_marginal, shared
+from soc_pymc.model.mixture_design import _pooled, make_cells
 from soc_pymc.model.problem import build
+from soc_pymc.model.rows import cells_of
 from soc_pymc.posterior.predictive import posterior_of
 
 
@@ -47,8 +49,8 @@ def test_model_states_the_prior_and_the_likelihood(stats_of_few):
     space = make_space(built.model)
     model, design, pilot = built.model, built.weights, built.coefficients[0].laplace
     blocks = [block.name for block in design.design.blocks]
-    assert blocks == ["drift", "shape", "spread", "location"]
-    names = [f"tilt_{b}{end}" for b in blocks for end in ("_sd", "")] + ["tilt_line"]
+    assert blocks == ["log_cv2_wiggle", "log_mean_wiggle"]
+    names = [f"{b}{end}" for b in blocks for end in ("_sd", "")] + ["line", "bin_predictor"]
     rows, outputs = space.batched(model.replace_rvs_by_values([model[n] for n in names]))
     function = pytensor.function([rows], outputs, mode="FAST_COMPILE")
     rng = np.random.default_rng(0)
@@ -63,10 +65,11 @@ def test_model_states_the_prior_and_the_likelihood(stats_of_few):
             prior += stats.halfnorm.logpdf(tau, scale=block.scale)
             prior += stats.norm.logpdf(z, 0, tau).sum()
             plain.append(z)
-        line = values[-1]
+        line = values[-2]
         prior += stats.norm.logpdf(line, design.design.line_mean, design.design.line_sd).sum()
-        tilt = design.tilt(np.concatenate([*plain, line]))
-        weight = tilted_weights(tilt, built.data.base, built.data.basis)
+        predictors = design.predictors(np.concatenate([*plain, line]))
+        assert values[-1] == pytest.approx(predictors, abs=1e-9)
+        weight = solved(predictors[None], *built.data.forms.arrays)[0][0]
         cells, likelihood = built.data, built.data.constant.sum()
         for b, own in enumerate(weight):
             at = slice(cells.start[b], cells.start[b + 1])
@@ -94,12 +97,15 @@ def test_gradient_and_batches(stats_of_few):
 @pytest.mark.slow
 def test_numba_gives_the_same_as_python(stats_of_few):
     cells = build(stats_of_few, soc.GammaMixture()).data
-    tilt = pytensor.tensor.tensor3("tilt")
-    value = log_marginal("mixture", tilt, *shared(cells))[0]
-    outputs = [value, pytensor.grad(value.sum(), tilt)]
-    at = np.random.default_rng(0).normal(size=(2, len(cells.base), cells.basis.shape[2]))
+    predictors = pytensor.tensor.tensor3("predictors")
+    value = log_marginal("mixture", predictors, *shared(cells))[0]
+    outputs = [value, pytensor.grad(value.sum(), predictors)]
+    forms = cells.forms
+    at = forms.centre + 0.5 * np.random.default_rng(0).normal(size=(2, *forms.centre.shape))
+    at[..., 0] += forms.handle[:, 0]
     slow, fast = (
-        pytensor.function([tilt], outputs, mode=mode)(at) for mode in ("FAST_COMPILE", "NUMBA")
+        pytensor.function([predictors], outputs, mode=mode)(at)
+        for mode in ("FAST_COMPILE", "NUMBA")
     )
     for one, other in zip(slow, fast, strict=True):
         assert one == pytest.approx(other, abs=1e-4)
@@ -109,7 +115,7 @@ def test_numba_gives_the_same_as_python(stats_of_few):
 def test_the_fit_converges_and_finds_the_log_normal(fit_of_few):
     """At the start of the path the components give a log-normal, at 1 a Gamma."""
     assert fit_of_few.status.converged, fit_of_few.status.reason
-    path = fit_of_few.data["posterior"]["tilt_line"][..., -1]
+    path = fit_of_few.data["posterior"]["weight_coefficient"].sel(weight_function="path")
     assert float(path.mean()) < 0.5
 
 
@@ -136,9 +142,10 @@ def test_variational_agrees_with_nuts(stats_of_few, fit_of_few):
 def test_same_statistics_same_fit_whatever_the_order(stats_of_few, fit_of_few):
     frame = log_normal_items(4000, 0).sample(frac=1.0, random_state=1)
     again = soc.fit(summarized(frame, edges=stats_of_few.edges), soc.GammaMixture(), progress=False)
-    one, other = (f.data["posterior"]["tilt"].to_numpy() for f in (fit_of_few, again))
-    # sums of reals differ by rounding alone, which the optimiser's path may enlarge
-    assert other.mean(axis=(0, 1)) == pytest.approx(one.mean(axis=(0, 1)), abs=0.05)
+    for name in ("log_mean", "log_cv2", "weight_coefficient"):
+        one, other = (f.data["posterior"][name].to_numpy() for f in (fit_of_few, again))
+        # sums of reals differ by rounding alone, which the optimiser's path may enlarge
+        assert other.mean(axis=(0, 1)) == pytest.approx(one.mean(axis=(0, 1)), abs=0.05)
 
 
 @pytest.mark.slow
@@ -171,11 +178,11 @@ def test_fits_start_at_mixtures_and_mixtures_at_fits(stats_of_few, fit_of_few):
         assert float(np.abs(gap).max()) < 0.2
 
 
-def test_advice_names_only_available_terms(stats_of_few):
-    """Mixtures have no term in exposure, so the advice is for the single family."""
+def test_advice_is_for_the_mixture(stats_of_few):
+    """Mixtures have terms in exposure."""
     fit = soc.fit(stats_of_few, soc.GammaMixture(), soc.FiveSteps(), progress=False)
     advice = _size_advice(fit, posterior_of(fit).outcome)
-    assert "soc.Gamma(exposure=soc.Spline())" in advice
+    assert "soc.GammaMixture(exposure=soc.Spline())" in advice
 
 
 def test_minibatches_of_a_mixture_are_refused(stats_of_few):
@@ -189,7 +196,15 @@ def test_a_mixture_of_the_other_kind_is_refused(stats_of_few):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"functions": 2}, {"knots": 0}, {"shape": 0.0}, {"drift": -1.0}, {"mean": 3}]
+    "wrong",
+    [
+        {"functions": 2},
+        {"knots": 0},
+        {"shape": 0.0},
+        {"drift": -1.0},
+        {"mean": 3},
+        {"bin_effects": True},
+    ],
 )
 def test_configurations_are_checked(wrong):
     (name,) = wrong
@@ -205,25 +220,59 @@ def test_two_scores_and_two_bins():
     frame["t"] = np.where(frame["t"] > 0.02, 0.03, 0.02)
     fit = soc.fit(summarized(frame), soc.GammaMixture(), progress=False)
     assert fit.status.converged, fit.status.reason
-    assert fit.data["posterior"]["tilt"].sizes["tilt_knot"] == 2
+    assert fit.data["posterior"].sizes["weight_knot"] == 2
 
 
-def test_components_at_the_bins_reproduce_the_statistics(stats_of_few):
+def test_items_are_in_the_likelihood_and_the_start_has_their_rate(stats_of_few):
     """Every item is in the likelihood, with its own cell's density."""
     built = build(stats_of_few, soc.GammaMixture())
     assert built.data.items.sum() == pytest.approx(stats_of_few.n_items)
-    bins = built.weights.bins
-    assert bins.items.sum() == stats_of_few.n_items
-    weight = special.softmax(built.data.base + built.data.basis[:, :, 2], axis=1)
-    variance = bins.base.width(bins.spread)
-    shape = parts.inverse_trigamma(variance)[:, None]
-    location = (
-        bins.base.location[:, None]
-        + bins.base.spread[:, None] * built.extras["component_z"].to_numpy()
-    )
+    rows, forms = built.weights.rows, built.data.forms
+    assert rows.items.sum() == stats_of_few.n_items
+    whole = built.weights.design.line_mean
+    assert whole[-1] == 0.0  # all functions but the path begin at 0
+    predictors = np.zeros(forms.centre.shape)
+    predictors[:, :2], predictors[:, 2] = rows.start, 1.0
+    weight = solved(predictors[None], *forms.arrays)[0][0]
+    shape = parts.inverse_trigamma(rows.base.width())[:, None]
+    location = rows.base.places(built.extras["component_z"].to_numpy())
     mean = (weight * np.exp(location + np.log(shape) - special.psi(shape))).sum(axis=1)
+    # the mean of the components is that of the curve
+    assert np.log(mean) == pytest.approx(rows.start[:, 0], abs=1e-7)
     part = stats_of_few.table("part")
-    seen = np.bincount(bins.of[part["bin"]], part["sum_y"])
-    size = np.bincount(bins.of[part["bin"]], part["sum_N"])
-    # the pilot's Gamma has the items' rate, bin by bin, within the noise of 100 items or more
+    seen = np.bincount(rows.of[part["bin"]], part["sum_y"])
+    size = np.bincount(rows.of[part["bin"]], part["sum_N"])
+    # the start's Gamma has the items' rate, bin by bin, within the noise of 100 items or more
     assert np.average(mean, weights=size) == pytest.approx(seen.sum() / size.sum(), rel=0.1)
+
+
+def test_pooled_cells_have_the_likelihood_of_their_parts():
+    """Cells of equal outcome and size in a merged row are one cell, which changes nothing."""
+    statistics = summarized(log_normal_items(4000, 0), bins=400)
+    built = build(statistics, soc.GammaMixture())
+    rows, components = built.weights.rows, built.family.components
+    assert len(rows.items) < 400
+    cells = cells_of(statistics, built.family, built.rows, False, False)
+    pooled = _pooled(cells, rows)
+    assert len(pooled["n"]) < len(cells["n"])
+    of = rows.of[cells["row"]]
+    for name in ("n", "sum_y", "sum_N", "sum_y2", "sum_yN"):
+        total, before = (
+            np.bincount(at, own[name], minlength=len(rows.items))
+            for at, own in ((pooled["row"], pooled), (of, cells))
+        )
+        assert total == pytest.approx(before)
+    name = next(name for name in cells if name.endswith("_cell"))
+    apart = {**cells, name: np.arange(len(cells["n"]))}  # no two cells are of one outcome
+    functions = built.weights.functions
+    both = [make_cells(components, own, rows, functions) for own in (cells, apart)]
+    assert len(both[0].items) < len(both[1].items)
+    mode = built.weights.predictors(built.coefficients[0].laplace.state.coefficients)
+    at, found = np.stack([mode, mode + 0.2]), []
+    for own in both:
+        value, slope = np.empty(at.shape[:2]), np.empty(at.shape)
+        all_rows(at, value, slope, *own.arrays)
+        found.append((value, slope))
+    # single precision: 1e-6 of 10 items' log densities
+    assert found[0][0] == pytest.approx(found[1][0], abs=1e-3)
+    assert found[0][1] == pytest.approx(found[1][1], abs=1e-3)

@@ -7,6 +7,9 @@ from scipy import special, stats
 
 import soc_pymc as soc
 from soc_pymc.families import components as parts
+from soc_pymc.families.mixture_rows import solved
+from soc_pymc.model.splines import spline_matrix
+from soc_pymc.posterior.curves import curves_at
 from soc_pymc.posterior.predictive import posterior_of
 from tests.thinning import thinned
 
@@ -51,8 +54,8 @@ def some(columns, step):
 
 def prior_of(law, score):
     """Location, variance and weights (draws, R) of the components at one score."""
-    at = np.array([score])
-    location, variance = law._weights.components(at, 0.0)
+    at = {"score": np.array([score])}
+    location, variance = law._weights.components(at)
     ((_, weights),) = law._weights.blocks(at)
     return location[0], variance[0, 0], weights[:, 0]
 
@@ -144,6 +147,53 @@ def test_log_density_and_ends_of_values_agree(values):
     below, upto = law.cdf_interval(many)
     assert (below == upto).all()
     assert np.gradient(upto, y) == pytest.approx(density, abs=1e-3)
+
+
+def theta_moments(law, columns, weights):
+    """Mean and variance of theta (draws, n) under weights (draws, n, R) of the components."""
+    prior = law._prior(columns)
+    means, own = np.broadcast_arrays(law.family.mean(*prior), law.family.variance(*prior))
+    mean = np.einsum("dnr,nr->dn", weights, means)
+    return mean, np.einsum("dnr,nr->dn", weights, own + means**2) - mean**2
+
+
+@pytest.mark.parametrize("kind", ["counts", "values"])
+def test_solved_weights_have_the_moments_of_the_curves(kind, request):
+    """Each draw's components have the mean and variance of the draw's calibration curves.
+
+    At the ends of the scores, where data hardly determine the variance, some draws leave what the
+    components represent, and have another variance.
+    """
+    law, columns = request.getfixturevalue(kind)
+    score = np.quantile(columns["score"], np.linspace(0.0, 1.0, 41))
+    few, curves = {"score": score}, law.curves(score)
+    mean, variance = theta_moments(law, few, law._weights._solve(few, None, False))
+    plain = soc.calibration_curves(law._fit, score)
+    for name in ("mean", "variance"):
+        assert plain[name].to_numpy()[0] == pytest.approx(curves[name])
+    assert (mean - curves["mean"]) / np.sqrt(curves["variance"]) == pytest.approx(0.0, abs=1e-6)
+    off = np.abs(variance / curves["variance"] - 1.0)
+    assert off[:, 2:-1].max() < 1e-6
+    assert (off[:, [1]] > 1e-6).mean() < 0.02
+
+
+@pytest.mark.parametrize("kind", ["counts", "values"])
+def test_interpolated_weights_are_those_of_the_solver(kind, request):
+    """Total variation is at most 1e-4 between the knots, at which functions of the score end."""
+    law, columns = request.getfixturevalue(kind)
+    own = law._weights
+    few = {"score": np.quantile(columns["score"], np.linspace(0.0, 1.0, 41))}
+    every = own._weights(few, None, False)
+    assert every.sum(axis=-1) == pytest.approx(1.0, abs=1e-5)
+    away = 0.5 * np.abs(every - own._solve(few, None, False)).sum(axis=-1)
+    position = law._fit.axis("mean")(few["score"])
+    step = np.diff(own._solved.position[:2])
+    inside = (position > own._knots[0] + 2.0 * step) & (position < own._knots[-1] - 2.0 * step)
+    assert inside.sum() > 35
+    assert away[:, inside].max() < 1e-4
+    assert away.max() < 2e-3
+    draws = np.array([5, 0, 5])
+    assert (own._weights(few, draws, False) == every[draws]).all()
 
 
 @pytest.mark.parametrize("kind", thinned(["counts", "values"], ["counts"]))
@@ -276,3 +326,80 @@ def test_further_outcomes_against_every_draw(kind, request):
     # second order in the weights' uncertainty, and interpolation
     assert np.quantile(away, 0.95) < 1e-4
     assert away.max() < 1e-3
+
+
+# --- terms ---------------------------------------------------------------------------------------
+
+
+def termed(**terms):
+    """A fit of counts of two countries, whose rates fall with exposure, and its items."""
+    rng, n = np.random.default_rng(8), 4000
+    score = np.exp(rng.normal(np.log(0.05), 0.7, n))
+    exposure = np.ceil(np.exp(rng.normal(np.log(60.0), 1.2, n)))
+    country = rng.choice(["a", "b"], n)
+    level = score * np.where(country == "a", 1.3, 0.8) * (exposure / 60.0) ** -0.15
+    theta = level * np.exp(0.6 * rng.normal(size=n))
+    frame = pd.DataFrame({"t": score, "y": rng.poisson(theta * exposure), "N": exposure})
+    frame["country"] = country
+    group = {"group": "country"} if terms.pop("grouped", False) else {}
+    items = soc.PoissonItems(frame, score="t", count="y", exposure="N", **group)
+    stats_of = soc.summarize(items, joint=True, bins=40, progress=False)
+    return soc.fit(stats_of, soc.GammaMixture(**terms), progress=False), items
+
+
+TERMS = {
+    "exposure": {"exposure": soc.Spline()},
+    "groups": {"grouped": True},
+    "monotone": {"monotone": True},
+    "both": {"exposure": soc.Spline(), "grouped": True},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TERMS)
+def test_terms_of_a_mixture(name):
+    """A fit converges; posteriors are those of weights that are solved for, draw by draw."""
+    fit, items = termed(**TERMS[name])
+    assert fit.status.converged, fit.status.reason
+    frame = items.source.iloc[::400].reset_index(drop=True)
+    few = soc.PoissonItems(frame, **items.roles)
+    found = soc.item_posteriors(fit, few, progress=False)
+    law = posterior_of(fit)
+    assert (
+        not fit.prior.monotone
+        or (np.diff(law.curves(np.geomspace(0.01, 0.3, 50))["mean"]) >= 0).all()
+    )
+    score, y, size = (frame[k].to_numpy(dtype=float) for k in ("t", "y", "N"))
+    group = frame["country"].to_numpy() if fit.groups else None
+    z, functions, knots, given = _stored(fit)
+    for i in range(len(frame)):
+        one = score[[i]], None if group is None else group[[i]], size[[i]]
+        both = np.stack(curves_at(fit, *one), axis=-1)
+        base, start = law._weights._base(
+            {"score": one[0], "exposure": one[2]} | ({"group": one[1]} if fit.groups else {})
+        )
+        forms = law.family.components.forms(base, functions, start)
+        at = np.clip(fit.axis("mean")(one[0]), knots[0], knots[-1])
+        rest = np.einsum("nk,dkj->dnj", spline_matrix(at, knots), given)
+        weight = solved(np.concatenate([both, rest], axis=-1), *forms.arrays)[0][:, 0]
+        shape = parts.inverse_trigamma(base.width())[0]
+        rate = np.exp(special.psi(shape) - base.places(z)[0])
+        density = weight * stats.nbinom.pmf(y[i], shape, rate / (rate + size[i]))
+        posterior = (density / density.sum(axis=1, keepdims=True)).mean(axis=0)
+        means = (shape + y[i]) / (rate + size[i])
+        mean = posterior @ means
+        sd = np.sqrt(posterior @ (means / (rate + size[i]) + (means - mean) ** 2))
+        # without terms weights are interpolated between scores
+        assert found["theta_mean"][i] == pytest.approx(mean, abs=1e-3 * sd)
+        assert found["theta_sd"][i] == pytest.approx(sd, rel=1e-3)
+        cdf = posterior @ special.gammainc(shape + y[i], (rate + size[i]) * found["theta_q95"][i])
+        assert cdf == pytest.approx(0.95, abs=1e-3)
+
+
+def _stored(fit):
+    """Positions of components, functions of them, knots over the score, and coefficients there."""
+    constant, values = fit.data["constant_data"], fit.data["posterior"]["weight_coefficient"]
+    assert values.dims == ("chain", "draw", "weight_knot", "weight_function")
+    knots = values["weight_knot"].to_numpy()
+    given = values.to_numpy().reshape(-1, *values.shape[2:])
+    return *(constant[f"component_{k}"].to_numpy() for k in ("z", "function")), knots, given
