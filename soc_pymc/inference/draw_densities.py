@@ -82,7 +82,7 @@ def values_of(fit: Fit, built: Problem) -> dict[str, Floats]:
         own = posterior[variable.name].to_numpy()
         values[variable.name] = own.reshape(-1, *own.shape[2:])
     for of in built.coefficients:
-        projected = fit.prior.monotone and of.variable == built.family.curves[0]
+        projected = fit.prior.monotone and f"{built.family.curves[0]}_".startswith(of.variable)
         values |= _turned(of, values, posterior, projected)
     return values
 
@@ -96,7 +96,7 @@ def _turned(
     an earlier fit or on another machine, the curves say what the coefficients are. `projected`
     curves are not those of the coefficients, whose rotation is then taken to be the same.
     """
-    names = [*(f"{of.variable}_{block.name}" for block in of.design.blocks), f"{of.variable}_line"]
+    names = of.names
     own = np.hstack([values[name] for name in names])
     if projected:
         return {}
@@ -185,7 +185,7 @@ def top_level(built: Problem) -> list[Any]:
     """Parameters whose priors depend on no other parameter."""
     free = set(built.model.free_RVs)
     # a line's variable has further inputs, but its prior does not use them
-    given = {f"{of.variable}_{b.name}" for of in built.coefficients for b in of.design.blocks}
+    given = {name for of in built.coefficients for name in of.names[:-1]}
     return [
         v
         for v in built.model.free_RVs
