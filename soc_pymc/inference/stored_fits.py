@@ -24,7 +24,8 @@ from ..families.priors import (
 from ..families.scales import RANK
 from .methods import NUTS, VI, FiveSteps, Method
 
-_LATER = {"Status": {"mc_error": None}}  # fields that older files lack
+# fields that older files lack
+_LATER: dict[str, dict[str, Any]] = {"Status": {"mc_error": None}, "NUTS": {"target_accept": 0.8}}
 METHODS = (VI, NUTS, FiveSteps)
 PRIORS = get_args(Prior)
 

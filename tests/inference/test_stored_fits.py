@@ -1,5 +1,6 @@
 """Inconsistent fits are refused when read, with the name of the bad part."""
 
+import json
 import warnings
 from dataclasses import make_dataclass
 from functools import cache
@@ -164,3 +165,9 @@ def test_configurations_are_read_as_they_were_written():
     odd = make_dataclass("Odd", ["value"])(object())
     with pytest.raises(TypeError, match="has no form in a file"):
         as_json(odd)
+
+
+def test_fields_that_older_files_lack_have_their_defaults():
+    older = json.loads(as_json(soc.NUTS(draws=7)))
+    del older["target_accept"]
+    assert read_record(json.dumps(older), soc.NUTS) == soc.NUTS(draws=7)

@@ -4,9 +4,10 @@
         [--iterations 30000]
 
 Part 1 holds `soc.VI` to `soc.NUTS` on simulated and real data. Part 2 fits stock approximations to
-the same model in plain coordinates, on two of the data sets; `--methods` without names leaves it
-out. Real data are read from the folder that SOC_PYMC_DATA names. `--cache` keeps the samples of
-NUTS, which know nothing of changes in the model: empty the folder when it changes.
+the same model in plain coordinates, on two of the data sets, and linear-response DADVI on all;
+`--methods` without names leaves it out. Real data are read from the folder that SOC_PYMC_DATA
+names. `--cache` keeps the samples of NUTS, which know nothing of changes in the model: empty the
+folder when it changes.
 """
 
 import argparse
@@ -46,12 +47,16 @@ _SIMULATED = {
 }
 _REAL = {"adwords": ("clicks", "impressions"), "fremtpl2": ("claims", "exposure_years")}
 _COMPARED = ("S1 20,000/50", "fremtpl2/200")
+_EVERYWHERE = ("dadvi", "dadvi-centred")  # on all data sets
 
 METHODS: dict[str, Callable[[problem.Problem, int], plain.Approximation]] = {
     "advi": lambda b, steps: plain.advi(plain.plain_model(b), False, steps),
     "advi-centred": lambda b, steps: plain.advi(plain.plain_model(b, True), False, steps),
     "full-rank": lambda b, steps: plain.advi(plain.plain_model(b), True, steps),
     "full-rank-centred": lambda b, steps: plain.advi(plain.plain_model(b, True), True, steps),
+    "dadvi": lambda b, steps: plain.dadvi(plain.plain_model(b)),
+    "dadvi-centred": lambda b, steps: plain.dadvi(plain.plain_model(b, True)),
+    "dadvi-centred-300": lambda b, steps: plain.dadvi(plain.plain_model(b, True), draws=300),
     "laplace": lambda b, steps: plain.laplace(plain.plain_model(b)),
     "pathfinder": lambda b, steps: plain.pathfinder(plain.plain_model(b)),
 }
@@ -232,7 +237,7 @@ def comparison(
     case: Case, methods: list[str], iterations: int
 ) -> tuple[pd.DataFrame, dict[str, str]]:
     """All methods against NUTS on one data set, and notes."""
-    built = problem.build(case.stats, soc.Gamma())
+    built = problem.build(case.stats, case.nuts.prior)
     gap = max(
         plain.density_gap(built, plain.plain_model(built, centred), centred)
         for centred in (False, True)
@@ -276,8 +281,9 @@ def main() -> None:
         case = fitted(name, stats, chosen.cache)
         within[name], quality[name] = agreement(case), costs(case)
         _show(f"{name}: soc.VI against soc.NUTS", within[name])
-        if name in _COMPARED and chosen.methods:
-            table, notes = comparison(case, chosen.methods, chosen.iterations)
+        methods = [m for m in chosen.methods if name in _COMPARED or m in _EVERYWHERE]
+        if methods:
+            table, notes = comparison(case, methods, chosen.iterations)
             _show(f"{name}: methods against soc.NUTS", table)
             print("\n".join(f"{method}: {note}" for method, note in notes.items()))
     if quality:

@@ -10,7 +10,7 @@ Sailynoja, Burkner and Vehtari 2022 for the bands). No fit is left out, converge
 import argparse
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,19 @@ def _successes(rng, logit_mean, log_odds_cv2, frame):
     return frame.assign(successes=rng.binomial(frame["trials"], theta))
 
 
+def _values(rng, mean, log_variance, frame):
+    theta = rng.normal(mean, np.exp(0.5 * log_variance))
+    return frame.assign(value=rng.normal(theta, frame["noise_sd"]))
+
+
+def _effects(n_items: int, seed: int = 0) -> pd.DataFrame:
+    """Items: t ~ Normal(0, 1), theta ~ Normal(t, 0.5), log sd of the noise ~ Normal(0, 0.5)."""
+    rng = np.random.default_rng([seed, 1])  # not the stream that theta is drawn from
+    score, noise_sd = rng.normal(size=n_items), np.exp(rng.normal(0.0, 0.5, n_items))
+    value = rng.normal(rng.normal(score, 0.5), noise_sd)
+    return pd.DataFrame({"score": score, "noise_sd": noise_sd, "value": value})
+
+
 @dataclass(frozen=True)
 class Setting:
     """A prior, items with its scores and sizes, and outcomes given both curves at the items."""
@@ -73,6 +86,15 @@ SETTINGS = {
         binomial.ITEMS["binomial"],
         _successes,
     ),
+    "normal": Setting(
+        soc.Normal(
+            mean=soc.Spline(scale="linear", level=(0.0, 0.7), slope=(1.0, 0.3)),
+            variance=soc.Spline(scale="linear", level=(float(np.log(0.3)), 0.7), slope=(0.0, 0.5)),
+        ),
+        _effects,
+        lambda frame: soc.NormalItems(frame, score="score", value="value", noise_sd="noise_sd"),
+        _values,
+    ),
 }
 
 
@@ -91,18 +113,18 @@ def _r_squared(prior: Any, first: np.ndarray, second: np.ndarray) -> np.ndarray:
     return explained / (explained + variance.mean(axis=-1))
 
 
-def ranks(
+def replicates(
     fits: int,
     items: int,
     bins: int | None = None,
     seed: int = 0,
     binned: bool = False,
     kind: str = "poisson",
-) -> pd.DataFrame:
-    """Ranks in (0, 1) of every quantity (columns) in every data set (rows), and the status.
+) -> Iterator[tuple[soc.Fit, list[tuple[str, np.ndarray, float, float]]]]:
+    """Fits to data sets from the prior: each with name, draws and truth of every quantity.
 
-    Items draw theta from the curves at their own scores, or at the centre of their bin (`binned`),
-    which is the model to the letter.
+    The last entry is uniform on (0, 1) and breaks ties of ranks. Items draw theta from the curves
+    at their own scores, or at the centre of their bin (`binned`), which is the model to the letter.
     """
     setting = SETTINGS[kind]
     prior = setting.prior
@@ -118,7 +140,6 @@ def ranks(
     at_items = _matrices(fit, score)
     points = frame["score"].quantile(list(_QUANTILES)).to_numpy()
     some = frame["score"].to_numpy()[:: max(1, items // 500)]
-    rows = []
     for i in range(fits):
         curves = (at @ truth[name][i] for name, at in at_items.items())
         summary = soc.summarize(
@@ -130,12 +151,22 @@ def ranks(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", soc.ConvergenceWarning)
             fit = soc.fit(summary, prior, method=soc.VI(seed=i), progress=False)
-        row = {"converged": fit.status.converged, "pareto_k": fit.status.pareto_k}
-        for name, drawn, true in _quantities(fit, truth, i, points, some):
-            below = np.mean(drawn < true) + np.mean(drawn == true) / 2
-            row[name] = (below * len(drawn) + rng.random()) / (len(drawn) + 1)
-        rows.append(row)
-    return pd.DataFrame(rows)
+        yield fit, [(*one, rng.random()) for one in _quantities(fit, truth, i, points, some)]
+
+
+def rank(drawn: np.ndarray, true: float, tie: float) -> float:
+    """Rank in (0, 1) of the truth among draws."""
+    below = np.mean(drawn < true) + np.mean(drawn == true) / 2
+    return float((below * len(drawn) + tie) / (len(drawn) + 1))
+
+
+def ranks(*args: Any, **kwargs: Any) -> pd.DataFrame:
+    """Ranks of all quantities (columns) in all data sets (rows) of `replicates`, and the status."""
+    return pd.DataFrame(
+        {"converged": fit.status.converged, "pareto_k": fit.status.pareto_k}
+        | {name: rank(*one) for name, *one in quantities}
+        for fit, quantities in replicates(*args, **kwargs)
+    )
 
 
 def _matrices(fit: soc.Fit, score: np.ndarray) -> dict[str, np.ndarray]:
