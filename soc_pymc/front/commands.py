@@ -539,20 +539,16 @@ def prior_of(chosen: _Chosen, kind: str, grouped: bool) -> Prior:
             f"{' or --prior '.join(suited)}"
         )
     prior = PRIORS[name]()
-    terms = ("exposure_term", "monotone", "bin_effects", "pool_groups")
-    given = [flag_of(term) for term in terms if getattr(chosen, term)]
-    if prior.mixture and given:
+    if prior.mixture and chosen.bin_effects:
         raise FitError(
-            f"--prior {name} has no {', '.join(given)}: leave out what it has not, or use "
-            f"--prior {suited[0]}"
+            f"--prior {name} has no --bin-effects: leave it out, or use --prior {suited[0]}"
         )
     if chosen.pool_groups and not grouped:
         raise FitError("--pool-groups: these items have no groups, leave it out")
     curve = {"knots": chosen.knots, "scale": chosen.scale}
     curve = {field: value for field, value in curve.items() if value is not None}
     own: dict[str, Any] = {of: replace(getattr(prior, of), **curve) for of in ("mean", "variance")}
-    if not prior.mixture:
-        own["exposure"] = Spline() if chosen.exposure_term else None
-        own["monotone"], own["bin_effects"] = chosen.monotone, chosen.bin_effects
-        own["groups"] = not chosen.pool_groups
+    own["exposure"] = Spline() if chosen.exposure_term else None
+    own["monotone"], own["bin_effects"] = chosen.monotone, chosen.bin_effects
+    own["groups"] = not chosen.pool_groups
     return replace(prior, **own)

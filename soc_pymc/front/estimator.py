@@ -28,7 +28,7 @@ from ..inference import fitting as inference
 from ..inference.methods import Method
 from ..inference.results import Fit
 from ..posterior.calibration import curves_of
-from ..posterior.curves import curves_at, items_at_once
+from ..posterior.curves import items_at_once
 from ..posterior.extrapolation import warn_of_extrapolation
 from ..posterior.items import item_posteriors
 from ..posterior.predictive import posterior_of
@@ -574,10 +574,10 @@ def _given_score_and_size(
     for at in (slice(start, start + step) for start in range(0, len(score), step)):
         if size is None:
             curves, over = curves_of(fit, score[at]), ("chain", "draw")
-            mean, quantiles = curves["mean"].mean(over).to_numpy(), np.empty((0, len(score[at])))
             variance = (curves["variance"].mean(over) + curves["mean"].var(over)).to_numpy()
+            mean = curves["mean"].mean(over).to_numpy()
+            parts.append(np.vstack([mean, np.sqrt(variance), variance]))
         else:
-            found = family.over_draws(*curves_at(fit, score[at], None, size[at]), probs)
-            mean, variance, quantiles = found.mean, found.variance, found.quantiles
-        parts.append(np.vstack([mean, np.sqrt(variance), variance, quantiles]))
+            columns = {"score": score[at], family.outcome.size: size[at]}
+            parts.append(posterior_of(fit).before(columns, probs))
     return np.hstack(parts)

@@ -232,6 +232,10 @@ class _MixturePosterior:
             at[:, own] = np.minimum(below, weights.shape[-1] - 1)
         return _picked(self._updated_parameters(columns, components), at)
 
+    def before(self, columns: Columns, probs: tuple[float, ...]) -> Floats:
+        weight = self._weights.mean(columns)
+        return np.asarray(self.family.mixtures.summaries(weight, *self._prior(columns), probs))
+
     def scorer(self, probs: tuple[float, ...], draws: str, plug_in: bool) -> Scorer:
         def summarized(part: Columns, components: tuple[Floats, Floats], weight: Floats) -> Floats:
             return self.family.mixtures.summaries(

@@ -106,6 +106,9 @@ class Posterior(Protocol):
     def scorer(self, probs: tuple[float, ...], draws: str, plug_in: bool) -> Scorer:
         """Function that scores items over ``"all"`` draws, ``"representative"`` ones, or none."""
 
+    def before(self, columns: Columns, probs: tuple[float, ...]) -> Floats:
+        """Rows of a `Scorer` for items whose outcome is not known, over all draws."""
+
     def curves(
         self, score: Floats, group: NDArray[Any] | None = None, exposure: Floats | None = None
     ) -> dict[str, Floats]:
@@ -276,6 +279,11 @@ class _FamilyPosterior:
         elif is_plain(fit):
             return _tabulated(fit, probs, lambda columns: in_chunks(one_chunk, step, columns))
         return lambda columns: in_chunks(one_chunk, step, columns)
+
+    def before(self, columns: Columns, probs: tuple[float, ...]) -> Floats:
+        found = self.family.over_draws(*self._draws(columns), probs)
+        moments = found.mean, np.sqrt(found.variance), found.variance
+        return np.vstack([*moments, found.quantiles])
 
     def _score_few(self, columns: Columns, probs: tuple[float, ...]) -> Floats:
         """Score items over a few nodes if these are accurate, else over all draws."""
