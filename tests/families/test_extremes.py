@@ -23,7 +23,9 @@ _KNOWN = {
     # tables of splines, and single precision, by design
     "item kernels: quantile, in sd": 1e-6,
     "item kernels: cdf": 1e-6,
-    "tilted mixtures: log marginal of an item, in nats": 3e-7,
+    "kernel of mixtures: log marginal of an item, in nats": 3e-7,
+    # weights of 45 components in single precision, whose sum is 1 to 6e-8
+    "joint cells: nats an item of a bin": 1e-8,
     "decisions: expected variance on a grid": 1e-7,
     # likewise differences of counts and means
     "cells of counts: slope in log cv2": 1e-6,

@@ -34,7 +34,8 @@ MAKE = {
     "curves": lambda: _fit(soc.Gamma(mean=RANKS, variance=RANKS), FEW),
     "steps": lambda: _fit(soc.Gamma(), soc.FiveSteps(smooth=False)),
     "components": lambda: _fit(soc.GammaMixture(), soc.FiveSteps(smooth=False)),
-    "tilt": lambda: _fit(soc.GammaMixture(), FEW),
+    "weights": lambda: _fit(soc.GammaMixture(), FEW),
+    "terms": lambda: _fit(soc.GammaMixture(exposure=soc.Spline()), FEW, grouped=True),
     "effects": lambda: _fit(soc.Gamma(bin_effects=True), FEW),
     "exposure": lambda: _fit(soc.Gamma(exposure=soc.Spline()), FEW),
     "groups": lambda: _fit(soc.Gamma(), FEW, grouped=True),
@@ -82,9 +83,14 @@ def _without(group):
     return make
 
 
-def _without_kinds(tree):
-    constant = tree["constant_data"].to_dataset()
-    tree["constant_data"] = xr.DataTree(constant.drop_vars("mean_group_function"))
+def _lacking(name):
+    """A tree whose constant data lack a variable."""
+
+    def make(tree):
+        constant = tree["constant_data"].to_dataset()
+        tree["constant_data"] = xr.DataTree(constant.drop_vars(name))
+
+    return make
 
 
 def _sampled(tree):
@@ -114,8 +120,18 @@ CASES = [
     ("steps", _changed("posterior", "shape", _negative_first), "shape is not positive"),
     ("components", _changed("posterior", "weight", _negative_first), "weight is no distribution"),
     ("components", _changed("posterior", "component_sd", lambda x: x * 0), "sd is not positive"),
-    ("tilt", _changed("constant_data", "component_z", lambda x: x[::-1]), "component_z does not"),
-    ("tilt", _changed("constant_data", "mean_knot", lambda x: x + 1.0), "mean_knot"),
+    (
+        "weights",
+        _changed("constant_data", "component_z", lambda x: x[::-1]),
+        "component_z does not",
+    ),
+    ("weights", _changed("constant_data", "mean_knot", lambda x: x + 1.0), "mean_knot"),
+    ("weights", _changed("posterior", "weight_knot", lambda x: x[::-1]), "weight_knot does not"),
+    ("weights", _changed("posterior", "weight_coefficient", lambda x: x * np.nan), "not finite"),
+    ("weights", _lacking("component_function"), "no 'component_function'"),
+    ("weights", _lacking("pilot_log_cv2"), "no 'pilot_log_cv2'"),
+    ("terms", _lacking("pilot_log_mean_of_group"), "no 'pilot_log_mean_of_group'"),
+    ("terms", _lacking("pilot_log_cv2_by_exposure"), "no 'pilot_log_cv2_by_exposure'"),
     ("effects", _changed("posterior", "effect_bin", lambda x: x - x[0] - 1), "out of range"),
     ("effects", _changed("posterior", "effect_bin", lambda x: x * 1.0), "out of range"),
     ("effects", _changed("posterior", "log_mean_bin_effect_sd", _negative_first), "is below 0"),
@@ -123,7 +139,7 @@ CASES = [
     ("exposure", _changed("constant_data", "share_position", lambda x: x[::-1]), "position falls"),
     ("groups", _changed("posterior", "group", lambda x: x[::-1]), "labels of groups are not text"),
     ("groups", _changed("posterior", "group", lambda x: np.arange(len(x))), "not text that rises"),
-    ("groups", _without_kinds, "no 'mean_group_function'"),
+    ("groups", _lacking("mean_group_function"), "no 'mean_group_function'"),
     ("curves", _sampled, "chain"),
 ]
 

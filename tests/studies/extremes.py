@@ -25,6 +25,7 @@ from soc_pymc.families import (
     components,
     further,
     gamma_quantiles,
+    mixture_rows,
     mixtures,
     normal_normal,
     normal_rows,
@@ -275,7 +276,7 @@ def _row_of_values(at: tuple[float, float, float, float], where: str) -> Points:
 
 
 def mixture_counts(fast: bool) -> Points:
-    """Mixtures of Gammas on the log scale: marginal, posterior moments and the tilted kernel."""
+    """Mixtures of Gammas on the log scale: marginal and posterior moments."""
     z = components.GAMMAS.z[::6]
     spreads = (1e-5, 1e-2, 1.0, 10.0)
     for spread, (y, factor), exposure in product(
@@ -312,7 +313,6 @@ def mixture_counts(fast: bool) -> Points:
         total = mp.fsum(inside)
         yield Point("mixture of Gammas: posterior mean", one[0][0, 0], mean, where, y)
         yield Point("mixture of Gammas: posterior variance", one[1][0, 0], total, where, y)
-        yield from _tilted(found, density, top, logs, where)
 
 
 def _moments(family, outcome, size, location, variance):
@@ -322,19 +322,40 @@ def _moments(family, outcome, size, location, variance):
     return family.mean(*after), family.variance(*after)
 
 
-def _tilted(found: np.ndarray, density: np.ndarray, top: float, logs: list, where: str) -> Points:
-    """The kernel in single precision, absolute error in nats an item."""
-    r = len(logs)
-    basis = np.linspace(-1.0, 1.0, r)[None, :, None]
-    out, slope = np.empty((1, 1)), np.empty((1, 1, 1))
-    cells = np.array([0, 1]), np.ones(1), density.astype(np.float32), np.array([top])
-    components.all_bins(np.full((1, 1, 1), 0.4), out, slope, np.zeros((1, r)), basis, *cells)
-    tilt = [mp.exp(mp.mpf(0.4) * mp.mpf(float(v))) for v in basis[0, :, 0]]
-    want = mp.log(
-        mp.fsum(t * mp.exp(v) for t, v in zip(tilt, logs, strict=True)) / mp.fsum(tilt)
-    ) - mp.mpf(top)
-    got = float(out[0, 0] - top)
-    yield Point("tilted mixtures: log marginal of an item, in nats", got, want, where, 0.0, 1.0)
+def kernel_of_mixtures(fast: bool) -> Points:
+    """The likelihood's kernel in single precision, absolute error in nats an item.
+
+    At weights that are solved for where both curves and the path leave the grid's.
+    """
+    z = components.GAMMAS.z
+    for spread, (y, factor), exposure in product(
+        (1e-5, 1e-2, 1.0, 10.0),
+        ((0.0, 1.0), (30.0, 1.0), (1e4, 0.5), (1e9, 1.001)),
+        (1e-6, 1e12),
+    ):
+        shape = components.inverse_trigamma(np.array([spread**2]))
+        curves = np.array([np.log(factor * max(y, 1.0) / exposure), -np.log(shape[0])])
+        base = components.count_frame(*curves[:, None])
+        forms = components.GAMMAS.forms(base, np.zeros((len(z), 1)), curves[None])
+        predictors = np.array([[[curves[0] + 0.2 * min(spread, 1.0), curves[1] + 0.3, 0.6]]])
+        own = np.array([y]), np.array([exposure])
+        found = components.count_log_density(*own, base.places(z), base.width())
+        top = found.max(keepdims=True)[0]
+        cells = np.array([0, 1]), np.ones(1), np.exp(found - top).astype(np.float32), top
+        out, slope = np.empty((1, 1)), np.empty((1, 1, 3))
+        mixture_rows.all_rows(predictors, out, slope, *forms.arrays, *cells)
+        weight = mixture_rows.solved(predictors, *forms.arrays)[0][0, 0]
+        inner = ref.inverse_trigamma(base.width()[0])
+        shift = mp.log(inner) - mp.digamma(inner) + mp.log(mp.mpf(exposure))
+        logs = [
+            ref.log_count(y, inner, mp.exp(mp.mpf(float(x)) + shift)) for x in base.places(z)[0]
+        ]
+        want = mp.log(mp.fsum(w * mp.exp(v) for w, v in zip(weight, logs, strict=True)))
+        where = f"y {y:g}, N {exposure:g}, spread {spread:g}"
+        yield Point(
+            "kernel of mixtures: log marginal of an item, in nats",
+            float(out[0, 0] - top[0]), want - mp.mpf(top[0]), where, 0.0, 1.0,
+        )  # fmt: skip
 
 
 def mixture_values(fast: bool) -> Points:
@@ -464,6 +485,7 @@ ALL: tuple[Callable[[bool], Points], ...] = (
     table_quantiles,
     values,
     mixture_counts,
+    kernel_of_mixtures,
     mixture_values,
     mixed_gammas,
     theory_moments,

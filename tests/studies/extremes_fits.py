@@ -15,7 +15,7 @@ import pandas as pd
 import xarray as xr
 
 import soc_pymc as soc
-from soc_pymc.families import bin_effects, components, normal_rows
+from soc_pymc.families import bin_effects, components, mixture_rows, normal_rows
 from soc_pymc.families.priors import COMPONENTS, CURVES
 from soc_pymc.posterior.curves import curve_draws
 from soc_pymc.posterior.predictive import posterior_of
@@ -272,9 +272,9 @@ def mixture_law(fast: bool) -> Points:
         stats = _statistics(prior)
         fit = soc.fit(stats, getattr(soc, prior)(), soc.VI(draws=50), progress=False)
         law, score = posterior_of(fit), np.ones(1)
-        location, variance = law._weights.components(score, 0.0)
+        location, variance = law._weights.components({"score": score})
         places = [mp.mpf(float(x)) for x in location[0]]
-        ((_, weights),) = law._weights.blocks(score)
+        ((_, weights),) = law._weights.blocks({"score": score})
         share = weights[:, 0]
         v = mp.mpf(float(variance[0, 0]))
         shape = ref.inverse_trigamma(v)
@@ -389,25 +389,27 @@ def cells_of_values(fast: bool) -> Points:
 
 
 def joint_cells(fast: bool) -> Points:
-    """A bin of three joint cells under a tilted mixture, in nats an item."""
-    r, weight = 16, np.array([1.0, 1e3, 1e6])
-    basis = np.linspace(-1.0, 1.0, r)[None, :, None]
-    for low, tilt in product((0.0, -60.0, -1e6), (0.0, 0.4, -8.0)):
-        logs = np.linspace(low, 0.0, r)[None] * np.array([[1.0], [0.3], [0.0]])
-        out, slope = np.empty((1, 1)), np.empty((1, 1, 1))
-        cells = np.array([0, 3]), weight, np.exp(logs).astype(np.float32), np.zeros(1)
-        given = np.full((1, 1, 1), tilt)
-        components.all_bins(given, out, slope, np.zeros((1, r)), basis, *cells)
-        powers = [mp.exp(mp.mpf(tilt) * mp.mpf(float(v))) for v in basis[0, :, 0]]
+    """A bin of three joint cells under a mixture of some shape, in nats an item."""
+    z, number = components.NORMALS.z, np.array([1.0, 1e3, 1e6])
+    curves = np.zeros((1, 2))
+    base = components.value_frame(*curves.T)
+    forms = components.NORMALS.forms(base, np.tanh(z / 4.0)[:, None] ** 3, curves)
+    for low, shape in product((0.0, -60.0, -1e6), (0.0, 0.4, -8.0)):
+        logs = np.linspace(low, 0.0, len(z))[None] * np.array([[1.0], [0.3], [0.0]])
+        out, slope = np.empty((1, 1)), np.empty((1, 1, 3))
+        cells = np.array([0, 3]), number, np.exp(logs).astype(np.float32), np.zeros(1)
+        predictors = np.array([[[0.0, 0.0, shape]]])
+        mixture_rows.all_rows(predictors, out, slope, *forms.arrays, *cells)
+        weight = mixture_rows.solved(predictors, *forms.arrays)[0][0, 0]
         want = mp.fsum(
             mp.mpf(float(n)) * mp.log(
-                mp.fsum(p * mp.exp(mp.mpf(float(v))) for p, v in zip(powers, row, strict=True))
-                / mp.fsum(powers)
+                mp.fsum(mp.mpf(float(w)) * mp.exp(mp.mpf(float(v)))
+                        for w, v in zip(weight, row, strict=True))
             )
-            for n, row in zip(weight, logs, strict=True)
+            for n, row in zip(number, logs, strict=True)
         )  # fmt: skip
-        where = f"densities down to e^{low:g}, tilt {tilt:g}"
-        size = float(weight.sum())
+        where = f"densities down to e^{low:g}, coefficient {shape:g}"
+        size = float(number.sum())
         yield Point("joint cells: nats an item of a bin", out[0, 0], want, where, -low, size)
 
 
