@@ -292,7 +292,7 @@ class GammaMixture(_Mixture):
     Examples
     --------
     >>> GammaMixture(knots=5).functions
-    5
+    9
     """
 
     family: ClassVar[str] = "Gamma"
