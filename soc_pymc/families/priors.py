@@ -270,12 +270,16 @@ class GammaMixture(_Mixture):
 
     The grid follows a base distribution, with the mean and spread of theta from `Gamma`; the data
     determine how far the mixture weights depart from that Gamma. It needs statistics with joint
-    cells; groups are pooled.
+    cells.
 
     Parameters
     ----------
     mean, variance
-        Curves of the base distribution, as in `Gamma`.
+        Curves of E(theta|t) and Var(theta|t), as in `Gamma`.
+    exposure, monotone, groups
+        As in `Gamma`.
+    bin_effects
+        Must be False: mixtures have no effects of bins.
     functions
         Knots of the splines over components in the log weights.
     knots
@@ -305,7 +309,11 @@ class NormalMixture(_Mixture):
     Parameters
     ----------
     mean, variance
-        Curves of the base distribution, as in `Normal`.
+        Curves of E(theta|t) and Var(theta|t), as in `Normal`.
+    exposure, monotone, groups
+        As in `Normal`.
+    bin_effects
+        Must be False: mixtures have no effects of bins.
     functions, knots, shape, drift
         As in `GammaMixture`.
 
@@ -331,12 +339,16 @@ class BetaMixture(_Mixture):
 
     The grid is of positions of logit theta, around a base distribution with the mean and spread of
     theta from `Beta`; the data determine how far the mixture weights depart from that Beta. It
-    needs statistics with joint cells; groups are pooled.
+    needs statistics with joint cells.
 
     Parameters
     ----------
     mean, variance
-        Curves of the base distribution, as in `Beta`.
+        Curves of E(theta|t) and Var(theta|t), as in `Beta`.
+    exposure, monotone, groups
+        As in `Beta`.
+    bin_effects
+        Must be False: mixtures have no effects of bins.
     functions, knots, shape, drift
         As in `GammaMixture`.
 
