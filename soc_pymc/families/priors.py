@@ -268,34 +268,33 @@ class Beta(_Single):
 class GammaMixture(_Mixture):
     """theta given the score t is a mixture of Gammas on a grid, with weights smooth in t.
 
-    The grid follows a base distribution, with the mean and spread of theta from `Gamma`; the data
-    determine how far the mixture weights depart from that Gamma. It needs statistics with joint
-    cells.
+    E(theta|t) and Var(theta|t) are those of the curves, as in `Gamma`; the data determine how far
+    the rest of the shape departs from that Gamma. It needs statistics with joint cells.
 
     Parameters
     ----------
     mean, variance
-        Curves of E(theta|t) and Var(theta|t), as in `Gamma`.
+        Curves of log E(theta|t) and log cv2(t), as in `Gamma`.
     exposure, monotone, groups
-        As in `Gamma`.
+        Terms of these curves, as in `Gamma`. All groups and exposures share the shape.
     bin_effects
         Must be False: mixtures have no effects of bins.
     functions
         Knots of the splines over components in the log weights.
     knots
-        Knots over the score for drift of the weights.
+        Knots over the score for drift of the log weights.
     shape, drift
-        Scales of the half-normal priors of the root mean square change of log weights: of the shape
+        Standard deviations of the Normal priors of coefficients of the log weights: of the shape
         shared by all scores, and of its drift.
 
     Raises
     ------
     FitError
-        If a number is out of range.
+        If a term is not what it must be, or a number is out of range.
 
     Examples
     --------
-    >>> GammaMixture(knots=5).functions
+    >>> GammaMixture(exposure=Spline(), knots=5).functions
     9
     """
 
@@ -306,21 +305,22 @@ class GammaMixture(_Mixture):
 class NormalMixture(_Mixture):
     """theta given the score t is a mixture of Normals on a grid, with weights smooth in t.
 
+    E(theta|t) and Var(theta|t) are those of the curves, as in `Normal`; the data determine how far
+    the rest of the shape departs from a Normal. It needs statistics with joint cells.
+
     Parameters
     ----------
     mean, variance
-        Curves of E(theta|t) and Var(theta|t), as in `Normal`.
+        Curves of E(theta|t) and log Var(theta|t), as in `Normal`.
     exposure, monotone, groups
-        As in `Normal`.
-    bin_effects
-        Must be False: mixtures have no effects of bins.
-    functions, knots, shape, drift
+        Terms of these curves, as in `Normal`. All groups and noise sds share the shape.
+    bin_effects, functions, knots, shape, drift
         As in `GammaMixture`.
 
     Raises
     ------
     FitError
-        If a number is out of range.
+        If a term is not what it must be, or a number is out of range.
 
     Examples
     --------
@@ -337,25 +337,23 @@ class NormalMixture(_Mixture):
 class BetaMixture(_Mixture):
     """theta given the score t is a mixture of Betas on a grid, with weights smooth in t.
 
-    The grid is of positions of logit theta, around a base distribution with the mean and spread of
-    theta from `Beta`; the data determine how far the mixture weights depart from that Beta. It
-    needs statistics with joint cells.
+    E(theta|t) and Var(theta|t) are those of the curves, as in `Beta`; the data determine how far
+    the rest of the shape departs from that Beta. The grid is of positions of logit theta. It needs
+    statistics with joint cells.
 
     Parameters
     ----------
     mean, variance
-        Curves of E(theta|t) and Var(theta|t), as in `Beta`.
+        Curves of the logit of E(theta|t) and of g, as in `Beta`.
     exposure, monotone, groups
-        As in `Beta`.
-    bin_effects
-        Must be False: mixtures have no effects of bins.
-    functions, knots, shape, drift
+        Terms of these curves, as in `Beta`. All groups and numbers of trials share the shape.
+    bin_effects, functions, knots, shape, drift
         As in `GammaMixture`.
 
     Raises
     ------
     FitError
-        If a number is out of range.
+        If a term is not what it must be, or a number is out of range.
 
     Examples
     --------

@@ -165,9 +165,10 @@ def model(stats: Statistics, prior: Prior | None = None) -> pm.Model:
         ``value`` is the mean of the bin's values. Bin effects are averaged over: the curves exclude
         them, and ``log_mean_bin_effect_sd`` is their scale.
 
-        For mixtures ``weight_coefficient`` are the coefficients of the components' log weights at
-        their knots, and ``bin_predictor`` both curves and these coefficients at the likelihood's
-        rows. All rows have one joint log probability.
+        For mixtures the curves at the knots have the same names. ``weight_coefficient`` are the
+        coefficients of the components' log weights at their own knots, and ``bin_predictor`` are
+        both curves and these coefficients at the likelihood's rows, which stand in for
+        ``bin_log_mean`` and ``bin_log_cv2``. A row may merge several bins.
 
     Raises
     ------
