@@ -421,11 +421,9 @@ class _SmoothWeights:
         """Scores, with groups and sizes where the fit has such terms, each once; place of items."""
         score, group, size = self._at(columns)
         terms = own_terms(self._fit, group, size)
-        own: dict[str, NDArray[Any]] = {"score": score}
-        if terms["group"] is not None:
-            own["group"] = np.asarray(terms["group"])
-        if terms["exposure"] is not None:
-            own[self._family.outcome.size] = terms["exposure"]
+        column = {"group": "group", "exposure": self._family.outcome.size}
+        given = {column[name]: np.asarray(x) for name, x in terms.items() if x is not None}
+        own: dict[str, NDArray[Any]] = {"score": score, **given}
         codes = [np.unique(values, return_inverse=True)[1] for values in own.values()]
         _, first, place = np.unique(codes, axis=1, return_index=True, return_inverse=True)
         return select(own, first), place.reshape(-1)
