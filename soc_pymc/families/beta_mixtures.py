@@ -149,6 +149,12 @@ def _relative_betas(base: Frame, place: Floats, variance: Floats) -> tuple[Float
     return bounded_handle(base.first, unit, middle, base.spread, mean, own), mean, own
 
 
+def _beta_positions(base: Frame, place: Floats) -> Floats:
+    a, b = betas_of_logit(place, base.width()[:, None])
+    logit = np.log(a) - np.log(b)
+    return np.stack([special.log_expit(logit), special.log_expit(-logit)], axis=-1)
+
+
 def beta_weights(frame: Frame, z: Floats) -> Floats:
     """Weights (n, R) of components that make the base distribution's Beta.
 
@@ -220,7 +226,8 @@ BETAS = Components(
     base=success_frame,
     rise=_beta_rise,
     relative=_relative_betas,
-    path=beta_weights,
+    positions=_beta_positions,
+    anchor=beta_weights,
     merged=merged_normals,
     log_density=success_log_density,
     moments=_success_moments,

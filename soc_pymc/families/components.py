@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from .._lib.arrays import Floats, Ints
-from .mixture_rows import WeightForms, bounded_handle, centred
+from .mixture_rows import FLOOR, WeightForms, bounded_handle, centred
 from .special_forms import log_negative_binomial
 
 WIDTH = 0.3
@@ -24,12 +24,13 @@ WIDTH = 0.3
 
 STEP = 0.35  # step between components: at 1.2 sd their equal mixture is flat to 1e-6
 _CORNER = 3.0  # spreads beyond which the function that widens the base distribution is linear
-_SMOOTHEST = 1e4  # Gammas of larger shape count as log-normal in the path below
 _LOG_SHAPES = (-2.7, 230.0)  # smallest and largest log shape of a base Gamma
+# a Gamma of a wider logarithm has next to nothing in its lower tail: spread, and location below the
+# mean's logarithm, with which components reach down to 1e-6 of the mean and up to 150 times it
+_WIDEST_SPREAD, _FURTHEST_BELOW = 1.4, 3.8
 _MANY = 1000.0  # counts above which each component's probability is computed separately
 _SPLIT = 1e-3  # nats: a cell of several values becomes two points if the difference is larger
-# share, width, and power of theta in the tails of what allows heavier tails
-_FLOOR, _FLOOR_SD, _FLOOR_POWER = 1e-3, 2.0, 3.0
+_FLOOR_SD, _FLOOR_POWER = 2.0, 3.0  # width, and power of theta, of what allows heavier tails
 
 
 @dataclass(frozen=True)
@@ -72,15 +73,15 @@ def inverse_trigamma(value: ArrayLike) -> Floats:
 
 def count_frame(log_mean: ArrayLike, log_cv2: ArrayLike) -> Frame:
     """Base distributions of Gammas with these means and squared coefficients of variation."""
-    # a spread of at most 15, so that exponentials of the ends stay finite
     shape = np.exp(np.clip(-np.asarray(log_cv2, dtype=float), *_LOG_SHAPES))
-    location = np.asarray(log_mean) + special.psi(shape) - np.log(shape)
-    return Frame(np.array(log_mean, dtype=float), location, spread_of(shape), shape)
+    return _gamma_frame(np.array(log_mean, dtype=float), shape)
 
 
-def spread_of(shape: ArrayLike) -> Floats:
-    """Sd of log theta under Gammas of these shapes."""
-    return np.asarray(np.sqrt(special.polygamma(1, np.asarray(shape, dtype=float))))
+def _gamma_frame(first: Floats, shape: Floats) -> Frame:
+    """The grid reaches from far below the mean to far above it where the spread is large."""
+    away = np.maximum(special.psi(shape) - np.log(shape), -_FURTHEST_BELOW)
+    spread = np.minimum(np.sqrt(special.polygamma(1, shape)), _WIDEST_SPREAD)
+    return Frame(first, first + away, spread, shape)
 
 
 def value_frame(mean: ArrayLike, log_variance: ArrayLike) -> Frame:
@@ -99,20 +100,6 @@ def stretching(z: Floats, centre: ArrayLike = 0.0, corner: ArrayLike = _CORNER) 
     corner = np.asarray(corner)[..., None]
     x = np.abs(z - np.asarray(centre)[..., None]) / corner
     return np.asarray(corner**2 * (x + np.log1p(np.exp(-2.0 * x)) - np.log(2.0)))
-
-
-def gamma_weights(frame: Frame, z: Floats) -> Floats:
-    """Weights (n, R) of components that make the base distribution's Gamma.
-
-    Theta ~ Gamma(a) is Gamma(A) times Beta(a, A - a).
-    """
-    own = np.minimum(frame.own, _SMOOTHEST)[:, None]
-    spread = spread_of(own)
-    shape = inverse_trigamma((WIDTH * spread) ** 2)
-    between = np.concatenate([[-np.inf], 0.5 * (z[1:] + z[:-1]), [np.inf]])
-    log_share = special.psi(own) - special.psi(shape) + spread * between
-    mass = np.diff(special.betainc(own, shape - own, np.exp(np.minimum(log_share, 0.0))), axis=1)
-    return np.maximum(mass, 0.0)
 
 
 def count_log_density(
@@ -212,6 +199,12 @@ def _relative_gammas(base: Frame, place: Floats, variance: Floats) -> tuple[Floa
     return handle, mean, own
 
 
+def _gamma_positions(base: Frame, place: Floats) -> Floats:
+    shape = inverse_trigamma(base.width())
+    above = np.log(shape) - special.psi(shape) - base.first
+    return np.asarray(np.stack([place + above[:, None], np.zeros_like(place)], axis=-1))
+
+
 def _relative_normals(
     base: Frame, place: Floats, variance: Floats
 ) -> tuple[Floats, Floats, Floats]:
@@ -232,9 +225,8 @@ def _value_sharpness(cells: Mapping[str, NDArray[Any]], variance: Floats) -> Flo
 
 
 def _merged_gammas(location: Floats, fine: Frame, mean: Callable[[Floats], Floats]) -> Frame:
-    """Exp(mean log) of shapes; spreads are functions of them."""
-    own = np.exp(mean(np.log(fine.own)))
-    return Frame(mean(fine.first), location, spread_of(own), own)
+    """Exp(mean log) of shapes, of which the others are functions."""
+    return _gamma_frame(mean(fine.first), np.exp(mean(np.log(fine.own))))
 
 
 def merged_normals(location: Floats, fine: Frame, mean: Callable[[Floats], Floats]) -> Frame:
@@ -253,8 +245,11 @@ class Components:
     # (base, locations (n, R), their variance (n,)) -> `WeightForms.handle`, and means and variances
     # of theta under the components in its units
     relative: Callable[[Frame, Floats, Floats], tuple[Floats, Floats, Floats]]
-    # (bases, positions) -> weights (n, R) of the family's own base; None where that is Normal
-    path: Callable[[Frame, Floats], Floats] | None
+    # (bases, locations (n, R)) -> the first columns of `WeightForms.base`; None for Normals, which
+    # have no path
+    positions: Callable[[Frame, Floats], Floats] | None
+    # (bases, z) -> weights (n, R) that make the bases, where these have no closed form
+    anchor: Callable[[Frame, Floats], Floats] | None
     merged: Callable[..., Frame]  # (location, bases, averages over merged bins) -> their base
     log_density: Callable[[Floats, Floats, Floats, Floats], Floats]
     moments: Callable[[Mapping[str, NDArray[Any]]], Moments]
@@ -270,31 +265,31 @@ class Components:
     def forms(self, base: Frame, functions: Floats, start: Floats) -> WeightForms:
         """How predictors give the weights; `functions` (R, F) are those of z.
 
-        Where all coefficients are 0, the base is Normal, exact up to the grid. A path, if there is
-        one, replaces the first function: the step to the family's own weights, with a small share
-        of a wider Normal, so that weights at the ends are positive. `start` (n, 2) are both curves
-        of the Laplace start.
+        `start` (n, 2) are both curves at which the grid is placed. The first function of families
+        with a path is 0.
         """
         z = self.z
-        weight = special.log_softmax(-0.5 * z**2 / (1.0 - WIDTH**2))
-        normal = np.broadcast_to(weight, (len(base.location), len(z))).copy()
         handle, mean, variance = self.relative(base, base.places(z), base.width())
-        centre, corner = np.zeros(len(normal)), np.full(len(normal), _CORNER)
-        if self.path is not None:  # theta has a scale, at which both tails of its logarithm begin
+        given = np.zeros((*mean.shape, 4))
+        centre, corner = np.zeros(len(mean)), np.full(len(mean), _CORNER)
+        if self.positions is None:
+            given[:, :, 0] = mean
+        else:  # theta has a scale, at which both tails of its logarithm begin
+            given[:, :, :2] = self.positions(base, base.places(z))
             centre = (base.first - base.location) / base.spread
             corner = np.minimum(_CORNER, 2.0 / base.spread)
-        stretch = np.broadcast_to(stretching(z, centre, corner), normal.shape)[..., None]
-        every = np.hstack([z[:, None], functions])
-        basis = np.broadcast_to(every, (len(normal), *every.shape))
-        basis = np.concatenate([basis[..., :1], stretch, basis[..., 1:]], axis=2)
-        if self.path is not None:
             far = np.log1p(np.abs(mean) / (1.0 + np.exp(0.5 * start[:, [1]])))
             wide = special.softmax(-0.5 * (z / _FLOOR_SD) ** 2 - _FLOOR_POWER * far, axis=1)
-            own = (1.0 - _FLOOR) * self.path(base, z) + _FLOOR * wide
-            basis[:, :, 2] = np.log(own) - normal
-        at = np.zeros((len(normal), basis.shape[2]))
-        at[:, :2], at[:, 2] = start, self.path is not None
-        return centred(WeightForms(normal, basis, mean, variance, handle, at, at), at)
+            given[:, :, 2] = FLOOR * wide
+        if self.anchor is not None:
+            given[:, :, 3] = np.log(np.maximum(self.anchor(base, z), 1e-300))
+        stretch = np.broadcast_to(stretching(z, centre, corner), mean.shape)[..., None]
+        every = np.hstack([z[:, None], functions])
+        basis = np.broadcast_to(every, (len(mean), *every.shape))
+        basis = np.concatenate([basis[..., :1], stretch, basis[..., 1:]], axis=2)
+        at = np.zeros((len(mean), basis.shape[2]))
+        at[:, :2], at[:, 2] = start, self.positions is not None
+        return centred(WeightForms(given, basis, mean, variance, handle, at, at), at)
 
 
 GAMMAS = Components(
@@ -303,7 +298,8 @@ GAMMAS = Components(
     base=count_frame,
     rise=_ones,
     relative=_relative_gammas,
-    path=gamma_weights,
+    positions=_gamma_positions,
+    anchor=None,
     merged=_merged_gammas,
     log_density=count_log_density,
     moments=count_moments,
@@ -315,7 +311,8 @@ NORMALS = Components(
     base=value_frame,
     rise=_ones,
     relative=_relative_normals,
-    path=None,
+    positions=None,
+    anchor=None,
     merged=merged_normals,
     log_density=value_log_density,
     moments=_value_moments,

@@ -19,6 +19,9 @@ from .._lib.arrays import Floats, Ints
 _CLOSE, _STEPS = 1e-8, 60  # what may be left of both curves, and the most Newton steps
 _LONGEST = 2.0  # step of the coefficients that shift and stretch
 _SHORTEST = 0.02  # share of the line from the centre
+FLOOR = 1e-3
+"""Share of the weights of Gammas and Betas that allows heavier tails."""
+_UPPER = 0.05  # share of a Beta's logarithm below 0 from which on its density is steep
 _SOFT = 0.15  # share of the range over which a curve is bent to either bound
 # the first curve's bound in spreads; the second's, above a single component's and as a spread
 _FARTHEST, _ROOM, _WIDEST = 4.0, 0.8, 2.5
@@ -37,7 +40,10 @@ class WeightForms:
     Normals, around its mean in its sd; for Betas, around its mean m in m (1 - m).
     """
 
-    base: Floats  # (n, R): log weights, up to a constant, where all coefficients are 0
+    # (n, R, 4): positions of the components, as logarithms of their means relative to the start's
+    # (Gammas), logarithms of their means and of one minus these (Betas), or means (Normals);
+    # weights that allow heavier tails; for Betas, log weights that make the start's
+    base: Floats
     basis: Floats  # (n, R, 2 + F): functions that shift and stretch, and F further ones
     mean: Floats  # (n, R): mean of theta under each component, less the start's
     variance: Floats  # (n, R): its variance
@@ -53,6 +59,11 @@ class WeightForms:
         """All arrays."""
         return tuple(getattr(self, f.name) for f in fields(self))
 
+    @property
+    def paths(self) -> bool:
+        """Whether the first of the further functions is the path to the family's own weights."""
+        return bool(self.handle[0, 3] >= 0.0)
+
 
 @dataclass(frozen=True)
 class MixtureCells:
@@ -65,7 +76,7 @@ class MixtureCells:
     constant: Floats  # (rows,): sum of the logarithms of these divisors
 
     kernel: ClassVar[str] = "mixture"
-    signature: ClassVar[str] = "(b,r),(b,r,j),(b,r),(b,r),(b,h),(b,p),(b,m,g),(s),(c),(c,r),(b)"
+    signature: ClassVar[str] = "(b,r,k),(b,r,j),(b,r),(b,r),(b,h),(b,p),(b,m,g),(s),(c),(c,r),(b)"
     near: ClassVar[None] = None  # few cells are summed exactly
     informs_variance: ClassVar[bool] = True  # other data are refused before
 
@@ -109,6 +120,107 @@ def _bent(x, low, high):  # type: ignore[no-untyped-def]
         t = np.tanh((x - low - soft) / soft)
         return low + soft * (1.0 + t), 1.0 - t * t
     return x, 1.0
+
+
+@_jit
+def _normal_terms(inner, one, two, base, out, along):  # type: ignore[no-untyped-def]
+    """`_base_weights` of Normals."""
+    wide = np.exp(two)
+    v = wide - inner
+    for r in range(len(out)):
+        y = (base[r, 0] - one) / v
+        out[r] = -0.5 * y * y * v
+        along[r, 0], along[r, 1] = y, 0.5 * y * y * wide
+
+
+@_jit
+def _gamma_terms(inner, one, two, base, work):  # type: ignore[no-untyped-def]
+    """Log weights that make log-normals, and Gammas, each with derivatives in both curves.
+
+    Both are products: a log-normal is a log-normal times a component, nearly, and Gamma(a) is
+    Beta(a, A - a) times Gamma(A), a component.
+    """
+    wide = np.exp(two)
+    v, by_v = np.log1p(wide) - np.log1p(inner), wide / (1.0 + wide)
+    a = 1.0 / wide
+    q, shift = 1.0 / inner - a - 1.0, np.log(inner * a) - one
+    for r in range(work.shape[1]):
+        x = base[r, 0]
+        y = (x - one) / v + 0.5
+        work[0, r], work[1, r], work[2, r] = -0.5 * y * y * v, y, 0.5 * y * (y - 1.0) * by_v
+        log_share = x + shift
+        share = np.exp(min(log_share, -_UPPER))
+        rest, slope = np.log1p(-share), -share / (1.0 - share)
+        if log_share > -_UPPER:  # a straight line, so that no weight is 0
+            rest += slope * (log_share + _UPPER)
+        work[3, r] = a * log_share + q * rest
+        work[4, r] = -(a + q * slope)
+        work[5, r] = a * (rest - log_share - 1.0) - q * slope
+
+
+@_jit
+def _beta_terms(own, inner, one, two, start, base, work):  # type: ignore[no-untyped-def]
+    """The same for Betas, with logits in the place of logarithms.
+
+    Those of Betas are `base[:, 3]` where the second curve is `start` and the first the grid's, and
+    elsewhere nearly.
+    """
+    wide, odds = np.exp(two), own * np.exp(one)
+    m = odds / (1.0 - own + odds)
+    v, old = wide - inner, np.exp(start) - inner
+    a, b = 1.0 / (v * (1.0 - m)), 1.0 / (v * m)
+    old_a, old_b = 1.0 / (old * (1.0 - own)), 1.0 / (old * own)
+    middle = np.log(m) - np.log(1.0 - m) + v * (m - 0.5)
+    for r in range(work.shape[1]):
+        above, below = base[r, 0], base[r, 1]
+        y = (above - below - middle) / v
+        work[0, r], work[1, r] = -0.5 * y * y * v, y * (1.0 + v * m * (1.0 - m))
+        work[2, r] = (0.5 * y * y + y * (m - 0.5)) * wide
+        work[3, r] = base[r, 3] + (a - old_a) * above + (b - old_b) * below
+        work[4, r] = a * m * above - b * (1.0 - m) * below
+        work[5, r] = -wide / v * (a * above + b * below)
+
+
+@_jit
+def _floored(work, floor, share):  # type: ignore[no-untyped-def]
+    """In place: log weights and their derivatives (3, R), with weights of sum 1 and a floor."""
+    top = work[0].max()
+    total = first = second = 0.0
+    for r in range(len(share)):
+        share[r] = np.exp(work[0, r] - top)
+        total += share[r]
+        first += share[r] * work[1, r]
+        second += share[r] * work[2, r]
+    for r in range(len(share)):
+        own = (1.0 - FLOOR) * share[r] / total
+        whole = own + floor[r]
+        work[0, r] = np.log(whole)
+        work[1, r] = own / whole * (work[1, r] - first / total)
+        work[2, r] = own / whole * (work[2, r] - second / total)
+
+
+@_jit
+def _base_weights(own, inner, one, two, path, base, centre, out, along, work):  # type: ignore[no-untyped-def]
+    """Log weights of a row (R,) that make the distributions with these curves, but for the grid.
+
+    At path 1 it is the family's, at 0 the normal one of theta, its logarithm or logit. `along`
+    (R, 3) become derivatives in both curves and the path. `inner` is the second curve's exponential
+    of a component, which convolves the weights.
+    """
+    if own < 0.0:
+        _normal_terms(inner, one, two, base, out, along)
+        return
+    if own == 0.0:
+        _gamma_terms(inner, one, two, base, work)
+    else:
+        _beta_terms(own, inner, one, two, centre[1], base, work)
+    _floored(work[:3], base[:, 2], out)
+    _floored(work[3:], base[:, 2], out)
+    for r in range(len(out)):
+        out[r] = (1.0 - path) * work[0, r] + path * work[3, r]
+        along[r, 0] = (1.0 - path) * work[1, r] + path * work[4, r]
+        along[r, 1] = (1.0 - path) * work[2, r] + path * work[5, r]
+        along[r, 2] = work[3, r] - work[0, r]
 
 
 # exp(x) = 2^k exp(r) with |r| <= log(2) / 2, by Taylor's series of 12 terms, to 1e-16
@@ -222,56 +334,57 @@ def _solve(one, two, own, parts, fixed, moved, weight, found, work, bits, real):
 
 @_jit
 def _row_weights(  # type: ignore[no-untyped-def]
-    predictors, base, basis, mean, variance, handle, centre, guess, weight, found
+    predictors, base, basis, mean, variance, handle, centre, guess, weight, found, along
 ):
     """Weights (draws, R) of one row at predictors (draws, P); whether each was solved.
 
-    Where Newton's method fails from the first guess, it follows the line from the centre, and stays
-    at the last point that it reached.
+    `along` (draws, R, 3) become the derivatives of `_base_weights`. Where Newton's method fails
+    from the first guess, it follows the line from the centre, and stays at the last point that it
+    reached.
     """
     draws, number = weight.shape
     good = np.empty(draws, dtype=np.bool_)
     moved, kept, work = np.empty(2), np.empty(2), np.empty(number)
     bits = np.empty(number, dtype=np.int64)
-    real = bits.view(np.float64)
+    real, fixed, rough = bits.view(np.float64), np.empty(number), np.empty((6, number))
     parts = _parts(basis, mean, variance)
+    own, inner = handle[3], np.exp(handle[5] - _ROOM)
     further = np.ascontiguousarray(basis[:, 2:])
-    fixed = np.ascontiguousarray(predictors[:, 2:]) @ further.T
-    middle = base + further @ centre[2:]
+    shapes = np.ascontiguousarray(predictors[:, 2:]) @ further.T
+    middle = further @ centre[2:]
     for s in range(draws):
         one, by_one = _bent((predictors[s, 0] - handle[0]) / handle[1], -handle[4], handle[4])
         two, by_two = _bent(predictors[s, 1] - handle[2], handle[5], handle[6])
         found[s, 11], found[s, 12] = by_one / handle[1], by_two
-        fixed[s] += base
         for k in range(2):
             moved[k] = guess[k, 0] + guess[k, 1] * (one - centre[0])
             moved[k] += guess[k, 2] * (two - centre[1])
             for j in range(2, len(centre)):
                 moved[k] += guess[k, j + 1] * (predictors[s, j] - centre[j])
-        good[s] = _solve(
-            one, two, handle[3], parts, fixed[s], moved, weight[s], found[s], work, bits, real
-        )
-        at, step = (1.0, 0.0) if good[s] else (0.0, 0.25)
         kept[:] = guess[:, 0]
-        while at < 1.0:
-            to = min(at + step, 1.0)
-            moved[:] = kept
-            if step < _SHORTEST:
-                to = at
+        at, to, step = 0.0, 1.0, 0.5
+        while True:
+            first = centre[0] + to * (one - centre[0])
+            second = centre[1] + to * (two - centre[1])
+            path = centre[2] + to * (predictors[s, 2] - centre[2])
+            _base_weights(own, inner, first, second, path, base, centre, fixed, along[s], rough)
+            for r in range(number):
+                fixed[r] += middle[r] + to * (shapes[s, r] - middle[r])
             good[s] = _solve(
-                centre[0] + to * (one - centre[0]), centre[1] + to * (two - centre[1]), handle[3],
-                parts, middle + to * (fixed[s] - middle), moved, weight[s], found[s], work, bits,
-                real,
-            )  # fmt: skip
-            if step < _SHORTEST:
+                first, second, own, parts, fixed, moved, weight[s], found[s], work, bits, real
+            )
+            if to == at:  # the last point that was reached
                 good[s] = False
                 break
             if good[s]:
-                at = to
+                if to == 1.0:
+                    break
+                at, step = to, 1.5 * step
                 kept[:] = moved
-                step *= 1.5
             else:
                 step *= 0.5
+            moved[:] = kept
+            to = at if step < _SHORTEST else min(at + step, 1.0)
     return good
 
 
@@ -283,27 +396,45 @@ def solved(predictors, base, basis, mean, variance, handle, centre, guess):  # t
     the curves cannot be met, weights are those that come close.
     """
     draws, n = predictors.shape[:2]
-    weight, found = np.empty((draws, n, base.shape[1])), np.empty((draws, n, 13))
-    own, its = np.empty((draws, base.shape[1])), np.empty((draws, 13))
+    number = base.shape[1]
+    weight, found = np.empty((draws, n, number)), np.empty((draws, n, 13))
+    own, its, along = np.empty((draws, number)), np.empty((draws, 13)), np.empty((draws, number, 3))
     for b in range(n):
         at = predictors[:, b], base[b], basis[b], mean[b], variance[b], handle[b]
-        _row_weights(*at, centre[b], guess[b], own, its)
+        _row_weights(*at, centre[b], guess[b], own, its, along)
         weight[:, b], found[:, b] = own, its
     return weight, found
 
 
-def _moving(weight: Floats, found: Floats, forms: WeightForms) -> Floats:
-    """Derivatives (n, 2, P) of the coefficients that shift and stretch.
+@_jit
+def _at_one_draw(predictors, base, basis, mean, variance, handle, centre, guess):  # type: ignore[no-untyped-def]
+    """`solved` at predictors (n, P), with the derivatives of `_base_weights`, (n, R, 3)."""
+    n, number = base.shape[:2]
+    weight, found, along = np.empty((n, number)), np.empty((n, 13)), np.empty((n, number, 3))
+    for b in range(n):
+        at = predictors[b : b + 1], base[b], basis[b], mean[b], variance[b], handle[b]
+        out = weight[b : b + 1], found[b : b + 1], along[b : b + 1]
+        _row_weights(*at, centre[b], guess[b], *out)
+    return weight, found, along
 
-    They are in the bounded curves, and in the further predictors.
+
+def _moving(predictors: Floats, forms: WeightForms) -> tuple[Floats, Floats, Floats, Floats]:
+    """At predictors (n, P): weights, what was found, and derivatives of log weights (n, R, P).
+
+    These are in the bounded curves and the further predictors, without what the coefficients that
+    shift and stretch add; the fourth are the derivatives of these (n, 2, P).
     """
+    weight, found, base = _at_one_draw(predictors, *forms.arrays)
+    along = np.concatenate([base[:, :, :2], forms.basis[:, :, 2:]], axis=2)
+    if forms.paths:
+        along[:, :, 2] += base[:, :, 2]
     inverse = found[:, :4].reshape(-1, 2, 2)
     slope, bend, other, d, q = found[:, 4:9].T
     square = forms.mean**2 + forms.variance
     away = np.stack([forms.mean - d[:, None], square - q[:, None]], axis=1) * weight[:, None]
-    first, second = np.matmul(away, forms.basis[:, :, 2:]).transpose(1, 0, 2)
-    shape = np.stack([slope[:, None] * first, bend[:, None] * first + other[:, None] * second], 1)
-    return np.concatenate([inverse, -inverse @ shape], axis=2)
+    first, second = np.matmul(away, along).transpose(1, 0, 2)
+    lost = np.stack([slope[:, None] * first, bend[:, None] * first + other[:, None] * second], 1)
+    return weight, found, along, inverse @ (np.eye(2, along.shape[2]) - lost)
 
 
 def directions(predictors: Floats, forms: WeightForms) -> tuple[Floats, Floats]:
@@ -311,12 +442,10 @@ def directions(predictors: Floats, forms: WeightForms) -> tuple[Floats, Floats]:
 
     The derivatives are up to a constant over the components.
     """
-    weight, found = (x[0] for x in solved(predictors[None], *forms.arrays))
-    moving = _moving(weight, found, forms)
-    moving[:, :, :2] *= found[:, None, 11:]
-    out = np.matmul(forms.basis[:, :, :2], moving)
-    out[:, :, 2:] += forms.basis[:, :, 2:]
-    return weight, out
+    weight, found, along, moving = _moving(predictors, forms)
+    along += np.matmul(forms.basis[:, :, :2], moving)
+    along[:, :, :2] *= found[:, None, 11:]
+    return weight, along
 
 
 def centred(forms: WeightForms, predictors: Floats) -> WeightForms:
@@ -328,8 +457,8 @@ def centred(forms: WeightForms, predictors: Floats) -> WeightForms:
         centre[:, k] = [_bent(*one)[0] for one in zip(x, *bounds[k], strict=True)]
     guess = np.zeros((*centre.shape[:1], 2, 1 + centre.shape[1]))
     forms = replace(forms, centre=centre, guess=guess)
-    weight, found = (x[0] for x in solved(predictors[None], *forms.arrays))
-    guess[:, :, 0], guess[:, :, 1:] = found[:, 9:11], _moving(weight, found, forms)
+    _, found, _, moving = _moving(predictors, forms)
+    guess[:, :, 0], guess[:, :, 1:] = found[:, 9:11], moving
     return forms
 
 
@@ -396,9 +525,10 @@ def all_rows(  # type: ignore[no-untyped-def]
     bits, octave = np.empty(draws, dtype=np.int32), np.empty(draws, dtype=np.float32)
     real = bits.view(np.float32)
     weight, found = np.empty((draws, number)), np.empty((draws, 13))
+    along = np.empty((draws, number, 3))
     for b in range(predictors.shape[1]):
         at = predictors[:, b], base[b], basis[b], mean[b], variance[b], handle[b]
-        _row_weights(*at, centre[b], guess[b], weight, found)
+        _row_weights(*at, centre[b], guess[b], weight, found, along)
         cells = density[start[b] : start[b + 1]]
         n = items[start[b] : start[b + 1]]
         p = cells @ weight.T.astype(np.float32)
@@ -421,13 +551,22 @@ def all_rows(  # type: ignore[no-untyped-def]
             # derivatives of the value in both curves, then what shape does to the moments
             own = found[s]
             u, v = own[0] * u + own[2] * v, own[1] * u + own[3] * v
-            slope[s, b, 0], slope[s, b, 1] = u * own[11], v * own[12]
             first, second = u * own[4] + v * own[5], v * own[6]
+            by_path = 0.0
             for r in range(number):
                 square = mean[b, r] * mean[b, r] + variance[b, r]
                 lost = first * (mean[b, r] - own[7]) + second * (square - own[8])
                 away[s, r] -= weight[s, r] * lost
-        slope[:, b, 2:] = away @ np.ascontiguousarray(basis[b, :, 2:])
+                u += away[s, r] * along[s, r, 0]
+                v += away[s, r] * along[s, r, 1]
+                by_path += away[s, r] * along[s, r, 2]
+            slope[s, b, 0], slope[s, b, 1], slope[s, b, 2] = u * own[11], v * own[12], by_path
+        further = away @ np.ascontiguousarray(basis[b, :, 2:])
+        if handle[b, 3] < 0.0:
+            slope[:, b, 2:] = further
+        else:
+            slope[:, b, 2] += further[:, 0]
+            slope[:, b, 3:] = further[:, 1:]
 
 
 def information(predictors: Floats, cells: MixtureCells) -> tuple[Floats, Floats]:

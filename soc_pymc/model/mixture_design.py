@@ -232,7 +232,7 @@ def make_weights(
     their variables.
     """
     wiggles = _functions(components.z, prior.functions)
-    path = [np.zeros(len(wiggles))] if components.path else []
+    path = [] if components.positions is None else [np.zeros(len(wiggles))]
     labels = (*(["path"] if path else []), *(f"z{k + 3}" for k in range(wiggles.shape[1])))
     own = len(labels)
     # most local first: the coordinates of each are given those before it
