@@ -154,8 +154,9 @@ def items_record(tree: xr.DataTree) -> tuple[Any, Influence]:
     from arviz_stats import loo
 
     (log_density,) = tree["log_likelihood"].to_dataset().data_vars.values()
+    # items whose draws have weights of 0: the table says it, and so it does for Pareto k
     with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.filterwarnings("ignore", category=UserWarning)  # on Pareto k: the table says it
+        warnings.filterwarnings("ignore", category=UserWarning)  # on Pareto k
         record = loo(tree, pointwise=True)
     each = log_density.to_numpy().reshape(-1, log_density.sizes["item"])
     within, k = (x.to_numpy().ravel() for x in (record.elpd_i, record.pareto_k))

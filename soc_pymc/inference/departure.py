@@ -65,6 +65,7 @@ def departure(fit: Fit, stats: Statistics) -> Departure | None:
         return Departure(np.inf, np.nan)
     if not np.isfinite(at).all():  # scales below 0
         return Departure(np.inf, np.nan)
+    # draws far from the posterior overflow, and are named below
     with np.errstate(all="ignore"):
         log_density, slope = near_density(built, make_space(built.model))(at)
     if not np.isfinite(log_density).all():
