@@ -21,6 +21,7 @@ from .components import (
     value_log_density,
 )
 from .gamma_quantiles import quantile_tables, table_cell, table_values, tail_and_density
+from .mixture_rows import LOWEST, exponentials
 from .mixtures import normal_summaries
 
 _SMALL = 1e-8  # weights below this share of their sum are ignored in quantiles
@@ -43,13 +44,15 @@ def average_weights(weight, density):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def interpolated(position, first, second, weight, draws, out):  # type: ignore[no-untyped-def]
+def interpolated(position, first, second, log_weight, draws, out):  # type: ignore[no-untyped-def]
     """Weights of some draws at positions, into `out` (draws, n, R).
 
-    They are cubic between `weight` (positions, all draws, R) at even positions that begin with two
-    given ones. Rounding and overshooting below 0 are cut off.
+    Their logarithms are cubic between `log_weight` (positions, all draws, R) at even positions that
+    begin with two given ones.
     """
-    last = len(weight) - 4
+    last, number = len(log_weight) - 4, log_weight.shape[2]
+    own, work, bits = np.empty(number), np.empty(number), np.empty(number, dtype=np.int64)
+    real = bits.view(np.float64)
     for i in range(len(position)):
         at = (position[i] - first) / (second - first)
         k = min(max(int(at) - 1, 0), last)
@@ -60,10 +63,13 @@ def interpolated(position, first, second, weight, draws, out):  # type: ignore[n
         d = x * (x - 1.0) * (x - 2.0) / 6.0
         for s in range(len(draws)):
             j = draws[s]
-            for r in range(weight.shape[2]):
-                w = a * weight[k, j, r] + b * weight[k + 1, j, r]
-                w += c * weight[k + 2, j, r] + d * weight[k + 3, j, r]
-                out[s, i, r] = max(w, 0.0)
+            for r in range(number):
+                log = a * log_weight[k, j, r] + b * log_weight[k + 1, j, r]
+                log += c * log_weight[k + 2, j, r] + d * log_weight[k + 3, j, r]
+                own[r] = min(max(log, LOWEST), 0.0)
+            exponentials(own, work, bits, real)
+            for r in range(number):
+                out[s, i, r] = own[r]
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")

@@ -19,6 +19,8 @@ from .._lib.arrays import Floats, Ints
 _CLOSE, _STEPS = 1e-8, 60  # what may be left of both curves, and the most Newton steps
 _LONGEST = 2.0  # step of the coefficients that shift and stretch
 _SHORTEST = 0.02  # share of the line from the centre
+LOWEST = -700.0
+"""Logarithm of the smallest weight over the largest."""
 FLOOR = 1e-3
 """Share of the weights of Gammas and Betas that allows heavier tails."""
 _UPPER = 0.05  # share of a Beta's logarithm below 0 from which on its density is steep
@@ -230,8 +232,8 @@ _TAYLOR = 1.0 / np.cumprod(np.maximum(np.arange(13.0), 1.0))
 
 
 @_fast
-def _exp(x, whole, bits, real):  # type: ignore[no-untyped-def]
-    """Exponentials, in place, of numbers from -708 to 0; `bits` and `real` are one array.
+def exponentials(x, whole, bits, real):  # type: ignore[no-untyped-def]
+    """Exponentials, in place, of numbers from `LOWEST` to 0; `bits` and `real` are one array.
 
     Unlike calls of exp, it is vectorised.
     """
@@ -265,7 +267,7 @@ def _tilted(fixed, u, v, parts, weight):  # type: ignore[no-untyped-def]
         weight[r] = fixed[r] + u * parts[3, r] + v * parts[4, r]
         top = max(top, weight[r])
     for r in range(len(fixed)):
-        weight[r] = max(weight[r] - top, -700.0)
+        weight[r] = max(weight[r] - top, LOWEST)
 
 
 @_jit
@@ -294,7 +296,7 @@ def _solve(one, two, own, parts, fixed, moved, weight, found, work, bits, real):
     left, factor, u, v = np.inf, 1.0, 0.0, 0.0
     for _ in range(_STEPS):
         _tilted(fixed, moved[0], moved[1], parts, weight)
-        _exp(weight, work, bits, real)
+        exponentials(weight, work, bits, real)
         _sums(weight, parts, sums)
         total = sums[0]
         d, q, s1, s2 = sums[1] / total, sums[2] / total, sums[3] / total, sums[4] / total
@@ -386,6 +388,16 @@ def _row_weights(  # type: ignore[no-untyped-def]
             moved[:] = kept
             to = at if step < _SHORTEST else min(at + step, 1.0)
     return good
+
+
+@_jit
+def bent_curves(first, second, handle):  # type: ignore[no-untyped-def]
+    """Both curves (draws, n), in place, as the components can represent them."""
+    for b in range(first.shape[1]):
+        start, unit, taken, _, far, low, high = handle[b]
+        for s in range(len(first)):
+            first[s, b] = start + unit * _bent((first[s, b] - start) / unit, -far, far)[0]
+            second[s, b] = taken + _bent(second[s, b] - taken, low, high)[0]
 
 
 @_jit

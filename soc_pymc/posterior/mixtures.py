@@ -29,7 +29,7 @@ from ..families.mixture_items import (
     score_by_table,
     weights_by_table,
 )
-from ..families.mixture_rows import solved
+from ..families.mixture_rows import LOWEST, WeightForms, bent_curves, solved
 from ..families.mixtures import draw_moments
 from ..families.priors import COMPONENTS
 from ..families.scales import RANK
@@ -336,15 +336,15 @@ def _grid_fit(fit: Fit) -> Fit:
 
 @dataclass(frozen=True)
 class _Solved:
-    """Weights at even positions on the axis of the mean."""
+    """Logarithms of weights at even positions on the axis of the mean."""
 
     position: Floats
-    weight: NDArray[np.float32]  # (positions, draws, R)
+    log_weight: NDArray[np.float32]  # (positions, draws, R)
 
     def at(self, position: Floats, draws: Ints) -> Floats:
         """Weights of some draws at positions, (draws, n, R), by cubic interpolation."""
-        out = np.empty((len(draws), len(position), self.weight.shape[2]))
-        interpolated(position, self.position[0], self.position[1], self.weight, draws, out)
+        out = np.empty((len(draws), len(position), self.log_weight.shape[2]))
+        interpolated(position, *self.position[:2], self.log_weight, draws, out)
         return out
 
 
@@ -377,6 +377,10 @@ class _SmoothWeights:
         curves = np.vstack(curves_at(self._grid_of, *self._at(columns)))
         return self._family.components.base(*curves), curves.T
 
+    def _forms(self, columns: Columns) -> WeightForms:
+        base, start = self._base(columns)
+        return self._family.components.forms(base, self._functions, start)
+
     def components(self, columns: Columns) -> tuple[Floats, Floats]:
         base = self._base(columns)[0]
         spread = np.asarray(columns.get("spread", 0.0), dtype=float)
@@ -385,7 +389,9 @@ class _SmoothWeights:
         return base.places(self._z), base.width(spread)[:, None]
 
     def curves(self, columns: Columns) -> dict[str, Floats]:
-        return dict(self._family.curve_variables(*curves_at(self._fit, *self._at(columns))))
+        first, second = (np.array(x) for x in curves_at(self._fit, *self._at(columns)))
+        bent_curves(first, second, self._forms(columns).handle)
+        return dict(self._family.curve_variables(first, second))
 
     def _weights(self, columns: Columns, draws: Ints | None, plug_in: bool) -> Floats:
         """Weights at items, (draws, n, R); without further terms from those at a grid of scores."""
@@ -412,8 +418,7 @@ class _SmoothWeights:
         # beyond the outer knots they stay constant, because straight lines of logs would explode
         inside = np.clip(self._fit.axis("mean")(at[0]), self._knots[0], self._knots[-1])
         rest = np.einsum("nk,dkj->dnj", spline_matrix(inside, self._knots), given)
-        base, start = self._base(columns)
-        forms = self._family.components.forms(base, self._functions, start)
+        forms = self._forms(columns)
         predictors = np.concatenate([np.stack(both, axis=-1), rest], axis=-1)
         return np.asarray(solved(predictors, *forms.arrays)[0])
 
@@ -489,15 +494,16 @@ class _SmoothWeights:
             return kept
         position = np.linspace(self._grid[0], self._grid[-1], _SOLVED)
         score = self._fit.axis("mean").inverse(position)
-        weight = np.empty((_SOLVED, self.draws, len(self._z)), dtype=np.float32)
+        logs = np.empty((_SOLVED, self.draws, len(self._z)), dtype=np.float32)
 
         def fill(part: Ints) -> None:
-            weight[part] = self._solve({"score": score[part]}, None, False).transpose(1, 0, 2)
+            own = self._solve({"score": score[part]}, None, False).transpose(1, 0, 2)
+            logs[part] = np.log(np.maximum(own, np.exp(LOWEST)))
 
-        step = max(1, _AT_ONCE // weight[0].size)
+        step = max(1, _AT_ONCE // logs[0].size)
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             list(pool.map(fill, np.split(np.arange(_SOLVED), np.arange(step, _SOLVED, step))))
-        kept = _SOLVED_OF[id(self._fit.data)] = _Solved(position, weight)
+        kept = _SOLVED_OF[id(self._fit.data)] = _Solved(position, logs)
         weakref.finalize(self._fit.data, _SOLVED_OF.pop, id(self._fit.data), None)
         return kept
 
@@ -506,10 +512,10 @@ class _SmoothWeights:
         """Moments of the weights, and the base distribution, over the grid."""
         if not is_plain(self._fit):
             return None
-        few, weights = self._solved.position, self._solved.weight
+        few, logs = self._solved.position, self._solved.log_weight
         moments = np.empty((len(few), len(self._z), 1 + len(self._z)))
-        for k, own in enumerate(weights):
-            mean = own.mean(axis=0, dtype=float)
+        for k, own in enumerate(map(np.exp, logs.astype(float))):
+            mean = own.mean(axis=0)
             away = own - mean
             moments[k] = np.column_stack([mean, away.T @ away / len(away)])
         moments = interpolate.CubicSpline(few, moments)(self._grid)
