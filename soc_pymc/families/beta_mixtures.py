@@ -155,8 +155,8 @@ def _beta_positions(base: Frame, place: Floats) -> Floats:
     return np.stack([special.log_expit(logit), special.log_expit(-logit)], axis=-1)
 
 
-def beta_weights(frame: Frame, z: Floats) -> Floats:
-    """Weights (n, R) of components that make the base distribution's Beta.
+def beta_weights(frame: Frame, z: Floats, curves: Floats) -> Floats:
+    """Weights (n, R) of components that make the Betas of these curves, (n, 2).
 
     Odds of theta ~ Beta(a, b) are a ratio of Gammas, and Gamma(a) is Gamma(A) times Beta(a, A - a).
     So logit theta is that of Beta(A, B), a component, plus log S - log T with S ~ Beta(a, A - a)
@@ -164,13 +164,13 @@ def beta_weights(frame: Frame, z: Floats) -> Floats:
     component elsewhere is not quite a shifted one, so the cdf is off by up to 0.004 where a and b
     are 0.5 or more (0.012 at 0.3).
     """
-    a, b = _own_betas(frame)
+    a, b = a_b(*curves.T)
     step = (z[1] - z[0]) * frame.spread
     large = betas_of_logit(frame.location, (WIDTH**2 + _ROUNDED) * frame.spread**2)
-    upper, lower = (
-        _on_lattice(own, whole - own, step, len(z))
-        for own, whole in zip((a, b), large, strict=True)
-    )
+    middle = special.psi(b) - special.psi(large[1])
+    # the sum of both centres is that of the components
+    upper = _on_lattice(a, large[0] - a, middle, step, len(z))
+    lower = _on_lattice(b, large[1] - b, middle, step, len(z))
     size = upper.shape[1]
     both = np.zeros((len(a), 2 * size - 1))
     for j in range(size):  # each point of -log T, with all of log S
@@ -182,10 +182,9 @@ def beta_weights(frame: Frame, z: Floats) -> Floats:
     return weight
 
 
-def _on_lattice(a: Floats, b: Floats, step: Floats, reach: int) -> Floats:
-    """Probabilities (n, 2 reach + 1) of log S, S ~ Beta(a, b), on a lattice around its mean."""
-    mean = special.psi(a) - special.psi(a + b)
-    edges = mean[:, None] + step[:, None] * (np.arange(-reach, reach) + 0.5)
+def _on_lattice(a: Floats, b: Floats, centre: Floats, step: Floats, reach: int) -> Floats:
+    """Probabilities (n, 2 reach + 1) of log S, S ~ Beta(a, b), on a lattice around a centre."""
+    edges = centre[:, None] + step[:, None] * (np.arange(-reach, reach) + 0.5)
     upto = special.betainc(a[:, None], b[:, None], np.exp(np.minimum(edges, 0.0)))
     return np.diff(upto, axis=1, prepend=0.0, append=1.0)
 

@@ -30,6 +30,8 @@ _LOG_SHAPES = (-2.7, 230.0)  # smallest and largest log shape of a base Gamma
 _WIDEST_SPREAD, _FURTHEST_BELOW = 1.4, 3.8
 _MANY = 1000.0  # counts above which each component's probability is computed separately
 _SPLIT = 1e-3  # nats: a cell of several values becomes two points if the difference is larger
+_SKEWED = 0.3  # increase of the largest spread of theta with that of its logarithm
+_TILTS, _MOST_TILT = 20, 2.0  # Newton steps, and the largest change of a log weight in one
 _FLOOR_SD, _FLOOR_POWER = 2.0, 3.0  # width, and power of theta, of what allows heavier tails
 
 
@@ -195,8 +197,9 @@ def _relative_gammas(base: Frame, place: Floats, variance: Floats) -> tuple[Floa
     above = np.log(shape) - special.psi(shape) - base.first
     mean = np.expm1(place + above[:, None])
     own, unit = (1.0 + mean) ** 2 / shape[:, None], np.ones(len(shape))
-    handle = bounded_handle(base.first, unit, np.zeros(len(shape)), base.spread, mean, own)
-    return handle, mean, own
+    # means and variances of wide log-normals and Gammas are in their upper tails
+    reach = base.spread * (1.0 + _SKEWED * base.spread**2)
+    return bounded_handle(base.first, unit, np.zeros(len(shape)), reach, mean, own), mean, own
 
 
 def _gamma_positions(base: Frame, place: Floats) -> Floats:
@@ -248,8 +251,9 @@ class Components:
     # (bases, locations (n, R)) -> the first columns of `WeightForms.base`; None for Normals, which
     # have no path
     positions: Callable[[Frame, Floats], Floats] | None
-    # (bases, z) -> weights (n, R) that make the bases, where these have no closed form
-    anchor: Callable[[Frame, Floats], Floats] | None
+    # (bases, z, curves (n, 2)) -> weights (n, R) that make the family's own distribution, where
+    # these have no closed form
+    anchor: Callable[[Frame, Floats, Floats], Floats] | None
     merged: Callable[..., Frame]  # (location, bases, averages over merged bins) -> their base
     log_density: Callable[[Floats, Floats, Floats, Floats], Floats]
     moments: Callable[[Mapping[str, NDArray[Any]]], Moments]
@@ -265,8 +269,7 @@ class Components:
     def forms(self, base: Frame, functions: Floats, start: Floats) -> WeightForms:
         """How predictors give the weights; `functions` (R, F) are those of z.
 
-        `start` (n, 2) are both curves at which the grid is placed. The first function of families
-        with a path is 0.
+        `start` (n, 2) are the pilot's curves. The first function of families with a path is 0.
         """
         z = self.z
         handle, mean, variance = self.relative(base, base.places(z), base.width())
@@ -282,7 +285,7 @@ class Components:
             wide = special.softmax(-0.5 * (z / _FLOOR_SD) ** 2 - _FLOOR_POWER * far, axis=1)
             given[:, :, 2] = FLOOR * wide
         if self.anchor is not None:
-            given[:, :, 3] = np.log(np.maximum(self.anchor(base, z), 1e-300))
+            given[:, :, 3] = _with_moments(self.anchor(base, z, start), mean, variance, base, start)
         stretch = np.broadcast_to(stretching(z, centre, corner), mean.shape)[..., None]
         every = np.hstack([z[:, None], functions])
         basis = np.broadcast_to(every, (len(mean), *every.shape))
@@ -290,6 +293,30 @@ class Components:
         at = np.zeros((len(mean), basis.shape[2]))
         at[:, :2], at[:, 2] = start, self.positions is not None
         return centred(WeightForms(given, basis, mean, variance, handle, at, at), at)
+
+
+def _with_moments(
+    weight: Floats, mean: Floats, variance: Floats, base: Frame, start: Floats
+) -> Floats:
+    """Logarithms of weights (n, R), tilted by theta and its square to the moments of `start`.
+
+    Weights were rounded to the grid, mostly where theta is largest, and so are corrected there.
+    """
+    m, second = special.expit(base.first), np.exp(start[:, 1])
+    # in units of m (1 - m), around m: the mean is 0, and the variance this
+    wanted = np.stack([np.zeros(len(m)), second / (1.0 + m * (1.0 - m) * second)], axis=1)
+    parts = np.stack([mean, mean**2 + variance], axis=2)
+    log = np.log(np.maximum(weight, 1e-300))
+    tilt = np.zeros((len(m), 2))
+    for _ in range(_TILTS):
+        own = special.softmax(log + np.einsum("nrk,nk->nr", parts, tilt), axis=1)
+        found = np.einsum("nr,nrk->nk", own, parts)
+        away = parts - found[:, None]
+        slope = np.einsum("nr,nrk,nrj->nkj", own, away, away)
+        step = np.linalg.solve(slope, (wanted - found)[:, :, None])[:, :, 0]
+        longest = np.abs(np.einsum("nrk,nk->nr", away, step)).max(axis=1)
+        tilt += step * np.minimum(1.0, _MOST_TILT / longest)[:, None]
+    return np.asarray(log + np.einsum("nrk,nk->nr", parts, tilt))
 
 
 GAMMAS = Components(

@@ -68,8 +68,9 @@ def interpolated(position, first, second, log_weight, draws, out):  # type: igno
                 log += c * log_weight[k + 2, j, r] + d * log_weight[k + 3, j, r]
                 own[r] = min(max(log, LOWEST), 0.0)
             exponentials(own, work, bits, real)
+            total = own.sum()
             for r in range(number):
-                out[s, i, r] = own[r]
+                out[s, i, r] = own[r] / total
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")

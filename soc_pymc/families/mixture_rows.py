@@ -158,6 +158,10 @@ def _gamma_terms(inner, one, two, base, work):  # type: ignore[no-untyped-def]
         work[3, r] = a * log_share + q * rest
         work[4, r] = -(a + q * slope)
         work[5, r] = a * (rest - log_share - 1.0) - q * slope
+    # the first component also stands for what is below it
+    cells = a * (base[1, 0] - base[0, 0])
+    work[3, 0] += np.log1p(1.0 / cells)
+    work[5, 0] += 1.0 / (1.0 + cells)
 
 
 @_jit

@@ -214,6 +214,7 @@ def _weights(prior: Prior, grouped: bool) -> Iterator[_Needed]:
     yield _drawn("weight_coefficient", "weight_knot", "weight_function")
     yield _Needed("constant_data", "component_z", ("component",), "does not rise")
     yield _Needed("constant_data", "component_function", ("component", "weight_function"))
+    yield _Needed("constant_data", "grid_raise", ("variance_knot",), "is below 0")
     for curve, name in zip(("mean", "variance"), prior.curve_names, strict=True):
         knot = f"{curve}_knot"
         yield _Needed("constant_data", knot, (knot,))

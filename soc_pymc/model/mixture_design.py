@@ -123,14 +123,15 @@ def merged(
     rows: Rows,
     curves: tuple[Curve, Curve],
     values: Sequence[Floats],
+    raised: Floats,
     within: Floats,
 ) -> MergedRows:
     """Merge rows of neighbouring bins while their components hardly differ.
 
-    `values` are the Laplace start's curves at the rows, `within` the variance of the items' first
-    curve within each.
+    `values` are the Laplace start's curves at the rows, `raised` what the second has more where it
+    places the components, and `within` the variance of the items' first curve within each.
     """
-    fine = components.base(*values)
+    fine = components.base(values[0], values[1] + raised)
     within = within * components.rise(fine) ** 2
     n, log_spread = rows.n.astype(float), np.log(fine.spread)
     order = np.lexsort((rows.bin, rows.size, rows.group))

@@ -474,8 +474,8 @@ def _mixture(
     here = [laplace.state.at(curve.design) for curve, laplace in both]
     # small variances are known the least, and the grid is as wide as the larger ones need
     wider = np.minimum(_SHIFT * _knot_sds(*both[1]), _MOST_SHIFT)
-    here[1] = here[1] + spline_matrix(curves[1].position, curves[1].basis.knots) @ wider
-    whole = merged(components, stats, rows, curves, here, at.data.spread)
+    raised = spline_matrix(curves[1].position, curves[1].basis.knots) @ wider
+    whole = merged(components, stats, rows, curves, here, raised, at.data.spread)
     design = make_weights(components, prior, whole, curves, family.curves, rows.n)
     terms = bool(at.labels), prior.exposure is not None
     cells = make_cells(components, cells_of(stats, family, rows, *terms), whole, design.functions)
@@ -493,8 +493,6 @@ def _mixture(
             values = output.values(by_block)
             if output.added_to:
                 values = values + pilot[f"pilot_{output.added_to}"][1]
-            elif k and output.name == variable:
-                values = values + wider
             pilot[f"pilot_{output.name}"] = (output.dims, values)
             outputs.append(_of_joint(output, variable, before, size, linear.line.shape[1]))
         before += size
@@ -522,6 +520,7 @@ def _mixture(
     extras = xr.Dataset(
         {
             **pilot,
+            "grid_raise": ("variance_knot", wider),
             "component_z": ("component", components.z),
             "component_function": (("component", "weight_function"), design.functions),
         },

@@ -321,8 +321,8 @@ class _BinWeights:
 # --- weights that are smooth in the score --------------------------------------------------------
 
 
-def _grid_fit(fit: Fit) -> Fit:
-    """The curves that place the components, as a fit with one draw."""
+def _pilot(fit: Fit) -> Fit:
+    """The pilot's curves, which place the components, as a fit with one draw."""
     data = fit.data["constant_data"].to_dataset()
     names = {name: name.removeprefix("pilot_") for name in map(str, data) if "pilot_" in name}
     posterior = data[list(names)].rename(names).expand_dims(("chain", "draw"))
@@ -358,12 +358,13 @@ class _SmoothWeights:
     workers: int | None = None
 
     def __init__(self, fit: Fit) -> None:
-        self._fit, self._grid_of = fit, _grid_fit(fit)
+        self._fit, self._pilot = fit, _pilot(fit)
         self._family = family_of(fit.prior)
         data, values = fit.data["constant_data"], fit.data["posterior"]["weight_coefficient"]
         values = values.transpose("chain", "draw", "weight_knot", "weight_function")
         self._z = data["component_z"].to_numpy()
         self._functions = data["component_function"].to_numpy()
+        self._raise = data["grid_raise"]
         self._knots = values["weight_knot"].to_numpy()
         self._coefficients = values.to_numpy().reshape(-1, *values.shape[2:])
         self.draws = len(self._coefficients)
@@ -373,9 +374,13 @@ class _SmoothWeights:
         return np.asarray(columns["score"], dtype=float), columns.get("group"), size
 
     def _base(self, columns: Columns) -> tuple[Frame, Floats]:
-        """Base distributions at items, and the curves that place them, (n, 2)."""
-        curves = np.vstack(curves_at(self._grid_of, *self._at(columns)))
-        return self._family.components.base(*curves), curves.T
+        """Base distributions that place components at items, and the pilot's curves, (n, 2)."""
+        first, second = (x[0] for x in curves_at(self._pilot, *self._at(columns)))
+        position = self._fit.axis("variance")(self._at(columns)[0])
+        knots, values = self._raise["variance_knot"].to_numpy(), self._raise.to_numpy()
+        raised = spline_matrix(position, knots) @ values
+        base = self._family.components.base(first, second + raised)
+        return base, np.column_stack([first, second])
 
     def _forms(self, columns: Columns) -> WeightForms:
         base, start = self._base(columns)
@@ -481,7 +486,7 @@ class _SmoothWeights:
     def _grid(self) -> Floats:
         """Positions on the mean's axis, reaching beyond the outer knots on both sides."""
         low, high = self._knots[0], self._knots[-1]
-        reach = max(0.5 * (high - low), 1e-9)
+        reach = max(0.25 * (high - low), 1e-9)
         ranks = self._fit.axis("mean").scale == RANK
         ends = (0.0, 1.0) if ranks else (float(low - reach), float(high + reach))
         return np.linspace(ends[0], ends[1], 2 * _GRID)

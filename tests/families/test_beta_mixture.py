@@ -72,15 +72,14 @@ ENDS = [
     (3.0, 1e5, 0.002),
     (1e6, 1e7, 0.001),
 ]
-# to correct the mean and variance of rounded weights, shift and stretch move the lower tail
-MOVED = pytest.mark.xfail(strict=True, reason="corrections of the weights move the lower tail")
 
 
 @pytest.mark.parametrize(("a", "b", "error"), ENDS)
 def test_weights_make_the_base_distributions_beta(a, b, error):
     frame = success_frame(*(np.atleast_1d(x) for x in binomial_beta.to_curves(a, b)))
     z = BETAS.z
-    weight = beta_weights(frame, z)[0]
+    curves = np.array([binomial_beta.to_curves(a, b)])
+    weight = beta_weights(frame, z, curves)[0]
     assert weight.sum() == pytest.approx(1.0, abs=1e-12)
     parts = betas_of_logit(frame.location + frame.spread * z, frame.width())
     prob = np.concatenate([[1e-4, 1e-3], np.linspace(0.01, 0.99, 99), [0.999, 0.9999]])
@@ -91,10 +90,8 @@ def test_weights_make_the_base_distributions_beta(a, b, error):
 
 @pytest.mark.parametrize(
     ("a", "b", "error"),
-    [
-        pytest.param(*end, marks=MOVED if end[:2] in {(0.5, 5.0), (1.0, 30.0)} else ())
-        for end in ENDS
-    ],
+    # that mean and variance are exact costs a little where theta is nearest 0
+    [(0.5, 5.0, 0.007) if end[:2] == (0.5, 5.0) else end for end in ENDS],
 )
 def test_weights_with_the_mean_and_variance_make_the_beta(a, b, error):
     """At the end of the path, where mean and variance are exact."""
@@ -115,7 +112,10 @@ def test_weights_with_the_mean_and_variance_make_the_beta(a, b, error):
 def test_weights_of_the_opposite_base_are_mirrored():
     first, second = np.linspace(-4.0, 4.0, 9), np.linspace(-3.0, 1.0, 9)
     base, other = success_frame(first, second), success_frame(-first, second)
-    weight, opposite = beta_weights(base, BETAS.z), beta_weights(other, BETAS.z)
+    weight, opposite = (
+        beta_weights(frame, BETAS.z, np.column_stack([frame.first, second]))
+        for frame in (base, other)
+    )
     assert opposite == pytest.approx(weight[:, ::-1], abs=1e-9)
 
 
