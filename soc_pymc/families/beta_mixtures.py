@@ -152,7 +152,7 @@ def _relative_betas(base: Frame, place: Floats, variance: Floats) -> tuple[Float
 def _beta_positions(base: Frame, place: Floats) -> Floats:
     a, b = betas_of_logit(place, base.width()[:, None])
     logit = np.log(a) - np.log(b)
-    return np.stack([special.log_expit(logit), special.log_expit(-logit)], axis=-1)
+    return np.stack([special.log_expit(logit), special.log_expit(-logit)], axis=1)
 
 
 def beta_weights(frame: Frame, z: Floats, curves: Floats) -> Floats:

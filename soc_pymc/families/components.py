@@ -205,7 +205,7 @@ def _relative_gammas(base: Frame, place: Floats, variance: Floats) -> tuple[Floa
 def _gamma_positions(base: Frame, place: Floats) -> Floats:
     shape = inverse_trigamma(base.width())
     above = np.log(shape) - special.psi(shape) - base.first
-    return np.asarray(np.stack([place + above[:, None], np.zeros_like(place)], axis=-1))
+    return np.asarray(np.stack([place + above[:, None], np.zeros_like(place)], axis=1))
 
 
 def _relative_normals(
@@ -273,19 +273,19 @@ class Components:
         """
         z = self.z
         handle, mean, variance = self.relative(base, base.places(z), base.width())
-        given = np.zeros((*mean.shape, 4))
+        given = np.zeros((len(mean), 4, len(z)))
         centre, corner = np.zeros(len(mean)), np.full(len(mean), _CORNER)
         if self.positions is None:
-            given[:, :, 0] = mean
+            given[:, 0] = mean
         else:  # theta has a scale, at which both tails of its logarithm begin
-            given[:, :, :2] = self.positions(base, base.places(z))
+            given[:, :2] = self.positions(base, base.places(z))
             centre = (base.first - base.location) / base.spread
             corner = np.minimum(_CORNER, 2.0 / base.spread)
             far = np.log1p(np.abs(mean) / (1.0 + np.exp(0.5 * start[:, [1]])))
             wide = special.softmax(-0.5 * (z / _FLOOR_SD) ** 2 - _FLOOR_POWER * far, axis=1)
-            given[:, :, 2] = FLOOR * wide
+            given[:, 2] = FLOOR * wide
         if self.anchor is not None:
-            given[:, :, 3] = _with_moments(self.anchor(base, z, start), mean, variance, base, start)
+            given[:, 3] = _with_moments(self.anchor(base, z, start), mean, variance, base, start)
         stretch = np.broadcast_to(stretching(z, centre, corner), mean.shape)[..., None]
         every = np.hstack([z[:, None], functions])
         basis = np.broadcast_to(every, (len(mean), *every.shape))

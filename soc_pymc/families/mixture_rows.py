@@ -42,7 +42,7 @@ class WeightForms:
     Normals, around its mean in its sd; for Betas, around its mean m in m (1 - m).
     """
 
-    # (n, R, 4): positions of the components, as logarithms of their means relative to the start's
+    # (n, 4, R): positions of the components, as logarithms of their means relative to the start's
     # (Gammas), logarithms of their means and of one minus these (Betas), or means (Normals);
     # weights that allow heavier tails; for Betas, log weights that make the start's
     base: Floats
@@ -78,7 +78,7 @@ class MixtureCells:
     constant: Floats  # (rows,): sum of the logarithms of these divisors
 
     kernel: ClassVar[str] = "mixture"
-    signature: ClassVar[str] = "(b,r,k),(b,r,j),(b,r),(b,r),(b,h),(b,p),(b,m,g),(s),(c),(c,r),(b)"
+    signature: ClassVar[str] = "(b,k,r),(b,r,j),(b,r),(b,r),(b,h),(b,p),(b,m,g),(s),(c),(c,r),(b)"
     near: ClassVar[None] = None  # few cells are summed exactly
     informs_variance: ClassVar[bool] = True  # other data are refused before
 
@@ -124,111 +124,6 @@ def _bent(x, low, high):  # type: ignore[no-untyped-def]
     return x, 1.0
 
 
-@_jit
-def _normal_terms(inner, one, two, base, out, along):  # type: ignore[no-untyped-def]
-    """`_base_weights` of Normals."""
-    wide = np.exp(two)
-    v = wide - inner
-    for r in range(len(out)):
-        y = (base[r, 0] - one) / v
-        out[r] = -0.5 * y * y * v
-        along[r, 0], along[r, 1] = y, 0.5 * y * y * wide
-
-
-@_jit
-def _gamma_terms(inner, one, two, base, work):  # type: ignore[no-untyped-def]
-    """Log weights that make log-normals, and Gammas, each with derivatives in both curves.
-
-    Both are products: a log-normal is a log-normal times a component, nearly, and Gamma(a) is
-    Beta(a, A - a) times Gamma(A), a component.
-    """
-    wide = np.exp(two)
-    v, by_v = np.log1p(wide) - np.log1p(inner), wide / (1.0 + wide)
-    a = 1.0 / wide
-    q, shift = 1.0 / inner - a - 1.0, np.log(inner * a) - one
-    for r in range(work.shape[1]):
-        x = base[r, 0]
-        y = (x - one) / v + 0.5
-        work[0, r], work[1, r], work[2, r] = -0.5 * y * y * v, y, 0.5 * y * (y - 1.0) * by_v
-        log_share = x + shift
-        share = np.exp(min(log_share, -_UPPER))
-        rest, slope = np.log1p(-share), -share / (1.0 - share)
-        if log_share > -_UPPER:  # a straight line, so that no weight is 0
-            rest += slope * (log_share + _UPPER)
-        work[3, r] = a * log_share + q * rest
-        work[4, r] = -(a + q * slope)
-        work[5, r] = a * (rest - log_share - 1.0) - q * slope
-    # the first component also stands for what is below it
-    cells = a * (base[1, 0] - base[0, 0])
-    work[3, 0] += np.log1p(1.0 / cells)
-    work[5, 0] += 1.0 / (1.0 + cells)
-
-
-@_jit
-def _beta_terms(own, inner, one, two, start, base, work):  # type: ignore[no-untyped-def]
-    """The same for Betas, with logits in the place of logarithms.
-
-    Those of Betas are `base[:, 3]` where the second curve is `start` and the first the grid's, and
-    elsewhere nearly.
-    """
-    wide, odds = np.exp(two), own * np.exp(one)
-    m = odds / (1.0 - own + odds)
-    v, old = wide - inner, np.exp(start) - inner
-    a, b = 1.0 / (v * (1.0 - m)), 1.0 / (v * m)
-    old_a, old_b = 1.0 / (old * (1.0 - own)), 1.0 / (old * own)
-    middle = np.log(m) - np.log(1.0 - m) + v * (m - 0.5)
-    for r in range(work.shape[1]):
-        above, below = base[r, 0], base[r, 1]
-        y = (above - below - middle) / v
-        work[0, r], work[1, r] = -0.5 * y * y * v, y * (1.0 + v * m * (1.0 - m))
-        work[2, r] = (0.5 * y * y + y * (m - 0.5)) * wide
-        work[3, r] = base[r, 3] + (a - old_a) * above + (b - old_b) * below
-        work[4, r] = a * m * above - b * (1.0 - m) * below
-        work[5, r] = -wide / v * (a * above + b * below)
-
-
-@_jit
-def _floored(work, floor, share):  # type: ignore[no-untyped-def]
-    """In place: log weights and their derivatives (3, R), with weights of sum 1 and a floor."""
-    top = work[0].max()
-    total = first = second = 0.0
-    for r in range(len(share)):
-        share[r] = np.exp(work[0, r] - top)
-        total += share[r]
-        first += share[r] * work[1, r]
-        second += share[r] * work[2, r]
-    for r in range(len(share)):
-        own = (1.0 - FLOOR) * share[r] / total
-        whole = own + floor[r]
-        work[0, r] = np.log(whole)
-        work[1, r] = own / whole * (work[1, r] - first / total)
-        work[2, r] = own / whole * (work[2, r] - second / total)
-
-
-@_jit
-def _base_weights(own, inner, one, two, path, base, centre, out, along, work):  # type: ignore[no-untyped-def]
-    """Log weights of a row (R,) that make the distributions with these curves, but for the grid.
-
-    At path 1 it is the family's, at 0 the normal one of theta, its logarithm or logit. `along`
-    (R, 3) become derivatives in both curves and the path. `inner` is the second curve's exponential
-    of a component, which convolves the weights.
-    """
-    if own < 0.0:
-        _normal_terms(inner, one, two, base, out, along)
-        return
-    if own == 0.0:
-        _gamma_terms(inner, one, two, base, work)
-    else:
-        _beta_terms(own, inner, one, two, centre[1], base, work)
-    _floored(work[:3], base[:, 2], out)
-    _floored(work[3:], base[:, 2], out)
-    for r in range(len(out)):
-        out[r] = (1.0 - path) * work[0, r] + path * work[3, r]
-        along[r, 0] = (1.0 - path) * work[1, r] + path * work[4, r]
-        along[r, 1] = (1.0 - path) * work[2, r] + path * work[5, r]
-        along[r, 2] = work[3, r] - work[0, r]
-
-
 # exp(x) = 2^k exp(r) with |r| <= log(2) / 2, by Taylor's series of 12 terms, to 1e-16
 _LOG2E, _LN2_HIGH, _LN2_LOW = 1.4426950408889634, 0.6931471803691238, 1.9082149292705877e-10
 _SHIFT, _BIAS, _MANTISSA = 6755399441055744.0, np.int64(1023), np.int64(52)
@@ -251,6 +146,143 @@ def exponentials(x, whole, bits, real):  # type: ignore[no-untyped-def]
         for k in range(11, -1, -1):
             y = y * u + _TAYLOR[k]
         x[r] = y * real[r]
+
+
+# log(x) = k log(2) + 2 atanh(f), f = (m - 1) / (m + 1) and sqrt(1/2) <= m < sqrt(2), to 1e-16
+_ROOT_HALF, _ATANH = np.int64(0x3FE6A09E667F3BCD), 1.0 / np.arange(1.0, 23.0, 2.0)
+
+
+@_fast
+def logarithms(x, bits, real):  # type: ignore[no-untyped-def]
+    """Logarithms, in place, of positive numbers; `bits` and `real` are one array."""
+    for r in range(len(x)):
+        real[r] = x[r]
+    for r in range(len(x)):
+        k = (bits[r] - _ROOT_HALF) >> _MANTISSA
+        bits[r] = bits[r] - (k << _MANTISSA)
+        x[r] = np.float64(k)
+    for r in range(len(x)):
+        f = (real[r] - 1.0) / (real[r] + 1.0)
+        g = f * f
+        y = _ATANH[10]
+        for k in range(9, -1, -1):
+            y = y * g + _ATANH[k]
+        x[r] = (x[r] * _LN2_LOW + 2.0 * f * y) + x[r] * _LN2_HIGH
+
+
+@_fast
+def _normal_terms(inner, one, two, base, out, along):  # type: ignore[no-untyped-def]
+    """`_base_weights` of Normals."""
+    wide = np.exp(two)
+    v = wide - inner
+    for r in range(len(out)):
+        y = (base[0, r] - one) / v
+        out[r] = -0.5 * y * y * v
+        along[0, r], along[1, r] = y, 0.5 * y * y * wide
+
+
+@_fast
+def _gamma_terms(inner, one, two, base, share, whole, bits, real, work):  # type: ignore[no-untyped-def]
+    """Log weights that make log-normals, and Gammas, each with derivatives in both curves.
+
+    Both are products: a log-normal is a log-normal times a component, nearly, and Gamma(a) is
+    Beta(a, A - a) times Gamma(A), a component.
+    """
+    wide = np.exp(two)
+    v, by_v = np.log1p(wide) - np.log1p(inner), wide / (1.0 + wide)
+    a = 1.0 / wide
+    q, shift = 1.0 / inner - a - 1.0, np.log(inner * a) - one
+    for r in range(len(share)):
+        y = (base[0, r] - one) / v + 0.5
+        work[0, r], work[1, r], work[2, r] = -0.5 * y * y * v, y, 0.5 * y * (y - 1.0) * by_v
+        share[r] = max(min(base[0, r] + shift, -_UPPER), LOWEST)
+    exponentials(share, whole, bits, real)
+    for r in range(len(share)):
+        whole[r] = 1.0 - share[r]
+    logarithms(whole, bits, real)
+    for r in range(len(share)):
+        log_share, slope = base[0, r] + shift, -share[r] / (1.0 - share[r])
+        # beyond, a straight line, so that no weight is 0
+        rest = whole[r] + slope * max(log_share + _UPPER, 0.0)
+        work[3, r] = a * log_share + q * rest
+        work[4, r] = -(a + q * slope)
+        work[5, r] = a * (rest - log_share - 1.0) - q * slope
+    # the first component also stands for what is below it
+    cells = a * (base[0, 1] - base[0, 0])
+    work[3, 0] += np.log1p(1.0 / cells)
+    work[5, 0] += 1.0 / (1.0 + cells)
+
+
+@_fast
+def _beta_terms(own, inner, one, two, start, base, work):  # type: ignore[no-untyped-def]
+    """The same for Betas, with logits in the place of logarithms.
+
+    Those of Betas are `base[3]` where the curves are the pilot's, the second `start`, and elsewhere
+    nearly.
+    """
+    wide, odds = np.exp(two), own * np.exp(one)
+    m = odds / (1.0 - own + odds)
+    v, old = wide - inner, np.exp(start) - inner
+    a, b = 1.0 / (v * (1.0 - m)), 1.0 / (v * m)
+    old_a, old_b = 1.0 / (old * (1.0 - own)), 1.0 / (old * own)
+    middle = np.log(m) - np.log(1.0 - m) + v * (m - 0.5)
+    for r in range(work.shape[1]):
+        above, below = base[0, r], base[1, r]
+        y = (above - below - middle) / v
+        work[0, r], work[1, r] = -0.5 * y * y * v, y * (1.0 + v * m * (1.0 - m))
+        work[2, r] = (0.5 * y * y + y * (m - 0.5)) * wide
+        work[3, r] = base[3, r] + (a - old_a) * above + (b - old_b) * below
+        work[4, r] = a * m * above - b * (1.0 - m) * below
+        work[5, r] = -wide / v * (a * above + b * below)
+
+
+@_fast
+def _floored(work, floor, share, whole, bits, real):  # type: ignore[no-untyped-def]
+    """In place: log weights and their derivatives (3, R), with weights of sum 1 and a floor."""
+    top = -np.inf
+    for r in range(len(share)):
+        top = max(top, work[0, r])
+    for r in range(len(share)):
+        share[r] = max(work[0, r] - top, LOWEST)
+    exponentials(share, whole, bits, real)
+    total = first = second = 0.0
+    for r in range(len(share)):
+        total += share[r]
+        first += share[r] * work[1, r]
+        second += share[r] * work[2, r]
+    first, second = first / total, second / total
+    for r in range(len(share)):
+        share[r] *= (1.0 - FLOOR) / total
+        whole[r] = share[r] + floor[r]
+        work[1, r] = share[r] / whole[r] * (work[1, r] - first)
+        work[2, r] = share[r] / whole[r] * (work[2, r] - second)
+    logarithms(whole, bits, real)
+    for r in range(len(share)):
+        work[0, r] = whole[r]
+
+
+@_jit
+def _base_weights(own, inner, one, two, path, base, centre, out, along, work, bits, real):  # type: ignore[no-untyped-def]
+    """Log weights of a row (R,) that make the distributions with these curves, but for the grid.
+
+    At path 1 it is the family's, at 0 the normal one of theta, its logarithm or logit. `along`
+    (3, R) become derivatives in both curves and the path. `inner` is the second curve's exponential
+    of a component, which convolves the weights. `work` is (7, R).
+    """
+    if own < 0.0:
+        _normal_terms(inner, one, two, base, out, along)
+        return
+    if own == 0.0:
+        _gamma_terms(inner, one, two, base, out, work[6], bits, real, work)
+    else:
+        _beta_terms(own, inner, one, two, centre[1], base, work)
+    _floored(work[:3], base[2], out, work[6], bits, real)
+    _floored(work[3:6], base[2], out, work[6], bits, real)
+    for r in range(len(out)):
+        out[r] = (1.0 - path) * work[0, r] + path * work[3, r]
+        along[0, r] = (1.0 - path) * work[1, r] + path * work[4, r]
+        along[1, r] = (1.0 - path) * work[2, r] + path * work[5, r]
+        along[2, r] = work[3, r] - work[0, r]
 
 
 @_fast
@@ -344,7 +376,7 @@ def _row_weights(  # type: ignore[no-untyped-def]
 ):
     """Weights (draws, R) of one row at predictors (draws, P); whether each was solved.
 
-    `along` (draws, R, 3) become the derivatives of `_base_weights`. Where Newton's method fails
+    `along` (draws, 3, R) become the derivatives of `_base_weights`. Where Newton's method fails
     from the first guess, it follows the line from the centre, and stays at the last point that it
     reached.
     """
@@ -352,7 +384,7 @@ def _row_weights(  # type: ignore[no-untyped-def]
     good = np.empty(draws, dtype=np.bool_)
     moved, kept, work = np.empty(2), np.empty(2), np.empty(number)
     bits = np.empty(number, dtype=np.int64)
-    real, fixed, rough = bits.view(np.float64), np.empty(number), np.empty((6, number))
+    real, fixed, rough = bits.view(np.float64), np.empty(number), np.empty((7, number))
     parts = _parts(basis, mean, variance)
     own, inner = handle[3], np.exp(handle[5] - _ROOM)
     further = np.ascontiguousarray(basis[:, 2:])
@@ -373,7 +405,9 @@ def _row_weights(  # type: ignore[no-untyped-def]
             first = centre[0] + to * (one - centre[0])
             second = centre[1] + to * (two - centre[1])
             path = centre[2] + to * (predictors[s, 2] - centre[2])
-            _base_weights(own, inner, first, second, path, base, centre, fixed, along[s], rough)
+            _base_weights(
+                own, inner, first, second, path, base, centre, fixed, along[s], rough, bits, real
+            )
             for r in range(number):
                 fixed[r] += middle[r] + to * (shapes[s, r] - middle[r])
             good[s] = _solve(
@@ -412,9 +446,9 @@ def solved(predictors, base, basis, mean, variance, handle, centre, guess):  # t
     the curves cannot be met, weights are those that come close.
     """
     draws, n = predictors.shape[:2]
-    number = base.shape[1]
+    number = base.shape[2]
     weight, found = np.empty((draws, n, number)), np.empty((draws, n, 13))
-    own, its, along = np.empty((draws, number)), np.empty((draws, 13)), np.empty((draws, number, 3))
+    own, its, along = np.empty((draws, number)), np.empty((draws, 13)), np.empty((draws, 3, number))
     for b in range(n):
         at = predictors[:, b], base[b], basis[b], mean[b], variance[b], handle[b]
         _row_weights(*at, centre[b], guess[b], own, its, along)
@@ -424,9 +458,9 @@ def solved(predictors, base, basis, mean, variance, handle, centre, guess):  # t
 
 @_jit
 def _at_one_draw(predictors, base, basis, mean, variance, handle, centre, guess):  # type: ignore[no-untyped-def]
-    """`solved` at predictors (n, P), with the derivatives of `_base_weights`, (n, R, 3)."""
-    n, number = base.shape[:2]
-    weight, found, along = np.empty((n, number)), np.empty((n, 13)), np.empty((n, number, 3))
+    """`solved` at predictors (n, P), with the derivatives of `_base_weights`, (n, 3, R)."""
+    n, _, number = base.shape
+    weight, found, along = np.empty((n, number)), np.empty((n, 13)), np.empty((n, 3, number))
     for b in range(n):
         at = predictors[b : b + 1], base[b], basis[b], mean[b], variance[b], handle[b]
         out = weight[b : b + 1], found[b : b + 1], along[b : b + 1]
@@ -441,9 +475,9 @@ def _moving(predictors: Floats, forms: WeightForms) -> tuple[Floats, Floats, Flo
     shift and stretch add; the fourth are the derivatives of these (n, 2, P).
     """
     weight, found, base = _at_one_draw(predictors, *forms.arrays)
-    along = np.concatenate([base[:, :, :2], forms.basis[:, :, 2:]], axis=2)
+    along = np.concatenate([base[:, :2].transpose(0, 2, 1), forms.basis[:, :, 2:]], axis=2)
     if forms.paths:
-        along[:, :, 2] += base[:, :, 2]
+        along[:, :, 2] += base[:, 2]
     inverse = found[:, :4].reshape(-1, 2, 2)
     slope, bend, other, d, q = found[:, 4:9].T
     square = forms.mean**2 + forms.variance
@@ -537,11 +571,11 @@ def all_rows(  # type: ignore[no-untyped-def]
     base, basis, mean, variance, handle, centre, guess, start, items, density, constant,
 ):  # fmt: skip
     """Log marginals (draws, rows) and slopes (draws, rows, P) at predictors (draws, rows, P)."""
-    draws, number = predictors.shape[0], base.shape[1]
+    draws, number = predictors.shape[0], base.shape[2]
     bits, octave = np.empty(draws, dtype=np.int32), np.empty(draws, dtype=np.float32)
     real = bits.view(np.float32)
     weight, found = np.empty((draws, number)), np.empty((draws, 13))
-    along = np.empty((draws, number, 3))
+    along = np.empty((draws, 3, number))
     for b in range(predictors.shape[1]):
         at = predictors[:, b], base[b], basis[b], mean[b], variance[b], handle[b]
         _row_weights(*at, centre[b], guess[b], weight, found, along)
@@ -573,9 +607,9 @@ def all_rows(  # type: ignore[no-untyped-def]
                 square = mean[b, r] * mean[b, r] + variance[b, r]
                 lost = first * (mean[b, r] - own[7]) + second * (square - own[8])
                 away[s, r] -= weight[s, r] * lost
-                u += away[s, r] * along[s, r, 0]
-                v += away[s, r] * along[s, r, 1]
-                by_path += away[s, r] * along[s, r, 2]
+                u += away[s, r] * along[s, 0, r]
+                v += away[s, r] * along[s, 1, r]
+                by_path += away[s, r] * along[s, 2, r]
             slope[s, b, 0], slope[s, b, 1], slope[s, b, 2] = u * own[11], v * own[12], by_path
         further = away @ np.ascontiguousarray(basis[b, :, 2:])
         if handle[b, 3] < 0.0:
