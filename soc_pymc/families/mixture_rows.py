@@ -23,10 +23,13 @@ LOWEST = -700.0
 """Logarithm of the smallest weight over the largest."""
 FLOOR = 1e-3
 """Share of the weights of Gammas and Betas that allows heavier tails."""
-_UPPER = 0.05  # share of a Beta's logarithm below 0 from which on its density is steep
+UPPER = 0.05
+"""Logarithm of a share of a component below 0, from which on its log density is a line."""
 _SOFT = 0.15  # share of the range over which a curve is bent to either bound
 # the first curve's bound in spreads; the second's, above a single component's and as a spread
-_FARTHEST, _ROOM, _WIDEST = 4.0, 0.8, 2.5
+_FARTHEST, _WIDEST = 4.0, 2.5
+ROOM = 0.8
+"""Least second curve above that of a component, so that several components have weight."""
 
 _jit = numba.njit(cache=True, nogil=True, error_model="numpy")
 _fast = numba.njit(
@@ -195,7 +198,7 @@ def _gamma_terms(inner, one, two, base, share, whole, bits, real, work):  # type
     for r in range(len(share)):
         y = (base[0, r] - one) / v + 0.5
         work[0, r], work[1, r], work[2, r] = -0.5 * y * y * v, y, 0.5 * y * (y - 1.0) * by_v
-        share[r] = max(min(base[0, r] + shift, -_UPPER), LOWEST)
+        share[r] = max(min(base[0, r] + shift, -UPPER), LOWEST)
     exponentials(share, whole, bits, real)
     for r in range(len(share)):
         whole[r] = 1.0 - share[r]
@@ -203,7 +206,7 @@ def _gamma_terms(inner, one, two, base, share, whole, bits, real, work):  # type
     for r in range(len(share)):
         log_share, slope = base[0, r] + shift, -share[r] / (1.0 - share[r])
         # beyond, a straight line, so that no weight is 0
-        rest = whole[r] + slope * max(log_share + _UPPER, 0.0)
+        rest = whole[r] + slope * max(log_share + UPPER, 0.0)
         work[3, r] = a * log_share + q * rest
         work[4, r] = -(a + q * slope)
         work[5, r] = a * (rest - log_share - 1.0) - q * slope
@@ -386,7 +389,7 @@ def _row_weights(  # type: ignore[no-untyped-def]
     bits = np.empty(number, dtype=np.int64)
     real, fixed, rough = bits.view(np.float64), np.empty(number), np.empty((7, number))
     parts = _parts(basis, mean, variance)
-    own, inner = handle[3], np.exp(handle[5] - _ROOM)
+    own, inner = handle[3], np.exp(handle[5] - ROOM)
     further = np.ascontiguousarray(basis[:, 2:])
     shapes = np.ascontiguousarray(predictors[:, 2:]) @ further.T
     middle = further @ centre[2:]
@@ -528,7 +531,7 @@ def bounded_handle(
         np.array([_curves(*one)[1] for one in zip(own, near, near**2 + v, strict=True)])
         for v in (narrow, wide)
     )
-    handle = first, unit, 2.0 * np.log(unit), own, _FARTHEST * spread, low + _ROOM, high
+    handle = first, unit, 2.0 * np.log(unit), own, _FARTHEST * spread, low + ROOM, high
     return np.column_stack(np.broadcast_arrays(*handle))
 
 

@@ -10,7 +10,16 @@ from scipy import integrate, special, stats
 from soc_pymc.families import components as parts
 from soc_pymc.families.beta_mixtures import BETAS, betas_of_logit
 from soc_pymc.families.family import FAMILIES
-from soc_pymc.families.mixture_rows import MixtureCells, all_rows, directions, information, solved
+from soc_pymc.families.mixture_rows import (
+    FLOOR,
+    ROOM,
+    UPPER,
+    MixtureCells,
+    all_rows,
+    directions,
+    information,
+    solved,
+)
 from tests import extreme_references as references
 
 KINDS = {"Gamma": parts.GAMMAS, "Normal": parts.NORMALS, "Beta": BETAS}
@@ -167,6 +176,21 @@ def _curves_of(kind, weight, means, variances):
     return mpmath.log(mean / (1 - mean)), mpmath.log(variance / (room * (room - variance)))
 
 
+def _log_one_minus_share(log_share):
+    """Log(1 - exp(s)), and a straight line where s is above -0.05."""
+    end = mpmath.mpf(UPPER)
+    if log_share <= -end:
+        return mpmath.log(1 - mpmath.exp(log_share))
+    share = mpmath.exp(-end)
+    return mpmath.log(1 - share) - share / (1 - share) * (log_share + end)
+
+
+def _floored(logs, floor):
+    weight = [mpmath.exp(x) for x in logs]
+    total = mpmath.fsum(weight) / (1 - mpmath.mpf(FLOOR))
+    return [mpmath.log(w / total + f) for w, f in zip(weight, floor, strict=True)]
+
+
 class Exact:
     """Weights at one score, by their definition, at 30 digits."""
 
@@ -174,16 +198,43 @@ class Exact:
         self.kind, (self.forms, base) = kind, forms_of(kind)
         self.b, self.moments = b, _moments_of_components(kind, base, b)
         self.basis = [[mpmath.mpf(x) for x in row] for row in self.forms.basis[b].tolist()]
-        self.base = [mpmath.mpf(x) for x in self.forms.base[b].tolist()]
+        self.given = [[mpmath.mpf(x) for x in row] for row in self.forms.base[b].tolist()]
+
+    def base(self, first, second, path):
+        """Log weights before the functions: from a normal law to the family's own."""
+        start, unit, taken, own, *_ = map(mpmath.mpf, map(float, self.forms.handle[self.b]))
+        inner = mpmath.exp(mpmath.mpf(float(self.forms.handle[self.b, 5])) - mpmath.mpf(ROOM))
+        one, wide = (first - start) / unit, mpmath.exp(second - taken)
+        x, other, floor, anchor = self.given
+        if self.kind == "Normal":
+            return [-((y - one) ** 2) / (2 * (wide - inner)) for y in x]
+        if self.kind == "Gamma":
+            v, a = mpmath.log((1 + wide) / (1 + inner)), 1 / wide
+            normal = [-((y - one + v / 2) ** 2) / (2 * v) for y in x]
+            log_share = [mpmath.log(a * inner) + y - one for y in x]
+            rest = map(_log_one_minus_share, log_share)
+            whole = [
+                a * s + (1 / inner - a - 1) * r for s, r in zip(log_share, rest, strict=True)
+            ]
+            whole[0] += mpmath.log(1 + 1 / (a * (x[1] - x[0])))  # and what is below it
+        else:
+            m, v = 1 / (1 + mpmath.exp(-first)), wide - inner
+            old = mpmath.exp(mpmath.mpf(float(self.forms.centre[self.b, 1]))) - inner
+            middle = mpmath.log(m / (1 - m)) + v * (m - mpmath.mpf("0.5"))
+            pairs = list(zip(x, other, strict=True))
+            normal = [-((p - q - middle) ** 2) / (2 * v) for p, q in pairs]
+            a, b = (1 / (v * k) - 1 / (old * j) for k, j in ((1 - m, 1 - own), (m, own)))
+            whole = [w + a * p + b * q for w, (p, q) in zip(anchor, pairs, strict=True)]
+        normal, whole = (_floored(logs, floor) for logs in (normal, whole))
+        return [(1 - path) * n + path * w for n, w in zip(normal, whole, strict=True)]
 
     def weights(self, predictors, near):
         """Weights at predictors, with a first guess of the two coefficients solved for."""
         handle = self.forms.handle[self.b]
         wanted = _wanted(self.kind, predictors, handle)
         rest = [mpmath.mpf(float(x)) for x in predictors[2:]]
-        fixed = [
-            x + mpmath.fdot(row[2:], rest) for x, row in zip(self.base, self.basis, strict=True)
-        ]
+        base = self.base(*wanted, rest[0])
+        fixed = [x + mpmath.fdot(row[2:], rest) for x, row in zip(base, self.basis, strict=True)]
         unit = mpmath.mpf(float(handle[1]))
 
         def tilted(u, v):
