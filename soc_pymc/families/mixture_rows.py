@@ -266,7 +266,7 @@ def _floored(work, floor, share, whole, bits, real):  # type: ignore[no-untyped-
 
 @_jit
 def _base_weights(own, inner, one, two, path, base, centre, out, along, work, bits, real):  # type: ignore[no-untyped-def]
-    """Log weights of a row (R,) that make the distributions with these curves, but for the grid.
+    """Log weights of a row (R,) that make the distributions with these curves apart from the grid.
 
     At path 1 it is the family's, at 0 the normal one of theta, its logarithm or logit. `along`
     (3, R) become derivatives in both curves and the path. `inner` is the second curve's exponential

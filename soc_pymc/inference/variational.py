@@ -231,7 +231,7 @@ def _good(k: float, ess: float) -> bool:
     return k <= PARETO_K and ess >= _FEW
 
 
-def _variational_verdict(problem: str, k: float, ess: float, repaired: str) -> dict[str, Any]:
+def _variational_verdict(problem: str, k: float, ess: float, repaired: str = "") -> dict[str, Any]:
     if problem:
         reason = problem
     elif not k <= PARETO_K:
