@@ -41,15 +41,15 @@ _WIDEST = 3.0  # largest change of a width by curvature, which may be 0 or have 
 _ROUGH, _FINE = 0.1, 1e-3  # slopes at which the two optimisations stop
 _MANY_BINS = 20_000
 _BATCH = 256
-_REFINEMENTS = 3
 # Weights are ignored only if no direction's sd is wrong by more than a seventh. An sd that is wrong
 # by a factor s costs the share 1 - sqrt(2 / s^2 - 1) s^2 of the effective sample, here a twentieth
 _CLEAR_K, _CLEAR_ESS = 0.5, 0.95
 _FEWEST_DRAWS, _MOST_DRAWS = 1000, 4000  # draws for the estimate of Pareto k
 _FEW = 0.2  # effective sample below which the approximation is improved
-_ANNEALED = (8, 24)  # densities of annealing, and of another try
+_ANNEALED = (12, 24)  # densities of annealing, and of another try
+_ENOUGH = 0.1  # effective sample after which there is no other
+_NARROWEST_STEP, _WIDEST_STEP = 0.7, 3.0  # largest change of a width between both
 _REPAIRED = " after annealing (the Gaussian alone: k {k:.2f}, {ess:.1%})"
-_NARROWEST_STEP, _WIDEST_STEP = 0.7, 3.0  # largest change of a width in one refinement
 
 
 def _cross(dim: int, rotations: int, rng: np.random.Generator) -> Floats:
@@ -190,24 +190,20 @@ def run_variational(
         weigh = partial(weighed_draws, full, wanted=method.draws, rng=rng, advance=shown.advance)
         noise, log_weight = weigh(location, factor)
         _, k, ess = alone = importance(log_weight)
-        for _ in range(_REFINEMENTS):
-            if _good(k, ess):
-                break
-            errors = weighted_errors(noise, importance(log_weight)[0], factor)
-            location, factor = refined(noise, log_weight, location, factor)
-            noise, log_weight = weigh(location, factor)
-            _, k, ess = importance(log_weight)
-        repaired = ""
-        for densities in _ANNEALED:
-            if _good(k, ess):
+        repaired, gaussian = "", (location, factor)
+        for wanted, densities in zip((_FEW, _ENOUGH), _ANNEALED, strict=True):
+            if k <= PARETO_K and ess >= wanted:
                 break
             shown.note("annealing")
             number = max(method.draws, _FEWEST_DRAWS)
-            found = annealed(full, location, factor, number, densities, rng, shown.advance)
+            found = annealed(full, *gaussian, number, densities, rng, shown.advance)
             _, own_k, own_ess = importance(found[1])
             if (own_k <= PARETO_K and own_ess > ess) or (not k <= PARETO_K and own_k < k):
                 repaired = _REPAIRED.format(k=alone[1], ess=alone[2])
-                (noise, log_weight), k, ess = found, own_k, own_ess
+                (noise, log_weight), k, ess, (location, factor) = found, own_k, own_ess, gaussian
+                errors = weighted_errors(noise, importance(log_weight)[0], factor)
+            if not own_k <= PARETO_K:
+                gaussian = refined(*found, *gaussian)
         kept = chosen(log_weight, method.draws, rng)
         posterior = posterior_draws(space, (location + noise[kept] @ factor.T)[None])
     groups = {
@@ -224,11 +220,6 @@ def run_variational(
     }
     verdict = _variational_verdict(problem, k, ess, repaired)
     return groups, verdict | {"mc_error": largest_error(errors)}
-
-
-def _good(k: float, ess: float) -> bool:
-    """Whether draws with such weights are good enough."""
-    return k <= PARETO_K and ess >= _FEW
 
 
 def _variational_verdict(problem: str, k: float, ess: float, repaired: str = "") -> dict[str, Any]:
@@ -285,6 +276,8 @@ def weighed_draws(
         if len(noise) < number:
             continue
         _, k, ess = importance(log_weight)
+        if ess < _FEW:  # draws will be annealed
+            break
         if not k <= _CLEAR_K and number < _MOST_DRAWS:
             number = min(2 * number, _MOST_DRAWS)
         elif not ess >= _CLEAR_ESS:
@@ -295,11 +288,11 @@ def weighed_draws(
 def refined(
     noise: Floats, log_weight: Floats, location: Floats, factor: Floats
 ) -> tuple[Floats, Floats]:
-    """Location and factor that match the weighted draws' moments.
+    """Location and factor with the weighted draws' moments.
 
     The maximum of the bound is too narrow where the posterior is skewed, and weights show where
-    (adaptive importance sampling: Paananen et al. 2021). Widths change by factors of 0.7 to 3;
-    correlations count as far as the effective sample allows.
+    (adaptive importance sampling: Paananen et al. 2021). The mean and correlations count as far as
+    the effective sample allows.
     """
     weight, k, ess = importance(log_weight)
     if not np.isfinite(k):
@@ -311,7 +304,7 @@ def refined(
     wide = np.diag(np.maximum(np.diagonal(covariance), 1.0))
     value, vector = linalg.eigh(trust * covariance + (1.0 - trust) * wide)
     root = (vector * np.sqrt(np.clip(value, _NARROWEST_STEP**2, _WIDEST_STEP**2))) @ vector.T
-    return location + factor @ mean, factor @ root
+    return location + factor @ (trust * mean), factor @ root
 
 
 def chosen(log_weight: Floats, wanted: int, rng: np.random.Generator) -> NDArray[np.intp]:

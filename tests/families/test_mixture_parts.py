@@ -213,9 +213,7 @@ class Exact:
             normal = [-((y - one + v / 2) ** 2) / (2 * v) for y in x]
             log_share = [mpmath.log(a * inner) + y - one for y in x]
             rest = map(_log_one_minus_share, log_share)
-            whole = [
-                a * s + (1 / inner - a - 1) * r for s, r in zip(log_share, rest, strict=True)
-            ]
+            whole = [a * s + (1 / inner - a - 1) * r for s, r in zip(log_share, rest, strict=True)]
             whole[0] += mpmath.log(1 + 1 / (a * (x[1] - x[0])))  # and what is below it
         else:
             m, v = 1 / (1 + mpmath.exp(-first)), wide - inner

@@ -18,7 +18,6 @@ from soc_pymc.inference.variational import (
     _variational_verdict,
     chosen,
     importance,
-    refined,
     weighed_draws,
 )
 from soc_pymc.model import problem
@@ -302,12 +301,11 @@ def test_a_diverging_seed_is_named():
     assert "not finite" in problem
     assert np.isfinite(location).all()
     assert np.isfinite(factor).all()
-    noise, log_weight = weighed_draws(
+    _, log_weight = weighed_draws(
         evaluate, location, factor, 100, np.random.default_rng(0), lambda _: None
     )
     _, k, ess = importance(log_weight)
     assert (k, ess) == (np.inf, 0.0)
-    assert refined(noise, log_weight, location, factor)[0] is location
     verdict = _variational_verdict(problem, k, ess)
     assert not verdict["converged"]
     assert "soc.NUTS()" in verdict["reason"]
@@ -322,27 +320,6 @@ def test_pareto_k_finds_a_bad_approximation():
     assert not verdict["converged"]
     assert "soc.NUTS()" in verdict["reason"]
     assert importance(np.array([0.0, np.nan, 1.0] * 50))[1] == np.inf
-
-
-def test_refinement_widens_a_narrow_approximation():
-    """Target N(1, 2.2^2) in five dimensions, approximation N(0, 1): the weights' moments, twice or
-    thrice, bring Pareto k from above 0.7 to below, and location and widths to the target's."""
-
-    def evaluate(rows):
-        z = (rows - 1.0) / 2.2
-        return -0.5 * (z**2).sum(axis=1), -z / 2.2
-
-    rng = np.random.default_rng(0)
-    location, factor = np.zeros(5), np.eye(5)
-    shapes = []
-    for _ in range(4):
-        noise, log_weight = weighed_draws(evaluate, location, factor, 1000, rng, lambda _: None)
-        shapes.append(importance(log_weight)[1])
-        location, factor = refined(noise, log_weight, location, factor)
-    assert shapes[0] > 0.7
-    assert shapes[-1] < 0.5
-    np.testing.assert_allclose(location, 1.0, atol=0.3)
-    np.testing.assert_allclose(np.sqrt((factor**2).sum(axis=1)), 2.2, rtol=0.12)
 
 
 def test_weights_that_matter_are_used():
