@@ -104,6 +104,10 @@ def _curves(own, first, second):  # type: ignore[no-untyped-def]
     by_first = -2.0 * first
     if own < 0.0:  # Normals
         return first, np.log(v), 1.0, by_first / v, 1.0 / v
+    if own == 0.0:  # Gammas: what follows, with fewer logarithms
+        up = 1.0 + first
+        log_up = np.log(up)
+        return log_up, np.log(v) - 2.0 * log_up, 1.0 / up, by_first / v - 2.0 / up, 1.0 / v
     up, down = 1.0 + (1.0 - own) * first, 1.0 - own * first
     both, by_both = up * down, (1.0 - own) * down - own * up
     unit = own * (1.0 - own)
@@ -568,6 +572,29 @@ def _add_logs(p, many, total, bits, real, octave):  # type: ignore[no-untyped-de
         total[d] += many * np.float64(log)
 
 
+@_fast
+def _slopes(away, weight, along, basis, mean, variance, own):  # type: ignore[no-untyped-def]
+    """Derivatives of a row's value in both bounded curves and the path.
+
+    `away` (R,) are those in the log weights, and become so at fixed moments.
+    """
+    u = v = 0.0
+    for r in range(len(away)):
+        u += away[r] * basis[r, 0]
+        v += away[r] * basis[r, 1]
+    # derivatives of the value in both curves, then what shape does to the moments
+    u, v = own[0] * u + own[2] * v, own[1] * u + own[3] * v
+    first, second = u * own[4] + v * own[5], v * own[6]
+    by_path = 0.0
+    for r in range(len(away)):
+        square = mean[r] * mean[r] + variance[r]
+        away[r] -= weight[r] * (first * (mean[r] - own[7]) + second * (square - own[8]))
+        u += away[r] * along[0, r]
+        v += away[r] * along[1, r]
+        by_path += away[r] * along[2, r]
+    return u, v, by_path
+
+
 @_jit
 def all_rows(  # type: ignore[no-untyped-def]
     predictors, value, slope,
@@ -597,22 +624,10 @@ def all_rows(  # type: ignore[no-untyped-def]
         away = weight * (cells.T @ p).T - weight * n.sum()
         for s in range(draws):
             value[s, b] = total[s] + constant[b]
-            u = v = 0.0
-            for r in range(number):
-                u += away[s, r] * basis[b, r, 0]
-                v += away[s, r] * basis[b, r, 1]
-            # derivatives of the value in both curves, then what shape does to the moments
+            u, v, by_path = _slopes(
+                away[s], weight[s], along[s], basis[b], mean[b], variance[b], found[s]
+            )
             own = found[s]
-            u, v = own[0] * u + own[2] * v, own[1] * u + own[3] * v
-            first, second = u * own[4] + v * own[5], v * own[6]
-            by_path = 0.0
-            for r in range(number):
-                square = mean[b, r] * mean[b, r] + variance[b, r]
-                lost = first * (mean[b, r] - own[7]) + second * (square - own[8])
-                away[s, r] -= weight[s, r] * lost
-                u += away[s, r] * along[s, 0, r]
-                v += away[s, r] * along[s, 1, r]
-                by_path += away[s, r] * along[s, 2, r]
             slope[s, b, 0], slope[s, b, 1], slope[s, b, 2] = u * own[11], v * own[12], by_path
         further = away @ np.ascontiguousarray(basis[b, :, 2:])
         if handle[b, 3] < 0.0:
