@@ -130,8 +130,8 @@ def _beta_rise(frame: Frame) -> Floats:
     return np.asarray(mu * a * special.polygamma(1, a) + rest * b * special.polygamma(1, b))
 
 
-def _relative_betas(base: Frame, place: Floats, variance: Floats) -> tuple[Floats, Floats, Floats]:
-    a, b = betas_of_logit(place, variance[:, None])
+def _relative_betas(base: Frame, z: Floats) -> tuple[Floats, Floats, Floats]:
+    a, b = betas_of_logit(base.places(z), base.width()[:, None])
     first, logit = base.first[:, None], np.log(a) - np.log(b)
     away = logit - first
     log_up, log_down = (
@@ -145,7 +145,7 @@ def _relative_betas(base: Frame, place: Floats, variance: Floats) -> tuple[Float
     )
     rest = special.log_expit(first) + special.log_expit(-first)
     own = np.exp(log_up + log_down - rest) / (a + b + 1.0)
-    unit, middle = np.ones(len(variance)), special.expit(base.first)
+    unit, middle = np.ones(len(mean)), special.expit(base.first)
     return bounded_handle(base.first, unit, middle, base.spread, mean, own), mean, own
 
 

@@ -24,7 +24,8 @@ WIDTH = 0.3
 
 STEP = 0.35  # step between components: at 1.2 sd their equal mixture is flat to 1e-6
 _CORNER = 3.0  # spreads beyond which the function that widens the base distribution is linear
-_LOG_SHAPES = (-2.7, 230.0)  # smallest and largest log shape of a base Gamma
+# smallest and largest log shape of a base Gamma: locations far from 0 still differ by its spread
+_LOG_SHAPES = (-2.7, 35.0)
 # a Gamma of a wider logarithm has next to nothing in its lower tail: spread, and location below the
 # mean's logarithm, with which components reach down to 1e-6 of the mean and up to 150 times it
 _WIDEST_SPREAD, _FURTHEST_BELOW = 1.4, 3.8
@@ -192,8 +193,8 @@ def _ones(base: Frame) -> Floats:
     return np.ones(len(base.location))
 
 
-def _relative_gammas(base: Frame, place: Floats, variance: Floats) -> tuple[Floats, Floats, Floats]:
-    shape = inverse_trigamma(variance)
+def _relative_gammas(base: Frame, z: Floats) -> tuple[Floats, Floats, Floats]:
+    place, shape = base.places(z), inverse_trigamma(base.width())
     above = np.log(shape) - special.psi(shape) - base.first
     mean = np.expm1(place + above[:, None])
     own, unit = (1.0 + mean) ** 2 / shape[:, None], np.ones(len(shape))
@@ -208,12 +209,9 @@ def _gamma_positions(base: Frame, place: Floats) -> Floats:
     return np.asarray(np.stack([place + above[:, None], np.zeros_like(place)], axis=1))
 
 
-def _relative_normals(
-    base: Frame, place: Floats, variance: Floats
-) -> tuple[Floats, Floats, Floats]:
-    mean = (place - base.first[:, None]) / base.spread[:, None]
-    own = np.broadcast_to((variance / base.spread**2)[:, None], mean.shape).copy()
-    one = np.ones(len(variance))
+def _relative_normals(base: Frame, z: Floats) -> tuple[Floats, Floats, Floats]:
+    mean = ((base.location - base.first) / base.spread)[:, None] + z
+    own, one = np.full(mean.shape, WIDTH**2), np.ones(len(mean))
     return bounded_handle(base.first, base.spread, -one, one, mean, own), mean, own
 
 
@@ -245,9 +243,9 @@ class Components:
     ends: tuple[float, float]  # of the positions, in units of the base distribution's spread
     base: Callable[[Any, Any], Frame]  # of both curves
     rise: Callable[[Frame], Floats]  # derivative of the location in the first curve
-    # (base, locations (n, R), their variance (n,)) -> `WeightForms.handle`, and means and variances
-    # of theta under the components in its units
-    relative: Callable[[Frame, Floats, Floats], tuple[Floats, Floats, Floats]]
+    # (bases, z) -> `WeightForms.handle`, and means and variances of theta under the components in
+    # its units
+    relative: Callable[[Frame, Floats], tuple[Floats, Floats, Floats]]
     # (bases, locations (n, R)) -> the first columns of `WeightForms.base`; None for Normals, which
     # have no path
     positions: Callable[[Frame, Floats], Floats] | None
@@ -272,7 +270,7 @@ class Components:
         `start` (n, 2) are the pilot's curves. The first function of families with a path is 0.
         """
         z = self.z
-        handle, mean, variance = self.relative(base, base.places(z), base.width())
+        handle, mean, variance = self.relative(base, z)
         given = np.zeros((len(mean), 4, len(z)))
         centre, corner = np.zeros(len(mean)), np.full(len(mean), _CORNER)
         if self.positions is None:

@@ -142,7 +142,7 @@ class _Mixture(_Single):
 
     functions: int = 9
     knots: int = 4
-    shape: float = 0.3
+    shape: float = 0.6
     drift: float = 0.1
 
     mixture: ClassVar[bool] = True

@@ -140,9 +140,11 @@ def _evaluated(built: Problem, values: Mapping[str, Floats]) -> tuple[Floats, Fl
     model = built.model
 
     def densities(own: Mapping[Any, Any]) -> list[Any]:
-        prior = pt.sum([pm.logp(v, own[v]).sum() for v in top_level(built)])
+        ours = [v for v in model.potentials if v.name in built.own]
+        prior = [*(pm.logp(v, own[v]) for v in top_level(built)), *ours]
         seen = [pm.logp(v, model.rvs_to_values[v]) for v in model.observed_RVs]
-        return [prior, pt.sum([each.sum() for each in [*seen, *model.potentials]])]
+        seen += [v for v in model.potentials if v.name not in built.own]
+        return [pt.sum([each.sum() for each in parts]) for parts in (prior, seen)]
 
     first, second = _at_draws(built, values, densities)
     return first, second

@@ -45,7 +45,9 @@ _BATCH = 256
 # by a factor s costs the share 1 - sqrt(2 / s^2 - 1) s^2 of the effective sample, here a twentieth
 _CLEAR_K, _CLEAR_ESS = 0.5, 0.95
 _FEWEST_DRAWS, _MOST_DRAWS = 1000, 4000  # draws for the estimate of Pareto k
-_FEW = 0.2  # effective sample below which the approximation is improved
+# Effective sample below which draws are annealed: Gaussians that are too narrow in a heavy tail
+# still have a good k, and their weights do not widen it enough
+_FEW = 0.5
 _ANNEALED = (12, 24)  # densities of annealing, and of another try
 _ENOUGH = 0.1  # effective sample after which there is no other
 _NARROWEST_STEP, _WIDEST_STEP = 0.7, 3.0  # largest change of a width between both

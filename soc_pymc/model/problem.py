@@ -57,6 +57,7 @@ _NO_BATCH_OF_EFFECTS = "effects of bins cannot be fitted in minibatches: leave V
 _NO_BATCH_OF_MIXTURES = (
     "VI(batch=) does not apply to a mixture, whose bins are merged: leave it out"
 )
+_BEYOND = 0.5  # sd of a mixture's curves beyond what its components can represent
 _SHIFT, _MOST_SHIFT = 0.7, 1.0  # of a mixture's grid: in sds of the log variance, and the most
 
 Start = Any
@@ -115,7 +116,7 @@ class Problem:
     weights: WeightDesign | None = None  # of a mixture
     extras: xr.Dataset = field(default_factory=xr.Dataset)  # further inputs of scoring
     no_minibatches: str = ""  # why minibatches are not possible
-    own: frozenset[str] = frozenset()  # parameters that the user did not add
+    own: frozenset[str] = frozenset()  # parameters and potentials that the user did not add
 
     @property
     def observed(self) -> str:
@@ -227,7 +228,8 @@ def build(stats: Statistics, prior: Prior, start: Start | None = None) -> Proble
             observed=observed,
             dims="bin",
         )
-    return replace(problem, own=frozenset(v.name for v in problem.model.free_RVs))
+    terms = [*problem.model.free_RVs, *problem.model.potentials]
+    return replace(problem, own=frozenset(v.name for v in terms))
 
 
 def _row_logp(kernel: str, signature: str, number: int, value: Any, *inputs: Any) -> Any:
@@ -503,6 +505,7 @@ def _mixture(
 
     def link(values: Sequence[Any]) -> list[Any]:
         predictors = values[0].reshape((len(whole.items), -1))
+        pm.Potential("within_bounds", _within_bounds(predictors, cells.forms.handle))
         return [pm.Deterministic("bin_predictor", predictors)]
 
     coords: dict[str, Any] = {"group": list(at.labels)} if at.labels else {}
@@ -544,6 +547,18 @@ def _mixture(
         no_minibatches=_NO_BATCH_OF_MIXTURES,
     )
     return problem, totals, link
+
+
+def _within_bounds(predictors: Any, handle: Floats) -> Any:
+    """Log density that keeps curves at rows near what the components can represent.
+
+    Beyond, the likelihood is constant, and so large a region has weight however unlikely it is.
+    """
+    first, unit, taken, _, far, low, high = handle.T
+    scaled = (predictors[:, 0] - first) / unit, predictors[:, 1] - taken
+    bounds = (-far, far), (low, high)
+    away = [x - pt.clip(x, *ends) for x, ends in zip(scaled, bounds, strict=True)]
+    return -0.5 * sum(pt.sqr(x / _BEYOND).sum() for x in away)
 
 
 # --- models with terms added by the user ---------------------------------------------------------

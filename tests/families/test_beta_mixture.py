@@ -52,7 +52,7 @@ def test_relative_moments_are_those_of_the_components(a, b):
     curves = np.array(binomial_beta.to_curves(a, b))[:, None]
     frame = success_frame(*curves)
     place, width = frame.places(BETAS.z), frame.width()
-    handle, mean, variance = BETAS.relative(frame, place, width)
+    handle, mean, variance = BETAS.relative(frame, BETAS.z)
     middle, parts = a / (a + b), stats.beta(*betas_of_logit(place, width))
     unit = middle * (1.0 - middle)
     assert middle + unit * mean == pytest.approx(parts.mean(), rel=1e-10)
@@ -224,10 +224,10 @@ def simulated(n, seed, truth="beta", flipped=False):
     return pd.DataFrame({"t": score, "y": successes, "N": trials, "theta": theta})
 
 
-def fitted(frame, prior, **more):
+def fitted(frame, prior, draws=1000, **more):
     items = soc.BinomialItems(frame[["t", "y", "N"]], score="t", successes="y", trials="N")
-    fit = soc.fit(soc.summarize(items, joint=True, **QUIET, **more), prior, **QUIET)
-    return fit, items
+    summary = soc.summarize(items, joint=True, **QUIET, **more)
+    return soc.fit(summary, prior, soc.VI(draws=draws), **QUIET), items
 
 
 @pytest.fixture(scope="module")
@@ -280,11 +280,14 @@ def test_five_steps_fit_it():
 
 @pytest.mark.slow
 def test_beta_truth_and_its_mirror_image():
-    """As `soc.Beta` where that is right; and the same when successes and failures change places."""
+    """As `soc.Beta` where that is right; and the same when successes and failures change places.
+
+    Of 1,000 draws in each fit, the Monte Carlo error alone would be 0.02 sd for 1% of the items.
+    """
     found = []
     for flipped in (False, True):
         frame = simulated(20_000, 1, flipped=flipped)
-        fit, items = fitted(frame, soc.BetaMixture())
+        fit, items = fitted(frame, soc.BetaMixture(), 4000)
         found.append(soc.item_posteriors(fit, items, **QUIET))
     mixed, mirrored = found
     fit, items = fitted(simulated(20_000, 1), soc.Beta())
@@ -301,12 +304,17 @@ def test_beta_truth_and_its_mirror_image():
 
 @pytest.mark.slow
 def test_heavy_tails_are_covered():
-    """By fifth of score and by trials, where intervals of one Beta are too wide for few trials."""
+    """By fifth of score and by trials, where intervals of one Beta are too wide for few trials.
+
+    The shape is far from a Beta's, at coefficients of 4, seven default sds of their prior. With
+    that default the first two classes of trials are covered to 0.919 and 0.921 (by the truth itself
+    to 0.906 and 0.908).
+    """
     frame = simulated(20_000, 0, truth="heavy")
     fifth = frame["t"].rank(pct=True).mul(5).clip(upper=4.999).astype(int)
     octaves = np.searchsorted([1.5, 5.0, 20.0, 100.0], frame["N"])
     covers = {}
-    for prior in (soc.Beta(), soc.BetaMixture()):
+    for prior in (soc.Beta(), soc.BetaMixture(shape=0.8)):
         fit, items = fitted(frame, prior)
         table = soc.item_posteriors(fit, items, **QUIET)
         inside = frame["theta"].between(table["theta_q05"], table["theta_q95"])
