@@ -89,7 +89,8 @@ def test_mixture_from_items_to_check(effects, tmp_path, capsys):
         run("check", folder / "mixture.nc", data, "--quiet")
         printed = capsys.readouterr().out
         assert printed.startswith("<soc_pymc.CheckResult")
-        assert "fail" not in printed.split("\n", 1)[1]
+        # one of a dozen tests is below .05 about every other time
+        assert re.search(r"[01] look, 0 fail>", printed.split("\n")[0]), printed
 
 
 @pytest.mark.slow
