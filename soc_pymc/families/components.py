@@ -194,9 +194,8 @@ def _ones(base: Frame) -> Floats:
 
 
 def _relative_gammas(base: Frame, z: Floats) -> tuple[Floats, Floats, Floats]:
-    place, shape = base.places(z), inverse_trigamma(base.width())
-    above = np.log(shape) - special.psi(shape) - base.first
-    mean = np.expm1(place + above[:, None])
+    shape = inverse_trigamma(base.width())
+    mean = np.expm1(_gamma_positions(base, base.places(z))[:, 0])
     own, unit = (1.0 + mean) ** 2 / shape[:, None], np.ones(len(shape))
     # means and variances of wide log-normals and Gammas are in their upper tails
     reach = base.spread * (1.0 + _SKEWED * base.spread**2)

@@ -57,7 +57,7 @@ _NO_BATCH_OF_EFFECTS = "effects of bins cannot be fitted in minibatches: leave V
 _NO_BATCH_OF_MIXTURES = (
     "VI(batch=) does not apply to a mixture, whose bins are merged: leave it out"
 )
-_BEYOND = 0.5  # sd of a mixture's curves beyond what its components can represent
+_BEYOND = 2.0  # sd of a mixture's curves beyond what its components can represent
 _SHIFT, _MOST_SHIFT = 0.7, 1.0  # of a mixture's grid: in sds of the log variance, and the most
 
 Start = Any
