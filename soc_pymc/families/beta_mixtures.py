@@ -240,6 +240,6 @@ BETA_MIXTURE = MixtureForms(
     log_density=success_log_density,
     summaries=_summaries,
     quantiles=beta_quantiles,
-    at_zero=lambda a: (np.ones(len(a)), np.full(len(a), 1e30)),
+    at_zero=lambda a: (np.ones(len(a)), np.full(len(a), 1e100)),
     table=None,
 )

@@ -13,6 +13,8 @@ from .family import Family
 
 ZERO = "zero"
 """Name of the logit of the share of theta that is 0, among the functions of the log weights."""
+NEAR_ZERO = 1e-90
+"""Size of theta below which it is a draw of the component that stands for 0."""
 _LEAST = 1e-300  # share of theta that is not 0
 
 

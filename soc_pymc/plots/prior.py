@@ -172,6 +172,11 @@ def prior_quantiles(
         nothing = {outcome.observed: np.zeros(n), outcome.size: np.full(n, outcome.no_information)}
         found = posterior_of(fit).scorer(tuple(levels), "all", True)({"score": score, **nothing})
         return found[0], found[3:]
+    if fit.prior.gridded:
+        outcome = fitted.outcome_of(fit)
+        columns = {"score": score, outcome.size: np.full(len(score), exposure)}
+        found = posterior_of(fit).before(columns, tuple(levels))
+        return found[0], found[3:]
     family = family_of(fit.prior)
     curves = curves_at(fit, score, None, np.full(len(score), exposure))
     parameters = family.to_parameters(*(draws.mean(axis=0) for draws in curves))
