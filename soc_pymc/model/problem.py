@@ -56,7 +56,7 @@ from .terms import CURVES, Curve, Design, State, curve_state, flat_state, make_c
 
 _NO_BATCH_OF_EFFECTS = "effects of bins cannot be fitted in minibatches: leave VI(batch=) out"
 _NO_BATCH_OF_MIXTURES = (
-    "VI(batch=) does not apply to a mixture, whose bins are merged: leave it out"
+    "VI(batch=) does not apply to a mixture, or with zero=True, where bins are merged: leave it out"
 )
 _SHIFT, _MOST_SHIFT = 0.7, 1.0  # of a mixture's grid: in sds of the log variance, and the most
 
