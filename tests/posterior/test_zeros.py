@@ -53,7 +53,7 @@ def test_recovers_what_was_simulated(made, scored):
     low, _, high = band["p_zero"].to_numpy()
     assert ((low < SHARE + 0.03) & (high > SHARE - 0.03)).all()
     assert 0.88 < covered(scored, theta) < 0.96
-    assert np.abs(classes(scored["p_zero"].to_numpy(), theta == 0.0)["z"]).max() < 4.0
+    assert np.abs(classes(scored["p_zero"].to_numpy(), theta == 0.0)["away"]).max() < 4.0
     error = ((scored["theta_mean"] - truth["mean"]) ** 2).mean() / truth["variance"].mean()
     assert error < 0.03  # of 2,000 items
 
