@@ -81,10 +81,17 @@ def _summary_advice(failed: pd.DataFrame, fit: Fit, outcome: Outcome) -> Iterato
         side, what = "fewer", "slices that fail"
         if ratio > 1:
             side, what = "more", "two kinds of items under one score"
-        shape = "what the fit says" if fit.prior.mixture else fit.prior.family
+        plain = not (fit.prior.mixture or fit.prior.zero)
+        shape = fit.prior.family if plain else "what the fit says"
+        cause = ""
+        if ratio > 1 and not fit.prior.zero:
+            cause = (
+                f" If theta of some items is exactly 0, fit soc.{_prior(fit)}(zero=True) on "
+                "soc.summarize(items, joint=True)."
+            )
         yield (
             f"There are {side} {zero} than the model says ({ratio:.3g} times): theta given "
-            f"the score is not {shape} near 0. Look for {what} and fit them apart."
+            f"the score is not {shape} near 0.{cause} Look for {what} and fit them apart."
         )
 
 
@@ -116,9 +123,15 @@ def _slice_advice(
                 "does not: give the score model this column, or fit ranges of it apart."
             )
     if (named.eq("all items").any() or by_score) and not fit.prior.mixture:
+        zero = "zero=True" if fit.prior.zero else ""
+        often = (
+            ""
+            if zero or outcome.positive
+            else (f", or soc.{_prior(fit)}(zero=True) if many are exactly 0")
+        )
         yield (
             f"Theta given the score may not be {fit.prior.family}: try "
-            f"soc.{fit.prior.family}Mixture() on soc.summarize(items, joint=True)."
+            f"soc.{fit.prior.family}Mixture({zero}){often}, on soc.summarize(items, joint=True)."
         )
     if list(named) == ["all items"]:
         yield (

@@ -14,7 +14,7 @@ from ..checks.trust import OK, words_of
 from ..data.items import Items
 from ..data.statistics import Statistics, coarsened, equal_edges
 from ..data.summaries import summarize
-from ..families.family import family_of_kind
+from ..families.family import family_of_kind, reads_joint
 from ..families.outcomes import Outcome
 from ..families.priors import SinglePrior
 from ..inference.methods import NUTS, VI, FiveSteps
@@ -98,12 +98,13 @@ def cross_validate(
 
 def _check_prior(prior: Any) -> None:
     """Refuse priors that the tables with folds cannot serve."""
-    mixture, exposure = getattr(prior, "mixture", True), getattr(prior, "exposure", None)
-    if prior is None or not (mixture or exposure):
+    if prior is None or not (not hasattr(prior, "mixture") or reads_joint(prior)):
         return
     name = type(prior).__name__
+    if not getattr(prior, "mixture", True):
+        name += "(exposure=)" if prior.exposure else "(zero=True)"
     raise FitError(
-        f"soc.{name if mixture else f'{name}(exposure=)'} reads joint cells, which have no folds: "
+        f"soc.{name} reads joint cells, which have no folds: "
         "compare such fits by leave-one-out, soc.compare({...}, statistics)"
     )
 
@@ -239,8 +240,9 @@ def _check(bins: Sequence[int], prior: Any, method: object, bayes: bool) -> None
             f"soc.{type(prior).__name__} reads joint cells, which cannot be put together: choose "
             "bins by soc.Gamma or soc.Normal, whose curves are as wide"
         )
-    if prior is not None and prior.exposure is not None:
-        raise FitError("exposure= reads joint cells, which bins put together do not have")
+    for term in ("exposure", "zero"):
+        if getattr(prior, term, None):
+            raise FitError(f"{term}= reads joint cells, which bins put together do not have")
     if method is not None and not bayes:
         raise FitError("bayes=False makes no fit by method=: leave one of them out")
 

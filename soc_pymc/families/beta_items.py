@@ -19,6 +19,7 @@ _FEW = 16  # components on which a search begins
 _CLOSE = 1e-5  # last step, in posterior sd
 _STEPS = 200
 _TINY = 1e-300
+_FAINT = 1e-8  # components of less weight are left out of quantiles at a probability of each item
 _ROUNDING = 1e-14
 _LEAST = -690.0  # least logit of theta
 
@@ -119,6 +120,39 @@ def beta_mixtures(
     columns = (np.ascontiguousarray(x.T) for x in (share, a, b))
     _summarize(*columns, levels, _scores(levels), out)
     return Summaries(out[0], out[1], out[2:])
+
+
+@_jit
+def _quantiles(weight, a, b, prob, mean, variance, out):  # type: ignore[no-untyped-def]
+    """Fill `out` (n,) with quantiles at a probability of each item; 0 where it is NaN."""
+    number = a.shape[1]
+    constant = np.empty(number)
+    for i in range(len(a)):
+        if math.isnan(prob[i]):
+            out[i] = 0.0
+            continue
+        for s in range(number):
+            constant[s] = beta_constant(a[i, s], b[i, s])
+        sd = math.sqrt(variance[i]) / max(mean[i] * (1.0 - mean[i]), _TINY)
+        logit = math.log(mean[i]) - math.log1p(-mean[i])
+        own = max(_CLOSE * min(sd, 1.0), _ROUNDING * (1.0 + abs(logit)))
+        logit += 0.55 * (math.log(prob[i]) - math.log1p(-prob[i])) * min(sd, 3.0)
+        logit = min(max(logit, _LEAST), -_LEAST)
+        logit = _search(logit, own, prob[i], 1, weight[i], a[i], b[i], constant)
+        out[i] = 1.0 / (1.0 + math.exp(-logit))
+
+
+def beta_quantiles(
+    weight: Floats, a: Floats, b: Floats, prob: Floats, mean: Floats, variance: Floats
+) -> Floats:
+    """Quantiles of mixtures of Betas (n, components) at a probability of each; 0 where it is NaN.
+
+    Weights add up to 1, and mean and variance are those of the mixtures.
+    """
+    out = np.empty(len(prob))
+    kept = np.where(weight > _FAINT, weight, 0.0)
+    _quantiles(*map(np.ascontiguousarray, (kept, a, b)), prob, mean, variance, out)
+    return out
 
 
 def _scores(prob: Floats) -> Floats:

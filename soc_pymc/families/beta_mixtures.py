@@ -16,7 +16,7 @@ from scipy import special
 
 from .._lib.arrays import Floats
 from .beta_forms import log_beta_binomial
-from .beta_items import beta_mixtures
+from .beta_items import beta_mixtures, beta_quantiles
 from .binomial_beta import a_b
 from .components import (
     STEP,
@@ -24,6 +24,7 @@ from .components import (
     Components,
     Frame,
     Moments,
+    count_at_zero,
     count_moments,
     merged_normals,
 )
@@ -229,6 +230,7 @@ BETAS = Components(
     anchor=beta_weights,
     merged=merged_normals,
     log_density=success_log_density,
+    at_zero=count_at_zero,
     moments=_success_moments,
     scale=np.asarray,
     sharpness=_success_sharpness,
@@ -237,5 +239,7 @@ BETA_MIXTURE = MixtureForms(
     parameters=betas_of_logit,
     log_density=success_log_density,
     summaries=_summaries,
+    quantiles=beta_quantiles,
+    at_zero=lambda a: (np.ones(len(a)), np.full(len(a), 1e100)),
     table=None,
 )

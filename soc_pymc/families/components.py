@@ -134,6 +134,11 @@ def count_log_density(
     return found
 
 
+def count_at_zero(count: Floats, size: Floats) -> Floats:
+    """Log probability of counts, or of successes, where theta is 0."""
+    return np.where(count > 0, -np.inf, 0.0)
+
+
 def value_log_density(value: Floats, noise: Floats, location: Floats, variance: Floats) -> Floats:
     """Log marginal density (n, R) of values (n,) with noise variance `noise` under Normals.
 
@@ -253,6 +258,7 @@ class Components:
     anchor: Callable[[Frame, Floats, Floats], Floats] | None
     merged: Callable[..., Frame]  # (location, bases, averages over merged bins) -> their base
     log_density: Callable[[Floats, Floats, Floats, Floats], Floats]
+    at_zero: Callable[[Floats, Floats], Floats]  # log density of outcomes (n,) where theta is 0
     moments: Callable[[Mapping[str, NDArray[Any]]], Moments]
     scale: Callable[[ArrayLike], Floats]  # variance of components -> Gamma shape, or itself
     sharpness: Callable[[Mapping[str, NDArray[Any]], Floats], Floats]  # (cells, scale of each)
@@ -263,10 +269,13 @@ class Components:
         low, high = self.ends
         return np.linspace(low, high, round((high - low) / STEP) + 1)
 
-    def forms(self, base: Frame, functions: Floats, start: Floats) -> WeightForms:
+    def forms(
+        self, base: Frame, functions: Floats, start: Floats, heavy: bool = True
+    ) -> WeightForms:
         """How predictors give the weights; `functions` (R, F) are those of z.
 
         `start` (n, 2) are the pilot's curves. The first function of families with a path is 0.
+        `heavy` says whether a small share allows heavier tails.
         """
         z = self.z
         handle, mean, variance = self.relative(base, z)
@@ -280,7 +289,7 @@ class Components:
             corner = np.minimum(_CORNER, 2.0 / base.spread)
             far = np.log1p(np.abs(mean) / (1.0 + np.exp(0.5 * start[:, [1]])))
             wide = special.softmax(-0.5 * (z / _FLOOR_SD) ** 2 - _FLOOR_POWER * far, axis=1)
-            given[:, 2] = FLOOR * wide
+            given[:, 2] = FLOOR * wide if heavy else 0.0
         if self.anchor is not None:
             given[:, 3] = _with_moments(self.anchor(base, z, start), mean, variance, base, start)
         stretch = np.broadcast_to(stretching(z, centre, corner), mean.shape)[..., None]
@@ -326,6 +335,7 @@ GAMMAS = Components(
     anchor=None,
     merged=_merged_gammas,
     log_density=count_log_density,
+    at_zero=count_at_zero,
     moments=count_moments,
     scale=inverse_trigamma,
     sharpness=_count_sharpness,
@@ -339,6 +349,7 @@ NORMALS = Components(
     anchor=None,
     merged=merged_normals,
     log_density=value_log_density,
+    at_zero=lambda y, noise: -0.5 * (y * y / noise + np.log(2.0 * np.pi * noise)),
     moments=_value_moments,
     scale=np.asarray,
     sharpness=_value_sharpness,

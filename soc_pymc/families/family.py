@@ -266,4 +266,4 @@ def is_mixture(prior: Any) -> bool:
 
 def reads_joint(prior: Any) -> bool:
     """Whether a fit of the prior reads joint cells of outcome and size."""
-    return is_mixture(prior) or prior.exposure is not None
+    return bool(prior.gridded) or prior.exposure is not None

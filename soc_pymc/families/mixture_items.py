@@ -173,6 +173,30 @@ def summarize_mixtures(weight, shape, place, probs, tables, gamma, out):  # type
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
+def mixture_quantiles(weight, shape, place, prob, mean, variance, gamma, out):  # type: ignore[no-untyped-def]
+    """Quantiles (n,) at a probability of each item, as of `summarize_mixtures`; 0 where it is NaN.
+
+    Weights add up to 1, and mean and variance are those of the mixtures.
+    """
+    own, at = np.empty((2, weight.shape[1]))
+    for i in range(len(weight)):
+        if math.isnan(prob[i]):
+            out[i] = 0.0
+            continue
+        few = 0
+        for j in range(weight.shape[1]):
+            if weight[i, j] > _SMALL:
+                own[few], at[few] = weight[i, j], place[i, j]
+                few += 1
+        log_gamma = math.lgamma(shape[i]) if gamma else 0.0
+        unit = math.sqrt(math.log1p(variance[i] / mean[i] ** 2) if gamma else variance[i])
+        centre = math.log(mean[i]) - 0.5 * unit**2 if gamma else mean[i]
+        start = centre + 0.55 * unit * math.log(prob[i] / (1.0 - prob[i]))
+        x = _quantile(prob[i], start, unit, own, few, shape[i], at, log_gamma, gamma)
+        out[i] = math.exp(x) if gamma else x
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
 def _densities(outcome, size, location, spread, shape, shift, z, gamma, p):  # type: ignore[no-untyped-def]
     """Densities p of an outcome under the components, relative to the largest, and their range.
 
@@ -352,6 +376,10 @@ class MixtureForms:
     log_density: Callable[[Floats, Floats, Floats, Floats], Floats]
     # (weight (n, R), a, b, probabilities) -> mean, sd, variance and quantiles of theta by row
     summaries: Callable[[Floats, Floats, Floats, Sequence[float]], Floats]
+    # (weight, a, b, probabilities (n,), mean and variance of the mixtures) -> quantiles (n,); 0
+    # where a probability is NaN
+    quantiles: Callable[[Floats, Floats, Floats, Floats, Floats, Floats], Floats]
+    at_zero: Callable[[Floats], tuple[Floats, Floats]]  # a of a component -> a, b of theta = 0
     table: TableForms | None  # None: only weights are averaged in a compiled loop
 
 
@@ -365,6 +393,14 @@ def _gamma_summaries(weight: Floats, shape: Floats, rate: Floats, probs: Sequenc
     out, tables = np.empty((3 + len(probs), len(weight))), quantile_tables(probs)
     share = np.array(probs, dtype=float)
     summarize_mixtures(weight, shape[:, 0], rate, share, tables, True, out)
+    return out
+
+
+def _gamma_quantiles(
+    weight: Floats, shape: Floats, rate: Floats, prob: Floats, mean: Floats, variance: Floats
+) -> Floats:
+    out = np.empty(len(prob))
+    mixture_quantiles(weight, shape[:, 0], rate, prob, mean, variance, True, out)
     return out
 
 
@@ -384,15 +420,28 @@ def _normal_summaries(
     return out
 
 
+def _normal_quantiles(
+    weight: Floats, place: Floats, within: Floats, prob: Floats, mean: Floats, variance: Floats
+) -> Floats:
+    out = np.empty(len(prob))
+    sd = np.sqrt(within[:, 0])
+    mixture_quantiles(weight, sd, place, prob, mean, variance, False, out)
+    return out
+
+
 GAMMA_MIXTURE = MixtureForms(
     parameters=_gamma_parameters,
     log_density=lambda y, n, location, variance: count_log_density(y, n, location, variance[:, 0]),
     summaries=_gamma_summaries,
+    quantiles=_gamma_quantiles,
+    at_zero=lambda shape: (shape, np.full(len(shape), 1e100)),
     table=TableForms(True, _gamma_columns),
 )
 NORMAL_MIXTURE = MixtureForms(
     parameters=lambda location, variance: (location, variance),
     log_density=lambda y, sd, location, variance: value_log_density(y, sd**2, location, variance),
     summaries=_normal_summaries,
+    quantiles=_normal_quantiles,
+    at_zero=lambda mean: (np.zeros(len(mean)), np.full(len(mean), 1e-200)),
     table=TableForms(False, lambda frame: (np.log(frame.width()), np.zeros(len(frame.location)))),
 )

@@ -7,12 +7,13 @@ the curves have the meaning and the prior that they have for a single distributi
 orthogonal to the shape.
 """
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import ClassVar
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
 from .._lib.arrays import Floats, Ints
 
@@ -79,16 +80,22 @@ class MixtureCells:
     items: Floats  # (cells,): numbers of items
     density: NDArray[np.float32]  # (cells, R): under the components, over the cell's largest
     constant: Floats  # (rows,): sum of the logarithms of these divisors
+    # (cells,): density where theta is 0, over the same divisors. The last predictor is then the
+    # logit of this share. Empty where theta is never 0
+    atom: NDArray[np.float32] = field(default_factory=lambda: np.empty(0, dtype=np.float32))
 
     kernel: ClassVar[str] = "mixture"
-    signature: ClassVar[str] = "(b,k,r),(b,r,j),(b,r),(b,r),(b,h),(b,p),(b,m,g),(s),(c),(c,r),(b)"
+    signature: ClassVar[str] = (
+        "(b,k,r),(b,r,j),(b,r),(b,r),(b,h),(b,p),(b,m,g),(s),(c),(c,r),(b),(z)"
+    )
     near: ClassVar[None] = None  # few cells are summed exactly
     informs_variance: ClassVar[bool] = True  # other data are refused before
 
     @property
     def arrays(self) -> tuple[NDArray[np.generic], ...]:
         """All arrays in the order of the kernel."""
-        return (*self.forms.arrays, self.start, self.items, self.density, self.constant)
+        own = self.start, self.items, self.density, self.constant, self.atom
+        return (*self.forms.arrays, *own)
 
 
 # --- weights from predictors ----------------------------------------------------------------------
@@ -596,9 +603,45 @@ def _slopes(away, weight, along, basis, mean, variance, own):  # type: ignore[no
 
 
 @_jit
+def _shares(predictors, atom):  # type: ignore[no-untyped-def]
+    """Share of theta that is 0 (draws,), from predictors (draws, P)."""
+    share = np.zeros(len(predictors))
+    if len(atom):
+        share[:] = 1.0 / (1.0 + np.exp(-predictors[:, predictors.shape[1] - 1]))
+    return share
+
+
+@_jit
+def _densities(cells, weight, share, atom):  # type: ignore[no-untyped-def]
+    """Densities (cells, draws); `share` (draws,) of theta is 0 if there are any atoms."""
+    p = cells @ weight.T.astype(np.float32)
+    for c in range(len(atom)):
+        own = np.float64(atom[c])
+        for d in range(len(share)):
+            p[c, d] = np.float32((1.0 - share[d]) * np.float64(p[c, d]) + share[d] * own)
+    return p
+
+
+@_jit
+def _pulls(cells, weight, share, atom, ratio, items):  # type: ignore[no-untyped-def]
+    """Derivatives of the value in log weights (draws, R), and in the logit of the share.
+
+    `ratio` (cells, draws) are items over densities.
+    """
+    away = weight * (cells.T @ ratio).T
+    zero = np.zeros(len(share))  # items for which theta is 0
+    if len(atom):
+        zero[:] = share * (atom @ ratio)
+    for s in range(len(share)):
+        for r in range(weight.shape[1]):
+            away[s, r] = (1.0 - share[s]) * away[s, r] - weight[s, r] * (items - zero[s])
+    return away, zero - share * items
+
+
+@_jit
 def all_rows(  # type: ignore[no-untyped-def]
     predictors, value, slope,
-    base, basis, mean, variance, handle, centre, guess, start, items, density, constant,
+    base, basis, mean, variance, handle, centre, guess, start, items, density, constant, atom,
 ):  # fmt: skip
     """Log marginals (draws, rows) and slopes (draws, rows, P) at predictors (draws, rows, P)."""
     draws, number = predictors.shape[0], base.shape[2]
@@ -611,7 +654,9 @@ def all_rows(  # type: ignore[no-untyped-def]
         _row_weights(*at, centre[b], guess[b], weight, found, along)
         cells = density[start[b] : start[b + 1]]
         n = items[start[b] : start[b + 1]]
-        p = cells @ weight.T.astype(np.float32)
+        atoms = atom[start[b] : start[b + 1]]
+        share = _shares(predictors[:, b], atoms)
+        p = _densities(cells, weight, share, atoms)
         total = np.zeros(draws)
         for c in range(p.shape[0]):
             row, many = p[c], np.float32(n[c])
@@ -621,7 +666,7 @@ def all_rows(  # type: ignore[no-untyped-def]
             _add_logs(row, n[c], total, bits, real, octave)
             for d in range(draws):
                 row[d] = many / row[d]
-        away = weight * (cells.T @ p).T - weight * n.sum()
+        away, by_share = _pulls(cells, weight, share, atoms, p, n.sum())
         for s in range(draws):
             value[s, b] = total[s] + constant[b]
             u, v, by_path = _slopes(
@@ -635,6 +680,8 @@ def all_rows(  # type: ignore[no-untyped-def]
         else:
             slope[:, b, 2] += further[:, 0]
             slope[:, b, 3:] = further[:, 1:]
+        if len(atom):
+            slope[:, b, predictors.shape[2] - 1] = by_share
 
 
 def information(predictors: Floats, cells: MixtureCells) -> tuple[Floats, Floats]:
@@ -649,8 +696,15 @@ def information(predictors: Floats, cells: MixtureCells) -> tuple[Floats, Floats
     for b, weight in enumerate(weights):
         at = slice(cells.start[b], cells.start[b + 1])
         joint = cells.density[at] * weight
-        posterior = joint / np.maximum(joint.sum(axis=1, keepdims=True), 1e-300)
-        score = posterior @ (along[b] - weight @ along[b])
+        rest, zero = np.zeros(len(joint)), 0.0
+        if len(cells.atom):
+            zero = float(special.expit(predictors[b, -1]))
+            joint *= 1.0 - zero
+            rest += zero * cells.atom[at]
+        total = np.maximum(joint.sum(axis=1) + rest, 1e-300)
+        score = (joint / total[:, None]) @ (along[b] - weight @ along[b])
+        if len(cells.atom):
+            score[:, -1] = rest / total - zero
         expected[b] = (score * cells.items[at][:, None]).T @ score
     step = 1e-3 * np.where(np.arange(number) == 0, cells.forms.handle[:, [1]], 1.0)
     moved = np.array([predictors + s * step * e for s in (1, -1) for e in np.eye(number)])

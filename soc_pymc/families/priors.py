@@ -23,6 +23,7 @@ E(theta|t), or of E(theta) less E(theta|t)."""
 
 _SCALES = (*SCALES, RANK)
 _MOST_KNOTS = 10_000
+_NO_EFFECTS = ": a prior with zero=True has no such effects"
 _ONE_SWITCH = ": it is one switch, and monotone is of the mean alone"
 
 
@@ -92,8 +93,14 @@ class _Prior:
 
     mean: Spline
     variance: Spline
+    zero: bool
     family: ClassVar[str]  # name of its family, or of its components'
     mixture: ClassVar[bool] = False
+
+    @property
+    def gridded(self) -> bool:
+        """Whether theta is represented by components on a grid: mixtures, and shares of zeros."""
+        return self.mixture or self.zero
 
     @property
     def curve_names(self) -> tuple[str, str]:
@@ -121,6 +128,7 @@ class _Single(_Prior):
     monotone: bool = False
     bin_effects: bool = False
     groups: bool = True
+    zero: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         self._check_curves()
@@ -131,9 +139,10 @@ class _Single(_Prior):
                 f"{type(self).__name__}(exposure=soc.Spline(...)) takes knots= and wiggle= alone: "
                 "its axis is log exposure, and its level and slope are part of what shrinks to zero"
             )
-        for switch in ("monotone", "bin_effects", "groups"):
+        for switch in ("monotone", "bin_effects", "groups", "zero"):
             good = isinstance(getattr(self, switch), bool)
-            self._check(switch, good, "True or False", _ONE_SWITCH)
+            self._check(switch, good, "True or False", _ONE_SWITCH if switch != "zero" else "")
+        self._check("bin_effects", not (self.zero and self.bin_effects), "False", _NO_EFFECTS)
 
 
 @dataclass(frozen=True)
@@ -184,6 +193,12 @@ class Gamma(_Single):
     groups
         If the items have groups, give each its own deviations from the shared curves, with partial
         pooling; False pools them.
+    zero
+        Let theta be exactly 0 with probability pi(t), smooth in the score, and as above otherwise.
+        The curves `mean` and `variance`, with their terms, are then those of theta that is not 0;
+        results (`calibration_curves`, item posteriors, checks) are of all theta. All groups and
+        exposures share pi(t). It needs joint cells, and theta is represented on a grid as for
+        mixtures. Not together with `bin_effects`.
 
     Raises
     ------
@@ -211,7 +226,7 @@ class Normal(_Single):
         Curve of log Var(theta|t).
     exposure
         A smooth term in the log of the noise's sd, added to both curves; as in `Gamma`.
-    monotone, bin_effects, groups
+    monotone, bin_effects, groups, zero
         As in `Gamma`; bins deviate in the mean itself.
 
     Raises
@@ -245,7 +260,7 @@ class Beta(_Single):
         Var(theta|t) = v^2 exp(g) / (1 + v exp(g)). For small rates it is the log cv2 of `Gamma`.
     exposure
         A smooth term in the log of the number of trials, added to both curves; as in `Gamma`.
-    monotone, bin_effects, groups
+    monotone, bin_effects, groups, zero
         As in `Gamma`; bins deviate in the logit of the mean.
 
     Raises
@@ -286,6 +301,8 @@ class GammaMixture(_Mixture):
     shape, drift
         Standard deviations of the Normal priors of coefficients of the log weights: of the shape
         shared by all scores, and of its drift.
+    zero
+        As in `Gamma`.
 
     Raises
     ------
@@ -314,7 +331,7 @@ class NormalMixture(_Mixture):
         Curves of E(theta|t) and log Var(theta|t), as in `Normal`.
     exposure, monotone, groups
         Terms of these curves, as in `Normal`. All groups and noise sds share the shape.
-    bin_effects, functions, knots, shape, drift
+    bin_effects, functions, knots, shape, drift, zero
         As in `GammaMixture`.
 
     Raises
@@ -347,7 +364,7 @@ class BetaMixture(_Mixture):
         Curves of the logit of E(theta|t) and of g, as in `Beta`.
     exposure, monotone, groups
         Terms of these curves, as in `Beta`. All groups and numbers of trials share the shape.
-    bin_effects, functions, knots, shape, drift
+    bin_effects, functions, knots, shape, drift, zero
         As in `GammaMixture`.
 
     Raises

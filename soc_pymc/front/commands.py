@@ -86,6 +86,7 @@ _PRIOR = (
     _switch("--exposure-term", f"theta also depends on log exposure ({_SIZES}); needs joint cells"),
     _switch("--monotone", "the mean curve never falls"),
     _switch("--bin-effects", "bins deviate from the curve"),
+    _switch("--zero", "a share of theta is exactly 0"),
     _switch("--pool-groups", "one pair of curves for all groups"),
     _option("--knots", "knots of each curve (default: 20)", type=int),
     _option(
@@ -550,5 +551,5 @@ def prior_of(chosen: _Chosen, kind: str, grouped: bool) -> Prior:
     own: dict[str, Any] = {of: replace(getattr(prior, of), **curve) for of in ("mean", "variance")}
     own["exposure"] = Spline() if chosen.exposure_term else None
     own["monotone"], own["bin_effects"] = chosen.monotone, chosen.bin_effects
-    own["groups"] = not chosen.pool_groups
+    own["groups"], own["zero"] = not chosen.pool_groups, chosen.zero
     return replace(prior, **own)

@@ -24,10 +24,14 @@ from ..families.priors import (
 from ..families.scales import RANK
 from .methods import NUTS, VI, FiveSteps, Method
 
-# fields that older files lack
-_LATER: dict[str, dict[str, Any]] = {"Status": {"mc_error": None}, "NUTS": {"target_accept": 0.8}}
 METHODS = (VI, NUTS, FiveSteps)
 PRIORS = get_args(Prior)
+# fields that older files lack
+_LATER: dict[str, dict[str, Any]] = {
+    "Status": {"mc_error": None},
+    "NUTS": {"target_accept": 0.8},
+    **{prior.__name__: {"zero": False} for prior in PRIORS},
+}
 
 
 # --- configurations ------------------------------------------------------------------------------
@@ -170,7 +174,7 @@ def _needed(
             yield _Needed("constant_data", name, ("rank",), "falls")
     if steps or (five and prior.mixture) or prior.bin_effects:
         yield _Needed("constant_data", "edge", ("edge",), "does not rise")
-    if prior.mixture:
+    if prior.gridded:
         yield from _components() if five else _weights(prior, "group" in posterior.coords)
     if prior.bin_effects:
         first = prior.curve_names[0]

@@ -19,7 +19,8 @@ from ..data.statistics import Statistics
 from ..families.components import Components, Frame, cell_points, stretching
 from ..families.mixture_rows import MixtureCells, all_rows, information
 from ..families.row_sums import Columns
-from .laplace import Curvature, Laplace, floored
+from ..families.zeros import ZERO
+from .laplace import Curvature, floored
 from .rows import Rows
 from .splines import make_basis, spline_matrix
 from .terms import Block, Curve, Design, State, interleaved
@@ -30,6 +31,11 @@ _FEW_ITEMS, _LOOSER = 1e-3, 4.0  # share of the items below which a row may be s
 _CENTRE = 4.0  # functions of z are cubic splines for |z| below this, and linear beyond
 _CENTRE_SD = 2.0  # their knots follow a Normal of this sd
 _PATH, _PATH_SD = 1.0, 0.5  # prior of the path from the Normal (0) to the Gamma (1)
+_FIXED_SD = 1e-3  # of a single family's path, which stays at its end
+_KNOTS = 4  # over the score, of a single family's share of zeros
+# prior of the logit of the share of theta that is 0: its level, and sds of its drift
+_ZERO, _ZERO_SD = -3.0, 2.0
+_ZERO_DRIFT = (1.0, 0.5, 0.5)
 _FEW = 2  # number of wiggly functions, the smoothest, for drift beside the straight line
 _FARTHEST = 3.0  # largest step of the log weights' coefficients
 
@@ -176,9 +182,18 @@ def merged(
 
 
 def make_cells(
-    components: Components, cells: Columns, rows: MergedRows, functions: Floats
+    components: Components,
+    cells: Columns,
+    rows: MergedRows,
+    functions: Floats,
+    *,
+    heavy: bool = True,
+    zero: bool = False,
 ) -> MixtureCells:
-    """Joint cells, with the curves' row of each, in the form of the likelihood."""
+    """Joint cells, with the curves' row of each, in the form of the likelihood.
+
+    `heavy` is as of `Components.forms`; `zero` lets a share of theta be 0.
+    """
     z, cells = components.z, _pooled(cells, rows)
     row_of = cells["row"]
     variance = rows.base.width(rows.spread)
@@ -189,18 +204,22 @@ def make_cells(
     start = np.concatenate([[0], np.cumsum(np.bincount(b, minlength=len(rows.items)))])
     place = rows.base.places(z)
     density = np.empty((len(b), len(z)), dtype=np.float32)
+    atom = np.zeros(len(b) if zero else 0, dtype=np.float32)
     constant = np.zeros(len(rows.items))
     for k in range(len(rows.items)):
         at = slice(start[k], start[k + 1])
         here = b[at]
-        found = components.log_density(
-            data[0][order][at], data[1][order][at], place[here], variance[here]
-        )
+        own = data[0][order][at], data[1][order][at]
+        found = components.log_density(*own, place[here], variance[here])
         top = found.max(axis=1)
+        if zero:
+            at_zero = components.at_zero(*own)
+            top = np.maximum(top, at_zero)
+            atom[at] = np.exp(at_zero - top)
         density[at] = np.exp(found - top[:, None])
         constant[k] = items[at] @ top
-    forms = components.forms(rows.base, functions, rows.start)
-    return MixtureCells(forms, start.astype(np.int64), items, density, constant)
+    forms = components.forms(rows.base, functions, rows.start, heavy)
+    return MixtureCells(forms, start.astype(np.int64), items, density, constant, atom)
 
 
 def _pooled(cells: Columns, rows: MergedRows) -> Columns:
@@ -232,9 +251,14 @@ def make_weights(
     Both curves have the terms and priors of the single family. Blocks of curves have the names of
     their variables.
     """
-    wiggles = _functions(components.z, prior.functions)
-    path = [] if components.positions is None else [np.zeros(len(wiggles))]
-    labels = (*(["path"] if path else []), *(f"z{k + 3}" for k in range(wiggles.shape[1])))
+    z = components.z
+    priors = {} if components.positions is None else {"path": _path_prior(prior)}
+    wiggles = _functions(z, prior.functions) if prior.mixture else np.empty((len(z), 0))
+    for k in range(wiggles.shape[1]):
+        priors[f"z{k + 3}"] = (0.0, prior.shape, (prior.drift,) * (1 + _FEW))
+    if prior.zero:
+        priors[ZERO] = (_ZERO, _ZERO_SD, _ZERO_DRIFT)
+    labels = tuple(priors)
     own = len(labels)
     # most local first: the coordinates of each are given those before it
     blocks = [
@@ -246,15 +270,14 @@ def make_weights(
         for k in (1, 0)
         for block in curves[k].design.blocks
     ]
-    knots, ways = _drift(rows, prior.knots)
+    knots, ways = _drift(rows, prior.knots if prior.mixture else _KNOTS)
     along = np.column_stack([np.ones(len(knots)), ways])
     lines = dict(enumerate(rows.averaged(curve.design.line, n) for curve in curves))
     lines |= dict.fromkeys(range(2, 2 + own), spline_matrix(rows.position, knots) @ along)
     means, sds = ([getattr(c.design, name) for c in curves] for name in ("line_mean", "line_sd"))
-    for label in labels:
-        level = (_PATH, _PATH_SD) if label == "path" else (0.0, prior.shape)
-        means.append(np.concatenate([level[:1], np.zeros(ways.shape[1])]))
-        sds.append(np.concatenate([level[1:], np.full(ways.shape[1], prior.drift)]))
+    for level, sd, drift in priors.values():
+        means.append(np.concatenate([[level], np.zeros(ways.shape[1])]))
+        sds.append(np.array([sd, *drift[: ways.shape[1]]]))
     widths = tuple(curve.design.line.shape[1] for curve in curves)
     at_knots = np.pad(
         interleaved(dict.fromkeys(range(own), along), own), ((0, 0), (sum(widths), 0))
@@ -262,8 +285,16 @@ def make_weights(
     design = Design(
         interleaved(lines, 2 + own), np.concatenate(means), np.concatenate(sds), tuple(blocks)
     )
-    functions = np.column_stack([*path, wiggles])
+    # neither the path nor a share of zeros is a function of z
+    functions = np.zeros((len(z), own))
+    functions[:, [label not in ("path", ZERO) for label in labels]] = wiggles
     return WeightDesign(rows, functions, labels, knots, design, at_knots, widths)
+
+
+def _path_prior(prior: Any) -> tuple[float, float, tuple[float, ...]]:
+    """Mean and sd of the path's level, and sds of its drift."""
+    sd, drift = (_PATH_SD, prior.drift) if prior.mixture else (_FIXED_SD, _FIXED_SD)
+    return _PATH, sd, (drift,) * (1 + _FEW)
 
 
 def _functions(z: Floats, number: int) -> Floats:
@@ -290,24 +321,36 @@ def _drift(rows: MergedRows, number: int) -> tuple[Floats, Floats]:
 
 
 def weight_start(
-    design: WeightDesign, curves: tuple[Curve, Curve], laplaces: Sequence[Laplace]
+    design: WeightDesign, curves: tuple[Curve, Curve], states: Sequence[State]
 ) -> State:
-    """Both curves at the mode of the single family, whose weights the path gives."""
+    """Both curves at states of the single family, whose weights the path gives."""
     linear = design.design
-    split = [
-        np.split(p.state.coefficients, c.design.ends) for c, p in zip(curves, laplaces, strict=True)
-    ]
+    split = [np.split(s.coefficients, c.design.ends) for c, s in zip(curves, states, strict=True)]
     sizes = sum(len(own[-1]) for own in split)
     lines = np.concatenate([np.concatenate([own[-1] for own in split]), linear.line_mean[sizes:]])
     wiggles = [*split[1][:-1], *split[0][:-1]]
     return State.starting(linear, np.concatenate([*wiggles, lines]))
 
 
+def curve_states(
+    design: WeightDesign, curves: tuple[Curve, Curve], state: State
+) -> tuple[State, State]:
+    """Both curves of a joint state, the opposite of `weight_start`."""
+    *blocks, line = np.split(state.coefficients, design.design.ends)
+    lines = np.split(line, np.cumsum(design.lines))
+    second = len(curves[1].design.blocks)
+    parts = {1: (blocks[:second], state.taus[:second]), 0: (blocks[second:], state.taus[second:])}
+    first, other = (
+        State(np.concatenate([*parts[k][0], lines[k]]), tuple(parts[k][1])) for k in (0, 1)
+    )
+    return first, other
+
+
 def joint_cells(stats: Statistics, name: str) -> dict[str, NDArray[Any]]:
     """Joint cells of all groups together, or an error with the remedy; `name` is the prior's."""
     if not stats.coarse:
         raise FitError(
-            f"soc.{name}() reads joint cells, which these statistics lack: make them with "
+            f"soc.{name} reads joint cells, which these statistics lack: make them with "
             "soc.summarize(items, joint=True)"
         )
     return stats.cells("joint")

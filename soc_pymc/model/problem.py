@@ -43,6 +43,7 @@ from .likelihood import KERNELS, log_marginal, shared, unbatched
 from .mixture_design import (
     MixtureTarget,
     WeightDesign,
+    curve_states,
     joint_cells,
     make_cells,
     make_weights,
@@ -55,10 +56,13 @@ from .terms import CURVES, Curve, Design, State, curve_state, flat_state, make_c
 
 _NO_BATCH_OF_EFFECTS = "effects of bins cannot be fitted in minibatches: leave VI(batch=) out"
 _NO_BATCH_OF_MIXTURES = (
-    "VI(batch=) does not apply to a mixture, whose bins are merged: leave it out"
+    "VI(batch=) does not apply to a mixture, or with zero=True, where bins are merged: leave it out"
 )
 _BEYOND = 2.0  # sd of a mixture's curves beyond what its components can represent
 _SHIFT, _MOST_SHIFT = 0.7, 1.0  # of a mixture's grid: in sds of the log variance, and the most
+
+# a grid is moved to the mode until this share of the items has curves this near to its own
+_NEAR, _MOST_NEAR, _MOVES = 0.5, 0.9, 6
 
 Start = Any
 """An earlier fit: its draws `data`, `prior`, `status` and the axes of its curves."""
@@ -209,7 +213,7 @@ def build(stats: Statistics, prior: Prior, start: Start | None = None) -> Proble
     family = family_of_kind(stats.kind)
     at = _located(stats, family, prior, start)
     problem, observed, link = (
-        _mixture(stats, family, prior, at) if prior.mixture else _curves(family, at)
+        _mixture(stats, family, prior, at) if prior.gridded else _curves(family, at)
     )
     data, kernel = problem.data, problem.kernel
     stacked = KERNELS[kernel].stacked
@@ -324,8 +328,9 @@ def _totals(stats: Statistics) -> dict[str, float]:
 
 
 def _check_terms(stats: Statistics, prior: Any) -> None:
-    if prior.mixture:
-        joint_cells(stats, type(prior).__name__)
+    if prior.gridded:
+        name = type(prior).__name__
+        joint_cells(stats, f"{name}()" if prior.mixture else f"{name}(zero=True)")
     if prior.exposure is not None and not stats.coarse:
         raise FitError(
             "a term in exposure reads joint cells, which these statistics have not: summarize the "
@@ -405,14 +410,13 @@ def _of_joint(output: Output, variable: str, before: int, size: int, lines: int)
     return replace(output, parts=parts)
 
 
-def _knot_sds(curve: Curve, laplace: Laplace) -> Floats:
-    """Approximate posterior sd of the shared curve at its knots."""
-    (shared,) = _curve_outputs(curve, "")[:1]
+def _knot_sds(shared: Output, design: Design, laplace: Laplace) -> Floats:
+    """Approximate posterior sd of a shared curve, as an output of a design, at its knots."""
     line = shared.parts["line"]
     total = np.square(line @ laplace.line_root).sum(axis=1)
-    shift = np.split(laplace.line_shift, curve.design.ends, axis=1)
+    shift = np.split(laplace.line_shift, design.ends, axis=1)
     for block, own, moved, tau in zip(
-        curve.design.blocks, laplace.blocks, shift, laplace.state.taus, strict=False
+        design.blocks, laplace.blocks, shift, laplace.state.taus, strict=False
     ):
         if block.name in shared.parts:
             sd = tau / np.sqrt(1.0 + own.precision * tau**2)
@@ -466,38 +470,101 @@ def _add_effect_scale(variable: str, effects: EffectScale) -> Any:
 # --- mixtures ------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class _Grid:
+    """Curves that place a mixture's components."""
+
+    states: Sequence[State]
+    wider: Floats  # what the second curve has more, at its knots
+
+
+@dataclass(frozen=True)
+class _OnGrid:
+    """A mixture on one grid, with its mode."""
+
+    target: MixtureTarget
+    laplace: Laplace
+
+    @property
+    def design(self) -> WeightDesign:
+        return self.target.weights
+
+    def outputs(self, curves: tuple[Curve, Curve], names: tuple[str, str], k: int) -> list[Output]:
+        """Outputs of curve k."""
+        lines, size = self.design.design.line.shape[1], self.design.lines
+        before = sum(size[:k])
+        return [
+            _of_joint(output, names[k], before, size[k], lines)
+            for output in _curve_outputs(curves[k], names[k])
+        ]
+
+    def moved(self, curves: tuple[Curve, Curve], names: tuple[str, str]) -> _Grid:
+        """A grid at this mode."""
+        sds = _knot_sds(self.outputs(curves, names, 1)[0], self.design.design, self.laplace)
+        return _grid(curve_states(self.design, curves, self.laplace.state), sds)
+
+
+def _grid(states: Sequence[State], sds: Floats) -> _Grid:
+    """A grid at curves, of which the second has these posterior sds at its knots.
+
+    Small variances are known the least, and the grid is as wide as the larger ones need.
+    """
+    return _Grid(states, np.minimum(_SHIFT * sds, _MOST_SHIFT))
+
+
+def _on_grid(stats: Statistics, family: Family, prior: Any, at: _Located, grid: _Grid) -> _OnGrid:
+    components, curves, rows = family.components, at.curves, at.rows
+    here = [state.at(curve.design) for curve, state in zip(curves, grid.states, strict=True)]
+    raised = spline_matrix(curves[1].position, curves[1].basis.knots) @ grid.wider
+    whole = merged(components, stats, rows, curves, here, raised, at.data.spread)
+    design = make_weights(components, prior, whole, curves, family.curves, rows.n)
+    terms = bool(at.labels), prior.exposure is not None
+    joint = cells_of(stats, family, rows, *terms)
+    kinds = {"heavy": prior.mixture, "zero": prior.zero}
+    cells = make_cells(components, joint, whole, design.functions, **kinds)
+    target = MixtureTarget(design, cells)
+    begin = weight_start(design, curves, grid.states)
+    (laplace,) = find_mode(target, [begin], ahead=True)
+    return _OnGrid(target, laplace)
+
+
+def _settled(on: _OnGrid) -> bool:
+    """Whether a mode is near the curves that placed its grid."""
+    rows = on.design.rows
+    at = on.design.predictors(on.laplace.state.coefficients)[:, :2] - rows.start
+    away = np.abs(at[:, 0]) / rows.base.spread, np.abs(at[:, 1])
+    return bool(np.average(np.maximum(*away) < _NEAR, weights=rows.items) > _MOST_NEAR)
+
+
 def _mixture(
     stats: Statistics, family: Family, prior: Any, at: _Located
 ) -> tuple[Problem, Floats, Link]:
     """The same of a mixture: predictors are both curves and coefficients of the log weights."""
-    components, curves, rows = family.components, at.curves, at.rows
+    curves, rows = at.curves, at.rows
     at.data.refuse_mean_only(f"soc.{type(prior).__name__}()")
-    both = list(zip(curves, at.laplaces, strict=True))
-    here = [laplace.state.at(curve.design) for curve, laplace in both]
-    # small variances are known the least, and the grid is as wide as the larger ones need
-    wider = np.minimum(_SHIFT * _knot_sds(*both[1]), _MOST_SHIFT)
-    raised = spline_matrix(curves[1].position, curves[1].basis.knots) @ wider
-    whole = merged(components, stats, rows, curves, here, raised, at.data.spread)
-    design = make_weights(components, prior, whole, curves, family.curves, rows.n)
-    terms = bool(at.labels), prior.exposure is not None
-    cells = make_cells(components, cells_of(stats, family, rows, *terms), whole, design.functions)
-    target = MixtureTarget(design, cells)
-    (laplace,) = find_mode(target, [weight_start(design, curves, at.laplaces)], ahead=True)
+    sds = _knot_sds(_curve_outputs(curves[1], "")[0], curves[1].design, at.laplaces[1])
+    grid = _grid([laplace.state for laplace in at.laplaces], sds)
+    found = _on_grid(stats, family, prior, at, grid)
+    # zeros pull the curves' first mode towards 0 and widen it
+    for _ in range(_MOVES if prior.zero else 0):
+        if _settled(found):
+            break
+        grid = found.moved(curves, family.curves)
+        found = _on_grid(stats, family, prior, at, grid)
+    design, cells = found.design, found.target.cells
+    whole, laplace = design.rows, found.laplace
     linear, dims = design.design, ("weight_knot", "weight_function")
     outputs: list[Output] = []
     pilot: dict[str, tuple[tuple[str, ...], Floats]] = {}
-    before = 0
-    for k, (curve, own) in enumerate(both):
-        variable, size = family.curves[k], design.lines[k]
-        parts = np.split(own.state.coefficients, curve.design.ends)
+    for k, (curve, own) in enumerate(zip(curves, grid.states, strict=True)):
+        parts = np.split(own.coefficients, curve.design.ends)
         by_block = dict(zip(curve.design.names, parts, strict=True))
-        for output in _curve_outputs(curve, variable):
+        for output in _curve_outputs(curve, family.curves[k]):
             values = output.values(by_block)
             if output.added_to:
                 values = values + pilot[f"pilot_{output.added_to}"][1]
             pilot[f"pilot_{output.name}"] = (output.dims, values)
-            outputs.append(_of_joint(output, variable, before, size, linear.line.shape[1]))
-        before += size
+        outputs += found.outputs(curves, family.curves, k)
     outputs.append(
         Output("weight_coefficient", dims, {"line": design.at_knots}, (-1, len(design.labels)))
     )
@@ -523,8 +590,8 @@ def _mixture(
     extras = xr.Dataset(
         {
             **pilot,
-            "grid_raise": ("variance_knot", wider),
-            "component_z": ("component", components.z),
+            "grid_raise": ("variance_knot", grid.wider),
+            "component_z": ("component", family.components.z),
             "component_function": (("component", "weight_function"), design.functions),
         },
         {name: coords[name] for name in {d for of, _ in pilot.values() for d in of}}

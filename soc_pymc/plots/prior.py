@@ -172,6 +172,11 @@ def prior_quantiles(
         nothing = {outcome.observed: np.zeros(n), outcome.size: np.full(n, outcome.no_information)}
         found = posterior_of(fit).scorer(tuple(levels), "all", True)({"score": score, **nothing})
         return found[0], found[3:]
+    if fit.prior.gridded:
+        outcome = fitted.outcome_of(fit)
+        columns = {"score": score, outcome.size: np.full(len(score), exposure)}
+        found = posterior_of(fit).before(columns, tuple(levels))
+        return found[0], found[3:]
     family = family_of(fit.prior)
     curves = curves_at(fit, score, None, np.full(len(score), exposure))
     parameters = family.to_parameters(*(draws.mean(axis=0) for draws in curves))
@@ -349,8 +354,12 @@ def _density(ax: Axes, theta: Floats, width: float) -> float:
         label = "prior of theta given t, all but a point"
         ax.axvline(float(np.median(theta)), label=label, **style)
         return 0.0
-    middle, density = 0.5 * (theta[1:] + theta[:-1]), np.diff(_LEVELS) / np.diff(theta)
-    ax.plot(middle, density, label="prior density of theta given t", **style)
+    label, rises = "prior density of theta given t", np.diff(theta) > 0
+    if not rises.all():  # a share of theta is exactly 0
+        label += f", {np.diff(_LEVELS)[~rises].sum():.0%} at 0"
+    middle = 0.5 * (theta[1:] + theta[:-1])[rises]
+    density = np.diff(_LEVELS)[rises] / np.diff(theta)[rises]
+    ax.plot(middle, density, label=label, **style)
     return float(density.max())
 
 

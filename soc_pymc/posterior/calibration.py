@@ -7,8 +7,9 @@ from numpy.typing import ArrayLike, NDArray
 from .._lib.arguments import PROBABILITY, A, numbers_of, shown, switch
 from .._lib.arrays import Floats
 from .._lib.errors import FitError, ItemsWarning, warn_user
-from ..families.scales import LINEAR, LOG, SCALES
+from ..families.scales import LINEAR, LOG, LOGIT, SCALES
 from ..inference.results import FIT, Fit
+from .curves import P_ZERO, moment_variables
 from .extrapolation import warn_of_extrapolation
 from .predictive import Posterior, posterior_of
 
@@ -45,7 +46,9 @@ def calibration_curves(
     xarray.Dataset
         Dims (chain, draw, score). ``mean`` = E(theta|t) in events per unit of exposure (in the unit
         of the values), ``variance`` = Var(theta|t) in its square, ``log_variance``; and for a Gamma
-        prior ``log_mean``, ``shape`` (no unit) and ``rate`` (exposure).
+        prior ``log_mean``, ``shape`` (no unit) and ``rate`` (exposure). For a prior with
+        ``zero=True`` these are of all theta, zeros included (shape and rate those of the Gamma with
+        these moments), and ``p_zero`` = P(theta = 0|t).
 
     Raises
     ------
@@ -109,6 +112,8 @@ def _scale(name: str, posterior: Posterior) -> str:
     """Name of the scale on which a variable is banded."""
     if name == "mean":
         return posterior.outcome.theta.name
+    if name == P_ZERO:
+        return LOGIT.name
     return LOG.name if name in _POSITIVE else LINEAR.name
 
 
@@ -154,17 +159,16 @@ def _over_sizes(
     kept = fit.data["constant_data"]
     share, middle = kept["share"].to_numpy(), kept["share_position"].to_numpy()
     position = fit.axis("mean")(score)
-    mean, square = 0.0, 0.0
+    mean, square, zero = 0.0, 0.0, 0.0
     for size, column in zip(np.exp(kept["share_log_size"].to_numpy()), share.T, strict=True):
         weight = np.interp(position, middle, column)
         curves = posterior.curves(score, labels, np.full(len(score), size))
         mean = mean + weight * curves["mean"]
         square = square + weight * (curves["variance"] + curves["mean"] ** 2)
+        zero = zero + weight * curves.get(P_ZERO, 0.0)
     variance = np.maximum(square - mean**2, np.finfo(float).tiny)
-    found = {"mean": mean, "variance": variance, "log_variance": np.log(variance)}
-    if "shape" in curves:  # for the Gamma with these moments
-        found |= {"log_mean": np.log(mean), "shape": mean**2 / variance, "rate": mean / variance}
-    return found
+    found = moment_variables(np.asarray(mean), variance, curves)
+    return {**found, P_ZERO: np.asarray(zero)} if P_ZERO in curves else found
 
 
 def _default_scores(fit: Fit) -> Floats:

@@ -1,6 +1,7 @@
 """Draws of a fit's two curves at scores, groups and exposures, from their values at knots."""
 
 import zlib
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,8 @@ from ..families.monotone import project_monotone
 from ..inference.results import Fit
 from ..model.splines import spline_matrix
 
+P_ZERO = "p_zero"
+"""Name of the share of theta that is exactly 0, given the score, and of an item."""
 _NUMBERS = 2_000_000  # numbers in one array of draws x items
 _LARGEST_LOG = 230.0  # of a mean, cv2 or variance, 1e100: products and squares stay finite
 
@@ -167,6 +170,14 @@ def _bin_effects(fit: Fit, name: str, score: Floats) -> Floats:
         scale = np.repeat(_draws(fit, f"{name}_bin_effect_sd")[:, None], len(bins), axis=1)
         found[:, new] = draw_prior(scale, rng)[:, code]
     return np.asarray(found)
+
+
+def moment_variables(mean: Floats, variance: Floats, like: Mapping[str, Any]) -> dict[str, Floats]:
+    """Variables of `calibration_curves` from two moments; `like` are those of the family."""
+    found = {"mean": mean, "variance": variance, "log_variance": np.log(variance)}
+    if "shape" in like:  # for the Gamma with these moments
+        found |= {"log_mean": np.log(mean), "shape": mean**2 / variance, "rate": mean / variance}
+    return found
 
 
 # --- curves for scoring --------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from ..data.tables.item_files import check_files
 from ..data.tables.sources import readable
 from ..families.outcomes import OUTCOMES
 from ..inference.results import Fit
+from .curves import P_ZERO
 from .extrapolation import Extrapolation
 from .item_columns import columns_of, posterior_roles
 from .predictive import Columns, Scorer, posterior_of
@@ -95,7 +96,8 @@ def item_posteriors(
     -------
     table or pathlib.Path
         The user's columns and ``theta_mean``, ``theta_sd``, ``theta_var`` and, by percent,
-        ``theta_q05``, ``theta_q97_5``, in events per unit of exposure or the unit of the values. A
+        ``theta_q05``, ``theta_q97_5``, in events per unit of exposure or the unit of the values;
+        for a prior with ``zero=True`` also ``p_zero`` = P(theta = 0 | t, y). A
         pandas, Polars or Arrow table comes back as its own kind, files as an Arrow table, an Ibis
         table as an Ibis table; with `out`, the path.
 
@@ -132,14 +134,16 @@ def item_posteriors(
     posterior = posterior_of(fit)
     roles = posterior_roles(fit, posterior, items)
     _log.debug("scoring %r with draws=%r, plug_in=%r", items, draws, plug_in)
+    zero = fit.prior.zero
     names = ["theta_mean", "theta_sd", "theta_var", *(_quantile_name(p) for p in probs)]
+    names += [P_ZERO] * zero
     table = _open_checked(items, roles, names)
     batch = _BATCH_OF_FEW if draws == "representative" else _BATCH
     if out is not None and is_folder(out):
         made_by = {"quantiles": probs, "draws": draws, "plug_in": plug_in, "roles": roles}
         files = _files_to_score(items, Path(out), made_by | {"fit": fit_digest(fit)})
         scorer = _BatchScorer(
-            roles, names, posterior.scorer(probs, draws, plug_in), batch, Extrapolation(fit)
+            roles, names, posterior.scorer(probs, draws, plug_in, zero), batch, Extrapolation(fit)
         )
         try:
             return _score_files(files, items, scorer, Path(out), progress)
@@ -148,7 +152,7 @@ def item_posteriors(
     target = None if out is None else _target(Path(out), items)
     total = _count(table, items)
     scorer = _BatchScorer(
-        roles, names, posterior.scorer(probs, draws, plug_in), batch, Extrapolation(fit)
+        roles, names, posterior.scorer(probs, draws, plug_in, zero), batch, Extrapolation(fit)
     )
     with phase("item posteriors", total=total, unit="items", enabled=progress) as shown:
         scored = _scored_batches(table, items, scorer, shown)

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
-from scipy import interpolate
+from scipy import interpolate, special
 
 from .._lib.arrays import Floats, Ints
 from ..families.components import Frame
@@ -33,14 +33,18 @@ from ..families.mixture_rows import LOWEST, WeightForms, bent_curves, solved
 from ..families.mixtures import draw_moments
 from ..families.priors import COMPONENTS
 from ..families.scales import RANK
+from ..families.zeros import summaries as summaries_with_zero
+from ..families.zeros import whole_moments, with_zero
 from ..inference.results import Fit
 from ..model.splines import spline_matrix
 from .curves import (
+    P_ZERO,
     average_curves,
     bin_of,
     curve_draws,
     curves_at,
     is_plain,
+    moment_variables,
     own_terms,
     some_curves,
 )
@@ -90,7 +94,7 @@ class _MixturePosterior:
     """Posterior of a fit of a mixture."""
 
     def __init__(self, fit: Fit, weights: _Weights) -> None:
-        self._fit, self._weights = fit, weights
+        self._fit, self._weights, self._zero = fit, weights, fit.prior.zero
         self.family = family_of(fit.prior)
         self.outcome = self.family.outcome
 
@@ -107,6 +111,17 @@ class _MixturePosterior:
     def _prior(self, columns: Columns) -> tuple[Floats, Floats]:
         return self.family.mixtures.parameters(*self._components(columns))
 
+    def _listed(self, theta: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
+        """Parameters of all components, with theta = 0 as the last."""
+        return with_zero(self.family, *theta) if self._zero else theta
+
+    def _summaries(
+        self, weight: Floats, theta: tuple[Floats, Floats], probs: tuple[float, ...]
+    ) -> Floats:
+        if self._zero:
+            return summaries_with_zero(self.family, weight, *theta, probs)
+        return self.family.mixtures.summaries(weight, *theta, probs)
+
     def _updated_parameters(
         self, columns: Columns, components: tuple[Floats, Floats]
     ) -> tuple[Floats, Floats]:
@@ -118,7 +133,11 @@ class _MixturePosterior:
         self, columns: Columns, components: tuple[Floats, Floats]
     ) -> tuple[Floats, Floats]:
         """Densities under the components (n, R) relative to the largest, and its logarithm (n,)."""
-        each = self.family.mixtures.log_density(*self._own(columns), *components)
+        own = self._own(columns)
+        each = self.family.mixtures.log_density(*own, *components)
+        if self._zero:
+            at_zero = self.outcome.forms.log_likelihood(*own, np.zeros(len(each)))
+            each = np.column_stack([each, at_zero])
         top = each.max(axis=1)
         return np.exp(each - top[:, None]), top
 
@@ -149,7 +168,7 @@ class _MixturePosterior:
     def cdf_interval(self, columns: Columns) -> tuple[Floats, Floats]:
         def some(part: Columns) -> Floats:
             weight = self._weights.mean(part)
-            return self._interval(weight, self._prior(part), *self._own(part))
+            return self._interval(weight, self._listed(self._prior(part)), *self._own(part))
 
         return proper(*self._in_chunks(some, columns))
 
@@ -160,7 +179,8 @@ class _MixturePosterior:
             components = self._components(part)
             weight = self._near_weights(part, components)
             further = part["further"], part["further_size"]
-            return self._interval(weight, self._updated_parameters(part, components), *further)
+            after = self._listed(self._updated_parameters(part, components))
+            return self._interval(weight, after, *further)
 
         both = {"further": outcome, "further_size": size}
         given = {name: np.asarray(values, dtype=float) for name, values in both.items()}
@@ -194,7 +214,7 @@ class _MixturePosterior:
             u = rng.random(weights.shape[:2])[..., None]
             below = (np.cumsum(weights, axis=-1) < u).sum(axis=-1)
             chosen[:, at] = np.minimum(below, weights.shape[-1] - 1)
-        curves = self.family.to_curves(*_picked(self._prior(columns), chosen))
+        curves = self.family.to_curves(*_picked(self._listed(self._prior(columns)), chosen))
         return np.asarray(self.family.simulate(*curves, self._own(columns)[1], rng))
 
     # --- theta -----------------------------------------------------------------------------------
@@ -211,7 +231,7 @@ class _MixturePosterior:
             found = self.scorer((), "all", False)(columns)
             return found[:1], found[2:3]
         components = self._components(columns)
-        after = self._updated_parameters(columns, components)
+        after = self._listed(self._updated_parameters(columns, components))
         means, variances = self.family.mean(*after), self.family.variance(*after)
         density = self._densities(columns, components)[0]
         blocks, every = self._weights.blocks(columns), np.arange(len(density))
@@ -221,7 +241,11 @@ class _MixturePosterior:
         """Mixture of the posterior components, with weights averaged over the draws."""
         components = self._components(columns)
         first, second = np.broadcast_arrays(*self._updated_parameters(columns, components))
-        return ThetaMixture(first.T, second.T, self._updated(columns, components).T)
+        weight = self._updated(columns, components).T
+        if not self._zero:
+            return ThetaMixture(first.T, second.T, weight)
+        rest = weight[:-1] / np.maximum(weight[:-1].sum(axis=0), _TINY)
+        return ThetaMixture(first.T, second.T, rest, weight[-1])
 
     def theta_given(self, columns: Columns, draws: Ints, uniform: Floats) -> tuple[Floats, Floats]:
         components, at = self._components(columns), np.empty(uniform.shape, dtype=np.int64)
@@ -230,17 +254,18 @@ class _MixturePosterior:
             upto = np.cumsum(weights * density[own], axis=-1)
             below = (upto < (uniform[:, own] * upto[..., -1])[..., None]).sum(axis=-1)
             at[:, own] = np.minimum(below, weights.shape[-1] - 1)
-        return _picked(self._updated_parameters(columns, components), at)
+        return _picked(self._listed(self._updated_parameters(columns, components)), at)
 
     def before(self, columns: Columns, probs: tuple[float, ...]) -> Floats:
         weight = self._weights.mean(columns)
-        return np.asarray(self.family.mixtures.summaries(weight, *self._prior(columns), probs))
+        return np.asarray(self._summaries(weight, self._prior(columns), probs))
 
-    def scorer(self, probs: tuple[float, ...], draws: str, plug_in: bool) -> Scorer:
+    def scorer(
+        self, probs: tuple[float, ...], draws: str, plug_in: bool, zero: bool = False
+    ) -> Scorer:
         def summarized(part: Columns, components: tuple[Floats, Floats], weight: Floats) -> Floats:
-            return self.family.mixtures.summaries(
-                weight, *self._updated_parameters(part, components), probs
-            )
+            found = self._summaries(weight, self._updated_parameters(part, components), probs)
+            return np.vstack([found, weight[:, -1]]) if zero else found
 
         def exact(part: Columns) -> Floats:
             components = self._components(part)
@@ -365,6 +390,8 @@ class _SmoothWeights:
         self._z = data["component_z"].to_numpy()
         self._functions = data["component_function"].to_numpy()
         self._raise = data["grid_raise"]
+        self._zero = fit.prior.zero
+        self._number = len(self._z) + self._zero  # of components, theta = 0 the last
         self._knots = values["weight_knot"].to_numpy()
         self._coefficients = values.to_numpy().reshape(-1, *values.shape[2:])
         self.draws = len(self._coefficients)
@@ -384,7 +411,7 @@ class _SmoothWeights:
 
     def _forms(self, columns: Columns) -> WeightForms:
         base, start = self._base(columns)
-        return self._family.components.forms(base, self._functions, start)
+        return self._family.components.forms(base, self._functions, start, self._fit.prior.mixture)
 
     def components(self, columns: Columns) -> tuple[Floats, Floats]:
         base = self._base(columns)[0]
@@ -396,7 +423,12 @@ class _SmoothWeights:
     def curves(self, columns: Columns) -> dict[str, Floats]:
         first, second = (np.array(x) for x in curves_at(self._fit, *self._at(columns)))
         bent_curves(first, second, self._forms(columns).handle)
-        return dict(self._family.curve_variables(first, second))
+        found = dict(self._family.curve_variables(first, second))
+        if not self._zero:
+            return found
+        share = special.expit(self._further(columns, self._coefficients)[..., -1])
+        mean, variance = whole_moments(share, found["mean"], found["variance"])
+        return {**moment_variables(mean, variance, found), P_ZERO: share}
 
     def _weights(self, columns: Columns, draws: Ints | None, plug_in: bool) -> Floats:
         """Weights at items, (draws, n, R); without further terms from those at a grid of scores."""
@@ -420,12 +452,20 @@ class _SmoothWeights:
             both = curves_at(self._fit, *at)
         else:
             both, given = some_curves(self._fit, draws, *at), given[draws]
-        # beyond the outer knots they stay constant, because straight lines of logs would explode
-        inside = np.clip(self._fit.axis("mean")(at[0]), self._knots[0], self._knots[-1])
-        rest = np.einsum("nk,dkj->dnj", spline_matrix(inside, self._knots), given)
-        forms = self._forms(columns)
+        rest, forms = self._further(columns, given), self._forms(columns)
         predictors = np.concatenate([np.stack(both, axis=-1), rest], axis=-1)
-        return np.asarray(solved(predictors, *forms.arrays)[0])
+        weight = np.asarray(solved(predictors, *forms.arrays)[0])
+        if not self._zero:
+            return weight
+        share = special.expit(rest[..., -1:])
+        return np.concatenate([(1.0 - share) * weight, share], axis=-1)
+
+    def _further(self, columns: Columns, given: Floats) -> Floats:
+        """Further predictors at items (draws, n, F) from coefficients at the knots."""
+        # beyond the outer knots they stay constant, because straight lines of logs would explode
+        position = self._fit.axis("mean")(self._at(columns)[0])
+        inside = np.clip(position, self._knots[0], self._knots[-1])
+        return np.einsum("nk,dkj->dnj", spline_matrix(inside, self._knots), given)
 
     def _places(self, columns: Columns) -> tuple[dict[str, NDArray[Any]], Ints]:
         """Scores, with groups and sizes where the fit has such terms, each once; place of items."""
@@ -445,7 +485,7 @@ class _SmoothWeights:
         number = 1 if plug_in else self.draws if draws is None else len(draws)
         distinct, place = self._places(columns)
         order = np.argsort(place, kind="stable")
-        step = max(1, _AT_ONCE // (number * len(self._z)))
+        step = max(1, _AT_ONCE // (number * self._number))
         for begin in range(0, len(order), step):
             at = order[begin : begin + step]
             these, own = np.unique(place[at], return_inverse=True)
@@ -468,7 +508,7 @@ class _SmoothWeights:
             return self._averaged(columns)
         grid, position = self._grid, self._fit.axis("mean")(self._at(columns)[0])
         inside = (position >= grid[0]) & (position <= grid[-1])
-        mean = np.empty((len(position), len(self._z)))
+        mean = np.empty((len(position), self._number))
         cell = np.clip(np.searchsorted(grid, position[inside]) - 1, 0, len(grid) - 2)
         share = ((position[inside] - grid[cell]) / (grid[cell + 1] - grid[cell]))[:, None]
         ends = self.table.mean
@@ -477,7 +517,7 @@ class _SmoothWeights:
         return mean
 
     def _averaged(self, columns: Columns) -> Floats:
-        mean = np.empty((len(columns["score"]), len(self._z)))
+        mean = np.empty((len(columns["score"]), self._number))
         for at, weights in self.blocks(columns):
             mean[at] = weights.mean(axis=0)
         return mean
@@ -499,7 +539,7 @@ class _SmoothWeights:
             return kept
         position = np.linspace(self._grid[0], self._grid[-1], _SOLVED)
         score = self._fit.axis("mean").inverse(position)
-        logs = np.empty((_SOLVED, self.draws, len(self._z)), dtype=np.float32)
+        logs = np.empty((_SOLVED, self.draws, self._number), dtype=np.float32)
 
         def fill(part: Ints) -> None:
             own = self._solve({"score": score[part]}, None, False).transpose(1, 0, 2)
@@ -518,7 +558,7 @@ class _SmoothWeights:
         if not is_plain(self._fit):
             return None
         few, logs = self._solved.position, self._solved.log_weight
-        moments = np.empty((len(few), len(self._z), 1 + len(self._z)))
+        moments = np.empty((len(few), self._number, 1 + self._number))
         for k, own in enumerate(map(np.exp, logs.astype(float))):
             mean = own.mean(axis=0)
             away = own - mean
@@ -547,7 +587,7 @@ class _Table:
     @property
     def compiled(self) -> bool:
         """Whether compiled loops know the family's densities and summaries."""
-        return self.family.mixtures.table is not None
+        return self.family.mixtures.table is not None and not self.fit.prior.zero
 
     @property
     def _gamma(self) -> bool:

@@ -18,6 +18,7 @@ from .._lib.errors import FitError
 from ..families.family import Family, family_of
 from ..families.outcomes import Outcome
 from ..families.row_sums import MEAN_ONLY
+from ..families.zeros import with_zero
 from ..inference.results import FIT, Fit
 from .curves import (
     average_curves,
@@ -54,12 +55,24 @@ class ThetaMixture:
     first: Floats  # (K, n): conjugate parameters, shape and rate or mean and variance
     second: Floats
     weight: Floats | None = None  # (K, n), with sum 1 over the components; None for equal weights
+    zero: Floats | None = None  # (n,): share of theta that is 0 and none of the members; None: 0
 
-    def average(self, values: Floats) -> Floats:
-        """Mean over the components of `values` (K, n), shape (n,)."""
+    def average(self, values: Floats, at_zero: Floats | float = 0.0) -> Floats:
+        """Mean of `values` (K, n) of the components and of those where theta is 0, shape (n,)."""
         if self.weight is None:
             return np.asarray(values.mean(axis=0))
-        return np.asarray(np.einsum("kn,kn->n", self.weight, values))
+        found = np.asarray(np.einsum("kn,kn->n", self.weight, values))
+        if self.zero is None:
+            return found
+        return np.asarray((1.0 - self.zero) * found + self.zero * at_zero)
+
+    def listed(self, family: Family) -> "ThetaMixture":
+        """The same with theta = 0 as a last component, so near 0 that no outcome shows it."""
+        if self.zero is None or self.weight is None:
+            return self
+        first, second = with_zero(family, self.first.T, self.second.T)
+        weight = np.vstack([(1.0 - self.zero) * self.weight, self.zero])
+        return ThetaMixture(first.T, second.T, weight)
 
 
 class Posterior(Protocol):
@@ -103,8 +116,13 @@ class Posterior(Protocol):
         by means of `uniform` (draws, n) on (0, 1).
         """
 
-    def scorer(self, probs: tuple[float, ...], draws: str, plug_in: bool) -> Scorer:
-        """Function that scores items over ``"all"`` draws, ``"representative"`` ones, or none."""
+    def scorer(
+        self, probs: tuple[float, ...], draws: str, plug_in: bool, zero: bool = False
+    ) -> Scorer:
+        """Function that scores items over ``"all"`` draws, ``"representative"`` ones, or none.
+
+        With `zero` a last row is P(theta = 0 | t, y).
+        """
 
     def before(self, columns: Columns, probs: tuple[float, ...]) -> Floats:
         """Rows of a `Scorer` for items whose outcome is not known, over all draws."""
@@ -134,7 +152,7 @@ def posterior_of(fit: Fit) -> Posterior:
     FIT(fit, "fit")
     if fit.mean_only:
         return _MeanOnly(fit)
-    return mixture_of(fit) if fit.prior.mixture else _FamilyPosterior(fit)
+    return mixture_of(fit) if fit.prior.gridded else _FamilyPosterior(fit)
 
 
 def select(columns: Columns, at: slice | NDArray[Any]) -> dict[str, NDArray[Any]]:
@@ -257,7 +275,9 @@ class _FamilyPosterior:
     def theta_given(self, columns: Columns, draws: Ints, uniform: Floats) -> tuple[Floats, Floats]:
         return self._updated(columns, *some_curves(self._fit, draws, *self._at(columns)))
 
-    def scorer(self, probs: tuple[float, ...], draws: str, plug_in: bool) -> Scorer:
+    def scorer(
+        self, probs: tuple[float, ...], draws: str, plug_in: bool, zero: bool = False
+    ) -> Scorer:
         fit, family, step = self._fit, self.family, items_at_once(self._fit)
 
         def plugged_in(columns: Columns) -> Floats:
@@ -337,7 +357,9 @@ class _MeanOnly(_FamilyPosterior):
     ) -> tuple[Floats, Floats]:
         raise FitError(f"a further outcome of the same item cannot be predicted: {MEAN_ONLY}")
 
-    def scorer(self, probs: tuple[float, ...], draws: str, plug_in: bool) -> Scorer:
+    def scorer(
+        self, probs: tuple[float, ...], draws: str, plug_in: bool, zero: bool = False
+    ) -> Scorer:
         raise FitError(f"posteriors of items are not known: {MEAN_ONLY}")
 
 

@@ -206,6 +206,7 @@ def _refuse_others(fit: Fit) -> None:
         f"priors of the family {type(prior).__name__}": (
             prior.mixture or family_of(prior).expressed is None
         ),
+        "a share of zeros": prior.zero,
         "curves of groups": fit.groups,
         "terms in exposure": prior.exposure is not None,
         "effects of bins": prior.bin_effects,

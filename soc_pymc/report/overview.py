@@ -139,7 +139,7 @@ def read_overview(
     roles = posterior_roles(fit, posterior, items)
     names = list(dict.fromkeys([*items.roles.values(), *by]))
     rng = np.random.default_rng(seed)
-    sample = _Largest(_SAMPLE_MIXTURE if fit.prior.mixture else _SAMPLE)
+    sample = _Largest(_SAMPLE_MIXTURE if fit.prior.gridded else _SAMPLE)
     lists = {BY_MEAN: _Largest(_LIST), BY_LOW_QUANTILE: _Largest(_LIST)}
     if threshold is not None:
         lists[BY_LOSS] = _Largest(_LIST_LOSS)

@@ -22,6 +22,7 @@ from ..families.family import reads_joint
 from ..families.outcomes import Words
 from ..inference.results import Fit
 from ..posterior.calibration import bands, calibration_curves
+from ..posterior.curves import P_ZERO
 from ..posterior.predictive import Posterior
 from . import pictures
 from .formats import BANDS, Label, band, central, counted, number, percent, whole
@@ -265,18 +266,21 @@ def _curve_table(results: Results) -> Table:
     fit, score = results.fit, results.overview.sample.columns["score"]
     at = np.unique(np.quantile(score, _SHARES, method="inverted_cdf"))
     drawn = calibration_curves(fit, at)
-    drawn = drawn[["mean"]].assign(sd=(drawn["variance"] ** 0.5).assign_attrs(banded="log"))
-    banded = bands(drawn, BANDS)
+    share = {P_ZERO: drawn[P_ZERO]} if fit.prior.zero else {}
+    sd = (drawn["variance"] ** 0.5).assign_attrs(banded="log")
+    banded = bands(drawn[["mean"]].assign({"sd": sd, **share}), BANDS)
     rows = []
     for k, t in enumerate(at):
         row = [number(t), f"{100 * float(np.mean(score <= t)):.0f}%"]
-        for name in ("mean", "sd"):
+        for name in ("mean", "sd", *share):
             low, middle, high = banded[name].to_numpy()[:, k]
             row += [number(middle), *([] if fit.one_draw else [band(low, high)])]
         rows.append(row)
     interval = _interval(fit, "90% band")
     first, second = _numbers("Score", "Items up to it", "E(theta | score)"), "sd(theta | score)"
     columns = [*first, *interval, (second, "n"), *interval]
+    if fit.prior.zero:
+        columns += [("P(theta = 0 | score)", "n"), *interval]
     return Table("The curves at some scores", columns, rows)
 
 

@@ -116,6 +116,8 @@ def test_compare_prints_the_table_of_the_function(effects, capsys):
         (["--exposure-term", "--knots", 7], soc.Gamma(*[soc.Spline(knots=7)] * 2, soc.Spline())),
         (["--scale", "rank"], soc.Gamma(*[soc.Spline(scale="rank")] * 2)),
         (["--prior", "gamma-mixture"], soc.GammaMixture()),
+        (["--zero", "--monotone"], soc.Gamma(zero=True, monotone=True)),
+        (["--prior", "gamma-mixture", "--zero"], soc.GammaMixture(zero=True)),
         (
             ["--prior", "gamma-mixture", "--exposure-term", "--monotone", "--pool-groups"],
             soc.GammaMixture(exposure=soc.Spline(), monotone=True, groups=False),

@@ -343,7 +343,8 @@ def kernel_of_mixtures(fast: bool) -> Points:
         top = found.max(keepdims=True)[0]
         cells = np.array([0, 1]), np.ones(1), np.exp(found - top).astype(np.float32), top
         out, slope = np.empty((1, 1)), np.empty((1, 1, 3))
-        mixture_rows.all_rows(predictors, out, slope, *forms.arrays, *cells)
+        none = np.empty(0, dtype=np.float32)
+        mixture_rows.all_rows(predictors, out, slope, *forms.arrays, *cells, none)
         weight = mixture_rows.solved(predictors, *forms.arrays)[0][0, 0]
         inner = ref.inverse_trigamma(base.width()[0])
         shift = mp.log(inner) - mp.digamma(inner) + mp.log(mp.mpf(exposure))

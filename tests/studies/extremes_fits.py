@@ -399,7 +399,8 @@ def joint_cells(fast: bool) -> Points:
         out, slope = np.empty((1, 1)), np.empty((1, 1, 3))
         cells = np.array([0, 3]), number, np.exp(logs).astype(np.float32), np.zeros(1)
         predictors = np.array([[[0.0, 0.0, shape]]])
-        mixture_rows.all_rows(predictors, out, slope, *forms.arrays, *cells)
+        none = np.empty(0, dtype=np.float32)
+        mixture_rows.all_rows(predictors, out, slope, *forms.arrays, *cells, none)
         weight = mixture_rows.solved(predictors, *forms.arrays)[0][0, 0]
         want = mp.fsum(
             mp.mpf(float(n)) * mp.log(

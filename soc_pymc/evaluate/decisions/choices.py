@@ -155,7 +155,7 @@ def probability_above(
 
     def answer(columns: Columns, theta: ThetaMixture) -> list[Floats]:
         tail = decision.family.above(columns["threshold"], theta.first, theta.second)
-        return [theta.average(tail)]
+        return [theta.average(tail, np.where(columns["threshold"] < 0.0, 1.0, 0.0))]
 
     (found,) = decision.each("probabilities", answer, progress, threshold=cut)
     return pd.Series(np.clip(found, 0.0, 1.0), decision.index, name="probability_above")
@@ -218,7 +218,11 @@ def expected_loss(
     def answer(columns: Columns, theta: ThetaMixture) -> list[Floats]:
         at = columns["threshold"], theta.first, theta.second
         short, over = decision.family.shortfall(*at), decision.family.excess(*at)
-        return [theta.average(short), theta.average(over)]
+        cut = columns["threshold"]
+        return [
+            theta.average(short, np.maximum(cut, 0.0)),
+            theta.average(over, np.maximum(-cut, 0.0)),
+        ]
 
     short, over = decision.each("expected losses", answer, progress, threshold=cut)
     chosen, not_chosen = below * short, above * over
@@ -332,6 +336,7 @@ def value_of_exposure(
         extra["threshold"] = _per_item(threshold, len(decision), "threshold")
 
     def answer(columns: Columns, theta: ThetaMixture) -> list[Floats]:
+        theta = theta.listed(decision.family)
         now, after = _deviations(decision.family, theta, columns["more"])
         if threshold is None:
             return [now, after]

@@ -26,6 +26,7 @@ from ..._lib.arguments import DRAWS, MOST_DRAWS, SEED, Whole, refuse_beyond_memo
 from ..._lib.arrays import Floats, Ints
 from ..._lib.progress import Phase, phase
 from ...data.items import Items
+from ...families.zeros import NEAR_ZERO
 from ...inference.results import Fit
 from ...posterior.predictive import select
 from .choices import DecisionItems, read_decision
@@ -104,13 +105,15 @@ def thompson_draws(
     refuse_beyond_memory(8.0 * number * len(decision), what, "ask for fewer of one of them")
     curves = _curve_numbers(decision.draws, number, key)
     theta = np.empty((number, len(decision)))
+    least = NEAR_ZERO if fit.prior.zero else 0.0
 
     def one(block: int) -> int:
         at = slice(block * BLOCK, (block + 1) * BLOCK)
         for start in range(0, number, _MOST):
             some = slice(start, start + _MOST)
             drawn = _tile(decision, block, start, curves[some], key)[0]
-            theta[some, at] = decision.family.natural(drawn)
+            own = decision.family.natural(drawn)
+            theta[some, at] = np.where(np.abs(own) < least, 0.0, own)
         return theta[0, at].size
 
     with phase("Thompson draws", total=len(decision), unit="items", enabled=progress) as shown:

@@ -75,8 +75,8 @@ def fit_support(fit: Fit) -> SupportPoints:
 
 
 def statistics_of(fit: Fit, items: Items, progress: bool = False) -> Statistics:
-    """Statistics of items as quantities read them, with joint cells for a mixture."""
-    mixed = fit.prior.mixture
+    """Statistics of items as quantities read them, with joint cells for a prior on a grid."""
+    mixed = fit.prior.gridded
     with warnings.catch_warnings():
         # the user did not ask for this number of bins
         warnings.filterwarnings("ignore", r"[\d,]+ bins instead of", ItemsWarning)

@@ -369,7 +369,7 @@ class _WeightedCells:
 def _cells(fit: Fit, items: Items | Statistics, weight: str, bins: int) -> _WeightedCells:
     """Cells of the items, in as many bins of equal items."""
     check_weight(fit, weight)
-    outcome, mixed = posterior_of(fit).outcome, fit.prior.mixture
+    outcome, mixed = posterior_of(fit).outcome, fit.prior.gridded
     stats = items if isinstance(items, Statistics) else statistics_of(fit, items)
     coarse = max(stats.coarse, 1) if mixed else 1
     support, key = statistics_support(fit, stats, coarse)
