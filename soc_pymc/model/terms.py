@@ -11,6 +11,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from .._lib.arguments import refuse_beyond_memory
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
 from ..data.groups import Grouping
@@ -209,12 +210,13 @@ def _group_terms(
     basis: Basis, at_rows: Floats, grouping: Grouping, group: Ints, unit: float, per: float
 ) -> list[Term]:
     """Deviations of a grouping's levels in wiggle, slope and level, each with its own scale."""
-    own_level = np.eye(len(grouping.levels))
-    member = own_level[grouping.of[group]]
     kinds = {"wiggle": basis.wiggle[:, :_GROUP_WIGGLES]}
     if basis.line.shape[1] > 1:
         kinds["slope"] = basis.line[:, 1:] / per
     kinds["level"] = basis.line[:, :1]
+    _check_size(grouping, len(group), sum(functions.shape[1] for functions in kinds.values()))
+    own_level = np.eye(len(grouping.levels))
+    member = own_level[grouping.of[group]]
     terms = []
     for kind, functions in kinds.items():
         if not functions.shape[1]:
@@ -225,6 +227,16 @@ def _group_terms(
         values = np.asarray(np.kron(own_level, functions), dtype=float)
         terms.append(Term(block, grouping.name, values))
     return terms
+
+
+def _check_size(grouping: Grouping, rows: int, functions: int) -> None:
+    """Refuse so many levels that the matrices of both curves do not fit in memory."""
+    columns = functions * len(grouping.levels)
+    refuse_beyond_memory(
+        8.0 * columns * (4.0 * rows + columns),
+        f"curves for each of the {len(grouping.levels):,} levels of {grouping.column!r}",
+        "groups need many items each: give group= a column with fewer levels, or leave it out",
+    )
 
 
 def _size_term(spline: Spline, rows: Rows, unit: float) -> tuple[Floats, Term | None]:
