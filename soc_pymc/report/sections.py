@@ -14,6 +14,7 @@ import numpy as np
 from .. import plots
 from .._lib.reprs import short
 from ..checks._check import CheckResult
+from ..data.groups import arguments_of, is_group
 from ..data.items import Items
 from ..data.statistics import Statistics
 from ..data.tables import kind_of
@@ -153,7 +154,10 @@ def data(results: Results) -> dict[str, Any]:
     ranges = {role: band(*ends) for role, ends in overview.ranges.items()}
     own = dict(zip((outcome.observed, outcome.size), outcome.words.columns, strict=True))
     known = _ROLES | own
-    columns = [(Label(c), known[role], ranges.get(role, "")) for role, c in results.roles.items()]
+    columns = [
+        (Label(c), known["group" if is_group(role) else role], ranges.get(role, ""))
+        for role, c in results.roles.items()
+    ]
     sample = overview.sample.columns
     return {
         "source": _source(results.items.source),
@@ -450,7 +454,7 @@ def _code(results: Results) -> str:
     """The calls that made the fit and this page, as far as the fit knows them."""
     items, fit = results.items, results.fit
     source = repr(items.source) if kind_of(items.source) == "files" else "table"
-    roles = ", ".join(f"{role}={column!r}" for role, column in items.roles.items())
+    roles = ", ".join(f"{name}={given!r}" for name, given in arguments_of(items.roles).items())
     joint = ", joint=True" if reads_joint(fit.prior) else ""
     bins = fit.data["constant_data"].sizes["bin"]
     options = "".join(
