@@ -256,6 +256,7 @@ def curves(results: Results) -> dict[str, Any]:
         ),
         "ribbon_size": size,
         "by_group": _curves_by_group(results),
+        "levels": _levels(results),
     }
 
 
@@ -302,6 +303,26 @@ def _curves_by_group(results: Results) -> Table | None:
     cut = f", the {len(rows)} largest groups" if len(labels) > len(rows) else ""
     columns = [("Group", ""), *_numbers("Items", "E(theta | score)"), *_interval(fit, "90% band")]
     return Table(f"By group, at the median score {number(median, 4)}{cut}", columns, rows)
+
+
+def _levels(results: Results) -> dict[str, Any] | None:
+    """Effects of the levels of groups, and how many differ by chance."""
+    fit = results.fit
+    if not fit.groups or fit.one_draw:
+        return None
+    effects = quantities.group_effects(fit, results.stats)
+    rows = [
+        [Label(f"{r.column} = {r.level}"), whole(r.n_items), number(r.effect), band(r.low, r.high)]
+        for r in effects.table.itertuples()
+    ]
+    head = f"{effects.effect} of E(theta | score)".capitalize()
+    columns = [("Level", ""), *_numbers("Items", head), *_interval(fit, "90% interval")]
+    table = Table("Levels at equal score", columns, rows[:_MOST_GROUPS])
+    return {
+        "sentences": list(effects.sentences()),
+        "table": table.folded(_FEW, "Further levels", "more level"),
+        "picture": pictures.picture_of_levels(effects),
+    }
 
 
 def checks(results: Results) -> dict[str, Any]:
