@@ -44,12 +44,12 @@ def posterior_roles(fit: Fit, posterior: Posterior, items: Items) -> dict[str, s
                 f"the fit has curves for each of {len(fit.groups):,} groups, and the items name no "
                 "column of groups: give them group="
             )
-        check_groupings(fit, roles, ItemsError)
+        _check_groupings(fit, roles, ItemsError)
         names += group_roles(roles)
     return {role: roles[role] for role in names}
 
 
-def check_groupings(fit: Fit, roles: Mapping[str, str], error: type[Exception]) -> None:
+def _check_groupings(fit: Fit, roles: Mapping[str, str], error: type[Exception]) -> None:
     """Refuse other numbers of columns of groups than the fit's, or the same in another order."""
     ours, theirs = (tuple(group_roles(r).values()) for r in (roles_of(fit.data.attrs), roles))
     swapped = theirs != ours and set(theirs) == set(ours)
@@ -120,7 +120,7 @@ def check_groups(fit: Fit, stats: Statistics) -> None:
             f"the fit has curves for each of {len(fit.groups):,} groups, and the statistics have "
             "none: summarize the items with group="
         )
-    check_groupings(fit, roles_of(stats.data.attrs), StatisticsError)
+    _check_groupings(fit, roles_of(stats.data.attrs), StatisticsError)
 
 
 @dataclass(frozen=True)

@@ -312,8 +312,8 @@ def _levels(results: Results) -> dict[str, Any] | None:
         return None
     effects = quantities.group_effects(fit, results.stats)
     rows = [
-        [Label(f"{r.column} = {r.level}"), whole(r.n_items), number(r.effect), band(r.low, r.high)]
-        for r in effects.table.itertuples()
+        [Label(f"{column} = {level}"), whole(n), number(effect), band(low, high)]
+        for column, level, n, effect, low, high in effects.table.iloc[:, :6].to_numpy().tolist()
     ]
     head = f"{effects.effect} of E(theta | score)".capitalize()
     columns = [("Level", ""), *_numbers("Items", head), *_interval(fit, "90% interval")]

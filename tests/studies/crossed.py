@@ -99,9 +99,9 @@ def against_nuts(seed: int = 0, items: int = 400, draws: int = 1000) -> pd.DataF
                 own = draw[f"{curve}_of_{name}"].mean(f"{curve_knot(curve)}")
                 both.append(own - own.mean(name))
         for k, curve in enumerate(("log_mean", "log_cv2")):
-            one, other = (x.stack(s=("chain", "draw")) for x in (both[k], both[k + 2]))
-            apart = (one.mean("s") - other.mean("s")) / other.std("s")
-            ratio = one.std("s") / other.std("s")
+            one, other, over = both[k], both[k + 2], ("chain", "draw")
+            apart = (one.mean(over) - other.mean(over)) / other.std(over)
+            ratio = one.std(over) / other.std(over)
             for level in one[name].to_numpy():
                 found[grouping, curve, level] = {
                     "apart": float(apart.sel({name: level})),
