@@ -19,6 +19,7 @@ from ..data.items import Items
 from ..data.statistics import Statistics
 from ..data.tables import kind_of
 from ..evaluate import quantities
+from ..evaluate.quantities.group_effects import sentences_of
 from ..families.family import reads_joint
 from ..families.outcomes import Words
 from ..inference.results import Fit
@@ -319,7 +320,7 @@ def _levels(results: Results) -> dict[str, Any] | None:
     columns = [("Level", ""), *_numbers("Items", head), *_interval(fit, "90% interval")]
     table = Table("Levels at equal score", columns, rows[:_MOST_GROUPS])
     return {
-        "sentences": list(effects.sentences()),
+        "sentences": list(sentences_of(effects)),
         "table": table.folded(_FEW, "Further levels", "more level"),
         "picture": pictures.picture_of_levels(effects),
     }

@@ -48,6 +48,15 @@ class GroupEffects:
         The effect of a level that is like all items at equal score: 1 or 0.
     prob
         Probability of the intervals.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({"column": ["country"], "level": ["DE"], "differs": [True]})
+    >>> numbers = {"levels": [12], "differ": [3], "by_chance": [1.2], "wrong_side": [0.1]}
+    >>> by_chance = pd.DataFrame(numbers, index=["country"])
+    >>> repr(GroupEffects(table, by_chance, "factor", 1.0, 0.9))[:49]
+    "3 of 12 levels of 'country' differ from all items"
     """
 
     table: pd.DataFrame
@@ -57,17 +66,17 @@ class GroupEffects:
     prob: float
 
     def __repr__(self) -> str:
-        return "\n".join(self.sentences())
+        return "\n".join(sentences_of(self))
 
-    def sentences(self) -> Iterator[str]:
-        """For each column, how many levels differ, and how many would by chance."""
-        for column, row in self.by_chance.iterrows():
-            n = int(row["levels"])
-            yield (
-                f"{int(row['differ']):,} of {n:,} levels of {column!r} differ from all items at "
-                f"equal score: their {self.prob:.0%} intervals of the {self.effect} exclude "
-                f"{self.neutral:g}. By chance at most {row['by_chance']:.1f} would."
-            )
+
+def sentences_of(effects: GroupEffects) -> Iterator[str]:
+    """For each column, how many levels differ, and how many would by chance."""
+    for column, row in effects.by_chance.iterrows():
+        yield (
+            f"{int(row['differ']):,} of {int(row['levels']):,} levels of {column!r} differ from "
+            f"all items at equal score: their {effects.prob:.0%} intervals of the {effects.effect} "
+            f"exclude {effects.neutral:g}. By chance at most {row['by_chance']:.1f} would."
+        )
 
 
 @checked(fit=FIT, stats=A(Statistics, "statistics: soc.summarize(items)"), prob=PROBABILITY)
