@@ -144,7 +144,7 @@ def test_labels_may_be_whole_numbers_or_truth_values(frame):
         (("country", "nation"), "column 'nation' is missing"),
         (("country", "gap"), "column 'gap': 3 of 350 rows are missing"),
         (("country", "half"), "column 'half' holds numbers with fractions; groups must be labels"),
-        (("country", "times"), "column 'times': 2 of 350 rows are labels with '×'"),
+        (("country", "times"), "column 'times': 2 of 350 rows are labelled with '×'"),
     ],
 )
 def test_bad_columns_of_groups_are_refused_in_a_sentence(frame, group, text):

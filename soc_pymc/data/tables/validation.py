@@ -178,7 +178,7 @@ def _problems_of(raw: Any, roles: Mapping[str, str], outcome: Outcome) -> list[_
         if role not in _NUMBERS:
             problems.append(_Problem(value.isnull(), role, name, "missing (null)", show=False))
             if is_group(role) and role != "group":
-                what = f"labels with {MARK!r}, which joins the levels of crossed groups"
+                what = f"labelled with {MARK!r}, which joins the levels of crossed groups"
                 problems.append(_Problem(value.contains(MARK), role, name, what, show=False))
             continue
         rule = _NUMBERS[role]
