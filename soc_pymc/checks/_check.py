@@ -13,6 +13,7 @@ from .._lib.arguments import SEED, A, Whole, checked, names_of, switch
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError, ItemsError
 from .._lib.progress import phase
+from ..data.groups import group_roles
 from ..data.items import ANY_ITEMS, Items
 from ..data.statistics import Statistics
 from ..families.outcomes import Outcome
@@ -180,8 +181,7 @@ def check(
         return _check_cells(fit, items, seed, progress)
     posterior = posterior_of(fit)
     outcome = posterior.outcome
-    own = items.roles.get("group")
-    names = list(dict.fromkeys([*by, *([own] if own else [])]))
+    names = list(dict.fromkeys([*by, *group_roles(items.roles).values()]))
     columns, labels = read_items(fit, posterior, items, names, progress)
     rngs = [np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(2)]
     below, upto = predictive_cdf(posterior, columns, progress=progress)
@@ -228,7 +228,7 @@ def _check_cells(fit: Fit, stats: Statistics, seed: int, progress: bool) -> Chec
     if outcome.forms.doubt(stats.table):
         rows.append(_noise(posterior, cells.columns))
     table = _table(rows, fit)
-    advice = advise(table, fit, outcome, stats.n_items, [cells.by] if cells.by else [])
+    advice = advise(table, fit, outcome, stats.n_items, list(cells.levels))
     return CheckResult(table, xr.DataTree.from_dict(groups), tuple(advice), elpd)
 
 

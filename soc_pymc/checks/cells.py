@@ -7,8 +7,7 @@ leave-one-out both are at the cell's mean: of values, whose cells are about an e
 sd wide, that makes a log density about 1/1500 nat too large at most, for all priors alike.
 """
 
-import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,8 +46,7 @@ class Cells:
     columns: Columns  # as posteriors read them, the outcome at the cell's mean
     low: Floats  # least outcome of the cell
     high: Floats  # largest outcome of the cell
-    group: NDArray[np.object_]  # labels of groups; none where statistics have no groups
-    by: str  # column of the groups; empty where there are none
+    levels: Mapping[str, NDArray[np.object_]]  # labels by column of groups
 
 
 def check_roles(fit: Fit, stats: Statistics) -> None:
@@ -78,12 +76,13 @@ def make_cells(fit: Fit, stats: Statistics) -> Cells:
         outcome.size: outcome.forms.mean_size(cells),
         "spread": bins.spread[at],
     }
-    labels = np.array(stats.groups, dtype=object)
-    group = labels[cells["group"]] if len(labels) else labels
     if fit.groups:
-        columns["group"] = group
-    by = json.loads(stats.data.attrs["roles"]).get("group", "")
-    return Cells(cells["n"], columns, *outcome.forms.cell_range(cells), group, by)
+        columns["group"] = np.array(stats.groups, dtype=object)[cells["group"]]
+    levels = {
+        grouping.column: np.array(grouping.levels, dtype=object)[grouping.of[cells["group"]]]
+        for grouping in stats.groupings
+    }
+    return Cells(cells["n"], columns, *outcome.forms.cell_range(cells), levels)
 
 
 # --- PIT -----------------------------------------------------------------------------------------
@@ -102,11 +101,11 @@ def _slices(outcome: Outcome, cells: Cells) -> Iterator[tuple[str, Mask]]:
         same = np.unique(value, return_inverse=True)[1]
         mean = np.bincount(same, share * cells.n) / np.bincount(same, cells.n)
         yield from level_slices(name, value, np.minimum((mean[same] * 5).astype(int), 4))
-    if len(cells.group):
-        labels, code = np.unique(cells.group, return_inverse=True)
+    for column, level in cells.levels.items():
+        labels, code = np.unique(level, return_inverse=True)
         items = np.bincount(code, cells.n)
         for which in np.argsort(-items, kind="stable")[:LEVELS]:
-            yield f"{cells.by} = {labels[which]}", code == which
+            yield f"{column} = {labels[which]}", code == which
 
 
 def cell_pit(

@@ -1,6 +1,5 @@
 """The findings of a check in plain words: what they mean, what to try next, and one short table."""
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from html import escape
@@ -9,8 +8,9 @@ import numpy as np
 import pandas as pd
 
 from .._lib.reprs import html_table
+from ..data.groups import group_roles
 from ..families.outcomes import Outcome
-from ..inference.results import Fit
+from ..inference.results import Fit, roles_of
 
 _SMALL = 0.01  # ECDF differences below this matter to few uses
 _ROWS = 5  # findings shown, the worst
@@ -142,7 +142,7 @@ def _slice_advice(
 
 def _is_input(outcome: Outcome, fit: Fit, column: str) -> bool:
     """Whether a column is the score or the size, on which there is advice of its own."""
-    roles = json.loads(fit.data.attrs.get("roles", "{}"))
+    roles = roles_of(fit.data.attrs)
     return column in (roles.get("score"), roles.get(outcome.size))
 
 
@@ -163,7 +163,8 @@ def _size_advice(fit: Fit, outcome: Outcome) -> str:
 
 def _level_advice(fit: Fit, column: str) -> str:
     """On levels of a column."""
-    if column == json.loads(fit.data.attrs.get("roles", "{}")).get("group"):
+    columns = list(group_roles(roles_of(fit.data.attrs)).values())
+    if column in columns:
         if fit.groups:
             return (
                 f"The fit is off in some groups of {column!r}, though each has curves of its own: "
@@ -173,8 +174,9 @@ def _level_advice(fit: Fit, column: str) -> str:
             f"The fit is off in some groups of {column!r}, which it pools: let each have curves of "
             f"its own, soc.{_prior(fit)}(groups=True)."
         )
+    wanted = repr((*columns, column)) if columns else repr(column)
     return (
-        f"The fit is off in some levels of {column!r}: give the items group={column!r}, so that "
+        f"The fit is off in some levels of {column!r}: give the items group={wanted}, so that "
         f"each level has curves of its own in soc.{fit.prior.family}(), or give the score model "
         "this column."
     )

@@ -3,7 +3,7 @@
 Nothing is read here; `tables` opens and validates the source when it is first used.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
@@ -11,6 +11,7 @@ from .._lib.arguments import A, shown
 from .._lib.errors import ItemsError
 from .._lib.reprs import html_table, of_items
 from ..families.outcomes import OUTCOMES
+from .groups import arguments_of, is_group, roles_of_groups
 
 
 class _Roles:
@@ -18,30 +19,44 @@ class _Roles:
 
     kind: ClassVar[str]
     source: Any
+    group: Any
 
     def __post_init__(self) -> None:
+        if isinstance(self.group, list):
+            object.__setattr__(self, "group", tuple(self.group))
+        if isinstance(self.group, tuple) and not self.group:
+            raise ItemsError("group=() names no column: leave it out")
         roles = self.roles
         seen: dict[str, str] = {}
         for role, column in roles.items():
+            name = "group" if is_group(role) else role
             if not isinstance(column, str) or not column:
-                raise ItemsError(f"{role}={shown(column)} must be the name of a column")
+                raise ItemsError(f"{name}={shown(column)} must be the name of a column")
             if column in seen:
                 raise ItemsError(
-                    f"{seen[column]} and {role} both name the column {column!r}: each needs its own"
+                    f"group= names the column {column!r} twice: name each column once"
+                    if seen[column] == name
+                    else f"{seen[column]} and {name} both name the column {column!r}: each needs "
+                    "its own"
                 )
-            seen[column] = role
+            seen[column] = name
         if {"id", "fold"} <= roles.keys():
             raise ItemsError("give id=, from which folds are made, or fold=, not both")
 
     @property
     def roles(self) -> Mapping[str, str]:
-        """Column names by role: score, outcome and size; group, id and fold if given."""
-        needed = OUTCOMES[self.kind].bounds
-        names = {role: getattr(self, role) for role in (*needed, "group", "id", "fold")}
-        return {role: name for role, name in names.items() if name is not None or role in needed}
+        """Column names by role: score, outcome and size; group, id and fold if given.
+
+        Several columns of groups have the roles group_1, group_2 and so on.
+        """
+        needed = {role: getattr(self, role) for role in OUTCOMES[self.kind].bounds}
+        more = {role: getattr(self, role) for role in ("id", "fold")}
+        given = {role: name for role, name in more.items() if name is not None}
+        return {**needed, **roles_of_groups(self.group), **given}
 
     def __repr__(self) -> str:
-        names = ", ".join(f"{role}={column!r}" for role, column in self.roles.items())
+        given = arguments_of(self.roles)
+        names = ", ".join(f"{name}={columns!r}" for name, columns in given.items())
         source = self.source
         where = repr(source) if isinstance(source, str) else f"<{type(source).__name__}>"
         return f"{type(self).__name__}({where}, {names})"
@@ -67,8 +82,8 @@ class PoissonItems(_Roles):
     exposure
         Column of the exposures: finite numbers >= 0, 0 only where the count is 0 too.
     group
-        Column of labels (text, whole numbers or true/false) of groups with separate statistics.
-        Optional.
+        Column of labels (text, whole numbers or true/false) of groups with separate statistics, or
+        several such columns, ``("country", "device")``, whose effects add up. Optional.
     id
         Column of whole numbers that identify the items, from which folds are made: the same id is
         in the same fold in every file, on every engine. Without folds (``folds=0``, checks,
@@ -95,7 +110,7 @@ class PoissonItems(_Roles):
     score: str
     count: str
     exposure: str
-    group: str | None = None
+    group: str | Sequence[str] | None = None
     id: str | None = None
     fold: str | None = None
 
@@ -137,7 +152,7 @@ class NormalItems(_Roles):
     score: str
     value: str
     noise_sd: str
-    group: str | None = None
+    group: str | Sequence[str] | None = None
     id: str | None = None
     fold: str | None = None
 
@@ -179,7 +194,7 @@ class BinomialItems(_Roles):
     score: str
     successes: str
     trials: str
-    group: str | None = None
+    group: str | Sequence[str] | None = None
     id: str | None = None
     fold: str | None = None
 

@@ -24,6 +24,7 @@ from ..families.cells import CELLS, STEPS
 from ..families.outcomes import OUTCOMES, Outcome
 from ..families.row_sums import Cells
 from .binning import EXTREMES, Columns, added, group
+from .groups import Grouping, group_roles, groupings_of, label_of
 from .stored_statistics import read_tables
 
 FORMAT = "soc_pymc-statistics-2"
@@ -110,10 +111,18 @@ class Statistics:
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """Sorted labels of the groups; empty if the items have no group column."""
-        if "group" not in json.loads(self.data.attrs["roles"]):
+        """Sorted labels of the groups; empty if the items have no group column.
+
+        Of several columns, labels of the combinations of levels that occur, as ``"FR × phone"``.
+        """
+        if not group_roles(json.loads(self.data.attrs["roles"])):
             return ()
         return tuple(str(label) for label in self.data["label"].to_numpy())
+
+    @property
+    def groupings(self) -> tuple[Grouping, ...]:
+        """The columns of groups, with their levels and the level of every group."""
+        return groupings_of(self.data.attrs, self.groups)
 
     @property
     def folds(self) -> int:
@@ -194,7 +203,7 @@ class Statistics:
         Parameters
         ----------
         label
-            The group, one of `groups`.
+            The group, one of `groups`; of several columns also its levels, ``("FR", "phone")``.
 
         Returns
         -------
@@ -563,6 +572,6 @@ def is_whole(number: object) -> bool:
 def _label(label: object) -> str | None:
     """A group's label as text, or None."""
     try:
-        return str(label)
+        return label_of(label)
     except Exception:  # the user's object may raise any error
         return None

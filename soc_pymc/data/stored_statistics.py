@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from .._lib.arrays import Floats
 from ..families.outcomes import OUTCOMES, Outcome
 from .binning import Columns
+from .groups import CROSS, group_roles, roles_of_groups
 
-_OPTIONAL = {"group", "id", "fold"}  # roles that items may have
+_OPTIONAL = {"id", "fold"}  # roles that items may have, besides those of groups
 
 
 def read_tables(
@@ -32,12 +33,12 @@ def read_tables(
         raise ValueError(
             f"its cells are of another version ({attrs['cells']!r}, not {outcome.grid!r})"
         )
-    read_roles(attrs, outcome)
+    roles = read_roles(attrs, outcome)
     _check_names(data, outcome)
     edges = _read(data, "edges", "edge", np.float64)
     if not (np.isfinite(edges).all() and (np.diff(edges) > 0).all()):
         raise ValueError("edges do not rise")
-    labels = _read_labels(data)
+    labels = _read_labels(data, len(group_roles(roles)))
     tables: dict[str, Columns] = {}
     for name, table in outcome.tables.items():
         tables[name] = {
@@ -72,8 +73,9 @@ def read_roles(attrs: Mapping[Any, Any], outcome: Outcome) -> dict[str, str]:
     roles = json_object(attrs["roles"])
     if not all(isinstance(v, str) for v in roles.values()):
         raise TypeError("roles are not names of columns")
-    need = set(outcome.bounds)
-    if not need <= set(roles) <= need | _OPTIONAL:
+    need, groups = set(outcome.bounds), group_roles(roles)
+    in_order = list(groups) == list(roles_of_groups(tuple(groups.values()) or None))
+    if not in_order or not need <= set(roles) <= need | _OPTIONAL | set(groups):
         raise ValueError(f"roles {', '.join(roles)} are not those of {outcome.kind} items")
     return roles
 
@@ -104,13 +106,15 @@ def _check_names(data: xr.Dataset, outcome: Outcome) -> None:
         raise ValueError("its coordinates are not the labels of groups")
 
 
-def _read_labels(data: xr.Dataset) -> NDArray[Any]:
+def _read_labels(data: xr.Dataset, columns: int) -> NDArray[Any]:
     values = data["label"]
     labels = values.to_numpy().tolist()
     if values.dims != ("label",) or not all(isinstance(label, str) for label in labels):
         raise TypeError("labels of groups are not text")
     if labels != sorted(set(labels)):
         raise ValueError("labels do not rise")
+    if columns > 1 and any(label.count(CROSS) != columns - 1 for label in labels):
+        raise ValueError(f"labels of groups are not of {columns} columns")
     return np.array(labels, dtype=object)
 
 

@@ -28,7 +28,7 @@ from ..families.outcomes import OUTCOMES, Outcome
 from ..families.poisson import POISSON_FORMS
 from ..inference.results import Fit, named_fits
 from ..posterior.extrapolation import warn_of_extrapolation
-from ..posterior.item_columns import columns_of, posterior_roles
+from ..posterior.item_columns import frame_columns
 from ..posterior.predictive import Columns, Posterior, posterior_of
 from .baselines import BASELINES, fit_baselines
 from .by_bin import given_score, pit_densities, score_bins
@@ -202,7 +202,7 @@ def _judged(
 ) -> tuple[Floats, Floats, xr.Dataset]:
     """E(theta|t) and E(theta|t,y) of one fit, each (n,), and its PIT."""
     posterior = posterior_of(fit)
-    own, further = (_columns(fit, posterior, part) for part in (split.train, split.test))
+    own, further = (frame_columns(fit, posterior, part) for part in (split.train, split.test))
     warn_of_extrapolation(fit, own["score"])
     with phase(f"posteriors of {name}", enabled=progress):
         given_t = given_score(fit, own)[0]
@@ -244,14 +244,6 @@ def _frame(items: Items) -> pd.DataFrame:
     """The part's table with columns named by role."""
     frame: pd.DataFrame = items.source
     return frame.rename(columns={name: role for role, name in items.roles.items()})
-
-
-def _columns(fit: Fit, posterior: Posterior, items: Items) -> Columns:
-    import pyarrow as pa
-
-    roles = posterior_roles(fit, posterior, items)
-    table = pa.Table.from_pandas(items.source[list(roles.values())], preserve_index=False)
-    return columns_of(table, roles)
 
 
 # --- predictive distributions --------------------------------------------------------------------

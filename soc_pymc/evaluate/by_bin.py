@@ -19,7 +19,7 @@ from ..data.items import Items, check_items
 from ..families.outcomes import OUTCOMES, Outcome
 from ..inference.results import Fit, named_fits
 from ..posterior.curves import is_plain, items_at_once
-from ..posterior.item_columns import read_items
+from ..posterior.item_columns import frame_columns, read_items
 from ..posterior.items import item_posteriors
 from ..posterior.predictive import Columns, posterior_of
 from .thinning import stream
@@ -246,7 +246,7 @@ def accuracy(
     for method, fit in named.items():
         draws: Literal["all", "representative"] = "all" if fit.one_draw else "representative"
         scored = item_posteriors(fit, items, quantiles=(), draws=draws, progress=progress)
-        columns = {role: source[name].to_numpy() for role, name in items.roles.items()}
+        columns = frame_columns(fit, posterior_of(fit), items)
         mean, variance = given_score(fit, columns)
         table = source[list(TRUTH)].assign(mean=mean, variance=variance)
         table[["theta_mean", "theta_var"]] = scored[["theta_mean", "theta_var"]].to_numpy()

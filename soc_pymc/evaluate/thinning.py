@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from .._lib.arguments import PROBABILITY, SEED, checked, many
 from .._lib.arrays import Floats
 from .._lib.errors import ItemsError
+from ..data.groups import arguments_of, is_group
 from ..data.items import Items, check_items
 from ..data.tables import batches, scan
 from ..families.normal import NORMAL_FORMS
@@ -195,7 +196,8 @@ def split_items(items: Items, fraction: float = 0.1, seed: int = 0) -> Split:
     y, size = (frame[name].to_numpy(dtype=float) for name in names)
     held = outcome.forms.thinned(y, size, fraction, stream(seed, "thinning"))
     rest = outcome.forms.remainder(y, size, held, fraction)
-    roles = {role: role for role in ("score", *names, "group") if role in items.roles}
+    kept = ("score", *names)
+    roles = arguments_of({r: r for r in items.roles if r in kept or is_group(r)})
     parts = (frame.assign(**dict(zip(names, part, strict=True))) for part in (rest, held))
     return Split(*(type(items)(part, **roles) for part in parts))
 

@@ -4,7 +4,6 @@
 """
 
 import argparse
-import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 import soc_pymc as soc
 
 from .._lib.errors import FitError, StatisticsError
+from ..data.groups import arguments_of, group_roles, is_group, roles_of_groups
 from ..families.family import FAMILIES, Family, reads_joint
 from ..families.outcomes import OUTCOMES, Outcome
 from ..families.priors import Prior, Spline
@@ -42,6 +42,12 @@ PRIORS: dict[str, type[Prior]] = {
 def _option(name: str, text: str, **settings: Any) -> _Option:
     """An option with its help and further settings for argparse."""
     return name, {"help": text, **settings}
+
+
+def _groups(text: str) -> _Option:
+    """The option for columns of groups, which may be repeated."""
+    more = "; of several: --group country --group device, or --group country,device"
+    return _option("--group", text + more, action="append")
 
 
 def _switch(name: str, text: str, **settings: Any) -> _Option:
@@ -104,7 +110,7 @@ def _fit_and_items(items: str = _PATHS) -> tuple[_Option, ...]:
         _FIT,
         _option("items", items, nargs="+"),
         *_columns(*_KINDS, default=" (default: as in the fit)"),
-        _option("--group", "column of groups (default: as in a fit with groups)"),
+        _groups("column of groups (default: as in a fit with groups)"),
     )
 
 
@@ -179,7 +185,7 @@ def make_parser() -> argparse.ArgumentParser:
     "'ads/*.parquet' --score t --count clicks --exposure impressions --out posteriors.parquet",
     _ITEMS,
     *_columns(*_KINDS),
-    _option("--group", "column of groups, each with its own curves"),
+    _groups("column of groups, each with its own curves"),
     _BINS,
     *_PRIOR,
     _option("--seed", "seed of the fit", type=int, default=0),
@@ -209,7 +215,7 @@ def run(chosen: _Chosen) -> None:
     "ads.parquet --score t --count clicks --exposure impressions --bins 200 --out stats.nc",
     _ITEMS,
     *_columns(*_KINDS),
-    _option("--group", "column of groups with separate statistics"),
+    _groups("column of groups with separate statistics"),
     _option("--id", "column of whole numbers that determine an item's fold"),
     _option("--fold", "column of fold numbers"),
     _option("--folds", "number of folds to make from --id", type=int),
@@ -236,7 +242,7 @@ def summarize(chosen: _Chosen) -> None:
         "joint": chosen.joint,
         "progress": not chosen.quiet,
     }
-    names = list(_columns_of(chosen).values())
+    names = list(_items_of(chosen).roles.values())
     _check_out(chosen.out, chosen.items)
     with on_engine(chosen.engine, _source_of(chosen), names) as source:
         stats = soc.summarize(_items_of(chosen, source=source), **options)
@@ -293,7 +299,11 @@ def fit(chosen: _Chosen) -> None:
 @_command(
     "fit.nc --group DE --out curves.csv",
     _FIT,
-    _option("--group", "group of the curves (default: the shared curves)"),
+    _option(
+        "--group",
+        "group of the curves, of crossed groups a level of each (default: the shared curves)",
+        action="append",
+    ),
     _option("--exposure", f"exposure ({_SIZES}) of the curves (default: average)", type=float),
     _option("--prob", "probability of the bands", type=float, default=0.9),
     _option("--out", "CSV file to write", required=True),
@@ -303,9 +313,8 @@ def curves(chosen: _Chosen) -> None:
     from .._lib.files import replacing
 
     _check_out(chosen.out, [chosen.fit])
-    draws = soc.calibration_curves(
-        soc.load_fit(chosen.fit), group=chosen.group, exposure=chosen.exposure
-    )
+    of = soc.load_fit(chosen.fit)
+    draws = soc.calibration_curves(of, group=_level_of(chosen, of), exposure=chosen.exposure)
     found = {}
     for simultaneous, label in ((False, ""), (True, "_simultaneous")):
         banded = soc.bands(draws, prob=chosen.prob, simultaneous=simultaneous)
@@ -330,7 +339,8 @@ def posteriors(chosen: _Chosen) -> None:
     """Posteriors of items, as Parquet."""
     fit = soc.load_fit(chosen.fit)
     if chosen.group and not fit.groups:
-        raise FitError(f"--group {chosen.group}: {chosen.fit} has no groups, leave it out")
+        given = ",".join(chosen.group)
+        raise FitError(f"--group {given}: {chosen.fit} has no groups, leave it out")
     written = _score(chosen, fit, _items_of(chosen, fit))
     print(f"item posteriors -> {written}")
 
@@ -470,14 +480,16 @@ def _source_of(chosen: _Chosen) -> Any:
     return chosen.items[0] if len(chosen.items) == 1 else chosen.items
 
 
-def _columns_of(chosen: _Chosen, fit: "soc.Fit | None" = None) -> dict[str, str]:
-    """Columns by role; optional ones only if they are given.
+def _columns_of(chosen: _Chosen, fit: "soc.Fit | None" = None) -> dict[str, Any]:
+    """Arguments of items that name columns; optional ones only if they are given.
 
     The default column of groups is that of a fit with groups; ids and folds have no default.
     """
-    known: dict[str, str] = json.loads(fit.data.attrs.get("roles", "{}")) if fit is not None else {}
+    from ..inference.results import roles_of
+
+    known = roles_of(fit.data.attrs) if fit is not None else {}
     if fit is None or not fit.groups:
-        known.pop("group", None)
+        known = {role: column for role, column in known.items() if not is_group(role)}
     kind = _kind_of(chosen, known)
     roles = ("score", kind.observed, kind.size)
     names = {role: getattr(chosen, role) or known.get(role, "") for role in roles}
@@ -485,8 +497,29 @@ def _columns_of(chosen: _Chosen, fit: "soc.Fit | None" = None) -> dict[str, str]
     if missing:
         raise StatisticsError(f"say which columns to use: {', '.join(missing)}")
     more = {role: getattr(chosen, role, None) for role in ("id", "fold")}
-    more["group"] = getattr(chosen, "group", None) or known.get("group")
-    return names | {role: name for role, name in more.items() if name}
+    groups = _groups_of(chosen) or group_roles(known)
+    return arguments_of(names | groups | {role: name for role, name in more.items() if name})
+
+
+def _groups_of(chosen: _Chosen) -> dict[str, str]:
+    """Columns of groups by role: repeated options, or one with a list, unless it is a column."""
+    given: list[str] = getattr(chosen, "group", None) or []
+    if len(given) == 1 and "," in given[0]:
+        from ..data.tables import open_table
+
+        if given[0] not in open_table(_source_of(chosen)).columns:
+            given = [column.strip() for column in given[0].split(",")]
+    return roles_of_groups(given) if given else {}
+
+
+def _level_of(chosen: _Chosen, fit: "soc.Fit") -> Any:
+    """A group of a fit: its label, or of crossed groups the tuple of its levels."""
+    given: list[str] = chosen.group or []
+    if len(fit.groupings) > 1 and len(given) == 1 and given[0] not in fit.groups:
+        given = given[0].split(",")
+    if not given:
+        return None
+    return tuple(given) if len(given) > 1 else given[0]
 
 
 def _kind_of(chosen: _Chosen, known: dict[str, str]) -> Outcome:

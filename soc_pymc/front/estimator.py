@@ -4,10 +4,11 @@
 and the fit are attributes.
 """
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.metadata_routing import UNUSED
@@ -16,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from .._lib.arguments import PROBABILITY, shown
 from .._lib.arrays import Floats
 from .._lib.errors import FitError, ItemsError
+from ..data.groups import arguments_of, group_roles, roles_of_groups
 from ..data.items import ITEMS, Items
 from ..data.statistics import Statistics
 from ..data.summaries import summarize
@@ -26,10 +28,11 @@ from ..families.priors import Prior
 from ..families.scales import common_scale
 from ..inference import fitting as inference
 from ..inference.methods import Method
-from ..inference.results import Fit
+from ..inference.results import Fit, roles_of
 from ..posterior.calibration import curves_of
 from ..posterior.curves import items_at_once
 from ..posterior.extrapolation import warn_of_extrapolation
+from ..posterior.item_columns import columns_of
 from ..posterior.items import item_posteriors
 from ..posterior.predictive import posterior_of
 
@@ -149,6 +152,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         exposure: ArrayLike | None = None,
         noise_sd: ArrayLike | None = None,
         trials: ArrayLike | None = None,
+        group: ArrayLike | None = None,
     ) -> Self:
         """Fit the curves E and Var(theta | t).
 
@@ -167,6 +171,10 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         trials
             For successes: a whole number or shape (n,), none below an item's successes; None is 1
             for every item if the prior is a Beta. With one trial each, only E(theta | t) is known.
+        group
+            Labels of the items' groups (text, whole numbers or true/false), which have curves of
+            their own, partially pooled: shape (n,), or a frame or array of shape (n, k) for k
+            crossed groups, whose effects add up.
 
         Returns
         -------
@@ -211,8 +219,9 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         size = given[outcome.size]
         if size is None:
             size = getattr(self, outcome.size, outcome.usual_size)
+        columns = {"score": scores, outcome.observed: observed, outcome.size: size}
         self.statistics_: Statistics = summarize(
-            _items(outcome, scores, observed, size),
+            _items(outcome, columns, _groups(group, scores)),
             bins=self.bins,
             joint=isinstance(self.prior, Prior) and reads_joint(self.prior),
             on_leakage=self.on_leakage,
@@ -231,6 +240,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         exposure: ArrayLike | None = None,
         noise_sd: ArrayLike | None = None,
         trials: ArrayLike | None = None,
+        group: ArrayLike | None = None,
     ) -> Floats:
         """E(theta | t), or E(theta | t, y) if outcomes are given.
 
@@ -244,6 +254,8 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
             As in `fit`; required with `y` if the fit had them. Without `y` only a prior with a term
             in exposure uses them, for E(theta | t, N); without both, it averages over the exposures
             of items with similar scores.
+        group
+            As in `fit`, and required if the fit had it.
 
         Returns
         -------
@@ -273,9 +285,10 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         if y is None and self.fit_.mean_only:
             scores, _ = self._scores(t, reset=False)
             warn_of_extrapolation(self.fit_, scores)
-            curves = curves_of(self.fit_, scores)
+            labels = self._labels(self._groups(group, scores)).get("group")
+            curves = curves_of(self.fit_, scores, labels)
             return np.asarray(curves["mean"].mean(("chain", "draw")).to_numpy())
-        return self._summaries(t, y, _given(exposure, noise_sd, trials), ())[0]
+        return self._summaries(t, y, _given(exposure, noise_sd, trials), (), group)[0]
 
     def predict_std(
         self,
@@ -284,6 +297,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         exposure: ArrayLike | None = None,
         noise_sd: ArrayLike | None = None,
         trials: ArrayLike | None = None,
+        group: ArrayLike | None = None,
     ) -> Floats:
         """Standard deviation of theta given t, or given t and y, with the curves' uncertainty.
 
@@ -291,7 +305,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
 
         Parameters
         ----------
-        t, y, exposure, noise_sd, trials
+        t, y, exposure, noise_sd, trials, group
             As in `predict`.
 
         Returns
@@ -309,7 +323,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         >>> bool(after[0] < calibrator.predict_std([0.05])[0])
         True
         """
-        return self._summaries(t, y, _given(exposure, noise_sd, trials), ())[1]
+        return self._summaries(t, y, _given(exposure, noise_sd, trials), (), group)[1]
 
     def predict_interval(
         self,
@@ -318,6 +332,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         exposure: ArrayLike | None = None,
         noise_sd: ArrayLike | None = None,
         trials: ArrayLike | None = None,
+        group: ArrayLike | None = None,
         *,
         prob: float = 0.9,
     ) -> Floats:
@@ -325,7 +340,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
 
         Parameters
         ----------
-        t, y, exposure, noise_sd, trials
+        t, y, exposure, noise_sd, trials, group
             As in `predict`; a fit with a term in exposure needs `exposure` (`noise_sd`) also
             without `y`.
         prob
@@ -355,7 +370,8 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         """
         PROBABILITY(prob, "prob")
         ends = ((1 - prob) / 2, (1 + prob) / 2)
-        return self._summaries(t, y, _given(exposure, noise_sd, trials), ends)[3:].T.copy()
+        given = _given(exposure, noise_sd, trials)
+        return self._summaries(t, y, given, ends, group)[3:].T.copy()
 
     def score(
         self,
@@ -365,6 +381,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         noise_sd: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
         trials: ArrayLike | None = None,
+        group: ArrayLike | None = None,
     ) -> float:
         """Mean log predictive density of outcomes given their scores; the higher the better.
 
@@ -374,7 +391,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
 
         Parameters
         ----------
-        t, y, exposure, noise_sd, trials
+        t, y, exposure, noise_sd, trials, group
             As in `predict`.
         sample_weight
             Weights of the items in the mean, shape (n,); None gives equal weights.
@@ -399,8 +416,10 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         True
         """
         check_is_fitted(self, "fit_")
-        columns = self._columns(t, y, _given(exposure, noise_sd, trials))
-        scan(_items(self._outcome, *columns.values()), progress=False)
+        columns: dict[str, Any] = dict(self._columns(t, y, _given(exposure, noise_sd, trials)))
+        groups = self._groups(group, columns["score"])
+        scan(_items(self._outcome, columns, groups), progress=False)
+        columns |= self._labels(groups)
         posterior, step = posterior_of(self.fit_), items_at_once(self.fit_)
         found = []
         for start in range(0, len(columns["score"]), step):
@@ -489,18 +508,36 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
             columns[size] = _sizes(size, usual, scores)
         return columns
 
-    def _summaries(self, t: Any, y: Any, given: dict[str, Any], probs: tuple[float, ...]) -> Floats:
+    def _groups(self, given: Any, score: Floats) -> dict[str, Any]:
+        """Arrow columns of groups by role, as many as the fit was given."""
+        groups, wanted = _groups(given, score), len(group_roles(roles_of(self.fit_.data.attrs)))
+        if len(groups) != wanted and (groups or self.fit_.groups):
+            which = "one column" if wanted == 1 else f"{wanted or 'no'} columns"
+            remedy = "give as many as group=" if wanted else "leave out group="
+            raise ItemsError(f"the fit was given {which} of groups: {remedy}")
+        return groups
+
+    def _labels(self, groups: Mapping[str, Any]) -> dict[str, Any]:
+        """Labels of groups as posteriors read them, if the fit has groups."""
+        return dict(columns_of(groups, {n: n for n in groups})) if self.fit_.groups else {}
+
+    def _summaries(
+        self, t: Any, y: Any, given: dict[str, Any], probs: tuple[float, ...], group: Any
+    ) -> Floats:
         """Mean, sd, variance and quantiles of theta, (3 + probabilities, n)."""
         check_is_fitted(self, "fit_")
         columns = self._columns(t, y, given)
         score = columns["score"]
+        groups, size = self._groups(group, score), self._outcome.size
         if y is not None:
-            items = _items(self._outcome, *columns.values())
+            items = _items(self._outcome, columns, groups)
         elif self.fit_.prior.exposure is not None:
-            return _given_score_and_size(self.fit_, score, columns.get(self._outcome.size), probs)
+            labels = self._labels(groups).get("group")
+            return _given_score_and_size(self.fit_, score, columns.get(size), probs, labels)
         else:  # an uninformative outcome leaves theta as it is given the score
             nothing = np.zeros(len(score))
-            items = _items(self._outcome, score, nothing, self._outcome.no_information)
+            empty = {self._outcome.observed: nothing, size: self._outcome.no_information}
+            items = _items(self._outcome, {"score": score, **empty}, groups)
         scored = item_posteriors(
             self.fit_, items, quantiles=probs, draws=self.draws, progress=self.progress
         )
@@ -528,14 +565,38 @@ def _column(t: Any) -> Any:
     return np.asarray(t).reshape(-1, 1) if vector else t
 
 
-def _items(outcome: Outcome, score: Floats, observed: Floats, size: Any) -> Items:
+def _items(outcome: Outcome, columns: Mapping[str, Any], groups: Mapping[str, Any]) -> Items:
     """Items in an Arrow table whose columns have the names of the arguments."""
     import pyarrow as pa
 
-    table = pa.table({"t": score, "y": observed, outcome.size: _sizes(outcome.size, size, score)})
+    size = _sizes(outcome.size, columns[outcome.size], columns["score"])
+    own = {"t": columns["score"], "y": columns[outcome.observed], outcome.size: size}
+    table = pa.table({**own, **groups})
     roles = {"score": "t", outcome.observed: "y", outcome.size: outcome.size}
-    items: Items = ITEMS[outcome.kind](table, **roles)
+    roles |= {name: name for name in groups}
+    items: Items = ITEMS[outcome.kind](table, **arguments_of(roles))
     return items
+
+
+def _groups(given: Any, score: Floats) -> dict[str, Any]:
+    """Arrow columns of labels of groups, by role; the items check them."""
+    import pyarrow as pa
+
+    if given is None:
+        return {}
+    labels = np.asarray(given)
+    if labels.ndim not in (1, 2) or len(labels) != len(score) or not labels.size:
+        raise ItemsError(
+            f"group has the shape {labels.shape}: give {len(score):,} labels, as t has, or a "
+            "column of them for each of several groups"
+        )
+    columns = labels.reshape(len(score), -1).T
+    try:
+        return roles_of_groups([pa.array(column.tolist()) for column in columns])
+    except (pa.ArrowException, TypeError, OverflowError) as error:
+        raise ItemsError(
+            f"group holds labels that are not of one type ({error}): convert them first"
+        ) from error
 
 
 def _sizes(name: str, given: Any, score: Floats) -> Floats:
@@ -555,7 +616,11 @@ def _sizes(name: str, given: Any, score: Floats) -> Floats:
 
 
 def _given_score_and_size(
-    fit: Fit, score: Floats, size: Floats | None, probs: tuple[float, ...]
+    fit: Fit,
+    score: Floats,
+    size: Floats | None,
+    probs: tuple[float, ...],
+    labels: NDArray[np.object_] | None,
 ) -> Floats:
     """Summaries of theta without an outcome, if theta also depends on the outcome's size.
 
@@ -572,12 +637,14 @@ def _given_score_and_size(
     step = items_at_once(fit)
     parts = []
     for at in (slice(start, start + step) for start in range(0, len(score), step)):
+        own = None if labels is None else labels[at]
         if size is None:
-            curves, over = curves_of(fit, score[at]), ("chain", "draw")
+            curves, over = curves_of(fit, score[at], own), ("chain", "draw")
             variance = (curves["variance"].mean(over) + curves["mean"].var(over)).to_numpy()
             mean = curves["mean"].mean(over).to_numpy()
             parts.append(np.vstack([mean, np.sqrt(variance), variance]))
         else:
-            columns = {"score": score[at], family.outcome.size: size[at]}
+            columns: dict[str, Any] = {"score": score[at], family.outcome.size: size[at]}
+            columns |= {} if own is None else {"group": own}
             parts.append(posterior_of(fit).before(columns, probs))
     return np.hstack(parts)

@@ -5,8 +5,10 @@ kernel, so compiling the rest would cost far more than it saves.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -96,7 +98,7 @@ def make_space(model: pm.Model) -> Space:
 
 def density(space: Space, chunk: int = CHUNK) -> Evaluate:
     """The model's log density and gradient on all rows, exactly."""
-    rows, logp = space.batched(space.model.logp())
+    rows, logp = space.batched(_summed(space.model.logp(sum=False)))
     function = pytensor.function([rows], [logp, pt.grad(logp.sum(), rows)], mode=mode())
     return finite(function, chunk)
 
@@ -104,7 +106,12 @@ def density(space: Space, chunk: int = CHUNK) -> Evaluate:
 def rest_log_density(built: Problem, model: pm.Model) -> Any:
     """Log density without the outcomes."""
     others = [v for v in model.basic_RVs if v is not built.model[built.observed]]
-    return model.logp(vars=[*others, *model.potentials])
+    return _summed(model.logp(vars=[*others, *model.potentials], sum=False))
+
+
+def _summed(factors: Sequence[Any]) -> Any:
+    """Sum of all factors, one after the other: the interpreter adds up at most 32 at once."""
+    return reduce(add, (pt.as_tensor(f, allow_xtensor_conversion=True).sum() for f in factors))
 
 
 def _polynomials(

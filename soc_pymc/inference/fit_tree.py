@@ -1,5 +1,6 @@
 """Contents of a fit: draws, bins, and what scoring needs of further terms."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -34,10 +35,13 @@ def fit_tree(
         groups = {**groups, "posterior": with_effects(groups["posterior"], *parts)}
     if monotone:
         groups = {**groups, "posterior": _monotone(groups["posterior"], names[0])}
+    if len(built.groupings) > 1:  # their combinations
+        posterior = groups["posterior"].assign_coords(group=list(built.labels))
+        groups = {**groups, "posterior": posterior}
     bins, observed = bin_table(stats, built.curves[0].axis)
     bins = bins.merge(built.extras)
     for curve in built.curves:
-        bins = bins.merge(_of_terms(curve))
+        bins = bins.merge(_of_terms(curve, [grouping.name for grouping in built.groupings]))
         bins = bins.assign(rank_table(curve.axis).data_vars)
     if built.curves[0].size_knots.size:
         bins = bins.merge(_shares(built.rows, built.curves[0].position))
@@ -50,12 +54,12 @@ def fit_tree(
     return tree
 
 
-def _of_terms(curve: Curve) -> xr.Dataset:
+def _of_terms(curve: Curve, groupings: Sequence[str]) -> xr.Dataset:
     """Functions at the knots of groups' deviations, with the names of their scales."""
     kinds, functions = [], []
     knots = len(curve.basis.knots)
     for term in curve.terms:
-        if term.target == "group":
+        if term.target in groupings:
             groups = term.values.shape[0] // knots
             own = term.values[:knots, : term.values.shape[1] // groups]
             functions.append(own)
@@ -93,15 +97,15 @@ def _shares(rows: Rows, position: Floats) -> xr.Dataset:
 
 
 def _monotone(posterior: xr.Dataset, variable: str) -> xr.Dataset:
-    """Draws with the mean's curves, shared and by group, projected."""
+    """Draws with the mean's curves, shared and by level of groups, projected."""
     projected = {}
-    for name in (variable, f"{variable}_of_group"):
-        if name in posterior:
-            values = posterior[name]
-            knots = values[values.dims[-1]].to_numpy()
-            flat = values.to_numpy().reshape(-1, *values.shape[2:])
-            moved = project_monotone(flat, knots)
-            projected[name] = (values.dims, moved.reshape(values.shape))
+    groups = [name for name in map(str, posterior) if name.startswith(f"{variable}_of_group")]
+    for name in (variable, *groups):
+        values = posterior[name]
+        knots = values[values.dims[-1]].to_numpy()
+        flat = values.to_numpy().reshape(-1, *values.shape[2:])
+        moved = project_monotone(flat, knots)
+        projected[name] = (values.dims, moved.reshape(values.shape))
     return posterior.assign(projected)
 
 

@@ -17,6 +17,7 @@ from .._lib.arguments import A, OneOf, OrNone, Refusal, checked, shown, switch
 from .._lib.errors import FitError
 from .._lib.files import read_saved, save_netcdf
 from .._lib.reprs import html_table, lines, of_fit, of_status
+from ..data.groups import group_roles, is_group
 from ..families.priors import Prior
 from ..families.scales import RANK
 from ..model.splines import Axis
@@ -178,9 +179,25 @@ class Fit:
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """Groups with their own deviations; empty without groups or if they were pooled."""
+        """Groups with their own deviations; empty without groups or if they were pooled.
+
+        Of several columns, labels of the combinations of levels that the fit saw, as
+        ``"FR × phone"``.
+        """
         posterior = self.data["posterior"]
         return tuple(map(str, posterior["group"].to_numpy())) if "group" in posterior.coords else ()
+
+    @property
+    def groupings(self) -> dict[str, tuple[str, ...]]:
+        """Levels with their own deviations, by the dim of their grouping: group_1, group_2, ...
+
+        One column of groups has the dim group. Five steps fit combinations by themselves, as one
+        grouping.
+        """
+        coords = self.data["posterior"].coords
+        names = [name for name in group_roles(roles_of(self.data.attrs)) if name in coords]
+        names = names or ["group"] * ("group" in coords)
+        return {name: tuple(map(str, coords[name].to_numpy())) for name in names}
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fit to one netCDF file, atomically.
@@ -239,8 +256,13 @@ def outcome_roles(attrs: Mapping[Any, Any]) -> dict[str, str]:
 
     Groups, ids and folds may differ between a fit and the statistics used with it.
     """
-    names: dict[str, str] = json.loads(attrs.get("roles", "{}"))
-    return {role: name for role, name in names.items() if role not in ("group", "id", "fold")}
+    names = roles_of(attrs)
+    return {r: c for r, c in names.items() if r not in ("id", "fold") and not is_group(r)}
+
+
+def roles_of(attrs: Mapping[Any, Any]) -> dict[str, str]:
+    """Columns by role, from the attributes of a fit or of statistics."""
+    return dict(json.loads(attrs.get("roles", "{}")))
 
 
 def load_fit(path: str | os.PathLike[str]) -> Fit:

@@ -6,13 +6,14 @@ only as far as later code relies on them.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import xarray as xr
 
+from ..data.groups import is_group
 from ..data.stored_statistics import json_object, read_roles
 from ..families.family import FAMILIES
 from ..families.priors import (
@@ -145,8 +146,8 @@ def _check_bins(posterior: xr.Dataset, constant: xr.Dataset) -> None:
         at = posterior["effect_bin"].to_numpy()
         if at.dtype.kind not in "iu" or at[0] < 0 or at[-1] > constant.sizes["edge"]:
             raise ValueError("effect_bin is out of range")
-    if "group" in posterior.coords:
-        labels = posterior["group"].to_numpy().tolist()
+    for name in filter(is_group, map(str, posterior.coords)):
+        labels = posterior[name].to_numpy().tolist()
         if not all(isinstance(label, str) for label in labels) or labels != sorted(set(labels)):
             raise ValueError("labels of groups are not text that rises")
 
@@ -175,7 +176,7 @@ def _needed(
     if steps or (five and prior.mixture) or prior.bin_effects:
         yield _Needed("constant_data", "edge", ("edge",), "does not rise")
     if prior.gridded:
-        yield from _components() if five else _weights(prior, "group" in posterior.coords)
+        yield from _components() if five else _weights(prior, _groupings(posterior))
     if prior.bin_effects:
         first = prior.curve_names[0]
         yield _drawn("effect_bin", "effect_bin", rule="does not rise")
@@ -183,8 +184,8 @@ def _needed(
         yield _drawn(f"{first}_bin_effect_sd", rule="is below 0")
     if prior.exposure is not None:
         yield from _sizes(prior)
-    if "group" in posterior.coords:
-        yield from _groups(prior, constant)
+    for grouping in _groupings(posterior):
+        yield from _groups(prior, grouping, constant)
 
 
 def _drawn(name: str, *dims: str, rule: str = "") -> _Needed:
@@ -212,7 +213,7 @@ def _components() -> Iterator[_Needed]:
         yield _drawn(name, "bin", "component", rule=rule)
 
 
-def _weights(prior: Prior, grouped: bool) -> Iterator[_Needed]:
+def _weights(prior: Prior, groupings: Sequence[str]) -> Iterator[_Needed]:
     """Mixture weights on a grid of components, and the curves that place the grid."""
     yield _drawn("weight_knot", "weight_knot", rule="does not rise")
     yield _drawn("weight_coefficient", "weight_knot", "weight_function")
@@ -223,8 +224,8 @@ def _weights(prior: Prior, grouped: bool) -> Iterator[_Needed]:
         knot = f"{curve}_knot"
         yield _Needed("constant_data", knot, (knot,))
         yield _Needed("constant_data", f"pilot_{name}", (knot,))
-        if grouped:
-            yield _Needed("constant_data", f"pilot_{name}_of_group", ("group", knot))
+        for grouping in groupings:
+            yield _Needed("constant_data", f"pilot_{name}_of_{grouping}", (grouping, knot))
         if prior.exposure is not None:
             exposure = f"{curve}_exposure_knot"
             yield _Needed("constant_data", f"pilot_{name}_by_exposure", (exposure,))
@@ -241,11 +242,17 @@ def _sizes(prior: Prior) -> Iterator[_Needed]:
     yield _Needed("constant_data", "share_log_size", ("size_class",))
 
 
-def _groups(prior: Prior, constant: xr.Dataset) -> Iterator[_Needed]:
-    """Curves of groups, and the scales of their deviations."""
+def _groupings(posterior: xr.Dataset) -> list[str]:
+    """Dims of the levels of groups; beside several of them, group has their combinations."""
+    names = [name for name in map(str, posterior.coords) if is_group(name)]
+    return [name for name in names if name != "group"] or names
+
+
+def _groups(prior: Prior, grouping: str, constant: xr.Dataset) -> Iterator[_Needed]:
+    """Curves of a grouping's levels, and the scales of their deviations."""
     for curve, name in zip(("mean", "variance"), prior.curve_names, strict=True):
         knot, function = f"{curve}_knot", f"{curve}_group_function"
-        yield _drawn(f"{name}_of_group", "group", knot)
+        yield _drawn(f"{name}_of_{grouping}", grouping, knot)
         if f"{function}s" not in constant:  # five steps have no prior of groups
             continue
         yield _Needed("constant_data", f"{function}s", (knot, function))

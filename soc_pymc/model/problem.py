@@ -23,6 +23,7 @@ from scipy import linalg
 from .._lib.arguments import A
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
+from ..data.groups import Grouping
 from ..data.statistics import Statistics
 from ..families.bin_effects import draw_prior
 from ..families.family import FAMILIES, Family, family_of_kind
@@ -116,6 +117,7 @@ class Problem:
     kernel: str  # of the likelihood
     predictors: tuple[str, ...]  # inputs of the kernel, by row
     labels: tuple[str, ...] = ()  # groups with their own deviations, by code
+    groupings: tuple[Grouping, ...] = ()  # of these
     effects: EffectScale | None = None
     weights: WeightDesign | None = None  # of a mixture
     extras: xr.Dataset = field(default_factory=xr.Dataset)  # further inputs of scoring
@@ -137,6 +139,7 @@ class _Located:
     rows: Rows
     data: RowSums
     labels: tuple[str, ...]
+    groupings: tuple[Grouping, ...]
     effects: EffectScale | None
 
     @property
@@ -269,7 +272,7 @@ def _curves(family: Family, at: _Located) -> tuple[Problem, Floats, Link]:
         scale = [_add_effect_scale(family.curves[0], at.effects)] if at.effects else []
         return [*named, *scale]
 
-    coords: dict[str, Any] = {"group": list(at.labels)} if at.labels else {}
+    coords: dict[str, Any] = {grouping.name: list(grouping.levels) for grouping in at.groupings}
     for curve in at.curves:
         coords |= _coords(curve)
     problem = Problem(
@@ -283,6 +286,7 @@ def _curves(family: Family, at: _Located) -> tuple[Problem, Floats, Link]:
         kernel="effects" if at.effects else at.data.kernel,
         predictors=names,
         labels=at.labels,
+        groupings=at.groupings,
         effects=at.effects,
         no_minibatches=_NO_BATCH_OF_EFFECTS if at.effects else "",
     )
@@ -292,11 +296,11 @@ def _curves(family: Family, at: _Located) -> tuple[Problem, Floats, Link]:
 def _located(stats: Statistics, family: Family, prior: Any, start: Start | None) -> _Located:
     """The mode of the curves, the start of every model."""
     _check_terms(stats, prior)
-    labels = stats.groups if prior.groups else ()
+    labels, groupings = (stats.groups, stats.groupings) if prior.groups else ((), ())
     rows, data = rows_of(stats, family, bool(labels), prior.exposure is not None)
     weak = partial(data.weak, _totals(stats))
     mean, variance = (
-        make_curve(name, spline, weak, stats, rows, size=prior.exposure, groups=len(labels))
+        make_curve(name, spline, weak, stats, rows, size=prior.exposure, groupings=groupings)
         for name, spline in zip(CURVES, (prior.mean, prior.variance), strict=True)
     )
     curves, designs = (mean, variance), (mean.design, variance.design)
@@ -310,7 +314,7 @@ def _located(stats: Statistics, family: Family, prior: Any, start: Start | None)
         begin = [laplace.state for laplace in laplaces]
         laplaces, effects = mode_with_effects(designs, data, begin, SCALE * mean.weak[0].unit)
     # the mode's slope gives the spread of theta by the scores in a bin
-    spread = slopes(mean, laplaces[0].state.coefficients, rows.group) ** 2
+    spread = slopes(mean, laplaces[0].state.coefficients, groupings, rows.group) ** 2
     spread = spread * position_variances(mean.axis, rows)
     data = data.with_spread(np.minimum(spread, data.most_spread))
     begin = [laplace.state for laplace in laplaces]
@@ -318,7 +322,7 @@ def _located(stats: Statistics, family: Family, prior: Any, start: Start | None)
         laplaces, effects = mode_with_effects(designs, data, begin, effects.scale, effects.tau)
     else:
         laplaces = find_mode(CurveTarget(designs, data), begin)
-    return _Located(curves, laplaces, rows, data, labels, effects)
+    return _Located(curves, laplaces, rows, data, labels, groupings, effects)
 
 
 def _totals(stats: Statistics) -> dict[str, float]:
@@ -373,7 +377,7 @@ def _basis_dim(curve: str, block: str) -> str:
 
 
 def _curve_outputs(curve: Curve, variable: str) -> list[Output]:
-    """The curve's values at knots, those of its groups, and its term in exposure."""
+    """The curve's values at knots, those of its groupings, and its term in exposure."""
     name, size = curve.name, len(curve.basis.knots)
 
     def of(target: str) -> dict[str, Floats]:
@@ -381,9 +385,10 @@ def _curve_outputs(curve: Curve, variable: str) -> list[Output]:
 
     knot = f"{name}_knot"
     outputs = [Output(variable, (knot,), {"line": curve.basis.line, **of("curve")})]
-    if parts := of("group"):
-        label, shape = f"{variable}_of_group", (-1, size)
-        outputs.append(Output(label, ("group", knot), parts, shape, added_to=variable))
+    others = dict.fromkeys(t.target for t in curve.terms if t.target not in ("curve", "exposure"))
+    for grouping in others:
+        label, dims = f"{variable}_of_{grouping}", (grouping, knot)
+        outputs.append(Output(label, dims, of(grouping), (-1, size), added_to=variable))
     if parts := of("exposure"):
         label = f"{variable}_by_exposure"
         outputs.append(Output(label, (f"{name}_exposure_knot",), parts))
@@ -575,7 +580,7 @@ def _mixture(
         pm.Potential("within_bounds", _within_bounds(predictors, cells.forms.handle))
         return [pm.Deterministic("bin_predictor", predictors)]
 
-    coords: dict[str, Any] = {"group": list(at.labels)} if at.labels else {}
+    coords: dict[str, Any] = {grouping.name: list(grouping.levels) for grouping in at.groupings}
     for curve in curves:
         coords |= _coords(curve)
     coords |= {
@@ -609,6 +614,7 @@ def _mixture(
         kernel=cells.kernel,
         predictors=("bin_predictor",),
         labels=at.labels,
+        groupings=at.groupings,
         weights=design,
         extras=extras,
         no_minibatches=_NO_BATCH_OF_MIXTURES,

@@ -4,15 +4,17 @@ A curve is a straight line with a weak proper prior plus penalised terms: the wi
 deviations, a smooth term in log exposure. Each term has coefficients N(0, tau^2), tau half-normal.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .._lib.arrays import Floats
+from .._lib.arguments import refuse_beyond_memory
+from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
+from ..data.groups import Grouping
 from ..data.statistics import Statistics
 from ..families.priors import Spline
 from ..families.row_sums import Weak
@@ -104,8 +106,8 @@ class Term:
     """A penalised term of a curve: how its coefficients give values."""
 
     block: Block
-    # "curve" (the shared curve at its knots), "group" (groups' curves at the knots), or "exposure"
-    # (at the knots of log exposure)
+    # "curve" (the shared curve at its knots), the name of a grouping (curves of its levels at the
+    # knots), or "exposure" (at the knots of log exposure)
     target: str
     values: Floats  # values of its functions at the target's points, (size of the target, k)
 
@@ -167,12 +169,12 @@ def make_curve(
     rows: Rows,
     *,
     size: Spline | None = None,
-    groups: int = 0,
+    groupings: Sequence[Grouping] = (),
 ) -> Curve:
     """A curve's design with its terms and their priors.
 
-    `weak` gives default priors, `size` configures a term in log exposure, and `groups` is the
-    number of groups with their own deviations.
+    `weak` gives default priors, `size` configures a term in log exposure, and the levels of
+    `groupings` have their own deviations.
     """
     axis = axis_of(spline, stats)
     u = positions(axis, rows)
@@ -187,8 +189,8 @@ def make_curve(
     lines = line.shape[1]
     terms: list[Term] = []
     size_knots = np.empty(0)
-    if groups:
-        terms += _group_terms(basis, at_rows, rows.group, groups, default.unit, per)
+    for grouping in groupings:
+        terms += _group_terms(basis, at_rows, grouping, rows.group, default.unit, per)
     if size is not None:
         size_knots, term = _size_term(size, rows, default.unit)
         terms += [term] if term else []
@@ -205,24 +207,36 @@ def make_curve(
 
 
 def _group_terms(
-    basis: Basis, at_rows: Floats, group: NDArray[np.int64], groups: int, unit: float, per: float
+    basis: Basis, at_rows: Floats, grouping: Grouping, group: Ints, unit: float, per: float
 ) -> list[Term]:
-    """Deviations of groups in wiggle, slope and level, each with its own scale."""
-    member = np.eye(groups)[group]
+    """Deviations of a grouping's levels in wiggle, slope and level, each with its own scale."""
     kinds = {"wiggle": basis.wiggle[:, :_GROUP_WIGGLES]}
     if basis.line.shape[1] > 1:
         kinds["slope"] = basis.line[:, 1:] / per
     kinds["level"] = basis.line[:, :1]
+    _check_size(grouping, len(group), sum(functions.shape[1] for functions in kinds.values()))
+    own_level = np.eye(len(grouping.levels))
+    member = own_level[grouping.of[group]]
     terms = []
     for kind, functions in kinds.items():
         if not functions.shape[1]:
             continue
         own = at_rows @ functions
         design = (member[:, :, None] * own[:, None, :]).reshape(len(own), -1)
-        block = Block(f"group_{kind}", design, _GROUP_SCALES[kind] * unit)
-        values = np.asarray(np.kron(np.eye(groups), functions), dtype=float)
-        terms.append(Term(block, "group", values))
+        block = Block(f"{grouping.name}_{kind}", design, _GROUP_SCALES[kind] * unit)
+        values = np.asarray(np.kron(own_level, functions), dtype=float)
+        terms.append(Term(block, grouping.name, values))
     return terms
+
+
+def _check_size(grouping: Grouping, rows: int, functions: int) -> None:
+    """Refuse so many levels that the matrices of both curves do not fit in memory."""
+    columns = functions * len(grouping.levels)
+    refuse_beyond_memory(
+        8.0 * columns * (4.0 * rows + columns),
+        f"curves for each of the {len(grouping.levels):,} levels of {grouping.column!r}",
+        "groups need many items each: give group= a column with fewer levels, or leave it out",
+    )
 
 
 def _size_term(spline: Spline, rows: Rows, unit: float) -> tuple[Floats, Term | None]:
@@ -252,8 +266,11 @@ def interleaved(functions: Mapping[int, Floats], predictors: int) -> Floats:
     return np.hstack(columns)
 
 
-def slopes(curve: Curve, coefficients: Floats, group: NDArray[np.int64]) -> Floats:
+def slopes(
+    curve: Curve, coefficients: Floats, groupings: Sequence[Grouping], group: Ints
+) -> Floats:
     """Slopes of a curve in the score's position at rows of these groups."""
+    level = {grouping.name: grouping.of[group] for grouping in groupings}
     step = 1e-4 * max(float(np.ptp(curve.basis.knots)), 1e-300)
     ahead, behind = (spline_matrix(curve.position + d, curve.basis.knots) for d in (step, -step))
     functions = (ahead - behind) / (2.0 * step)
@@ -263,9 +280,9 @@ def slopes(curve: Curve, coefficients: Floats, group: NDArray[np.int64]) -> Floa
         values = term.values @ own
         if term.target == "curve":
             total = total + functions @ values
-        elif term.target == "group":
-            by_group = values.reshape(-1, len(curve.basis.knots))
-            total = total + (functions * by_group[group]).sum(axis=1)
+        elif term.target in level:
+            by_level = values.reshape(-1, len(curve.basis.knots))
+            total = total + (functions * by_level[level[term.target]]).sum(axis=1)
     return np.asarray(total)
 
 

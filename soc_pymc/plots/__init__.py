@@ -12,6 +12,7 @@ from .bins import plot_bin_choice, plot_bin_spread
 from .calibration_display import CalibrationDisplay, plot_calibration
 from .checks import plot_pit, plot_pit_histograms, plot_rootogram
 from .curves import plot_calibration_illustration, plot_curves, plot_smoothing
+from .group_effects import plot_group_effects
 from .items import plot_forest, plot_shrinkage
 from .prior import plot_adjusted_prior, plot_prior_in_bin, plot_prior_ribbon
 from .scores import plot_gain_by_bin, plot_r_squared, plot_score_comparison, plot_variance_gain
@@ -29,6 +30,7 @@ __all__ = [
     "plot_error_ratio",
     "plot_forest",
     "plot_gain_by_bin",
+    "plot_group_effects",
     "plot_pit",
     "plot_pit_histograms",
     "plot_prior_in_bin",

@@ -7,13 +7,15 @@ from numpy.typing import ArrayLike, NDArray
 from .._lib.arguments import PROBABILITY, A, numbers_of, shown, switch
 from .._lib.arrays import Floats
 from .._lib.errors import FitError, ItemsWarning, warn_user
+from ..data.groups import CROSS, MARK, column_of, label_of
 from ..families.scales import LINEAR, LOG, LOGIT, SCALES
-from ..inference.results import FIT, Fit
+from ..inference.results import FIT, Fit, roles_of
 from .curves import P_ZERO, moment_variables
 from .extrapolation import warn_of_extrapolation
 from .predictive import Posterior, posterior_of
 
 _POINTS = 200
+_LABEL = str | int | np.integer | np.bool_ | None
 _POSITIVE = ("variance", "shape", "rate", "a", "b")  # banded on the log scale
 
 
@@ -36,7 +38,8 @@ def calibration_curves(
     group
         For a fit with groups: the label of a group, for its curves; None gives the shared curves. A
         group that the fit never saw gets the shared curves with deviations drawn from their prior,
-        hence wider bands.
+        hence wider bands. For crossed groups: a level of each, ``("FR", "phone")``, or
+        ``("FR", None)`` for the curves with the effects of only one.
     exposure
         For a fit with a term in exposure (or noise sd): a number > 0, or one for each score; None
         averages over the exposures of items with similar scores.
@@ -123,16 +126,25 @@ def _label(fit: Fit, group: object, n: int) -> NDArray[np.object_] | None:
         return None
     if not fit.groups:
         raise FitError(f"the fit has no groups: leave out group={shown(group)}")
-    if not isinstance(group, str | int | np.integer | np.bool_):
+    if not all(isinstance(g, _LABEL) for g in (group if isinstance(group, tuple) else (group,))):
         raise FitError(f"group={shown(group)} must be the label of one group, as str or int")
-    if str(group) not in fit.groups:
-        known = ", ".join(map(repr, fit.groups[:10]))
-        warn_user(
-            f"the fit never saw a group {group!r} (its groups are: {known}): these are the curves "
-            "of a new group, with wider bands",
-            ItemsWarning,
+    label, groupings = label_of(group), fit.groupings
+    levels = [label] if len(groupings) == 1 else label.split(CROSS)
+    if len(levels) != len(groupings):
+        columns = column_of(roles_of(fit.data.attrs))
+        raise FitError(
+            f"group={shown(group)} must be one level of each of {columns}, as a tuple; None leaves "
+            "one open"
         )
-    return np.full(n, str(group), dtype=object)
+    for level, known in zip(levels, groupings.values(), strict=True):
+        if level not in known and level != MARK:
+            some = ", ".join(map(repr, known[:10]))
+            warn_user(
+                f"the fit never saw a group {level!r} (its groups are: {some}): these are the "
+                "curves of a new group, with wider bands",
+                ItemsWarning,
+            )
+    return np.full(n, label, dtype=object)
 
 
 def _sizes(fit: Fit, exposure: ArrayLike | None, n: int) -> Floats | None:

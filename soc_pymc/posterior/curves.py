@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
+from ..data.groups import CROSS, MARK
 from ..families.bin_effects import draw_prior
 from ..families.family import family_of
 from ..families.monotone import project_monotone
@@ -47,7 +48,8 @@ def curve_draws(
 
     Both are (draws, n), chains one after the other. `group` has the label of each score's group;
     None is the shared curve, and a new group gets it plus deviations drawn from their prior, the
-    same wherever its label occurs. For a fit with a term in exposure (noise sd), exposures are
+    same wherever its label occurs. Of crossed groups, labels join their levels, and a level may be
+    left open (`MARK`). For a fit with a term in exposure (noise sd), exposures are
     clipped to the range of the fit's.
 
     Raises `FitError` if a score has no position on a curve's axis, if groups or exposures are given
@@ -137,18 +139,36 @@ def _curve(
 
 
 def _of_group(fit: Fit, curve: str, label: str) -> Floats:
-    """Values of a group's curve at the knots, (draws, k)."""
-    name = _variable(fit, curve)
-    if label in fit.groups:
-        return _draws(fit, f"{name}_of_group")[:, fit.groups.index(label)]
+    """Values of a group's curve at the knots, (draws, k): effects of crossed groups add up."""
+    groupings = list(fit.groupings)
+    if len(groupings) == 1:
+        return _of_level(fit, curve, groupings[0], label)
+    levels = zip(groupings, label.split(CROSS), strict=True)
+    shared = _draws(fit, _variable(fit, curve))
+    own = [_of_level(fit, curve, name, level) - shared for name, level in levels if level != MARK]
+    return _rising(fit, curve, shared + np.sum(own, axis=0)) if own else shared
+
+
+def _of_level(fit: Fit, curve: str, grouping: str, level: str) -> Floats:
+    """The same for one level; a level that the fit does not know deviates by chance."""
+    name, levels = _variable(fit, curve), fit.groupings[grouping]
+    if level in levels:
+        return _draws(fit, f"{name}_of_{grouping}")[:, levels.index(level)]
     constant = fit.data["constant_data"]
     if f"{curve}_group_functions" not in constant:  # five steps have no prior of groups
         return _draws(fit, name)
     functions = constant[f"{curve}_group_functions"]
     kinds = functions[f"{curve}_group_function"].to_numpy()
-    sd = np.stack([_draws(fit, f"{name}_{kind}_sd") for kind in kinds], axis=1)
-    rng = np.random.default_rng([zlib.crc32(label.encode()), len(curve)])
-    values = _draws(fit, name) + (sd * rng.normal(size=sd.shape)) @ functions.to_numpy().T
+    mine = np.char.startswith(kinds.astype(str), f"{grouping}_")
+    sd = np.stack([_draws(fit, f"{name}_{kind}_sd") for kind in kinds[mine]], axis=1)
+    place = list(fit.groupings).index(grouping)  # equal labels of two groupings are not alike
+    rng = np.random.default_rng([zlib.crc32(level.encode()), len(curve), *([place] * (place > 0))])
+    deviation = (sd * rng.normal(size=sd.shape)) @ functions.to_numpy()[:, mine].T
+    return _rising(fit, curve, _draws(fit, name) + deviation)
+
+
+def _rising(fit: Fit, curve: str, values: Floats) -> Floats:
+    """Draws at the knots, non-decreasing if the prior wants the curve to be."""
     if curve == "mean" and fit.prior.monotone:
         knots = fit.data["posterior"][f"{curve}_knot"].to_numpy()
         return project_monotone(values, knots)

@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import ItemsError, StatisticsError
+from ..data.groups import group_roles, is_group, joined
 from ..data.items import Items, check_items
 from ..data.statistics import Statistics
 from ..data.tables import batches, open_table, scan
 from ..families.outcomes import OUTCOMES
-from ..inference.results import Fit
+from ..inference.results import Fit, roles_of
 from .curves import items_at_once
 from .extrapolation import warn_of_extrapolation
 from .predictive import Columns, Posterior
@@ -24,9 +25,9 @@ _LEAST = 1e-12  # a variance below this share of the square is rounding
 
 
 def posterior_roles(fit: Fit, posterior: Posterior, items: Items) -> dict[str, str]:
-    """Columns of score, outcome and size, in this order, and of the group if the fit has groups.
+    """Columns of score, outcome and size, in this order, and of groups if the fit has groups.
 
-    Refuses items of another kind, or without groups for a fit with groups.
+    Refuses items of another kind, or without the groups that a fit has.
     """
     check_items(items)
     roles, outcome = items.roles, posterior.outcome
@@ -38,32 +39,56 @@ def posterior_roles(fit: Fit, posterior: Posterior, items: Items) -> dict[str, s
         )
     names = ["score", outcome.observed, outcome.size]
     if fit.groups:
-        if "group" not in roles:
+        if not group_roles(roles):
             raise ItemsError(
                 f"the fit has curves for each of {len(fit.groups):,} groups, and the items name no "
                 "column of groups: give them group="
             )
-        names.append("group")
+        _check_groupings(fit, roles, ItemsError)
+        names += group_roles(roles)
     return {role: roles[role] for role in names}
+
+
+def _check_groupings(fit: Fit, roles: Mapping[str, str], error: type[Exception]) -> None:
+    """Refuse other numbers of columns of groups than the fit's, or the same in another order."""
+    ours, theirs = (tuple(group_roles(r).values()) for r in (roles_of(fit.data.attrs), roles))
+    swapped = theirs != ours and set(theirs) == set(ours)
+    if ours and (len(theirs) != len(ours) or swapped):
+        raise error(
+            f"the fit's groups are of {' and '.join(map(repr, ours))}, and these are of "
+            f"{' and '.join(map(repr, theirs))}: give the items "
+            f"group={(ours if len(ours) > 1 else ours[0])!r}"
+        )
 
 
 def columns_of(table: Any, roles: Mapping[str, str]) -> Columns:
     """Columns of an Arrow batch or table by role.
 
-    Numbers are read-only float64, with NaN for null; labels of ``group`` are str, with None for
-    null.
+    Numbers are read-only float64, with NaN for null; labels of ``group``, joined where there are
+    several columns, are str, with None for null.
     """
     import pyarrow as pa
 
-    columns: dict[str, Any] = {}
+    text = {role: table[name].cast(pa.string()) for role, name in group_roles(roles).items()}
+    columns: dict[str, Any] = {
+        role: labels.to_pandas().to_numpy(dtype=object) for role, labels in joined(text).items()
+    }
     for role, name in roles.items():
-        if role == "group":
-            columns[role] = table[name].cast(pa.string()).to_pandas().to_numpy(dtype=object)
+        if is_group(role):
             continue
         column = np.asarray(table[name].cast(pa.float64(), safe=False))  # null becomes NaN
         column.flags.writeable = False  # like Arrow's own arrays, so that there is one compilation
         columns[role] = column
     return columns
+
+
+def frame_columns(fit: Fit, posterior: Posterior, items: Items) -> Columns:
+    """Columns of items in a pandas table, which are valid, for a fit."""
+    import pyarrow as pa
+
+    roles = posterior_roles(fit, posterior, items)
+    table = pa.Table.from_pandas(items.source[list(roles.values())], preserve_index=False)
+    return columns_of(table, roles)
 
 
 def read_items(
@@ -86,6 +111,18 @@ def read_items(
     return columns, {name: table[name].to_pandas() for name in by}
 
 
+def check_groups(fit: Fit, stats: Statistics) -> None:
+    """Refuse statistics without the groups that a fit has."""
+    if not fit.groups:
+        return
+    if not stats.groups:
+        raise StatisticsError(
+            f"the fit has curves for each of {len(fit.groups):,} groups, and the statistics have "
+            "none: summarize the items with group="
+        )
+    _check_groupings(fit, roles_of(stats.data.attrs), StatisticsError)
+
+
 @dataclass(frozen=True)
 class BinScores:
     """Occupied bins, by group if the statistics have groups."""
@@ -104,11 +141,7 @@ class BinScores:
 def bin_scores_of(fit: Fit, posterior: Posterior, stats: Statistics, coarse: int = 1) -> BinScores:
     """Mean scores of bins, merged by `coarse`, and the variance of theta by their spread."""
     labels = np.array(stats.groups, dtype=object)
-    if fit.groups and not len(labels):
-        raise StatisticsError(
-            f"the fit has curves for each of {len(fit.groups):,} groups, and the statistics have "
-            "none: summarize the items with group="
-        )
+    check_groups(fit, stats)
 
     def mean_curve(score: Floats, group: Ints) -> Floats:
         step, found = items_at_once(fit), np.empty(len(score))

@@ -15,6 +15,7 @@ from .._lib.arguments import PROBABILITY, OneOf, path_of, shown, switch
 from .._lib.errors import FitError, ItemsError
 from .._lib.files import remove_stale
 from .._lib.progress import Phase, phase
+from ..data.groups import MARK, group_roles, is_group
 from ..data.items import Items
 from ..data.tables import batches, kind_of, open_table, scan, to_ibis
 from ..data.tables.item_files import check_files
@@ -71,7 +72,7 @@ def item_posteriors(
     items
         Items to score: those of the fit or others of the same kind. If the fit has groups, each
         item is scored with its group's curves; items of a new group with the shared curves and the
-        uncertainty of a new group.
+        uncertainty of a new group. A new combination of known levels has the effects of both.
     quantiles
         Probabilities of the quantile columns, each between 0 and 1.
     draws
@@ -208,7 +209,7 @@ def _open_checked(items: Items, roles: Mapping[str, str], names: list[str]) -> A
 
 
 def _is_odd(role: str, dtype: Any) -> bool:
-    if role == "group":
+    if is_group(role):
         return not (dtype.is_string() or dtype.is_integer() or dtype.is_boolean())
     return bool(dtype.is_boolean() or not dtype.is_numeric())
 
@@ -240,9 +241,11 @@ def _scored_batches(table: Any, items: Items, scorer: _BatchScorer, shown: Phase
 def _valid_columns(batch: Any, items: Items, roles: Mapping[str, str]) -> Columns:
     """Columns of a batch by role; a bad row raises an error about all rows."""
     columns = columns_of(batch, roles)
-    numbers = [columns[role] for role in roles if role != "group"]
+    numbers = [columns[role] for role in roles if not is_group(role)]
     good = OUTCOMES[items.kind].validity.are_valid(*numbers)
-    if not good or any(label is None for label in columns.get("group", ())):
+    crossings = max(len(group_roles(roles)) - 1, 0)
+    labels = columns.get("group", ())
+    if not good or any(x is None or (crossings and x.count(MARK) != crossings) for x in labels):
         scan(items, progress=False)
         raise ItemsError("some items cannot be scored, but were valid when read again: try again")
     return columns

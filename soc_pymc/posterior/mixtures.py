@@ -354,6 +354,8 @@ def _pilot(fit: Fit) -> Fit:
     # a group that the fit does not know gets the shared curve
     scales = [name for name in fit.data["posterior"] if str(name).endswith("_sd")]
     posterior = posterior.assign({name: (("chain", "draw"), np.zeros((1, 1))) for name in scales})
+    if fit.groups:
+        posterior = posterior.assign_coords(group=list(fit.groups))
     tree = xr.DataTree.from_dict({"posterior": posterior, "constant_data": data})
     tree.attrs = dict(fit.data.attrs)
     return replace(fit, data=tree)

@@ -8,6 +8,7 @@ import pandas as pd
 
 from .. import plots
 from .._lib.arrays import Floats
+from ..data.groups import group_roles
 from ..evaluate import decisions
 from . import pictures
 from .formats import Label, band, exact, number, percent, whole
@@ -148,9 +149,9 @@ def _described(results: Results, rows: Subset, own: bool) -> list[tuple[str, Seq
     outcome, roles, columns = results.posterior.outcome, results.roles, rows.columns
     source: Any = rows.items.source
     named = [(Label(rows.named_by), list(map(Label, rows.names)))] if rows.named_by else []
-    group = [roles["group"]] if "group" in roles else []
-    numbers = [column for role, column in roles.items() if role not in ("group", "fold")]
-    for name in dict.fromkeys([*group, *results.options.by]):
+    groups = group_roles(roles)
+    numbers = [c for role, c in roles.items() if role != "fold" and role not in groups]
+    for name in dict.fromkeys([*groups.values(), *results.options.by]):
         if name not in numbers:
             named.append((Label(name), [Label(each) for each in source[name].to_pylist()]))
     observed, size = columns[outcome.observed], columns[outcome.size]

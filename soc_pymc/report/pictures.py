@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 
 from .. import plots
 from ..checks._check import CheckResult
+from ..evaluate.quantities import GroupEffects
 from ..inference.results import Fit
 from ..plots.canvas import BLUE, is_rate, rate_axis, tidy
 from .formats import BANDS
@@ -25,6 +26,7 @@ _LARGEST_SVG = 160_000  # bytes, from which on pixels are smaller
 _DPI = 200
 _NARROW = 4.0  # inches, up to which a picture fits a phone
 _SHORT = 28  # characters of a label that fit above a panel
+_LEVELS = 20  # levels of a column of groups
 _SETTINGS = {
     "text.usetex": False,
     "svg.fonttype": "path",  # the same on every machine, whatever fonts it has
@@ -132,6 +134,18 @@ def picture_of_curves(fit: Fit) -> Picture:
         plots.plot_curves(drawable_fit(fit), BANDS, axes=axes)
 
     return _picture(draw, (7.0, 6.6))
+
+
+def picture_of_levels(effects: GroupEffects) -> Picture:
+    """Effects of levels of groups, with labels that pictures can show."""
+    table, by_chance = effects.table.copy(), effects.by_chance
+    table["level"] = [drawable(x, f"level {k}") for k, x in enumerate(table["level"], 1)]
+    columns = {c: drawable(c, f"column {k}") for k, c in enumerate(by_chance.index, 1)}
+    table["column"] = table["column"].map(columns)
+    shown = replace(effects, table=table, by_chance=by_chance.rename(index=columns))
+    rows = sum(min(_LEVELS, n) + 2 for n in by_chance["levels"])
+    height = 1.2 + 0.2 * rows
+    return picture_of(plots.plot_group_effects, shown, height=height, levels=_LEVELS)
 
 
 def picture_of(plot: Callable[..., Any], *arguments: Any, height: float, **options: Any) -> Picture:

@@ -14,10 +14,12 @@ import numpy as np
 from .. import plots
 from .._lib.reprs import short
 from ..checks._check import CheckResult
+from ..data.groups import arguments_of, is_group
 from ..data.items import Items
 from ..data.statistics import Statistics
 from ..data.tables import kind_of
 from ..evaluate import quantities
+from ..evaluate.quantities.group_effects import sentences_of
 from ..families.family import reads_joint
 from ..families.outcomes import Words
 from ..inference.results import Fit
@@ -154,7 +156,10 @@ def data(results: Results) -> dict[str, Any]:
     ranges = {role: band(*ends) for role, ends in overview.ranges.items()}
     own = dict(zip((outcome.observed, outcome.size), outcome.words.columns, strict=True))
     known = _ROLES | own
-    columns = [(Label(c), known[role], ranges.get(role, "")) for role, c in results.roles.items()]
+    columns = [
+        (Label(c), known["group" if is_group(role) else role], ranges.get(role, ""))
+        for role, c in results.roles.items()
+    ]
     sample = overview.sample.columns
     return {
         "source": _source(results.items.source),
@@ -253,6 +258,7 @@ def curves(results: Results) -> dict[str, Any]:
         ),
         "ribbon_size": size,
         "by_group": _curves_by_group(results),
+        "levels": _levels(results),
     }
 
 
@@ -302,6 +308,26 @@ def _curves_by_group(results: Results) -> Table | None:
     cut = f", the {len(rows)} largest groups" if len(labels) > len(rows) else ""
     columns = [("Group", ""), *_numbers("Items", "E(theta | score)"), *_interval(fit, "90% band")]
     return Table(f"By group, at the median score {number(median, 4)}{cut}", columns, rows)
+
+
+def _levels(results: Results) -> dict[str, Any] | None:
+    """Effects of the levels of groups, and how many differ by chance."""
+    fit = results.fit
+    if not fit.groups or fit.one_draw:
+        return None
+    effects = quantities.group_effects(fit, results.stats)
+    rows = [
+        [Label(f"{column} = {level}"), whole(n), number(effect), band(low, high)]
+        for column, level, n, effect, low, high in effects.table.iloc[:, :6].to_numpy().tolist()
+    ]
+    head = f"{effects.effect} of E(theta | score)".capitalize()
+    columns = [("Level", ""), *_numbers("Items", head), *_interval(fit, "90% interval")]
+    table = Table("Levels at equal score", columns, rows[:_MOST_GROUPS])
+    return {
+        "sentences": list(sentences_of(effects)),
+        "table": table.folded(_FEW, "Further levels", "more level"),
+        "picture": pictures.picture_of_levels(effects),
+    }
 
 
 def checks(results: Results) -> dict[str, Any]:
@@ -454,7 +480,7 @@ def _code(results: Results) -> str:
     """The calls that made the fit and this page, as far as the fit knows them."""
     items, fit = results.items, results.fit
     source = repr(items.source) if kind_of(items.source) == "files" else "table"
-    roles = ", ".join(f"{role}={column!r}" for role, column in items.roles.items())
+    roles = ", ".join(f"{name}={given!r}" for name, given in arguments_of(items.roles).items())
     joint = ", joint=True" if reads_joint(fit.prior) else ""
     bins = fit.data["constant_data"].sizes["bin"]
     options = "".join(

@@ -97,6 +97,8 @@ def made():
         )
         fit = soc.fit(stats, method=soc.VI(draws=30), **QUIET)
         wide = soc.fit(stats, method=soc.VI(draws=100), **QUIET)
+        grouped_stats = soc.summarize(soc.PoissonItems(frame, **COUNTS, group="kind"), **options)
+        grouped = soc.fit(grouped_stats, method=soc.VI(draws=30), **QUIET)
         five = soc.fit(stats, method=soc.FiveSteps(smooth=False), **QUIET)
         split = soc.evaluate.split_items(items)
         own = soc.fit(soc.summarize(split.train, bins=6, **QUIET), method=soc.FiveSteps(), **QUIET)
@@ -106,6 +108,8 @@ def made():
         return SimpleNamespace(
             frame=frame, items=items, values=value_items, stats=stats, fit=fit, five=five,
             wide=wide, sensitivity=soc.sensitivity(wide, stats, **QUIET),
+            grouped=grouped, grouped_stats=grouped_stats,
+            effects=soc.quantities.group_effects(grouped, grouped_stats),
             split=split, own=own, held=held, scored=scored, result=result,
             accuracy=soc.evaluate.accuracy(fit, items, bins=2, **QUIET),
             histograms=soc.evaluate.pit_histograms(fit, items, bins=2, **QUIET),
@@ -155,6 +159,7 @@ def calls(g, folder):
         "evaluate.thin": {"count": one, "exposure": one},
         "evaluate.thin_values": {"value": one, "noise_sd": one + 1},
         "quantities.compare_scores": {"scores": g.pairs, "sample": 20},
+        "quantities.group_effects": {"fit": g.grouped, "stats": g.grouped_stats},
         "quantities.r_squared": {"fit": g.fit}, "quantities.variance_parts": {"fit": g.fit},
         "quantities.shrinkage": {"fit": g.fit, "items": g.stats, "bins": 2},
         "quantities.variance_reduction": {"fit": g.fit, "items": g.stats, "bins": 2},
@@ -170,6 +175,7 @@ def calls(g, folder):
         "plots.plot_error_ratio": {"table": g.accuracy},
         "plots.plot_forest": {"table": g.scored, "score": "score"},
         "plots.plot_gain_by_bin": {"held": g.held}, "plots.plot_pit": {"result": g.result},
+        "plots.plot_group_effects": {"effects": g.effects},
         "plots.plot_pit_histograms": {"histograms": g.histograms},
         "plots.plot_prior_in_bin": dict(fi), "plots.plot_prior_ribbon": {"fit": g.fit},
         "plots.plot_r_squared": {"draws": g.explained}, "plots.plot_regret": {"table": g.accuracy},
@@ -216,7 +222,7 @@ def _regressor():
 _NOT_CALLED = {
     "CheckResult", "Fit", "Sensitivity", "Status", "SecondOrderCalibrator", "evaluate.Baseline",
     "evaluate.HeldOut", "evaluate.Leakage", "evaluate.Split", "theory.PoissonBound",
-    "theory.RhoChoice", "plots.CalibrationDisplay",
+    "quantities.GroupEffects", "theory.RhoChoice", "plots.CalibrationDisplay",
 }  # fmt: skip
 
 

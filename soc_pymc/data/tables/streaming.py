@@ -12,12 +12,22 @@ from ..._lib.arrays import Floats, Ints
 from ..._lib.errors import ItemsError
 from ..._lib.progress import phase
 from ..binning import FOLD_PRIME, MOST_FOLDS, Folds, Grid, Weights, fold_of_id, whole_unit
+from ..groups import MARK, group_roles, is_group, joined
 from ..items import Items
 from ..kernels import KERNELS
 from ..sums import GridWeights, Sums, ends, fold_of_items, warm_up
 from .item_files import Files, check_files
 from .sources import batches, kind_of, open_table, readable
-from .validation import Tables, Totals, check_spread, check_total, check_types, numbers, scan
+from .validation import (
+    Tables,
+    Totals,
+    check_spread,
+    check_total,
+    check_types,
+    crossed,
+    numbers,
+    scan,
+)
 
 _BLOCK = 1 << 21  # items per call of a kernel
 _READ = 50_000  # items per read; more would not fit in the processor's caches
@@ -35,6 +45,7 @@ class Streamed:
         self._outcome = self._kernel.outcome
         self._seen: int | None = None
         self._codes: dict[str, int] = {}
+        self._crossings = max(len(group_roles(self._items.roles)), 1) - 1
         self._zeros = np.zeros(0, dtype=np.int64)
         with phase("compiling sums (once on a machine)", enabled=progress):
             warm_up(self._kernel)
@@ -112,7 +123,8 @@ class Streamed:
         table = open_table(self._items.source, self._named)  # checks that all named columns exist
         with readable():
             check_types(self._items, table)
-        return table.select(**numbers({r: table[name] for r, name in self._items.roles.items()}))
+        named = {role: table[name] for role, name in self._items.roles.items()}
+        return table.select(**crossed(numbers(named)))
 
     @cached_property
     def _files(self) -> Files:
@@ -160,7 +172,8 @@ class Streamed:
                 self._files.paths, {role: self._items.roles[role] for role in roles}
             )
             return
-        yield from batches(self._table, roles, size=_READ)
+        names = dict.fromkeys("group" if is_group(role) else role for role in roles)
+        yield from batches(self._table, list(names), size=_READ)
 
     def _plain(self, batch: Any) -> dict[str, NDArray[Any]]:
         """Columns of a batch; missing numbers become NaN, which the block's check detects."""
@@ -180,6 +193,8 @@ class Streamed:
         """Codes of group labels, in order of appearance."""
         encoded = labels.dictionary_encode()
         words = encoded.dictionary.to_pylist()
+        if any(word.count(MARK) != self._crossings for word in words) and self._crossings:
+            self._refuse()
         codes = np.array([self._codes.setdefault(w, len(self._codes)) for w in words], np.int64)
         return codes[encoded.indices.to_numpy()]
 
@@ -209,17 +224,17 @@ def _parquet_batches(paths: Sequence[str], roles: Mapping[str, str]) -> Iterator
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    others = {"id": pa.int64(), "group": pa.string()}
-    kinds = {role: others.get(role, pa.float64()) for role in roles}
+    kinds = {
+        role: pa.string() if is_group(role) else pa.int64() if role == "id" else pa.float64()
+        for role in roles
+    }
     names = list(roles.values())
     for path in paths:
         # pre-buffering would keep a whole file in memory
         with pq.ParquetFile(path, pre_buffer=False) as file:
             for batch in file.iter_batches(batch_size=_READ, columns=names):
-                yield pa.RecordBatch.from_arrays(
-                    [_cast(batch[name], kinds[role]) for role, name in roles.items()],
-                    names=list(roles),
-                )
+                read = {role: _cast(batch[name], kinds[role]) for role, name in roles.items()}
+                yield pa.RecordBatch.from_pydict(joined(read))
 
 
 def _cast(values: Any, kind: Any) -> Any:

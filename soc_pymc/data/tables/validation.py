@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from ..._lib.progress import phase
 from ...families.outcomes import OUTCOMES, Outcome
 from ...families.validity import LARGEST, LARGEST_COUNT, Bounds
 from ..binning import FOLD_PRIME, MOST_FOLDS, Columns, Grid
+from ..groups import CROSS, MARK, group_roles, is_group
 from ..items import Items
 from .expressions import score_cell
 from .sources import kind_of, open_table, readable
@@ -20,10 +22,8 @@ from .sources import kind_of, open_table, readable
 _SHOWN = 3  # bad rows shown in an error
 _SPLIT = 26  # bits of the lower halves of counts: sums of halves cannot overflow
 _RULES = {"min": np.min, "max": np.max}  # by suffix of the column's name; others are sums
-_LABELS = {
-    "group": "groups must be labels: text, whole numbers or true/false",
-    "id": "ids must be whole numbers (or give fold= a column of fold numbers)",
-}
+_GROUPS = "groups must be labels: text, whole numbers or true/false"
+_IDS = "ids must be whole numbers (or give fold= a column of fold numbers)"
 _FOLD = Bounds(
     f"folds must be whole numbers from 0 to {MOST_FOLDS - 1}",
     largest=MOST_FOLDS - 1.0,
@@ -88,12 +88,14 @@ class Scan:
 
 def _needs(role: str) -> str:
     """The required contents of a role's column, in words."""
-    return _LABELS[role] if role in _LABELS else _NUMBERS[role].needs
+    if is_group(role):
+        return _GROUPS
+    return _IDS if role == "id" else _NUMBERS[role].needs
 
 
 def _wrong_type(role: str, dtype: Any) -> str | None:
     """The type of a column in words, if it does not suit its role."""
-    if role == "group":
+    if is_group(role):
         right = dtype.is_string() or dtype.is_integer() or dtype.is_boolean() or dtype.is_null()
     elif role == "id":
         right = dtype.is_integer() or dtype.is_null()
@@ -136,6 +138,13 @@ def numbers(columns: Mapping[str, Any]) -> dict[str, Any]:
     return read
 
 
+def crossed(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Columns as `numbers` reads them, and ``group``, in which columns of groups are joined."""
+    groups = group_roles(columns).values()
+    labels = {"group": reduce(lambda one, other: one + CROSS + other, groups)} if groups else {}
+    return {**columns, **labels}
+
+
 def _typed(columns: Mapping[str, Any]) -> dict[str, Any]:
     """Valid items with whole numbers as int64 (through float64, as decimals may not fit)."""
     found = numbers(columns)
@@ -168,6 +177,9 @@ def _problems_of(raw: Any, roles: Mapping[str, str], outcome: Outcome) -> list[_
         value = raw[role]
         if role not in _NUMBERS:
             problems.append(_Problem(value.isnull(), role, name, "missing (null)", show=False))
+            if is_group(role) and role != "group":
+                what = f"labelled with {MARK!r}, which joins the levels of crossed groups"
+                problems.append(_Problem(value.contains(MARK), role, name, what, show=False))
             continue
         rule = _NUMBERS[role]
         missing = value.fill_null(float("nan")).isnan()
@@ -233,7 +245,7 @@ def scan(items: Items, progress: bool = True, grid: Grid | None = None) -> Scan:
         found["score_max"],
         found.get("far_max", 0.0),
     )
-    return Scan(totals, table.select(**_typed(columns)), cells)
+    return Scan(totals, table.select(**crossed(_typed(columns))), cells)
 
 
 def check_types(items: Items, table: Any) -> None:

@@ -4,10 +4,19 @@ All are functionals of the fitted prior and the items' scores and exposures, eva
 draw of the curves, with the items at hand as the population.
 """
 
+from .group_effects import GroupEffects, group_effects
 from .score_comparison import compare_scores
 from .variance import r_squared, shrinkage, variance_parts, variance_reduction
 
-__all__ = ["compare_scores", "r_squared", "shrinkage", "variance_parts", "variance_reduction"]
+__all__ = [
+    "GroupEffects",
+    "compare_scores",
+    "group_effects",
+    "r_squared",
+    "shrinkage",
+    "variance_parts",
+    "variance_reduction",
+]
 
 
 def __dir__() -> list[str]:

@@ -14,7 +14,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from ..._lib.arrays import Floats, Ints
-from ..._lib.errors import FitError, ItemsWarning, StatisticsError
+from ..._lib.errors import FitError, ItemsWarning
 from ...checks.cells import check_roles
 from ...checks.predictive import parts
 from ...data.items import Items
@@ -24,6 +24,7 @@ from ...families.scales import Scale
 from ...inference.results import Fit
 from ...posterior.curves import items_at_once
 from ...posterior.extrapolation import warn_of_extrapolated_bins
+from ...posterior.item_columns import check_groups
 from ...posterior.predictive import Columns, Posterior, posterior_of, select
 
 _WIDE = 1 << 32  # more than there are bins
@@ -97,11 +98,7 @@ def statistics_support(fit: Fit, stats: Statistics, coarse: int = 1) -> tuple[Su
     `key_of`. Warns where scores of some bins lie far outside of those that the fit saw.
     """
     check_roles(fit, stats)
-    if fit.groups and not stats.groups:
-        raise StatisticsError(
-            f"the fit has curves for each of {len(fit.groups):,} groups, and the statistics have "
-            "none: summarize the items with group="
-        )
+    check_groups(fit, stats)
     warn_of_extrapolated_bins(fit, stats)
     part = stats.table("part")
     key, at = np.unique(key_of(fit, part, part["bin"] // coarse), return_inverse=True)

@@ -1,0 +1,96 @@
+"""Columns of groups: one, or several that are crossed.
+
+Statistics have one group for each combination of levels that occurs, with the levels' labels
+joined. A grouping is one of the columns, with the level of every group.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .._lib.arrays import Ints
+
+MARK = "×"
+"""No label of crossed groups contains it; in the place of a level it means none of them."""
+
+CROSS = f" {MARK} "
+"""Between the levels in the label of a combination."""
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """One column of groups."""
+
+    name: str  # its role, which names variables and dims: "group", or "group_1", "group_2"
+    column: str
+    levels: tuple[str, ...]  # sorted
+    of: Ints  # code of the level of every group of the statistics
+
+
+def is_group(role: str) -> bool:
+    """Whether a role is that of a column of groups."""
+    return role == "group" or role.startswith("group_")
+
+
+def group_roles[T](roles: Mapping[str, T]) -> dict[str, T]:
+    """Columns of groups by role, in order."""
+    return {role: column for role, column in roles.items() if is_group(role)}
+
+
+def roles_of_groups(group: Any) -> dict[str, Any]:
+    """Columns by role of what items have as ``group=``: a column, several, or None."""
+    if group is None:
+        return {}
+    if not isinstance(group, list | tuple):
+        return {"group": group}
+    if len(group) == 1:
+        return {"group": group[0]}
+    return {f"group_{k}": column for k, column in enumerate(group, 1)}
+
+
+def arguments_of(roles: Mapping[str, str]) -> dict[str, Any]:
+    """Arguments of items with these roles."""
+    columns = tuple(group_roles(roles).values())
+    others = {role: column for role, column in roles.items() if not is_group(role)}
+    if not columns:
+        return others
+    return others | {"group": columns if len(columns) > 1 else columns[0]}
+
+
+def column_of(roles: Mapping[str, str]) -> str:
+    """Columns of groups as one name, for messages and headings."""
+    return CROSS.join(group_roles(roles).values())
+
+
+def joined(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Arrow arrays of text by role, with several columns of groups as one, ``group``."""
+    import pyarrow.compute as pc
+
+    found = {role: column for role, column in columns.items() if not is_group(role)}
+    groups = list(group_roles(columns).values())
+    if len(groups) > 1:
+        groups = [pc.binary_join_element_wise(*groups, CROSS)]
+    return found | ({"group": groups[0]} if groups else {})
+
+
+def label_of(levels: Any) -> str:
+    """A group's label from its levels, or from the label itself; None is no level."""
+    if isinstance(levels, list | tuple):
+        return CROSS.join(MARK if level is None else str(level) for level in levels)
+    return str(levels)
+
+
+def groupings_of(attrs: Mapping[Any, Any], labels: Sequence[str]) -> tuple[Grouping, ...]:
+    """Groupings of labels of groups, from the roles in the attributes of a fit or of statistics."""
+    roles = group_roles(json.loads(attrs.get("roles", "{}")))
+    if not labels or not roles:
+        return ()
+    parts = [[label] if len(roles) == 1 else label.split(CROSS) for label in labels]
+    found = []
+    for (name, column), own in zip(roles.items(), zip(*parts, strict=True), strict=True):
+        levels, of = np.unique(np.array(own, dtype=object), return_inverse=True)
+        found.append(Grouping(name, column, tuple(map(str, levels)), of.astype(np.int64)))
+    return tuple(found)
