@@ -53,7 +53,7 @@ from .mixture_design import (
 )
 from .rows import Rows, cells_of, position_variances, rows_of
 from .splines import spline_matrix
-from .terms import CURVES, Curve, Design, State, curve_state, flat_state, make_curve, slopes
+from .terms import CURVES, SHARED, Curve, Design, State, curve_state, flat_state, make_curve, slopes
 
 _NO_BATCH_OF_EFFECTS = "effects of bins cannot be fitted in minibatches: leave VI(batch=) out"
 _NO_BATCH_OF_MIXTURES = (
@@ -385,7 +385,7 @@ def _curve_outputs(curve: Curve, variable: str) -> list[Output]:
 
     knot = f"{name}_knot"
     outputs = [Output(variable, (knot,), {"line": curve.basis.line, **of("curve")})]
-    others = dict.fromkeys(t.target for t in curve.terms if t.target not in ("curve", "exposure"))
+    others = dict.fromkeys(t.target for t in curve.terms if t.target not in SHARED)
     for grouping in others:
         label, dims = f"{variable}_of_{grouping}", (grouping, knot)
         outputs.append(Output(label, dims, of(grouping), (-1, size), added_to=variable))

@@ -26,6 +26,7 @@ WeakPriors = Callable[[str, float], tuple[Weak, Weak]]
 """(scale of an axis, its centre) -> weak priors of the first and of the second curve."""
 
 CURVES = ("mean", "variance")
+SHARED = ("curve", "exposure")  # targets of terms that all groups have
 _UNITS = (LOG.name, LOGIT.name)  # a slope is per unit on these scales, per sd on others
 _GROUP_WIGGLES = 5  # number of the smoothest shared functions in which groups deviate
 _GROUP_SCALES = {"level": 0.5, "slope": 0.25, "wiggle": 0.25}

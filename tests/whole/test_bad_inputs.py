@@ -93,7 +93,8 @@ def summarize_words(case, path):
     items = case.items(path)
     words = ["summarize", "--quiet", path, "--out", "stats.nc"]
     for role, column in items.roles.items():
-        words += ["--" + role.replace("_", "-"), column]
+        # further columns of groups are group_1, group_2
+        words += ["--" + role.rstrip("_0123456789").replace("_", "-"), column]
     for name, value in case.options.items():
         if name == "joint":
             words += ["--joint"]
