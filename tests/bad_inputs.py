@@ -582,8 +582,6 @@ ARGUMENTS = (
         lambda g: soc.Gamma(monotone="yes")),
     BadArgument("zeros that are no switch", "Gamma(zero=)", "True or False",
         lambda g: soc.Gamma(zero="some")),
-    BadArgument("zeros with effects of bins", "Normal(bin_effects=)", "zero=True has no such",
-        lambda g: soc.Normal(zero=True, bin_effects=True)),
     BadArgument("zeros without joint cells", "soc.Gamma(zero=True)", "joint=True",
         lambda g: soc.fit(g.grouped_stats, soc.Gamma(zero=True), **g.quiet)),
     BadArgument("zeros by five steps", "soc.Gamma(zero)", "use soc.VI()",

@@ -23,7 +23,6 @@ E(theta|t), or of E(theta) less E(theta|t)."""
 
 _SCALES = (*SCALES, RANK)
 _MOST_KNOTS = 10_000
-_NO_EFFECTS = ": a prior with zero=True has no such effects"
 _ONE_SWITCH = ": it is one switch, and monotone is of the mean alone"
 
 
@@ -142,7 +141,6 @@ class _Single(_Prior):
         for switch in ("monotone", "bin_effects", "groups", "zero"):
             good = isinstance(getattr(self, switch), bool)
             self._check(switch, good, "True or False", _ONE_SWITCH if switch != "zero" else "")
-        self._check("bin_effects", not (self.zero and self.bin_effects), "False", _NO_EFFECTS)
 
 
 @dataclass(frozen=True)
@@ -158,7 +156,6 @@ class _Mixture(_Single):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check("bin_effects", not self.bin_effects, "False", ": mixtures have no such effects")
         name = type(self).__name__
         for of, least in (("functions", 4), ("knots", 1)):
             number = Whole(least, _MOST_KNOTS)(getattr(self, of), f"{name}: {of}")
@@ -198,7 +195,7 @@ class Gamma(_Single):
         The curves `mean` and `variance`, with their terms, are then those of theta that is not 0;
         results (`calibration_curves`, item posteriors, checks) are of all theta. All groups and
         exposures share pi(t). It needs joint cells, and theta is represented on a grid as for
-        mixtures. Not together with `bin_effects`.
+        mixtures. Effects of bins are as in `GammaMixture`.
 
     Raises
     ------
@@ -293,7 +290,8 @@ class GammaMixture(_Mixture):
     exposure, monotone, groups
         Terms of these curves, as in `Gamma`. All groups and exposures share the shape.
     bin_effects
-        Must be False: mixtures have no effects of bins.
+        As in `Gamma`, but effects are Normal, and neighbouring bins that the likelihood merges,
+        because their components hardly differ, share one.
     functions
         Knots of the splines over components in the log weights.
     knots

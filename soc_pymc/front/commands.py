@@ -573,10 +573,6 @@ def prior_of(chosen: _Chosen, kind: str, grouped: bool) -> Prior:
             f"{' or --prior '.join(suited)}"
         )
     prior = PRIORS[name]()
-    if prior.mixture and chosen.bin_effects:
-        raise FitError(
-            f"--prior {name} has no --bin-effects: leave it out, or use --prior {suited[0]}"
-        )
     if chosen.pool_groups and not grouped:
         raise FitError("--pool-groups: these items have no groups, leave it out")
     curve = {"knots": chosen.knots, "scale": chosen.scale}

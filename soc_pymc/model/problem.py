@@ -42,6 +42,7 @@ from .laplace import (
 )
 from .likelihood import KERNELS, log_marginal, shared, unbatched
 from .mixture_design import (
+    BIN_EFFECT,
     MixtureTarget,
     WeightDesign,
     curve_states,
@@ -541,12 +542,9 @@ def _settled(on: _OnGrid) -> bool:
     return bool(np.average(np.maximum(*away) < _NEAR, weights=rows.items) > _MOST_NEAR)
 
 
-def _mixture(
-    stats: Statistics, family: Family, prior: Any, at: _Located
-) -> tuple[Problem, Floats, Link]:
-    """The same of a mixture: predictors are both curves and coefficients of the log weights."""
-    curves, rows = at.curves, at.rows
-    at.data.refuse_mean_only(f"soc.{type(prior).__name__}()")
+def _placed(stats: Statistics, family: Family, prior: Any, at: _Located) -> tuple[_Grid, _OnGrid]:
+    """The grid and the mixture on it."""
+    curves = at.curves
     sds = _knot_sds(_curve_outputs(curves[1], "")[0], curves[1].design, at.laplaces[1])
     grid = _grid([laplace.state for laplace in at.laplaces], sds)
     found = _on_grid(stats, family, prior, at, grid)
@@ -556,6 +554,16 @@ def _mixture(
             break
         grid = found.moved(curves, family.curves)
         found = _on_grid(stats, family, prior, at, grid)
+    return grid, found
+
+
+def _mixture(
+    stats: Statistics, family: Family, prior: Any, at: _Located
+) -> tuple[Problem, Floats, Link]:
+    """The same of a mixture: predictors are both curves and coefficients of the log weights."""
+    curves, rows = at.curves, at.rows
+    at.data.refuse_mean_only(f"soc.{type(prior).__name__}()")
+    grid, found = _placed(stats, family, prior, at)
     design, cells = found.design, found.target.cells
     whole, laplace = design.rows, found.laplace
     linear, dims = design.design, ("weight_knot", "weight_function")
@@ -573,6 +581,14 @@ def _mixture(
     outputs.append(
         Output("weight_coefficient", dims, {"line": design.at_knots}, (-1, len(design.labels)))
     )
+    coords: dict[str, Any] = {grouping.name: list(grouping.levels) for grouping in at.groupings}
+    basis_dims = {"line": "line_term"}
+    if prior.bin_effects:
+        effect, mean = f"{family.curves[0]}_{BIN_EFFECT}", family.curves[0]
+        every = np.eye(len(whole.items))[whole.of]
+        outputs.append(Output(f"{mean}_of_bin", ("effect_bin",), {effect: every}))
+        coords |= {"effect_bin": rows.bin, "effect_row": np.arange(len(whole.items))}
+        basis_dims[effect] = "effect_row"
     totals = np.bincount(whole.of, stats.data["sum_y"].to_numpy()[at.rows.bin])
 
     def link(values: Sequence[Any]) -> list[Any]:
@@ -580,7 +596,6 @@ def _mixture(
         pm.Potential("within_bounds", _within_bounds(predictors, cells.forms.handle))
         return [pm.Deterministic("bin_predictor", predictors)]
 
-    coords: dict[str, Any] = {grouping.name: list(grouping.levels) for grouping in at.groupings}
     for curve in curves:
         coords |= _coords(curve)
     coords |= {
@@ -588,7 +603,6 @@ def _mixture(
         "weight_knot": design.knots,
         "line_term": np.arange(linear.line.shape[1]),
     }
-    basis_dims = {"line": "line_term"}
     for curve, variable in zip(curves, family.curves, strict=True):
         for name in curve.design.names[:-1]:
             basis_dims[f"{variable}_{name}"] = _basis_dim(curve.name, name)

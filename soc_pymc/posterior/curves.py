@@ -188,7 +188,9 @@ def _bin_effects(fit: Fit, name: str, score: Floats) -> Floats:
         bins, code = np.unique(number[new], return_inverse=True)
         rng = np.random.default_rng(0)
         scale = np.repeat(_draws(fit, f"{name}_bin_effect_sd")[:, None], len(bins), axis=1)
-        found[:, new] = draw_prior(scale, rng)[:, code]
+        normal = fit.prior.gridded  # others have a t
+        drawn = scale * rng.normal(size=scale.shape) if normal else draw_prior(scale, rng)
+        found[:, new] = drawn[:, code]
     return np.asarray(found)
 
 

@@ -181,8 +181,6 @@ def test_run_keeps_the_joint_cells_that_a_prior_reads(effects, tmp_path):
     ("words", "text"),
     [
         (["fit", "values.nc", "--prior", "gamma", "--out", "x"], "--prior normal or --prior"),
-        (["fit", "values.nc", "--prior", "normal-mixture", "--bin-effects", "--out", "x"],
-         "--prior normal-mixture has no --bin-effects"),
         (["fit", "values.nc", "--pool-groups", "--out", "x"], "no groups"),
         (["fit", "values.nc", "--knots", "0", "--out", "x"], "knots=0"),
         (["fit", "counts.nc", "--exposure-term", "--out", "x"], "summarize ... --joint"),

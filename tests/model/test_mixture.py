@@ -209,7 +209,7 @@ def test_a_mixture_of_the_other_kind_is_refused(stats_of_few):
         {"shape": 0.0},
         {"drift": -1.0},
         {"mean": 3},
-        {"bin_effects": True},
+        {"bin_effects": 1},
     ],
 )
 def test_configurations_are_checked(wrong):

@@ -10,7 +10,8 @@ from scipy import stats as sps
 
 import soc_pymc as soc
 from soc_pymc.families import bin_effects, normal_rows
-from soc_pymc.posterior.curves import curve_draws
+from soc_pymc.posterior.curves import curve_draws, knot_weights
+from soc_pymc.posterior.predictive import posterior_of
 from tests.studies import groups as study
 
 SIZES = np.array([60, 400, 5000, 20_000])
@@ -196,13 +197,13 @@ def stepped():
     frame["count"] = np.random.default_rng(5).poisson(theta * frame["exposure"])
     off = soc.summarize(_items(frame), edges=stats.edges, progress=False)
     prior = soc.Gamma(bin_effects=True)
-    return soc.fit(off, prior, progress=False), soc.fit(stats, prior, progress=False), off
+    return soc.fit(off, prior, progress=False), soc.fit(stats, prior, progress=False), off, frame
 
 
 @pytest.mark.slow
 def test_effects_of_bins_see_a_step(stepped):
     """A bin that is 40% off gets its full effect; the others stay on the curve."""
-    fit, smooth, off = stepped
+    fit, smooth, off, _ = stepped
     assert fit.status.pareto_k < 0.7
     assert smooth.status.pareto_k < 0.7
     effects = fit.data["posterior"]["log_mean_of_bin"]
@@ -221,7 +222,7 @@ def test_effects_of_bins_see_a_step(stepped):
 @pytest.mark.slow
 def test_effects_are_those_of_nuts(stepped):
     """Effects drawn after VI have the means of those after NUTS within .3 sd, sds within 25%."""
-    _, _, off = stepped
+    off = stepped[2]
     short = soc.Gamma(soc.Spline(knots=5), soc.Spline(knots=3), bin_effects=True)
     vi = soc.fit(off, short, progress=False)
     nuts = soc.fit(off, short, soc.NUTS(draws=1000, tune=500, chains=2), progress=False)
@@ -232,9 +233,51 @@ def test_effects_are_those_of_nuts(stepped):
     assert float(np.abs(np.log(a.std(("chain", "draw")) / sd)).max()) < 0.25
 
 
+@pytest.fixture(scope="module")
+def stepped_grid(stepped):
+    """The fit of the mixture, and of a Gamma with a share of zeros, to the table with a step."""
+    frame, edges = stepped[3], stepped[2].edges
+    stats = soc.summarize(_items(frame), edges=edges, joint=True, progress=False)
+    priors = soc.GammaMixture(bin_effects=True), soc.Gamma(bin_effects=True, zero=True)
+    return [soc.fit(stats, prior, progress=False) for prior in priors]
+
+
 @pytest.mark.slow
-def test_effects_survive_saving(stepped, tmp_path):
-    fit = stepped[0]
+@pytest.mark.parametrize("which", [0, 1])
+def test_effects_of_bins_on_a_grid_see_a_step(stepped, stepped_grid, which):
+    """The bin that is 40% off has its effect, shrunk as a Normal prior shrinks it.
+
+    The effect under the Gamma, whose t prior hardly shrinks it, stands for the bin's own data.
+    """
+    fit = stepped_grid[which]
+    assert fit.status.pareto_k < 0.7
+    name = "log_mean_of_bin"
+    effects, single = (f.data["posterior"][name] for f in (fit, stepped[0]))
+    assert effects.sizes["effect_bin"] == 40
+    here, there = effects.sel(effect_bin=20), single.sel(effect_bin=20)
+    own = 1.0 / (1.0 + there.var() / fit.data["posterior"]["log_mean_bin_effect_sd"] ** 2)
+    assert float(here.mean()) == pytest.approx(float(there.mean() * own.mean()), abs=0.03)
+    assert here.quantile(0.05) > 0.05
+    others = effects.drop_sel(effect_bin=20).mean(("chain", "draw"))
+    assert float(np.abs(others).max()) < 0.08
+    # curves at a score are those of the shared curve with the bin's effect
+    score = np.array([stepped[2].edges[19] * 1.0001])
+    inside = curve_draws(fit, score)[0][:, 0]
+    values, at = knot_weights(fit, "mean", score)
+    assert inside == pytest.approx((values @ at.T)[:, 0] + here.to_numpy()[0], abs=1e-12)
+    # and the mixture's mean is that curve
+    found = posterior_of(fit).curves(score)["log_mean"][:, 0]
+    share = 0.0 if which == 0 else posterior_of(fit).curves(score)["p_zero"][:, 0]
+    assert found == pytest.approx(inside + np.log1p(-share), abs=1e-6)
+
+
+@pytest.mark.slow
+def test_effects_survive_saving(stepped, stepped_grid, tmp_path):
+    for fit in (stepped[0], *stepped_grid):
+        check_saving(fit, tmp_path)
+
+
+def check_saving(fit, tmp_path):
     fit.save(tmp_path / "fit.nc")
     loaded = soc.load_fit(tmp_path / "fit.nc")
     score = [0.02, 0.05, 0.06]

@@ -208,8 +208,6 @@ def test_what_cannot_be(made):
     prior = getattr(soc, FAMILY[kind])
     with pytest.raises(soc.FitError, match=r"zero=.*True or False"):
         prior(zero=1)
-    with pytest.raises(soc.FitError, match="no such effects"):
-        prior(zero=True, bin_effects=True)
     few = soc.summarize(items, bins=10, joint=False, progress=False)
     with pytest.raises(soc.FitError, match=r"zero=True.*joint=True"):
         soc.fit(few, prior(zero=True), progress=False)
