@@ -96,7 +96,8 @@ def documented(tmp_path, monkeypatch):
     ads = soc.simulation.s1(3000, seed=1).rename(
         columns={"score": "t", "count": "clicks", "exposure": "impressions"}
     )
-    ads = ads.assign(country=np.where(np.arange(3000) % 3 > 0, "DE", "FR"))
+    country = np.where(np.arange(3000) % 3 > 0, "DE", "FR")
+    ads = ads.assign(country=country, device=np.where(np.arange(3000) % 5 > 1, "phone", "desk"))
     ads.to_parquet(tmp_path / "ads.parquet")
     rng = np.random.default_rng(0)
     effects = pd.DataFrame({"t": rng.normal(size=2000), "se": rng.uniform(0.3, 1.0, 2000)})
