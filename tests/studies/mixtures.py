@@ -47,6 +47,11 @@ PRIORS = {
     "mixture": soc.GammaMixture(),
     "mixture, exposure": soc.GammaMixture(exposure=_TERM),
 }
+# so near the middle that one grid of components can represent all curves from it
+NARROW = {
+    "mean": soc.Spline(level=(float(np.log(0.05)), 0.3), slope=(1.0, 0.1), wiggle=0.1),
+    "variance": soc.Spline(level=(float(np.log(0.3)), 0.3), slope=(0.0, 0.15), wiggle=0.1),
+}
 _DRAWS = {"draws": 1000, "tune": 1000, "chains": 2}
 
 
@@ -195,14 +200,19 @@ def _tail(fit: soc.Fit, score: np.ndarray, cut: np.ndarray) -> np.ndarray:
 
 def ranks(number: int, items: int = 5000, seed: int = 0) -> pd.DataFrame:
     """Ranks of the truth in fits to data sets from the mixture's prior."""
-    single = sbc.PRIOR
-    prior = soc.GammaMixture(mean=single.mean, variance=single.variance)
+    prior = soc.GammaMixture(**NARROW)
     frame = soc.simulation.s1(items, seed=seed)[["score", "count", "exposure"]]
     first = summarized(frame)
-    truth = _from_prior(first, prior, number, seed)
+    # the truth's grid is that of a table in the middle of the prior
+    centre = _curves(_from_prior(first, prior, 200, seed), frame["score"].to_numpy())
+    middle = (np.exp(centre[k].median(("chain", "draw")).to_numpy()) for k in centre)
+    mean, cv2 = middle
+    rng = np.random.default_rng(seed)
+    own = frame.assign(count=rng.poisson(rng.gamma(1.0 / cv2, cv2 * mean) * frame["exposure"]))
+    truth = _from_prior(summarized(own, edges=first.edges), prior, number, seed)
     points = frame["score"].quantile([0.02, 0.25, 0.5, 0.75, 0.98]).to_numpy()
     true = _curves(truth, points)
-    rng, rows = np.random.default_rng(seed), []
+    rows = []
     cut = 2.0 * np.exp(true["log E"].to_numpy()[0])  # (fits, points)
     shape, rate, weight = _law(truth, frame["score"].to_numpy())
     for i in range(number):
