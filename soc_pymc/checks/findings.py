@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 
 from .._lib.reprs import html_table
-from ..data.groups import group_roles
+from ..data.groups import group_roles, roles_of
 from ..families.outcomes import Outcome
-from ..inference.results import Fit, roles_of
+from ..inference.results import Fit
 
 _SMALL = 0.01  # ECDF differences below this matter to few uses
 _ROWS = 5  # findings shown, the worst

@@ -5,7 +5,7 @@ joined. A grouping is one of the columns, with the level of every group.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,11 @@ class Grouping:
     column: str
     levels: tuple[str, ...]  # sorted
     of: Ints  # code of the level of every group of the statistics
+
+
+def roles_of(attrs: Mapping[Any, Any]) -> dict[str, str]:
+    """Columns by role, from the attributes of a fit or of statistics."""
+    return dict(json.loads(attrs.get("roles", "{}")))
 
 
 def is_group(role: str) -> bool:
@@ -60,6 +65,12 @@ def arguments_of(roles: Mapping[str, str]) -> dict[str, Any]:
     return others | {"group": columns if len(columns) > 1 else columns[0]}
 
 
+def grouping_dims(names: Iterable[Any]) -> list[str]:
+    """Dims of the levels of groups among names; beside several, group has their combinations."""
+    found = sorted(filter(is_group, map(str, names)), key=lambda name: (len(name), name))
+    return [name for name in found if name != "group"] or found
+
+
 def column_of(roles: Mapping[str, str]) -> str:
     """Columns of groups as one name, for messages and headings."""
     return CROSS.join(group_roles(roles).values())
@@ -85,7 +96,7 @@ def label_of(levels: Any) -> str:
 
 def groupings_of(attrs: Mapping[Any, Any], labels: Sequence[str]) -> tuple[Grouping, ...]:
     """Groupings of labels of groups, from the roles in the attributes of a fit or of statistics."""
-    roles = group_roles(json.loads(attrs.get("roles", "{}")))
+    roles = group_roles(roles_of(attrs))
     if not labels or not roles:
         return ()
     parts = [[label] if len(roles) == 1 else label.split(CROSS) for label in labels]

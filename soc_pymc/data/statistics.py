@@ -5,7 +5,6 @@ sds: exact small cells, and cells of 1/16 octave that also keep sums. Joint cell
 Statistics of days, files or machines add up.
 """
 
-import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from ..families.cells import CELLS, STEPS
 from ..families.outcomes import OUTCOMES, Outcome
 from ..families.row_sums import Cells
 from .binning import EXTREMES, Columns, added, group
-from .groups import Grouping, group_roles, groupings_of, label_of
+from .groups import Grouping, group_roles, groupings_of, label_of, roles_of
 from .stored_statistics import read_tables
 
 FORMAT = "soc_pymc-statistics-2"
@@ -115,7 +114,7 @@ class Statistics:
 
         Of several columns, labels of the combinations of levels that occur, as ``"FR × phone"``.
         """
-        if not group_roles(json.loads(self.data.attrs["roles"])):
+        if not group_roles(roles_of(self.data.attrs)):
             return ()
         return tuple(str(label) for label in self.data["label"].to_numpy())
 

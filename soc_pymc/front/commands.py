@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 import soc_pymc as soc
 
 from .._lib.errors import FitError, StatisticsError
-from ..data.groups import arguments_of, group_roles, is_group, roles_of_groups
+from ..data.groups import arguments_of, group_roles, is_group, roles_of, roles_of_groups
 from ..families.family import FAMILIES, Family, reads_joint
 from ..families.outcomes import OUTCOMES, Outcome
 from ..families.priors import Prior, Spline
@@ -485,8 +485,6 @@ def _columns_of(chosen: _Chosen, fit: "soc.Fit | None" = None) -> dict[str, Any]
 
     The default column of groups is that of a fit with groups; ids and folds have no default.
     """
-    from ..inference.results import roles_of
-
     known = roles_of(fit.data.attrs) if fit is not None else {}
     if fit is None or not fit.groups:
         known = {role: column for role, column in known.items() if not is_group(role)}

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from .._lib.arguments import PROBABILITY, shown
 from .._lib.arrays import Floats
 from .._lib.errors import FitError, ItemsError
-from ..data.groups import arguments_of, group_roles, roles_of_groups
+from ..data.groups import arguments_of, group_roles, roles_of, roles_of_groups
 from ..data.items import ITEMS, Items
 from ..data.statistics import Statistics
 from ..data.summaries import summarize
@@ -28,7 +28,7 @@ from ..families.priors import Prior
 from ..families.scales import common_scale
 from ..inference import fitting as inference
 from ..inference.methods import Method
-from ..inference.results import Fit, roles_of
+from ..inference.results import Fit
 from ..posterior.calibration import curves_of
 from ..posterior.curves import items_at_once
 from ..posterior.extrapolation import warn_of_extrapolation

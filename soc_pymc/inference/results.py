@@ -4,7 +4,6 @@
 two curves' values at knots, and the axes of the scores.
 """
 
-import json
 import numbers
 import os
 from collections.abc import Mapping
@@ -17,7 +16,7 @@ from .._lib.arguments import A, OneOf, OrNone, Refusal, checked, shown, switch
 from .._lib.errors import FitError
 from .._lib.files import read_saved, save_netcdf
 from .._lib.reprs import html_table, lines, of_fit, of_status
-from ..data.groups import group_roles, is_group
+from ..data.groups import grouping_dims, is_group, roles_of
 from ..families.priors import Prior
 from ..families.scales import RANK
 from ..model.splines import Axis
@@ -195,9 +194,7 @@ class Fit:
         grouping.
         """
         coords = self.data["posterior"].coords
-        names = [name for name in group_roles(roles_of(self.data.attrs)) if name in coords]
-        names = names or ["group"] * ("group" in coords)
-        return {name: tuple(map(str, coords[name].to_numpy())) for name in names}
+        return {name: tuple(map(str, coords[name].to_numpy())) for name in grouping_dims(coords)}
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fit to one netCDF file, atomically.
@@ -258,11 +255,6 @@ def outcome_roles(attrs: Mapping[Any, Any]) -> dict[str, str]:
     """
     names = roles_of(attrs)
     return {r: c for r, c in names.items() if r not in ("id", "fold") and not is_group(r)}
-
-
-def roles_of(attrs: Mapping[Any, Any]) -> dict[str, str]:
-    """Columns by role, from the attributes of a fit or of statistics."""
-    return dict(json.loads(attrs.get("roles", "{}")))
 
 
 def load_fit(path: str | os.PathLike[str]) -> Fit:

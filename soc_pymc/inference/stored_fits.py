@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, get_args
 import numpy as np
 import xarray as xr
 
-from ..data.groups import is_group
+from ..data.groups import grouping_dims, is_group
 from ..data.stored_statistics import json_object, read_roles
 from ..families.family import FAMILIES
 from ..families.priors import (
@@ -176,7 +176,7 @@ def _needed(
     if steps or (five and prior.mixture) or prior.bin_effects:
         yield _Needed("constant_data", "edge", ("edge",), "does not rise")
     if prior.gridded:
-        yield from _components() if five else _weights(prior, _groupings(posterior))
+        yield from _components() if five else _weights(prior, grouping_dims(posterior.coords))
     if prior.bin_effects:
         first = prior.curve_names[0]
         yield _drawn("effect_bin", "effect_bin", rule="does not rise")
@@ -184,7 +184,7 @@ def _needed(
         yield _drawn(f"{first}_bin_effect_sd", rule="is below 0")
     if prior.exposure is not None:
         yield from _sizes(prior)
-    for grouping in _groupings(posterior):
+    for grouping in grouping_dims(posterior.coords):
         yield from _groups(prior, grouping, constant)
 
 
@@ -240,12 +240,6 @@ def _sizes(prior: Prior) -> Iterator[_Needed]:
     yield _Needed("constant_data", "share", ("part", "size_class"), "is no distribution")
     yield _Needed("constant_data", "share_position", ("part",), "falls")
     yield _Needed("constant_data", "share_log_size", ("size_class",))
-
-
-def _groupings(posterior: xr.Dataset) -> list[str]:
-    """Dims of the levels of groups; beside several of them, group has their combinations."""
-    names = [name for name in map(str, posterior.coords) if is_group(name)]
-    return [name for name in names if name != "group"] or names
 
 
 def _groups(prior: Prior, grouping: str, constant: xr.Dataset) -> Iterator[_Needed]:

@@ -7,9 +7,9 @@ from numpy.typing import ArrayLike, NDArray
 from .._lib.arguments import PROBABILITY, A, numbers_of, shown, switch
 from .._lib.arrays import Floats
 from .._lib.errors import FitError, ItemsWarning, warn_user
-from ..data.groups import CROSS, MARK, column_of, label_of
+from ..data.groups import CROSS, MARK, column_of, label_of, roles_of
 from ..families.scales import LINEAR, LOG, LOGIT, SCALES
-from ..inference.results import FIT, Fit, roles_of
+from ..inference.results import FIT, Fit
 from .curves import P_ZERO, moment_variables
 from .extrapolation import warn_of_extrapolation
 from .predictive import Posterior, posterior_of

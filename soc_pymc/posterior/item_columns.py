@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import ItemsError, StatisticsError
-from ..data.groups import group_roles, is_group, joined
+from ..data.groups import group_roles, is_group, joined, roles_of
 from ..data.items import Items, check_items
 from ..data.statistics import Statistics
 from ..data.tables import batches, open_table, scan
 from ..families.outcomes import OUTCOMES
-from ..inference.results import Fit, roles_of
+from ..inference.results import Fit
 from .curves import items_at_once
 from .extrapolation import warn_of_extrapolation
 from .predictive import Columns, Posterior

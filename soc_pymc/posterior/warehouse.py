@@ -6,7 +6,6 @@ straight lines.
 """
 
 import itertools
-import json
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -19,6 +18,7 @@ from .._lib.arguments import A, names_of, shown
 from .._lib.arrays import Floats
 from .._lib.errors import FitError, ItemsError
 from ..data.binning import Grid, choose_grid
+from ..data.groups import roles_of
 from ..data.items import ANY_ITEMS, ITEMS, Items
 from ..data.tables import kind_of
 from ..families.family import FAMILIES, family_of
@@ -191,7 +191,7 @@ def posterior_sql(
             f"{other[0]}= is not a column of the fit's items, which have {outcome.observed}= and "
             f"{outcome.size}="
         )
-    known = json.loads(fit.data.attrs.get("roles", "{}"))
+    known = roles_of(fit.data.attrs)
     roles: dict[str, Any] = {r: known.get(r, r) if given[r] is None else given[r] for r in own}
     checked = ITEMS[outcome.kind](table, **roles)
     return scoring_sql(table, checked.roles, columns, _curves(fit), dialect)

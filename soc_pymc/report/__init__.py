@@ -13,6 +13,7 @@ from .._lib.errors import FitError
 from .._lib.files import replacing
 from .._lib.progress import phase
 from ..checks._check import check
+from ..data.groups import roles_of
 from ..data.items import ANY_ITEMS, Items
 from ..data.statistics import Statistics
 from ..data.tables import open_table
@@ -184,5 +185,5 @@ def _statistics(fit: Fit, items: Items, progress: bool) -> Statistics:
     """Statistics of the items, as quantities read them; this validates all items."""
     stats = statistics_of(fit, items, progress)
     # the items' columns may be called otherwise than those of the fit: roles are what matters
-    roles = json.loads(stats.data.attrs["roles"]) | outcome_roles(fit.data.attrs)
+    roles = roles_of(stats.data.attrs) | outcome_roles(fit.data.attrs)
     return Statistics(stats.data.assign_attrs(roles=json.dumps(roles)))

@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 
 from .. import plots
 from ..checks._check import CheckResult
+from ..data.groups import roles_of
 from ..evaluate.quantities import GroupEffects
 from ..inference.results import Fit
 from ..plots.canvas import BLUE, is_rate, rate_axis, tidy
@@ -93,7 +94,7 @@ def _letters() -> frozenset[int]:
 
 def drawable_fit(fit: Fit) -> Fit:
     """The same fit, with roles for the names of columns that pictures cannot show."""
-    roles = json.loads(fit.data.attrs.get("roles", "{}"))
+    roles = roles_of(fit.data.attrs)
     shown = {role: drawable(name, role) for role, name in roles.items()}
     tree = fit.data.copy()
     tree.attrs = {**fit.data.attrs, "roles": json.dumps(shown)}

@@ -1,7 +1,8 @@
 """Two crossed columns of groups whose effects are known: coverage, and agreement with NUTS.
 
-Items of 12 countries and 3 devices share the curves of S1 but for main effects of both: of log mean
-in level (sd .3 and .2) and slope (sd .1, countries alone), of log cv2 in level (sd .2 and .2).
+Items of 12 countries and 3 devices have the curves of S1 plus main effects of country and device.
+The log mean has effects in level (sd 0.3 and 0.2) and, for countries only, in slope (sd 0.1); log
+cv2 has them in level (sd 0.2 and 0.2).
 
     python -m tests.studies.crossed --simulations 10 --out crossed.csv
     python -m tests.studies.crossed --nuts
