@@ -206,6 +206,7 @@ def plain():
         (plain, soc.Gamma(exposure=soc.Spline()), 11),
         (plain, soc.Gamma(bin_effects=True), 11),
         (plain, soc.GammaMixture(), 11),
+        pytest.param(plain, soc.GammaMixture(bin_effects=True), 11, marks=pytest.mark.slow),
         (grouped, soc.Gamma(), 11),
         (values, soc.Normal(), 11),
         (values, soc.NormalMixture(), 11),
