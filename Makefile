@@ -20,7 +20,7 @@ KERNELS := $(wildcard soc_pymc/families/*.py soc_pymc/data/*.py soc_pymc/model/l
 # one thread for linear algebra: the matrices are small, and two jobs share two cores
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: demo test test-slow test-lowest lowest-python docs lint bench bench-scale clean
+.PHONY: demo test test-slow test-lowest lowest-python docs docs-test lint bench bench-scale clean
 
 demo: $(READY)
 	$(BIN)/soc-pymc demo --out demo
@@ -36,11 +36,14 @@ test-lowest: $(LOWEST_READY)
 	$(LOWEST)/bin/python -m pip list
 	$(LOWEST)/bin/python -m pytest -n 2 --dist loadfile --durations 10 $$($(LOWEST)/bin/python -m tests.lowest files)
 
-# warnings, notebooks that fail and pages whose examples do not hold are errors
+# the site with its notebooks; warnings and notebooks that fail are errors
 docs: $(DOCS_READY)
-	rm -rf docs/_build
+	rm -rf docs/_build docs/reference/api
 	$(BIN)/python -m sphinx -W --keep-going -j 2 -b html docs docs/_build/html
-	$(BIN)/python -m pytest -n 2 -m 'slow or not slow' tests/whole/test_docs.py tests/whole/test_notebooks.py tests/whole/test_front_door.py
+
+# every example, command and link of the pages, those for developers too
+docs-test: $(DOCS_READY)
+	$(BIN)/python -m pytest -n 2 -m 'slow or not slow' tests/whole/test_docs.py tests/whole/test_notebooks.py tests/whole/test_front_door.py tests/whole/test_house.py
 
 lint: $(READY)
 	$(BIN)/ruff check soc_pymc tests
@@ -82,7 +85,7 @@ $(DOCS_READY): $(READY)
 	touch $(DOCS_READY)
 
 clean:
-	rm -rf $(VENV) $(LOWEST) demo build dist docs/_build docs/notebooks *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(LOWEST) demo build dist docs/_build docs/notebooks docs/reference/api *.egg-info .pytest_cache .mypy_cache .ruff_cache
 
 # branch coverage of the default tests, then with the slow ones. Tests that limit the size of files
 # fail here, since coverage's own files are cut too

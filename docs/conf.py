@@ -9,6 +9,7 @@ import re
 import shutil
 from pathlib import Path
 
+import jupytext
 from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
 
@@ -34,7 +35,9 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
 ]
-exclude_patterns = ["_build", "**/.ipynb_checkpoints"]
+# pages for developers stay in the repository
+templates_path = ["_templates"]
+exclude_patterns = ["_build", "dev", "notebooks/download", "**/.ipynb_checkpoints"]
 highlight_language = "none"
 default_role = "py:obj"  # `names` in docstrings lead to the reference
 
@@ -50,7 +53,7 @@ nb_merge_streams = True
 nb_ipywidgets_js = {}
 
 # reference
-autosummary_generate = False
+autosummary_generate = True
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_preserve_defaults = True
@@ -74,12 +77,51 @@ def copy_notebooks(app):
     """Put ../notebooks/*.md beside the pages, afresh, so that none outlives its source.
 
     Their links to ../docs/, right where the sources are read, lead to the same pages from here.
+    Below its title each page has a link to itself as a Jupyter notebook.
     """
     folder = HERE / "notebooks"
     shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
+    (folder / "download").mkdir(parents=True)
     for source in sorted((HERE.parent / "notebooks").glob("*.md")):
-        (folder / source.name).write_text(source.read_text().replace("](../docs/", "](../"))
+        jupytext.write(jupytext.read(source), folder / "download" / f"{source.stem}.ipynb")
+        link = f"{{download}}`Download this notebook <download/{source.stem}.ipynb>`"
+        text = source.read_text().replace("](../docs/", "](../")
+        (folder / source.name).write_text(
+            re.sub(r"^(# .*)$", rf"\1\n\n{link}", text, count=1, flags=re.M)
+        )
+
+
+def words_before(picture, section):
+    """The heading of a section, and its last paragraph before a picture, without TeX."""
+    words = ""
+    for child in section.children:
+        if picture in child.findall(nodes.image):
+            break
+        if isinstance(child, nodes.paragraph):
+            words = child.astext()
+    words = f"{section[0].astext()}. {words}".replace("\\mid", "|").replace("\\", "")
+    return " ".join(words.split())
+
+
+def describe_pictures(app, doctree, docname):
+    """Describe pictures of notebooks by the words before them; thumbnails in the gallery."""
+    last = {}
+    for picture in doctree.findall(nodes.image):
+        section = picture
+        while not isinstance(section, nodes.section):
+            section = section.parent
+        if not picture.get("alt"):
+            picture["alt"] = words_before(picture, section)
+        last[section["ids"][0]] = (section[0].astext(), picture)
+    if docname != "gallery" or not last:
+        return
+    shown = nodes.container(classes=["thumbnails"])
+    for anchor, (name, picture) in last.items():
+        link = nodes.reference("", "", refid=anchor, internal=True)
+        link += nodes.image(uri=picture["uri"], alt="", candidates=picture["candidates"])
+        link += nodes.inline("", name)
+        shown += nodes.paragraph("", "", link)
+    doctree.next_node(nodes.section).insert(2, shown)
 
 
 def spread_notebooks(app, env, docnames):
@@ -137,5 +179,6 @@ def setup(app):
     """Register what the pages need beyond the extensions."""
     app.connect("builder-inited", copy_notebooks)
     app.connect("env-before-read-docs", spread_notebooks)
+    app.connect("doctree-resolved", describe_pictures)
     app.add_html_math_renderer("mathml", (inline_formula, None), (display_formula, None))
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,11 +1,11 @@
 """soc_pymc: honest posteriors from any model's point scores.
 
 A model gives every item a score t, and we saw a noisy outcome: a count y ~ Poisson(theta N) with
-known exposure N, or a value y ~ Normal(theta, s^2) with known noise sd s. Calibration estimates
-E(theta | t); *second order calibration* (Muralidharan and Najmi) estimates the distribution of
-theta given t, and so E and Var(theta | t) and the posterior of every item's theta given t and y.
-Here one hierarchical model does this for all scores together, so that the curves and all posteriors
-include their uncertainty.
+known exposure N, a value y ~ Normal(theta, s^2) with known noise sd s, or successes
+y ~ Binomial(n, theta) in n trials. Calibration estimates E(theta | t); *second order calibration*
+(Muralidharan and Najmi) estimates the distribution of theta given t, and so E and Var(theta | t)
+and the posterior of every item's theta given t and y. Here one hierarchical model does this for all
+scores together, so that the curves and all posteriors include their uncertainty.
 
     items -> statistics -> model -> fit -> curves -> posteriors -> checks -> plots
 
@@ -20,7 +20,6 @@ include their uncertainty.
 
 If the check fails, try a richer prior, and compare by leave-one-out:
 
->>> stats = soc.summarize(items, joint=True)                      # cells of count and exposure
 >>> fits = {"Gamma": fit, "mixture": soc.fit(stats, soc.GammaMixture(), progress=False)}
 >>> soc.compare(fits, stats, progress=False)["elpd"].shape
 (2,)
@@ -33,16 +32,17 @@ Public names:
   `Spline`; `VI`, `NUTS`, `FiveSteps`
 - items and statistics: `PoissonItems`, `NormalItems`, `BinomialItems`; `summarize`, `Statistics`,
   `load_statistics`
-- the fit: `model`, `fit`, `Fit`, `Status`, `load_fit`
-- results: `calibration_curves`, `bands`; `item_posteriors`,
-  `posterior_expression`, `posterior_sql`; `check`, `CheckResult`, `compare`; `sensitivity`,
-  `Sensitivity`
+- the fit: `model`, `prior_predictive`, `fit`, `Fit`, `Status`, `load_fit`
+- results: `calibration_curves`, `bands`; `item_posteriors`, `export_prior`,
+  `posterior_expression`, `posterior_sql`; `check`, `CheckResult`, `compare`; `drift`, `Drift`;
+  `sensitivity`, `Sensitivity`
 - for scikit-learn: `SecondOrderCalibrator`, with `fit`, `predict`, `predict_interval`
 - one page for a colleague: `report`
-- modules: `decisions` (thresholds, ranking, exploration, value of more exposure), `evaluate`
-  (held-out exposure, cross-validation), `quantities` (R-squared of the score, what outcomes add to
-  it, two scores compared), `simulation` (items whose truth is known), `datasets` (example items,
-  real if they are found), `theory` (posterior moments from a marginal), `plots`
+- modules: `decisions` (thresholds, ranking, exploration, value of more exposure, totals),
+  `evaluate` (held-out exposure, cross-validation), `quantities` (R-squared of the score, what
+  outcomes add to it, two scores compared), `simulation` (items whose truth is known), `datasets`
+  (example items, real if they are found), `theory` (posterior moments from a marginal),
+  `prior_table` (posteriors from an exported prior, with NumPy alone), `plots`
 """
 
 import sys
@@ -63,6 +63,7 @@ if TYPE_CHECKING:
         StatisticsError,
     )
     from .checks._check import CheckResult, check
+    from .checks._drift import Drift, drift
     from .checks.comparison import compare
     from .data.items import BinomialItems, NormalItems, PoissonItems
     from .data.statistics import Statistics, load_statistics
@@ -83,8 +84,11 @@ if TYPE_CHECKING:
     from .inference.results import Fit, Status, load_fit
     from .model.problem import model
     from .paper import datasets, simulation, theory
+    from .posterior import prior_table
     from .posterior.calibration import bands, calibration_curves
     from .posterior.items import item_posteriors
+    from .posterior.prior_export import export_prior
+    from .posterior.prior_predictive import prior_predictive
     from .posterior.warehouse import posterior_expression, posterior_sql
     from .report import report
 
@@ -105,8 +109,11 @@ _HOMES = {
     "inference.results": "Fit Status load_fit",
     "posterior.calibration": "calibration_curves bands",
     "posterior.items": "item_posteriors",
+    "posterior.prior_export": "export_prior",
+    "posterior.prior_predictive": "prior_predictive",
     "posterior.warehouse": "posterior_expression posterior_sql",
     "checks._check": "check CheckResult",
+    "checks._drift": "drift Drift",
     "checks.comparison": "compare",
     "evaluate.power_scaling": "Sensitivity sensitivity",
     "report": "report",
@@ -118,6 +125,7 @@ _DOORS = {
     "decisions": "evaluate.decisions",
     "evaluate": "evaluate",
     "plots": "plots",
+    "prior_table": "posterior.prior_table",
     "quantities": "evaluate.quantities",
     "simulation": "paper.simulation",
     "theory": "paper.theory",
@@ -126,13 +134,14 @@ _DOORS = {
 
 __all__ = [
     "NUTS", "VI", "Beta", "BetaMixture", "BinomialItems", "CheckResult", "ConvergenceWarning",
-    "Fit", "FitError", "FiveSteps", "Gamma", "GammaMixture", "ItemsError", "ItemsWarning",
+    "Drift", "Fit", "FitError", "FiveSteps", "Gamma", "GammaMixture", "ItemsError", "ItemsWarning",
     "Normal", "NormalItems", "NormalMixture",
     "PoissonItems", "SecondOrderCalibrator", "Sensitivity", "SocError", "Spline", "Statistics",
     "StatisticsError", "Status", "bands", "calibration_curves", "check", "compare", "datasets",
-    "decisions", "evaluate", "fit", "item_posteriors", "load_fit", "load_statistics", "model",
-    "plots", "posterior_expression", "posterior_sql", "quantities", "report", "sensitivity",
-    "simulation", "summarize", "theory",
+    "decisions", "drift", "evaluate", "export_prior", "fit", "item_posteriors", "load_fit",
+    "load_statistics", "model", "plots", "posterior_expression", "posterior_sql",
+    "prior_predictive", "prior_table", "quantities", "report", "sensitivity", "simulation",
+    "summarize", "theory",
 ]  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """Bad inputs as data: what is wrong, how it is given, and what the one error says of it.
 
 `tests.whole.test_bad_inputs` runs every case, and ``python -m tests.bad_inputs`` writes
-`docs/errors.md` from the same table, with the messages as they are produced.
+`docs/dev/errors.md` from the same table, with the messages as they are produced.
 """
 
 import contextlib
@@ -52,7 +52,7 @@ TAME: dict[str, Any] = {
     "v": [0.1, -0.3, 0.2, 0.6],
     "s": [0.5, 0.5, 0.25, 1.0],
 }
-PAGE = Path(__file__).parent.parent / "docs" / "errors.md"
+PAGE = Path(__file__).parent.parent / "docs" / "dev" / "errors.md"
 
 
 # --- the kinds of cases --------------------------------------------------------------------------
@@ -237,7 +237,7 @@ TABLES = (
     BadTable("scores are spans of time", "column 't' holds", "convert it", {"t": _SPANS},
         backends=TYPED),
     BadTable("ids are spans of time", "column 'i' holds", "convert it", {"i": _SPANS}, {"id": "i"},
-        backends=TYPED),
+        {"edges": [0.25], "folds": 2}, TYPED),
     BadTable("scores are lists", "values of type array", _CONVERT, {"t": [[0.1]] * 4},
         backends=TYPED),
     BadTable("counts are bytes", "values of type binary", _CONVERT, {"y": [b"1"] * 4},
@@ -257,12 +257,28 @@ TABLES = (
     BadTable("a label of crossed groups holds the sign that joins them", "'h': 1 of 4 rows", _FIX,
         {"g": ["a", "a", "b", "b"], "h": ["c", "c×d", "d", "c"]}, {"group": ("g", "h")},
         engines=True),
+    BadTable("clusters are numbers with fractions", "'g' holds numbers with fractions; clusters",
+        _CONVERT, {"g": [0.5, 1.5, 2.5, 0.5]}, {"cluster": "g"}, engines=True),
+    BadTable("a cluster is missing", "'g': 1 of 4 rows is missing", _FIX,
+        {"g": ["a", None, "b", "a"]}, {"cluster": "g"}, engines=True),
+    BadTable("every item is a cluster of its own", "'g': there are as many clusters as items (4)",
+        "leave cluster= out", {"g": [4, 3, 2, 1]}, {"cluster": "g"}, engines=True),
+    BadTable("dates are text that is no day", "'g': 2 of 4 rows are not a day YYYY-MM-DD", _FIX,
+        {"g": ["2024-02-29", "2023-02-29", "2024-03-01", "3/1/2024"]}, {"date": "g"},
+        backends=TYPED, engines=True),
+    BadTable("a date is missing", "'g': 1 of 4 rows is missing", _FIX,
+        {"g": ["2024-02-29", None, "2024-03-01", "2024-03-02"]}, {"date": "g"}, engines=True),
+    BadTable("dates are numbers", "'g' holds numbers; dates must be dates", _CONVERT,
+        {"g": [20240229, 20240301, 20240302, 20240303]}, {"date": "g"}, engines=True),
+    BadTable("dates are times with a zone", "'g' holds times with a time zone", _CONVERT,
+        {"g": _PARIS}, {"date": "g"}, backends=TYPED),
     BadTable("groups are times with a zone", "dates or times", _CONVERT, {"g": _PARIS},
         {"group": "g"}),
-    BadTable("folds are made from ids of text", "'i' holds text", "give fold= a column",
-        {"i": ["a", "b", "c", "d"]}, {"id": "i"}, engines=True),
-    BadTable("an id is missing", "column 'i'", "ids must be whole", {"i": [1, None, 2, 3]},
-        {"id": "i"}),
+    BadTable("folds are made from ids that are days", "'i' holds dates", "give fold= a column",
+        {"i": _DAYS}, {"id": "i"},
+        {"edges": [0.25], "folds": 2}, TYPED, engines=True),
+    BadTable("an id is missing", "column 'i'", "folds need ids", {"i": [1, None, 2, 3]},
+        {"id": "i"}, {"edges": [0.25], "folds": 2}),
     BadTable("a fold is 1000", "larger than 999", "from 0 to 999", {"f": [0, 1000, 1, 2]},
         {"fold": "f"}),
     BadTable("a fold is negative", "negative", "from 0 to 999", {"f": [0, -1, 1, 2]},
@@ -414,7 +430,7 @@ def given() -> SimpleNamespace:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         made.stats = soc.summarize(made.items, bins=20, joint=True, folds=3, progress=False)
-        made.grouped_stats = soc.summarize(made.grouped, bins=20, progress=False)
+        made.grouped_stats = soc.summarize(made.grouped, bins=20, joint=False, progress=False)
         made.value_stats = soc.summarize(made.values, bins=20, progress=False)
         made.fit = soc.fit(made.stats, method=vi, progress=False)
         label_stats = soc.summarize(made.labels, bins=20, progress=False)
@@ -429,6 +445,26 @@ def given() -> SimpleNamespace:
     return made
 
 
+def _merged_atoms() -> soc.Statistics:
+    """Statistics with so few joint cells that a score shared by many items is among others."""
+    frame = soc.simulation.s1(1000, seed=0)
+    frame.loc[::5, "score"] = 0.05
+    items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", soc.ItemsWarning)
+        return soc.summarize(items, joint=400, progress=False)
+
+
+def _dated(days: int = 3) -> soc.Statistics:
+    """Statistics of some days, an item each and a few more."""
+    frame = soc.simulation.s1(days + 60, seed=0)
+    day = np.minimum(np.arange(len(frame)), days - 1).astype("timedelta64[D]")
+    frame["day"] = (np.datetime64("2024-01-01") + day).astype("datetime64[us]")
+    roles = {"score": "score", "count": "count", "exposure": "exposure"}
+    items = soc.PoissonItems(frame, **roles, date="day")
+    return soc.summarize(items, bins=3, joint=True, progress=False)
+
+
 def _summarize(**options: Any) -> Callable[[Any], Any]:
     return lambda g: soc.summarize(g.items, **{**g.quiet, **options})
 
@@ -439,6 +475,10 @@ def _fit(**options: Any) -> Callable[[Any], Any]:
 
 def _score(**options: Any) -> Callable[[Any], Any]:
     return lambda g: soc.item_posteriors(g.fit, g.items, **{**g.quiet, **options})
+
+
+def _total(**options: Any) -> Callable[[Any], Any]:
+    return lambda g: soc.decisions.total(g.fit, g.items, **options, **g.quiet)
 
 
 def _check(**options: Any) -> Callable[[Any], Any]:
@@ -484,6 +524,37 @@ ARGUMENTS = (
     BadArgument("two roles of one column", "score and count both name the column 't'",
         "each needs its own", lambda g: soc.PoissonItems(g.frame, **{**ROLES, "count": "t"}),
         ItemsError),
+    BadArgument("clusters and folds", "cluster=", "not both",
+        lambda g: soc.PoissonItems(g.frame, **ROLES, cluster="i", fold="f"), ItemsError),
+    BadArgument("other clusters than the items have", "clusters in column 'i'", "leave out cluster",
+        lambda g: soc.summarize(
+            soc.PoissonItems(g.frame, **ROLES, cluster="i"), cluster="f"), ItemsError),
+    BadArgument("clusters that are no column's name", "cluster must be", "the name of a column",
+        _summarize(cluster=7), ItemsError),
+    BadArgument("drift of statistics without dates", "keep none", "date= a column of dates",
+        lambda g: soc.drift(g.stats), StatisticsError),
+    BadArgument("drift of one day", "keep 1", "several days",
+        lambda g: soc.drift(_dated(1)), StatisticsError),
+    BadArgument("a window without dates", "keep no days", "date= a column of dates",
+        lambda g: g.stats.window("7d"), StatisticsError),
+    BadArgument("a window that is no number of days", "length='28'", 'such as "28d"',
+        lambda g: _dated().window("28"), StatisticsError),
+    BadArgument("a window of other days", "to 2020-01-01", "days are 2024-01-01",
+        lambda g: _dated().window("7d", "2020-01-01"), StatisticsError),
+    BadArgument("a half-life of 0", "half_life='0d'", 'such as "28d"',
+        lambda g: _dated().decay("0d"), StatisticsError),
+    BadArgument("an end that is no day", "end='soon'", 'such as "2026-03-31"',
+        lambda g: _dated().decay("7d", "soon"), StatisticsError),
+    BadArgument("weighted statistics in a check", "needs whole items", "a window of days",
+        lambda g: soc.check(g.fit, _dated().decay("7d")), StatisticsError),
+    BadArgument("more days than are kept", "4,001 days", "the first day of each week",
+        lambda g: _dated(4001), ItemsError),
+    BadArgument("more folds of clusters than blocks", "at most 240", "give fewer",
+        _summarize(cluster="f", folds=300), StatisticsError),
+    BadArgument("counts without exposures", "count= needs exposure=", "name both",
+        lambda g: soc.PoissonItems(g.frame, score="t", count="y"), ItemsError),
+    BadArgument("a summary of scores alone", "no column of counts", "give them count=",
+        lambda g: soc.summarize(soc.PoissonItems(g.frame, score="t"), **g.quiet), ItemsError),
     BadArgument("ids and folds", "id=", "not both",
         lambda g: soc.PoissonItems(g.frame, **ROLES, id="i", fold="f"), ItemsError),
     BadArgument("a dict in place of a table", "builtins.dict",
@@ -582,6 +653,10 @@ ARGUMENTS = (
         lambda g: soc.Gamma(monotone="yes")),
     BadArgument("zeros that are no switch", "Gamma(zero=)", "True or False",
         lambda g: soc.Gamma(zero="some")),
+    BadArgument("atoms that are no switch", "Gamma(atoms=)", "True or False",
+        lambda g: soc.Gamma(atoms=0.05)),
+    BadArgument("atoms in joint cells of several bins", "with others", "atoms=False",
+        lambda g: soc.fit(_merged_atoms(), soc.Gamma(exposure=soc.Spline()), **g.quiet)),
     BadArgument("zeros without joint cells", "soc.Gamma(zero=True)", "joint=True",
         lambda g: soc.fit(g.grouped_stats, soc.Gamma(zero=True), **g.quiet)),
     BadArgument("zeros by five steps", "soc.Gamma(zero)", "use soc.VI()",
@@ -630,7 +705,7 @@ ARGUMENTS = (
         _score(quantiles=["a"])),
     BadArgument("quantiles that are the same", "quantiles=", "leave one out",
         _score(quantiles=[0.5, 0.5 + 1e-14])),
-    BadArgument("draws that are no word", "draws='few'", "'all' or 'representative'",
+    BadArgument("draws that are no word", "draws='few'", "'auto'",
         _score(draws="few")),
     BadArgument("no name to write to", "out=''", "the name of a file", _score(out=""), ItemsError),
     BadArgument("a name to write to with NUL", "out='a\\x00.parquet'", "leave it out",
@@ -662,6 +737,8 @@ ARGUMENTS = (
         lambda g: soc.quantities.shrinkage(g.fit, "x.csv", **g.quiet)),
     BadArgument("scores compared without items", "scores['a']", "a pair (fit, items)",
         lambda g: soc.quantities.compare_scores({"a": g.fit, "b": g.fit}, **g.quiet)),
+    BadArgument("bands of R-squared", "not the array 'r_squared'", "quantile([0.05, 0.95]",
+        lambda g: soc.bands(soc.quantities.r_squared(g.fit))),
     BadArgument("cross-validation without folds", "no folds", "folds=10",
         lambda g: soc.evaluate.cross_validate(g.grouped_stats, **g.quiet), StatisticsError),
     BadArgument("cross-validation of items", "stats must be statistics", "soc.summarize",
@@ -684,12 +761,30 @@ ARGUMENTS = (
         lambda g: soc.decisions.probability_best(g.fit, g.items, 0, **g.quiet)),
     BadArgument("a quantile of risk of 0", "quantile=0", "between 0 and 1",
         lambda g: soc.decisions.risk_adjusted(g.fit, g.items, 0, **g.quiet)),
+    BadArgument("weights of a total of which some are missing", "weights: 1 of", "fill them in",
+        _total(weights=[_NAN] + [1.0] * 599)),
+    BadArgument("weights of a total that are too few", "weights has the shape (2,)", "give one",
+        _total(weights=[1.0, 2.0])),
+    BadArgument("weights of a total from no such column", "column 'x' is missing", "the table has",
+        _total(weights="x"), ItemsError),
+    BadArgument("labels of totals that are too few", "by=[1, 2]", "one label for each",
+        _total(by=[1, 2])),
+    BadArgument("a mean with weights below 0", "a mean needs weights >= 0", "are below 0",
+        _total(weights=[-1.0] + [1.0] * 599, mean=True)),
+    BadArgument("a mean with weights of 0", "a mean needs a weight > 0", "'all items' are 0",
+        _total(weights=[0.0] * 600, mean=True)),
+    BadArgument("a total's threshold of NaN", "threshold=nan", "finite number",
+        _total(threshold=_NAN)),
     BadArgument("a report that is no page", "out='a.txt'", "*.html",
         lambda g: soc.report(g.fit, g.items, out="a.txt", **g.quiet)),
     BadArgument("a report's threshold of NaN", "threshold=nan", "finite number",
         lambda g: soc.report(g.fit, g.items, threshold=_NAN, out="a.html", **g.quiet)),
     BadArgument("a report of statistics", "not Statistics", "must be soc.PoissonItems",
         lambda g: soc.report(g.fit, g.stats, out="a.html", **g.quiet)),
+    BadArgument("a prior in a file of another kind", "path='prior.csv'", "*.parquet or *.json",
+        lambda g: soc.export_prior(g.fit, "prior.csv")),
+    BadArgument("a prior with three levels of quantiles", "(0.05, 0.5, 0.95)", "must be two levels",
+        lambda g: soc.export_prior(g.fit, "prior.json", quantiles=(0.05, 0.5, 0.95))),
     BadArgument("SQL of values", "Normal", "soc.item_posteriors",
         lambda g: soc.posterior_sql(g.value_fit, "ads")),
     BadArgument("SQL of no table", "table=''", "must be a name",
@@ -840,6 +935,7 @@ COMMANDS = (
         "summarize a.csv --score t --successes y --out s.nc"),
     BadCommand("counts and values", "--count", "items are of one kind",
         "summarize a.csv --score t --count y --exposure N --value v --out s.nc"),
+    BadCommand("drift without days", "keep none", "date=", "drift stats.nc --out d.csv"),
     BadCommand("no bins", "bins=0", "from 1 to", f"summarize a.csv {_NAMED} --bins 0 --out s.nc"),
     BadCommand("no file", "none.csv", "no such file", f"summarize none.csv {_NAMED} --out s.nc"),
     BadCommand("edges of no statistics", "none.nc", "no such file",
@@ -870,6 +966,8 @@ COMMANDS = (
         "posteriors fit.nc a.csv --out p.parquet"),
     BadCommand("posteriors as CSV", "out='p.csv'", "*.parquet",
         "posteriors fit.nc ads.parquet --out p.csv"),
+    BadCommand("scores alone with counts", "--score-only", "leave out --count",
+        "posteriors fit.nc ads.parquet --score-only --count count --out p.parquet"),
     BadCommand("a quantile of 2", "quantiles=2.0", "between 0 and 1",
         "posteriors fit.nc ads.parquet --quantiles 2 --out p.parquet"),
     BadCommand("posteriors over the items", "ads.parquet holds the items", "another name",
@@ -938,8 +1036,7 @@ FINE = (
     Fine("counts as real numbers", columns={"y": [float(y) for y in TAME["y"]]}),
     Fine("counts in 8 bits without sign", columns={"y": pa.array(TAME["y"], pa.uint8())}),
     Fine("scores as categories of numbers", columns={"t": pa.array(TAME["t"]).dictionary_encode()}),
-    Fine("ids of text where no folds are made", columns={"i": list("abcd")}, roles={"id": "i"},
-        options={"folds": 0}),
+    Fine("ids of text, of which no folds are made", columns={"i": list("abcd")}, roles={"id": "i"}),
     Fine("ids beyond 64 bits with sign", columns={"i": pa.array([1, 2, 3, 2**64 - 1], pa.uint64())},
         roles={"id": "i"}, options={"folds": 0}),
     Fine("a minus before 0", columns={"y": [-0.0, 1.0, 2.0, 1.0]}),
@@ -986,7 +1083,7 @@ def folder_of_commands() -> None:
     g = given()
     Path("a.csv").write_text(_LINES)
     g.frame.to_parquet("ads.parquet")
-    plain = soc.summarize(g.items, bins=20, progress=False)
+    plain = soc.summarize(g.items, bins=20, joint=False, progress=False)
     plain.save("stats.nc")
     g.fit.save("fit.nc")
     for word, step in (("old", -1), ("new", 1)):

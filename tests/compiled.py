@@ -21,7 +21,7 @@ def use(name: str) -> None:
     """Fit a golden case, score its items in every way, and check it."""
     case, fit = golden.CASES[name], golden.fit_of(name)
     items = case.items(golden.chosen(case.kind))
-    for draws in ("all", "representative"):
+    for draws in ("all", "auto"):
         soc.item_posteriors(fit, items, quantiles=PROBS, draws=draws, **golden.QUIET)
     soc.check(fit, case.items(golden.FRAMES[case.kind]().head(200)), **golden.QUIET)
 

@@ -1,6 +1,6 @@
 """Text and HTML representations of results; all text in HTML is escaped."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from html import escape
 from typing import Any
@@ -11,6 +11,7 @@ import xarray as xr
 Rows = list[tuple[str, str]]
 
 _SHOWN = 5  # labels of groups
+_COLOURS = {"ok": "#1b7837", "look": "#b35806", "fail": "#b2182b"}  # of verdicts
 
 
 def visible(text: object) -> str:
@@ -29,12 +30,20 @@ def html_table(
     names = "".join(f"<th>{escape(visible(name))}</th>" for name in head)
     top = f"<thead><tr>{names}</tr></thead>" if names else ""
     body = "".join(
-        "<tr>" + "".join(f"<td>{escape(visible(cell))}</td>" for cell in row) + "</tr>"
+        "<tr>"
+        + "".join(f"<td{_style(cell)}>{escape(visible(cell))}</td>" for cell in row)
+        + "</tr>"
         for row in rows
     )
     table = f"<table>{top}<tbody>{body}</tbody></table>"
     below = f"<p>{escape(visible(note))}</p>" if note else ""
     return f"<div><strong>{escape(visible(title))}</strong>{table}{below}</div>"
+
+
+def _style(cell: object) -> str:
+    """Colour of a verdict."""
+    colour = _COLOURS.get(str(cell))
+    return f' style="color: {colour}; font-weight: bold"' if colour else ""
 
 
 def lines(head: str, rows: Iterable[Sequence[str]]) -> str:
@@ -88,10 +97,10 @@ def of_status(status: Any) -> Rows:
 def of_statistics(stats: Any, sums: str) -> Rows:
     """Rows of statistics, with the sums of their outcomes in words."""
     n = stats.data["n"].to_numpy()
-    full = n[n > 0]
+    full = n[n > 0].round().astype(int)  # of weighted items they are not whole
     in_bins = f", {full.min():,} to {full.max():,} items each" if len(full) else ""
     empty = f", {len(n) - len(full):,} empty" if len(full) < len(n) else ""
-    cells = stats.data.sizes
+    cells, days = stats.data.sizes, stats.days
     kept = [f"{cells[t]:,} of {t}" for t in cells if f"{t}_cell" in stats.data]
     if stats.coarse:
         merged = f" in bins of {stats.coarse}" if stats.coarse > 1 else ""
@@ -101,9 +110,13 @@ def of_statistics(stats: Any, sums: str) -> Rows:
         ("outcomes", sums),
         ("bins", f"{stats.bins:,}{in_bins}{empty}"),
         ("scores", _range(stats.data, "score_min", "score_max")),
+        *_atoms(stats.atoms),
         ("cells", ", ".join(kept)),
         *_groups(stats.groups),
+        *([("days", f"{len(days):,}, {days[0]} to {days[-1]}")] if len(days) else []),
+        *([("weights", stats.weights)] if stats.weights else []),
         *([("folds", str(stats.folds))] if stats.folds else []),
+        *([("blocks of clusters", str(stats.blocks))] if stats.blocks else []),
         ("memory", f"{stats.data.nbytes / 1e6:.1f} MB"),
     ]
 
@@ -120,6 +133,11 @@ def of_items(items: Any) -> Rows:
         rows = getattr(source, "shape", None)
         shown += f" of {rows[0]:,} rows" if isinstance(rows, tuple) else ""
     return [("source", shown), *((role, repr(c)) for role, c in items.roles.items())]
+
+
+def _atoms(atoms: Mapping[float, int]) -> Rows:
+    shown = ", ".join(f"{n:,} items at {score:.6g}" for score, n in list(atoms.items())[:_SHOWN])
+    return [("atoms", shown + (", ..." if len(atoms) > _SHOWN else ""))] if atoms else []
 
 
 def _groups(labels: Sequence[str]) -> Rows:

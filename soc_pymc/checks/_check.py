@@ -1,5 +1,6 @@
 """`check`: does the model fit these outcomes, and what to do if not."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -8,26 +9,31 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
+from scipy import stats
 
 from .._lib.arguments import SEED, A, Whole, checked, names_of, switch
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError, ItemsError
+from .._lib.front import shown_by_front
 from .._lib.progress import phase
 from ..data.groups import group_roles
 from ..data.items import ANY_ITEMS, Items
 from ..data.statistics import Statistics
+from ..data.summaries import summarize
+from ..families.family import family_of
 from ..families.outcomes import Outcome
 from ..families.row_sums import MEAN_ONLY
 from ..inference.results import PARETO_K, Fit, Status
 from ..posterior.item_columns import read_items
 from ..posterior.predictive import Columns, Posterior, posterior_of, select
 from .cells import cell_pit, make_cells
-from .findings import advise, as_html, as_text
+from .findings import TOGETHER, advise, as_html, as_text
 from .leave_one_out import elpd_record, leave_items_out, loo_cells
 from .predictive import (
     GRID,
     LEAST,
     SlicePit,
+    Uniformity,
     column_slices,
     cut_columns,
     predictive_cdf,
@@ -49,8 +55,10 @@ ITEMS_OR_STATISTICS = A(Items | Statistics, f"{ANY_ITEMS}, or their statistics")
 _FAIL, _LOOK = 0.01, 0.05
 _DRAWS = 1000  # draws in the tree for ArviZ
 _DOUBTED, _WRONG = 2000, 0.1  # items whose intervals are judged, and how wrong they may be
+_NARROW = 0.5  # how much too narrow bands of curves may be
 _LOO = ("elpd", "standard_error", "p_loo", "pareto_k")
 _ESS_FRACTION = 0.1
+_TINY = 1e-300  # p-values below this are 0 in floating point
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,13 +72,16 @@ class CheckResult:
         number is judged by a fixed bound) and ``verdict``: ``"fail"`` where p < 0.01 after
         Holm-Bonferroni over the table, ``"look"`` where p < 0.05 by itself, else ``"ok"``.
         The statistic of ``PIT`` and ``LOO-PIT`` is the largest difference between the ECDF of the
-        transformed outcomes and the uniform cdf; of ``dispersion`` and ``zero counts`` observed
-        over predicted; of ``leave-one-out`` the largest Pareto k.
+        transformed outcomes and the uniform cdf, and so of ``PIT of slices``, which tests the
+        slices by one quantity together (Fisher's method); of ``dispersion`` and ``zero counts``
+        (``zero successes``) observed over predicted; of ``noise`` and ``clusters`` how many times
+        as wide intervals of items and bands of curves should be; of ``leave-one-out`` the largest
+        Pareto k. ``converged``, ``pareto_k`` and ``ess_fraction`` are those of `Status`.
     data
         `xarray.DataTree` on a random subset of the items, for ArviZ's own functions: groups
         ``posterior``, ``posterior_predictive``, ``observed_data``, ``log_likelihood``,
         ``pit_values`` and ``loo_pit`` (each with ``count`` or ``value``, dim ``item``) and
-        ``constant_data``; and the group ``pit`` with the ECDFs of all items, by slice, less the
+        ``constant_data``; and the group ``pit`` with the ECDFs of all items, by slice, minus the
         uniform cdf. ``pit_values`` are randomised and exact, ``loo_pit`` the same with each item
         left out. Of checks on statistics, which know no items: ``posterior``, ``pit`` and ``loo``.
     advice
@@ -106,7 +117,8 @@ class CheckResult:
         return as_text(self.table, self.advice, self._n_items)
 
     def _repr_html_(self) -> str:
-        return as_html(self.table, self.advice, self._n_items)
+        words = as_html(self.table, self.advice, self._n_items)
+        return words + shown_by_front("picture_of_check")(self)
 
 
 @checked(
@@ -128,12 +140,13 @@ def check(
 ) -> CheckResult:
     """Test whether the outcomes look like those that the fitted model makes.
 
-    Every item's count or value is put through the cdf of its predictive distribution, averaged over
-    the curves' uncertainty; if the model is right the results are uniform, overall and in every
-    slice: fifths of the score and of the exposure or noise sd, items with an exposure of 50 and
-    more, and the levels of the items' group and of the columns `by`. Summaries (dispersion; of
-    counts also the number of zeros) are compared with replicated outcomes, random items are left
-    out one by one, and the quality of the inference itself is reported.
+    Every item's outcome is put through the cdf of its predictive distribution, averaged over the
+    curves' uncertainty. If the model is right the results are uniform, overall and in every slice:
+    fifths of the score and of the exposure (noise sd, trials), items with an exposure of 50 and
+    more, scores that many items share, and the levels of the items' group and of the columns `by`.
+    Summaries (dispersion; of counts and successes also the number of zeros) are compared with
+    replicated outcomes, random items are left out one by one, and the quality of the inference
+    itself is reported.
 
     Parameters
     ----------
@@ -141,11 +154,12 @@ def check(
         The fit.
     items
         Items to check it on: those that made it (tests are then conservative), or better others. Or
-        statistics with joint cells, ``summarize(items, joint=True)``, of any number of items: PIT
+        statistics with joint cells, which `summarize` keeps by default, of any number of items: PIT
         and leave-one-out of all of them, at the precision of the cells.
     by
         Further columns of the items' table to slice on: numbers and dates of more than 20 distinct
-        values by fifths, others by level, the 20 most frequent; missing values are a level.
+        values by fifths, others by level, the 20 most frequent. Missing values are the level
+        ``missing``.
     subset
         Number of random items in ``data``, which are also those left out.
     seed, progress
@@ -187,13 +201,14 @@ def check(
     below, upto = predictive_cdf(posterior, columns, progress=progress)
     pit = randomised_pit(below, upto, rngs[0])
     n = len(pit)
-    masks = _masks(outcome, columns, labels, items.roles)
+    masks = _masks(fit, columns, labels, items.roles)
     found = {name: slice_pit(below, upto, pit, mask) for name, mask in masks.items()}
     rows = _pit_findings(found)
-    for summary in predictive_tests(fit, columns, seed=seed, progress=progress):
-        rows.append((summary.name, "all items", summary.ratio, summary.p_value, ""))
-    if outcome.forms.doubtful(columns[outcome.observed], columns[outcome.size]):
-        rows.append(_noise(posterior, columns))
+    summaries = predictive_tests(fit, columns, seed=seed, progress=progress)
+    rows += [(each.name, "all items", each.ratio, each.p_value, "") for each in summaries]
+    tight = any(each.ratio < 1 and each.p_value < _LOOK for each in summaries)
+    if outcome.forms.doubtful(columns[outcome.observed], columns[outcome.size], tight):
+        rows.append(_noise(posterior, columns, tight))
     with phase("draws for ArviZ, items left out", enabled=progress):
         at = np.sort(rngs[1].choice(n, min(subset, n), replace=False))
         groups = arviz_groups(fit, columns, at, rngs[1])
@@ -204,6 +219,8 @@ def check(
             left, loo_pit = _leave_out(fit, select(columns, at), where, ends, groups)
             rows += left
             groups["loo_pit"] = _item_values(outcome, loo_pit, at)
+    if not fit.one_draw and (fit.widened or items.cluster is not None):
+        rows.append(_clusters(fit, items))
     table = _table(rows, fit)
     groups["pit"] = _pit_dataset(found)
     advice = (*advise(table, fit, outcome, n, names), *cut_columns(labels))
@@ -227,6 +244,8 @@ def _check_cells(fit: Fit, stats: Statistics, seed: int, progress: bool) -> Chec
     outcome = posterior.outcome
     if outcome.forms.doubt(stats.table):
         rows.append(_noise(posterior, cells.columns))
+    if not fit.one_draw and (fit.widened or stats.blocks):
+        rows.append(_clusters(fit, stats))
     table = _table(rows, fit)
     advice = advise(table, fit, outcome, stats.n_items, list(cells.levels))
     return CheckResult(table, xr.DataTree.from_dict(groups), tuple(advice), elpd)
@@ -236,10 +255,31 @@ def _check_cells(fit: Fit, stats: Statistics, seed: int, progress: bool) -> Chec
 
 
 def _pit_findings(found: Mapping[str, SlicePit]) -> list[Finding]:
-    return [("PIT", name, own.test.distance, own.test.p_value, "") for name, own in found.items()]
+    rows = [("PIT", name, own.test.distance, own.test.p_value, "") for name, own in found.items()]
+    return [*rows, *_together(found)]
 
 
-def _noise(posterior: Posterior, columns: Columns) -> Finding:
+def _together(found: Mapping[str, SlicePit]) -> list[Finding]:
+    """Slices by one quantity together, by Fisher's sum of logarithms of p-values.
+
+    Such slices share no items, so that their tests are independent.
+    """
+    families: dict[tuple[str, str], list[Uniformity]] = {}
+    for name, own in found.items():
+        if part := re.match(r"(.+?) (\d+/\d+: |= )", name):
+            all_of = "{} = any of {}" if part[2] == "= " else "{} 1/{} to {}/{}"
+            families.setdefault((part[1], all_of), []).append(own.test)
+    rows: list[Finding] = []
+    for (name, all_of), tests in families.items():
+        if (k := len(tests)) > 1:
+            p_values = np.maximum([test.p_value for test in tests], _TINY)
+            p_value = float(stats.chi2.sf(-2.0 * np.log(p_values).sum(), 2 * k))
+            largest = max(test.distance for test in tests)
+            rows.append((TOGETHER, all_of.format(name, k, k, k), largest, p_value, ""))
+    return rows
+
+
+def _noise(posterior: Posterior, columns: Columns, tight: bool = False) -> Finding:
     """How wide the intervals of typical items would be under the noise that is in doubt."""
     outcome, step = posterior.outcome, max(1, len(columns["score"]) // _DOUBTED)
     some = select(columns, slice(None, None, step))
@@ -247,9 +287,25 @@ def _noise(posterior: Posterior, columns: Columns) -> Finding:
     curves = posterior.curves(some["score"], some.get("group"), size)
     mean, variance = (curves[name].mean(axis=0) for name in ("mean", "variance"))
     width = float(np.median(outcome.forms.other_width(size, mean, variance)))
-    off = abs(np.log(width))
-    verdict = "fail" if off > np.log1p(_WRONG) else "look" if off > np.log1p(_WRONG / 2) else "ok"
-    return "noise", "all items", width, np.nan, verdict
+    verdict = _of_width(width, _WRONG)
+    return "noise", "all items", width, np.nan, "look" if tight and verdict == "ok" else verdict
+
+
+def _of_width(factor: float, most: float) -> str:
+    """Verdict on widths that should be larger or smaller by a factor."""
+    off = abs(np.log(factor))
+    return "fail" if off > np.log1p(most) else "look" if off > np.log1p(most / 2) else "ok"
+
+
+def _clusters(fit: Fit, items: Items | Statistics) -> Finding:
+    """How much wider clusters make bands, and whether they are."""
+    from ..inference.clusters import cluster_factor  # which loads PyMC
+
+    if not fit.widened and not isinstance(items, Statistics):
+        items = summarize(items, folds=0, on_leakage="ignore", progress=False)
+    factor = cluster_factor(fit, items)
+    verdict = "ok" if fit.widened else _of_width(factor, _NARROW)
+    return "clusters", "all items", factor, np.nan, verdict
 
 
 def _loo_finding(where: str, pareto_k: float) -> Finding:
@@ -322,21 +378,21 @@ def holm(p_value: Floats) -> Floats:
 
 
 def _masks(
-    outcome: Outcome, columns: Columns, labels: Mapping[str, pd.Series], roles: Mapping[str, str]
+    fit: Fit, columns: Columns, labels: Mapping[str, pd.Series], roles: Mapping[str, str]
 ) -> dict[str, Mask]:
     """All slices of enough items; a column that merely bears a role's name is called a column."""
-    n = len(columns["score"])
+    n, outcome = len(columns["score"]), family_of(fit.prior).outcome
     taken = {"score": roles["score"], outcome.words.size: roles[outcome.size]}
     named = {
         f"column {name}" if taken.get(name, name) != name else name: values
         for name, values in labels.items()
     }
-    found = dict([*slices(outcome, columns), *column_slices(named)])
+    found = dict([*slices(outcome, columns, fit.atoms), *column_slices(named)])
     return {name: mask for name, mask in found.items() if mask.sum() >= min(LEAST, n)}
 
 
 def _pit_dataset(found: Mapping[str, SlicePit]) -> xr.Dataset:
-    """ECDFs of the PIT less the uniform cdf, by slice: the pictures need nothing else."""
+    """ECDFs of the PIT minus the uniform cdf, by slice: the pictures need nothing else."""
     own = found.values()
     numbers: dict[str, Any] = {
         name: (("slice", "u"), np.array([getattr(pit, name) - GRID for pit in own]))

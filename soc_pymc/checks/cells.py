@@ -7,7 +7,7 @@ leave-one-out both are at the cell's mean: of values, whose cells are about an e
 sd wide, that makes a log density about 1/1500 nat too large at most, for all priors alike.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import StatisticsError
-from ..data.statistics import Statistics
+from ..data.statistics import Statistics, refuse_weights
 from ..families.outcomes import Outcome
 from ..inference.results import Fit, outcome_roles
+from ..model.rows import check_atoms_apart
 from ..posterior.extrapolation import warn_of_extrapolated_bins
 from ..posterior.item_columns import bin_scores_of
 from ..posterior.predictive import Columns, posterior_of, select
@@ -26,6 +27,7 @@ from .predictive import (
     LEVELS,
     SlicePit,
     Uniformity,
+    atom_slices,
     grid_p_value,
     large_sizes,
     level_slices,
@@ -61,6 +63,9 @@ def check_roles(fit: Fit, stats: Statistics) -> None:
 def make_cells(fit: Fit, stats: Statistics) -> Cells:
     """Weighted items of statistics with joint cells, where the fit's mean curve varies in bins."""
     check_roles(fit, stats)
+    refuse_weights(stats, "a check")
+    if fit.atoms:
+        check_atoms_apart(stats)
     posterior = posterior_of(fit)
     outcome = posterior.outcome
     pooled = stats.cells("joint")  # says what to do where there are none
@@ -88,10 +93,11 @@ def make_cells(fit: Fit, stats: Statistics) -> Cells:
 # --- PIT -----------------------------------------------------------------------------------------
 
 
-def _slices(outcome: Outcome, cells: Cells) -> Iterator[tuple[str, Mask]]:
-    """All items, large sizes, fifths of score and size, by whole bins and cells, and groups."""
+def _slices(outcome: Outcome, cells: Cells, atoms: Sequence[float]) -> Iterator[tuple[str, Mask]]:
+    """All items, atoms, large sizes, fifths of score and size by whole bins and cells, groups."""
     score, size = cells.columns["score"], cells.columns[outcome.size]
     yield "all items", np.ones(len(cells.n), dtype=bool)
+    yield from atom_slices(score, atoms)
     yield from large_sizes(outcome, size)
     for name, value in (("score", score), (outcome.words.size, size)):
         order = np.argsort(value, kind="stable")
@@ -117,7 +123,7 @@ def cell_pit(
     """
     posterior = posterior_of(fit)
     observed = posterior.outcome.observed
-    masks = dict(_slices(posterior.outcome, cells))
+    masks = dict(_slices(posterior.outcome, cells, fit.atoms))
     drawn = {name: np.zeros(len(GRID) - 1) for name in masks}
     averaged = {name: np.zeros(len(GRID) - 1) for name in masks}
     for at in parts("PIT of cells", len(cells.n), _CHUNK, progress, "cells"):

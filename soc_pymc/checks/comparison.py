@@ -9,7 +9,14 @@ import xarray as xr
 
 from .._lib.arguments import SEED, A, OrNone, Whole, checked, switch
 from .._lib.arrays import Floats
-from .._lib.errors import ConvergenceWarning, FitError, ItemsError, StatisticsError, warn_user
+from .._lib.errors import (
+    ConvergenceWarning,
+    FitError,
+    ItemsError,
+    ItemsWarning,
+    StatisticsError,
+    warn_user,
+)
 from .._lib.progress import phase
 from ..data.items import Items
 from ..data.statistics import Statistics
@@ -55,7 +62,7 @@ def compare(
         same seed, and then no `data`.
     data
         The items that made the fits: a random subset of them is left out one by one. Or their
-        statistics with joint cells, ``summarize(items, joint=True)``: all of them are, at the
+        statistics with joint cells, which `summarize` keeps by default: all of them are, at the
         precision of the cells.
     subset, seed, progress
         Number of random items, the same for all fits (statistics take all), their seed, and whether
@@ -88,6 +95,8 @@ def compare(
     -----
     ConvergenceWarning
         If any fit's ``trust`` is not ``"ok"``: one warning, with the names and the remedy.
+    ItemsWarning
+        If fits or data have clusters: ``se`` and ``dse`` take items as independent.
 
     Notes
     -----
@@ -111,7 +120,7 @@ def compare(
     >>> import soc_pymc as soc
     >>> frame = soc.simulation.s1(2000, seed=0)
     >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> stats = soc.summarize(items, joint=True, progress=False)
+    >>> stats = soc.summarize(items, progress=False)
     >>> stiff = soc.Gamma(variance=soc.Spline(knots=1))
     >>> fits = {
     ...     "curve": soc.fit(stats, progress=False),
@@ -142,6 +151,7 @@ def compare(
             )
         only[name] = fit
     _check_same(only)
+    _warn_of_clusters(only, data)
     if isinstance(data, Statistics):
         return _from_cells(only, data, progress)
     trees = _trees(only, data, subset, seed, progress)
@@ -150,6 +160,17 @@ def compare(
     influences = {name: influence for name, (_, influence) in records.items()}
     trusts = _judged(only, influences, stats, progress)
     return _finished(_table({n: record for n, (record, _) in records.items()}, trusts), trusts)
+
+
+def _warn_of_clusters(fits: Mapping[str, Fit], data: Items | Statistics) -> None:
+    """Say that standard errors are too small for items that depend on each other."""
+    clustered = data.blocks > 0 if isinstance(data, Statistics) else data.cluster is not None
+    if clustered or any(fit.widened for fit in fits.values()):
+        warn_user(
+            "se and dse take items as independent, so that items of one cluster make them too "
+            "small: soc.evaluate.cross_validate leaves out whole clusters",
+            ItemsWarning,
+        )
 
 
 def _judged(

@@ -14,14 +14,19 @@ from ..inference.results import Fit
 
 _SMALL = 0.01  # ECDF differences below this matter to few uses
 _ROWS = 5  # findings shown, the worst
+_MATTERS = 1.1  # factor of the bands' width from which clusters are named
 _SENTENCES = 3  # of the advice
 _HEAD = ("verdict", "what", "where", "found", "p")
+TOGETHER = "PIT of slices"
+"""The check of all slices by one quantity together."""
 _LABELS = {  # what a check looks at, and how its statistic is written
     "PIT": ("distribution of outcomes (PIT)", "probabilities off by up to {:.3f}"),
+    TOGETHER: ("the same of slices together", "probabilities off by up to {:.3f}"),
     "LOO-PIT": ("the PIT, each item left out", "probabilities off by up to {:.3f}"),
     "noise": ("noise of outcomes", "item intervals should be {:.2f} times as wide"),
     "dispersion": ("scatter of outcomes", "{:.2f} times as predicted"),
     "leave-one-out": ("weights of items left out", "largest Pareto k {:.2f} (at most 0.7)"),
+    "clusters": ("dependence within clusters", "bands {:.2f} times as wide"),
     "converged": ("convergence", ""),
     "pareto_k": ("quality of the approximation", "Pareto k {:.2f} (at most 0.7)"),
     "ess_fraction": ("quality of the approximation", "effective share of draws {:.2f}"),
@@ -40,6 +45,8 @@ def advise(
     doubted = (table["check"] == "noise") & (table["verdict"] != "ok")
     for width in table.loc[doubted, "statistic"]:
         yield outcome.words.doubt.format(width=width)
+    yield from _cluster_advice(table[table["check"] == "clusters"], fit)
+    known = not doubted.any()
     failed = table[table["verdict"] == "fail"]
     tested = table["p_value"].notna()
     if not failed.empty:
@@ -49,25 +56,56 @@ def advise(
                 "method=soc.NUTS() before reading anything else here."
             )
         findings = failed[failed["p_value"].notna()]
-        yield from _summary_advice(findings, fit, outcome)
-        yield from _slice_advice(findings, fit, outcome, by)
+        yield from _summary_advice(findings, fit, outcome, known)
+        yield from _slice_advice(findings, fit, outcome, by, known)
         yield from _size_of_sample(findings, n_items)
     elif (table["verdict"] == "look").any():
-        looks = int(((table["verdict"] == "look") & tested).sum())
-        if looks:
+        looked = table[(table["verdict"] == "look") & tested]
+        if not looked.empty:
             yield (
-                f"{looks} of {int(tested.sum())} tests have p < .05, about "
+                f"{len(looked)} of {int(tested.sum())} tests have p < 0.05, about "
                 f"{0.05 * tested.sum():.1f} are expected by chance: nothing fails, but look at "
                 "soc.plots.plot_pit(result)."
             )
+        yield from (
+            f"If this is more than chance: {sentence}"
+            for sentence in (
+                *_summary_advice(looked, fit, outcome, known),
+                *_slice_advice(looked, fit, outcome, by, known),
+            )
+        )
     else:
         yield "Nothing speaks against the model on these items."
     if ((table["check"] == "ess_fraction") & (table["verdict"] == "look")).any():
         yield ("Few of the approximation's draws carry the weight: compare with method=soc.NUTS().")
+    swayed = (table["check"] == "leave-one-out") & (table["verdict"] != "ok")
+    for k in table.loc[swayed, "statistic"]:
+        yield (
+            f"A few outcomes sway the fit when they are left out (Pareto k {k:.2f}): look at them "
+            "by arviz.plot_khat, of result.elpd or of arviz.loo(result.data, pointwise=True), and "
+            "compare fits by soc.evaluate.cross_validate, which does not use these weights."
+        )
 
 
-def _summary_advice(failed: pd.DataFrame, fit: Fit, outcome: Outcome) -> Iterator[str]:
-    """On dispersion and the number of zeros."""
+def _cluster_advice(found: pd.DataFrame, fit: Fit) -> Iterator[str]:
+    """On items that depend on each other within clusters."""
+    for factor in found.loc[found["statistic"] > _MATTERS, "statistic"]:
+        if fit.widened:
+            yield (
+                f"Clusters matter: they make bands of the curves {factor:.2f} times as wide, as "
+                "the fit allows for. P-values here take items as independent: they are too small."
+            )
+        else:
+            yield (
+                f"Clusters matter: bands of the curves should be {factor:.2f} times as wide. Fit "
+                "statistics that keep them: soc.summarize(items, cluster=...)."
+            )
+
+
+def _summary_advice(failed: pd.DataFrame, fit: Fit, outcome: Outcome, known: bool) -> Iterator[str]:
+    """On dispersion and the number of zeros; if the noise is not known, on excesses alone."""
+    if not known:
+        failed = failed[failed["statistic"] > 1]
     for ratio in failed.loc[failed["check"] == "dispersion", "statistic"]:
         side = "more" if ratio > 1 else "less"
         yield (
@@ -100,29 +138,36 @@ def _prior(fit: Fit) -> str:
 
 
 def _slice_advice(
-    failed: pd.DataFrame, fit: Fit, outcome: Outcome, by: Sequence[str]
+    failed: pd.DataFrame, fit: Fit, outcome: Outcome, by: Sequence[str], known: bool
 ) -> Iterator[str]:
-    """On the slices whose PIT fails."""
-    named = failed.loc[failed["check"] == "PIT", "slice"]
-    if named.str.match(rf"{outcome.words.size} (\d/\d: |>= )").any():
+    """On slices whose PIT fails; if the noise is not known, not on what it may explain."""
+    named = failed.loc[failed["check"].isin(["PIT", TOGETHER]), "slice"]
+    if named.str.match(rf"{outcome.words.size} (\d/\d(:| to) |>= )").any():
         yield _size_advice(fit, outcome)
-    by_score = named.str.match(r"score \d/\d: ").any()
+    by_score = known and named.str.match(r"score \d/\d(:| to) ").any()
     if by_score:
         yield (
             "The fit is off by score: the curves are too stiff there. Use more bins in "
             f"soc.summarize and more knots, soc.{_prior(fit)}(mean=soc.Spline(knots=40), "
             "variance=soc.Spline(knots=40))."
         )
+    if named.str.match(r"score = ").any():
+        yield (
+            "Items of one score that many share, such as a default score, are not what the fit "
+            "says: they may be of several kinds. Give them a group=, let theta depend on "
+            f"{outcome.words.size} ({fit.prior.family}(exposure=soc.Spline())), or fit them apart."
+        )
     for column in by:
         own = rf"(column )?{re.escape(column)}"
         if named.str.match(rf"{own} = ").any():
             yield _level_advice(fit, column)
-        if named.str.match(rf"{own} \d/\d: ").any() and not _is_input(outcome, fit, column):
+        if named.str.match(rf"{own} \d/\d(:| to) ").any() and not _is_input(outcome, fit, column):
             yield (
                 f"The fit is off by {column!r}, which says something about theta that the score "
                 "does not: give the score model this column, or fit ranges of it apart."
             )
-    if (named.eq("all items").any() or by_score) and not fit.prior.mixture:
+    whole = known and named.eq("all items").any()
+    if (whole or by_score) and not fit.prior.mixture:
         zero = "zero=True" if fit.prior.zero else ""
         often = (
             ""

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 from .._lib.arrays import Floats, Ints
 from ..inference.results import PARETO_K, Fit
+from ..posterior.curves import with_posterior
 from ..posterior.predictive import Columns, posterior_of, select
 from .cells import Cells
-from .predictive import parts, thin, with_posterior
+from .predictive import parts, thin
 from .trust import Influence
 
 _NUMBERS = 4_000_000  # numbers in one array of draws x cells

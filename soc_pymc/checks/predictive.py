@@ -8,13 +8,12 @@ widely outcomes scatter about their expectations, and of counts how many are zer
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-import xarray as xr
 from numpy.typing import NDArray
 from scipy import stats
 
@@ -23,6 +22,7 @@ from .._lib.progress import phase
 from ..families.outcomes import Outcome
 from ..families.priors import COMPONENTS
 from ..inference.results import Fit
+from ..posterior.curves import with_posterior
 from ..posterior.predictive import Columns, Posterior, posterior_of, select
 
 Mask = NDArray[np.bool_]
@@ -163,13 +163,24 @@ def _short(value: float) -> str:
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e9 else f"{value:.3g}"
 
 
-def slices(outcome: Outcome, columns: Columns) -> Iterator[tuple[str, Mask]]:
-    """Standard slices: all items, large sizes, fifths of score and of size."""
+def slices(
+    outcome: Outcome, columns: Columns, atoms: Sequence[float] = ()
+) -> Iterator[tuple[str, Mask]]:
+    """Standard slices: all items, each atom, large sizes, fifths of score and of size."""
     score, size = columns["score"], columns[outcome.size]
     yield "all items", np.ones(len(score), dtype=bool)
+    yield from atom_slices(score, atoms)
     yield from large_sizes(outcome, size, _MANY_TRIALS)
     yield from fifths("score", score)
     yield from fifths(outcome.words.size, size)
+
+
+def atom_slices(score: Floats, atoms: Sequence[float]) -> Iterator[tuple[str, Mask]]:
+    """Items of each score that many share."""
+    for atom in atoms:
+        mask = score == atom
+        if mask.any():
+            yield f"score = {atom:.6g}", mask
 
 
 def large_sizes(
@@ -308,16 +319,6 @@ def thin(fit: Fit, most: int) -> Fit:
     kept = min(posterior.sizes["draw"], max(1, most // posterior.sizes["chain"]))
     at = np.arange(kept) * posterior.sizes["draw"] // kept
     return with_posterior(fit, posterior.isel(draw=at))
-
-
-def with_posterior(fit: Fit, posterior: xr.Dataset) -> Fit:
-    """The same fit with other draws."""
-    groups = {"posterior": posterior}
-    if "constant_data" in fit.data:
-        groups["constant_data"] = fit.data["constant_data"].to_dataset()
-    tree = xr.DataTree.from_dict(groups)
-    tree.attrs = dict(fit.data.attrs)
-    return replace(fit, data=tree)
 
 
 def _replicated(fit: Fit) -> tuple[Fit, int]:

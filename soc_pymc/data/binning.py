@@ -5,6 +5,7 @@ This is exact in floating point, so every engine puts a number into the same cel
 """
 
 import math
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -20,6 +21,10 @@ _MOST_STEPS = 36  # steps are wider than the error of any engine's logarithm
 _CHOOSE_CELLS = 1 << 18
 _LOOKUP_CELLS = tuple(1 << k for k in range(6, 17))
 _TOGETHER = 2  # edges in one cell of the grid for lookups
+_ATOM_SHARE, _ATOM_ITEMS = 0.01, 50  # fewest items of an atom: of all, and as a number
+# it has 10 times the items of any of the 20 nearest scores, except for two, which may be atoms too
+_ATOM_NEAR, _ATOM_OTHERS, _ATOM_TIMES = 20, 2, 10
+_ATOM_GAP = 2.0**-30  # least distance of an atom at 0 from other scores, relative to these
 
 
 def _octave_step(size: ArrayLike, steps: int) -> tuple[Ints, Ints]:
@@ -33,7 +38,7 @@ def group(
     columns: Columns, keys: Sequence[str], rules: Mapping[str, Callable[..., Any]]
 ) -> dict[str, NDArray[Any]]:
     """Combine rows with equal keys column by column; the result is sorted by key."""
-    order = np.lexsort([columns[key] for key in reversed(keys)])
+    order = _order([columns[key] for key in keys])
     sorted_keys = [columns[key][order] for key in keys]
     new = np.ones(len(order), dtype=bool)
     new[1:] = np.logical_or.reduce([k[1:] != k[:-1] for k in sorted_keys])
@@ -41,8 +46,23 @@ def group(
     grouped = {key: values[at] for key, values in zip(keys, sorted_keys, strict=True)}
     for name, rule in rules.items():
         values = columns[name][order]
-        grouped[name] = rule.reduceat(values, at) if len(at) else values  # type: ignore[attr-defined]
+        if len(at) < len(order):
+            values = rule.reduceat(values, at)  # type: ignore[attr-defined]
+        grouped[name] = values
     return grouped
+
+
+def _order(keys: Sequence[NDArray[Any]]) -> NDArray[np.intp]:
+    """Stable order by keys, the first one first; small whole numbers make one key together."""
+    if len(keys[0]) and all(key.dtype == np.int64 for key in keys):
+        least = [int(key.min()) for key in keys]
+        wide = [int(key.max()) - low + 1 for key, low in zip(keys, least, strict=True)]
+        if math.prod(wide) < 1 << 62:
+            whole = np.zeros(len(keys[0]), dtype=np.int64)
+            for key, low, of in zip(keys, least, wide, strict=True):
+                whole = whole * of + (key - low)
+            return np.argsort(whole, kind="stable")
+    return np.lexsort(keys[::-1])
 
 
 def added(columns: Columns, keys: Sequence[str], names: Sequence[str]) -> dict[str, NDArray[Any]]:
@@ -198,6 +218,70 @@ def _heaviest(weight: Floats, bins: int) -> float:
     return float(falling[-1])
 
 
+# ---------------------------------------------------------------- scores shared by many items
+
+
+def fewest_in_atom(items: int) -> int:
+    """Fewest items of an atom among so many."""
+    return max(_ATOM_ITEMS, math.ceil(_ATOM_SHARE * items))
+
+
+def stand_out(items: Ints, single: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which places along the scores are atoms: one score with far more items than those near it.
+
+    `items` are those of each place, in order of the scores, and `single` says whether a place holds
+    only one score. A table with few scores has no atoms, and nor has one of rounded scores: an atom
+    has 10 times the items of each of the 20 nearest places, where a place with several scores
+    counts as one item, and two of them may be atoms too.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> stand_out(np.array([3] * 30 + [60] + [3] * 30), np.ones(61, dtype=bool)).nonzero()[0]
+    array([30])
+    """
+    found = np.zeros(len(items), dtype=bool)
+    at = np.flatnonzero(items > 0)
+    if len(at) <= _ATOM_NEAR:
+        return found
+    own = items[at]
+    usual = np.where(single[at], own, 1)
+    for k in np.flatnonzero(single[at] & (own >= fewest_in_atom(int(own.sum())))):
+        first = int(np.clip(k - _ATOM_NEAR // 2, 0, len(at) - 1 - _ATOM_NEAR))
+        near = np.delete(usual[first : first + _ATOM_NEAR + 1], k - first)
+        found[at[k]] = own[k] >= _ATOM_TIMES * np.sort(near)[-1 - _ATOM_OTHERS]
+    return found
+
+
+def without_atoms(
+    grid: Grid, cell: Ints, weight: Ints, atoms: Mapping[float, int], ends: tuple[float, float]
+) -> tuple[Ints, Ints]:
+    """Occupied cells and their weights without the atoms' own; scores are clipped to `ends`."""
+    if not atoms:
+        return cell, weight
+    own = grid.cell(np.clip(np.array(list(atoms)), ends[0], ends[1]))
+    place = np.searchsorted(cell, own)
+    rest = weight.copy()
+    np.subtract.at(rest, place, np.array(list(atoms.values()), dtype=rest.dtype))
+    kept = rest > 0
+    return cell[kept], rest[kept]
+
+
+def atom_edges(edges: Floats, atoms: Sequence[float], grid: Grid, cell: Ints) -> Floats:
+    """Edges with two more for each atom, so that its bin holds its score alone.
+
+    `cell` are the other scores' cells on the grid.
+    """
+    if not len(atoms):
+        return edges
+    score = np.array(atoms, dtype=float)
+    ends = np.abs(grid.boundary(np.concatenate([cell, cell + 1])))
+    # next to 0 the smallest numbers would make cells of a lookup very uneven
+    gap = np.where(score == 0.0, _ATOM_GAP * ends[ends > 0].min(), 0.0)
+    above = np.maximum(np.nextafter(score, np.inf), score + gap)
+    return np.unique(np.concatenate([edges, score, above]))
+
+
 # ---------------------------------------------------------------- bins of scores
 
 
@@ -242,14 +326,24 @@ SCRAMBLE = (1663, 1327217885)  # products of two numbers below the prime fit in 
 FOLD_MIX = 1_073_741_789
 FOLD_STEPS = 20  # scores and exposures that differ by less than 2^-20 share a fold
 MOST_FOLDS = 1000
+BLOCKS = 240  # of clusters; most numbers of folds divide it
+_MOST_LEVELS = 1 << 17  # clusters that are counted exactly; of more, a share is
 
 
 @dataclass(frozen=True)
 class Folds:
-    """The rule of folds; by item means from its score and exposure or noise sd."""
+    """The rule of folds: from whole-number ids, ids of text, or an item's score and size.
 
-    by: Literal["id", "item", "column", "none"]
-    number: int  # 1 without folds, and the largest possible number for a column
+    Clusters are put into blocks, and a fold is made of several blocks.
+    """
+
+    by: Literal["id", "text", "item", "column", "cluster", "none"]
+    number: int  # 1 without folds, and the largest possible number for a column or for clusters
+
+    @property
+    def of_ids(self) -> bool:
+        """Whether folds are made from ids."""
+        return self.by in ("id", "text")
 
 
 def fold_of_id(identity: ArrayLike, folds: int) -> Ints:
@@ -267,3 +361,63 @@ def fold_of_id(identity: ArrayLike, folds: int) -> Ints:
     x = np.asarray(identity, dtype=np.int64) % FOLD_PRIME
     x = x * ((x + shift) % FOLD_PRIME) % FOLD_PRIME
     return x * factor % FOLD_PRIME % folds
+
+
+# ---------------------------------------------------------------- blocks of clusters
+
+
+def _hashes(labels: Sequence[str]) -> Ints:
+    """A whole number below 2^32 for each label: the CRC-32 of its UTF-8 text."""
+    return np.fromiter((zlib.crc32(t.encode()) for t in labels), np.int64, len(labels))
+
+
+def block_of_labels(labels: Sequence[str]) -> Ints:
+    """Block of clusters from their labels, equal on every engine.
+
+    Examples
+    --------
+    >>> block_of_labels(["spring sale", "winter sale"]).tolist()
+    [26, 161]
+    """
+    return fold_of_id(_hashes(labels), BLOCKS)
+
+
+@dataclass(frozen=True)
+class Joint:
+    """Budget of joint cells; 0 keeps none."""
+
+    most: int
+    merges: bool = True  # beyond it bins are merged in pairs; else no joint cells are kept
+
+
+NO_JOINT = Joint(0)
+
+
+class Levels:
+    """How many items the clusters have on average, in bounded memory.
+
+    Clusters whose hash is below a limit are counted; the limit is halved when they are too many.
+    """
+
+    def __init__(self) -> None:
+        self._limit = 1 << 32
+        self._hash, self._items = np.empty(0, np.int64), np.empty(0, np.int64)
+
+    def add(self, labels: Sequence[str], items: Ints) -> None:
+        """Add numbers of items by label."""
+        found = {
+            "hash": np.concatenate([self._hash, _hashes(labels)]),
+            "items": np.concatenate([self._items, items]),
+        }
+        while True:
+            below = found["hash"] < self._limit
+            found = added({k: v[below] for k, v in found.items()}, ("hash",), ("items",))
+            if len(found["hash"]) <= _MOST_LEVELS:
+                break
+            self._limit //= 2
+        self._hash, self._items = found["hash"], found["items"]
+
+    @property
+    def mean_size(self) -> float:
+        """Items per cluster."""
+        return float(self._items.mean()) if len(self._items) else 0.0

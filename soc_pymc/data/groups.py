@@ -40,9 +40,25 @@ def is_group(role: str) -> bool:
     return role == "group" or role.startswith("group_")
 
 
+def is_key(role: str) -> bool:
+    """Whether a role's labels are in those of the statistics' groups: of dates or groups."""
+    return is_group(role) or role == "date"
+
+
+def is_label(role: str) -> bool:
+    """Whether a role is that of a column of labels: of dates, groups or clusters."""
+    return is_key(role) or role == "cluster"
+
+
 def group_roles[T](roles: Mapping[str, T]) -> dict[str, T]:
     """Columns of groups by role, in order."""
     return {role: column for role, column in roles.items() if is_group(role)}
+
+
+def key_roles[T](roles: Mapping[str, T]) -> dict[str, T]:
+    """The column of dates, if there is one, and columns of groups by role."""
+    dates = {"date": roles["date"]} if "date" in roles else {}
+    return dates | group_roles(roles)
 
 
 def roles_of_groups(group: Any) -> dict[str, Any]:
@@ -77,11 +93,11 @@ def column_of(roles: Mapping[str, str]) -> str:
 
 
 def joined(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Arrow arrays of text by role, with several columns of groups as one, ``group``."""
+    """Arrow arrays of text by role, with dates and columns of groups as one, ``group``."""
     import pyarrow.compute as pc
 
-    found = {role: column for role, column in columns.items() if not is_group(role)}
-    groups = list(group_roles(columns).values())
+    found = {role: column for role, column in columns.items() if not is_key(role)}
+    groups = list(key_roles(columns).values())
     if len(groups) > 1:
         groups = [pc.binary_join_element_wise(*groups, CROSS)]
     return found | ({"group": groups[0]} if groups else {})

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
-from .._lib.arguments import A, shown
+from .._lib.arguments import A, Refusal, shown
 from .._lib.errors import ItemsError
 from .._lib.reprs import html_table, of_items
 from ..families.outcomes import OUTCOMES
@@ -19,6 +19,7 @@ class _Roles:
 
     kind: ClassVar[str]
     source: Any
+    score: str
     group: Any
 
     def __post_init__(self) -> None:
@@ -27,6 +28,12 @@ class _Roles:
         if isinstance(self.group, tuple) and not self.group:
             raise ItemsError("group=() names no column: leave it out")
         roles = self.roles
+        outcome = OUTCOMES[self.kind]
+        if outcome.observed in roles and outcome.size not in roles:
+            raise ItemsError(
+                f"{outcome.observed}= needs {outcome.size}=, the column of the "
+                f"{outcome.words.sizes}: name both, or for items without outcomes neither"
+            )
         seen: dict[str, str] = {}
         for role, column in roles.items():
             name = "group" if is_group(role) else role
@@ -42,17 +49,28 @@ class _Roles:
             seen[column] = name
         if {"id", "fold"} <= roles.keys():
             raise ItemsError("give id=, from which folds are made, or fold=, not both")
+        if {"cluster", "fold"} <= roles.keys():
+            raise ItemsError(
+                "give cluster=, from which folds are made, or fold=, not both: a cluster must not "
+                "be in two folds"
+            )
 
     @property
     def roles(self) -> Mapping[str, str]:
-        """Column names by role: score, outcome and size; group, id and fold if given.
+        """Column names by role: score; outcome, size, group, id, fold, cluster and date if given.
 
         Several columns of groups have the roles group_1, group_2 and so on.
         """
-        needed = {role: getattr(self, role) for role in OUTCOMES[self.kind].bounds}
-        more = {role: getattr(self, role) for role in ("id", "fold")}
+        _, *numbers = OUTCOMES[self.kind].bounds
+        more = {role: getattr(self, role) for role in (*numbers, "id", "fold", "cluster", "date")}
         given = {role: name for role, name in more.items() if name is not None}
-        return {**needed, **roles_of_groups(self.group), **given}
+        first = {role: given.pop(role) for role in numbers if role in given}
+        return {"score": self.score, **first, **roles_of_groups(self.group), **given}
+
+    @property
+    def has_outcomes(self) -> bool:
+        """Whether the items name a column of outcomes."""
+        return OUTCOMES[self.kind].observed in self.roles
 
     def __repr__(self) -> str:
         given = arguments_of(self.roles)
@@ -78,24 +96,34 @@ class PoissonItems(_Roles):
         Column of the scores: finite numbers of any sign, from a model that never saw the item's own
         count (out of fold, or trained on earlier data).
     count
-        Column of the counts: whole numbers >= 0.
+        Column of the counts: whole numbers >= 0. Items without `count` can only be scored, by
+        `soc.item_posteriors`: theta given the score alone.
     exposure
-        Column of the exposures: finite numbers >= 0, 0 only where the count is 0 too.
+        Column of the exposures: finite numbers >= 0, 0 only where the count is 0 too. Needed with
+        `count`; without it only a prior with a term in exposure reads them.
     group
         Column of labels (text, whole numbers or true/false) of groups with separate statistics, or
         several such columns, ``("country", "device")``, whose effects add up. Optional.
     id
-        Column of whole numbers that identify the items, from which folds are made: the same id is
-        in the same fold in every file, on every engine. Without folds (``folds=0``, checks,
-        decisions) ids may have any type. Optional.
+        Column of whole numbers or text that identify the items, from which folds are made: the same
+        id is in the same fold in every file, on every engine. By default `soc.summarize` makes
+        folds of whole numbers alone. Where no folds are made, ids may have any type. Optional.
     fold
         Column of fold numbers, whole from 0 to 999, instead of folds made from ids. Optional.
+    cluster
+        Column of labels (text, whole numbers or true/false) of clusters: items of one cluster, such
+        as the ads of one campaign, depend on each other beyond their scores. `fit` then widens its
+        bands. Folds never divide a cluster. Optional.
+    date
+        Column of dates, times or text YYYY-MM-DD, for separate statistics of every day: the
+        calendar day as stored, without conversion of time zones. Optional.
 
     Raises
     ------
     ItemsError
-        If a role is not a column name, two roles name the same column, or both `id` and `fold` are
-        given. The table itself is read and validated when it is first used.
+        If a role is not a column name, two roles name the same column, there are outcomes without
+        their sizes (exposures, noise sds or trials), or `fold` is given together with `id` or
+        `cluster`. The table itself is read and validated when it is first used.
 
     Examples
     --------
@@ -108,11 +136,13 @@ class PoissonItems(_Roles):
     source: Any
     _: KW_ONLY
     score: str
-    count: str
-    exposure: str
+    count: str | None = None
+    exposure: str | None = None
     group: str | Sequence[str] | None = None
     id: str | None = None
     fold: str | None = None
+    cluster: str | None = None
+    date: str | None = None
 
     kind: ClassVar[str] = "poisson"
 
@@ -123,16 +153,17 @@ class NormalItems(_Roles):
 
     Parameters
     ----------
-    source, group, id, fold
+    source, group, id, fold, cluster, date
         As for `PoissonItems`.
     score
         Column of the scores: finite numbers of any sign, from a model that never saw the item's own
         value (out of fold, or trained on earlier data).
     value
-        Column of the values: finite numbers of any sign, up to 1e35 in size.
+        Column of the values: finite numbers of any sign, up to 1e35 in size. May be left out as
+        `count` of `PoissonItems`.
     noise_sd
         Column of the standard deviations of the values about their theta: finite numbers > 0, from
-        1e-35 to 1e35, in the unit of the values.
+        1e-35 to 1e35, in the unit of the values. Needed with `value`.
 
     Raises
     ------
@@ -150,11 +181,13 @@ class NormalItems(_Roles):
     source: Any
     _: KW_ONLY
     score: str
-    value: str
-    noise_sd: str
+    value: str | None = None
+    noise_sd: str | None = None
     group: str | Sequence[str] | None = None
     id: str | None = None
     fold: str | None = None
+    cluster: str | None = None
+    date: str | None = None
 
     kind: ClassVar[str] = "normal"
 
@@ -165,16 +198,16 @@ class BinomialItems(_Roles):
 
     Parameters
     ----------
-    source, group, id, fold
+    source, group, id, fold, cluster, date
         As for `PoissonItems`.
     score
         Column of the scores: finite numbers of any sign, from a model that never saw the item's own
         outcome (out of fold, or trained on earlier data).
     successes
         Column of the numbers of successes: whole numbers from 0 to the item's trials, or labels
-        (true and false are 1 and 0).
+        (true and false are 1 and 0). May be left out as `count` of `PoissonItems`.
     trials
-        Column of the numbers of trials: whole numbers >= 0.
+        Column of the numbers of trials: whole numbers >= 0. Needed with `successes`.
 
     Raises
     ------
@@ -192,11 +225,13 @@ class BinomialItems(_Roles):
     source: Any
     _: KW_ONLY
     score: str
-    successes: str
-    trials: str
+    successes: str | None = None
+    trials: str | None = None
     group: str | Sequence[str] | None = None
     id: str | None = None
     fold: str | None = None
+    cluster: str | None = None
+    date: str | None = None
 
     kind: ClassVar[str] = "binomial"
 
@@ -212,10 +247,22 @@ ITEMS: Mapping[str, type[Items]] = {
 ANY_ITEMS = " or ".join(f"soc.{each.__name__}(...)" for each in ITEMS.values())
 """How items are made, for messages."""
 
-ITEMS_RULE = A(Items, f"{ANY_ITEMS} of a table", ItemsError)
-"""Rule of arguments that are items."""
+_ITEMS_RULE = A(Items, f"{ANY_ITEMS} of a table", ItemsError)
 
 
-def check_items(given: Any, name: str = "items") -> None:
-    """Refuse arguments that are not items."""
-    ITEMS_RULE(given, name)
+def check_items(given: Any, name: str = "items", error: Refusal = ItemsError) -> Items:
+    """Refuse arguments that are not items (as a rule of arguments)."""
+    items: Items = _ITEMS_RULE(given, name, error)
+    return items
+
+
+def check_outcomes(given: Any, name: str = "items", error: Refusal = ItemsError) -> Items:
+    """Refuse arguments that are not items with outcomes (as a rule of arguments)."""
+    items = check_items(given, name, error)
+    if not items.has_outcomes:
+        outcome = OUTCOMES[items.kind]
+        raise ItemsError(
+            f"{name} name no column of {outcome.words.outcomes}: give them {outcome.observed}= and "
+            f"{outcome.size}= (without these they can only be scored, by soc.item_posteriors)"
+        )
+    return items

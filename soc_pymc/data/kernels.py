@@ -26,11 +26,14 @@ from ..families.scales import SCALES, Scale
 from ..families.validity import generated
 
 EMPTY = np.iinfo(np.int64).min
+_RECENT = 1 << 9  # recent keys; the items of a bin have few different ones
 HEAD = 3  # columns before the real sums: key, number of items, another whole number
-_FIRST_SLOTS = 1 << 12
-_SIXTEEN = 1 << STEPS
 _EXACT_OCTAVE = 5  # 2^5 = EXACT_COUNTS
 _MOST = float(MOST_VALUE_CELL)
+_FRACTION, _BIAS = 52, 1023  # bits of a float64's fraction; exponent of 1
+_NORMAL = 2.0**-1022  # smaller numbers are less precise
+_FAR_OCTAVES = 64
+_FAR = 2.0**_FAR_OCTAVES
 
 compiled = numba.njit(cache=True, nogil=True, error_model="numpy")
 # functions of arrays are inlined, because reference counting would cost more than their work
@@ -38,74 +41,81 @@ inlined = numba.njit(cache=True, nogil=True, error_model="numpy", inline="always
 
 
 class HashTable:
-    """Open addressing; column 0 of a row is its key, 1 and 2 are whole numbers, the rest real."""
+    """Rows by key; column 0 of a row is its key, 1 and 2 are whole numbers, the rest real.
 
-    def __init__(self, reals: int, slots: int = _FIRST_SLOTS) -> None:
-        self.reals = np.zeros((slots, HEAD + reals))
+    An index of their places is apart from the rows, by open addressing, so that it fits in the
+    processor's caches, and rows that appear together stay together.
+    """
+
+    def __init__(self, reals: int, rows: int) -> None:
+        self.reals = np.zeros((rows, HEAD + reals))
         self.whole: Ints = self.reals.view(np.int64)
-        self.whole[:, 0] = EMPTY
+        self.index: Ints = np.full((2 * rows, 2), EMPTY)
 
-    def rows(self) -> tuple[Ints, Ints, Floats]:
-        """Keys, whole numbers and real sums of the rows in use."""
-        used = self.whole[:, 0] != EMPTY
-        return self.whole[used, 0], self.whole[used, 1:HEAD], self.reals[used, HEAD:]
-
-    def fill(self, keys: Ints, whole: Ints, reals: Floats) -> None:
-        """Insert rows with distinct keys into an empty table that is large enough."""
-        at = np.empty(len(keys), dtype=np.int64)
-        _claim(self.whole, keys, at)
-        self.whole[at, 1:HEAD], self.reals[at, HEAD:] = whole, reals
+    def filled(self, rows: Floats) -> "HashTable":
+        """The same table after rows with distinct keys, which it has room for."""
+        self.reals[: len(rows)] = rows
+        _enter(self.index, self.whole, len(rows))
+        return self
 
     def grown(self) -> "HashTable":
-        """The same rows in a table four times as large."""
-        bigger = HashTable(self.reals.shape[1] - HEAD, 4 * len(self.reals))
-        bigger.fill(*self.rows())
-        return bigger
+        """The rows of a full table in a table twice as large."""
+        rows, columns = self.reals.shape
+        return HashTable(columns - HEAD, 2 * rows).filled(self.reals)
 
 
 @inlined
-def slot(whole, used, which, key):  # type: ignore[no-untyped-def]
-    """Row of a key, claimed if it is new."""
-    mask = len(whole) - 1
+def row_of(index, whole, used, which, key):  # type: ignore[no-untyped-def]
+    """Row of a key, the next one if it is new."""
+    mask = len(index) - 1
     # Fibonacci hashing; int64 products wrap around
     at = ((key * -7046029254386353131) >> 24) & mask
-    while whole[at, 0] != key:
-        if whole[at, 0] == EMPTY:
-            whole[at, 0] = key
+    while index[at, 0] != key:
+        if index[at, 0] == EMPTY:
+            index[at, 0], index[at, 1] = key, used[which]
+            whole[used[which], 0] = key
             used[which] += 1
             break
         at = (at + 1) & mask
-    return at
+    return index[at, 1]
 
 
 @compiled
-def _claim(whole, keys, out):  # type: ignore[no-untyped-def]
+def _enter(index, whole, rows):  # type: ignore[no-untyped-def]
+    """Enter the first rows into an empty index."""
     used = np.zeros(1, dtype=np.int64)
-    for i in range(len(keys)):
-        out[i] = slot(whole, used, 0, keys[i])
+    for i in range(rows):
+        row_of(index, whole, used, 0, whole[i, 0])
 
 
 @compiled
-def log_linear(size, unit):  # type: ignore[no-untyped-def]
-    """Octave of a positive number times `unit`, plus the step inside it."""
-    fraction, exponent = math.frexp(size)
-    return (exponent - 1) * unit + np.int64((2.0 * fraction - 1.0) * unit)
+def _first_bits(size, steps):  # type: ignore[no-untyped-def]
+    """`log_linear` of numbers of full precision."""
+    return (np.float64(size).view(np.int64) >> (_FRACTION - steps)) - (_BIAS << steps)
+
+
+@compiled
+def log_linear(size, steps):  # type: ignore[no-untyped-def]
+    """Octave of a positive number times 2^`steps`, plus the step inside it.
+
+    They are the first bits of the number, which cost a twentieth of taking it apart by `frexp`.
+    """
+    if size < _NORMAL:
+        return _first_bits(size * _FAR, steps) - (_FAR_OCTAVES << steps)
+    return _first_bits(size, steps)
 
 
 @compiled
 def score_cell(t, floor, steps):  # type: ignore[no-untyped-def]
     """`binning.Grid.cell`."""
-    size = abs(t)
-    if size < math.ldexp(1.0, floor):
-        return 0
-    cell = log_linear(size, 1 << steps) - (floor << steps) + 1
+    cell = max(log_linear(abs(t), steps) - (floor << steps) + 1, 0)
     return cell if t > 0 else -cell
 
 
 @compiled
 def exposure_cell(x):  # type: ignore[no-untyped-def]
     """Cell of exposures and noise sds: 16 cells per octave; 0 has its own cell."""
-    return log_linear(x, _SIXTEEN) if x > 0 else ZERO_EXPOSURE
+    return log_linear(x, STEPS) if x > 0 else ZERO_EXPOSURE
 
 
 @compiled
@@ -113,7 +123,7 @@ def count_cell(y):  # type: ignore[no-untyped-def]
     """Cell of counts: the count itself below 32, then 16 cells per octave."""
     if y < EXACT_COUNTS:
         return np.int64(y)
-    return log_linear(y, _SIXTEEN) + EXACT_COUNTS - _EXACT_OCTAVE * _SIXTEEN
+    return log_linear(y, STEPS) + EXACT_COUNTS - (_EXACT_OCTAVE << STEPS)
 
 
 @compiled
@@ -129,13 +139,13 @@ def value_cell(y, noise_cell):  # type: ignore[no-untyped-def]
 
 
 _NAMES = {
-    f.__name__: f for f in (exposure_cell, count_cell, value_cell, log_linear, slot)
+    f.__name__: f for f in (exposure_cell, count_cell, value_cell, log_linear, row_of)
 } | {"EMPTY": EMPTY, "math": math, "np": np}  # fmt: skip
 
 _GRIDS = {
     "exposure": "exposure_cell({})",
     "count": "count_cell({})",
-    "noise": f"log_linear({{}}, {_SIXTEEN})",
+    "noise": f"log_linear({{}}, {STEPS})",
     "value": "value_cell({}, in_noise_cell)",
 }
 _OF = {"outcome": "seen", "size": "x", "rest": "x - y"}
@@ -149,43 +159,52 @@ _SCORE_SUMS = {
     for power, column in enumerate(scale.sums, start=1)
 }
 
+# several short loops, which are turned into vector instructions, take a third of one long loop
 _TOTALS = """
 def {name}(score, outcome, size):
     valid, whole, total, absolute, sizes = True, np.int64(0), 0.0, 0.0, 0.0
     low, high, far = math.inf, -math.inf, 0.0
     for i in range(len(score)):
-        t, y, x = score[i], outcome[i], size[i]
-        if not is_valid(t, y, x):
-            valid = False
-            break
-        total += y
-        absolute += abs(y)
-        sizes += {size}
-        # plain comparisons: min and max would look for NaN again
-        low = t if t < low else low
-        high = t if t > high else high
-        {exact}
-        {farthest}
+        valid &= is_valid(score[i], outcome[i], size[i])
+    if valid:
+        for i in range(len(score)):
+            y, x = outcome[i], size[i]
+            total += y
+            absolute += abs(y)
+            sizes += {size}
+            {exact}
+            {farthest}
+        for i in range(len(score)):
+            t = score[i]
+            # plain comparisons: min and max would look for NaN again
+            low = t if t < low else low
+            high = t if t > high else high
     return valid, whole, total, absolute, sizes, low, high, far
 """
 
 _ADD = """
-def {name}(items, folds, bins, coarse, start, used, {arrays}):
-    keys, score, outcome, size = items
-    last, part = EMPTY, 0
-    for i in range(start, len(score)):
+def {name}(keys, items, codes, folds, bins, coarse, start, used, {arrays}):
+    i, n = start, len(items)
+    {recent}
+    while i < n:
         if {full}:
             return i
-        key, t, y, x = keys[i], score[i], outcome[i], size[i]
-        if key != last:
-            last, part = key, slot(part_whole, used, 0, key)
-        seen = {seen}
-        sized = {size}
-{positions}
+        own = keys[i, 0]
+        of = own // bins
+        key = (codes[of // folds] * folds + of % folds) * bins + own % bins
+        wide = key // (bins * folds) * bins + key % bins // max(coarse, 1)
+        part = row_of(part_index, part_whole, used, 0, key)
         if part_whole[part, 1] == 0:
-            {first_score} = {last_score} = t
+            {first_score} = {last_score} = items[i, 1]
+{loaded}
+        while i < n and keys[i, 0] == own and not ({full_cells}):
+            t, y, x = items[i, 1], items[i, 2], items[i, 3]
+            i += 1
+            seen = {seen}
+            sized = {size}
 {sums}
-    return len(score)
+{stored}
+    return n
 """
 
 
@@ -197,7 +216,8 @@ class Kernel:
     # from scores, outcomes and sizes: whether all are valid; sums of outcomes as whole and as real
     # numbers, of their absolute values and of sizes; range of scores; largest outcome in sizes
     totals: Callable[..., Any]
-    # adds sorted items to all tables; returns where it stopped because a table was full
+    # adds sorted items (n, 4), whose columns are those of `Sorted`, to all tables; returns where it
+    # stopped because a table was full
     add: Callable[..., int]
 
 
@@ -223,13 +243,17 @@ def _add(outcome: Outcome) -> str:
     tables = outcome.tables
     first = HEAD + len(tables["part"].reals)  # first column of a part's numbers of single outcomes
     cells = dict.fromkeys(cell for table in tables.values() for cell in table.cells.values())
+    scales = [scale for scale in SCALES.values() if scale.sums[0] in tables["part"].reals]
+    # a part's sums are kept in registers while its items follow each other
+    in_table = _column("part", "part")
+    kept = {f"part_{k}": in_table(k) for k in range(1, first)}
     lines = [
-        *_row(outcome, "part", "part"),
+        *map(_position, scales),
+        *_row(outcome, "part", "part_{}".format),
         *(f"in_{c} = {_GRIDS[CELLS[c].grid].format(_OF[CELLS[c].of])}" for c in cells),
     ]
-    for which, name in enumerate(outcome.margins, start=1):
-        row = [f"at = slot({name}_whole, used, {which}, {_key(outcome, name, 'key')})"]
-        row += _row(outcome, name, "at")
+    for name in outcome.margins:
+        row = _found_row(outcome, name, "key")
         if outcome.exact and name == outcome.margins[-1]:
             cell = f"in_{tables[name].cells['cell']}"
             lines += [
@@ -240,28 +264,47 @@ def _add(outcome: Outcome) -> str:
             ]
         else:
             lines += row
-    key = _key(outcome, "joint", "wide")
-    joint = [
-        "wide = key // (bins * folds) * bins + key % bins // coarse",
-        f"at = slot(joint_whole, used, {len(tables) - 1}, {key})",
-        *_row(outcome, "joint", "at"),
-    ]
-    lines += ["if coarse > 0:", *_indented(joint)]
+    lines += ["if coarse > 0:", *_indented(_found_row(outcome, "joint", "wide"))]
     negligible = outcome.validity.outcome.negligible
-    scales = [scale for scale in SCALES.values() if scale.sums[0] in tables["part"].reals]
     ends = (tables["part"].reals.index(end) for end in ("score_min", "score_max"))
     low, high = (f"part_reals[part, {HEAD + at}]" for at in ends)
+    full = [f"used[{k}] == len({name}_whole)" for k, name in enumerate(tables)]
     return _ADD.format(
         name="{name}",
-        arrays=", ".join(f"{name}_whole, {name}_reals" for name in tables),
-        full=" or ".join(f"2 * used[{k}] > len({name}_whole)" for k, name in enumerate(tables)),
+        arrays=", ".join(f"{name}_index, {name}_whole, {name}_reals" for name in tables),
+        full=" or ".join(full),
+        full_cells=" or ".join(full[1:]),
         seen=f"y if abs(y) >= {negligible!r} else 0.0" if negligible else "y",
         size=" * ".join(["x"] * outcome.size_power),
-        positions="\n".join(_indented(list(map(_position, scales)), 8)),
+        recent="\n    ".join(
+            f"recent_{name} = np.full(({_RECENT}, 2), EMPTY)" for name in tables if name != "part"
+        ),
         first_score=low,
         last_score=high,
-        sums="\n".join(_indented(lines, 8)),
+        loaded="\n".join(_indented([f"{own} = {row}" for own, row in kept.items()], 8)),
+        sums="\n".join(_indented(lines, 12)),
+        stored="\n".join(_indented([f"{row} = {own}" for own, row in kept.items()], 8)),
     )
+
+
+def _column(name: str, at: str) -> Callable[[int], str]:
+    """Source of column k of a row, as a whole or as a real number."""
+    return lambda k: f"{name}_{'whole' if k < HEAD else 'reals'}[{at}, {k}]"
+
+
+def _found_row(outcome: Outcome, name: str, key: str) -> list[str]:
+    """Source that adds an item to the row of its cells in the part with this key."""
+    which = list(outcome.tables).index(name)
+    return [  # recent keys are found at once
+        f"wanted = {_key(outcome, name, key)}",
+        f"near = (wanted ^ (wanted >> 6)) & {_RECENT - 1}",
+        f"if recent_{name}[near, 0] == wanted:",
+        f"    at = recent_{name}[near, 1]",
+        "else:",
+        f"    at = row_of({name}_index, {name}_whole, used, {which}, wanted)",
+        f"    recent_{name}[near, 0], recent_{name}[near, 1] = wanted, at",
+        *_row(outcome, name, _column(name, "at")),
+    ]
 
 
 def _position(scale: Scale) -> str:
@@ -279,20 +322,19 @@ def _key(outcome: Outcome, name: str, key: str) -> str:
     return key
 
 
-def _row(outcome: Outcome, name: str, at: str) -> list[str]:
-    """Source that adds an item to one row of a table."""
+def _row(outcome: Outcome, name: str, target: Callable[[int], str]) -> list[str]:
+    """Source that adds an item to one row of a table, whose columns `target` names."""
     lines: list[str] = []
     of_outcome: list[str] = []
     for k, column in enumerate(outcome.integers, start=1):
         value = "np.int64(y)" if outcome.sums_of[column].outcome else "1"
-        lines.append(f"{name}_whole[{at}, {k}] += {value}")
+        lines.append(f"{target(k)} += {value}")
     for k, column in enumerate(outcome.tables[name].reals, start=HEAD):
-        target = f"{name}_reals[{at}, {k}]"
         if column in _SCORE_SUMS:
-            lines.append(_SCORE_SUMS[column].format(target))
+            lines.append(_SCORE_SUMS[column].format(target(k)))
             continue
         of = outcome.sums_of[column]
-        (of_outcome if of.outcome else lines).append(f"{target} += {_term(of)}")
+        (of_outcome if of.outcome else lines).append(f"{target(k)} += {_term(of)}")
     if of_outcome and outcome.validity.outcome.least == 0.0:  # many outcomes are 0
         return [*lines, "if y > 0.0:", *_indented(of_outcome)]
     return lines + of_outcome

@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from .._lib.arrays import Floats
 from ..families.outcomes import OUTCOMES, Outcome
-from .binning import Columns
-from .groups import CROSS, group_roles, roles_of_groups
+from .binning import BLOCKS, Columns
+from .days import is_day
+from .groups import CROSS, group_roles, key_roles, roles_of_groups
 
-_OPTIONAL = {"id", "fold"}  # roles that items may have, besides those of groups
+_OPTIONAL = {"id", "fold", "cluster", "date"}  # roles that items may have, besides those of groups
 
 
 def read_tables(
@@ -27,23 +28,29 @@ def read_tables(
     `words` are the attributes with text; ``folds`` and ``coarse`` are numbers. KeyError, TypeError
     or ValueError name what is missing, unexpected, or of another type.
     """
-    attrs = _read_attrs(data, words)
+    attrs = _read_attrs(data, [*words, *(name for name in ("weights",) if name in data.attrs)])
     outcome = OUTCOMES[attrs["kind"]]
     if attrs["cells"] != outcome.grid:
         raise ValueError(
             f"its cells are of another version ({attrs['cells']!r}, not {outcome.grid!r})"
         )
     roles = read_roles(attrs, outcome)
+    if ("cluster" in roles) != (attrs["folds_by"] == "cluster"):
+        raise ValueError(f"folds are by {attrs['folds_by']}, and roles are {', '.join(roles)}")
     _check_names(data, outcome)
     edges = _read(data, "edges", "edge", np.float64)
     if not (np.isfinite(edges).all() and (np.diff(edges) > 0).all()):
         raise ValueError("edges do not rise")
-    labels = _read_labels(data, len(group_roles(roles)))
+    labels = _read_labels(data, key_roles(roles))
     tables: dict[str, Columns] = {}
+    real = {"weights"} & attrs.keys() and set(outcome.integers)  # sums of weighted items
     for name, table in outcome.tables.items():
         tables[name] = {
             column: _read(
-                data, f"{name}_{column}", name, np.float64 if column in table.reals else np.int64
+                data,
+                f"{name}_{column}",
+                name,
+                np.float64 if column in {*table.reals, *real} else np.int64,
             )
             for column in outcome.columns(name)
         }
@@ -106,15 +113,17 @@ def _check_names(data: xr.Dataset, outcome: Outcome) -> None:
         raise ValueError("its coordinates are not the labels of groups")
 
 
-def _read_labels(data: xr.Dataset, columns: int) -> NDArray[Any]:
+def _read_labels(data: xr.Dataset, keys: Mapping[str, str]) -> NDArray[Any]:
     values = data["label"]
     labels = values.to_numpy().tolist()
     if values.dims != ("label",) or not all(isinstance(label, str) for label in labels):
         raise TypeError("labels of groups are not text")
     if labels != sorted(set(labels)):
         raise ValueError("labels do not rise")
-    if columns > 1 and any(label.count(CROSS) != columns - 1 for label in labels):
-        raise ValueError(f"labels of groups are not of {columns} columns")
+    if len(keys) > 1 and any(label.count(CROSS) != len(keys) - 1 for label in labels):
+        raise ValueError(f"labels of groups are not of {len(keys)} columns")
+    if "date" in keys and not all(is_day(label.partition(CROSS)[0]) for label in labels):
+        raise ValueError("labels of groups do not begin with days")
     return np.array(labels, dtype=object)
 
 
@@ -134,9 +143,10 @@ def _check_keys(
     coarse = attrs["coarse"]
     if not coarse and len(tables["joint"]["n"]):
         raise ValueError("there are joint cells, and coarse=0")
-    most = {"bin": bins - 1, "group": groups - 1, "fold": max(attrs["folds"], 1) - 1}
+    folds = BLOCKS if attrs["folds_by"] == "cluster" else max(attrs["folds"], 1)
+    most = {"bin": bins - 1, "group": groups - 1, "fold": folds - 1}
     for name, table in tables.items():
-        if (table["n"] < 1).any():
+        if (table["n"] <= 0).any():  # weighted items have fractions
             raise ValueError(f"{name}_n has numbers of items below 1")
         for column, top in most.items():
             if column not in table:

@@ -4,12 +4,14 @@ import json
 import logging
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from .._lib.arguments import (
+    A,
     OneOf,
     OrNone,
     Refusal,
@@ -22,16 +24,33 @@ from .._lib.arguments import (
 from .._lib.arrays import Floats
 from .._lib.errors import ItemsError, ItemsWarning, StatisticsError, warn_user
 from .._lib.progress import phase
-from ..families.outcomes import OUTCOMES
+from ..families.outcomes import OUTCOMES, Outcome
 from . import tables
-from .binning import FIRST_GRID, MOST_FOLDS, Folds, choose_edges, finer_grid, group
-from .items import ITEMS_RULE, Items
+from .binning import (
+    BLOCKS,
+    FIRST_GRID,
+    MOST_FOLDS,
+    Folds,
+    Joint,
+    Weights,
+    atom_edges,
+    choose_edges,
+    fewest_in_atom,
+    finer_grid,
+    group,
+    stand_out,
+    without_atoms,
+)
+from .days import MOST_DAYS
+from .items import Items, check_outcomes
 from .statistics import FORMAT, Statistics, is_whole, make_statistics
 
 _log = logging.getLogger(__name__)
 _FEWEST_BINS, _MOST_BINS, _ITEMS_IN_BIN = 20, 1000, 10  # default number of bins
 _FOLDS = 10  # folds from ids
 _MOST_JOINT = 4_000_000  # joint cells, of about 100 bytes each
+_AUTO = "auto"
+_AUTO_BYTES = 64e6  # of joint cells that are kept without being asked for
 _LEAKAGE = -6.0  # honest scores stay above this z
 _FEW = 10  # items of bins that are checked together
 _DIGITS = 1e-4  # largest relative rounding error of the variation about a bin's mean
@@ -60,23 +79,31 @@ def _folds(folds: Any, _name: str, error: Refusal = StatisticsError) -> int:
     raise error(f"folds={shown(folds)} must be 0 or a whole number from 2 to {MOST_FOLDS}")
 
 
-def _joint_cells(joint: Any, _name: str, error: Refusal = StatisticsError) -> int:
-    """Largest number of joint cells; 0 keeps none."""
-    if isinstance(joint, bool):
-        return _MOST_JOINT if joint else 0
+def _joint(joint: Any, _name: str, error: Refusal = StatisticsError) -> Any:
+    if isinstance(joint, bool) or (isinstance(joint, str) and joint == _AUTO):
+        return joint
     if is_whole(joint) and joint >= 1:
         return int(joint)
-    raise error(f"joint={shown(joint)} must be True, False or a number of cells")
+    raise error(f"joint={shown(joint)} must be 'auto', True, False or a number of cells")
+
+
+def _budget(joint: bool | int | str, outcome: Outcome) -> Joint:
+    """The budget of joint cells."""
+    if joint == _AUTO:
+        return Joint(int(_AUTO_BYTES / (8 * len(outcome.columns("joint")))), merges=False)
+    return Joint(_MOST_JOINT if joint is True else int(joint))
 
 
 @checked(
     StatisticsError,
-    items=ITEMS_RULE,
+    items=check_outcomes,
     bins=OrNone(Whole(1, 1_000_000)),
     equal=OrNone(OneOf("items", *(role for kind in OUTCOMES.values() for role in kind.amounts))),
     edges=OrNone(_cut_points),
     folds=OrNone(_folds),
-    joint=_joint_cells,
+    joint=_joint,
+    cluster=OrNone(A(str, "the name of a column", ItemsError)),
+    date=OrNone(A(str, "the name of a column", ItemsError)),
     on_leakage=OneOf("raise", "warn", "ignore"),
     progress=switch,
 )
@@ -87,7 +114,9 @@ def summarize(
     equal: Literal["items", "count", "exposure", "successes", "trials"] | None = None,
     edges: ArrayLike | None = None,
     folds: int | None = None,
-    joint: bool | int = False,
+    joint: bool | int | Literal["auto"] = "auto",
+    cluster: str | None = None,
+    date: str | None = None,
     on_leakage: Literal["raise", "warn", "ignore"] = "raise",
     progress: bool = True,
 ) -> Statistics:
@@ -100,7 +129,7 @@ def summarize(
     bins
         Number of bins of equal weight. None chooses one bin per 10 items, at least 20 and at most
         1,000, and halves the first and the last bin repeatedly towards the ends, where scores lie
-        far apart.
+        far apart. Scores that many items share (`Statistics.atoms`) have bins of their own besides.
     equal
         Quantity that bins hold in equal amounts: ``"items"`` (the default), ``"count"`` or
         ``"exposure"``, or ``"successes"`` or ``"trials"``; items with values have only the first.
@@ -109,16 +138,26 @@ def summarize(
         e_k+1), and the outer bins are open, so no item is dropped.
     folds
         Number of folds with separate statistics, for cross-validation. None takes the items' own
-        folds, or makes 10 from their ``id``, or none without either. Folds come from whole-number
-        arithmetic on the id, the same on every engine, or without an id on the item's score and
-        exposure (noise sd, trials), never on its outcome. 0 keeps no folds, and ids and folds are
-        then not read and may have any type.
+        folds, or makes 10 from an ``id`` of whole numbers, and else none. Folds come from
+        whole-number arithmetic on the id (of text: on the first 64 bits of the MD5 of its UTF-8
+        bytes), the same on every engine, or without an id on the item's score and exposure (noise
+        sd, trials), never on its outcome. 0 keeps no folds. Ids and folds that are not used are not
+        read and may have any type.
     joint
         Whether to keep joint cells of outcomes and their sizes (exposures, noise sds or trials),
-        for checks and for priors beyond one Gamma, Normal or Beta: about a hundred times as many
-        numbers. A number is the largest number of cells (True: 4 million, half a gigabyte); beyond
-        it their bins are merged in pairs, and `Statistics.coarse` is the number of merged bins.
-        They have no folds.
+        for checks, comparisons and priors beyond one Gamma, Normal or Beta. ``"auto"`` keeps them
+        if they take at most 64 MB, and else none. A number is the largest number of cells (True: 4
+        million, half a gigabyte); beyond it their bins are merged in pairs, and `Statistics.coarse`
+        is the number of merged bins. They have no folds.
+    cluster
+        Column of labels of clusters, as ``cluster=`` of the items: items of one cluster depend on
+        each other beyond their scores. Every table but the joint cells then has separate rows for
+        240 blocks of clusters, from which `fit` learns how much wider bands must be. A fold is made
+        of whole blocks.
+    date
+        Column of dates, as ``date=`` of the items. The statistics then keep every day apart, at
+        most 4,000, on one axis of bins: `Statistics.window` and `Statistics.decay` choose and
+        weigh days, and `soc.drift` says what moved. Everything else reads all days together.
     on_leakage
         What to do if outcomes vary far less around their scores than noise allows, a sign of scores
         that saw the outcomes: ``"raise"`` an error, ``"warn"`` or ``"ignore"``.
@@ -133,11 +172,18 @@ def summarize(
     Raises
     ------
     ItemsError
-        If the items are not valid, or leak; if values are so far from 0 that sums of their squares
-        lose precision; if `equal` is not ``"items"`` for items with values.
+        If the items are not valid, or leak; if every item has a cluster of its own; if values are
+        so far from 0 that sums of their squares lose precision; if `equal` is not ``"items"`` for
+        items with values.
     StatisticsError
         If `bins`, `equal`, `edges`, `folds` or `joint` are not valid, or if values vary so widely
         that even a single bin has more joint cells than `joint`.
+
+    Warns
+    -----
+    ItemsWarning
+        If many items share one score, such as a default; if bins are fewer than asked for; if
+        outcomes speak against the noise of this kind of items.
 
     Examples
     --------
@@ -159,6 +205,9 @@ def summarize(
     """
     if edges is not None and (bins is not None or equal is not None):
         raise StatisticsError("give edges=, or bins= and equal=, not both")
+    for role, column in (("cluster", cluster), ("date", date)):
+        if column is not None:
+            items = _with_column(items, role, column)
     outcome = OUTCOMES[items.kind]
     if equal not in (None, "items", *outcome.amounts):
         raise ItemsError(
@@ -169,30 +218,66 @@ def summarize(
     reader = engine(items, rule, progress)
     cuts = _choose(reader, items, bins, equal, progress) if edges is None else np.asarray(edges)
     with phase("summing cells", enabled=progress and engine is tables.Grouped):
-        found = reader.tables(cuts, joint)
-    stats = _collect(found, cuts, items, rule)
+        found = reader.tables(cuts, _budget(joint, outcome))
+    stats = _collect(found, cuts, items, rule, folds)
+    if len(stats.days) > MOST_DAYS:
+        raise ItemsError(
+            f"column {items.date!r} has {len(stats.days):,} days, more than the {MOST_DAYS:,} that "
+            "statistics keep apart: give the first day of each week or month"
+        )
     _check_totals(stats, found.totals)
     if not outcome.positive:  # outcomes may all lie far from 0
         _check_digits(stats, items)
     _check_leakage(stats, on_leakage)
     if doubt := outcome.forms.doubt(stats.table):
         warn_user(doubt, ItemsWarning)
+    _tell_atoms(stats, items)
     _log.info("summarized %r: %s items in %s bins", items, stats.n_items, stats.bins)
     _log.debug("tables of sums have these rows: %s", {t: stats.data.sizes[t] for t in found.sums})
     return stats
 
 
+def _with_column(items: Items, role: str, column: str) -> Items:
+    """The items with a column of clusters or dates."""
+    own = getattr(items, role)
+    if own not in (None, column):
+        raise ItemsError(f"the items have {role}s in column {own!r}: leave out {role}={column!r}")
+    changed: dict[str, Any] = {role: column}
+    return replace(items, **changed)
+
+
+def _tell_atoms(stats: Statistics, items: Items) -> None:
+    """Say which scores are shared by many items."""
+    if atoms := stats.atoms:
+        shares = ", ".join(
+            f"{n:,} of {stats.n_items:,} items have {score:.12g}" for score, n in atoms.items()
+        )
+        warn_user(
+            f"column {items.score!r} has scores shared by many items, such as a default score: "
+            f"{shares}. A fit gives each its own mean and variance, so that it does not bend the "
+            "curves beside it; a prior with atoms=False treats it as any other score",
+            ItemsWarning,
+        )
+
+
 def _fold_rule(items: Items, folds: int | None) -> Folds:
     """The rule that puts items into folds."""
-    if folds is None:
-        if items.fold is not None:
-            return Folds("column", MOST_FOLDS)
-        return Folds("none", 1) if items.id is None else Folds("id", _FOLDS)
-    if folds == 0:
+    if items.cluster is not None:
+        if folds is not None and folds > BLOCKS:
+            raise StatisticsError(f"folds={folds} of clusters are at most {BLOCKS}: give fewer")
+        return Folds("cluster", BLOCKS)
+    if folds is None and items.fold is not None:
+        return Folds("column", MOST_FOLDS)
+    if folds == 0 or (folds is None and items.id is None):
         return Folds("none", 1)
     if items.fold is not None:
         raise StatisticsError(f"the items have folds in column {items.fold!r}: leave out folds=")
-    return Folds("item" if items.id is None else "id", folds)
+    if items.id is None:
+        return Folds("item", folds or 1)
+    ids = tables.open_table(items.source, list(items.roles.values()))[items.id].type()
+    if folds is None and not ids.is_integer():
+        return Folds("none", 1)
+    return Folds("text" if ids.is_string() else "id", folds or _FOLDS)
 
 
 def _choose(
@@ -207,25 +292,35 @@ def _choose(
     shown = progress and isinstance(reader, tables.Grouped)
     with phase("choosing bins", enabled=shown):
         first = reader.weights(FIRST_GRID, -math.inf, math.inf, weight)
-    bins = asked or min(_MOST_BINS, max(_FEWEST_BINS, first.n // _ITEMS_IN_BIN))
     if first.score_min == first.score_max:
         reader.check()
         raise ItemsError(
             f"column {items.score!r}: every score is {first.score_min:.12g}, so there is "
             "nothing to calibrate along; give scores that differ between items"
         )
-    grid, cells, weights = FIRST_GRID, first.cell, first.weight
-    if not weights.sum() > 0:
+    if not first.weight.sum() > 0:
         reader.check()
         raise ItemsError(f"bins of equal {equal} are not possible: all of it is 0")
+    every = first if weight is None else reader.weights(FIRST_GRID, -math.inf, math.inf, None)
+    atoms = _repeated(reader, every)
+    amounts = _amounts(first, every, atoms)
+    ends = -math.inf, math.inf
+    grid, (cells, weights) = (
+        FIRST_GRID,
+        without_atoms(FIRST_GRID, first.cell, first.weight, amounts, ends),
+    )
+    bins = asked or min(
+        _MOST_BINS, max(_FEWEST_BINS, (first.n - sum(atoms.values())) // _ITEMS_IN_BIN)
+    )
     # with few items per bin finer cells do not make bins more equal
     coarse = 1 / 16 if asked else 1 / 4
     finer = finer_grid(grid, cells, weights.astype(float), bins, coarse=coarse)
     if finer is not None:
         with phase("choosing bins", enabled=shown):
             second = reader.weights(*finer, weight)
-        if second.weight.max() < weights.max():  # equal scores share a cell on any grid
-            grid, cells, weights = finer[0], second.cell, second.weight
+        rest = without_atoms(finer[0], second.cell, second.weight, amounts, finer[1:])
+        if rest[1].max() < weights.max():  # equal scores share a cell on any grid
+            grid, (cells, weights) = finer[0], rest
     edges = choose_edges(grid, cells, weights.astype(float), bins, halve_ends=asked is None)
     if len(edges) + 1 < (asked or _FEWEST_BINS):
         warn_user(
@@ -234,12 +329,36 @@ def _choose(
             "hold more than a bin's share; ask for fewer bins",
             ItemsWarning,
         )
-    return edges
+    return atom_edges(edges, list(atoms), grid, cells)
 
 
-def _collect(found: tables.Tables, edges: Floats, items: Items, rule: Folds) -> Statistics:
+def _repeated(reader: tables.Grouped | tables.Streamed, items: Weights) -> dict[float, int]:
+    """Scores that stand out by their number of items, with these numbers."""
+    many = stand_out(items.weight, np.ones(len(items.cell), dtype=bool))
+    if not many.any():
+        return {}
+    return reader.repeated(FIRST_GRID, items.cell[many], fewest_in_atom(items.n))
+
+
+def _amounts(first: Weights, items: Weights, atoms: Mapping[float, int]) -> dict[float, int]:
+    """Weights of atoms, as shares of their cells' weights."""
+    if not atoms:
+        return {}
+    n = dict(zip(items.cell.tolist(), items.weight.tolist(), strict=True))
+    weight = dict(zip(first.cell.tolist(), first.weight.tolist(), strict=True))
+    own = dict(zip(atoms, FIRST_GRID.cell(list(atoms)).tolist(), strict=True))
+    return {t: int(weight.get(own[t], 0)) * atoms[t] // n[own[t]] for t in atoms}
+
+
+def _collect(
+    found: tables.Tables, edges: Floats, items: Items, rule: Folds, folds: int | None
+) -> Statistics:
     """Statistics from an engine's sums."""
-    number = {"none": 0, "column": int(found.sums["part"]["fold"].max(initial=-1)) + 1}
+    number = {
+        "none": 0,
+        "column": int(found.sums["part"]["fold"].max(initial=-1)) + 1,
+        "cluster": _FOLDS if folds is None else folds,
+    }
     attrs = {
         "format": FORMAT,
         "kind": items.kind,

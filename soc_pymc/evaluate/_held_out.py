@@ -63,7 +63,7 @@ class HeldOut:
         ``pit``, of the randomised PIT of held-out outcomes given t and the item's own training
         outcome: ``density`` (fit, slice, bin, p) of its histograms, ``n_items`` (slice, bin),
         ``p_value_by_bin`` (fit, slice, bin); over all bins ``distance`` and ``p_value`` (fit,
-        slice) of the Kolmogorov-Smirnov test, and ECDFs less the uniform cdf, ``randomised`` and
+        slice) of the Kolmogorov-Smirnov test, and ECDFs minus the uniform cdf, ``randomised`` and
         ``averaged`` (over the randomisation), with dims (fit, slice, u). The slices are all items
         and, of counts, those with an exposure of at least 25 in the test part. Of a bin without
         items of a slice the density is NaN, and tests are where there are too few.
@@ -200,13 +200,13 @@ def held_out(
 def _judged(
     fit: Fit, name: str, split: Split, bin_of: Ints, seed: int, progress: bool
 ) -> tuple[Floats, Floats, xr.Dataset]:
-    """E(theta|t) and E(theta|t,y) of one fit, each (n,), and its PIT."""
+    """E(theta | t) and E(theta | t, y) of one fit, each (n,), and its PIT."""
     posterior = posterior_of(fit)
     own, further = (frame_columns(fit, posterior, part) for part in (split.train, split.test))
     warn_of_extrapolation(fit, own["score"])
     with phase(f"posteriors of {name}", enabled=progress):
         given_t = given_score(fit, own)[0]
-        given_y = posterior.scorer((), "representative", False)(own)[0]
+        given_y = posterior.scorer((), "auto", False)(own)[0]
     below, upto = _further_cdf_interval(posterior, own, further, progress)
     pit = randomised_pit(below, upto, stream(seed, "PIT"))
     size = further[posterior.outcome.size]

@@ -1,4 +1,4 @@
-"""First-order calibration: E(theta|t) by well-known methods, without a distribution of theta.
+"""First-order calibration: E(theta | t) by well-known methods, without a distribution of theta.
 
 Counts are fitted by the Poisson likelihood of count | rate x exposure, values by least squares with
 weights 1 / noise_sd^2. Items of one score are one observation, with no loss.
@@ -31,7 +31,7 @@ _RIDGE = 0.01  # precision of the spline's coefficients: they exist where there 
 
 @dataclass(frozen=True)
 class Baseline:
-    """A fitted map from scores to E(theta|t).
+    """A fitted map from scores to E(theta | t).
 
     Attributes
     ----------
@@ -59,7 +59,7 @@ class Baseline:
         return self.scale == LOG.name
 
     def __call__(self, score: ArrayLike) -> Floats:
-        """E(theta|t) at scores, (n,): events per unit of exposure, or the unit of the values.
+        """E(theta | t) at scores, (n,): events per unit of exposure, or the unit of the values.
 
         Raises
         ------

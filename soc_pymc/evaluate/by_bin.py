@@ -4,7 +4,6 @@ Figures of the paper's Sections 5.1 (p-histograms), 5.2 and 5.3.
 """
 
 from collections.abc import Mapping
-from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -15,7 +14,7 @@ from .._lib.arguments import SEED, Real, Whole, checked, refuse_beyond_memory
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError, ItemsError
 from ..checks.predictive import in_batches, predictive_cdf, randomised_pit
-from ..data.items import Items, check_items
+from ..data.items import Items, check_outcomes
 from ..families.outcomes import OUTCOMES, Outcome
 from ..inference.results import Fit, named_fits
 from ..posterior.curves import is_plain, items_at_once
@@ -41,7 +40,7 @@ def score_bins(score: Floats, bins: int) -> tuple[Ints, Floats]:
 
 
 def given_score(fit: Fit, columns: Mapping[str, NDArray[np.generic]]) -> tuple[Floats, Floats]:
-    """Fitted E(theta|t) and Var(theta|t) of items by role, averaged over the draws, each (n,).
+    """Fitted E(theta | t) and Var(theta | t) of items by role, averaged over the draws, each (n,).
 
     Many draws of curves that depend on the score alone are evaluated on a grid and joined by lines.
     """
@@ -195,14 +194,14 @@ def accuracy(
         - ``method``, ``delta``, ``sigma``, ``bin``, ``score`` (its mean), ``items``;
         - ``true_mean``, ``mean``, ``true_variance``, ``variance``: in-bin averages, of theta given
           t, true and fitted;
-        - ``mean_error``: of (E(theta|t,y) - fitted)^2 / E(theta|t)^2; ``variance_error``: of
-          (Var(theta|t,y) - fitted)^2 / E(theta|t)^4. Values may have a mean of 0: theirs are over
-          Var(theta|t) and Var(theta|t)^2;
+        - ``mean_error``: of (E(theta | t, y) - fitted)^2 / E(theta | t)^2; ``variance_error``: of
+          (Var(theta | t, y) - fitted)^2 / E(theta | t)^4. Values may have a mean of 0: theirs are
+          over Var(theta | t) and Var(theta | t)^2;
         - ``mse_t``, ``mse_true_mean``, ``mse_mean``, ``mse_posterior``, and ``mse_y`` for values:
-          in-bin mean squared errors, over that of the oracle E(theta|t,y), of the score, the true
-          and the fitted E(theta|t), the fitted E(theta|t,y), and y;
-        - ``error_ratio``: of (fitted E(theta|t,y) - theta)^2 / fitted Var(theta|t,y);
-        - ``regret`` and ``expected_ratio``: ``mse_posterior`` less 1 and ``error_ratio`` with the
+          in-bin mean squared errors, over that of the oracle E(theta | t, y), of the score, the
+          true and the fitted E(theta | t), the fitted E(theta | t, y), and y;
+        - ``error_ratio``: of (fitted E(theta | t, y) - theta)^2 / fitted Var(theta | t, y);
+        - ``regret`` and ``expected_ratio``: ``mse_posterior`` minus 1 and ``error_ratio`` with the
           oracle's posterior in place of theta, without the luck of the draw.
 
         Ratios to an oracle without error are infinite or NaN, as are standard errors of one item.
@@ -235,7 +234,7 @@ def accuracy(
     >>> bool((table["mse_posterior"] < table["mse_t"]).all())
     True
     """
-    check_items(items)
+    check_outcomes(items)
     source = _truth(items, bins)
     for name, number in (("delta", delta), ("sigma", sigma)):
         if not (isinstance(number, float) and np.isnan(number)):
@@ -244,8 +243,7 @@ def accuracy(
     outcome = OUTCOMES[items.kind]
     tables = []
     for method, fit in named.items():
-        draws: Literal["all", "representative"] = "all" if fit.one_draw else "representative"
-        scored = item_posteriors(fit, items, quantiles=(), draws=draws, progress=progress)
+        scored = item_posteriors(fit, items, quantiles=(), progress=progress)
         columns = frame_columns(fit, posterior_of(fit), items)
         mean, variance = given_score(fit, columns)
         table = source[list(TRUTH)].assign(mean=mean, variance=variance)

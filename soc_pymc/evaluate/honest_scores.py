@@ -17,7 +17,7 @@ from .._lib.arguments import SEED, OrNone, Real, checked, numbers_of, shown
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError, ItemsError
 from ..data.binning import group
-from ..data.items import Items, check_items
+from ..data.items import Items, check_outcomes
 from ..data.statistics import Statistics
 from ..data.summaries import summarize
 from ..data.tables import batches, open_table, scan
@@ -151,7 +151,8 @@ def _folds(n: int, folds: int, groups: ArrayLike | None, seed: int) -> Ints:
         raise ItemsError(f"groups={shown(groups)} must be {n:,} labels, as y has") from None
     if labels.shape != (n,):
         raise ItemsError(f"groups has the shape {labels.shape}: give {n:,} labels, as y has")
-    labels = labels.astype(str) if labels.dtype == object else labels
+    if labels.dtype == object:  # None and NaN are one category
+        labels = np.where(pd.isna(labels), "missing", labels).astype(str)
     code = np.unique(labels, return_inverse=True)[1]
     rows = np.bincount(code)
     units = len(rows)
@@ -273,7 +274,7 @@ def leakage(
     given = {"fresh": fresh, "out_of_fold": out_of_fold}
     others = {name: other for name, other in given.items() if other is not None}
     for name, other in others.items():
-        check_items(other, name)
+        check_outcomes(other, name)
     level = _LEVEL / (1 + len(others))
     if isinstance(items, Statistics):
         if others:

@@ -80,7 +80,7 @@ def cross_validate(
 
     if stats.folds < 2:
         raise StatisticsError(
-            "the statistics have no folds: summarize the items with folds=10, or with id= or fold="
+            "the statistics have no folds: summarize the items with folds=10, or with fold="
         )
     _check_prior(prior)
     rows = []
@@ -136,7 +136,7 @@ def compare_bins(
 ) -> pd.DataFrame:
     """Fits in few bins and in many: how wide bins are, how noisy their fits, what curves do.
 
-    Too few bins are wide: E(theta|t) varies within them, which a bin's own fit takes for variance
+    Too few bins are wide: E(theta | t) varies within them, which a bin's own fit takes for variance
     of theta. Too many hold so little that a bin's fit is mostly noise.
 
     Parameters
@@ -160,12 +160,12 @@ def compare_bins(
         - ``items``, ``events``: of the median bin (events of counts alone), ``least_events``;
         - ``spread``, ``most_spread``: sd of log t (of t, where scores are not on the log scale)
           within the median and the widest bin;
-        - ``hidden``: variance of E(theta|t) within bins as a share of E Var(theta|t): what the
+        - ``hidden``: variance of E(theta | t) within bins as a share of E Var(theta | t): what the
           bins' own fits have too much. Above a few percent there are too few bins;
-        - ``mean_noise``, ``variance_noise``: typical error of a bin's own fit of log E(theta|t) (of
-          E in sds of theta, for values) and of log Var(theta|t); above 1 it is more than smoothed
-          curves can bear, and NaN where fewer than three bins found variance; ``no_variance``:
-          share of the bins that find none;
+        - ``mean_noise``, ``variance_noise``: typical error of a bin's own fit of log E(theta | t)
+          (of E in sds of theta, for values) and of log Var(theta | t); above 1 it is more than
+          smoothed curves can bear, and NaN where fewer than three bins found variance;
+          ``no_variance``: share of the bins that find none;
         - ``five_steps_mean``, ``five_steps_variance``: root mean square over items of how far the
           smoothed curves, by ``FiveSteps(moments="plain")``, are from those of the most bins, in
           the same units, without 2% of the items at either end;
@@ -194,7 +194,9 @@ def compare_bins(
     _check(bins, prior, method, bayes)
     finest = items
     if not isinstance(items, Statistics):
-        finest = summarize(items, bins=max(bins), folds=0, on_leakage="ignore", progress=False)
+        finest = summarize(
+            items, bins=max(bins), joint=False, folds=0, on_leakage="ignore", progress=False
+        )
     assert isinstance(finest, Statistics)  # summarize refused the rest
     # tied scores may leave fewer bins than asked for
     numbers = sorted({min(int(number), finest.bins) for number in bins})

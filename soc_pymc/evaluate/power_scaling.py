@@ -19,6 +19,7 @@ from .._lib.progress import phase
 from .._lib.reprs import html_table, lines
 from ..data.statistics import Statistics
 from ..inference.draw_densities import MODEL, Model, draw_densities
+from ..inference.methods import NUTS
 from ..inference.results import FIT, PARETO_K, Fit
 from ..inference.variational import importance
 from ..posterior.calibration import calibration_curves
@@ -46,13 +47,13 @@ class Sensitivity:
     Attributes
     ----------
     table
-        One row for ``mean`` (E(theta|t)) at each score, ``log_variance`` (log Var(theta|t)) at each
-        score, and ``r_squared``, whose ``score`` is NaN. ``prior`` and ``likelihood`` are ArviZ's
-        power-scaling sensitivities (no unit), ``prior_error`` and ``likelihood_error`` what finite
-        numbers of draws add to them (root mean square). ``diagnosis``: ``"fine"`` where ``prior``
-        is below 0.05; else ``"prior-data conflict"`` where ``likelihood`` is 0.05 or more, and
-        ``"prior dominates"`` where it is not; ``"too few draws"`` where a sensitivity reaches 0.05
-        only by its error (twice the error, of the prior's).
+        One row for ``mean`` (E(theta | t)) at each score, ``log_variance`` (log Var(theta | t)) at
+        each score, and ``r_squared``, whose ``score`` is NaN. ``prior`` and ``likelihood`` are
+        ArviZ's power-scaling sensitivities (no unit), ``prior_error`` and ``likelihood_error`` what
+        finite numbers of draws add to them (root mean square). ``diagnosis``: ``"fine"`` where
+        ``prior`` is below 0.05; else ``"prior-data conflict"`` where ``likelihood`` is 0.05 or
+        more, and ``"prior dominates"`` where it is not; ``"too few draws"`` where a sensitivity
+        reaches 0.05 only by its error (twice the error, of the prior's).
     data
         `xarray.DataTree` for ArviZ's own functions, such as ``arviz.psense_summary``: groups
         ``posterior`` with the draws of these quantities, ``log_prior`` and ``log_likelihood``, all
@@ -332,7 +333,9 @@ def _advice(fit: Fit, table: pd.DataFrame, log_densities: dict[str, Floats]) -> 
             f"Pareto k of the weights is {max(ks):.2f}, above {PARETO_K}: these numbers are not "
             "reliable."
         )
-    number = 4 * fit.data["posterior"].sizes["draw"]
+    sizes = fit.data["posterior"].sizes
+    each = sizes["draw"] if isinstance(fit.method, NUTS) else sizes["chain"] * sizes["draw"]
+    number = 4 * each
     more = f"soc.{type(fit.method).__name__}(draws={number})"
     for diagnosis, meaning in _MEANINGS.items():
         names = table["quantity"][table["diagnosis"] == diagnosis]

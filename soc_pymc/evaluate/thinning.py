@@ -17,7 +17,7 @@ from .._lib.arguments import PROBABILITY, SEED, checked, many
 from .._lib.arrays import Floats
 from .._lib.errors import ItemsError
 from ..data.groups import arguments_of, is_group
-from ..data.items import Items, check_items
+from ..data.items import Items, check_outcomes
 from ..data.tables import batches, scan
 from ..families.normal import NORMAL_FORMS
 from ..families.outcomes import OUTCOMES
@@ -204,6 +204,6 @@ def split_items(items: Items, fraction: float = 0.1, seed: int = 0) -> Split:
 
 def read_frame(items: Items) -> pd.DataFrame:
     """All items as a pandas table with the names of their roles, validated."""
-    check_items(items)
+    check_outcomes(items)
     scanned = scan(items, progress=False)
     return pd.concat([b.to_pandas() for b in batches(scanned.table)], ignore_index=True)

@@ -173,14 +173,6 @@ def beta_summaries(
     return beta_mixtures(*binomial_beta.update(*prior, successes, trials), probs, weight)
 
 
-def beta_node_spread(
-    logit_mean: Floats, log_odds_cv2: Floats, successes: Floats, trials: Floats, weight: Floats
-) -> Floats:
-    """How far nodes' posteriors are spread out, against the width of each, squared, (n,)."""
-    prior = binomial_beta.a_b(logit_mean, log_odds_cv2)
-    return _spread(*binomial_beta.update(*prior, successes, trials), weight)
-
-
 def _spread(a: Floats, b: Floats, weight: Floats) -> Floats:
     total, mean = a + b, a / (a + b)
     apart = weighted(weight, (total / weighted(weight, total) - 1.0) ** 2)

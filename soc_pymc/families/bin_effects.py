@@ -30,6 +30,7 @@ _FREEDOM = 3.0
 _WIDTHS = np.exp(np.arange(-2.0, 9.3, 1.25))  # lambda_k: sd of 0.4 to 100 tau
 _SHARES = _WIDTHS ** (-0.5 * _FREEDOM) * np.exp(-0.5 * _FREEDOM / _WIDTHS)
 _SHARES /= _SHARES.sum()
+_ENDS = np.cumsum(_SHARES)
 _LOG_SHARES = np.log(_SHARES)
 
 _PLACES, _quadrature = special.roots_hermitenorm(5)
@@ -307,6 +308,13 @@ def value_and_gradient(
     out = np.empty((4, *first.shape))
     effect_rows(*curves, np.arange(first.shape[1])[None], out, *arrays)
     return out
+
+
+@_jit
+def draw_effect(rng, tau):  # type: ignore[no-untyped-def]
+    """One effect from its prior at scale tau."""
+    k = min(np.searchsorted(_ENDS, rng.random()), len(_WIDTHS) - 1)
+    return tau * np.sqrt(_WIDTHS[k]) * rng.normal()
 
 
 def draw_prior(tau: Floats, rng: np.random.Generator) -> Floats:

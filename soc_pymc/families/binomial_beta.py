@@ -107,14 +107,6 @@ def curve_variables(logit_mean: Floats, log_odds_cv2: Floats) -> dict[str, Float
     }
 
 
-def interpolation_error(
-    found: tuple[Floats, Floats], true: tuple[Floats, Floats]
-) -> tuple[Floats, Floats]:
-    """Errors of a and b: of the mean in prior sd, and of their sum as a share."""
-    off = np.abs(mean(*found) - mean(*true)) / np.sqrt(variance(*true))
-    return off, np.abs((found[0] + found[1]) / (true[0] + true[1]) - 1.0)
-
-
 def update(a: Any, b: Any, successes: Any, trials: Any) -> tuple[Any, Any]:
     """Posterior a and b after `successes` in `trials`."""
     return a + successes, b + (trials - successes)
@@ -129,6 +121,12 @@ def variance(a: Any, b: Any) -> Any:
     """Variance of Beta(a, b)."""
     total = a + b
     return (a / total) * (b / total) / (total + 1.0)
+
+
+def third(a: Any, b: Any) -> Any:
+    """Third central moment of Beta(a, b)."""
+    total = a + b
+    return 2.0 * variance(a, b) * ((b - a) / total) / (total + 2.0)
 
 
 def quantile(prob: ArrayLike, a: ArrayLike, b: ArrayLike) -> Floats:

@@ -31,6 +31,7 @@ from .surrogates import polynomial
 _LEVEL = (float(np.log(0.3)), 2.0)  # of the second curve: as of log cv2 of a Gamma
 _LEAST, _LEAST_EXCESS = 1e-8, 1e-4
 _MOST_BY_MOMENTS = 10.0
+_NO_SPREAD = 1e15  # of a + b
 _SUMS = {
     "successes": ("n", "sum_y", "sum_y2", "sum_y3"),
     "failures": ("n", "sum_z", "sum_z2", "sum_z3"),
@@ -133,6 +134,53 @@ def fill_curvature(first, second, at, out, *rows):  # type: ignore[no-untyped-de
         out[5, k] = aa + bb - mm
 
 
+@_jit
+def _successes(rng, mean, size, n, items):  # type: ignore[no-untyped-def]
+    """Successes of so many items of n trials: one Beta-Binomial with their mean and variance.
+
+    `mean` and `size` are a / (a + b) and a + b of theta's Beta.
+    """
+    trials = max(np.rint(n * items), 1.0)
+    # the correlation of two trials falls from 1/(size + 1) to (n - 1)/(trials - 1) of it
+    ratio = (trials - 1.0) / (n - 1.0) if n > 1.0 else np.inf
+    whole = max(ratio * size + ratio - 1.0, size)
+    theta = mean
+    if whole < _NO_SPREAD:
+        x, y = rng.gamma(mean * whole, 1.0), rng.gamma((1.0 - mean) * whole, 1.0)
+        # both are 0 where the Beta is at its ends
+        theta = x / (x + y) if x + y > 0.0 else (1.0 if rng.random() < mean else 0.0)
+    return float(rng.binomial(int(trials), theta))
+
+
+@_jit
+def draw_row(rng, f, g, b, rows):  # type: ignore[no-untyped-def]
+    """Successes of row b."""
+    n_above, n_start, n_excess, n_weight = rows[8:12]
+    mu, rest = np.exp(-_softplus(-f)), np.exp(-_softplus(f))
+    tilt, e = rest - mu, np.exp(g)
+    thin = 1.0 / (1.0 + mu * rest * e)
+    f += 0.5 * rows[-1][b] * tilt
+    g = np.log(e + rows[-1][b] * (1.0 + tilt * tilt * e * thin))
+    up, down = _softplus(f), _softplus(-f)
+    mean, size = np.exp(-down), np.exp(up + down - g)
+    total = 0.0
+    for j in range(n_above.shape[1] - 1):  # with just 1, ..., 31 trials
+        items = n_above[b, j] - n_above[b, j + 1]
+        if items > 0.0:
+            total += _successes(rng, mean, size, j + 1.0, items)
+    for i in range(n_start[b], n_start[b + 1]):
+        total += _successes(rng, mean, size, n_excess[i] + EXACT_COUNTS, n_weight[i])
+    return total
+
+
+@_jit
+def fill_draws(rng, first, second, out, *rows):  # type: ignore[no-untyped-def]
+    """Fill `out` (draws, rows) with successes."""
+    for s in range(first.shape[0]):
+        for b in range(first.shape[1]):
+            out[s, b] = draw_row(rng, first[s, b], second[s, b], b, rows)
+
+
 @dataclass(frozen=True)
 class BetaRows(RowSums):
     """The three histograms of all rows: of successes y, failures z and trials n."""
@@ -156,6 +204,8 @@ class BetaRows(RowSums):
 
     fill_rows = staticmethod(fill_rows)
     fill_curvature = staticmethod(fill_curvature)
+    draw_row = staticmethod(draw_row)
+    fill_draws = staticmethod(fill_draws)
     fill_near = staticmethod(near_rows)
     kernel: ClassVar[str] = "binomial"
     near: ClassVar[str] = "binomial_near"
@@ -250,30 +300,6 @@ class BetaRows(RowSums):
         """Logit of the overall rate, and the prior's own level."""
         successes, failures = self.total.sum() + 0.5, self.failures.sum() + 0.5
         return float(np.log(successes) - np.log(failures)), _LEVEL[0]
-
-    def draw(self, first: Floats, second: Floats, rng: np.random.Generator) -> Floats:
-        """Successes of each row.
-
-        Those of items with equally many trials come from one Beta-Binomial of all their trials,
-        with the mean and variance of their sum.
-        """
-        row, n, items = self._sizes()
-        f, g = (x[..., row] for x in widened(first, second, self.spread))
-        a, b = (np.exp(x) for x in log_parameters(f, g))
-        trials = np.maximum(np.rint(n * items), 1.0)
-        # the correlation of two trials falls from 1/(m + 1) to (n - 1)/(trials - 1) of it
-        m = a + b
-        wide = n > 1
-        ratio = np.where(wide, (trials - 1.0) / np.where(wide, n - 1.0, 1.0), np.inf)
-        factor = np.maximum(ratio * (1.0 + 1.0 / m) - 1.0 / m, 1.0)
-        mean = special.expit(f)
-        one = np.isfinite(factor * m)
-        scale = np.where(one, factor, 1.0)
-        theta = np.where(one, rng.beta(scale * a, scale * b), mean)
-        successes = rng.binomial(trials.astype(np.int64), theta).astype(float)
-        out = np.zeros((*successes.shape[:-1], len(self.total)))
-        np.add.at(out.T, row, successes.T)
-        return out
 
     @property
     def can_fit(self) -> NDArray[np.bool_]:

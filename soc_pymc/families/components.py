@@ -321,7 +321,7 @@ def _with_moments(
         slope = np.einsum("nr,nrk,nrj->nkj", own, away, away)
         step = np.linalg.solve(slope, (wanted - found)[:, :, None])[:, :, 0]
         longest = np.abs(np.einsum("nrk,nk->nr", away, step)).max(axis=1)
-        tilt += step * np.minimum(1.0, _MOST_TILT / longest)[:, None]
+        tilt += step * (_MOST_TILT / np.maximum(longest, _MOST_TILT))[:, None]
     return np.asarray(log + np.einsum("nrk,nk->nr", parts, tilt))
 
 

@@ -13,19 +13,16 @@ import numpy as np
 from scipy import special
 
 from . import binomial_beta, normal_normal, poisson_gamma
-from .beta_items import beta_mixtures, beta_node_spread, beta_summaries, score_beta_nodes
+from .beta_items import beta_summaries, score_beta_nodes
 from .beta_mixtures import BETA_MIXTURE, BETAS
 from .binomial_rows import BetaRows
 from .components import GAMMAS, NORMALS, Components
 from .further import AFTER_COUNT, AFTER_SUCCESS, AFTER_VALUE, Further
-from .item_kernels import score_draws, score_nodes
+from .item_kernels import score_gammas
 from .mixture_items import GAMMA_MIXTURE, NORMAL_MIXTURE, MixtureForms
 from .mixtures import (
-    gamma_node_spread,
     gamma_summaries,
-    normal_node_spread,
     normal_posterior_summaries,
-    normal_summaries,
     score_normal_nodes,
 )
 from .normal_rows import NormalCells
@@ -83,9 +80,9 @@ class Family:
     update: _Pair  # (a, b, outcome, size) -> a, b given the outcome
     mean: _Function  # (a, b) -> E(theta)
     variance: _Function  # (a, b) -> Var(theta)
+    third: _Function  # (a, b) -> E[(theta - E(theta))^3]
     quantile: _Function  # (probability, a, b)
     above: _Function  # (cut, a, b) -> P(theta > cut)
-    over_draws: _Function  # (both curves (draws, n), probabilities) -> summaries of theta, averaged
     excess: _Function  # (cut, a, b) -> E[(theta - cut)+]
     shortfall: _Function  # (cut, a, b) -> E[(cut - theta)+]
     draw: _Function  # (a, b, generators) -> draws on a scale that keeps theta's order, row by row
@@ -100,13 +97,9 @@ class Family:
 
     # items over draws of the curves, (draws, n)
     summaries: _Function  # (both curves, outcome, size, probabilities, weight=None) -> Summaries
-    # (both curves, outcome, size, weight) -> how far posteriors are apart, against their widths
-    node_spread: _Function
-    score_nodes: _Function  # (nodes, position, outcome, size, probabilities) -> rows of summaries
-    node_items: int  # items that one thread takes at a time with nodes
-    score_draws: _Function | None  # (both curves, outcome, size, probabilities) -> rows, compiled
-    # (interpolated a, b; true a, b) -> errors of the mean in prior sd, and of the spread
-    interpolation_error: _Pair
+    # (weight, a, b (n, nodes), outcome, size, limit, probabilities) -> rows of summaries; the mean
+    # is NaN where the nodes' posteriors are too far apart
+    score_nodes: _Function
     unit: _Function  # second curve -> what an sd of the first is measured in
     mixtures: MixtureForms  # items under mixtures
     expressed: Expressed | None  # None: no expressions or SQL score its items
@@ -134,10 +127,8 @@ GAMMA = Family(
     update=poisson_gamma.update,
     mean=poisson_gamma.mean,
     variance=poisson_gamma.variance,
+    third=poisson_gamma.third,
     quantile=poisson_gamma.quantile,
-    over_draws=lambda first, second, probs: gamma_summaries(
-        first, second, np.zeros(first.shape[1]), np.zeros(first.shape[1]), probs
-    ),
     above=poisson_gamma.above,
     excess=poisson_gamma.excess,
     shortfall=poisson_gamma.shortfall,
@@ -149,11 +140,7 @@ GAMMA = Family(
     simulate=poisson_gamma.simulate,
     further=AFTER_COUNT,
     summaries=gamma_summaries,
-    node_spread=gamma_node_spread,
-    score_nodes=score_nodes,
-    node_items=1 << 13,
-    score_draws=score_draws,
-    interpolation_error=poisson_gamma.interpolation_error,
+    score_nodes=score_gammas,
     unit=np.ones_like,
     mixtures=GAMMA_MIXTURE,
     expressed=Expressed(poisson_gamma.shape_rate, poisson_gamma.matched),
@@ -177,10 +164,8 @@ NORMAL = Family(
     update=lambda a, b, value, noise_sd: normal_normal.update(a, b, value, noise_sd**2),
     mean=lambda a, b: a,
     variance=lambda a, b: b,
+    third=lambda a, b: np.zeros_like(b),
     quantile=normal_normal.quantile,
-    over_draws=lambda mean, log_variance, probs: normal_summaries(
-        mean, np.exp(log_variance), probs
-    ),
     above=normal_normal.above,
     excess=normal_normal.excess,
     shortfall=normal_normal.shortfall,
@@ -192,11 +177,7 @@ NORMAL = Family(
     simulate=normal_normal.simulate,
     further=AFTER_VALUE,
     summaries=normal_posterior_summaries,
-    node_spread=normal_node_spread,
     score_nodes=score_normal_nodes,
-    node_items=4000,
-    score_draws=None,
-    interpolation_error=normal_normal.interpolation_error,
     unit=lambda log_variance: np.exp(0.5 * log_variance),
     mixtures=NORMAL_MIXTURE,
     expressed=None,
@@ -220,8 +201,8 @@ BETA = Family(
     update=binomial_beta.update,
     mean=binomial_beta.mean,
     variance=binomial_beta.variance,
+    third=binomial_beta.third,
     quantile=binomial_beta.quantile,
-    over_draws=lambda first, second, probs: beta_mixtures(*binomial_beta.a_b(first, second), probs),
     above=binomial_beta.above,
     excess=binomial_beta.excess,
     shortfall=binomial_beta.shortfall,
@@ -233,11 +214,7 @@ BETA = Family(
     simulate=binomial_beta.simulate,
     further=AFTER_SUCCESS,
     summaries=beta_summaries,
-    node_spread=beta_node_spread,
     score_nodes=score_beta_nodes,
-    node_items=4000,
-    score_draws=None,
-    interpolation_error=binomial_beta.interpolation_error,
     unit=np.ones_like,
     mixtures=BETA_MIXTURE,
     expressed=Expressed(binomial_beta.expressed, binomial_beta.matched),

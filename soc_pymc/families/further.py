@@ -47,7 +47,7 @@ class Further(Protocol):
     """Further outcomes of one kind, of theta under its conjugate family."""
 
     def gain(self, mean: Floats, variance: Floats, more: Floats) -> Floats:
-        """By how much, less 1, the best linear estimate divides the variance of theta."""
+        """By how much, minus 1, the best linear estimate divides the variance of theta."""
 
     def mean_variance(self, weight: Floats, first: Floats, second: Floats, more: Floats) -> Floats:
         """E Var(theta | t, y, y') of mixtures, (n,)."""

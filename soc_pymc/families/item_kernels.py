@@ -1,9 +1,8 @@
-"""Compiled loops that score items, with quadrature points in place of draws of the curves.
+"""Compiled loops that score items as mixtures of Gammas, over quadrature points or draws.
 
-At an item's score the nodes' shapes and rates come from a table by linear interpolation. Mean and
-variance of the mixture are sums over nodes. A quantile is that of the Gamma with the nodes' mean
-shape and mean, with a second-order correction for their spread if that is small (the error is then
-at most 4e-4 posterior sd); else a search on the mixture's cdf.
+Mean and variance of the mixture are sums over nodes. A quantile is that of the Gamma with the
+nodes' mean shape and mean, with a second-order correction for their spread if that is small (the
+error is then at most 4e-4 posterior sd); else a search on the mixture's cdf.
 """
 
 import math
@@ -13,9 +12,7 @@ import numba
 import numpy as np
 
 from .._lib.arrays import Floats
-from . import poisson_gamma
 from .gamma_quantiles import quantile_tables, table_cell, table_values, tail_and_density
-from .mixtures import Nodes, gamma_summaries
 
 _FEWEST = 4  # nodes of the first level
 # limits of the second-order correction: squared spread of the nodes, in relative shape and in
@@ -26,19 +23,6 @@ _START = 0.3  # largest relative shift by the second order for the start of the 
 # spread, but much larger where data and curves disagree
 _CLOSE, _CLOSE_WIDE, _MODEST = 3e-3, 3e-5, 0.1
 _STEPS = 30
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def _find_cell(position, grid, start, scale):  # type: ignore[no-untyped-def]
-    """Cell of a sorted grid by a table of equal steps, and whether the position is on the grid."""
-    at = (position - grid[0]) * scale
-    inside = min(max(at, 0.0), len(start) - 2.0)
-    key = int(inside)
-    cell, last = start[key], start[key + 1] + 1
-    while cell < last and grid[cell + 1] <= position:
-        cell += 1
-    # an early return for positions off the grid would be three times slower
-    return cell, at == inside
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
@@ -73,16 +57,6 @@ def _gamma_quantile(mean, shape, tables, which):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract", "reassoc"})
-def _interpolate(rule, cell, u, count, exposure, nodes, weight, shape, rate):  # type: ignore[no-untyped-def]
-    """Weights of the nodes, and their posterior shapes and rates."""
-    v = 1.0 - u
-    for s in range(nodes):
-        weight[s] = v * rule[cell, 0, s] + u * rule[cell + 1, 0, s]
-        shape[s] = v * rule[cell, 1, s] + u * rule[cell + 1, 1, s] + count
-        rate[s] = v * rule[cell, 2, s] + u * rule[cell + 1, 2, s] + exposure
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract", "reassoc"})
 def _summarize(nodes, weight, shape, rate, own):  # type: ignore[no-untyped-def]
     """Mean and variance of a mixture; its mean shape, and the nodes' spread around both."""
     mean = middle = within = 0.0
@@ -104,42 +78,22 @@ def _summarize(nodes, weight, shape, rate, own):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def _nodes_of(i, position, cell, count, exposure, grid, rule, weight, shape, rate):  # type: ignore[no-untyped-def]
-    """Nodes of an item in a cell; their number."""
-    u = (position[i] - grid[cell]) / (grid[cell + 1] - grid[cell])
-    nodes = rule.shape[2]
-    _interpolate(rule, cell, u, count[i], exposure[i], nodes, weight, shape, rate)
-    return nodes
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def _summarize_items(  # type: ignore[no-untyped-def]
-    position, count, exposure, grid, start, scale, level, rules, limits, summary, left
-):
+def _summarize_items(weight, shape, rate, limit, summary, left):  # type: ignore[no-untyped-def]
     """Fill `summary` (6, items) with the results of `_summarize`.
 
-    `left` becomes true for items that need another method: off the grid, in a cell without a rule,
-    or with a spread of nodes beyond the rule's limit.
+    `left` becomes true for items with a spread of nodes beyond the limit.
     """
-    weight, shape, rate, own = np.empty((4, rules[-1].shape[2]))
-    first = rules[0]
-    for i in range(len(position)):
-        left[i] = True
-        cell, on_grid = _find_cell(position[i], grid, start, scale)
-        if not on_grid or level[cell] >= len(rules):
-            continue
-        if level[cell] == 0:  # loops of a constant length are twice as fast
-            u = (position[i] - grid[cell]) / (grid[cell + 1] - grid[cell])
-            _interpolate(first, cell, u, count[i], exposure[i], _FEWEST, weight, shape, rate)
-            found = _summarize(_FEWEST, weight, shape, rate, own)
+    own = np.empty(shape.shape[1])
+    for i in range(len(shape)):
+        nodes = i if len(weight) > 1 else 0
+        if shape.shape[1] == _FEWEST:  # loops of a constant length are twice as fast
+            found = _summarize(_FEWEST, weight[nodes], shape[i], rate[i], own)
         else:
-            rule = rules[level[cell]]
-            nodes = _nodes_of(i, position, cell, count, exposure, grid, rule, weight, shape, rate)
-            found = _summarize(nodes, weight, shape, rate, own)
+            found = _summarize(shape.shape[1], weight[nodes], shape[i], rate[i], own)
         for j in range(6):
             summary[j, i] = found[j]
         spread = found[3] + found[2] * found[5]
-        left[i] = not (found[0] > 0.0 and found[1] > 0.0 and spread < limits[level[cell]])
+        left[i] = not (found[0] > 0.0 and found[1] > 0.0 and spread < limit)
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
@@ -187,50 +141,35 @@ def _search_all(i, summary, nodes, weight, shape, rate, log_gamma, probs, tables
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def _search_items(  # type: ignore[no-untyped-def]
-    which, position, count, exposure, grid, start, scale, level, rules, summary, probs, tables, out,
-    missing, left,
-):  # fmt: skip
+def _search_items(which, weight, shape, rate, summary, probs, tables, out, missing, left):  # type: ignore[no-untyped-def]
     """Search for the `missing` (probabilities, items) quantiles of the items `which` in `out`."""
-    weight, shape, rate, log_gamma = np.empty((4, rules[-1].shape[2]))
+    number = shape.shape[1]
+    log_gamma = np.empty(number)
     for i in which:
-        cell, _ = _find_cell(position[i], grid, start, scale)
-        rule = rules[level[cell]]
-        nodes = _nodes_of(i, position, cell, count, exposure, grid, rule, weight, shape, rate)
-        left[i] = not _search_all(
-            i, summary, nodes, weight, shape, rate, log_gamma, probs, tables, out, missing
-        )
+        w = weight[i if len(weight) > 1 else 0]
+        own = w, shape[i], rate[i], log_gamma
+        left[i] = not _search_all(i, summary, number, *own, probs, tables, out, missing)
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def _score_draws(shape, rate, count, exposure, probs, tables, summary, out, left):  # type: ignore[no-untyped-def]
-    """Summaries and quantiles from every draw of the prior's shape and rate, (items, draws)."""
-    draws = shape.shape[1]
-    weight = np.full(draws, 1.0 / draws)
-    own, log_gamma = np.empty((2, draws))
-    missing = np.full((len(probs), len(shape)), True)
-    out[:] = np.nan
-    for i in range(len(shape)):
-        a, b = shape[i] + count[i], rate[i] + exposure[i]
-        found = _summarize(draws, weight, a, b, own)
-        for j in range(6):
-            summary[j, i] = found[j]
-        left[i] = not _search_all(
-            i, summary, draws, weight, a, b, log_gamma, probs, tables, out, missing
-        )
-
-
-def score_nodes(
-    nodes: Nodes, position: Floats, count: Floats, exposure: Floats, probs: Sequence[float]
+def score_gammas(
+    weight: Floats,
+    shape: Floats,
+    rate: Floats,
+    count: Floats,
+    exposure: Floats,
+    limit: float,
+    probs: Sequence[float],
 ) -> Floats:
-    """Mean, sd, variance and quantiles of items, (3 + probabilities, n), over few nodes.
+    """Mean, sd, variance and quantiles of items, (3 + probabilities, n), over nodes or draws.
 
-    The mean is NaN where an item needs all draws.
+    The prior's shapes and rates are (n, nodes), weights the same or (1, nodes). The mean is NaN
+    where the squared spread of the nodes' posteriors, relative to their width, is not below
+    `limit`, or a quantile is not found.
     """
-    n, tables, levels = len(position), quantile_tables(probs), np.array(probs, dtype=float)
+    shape, rate = shape + count[:, None], rate + exposure[:, None]
+    n, tables, levels = len(shape), quantile_tables(probs), np.array(probs, dtype=float)
     summary, left = np.empty((6, n)), np.empty(n, dtype=np.bool_)
-    table = nodes.grid, nodes.start, nodes.scale, nodes.level, nodes.rules
-    _summarize_items(position, count, exposure, *table, nodes.limits, summary, left)
+    _summarize_items(weight, shape, rate, limit, summary, left)
     summary[:, left] = 1.0
     found, missing = np.empty((len(probs), n)), np.empty((len(probs), n), dtype=np.bool_)
     if len(probs):
@@ -238,23 +177,7 @@ def score_nodes(
         for k in range(len(probs)):
             _move_quantiles(k, tables, summary, log_shape, per_root, found[k], missing[k])
         rest = np.flatnonzero(missing.any(axis=0) & ~left)
-        items = rest, position, count, exposure
-        _search_items(*items, *table, summary, levels, tables, found, missing, left)
+        _search_items(rest, weight, shape, rate, summary, levels, tables, found, missing, left)
     whole = np.vstack([summary[0], np.sqrt(summary[1]), summary[1], found])
     whole[0, left] = np.nan
     return whole
-
-
-def score_draws(
-    log_mean: Floats, log_cv2: Floats, count: Floats, exposure: Floats, probs: Sequence[float]
-) -> Floats:
-    """As `score_nodes`, over every draw of the curves, (draws, n)."""
-    n, tables, levels = len(count), quantile_tables(probs), np.array(probs, dtype=float)
-    summary, found, left = np.empty((6, n)), np.empty((len(probs), n)), np.empty(n, dtype=np.bool_)
-    shape, rate = (x.T.copy() for x in poisson_gamma.shape_rate(log_mean, log_cv2))
-    _score_draws(shape, rate, count, exposure, levels, tables, summary, found, left)
-    out = np.vstack([summary[0], np.sqrt(summary[1]), summary[1], found])
-    if left.any():
-        draws = log_mean[:, left], log_cv2[:, left]
-        out[:, left] = gamma_summaries(*draws, count[left], exposure[left], probs).rows
-    return out

@@ -23,12 +23,14 @@ from .components import (
 from .gamma_quantiles import quantile_tables, table_cell, table_values, tail_and_density
 from .mixture_rows import LOWEST, exponentials
 from .mixtures import normal_summaries
+from .rules import parabolas
 
 _SMALL = 1e-8  # weights below this share of their sum are ignored in quantiles
 _FAINT = 1e-12  # densities below this share of the largest are ignored in posteriors
 # share by which second-order averages over draws may change a component's weight, and the
 # posterior weight from which on a component counts
 _MOVED, _SEEN = 0.3, 1e-4
+_BENT = 0.005  # largest share by which means in a cell may depart from a straight line
 _CLOSE, _STEPS = 5e-3, 200  # last Newton step, in posterior sd; the error is its square
 _ROOT_2PI = float(np.sqrt(2.0 * np.pi))
 
@@ -227,19 +229,24 @@ def _posterior_weights(k, u, p, low, high, mean, cov, product, centre):  # type:
 
     Also the largest share by which the marginal density changes a component's weight.
     """
-    total = spread = 0.0
     for r in range(low, high):
         centre[r] = (1.0 - u) * mean[k, r] + u * mean[k + 1, r]
-        total += centre[r] * p[r]
         product[r] = 0.0
     for s in range(low, high):
         first, second = (1.0 - u) * p[s], u * p[s]
         for r in range(low, high):
             product[r] += first * cov[k, s, r] + second * cov[k + 1, s, r]
+    return _corrected(p, low, high, product, centre)
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _corrected(p, low, high, product, centre):  # type: ignore[no-untyped-def]
+    """`_posterior_weights` from the weights' mean, in `centre`, and their covariance times p."""
+    total = spread = moved = 0.0
     for r in range(low, high):
+        total += centre[r] * p[r]
         spread += p[r] * product[r]
     spread /= total * total
-    moved = 0.0
     for r in range(low, high):
         if p[r] * centre[r] > _SEEN * total:
             moved = max(moved, abs(product[r]) / (total * centre[r]))
@@ -292,6 +299,55 @@ def average_by_table(position, density, grid, mean, cov, most, weight, left):  #
         if apart <= most and moved <= _MOVED:
             left[i] = False
             weight[i, low:high] = centre[low:high]
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _in_cell(own, u, v, p, low, high, mean, cov, centre, line, product):  # type: ignore[no-untyped-def]
+    """Moments in a cell from those at its points `own`, in place.
+
+    The mean along parabolas, and from the outermost points alone, and the covariance times p.
+    """
+    along, across, points = parabolas(u), parabolas(v), len(own)
+    for k in range(points):
+        share = along[k % 3] * (across[k // 3] if points > 3 else 1.0)
+        for r in range(low, high):
+            centre[r] += share * mean[own[k], r]
+        if k % 3 == 1 or k // 3 == 1:
+            continue
+        share = (u if k % 3 else 1.0 - u) * (1.0 if points == 3 else v if k // 3 else 1.0 - v)
+        for s in range(low, high):
+            line[s] += share * mean[own[k], s]
+            for r in range(low, high):
+                product[r] += share * p[s] * cov[own[k], s, r]
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def average_by_cells(place, u, v, rows, mean, cov, density, most, weight, left):  # type: ignore[no-untyped-def]
+    """As `average_by_table`, with moments at points of cells, (points, R) and (points, R, R).
+
+    `rows` (cells, 3) or (cells, 9) says which points a cell has, along its score and then its size;
+    -1 if the cell has none. Items are in the cells `place`, at fractions u and v along the two.
+    Where the mean is far from straight in a cell, items are marked in `left` too.
+    """
+    number = density.shape[1]
+    product, line = np.empty((2, number))
+    for i in np.argsort(place):  # the moments of a cell are read once
+        own, p, centre = rows[place[i]], density[i], weight[i]
+        left[i] = True
+        centre[:] = product[:] = line[:] = 0.0
+        if own[0] < 0:
+            continue
+        low, high = number, 0
+        for r in range(number):
+            if p[r] > _FAINT:
+                low, high = min(low, r), r + 1
+        _in_cell(own, u[i], v[i], p, low, high, mean, cov, centre, line, product)
+        bent = total = 0.0
+        for r in range(low, high):
+            bent += p[r] * abs(centre[r] - line[r])
+            total += p[r] * centre[r]
+        apart, moved = _corrected(p, low, high, product, centre)
+        left[i] = not (bent <= _BENT * total and apart <= most and moved <= _MOVED)
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")

@@ -20,6 +20,8 @@ from .._lib.arrays import Floats, Ints
 _CLOSE, _STEPS = 1e-8, 60  # what may be left of both curves, and the most Newton steps
 _LONGEST = 2.0  # step of the coefficients that shift and stretch
 _SHORTEST = 0.02  # share of the line from the centre
+_MANY_DRAWS = 8  # draws for which it pays to solve at their mean first
+_AT_ONCE = 16  # draws whose base weights are made at once: long loops in the processor's cache
 LOWEST = -700.0
 """Logarithm of the smallest weight over the largest."""
 FLOOR = 1e-3
@@ -51,7 +53,7 @@ class WeightForms:
     # weights that allow heavier tails; for Betas, log weights that make the start's
     base: Floats
     basis: Floats  # (n, R, 2 + F): functions that shift and stretch, and F further ones
-    mean: Floats  # (n, R): mean of theta under each component, less the start's
+    mean: Floats  # (n, R): mean of theta under each component, minus the start's
     variance: Floats  # (n, R): its variance
     # (n, 7): first curve of the start and its unit; what is taken from the second curve; the mean
     # of the start for Betas, 0 for Gammas, -1 for Normals; a bound of the first curve on both
@@ -140,7 +142,7 @@ def _bent(x, low, high):  # type: ignore[no-untyped-def]
 
 # exp(x) = 2^k exp(r) with |r| <= log(2) / 2, by Taylor's series of 12 terms, to 1e-16
 _LOG2E, _LN2_HIGH, _LN2_LOW = 1.4426950408889634, 0.6931471803691238, 1.9082149292705877e-10
-_SHIFT, _BIAS, _MANTISSA = 6755399441055744.0, np.int64(1023), np.int64(52)
+_BIAS, _MANTISSA = np.int64(1023), np.int64(52)
 _TAYLOR = 1.0 / np.cumprod(np.maximum(np.arange(13.0), 1.0))
 
 
@@ -187,12 +189,13 @@ def logarithms(x, bits, real):  # type: ignore[no-untyped-def]
 @_fast
 def _normal_terms(inner, one, two, base, out, along):  # type: ignore[no-untyped-def]
     """`_base_weights` of Normals."""
-    wide = np.exp(two)
-    v = wide - inner
-    for r in range(len(out)):
-        y = (base[0, r] - one) / v
-        out[r] = -0.5 * y * y * v
-        along[0, r], along[1, r] = y, 0.5 * y * y * wide
+    for s in range(len(one)):
+        wide = np.exp(two[s])
+        v = wide - inner
+        for r in range(out.shape[1]):
+            y = (base[0, r] - one[s]) / v
+            out[s, r] = -0.5 * y * y * v
+            along[s, 0, r], along[s, 1, r] = y, 0.5 * y * y * wide
 
 
 @_fast
@@ -202,29 +205,36 @@ def _gamma_terms(inner, one, two, base, share, whole, bits, real, work):  # type
     Both are products: a log-normal is a log-normal times a component, nearly, and Gamma(a) is
     Beta(a, A - a) times Gamma(A), a component.
     """
-    wide = np.exp(two)
-    v, by_v = np.log1p(wide) - np.log1p(inner), wide / (1.0 + wide)
-    a = 1.0 / wide
-    q, shift = 1.0 / inner - a - 1.0, np.log(inner * a) - one
-    for r in range(len(share)):
-        y = (base[0, r] - one) / v + 0.5
-        work[0, r], work[1, r], work[2, r] = -0.5 * y * y * v, y, 0.5 * y * (y - 1.0) * by_v
-        share[r] = max(min(base[0, r] + shift, -UPPER), LOWEST)
-    exponentials(share, whole, bits, real)
-    for r in range(len(share)):
-        whole[r] = 1.0 - share[r]
-    logarithms(whole, bits, real)
-    for r in range(len(share)):
-        log_share, slope = base[0, r] + shift, -share[r] / (1.0 - share[r])
-        # beyond, a straight line, so that no weight is 0
-        rest = whole[r] + slope * max(log_share + UPPER, 0.0)
-        work[3, r] = a * log_share + q * rest
-        work[4, r] = -(a + q * slope)
-        work[5, r] = a * (rest - log_share - 1.0) - q * slope
-    # the first component also stands for what is below it
-    cells = a * (base[0, 1] - base[0, 0])
-    work[3, 0] += np.log1p(1.0 / cells)
-    work[5, 0] += 1.0 / (1.0 + cells)
+    number = base.shape[1]
+    for s in range(len(one)):
+        wide = np.exp(two[s])
+        v, by_v = np.log1p(wide) - np.log1p(inner), wide / (1.0 + wide)
+        shift = np.log(inner / wide) - one[s]
+        for r in range(number):
+            y = (base[0, r] - one[s]) / v + 0.5
+            work[0, s, r], work[1, s, r] = -0.5 * y * y * v, y
+            work[2, s, r] = 0.5 * y * (y - 1.0) * by_v
+            share[s, r] = max(min(base[0, r] + shift, -UPPER), LOWEST)
+    exponentials(share.reshape(-1), whole.reshape(-1), bits, real)
+    for s in range(len(one)):
+        for r in range(number):
+            whole[s, r] = 1.0 - share[s, r]
+            share[s, r] = -share[s, r] / whole[s, r]
+    logarithms(whole.reshape(-1), bits, real)
+    for s in range(len(one)):
+        a = np.exp(-two[s])
+        q, shift = 1.0 / inner - a - 1.0, np.log(inner * a) - one[s]
+        for r in range(number):
+            log_share, slope = base[0, r] + shift, share[s, r]
+            # beyond, a straight line, so that no weight is 0
+            rest = whole[s, r] + slope * max(log_share + UPPER, 0.0)
+            work[3, s, r] = a * log_share + q * rest
+            work[4, s, r] = -(a + q * slope)
+            work[5, s, r] = a * (rest - log_share - 1.0) - q * slope
+        # the first component also stands for what is below it
+        cells = a * (base[0, 1] - base[0, 0])
+        work[3, s, 0] += np.log1p(1.0 / cells)
+        work[5, s, 0] += 1.0 / (1.0 + cells)
 
 
 @_fast
@@ -234,69 +244,83 @@ def _beta_terms(own, inner, one, two, start, base, work):  # type: ignore[no-unt
     Those of Betas are `base[3]` where the curves are the pilot's, the second `start`, and elsewhere
     nearly.
     """
-    wide, odds = np.exp(two), own * np.exp(one)
-    m = odds / (1.0 - own + odds)
-    v, old = wide - inner, np.exp(start) - inner
-    a, b = 1.0 / (v * (1.0 - m)), 1.0 / (v * m)
+    old = np.exp(start) - inner
     old_a, old_b = 1.0 / (old * (1.0 - own)), 1.0 / (old * own)
-    middle = np.log(m) - np.log(1.0 - m) + v * (m - 0.5)
-    for r in range(work.shape[1]):
-        above, below = base[0, r], base[1, r]
-        y = (above - below - middle) / v
-        work[0, r], work[1, r] = -0.5 * y * y * v, y * (1.0 + v * m * (1.0 - m))
-        work[2, r] = (0.5 * y * y + y * (m - 0.5)) * wide
-        work[3, r] = base[3, r] + (a - old_a) * above + (b - old_b) * below
-        work[4, r] = a * m * above - b * (1.0 - m) * below
-        work[5, r] = -wide / v * (a * above + b * below)
+    for s in range(len(one)):
+        wide, odds = np.exp(two[s]), own * np.exp(one[s])
+        m = odds / (1.0 - own + odds)
+        v = wide - inner
+        a, b = 1.0 / (v * (1.0 - m)), 1.0 / (v * m)
+        middle = np.log(m) - np.log(1.0 - m) + v * (m - 0.5)
+        for r in range(base.shape[1]):
+            above, below = base[0, r], base[1, r]
+            y = (above - below - middle) / v
+            work[0, s, r], work[1, s, r] = -0.5 * y * y * v, y * (1.0 + v * m * (1.0 - m))
+            work[2, s, r] = (0.5 * y * y + y * (m - 0.5)) * wide
+            work[3, s, r] = base[3, r] + (a - old_a) * above + (b - old_b) * below
+            work[4, s, r] = a * m * above - b * (1.0 - m) * below
+            work[5, s, r] = -wide / v * (a * above + b * below)
 
 
 @_fast
-def _floored(work, floor, share, whole, bits, real):  # type: ignore[no-untyped-def]
-    """In place: log weights and their derivatives (3, R), with weights of sum 1 and a floor."""
-    top = -np.inf
-    for r in range(len(share)):
-        top = max(top, work[0, r])
-    for r in range(len(share)):
-        share[r] = max(work[0, r] - top, LOWEST)
-    exponentials(share, whole, bits, real)
-    total = first = second = 0.0
-    for r in range(len(share)):
-        total += share[r]
-        first += share[r] * work[1, r]
-        second += share[r] * work[2, r]
-    first, second = first / total, second / total
-    for r in range(len(share)):
-        share[r] *= (1.0 - FLOOR) / total
-        whole[r] = share[r] + floor[r]
-        work[1, r] = share[r] / whole[r] * (work[1, r] - first)
-        work[2, r] = share[r] / whole[r] * (work[2, r] - second)
-    logarithms(whole, bits, real)
-    for r in range(len(share)):
-        work[0, r] = whole[r]
+def _floored(log, by_one, by_two, floor, share, whole, bits, real):  # type: ignore[no-untyped-def]
+    """In place: log weights and derivatives (draws, R), with weights of sum 1 and a floor."""
+    for s in range(len(log)):
+        top = -np.inf
+        for r in range(len(floor)):
+            top = max(top, log[s, r])
+        for r in range(len(floor)):
+            share[s, r] = max(log[s, r] - top, LOWEST)
+    exponentials(share.reshape(-1), whole.reshape(-1), bits, real)
+    for s in range(len(log)):
+        total = first = second = 0.0
+        for r in range(len(floor)):
+            total += share[s, r]
+            first += share[s, r] * by_one[s, r]
+            second += share[s, r] * by_two[s, r]
+        first, second, scale = first / total, second / total, (1.0 - FLOOR) / total
+        for r in range(len(floor)):
+            own = scale * share[s, r]
+            log[s, r] = own + floor[r]
+            kept = own / log[s, r]
+            by_one[s, r] = kept * (by_one[s, r] - first)
+            by_two[s, r] = kept * (by_two[s, r] - second)
+    logarithms(log.reshape(-1), bits, real)
+
+
+@_fast
+def _mixed(path, work, out, along):  # type: ignore[no-untyped-def]
+    """`_base_weights` from both kinds of log weights and their derivatives."""
+    for s in range(len(path)):
+        b = path[s]
+        a = 1.0 - b
+        for r in range(out.shape[1]):
+            out[s, r] = a * work[0, s, r] + b * work[3, s, r]
+            along[s, 0, r] = a * work[1, s, r] + b * work[4, s, r]
+            along[s, 1, r] = a * work[2, s, r] + b * work[5, s, r]
+            along[s, 2, r] = work[3, s, r] - work[0, s, r]
 
 
 @_jit
-def _base_weights(own, inner, one, two, path, base, centre, out, along, work, bits, real):  # type: ignore[no-untyped-def]
-    """Log weights of a row (R,) that make the distributions with these curves apart from the grid.
+def _base_weights(own, inner, one, two, path, base, centre, out, along):  # type: ignore[no-untyped-def]
+    """Log weights (draws, R) of a row that make the distributions with these curves (draws,).
 
-    At path 1 it is the family's, at 0 the normal one of theta, its logarithm or logit. `along`
-    (3, R) become derivatives in both curves and the path. `inner` is the second curve's exponential
-    of a component, which convolves the weights. `work` is (7, R).
+    At path 1 it is the family's, at 0 the normal one of theta, its logarithm or logit, in both
+    cases apart from the grid. `along` (draws, 3, R) become derivatives in both curves and the path.
+    `inner` is the second curve's exponential of a component, which convolves the weights.
     """
     if own < 0.0:
         _normal_terms(inner, one, two, base, out, along)
         return
+    work, bits = np.empty((8, *out.shape)), np.empty(out.size, dtype=np.int64)
+    real = bits.view(np.float64)
     if own == 0.0:
-        _gamma_terms(inner, one, two, base, out, work[6], bits, real, work)
+        _gamma_terms(inner, one, two, base, work[6], work[7], bits, real, work)
     else:
         _beta_terms(own, inner, one, two, centre[1], base, work)
-    _floored(work[:3], base[2], out, work[6], bits, real)
-    _floored(work[3:6], base[2], out, work[6], bits, real)
-    for r in range(len(out)):
-        out[r] = (1.0 - path) * work[0, r] + path * work[3, r]
-        along[0, r] = (1.0 - path) * work[1, r] + path * work[4, r]
-        along[1, r] = (1.0 - path) * work[2, r] + path * work[5, r]
-        along[2, r] = work[3, r] - work[0, r]
+    for k in (0, 3):
+        _floored(work[k], work[k + 1], work[k + 2], base[2], work[6], work[7], bits, real)
+    _mixed(path, work, out, along)
 
 
 @_fast
@@ -385,60 +409,122 @@ def _solve(one, two, own, parts, fixed, moved, weight, found, work, bits, real):
 
 
 @_jit
+def _follow(  # type: ignore[no-untyped-def]
+    to, shape, middle, row, parts, centre, begin, moved, weight, found, along, work, bits, real
+):
+    """Weights (R,) at bounded predictors (P,), where Newton's method fails from a first guess.
+
+    It follows the line from the centre, where the solution is `begin`, and stays at the last point
+    that it reached. Returns whether it reached the end.
+    """
+    own, inner, base = row
+    point, fixed = np.empty((len(centre), 1)), np.empty((1, len(weight)))
+    u, v, at, share, step = begin[0], begin[1], 0.0, 0.5, 0.5
+    while True:
+        moved[0], moved[1] = u, v
+        for j in range(len(centre)):
+            point[j, 0] = centre[j] + share * (to[j] - centre[j])
+        _base_weights(own, inner, point[0], point[1], point[2], base, centre, fixed, along)
+        for r in range(len(weight)):
+            fixed[0, r] += middle[r] + share * (shape[r] - middle[r])
+        one, two = point[0, 0], point[1, 0]
+        good = _solve(one, two, own, parts, fixed[0], moved, weight, found, work, bits, real)
+        if share == at:  # the last point that was reached
+            return False
+        if good:
+            if share == 1.0:
+                return True
+            at, step = share, 1.5 * step
+            u, v = moved[0], moved[1]
+        else:
+            step *= 0.5
+        share = at if step < _SHORTEST else min(at + step, 1.0)
+
+
+@_jit
+def _solve_draws(  # type: ignore[no-untyped-def]
+    to, shapes, middle, row, parts, centre, begin, near, line, weight, found, along, good
+):
+    """`_row_weights` at bounded predictors (P, draws), from first guesses `line` around `near`."""
+    own, inner, base = row
+    moved, (draws, number) = np.empty(2), weight.shape
+    fixed, work, bits = np.empty((draws, number)), np.empty(number), np.empty(number, np.int64)
+    real = bits.view(np.float64)
+    _base_weights(own, inner, to[0], to[1], to[2], base, centre, fixed, along)
+    for s in range(draws):
+        moved[0], moved[1] = line[0, 0], line[1, 0]
+        for j in range(len(near)):
+            moved[0] += line[0, j + 1] * (to[j, s] - near[j])
+            moved[1] += line[1, j + 1] * (to[j, s] - near[j])
+        for r in range(number):
+            fixed[s, r] += shapes[s, r]
+        one, two, rest = to[0, s], to[1, s], (found[s], work, bits, real)
+        good[s] = _solve(one, two, own, parts, fixed[s], moved, weight[s], *rest)
+        if not good[s]:
+            end = to[:, s].copy(), shapes[s], middle
+            good[s] = _follow(
+                *end, row, parts, centre, begin, moved, weight[s], found[s], along[s : s + 1],
+                work, bits, real,
+            )  # fmt: skip
+
+
+@_jit
+def _by_predictors(own, basis, mean, variance, weight, found, along, out):  # type: ignore[no-untyped-def]
+    """Derivatives (2, P), in bounded predictors, of the coefficients that shift and stretch."""
+    slope, bend, other, d, q = found[4:9]
+    for j in range(out.shape[1]):
+        first = second = 0.0
+        for r in range(len(weight)):
+            by = along[j, r] if j < 2 else basis[r, j]
+            if j == 2 and own >= 0.0:
+                by += along[2, r]
+            first += weight[r] * (mean[r] - d) * by
+            second += weight[r] * (mean[r] * mean[r] + variance[r] - q) * by
+        u = (1.0 if j == 0 else 0.0) - slope * first
+        v = (1.0 if j == 1 else 0.0) - bend * first - other * second
+        out[0, j], out[1, j] = found[0] * u + found[1] * v, found[2] * u + found[3] * v
+
+
+@_jit
 def _row_weights(  # type: ignore[no-untyped-def]
     predictors, base, basis, mean, variance, handle, centre, guess, weight, found, along
 ):
     """Weights (draws, R) of one row at predictors (draws, P); whether each was solved.
 
-    `along` (draws, 3, R) become the derivatives of `_base_weights`. Where Newton's method fails
-    from the first guess, it follows the line from the centre, and stays at the last point that it
-    reached.
+    `along` (draws, 3, R) become the derivatives of `_base_weights`. First guesses of Newton's
+    method are linear in the predictors: around the draws' mean, or the centre if draws are few.
     """
-    draws, number = weight.shape
-    good = np.empty(draws, dtype=np.bool_)
-    moved, kept, work = np.empty(2), np.empty(2), np.empty(number)
-    bits = np.empty(number, dtype=np.int64)
-    real, fixed, rough = bits.view(np.float64), np.empty(number), np.empty((7, number))
-    parts = _parts(basis, mean, variance)
+    draws = len(weight)
+    good, parts = np.empty(draws, dtype=np.bool_), _parts(basis, mean, variance)
     own, inner = handle[3], np.exp(handle[5] - ROOM)
-    further = np.ascontiguousarray(basis[:, 2:])
-    shapes = np.ascontiguousarray(predictors[:, 2:]) @ further.T
-    middle = further @ centre[2:]
+    bounded = np.empty((len(centre), draws))
     for s in range(draws):
         one, by_one = _bent((predictors[s, 0] - handle[0]) / handle[1], -handle[4], handle[4])
         two, by_two = _bent(predictors[s, 1] - handle[2], handle[5], handle[6])
         found[s, 11], found[s, 12] = by_one / handle[1], by_two
-        for k in range(2):
-            moved[k] = guess[k, 0] + guess[k, 1] * (one - centre[0])
-            moved[k] += guess[k, 2] * (two - centre[1])
-            for j in range(2, len(centre)):
-                moved[k] += guess[k, j + 1] * (predictors[s, j] - centre[j])
-        kept[:] = guess[:, 0]
-        at, to, step = 0.0, 1.0, 0.5
-        while True:
-            first = centre[0] + to * (one - centre[0])
-            second = centre[1] + to * (two - centre[1])
-            path = centre[2] + to * (predictors[s, 2] - centre[2])
-            _base_weights(
-                own, inner, first, second, path, base, centre, fixed, along[s], rough, bits, real
-            )
-            for r in range(number):
-                fixed[r] += middle[r] + to * (shapes[s, r] - middle[r])
-            good[s] = _solve(
-                first, second, own, parts, fixed, moved, weight[s], found[s], work, bits, real
-            )
-            if to == at:  # the last point that was reached
-                good[s] = False
-                break
-            if good[s]:
-                if to == 1.0:
-                    break
-                at, step = to, 1.5 * step
-                kept[:] = moved
-            else:
-                step *= 0.5
-            moved[:] = kept
-            to = at if step < _SHORTEST else min(at + step, 1.0)
+        bounded[0, s], bounded[1, s] = one, two
+        for j in range(2, len(centre)):
+            bounded[j, s] = predictors[s, j]
+    further = np.ascontiguousarray(basis[:, 2:])
+    row, middle, begin = (own, inner, base), further @ centre[2:], guess[:, 0].copy()
+    near, line, some = centre.copy(), guess.copy(), min(draws, _AT_ONCE)
+    if draws >= _MANY_DRAWS:
+        for j in range(len(near)):
+            near[j] = bounded[j].mean()
+        to, shapes = near.copy().reshape(-1, 1), (further @ near[2:]).reshape(1, -1)
+        out = weight[:1], found[:1], along[:1], good[:1]
+        _solve_draws(to, shapes, middle, row, parts, centre, begin, centre, guess, *out)
+        if good[0]:
+            line[:, 0] = found[0, 9:11]
+            _by_predictors(own, basis, mean, variance, weight[0], found[0], along[0], line[:, 1:])
+        else:
+            near[:] = centre
+    for first in range(0, draws, some):
+        last = min(first + some, draws)
+        to = np.ascontiguousarray(bounded[:, first:last])
+        out = weight[first:last], found[first:last], along[first:last], good[first:last]
+        shapes = to[2:].T @ further.T
+        _solve_draws(to, shapes, middle, row, parts, centre, begin, near, line, *out)
     return good
 
 

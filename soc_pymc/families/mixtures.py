@@ -7,133 +7,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy import special
 
 from .._lib.arrays import Floats, Ints
 from . import normal_normal, poisson_gamma
-from .scales import Scale
+from .rules import product_rule
 from .special_forms import gamma_kernel, gamma_lower, gamma_upper
-
-Rule = tuple[Floats, Floats, Floats]  # weights and both curves at the nodes
-
-# three-point Gauss-Hermite rule, exact for polynomials up to degree 5
-_NODE = np.sqrt(3.0) * np.array([-1.0, 0.0, 1.0])
-_WEIGHT = np.array([1.0, 4.0, 1.0]) / 6.0
-
-
-@dataclass(frozen=True)
-class Nodes:
-    """Gauss rules of a fit's draws at a grid of scores, to be interpolated between them.
-
-    The grid is of positions of scores, and reaches beyond the outer knots on both sides by half
-    the distance between them.
-    """
-
-    axis: Scale  # of the positions
-    grid: Floats
-    start: NDArray[np.int64]  # cell in which each step of 1 / scale from the first point begins
-    scale: float
-    level: NDArray[np.int64]  # (grid - 1,): rule of the cell after a point; the last: all draws
-    rules: tuple[Floats, ...]  # by level, (grid, 3, nodes): weights and both parameters of theta
-    # by level, how far nodes' posteriors may be spread out, against the width of each, squared
-    limits: Floats
-
-
-def _recurrence(x: Floats, number: int) -> tuple[Floats, Floats]:
-    """Orthonormal polynomials of draws (draws, n) by Stieltjes' procedure, and Jacobi matrices.
-
-    Draws of fewer than `number` distinct values give polynomials of 0 and nodes of weight 0.
-    """
-    draws, n = x.shape
-    poly = np.zeros((number, draws, n))
-    jacobi = np.zeros((n, number, number))
-    poly[0] = 1.0
-    beta = np.zeros(n)
-    for k in range(number):
-        times_x = x * poly[k]
-        alpha = np.einsum("sn,sn->n", times_x, poly[k]) / draws
-        jacobi[:, k, k] = alpha
-        if k + 1 == number:
-            break
-        rest = times_x
-        rest -= alpha * poly[k]
-        if k:
-            rest -= beta * poly[k - 1]
-        norm = np.sqrt(np.einsum("sn,sn->n", rest, rest) / draws)
-        beta = np.where(norm > 1e-7, norm, 0.0)
-        poly[k + 1] = rest * np.where(beta > 0, 1.0 / np.where(beta > 0, norm, 1.0), 0.0)
-        jacobi[:, k, k + 1] = jacobi[:, k + 1, k] = beta
-    return poly, jacobi
-
-
-def _standardised(first: Floats, second: Floats) -> tuple[Floats, Floats, tuple[Floats, ...]]:
-    """Draws of the first curve and of what it leaves of the second, each in its own sd."""
-    centre, other = first.mean(axis=0), second.mean(axis=0)
-    x, z = first - centre, second - other
-    # a curve that the draws agree on has a spread of rounding alone, which is no spread
-    sd = np.sqrt(np.einsum("sn,sn->n", x, x) / len(x))
-    sd = np.where(sd > 1e-12 * (1.0 + np.abs(centre)), sd, 0.0)
-    x *= np.where(sd > 0, 1.0 / np.where(sd > 0, sd, 1.0), 0.0)
-    slope = np.einsum("sn,sn->n", x, z) / len(x)
-    z -= slope * x
-    left = np.sqrt(np.einsum("sn,sn->n", z, z) / len(z))
-    left = np.where(left > 1e-12 * (1.0 + np.abs(other)), left, 0.0)
-    z *= np.where(left > 0, 1.0 / np.where(left > 0, left, 1.0), 0.0)
-    return x, z, (centre, sd, other, slope, left)
-
-
-def gauss_rules(first: ArrayLike, second: ArrayLike, numbers: Sequence[int]) -> list[Rule]:
-    """Nodes and weights that average smooth functions of two curves over their draws.
-
-    Draws are (draws, n). For each number K of nodes a curve, the rule's arrays are (K^2, n).
-    Polynomials in the first curve of degree 2K - 1, and products of degree K - 1 in each, are
-    averaged exactly. Weights sum to 1 and may be negative. All rules cost little more than the
-    largest.
-
-    Examples
-    --------
-    >>> (weight, x, z), = gauss_rules([[-1.0], [1.0]], [[0.0], [2.0]], [2])
-    >>> float((weight * x * z).sum().round(12))
-    1.0
-    """
-    first, second = np.asarray(first, dtype=float), np.asarray(second, dtype=float)
-    x, z, (centre, sd, other, slope, left) = _standardised(first, second)
-    poly_x, jacobi_x = _recurrence(x, max(numbers))
-    poly_z, jacobi_z = _recurrence(z, max(numbers))
-    joint = np.matmul(poly_x.transpose(2, 0, 1), poly_z.transpose(2, 1, 0)) / len(x)
-    rules: list[Rule] = []
-    for k in numbers:
-        at_x, vector_x = np.linalg.eigh(jacobi_x[:, :k, :k])
-        at_z, vector_z = np.linalg.eigh(jacobi_z[:, :k, :k])
-        # Lagrange's polynomials at Gauss nodes are sums of the orthonormal ones
-        lift_x, lift_z = vector_x * vector_x[:, :1], vector_z * vector_z[:, :1]
-        weight = np.matmul(lift_x.transpose(0, 2, 1), np.matmul(joint[:, :k, :k], lift_z))
-        n1 = (centre[:, None] + sd[:, None] * at_x)[:, :, None]
-        n2 = (other[:, None] + slope[:, None] * at_x)[:, :, None] + (left[:, None] * at_z)[:, None]
-        rules.append((_flat(weight), _flat(np.broadcast_to(n1, n2.shape)), _flat(n2)))
-    return rules
-
-
-def _flat(values: Floats) -> Floats:
-    return np.ascontiguousarray(values.reshape(len(values), -1).T)
-
-
-def product_rule(
-    log_mean: Floats, log_cv2: Floats, var_mean: Floats, both: Floats, var_cv2: Floats
-) -> tuple[Floats, Floats, Floats]:
-    """Nine nodes with given means and covariances: three-point Gauss-Hermite rules, multiplied.
-
-    Takes the means, variances and covariance of both curves, (n,); gives weights (9,) and both
-    curves (9, n).
-    """
-    sd = np.sqrt(np.maximum(var_mean, 0.0))
-    slope = np.divide(both, sd, out=np.zeros_like(sd), where=sd > 0)
-    rest = np.sqrt(np.maximum(var_cv2 - slope**2, 0.0))
-    first, second = (x.ravel()[:, None] for x in np.meshgrid(_NODE, _NODE, indexing="ij"))
-    weight = np.outer(_WEIGHT, _WEIGHT).ravel()
-    return weight, log_mean + first * sd, log_cv2 + first * slope + second * rest
-
 
 # a step of a quantile's search leaves an error of itself times that of the slope, a few percent
 _CLOSE = 1e-5
@@ -248,18 +128,6 @@ def _compressed(log_mean: Floats, log_cv2: Floats, weight: Floats) -> tuple[Floa
     first = np.clip(nodes[1], log_mean.min(axis=0), log_mean.max(axis=0))
     second = np.clip(nodes[2], log_cv2.min(axis=0), log_cv2.max(axis=0))
     return first, second, nodes[0][:, None]
-
-
-def gamma_node_spread(
-    log_mean: Floats, log_cv2: Floats, count: Floats, exposure: Floats, weight: Floats
-) -> Floats:
-    """How far nodes' posteriors are spread out, against the width of each, squared, (n,)."""
-    mixture = _Gammas.posterior(log_mean, log_cv2, weight, count, exposure)
-    mean = mixture.shape / mixture.rate
-    shape = weighted(weight, mixture.shape)
-    apart = weighted(weight, (mixture.shape / shape - 1.0) ** 2)
-    away = weighted(weight, (mean / weighted(weight, mean) - 1.0) ** 2)
-    return apart + shape * away
 
 
 @dataclass(frozen=True)
@@ -398,21 +266,6 @@ def _search_normals(prob: float, mean: Floats, sd: Floats, weight: Floats, x: Fl
     _search(x, low, high, newton, _CLOSE * sd.min(axis=0))
 
 
-def normal_node_spread(
-    mean: Floats, log_variance: Floats, value: Floats, noise_sd: Floats, weight: Floats
-) -> Floats:
-    """How far nodes' posteriors are spread out, against the width of each, squared, (n,)."""
-    return _normal_spread(
-        *normal_normal.update(mean, np.exp(log_variance), value, noise_sd**2), weight
-    )
-
-
-def _normal_spread(mean: Floats, variance: Floats, weight: Floats) -> Floats:
-    middle, width = weighted(weight, mean), weighted(weight, variance)
-    away = weighted(weight, (mean - middle) ** 2) / width
-    return away + weighted(weight, (variance / width - 1.0) ** 2)
-
-
 # --- items over few nodes ------------------------------------------------------------------------
 
 
@@ -424,31 +277,34 @@ def nodes_scorer(
     """Function that scores items over few nodes, from forms of a family."""
 
     def score_nodes(
-        nodes: Nodes, position: Floats, outcome: Floats, size: Floats, probs: Sequence[float]
+        weight: Floats,
+        a: Floats,
+        b: Floats,
+        outcome: Floats,
+        size: Floats,
+        limit: float,
+        probs: Sequence[float],
     ) -> Floats:
         """Mean, sd, variance and quantiles of items, (3 + probabilities, n), over few nodes.
 
-        They are NaN where an item needs all draws.
+        Weights and the prior's conjugate parameters at the nodes are (n, nodes). Rows are NaN where
+        the squared spread of the nodes' posteriors, relative to their width, is not below `limit`.
         """
-        grid = nodes.grid
-        cell = np.clip(np.searchsorted(grid, position, side="right") - 1, 0, len(grid) - 2)
-        share = (position - grid[cell]) / (grid[cell + 1] - grid[cell])
-        level = np.where((share >= 0) & (share <= 1), nodes.level[cell], len(nodes.rules))
-        out = np.full((3 + len(probs), len(position)), np.nan)
-        for which, rule in enumerate(nodes.rules):
-            at = np.flatnonzero(level == which)
-            if not len(at):
-                continue
-            u = share[at, None, None]
-            both = (1.0 - u) * rule[cell[at]] + u * rule[cell[at] + 1]
-            weight, first, second = both.transpose(1, 2, 0)
-            after = update(first, second, outcome[at], size[at])
-            near = spread(*after, weight) < nodes.limits[which]
-            few = after[0][:, near], after[1][:, near]
-            out[:, at[near]] = summaries(*few, probs, weight[:, near]).rows
+        after = update(a.T, b.T, outcome, size)
+        out = np.full((3 + len(probs), len(outcome)), np.nan)
+        near = spread(*after, weight.T) < limit
+        # equal weights as one column, so that draws give the same here as without weights
+        own = weight.T[:, near] if np.ptp(weight) > 0 else weight.T[:, :1]
+        out[:, near] = summaries(after[0][:, near], after[1][:, near], probs, own).rows
         return out
 
     return score_nodes
+
+
+def _normal_spread(mean: Floats, variance: Floats, weight: Floats) -> Floats:
+    middle, width = weighted(weight, mean), weighted(weight, variance)
+    away = weighted(weight, (mean - middle) ** 2) / width
+    return away + weighted(weight, (variance / width - 1.0) ** 2)
 
 
 score_normal_nodes = nodes_scorer(
@@ -467,21 +323,24 @@ def draw_moments(
     density: Floats,
     means: Floats,
     variances: Floats,
+    thirds: Floats,
     place: Ints,
     blocks: Iterable[tuple[Ints, Floats]],
     draws: int,
-) -> tuple[Floats, Floats]:
-    """Posterior mean and variance of every item under every draw of the weights, (draws, n) each.
+) -> tuple[Floats, Floats, Floats]:
+    """Posterior mean, variance and third central moment of items by draw, (draws, n) each.
 
-    `density`, up to a factor of each item, `means` and `variances` of theta given outcome and
-    component are (n, R). `place` (n,) says which of the distinct scores each item has; `blocks`
+    `density`, up to a factor of each item, and the same moments of theta given outcome and
+    component, are (n, R). `place` (n,) says which of the distinct scores each item has; `blocks`
     give numbers of scores with the components' weights there, (draws, scores, R).
     """
     # squares are taken about a centre, so that little is lost where means are large
     centre = ((density * means).sum(axis=1) / density.sum(axis=1))[:, None]
-    first = density * (means - centre)
-    second = density * (variances + (means - centre) ** 2)
-    mean, variance = np.empty((2, draws, len(density)))
+    off = means - centre
+    first = density * off
+    second = density * (variances + off**2)
+    cubes = density * (thirds + (3.0 * variances + off**2) * off)
+    mean, variance, third = np.empty((3, draws, len(density)))
     order = np.argsort(place, kind="stable")
     start = np.searchsorted(place[order], np.arange(place.max(initial=-1) + 2))
     for at, weights in blocks:
@@ -490,5 +349,8 @@ def draw_moments(
             total = np.maximum(weight @ density[of].T, 1e-300)
             away = weight @ first[of].T / total
             mean[:, of] = centre[of, 0] + away
-            variance[:, of] = weight @ second[of].T / total - away**2
-    return mean, variance
+            square = weight @ second[of].T / total
+            variance[:, of] = square - away**2
+            cube = weight @ cubes[of].T / total
+            third[:, of] = cube - (3.0 * square - 2.0 * away**2) * away
+    return mean, variance, third

@@ -34,13 +34,6 @@ def widened(mean: Floats, log_variance: Floats, spread: ArrayLike) -> tuple[Floa
         return mean, np.logaddexp(log_variance, np.log(spread))
 
 
-def interpolation_error(
-    found: tuple[Floats, Floats], true: tuple[Floats, Floats]
-) -> tuple[Floats, Floats]:
-    """Errors of mean and variance: of the mean in prior sd, and of the variance as a share."""
-    return np.abs(found[0] - true[0]) / np.sqrt(true[1]), np.abs(found[1] / true[1] - 1.0)
-
-
 def curve_variables(mean: Floats, log_variance: Floats) -> dict[str, Floats]:
     """Variables of `soc.calibration_curves`."""
     return {"mean": mean, "variance": np.exp(log_variance), "log_variance": log_variance}

@@ -16,7 +16,9 @@ import numpy as np
 from .._lib.arrays import Floats, Ints
 from .row_sums import Columns, RowSums, Weak
 
-_VARIANCE_SHARE = 0.3  # the prior's centre of Var(theta|t), as a share of the values' scale squared
+_VARIANCE_SHARE = (
+    0.3  # the prior's centre of Var(theta | t), as a share of the values' scale squared
+)
 _LEAST_SHARE = 1e-8
 _NOISE_SUMS = (
     ("n", "sum_w", "sum_w2", "sum_w3"),
@@ -89,13 +91,33 @@ def fill_curvature(m, v, rows, out, start, noise, moments, centre, spread):  # t
         out[3, k], out[4, k], out[5, k] = -0.5 * by_mm, -0.5 * by_mv, -0.5 * by_vv
 
 
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def draw_row(rng, m, c, b, cells):  # type: ignore[no-untyped-def]
+    """Mean value of row b."""
+    start, noise, moments, _, spread = cells
+    items, squares = 0.0, 0.0
+    for i in range(start[b], start[b + 1]):
+        n = moments[i, 0, 0]
+        items += n
+        squares += n * (np.exp(c) + spread[b] + noise[i])
+    return m + rng.normal() * np.sqrt(squares) / items
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def fill_draws(rng, mean, log_variance, out, *cells):  # type: ignore[no-untyped-def]
+    """Fill `out` (draws, rows) with mean values."""
+    for s in range(mean.shape[0]):
+        for b in range(mean.shape[1]):
+            out[s, b] = draw_row(rng, mean[s, b], log_variance[s, b], b, cells)
+
+
 @dataclass(frozen=True)
 class NormalCells(RowSums):
     """Cells over the noise of all rows, rows one after the other."""
 
     start: Ints  # (rows + 1,): offsets of the rows' cells
     noise: Floats  # mean noise variance of each cell
-    # (cells, 3, 4): sums over the items of (w - noise)^k times 1, r and r^2, with r the value less
+    # (cells, 3, 4): sums over the items of (w - noise)^k times 1, r and r^2, with r the value minus
     # the row's centre, for k = 0 to 3
     moments: Floats
     centre: Floats  # (rows,): mean value of the row's items, subtracted for accuracy
@@ -103,6 +125,8 @@ class NormalCells(RowSums):
 
     fill_rows = staticmethod(fill_rows)
     fill_curvature = staticmethod(fill_curvature)
+    draw_row = staticmethod(draw_row)
+    fill_draws = staticmethod(fill_draws)
     kernel: ClassVar[str] = "normal"
     signature: ClassVar[str] = "(s),(c),(c,a,k),(b),(b)"
     most = (np.inf, 600.0)
@@ -166,12 +190,6 @@ class NormalCells(RowSums):
         squares = float(self.moments[:, 2, 0].sum() + n @ (self.centre - level) ** 2)
         noise = float(np.average(self.noise, weights=self.moments[:, 0, 0]))
         return level, float(np.log(max(squares / n.sum() - noise, 0.1 * noise)))
-
-    def draw(self, first: Floats, second: Floats, rng: np.random.Generator) -> Floats:
-        """Mean value of each row."""
-        own = np.exp(second) + self.spread
-        noise = np.bincount(self._row_of, self.moments[:, 0, 0] * self.noise) / self.items
-        return rng.normal(first, np.sqrt((own + noise) / self.items))
 
     def curvature(self, first: Floats, second: Floats, rows: Ints) -> Floats:
         """As in `RowSums`, in the log of the variance."""

@@ -104,8 +104,11 @@ class OutcomeForms(Protocol):
     def doubt(self, table: Callable[[str], Columns]) -> str:
         """What tables of sums say against the noise that this kind has; empty if nothing."""
 
-    def doubtful(self, y: Floats, size: Floats) -> bool:
-        """Whether outcomes and sizes speak against the noise that this kind has."""
+    def doubtful(self, y: Floats, size: Floats, tight: bool = False) -> bool:
+        """Whether outcomes and sizes speak against the noise that this kind has.
+
+        `tight` outcomes scatter less than that noise.
+        """
 
     def other_width(self, size: Floats, mean: Floats, variance: Floats) -> Floats:
         """Widths of item intervals under the noise in doubt, as multiples of the present ones.

@@ -70,10 +70,13 @@ class _PoissonForms:
             return ""
         return _TRIALS.format(rate=rate, ratio=1.0 - rate)
 
-    def doubtful(self, y: Floats, size: Floats) -> bool:
+    def doubtful(self, y: Floats, size: Floats, tight: bool = False) -> bool:
         if not _could_be_trials(y, size) or not size.any():
             return False
-        return _look_like_trials(size, np.ones(len(size)), float(y.sum() / size.sum()))
+        rate = float(y.sum() / size.sum())
+        if tight and rate > _SMALL_RATE:
+            return True
+        return _look_like_trials(size, np.ones(len(size)), rate)
 
     def other_width(self, size: Floats, mean: Floats, variance: Floats) -> Floats:
         seen, share = size > 0, np.minimum(mean, 1.0)

@@ -31,6 +31,7 @@ _TINY = 1e-300  # below this the cdf of a Gamma is computed from its logarithm
 _LEAST_SHAPE = 1.0  # smaller ones are drawn at shape + 1 and transformed, as draws underflow
 _FEW = 128  # below this, probabilities of counts are summed
 _FAR = 600.0  # unless minus the log probability of no event is above this
+_MOST_EVENTS = 1e18  # expected of an item: more than this numpy cannot draw
 
 
 def shape_rate(log_mean: Any, log_cv2: Any, exp: Any = np.exp) -> tuple[Any, Any]:
@@ -98,14 +99,6 @@ def natural_moments(log_mean: Any, cv2: Any) -> tuple[Any, Any]:
     return np.exp(log_mean), cv2 * np.exp(2.0 * log_mean)
 
 
-def interpolation_error(
-    found: tuple[Floats, Floats], true: tuple[Floats, Floats]
-) -> tuple[Floats, Floats]:
-    """Errors of shape and rate: of the mean in prior sd, and of the shape as a share."""
-    off_mean = np.abs(found[0] / found[1] * true[1] / true[0] - 1.0)
-    return off_mean * np.sqrt(true[0]), np.abs(found[0] / true[0] - 1.0)
-
-
 def update(shape: Any, rate: Any, count: Any, exposure: Any) -> tuple[Any, Any]:
     """Posterior shape and rate after `count` events in `exposure`."""
     return shape + count, rate + exposure
@@ -119,6 +112,11 @@ def mean(shape: Any, rate: Any) -> Any:
 def variance(shape: Any, rate: Any) -> Any:
     """Variance of Gamma(shape, rate)."""
     return shape / rate / rate  # the square of the rate could overflow
+
+
+def third(shape: Any, rate: Any) -> Any:
+    """Third central moment of Gamma(shape, rate)."""
+    return 2.0 * shape / rate / rate / rate
 
 
 def matched(mean: Any, variance: Any) -> tuple[Any, Any]:
@@ -220,7 +218,7 @@ def simulate(
 ) -> Floats:
     """Counts of new items: theta from its prior, the count given theta."""
     theta = rng.standard_gamma(np.exp(-log_cv2)) * np.exp(log_mean + log_cv2)
-    return rng.poisson(exposure * theta).astype(float)
+    return rng.poisson(np.minimum(exposure * theta, _MOST_EVENTS)).astype(float)
 
 
 # --- tails and draws of Gamma(shape, rate) -------------------------------------------------------

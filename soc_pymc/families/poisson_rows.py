@@ -35,6 +35,7 @@ from .surrogates import polynomial
 
 _CV2_LEVEL = (float(np.log(0.3)), 2.0)
 _LEAST_CV2, _LEAST_EXCESS = 1e-8, 1e-4
+_NO_SPREAD, _NO_NOISE = 1e15, 1e15  # shapes of a Gamma and means of a Poisson without visible noise
 _COUNT_SUMS = ("n", "sum_y", "sum_y2", "sum_y3")
 _EXPOSURE_SUMS = ("n", "sum_N", "sum_N2", "sum_N3", "sum_y", "sum_yN", "sum_yN2", "sum_yN3")
 
@@ -136,6 +137,31 @@ def fill_curvature(m, c, rows, out, *histograms):  # type: ignore[no-untyped-def
         out[3, k], out[4, k], out[5, k] = by_mm, by_mc, by_cc
 
 
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def draw_row(rng, m, c, b, histograms):  # type: ignore[no-untyped-def]
+    """Total count of row b: items of one exposure have a negative binomial sum."""
+    (_, _, _, _, start, exposure, items, _, _, _, spread) = histograms
+    own = np.exp(c)
+    cv2 = own + spread[b] * (1.0 + own)
+    if not cv2 < np.inf:  # theta is 0 with probability 1
+        return 0.0
+    mean = np.exp(m + 0.5 * spread[b])
+    expected = 0.0
+    for i in range(start[b], start[b + 1]):
+        shape = items[i] / cv2
+        share = rng.gamma(shape, 1.0) / shape if 0.0 < shape < _NO_SPREAD else 1.0
+        expected += mean * (exposure[i] * items[i] * share)
+    return float(rng.poisson(expected)) if expected < _NO_NOISE else expected
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def fill_draws(rng, log_mean, log_cv2, out, *histograms):  # type: ignore[no-untyped-def]
+    """Fill `out` (draws, rows) with total counts."""
+    for s in range(log_mean.shape[0]):
+        for b in range(log_mean.shape[1]):
+            out[s, b] = draw_row(rng, log_mean[s, b], log_cv2[s, b], b, histograms)
+
+
 @dataclass(frozen=True)
 class Histograms(RowSums):
     """The two histograms of all rows as weighted points, rows one after the other."""
@@ -156,6 +182,8 @@ class Histograms(RowSums):
 
     fill_rows = staticmethod(fill_rows)
     fill_curvature = staticmethod(fill_curvature)
+    draw_row = staticmethod(draw_row)
+    fill_draws = staticmethod(fill_draws)
     fill_near = staticmethod(near_rows)
     kernel: ClassVar[str] = "poisson"
     near: ClassVar[str] = "poisson_near"
@@ -230,16 +258,6 @@ class Histograms(RowSums):
         """Log of the overall rate, and the prior's own level."""
         exposure = float(self.exposure @ self.items)
         return float(np.log((self.total.sum() + 0.5) / exposure)), _CV2_LEVEL[0]
-
-    def draw(self, first: Floats, second: Floats, rng: np.random.Generator) -> Floats:
-        """Total count of each row: a sum of equal negative binomials is negative binomial."""
-        own = np.exp(second)
-        cv2 = own + self.spread * (1.0 + own)
-        mean, cv2 = np.broadcast_arrays(np.exp(first + 0.5 * self.spread), cv2)
-        row_of = self._row_of
-        theta = rng.gamma(self.items / cv2[..., row_of], self.exposure * (mean * cv2)[..., row_of])
-        counts = rng.poisson(theta).astype(float)
-        return np.add.reduceat(counts, self.start[:-1], axis=-1)
 
     @property
     def can_fit(self) -> NDArray[np.bool_]:

@@ -18,8 +18,8 @@ CURVES_BY_BIN = {"Gamma": ("shape", "rate"), "Normal": ("mean", "variance"), "Be
 COMPONENTS = ("weight", "component_place", "component_sd")
 """Names of what five-step mixtures keep of each bin's components, dims bin and component.
 
-Their places are those of E(log theta) less log E(theta|t), of E(logit theta) less the logit of
-E(theta|t), or of E(theta) less E(theta|t)."""
+Their places are those of E(log theta) minus log E(theta | t), of E(logit theta) minus the logit of
+E(theta | t), or of E(theta) minus E(theta | t)."""
 
 _SCALES = (*SCALES, RANK)
 _MOST_KNOTS = 10_000
@@ -128,6 +128,7 @@ class _Single(_Prior):
     bin_effects: bool = False
     groups: bool = True
     zero: bool = field(default=False, kw_only=True)
+    atoms: bool = field(default=True, kw_only=True)
 
     def __post_init__(self) -> None:
         self._check_curves()
@@ -138,9 +139,10 @@ class _Single(_Prior):
                 f"{type(self).__name__}(exposure=soc.Spline(...)) takes knots= and wiggle= alone: "
                 "its axis is log exposure, and its level and slope are part of what shrinks to zero"
             )
-        for switch in ("monotone", "bin_effects", "groups", "zero"):
+        for switch in ("monotone", "bin_effects", "groups", "zero", "atoms"):
             good = isinstance(getattr(self, switch), bool)
-            self._check(switch, good, "True or False", _ONE_SWITCH if switch != "zero" else "")
+            hint = "" if switch in ("zero", "atoms") else _ONE_SWITCH
+            self._check(switch, good, "True or False", hint)
 
 
 @dataclass(frozen=True)
@@ -166,22 +168,22 @@ class _Mixture(_Single):
 
 @dataclass(frozen=True)
 class Gamma(_Single):
-    """theta given the score t is Gamma with E(theta|t) and Var(theta|t) smooth in t.
+    """theta given the score t is Gamma with E(theta | t) and Var(theta | t) smooth in t.
 
     Parameters
     ----------
     mean
-        Curve of log E(theta|t).
+        Curve of log E(theta | t).
     variance
-        Curve of log cv2(t), where cv2 = Var(theta|t) / E(theta|t)^2. The smoothness penalty acts on
-        log cv2, whose information is orthogonal to that of the mean; log Var(theta|t) is
-        log cv2 + 2 log E(theta|t) and lies in the same span when both curves share an axis.
+        Curve of log cv2(t), where cv2 = Var(theta | t) / E(theta | t)^2. The smoothness penalty
+        acts on log cv2, whose information is orthogonal to that of the mean; log Var(theta | t) is
+        log cv2 + 2 log E(theta | t) and lies in the same span when both curves share an axis.
     exposure
         A smooth term in log exposure, added to both curves, if exposure is informative about theta
-        beyond the score: E(theta|t, N). It needs joint cells, and its straight line is penalised
+        beyond the score: E(theta | t, N). It needs joint cells, and its straight line is penalised
         too. None: theta depends only on the score.
     monotone
-        Make E(theta|t) non-decreasing in every draw.
+        Make E(theta | t) non-decreasing in every draw.
     bin_effects
         Let the log mean of every bin deviate from the curve by an effect with Student's t prior (3
         degrees of freedom), so that a few bins may deviate far without moving the curve. A
@@ -196,6 +198,10 @@ class Gamma(_Single):
         results (`calibration_curves`, item posteriors, checks) are of all theta. All groups and
         exposures share pi(t). It needs joint cells, and theta is represented on a grid as for
         mixtures. Effects of bins are as in `GammaMixture`.
+    atoms
+        Give every score that many items share (`Statistics.atoms`), such as the default score of
+        items without history, its own shifts of both curves, partially pooled towards 0. Its items
+        then do not bend the curves beside it. False treats it as any other score.
 
     Raises
     ------
@@ -213,17 +219,17 @@ class Gamma(_Single):
 
 @dataclass(frozen=True)
 class Normal(_Single):
-    """theta given the score t is Normal with E(theta|t) and Var(theta|t) smooth in t.
+    """theta given the score t is Normal with E(theta | t) and Var(theta | t) smooth in t.
 
     Parameters
     ----------
     mean
-        Curve of E(theta|t), in the unit of the values.
+        Curve of E(theta | t), in the unit of the values.
     variance
-        Curve of log Var(theta|t).
+        Curve of log Var(theta | t).
     exposure
         A smooth term in the log of the noise's sd, added to both curves; as in `Gamma`.
-    monotone, bin_effects, groups, zero
+    monotone, bin_effects, groups, zero, atoms
         As in `Gamma`; bins deviate in the mean itself.
 
     Raises
@@ -244,20 +250,20 @@ class Normal(_Single):
 
 @dataclass(frozen=True)
 class Beta(_Single):
-    """theta given the score t is Beta(a, b) with E(theta|t) and Var(theta|t) smooth in t.
+    """theta given the score t is Beta(a, b) with E(theta | t) and Var(theta | t) smooth in t.
 
     Parameters
     ----------
     mean
-        Curve of the logit of E(theta|t). Its axis is the logit of the score, for scores between 0
+        Curve of the logit of E(theta | t). Its axis is the logit of the score, for scores between 0
         and 1; ``soc.Spline(scale="rank")`` takes any.
     variance
         Curve of g = log(1/a + 1/b): exp(g) is, to first order, the variance of logit theta and the
-        squared coefficient of variation of its odds. With v = E(theta|t) (1 - E(theta|t)),
-        Var(theta|t) = v^2 exp(g) / (1 + v exp(g)). For small rates it is the log cv2 of `Gamma`.
+        squared coefficient of variation of its odds. With v = E(theta | t) (1 - E(theta | t)),
+        Var(theta | t) = v^2 exp(g) / (1 + v exp(g)). For small rates it is the log cv2 of `Gamma`.
     exposure
         A smooth term in the log of the number of trials, added to both curves; as in `Gamma`.
-    monotone, bin_effects, groups, zero
+    monotone, bin_effects, groups, zero, atoms
         As in `Gamma`; bins deviate in the logit of the mean.
 
     Raises
@@ -280,13 +286,13 @@ class Beta(_Single):
 class GammaMixture(_Mixture):
     """theta given the score t is a mixture of Gammas on a grid, with weights smooth in t.
 
-    E(theta|t) and Var(theta|t) are those of the curves, as in `Gamma`; the data determine how far
-    the rest of the shape departs from that Gamma. It needs statistics with joint cells.
+    E(theta | t) and Var(theta | t) are those of the curves, as in `Gamma`; the data determine how
+    far the rest of the shape departs from that Gamma. It needs statistics with joint cells.
 
     Parameters
     ----------
     mean, variance
-        Curves of log E(theta|t) and log cv2(t), as in `Gamma`.
+        Curves of log E(theta | t) and log cv2(t), as in `Gamma`.
     exposure, monotone, groups
         Terms of these curves, as in `Gamma`. All groups and exposures share the shape.
     bin_effects
@@ -299,7 +305,7 @@ class GammaMixture(_Mixture):
     shape, drift
         Standard deviations of the Normal priors of coefficients of the log weights: of the shape
         shared by all scores, and of its drift.
-    zero
+    zero, atoms
         As in `Gamma`.
 
     Raises
@@ -320,16 +326,16 @@ class GammaMixture(_Mixture):
 class NormalMixture(_Mixture):
     """theta given the score t is a mixture of Normals on a grid, with weights smooth in t.
 
-    E(theta|t) and Var(theta|t) are those of the curves, as in `Normal`; the data determine how far
-    the rest of the shape departs from a Normal. It needs statistics with joint cells.
+    E(theta | t) and Var(theta | t) are those of the curves, as in `Normal`; the data determine how
+    far the rest of the shape departs from a Normal. It needs statistics with joint cells.
 
     Parameters
     ----------
     mean, variance
-        Curves of E(theta|t) and log Var(theta|t), as in `Normal`.
+        Curves of E(theta | t) and log Var(theta | t), as in `Normal`.
     exposure, monotone, groups
         Terms of these curves, as in `Normal`. All groups and noise sds share the shape.
-    bin_effects, functions, knots, shape, drift, zero
+    bin_effects, functions, knots, shape, drift, zero, atoms
         As in `GammaMixture`.
 
     Raises
@@ -352,17 +358,17 @@ class NormalMixture(_Mixture):
 class BetaMixture(_Mixture):
     """theta given the score t is a mixture of Betas on a grid, with weights smooth in t.
 
-    E(theta|t) and Var(theta|t) are those of the curves, as in `Beta`; the data determine how far
-    the rest of the shape departs from that Beta. The grid is of positions of logit theta. It needs
-    statistics with joint cells.
+    E(theta | t) and Var(theta | t) are those of the curves, as in `Beta`; the data determine how
+    far the rest of the shape departs from that Beta. The grid is of positions of logit theta. It
+    needs statistics with joint cells.
 
     Parameters
     ----------
     mean, variance
-        Curves of the logit of E(theta|t) and of g, as in `Beta`.
+        Curves of the logit of E(theta | t) and of g, as in `Beta`.
     exposure, monotone, groups
         Terms of these curves, as in `Beta`. All groups and numbers of trials share the shape.
-    bin_effects, functions, knots, shape, drift, zero
+    bin_effects, functions, knots, shape, drift, zero, atoms
         As in `GammaMixture`.
 
     Raises

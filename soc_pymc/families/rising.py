@@ -149,7 +149,7 @@ class Rising(NamedTuple):
 
     above: Floats  # (rows, 32): number of items with more than j
     start: Ints  # (rows + 1,): offsets of points of 32 and more
-    excess: Floats  # of these, less 32
+    excess: Floats  # of these, minus 32
     weight: Floats  # number of items
 
 

@@ -4,10 +4,8 @@ A row is a set of items with one prior, such as a bin. Its first and second para
 and log cv2 of a Gamma prior, or mean and log variance of a Normal one.
 """
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
@@ -16,6 +14,7 @@ from numpy.typing import NDArray
 
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
+from .._lib.threads import ordered_map, threads
 
 Columns = Mapping[str, NDArray[Any]]
 
@@ -57,6 +56,9 @@ class RowSums(ABC):
     # compiled: fill (3, draws, k); and (6, k), with the family's second parameter or the variance
     fill_rows: ClassVar[Any]
     fill_curvature: ClassVar[Any]
+    # compiled: the total of one row, and of all rows for several pairs of curves, at random
+    draw_row: ClassVar[Any]
+    fill_draws: ClassVar[Any]
 
     if TYPE_CHECKING:
         start: Any  # (rows + 1,): offsets of the rows' points or cells
@@ -102,7 +104,7 @@ class RowSums(ABC):
     def _in_threads(self, first: Floats, second: Floats, rows: Ints) -> Floats:
         """`fill_curvature` in threads."""
         out = np.empty((6, len(rows)))
-        step = max(_CHUNK, -(-len(rows) // (4 * (os.cpu_count() or 1))))
+        step = max(_CHUNK, -(-len(rows) // (4 * threads())))
 
         def run(part: slice) -> None:
             own = np.empty((6, len(rows[part])))
@@ -110,12 +112,8 @@ class RowSums(ABC):
             out[:, part] = own
 
         parts = [slice(i, i + step) for i in range(0, len(rows), step)]
-        if len(parts) < 2:
-            for part in parts:
-                run(part)
-            return out
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(run, parts))
+        for _ in ordered_map(run, parts):
+            pass
         return out
 
     @classmethod
@@ -145,9 +143,12 @@ class RowSums(ABC):
     def level(self) -> tuple[float, float]:
         """Starting levels of both curves."""
 
-    @abstractmethod
     def draw(self, first: Floats, second: Floats, rng: np.random.Generator) -> Floats:
-        """Replicates of the observed totals of rows at given curves (..., rows)."""
+        """Replicates of the observed totals of all rows at given curves (..., rows)."""
+        curves = [np.ascontiguousarray(np.atleast_2d(curve)) for curve in (first, second)]
+        out = np.empty(curves[0].shape)
+        self.fill_draws(rng, *curves, out, *self.arrays)
+        return out.reshape(first.shape)
 
     @property
     def can_fit(self) -> NDArray[np.bool_]:

@@ -125,7 +125,7 @@ class CertainNoise:
         """As of `OutcomeForms`."""
         return ""
 
-    def doubtful(self, y: Floats, size: Floats) -> bool:
+    def doubtful(self, y: Floats, size: Floats, tight: bool = False) -> bool:
         """As of `OutcomeForms`."""
         return False
 

@@ -19,6 +19,7 @@ from ..families.family import FAMILIES, Family, reads_joint
 from ..families.outcomes import OUTCOMES, Outcome
 from ..families.priors import Prior, Spline
 from ..families.scales import RANK, SCALES
+from ..posterior.items import DRAWS
 
 if TYPE_CHECKING:
     from ..data.items import Items
@@ -82,6 +83,8 @@ _PATHS = "Parquet or CSV files, or a glob"
 _ITEMS = _option("items", _PATHS, nargs="+")
 _FIT = _option("fit", "a fit, from 'soc-pymc fit'")
 _BINS = _option("--bins", "number of bins (default: grows with the items)", type=int)
+_CLUSTER = _option("--cluster", "column of clusters, whose items depend on each other")
+_DATE = _option("--date", "column of dates, whose days are kept apart")
 _BY = _option("--by", "also check by this column", action="append", default=[])
 _PRIOR = (
     _option(
@@ -93,6 +96,7 @@ _PRIOR = (
     _switch("--monotone", "the mean curve never falls"),
     _switch("--bin-effects", "bins deviate from the curve"),
     _switch("--zero", "a share of theta is exactly 0"),
+    _switch("--no-atoms", "scores shared by many items, such as a default, are like any other"),
     _switch("--pool-groups", "one pair of curves for all groups"),
     _option("--knots", "knots of each curve (default: 20)", type=int),
     _option(
@@ -114,18 +118,17 @@ def _fit_and_items(items: str = _PATHS) -> tuple[_Option, ...]:
     )
 
 
-def _scoring(draws: str) -> tuple[_Option, ...]:
-    """Options for scoring items and for the output."""
-    return (
-        _option("--quantiles", "posterior quantiles", type=float, nargs="*", default=[0.05, 0.95]),
-        _option(
-            "--draws",
-            "average over all draws of the curves, or over a few quadrature points (faster)",
-            default=draws,
-            choices=("all", "representative"),
-        ),
-        _option("--out", "Parquet file to write, or a folder", required=True),
-    )
+_SCORING = (  # items, and the output
+    _option("--quantiles", "posterior quantiles", type=float, nargs="*", default=[0.05, 0.95]),
+    _option(
+        "--draws",
+        "average over all draws of the curves, or over few quadrature points wherever these are "
+        "within a thousandth of a posterior sd",
+        default="auto",
+        choices=DRAWS,
+    ),
+    _option("--out", "Parquet file to write, or a folder", required=True),
+)
 
 
 class _Command(NamedTuple):
@@ -141,7 +144,7 @@ def _command(example: str, *options: _Option) -> Callable[[_Run], _Run]:
     """Register a function as the command of its name; its docstring is the help text."""
 
     def enter(run: _Run) -> _Run:
-        COMMANDS[run.__name__] = _Command(run, example, options)
+        COMMANDS[run.__name__.replace("_", "-")] = _Command(run, example, options)
         return run
 
     return enter
@@ -186,10 +189,11 @@ def make_parser() -> argparse.ArgumentParser:
     _ITEMS,
     *_columns(*_KINDS),
     _groups("column of groups, each with its own curves"),
+    _CLUSTER,
     _BINS,
     *_PRIOR,
     _option("--seed", "seed of the fit", type=int, default=0),
-    *_scoring("representative"),
+    *_SCORING,
     _option("--keep", "folder for the statistics and the fit"),
 )
 def run(chosen: _Chosen) -> None:
@@ -200,7 +204,9 @@ def run(chosen: _Chosen) -> None:
     if not is_folder(chosen.out):
         _check_out(chosen.out, chosen.items)
     prior = prior_of(chosen, items.kind, items.group is not None)
-    stats = soc.summarize(items, bins=chosen.bins, joint=reads_joint(prior), progress=progress)
+    stats = soc.summarize(
+        items, bins=chosen.bins, joint=reads_joint(prior) or "auto", progress=progress
+    )
     result = soc.fit(stats, prior, soc.VI(seed=chosen.seed), progress=progress)
     if chosen.keep:
         folder = Path(chosen.keep)
@@ -216,10 +222,16 @@ def run(chosen: _Chosen) -> None:
     _ITEMS,
     *_columns(*_KINDS),
     _groups("column of groups with separate statistics"),
-    _option("--id", "column of whole numbers that determine an item's fold"),
+    _option("--id", "column of whole numbers or text that determine an item's fold"),
     _option("--fold", "column of fold numbers"),
-    _option("--folds", "number of folds to make from --id", type=int),
-    _switch("--joint", "keep joint cells, for mixtures and exposure terms"),
+    _CLUSTER,
+    _DATE,
+    _option(
+        "--folds",
+        "number of folds (default: 10 if --id has whole numbers)",
+        type=int,
+    ),
+    _switch("--joint", "keep joint cells beyond 64 MB too, for mixtures and exposure terms"),
     _option("--engine", "what reads them", default="duckdb", choices=("duckdb", "spark", "polars")),
     _BINS,
     _option(
@@ -239,7 +251,7 @@ def summarize(chosen: _Chosen) -> None:
         "equal": chosen.equal,
         "edges": soc.load_statistics(chosen.edges).edges if chosen.edges else None,
         "folds": chosen.folds,
-        "joint": chosen.joint,
+        "joint": chosen.joint or "auto",
         "progress": not chosen.quiet,
     }
     names = list(_items_of(chosen).roles.values())
@@ -257,6 +269,8 @@ _FIVE_STEPS = "five steps"
     "stats.nc --prior gamma-mixture --out fit.nc",
     _option("statistics", "statistics, from 'soc-pymc summarize'"),
     _option("--start", "a fit to start from, such as yesterday's"),
+    _option("--window", "fit the last days alone, such as 28d (of statistics with --date)"),
+    _option("--half-life", "weigh items by age, such as 14d (of statistics with --date)"),
     *_PRIOR,
     _option("--method", "inference", default="vi", choices=("vi", "nuts", "five-steps")),
     _option("--draws", "posterior draws kept (default: 1000)", type=int),
@@ -285,6 +299,8 @@ def fit(chosen: _Chosen) -> None:
     _check_out(chosen.out, [chosen.statistics])
     start = soc.load_fit(chosen.start) if chosen.start else None
     stats = soc.load_statistics(chosen.statistics)
+    stats = stats.window(chosen.window) if chosen.window else stats
+    stats = stats.decay(chosen.half_life) if chosen.half_life else stats
     prior = prior_of(chosen, stats.kind, bool(stats.groups))
     if reads_joint(prior) and not stats.coarse:
         raise FitError(
@@ -310,11 +326,17 @@ def fit(chosen: _Chosen) -> None:
 )
 def curves(chosen: _Chosen) -> None:
     """Calibration curves with bands, as CSV."""
+    import xarray as xr
+
     from .._lib.files import replacing
 
     _check_out(chosen.out, [chosen.fit])
     of = soc.load_fit(chosen.fit)
-    draws = soc.calibration_curves(of, group=_level_of(chosen, of), exposure=chosen.exposure)
+    at = {"group": _level_of(chosen, of), "exposure": chosen.exposure}
+    draws = soc.calibration_curves(of, **at)
+    if of.atoms:
+        own = soc.calibration_curves(of, of.atoms, **at)
+        draws = xr.concat([draws, own], "score").sortby("score")
     found = {}
     for simultaneous, label in ((False, ""), (True, "_simultaneous")):
         banded = soc.bands(draws, prob=chosen.prob, simultaneous=simultaneous)
@@ -333,10 +355,11 @@ def curves(chosen: _Chosen) -> None:
 @_command(
     "fit.nc ads.parquet --out posteriors.parquet",
     *_fit_and_items(),
-    *_scoring("all"),
+    _switch("--score-only", "theta given the score alone, for items without outcomes"),
+    *_SCORING,
 )
 def posteriors(chosen: _Chosen) -> None:
-    """Posteriors of items, as Parquet."""
+    """Posteriors of items, as Parquet; with --score-only of items that have no outcomes yet."""
     fit = soc.load_fit(chosen.fit)
     if chosen.group and not fit.groups:
         given = ",".join(chosen.group)
@@ -351,6 +374,19 @@ def _score(chosen: _Chosen, fit: "soc.Fit", items: "Items") -> Any:
     return soc.item_posteriors(
         fit, items, quantiles=probs, draws=chosen.draws, out=chosen.out, progress=progress
     )
+
+
+@_command(
+    "fit.nc --out prior.parquet",
+    _FIT,
+    _option("--quantiles", "two levels of quantiles", type=float, nargs=2, default=[0.05, 0.95]),
+    _option("--out", "file to write, *.parquet or *.json", required=True),
+)
+def export_prior(chosen: _Chosen) -> None:
+    """The prior as a small file, to score items where requests are answered."""
+    _check_out(chosen.out, [chosen.fit])
+    fit = soc.load_fit(chosen.fit)
+    print(f"prior -> {soc.export_prior(fit, chosen.out, quantiles=tuple(chosen.quantiles))}")
 
 
 @_command(
@@ -376,6 +412,7 @@ def sql(chosen: _Chosen) -> None:
 @_command(
     "fit.nc ads.parquet --by device",
     *_fit_and_items(f"{_PATHS}; or statistics with joint cells (stats.nc)"),
+    _CLUSTER,
     _BY,
 )
 def check(chosen: _Chosen) -> None:
@@ -403,7 +440,7 @@ def _statistics_of(chosen: _Chosen) -> Any:
 @_command(
     "fit.nc ads.parquet --by device --threshold 0.05 --out report.html",
     *_fit_and_items(),
-    _option("--id", "column of whole numbers that identify items in lists"),
+    _option("--id", "column that identifies items in lists"),
     _BY,
     _option("--title", "title of the page"),
     _option("--threshold", "threshold of theta for counts and losses", type=float),
@@ -448,6 +485,37 @@ def compare(chosen: _Chosen) -> None:
 
 
 @_command(
+    "stats.nc --out drift.csv",
+    _option("statistics", "statistics with days, from 'soc-pymc summarize ... --date'"),
+    _option("--fit", "the fit in use, from which days depart (default: one of all days)"),
+    _option(
+        "--false-alarms",
+        "largest probability of any false alarm in 60 days",
+        type=float,
+        default=0.05,
+    ),
+    _option("--seed", "seed of the randomised PIT", type=int, default=0),
+    _option("--out", "CSV file to write", required=True),
+)
+def drift(chosen: _Chosen) -> None:
+    """What moved from day to day, and the days on which outcomes no longer fitted, as CSV."""
+    from .._lib.files import replacing
+
+    read = [chosen.statistics, *([chosen.fit] if chosen.fit else [])]
+    _check_out(chosen.out, read)
+    found = soc.drift(
+        soc.load_statistics(chosen.statistics),
+        soc.load_fit(chosen.fit) if chosen.fit else None,
+        false_alarms=chosen.false_alarms,
+        seed=chosen.seed,
+        progress=not chosen.quiet,
+    )
+    with replacing(chosen.out) as temporary:
+        found.table.to_csv(temporary, index=False)
+    print(f"{found!r} -> {chosen.out}")
+
+
+@_command(
     "--out demo",
     _option("--out", "folder to write to", default="demo"),
     _option("--items", "number of items", type=int, default=1_000_000),
@@ -469,8 +537,7 @@ def _items_of(chosen: _Chosen, fit: "soc.Fit | None" = None, source: Any = None)
     """The items that the options describe; missing columns are taken from the fit."""
     from ..data.items import ITEMS
 
-    names = _columns_of(chosen, fit)
-    (kind,) = (kind.kind for kind in _KINDS if kind.observed in names)
+    kind, names = _columns_of(chosen, fit)
     items: Items = ITEMS[kind](_source_of(chosen) if source is None else source, **names)
     return items
 
@@ -480,8 +547,8 @@ def _source_of(chosen: _Chosen) -> Any:
     return chosen.items[0] if len(chosen.items) == 1 else chosen.items
 
 
-def _columns_of(chosen: _Chosen, fit: "soc.Fit | None" = None) -> dict[str, Any]:
-    """Arguments of items that name columns; optional ones only if they are given.
+def _columns_of(chosen: _Chosen, fit: "soc.Fit | None" = None) -> tuple[str, dict[str, Any]]:
+    """The items' kind, and arguments that name columns; optional ones only if they are given.
 
     The default column of groups is that of a fit with groups; ids and folds have no default.
     """
@@ -489,14 +556,22 @@ def _columns_of(chosen: _Chosen, fit: "soc.Fit | None" = None) -> dict[str, Any]
     if fit is None or not fit.groups:
         known = {role: column for role, column in known.items() if not is_group(role)}
     kind = _kind_of(chosen, known)
-    roles = ("score", kind.observed, kind.size)
+    roles = ["score", kind.observed, kind.size]
+    if getattr(chosen, "score_only", False):
+        if getattr(chosen, kind.observed):
+            raise StatisticsError(f"--score-only reads no outcomes: leave out {flag_of(roles[1])}")
+        roles.remove(kind.observed)
+        if not (getattr(chosen, kind.size) or (fit and fit.prior.exposure)):
+            roles.remove(kind.size)
     names = {role: getattr(chosen, role) or known.get(role, "") for role in roles}
     missing = [flag_of(role) for role, name in names.items() if not name]
     if missing:
         raise StatisticsError(f"say which columns to use: {', '.join(missing)}")
-    more = {role: getattr(chosen, role, None) for role in ("id", "fold")}
+    more = {role: getattr(chosen, role, None) for role in ("id", "fold", "cluster", "date")}
     groups = _groups_of(chosen) or group_roles(known)
-    return arguments_of(names | groups | {role: name for role, name in more.items() if name})
+    return kind.kind, arguments_of(
+        names | groups | {role: name for role, name in more.items() if name}
+    )
 
 
 def _groups_of(chosen: _Chosen) -> dict[str, str]:
@@ -579,4 +654,5 @@ def prior_of(chosen: _Chosen, kind: str, grouped: bool) -> Prior:
     own["exposure"] = Spline() if chosen.exposure_term else None
     own["monotone"], own["bin_effects"] = chosen.monotone, chosen.bin_effects
     own["groups"], own["zero"] = not chosen.pool_groups, chosen.zero
+    own["atoms"] = not chosen.no_atoms
     return replace(prior, **own)

@@ -20,7 +20,8 @@ def run(folder: Path, items: int = 1_000_000, seed: int = 0) -> pd.DataFrame:
     The simulation is that of the paper's Section 5.2: log theta ~ Normal(log t + 0.1, 0.5^2), so
     that the score t is 10% too low on the log scale and a lognormal truth meets a Gamma prior.
 
-    Returns the root mean squared error against the true theta of t, E(theta|t) and E(theta|t,y).
+    Returns the root mean squared error against the true theta of t, E(theta | t) and
+    E(theta | t, y).
     """
     folder.mkdir(parents=True, exist_ok=True)
     with phase("simulating click rates", enabled=True):
@@ -35,7 +36,7 @@ def run(folder: Path, items: int = 1_000_000, seed: int = 0) -> pd.DataFrame:
     print(fitted)
     fitted.save(folder / "fit.nc")
     scored = folder / "posteriors.parquet"
-    soc.item_posteriors(fitted, clicks, draws="representative", out=scored)
+    soc.item_posteriors(fitted, clicks, out=scored)
     errors = _errors(fitted, pd.read_parquet(scored))
     print("\nRoot mean squared error against the known truth, and as a share of that of t:")
     print(errors.to_string(float_format=lambda x: f"{x:.5f}"))

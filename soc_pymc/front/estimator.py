@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.metadata_routing import UNUSED
@@ -35,6 +35,9 @@ from ..posterior.extrapolation import warn_of_extrapolation
 from ..posterior.item_columns import columns_of
 from ..posterior.items import item_posteriors
 from ..posterior.predictive import posterior_of
+
+_REQUESTS = {"t": UNUSED} | dict.fromkeys(("exposure", "noise_sd", "trials", "group"), True)
+_ROUTING = "sklearn.set_config(enable_metadata_routing=True)"
 
 
 class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
@@ -63,8 +66,8 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         What to do if the scores must have seen the outcomes: ``"raise"``, ``"warn"`` or
         ``"ignore"``.
     draws
-        Draws of the curves in predictions: ``"all"``, or ``"representative"`` quadrature points,
-        about a hundred times as fast on large tables, as in `soc.item_posteriors`.
+        Draws of the curves in predictions, as in `soc.item_posteriors`: ``"auto"`` is few
+        quadrature points wherever these are accurate, ``"all"`` every draw.
     progress
         Whether `fit` and predictions show their progress on standard error.
 
@@ -88,9 +91,11 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
     with ``exposure=N``. Of two models of the same outcomes the one with the higher `score`, a mean
     log predictive density, is better; R-squared would judge only the means.
 
-    Exposures go through `Pipeline`, `cross_validate` and `GridSearchCV` by scikit-learn's metadata
-    routing: ``sklearn.set_config(enable_metadata_routing=True)``, then ``set_fit_request`` and
-    ``set_score_request``.
+    Exposures (noise sds, trials, groups) go through `Pipeline`, `cross_validate` and `GridSearchCV`
+    by scikit-learn's metadata routing, for which
+    ``sklearn.set_config(enable_metadata_routing=True)`` suffices: the estimator requests them.
+    Once an estimator, or the one it was cloned from, was given exposures, `fit` without them is
+    refused.
 
     Examples
     --------
@@ -109,10 +114,12 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
     True
     """
 
-    # t is the first argument, not metadata
-    __metadata_request__fit: ClassVar[dict[str, Any]] = {"t": UNUSED}
-    __metadata_request__predict: ClassVar[dict[str, Any]] = {"t": UNUSED}
-    __metadata_request__score: ClassVar[dict[str, Any]] = {"t": UNUSED}
+    # t is the first argument, not metadata; the rest is passed on by routing if it is given
+    __metadata_request__fit: ClassVar[dict[str, Any]] = _REQUESTS | {"cluster": True}
+    __metadata_request__predict: ClassVar[dict[str, Any]] = _REQUESTS | {"y": True}
+    __metadata_request__score: ClassVar[dict[str, Any]] = _REQUESTS | {"sample_weight": True}
+
+    _sized = ""  # the size of outcomes that was ever given, to this estimator or its original
 
     def __init__(
         self,
@@ -122,7 +129,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         noise_sd: float | None = None,
         bins: int | None = None,
         on_leakage: Literal["raise", "warn", "ignore"] = "raise",
-        draws: Literal["all", "representative"] = "all",
+        draws: Literal["auto", "all"] = "auto",
         progress: bool = False,
     ) -> None:
         self.prior = prior
@@ -145,6 +152,12 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         tags.target_tags.positive_only = counts
         return tags
 
+    def __sklearn_clone__(self) -> Any:
+        """A clone that knows whether sizes of outcomes were ever given."""
+        made = super().__sklearn_clone__()
+        made._sized = self._sized
+        return made
+
     def fit(
         self,
         t: ArrayLike,
@@ -153,6 +166,8 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         noise_sd: ArrayLike | None = None,
         trials: ArrayLike | None = None,
         group: ArrayLike | None = None,
+        *,
+        cluster: ArrayLike | None = None,
     ) -> Self:
         """Fit the curves E and Var(theta | t).
 
@@ -165,7 +180,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
             and 1 with ``trials=1`` or ``prior=soc.Beta()``, or true and false.
         exposure
             For counts: a number or shape (n,), >= 0; None is 1 for every item, and theta is then
-            the expected count.
+            the expected count. None is refused once the estimator was given exposures.
         noise_sd
             For values: a number or shape (n,), > 0; None takes the estimator's `noise_sd`.
         trials
@@ -175,6 +190,9 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
             Labels of the items' groups (text, whole numbers or true/false), which have curves of
             their own, partially pooled: shape (n,), or a frame or array of shape (n, k) for k
             crossed groups, whose effects add up.
+        cluster
+            Labels of clusters, shape (n,), of items that depend on each other beyond their scores,
+            such as the ads of one campaign: intervals then allow for it.
 
         Returns
         -------
@@ -184,7 +202,8 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         Raises
         ------
         ItemsError
-            If the items are not valid, or the scores have seen the outcomes.
+            If the items are not valid, the scores have seen the outcomes, or exposures (noise sds,
+            trials) are left out that this estimator was given before.
         FitError
             If the prior or the method does not suit the items.
 
@@ -218,10 +237,21 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
             outcome = self._kind_of(given)
         size = given[outcome.size]
         if size is None:
-            size = getattr(self, outcome.size, outcome.usual_size)
-        columns = {"score": scores, outcome.observed: observed, outcome.size: size}
+            size = getattr(self, outcome.size, None)
+            if size is None and self._sized:
+                raise ItemsError(
+                    f"this estimator, or the one it is a clone of, was given {self._sized}=, and "
+                    f"without it every {outcome.words.size} would count as 1: give fit "
+                    f"{self._sized}= (in pipelines and cross-validation by params= and {_ROUTING})"
+                )
+            size = outcome.usual_size if size is None else size
+        columns = {
+            "score": scores,
+            outcome.observed: observed,
+            outcome.size: _sizes(outcome.size, size, scores),
+        }
         self.statistics_: Statistics = summarize(
-            _items(outcome, columns, _groups(group, scores)),
+            _items(outcome, columns, _groups(group, scores) | _clusters(cluster, scores)),
             bins=self.bins,
             joint=isinstance(self.prior, Prior) and reads_joint(self.prior),
             on_leakage=self.on_leakage,
@@ -231,6 +261,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
             self.statistics_, self.prior, self.method, progress=self.progress
         )
         self._needs_size = given[outcome.size] is not None
+        self._sized = outcome.size if self._needs_size else self._sized
         return self
 
     def predict(
@@ -379,9 +410,10 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         y: ArrayLike,
         exposure: ArrayLike | None = None,
         noise_sd: ArrayLike | None = None,
-        sample_weight: ArrayLike | None = None,
         trials: ArrayLike | None = None,
         group: ArrayLike | None = None,
+        *,
+        sample_weight: ArrayLike | None = None,
     ) -> float:
         """Mean log predictive density of outcomes given their scores; the higher the better.
 
@@ -501,9 +533,13 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         columns = {"score": scores, self._outcome.observed: observed}
         if given[size] is not None:
             columns[size] = _sizes(size, given[size], scores)
+            self._sized = size
         elif y is not None:
             if self._needs_size:
-                raise ItemsError(f"the fit was given {size}=: give that of these outcomes too")
+                raise ItemsError(
+                    f"the fit was given {size}=: give that of these outcomes too (in pipelines and "
+                    f"cross-validation, {_ROUTING} passes it on)"
+                )
             usual = getattr(self, size, self._outcome.usual_size)
             columns[size] = _sizes(size, usual, scores)
         return columns
@@ -527,22 +563,40 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         """Mean, sd, variance and quantiles of theta, (3 + probabilities, n)."""
         check_is_fitted(self, "fit_")
         columns = self._columns(t, y, given)
-        score = columns["score"]
-        groups, size = self._groups(group, score), self._outcome.size
-        if y is not None:
-            items = _items(self._outcome, columns, groups)
-        elif self.fit_.prior.exposure is not None:
-            labels = self._labels(groups).get("group")
-            return _given_score_and_size(self.fit_, score, columns.get(size), probs, labels)
-        else:  # an uninformative outcome leaves theta as it is given the score
-            nothing = np.zeros(len(score))
-            empty = {self._outcome.observed: nothing, size: self._outcome.no_information}
-            items = _items(self._outcome, {"score": score, **empty}, groups)
+        groups, size = self._groups(group, columns["score"]), self._outcome.size
+        if y is None:
+            del columns[self._outcome.observed]
+            if self.fit_.prior.exposure is not None and size not in columns:
+                return self._over_sizes(columns["score"], probs, groups)
         scored = item_posteriors(
-            self.fit_, items, quantiles=probs, draws=self.draws, progress=self.progress
+            self.fit_,
+            _items(self._outcome, columns, groups),
+            quantiles=probs,
+            draws=self.draws,
+            progress=self.progress,
         )
         names = [name for name in scored.column_names if name.startswith("theta_")]
         return np.array([scored[name].to_numpy() for name in names])
+
+    def _over_sizes(
+        self, score: Floats, probs: tuple[float, ...], groups: Mapping[str, Any]
+    ) -> Floats:
+        """Mean, sd and variance of theta given t over the sizes of items with similar scores."""
+        if probs:
+            size = self._outcome.size
+            raise FitError(
+                f"theta depends on {size} in this fit, and its interval is that at a given one: "
+                f"give {size}="
+            )
+        warn_of_extrapolation(self.fit_, score)
+        over = "chain", "draw"
+        labels, step = self._labels(groups).get("group"), items_at_once(self.fit_)
+        parts = []
+        for at in (slice(start, start + step) for start in range(0, len(score), step)):
+            curves = curves_of(self.fit_, score[at], None if labels is None else labels[at])
+            variance = (curves["variance"].mean(over) + curves["mean"].var(over)).to_numpy()
+            parts.append([curves["mean"].mean(over).to_numpy(), np.sqrt(variance), variance])
+        return np.hstack(parts)
 
 
 def _given(exposure: Any, noise_sd: Any, trials: Any) -> dict[str, Any]:
@@ -565,23 +619,20 @@ def _column(t: Any) -> Any:
     return np.asarray(t).reshape(-1, 1) if vector else t
 
 
-def _items(outcome: Outcome, columns: Mapping[str, Any], groups: Mapping[str, Any]) -> Items:
+def _items(outcome: Outcome, columns: Mapping[str, Any], labels: Mapping[str, Any]) -> Items:
     """Items in an Arrow table whose columns have the names of the arguments."""
     import pyarrow as pa
 
-    size = _sizes(outcome.size, columns[outcome.size], columns["score"])
-    own = {"t": columns["score"], "y": columns[outcome.observed], outcome.size: size}
-    table = pa.table({**own, **groups})
-    roles = {"score": "t", outcome.observed: "y", outcome.size: outcome.size}
-    roles |= {name: name for name in groups}
+    names = {"score": "t", outcome.observed: "y", outcome.size: outcome.size}
+    roles = {role: names[role] for role in columns}
+    table = pa.table({roles[role]: values for role, values in columns.items()} | dict(labels))
+    roles |= {name: name for name in labels}
     items: Items = ITEMS[outcome.kind](table, **arguments_of(roles))
     return items
 
 
 def _groups(given: Any, score: Floats) -> dict[str, Any]:
     """Arrow columns of labels of groups, by role; the items check them."""
-    import pyarrow as pa
-
     if given is None:
         return {}
     labels = np.asarray(given)
@@ -591,11 +642,30 @@ def _groups(given: Any, score: Floats) -> dict[str, Any]:
             "column of them for each of several groups"
         )
     columns = labels.reshape(len(score), -1).T
+    return roles_of_groups([_labels(column, "group") for column in columns])
+
+
+def _clusters(given: Any, score: Floats) -> dict[str, Any]:
+    """Arrow column of labels of clusters, by role; the items check it."""
+    if given is None:
+        return {}
+    labels = np.asarray(given)
+    if labels.shape != (len(score),):
+        raise ItemsError(
+            f"cluster has the shape {labels.shape}: give {len(score):,} labels, as t has"
+        )
+    return {"cluster": _labels(labels, "cluster")}
+
+
+def _labels(column: Any, name: str) -> Any:
+    """An Arrow column of labels."""
+    import pyarrow as pa
+
     try:
-        return roles_of_groups([pa.array(column.tolist()) for column in columns])
+        return pa.array(column.tolist())
     except (pa.ArrowException, TypeError, OverflowError) as error:
         raise ItemsError(
-            f"group holds labels that are not of one type ({error}): convert them first"
+            f"{name} holds labels that are not of one type ({error}): convert them first"
         ) from error
 
 
@@ -613,38 +683,3 @@ def _sizes(name: str, given: Any, score: Floats) -> Floats:
             "has"
         )
     return np.broadcast_to(values, score.shape).copy()
-
-
-def _given_score_and_size(
-    fit: Fit,
-    score: Floats,
-    size: Floats | None,
-    probs: tuple[float, ...],
-    labels: NDArray[np.object_] | None,
-) -> Floats:
-    """Summaries of theta without an outcome, if theta also depends on the outcome's size.
-
-    Without sizes, mean, sd and variance are over the sizes of items with similar scores.
-    """
-    family = family_of(fit.prior)
-    if size is None and probs:
-        name = family.outcome.size
-        raise FitError(
-            f"theta depends on {name} in this fit, and its interval is that at a given one: give "
-            f"{name}="
-        )
-    warn_of_extrapolation(fit, score)
-    step = items_at_once(fit)
-    parts = []
-    for at in (slice(start, start + step) for start in range(0, len(score), step)):
-        own = None if labels is None else labels[at]
-        if size is None:
-            curves, over = curves_of(fit, score[at], own), ("chain", "draw")
-            variance = (curves["variance"].mean(over) + curves["mean"].var(over)).to_numpy()
-            mean = curves["mean"].mean(over).to_numpy()
-            parts.append(np.vstack([mean, np.sqrt(variance), variance]))
-        else:
-            columns: dict[str, Any] = {"score": score[at], family.outcome.size: size[at]}
-            columns |= {} if own is None else {"group": own}
-            parts.append(posterior_of(fit).before(columns, probs))
-    return np.hstack(parts)

@@ -13,9 +13,10 @@ import xarray as xr
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
 from ..data.statistics import Statistics
-from ..model.problem import build, check_prior
-from .density import make_space, near_density
-from .draw_densities import check_same, coordinates_of, values_of
+from ..model.problem import check_prior
+from .density import make_space
+from .draw_densities import built_again, check_same, coordinates_of, values_of
+from .level_density import densities_of
 from .results import Fit
 
 _DRAWS = 250  # that are tested, evenly spaced
@@ -45,13 +46,14 @@ def departure(fit: Fit, stats: Statistics) -> Departure | None:
     """How far the fit's draws are from the posterior under its model, built again from statistics.
 
     None if it cannot be built: the fit has terms of the user's own, or one draw, or the statistics
-    have other bins. Nor is it known of monotone fits, whose curves are projections of the model's.
+    have other bins. Nor is it known of fits whose curves are not the model's own: monotone ones,
+    and those widened for clusters.
     """
-    if fit.one_draw or fit.prior.monotone or fit.data.attrs.get("own_terms", False):
+    if fit.one_draw or fit.prior.monotone or fit.widened or fit.data.attrs.get("own_terms", False):
         return None
     try:
         check_prior(fit.prior, stats)
-        built = build(stats, fit.prior)
+        built = built_again(fit, stats)
         check_same(fit, stats, built)
     except FitError:
         return None
@@ -67,7 +69,7 @@ def departure(fit: Fit, stats: Statistics) -> Departure | None:
         return Departure(np.inf, np.nan)
     # draws far from the posterior overflow, and are named below
     with np.errstate(all="ignore"):
-        log_density, slope = near_density(built, make_space(built.model))(at)
+        log_density, slope = densities_of(built, make_space(built.model)).bound(at)
     if not np.isfinite(log_density).all():
         return Departure(np.inf, np.nan)
     known = [few[v.name].to_numpy().reshape(len(at), -1) for v in built.model.free_RVs]

@@ -1,15 +1,12 @@
 """Log prior and log likelihood of a fit's draws, under its model built again from statistics."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pymc as pm
-import pytensor
 import pytensor.tensor as pt
 import xarray as xr
-from pytensor.graph.replace import vectorize_graph
-from pytensor.graph.traversal import ancestors
 from scipy import linalg
 
 from .._lib.arguments import A
@@ -17,9 +14,11 @@ from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from ..data.statistics import Statistics
 from ..model.problem import Coefficients, Problem, build, check_prior, extended
-from .density import CHUNK, mode
+from .density import at_draws, top_level
 from .fit_tree import bin_table
+from .methods import NUTS
 from .results import Fit
+from .row_curves import RowCurves
 
 Model = pm.Model
 MODEL = A(Model, "the model that the fit was made with")
@@ -39,8 +38,13 @@ def draw_densities(fit: Fit, stats: Statistics, model: pm.Model | None) -> tuple
     if (model is not None) != bool(fit.data.attrs.get("own_terms", False)):
         made = "without model=: leave it out" if model is not None else "with model=: give it too"
         raise FitError(f"the fit was made {made}")
+    if fit.widened:
+        raise FitError(
+            "the fit's bands were widened for clusters, so its draws are not those of its model's "
+            "posterior: fit statistics of the items without cluster="
+        )
     check_prior(fit.prior, stats)
-    built = build(stats, fit.prior)
+    built = built_again(fit, stats)
     check_same(fit, stats, built)
     if model is not None:
         built = extended(built, model)
@@ -50,13 +54,21 @@ def draw_densities(fit: Fit, stats: Statistics, model: pm.Model | None) -> tuple
         raise FitError(f"the fit has no draws of {', '.join(lacking)}: model= is of another fit")
     values = values_of(fit, built)
     shape = posterior.sizes["chain"], posterior.sizes["draw"]
-    prior, likelihood = (x.reshape(shape) for x in _evaluated(built, values))
-    return prior, likelihood
+    prior, likelihood = _evaluated(built, values)
+    if built.levels:  # the model is without their coefficients; the draws have their curves
+        likelihood = RowCurves.of(built).log_likelihood(posterior, exact=True).sum(axis=1)
+    return prior.reshape(shape), likelihood.reshape(shape)
+
+
+def built_again(fit: Fit, stats: Statistics) -> Problem:
+    """The problem that gave a fit."""
+    own_terms = bool(fit.data.attrs.get("own_terms", False))
+    return build(stats, fit.prior, whole=own_terms or isinstance(fit.method, NUTS))
 
 
 def check_same(fit: Fit, stats: Statistics, built: Problem) -> None:
     """Refuse statistics whose bins or outcomes differ from those that the fit keeps."""
-    tables = bin_table(stats, built.curves[0].axis)
+    tables = bin_table(stats, built.curves[0].axis, bool(len(built.rows.atoms)))
     for group, table in zip(("constant_data", "observed_data"), tables, strict=True):
         own = fit.data[group]
         if table.sizes["bin"] != own.sizes["bin"]:
@@ -100,7 +112,7 @@ def _turned(
     own = np.hstack([values[name] for name in names])
     if projected:
         return {}
-    matrix = _to_outputs(of)
+    matrix = of.to_outputs
     curves = [posterior[o.name].to_numpy().reshape(len(own), -1) for o in of.outputs]
     wanted = np.hstack(curves)
     if wanted.shape[1] != len(matrix) or own.shape[1] != matrix.shape[1]:
@@ -112,24 +124,6 @@ def _turned(
         raise FitError(_OTHER.format("no coefficients give its curves"))
     ends = np.cumsum([values[name].shape[1] for name in names])[:-1]
     return dict(zip(names, np.split(found, ends, axis=1), strict=True))
-
-
-def _to_outputs(of: Coefficients) -> Floats:
-    """Matrix from the coefficients, blocks and then the line, to all outputs."""
-    turns = {b.name: p.rotation for b, p in zip(of.design.blocks, of.laplace.blocks, strict=True)}
-    turns["line"] = np.eye(of.design.line.shape[1])
-    made: dict[str, Floats] = {}
-    for output in of.outputs:
-        size = len(next(iter(output.parts.values())))
-        parts = [
-            output.parts[name] @ turn if name in output.parts else np.zeros((size, len(turn)))
-            for name, turn in turns.items()
-        ]
-        made[output.name] = np.hstack(parts)
-        if output.added_to:
-            base = made[output.added_to]
-            made[output.name] += np.tile(base, (size // len(base), 1))
-    return np.vstack(list(made.values()))
 
 
 # --- densities -----------------------------------------------------------------------------------
@@ -144,9 +138,11 @@ def _evaluated(built: Problem, values: Mapping[str, Floats]) -> tuple[Floats, Fl
         prior = [*(pm.logp(v, own[v]) for v in top_level(built)), *ours]
         seen = [pm.logp(v, model.rvs_to_values[v]) for v in model.observed_RVs]
         seen += [v for v in model.potentials if v.name not in built.own]
-        return [pt.sum([each.sum() for each in parts]) for parts in (prior, seen)]
+        # 0 for every draw where nothing was observed
+        none = 0.0 * next(iter(own.values())).sum()
+        return [pt.sum([none, *(each.sum() for each in parts)]) for parts in (prior, seen)]
 
-    first, second = _at_draws(built, values, densities)
+    first, second = at_draws(built, values, densities)
     return first, second
 
 
@@ -161,35 +157,5 @@ def coordinates_of(built: Problem, values: Mapping[str, Floats]) -> Floats:
             for v, x in own.items()
         ]
 
-    found = _at_draws(built, values, moved)
+    found = at_draws(built, values, moved)
     return np.hstack([x.reshape(len(x), -1) for x in found])
-
-
-def _at_draws(
-    built: Problem, values: Mapping[str, Floats], outputs: Callable[[Mapping[Any, Any]], list[Any]]
-) -> list[Floats]:
-    """Outputs, made from the parameters as inputs, for all draws."""
-    given: dict[Any, Any] = {}
-    own, batches = {}, []
-    for variable in built.model.free_RVs:
-        own[variable] = variable.type()
-        batch = pt.tensor(shape=(None,) * (variable.ndim + 1), dtype=variable.dtype)
-        given |= {variable: batch, own[variable]: batch}
-        batches.append(batch)
-    found = vectorize_graph(outputs(own), given)
-    function = pytensor.function(batches, found, mode=mode(), on_unused_input="ignore")
-    draws = [values[variable.name] for variable in built.model.free_RVs]
-    parts = [function(*(x[i : i + CHUNK] for x in draws)) for i in range(0, len(draws[0]), CHUNK)]
-    return [np.concatenate(x) for x in zip(*parts, strict=True)]
-
-
-def top_level(built: Problem) -> list[Any]:
-    """Parameters whose priors depend on no other parameter."""
-    free = set(built.model.free_RVs)
-    # a line's variable has further inputs, but its prior does not use them
-    given = {name for of in built.coefficients for name in of.names[:-1]}
-    return [
-        v
-        for v in built.model.free_RVs
-        if v.name not in given and (v.name in built.own or not free & ({*ancestors([v])} - {v}))
-    ]

@@ -18,6 +18,7 @@ from ..model.problem import Problem
 from ..model.rows import Rows, make_rows, positions
 from ..model.splines import Axis
 from ..model.terms import Curve
+from .arviz_groups import arviz_groups
 
 _PARTS = 20  # parts of the score, each with its distribution of exposures
 
@@ -33,13 +34,33 @@ def fit_tree(
     if built.effects:
         parts = (names, built.curves, built.data, built.rows.bin)
         groups = {**groups, "posterior": with_effects(groups["posterior"], *parts)}
+    further = arviz_groups(built, stats, groups["posterior"], "clusters" in groups)
+    tree = tree_of_draws(built, stats, groups, monotone)
+    for name, data in further.items():
+        known = tree[name].to_dataset() if name in tree.children else xr.Dataset()
+        tree[name] = xr.DataTree(known.merge(data))
+    return tree
+
+
+def tree_of_draws(
+    built: Problem, stats: Statistics, groups: dict[str, xr.Dataset], monotone: bool
+) -> xr.DataTree:
+    """The tree of draws, from the posterior or another distribution, with what scoring needs."""
+    names = built.family.curves
     if monotone:
         groups = {**groups, "posterior": _monotone(groups["posterior"], names[0])}
     if len(built.groupings) > 1:  # their combinations
         posterior = groups["posterior"].assign_coords(group=list(built.labels))
         groups = {**groups, "posterior": posterior}
-    bins, observed = bin_table(stats, built.curves[0].axis)
+    atoms = built.rows.atoms
+    bins, observed = bin_table(stats, built.curves[0].axis, bool(len(atoms)))
     bins = bins.merge(built.extras)
+    if len(atoms):
+        bins = bins.assign_coords(atom=atoms)
+        first = np.searchsorted(np.sort(built.rows.atom), 1 + np.arange(len(atoms)))
+        row = np.argsort(built.rows.atom, kind="stable")[first]
+        for curve in built.curves:
+            bins[f"{curve.name}_atom_position"] = ("atom", curve.position[row])
     for curve in built.curves:
         bins = bins.merge(_of_terms(curve, [grouping.name for grouping in built.groupings]))
         bins = bins.assign(rank_table(curve.axis).data_vars)
@@ -64,6 +85,9 @@ def _of_terms(curve: Curve, groupings: Sequence[str]) -> xr.Dataset:
             own = term.values[:knots, : term.values.shape[1] // groups]
             functions.append(own)
             kinds += [term.block.name] * own.shape[1]
+    if curve.levels:
+        functions.append(curve.levels.values)
+        kinds += [curve.levels.names[k] for k in curve.levels.kind]
     if not kinds:
         return xr.Dataset()
     dims = (f"{curve.name}_knot", f"{curve.name}_group_function")
@@ -74,26 +98,30 @@ def _of_terms(curve: Curve, groupings: Sequence[str]) -> xr.Dataset:
 
 
 def _shares(rows: Rows, position: Floats) -> xr.Dataset:
-    """Distribution of exposures in each part of the scores."""
+    """Distribution of exposures in each part of the scores, and of each atom."""
+    beside = rows.atom == 0
     # a bin's sizes stay in one part, because the order inside a bin is unknown
     place = np.unique(position, return_inverse=True)[1]
-    n = np.bincount(place, rows.n)
+    n = np.bincount(place, rows.beside)
     share = (np.cumsum(n) - 0.5 * n) / n.sum()
     part = np.minimum((share * _PARTS).astype(int), _PARTS - 1)[place]
-    parts, part = np.unique(part, return_inverse=True)
+    parts, part = np.unique(np.where(beside, part, _PARTS + rows.atom), return_inverse=True)
     octave = np.floor(2.0 * rows.log_size / np.log(2.0)).astype(int)
     classes, octave = np.unique(octave, return_inverse=True)
     n = np.zeros((len(parts), len(classes)))
     np.add.at(n, (part, octave), rows.n)
     size = np.bincount(octave, rows.n * rows.log_size) / n.sum(axis=0)
     middle = np.bincount(part, rows.n * position) / n.sum(axis=1)
-    return xr.Dataset(
-        {
-            "share": (("part", "size_class"), n / n.sum(axis=1, keepdims=True)),
-            "share_position": ("part", middle),
-            "share_log_size": ("size_class", size),
-        }
-    )
+    share = n / n.sum(axis=1, keepdims=True)
+    last = len(parts) - len(rows.atoms)
+    found = {
+        "share": (("part", "size_class"), share[:last]),
+        "share_position": ("part", middle[:last]),
+        "share_log_size": ("size_class", size),
+    }
+    if len(rows.atoms):
+        found["atom_share"] = (("atom", "size_class"), share[last:])
+    return xr.Dataset(found)
 
 
 def _monotone(posterior: xr.Dataset, variable: str) -> xr.Dataset:
@@ -112,16 +140,19 @@ def _monotone(posterior: xr.Dataset, variable: str) -> xr.Dataset:
 # --- bins -----------------------------------------------------------------------------------------
 
 
-def bin_table(stats: Statistics, axis: Axis) -> tuple[xr.Dataset, xr.Dataset]:
+def bin_table(stats: Statistics, axis: Axis, atoms: bool = False) -> tuple[xr.Dataset, xr.Dataset]:
     """The occupied bins of all groups together, and their observed sums.
 
-    Scores are averaged on the axis of the mean's curve.
+    Scores are averaged on the axis of the mean's curve; with `atoms` those of atoms are exact.
     """
     data, outcome = stats.data, OUTCOMES[stats.kind]
     at = np.flatnonzero(data["n"].to_numpy() > 0)
     n = data["n"].to_numpy()[at]
+    rows = make_rows(stats, family_of_kind(stats.kind), atoms=atoms)[0]
+    score = axis.inverse(positions(axis, rows))
+    score[rows.atom > 0] = rows.atoms
     columns: dict[str, NDArray[Any]] = {
-        "score": axis.inverse(positions(axis, make_rows(stats, family_of_kind(stats.kind))[0])),
+        "score": score,
         "score_min": data["score_min"].to_numpy()[at],
         "score_max": data["score_max"].to_numpy()[at],
         **{

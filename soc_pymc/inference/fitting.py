@@ -14,11 +14,13 @@ from ..families import surrogates
 from ..families.family import family_of_kind
 from ..families.priors import Prior
 from ..model import problem
+from .clusters import for_clusters
 from .fit_tree import fit_tree
 from .five_steps import run_five_steps
 from .methods import NUTS, VI, FiveSteps, Method
 from .results import Fit, Status, outcome_roles
 from .sampling import run_nuts
+from .schema import conventional
 from .variational import run_variational
 
 _log = logging.getLogger(__name__)
@@ -44,9 +46,10 @@ def fit(
     stats
         Sufficient statistics, from `summarize`.
     prior
-        The prior's configuration; None is ``soc.Gamma()`` for counts, ``soc.Normal()`` for values.
-        If the items have groups, one model fits all, with partial pooling of each group's
-        deviations from shared curves; ``soc.Gamma(groups=False)`` pools them.
+        The prior's configuration; None is ``soc.Gamma()`` for counts, ``soc.Normal()`` for values,
+        ``soc.Beta()`` for successes. If the items have groups, one model fits all, with partial
+        pooling of each group's deviations from shared curves; ``soc.Gamma(groups=False)`` pools
+        them.
     method
         ``soc.VI()`` (default), ``soc.NUTS()``, or ``soc.FiveSteps()``, which fits each bin
         separately and takes neither `start` nor `model`.
@@ -121,22 +124,25 @@ def fit(
             )
         with phase("fit: five steps", enabled=progress):
             tree, verdict = run_five_steps(stats, prior, method)
-        return Fit(tree, prior, method, _status(verdict, began))
+        return Fit(conventional(tree), prior, method, _status(verdict, began))
     with phase("fit: compiling the likelihood (once on a machine)", enabled=progress):
         surrogates.warm_up(family_of_kind(stats.kind).rows.smallest())
     with phase("fit: pilot and model", enabled=progress):
         if model is None:
-            built = problem.build(stats, prior, start)
+            built = problem.build(stats, prior, start, whole=isinstance(method, NUTS))
         else:  # recomputes the Laplace start of soc.model, which defined its coordinates
-            built = problem.extended(problem.build(stats, prior), model)
+            built = problem.extended(problem.build(stats, prior, whole=True), model)
     with problem.started(built, start):
         run: Any = run_nuts if isinstance(method, NUTS) else run_variational
         groups, verdict = run(built, method, progress)
+    if stats.blocks:
+        wider, words = for_clusters(built, stats, prior, groups["posterior"])
+        groups, verdict["reason"] = {**groups, **wider}, verdict["reason"] + words
     status = _status(verdict, began)
     tree = fit_tree(built, stats, groups, prior.monotone)
     if model is not None:
         tree.attrs["own_terms"] = 1
-    return Fit(tree, prior, method, status)
+    return Fit(conventional(tree), prior, method, status)
 
 
 def _status(verdict: dict[str, Any], began: float) -> Status:

@@ -89,28 +89,29 @@ class NUTS:
 class FiveSteps:
     """The paper's method: each bin's prior by maximum likelihood, then smoothed over the bins.
 
-    The result is one draw, so bands have no width; `docs/five-steps.md` says when that is enough.
+    The result is one draw, so bands have no width; `docs/dev/five-steps.md` says when
+    that is enough.
     Only the scales of the curves, ``monotone`` and ``groups`` of a prior's configuration are used.
 
     Parameters
     ----------
     smooth
-        Whether E(theta|t) and Var(theta|t) of the bins are smoothed over the score (the paper's
+        Whether E(theta | t) and Var(theta | t) of the bins are smoothed over the score (the paper's
         step 3). False keeps each bin's own estimate: curves are then steps.
     monotone
-        Whether E(theta|t) is made non-decreasing, as with ``monotone=True`` of the prior.
+        Whether E(theta | t) is made non-decreasing, as with ``monotone=True`` of the prior.
     every
         Fit every n-th bin, beginning with the first, as the paper did in Section 5.2; 1 fits all.
     components
         Number of components of a mixture; None takes 100 Gammas or Betas at fixed positions, or 7
         free Normals.
     moments
-        Moments that are smoothed: ``"plain"`` (the default), E(theta|t) and Var(theta|t) (for
-        counts, log E(theta|t) and the squared coefficient of variation); or ``"log"``, E(log
-        theta|t) and Var(log theta|t), to which each bin's prior is matched by shifting and scaling
-        log theta, as in the paper's Section 5.1. ``"log"`` is for bins with hundreds of events;
-        with few events these moments are mostly noise. It is not available for values, nor for a
-        mixture with ``monotone``.
+        Moments that are smoothed: ``"plain"`` (the default), E(theta | t) and Var(theta | t) (for
+        counts, log E(theta | t) and the squared coefficient of variation); or ``"log"``, E(log
+        theta | t) and Var(log theta | t), to which each bin's prior is matched by shifting and
+        scaling log theta, as in the paper's Section 5.1. ``"log"`` is for bins with hundreds of
+        events; with few events these moments are mostly noise. It is not available for values, nor
+        for a mixture with ``monotone``.
 
     References
     ----------

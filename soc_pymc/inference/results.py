@@ -6,8 +6,9 @@ two curves' values at knots, and the axes of the scores.
 
 import numbers
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import xarray as xr
@@ -15,8 +16,9 @@ import xarray as xr
 from .._lib.arguments import A, OneOf, OrNone, Refusal, checked, shown, switch
 from .._lib.errors import FitError
 from .._lib.files import read_saved, save_netcdf
+from .._lib.front import shown_by_front
 from .._lib.reprs import html_table, lines, of_fit, of_status
-from ..data.groups import grouping_dims, is_group, roles_of
+from ..data.groups import grouping_dims, is_label, roles_of
 from ..families.priors import Prior
 from ..families.scales import RANK
 from ..model.splines import Axis
@@ -29,6 +31,10 @@ PARETO_K = 0.7
 
 
 _CURVE = OneOf("mean", "variance")
+_NEXT = (
+    "Next: fit.plot() and fit.summary(); whether it describes the outcomes, soc.check(fit, items); "
+    "every item's theta, soc.item_posteriors(fit, items)."
+)
 
 
 def _number(value: Any, name: str, error: Refusal = FitError) -> Any:
@@ -96,12 +102,17 @@ class Fit:
     Attributes
     ----------
     data
-        `xarray.DataTree` in ArviZ's groups. ``posterior`` holds ``log_mean`` (chain, draw,
-        mean_knot) and ``log_cv2`` (chain, draw, variance_knot), the curves' values at their knots
-        (``mean`` and ``log_variance`` for Normal priors), if present, those of groups
-        (``*_of_group``), of a term in exposure (``*_by_exposure``) and of bins (``*_of_bin``), and
-        the model's own variables; ``constant_data`` the bins; ``observed_data`` their outcomes.
-        `FiveSteps` adds ``per_bin``, the bins' own estimates.
+        `xarray.DataTree` in ArviZ's groups, in which an observation is a bin. ``posterior`` holds
+        ``log_mean`` (chain, draw, mean_knot) and ``log_cv2`` (chain, draw, variance_knot), the
+        curves' values at their knots (``mean`` and ``log_variance`` for Normal priors), if present,
+        those of groups (``*_of_group``), of a term in exposure (``*_by_exposure``) and of bins
+        (``*_of_bin``), the shifts of scores that many items share (``*_of_atom``), and the model's
+        own variables; ``constant_data`` the bins, and exact positions of the knots, whose labels
+        are short; ``observed_data`` the bins' totals. ``log_prior``, ``log_likelihood``, ``prior``,
+        ``prior_predictive`` and ``posterior_predictive`` are as in ArviZ, and what takes long is
+        computed when it is first read. `VI` has independent draws, which stand in up to four
+        chains. `FiveSteps` adds ``per_bin``, the bins' own estimates; clusters add ``clusters``, by
+        which factor their dependence widened the bands of both curves at the knots.
     prior
         The prior's configuration.
     method
@@ -177,6 +188,17 @@ class Fit:
         return bool(self.data.attrs.get("mean_only", False))
 
     @property
+    def widened(self) -> bool:
+        """Whether curves were given wider bands for clusters of items."""
+        return "clusters" in self.data.children
+
+    @property
+    def atoms(self) -> tuple[float, ...]:
+        """Scores with their own shifts of both curves, which many items share, in order."""
+        coords = self.data["posterior"].coords
+        return tuple(map(float, coords["atom"].to_numpy())) if "atom" in coords else ()
+
+    @property
     def groups(self) -> tuple[str, ...]:
         """Groups with their own deviations; empty without groups or if they were pooled.
 
@@ -195,6 +217,129 @@ class Fit:
         """
         coords = self.data["posterior"].coords
         return {name: tuple(map(str, coords[name].to_numpy())) for name in grouping_dims(coords)}
+
+    def summary(self) -> Any:
+        """The fit in a few rows: both curves, R-squared, smoothing and Pareto k.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Columns ``quantity``, ``score`` (NaN for quantities without one), and ``lower``,
+            ``median`` and ``upper``, which hold 90% of the draws. E and sd of theta given t are at
+            the scores below which 5, 25, 50, 75 and 95% of the items lie, in events per unit of
+            exposure or the unit of the values; R-squared is the score's share of the variance of
+            theta (without groups alone); the sds about a line are the curves' smoothing, in the
+            unit of the parameter that they name.
+
+        Examples
+        --------
+        >>> import soc_pymc as soc
+        >>> frame = soc.simulation.s1(2000, seed=0)
+        >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+        >>> fit = soc.fit(soc.summarize(items), progress=False)
+        >>> fit.summary()["quantity"].nunique()
+        6
+        """
+        return shown_by_front("summary")(self)
+
+    def plot(self) -> Any:
+        """Draw both curves with their bands: `soc.plots.plot_curves` of the fit.
+
+        Returns
+        -------
+        numpy.ndarray
+            The two axes.
+
+        Raises
+        ------
+        FitError
+            If the fit knows the mean alone, as of labels.
+
+        Examples
+        --------
+        >>> import soc_pymc as soc
+        >>> frame = soc.simulation.s1(2000, seed=0)
+        >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+        >>> stats = soc.summarize(items, progress=False)
+        >>> len(soc.fit(stats, method=soc.FiveSteps(), progress=False).plot())
+        2
+        """
+        return shown_by_front("plot")(self)
+
+    def predict(self, frame: Any, return_std: bool = False) -> Any:
+        """E(theta | t, y) of items in a table with the fit's columns, or E(theta | t).
+
+        Parameters
+        ----------
+        frame
+            A table, or files, as the source of items. If it has the column of outcomes that the fit
+            was made of, theta is given the score and the outcome, for which sizes (exposures, noise
+            sds, trials) are needed too, else given the score alone. A fit with groups needs their
+            columns, one with a term in exposure the exposures.
+        return_std
+            Whether to return the standard deviation of theta too.
+
+        Returns
+        -------
+        numpy.ndarray or tuple of numpy.ndarray
+            Means, shape (n,), in events per unit of exposure or the unit of the values; with
+            `return_std` means and standard deviations. They are the columns of
+            `soc.item_posteriors`.
+
+        Raises
+        ------
+        ItemsError
+            If the items are not valid, or a column is missing.
+        FitError
+            If the fit is of labels, and more than E(theta | t) is asked for.
+
+        Examples
+        --------
+        >>> import soc_pymc as soc
+        >>> frame = soc.simulation.s1(2000, seed=0)
+        >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+        >>> stats = soc.summarize(items, progress=False)
+        >>> fit = soc.fit(stats, method=soc.FiveSteps(), progress=False)
+        >>> mean, sd = fit.predict(frame[["score"]], return_std=True)
+        >>> mean.shape, sd.shape
+        ((2000,), (2000,))
+        """
+        return shown_by_front("predict")(self, frame, return_std)
+
+    def export_prior(
+        self, path: str | os.PathLike[str], *, quantiles: Sequence[float] = (0.05, 0.95)
+    ) -> Path:
+        """Write the prior to a small file: `soc.export_prior` of the fit.
+
+        Parameters
+        ----------
+        path
+            File to write, ``*.parquet`` or ``*.json``.
+        quantiles
+            Two levels of quantiles.
+
+        Returns
+        -------
+        pathlib.Path
+            The file, for `soc_pymc.prior_table.load`.
+
+        Raises
+        ------
+        FitError
+            As `soc.export_prior`.
+
+        Examples
+        --------
+        >>> import tempfile, pathlib
+        >>> import soc_pymc as soc
+        >>> frame = soc.simulation.s1(2000, seed=0)
+        >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+        >>> fit = soc.fit(soc.summarize(items, progress=False), progress=False)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     fit.export_prior(pathlib.Path(folder) / "prior.json").name
+        'prior.json'
+        """
+        return Path(shown_by_front("export_prior")(self, path, quantiles=quantiles))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fit to one netCDF file, atomically.
@@ -236,7 +381,9 @@ class Fit:
         return lines(f"<soc_pymc.{self._head()}>", of_fit(self))
 
     def _repr_html_(self) -> str:
-        return html_table(self._head(), of_fit(self))
+        good = self.status.converged
+        rows = [("inference", "ok" if good else "fail"), *of_fit(self)]
+        return html_table(self._head(), rows, note=_NEXT if good else self.status.reason)
 
     def _head(self) -> str:
         state = "converged" if self.status.converged else "NOT converged"
@@ -251,10 +398,10 @@ FIT = A(Fit, "a fit, from soc.fit or soc.load_fit")
 def outcome_roles(attrs: Mapping[Any, Any]) -> dict[str, str]:
     """Columns of score and outcome, from the attributes of a fit or of statistics.
 
-    Groups, ids and folds may differ between a fit and the statistics used with it.
+    Groups, clusters, ids and folds may differ between a fit and the statistics used with it.
     """
     names = roles_of(attrs)
-    return {r: c for r, c in names.items() if r not in ("id", "fold") and not is_group(r)}
+    return {r: c for r, c in names.items() if r not in ("id", "fold") and not is_label(r)}
 
 
 def load_fit(path: str | os.PathLike[str]) -> Fit:

@@ -23,6 +23,7 @@ from ..families.priors import (
     Spline,
 )
 from ..families.scales import RANK
+from ..model.splines import POSITION
 from .methods import NUTS, VI, FiveSteps, Method
 
 METHODS = (VI, NUTS, FiveSteps)
@@ -31,7 +32,7 @@ PRIORS = get_args(Prior)
 _LATER: dict[str, dict[str, Any]] = {
     "Status": {"mc_error": None},
     "NUTS": {"target_accept": 0.8},
-    **{prior.__name__: {"zero": False} for prior in PRIORS},
+    **{prior.__name__: {"zero": False, "atoms": True} for prior in PRIORS},
 }
 
 
@@ -88,6 +89,8 @@ class _Needed(NamedTuple):
 _RULES: dict[str, Callable[[Any], Any]] = {
     "": lambda x: True,
     "does not rise": lambda x: (np.diff(x) > 0).all(),
+    # of knots, whose cubes overflow
+    "is too far from 0": lambda x: np.abs(x).max() < 1e100,
     # parts of the items may share a position, equal up to rounding
     "falls": lambda x: (np.diff(x) >= -1e-9 * (1.0 + np.abs(x[1:]))).all(),
     "is not positive": lambda x: (x > 0).all(),
@@ -95,6 +98,8 @@ _RULES: dict[str, Callable[[Any], Any]] = {
     "is no distribution": lambda x: (x >= 0).all() and np.allclose(x.sum(axis=-1), 1.0, atol=1e-6),
 }
 """Rules for values, and the message if a rule is violated."""
+
+_KNOTS = "does not rise or is too far from 0"
 
 
 def check_tree(tree: xr.DataTree, prior: Prior, method: Method) -> None:
@@ -115,6 +120,10 @@ def check_tree(tree: xr.DataTree, prior: Prior, method: Method) -> None:
         raise ValueError("posterior has no draws")
     for need in _needed(prior, method, groups["posterior"], groups["constant_data"]):
         _check(groups[need.group], need)
+    for name in map(str, groups["constant_data"].data_vars):
+        if name.endswith(f"_knot{POSITION}"):
+            dims = (name.removesuffix(POSITION),)
+            _check(groups["constant_data"], _Needed("constant_data", name, dims, _KNOTS))
     # shared dims have one size and equal coordinates
     drawn = [tree["sample_stats"].to_dataset()] if "sample_stats" in tree.children else []
     xr.align(*groups.values(), *drawn, join="exact", copy=False)
@@ -132,8 +141,9 @@ def _check(data: xr.Dataset, need: _Needed) -> None:
     values = found.to_numpy()
     if not np.isfinite(values).all():
         raise ValueError(f"{need.name} has values that are not finite")
-    if not _RULES[need.rule](values):
-        raise ValueError(f"{need.name} {need.rule}")
+    for rule in need.rule.split(" or "):
+        if not _RULES[rule](values):
+            raise ValueError(f"{need.name} {rule}")
 
 
 def _check_bins(posterior: xr.Dataset, constant: xr.Dataset) -> None:
@@ -184,6 +194,7 @@ def _needed(
         yield _drawn(f"{first}_bin_effect_sd", rule="is below 0")
     if prior.exposure is not None:
         yield from _sizes(prior)
+    yield from _atoms(prior) if "atom" in posterior.coords else ()
     for grouping in grouping_dims(posterior.coords):
         yield from _groups(prior, grouping, constant)
 
@@ -202,7 +213,7 @@ def _curves(prior: Prior, steps: bool) -> Iterator[_Needed]:
         yield _drawn(second, "bin", rule="is not positive")
         return
     for name, knot in zip(prior.curve_names, ("mean_knot", "variance_knot"), strict=True):
-        yield _drawn(knot, knot, rule="does not rise")
+        yield _drawn(knot, knot, rule=_KNOTS)
         yield _drawn(name, knot)
 
 
@@ -215,7 +226,7 @@ def _components() -> Iterator[_Needed]:
 
 def _weights(prior: Prior, groupings: Sequence[str]) -> Iterator[_Needed]:
     """Mixture weights on a grid of components, and the curves that place the grid."""
-    yield _drawn("weight_knot", "weight_knot", rule="does not rise")
+    yield _drawn("weight_knot", "weight_knot", rule=_KNOTS)
     yield _drawn("weight_coefficient", "weight_knot", "weight_function")
     yield _Needed("constant_data", "component_z", ("component",), "does not rise")
     yield _Needed("constant_data", "component_function", ("component", "weight_function"))
@@ -231,11 +242,23 @@ def _weights(prior: Prior, groupings: Sequence[str]) -> Iterator[_Needed]:
             yield _Needed("constant_data", f"pilot_{name}_by_exposure", (exposure,))
 
 
+def _atoms(prior: Prior) -> Iterator[_Needed]:
+    """Shifts of the curves at scores that many items share."""
+    yield _drawn("atom", "atom", rule="does not rise")
+    for curve, name in zip(("mean", "variance"), prior.curve_names, strict=True):
+        yield _Needed("constant_data", f"{curve}_atom_position", ("atom",))
+        yield _drawn(f"{name}_of_atom", "atom")
+        if prior.gridded:
+            yield _Needed("constant_data", f"pilot_{name}_of_atom", ("atom",))
+    if prior.exposure is not None:
+        yield _Needed("constant_data", "atom_share", ("atom", "size_class"), "is no distribution")
+
+
 def _sizes(prior: Prior) -> Iterator[_Needed]:
     """The term in exposure, and the exposures over which it is averaged."""
     for curve, name in zip(("mean", "variance"), prior.curve_names, strict=True):
         knot = f"{curve}_exposure_knot"
-        yield _drawn(knot, knot, rule="does not rise")
+        yield _drawn(knot, knot, rule=_KNOTS)
         yield _drawn(f"{name}_by_exposure", knot)
     yield _Needed("constant_data", "share", ("part", "size_class"), "is no distribution")
     yield _Needed("constant_data", "share_position", ("part",), "falls")

@@ -28,17 +28,19 @@ from .density import (
     Evaluate,
     make_space,
     minibatch_density,
-    near_density,
-    posterior_draws,
     systematic,
 )
+from .level_density import densities_of
 from .methods import VI
 from .monte_carlo import fixed_draw_errors, largest_error, weighted_errors
 from .results import PARETO_K
+from .schema import in_chains
 
 _REACH = 0.5  # step in sd on either side, for the curvature of the posterior's bulk
 _WIDEST = 3.0  # largest change of a width by curvature, which may be 0 or have the wrong sign
 _ROUGH, _FINE = 0.1, 1e-3  # slopes at which the two optimisations stop
+# nats that so many steps must gain: rounding of the density may hide smaller slopes
+_FLAT, _FLAT_STEPS = 1e-6, 3
 _MANY_BINS = 20_000
 _BATCH = 256
 # Weights are ignored only if no direction's sd is wrong by more than a seventh. An sd that is wrong
@@ -48,7 +50,8 @@ _FEWEST_DRAWS, _MOST_DRAWS = 1000, 4000  # draws for the estimate of Pareto k
 # Effective sample below which draws are annealed: Gaussians that are too narrow in a heavy tail
 # still have a good k, and their weights do not widen it enough
 _FEW = 0.5
-_ANNEALED = (12, 24)  # densities of annealing, and of another try
+_FEW_OF_LEVELS = 0.05  # the same where levels are integrated out and each step costs all their rows
+_ANNEALED = (20, 24)  # densities of annealing, and of another try
 _ENOUGH = 0.1  # effective sample after which there is no other
 _NARROWEST_STEP, _WIDEST_STEP = 0.7, 3.0  # largest change of a width between both
 _REPAIRED = " after annealing (the Gaussian alone: k {k:.2f}, {ess:.1%})"
@@ -73,6 +76,7 @@ def _maximise_bound(
     """Means and sds that maximise the evidence bound, and the problem ("" if none)."""
     dim = draws.shape[1]
     worst, finite = [0.0], [False]
+    seen: list[float] = []
 
     def negative_bound(x: Floats) -> tuple[float, Floats]:
         mean, log_sd = x[:dim], x[dim:]
@@ -87,6 +91,11 @@ def _maximise_bound(
         by_sd = (gradient * draws).mean(axis=0) * sd + 1.0
         return value, -np.concatenate([gradient.mean(axis=0), by_sd])
 
+    def stop_where_flat(intermediate_result: optimize.OptimizeResult) -> None:
+        seen.append(intermediate_result.fun)
+        if len(seen) > _FLAT_STEPS and seen[-1 - _FLAT_STEPS] - seen[-1] < _FLAT:
+            raise StopIteration
+
     bounds = [(None, None)] * dim + [(-16.0, 16.0)] * dim
     found = optimize.minimize(
         negative_bound,
@@ -95,6 +104,7 @@ def _maximise_bound(
         method="L-BFGS-B",
         bounds=bounds,
         options={"maxiter": iterations, "maxcor": 30, "ftol": 0.0, "gtol": tolerance},
+        callback=stop_where_flat,
     )
     mean, sd = found.x[:dim], np.exp(found.x[dim:])
     slope = float(np.abs(found.jac * np.concatenate([sd, np.ones(dim)])).max())
@@ -174,11 +184,11 @@ def run_variational(
     no_traces = pytensor.config.change_flags(traceback__limit=0)
     with phase("fit: preparing the evidence bound", enabled=progress), no_traces:
         space = make_space(built.model)
-        full = near_density(built, space)
+        densities = densities_of(built, space, rng, method.draws)
         if 0 < batch < bins:
             evaluate = minibatch_density(built, space, systematic(bins, batch, space.dim, rng))
         else:
-            evaluate = full
+            evaluate = densities.bound
     with phase("fit: variational inference", unit="evaluations", enabled=progress) as shown:
 
         def report(bound: float) -> None:
@@ -189,28 +199,34 @@ def run_variational(
         redraw = partial(_cross, space.dim, method.rotations, rng.spawn(1)[0])
         errors = fixed_draw_errors(evaluate, location, factor, redraw)
     with phase("fit: draws and Pareto k", unit="draws", enabled=progress) as shown:
-        weigh = partial(weighed_draws, full, wanted=method.draws, rng=rng, advance=shown.advance)
-        noise, log_weight = weigh(location, factor)
+        few = _FEW_OF_LEVELS if built.levels else _FEW
+        gaussian = location, factor
+        weigh = partial(weighed_draws, densities.weights, *gaussian, method.draws, rng)
+        noise, log_weight = weigh(shown.advance, few)
         _, k, ess = alone = importance(log_weight)
-        repaired, gaussian = "", (location, factor)
-        for wanted, densities in zip((_FEW, _ENOUGH), _ANNEALED, strict=True):
-            if k <= PARETO_K and ess >= wanted:
+        repaired, last = "", alone[1:]
+        for wanted, number in zip((few, _ENOUGH), _ANNEALED, strict=True):
+            if last[0] <= PARETO_K and last[1] >= wanted:
                 break
             shown.note("annealing")
-            number = max(method.draws, _FEWEST_DRAWS)
-            found = annealed(full, *gaussian, number, densities, rng, shown.advance)
-            _, own_k, own_ess = importance(found[1])
-            if (own_k <= PARETO_K and own_ess > ess) or (not k <= PARETO_K and own_k < k):
+            draws = max(method.draws, _FEWEST_DRAWS), number
+            found = annealed(densities.bound, *gaussian, *draws, rng, shown.advance)
+            found = found[0], found[1] + densities.gap(gaussian[0] + found[0] @ gaussian[1].T)
+            weight, *_ = own = importance(found[1])
+            last = own[1:]
+            # Effective samples are not compared: draws that missed a tail overstate their own
+            if last[0] <= PARETO_K or last[0] < k:
                 repaired = _REPAIRED.format(k=alone[1], ess=alone[2])
-                (noise, log_weight), k, ess, (location, factor) = found, own_k, own_ess, gaussian
-                errors = weighted_errors(noise, importance(log_weight)[0], factor)
-            if not own_k <= PARETO_K:
+                (noise, log_weight), (k, ess), (location, factor) = found, last, gaussian
+                errors = weighted_errors(noise, weight, factor)
+            if not last[0] <= PARETO_K:
                 gaussian = refined(*found, *gaussian)
         kept = chosen(log_weight, method.draws, rng)
-        posterior = posterior_draws(space, (location + noise[kept] @ factor.T)[None])
+        posterior = densities.draws(location + noise[kept] @ factor.T)
+    weights = xr.Dataset({"log_weight": (("chain", "draw"), log_weight[kept][None])})
     groups = {
-        "posterior": posterior,
-        "sample_stats": xr.Dataset({"log_weight": (("chain", "draw"), log_weight[kept][None])}),
+        "posterior": in_chains(posterior),
+        "sample_stats": in_chains(weights),
         "variational": xr.Dataset(
             {
                 "mean": ("coordinate", location),
@@ -261,6 +277,7 @@ def weighed_draws(
     wanted: int,
     rng: np.random.Generator,
     advance: Callable[[float], None],
+    few: float = _FEW,
 ) -> tuple[Floats, Floats]:
     """Standard normal noise of draws of the approximation, and their log importance weights.
 
@@ -278,7 +295,7 @@ def weighed_draws(
         if len(noise) < number:
             continue
         _, k, ess = importance(log_weight)
-        if ess < _FEW:  # draws will be annealed
+        if ess < few:  # draws will be annealed
             break
         if not k <= _CLEAR_K and number < _MOST_DRAWS:
             number = min(2 * number, _MOST_DRAWS)

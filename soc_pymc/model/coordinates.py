@@ -17,6 +17,7 @@ from pymc.logprob.transforms import Transform
 from scipy import optimize, special
 
 from .._lib.arrays import Floats
+from . import forward
 from .laplace import BlockLaplace, Laplace, scale_log_density
 from .terms import Block, Design
 
@@ -71,6 +72,16 @@ class ScaleTransform(Transform):
         log_slope = pt.log(b * d) + pt.log(pt.cosh(inner)) - 0.5 * pt.log1p(value**2)
         log_half = float(np.log(2.0)) - 0.5 * (tau / scale) ** 2 - pt.log(scale)
         return log_slope - 0.5 * q**2 - log_half
+
+
+class ScalesTransform(ScaleTransform):
+    """Several scales: inputs (n,) and (4, n)."""
+
+    ndim_supp = 1
+
+    def log_jac_det(self, value: Any, *inputs: Any) -> Any:
+        """Sum of log d tau / d v."""
+        return super().log_jac_det(value, *inputs).sum(axis=-1)
 
 
 class WiggleTransform(Transform):
@@ -177,10 +188,25 @@ def add_scale(name: str, label: str, prior_scale: float, shape: Floats) -> Any:
         pm.Data(f"{label}_prior_scale", np.asarray(prior_scale)),
         pm.Data(f"{label}_sd_shape", shape),
         logp=_scale_logp,
-        random=_draw_scale,
+        random=forward.SCALE,
         support_point=partial(_mode_point, ScaleTransform()),
-        signature="(),(s)->()",
+        signature=forward.SCALE.signature,
         transform=ScaleTransform(),
+    )
+
+
+def add_scales(name: str, prior_scale: Floats, shape: Floats, dim: str) -> Any:
+    """Independent scales as one variable: prior scales (n,) and constants (4, n)."""
+    return pm.CustomDist(
+        name,
+        pm.Data(f"{name}_prior_scale", prior_scale),
+        pm.Data(f"{name}_shape", shape),
+        logp=_scales_logp,
+        random=forward.SCALES,
+        support_point=partial(_mode_point, ScalesTransform()),
+        signature=forward.SCALES.signature,
+        dims=dim,
+        transform=ScalesTransform(),
     )
 
 
@@ -204,31 +230,47 @@ def add_block(
         pm.Data(f"{label}_precision", laplace.precision),
         pull,
         logp=_block_logp,
-        random=_draw_block,
+        random=forward.BLOCK,
         support_point=partial(_mode_point, WiggleTransform()),
-        signature="(),(k),(k)->(k)",
+        signature=forward.BLOCK.signature,
         dims=dim,
         transform=WiggleTransform(),
     )
 
 
-def add_line(name: str, label: str, design: Design, laplace: Laplace, before: Any, dim: str) -> Any:
-    """Coefficients with their own Normal priors, in coordinates given all terms, `before`."""
+def add_line(
+    name: str,
+    label: str,
+    design: Design,
+    laplace: Laplace,
+    before: Any,
+    dim: str,
+    widths: Any = None,
+) -> Any:
+    """Coefficients with their own Normal priors, in coordinates given all terms, `before`.
+
+    `widths` are factors on the coordinates' sds.
+    """
+    root = pm.Data(f"{label}_root", laplace.line_root)
     return pm.CustomDist(
         name,
         pm.Data(f"{label}_prior_mean", design.line_mean, dims=dim),
         pm.Data(f"{label}_prior_sd", design.line_sd, dims=dim),
         pm.Data(f"{label}_centre", laplace.line_centre, dims=dim),
         pm.Data(f"{label}_shift", laplace.line_shift),
-        pm.Data(f"{label}_root", laplace.line_root),
+        root if widths is None else root * widths[:, None],
         before,
         logp=_line_logp,
-        random=_draw_line,
+        random=forward.LINE,
         support_point=partial(_mode_point, LineTransform()),
-        signature="(l),(l),(l),(l,k),(l,l),(k)->(l)",
+        signature=forward.LINE.signature,
         dims=dim,
         transform=LineTransform(),
     )
+
+
+def _scales_logp(value: Any, scale: Any, shape: Any) -> Any:
+    return _scale_logp(value, scale, shape).sum(axis=-1)
 
 
 def _scale_logp(value: Any, scale: Any, shape: Any) -> Any:
@@ -241,16 +283,3 @@ def _block_logp(value: Any, scale: Any, precision: Any, pull: Any) -> Any:
 
 def _line_logp(value: Any, mean: Any, sd: Any, *coordinates: Any) -> Any:
     return pm.logp(pm.Normal.dist(mean, sd), value).sum(axis=-1)
-
-
-def _draw_scale(scale: Any, shape: Any, rng: Any = None, size: Any = None) -> Any:
-    return np.abs(rng.normal(0.0, scale, size=size))
-
-
-def _draw_block(scale: Any, precision: Any, pull: Any, rng: Any = None, size: Any = None) -> Any:
-    shape = np.broadcast_shapes(np.shape(scale)[:1] and (*np.shape(scale), 1), precision.shape)
-    return rng.normal(size=(*(size or ()), *shape)) * np.asarray(scale)[..., None]
-
-
-def _draw_line(mean: Any, sd: Any, *coordinates: Any, rng: Any = None, size: Any = None) -> Any:
-    return rng.normal(mean, sd, size=None if size is None else (*size, mean.shape[-1]))

@@ -7,7 +7,7 @@ milliseconds, in numpy. It does not change the model.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import xarray as xr
@@ -86,31 +86,49 @@ class Target(Protocol):
 
 
 @dataclass(frozen=True)
+class RowCurvature:
+    """The log marginal of rows at their two parameters, each (rows,)."""
+
+    value: Floats
+    slopes: tuple[Floats, Floats]
+    first: Floats  # expected information of the first parameter
+    bound: Floats  # a lower bound of that of the second, and the observed one
+    observed: Floats
+
+    def of_coefficients(self, wholes: Sequence[Floats], at: Any = slice(None)) -> Curvature:
+        """Slopes and information of some rows in the coefficients of both designs."""
+        first, second = (whole[at] for whole in wholes)
+        pairs = (first, self.first), (second, self.bound), (second, self.observed)
+        of_first, bound, seen = (x.T @ (weight[at][:, None] * x) for x, weight in pairs)
+        slopes = [x.T @ g[at] for x, g in zip((first, second), self.slopes, strict=True)]
+        return Curvature(self.value[at], slopes, (of_first, floored(bound, seen, 1e-12)))
+
+
+def row_curvature(data: "RowSums | _EffectRows", first: Floats, second: Floats) -> RowCurvature:
+    """Slopes and information of all rows; where a value is not finite, they may not be either."""
+    value, *slopes = data.likelihood(first, second)
+    above, below = (data.likelihood(first, second + step)[2] for step in (_STEP, -_STEP))
+    expected = data.information(first, second)
+    return RowCurvature(value, (slopes[0], slopes[1]), *expected, (below - above) / (2.0 * _STEP))
+
+
+@dataclass(frozen=True)
 class CurveTarget:
     """Rows of one family, whose two curves have orthogonal information."""
 
     designs: tuple[Design, Design]
     data: "RowSums | _EffectRows"
 
-    def _at(self, states: Sequence[State]) -> list[Floats]:
-        return [s.at(d) for s, d in zip(states, self.designs, strict=True)]
+    def _at(self, states: Sequence[State]) -> tuple[Floats, Floats]:
+        m, c = (s.at(d) for s, d in zip(states, self.designs, strict=True))
+        return m, c
 
     def curvature(self, states: Sequence[State]) -> Curvature:
         """As in `Target`; the second curve's information is the observed one, with a floor."""
-        m, c = self._at(states)
-        value, *gradients = self.data.likelihood(m, c)
-        wholes = [d.whole for d in self.designs]
-        if not np.isfinite(value).all():
-            return Curvature(value, [], [])
-        first, second = self.data.information(m, c)
-        above, below = (self.data.likelihood(m, c + step)[2] for step in (_STEP, -_STEP))
-        observed = (below - above) / (2.0 * _STEP)
-        of_first, bound, seen = (
-            whole.T @ (weight[:, None] * whole)
-            for whole, weight in zip((*wholes, wholes[1]), (first, second, observed), strict=True)
-        )
-        slopes = [whole.T @ g for whole, g in zip(wholes, gradients, strict=True)]
-        return Curvature(value, slopes, (of_first, floored(bound, seen, 1e-12)))
+        rows = row_curvature(self.data, *self._at(states))
+        if not np.isfinite(rows.value).all():
+            return Curvature(rows.value, [], [])
+        return rows.of_coefficients([d.whole for d in self.designs])
 
     def value(self, states: Sequence[State]) -> float:
         """As in `Target`."""
@@ -135,16 +153,15 @@ def floored(bound: Floats, observed: Floats, ridge: float) -> Floats:
 
     Observed information is noisy in a single row and may be negative, but the noise averages out
     over a smooth function. It is used where it exceeds ``_LEAST`` times a lower bound of the
-    expected information.
+    expected information. Both may be stacks of matrices.
     """
-    floor = bound.copy()
-    floor[np.diag_indices_from(floor)] += 1e-6 + ridge * np.abs(floor).max()
-    root = linalg.cholesky(floor, lower=True)
-    half = linalg.solve_triangular(root, observed, lower=True)
-    ratio = linalg.solve_triangular(root, half.T, lower=True)
-    value, vector = linalg.eigh(0.5 * (ratio + ratio.T))
-    half = (root @ vector) * np.sqrt(np.maximum(value, _LEAST))
-    return np.asarray(half @ half.T)
+    largest = np.abs(bound).max(axis=(-2, -1), keepdims=True)
+    root = np.linalg.cholesky(bound + (1e-6 + ridge * largest) * np.eye(bound.shape[-1]))
+    half = np.linalg.solve(root, observed)
+    ratio = np.linalg.solve(root, half.mT)
+    value, vector = np.linalg.eigh(0.5 * (ratio + ratio.mT))
+    half = (root @ vector) * np.sqrt(np.maximum(value, _LEAST))[..., None, :]
+    return np.asarray(half @ half.mT)
 
 
 def half_normal_scale(position: Floats, scale: float) -> Floats:
@@ -178,11 +195,11 @@ def find_mode(target: Target, start: Sequence[State], *, ahead: bool = False) ->
         found = _summaries(designs, states, here)
         old = np.concatenate([s.taus for s in states])
         states = [
-            replace(s, taus=tuple(map(_best_tau, d.blocks, p.blocks)))
+            replace(s, taus=tuple(map(best_tau, d.blocks, p.blocks)))
             for s, d, p in zip(states, designs, found, strict=True)
         ]
         parts = zip(designs, states, here.slopes, here.information, strict=True)
-        steps = [_scoring_step(*part) for part in parts]
+        steps = [scoring_step(*part) for part in parts]
         states, moved = _line_search(target, states, steps, here.information)
         taus = np.concatenate([s.taus for s in states])
         drift = float(np.abs(np.log(taus / old)).max(initial=0.0))
@@ -208,10 +225,10 @@ def _summaries(
             "or noise in units that make theta astronomically large or small?"
         )
     parts = zip(designs, states, here.slopes, here.information, strict=True)
-    return [_summary(*part) for part in parts]
+    return [summary(*part) for part in parts]
 
 
-def _scoring_step(design: Design, state: State, slope: Floats, information: Floats) -> Floats:
+def scoring_step(design: Design, state: State, slope: Floats, information: Floats) -> Floats:
     """The step to the mode of the quadratic at a state."""
     mean, precision = state.prior(design)
     hessian = information + np.diag(precision)
@@ -231,7 +248,7 @@ def _integrated(
     return information[:kept, :kept] - cross.T @ solved, slope[:kept] - solved.T @ rest
 
 
-def _summary(design: Design, state: State, slope: Floats, information: Floats) -> Laplace:
+def summary(design: Design, state: State, slope: Floats, information: Floats) -> Laplace:
     """Coordinates from the log marginal's slope and information in all coefficients."""
     mean, precision = state.prior(design)
     x, cut = state.coefficients, [0, *design.ends.tolist()]
@@ -264,7 +281,7 @@ def _summary(design: Design, state: State, slope: Floats, information: Floats) -
     return Laplace(tuple(blocks), centre, shift @ turn, root, state)
 
 
-def _best_tau(block: Block, laplace: BlockLaplace) -> float:
+def best_tau(block: Block, laplace: BlockLaplace) -> float:
     """Posterior mean position of tau, which unlike the mode is never 0."""
     if not len(laplace.precision):
         return block.scale
@@ -308,8 +325,8 @@ _EFFECT_ROUNDS = 6
 
 
 @dataclass(frozen=True)
-class EffectScale:
-    """Posterior of the effects' scale tau, given the curves."""
+class ScalePosterior:
+    """Posterior of a scale tau, given the curves."""
 
     scale: float  # of its half-normal prior
     tau: float  # at the posterior mean of its position
@@ -350,7 +367,7 @@ def mode_with_effects(
     start: Sequence[State],
     scale: float,
     tau: float | None = None,
-) -> tuple[list[Laplace], EffectScale]:
+) -> tuple[list[Laplace], ScalePosterior]:
     """The curves' mode; the effects' scale is re-estimated after each step.
 
     `scale` is that of tau's prior; the search begins at `tau`, by default a tenth of it.
@@ -368,17 +385,21 @@ def mode_with_effects(
 
 def _effect_scale(
     designs: tuple[Design, Design], data: RowSums, at: Sequence[State], scale: float
-) -> EffectScale:
+) -> ScalePosterior:
     m, c = (s.at(d)[None] for s, d in zip(at, designs, strict=True))
     m, c = (np.repeat(x, len(_EFFECT_POSITIONS), axis=0) for x in (m, c))
     log_tau = np.log(half_normal_scale(_EFFECT_POSITIONS, scale))
     value = value_and_gradient(m, c, log_tau, *data.arrays)[0].sum(axis=1)
-    log_density = value - 0.5 * _EFFECT_POSITIONS**2
-    fine = np.linspace(_EFFECT_POSITIONS[0], _EFFECT_POSITIONS[-1], 3201)
-    log_density = CubicSpline(_EFFECT_POSITIONS, log_density)(fine)
+    return scale_posterior(scale, _EFFECT_POSITIONS, value - 0.5 * _EFFECT_POSITIONS**2)
+
+
+def scale_posterior(scale: float, position: Floats, log_density: Floats) -> ScalePosterior:
+    """From the log density at a few even positions."""
+    fine = np.linspace(position[0], position[-1], 3201)
+    log_density = CubicSpline(position, log_density)(fine)
     weight = np.exp(log_density - log_density.max())
     mean = np.array(weight @ fine / weight.sum())
-    return EffectScale(scale, float(half_normal_scale(mean, scale)), fine, log_density)
+    return ScalePosterior(scale, float(half_normal_scale(mean, scale)), fine, log_density)
 
 
 def with_effects(
@@ -392,10 +413,7 @@ def with_effects(
 
     Given these the effects are independent, so the results are draws of the joint posterior.
     """
-    first, second = (
-        _flat(posterior[name]) @ spline_matrix(curve.position, curve.basis.knots).T
-        for name, curve in zip(names, curves, strict=True)
-    )
+    first, second = map(_at_rows, (posterior, posterior), names, curves)
     name = names[0]
     tau = _flat(posterior[f"{name}_bin_effect_sd"])
     drawn = draw_effects(first, second, np.log(tau), data, np.random.default_rng(0))
@@ -404,6 +422,15 @@ def with_effects(
     return posterior.assign({f"{name}_of_bin": (dims, drawn.reshape(sizes))}).assign_coords(
         effect_bin=bins
     )
+
+
+def _at_rows(posterior: xr.Dataset, name: str, curve: Curve) -> Floats:
+    """Draws of a curve at its rows; effects of bins allow no other terms than atoms."""
+    found = _flat(posterior[name]) @ spline_matrix(curve.position, curve.basis.knots).T
+    for term in curve.terms:
+        if term.target == "atom":
+            found = found + _flat(posterior[f"{name}_of_atom"]) @ term.block.design.T
+    return np.asarray(found)
 
 
 def _flat(values: xr.DataArray) -> Floats:

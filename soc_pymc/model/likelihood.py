@@ -120,19 +120,20 @@ def _vectorize(op: RowLogMarginal, node: Apply, *batched: Any) -> Apply:
 def _numba_row_log_marginal(op: RowLogMarginal, node: Apply, **kwargs: Any) -> Any:
     kernel = KERNELS[op.kernel]
     makers = {1: _compiled_stacked, 2: _compiled_two, 3: _compiled_three}
-    return makers[kernel.predictors](kernel.fill), _version_of_kernels()
+    return makers[kernel.predictors](kernel.fill), version_of_kernels()
 
 
 @cache
-def _version_of_kernels() -> int:
+def version_of_kernels() -> int:
     """A number that changes with the kernels' source.
 
     PyTensor caches compiled code between processes by this number. Old code would call kernels that
     have changed or no longer exist.
     """
     digest = sha256()
-    for path in (Path(__file__), *sorted(Path(mixture_rows.__file__).parent.glob("*.py"))):
-        digest.update(path.read_bytes())
+    for room in (Path(__file__).parent, Path(mixture_rows.__file__).parent):
+        for path in sorted(room.glob("*.py")):
+            digest.update(path.read_bytes())
     return int.from_bytes(digest.digest()[:8], "big")
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
-from ..data.statistics import Statistics
+from ..data.statistics import NO_JOINT_CELLS, Statistics
 from ..families.components import Components, Frame, cell_points, stretching
 from ..families.mixture_rows import MixtureCells, all_rows, information
 from ..families.row_sums import Columns
@@ -143,7 +143,7 @@ def merged(
     within = within * components.rise(fine) ** 2
     n, log_spread = rows.n.astype(float), np.log(fine.spread)
     order = np.lexsort((rows.bin, rows.size, rows.group))
-    series = np.stack([rows.group, rows.size])[:, order]
+    series = np.stack([rows.group, rows.size, rows.atom])[:, order]
     block = rows.bin[order] // max(stats.coarse, 1)
     new = (np.diff(series, axis=1, prepend=-1) != 0).any(axis=0)
     edges = np.flatnonzero(new | (np.diff(block, prepend=-1) != 0))
@@ -360,7 +360,6 @@ def joint_cells(stats: Statistics, name: str) -> dict[str, NDArray[Any]]:
     """Joint cells of all groups together, or an error with the remedy; `name` is the prior's."""
     if not stats.coarse:
         raise FitError(
-            f"soc.{name} reads joint cells, which these statistics lack: make them with "
-            "soc.summarize(items, joint=True)"
+            f"soc.{name} reads joint cells, which these statistics lack: {NO_JOINT_CELLS}"
         )
     return stats.cells("joint")

@@ -24,22 +24,23 @@ from .._lib.arguments import A
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from ..data.groups import Grouping
-from ..data.statistics import Statistics
-from ..families.bin_effects import draw_prior
+from ..data.statistics import NO_JOINT_CELLS, Statistics
 from ..families.family import FAMILIES, Family, family_of_kind
 from ..families.priors import CURVES as NAMES
 from ..families.priors import Prior
 from ..families.row_sums import RowSums
-from .coordinates import add_block, add_line, add_scale, density_shape
+from .coordinates import add_block, add_line, add_scale, add_scales, density_shape
+from .forward import totals
 from .laplace import (
     SCALE,
     CurveTarget,
-    EffectScale,
     Laplace,
+    ScalePosterior,
     best_start,
     find_mode,
     mode_with_effects,
 )
+from .levels import Levels, LevelSearch, integrated_grouping
 from .likelihood import KERNELS, log_marginal, shared, unbatched
 from .mixture_design import (
     BIN_EFFECT,
@@ -52,11 +53,12 @@ from .mixture_design import (
     merged,
     weight_start,
 )
-from .rows import Rows, cells_of, position_variances, rows_of
-from .splines import spline_matrix
+from .rows import Rows, cells_of, check_atoms_apart, position_variances, rows_of
+from .splines import knots_in, spline_matrix
 from .terms import CURVES, SHARED, Curve, Design, State, curve_state, flat_state, make_curve, slopes
 
 _NO_BATCH_OF_EFFECTS = "effects of bins cannot be fitted in minibatches: leave VI(batch=) out"
+_NO_BATCH_OF_LEVELS = "groups cannot be fitted in minibatches: leave VI(batch=) out"
 _NO_BATCH_OF_MIXTURES = (
     "VI(batch=) does not apply to a mixture, or with zero=True, where bins are merged: leave it out"
 )
@@ -103,6 +105,30 @@ class Coefficients:
         """Variables of the coefficients, in the order of the design."""
         return [f"{self.variable}{name}" for name in self.design.names]
 
+    @property
+    def turns(self) -> dict[str, Floats]:
+        """Matrices from the variables to the coefficients, by block and of the line."""
+        parts = zip(self.design.blocks, self.laplace.blocks, strict=True)
+        return {block.name: own.rotation for block, own in parts} | {
+            "line": np.eye(self.design.line.shape[1])
+        }
+
+    @property
+    def to_outputs(self) -> Floats:
+        """Matrix from the variables, blocks and then the line, to all outputs."""
+        made: dict[str, Floats] = {}
+        for output in self.outputs:
+            size = len(next(iter(output.parts.values())))
+            parts = [
+                output.parts[name] @ turn if name in output.parts else np.zeros((size, len(turn)))
+                for name, turn in self.turns.items()
+            ]
+            made[output.name] = np.hstack(parts)
+            if output.added_to:
+                base = made[output.added_to]
+                made[output.name] += np.tile(base, (size // len(base), 1))
+        return np.vstack(list(made.values()))
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -119,7 +145,8 @@ class Problem:
     predictors: tuple[str, ...]  # inputs of the kernel, by row
     labels: tuple[str, ...] = ()  # groups with their own deviations, by code
     groupings: tuple[Grouping, ...] = ()  # of these
-    effects: EffectScale | None = None
+    effects: ScalePosterior | None = None
+    levels: Levels | None = None  # integrated out, so that the model has no observed variable
     weights: WeightDesign | None = None  # of a mixture
     extras: xr.Dataset = field(default_factory=xr.Dataset)  # further inputs of scoring
     no_minibatches: str = ""  # why minibatches are not possible
@@ -141,7 +168,8 @@ class _Located:
     data: RowSums
     labels: tuple[str, ...]
     groupings: tuple[Grouping, ...]
-    effects: EffectScale | None
+    effects: ScalePosterior | None
+    levels: Levels | None
 
     @property
     def score(self) -> Floats:
@@ -161,7 +189,8 @@ def model(stats: Statistics, prior: Prior | None = None) -> pm.Model:
     stats
         Sufficient statistics of the items; for mixtures with joint cells.
     prior
-        The prior's configuration; None is ``soc.Gamma()`` for counts, ``soc.Normal()`` for values.
+        The prior's configuration; None is ``soc.Gamma()`` for counts, ``soc.Normal()`` for values,
+        ``soc.Beta()`` for successes.
 
     Returns
     -------
@@ -196,7 +225,7 @@ def model(stats: Statistics, prior: Prior | None = None) -> pm.Model:
     A(Statistics, "statistics: soc.summarize(items) makes them")(stats, "stats")
     if prior is not None:
         check_prior(prior, stats)
-    return build(stats, prior or family_of_kind(stats.kind).prior()).model
+    return build(stats, prior or family_of_kind(stats.kind).prior(), whole=True).model
 
 
 def check_prior(prior: Any, stats: Statistics) -> None:
@@ -212,18 +241,30 @@ def check_prior(prior: Any, stats: Statistics) -> None:
         )
 
 
-def build(stats: Statistics, prior: Prior, start: Start | None = None) -> Problem:
-    """The problem for inference; the search for the mode may begin at an earlier fit's curves."""
+def build(
+    stats: Statistics, prior: Prior, start: Start | None = None, *, whole: bool = False
+) -> Problem:
+    """The problem for inference; the search for the mode may begin at an earlier fit's curves.
+
+    The coefficients of many levels of groups are integrated out, unless the model is to be `whole`.
+    """
     family = family_of_kind(stats.kind)
-    at = _located(stats, family, prior, start)
+    at = _located(stats, family, prior, start, whole)
     problem, observed, link = (
         _mixture(stats, family, prior, at) if prior.gridded else _curves(family, at)
     )
     data, kernel = problem.data, problem.kernel
-    stacked = KERNELS[kernel].stacked
     with problem.model:
+        if at.levels:
+            for of, widths in zip(
+                problem.coefficients, _add_level_scales(at.levels, family.curves), strict=True
+            ):
+                _add_coefficients(of, widths)
+            return replace(problem, own=frozenset(v.name for v in problem.model.free_RVs))
         predictors = link([_add_coefficients(of) for of in problem.coefficients])
         number = len(predictors)
+        sums: type[RowSums] = type(data)
+        drawn = None if KERNELS[kernel].stacked else totals(sums, number > 2)
         # sums are inputs, because PyMC never releases the functions of a distribution
         pm.CustomDist(
             problem.observed,
@@ -231,8 +272,8 @@ def build(stats: Statistics, prior: Prior, start: Start | None = None) -> Proble
             pm.Data("bin_index", np.arange(len(problem.score)), dims="bin"),
             *shared(data),
             logp=partial(_row_logp, kernel, data.signature, number),
-            random=None if stacked else partial(_draw_totals, type(data), number),
-            signature=f"{'(j),' if stacked else '(),' * number}(),{data.signature}->()",
+            random=drawn,
+            signature=drawn.signature if drawn else f"(j),(),{data.signature}->()",
             observed=observed,
             dims="bin",
         )
@@ -248,17 +289,6 @@ def _row_logp(kernel: str, signature: str, number: int, value: Any, *inputs: Any
     rows = [] if KERNELS[kernel].stacked else [inputs[number]]
     arrays = unbatched(signature, inputs[number + 1 :])
     return log_marginal(kernel, first, *others, *rows, *arrays)[0]
-
-
-def _draw_totals(
-    sums: type[RowSums], number: int, *inputs: Any, rng: Any = None, size: Any = None
-) -> Any:
-    """Replicates of the observed sums of every row."""
-    first, second, *log_tau = inputs[:number]
-    for log_scale in log_tau:
-        first = first + draw_prior(np.broadcast_to(np.exp(log_scale), np.shape(first)), rng)
-    arrays = unbatched(sums.signature, inputs[number + 1 :])
-    return sums(*arrays).draw(first, second, rng)
 
 
 # --- the two curves of a family ------------------------------------------------------------------
@@ -289,19 +319,25 @@ def _curves(family: Family, at: _Located) -> tuple[Problem, Floats, Link]:
         labels=at.labels,
         groupings=at.groupings,
         effects=at.effects,
-        no_minibatches=_NO_BATCH_OF_EFFECTS if at.effects else "",
+        levels=at.levels,
+        no_minibatches=_NO_BATCH_OF_EFFECTS * bool(at.effects)
+        or _NO_BATCH_OF_LEVELS * bool(at.levels),
     )
     return problem, at.data.total, link
 
 
-def _located(stats: Statistics, family: Family, prior: Any, start: Start | None) -> _Located:
+def _located(
+    stats: Statistics, family: Family, prior: Any, start: Start | None, whole: bool
+) -> _Located:
     """The mode of the curves, the start of every model."""
     _check_terms(stats, prior)
     labels, groupings = (stats.groups, stats.groupings) if prior.groups else ((), ())
-    rows, data = rows_of(stats, family, bool(labels), prior.exposure is not None)
+    rows, data = rows_of(stats, family, bool(labels), prior.exposure is not None, prior.atoms)
     weak = partial(data.weak, _totals(stats))
+    integrated = None if whole or prior.gridded else integrated_grouping(groupings)
+    terms = {"size": prior.exposure, "groupings": groupings, "integrated": integrated}
     mean, variance = (
-        make_curve(name, spline, weak, stats, rows, size=prior.exposure, groupings=groupings)
+        make_curve(name, spline, weak, stats, rows, **terms)
         for name, spline in zip(CURVES, (prior.mean, prior.variance), strict=True)
     )
     curves, designs = (mean, variance), (mean.design, variance.design)
@@ -309,21 +345,30 @@ def _located(stats: Statistics, family: Family, prior: Any, start: Start | None)
     if start is not None:
         starts.append([_state_of(start, curve) for curve in curves])
     begin = best_start(CurveTarget(designs, data), starts)
-    effects = None
+    effects, levels, search = None, None, None
     laplaces = find_mode(CurveTarget(designs, data), begin)
     if prior.bin_effects:  # far from the curve every bin would seem an outlier
         begin = [laplace.state for laplace in laplaces]
         laplaces, effects = mode_with_effects(designs, data, begin, SCALE * mean.weak[0].unit)
+    if integrated:
+        search = LevelSearch.of(curves, data, rows.group)
+        points = search.mode(search.start([laplace.state for laplace in laplaces]))
+        of_shared, of_levels = points[0].shared.coefficients, points[0].own
+    else:
+        of_shared, of_levels = laplaces[0].state.coefficients, None
     # the mode's slope gives the spread of theta by the scores in a bin
-    spread = slopes(mean, laplaces[0].state.coefficients, groupings, rows.group) ** 2
+    spread = slopes(mean, of_shared, of_levels, groupings, rows.group) ** 2
     spread = spread * position_variances(mean.axis, rows)
     data = data.with_spread(np.minimum(spread, data.most_spread))
     begin = [laplace.state for laplace in laplaces]
-    if effects:
+    if search:
+        search = replace(search, data=data)
+        laplaces, levels = search.sites(search.mode(points))
+    elif effects:
         laplaces, effects = mode_with_effects(designs, data, begin, effects.scale, effects.tau)
     else:
         laplaces = find_mode(CurveTarget(designs, data), begin)
-    return _Located(curves, laplaces, rows, data, labels, groupings, effects)
+    return _Located(curves, laplaces, rows, data, labels, groupings, effects, levels)
 
 
 def _totals(stats: Statistics) -> dict[str, float]:
@@ -336,10 +381,11 @@ def _check_terms(stats: Statistics, prior: Any) -> None:
     if prior.gridded:
         name = type(prior).__name__
         joint_cells(stats, f"{name}()" if prior.mixture else f"{name}(zero=True)")
+    if prior.atoms and (prior.gridded or prior.exposure is not None):
+        check_atoms_apart(stats)
     if prior.exposure is not None and not stats.coarse:
         raise FitError(
-            "a term in exposure reads joint cells, which these statistics have not: summarize the "
-            "items with joint=True"
+            f"a term in exposure reads joint cells, which these statistics lack: {NO_JOINT_CELLS}"
         )
     if prior.bin_effects and (prior.exposure is not None or (prior.groups and stats.groups)):
         raise FitError(
@@ -356,7 +402,7 @@ def _state_of(start: Start, curve: Curve) -> State:
         position = start.axis(curve.name)(curve.axis.inverse(curve.basis.knots))
     except FitError as error:
         raise FitError(f"start= does not reach these scores ({error}): leave start= out") from error
-    at_knots = spline_matrix(position, values[f"{curve.name}_knot"].to_numpy())
+    at_knots = spline_matrix(position, knots_in(start.data, f"{curve.name}_knot"))
     return curve_state(curve, at_knots @ values.mean(("chain", "draw")).to_numpy())
 
 
@@ -370,6 +416,8 @@ def _coords(curve: Curve) -> dict[str, Any]:
         coords[_basis_dim(name, term.block.name)] = np.arange(term.values.shape[1])
     if curve.size_knots.size > 1:
         coords[f"{name}_exposure_knot"] = curve.size_knots
+    if len(curve.atoms):
+        coords["atom"] = curve.atoms
     return coords
 
 
@@ -378,7 +426,7 @@ def _basis_dim(curve: str, block: str) -> str:
 
 
 def _curve_outputs(curve: Curve, variable: str) -> list[Output]:
-    """The curve's values at knots, those of its groupings, and its term in exposure."""
+    """The curve's values at knots, those of its groupings, and its terms in exposure and atoms."""
     name, size = curve.name, len(curve.basis.knots)
 
     def of(target: str) -> dict[str, Floats]:
@@ -393,6 +441,8 @@ def _curve_outputs(curve: Curve, variable: str) -> list[Output]:
     if parts := of("exposure"):
         label = f"{variable}_by_exposure"
         outputs.append(Output(label, (f"{name}_exposure_knot",), parts))
+    if parts := of("atom"):
+        outputs.append(Output(f"{variable}_of_atom", ("atom",), parts))
     return outputs
 
 
@@ -430,8 +480,11 @@ def _knot_sds(shared: Output, design: Design, laplace: Laplace) -> Floats:
     return np.sqrt(total)
 
 
-def _add_coefficients(of: Coefficients) -> Any:
-    """Add variables of coefficients and their outputs; returns their values at the rows."""
+def _add_coefficients(of: Coefficients, widths: Any = None) -> Any:
+    """Add variables of coefficients and their outputs; returns their values at the rows.
+
+    `widths` are factors on the sds of the line's coordinates.
+    """
     label, variable, design = of.label, of.variable, of.design
     found: dict[str, Any] = {}
     for block, laplace in zip(design.blocks, of.laplace.blocks, strict=True):
@@ -439,17 +492,17 @@ def _add_coefficients(of: Coefficients) -> Any:
         names = f"{variable}{block.name}", f"{label}{block.name}"
         found[block.name] = add_block(*names, block, laplace, before, of.dims[block.name])
     before = pt.concatenate(list(found.values())) if found else pt.zeros((0,))
-    line = add_line(f"{variable}line", f"{label}line", design, of.laplace, before, of.dims["line"])
+    names = f"{variable}line", f"{label}line"
+    line = add_line(*names, design, of.laplace, before, of.dims["line"], widths)
     found = {"line": line, **found}
     # a rotation of independent, equal normals does not change the prior
-    turns = {b.name: p.rotation for b, p in zip(design.blocks, of.laplace.blocks, strict=True)}
+    turns = of.turns
 
     def made(name: str, parts: Mapping[str, Floats]) -> Any:
         total = None
         for block, values in found.items():
             if block in parts:
-                matrix = parts[block] @ turns[block] if block in turns else parts[block]
-                own = pt.dot(pm.Data(f"{label}{block}_{name}", matrix), values)
+                own = pt.dot(pm.Data(f"{label}{block}_{name}", parts[block] @ turns[block]), values)
                 total = own if total is None else total + own
         return total
 
@@ -461,16 +514,42 @@ def _add_coefficients(of: Coefficients) -> Any:
         outputs[output.name] = values
         pm.Deterministic(output.name, values, dims=output.dims)
     if of.joined:
-        turn = linalg.block_diag(*turns.values(), np.eye(design.line.shape[1]))
-        whole = pm.Data(f"{label}at_rows", design.whole @ turn)
+        whole = pm.Data(f"{label}at_rows", design.whole @ linalg.block_diag(*turns.values()))
         return pt.dot(whole, pt.concatenate([before, line]))
     return made("at_rows", {"line": design.line, **{b.name: b.design for b in design.blocks}})
 
 
-def _add_effect_scale(variable: str, effects: EffectScale) -> Any:
+def _add_effect_scale(variable: str, effects: ScalePosterior) -> Any:
     """Log of the scale of effects of bins."""
     shape = density_shape(effects.position, effects.log_density)
     return pt.log(add_scale(f"{variable}_bin_effect_sd", "bin_effect", effects.scale, shape))
+
+
+def _add_level_scales(levels: Levels, variables: tuple[str, str]) -> list[Any]:
+    """Add scales of the deviations of levels that are integrated out, as one variable.
+
+    The more levels may deviate, the less is known of their average. Returns what this does to the
+    sds of the lines' coefficients, curve by curve.
+    """
+    grouping = levels.terms[0].grouping
+    names = [
+        f"{of}_{name}_sd" for of, t in zip(variables, levels.terms, strict=True) for name in t.names
+    ]
+    scales = [scale for known in levels.scales for scale in known.posteriors]
+    shapes = [density_shape(scale.position, scale.log_density) for scale in scales]
+    dim = f"scale_of_{grouping.name}"
+    pm.modelcontext(None).add_coord(dim, names)
+    prior = np.array([scale.scale for scale in scales])
+    tau = add_scales(f"sd_of_{grouping.name}", prior, np.array(shapes).T, dim)
+    for k, name in enumerate(names):
+        pm.Deterministic(name, tau[k])
+    ratio = pt.sqr(tau / np.array([scale.tau for scale in scales])) - 1.0
+    widths, end = [], 0
+    for of, known in zip(variables, levels.scales, strict=True):
+        own, end = slice(end, end + len(known.posteriors)), end + len(known.posteriors)
+        shares = pm.Data(f"{of}_line_shares", known.shares)
+        widths.append(pt.sqrt(1.0 + pt.dot(shares, ratio[own])))
+    return widths
 
 
 # --- mixtures ------------------------------------------------------------------------------------
@@ -643,8 +722,13 @@ def _within_bounds(predictors: Any, handle: Floats) -> Any:
     """
     first, unit, taken, _, far, low, high = handle.T
     scaled = (predictors[:, 0] - first) / unit, predictors[:, 1] - taken
-    bounds = (-far, far), (low, high)
-    away = [x - pt.clip(x, *ends) for x, ends in zip(scaled, bounds, strict=True)]
+    least, most = np.array([-far, low]), np.array([far, high])
+    least[np.isnan(least)], most[np.isnan(most)] = -np.inf, np.inf  # where there is no bound
+    # not clip, which the interpreter does number by number
+    away = [
+        x - pt.minimum(pt.maximum(x, low), high)
+        for x, low, high in zip(scaled, least, most, strict=True)
+    ]
     return -0.5 * sum(pt.sqr(x / _BEYOND).sum() for x in away)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._lib.arrays import Floats, Ints
+from .._lib.errors import FitError
 from ..data.statistics import Statistics
 from ..families.cells import ZERO_EXPOSURE
 from ..families.family import Family
@@ -18,9 +19,10 @@ from ..families.row_sums import Columns, RowSums
 from ..families.scales import RANK, SCALES
 from .splines import Axis
 
-_CLASS = 3  # sizes have 16 cells per octave, and 2^3 cells make a class
+CLASS = 3  # sizes have 16 cells per octave, and 2^3 cells make a class
 _CLASSES = 1 << 20  # more than the number of classes of either sign
-_MOST_BINS = 200  # with classes of sizes; more bins cost time and hardly improve the curves
+# with groups or classes of sizes; more bins cost time and hardly improve the curves
+_MOST_BINS = 200
 _SUMS = ("n", *(name for scale in SCALES.values() for name in scale.sums))
 
 
@@ -30,12 +32,15 @@ class Rows:
 
     group: Ints  # code of each row's group, 0 if groups are pooled
     bin: Ints  # its first bin
-    width: int  # bins per row
+    place: Ints  # number of its bins, which a row may have several of, along the scores
+    place_of: Ints  # the same number for every bin of the statistics
+    atom: Ints  # its atom: the k-th from 1, and 0 for other rows
+    atoms: Floats  # scores of the atoms
     size: Ints  # its class of sizes; 0 without classes
     n: Floats  # items of each row
     # over the items of the row's group and bins: `n`, and sums of positions of every scale kept
     sums: Mapping[str, Floats]
-    rank: Floats  # share of all items below the middle of the row's bins
+    rank: Floats  # share of all items, without atoms, below the middle of the row's bins
     rank_width: Floats  # and within them
     log_size: Floats  # mean log exposure (log noise sd) of its items; 0 without classes
 
@@ -44,18 +49,27 @@ class Rows:
         """Number of rows."""
         return len(self.n)
 
+    @property
+    def beside(self) -> Floats:
+        """Items of each row that are beside the atoms: they place knots and the average."""
+        return np.where(self.atom > 0, 0.0, self.n)
+
 
 def rows_of(
-    stats: Statistics, family: Family, grouped: bool = False, by_size: bool = False
+    stats: Statistics,
+    family: Family,
+    grouped: bool = False,
+    by_size: bool = False,
+    atoms: bool = False,
 ) -> tuple[Rows, RowSums]:
     """Rows with the sums for the family's likelihood.
 
     With `grouped` each group has its own rows; with `by_size` so has each class of sizes, from
-    joint cells.
+    joint cells. With `atoms` the statistics' atoms have rows of their own.
     """
     family.rows.check(stats.table("part"))
     tables = ("joint",) if by_size else family.rows.margins
-    rows, cells = make_rows(stats, family, tables, grouped, by_size)
+    rows, cells = make_rows(stats, family, tables, grouped, by_size, atoms)
     return rows, family.rows.of(rows.number, cells)
 
 
@@ -65,12 +79,14 @@ def make_rows(
     tables: Sequence[str] = (),
     grouped: bool = False,
     by_size: bool = False,
+    atoms: bool = False,
 ) -> tuple[Rows, dict[str, Columns]]:
     """Rows of statistics, and the tables of cells with a column ``row``."""
     part = stats.table("part")
     width, size_cell = 1, family.rows.size_cell
     if by_size:
         width = max(stats.coarse, 1)
+    if by_size or grouped:
         while stats.bins > _MOST_BINS * width:
             width *= 2
     cells: dict[str, Columns] = {name: _table(stats, name) for name in tables}
@@ -79,11 +95,13 @@ def make_rows(
         (name,) = tables
         cells[name] = _chosen(cells[name], cells[name][size_cell] != ZERO_EXPOSURE)
         base = cells[name]
-        code = base[size_cell] >> _CLASS
+        code = base[size_cell] >> CLASS
     else:
         base = _chosen(part, part["n"] > 0)
         code = np.zeros(len(base["n"]), dtype=np.int64)
-    place = _row_ids(base, grouped, width)
+    at_atoms = atom_bins(stats, atoms)
+    place_of = _places(stats.bins, width, at_atoms)
+    place = _row_ids(base, grouped, place_of)
     key, first, row = np.unique(
         place * _CLASSES + code + _CLASSES // 2, return_index=True, return_inverse=True
     )
@@ -92,20 +110,28 @@ def make_rows(
     for name, table in cells.items():
         own = row
         if table is not base:
-            own = np.searchsorted(key, _row_ids(table, grouped, width) * _CLASSES + _CLASSES // 2)
+            own = np.searchsorted(
+                key, _row_ids(table, grouped, place_of) * _CLASSES + _CLASSES // 2
+            )
         keyed[name] = {**table, "row": own.astype(np.int64)}
     log_size = np.zeros(len(key))
     if by_size:
         log_size = np.bincount(row, base["n"] * np.log(family.outcome.forms.mean_size(base))) / n
     found, row_of = np.unique(place, return_inverse=True)
-    sums = _sums(part, grouped, width, found)
-    items = np.bincount(np.arange(stats.bins) // width, stats.data["n"].to_numpy())
+    sums = _sums(part, grouped, place_of, found)
+    items = np.bincount(place_of, items_beside(stats, at_atoms))
     share = items / items.sum()
     bins = place[first] % _CLASSES
+    first_bin = np.searchsorted(place_of, bins)
+    atom = np.zeros(stats.bins, dtype=np.int64)
+    atom[at_atoms] = 1 + np.arange(len(at_atoms))
     rows = Rows(
         place[first] // _CLASSES,
-        bins * width,
-        width,
+        first_bin,
+        bins,
+        place_of,
+        atom[first_bin],
+        stats.data["score_min"].to_numpy()[at_atoms],
         code[first],
         n,
         {name: values[row_of[first]] for name, values in sums.items()},
@@ -114,6 +140,37 @@ def make_rows(
         log_size,
     )
     return rows, keyed
+
+
+def atom_bins(stats: Statistics, atoms: bool) -> Ints:
+    """Bins of the statistics' atoms, if they are rows of their own."""
+    return stats.atom_bins if atoms else np.empty(0, dtype=np.int64)
+
+
+def check_atoms_apart(stats: Statistics) -> None:
+    """Refuse joint cells in which atoms are merged with other scores."""
+    if stats.coarse > 1 and (atoms := stats.atoms):
+        raise FitError(
+            f"joint cells are of {stats.coarse} bins together, in which scores shared by many "
+            f"items ({', '.join(f'{score:.12g}' for score in list(atoms)[:3])}) are with others: "
+            "summarize with fewer bins=, or with joint= a larger number of cells, or fit a prior "
+            "with atoms=False"
+        )
+
+
+def items_beside(stats: Statistics, atoms: Ints) -> Floats:
+    """Items of every bin, without those of some."""
+    n = stats.data["n"].to_numpy().copy()
+    n[atoms] = 0
+    return n
+
+
+def _places(bins: int, width: int, atoms: Ints) -> Ints:
+    """Number of each bin's row along the scores: `width` bins are in one, but atoms stay alone."""
+    starts = np.arange(bins) % width == 0
+    starts[atoms] = True
+    starts[atoms[atoms + 1 < bins] + 1] = True
+    return np.cumsum(starts) - 1
 
 
 def _table(stats: Statistics, name: str) -> Columns:
@@ -131,9 +188,9 @@ def cells_of(
     if by_size:
         size_cell = family.rows.size_cell
         table = _chosen(table, table[size_cell] != ZERO_EXPOSURE)
-        code = table[size_cell] >> _CLASS
-    place = _row_ids(table, grouped, rows.width)
-    have = rows.group * _CLASSES + rows.bin // rows.width
+        code = table[size_cell] >> CLASS
+    place = _row_ids(table, grouped, rows.place_of)
+    have = rows.group * _CLASSES + rows.place
     row = np.searchsorted(have * _CLASSES + rows.size, place * _CLASSES + code)
     return {**table, "row": row}
 
@@ -142,17 +199,17 @@ def _chosen(table: Columns, kept: NDArray[np.bool_]) -> Columns:
     return {name: values[kept] for name, values in table.items()}
 
 
-def _row_ids(table: Columns, grouped: bool, width: int) -> Ints:
+def _row_ids(table: Columns, grouped: bool, place_of: Ints) -> Ints:
     """Group and bins of each line of a table as one number."""
     group = table["group"] if grouped else 0
-    return np.asarray(group * _CLASSES + table["bin"] // width, dtype=np.int64)
+    return np.asarray(group * _CLASSES + place_of[table["bin"]], dtype=np.int64)
 
 
-def _sums(part: Columns, grouped: bool, width: int, places: Ints) -> dict[str, Floats]:
+def _sums(part: Columns, grouped: bool, place_of: Ints, places: Ints) -> dict[str, Floats]:
     """Sums of the scores over places."""
-    at = np.searchsorted(places, _row_ids(part, grouped, width))
+    at = np.searchsorted(places, _row_ids(part, grouped, place_of))
     inside = (at < len(places)) & (
-        places[np.minimum(at, len(places) - 1)] == _row_ids(part, grouped, width)
+        places[np.minimum(at, len(places) - 1)] == _row_ids(part, grouped, place_of)
     )
     return {
         name: np.bincount(at[inside], part[name][inside], len(places))

@@ -6,6 +6,7 @@ whose null space is the straight lines.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -43,6 +44,21 @@ class Axis:
         return np.interp(u, self.fraction, self.score)
 
 
+POSITION = "_position"
+"""After the name of a dim of knots, the variable of ``constant_data`` with exact positions."""
+
+
+def knots_in(tree: Any, dim: str) -> Floats:
+    """Exact positions of the knots of a dim of a fit's `DataTree`, whose labels have few digits.
+
+    Labels of fits that were saved before there were such variables are exact.
+    """
+    constant, exact = tree.children.get("constant_data"), f"{dim}{POSITION}"
+    if constant is not None and exact in constant:
+        return np.asarray(constant[exact].to_numpy())
+    return np.asarray(tree["posterior"].coords[dim].to_numpy())
+
+
 def place_knots(position: ArrayLike, weight: ArrayLike, number: int) -> Floats:
     """At most `number` distinct knots at weighted quantiles of `position`, the ends included."""
     u, w = np.asarray(position, dtype=float), np.asarray(weight, dtype=float)
@@ -71,16 +87,27 @@ def spline_matrix(position: ArrayLike, knots: ArrayLike) -> Floats:
 
     Rows sum to 1; linear beyond the outer knots. One knot gives a constant, two a straight line.
     """
-    u, k = np.asarray(position, dtype=float), np.asarray(knots, dtype=float)
+    return natural_spline(position, knots, np.eye(np.size(knots)))
+
+
+def natural_spline(position: ArrayLike, knots: ArrayLike, values: ArrayLike) -> Floats:
+    """Natural cubic splines at n positions from values (k,) or (k, m) at sorted knots.
+
+    Of shape (n,) or (n, m), as from `spline_matrix`.
+    """
+    u, k, v = (np.asarray(x, dtype=float) for x in (position, knots, values))
     if len(k) == 1:
-        return np.ones((len(u), 1))
+        return np.repeat(v, len(u), axis=0)
+    column = (slice(None), *(None,) * (v.ndim - 1))
     if len(k) == 2:
-        right = (u - k[0]) / (k[1] - k[0])
-        return np.column_stack([1.0 - right, right])
-    spline = CubicSpline(k, np.eye(len(k)), bc_type="natural")
+        right = ((u - k[0]) / (k[1] - k[0]))[column]
+        return np.asarray((1.0 - right) * v[0] + right * v[1])
+    spline = CubicSpline(k, v, bc_type="natural")
     inside = np.clip(u, k[0], k[-1])
-    slope = spline(inside, 1)
-    return np.asarray(spline(inside) + (u - inside)[:, None] * slope)
+    found = spline(inside)
+    beyond = np.flatnonzero(inside != u)
+    found[beyond] += (u - inside)[beyond][column] * spline(inside[beyond], 1)
+    return np.asarray(found)
 
 
 @dataclass(frozen=True)
@@ -111,9 +138,12 @@ def roughness(knots: Floats) -> Floats:
 
 
 def make_basis(position: ArrayLike, weight: ArrayLike, number: int) -> Basis:
-    """Basis for a curve over bins at `position` holding `weight` items, with `number` knots."""
+    """Basis for a curve over bins at `position` holding `weight` items, with `number` knots.
+
+    Bins of weight 0 place no knots.
+    """
     u, w = np.asarray(position, dtype=float), np.asarray(weight, dtype=float)
-    knots = place_knots(u, w, number)
+    knots = place_knots(u[w > 0], w[w > 0], number)
     centre = float(np.average(u, weights=w))
     ones = np.ones(len(knots))
     line = ones[:, None] if len(knots) == 1 else np.column_stack([ones, knots - centre])

@@ -19,16 +19,18 @@ from ..data.statistics import Statistics
 from ..families.priors import Spline
 from ..families.row_sums import Weak
 from ..families.scales import LOG, LOGIT, RANK, SCALES
-from .rows import Rows, positions
+from .rows import Rows, atom_bins, items_beside, positions
 from .splines import Axis, Basis, make_basis, spline_matrix
 
 WeakPriors = Callable[[str, float], tuple[Weak, Weak]]
 """(scale of an axis, its centre) -> weak priors of the first and of the second curve."""
 
 CURVES = ("mean", "variance")
-SHARED = ("curve", "exposure")  # targets of terms that all groups have
+SHARED = ("curve", "exposure", "atom")  # targets of terms that all groups have
 _UNITS = (LOG.name, LOGIT.name)  # a slope is per unit on these scales, per sd on others
+_DRAWS, _COPIES = 1000, 8  # draws of both curves of levels that are integrated out, at the peak
 _GROUP_WIGGLES = 5  # number of the smoothest shared functions in which groups deviate
+_ATOM_SCALE = 1.0  # of the shifts of atoms
 _GROUP_SCALES = {"level": 0.5, "slope": 0.25, "wiggle": 0.25}
 
 
@@ -108,9 +110,24 @@ class Term:
 
     block: Block
     # "curve" (the shared curve at its knots), the name of a grouping (curves of its levels at the
-    # knots), or "exposure" (at the knots of log exposure)
+    # knots), "exposure" (at the knots of log exposure), or "atom" (what each atom has more)
     target: str
     values: Floats  # values of its functions at the target's points, (size of the target, k)
+
+
+@dataclass(frozen=True)
+class LevelTerms:
+    """Deviations of a grouping's levels from a curve that are integrated out of the likelihood.
+
+    Every level has the same K functions. Those of one kind have one scale.
+    """
+
+    grouping: Grouping
+    names: tuple[str, ...]  # of the kinds
+    scales: tuple[float, ...]  # of the half-normal priors of the kinds' scales
+    kind: Ints  # (K,): of each function
+    values: Floats  # at the knots, (knots, K)
+    design: Floats  # at the rows, (rows, K)
 
 
 @dataclass(frozen=True)
@@ -124,7 +141,9 @@ class Curve:
     terms: tuple[Term, ...]  # the design's blocks with their outputs, in the same order
     position: Floats  # of the rows on the axis
     size_knots: Floats  # of the term in log exposure, if there is one
+    atoms: Floats  # scores of the atoms
     weak: tuple[Weak, Weak]  # weak priors of both curves on this axis
+    levels: LevelTerms | None = None  # of the grouping that is integrated out
 
     def at_knots(self, coefficients: Floats) -> Floats:
         """The shared curve at its knots."""
@@ -136,8 +155,11 @@ class Curve:
         return np.asarray(values)
 
 
-def axis_of(spline: Spline, stats: Statistics) -> Axis:
-    """The curve's axis; refuses scores without a position on it."""
+def axis_of(spline: Spline, stats: Statistics, atoms: bool = False) -> Axis:
+    """The curve's axis; refuses scores without a position on it.
+
+    With `atoms` ranks leave the statistics' atoms out.
+    """
     data = stats.data
     if spline.scale != RANK:
         scale = SCALES[spline.scale]
@@ -153,7 +175,7 @@ def axis_of(spline: Spline, stats: Statistics) -> Axis:
                 "or drop or clip these scores"
             )
         return Axis(spline.scale)
-    n = data["n"].to_numpy()
+    n = items_beside(stats, atom_bins(stats, atoms))
     score = np.concatenate(
         [[np.nanmin(data["score_min"])], stats.edges, [np.nanmax(data["score_max"])]]
     )
@@ -171,27 +193,41 @@ def make_curve(
     *,
     size: Spline | None = None,
     groupings: Sequence[Grouping] = (),
+    integrated: Grouping | None = None,
 ) -> Curve:
     """A curve's design with its terms and their priors.
 
     `weak` gives default priors, `size` configures a term in log exposure, and the levels of
-    `groupings` have their own deviations.
+    `groupings` have their own deviations. Those of the grouping `integrated` are not in the design.
     """
-    axis = axis_of(spline, stats)
+    axis = axis_of(spline, stats, bool(len(rows.atoms)))
     u = positions(axis, rows)
-    basis = make_basis(u, rows.n, spline.knots)
+    basis = make_basis(u, rows.beside, spline.knots)
+    if len(rows.atoms):  # far outside, the line would be a guess
+        outside, inside = u[rows.atom > 0], u[rows.atom == 0]
+        u = u.copy()
+        u[rows.atom > 0] = np.clip(outside, inside.min(), inside.max())
     both = weak(axis.scale, basis.centre)
     default = both[CURVES.index(name)]
     level, slope = spline.level or default.level, spline.slope or default.slope
-    spread = float(np.sqrt(np.average((u - basis.centre) ** 2, weights=rows.n)))
+    spread = float(np.sqrt(np.average((u - basis.centre) ** 2, weights=rows.beside)))
     per = 1.0 if axis.scale in _UNITS or spread == 0 else spread
     at_rows = spline_matrix(u, basis.knots)
     line = at_rows @ basis.line
     lines = line.shape[1]
     terms: list[Term] = []
     size_knots = np.empty(0)
+    if len(rows.atoms):
+        own = np.eye(len(rows.atoms))
+        member = np.vstack([np.zeros(len(own)), own])[rows.atom]
+        terms.append(Term(Block("atom", member, _ATOM_SCALE * default.unit), "atom", own))
+    deviations = _deviations(basis, per)
+    levels = None
     for grouping in groupings:
-        terms += _group_terms(basis, at_rows, grouping, rows.group, default.unit, per)
+        if grouping is integrated:
+            levels = _level_terms(deviations, at_rows, grouping, default.unit)
+        else:
+            terms += _group_terms(deviations, at_rows, grouping, rows.group, default.unit)
     if size is not None:
         size_knots, term = _size_term(size, rows, default.unit)
         terms += [term] if term else []
@@ -204,24 +240,44 @@ def make_curve(
         np.array([level[1], slope[1] / per])[:lines],
         tuple(term.block for term in terms),
     )
-    return Curve(name, axis, basis, design, tuple(terms), u, size_knots, both)
+    kept = rows.atoms, both, levels
+    return Curve(name, axis, basis, design, tuple(terms), u, size_knots, *kept)
 
 
-def _group_terms(
-    basis: Basis, at_rows: Floats, grouping: Grouping, group: Ints, unit: float, per: float
-) -> list[Term]:
-    """Deviations of a grouping's levels in wiggle, slope and level, each with its own scale."""
+def _deviations(basis: Basis, per: float) -> dict[str, Floats]:
+    """Functions at the knots by which levels of groups deviate from a curve."""
     kinds = {"wiggle": basis.wiggle[:, :_GROUP_WIGGLES]}
     if basis.line.shape[1] > 1:
         kinds["slope"] = basis.line[:, 1:] / per
     kinds["level"] = basis.line[:, :1]
+    return {kind: functions for kind, functions in kinds.items() if functions.shape[1]}
+
+
+def _level_terms(
+    kinds: Mapping[str, Floats], at_rows: Floats, grouping: Grouping, unit: float
+) -> LevelTerms:
+    """The same deviations for every level, to be integrated out."""
+    values = np.hstack(list(kinds.values()))
+    _refuse_levels(grouping, 8.0 * _DRAWS * _COPIES * len(grouping.levels) * len(values))
+    return LevelTerms(
+        grouping,
+        tuple(f"{grouping.name}_{kind}" for kind in kinds),
+        tuple(_GROUP_SCALES[kind] * unit for kind in kinds),
+        np.repeat(np.arange(len(kinds)), [own.shape[1] for own in kinds.values()]),
+        values,
+        at_rows @ values,
+    )
+
+
+def _group_terms(
+    kinds: Mapping[str, Floats], at_rows: Floats, grouping: Grouping, group: Ints, unit: float
+) -> list[Term]:
+    """Deviations of a grouping's levels in wiggle, slope and level, each with its own scale."""
     _check_size(grouping, len(group), sum(functions.shape[1] for functions in kinds.values()))
     own_level = np.eye(len(grouping.levels))
     member = own_level[grouping.of[group]]
     terms = []
     for kind, functions in kinds.items():
-        if not functions.shape[1]:
-            continue
         own = at_rows @ functions
         design = (member[:, :, None] * own[:, None, :]).reshape(len(own), -1)
         block = Block(f"{grouping.name}_{kind}", design, _GROUP_SCALES[kind] * unit)
@@ -233,8 +289,12 @@ def _group_terms(
 def _check_size(grouping: Grouping, rows: int, functions: int) -> None:
     """Refuse so many levels that the matrices of both curves do not fit in memory."""
     columns = functions * len(grouping.levels)
+    _refuse_levels(grouping, 8.0 * columns * (4.0 * rows + columns))
+
+
+def _refuse_levels(grouping: Grouping, size: float) -> None:
     refuse_beyond_memory(
-        8.0 * columns * (4.0 * rows + columns),
+        size,
         f"curves for each of the {len(grouping.levels):,} levels of {grouping.column!r}",
         "groups need many items each: give group= a column with fewer levels, or leave it out",
     )
@@ -268,9 +328,16 @@ def interleaved(functions: Mapping[int, Floats], predictors: int) -> Floats:
 
 
 def slopes(
-    curve: Curve, coefficients: Floats, groupings: Sequence[Grouping], group: Ints
+    curve: Curve,
+    coefficients: Floats,
+    of_levels: Floats | None,
+    groupings: Sequence[Grouping],
+    group: Ints,
 ) -> Floats:
-    """Slopes of a curve in the score's position at rows of these groups."""
+    """Slopes of a curve in the score's position at rows of these groups.
+
+    `of_levels` (G, K) are the coefficients of the levels that are integrated out.
+    """
     level = {grouping.name: grouping.of[group] for grouping in groupings}
     step = 1e-4 * max(float(np.ptp(curve.basis.knots)), 1e-300)
     ahead, behind = (spline_matrix(curve.position + d, curve.basis.knots) for d in (step, -step))
@@ -284,6 +351,9 @@ def slopes(
         elif term.target in level:
             by_level = values.reshape(-1, len(curve.basis.knots))
             total = total + (functions * by_level[level[term.target]]).sum(axis=1)
+    if curve.levels and of_levels is not None:
+        by_level = of_levels @ curve.levels.values.T
+        total = total + (functions * by_level[level[curve.levels.grouping.name]]).sum(axis=1)
     return np.asarray(total)
 
 

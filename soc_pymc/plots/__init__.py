@@ -12,9 +12,11 @@ from .bins import plot_bin_choice, plot_bin_spread
 from .calibration_display import CalibrationDisplay, plot_calibration
 from .checks import plot_pit, plot_pit_histograms, plot_rootogram
 from .curves import plot_calibration_illustration, plot_curves, plot_smoothing
+from .drift import plot_drift
 from .group_effects import plot_group_effects
 from .items import plot_forest, plot_shrinkage
 from .prior import plot_adjusted_prior, plot_prior_in_bin, plot_prior_ribbon
+from .prior_predictive import plot_prior_predictive
 from .scores import plot_gain_by_bin, plot_r_squared, plot_score_comparison, plot_variance_gain
 from .sensitivity import plot_sensitivity
 
@@ -27,6 +29,7 @@ __all__ = [
     "plot_calibration",
     "plot_calibration_illustration",
     "plot_curves",
+    "plot_drift",
     "plot_error_ratio",
     "plot_forest",
     "plot_gain_by_bin",
@@ -34,6 +37,7 @@ __all__ = [
     "plot_pit",
     "plot_pit_histograms",
     "plot_prior_in_bin",
+    "plot_prior_predictive",
     "plot_prior_ribbon",
     "plot_r_squared",
     "plot_regret",

@@ -42,8 +42,8 @@ def plot_accuracy(table: pd.DataFrame, quantity: str = "mean", axes: Any = None)
         From `soc.evaluate.accuracy`. Its standard errors are drawn as bars, where it has them.
     quantity
         ``"mean"`` or ``"variance"`` of theta given t, estimated and true; ``"mean_error"`` or
-        ``"variance_error"``, in-bin averages of the squared error of E or Var(theta|t,y) over
-        powers of E(theta|t), for values of Sd(theta|t).
+        ``"variance_error"``, in-bin averages of the squared error of E or Var(theta | t, y) over
+        powers of E(theta | t), for values of Sd(theta | t).
     axes
         Axes to draw in, as many as the grid has; None makes a figure.
 
@@ -69,7 +69,7 @@ def plot_accuracy(table: pd.DataFrame, quantity: str = "mean", axes: Any = None)
     truth, label = _QUANTITIES[quantity]
     columns = [quantity, *([truth] if truth else [])]
     _need(table, columns)
-    # the table of values has y's own error, and is relative to the sd, as E(theta|t) may be 0
+    # the table of values has y's own error, and is relative to the sd, as E(theta | t) may be 0
     label = label.format(mean="Sd(theta | t)" if "mse_y" in table else "E(theta | t)")
 
     def draw(ax: Axes, part: pd.DataFrame) -> None:
@@ -86,7 +86,7 @@ def plot_accuracy(table: pd.DataFrame, quantity: str = "mean", axes: Any = None)
 
 @checked(axes=AxesOf())
 def plot_regret(table: pd.DataFrame, axes: Any = None) -> NDArray[Any]:
-    """Draw in-bin mean squared errors of estimators over that of the oracle E(theta|t,y), at 1.
+    """Draw in-bin mean squared errors of estimators over that of the oracle E(theta | t, y), at 1.
 
     Colours are estimators, markers are methods. Sections 5.2 and 5.3 of Muralidharan and Najmi.
 
@@ -128,7 +128,7 @@ def plot_regret(table: pd.DataFrame, axes: Any = None) -> NDArray[Any]:
 def plot_error_ratio(
     table: pd.DataFrame, root: bool | None = None, axes: Any = None
 ) -> NDArray[Any]:
-    """Draw in-bin averages of the squared error of E(theta|t,y) over its predicted variance.
+    """Draw in-bin averages of the squared error of E(theta | t, y) over its predicted variance.
 
     They are 1 where posteriors are as wide as they should be, above 1 where they are too narrow.
     Sections 5.2 and 5.3 of Muralidharan and Najmi.

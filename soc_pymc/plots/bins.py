@@ -65,7 +65,8 @@ def plot_bin_choice(
     -------
     numpy.ndarray
         The four axes: range of scores, shares of variance, noise, root mean square differences of
-        curves over items: of log E(theta|t) (of values, E in sds of theta) and log Var(theta|t).
+        curves over items: of log E(theta | t) (of values, E in sds of theta) and log
+        Var(theta | t).
 
     Examples
     --------
@@ -87,7 +88,7 @@ def plot_bin_choice(
         _over_bins(ax, title, table, {name: x for name, x in lines.items() if name in table})
     width, share, noise, away = four
     width.set_ylabel("Sd of log t, or of t, inside a bin")
-    share.set_ylim(bottom=0)
+    share.set_ylim(0, 1.35 * share.get_ylim()[1])  # room for the legend
     share.yaxis.set_major_formatter(ticker.PercentFormatter(1.0))
     noise.axhline(1, color=canvas.GREY, linewidth=1, linestyle="--")
     noise.set_ylabel("typical error")

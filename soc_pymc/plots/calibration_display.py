@@ -14,7 +14,6 @@ from .._lib.errors import ItemsError
 from ..data.items import BinomialItems
 from ..data.summaries import summarize
 from ..families.priors import Beta
-from ..inference.fitting import fit as fit_statistics
 from ..inference.results import Fit
 from ..posterior.calibration import bands, calibration_curves
 from . import canvas
@@ -129,6 +128,8 @@ class CalibrationDisplay:
                 "1: clip them, for example to 1e-6 and 1 - 1e-6"
             )
         import pyarrow as pa
+
+        from ..inference.fitting import fit as fit_statistics  # which loads PyMC
 
         table = pa.table({"p": scores, "y": labels, "n": np.ones(len(labels), dtype=np.int64)})
         items = BinomialItems(table, score="p", successes="y", trials="n")

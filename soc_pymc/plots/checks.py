@@ -10,7 +10,6 @@ import xarray as xr
 from matplotlib import colors
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.collections import LineCollection
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 from scipy import stats
@@ -29,9 +28,11 @@ Cells = Mapping[tuple[float, float], xr.Dataset]
 _PROB = 0.95  # of bands that chance alone fills
 _VERDICT = {"ok": canvas.BLUE, "look": canvas.ORANGE, "fail": canvas.RED}
 _COLUMNS = 3
-_CHANCE = f"{_PROB:.0%} by chance alone, of a bin with the median number of items"
 _EMPTY = "no bin of the histograms holds an item: lower least_size="
-_SHOWN = 0.998  # quantile of the densities up to which panels reach
+_DEEPEST = 4.0  # departure of a density from 1, in its sd under the model, at which colours end
+_STRIP, _GAP = 0.07, 0.02  # heights of the row of all bins and below it, as shares of the others
+_LABELLED = 5  # bins whose scores are written
+_AWAY = colors.LinearSegmentedColormap.from_list("away", [canvas.BLUE, "white", canvas.RED])
 
 _SINGLE = 16  # counts below it have a bar of their own
 _CELLS = 30  # bars of values
@@ -42,7 +43,7 @@ _TICKS = np.array([a * 10.0**k for k in range(9) for a in (1, 3)])
 
 @checked(result=RESULT, ax=AX)
 def plot_pit(result: CheckResult, ax: Axes | None = None) -> NDArray[Any]:
-    """Draw the ECDF of the PIT less the uniform cdf, by slice, with its 95% band.
+    """Draw the ECDF of the PIT minus the uniform cdf, by slice, with its 95% band.
 
     Within the band nothing speaks against the fit. A curve above 0 at the left means more low
     counts than predicted, one below 0 at the right more high counts: both together, that counts
@@ -133,12 +134,14 @@ def _p(value: float) -> str:
 def plot_pit_histograms(
     histograms: xr.Dataset | xr.DataTree | Mapping[str, xr.Dataset] | Cells, ax: Axes | None = None
 ) -> NDArray[Any]:
-    """Draw the p-histogram of every bin as a thin line, coloured by the bin's score.
+    """Draw the p-histogram of every bin as a row of a heat map, with all bins together above.
 
-    Under a model that fits all are flat apart from chance: the grey band holds 95% of the densities
-    of a bin with the median number of items. The black line is the histogram of all bins together.
-    A smile says that the model's tails are too light, a slope that it is off centre. Sections 5.1
-    to 5.3 of Muralidharan and Najmi.
+    Bins are in the order of their scores. Under a model that fits, every density is 1 apart from
+    chance; colours are departures from 1 in standard errors of chance, of which 95% should be
+    within 2, in no order. Columns or blocks of one colour are misfits: red at both ends says that
+    the model's tails are too light, at one end that it is off centre. The title has the range of
+    the densities of all bins together, the size of a misfit. Sections 5.1 to 5.3 of Muralidharan
+    and Najmi, where histograms are lines.
 
     Parameters
     ----------
@@ -177,33 +180,26 @@ def plot_pit_histograms(
     rows, columns = 1 + max(row for row, *_ in panels), 1 + max(column for _, column, *_ in panels)
     size = (6.8, 4.6)
     if rows * columns > 1:
-        size = (min(max(3.1 * columns + 1.2, 6.8), canvas.WIDEST), 2.4 * rows + 0.8)
+        size = (min(max(3.1 * columns + 1.2, 6.8), canvas.WIDEST), 2.7 * rows + 0.8)
     row_of_axes = canvas.panels_in(ax, size, rows, columns, sharex=True)
     axes: NDArray[Any] = np.reshape(row_of_axes, (rows, columns))
-    norm = _colours([data for *_, data in panels])
+    norm = colors.CenteredNorm(0.0, _DEEPEST)
     for row, column, title, data in panels:
         panel = axes[row, column]
-        _panel(panel, data, norm)
-        title = f"{title}\n{_total(data)}" if title else _total(data)
+        total = _panel(panel, data, norm)
+        title = f"{title}\n{total}" if title else total
         panel.set_title(title, fontsize=9 if columns < 3 else 8)
         if row == rows - 1:
             panel.set_xlabel("p: PIT of the outcome", fontsize=9)
         if column == 0:
-            panel.set_ylabel("density", fontsize=9)
+            panel.set_ylabel("score t of the bin", fontsize=9)
     taken = {(row, column) for row, column, *_ in panels}
     for unused in (panel for place, panel in np.ndenumerate(axes) if place not in taken):
         unused.remove()
-    first = axes[panels[0][:2]]
-    handles = first.get_legend_handles_labels()[0]
-    if ax is None:
-        canvas.legend_of_panels(first, True, "upper center", handles=handles)
-    else:
-        ax.legend(handles=handles, loc="lower center", **canvas.BOXED)
-    bar = first.figure.colorbar(
-        ScalarMappable(norm, "viridis"), ax=axes, label="score t of the bin", shrink=0.7, aspect=30
-    )
-    if isinstance(norm, colors.LogNorm) and norm.vmin and norm.vmax:
-        canvas.plain_ticks(bar.ax.yaxis, norm.vmin, norm.vmax)
+    axes[panels[0][:2]].figure.colorbar(
+        ScalarMappable(norm, _AWAY), ax=axes, label="density minus 1, in standard errors",
+        shrink=0.7, aspect=30, extend="both",
+    )  # fmt: skip
     return axes
 
 
@@ -261,59 +257,30 @@ def _checked(data: Any) -> xr.Dataset:
     return data.isel(bin=np.flatnonzero(kept))
 
 
-def _colours(every: list[xr.Dataset]) -> colors.Normalize:
-    score = np.concatenate([data["score"].to_numpy().ravel() for data in every])
-    low, high = float(np.nanmin(score)), float(np.nanmax(score))
-    if high == low:
-        high = low + max(abs(low), 1.0) * 1e-6
-    return colors.LogNorm(low, high) if canvas.is_rate(score) else colors.Normalize(low, high)
-
-
-def _total(data: xr.Dataset) -> str:
-    items, bins = int(data["n_items"].sum()), data.sizes["bin"]
-    median = f" (median {int(np.median(data['n_items'])):,})" if bins > 1 else ""
-    return f"{items:,} items in {canvas.number_of(bins, 'bin')}{median}"
-
-
-def _panel(ax: Axes, data: xr.Dataset, norm: colors.Normalize) -> None:
-    """Chance band, a line through the densities of each bin, and all of them together."""
-    density = data["density"].transpose("bin", "p").to_numpy()
-    middle, items, cells = data["p"].to_numpy(), data["n_items"].to_numpy(), density.shape[1]
-    typical = max(int(np.median(items)), 1)
-    low, high = np.array(stats.binom.interval(_PROB, typical, 1.0 / cells)) * cells / typical
-    ax.axhspan(low, high, color=canvas.GREY, alpha=0.18, linewidth=0, label=_CHANCE)
-    for end in (low, high):
-        ax.axhline(end, color=canvas.GREY, linewidth=0.8, linestyle=":", zorder=3)
-    # in no order, so that high scores do not hide all others
-    order = np.random.default_rng(0).permutation(len(density))
-    x = np.broadcast_to(middle, density.shape)
-    lines = LineCollection(
-        list(np.stack([x, density], axis=-1)[order]),
-        array=data["score"].to_numpy()[order],
-        cmap="viridis",
-        norm=norm,
-        linewidths=1.0 if len(density) <= 50 else 0.6,
-        alpha=float(np.clip(25.0 / len(density), 0.08, 0.8)),
-    )
-    ax.add_collection(lines)
+def _panel(ax: Axes, data: xr.Dataset, norm: colors.Normalize) -> str:
+    """A row of cells for each bin, by score, and above them a row of all; what they are of."""
+    data = data.sortby("score")
+    density, items = data["density"].transpose("bin", "p").to_numpy(), data["n_items"].to_numpy()
+    bins, cells = density.shape
     together = np.average(density, axis=0, weights=items)
-    style: dict[str, Any] = {"color": canvas.BLACK, "linewidth": 1.6, "zorder": 4}
-    ax.plot(middle, together, label="all bins together", **style)
-    top = 1.1 * max(high, float(np.quantile(density, _SHOWN)), float(together.max()))
+    foot, top = (1.0 + _GAP) * bins, (1.0 + _GAP + _STRIP) * bins
+    for edges, rows, n in (
+        (np.arange(bins + 1.0), density, items[:, None]),
+        (np.array([foot, top]), together[None], items.sum()),
+    ):
+        away = (rows - 1.0) * np.sqrt(n / max(cells - 1, 1))
+        across = np.linspace(0.0, 1.0, cells + 1)
+        ax.pcolormesh(across, edges, away, cmap=_AWAY, norm=norm, rasterized=True)
+    at = np.unique(np.linspace(0, bins - 1, _LABELLED).round().astype(int))
+    labels = [*(canvas.plain(float(f"{t:.2g}")) for t in data["score"].to_numpy()[at]), "all"]
+    ax.set_yticks([*(at + 0.5), 0.5 * (foot + top)], labels)
     ax.set(xlim=(0, 1), ylim=(0, top))
-    _note_beyond(ax, density, top)
     ax.tick_params(labelsize=8)
-    canvas.tidy(ax)
-
-
-def _note_beyond(ax: Axes, density: Floats, top: float) -> None:
-    """Say what lies above the panel."""
-    beyond = int((density > top).sum())
-    if not beyond:
-        return
-    text = f"{beyond:,} of {density.size:,} densities above, up to {density.max():.2g}"
-    box = {"facecolor": "white", "alpha": 0.8, "edgecolor": "none", "pad": 1}
-    ax.text(0.99, 0.99, text, ha="right", va="top", fontsize=7, transform=ax.transAxes, bbox=box)
+    ax.grid(visible=False)
+    ax.spines[:].set_visible(False)
+    ends = f"{together.min():.2f} to {together.max():.2f}"
+    number = canvas.number_of(bins, "bin")
+    return f"{int(items.sum()):,} items in {number}\nall together: {ends}"
 
 
 # --- rootograms ----------------------------------------------------------------------------------

@@ -31,10 +31,17 @@ def plot_curves(
     simultaneous: bool = True,
     axes: Sequence[Axes] | NDArray[Any] | None = None,
 ) -> NDArray[Any]:
-    """Draw E(theta|t) over the binned data, and below it how widely theta varies given the score.
+    """Draw E(theta | t) over the binned data, and below it how widely theta varies given the score.
 
     The lower curve is the coefficient of variation of theta for counts, its sd for values and for
     successes in trials. Means of successes are drawn on the scale of their log odds.
+
+    A dot is what the items of some neighbouring bins show of theta together: their counts over
+    their exposures, which weighs items by exposure (trials), or the plain mean of their values.
+    With a term in exposure the curve averages over items of similar scores with the same weights,
+    and the legend says so; without such a term weights do not matter to it.
+
+    Scores with a mean and variance of their own (`Fit.atoms`) are points with bars.
 
     Parameters
     ----------
@@ -61,6 +68,7 @@ def plot_curves(
     2
     """
     curves = _mean_and_spread(fit)
+    weighted = fitted.weighs_by_size(fit)
     score = curves["score"].to_numpy()
     kinds = [(False, 0.35, "band at each score (pointwise)")]
     if simultaneous and not fit.one_draw:
@@ -71,19 +79,38 @@ def plot_curves(
         for ax, line in zip(both, lines, strict=True):
             fitted.draw_band(ax, line, canvas.BLUE, alpha, f"{prob:.0%} {words}")
     for ax, line in zip(both, lines, strict=True):
-        fitted.draw_line(ax, line, canvas.BLUE, line.name)
+        name = f"{line.name}, {weighted}" if weighted else line.name
+        fitted.draw_line(ax, line, canvas.BLUE, name)
+    if fit.atoms:
+        _atom_points(fit, both, prob)
     _data_points(fit, both[0], score)
     _label_curves(fit, both, score)
     return both
 
 
 def _mean_and_spread(fit: Fit) -> xr.Dataset:
-    """Draws of E(theta|t), and of the sd of theta, for rates as a share of E(theta|t)."""
-    curves = fitted.fitted_curves(fit)[["mean", "variance"]]
+    """Draws of E(theta | t), and of the sd of theta, for rates as a share of E(theta | t)."""
+    return _spread_of(fit, fitted.fitted_curves(fit, by_size=True))
+
+
+def _spread_of(fit: Fit, curves: xr.Dataset) -> xr.Dataset:
+    """The same from draws of the curves."""
     spread = curves["variance"] ** 0.5
     if fitted.outcome_of(fit).relative:
         spread = spread / curves["mean"]
     return curves[["mean"]].assign(spread=spread.assign_attrs(banded="log"))
+
+
+def _atom_points(fit: Fit, axes: NDArray[Any], prob: float) -> None:
+    """Points with bars at scores that many items share, which are not on the curves."""
+    curves = _spread_of(fit, fitted.fitted_curves(fit, by_size=True, score=fit.atoms))
+    label = f"a score of many items, by itself (bars: {prob:.0%})"
+    for ax, line in zip(axes, fitted.curve_lines(fit, curves, prob).values(), strict=True):
+        bars = None
+        if line.low is not None and line.high is not None:
+            bars = line.middle - line.low, line.high - line.middle
+        style: dict[str, Any] = {"color": canvas.BLACK, "elinewidth": 1.2, "zorder": 4}
+        ax.errorbar(line.score, line.middle, bars, fmt="D", markersize=4, label=label, **style)
 
 
 def _data_points(fit: Fit, ax: Axes, score: Floats) -> None:
@@ -230,7 +257,7 @@ def plot_calibration_illustration(
 ) -> NDArray[Any]:
     """Draw theta against the score twice: ordinary and second order calibration.
 
-    At the left the estimate moves from the score to the curve E(theta|t). At the right a strip
+    At the left the estimate moves from the score to the curve E(theta | t). At the right a strip
     shows the distribution of theta around that curve: shades are central intervals of theta given
     t, the widest of 98%. The strip is drawn at the posterior means of the curves, for a fit with
     groups of those that they share. The line theta = t is drawn where scores estimate theta. Figure
@@ -239,7 +266,7 @@ def plot_calibration_illustration(
     Parameters
     ----------
     fit, prob, axes
-        As of `plot_curves`; `prob` is of the band of E(theta|t).
+        As of `plot_curves`; `prob` is of the band of E(theta | t).
     exposure
         As of `plot_prior_ribbon`.
 

@@ -1,5 +1,6 @@
 """What pictures read from a fit: curves with bands, outcomes by bin, axes, units and titles."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,8 @@ from ..families.row_sums import MEAN_ONLY
 from ..families.scales import Scale
 from ..inference.methods import FiveSteps
 from ..inference.results import Fit, outcome_roles
-from ..posterior.calibration import bands, calibration_curves
+from ..posterior.calibration import bands, calibration_curves, curves_of, default_scores
+from ..posterior.curves import atom_of
 from . import canvas
 
 _POINTS = 40
@@ -78,9 +80,29 @@ class Line:
         return "estimate" if self.low is None else "posterior median"
 
 
-def fitted_curves(fit: Fit, exposure: float | None = None) -> xr.Dataset:
-    """Calibration curves at 200 scores, or where they are constant within bins, at every bin."""
+def weighs_by_size(fit: Fit) -> str:
+    """How curves weigh items as dots do, if theta depends on sizes and these add up; else empty."""
+    words = outcome_of(fit).words
+    by_size = fit.prior.exposure is not None and outcome_of(fit).sizes_add
+    return f"items weighted by their {words.size}" if by_size else ""
+
+
+def fitted_curves(
+    fit: Fit,
+    exposure: float | None = None,
+    by_size: bool = False,
+    score: Sequence[float] | Floats | None = None,
+) -> xr.Dataset:
+    """Calibration curves at 200 scores, or where they are constant within bins, at every bin.
+
+    With `by_size` a term in exposure is averaged as the dots are, where sizes add up.
+    """
     need_variance(fit)
+    if by_size and weighs_by_size(fit):
+        at = default_scores(fit) if score is None else np.array(score)
+        return curves_of(fit, at, by_size=True)
+    if score is not None:
+        return calibration_curves(fit, score, exposure=exposure)
     if not has_steps(fit):
         return calibration_curves(fit, exposure=exposure)
     bins = fit.data["constant_data"]["score"].to_numpy()
@@ -154,13 +176,15 @@ def bin_outcomes(fit: Fit) -> tuple[Floats, Floats]:
 def merged_outcomes(fit: Fit, points: int = _POINTS) -> tuple[Floats, Floats, Floats]:
     """Score, estimate of theta and its standard error in `points` groups of neighbouring bins.
 
-    Groups have about equal numbers of items. The score is the item-weighted mean on the mean
-    curve's axis; the error is that of noise alone.
+    Groups have about equal numbers of items, and each atom is one. The score is the item-weighted
+    mean on the mean curve's axis; the error is that of noise alone.
     """
     score, y, size, items = _bins(fit)
     axis = fit.axis("mean")
     middle = np.cumsum(items) - 0.5 * items
     group = np.floor(middle / items.sum() * points).astype(int)
+    atom = atom_of(fit, score)
+    group = np.where(atom > 0, -atom, group)
     _, group = np.unique(group, return_inverse=True)
     position = np.bincount(group, items * axis(score)) / np.bincount(group, items)
     own, error = outcome_of(fit).pooled(y, size, items, group)

@@ -15,7 +15,7 @@ _RESULT = A(GroupEffects, "what soc.quantities.group_effects(fit, stats) returne
 
 @checked(effects=_RESULT, levels=Whole(1), ax=AX)
 def plot_group_effects(effects: GroupEffects, *, levels: int = 30, ax: Axes | None = None) -> Axes:
-    """Draw the effect of every level of the groups on E(theta|t), column by column.
+    """Draw the effect of every level of the groups on E(theta | t), column by column.
 
     A dot is the posterior median, by which levels are sorted; a line the interval, coloured where
     it excludes the line of no effect. The heading of a column says how many levels differ, and how

@@ -12,10 +12,8 @@ from .._lib.arrays import Floats
 from .._lib.errors import FitError, ItemsError
 from ..data.items import Items
 from ..data.tables import batches, open_table, scan
-from ..families.family import family_of
 from ..families.scales import LINEAR, Scale
 from ..inference.results import Fit
-from ..posterior.curves import curves_at
 from ..posterior.item_columns import columns_of, posterior_roles
 from ..posterior.predictive import Columns, posterior_of
 from . import canvas, fitted
@@ -97,14 +95,14 @@ def plot_adjusted_prior(
     """Draw the fitted prior with the outcomes of all bins: the paper's figure of the adjusted G.
 
     Dots are overall estimates of the mean theta of each bin: events / exposure, or the mean value.
-    They lie above E(theta|t) where items of larger exposure have larger theta. Of a fit with groups
-    the prior is the one that they share. The line theta = t is drawn where scores estimate theta.
-    Section 5.1 of Muralidharan and Najmi.
+    They lie above E(theta | t) where items of larger exposure have larger theta. Of a fit with
+    groups the prior is the one that they share. The line theta = t is drawn where scores estimate
+    theta. Section 5.1 of Muralidharan and Najmi.
 
     Parameters
     ----------
     fit, prob
-        As of `plot_curves`; `prob` is of the band of E(theta|t).
+        As of `plot_curves`; `prob` is of the band of E(theta | t).
     probs
         Probabilities of the two quantiles of theta between which is shaded, increasing.
     ax, exposure
@@ -167,20 +165,9 @@ def prior_quantiles(
 
     `exposure` is that (or the noise sd) which the prior depends on; None where it depends on none.
     """
-    if exposure is None:  # the posterior of items that tell nothing
-        outcome, n = fitted.outcome_of(fit), len(score)
-        nothing = {outcome.observed: np.zeros(n), outcome.size: np.full(n, outcome.no_information)}
-        found = posterior_of(fit).scorer(tuple(levels), "all", True)({"score": score, **nothing})
-        return found[0], found[3:]
-    if fit.prior.gridded:
-        outcome = fitted.outcome_of(fit)
-        columns = {"score": score, outcome.size: np.full(len(score), exposure)}
-        found = posterior_of(fit).before(columns, tuple(levels))
-        return found[0], found[3:]
-    family = family_of(fit.prior)
-    curves = curves_at(fit, score, None, np.full(len(score), exposure))
-    parameters = family.to_parameters(*(draws.mean(axis=0) for draws in curves))
-    return family.mean(*parameters), family.quantile(levels[:, None], *parameters)
+    size = {} if exposure is None else {fitted.outcome_of(fit).size: np.full(len(score), exposure)}
+    found = posterior_of(fit).scorer(tuple(levels), "all", True)({"score": score, **size})
+    return found[0], found[3:]
 
 
 def theta_axis(

@@ -95,8 +95,8 @@ def plot_score_comparison(
     compared
         From `soc.quantities.compare_scores`.
     quantity
-        ``"r_squared"``, more of which is better, or ``"unexplained"``, E Var(theta|score), less of
-        which is.
+        ``"r_squared"``, more of which is better, or ``"unexplained"``, E Var(theta | score), less
+        of which is.
     prob, ax
         As of `plot_r_squared`.
 
@@ -223,8 +223,8 @@ def plot_gain_by_bin(
     held
         What `soc.evaluate.held_out` returned with ``bins=``, or its table.
     estimators
-        Names of estimators in the table, in the order of the legend; None takes E(theta|t) and
-        E(theta|t,y) of every fit.
+        Names of estimators in the table, in the order of the legend; None takes E(theta | t) and
+        E(theta | t, y) of every fit.
     ax
         Axes to draw in; None makes a figure.
 
@@ -342,7 +342,7 @@ def _shifted(score: Floats, rates: bool, by: float) -> Floats:
 def plot_variance_gain(
     reduction: xr.Dataset | dict[str, xr.Dataset], prob: float = 0.9, ax: Axes | None = None
 ) -> Axes:
-    """Draw E Var(theta|t,y) / Var(theta|t) by bin: what share of the variance the outcomes leave.
+    """Draw E Var(theta | t, y) / Var(theta | t) by bin: the share of variance that outcomes leave.
 
     Section 5.1 of Muralidharan and Najmi.
 

@@ -10,7 +10,7 @@ from .._lib.errors import FitError, ItemsWarning, warn_user
 from ..data.groups import CROSS, MARK, column_of, label_of, roles_of
 from ..families.scales import LINEAR, LOG, LOGIT, SCALES
 from ..inference.results import FIT, Fit
-from .curves import P_ZERO, moment_variables
+from .curves import P_ZERO, atom_of, moment_variables
 from .extrapolation import warn_of_extrapolation
 from .predictive import Posterior, posterior_of
 
@@ -47,11 +47,11 @@ def calibration_curves(
     Returns
     -------
     xarray.Dataset
-        Dims (chain, draw, score). ``mean`` = E(theta|t) in events per unit of exposure (in the unit
-        of the values), ``variance`` = Var(theta|t) in its square, ``log_variance``; and for a Gamma
-        prior ``log_mean``, ``shape`` (no unit) and ``rate`` (exposure). For a prior with
+        Dims (chain, draw, score). ``mean`` = E(theta | t) in events per unit of exposure (in the
+        unit of the values), ``variance`` = Var(theta | t) in its square, ``log_variance``; and for
+        a Gamma prior ``log_mean``, ``shape`` (no unit) and ``rate`` (exposure). For a prior with
         ``zero=True`` these are of all theta, zeros included (shape and rate those of the Gamma with
-        these moments), and ``p_zero`` = P(theta = 0|t).
+        these moments), and ``p_zero`` = P(theta = 0 | t).
 
     Raises
     ------
@@ -73,10 +73,10 @@ def calibration_curves(
     >>> fit = soc.fit(soc.summarize(items), progress=False)
     >>> curves = soc.calibration_curves(fit, [0.02, 0.05])
     >>> dict(curves["mean"].sizes)
-    {'chain': 1, 'draw': 1000, 'score': 2}
+    {'chain': 4, 'draw': 250, 'score': 2}
     """
     FIT(fit, "fit")
-    at = _default_scores(fit) if score is None else numbers_of(score, "score")
+    at = default_scores(fit) if score is None else numbers_of(score, "score")
     if at.ndim != 1 or not len(at) or not np.isfinite(at).all():
         raise FitError(f"score must be a vector of finite numbers, not {shown(score)}")
     labels, sizes = _label(fit, group, len(at)), _sizes(fit, exposure, len(at))
@@ -89,11 +89,16 @@ def curves_of(
     at: Floats,
     labels: NDArray[np.object_] | None = None,
     sizes: Floats | None = None,
+    by_size: bool = False,
 ) -> xr.Dataset:
-    """`calibration_curves` for checked scores, groups and sizes, each (n,)."""
+    """`calibration_curves` for checked scores, groups and sizes, each (n,).
+
+    Without sizes, a term in exposure is averaged over items, or with `by_size` over units of
+    exposure (trials).
+    """
     posterior = posterior_of(fit)
     if sizes is None and fit.prior.exposure is not None:
-        variables = _over_sizes(fit, posterior, at, labels)
+        variables = _over_sizes(fit, posterior, at, labels, by_size)
     else:
         variables = posterior.curves(at, labels, sizes)
     draws = fit.data["posterior"]
@@ -165,15 +170,26 @@ def _sizes(fit: Fit, exposure: ArrayLike | None, n: int) -> Floats | None:
 
 
 def _over_sizes(
-    fit: Fit, posterior: Posterior, score: Floats, labels: NDArray[np.object_] | None
+    fit: Fit,
+    posterior: Posterior,
+    score: Floats,
+    labels: NDArray[np.object_] | None,
+    by_size: bool,
 ) -> dict[str, Floats]:
     """Curves averaged over the exposures (noise sds) of items with similar scores."""
     kept = fit.data["constant_data"]
-    share, middle = kept["share"].to_numpy(), kept["share_position"].to_numpy()
+    middle, sizes = kept["share_position"].to_numpy(), np.exp(kept["share_log_size"].to_numpy())
+    share = kept["share"].to_numpy()
     position = fit.axis("mean")(score)
     mean, square, zero = 0.0, 0.0, 0.0
-    for size, column in zip(np.exp(kept["share_log_size"].to_numpy()), share.T, strict=True):
+    atom = atom_of(fit, score)
+    own = kept["atom_share"].to_numpy() if atom.any() else share
+    if by_size:
+        own, share = (x * sizes / (x @ sizes)[:, None] for x in (own, share))
+    for k, (size, column) in enumerate(zip(sizes, share.T, strict=True)):
         weight = np.interp(position, middle, column)
+        if atom.any():
+            weight[atom > 0] = own[atom[atom > 0] - 1, k]
         curves = posterior.curves(score, labels, np.full(len(score), size))
         mean = mean + weight * curves["mean"]
         square = square + weight * (curves["variance"] + curves["mean"] ** 2)
@@ -183,8 +199,10 @@ def _over_sizes(
     return {**found, P_ZERO: np.asarray(zero)} if P_ZERO in curves else found
 
 
-def _default_scores(fit: Fit) -> Floats:
+def default_scores(fit: Fit) -> Floats:
+    """Scores of curves without scores of their own, between the outer bins."""
     centre = fit.data["constant_data"]["score"].to_numpy()
+    centre = centre[atom_of(fit, centre) == 0]
     axis = fit.axis("mean")
     low, high = axis([centre.min(), centre.max()])
     if low == high:
@@ -198,7 +216,8 @@ def bands(curves: xr.Dataset, prob: float = 0.9, simultaneous: bool = False) -> 
     Parameters
     ----------
     curves
-        From `calibration_curves`.
+        From `calibration_curves`, all variables or some, ``curves[["mean"]]``. For a single number,
+        such as R-squared, use its own ``quantile``.
     prob
         Probability of the bands, between 0 and 1.
     simultaneous
@@ -215,7 +234,7 @@ def bands(curves: xr.Dataset, prob: float = 0.9, simultaneous: bool = False) -> 
     Raises
     ------
     FitError
-        If `prob` is not between 0 and 1.
+        If `prob` is not between 0 and 1, or `curves` are something else, such as R-squared.
 
     Examples
     --------
@@ -226,6 +245,13 @@ def bands(curves: xr.Dataset, prob: float = 0.9, simultaneous: bool = False) -> 
     array([ 5., 50., 95.])
     """
     wanted = "curves, from soc.calibration_curves(fit)"
+    if isinstance(curves, xr.DataArray):
+        name = curves.name or "one variable"
+        raise FitError(
+            f"curves must be {wanted}, not the array {name!r}: the interval of a quantity without "
+            "scores is quantity.quantile([0.05, 0.95], ('chain', 'draw')), and one variable of "
+            "curves is curves[[name]]"
+        )
     A(xr.Dataset, wanted)(curves, "curves")
     lack = {"chain", "draw", "score"} - set(curves.dims)
     if lack:

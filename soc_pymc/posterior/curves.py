@@ -1,11 +1,12 @@
 """Draws of a fit's two curves at scores, groups and exposures, from their values at knots."""
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
@@ -16,7 +17,7 @@ from ..families.bin_effects import draw_prior
 from ..families.family import family_of
 from ..families.monotone import project_monotone
 from ..inference.results import Fit
-from ..model.splines import spline_matrix
+from ..model.splines import knots_in, natural_spline, spline_matrix
 
 P_ZERO = "p_zero"
 """Name of the share of theta that is exactly 0, given the score, and of an item."""
@@ -27,14 +28,30 @@ _LARGEST_LOG = 230.0  # of a mean, cv2 or variance, 1e100: products and squares 
 def knot_weights(fit: Fit, curve: str, score: ArrayLike) -> tuple[Floats, Floats]:
     """Values of a shared curve at its knots, and the weights that interpolate them at scores.
 
-    The curve is "mean" (log E(theta|t), or E(theta|t) for Normal priors) or "variance" (log cv2, or
-    log Var(theta|t)). Values are (draws, k), chains one after the other, and weights (n, k): the
-    curve's draws at the scores are values @ weights.T.
+    The curve is "mean" (log E(theta | t), or E(theta | t) for Normal priors) or "variance" (log
+    cv2, or log Var(theta | t)). Values are (draws, k), chains one after the other, and weights
+    (n, k): the curve's draws at the scores are values @ weights.T.
     """
-    name = _variable(fit, curve)
-    values = fit.data["posterior"][name]
-    at = spline_matrix(fit.axis(curve)(score), values[f"{curve}_knot"].to_numpy())
-    return _draws(fit, name), at
+    at = spline_matrix(place_of(fit, curve, score), knots_in(fit.data, f"{curve}_knot"))
+    return _draws(fit, _variable(fit, curve)), at
+
+
+def atom_of(fit: Fit, score: ArrayLike) -> Ints:
+    """Number of the atom that each score is, counted from 1; 0 for other scores."""
+    t, atoms = np.asarray(score, dtype=float), np.array(fit.atoms)
+    if not len(atoms):
+        return np.zeros(len(t), dtype=np.int64)
+    at = np.minimum(np.searchsorted(atoms, t), len(atoms) - 1)
+    return np.where(atoms[at] == t, at + 1, 0)
+
+
+def place_of(fit: Fit, curve: str, score: ArrayLike) -> Floats:
+    """Positions on a curve's axis; an atom far from other scores counts as the nearest of them."""
+    position, atom = fit.axis(curve)(score), atom_of(fit, score)
+    if atom.any():
+        own = fit.data["constant_data"][f"{curve}_atom_position"].to_numpy()
+        position = np.where(atom > 0, own[atom - 1], position)
+    return position
 
 
 def curve_draws(
@@ -55,14 +72,34 @@ def curve_draws(
     Raises `FitError` if a score has no position on a curve's axis, if groups or exposures are given
     for a fit without such terms, or if the term in exposure lacks an exposure.
     """
+    return _both_curves(fit, np.asarray(score, dtype=float), group, exposure, _every)
+
+
+def _both_curves(
+    fit: Fit,
+    score: Floats,
+    group: ArrayLike | None,
+    exposure: ArrayLike | None,
+    kept: Callable[[Floats], Floats],
+) -> tuple[Floats, Floats]:
+    """Both curves from what is `kept` of the draws (draws, k) of values at knots."""
     _check_terms(fit, group, exposure)
     if fit.by_bin:
-        return _steps(fit, np.asarray(score, dtype=float))
+        first, second = _steps(fit, score)
+        return kept(first), kept(second)
     first, second = (
-        _curve(fit, curve, np.asarray(score, dtype=float), group, exposure)
-        for curve in ("mean", "variance")
+        _curve(fit, curve, score, group, exposure, kept) for curve in ("mean", "variance")
     )
     return bounded(fit, first, second)
+
+
+def _every(draws: Floats) -> Floats:
+    return draws
+
+
+def _averaged(draws: Floats) -> Floats:
+    """Draws (draws, k) as one draw, their mean."""
+    return np.asarray(draws.mean(axis=0, keepdims=True))
 
 
 def bounded(fit: Fit, first: Floats, second: Floats) -> tuple[Floats, Floats]:
@@ -114,28 +151,54 @@ def _steps(fit: Fit, score: Floats) -> tuple[Floats, Floats]:
 
 
 def _curve(
-    fit: Fit, curve: str, score: Floats, group: ArrayLike | None, exposure: ArrayLike | None
+    fit: Fit,
+    curve: str,
+    score: Floats,
+    group: ArrayLike | None,
+    exposure: ArrayLike | None,
+    kept: Callable[[Floats], Floats],
 ) -> Floats:
-    """Draws of one curve, with all its terms."""
-    name = _variable(fit, curve)
-    values, at = knot_weights(fit, curve, score)
+    """Draws of one curve, or what is `kept` of them, with all its terms."""
+    name, posterior = _variable(fit, curve), fit.data["posterior"]
+    position, knots = place_of(fit, curve, score), knots_in(fit.data, f"{curve}_knot")
     if group is None:
-        total = values @ at.T
+        total = _interpolated(kept(_draws(fit, name)), position, knots)
     else:
-        labels, code = np.unique(np.asarray(group).astype(str), return_inverse=True)
-        total = np.empty((len(values), len(score)))
-        for i, label in enumerate(labels):
-            own = code == i
-            total[:, own] = _of_group(fit, curve, str(label)) @ at[own].T
-    posterior = fit.data["posterior"]
+        codes, labels = pd.factorize(np.asarray(group))
+        order = np.argsort(codes, kind="stable")
+        ends = np.searchsorted(codes[order], np.arange(1, len(labels)))
+        parts = []
+        for label, own in zip(labels, np.split(order, ends), strict=True):
+            values = kept(_of_group(fit, curve, str(label)))
+            parts.append(_interpolated(values, position[own], knots))
+        total = np.empty((len(parts[0]), len(score)))
+        total[:, order] = np.concatenate(parts, axis=1)
     if exposure is not None and f"{name}_by_exposure" in posterior:
-        knots = posterior[f"{curve}_exposure_knot"].to_numpy()
+        knots = knots_in(fit.data, f"{curve}_exposure_knot")
         with np.errstate(divide="ignore"):  # exposure 0 counts as the smallest exposure
             x = np.clip(np.log(np.asarray(exposure, dtype=float)), knots[0], knots[-1])
-        total += _draws(fit, f"{name}_by_exposure") @ spline_matrix(x, knots).T
+        total += _interpolated(kept(_draws(fit, f"{name}_by_exposure")), x, knots)
     if f"{name}_of_bin" in posterior:
-        total += _bin_effects(fit, name, score)
+        total += _bin_effects(fit, name, score, kept)
+    atom = atom_of(fit, score)
+    if atom.any():
+        total[:, atom > 0] += kept(_draws(fit, f"{name}_of_atom"))[:, atom[atom > 0] - 1]
     return np.asarray(total)
+
+
+def _interpolated(values: Floats, position: Floats, knots: Floats) -> Floats:
+    """Splines (draws, n) with these values (draws, k) at the knots."""
+    if len(values) == 1:
+        return natural_spline(position, knots, values[0])[None]
+    return np.asarray(values @ spline_matrix(position, knots).T)
+
+
+def size_knots(fit: Fit) -> Floats:
+    """Knots of the terms in log exposure (noise sd) of both curves; empty without such a term."""
+    posterior = fit.data["posterior"]
+    names = (f"{curve}_exposure_knot" for curve in ("mean", "variance"))
+    kept = [knots_in(fit.data, name) for name in names if name in posterior.coords]
+    return np.unique(np.concatenate([np.empty(0), *kept]))
 
 
 def _of_group(fit: Fit, curve: str, label: str) -> Floats:
@@ -170,28 +233,23 @@ def _of_level(fit: Fit, curve: str, grouping: str, level: str) -> Floats:
 def _rising(fit: Fit, curve: str, values: Floats) -> Floats:
     """Draws at the knots, non-decreasing if the prior wants the curve to be."""
     if curve == "mean" and fit.prior.monotone:
-        knots = fit.data["posterior"][f"{curve}_knot"].to_numpy()
+        knots = knots_in(fit.data, f"{curve}_knot")
         return project_monotone(values, knots)
     return np.asarray(values)
 
 
-def _bin_effects(fit: Fit, name: str, score: Floats) -> Floats:
+def _bin_effects(fit: Fit, name: str, score: Floats, kept: Callable[[Floats], Floats]) -> Floats:
     """Effects of the scores' bins, drawn from their prior for a bin without items."""
-    constant = fit.data["constant_data"]
     effects = fit.data["posterior"][f"{name}_of_bin"]
-    number = np.searchsorted(constant["edge"].to_numpy(), score, side="right")
+    bins, code = np.unique(bin_of(fit, score), return_inverse=True)
     known, values = effects["effect_bin"].to_numpy(), _draws(fit, f"{name}_of_bin")
-    at = np.minimum(np.searchsorted(known, number), len(known) - 1)
+    at = np.minimum(np.searchsorted(known, bins), len(known) - 1)
     found = values[:, at]
-    new = known[at] != number
-    if new.any():
-        bins, code = np.unique(number[new], return_inverse=True)
-        rng = np.random.default_rng(0)
-        scale = np.repeat(_draws(fit, f"{name}_bin_effect_sd")[:, None], len(bins), axis=1)
+    for i in np.flatnonzero(known[at] != bins):
+        scale, rng = _draws(fit, f"{name}_bin_effect_sd"), np.random.default_rng(bins[i])
         normal = fit.prior.gridded  # others have a t
-        drawn = scale * rng.normal(size=scale.shape) if normal else draw_prior(scale, rng)
-        found[:, new] = drawn[:, code]
-    return np.asarray(found)
+        found[:, i] = scale * rng.normal(size=len(scale)) if normal else draw_prior(scale, rng)
+    return np.asarray(kept(found)[:, code])
 
 
 def moment_variables(mean: Floats, variance: Floats, like: Mapping[str, Any]) -> dict[str, Floats]:
@@ -206,9 +264,25 @@ def moment_variables(mean: Floats, variance: Floats, like: Mapping[str, Any]) ->
 
 
 def is_plain(fit: Fit) -> bool:
-    """Whether curves depend only on the score: no groups, exposure, effects or steps."""
+    """Whether curves are smooth functions of the score alone, without any other term."""
     prior = fit.prior
-    return not (fit.groups or prior.exposure is not None or prior.bin_effects or fit.by_bin)
+    terms = fit.groups or prior.exposure is not None or prior.bin_effects or fit.atoms
+    return not (terms or fit.by_bin)
+
+
+def without_atoms(fit: Fit) -> Fit:
+    """The fit of all scores but its atoms."""
+    return with_posterior(fit, fit.data["posterior"].to_dataset().drop_dims("atom"))
+
+
+def with_posterior(fit: Fit, posterior: xr.Dataset) -> Fit:
+    """The same fit with other draws."""
+    groups = {"posterior": posterior}
+    if "constant_data" in fit.data:
+        groups["constant_data"] = fit.data["constant_data"].to_dataset()
+    tree = xr.DataTree.from_dict(groups)
+    tree.attrs = dict(fit.data.attrs)
+    return replace(fit, data=tree)
 
 
 def items_at_once(fit: Fit) -> int:
@@ -238,12 +312,9 @@ def average_curves(
     fit: Fit, score: Floats, group: NDArray[Any] | None, exposure: Floats | None
 ) -> tuple[Floats, Floats]:
     """Posterior means of both curves, each (n,)."""
-    if is_plain(fit):
-        pairs = (knot_weights(fit, curve, score) for curve in ("mean", "variance"))
-        first, second = bounded(fit, *(at @ values.mean(axis=0) for values, at in pairs))
-    else:
-        first, second = (x.mean(axis=0) for x in curves_at(fit, score, group, exposure))
-    return first, second
+    own = own_terms(fit, group, exposure)
+    first, second = _both_curves(fit, score, own["group"], own["exposure"], _averaged)
+    return first[0], second[0]
 
 
 def some_curves(
@@ -264,9 +335,4 @@ def _narrowed(fit: Fit, draws: Ints) -> Fit:
     chain, draw = (xr.DataArray(x, dims="few") for x in at)
     few = posterior.isel(chain=chain, draw=draw).drop_vars(["chain", "draw"])
     few = few.rename(few="draw").expand_dims("chain").transpose("chain", "draw", ...)
-    groups = {"posterior": few}
-    if "constant_data" in fit.data:
-        groups["constant_data"] = fit.data["constant_data"].to_dataset()
-    tree = xr.DataTree.from_dict(groups)
-    tree.attrs = dict(fit.data.attrs)
-    return replace(fit, data=tree)
+    return with_posterior(fit, few)

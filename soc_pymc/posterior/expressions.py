@@ -56,6 +56,8 @@ class Curves:
     ladder: Ladder | None
     exponent: int
     first: int  # the first cell
+    cells: int  # their number; below, these are followed by the atoms
+    atoms: tuple[float, ...]  # scores with curves of their own
     reach: tuple[int, int]  # cells beyond the outer ones where numbers stay finite
     mean: Floats  # (cells, 4): means of the first curve
     cv2: Floats  # (cells, 4): means of the second, log cv2
@@ -226,11 +228,14 @@ def _expression(
     rows = layer(table, **_inputs(table, roles, family.outcome, curves.scale))
     rows = _with_position(rows, curves, lookups, layer)
     unit = exact(2.0**-curves.exponent)
-    last = curves.first + len(curves.mean) - 1
+    last = curves.first + curves.cells - 1
     low, high = curves.first - curves.reach[0], last + 1 + curves.reach[1]
     rows = layer(rows, v=_between(rows.soc_u * unit, low, high))
     rows = layer(rows, whole=_between(rows.soc_v.floor(), curves.first, last))
-    rows = layer(rows, at=rows.soc_whole.cast("int64"), x=rows.soc_v - rows.soc_whole - 0.5)
+    cell = rows.soc_whole.cast("int64")
+    for k, atom in enumerate(curves.atoms, start=1):
+        cell = (rows.soc_t == exact(atom)).ifelse(ibis.literal(last + k, type="int64"), cell)
+    rows = layer(rows, at=cell, x=rows.soc_v - rows.soc_whole - 0.5)
     rows = rows.left_join(lookups[_CURVES], rows.soc_at == lookups[_CURVES].soc_cell)
     rows = _with_prior(rows, layer)
     rows = _with_posterior(rows, family, curves.weight.shape[1:], layer)

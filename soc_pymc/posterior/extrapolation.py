@@ -11,7 +11,7 @@ from .._lib.errors import ItemsWarning, warn_user
 from ..data.statistics import Statistics
 from ..families.scales import RANK
 from ..inference.results import Fit
-from .curves import bounded, knot_weights
+from .curves import atom_of, bounded, knot_weights
 
 _MARGIN = 0.1  # allowed distance, as a share of the range of the fit's scores on the mean's axis
 _elsewhere: ContextVar[bool] = ContextVar("elsewhere", default=False)
@@ -32,7 +32,9 @@ class Extrapolation:
         bins = fit.data.children.get("constant_data")
         if bins is None or "score_min" not in bins:  # curves without a range of scores
             return
-        self._seen = float(bins["score_min"].min()), float(bins["score_max"].max())
+        beside = atom_of(fit, bins["score"].to_numpy()) == 0
+        low, high = (bins[name].to_numpy()[beside] for name in ("score_min", "score_max"))
+        self._seen = float(low.min()), float(high.max())
         # ranks end at the fit's scores, so distances are measured on the scores' own scale
         low, high = scales[0].checked(self._seen)
         margin = _MARGIN * (high - low)
@@ -45,6 +47,8 @@ class Extrapolation:
         self._total += low.size
         away = (low < self._low) | (high > self._high)
         away &= (high > self._floor) & (low < self._ceiling)
+        if self._fit.atoms:  # these the fit knows, however far they are
+            away &= atom_of(self._fit, np.where(low == high, low, np.nan)) == 0
         if away.any():
             self._far += int(away.sum())
             self._least = min(self._least, float(low[away].min()))

@@ -1,43 +1,47 @@
 """Items, and bins that represent items, as columns for a posterior."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from .._lib.arguments import Rule
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import ItemsError, StatisticsError
 from ..data.groups import group_roles, is_group, joined, roles_of
-from ..data.items import Items, check_items
+from ..data.items import Items, check_outcomes
 from ..data.statistics import Statistics
 from ..data.tables import batches, open_table, scan
 from ..families.outcomes import OUTCOMES
 from ..inference.results import Fit
-from .curves import items_at_once
+from .curves import atom_of, items_at_once
 from .extrapolation import warn_of_extrapolation
 from .predictive import Columns, Posterior
 
-_OUTCOMES = [role for kind in OUTCOMES.values() for role in (kind.observed, kind.size)]
 _LEAST = 1e-12  # a variance below this share of the square is rounding
 
 
-def posterior_roles(fit: Fit, posterior: Posterior, items: Items) -> dict[str, str]:
+def posterior_roles(
+    fit: Fit, posterior: Posterior, items: Items, check: Rule = check_outcomes
+) -> dict[str, str]:
     """Columns of score, outcome and size, in this order, and of groups if the fit has groups.
 
-    Refuses items of another kind, or without the groups that a fit has.
+    Refuses items of another kind, or without the groups that a fit has. With the rule `check_items`
+    they need no outcomes, and may have no size.
     """
-    check_items(items)
+    check(items, "items")
     roles, outcome = items.roles, posterior.outcome
-    if outcome.observed not in roles or outcome.size not in roles:
-        have = " and ".join(f"{role}=" for role in roles if role in _OUTCOMES)
+    if OUTCOMES[items.kind] is not outcome:
+        own = OUTCOMES[items.kind]
         raise ItemsError(
             f"the fit is of items with {outcome.observed}= and {outcome.size}=, these "
-            f"items have {have}: give items of the kind that made the fit, or fit these"
+            f"items have {own.observed}= and {own.size}=: give items of the kind that made the "
+            "fit, or fit these"
         )
-    names = ["score", outcome.observed, outcome.size]
+    names = [role for role in outcome.bounds if role in roles]
     if fit.groups:
         if not group_roles(roles):
             raise ItemsError(
@@ -101,8 +105,7 @@ def read_items(
     import pyarrow as pa
 
     roles = posterior_roles(fit, posterior, items)
-    # no folds are made here, so ids may have any type
-    scan(replace(items, id=None, fold=None), progress=progress)
+    scan(items, progress=progress)
     names = list(dict.fromkeys([*roles.values(), *by]))
     parts = list(batches(open_table(items.source, names), names))
     table = pa.Table.from_batches(parts)
@@ -130,7 +133,7 @@ class BinScores:
     group: Ints  # codes of groups; 0 if they are pooled
     bin: Ints  # numbers of bins, increasing within a group
     score: Floats  # mean scores
-    spread: Floats  # variances of the mean curve (log E(theta|t) for counts) over a bin's items
+    spread: Floats  # variances of the mean curve (log E(theta | t) for counts) over a bin's items
 
     def place(self, group: Ints, number: Ints) -> NDArray[np.intp]:
         """Positions of bins of groups among these."""
@@ -163,6 +166,15 @@ def bin_scores_of(fit: Fit, posterior: Posterior, stats: Statistics, coarse: int
     variance = square - mean**2
     sd = np.sqrt(np.where(variance > _LEAST * square, variance, 0.0))
     groups, bins = key // wide, key % wide
+    middle = _exact(fit, part, at, scale.score(mean))
     ends = [scale.score(mean + s * sd) for s in (-0.5, 0.5)]
     below, above = (mean_curve(end, groups) for end in ends)
-    return BinScores(groups, bins, scale.score(mean), (above - below) ** 2)
+    return BinScores(groups, bins, middle, (above - below) ** 2)
+
+
+def _exact(fit: Fit, part: Mapping[str, NDArray[Any]], at: Ints, score: Floats) -> Floats:
+    """Mean scores of bins, without rounding where all items of a bin have the score of an atom."""
+    low, high = (np.full(len(score), end) for end in (np.inf, -np.inf))
+    np.minimum.at(low, at, part["score_min"])
+    np.maximum.at(high, at, part["score_max"])
+    return np.where((low == high) & (atom_of(fit, low) > 0), low, score)

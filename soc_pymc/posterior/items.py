@@ -6,8 +6,10 @@ prior, Gamma(shape(t) + y, rate(t) + N)); over draws it is an equal mixture.
 
 import logging
 import os
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from concurrent.futures import CancelledError
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,8 +17,9 @@ from .._lib.arguments import PROBABILITY, OneOf, path_of, shown, switch
 from .._lib.errors import FitError, ItemsError
 from .._lib.files import remove_stale
 from .._lib.progress import Phase, phase
+from .._lib.threads import ordered_map, ready_ahead
 from ..data.groups import MARK, group_roles, is_group
-from ..data.items import Items
+from ..data.items import Items, check_items
 from ..data.tables import batches, kind_of, open_table, scan, to_ibis
 from ..data.tables.item_files import check_files
 from ..data.tables.sources import readable
@@ -25,7 +28,7 @@ from ..inference.results import Fit
 from .curves import P_ZERO
 from .extrapolation import Extrapolation
 from .item_columns import columns_of, posterior_roles
-from .predictive import Columns, Scorer, posterior_of
+from .predictive import Columns, Scorer, own_outcomes, posterior_of
 from .scored_files import (
     file_record,
     fit_digest,
@@ -38,6 +41,8 @@ from .scored_files import (
 
 _log = logging.getLogger(__name__)
 _BATCH, _BATCH_OF_FEW = 100_000, 1 << 19  # items per batch, with all draws and with few nodes
+DRAWS = ("auto", "all", "representative")  # the last is an old name of the first
+_OUTERMOST = 0.025  # quantile up to which few nodes are accurate
 _LONGEST_NAME = 200  # characters, with room for the temporary name
 _WIDE = 32  # columns beyond which batches are smaller
 
@@ -51,6 +56,8 @@ class _BatchScorer:
     score: Scorer  # makes them
     batch: int  # items per batch
     far: Extrapolation  # counts scores far outside those of the fit
+    at_once: bool  # whether files may be scored at once
+    lock: threading.Lock = field(default_factory=threading.Lock)  # for counts
 
 
 def item_posteriors(
@@ -58,7 +65,7 @@ def item_posteriors(
     items: Items,
     *,
     quantiles: Sequence[float] = (0.05, 0.95),
-    draws: Literal["all", "representative"] = "all",
+    draws: Literal["auto", "all"] = "auto",
     plug_in: bool = False,
     out: str | os.PathLike[str] | None = None,
     progress: bool = True,
@@ -70,18 +77,22 @@ def item_posteriors(
     fit
         The fit.
     items
-        Items to score: those of the fit or others of the same kind. If the fit has groups, each
-        item is scored with its group's curves; items of a new group with the shared curves and the
-        uncertainty of a new group. A new combination of known levels has the effects of both.
+        Items to score: those of the fit or others of the same kind. Items that name no column of
+        outcomes get theta given the score alone (and their group, and the exposure or noise sd if
+        the prior depends on it), as of items of which nothing is seen yet. If the fit has groups,
+        each item is scored with its group's curves; items of a new group with the shared curves and
+        the uncertainty of a new group. A new combination of known levels has the effects of both.
     quantiles
         Probabilities of the quantile columns, each between 0 and 1.
     draws
-        ``"all"``: uses every draw of the curves. ``"representative"``, for large tables: at each
-        score 4 to 100 quadrature points with the draws' moments replace them, in a compiled loop,
-        except where the curves are poorly known (sd of log cv2 above 0.6) or the data contradict
-        them. Mean, sd and quantiles from 2.5 to 97.5 percent are within 1e-3 posterior sd of
-        ``"all"``: on items of S1 and on extreme ones at most 9e-4 for fits to 300, 3,000, 20,000
-        and 200,000 items, for the largest 3e-4.
+        ``"auto"``: few quadrature points with the draws' moments (4 to 196; for mixtures, second
+        moments of the weights) replace the draws of the curves, in compiled loops. Every draw is
+        used where that is not accurate: where the curves are hardly known (sd of log cv2 above 0.7)
+        or the data contradict them, and for quantiles below 0.025 or above 0.975. Mean, sd and
+        quantiles are within 1e-3 posterior sd of ``"all"``, which uses every draw for every item.
+        Of mixtures they are within 2e-3 at the outermost scores; with ``zero=True``, a quantile
+        whose probability is within 1e-3 of ``p_zero`` may be farther, as it jumps there.
+        ``"representative"`` is the old name of ``"auto"``.
     plug_in
         Use only the posterior means of the curves (of log mean and log cv2, or of mean and log
         variance), as if they were known.
@@ -109,7 +120,8 @@ def item_posteriors(
         already have one of the new columns. For a folder the error names the file, and finished
         files stay.
     FitError
-        If a quantile is not between 0 and 1, or a score has no position on the fit's axis.
+        If a quantile is not between 0 and 1, a score has no position on the fit's axis, or items
+        without outcomes name no exposure (noise sd) although the prior depends on it.
 
     Warns
     -----
@@ -123,38 +135,53 @@ def item_posteriors(
     >>> frame = soc.simulation.s1(2000, seed=0)
     >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
     >>> fit = soc.fit(soc.summarize(items), progress=False)
-    >>> scored = soc.item_posteriors(fit, items, quantiles=(0.5,), draws="representative")
+    >>> scored = soc.item_posteriors(fit, items, quantiles=(0.5,))
     >>> list(scored.columns[-4:])
     ['theta_mean', 'theta_sd', 'theta_var', 'theta_q50']
+
+    New items, without outcomes:
+
+    >>> new = soc.PoissonItems(frame[["score"]], score="score")
+    >>> before = soc.item_posteriors(fit, new)
+    >>> bool(before["theta_var"].mean() > scored["theta_var"].mean())
+    True
     """
-    probs = _probabilities(quantiles)
-    _check_options(draws, plug_in)
+    probs = probabilities(quantiles)
+    draws = _draws_to_use(draws, plug_in, probs)
     if out is not None:
         path_of(out, "out", ItemsError)
     switch(progress, "progress")
     posterior = posterior_of(fit)
-    roles = posterior_roles(fit, posterior, items)
+    roles = posterior_roles(fit, posterior, items, check_items)
+    size = posterior.outcome.size
+    if fit.prior.exposure is not None and size not in roles:
+        raise FitError(
+            f"theta depends on the {posterior.outcome.words.size} in this fit: give the items "
+            f"{size}= too, of those to be expected if nothing is seen yet"
+        )
     _log.debug("scoring %r with draws=%r, plug_in=%r", items, draws, plug_in)
     zero = fit.prior.zero
-    names = ["theta_mean", "theta_sd", "theta_var", *(_quantile_name(p) for p in probs)]
+    names = ["theta_mean", "theta_sd", "theta_var", *(quantile_name(p) for p in probs)]
     names += [P_ZERO] * zero
     table = _open_checked(items, roles, names)
-    batch = _BATCH_OF_FEW if draws == "representative" else _BATCH
+    batch = _BATCH_OF_FEW if draws == "auto" else _BATCH
+    scorer = _BatchScorer(
+        roles,
+        names,
+        posterior.scorer(probs, draws, plug_in, zero),
+        batch,
+        Extrapolation(fit),
+        at_once=not fit.prior.mixture,  # whose weights in cells depend on the items before
+    )
     if out is not None and is_folder(out):
         made_by = {"quantiles": probs, "draws": draws, "plug_in": plug_in, "roles": roles}
         files = _files_to_score(items, Path(out), made_by | {"fit": fit_digest(fit)})
-        scorer = _BatchScorer(
-            roles, names, posterior.scorer(probs, draws, plug_in, zero), batch, Extrapolation(fit)
-        )
         try:
             return _score_files(files, items, scorer, Path(out), progress)
         finally:  # after an error too, because finished files stay and are not scored again
             scorer.far.warn()
     target = None if out is None else _target(Path(out), items)
     total = _count(table, items)
-    scorer = _BatchScorer(
-        roles, names, posterior.scorer(probs, draws, plug_in, zero), batch, Extrapolation(fit)
-    )
     with phase("item posteriors", total=total, unit="items", enabled=progress) as shown:
         scored = _scored_batches(table, items, scorer, shown)
         if target is None:
@@ -166,25 +193,29 @@ def item_posteriors(
     return found
 
 
-def _check_options(draws: str, plug_in: bool) -> None:
-    OneOf("all", "representative")(draws, "draws")
-    if switch(plug_in, "plug_in") and draws == "representative":
-        raise FitError('plug_in=True uses no draws: leave out draws="representative"')
+def _draws_to_use(draws: str, plug_in: bool, probs: Sequence[float]) -> Literal["auto", "all"]:
+    """The option, or all draws for quantiles that few nodes do not have to 1e-3 sd."""
+    OneOf(*DRAWS)(draws, "draws")
+    if switch(plug_in, "plug_in") and draws != "auto":
+        raise FitError(f'plug_in=True uses no draws: leave out draws="{draws}"')
+    outer = any(not _OUTERMOST <= p <= 1.0 - _OUTERMOST for p in probs)
+    return "all" if draws == "all" or outer else "auto"
 
 
-def _probabilities(quantiles: Sequence[float]) -> tuple[float, ...]:
+def probabilities(quantiles: Sequence[float]) -> tuple[float, ...]:
+    """Checked probabilities of quantiles."""
     if isinstance(quantiles, str | bytes | Mapping) or not isinstance(quantiles, Iterable):
         raise FitError(
             f"quantiles={shown(quantiles)} must be a list of numbers between 0 and 1, such as "
             "(0.05, 0.95)"
         )
     probs = tuple(PROBABILITY(p, "one of quantiles") for p in quantiles)
-    if len({_quantile_name(p) for p in probs}) < len(probs):
+    if len({quantile_name(p) for p in probs}) < len(probs):
         raise FitError(f"quantiles={shown(probs)}: two of them are the same, leave one out")
     return probs
 
 
-def _quantile_name(prob: float) -> str:
+def quantile_name(prob: float) -> str:
     """theta_q05 for 0.05, theta_q97_5 for 0.975: percent, two digits before the point."""
     whole, _, rest = f"{prob * 100:013.10f}".partition(".")
     rest = rest.rstrip("0")
@@ -227,22 +258,25 @@ def _scored_batches(table: Any, items: Items, scorer: _BatchScorer, shown: Phase
     import pyarrow as pa
 
     size = max(1, scorer.batch * _WIDE // max(_WIDE, len(table.columns)))
-    for batch in batches(table, size=size, source=items.source):
+    for batch in ready_ahead(batches(table, size=size, source=items.source)):
         columns = _valid_columns(batch, items, scorer.roles)
         found = scorer.score(columns)
-        scorer.far.count(columns["score"])
+        with scorer.lock:
+            scorer.far.count(columns["score"])
         yield pa.RecordBatch.from_arrays(
             [*batch.columns, *(pa.array(row) for row in found)],
             names=[*batch.schema.names, *scorer.names],
         )
-        shown.advance(batch.num_rows)
+        with scorer.lock:
+            shown.advance(batch.num_rows)
 
 
 def _valid_columns(batch: Any, items: Items, roles: Mapping[str, str]) -> Columns:
     """Columns of a batch by role; a bad row raises an error about all rows."""
-    columns = columns_of(batch, roles)
-    numbers = [columns[role] for role in roles if not is_group(role)]
-    good = OUTCOMES[items.kind].validity.are_valid(*numbers)
+    columns, outcome = columns_of(batch, roles), OUTCOMES[items.kind]
+    own = zip((outcome.observed, outcome.size), own_outcomes(outcome, columns), strict=True)
+    numbers = (columns.get(role, usual) for role, usual in own)
+    good = outcome.validity.are_valid(columns["score"], *numbers)
     crossings = max(len(group_roles(roles)) - 1, 0)
     labels = columns.get("group", ())
     if not good or any(x is None or (crossings and x.count(MARK) != crossings) for x in labels):
@@ -309,23 +343,39 @@ def _score_files(
     folder: Path,
     progress: bool,
 ) -> Path:
-    """Score file by file, except finished ones."""
+    """Score all files except finished ones, several at once in threads.
+
+    After an error no further file is begun, and the others in work are given up.
+    """
     todo = [file for file in files if not is_finished(*file[1:])]
-    kept = len(files) - len(todo)
+    kept = f", {len(files) - len(todo)} kept as they are" * (len(todo) < len(files))
+    stop = threading.Event()
+
     with phase("item posteriors", unit="items", enabled=progress) as shown:
-        for done, (path, target, record) in enumerate(todo):
-            note = f"file {done + 1} of {len(todo)}" + (
-                f", {kept} kept as they are" if kept else ""
-            )
-            shown.note(note)
+
+        def score(file: tuple[str, Path, str]) -> None:
+            path, target, record = file
             own = replace(items, source=path)
             try:
                 table = open_table(path)
-                scored = _scored_batches(table, own, scorer, shown)
+                scored = _until(stop, _scored_batches(table, own, scorer, shown))
                 write_scored(scored, target, _count(table, own), scorer.names, record)
             except (ItemsError, FitError) as error:
                 text = str(error)
                 raise type(error)(text if path in text else f"{path}: {text}") from error
+
+        scores = ordered_map(score, todo, 0, stop) if scorer.at_once else map(score, todo)
+        shown.note(f"{len(todo)} files to score{kept}")
+        for done, _ in enumerate(scores, start=1):
+            shown.note(f"{done} of {len(todo)} files scored{kept}")
         if kept and not todo:
-            shown.note(f"all {kept} files kept as they are")
+            shown.note(f"all {len(files)} files kept as they are")
     return folder
+
+
+def _until(stop: threading.Event, batches: Iterator[Any]) -> Iterator[Any]:
+    """Batches until other work has failed."""
+    for batch in batches:
+        if stop.is_set():
+            raise CancelledError
+        yield batch

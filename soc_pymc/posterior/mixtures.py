@@ -5,12 +5,10 @@ Components and weights come from one of two sources: a fit with weights that are
 score's bin, shifted along the curve of the mean; one draw).
 """
 
-import os
 import weakref
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,10 +17,12 @@ from numpy.typing import NDArray
 from scipy import interpolate, special
 
 from .._lib.arrays import Floats, Ints
+from .._lib.threads import ordered_map
 from ..families.components import Frame
 from ..families.family import Family, family_of
 from ..families.gamma_quantiles import quantile_tables
 from ..families.mixture_items import (
+    average_by_cells,
     average_by_table,
     average_weights,
     interpolated,
@@ -36,7 +36,7 @@ from ..families.scales import RANK
 from ..families.zeros import summaries as summaries_with_zero
 from ..families.zeros import whole_moments, with_zero
 from ..inference.results import Fit
-from ..model.splines import spline_matrix
+from ..model.splines import knots_in, spline_matrix
 from .curves import (
     P_ZERO,
     average_curves,
@@ -46,9 +46,11 @@ from .curves import (
     is_plain,
     moment_variables,
     own_terms,
+    place_of,
     some_curves,
 )
-from .predictive import Columns, Scorer, ThetaMixture, in_chunks, proper, select
+from .predictive import Columns, Scorer, ThetaMixture, in_chunks, own_outcomes, proper, select
+from .quadrature import Cells
 
 Blocks = Iterator[tuple[Ints, Floats]]
 """Indices of scores with the components' weights there, (draws, scores, R), block by block."""
@@ -58,6 +60,7 @@ _GRID = 1000  # points of the table between the outer knots of the weights
 _SOLVED = 500  # points at which weights are solved for; others are interpolated
 _MOST = 0.005  # relative variance of marginal densities over draws, above which all draws are used
 _TINY = 1e-300
+_PER_KNOT, _PER_SIZE = 4, 2  # cells between knots of the score and of the size
 
 
 class _Weights(Protocol):
@@ -65,7 +68,6 @@ class _Weights(Protocol):
 
     draws: int
     items: int  # scores whose components are in memory at once
-    workers: int | None  # number of threads; None for all processors
 
     def components(self, columns: Columns) -> tuple[Floats, Floats]:
         """Locations (n, R) and variances (n, 1) or (n, R), with the items' ``spread``."""
@@ -86,8 +88,8 @@ class _Weights(Protocol):
         """
 
     @property
-    def table(self) -> "_Table | None":
-        """A table for compiled scoring of most items, if there is one."""
+    def table(self) -> "_Table | _CellTable | None":
+        """A table for scoring most items, if there is one."""
 
 
 class _MixturePosterior:
@@ -99,10 +101,8 @@ class _MixturePosterior:
         self.outcome = self.family.outcome
 
     def _own(self, columns: Columns) -> tuple[Floats, Floats]:
-        outcome, size = (
-            np.asarray(columns[k], dtype=float) for k in (self.outcome.observed, self.outcome.size)
-        )
-        return outcome, size
+        outcome, size = own_outcomes(self.outcome, columns)
+        return np.asarray(outcome, dtype=float), np.asarray(size, dtype=float)
 
     def _components(self, columns: Columns) -> tuple[Floats, Floats]:
         """Locations and variances, including the spread of an item."""
@@ -150,7 +150,21 @@ class _MixturePosterior:
         return weight
 
     def _in_chunks(self, one_chunk: Scorer, columns: Columns) -> Floats:
-        return in_chunks(one_chunk, self._weights.items, columns, self._weights.workers)
+        return in_chunks(one_chunk, self._weights.items, columns)
+
+    def prior_nodes(
+        self, columns: Columns, every: int
+    ) -> tuple[Floats, Floats, tuple[Floats, Floats]]:
+        """Mean of the weights (n, R), weights by draw, and the parameters of the components.
+
+        The weights by draw, (n / every, draws, R), are those of the middle of `every` points.
+        """
+        mean = self._weights.mean(columns)
+        middle = select(columns, np.arange(every // 2, len(mean), every))
+        draws = np.empty((len(middle["score"]), self._weights.draws, mean.shape[1]))
+        for at, weights in self._weights.blocks(middle):
+            draws[at] = weights.transpose(1, 0, 2)
+        return mean, draws, self._listed(self._prior(columns))
 
     # --- outcomes --------------------------------------------------------------------------------
 
@@ -199,7 +213,7 @@ class _MixturePosterior:
         table = self._weights.table
         if table is None or "spread" in columns:  # the table is for single scores
             return self._updated(columns, components)
-        if table.compiled:
+        if isinstance(table, _Table) and table.compiled:
             weight, left = table.weights(columns, *self._own(columns))
         else:
             weight, left = table.averaged(columns, self._densities(columns, components)[0])
@@ -226,16 +240,13 @@ class _MixturePosterior:
         given[self.outcome.size] = exposure
         return self._weights.curves({k: np.asarray(v) for k, v in given.items() if v is not None})
 
-    def moments(self, columns: Columns) -> tuple[Floats, Floats]:
-        if self._weights.draws == 1:
-            found = self.scorer((), "all", False)(columns)
-            return found[:1], found[2:3]
+    def moments(self, columns: Columns) -> tuple[Floats, Floats, Floats]:
         components = self._components(columns)
         after = self._listed(self._updated_parameters(columns, components))
-        means, variances = self.family.mean(*after), self.family.variance(*after)
-        density = self._densities(columns, components)[0]
+        family, density = self.family, self._densities(columns, components)[0]
+        each = family.mean(*after), family.variance(*after), family.third(*after)
         blocks, every = self._weights.blocks(columns), np.arange(len(density))
-        return draw_moments(density, means, variances, every, blocks, self._weights.draws)
+        return draw_moments(density, *each, every, blocks, self._weights.draws)
 
     def theta(self, columns: Columns) -> ThetaMixture:
         """Mixture of the posterior components, with weights averaged over the draws."""
@@ -256,10 +267,6 @@ class _MixturePosterior:
             at[:, own] = np.minimum(below, weights.shape[-1] - 1)
         return _picked(self._listed(self._updated_parameters(columns, components)), at)
 
-    def before(self, columns: Columns, probs: tuple[float, ...]) -> Floats:
-        weight = self._weights.mean(columns)
-        return np.asarray(self._summaries(weight, self._prior(columns), probs))
-
     def scorer(
         self, probs: tuple[float, ...], draws: str, plug_in: bool, zero: bool = False
     ) -> Scorer:
@@ -273,7 +280,7 @@ class _MixturePosterior:
 
         def near(part: Columns) -> Floats:
             table = self._weights.table
-            if table is None or not table.compiled:
+            if not (isinstance(table, _Table) and table.compiled):
                 components = self._components(part)
                 return summarized(part, components, self._near_weights(part, components))
             found, left = table.score(part, *self._own(part), probs)
@@ -281,8 +288,15 @@ class _MixturePosterior:
                 found[:, left] = exact(select(part, left))
             return found
 
-        one_chunk = near if draws == "representative" and not plug_in else exact
-        return lambda columns: self._in_chunks(one_chunk, columns)
+        if plug_in or draws == "all":
+            return partial(self._in_chunks, exact)
+
+        def near_items(columns: Columns) -> Floats:
+            if isinstance(self._weights.table, _CellTable):
+                self._weights.table.prepare(columns)
+            return self._in_chunks(near, columns)
+
+        return near_items
 
 
 def _picked(theta: tuple[Floats, Floats], at: Ints) -> tuple[Floats, Floats]:
@@ -305,7 +319,6 @@ class _BinWeights:
     """One draw: components of a score's bin, shifted along the curve of the mean."""
 
     draws, items = 1, 5000
-    workers: int | None = None
     table: "_Table | None" = None
 
     def __init__(self, fit: Fit) -> None:
@@ -382,7 +395,6 @@ class _SmoothWeights:
     """Components on a fixed grid, with weights by draw."""
 
     items = 5_000
-    workers: int | None = None
 
     def __init__(self, fit: Fit) -> None:
         self._fit, self._pilot = fit, _pilot(fit)
@@ -394,7 +406,7 @@ class _SmoothWeights:
         self._raise = data["grid_raise"]
         self._zero = fit.prior.zero
         self._number = len(self._z) + self._zero  # of components, theta = 0 the last
-        self._knots = values["weight_knot"].to_numpy()
+        self._knots = knots_in(fit.data, "weight_knot")
         self._coefficients = values.to_numpy().reshape(-1, *values.shape[2:])
         self.draws = len(self._coefficients)
 
@@ -405,8 +417,8 @@ class _SmoothWeights:
     def _base(self, columns: Columns) -> tuple[Frame, Floats]:
         """Base distributions that place components at items, and the pilot's curves, (n, 2)."""
         first, second = (x[0] for x in curves_at(self._pilot, *self._at(columns)))
-        position = self._fit.axis("variance")(self._at(columns)[0])
-        knots, values = self._raise["variance_knot"].to_numpy(), self._raise.to_numpy()
+        position = place_of(self._fit, "variance", self._at(columns)[0])
+        knots, values = knots_in(self._fit.data, "variance_knot"), self._raise.to_numpy()
         raised = spline_matrix(position, knots) @ values
         base = self._family.components.base(first, second + raised)
         return base, np.column_stack([first, second])
@@ -465,7 +477,7 @@ class _SmoothWeights:
     def _further(self, columns: Columns, given: Floats) -> Floats:
         """Further predictors at items (draws, n, F) from coefficients at the knots."""
         # beyond the outer knots they stay constant, because straight lines of logs would explode
-        position = self._fit.axis("mean")(self._at(columns)[0])
+        position = place_of(self._fit, "mean", self._at(columns)[0])
         inside = np.clip(position, self._knots[0], self._knots[-1])
         return np.einsum("nk,dkj->dnj", spline_matrix(inside, self._knots), given)
 
@@ -506,7 +518,7 @@ class _SmoothWeights:
 
     def mean(self, columns: Columns) -> Floats:
         """Weights averaged over the draws, interpolated within the table's grid."""
-        if self.table is None:
+        if not isinstance(self.table, _Table):
             return self._averaged(columns)
         grid, position = self._grid, self._fit.axis("mean")(self._at(columns)[0])
         inside = (position >= grid[0]) & (position <= grid[-1])
@@ -548,17 +560,17 @@ class _SmoothWeights:
             logs[part] = np.log(np.maximum(own, np.exp(LOWEST)))
 
         step = max(1, _AT_ONCE // logs[0].size)
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(fill, np.split(np.arange(_SOLVED), np.arange(step, _SOLVED, step))))
+        for _ in ordered_map(fill, np.split(np.arange(_SOLVED), np.arange(step, _SOLVED, step))):
+            pass
         kept = _SOLVED_OF[id(self._fit.data)] = _Solved(position, logs)
         weakref.finalize(self._fit.data, _SOLVED_OF.pop, id(self._fit.data), None)
         return kept
 
     @cached_property
-    def table(self) -> "_Table | None":
-        """Moments of the weights, and the base distribution, over the grid."""
+    def table(self) -> "_Table | _CellTable":
+        """Moments of the weights over scores, with the base distribution, or over cells."""
         if not is_plain(self._fit):
-            return None
+            return _CellTable(self._fit, self._number, self._solve)
         few, logs = self._solved.position, self._solved.log_weight
         moments = np.empty((len(few), self._number, 1 + self._number))
         for k, own in enumerate(map(np.exp, logs.astype(float))):
@@ -629,3 +641,48 @@ class _Table:
         given = self._given(columns, outcome, size)
         score_by_table(*given, share, tables, self._gamma, found, left)
         return found, left
+
+
+class _CellTable:
+    """Means and covariances of weights over draws at points of cells of score, group and size."""
+
+    def __init__(
+        self, fit: Fit, number: int, solve: Callable[[Columns, None, bool], Floats]
+    ) -> None:
+        self._cells, self._number, self._solve = Cells(fit, _PER_KNOT, _PER_SIZE), number, solve
+        self._draws = fit.data["posterior"].sizes["chain"] * fit.data["posterior"].sizes["draw"]
+        self._row: dict[int, int] = {}  # of a point in the moments
+        self._mean = np.empty((0, number))
+        self._cov = np.empty((0, number, number), dtype=np.float32)
+
+    def prepare(self, columns: Columns) -> None:
+        """Find the moments at all points of the items' cells, unless these are more than items."""
+        cell = np.unique(self._cells.find(columns))
+        points = np.unique(self._cells.points_of(cell[cell >= 0]))
+        new = np.array([p for p in points.tolist() if p not in self._row], dtype=np.int64)
+        if not 0 < len(new) <= len(columns["score"]):
+            return
+        step = max(1, _AT_ONCE // (self._draws * self._number))
+        made = list(ordered_map(self._moments, np.split(new, range(step, len(new), step))))
+        self._row |= {p: i for i, p in enumerate(new.tolist(), len(self._mean))}
+        self._mean = np.concatenate([self._mean, *(mean for mean, _ in made)])
+        self._cov = np.concatenate([self._cov, *(cov for _, cov in made)])
+
+    def _moments(self, point: Ints) -> tuple[Floats, Floats]:
+        weight = self._solve(self._cells.columns(point), None, False).transpose(1, 0, 2)
+        mean = weight.mean(axis=1)
+        away = weight - mean[:, None]
+        cov = away.transpose(0, 2, 1) @ away / weight.shape[1]
+        return mean, cov.astype(np.float32)
+
+    def averaged(self, columns: Columns, density: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+        """Posterior weights (n, R), up to a factor, and a mask of items that need all draws."""
+        cell, place = np.unique(self._cells.find(columns), return_inverse=True)
+        points = self._cells.points_of(np.maximum(cell, 0))
+        rows = np.array([[self._row.get(p, -1) for p in own] for own in points.tolist()])
+        rows[cell < 0] = -1
+        weight, left = np.empty_like(density), np.empty(len(density), dtype=bool)
+        shares = self._cells.shares(columns, np.maximum(cell, 0)[place])
+        moments = rows, self._mean, self._cov
+        average_by_cells(place, *shares, *moments, density, _MOST, weight, left)
+        return weight, left

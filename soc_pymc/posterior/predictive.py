@@ -4,10 +4,9 @@ Given a draw of the curves theta is Gamma or Normal, or a mixture of these, befo
 outcome; over the draws it is a mixture. The rest of the package uses `posterior_of(fit)`.
 """
 
-import os
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
+from .._lib.threads import ordered_map
 from ..families.family import Family, family_of
 from ..families.outcomes import Outcome
 from ..families.row_sums import MEAN_ONLY
@@ -22,28 +22,34 @@ from ..families.zeros import with_zero
 from ..inference.results import FIT, Fit
 from .curves import (
     average_curves,
-    curve_draws,
     curves_at,
-    is_plain,
     items_at_once,
     own_terms,
     some_curves,
 )
-from .quadrature import curve_spread, few_nodes, make_nodes, representative_nodes
+from .quadrature import (
+    MOST_APART,
+    WIDEST,
+    NodeTable,
+    curve_spread,
+    many_nodes,
+    representative_nodes,
+)
 
 Columns = Mapping[str, NDArray[Any]]
 """Columns of items by role, arrays of one length.
 
 ``score``, the outcome (``count`` or ``value``), its size (``exposure`` or ``noise_sd``), and
-``group`` (labels as str) if the fit has groups. Where an item stands for several whose scores
-differ, ``spread`` is the variance of the mean curve (of log E(theta|t) for counts) over them.
+``group`` (labels as str) if the fit has groups. Without the outcome, theta is as given the score,
+the group and, for a prior that depends on it, the size. Where an item stands for several whose
+scores differ, ``spread`` is the variance of the mean curve (of log E(theta | t) for counts) over
+them.
 """
 
 Scorer = Callable[[Columns], Floats]
 """From items to posterior mean, sd, variance and quantiles of theta, (3 + probabilities, n)."""
 
-_MANY = 4000  # items per chunk without draws, or with few nodes, as fits a processor's cache
-_FEW_LEFT = 16  # items per chunk for all draws, so few that linear algebra starts no threads
+_MANY = 1 << 15  # items per chunk without draws, or with few nodes, as fits a processor's cache
 _APART = 0.01  # sd of a probability over nodes above which all draws are averaged
 _WIDE = 0.4  # or sd of the second curve, a logarithm
 
@@ -103,8 +109,8 @@ class Posterior(Protocol):
     def simulate(self, columns: Columns, rng: np.random.Generator) -> Floats:
         """Outcomes of new items of the same score and size, (draws, n)."""
 
-    def moments(self, columns: Columns) -> tuple[Floats, Floats]:
-        """E and Var(theta | t, y) of the items, each (draws, n)."""
+    def moments(self, columns: Columns) -> tuple[Floats, Floats, Floats]:
+        """E and Var(theta | t, y) and the third central moment of the items, each (draws, n)."""
 
     def theta(self, columns: Columns) -> ThetaMixture:
         """Theta of the items given score and outcome, averaged over all draws of the curves."""
@@ -119,13 +125,10 @@ class Posterior(Protocol):
     def scorer(
         self, probs: tuple[float, ...], draws: str, plug_in: bool, zero: bool = False
     ) -> Scorer:
-        """Function that scores items over ``"all"`` draws, ``"representative"`` ones, or none.
+        """Function that scores items: ``"auto"`` over few nodes where accurate, or ``"all"`` draws.
 
         With `zero` a last row is P(theta = 0 | t, y).
         """
-
-    def before(self, columns: Columns, probs: tuple[float, ...]) -> Floats:
-        """Rows of a `Scorer` for items whose outcome is not known, over all draws."""
 
     def curves(
         self, score: Floats, group: NDArray[Any] | None = None, exposure: Floats | None = None
@@ -160,12 +163,23 @@ def select(columns: Columns, at: slice | NDArray[Any]) -> dict[str, NDArray[Any]
     return {name: values[at] for name, values in columns.items()}
 
 
-def in_chunks(one_chunk: Scorer, step: int, columns: Columns, workers: int | None = None) -> Floats:
+def own_outcomes(outcome: Outcome, columns: Columns) -> tuple[Floats, Floats]:
+    """Outcomes and their sizes, uninformative ones for items without outcomes."""
+    if outcome.observed in columns:
+        return columns[outcome.observed], columns[outcome.size]
+    n = len(columns["score"])
+    return np.zeros(n), np.full(n, outcome.no_information)
+
+
+def in_chunks(one_chunk: Scorer, step: int, columns: Columns) -> Floats:
     """Process chunks in threads, because scipy's functions release the lock."""
-    parts = [slice(i, i + step) for i in range(0, len(columns["score"]), step)]
-    with ThreadPoolExecutor(workers or os.cpu_count()) as pool:
-        done = list(pool.map(lambda part: one_chunk(select(columns, part)), parts))
+    parts = _slices(len(columns["score"]), step)
+    done = list(ordered_map(lambda part: one_chunk(select(columns, part)), parts))
     return np.concatenate(done, axis=1)
+
+
+def _slices(n: int, step: int) -> list[slice]:
+    return [slice(i, min(i + step, n)) for i in range(0, n, step)]
 
 
 def proper(below: Floats, upto: Floats) -> tuple[Floats, Floats]:
@@ -184,8 +198,8 @@ class _FamilyPosterior:
 
     # --- draws of the curves, and of theta -------------------------------------------------------
 
-    def _at(self, columns: Columns) -> tuple[Floats, NDArray[Any] | None, Floats]:
-        return columns["score"], columns.get("group"), columns[self.outcome.size]
+    def _at(self, columns: Columns) -> tuple[Floats, NDArray[Any] | None, Floats | None]:
+        return columns["score"], columns.get("group"), columns.get(self.outcome.size)
 
     def _draws(self, columns: Columns) -> tuple[Floats, Floats]:
         return curves_at(self._fit, *self._at(columns))
@@ -201,7 +215,7 @@ class _FamilyPosterior:
         return self.family.widened(first, second, columns["spread"])
 
     def _own(self, columns: Columns) -> tuple[Floats, Floats]:
-        return columns[self.outcome.observed], columns[self.outcome.size]
+        return own_outcomes(self.outcome, columns)
 
     def _updated(self, columns: Columns, first: Floats, second: Floats) -> tuple[Floats, Floats]:
         prior = self.family.to_parameters(first, second)
@@ -264,9 +278,9 @@ class _FamilyPosterior:
     ) -> dict[str, Floats]:
         return dict(self.family.curve_variables(*curves_at(self._fit, score, group, exposure)))
 
-    def moments(self, columns: Columns) -> tuple[Floats, Floats]:
-        after = self._updated(columns, *self._draws(columns))
-        return self.family.mean(*after), self.family.variance(*after)
+    def moments(self, columns: Columns) -> tuple[Floats, Floats, Floats]:
+        after, family = self._updated(columns, *self._draws(columns)), self.family
+        return family.mean(*after), family.variance(*after), family.third(*after)
 
     def theta(self, columns: Columns) -> ThetaMixture:
         """One component of each draw."""
@@ -288,40 +302,93 @@ class _FamilyPosterior:
             draws = self._draws(columns)
             return np.asarray(family.summaries(*draws, *self._own(columns), probs).rows)
 
-        def nodes_of_draws(columns: Columns) -> Floats:
-            return self._score_few(columns, probs)
-
-        one_chunk = nodes_of_draws
         if plug_in:
-            one_chunk, step = plugged_in, _MANY if is_plain(fit) else step
-        elif draws == "all":
-            one_chunk = every_draw
-        elif is_plain(fit):
-            return _tabulated(fit, probs, lambda columns: in_chunks(one_chunk, step, columns))
-        return lambda columns: in_chunks(one_chunk, step, columns)
+            return lambda columns: in_chunks(plugged_in, _MANY, columns)
+        if draws == "all" or fit.one_draw:
+            return partial(in_chunks, every_draw, step)
+        return self._over_nodes(probs)
 
-    def before(self, columns: Columns, probs: tuple[float, ...]) -> Floats:
-        found = self.family.over_draws(*self._draws(columns), probs)
-        moments = found.mean, np.sqrt(found.variance), found.variance
-        return np.vstack([*moments, found.quantiles])
+    def _over_nodes(self, probs: tuple[float, ...]) -> Scorer:
+        """Score items over as few nodes as are accurate, or over all draws."""
+        table, step = NodeTable(self._fit), items_at_once(self._fit)
 
-    def _score_few(self, columns: Columns, probs: tuple[float, ...]) -> Floats:
-        """Score items over a few nodes if these are accurate, else over all draws."""
-        family, (outcome, size) = self.family, self._own(columns)
+        def score_items(columns: Columns) -> Floats:
+            out = np.full((3 + len(probs), len(columns["score"])), np.nan)
+
+            def find(part: slice) -> _Chunk:
+                own = select(columns, part)
+                return _Chunk(own, out[:, part], table.cells.find(own))
+
+            def score(level: int, chunk: _Chunk) -> None:
+                row = table.rows(level, chunk.left)
+                at, known = chunk.at[row >= 0], row[row >= 0]
+                if len(at):
+                    given = {**select(chunk.columns, at), "cell": chunk.cell[at], "row": known}
+                    chunk.out[:, at] = self._score_level(
+                        table, level, table.limits[level], probs, given
+                    )
+
+            chunks = list(ordered_map(find, _slices(out.shape[1], _MANY)))
+            for level in range(len(table.limits)):
+                table.prepare(level, [chunk.left for chunk in chunks])
+                for _ in ordered_map(partial(score, level), chunks):
+                    pass
+            left = np.flatnonzero(np.isnan(out[0]))
+            if len(left):
+                rest = partial(self._score_by_draws, probs)
+                out[:, left] = in_chunks(rest, step, select(columns, left))
+            return out
+
+        return score_items
+
+    def _score_by_draws(self, probs: tuple[float, ...], columns: Columns) -> Floats:
+        """Score items over many nodes of their own draws, or over all of these."""
+        family, own = self.family, self._own(columns)
         first, second = self._draws(columns)
-        spread = curve_spread(family, first, second)
-        out, left = np.empty((3 + len(probs), len(spread))), np.ones(len(spread), dtype=bool)
-        for at, limit, (weight, one, two) in few_nodes(first, second, spread):
-            near = family.node_spread(one, two, outcome[at], size[at], weight) < limit
-            if near.any():
-                some = at[near]
-                nodes = one[:, near], two[:, near], outcome[some], size[some]
-                out[:, some] = family.summaries(*nodes, probs, weight[:, near]).rows
-                left[some] = False
-        if left.any():
-            every = first[:, left], second[:, left], outcome[left], size[left]
+        out = np.full((3 + len(probs), len(own[0])), np.nan)
+        known = curve_spread(family, first, second) < WIDEST
+        if known.any():
+            weight, *curves = many_nodes(first[:, known], second[:, known])
+            given = (*family.to_parameters(*curves), *(x[known] for x in own))
+            out[:, known] = family.score_nodes(weight, *given, MOST_APART, probs)
+        left = np.flatnonzero(np.isnan(out[0]))
+        if len(left):
+            every = [np.ascontiguousarray(x[:, left].T) for x in (first, second)]
+            weight = np.full(every[0].shape, 1.0 / len(first))
+            given = (*family.to_parameters(*every), *(x[left] for x in own))
+            out[:, left] = family.score_nodes(weight, *given, np.inf, probs)
+        left = np.flatnonzero(np.isnan(out[0]))
+        if len(left):
+            every = [first[:, left], second[:, left], *(x[left] for x in own)]
             out[:, left] = family.summaries(*every, probs).rows
         return out
+
+    def _score_level(
+        self, table: NodeTable, level: int, limit: float, probs: tuple[float, ...], columns: Columns
+    ) -> Floats:
+        weight, first, second = table.nodes(level, columns)
+        prior = self.family.to_parameters(first, second)
+        own = self._own(columns)
+        return np.asarray(self.family.score_nodes(weight, *prior, *own, limit, probs))
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    """Items that fit a processor's cache, and their cells; results become numbers in `out`."""
+
+    columns: Columns
+    out: Floats
+    cell: Ints
+
+    @property
+    def at(self) -> Ints:
+        """Items in cells that have no results yet."""
+        return np.flatnonzero((self.cell >= 0) & np.isnan(self.out[0]))
+
+    @property
+    def left(self) -> Ints:
+        """Their cells."""
+        return self.cell[self.at]
 
 
 class _MeanCurves(dict[str, Floats]):
@@ -343,7 +410,7 @@ class _MeanOnly(_FamilyPosterior):
         found = super().curves(score, group, exposure)
         return _MeanCurves({name: found[name] for name in ("mean", self.family.curves[0])})
 
-    def moments(self, columns: Columns) -> tuple[Floats, Floats]:
+    def moments(self, columns: Columns) -> tuple[Floats, Floats, Floats]:
         raise FitError(f"Var(theta | t, y) is not known: {MEAN_ONLY}")
 
     def theta(self, columns: Columns) -> ThetaMixture:
@@ -361,35 +428,3 @@ class _MeanOnly(_FamilyPosterior):
         self, probs: tuple[float, ...], draws: str, plug_in: bool, zero: bool = False
     ) -> Scorer:
         raise FitError(f"posteriors of items are not known: {MEAN_ONLY}")
-
-
-def _tabulated(fit: Fit, probs: tuple[float, ...], rest: Scorer) -> Scorer:
-    """Score most items with nodes from a table over scores, the rest with all draws."""
-    family, nodes = family_of(fit.prior), make_nodes(fit)
-    numbers = ("score", family.outcome.observed, family.outcome.size)
-
-    def by_nodes(columns: Columns) -> Floats:
-        score, outcome, size = columns.values()
-        position = nodes.axis.position(score)
-        return np.asarray(family.score_nodes(nodes, position, outcome, size, probs))
-
-    def by_draws(columns: Columns) -> Floats:
-        score, outcome, size = columns.values()
-        assert family.score_draws is not None
-        draws = curve_draws(fit, score)
-        return np.asarray(family.score_draws(*draws, outcome, size, probs))
-
-    def score_items(columns: Columns) -> Floats:
-        if not nodes.axis.holds(columns["score"]).all():
-            for curve in ("mean", "variance"):
-                fit.axis(curve)(columns["score"])  # raises if some have no position on it
-        own = {name: columns[name] for name in numbers}
-        out = in_chunks(by_nodes, family.node_items, own)
-        left = np.flatnonzero(np.isnan(out[0]))
-        if len(left):
-            few = select(own, left)
-            compiled = family.score_draws is not None
-            out[:, left] = in_chunks(by_draws, _FEW_LEFT, few) if compiled else rest(few)
-        return out
-
-    return score_items

@@ -1,152 +1,295 @@
-"""Quadrature points that replace draws of the curves, tabulated over scores and interpolated."""
+"""Quadrature points that replace draws of the curves.
 
-from collections.abc import Iterator
+Scores, groups and sizes of items are cut into cells. At points of a cell the draws give Gauss
+rules, made when an item first needs them. Between these points the rules' departures from the
+average curves are parabolas in the score and in log size; the average curves themselves are exact
+at every item. So an item's nodes do not depend on the items scored with it.
+"""
 
+import threading
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numba
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from .._lib.arrays import Floats, Ints
+from .._lib.threads import ordered_map
 from ..families.family import Family, family_of
-from ..families.mixtures import Nodes, Rule, gauss_rules, product_rule
+from ..families.rules import gauss_rules, parabolas, product_rule
 from ..families.scales import Scale, common_scale
 from ..inference.results import Fit
-from .curves import bounded, curve_draws, is_plain, knot_weights
+from ..model.splines import knots_in
+from .curves import (
+    atom_of,
+    average_curves,
+    bounded,
+    curve_draws,
+    curves_at,
+    is_plain,
+    knot_weights,
+    own_terms,
+    size_knots,
+)
 
-_FEW = 16  # scores whose draws are in memory at once, as fits a processor's cache
-_GRIDS = (500, 1000, 2000, 4000, 8000, 16000)  # points between the outer knots
-_OUTER = 2  # points beyond the knots, on a range of the same length, are fewer by this factor
-# spread of the curves up to which a number of nodes per curve suffices (above the last, all draws
-# are used), and the largest squared spread of the nodes' posteriors relative to their width. Where
-# the data disagree with the curves the nodes are far apart, and all draws are needed
+# spread of the curves up to which a number of nodes per curve suffices, and the largest squared
+# spread of the nodes' posteriors relative to their width. Where the data disagree with the curves
+# the nodes are far apart, and more are needed
 _LEVELS = ((0.13, 2), (0.2, 3), (0.4, 7), (0.6, 10))
-_LIMITS = np.array([0.06, 0.2, 1.0, 1.5])
+LIMITS = (0.06, 0.2, 1.0, 1.5)
+_LIMITS_BY_SIZE = (0.06, 0.1)  # the same where curves depend on the size
+# the same for nodes from an item's own draws; beyond, all draws are used
+_NUMBER, WIDEST, MOST_APART = 14, 0.7, 1.5
 _MEAN_SPREAD = 2.5  # an sd of log mean counts as this many of log cv2
-_STRICTER = 0.4  # share of the limits above if all draws are available anyway
-_PART = 500  # items whose nodes are computed at once from all draws
-_KINK = 2e-4  # allowed error of interpolation, in sd of the prior
-_FEW_COARSE = 0.02  # allowed share of cells without nodes
-_LEAST_KEYS, _MOST_KEYS = 1 << 12, 1 << 18  # steps of the table that finds cells
-_CELLS_A_KEY = 4  # or more steps, up to this number
+_PART = 500  # items whose moments are computed at once from all draws
+_CELLS = 64  # cells whose rules are made at once
+_PER_KNOT, _PER_SIZE = 12, 4  # cells between two knots of the score, and of the size
+_BEYOND = 5  # times as many beyond the knots, up to half their range away
+_POINTS = 3  # in a cell, along each of the two: its ends and its middle
 
 
-def make_nodes(fit: Fit) -> Nodes:
-    """Nodes of a fit whose curves are functions only of the score."""
-    family = family_of(fit.prior)
-    axis = common_scale(fit.prior.mean.scale, fit.prior.variance.scale)
-    for number in _GRIDS:
-        at = _grid(fit, axis, number)
-        coarse = _coarse(fit, family, axis, at)
-        if coarse.mean() < _FEW_COARSE:
-            break
-    score = axis.score(at)
-    # far outside the knots a prior may overflow: such cells get no nodes
-    with np.errstate(over="ignore", invalid="ignore"):
-        spread = _spread(fit, family, score)
-    wide = np.where(np.isfinite(spread), spread, np.inf)
-    level = np.searchsorted([top for top, _ in _LEVELS], np.maximum(wide[:-1], wide[1:]))
-    level[coarse] = len(_LEVELS)
-    rules = tuple(_rules(fit, family, score, level == i, n) for i, (_, n) in enumerate(_LEVELS))
-    start, scale = _cell_table(at)
-    return Nodes(axis, at, start, scale, level.astype(np.int64), rules, _LIMITS)
+class Cells:
+    """Cells of score, group and size, with three points along each, over which curves are smooth.
+
+    There are `parts` of them between two knots of the score, and `size_parts` between two of the
+    size. Each atom is one too, after these.
+    """
+
+    def __init__(self, fit: Fit, parts: int, size_parts: int) -> None:
+        self._fit, self._size_name = fit, family_of(fit.prior).outcome.size
+        self._axis = common_scale(fit.prior.mean.scale, fit.prior.variance.scale)
+        self._score = _score_edges(fit, parts)
+        self._position = self._axis.position(self._score)
+        self._points = _points(self._axis, self._score, self._position, fit.atoms)
+        self._size = _divided(size_knots(fit), size_parts)  # log sizes, or none
+        self._sizes = max(2 * len(self._size), 1)  # ends and middles of cells of sizes, or more
+        self._groups: dict[str, int] = {}
+        self._labels: list[str] = []
+        self._lock = threading.Lock()
+        self.points = _POINTS**2 if len(self._size) else _POINTS  # of a cell
+
+    def find(self, columns: Mapping[str, NDArray[Any]]) -> Ints:
+        """Cells of items; -1 far beyond the knots."""
+        score, group, size = self.terms(columns)
+        if not self._axis.holds(score).all():
+            for curve in ("mean", "variance"):
+                self._fit.axis(curve)(score)  # refuses scores without a position
+        place = np.searchsorted(self._position, self._axis.position(score), side="right") - 1
+        atom = atom_of(self._fit, score)
+        inside = (atom > 0) | ((place >= 0) & (place < len(self._position) - 1))
+        cell = np.where(atom > 0, len(self._position) - 2 + atom, place)
+        if group is not None:
+            codes, labels = pd.factorize(group)
+            with self._lock:
+                for label in map(str, labels):
+                    if label not in self._groups:
+                        self._groups[label] = len(self._labels)
+                        self._labels.append(label)
+            own = np.array([self._groups[str(label)] for label in labels])
+            cell = cell + len(self._points) * own[codes]
+        if size is not None and len(self._size):
+            at = np.searchsorted(self._size, self._clipped(size), side="right") - 1
+            cell = cell * len(self._size) + np.minimum(at, len(self._size) - 2)
+        return np.where(inside, cell, -1)
+
+    def terms(
+        self, columns: Mapping[str, NDArray[Any]]
+    ) -> tuple[Floats, NDArray[Any] | None, Floats | None]:
+        """Scores, and groups and sizes if the fit has such terms."""
+        given = own_terms(self._fit, columns.get("group"), columns.get(self._size_name))
+        group, size = given.values()
+        return columns["score"], group, size
+
+    def _clipped(self, size: Floats) -> Floats:
+        with np.errstate(divide="ignore"):  # size 0 counts as the smallest
+            return np.clip(np.log(size), self._size[0], self._size[-1])
+
+    def _split(self, cell: Ints) -> tuple[Ints, Ints, Ints]:
+        """Numbers of a cell's score, group and size."""
+        rest, size = np.divmod(cell, max(len(self._size), 1))
+        group, score = np.divmod(rest, len(self._points))
+        return score, group, size
+
+    def points_of(self, cell: Ints) -> Ints:
+        """Numbers of the cells' points, (n, points), whose places in the score vary fastest."""
+        place, group, at = self._split(cell)
+        own = np.arange(_POINTS)
+        points = (_POINTS * (place + len(self._points) * group))[:, None] + own
+        if len(self._size):  # cells of sizes share their ends
+            points = points[:, None] * self._sizes + (2 * at[:, None] + own)[:, :, None]
+        return points.reshape(len(cell), self.points)
+
+    def columns(self, point: Ints) -> dict[str, NDArray[Any]]:
+        """Score, group and size at points: the first, middle or last score of a cell."""
+        rest, at = np.divmod(point, self._sizes)
+        place, which = np.divmod(rest, _POINTS)
+        group, cell = np.divmod(place, len(self._points))
+        found = {"score": self._points[cell, which]}
+        found[self._size_name] = np.ones(len(point))
+        if self._labels:
+            found["group"] = np.array(self._labels, dtype=object)[group]
+        if len(self._size):
+            size = np.interp(0.5 * at, np.arange(len(self._size)), self._size)
+            found[self._size_name] = np.exp(size)
+        return found
+
+    def shares(self, columns: Mapping[str, NDArray[Any]], cell: Ints) -> tuple[Floats, Floats]:
+        """Places of items in their cells along score and size, from 0 to 1."""
+        score, _, size = self.terms(columns)
+        place, _, at = self._split(cell)
+        beside = np.minimum(place, len(self._position) - 2)
+        u = _share(self._axis.position(score), self._position, beside)
+        u = np.where(place == beside, u, 0.0)  # curves of an atom are constants
+        if size is None or not len(self._size):
+            return u, np.zeros(len(u))
+        return u, _share(self._clipped(size), self._size, at)
 
 
-def _cell_table(at: Floats) -> tuple[Ints, float]:
-    """Cell of the start of each of many equal steps from the first point, and steps per unit."""
-    keys = _LEAST_KEYS
-    while True:
-        scale = keys / (at[-1] - at[0])
-        edges = at[0] + np.arange(keys + 1) / scale
-        start = np.clip(np.searchsorted(at, edges, side="right") - 1, 0, len(at) - 2)
-        if keys >= _MOST_KEYS or np.diff(start).max() <= _CELLS_A_KEY:
-            break
-        keys *= 2
-    # an edge may be past a point by rounding: begin one cell before
-    start[:-1] = np.maximum(start[:-1] - 1, 0)
-    return start.astype(np.int64), float(scale)
+class NodeTable:
+    """Gauss rules of a fit's draws at the points of cells, by level of nodes.
+
+    Threads may use it at once: rules of a cell never change, and are there before its row is known.
+    """
+
+    def __init__(self, fit: Fit) -> None:
+        self._lock = threading.Lock()  # for those who add rules
+        self._fit, self._family = fit, family_of(fit.prior)
+        self.cells = Cells(fit, _PER_KNOT, _PER_SIZE)
+        # rules of many nodes follow the outermost draws: too rough for cells of score and size
+        self.limits = LIMITS if self.cells.points == _POINTS else _LIMITS_BY_SIZE
+        self._home: dict[int, int] = {}  # level of a cell
+        self._rows: list[dict[int, int]] = [{} for _ in _LEVELS]  # row of a cell in the rules
+        self._rules = [np.empty((0, self.cells.points, 3, number**2)) for _, number in _LEVELS]
+
+    def rows(self, level: int, cell: Ints) -> Ints:
+        """Rows of items' cells among the rules of a level; -1 for cells of a higher one."""
+        distinct, place = np.unique(cell, return_inverse=True)
+        known = self._rows[level]
+        return np.array([known.get(c, -1) for c in distinct.tolist()], dtype=np.int64)[place]
+
+    def prepare(self, level: int, cells: Sequence[Ints]) -> None:
+        """Find the levels of cells, and keep the rules of those that need no higher one."""
+        with self._lock:
+            self._prepare(level, cells)
+
+    def _prepare(self, level: int, cells: Sequence[Ints]) -> None:
+        known, distinct = self._rows[level], set[int]()
+        for own in cells:
+            distinct.update(np.unique(own).tolist())
+        wanted = (c for c in sorted(distinct) if self._home.get(c, 0) <= level and c not in known)
+        cell = np.fromiter(wanted, dtype=np.int64)
+        if not len(cell):
+            return
+        parts = np.split(cell, range(_CELLS, len(cell), _CELLS))
+        made = list(ordered_map(partial(self._make, level), parts))
+        home = np.concatenate([homes for homes, _ in made])
+        self._home |= dict(zip(cell.tolist(), home.tolist(), strict=True))
+        self._rules[level] = np.concatenate([self._rules[level], *(rules for _, rules in made)])
+        for c in cell[home <= level].tolist():
+            known[c] = len(known)
+
+    def _make(self, level: int, cell: Ints) -> tuple[Ints, Floats]:
+        """Levels of cells, and the rules of those that need no higher level."""
+        points, of = np.unique(self.cells.points_of(cell), return_inverse=True)
+        of = of.reshape(len(cell), self.cells.points)
+        at = self.cells.columns(points)
+        first, second = curves_at(self._fit, *self.cells.terms(at))
+        spread = curve_spread(self._family, first, second)
+        tops = [top for top, _ in _LEVELS]
+        home = np.searchsorted(tops, spread[of].max(axis=1, initial=0.0))  # NaN is above all levels
+        rule = gauss_rules(first.T, second.T, _LEVELS[level][1])
+        rule[:, 1] -= first.mean(axis=0)[:, None]
+        rule[:, 2] -= second.mean(axis=0)[:, None]
+        return home, rule[of[home <= level]]
+
+    def nodes(self, level: int, columns: Mapping[str, NDArray[Any]]) -> tuple[Floats, ...]:
+        """Weights and both curves (n, nodes) of items with columns `cell` and `row`."""
+        shares = self.cells.shares(columns, columns["cell"])
+        first, second = average_curves(self._fit, *self.cells.terms(columns))
+        rules = self._rules[level]
+        out = np.empty((3, len(first), rules.shape[3]))
+        _interpolate(columns["row"], *shares, rules, first, second, out)
+        return out[0], *bounded(self._fit, out[1], out[2])
 
 
-def _grid(fit: Fit, scale: Scale, number: int) -> Floats:
-    """Sorted positions, about `number` between outer knots, dense on the axes of both curves."""
-    inner, knots = [], []
-    for curve, knot in (("mean", "mean_knot"), ("variance", "variance_knot")):
-        axis = fit.axis(curve)
-        own = fit.data["posterior"][knot].to_numpy()
-        inner.append(axis.inverse(np.linspace(own[0], own[-1], number)))
-        knots.append(axis.inverse(own))
-        inner += [knots[-1], np.array(axis.score)]  # a rank axis has kinks here
-    every, outer = np.concatenate(inner), np.concatenate(knots)
-    every, outer = (scale.position(x[scale.holds(x)]) for x in (every, outer))
-    low, high = float(outer.min()), float(outer.max())
-    reach = max(0.5 * (high - low), 1e-3 * max(abs(low), abs(high)), 1e-9)
-    beyond = np.linspace(0.0, reach, number // _OUTER + 1)
-    return np.unique(np.concatenate([low - beyond, every, high + beyond]))
+def many_nodes(first: Floats, second: Floats) -> tuple[Floats, ...]:
+    """Weights and both curves (n, nodes) at nodes of items' own draws (draws, n)."""
+    weight, *curves = gauss_rules(first.T, second.T, _NUMBER).transpose(1, 0, 2)
+    return weight, *curves
 
 
-def _coarse(fit: Fit, family: Family, axis: Scale, at: Floats) -> NDArray[np.bool_]:
-    """Cells in which interpolation of the average curves' prior is not accurate enough."""
-    both = np.empty(2 * len(at) - 1)
-    both[::2], both[1::2] = at, 0.5 * (at[:-1] + at[1:])
-    score = axis.score(both)
-    averages = []
+def _points(axis: Scale, score: Floats, position: Floats, atoms: Sequence[float]) -> Floats:
+    """First, middle and last score of every cell, and each atom three times, (cells, 3)."""
+    middle = axis.score(0.5 * (position[:-1] + position[1:]))
+    last = np.nextafter(score[1:], -np.inf)
+    beside = np.column_stack([score[:-1], middle, last])
+    return np.concatenate([beside, np.repeat(np.array(atoms), _POINTS).reshape(-1, _POINTS)])
+
+
+def _share(position: Floats, edges: Floats, cell: Ints) -> Floats:
+    return np.asarray((position - edges[cell]) / (edges[cell + 1] - edges[cell]))
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
+def _interpolate(row, u, v, rules, first, second, out):  # type: ignore[no-untyped-def]
+    """Fill `out` (3, n, nodes) between corners, whose places in the score vary fastest."""
+    corners, nodes = rules.shape[1], rules.shape[3]
+    for i in range(len(row)):
+        along, across = parabolas(u[i]), parabolas(v[i])
+        for k in range(corners):
+            share = along[k % _POINTS]
+            if corners > _POINTS:
+                share *= across[k // _POINTS]
+            rule = rules[row[i], k]
+            for s in range(nodes):
+                out[0, i, s] = share * rule[0, s] + (out[0, i, s] if k else 0.0)
+                out[1, i, s] = share * rule[1, s] + (out[1, i, s] if k else first[i])
+                out[2, i, s] = share * rule[2, s] + (out[2, i, s] if k else second[i])
+
+
+def _divided(knots: Floats, parts: int) -> Floats:
+    """Knots with the intervals between them cut into equal parts."""
+    if len(knots) < 2:
+        return np.empty(0)
+    steps = np.arange(len(knots) - 1)[:, None] + np.arange(parts) / parts
+    return np.append(np.interp(steps.ravel(), np.arange(len(knots)), knots), knots[-1])
+
+
+def _score_edges(fit: Fit, parts: int) -> Floats:
+    """Scores between which rules are linear: dense on both curves' axes, with all their kinks."""
+    scale = common_scale(fit.prior.mean.scale, fit.prior.variance.scale)
+    found, outer = [], []
     for curve in ("mean", "variance"):
-        values, weights = knot_weights(fit, curve, score)
-        averages.append(weights @ values.mean(axis=0))
-    # comparisons with NaN are false, so such a cell is coarse
-    with np.errstate(over="ignore", invalid="ignore"):
-        one, two = family.to_parameters(averages[0], averages[1])
-        between = 0.5 * (one[:-2:2] + one[2::2]), 0.5 * (two[:-2:2] + two[2::2])
-        off_mean, off_spread = family.interpolation_error(between, (one[1::2], two[1::2]))
-        fine = (off_mean < _KINK) & (off_spread < _KINK)
-    return np.asarray(~fine)
+        axis, knots = fit.axis(curve), knots_in(fit.data, f"{curve}_knot")
+        found += [
+            axis.inverse(knots),
+            axis.inverse(_divided(knots, parts)),
+            np.array(axis.score),
+        ]
+        outer += [axis.inverse(knots[[0, -1]])]
+    constant = fit.data.children.get("constant_data")
+    if fit.prior.bin_effects and constant is not None:
+        found.append(constant["edge"].to_numpy())
+    ends = np.concatenate(outer)
+    ends = scale.position(ends[scale.holds(ends)])
+    low, high = float(ends.min()), float(ends.max())
+    reach = max(0.5 * (high - low), 1e-3 * max(abs(low), abs(high)), 1e-9)
+    beyond = np.linspace(0.0, reach, _BEYOND * parts + 1)
+    found += [scale.score(low - beyond), scale.score(high + beyond)]
+    every = np.unique(np.concatenate(found))
+    return every[scale.holds(every)]
 
 
-def _spread(fit: Fit, family: Family, score: Floats) -> Floats:
-    """Spread of the curves at scores, as by `curve_spread`, NaN on overflow."""
-    _, level, first, _, second = _knot_moments(fit, score)
-    return _larger(family, np.sqrt(np.maximum([first, second], 0.0)), level)
+# --- spread and moments of draws -----------------------------------------------------------------
 
 
 def curve_spread(family: Family, first: Floats, second: Floats) -> Floats:
     """Sd of draws (draws, n) of the second curve, or the weighted sd of the first if larger."""
-    sds = np.array([first.std(axis=0), second.std(axis=0)])
-    return _larger(family, sds, second.mean(axis=0))
-
-
-def _larger(family: Family, sds: Floats, level: Floats) -> Floats:
-    return np.asarray(np.maximum(_MEAN_SPREAD * sds[0] / family.unit(level), sds[1]))
-
-
-def _rules(
-    fit: Fit, family: Family, score: Floats, cells: NDArray[np.bool_], number: int
-) -> Floats:
-    """Rules of `number` nodes per curve at both ends of the given cells."""
-    found = np.zeros((len(score), 3, number**2))
-    ends = np.append(cells, False) | np.append(False, cells)
-    places = np.flatnonzero(ends)
-    for part in np.split(places, range(_FEW, len(places), _FEW)):
-        if len(part):
-            ((weight, m, c),) = gauss_rules(*curve_draws(fit, score[part]), [number])
-            rule = np.array([weight, *family.to_parameters(m, c)])
-            found[part] = rule.transpose(2, 0, 1)
-    return found
-
-
-def few_nodes(
-    first: Floats, second: Floats, spread: Floats
-) -> Iterator[tuple[NDArray[np.intp], float, Rule]]:
-    """Gauss rules of draws of the curves at items, with as few nodes as their spread allows.
-
-    Draws are (draws, n), `spread` (n,) is from `curve_spread`. Yields disjoint sets of items
-    (without those of a large spread), the largest squared spread of their nodes' posteriors
-    relative to their width, and their rule.
-    """
-    level = np.searchsorted([top for top, _ in _LEVELS], spread)
-    for i, (_, number) in enumerate(_LEVELS):
-        places = np.flatnonzero(level == i)
-        for part in np.split(places, range(_FEW, len(places), _FEW)):
-            if len(part):
-                (rule,) = gauss_rules(first[:, part], second[:, part], [number])
-                yield part, _STRICTER * float(_LIMITS[i]), rule
+    sds = first.std(axis=0), second.std(axis=0)
+    return np.asarray(np.maximum(_MEAN_SPREAD * sds[0] / family.unit(second.mean(axis=0)), sds[1]))
 
 
 def representative_nodes(

@@ -10,6 +10,7 @@ from typing import Any
 
 from .._lib.errors import ItemsError
 from .._lib.files import replacing
+from .._lib.threads import ready_ahead
 from ..inference.results import Fit
 
 _VERSION = 3  # version of scoring; files of another version are made again
@@ -160,7 +161,7 @@ def write_scored(
     rows, writer = 0, None
     with replacing(target) as temporary:
         try:
-            for table in _row_groups(scored):
+            for table in ready_ahead(_row_groups(scored)):
                 if writer is None:
                     schema = table.schema.with_metadata(
                         {**(table.schema.metadata or {}), _KEY: record}

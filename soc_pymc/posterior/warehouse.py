@@ -22,11 +22,12 @@ from ..data.groups import roles_of
 from ..data.items import ANY_ITEMS, ITEMS, Items
 from ..data.tables import kind_of
 from ..families.family import FAMILIES, family_of
-from ..families.mixtures import gauss_rules
 from ..families.row_sums import MEAN_ONLY
+from ..families.rules import gauss_rule
 from ..families.scales import LINEAR, RANK, SCALES
 from ..inference.results import FIT, Fit
-from .curves import curve_draws
+from ..model.splines import knots_in
+from .curves import curve_draws, without_atoms
 from .expressions import Curves, Ladder, scored, scoring_sql
 from .item_columns import posterior_roles
 from .predictive import posterior_of
@@ -232,8 +233,7 @@ def _curves(fit: Fit) -> Curves:
             f"the mean is on the {scale} scale and the variance on the {fit.prior.variance.scale} "
             "scale: a warehouse scores curves on one scale; use soc.item_posteriors"
         )
-    posterior = fit.data["posterior"]
-    knots = np.concatenate([posterior[k].to_numpy() for k in ("mean_knot", "variance_knot")])
+    knots = np.concatenate([knots_in(fit.data, k) for k in ("mean_knot", "variance_knot")])
     span = float(np.ptp(knots)) or 1.0
     exponent = math.floor(math.log2(span / _CELLS))
     while True:
@@ -260,7 +260,8 @@ def _tabulated(fit: Fit, knots: Floats, span: float, exponent: int) -> tuple[Cur
         last = math.floor((knots.max() + _BEYOND * span) / width)
     centre: Floats = np.arange(first, last + 1).astype(float) + 0.5
     x = 0.5 * np.cos(np.pi * (np.arange(_POINTS) + 0.5) / _POINTS)
-    mean, spread = _moments(fit, (centre[:, None] + x) * width)
+    score_of, beside = fit.axis("mean").inverse, without_atoms(fit) if fit.atoms else fit
+    mean, spread = _moments(beside, score_of((centre[:, None] + x) * width))
     lines, squares = np.vander(x, 4, increasing=True), np.vander(x, 3, increasing=True)
     curves = np.linalg.lstsq(lines, mean.reshape(-1, _POINTS).T)[0].T.reshape(2, -1, 4)
     if scale != RANK:  # exact straight lines far outside
@@ -270,15 +271,23 @@ def _tabulated(fit: Fit, knots: Floats, span: float, exponent: int) -> tuple[Cur
     covariance = np.linalg.lstsq(squares, spread.reshape(-1, _POINTS).T)[0].T.reshape(3, -1, 3)
     between = np.array([-0.5, -0.2, 0.2, 0.5])
     error = _error(
-        _moments(fit, (centre[:, None] + between) * width),
+        _moments(beside, score_of((centre[:, None] + between) * width)),
         curves @ np.vander(between, 4, increasing=True).T,
         covariance @ np.vander(between, 3, increasing=True).T,
     )
+    reach = (0, 0) if scale == RANK else _safe_cells(curves, covariance)
+    atoms = np.array(fit.atoms)
+    if len(atoms):  # curves of an atom are constants
+        own = _moments(fit, atoms)
+        curves, covariance = (
+            np.concatenate([values, np.pad(of[:, :, None], ((0, 0), (0, 0), (0, powers)))], axis=1)
+            for values, of, powers in zip((curves, covariance), own, (3, 2), strict=True)
+        )
+    nodes = _nodes(fit, np.concatenate([score_of(centre * width), atoms]), len(centre))
     made = Curves(
         family_of(fit.prior), SCALES.get(scale, LINEAR),
-        _ladder(fit) if scale == RANK else None, exponent, first,
-        (0, 0) if scale == RANK else _safe_cells(curves, covariance), curves[0], curves[1],
-        covariance.transpose(1, 0, 2), *_nodes(fit, centre * width),
+        _ladder(fit) if scale == RANK else None, exponent, first, len(centre), fit.atoms, reach,
+        curves[0], curves[1], covariance.transpose(1, 0, 2), *nodes,
     )  # fmt: skip
     return made, error
 
@@ -305,29 +314,31 @@ def _error(exact: tuple[Floats, Floats], mean: Floats, spread: Floats) -> float:
     return float(max(off.max(), (np.abs(spread - exact[1]) / both).max()))
 
 
-def _draws(fit: Fit, position: Floats) -> Iterator[tuple[slice, Floats, Floats]]:
-    """Draws of both curves at positions (n,), in parts."""
-    score = fit.axis("mean").inverse(position)
+def _draws(fit: Fit, score: Floats) -> Iterator[tuple[slice, Floats, Floats]]:
+    """Draws of both curves at scores (n,), in parts."""
     for start in range(0, len(score), _FEW):
         part = slice(start, start + _FEW)
         yield part, *curve_draws(fit, score[part])
 
 
-def _moments(fit: Fit, position: Floats) -> tuple[Floats, Floats]:
+def _moments(fit: Fit, score: Floats) -> tuple[Floats, Floats]:
     """Means (2, ...) of log mean and log cv2, and (3, ...) their variance, covariance, variance."""
-    found = np.empty((5, position.size))
-    for part, m, c in _draws(fit, position.ravel()):
+    found = np.empty((5, score.size))
+    for part, m, c in _draws(fit, score.ravel()):
         found[:, part] = moments_of(m, c)
-    return found[:2].reshape(2, *position.shape), found[2:].reshape(3, *position.shape)
+    return found[:2].reshape(2, *score.shape), found[2:].reshape(3, *score.shape)
 
 
-def _nodes(fit: Fit, position: Floats) -> tuple[Floats, Floats, Floats]:
-    """Nodes (n, k), (n, j) and weights (n, k, j) of the standardised curves at positions."""
-    _, spread = _moments(fit, position)
+def _nodes(fit: Fit, score: Floats, cells: int) -> tuple[Floats, Floats, Floats]:
+    """Nodes (n, k), (n, j) and weights (n, k, j) of the standardised curves at scores.
+
+    The first are those of the cells.
+    """
+    _, spread = _moments(fit, score)
     wide = np.sqrt(np.maximum(_MEAN_SPREAD**2 * spread[0], spread[2]))
     numbers = next(numbers for bound, numbers in _NODES if wide.max() < bound)
     parts = []
-    for _, m, c in _draws(fit, position):
+    for _, m, c in _draws(fit, score):
         x, z = _standard(m), c - c.mean(axis=0)
         z = _standard(z - (x * z).mean(axis=0) * x)
         at_x, at_z = (_gauss(v, number) for v, number in zip((x, z), numbers, strict=True))
@@ -336,7 +347,7 @@ def _nodes(fit: Fit, position: Floats) -> tuple[Floats, Floats, Floats]:
         alone = basis_x.mean(axis=1).T[:, :, None] * basis_z.mean(axis=1).T[:, None, :]
         parts.append((at_x.T, at_z.T, weight, alone))
     at_x, at_z, weight, alone = map(np.concatenate, zip(*parts, strict=True))
-    wide[[0, -1]] = np.inf  # for positions at any distance
+    wide[[0, cells - 1]] = np.inf  # for positions at any distance
     # weights of independent curves are positive: move from them as long as all stay positive
     off = weight - alone
     room = np.where(off < 0, alone / np.where(off < 0, -off, 1.0), np.inf).min(axis=(1, 2))
@@ -345,7 +356,7 @@ def _nodes(fit: Fit, position: Floats) -> tuple[Floats, Floats, Floats]:
 
 
 def _standard(draws: Floats) -> Floats:
-    """Draws less their mean, over their sd; 0 if the sd is only rounding."""
+    """Draws minus their mean, over their sd; 0 if the sd is only rounding."""
     centre, sd = draws.mean(axis=0), draws.std(axis=0)
     spread = sd > 1e-12 * (1.0 + np.abs(centre))
     return np.where(spread, (draws - centre) / np.where(spread, sd, 1.0), 0.0)
@@ -353,7 +364,7 @@ def _standard(draws: Floats) -> Floats:
 
 def _gauss(draws: Floats, number: int) -> Floats:
     """Nodes (number, n) of the draws' Gauss rule, or of a normal's if there are too few draws."""
-    ((_, first, _),) = gauss_rules(draws, np.zeros_like(draws), [number])
+    _, first, _ = gauss_rule(draws, np.zeros_like(draws), number)
     nodes = first.reshape(number, number, -1)[:, 0]
     few = (np.diff(nodes, axis=0) < 1e-3).any(axis=0)
     return np.where(few, hermegauss(number)[0][:, None], nodes)

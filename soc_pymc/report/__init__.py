@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -133,9 +134,10 @@ def report(
     stats = _statistics(fit, items, progress)
     overview = read_overview(fit, posterior, items, names, threshold, seed, stats.n_items, progress)
     with extrapolation_reported():  # of far scores the overview has warned, for all items
-        result = check(
-            fit, overview.sample.items, by=names, seed=seed, subset=_REPLICATED, progress=progress
-        )
+        sample = overview.sample.items
+        if not fit.widened:  # clusters of a sample may have one item each
+            sample = replace(sample, cluster=None)
+        result = check(fit, sample, by=names, seed=seed, subset=_REPLICATED, progress=progress)
         options = Options(os.fspath(out), names, title, threshold, seed, progress)
         results = Results(fit, posterior, items, stats, overview, result, options)
         with phase("writing the page", enabled=progress):

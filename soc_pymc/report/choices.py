@@ -150,7 +150,7 @@ def _described(results: Results, rows: Subset, own: bool) -> list[tuple[str, Seq
     source: Any = rows.items.source
     named = [(Label(rows.named_by), list(map(Label, rows.names)))] if rows.named_by else []
     groups = group_roles(roles)
-    numbers = [c for role, c in roles.items() if role != "fold" and role not in groups]
+    numbers = [c for role, c in roles.items() if role not in (*groups, "fold", "cluster")]
     for name in dict.fromkeys([*groups.values(), *results.options.by]):
         if name not in numbers:
             named.append((Label(name), [Label(each) for each in source[name].to_pylist()]))
@@ -178,7 +178,7 @@ def _shrinkage(results: Results) -> dict[str, Any]:
     roles = ["score", outcome.observed, outcome.size]
     picture = None
     if np.isfinite(_own_estimates(results, sample)).any():
-        mean = results.posterior.scorer((), "all", False)(sample.columns)[0]
+        mean = results.posterior.scorer((), "auto", False)(sample.columns)[0]
         columns = {role: sample.columns[role] for role in roles} | {"theta_mean": mean}
         named: dict[str, Any] = {role: role for role in roles} | {"seed": results.options.seed}
         frame = pd.DataFrame(columns)

@@ -147,7 +147,7 @@ def read_overview(
     ranges: dict[str, tuple[float, float]] = {}
     n = zeros = 0
     far = Extrapolation(fit)
-    score = posterior.scorer(_PROBS, "representative", False)
+    score = posterior.scorer(_PROBS, "auto", False)
     for batch in _batches(items, names, total, progress):
         columns = columns_of(batch, roles)
         mean, sd, _, *quantiles = found = score(columns)

@@ -24,8 +24,9 @@ from ..plots.canvas import BLUE, is_rate, rate_axis, tidy
 from .formats import BANDS
 
 _LARGEST_SVG = 160_000  # bytes, from which on pixels are smaller
+_MOST_POINTS = 1000  # of an SVG, which is not made if it has more: each has over 100 bytes
 _DPI = 200
-_NARROW = 4.0  # inches, up to which a picture fits a phone
+_WIDE = 5.6  # inches: letters can be read on a phone and are as large as text on a screen
 _SHORT = 28  # characters of a label that fit above a panel
 _LEVELS = 20  # levels of a column of groups
 _SETTINGS = {
@@ -45,7 +46,6 @@ class Picture:
     source: str  # the image itself, as a data URL
     width: int  # pixels
     height: int
-    wide: bool  # wider than a phone: it scrolls in a box of its own
 
 
 def _picture(draw: Callable[[Figure], Any], size: tuple[float, float]) -> Picture:
@@ -58,15 +58,17 @@ def _picture(draw: Callable[[Figure], Any], size: tuple[float, float]) -> Pictur
         kind, data = _smaller(figure)
     source = f"data:image/{kind};base64,{base64.b64encode(data).decode('ascii')}"
     width, height = (round(96 * inches) for inches in size)
-    return Picture(source, width, height, size[0] > _NARROW)
+    return Picture(source, width, height)
 
 
 def _smaller(figure: Figure) -> tuple[str, bytes]:
     """The figure as SVG where that is small, as PNG elsewhere."""
-    made = io.BytesIO()
-    figure.savefig(made, format="svg", metadata={"Date": None, "Creator": None})
-    if made.tell() <= _LARGEST_SVG:
-        return "svg+xml", made.getvalue()
+    points = sum(np.size(c.get_offsets()) // 2 for ax in figure.axes for c in ax.collections)
+    if points <= _MOST_POINTS:
+        made = io.BytesIO()
+        figure.savefig(made, format="svg", metadata={"Date": None, "Creator": None})
+        if made.tell() <= _LARGEST_SVG:
+            return "svg+xml", made.getvalue()
     pixels = io.BytesIO()
     figure.savefig(pixels, format="png", dpi=_DPI, metadata={"Software": None})
     return "png", pixels.getvalue()
@@ -112,7 +114,7 @@ def picture_of_spread(columns: dict[str, Any]) -> Picture:
             ax.set_ylabel("items")
             ax.tick_params(labelsize=8)  # neighbours of a narrow axis would touch
 
-    return _picture(draw, (7.0, 2.5))
+    return _picture(draw, (_WIDE, 2.3))
 
 
 def _histogram(ax: Any, values: Any) -> None:
@@ -134,7 +136,7 @@ def picture_of_curves(fit: Fit) -> Picture:
         axes = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
         plots.plot_curves(drawable_fit(fit), BANDS, axes=axes)
 
-    return _picture(draw, (7.0, 6.6))
+    return _picture(draw, (_WIDE, 5.8))
 
 
 def picture_of_levels(effects: GroupEffects) -> Picture:
@@ -151,7 +153,9 @@ def picture_of_levels(effects: GroupEffects) -> Picture:
 
 def picture_of(plot: Callable[..., Any], *arguments: Any, height: float, **options: Any) -> Picture:
     """What one function of `soc.plots` draws."""
-    return _picture(lambda figure: plot(*arguments, ax=figure.subplots(), **options), (7.0, height))
+    return _picture(
+        lambda figure: plot(*arguments, ax=figure.subplots(), **options), (_WIDE, 0.9 * height)
+    )
 
 
 def picture_of_pit(result: CheckResult, name: str, label: str) -> Picture:

@@ -14,6 +14,7 @@ import numpy as np
 from .. import plots
 from .._lib.reprs import short
 from ..checks._check import CheckResult
+from ..checks.findings import TOGETHER
 from ..data.groups import arguments_of, is_group
 from ..data.items import Items
 from ..data.statistics import Statistics
@@ -23,6 +24,7 @@ from ..evaluate.quantities.group_effects import sentences_of
 from ..families.family import reads_joint
 from ..families.outcomes import Words
 from ..inference.results import Fit
+from ..plots import fitted
 from ..posterior.calibration import bands, calibration_curves
 from ..posterior.curves import P_ZERO
 from ..posterior.predictive import Posterior
@@ -43,14 +45,17 @@ _ROLES = {
     "group": "group of the item",
     "id": "name of the item",
     "fold": "fold of the item",
+    "cluster": "cluster of the item: items of one cluster depend on each other",
 }
 _CHECKS = {
     "PIT": "Distribution of outcomes",
+    TOGETHER: "The same, slices together",
     "LOO-PIT": "The same, each item left out",
     "noise": "Noise of outcomes",
     "dispersion": "Scatter of outcomes",
     "zero counts": "Number of zero counts",
     "zero successes": "Number of zero successes",
+    "clusters": "Dependence within clusters",
     "converged": "Convergence",
     "pareto_k": "Quality of the approximation",
     "ess_fraction": "Quality of the approximation",
@@ -246,6 +251,7 @@ def _groups(results: Results) -> tuple[Table, str, Table] | None:
 def curves(results: Results) -> dict[str, Any]:
     """Theta given the score: with bands, and the spread of the items' own theta."""
     fit, roles, outcome = results.fit, results.roles, results.posterior.outcome
+    by_size = fitted.weighs_by_size(fit)
     columns = {"outcome": roles[outcome.observed], "size": roles[outcome.size]}
     size = None if fit.prior.exposure is None else results.typical_size
     return {
@@ -257,6 +263,7 @@ def curves(results: Results) -> dict[str, Any]:
             plots.plot_prior_ribbon, pictures.drawable_fit(fit), exposure=size, height=4.2
         ),
         "ribbon_size": size,
+        "weights": f"with {by_size}" if by_size else "in which each item counts once",
         "by_group": _curves_by_group(results),
         "levels": _levels(results),
     }
@@ -268,10 +275,11 @@ def _interval(fit: Fit, head: str) -> list[tuple[str, str]]:
 
 
 def _curve_table(results: Results) -> Table:
-    """Both curves at some quantiles of the scores."""
+    """Both curves at some quantiles of the scores, and at scores that many items share."""
     fit, score = results.fit, results.overview.sample.columns["score"]
-    at = np.unique(np.quantile(score, _SHARES, method="inverted_cdf"))
-    drawn = calibration_curves(fit, at)
+    quantiles = np.quantile(score, _SHARES, method="inverted_cdf")
+    at = np.unique(np.concatenate([quantiles, fit.atoms]))
+    drawn = fitted.fitted_curves(fit, by_size=True, score=at)  # as the picture weighs items
     share = {P_ZERO: drawn[P_ZERO]} if fit.prior.zero else {}
     sd = (drawn["variance"] ** 0.5).assign_attrs(banded="log")
     banded = bands(drawn[["mean"]].assign({"sd": sd, **share}), BANDS)
@@ -364,18 +372,20 @@ def _finding(row: Mapping[Any, Any]) -> tuple[object, ...]:
 
 def _in_words(check: str, statistic: float) -> str:
     """What a statistic says."""
-    if check in ("PIT", "LOO-PIT"):
+    if check in ("PIT", TOGETHER, "LOO-PIT"):
         return f"cumulative probabilities are off by at most {number(statistic, 2)}"
     if check == "dispersion" or check.startswith("zero "):
         what = "scatter" if check == "dispersion" else "zeros"
         return f"{number(statistic)} times the {what} that the model expects"
     if check == "noise":
         return f"as successes in trials, item intervals would be {number(statistic)} times as wide"
+    if check == "clusters":
+        return f"clusters make bands of the curves {number(statistic)} times as wide"
     if check == "converged":
         return "the fit converged" if statistic else "the fit did not converge"
     if check == "ess_fraction":
-        return f"{percent(statistic)} of the draws carry the weight (at least 10% is well)"
-    return f"Pareto k is {number(statistic, 2)} (at most 0.7 is well)"
+        return f"{percent(statistic)} of the draws carry the weight (good from 10%)"
+    return f"Pareto k is {number(statistic, 2)} (good up to 0.7)"
 
 
 def _panels(result: CheckResult) -> list[dict[str, Any]]:

@@ -72,7 +72,8 @@ def _failed(check, statistic):
     ],
 )
 def test_advice_on_summaries(fit, check, statistic, expected):
-    (text,) = findings._summary_advice(_failed(check, statistic), fit, posterior_of(fit).outcome)
+    outcome = posterior_of(fit).outcome
+    (text,) = findings._summary_advice(_failed(check, statistic), fit, outcome, True)
     assert expected in text
     assert ("two kinds of items" in text) == (check == "zero counts" and statistic > 1)
 

@@ -45,7 +45,7 @@ def _warm(report: Report, items: soc.PoissonItems, count: int, folder: Path) -> 
 
 
 def _posteriors(report: Report, fit: Any, items: soc.PoissonItems, folder: Path) -> None:
-    for draws in ("plug_in", "representative"):
+    for draws in ("plug_in", "auto"):
         options = {"plug_in": True} if draws == "plug_in" else {"draws": draws}
         seconds, _ = cpu(
             lambda o=options: soc.item_posteriors(

@@ -101,7 +101,7 @@ def _score(path: Path) -> None:
     fit = soc.load_fit(path.with_suffix(".fit.nc"))
     items = soc.PoissonItems(str(path), **ROLES)
     out = path.with_name("posteriors.parquet")
-    soc.item_posteriors(fit, items, draws="representative", out=out, progress=False)
+    soc.item_posteriors(fit, items, out=out, progress=False)
 
 
 def _write(path: Path) -> None:
@@ -157,7 +157,7 @@ def _warm(path: Path) -> None:
     fitted = path.with_suffix(".fit.nc")
     if fitted.exists():
         fit = soc.load_fit(fitted)
-        soc.item_posteriors(fit, items, draws="representative", progress=False)
+        soc.item_posteriors(fit, items, progress=False)
 
 
 def _report(step: Callable[[Path], None], path: Path) -> None:

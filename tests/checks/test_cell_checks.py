@@ -101,7 +101,7 @@ def test_folds_and_groups_may_differ_from_the_fits(fit, frame):
 
 
 def test_what_statistics_cannot_say_is_refused(small_fit, stats, frame):
-    few = soc.summarize(items_of(frame), bins=20, progress=False)
+    few = soc.summarize(items_of(frame), bins=20, joint=False, progress=False)
     with pytest.raises(StatisticsError, match="joint=True"):
         soc.check(small_fit, few, progress=False)
     with pytest.raises(FitError, match="by= slices items"):

@@ -9,6 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+import soc_pymc as soc
 from soc_pymc._lib import errors
 from soc_pymc.checks import _check, findings, leave_one_out, predictive
 from soc_pymc.data.items import PoissonItems
@@ -51,15 +52,15 @@ def hand_made_fit(sd=1e-6, cv2_factor=1.0, draws=50, status=None, seed=0):
     return Fit(tree, Gamma(), VI(), status)
 
 
-def simulate(n, seed):
-    """Items of the model with the curves of `hand_made_fit`."""
+def simulate(n, seed, power=0.0):
+    """Items of the model with the curves of `hand_made_fit`; theta proportional to N^power."""
     from scipy.interpolate import CubicSpline
 
     rng = np.random.default_rng(seed)
     u = np.clip(rng.normal(np.log(0.05), 0.8, n), KNOTS[0], KNOTS[-1])
     mean, cv2 = (np.exp(CubicSpline(KNOTS, v, bc_type="natural")(u)) for v in (LOG_MEAN, LOG_CV2))
     exposure = np.ceil(np.exp(rng.normal(np.log(6), 1.8, n)))
-    theta = rng.gamma(1 / cv2, mean * cv2)
+    theta = rng.gamma(1 / cv2, mean * cv2) * (exposure / np.exp(np.log(exposure).mean())) ** power
     return pd.DataFrame(
         {
             "score": np.exp(u),
@@ -322,11 +323,11 @@ def test_good_fit_passes_and_says_so():
     assert list(result.table) == ["check", "slice", "statistic", "p_value", "verdict"]
     assert set(result.table["verdict"]) <= {"ok", "look"}
     checks = set(result.table["check"])
-    tests = {"PIT", "LOO-PIT", "dispersion", "zero counts", "leave-one-out"}
+    tests = {"PIT", "PIT of slices", "LOO-PIT", "dispersion", "zero counts", "leave-one-out"}
     assert checks == tests | {"converged", "pareto_k", "ess_fraction"}
     slices = result.table["slice"]
-    assert slices.str.startswith("score ").sum() == 5
-    assert slices.str.startswith("exposure ").sum() == 6
+    assert slices.str.startswith("score ").sum() == 6
+    assert slices.str.startswith("exposure ").sum() == 7
     assert {"country = de", "country = fr", "country = missing"} <= set(slices)
     sizes = result.data["pit"]["n_items"].to_series()
     assert sizes["exposure >= 50"] == (simulate(3000, 1)["exposure"] >= 50).sum()
@@ -414,7 +415,7 @@ def test_only_the_most_frequent_levels_are_checked():
     frame = simulate(2000, 5)
     frame["ad"] = [f"n{k % 30}" for k in range(2000)]
     result = _check.check(hand_made_fit(), as_items(frame), by="ad", progress=False)
-    assert result.table["slice"].str.startswith("ad = ").sum() == 20
+    assert result.table["slice"].str.startswith("ad = ").sum() == 21  # and all
     assert any("30 levels" in a for a in result.advice)
 
 
@@ -636,3 +637,85 @@ def test_weights_of_repeated_draws_are_not_vouched_for(distinct):
     if distinct == 1000:
         assert k[0] < 0.7
     assert not np.isnan(k).any()
+
+
+# --- what the advice says of findings that are only seen together, or only looked at -------------
+
+
+def _informative(seed, power=0.06, n=2965):
+    """Check of a fit to items whose rate at equal score is proportional to N^power."""
+    rng = np.random.default_rng(seed)
+    score, exposure = np.exp(rng.normal(-2, 0.6, n)), np.exp(rng.normal(4, 1.2, n))
+    theta = score * rng.gamma(4, 0.25, n) * (exposure / np.exp(4)) ** power
+    count = rng.poisson(theta * exposure)
+    items = as_items(pd.DataFrame({"score": score, "exposure": exposure, "count": count}))
+    fit = soc.fit(soc.summarize(items, progress=False), method=soc.FiveSteps(), progress=False)
+    return _check.check(fit, items, progress=False)
+
+
+def test_slices_that_are_low_together_fail_together():
+    """No fifth of the exposures fails by itself, but all do together, and the remedy is named."""
+    result = _informative(7)
+    own = result.table[result.table["slice"].str.match(r"exposure (\d/5: |>= )")]
+    assert set(own["verdict"]) == {"ok", "look"}
+    verdict = result.table.set_index("slice")["verdict"]
+    assert verdict["exposure 1/5 to 5/5"] == "fail"
+    assert any(
+        said.startswith("The fit is off at some exposures.")
+        and "soc.Gamma(exposure=soc.Spline())" in said
+        for said in result.advice
+    )
+
+
+def test_a_look_names_its_remedy_too():
+    result = _informative(6)
+    assert "fail" not in set(result.table["verdict"])
+    assert "nothing fails" in result.advice[0]
+    assert any(
+        said.startswith("If this is more than chance: The fit is off at some exposures.")
+        and "soc.Gamma(exposure=soc.Spline())" in said
+        for said in result.advice
+    )
+
+
+def test_slices_together_have_their_level():
+    """Of 1,000 sets of five calibrated slices 5% are below 0.05, within 3.5 standard errors."""
+    rng = np.random.default_rng(0)
+    p_values = []
+    for _ in range(1000):
+        tests = [predictive.uniformity(rng.random(40)) for _ in range(5)]
+        found = {
+            f"score {k}/5: 1": predictive.SlicePit(None, None, 40, t)
+            for k, t in enumerate(tests, 1)
+        }
+        ((check, where, _, p_value, _),) = _check._together(found)
+        p_values.append(p_value)
+    assert (check, where) == ("PIT of slices", "score 1/5 to 5/5")
+    assert abs(np.mean(np.array(p_values) < 0.05) - 0.05) < 3.5 * np.sqrt(0.05 * 0.95 / 1000)
+
+
+def test_too_little_scatter_within_exposures_advises_the_binomial():
+    """Successes in 1 to 6 trials, taken for counts: no knots of the variance mend their noise."""
+    rng = np.random.default_rng(5)
+    n = 4000
+    exposure = rng.integers(1, 7, n)
+    rate = rng.uniform(0.1, 0.4, n)
+    count = rng.binomial(exposure, rng.beta(12 * rate, 12 * (1 - rate)))
+    items = as_items(pd.DataFrame({"score": rate, "exposure": exposure, "count": count}))
+    with pytest.warns(soc.ItemsWarning, match="soc.BinomialItems"):
+        stats_of = soc.summarize(items, progress=False)
+    fit = soc.fit(stats_of, method=soc.FiveSteps(), progress=False)
+    result = _check.check(fit, items, progress=False)
+    assert result.table.set_index("check").loc["dispersion", "statistic"] < 1
+    assert "soc.BinomialItems" in result.advice[0]
+    assert not any("variance=soc.Spline(knots=40)" in said for said in result.advice)
+
+
+def test_items_that_sway_the_fit_come_with_what_to_do():
+    rows = [("leave-one-out", "all items", 0.9, np.nan, "look")]
+    table = pd.DataFrame(rows, columns=["check", "slice", "statistic", "p_value", "verdict"])
+    fit = hand_made_fit()
+    (said,) = findings.advise(table, fit, posterior_of(fit).outcome, 100, ())
+    assert "Pareto k 0.90" in said
+    assert "arviz.plot_khat" in said
+    assert "soc.evaluate.cross_validate" in said

@@ -145,11 +145,13 @@ def dominated(fit):
     """One draw for 99 of 100."""
     posterior = fit.data["posterior"].to_dataset()
     at = np.where(np.arange(posterior.sizes["draw"]) % 100, 0, np.arange(posterior.sizes["draw"]))
-    return with_draws(fit, posterior.isel(draw=at).assign_coords(draw=posterior["draw"]))
+    one = posterior.isel(chain=np.zeros(posterior.sizes["chain"], dtype=int))
+    same = {name: posterior[name] for name in ("chain", "draw")}
+    return with_draws(fit, one.isel(draw=at).assign_coords(same))
 
 
 def first(fit, draws):
-    return with_draws(fit, fit.data["posterior"].to_dataset().isel(draw=slice(draws)))
+    return with_draws(fit, fit.data["posterior"].to_dataset().isel(chain=[0], draw=slice(draws)))
 
 
 BROKEN = {

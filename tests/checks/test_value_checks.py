@@ -65,9 +65,9 @@ def test_a_good_fit_passes(case):
     assert "dispersion" in checks
     assert "zero counts" not in checks
     slices = result.table["slice"]
-    assert slices.str.startswith("noise sd ").sum() == 5
-    assert slices.str.startswith("score ").sum() == 5
-    assert slices.str.startswith("country = ").sum() == 3
+    assert slices.str.startswith("noise sd ").sum() == 6  # and all
+    assert slices.str.startswith("score ").sum() == 6
+    assert slices.str.startswith("country = ").sum() == 4  # and any
     assert not slices.str.contains(">= 50").any()
     data = result.data
     assert data["observed_data"]["value"].sizes == {"item": 5000}
@@ -234,7 +234,7 @@ def test_shrinkage_of_values(case):
     from soc_pymc.plots import plot_shrinkage
 
     fit, frame, _ = case
-    scored = soc.item_posteriors(fit, values_of(frame), draws="representative", progress=False)
+    scored = soc.item_posteriors(fit, values_of(frame), progress=False)
     ax = plot_shrinkage(scored, score="t", value="y", noise_sd="s")
     ax.figure.canvas.draw()
     assert ax.get_xscale() == "linear"

@@ -101,7 +101,7 @@ def kernel_bins(edges, scores):
     """Bins that the compiled kernel finds, each score in a group of its own."""
     sums = Sums(KERNELS["poisson"], edges)
     each = np.arange(len(scores))
-    sums.add(scores, np.zeros(len(scores)), np.ones(len(scores)), each)
+    sums.add(sums.sort(scores, np.zeros(len(scores)), np.ones(len(scores)), each))
     part = sums.tables()["part"]
     return part["bin"][np.argsort(part["group"])]
 

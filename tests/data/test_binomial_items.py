@@ -157,7 +157,7 @@ def test_a_fit_recovers_both_curves_and_its_items():
     ):
         draws = curves[name].to_numpy().reshape(-1, 5)
         assert (np.abs(draws.mean(axis=0) - true) < 4 * draws.std(axis=0)).all()
-    scored = soc.item_posteriors(fit, items(frame), progress=False, draws="representative")
+    scored = soc.item_posteriors(fit, items(frame), progress=False)
     inside = (scored["theta_q05"] <= theta) & (theta <= scored["theta_q95"])
     assert 0.885 < inside.mean() < 0.915
     oracle = ((a + frame["hits"]) / (a + b + trials) - theta) ** 2

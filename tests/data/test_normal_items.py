@@ -44,7 +44,7 @@ def simulate(n, seed, sd=0.5, noise=None):
 
 def stats_of(source, columns=None, **options):
     items = soc.NormalItems(source, **ROLES, **(columns or {}))
-    return soc.summarize(items, progress=False, **options)
+    return soc.summarize(items, **{"joint": False, "progress": False} | options)
 
 
 FRAME = simulate(20_000, seed=1)
@@ -84,7 +84,7 @@ def test_construction_reads_nothing_and_knows_its_roles():
     [
         ({"score": "y"}, "score and value both name the column 'y'"),
         ({"noise_sd": ""}, "noise_sd='' must be the name of a column"),
-        ({"value": None}, "value=None must be the name of a column"),
+        ({"noise_sd": None}, "value= needs noise_sd=, the column of the noise sds"),
         ({"id": "i", "fold": "f"}, "id=, from which folds are made, or fold=, not both"),
     ],
 )
@@ -641,7 +641,7 @@ def test_command_line(tmp_path, capsys):
     for engine in ("duckdb", "polars"):
         assert main([*words, *values, "--engine", engine]) == 0
         assert "20,000 items in 30 bins" in capsys.readouterr().out
-        assert_same(load_statistics(out), stats_of(FRAME, bins=30))
+        assert_same(load_statistics(out), stats_of(FRAME, bins=30, joint="auto"))
     both = "give --count and --exposure, or --value and --noise-sd, or --successes and --trials"
     for more, text in (
         ([], "to use: --score, --count, --exposure, or --score, --value, --noise-sd"),

@@ -4,6 +4,7 @@ import os
 import warnings
 from dataclasses import replace
 
+import ibis
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -101,7 +102,35 @@ def test_joint_cells_are_those_of_a_direct_groupby():
     for name, column in (("n", "n"), ("y", "sum_y"), ("yN3", "sum_yN3"), ("y3", "sum_y3")):
         np.testing.assert_allclose(found[column], expected[name], rtol=1e-11, err_msg=name)
     with pytest.raises(StatisticsError, match="joint=True"):
-        stats_of(FRAME, bins=30).cells("joint")
+        stats_of(FRAME, bins=30, joint=False).cells("joint")
+
+
+@pytest.mark.parametrize("source", ["pandas", "ibis"])
+def test_joint_cells_are_kept_by_default_while_they_fit(source, monkeypatch):
+    table = FRAME if source == "pandas" else ibis.memtable(FRAME)
+    whole, none = (stats_of(table, bins=30, joint=joint) for joint in (True, False))
+    auto = stats_of(table, bins=30)
+    assert auto.data.sizes == whole.data.sizes
+    for name, values in whole.data.items():  # an engine's threads add up in any order
+        np.testing.assert_allclose(auto.data[name], values, rtol=1e-12, err_msg=name)
+    room = 8 * sum(values.size for name, values in whole.data.items() if name.startswith("joint_"))
+    for more, coarse in ((0, 1), (-1, 0)):
+        monkeypatch.setattr("soc_pymc.data.summaries._AUTO_BYTES", room + more)
+        assert stats_of(table, bins=30).coarse == coarse
+    found = stats_of(table, bins=30)
+    for name, values in none.data.items():
+        np.testing.assert_allclose(found.data[name], values, rtol=1e-12, err_msg=name)
+    with pytest.raises(StatisticsError, match="keeps them up to 64 MB"):
+        found.cells("joint")
+
+
+def test_a_sum_has_joint_cells_if_all_of_it_has():
+    one, two = (stats_of(FRAME[k::2], edges=[0.1, 0.2], joint=not k) for k in range(2))
+    for whole in (one + two, two + one):
+        assert whole.coarse == 0
+        assert whole.data.sizes["joint"] == 0
+        assert whole.n_items == len(FRAME)
+    assert (one + one).coarse == 1
 
 
 @pytest.mark.parametrize("source", ["frame", "ibis"])
@@ -253,8 +282,6 @@ def test_only_similar_statistics_can_be_added():
     other = PoissonItems(FRAME.rename(columns={"y": "z"}), score="t", count="z", exposure="N")
     with pytest.raises(StatisticsError, match="different roles"):
         a + summarize(other, edges=[0.1], progress=False)
-    with pytest.raises(StatisticsError, match="only one of the statistics has joint cells"):
-        a + stats_of(FRAME[:500], edges=[0.1], joint=True)
     with pytest.raises(StatisticsError, match="different folds_by"):
         a + stats_of(FRAME[:500], edges=[0.1], folds=3)
     with pytest.raises(StatisticsError, match="of 4 and of 3 folds cannot be added"):
@@ -444,14 +471,15 @@ def test_a_changing_table_is_detected(monkeypatch):
 
 
 def test_new_or_missing_rows_between_passes_are_detected(monkeypatch):
-    whole = tables.Streamed._batches
+    whole = tables.Streamed._pieces
 
     def fewer(self, roles):
-        batches = list(whole(self, roles))
-        return iter(batches[: 1 if len(roles) > 1 else None])
+        pieces = list(whole(self, roles))
+        return iter(pieces[: 1 if len(roles) > 1 else None])
 
-    monkeypatch.setattr("soc_pymc.data.tables.streaming._READ", 5000)
-    monkeypatch.setattr(tables.Streamed, "_batches", fewer)
+    for name in ("_READ", "_BLOCK"):
+        monkeypatch.setattr(f"soc_pymc.data.tables.streaming.{name}", 5000)
+    monkeypatch.setattr(tables.Streamed, "_pieces", fewer)
     with pytest.raises(ItemsError, match="changed while they were read"):
         stats_of(FRAME)
 

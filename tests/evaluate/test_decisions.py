@@ -12,7 +12,8 @@ import soc_pymc as soc
 from soc_pymc import decisions as dec
 from soc_pymc._lib import arguments
 from soc_pymc.checks.predictive import thin
-from soc_pymc.evaluate.decisions import ranking
+from soc_pymc.evaluate.decisions import choices, ranking
+from soc_pymc.families.family import family_of
 from soc_pymc.inference.results import Fit
 from soc_pymc.posterior.predictive import posterior_of
 
@@ -23,7 +24,11 @@ LIKE_VALUES = {"score": "t", "value": "y", "noise_sd": "s"}
 
 def with_curves(fit, log_mean, log_cv2):
     """The fit with given draws of curves that do not depend on the score, one a number."""
-    posterior = fit.data["posterior"].to_dataset().isel(chain=[0], draw=np.arange(len(log_mean)))
+    whole = fit.data["posterior"].to_dataset()
+    chains = [whole.isel(chain=k, drop=True) for k in range(whole.sizes["chain"])]
+    at = np.arange(len(log_mean))
+    posterior = xr.concat(chains, "draw").isel(draw=at).assign_coords(draw=at)
+    posterior = posterior.expand_dims(chain=[0])
     for name, values in (("log_mean", log_mean), ("log_cv2", log_cv2)):
         knots = posterior[name].sizes[posterior[name].dims[-1]]
         whole = np.repeat(np.asarray(values, dtype=float)[None, :, None], knots, axis=2)
@@ -79,7 +84,7 @@ def five_steps(kind):
 
 def agree_with_posteriors(fit, items, more):
     """Every decision against mean, sd and quantiles of the same posteriors."""
-    table = soc.item_posteriors(fit, items, quantiles=(0.1, 0.9), **QUIET)
+    table = soc.item_posteriors(fit, items, quantiles=(0.1, 0.9), draws="all", **QUIET)
     mean, sd = table["theta_mean"].to_numpy(), table["theta_sd"].to_numpy()
     for p, name in ((0.1, "theta_q10"), (0.9, "theta_q90")):
         above = dec.probability_above(fit, items, table[name], **QUIET)
@@ -152,7 +157,7 @@ def test_items_move_together(small_fit, some_items):
         role: some_items.source[name].to_numpy(dtype=float)
         for role, name in some_items.roles.items()
     }
-    means, variances = law.moments(columns)
+    means, variances, _ = law.moments(columns)
     n = len(some_items.source)
     own = variances.mean() / n
     together = means.mean(axis=1).var() + own
@@ -179,7 +184,7 @@ def test_shared_curves_matter_for_the_best(small_fit):
 def test_draws_do_not_depend_on_how_work_is_cut(small_fit, small_items, monkeypatch):
     few = dec.thompson_draws(small_fit, small_items, 70, seed=2, **QUIET)
     monkeypatch.setattr(ranking, "_MOST", ranking.LANE)
-    monkeypatch.setattr(ranking.os, "cpu_count", lambda: 1)
+    monkeypatch.setenv("SOC_PYMC_THREADS", "1")
     many = dec.thompson_draws(small_fit, small_items, 150, seed=2, **QUIET)
     xr.testing.assert_identical(few, many[:70])
     assert (few != dec.thompson_draws(small_fit, small_items, 70, seed=3, **QUIET)).all()
@@ -190,7 +195,7 @@ def test_ranking_does_not_depend_on_how_work_is_cut(small_fit, some_items, monke
     whole = dec.probability_best(small_fit, some_items, 3, draws=300, **QUIET)
     monkeypatch.setattr(ranking, "_TOP", 1)  # groups of 64 draws
     monkeypatch.setattr(ranking, "_KEPT", 1)  # and both passes make their draws
-    monkeypatch.setattr(ranking.os, "cpu_count", lambda: 1)
+    monkeypatch.setenv("SOC_PYMC_THREADS", "1")
     pd.testing.assert_frame_equal(
         whole, dec.probability_best(small_fit, some_items, 3, draws=300, **QUIET), rtol=1e-9
     )
@@ -430,3 +435,16 @@ def test_draws_larger_than_memory_are_refused_before_they_are_made(
     monkeypatch.setattr(np, "empty", lambda *_: pytest.fail("made"))
     with pytest.raises(soc.FitError, match=r"1,001 draws of 300 items take .* ask for fewer"):
         dec.thompson_draws(small_fit, some_items, 1001, **QUIET)
+
+
+@pytest.mark.parametrize("prior", [soc.Gamma(), soc.Normal(), soc.Beta()])
+def test_losses_are_those_of_both_tails(prior):
+    """One tail for each draw, and the mean, give what both tails give."""
+    family, rng = family_of(prior), np.random.default_rng(0)
+    a, b = rng.uniform(0.5, 20.0, (2, 30, 40))
+    cut = np.linspace(0.02, 0.98, 40)
+    short, over = choices._losses(family, np.broadcast_arrays(cut, a, b))
+    np.testing.assert_allclose(short, family.shortfall(cut, a, b), rtol=1e-7, atol=1e-15)
+    np.testing.assert_allclose(over, family.excess(cut, a, b), rtol=1e-7, atol=1e-15)
+    assert (short >= 0).all()
+    assert (over >= 0).all()

@@ -6,7 +6,7 @@ import soc_pymc as soc
 
 
 def test_text_ids_name_the_answers():
-    """Ids of text cannot make folds, but `item_posteriors` takes them, and so do decisions."""
+    """Ids of text name the answers; no folds are made of them."""
     frame = soc.simulation.s1(400, seed=0)
     roles = {"score": "score", "count": "count", "exposure": "exposure"}
     items = soc.PoissonItems(frame, **roles)

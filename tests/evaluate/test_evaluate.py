@@ -270,30 +270,37 @@ def test_values():
     assert float(pit["p_value"].sel(fit="narrow")[0]) < 1e-4
 
 
-def test_groups_and_exposure_are_each_items_own(truth, monkeypatch):
+def test_groups_and_exposure_are_each_items_own(truth):
     """All estimates and the PIT as of items whose curves are known, at their own group and size."""
     fits, split = truth
     plain, shift = fits["true"], {"a": 0.4, "b": -0.4}
 
-    def curves(fit, score, *, group=None, exposure=None):
+    def curves(score, group, exposure):
         log_mean, log_cv2 = curve_draws(plain, score)
         moved = np.array([shift[label] for label in group]) + 0.1 * np.log(np.asarray(exposure))
         return log_mean + moved, log_cv2
 
-    tree = plain.data.copy()
-    posterior = plain.data["posterior"].to_dataset().assign_coords(group=["a", "b"])
-    tree["posterior"] = xr.DataTree(posterior)
+    tree, posterior = plain.data.copy(), plain.data["posterior"].to_dataset()
+    log_size = np.log(split.train.source["exposure"].to_numpy())
+    knots = np.array([log_size.min(), log_size.max()])
+    posterior = posterior.assign_coords(group=["a", "b"], mean_exposure_knot=knots)
+    moved = xr.DataArray(list(shift.values()), dims="group")
+    both = posterior["log_mean"] + moved, posterior["log_cv2"] + 0.0 * moved
+    order = "chain", "draw", "group", ...
+    names = "log_mean_of_group", "log_cv2_of_group"
+    groups = {name: own.transpose(*order) for name, own in zip(names, both, strict=True)}
+    along = xr.DataArray(0.1 * knots, dims="mean_exposure_knot")
+    by_size = along + 0.0 * posterior["log_mean"].isel(mean_knot=0, drop=True)
+    by_size = by_size.transpose("chain", "draw", ...)
+    tree["posterior"] = xr.DataTree(posterior.assign(groups | {"log_mean_by_exposure": by_size}))
     fit = replace(plain, data=tree, prior=soc.Gamma(exposure=soc.Spline()))
     parts = [p.source.iloc[:600].assign(g=["a", "b"] * 300) for p in (split.train, split.test)]
     few = soc.evaluate.Split(*(soc.PoissonItems(p, **COUNTS, group="g") for p in parts))
-    for module in ("soc_pymc.posterior.curves", "soc_pymc.posterior.quadrature"):
-        monkeypatch.setattr(f"{module}.curve_draws", curves)
     found = held_out(fit, few, baselines=(), bins=1, progress=False)
     train, test = parts
     assert found.table["items"].eq(600).all()
     log_mean, log_cv2 = (
-        c.mean(axis=0)
-        for c in curves(fit, train["score"], group=train["g"], exposure=train["exposure"])
+        c.mean(axis=0) for c in curves(train["score"], train["g"], train["exposure"])
     )
     shape, rate = np.exp(-log_cv2), np.exp(-log_cv2 - log_mean)
     after = (shape + train["count"]) / (rate + train["exposure"])
@@ -318,7 +325,7 @@ def test_page_on_evaluation():
     Both gains are many standard errors, first-order baselines gain about what E(theta|t) does, a
     constant loses, and what is printed is what the page shows, but for rounding elsewhere.
     """
-    page = (Path(__file__).parents[2] / "docs/evaluation.md").read_text()
+    page = (Path(__file__).parents[2] / "docs/dev/evaluation.md").read_text()
     code, shown = re.findall(r"```(?:python)?\n(.*?)```", page, re.DOTALL)[:2]
     names = {}
     exec(code, names)

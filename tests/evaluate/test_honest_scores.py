@@ -201,12 +201,12 @@ def test_other_rows_are_refused():
 def test_bins_put_together(kind):
     """The same sums as those of items put into the wider bins."""
     items = items_of(world(3000, 2, kind))
-    fine = soc.summarize(items, bins=60, folds=3, progress=False)
+    fine = soc.summarize(items, bins=60, folds=3, joint=False, progress=False)
     edges = equal_edges(fine, 7)
     assert len(edges) == 6
     wide, direct = (
         coarsened(fine, edges),
-        soc.summarize(items, edges=edges, folds=3, progress=False),
+        soc.summarize(items, edges=edges, folds=3, joint=False, progress=False),
     )
     for name in direct.data:
         np.testing.assert_allclose(wide.data[name], direct.data[name], rtol=1e-9, err_msg=name)
@@ -286,3 +286,14 @@ def test_a_tree_learns_by_heart():
     assert leakage(leaky).found
     honest, _ = cross_fit(tree, X, frame["count"], exposure=frame["exposure"], least=1e-4)
     assert not leakage(items_of(frame.assign(score=honest + 1e-4))).found
+
+
+def test_missing_labels_are_one_group():
+    """None, NaN and pandas' NA: rows without a label are kept together."""
+    from soc_pymc.evaluate.honest_scores import _folds
+
+    labels = np.array(["a", None, "b", float("nan"), "a", pd.NA, "c", "d"], dtype=object)
+    found = _folds(len(labels), 5, labels, 0)
+    assert len(set(found[[1, 3, 5]])) == 1
+    assert found[0] == found[4]
+    assert len(set(found)) == 5

@@ -10,6 +10,7 @@ from soc_pymc.evaluate.quantities import compare_scores, r_squared, shrinkage, v
 from soc_pymc.evaluate.quantities import variance_reduction as reduction
 from soc_pymc.evaluate.quantities.score_comparison import _pairing
 from soc_pymc.inference.results import Fit
+from soc_pymc.model.splines import knots_in
 from soc_pymc.posterior.predictive import posterior_of
 
 ROLES = {"count": "count", "exposure": "exposure"}
@@ -17,11 +18,11 @@ ROLES = {"count": "count", "exposure": "exposure"}
 
 def known_fit(fit: Fit, **curves) -> Fit:
     """A fit with one draw of given values at its knots: functions of the knots' scores."""
-    posterior = fit.data["posterior"].to_dataset().isel(draw=[0])
+    posterior = fit.data["posterior"].to_dataset().isel(chain=[0], draw=[0])
     for name, values in curves.items():
         knot = posterior[name].dims[-1]
         axis = fit.axis(knot.removesuffix("_knot"))
-        at = values(axis.inverse(posterior[knot].to_numpy()))
+        at = values(axis.inverse(knots_in(fit.data, knot)))
         posterior[name] = (posterior[name].dims, at[None, None])
     groups = {name: node.to_dataset() for name, node in fit.data.children.items()}
     tree = xr.DataTree.from_dict({**groups, "posterior": posterior})
@@ -182,8 +183,8 @@ def test_moments_are_those_of_posteriors(small_fit, small_items):
     some = small_items.source.iloc[:200]
     columns = {role: some[name].to_numpy(dtype=float) for role, name in small_items.roles.items()}
     items = soc.PoissonItems(some, score="score", **ROLES)
-    scored = soc.item_posteriors(small_fit, items, quantiles=(), progress=False)
-    mean, variance = posterior_of(small_fit).moments(columns)
+    scored = soc.item_posteriors(small_fit, items, quantiles=(), draws="all", progress=False)
+    mean, variance, _ = posterior_of(small_fit).moments(columns)
     np.testing.assert_allclose(mean.mean(axis=0), scored["theta_mean"], rtol=1e-9)
     total = variance.mean(axis=0) + mean.var(axis=0)
     np.testing.assert_allclose(total, scored["theta_var"], rtol=1e-9)

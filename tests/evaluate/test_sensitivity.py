@@ -224,7 +224,7 @@ def test_every_kind_of_fit(items, prior, rows):
     assert len(found.table) == rows
     assert np.isfinite(numbers.to_numpy()).all()
     assert (numbers[["prior", "likelihood"]] > 0).all(axis=None)
-    assert found.data["log_prior"]["total"].shape == (1, 200)
+    assert found.data["log_prior"]["total"].shape == (4, 50)
 
 
 def test_chains_of_nuts(stats):

@@ -251,7 +251,7 @@ def test_a_fit_is_saved_and_scores_as_before(few, tmp_path):
 def test_few_nodes_agree_with_all_draws(few):
     fit, items = few
     every = soc.item_posteriors(fit, items, **QUIET)
-    near = soc.item_posteriors(fit, items, draws="representative", **QUIET)
+    near = soc.item_posteriors(fit, items, **QUIET)
     sd = every["theta_sd"]
     for name in ("theta_mean", "theta_sd", "theta_q05", "theta_q95"):
         assert ((near[name] - every[name]) / sd).abs().max() < 0.02

@@ -10,7 +10,7 @@ from soc_pymc.posterior.predictive import ThetaMixture
 from tests import extreme_references as references
 from tests.studies import extremes
 
-# what float64 leaves where sums cancel, from docs/numerics.md: everything else is held to 1e-9
+# what float64 leaves where sums cancel, from docs/dev/numerics.md: everything else is held to 1e-9
 _KNOWN = {
     # a slope is a difference of counts and means: a last digit of 1e9 is 1e-7
     "rows of counts: value": 1e-6,

@@ -173,14 +173,14 @@ def extreme(items):
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::RuntimeWarning")
 @pytest.mark.slow
 def test_posteriors_of_items(items, prior):
-    """As `draws="representative"` makes them, which is compiled from end to end."""
+    """As `draws="auto"` makes them, which is compiled from end to end."""
     # of so many items that nearly all are scored by tables
     stats = soc.summarize(items(5000), bins=20, joint=True, on_leakage="ignore", progress=False)
     fit = soc.fit(stats, prior, method=soc.VI(draws=50), progress=False)
     few = extreme(items())
 
     def work():
-        found = soc.item_posteriors(fit, few, draws="representative", progress=False)
+        found = soc.item_posteriors(fit, few, progress=False)
         return found.iloc[:, few.source.shape[1] :].to_numpy(dtype=float)
 
     assert_both_the_same(work, rtol=1e-6)  # searches end within 1e-5 sd

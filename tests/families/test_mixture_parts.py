@@ -306,6 +306,18 @@ def test_weights_where_newtons_method_fails_at_first(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_weights_of_many_draws_are_those_of_each_alone(kind):
+    """First guesses around the draws' mean, and loops over many draws, change nothing."""
+    forms, _ = forms_of(kind)
+    at = drawn(kind, 40, 6)
+    weight, found = solved(at, *forms.arrays)
+    for s in range(len(at)):
+        alone, its = solved(at[s : s + 1], *forms.arrays)
+        assert np.abs(alone[0] - weight[s]).sum(axis=-1).max() < 1e-7
+        assert found[s, :, 9:] == pytest.approx(its[0, :, 9:], abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_directions_are_derivatives_of_the_weights(kind):
     forms, _ = forms_of(kind)
     at = drawn(kind, 1, 3)[0]

@@ -69,3 +69,33 @@ def test_density_is_the_exact_one(built, size):
     near, exact = density.near_density(built, space)(w), density.density(space)(w)
     np.testing.assert_allclose(near[0], exact[0], atol=5e-3, rtol=0)
     np.testing.assert_allclose(near[1], exact[1], atol=1e-2, rtol=1e-6)
+
+
+def test_sums_of_polynomials_are_those_of_the_rows(built):
+    """Of two degrees, with their slopes; what is outside is marked and left out."""
+    h, bins = built.data, np.arange(len(built.score))
+    centre = np.log(h.total + 1) - np.log(np.add.reduceat(h.items * h.exposure, h.start[:-1]))
+    wide = np.where(bins % 2, 1.0, 0.1)
+    low = (centre - 0.4 * wide, -1.0 - 1.5 * wide)
+    high = (centre + 0.4 * wide, -1.0 + 1.5 * wide)
+    made = surrogates.make_surrogates(h, low, high, degrees=(5, 8))
+    few = surrogates.make_surrogates(h, low, high)
+    assert (made.reach > 0).mean() > (few.reach > 0).mean()
+    assert set(made.degree) == {5, 8}
+    rng = np.random.default_rng(0)
+    m, c = (
+        rng.uniform(a[:, None], b[:, None], (len(bins), 40)) for a, b in zip(low, high, strict=True)
+    )
+    m[:, 7] += 1.0
+    value, slopes, outside = np.empty(40), np.empty((2, *m.shape)), np.empty(m.shape, dtype=bool)
+    rest = made.arrays, made.degree
+    left = surrogates.near_sums(m, c, bins, value, slopes, outside, *rest[0], rest[1])
+    assert outside[:, 7].all()
+    assert left == outside.sum() < 0.5 * m.size
+    exact = h.value_and_gradient(np.ascontiguousarray(m.T), np.ascontiguousarray(c.T), bins)
+    exact = exact.transpose(0, 2, 1)
+    np.testing.assert_allclose(value, np.where(outside, 0.0, exact[0]).sum(axis=0), atol=3e-3)
+    assert np.abs(np.where(outside, 0.0, slopes - exact[1:])).max() < 0.02
+    alone = np.empty(40)
+    surrogates.near_sums(m, c, bins, alone, slopes[:, :0], outside, *rest[0], rest[1])
+    np.testing.assert_array_equal(alone, value)

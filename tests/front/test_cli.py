@@ -34,8 +34,8 @@ def test_chain_on_real_data(name, real_data, tmp_path, capsys):
     run("curves", fit_file, "--out", tmp_path / "curves.csv", "--quiet")
     # every draw counts; the quantiles of 678,007 items would take a minute
     quantiles = ["--quantiles"] if name.startswith("fremtpl2") else []
-    run("posteriors", fit_file, real_data / name, *quantiles, "--out", tmp_path / "post.parquet",
-        "--quiet")  # fmt: skip
+    run("posteriors", fit_file, real_data / name, *quantiles, "--draws", "all",
+        "--out", tmp_path / "post.parquet", "--quiet")  # fmt: skip
     capsys.readouterr()
     run("check", fit_file, real_data / name, "--quiet")
     printed = capsys.readouterr().out
@@ -78,7 +78,7 @@ def _assert_conjugate(fit, scored, count, exposure):
 
 def _assert_curves(fit, table):
     curves = soc.calibration_curves(fit, table["score"])
-    low, middle, high = np.quantile(curves["log_mean"].to_numpy()[0], [0.05, 0.5, 0.95], axis=0)
+    low, middle, high = np.quantile(curves["log_mean"], [0.05, 0.5, 0.95], axis=(0, 1))
     np.testing.assert_allclose(table["log_mean_lower"], low, rtol=1e-6)
     np.testing.assert_allclose(table["log_mean_median"], middle, rtol=1e-6)
     assert (table["log_mean_upper_simultaneous"] > high).all()
@@ -157,7 +157,7 @@ def test_one_command_does_what_three_do(small_frame, tmp_path):
     fit = soc.load_fit(keep / "fit.nc")
     assert soc.load_statistics(keep / "stats.nc").bins == 30
     out = str(tmp_path / "three.parquet")
-    words = ["posteriors", str(keep / "fit.nc"), items, "--draws", "representative", "--out", out]
+    words = ["posteriors", str(keep / "fit.nc"), items, "--draws", "auto", "--out", out]
     assert main([*words, "--quiet"]) == 0
     pd.testing.assert_frame_equal(
         pd.read_parquet(tmp_path / "one.parquet"), pd.read_parquet(tmp_path / "three.parquet")

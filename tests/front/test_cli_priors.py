@@ -40,10 +40,12 @@ def effects(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def both_kinds(effects, small_statistics, small_fit, tmp_path_factory):
-    """A folder with statistics and fits of counts and of values."""
+def both_kinds(effects, small_items, small_statistics, small_fit, tmp_path_factory):
+    """A folder with statistics and fits of counts, without joint cells, and of values."""
     folder = tmp_path_factory.mktemp("both")
-    small_statistics.save(folder / "counts.nc")
+    edges = small_statistics.edges
+    plain = soc.summarize(small_items, edges=edges, joint=False, progress=False)
+    plain.save(folder / "counts.nc")
     small_fit.save(folder / "fit.nc")
     shutil.copy(effects[1] / "s.nc", folder / "values.nc")
     shutil.copy(effects[1] / "normal.nc", folder / "normal.nc")
@@ -57,7 +59,7 @@ def test_values_from_items_to_check(effects, tmp_path, capsys):
     fit = soc.load_fit(folder / "normal.nc")
     assert fit.prior == soc.Normal()
     run("posteriors", folder / "normal.nc", folder / "effects.parquet", "--quantiles",
-        "--out", tmp_path / "p.parquet", "--quiet")  # fmt: skip
+        "--draws", "all", "--out", tmp_path / "p.parquet", "--quiet")  # fmt: skip
     scored = pd.read_parquet(tmp_path / "p.parquet")
     mean, log_variance = curve_draws(fit, frame["t"])
     keep = np.exp(log_variance) / (np.exp(log_variance) + frame["se"].to_numpy() ** 2)

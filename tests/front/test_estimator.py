@@ -1,8 +1,8 @@
 """The scikit-learn estimator: the same numbers as the functions, and scikit-learn's conventions."""
 
-import re
+import inspect
 import warnings
-from pathlib import Path
+from copy import copy
 
 import numpy as np
 import pandas as pd
@@ -10,7 +10,13 @@ import pytest
 import sklearn
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict, cross_validate
+from sklearn.model_selection import (
+    GridSearchCV,
+    KFold,
+    cross_val_predict,
+    cross_val_score,
+    cross_validate,
+)
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import estimator_checks
@@ -74,8 +80,9 @@ def test_before_the_outcome_it_is_the_curves(fitted):
     curves = soc.calibration_curves(fitted.fit_, t)
     mean, over = curves["mean"], ("chain", "draw")
     variance = curves["variance"].mean(over) + mean.var(over)
-    np.testing.assert_allclose(fitted.predict(t), mean.mean(over), rtol=1e-12)
-    np.testing.assert_allclose(fitted.predict_std(t), np.sqrt(variance), rtol=1e-12)
+    every = copy(fitted).set_params(draws="all")
+    np.testing.assert_allclose(every.predict(t), mean.mean(over), rtol=1e-12)
+    np.testing.assert_allclose(every.predict_std(t), np.sqrt(variance), rtol=1e-12)
 
 
 def test_interval_before_the_outcome_has_its_coverage(fitted):
@@ -116,7 +123,7 @@ def test_score_is_the_log_density(fitted, ads):
 
     few = ads.iloc[:7]
     curves = soc.calibration_curves(fitted.fit_, few["score"].to_numpy())
-    shape, rate = (curves[name].to_numpy()[0] for name in ("shape", "rate"))
+    shape, rate = (curves[name].to_numpy().reshape(-1, 7) for name in ("shape", "rate"))
     p = rate / (rate + few["exposure"].to_numpy())
     expected = np.log(stats.nbinom.pmf(few["count"].to_numpy(), shape, p).mean(axis=0)).mean()
     found = fitted.score(few["score"], few["count"], few["exposure"])
@@ -252,7 +259,6 @@ def test_exposures_go_through_pipelines_and_searches(ads):
     """Without exposures they are 1 and scores are far off, so the score shows that they arrive."""
     t, y, n = ads[["score"]].to_numpy(), ads["count"].to_numpy(), ads["exposure"].to_numpy()
     calibrator = soc.SecondOrderCalibrator(method=FIVE_STEPS)
-    calibrator.set_fit_request(exposure=True).set_score_request(exposure=True)
     pipe = make_pipeline(FunctionTransformer(lambda x: np.maximum(x, 1e-3)), calibrator)
     folds = KFold(3)
     found = cross_validate(pipe, t, y, cv=folds, params={"exposure": n}, return_estimator=True)
@@ -268,17 +274,6 @@ def test_exposures_go_through_pipelines_and_searches(ads):
     search.fit(t, y, exposure=n)
     assert search.best_estimator_.statistics_.total_exposure == n.sum()
     assert search.predict(t[:4]).shape == (4,)
-
-
-def test_lines_of_the_readme(ads):
-    """The block as it is written."""
-    text = (Path(__file__).parents[2] / "README.md").read_text()
-    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    (code,) = [block for block in blocks if "SecondOrderCalibrator" in block]
-    code = code.replace("SecondOrderCalibrator()", "SecondOrderCalibrator(method=soc.FiveSteps())")
-    names = {"soc": soc, "t": ads["score"], "clicks": ads["count"], "impressions": ads["exposure"]}
-    exec(code, names)
-    assert names["calibrator"].statistics_.n_items == len(ads)
 
 
 @pytest.mark.slow
@@ -313,3 +308,53 @@ def test_true_and_false_can_be_counts():
     with pytest.warns(soc.ItemsWarning, match="successes in trials"):
         calibrator.fit(p, np.arange(200) % 3 == 0)
     assert isinstance(calibrator.fit_.prior, soc.Gamma)
+
+
+@pytest.mark.usefixtures("routing")
+def test_routing_needs_no_requests(ads):
+    """Exposures reach fit, score and predict of a pipeline by the switch of routing alone."""
+    few = ads.head(600)
+    t, y, n = few[["score"]].to_numpy(), few["count"].to_numpy(), few["exposure"].to_numpy()
+    clip = FunctionTransformer(np.clip, kw_args={"a_min": 1e-3, "a_max": None})
+    pipe = make_pipeline(clip, soc.SecondOrderCalibrator(method=FIVE_STEPS, bins=10))
+    folds = KFold(2)
+    scores = cross_val_score(pipe, t, y, cv=folds, params={"exposure": n})
+    for score, (train, test) in zip(scores, folds.split(t), strict=True):
+        alone = soc.SecondOrderCalibrator(method=FIVE_STEPS, bins=10)
+        alone.fit(t[train], y[train], n[train])
+        assert score == pytest.approx(alone.score(t[test], y[test], n[test]))
+    pipe.fit(t, y, exposure=n)
+    after = pipe[-1].predict(t, y, n)
+    np.testing.assert_array_equal(pipe.predict(t, y=y, exposure=n), after)
+
+
+def test_exposures_are_never_forgotten(ads):
+    """Neither by the estimator nor by its clones: without exposures all would count as 1."""
+    few = ads.head(600)
+    t, y, n = few[["score"]].to_numpy(), few["count"].to_numpy(), few["exposure"].to_numpy()
+    calibrator = soc.SecondOrderCalibrator(method=FIVE_STEPS, bins=10).fit(t, y, n)
+    for later in (calibrator, clone(calibrator), clone(clone(calibrator))):
+        with pytest.raises(
+            soc.ItemsError, match=r"was given exposure=.*would count as 1: give fit"
+        ):
+            later.fit(t, y)
+    with pytest.raises(ValueError, match="enable_metadata_routing=True"):  # without routing
+        cross_val_score(calibrator, t, y, cv=2, params={"exposure": n}, error_score="raise")
+    with pytest.raises(ValueError, match="was given exposure="):
+        cross_val_score(calibrator, t, y, cv=2, error_score="raise")
+    counts = soc.SecondOrderCalibrator(method=FIVE_STEPS, bins=10).fit(t, y)  # of exposure 1
+    assert counts.statistics_.total_exposure == len(y)
+    counts.score(t, y, n)
+    with pytest.raises(soc.ItemsError, match="was given exposure="):
+        counts.fit(t, y)
+
+
+def test_methods_take_their_arguments_in_one_order():
+    """By place the fifth is the trials everywhere; weights are given by name."""
+    of = soc.SecondOrderCalibrator
+    order = ["self", "t", "y", "exposure", "noise_sd", "trials", "group"]
+    for method in (of.fit, of.predict, of.predict_std, of.predict_interval, of.score):
+        own = inspect.signature(method).parameters.values()
+        assert [p.name for p in own if p.kind is p.POSITIONAL_OR_KEYWORD] == order
+    with pytest.raises(TypeError, match="positional"):
+        of().score([0.1], [1], [1], None, None, None, [1.0])

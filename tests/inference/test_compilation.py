@@ -9,12 +9,15 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from numba.core import event
+from pytensor.graph.replace import vectorize_graph
 from pytensor.link.basic import JITLinker
 from pytensor.link.c.basic import CLinker
+from pytensor.tensor.blockwise import Blockwise
 
 import soc_pymc as soc
 from soc_pymc.families import poisson_rows as hist
 from soc_pymc.families import rising
+from soc_pymc.inference.density import mode
 
 
 @pytest.fixture
@@ -74,7 +77,8 @@ def test_a_second_data_set_compiles_nothing(small_fit, compilations, items, bins
     before = _signatures()
     with compilations() as counts:
         fit = soc.fit(stats, prior, method, progress=False)
-    assert fit.data["posterior"].sizes["draw"] == method.draws
+    sizes = fit.data["posterior"].sizes
+    assert sizes["chain"] * sizes["draw"] == method.draws
     assert counts.total() == 0, counts
     assert _signatures() == before
 
@@ -98,3 +102,25 @@ def test_the_counters_count(compilations):
         with compilations() as counts:
             pytensor.function([x], pt.exp(x), mode=mode)
         assert counts[kind] >= 1, linker
+
+
+def test_operations_are_on_whole_arrays():
+    """None goes number by number or draw by draw; values are those of the plain interpreter."""
+    rows, matrix = pt.matrix("rows", shape=(None, 3)), np.arange(12.0).reshape(4, 3)
+    vector = pt.vector("vector", shape=(3,))
+    value = pt.exp(pt.dot(pt.as_tensor(matrix), vector)).sum()
+    values = vectorize_graph(value, {vector: rows})
+    slope = pt.grad(values.sum(), rows)
+    whole = pytensor.function([rows], [values, slope], mode=mode())
+    plain = pytensor.function(
+        [rows], [values, slope], mode=pytensor.Mode(linker="py", optimizer=None)
+    )
+
+    def pieces(function):
+        nodes = function.maker.fgraph.toposort()
+        return sum(node.op == pt.second or isinstance(node.op, Blockwise) for node in nodes)
+
+    assert pieces(plain) > pieces(whole) == 0
+    at = np.random.default_rng(0).normal(size=(5, 3))
+    for one, other in zip(whole(at), plain(at), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12)

@@ -30,7 +30,7 @@ def _value_items(n, seed=0):
 def s1():
     frame = soc.simulation.s1(40_000, seed=1)
     items = _items(frame)
-    return frame, items, soc.summarize(items, bins=100, folds=2, progress=False)
+    return frame, items, soc.summarize(items, bins=100, folds=2, joint=False, progress=False)
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +117,7 @@ def test_all_ways_of_scoring_agree(s1, fits, which):
     some = _items(frame.head(2000))
     table = [
         soc.item_posteriors(fits[which], some, progress=False, **given)
-        for given in ({}, {"draws": "representative"}, {"plug_in": True})
+        for given in ({}, {"draws": "auto"}, {"plug_in": True})
     ]
     for other in table[1:]:
         for name in ("theta_mean", "theta_sd", "theta_q05", "theta_q95"):
@@ -194,7 +194,7 @@ def test_values(smooth, tmp_path):
     assert again.method == fit.method
     assert again.data.equals(fit.data)
     result = soc.check(fit, stats, progress=False)  # cells: no item is left out of one draw
-    assert set(result.table["check"]) == {"PIT", "converged"}
+    assert set(result.table["check"]) == {"PIT", "PIT of slices", "converged"}
     assert "fail" not in set(result.table["verdict"])
 
 

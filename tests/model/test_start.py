@@ -269,9 +269,9 @@ def test_only_matching_parameters_begin_at_the_start(days, yesterday):
     def with_far(shape):
         tree = yesterday.data.copy()
         tree["posterior"] = tree["posterior"].to_dataset().assign(
-            audit_bias=(over, np.zeros((1, 1000))),
-            far=((*over, "a", "b"), np.zeros((1, 1000, *shape))),
-            scale=((*over, "mean_line_term"), np.ones((1, 1000, 2))),
+            audit_bias=(over, np.zeros((4, 250))),
+            far=((*over, "a", "b"), np.zeros((4, 250, *shape))),
+            scale=((*over, "mean_line_term"), np.ones((4, 250, 2))),
         )  # fmt: skip
         return replace(yesterday, data=tree)
 

@@ -81,7 +81,7 @@ def test_items_use_their_groups_curves(grouped_fit, grouped_items):
     frame = grouped_items.source
     few = pd.concat([frame[frame["kind"] == "b"].head(3)] * 2, ignore_index=True)
     few.loc[3:, "kind"] = "elsewhere"
-    post = soc.item_posteriors(grouped_fit, _items(few, "kind"), progress=False)
+    post = soc.item_posteriors(grouped_fit, _items(few, "kind"), draws="all", progress=False)
     own = curve_draws(grouped_fit, few["score"], group=few["kind"])
     shape = np.exp(-own[1]) + few["count"].to_numpy()
     rate = np.exp(-own[1] - own[0]) + few["exposure"].to_numpy()
@@ -264,7 +264,7 @@ def test_effects_of_bins_on_a_grid_see_a_step(stepped, stepped_grid, which):
     score = np.array([stepped[2].edges[19] * 1.0001])
     inside = curve_draws(fit, score)[0][:, 0]
     values, at = knot_weights(fit, "mean", score)
-    assert inside == pytest.approx((values @ at.T)[:, 0] + here.to_numpy()[0], abs=1e-12)
+    assert inside == pytest.approx((values @ at.T)[:, 0] + here.to_numpy().ravel(), abs=1e-12)
     # and the mixture's mean is that curve
     found = posterior_of(fit).curves(score)["log_mean"][:, 0]
     share = 0.0 if which == 0 else posterior_of(fit).curves(score)["p_zero"][:, 0]
@@ -392,7 +392,7 @@ def test_terms_survive_saving(tmp_path, grouped_fit, exposure_fit):
 
 
 def test_missing_terms_are_refused(grouped_fit, grouped_items, exposure_fit):
-    stats, fit = soc.summarize(grouped_items, bins=5, progress=False), grouped_fit
+    stats, fit = soc.summarize(grouped_items, bins=5, joint=False, progress=False), grouped_fit
     with pytest.raises(soc.FitError, match="joint=True"):
         soc.fit(stats, soc.Gamma(exposure=soc.Spline()), progress=False)
     with pytest.raises(soc.FitError, match="has no groups"):

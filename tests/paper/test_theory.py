@@ -141,7 +141,8 @@ def compare_with_robbins(fit, frame, items):
 
     each = [theory.poisson_moment(count, exposure, log_pmf, k) for k in (1, 2)]
     mean, variance = theory.cumulants_from_moments([m.mean(axis=0) for m in each])
-    scored = soc.item_posteriors(fit, items, quantiles=(), progress=False).iloc[:200]
+    given = {"quantiles": (), "draws": "all", "progress": False}
+    scored = soc.item_posteriors(fit, items, **given).iloc[:200]
     np.testing.assert_allclose(mean, scored["theta_mean"], rtol=1e-8)
     np.testing.assert_allclose(variance, scored["theta_var"], rtol=1e-8)
 
@@ -203,10 +204,11 @@ def test_page(small_fit, small_frame, small_items):
     import re
     from pathlib import Path
 
-    page = (Path(__file__).parents[2] / "docs" / "theory.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "dev" / "theory.md").read_text()
     names = {"fit": small_fit, "frame": small_frame.iloc[:300]}
     for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
         exec(code, names)
-    scored = soc.item_posteriors(small_fit, small_items, quantiles=(), progress=False).iloc[:300]
+    given = {"quantiles": (), "draws": "all", "progress": False}
+    scored = soc.item_posteriors(small_fit, small_items, **given).iloc[:300]
     np.testing.assert_allclose(names["mean"], scored["theta_mean"], rtol=1e-8)
     np.testing.assert_allclose(names["variance"], scored["theta_var"], rtol=1e-8)

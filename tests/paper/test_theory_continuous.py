@@ -148,7 +148,7 @@ def test_fitted_marginal_gives_the_posteriors_of_the_fit(prior):
     cumulants = theory.tweedie(value, noise, derivatives)
     moments = theory.moments_from_cumulants(cumulants).mean(axis=1)  # over draws
     mean, variance = theory.cumulants_from_moments(moments)
-    scored = soc.item_posteriors(fit, items, quantiles=(), progress=False).iloc[:60]
+    scored = soc.item_posteriors(fit, items, quantiles=(), draws="all", progress=False).iloc[:60]
     np.testing.assert_allclose(mean, scored["theta_mean"], rtol=1e-8, atol=1e-8)
     np.testing.assert_allclose(variance, scored["theta_var"], rtol=1e-8)
 

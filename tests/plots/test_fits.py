@@ -8,13 +8,14 @@ mpl.use("agg")
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.collections import PolyCollection
 
 import soc_pymc as soc
 from soc_pymc import plots
 from soc_pymc._lib import errors
-from soc_pymc.plots.fitted import scores_estimate_theta
+from soc_pymc.plots.fitted import merged_outcomes, scores_estimate_theta
 from soc_pymc.plots.prior import prior_quantiles
 from soc_pymc.posterior.calibration import bands, calibration_curves
 from tests.picture_records import BINS, counts, drawn, labels, line, values
@@ -273,3 +274,29 @@ def test_wrong_numbers_of_axes():
     for picture in (plots.plot_calibration_illustration, plots.plot_smoothing):
         with pytest.raises(errors.FitError, match="needs 2"):
             picture(fits["five steps"], axes=axes)
+
+
+@pytest.mark.slow
+def test_dots_and_curve_are_averages_of_one_weighting():
+    """With informative exposures dots lie on both sides of the curve, at most 2.5 sd from evenly.
+
+    The average over items instead lies below nearly all of these 40 dots.
+    """
+    rng = np.random.default_rng(2)
+    n = 8000
+    score, exposure = np.exp(rng.normal(-2, 0.5, n)), np.exp(rng.normal(4, 1.0, n))
+    theta = score * rng.gamma(8, 1 / 8, n) * (exposure / np.exp(4)) ** 0.3
+    table = {"t": score, "N": exposure, "y": rng.poisson(theta * exposure)}
+    items = soc.PoissonItems(pd.DataFrame(table), score="t", count="y", exposure="N")
+    stats = soc.summarize(items, bins=120, joint=True, progress=False)
+    prior = soc.Gamma(exposure=soc.Spline(knots=5))
+    fit = soc.fit(stats, prior, soc.VI(draws=200), progress=False)
+    top = drawn(plots.plot_curves(fit))[0]
+    curve = next(own for own in top.lines if "median" in str(own.get_label()))
+    assert curve.get_label() == "posterior median, items weighted by their exposure"
+    centre, own, _ = merged_outcomes(fit)
+    position = np.log(curve.get_xdata())
+    above = (own > np.interp(np.log(centre), position, curve.get_ydata())).sum()
+    assert abs(above - 20) <= 2.5 * np.sqrt(10)
+    over_items = medians(fit)["mean"]
+    assert (own > np.interp(np.log(centre), position, over_items)).sum() > 33

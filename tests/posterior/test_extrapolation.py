@@ -71,7 +71,7 @@ def test_clipped_curves_are_reported(fit, frame):
     assert "kept between 1e-100 and 1e100" in text
 
 
-@pytest.mark.parametrize("draws", ["all", "representative"])
+@pytest.mark.parametrize("draws", ["all", "auto"])
 @pytest.mark.slow
 def test_once_for_many_batches(fit, frame, draws, monkeypatch, tmp_path):
     for name in ("_BATCH", "_BATCH_OF_FEW"):

@@ -10,7 +10,7 @@ from scipy import optimize, special
 import soc_pymc as soc
 from soc_pymc.families.mixtures import gamma_summaries
 from soc_pymc.posterior.curves import curve_draws
-from soc_pymc.posterior.items import _quantile_name
+from soc_pymc.posterior.items import quantile_name
 from soc_pymc.posterior.quadrature import representative_nodes
 
 COLUMNS = ["theta_mean", "theta_sd", "theta_var", "theta_q05", "theta_q95"]
@@ -27,34 +27,39 @@ def scored(small_fit, some_items):
     return soc.item_posteriors(small_fit, some_items, progress=False)
 
 
+@pytest.fixture(scope="module")
+def exact(small_fit, some_items):
+    return soc.item_posteriors(small_fit, some_items, draws="all", progress=False)
+
+
 def _gammas(fit, frame):
     log_mean, log_cv2 = curve_draws(fit, frame["score"])
     shape = np.exp(-log_cv2) + frame["count"].to_numpy()
     return shape, np.exp(-log_cv2 - log_mean) + frame["exposure"].to_numpy()
 
 
-def test_conjugate_arithmetic(small_fit, some_items, scored):
+def test_conjugate_arithmetic(small_fit, some_items, exact):
     """Total variance over every draw, recomputed: relative 1e-9."""
     shape, rate = _gammas(small_fit, some_items.source)
     means = shape / rate
     variance = (shape / rate**2).mean(axis=0) + means.var(axis=0)
-    np.testing.assert_allclose(scored["theta_mean"], means.mean(axis=0), rtol=1e-9)
-    np.testing.assert_allclose(scored["theta_var"], variance, rtol=1e-9)
-    np.testing.assert_allclose(scored["theta_sd"] ** 2, scored["theta_var"], rtol=1e-12)
+    np.testing.assert_allclose(exact["theta_mean"], means.mean(axis=0), rtol=1e-9)
+    np.testing.assert_allclose(exact["theta_var"], variance, rtol=1e-9)
+    np.testing.assert_allclose(exact["theta_sd"] ** 2, exact["theta_var"], rtol=1e-12)
 
 
-def test_quantiles_of_the_mixture(small_fit, some_items, scored):
+def test_quantiles_of_the_mixture(small_fit, some_items, exact):
     """The mixture's cdf at the quantiles is the probability; and brute force agrees on ten."""
     shape, rate = _gammas(small_fit, some_items.source)
     for column, prob in (("theta_q05", 0.05), ("theta_q95", 0.95)):
-        theta = scored[column].to_numpy()
+        theta = exact[column].to_numpy()
         np.testing.assert_allclose(special.gammainc(shape, theta * rate).mean(0), prob, atol=1e-6)
         for i in range(10):
             brute = optimize.brentq(
                 lambda x, i=i, p=prob: special.gammainc(shape[:, i], x * rate[:, i]).mean() - p,
                 1e-12, 10.0, xtol=1e-15,
             )  # fmt: skip
-            assert abs(brute - theta[i]) < 1e-6 * scored["theta_sd"].iloc[i]
+            assert abs(brute - theta[i]) < 1e-6 * exact["theta_sd"].iloc[i]
 
 
 @pytest.mark.parametrize("cv2", [1e-12, 1e-6, 0.3, 50.0, 1e4])
@@ -87,13 +92,21 @@ def test_by_simulation(small_fit):
     assert abs(np.mean(theta < found["theta_q95"]) - 0.95) < 4 * 0.22 / 632
 
 
-@pytest.mark.slow
-def test_representative_is_close(small_fit, some_items, scored):
+def test_auto_is_close(small_fit, some_items, scored, exact):
     """Within a thousandth of a posterior sd, as promised, on the wide curves of 4,000 items."""
-    fast = soc.item_posteriors(small_fit, some_items, draws="representative", progress=False)
     for column in ("theta_mean", "theta_sd", "theta_q05", "theta_q95"):
-        off = np.abs(fast[column] - scored[column]) / scored["theta_sd"]
+        off = np.abs(scored[column] - exact[column]) / exact["theta_sd"]
         assert 0 < off.max() < 1e-3
+
+
+def test_outer_quantiles_are_over_all_draws(small_fit, some_items, exact):
+    found = soc.item_posteriors(small_fit, some_items, quantiles=(0.01, 0.5), progress=False)
+    np.testing.assert_array_equal(found["theta_mean"], exact["theta_mean"])
+
+
+def test_the_old_name_of_auto(small_fit, some_items, scored):
+    found = soc.item_posteriors(small_fit, some_items, draws="representative", progress=False)
+    pd.testing.assert_frame_equal(found, scored)
 
 
 def test_representative_nodes_keep_moments(small_fit):
@@ -163,7 +176,7 @@ def test_a_failure_leaves_no_file(small_fit, some_items, tmp_path, monkeypatch):
     def broken(*_):
         raise MemoryError
 
-    monkeypatch.setattr("soc_pymc.posterior.predictive.curves_at", broken)
+    monkeypatch.setattr("soc_pymc.posterior.quadrature.curves_at", broken)
     with pytest.raises(MemoryError):
         soc.item_posteriors(small_fit, some_items, out=tmp_path / "scored.parquet", progress=False)
     assert list(tmp_path.iterdir()) == []
@@ -181,7 +194,7 @@ def test_errors(small_fit, some_items, small_frame):
     with pytest.raises(soc.FitError, match="draws"):
         soc.item_posteriors(small_fit, some_items, draws="few")
     with pytest.raises(soc.FitError, match="plug_in"):
-        soc.item_posteriors(small_fit, some_items, draws="representative", plug_in=True)
+        soc.item_posteriors(small_fit, some_items, draws="all", plug_in=True)
     below = small_frame.assign(score=-small_frame["score"])
     with pytest.raises(soc.FitError, match="0 or below"):
         soc.item_posteriors(
@@ -193,5 +206,5 @@ def test_errors(small_fit, some_items, small_frame):
     ("prob", "name"),
     [(0.05, "05"), (0.5, "50"), (0.975, "97_5"), (0.005, "00_5"), (0.025, "02_5"), (0.07, "07")],
 )
-def test_quantile_names(prob, name):
-    assert _quantile_name(prob) == f"theta_q{name}"
+def testquantile_names(prob, name):
+    assert quantile_name(prob) == f"theta_q{name}"

@@ -6,32 +6,44 @@ import numpy as np
 import pytest
 import xarray as xr
 from scipy import stats
+from scipy.interpolate import CubicSpline
 
 import soc_pymc as soc
 from soc_pymc._lib import errors
 from soc_pymc.families.priors import Gamma, Spline
-from soc_pymc.posterior import curves as shared
-from soc_pymc.posterior import quadrature as nodes
 from soc_pymc.posterior.curves import curve_draws
 from soc_pymc.posterior.predictive import posterior_of
 from tests.posterior.test_quadrature import frame_of, make_fit
 
 
 @pytest.fixture(params=[0.01, 0.05, 0.2])
-def by_exposure(request, monkeypatch):
+def by_exposure(request):
     """A fit in which both curves move with the exposure, differently in every draw."""
     plain = make_fit(request.param)
     slope = request.param * np.random.default_rng(0).normal(size=(1000, 1))
+    knots = np.linspace(0.0, 10.0, 8)  # of log exposure
+    x = np.log1p(np.exp(knots)) / 5
+    terms = {
+        "log_mean_by_exposure": ((0.5 + slope) * x, "mean_exposure_knot"),
+        "log_cv2_by_exposure": (-(0.3 + slope) * x, "variance_exposure_knot"),
+    }
+    posterior = plain.data["posterior"].to_dataset()
+    for name, (values, knot) in terms.items():
+        posterior[name] = (("chain", "draw", knot), values[None])
+        posterior = posterior.assign_coords({knot: knots})
+    tree = xr.DataTree.from_dict({"posterior": posterior})
+    fit = replace(plain, data=tree, prior=Gamma(exposure=Spline()))
 
-    def curves(fit, score, *, group=None, exposure=None):
-        assert group is None
-        log_mean, log_cv2 = curve_draws(plain, score)
-        x = np.log1p(exposure) / 5
-        return log_mean + (0.5 + slope) * x, log_cv2 - (0.3 + slope) * x
+    def curves(_, score, *, exposure):
+        size = np.broadcast_to(exposure, len(score))
+        at = np.clip(np.log(np.maximum(size, 1e-9)), 0.0, 10.0)
+        term = CubicSpline(
+            knots, np.array([v for v, _ in terms.values()]), axis=2, bc_type="natural"
+        )
+        first, second = curve_draws(plain, score)
+        return first + term(at)[0], second + term(at)[1]
 
-    for module in (shared, nodes):
-        monkeypatch.setattr(module, "curve_draws", curves)
-    return replace(plain, prior=Gamma(exposure=Spline())), curves
+    return fit, curves
 
 
 def columns_of(frame):
@@ -44,9 +56,7 @@ def test_representative_within_a_thousandth_of_a_posterior_sd(by_exposure):
     score = np.exp(np.random.default_rng(1).normal(np.log(0.05), 0.8, 400))
     frame = frame_of(400, score)
     items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    every, few = (
-        soc.item_posteriors(fit, items, draws=d, progress=False) for d in ("all", "representative")
-    )
+    every, few = (soc.item_posteriors(fit, items, draws=d, progress=False) for d in ("all", "auto"))
     log_mean, log_cv2 = curves(fit, score, exposure=frame["exposure"].to_numpy())
     shape = np.exp(-log_cv2) + frame["count"].to_numpy()
     mean = shape / (np.exp(-log_cv2 - log_mean) + frame["exposure"].to_numpy())

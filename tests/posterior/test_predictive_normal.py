@@ -12,14 +12,13 @@ from scipy import optimize, stats
 import soc_pymc as soc
 from soc_pymc._lib import errors
 from soc_pymc.checks import predictive
-from soc_pymc.families.mixtures import score_normal_nodes
 from soc_pymc.families.priors import Gamma, Normal, Spline
 from soc_pymc.inference.methods import VI
 from soc_pymc.inference.results import Fit, Status
 from soc_pymc.posterior.curves import curve_draws
 from soc_pymc.posterior.items import item_posteriors
 from soc_pymc.posterior.predictive import posterior_of
-from soc_pymc.posterior.quadrature import make_nodes
+from soc_pymc.posterior.quadrature import LIMITS, NodeTable
 
 KNOTS = np.array([-2.0, -1.0, -0.3, 0.4, 1.1, 2.0])
 
@@ -136,7 +135,7 @@ def extreme_items():
 
 
 def test_all_draws_are_averaged_one_by_one():
-    """Exactly; with "representative" the same items differ in the fourth digit."""
+    """Exactly; with "auto" the same items differ in the fourth digit."""
     fit, frame = make_fit(sd=0.2), simulate(300, 4)
     mean, log_variance = curve_draws(fit, frame["t"].to_numpy())
     gain = np.exp(log_variance) / (np.exp(log_variance) + frame["s"].to_numpy() ** 2)
@@ -151,9 +150,10 @@ def test_all_draws_are_averaged_one_by_one():
 def test_the_table_scores_most_items():
     """The other method gives the same, but is slow."""
     fit = make_fit(sd=0.05)
-    score, value, noise_sd = (columns_of(simulate(2000, 5))[r] for r in ROLES)
-    few = np.isnan(score_normal_nodes(make_nodes(fit), score, value, noise_sd, (0.05,))[0])
-    assert few.mean() < 0.1
+    table, columns = NodeTable(fit), columns_of(simulate(2000, 5))
+    cell, most = table.cells.find(columns), len(LIMITS) - 1
+    table.prepare(most, [cell])
+    assert (table.rows(most, cell) >= 0).mean() > 0.9
 
 
 @pytest.mark.parametrize("sd", [0.003, 0.01, 0.03, 0.1, 0.3])
@@ -163,8 +163,7 @@ def test_representative_within_a_thousandth_of_a_posterior_sd(sd, which):
     fit = make_fit(sd)
     frame = simulate(1000, 5) if which == "simulated" else extreme_items()
     every, few = (
-        item_posteriors(fit, values_of(frame), draws=d, progress=False)
-        for d in ("all", "representative")
+        item_posteriors(fit, values_of(frame), draws=d, progress=False) for d in ("all", "auto")
     )
     names = ["theta_mean", "theta_sd", "theta_q05", "theta_q95"]
     error = (few - every)[names].abs().div(every["theta_sd"], axis=0).to_numpy()
@@ -265,12 +264,16 @@ def grouped(monkeypatch):
             mean = mean + np.where(known, [shift.get(g, 0.0) for g in group], noise)
         return mean, log_variance
 
+    def averages(fit, score, group, exposure):
+        return tuple(x.mean(axis=0) for x in shared.curves_at(fit, score, group, exposure))
+
     for module in (shared, nodes):
         monkeypatch.setattr(module, "curve_draws", curves)
+    monkeypatch.setattr(nodes, "average_curves", averages)
     return replace(plain, data=tree)
 
 
-@pytest.mark.parametrize("draws", ["all", "representative"])
+@pytest.mark.parametrize("draws", ["all", "auto"])
 def test_each_item_has_its_groups_curves(grouped, draws):
     frame = simulate(90, 8).assign(g=np.repeat(["a", "b", "c"], 30))
     scored = item_posteriors(grouped, values_of(frame, "g"), draws=draws, progress=False)
@@ -323,10 +326,14 @@ def test_terms_in_noise(monkeypatch):
         mean, log_variance = curve_draws(plain, score)
         return mean + (0.0 if exposure is None else np.log(exposure)), log_variance
 
+    def averages(fit, score, group, exposure):
+        return tuple(x.mean(axis=0) for x in shared.curves_at(fit, score, group, exposure))
+
     for module in (shared, nodes):
         monkeypatch.setattr(module, "curve_draws", curves)
+    monkeypatch.setattr(nodes, "average_curves", averages)
     frame = simulate(200, 10)
-    for draws in ("all", "representative"):
+    for draws in ("all", "auto"):
         scored = item_posteriors(fit, values_of(frame), draws=draws, progress=False)
         away = frame.assign(y=frame["y"] - np.log(frame["s"]))
         alone = item_posteriors(plain, values_of(away), progress=False)

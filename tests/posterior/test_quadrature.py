@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 from scipy import special
 
 from soc_pymc.data.items import PoissonItems
-from soc_pymc.families.item_kernels import _find_cell, score_nodes
-from soc_pymc.families.mixtures import gamma_summaries, gauss_rules
+from soc_pymc.families.mixtures import gamma_summaries
 from soc_pymc.families.priors import Gamma, Spline
+from soc_pymc.families.rules import gauss_rule
 from soc_pymc.inference.methods import VI
 from soc_pymc.inference.results import Fit, Status
 from soc_pymc.posterior.items import item_posteriors
-from soc_pymc.posterior.quadrature import make_nodes
+from soc_pymc.posterior.predictive import posterior_of
+from soc_pymc.posterior.quadrature import LIMITS, NodeTable
 
 KNOTS = np.log([0.004, 0.01, 0.02, 0.04, 0.08, 0.15, 0.3, 0.8])
 
@@ -43,7 +44,7 @@ def make_fit(sd, scale="log"):
 
 def both(fit, frame):
     items = PoissonItems(frame, score="score", count="count", exposure="exposure")
-    return (item_posteriors(fit, items, draws=d, progress=False) for d in ("all", "representative"))
+    return (item_posteriors(fit, items, draws=d, progress=False) for d in ("all", "auto"))
 
 
 def frame_of(n, score):
@@ -80,35 +81,54 @@ def test_few_scores(score):
     assert worst(every, few) < 1e-3
 
 
-def test_every_level_is_used_and_every_score_served_once():
-    score = np.exp(np.linspace(KNOTS[0] - 1, KNOTS[-1] + 1, 2000))
-    levels = set()
+def columns_of(frame):
+    return {role: frame[role].to_numpy(dtype=float) for role in ("score", "count", "exposure")}
+
+
+def test_every_level_is_used_and_every_cell_has_the_least_that_suffices():
+    """Rules' weights add up to 1, and a cell has rules of no level below its own."""
+    columns = columns_of(frame_of(2000, np.exp(np.linspace(KNOTS[0] - 1, KNOTS[-1] + 1, 2000))))
+    homes = set()
     for sd in (0.02, 0.1):
-        nodes = make_nodes(make_fit(sd))
-        levels |= set(nodes.level)
-        for which, rule in enumerate(nodes.rules):
-            at = np.flatnonzero(nodes.level == which)
-            for end in (at, at + 1):
-                np.testing.assert_allclose(rule[end, 0].sum(axis=1), 1.0, rtol=1e-9)
-        count, exposure = np.ones(2000), np.full(2000, 20.0)
-        found = score_nodes(nodes, np.log(score), count, exposure, ())
-        level = nodes.level[np.searchsorted(nodes.grid, np.log(score), side="right") - 1]
-        np.testing.assert_array_equal(np.isnan(found[0]), level == len(nodes.rules))
-    assert levels == {0, 1, 2, 3, 4}
+        table = NodeTable(make_fit(sd))
+        cell = table.cells.find(columns)
+        assert (cell >= 0).all()
+        for level in range(len(LIMITS)):
+            table.prepare(level, [cell])
+            row = table.rows(level, cell)
+            np.testing.assert_allclose(table._rules[level][:, :, 0].sum(axis=2), 1.0, rtol=1e-9)
+            home = np.array([table._home[c] for c in cell.tolist()])
+            np.testing.assert_array_equal(row >= 0, home <= level)
+            homes |= set(home.tolist())
+    assert homes == set(range(len(LIMITS) + 1))
 
 
 @pytest.mark.parametrize("scale", ["log", "linear"])
-def test_lookup_finds_the_cell(scale):
-    """The cell of a position on the grid holds it: the table of starts against a plain search."""
-    nodes = make_nodes(make_fit(0.03, scale))
+def test_cells_hold_their_scores(scale):
+    cells = NodeTable(make_fit(0.03, scale)).cells
     rng = np.random.default_rng(0)
-    inside = rng.uniform(nodes.grid[0], nodes.grid[-2], 20_000)
-    for position in np.concatenate([inside, nodes.grid[:-1]]):
-        cell, on_grid = _find_cell(position, nodes.grid, nodes.start, nodes.scale)
-        if on_grid:
-            assert nodes.grid[cell] <= position < nodes.grid[cell + 1]
-    for position in (nodes.grid[0] - 1e-9, nodes.grid[-1] + 1e-9, -1e100, 1e100):
-        assert not _find_cell(position, nodes.grid, nodes.start, nodes.scale)[1]
+    ends = np.log([0.001, 3.0]) if scale == "log" else [-3.9, 3.9]
+    score = np.concatenate([rng.uniform(*ends, 20_000), cells._position])
+    score = np.exp(score) if scale == "log" else score
+    cell = cells.find({"score": score, "exposure": np.ones(len(score))})
+    inside = cell >= 0
+    assert inside.mean() > 0.99
+    position = cells._axis.position(score[inside])
+    assert (cells._position[cell[inside]] <= position).all()
+    assert (position < cells._position[cell[inside] + 1]).all()
+    far = np.array([1e-90, 1e90]) if scale == "log" else np.array([-1e90, 1e90])
+    np.testing.assert_array_equal(cells.find({"score": far, "exposure": np.ones(2)}), -1)
+
+
+def test_an_item_does_not_depend_on_those_beside_it():
+    """To rounding, alone and among others, in a new table and in one that is in use."""
+    fit, frame = make_fit(0.05), frame_of(200, np.geomspace(0.003, 1.0, 200))
+    score = posterior_of(fit).scorer((0.05, 0.95), "auto", False)
+    whole = score(columns_of(frame))
+    for one in (score, posterior_of(fit).scorer((0.05, 0.95), "auto", False)):
+        for i in (0, 57, 199):
+            alone = one(columns_of(frame.iloc[[i]]))[:, 0]
+            np.testing.assert_allclose(alone, whole[:, i], rtol=1e-9)
 
 
 @settings(max_examples=30, deadline=None)
@@ -117,7 +137,7 @@ def test_rules_reproduce_the_draws_moments(number, seed, skew):
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(40, 3)) * [1e-3, 0.1, 1.0] - 3
     z = np.exp(0.5 * rng.normal(size=(40, 3))) + skew * x
-    ((weight, at_x, at_z),) = gauss_rules(x, z, [number])
+    weight, at_x, at_z = gauss_rule(x, z, number)
     assert weight.shape == (number**2, 3)
     u, at_u = (x - x.mean(0)) / x.std(0), (at_x - x.mean(0)) / x.std(0)
     v, at_v = z - z.mean(0), at_z - z.mean(0)
@@ -131,7 +151,7 @@ def test_rules_reproduce_the_draws_moments(number, seed, skew):
 
 
 def test_draws_that_agree_give_one_value():
-    ((weight, x, z),) = gauss_rules(np.full((50, 2), -3.1), np.full((50, 2), -1.3), [3])
+    weight, x, z = gauss_rule(np.full((50, 2), -3.1), np.full((50, 2), -1.3), 3)
     np.testing.assert_allclose((weight * x).sum(axis=0), -3.1)
     np.testing.assert_allclose((weight * z**2).sum(axis=0), 1.69)
 

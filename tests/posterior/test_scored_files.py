@@ -13,6 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import soc_pymc as soc
+from soc_pymc._lib.threads import VARIABLE
+from soc_pymc.posterior import items as posterior_items
 
 ROLES = {"score": "score", "count": "count", "exposure": "exposure"}
 
@@ -32,9 +34,7 @@ def files(tmp_path):
 
 def score(fit, source, out, **options):
     items = soc.PoissonItems(str(source), **ROLES)
-    return soc.item_posteriors(
-        fit, items, out=out, draws="representative", progress=False, **options
-    )
+    return soc.item_posteriors(fit, items, out=out, progress=False, **options)
 
 
 def times(folder):
@@ -57,11 +57,31 @@ def test_a_folder_holds_what_one_file_holds(small_fit, files, tmp_path):
             assert (split == whole[name].to_numpy()).all()
 
 
+@pytest.mark.parametrize("name", ["small_fit", "grouped_fit"])
+def test_files_scored_at_once_are_the_same_bits(name, files, tmp_path, request, monkeypatch):
+    fit = request.getfixturevalue(name)
+    monkeypatch.setattr(posterior_items, "_BATCH_OF_FEW", 50)
+    for path in files.iterdir() if fit.groups else ():
+        table = pq.read_table(path)
+        labels = [("a", "b")[i % 2] for i in range(len(table))]
+        pq.write_table(table.append_column("kind", [labels]), path)
+    items = soc.PoissonItems(
+        str(files / "*.parquet"), **ROLES, **({"group": "kind"} if fit.groups else {})
+    )
+    found = []
+    for number in "123":
+        monkeypatch.setenv(VARIABLE, number)
+        folder = soc.item_posteriors(fit, items, out=f"{tmp_path}/{number}/", progress=False)
+        found.append([(p.name, p.read_bytes()) for p in sorted(folder.iterdir())])
+    assert len(found[0]) == 3
+    assert found[0] == found[1] == found[2]
+
+
 def test_finished_files_are_kept(small_fit, files, tmp_path, capsys):
     folder = score(small_fit, files / "*.parquet", f"{tmp_path}/scored/")
     first = times(folder)
     items = soc.PoissonItems(str(files / "*.parquet"), **ROLES)
-    options = {"out": folder, "draws": "representative"}
+    options = {"out": folder, "draws": "auto"}
     soc.item_posteriors(small_fit, items, **options)
     assert times(folder) == first
     changed = pq.read_table(files / "b.parquet").slice(0, 300)

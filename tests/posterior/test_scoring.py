@@ -13,6 +13,8 @@ from soc_pymc.families.gamma_quantiles import (
     tail_and_density,
 )
 from soc_pymc.families.outcomes import OUTCOMES
+from soc_pymc.posterior.predictive import posterior_of, select
+from soc_pymc.posterior.quadrature import LIMITS, NodeTable
 from tests.thinning import thinned
 
 PROBS = (0.05, 0.95, 0.025, 0.975, 0.25, 0.5)
@@ -29,7 +31,7 @@ def worst_error(fit, frame, quantiles=PROBS):
     items = soc.PoissonItems(frame, **ROLES)
     every, few = (
         soc.item_posteriors(fit, items, quantiles=quantiles, draws=d, progress=False)
-        for d in ("all", "representative")
+        for d in ("all", "auto")
     )
     names = columns_of(few)
     return float((few - every)[names].abs().div(every["theta_sd"], axis=0).to_numpy().max())
@@ -62,15 +64,18 @@ def test_extreme_items(fit_to_s1):
     assert worst_error(fit_to_s1, extreme_items(), (0.0503, 0.5004, 0.9496)) < 1e-3
 
 
-def test_most_items_need_no_search(small_fit):
-    """The second-order correction is used: items far from the data need a search, others do not."""
-    from soc_pymc.families.item_kernels import score_nodes
-    from soc_pymc.posterior.quadrature import make_nodes
-
+def test_most_items_need_few_nodes(small_fit):
+    """Others are far from the data."""
     frame = soc.simulation.s1(2000, seed=2)
-    score, *own = (frame[c].to_numpy(dtype=float) for c in ROLES)
-    found = score_nodes(make_nodes(small_fit), np.log(score), *own, (0.05,))
-    assert np.isnan(found[0]).mean() < 0.1
+    columns = {c: frame[c].to_numpy(dtype=float) for c in ROLES}
+    table, law = NodeTable(small_fit), posterior_of(small_fit)
+    columns["cell"] = table.cells.find(columns)
+    most = len(LIMITS) - 1
+    table.prepare(most, [columns["cell"]])
+    columns["row"] = table.rows(most, columns["cell"])
+    near = select(columns, columns["row"] >= 0)
+    found = law._score_level(table, most, LIMITS[most], (0.05,), near)
+    assert (~np.isnan(found[0])).sum() > 0.95 * len(frame)
 
 
 @pytest.mark.parametrize("prob", [0.001, 0.05, 0.5, 0.95, 0.999])
@@ -114,7 +119,7 @@ def test_tails(lower):
         ("exposure", 0.0),
     ],
 )
-@pytest.mark.parametrize("draws", ["all", "representative"])
+@pytest.mark.parametrize("draws", ["all", "auto"])
 def test_bad_rows_are_reported_as_by_a_scan(small_fit, role, value, draws):
     """One bad row late in a table: its column."""
     frame = soc.simulation.s1(50, seed=0)[list(ROLES)].astype(float)
@@ -152,6 +157,6 @@ def test_tables_that_cannot_be_scored(small_fit):
         soc.item_posteriors(
             small_fit,
             soc.PoissonItems(below, **ROLES),
-            draws="representative",
+            draws="auto",
             progress=False,
         )

@@ -66,10 +66,13 @@ def one_seed(seed: int, items: int = 20_000, kind: str = "binomial") -> s1.Outco
     scored = soc.item_posteriors(fit, roles, progress=False)
     a, b = prior_at(frame["score"])
     oracle = (a + frame["successes"]) / (a + b + frame["trials"])
-    found = soc.calibration_curves(fit, _SCORES).isel(chain=0)
+    found = soc.calibration_curves(fit, _SCORES)
     a, b = prior_at(_SCORES)
     truth = {"mean": a / (a + b), "sd": stats.beta.std(a, b)}
-    drawn = {"mean": found["mean"].to_numpy(), "sd": np.sqrt(found["variance"].to_numpy())}
+    mean, variance = (
+        found[name].to_numpy().reshape(-1, len(_SCORES)) for name in ("mean", "variance")
+    )
+    drawn = {"mean": mean, "sd": np.sqrt(variance)}
     return s1.judged(fit, scored, oracle, drawn, truth)
 
 

@@ -78,7 +78,7 @@ def coverage(
             low, _, high = bands[f"log_{name}"].to_numpy()
             found.append((low <= truth[i, j, k]) & (truth[i, j, k] <= high))
     row |= {name: float(np.mean(found)) for name, found in hits.items()}
-    scored = soc.item_posteriors(fit, items_of(frame), draws="representative", progress=False)
+    scored = soc.item_posteriors(fit, items_of(frame), progress=False)
     row["items"] = float(scored["theta"].between(scored["theta_q05"], scored["theta_q95"]).mean())
     effects = soc.quantities.group_effects(fit, stats).table.sort_values(["column", "level"])
     factors = pd.Series(effects_of(truth), effects.index)

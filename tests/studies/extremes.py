@@ -7,8 +7,8 @@ Prints for each function the worst relative error and where it is, and up to whi
 drives the error it stays within 1e-9. An error is relative to the value itself; to max(1, |value|)
 where the value itself passes through 0 (derivatives, log densities of values, posterior means of
 values, marked `1`). Values below 1e-290 are left out: float64 ends there. Figures in
-docs/numerics.md. Shapes run from 1e-8 to 1e12, exposures from 1e-6 to 1e12, counts to 1e9, noise
-and spread of values from 1e-12 to 1e12.
+docs/dev/numerics.md. Shapes run from 1e-8 to 1e12, exposures from 1e-6 to 1e12, counts to 1e9,
+noise and spread of values from 1e-12 to 1e12.
 """
 
 import argparse
@@ -309,7 +309,7 @@ def mixture_counts(fast: bool) -> Points:
         each = _moments(GAMMA, *given)
         density = np.exp(found - top)
         blocks = [(np.arange(1), np.full((1, 1, len(z)), 1.0 / len(z)))]
-        one = mixtures.draw_moments(density, *each, np.zeros(1, dtype=np.int64), blocks, 1)
+        one = mixtures.draw_moments(density, *each, 0.0, np.zeros(1, dtype=np.int64), blocks, 1)
         total = mp.fsum(inside)
         yield Point("mixture of Gammas: posterior mean", one[0][0, 0], mean, where, y)
         yield Point("mixture of Gammas: posterior variance", one[1][0, 0], total, where, y)

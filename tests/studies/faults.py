@@ -28,7 +28,7 @@ _ROWS, _FILES, _WINDOW = 20_000, 2, 0.01
 _RERUN_EVERY = 5
 _OLD = b"the old one"
 _ROLES = ["--score", "score", "--count", "count", "--exposure", "exposure"]
-_REPRESENTATIVE = ["--draws", "representative"]
+_REPRESENTATIVE = ["--draws", "auto"]
 
 # words of the command, and the files it writes
 COMMANDS = {

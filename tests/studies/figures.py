@@ -1,7 +1,7 @@
 """Every figure of the paper, from simulated items, for both methods.
 
     python -m tests.studies.figures --items 50000 --out figures
-    python -m tests.studies.figures --items 50000 --out figures --overview docs/figures.png
+    python -m tests.studies.figures --items 50000 --out figures --overview docs/dev/figures.png
     python -m tests.studies.figures --accuracy lognormal.parquet --out figures
 
 Counts are those of simulation S1, values those of Section 5.3. Pictures of accuracy are drawn from

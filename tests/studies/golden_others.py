@@ -49,9 +49,14 @@ def engines() -> Iterator[tuple[str, Any]]:
         yield f"{kind} group", stats.of_group("b").data
         both = stats.of_fold(0) + stats.without_fold(0)
         yield f"{kind} folds", both.table("part")
-        yield f"{kind} bins", soc.summarize(items_of(kind, frame), folds=2, **QUIET).data
+        yield (
+            f"{kind} bins",
+            soc.summarize(items_of(kind, frame), folds=2, joint=False, **QUIET).data,
+        )
     for equal in ("count", "exposure"):
-        stats = soc.summarize(items_of("counts", counts()), bins=9, equal=equal, **QUIET)
+        stats = soc.summarize(
+            items_of("counts", counts()), bins=9, equal=equal, joint=False, **QUIET
+        )
         yield f"equal {equal}", {"edges": stats.edges, **stats.table("part")}
     joint = soc.summarize(items_of("counts", counts()), joint=500, **QUIET)
     yield "coarse", {"coarse": joint.coarse, **joint.cells("joint")}

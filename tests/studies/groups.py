@@ -21,6 +21,16 @@ SCORES = np.exp(np.log(0.05) + 0.8 * np.linspace(-1.645, 1.645, 11))
 
 def simulate(seed: int, sizes: np.ndarray = SIZES) -> tuple[pd.DataFrame, np.ndarray]:
     """Items of all groups, and the true curves (groups, 2, scores): log mean and log cv2."""
+    return _simulated(seed, sizes)[:2]
+
+
+def simulate_items(seed: int, sizes: np.ndarray) -> tuple[pd.DataFrame, np.ndarray]:
+    """Items of all groups, and the true theta of each."""
+    frame, _, theta = _simulated(seed, sizes)
+    return frame, theta
+
+
+def _simulated(seed: int, sizes: np.ndarray) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     level, slope = 0.2 * rng.normal(size=len(sizes)), 0.1 * rng.normal(size=len(sizes))
     scatter = 0.3 * rng.normal(size=len(sizes))
@@ -38,7 +48,8 @@ def simulate(seed: int, sizes: np.ndarray = SIZES) -> tuple[pd.DataFrame, np.nda
     labels = np.array([f"g{k:02d}" for k in range(len(sizes))])
     table = {"score": score, "exposure": exposure, "count": rng.poisson(theta * exposure)}
     frame = pd.DataFrame({**table, "group": labels[group]})
-    return frame, np.array([curves(SCORES, np.full(len(SCORES), k)) for k in range(len(sizes))])
+    truth = [curves(SCORES, np.full(len(SCORES), k)) for k in range(len(sizes))]
+    return frame, np.array(truth), theta
 
 
 def summarize(frame: pd.DataFrame, group: str | None = "group") -> soc.Statistics:

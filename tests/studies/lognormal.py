@@ -77,7 +77,7 @@ def run_cell(
         items = soc.PoissonItems(str(path), score="score", count="count", exposure="exposure")
         fit = fit_items(items, prior, len(score))
         fitted = time.perf_counter()
-        draws = "all" if prior.startswith("five") else "representative"
+        draws = "all" if prior.startswith("five") else "auto"
         soc.item_posteriors(fit, items, draws=draws, quantiles=(), out=out, progress=False)
         scored = time.perf_counter()
         table = pd.read_parquet(out)

@@ -247,7 +247,9 @@ def ranks(number: int, items: int = 5000, seed: int = 0) -> pd.DataFrame:
 
 def _one_draw(fit: soc.Fit, i: int) -> xr.DataTree:
     data = fit.data.copy()
-    data["posterior"] = xr.DataTree(fit.data["posterior"].to_dataset().isel(draw=[i]))
+    posterior = fit.data["posterior"].to_dataset()
+    chain, draw = divmod(i, posterior.sizes["draw"])
+    data["posterior"] = xr.DataTree(posterior.isel(chain=[chain], draw=[draw]))
     return data
 
 

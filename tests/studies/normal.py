@@ -148,7 +148,7 @@ def run_items(
         fitted = time.perf_counter()
         done = folder / "scored"
         done.mkdir()
-        draws = "all" if prior == "five" else "representative"
+        draws = "all" if prior == "five" else "auto"
         soc.item_posteriors(fit, items, quantiles=(), draws=draws, out=done, progress=False)
         scored = time.perf_counter()
         parts, pits, scores = [], [], []

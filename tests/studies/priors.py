@@ -1,6 +1,6 @@
 """What the default priors say before any count is seen, as a picture.
 
-    python -m tests.studies.priors [--picture docs/priors.png]
+    python -m tests.studies.priors [--picture docs/dev/priors.png]
 
 Curves drawn from the prior on the scores and exposures of simulation S1, and the rates of the
 bins' counts drawn from those curves.
@@ -57,7 +57,7 @@ def picture(path: Path, draws: int = 40) -> None:
 def main() -> None:
     """Draw the picture."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--picture", type=Path, default=Path("docs/priors.png"))
+    parser.add_argument("--picture", type=Path, default=Path("docs/dev/priors.png"))
     picture(parser.parse_args().picture)
 
 

@@ -38,7 +38,7 @@ def one_seed(seed: int, items: int = 20_000) -> Outcome:
     frame = soc.simulation.s1(items, seed=seed)
     roles = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
     fit = soc.fit(soc.summarize(roles, progress=False), method=soc.VI(seed=seed), progress=False)
-    scored = soc.item_posteriors(fit, roles, draws="representative", progress=False)
+    scored = soc.item_posteriors(fit, roles, progress=False)
     shape = 1 / frame["true_cv2"]
     oracle = (shape + frame["count"]) / (shape / frame["true_mean"] + frame["exposure"])
     names = ("log mean", "log cv2")

@@ -1,6 +1,6 @@
 """Simulation-based calibration: are posteriors right on average over data sets from the prior?
 
-    python -m tests.studies.sbc [--kind binomial] [--fits 200] [--picture docs/sbc.png]
+    python -m tests.studies.sbc [--kind binomial] [--fits 200] [--picture docs/dev/sbc.png]
 
 Curves are drawn from the prior, outcomes from the curves, and the model is fitted to the outcomes:
 the rank of every true quantity among its posterior draws is then uniform (Talts et al. 2018;

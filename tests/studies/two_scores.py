@@ -47,7 +47,7 @@ def one(n_items: int, seed: int, apart: float = 0.3) -> dict[str, float]:
         stats = soc.summarize(items, progress=False)
         pairs[name] = soc.fit(stats, method=soc.VI(seed=seed), progress=False), items
     found = soc.quantities.compare_scores(pairs, seed=seed, progress=False)
-    draws = -found["unexplained"].to_numpy()[0]
+    draws = -found["unexplained"].to_numpy().ravel()
     row = {
         "truth": float(frame["b"].var(ddof=0) - frame["a"].var(ddof=0)),
         "everywhere": everywhere,

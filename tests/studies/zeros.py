@@ -95,7 +95,7 @@ def compared(
     begun = time.perf_counter()
     fit = soc.fit(stats_of, prior(zero=True), progress=False)
     fitted = time.perf_counter()
-    how: dict[str, Any] = {"draws": "representative", "progress": False}
+    how: dict[str, Any] = {"draws": "auto", "progress": False}
     scored = soc.item_posteriors(fit, items, **how)
     done = time.perf_counter()
     plain = soc.item_posteriors(soc.fit(stats_of, prior(), progress=False), items, **how)

@@ -1,7 +1,7 @@
 """Right answers of successes in trials and of labels: small versions of the studies.
 
 The full ones are `tests.studies.binomial`, `labels`, `sbc --kind binomial` and `agreement`; their
-results are in docs/simulations.md.
+results are in docs/dev/simulations.md.
 """
 
 import pytest

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import soc_pymc as soc
+from soc_pymc._lib import arguments
 from soc_pymc.front.cli import main
 from soc_pymc.posterior.curves import curve_draws
 from tests.studies import crossed
@@ -155,7 +156,8 @@ def test_bad_columns_of_groups_are_refused_in_a_sentence(frame, group, text):
             soc.summarize(soc.PoissonItems(source, **COUNTS, group=group), bins=12, **QUIET)
 
 
-def test_levels_beyond_memory_are_refused(frame):
+def test_levels_beyond_memory_are_refused(frame, monkeypatch):
+    monkeypatch.setattr(arguments, "_memory", lambda: 16e9)
     table = pd.concat([frame] * 60, ignore_index=True)
     table["name"] = np.arange(len(table))
     items = soc.PoissonItems(table, **COUNTS, group=("country", "name"))
@@ -219,9 +221,7 @@ def test_the_same_new_label_in_two_columns_is_not_one_draw(fit):
 
 
 def test_items_are_scored_with_both_effects(fit, items, frame):
-    scored = [
-        soc.item_posteriors(fit, items, draws=draws, **QUIET) for draws in ("all", "representative")
-    ]
+    scored = [soc.item_posteriors(fit, items, draws=draws, **QUIET) for draws in ("all", "auto")]
     error = np.abs(scored[0]["theta_mean"] - scored[1]["theta_mean"]) / scored[0]["theta_sd"]
     assert error.max() < 1e-3
     assert scored[0]["theta"].between(scored[0]["theta_q05"], scored[0]["theta_q95"]).mean() > 0.8

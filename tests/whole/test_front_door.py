@@ -112,23 +112,33 @@ def documented(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_further_priors_of_the_readme(documented):
-    _, code, *_ = _blocks("README.md", "python")
-    exec(code, documented)
+def test_page_on_choices(documented):
+    """Its blocks run in turn as they are written."""
+    for code in _blocks("docs/choose.md", "python"):
+        exec(code, documented)
     assert set(documented["table"].index) == {"gamma", "exposure", "mixture"}
     assert documented["effects_fit"].prior == soc.Normal()
     assert documented["players_fit"].prior == soc.Beta()
+    assert "p_zero" in documented["scored"].column_names
 
 
 @pytest.mark.slow
-def test_priors_page(documented):
-    """Its blocks run in turn as they are written."""
-    for code in _blocks("docs/priors.md", "python"):
+def test_page_on_priors(documented):
+    for code in _blocks("docs/dev/priors.md", "python"):
         exec(code, documented)
     assert documented["fit"].groups == ("DE", "FR")
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/priors.md"])
+@pytest.mark.slow
+def test_days_of_the_page_on_scale():
+    [code] = [c for c in _blocks("docs/scale.md", "python") if "soc.drift(" in c]
+    names = {}
+    exec(code, names)
+    assert names["found"].alarms[0] == "2026-03-21"  # the day on which counts rise by 30%
+    assert names["month"].n_items == 112_000
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/choose.md", "docs/dev/priors.md"])
 def test_command_lines_of_documents_are_understood(name):
     lines = [line for block in _blocks(name, "sh") for line in block.splitlines()]
     commands = [shlex.split(line)[1:] for line in lines if line.startswith("soc-pymc ")]

@@ -239,8 +239,8 @@ for k in range(number):
 def test_malicious_bytes_stay_in_the_child(seed, tmp_path):
     """A seal made anew lets damage through to HDF5: what it reads is refused or is what was saved.
 
-    The library itself may crash on such a file (docs/security.md): a crash is counted, and must not
-    be the rule.
+    The library itself may crash on such a file (docs/dev/security.md): a crash is counted, and must
+    not be the rule.
     """
     soc.summarize(values(), bins=3, progress=False).save(tmp_path / "s.nc")
     number = 60
@@ -461,7 +461,7 @@ def scored(tmp_path):
             str(tmp_path / "?.parquet"), score="score", count="count", exposure="exposure"
         )
         return soc.item_posteriors(
-            _made["scored"], items, out=f"{tmp_path}/scored/", draws="representative",
+            _made["scored"], items, out=f"{tmp_path}/scored/",
             progress=False,
         )  # fmt: skip
 

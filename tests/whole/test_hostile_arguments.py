@@ -98,6 +98,10 @@ def made():
         fit = soc.fit(stats, method=soc.VI(draws=30), **QUIET)
         wide = soc.fit(stats, method=soc.VI(draws=100), **QUIET)
         grouped_stats = soc.summarize(soc.PoissonItems(frame, **COUNTS, group="kind"), **options)
+        dated = soc.summarize(
+            soc.PoissonItems(
+                frame.assign(day=pd.date_range("2026-03-01", periods=3).repeat(len(frame) // 3)),
+                **COUNTS, date="day"), bins=6, **QUIET)  # fmt: skip
         grouped = soc.fit(grouped_stats, method=soc.VI(draws=30), **QUIET)
         five = soc.fit(stats, method=soc.FiveSteps(smooth=False), **QUIET)
         split = soc.evaluate.split_items(items)
@@ -107,7 +111,9 @@ def made():
         result = soc.check(fit, items, **QUIET)
         return SimpleNamespace(
             frame=frame, items=items, values=value_items, stats=stats, fit=fit, five=five,
-            wide=wide, sensitivity=soc.sensitivity(wide, stats, **QUIET),
+            wide=wide, dated=dated, drift=soc.drift(dated, **QUIET),
+            sensitivity=soc.sensitivity(wide, stats, **QUIET),
+            drawn=soc.prior_predictive(soc.Gamma(), stats, draws=3, items=5),
             grouped=grouped, grouped_stats=grouped_stats,
             effects=soc.quantities.group_effects(grouped, grouped_stats),
             split=split, own=own, held=held, scored=scored, result=result,
@@ -139,9 +145,12 @@ def calls(g, folder):
         "bands": {"curves": g.curves}, "calibration_curves": {"fit": g.fit, "score": [0.1, 0.2]},
         "check": {**fi, "subset": 20, "by": "kind"}, "compare": {"fits": {"a": g.fit, "b": g.five},
         "data": g.items, "subset": 20}, "fit": {"stats": g.stats, "method": soc.FiveSteps()},
+        "drift": {"stats": g.dated}, "plots.plot_drift": {"result": g.drift},
+        "export_prior": {"fit": g.fit, "path": str(folder / "prior.json")},
         "item_posteriors": dict(fi), "load_fit": {"path": "none.nc"},
         "load_statistics": {"path": "none.nc"}, "model": {"stats": g.stats},
         "posterior_expression": dict(fi), "posterior_sql": {"fit": g.fit, "table": "t", **names},
+        "prior_predictive": {"prior": soc.Gamma(), "stats": g.stats, "draws": 3, "items": 5},
         "report": {**fi, "out": str(folder / "r.html")},
         "sensitivity": {"fit": g.wide, "stats": g.stats, "score": [0.1, 0.2]},
         "summarize": {"items": g.items, "bins": 6},
@@ -166,7 +175,8 @@ def calls(g, folder):
         "decisions.expected_loss": {**fi, "threshold": 0.1},
         "decisions.probability_above": {**fi, "threshold": 0.1},
         "decisions.probability_best": {**fi, "draws": 50}, "decisions.risk_adjusted": dict(fi),
-        "decisions.thompson_draws": dict(fi), "decisions.value_of_exposure": {**fi, "more": 1.0},
+        "decisions.thompson_draws": dict(fi), "decisions.total": {**fi, "by": "kind"},
+        "decisions.value_of_exposure": {**fi, "more": 1.0},
         "plots.plot_accuracy": {"table": g.accuracy},
         "plots.plot_adjusted_prior": {"fit": g.fit}, "plots.plot_bin_choice": {"table": g.bins},
         "plots.plot_bin_spread": {"source": g.stats},
@@ -181,6 +191,7 @@ def calls(g, folder):
         "plots.plot_r_squared": {"draws": g.explained}, "plots.plot_regret": {"table": g.accuracy},
         "plots.plot_rootogram": {"result": g.result},
         "plots.plot_score_comparison": {"compared": g.compared},
+        "plots.plot_prior_predictive": {"result": g.drawn},
         "plots.plot_sensitivity": {"result": g.sensitivity},
         "plots.plot_shrinkage": {"table": g.scored, **names},
         "plots.plot_smoothing": {"fit": g.fit, "per_bin": g.five},
@@ -220,9 +231,10 @@ def _regressor():
 
 # results, and functions without arguments; datasets ask the network
 _NOT_CALLED = {
-    "CheckResult", "Fit", "Sensitivity", "Status", "SecondOrderCalibrator", "evaluate.Baseline",
-    "evaluate.HeldOut", "evaluate.Leakage", "evaluate.Split", "theory.PoissonBound",
-    "quantities.GroupEffects", "theory.RhoChoice", "plots.CalibrationDisplay",
+    "CheckResult", "Drift", "Fit", "Sensitivity", "Status", "SecondOrderCalibrator",
+    "evaluate.Baseline", "evaluate.HeldOut", "evaluate.Leakage", "evaluate.Split",
+    "theory.PoissonBound", "quantities.GroupEffects", "theory.RhoChoice",
+    "plots.CalibrationDisplay",
 }  # fmt: skip
 
 

@@ -46,7 +46,7 @@ def fit(stats, out):
 
 
 def posteriors(folder, out):
-    draws = ["--draws", "representative"]
+    draws = ["--draws", "auto"]
     return ["posteriors", "fit.nc", f"{folder}/parts/*.parquet", *draws, "--out", out]
 
 

@@ -52,6 +52,12 @@ def test_cells_are_python_and_words_stand_between(path):
         ast.parse(code)
 
 
+def test_the_first_shows_a_band_a_check_and_a_decision_at_once():
+    begin = "\n".join(list(sources(PATHS[0]))[:10])
+    for call in ("soc.plots.plot_curves(", "soc.check(", "soc.decisions."):
+        assert call in begin
+
+
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 def test_nothing_of_one_machine_and_no_outputs(path):
     """No absolute paths of a file system, no stored outputs or embedded pictures."""

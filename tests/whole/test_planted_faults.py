@@ -1,6 +1,7 @@
 """Statistical tests fail when the method that they are about is broken on purpose.
 
-A fault replaces one function, by name, while a test runs. `docs/testing.md` has the record of more.
+A fault replaces one function, by name, while a test runs. `docs/dev/testing.md` has the record
+of more.
 """
 
 from importlib import import_module

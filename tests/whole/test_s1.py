@@ -24,7 +24,7 @@ def test_small():
 
 @pytest.mark.slow
 def test_study(capsys):
-    """Seeds 0 to 49: what README and docs/inference.md claim."""
+    """Seeds 0 to 49: what README and docs/dev/inference.md claim."""
     outcomes = [s1.one_seed(seed) for seed in range(50)]
     result = s1.table(outcomes)
     with capsys.disabled():

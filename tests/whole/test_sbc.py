@@ -1,6 +1,6 @@
 """Simulation-based calibration with 20 data sets, and that it finds bands of half the width.
 
-The full study of 200 is `python -m tests.studies.sbc`; its result is in docs/inference.md.
+The full study of 200 is `python -m tests.studies.sbc`; its result is in docs/dev/inference.md.
 """
 
 import pytest

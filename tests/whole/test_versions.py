@@ -30,9 +30,9 @@ def test_dependencies_here_are_within_the_bounds():
 
 
 def test_page_of_versions_names_every_bound():
-    """docs/versions.md has a row of each dependency, with its bounds as pyproject.toml has them."""
+    """docs/dev/versions.md has a row of each dependency, with its bounds in pyproject.toml."""
     rows = {}
-    for line in (ROOT / "docs" / "versions.md").read_text().splitlines():
+    for line in (ROOT / "docs" / "dev" / "versions.md").read_text().splitlines():
         cells = [cell.strip() for cell in line.split("|")]
         if line.startswith("| `") and len(cells) > 4:
             rows[cells[1].strip("`")] = cells

@@ -1,6 +1,6 @@
 """Variational simulation-based calibration with 40 data sets, and that it finds planted faults.
 
-The full study of 100 is `python -m tests.studies.vsbc`; its result is in docs/inference.md.
+The full study of 100 is `python -m tests.studies.vsbc`; its result is in docs/dev/inference.md.
 """
 
 import numpy as np

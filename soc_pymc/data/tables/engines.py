@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..._lib.errors import ItemsError
+from ..._lib.threads import threads
 from .item_files import Files, check_files
 from .sources import readable
 
@@ -129,7 +130,7 @@ def _new_session(builder: Any) -> Any:
             "spark.driver.memory": "4g",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
-            "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
+            "spark.sql.shuffle.partitions": str(2 * threads()),
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
             "spark.log.level": "ERROR",

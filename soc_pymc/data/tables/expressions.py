@@ -24,11 +24,14 @@ from ..binning import (
     SCRAMBLE,
     Folds,
     Grid,
+    block_of_labels,
     make_lookup,
 )
 
 _WIDE_COUNTS = 48  # 16 * 5 - 32: cells of counts >= 32 follow the exact ones
 _LOG2_E = 1.4426950408889634
+HASHING = {"duckdb": "DuckDB", "postgres": "PostgreSQL", "pyspark": "Spark"}
+"""Engines with MD5 of text in digits of base 16, by their names in Ibis."""
 _COMPARED = 8  # edges in one cell of a lookup; with more, all edges are compared
 
 
@@ -146,14 +149,41 @@ def fold_of(table: Any, folds: Folds, size: str = "exposure") -> Any:
         return ibis.literal(0, type="int64")
     if folds.by == "column":
         return table.fold
+    if folds.by == "cluster":
+        return table.block
     fine = Grid(FIRST_GRID.floor, FOLD_STEPS)
-    identity = table.id if folds.by == "id" else (
+    identity = table.id if folds.of_ids else (
         score_cell(table.score, fine) * FOLD_MIX + score_cell(table[size], fine)
     )  # fmt: skip
     shift, factor = SCRAMBLE
     x = _modulo(identity, FOLD_PRIME)
     x = x * ((x + shift) % FOLD_PRIME) % FOLD_PRIME
     return x * factor % FOLD_PRIME % folds.number
+
+
+def with_blocks(table: Any, labels: Sequence[str]) -> Any:
+    """The table with the column ``block`` of its clusters, whose labels are all given."""
+    import ibis
+    import pyarrow as pa
+
+    blocks = pa.table({"cluster": pa.array(labels, pa.string()), "block": block_of_labels(labels)})
+    return table.inner_join(ibis.memtable(blocks), "cluster")
+
+
+def number_of_text(text: Any) -> Any:
+    """Ids of text as whole numbers: the first 64 bits of the MD5 of their UTF-8 bytes, modulo p."""
+    import ibis
+
+    @ibis.udf.scalar.builtin
+    def md5(text: str) -> str:  # type: ignore[empty-body]
+        """The digest in 32 digits of base 16, as engines in `HASHING` have it."""
+
+    digest, digits = md5(text), ibis.literal("0123456789abcdef")
+    # in real numbers, exact here, because the place in a text has only 32 bits on some engines
+    places = [digits.find(digest.substr(k, 1)).cast("float64") for k in range(16)]
+    terms = [place * 16.0 ** (7 - k % 8) for k, place in enumerate(places)]
+    high, low = _sum(terms[:8]), _sum(terms[8:])
+    return (high * (2**32 % FOLD_PRIME) + low) % FOLD_PRIME
 
 
 def with_bins(table: Any, edges: NDArray[np.float64]) -> Any:
@@ -165,18 +195,23 @@ def with_bins(table: Any, edges: NDArray[np.float64]) -> Any:
         return table.mutate(bin=ibis.literal(0, type="int64"))
     lookup = make_lookup(edges)
     if lookup.most > _COMPARED:
-        return table.mutate(bin=_tree([table.score >= exact(edge) for edge in edges]))
+        return table.mutate(bin=_count([table.score >= exact(edge) for edge in edges]))
     cell = lookup.first + np.arange(len(lookup.below))
     cuts = {f"cut{k}": lookup.edges[lookup.below + k] for k in range(lookup.most)}
     rows = ibis.memtable(pa.table({"cell": cell, "below": lookup.below, **cuts}))
     of_score = score_cell(table.score, lookup.grid, lookup.low, lookup.high)
     joined = table.mutate(cell=of_score).inner_join(rows, "cell")
-    return joined.mutate(bin=joined.below + _tree([joined.score >= joined[cut] for cut in cuts]))
+    return joined.mutate(bin=joined.below + _count([joined.score >= joined[cut] for cut in cuts]))
 
 
-def _tree(conditions: Sequence[Any]) -> Any:
-    """How many conditions hold, as a tree of sums, because engines limit an expression's depth."""
-    passed = [condition.ifelse(1, 0).cast("int64") for condition in conditions]
-    while len(passed) > 1:
-        passed = [sum(passed[i + 1 : i + 2], passed[i]) for i in range(0, len(passed), 2)]
-    return passed[0]
+def _count(conditions: Sequence[Any]) -> Any:
+    """How many conditions hold."""
+    return _sum([condition.ifelse(1, 0) for condition in conditions])
+
+
+def _sum(terms: Sequence[Any]) -> Any:
+    """Sum of whole numbers, as a tree, because engines limit an expression's depth."""
+    found = [term.cast("int64") for term in terms]
+    while len(found) > 1:
+        found = [sum(found[i + 1 : i + 2], found[i]) for i in range(0, len(found), 2)]
+    return found[0]

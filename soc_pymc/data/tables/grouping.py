@@ -11,11 +11,19 @@ from numpy.typing import NDArray
 
 from ...families.outcomes import OUTCOMES, Outcome, Sum
 from ...families.scales import LINEAR, MIDDLE, SCALES, Scale
-from ..binning import FIRST_GRID, Columns, Folds, Grid, Weights, added, whole_unit
+from ..binning import FIRST_GRID, Columns, Folds, Grid, Joint, Weights, added, whole_unit
 from ..items import Items
-from .expressions import exact, fold_of, score_cell, seen_outcome, with_bins, with_cells
+from .expressions import (
+    exact,
+    fold_of,
+    score_cell,
+    seen_outcome,
+    with_bins,
+    with_blocks,
+    with_cells,
+)
 from .sources import open_table, readable
-from .validation import Scan, Tables, check_spread, scan
+from .validation import Scan, Tables, check_clusters, fits_joint, scan
 
 _TINY = 1e-100  # smaller numbers count as 0 in sums of powers: some engines refuse underflow
 _ROWS = 1 << 20  # rows of joint cells kept before they are added up
@@ -89,12 +97,13 @@ class Grouped:
         self._folds, self._progress = folds, progress
         open_table(items.source, list(items.roles.values()))  # checks that all named columns exist
         # ids and folds that are not used are not read, whatever their type
-        self._items = replace(items, id=None, fold=None) if folds.by == "none" else items
+        unused = folds.by in ("none", "cluster")
+        self._items = replace(items, id=None, fold=None) if unused else items
         self._outcome = OUTCOMES[items.kind]
 
     @cached_property
     def _scan(self) -> Scan:
-        return scan(self._items, self._progress)
+        return scan(self._items, self._progress, folds=True)
 
     def check(self) -> None:
         """Refuse items that are not valid."""
@@ -104,7 +113,7 @@ class Grouped:
         """Scores on a grid; a first look validates the items in the same pass."""
         whole = weight in (None, self._outcome.observed)
         if grid == FIRST_GRID and whole and "_scan" not in self.__dict__:
-            self._scan = scan(self._items, self._progress, FIRST_GRID)
+            self._scan = scan(self._items, self._progress, FIRST_GRID, folds=True)
             assert self._scan.cells is not None
             cells = self._scan.cells
             return self._weights(cells["cell"], cells[weight or "items"])
@@ -126,19 +135,33 @@ class Grouped:
         totals = self._scan.totals
         return Weights(totals.n, totals.score_min, totals.score_max, cells, weights)
 
-    def tables(self, edges: NDArray[np.float64], most_joint: int) -> Tables:
+    def repeated(self, grid: Grid, cells: NDArray[np.int64], least: int) -> dict[float, int]:
+        """Scores in some cells that at least so many items share, with their numbers of items."""
+        table = self._scan.table.mutate(cell=score_cell(self._scan.table.score, grid))
+        inside = table.filter(table.cell.isin(cells.tolist()))
+        found = inside.group_by("score").aggregate(n=inside.count())
+        rows = _columns(found.filter(found.n >= least).order_by("score"), {"n"})
+        return dict(zip(rows["score"].tolist(), rows["n"].tolist(), strict=True))
+
+    def tables(self, edges: NDArray[np.float64], joint: Joint) -> Tables:
         """Sums of all bins and cells."""
         import ibis
 
         totals = self._scan.totals
-        check_spread(self._items, totals.farthest, most_joint)
-        keyed = with_cells(with_bins(self._scan.table, edges), self._outcome)
+        near = fits_joint(self._items, totals.farthest, joint)
+        table = self._scan.table
+        if self._folds.by == "cluster":
+            with readable():
+                labels = table.select("cluster").distinct().to_pyarrow()["cluster"].to_pylist()
+            check_clusters(self._items, totals.n / len(labels), totals.n)
+            table = with_blocks(table, labels)
+        keyed = with_cells(with_bins(table, edges), self._outcome)
         keyed = keyed.mutate(
             fold=fold_of(keyed, self._folds, self._outcome.size),
-            group=keyed.group if self._items.group else ibis.literal(""),
+            group=keyed.group if "group" in keyed.columns else ibis.literal(""),
         )
-        if most_joint:
-            found, coarse = _all_at_once(keyed, self._outcome, most_joint, len(edges) + 1)
+        if joint.most and near:
+            found, coarse = _all_at_once(keyed, self._outcome, joint, len(edges) + 1)
         else:
             found, coarse = _narrow(keyed, self._outcome), 0
         labels, coded = _coded(found)
@@ -226,22 +249,30 @@ class _Accumulator:
 
 
 def _all_at_once(
-    keyed: Any, outcome: Outcome, most_joint: int, bins: int
+    keyed: Any, outcome: Outcome, budget: Joint, bins: int
 ) -> tuple[dict[str, Columns], int]:
-    """All tables from one grouped pass, adding its rows as they arrive."""
+    """All tables from one grouped pass, adding its rows as they arrive; bins of joint cells.
+
+    Once there are more joint cells than the budget, and bins are not to be merged, none are kept.
+    """
     piles = {name: _Accumulator(t.keys, outcome.sums(name)) for name, t in outcome.tables.items()}
     piles["part"] = _Accumulator(_PART_KEYS, _of_parts(outcome))
     joint, coarse = piles["joint"], 1
     for rows in _batches(_fine(keyed, outcome, ("joint", *outcome.margins)), _whole(outcome)):
-        for name, table in outcome.tables.items():
+        for name, pile in piles.items():
+            table = outcome.tables[name]
             named = {key: rows[cell] for key, cell in table.cells.items()}
             bin_of = rows["bin"] // coarse if name == "joint" else rows["bin"]
-            piles[name].add({**rows, **named, "bin": bin_of})
-        while len(joint.rows["n"]) > most_joint and coarse < bins:
+            pile.add({**rows, **named, "bin": bin_of})
+        if coarse and not budget.merges and len(joint.rows["n"]) > budget.most:
+            del piles["joint"]
+            coarse = 0
+        while coarse and len(joint.rows["n"]) > budget.most and coarse < bins:
             joint.halve()
             coarse *= 2
-        outcome.check_joint(len(joint.rows["n"]), most_joint)
-    found: dict[str, Columns] = {name: pile.rows for name, pile in piles.items()}
+        if coarse:
+            outcome.check_joint(len(joint.rows["n"]), budget.most)
+    found: dict[str, Columns] = {"joint": {}} | {name: pile.rows for name, pile in piles.items()}
     return {**found, "part": _parts(piles["part"].rows, outcome)}, coarse
 
 

@@ -17,6 +17,7 @@ from typing import IO, Any
 
 from ..._lib.arguments import path_of, shown
 from ..._lib.errors import ItemsError
+from ..._lib.threads import threads
 
 _PARQUET = (".parquet", ".pq")
 _LONGEST_NAME = 255
@@ -34,7 +35,7 @@ def connect() -> Any:
     """A new DuckDB in memory."""
     import ibis
 
-    return ibis.duckdb.connect()
+    return ibis.duckdb.connect(threads=threads())
 
 
 def paths_of(source: Any) -> list[str]:

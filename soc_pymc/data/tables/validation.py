@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
@@ -13,17 +13,24 @@ from ..._lib.errors import ItemsError
 from ..._lib.progress import phase
 from ...families.outcomes import OUTCOMES, Outcome
 from ...families.validity import LARGEST, LARGEST_COUNT, Bounds
-from ..binning import FOLD_PRIME, MOST_FOLDS, Columns, Grid
-from ..groups import CROSS, MARK, group_roles, is_group
+from ..binning import FOLD_PRIME, MOST_FOLDS, Columns, Grid, Joint
+from ..days import DAY
+from ..groups import CROSS, MARK, is_group, is_label, key_roles
 from ..items import Items
-from .expressions import score_cell
+from .expressions import HASHING, number_of_text, score_cell
 from .sources import kind_of, open_table, readable
 
 _SHOWN = 3  # bad rows shown in an error
 _SPLIT = 26  # bits of the lower halves of counts: sums of halves cannot overflow
 _RULES = {"min": np.min, "max": np.max}  # by suffix of the column's name; others are sums
 _GROUPS = "groups must be labels: text, whole numbers or true/false"
-_IDS = "ids must be whole numbers (or give fold= a column of fold numbers)"
+_DATES = (
+    "dates must be dates, times without a time zone (their day is taken as stored), or text "
+    "YYYY-MM-DD"
+)
+_CLUSTERS = "clusters must be labels: text, whole numbers or true/false"
+_LEAST_CLUSTER = 1.01  # items per cluster; hashes of a few clusters may be equal
+_IDS = "folds need ids that are whole numbers or text (or give fold= a column of fold numbers)"
 _FOLD = Bounds(
     f"folds must be whole numbers from 0 to {MOST_FOLDS - 1}",
     largest=MOST_FOLDS - 1.0,
@@ -77,7 +84,7 @@ class Scan:
 
     totals: Totals
     # Ibis table with columns named by role: numbers as float64, whole ones and ids as int64,
-    # groups as text
+    # labels as text
     table: Any = field(repr=False)
     # occupied cells of the grid with numbers of items and sums of whole outcomes
     cells: Mapping[str, NDArray[np.int64]] | None = None
@@ -88,23 +95,33 @@ class Scan:
 
 def _needs(role: str) -> str:
     """The required contents of a role's column, in words."""
-    if is_group(role):
-        return _GROUPS
+    if is_label(role):
+        return _GROUPS if is_group(role) else {"date": _DATES}.get(role, _CLUSTERS)
     return _IDS if role == "id" else _NUMBERS[role].needs
 
 
 def _wrong_type(role: str, dtype: Any) -> str | None:
     """The type of a column in words, if it does not suit its role."""
-    if is_group(role):
+    if role == "date":
+        whole_days = dtype.is_date() or (dtype.is_timestamp() and dtype.timezone is None)
+        right = whole_days or dtype.is_string() or dtype.is_null()
+    elif is_label(role):
         right = dtype.is_string() or dtype.is_integer() or dtype.is_boolean() or dtype.is_null()
     elif role == "id":
-        right = dtype.is_integer() or dtype.is_null()
+        right = dtype.is_integer() or dtype.is_string() or dtype.is_null()
     elif dtype.is_boolean():
         right = _NUMBERS[role].labels
     else:
         right = dtype.is_numeric() or dtype.is_null()
     if right:
         return None
+    if role == "date" and dtype.is_timestamp():
+        return "times with a time zone"
+    return _in_words(dtype, "numbers" if role == "date" else "numbers with fractions")
+
+
+def _in_words(dtype: Any, numbers: str) -> str:
+    """A column's type in words, with `numbers` for those of numbers."""
     if dtype.is_boolean():
         return "true/false values"
     if dtype.is_string():
@@ -112,7 +129,7 @@ def _wrong_type(role: str, dtype: Any) -> str | None:
     if dtype.is_temporal() or dtype.is_interval() or _is_polars_time(dtype):
         return "dates or times"
     if dtype.is_numeric():
-        return "numbers with fractions"
+        return numbers
     return f"values of type {dtype}"
 
 
@@ -122,15 +139,19 @@ def _is_polars_time(dtype: Any) -> bool:
 
 
 def numbers(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Columns as read: numbers as float64, ids as int64, groups as text."""
+    """Columns as read: numbers as float64, ids as int64, labels as text."""
     read = {}
     for role, column in columns.items():
         if role in _NUMBERS:
             read[role] = column.cast("float64")
+        elif role == "id" and column.type().is_string():
+            read[role] = number_of_text(column)
         elif role == "id":
             # only the remainder matters for folds, so no id is too large
             large = column.type().is_unsigned_integer()
             read[role] = (column % FOLD_PRIME if large else column).cast("int64")
+        elif role == "date" and column.type().is_temporal():
+            read[role] = column.cast("date").cast("string")
         elif column.type().is_boolean():
             read[role] = column.ifelse("true", "false")  # engines spell true and false differently
         else:
@@ -139,8 +160,8 @@ def numbers(columns: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def crossed(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Columns as `numbers` reads them, and ``group``, in which columns of groups are joined."""
-    groups = group_roles(columns).values()
+    """Columns as `numbers` reads them, and ``group``: dates and columns of groups, joined."""
+    groups = key_roles(columns).values()
     labels = {"group": reduce(lambda one, other: one + CROSS + other, groups)} if groups else {}
     return {**columns, **labels}
 
@@ -177,7 +198,10 @@ def _problems_of(raw: Any, roles: Mapping[str, str], outcome: Outcome) -> list[_
         value = raw[role]
         if role not in _NUMBERS:
             problems.append(_Problem(value.isnull(), role, name, "missing (null)", show=False))
-            if is_group(role) and role != "group":
+            if role == "date":
+                wrong = ~value.fill_null("2000-01-01").re_search(DAY)
+                problems.append(_Problem(wrong, role, name, "not a day YYYY-MM-DD", show=True))
+            if is_group(role) and len(key_roles(roles)) > 1:
                 what = f"labelled with {MARK!r}, which joins the levels of crossed groups"
                 problems.append(_Problem(value.contains(MARK), role, name, what, show=False))
             continue
@@ -206,7 +230,7 @@ def _problems_of(raw: Any, roles: Mapping[str, str], outcome: Outcome) -> list[_
             fraction = safe != safe.floor()
             problems.append(_Problem(fraction, role, roles[role], "not whole", show=True))
     pair, y, x = outcome.validity, outcome.observed, outcome.size
-    if pair.conflict:
+    if pair.conflict and y in roles:
         both = pair.conflict(clean[y], clean[x]) & usable[x]
         what = pair.conflict_words.format(size=roles[x])
         problems.append(_Problem(both, y, roles[y], what, show=True))
@@ -216,19 +240,26 @@ def _problems_of(raw: Any, roles: Mapping[str, str], outcome: Outcome) -> list[_
 # --- one pass ------------------------------------------------------------------------------------
 
 
-def scan(items: Items, progress: bool = True, grid: Grid | None = None) -> Scan:
+def scan(
+    items: Items, progress: bool = True, grid: Grid | None = None, *, folds: bool = False
+) -> Scan:
     """Validate items and total them in one pass.
 
-    `grid` has cells of scores to count in the same pass. Each problem is one line of an ItemsError:
-    the column, the number of bad rows, examples, and the requirement. If rows have an order, notes
-    of the error give row numbers.
+    `grid` has cells of scores to count in the same pass. Only with `folds` are ids and columns of
+    folds, clusters and dates read; where no folds are made, ids and folds may have any type. Each
+    problem is one line of an ItemsError: the column, the number of bad rows, examples, and the
+    requirement. If rows have an order, notes of the error give row numbers.
     """
+    items = items if folds else replace(items, id=None, fold=None, cluster=None, date=None)
     table = open_table(items.source, list(items.roles.values()))
     columns = {role: table[name] for role, name in items.roles.items()}
     with phase("checking items", enabled=progress), readable(items.source):
         check_types(items, table)
         raw = table.select(**numbers(columns))
-        problems = _problems_of(raw, items.roles, OUTCOMES[items.kind])
+        outcome = OUTCOMES[items.kind]
+        nothing = {outcome.observed: 0.0, outcome.size: outcome.no_information}
+        raw = raw.mutate({role: x for role, x in nothing.items() if role not in columns})
+        problems = _problems_of(raw, items.roles, outcome)
         found, cells = _aggregated(items, raw, problems, grid)
         if found["n"] == 0:
             raise ItemsError(_no_rows(items))
@@ -259,6 +290,16 @@ def check_types(items: Items, table: Any) -> None:
         raise ItemsError(_no_rows(items))
     if wrong:
         raise ItemsError("\n".join(wrong))
+    if items.id is None or not table[items.id].type().is_string():
+        return
+    engine = table.get_backend().name
+    if engine not in HASHING:
+        *others, last = HASHING.values()
+        raise ItemsError(
+            f"column {items.id!r} holds text, and folds of such ids are made in "
+            f"{', '.join(others)} and {last}, in files and in memory, but not in {engine}: give "
+            "ids that are whole numbers, or fold= a column of fold numbers"
+        )
 
 
 def check_total(items: Items, total: float) -> None:
@@ -271,10 +312,19 @@ def check_total(items: Items, total: float) -> None:
         )
 
 
-def check_spread(items: Items, farthest: float, most_joint: int) -> None:
-    """Refuse outcomes that are too far from 0 for joint cells."""
+def check_clusters(items: Items, mean_size: float, n: int) -> None:
+    """Refuse a column of clusters with a label of its own for every item."""
+    if n > 1 and mean_size < _LEAST_CLUSTER:
+        raise ItemsError(
+            f"column {items.cluster!r}: there are as many clusters as items ({n:,}), so that no "
+            "items share a cluster: name a column whose labels repeat, or leave cluster= out"
+        )
+
+
+def fits_joint(items: Items, farthest: float, joint: Joint) -> bool:
+    """Whether outcomes are near enough to 0 for joint cells; an error if these must be kept."""
     outcome = OUTCOMES[items.kind]
-    if most_joint and farthest > outcome.farthest:
+    if joint.most and joint.merges and farthest > outcome.farthest:
         words = outcome.words
         raise ItemsError(
             f"column {items.roles[outcome.observed]!r}: {words.outcomes} are up to {farthest:.3g} "
@@ -282,6 +332,7 @@ def check_spread(items: Items, farthest: float, most_joint: int) -> None:
             f"{outcome.farthest:,.0f}: subtract a constant from {words.outcomes} and scores alike, "
             "or leave out joint="
         )
+    return farthest <= outcome.farthest
 
 
 def _no_rows(items: Items) -> str:
@@ -361,12 +412,16 @@ def _describe(raw: Any, problem: _Problem, bad: int, n: int) -> str:
         value = raw.filter(problem.condition).select(value=raw[problem.role]).distinct()
         lowest = value.order_by("value").limit(_SHOWN).to_pyarrow()["value"].to_pylist()
         more = ", ..." if len(lowest) == _SHOWN else ""
-        shown = f" ({', '.join(f'{v:.12g}' for v in lowest)}{more})"
+        shown = f" ({', '.join(map(_short, lowest))}{more})"
     return (
         f"column {problem.column!r}: {bad:,} of {n:,} {'row' if n == 1 else 'rows'} "
         f"{'is' if bad == 1 else 'are'} {problem.what}{shown}; {_needs(problem.role)}: "
         f"fix or drop {'this row' if bad == 1 else 'these rows'}"
     )
+
+
+def _short(value: Any) -> str:
+    return repr(value[:20]) if isinstance(value, str) else f"{value:.12g}"
 
 
 def _row_numbers(raw: Any, problems: list[_Problem]) -> Iterator[str]:

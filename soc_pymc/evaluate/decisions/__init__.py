@@ -4,12 +4,14 @@
 - ranking: `risk_adjusted`, `probability_best`
 - exploration: `thompson_draws`
 - what more data would bring: `value_of_exposure`
+- sums and means over many items: `total`
 
 All keep the items' order and take the uncertainty of the curves into account, which items share.
 """
 
 from .choices import expected_loss, probability_above, risk_adjusted, value_of_exposure
 from .ranking import probability_best, thompson_draws
+from .totals import total
 
 __all__ = [
     "expected_loss",
@@ -17,6 +19,7 @@ __all__ = [
     "probability_best",
     "risk_adjusted",
     "thompson_draws",
+    "total",
     "value_of_exposure",
 ]
 

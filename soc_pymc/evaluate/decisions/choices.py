@@ -1,6 +1,6 @@
 """Items to decide on: against a threshold, by a cautious score, and with a further observation."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,7 +11,7 @@ from ..._lib.arguments import PROBABILITY, numbers_of
 from ..._lib.arrays import Floats
 from ..._lib.errors import FitError
 from ...checks.predictive import in_batches
-from ...data.items import Items, check_items
+from ...data.items import Items, check_outcomes
 from ...families.family import Family, family_of
 from ...families.further import expected_variance
 from ...families.validity import LARGEST
@@ -33,6 +33,7 @@ class DecisionItems:
     posterior: Posterior
     columns: Columns
     index: pd.Index
+    named: Mapping[str, pd.Series]  # further columns of the table
 
     def __len__(self) -> int:
         return len(self.index)
@@ -70,21 +71,21 @@ class DecisionItems:
         )
 
 
-def read_decision(fit: Fit, items: Items, progress: bool) -> DecisionItems:
-    """Read and check the items of a decision."""
+def read_decision(
+    fit: Fit, items: Items, progress: bool, also: Sequence[str] = ()
+) -> DecisionItems:
+    """Read and check the items of a decision, and further columns of their table."""
     posterior = posterior_of(fit)
-    check_items(items)
+    check_outcomes(items)
     name = items.roles.get("id")
-    # ids only name the answers, so that text will do, of which no folds can be made
-    unnamed = replace(items, id=None)
-    columns, named = read_items(fit, posterior, unnamed, [name] if name else [], progress)
+    columns, named = read_items(fit, posterior, items, [*([name] if name else []), *also], progress)
     if name:
         index = pd.Index(named[name], name=name)
     elif isinstance(items.source, pd.DataFrame):
         index = items.source.index
     else:
         index = pd.RangeIndex(len(columns["score"]))
-    return DecisionItems(fit, posterior, columns, index)
+    return DecisionItems(fit, posterior, columns, index, named)
 
 
 def _per_item(values: ArrayLike, n: int, name: str, least: float = -np.inf) -> Floats:
@@ -216,9 +217,8 @@ def expected_loss(
     cut = _per_item(threshold, len(decision), "threshold")
 
     def answer(columns: Columns, theta: ThetaMixture) -> list[Floats]:
-        at = columns["threshold"], theta.first, theta.second
-        short, over = decision.family.shortfall(*at), decision.family.excess(*at)
         cut = columns["threshold"]
+        short, over = _losses(decision.family, np.broadcast_arrays(cut, theta.first, theta.second))
         return [
             theta.average(short, np.maximum(cut, 0.0)),
             theta.average(over, np.maximum(-cut, 0.0)),
@@ -228,6 +228,21 @@ def expected_loss(
     chosen, not_chosen = below * short, above * over
     table = {"loss_if_chosen": chosen, "loss_if_not": not_chosen, "choose": chosen < not_chosen}
     return pd.DataFrame(table, index=decision.index)
+
+
+def _losses(family: Family, at: Sequence[Floats]) -> tuple[Floats, Floats]:
+    """E[(cut - theta)+] and E[(theta - cut)+]; `at` are cut and the parameters of theta.
+
+    They differ by E(theta) - cut. The smaller one is computed, so that the other is a sum of
+    positive numbers, without cancellation.
+    """
+    cut, *own = at
+    away = family.mean(*own) - cut
+    above, less = away > 0, np.empty(away.shape)
+    for mask, loss in ((above, family.shortfall), (~above, family.excess)):
+        less[mask] = loss(*(x[mask] for x in at))
+    more = less + np.abs(away)
+    return np.where(above, less, more), np.where(above, more, less)
 
 
 def risk_adjusted(
@@ -293,8 +308,8 @@ def value_of_exposure(
     fit, items, progress
         As of `probability_above`.
     more
-        Further exposure of each item (counts), or the noise sd of one further value of each: a
-        number > 0, or one for each item.
+        Further exposure (counts) or trials (successes) of each item, or the noise sd of one further
+        value of each: a number > 0, or one for each item.
     threshold
         If given, as of `probability_above`: an item is chosen where E(theta) is above it.
 
@@ -303,8 +318,9 @@ def value_of_exposure(
     pandas.DataFrame
         ``sd_now``, the posterior sd, and ``sd_after``, the root of the expected posterior variance
         after the observation; with `threshold` also ``value``,
-        E[max(E(theta|t,y,y') - threshold, 0)] - max(E(theta|t,y) - threshold, 0): what the further
-        outcome y' is worth to the choice, in the unit of theta. Indexed as of `probability_above`.
+        E[max(E(theta | t, y, y') - threshold, 0)] - max(E(theta | t, y) - threshold, 0): what the
+        further outcome y' is worth to the choice, in the unit of theta. Indexed as of
+        `probability_above`.
 
     Raises
     ------

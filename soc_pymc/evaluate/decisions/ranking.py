@@ -10,9 +10,7 @@ is less noisy than counting how often it is among the k, and small probabilities
 being hit.
 """
 
-import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import batched
@@ -25,6 +23,7 @@ import xarray as xr
 from ..._lib.arguments import DRAWS, MOST_DRAWS, SEED, Whole, refuse_beyond_memory
 from ..._lib.arrays import Floats, Ints
 from ..._lib.progress import Phase, phase
+from ..._lib.threads import ordered_map
 from ...data.items import Items
 from ...families.zeros import NEAR_ZERO
 from ...inference.results import Fit
@@ -103,22 +102,9 @@ def thompson_draws(
     decision = read_decision(fit, items, progress)
     what = f"{number:,} draws of {len(decision):,} items"
     refuse_beyond_memory(8.0 * number * len(decision), what, "ask for fewer of one of them")
-    curves = _curve_numbers(decision.draws, number, key)
-    theta = np.empty((number, len(decision)))
-    least = NEAR_ZERO if fit.prior.zero else 0.0
-
-    def one(block: int) -> int:
-        at = slice(block * BLOCK, (block + 1) * BLOCK)
-        for start in range(0, number, _MOST):
-            some = slice(start, start + _MOST)
-            drawn = _tile(decision, block, start, curves[some], key)[0]
-            own = decision.family.natural(drawn)
-            theta[some, at] = np.where(np.abs(own) < least, 0.0, own)
-        return theta[0, at].size
-
+    curves = curve_numbers(decision.draws, number, key)
     with phase("Thompson draws", total=len(decision), unit="items", enabled=progress) as shown:
-        for done in _waves(one, -(-len(decision) // BLOCK)):
-            shown.advance(done)
+        theta = joint_draws(decision, curves, key, shown.advance)
     coords = {
         "draw": np.arange(number),
         "curve": ("draw", curves),
@@ -127,7 +113,28 @@ def thompson_draws(
     return xr.DataArray(theta, coords, ("draw", "item"), name="theta")
 
 
-def _curve_numbers(total: int, draws: int, seed: int) -> Ints:
+def joint_draws(
+    items: DecisionItems, curves: Ints, seed: int, advance: Callable[[int], object]
+) -> Floats:
+    """Draws of theta of all items, (draws, n), under the draws `curves` of the curves."""
+    number, least = len(curves), NEAR_ZERO if items.fit.prior.zero else 0.0
+    theta = np.empty((number, len(items)))
+
+    def one(block: int) -> int:
+        at = slice(block * BLOCK, (block + 1) * BLOCK)
+        for start in range(0, number, _MOST):
+            some = slice(start, start + _MOST)
+            drawn = _tile(items, block, start, curves[some], seed)[0]
+            own = items.family.natural(drawn)
+            theta[some, at] = np.where(np.abs(own) < least, 0.0, own)
+        return theta[0, at].size
+
+    for done in ordered_map(one, range(-(-len(items) // BLOCK))):
+        advance(done)
+    return theta
+
+
+def curve_numbers(total: int, draws: int, seed: int) -> Ints:
     """Which draw of the curves each draw takes: all of them in random order, over and over."""
     rounds = -(-draws // total)
     orders = (np.random.default_rng([seed, i]).permutation(total) for i in range(rounds))
@@ -151,14 +158,6 @@ def _tile(items: DecisionItems, block: int, first_draw: int, curves: Ints, seed:
         for at, m, own in zip(lanes, sizes, rngs, strict=True)
     ]
     return np.vstack(drawn), first, second
-
-
-def _waves[Result](work: Callable[[int], Result], number: int) -> Iterator[Result]:
-    """Results of work on 0, ..., number - 1 in this order, on all processors, few held at once."""
-    threads = os.cpu_count() or 1
-    with ThreadPoolExecutor(threads) as pool:
-        for some in batched(range(number), 4 * threads):
-            yield from pool.map(work, some)
 
 
 # --- the top k -----------------------------------------------------------------------------------
@@ -194,7 +193,7 @@ def probability_best(
 
     Notes
     -----
-    A mean over draws of P(theta_i > T_i), where T_i is the k-th largest theta of the others, less
+    A mean over draws of P(theta_i > T_i), where T_i is the k-th largest theta of the others, minus
     its regression on the sum over items, of which the expectation k is known. Where equal theta
     stand at the border they share what is left. Items are streamed: memory is of the order of
     ``draws`` (k + 1) and of 20 numbers an item.
@@ -214,7 +213,7 @@ def probability_best(
     decision = read_decision(fit, items, progress)
     if size >= len(decision):
         return pd.DataFrame({"probability": 1.0, "error": 0.0}, index=decision.index)
-    top = _TopProbabilities(decision, size, key, _curve_numbers(decision.draws, number, key))
+    top = _TopProbabilities(decision, size, key, curve_numbers(decision.draws, number, key))
     total = 2 * number * len(decision)
     with phase("probability of being best", total=total, unit="draws", enabled=progress) as shown:
         probability, error = top.run(shown)
@@ -258,7 +257,7 @@ class _TopProbabilities:
                 return work(kept[block])
             return work(_tile(self.items, block, draws.start, self.curves[draws], self.seed))
 
-        return _waves(one, -(-len(self.items) // BLOCK))
+        return ordered_map(one, range(-(-len(self.items) // BLOCK)))
 
     def _group(self, draws: slice, shown: Phase) -> None:
         """Some of the draws: the border first, then every item against it."""
@@ -305,7 +304,7 @@ class _TopProbabilities:
         self.batches[batch[first], at] += np.add.reduceat(found, first, axis=0)
 
     def _answer(self) -> tuple[Floats, Floats]:
-        """Means over draws, less their regression on the sum over items, which should be k."""
+        """Means over draws, minus their regression on the sum over items, which should be k."""
         number = len(self.curves)
         mean = self.sums[0] / number
         variance = np.maximum(self.sums[1] / number - mean**2, 0.0) * number / (number - 1)

@@ -42,7 +42,7 @@ class GroupEffects:
         exclude the neutral effect ``by_chance`` if no level had one, at most, and how many of
         those that differ are expected to lie on the other side (``wrong_side``).
     effect
-        What effects are: a ``"factor"`` of E(theta|t), an ``"odds ratio"`` of it for successes in
+        What effects are: a ``"factor"`` of E(theta | t), an ``"odds ratio"`` of it for successes in
         trials, or a ``"difference"`` for values.
     neutral
         The effect of a level that is like all items at equal score: 1 or 0.
@@ -81,11 +81,11 @@ def sentences_of(effects: GroupEffects) -> Iterator[str]:
 
 @checked(fit=FIT, stats=A(Statistics, "statistics: soc.summarize(items)"), prob=PROBABILITY)
 def group_effects(fit: Fit, stats: Statistics, *, prob: float = 0.9) -> GroupEffects:
-    """Which levels of the groups have another E(theta|t) than all items at equal score.
+    """Which levels of the groups have another E(theta | t) than all items at equal score.
 
     The effect of a level is how far its curve of the mean lies from the average over all items,
-    which have the levels' own curves: the average over the level's items, at their scores, less the
-    average over all items, on the scale of logarithms (of log odds for successes in trials). Of
+    which have the levels' own curves: the average over the level's items, at their scores, minus
+    the average over all items, on the scale of logarithms (of log odds for successes in trials). Of
     crossed groups it is the level's main effect, given the other groups. Effects are partially
     pooled: levels of few items are drawn towards the others, so that fewer intervals than
     1 - `prob` exclude the neutral effect if no level has one.

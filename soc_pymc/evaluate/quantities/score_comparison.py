@@ -40,12 +40,12 @@ def compare_scores(
     seed: int = 0,
     progress: bool = True,
 ) -> xr.Dataset:
-    """Difference in R^2 and in E Var(theta|t) of scores of the same items, draw by draw.
+    """Difference in R^2 and in E Var(theta | t) of scores of the same items, draw by draw.
 
-    Var(theta) = Var E(theta|t) + E Var(theta|t) is one number whatever the score. So scores differ
-    in E Var(theta|t) by as much as in Var E(theta|t), with the other sign, and the latter is used:
-    it is known far better, and does not lean on the prior's family. What differs in R^2 is that
-    over Var(theta), the average of all fits'.
+    Var(theta) = Var E(theta | t) + E Var(theta | t) is one number whatever the score. So scores
+    differ in E Var(theta | t) by as much as in Var E(theta | t), with the other sign, and the
+    latter is used: it is known far better, and does not lean on the prior's family. What differs in
+    R^2 is that over Var(theta), the average of all fits'.
 
     All fits see the same outcomes, so that their errors are correlated: as much as the items'
     influences on the posterior means, Cov(quantity, log density of the item's outcome) over draws
@@ -66,7 +66,7 @@ def compare_scores(
     -------
     xarray.Dataset
         Dims (score, draw), a row for each score but the first: ``r_squared``, by how much its R^2
-        is larger; ``unexplained``, by how much its E Var(theta|t) is, in squared units of theta:
+        is larger; ``unexplained``, by how much its E Var(theta | t) is, in squared units of theta:
         negative for a better score. ``correlation`` (score) of the errors with those of the first
         score, whose name is the attribute ``reference``.
 

@@ -6,7 +6,7 @@ the mean curve, so that sums over items are right to second order in the bin's w
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -82,7 +82,7 @@ def statistics_of(fit: Fit, items: Items, progress: bool = False) -> Statistics:
         # the user did not ask for this number of bins
         warnings.filterwarnings("ignore", r"[\d,]+ bins instead of", ItemsWarning)
         return summarize(
-            items,
+            replace(items, cluster=None),
             bins=_MIXED_BINS if mixed else None,
             folds=0,
             joint=mixed,

@@ -43,10 +43,10 @@ def r_squared(
 ) -> xr.DataArray:
     """Share of the variance of theta that the score explains, draw by draw.
 
-    R^2 = 1 - E Var(theta|t) / (Var E(theta|t) + E Var(theta|t)), with means and variances over
-    items: Section 5.1 of Muralidharan and Najmi. It is 0 for a score that says nothing of theta and
-    1 for one that determines it, whatever the noise of the outcomes; a calibrated score and the
-    score itself have the same.
+    R^2 = 1 - E Var(theta | t) / (Var E(theta | t) + E Var(theta | t)), with means and variances
+    over items: Section 5.1 of Muralidharan and Najmi. It is 0 for a score that says nothing of
+    theta and 1 for one that determines it, whatever the noise of the outcomes; a calibrated score
+    and the score itself have the same.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def r_squared(
     >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
     >>> fit = soc.fit(soc.summarize(items), progress=False)
     >>> dict(soc.quantities.r_squared(fit).sizes)
-    {'chain': 1, 'draw': 1000}
+    {'chain': 4, 'draw': 250}
     """
     return variance_parts(fit, stats, weight=weight)["r_squared"]
 
@@ -98,8 +98,8 @@ def variance_parts(
     Returns
     -------
     xarray.Dataset
-        Dims (chain, draw): ``explained`` = Var E(theta|t), in squared events per unit of exposure
-        (the squared unit of values); ``unexplained`` = E Var(theta|t), the accuracy of the
+        Dims (chain, draw): ``explained`` = Var E(theta | t), in squared events per unit of exposure
+        (the squared unit of values); ``unexplained`` = E Var(theta | t), the accuracy of the
         calibrated score: its mean squared error; their sum ``total`` = Var(theta); ``r_squared``.
         Scores differ within bins too: their spread there counts. Where theta depends on the
         exposure, what it explains at equal scores is part of the unexplained.
@@ -223,11 +223,11 @@ def variance_reduction(
     bins: int = 20,
     progress: bool = True,
 ) -> xr.Dataset:
-    """Mean squared error of E(theta|t,y) as a share of that of E(theta|t), draw by draw.
+    """Mean squared error of E(theta | t, y) as a share of that of E(theta | t), draw by draw.
 
-    The ratio E Var(theta|t,y) / E Var(theta|t) of Section 5.1 of Muralidharan and Najmi (Figure
-    "variance gain"). At a ratio of 0.73 the items' own outcomes take away 27% of the mean squared
-    error of ordinary calibration.
+    The ratio E Var(theta | t, y) / E Var(theta | t) of Section 5.1 of Muralidharan and Najmi
+    (Figure "variance gain"). At a ratio of 0.73 the items' own outcomes take away 27% of the mean
+    squared error of ordinary calibration.
 
     Parameters
     ----------
@@ -246,7 +246,7 @@ def variance_reduction(
         ``ratio`` (chain, draw) of the means over all items, ``ratio_by_bin`` (chain, draw, bin) of
         those in each bin, with coordinates ``score`` (mean t) and ``n_items`` of the bins. Both
         are between 0 and 1 for one Gamma or Normal on average. Where theta depends on the exposure
-        the divisor is E Var(theta|t,N): what outcomes add to both.
+        the divisor is E Var(theta | t, N): what outcomes add to both.
 
     Raises
     ------
@@ -294,11 +294,12 @@ def shrinkage(
 ) -> xr.Dataset:
     """Share of the prior in the items' posterior means, draw by draw.
 
-    For a Gamma prior E(theta|t,y) = s E(theta|t) + (1 - s) y/N with s = rate / (rate + N); for a
-    Normal one s = noise_sd^2 / (noise_sd^2 + Var(theta|t)). In general 1 - s is how much the
-    posterior mean moves with the item's own outcome: N [E(theta|t,y+1) - E(theta|t,y)]
-    = N Var(theta|t,y) / E(theta|t,y) for counts, d E(theta|t,y)/dy = Var(theta|t,y) / noise_sd^2
-    for values; for a mixture s depends on y, and is negative where the mean moves by more than y.
+    For a Gamma prior E(theta | t, y) = s E(theta | t) + (1 - s) y/N with s = rate / (rate + N); for
+    a Normal one s = noise_sd^2 / (noise_sd^2 + Var(theta | t)). In general 1 - s is how much the
+    posterior mean moves with the item's own outcome: N [E(theta | t, y+1) - E(theta | t, y)] = N
+    Var(theta | t, y) / E(theta | t, y) for counts, d E(theta | t, y)/dy = Var(theta | t, y) /
+    noise_sd^2 for values; for a mixture s depends on y, and is negative where the mean moves by
+    more than y.
 
     Parameters
     ----------
@@ -332,7 +333,8 @@ def shrinkage(
 
     def values(part: slice) -> list[Floats]:
         columns = cells.columns(part)
-        return [1.0 - outcome.forms.response(columns[outcome.size], *posterior.moments(columns))]
+        mean, variance, _ = posterior.moments(columns)
+        return [1.0 - outcome.forms.response(columns[outcome.size], mean, variance)]
 
     (total,) = cells.summed(fit, values, progress)
     weights = np.bincount(cells.bin_of, cells.weight)

@@ -4,9 +4,7 @@
 "separately for each category".
 """
 
-import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -17,6 +15,7 @@ from numpy.typing import NDArray
 
 from ..._lib.arrays import Floats
 from ..._lib.errors import FitError
+from ..._lib.threads import ordered_map
 from ...data.statistics import Statistics
 from ...families import bin_mixtures
 from ...families.components import cell_points
@@ -205,8 +204,8 @@ def _information_of(data: RowSums, found: BinMaxima, at: NDArray[np.intp]) -> In
 def fit_mixtures(stats: Statistics, prior: Any, method: FiveSteps) -> StepFits:
     """EM in each bin of the joint cells, from the conjugate fit, then smoothing of moments.
 
-    Means and sds of components are of log or logit theta less the first curve, or of theta less
-    E(theta|t).
+    Means and sds of components are of log or logit theta minus the first curve, or of theta minus
+    E(theta | t).
     """
     cells, of_log = joint_cells(stats, type(prior).__name__), _of_log_theta(prior, method)
     plain = replace(method, smooth=True, monotone=False, moments="plain")
@@ -295,8 +294,7 @@ def _search(
         points = partial(cell_points, FAMILIES[prior.family].components, own)
         return kind.search(own, points, first, second, number or kind.number)
 
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return list(pool.map(search, range(len(bins))))
+    return list(ordered_map(search, range(len(bins))))
 
 
 def _over_bins(data: RowSums, of: NDArray[np.intp], bins: int) -> Information:

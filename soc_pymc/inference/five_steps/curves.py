@@ -1,7 +1,7 @@
-"""Step 3: curves of E(theta|t) and Var(theta|t) from the bins' estimates, smooth or as steps.
+"""Step 3: curves of E(theta | t) and Var(theta | t) from the bins' estimates, smooth or as steps.
 
-Smoothed are E(theta|t) and Var(theta|t) (for counts log E(theta|t) and the squared cv), or the
-moments of log theta, to which Gammas are then matched.
+Smoothed are E(theta | t) and Var(theta | t) (for counts log E(theta | t) and the squared cv), or
+the moments of log theta, to which Gammas are then matched.
 """
 
 from collections.abc import Callable
@@ -314,7 +314,7 @@ MOMENTS = {
         level_is_first=False,
     ),
 }
-"""E(theta|t) (of counts its log) and Var(theta|t) (the squared cv), or moments of log theta."""
+"""E(theta | t) (of counts its log) and Var(theta | t) (the squared cv), or moments of log theta."""
 
 
 def _positive(weight: Floats) -> Floats:
@@ -417,14 +417,23 @@ def _best_multiple(penalty: Floats, z: Floats, left: float, number: int) -> floa
     d, own = penalty[2:], z[2:] ** 2
     tiny = 1e-14 * (left + float(z @ z)) + np.finfo(float).tiny
 
+    def squares(x: Floats) -> float:
+        return left + float(own @ (x / (1.0 + x))) + tiny
+
     def criterion(log_multiple: float) -> float:
         x = np.exp(log_multiple) * d
-        squares = left + float(own @ (x / (1.0 + x))) + tiny
-        return float((number - 2) * np.log(squares) + np.log1p(1.0 / x).sum())
+        return float((number - 2) * np.log(squares(x)) + np.log1p(1.0 / x).sum())
+
+    def slope(log_multiple: float) -> float:
+        x = np.exp(log_multiple) * d
+        by_squares = (number - 2) * (own @ (x / (1.0 + x) ** 2)) / squares(x)
+        return float(by_squares - (1.0 / (1.0 + x)).sum())
 
     ends = -np.log(d[-1]) - 7.0, -np.log(d[0]) + 14.0
     grid = np.linspace(*ends, _GRID)
     best = int(np.argmin([criterion(x) for x in grid]))
-    around = grid[max(best - 1, 0)], grid[min(best + 1, _GRID - 1)]
-    found = optimize.minimize_scalar(criterion, bounds=around, method="bounded")
-    return float(np.exp(found.x))
+    low, high = grid[max(best - 1, 0)], grid[min(best + 1, _GRID - 1)]
+    # the value is flat to eight digits around its minimum, where the slope's root has all of them
+    inside = slope(low) < 0.0 < slope(high)
+    found = optimize.brentq(slope, low, high, xtol=1e-14) if inside else grid[best]
+    return float(np.exp(found))

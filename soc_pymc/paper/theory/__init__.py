@@ -3,7 +3,7 @@
 Posterior moments and cumulants of theta need no prior, only the marginal distribution of outcomes:
 Robbins' formulas for Poisson counts, Tweedie's and its higher orders for continuous natural
 exponential families. They hold for the marginal of any fit, of a prior of one's own, or of none.
-`docs/theory.md` derives them and lists what is wrong in print.
+`docs/dev/theory.md` derives them and lists what is wrong in print.
 """
 
 from .continuous import (

@@ -84,7 +84,7 @@ def poisson_cumulants(
     -------
     numpy.ndarray
         Shape (order, ...). Cumulants are differences of moments: the k-th keeps the digits of
-        log f less those of E(theta)^k / kappa_k (the variance after 1,000 events loses 3).
+        log f minus those of E(theta)^k / kappa_k (the variance after 1,000 events loses 3).
 
     Raises
     ------

@@ -1,0 +1,138 @@
+"""Threads: their number, and work on blocks of items whose results come in the blocks' order.
+
+Blocks are cut by their place in the data, never by thread, so that no result depends on the number
+of threads. BLAS has one thread meanwhile: threads of threads would be in each other's way.
+"""
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import copy_context
+from functools import cache
+from itertools import chain, islice
+from typing import Any
+
+from .errors import SocError
+
+VARIABLE = "SOC_PYMC_THREADS"
+_MOST = 1024
+_worker = threading.local()
+
+
+def threads() -> int:
+    """Number of threads that work at once: `SOC_PYMC_THREADS`, or all usable processors.
+
+    Examples
+    --------
+    >>> threads() >= 1
+    True
+    """
+    given = os.environ.get(VARIABLE, "").strip()
+    if given.isascii() and given.isdigit() and 1 <= int(given) <= _MOST:
+        return int(given)
+    if given:
+        raise SocError(
+            f"the environment variable {VARIABLE}={given!r} must be a whole number from 1 to "
+            f"{_MOST:,}, the number of threads: correct it, or remove it to use all processors"
+        )
+    affinity = getattr(os, "sched_getaffinity", None)  # not on every system
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+def ordered_map[Block, Result](
+    function: Callable[[Block], Result],
+    blocks: Iterable[Block],
+    ahead: int = 2,
+    ended: threading.Event | None = None,
+) -> Iterator[Result]:
+    """Results of a function of blocks, in the blocks' order, made in threads.
+
+    At most `ahead` blocks beyond one per thread are taken before their turn, which bounds memory.
+    Inside a thread of another call, and with a single block, all work is done by the caller's.
+    After an error or an interrupt no further block is begun; `ended` tells long work on others.
+
+    Examples
+    --------
+    >>> list(ordered_map(abs, [-1, 2, -3]))
+    [1, 2, 3]
+    """
+    number = 1 if getattr(_worker, "busy", False) else threads()
+    left = iter(blocks)
+    first = list(islice(left, 2))
+    left = chain(first, left)
+    with _blas_limited():
+        if number == 1 or len(first) < 2:
+            yield from map(function, left)
+            return
+        waiting: deque[Future[Result]] = deque()
+        with ThreadPoolExecutor(number, initializer=_begin) as pool:
+            try:
+                for block in left:
+                    waiting.append(pool.submit(copy_context().run, function, block))
+                    if len(waiting) >= number + ahead:
+                        yield waiting.popleft().result()
+                while waiting:
+                    yield waiting.popleft().result()
+            finally:
+                if ended:
+                    ended.set()
+                for future in waiting:
+                    future.cancel()
+
+
+def ready_ahead[Block](blocks: Iterator[Block]) -> Iterator[Block]:
+    """The same blocks, each made in a thread of its own while the one before it is in use.
+
+    Examples
+    --------
+    >>> list(ready_ahead(iter("abc")))
+    ['a', 'b', 'c']
+    """
+    if threads() == 1:
+        yield from blocks
+        return
+    end: Any = object()
+    with ThreadPoolExecutor(1) as pool:
+        coming = pool.submit(next, blocks, end)
+        while (block := coming.result()) is not end:
+            coming = pool.submit(next, blocks, end)
+            yield block
+
+
+def _begin() -> None:
+    _worker.busy = True
+
+
+# --- one thread of BLAS --------------------------------------------------------------------------
+
+_lock = threading.Lock()
+_limits: list[Any] = []  # one entry per running call; the first holds what to restore
+
+
+@cache
+def _controller() -> Any:
+    import scipy.linalg  # noqa: F401  # whose BLAS is found only if it is loaded
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
+@contextmanager
+def _blas_limited() -> Iterator[None]:
+    """One thread of BLAS until the last of overlapping calls has ended."""
+    with _lock:
+        _limits.append(None if _limits else _controller().limit(limits=1, user_api="blas"))
+        if len(_limits) == 1:
+            _limits[0].__enter__()
+    try:
+        yield
+    finally:
+        with _lock:
+            if len(_limits) == 1:
+                _limits[0].__exit__(None, None, None)
+                _limits.clear()
+            else:
+                _limits.pop()

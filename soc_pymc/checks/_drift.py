@@ -1,0 +1,396 @@
+"""`drift`: how the curves of dated statistics moved, and on which days they changed.
+
+The curves of all days are fitted once. A day departs from them by a level and a slope of the first
+curve (log mean) and a level of the second (log cv2). Its log likelihood in these, of the same rows
+as a fit's, is summarised by its mode and its curvature there; the departures of all days are a
+random walk.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from .._lib.arguments import PROBABILITY, SEED, A, OrNone, checked, switch
+from .._lib.arrays import Floats
+from .._lib.errors import FitError, StatisticsError
+from ..data.days import Days
+from ..data.days import day as day_rule
+from ..data.statistics import Statistics
+from ..families.family import family_of
+from ..families.row_sums import RowSums
+from ..inference.fitting import fit as fit_all
+from ..inference.results import Fit
+from ..model.rows import CLASS
+from ..model.splines import knots_in
+from ..posterior.curves import average_curves, place_of, with_posterior
+from ..posterior.item_columns import bin_scores_of
+from ..posterior.predictive import posterior_of
+from .cells import cell_pit, check_roles, make_cells
+from .predictive import parts, thin
+from .walk import Walk, walk
+
+PARTS = ("level", "slope", "spread")
+"""Parts of a departure: of the first curve's level and slope, and of the second curve's level."""
+
+HORIZON = 60
+"""Days over which false alarms are bounded."""
+
+_LOOK = 0.05
+_NEWTON, _STEP = 30, 1e-3  # most steps to a day's mode; step of differences
+_TRIED = 0.5 ** np.arange(8)  # shares of a Newton step
+_DRAWS = 100  # of a day's curves, for its PIT
+
+
+@dataclass(frozen=True, eq=False)
+class Drift:
+    """How curves moved over days, made by `drift`.
+
+    A departure has three parts: ``level`` of the first curve at the average score (of log mean for
+    counts, logit mean for trials; for values of the mean, in sds of theta), ``slope``, by which it
+    is larger at a score one sd above the average, and ``spread``, of the second curve (log cv2; for
+    values log variance). All are relative to the curves of `fit`.
+
+    Attributes
+    ----------
+    table
+        A row for every day: ``day``, ``items``; each part given all days and its sd (``level_sd``);
+        ``p_level``, ``p_slope``, ``p_spread``: p-values of the day's outcomes given all days before
+        it, natural steps allowed for; ``p_pit``, that of the exact predictive PIT under the curves
+        as known on the evening of the day (NaN without joint cells); ``p_value``, the least of
+        these times their number; ``verdict``: ``"fail"``, an alarm, ``"look"`` where p < 0.05, or
+        ``"ok"``; ``moved``, the parts behind an alarm.
+    data
+        By ``day`` and ``part``: ``smoothed`` (given all days) and ``filtered`` (given the days up
+        to each), and ``smoothed_covariance`` and ``filtered_covariance``; by ``part`` the ``step``,
+        the typical sd of the walk's step from one day to the next.
+    fit
+        The fit whose curves are departed from.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import soc_pymc as soc
+    >>> frame = soc.simulation.s1(3000, seed=0)
+    >>> frame["day"] = pd.date_range("2026-03-01", periods=10).repeat(300)
+    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+    >>> stats = soc.summarize(items, bins=20, date="day", progress=False)
+    >>> soc.drift(stats, progress=False).alarms
+    ()
+    """
+
+    table: pd.DataFrame
+    data: xr.Dataset
+    fit: Fit
+
+    @property
+    def alarms(self) -> tuple[str, ...]:
+        """Days that fail."""
+        return tuple(self.table.loc[self.table["verdict"] == "fail", "day"].dt.strftime("%Y-%m-%d"))
+
+    def fit_of(self, day: object = None, *, smoothed: bool = False) -> Fit:
+        """The fit with the curves of one day, for curves, posteriors and checks.
+
+        Every draw of the curves gets a draw of the day's departure, so that bands are the day's.
+
+        Parameters
+        ----------
+        day
+            A date or text YYYY-MM-DD; None is the last.
+        smoothed
+            Whether days after it count too.
+
+        Returns
+        -------
+        Fit
+            The fit of that day.
+
+        Raises
+        ------
+        StatisticsError
+            If there is no such day.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> import soc_pymc as soc
+        >>> frame = soc.simulation.s1(3000, seed=0)
+        >>> frame["day"] = pd.date_range("2026-03-01", periods=10).repeat(300)
+        >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+        >>> stats = soc.summarize(items, bins=20, date="day", progress=False)
+        >>> today = soc.drift(stats, progress=False).fit_of()
+        >>> list(soc.item_posteriors(today, items, progress=False))[-5:-3]
+        ['theta_mean', 'theta_sd']
+        """
+        days = self.table["day"].to_numpy().astype("datetime64[D]")
+        wanted = days[-1] if day is None else day_rule(day, "day")
+        if wanted not in days:
+            raise StatisticsError(f"there is no day {wanted}; days are {days[0]} to {days[-1]}")
+        t = int(np.flatnonzero(days == wanted)[0])
+        name = "smoothed" if smoothed else "filtered"
+        mean, covariance = (self.data[n].to_numpy()[t] for n in (name, f"{name}_covariance"))
+        scale = self.data.attrs
+        return _moved(self.fit, mean, covariance, scale["centre"], scale["sd"], scale["unit"])
+
+    def __repr__(self) -> str:
+        first, last = self.table["day"].dt.strftime("%Y-%m-%d").iloc[[0, -1]]
+        step = ", ".join(f"{part} {float(self.data['step'].sel(part=part)):.2g}" for part in PARTS)
+        moved = self.table.loc[self.table["verdict"] == "fail", "moved"]
+        alarms = [f"{day} ({what})" for day, what in zip(self.alarms, moved, strict=True)]
+        return (
+            f"<soc_pymc.Drift: {len(self.table):,} days, {first} to {last}>\n"
+            f"  typical step a day  {step}\n"
+            f"  alarms              {', '.join(alarms) or 'none'}"
+        )
+
+
+@checked(
+    stats=A(Statistics, "statistics with days, from soc.summarize(items, date=...)"),
+    fit=OrNone(A(Fit, "a fit, from soc.fit or soc.load_fit")),
+    false_alarms=PROBABILITY,
+    seed=SEED,
+    progress=switch,
+)
+def drift(
+    stats: Statistics,
+    fit: Fit | None = None,
+    *,
+    false_alarms: float = 0.05,
+    seed: int = 0,
+    progress: bool = True,
+) -> Drift:
+    """Say how the curves moved from day to day, and on which days the outcomes no longer fitted.
+
+    The departures of days from the curves of `fit` are a random walk in level, slope and spread, so
+    that a day with few items learns from the days beside it. The size of the walk's steps is found
+    from the days. Each day is tested against what the days before it predict: its level, slope and
+    spread, and with joint cells its whole distribution, by the PIT.
+
+    Parameters
+    ----------
+    stats
+        Statistics with days, at least two of them.
+    fit
+        The fit whose curves days depart from, such as the one in use. None fits all days together.
+    false_alarms
+        Largest probability of any alarm in 60 days on which nothing changes beyond the walk.
+    seed
+        Seed of the fit and of the randomised PIT.
+    progress
+        Whether long work shows its progress.
+
+    Returns
+    -------
+    Drift
+        The days' departures with a verdict for each day.
+
+    Raises
+    ------
+    StatisticsError
+        If the statistics have no days, or only one, or are not of the fit's columns.
+    FitError
+        If `fit` has no smooth curves or one draw, or an argument is not valid.
+
+    Examples
+    --------
+    >>> import numpy as np, pandas as pd
+    >>> import soc_pymc as soc
+    >>> frame = soc.simulation.s1(40_000, seed=0)
+    >>> frame["day"] = pd.date_range("2026-03-01", periods=10).repeat(4000)
+    >>> late = frame["day"] >= "2026-03-08"
+    >>> frame["count"] += np.where(late, np.random.default_rng(0).poisson(0.5 * frame["count"]), 0)
+    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+    >>> stats = soc.summarize(items, bins=40, date="day", progress=False)
+    >>> soc.drift(stats, progress=False).alarms[0]
+    '2026-03-08'
+    """
+    if len(stats.days) < 2:
+        raise StatisticsError(
+            f"drift compares days, and these statistics keep {len(stats.days) or 'none'}: "
+            "summarize the items of several days with date= a column of dates"
+        )
+    if fit is None:
+        fit = fit_all(stats, progress=progress)
+    check_roles(fit, stats)
+    if fit.by_bin or fit.one_draw:
+        raise FitError("drift needs a fit with smooth curves and draws, by soc.VI() or soc.NUTS()")
+    scale = _scale(fit, stats)
+    days = list(stats.by_day())
+    found = []
+    for at in parts("days", len(days), 1, progress, "days"):
+        found.append(_site(*_rows(fit, days[at.start][1], scale)))
+    precision, pull = (np.array(values) for values in zip(*found, strict=True))
+    number = stats.days.astype(np.int64).astype(float)
+    states = walk(precision, pull, number)
+    p_pit = np.full(len(days), np.nan)
+    if fit.mean_only:  # outcomes say nothing of the spread
+        for values in (states.p_value, states.smoothed.mean, states.filtered.mean):
+            values[:, PARTS.index("spread")] = np.nan
+    elif stats.coarse:
+        few = thin(fit, _DRAWS)
+        rngs = [np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(len(days))]
+        for at in parts("PIT of days", len(days), 1, progress, "days"):
+            t = at.start
+            own = _moved(few, states.filtered.mean[t], states.filtered.covariance[t], *scale)
+            cells = make_cells(own, days[t][1])
+            p_pit[t] = cell_pit(own, cells, rngs[t], False)["all items"].test.p_value
+    items = [own.n_items for _, own in days]
+    table = _table(stats.days, items, states, p_pit, false_alarms)
+    return Drift(table, _dataset(stats.days, states, scale), fit)
+
+
+# --- a day's log likelihood ----------------------------------------------------------------------
+
+_Scale = tuple[float, float, float]
+"""Centre and sd of the positions of all items, and the unit of the first curve's departures."""
+
+
+def _scale(fit: Fit, stats: Statistics) -> _Scale:
+    bins = bin_scores_of(fit, posterior_of(fit), stats)
+    part = stats.table("part")
+    code = part["group"] if stats.groups else np.zeros_like(part["group"])
+    n = np.bincount(bins.place(code, part["bin"]), part["n"], len(bins.score))
+    position = place_of(fit, "mean", bins.score)
+    centre = float(np.average(position, weights=n))
+    sd = float(np.sqrt(np.average((position - centre) ** 2, weights=n)))
+    labels = np.array(stats.groups, dtype=object)[bins.group] if fit.groups else None
+    second = average_curves(fit, bins.score, labels, np.ones(len(bins.score)))[1]
+    unit = float(np.average(family_of(fit.prior).unit(second), weights=n))
+    return centre, sd or 1.0, unit
+
+
+def _rows(
+    fit: Fit, stats: Statistics, scale: _Scale
+) -> tuple[RowSums, Floats, Floats, Floats, float]:
+    """A day's rows, the fit's two curves there, positions in sds, and the unit of the first curve.
+
+    A row is a group's bin, or its items of one class of sizes if the fit has a term in these.
+    """
+    family, by_size = family_of(fit.prior), fit.prior.exposure is not None
+    if by_size:
+        stats.cells("joint")  # says what to do where there are none
+    posterior = posterior_of(fit)
+    bins = bin_scores_of(fit, posterior, stats, max(stats.coarse, 1) if by_size else 1)
+    tables, size = {}, np.ones(len(bins.score))
+    place = np.arange(len(bins.score))
+    for name in ("joint",) if by_size else ("part", *family.rows.margins):
+        table = stats.table(name)
+        code = table["group"] if stats.groups else np.zeros_like(table["group"])
+        row = bins.place(code, table["bin"])
+        if by_size:
+            sizes = table[family.rows.size_cell] >> CLASS
+            key = np.stack([row, sizes])
+            (place, _), row = np.unique(key, axis=1, return_inverse=True)
+            n = np.bincount(row, table["n"])
+            size = np.bincount(row, table["n"] * family.outcome.forms.mean_size(table)) / n
+        tables[name] = {**table, "row": row}
+    sums = family.rows.of(len(place), tables).with_spread(bins.spread[place])
+    labels = np.array(stats.groups, dtype=object)[bins.group[place]] if fit.groups else None
+    score = bins.score[place]
+    first, second = average_curves(fit, score, labels, size)
+    centre, sd, unit = scale
+    return sums, first, second, (place_of(fit, "mean", score) - centre) / sd, unit
+
+
+def _site(
+    sums: RowSums, first: Floats, second: Floats, position: Floats, unit: float
+) -> tuple[Floats, Floats]:
+    """A day's log likelihood in its departure as precision (3, 3) and pull (3,) about its mode.
+
+    The mode is that with a standard normal prior, which keeps it finite on days that say little;
+    the prior is no part of what is returned.
+    """
+    every = np.arange(len(first))
+    design = np.stack([np.full(len(first), unit), unit * position])
+
+    def log_likelihood(at: Floats) -> tuple[Floats, Floats]:
+        """Values (k,) and gradients (k, 3) at departures (k, 3)."""
+        value, *slopes = sums.value_and_gradient(
+            first + at[:, :2] @ design, second + at[:, 2:], every
+        )
+        gradient = np.column_stack([slopes[0] @ design.T, slopes[1].sum(axis=1)])
+        return value.sum(axis=1), gradient
+
+    def quadratic(at: Floats) -> tuple[Floats, Floats]:
+        """Gradient and positive semidefinite precision at a departure."""
+        _, slope = log_likelihood(np.vstack([at, at + _STEP * np.eye(3), at - _STEP * np.eye(3)]))
+        bend = (slope[4:] - slope[1:4]) / (2 * _STEP)
+        values, vectors = np.linalg.eigh((bend + bend.T) / 2)
+        return slope[0], (vectors * np.maximum(values, 0.0)) @ vectors.T
+
+    x = np.zeros(3)
+    for _ in range(_NEWTON):
+        slope, precision = quadratic(x)
+        step = np.linalg.solve(precision + np.eye(3), slope - x)
+        tried = x + _TRIED[:, None] * step / max(float(np.linalg.norm(step)), 1.0)
+        best = tried[np.argmax(log_likelihood(tried)[0] - (tried**2).sum(axis=1) / 2)]
+        moved, x = best - x, best
+        if moved @ (precision + np.eye(3)) @ moved < 1e-8:  # squared posterior sds
+            break
+    slope, precision = quadratic(x)
+    return precision, precision @ x + slope
+
+
+# --- results -------------------------------------------------------------------------------------
+
+
+def _moved(
+    fit: Fit, mean: Floats, covariance: Floats, centre: float, sd: float, unit: float
+) -> Fit:
+    """The fit with curves that depart by a normal departure, drawn for every draw."""
+    posterior = fit.data["posterior"].to_dataset()
+    shape = posterior.sizes["chain"], posterior.sizes["draw"]
+    noise = np.random.default_rng(0).normal(size=(*shape, 3))
+    noise -= noise.mean(axis=(0, 1))
+    values, vectors = np.linalg.eigh(covariance)
+    # no mean is known of a part that did not move
+    drawn = np.nan_to_num(mean) + noise @ (vectors * np.sqrt(np.maximum(values, 0.0))).T
+    x = xr.DataArray(drawn, dims=("chain", "draw", "part"))
+    first, second = family_of(fit.prior).curves
+    knots = xr.DataArray(knots_in(fit.data, "mean_knot"), dims="mean_knot")
+    position = (knots - centre) / sd
+    by_curve = {first: unit * (x[..., 0] + x[..., 1] * position), second: x[..., 2]}
+    curves = {
+        name: (values + by_curve[curve]).transpose(*values.dims)
+        for curve in by_curve
+        for name, values in posterior.data_vars.items()
+        if name in (curve, *(f"{curve}_of_{grouping}" for grouping in fit.groupings))
+    }
+    return with_posterior(fit, posterior.assign(curves))
+
+
+def _table(
+    days: Days, items: list[int], states: Walk, p_pit: Floats, false_alarms: float
+) -> pd.DataFrame:
+    """The table of days with their verdicts."""
+    found: dict[str, Any] = {"day": pd.DatetimeIndex(days), "items": items}
+    mean = states.smoothed.mean
+    sd = np.sqrt(np.diagonal(states.smoothed.covariance, axis1=1, axis2=2))
+    sd = np.where(np.isnan(mean), np.nan, sd)
+    for k, part in enumerate(PARTS):
+        found |= {part: mean[:, k], f"{part}_sd": sd[:, k]}
+    tests = {part: states.p_value[:, k] for k, part in enumerate(PARTS)} | {"pit": p_pit}
+    every = np.column_stack([p for p in tests.values() if not np.isnan(p).all()])
+    least = np.fmin.reduce(every, axis=1)
+    p_value = np.minimum(1.0, every.shape[1] * least)
+    alarm = p_value < false_alarms / HORIZON
+    behind = [
+        ", ".join(name for name, p in tests.items() if p[t] < false_alarms / HORIZON / len(every.T))
+        for t in range(len(days))
+    ]
+    verdict = np.where(alarm, "fail", np.where(p_value < _LOOK, "look", "ok"))
+    found |= {f"p_{name}": p for name, p in tests.items()}
+    return pd.DataFrame({**found, "p_value": p_value, "verdict": verdict, "moved": behind})
+
+
+def _dataset(days: Days, states: Walk, scale: _Scale) -> xr.Dataset:
+    both = ("day", "part")
+    variables: dict[str, Any] = {"step": ("part", states.step)}
+    for name in ("smoothed", "filtered"):
+        own = getattr(states, name)
+        variables[name] = both, own.mean
+        variables[f"{name}_covariance"] = ("day", "part", "other_part"), own.covariance
+    coords = {"day": pd.DatetimeIndex(days), "part": list(PARTS), "other_part": list(PARTS)}
+    return xr.Dataset(variables, coords, dict(zip(("centre", "sd", "unit"), scale, strict=True)))

@@ -1,0 +1,142 @@
+"""Gauss rules: nodes and weights that replace draws of two curves.
+
+Where draws of both curves at an item are averaged, few nodes with the draws' own moments give
+nearly the same averages of smooth functions.
+"""
+
+import numba
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .._lib.arrays import Floats
+
+Rule = tuple[Floats, Floats, Floats]  # weights and both curves at the nodes
+
+_jit = numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract", "reassoc"})
+_ROUNDING = 1e-12  # a curve that the draws agree on has a spread of rounding alone
+_LEAST = 1e-7  # least norm of a polynomial of standardised draws, unless they take few values
+
+# three-point Gauss-Hermite rule, exact for polynomials up to degree 5
+_NODE = np.sqrt(3.0) * np.array([-1.0, 0.0, 1.0])
+_WEIGHT = np.array([1.0, 4.0, 1.0]) / 6.0
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def parabolas(x):  # type: ignore[no-untyped-def]
+    """Values at x of the parabolas that are 1 at one of 0, 1/2 and 1, and 0 at the others."""
+    return (1.0 - x) * (1.0 - 2.0 * x), 4.0 * x * (1.0 - x), x * (2.0 * x - 1.0)
+
+
+@_jit
+def _dot(a, b):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for s in range(len(a)):
+        total += a[s] * b[s]
+    return total / len(a)
+
+
+@_jit
+def _standardise(x, level):  # type: ignore[no-untyped-def]
+    """Divide centred draws by their sd, in place; the sd, 0 if it is rounding."""
+    sd = np.sqrt(_dot(x, x))
+    if sd <= _ROUNDING * (1.0 + abs(level)):
+        sd = 0.0
+    x *= 1.0 / sd if sd > 0.0 else 0.0
+    return sd
+
+
+@_jit
+def _recurrence(x, poly, jacobi):  # type: ignore[no-untyped-def]
+    """Orthonormal polynomials (number, draws) by Stieltjes' procedure, and their Jacobi matrix.
+
+    Draws of fewer values than polynomials give polynomials of 0 and nodes of weight 0.
+    """
+    beta, last = 0.0, len(poly) - 1
+    poly[0] = 1.0
+    for k in range(last + 1):
+        now, then = poly[k], poly[max(k - 1, 0)]
+        alpha = 0.0
+        for s in range(len(x)):
+            alpha += x[s] * now[s] * now[s]
+        alpha /= len(x)
+        jacobi[k, k] = alpha
+        if k == last:
+            break
+        new, square = poly[k + 1], 0.0
+        for s in range(len(x)):
+            new[s] = (x[s] - alpha) * now[s] - beta * then[s]
+            square += new[s] * new[s]
+        norm = np.sqrt(square / len(x))
+        beta = norm if norm > _LEAST else 0.0
+        new *= 1.0 / beta if beta > 0.0 else 0.0
+        jacobi[k, k + 1] = jacobi[k + 1, k] = beta
+
+
+@_jit
+def _fill(first, second, number, out):  # type: ignore[no-untyped-def]
+    """Fill `out` (n, 3, number^2) with weights and both curves at the nodes of draws (n, draws)."""
+    draws = first.shape[1]
+    x, z = np.empty((2, draws))
+    poly = np.empty((2, number, draws))
+    jacobi = np.zeros((2, number, number))
+    for i in range(len(first)):
+        centre, other = first[i].mean(), second[i].mean()
+        x[:], z[:] = first[i] - centre, second[i] - other
+        sd = _standardise(x, centre)
+        slope = _dot(x, z)
+        z -= slope * x
+        left = _standardise(z, other)
+        _recurrence(x, poly[0], jacobi[0])
+        _recurrence(z, poly[1], jacobi[1])
+        joint = np.dot(poly[0], poly[1].T) / draws
+        at_x, vector_x = np.linalg.eigh(jacobi[0])
+        at_z, vector_z = np.linalg.eigh(jacobi[1])
+        # Lagrange's polynomials at Gauss nodes are sums of the orthonormal ones
+        weight = np.dot((vector_x * vector_x[0]).T, np.dot(joint, vector_z * vector_z[0]))
+        for j in range(number):
+            for k in range(number):
+                at = j * number + k
+                out[i, 0, at] = weight[j, k]
+                out[i, 1, at] = centre + sd * at_x[j]
+                out[i, 2, at] = other + slope * at_x[j] + left * at_z[k]
+
+
+def gauss_rules(first: Floats, second: Floats, number: int) -> Floats:
+    """Rules (n, 3, number^2) as by `gauss_rule`, from draws (n, draws)."""
+    out = np.empty((len(first), 3, number**2))
+    _fill(np.ascontiguousarray(first), np.ascontiguousarray(second), number, out)
+    return out
+
+
+def gauss_rule(first: ArrayLike, second: ArrayLike, number: int) -> Rule:
+    """Nodes and weights that average smooth functions of two curves over their draws.
+
+    Draws are (draws, n). For K nodes a curve, the rule's arrays are (K^2, n). Polynomials in the
+    first curve of degree 2K - 1, and products of degree K - 1 in each, are averaged exactly.
+    Weights sum to 1 and may be negative.
+
+    Examples
+    --------
+    >>> weight, x, z = gauss_rule([[-1.0], [1.0]], [[0.0], [2.0]], 2)
+    >>> float((weight * x * z).sum().round(12))
+    1.0
+    """
+    x, z = np.asarray(first, dtype=float).T, np.asarray(second, dtype=float).T
+    weight, one, two = gauss_rules(x, z, number).transpose(1, 2, 0)
+    return weight, one, two
+
+
+def product_rule(
+    log_mean: Floats, log_cv2: Floats, var_mean: Floats, both: Floats, var_cv2: Floats
+) -> Rule:
+    """Nine nodes with given means and covariances: three-point Gauss-Hermite rules, multiplied.
+
+    Takes the means, variances and covariance of both curves, (n,); gives weights (9,) and both
+    curves (9, n).
+    """
+    sd = np.sqrt(np.maximum(var_mean, 0.0))
+    slope = np.divide(both, sd, out=np.zeros_like(sd), where=sd > 0)
+    rest = np.sqrt(np.maximum(var_cv2 - slope**2, 0.0))
+    first, second = (x.ravel()[:, None] for x in np.meshgrid(_NODE, _NODE, indexing="ij"))
+    weight = np.outer(_WEIGHT, _WEIGHT).ravel()
+    return weight, log_mean + first * sd, log_cv2 + first * slope + second * rest

@@ -1,0 +1,159 @@
+"""The groups of a fit's tree that ArviZ's functions read, besides the posterior.
+
+What takes long is computed when it is first read or saved (`later`), so that a fit costs no more.
+"""
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import xarray as xr
+from pytensor.graph.traversal import ancestors
+
+from .._lib.arrays import Floats
+from .._lib.lazily import later
+from ..data.statistics import Statistics
+from ..model.prior_draws import prior_draws
+from ..model.problem import Problem
+from .density import at_draws, top_level
+from .row_curves import MixtureRows, RowCurves, flat
+
+_PRIOR_DRAWS, _PRIOR_TOTALS = 500, 100
+_MOST = 5_000_000  # numbers of one array: 40 MB
+_MOST_DRAWN = 40_000_000  # numbers of cells that replicates go through
+
+
+def arviz_groups(
+    built: Problem, stats: Statistics, posterior: xr.Dataset, widened: bool
+) -> dict[str, xr.Dataset]:
+    """Log prior, log likelihood, prior and predictive draws, and observed totals of rows, by group.
+
+    Rows are those of the likelihood. Where each is a bin, variables are named like the observed one
+    and have the dim ``bin``; else their names end with ``_by_row`` and the dim is ``row``. Draws
+    whose curves were `widened` are not those of the model's posterior, and have no densities.
+    """
+    prior = prior_draws(built, _PRIOR_DRAWS, np.random.default_rng(0))
+    groups = {"prior": prior, "constant_data": _model_data(built.model)}
+    bins = _one_bin_each(built, stats)
+    dim, name = ("bin", built.observed) if bins else ("row", f"{built.observed}_by_row")
+    rows = MixtureRows.of(built) if built.weights else RowCurves.of(built)
+    if not widened:
+        groups["log_prior"], own = _densities(built, posterior)
+        values = partial(rows.log_likelihood, posterior)
+        of_rows = _by_row(posterior, name, dim, len(built.score), values)
+        groups["log_likelihood"] = of_rows.merge(own)
+    if not bins:
+        groups["observed_data"] = xr.Dataset({name: (dim, _observed(built))})
+        groups["constant_data"] = groups["constant_data"].merge(_of_rows(built))
+    if isinstance(rows, RowCurves):
+        for group, draws, most in (
+            ("prior_predictive", prior, _PRIOR_TOTALS),
+            ("posterior_predictive", posterior, _MOST),
+        ):
+            groups[group] = _replicates(rows, draws, most, name, dim)
+    return groups
+
+
+def _one_bin_each(built: Problem, stats: Statistics) -> bool:
+    """Whether the rows of the likelihood are the occupied bins."""
+    n = stats.data["n"].to_numpy()
+    return not built.weights and np.array_equal(built.rows.n, n[n > 0])
+
+
+def _model_data(model: pm.Model) -> xr.Dataset:
+    """The `pm.Data` that parameters depend on: `pm.sample_posterior_predictive` compares it."""
+    used, found = set(ancestors(model.free_RVs)), {}
+    for data in model.data_vars:
+        values = data.get_value() if data in used else None
+        if values is not None:
+            own = model.named_vars_to_dims.get(data.name)
+            found[data.name] = own or [f"{data.name}_dim_{i}" for i in range(values.ndim)], values
+    return xr.Dataset(found)
+
+
+def _observed(built: Problem) -> Any:
+    """Observed totals of rows."""
+    model = built.model
+    if built.observed in model.named_vars:
+        values = model.rvs_to_values[model[built.observed]].eval()
+    else:
+        values = built.data.total
+    return np.asarray(values).astype(built.family.outcome.dtype)
+
+
+def _of_rows(built: Problem) -> xr.Dataset:
+    """Scores and groups of rows."""
+    found = {"row_score": ("row", built.score)}
+    if built.labels and len(built.score) == built.rows.number:
+        found["row_group"] = "row", np.array(built.labels, dtype=object)[built.rows.group]
+    return xr.Dataset(found)
+
+
+def _by_row(draws: xr.Dataset, name: str, dim: str, rows: int, values: Any) -> xr.Dataset:
+    """Values (draws, rows) of every draw, summed over neighbouring rows where they are too many."""
+    shape = draws.sizes["chain"], draws.sizes["draw"]
+    number = max(1, _MOST // (shape[0] * shape[1]))
+    if rows > number:
+        starts = np.arange(number) * rows // number
+        values, rows = partial(_block_sums, values, starts), number
+        name, dim = f"{name}_by_block", "block"
+    variable = later(("chain", "draw", dim), (*shape, rows), float, values)
+    return xr.Dataset({name: variable}, {d: draws[d] for d in ("chain", "draw")})
+
+
+def _block_sums(values: Any, starts: Any) -> Floats:
+    return np.asarray(np.add.reduceat(values(), starts, axis=1))
+
+
+def _replicates(rows: RowCurves, draws: xr.Dataset, most: int, name: str, dim: str) -> xr.Dataset:
+    """Replicates of observed totals, of as many draws as do not take long, evenly spaced."""
+    number, cells = rows.rows.number, max(array.size for array in rows.data.arrays)
+    most = max(1, min(most, _MOST // number, max(_PRIOR_TOTALS, _MOST_DRAWN // cells)))
+    chains, own = draws.sizes["chain"], draws.sizes["draw"]
+    kept = min(own, max(1, most // chains))
+    few = draws.isel(draw=np.arange(kept) * own // kept)
+    variable = later(
+        ("chain", "draw", dim),
+        (chains, kept, number),
+        rows.dtype,
+        partial(rows.totals, few, most),
+    )
+    return xr.Dataset({name: variable}, {d: few[d] for d in ("chain", "draw")})
+
+
+def _densities(built: Problem, posterior: xr.Dataset) -> list[xr.Dataset]:
+    """Log prior of top-level parameters, and log likelihood of what a user observed."""
+    model = built.model
+    values = {v.name: flat(posterior[v.name]) for v in model.free_RVs}
+    prior = top_level(built)
+    seen = [v for v in model.observed_RVs if v.name != built.observed]
+    bounds = [
+        [v for v in model.potentials if (v.name in built.own) == own] for own in (True, False)
+    ]
+    shape = posterior.sizes["chain"], posterior.sizes["draw"]
+
+    def densities(own: Any) -> list[Any]:
+        found = [pm.logp(v, own[v]).sum() for v in prior]
+        return [
+            *found,
+            *(v.sum() for v in bounds[0]),
+            *(
+                pm.logp(v, model.rvs_to_values[v]) + 0.0 * next(iter(own.values())).sum()
+                for v in seen
+            ),
+            *(v.sum() for v in bounds[1]),
+        ]
+
+    found = at_draws(built, values, densities)
+    coords = {d: posterior[d] for d in ("chain", "draw")}
+    named = [[*prior, *bounds[0]], [*seen, *bounds[1]]]
+    groups = []
+    for variables in named:
+        own, found = found[: len(variables)], found[len(variables) :]
+        data = {}
+        for v, x in zip(variables, own, strict=True):
+            dims = [f"{v.name}_dim_{i}" for i in range(x.ndim - 1)]
+            data[v.name] = ("chain", "draw", *dims), x.reshape(*shape, *x.shape[1:])
+        groups.append(xr.Dataset(data, coords))
+    return groups

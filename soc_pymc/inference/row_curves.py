@@ -1,0 +1,142 @@
+"""Both curves at the rows of the likelihood, draw by draw, and the rows' log marginals there."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from scipy import linalg
+
+from .._lib.arrays import Floats
+from .._lib.threads import ordered_map
+from ..data.groups import Grouping
+from ..families.bin_effects import draw_prior, make_tables
+from ..families.row_sums import RowSums
+from ..families.surrogates import make_surrogates
+from ..model.likelihood import KERNELS
+from ..model.problem import Problem
+from ..model.rows import Rows
+from ..model.splines import spline_matrix
+from ..model.terms import Curve
+
+_CHUNK = 50  # draws evaluated at once
+_LARGEST = 2.0**62  # a count that an integer can hold
+_MANY = 100  # draws from which polynomials are cheaper than the sums themselves
+
+
+@dataclass(frozen=True)
+class RowCurves:
+    """What the curves at the rows are made of; it holds no model, and can be pickled."""
+
+    names: tuple[str, str]
+    curves: tuple[Curve, Curve]
+    groupings: tuple[Grouping, ...]
+    rows: Rows
+    data: RowSums
+    dtype: type[np.number[Any]]  # of outcomes
+    effects: bool  # whether effects of bins are integrated out
+
+    @staticmethod
+    def of(built: Problem) -> "RowCurves":
+        """Those of a problem of a single family."""
+        known = built.curves, built.groupings, built.rows, built.data
+        family = built.family
+        return RowCurves(family.curves, *known, family.outcome.dtype, bool(built.effects))
+
+    def __call__(self, draws: xr.Dataset) -> list[Floats]:
+        """Both curves (draws, rows), and the log of the effects' scale (draws, 1) if there is."""
+        found = [
+            self._curve(draws, name, curve)
+            for name, curve in zip(self.names, self.curves, strict=True)
+        ]
+        if self.effects:
+            found.append(np.log(flat(draws[f"{self.names[0]}_bin_effect_sd"]))[:, None])
+        return found
+
+    def _curve(self, draws: xr.Dataset, name: str, curve: Curve) -> Floats:
+        shared, at_rows = flat(draws[name]), spline_matrix(curve.position, curve.basis.knots)
+        values = shared @ at_rows.T
+        for grouping in self.groupings:
+            own = flat(draws[f"{name}_of_{grouping.name}"]) - shared[:, None]
+            level = grouping.of[self.rows.group]
+            for k in range(len(grouping.levels)):
+                values[:, level == k] += own[:, k] @ at_rows[level == k].T
+        if curve.size_knots.size:
+            at_sizes = spline_matrix(self.rows.log_size, curve.size_knots)
+            values += flat(draws[f"{name}_by_exposure"]) @ at_sizes.T
+        if len(curve.atoms):
+            at = np.flatnonzero(self.rows.atom)
+            values[:, at] += flat(draws[f"{name}_of_atom"])[:, self.rows.atom[at] - 1]
+        return np.asarray(values)
+
+    def log_likelihood(self, draws: xr.Dataset, exact: bool = False) -> Floats:
+        """Log marginal of every row, (draws, rows): exact, or to about 1e-4 nats in total."""
+        first, second, *log_tau = self(draws)
+        data, fill = self.data, KERNELS["effects" if self.effects else self.data.kernel].fill
+        tables: tuple[Any, ...] = ()
+        if data.near and len(first) >= _MANY and not exact:
+            low = first.min(axis=0), second.min(axis=0)
+            high = first.max(axis=0), second.max(axis=0)
+            made = (make_tables if self.effects else make_surrogates)(data, low, high)
+            tables, fill = made.arrays, fill if self.effects else data.fill_near
+        rows = np.arange(first.shape[1])[None]
+
+        def part(some: slice) -> Floats:
+            inputs = [np.ascontiguousarray(x[some]) for x in (first, second)]
+            inputs += [np.repeat(x[some], first.shape[1], axis=1) for x in log_tau]
+            out = np.empty((1 + len(inputs), *inputs[0].shape))
+            fill(*inputs, rows, out, *tables, *data.arrays)
+            return out[0]
+
+        return _in_chunks(part, len(first))
+
+    def totals(self, draws: xr.Dataset, seed: int) -> Floats:
+        """Replicates of the rows' observed totals, (draws, rows)."""
+        first, second, *log_tau = self(draws)
+        rng = np.random.default_rng(seed)
+        for scale in log_tau:
+            first = first + draw_prior(np.broadcast_to(np.exp(scale), first.shape), rng)
+        found = self.data.draw(first, second, rng)
+        return found if self.dtype is np.float64 else np.clip(found, 0.0, _LARGEST)
+
+
+@dataclass(frozen=True)
+class MixtureRows:
+    """The same of a mixture, whose predictors are linear in its coefficients."""
+
+    names: tuple[str, ...]  # of the coefficients
+    design: Floats
+    data: Any  # `MixtureCells`
+
+    @staticmethod
+    def of(built: Problem) -> "MixtureRows":
+        """Those of a problem with a mixture."""
+        (of,) = built.coefficients
+        turned = of.design.whole @ linalg.block_diag(*of.turns.values())
+        return MixtureRows(tuple(of.names), turned, built.data)
+
+    def log_likelihood(self, draws: xr.Dataset) -> Floats:
+        """Log marginal of every row, (draws, rows)."""
+        coefficients = np.hstack([flat(draws[name]) for name in self.names])
+        rows = len(self.data.constant)
+        shape = rows, len(self.design) // rows
+
+        def part(some: slice) -> Floats:
+            predictors = (coefficients[some] @ self.design.T).reshape(-1, *shape)
+            value, slope = np.empty(predictors.shape[:2]), np.empty(predictors.shape)
+            KERNELS[self.data.kernel].fill(predictors, value, slope, *self.data.arrays)
+            return value
+
+        return _in_chunks(part, len(coefficients))
+
+
+def _in_chunks(part: Callable[[slice], Floats], draws: int) -> Floats:
+    slices = [slice(i, i + _CHUNK) for i in range(0, draws, _CHUNK)]
+    return np.concatenate(list(ordered_map(part, slices)))
+
+
+def flat(values: xr.DataArray) -> Floats:
+    """Draws of all chains, one after the other, (draws, ...)."""
+    array = values.transpose("chain", "draw", ...).to_numpy()
+    return np.asarray(array.reshape(-1, *array.shape[2:]))

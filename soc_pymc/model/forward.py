@@ -1,0 +1,108 @@
+"""Draws of the model's variables given their parameters: one compiled rule for each.
+
+A draw in plain Python makes PyMC's compiled graphs warn, keeps them out of the cache, and so costs
+seconds of compiling at every call. A `Forward` is given to `pm.CustomDist` as its ``random``:
+PyTensor then finds the compiled rule, and so does Python.
+"""
+
+from functools import cache
+from hashlib import sha256
+from typing import Any
+
+import numba
+import numpy as np
+from pymc.distributions.custom import CustomDistRV
+from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
+
+from ..families.bin_effects import draw_effect
+from ..families.row_sums import RowSums
+from .likelihood import version_of_kernels
+
+_jit = numba.njit(error_model="numpy")
+
+
+class Forward:
+    """The draw of one variable, ``compiled(rng, *parameters)``, over batches of parameters.
+
+    `signature` is the variable's. PyTensor's cache knows the rule by its name and the sources.
+    """
+
+    def __init__(self, name: str, signature: str, compiled: Any) -> None:
+        inputs, output = signature.split("->")
+        self._inputs = [[x for x in part.split(",") if x] for part in inputs[1:-1].split("),(")]
+        self._output = [x for x in output[1:-1].split(",") if x]
+        self.signature, self.compiled = signature, compiled
+        text = f"{name} {signature} {version_of_kernels()}"
+        self.version = int.from_bytes(sha256(text.encode()).digest()[:8], "big")
+
+    def __call__(self, *parameters: Any, rng: np.random.Generator, size: Any = None) -> Any:
+        """Draws (*size, *core), as `pm.CustomDist` calls its ``random``."""
+        given = [np.asarray(p) for p in parameters]
+        ends = [p.ndim - len(core) for p, core in zip(given, self._inputs, strict=True)]
+        shapes = [(p.shape[:end], p.shape[end:]) for p, end in zip(given, ends, strict=True)]
+        lengths = {
+            dim: length
+            for core, (_, own) in zip(self._inputs, shapes, strict=True)
+            for dim, length in zip(core, own, strict=True)
+        }
+        batch = np.broadcast_shapes(size or (), *(outer for outer, _ in shapes))
+        whole = [np.broadcast_to(p, batch + own) for p, (_, own) in zip(given, shapes, strict=True)]
+        found = np.empty(batch + tuple(lengths[dim] for dim in self._output))
+        for at in np.ndindex(*batch):
+            found[at] = self.compiled(rng, *(p[at] for p in whole))
+        return found
+
+
+@numba_core_rv_funcify.register(CustomDistRV)
+def _compiled_rule(op: Any, node: Any) -> tuple[Any, int]:
+    """The rule of a variable that is drawn by a `Forward`; others are as without this."""
+    rule = vars(type(op)).get("_random_fn")
+    if not isinstance(rule, Forward):
+        raise NotImplementedError  # as PyTensor's own rule does: the variable is drawn in Python
+    return rule.compiled, rule.version
+
+
+# --- rules ---------------------------------------------------------------------------------------
+
+
+@_jit
+def _half_normal(rng, scale, shape):  # type: ignore[no-untyped-def]
+    return abs(rng.normal()) * scale
+
+
+@_jit
+def _half_normals(rng, scale, shape):  # type: ignore[no-untyped-def]
+    return np.abs(rng.normal(0.0, 1.0, len(scale))) * scale
+
+
+@_jit
+def _normals(rng, scale, precision, pull):  # type: ignore[no-untyped-def]
+    return rng.normal(0.0, 1.0, len(precision)) * scale
+
+
+@_jit
+def _line(rng, mean, sd, centre, shift, root, before):  # type: ignore[no-untyped-def]
+    return mean + sd * rng.normal(0.0, 1.0, len(mean))
+
+
+SCALE = Forward("scale", "(),(s)->()", _half_normal)
+SCALES = Forward("scales", "(n),(s,n)->(n)", _half_normals)
+BLOCK = Forward("block", "(),(k),(k)->(k)", _normals)
+LINE = Forward("line", "(l),(l),(l),(l,k),(l,l),(k)->(l)", _line)
+
+
+@cache
+def totals(sums: type[RowSums], effects: bool) -> Forward:
+    """Observed totals of rows; with `effects` the third predictor is the log of their scale."""
+    draw_row = sums.draw_row
+
+    @_jit
+    def plain(rng, first, second, row, *arrays):  # type: ignore[no-untyped-def]
+        return draw_row(rng, first, second, row, arrays)
+
+    @_jit
+    def moved(rng, first, second, log_tau, row, *arrays):  # type: ignore[no-untyped-def]
+        return draw_row(rng, first + draw_effect(rng, np.exp(log_tau)), second, row, arrays)
+
+    predictors, rule = ("(),(),()", moved) if effects else ("(),()", plain)
+    return Forward(f"{sums.kernel} totals", f"{predictors},(),{sums.signature}->()", rule)

@@ -1,0 +1,410 @@
+"""Levels of a grouping with coefficients of their own, integrated out of the likelihood.
+
+Given the shared curves and the scales, levels are independent, and each has a few coefficients. So
+the model's parameters are the shared ones. The log likelihood of a level's coefficients is close to
+a quadratic, its site, in which they are integrated in closed form; importance weights correct the
+result (`inference.level_density`). Cost and memory are linear in the number of levels.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from scipy import linalg
+
+from .._lib.arrays import Floats, Ints
+from ..data.groups import Grouping
+from ..families.row_sums import RowSums
+from .laplace import (
+    Laplace,
+    ScalePosterior,
+    best_tau,
+    floored,
+    half_normal_scale,
+    scale_posterior,
+    scoring_step,
+    summary,
+)
+from .level_kernels import gaussian_marginals
+from .terms import Curve, LevelTerms, State
+
+FEWEST_LEVELS = 8
+"""Levels from which they are integrated out; fewer are parameters like all others."""
+
+_ROUNDS, _AVERAGED = 60, 3
+_STEP = 1e-3  # of differences, for observed information
+_NODES, _WEIGHTS = np.sqrt(3.0) * np.array([-1.0, 0.0, 1.0]), np.array([1.0, 4.0, 1.0]) / 6.0
+_SDS = 1e-3, 1.0  # limits of the Gaussian's sds over which slopes are averaged
+_WIDEST = 3.0  # times a scale: up to there a level's posterior is Gaussian without a floor
+_WIDER = 1.1  # factor on a scale, for a difference
+_POSITIONS = np.linspace(-8.0, 8.0, 41)  # of a scale in its prior
+
+
+@dataclass(frozen=True)
+class Sites:
+    """Quadratic log likelihood of every level in its coefficients b of both curves.
+
+    Given the shared coefficients of both curves, level g's is u'b - b'A b / 2 with
+    A = information[g] and u = pull[g] - coupling[g] @ (shared - centre).
+    """
+
+    information: Floats  # (G, K, K), positive definite with the prior's added
+    coupling: Floats  # (G, K, P)
+    pull: Floats  # (G, K)
+    centre: Floats  # (P,)
+
+
+@dataclass(frozen=True)
+class CurveScales:
+    """What is known of the scales of one curve's deviations."""
+
+    posteriors: tuple[ScalePosterior, ...]  # of the kinds
+    # (lines, kinds): share of the variance of the shared line's coefficients that is proportional
+    # to the squared scale of a kind; sums are at most 1
+    shares: Floats
+
+
+@dataclass(frozen=True)
+class Levels:
+    """Rows of every level, and both curves' terms and sites."""
+
+    order: Ints  # rows in the order of their levels
+    parts: tuple[slice, ...]  # of each level in that order
+    terms: tuple[LevelTerms, ...]
+    sites: Sites
+    scales: tuple[CurveScales, ...]
+
+
+@dataclass(frozen=True)
+class Point:
+    """Coefficients of one curve: the shared ones, and the levels' with their scales."""
+
+    shared: State
+    own: Floats  # (G, K)
+    taus: Floats  # (kinds,)
+
+
+class _Information(NamedTuple):
+    """Information of rows with given weights."""
+
+    shared: Floats  # (P, P)
+    coupling: Floats  # (G, K, P)
+    own: Floats  # (G, K, K)
+
+    def marginal(self, tau: Floats) -> tuple[Floats, Floats]:
+        """That of the shared coefficients with the levels' integrated out, and their covariance.
+
+        `tau` (K,) are the sds of the levels' prior.
+        """
+        inner = np.linalg.inv(np.eye(len(tau)) + tau[:, None] * self.own * tau)
+        covariance = tau[:, None] * inner * tau
+        both = (0, 1), (0, 1)
+        return self.shared - np.tensordot(
+            self.coupling, covariance @ self.coupling, both
+        ), covariance
+
+
+class _Quadratic(NamedTuple):
+    """The log likelihood near a point, as a function of one curve's coefficients."""
+
+    slope: Floats  # (P,)
+    own_slope: Floats  # (G, K)
+    seen: _Information
+    bound: _Information  # the levels' are at least a share of this, and so is the marginal
+
+
+@dataclass(frozen=True)
+class _Marginal:
+    """A quadratic with the levels' coefficients integrated out at their scales."""
+
+    slope: Floats
+    information: Floats
+    covariance: Floats  # (G, K, K): of the levels' coefficients
+    right: Floats  # (G, K): their slopes in the log density
+
+
+def integrated_grouping(groupings: Sequence[Grouping]) -> Grouping | None:
+    """The grouping whose levels are integrated out: that with the most, if there are many."""
+    largest = max(groupings, key=lambda grouping: len(grouping.levels), default=None)
+    return largest if largest and len(largest.levels) >= FEWEST_LEVELS else None
+
+
+@dataclass(frozen=True)
+class LevelSearch:
+    """The rows of all levels, for the mode of all coefficients and the sites there."""
+
+    curves: tuple[Curve, Curve]
+    terms: tuple[LevelTerms, ...]
+    data: RowSums
+    level: Ints  # of every row
+    order: Ints
+    parts: tuple[slice, ...]
+
+    @staticmethod
+    def of(curves: tuple[Curve, Curve], data: RowSums, group: Ints) -> "LevelSearch":
+        """From the group of every row."""
+        terms = tuple(curve.levels for curve in curves if curve.levels)
+        grouping = terms[0].grouping
+        level = grouping.of[group]
+        order = np.argsort(level, kind="stable")
+        ends = np.searchsorted(level[order], np.arange(len(grouping.levels) + 1))
+        parts = tuple(map(slice, ends[:-1], ends[1:]))
+        return LevelSearch(curves, terms, data, level, order, parts)
+
+    def start(self, shared: Sequence[State]) -> list[Point]:
+        """Shared curves without deviations."""
+        return [
+            Point(state, np.zeros((len(self.parts), len(term.kind))), 0.5 * np.array(term.scales))
+            for state, term in zip(shared, self.terms, strict=True)
+        ]
+
+    def mode(self, at: Sequence[Point]) -> list[Point]:
+        """The mode of all coefficients; scales are re-estimated after each step."""
+        for _ in range(_ROUNDS):
+            old = np.concatenate([[*p.shared.taus, *p.taus] for p in at])
+            quadratics = self._here(at)
+            at = [
+                self._rescaled(k, *both) for k, both in enumerate(zip(at, quadratics, strict=True))
+            ]
+            steps = [
+                self._step(k, *both) for k, both in enumerate(zip(at, quadratics, strict=True))
+            ]
+            at, moved = self._line_search(at, steps, quadratics)
+            taus = np.concatenate([[*p.shared.taus, *p.taus] for p in at])
+            if moved < 1e-3 and np.abs(np.log(taus / old)).max() < 1e-2:
+                break
+        return list(at)
+
+    def sites(self, at: Sequence[Point]) -> tuple[list[Laplace], Levels]:
+        """The Gaussian approximation of the shared coefficients, and the levels' sites.
+
+        From a mode it moves to where slopes and information, averaged over the Gaussian itself,
+        agree with it.
+        """
+        quadratics = self._here(at)
+        for _ in range(_AVERAGED):
+            sds = [self._sds(k, *both) for k, both in enumerate(zip(at, quadratics, strict=True))]
+            quadratics, _ = self._averaged(at, sds)
+            at = [
+                self._rescaled(k, *both) for k, both in enumerate(zip(at, quadratics, strict=True))
+            ]
+            steps = [
+                self._step(k, *both) for k, both in enumerate(zip(at, quadratics, strict=True))
+            ]
+            at = [_moved(point, step, 1.0) for point, step in zip(at, steps, strict=True)]
+        quadratics, mixed = self._averaged(at, sds)
+        laplaces, scales = [], []
+        for k, (point, quadratic) in enumerate(zip(at, quadratics, strict=True)):
+            marginal = self._marginal(k, point, quadratic)
+            parts = point.shared, marginal.slope, marginal.information
+            laplaces.append(summary(self.curves[k].design, *parts))
+            known = self._scales(k, point, quadratic), self._shares(k, point, quadratic)
+            scales.append(CurveScales(*known))
+        sites = self._sites(at, quadratics, mixed)
+        return laplaces, Levels(self.order, self.parts, self.terms, sites, tuple(scales))
+
+    def _sites(self, at: Sequence[Point], quadratics: Sequence[_Quadratic], mixed: Floats) -> Sites:
+        """Of both curves, with the information `mixed` between them at the rows.
+
+        Its expectation is 0, but a level's own is noise that proposals must follow.
+        """
+        first, second = (quadratic.seen for quadratic in quadratics)
+        across = self._information(0, mixed, 1)
+        back = self._information(1, mixed, 0)
+        between, none = across.own, np.zeros_like(across.own)
+        information = _blocks(first.own, between, between.mT, second.own)
+        bound = _blocks(first.own, none, none.mT, second.own)
+        # without the prior, noise between both curves may exceed what the data say of the second
+        prior = np.diag(
+            np.concatenate([point.taus[t.kind] for point, t in zip(at, self.terms, strict=True)])
+        )
+        prior = np.linalg.inv(_WIDEST * prior) ** 2
+        information = floored(bound + prior, information + prior, 1e-12) - prior
+        coupling = _blocks(first.coupling, across.coupling, back.coupling, second.coupling)
+        own = np.hstack([point.own for point in at])
+        slope = np.hstack([quadratic.own_slope for quadratic in quadratics])
+        pull = slope + np.einsum("gkl,gl->gk", information, own)
+        centre = np.concatenate([point.shared.coefficients for point in at])
+        return Sites(information, coupling, pull, centre)
+
+    # --- quadratics at a point
+
+    def _predictors(self, at: Sequence[Point]) -> list[Floats]:
+        return [
+            point.shared.at(curve.design) + (term.design * point.own[self.level]).sum(axis=1)
+            for curve, term, point in zip(self.curves, self.terms, at, strict=True)
+        ]
+
+    def _information(self, k: int, weight: Floats, other: int | None = None) -> _Information:
+        """Of curve k's coefficients, or between its levels' and those of the other curve."""
+        other = k if other is None else other
+        shared, own = self.curves[other].design.whole, self.terms[other].design
+        weighted = weight[:, None] * self.terms[k].design
+        coupling = np.empty((len(self.parts), weighted.shape[1], shared.shape[1]))
+        information = np.empty((*coupling.shape[:2], own.shape[1]))
+        for g, part in enumerate(self.parts):
+            rows = self.order[part]
+            np.matmul(weighted[rows].T, shared[rows], out=coupling[g])
+            np.matmul(weighted[rows].T, own[rows], out=information[g])
+        total = self.curves[k].design.whole.T @ (weight[:, None] * shared)
+        return _Information(total, coupling, information)
+
+    def _quadratic(self, k: int, slope: Floats, weight: Floats, bound: Floats) -> _Quadratic:
+        moved = self.terms[k].design * slope[:, None]
+        sums = [np.bincount(self.level, column, len(self.parts)) for column in moved.T]
+        seen, least = (self._information(k, each) for each in (weight, bound))
+        seen = seen._replace(own=floored(least.own, seen.own, 1e-12))
+        return _Quadratic(self.curves[k].design.whole.T @ slope, np.array(sums).T, seen, least)
+
+    def _here(self, at: Sequence[Point]) -> list[_Quadratic]:
+        """At a point: the first curve's expected information, and the second's observed one."""
+        m, c = self._predictors(at)
+        _, *slopes = self.data.likelihood(m, c)
+        first, bound = self.data.information(m, c)
+        above, below = (self.data.likelihood(m, c + step)[2] for step in (_STEP, -_STEP))
+        weights = (first, first), ((below - above) / (2.0 * _STEP), bound)
+        return [self._quadratic(k, slopes[k], *weights[k]) for k in range(2)]
+
+    def _averaged(
+        self, at: Sequence[Point], sds: Sequence[Floats]
+    ) -> tuple[list[_Quadratic], Floats]:
+        """Averages over a Gaussian around a point, as the best Gaussian approximation has them.
+
+        The second value is the information between both curves at the rows.
+
+        See Opper and Archambeau (2009). Information comes from slopes by Stein's identity,
+        E(x f'(x)) = E(f''(x)) for standard normal x.
+        """
+        m, c = self._predictors(at)
+        slopes, weights, mixed = np.zeros((2, len(m))), np.zeros((2, len(m))), np.zeros(len(m))
+        for x, p in zip(_NODES, _WEIGHTS, strict=True):
+            for y, q in zip(_NODES, _WEIGHTS, strict=True):
+                found = self.data.likelihood(m + x * sds[0], c + y * sds[1])[1:]
+                slopes += p * q * found
+                weights -= p * q * np.array([[x], [y]]) * found / np.array(sds)
+                mixed -= p * q * x * found[1] / sds[0]
+        bounds = self.data.information(m, c)
+        return [self._quadratic(k, slopes[k], weights[k], bounds[k]) for k in range(2)], mixed
+
+    def _sds(self, k: int, point: Point, quadratic: _Quadratic) -> Floats:
+        """Posterior sds of the curve at the rows, given the shared one."""
+        own = self.terms[k].design
+        covariance = self._marginal(k, point, quadratic).covariance
+        variance = np.empty(len(self.level))
+        for g, part in enumerate(self.parts):
+            rows = self.order[part]
+            variance[rows] = ((own[rows] @ covariance[g]) * own[rows]).sum(axis=1)
+        return np.clip(np.sqrt(variance), *_SDS)
+
+    # --- steps and scales
+
+    def _marginal(self, k: int, point: Point, quadratic: _Quadratic) -> _Marginal:
+        tau = point.taus[self.terms[k].kind]
+        right = quadratic.own_slope - point.own / tau**2
+        information, covariance = quadratic.seen.marginal(tau)
+        least, _ = quadratic.bound.marginal(tau)
+        mean = np.einsum("gkl,gl->gk", covariance, right)
+        slope = quadratic.slope - np.tensordot(quadratic.seen.coupling, mean, ((0, 1), (0, 1)))
+        return _Marginal(slope, floored(least, information, 1e-12), covariance, right)
+
+    def _scales(self, k: int, point: Point, quadratic: _Quadratic) -> tuple[ScalePosterior, ...]:
+        """Posteriors of the scales, one by one, given the shared curve and the other scales."""
+        term, pull, found = self.terms[k], _pull(point, quadratic), []
+        for kind, scale in enumerate(term.scales):
+            tau = np.repeat(point.taus[term.kind][:, None], len(_POSITIONS), axis=1)
+            tau[term.kind == kind] = half_normal_scale(_POSITIONS, scale)
+            value = np.empty(len(_POSITIONS))
+            gaussian_marginals(pull, tau, quadratic.seen.own, value)
+            found.append(scale_posterior(scale, _POSITIONS, value - 0.5 * _POSITIONS**2))
+        return tuple(found)
+
+    def _shares(self, k: int, point: Point, quadratic: _Quadratic) -> Floats:
+        """`CurveScales.shares`, by differences."""
+        lines = self.curves[k].design.line.shape[1]
+        prior = np.diag(point.shared.prior(self.curves[k].design)[1])
+
+        def variances(taus: Floats) -> Floats:
+            marginal = self._marginal(k, replace(point, taus=taus), quadratic)
+            return np.diagonal(linalg.inv(marginal.information + prior))[-lines:]
+
+        here = variances(point.taus)
+        changes = [
+            variances(point.taus * np.where(np.arange(len(point.taus)) == kind, _WIDER, 1.0)) / here
+            for kind in range(len(point.taus))
+        ]
+        shares = np.clip((np.array(changes).T - 1.0) / (_WIDER**2 - 1.0), 0.0, 1.0)
+        return shares / np.maximum(shares.sum(axis=1, keepdims=True), 1.0)
+
+    def _rescaled(self, k: int, point: Point, quadratic: _Quadratic) -> Point:
+        marginal, design = self._marginal(k, point, quadratic), self.curves[k].design
+        found = summary(design, point.shared, marginal.slope, marginal.information)
+        taus = tuple(map(best_tau, design.blocks, found.blocks))
+        own = np.array([scale.tau for scale in self._scales(k, point, quadratic)])
+        # half a step: the scales of a level's kinds compete, and full steps would go back and forth
+        return Point(replace(point.shared, taus=taus), point.own, np.sqrt(point.taus * own))
+
+    def _step(self, k: int, point: Point, quadratic: _Quadratic) -> tuple[Floats, Floats]:
+        """To the mode of the quadratic."""
+        marginal = self._marginal(k, point, quadratic)
+        parts = point.shared, marginal.slope, marginal.information
+        step = scoring_step(self.curves[k].design, *parts)
+        right = marginal.right - quadratic.seen.coupling @ step
+        return step, np.einsum("gkl,gl->gk", marginal.covariance, right)
+
+    def _line_search(
+        self,
+        at: Sequence[Point],
+        steps: Sequence[tuple[Floats, Floats]],
+        quadratics: Sequence[_Quadratic],
+    ) -> tuple[list[Point], float]:
+        """The longest step, by halving, that does not lower the log density.
+
+        The second value is the squared length of the step in the data's information.
+        """
+        rows = [
+            curve.design.whole @ shared + (term.design * own[self.level]).sum(axis=1)
+            for curve, term, (shared, own) in zip(self.curves, self.terms, steps, strict=True)
+        ]
+        farthest = zip(rows, self.data.farthest, strict=True)
+        excess = max(float(np.abs(move).max()) / most for move, most in farthest)
+        here = self._log_density(at)
+        for halving in range(30):
+            factor = 0.5**halving / max(excess, 1.0)
+            tried = [_moved(point, step, factor) for point, step in zip(at, steps, strict=True)]
+            if self._log_density(tried) >= here - 1e-9 * abs(here):
+                moved = sum(
+                    float(shared @ q.seen.shared @ shared)
+                    + float(np.einsum("gk,gkl,gl->", own, q.seen.own, own))
+                    for q, (shared, own) in zip(quadratics, steps, strict=True)
+                )
+                return tried, factor**2 * moved
+        return list(at), 0.0
+
+    def _log_density(self, at: Sequence[Point]) -> float:
+        m, c = self._predictors(at)
+        most = self.data.most
+        if not (np.abs(m).max() <= most[0] and np.abs(c).max() <= most[1]):
+            return -np.inf
+        density = float(self.data.likelihood(m, c)[0].sum())
+        for point, curve, term in zip(at, self.curves, self.terms, strict=True):
+            density += point.shared.log_prior(curve.design)
+            density -= 0.5 * float(np.square(point.own / point.taus[term.kind]).sum())
+        return density if np.isfinite(density) else -np.inf
+
+
+def _pull(point: Point, quadratic: _Quadratic) -> Floats:
+    """Slopes of the quadratic where the levels' coefficients are 0."""
+    return quadratic.own_slope + np.einsum("gkl,gl->gk", quadratic.seen.own, point.own)
+
+
+def _blocks(first: Floats, across: Floats, back: Floats, second: Floats) -> Floats:
+    """Stacks of matrices of four blocks."""
+    return np.concatenate(
+        [np.concatenate([first, across], axis=2), np.concatenate([back, second], axis=2)], axis=1
+    )
+
+
+def _moved(point: Point, step: tuple[Floats, Floats], factor: float) -> Point:
+    shared, own = step
+    return Point(point.shared.moved(shared, factor), point.own + factor * own, point.taus)

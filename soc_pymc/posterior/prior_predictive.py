@@ -1,0 +1,143 @@
+"""Curves and outcomes of items under a prior, before any outcome is seen."""
+
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from .._lib.arguments import DRAWS, SEED, A, checked, refuse_beyond_memory
+from ..data.statistics import Statistics
+from ..families.bin_effects import draw_prior
+from ..families.family import family_of, family_of_kind
+from ..families.priors import Prior
+from ..inference.fit_tree import tree_of_draws
+from ..inference.methods import VI
+from ..inference.results import Fit, Status
+from ..inference.schema import conventional
+from ..model.prior_draws import prior_draws
+from ..model.problem import Problem, build, check_prior
+from .calibration import curves_of, default_scores
+from .item_columns import bin_scores_of
+from .predictive import Columns, posterior_of
+
+
+@checked(
+    stats=A(Statistics, "statistics, from soc.summarize"),
+    draws=DRAWS,
+    items=DRAWS,
+    seed=SEED,
+)
+def prior_predictive(
+    prior: Prior | None,
+    stats: Statistics,
+    draws: int = 100,
+    *,
+    items: int = 1000,
+    seed: int = 0,
+) -> xr.DataTree:
+    """Draw curves and outcomes of items from a prior, before outcomes are seen.
+
+    Only scores and sizes (exposures, noise sds, trials) of the statistics matter; but a mixture
+    has its components where the outcomes call for them.
+
+    Parameters
+    ----------
+    prior
+        The prior's configuration; None is ``soc.Gamma()`` for counts, ``soc.Normal()`` for values,
+        ``soc.Beta()`` for successes.
+    stats
+        Statistics of the items, from `summarize`.
+    draws
+        Number of draws from the prior.
+    items
+        Number of items, drawn with replacement: each has its bin's mean score, and a size from its
+        bin.
+    seed
+        Seed of the draws.
+
+    Returns
+    -------
+    xarray.DataTree
+        ``prior`` has the curves of `calibration_curves`, dims (chain, draw, score): ``mean`` =
+        E(theta | t) in events per unit of exposure (in the unit of the values), ``variance`` in its
+        square, and others. ``prior_predictive`` has the items' outcomes, dims (chain, draw, item),
+        ``constant_data`` their scores, sizes and groups.
+
+    Raises
+    ------
+    FitError
+        If the prior is not for such items, or the model cannot be built from the statistics.
+
+    See Also
+    --------
+    plots.plot_prior_predictive : draws both.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> frame = soc.simulation.s1(2000, seed=0)
+    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+    >>> drawn = soc.prior_predictive(soc.Gamma(), soc.summarize(items), draws=50)
+    >>> dict(drawn["prior_predictive"]["count"].sizes)
+    {'chain': 1, 'draw': 50, 'item': 1000}
+    """
+    prior = family_of_kind(stats.kind).prior() if prior is None else prior
+    check_prior(prior, stats)
+    refuse_beyond_memory(
+        8.0 * 4.0 * draws * max(items, stats.bins),
+        f"{draws:,} draws of {items:,} items in {stats.bins:,} bins",
+        "take fewer draws or items",
+    )
+    rng = np.random.default_rng(seed)
+    fit = _fit_of_prior(build(stats, prior), stats, prior, draws, rng)
+    columns = _some_items(fit, stats, items, rng)
+    outcome = family_of(prior).outcome
+    curves = curves_of(fit, default_scores(fit))
+    dims = ("chain", "draw", "item")
+    replicated = posterior_of(fit).simulate(columns, rng).astype(outcome.dtype)
+    sampled = {dim: curves[dim] for dim in dims[:2]}
+    return conventional(
+        xr.DataTree.from_dict(
+            {
+                "prior": curves,
+                "prior_predictive": xr.Dataset(
+                    {outcome.observed: (dims, replicated[None])}, sampled
+                ),
+                "constant_data": xr.Dataset({name: ("item", x) for name, x in columns.items()}),
+            }
+        )
+    )
+
+
+def _fit_of_prior(
+    built: Problem, stats: Statistics, prior: Any, draws: int, rng: np.random.Generator
+) -> Fit:
+    """A fit whose draws are those of the prior."""
+    found = prior_draws(built, draws, rng)
+    if built.effects:
+        name = built.family.curves[0]
+        scale = found[f"{name}_bin_effect_sd"].to_numpy()[..., None]
+        shape = (*scale.shape[:-1], len(built.rows.bin))
+        effects = draw_prior(np.broadcast_to(scale, shape), rng)
+        found = found.assign({f"{name}_of_bin": (("chain", "draw", "effect_bin"), effects)})
+        found = found.assign_coords(effect_bin=built.rows.bin)
+    tree = tree_of_draws(built, stats, {"posterior": found}, prior.monotone)
+    return Fit(tree, prior, VI(), Status(True, "draws from the prior", None, None, 0.0))
+
+
+def _some_items(fit: Fit, stats: Statistics, number: int, rng: np.random.Generator) -> Columns:
+    """Items drawn with replacement from the cells of sizes, without outcomes."""
+    posterior = posterior_of(fit)
+    family = posterior.family
+    cells = stats.table(family.outcome.margins[0])
+    at = rng.choice(len(cells["n"]), number, p=cells["n"] / cells["n"].sum())
+    chosen = {name: values[at] for name, values in cells.items()}
+    group = chosen["group"] if stats.groups else np.zeros(number, dtype=np.int64)
+    bins = bin_scores_of(fit, posterior, stats)
+    columns: dict[str, Any] = {
+        "score": bins.score[bins.place(group, chosen["bin"])],
+        family.outcome.size: family.outcome.forms.mean_size(chosen),
+    }
+    if fit.groups:
+        columns["group"] = np.array(stats.groups, dtype=object)[group]
+    return columns

@@ -1,0 +1,281 @@
+"""A prior as a file, scored with NumPy alone, against every draw of the fit."""
+
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+import soc_pymc as soc
+from soc_pymc.families.family import BETA, GAMMA
+from soc_pymc.posterior import prior_export
+from soc_pymc.posterior import prior_table as own
+from tests.posterior.test_auto import TERMS, items_of
+
+ROLES = {"score": "score", "count": "count", "exposure": "exposure"}
+COLUMNS = {"mean": "theta_mean", "sd": "theta_sd", "lower": "theta_q05", "upper": "theta_q95"}
+CASES = [
+    (f, t) for f in ("Gamma", "Normal", "Beta") for t in ("plain", "exposure", "groups", "bins")
+]
+# an informative outcome moves the weights by more than their second order in uncertainty says
+REFUSED = [(f"{f}Mixture", "plain") for f in ("Gamma", "Normal", "Beta")]
+REFUSED += [(family, "zero") for family in ("Gamma", "Normal", "Beta")]
+
+
+def _errors(found, exact):
+    """Errors in posterior sd."""
+    sd = exact["theta_sd"].to_numpy()
+    return {k: np.abs(found[k] - exact[c].to_numpy()) / sd for k, c in COLUMNS.items()}
+
+
+@pytest.fixture(scope="module")
+def table(small_fit, tmp_path_factory):
+    path = tmp_path_factory.mktemp("prior") / "prior.parquet"
+    return own.load(soc.export_prior(small_fit, path))
+
+
+def _arrays(frame, n):
+    return [frame[c].to_numpy(dtype=float)[:n] for c in ("score", "count", "exposure")]
+
+
+def test_every_draw_says_the_same(small_fit, small_frame, table):
+    """Of a fit to 4,000 items; the outermost scores, whose curves are hardly known, are last."""
+    few = soc.PoissonItems(small_frame.head(400), **ROLES)
+    exact = soc.item_posteriors(small_fit, few, draws="all", progress=False)
+    error = _errors(own.score(table, *_arrays(small_frame, 400)), exact)
+    for name, close in (("mean", 1e-3), ("sd", 1e-3), ("lower", 5e-3), ("upper", 5e-3)):
+        assert np.quantile(error[name], 0.95) < close, name
+        assert error[name].max() < 0.05, name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("family", "term"), CASES)
+def test_by_family_and_term(family, term, kept_fit, tmp_path):
+    """Fits to 2,000 items alone: eight items of ten are as close as of a larger fit."""
+    items = items_of(family, term)
+
+    def make():
+        summed = soc.summarize(items, bins=40, joint=True, progress=False)
+        prior = getattr(soc, family)(**TERMS[term])
+        return soc.fit(summed, prior, soc.VI(draws=400, seed=0), progress=False)
+
+    fit = kept_fit(f"auto_{family}_{term}", make)
+    frame = items.source.head(300)
+    exact = soc.item_posteriors(fit, type(items)(frame, **items.roles), draws="all", progress=False)
+    path = soc.export_prior(fit, tmp_path / "prior.parquet")
+    assert path.stat().st_size <= 1_000_000
+    group = frame["group"].to_numpy() if term == "groups" else None
+    read = own.load(path)
+    found = own.score(read, *(frame[c].to_numpy(dtype=float) for c in "tyn"), group)
+    error = _errors(found, exact)
+    # polynomials in score and size follow a prior of both less closely
+    far = 3.0 if term == "exposure" else 1.0
+    for name, close in (("mean", 1e-3), ("sd", 1e-3), ("lower", 5e-3), ("upper", 5e-3)):
+        assert np.quantile(error[name], 0.8) < far * close, (name, np.quantile(error[name], 0.8))
+    assert "p_zero" not in found
+
+
+@pytest.mark.slow
+def test_zeros_of_a_larger_fit(tmp_path):
+    """A fifth of 40,000 thetas is 0; the weights are known well enough for a table."""
+    rng = np.random.default_rng(1)
+    t = rng.lognormal(-3.0, 0.5, 40_000)
+    theta = np.where(rng.random(len(t)) < 0.2, 0.0, t * rng.gamma(2.0, 0.5, len(t)))
+    size = rng.integers(20, 200, len(t))
+    frame = pd.DataFrame({"score": t, "count": rng.poisson(theta * size), "exposure": size})
+    stats = soc.summarize(soc.PoissonItems(frame, **ROLES), progress=False)
+    fit = soc.fit(stats, soc.Gamma(zero=True), soc.VI(draws=1000, seed=0), progress=False)
+    few = soc.PoissonItems(frame.head(500), **ROLES)
+    exact = soc.item_posteriors(fit, few, draws="all", progress=False)
+    table = own.load(soc.export_prior(fit, tmp_path / "prior.parquet"))
+    found = own.score(table, *_arrays(frame, 500))
+    error = _errors(found, exact)
+    for name, close in (("mean", 5e-3), ("sd", 5e-3), ("lower", 1e-2), ("upper", 1e-2)):
+        assert np.quantile(error[name], 0.99) < close, name
+    assert np.abs(found["p_zero"] - exact["p_zero"]).max() < 1e-3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("family", "term"), REFUSED)
+def test_priors_that_a_table_cannot_follow_are_refused(family, term, kept_fit, tmp_path):
+    items = items_of(family, term)
+
+    def make():
+        summed = soc.summarize(items, bins=40, progress=False)
+        prior = getattr(soc, family)(**TERMS[term])
+        return soc.fit(summed, prior, soc.VI(draws=400, seed=0), progress=False)
+
+    fit = kept_fit(f"auto_{family}_{term}", make)
+    with pytest.raises(soc.FitError, match="a table cannot follow this prior"):
+        soc.export_prior(fit, tmp_path / "prior.parquet")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_table_that_is_wrong_is_refused(small_fit, tmp_path, monkeypatch):
+    """Its items are compared with those of every draw before it is written."""
+    tables = prior_export.prior_tables
+
+    def off(*given):
+        meta, columns = tables(*given)
+        return meta, columns | {"first_00": columns["first_00"] + 0.5}
+
+    monkeypatch.setattr(prior_export, "prior_tables", off)
+    with pytest.raises(soc.FitError, match="posterior sd from that of every draw"):
+        soc.export_prior(small_fit, tmp_path / "prior.json")
+    assert not list(tmp_path.iterdir())
+
+
+def test_tails_towards_the_far_end_of_a_beta():
+    """Nineteen successes of twenty: the density's grid reaches neither 0 nor 1."""
+    law, one = own._FAMILIES["Beta"], np.ones((1, 1))
+    a, b = 25.6 * one, 3.5 * one
+    mean, variance, *_ = (x[0] for x in law.moments(a, b))
+    found = own._by_grid(law, (0.05, 0.95), one, a, b, np.zeros(1), mean, variance)
+    expected = stats.beta(25.6, 3.5).ppf([0.05, 0.95])
+    np.testing.assert_allclose(np.ravel(found), expected, rtol=0, atol=1e-3 * variance[0] ** 0.5)
+
+
+def test_one_item_is_as_of_many(table, small_frame):
+    given = _arrays(small_frame, 60)
+    many = own.score(table, *given)
+    for k, row in enumerate(zip(*map(np.ndarray.tolist, given), strict=True)):
+        one = own.score(table, *row)
+        for name, value in one.items():
+            assert value == pytest.approx(many[name][k], rel=1e-9)
+
+
+def test_without_an_outcome_it_is_the_prior(table, small_fit, small_frame):
+    new = soc.PoissonItems(small_frame[["score"]].head(50), score="score")
+    exact = soc.item_posteriors(small_fit, new, draws="all", progress=False)
+    error = _errors(own.score(table, _arrays(small_frame, 50)[0]), exact)
+    assert np.quantile(error["mean"], 0.9) < 1e-3
+    assert np.quantile(error["upper"], 0.9) < 5e-3
+
+
+def test_json_says_the_same_and_describes_itself(table, small_fit, small_frame, tmp_path):
+    read = own.load(small_fit.export_prior(tmp_path / "prior.json"))
+    for name, values in own.score(read, *_arrays(small_frame, 200)).items():
+        np.testing.assert_allclose(
+            values, own.score(table, *_arrays(small_frame, 200))[name], rtol=1e-5
+        )
+    assert read["format"] == "soc_pymc-prior-1"
+    assert len(read["fit"]) == 64
+    assert len(read["made"]) == 10
+    assert read["axis"]["scale"] == "log"
+    assert read["family"] == "Gamma"
+    assert read["levels"] == [0.05, 0.95]
+
+
+def test_the_file_alone_is_enough(small_fit, tmp_path):
+    """A copy of it reads JSON where there is neither this package nor SciPy."""
+    shutil.copy(own.__file__, tmp_path / "copied.py")
+    small_fit.export_prior(tmp_path / "prior.json")
+    code = (
+        "import sys, copied; table = copied.load('prior.json');"
+        "print(copied.score(table, 0.05, 2, 30.0)['mean']);"
+        "assert not {'scipy', 'pyarrow', 'pandas', 'soc_pymc'} & set(sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": "."}, capture_output=True,
+        text=True, check=True,
+    )  # fmt: skip
+    assert 0.0 < float(done.stdout) < 1.0
+
+
+def test_quantiles_of_the_table():
+    """Against SciPy, in sd: cubics in cells of log shape, the largest error over the range."""
+    rng = np.random.default_rng(0)
+    for family, least, close in ((GAMMA, 1e-3, 2e-4), (BETA, 0.3, 1e-3)):
+        values = prior_export.quantile_table(family, (0.05, 0.95))
+        a, b = np.exp(rng.uniform(np.log(least), np.log(1e6), (2, 5000)))
+        made = {"quantiles": values, "shape": list(values.shape)}
+        made |= {"low": prior_export._LOW, "step": prior_export._STEP}
+        record = own._FAMILIES[family.name]
+        moments = record.moments(a, b)
+        found, _ = own._quantiles(made, record, *moments, own._ARRAYS)
+        law = stats.gamma(a, scale=1 / b) if family is GAMMA else stats.beta(a, b)
+        for level, q in zip((0.05, 0.95), found, strict=True):
+            assert (np.abs(q - law.ppf(level)) / np.sqrt(moments[1])).max() < close
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((-0.1, 1, 9.0), "1 of 1 scores are not above 0"),
+        ((np.array([0.1, np.nan]), 1.0, 9.0), "1 of 2 scores"),
+        ((0.1, -1, 9.0), "is not possible"),
+        ((np.array([0.1, 0.2]), np.array([1.0, 1.0]), np.array([9.0, 0.0])), "1 of 2 outcomes"),
+        ((0.1, 1), "give size= too"),
+    ],
+)
+def test_bad_items_are_one_sentence(table, arguments, words):
+    with pytest.raises(ValueError, match=words):
+        own.score(table, *arguments)
+
+
+def test_groups_must_be_known(grouped_fit, grouped_items, tmp_path):
+    read = own.load(grouped_fit.export_prior(tmp_path / "prior.parquet"))
+    with pytest.raises(ValueError, match="group 'z' is not one"):
+        own.score(read, 0.1, 1, 9.0, "z")
+    with pytest.raises(ValueError, match="give group="):
+        own.score(read, np.array([0.1, 0.2]), 1.0, 9.0)
+    frame = grouped_items.source.head(200)
+    exact = soc.item_posteriors(
+        grouped_fit, type(grouped_items)(frame, **grouped_items.roles), draws="all", progress=False
+    )
+    found = own.score(read, *_arrays(frame, 200), frame["kind"].to_numpy())
+    assert np.quantile(_errors(found, exact)["mean"], 0.9) < 1e-3
+    swapped = own.score(read, *_arrays(frame, 200), np.where(frame["kind"] == "a", "b", "a"))
+    assert np.quantile(_errors(swapped, exact)["mean"], 0.9) > 0.05
+
+
+def test_files_that_are_none(small_fit, tmp_path):
+    with pytest.raises(ValueError, match=r"ends with \.json or \.parquet"):
+        own.load(tmp_path / "prior.csv")
+    (tmp_path / "other.json").write_text('{"meta": {"format": "soc_pymc-prior-9"}}')
+    with pytest.raises(ValueError, match="has format 'soc_pymc-prior-9', this reads"):
+        own.load(tmp_path / "other.json")
+    (tmp_path / "cut.json").write_text('{"meta": {"for')
+    with pytest.raises(ValueError, match=r"cut\.json holds no prior table"):
+        own.load(tmp_path / "cut.json")
+    mixed = replace(small_fit, prior=soc.Gamma(variance=soc.Spline(scale="rank")))
+    with pytest.raises(soc.FitError, match="a prior table has one scale"):
+        soc.export_prior(mixed, tmp_path / "prior.json")
+
+
+def test_nothing_is_left_of_a_table_that_is_too_large(small_fit, tmp_path, monkeypatch):
+    monkeypatch.setattr(prior_export, "MOST_BYTES", 1000)
+    with pytest.raises(soc.FitError, match="more than 1 MB"):
+        soc.export_prior(small_fit, tmp_path / "prior.json")
+    assert not list(tmp_path.iterdir())
+
+
+def test_bins_of_five_steps_are_refused(small_statistics, tmp_path):
+    fit = soc.fit(small_statistics, method=soc.FiveSteps(smooth=False), progress=False)
+    with pytest.raises(soc.FitError, match="five steps that has steps"):
+        soc.export_prior(fit, tmp_path / "prior.json")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scale", ["log", "rank"])
+def test_default_scores_and_ranks(scale, small_frame, tmp_path):
+    """Default scores are cells of their own, whose curves are constants."""
+    frame = small_frame.copy()
+    frame.loc[::7, "score"], frame.loc[1::9, "score"] = 0.05, 0.2
+    items, curve = soc.PoissonItems(frame, **ROLES), soc.Spline(scale=scale)
+    summed = soc.summarize(items, bins=30, on_leakage="ignore", progress=False)
+    fit = soc.fit(summed, soc.Gamma(curve, curve), soc.VI(draws=200), progress=False)
+    assert fit.atoms == (0.05, 0.2)
+    few = frame.head(300)
+    exact = soc.item_posteriors(fit, soc.PoissonItems(few, **ROLES), draws="all", progress=False)
+    read = own.load(fit.export_prior(tmp_path / "prior.parquet"))
+    error = _errors(own.score(read, *_arrays(few, 300)), exact)
+    at = few["score"].isin(fit.atoms).to_numpy()
+    for which in (at, ~at):
+        assert np.quantile(error["mean"][which], 0.9) < 1e-3
+        assert np.quantile(error["upper"][which], 0.9) < 5e-3
