@@ -225,7 +225,8 @@ def test_effects_are_those_of_nuts(stepped):
     off = stepped[2]
     short = soc.Gamma(soc.Spline(knots=5), soc.Spline(knots=3), bin_effects=True)
     vi = soc.fit(off, short, progress=False)
-    nuts = soc.fit(off, short, soc.NUTS(draws=1000, tune=500, chains=2), progress=False)
+    # R-hat of chains half as long is 1.004 to 1.012, by chance and processor
+    nuts = soc.fit(off, short, soc.NUTS(draws=2000, tune=1000, chains=2), progress=False)
     assert nuts.status.converged
     a, b = (x.data["posterior"]["log_mean_of_bin"] for x in (vi, nuts))
     sd = b.std(("chain", "draw"))
