@@ -1,7 +1,9 @@
 """Threads: their number, and work on blocks of items whose results come in the blocks' order.
 
 Blocks are cut by their place in the data, never by thread, so that no result depends on the number
-of threads. BLAS has one thread meanwhile: threads of threads would be in each other's way.
+of threads. BLAS has one thread meanwhile: threads of threads would be in each other's way. Fits and
+checks give it one thread as well: their matrices are small, and two threads of BLAS doubled the CPU
+time of a mixture's fit and made it a third slower.
 """
 
 import os
@@ -11,9 +13,9 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
-from functools import cache
+from functools import cache, wraps
 from itertools import chain, islice
-from typing import Any
+from typing import Any, cast
 
 from .errors import SocError
 
@@ -136,3 +138,20 @@ def _blas_limited() -> Iterator[None]:
                 _limits.clear()
             else:
                 _limits.pop()
+
+
+def one_blas_thread[T: Callable[..., Any]](function: T) -> T:
+    """Decorate a function that runs with one thread of BLAS.
+
+    Examples
+    --------
+    >>> one_blas_thread(abs)(-1)
+    1
+    """
+
+    @wraps(function)  # a context manager as decorator would be the frame that warnings point at
+    def call(*args: Any, **given: Any) -> Any:
+        with _blas_limited():
+            return function(*args, **given)
+
+    return cast(T, call)

@@ -16,6 +16,7 @@ from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError, ItemsError
 from .._lib.front import shown_by_front
 from .._lib.progress import phase
+from .._lib.threads import one_blas_thread
 from ..data.groups import group_roles
 from ..data.items import ANY_ITEMS, Items
 from ..data.statistics import Statistics
@@ -129,6 +130,7 @@ class CheckResult:
     subset=Whole(1),
     progress=switch,
 )
+@one_blas_thread
 def check(
     fit: Fit,
     items: Items | Statistics,

@@ -16,6 +16,7 @@ import xarray as xr
 from .._lib.arguments import PROBABILITY, SEED, A, OrNone, checked, switch
 from .._lib.arrays import Floats
 from .._lib.errors import FitError, StatisticsError
+from .._lib.threads import one_blas_thread
 from ..data.days import Days
 from ..data.days import day as day_rule
 from ..data.statistics import Statistics
@@ -153,6 +154,7 @@ class Drift:
     seed=SEED,
     progress=switch,
 )
+@one_blas_thread
 def drift(
     stats: Statistics,
     fit: Fit | None = None,

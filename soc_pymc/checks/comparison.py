@@ -18,6 +18,7 @@ from .._lib.errors import (
     warn_user,
 )
 from .._lib.progress import phase
+from .._lib.threads import one_blas_thread
 from ..data.items import Items
 from ..data.statistics import Statistics
 from ..data.summaries import summarize
@@ -45,6 +46,7 @@ _COLUMNS = (
     seed=SEED,
     progress=switch,
 )
+@one_blas_thread
 def compare(
     fits: Mapping[str, Fit | CheckResult],
     data: Items | Statistics | None = None,

@@ -10,6 +10,7 @@ from .._lib.arguments import A, Whole, checked, shown, switch
 from .._lib.arrays import Floats
 from .._lib.errors import FitError, StatisticsError
 from .._lib.progress import phase
+from .._lib.threads import one_blas_thread
 from ..checks.trust import OK, words_of
 from ..data.items import Items
 from ..data.statistics import Statistics, coarsened, equal_edges
@@ -35,6 +36,7 @@ _TO_SD = 1.4826  # median absolute value of a normal variable to its sd
 
 
 @checked(stats=A(Statistics, "statistics with folds: soc.summarize(items, folds=10)"))
+@one_blas_thread
 def cross_validate(
     stats: Statistics,
     prior: SinglePrior | None = None,

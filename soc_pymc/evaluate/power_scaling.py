@@ -17,6 +17,7 @@ from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
 from .._lib.progress import phase
 from .._lib.reprs import html_table, lines
+from .._lib.threads import one_blas_thread
 from ..data.statistics import Statistics
 from ..inference.draw_densities import MODEL, Model, draw_densities
 from ..inference.methods import NUTS
@@ -109,6 +110,7 @@ class Sensitivity:
     model=OrNone(MODEL),
     progress=switch,
 )
+@one_blas_thread
 def sensitivity(
     fit: Fit,
     stats: Statistics,

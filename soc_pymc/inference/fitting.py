@@ -9,6 +9,7 @@ import pymc as pm
 from .._lib.arguments import A, OrNone, checked, switch
 from .._lib.errors import ConvergenceWarning, FitError, warn_user
 from .._lib.progress import phase
+from .._lib.threads import one_blas_thread
 from ..data.statistics import Statistics
 from ..families import surrogates
 from ..families.family import family_of_kind
@@ -30,6 +31,7 @@ _START = A(Fit, "a fit that soc.fit returned")
 
 
 @checked(method=OrNone(_METHOD), start=OrNone(_START), model=OrNone(_MODEL), progress=switch)
+@one_blas_thread
 def fit(
     stats: Statistics,
     prior: Prior | None = None,

@@ -49,7 +49,7 @@ class Forward:
         whole = [np.broadcast_to(p, batch + own) for p, (_, own) in zip(given, shapes, strict=True)]
         found = np.empty(batch + tuple(lengths[dim] for dim in self._output))
         for at in np.ndindex(*batch):
-            found[at] = self.compiled(rng, *(p[at] for p in whole))
+            found[at] = self.compiled.py_func(rng, *(p[at] for p in whole))
         return found
 
 

@@ -57,7 +57,7 @@ Blocks = Iterator[tuple[Ints, Floats]]
 
 _AT_ONCE = 4_000_000  # numbers in one array of draws x scores x components
 _GRID = 1000  # points of the table between the outer knots of the weights
-_SOLVED = 500  # points at which weights are solved for; others are interpolated
+_SOLVED = 300  # points at which weights are solved for; others are interpolated
 _MOST = 0.005  # relative variance of marginal densities over draws, above which all draws are used
 _TINY = 1e-300
 _PER_KNOT, _PER_SIZE = 4, 2  # cells between knots of the score and of the size

@@ -13,6 +13,7 @@ from .._lib.arguments import SEED, A, OrNone, Real, checked, names_of, path_of, 
 from .._lib.errors import FitError
 from .._lib.files import replacing
 from .._lib.progress import phase
+from .._lib.threads import one_blas_thread
 from ..checks._check import check
 from ..data.groups import roles_of
 from ..data.items import ANY_ITEMS, Items
@@ -51,6 +52,7 @@ _SECTIONS = {
     seed=SEED,
     progress=switch,
 )
+@one_blas_thread
 def report(
     fit: Fit,
     items: Items,

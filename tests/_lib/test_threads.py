@@ -7,7 +7,7 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from soc_pymc._lib.errors import SocError
-from soc_pymc._lib.threads import VARIABLE, ordered_map, ready_ahead, threads
+from soc_pymc._lib.threads import VARIABLE, one_blas_thread, ordered_map, ready_ahead, threads
 
 
 @pytest.fixture(params=[1, 2, 3])
@@ -69,12 +69,13 @@ def test_blas_has_one_thread_inside_and_its_own_number_again_afterwards(number):
 
     with threadpool_limits(limits=2, user_api="blas"):
         before = of_blas()
+        decorated = one_blas_thread(of_blas)()
         first = ordered_map(of_blas, range(4))
         second = ordered_map(of_blas, range(4))
         inside = [next(first), next(second), *first, *second]  # calls that overlap
         assert of_blas() == before
     assert before
-    assert {n for own in inside for n in own} == {1}
+    assert {n for own in [decorated, *inside] for n in own} == {1}
 
 
 @pytest.mark.parametrize("given", ["0", "-1", "two", "1.5", "1e3", "99999999999", "²"])
