@@ -48,8 +48,10 @@ class Forward:
         batch = np.broadcast_shapes(size or (), *(outer for outer, _ in shapes))
         whole = [np.broadcast_to(p, batch + own) for p, (_, own) in zip(given, shapes, strict=True)]
         found = np.empty(batch + tuple(lengths[dim] for dim in self._output))
+        # compiling takes a process far longer than one draw, such as a model's first, in Python
+        rule = self.compiled if batch else self.compiled.py_func
         for at in np.ndindex(*batch):
-            found[at] = self.compiled.py_func(rng, *(p[at] for p in whole))
+            found[at] = rule(rng, *(p[at] for p in whole))
         return found
 
 

@@ -91,8 +91,11 @@ def test_mixture_from_items_to_check(effects, tmp_path, capsys):
         run("check", folder / "mixture.nc", data, "--quiet")
         printed = capsys.readouterr().out
         assert printed.startswith("<soc_pymc.CheckResult")
-        # one of a dozen tests is below .05 about every other time
-        assert re.search(r"[01] look, 0 fail>", printed.split("\n")[0]), printed
+        assert printed.split("\n")[0].endswith(", 0 fail>"), printed
+        # one of a dozen tests is below .05 about every other time; the Pareto k of an outlier's
+        # weights, which no quality of the fit moves, has a standard error of 0.15
+        look = re.findall(r"^look +(?! |weights of items left out)", printed, re.MULTILINE)
+        assert len(look) <= 1, printed
 
 
 @pytest.mark.slow
