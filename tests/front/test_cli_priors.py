@@ -34,7 +34,7 @@ def effects(tmp_path_factory):
         "--noise-sd", "se", "--bins", 20, "--joint", "--out", folder / "s.nc",
         "--quiet")  # fmt: skip
     run("fit", folder / "s.nc", "--draws", 200, "--out", folder / "normal.nc", "--quiet")
-    run("fit", folder / "s.nc", "--prior", "normal-mixture", "--draws", 200,
+    run("fit", folder / "s.nc", "--prior", "normal-mixture",
         "--out", folder / "mixture.nc", "--quiet")  # fmt: skip
     return frame, folder
 
@@ -91,11 +91,8 @@ def test_mixture_from_items_to_check(effects, tmp_path, capsys):
         run("check", folder / "mixture.nc", data, "--quiet")
         printed = capsys.readouterr().out
         assert printed.startswith("<soc_pymc.CheckResult")
-        assert printed.split("\n")[0].endswith(", 0 fail>"), printed
-        # one of a dozen tests is below .05 about every other time; the Pareto k of an outlier's
-        # weights, which no quality of the fit moves, has a standard error of 0.15
-        look = re.findall(r"^look +(?! |weights of items left out)", printed, re.MULTILINE)
-        assert len(look) <= 1, printed
+        # one of a dozen tests is below .05 about every other time
+        assert re.search(r"[01] look, 0 fail>", printed.split("\n")[0]), printed
 
 
 @pytest.mark.slow
