@@ -15,8 +15,8 @@ from typing import Any
 
 import soc_pymc as soc
 
-_FILES, _ROWS = 8, 50_000
-_OPTIONS = {"joint": True, "bins": 50, "progress": False}
+_FILES, _ROWS = 8, 20_000
+_OPTIONS = {"joint": True, "bins": 10, "progress": False}
 _SETTINGS = {
     "spark.driver.memory": "1g",
     "spark.executor.memory": "1g",
@@ -24,6 +24,7 @@ _SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "4",
     "spark.sql.files.openCostInBytes": "100m",  # a task for each file
+    "spark.shuffle.io.retryWait": "200ms",  # what a lost worker had is given up soon
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "OFF",

@@ -18,6 +18,7 @@ EXTRAS = ("polars", "spark", "postgres")
 # pictures, scikit-learn, the command line; and each module is imported. What is left out is
 # mathematics of our own, on numbers alone.
 FILES = (
+    "tests/_lib/test_netcdf.py",
     "tests/data/test_engines.py",
     "tests/inference/test_inference.py",
     "tests/data/test_statistics.py",

@@ -256,11 +256,11 @@ def test_sound_draws_do_not_depart(prior, stats):
 
 @pytest.mark.slow
 def test_error_is_that_of_seeds(stats):
-    """The sd of the sum over 20 seeds, known to a sixth, and its stated error."""
+    """The sd of the sum over 12 seeds, known to a fifth, and its stated error."""
     found = []
-    for seed in range(20):
+    for seed in range(12):
         fit = soc.fit(stats, method=soc.VI(seed=seed), progress=False)
         loo = loo_cells(fit, make_cells(fit, stats), progress=False)
         found.append((loo.elpd, judge(loo.influence, fit.status).mcse))
     elpd, mcse = np.transpose(found)
-    assert np.sqrt((mcse**2).mean()) == pytest.approx(elpd.std(ddof=1), rel=0.3)
+    assert np.sqrt((mcse**2).mean()) == pytest.approx(elpd.std(ddof=1), rel=0.4)

@@ -140,8 +140,8 @@ def test_other_fits_agree_with_posteriors(kind):
         "effects": soc.Gamma(bin_effects=True),
     }
     joint = "mixed" in kind or kind == "exposure"
-    fit = soc.fit(soc.summarize(make(frame, **roles), joint=joint, **QUIET), priors[kind], **QUIET)
-    fit = thin(fit, 400)
+    stats = soc.summarize(make(frame, **roles), joint=joint, **QUIET)
+    fit = soc.fit(stats, priors[kind], soc.VI(draws=400), **QUIET)
     some = frame.head(200).assign(g="new") if kind == "groups" else frame.head(200)
     agree_with_posteriors(fit, make(some, **roles), 0.5 if values else 100.0)
 

@@ -171,7 +171,7 @@ def test_copies_of_draws_count_once(fits):
     assert [len(b) for b in power_scaling._blocks(chains, copies)] == [20] * 10
 
 
-# --- every fit -----------------------------------------------------------------------------------
+# --- other fits (of every kind: tests/inference/test_arviz_groups.py) ----------------------------
 
 
 def values():
@@ -181,50 +181,8 @@ def values():
     return soc.NormalItems(frame, score="t", value="y", noise_sd="s")
 
 
-def trials(most=30):
-    rng = np.random.default_rng(1)
-    theta, n = rng.beta(2, 20, 1500), rng.integers(1, most, 1500, endpoint=True)
-    t = np.clip(theta * np.exp(rng.normal(0, 0.3, 1500)), 1e-3, 0.99)
-    frame = pd.DataFrame({"t": t, "k": rng.binomial(n, theta), "n": n})
-    return soc.BinomialItems(frame, score="t", successes="k", trials="n")
-
-
-def grouped():
-    frame = soc.simulation.s1(1500, seed=1)
-    frame["country"] = np.arange(1500) % 3
-    return soc.PoissonItems(frame, **COUNTS, group="country")
-
-
 def plain():
     return soc.PoissonItems(soc.simulation.s1(1500, seed=1), **COUNTS)
-
-
-@pytest.mark.parametrize(
-    ("items", "prior", "rows"),
-    [
-        (plain, soc.Gamma(monotone=True), 11),
-        (plain, soc.Gamma(exposure=soc.Spline()), 11),
-        (plain, soc.Gamma(bin_effects=True), 11),
-        (plain, soc.GammaMixture(), 11),
-        pytest.param(plain, soc.GammaMixture(bin_effects=True), 11, marks=pytest.mark.slow),
-        (grouped, soc.Gamma(), 11),
-        (values, soc.Normal(), 11),
-        (values, soc.NormalMixture(), 11),
-        (trials, soc.Beta(), 11),
-        (trials, soc.BetaMixture(), 11),
-        (lambda: trials(1), soc.Beta(), 5),
-    ],
-)
-@pytest.mark.filterwarnings("ignore::soc_pymc.ConvergenceWarning")
-def test_every_kind_of_fit(items, prior, rows):
-    stats = soc.summarize(items(), bins=30, joint=True, **QUIET)
-    fit = soc.fit(stats, prior, soc.VI(draws=200), **QUIET)
-    found = soc.sensitivity(fit, stats, **QUIET)
-    numbers = found.table[["prior", "likelihood", "prior_error", "likelihood_error"]]
-    assert len(found.table) == rows
-    assert np.isfinite(numbers.to_numpy()).all()
-    assert (numbers[["prior", "likelihood"]] > 0).all(axis=None)
-    assert found.data["log_prior"]["total"].shape == (4, 50)
 
 
 def test_chains_of_nuts(stats):

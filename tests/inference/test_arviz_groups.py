@@ -33,6 +33,7 @@ def _frame(n=1500):
     rng = np.random.default_rng(7)
     frame["trials"] = frame["exposure"].clip(1, 60).astype(int)
     frame["hits"] = rng.binomial(frame["trials"], rng.beta(20 * frame["score"].clip(0, 0.9), 20))
+    frame["one"], frame["label"] = 1, rng.random(n) < frame["score"]
     frame["value"] = rng.normal(frame["score"], 0.1 + frame["score"])
     frame["sd"] = rng.uniform(0.05, 0.2, n)
     frame["group"] = rng.choice(list("abc"), n)
@@ -57,6 +58,11 @@ MADE = {
     "effects": (_counts, soc.Gamma(bin_effects=True)),
     "atoms": (_atoms, soc.Gamma()),
     "mixture": (_counts, soc.GammaMixture()),
+    "monotone": (_counts, soc.Gamma(monotone=True)),
+    "labels": (
+        lambda f: soc.BinomialItems(f, score="score", successes="label", trials="one"),
+        soc.Beta(),
+    ),
     "values": (
         lambda f: soc.NormalItems(f, score="score", value="value", noise_sd="sd"),
         soc.Normal(),
@@ -104,6 +110,17 @@ def test_densities_are_those_of_the_model(cases, name):
     np.testing.assert_allclose(found, prior, rtol=1e-10, atol=1e-9)
     (of_rows,) = fit.data["log_likelihood"].data_vars.values()
     np.testing.assert_allclose(of_rows.sum(of_rows.dims[-1]), likelihood, atol=2e-3)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_kind_of_fit_has_sensitivities(cases, name):
+    fit, stats = cases(name)
+    found = soc.sensitivity(fit, stats, **QUIET)
+    numbers = found.table[["prior", "likelihood", "prior_error", "likelihood_error"]]
+    assert len(found.table) == (5 if name == "labels" else 11)
+    assert np.isfinite(numbers.to_numpy()).all()
+    assert (numbers[["prior", "likelihood"]] > 0).all(axis=None)
+    assert found.data["log_prior"]["total"].shape == (4, 100)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name.id != "mixture"])

@@ -62,10 +62,14 @@ def effects_of(truth: np.ndarray) -> np.ndarray:
 
 
 def coverage(
-    seed: int, items: int = 400, bins: int | None = 100, **options: object
+    seed: int,
+    items: int = 400,
+    bins: int | None = 100,
+    sizes: tuple[int, int] = SIZES,
+    **options: object,
 ) -> dict[str, float]:
     """Shares covered by 90% intervals: curves of cells, effects of levels, theta of items."""
-    frame, truth = simulate(seed, items)
+    frame, truth = simulate(seed, items, sizes)
     stats = soc.summarize(items_of(frame), bins=bins, on_leakage="ignore", progress=False)
     fit = soc.fit(stats, method=soc.VI(seed=seed), progress=False, **options)
     row = {"seed": seed, "k": fit.status.pareto_k, "seconds": fit.status.seconds}
@@ -86,9 +90,11 @@ def coverage(
     return row
 
 
-def against_nuts(seed: int = 0, items: int = 400, draws: int = 1000) -> pd.DataFrame:
+def against_nuts(
+    seed: int = 0, items: int = 400, draws: int = 1000, sizes: tuple[int, int] = SIZES
+) -> pd.DataFrame:
     """Effects of levels by both methods: means in sds of NUTS apart, and the ratio of sds."""
-    stats = soc.summarize(items_of(simulate(seed, items)[0]), bins=100, progress=False)
+    stats = soc.summarize(items_of(simulate(seed, items, sizes)[0]), bins=100, progress=False)
     vi = soc.fit(stats, progress=False)
     nuts = soc.fit(stats, method=soc.NUTS(draws=draws, chains=2), progress=False)
     found = {}

@@ -302,7 +302,7 @@ def changed_variables(data, rng):
                 yield f"{name} and {other}", _with(swapped, other, (data[other].dims, one))
         if values.size:
             for k, filled in enumerate(bad_values(values.to_numpy(), rng)):
-                if rng.random() < 0.6:
+                if rng.random() < 0.75:
                     continue
                 yield f"values {k} of {name}", _with(data, name, (values.dims, filled))
         yield (
@@ -398,10 +398,10 @@ def test_fits_that_do_not_fit_are_refused(fit):
             found = read_fit(changed)
         except REFUSED:
             continue
-        assert found.data.drop_nodes([]).identical(_bare(changed))
+        assert _is_as_read(found.data, changed)
         if content_digest(changed) != whole:
             accepted.append(what)
-            if what.startswith(("posterior", "constant_data", "attrs")) and tried % 15 == 0:
+            if what.startswith(("posterior", "constant_data", "attrs")) and tried % 25 == 0:
                 try:
                     with np.errstate(all="ignore"), _quiet():
                         use(found)
@@ -411,18 +411,29 @@ def test_fits_that_do_not_fit_are_refused(fit):
     assert tried > 200
 
 
+CONFIGURATION = ("format", "prior", "method", "status")
+
+
 def _configuration(fit):
     from soc_pymc.inference.stored_fits import as_json
 
-    parts = ("prior", "method", "status")
-    return {"format": "soc_pymc-fit-1"} | {name: as_json(getattr(fit, name)) for name in parts}
+    return {"format": "soc_pymc-fit-1"} | {
+        name: as_json(getattr(fit, name)) for name in CONFIGURATION[1:]
+    }
 
 
-def _bare(tree):
-    bare = tree.copy()
-    for name in ("format", "prior", "method", "status"):
-        bare.attrs.pop(name, None)
-    return bare
+def _is_as_read(found, tree):
+    """Whether groups and attributes are the tree's; copies of whole trees would take most time."""
+    own = {k: v for k, v in tree.attrs.items() if k not in CONFIGURATION}
+    groups = tree.children
+    return (
+        xr.Dataset(attrs=found.attrs).identical(xr.Dataset(attrs=own))
+        and found.children.keys() == groups.keys()
+        and all(
+            found[name].to_dataset(inherit=False).identical(groups[name].to_dataset(inherit=False))
+            for name in groups
+        )
+    )
 
 
 def changed_trees(tree, rng):

@@ -28,5 +28,5 @@ def test_narrow_bands_are_found(monkeypatch):
         return tuple(x.mean(axis=0) + 0.5 * (x - x.mean(axis=0)) for x in plain(fit, score))
 
     monkeypatch.setattr(sbc, "curve_draws", narrow)
-    inside = sbc.table(sbc.ranks(20, 5000, seed=7))["inside central 90%"]
+    inside = sbc.table(sbc.ranks(8, 5000, seed=7))["inside central 90%"]
     assert inside[[name for name in inside.index if " at " in name]].mean() < 0.75
