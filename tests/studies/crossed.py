@@ -91,10 +91,14 @@ def coverage(
 
 
 def against_nuts(
-    seed: int = 0, items: int = 400, draws: int = 1000, sizes: tuple[int, int] = SIZES
+    seed: int = 0,
+    items: int = 400,
+    bins: int | None = 100,
+    draws: int = 1000,
+    sizes: tuple[int, int] = SIZES,
 ) -> pd.DataFrame:
     """Effects of levels by both methods: means in sds of NUTS apart, and the ratio of sds."""
-    stats = soc.summarize(items_of(simulate(seed, items, sizes)[0]), bins=100, progress=False)
+    stats = soc.summarize(items_of(simulate(seed, items, sizes)[0]), bins=bins, progress=False)
     vi = soc.fit(stats, progress=False)
     nuts = soc.fit(stats, method=soc.NUTS(draws=draws, chains=2), progress=False)
     found = {}

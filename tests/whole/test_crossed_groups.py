@@ -375,7 +375,7 @@ def test_a_column_whose_name_has_a_comma_is_one_column(frame, tmp_path, monkeypa
 @pytest.mark.slow
 def test_bands_cover_the_truth():
     """Three sets of a smaller design than the study's."""
-    rows = pd.DataFrame([crossed.coverage(seed, sizes=(6, 2)) for seed in range(3)])
+    rows = pd.DataFrame([crossed.coverage(seed, bins=40, sizes=(6, 2)) for seed in range(3)])
     mean = rows.mean()
     assert 0.89 < mean["items"] < 0.915
     assert mean["mean"] > 0.84
@@ -386,7 +386,7 @@ def test_bands_cover_the_truth():
 @pytest.mark.slow
 def test_effects_agree_with_nuts():
     """Of a smaller design than the study's."""
-    table = crossed.against_nuts(sizes=(6, 2))
+    table = crossed.against_nuts(sizes=(4, 2), bins=40)
     assert table["apart"].abs().max() < 0.3
     assert table["ratio"].between(0.8, 1.2).all()
     assert abs(table["ratio"].mean() - 1) < 0.05

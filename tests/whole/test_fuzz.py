@@ -392,7 +392,10 @@ def test_fits_that_do_not_fit_are_refused(fit):
     tree.attrs |= _configuration(fit)
     whole, accepted, tried = content_digest(tree), [], 0
     assert read_fit(tree).data.identical(fit.data)
-    for what, changed in changed_trees(tree, np.random.default_rng(2)):
+    rng = np.random.default_rng(2)
+    for what, changed in changed_trees(tree, rng):
+        if rng.random() < 0.5:  # a fit has a thousand changes, at 20 ms each
+            continue
         tried += 1
         try:
             found = read_fit(changed)
@@ -401,7 +404,7 @@ def test_fits_that_do_not_fit_are_refused(fit):
         assert _is_as_read(found.data, changed)
         if content_digest(changed) != whole:
             accepted.append(what)
-            if what.startswith(("posterior", "constant_data", "attrs")) and tried % 25 == 0:
+            if what.startswith(("posterior", "constant_data", "attrs")) and tried % 12 == 0:
                 try:
                     with np.errstate(all="ignore"), _quiet():
                         use(found)
