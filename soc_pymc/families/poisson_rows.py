@@ -30,7 +30,7 @@ from .rising import (
     rising_sum,
     two_points,
 )
-from .row_sums import Columns, RowSums, Weak, by_row
+from .row_sums import Columns, RowSums, Weak
 from .surrogates import polynomial
 
 _CV2_LEVEL = (float(np.log(0.3)), 2.0)
@@ -313,17 +313,11 @@ def make_histograms(
     """
     counts_above, log_factorials = make_rising(rows, count_cells)
     row_of, n, n1, n2, n3, s, s1, s2, s3 = exposure_cells
-    item_row, item_exposure, items = two_points(row_of, n, n1, n2, n3)
     seen = s > 0
-    count_row, count_exposure, counts = two_points(
-        row_of[seen], s[seen], s1[seen], s2[seen], s3[seen]
-    )
     start, (exposure, items, counts) = _merge(
         rows,
-        np.concatenate([item_row, count_row]),
-        np.concatenate([item_exposure, count_exposure]),
-        np.concatenate([items, np.zeros(len(counts))]),
-        np.concatenate([np.zeros(len(items)), counts]),
+        two_points(row_of, n, n1, n2, n3),
+        two_points(row_of[seen], s[seen], s1[seen], s2[seen], s3[seen]),
     )
     total = np.bincount(row_of, weights=s, minlength=rows)
     return Histograms(
@@ -338,13 +332,22 @@ def make_histograms(
     )
 
 
-def _merge(
-    rows: int, row_of: Ints, exposure: Floats, items: Floats, counts: Floats
-) -> tuple[Ints, list[Floats]]:
-    """Add up points of the same row and exposure (items and counts share exact cells)."""
+def _merge(rows: int, *points: tuple[Ints, Floats, Floats]) -> tuple[Ints, list[Floats]]:
+    """Offsets of rows (rows + 1,), their distinct exposures, and the weight of each of `points`.
+
+    Points are rows, exposures and weights. Items and counts share exact cells.
+    """
+    row_of, exposure = (np.concatenate(columns) for columns in list(zip(*points, strict=True))[:2])
     order = np.lexsort((exposure, row_of))
-    b, x = row_of[order], exposure[order]
-    first = np.concatenate([[True], (b[1:] != b[:-1]) | (x[1:] != x[:-1])])
-    at = np.flatnonzero(first)
-    sums = [np.add.reduceat(c[order], at) for c in (items, counts)]
-    return by_row(rows, b[at], x[at], *sums)
+    row_of, exposure = row_of[order], exposure[order]
+    new = np.concatenate([[True], (np.diff(row_of) != 0) | (np.diff(exposure) != 0)])
+    at = np.empty(len(order), dtype=np.int64)
+    at[order] = np.cumsum(new) - 1
+    row_of, exposure = row_of[new], exposure[new]
+    parts = np.split(at, np.cumsum([len(weight) for *_, weight in points])[:-1])
+    weights = [
+        np.bincount(part, weight, len(exposure))
+        for part, (*_, weight) in zip(parts, points, strict=True)
+    ]
+    start = np.concatenate([[0], np.cumsum(np.bincount(row_of, minlength=rows))])
+    return start.astype(np.int64), [exposure, *weights]

@@ -33,14 +33,15 @@ from .density import (
     rest_log_density,
 )
 
-_BOUND, _CHOICES = 1, 2  # mirrored pairs of proposals: for the bound, and at least for draws
-# pairs for weights: the most, and the variance of log weights by proposals that they may leave
+_BOUND = 1  # mirrored pairs of proposals
+# pairs for weights and draws: the most, and the variance of log weights by proposals that they may
+# leave
 _MOST_FRESH, _VARIANCE = 4, 0.08
 _MOST_ROWS = 50_000  # times pairs, which are fewer where a pair costs more
 _RANGE_DRAWS = 100  # for the range of polynomials and this variance
 _FARTHER = 0.25  # share of their width by which ranges are wider on either side
 # of polynomials: an exact value costs as much as fifty of them
-_DEGREES = 5, 8
+_DEGREES = 5, 7, 9, 12
 _ERROR = 1e-2  # nats, allowed for all polynomials; importance weights vary by more
 _MOST_VALUES = 20_000_000  # of an array of proposals: 160 MB
 
@@ -59,7 +60,7 @@ class _Proposed:
     """Proposals of all levels' coefficients."""
 
     pull: Floats  # (G, K, draws)
-    noise: Floats  # (G, K, N, draws or 1)
+    noise: Floats  # (G, K, pairs, draws or 1)
     own: Floats  # (G, K, N, draws): the coefficients
     log_ratio: Floats  # (G, N, draws): of prior to proposal
 
@@ -130,7 +131,7 @@ class LevelDensity:
         turns = [turn for of in built.coefficients for turn in _rotations(of)]
         self._turn = linalg.block_diag(*turns)
         self._sizes = np.cumsum([len(turn) for turn in turns])[:-1]
-        number = 2 * _CHOICES * len(self.levels.parts) * sum(sizes)
+        number = 4 * len(self.levels.parts) * sum(sizes)
         self._chunk = int(np.clip(_MOST_VALUES // number, 10, 250))
         self._forward, self._gradient = self._functions()
         self._noise = self._draw_noise(1, _BOUND, np.random.default_rng(0))
@@ -159,19 +160,18 @@ class LevelDensity:
         return _Shared(self._turn @ np.hstack(parts).T, tau, rest)
 
     def _draw_noise(self, draws: int, pairs: int, rng: np.random.Generator) -> Floats:
-        """Standard normal noise of proposals, (G, K, N, draws).
+        """Standard normal noise of one proposal of every pair, (G, K, pairs, draws).
 
-        Mirrored pairs cancel odd terms of the log likelihood.
+        The other one is its mirror image: pairs cancel odd terms of the log likelihood.
         """
-        half = rng.normal(size=(len(self.levels.parts), len(self._kind), pairs, draws))
-        return np.concatenate([half, -half], axis=2)
+        return rng.standard_normal((len(self.levels.parts), len(self._kind), pairs, draws))
 
     def _proposed(self, at: _Shared, noise: Floats) -> _Proposed:
         sites = self.levels.sites
         away = at.coefficients - sites.centre[:, None]
         coupled = sites.coupling.reshape(-1, len(away)) @ away
         pull = sites.pull[:, :, None] - coupled.reshape(*sites.pull.shape, -1)
-        own = np.empty((*noise.shape[:3], len(at.rest)))
+        own = np.empty((*noise.shape[:2], 2 * noise.shape[2], len(at.rest)))
         log_ratio = np.empty((len(own), *own.shape[2:]))
         proposals(pull, at.tau, sites.information, noise, own, log_ratio)
         return _Proposed(pull, noise, own, log_ratio)
@@ -273,11 +273,10 @@ class LevelDensity:
             )
             for name, curve in zip(names, self._built.curves, strict=True)
         ]
-        pairs = max(_CHOICES, self._fresh)
         for first in range(0, len(rows), self._chunk):
             some = slice(first, first + self._chunk)
             at = self._shared(rows[some])
-            proposed = self._proposed(at, self._draw_noise(len(at.rest), pairs, rng))
+            proposed = self._proposed(at, self._draw_noise(len(at.rest), self._fresh, rng))
             log_weight = self._log_weights(at, proposed)
             # the largest weight times a Gumbel number is at n with the probability of n's weight
             chosen = (log_weight + rng.gumbel(size=log_weight.shape)).argmax(axis=1)

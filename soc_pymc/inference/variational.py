@@ -50,7 +50,9 @@ _FEWEST_DRAWS, _MOST_DRAWS = 1000, 4000  # draws for the estimate of Pareto k
 # Effective sample below which draws are annealed: Gaussians that are too narrow in a heavy tail
 # still have a good k, and their weights do not widen it enough
 _FEW = 0.5
-_FEW_OF_LEVELS = 0.05  # the same where levels are integrated out and each step costs all their rows
+_MADE = 4.0  # draws for each one kept, at most; the least effective sample for each one is lower
+# where levels are integrated out and each draw costs all their rows
+_FEW_OF_LEVELS, _EFFECTIVE_OF_LEVELS = 0.05, 1.5
 _ANNEALED = (20, 24)  # densities of annealing, and of another try
 _ENOUGH = 0.1  # effective sample after which there is no other
 _NARROWEST_STEP, _WIDEST_STEP = 0.7, 3.0  # largest change of a width between both
@@ -199,10 +201,10 @@ def run_variational(
         redraw = partial(_cross, space.dim, method.rotations, rng.spawn(1)[0])
         errors = fixed_draw_errors(evaluate, location, factor, redraw)
     with phase("fit: draws and Pareto k", unit="draws", enabled=progress) as shown:
-        few = _FEW_OF_LEVELS if built.levels else _FEW
+        few, effective = (_FEW_OF_LEVELS, _EFFECTIVE_OF_LEVELS) if built.levels else (_FEW, _MADE)
         gaussian = location, factor
         weigh = partial(weighed_draws, densities.weights, *gaussian, method.draws, rng)
-        noise, log_weight = weigh(shown.advance, few)
+        noise, log_weight = weigh(shown.advance, few, effective)
         _, k, ess = alone = importance(log_weight)
         repaired, last = "", alone[1:]
         for wanted, number in zip((few, _ENOUGH), _ANNEALED, strict=True):
@@ -278,12 +280,13 @@ def weighed_draws(
     rng: np.random.Generator,
     advance: Callable[[float], None],
     few: float = _FEW,
+    effective: float = _MADE,
 ) -> tuple[Floats, Floats]:
     """Standard normal noise of draws of the approximation, and their log importance weights.
 
     Pareto k of 1,000 draws has a standard error near 0.15, so a k that is not clearly good is
-    estimated from up to 4,000. If weights are far from equal, four draws are made for each one
-    kept.
+    estimated from up to 4,000. If weights are far from equal, up to four draws are made for each
+    one kept, or so many that their effective sample is `effective` times those kept.
     """
     noise, log_weight = np.empty((0, len(location))), np.empty(0)
     number = max(wanted, _FEWEST_DRAWS)
@@ -300,7 +303,7 @@ def weighed_draws(
         if not k <= _CLEAR_K and number < _MOST_DRAWS:
             number = min(2 * number, _MOST_DRAWS)
         elif not ess >= _CLEAR_ESS:
-            number = max(number, 4 * wanted)
+            number = max(number, int(wanted * min(_MADE, effective / ess)))
     return noise, log_weight
 
 

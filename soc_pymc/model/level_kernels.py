@@ -4,8 +4,9 @@ In a Gaussian approximation a level's K coefficients b = D x, D = diag(tau) the 
 have log likelihood u'b - b'A b / 2. So x is N(M^-1 D u, M^-1), M = I + D A D = L L', and its log
 marginal is |L^-1 D u|^2 / 2 - log |L|. Nothing is divided by tau, which may be tiny.
 
-Shapes: u (G, K, draws), tau (K, draws), A (G, K, K), noise (G, K, N, draws or 1). The innermost
-loops are over a block of draws, so that they are vector instructions.
+Shapes: u (G, K, draws), tau (K, draws), A (G, K, K), noise (G, K, N / 2, draws or 1).
+Proposals N / 2 and later have the same noise with the other sign. The innermost loops are over a
+block of draws, so that they are vector instructions.
 """
 
 import numba
@@ -109,9 +110,11 @@ def _mean(pull, g, first, tau, lower, mean):  # type: ignore[no-untyped-def]
 @_jit
 def _noise(noise, g, n, first, x):  # type: ignore[no-untyped-def]
     """Proposal n's noise of a block of draws, which may all have the same."""
+    pairs = noise.shape[2]
+    sign, pair = (1.0, n) if n < pairs else (-1.0, n - pairs)
     for i in range(len(x)):
         for s in range(x.shape[1]):
-            x[i, s] = noise[g, i, n, first + s if noise.shape[3] > 1 else 0]
+            x[i, s] = sign * noise[g, i, pair, first + s if noise.shape[3] > 1 else 0]
 
 
 @_jit
@@ -126,17 +129,18 @@ def proposals(pull, tau, own, noise, b, log_ratio):  # type: ignore[no-untyped-d
             _factor(own[g], sd, lower)
             _mean(pull, g, first, sd, lower, mean)
             _log_det(lower, log_det)
-            for n in range(noise.shape[2]):
-                _noise(noise, g, n, first, own_noise)
+            for pair in range(noise.shape[2]):
+                _noise(noise, g, pair, first, own_noise)
                 x[:] = own_noise
                 _backward(lower, x)
-                for s in range(draws):
-                    log_ratio[g, n, first + s] = -log_det[s]
-                for i in range(size):
+                for n, sign in ((pair, 1.0), (noise.shape[2] + pair, -1.0)):
                     for s in range(draws):
-                        at = x[i, s] + mean[i, s]
-                        b[g, i, n, first + s] = sd[i, s] * at
-                        log_ratio[g, n, first + s] += 0.5 * (own_noise[i, s] ** 2 - at**2)
+                        log_ratio[g, n, first + s] = -log_det[s]
+                    for i in range(size):
+                        for s in range(draws):
+                            at = sign * x[i, s] + mean[i, s]
+                            b[g, i, n, first + s] = sd[i, s] * at
+                            log_ratio[g, n, first + s] += 0.5 * (own_noise[i, s] ** 2 - at**2)
 
 
 @_jit
@@ -234,7 +238,7 @@ def slopes(  # type: ignore[no-untyped-def] # noqa: C901
             _mean(pull, g, first, sd, lower, mean)
             _inverse(lower, unit)
             total[:], ahead[:], cross[:] = 0.0, 0.0, 0.0
-            for n in range(noise.shape[2]):
+            for n in range(weight.shape[1]):
                 _noise(noise, g, n, first, own_noise)
                 moved[:] = own_noise
                 _backward(lower, moved)

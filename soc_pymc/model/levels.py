@@ -37,6 +37,7 @@ _STEP = 1e-3  # of differences, for observed information
 _NODES, _WEIGHTS = np.sqrt(3.0) * np.array([-1.0, 0.0, 1.0]), np.array([1.0, 4.0, 1.0]) / 6.0
 _SDS = 1e-3, 1.0  # limits of the Gaussian's sds over which slopes are averaged
 _WIDEST = 3.0  # times a scale: up to there a level's posterior is Gaussian without a floor
+_SMALL = 0.01  # share of a scale's prior: smaller ones are as good as 0
 _WIDER = 1.1  # factor on a scale, for a difference
 _POSITIONS = np.linspace(-8.0, 8.0, 41)  # of a scale in its prior
 
@@ -159,10 +160,15 @@ class LevelSearch:
             for state, term in zip(shared, self.terms, strict=True)
         ]
 
-    def mode(self, at: Sequence[Point]) -> list[Point]:
-        """The mode of all coefficients; scales are re-estimated after each step."""
+    def mode(self, at: Sequence[Point], enough: float = 1e-3) -> list[Point]:
+        """The mode of all coefficients; scales are re-estimated after each step.
+
+        It ends where the squared length of a step, in units of posterior sds, is below `enough`,
+        and changes of scales are below ten times that.
+        """
+        least = [_SMALL * np.array(term.scales) for term in self.terms]
         for _ in range(_ROUNDS):
-            old = np.concatenate([[*p.shared.taus, *p.taus] for p in at])
+            old = at
             quadratics = self._here(at)
             at = [
                 self._rescaled(k, *both) for k, both in enumerate(zip(at, quadratics, strict=True))
@@ -171,8 +177,8 @@ class LevelSearch:
                 self._step(k, *both) for k, both in enumerate(zip(at, quadratics, strict=True))
             ]
             at, moved = self._line_search(at, steps, quadratics)
-            taus = np.concatenate([[*p.shared.taus, *p.taus] for p in at])
-            if moved < 1e-3 and np.abs(np.log(taus / old)).max() < 1e-2:
+            changes = [_change(*both) for both in zip(old, at, least, strict=True)]
+            if moved < enough and max(changes) < 10.0 * enough:
                 break
         return list(at)
 
@@ -396,6 +402,13 @@ class LevelSearch:
 def _pull(point: Point, quadratic: _Quadratic) -> Floats:
     """Slopes of the quadratic where the levels' coefficients are 0."""
     return quadratic.own_slope + np.einsum("gkl,gl->gk", quadratic.seen.own, point.own)
+
+
+def _change(old: Point, new: Point, least: Floats) -> float:
+    """Largest relative change of a scale; those below `least` count as that."""
+    shared = np.log(np.array(new.shared.taus) / old.shared.taus)
+    own = np.log(np.maximum(new.taus, least) / np.maximum(old.taus, least))
+    return float(np.abs(np.concatenate([shared, own])).max())
 
 
 def _blocks(first: Floats, across: Floats, back: Floats, second: Floats) -> Floats:

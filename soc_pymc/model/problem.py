@@ -352,7 +352,8 @@ def _located(
         laplaces, effects = mode_with_effects(designs, data, begin, SCALE * mean.weak[0].unit)
     if integrated:
         search = LevelSearch.of(curves, data, rows.group)
-        points = search.mode(search.start([laplace.state for laplace in laplaces]))
+        flat = search.start([laplace.state for laplace in laplaces])
+        points = search.mode(flat, enough=0.1)  # only its slopes count
         of_shared, of_levels = points[0].shared.coefficients, points[0].own
     else:
         of_shared, of_levels = laplaces[0].state.coefficients, None
