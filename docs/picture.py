@@ -13,8 +13,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import soc_pymc as soc
-
-BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "0.6"  # of Okabe and Ito
+from soc_pymc.plots.canvas import CURVE, OBSERVED, REFERENCE
 
 
 def main() -> None:
@@ -33,16 +32,16 @@ def main() -> None:
         post["t"][many],
         own[many],
         s=3,
-        color=GREY,
-        alpha=0.5,
+        color=OBSERVED,
+        alpha=0.8,
         linewidths=0,
         label="own rate, 20 impressions or more",
     )
     grid = np.geomspace(*post["t"].quantile([0.005, 0.995]), 100)
     lower, middle, upper = soc.bands(soc.calibration_curves(fit, grid))["mean"].to_numpy()
-    left.fill_between(grid, lower, upper, color=BLUE, alpha=0.35, linewidth=0, label="90% band")
-    left.plot(grid, middle, color=BLUE, label="E(theta | t)")
-    left.plot(grid, grid, color="0.2", linewidth=0.8, linestyle="--", label="score as it is")
+    left.fill_between(grid, lower, upper, color=CURVE, alpha=0.35, linewidth=0, label="90% band")
+    left.plot(grid, middle, color=CURVE, label="E(theta | t)")
+    left.plot(grid, grid, color=REFERENCE, linewidth=0.8, linestyle="--", label="score as it is")
     left.set(
         xlabel="score t: predicted click rate", ylabel="click rate", title="The curve and its band"
     )
@@ -58,7 +57,12 @@ def main() -> None:
         linewidths=0,
     )
     right.plot(
-        [low, high], [low, high], color="0.2", linewidth=0.8, linestyle="--", label="no shrinkage"
+        [low, high],
+        [low, high],
+        color=REFERENCE,
+        linewidth=0.8,
+        linestyle="--",
+        label="no shrinkage",
     )
     bar = figure.colorbar(dots, ax=right, label="impressions")
     ticks = np.arange(1, int(np.log10(some["impressions"].max())) + 1)

@@ -174,6 +174,7 @@ _PARIS = pa.array(
 _SPANS = pa.array([timedelta(seconds=s) for s in range(1, 5)], pa.duration("us"))
 _CENTS = pa.array([Decimal("0.25"), Decimal("1"), Decimal("2"), Decimal("3")], pa.decimal128(9, 2))
 _FIX, _CONVERT = "fix or drop", "convert it first"
+_NAN = float("nan")
 
 # fmt: off
 TABLES = (
@@ -257,6 +258,32 @@ TABLES = (
     BadTable("a label of crossed groups holds the sign that joins them", "'h': 1 of 4 rows", _FIX,
         {"g": ["a", "a", "b", "b"], "h": ["c", "c×d", "d", "c"]}, {"group": ("g", "h")},
         engines=True),
+    BadTable("a group is missing, so that whole numbers are floats",
+        "'g': 1 of 4 rows is missing (null or NaN); groups must be labels",
+        "whole numbers stored as floats; groups must be labels: text, whole numbers or true/false: "
+        "convert it to whole numbers (in pandas by .astype('Int64')) or to text first",
+        {"g": [1.0, None, 2.0, 1.0]}, {"group": "g"}, engines=True),
+    BadTable("a cluster is NaN among floats", "'g': 1 of 4 rows is missing (null or NaN); clusters",
+        "whole numbers stored as floats", {"g": [1.0, _NAN, 2.0, 1.0]}, {"cluster": "g"}),
+    BadTable("a group is missing among numbers with fractions", "'g': 2 of 4 rows are missing",
+        "'g' holds numbers with fractions; groups", {"g": [0.5, None, None, 1.5]}, {"group": "g"}),
+    BadTable("groups of values are floats, and some are missing", "'g': 1 of 4 rows is missing",
+        "whole numbers stored as floats", {"g": [1.0, None, 2.0, 1.0]}, {"group": "g"},
+        kind="values"),
+    BadTable("all groups are missing among floats", "'g': 4 of 4 rows are missing", _FIX,
+        {"g": pa.array([None] * 4, pa.float64())}, {"group": "g"}),
+    BadTable("groups are decimals", "'g' holds whole numbers stored as decimals; groups",
+        "convert it to whole numbers", {"g": pa.array([Decimal(g) for g in (1, 2, 2, 1)],
+            pa.decimal128(9, 0))}, {"group": "g"}, backends=("pandas", "polars", "arrow", "duckdb",
+            "parquet")),
+    BadTable("every item is a group of its own",
+        "'g': every item is a group of its own (80 groups of 80 items)", "leave it out of group=",
+        {**{c: values * 20 for c, values in TAME.items()}, "g": range(80)}, {"group": "g"},
+        engines=True),
+    BadTable("every item is a level of its own of crossed groups",
+        "'h': every item is a group of its own (80 groups of 80 items)", "leave it out of group=",
+        {**{c: values * 20 for c, values in TAME.items()}, "g": ["a", "b"] * 40, "h": range(80)},
+        {"group": ("g", "h")}),
     BadTable("clusters are numbers with fractions", "'g' holds numbers with fractions; clusters",
         _CONVERT, {"g": [0.5, 1.5, 2.5, 0.5]}, {"cluster": "g"}, engines=True),
     BadTable("a cluster is missing", "'g': 1 of 4 rows is missing", _FIX,
@@ -514,8 +541,6 @@ def of_version(step: int, is_fit: bool) -> bytes:
         save_netcdf(data, path, SocError)
         return path.read_bytes()
 
-
-_NAN = float("nan")
 
 # fmt: off
 ARGUMENTS = (

@@ -115,7 +115,7 @@ def bin_table(bayes=True):
 def held_table(bins=5):
     """Records in the layout of ``HeldOut.table``."""
     score, rows = np.geomspace(0.01, 0.3, bins), []
-    gains = {"t": 0.0, "constant": -13.6, "E(theta|t)": 0.32, "E(theta|t,y)": 0.63}
+    gains = {"t": 0.0, "constant": -13.6, "E(theta | t)": 0.32, "E(theta | t, y)": 0.63}
     for name, gain in gains.items():
         for k in range(-1, bins):
             rows.append(

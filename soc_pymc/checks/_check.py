@@ -20,7 +20,7 @@ from .._lib.threads import one_blas_thread
 from ..data.groups import group_roles
 from ..data.items import ANY_ITEMS, Items
 from ..data.statistics import Statistics
-from ..data.summaries import summarize
+from ..data.summaries import totals_of
 from ..families.family import family_of
 from ..families.outcomes import Outcome
 from ..families.row_sums import MEAN_ONLY
@@ -222,7 +222,7 @@ def check(
             rows += left
             groups["loo_pit"] = _item_values(outcome, loo_pit, at)
     if not fit.one_draw and (fit.widened or items.cluster is not None):
-        rows.append(_clusters(fit, items))
+        rows.append(cluster_finding(fit, items))
     table = _table(rows, fit)
     groups["pit"] = _pit_dataset(found)
     advice = (*advise(table, fit, outcome, n, names), *cut_columns(labels))
@@ -247,7 +247,7 @@ def _check_cells(fit: Fit, stats: Statistics, seed: int, progress: bool) -> Chec
     if outcome.forms.doubt(stats.table):
         rows.append(_noise(posterior, cells.columns))
     if not fit.one_draw and (fit.widened or stats.blocks):
-        rows.append(_clusters(fit, stats))
+        rows.append(cluster_finding(fit, stats))
     table = _table(rows, fit)
     advice = advise(table, fit, outcome, stats.n_items, list(cells.levels))
     return CheckResult(table, xr.DataTree.from_dict(groups), tuple(advice), elpd)
@@ -299,12 +299,12 @@ def _of_width(factor: float, most: float) -> str:
     return "fail" if off > np.log1p(most) else "look" if off > np.log1p(most / 2) else "ok"
 
 
-def _clusters(fit: Fit, items: Items | Statistics) -> Finding:
+def cluster_finding(fit: Fit, items: Items | Statistics) -> Finding:
     """How much wider clusters make bands, and whether they are."""
     from ..inference.clusters import cluster_factor  # which loads PyMC
 
     if not fit.widened and not isinstance(items, Statistics):
-        items = summarize(items, folds=0, on_leakage="ignore", progress=False)
+        items = totals_of(items, folds=0, on_leakage="ignore", progress=False)
     factor = cluster_factor(fit, items)
     verdict = "ok" if fit.widened else _of_width(factor, _NARROW)
     return "clusters", "all items", factor, np.nan, verdict

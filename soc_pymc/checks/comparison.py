@@ -21,7 +21,7 @@ from .._lib.progress import phase
 from .._lib.threads import one_blas_thread
 from ..data.items import Items
 from ..data.statistics import Statistics
-from ..data.summaries import summarize
+from ..data.summaries import totals_of
 from ..inference.departure import departure
 from ..inference.results import Fit, Status, outcome_roles
 from ..posterior.item_columns import read_items
@@ -314,7 +314,7 @@ def _statistics(fits: Mapping[str, Fit], items: Items, progress: bool) -> dict[s
         key = tuple(edges)
         if key not in made:
             try:
-                made[key] = summarize(
+                made[key] = totals_of(
                     items, edges=edges, folds=0, joint=True, on_leakage="ignore", progress=progress
                 )
             except (ItemsError, StatisticsError):  # bins that overlap are none of such statistics

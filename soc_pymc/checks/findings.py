@@ -56,9 +56,13 @@ def advise(
                 "method=soc.NUTS() before reading anything else here."
             )
         findings = failed[failed["p_value"].notna()]
-        yield from _summary_advice(findings, fit, outcome, known)
-        yield from _slice_advice(findings, fit, outcome, by, known)
-        yield from _size_of_sample(findings, n_items)
+        if (table.loc[doubted, "verdict"] == "fail").any() and not findings.empty:
+            # wrong noise shows by size, in zeros and in the shape too
+            yield "Mend the noise first: the other findings may follow from it."
+        else:
+            yield from _summary_advice(findings, fit, outcome, known)
+            yield from _slice_advice(findings, fit, outcome, by, known)
+            yield from _size_of_sample(findings, n_items)
     elif (table["verdict"] == "look").any():
         looked = table[(table["verdict"] == "look") & tested]
         if not looked.empty:
@@ -83,7 +87,7 @@ def advise(
         yield (
             f"A few outcomes sway the fit when they are left out (Pareto k {k:.2f}): look at them "
             "by arviz.plot_khat, of result.elpd or of arviz.loo(result.data, pointwise=True), and "
-            "compare fits by soc.evaluate.cross_validate, which does not use these weights."
+            "compare fits by soc.evaluate.held_out, which does not use these weights."
         )
 
 

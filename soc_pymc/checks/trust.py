@@ -24,7 +24,7 @@ _REMEDIES = {
     "fit": "fit.status.reason says what to do, and soc.NUTS() on the same statistics is the "
     "reference",
     "draws": "fit with more draws, soc.VI(draws=4000) or soc.NUTS(draws=)",
-    "weights": "look at the items that sway the fit, or compare by soc.evaluate.cross_validate",
+    "weights": "look at the items that sway the fit, or compare by soc.evaluate.held_out",
 }
 
 

@@ -48,6 +48,7 @@ from .statistics import FORMAT, Statistics, is_whole, make_statistics
 _log = logging.getLogger(__name__)
 _FEWEST_BINS, _MOST_BINS, _ITEMS_IN_BIN = 20, 1000, 10  # default number of bins
 _FOLDS = 10  # folds from ids
+_OWN_GROUPS = 50  # items of which not each may be a group of its own
 _MOST_JOINT = 4_000_000  # joint cells, of about 100 bytes each
 _AUTO = "auto"
 _AUTO_BYTES = 64e6  # of joint cells that are kept without being asked for
@@ -172,9 +173,9 @@ def summarize(
     Raises
     ------
     ItemsError
-        If the items are not valid, or leak; if every item has a cluster of its own; if values are
-        so far from 0 that sums of their squares lose precision; if `equal` is not ``"items"`` for
-        items with values.
+        If the items are not valid, or leak; if every item has a cluster of its own, or every one of
+        50 items or more a group of its own; if values are so far from 0 that sums of their squares
+        lose precision; if `equal` is not ``"items"`` for items with values.
     StatisticsError
         If `bins`, `equal`, `edges`, `folds` or `joint` are not valid, or if values vary so widely
         that even a single bin has more joint cells than `joint`.
@@ -208,6 +209,36 @@ def summarize(
     for role, column in (("cluster", cluster), ("date", date)):
         if column is not None:
             items = _with_column(items, role, column)
+    stats = totals_of(
+        items,
+        bins=bins,
+        equal=equal,
+        edges=edges,
+        folds=folds,
+        joint=joint,
+        on_leakage=on_leakage,
+        progress=progress,
+    )
+    _check_groups(stats)
+    _tell_atoms(stats, items)
+    return stats
+
+
+def totals_of(
+    items: Items,
+    *,
+    bins: int | None = None,
+    equal: str | None = None,
+    edges: ArrayLike | None = None,
+    folds: int | None = None,
+    joint: bool | int | str = "auto",
+    on_leakage: str = "raise",
+    progress: bool = True,
+) -> Statistics:
+    """What `summarize` returns, also of items to which a fit that is there is applied.
+
+    Their groups may have one item each, and the fit says which scores many items share.
+    """
     outcome = OUTCOMES[items.kind]
     if equal not in (None, "items", *outcome.amounts):
         raise ItemsError(
@@ -231,7 +262,6 @@ def summarize(
     _check_leakage(stats, on_leakage)
     if doubt := outcome.forms.doubt(stats.table):
         warn_user(doubt, ItemsWarning)
-    _tell_atoms(stats, items)
     _log.info("summarized %r: %s items in %s bins", items, stats.n_items, stats.bins)
     _log.debug("tables of sums have these rows: %s", {t: stats.data.sizes[t] for t in found.sums})
     return stats
@@ -244,6 +274,18 @@ def _with_column(items: Items, role: str, column: str) -> Items:
         raise ItemsError(f"the items have {role}s in column {own!r}: leave out {role}={column!r}")
     changed: dict[str, Any] = {role: column}
     return replace(items, **changed)
+
+
+def _check_groups(stats: Statistics) -> None:
+    """Refuse a column of groups with a label of its own for every item."""
+    n = stats.n_items
+    for grouping in stats.groupings if n >= _OWN_GROUPS else ():
+        if len(grouping.levels) >= n:
+            raise ItemsError(
+                f"column {grouping.column!r}: every item is a group of its own ({n:,} groups of "
+                f"{n:,} items), so that no group has a curve to learn: name a column whose labels "
+                "repeat, or leave it out of group="
+            )
 
 
 def _tell_atoms(stats: Statistics, items: Items) -> None:

@@ -50,11 +50,11 @@ class HeldOut:
     ----------
     table
         One row for each estimator over all items (``bin`` -1) and in each bin: ``estimator``
-        (``"t"``, the baselines' names, ``"E(theta|t)"`` and ``"E(theta|t,y)"`` of each fit, with
-        the fit's name before it where names were given), ``bin``, ``score`` (mean), ``items``;
-        of the held-out part ``exposure`` and ``events`` (of values ``precision``, the sum of
-        1 / noise_sd^2), ``log_likelihood``; ``gain`` in nats over t (or what `over` named, which
-        then stands first), its ``standard_error`` over items; ``gain_percent`` of t's
+        (``"t"``, the baselines' names, ``"E(theta | t)"`` and ``"E(theta | t, y)"`` of each fit,
+        with the fit's name before it where names were given), ``bin``, ``score`` (mean),
+        ``items``; of the held-out part ``exposure`` and ``events`` (of values ``precision``, the
+        sum of 1 / noise_sd^2), ``log_likelihood``; ``gain`` in nats over t (or what `over` named,
+        which then stands first), its ``standard_error`` over items; ``gain_percent`` of t's
         log-likelihood (of values: of t's squared error in noise sds, so that 100 is no error at
         all), and ``gain_percent_se``. Standard errors of a single item are NaN, and percentages of
         a likelihood of 0.
@@ -77,7 +77,7 @@ class HeldOut:
     >>> fit = soc.fit(soc.summarize(split.train, progress=False), progress=False)
     >>> found = soc.evaluate.held_out(fit, split, baselines=(), bins=4, progress=False)
     >>> found.table[found.table["bin"] == -1]["estimator"].to_list()
-    ['t', 'E(theta|t)', 'E(theta|t,y)']
+    ['t', 'E(theta | t)', 'E(theta | t, y)']
     >>> dict(found.data["pit"]["density"].sizes)
     {'fit': 1, 'slice': 2, 'bin': 4, 'p': 20}
     """
@@ -166,7 +166,7 @@ def held_out(
     >>> fit = soc.fit(soc.summarize(split.train, progress=False), progress=False)
     >>> found = soc.evaluate.held_out({"Gamma": fit}, split, bins=5, progress=False)
     >>> found.table["estimator"].unique()[-2:].tolist()
-    ['Gamma: E(theta|t)', 'Gamma: E(theta|t,y)']
+    ['Gamma: E(theta | t)', 'Gamma: E(theta | t, y)']
     """
     named = named_fits(fits, "fit")
     if not isinstance(baselines, list | tuple):
@@ -188,7 +188,7 @@ def held_out(
     for name, fit in named.items():
         before = "" if isinstance(fits, Fit) else f"{name}: "
         given_t, given_y, one_pit = _judged(fit, name, split, bin_of, seed, progress)
-        estimates |= {f"{before}E(theta|t)": given_t, f"{before}E(theta|t,y)": given_y}
+        estimates |= {f"{before}E(theta | t)": given_t, f"{before}E(theta | t, y)": given_y}
         pit.append(one_pit)
     table = _gains(estimates, _frame(split.test), bin_of, outcome)
     coords = {"fit": list(named), "bin": np.arange(len(centre)), "score": ("bin", centre)}

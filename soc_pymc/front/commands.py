@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import soc_pymc as soc
 
-from .._lib.errors import FitError, StatisticsError
+from .._lib.errors import FitError, ItemsError, StatisticsError
 from ..data.groups import arguments_of, group_roles, is_group, roles_of, roles_of_groups
 from ..families.family import FAMILIES, Family, reads_joint
 from ..families.outcomes import OUTCOMES, Outcome
@@ -364,8 +364,21 @@ def posteriors(chosen: _Chosen) -> None:
     if chosen.group and not fit.groups:
         given = ",".join(chosen.group)
         raise FitError(f"--group {given}: {chosen.fit} has no groups, leave it out")
-    written = _score(chosen, fit, _items_of(chosen, fit))
+    try:
+        written = _score(chosen, fit, _items_of(chosen, fit))
+    except ItemsError as error:
+        if chosen.score_only or not _lacks_outcomes(chosen, fit, str(error)):
+            raise
+        remedy = "or add --score-only for theta given the score alone"
+        raise ItemsError(f"{error}\n{remedy}") from error
     print(f"item posteriors -> {written}")
+
+
+def _lacks_outcomes(chosen: _Chosen, fit: "soc.Fit", text: str) -> bool:
+    """Whether an error is of a table that has the score, but not the column of outcomes."""
+    kind, names = _columns_of(chosen, fit)
+    lacks = {role: f"column {name!r} is missing" in text for role, name in names.items()}
+    return lacks[OUTCOMES[kind].observed] and not lacks["score"]
 
 
 def _score(chosen: _Chosen, fit: "soc.Fit", items: "Items") -> Any:

@@ -58,8 +58,8 @@ def _errors(fitted: soc.Fit, scored: pd.DataFrame) -> pd.DataFrame:
     curve = np.exp(curve_draws(fitted, grid)[0]).mean(axis=0)
     estimates = {
         "t": scored["score"].to_numpy(),
-        "E(theta|t)": np.interp(np.log(scored["score"]), np.log(grid), curve),
-        "E(theta|t,y)": scored["theta_mean"].to_numpy(),
+        "E(theta | t)": np.interp(np.log(scored["score"]), np.log(grid), curve),
+        "E(theta | t, y)": scored["theta_mean"].to_numpy(),
     }
     rmse = {name: float(np.sqrt(np.mean((e - theta) ** 2))) for name, e in estimates.items()}
     inside = (scored["theta_q05"] < theta) & (theta < scored["theta_q95"])

@@ -7,13 +7,15 @@ block out moves the mode by -(H - H_b)^-1 s_b, in one Newton step. The sum of sq
 is the jackknife estimate of the mode's covariance (CR3; MacKinnon, Nielsen and Webb 2023). What it
 exceeds that of independent items by, where it does, is the covariance of normal noise that is added
 to the curves of every draw. It is computed for curves of the score and of groups alone, and serves
-mixtures and models with further terms too.
+mixtures and models with further terms too. Where the levels of a grouping are integrated out, each
+has noise of its own, from its blocks given the shared curves, beside that of the shared curves.
 
 Few blocks determine a covariance badly. In each direction the excess is multiplied by the squared
 ratio of a t quantile to a normal one, with Satterthwaite's degrees of freedom from the fourth
 powers of the blocks' moves: few, if a few blocks make most of it.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,7 +29,8 @@ from .._lib.errors import FitError
 from ..data.statistics import Statistics, make_statistics, undated
 from ..families.family import FAMILIES
 from ..families.priors import Prior
-from ..model.laplace import row_curvature
+from ..model.laplace import RowCurvature, floored, row_curvature
+from ..model.levels import Levels
 from ..model.problem import Problem, build
 from ..model.rows import rows_of
 from ..model.splines import knots_in, spline_matrix
@@ -50,18 +53,14 @@ class Blocks:
 
 def make_blocks(built: Problem, stats: Statistics) -> Blocks:
     """The blocks' parts of the log marginal, from the statistics' tables by block."""
-    apart, group, block = _by_block(stats, bool(built.labels))
-    rows, data = rows_of(apart, built.family, grouped=True)
-    code, bins = rows.group, stats.bins
-    at = np.searchsorted(built.rows.group * bins + built.rows.bin, group[code] * bins + rows.bin)
     designs = [of.design for of in built.coefficients]
     states = [of.laplace.state for of in built.coefficients]
     m, c = (state.at(design) for state, design in zip(states, designs, strict=True))
     wholes = [design.whole for design in designs]
-    of_rows = row_curvature(data.with_spread(built.data.spread[at]), m[at], c[at])
+    of_rows, at, block = _rows_of_blocks(built, stats, m, c)
     slope, information = [], []
     for own in np.unique(block):
-        rows_here = block[code] == own
+        rows_here = block == own
         found = of_rows.of_coefficients([whole[at] for whole in wholes], rows_here)
         slope.append(np.concatenate(found.slopes))
         information.append(linalg.block_diag(*found.information))
@@ -73,6 +72,78 @@ def make_blocks(built: Problem, stats: Statistics) -> Blocks:
         linalg.block_diag(*of_all.information),
         np.concatenate(precision),
     )
+
+
+def _rows_of_blocks(
+    built: Problem, stats: Statistics, first: Floats, second: Floats
+) -> tuple[RowCurvature, Ints, Ints]:
+    """Rows of every block at both curves at the problem's rows; their rows there, and blocks."""
+    apart, group, block = _by_block(stats, bool(built.labels))
+    rows, data = rows_of(apart, built.family, grouped=True)
+    code, bins = rows.group, stats.bins
+    at = np.searchsorted(built.rows.group * bins + built.rows.bin, group[code] * bins + rows.bin)
+    of_rows = row_curvature(data.with_spread(built.data.spread[at]), first[at], second[at])
+    return of_rows, at, block[code]
+
+
+def blocks_of_levels(built: Problem, levels: Levels, stats: Statistics) -> Iterator[Blocks | None]:
+    """As `make_blocks`, of each level that is integrated out, given the shared curves.
+
+    None where all of a level's items are in one block, so that nothing shows how they differ.
+    """
+    tau, own = levels.mode
+    parts = np.split(own, [len(levels.terms[0].kind)], axis=1)
+    level = levels.terms[0].grouping.of[built.rows.group]
+    m, c = (
+        of.laplace.state.at(of.design) + (term.design * part[level]).sum(axis=1)
+        for of, term, part in zip(built.coefficients, levels.terms, parts, strict=True)
+    )
+    of_rows, at, block = _rows_of_blocks(built, stats, m, c)
+    order = np.lexsort((block, level[at]))
+    ends = np.searchsorted(level[at][order], np.arange(len(own) + 1))
+    for k in range(len(own)):
+        rows = order[ends[k] : ends[k + 1]]
+        starts = np.flatnonzero(np.diff(block[rows], prepend=-1))
+        if len(starts) < 2:
+            yield None
+            continue
+        first, second = (term.design[at[rows]] for term in levels.terms)
+        slopes = [
+            np.add.reduceat(x * slope[rows][:, None], starts)
+            for x, slope in zip((first, second), of_rows.slopes, strict=True)
+        ]
+        pairs = (first, of_rows.first), (second, of_rows.bound), (second, of_rows.observed)
+        of_first, bound, seen = (
+            np.add.reduceat(x[:, :, None] * (w[rows][:, None] * x)[:, None], starts)
+            for x, w in pairs
+        )
+        information = np.zeros((len(starts), len(tau), len(tau)))
+        information[:, : first.shape[1], : first.shape[1]] = of_first
+        information[:, first.shape[1] :, first.shape[1] :] = floored(bound, seen, 1e-12)
+        yield Blocks(np.hstack(slopes), information, information.sum(axis=0), tau**-2.0)
+
+
+def added_to_levels(
+    built: Problem, levels: Levels, stats: Statistics, posterior: xr.Dataset
+) -> dict[str, Floats]:
+    """What clusters add to the levels' curves beside what they add to the shared ones.
+
+    Factors (levels, coordinates of noise, knots).
+    """
+    size = levels.sites.pull.shape[1]
+    factors = np.zeros((len(levels.parts), size, size))
+    for factor, blocks in zip(factors, blocks_of_levels(built, levels, stats), strict=True):
+        if blocks is not None:
+            found = excess(blocks)
+            factor[: found.shape[1]] = found.T
+    parts = np.split(factors, [len(levels.terms[0].kind)], axis=2)
+    names = built.family.curves
+    added = {}
+    for name, curve, term, part in zip(names, built.curves, levels.terms, parts, strict=True):
+        name = f"{name}_of_{term.grouping.name}"
+        knots = posterior[name][posterior[name].dims[-1]].to_numpy()
+        added[name] = part @ (spline_matrix(knots, curve.basis.knots) @ term.values).T
+    return added
 
 
 def _by_block(stats: Statistics, grouped: bool) -> tuple[Statistics, Ints, Ints]:
@@ -159,22 +230,45 @@ def added_to_curves(built: Problem, stats: Statistics, posterior: xr.Dataset) ->
     return found
 
 
+def _added(
+    plain: Prior, built: Problem, stats: Statistics, posterior: xr.Dataset
+) -> tuple[dict[str, Floats], dict[str, Floats]]:
+    """Factors of noise that all curves share, (k, *shape), and of each level's own, by curve.
+
+    The latter are (levels, k, knots), of levels that are integrated out in `built`.
+    """
+    if not built.levels:
+        return added_to_curves(built, stats, posterior), {}
+    shared = build(stats, replace(plain, groups=False))
+    common = added_to_curves(shared, stats, posterior)
+    for curve in built.family.curves:
+        for grouping in built.groupings:
+            common[f"{curve}_of_{grouping.name}"] = common[curve][:, None]
+    return common, added_to_levels(built, built.levels, stats, posterior)
+
+
 def cluster_factor(fit: Fit, items: Any) -> float:
-    """By which factor clusters widen a fit's bands: the larger of both curves' medians.
+    """By which factor clusters widen a fit's bands: the largest of all curves' medians.
 
     Of a fit that was not widened it is that of `items`: statistics with clusters, of any bins.
     """
     if fit.widened:
-        factors = fit.data["clusters"].to_dataset()
-        return max(float(values.median()) for values in factors.values())
+        widened = fit.data["clusters"].to_dataset()
+        return max(float(values.median()) for values in widened.values())
     exact = {dim: knots_in(fit.data, dim) for dim in ("mean_knot", "variance_knot")}
     posterior = fit.data["posterior"].to_dataset().assign_coords(exact)
-    built = build(items, replace(plain_of(fit.prior), groups=False))
+    plain = plain_of(fit.prior)
+    if items.groups != fit.groups:
+        plain = replace(plain, groups=False)
+    common, own = _added(plain, build(items, plain), items, posterior)
     found = []
-    of_curves = added_to_curves(built, items, posterior)
-    for name, added in ((name, of_curves[name]) for name in built.family.curves):
-        variance = posterior[name].var(("chain", "draw")).to_numpy()
-        found.append(np.median(np.sqrt(1.0 + np.square(added).sum(axis=0) / variance)))
+    for name, factors in common.items():
+        if "atom" not in posterior[name].dims:
+            more = np.square(factors).sum(axis=0)
+            if name in own:
+                more = more + np.square(own[name]).sum(axis=1)
+            variance = posterior[name].var(("chain", "draw")).to_numpy()
+            found.append(np.median(np.sqrt(1.0 + more / variance)))
     return float(max(found))
 
 
@@ -183,24 +277,31 @@ def for_clusters(
 ) -> tuple[dict[str, xr.Dataset], str]:
     """The posterior with wider curves and by which factor, and words for the fit's status."""
     plain = plain_of(prior)
-    if built.levels:  # too many for their own noise: they get that of the shared curve
-        plain = replace(plain, groups=False)
-    added = added_to_curves(built if prior == plain else build(stats, plain), stats, posterior)
-    for curve in built.family.curves if built.levels else ():
-        for grouping in built.groupings:
-            added[f"{curve}_of_{grouping.name}"] = added[curve][:, None]
-    rng = np.random.default_rng(0)
-    number = posterior.sizes["chain"], posterior.sizes["draw"]
-    noise = rng.normal(size=(*number, len(next(iter(added.values())))))
-    noise -= noise.mean(axis=(0, 1))  # clusters do not move the curves
+    same = built if prior == plain else build(stats, plain)
+    common, own = _added(plain, same, stats, posterior)
+    rng, over = np.random.default_rng(0), ("chain", "draw")
+    number = [posterior.sizes[dim] for dim in over]
+
+    def drawn(*shape: int) -> Floats:
+        noise = rng.normal(size=(*number, *shape))
+        return np.asarray(noise - noise.mean(axis=(0, 1)))  # clusters do not move the curves
+
+    noise = drawn(len(next(iter(common.values()))))
     wider = posterior.assign(
-        {name: posterior[name] + np.tensordot(noise, own, 1) for name, own in added.items()}
+        {name: posterior[name] + np.tensordot(noise, added, 1) for name, added in common.items()}
     )
-    over, names = ("chain", "draw"), built.family.curves
+    if own:
+        noise = drawn(*next(iter(own.values())).shape[:2])
+        for name, added in own.items():
+            wider[name] = wider[name] + np.einsum("cdgk,gkj->cdgj", noise, added, optimize=True)
     factors = xr.Dataset(
-        {name: wider[name].std(over) / posterior[name].std(over) for name in names}
+        {
+            name: wider[name].std(over) / posterior[name].std(over)
+            for name in common
+            if "atom" not in posterior[name].dims
+        }
     )
-    first, second = (float(factors[name].median()) for name in names)
+    first, second = (float(factors[name].median()) for name in built.family.curves)
     words = (
         f"; bands widened for {stats.blocks} blocks of clusters, at the median knot by "
         f"{first:.2f} (mean) and {second:.2f} (variance)"

@@ -52,7 +52,7 @@ _FEWEST_DRAWS, _MOST_DRAWS = 1000, 4000  # draws for the estimate of Pareto k
 _FEW = 0.5
 _MADE = 4.0  # draws for each one kept, at most; the least effective sample for each one is lower
 # where levels are integrated out and each draw costs all their rows
-_FEW_OF_LEVELS, _EFFECTIVE_OF_LEVELS = 0.05, 1.5
+_FEW_OF_LEVELS, _EFFECTIVE_OF_LEVELS = 0.05, 2.0
 _ANNEALED = (20, 24)  # densities of annealing, and of another try
 _ENOUGH = 0.1  # effective sample after which there is no other
 _NARROWEST_STEP, _WIDEST_STEP = 0.7, 3.0  # largest change of a width between both

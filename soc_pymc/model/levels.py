@@ -76,6 +76,18 @@ class Levels:
     sites: Sites
     scales: tuple[CurveScales, ...]
 
+    @property
+    def mode(self) -> tuple[Floats, Floats]:
+        """Scales of the coefficients (K,), and the coefficients (G, K) at the shared centre."""
+        tau = np.concatenate(
+            [
+                np.array([known.tau for known in curve.posteriors])[term.kind]
+                for term, curve in zip(self.terms, self.scales, strict=True)
+            ]
+        )
+        precision = self.sites.information + np.diag(tau**-2.0)
+        return tau, np.linalg.solve(precision, self.sites.pull[:, :, None])[:, :, 0]
+
 
 @dataclass(frozen=True)
 class Point:

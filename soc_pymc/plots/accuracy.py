@@ -20,13 +20,13 @@ _QUANTITIES = {  # column, with the column of the truth where there is one, and 
     "variance_error": (None, "squared error of Var(theta | t, y)\n/ {mean}⁴"),
 }
 _OF_ALL = {  # estimators that are the same whatever the method; dashes show beside dots
-    "mse_y": ("y alone", (canvas.PURPLE, ".")),
-    "mse_t": ("t", (canvas.GREY, ".")),
-    "mse_true_mean": ("true E(theta | t)", (canvas.GREEN, "_")),
+    "mse_y": ("y alone", (canvas.OBSERVED, ".")),
+    "mse_t": ("t", (canvas.GIVEN, ".")),
+    "mse_true_mean": ("true E(theta | t)", (canvas.BESIDE, "_")),
 }
 _OF_METHOD = {
-    "mse_mean": ("fitted E(theta | t)", canvas.ORANGE),
-    "mse_posterior": ("fitted E(theta | t, y)", canvas.BLUE),
+    "mse_mean": ("fitted E(theta | t)", canvas.PURPLE),
+    "mse_posterior": ("fitted E(theta | t, y)", canvas.CURVE),
 }
 
 
@@ -75,7 +75,7 @@ def plot_accuracy(table: pd.DataFrame, quantity: str = "mean", axes: Any = None)
     def draw(ax: Axes, part: pd.DataFrame) -> None:
         if truth:
             own = _first(part).sort_values("score")
-            style: dict[str, Any] = {"color": canvas.BLACK, "linewidth": 1.1}
+            style: dict[str, Any] = {"color": canvas.GIVEN, "linewidth": 1.1}
             ax.plot(own["score"], own[truth], label=f"true {label}", **style)
         for k, method, own in _methods(table, part):
             _dots(ax, own, quantity, f"{method}: estimated" if truth else method, _look(k), k > 0)
@@ -113,7 +113,7 @@ def plot_regret(table: pd.DataFrame, axes: Any = None) -> NDArray[Any]:
     shared = {name: style for name, style in _OF_ALL.items() if name in table}
 
     def draw(ax: Axes, part: pd.DataFrame) -> None:
-        ax.axhline(1, color=canvas.BLACK, linewidth=1, label="oracle E(theta | t, y)")
+        ax.axhline(1, color=canvas.REFERENCE, linewidth=1, label="oracle E(theta | t, y)")
         for name, (label, look) in shared.items():
             _dots(ax, _first(part), name, label, look)
         for k, method, own in _methods(table, part):
@@ -164,7 +164,7 @@ def plot_error_ratio(
             table = table.assign(error_ratio_se=half)
 
     def draw(ax: Axes, part: pd.DataFrame) -> None:
-        ax.axhline(1, color=canvas.BLACK, linewidth=1)
+        ax.axhline(1, color=canvas.REFERENCE, linewidth=1)
         for k, method, own in _methods(table, part):
             _dots(ax, own, "error_ratio", method, _look(k), k > 0)
 

@@ -90,7 +90,7 @@ def plot_bin_choice(
     width.set_ylabel("Sd of log t, or of t, inside a bin")
     share.set_ylim(0, 1.35 * share.get_ylim()[1])  # room for the legend
     share.yaxis.set_major_formatter(ticker.PercentFormatter(1.0))
-    noise.axhline(1, color=canvas.GREY, linewidth=1, linestyle="--")
+    noise.axhline(1, color=canvas.REFERENCE, linewidth=1, linestyle="--")
     noise.set_ylabel("typical error")
     away.set_ylabel("root mean square difference")
     if away.get_yscale() == "log":
@@ -151,7 +151,7 @@ def plot_bin_spread(source: Statistics | Fit, ax: Axes | None = None) -> Axes:
     score, spread, items, log = _of_fit(source) if isinstance(source, Fit) else _of_sums(source)
     ax = canvas.panels_in(ax, (7, 4.2))[0]
     seen, label = spread > 0, f"bins (median {np.median(spread):.2g})"
-    canvas.draw_dots(ax, score[seen], spread[seen], canvas.BLUE, label)
+    canvas.draw_dots(ax, score[seen], spread[seen], canvas.OBSERVED, label)
     canvas.draw_floor(ax, score[~seen], "bins with one score only")
     if seen.any():
         canvas.log_or_linear(ax.yaxis, spread[seen])

@@ -216,11 +216,13 @@ class CalibrationDisplay:
         """
         top, bottom = canvas.panels_in(axes, (5.5, 6.0), 2, sharex=True, height_ratios=(4, 1))
         label = f"{self.prob:.0%} band of the whole curve"
-        top.fill_between(self.score, self.lower, self.upper, color=canvas.BLUE, alpha=0.25, lw=0)
-        top.plot([], [], color=canvas.BLUE, alpha=0.25, lw=6, label=label)
+        top.fill_between(self.score, self.lower, self.upper, color=canvas.CURVE, alpha=0.25, lw=0)
+        top.plot([], [], color=canvas.CURVE, alpha=0.25, lw=6, label=label)
         name = self.name or "E(y | p)"
-        top.plot(self.score, self.mean, color=canvas.BLUE, label=name)
-        top.plot([0, 1], [0, 1], color=canvas.GREY, lw=1, ls="--", label="perfectly calibrated")
+        top.plot(self.score, self.mean, color=canvas.CURVE, label=name)
+        top.plot(
+            [0, 1], [0, 1], color=canvas.REFERENCE, lw=1, ls="--", label="perfectly calibrated"
+        )
         top.set(xlim=(0, 1), ylim=(0, 1))
         canvas.finish(top, f"Calibration curve, {len(self.scores):,} items", "", "share of 1s")
         bottom.hist(self.scores, bins=np.linspace(0, 1, _BARS + 1), color=canvas.SKY)

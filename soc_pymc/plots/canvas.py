@@ -18,7 +18,14 @@ from .arguments import axes_in
 ORANGE, SKY, GREEN = "#E69F00", "#56B4E9", "#009E73"
 YELLOW, BLUE, RED, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
 GREY, BLACK = "#666666", "#000000"
-PALETTE = (BLUE, ORANGE, GREEN, RED, SKY, PURPLE, YELLOW)
+PALETTE = (BLUE, ORANGE, GREEN, RED, SKY, PURPLE, YELLOW)  # of fits, methods, estimators by name
+# what a colour says in every picture
+CURVE = BLUE  # a fitted curve, its band, a posterior
+OBSERVED = ORANGE  # outcomes, of items or of bins
+REFERENCE = GREY  # theta = t, no difference, what chance does
+GIVEN = BLACK  # what no fit estimates: an item's score, the truth of a simulation
+APART = RED  # what does not agree with the fit, or with the reference
+BESIDE = GREEN  # a second estimate, beside the curve
 MARKERS = "osD^v<>"
 WIDEST = 8.0  # inches: a notebook shows it as it is
 TOP = 0.985  # of axes: what lies beyond their upper end
@@ -212,7 +219,7 @@ def draw_floor(ax: Axes, across: Floats, label: str, foot: float = 0.015) -> Non
     """
     if across.size:
         style: dict[str, Any] = {
-            "color": GREY,
+            "color": REFERENCE,
             "markersize": 4,
             "label": f"{label}: {len(across):,}",
         }

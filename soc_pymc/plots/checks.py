@@ -26,7 +26,7 @@ from .arguments import AX, RESULT, holds
 Cells = Mapping[tuple[float, float], xr.Dataset]
 
 _PROB = 0.95  # of bands that chance alone fills
-_VERDICT = {"ok": canvas.BLUE, "look": canvas.ORANGE, "fail": canvas.RED}
+_VERDICT = {"ok": canvas.CURVE, "look": canvas.ORANGE, "fail": canvas.APART}
 _COLUMNS = 3
 _EMPTY = "no bin of the histograms holds an item: lower least_size="
 _DEEPEST = 4.0  # departure of a density from 1, in its sd under the model, at which colours end
@@ -106,8 +106,10 @@ def _pit_panel(result: CheckResult, name: str, ax: Axes) -> None:
     row = table[(table["check"] == "PIT") & (table["slice"] == name)].iloc[0]
     n, u = int(pit["n_items"]), pit["u"].to_numpy()
     bound = float(stats.kstwo.isf(1 - _PROB, n))
-    ax.axhspan(-bound, bound, color=canvas.GREY, alpha=0.12, linewidth=0, label=f"{_PROB:.0%} band")
-    ax.axhline(0, color=canvas.GREY, linewidth=0.8)
+    ax.axhspan(
+        -bound, bound, color=canvas.REFERENCE, alpha=0.12, linewidth=0, label=f"{_PROB:.0%} band"
+    )
+    ax.axhline(0, color=canvas.REFERENCE, linewidth=0.8)
     ax.plot(u, pit["averaged"], color=canvas.GREY, linewidth=1, label="averaged over randomisation")
     ax.plot(u, pit["randomised"], color=_VERDICT[row["verdict"]], linewidth=1.5)
     words = f"{n:,} items, p {_p(row['p_value'])}: {row['verdict']}"
@@ -294,7 +296,7 @@ def plot_rootogram(result: CheckResult, prob: float = 0.9, ax: Axes | None = Non
     counts) or a value between two ends; on the scale of square roots all have like errors.
     From it hang bars as long as the root of the number seen: their feet stand at 0 where prediction
     and data agree, and below 0 where there are more such items. The grey band holds the feet with
-    the given probability if the fit is right, at each bar by itself; others are coloured.
+    the given probability if the fit is right, at each bar by itself; others are red.
 
     Parameters
     ----------
@@ -416,20 +418,28 @@ def _hang(
     """Bars that hang from the expected numbers, and the band of their feet."""
     foot = expected - seen
     inside = (foot >= band[0] - 1e-9) & (foot <= band[1] + 1e-9)
-    style: dict[str, Any] = {"alpha": 0.55, "linewidth": 0, "zorder": 2}
-    kinds = (inside, canvas.BLUE, "inside"), (~inside, canvas.ORANGE, "outside")
-    for mask, colour, words in kinds:
+    style: dict[str, Any] = {"linewidth": 0, "zorder": 2}
+    kinds = (
+        (inside, canvas.OBSERVED, 0.55, "inside"),
+        (~inside, canvas.APART, 0.9, "outside"),
+    )
+    for mask, colour, alpha, words in kinds:
         if mask.any():
             label = f"items seen: {canvas.number_of(int(mask.sum()), 'bar')} {words} the band"
-            style |= {"color": colour, "label": label}
+            style |= {"color": colour, "alpha": alpha, "label": label}
             ax.bar(place[mask], -seen[mask], width[mask], expected[mask], **style)
     step = np.append(place - 0.5 * width / 0.9, place[-1] + 0.5 * width[-1] / 0.9)
     low, high = (np.append(end, end[-1]) for end in band)
-    shade: dict[str, Any] = {"step": "post", "color": canvas.GREY, "alpha": 0.4, "linewidth": 0}
+    shade: dict[str, Any] = {
+        "step": "post",
+        "color": canvas.REFERENCE,
+        "alpha": 0.4,
+        "linewidth": 0,
+    }
     label = f"{prob:.0%} band of the feet, at each bar"
     ax.fill_between(step, low, high, label=label, zorder=3, **shade)
-    ax.axhline(0, color=canvas.GREY, linewidth=0.9, zorder=3)
-    line: dict[str, Any] = {"color": canvas.RED, "markersize": 3, "linewidth": 1.4, "zorder": 4}
+    ax.axhline(0, color=canvas.REFERENCE, linewidth=0.9, zorder=3)
+    line: dict[str, Any] = {"color": canvas.CURVE, "markersize": 3, "linewidth": 1.4, "zorder": 4}
     ax.plot(place, expected, "o-", label="expected items", **line)
 
 

@@ -77,10 +77,10 @@ def plot_curves(
     for whole, alpha, words in kinds:
         lines = fitted.curve_lines(fit, curves, prob, whole).values()
         for ax, line in zip(both, lines, strict=True):
-            fitted.draw_band(ax, line, canvas.BLUE, alpha, f"{prob:.0%} {words}")
+            fitted.draw_band(ax, line, canvas.CURVE, alpha, f"{prob:.0%} {words}")
     for ax, line in zip(both, lines, strict=True):
         name = f"{line.name}, {weighted}" if weighted else line.name
-        fitted.draw_line(ax, line, canvas.BLUE, name)
+        fitted.draw_line(ax, line, canvas.CURVE, name)
     if fit.atoms:
         _atom_points(fit, both, prob)
     _data_points(fit, both[0], score)
@@ -109,8 +109,10 @@ def _atom_points(fit: Fit, axes: NDArray[Any], prob: float) -> None:
         bars = None
         if line.low is not None and line.high is not None:
             bars = line.middle - line.low, line.high - line.middle
-        style: dict[str, Any] = {"color": canvas.BLACK, "elinewidth": 1.2, "zorder": 4}
-        ax.errorbar(line.score, line.middle, bars, fmt="D", markersize=4, label=label, **style)
+        style: dict[str, Any] = {"color": canvas.CURVE, "elinewidth": 1.2, "zorder": 4}
+        # bars of many items are short: their caps are wider than the marker, which is small
+        style |= {"capsize": 5, "capthick": 1.2, "markersize": 2.2}
+        ax.errorbar(line.score, line.middle, bars, fmt="D", label=label, **style)
 
 
 def _data_points(fit: Fit, ax: Axes, score: Floats) -> None:
@@ -121,10 +123,12 @@ def _data_points(fit: Fit, ax: Axes, score: Floats) -> None:
     # whiskers must stay on the axis
     low, high = (np.minimum(error, 0.9 * room) for room in (own - scale.low, scale.high - own))
     label = f"items: {fitted.own_estimate(fit)} (bars: ± 1 s.e. of {outcome.words.noise} alone)"
-    style: dict[str, Any] = {"color": canvas.ORANGE, "elinewidth": 0.8, "zorder": 3}
+    style: dict[str, Any] = {"color": canvas.OBSERVED, "elinewidth": 0.8, "zorder": 3}
     ax.errorbar(centre, own, yerr=[low, high], fmt="o", markersize=3.5, label=label, **style)
     if outcome.positive and fitted.scores_estimate_theta(fit):
-        ax.plot(score, score, color=canvas.GREY, linewidth=1, linestyle="--", label="theta = score")
+        ax.plot(
+            score, score, color=canvas.REFERENCE, linewidth=1, linestyle="--", label="theta = score"
+        )
 
 
 def _label_curves(fit: Fit, axes: NDArray[Any], score: Floats) -> None:
@@ -204,11 +208,11 @@ def plot_smoothing(
         low, high = known & (own <= lowest), known & (own >= highest)
         label = f"each bin alone ({canvas.number_of(int(known.sum()), 'bin')})"
         on_axis = known & ~low & ~high
-        canvas.draw_dots(ax, score[on_axis], own[on_axis], canvas.BLACK, label)
+        canvas.draw_dots(ax, score[on_axis], own[on_axis], canvas.OBSERVED, label)
         canvas.draw_floor(ax, score[low], f"bins with a {name} at or near 0")
         canvas.draw_floor(ax, score[high], f"bins with a {name} at or near 1", canvas.TOP)
-        fitted.draw_band(ax, curve, canvas.RED, 0.3, f"{prob:.0%} band at each score")
-        fitted.draw_line(ax, curve, canvas.RED, f"smooth: {curve.name}", zorder=3)
+        fitted.draw_band(ax, curve, canvas.CURVE, 0.3, f"{prob:.0%} band at each score")
+        fitted.draw_line(ax, curve, canvas.CURVE, f"smooth: {curve.name}", zorder=3)
         canvas.scaled_axis(ax.yaxis, scale.name, ax.dataLim.y0, ax.dataLim.y1)
         fitted.score_axis(fit, ax, score)
     title = f"Before and after smoothing\n{fitted.total(fit)}"
@@ -296,8 +300,8 @@ def plot_calibration_illustration(
         if fitted.scores_estimate_theta(fit):
             fitted.draw_identity(ax, score)
         if ax is both[0]:  # in the strip it could not be told from the strip
-            fitted.draw_band(ax, line, canvas.RED, 0.25, f"E(theta | t): {prob:.0%} band")
-        fitted.draw_line(ax, line, canvas.RED, f"E(theta | t): {line.name}")
+            fitted.draw_band(ax, line, canvas.CURVE, 0.25, f"E(theta | t): {prob:.0%} band")
+        fitted.draw_line(ax, line, canvas.CURVE, f"E(theta | t): {line.name}")
         fitted.score_axis(fit, ax, score)
         theta_axis(fit, ax, lines, mean)
         ax.set_xlabel(fitted.score_name(fit))
@@ -315,7 +319,7 @@ def _strip(fit: Fit, ax: Axes, score: Floats, mean: Floats, lines: Floats) -> Pa
     """Draw central intervals of theta, from the widest; returns their entry in the legend."""
 
     def shade(depth: float) -> tuple[float, ...]:
-        return tuple(1.0 - depth * (1.0 - part) for part in to_rgb(canvas.RED))
+        return tuple(1.0 - depth * (1.0 - part) for part in to_rgb(canvas.CURVE))
 
     for k, depth in enumerate(np.linspace(_PALEST, _DEEPEST, len(_SHARES))):
         interval = fitted.Line(score, mean, fitted.has_steps(fit), lines[k], lines[-1 - k])

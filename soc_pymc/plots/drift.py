@@ -61,13 +61,13 @@ def plot_drift(
     for ax, part, unit in zip(three, PARTS, units, strict=True):
         mean, sd = table[part].to_numpy(), table[f"{part}_sd"].to_numpy()
         half = special.ndtri((1 + prob) / 2) * sd
-        ax.fill_between(day, mean - half, mean + half, color=canvas.BLUE, alpha=0.25, linewidth=0)
-        ax.plot(day, mean, color=canvas.BLUE, label="all days")
+        ax.fill_between(day, mean - half, mean + half, color=canvas.CURVE, alpha=0.25, linewidth=0)
+        ax.plot(day, mean, color=canvas.CURVE, label="all days")
         evening = data["filtered"].sel(part=part).to_numpy()
-        ax.plot(day, evening, ".", color=canvas.BLACK, label="up to the day")
-        ax.axhline(0.0, color=canvas.GREY, linewidth=0.6)
+        ax.plot(day, evening, ".", color=canvas.BESIDE, label="up to the day")
+        ax.axhline(0.0, color=canvas.REFERENCE, linewidth=0.6)
         for alarm in result.alarms:
-            ax.axvline(np.datetime64(alarm), color=canvas.ORANGE, linestyle="dashed")
+            ax.axvline(np.datetime64(alarm), color=canvas.APART, linestyle="dashed")
         canvas.finish(ax, f"{part.capitalize()}: departure of {unit}", "", "", part == PARTS[0])
     three[-1].tick_params(axis="x", rotation=30)
     return three

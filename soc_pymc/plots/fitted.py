@@ -145,7 +145,7 @@ def draw_line(ax: Axes, line: Line, color: str, label: str, **style: Any) -> Non
 
 def draw_identity(ax: Axes, score: Floats) -> None:
     """Draw theta = t, dashed and on top: a calibrated score's curve runs along it."""
-    style: dict[str, Any] = {"color": canvas.BLUE, "linewidth": 1.4, "linestyle": (0, (4, 3))}
+    style: dict[str, Any] = {"color": canvas.REFERENCE, "linewidth": 1.4, "linestyle": (0, (4, 3))}
     marker = "_" if len(score) == 1 else None
     ax.plot(score, score, label="theta = t", zorder=5, marker=marker, **style)
 

@@ -17,7 +17,7 @@ _RESULT = A(GroupEffects, "what soc.quantities.group_effects(fit, stats) returne
 def plot_group_effects(effects: GroupEffects, *, levels: int = 30, ax: Axes | None = None) -> Axes:
     """Draw the effect of every level of the groups on E(theta | t), column by column.
 
-    A dot is the posterior median, by which levels are sorted; a line the interval, coloured where
+    A dot is the posterior median, by which levels are sorted; a line the interval, red where
     it excludes the line of no effect. The heading of a column says how many levels differ, and how
     many would by chance.
 
@@ -56,11 +56,11 @@ def plot_group_effects(effects: GroupEffects, *, levels: int = 30, ax: Axes | No
         place += len(own) + 2
     ax = canvas.panels_in(ax, (7.5, min(1.4 + _ROW * place, _TALLEST)))[0]
     table = pd.concat(rows)
-    for differs, color in ((False, canvas.GREY), (True, canvas.RED)):
+    for differs, color in ((False, canvas.CURVE), (True, canvas.APART)):
         some = table[table["differs"] == differs]
         ax.hlines(some["place"], some["low"], some["high"], color=color)
         ax.plot(some["effect"], some["place"], "o", color=color, markersize=4)
-    ax.axvline(effects.neutral, color=canvas.BLACK, linewidth=0.8)
+    ax.axvline(effects.neutral, color=canvas.REFERENCE, linewidth=0.8)
     for (at, _), (_, found) in zip(names, effects.by_chance.iterrows(), strict=True):
         words = f"{found['differ']:.0f} of {found['levels']:.0f} differ"
         words += f", by chance at most {found['by_chance']:.1f}"

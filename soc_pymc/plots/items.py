@@ -23,13 +23,13 @@ _ROW = 0.27  # height of an item, in inches
 _TALLEST = 14.0
 _FAR_BELOW = 0.05  # of the least mean: lower ends would squeeze a logarithmic axis
 _SCORE: dict[str, Any] = {
-    "color": canvas.BLACK,
+    "color": canvas.GIVEN,
     "markersize": 10,
     "markeredgewidth": 1.4,
     "zorder": 3,
 }
 _OWN: dict[str, Any] = {
-    "color": canvas.ORANGE,
+    "color": canvas.OBSERVED,
     "markersize": 5,
     "markerfacecolor": "none",
     "markeredgewidth": 1.2,
@@ -239,9 +239,9 @@ def _intervals(
         if quantiles[low] >= quantiles[high]:
             break
         label = f"posterior: {quantiles[low]:g}% to {quantiles[high]:g}%"
-        style: dict[str, Any] = {"color": canvas.BLUE, "alpha": 0.8, "label": label, "zorder": 2}
+        style: dict[str, Any] = {"color": canvas.CURVE, "alpha": 0.8, "label": label, "zorder": 2}
         ax.hlines(place, own[low], own[high], linewidth=width, **style)
-    style = {"color": canvas.BLUE, "markersize": 4.5, "label": "posterior mean", "zorder": 5}
+    style = {"color": canvas.CURVE, "markersize": 4.5, "label": "posterior mean", "zorder": 5}
     ax.plot(own["theta_mean"], place, "o", **style)
 
 
@@ -371,7 +371,7 @@ def plot_shrinkage(
     _points(ax, own, theta, t, size**power, score, rates)
     high = float(max(own.max(), theta.max()))
     ends = np.array([min(own[seen].min(initial=high), theta.min()), high])
-    ax.plot(ends, ends, color=canvas.GREY, linewidth=1, linestyle="--", zorder=1)
+    ax.plot(ends, ends, color=canvas.REFERENCE, linewidth=1, linestyle="--", zorder=1)
     _arrows(ax, own, theta, seen)
     if rates:
         _log_axes(ax, left, own, theta)

@@ -69,12 +69,12 @@ def plot_prior_ribbon(
     mean, lines = prior_quantiles(fit, score, levels, exposure)
     ax = canvas.panels_in(ax, (7, 4.5))[0]
     for low, high in zip(lines[: len(lines) // 2], lines[::-1], strict=False):
-        fitted.draw_band(ax, fitted.Line(score, mean, steps, low, high), canvas.BLUE, 0.12, "_")
+        fitted.draw_band(ax, fitted.Line(score, mean, steps, low, high), canvas.CURVE, 0.12, "_")
     ax.margins(x=0.08)
     _name_lines(fit, ax, score, levels, lines)
     style: dict[str, Any] = {"linewidth": 1.4, "linestyle": "--"}
     middle = fitted.Line(score, mean, steps)
-    fitted.draw_line(ax, middle, canvas.RED, "E(theta | score)", **style)
+    fitted.draw_line(ax, middle, canvas.CURVE, "E(theta | score)", **style)
     fitted.score_axis(fit, ax, score)
     theta_axis(fit, ax, lines, mean)
     title = f"Quantiles of theta given the score{fitted.at_size(fit, exposure)}"
@@ -133,10 +133,10 @@ def plot_adjusted_prior(
     ax = canvas.panels_in(ax, (7.5, 5))[0]
     label = f"theta given t: {100 * levels[0]:g}% to {100 * levels[1]:g}% of the prior"
     between = fitted.Line(score, mean, fitted.has_steps(fit), *lines)
-    fitted.draw_band(ax, between, canvas.RED, 0.2, label)
+    fitted.draw_band(ax, between, canvas.CURVE, 0.2, label)
     line = fitted.curve_lines(fit, curves, prob)["mean"]
-    fitted.draw_band(ax, line, canvas.RED, 0.45, f"E(theta | t): {prob:.0%} band at each score")
-    fitted.draw_line(ax, line, canvas.RED, f"E(theta | t): {line.name}", zorder=4)
+    fitted.draw_band(ax, line, canvas.CURVE, 0.45, f"E(theta | t): {prob:.0%} band at each score")
+    fitted.draw_line(ax, line, canvas.CURVE, f"E(theta | t): {line.name}", zorder=4)
     if fitted.scores_estimate_theta(fit):
         fitted.draw_identity(ax, score)
     dots = _bin_dots(fit, ax)
@@ -152,7 +152,7 @@ def _bin_dots(fit: Fit, ax: Axes) -> Floats:
     score, own = fitted.bin_outcomes(fit)
     scale, events = fitted.theta_scale(fit), fitted.outcome_of(fit).words.events
     seen, label = scale.holds(own), f"bins: {fitted.own_estimate(fit)}"
-    canvas.draw_dots(ax, score[seen], own[seen], canvas.BLACK, label, zorder=3.5)
+    canvas.draw_dots(ax, score[seen], own[seen], canvas.OBSERVED, label, zorder=3.5)
     canvas.draw_floor(ax, score[own <= scale.low], f"bins without {events}")
     canvas.draw_floor(ax, score[own >= scale.high], f"bins of {events} alone", canvas.TOP)
     return own[seen]
@@ -201,9 +201,9 @@ def _name_lines(fit: Fit, ax: Axes, score: Floats, levels: Floats, lines: Floats
     text: dict[str, Any] = {"textcoords": "offset points", "ha": side, "va": "center"}
     for p, line in zip(levels, lines, strict=True):
         width = 2.0 if p == 0.5 else 1.0
-        ax.plot(score, line, linewidth=width, color=canvas.BLUE, drawstyle=drawstyle)
+        ax.plot(score, line, linewidth=width, color=canvas.CURVE, drawstyle=drawstyle)
         at = (score[end], line[end])
-        ax.annotate(f"{100 * p:g}%", at, xytext=(shift, 0), fontsize=8, color=canvas.BLUE, **text)
+        ax.annotate(f"{100 * p:g}%", at, xytext=(shift, 0), fontsize=8, color=canvas.CURVE, **text)
 
 
 # --- one bin -------------------------------------------------------------------------------------
@@ -286,7 +286,7 @@ def plot_prior_in_bin(
     where = f"bin {number:,} of {len(order):,}, t from {low:.4g} to {high:.4g}"
     _draw_bin(fit, ax, lines[:, 0], estimates, least)
     if fitted.scores_estimate_theta(fit):
-        style: dict[str, Any] = {"color": canvas.GREY, "linewidth": 1, "linestyle": "--"}
+        style: dict[str, Any] = {"color": canvas.REFERENCE, "linewidth": 1, "linestyle": "--"}
         ax.axvline(float(own["score"]), label="theta = t", **style)
     title = f"Prior and outcomes in {where}{fitted.at_size(fit, exposure)}"
     canvas.finish(ax, title, ax.get_xlabel(), "density")
@@ -327,7 +327,7 @@ def _draw_bin(fit: Fit, ax: Axes, theta: Floats, own: Floats, least: float | Non
     label += "" if least is None else f", {size} >= {canvas.plain(least)}"
     beyond = len(own) - len(shown)
     label += f" ({beyond:,} beyond the axis)" if beyond else ""
-    ax.stairs(share, edges, fill=True, color=canvas.GREY, alpha=0.35, label=label)
+    ax.stairs(share, edges, fill=True, color=canvas.OBSERVED, alpha=0.35, label=label)
     highest = max(float(share.max()), _density(ax, theta, _POINT * (high - low)))
     ax.set_xlim(low, high)
     ax.set_ylim(0, 1.15 * highest)
@@ -336,7 +336,7 @@ def _draw_bin(fit: Fit, ax: Axes, theta: Floats, own: Floats, least: float | Non
 
 def _density(ax: Axes, theta: Floats, width: float) -> float:
     """Draw the density between quantiles, or one upright line for all; returns its height."""
-    style: dict[str, Any] = {"color": canvas.RED, "linewidth": 1.8}
+    style: dict[str, Any] = {"color": canvas.CURVE, "linewidth": 1.8}
     if theta[-2] - theta[1] < width:
         label = "prior of theta given t, all but a point"
         ax.axvline(float(np.median(theta)), label=label, **style)

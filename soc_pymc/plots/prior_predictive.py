@@ -21,7 +21,7 @@ _RESULT = A(xr.DataTree, "what soc.prior_predictive(prior, stats) returned")
 _PROBS = (0.05, 0.5, 0.95)
 _LEVELS = np.linspace(0.0, 1.0, 201)  # of the outcomes' distributions
 _FEW = 10.0  # counts up to here lie evenly, more on a logarithmic axis
-_LINE: dict[str, Any] = {"color": canvas.BLUE, "linewidth": 0.7, "alpha": 0.35}
+_LINE: dict[str, Any] = {"color": canvas.CURVE, "linewidth": 0.7, "alpha": 0.4}
 
 
 @checked(result=_RESULT, lines=Whole(1), axes=AxesOf(2))
@@ -117,6 +117,6 @@ def _draw(ax: Axes, across: Floats, values: Floats, lines: int, along_x: bool) -
         label = "draws from the prior" if k == 0 else None
         ax.plot(*((across, own) if along_x else (own, across)), label=label, **_LINE)
     fill = ax.fill_between if along_x else ax.fill_betweenx
-    fill(across, low, high, color=canvas.GREY, alpha=0.2, linewidth=0, label="90% of the draws")
+    fill(across, low, high, color=canvas.CURVE, alpha=0.12, linewidth=0, label="90% of the draws")
     line = (across, middle) if along_x else (middle, across)
-    ax.plot(*line, color=canvas.BLACK, linewidth=1.6, label="median")
+    ax.plot(*line, color=canvas.CURVE, linewidth=2.6, label="median")

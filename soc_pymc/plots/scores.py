@@ -123,7 +123,7 @@ def plot_score_comparison(
     chance = [f", P(better) {_percent(np.mean(sign * own > 0))}" for own in rows.values()]
     title = f"Scores against {name} ({_draws(rows)}; line: {prob:.0%} interval; {better} is better)"
     ax = _rows(rows, prob, ax, title, label.format(name), _signed, chance)
-    ax.axvline(0, color=canvas.GREY, linewidth=1.2, linestyle="--", label=name)
+    ax.axvline(0, color=canvas.REFERENCE, linewidth=1.2, linestyle="--", label=name)
     return ax
 
 
@@ -180,10 +180,10 @@ def _one_row(
         across = np.linspace(own.min(), own.max(), _GRID)
         density = stats.gaussian_kde(own)(across)
         top = y + _HEIGHT * density / density.max()
-        ax.fill_between(across, y, top, color=canvas.BLUE, alpha=0.25, linewidth=0)
-        ax.hlines(y, low, high, color=canvas.BLUE, linewidth=2.4)
+        ax.fill_between(across, y, top, color=canvas.CURVE, alpha=0.25, linewidth=0)
+        ax.hlines(y, low, high, color=canvas.CURVE, linewidth=2.4)
         text += f" ({digits(low)} to {digits(high)}){words}"
-    ax.plot(middle, y, "o", color=canvas.BLUE, markersize=6)
+    ax.plot(middle, y, "o", color=canvas.CURVE, markersize=6)
     style: dict[str, Any] = {"fontsize": 8, "ha": "right", "va": "top"}
     place: dict[str, Any] = {"xycoords": ax.get_yaxis_transform(), "textcoords": "offset points"}
     ax.annotate(text, (1, y), (0, -4), **place, **style)
@@ -255,7 +255,7 @@ def plot_gain_by_bin(
         raise FitError("the table has no rows by bin: ask held_out for bins=")
     rates, made = "events" in bins, ax is None  # scores of values are no rates
     ax = canvas.panels_in(ax, (7.5, 4.8))[0]
-    ax.axhline(0, color=canvas.RED, linewidth=1.4, label="t itself")
+    ax.axhline(0, color=canvas.REFERENCE, linewidth=1.4, label="t itself")
     for k, name in enumerate(names):
         own = bins[bins["estimator"] == name].sort_values("bin")
         score = own["score"].to_numpy(dtype=float)
@@ -281,7 +281,7 @@ def _chosen(table: pd.DataFrame, estimators: Sequence[str] | None) -> list[str]:
     if estimators is None:
         found = [name for name in known if "E(theta" in name]
         if not found:
-            raise FitError(f"the table has no E(theta|t): name some of {_listed(known)}")
+            raise FitError(f"the table has no E(theta | t): name some of {_listed(known)}")
         return found
     try:
         names = [estimators] if isinstance(estimators, str) else list(estimators)
@@ -308,9 +308,8 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _colour(k: int) -> str:
-    """Colours but the baseline's."""
-    others = [colour for colour in canvas.PALETTE if colour != canvas.RED]
-    return others[k % len(others)]
+    """Colour of a fit or an estimator by its number."""
+    return canvas.PALETTE[k % len(canvas.PALETTE)]
 
 
 def _overall(table: pd.DataFrame, name: str) -> str:
@@ -377,8 +376,8 @@ def plot_variance_gain(
     ax = canvas.panels_in(ax, (7, 4.5))[0]
     every = np.concatenate([data["score"].to_numpy() for data in named.values()])
     for k, (name, data) in enumerate(named.items()):
-        _ratios(ax, name, data, prob, canvas.BLUE if len(named) == 1 else _colour(k))
-    ax.axhline(1, color=canvas.GREY, linewidth=1, linestyle="--")
+        _ratios(ax, name, data, prob, _colour(k))
+    ax.axhline(1, color=canvas.REFERENCE, linewidth=1, linestyle="--")
     canvas.log_or_linear(ax.xaxis, every)
     ax.set_ylim(0, max(1.05, 1.05 * float(ax.dataLim.y1)))
     items = int(next(iter(named.values()))["n_items"].sum())

@@ -15,7 +15,7 @@ from . import canvas
 from .arguments import AxesOf
 
 _RESULT = A(Sensitivity, "what soc.sensitivity(fit, stats) returned")
-_POWERS = {0.8: canvas.ORANGE, 1.0: canvas.BLACK, 1.25: canvas.BLUE}
+_POWERS = {0.8: canvas.GREEN, 1.0: canvas.CURVE, 1.25: canvas.PURPLE}
 _APART = 0.22  # between the lines of one quantity
 _NAMES = {"mean": "E(theta | t)", "log_variance": "log Var(theta | t)", "r_squared": "R²"}
 _MOST = 12  # quantities with numbers above them

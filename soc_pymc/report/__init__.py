@@ -2,20 +2,23 @@
 
 import json
 import os
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from .._lib.arguments import SEED, A, OrNone, Real, checked, names_of, path_of, switch
-from .._lib.errors import FitError
+from .._lib.errors import FitError, ItemsWarning
 from .._lib.files import replacing
 from .._lib.progress import phase
 from .._lib.threads import one_blas_thread
-from ..checks._check import check
-from ..data.groups import roles_of
+from ..checks._check import CheckResult, Finding, check, cluster_finding
+from ..checks.findings import advise
+from ..data.groups import group_roles, roles_of
 from ..data.items import ANY_ITEMS, Items
 from ..data.statistics import Statistics
 from ..data.tables import open_table
@@ -28,7 +31,7 @@ from ..posterior.predictive import posterior_of
 from . import formats
 from .choices import choices
 from .formats import Label
-from .overview import read_overview
+from .overview import Overview, read_overview
 from .sections import Options, Results, checks, curves, data, head, score_quality, settings
 
 __all__ = ["report"]
@@ -73,7 +76,8 @@ def report(
 
     Items are read twice, in batches, so that memory does not grow with them. Of more than 20,000
     items (10,000 for a mixture) checks, expected losses and pictures use a random sample of so
-    many, and the page says so; all else is of all items.
+    many, and the page says so; all else is of all items, as is whether clusters matter, for items
+    with ``cluster=``.
 
     Parameters
     ----------
@@ -136,10 +140,7 @@ def report(
     stats = _statistics(fit, items, progress)
     overview = read_overview(fit, posterior, items, names, threshold, seed, stats.n_items, progress)
     with extrapolation_reported():  # of far scores the overview has warned, for all items
-        sample = overview.sample.items
-        if not fit.widened:  # clusters of a sample may have one item each
-            sample = replace(sample, cluster=None)
-        result = check(fit, sample, by=names, seed=seed, subset=_REPLICATED, progress=progress)
+        result = _checked(fit, items, overview, names, seed, progress)
         options = Options(os.fspath(out), names, title, threshold, seed, progress)
         results = Results(fit, posterior, items, stats, overview, result, options)
         with phase("writing the page", enabled=progress):
@@ -147,6 +148,37 @@ def report(
     with replacing(target) as temporary:
         temporary.write_text(text, encoding="utf-8")
     return target
+
+
+def _checked(
+    fit: Fit, items: Items, overview: Overview, names: tuple[str, ...], seed: int, progress: bool
+) -> CheckResult:
+    """Checks on the sample; whether clusters matter is found from all items."""
+    sample, part = overview.sample.items, not overview.whole
+    if part and not fit.widened:  # clusters of a sample may have one item each
+        sample = replace(sample, cluster=None)
+    with warnings.catch_warnings():
+        # clusters are found from statistics that the user did not ask for
+        warnings.filterwarnings("ignore", r"[\d,]+ bins instead of", ItemsWarning)
+        result = check(fit, sample, by=names, seed=seed, subset=_REPLICATED, progress=progress)
+        if part and items.cluster is not None and not (fit.widened or fit.one_draw):
+            columns = list(dict.fromkeys([*names, *group_roles(items.roles).values()]))
+            found = cluster_finding(fit, items)
+            return _with_finding(result, found, fit, len(overview.sample), columns)
+    return result
+
+
+def _with_finding(
+    result: CheckResult, finding: Finding, fit: Fit, n: int, columns: list[str]
+) -> CheckResult:
+    """The checks of `n` items with one more finding, before those on the inference."""
+    known, outcome = result.table, posterior_of(fit).outcome
+    at = int((known["slice"] != "inference").sum())
+    row = pd.DataFrame([finding], columns=known.columns)
+    table = pd.concat([known[:at], row, known[at:]], ignore_index=True)
+    before = len(list(advise(known, fit, outcome, n, columns)))
+    advice = (*advise(table, fit, outcome, n, columns), *result.advice[before:])
+    return replace(result, table=table, advice=advice)
 
 
 def _page(results: Results) -> str:

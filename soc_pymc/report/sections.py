@@ -4,7 +4,7 @@ import datetime
 import os
 import platform
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -29,7 +29,7 @@ from ..posterior.calibration import bands, calibration_curves
 from ..posterior.curves import P_ZERO
 from ..posterior.predictive import Posterior
 from . import pictures
-from .formats import BANDS, Label, band, central, counted, number, percent, whole
+from .formats import BANDS, Label, band, central, counted, exact, number, percent, whole
 from .overview import Overview
 
 _FEW = 8  # groups of the table before the rest is folded
@@ -184,7 +184,28 @@ def data(results: Results) -> dict[str, Any]:
         ),
         "spread": pictures.picture_of_spread({r: sample[r] for r in ("score", outcome.size)}),
         "by_group": _groups(results),
+        "atoms": list(_atoms(results)),
     }
+
+
+def _atoms(results: Results) -> Iterator[str]:
+    """A sentence on each score that many items share, here or among those that made the fit."""
+    here, known = results.stats.atoms, results.fit.atoms
+    for score in sorted({*here, *known}):
+        if score not in here:
+            yield (
+                f"The fit gives the score {exact(score)}, which many of its items had, a mean and "
+                "variance of its own. Few of these items have it."
+            )
+            continue
+        own = (
+            "which has a mean and variance of its own"
+            if score in known
+            else "which the fit treats as any other score"
+        )
+        yield f"{whole(here[score])} of {counted(results.overview.n, 'item')} have the score " + (
+            f"{exact(score)}, {own}."
+        )
 
 
 def _source(source: Any) -> dict[str, Any]:

@@ -694,12 +694,13 @@ def test_slices_together_have_their_level():
     assert abs(np.mean(np.array(p_values) < 0.05) - 0.05) < 3.5 * np.sqrt(0.05 * 0.95 / 1000)
 
 
-def test_too_little_scatter_within_exposures_advises_the_binomial():
-    """Successes in 1 to 6 trials, taken for counts: no knots of the variance mend their noise."""
+@pytest.mark.parametrize(("lowest", "highest"), [(0.1, 0.4), (0.1, 0.8)])
+def test_too_little_scatter_within_exposures_advises_the_binomial(lowest, highest):
+    """Successes in 1 to 6 trials, taken for counts: no knots or terms mend their noise."""
     rng = np.random.default_rng(5)
     n = 4000
     exposure = rng.integers(1, 7, n)
-    rate = rng.uniform(0.1, 0.4, n)
+    rate = rng.uniform(lowest, highest, n)
     count = rng.binomial(exposure, rng.beta(12 * rate, 12 * (1 - rate)))
     items = as_items(pd.DataFrame({"score": rate, "exposure": exposure, "count": count}))
     with pytest.warns(soc.ItemsWarning, match="soc.BinomialItems"):
@@ -708,7 +709,7 @@ def test_too_little_scatter_within_exposures_advises_the_binomial():
     result = _check.check(fit, items, progress=False)
     assert result.table.set_index("check").loc["dispersion", "statistic"] < 1
     assert "soc.BinomialItems" in result.advice[0]
-    assert not any("variance=soc.Spline(knots=40)" in said for said in result.advice)
+    assert not any("soc.Spline(" in said for said in result.advice)
 
 
 def test_items_that_sway_the_fit_come_with_what_to_do():
@@ -718,4 +719,4 @@ def test_items_that_sway_the_fit_come_with_what_to_do():
     (said,) = findings.advise(table, fit, posterior_of(fit).outcome, 100, ())
     assert "Pareto k 0.90" in said
     assert "arviz.plot_khat" in said
-    assert "soc.evaluate.cross_validate" in said
+    assert "soc.evaluate.held_out" in said

@@ -75,7 +75,7 @@ def test_platt_leaves_calibrated_scores():
 
 
 def test_spline_follows_what_platt_cannot():
-    """A bend in log E(theta|t): within 3% of the truth where items are, which a line misses."""
+    """A bend in log E(theta | t): within 3% of the truth where items are, which a line misses."""
     score = np.geomspace(0.01, 1.0, 400)
     truth = score * np.exp(0.4 * np.tanh(3 * np.log(score / 0.1)))
     exposure = np.full(400, 1e5)

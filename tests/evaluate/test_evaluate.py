@@ -179,14 +179,14 @@ def judged(truth):
 def test_oracle_gains_most(judged):
     """The posterior mean under the true prior, by more than two standard errors over the rest."""
     table = overall(judged)
-    assert table["gain"].idxmax() == "true: E(theta|t,y)"
+    assert table["gain"].idxmax() == "true: E(theta | t, y)"
     assert table.loc["t", ["gain", "standard_error", "gain_percent"]].tolist() == [0, 0, 0]
-    best = table.loc["true: E(theta|t,y)"]
-    rest = table.drop(index=["true: E(theta|t,y)", "narrow: E(theta|t,y)", "wide: E(theta|t,y)"])
+    best = table.loc["true: E(theta | t, y)"]
+    rest = table.drop(index=[f"{name}: E(theta | t, y)" for name in ("true", "narrow", "wide")])
     assert (best["gain"] - rest["gain"] > 2 * best["standard_error"]).all()
-    assert best["gain"] > table.loc["narrow: E(theta|t,y)", "gain"] + 5
-    # all fits have the same E(theta|t)
-    curves = table.loc[[f"{name}: E(theta|t)" for name in ("true", "narrow", "wide")], "gain"]
+    assert best["gain"] > table.loc["narrow: E(theta | t, y)", "gain"] + 5
+    # all fits have the same E(theta | t)
+    curves = table.loc[[f"{name}: E(theta | t)" for name in ("true", "narrow", "wide")], "gain"]
     assert curves.max() - curves.min() < 1e-3
 
 
@@ -253,16 +253,16 @@ def test_values():
     found = held_out({"true": values(), "narrow": values(0.1)}, split, bins=5, progress=False)
     table, test = overall(found), split.test.source
     z = [(test["value"] - m) / test["noise_sd"] for m in (test["score"], np.zeros(6000))]
-    assert table["gain"].idxmax() == "true: E(theta|t,y)"
+    assert table["gain"].idxmax() == "true: E(theta | t, y)"
     squares = [float((part**2).sum()) for part in z]
     assert table.loc["t", "log_likelihood"] == pytest.approx(
         sps.norm.logpdf(test["value"], test["score"], test["noise_sd"]).sum()
     )
-    true = table.loc["true: E(theta|t,y)"]
+    true = table.loc["true: E(theta | t, y)"]
     assert true["gain_percent"] == pytest.approx(100 * 2 * true["gain"] / squares[0])
     assert true["precision"] == pytest.approx((test["noise_sd"] ** -2.0).sum())
-    # both straight lines and the spline have room for most of what E(theta|t) has
-    assert table.loc["spline", "gain"] > 0.95 * table.loc["true: E(theta|t)", "gain"]
+    # both straight lines and the spline have room for most of what E(theta | t) has
+    assert table.loc["spline", "gain"] > 0.95 * table.loc["true: E(theta | t)", "gain"]
     assert table.loc["platt", "gain"] > table.loc["constant", "gain"]
     pit = found.data["pit"]
     assert pit["slice"].to_numpy().tolist() == ["all items"]
@@ -304,7 +304,7 @@ def test_groups_and_exposure_are_each_items_own(truth):
     )
     shape, rate = np.exp(-log_cv2), np.exp(-log_cv2 - log_mean)
     after = (shape + train["count"]) / (rate + train["exposure"])
-    for name, mean in (("E(theta|t)", np.exp(log_mean)), ("E(theta|t,y)", after)):
+    for name, mean in (("E(theta | t)", np.exp(log_mean)), ("E(theta | t, y)", after)):
         direct = sps.poisson.logpmf(test["count"], test["exposure"] * mean).sum()
         assert overall(found).loc[name, "log_likelihood"] == pytest.approx(direct, abs=1e-3)
     columns = {role: train[role].to_numpy(dtype=float) for role in COUNTS}
@@ -322,7 +322,7 @@ def test_groups_and_exposure_are_each_items_own(truth):
 def test_page_on_evaluation():
     """Its example as written: S1, whose score is biased and whose theta varies given it.
 
-    Both gains are many standard errors, first-order baselines gain about what E(theta|t) does, a
+    Both gains are many standard errors, first-order baselines gain about what E(theta | t) does, a
     constant loses, and what is printed is what the page shows, but for rounding elsewhere.
     """
     page = (Path(__file__).parents[2] / "docs/dev/evaluation.md").read_text()
@@ -331,10 +331,10 @@ def test_page_on_evaluation():
     exec(code, names)
     table = overall(names["found"])
     gain, error = table["gain"], table["standard_error"]
-    assert gain["E(theta|t)"] > 2 * error["E(theta|t)"]
-    assert gain["E(theta|t,y)"] - gain["E(theta|t)"] > 2 * error["E(theta|t,y)"]
+    assert gain["E(theta | t)"] > 2 * error["E(theta | t)"]
+    assert gain["E(theta | t, y)"] - gain["E(theta | t)"] > 2 * error["E(theta | t, y)"]
     for name in ("isotonic", "platt", "spline"):
-        assert abs(gain[name] - gain["E(theta|t)"]) < 2 * error[name]
+        assert abs(gain[name] - gain["E(theta | t)"]) < 2 * error[name]
     assert gain["constant"] < -10 * error["constant"]
     for name, nats in re.findall(r"^  (\S+) +([-,.\d]+) \(", shown, re.MULTILINE):
         assert float(nats.replace(",", "")) == pytest.approx(gain[name], abs=0.5)
@@ -383,8 +383,8 @@ def test_gains_over_a_baseline_where_the_score_is_no_estimate(truth, judged):
     table, before = overall(found), overall(judged)
     assert table.index[0] == "constant"
     assert "t" not in table.index
-    gain = before.loc["true: E(theta|t,y)", "gain"] - before.loc["constant", "gain"]
-    row = table.loc["E(theta|t,y)"]
+    gain = before.loc["true: E(theta | t, y)", "gain"] - before.loc["constant", "gain"]
+    row = table.loc["E(theta | t, y)"]
     assert row["gain"] == pytest.approx(gain)
     base = -before.loc["constant", "log_likelihood"]
     assert row["gain_percent"] == pytest.approx(100 * gain / base)

@@ -36,7 +36,7 @@ def level(value):
 
 @pytest.fixture(scope="module")
 def plain_fit(small_fit):
-    """E(theta|t) = t and cv2 = .25: straight lines on log t, which splines hold exactly."""
+    """E(theta | t) = t and cv2 = .25: straight lines on log t, which splines hold exactly."""
     return known_fit(small_fit, log_mean=np.log, log_cv2=level(0.25))
 
 
@@ -54,7 +54,7 @@ def brute(fit, items, weight):
 
 @pytest.mark.parametrize("weight", ["items", "exposure"])
 def test_closed_form(plain_fit, small_items, small_statistics, weight):
-    """With E(theta|t) = t, cv2 = .25: R^2 = Var t / (Var t + .25 E t^2), and of few wide bins."""
+    """With E(theta | t) = t, cv2 = .25: R^2 = Var t / (Var t + .25 E t^2), and of few wide bins."""
     t = small_items.source["score"].to_numpy()
     w = np.ones(len(t)) if weight == "items" else small_items.source["exposure"].to_numpy()
     mean, square = np.average(t, weights=w), np.average(t**2, weights=w)

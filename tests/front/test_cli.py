@@ -86,7 +86,7 @@ def _assert_curves(fit, table):
 
 @pytest.mark.slow
 def test_held_out_impressions_on_adwords(real_data):
-    """E(theta|t,y) predicts held-out impressions better than E(theta|t), and that than t."""
+    """E(theta | t, y) predicts held-out impressions better than E(theta | t), and that than t."""
     items = soc.PoissonItems(
         real_data / "adwords_items.parquet", score="score", count="clicks", exposure="impressions"
     )
@@ -95,9 +95,9 @@ def test_held_out_impressions_on_adwords(real_data):
     found = soc.evaluate.held_out(fit, split, bins=10, progress=False).table
     table = found[found["bin"] == -1].set_index("estimator")
     gain = table["gain"]
-    assert 20 < gain["E(theta|t)"] < 300
-    assert gain["E(theta|t,y)"] > gain["E(theta|t)"] + 500
-    assert gain["E(theta|t,y)"] > 5 * table.loc["E(theta|t,y)", "standard_error"]
+    assert 20 < gain["E(theta | t)"] < 300
+    assert gain["E(theta | t, y)"] > gain["E(theta | t)"] + 500
+    assert gain["E(theta | t, y)"] > 5 * table.loc["E(theta | t, y)", "standard_error"]
     # no first-order method can tell keywords of one score apart, and a constant none at all
     assert gain[["isotonic", "platt", "spline"]].between(20, 300).all()
     assert gain["constant"] < -5000
@@ -235,10 +235,10 @@ def test_help_shows_an_example(command, capsys):
 
 @pytest.mark.slow
 def test_demo(tmp_path, capsys):
-    """A small demo: errors decrease from t to E(theta|t) to E(theta|t,y), and files exist."""
+    """A small demo: errors decrease from t to E(theta | t) to E(theta | t, y), and files exist."""
     run("demo", "--out", tmp_path / "demo", "--items", 20_000)
     printed = capsys.readouterr().out
-    assert "E(theta|t,y)" in printed
+    assert "E(theta | t, y)" in printed
     names = {p.name for p in (tmp_path / "demo").iterdir()}
     assert names == {
         "items.parquet", "posteriors.parquet", "fit.nc", "curves.png", "pit.png", "shrinkage.png",

@@ -96,7 +96,7 @@ def test_interval_before_the_outcome_has_its_coverage(fitted):
 
 
 def test_values(values):
-    """Noise sds by item; a mixture as prior; E(theta|t) as from the curves."""
+    """Noise sds by item; a mixture as prior; E(theta | t) as from the curves."""
     calibrator = soc.SecondOrderCalibrator(method=FIVE_STEPS, bins=30)
     t, y, noise = values["t"], values["y"], values["noise_sd"]
     calibrator.fit(t, y, noise_sd=noise)

@@ -11,6 +11,7 @@ import soc_pymc as soc
 from soc_pymc.inference.clusters import Blocks, cluster_factor, excess, make_blocks
 from soc_pymc.model.problem import build
 from tests.bad_inputs import KINDS
+from tests.studies import clusters as study
 
 OVER = ("chain", "draw")
 SHARE = 0.32  # of the normal variance between clusters: an sd of 0.3 in log theta
@@ -185,6 +186,20 @@ def test_the_check_says_when_clusters_matter(fits, counts):
     assert "clusters" in set(told.table["check"])
     alone = soc.check(narrow, items_of(counts), subset=50, progress=False)
     assert "clusters" not in set(alone.table["check"])
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::soc_pymc.ItemsWarning")
+def test_each_of_many_groups_has_the_noise_of_its_own_clusters():
+    """12 groups of 5 clusters, whose mean effect has an sd of 0.13 in each.
+
+    With the noise of the shared curve alone sds were 0.06, and half of the bands covered.
+    """
+    found = pd.concat(study.of_levels(seed, 12, 5) for seed in range(2))
+    assert found["covers"].mean() > 0.75
+    assert 0.11 < found["sd"].median() < 0.22
+    alone = study.of_levels(0, 12, 5, clustered=False)
+    assert alone["sd"].median() < 0.06
 
 
 def test_clusters_that_do_not_matter_are_ok(counts):

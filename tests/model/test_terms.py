@@ -147,7 +147,7 @@ def test_a_term_in_exposure_finds_its_slope(exposed):
 
 @pytest.mark.slow
 def test_curves_average_over_exposures(exposed, informative):
-    """E(theta|t) without an exposure is the average over items with similar scores."""
+    """E(theta | t) without an exposure is the average over items with similar scores."""
     _, frame = informative
     near = frame[np.abs(np.log(frame["score"] / 0.05)) < 0.1]
     at = np.full(len(near), 0.05)

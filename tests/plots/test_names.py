@@ -119,7 +119,7 @@ def test_names_of_methods_and_slices_are_text():
         assert len(labels(ax)) == 2
         drawn(plots.plot_pit_histograms({name: histograms(), other: histograms()}))
         held = held_table()
-        held["estimator"] = held["estimator"].replace({"E(theta|t)": f"{name}: E(theta|t)"})
+        held["estimator"] = held["estimator"].replace({"E(theta | t)": f"{name}: E(theta | t)"})
         ax = drawn(plots.plot_gain_by_bin(held))
         assert sum(name in text.replace(r"\$", "$") for text in labels(ax)) == 1
 

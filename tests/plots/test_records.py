@@ -145,7 +145,7 @@ def test_gain_by_bin_draws_the_table():
     table = held_table()
     ax = drawn(plots.plot_gain_by_bin(table))
     assert len(ax.containers) == 2
-    for container, name in zip(ax.containers, ("E(theta|t)", "E(theta|t,y)"), strict=True):
+    for container, name in zip(ax.containers, ("E(theta | t)", "E(theta | t, y)"), strict=True):
         own = table[(table["estimator"] == name) & (table["bin"] >= 0)]
         data, _, bars = container
         np.testing.assert_allclose(data.get_ydata(), own["gain_percent"])
@@ -153,15 +153,15 @@ def test_gain_by_bin_draws_the_table():
         np.testing.assert_allclose(np.log(data.get_xdata()), np.log(own["score"]), atol=0.4)
         ends = np.array(bars[0].get_segments())[:, :, 1]
         np.testing.assert_allclose(np.diff(ends).ravel(), 2 * own["gain_percent_se"])
-    assert "E(theta|t,y): +0.63 ± 0.10% overall" in labels(ax)
+    assert "E(theta | t, y): +0.63 ± 0.10% overall" in labels(ax)
     assert "1,000 items, 250 events" in ax.get_title(loc="left")
     assert ax.get_xscale() == "log"
 
 
 def test_gain_by_bin_of_chosen_estimators():
     table = held_table()
-    ax = drawn(plots.plot_gain_by_bin(table, ["constant", "E(theta|t)"]))
-    assert [text.split(":")[0] for text in labels(ax)[1:]] == ["constant", "E(theta|t)"]
+    ax = drawn(plots.plot_gain_by_bin(table, ["constant", "E(theta | t)"]))
+    assert [text.split(":")[0] for text in labels(ax)[1:]] == ["constant", "E(theta | t)"]
     with pytest.raises(errors.FitError, match="not in the table: platt"):
         plots.plot_gain_by_bin(table, ["platt"])
     with pytest.raises(errors.FitError, match="no rows by bin"):
@@ -282,7 +282,7 @@ def test_records_as_they_are_made():
     fit = soc.fit(stats, method=soc.FiveSteps(), progress=False)
     held = soc.evaluate.held_out(fit, split, baselines=("constant",), bins=4, progress=False)
     ax = drawn(plots.plot_gain_by_bin(held))
-    own = held.table[(held.table["estimator"] == "E(theta|t,y)") & (held.table["bin"] >= 0)]
+    own = held.table[(held.table["estimator"] == "E(theta | t, y)") & (held.table["bin"] >= 0)]
     np.testing.assert_allclose(ax.containers[1][0].get_ydata(), own["gain_percent"])
     axes = plots.plot_pit_histograms(held.data["pit"])
     assert axes.shape == (1, 2)

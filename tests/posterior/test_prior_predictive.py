@@ -21,7 +21,7 @@ def _stats(**roles):
 
 
 def test_draws_are_those_of_the_documented_prior():
-    """E(theta|t) at the average score is exp(N(level, 0.1)): mean and sd of its log to 4 errors.
+    """E(theta | t) at the average score is exp(N(level, 0.1)): mean and sd of its log to 4 errors.
 
     The mean count is that of the items' exposures.
     """

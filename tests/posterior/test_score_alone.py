@@ -147,3 +147,18 @@ def test_on_the_command_line(small_fit, small_frame, tmp_path, capsys):
     np.testing.assert_array_equal(pd.read_parquet(out)["theta_q95"], expected["theta_q95"])
     assert main([*words, "--score-only", "--count", "count", "--out", str(out)]) == 2
     assert "--score-only reads no outcomes: leave out --count" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("columns", "named"), [(["score"], True), (["score", "count"], False), (["count"], False)]
+)
+def test_the_option_is_named(columns, named, small_fit, small_frame, tmp_path, capsys):
+    """Where the column of outcomes is missing, and the score is not."""
+    small_fit.save(tmp_path / "fit.nc")
+    small_frame[columns].head(20).to_parquet(tmp_path / "new.parquet")
+    words = ["posteriors", str(tmp_path / "fit.nc"), str(tmp_path / "new.parquet"), "--quiet"]
+    assert main([*words, "--out", str(tmp_path / "p.parquet")]) == 2
+    said = capsys.readouterr().err
+    assert "is missing" in said
+    remedy = "; or add --score-only for theta given the score alone\n"
+    assert said.endswith(remedy) == named

@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 import subprocess
+import warnings
 from html.parser import HTMLParser
 from types import SimpleNamespace
 
@@ -413,6 +414,60 @@ def test_mixtures(prior, tmp_path):
     fit = soc.fit(stats, prior, method=FEW, progress=False)
     page = check_structure(make(fit, items, tmp_path, threshold=0.1))
     assert page.row("Prior")[1] == type(prior).__name__
+
+
+def clustered(n=1500, clusters=40):
+    """Counts whose rates are alike within clusters."""
+    frame = counts(n)
+    rng = np.random.default_rng(8)
+    frame["c"] = rng.integers(0, clusters, n)
+    rate = frame["score"] * np.exp(rng.normal(0, 0.5, clusters))[frame["c"]]
+    return frame.assign(count=rng.poisson(rate * frame["exposure"]))
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+def test_clusters_that_a_fit_lacks_are_found(sampled, tmp_path, monkeypatch):
+    """By all items: a sample has few of a cluster."""
+    frame = clustered()
+    fit = soc.fit(soc.summarize(poisson(frame), progress=False), method=FEW, progress=False)
+    items = poisson(frame, cluster="c")
+    if sampled:
+        monkeypatch.setattr(overview, "_SAMPLE", 300)
+    page = check_structure(make(fit, items, tmp_path))
+    told = soc.check(fit, items, progress=False)
+    assert told.advice[0] in page.words
+    assert told.advice[0].startswith("Clusters matter: bands of the curves should be")
+    assert "Nothing speaks against the model" not in page.words
+    (row,) = [row for row in page.rows if "Dependence within clusters" in row]
+    assert "fail" in " ".join(row)
+
+
+def test_scores_of_many_items_are_told_without_a_second_warning(tmp_path):
+    frame = counts(1200)
+    frame.loc[::6, "score"] = 0.05
+    items = poisson(frame)
+    with pytest.warns(soc.ItemsWarning, match="scores shared by many items"):
+        stats = soc.summarize(items, progress=False)
+    fit = soc.fit(stats, method=FEW, progress=False)
+    told = "200 of 1,200 items have the score 0.05, which has a mean and variance of its own."
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", soc.ItemsWarning)
+        page = Page(make(fit, items, tmp_path))
+        assert told in page.words
+        plain = soc.fit(stats, soc.Gamma(atoms=False), method=FEW, progress=False)
+        (tmp_path / "report.html").unlink()
+        assert (
+            "the score 0.05, which the fit treats as any"
+            in Page(make(plain, items, tmp_path)).words
+        )
+        (tmp_path / "report.html").unlink()
+        others = make(fit, poisson(counts(900, seed=9)), tmp_path)
+        assert "Few of these items have it." in Page(others).words
+        soc.quantities.shrinkage(fit, items, progress=False)
+    with pytest.warns(soc.ItemsWarning, match="scores shared by many items"):
+        soc.SecondOrderCalibrator(method=FEW, progress=False).fit(
+            frame["score"], frame["count"], frame["exposure"]
+        )
 
 
 @pytest.mark.slow

@@ -8,8 +8,8 @@ at 0.05 its mean is 0.08 and its cv2 1.5, five times as large. Exposures are aro
 
 Columns: seconds of processor time of a fit; coverage of 90% intervals of the items at the default
 score and of those beside it, over all data sets, with the standard error of their mean; relative
-error of the posterior means of E(theta|t) and of cv2 at the default score, and of both curves just
-below it (at 0.0495), averaged over the data sets; Pareto k, the largest; fits that converged.
+error of the posterior means of E(theta | t) and of cv2 at the default score, and of both curves
+just below it (at 0.0495), averaged over the data sets; Pareto k, the largest; fits that converged.
 """
 
 import argparse

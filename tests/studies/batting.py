@@ -3,8 +3,8 @@
     SOC_PYMC_DATA=... python -m tests.studies.batting [--prior mixture] [--out batting.csv]
 
 Every player's hits become X = arcsin(sqrt((H + 1/4)/(AB + 1/2))), about Normal with variance
-1/(4 AB), or are successes in trials, whose E(theta|t,y) is judged as X is. The score is the log of
-the at-bats of the first half: who bats well bats often, which none of the published rules uses.
+1/(4 AB), or are successes in trials, whose E(theta | t, y) is judged as X is. The score is the log
+of the at-bats of the first half: who bats well bats often, which none of the published rules uses.
 """
 
 import argparse

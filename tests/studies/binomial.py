@@ -32,7 +32,7 @@ ITEMS = {
 
 
 def curves(score: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """True E(theta|t), and g = log(1/a + 1/b) of the Beta prior."""
+    """True E(theta | t), and g = log(1/a + 1/b) of the Beta prior."""
     x = special.logit(score)
     mean = 0.05 + 0.9 * special.expit(1.3 * x + 0.5 * np.sin(1.5 * x))
     return mean, np.log(0.3) - 0.8 * np.tanh(x)

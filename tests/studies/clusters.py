@@ -1,13 +1,15 @@
 """Items in clusters: do 90% bands of both curves cover, with and without the clusters?
 
     python -m tests.studies.clusters [--simulations 10] [--first 0] [--out clusters.csv]
+    python -m tests.studies.clusters --levels 12 --clusters 5
 
 Theta given the score is Gamma with cv2 0.25, and items of one cluster share a normal effect of sd
 0.3 on log theta, through a Gaussian copula. With ``--effect lognormal`` theta is a Gamma variable
 times the exponential of the effect, which is no Gamma. Clusters are spread over all scores, or
 local in the score: their centres differ, and their items lie within 0.2 of them (sd of log score).
 Bands are pointwise at five scores, between the 5% and the 95% point. Bands without clusters are
-those of the same draws, as normal bands, before clusters widened them.
+those of the same draws, as normal bands, before clusters widened them. With ``--levels`` items are
+in groups, each with clusters of its own, and bands are those of the groups' means at one score.
 """
 
 import argparse
@@ -89,6 +91,30 @@ def one(seed: int, clusters: int, where: str, effect: str = "gamma") -> list[dic
     return rows
 
 
+def of_levels(seed: int, levels: int, each: int, clustered: bool = True) -> pd.DataFrame:
+    """For every group: whether its 90% band of log E(theta | t) covers, its sd and its error."""
+    rng = np.random.default_rng(seed)
+    number, t = _ITEMS // 2, AT[2]
+    cluster = rng.integers(0, levels * each, number)
+    group, log_t = cluster // each, rng.normal(np.log(t), 0.7, number)
+    deviation, shared = 0.2 * rng.normal(size=levels), rng.normal(size=levels * each)
+    log_mean = log_t + deviation[group] + EFFECT * shared[cluster] - 0.5 * EFFECT**2
+    exposure = rng.lognormal(3.0, 1.0, number)
+    count = rng.poisson(np.exp(log_mean) * rng.gamma(SHAPE, 1.0 / SHAPE, number) * exposure)
+    labels = np.char.add("g", np.char.zfill(group.astype(str), 4))
+    table = {"t": np.exp(log_t), "y": count, "N": exposure, "group": labels, "campaign": cluster}
+    items = soc.PoissonItems(pd.DataFrame(table), score="t", count="y", exposure="N", group="group")
+    kept = {"cluster": "campaign"} if clustered else {}
+    fit = soc.fit(soc.summarize(items, bins=30, progress=False, **kept), progress=False)
+    rows = []
+    for k, label in enumerate(np.unique(labels)):
+        draws = np.log(soc.calibration_curves(fit, [t], group=label)["mean"].to_numpy().ravel())
+        error = draws.mean() - np.log(t) - deviation[k]
+        low, high = np.quantile(draws - draws.mean() + error, [0.05, 0.95])
+        rows.append({"covers": low < 0.0 < high, "sd": draws.std(), "error": error})
+    return pd.DataFrame(rows)
+
+
 def summary(rows: pd.DataFrame) -> pd.DataFrame:
     """Coverage by case and curve; its standard error takes the scores of a data set together."""
     keys = ["where", "clusters", "effect", "curve"]
@@ -107,13 +133,22 @@ def main() -> None:
     parser.add_argument("--where", choices=("spread", "local"))
     parser.add_argument("--clusters", type=int)
     parser.add_argument("--effect", choices=("gamma", "lognormal"), default="gamma")
+    parser.add_argument("--levels", type=int, help="groups, with --clusters each")
     parser.add_argument("--out")
     given = parser.parse_args()
     warnings.simplefilter("error", soc.ItemsWarning)
+    seeds = range(given.first, given.first + given.simulations)
+    if given.levels:
+        for clustered in (True, False):
+            found = pd.concat(of_levels(s, given.levels, given.clusters, clustered) for s in seeds)
+            error = np.sqrt((found["error"] ** 2).mean())
+            print(f"clusters kept: {clustered}", found[["covers", "sd"]].mean().round(3).to_dict())
+            print(f"root mean squared error {error:.3f}")
+        return
     rows = []
     for number, where in CASES:
         if given.where in (None, where) and given.clusters in (None, number):
-            for seed in range(given.first, given.first + given.simulations):
+            for seed in seeds:
                 rows += one(seed, number, where, given.effect)
     table = pd.DataFrame(rows)
     if given.out:

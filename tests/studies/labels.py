@@ -1,4 +1,4 @@
-"""Labels 0 and 1: is E(theta|t) predicted as well as by known methods, and do its bands cover?
+"""Labels 0 and 1: is E(theta | t) predicted as well as by known methods, and do its bands cover?
 
     python -m tests.studies.labels [--seeds 30] [--labels 5000]
 
@@ -70,7 +70,7 @@ def one_seed(truth: str, seed: int, labels: int = 5000) -> Outcome:
     with warnings.catch_warnings():  # of the few fresh scores beyond those of the labels
         warnings.simplefilter("ignore", soc.ItemsWarning)
         drawn = soc.calibration_curves(fit, grid)["mean"].mean(("chain", "draw")).to_numpy()
-    found = {"E(theta|t)": np.interp(fresh, grid, drawn)}
+    found = {"E(theta | t)": np.interp(fresh, grid, drawn)}
     found |= {name: soc.evaluate.baseline(name, items)(fresh) for name in BASELINES}
     bands = {
         whole: soc.bands(soc.calibration_curves(fit, at), simultaneous=whole)["mean"].to_numpy()
@@ -94,7 +94,7 @@ def row(outcomes: list[Outcome]) -> dict[str, float]:
     loss = 1000 * pd.DataFrame([o.loss for o in outcomes])
     found = {f"loss, {name}": loss[name].mean() for name in loss}
     for name in BASELINES:
-        gain = loss[name] - loss["E(theta|t)"]
+        gain = loss[name] - loss["E(theta | t)"]
         found |= {f"gain over {name}": gain.mean(), f"its se, {name}": gain.std(ddof=1) / count}
     pointwise = np.array([o.pointwise for o in outcomes])
     return found | {

@@ -108,7 +108,7 @@ def pit_by_bin(score: np.ndarray, pit: np.ndarray, bins: int = 20) -> pd.DataFra
 
 
 def with_truth(scored: pd.DataFrame) -> pd.DataFrame:
-    """Scored items beside the truth: E(theta|t) is t, and theta less it a Laplace and a chi2."""
+    """Scored items beside the truth: E(theta | t) is t, and theta less it a Laplace and a chi2."""
     best, spread = soc.simulation.laplace_oracle(scored)
     kept = scored[["score", "value", "theta", "theta_mean", "theta_var"]]
     return kept.assign(

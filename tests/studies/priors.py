@@ -23,7 +23,7 @@ PRIORS = {"default": soc.Gamma(), "for simulation-based calibration": sbc.PRIOR}
 
 
 def prior_draws(stats: soc.Statistics, prior: soc.Gamma, draws: int, seed: int):
-    """E(theta|t), cv of theta and drawn rate, each (draws, bins), and the bins' scores."""
+    """E(theta | t), cv of theta and drawn rate, each (draws, bins), and the bins' scores."""
     names = ["bin_log_mean", "bin_log_cv2", "count"]
     with soc.model(stats, prior) as model:
         tree = pm.sample_prior_predictive(draws, var_names=names, random_seed=seed)

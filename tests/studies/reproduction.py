@@ -65,7 +65,7 @@ def in_sample(
             "PIT, N >= 50: distance": table.loc[("PIT", "exposure >= 50"), "statistic"],
             "PIT, N >= 50: p": table.loc[("PIT", "exposure >= 50"), "p_value"],
             **_summary("R-squared", share),
-            **_summary("E Var(theta|t,y) / Var(theta|t)", left),
+            **_summary("E Var(theta | t, y) / Var(theta | t)", left),
         }
     numbers = pd.DataFrame(rows)
     numbers.loc["Sd(log t) in a bin, median"] = float(spread.median())
@@ -88,7 +88,7 @@ def truth(frame: pd.DataFrame) -> pd.Series:
     weight = frame["exposure"]
     found = {
         "R-squared": 1.0 - variance.mean() / (mean.var() + variance.mean()),
-        "E Var(theta|t,y) / Var(theta|t)": (weight @ left) / (weight @ variance),
+        "E Var(theta | t, y) / Var(theta | t)": (weight @ left) / (weight @ variance),
     }
     return pd.Series(found, name="truth")
 

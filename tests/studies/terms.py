@@ -4,10 +4,10 @@
     python -m tests.studies.terms monotone --simulations 10
     python -m tests.studies.terms exposure --simulations 20
 
-`bins`: E(theta|t) of S1 with a 10% step in five neighbouring bins of 100 (1 million items), and
-without: whether the true log E(theta|t) of these bins is inside the 90% bands with effects of bins
-and without them, and the effects' scale. `monotone`: width of the bands with and without the
-constraint where the truth is monotone (S1 is). `exposure`: width of the bands of E(theta|t) with
+`bins`: E(theta | t) of S1 with a 10% step in five neighbouring bins of 100 (1 million items), and
+without: whether the true log E(theta | t) of these bins is inside the 90% bands with effects of
+bins and without them, and the effects' scale. `monotone`: width of the bands with and without the
+constraint where the truth is monotone (S1 is). `exposure`: width of the bands of E(theta | t) with
 and without a term in exposure where exposure tells nothing, and the term's sd.
 """
 
@@ -57,7 +57,7 @@ def bins(seed: int, n_items: int) -> dict[str, float]:
 
 
 def _inside(fit: soc.Fit) -> float:
-    """Share of the stepped bins whose true log E(theta|t) is inside its 90% band."""
+    """Share of the stepped bins whose true log E(theta | t) is inside its 90% band."""
     score = fit.data["constant_data"]["score"].to_numpy()[_STEPPED]
     band = np.log(soc.bands(soc.calibration_curves(fit, score))["mean"])
     truth = soc.simulation.s1_curves(score)[0] + _STEP
@@ -66,7 +66,7 @@ def _inside(fit: soc.Fit) -> float:
 
 
 def _width(fit: soc.Fit, stats: soc.Statistics) -> float:
-    """Mean width of the bands of log E(theta|t), over the items."""
+    """Mean width of the bands of log E(theta | t), over the items."""
     score = fit.data["constant_data"]["score"].to_numpy()
     n = fit.data["constant_data"]["n_items"].to_numpy()
     band = np.log(soc.bands(soc.calibration_curves(fit, score))["mean"])

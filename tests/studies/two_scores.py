@@ -17,13 +17,13 @@ def simulated(n_items: int, seed: int, apart: float = 0.3) -> tuple[pd.DataFrame
     """Items whose theta is a product of three factors, of which scores know two, or one.
 
     theta = m g h with E g = E h = 1, g lognormal with variance `apart` of its logarithm, h
-    Gamma; the score ``a`` is m g, ``b`` is m. So E(theta|a) = a and E(theta|b) = b, and theta is
-    Gamma given a but not given b.
+    Gamma; the score ``a`` is m g, ``b`` is m. So E(theta | a) = a and E(theta | b) = b, and theta
+    is Gamma given a but not given b.
 
     Returns
     -------
     tuple
-        The items, and the difference b - a of Var E(theta|t) between all items like these.
+        The items, and the difference b - a of Var E(theta | t) between all items like these.
     """
     rng = np.random.default_rng(seed)
     level, spread = np.log(0.05), 0.6

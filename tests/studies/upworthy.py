@@ -3,7 +3,7 @@
     SOC_PYMC_DATA=... python -m tests.studies.upworthy [--splits 1]
 
 A tenth of the impressions is kept to fit, drawn trial by trial, and the rest shows nearly the true
-rates. Log likelihoods are Binomial, of the rest at each item's E(theta|t,y), whichever noise was
+rates. Log likelihoods are Binomial, of the rest at each item's E(theta | t, y), whichever noise was
 fitted: they differ by the estimates alone. The predictive PIT of the rest is under each fit's own
 noise.
 """

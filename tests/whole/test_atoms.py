@@ -159,6 +159,17 @@ def test_pictures_show_atoms_as_points(fit):
     plt.close("all")
 
 
+def test_bars_of_atoms_are_seen_beside_their_markers(fit):
+    """Bars of many items are shorter than most markers; their caps are wider than these."""
+    axes = soc.plots.plot_curves(fit)
+    for ax in axes:
+        (bars,) = [c for c in ax.containers if "a score of many items" in str(c.get_label())]
+        marker, caps, _ = bars.lines
+        assert len(caps) == 2
+        assert min(cap.get_markersize() for cap in caps) > 2 * marker.get_markersize()
+    plt.close("all")
+
+
 def test_a_file_without_places_of_atoms_is_refused(fit, tmp_path):
     bins = fit.data["constant_data"].to_dataset().drop_vars("variance_atom_position")
     damaged = fit.data.copy()

@@ -156,13 +156,23 @@ def test_bad_columns_of_groups_are_refused_in_a_sentence(frame, group, text):
             soc.summarize(soc.PoissonItems(source, **COUNTS, group=group), bins=12, **QUIET)
 
 
+def test_a_fit_is_applied_to_items_of_a_group_each(fit, frame):
+    """To learn from such groups is refused; to read them by a fit that is there is not."""
+    few = frame.head(60).assign(country=[f"new {k}" for k in range(60)])
+    items = soc.PoissonItems(few, **COUNTS, group=GROUP)
+    with pytest.raises(soc.ItemsError, match=r"'country': every item is a group of its own \(60"):
+        soc.summarize(items, **QUIET)
+    share = soc.quantities.shrinkage(fit, items, **QUIET)["share"]
+    assert bool(np.isfinite(share).all())
+
+
 def test_levels_beyond_memory_are_refused(frame, monkeypatch):
     monkeypatch.setattr(arguments, "_memory", lambda: 16e9)
     table = pd.concat([frame] * 60, ignore_index=True)
-    table["name"] = np.arange(len(table))
+    table["name"] = np.maximum(np.arange(len(table)) - 1, 0)  # every item but two has its own
     items = soc.PoissonItems(table, **COUNTS, group=("country", "name"))
     stats = soc.summarize(items, bins=12, on_leakage="ignore", **QUIET)
-    with pytest.raises(soc.FitError, match=r"21,000 levels of 'name' take .* fewer levels"):
+    with pytest.raises(soc.FitError, match=r"20,999 levels of 'name' take .* fewer levels"):
         soc.fit(stats, **QUIET)
 
 

@@ -142,10 +142,12 @@ STILTED = re.compile(
     re.IGNORECASE,
 )
 BARE = re.compile(r"(?<![\w.)\]}`\"'/\\])\.\d")
-# on the site: words of the developers' own, and E(theta | t) in another form
+# on the site: words of the developers' own, and E(theta | t) in words
 PRIVATE = re.compile(
-    r"\bframes?\b|\btilt|\bfloors?\b|\bS1\b|\bfar scores\b|\(theta\|\w|E\(theta given\b",
+    r"\bframes?\b|\btilt|\bfloors?\b|\bS1\b|\bfar scores\b|\b(?:E|Var)\(theta given\b"
 )
+# everywhere: E(theta | t) or E(theta | t, y) without its spaces
+NOTATION = re.compile(r"theta\\?\|\w|theta \\?\| \w,\w")
 
 
 def _prose(path):
@@ -163,11 +165,19 @@ def _docstrings(text):
             yield "\n".join(lines)
 
 
+def _strings(text):
+    """Strings of a module: labels and messages, keys of results, docstrings with their examples."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
 FOLDERS = ("docs", "docs/reference", "docs/dev", "notebooks")
-PAGES = {
-    path.relative_to(ROOT).as_posix(): _prose(path)
-    for path in [ROOT / "README.md", *(p for f in FOLDERS for p in (ROOT / f).glob("*.md"))]
-}
+FILES = [
+    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "docs/reference/index.rst")),
+    *(path for folder in FOLDERS for path in (ROOT / folder).glob("*.md")),
+]
+PAGES = {path.relative_to(ROOT).as_posix(): _prose(path) for path in FILES}
 
 
 def test_pages_and_docstrings_are_plain_english():
@@ -182,6 +192,15 @@ def test_pages_of_the_site_have_no_private_words():
     assert found == []
 
 
+def test_one_notation_of_what_is_given():
+    """In pages with their code, and in all strings of the package."""
+    texts = {path.relative_to(ROOT).as_posix(): path.read_text() for path in FILES}
+    del texts["docs/dev/style.md"]  # which shows the other forms
+    texts |= {path: "\n".join(_strings(text)) for path, text in SOURCES.items()}
+    found = [(path, m[0]) for path, text in texts.items() for m in NOTATION.finditer(text)]
+    assert found == []
+
+
 @pytest.mark.parametrize(
     ("pattern", "text"),
     [
@@ -190,7 +209,10 @@ def test_pages_of_the_site_have_no_private_words():
         (STILTED, "all but for one"),
         (BARE, "a width of .95"),
         (BARE, "| **.82** |"),
-        (PRIVATE, "E(theta|t) is smooth"),
+        (NOTATION, "E(theta|t) is smooth"),
+        (NOTATION, "| Var(theta\\|t) |"),
+        (NOTATION, "E(theta | t,y)"),
+        (PRIVATE, "E(theta given t)"),
         (PRIVATE, "simulation S1 has"),
     ],
 )

@@ -104,7 +104,7 @@ def test_units_of_exposure_are_free(seed, octaves):
 @settings(max_examples=5)
 @given(SEED, st.integers(-6, 6))
 def test_fits_are_equivariant_in_exposure(seed, octaves):
-    """Rates of events in another unit of exposure: E(theta|t) takes it on, cv2 does not."""
+    """Rates of events in another unit of exposure: E(theta | t) takes it on, cv2 does not."""
     factor = 2.0**octaves
     method = soc.FiveSteps(smooth=False)
     one, two = (
@@ -173,7 +173,7 @@ def test_normal_posterior_lies_between_prior_and_value(mean, variance, value, no
 @settings(max_examples=40)
 @given(st.floats(-5, 1), st.floats(-6, 2), st.floats(0.1, 50))
 def test_law_of_total_variance_of_counts(log_mean, log_cv2, exposure):
-    """E Var(theta|y) + Var E(theta|y) over the counts' own law is the prior's variance."""
+    """E Var(theta | y) + Var E(theta | y) over the counts' own law is the prior's variance."""
     shape, rate = pg.shape_rate(log_mean, log_cv2)
     top = int(scipy_stats.nbinom.isf(1e-13, shape, rate / (rate + exposure))) + 50
     assume(top < 200_000)

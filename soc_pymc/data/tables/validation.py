@@ -133,6 +133,43 @@ def _in_words(dtype: Any, numbers: str) -> str:
     return f"values of type {dtype}"
 
 
+def _of_wrong_type(role: str, name: str, word: str, column: Any) -> list[str]:
+    """Lines on a column of a wrong type; of labels in real numbers also what is missing.
+
+    pandas turns whole numbers into floats where some are missing.
+    """
+    dtype, line = column.type(), f"column {name!r} holds {word}; {_needs(role)}"
+    if role == "date" or not (dtype.is_floating() or dtype.is_decimal()):
+        return [f"{line}: convert it first"]
+    value = column.cast("float64").fill_null(float("nan"))
+    usable = (value.isnan() | (value.abs() == float("inf"))).ifelse(0.0, value)
+    other = (value.abs() == float("inf")) | (usable != usable.floor())
+    numbers = {"n": value.count(), "missing": value.isnan().sum(), "other": other.sum()}
+    found = value.as_table().aggregate(**numbers).to_pyarrow().to_pylist()[0]
+    n, missing, others = (int(found[key] or 0) for key in ("n", "missing", "other"))
+    what = _bad_rows(name, missing, n, "missing (null or NaN)")
+    lines = [f"{what}; {_needs(role)}: {_remedy(missing)}"] if missing else []
+    if others:
+        lines.append(f"{line}: convert it first")
+    elif missing < n:
+        stored = "decimals" if dtype.is_decimal() else "floats"
+        lines.append(
+            f"column {name!r} holds whole numbers stored as {stored}; {_needs(role)}: convert it "
+            "to whole numbers (in pandas by .astype('Int64')) or to text first"
+        )
+    return lines
+
+
+def _bad_rows(name: str, bad: int, n: int, what: str) -> str:
+    """How many rows of a column are bad, and in what way."""
+    rows, are = "row" if n == 1 else "rows", "is" if bad == 1 else "are"
+    return f"column {name!r}: {bad:,} of {n:,} {rows} {are} {what}"
+
+
+def _remedy(bad: int) -> str:
+    return f"fix or drop {'this row' if bad == 1 else 'these rows'}"
+
+
 def _is_polars_time(dtype: Any) -> bool:
     """Whether the error is Ibis's, for times of day in nanoseconds, which it lacks."""
     return "TIME_NS" in str(dtype)
@@ -282,9 +319,10 @@ def scan(
 def check_types(items: Items, table: Any) -> None:
     """Refuse columns whose type does not suit their role."""
     wrong = [
-        f"column {name!r} holds {word}; {_needs(role)}: convert it first"
+        line
         for role, name in items.roles.items()
         if (word := _wrong_type(role, table[name].type()))
+        for line in _of_wrong_type(role, name, word, table[name])
     ]
     if wrong and table.count().to_pyarrow().as_py() == 0:
         raise ItemsError(_no_rows(items))
@@ -413,11 +451,8 @@ def _describe(raw: Any, problem: _Problem, bad: int, n: int) -> str:
         lowest = value.order_by("value").limit(_SHOWN).to_pyarrow()["value"].to_pylist()
         more = ", ..." if len(lowest) == _SHOWN else ""
         shown = f" ({', '.join(map(_short, lowest))}{more})"
-    return (
-        f"column {problem.column!r}: {bad:,} of {n:,} {'row' if n == 1 else 'rows'} "
-        f"{'is' if bad == 1 else 'are'} {problem.what}{shown}; {_needs(problem.role)}: "
-        f"fix or drop {'this row' if bad == 1 else 'these rows'}"
-    )
+    what = _bad_rows(problem.column, bad, n, f"{problem.what}{shown}")
+    return f"{what}; {_needs(problem.role)}: {_remedy(bad)}"
 
 
 def _short(value: Any) -> str:

@@ -19,7 +19,7 @@ from ...checks.cells import check_roles
 from ...checks.predictive import parts
 from ...data.items import Items
 from ...data.statistics import Statistics
-from ...data.summaries import summarize
+from ...data.summaries import totals_of
 from ...families.scales import Scale
 from ...inference.results import Fit
 from ...posterior.curves import items_at_once
@@ -81,7 +81,7 @@ def statistics_of(fit: Fit, items: Items, progress: bool = False) -> Statistics:
     with warnings.catch_warnings():
         # the user did not ask for this number of bins
         warnings.filterwarnings("ignore", r"[\d,]+ bins instead of", ItemsWarning)
-        return summarize(
+        return totals_of(
             replace(items, cluster=None),
             bins=_MIXED_BINS if mixed else None,
             folds=0,
