@@ -185,6 +185,7 @@ def plain():
     return soc.PoissonItems(soc.simulation.s1(1500, seed=1), **COUNTS)
 
 
+@pytest.mark.slow
 def test_chains_of_nuts(stats):
     method = soc.NUTS(draws=300, tune=300, chains=2)
     with pytest.warns(soc.ConvergenceWarning):

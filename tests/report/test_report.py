@@ -442,6 +442,7 @@ def test_clusters_that_a_fit_lacks_are_found(sampled, tmp_path, monkeypatch):
     assert "fail" in " ".join(row)
 
 
+@pytest.mark.slow
 def test_scores_of_many_items_are_told_without_a_second_warning(tmp_path):
     frame = counts(1200)
     frame.loc[::6, "score"] = 0.05
