@@ -50,8 +50,9 @@ _FEWEST_DRAWS, _MOST_DRAWS = 1000, 4000  # draws for the estimate of Pareto k
 # Effective sample below which draws are annealed: Gaussians that are too narrow in a heavy tail
 # still have a good k, and their weights do not widen it enough
 _FEW = 0.5
-_MADE = 4.0  # draws for each one kept, at most; the least effective sample for each one is lower
-# where levels are integrated out and each draw costs all their rows
+_MADE = 4.0  # draws made for each one kept, at most
+# Where levels are integrated out and each draw costs all their rows: the same limit of annealing,
+# and the effective sample made for each draw kept
 _FEW_OF_LEVELS, _EFFECTIVE_OF_LEVELS = 0.05, 2.0
 _ANNEALED = (20, 24)  # densities of annealing, and of another try
 _ENOUGH = 0.1  # effective sample after which there is no other

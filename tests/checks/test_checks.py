@@ -545,9 +545,9 @@ def test_p_values_of_a_grid_allow_for_its_steps():
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["gamma", "normal"])
 def test_checks_reject_no_more_than_they_should(family):
-    """80 sets against the truth: each test within the central .9998 of Binomial(80, .05), and the
-    share of all PIT tests that reject from .02 to .085: slices of a set share its items, and by the
-    study of 400 sets the standard error of 80 is .009 at most."""
+    """80 sets against the truth: each test within the central 0.9998 of Binomial(80, 0.05), and the
+    share of all PIT tests that reject from 0.02 to 0.085: slices of a set share items, and by the
+    study of 400 sets the standard error of 80 is 0.009 at most."""
     truth = check_calibration.template(family)
     rows = [
         (source, test, p)
