@@ -37,6 +37,14 @@ hypothesis.settings.register_profile("same", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("same")
 
 
+@pytest.fixture(autouse=True)
+def no_figure_stays_open():
+    """pyplot keeps every figure until it is closed, and warns at the twenty-first."""
+    yield
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close("all")
+
+
 @pytest.fixture(scope="session")
 def small_frame():
     return soc.simulation.s1(4000, seed=3)
