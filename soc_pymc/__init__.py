@@ -89,7 +89,7 @@ if TYPE_CHECKING:
     from .posterior.items import item_posteriors
     from .posterior.prior_export import export_prior
     from .posterior.prior_predictive import prior_predictive
-    from .posterior.warehouse import posterior_expression, posterior_sql
+    from .posterior.sql import posterior_expression, posterior_sql
     from .report import report
 
 __version__ = "0.1.0"
@@ -111,7 +111,7 @@ _HOMES = {
     "posterior.items": "item_posteriors",
     "posterior.prior_export": "export_prior",
     "posterior.prior_predictive": "prior_predictive",
-    "posterior.warehouse": "posterior_expression posterior_sql",
+    "posterior.sql": "posterior_expression posterior_sql",
     "checks._check": "check CheckResult",
     "checks._drift": "drift Drift",
     "checks.comparison": "compare",

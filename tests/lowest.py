@@ -28,7 +28,7 @@ FILES = (
     "tests/front/test_estimator.py",
     "tests/front/test_cli.py",
     "tests/report/test_report.py",
-    "tests/posterior/test_warehouse.py",
+    "tests/posterior/test_sql.py",
     "tests/whole/test_front_door.py",
     "tests/whole/test_versions.py",
 )

@@ -44,18 +44,6 @@ def a_b(logit_mean: Any, log_odds_cv2: Any) -> tuple[Floats, Floats]:
     return np.exp(log_a), np.exp(log_b)
 
 
-def expressed(logit_mean: Any, log_odds_cv2: Any, exp: Any) -> tuple[Any, Any]:
-    """`a_b` by exponentials alone, as columns of engines have them."""
-    whole = exp(-log_odds_cv2)
-    return whole * (1.0 + exp(logit_mean)), whole * (1.0 + exp(-logit_mean))
-
-
-def matched(mean: Any, variance: Any) -> tuple[Any, Any]:
-    """A and b of the Beta with these moments."""
-    total = mean * (1.0 - mean) / variance - 1.0
-    return mean * total, (1.0 - mean) * total
-
-
 def to_curves(a: Any, b: Any) -> tuple[Floats, Floats]:
     """Both curves of Beta(a, b)."""
     log_a, log_b = np.log(a), np.log(b)

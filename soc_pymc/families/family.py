@@ -45,18 +45,6 @@ _Pair = Callable[..., tuple[Any, Any]]
 
 
 @dataclass(frozen=True, eq=False)
-class Expressed:
-    """A family in + - * / and `exp`, as columns of engines have them.
-
-    Both parameters must be in proportion to the exponential of minus the second curve, and
-    `Family.update`, `Family.mean` and `Family.variance` take columns too.
-    """
-
-    parameters: _Pair  # (both curves, exp) -> a, b
-    matched: _Pair  # (mean, variance) -> a, b with these moments
-
-
-@dataclass(frozen=True, eq=False)
 class Family:
     """Theta given the score and outcomes given theta; `a, b` are conjugate parameters of theta."""
 
@@ -102,7 +90,6 @@ class Family:
     score_nodes: _Function
     unit: _Function  # second curve -> what an sd of the first is measured in
     mixtures: MixtureForms  # items under mixtures
-    expressed: Expressed | None  # None: no expressions or SQL score its items
 
 
 def _itself(values: Any) -> Any:
@@ -143,7 +130,6 @@ GAMMA = Family(
     score_nodes=score_gammas,
     unit=np.ones_like,
     mixtures=GAMMA_MIXTURE,
-    expressed=Expressed(poisson_gamma.shape_rate, poisson_gamma.matched),
 )
 
 NORMAL = Family(
@@ -180,7 +166,6 @@ NORMAL = Family(
     score_nodes=score_normal_nodes,
     unit=lambda log_variance: np.exp(0.5 * log_variance),
     mixtures=NORMAL_MIXTURE,
-    expressed=None,
 )
 
 BETA = Family(
@@ -217,7 +202,6 @@ BETA = Family(
     score_nodes=score_beta_nodes,
     unit=np.ones_like,
     mixtures=BETA_MIXTURE,
-    expressed=Expressed(binomial_beta.expressed, binomial_beta.matched),
 )
 
 FAMILIES: Mapping[str, Family] = {family.name: family for family in (GAMMA, NORMAL, BETA)}

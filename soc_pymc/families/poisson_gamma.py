@@ -119,11 +119,6 @@ def third(shape: Any, rate: Any) -> Any:
     return 2.0 * shape / rate / rate / rate
 
 
-def matched(mean: Any, variance: Any) -> tuple[Any, Any]:
-    """Shape and rate of the Gamma with these moments."""
-    return mean * mean / variance, mean / variance
-
-
 def quantile(prob: ArrayLike, shape: ArrayLike, rate: ArrayLike) -> Floats:
     """Quantile of Gamma(shape, rate) at probability `prob`."""
     return np.asarray(gamma_quantile(prob, shape) / np.asarray(rate, dtype=np.float64))

@@ -78,11 +78,13 @@ def _by_kind(each: Callable[[Family], str]) -> str:
 
 _KINDS = tuple(OUTCOMES.values())
 _SIZES = ", ".join(kind.words.size for kind in _KINDS[1:])  # beside the first kind's
-_EXPRESSED = tuple(family.outcome for family in FAMILIES.values() if family.expressed)
 _PATHS = "Parquet or CSV files, or a glob"
 _ITEMS = _option("items", _PATHS, nargs="+")
 _FIT = _option("fit", "a fit, from 'soc-pymc fit'")
 _BINS = _option("--bins", "number of bins (default: grows with the items)", type=int)
+_TWO_LEVELS = _option(
+    "--quantiles", "two levels of quantiles", type=float, nargs=2, default=[0.05, 0.95]
+)
 _CLUSTER = _option("--cluster", "column of clusters, whose items depend on each other")
 _DATE = _option("--date", "column of dates, whose days are kept apart")
 _BY = _option("--by", "also check by this column", action="append", default=[])
@@ -392,7 +394,7 @@ def _score(chosen: _Chosen, fit: "soc.Fit", items: "Items") -> Any:
 @_command(
     "fit.nc --out prior.parquet",
     _FIT,
-    _option("--quantiles", "two levels of quantiles", type=float, nargs=2, default=[0.05, 0.95]),
+    _TWO_LEVELS,
     _option("--out", "file to write, *.parquet or *.json", required=True),
 )
 def export_prior(chosen: _Chosen) -> None:
@@ -406,18 +408,28 @@ def export_prior(chosen: _Chosen) -> None:
     "fit.nc --table ads --dialect bigquery > posteriors.sql",
     _FIT,
     _option("--table", "name of the table of items", required=True),
-    *_columns(*_EXPRESSED, default=" (default: as in the fit)"),
+    *_columns(*_KINDS, default=" (default: as in the fit)"),
+    _groups("column of groups (default: as in the fit)"),
     _option("--columns", "other columns to keep", nargs="*", default=[]),
+    _TWO_LEVELS,
+    _option("--prior", "table with the file of 'export-prior' (default: numbers in the text)"),
     _option("--dialect", "SQL dialect, for example bigquery", default="duckdb"),
 )
 def sql(chosen: _Chosen) -> None:
     """Posterior of every item, as SQL for a warehouse."""
-    roles = ("score", *(role for kind in _EXPRESSED for role in (kind.observed, kind.size)))
+    roles = ("score", *(role for kind in _KINDS for role in (kind.observed, kind.size)))
     names = {role: getattr(chosen, role) for role in roles if getattr(chosen, role)}
-    fit = soc.load_fit(chosen.fit)
+    groups = list(_groups_of(chosen).values())
     print(
         soc.posterior_sql(
-            fit, chosen.table, **names, columns=chosen.columns, dialect=chosen.dialect
+            soc.load_fit(chosen.fit),
+            chosen.table,
+            **names,
+            group=groups or None,
+            columns=chosen.columns,
+            quantiles=tuple(chosen.quantiles),
+            prior=chosen.prior,
+            dialect=chosen.dialect,
         )
     )
 

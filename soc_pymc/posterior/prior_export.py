@@ -47,11 +47,11 @@ _W, _BETWEEN = 0.5 + 0.5 * np.cos(np.pi * (np.arange(4) + 0.5) / 4), np.array([0
 _LINE = ((0, 0), (1, 0), (2, 0), (3, 0))  # powers of a polynomial along the score
 _PLANE = (*_LINE, (0, 1), (1, 1), (2, 1), (0, 2), (1, 2), (0, 3))  # along score and size
 _AT_ONCE = 2_000_000  # numbers in one array of draws x points x components
-_FAINT = 1e-5  # share of the weights' covariance that is left out
+_FAINT, _MOST_WAYS = 1e-5, 8  # share of the weights' covariance that is left out; ways in it
 _LOW, _STEP, _PARTS = float(np.log(1e-3)), 1.0, 24  # cells of the quantiles' table
 _TINY = 1e-300
 _PROBES, _FAR = 1000, 0.1  # simulated items, and an error in posterior sd that is too large
-_MOST_ITEMS = 0.99  # share of them whose errors must be smaller, without components
+_MOST_ITEMS = 0.99  # share of them whose errors must be smaller
 _TIMES = (0.25, 1.0, 4.0, 16.0)  # sizes of these items, in those of their bins
 _DIGITS = {4: 7, 8: 11}  # in JSON, by bytes of a number
 
@@ -94,8 +94,8 @@ def export_prior(
     FitError
         If the name has another suffix, the quantiles are not two levels, the fit knows the mean
         alone, or has steps or components by bin, its curves are on different scales, the table
-        would be larger than 1 MB, or errors would be above 0.1 posterior sd: the 99% point of
-        those of simulated items, of mixtures and priors with zeros the largest.
+        would be larger than 1 MB, or errors of more than 1% of the simulated items would be above
+        0.1 posterior sd.
 
     Examples
     --------
@@ -113,24 +113,7 @@ def export_prior(
     target = Path(path_of(path, "path", FitError))
     if target.suffix not in (".parquet", ".json"):
         raise FitError(f"path={str(target)!r} must be named *.parquet or *.json")
-    levels = probabilities(quantiles)
-    if len(levels) != 2 or not 0.005 <= levels[0] < levels[1] <= 0.995:
-        raise FitError(f"quantiles={levels} must be two levels from 0.005 to 0.995 in order")
-    meta, columns = prior_tables(fit, levels)
-    errors = _errors(fit, prior_table._made(meta, columns))
-    meta["errors"] = {name: float(of.max()) for name, of in errors.items()}
-    # weights of components may be wrong wherever an outcome says much; of other priors only a few
-    # items are, at outermost scores, where curves are hardly known
-    share = 1.0 if fit.prior.gridded else _MOST_ITEMS
-    bound = {name: float(np.quantile(of, share)) for name, of in errors.items()}
-    if max(bound.values()) > _FAR:
-        name = max(bound, key=lambda of: bound[of])
-        raise FitError(
-            f"a table cannot follow this prior: its {name} is {bound[name]:.2g} posterior sd from "
-            f"that of every draw at the {share:.0%} point of {_PROBES:,} simulated items, and may "
-            f"be {_FAR}. Score items by soc.item_posteriors, or fit a prior without a mixture or "
-            "zeros"
-        )
+    meta, columns = checked_table(fit, quantiles)
     writer = _write_json if target.suffix == ".json" else _write_parquet
     with replacing(target) as temporary:
         writer(meta, columns, temporary)
@@ -142,6 +125,29 @@ def export_prior(
                 f"1 MB: pool groups or leave out the term in exposure{other}"
             )
     return target
+
+
+def checked_table(
+    fit: Fit, quantiles: Sequence[float]
+) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Description and columns of a fit's prior table; FitError if it is not accurate enough."""
+    levels = probabilities(quantiles)
+    if len(levels) != 2 or not 0.005 <= levels[0] < levels[1] <= 0.995:
+        raise FitError(f"quantiles={levels} must be two levels from 0.005 to 0.995 in order")
+    meta, columns = prior_tables(fit, levels)
+    errors = _errors(fit, prior_table._made(meta, columns))
+    meta["errors"] = {name: float(of.max()) for name, of in errors.items()}
+    # a few items are not followed, at outermost scores, where curves are hardly known, or where an
+    # outcome says much of the weights of components
+    bound = {name: float(np.quantile(of, _MOST_ITEMS)) for name, of in errors.items()}
+    if max(bound.values()) > _FAR:
+        name = max(bound, key=lambda of: bound[of])
+        raise FitError(
+            f"a table cannot follow this prior: its {name} is {bound[name]:.2g} posterior sd from "
+            f"that of every draw at the {_MOST_ITEMS:.0%} point of {_PROBES:,} simulated items, "
+            f"and may be {_FAR}. Score items by soc.item_posteriors"
+        )
+    return meta, columns
 
 
 def _errors(fit: Fit, table: dict[str, Any]) -> dict[str, Floats]:
@@ -195,7 +201,10 @@ def prior_tables(
     number_of_ways = max(way.shape[1] for _, way in cells)
     values = np.concatenate([values.reshape(len(values), -1) for values, _ in cells])
     ways = [np.pad(way, ((0, 0), (0, number_of_ways - way.shape[1]))) for _, way in cells]
-    columns: dict[str, Any] = {"cell": np.repeat(np.arange(len(cells)), number).astype(np.int32)}
+    columns: dict[str, Any] = {
+        "cell": np.repeat(np.arange(len(cells)), number).astype(np.int32),
+        "node": np.concatenate([np.arange(n) for n in number]).astype(np.int32),
+    }
     terms = _PLANE if len(sizes) else _LINE
     names = [f"{name}_{i}{j}" for name in ("weight", "first", "second") for i, j in terms]
     names += [f"way_{k}" for k in range(number_of_ways)]
@@ -350,7 +359,7 @@ def _ways(weights: Floats) -> Floats:
     """Ways (nodes, k) in which weights (draws, nodes) vary, whose products are their covariance."""
     away = (weights - weights.mean(axis=0)) / np.sqrt(len(weights))
     _, size, directions = np.linalg.svd(away, full_matrices=False)
-    few = int((np.cumsum(size**2) < (1.0 - _FAINT) * (size @ size)).sum()) + 1
+    few = min(int((np.cumsum(size**2) < (1.0 - _FAINT) * (size @ size)).sum()) + 1, _MOST_WAYS)
     return np.asarray((size[:few, None] * directions[:few]).T)
 
 
@@ -454,7 +463,9 @@ def quantile_table(family: Family, levels: tuple[float, ...]) -> Floats:
         t = np.log(np.maximum(family.quantile(level, a, two), _TINY))
         if b.shape[1] > 1:  # 1 - q has all its digits as a quantile of the mirrored Beta
             t = t - np.log(np.maximum(family.quantile(1.0 - level, two, a), _TINY))
-        values = (t - own.line(family.mean(a, two), np.log)) / own.unit(a, two, np.sqrt)
+        values = (t - own.line(family.mean(a, two), prior_table._ARRAYS)) / own.unit(
+            a, two, prior_table._ARRAYS
+        )
         rows = np.einsum("kp,ipj->kij", inverse, values.reshape(_PARTS, len(_X), -1))
         if b.shape[1] > 1:
             rows = np.einsum("lp,kijp->klij", inverse, rows.reshape(4, _PARTS, _PARTS, len(_X)))
@@ -483,6 +494,6 @@ def _write_parquet(meta: dict[str, Any], columns: dict[str, NDArray[Any]], path:
         table,
         path,
         compression="zstd",
-        use_dictionary=["cell"],
-        use_byte_stream_split=[name for name in columns if name != "cell"],
+        use_dictionary=["cell", "node"],
+        use_byte_stream_split=[name for name, own in columns.items() if own.dtype.kind == "f"],
     )

@@ -14,13 +14,13 @@ import numpy as np
 
 __all__ = ["load", "score"]
 
-_FORMAT = "soc_pymc-prior-1"
+_FORMAT = "soc_pymc-prior-2"
 _Table = dict[str, Any]
 _PART, _FEW = 1 << 14, 1 << 10  # items at once, and where their densities are on a grid
 _NEAR, _GRID = 0.01, 160  # largest correction of a quantile in posterior sd; points beyond it
 _ARRAYS = SimpleNamespace(
-    log=np.log, exp=np.exp, sqrt=np.sqrt, low=np.minimum, high=np.maximum,
-    whole=lambda v: v.astype(np.int32))  # fmt: skip
+    log=np.log, exp=np.exp, sqrt=np.sqrt, low=np.minimum, high=np.maximum, where=np.where,
+    never=-math.inf, whole=lambda v: v.astype(np.int32))  # fmt: skip
 _NUMBERS = SimpleNamespace(
     log=math.log, exp=math.exp, sqrt=math.sqrt, low=min, high=max, whole=int)  # fmt: skip
 
@@ -32,36 +32,33 @@ def __dir__() -> list[str]:
 # --- families: in + - * / and given functions, so for numbers, arrays and columns of engines ------
 
 
-def _log_gamma(x: Any) -> Any:
+def _log_gamma(x: Any, of: Any) -> Any:
     """Log of the gamma function, by Stirling's formula at x + 8."""
     product = x * (x + 1) * (x + 2) * (x + 3) * (x + 4) * (x + 5) * (x + 6) * (x + 7)
     z = x + 8.0
     rest = (1 / 12 - (1 / 360 - 1 / (1260 * z * z)) / (z * z)) / z
-    return (z - 0.5) * np.log(z) - z + 0.5 * math.log(2 * math.pi) + rest - np.log(product)
+    return (z - 0.5) * of.log(z) - z + 0.5 * math.log(2 * math.pi) + rest - of.log(product)
 
 
-def _log_beta(a: Any, b: Any) -> Any:
-    return _log_gamma(a) + _log_gamma(b) - _log_gamma(a + b)
+def _log_beta(a: Any, b: Any, of: Any) -> Any:
+    return _log_gamma(a, of) + _log_gamma(b, of) - _log_gamma(a + b, of)
 
 
 def _gamma_moments(a: Any, b: Any) -> tuple[Any, ...]:
     mean = a / b
-    variance = mean / b
-    third = 2.0 * variance / b
-    return mean, variance, third, 3.0 * (variance * variance + third / b)
+    return mean, mean / b, 2.0 / b, 3.0 * (mean + 2.0 / b) / b
 
 
 def _beta_moments(a: Any, b: Any) -> tuple[Any, ...]:
     m = a + b
     variance = (a / m) * (b / m) / (m + 1.0)
-    third = 2.0 * variance * ((b - a) / m) / (m + 2.0)
     tall = 6.0 * ((a - b) / a * ((a - b) / b) * ((m + 1.0) / (m + 2.0)) - 1.0) / (m + 3.0)
-    return a / m, variance, third, variance * variance * (3.0 + tall)
+    return a / m, variance, 2.0 * ((b - a) / m) / (m + 2.0), variance * (3.0 + tall)
 
 
 def _gamma_moved(q: Any, a: Any, b: Any, third: Any, fourth: Any) -> Any:
-    x, third, fourth = q * b, third * b * b * b, fourth * b * b * b * b
-    low, more = a * (a + 1.0) * (a + 2.0), fourth - 12.0 * third
+    x, third, fourth = q * b, third * b, fourth * b * b
+    low, more = (a + 1.0) * (a + 2.0), fourth - 12.0 * third
     two = x * (x - 2.0 * (a + 2.0)) + (a + 1.0) * (a + 2.0)
     cubic = x * (x * (x - 3.0 * (a + 3.0)) + 3.0 * (a + 2.0) * (a + 3.0))
     cubic = cubic - (a + 1.0) * (a + 2.0) * (a + 3.0)
@@ -70,9 +67,9 @@ def _gamma_moved(q: Any, a: Any, b: Any, third: Any, fourth: Any) -> Any:
 
 def _beta_moved(q: Any, a: Any, b: Any, third: Any, fourth: Any) -> Any:
     m = a + b
-    low, up = a * (a + 1.0) * (a + 2.0) / m / (m + 1.0), b * (b + 1.0) * (b + 2.0) / (m + 2.0)
-    norm = 6.0 * low * up / (m + 3.0) / (m + 4.0) / (m + 5.0)
-    norm = norm / ((m + 2.0) * (m + 3.0) * (m + 4.0))
+    # the weights of both polynomials over the variance
+    norm = 6.0 * (a + 1.0) * (a + 2.0) / (m + 2.0) * (b + 1.0) * (b + 2.0) / (m + 3.0)
+    norm = norm / (m + 4.0) * m / (m + 5.0) / ((m + 2.0) * (m + 3.0) * (m + 4.0))
     last = 4.0 * norm * (a + 3.0) * (b + 3.0) * (m + 2.0) / (m + 5.0)
     last = last / ((m + 6.0) * (m + 7.0) * (m + 6.0))
     more = fourth + 4.0 * third * (a / m - (a + 3.0) / (m + 6.0))
@@ -85,7 +82,7 @@ def _beta_moved(q: Any, a: Any, b: Any, third: Any, fourth: Any) -> Any:
 
 def _normal_moved(q: Any, a: Any, b: Any, third: Any, fourth: Any) -> Any:
     d = q - a
-    return (third / 6.0 * (d * d / b - 1.0) + fourth / 24.0 * d / b * (d * d / b - 3.0)) / b
+    return third / 6.0 * (d * d / b - 1.0) + fourth / 24.0 * d / b * (d * d / b - 3.0)
 
 
 def _beta_matched(mean: Any, variance: Any) -> tuple[Any, Any]:
@@ -98,59 +95,61 @@ def _normal_update(a: Any, b: Any, value: Any, noise_sd: Any) -> tuple[Any, Any]
     return a * keep + value * (1.0 - keep), b * keep
 
 
-def _normal_log(a: Any, b: Any, value: Any, noise_sd: Any = 0.0) -> Any:
+def _normal_log(a: Any, b: Any, value: Any, noise_sd: Any, of: Any) -> Any:
     whole = b + noise_sd * noise_sd
-    return -0.5 * ((value - a) ** 2 / whole + np.log(np.minimum(whole, 1e300)))
+    return -0.5 * ((value - a) * (value - a) / whole + of.log(of.low(whole, 1e300)))
 
 
 _FAMILIES = {
     "Gamma": SimpleNamespace(
-        parameters=lambda f, s, exp: (exp(-s), exp(-s - f)),  # of both curves
+        parameters=lambda f, s, of: (of.exp(-s), of.exp(-s - f)),  # of both curves
         update=lambda a, b, y, n: (a + y, b + n),
-        moments=_gamma_moments,  # mean, variance, third and fourth central moment
-        moved=_gamma_moved,  # a quantile, for more of the third and fourth moment
-        matched=lambda mean, variance: (mean * mean / variance, mean / variance),
-        log_density=lambda a, b, y, n: (  # of outcomes, up to what is the same for all nodes
-            _log_gamma(a + y) - _log_gamma(a) - a * np.log1p(n / b) - y * np.log(b + n)),
-        at_zero=lambda y, n: np.where(y > 0, -np.inf, 0.0),  # the same where theta is 0
-        line=lambda theta, log: log(theta),  # theta on the whole line, t
-        theta=lambda t, exp: exp(t),
-        log_line=lambda a, b, t: a * (np.log(b) + t) - b * np.exp(t) - _log_gamma(a),
+        moments=_gamma_moments,  # mean, variance; third and fourth central moment over it
+        moved=_gamma_moved,  # a quantile, for more of these
+        matched=lambda mean, variance: (mean / variance * mean, mean / variance),
+        log_density=lambda a, b, y, n, of: (  # of outcomes, up to what is the same for all nodes
+            _log_gamma(a + y, of) - _log_gamma(a, of) - a * of.log(1.0 + n / b)
+            - y * of.log(b + n)),
+        at_zero=lambda y, n, of: of.where(y > 0, of.never, 0.0),  # the same where theta is 0
+        line=lambda theta, of: of.log(theta),  # theta on the whole line, t
+        theta=lambda t, of: of.exp(t),
+        log_line=lambda a, b, t, of: a * (of.log(b) + t) - b * of.exp(t) - _log_gamma(a, of),
         place=lambda a, b: (a, 1.0),  # in the table of quantiles
         depends=1,  # how many of the two parameters quantiles depend on there
-        unit=lambda a, b, sqrt: 1.0 / sqrt(a),  # of t there
+        unit=lambda a, b, of: 1.0 / of.sqrt(a),  # of t there
         ends=(0.0, math.inf), none=0.0,  # of theta; size without information
         good=lambda y, n: (y >= 0) & (n >= 0) & ((n > 0) | (y == 0)) & (y + n < math.inf)),
     "Beta": SimpleNamespace(
-        parameters=lambda f, s, exp: (exp(-s) * (1.0 + exp(f)), exp(-s) * (1.0 + exp(-f))),
+        parameters=lambda f, s, of: (
+            of.exp(-s) * (1.0 + of.exp(f)), of.exp(-s) * (1.0 + of.exp(-f))),
         update=lambda a, b, y, n: (a + y, b + (n - y)),
         moments=_beta_moments,
         moved=_beta_moved,
         matched=_beta_matched,
-        log_density=lambda a, b, y, n: _log_beta(a + y, b + n - y) - _log_beta(a, b),
-        at_zero=lambda y, n: np.where(y > 0, -np.inf, 0.0),
-        line=lambda theta, log: log(theta / (1.0 - theta)),
-        theta=lambda t, exp: 1.0 / (1.0 + exp(-t)),
-        log_line=lambda a, b, t: a * t - (a + b) * np.logaddexp(0.0, t) - _log_beta(a, b),
+        log_density=lambda a, b, y, n, of: _log_beta(a + y, b + n - y, of) - _log_beta(a, b, of),
+        at_zero=lambda y, n, of: of.where(y > 0, of.never, 0.0),
+        line=lambda theta, of: of.log(theta / (1.0 - theta)),
+        theta=lambda t, of: 1.0 / (1.0 + of.exp(-t)),
+        log_line=lambda a, b, t, of: a * t - (a + b) * np.logaddexp(0.0, t) - _log_beta(a, b, of),
         place=lambda a, b: (a, b),
         depends=2,
-        unit=lambda a, b, sqrt: sqrt(1.0 / a + 1.0 / b),
+        unit=lambda a, b, of: of.sqrt(1.0 / a + 1.0 / b),
         ends=(0.0, 1.0), none=0.0,
         good=lambda y, n: (y >= 0) & (n >= y) & (n < math.inf)),
     "Normal": SimpleNamespace(
-        parameters=lambda f, s, exp: (f, exp(s)),
+        parameters=lambda f, s, of: (f, of.exp(s)),
         update=_normal_update,
-        moments=lambda a, b: (a, b, 0.0 * b, 3.0 * b * b),
+        moments=lambda a, b: (a, b, 0.0, 3.0 * b),
         moved=_normal_moved,
         matched=lambda mean, variance: (mean, variance),
         log_density=_normal_log,
-        at_zero=lambda y, n: _normal_log(0.0, 0.0, y, n),
-        line=lambda theta, log: theta,
-        theta=lambda t, exp: t,
-        log_line=_normal_log,
+        at_zero=lambda y, n, of: _normal_log(0.0, 0.0, y, n, of),
+        line=lambda theta, of: theta,
+        theta=lambda t, of: t,
+        log_line=lambda a, b, t, of: _normal_log(a, b, t, 0.0, of),
         place=lambda a, b: (1.0, 1.0),
         depends=0,
-        unit=lambda a, b, sqrt: sqrt(b),
+        unit=lambda a, b, of: of.sqrt(b),
         ends=(-math.inf, math.inf), none=1e150,
         good=lambda y, n: (abs(y) < math.inf) & (n > 0) & (n < math.inf)),
 }  # fmt: skip
@@ -208,14 +207,14 @@ def load(path: Any) -> _Table:
 def _made(meta: _Table, columns: dict[str, Any]) -> _Table:
     """The table that `load` gives."""
     values = np.column_stack([np.asarray(values, dtype=float) for values in columns.values()])
-    own = 1 + 3 * len(meta["terms"])
+    own = 2 + 3 * len(meta["terms"])
     return {
         **meta,
         "edges": np.array(meta["edges"]),
         "sizes": np.array(meta["sizes"]),
         "known": {label: k for k, label in enumerate(meta["groups"])},
         "start": np.searchsorted(values[:, 0], np.arange(meta["cells"] + 1)).tolist(),
-        "nodes": values[:, 1:own].reshape(len(values), 3, -1),
+        "nodes": values[:, 2:own].reshape(len(values), 3, -1),
         "ways": values[:, own:],
         "quantiles": np.array(meta["quantiles"], dtype=float).reshape(meta["shape"]),
     }
@@ -341,20 +340,19 @@ def _nodes(table: _Table, cell: int, x: Any, w: Any) -> Any:
 def _in_cell(table: _Table, family: Any, cell: int, x: Any, w: Any, y: Any, n: Any) -> Any:
     """Rows of `score` for items of one cell."""
     weight, first, second = _nodes(table, cell, x, w).transpose(1, 0, 2)
-    a, b = family.parameters(first, second, np.exp)
+    a, b = family.parameters(first, second, _ARRAYS)
     zero = np.zeros(len(x))
     if table["mixture"]:
-        log_p = family.log_density(a, b, y, n)
+        log_p = family.log_density(a, b, y, n, _ARRAYS)
         if table["zero"]:
-            log_p[-1] = family.at_zero(y, n)
+            log_p[-1] = family.at_zero(y, n, _ARRAYS)
         p = np.exp(log_p - log_p.max(axis=0))
-        # Bayes' rule, to second order in what the weights' own uncertainty moves
+        # Bayes' rule, averaged over uncertain weights as if they and their sum were lognormal
         ways = table["ways"][table["start"][cell] : table["start"][cell + 1]]
         moved = ways.T @ p / (weight * p).sum(axis=0)
         bayes = weight * p
-        weight = np.maximum(bayes * (1.0 + (moved**2).sum(axis=0)) - p * (ways @ moved), 0.0)
-        # where an outcome says so much that the second order is of no use, Bayes' rule alone
-        weight = np.where(weight.sum(axis=0) > 0.1 * bayes.sum(axis=0), weight, bayes)
+        near = (ways @ moved) / np.maximum(weight, 1e-300)
+        weight = bayes * (1.0 + (moved**2).sum(axis=0)) / np.maximum(1.0 + near, 0.1)
         weight = weight / weight.sum(axis=0)
         if table["zero"]:
             zero, weight, a, b = weight[-1], weight[:-1], a[:-1], b[:-1]
@@ -364,8 +362,9 @@ def _in_cell(table: _Table, family: Any, cell: int, x: Any, w: Any, y: Any, n: A
     mean = (weight * means).sum(axis=0)
     d = means - mean
     variance = (weight * (variances + d * d)).sum(axis=0)
-    third = (weight * (thirds + d * (3.0 * variances + d * d))).sum(axis=0)
-    fourth = (weight * (fourths + d * (4.0 * thirds + d * (6.0 * variances + d * d)))).sum(axis=0)
+    inner, outer = weight * (variances / variance), weight * (d * d / variance)
+    third = (inner * (thirds + 3.0 * d) + outer * d).sum(axis=0)
+    fourth = (inner * (fourths + d * (4.0 * thirds + 6.0 * d)) + outer * d * d).sum(axis=0)
     ends, off = _quantiles(table, family, mean, variance, third, fourth, _ARRAYS)
     far = np.flatnonzero((off > _NEAR) | table["mixture"])
     for at in np.split(far, range(_FEW, len(far), _FEW)):
@@ -380,7 +379,7 @@ def _one(table: _Table, family: Any, cell: int, x: float, w: float, y: Any, n: A
     """`score` of one item, in plain numbers; None where its quantiles need more."""
     nodes, mean, middle, third, fourth = [], 0.0, 0.0, 0.0, 0.0
     for weight, first, second in _nodes(table, cell, x, w).tolist():
-        a, b = family.parameters(first, second, math.exp)
+        a, b = family.parameters(first, second, _NUMBERS)
         own = family.moments(*family.update(a, b, y, n))
         nodes.append((weight, own))
         mean += weight * own[0]
@@ -388,8 +387,9 @@ def _one(table: _Table, family: Any, cell: int, x: float, w: float, y: Any, n: A
         d = m - mean
         dd = d * d
         middle += weight * (v + dd)
-        third += weight * (s + d * (3.0 * v + dd))
-        fourth += weight * (k + d * (4.0 * s + d * (6.0 * v + dd)))
+        third += weight * (v * (s + 3.0 * d) + d * dd)
+        fourth += weight * (v * (k + d * (4.0 * s + 6.0 * d)) + dd * dd)
+    third, fourth = third / middle, fourth / middle
     (lower, upper), off = _quantiles(table, family, mean, middle, third, fourth, _NUMBERS)
     found = {"mean": mean, "sd": math.sqrt(middle), "lower": lower, "upper": upper}
     return found if off <= _NEAR else None
@@ -410,12 +410,12 @@ def _quantiles(
         v = of.low(of.high(v, 0.0), number - 1e-6)
         cells.append((of.whole(v), v - of.whole(v)))
     (i, p), (j, q) = cells
-    start, unit = family.line(mean, of.log), family.unit(a, b, of.sqrt)
+    start, unit = family.line(mean, of), family.unit(a, b, of)
     ends, most = [], 0.0
     for own in table["quantiles"]:
         rows = own[:, :, i, j]
         lines = [_horner(row, q) for row in (rows.tolist() if of is _NUMBERS else rows)]
-        end = family.theta(start + unit * _horner(lines, p), of.exp)
+        end = family.theta(start + unit * _horner(lines, p), of)
         move = family.moved(end, a, b, third - skew, fourth - tall)
         ends.append(end + move)
         most = of.high(most, abs(move))
@@ -448,9 +448,9 @@ def _by_grid(
                 least = np.where(least > 0.3 * mean, least - 12.0 * variance / room, least)
                 least = np.where(least > 0.0, least, 0.1 * mean)
                 most = np.where(most < 1.0 - 0.3 * room, most, 1.0 - near)
-    ends = family.line(least, np.log), family.line(most, np.log)
+    ends = family.line(least, _ARRAYS), family.line(most, _ARRAYS)
     t = np.linspace(*ends, _GRID)[:, None]  # (points, 1, n)
-    each = weight * np.exp(family.log_line(a, b, t))
+    each = weight * np.exp(family.log_line(a, b, t, _ARRAYS))
     f, step = each.sum(axis=1), (ends[1] - ends[0]) / (_GRID - 1)
     inner = 13.0 * (f[1:-2] + f[2:-1]) - f[:-3] - f[3:]
     parts = np.concatenate([12.0 * (f[:1] + f[1:2]), inner, 12.0 * (f[-2:-1] + f[-1:])])
@@ -467,6 +467,6 @@ def _by_grid(
         gap, f0, f1 = share - cdf[at - 1, every], f[at - 1, every], f[at, every]
         root = np.sqrt(np.maximum(f0 * f0 + 2.0 * gap * (f1 - f0) / step, 0.0))
         own = t[at - 1, every] + np.clip(2.0 * gap / np.maximum(f0 + root, 1e-300), 0.0, step)
-        value = family.theta(own, np.exp)
+        value = family.theta(own, _ARRAYS)
         found.append(np.where((level >= under) & (level <= under + zero), 0.0, value))
     return found

@@ -12,7 +12,7 @@ from scipy import optimize, stats
 import soc_pymc as soc
 from soc_pymc._lib import errors
 from soc_pymc.checks import predictive
-from soc_pymc.families.priors import Gamma, Normal, Spline
+from soc_pymc.families.priors import Normal, Spline
 from soc_pymc.inference.methods import VI
 from soc_pymc.inference.results import Fit, Status
 from soc_pymc.posterior.curves import curve_draws
@@ -348,20 +348,3 @@ def test_terms_in_noise(monkeypatch):
         soc.calibration_curves(plain, [0.2], exposure=2.0)
     with pytest.raises(errors.FitError, match="positive number"):
         soc.calibration_curves(fit, [0.2], exposure=-2.0)
-
-
-def test_a_warehouse_refuses_what_it_cannot_represent(grouped):
-    with pytest.raises(errors.FitError, match=r"the family Normal.*item_posteriors"):
-        soc.posterior_sql(make_fit(), "items", score="t", count="y", exposure="s")
-    gamma = replace(make_fit(), prior=Gamma(exposure=Spline()))
-    with pytest.raises(errors.FitError, match="terms in exposure"):
-        soc.posterior_sql(gamma, "items", score="t", count="y", exposure="s")
-    with pytest.raises(errors.FitError, match="effects of bins"):
-        soc.posterior_sql(
-            replace(make_fit(), prior=Gamma(bin_effects=True)),
-            "items", score="t", count="y", exposure="s",
-        )  # fmt: skip
-    with pytest.raises(errors.FitError, match="curves of groups"):
-        soc.posterior_sql(
-            replace(grouped, prior=Gamma()), "items", score="t", count="y", exposure="s"
-        )

@@ -205,7 +205,7 @@ def test_an_estimator_with_zeros():
 
 
 def test_what_cannot_be(made):
-    kind, fit, items, _ = made
+    kind, _, items, _ = made
     prior = getattr(soc, FAMILY[kind])
     with pytest.raises(soc.FitError, match=r"zero=.*True or False"):
         prior(zero=1)
@@ -215,8 +215,6 @@ def test_what_cannot_be(made):
     joint = soc.summarize(items, bins=10, joint=True, progress=False)
     with pytest.raises(soc.FitError, match=r"five steps.*zero"):
         soc.fit(joint, prior(zero=True), soc.FiveSteps(), progress=False)
-    with pytest.raises(soc.FitError, match="a warehouse cannot score"):
-        soc.posterior_sql(fit, "t")
     with pytest.raises(soc.FitError, match=r"zero=.*joint cells"):
         soc.evaluate.compare_bins(items, (10,), prior=prior(zero=True), progress=False)
 

@@ -33,6 +33,7 @@ _LOG2_E = 1.4426950408889634
 HASHING = {"duckdb": "DuckDB", "postgres": "PostgreSQL", "pyspark": "Spark"}
 """Engines with MD5 of text in digits of base 16, by their names in Ibis."""
 _COMPARED = 8  # edges in one cell of a lookup; with more, all edges are compared
+_BEYOND = 1e300  # in place of an infinite edge, which has no text
 
 
 def _log_linear(size: Any, steps: int) -> Any:
@@ -186,22 +187,43 @@ def number_of_text(text: Any) -> Any:
     return (high * (2**32 % FOLD_PRIME) + low) % FOLD_PRIME
 
 
-def with_bins(table: Any, edges: NDArray[np.float64]) -> Any:
-    """The table with the column ``bin``: [e_k, e_k+1) is bin k + 1, outer bins are open."""
+def lookup_rows(edges: NDArray[np.float64], prefix: str = "") -> dict[str, NDArray[Any]]:
+    """Columns of the small table by which `with_bins` finds bins; none where it compares edges."""
+    lookup = make_lookup(edges)
+    if lookup.most > _COMPARED:
+        return {}
+    cell = lookup.first + np.arange(len(lookup.below))
+    ends = np.minimum(lookup.edges, _BEYOND)
+    cuts = {f"{prefix}cut{k}": ends[lookup.below + k] for k in range(lookup.most)}
+    return {f"{prefix}cell": cell, f"{prefix}below": lookup.below, **cuts}
+
+
+def with_bins(
+    table: Any,
+    edges: NDArray[np.float64],
+    prefix: str = "",
+    rows: Any = None,
+    score: str = "score",
+) -> Any:
+    """The table with the column ``bin``: [e_k, e_k+1) is bin k + 1, outer bins are open.
+
+    `rows` is the table of `lookup_rows`, if it is there already; new names begin with `prefix`.
+    """
     import ibis
     import pyarrow as pa
 
     if len(edges) == 0:
-        return table.mutate(bin=ibis.literal(0, type="int64"))
-    lookup = make_lookup(edges)
-    if lookup.most > _COMPARED:
-        return table.mutate(bin=_count([table.score >= exact(edge) for edge in edges]))
-    cell = lookup.first + np.arange(len(lookup.below))
-    cuts = {f"cut{k}": lookup.edges[lookup.below + k] for k in range(lookup.most)}
-    rows = ibis.memtable(pa.table({"cell": cell, "below": lookup.below, **cuts}))
-    of_score = score_cell(table.score, lookup.grid, lookup.low, lookup.high)
-    joined = table.mutate(cell=of_score).inner_join(rows, "cell")
-    return joined.mutate(bin=joined.below + _count([joined.score >= joined[cut] for cut in cuts]))
+        return table.mutate(**{f"{prefix}bin": ibis.literal(0, type="int64")})
+    own = lookup_rows(edges, prefix)
+    if not own:
+        found = _count([table[score] >= exact(edge) for edge in edges])
+        return table.mutate(**{f"{prefix}bin": found})
+    lookup, rows = make_lookup(edges), ibis.memtable(pa.table(own)) if rows is None else rows
+    cell = score_cell(table[score], lookup.grid, lookup.low, lookup.high)
+    joined = table.mutate(**{f"{prefix}cell": cell}).inner_join(rows, f"{prefix}cell")
+    cuts = [joined[name] for name in own if name.startswith(f"{prefix}cut")]
+    found = joined[f"{prefix}below"] + _count([joined[score] >= cut for cut in cuts])
+    return joined.mutate(**{f"{prefix}bin": found})
 
 
 def _count(conditions: Sequence[Any]) -> Any:

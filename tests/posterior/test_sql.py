@@ -1,6 +1,7 @@
 """Item posteriors as an Ibis expression and as SQL text, run by several engines."""
 
 import dataclasses
+from functools import cache
 
 import ibis
 import numpy as np
@@ -9,12 +10,13 @@ import pytest
 import sqlglot
 
 import soc_pymc as soc
-from soc_pymc.data.binning import Grid
-from soc_pymc.posterior import warehouse
+from soc_pymc.data.groups import arguments_of
+from soc_pymc.front.cli import main
+from tests.posterior.test_auto import TERMS, items_of
 from tests.thinning import thinned
 
 ROLES = {"score": "score", "count": "count", "exposure": "exposure"}
-NEW = ["theta_mean", "theta_sd", "theta_var", "theta_shape", "theta_rate"]
+NEW = ["theta_mean", "theta_sd", "theta_var", "theta_q05", "theta_q95"]
 DIALECTS = ["duckdb", "postgres", "pyspark", "databricks", "bigquery", "snowflake", "trino"]
 
 
@@ -43,41 +45,37 @@ def fits(small_fit):
     return Fits(small=small_fit)
 
 
-def _exact(fit, frame):
-    items = soc.PoissonItems(frame, **ROLES)
-    return soc.item_posteriors(fit, items, quantiles=(), progress=False)
+def _exact(fit, frame, items=soc.PoissonItems, roles=ROLES):
+    return soc.item_posteriors(fit, items(frame, **roles), draws="all", progress=False)
 
 
-def _score(fit, table):
-    expression = soc.posterior_expression(fit, soc.PoissonItems(table, **ROLES))
+def _score(fit, table, items=soc.PoissonItems, roles=ROLES):
+    expression = soc.posterior_expression(fit, items(table, **roles))
     return expression.to_pandas().sort_values("id", ignore_index=True)
 
 
-def _compare(found, exact, mean=1e-3, sd=1e-3, share=0.99):
-    """Errors within bounds for a share of the items, and twenty times these for all."""
-    error = {
-        "mean": np.abs(found["theta_mean"] - exact["theta_mean"]) / exact["theta_sd"] / mean,
-        "sd": np.abs(found["theta_sd"] / exact["theta_sd"] - 1) / sd,
-    }
-    for off in error.values():
-        assert np.quantile(off, share) < 1
-        assert off.max() < 20
+def _compare(found, exact, close=1e-3, far=0.02, share=0.99):
+    """Errors in posterior sd, within a bound for a share of the items, and another for all."""
+    for name in ("theta_mean", "theta_sd"):
+        off = np.abs(found[name] - exact[name]) / exact["theta_sd"]
+        assert np.quantile(off, share) < close, (name, np.quantile(off, share))
+        assert off.max() < far, (name, off.max())
     np.testing.assert_allclose(found["theta_sd"] ** 2, found["theta_var"], rtol=1e-9)
-    np.testing.assert_allclose(found["theta_shape"] / found["theta_rate"], found["theta_mean"])
-    np.testing.assert_allclose(found["theta_shape"] / found["theta_rate"] ** 2, found["theta_var"])
+
+
+def _compare_quantiles(found, exact, share=0.9, close=5e-3, known=0.98):
+    for name in ("theta_q05", "theta_q95"):
+        off = (np.abs(found[name] - exact[name]) / exact["theta_sd"]).to_numpy(dtype=float)
+        assert (off < close).mean() > share, (name, (off < close).mean())
+        assert np.isfinite(off).mean() > known, (name, np.isnan(off).mean())
 
 
 @pytest.mark.parametrize("scale", thinned(["small", "log", "linear", "rank"], ["small", "log"]))
 def test_agrees_with_all_draws(fits, frame, scale):
-    found = _score(fits[scale], ibis.memtable(frame))
+    found, exact = _score(fits[scale], ibis.memtable(frame)), _exact(fits[scale], frame)
     assert list(found.columns) == [*frame.columns, *NEW]
-    _compare(found, _exact(fits[scale], frame))
-
-
-def test_most_items_agree_closely(fits, frame):
-    """As in the docstring for a fit to 20,000 items."""
-    found = _score(fits["log"], ibis.memtable(frame))
-    _compare(found, _exact(fits["log"], frame), 1e-4, 3e-4)
+    _compare(found, exact, 2e-3 if scale == "small" else 1e-3)
+    _compare_quantiles(found, exact, 0.75 if scale == "small" else 0.9)
 
 
 @pytest.mark.parametrize("scale", thinned(["log", "linear", "rank"], ["log"]))
@@ -96,14 +94,14 @@ def test_beyond_the_fit(fits, scale):
     score = np.array([1e-9, 1e-6, 1e-4, 1e-3, 1.5, 2.5])
     frame = pd.DataFrame({"id": range(6), "score": score, "count": 2, "exposure": 30.0})
     found, exact = _score(known, ibis.memtable(frame)), _exact(known, frame)
-    np.testing.assert_allclose(found["theta_mean"], exact["theta_mean"], rtol=2e-4)
-    np.testing.assert_allclose(found["theta_var"], exact["theta_var"], rtol=4e-4)
+    np.testing.assert_allclose(found["theta_mean"], exact["theta_mean"], rtol=1e-3)
+    np.testing.assert_allclose(found["theta_var"], exact["theta_var"], rtol=2e-3)
 
 
 def test_no_exposure_is_the_prior(fits):
     frame = pd.DataFrame({"id": [0], "score": [0.05], "count": [0], "exposure": [0.0]})
     found, exact = _score(fits["log"], ibis.memtable(frame)), _exact(fits["log"], frame)
-    _compare(found, exact, 1e-4, 1e-4)
+    _compare(found, exact, 1e-3, 1e-3)
 
 
 BAD = [
@@ -127,7 +125,7 @@ def _check_bad(found):
     found = found.sort_values("id", ignore_index=True)
     assert len(found) == len(BAD) + 3
     assert found[NEW].iloc[1 : len(BAD) + 1].isna().all(axis=None)
-    good = found[["theta_mean", "theta_sd", "theta_var"]].iloc[[0, -2, -1]]
+    good = found[NEW[:3]].iloc[[0, -2, -1]]
     assert np.isfinite(good.to_numpy(dtype=float)).all()
 
 
@@ -150,7 +148,7 @@ def test_polars(fits, frame):
         expression = soc.posterior_expression(fits[scale], soc.PoissonItems(table, **ROLES))
         found = connection.to_pandas(expression).sort_values("id", ignore_index=True)
         want = _score(fits[scale], ibis.memtable(frame))
-        np.testing.assert_allclose(found[NEW], want[NEW], rtol=1e-7)
+        np.testing.assert_allclose(found[NEW], want[NEW], rtol=1e-6)
     bad = connection.create_table("bad", _bad_rows())
     expression = soc.posterior_expression(fits["log"], soc.PoissonItems(bad, **ROLES))
     _check_bad(connection.to_pandas(expression))
@@ -170,7 +168,7 @@ def test_spark(fits, frame, spark):
         want = _score(fits[scale], ibis.memtable(frame))
         for made in (found, spark.sql(text).toPandas()):
             made = made.sort_values("id", ignore_index=True)
-            np.testing.assert_allclose(made[NEW], want[NEW], rtol=1e-7)
+            np.testing.assert_allclose(made[NEW], want[NEW], rtol=1e-6)
     text = soc.posterior_sql(fits["log"], "bad", columns=["id"], dialect="pyspark")
     _check_bad(spark.sql(text).toPandas())
 
@@ -194,7 +192,7 @@ def test_postgres(fits, frame, postgres_server):
             of_text = pd.DataFrame(cursor.fetchall(), columns=names)
         for made in (found, of_text):
             made = made.sort_values("id", ignore_index=True)
-            np.testing.assert_allclose(made[NEW].astype(float), want[NEW], rtol=1e-7)
+            np.testing.assert_allclose(made[NEW].astype(float), want[NEW], rtol=1e-6)
     connection.disconnect()
 
 
@@ -218,7 +216,7 @@ def test_text_says_the_same(fits, frame, scale):
     found = connection.execute(text).df().sort_values("id", ignore_index=True)
     assert list(found.columns) == ['a "score"', "count", "ex, po", "id", *NEW]
     want = _score(fits[scale], ibis.memtable(frame))
-    np.testing.assert_allclose(found[NEW], want[NEW], rtol=1e-8)
+    np.testing.assert_allclose(found[NEW], want[NEW], rtol=1e-6)
 
 
 def test_text_on_bad_rows(fits):
@@ -232,14 +230,13 @@ def test_text_on_bad_rows(fits):
     ("scale", "dialect"), [*(("small", dialect) for dialect in DIALECTS), ("rank", "postgres")]
 )
 @pytest.mark.slow
-def test_dialects_parse(fits, scale, dialect, monkeypatch):
-    monkeypatch.setattr(warehouse, "_CELLS", 8)  # parsing takes seconds for a whole table
-    monkeypatch.setattr(warehouse, "_CLOSE", np.inf)
+def test_dialects_parse(fits, scale, dialect):
     text = soc.posterior_sql(fits[scale], "sales.ads", columns=["id"], dialect=dialect)
     tree = sqlglot.parse_one(text, read="spark" if dialect == "pyspark" else dialect)
     assert tree.named_selects == [*ROLES, "id", *NEW]
     tables = {table.name for table in tree.find_all(sqlglot.exp.Table)}
-    assert tables - {"soc_values", ""} <= {"ads", "soc_curves", "soc_ladder"}
+    own = {"soc_prior", "soc_places", "soc_bins", "soc_quantiles"}
+    assert tables - {"soc_values", ""} <= {"ads", *own}
     assert "soc_items" not in text
 
 
@@ -257,46 +254,6 @@ def test_nothing_runs_before_execution(fits):
     table = ibis.table({"score": "float64", "count": "int64", "exposure": "float64"}, name="far")
     expression = soc.posterior_expression(fits["log"], soc.PoissonItems(table, **ROLES))
     assert list(expression.columns) == [*ROLES, *NEW]
-
-
-def test_crowded_ranks():
-    """Edges that share a cell: two lines err by less than the ranks between its edges."""
-    rng = np.random.default_rng(0)
-    score = np.sort(np.concatenate([rng.normal(size=200), 0.3 + 1e-9 * rng.random(5)]))
-    rank = np.linspace(0, 1, len(score))
-    ladder, error = warehouse._climbed(Grid(-6, 6), score, rank)
-    t = np.linspace(-5, 5, 20_001)
-    row = ladder.grid.cell(np.clip(t, ladder.low, ladder.high)) - ladder.cell[0]
-    side = (t >= ladder.score[row]).astype(int)
-    found = ladder.position[side, row] + ladder.slope[side, row] * (t - ladder.score[row])
-    assert 0 < error < 0.03
-    assert np.abs(np.clip(found, 0, 1) - np.interp(t, score, rank)).max() <= error + 1e-12
-
-
-@pytest.mark.parametrize(
-    ("scale", "remedy"),
-    [
-        ("linear", 'soc.item_posteriors or soc.Spline(scale="rank")'),
-        ("rank", "soc.item_posteriors"),
-    ],
-)
-def test_scores_that_no_table_can_represent(scale, remedy, monkeypatch):
-    """The error names another remedy, not one already tried."""
-    monkeypatch.setattr(warehouse, "_MOST_CELLS", 32)
-    rng = np.random.default_rng(0)
-    wide, narrow = rng.normal(0.0, 1e-9, 1500), 5.0 + rng.normal(0.0, 1e-12, 1500)
-    score = rng.lognormal(0.0, 6.0, 3000) if scale == "linear" else np.append(wide, narrow)
-    frame = pd.DataFrame({"score": score, "exposure": 100.0})
-    frame["count"] = rng.poisson(5.0 + 5.0 * frame["score"].rank(pct=True))
-    curve = soc.Spline(scale=scale)
-    stats = soc.summarize(
-        soc.PoissonItems(frame, **ROLES), bins=40, on_leakage="ignore", progress=False
-    )
-    fit = soc.fit(stats, soc.Gamma(curve, curve), soc.FiveSteps(), progress=False)
-    with pytest.raises(soc.FitError, match=f"too unevenly on the {scale} scale") as caught:
-        soc.posterior_sql(fit, "items")
-    assert str(caught.value).partition(": use ")[2].startswith(remedy)
-    assert ("Spline" in str(caught.value)) == (scale == "linear")
 
 
 def test_errors(fits, frame):
@@ -317,3 +274,128 @@ def test_errors(fits, frame):
     mixed = dataclasses.replace(fit, prior=soc.Gamma(variance=soc.Spline(scale="rank")))
     with pytest.raises(soc.FitError, match="one scale"):
         soc.posterior_sql(mixed, "ads")
+
+
+# --- other families and terms --------------------------------------------------------------------
+
+KINDS = [(f, t) for f in ("Gamma", "Normal", "Beta") for t in TERMS]
+KINDS += [("GammaMixture", "plain"), ("NormalMixture", "plain")]
+FAST = [("Normal", "groups"), ("Beta", "plain")]
+
+
+@pytest.fixture(scope="module")
+def fit_of(kept_fit):
+    @cache
+    def made(family, term):
+        items = items_of(family, term)
+
+        def make():
+            stats = soc.summarize(items, bins=40, joint=True, progress=False)
+            prior = getattr(soc, family)(**TERMS[term])
+            return soc.fit(stats, prior, soc.VI(draws=400, seed=0), progress=False)
+
+        return kept_fit(f"auto_{family}_{term}", make), items
+
+    return made
+
+
+def _scored(fit, items, n):
+    """The first items by an expression and over all draws."""
+    frame = items.source.head(n).assign(id=np.arange(n))
+    roles = arguments_of(items.roles)
+    found = _score(fit, ibis.memtable(frame), type(items), roles)
+    return frame, found, _exact(fit, frame, type(items), roles)
+
+
+def _check_kind(fit_of, family, term):
+    """Fits to 2,000 items, whose outermost curves are hardly known."""
+    fit, items = fit_of(family, term)
+    _, found, exact = _scored(fit, items, 400)
+    # of uncertain weights, and with polynomials along score and size, tables are less close
+    close = 0.02 if fit.prior.gridded else 5e-3
+    _compare(found, exact, close, 0.3, 0.95)
+    if fit.prior.gridded:
+        assert ("p_zero" in found) == fit.prior.zero
+        assert "theta_q05" not in found
+    else:
+        _compare_quantiles(found, exact, 0.7, 0.02, 0.9)
+    if fit.prior.zero:
+        assert np.abs(found["p_zero"] - exact["p_zero"]).max() < 0.01
+
+
+@pytest.mark.parametrize(("family", "term"), FAST)
+def test_other_kinds(fit_of, family, term):
+    _check_kind(fit_of, family, term)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("family", "term"), [kind for kind in KINDS if kind not in FAST])
+def test_every_kind(fit_of, family, term):
+    _check_kind(fit_of, family, term)
+
+
+def test_text_with_groups_and_a_loaded_prior(fit_of, tmp_path):
+    """The exported file is loaded as it is, and one SELECT names it; unknown groups are NULL."""
+    fit, items = fit_of("Normal", "groups")
+    frame, found, _ = _scored(fit, items, 200)
+    frame.loc[3, "group"] = "unknown"
+    frame = frame.rename(columns={"group": "where"})
+    path = soc.export_prior(fit, tmp_path / "prior.parquet")
+    connection = ibis.duckdb.connect().con
+    connection.register("items", frame)
+    connection.execute(f"create table loaded as select * from read_parquet('{path}')")
+    given = {"group": "where", "columns": ["id"]}
+    with pytest.raises(soc.FitError, match=r"characters, more than.*export_prior.*as prior="):
+        soc.posterior_sql(fit, "items", **given)
+    text = soc.posterior_sql(fit, "items", prior="loaded", **given)
+    assert len(text) < 200_000
+    made = connection.execute(text).df().sort_values("id", ignore_index=True)
+    new = found.filter(like="theta_").columns
+    assert made[new].iloc[3].isna().all()
+    rest = [k for k in range(200) if k != 3]
+    np.testing.assert_allclose(made.loc[rest, new], found.loc[rest, new], rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_crossed_groups(fit_of):
+    fit, items = fit_of("Normal", "groups")
+    frame = items.source.assign(other=np.where(np.arange(len(items.source)) % 2, "x", "y"))
+    roles = {"score": "t", "value": "y", "noise_sd": "n", "group": ("group", "other")}
+    stats = soc.summarize(soc.NormalItems(frame, **roles), bins=20, progress=False)
+    fit = soc.fit(stats, progress=False)
+    frame = frame.head(200).assign(id=np.arange(200))
+    found = _score(fit, ibis.memtable(frame), soc.NormalItems, roles)
+    _compare(found, _exact(fit, frame, soc.NormalItems, roles), 1e-3, 0.05)
+
+
+# --- successes in trials -------------------------------------------------------------------------
+
+TRIALS = {"score": "t", "successes": "y", "trials": "n"}
+BAD_TRIALS = [
+    (None, 1, 9.0), (np.inf, 1, 9.0), (0.0, 1, 9.0), (1.0, 1, 9.0), (-0.1, 1, 9.0),
+    (0.1, None, 9.0), (0.1, -1, 9.0), (0.1, 1.5, 9.0), (0.1, 1, None), (0.1, 1, -9.0),
+    (0.1, 1, 9.5), (0.1, 10, 9.0), (0.1, 1, 0.0), (0.1, np.nan, 9.0), (0.1, 1, np.inf),
+]  # fmt: skip
+
+
+def test_bad_trials_are_null(fit_of):
+    fit, _ = fit_of("Beta", "plain")
+    good = [(0.1, 0.0, 0.0), (0.999, 9.0, 9.0), (1e-9, 0.0, 2.0**40)]
+    table = pd.DataFrame([*good, *BAD_TRIALS], columns=list("tyn"), dtype=float)
+    table["id"] = range(len(table))
+    found = _score(fit, ibis.memtable(table), soc.BinomialItems, TRIALS)
+    assert np.isfinite(found[NEW[:3]].iloc[: len(good)].to_numpy(dtype=float)).all()
+    assert found[NEW].iloc[len(good) :].isna().all(axis=None)
+
+
+def test_names_of_other_kinds_and_the_command(fit_of, tmp_path, capsys):
+    fit, _ = fit_of("Beta", "plain")
+    with pytest.raises(
+        soc.ItemsError, match=r"count= is not a column of .* successes= and trials="
+    ):
+        soc.posterior_sql(fit, "items", count="wins")
+    fit.save(tmp_path / "fit.nc")
+    words = ["sql", str(tmp_path / "fit.nc"), "--table", "games", "--successes", "wins"]
+    assert main([*words, "--prior", "loaded"]) == 0
+    text = soc.posterior_sql(fit, "games", successes="wins", prior="loaded")
+    assert capsys.readouterr().out == text + "\n"
