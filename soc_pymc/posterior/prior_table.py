@@ -40,8 +40,15 @@ def _log_gamma(x: Any, of: Any) -> Any:
     return (z - 0.5) * of.log(z) - z + 0.5 * math.log(2 * math.pi) + rest - of.log(product)
 
 
-def _log_beta(a: Any, b: Any, of: Any) -> Any:
-    return _log_gamma(a, of) + _log_gamma(b, of) - _log_gamma(a + b, of)
+def _log_rise(x: Any, k: Any, of: Any) -> Any:
+    """Log of Gamma(x + k) / Gamma(x), with all digits where x is large."""
+    z, u, ratio = x + 8.0, k / (x + 8.0), 1.0
+    for i in range(8):
+        ratio = ratio * (1.0 + k / (x + i))
+    small = u * (1.0 - u * (1 / 2 - u * (1 / 3 - u * (1 / 4 - u / 5))))
+    log1p = of.where(u < 1e-3, small, of.log(1.0 + u))
+    more = (1 / 12 - 1 / (360 * (z + k) * (z + k))) / (z + k) - (1 / 12 - 1 / (360 * z * z)) / z
+    return (z - 0.5) * log1p + k * (of.log(z + k) - 1.0) + more - of.log(ratio)
 
 
 def _gamma_moments(a: Any, b: Any) -> tuple[Any, ...]:
@@ -108,8 +115,7 @@ _FAMILIES = {
         moved=_gamma_moved,  # a quantile, for more of these
         matched=lambda mean, variance: (mean / variance * mean, mean / variance),
         log_density=lambda a, b, y, n, of: (  # of outcomes, up to what is the same for all nodes
-            _log_gamma(a + y, of) - _log_gamma(a, of) - a * of.log(1.0 + n / b)
-            - y * of.log(b + n)),
+            _log_rise(a, y, of) - a * of.log(1.0 + n / b) - y * of.log(b + n)),
         at_zero=lambda y, n, of: of.where(y > 0, of.never, 0.0),  # the same where theta is 0
         line=lambda theta, of: of.log(theta),  # theta on the whole line, t
         theta=lambda t, of: of.exp(t),
@@ -126,11 +132,13 @@ _FAMILIES = {
         moments=_beta_moments,
         moved=_beta_moved,
         matched=_beta_matched,
-        log_density=lambda a, b, y, n, of: _log_beta(a + y, b + n - y, of) - _log_beta(a, b, of),
+        log_density=lambda a, b, y, n, of: (
+            _log_rise(a, y, of) + _log_rise(b, n - y, of) - _log_rise(a + b, n, of)),
         at_zero=lambda y, n, of: of.where(y > 0, of.never, 0.0),
         line=lambda theta, of: of.log(theta / (1.0 - theta)),
         theta=lambda t, of: 1.0 / (1.0 + of.exp(-t)),
-        log_line=lambda a, b, t, of: a * t - (a + b) * np.logaddexp(0.0, t) - _log_beta(a, b, of),
+        log_line=lambda a, b, t, of: (
+            a * t - (a + b) * np.logaddexp(0.0, t) + _log_rise(b, a, of) - _log_gamma(a, of)),
         place=lambda a, b: (a, b),
         depends=2,
         unit=lambda a, b, of: of.sqrt(1.0 / a + 1.0 / b),
@@ -343,7 +351,9 @@ def _in_cell(table: _Table, family: Any, cell: int, x: Any, w: Any, y: Any, n: A
     a, b = family.parameters(first, second, _ARRAYS)
     zero = np.zeros(len(x))
     if table["mixture"]:
-        log_p = family.log_density(a, b, y, n, _ARRAYS)
+        own = slice(-1) if table["zero"] else slice(None)
+        log_p = np.empty_like(weight)
+        log_p[own] = family.log_density(a[own], b[own], y, n, _ARRAYS)
         if table["zero"]:
             log_p[-1] = family.at_zero(y, n, _ARRAYS)
         p = np.exp(log_p - log_p.max(axis=0))
