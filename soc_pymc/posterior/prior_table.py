@@ -32,12 +32,16 @@ def __dir__() -> list[str]:
 # --- families: in + - * / and given functions, so for numbers, arrays and columns of engines ------
 
 
+def _stirling(z: Any) -> Any:
+    """What Stirling's formula adds to (z - 1/2) log z - z + log(2 pi) / 2."""
+    return (1 / 12 - (1 / 360 - 1 / (1260 * z * z)) / (z * z)) / z
+
+
 def _log_gamma(x: Any, of: Any) -> Any:
     """Log of the gamma function, by Stirling's formula at x + 8."""
     product = x * (x + 1) * (x + 2) * (x + 3) * (x + 4) * (x + 5) * (x + 6) * (x + 7)
     z = x + 8.0
-    rest = (1 / 12 - (1 / 360 - 1 / (1260 * z * z)) / (z * z)) / z
-    return (z - 0.5) * of.log(z) - z + 0.5 * math.log(2 * math.pi) + rest - of.log(product)
+    return (z - 0.5) * of.log(z) - z + 0.5 * math.log(2 * math.pi) + _stirling(z) - of.log(product)
 
 
 def _log_rise(x: Any, k: Any, of: Any) -> Any:
@@ -47,8 +51,8 @@ def _log_rise(x: Any, k: Any, of: Any) -> Any:
         ratio = ratio * (1.0 + k / (x + i))
     small = u * (1.0 - u * (1 / 2 - u * (1 / 3 - u * (1 / 4 - u / 5))))
     log1p = of.where(u < 1e-3, small, of.log(1.0 + u))
-    more = (1 / 12 - 1 / (360 * (z + k) * (z + k))) / (z + k) - (1 / 12 - 1 / (360 * z * z)) / z
-    return (z - 0.5) * log1p + k * (of.log(z + k) - 1.0) + more - of.log(ratio)
+    more = _stirling(z + k) - _stirling(z) - of.log(ratio)
+    return (z - 0.5) * log1p + k * (of.log(z + k) - 1.0) + more
 
 
 def _gamma_moments(a: Any, b: Any) -> tuple[Any, ...]:
@@ -378,8 +382,8 @@ def _in_cell(table: _Table, family: Any, cell: int, x: Any, w: Any, y: Any, n: A
     ends, off = _quantiles(table, family, mean, variance, third, fourth, _ARRAYS)
     far = np.flatnonzero((off > _NEAR) | table["mixture"])
     for at in np.split(far, range(_FEW, len(far), _FEW)):
-        own = (v[..., at] for v in (weight, a, b, zero, mean, variance))
-        for row, found in zip(ends, _by_grid(family, table["levels"], *own), strict=True):
+        parts = (v[..., at] for v in (weight, a, b, zero, mean, variance))
+        for row, found in zip(ends, _by_grid(family, table["levels"], *parts), strict=True):
             row[at] = found
     spread = np.sqrt((1.0 - zero) * (variance + zero * mean * mean))
     return [(1.0 - zero) * mean, spread, *ends, *[zero] * table["zero"]]

@@ -294,10 +294,12 @@ def _reach(prior: _Prior) -> tuple[float, float]:
     meta, columns = prior.meta, prior.columns
     cells, sizes = len(meta["edges"]) - 1, max(len(meta["sizes"]) - 1, 1)
     along = columns["cell"] // sizes % (cells + len(meta["atoms"]))
+    # the first curve is a log where theta has an end
+    logs = ("first", "second") if math.isfinite(prior.family.ends[0]) else ("second",)
     found = []
     for end in (0, cells - 1):
         own, room = along == end, math.inf
-        for name in ("first", "second")[meta["family"] == "Normal" :]:  # others are logs
+        for name in logs:
             parts = [np.zeros(own.sum()), np.zeros(own.sum())]
             for i, j in meta["terms"]:
                 parts[min(i, 1)] += np.abs(columns[f"{name}_{i}{j}"][own])

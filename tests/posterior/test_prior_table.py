@@ -5,6 +5,7 @@ import subprocess
 import sys
 from dataclasses import replace
 
+import mpmath
 import numpy as np
 import pandas as pd
 import pytest
@@ -287,3 +288,13 @@ def test_default_scores_and_ranks(scale, small_frame, tmp_path):
     for which in (at, ~at):
         assert np.quantile(error["mean"][which], 0.9) < 1e-3
         assert np.quantile(error["upper"][which], 0.9) < 5e-3
+
+
+@mpmath.workdps(50)
+@pytest.mark.parametrize("x", [1e-12, 1e-3, 0.7, 8.0, 1e4, 1e9, 4e15, 1e18])
+def test_ratios_of_gamma_functions_keep_their_digits(x):
+    """Differences of two log gamma functions of 4e15 are wrong by tens."""
+    for k in (0.0, 0.5, 1.0, 3.0, 1e3, 1e8, 2.0**53):
+        exact = float(mpmath.loggamma(mpmath.mpf(x) + k) - mpmath.loggamma(mpmath.mpf(x)))
+        found = float(own._log_rise(np.array(x), k, own._ARRAYS))
+        assert abs(found - exact) < 1e-9 * max(1.0, abs(exact)), (x, k)
