@@ -317,20 +317,23 @@ class _FamilyPosterior:
 
             def find(part: slice) -> _Chunk:
                 own = select(columns, part)
-                return _Chunk(own, out[:, part], table.cells.find(own))
+                distinct, place = np.unique(table.cells.find(own), return_inverse=True)
+                return _Chunk(own, out[:, part], distinct, place)
 
             def score(level: int, chunk: _Chunk) -> None:
-                row = table.rows(level, chunk.left)
-                at, known = chunk.at[row >= 0], row[row >= 0]
+                at = chunk.left
+                row = table.rows(level, chunk.distinct)[chunk.place[at]]
+                at, known = at[row >= 0], row[row >= 0]
                 if len(at):
-                    given = {**select(chunk.columns, at), "cell": chunk.cell[at], "row": known}
+                    cell = chunk.distinct[chunk.place[at]]
+                    given = {**select(chunk.columns, at), "cell": cell, "row": known}
                     chunk.out[:, at] = self._score_level(
                         table, level, table.limits[level], probs, given
                     )
 
             chunks = list(ordered_map(find, _slices(out.shape[1], _MANY)))
             for level in range(len(table.limits)):
-                table.prepare(level, [chunk.left for chunk in chunks])
+                table.prepare(level, (chunk.cells_left for chunk in chunks))
                 for _ in ordered_map(partial(score, level), chunks):
                     pass
             left = np.flatnonzero(np.isnan(out[0]))
@@ -378,17 +381,19 @@ class _Chunk:
 
     columns: Columns
     out: Floats
-    cell: Ints
-
-    @property
-    def at(self) -> Ints:
-        """Items in cells that have no results yet."""
-        return np.flatnonzero((self.cell >= 0) & np.isnan(self.out[0]))
+    distinct: Ints  # cells, -1 for items without one
+    place: Ints  # of the items' cells among these
 
     @property
     def left(self) -> Ints:
+        """Items that have no results yet."""
+        return np.flatnonzero(np.isnan(self.out[0]))
+
+    @property
+    def cells_left(self) -> Ints:
         """Their cells."""
-        return self.cell[self.at]
+        number = np.bincount(self.place[self.left], minlength=len(self.distinct))
+        return self.distinct[number > 0]
 
 
 class _MeanCurves(dict[str, Floats]):
