@@ -167,11 +167,15 @@ class Fit:
         scale = getattr(self.prior, _CURVE(curve, "curve")).scale
         if scale != RANK:
             return Axis(scale)
-        names = "rank_score", "rank_fraction"
-        bins = self.data["constant_data"]
-        return self.once(names, lambda: Axis(scale, *(tuple(bins[n].to_numpy()) for n in names)))
 
-    def once[Found](self, key: Hashable, find: Callable[[], Found]) -> Found:
+        def find() -> Axis:
+            bins = self.data["constant_data"]
+            names = "rank_score", "rank_fraction"
+            return Axis(scale, *(tuple(bins[name].to_numpy()) for name in names))
+
+        return self._once(RANK, find)
+
+    def _once[Found](self, key: Hashable, find: Callable[[], Found]) -> Found:
         """What `find` returns, kept by a key: each look-up in the tree takes a third of a ms."""
         if key not in self._found:
             self._found[key] = find()

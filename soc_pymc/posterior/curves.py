@@ -137,11 +137,11 @@ def _draws(fit: Fit, name: str) -> Floats:
         values = fit.data["posterior"][name].to_numpy()
         return np.asarray(values.reshape(-1, *values.shape[2:]))
 
-    return fit.once(name, find)
+    return fit._once(name, find)
 
 
 def _knots(fit: Fit, dim: str) -> Floats:
-    return fit.once(dim, lambda: knots_in(fit.data, dim))
+    return fit._once(dim, lambda: knots_in(fit.data, dim))
 
 
 def bin_of(fit: Fit, score: ArrayLike) -> NDArray[np.intp]:
