@@ -320,7 +320,8 @@ class _FamilyPosterior:
                 distinct, place = np.unique(table.cells.find(own), return_inverse=True)
                 return _Chunk(own, out[:, part], distinct, place)
 
-            def score(level: int, chunk: _Chunk) -> None:
+            def score(level: int, chunk: _Chunk) -> Ints:
+                """Score items, and return the cells of those that need a higher level."""
                 at = chunk.left
                 row = table.rows(level, chunk.distinct)[chunk.place[at]]
                 at, known = at[row >= 0], row[row >= 0]
@@ -330,12 +331,14 @@ class _FamilyPosterior:
                     chunk.out[:, at] = self._score_level(
                         table, level, table.limits[level], probs, given
                     )
+                number = np.bincount(chunk.place[chunk.left], minlength=len(chunk.distinct))
+                return np.asarray(chunk.distinct[number > 0])
 
             chunks = list(ordered_map(find, _slices(out.shape[1], _MANY)))
+            cells = [chunk.distinct for chunk in chunks]
             for level in range(len(table.limits)):
-                table.prepare(level, (chunk.cells_left for chunk in chunks))
-                for _ in ordered_map(partial(score, level), chunks):
-                    pass
+                table.prepare(level, cells)
+                cells = list(ordered_map(partial(score, level), chunks))
             left = np.flatnonzero(np.isnan(out[0]))
             if len(left):
                 rest = partial(self._score_by_draws, probs)
@@ -388,12 +391,6 @@ class _Chunk:
     def left(self) -> Ints:
         """Items that have no results yet."""
         return np.flatnonzero(np.isnan(self.out[0]))
-
-    @property
-    def cells_left(self) -> Ints:
-        """Their cells."""
-        number = np.bincount(self.place[self.left], minlength=len(self.distinct))
-        return self.distinct[number > 0]
 
 
 class _MeanCurves(dict[str, Floats]):
