@@ -242,14 +242,14 @@ class Sums:
             rows[:, k] = cells[name]
         return rows
 
-    def _rows(self, name: str) -> Floats:
-        """All rows of a table."""
-        return np.concatenate([shard.rows(name) for shard in self._shards])
-
     def _columns(self, name: str) -> dict[str, NDArray[Any]]:
         """Rows of a table as columns, keys unpacked."""
-        rows = self._rows(name)
-        whole, key = rows.view(np.int64), rows.view(np.int64)[:, 0]
+        rows = [shard.rows(name) for shard in self._shards]
+
+        def column_of(k: int, kind: type[Any]) -> NDArray[Any]:
+            return np.concatenate([some.view(kind)[:, k] for some in rows])
+
+        key = column_of(0, np.int64)
         columns: dict[str, NDArray[Any]] = {}
         for column, cell in reversed(list(self._outcome.tables[name].cells.items())):
             columns[column] = (key & ((1 << CELLS[cell].bits) - 1)) + CELLS[cell].first
@@ -257,14 +257,15 @@ class Sums:
         part, columns["bin"] = np.divmod(key, self._bins)
         folds = 1 if name == "joint" else self._folds
         columns["group"], columns["fold"] = np.divmod(part, folds)
-        columns |= {c: whole[:, k] for k, c in enumerate(self._outcome.integers, start=1)}
-        reals = self._outcome.tables[name].reals
-        return columns | {real: rows[:, k] for k, real in enumerate(reals, start=HEAD)}
+        names = self._outcome.integers, self._outcome.tables[name].reals
+        columns |= {c: column_of(k, np.int64) for k, c in enumerate(names[0], start=1)}
+        return columns | {c: column_of(k, np.float64) for k, c in enumerate(names[1], start=HEAD)}
 
     def _exact(self) -> dict[str, NDArray[Any]]:
         """Cells of single outcomes, from the numbers of items in the rows of parts."""
         parts = self._columns("part")
-        number = self._rows("part").view(np.int64)[:, -self._outcome.exact :]
+        rows = [shard.rows("part").view(np.int64) for shard in self._shards]
+        number = np.concatenate([some[:, -self._outcome.exact :] for some in rows])
         row, cell = np.nonzero(number)
         n, of = number[row, cell], self._outcome.sums_of
         name = self._outcome.margins[-1]

@@ -6,8 +6,9 @@ two curves' values at knots, and the axes of the scores.
 
 import numbers
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -166,10 +167,23 @@ class Fit:
         scale = getattr(self.prior, _CURVE(curve, "curve")).scale
         if scale != RANK:
             return Axis(scale)
-        bins = self.data["constant_data"]
-        return Axis(
-            scale, tuple(bins["rank_score"].to_numpy()), tuple(bins["rank_fraction"].to_numpy())
-        )
+
+        def find() -> Axis:
+            bins = self.data["constant_data"]
+            names = "rank_score", "rank_fraction"
+            return Axis(scale, *(tuple(bins[name].to_numpy()) for name in names))
+
+        return self._once(RANK, find)
+
+    def _once[Found](self, key: Hashable, find: Callable[[], Found]) -> Found:
+        """What `find` returns, kept by a key: each look-up in the tree takes a third of a ms."""
+        if key not in self._found:
+            self._found[key] = find()
+        return self._found[key]
+
+    @cached_property
+    def _found(self) -> dict[Hashable, Any]:
+        return {}
 
     @property
     def by_bin(self) -> bool:
@@ -192,13 +206,13 @@ class Fit:
         """Whether curves were given wider bands for clusters of items."""
         return "clusters" in self.data.children
 
-    @property
+    @cached_property
     def atoms(self) -> tuple[float, ...]:
         """Scores with their own shifts of both curves, which many items share, in order."""
         coords = self.data["posterior"].coords
         return tuple(map(float, coords["atom"].to_numpy())) if "atom" in coords else ()
 
-    @property
+    @cached_property
     def groups(self) -> tuple[str, ...]:
         """Groups with their own deviations; empty without groups or if they were pooled.
 
@@ -208,7 +222,7 @@ class Fit:
         posterior = self.data["posterior"]
         return tuple(map(str, posterior["group"].to_numpy())) if "group" in posterior.coords else ()
 
-    @property
+    @cached_property
     def groupings(self) -> dict[str, tuple[str, ...]]:
         """Levels with their own deviations, by the dim of their grouping: group_1, group_2, ...
 

@@ -32,7 +32,7 @@ def knot_weights(fit: Fit, curve: str, score: ArrayLike) -> tuple[Floats, Floats
     cv2, or log Var(theta | t)). Values are (draws, k), chains one after the other, and weights
     (n, k): the curve's draws at the scores are values @ weights.T.
     """
-    at = spline_matrix(place_of(fit, curve, score), knots_in(fit.data, f"{curve}_knot"))
+    at = spline_matrix(place_of(fit, curve, score), _knots(fit, f"{curve}_knot"))
     return _draws(fit, _variable(fit, curve)), at
 
 
@@ -132,8 +132,16 @@ def _variable(fit: Fit, curve: str) -> str:
 
 def _draws(fit: Fit, name: str) -> Floats:
     """A posterior variable with chains one after the other."""
-    values = fit.data["posterior"][name].to_numpy()
-    return np.asarray(values.reshape(-1, *values.shape[2:]))
+
+    def find() -> Floats:
+        values = fit.data["posterior"][name].to_numpy()
+        return np.asarray(values.reshape(-1, *values.shape[2:]))
+
+    return fit._once(name, find)
+
+
+def _knots(fit: Fit, dim: str) -> Floats:
+    return fit._once(dim, lambda: knots_in(fit.data, dim))
 
 
 def bin_of(fit: Fit, score: ArrayLike) -> NDArray[np.intp]:
@@ -160,7 +168,7 @@ def _curve(
 ) -> Floats:
     """Draws of one curve, or what is `kept` of them, with all its terms."""
     name, posterior = _variable(fit, curve), fit.data["posterior"]
-    position, knots = place_of(fit, curve, score), knots_in(fit.data, f"{curve}_knot")
+    position, knots = place_of(fit, curve, score), _knots(fit, f"{curve}_knot")
     if group is None:
         total = _interpolated(kept(_draws(fit, name)), position, knots)
     else:
@@ -174,7 +182,7 @@ def _curve(
         total = np.empty((len(parts[0]), len(score)))
         total[:, order] = np.concatenate(parts, axis=1)
     if exposure is not None and f"{name}_by_exposure" in posterior:
-        knots = knots_in(fit.data, f"{curve}_exposure_knot")
+        knots = _knots(fit, f"{curve}_exposure_knot")
         with np.errstate(divide="ignore"):  # exposure 0 counts as the smallest exposure
             x = np.clip(np.log(np.asarray(exposure, dtype=float)), knots[0], knots[-1])
         total += _interpolated(kept(_draws(fit, f"{name}_by_exposure")), x, knots)
@@ -197,7 +205,7 @@ def size_knots(fit: Fit) -> Floats:
     """Knots of the terms in log exposure (noise sd) of both curves; empty without such a term."""
     posterior = fit.data["posterior"]
     names = (f"{curve}_exposure_knot" for curve in ("mean", "variance"))
-    kept = [knots_in(fit.data, name) for name in names if name in posterior.coords]
+    kept = [_knots(fit, name) for name in names if name in posterior.coords]
     return np.unique(np.concatenate([np.empty(0), *kept]))
 
 
@@ -233,7 +241,7 @@ def _of_level(fit: Fit, curve: str, grouping: str, level: str) -> Floats:
 def _rising(fit: Fit, curve: str, values: Floats) -> Floats:
     """Draws at the knots, non-decreasing if the prior wants the curve to be."""
     if curve == "mean" and fit.prior.monotone:
-        knots = knots_in(fit.data, f"{curve}_knot")
+        knots = _knots(fit, f"{curve}_knot")
         return project_monotone(values, knots)
     return np.asarray(values)
 

@@ -317,22 +317,28 @@ class _FamilyPosterior:
 
             def find(part: slice) -> _Chunk:
                 own = select(columns, part)
-                return _Chunk(own, out[:, part], table.cells.find(own))
+                distinct, place = np.unique(table.cells.find(own), return_inverse=True)
+                return _Chunk(own, out[:, part], distinct, place)
 
-            def score(level: int, chunk: _Chunk) -> None:
-                row = table.rows(level, chunk.left)
-                at, known = chunk.at[row >= 0], row[row >= 0]
+            def score(level: int, chunk: _Chunk) -> Ints:
+                """Score items, and return the cells of those that need a higher level."""
+                at = chunk.left
+                row = table.rows(level, chunk.distinct)[chunk.place[at]]
+                at, known = at[row >= 0], row[row >= 0]
                 if len(at):
-                    given = {**select(chunk.columns, at), "cell": chunk.cell[at], "row": known}
+                    cell = chunk.distinct[chunk.place[at]]
+                    given = {**select(chunk.columns, at), "cell": cell, "row": known}
                     chunk.out[:, at] = self._score_level(
                         table, level, table.limits[level], probs, given
                     )
+                number = np.bincount(chunk.place[chunk.left], minlength=len(chunk.distinct))
+                return np.asarray(chunk.distinct[number > 0])
 
             chunks = list(ordered_map(find, _slices(out.shape[1], _MANY)))
+            cells = [chunk.distinct for chunk in chunks]
             for level in range(len(table.limits)):
-                table.prepare(level, [chunk.left for chunk in chunks])
-                for _ in ordered_map(partial(score, level), chunks):
-                    pass
+                table.prepare(level, cells)
+                cells = list(ordered_map(partial(score, level), chunks))
             left = np.flatnonzero(np.isnan(out[0]))
             if len(left):
                 rest = partial(self._score_by_draws, probs)
@@ -378,17 +384,13 @@ class _Chunk:
 
     columns: Columns
     out: Floats
-    cell: Ints
-
-    @property
-    def at(self) -> Ints:
-        """Items in cells that have no results yet."""
-        return np.flatnonzero((self.cell >= 0) & np.isnan(self.out[0]))
+    distinct: Ints  # cells, -1 for items without one
+    place: Ints  # of the items' cells among these
 
     @property
     def left(self) -> Ints:
-        """Their cells."""
-        return self.cell[self.at]
+        """Items that have no results yet."""
+        return np.flatnonzero(np.isnan(self.out[0]))
 
 
 class _MeanCurves(dict[str, Floats]):

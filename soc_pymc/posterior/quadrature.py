@@ -7,7 +7,7 @@ at every item. So an item's nodes do not depend on the items scored with it.
 """
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -22,7 +22,7 @@ from ..families.family import Family, family_of
 from ..families.rules import gauss_rules, parabolas, product_rule
 from ..families.scales import Scale, common_scale
 from ..inference.results import Fit
-from ..model.splines import knots_in
+from ..model.splines import intervals, knots_in
 from .curves import (
     atom_of,
     average_curves,
@@ -77,7 +77,7 @@ class Cells:
         if not self._axis.holds(score).all():
             for curve in ("mean", "variance"):
                 self._fit.axis(curve)(score)  # refuses scores without a position
-        place = np.searchsorted(self._position, self._axis.position(score), side="right") - 1
+        place = intervals(self._axis.position(score), self._position)
         atom = atom_of(self._fit, score)
         inside = (atom > 0) | ((place >= 0) & (place < len(self._position) - 1))
         cell = np.where(atom > 0, len(self._position) - 2 + atom, place)
@@ -91,7 +91,7 @@ class Cells:
             own = np.array([self._groups[str(label)] for label in labels])
             cell = cell + len(self._points) * own[codes]
         if size is not None and len(self._size):
-            at = np.searchsorted(self._size, self._clipped(size), side="right") - 1
+            at = intervals(self._clipped(size), self._size)
             cell = cell * len(self._size) + np.minimum(at, len(self._size) - 2)
         return np.where(inside, cell, -1)
 
@@ -165,20 +165,20 @@ class NodeTable:
         self._rules = [np.empty((0, self.cells.points, 3, number**2)) for _, number in _LEVELS]
 
     def rows(self, level: int, cell: Ints) -> Ints:
-        """Rows of items' cells among the rules of a level; -1 for cells of a higher one."""
-        distinct, place = np.unique(cell, return_inverse=True)
+        """Rows of cells among the rules of a level; -1 for cells of a higher one, and for -1."""
         known = self._rows[level]
-        return np.array([known.get(c, -1) for c in distinct.tolist()], dtype=np.int64)[place]
+        return np.array([known.get(c, -1) for c in cell.tolist()], dtype=np.int64)
 
-    def prepare(self, level: int, cells: Sequence[Ints]) -> None:
+    def prepare(self, level: int, cells: Iterable[Ints]) -> None:
         """Find the levels of cells, and keep the rules of those that need no higher one."""
         with self._lock:
             self._prepare(level, cells)
 
-    def _prepare(self, level: int, cells: Sequence[Ints]) -> None:
+    def _prepare(self, level: int, cells: Iterable[Ints]) -> None:
         known, distinct = self._rows[level], set[int]()
         for own in cells:
-            distinct.update(np.unique(own).tolist())
+            distinct.update(own.tolist())
+        distinct.discard(-1)
         wanted = (c for c in sorted(distinct) if self._home.get(c, 0) <= level and c not in known)
         cell = np.fromiter(wanted, dtype=np.int64)
         if not len(cell):

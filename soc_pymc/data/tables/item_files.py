@@ -82,7 +82,8 @@ def check_files(source: Any, columns: Sequence[str] | None = None, connection: A
     for path, form in zip(paths, formats, strict=True):
         if form != formats[0]:
             raise ItemsError(f"{path} is {form}, but {paths[0]} is {formats[0]}: use one format")
-    connection = connection or connect()
+    if formats[0] == "CSV":
+        connection = connection or connect()
     read = [_schema(connection, path, formats[0]) for path in paths]
     schemas = [found.types for found in read]
     wanted = _check_names(read[0], paths[0], formats[0], columns)
