@@ -144,6 +144,7 @@ def test_scores_below_0_are_good_on_other_scales(fits, scale):
     np.testing.assert_allclose(found["theta_mean"], exact["theta_mean"], rtol=0.02)
 
 
+@pytest.mark.slow
 def test_polars(fits, frame):
     pytest.importorskip("polars")
     connection = ibis.polars.connect()
@@ -223,6 +224,7 @@ def test_text_says_the_same(fits, frame, scale):
     np.testing.assert_allclose(found[NEW], want[NEW], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_text_on_bad_rows(fits):
     connection = ibis.duckdb.connect().con
     connection.register("items", _bad_rows())
@@ -244,6 +246,7 @@ def test_dialects_parse(fits, scale, dialect):
     assert "soc_items" not in text
 
 
+@pytest.mark.slow
 def test_quotes_in_column_names(fits, frame):
     odd = frame.rename(columns={"score": "a 'score'", "count": 'the "count"', "exposure": "é x"})
     items = soc.PoissonItems(
@@ -284,7 +287,7 @@ def test_errors(fits, frame):
 
 KINDS = [(f, t) for f in ("Gamma", "Normal", "Beta") for t in TERMS]
 KINDS += [("GammaMixture", "plain"), ("NormalMixture", "plain")]
-FAST = [("Normal", "groups"), ("Beta", "plain")]
+FAST = [("Beta", "plain")]
 
 
 @pytest.fixture(scope="module")
