@@ -113,7 +113,8 @@ class Fit:
         ``prior_predictive`` and ``posterior_predictive`` are as in ArviZ, and what takes long is
         computed when it is first read. `VI` has independent draws, which stand in up to four
         chains. `FiveSteps` adds ``per_bin``, the bins' own estimates; clusters add ``clusters``, by
-        which factor their dependence widened the bands of both curves at the knots.
+        which factor their dependence widened the bands of both curves at the knots. What has been
+        read is kept, so a changed tree belongs in a new fit: ``dataclasses.replace(fit, data=...)``.
     prior
         The prior's configuration.
     method

@@ -133,6 +133,13 @@ def agreement(name: str) -> dict[str, Any]:
         sd = truth[k].std(over)
         ratio = (found[k].std(over) / sd).to_numpy()
         row[f"{k} sd ratios"] = f"{ratio.min():.2f} to {ratio.max():.2f}"
+        # with a heavy tail the reference's own sd is uncertain, whatever its effective sample size
+        chains = truth[k].std("draw")
+        row[f"{k} sds of chains"] = float((chains.max("chain") / chains.min("chain")).max())
+        low, high = ((of.quantile(p, over) for of in (found[k], truth[k])) for p in (0.05, 0.95))
+        (a, b), (c, d) = zip(low, high, strict=True)
+        bands = ((b - a) / (d - c)).to_numpy()
+        row[f"{k} band ratios"] = f"{bands.min():.2f} to {bands.max():.2f}"
         row[f"{k} mean"] = float((np.abs(found[k].mean(over) - truth[k].mean(over)) / sd).max())
     some = items_of(frame.sample(300, random_state=0))
     one, two = (soc.item_posteriors(f, some, progress=False) for f in (nuts, vi))
