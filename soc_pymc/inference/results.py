@@ -114,7 +114,7 @@ class Fit:
         computed when it is first read. `VI` has independent draws, which stand in up to four
         chains. `FiveSteps` adds ``per_bin``, the bins' own estimates; clusters add ``clusters``, by
         which factor their dependence widened the bands of both curves at the knots. What has been
-        read is kept, so a changed tree belongs in a new fit: ``dataclasses.replace(fit, data=...)``.
+        read is kept: a changed tree needs a new fit, ``dataclasses.replace(fit, data=...)``.
     prior
         The prior's configuration.
     method

@@ -136,9 +136,8 @@ def agreement(name: str) -> dict[str, Any]:
         # with a heavy tail the reference's own sd is uncertain, whatever its effective sample size
         chains = truth[k].std("draw")
         row[f"{k} sds of chains"] = float((chains.max("chain") / chains.min("chain")).max())
-        low, high = ((of.quantile(p, over) for of in (found[k], truth[k])) for p in (0.05, 0.95))
-        (a, b), (c, d) = zip(low, high, strict=True)
-        bands = ((b - a) / (d - c)).to_numpy()
+        ends = [of[k].quantile([0.05, 0.95], over) for of in (found, truth)]
+        bands = (ends[0].diff("quantile") / ends[1].diff("quantile")).to_numpy()
         row[f"{k} band ratios"] = f"{bands.min():.2f} to {bands.max():.2f}"
         row[f"{k} mean"] = float((np.abs(found[k].mean(over) - truth[k].mean(over)) / sd).max())
     some = items_of(frame.sample(300, random_state=0))
