@@ -176,7 +176,8 @@ def posterior_sql(
     columns = names_of(columns, "columns", ItemsError)
     FIT(fit, "fit")
     for name, text in (("table", table), ("dialect", dialect), ("prior", prior)):
-        if not (isinstance(text, str) and text.strip()) and (name, text) != ("prior", None):
+        left_out = name == "prior" and text is None
+        if not left_out and not (isinstance(text, str) and text.strip()):
             raise ItemsError(f"{name}={shown(text)} must be a name, as str")
     outcome = family_of(fit.prior).outcome
     given = {"score": score, "count": count, "exposure": exposure, "value": value}
