@@ -122,6 +122,7 @@ CASES = {
     "normal_groups": Case("values", soc.Normal(), group=True, curves=GROUPS),
     "gamma_mixture": Case("counts", soc.GammaMixture(**SMALL)),
     "normal_mixture": Case("values", soc.NormalMixture(**SMALL)),
+    "nuts": Case("counts", soc.Gamma(), soc.NUTS(draws=60, tune=120, chains=2, seed=3)),
     "five_gamma": Case("counts", soc.Gamma(), soc.FiveSteps(), sql=True),
     "five_groups": Case("counts", soc.Gamma(monotone=True), soc.FiveSteps(), group=True),
     "five_mixture": Case("counts", soc.GammaMixture(), soc.FiveSteps(components=30)),

@@ -40,11 +40,10 @@ from .golden_others import OTHERS
 
 FILE = Path(__file__).parent.parent / "goldens.json"
 TOLERANCE = 1e-10
-# By the beginning of a key, case/part/name, the first that fits: the systems of smoothing splines
+# By the beginning of a key, case/part/name, the first that fits: a chain is chaotic, and a
+# tolerance can only tell its noise of rounding from another chain; the systems of smoothing splines
 # have condition numbers of 1e7, so that BLAS kernels of other processors differ by up to 8e-9.
-# Chains of NUTS are not recorded: they are chaotic, and kernels round differently when they are
-# compiled and when they come from the cache.
-TOLERANCES = {"five_": 1e-8, "stored/five_": 1e-8, "estimators/": 1e-8}
+TOLERANCES = {"nuts/": 1e-6, "five_": 1e-8, "stored/five_": 1e-8, "estimators/": 1e-8}
 WHOLE = ("items all", "items representative", "sql duckdb")  # each item is kept
 OWN = ("items", "sql")  # where all are positive, each item is held against itself
 COUNTERS = ("chain", "draw", "coordinate", "_basis", "_term", "bound")
