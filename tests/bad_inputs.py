@@ -812,6 +812,8 @@ ARGUMENTS = (
         lambda g: soc.export_prior(g.fit, "prior.json", quantiles=(0.05, 0.5, 0.95))),
     BadArgument("SQL of a prior without a name", "prior=''", "must be a name",
         lambda g: soc.posterior_sql(g.value_fit, "ads", prior=""), ItemsError),
+    BadArgument("SQL of groups that a fit does not have", "group=", "this one has none",
+        lambda g: soc.posterior_sql(g.fit, "ads", group="country"), ItemsError),
     BadArgument("SQL of no table", "table=''", "must be a name",
         lambda g: soc.posterior_sql(g.fit, ""), ItemsError),
     BadArgument("SQL of no such dialect", "dialect 'x'", "Unknown",

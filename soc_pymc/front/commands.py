@@ -605,7 +605,9 @@ def _groups_of(chosen: _Chosen) -> dict[str, str]:
     if len(given) == 1 and "," in given[0]:
         from ..data.tables import open_table
 
-        if given[0] not in open_table(_source_of(chosen)).columns:
+        # SQL is written without a look at the items
+        known = open_table(_source_of(chosen)).columns if hasattr(chosen, "items") else ()
+        if given[0] not in known:
             given = [column.strip() for column in given[0].split(",")]
     return roles_of_groups(given) if given else {}
 

@@ -143,8 +143,8 @@ def posterior_sql(
     quantiles
         Two levels, from 0.005 to 0.995.
     prior
-        Name of a table that holds the file of ``soc.export_prior(fit, "prior.parquet")``, loaded as
-        it is. None writes its numbers into the text.
+        Name of a table that holds the file of ``soc.export_prior(fit, "prior.parquet")`` of this
+        fit, loaded as it is. None writes its numbers into the text.
     dialect
         ``"duckdb"``, ``"postgres"``, ``"pyspark"``, ``"databricks"``, ``"bigquery"``,
         ``"snowflake"``, ``"trino"`` or another one that Ibis supports.
@@ -158,8 +158,8 @@ def posterior_sql(
     Raises
     ------
     ItemsError
-        If a name is taken, a column is not one of the fit's kind of items, or the table's name or
-        the dialect is unknown.
+        If a name is taken, a column is not one of the fit's kind of items, `group` is given for a
+        fit without groups, or the table's name or the dialect is unknown.
     FitError
         If the fit's prior cannot be exported, as `export_prior` says, or the text would be longer.
 
@@ -189,6 +189,8 @@ def posterior_sql(
             f"{other[0]}= is not a column of the fit's items, which have {outcome.observed}= and "
             f"{outcome.size}="
         )
+    if group is not None and not fit.groups:
+        raise ItemsError("group= is of fits with curves for each group: this one has none")
     known = roles_of(fit.data.attrs)
     named: dict[str, Any] = {r: known.get(r, r) if given[r] is None else given[r] for r in own}
     if fit.groups:

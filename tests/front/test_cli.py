@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from argparse import Namespace
 
 import numpy as np
 import pandas as pd
@@ -10,6 +11,7 @@ import pytest
 from scipy.special import gammainc
 
 import soc_pymc as soc
+from soc_pymc.front import commands
 from soc_pymc.front.cli import _warnings_as_lines, main
 from soc_pymc.posterior.curves import curve_draws
 
@@ -193,6 +195,14 @@ def test_sql_is_that_of_the_function(small_fit, tmp_path, capsys):
         small_fit, "sales.ads", count="clicks", columns=("key", "day"), dialect="bigquery"
     )
     assert capsys.readouterr().out == expected + "\n"
+
+
+def test_sql_of_crossed_groups_reads_no_items():
+    """Columns with a comma between them are two; there is no table in which one might be."""
+    assert commands._groups_of(Namespace(group=["country,device"])) == {
+        "group_1": "country",
+        "group_2": "device",
+    }
 
 
 @pytest.mark.parametrize(

@@ -54,11 +54,17 @@ def _score(fit, table, items=soc.PoissonItems, roles=ROLES):
     return expression.to_pandas().sort_values("id", ignore_index=True)
 
 
-def _compare(found, exact, close=1e-3, far=0.02, share=0.99):
-    """Errors in posterior sd, within a bound for a share of the items, and another for all."""
-    for name in ("theta_mean", "theta_sd"):
-        off = np.abs(found[name] - exact[name]) / exact["theta_sd"]
-        assert np.quantile(off, share) < close, (name, np.quantile(off, share))
+def _compare(found, exact, mean=1e-3, sd=1e-3, far=20.0, share=0.99):
+    """Errors of means in posterior sd, and of sds, relative, within bounds for most items.
+
+    Those of all items are at most `far` times as large.
+    """
+    error = {
+        "mean": np.abs(found["theta_mean"] - exact["theta_mean"]) / exact["theta_sd"] / mean,
+        "sd": np.abs(found["theta_sd"] / exact["theta_sd"] - 1) / sd,
+    }
+    for name, off in error.items():
+        assert np.quantile(off, share) < 1, (name, np.quantile(off, share))
         assert off.max() < far, (name, off.max())
     np.testing.assert_allclose(found["theta_sd"] ** 2, found["theta_var"], rtol=1e-9)
 
@@ -74,12 +80,15 @@ def _compare_quantiles(found, exact, share=0.9, close=5e-3, known=0.98):
 def test_agrees_with_all_draws(fits, frame, scale):
     found, exact = _score(fits[scale], ibis.memtable(frame)), _exact(fits[scale], frame)
     assert list(found.columns) == [*frame.columns, *NEW]
-    # on a linear scale outer scores are far from all others
-    close, far, share = {"small": (2e-3, 0.02, 0.75), "linear": (1e-3, 0.1, 0.9)}.get(
-        scale, (1e-3, 0.02, 0.9)
-    )
-    _compare(found, exact, close, far)
-    _compare_quantiles(found, exact, share)
+    # on a linear scale the outermost scores are far from all others
+    _compare(found, exact, far=40.0 if scale == "linear" else 20.0)
+    _compare_quantiles(found, exact, 0.75 if scale == "small" else 0.9)
+
+
+def test_most_items_agree_closely(fits, frame):
+    """Of a fit to 20,000 items."""
+    found = _score(fits["log"], ibis.memtable(frame))
+    _compare(found, _exact(fits["log"], frame), 1e-4, 3e-4)
 
 
 @pytest.mark.parametrize("scale", thinned(["log", "linear", "rank"], ["log"]))
@@ -98,14 +107,14 @@ def test_beyond_the_fit(fits, scale):
     score = np.array([1e-9, 1e-6, 1e-4, 1e-3, 1.5, 2.5])
     frame = pd.DataFrame({"id": range(6), "score": score, "count": 2, "exposure": 30.0})
     found, exact = _score(known, ibis.memtable(frame)), _exact(known, frame)
-    np.testing.assert_allclose(found["theta_mean"], exact["theta_mean"], rtol=1e-3)
-    np.testing.assert_allclose(found["theta_var"], exact["theta_var"], rtol=2e-3)
+    np.testing.assert_allclose(found["theta_mean"], exact["theta_mean"], rtol=2e-4)
+    np.testing.assert_allclose(found["theta_var"], exact["theta_var"], rtol=4e-4)
 
 
 def test_no_exposure_is_the_prior(fits):
     frame = pd.DataFrame({"id": [0], "score": [0.05], "count": [0], "exposure": [0.0]})
     found, exact = _score(fits["log"], ibis.memtable(frame)), _exact(fits["log"], frame)
-    _compare(found, exact, 1e-3, 1e-3)
+    _compare(found, exact, 1e-4, 1e-4)
 
 
 BAD = [
@@ -153,7 +162,7 @@ def test_polars(fits, frame):
         expression = soc.posterior_expression(fits[scale], soc.PoissonItems(table, **ROLES))
         found = connection.to_pandas(expression).sort_values("id", ignore_index=True)
         want = _score(fits[scale], ibis.memtable(frame))
-        np.testing.assert_allclose(found[NEW], want[NEW], rtol=1e-6)
+        np.testing.assert_allclose(found[NEW], want[NEW], rtol=1e-7)
     bad = connection.create_table("bad", _bad_rows())
     expression = soc.posterior_expression(fits["log"], soc.PoissonItems(bad, **ROLES))
     _check_bad(connection.to_pandas(expression))
@@ -173,7 +182,7 @@ def test_spark(fits, frame, spark):
         want = _score(fits[scale], ibis.memtable(frame))
         for made in (found, spark.sql(text).toPandas()):
             made = made.sort_values("id", ignore_index=True)
-            np.testing.assert_allclose(made[NEW], want[NEW], rtol=1e-6)
+            np.testing.assert_allclose(made[NEW], want[NEW], rtol=1e-7)
     text = soc.posterior_sql(fits["log"], "bad", columns=["id"], dialect="pyspark")
     _check_bad(spark.sql(text).toPandas())
 
@@ -197,7 +206,7 @@ def test_postgres(fits, frame, postgres_server):
             of_text = pd.DataFrame(cursor.fetchall(), columns=names)
         for made in (found, of_text):
             made = made.sort_values("id", ignore_index=True)
-            np.testing.assert_allclose(made[NEW].astype(float), want[NEW], rtol=1e-6)
+            np.testing.assert_allclose(made[NEW].astype(float), want[NEW], rtol=1e-7)
     connection.disconnect()
 
 
@@ -221,7 +230,7 @@ def test_text_says_the_same(fits, frame, scale):
     found = connection.execute(text).df().sort_values("id", ignore_index=True)
     assert list(found.columns) == ['a "score"', "count", "ex, po", "id", *NEW]
     want = _score(fits[scale], ibis.memtable(frame))
-    np.testing.assert_allclose(found[NEW], want[NEW], rtol=1e-6)
+    np.testing.assert_allclose(found[NEW], want[NEW], rtol=1e-8)
 
 
 @pytest.mark.slow
@@ -320,7 +329,7 @@ def _check_kind(fit_of, family, term):
     _, found, exact = _scored(fit, items, 400)
     # of uncertain weights, and with polynomials along score and size, tables are less close
     close = 0.02 if fit.prior.gridded else 5e-3
-    _compare(found, exact, close, 0.3, 0.95)
+    _compare(found, exact, close, close, share=0.95)
     if fit.prior.gridded:
         assert ("p_zero" in found) == fit.prior.zero
         assert "theta_q05" not in found
@@ -360,7 +369,7 @@ def test_text_with_groups_and_a_loaded_prior(fit_of, tmp_path):
     new = found.filter(like="theta_").columns
     assert made[new].iloc[3].isna().all()
     rest = [k for k in range(200) if k != 3]
-    np.testing.assert_allclose(made.loc[rest, new], found.loc[rest, new], rtol=1e-6)
+    np.testing.assert_allclose(made.loc[rest, new], found.loc[rest, new], rtol=1e-7)
 
 
 @pytest.mark.slow
@@ -372,7 +381,7 @@ def test_crossed_groups(fit_of):
     fit = soc.fit(stats, progress=False)
     frame = frame.head(200).assign(id=np.arange(200))
     found = _score(fit, ibis.memtable(frame), soc.NormalItems, roles)
-    _compare(found, _exact(fit, frame, soc.NormalItems, roles), 1e-3, 0.05)
+    _compare(found, _exact(fit, frame, soc.NormalItems, roles))
 
 
 # --- successes in trials -------------------------------------------------------------------------
@@ -383,6 +392,23 @@ BAD_TRIALS = [
     (0.1, None, 9.0), (0.1, -1, 9.0), (0.1, 1.5, 9.0), (0.1, 1, None), (0.1, 1, -9.0),
     (0.1, 1, 9.5), (0.1, 10, 9.0), (0.1, 1, 0.0), (0.1, np.nan, 9.0), (0.1, 1, np.inf),
 ]  # fmt: skip
+
+
+@pytest.mark.parametrize("scale", thinned(["logit", "linear", "rank"], ["logit"]))
+def test_trials_agree_with_all_draws(scale):
+    rng = np.random.default_rng(0)
+    score = rng.beta(2.0, 5.0, 6000).clip(0.005, 0.995)
+    trials = np.round(np.exp(rng.uniform(0.0, np.log(300.0), 6000)))
+    hits = rng.binomial(trials.astype(int), rng.beta(20.0 * score, 20.0 * (1.0 - score)))
+    frame = pd.DataFrame({"id": np.arange(6000), "t": score, "y": hits, "n": trials})
+    stats = soc.summarize(soc.BinomialItems(frame, **TRIALS), progress=False)
+    curve = soc.Spline(scale=scale)
+    fit = soc.fit(stats, soc.Beta(mean=curve, variance=curve), progress=False)
+    few = frame.head(1500)
+    found = _score(fit, ibis.memtable(few), soc.BinomialItems, TRIALS)
+    exact = _exact(fit, few, soc.BinomialItems, TRIALS)
+    assert (np.abs(found["theta_mean"] - exact["theta_mean"]) / exact["theta_sd"]).max() < 1e-4
+    assert np.abs(found["theta_sd"] / exact["theta_sd"] - 1).max() < 1e-3
 
 
 def test_bad_trials_are_null(fit_of):
