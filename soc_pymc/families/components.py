@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numba
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
@@ -33,6 +34,7 @@ _MANY = 1000.0  # counts above which each component's probability is computed se
 _SPLIT = 1e-3  # nats: a cell of several values becomes two points if the difference is larger
 _SKEWED = 0.3  # increase of the largest spread of theta with that of its logarithm
 _TILTS, _MOST_TILT = 20, 2.0  # Newton steps, and the largest change of a log weight in one
+_BERNOULLI = special.bernoulli(16)[2::2].copy()
 _FLOOR_SD, _FLOOR_POWER = 2.0, 3.0  # width, and power of theta, of what allows heavier tails
 
 
@@ -57,21 +59,38 @@ class Frame:
 def inverse_trigamma(value: ArrayLike) -> Floats:
     """X > 0 with trigamma(x) = value, by Newton's method on 1/trigamma, which is nearly linear."""
     v = np.asarray(value, dtype=float)
-    x = 0.5 + 1.0 / v
-    # at the ends, where the search fails, series are used below
-    with np.errstate(over="ignore", invalid="ignore"):
-        for _ in range(30):
-            tri = special.polygamma(1, x)
-            step = tri * (1.0 - tri / v) / special.polygamma(2, x)
-            x = x + step
-            if np.all(np.abs(step) <= 1e-13 * x):
-                break
     # by the series of trigamma at 0, 1/x^2 + zeta(2) - 2 zeta(3) x
     tiny = 1.0 / np.sqrt(v)
     tiny = 1.0 / np.sqrt(
         np.maximum(v - special.zeta(2.0) + 2.0 * special.zeta(3.0) * tiny, 0.5 * v)
     )
-    return np.where(v > 1e7, tiny, np.where(v < 1e-6, 1.0 / v + 0.5, x))
+    inside = np.empty(v.size)
+    _solve_trigamma(np.clip(v.ravel(), 1e-6, 1e7), inside)
+    return np.where(v > 1e7, tiny, np.where(v < 1e-6, 1.0 / v + 0.5, inside.reshape(v.shape)))
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _solve_trigamma(value, out):  # type: ignore[no-untyped-def]
+    for i in range(len(value)):
+        v = value[i]
+        x = 0.5 + 1.0 / v
+        for _ in range(30):
+            tri = slope = 0.0
+            y = x
+            while y < 10.0:  # asymptotic series hold from there
+                tri += 1.0 / (y * y)
+                slope -= 2.0 / (y * y * y)
+                y += 1.0
+            s, by_s, w = 0.0, 0.0, 1.0 / (y * y)
+            for k in range(len(_BERNOULLI) - 1, -1, -1):
+                s, by_s = s * w + _BERNOULLI[k], by_s * w + (2 * k + 3) * _BERNOULLI[k]
+            tri += (1.0 + 0.5 / y + s * w) / y
+            slope -= (1.0 + 1.0 / y + by_s * w) * w
+            step = tri * (1.0 - tri / v) / slope
+            x += step
+            if abs(step) <= 1e-13 * x:
+                break
+        out[i] = x
 
 
 def count_frame(log_mean: ArrayLike, log_cv2: ArrayLike) -> Frame:

@@ -25,13 +25,14 @@ from .mixture_rows import LOWEST, exponentials
 from .mixtures import normal_summaries
 from .rules import parabolas
 
-_SMALL = 1e-8  # weights below this share of their sum are ignored in quantiles
+_SMALL = 1e-7  # weights below this share of their sum are ignored in quantiles
 _FAINT = 1e-12  # densities below this share of the largest are ignored in posteriors
 # share by which second-order averages over draws may change a component's weight, and the
 # posterior weight from which on a component counts
 _MOVED, _SEEN = 0.3, 1e-4
 _BENT = 0.005  # largest share by which means in a cell may depart from a straight line
-_CLOSE, _STEPS = 5e-3, 200  # last Newton step, in posterior sd; the error is its square
+_CLOSE, _STEPS = 0.02, 200  # last step, in posterior sd; the error is about its cube
+_REST = 16.0  # a component's tail is 0 or 1 if exp(-16) of a probability is all that this changes
 _ROOT_2PI = float(np.sqrt(2.0 * np.pi))
 
 
@@ -76,30 +77,48 @@ def interpolated(position, first, second, log_weight, draws, out):  # type: igno
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def _tail(x, weight, kept, shape, place, log_gamma, lower, gamma):  # type: ignore[no-untyped-def]
-    """Tail of a mixture at x (log theta for Gammas, theta for Normals), and its density there."""
-    tail = density = 0.0
+def _ends(shape, far, gamma):  # type: ignore[no-untyped-def]
+    """Where both tails of a component fall below exp(-far), by Chernoff's bound.
+
+    For Gammas they are relative to the mean, for Normals to the sd.
+    """
+    if not gamma:
+        return -math.sqrt(2.0 * far), math.sqrt(2.0 * far)
+    e = far / shape
+    return math.exp(-0.5 * (e + math.sqrt(e * e + 8.0 * e))), 1.0 + e + math.sqrt(e * e + 2.0 * e)
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _tail(x, weight, kept, shape, place, log_gamma, lower, ends, gamma):  # type: ignore[no-untyped-def]
+    """Tail of a mixture at x (log theta for Gammas, theta for Normals), its density and slope."""
+    tail = density = slope = 0.0
     theta = math.exp(x) if gamma else x
     for j in range(kept):
+        z = theta * place[j] / shape if gamma else (theta - place[j]) / shape
+        if not ends[0] < z < ends[1]:
+            tail += weight[j] * ((z >= ends[1]) == lower)
+            continue
         if gamma:
             t, d = tail_and_density(shape, theta * place[j], log_gamma, lower)
+            slope += weight[j] * d * (shape - theta * place[j])
         else:
-            z = (x - place[j]) / shape
             t = 0.5 * math.erfc(-z / math.sqrt(2.0) if lower else z / math.sqrt(2.0))
             d = math.exp(-0.5 * z * z) / (_ROOT_2PI * shape)
+            slope -= weight[j] * d * z / shape
         tail += weight[j] * t
         density += weight[j] * d
-    return tail, density
+    return tail, density, slope
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def _quantile(prob, start, unit, weight, kept, shape, place, log_gamma, gamma):  # type: ignore[no-untyped-def]
-    """Newton's method on the log tail, with bisection between shrinking bounds."""
+    """Halley's method on the log tail, with bisection between shrinking bounds."""
     lower = prob <= 0.5
     target = prob if lower else 1.0 - prob
     low, high, x = -np.inf, np.inf, start
+    ends = _ends(shape, _REST - math.log(target), gamma)
     for _ in range(_STEPS):
-        tail, density = _tail(x, weight, kept, shape, place, log_gamma, lower, gamma)
+        tail, density, slope = _tail(x, weight, kept, shape, place, log_gamma, lower, ends, gamma)
         up = tail < target if lower else tail > target
         if up:
             low = x
@@ -109,6 +128,8 @@ def _quantile(prob, start, unit, weight, kept, shape, place, log_gamma, gamma): 
         if tail > 0.0 and density > 0.0:
             newton = (math.log(target) - math.log(tail)) * tail / density
             newton = newton if lower else -newton
+            bend = slope / density - (density if lower else -density) / tail
+            newton /= min(max(1.0 + 0.5 * newton * bend, 0.5), 2.0)
             step = min(max(newton, -2.0 * unit), 2.0 * unit)
         new = x + step
         if not low < new < high:
@@ -199,6 +220,16 @@ def mixture_quantiles(weight, shape, place, prob, mean, variance, gamma, out):  
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
+def _seen(p):  # type: ignore[no-untyped-def]
+    """Range of the components whose densities, relative to the largest, are not negligible."""
+    low, high = len(p), 0
+    for r in range(len(p)):
+        if p[r] > _FAINT:
+            low, high = min(low, r), r + 1
+    return low, high
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
 def _densities(outcome, size, location, spread, shape, shift, z, gamma, p):  # type: ignore[no-untyped-def]
     """Densities p of an outcome under the components, relative to the largest, and their range.
 
@@ -215,12 +246,9 @@ def _densities(outcome, size, location, spread, shape, shift, z, gamma, p):  # t
         else:
             p[r] = -0.5 * (outcome - place) ** 2 / (shape + size * size)
         top = max(top, p[r])
-    low, high = len(z), 0
     for r in range(len(z)):
         p[r] = math.exp(p[r] - top)
-        if p[r] > _FAINT:
-            low, high = min(low, r), r + 1
-    return low, high
+    return _seen(p)
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
@@ -250,7 +278,8 @@ def _corrected(p, low, high, product, centre):  # type: ignore[no-untyped-def]
     for r in range(low, high):
         if p[r] * centre[r] > _SEEN * total:
             moved = max(moved, abs(product[r]) / (total * centre[r]))
-        centre[r] = max(p[r] * (centre[r] * (1.0 + spread) - product[r] / total), 0.0)
+        if centre[r] > 0.0:
+            centre[r] *= p[r] * math.exp(spread - product[r] / (total * centre[r]))
     return spread, moved
 
 
@@ -291,10 +320,7 @@ def average_by_table(position, density, grid, mean, cov, most, weight, left):  #
         k, u = _cell_at(position[i], grid)
         if k < 0:
             continue
-        low, high = len(product), 0
-        for r in range(len(product)):
-            if density[i, r] > _FAINT:
-                low, high = min(low, r), r + 1
+        low, high = _seen(density[i])
         apart, moved = _posterior_weights(k, u, density[i], low, high, mean, cov, product, centre)
         if apart <= most and moved <= _MOVED:
             left[i] = False
@@ -302,23 +328,69 @@ def average_by_table(position, density, grid, mean, cov, most, weight, left):  #
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def _in_cell(own, u, v, p, low, high, mean, cov, centre, line, product):  # type: ignore[no-untyped-def]
+def _point_shares(u, v, share):  # type: ignore[no-untyped-def]
+    """Shares of a cell's points at a place in it, along parabolas."""
+    along, across = parabolas(u), parabolas(v)
+    for k in range(len(share)):
+        share[k] = along[k % 3] * (across[k // 3] if len(share) > 3 else 1.0)
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
+def _times_covariance(p, low, high, first, second, u, share, product):  # type: ignore[no-untyped-def]
+    """Add p times a share of the covariance on the line between two."""
+    for s in range(low, high):
+        a, b = share * (1.0 - u) * p[s], share * u * p[s]
+        for r in range(low, high):
+            product[r] += a * first[s, r] + b * second[s, r]
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _in_cell(own, u, v, p, low, high, mean, cov, share, centre, line, product):  # type: ignore[no-untyped-def]
     """Moments in a cell from those at its points `own`, in place.
 
     The mean along parabolas, and from the outermost points alone, and the covariance times p.
     """
-    along, across, points = parabolas(u), parabolas(v), len(own)
-    for k in range(points):
-        share = along[k % 3] * (across[k // 3] if points > 3 else 1.0)
+    _point_shares(u, v, share)
+    for k in range(len(own)):
         for r in range(low, high):
-            centre[r] += share * mean[own[k], r]
-        if k % 3 == 1 or k // 3 == 1:
-            continue
-        share = (u if k % 3 else 1.0 - u) * (1.0 if points == 3 else v if k // 3 else 1.0 - v)
-        for s in range(low, high):
-            line[s] += share * mean[own[k], s]
-            for r in range(low, high):
-                product[r] += share * p[s] * cov[own[k], s, r]
+            centre[r] += share[k] * mean[own[k], r]
+    for k in range(0, len(own), 6):  # the ends along the size
+        part = 1.0 if len(own) == 3 else v if k else 1.0 - v
+        for r in range(low, high):
+            line[r] += part * ((1.0 - u) * mean[own[k], r] + u * mean[own[k + 2], r])
+        _times_covariance(p, low, high, cov[own[k]], cov[own[k + 2]], u, part, product)
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def average_in_cells(place, u, v, rows, log_weight, density, weight):  # type: ignore[no-untyped-def]
+    """As `average_weights`, with logs of weights at points of cells, (points, draws, R).
+
+    They are interpolated as the moments of `average_by_cells`, but of every draw.
+    """
+    number = density.shape[1]
+    own, work, bits = np.empty(number), np.empty(number), np.empty(number, dtype=np.int64)
+    real, share = bits.view(np.float64), np.empty(rows.shape[1])
+    for i in range(len(place)):
+        p, at = density[i], rows[place[i]]
+        low, high = _seen(p)
+        _point_shares(u[i], v[i], share)
+        weight[i] = 0.0
+        logs, some = own[low:high], weight[i, low:high]
+        for s in range(log_weight.shape[1]):
+            logs[:] = 0.0
+            for k in range(len(at)):
+                part, each = share[k], log_weight[at[k], s, low:high]
+                for r in range(len(logs)):
+                    logs[r] += part * each[r]
+            for r in range(len(logs)):
+                logs[r] = min(max(logs[r], LOWEST), 0.0)
+            exponentials(logs, work[low:high], bits[low:high], real[low:high])
+            total = 1e-300
+            for r in range(len(logs)):
+                logs[r] *= p[low + r]
+                total += logs[r]
+            for r in range(len(logs)):
+                some[r] += logs[r] / total
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
@@ -331,17 +403,15 @@ def average_by_cells(place, u, v, rows, mean, cov, density, most, weight, left):
     """
     number = density.shape[1]
     product, line = np.empty((2, number))
+    share = np.empty(rows.shape[1])
     for i in np.argsort(place):  # the moments of a cell are read once
         own, p, centre = rows[place[i]], density[i], weight[i]
         left[i] = True
         centre[:] = product[:] = line[:] = 0.0
         if own[0] < 0:
             continue
-        low, high = number, 0
-        for r in range(number):
-            if p[r] > _FAINT:
-                low, high = min(low, r), r + 1
-        _in_cell(own, u[i], v[i], p, low, high, mean, cov, centre, line, product)
+        low, high = _seen(p)
+        _in_cell(own, u[i], v[i], p, low, high, mean, cov, share, centre, line, product)
         bent = total = 0.0
         for r in range(low, high):
             bent += p[r] * abs(centre[r] - line[r])

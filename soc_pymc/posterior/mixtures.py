@@ -24,6 +24,7 @@ from ..families.gamma_quantiles import quantile_tables
 from ..families.mixture_items import (
     average_by_cells,
     average_by_table,
+    average_in_cells,
     average_weights,
     interpolated,
     score_by_table,
@@ -50,7 +51,7 @@ from .curves import (
     some_curves,
 )
 from .predictive import Columns, Scorer, ThetaMixture, in_chunks, own_outcomes, proper, select
-from .quadrature import Cells
+from .quadrature import even_cells
 
 Blocks = Iterator[tuple[Ints, Floats]]
 """Indices of scores with the components' weights there, (draws, scores, R), block by block."""
@@ -60,7 +61,8 @@ _GRID = 1000  # points of the table between the outer knots of the weights
 _SOLVED = 300  # points at which weights are solved for; others are interpolated
 _MOST = 0.005  # relative variance of marginal densities over draws, above which all draws are used
 _TINY = 1e-300
-_PER_KNOT, _PER_SIZE = 4, 2  # cells between knots of the score and of the size
+_CELLS, _SIZES = 40, 20  # least number of cells along the score, and number along the size
+_BLOCK = 8  # cells in which all draws are solved for at once
 
 
 class _Weights(Protocol):
@@ -208,19 +210,27 @@ class _MixturePosterior:
         both = self.family.cdf_interval(outcome, size, *curves)
         return np.array([np.einsum("nr,rn->n", weight, end) for end in both])
 
-    def _near_weights(self, columns: Columns, components: tuple[Floats, Floats]) -> Floats:
-        """Posterior weights from the table, or over all draws where it is not accurate."""
+    def _table_weights(
+        self, columns: Columns, components: tuple[Floats, Floats]
+    ) -> tuple[Floats, NDArray[np.bool_]]:
+        """Posterior weights from the table, and a mask of items for which it is not accurate."""
         table = self._weights.table
         if table is None or "spread" in columns:  # the table is for single scores
-            return self._updated(columns, components)
+            return self._updated(columns, components), np.zeros(len(columns["score"]), dtype=bool)
         if isinstance(table, _Table) and table.compiled:
             weight, left = table.weights(columns, *self._own(columns))
         else:
             weight, left = table.averaged(columns, self._densities(columns, components)[0])
+        weight[left] = 1.0
+        return weight / weight.sum(axis=1, keepdims=True), left
+
+    def _near_weights(self, columns: Columns, components: tuple[Floats, Floats]) -> Floats:
+        """Posterior weights from the table, or over all draws where it is not accurate."""
+        weight, left = self._table_weights(columns, components)
         if left.any():
             location, variance = (x[left] for x in components)
             weight[left] = self._updated(select(columns, left), (location, variance))
-        return np.asarray(weight / weight.sum(axis=1, keepdims=True))
+        return weight
 
     def simulate(self, columns: Columns, rng: np.random.Generator) -> Floats:
         chosen = np.empty((self._weights.draws, len(columns["score"])), dtype=np.int64)
@@ -280,23 +290,44 @@ class _MixturePosterior:
 
         def near(part: Columns) -> Floats:
             table = self._weights.table
-            if not (isinstance(table, _Table) and table.compiled):
+            if isinstance(table, _Table) and table.compiled:
+                found, left = table.score(part, *self._own(part), probs)
+            else:
                 components = self._components(part)
-                return summarized(part, components, self._near_weights(part, components))
-            found, left = table.score(part, *self._own(part), probs)
-            if left.any():
-                found[:, left] = exact(select(part, left))
+                weight, left = self._table_weights(part, components)
+                found = summarized(part, components, weight)
+            found[:, left] = np.nan
             return found
+
+        def in_cells(part: Columns) -> Floats:
+            components, table = self._components(part), self._weights.table
+            assert isinstance(table, _CellTable)
+            weight = table.over_draws(part, self._densities(part, components)[0])
+            return summarized(part, components, weight / weight.sum(axis=1, keepdims=True))
 
         if plug_in or draws == "all":
             return partial(self._in_chunks, exact)
+        return partial(self._over_table, near, in_cells, exact)
 
-        def near_items(columns: Columns) -> Floats:
-            if isinstance(self._weights.table, _CellTable):
-                self._weights.table.prepare(columns)
-            return self._in_chunks(near, columns)
-
-        return near_items
+    def _over_table(
+        self, near: Scorer, in_cells: Scorer, exact: Scorer, columns: Columns
+    ) -> Floats:
+        """Score items by the table, and the rest over all draws: by cells, or one by one."""
+        table = self._weights.table
+        cells = table if isinstance(table, _CellTable) else None
+        if cells is not None:
+            cells.prepare(columns)
+        found = self._in_chunks(near, columns)
+        left = np.flatnonzero(np.isnan(found[0]))
+        if cells is not None and len(left):
+            crowds = [left[own] for own in cells.crowds(select(columns, left))]
+            parts = ordered_map(lambda own: in_cells(select(columns, own)), crowds)
+            for own, part in zip(crowds, parts, strict=True):
+                found[:, own] = part
+            left = np.flatnonzero(np.isnan(found[0]))
+        if len(left):
+            found[:, left] = self._in_chunks(exact, select(columns, left))
+        return found
 
 
 def _picked(theta: tuple[Floats, Floats], at: Ints) -> tuple[Floats, Floats]:
@@ -649,7 +680,7 @@ class _CellTable:
     def __init__(
         self, fit: Fit, number: int, solve: Callable[[Columns, None, bool], Floats]
     ) -> None:
-        self._cells, self._number, self._solve = Cells(fit, _PER_KNOT, _PER_SIZE), number, solve
+        self._cells, self._number, self._solve = even_cells(fit, _CELLS, _SIZES), number, solve
         self._draws = fit.data["posterior"].sizes["chain"] * fit.data["posterior"].sizes["draw"]
         self._row: dict[int, int] = {}  # of a point in the moments
         self._mean = np.empty((0, number))
@@ -686,3 +717,26 @@ class _CellTable:
         moments = rows, self._mean, self._cov
         average_by_cells(place, *shares, *moments, density, _MOST, weight, left)
         return weight, left
+
+    def crowds(self, columns: Columns) -> list[Ints]:
+        """Items in cells with so many of them that all draws are better solved for at its points.
+
+        Those of neighbouring cells, which share points, come together.
+        """
+        cell, place, count = np.unique(
+            self._cells.find(columns), return_inverse=True, return_counts=True
+        )
+        each = np.split(np.argsort(place, kind="stable"), np.cumsum(count)[:-1])
+        full = [own for c, own in zip(cell, each, strict=True) if c >= 0]
+        full = [own for own in full if len(own) >= self._cells.points]
+        return [np.concatenate(full[i : i + _BLOCK]) for i in range(0, len(full), _BLOCK)]
+
+    def over_draws(self, columns: Columns, density: Floats) -> Floats:
+        """Posterior weights (n, R), up to a factor, averaged over all draws of the items' cells."""
+        cell, place = np.unique(self._cells.find(columns), return_inverse=True)
+        points, rows = np.unique(self._cells.points_of(cell), return_inverse=True)
+        weight = self._solve(self._cells.columns(points), None, False).transpose(1, 0, 2)
+        logs = np.log(np.maximum(weight, np.exp(LOWEST))).astype(np.float32)
+        out, rows = np.empty_like(density), rows.reshape(len(cell), -1)
+        average_in_cells(place, *self._cells.shares(columns, cell[place]), rows, logs, density, out)
+        return out

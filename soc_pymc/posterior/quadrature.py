@@ -54,17 +54,16 @@ _POINTS = 3  # in a cell, along each of the two: its ends and its middle
 class Cells:
     """Cells of score, group and size, with three points along each, over which curves are smooth.
 
-    There are `parts` of them between two knots of the score, and `size_parts` between two of the
-    size. Each atom is one too, after these.
+    They lie between edges of the score and, if the curves depend on it, of the log size. Atoms are
+    cells too.
     """
 
-    def __init__(self, fit: Fit, parts: int, size_parts: int) -> None:
+    def __init__(self, fit: Fit, score: Floats, size: Floats) -> None:
         self._fit, self._size_name = fit, family_of(fit.prior).outcome.size
         self._axis = common_scale(fit.prior.mean.scale, fit.prior.variance.scale)
-        self._score = _score_edges(fit, parts)
-        self._position = self._axis.position(self._score)
-        self._points = _points(self._axis, self._score, self._position, fit.atoms)
-        self._size = _divided(size_knots(fit), size_parts)  # log sizes, or none
+        self._position, self._atoms = self._axis.position(score), len(fit.atoms)
+        self._points = _points(fit, self._axis, score, self._position)
+        self._size = size
         self._sizes = max(2 * len(self._size), 1)  # ends and middles of cells of sizes, or more
         self._groups: dict[str, int] = {}
         self._labels: list[str] = []
@@ -80,7 +79,7 @@ class Cells:
         place = intervals(self._axis.position(score), self._position)
         atom = atom_of(self._fit, score)
         inside = (atom > 0) | ((place >= 0) & (place < len(self._position) - 1))
-        cell = np.where(atom > 0, len(self._position) - 2 + atom, place)
+        cell = np.where(atom > 0, atom - 1, self._atoms + place)
         if group is not None:
             codes, labels = pd.factorize(group)
             with self._lock:
@@ -117,7 +116,8 @@ class Cells:
         """Numbers of the cells' points, (n, points), whose places in the score vary fastest."""
         place, group, at = self._split(cell)
         own = np.arange(_POINTS)
-        points = (_POINTS * (place + len(self._points) * group))[:, None] + own
+        step = self._points.shape[1]
+        points = (step * (place + len(self._points) * group))[:, None] + own
         if len(self._size):  # cells of sizes share their ends
             points = points[:, None] * self._sizes + (2 * at[:, None] + own)[:, :, None]
         return points.reshape(len(cell), self.points)
@@ -125,7 +125,7 @@ class Cells:
     def columns(self, point: Ints) -> dict[str, NDArray[Any]]:
         """Score, group and size at points: the first, middle or last score of a cell."""
         rest, at = np.divmod(point, self._sizes)
-        place, which = np.divmod(rest, _POINTS)
+        place, which = np.divmod(rest, self._points.shape[1])
         group, cell = np.divmod(place, len(self._points))
         found = {"score": self._points[cell, which]}
         found[self._size_name] = np.ones(len(point))
@@ -140,9 +140,9 @@ class Cells:
         """Places of items in their cells along score and size, from 0 to 1."""
         score, _, size = self.terms(columns)
         place, _, at = self._split(cell)
-        beside = np.minimum(place, len(self._position) - 2)
+        beside = np.maximum(place - self._atoms, 0)
         u = _share(self._axis.position(score), self._position, beside)
-        u = np.where(place == beside, u, 0.0)  # curves of an atom are constants
+        u = np.where(place < self._atoms, 0.0, u)  # curves of an atom are constants
         if size is None or not len(self._size):
             return u, np.zeros(len(u))
         return u, _share(self._clipped(size), self._size, at)
@@ -157,7 +157,7 @@ class NodeTable:
     def __init__(self, fit: Fit) -> None:
         self._lock = threading.Lock()  # for those who add rules
         self._fit, self._family = fit, family_of(fit.prior)
-        self.cells = Cells(fit, _PER_KNOT, _PER_SIZE)
+        self.cells = Cells(fit, _score_edges(fit, _PER_KNOT), _divided(size_knots(fit), _PER_SIZE))
         # rules of many nodes follow the outermost draws: too rough for cells of score and size
         self.limits = LIMITS if self.cells.points == _POINTS else _LIMITS_BY_SIZE
         self._home: dict[int, int] = {}  # level of a cell
@@ -221,12 +221,17 @@ def many_nodes(first: Floats, second: Floats) -> tuple[Floats, ...]:
     return weight, *curves
 
 
-def _points(axis: Scale, score: Floats, position: Floats, atoms: Sequence[float]) -> Floats:
-    """First, middle and last score of every cell, and each atom three times, (cells, 3)."""
+def _points(fit: Fit, axis: Scale, score: Floats, position: Floats) -> Floats:
+    """First and middle score of every cell, and the last if curves jump there: atoms come first.
+
+    Otherwise the last is the first of the next cell, or of a row beyond the cells.
+    """
     middle = axis.score(0.5 * (position[:-1] + position[1:]))
-    last = np.nextafter(score[1:], -np.inf)
-    beside = np.column_stack([score[:-1], middle, last])
-    return np.concatenate([beside, np.repeat(np.array(atoms), _POINTS).reshape(-1, _POINTS)])
+    own = [score[:-1], middle]
+    if fit.prior.bin_effects:
+        own.append(np.nextafter(score[1:], -np.inf))
+    ends = np.array(fit.atoms), np.column_stack(own), score[-1:]
+    return np.concatenate([np.broadcast_to(x.T, (len(own), max(x.shape))).T for x in ends])
 
 
 def _share(position: Floats, edges: Floats, cell: Ints) -> Floats:
@@ -256,6 +261,21 @@ def _divided(knots: Floats, parts: int) -> Floats:
         return np.empty(0)
     steps = np.arange(len(knots) - 1)[:, None] + np.arange(parts) / parts
     return np.append(np.interp(steps.ravel(), np.arange(len(knots)), knots), knots[-1])
+
+
+def even_cells(fit: Fit, number: int, sizes: int) -> Cells:
+    """At least `number` cells of the score within its knots and beyond, and `sizes` of the size."""
+    score, axis = (
+        _score_edges(fit, 1),
+        common_scale(fit.prior.mean.scale, fit.prior.variance.scale),
+    )
+    position, knots = axis.position(score), size_knots(fit)
+    parts = np.ceil(np.diff(position) * number / (position[-1] - position[0])).astype(np.int64)
+    at = np.repeat(np.arange(len(parts)), parts) + np.concatenate([np.arange(k) / k for k in parts])
+    fine = axis.score(np.interp(np.append(at, len(parts)), np.arange(len(position)), position))
+    fine[np.isin(np.append(at, len(parts)), np.arange(len(score)))] = score
+    ends = knots[[0, -1]] if len(knots) else knots
+    return Cells(fit, fine, _divided(ends, sizes))
 
 
 def _score_edges(fit: Fit, parts: int) -> Floats:
