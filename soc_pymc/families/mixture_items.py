@@ -269,7 +269,10 @@ def _posterior_weights(k, u, p, low, high, mean, cov, product, centre):  # type:
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def _corrected(p, low, high, product, centre):  # type: ignore[no-untyped-def]
-    """`_posterior_weights` from the weights' mean, in `centre`, and their covariance times p."""
+    """`_posterior_weights` from the weights' mean, in `centre`, and their covariance times p.
+
+    The mean of W_r / Z is m_r / z exp(Var(log Z) - Cov(log W_r, log Z)) for log-normal weights.
+    """
     total = spread = moved = 0.0
     for r in range(low, high):
         total += centre[r] * p[r]
@@ -278,8 +281,12 @@ def _corrected(p, low, high, product, centre):  # type: ignore[no-untyped-def]
     for r in range(low, high):
         if p[r] * centre[r] > _SEEN * total:
             moved = max(moved, abs(product[r]) / (total * centre[r]))
-        if centre[r] > 0.0:
-            centre[r] *= p[r] * math.exp(spread - product[r] / (total * centre[r]))
+        if centre[r] <= 0.0:  # parabolas may be, where weights are next to nothing
+            centre[r] = 0.0
+            continue
+        # there the covariance may be far too large for the mean as well
+        share = max(product[r] / (total * centre[r]), -_MOVED)
+        centre[r] *= p[r] * math.exp(spread - share)
     return spread, moved
 
 
@@ -449,8 +456,8 @@ def score_by_table(  # type: ignore[no-untyped-def]
 ):
     """Summaries as by `summarize_mixtures`, to second order in the weights' spread over draws.
 
-    With Z = W p for weights W and densities p, the mean of W_r p_r / Z over draws is
-    p_r (m_r / Z - (C p)_r / Z^2 + m_r p'Cp / Z^3) at the mean m and covariance C of W, which are
+    With Z = W p for weights W and densities p, the mean of W_r p_r / Z over draws is nearly
+    p_r m_r / Z exp(p'Cp / Z^2 - (C p)_r / (m_r Z)) at the mean m and covariance C of W, which are
     linear between the points of an even `grid` of positions; so are the columns of `frame`:
     location, log spread, log shape (log variance for Normals) and, for Gammas, log mean minus mean
     of the logarithm. Items with p'Cp / Z^2 above `most`, or off the grid, are marked in `left`.

@@ -41,6 +41,7 @@ from .scored_files import (
 
 _log = logging.getLogger(__name__)
 _BATCH, _BATCH_OF_FEW = 100_000, 1 << 19  # items per batch, with all draws and with few nodes
+_BATCH_OF_MIXTURES = 1 << 20  # for which cells' points are solved anew in every batch
 DRAWS = ("auto", "all", "representative")  # the last is an old name of the first
 _OUTERMOST = 0.025  # quantile up to which few nodes are accurate
 _LONGEST_NAME = 200  # characters, with room for the temporary name
@@ -164,7 +165,8 @@ def item_posteriors(
     names = ["theta_mean", "theta_sd", "theta_var", *(quantile_name(p) for p in probs)]
     names += [P_ZERO] * zero
     table = _open_checked(items, roles, names)
-    batch = _BATCH_OF_FEW if draws == "auto" else _BATCH
+    few = _BATCH_OF_MIXTURES if fit.prior.mixture else _BATCH_OF_FEW
+    batch = few if draws == "auto" else _BATCH
     scorer = _BatchScorer(
         roles,
         names,

@@ -62,6 +62,7 @@ _SOLVED = 300  # points at which weights are solved for; others are interpolated
 _MOST = 0.005  # relative variance of marginal densities over draws, above which all draws are used
 _TINY = 1e-300
 _CELLS, _SIZES = 40, 20  # least number of cells along the score, and number along the size
+_NEAR = 20_000  # items scored at once where no draws are in memory
 _BLOCK = 8  # cells in which all draws are solved for at once
 
 
@@ -317,7 +318,7 @@ class _MixturePosterior:
         cells = table if isinstance(table, _CellTable) else None
         if cells is not None:
             cells.prepare(columns)
-        found = self._in_chunks(near, columns)
+        found = in_chunks(near, _NEAR, columns)
         left = np.flatnonzero(np.isnan(found[0]))
         if cells is not None and len(left):
             crowds = [left[own] for own in cells.crowds(select(columns, left))]

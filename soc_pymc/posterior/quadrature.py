@@ -231,7 +231,7 @@ def _points(fit: Fit, axis: Scale, score: Floats, position: Floats) -> Floats:
     if fit.prior.bin_effects:
         own.append(np.nextafter(score[1:], -np.inf))
     ends = np.array(fit.atoms), np.column_stack(own), score[-1:]
-    return np.concatenate([np.broadcast_to(x.T, (len(own), max(x.shape))).T for x in ends])
+    return np.concatenate([np.broadcast_to(x.T, (len(own), len(x))).T for x in ends])
 
 
 def _share(position: Floats, edges: Floats, cell: Ints) -> Floats:
@@ -265,17 +265,17 @@ def _divided(knots: Floats, parts: int) -> Floats:
 
 def even_cells(fit: Fit, number: int, sizes: int) -> Cells:
     """At least `number` cells of the score within its knots and beyond, and `sizes` of the size."""
-    score, axis = (
-        _score_edges(fit, 1),
-        common_scale(fit.prior.mean.scale, fit.prior.variance.scale),
-    )
-    position, knots = axis.position(score), size_knots(fit)
-    parts = np.ceil(np.diff(position) * number / (position[-1] - position[0])).astype(np.int64)
-    at = np.repeat(np.arange(len(parts)), parts) + np.concatenate([np.arange(k) / k for k in parts])
-    fine = axis.score(np.interp(np.append(at, len(parts)), np.arange(len(position)), position))
-    fine[np.isin(np.append(at, len(parts)), np.arange(len(score)))] = score
-    ends = knots[[0, -1]] if len(knots) else knots
-    return Cells(fit, fine, _divided(ends, sizes))
+    score, knots = _score_edges(fit, 1), size_knots(fit)
+    axis = common_scale(fit.prior.mean.scale, fit.prior.variance.scale)
+    position = axis.position(score)
+    width = np.diff(position)
+    parts = np.ceil(width * number / width.sum()).astype(np.int64)
+    between = [
+        axis.score(p + w * np.arange(1, k) / k)
+        for p, w, k in zip(position[:-1], width, parts, strict=True)
+    ]
+    edges = np.unique(np.concatenate([score, *between]))
+    return Cells(fit, edges, _divided(knots[[0, -1]] if len(knots) else knots, sizes))
 
 
 def _score_edges(fit: Fit, parts: int) -> Floats:
