@@ -7,7 +7,7 @@ at every item. So an item's nodes do not depend on the items scored with it.
 """
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -224,13 +224,16 @@ def many_nodes(first: Floats, second: Floats) -> tuple[Floats, ...]:
 def _points(fit: Fit, axis: Scale, score: Floats, position: Floats) -> Floats:
     """First and middle score of every cell, and the last if curves jump there: atoms come first.
 
-    Otherwise the last is the first of the next cell, or of a row beyond the cells.
+    Otherwise the last is the first of the next cell, or of a row beyond the cells. Points of cells
+    that fall on an atom are moved by a rounding error, to the smooth curves beside it.
     """
     middle = axis.score(0.5 * (position[:-1] + position[1:]))
     own = [score[:-1], middle]
     if fit.prior.bin_effects:
         own.append(np.nextafter(score[1:], -np.inf))
-    ends = np.array(fit.atoms), np.column_stack(own), score[-1:]
+    inner, atoms = np.column_stack(own), np.array(fit.atoms)
+    inner = np.where(np.isin(inner, atoms), np.nextafter(inner, np.inf), inner)
+    ends = atoms, inner, score[-1:]
     return np.concatenate([np.broadcast_to(x.T, (len(own), len(x))).T for x in ends])
 
 
@@ -264,12 +267,12 @@ def _divided(knots: Floats, parts: int) -> Floats:
 
 
 def even_cells(fit: Fit, number: int, sizes: int) -> Cells:
-    """At least `number` cells of the score within its knots and beyond, and `sizes` of the size."""
+    """At least `number` cells of the score, two between knots, and `sizes` of the size."""
     score, knots = _score_edges(fit, 1), size_knots(fit)
     axis = common_scale(fit.prior.mean.scale, fit.prior.variance.scale)
     position = axis.position(score)
     width = np.diff(position)
-    parts = np.ceil(width * number / width.sum()).astype(np.int64)
+    parts = np.maximum(np.ceil(width * number / width.sum()), 2).astype(np.int64)
     between = [
         axis.score(p + w * np.arange(1, k) / k)
         for p, w, k in zip(position[:-1], width, parts, strict=True)

@@ -76,3 +76,28 @@ def test_within_a_thousandth_of_a_posterior_sd(family, term, kept_fit):
     # moments of a mixture's weights in a table are least accurate at the outermost scores
     assert error.max() < (2e-3 if fit.prior.gridded else 1e-3)
     assert (error > 0).mean() > 0.5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("term", ["plain", "exposure"])
+def test_items_beside_an_atom(term):
+    """On a scale of ranks an atom is an edge of cells, whose curves are those beside it."""
+    rng = np.random.default_rng(0)
+    score = np.exp(rng.normal(-3.0, 0.8, 20_000))
+    score[:2000] = 0.05
+    size = np.ceil(np.exp(rng.normal(2.0, 1.0, len(score))))
+    theta = rng.gamma(3.0, np.where(score == 0.05, 0.15, score) / 3.0)
+    frame = pd.DataFrame({"t": score, "y": rng.poisson(theta * size), "n": size})
+    ranks = soc.Spline(scale="rank")
+    prior = soc.GammaMixture(mean=ranks, variance=ranks, **TERMS[term])
+    roles = {"score": "t", "count": "y", "exposure": "n"}
+    with pytest.warns(soc.ItemsWarning, match="shared by many items"):
+        stats = soc.summarize(soc.PoissonItems(frame, **roles), progress=False)
+    fit = soc.fit(stats, prior, soc.VI(draws=400), progress=False)
+    assert fit.atoms == (0.05,)
+    beside = frame[(frame["t"] > 0.0495) & (frame["t"] < 0.0505) & (frame["t"] != 0.05)]
+    beside = soc.PoissonItems(pd.concat([beside.head(40)] * 60, ignore_index=True), **roles)
+    near = soc.item_posteriors(fit, beside, progress=False)
+    exact = soc.item_posteriors(fit, beside, draws="all", progress=False)
+    off = (near["theta_mean"] - exact["theta_mean"]).abs() / exact["theta_sd"]
+    assert off.max() < 1e-3
