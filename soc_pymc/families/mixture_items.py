@@ -31,6 +31,7 @@ _FAINT = 1e-12  # densities below this share of the largest are ignored in poste
 # posterior weight from which on a component counts
 _MOVED, _SEEN = 0.3, 1e-4
 _BENT = 0.005  # largest share by which means in a cell may depart from a straight line
+_BENT_DRAWS, _EVERY = 0.003, 8  # the same of posterior weights by draw, and of which draws
 _CLOSE, _STEPS = 0.02, 200  # last step, in posterior sd; the error is about its cube
 _REST = 16.0  # a component's tail is 0 or 1 if exp(-16) of a probability is all that this changes
 _ROOT_2PI = float(np.sqrt(2.0 * np.pi))
@@ -368,36 +369,62 @@ def _in_cell(own, u, v, p, low, high, mean, cov, share, centre, line, product): 
         _times_covariance(p, low, high, cov[own[k]], cov[own[k + 2]], u, part, product)
 
 
+@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
+def _in_cell_by_draw(share, at, draw, log_weight, p, low, high, work, bits, real, out):  # type: ignore[no-untyped-def]
+    """Posterior weights of one draw, from logs of its weights at a cell's points `at`."""
+    logs = out[low:high]
+    logs[:] = 0.0
+    for k in range(len(at)):
+        if share[k] != 0.0:
+            part, each = share[k], log_weight[at[k], draw, low:high]
+            for r in range(len(logs)):
+                logs[r] += part * each[r]
+    for r in range(len(logs)):
+        logs[r] = min(max(logs[r], LOWEST), 0.0)
+    exponentials(logs, work[low:high], bits[low:high], real[low:high])
+    total = 1e-300
+    for r in range(len(logs)):
+        logs[r] *= p[low + r]
+        total += logs[r]
+    for r in range(len(logs)):
+        logs[r] /= total
+
+
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def average_in_cells(place, u, v, rows, log_weight, density, weight):  # type: ignore[no-untyped-def]
+def average_in_cells(place, u, v, rows, log_weight, density, weight, left):  # type: ignore[no-untyped-def]
     """As `average_weights`, with logs of weights at points of cells, (points, draws, R).
 
-    They are interpolated as the moments of `average_by_cells`, but of every draw.
+    They are interpolated as the moments of `average_by_cells`, but of every draw. Items for which
+    straight lines would give other weights, by some of the draws, are marked in `left`.
     """
-    number = density.shape[1]
-    own, work, bits = np.empty(number), np.empty(number), np.empty(number, dtype=np.int64)
-    real, share = bits.view(np.float64), np.empty(rows.shape[1])
+    number, points, draws = density.shape[1], rows.shape[1], log_weight.shape[1]
+    now, curve, line, work = np.empty((4, number))
+    bits = np.empty(number, dtype=np.int64)
+    real, share, straight = bits.view(np.float64), np.empty(points), np.empty(points)
     for i in range(len(place)):
         p, at = density[i], rows[place[i]]
         low, high = _seen(p)
         _point_shares(u[i], v[i], share)
-        weight[i] = 0.0
-        logs, some = own[low:high], weight[i, low:high]
-        for s in range(log_weight.shape[1]):
-            logs[:] = 0.0
-            for k in range(len(at)):
-                part, each = share[k], log_weight[at[k], s, low:high]
-                for r in range(len(logs)):
-                    logs[r] += part * each[r]
-            for r in range(len(logs)):
-                logs[r] = min(max(logs[r], LOWEST), 0.0)
-            exponentials(logs, work[low:high], bits[low:high], real[low:high])
-            total = 1e-300
-            for r in range(len(logs)):
-                logs[r] *= p[low + r]
-                total += logs[r]
-            for r in range(len(logs)):
-                some[r] += logs[r] / total
+        for k in range(points):
+            along = 0.0 if k % 3 == 1 else u[i] if k % 3 else 1.0 - u[i]
+            across = 1.0 if points == 3 else 0.0 if k // 3 == 1 else v[i] if k // 3 else 1.0 - v[i]
+            straight[k] = along * across
+        weight[i], curve[:], line[:] = 0.0, 0.0, 0.0
+        of_draw = log_weight, p, low, high, work, bits, real, now
+        for s in range(draws):
+            _in_cell_by_draw(share, at, s, *of_draw)
+            for r in range(low, high):
+                weight[i, r] += now[r]
+            if s % _EVERY == 0:
+                for r in range(low, high):
+                    curve[r] += now[r]
+                _in_cell_by_draw(straight, at, s, *of_draw)
+                for r in range(low, high):
+                    line[r] += now[r]
+        bent = 0.0
+        for r in range(low, high):
+            bent += abs(curve[r] - line[r])
+        left[i] = bent > _BENT_DRAWS * (1 + (draws - 1) // _EVERY)
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")

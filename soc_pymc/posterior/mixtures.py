@@ -51,7 +51,7 @@ from .curves import (
     some_curves,
 )
 from .predictive import Columns, Scorer, ThetaMixture, in_chunks, own_outcomes, proper, select
-from .quadrature import even_cells
+from .quadrature import Cells, even_cells
 
 Blocks = Iterator[tuple[Ints, Floats]]
 """Indices of scores with the components' weights there, (draws, scores, R), block by block."""
@@ -61,7 +61,8 @@ _GRID = 1000  # points of the table between the outer knots of the weights
 _SOLVED = 300  # points at which weights are solved for; others are interpolated
 _MOST = 0.005  # relative variance of marginal densities over draws, above which all draws are used
 _TINY = 1e-300
-_CELLS, _SIZES = 40, 20  # least number of cells along the score, and number along the size
+# least number of cells along the score, number along the size, and how often both are doubled
+_CELLS, _SIZES, _DOUBLED = 40, 20, 2
 _NEAR = 20_000  # items scored at once where no draws are in memory
 _BLOCK = 8  # cells in which all draws are solved for at once
 
@@ -300,29 +301,39 @@ class _MixturePosterior:
             found[:, left] = np.nan
             return found
 
-        def in_cells(part: Columns) -> Floats:
+        def in_cells(cells: Cells, part: Columns) -> Floats:
             components, table = self._components(part), self._weights.table
             assert isinstance(table, _CellTable)
-            weight = table.over_draws(part, self._densities(part, components)[0])
-            return summarized(part, components, weight / weight.sum(axis=1, keepdims=True))
+            density = self._densities(part, components)[0]
+            weight, left = table.over_draws(cells, part, density)
+            weight /= weight.sum(axis=1, keepdims=True)
+            found = summarized(part, components, weight)
+            found[:, left] = np.nan
+            return found
 
         if plug_in or draws == "all":
             return partial(self._in_chunks, exact)
         return partial(self._over_table, near, in_cells, exact)
 
     def _over_table(
-        self, near: Scorer, in_cells: Scorer, exact: Scorer, columns: Columns
+        self,
+        near: Scorer,
+        in_cells: Callable[[Cells, Columns], Floats],
+        exact: Scorer,
+        columns: Columns,
     ) -> Floats:
         """Score items by the table, and the rest over all draws: by cells, or one by one."""
         table = self._weights.table
-        cells = table if isinstance(table, _CellTable) else None
-        if cells is not None:
-            cells.prepare(columns)
+        finer: list[Cells] = []
+        if isinstance(table, _CellTable):
+            table.prepare(columns)
+            finer = table.cells
         found = in_chunks(near, _NEAR, columns)
         left = np.flatnonzero(np.isnan(found[0]))
-        if cells is not None and len(left):
-            crowds = [left[own] for own in cells.crowds(select(columns, left))]
-            parts = ordered_map(lambda own: in_cells(select(columns, own)), crowds)
+        for cells in finer:
+            crowds = [left[own] for own in _crowds(cells, select(columns, left))]
+            some = (select(columns, own) for own in crowds)
+            parts = ordered_map(partial(in_cells, cells), some)
             for own, part in zip(crowds, parts, strict=True):
                 found[:, own] = part
             left = np.flatnonzero(np.isnan(found[0]))
@@ -681,7 +692,8 @@ class _CellTable:
     def __init__(
         self, fit: Fit, number: int, solve: Callable[[Columns, None, bool], Floats]
     ) -> None:
-        self._cells, self._number, self._solve = even_cells(fit, _CELLS, _SIZES), number, solve
+        self.cells = [even_cells(fit, _CELLS << k, _SIZES << k) for k in range(1 + _DOUBLED)]
+        self._cells, self._number, self._solve = self.cells[0], number, solve
         self._draws = fit.data["posterior"].sizes["chain"] * fit.data["posterior"].sizes["draw"]
         self._row: dict[int, int] = {}  # of a point in the moments
         self._mean = np.empty((0, number))
@@ -719,25 +731,26 @@ class _CellTable:
         average_by_cells(place, *shares, *moments, density, _MOST, weight, left)
         return weight, left
 
-    def crowds(self, columns: Columns) -> list[Ints]:
-        """Items in cells with so many of them that all draws are better solved for at its points.
-
-        Those of neighbouring cells, which share points, come together.
-        """
-        cell, place, count = np.unique(
-            self._cells.find(columns), return_inverse=True, return_counts=True
-        )
-        each = np.split(np.argsort(place, kind="stable"), np.cumsum(count)[:-1])
-        full = [own for c, own in zip(cell, each, strict=True) if c >= 0]
-        full = [own for own in full if len(own) >= self._cells.points]
-        return [np.concatenate(full[i : i + _BLOCK]) for i in range(0, len(full), _BLOCK)]
-
-    def over_draws(self, columns: Columns, density: Floats) -> Floats:
-        """Posterior weights (n, R), up to a factor, averaged over all draws of the items' cells."""
-        cell, place = np.unique(self._cells.find(columns), return_inverse=True)
-        points, rows = np.unique(self._cells.points_of(cell), return_inverse=True)
-        weight = self._solve(self._cells.columns(points), None, False).transpose(1, 0, 2)
+    def over_draws(
+        self, cells: Cells, columns: Columns, density: Floats
+    ) -> tuple[Floats, NDArray[np.bool_]]:
+        """`averaged` over all draws in items' cells, and a mask of items that need finer ones."""
+        cell, place = np.unique(cells.find(columns), return_inverse=True)
+        points, rows = np.unique(cells.points_of(cell), return_inverse=True)
+        weight = self._solve(cells.columns(points), None, False).transpose(1, 0, 2)
         logs = np.log(np.maximum(weight, np.exp(LOWEST))).astype(np.float32)
-        out, rows = np.empty_like(density), rows.reshape(len(cell), -1)
-        average_in_cells(place, *self._cells.shares(columns, cell[place]), rows, logs, density, out)
-        return out
+        out, left = np.empty_like(density), np.empty(len(density), dtype=bool)
+        shares = cells.shares(columns, cell[place])
+        average_in_cells(place, *shares, rows.reshape(len(cell), -1), logs, density, out, left)
+        return out, left
+
+
+def _crowds(cells: Cells, columns: Columns) -> list[Ints]:
+    """Items in cells with so many of them that all draws are better solved for at its points.
+
+    Those of neighbouring cells, which share points, come together.
+    """
+    cell, place, count = np.unique(cells.find(columns), return_inverse=True, return_counts=True)
+    each = np.split(np.argsort(place, kind="stable"), np.cumsum(count)[:-1])
+    full = [own for c, own in zip(cell, each, strict=True) if c >= 0 and len(own) >= cells.points]
+    return [np.concatenate(full[i : i + _BLOCK]) for i in range(0, len(full), _BLOCK)]

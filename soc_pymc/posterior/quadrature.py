@@ -267,12 +267,12 @@ def _divided(knots: Floats, parts: int) -> Floats:
 
 
 def even_cells(fit: Fit, number: int, sizes: int) -> Cells:
-    """At least `number` cells of the score, two between knots, and `sizes` of the size."""
+    """At least `number` cells of the score, a twentieth between knots, and `sizes` of the size."""
     score, knots = _score_edges(fit, 1), size_knots(fit)
     axis = common_scale(fit.prior.mean.scale, fit.prior.variance.scale)
     position = axis.position(score)
     width = np.diff(position)
-    parts = np.maximum(np.ceil(width * number / width.sum()), 2).astype(np.int64)
+    parts = np.ceil(np.maximum(width / width.sum(), 0.05) * number).astype(np.int64)
     between = [
         axis.score(p + w * np.arange(1, k) / k)
         for p, w, k in zip(position[:-1], width, parts, strict=True)
