@@ -428,30 +428,29 @@ def average_in_cells(place, u, v, rows, log_weight, density, weight, left):  # t
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def average_by_cells(place, u, v, rows, mean, cov, density, most, weight, left):  # type: ignore[no-untyped-def]
+def average_by_cells(place, u, v, rows, mean, cov, density, most, weight, bent, apart):  # type: ignore[no-untyped-def]
     """As `average_by_table`, with moments at points of cells, (points, R) and (points, R, R).
 
-    `rows` (cells, 3) or (cells, 9) says which points a cell has, along its score and then its size;
-    -1 if the cell has none. Items are in the cells `place`, at fractions u and v along the two.
-    Where the mean is far from straight in a cell, items are marked in `left` too.
+    `rows` (cells, 3) or (cells, 9) says which points a cell has, along its score and then its size.
+    Items are in the cells `place`, at fractions u and v along the two. Those with a mean far from
+    straight in the cell are marked in `bent`, and those that need all draws in `apart`.
     """
     number = density.shape[1]
     product, line = np.empty((2, number))
     share = np.empty(rows.shape[1])
     for i in np.argsort(place):  # the moments of a cell are read once
-        own, p, centre = rows[place[i]], density[i], weight[i]
-        left[i] = True
+        p, centre = density[i], weight[i]
         centre[:] = product[:] = line[:] = 0.0
-        if own[0] < 0:
-            continue
         low, high = _seen(p)
+        own = rows[place[i]]
         _in_cell(own, u[i], v[i], p, low, high, mean, cov, share, centre, line, product)
-        bent = total = 0.0
+        away = total = 0.0
         for r in range(low, high):
-            bent += p[r] * abs(centre[r] - line[r])
+            away += p[r] * abs(centre[r] - line[r])
             total += p[r] * centre[r]
-        apart, moved = _corrected(p, low, high, product, centre)
-        left[i] = not (bent <= _BENT * total and apart <= most and moved <= _MOVED)
+        bent[i] = not away <= _BENT * total
+        spread, moved = _corrected(p, low, high, product, centre)
+        apart[i] = not (spread <= most and moved <= _MOVED)
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")

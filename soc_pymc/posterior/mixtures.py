@@ -51,7 +51,7 @@ from .curves import (
     some_curves,
 )
 from .predictive import Columns, Scorer, ThetaMixture, in_chunks, own_outcomes, proper, select
-from .quadrature import Cells, even_cells
+from .quadrature import even_cells
 
 Blocks = Iterator[tuple[Ints, Floats]]
 """Indices of scores with the components' weights there, (draws, scores, R), block by block."""
@@ -61,10 +61,9 @@ _GRID = 1000  # points of the table between the outer knots of the weights
 _SOLVED = 300  # points at which weights are solved for; others are interpolated
 _MOST = 0.005  # relative variance of marginal densities over draws, above which all draws are used
 _TINY = 1e-300
-# least number of cells along the score, number along the size, and how often both are doubled
-_CELLS, _SIZES, _DOUBLED = 40, 20, 2
+_CELLS, _SIZES = 24, 8  # least number of cells along the score and the size
 _NEAR = 20_000  # items scored at once where no draws are in memory
-_BLOCK = 8  # cells in which all draws are solved for at once
+_BLOCK = 32  # cells in which all draws are solved for at once
 
 
 class _Weights(Protocol):
@@ -212,27 +211,19 @@ class _MixturePosterior:
         both = self.family.cdf_interval(outcome, size, *curves)
         return np.array([np.einsum("nr,rn->n", weight, end) for end in both])
 
-    def _table_weights(
-        self, columns: Columns, components: tuple[Floats, Floats]
-    ) -> tuple[Floats, NDArray[np.bool_]]:
-        """Posterior weights from the table, and a mask of items for which it is not accurate."""
-        table = self._weights.table
-        if table is None or "spread" in columns:  # the table is for single scores
-            return self._updated(columns, components), np.zeros(len(columns["score"]), dtype=bool)
-        if isinstance(table, _Table) and table.compiled:
-            weight, left = table.weights(columns, *self._own(columns))
-        else:
-            weight, left = table.averaged(columns, self._densities(columns, components)[0])
-        weight[left] = 1.0
-        return weight / weight.sum(axis=1, keepdims=True), left
-
     def _near_weights(self, columns: Columns, components: tuple[Floats, Floats]) -> Floats:
         """Posterior weights from the table, or over all draws where it is not accurate."""
-        weight, left = self._table_weights(columns, components)
+        table = self._weights.table
+        if not isinstance(table, _Table) or "spread" in columns:  # the table is for single scores
+            return self._updated(columns, components)
+        if table.compiled:
+            weight, left = table.weights(columns, *self._own(columns))
+        else:
+            weight, left = table.averaged(0, columns, self._densities(columns, components)[0])
         if left.any():
             location, variance = (x[left] for x in components)
             weight[left] = self._updated(select(columns, left), (location, variance))
-        return weight
+        return np.asarray(weight / weight.sum(axis=1, keepdims=True))
 
     def simulate(self, columns: Columns, rng: np.random.Generator) -> Floats:
         chosen = np.empty((self._weights.draws, len(columns["score"])), dtype=np.int64)
@@ -290,55 +281,42 @@ class _MixturePosterior:
             components = self._components(part)
             return summarized(part, components, self._updated(part, components, plug_in))
 
-        def near(part: Columns) -> Floats:
-            table = self._weights.table
+        def near(table: _Table | _CellTable, level: int, columns: Columns, own: Ints) -> Floats:
+            part = select(columns, own)
             if isinstance(table, _Table) and table.compiled:
                 found, left = table.score(part, *self._own(part), probs)
             else:
                 components = self._components(part)
-                weight, left = self._table_weights(part, components)
+                density = self._densities(part, components)[0]
+                weight, left = table.averaged(level, part, density)
+                weight[left] = 1.0
+                weight /= weight.sum(axis=1, keepdims=True)
                 found = summarized(part, components, weight)
-            found[:, left] = np.nan
-            return found
-
-        def in_cells(cells: Cells, part: Columns) -> Floats:
-            components, table = self._components(part), self._weights.table
-            assert isinstance(table, _CellTable)
-            density = self._densities(part, components)[0]
-            weight, left = table.over_draws(cells, part, density)
-            weight /= weight.sum(axis=1, keepdims=True)
-            found = summarized(part, components, weight)
             found[:, left] = np.nan
             return found
 
         if plug_in or draws == "all":
             return partial(self._in_chunks, exact)
-        return partial(self._over_table, near, in_cells, exact)
+        return partial(self._by_table, near, exact, 3 + len(probs) + zero)
 
-    def _over_table(
-        self,
-        near: Scorer,
-        in_cells: Callable[[Cells, Columns], Floats],
-        exact: Scorer,
-        columns: Columns,
+    def _by_table(
+        self, near: Callable[..., Floats], exact: Scorer, rows: int, columns: Columns
     ) -> Floats:
-        """Score items by the table, and the rest over all draws: by cells, or one by one."""
+        """Score items by the levels of the table, and what none of these scores over all draws."""
         table = self._weights.table
-        finer: list[Cells] = []
-        if isinstance(table, _CellTable):
-            table.prepare(columns)
-            finer = table.cells
-        found = in_chunks(near, _NEAR, columns)
-        left = np.flatnonzero(np.isnan(found[0]))
-        for cells in finer:
-            crowds = [left[own] for own in _crowds(cells, select(columns, left))]
-            some = (select(columns, own) for own in crowds)
-            parts = ordered_map(partial(in_cells, cells), some)
-            for own, part in zip(crowds, parts, strict=True):
-                found[:, own] = part
-            left = np.flatnonzero(np.isnan(found[0]))
-        if len(left):
-            found[:, left] = self._in_chunks(exact, select(columns, left))
+        found = np.full((rows, len(columns["score"])), np.nan)
+        left = np.arange(found.shape[1])
+        # the table is for single scores
+        for level in range(table.levels if table and "spread" not in columns else 0):
+            some = select(columns, left)
+            blocks = table.blocks(level, some) if table else []
+            parts = ordered_map(partial(near, table, level, some), blocks)
+            for own, part in zip(blocks, parts, strict=True):
+                found[:, left[own]] = part
+            left = left[np.isnan(found[0, left])]
+            if not len(left):
+                return found
+        found[:, left] = self._in_chunks(exact, select(columns, left))
         return found
 
 
@@ -613,7 +591,7 @@ class _SmoothWeights:
     def table(self) -> "_Table | _CellTable":
         """Moments of the weights over scores, with the base distribution, or over cells."""
         if not is_plain(self._fit):
-            return _CellTable(self._fit, self._number, self._solve)
+            return _CellTable(self._fit, self._solve)
         few, logs = self._solved.position, self._solved.log_weight
         moments = np.empty((len(few), self._number, 1 + self._number))
         for k, own in enumerate(map(np.exp, logs.astype(float))):
@@ -652,7 +630,16 @@ class _Table:
         assert forms is not None
         return forms.gamma
 
-    def averaged(self, columns: Columns, density: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+    levels = 1
+
+    def blocks(self, _: int, columns: Columns) -> list[Ints]:
+        """Items to score at once."""
+        n = len(columns["score"])
+        return np.split(np.arange(n), range(_NEAR, n, _NEAR))
+
+    def averaged(
+        self, _: int, columns: Columns, density: Floats
+    ) -> tuple[Floats, NDArray[np.bool_]]:
         """`weights` from the outcomes' densities under the components."""
         weight, left = np.empty_like(density), np.empty(len(density), dtype=bool)
         position = self.fit.axis("mean")(columns["score"])
@@ -687,70 +674,65 @@ class _Table:
 
 
 class _CellTable:
-    """Means and covariances of weights over draws at points of cells of score, group and size."""
+    """Means and covariances of weights over draws at points of cells of score, group and size.
 
-    def __init__(
-        self, fit: Fit, number: int, solve: Callable[[Columns, None, bool], Floats]
-    ) -> None:
-        self.cells = [even_cells(fit, _CELLS << k, _SIZES << k) for k in range(1 + _DOUBLED)]
-        self._cells, self._number, self._solve = self.cells[0], number, solve
-        self._draws = fit.data["posterior"].sizes["chain"] * fit.data["posterior"].sizes["draw"]
-        self._row: dict[int, int] = {}  # of a point in the moments
-        self._mean = np.empty((0, number))
-        self._cov = np.empty((0, number, number), dtype=np.float32)
+    Cells come in levels, each finer than the one before.
+    """
 
-    def prepare(self, columns: Columns) -> None:
-        """Find the moments at all points of the items' cells, unless these are more than items."""
-        cell = np.unique(self._cells.find(columns))
-        points = np.unique(self._cells.points_of(cell[cell >= 0]))
-        new = np.array([p for p in points.tolist() if p not in self._row], dtype=np.int64)
-        if not 0 < len(new) <= len(columns["score"]):
-            return
-        step = max(1, _AT_ONCE // (self._draws * self._number))
-        made = list(ordered_map(self._moments, np.split(new, range(step, len(new), step))))
-        self._row |= {p: i for i, p in enumerate(new.tolist(), len(self._mean))}
-        self._mean = np.concatenate([self._mean, *(mean for mean, _ in made)])
-        self._cov = np.concatenate([self._cov, *(cov for _, cov in made)])
+    levels = 4
 
-    def _moments(self, point: Ints) -> tuple[Floats, Floats]:
-        weight = self._solve(self._cells.columns(point), None, False).transpose(1, 0, 2)
-        mean = weight.mean(axis=1)
-        away = weight - mean[:, None]
-        cov = away.transpose(0, 2, 1) @ away / weight.shape[1]
-        return mean, cov.astype(np.float32)
+    def __init__(self, fit: Fit, solve: Callable[[Columns, None, bool], Floats]) -> None:
+        self._cells = [
+            even_cells(fit, _CELLS << k, _SIZES << k, 1 << k) for k in range(self.levels)
+        ]
+        self._solve = solve
+        # moments at points, by level
+        self._kept: list[dict[int, tuple[Floats, Floats]]] = [{} for _ in self._cells]
 
-    def averaged(self, columns: Columns, density: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-        """Posterior weights (n, R), up to a factor, and a mask of items that need all draws."""
-        cell, place = np.unique(self._cells.find(columns), return_inverse=True)
-        points = self._cells.points_of(np.maximum(cell, 0))
-        rows = np.array([[self._row.get(p, -1) for p in own] for own in points.tolist()])
-        rows[cell < 0] = -1
-        weight, left = np.empty_like(density), np.empty(len(density), dtype=bool)
-        shares = self._cells.shares(columns, np.maximum(cell, 0)[place])
-        moments = rows, self._mean, self._cov
-        average_by_cells(place, *shares, *moments, density, _MOST, weight, left)
-        return weight, left
+    def blocks(self, level: int, columns: Columns) -> list[Ints]:
+        """Items of neighbouring cells, which share points, where they are more than new points."""
+        cells = self._cells[level]
+        cell, place, count = np.unique(cells.find(columns), return_inverse=True, return_counts=True)
+        each = np.split(np.argsort(place, kind="stable"), np.cumsum(count)[:-1])
+        crowd = (cell >= 0) & (count >= cells.points // 2)
+        full = [each[k] for k in np.flatnonzero(crowd)]
+        return [np.concatenate(full[i : i + _BLOCK]) for i in range(0, len(full), _BLOCK)]
 
-    def over_draws(
-        self, cells: Cells, columns: Columns, density: Floats
+    def _logs(self, level: int, point: Ints) -> NDArray[np.float32]:
+        """Logarithms of weights at points, (points, draws, R)."""
+        weight = self._solve(self._cells[level].columns(point), None, False).transpose(1, 0, 2)
+        return np.log(np.maximum(weight, np.exp(LOWEST)), dtype=np.float32)
+
+    def _moments(
+        self, level: int, point: Ints
+    ) -> tuple[Floats, Floats, NDArray[np.float32] | None]:
+        """Means and covariances at points, and the logarithms if they had to be found."""
+        kept, points, logs = self._kept[level], point.tolist(), None
+        if any(p not in kept for p in points):
+            logs = self._logs(level, point)
+            for p, own in zip(points, map(np.exp, logs), strict=True):
+                mean = own.mean(axis=0, dtype=float)
+                away = own - mean.astype(np.float32)
+                kept[p] = mean, away.T @ away / np.float32(len(away))
+        mean, cov = (np.array(x) for x in zip(*(kept[p] for p in points), strict=True))
+        return mean, cov, logs
+
+    def averaged(
+        self, level: int, columns: Columns, density: Floats
     ) -> tuple[Floats, NDArray[np.bool_]]:
-        """`averaged` over all draws in items' cells, and a mask of items that need finer ones."""
+        """Posterior weights (n, R), up to a factor, and a mask of items that need finer cells."""
+        cells = self._cells[level]
         cell, place = np.unique(cells.find(columns), return_inverse=True)
         points, rows = np.unique(cells.points_of(cell), return_inverse=True)
-        weight = self._solve(cells.columns(points), None, False).transpose(1, 0, 2)
-        logs = np.log(np.maximum(weight, np.exp(LOWEST))).astype(np.float32)
-        out, left = np.empty_like(density), np.empty(len(density), dtype=bool)
-        shares = cells.shares(columns, cell[place])
-        average_in_cells(place, *shares, rows.reshape(len(cell), -1), logs, density, out, left)
-        return out, left
-
-
-def _crowds(cells: Cells, columns: Columns) -> list[Ints]:
-    """Items in cells with so many of them that all draws are better solved for at its points.
-
-    Those of neighbouring cells, which share points, come together.
-    """
-    cell, place, count = np.unique(cells.find(columns), return_inverse=True, return_counts=True)
-    each = np.split(np.argsort(place, kind="stable"), np.cumsum(count)[:-1])
-    full = [own for c, own in zip(cell, each, strict=True) if c >= 0 and len(own) >= cells.points]
-    return [np.concatenate(full[i : i + _BLOCK]) for i in range(0, len(full), _BLOCK)]
+        rows, shares = rows.reshape(len(cell), -1), cells.shares(columns, cell[place])
+        mean, cov, logs = self._moments(level, points)
+        weight, left, apart = np.empty_like(density), *np.empty((2, len(density)), dtype=bool)
+        average_by_cells(place, *shares, rows, mean, cov, density, _MOST, weight, left, apart)
+        apart &= ~left
+        if apart.any():
+            logs = self._logs(level, points) if logs is None else logs
+            u, v = (x[apart] for x in shares)
+            own, again = weight[apart], left[apart]
+            average_in_cells(place[apart], u, v, rows, logs, density[apart], own, again)
+            weight[apart], left[apart] = own, again
+        return weight, left

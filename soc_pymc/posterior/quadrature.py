@@ -266,19 +266,25 @@ def _divided(knots: Floats, parts: int) -> Floats:
     return np.append(np.interp(steps.ravel(), np.arange(len(knots)), knots), knots[-1])
 
 
-def even_cells(fit: Fit, number: int, sizes: int) -> Cells:
-    """At least `number` cells of the score, a twentieth between knots, and `sizes` of the size."""
-    score, knots = _score_edges(fit, 1), size_knots(fit)
+def even_cells(fit: Fit, scores: int, sizes: int, parts: int) -> Cells:
+    """At least so many cells of the score and of the size, and `parts` between knots.
+
+    Curves may have kinks at knots.
+    """
+    score = _score_edges(fit, 1)
     axis = common_scale(fit.prior.mean.scale, fit.prior.variance.scale)
-    position = axis.position(score)
-    width = np.diff(position)
-    parts = np.ceil(np.maximum(width / width.sum(), 0.05) * number).astype(np.int64)
-    between = [
-        axis.score(p + w * np.arange(1, k) / k)
-        for p, w, k in zip(position[:-1], width, parts, strict=True)
-    ]
-    edges = np.unique(np.concatenate([score, *between]))
-    return Cells(fit, edges, _divided(knots[[0, -1]] if len(knots) else knots, sizes))
+    between = axis.score(_evenly(axis.position(score), scores, parts))
+    size = size_knots(fit)
+    size = np.union1d(size, _evenly(size, sizes, parts)) if len(size) else size
+    return Cells(fit, np.union1d(score, between), size)
+
+
+def _evenly(edges: Floats, number: int, parts: int) -> Floats:
+    """Places that cut each interval between edges into `parts`, and all into at least `number`."""
+    width = np.diff(edges)
+    each = np.maximum(np.ceil(width / width.sum() * number), parts).astype(np.int64)
+    cut = [e + w * np.arange(1, k) / k for e, w, k in zip(edges[:-1], width, each, strict=True)]
+    return np.concatenate(cut)
 
 
 def _score_edges(fit: Fit, parts: int) -> Floats:
