@@ -41,7 +41,7 @@ from .scored_files import (
 
 _log = logging.getLogger(__name__)
 _BATCH, _BATCH_OF_FEW = 100_000, 1 << 19  # items per batch, with all draws and with few nodes
-_BATCH_OF_MIXTURES = 1 << 20  # for which cells' points are solved anew in every batch
+_BATCH_OF_MIXTURES = 1 << 20  # which solve for all draws at cells' points again in every batch
 DRAWS = ("auto", "all", "representative")  # the last is an old name of the first
 _OUTERMOST = 0.025  # quantile up to which few nodes are accurate
 _LONGEST_NAME = 200  # characters, with room for the temporary name
@@ -57,7 +57,6 @@ class _BatchScorer:
     score: Scorer  # makes them
     batch: int  # items per batch
     far: Extrapolation  # counts scores far outside those of the fit
-    at_once: bool  # whether files may be scored at once
     lock: threading.Lock = field(default_factory=threading.Lock)  # for counts
 
 
@@ -173,7 +172,6 @@ def item_posteriors(
         posterior.scorer(probs, draws, plug_in, zero),
         batch,
         Extrapolation(fit),
-        at_once=not fit.prior.mixture,  # whose weights in cells depend on the items before
     )
     if out is not None and is_folder(out):
         made_by = {"quantiles": probs, "draws": draws, "plug_in": plug_in, "roles": roles}
@@ -366,7 +364,7 @@ def _score_files(
                 text = str(error)
                 raise type(error)(text if path in text else f"{path}: {text}") from error
 
-        scores = ordered_map(score, todo, 0, stop) if scorer.at_once else map(score, todo)
+        scores = ordered_map(score, todo, 0, stop)
         shown.note(f"{len(todo)} files to score{kept}")
         for done, _ in enumerate(scores, start=1):
             shown.note(f"{done} of {len(todo)} files scored{kept}")

@@ -63,6 +63,7 @@ _MOST = 0.01  # relative variance of marginal densities over draws, above which 
 _TINY = 1e-300
 _CELLS, _SIZES = 24, 8  # least number of cells along the score and the size
 _NEAR = 20_000  # items scored at once where no draws are in memory
+_MOST_KEPT = 25_000_000  # numbers in covariances at points that stay in memory
 _BLOCK = 32  # cells in which all draws are solved for at once
 
 
@@ -591,7 +592,7 @@ class _SmoothWeights:
     def table(self) -> "_Table | _CellTable":
         """Moments of the weights over scores, with the base distribution, or over cells."""
         if not is_plain(self._fit):
-            return _CellTable(self._fit, self._solve)
+            return _CellTable(self._fit, self._number, self._solve)
         few, logs = self._solved.position, self._solved.log_weight
         moments = np.empty((len(few), self._number, 1 + self._number))
         for k, own in enumerate(map(np.exp, logs.astype(float))):
@@ -681,11 +682,15 @@ class _CellTable:
 
     levels = 4
 
-    def __init__(self, fit: Fit, solve: Callable[[Columns, None, bool], Floats]) -> None:
+    def __init__(
+        self, fit: Fit, number: int, solve: Callable[[Columns, None, bool], Floats]
+    ) -> None:
         self._cells = [
             even_cells(fit, _CELLS << k, _SIZES << k, 1 << k) for k in range(self.levels)
         ]
-        self._solve = solve
+        posterior = fit.data["posterior"]
+        draws = posterior.sizes["chain"] * posterior.sizes["draw"]
+        self._solve, self._step = solve, max(1, _AT_ONCE // (draws * number))
         # moments at points, by level
         self._kept: list[dict[int, tuple[Floats, Floats]]] = [{} for _ in self._cells]
 
@@ -700,21 +705,26 @@ class _CellTable:
 
     def _logs(self, level: int, point: Ints) -> NDArray[np.float32]:
         """Logarithms of weights at points, (points, draws, R)."""
-        weight = self._solve(self._cells[level].columns(point), None, False).transpose(1, 0, 2)
-        return np.log(np.maximum(weight, np.exp(LOWEST)), dtype=np.float32)
+        parts = np.split(point, range(self._step, len(point), self._step))
+        weights = (self._solve(self._cells[level].columns(own), None, False) for own in parts)
+        logs = (np.log(np.maximum(w, np.exp(LOWEST))).astype(np.float32) for w in weights)
+        return np.concatenate([own.transpose(1, 0, 2) for own in logs])
 
     def _moments(
         self, level: int, point: Ints
     ) -> tuple[Floats, Floats, NDArray[np.float32] | None]:
         """Means and covariances at points, and the logarithms if they had to be found."""
         kept, points, logs = self._kept[level], point.tolist(), None
-        if any(p not in kept for p in points):
+        own = {p: kept[p] for p in points if p in kept}
+        if len(own) < len(points):
             logs = self._logs(level, point)
-            for p, own in zip(points, map(np.exp, logs), strict=True):
-                mean = own.mean(axis=0, dtype=float)
-                away = own - mean.astype(np.float32)
-                kept[p] = mean, away.T @ away / np.float32(len(away))
-        mean, cov = (np.array(x) for x in zip(*(kept[p] for p in points), strict=True))
+            for p, weight in zip(points, map(np.exp, logs), strict=True):
+                mean = weight.mean(axis=0, dtype=float)
+                away = weight - mean.astype(np.float32)
+                own[p] = mean, away.T @ away / np.float32(len(away))
+            if sum(map(len, self._kept)) * logs.shape[2] ** 2 < _MOST_KEPT:
+                kept.update(own)
+        mean, cov = (np.array(x) for x in zip(*(own[p] for p in points), strict=True))
         return mean, cov, logs
 
     def averaged(
