@@ -30,8 +30,8 @@ _FAINT = 1e-12  # densities below this share of the largest are ignored in poste
 # share by which second-order averages over draws may change a component's weight, and the
 # posterior weight from which on a component counts
 _MOVED, _SEEN = 0.3, 1e-4
-_BENT = 0.005  # largest share by which means in a cell may depart from a straight line
-_BENT_DRAWS, _EVERY = 0.003, 8  # the same of posterior weights by draw, and of which draws
+_BENT = 0.002  # largest share by which means in a cell may depart from a straight line
+_BENT_DRAWS, _EVERY = 0.002, 8  # the same of posterior weights by draw, and of which draws
 _CLOSE, _STEPS = 0.02, 200  # last step, in posterior sd; the error is about its cube
 _REST = 16.0  # a component's tail is 0 or 1 if exp(-16) of a probability is all that this changes
 _ROOT_2PI = float(np.sqrt(2.0 * np.pi))
