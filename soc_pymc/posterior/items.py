@@ -90,8 +90,8 @@ def item_posteriors(
         used where that is not accurate: where the curves are hardly known (sd of log cv2 above 0.7)
         or the data contradict them, and for quantiles below 0.025 or above 0.975. Mean, sd and
         quantiles are within 1e-3 posterior sd of ``"all"``, which uses every draw for every item.
-        Of mixtures 99 of 100 items are within about 2e-3, and a quantile at the outermost scores may
-        be off by 0.01; with ``zero=True``, a quantile whose probability is within 1e-3 of
+        Of mixtures 99 of 100 items are within about 2e-3, and a quantile at the outermost scores
+        may be off by 0.01; with ``zero=True``, a quantile whose probability is within 1e-3 of
         ``p_zero`` may be farther, as it jumps there.
         ``"representative"`` is the old name of ``"auto"``.
     plug_in

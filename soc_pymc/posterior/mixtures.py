@@ -305,12 +305,13 @@ class _MixturePosterior:
     ) -> Floats:
         """Score items by the levels of the table, and what none of these scores over all draws."""
         table = self._weights.table
+        if table is None or "spread" in columns:  # the table is for single scores
+            return self._in_chunks(exact, columns)
         found = np.full((rows, len(columns["score"])), np.nan)
         left = np.arange(found.shape[1])
-        # the table is for single scores
-        for level in range(table.levels if table and "spread" not in columns else 0):
+        for level in range(table.levels):
             some = select(columns, left)
-            blocks = table.blocks(level, some) if table else []
+            blocks = table.blocks(level, some)
             parts = ordered_map(partial(near, table, level, some), blocks)
             for own, part in zip(blocks, parts, strict=True):
                 found[:, left[own]] = part
@@ -698,10 +699,11 @@ class _CellTable:
         """Items of neighbouring cells, which share points, where they are more than new points."""
         cells = self._cells[level]
         cell, place, count = np.unique(cells.find(columns), return_inverse=True, return_counts=True)
-        each = np.split(np.argsort(place, kind="stable"), np.cumsum(count)[:-1])
-        crowd = (cell >= 0) & (count >= cells.points // 2)
-        full = [each[k] for k in np.flatnonzero(crowd)]
-        return [np.concatenate(full[i : i + _BLOCK]) for i in range(0, len(full), _BLOCK)]
+        crowded = (cell >= 0) & (count >= cells.points // 2)
+        order = np.argsort(place, kind="stable")
+        order = order[crowded[place[order]]]
+        number = np.cumsum(crowded)[place[order]] // _BLOCK + np.arange(len(order)) // _NEAR
+        return np.split(order, np.flatnonzero(np.diff(number)) + 1) if len(order) else []
 
     def _logs(self, level: int, point: Ints) -> NDArray[np.float32]:
         """Logarithms of weights at points, (points, draws, R)."""
