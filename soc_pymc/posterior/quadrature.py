@@ -231,10 +231,11 @@ def _points(fit: Fit, axis: Scale, score: Floats, position: Floats) -> Floats:
     own = [score[:-1], middle]
     if fit.prior.bin_effects:
         own.append(np.nextafter(score[1:], -np.inf))
-    inner, atoms = np.column_stack(own), np.array(fit.atoms)
+    rows = np.column_stack(own), np.full((1, len(own)), score[-1])
+    atoms = np.repeat(np.array(fit.atoms), len(own)).reshape(-1, len(own))
+    inner = np.concatenate(rows)
     inner = np.where(np.isin(inner, atoms), np.nextafter(inner, np.inf), inner)
-    ends = atoms, inner, score[-1:]
-    return np.concatenate([np.broadcast_to(x.T, (len(own), len(x))).T for x in ends])
+    return np.concatenate([atoms, inner])
 
 
 def _share(position: Floats, edges: Floats, cell: Ints) -> Floats:
