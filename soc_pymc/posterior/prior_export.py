@@ -53,6 +53,7 @@ _TINY = 1e-300
 _PROBES, _FAR = 1000, 0.1  # simulated items, and an error in posterior sd that is too large
 _MOST_ITEMS = 0.99  # share of them whose errors must be smaller
 _TIMES = (0.25, 1.0, 4.0, 16.0)  # sizes of these items, in those of their bins
+_LARGEST = 100.0  # curves beyond the outermost cells stop there, as powers must stay finite
 _DIGITS = {4: 7, 8: 11}  # in JSON, by bytes of a number
 
 
@@ -230,19 +231,45 @@ def prior_tables(
             **({"score": axis.score, "rank": axis.fraction} if axis.scale == RANK else {}),
         },
         "edges": edges.tolist(),
+        "reach": _reach(columns, terms, (len(edges) - 1, len(fit.atoms), len(sizes)), family),
         "atoms": list(fit.atoms),
         "groups": list(fit.groups),
         "sizes": sizes.tolist(),
         "terms": [list(term) for term in terms],
         "cells": len(cells),
         "levels": list(levels),
-        "scores": stats.norm.ppf(levels).tolist(),
         "low": _LOW,
         "step": _STEP,
         "quantiles": (table := quantile_table(family, levels)).ravel().tolist(),
         "shape": list(table.shape),
     }  # fmt: skip
     return meta, columns
+
+
+def _reach(
+    columns: dict[str, NDArray[Any]],
+    terms: Sequence[tuple[int, int]],
+    numbers: tuple[int, int, int],
+    family: Family,
+) -> list[float]:
+    """How far below 0 and above 1 places may lie in the outermost cells, whose curves are lines.
+
+    Logarithms stay finite there. `numbers` are those of cells, atoms and edges of sizes.
+    """
+    cells, atoms, sizes = numbers
+    along = columns["cell"] // max(sizes - 1, 1) % (cells + atoms)
+    # the first curve is a log where theta has an end
+    logs = ("first", "second") if prior_table._FAMILIES[family.name].positive else ("second",)
+    found = []
+    for end in (0, cells - 1):
+        own, room = along == end, np.inf
+        for name in logs:
+            parts = [np.zeros(own.sum()), np.zeros(own.sum())]
+            for i, j in terms:
+                parts[min(i, 1)] += np.abs(columns[f"{name}_{i}{j}"][own])
+            room = min(room, float(((_LARGEST - parts[0]) / np.maximum(parts[1], 1e-30)).min()))
+        found.append(max(room, 1.0))
+    return [-found[0], found[1]]
 
 
 # --- cells ---------------------------------------------------------------------------------------

@@ -7,6 +7,8 @@ every node (`alpha + clicks`), and under a mixture the weights too, by Bayes' ru
 
 import json
 import math
+from bisect import bisect_right
+from operator import getitem
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,20 +16,19 @@ import numpy as np
 
 __all__ = ["load", "score"]
 
-_FORMAT = "soc_pymc-prior-2"
+_FORMAT = "soc_pymc-prior-3"
 _Table = dict[str, Any]
-_PART, _FEW = 1 << 14, 1 << 10  # items at once, and where their densities are on a grid
-_NEAR, _GRID = 0.01, 160  # largest correction of a quantile in posterior sd; points beyond it
+_PART, _FEW = 1 << 14, 1 << 10  # items at once, and where their quantiles are solved for
+_NEAR = 0.01  # largest correction of a quantile in posterior sd
+# steps of a solution, the last one's error as a logit, and how far a step goes towards a bound
+_MOST, _CLOSE, _PART_WAY = 60, 0.05, 0.7
 _ARRAYS = SimpleNamespace(
     log=np.log, exp=np.exp, sqrt=np.sqrt, low=np.minimum, high=np.maximum, where=np.where,
-    never=-math.inf, whole=lambda v: v.astype(np.int32))  # fmt: skip
+    keep=lambda v: v, never=-math.inf, whole=lambda v: v.astype(np.int32), every=np.all,
+    take=np.take, find=lambda edges, u: np.searchsorted(edges, u, side="right"))  # fmt: skip
 _NUMBERS = SimpleNamespace(
-    log=math.log, exp=math.exp, sqrt=math.sqrt, low=min, high=max, whole=int)  # fmt: skip
-
-
-def __dir__() -> list[str]:
-    return __all__
-
+    log=math.log, exp=math.exp, sqrt=math.sqrt, low=min, high=max, whole=int, every=bool,
+    take=getitem, find=bisect_right)  # fmt: skip
 
 # --- families: in + - * / and given functions, so for numbers, arrays and columns of engines ------
 
@@ -37,68 +38,65 @@ def _stirling(z: Any) -> Any:
     return (1 / 12 - (1 / 360 - 1 / (1260 * z * z)) / (z * z)) / z
 
 
-def _log_gamma(x: Any, of: Any) -> Any:
-    """Log of the gamma function, by Stirling's formula at x + 8."""
-    product = x * (x + 1) * (x + 2) * (x + 3) * (x + 4) * (x + 5) * (x + 6) * (x + 7)
-    z = x + 8.0
-    return (z - 0.5) * of.log(z) - z + 0.5 * math.log(2 * math.pi) + _stirling(z) - of.log(product)
-
-
 def _log_rise(x: Any, k: Any, of: Any) -> Any:
     """Log of Gamma(x + k) / Gamma(x), with all digits where x is large."""
-    z, u, ratio = x + 8.0, k / (x + 8.0), 1.0
-    for i in range(8):
-        ratio = ratio * (1.0 + k / (x + i))
+    z, u, low, high = x + 8.0, k / (x + 8.0), 1.0, 1.0  # two products, for k up to 1e77
+    for i in range(4):
+        low, high = low * (1.0 + k / (x + i)), high * (1.0 + k / (x + i + 4))
     small = u * (1.0 - u * (1 / 2 - u * (1 / 3 - u * (1 / 4 - u / 5))))
     log1p = of.where(u < 1e-3, small, of.log(1.0 + u))
-    more = _stirling(z + k) - _stirling(z) - of.log(ratio)
+    more = _stirling(z + k) - _stirling(z) - of.log(low) - of.log(high)
     return (z - 0.5) * log1p + k * (of.log(z + k) - 1.0) + more
 
 
-def _gamma_moments(a: Any, b: Any) -> tuple[Any, ...]:
-    mean = a / b
-    return mean, mean / b, 2.0 / b, 3.0 * (mean + 2.0 / b) / b
+def _normal_cdf(z: Any, of: Any) -> Any:
+    """To 1e-7 (Abramowitz and Stegun 1964, 26.2.17)."""
+    u = 1.0 / (1.0 + 0.2316419 * of.high(z, -z))
+    poly = _horner([0.31938153, -0.356563782, 1.781477937, -1.821255978, 1.330274429], u)
+    tail = of.exp(-0.5 * z * z) * u * poly / math.sqrt(2.0 * math.pi)
+    return of.where(z > 0, 1.0 - tail, tail)
 
 
-def _beta_moments(a: Any, b: Any) -> tuple[Any, ...]:
-    m = a + b
-    variance = (a / m) * (b / m) / (m + 1.0)
-    tall = 6.0 * ((a - b) / a * ((a - b) / b) * ((m + 1.0) / (m + 2.0)) - 1.0) / (m + 3.0)
-    return a / m, variance, 2.0 * ((b - a) / m) / (m + 2.0), variance * (3.0 + tall)
+def _bend(ratio: Any, of: Any) -> Any:
+    """The function g of Peizer and Pratt (1968), (1 - u^2 + 2 u log u) / (1 - u)^2."""
+    u = of.keep(of.low(of.high(ratio, 1e-9), 1e6))
+    e, near = u - 1.0, of.high(u - 1.0, 1.0 - u) < 0.02
+    whole = (1.0 - u * u + 2.0 * u * of.log(u)) / of.where(near, 1.0, e * e)
+    return of.where(near, e * (e * (1 / 6 - e * (1 / 10 - e / 15)) - 1 / 3), whole)
 
 
-def _gamma_moved(q: Any, a: Any, b: Any, third: Any, fourth: Any) -> Any:
-    x, third, fourth = q * b, third * b, fourth * b * b
-    low, more = (a + 1.0) * (a + 2.0), fourth - 12.0 * third
-    two = x * (x - 2.0 * (a + 2.0)) + (a + 1.0) * (a + 2.0)
-    cubic = x * (x * (x - 3.0 * (a + 3.0)) + 3.0 * (a + 2.0) * (a + 3.0))
-    cubic = cubic - (a + 1.0) * (a + 2.0) * (a + 3.0)
-    return q * (third / (6.0 * low) * two + more / (24.0 * low * (a + 3.0)) * cubic)
+def _raised(a: Any, *by: Any) -> Any:
+    """Sum of the four terms by which a distribution function rises to a shape a + 4."""
+    return (1.0 + by[0] / (a + 1.0) * (1.0 + by[1] / (a + 2.0) * (1.0 + by[2] / (a + 3.0)))) / a
 
 
-def _beta_moved(q: Any, a: Any, b: Any, third: Any, fourth: Any) -> Any:
-    m = a + b
-    # the weights of both polynomials over the variance
-    norm = 6.0 * (a + 1.0) * (a + 2.0) / (m + 2.0) * (b + 1.0) * (b + 2.0) / (m + 3.0)
-    norm = norm / (m + 4.0) * m / (m + 5.0) / ((m + 2.0) * (m + 3.0) * (m + 4.0))
-    last = 4.0 * norm * (a + 3.0) * (b + 3.0) * (m + 2.0) / (m + 5.0)
-    last = last / ((m + 6.0) * (m + 7.0) * (m + 6.0))
-    more = fourth + 4.0 * third * (a / m - (a + 3.0) / (m + 6.0))
-    two = q * (q - 2.0 * (a + 2.0) / (m + 4.0)) + (a + 1.0) * (a + 2.0) / ((m + 3.0) * (m + 4.0))
-    part = (a + 3.0) / (m + 6.0)
-    cubic = q * (q - 3.0 * part) + 3.0 * (a + 2.0) / (m + 5.0) * part
-    cubic = q * cubic - (a + 1.0) / (m + 4.0) * (a + 2.0) / (m + 5.0) * part
-    return q * (1.0 - q) * (third / norm / (m + 2.0) * two + more / last / (m + 3.0) * cubic)
+def _gamma_law(a: Any, b: Any, norm: Any, t: Any, of: Any) -> tuple[Any, Any]:
+    """Distribution function at theta = exp(t) and density of t, by Peizer and Pratt at a + 4."""
+    x = of.keep(of.high(b * of.exp(of.low(t, 690.0)), 1e-290))
+    density = of.keep(of.exp(norm + a * t - x))
+    away = x - a - 4.0 + 1 / 3 - 0.02 / (a + 4.0)
+    z = of.keep(away * of.sqrt((1.0 + _bend((a + 3.5) / x, of)) / x))
+    return _normal_cdf(z, of) + density * _raised(a, x, x, x), density
 
 
-def _normal_moved(q: Any, a: Any, b: Any, third: Any, fourth: Any) -> Any:
-    d = q - a
-    return third / 6.0 * (d * d / b - 1.0) + fourth / 24.0 * d / b * (d * d / b - 3.0)
+def _beta_law(a: Any, b: Any, norm: Any, t: Any, of: Any) -> tuple[Any, Any]:
+    """The same at theta = 1 / (1 + exp(-t)), for both parameters."""
+    t, m, c, d = of.keep(of.low(of.high(t, -690.0), 690.0)), a + b, a + 4.0, b + 4.0
+    p, q = of.keep(1.0 / (1.0 + of.exp(-t))), of.keep(1.0 / (1.0 + of.exp(t)))
+    density = of.keep(of.exp(norm + a * of.log(p) + b * of.log(q)))
+    other = density * p * m / a * (p * (m + 1) / (a + 1)) * (p * (m + 2) / (a + 2))
+    other = other * (p * (m + 3) / (a + 3)) * _raised(b, q * (m + 4), q * (m + 5), q * (m + 6))
+    more = 0.02 * (q / c - p / d + (q - 0.5) / (m + 8.0))
+    bend = q * _bend((a + 3.5) / (m + 7.0) / p, of) + p * _bend((b + 3.5) / (m + 7.0) / q, of)
+    away = (m + 7.0 + 1 / 3) * p - a - 3.5 - 1 / 6 - more
+    z = of.keep(away * of.sqrt((1.0 + bend) / ((m + 7.0 + 1 / 6) * p * q)))
+    raised = _raised(a, p * m, p * (m + 1), p * (m + 2))
+    return _normal_cdf(z, of) + density * raised - other, density
 
 
-def _beta_matched(mean: Any, variance: Any) -> tuple[Any, Any]:
-    total = mean * (1.0 - mean) / variance - 1.0
-    return mean * total, (1.0 - mean) * total
+def _normal_law(a: Any, b: Any, norm: Any, t: Any, of: Any) -> tuple[Any, Any]:
+    z = of.keep((t - a) / of.sqrt(b))
+    return _normal_cdf(z, of), of.exp(norm - 0.5 * z * z)
 
 
 def _normal_update(a: Any, b: Any, value: Any, noise_sd: Any) -> tuple[Any, Any]:
@@ -115,54 +113,62 @@ _FAMILIES = {
     "Gamma": SimpleNamespace(
         parameters=lambda f, s, of: (of.exp(-s), of.exp(-s - f)),  # of both curves
         update=lambda a, b, y, n: (a + y, b + n),
-        moments=_gamma_moments,  # mean, variance; third and fourth central moment over it
-        moved=_gamma_moved,  # a quantile, for more of these
+        # mean m, and c, d, e of the Pearson family's c + d (theta - m) + e (theta - m)^2
+        pearson=lambda a, b: (a / b, a / b / b, 1.0 / b, 0.0),
+        kernel=lambda q, a, b: q / b,  # its value at q
         matched=lambda mean, variance: (mean / variance * mean, mean / variance),
         log_density=lambda a, b, y, n, of: (  # of outcomes, up to what is the same for all nodes
             _log_rise(a, y, of) - a * of.log(1.0 + n / b) - y * of.log(b + n)),
         at_zero=lambda y, n, of: of.where(y > 0, of.never, 0.0),  # the same where theta is 0
         line=lambda theta, of: of.log(theta),  # theta on the whole line, t
         theta=lambda t, of: of.exp(t),
-        log_line=lambda a, b, t, of: a * (of.log(b) + t) - b * of.exp(t) - _log_gamma(a, of),
+        # log norm of t's density; distribution function and density at t
+        norm=lambda a, b, of: of.log(a) + a * of.log(b) - _log_rise(1.0, a, of),
+        law=_gamma_law,
         place=lambda a, b: (a, 1.0),  # in the table of quantiles
         depends=1,  # how many of the two parameters quantiles depend on there
         unit=lambda a, b, of: 1.0 / of.sqrt(a),  # of t there
-        ends=(0.0, math.inf), none=0.0,  # of theta; size without information
+        positive=True, none=0.0,  # whether theta is; size without information
         good=lambda y, n: (y >= 0) & (n >= 0) & ((n > 0) | (y == 0)) & (y + n < math.inf)),
     "Beta": SimpleNamespace(
         parameters=lambda f, s, of: (
             of.exp(-s) * (1.0 + of.exp(f)), of.exp(-s) * (1.0 + of.exp(-f))),
         update=lambda a, b, y, n: (a + y, b + (n - y)),
-        moments=_beta_moments,
-        moved=_beta_moved,
-        matched=_beta_matched,
+        pearson=lambda a, b: (
+            a / (a + b), a / (a + b) * (b / (a + b)) / (a + b), (b - a) / (a + b) / (a + b),
+            -1.0 / (a + b)),
+        kernel=lambda q, a, b: q * (1.0 - q) / (a + b),
+        matched=lambda mean, variance: (
+            mean * (mean * (1.0 - mean) / variance - 1.0),
+            (1.0 - mean) * (mean * (1.0 - mean) / variance - 1.0)),
         log_density=lambda a, b, y, n, of: (
             _log_rise(a, y, of) + _log_rise(b, n - y, of) - _log_rise(a + b, n, of)),
         at_zero=lambda y, n, of: of.where(y > 0, of.never, 0.0),
         line=lambda theta, of: of.log(theta / (1.0 - theta)),
         theta=lambda t, of: 1.0 / (1.0 + of.exp(-t)),
-        log_line=lambda a, b, t, of: (
-            a * t - (a + b) * np.logaddexp(0.0, t) + _log_rise(b, a, of) - _log_gamma(a, of)),
+        norm=lambda a, b, of: of.log(a) + _log_rise(b, a, of) - _log_rise(1.0, a, of),
+        law=_beta_law,
         place=lambda a, b: (a, b),
         depends=2,
         unit=lambda a, b, of: of.sqrt(1.0 / a + 1.0 / b),
-        ends=(0.0, 1.0), none=0.0,
+        positive=True, none=0.0,
         good=lambda y, n: (y >= 0) & (n >= y) & (n < math.inf)),
     "Normal": SimpleNamespace(
         parameters=lambda f, s, of: (f, of.exp(s)),
         update=_normal_update,
-        moments=lambda a, b: (a, b, 0.0, 3.0 * b),
-        moved=_normal_moved,
+        pearson=lambda a, b: (a, b, 0.0, 0.0),
+        kernel=lambda q, a, b: b,
         matched=lambda mean, variance: (mean, variance),
         log_density=_normal_log,
         at_zero=lambda y, n, of: _normal_log(0.0, 0.0, y, n, of),
         line=lambda theta, of: theta,
         theta=lambda t, of: t,
-        log_line=lambda a, b, t, of: _normal_log(a, b, t, 0.0, of),
+        norm=lambda a, b, of: -0.5 * of.log(2.0 * math.pi * b),
+        law=_normal_law,
         place=lambda a, b: (1.0, 1.0),
         depends=0,
         unit=lambda a, b, of: of.sqrt(b),
-        ends=(-math.inf, math.inf), none=1e150,
+        positive=False, none=1e150,
         good=lambda y, n: (abs(y) < math.inf) & (n > 0) & (n < math.inf)),
 }  # fmt: skip
 
@@ -195,7 +201,13 @@ def load(path: Any) -> _Table:
     ValueError: prior.txt: the name of a prior table ends with .json or .parquet
     """
     name = str(path)
-    if name.endswith(".json"):
+    if name.endswith(".parquet"):
+        import pyarrow.parquet as pq
+
+        read = pq.read_table(name)
+        meta = json.loads((read.schema.metadata or {}).get(b"soc_pymc_prior", "{}"))
+        columns = {c: read[c].to_numpy() for c in read.column_names}
+    elif name.endswith(".json"):
         with open(name, encoding="utf-8") as file:
             text = file.read()
         try:
@@ -203,12 +215,6 @@ def load(path: Any) -> _Table:
         except (TypeError, ValueError):
             raise ValueError(f"{name} holds no prior table: export it again") from None
         meta, columns = whole.get("meta", {}), whole.get("nodes", {})
-    elif name.endswith(".parquet"):
-        import pyarrow.parquet as pq
-
-        read = pq.read_table(name)
-        meta = json.loads((read.schema.metadata or {}).get(b"soc_pymc_prior", "{}"))
-        columns = {c: read[c].to_numpy() for c in read.column_names}
     else:
         raise ValueError(f"{name}: the name of a prior table ends with .json or .parquet")
     if meta.get("format") != _FORMAT:
@@ -222,13 +228,11 @@ def _made(meta: _Table, columns: dict[str, Any]) -> _Table:
     own = 2 + 3 * len(meta["terms"])
     return {
         **meta,
-        "edges": np.array(meta["edges"]),
-        "sizes": np.array(meta["sizes"]),
+        "quantiles": np.array(meta["quantiles"], dtype=float).reshape(meta["shape"]),
         "known": {label: k for k, label in enumerate(meta["groups"])},
         "start": np.searchsorted(values[:, 0], np.arange(meta["cells"] + 1)).tolist(),
         "nodes": values[:, 2:own].reshape(len(values), 3, -1),
         "ways": values[:, own:],
-        "quantiles": np.array(meta["quantiles"], dtype=float).reshape(meta["shape"]),
     }
 
 
@@ -276,13 +280,12 @@ def score(
     if outcome is not None and size is None:
         raise ValueError("outcomes need their sizes: give size= too")
     y, n = (0.0, family.none) if outcome is None else (outcome, size)
+    names = ["mean", "sd", "lower", "upper"] + ["p_zero"] * table["zero"]
     if one and not table["mixture"]:
         cell, x, w = _places(table, score, size, group, _NUMBERS)
         if not family.good(y, n):
             raise ValueError(f"outcome {y!r} with size {n!r} is not possible")
-        found = _one(table, family, cell, x, w, y, n)
-        if found is not None:
-            return found
+        return dict(zip(names, _in_cell(table, family, cell, x, w, y, n, _NUMBERS), strict=True))
     t = np.atleast_1d(np.asarray(score, dtype=float))
     y, n = (np.broadcast_to(np.asarray(v, dtype=float), t.shape) for v in (y, n))
     bad = ~family.good(y, n)
@@ -290,12 +293,12 @@ def score(
         raise ValueError(f"{bad.sum()} of {len(t)} outcomes are not possible with their sizes")
     cell, x, w = _places(table, t, size, [group] if one else group, _ARRAYS)
     order = np.argsort(cell.astype(np.int16 if table["cells"] < 1 << 15 else int), kind="stable")
-    names = ["mean", "sd", "lower", "upper"] + ["p_zero"] * table["zero"]
     out = np.empty((len(names), len(t)))
     for own in np.split(order, np.flatnonzero(np.diff(cell[order])) + 1):
         for at in np.split(own, range(_PART, len(own), _PART)):
             if len(at):
-                out[:, at] = _in_cell(table, family, cell[at[0]], x[at], w[at], y[at], n[at])
+                given = x[at], w[at], y[at], n[at]
+                out[:, at] = _in_cell(table, family, int(cell[at[0]]), *given, _ARRAYS)
     return {k: float(row[0]) if one else row for k, row in zip(names, out, strict=True)}
 
 
@@ -303,7 +306,7 @@ def _places(table: _Table, t: Any, size: Any, group: Any, of: Any) -> tuple[Any,
     """Cells of scores, and the places along score and size there."""
     axis, cells = table["axis"], len(table["edges"]) - 1
     good = (t > axis["low"]) & (t < axis["high"])
-    if not np.all(good):
+    if not of.every(good):
         raise ValueError(
             f"{np.sum(~np.asarray(good))} of {np.size(t)} scores are not above {axis['low']:g} and "
             f"below {axis['high']:g}: on the {axis['scale']} scale these have no position"
@@ -312,6 +315,7 @@ def _places(table: _Table, t: Any, size: Any, group: Any, of: Any) -> tuple[Any,
     u = u - of.log(1.0 - t) if axis["high"] == 1.0 and not axis["low"] else u
     u = np.interp(t, axis["score"], axis["rank"]) if "score" in axis else u
     at, x = _within(table["edges"], u, of)
+    x = of.low(of.high(x, table["reach"][0]), table["reach"][1])
     for k, atom in enumerate(table["atoms"]):
         own = t == atom
         at, x = at + (cells + k - at) * own, x * (own == 0)
@@ -324,7 +328,7 @@ def _places(table: _Table, t: Any, size: Any, group: Any, of: Any) -> tuple[Any,
         if len(code) != np.size(t):
             raise ValueError(f"{len(code)} groups for {np.size(t)} scores: give group= of each")
         at = at + (cells + len(table["atoms"])) * (int(code[0]) if of is _NUMBERS else code)
-    if not len(table["sizes"]):
+    if not table["sizes"]:
         return at, x, 0.0 * x
     if size is None:
         raise ValueError("theta depends on the size in this table: give size= too")
@@ -337,103 +341,113 @@ def _places(table: _Table, t: Any, size: Any, group: Any, of: Any) -> tuple[Any,
 
 def _within(edges: Any, u: Any, of: Any) -> tuple[Any, Any]:
     """Number of the cell between edges, the outer ones without end, and the place from 0 to 1."""
-    at = np.searchsorted(edges, u, side="right") - 1
-    at = of.low(of.high(at, 0), len(edges) - 2)
-    left = edges[at]
-    return at, (u - left) / (edges[at + 1] - left)
+    at = of.low(of.high(of.find(edges, u) - 1, 0), len(edges) - 2)
+    left = of.take(edges, at)
+    return at, (u - left) / (of.take(edges, at + 1) - left)
 
 
-def _nodes(table: _Table, cell: int, x: Any, w: Any) -> Any:
-    """Weights and both curves, (nodes, 3) or (nodes, 3, n), of a cell."""
-    powers = np.array([x**i * w**j if j else x**i for i, j in table["terms"]])
-    return table["nodes"][table["start"][cell] : table["start"][cell + 1]] @ powers
-
-
-def _in_cell(table: _Table, family: Any, cell: int, x: Any, w: Any, y: Any, n: Any) -> Any:
-    """Rows of `score` for items of one cell."""
-    weight, first, second = _nodes(table, cell, x, w).transpose(1, 0, 2)
-    a, b = family.parameters(first, second, _ARRAYS)
-    zero = np.zeros(len(x))
+def _in_cell(table: _Table, family: Any, cell: int, x: Any, w: Any, y: Any, n: Any, of: Any) -> Any:
+    """Values of `score` for one item, or rows for the items of one cell."""
+    own, zero = slice(table["start"][cell], table["start"][cell + 1]), 0.0 * x
+    rows = table["nodes"][own] @ np.array([x**i * w**j if j else x**i for i, j in table["terms"]])
+    rows = rows if of is _ARRAYS else rows.tolist()
+    nodes = [(u, *family.parameters(first, second, of)) for u, first, second in rows]
     if table["mixture"]:
-        own = slice(-1) if table["zero"] else slice(None)
-        log_p = np.empty_like(weight)
-        log_p[own] = family.log_density(a[own], b[own], y, n, _ARRAYS)
-        if table["zero"]:
-            log_p[-1] = family.at_zero(y, n, _ARRAYS)
-        p = np.exp(log_p - log_p.max(axis=0))
-        # Bayes' rule, averaged over uncertain weights as if they and their sum were lognormal
-        ways = table["ways"][table["start"][cell] : table["start"][cell + 1]]
-        moved = ways.T @ p / (weight * p).sum(axis=0)
-        bayes = weight * p
-        near = (ways @ moved) / np.maximum(weight, 1e-300)
-        weight = bayes * (1.0 + (moved**2).sum(axis=0)) / np.maximum(1.0 + near, 0.1)
-        weight = weight / weight.sum(axis=0)
-        if table["zero"]:
-            zero, weight, a, b = weight[-1], weight[:-1], a[:-1], b[:-1]
-            weight = weight / np.maximum(weight.sum(axis=0), 1e-300)
-    a, b = family.update(a, b, y, n)
-    means, variances, thirds, fourths = family.moments(a, b)
-    mean = (weight * means).sum(axis=0)
-    d = means - mean
-    variance = (weight * (variances + d * d)).sum(axis=0)
-    inner, outer = weight * (variances / variance), weight * (d * d / variance)
-    third = (inner * (thirds + 3.0 * d) + outer * d).sum(axis=0)
-    fourth = (inner * (fourths + d * (4.0 * thirds + 6.0 * d)) + outer * d * d).sum(axis=0)
-    ends, off = _quantiles(table, family, mean, variance, third, fourth, _ARRAYS)
-    far = np.flatnonzero((off > _NEAR) | table["mixture"])
-    for at in np.split(far, range(_FEW, len(far), _FEW)):
-        parts = (v[..., at] for v in (weight, a, b, zero, mean, variance))
-        for row, found in zip(ends, _by_grid(family, table["levels"], *parts), strict=True):
-            row[at] = found
-    spread = np.sqrt((1.0 - zero) * (variance + zero * mean * mean))
+        nodes, zero = _weighed(table, family, table["ways"][own], nodes, y, n)
+    nodes = [(u, *family.update(a, b, y, n)) for u, a, b in nodes]
+    each = [(u, *family.pearson(a, b)) for u, a, b in nodes]
+    mean = sum(u * m for u, m, *_ in each)
+    parts = [(u, m - mean, *_central(*curve)) for u, m, *curve in each]
+    variance = sum(u * (v + d * d) for u, d, v, *_ in parts)
+    third = fourth = 0.0
+    for u, d, v, skew, tall in parts:
+        inner, outer = u * (v / variance), u * (d * d / variance)
+        third += inner * (skew + 3.0 * d) + outer * d
+        fourth += inner * (tall + d * (4.0 * skew + 6.0 * d)) + outer * d * d
+    starts, found, unit, off = _quantiles(table, family, mean, variance, third, fourth, of)
+    ends: Any = found
+    if of is _ARRAYS or off > _NEAR:
+        ends = np.array(found).reshape(2, -1)
+        far = np.flatnonzero((off > _NEAR) | table["mixture"])
+        for at in np.split(far, range(_FEW, len(far), _FEW)):
+            given = np.array(nodes).reshape(len(nodes), 3, -1)[..., at].swapaxes(0, 1)[:, :, None]
+            start, *more = (
+                np.reshape(v, (k, -1))[:, at] for k, v in ((2, starts), (1, zero), (1, unit))
+            )
+            ends[:, at] = _solved(family, table["levels"], start, *given, *more)
+    spread = of.sqrt((1.0 - zero) * (variance + zero * mean * mean))
     return [(1.0 - zero) * mean, spread, *ends, *[zero] * table["zero"]]
 
 
-def _one(table: _Table, family: Any, cell: int, x: float, w: float, y: Any, n: Any) -> Any:
-    """`score` of one item, in plain numbers; None where its quantiles need more."""
-    nodes, mean, middle, third, fourth = [], 0.0, 0.0, 0.0, 0.0
-    for weight, first, second in _nodes(table, cell, x, w).tolist():
-        a, b = family.parameters(first, second, _NUMBERS)
-        own = family.moments(*family.update(a, b, y, n))
-        nodes.append((weight, own))
-        mean += weight * own[0]
-    for weight, (m, v, s, k) in nodes:
-        d = m - mean
-        dd = d * d
-        middle += weight * (v + dd)
-        third += weight * (v * (s + 3.0 * d) + d * dd)
-        fourth += weight * (v * (k + d * (4.0 * s + 6.0 * d)) + dd * dd)
-    third, fourth = third / middle, fourth / middle
-    (lower, upper), off = _quantiles(table, family, mean, middle, third, fourth, _NUMBERS)
-    found = {"mean": mean, "sd": math.sqrt(middle), "lower": lower, "upper": upper}
-    return found if off <= _NEAR else None
+def _weighed(table: _Table, family: Any, ways: Any, nodes: Any, y: Any, n: Any) -> tuple[Any, Any]:
+    """Nodes with weights given the outcome, and the probability that theta is 0."""
+    weight, a, b = np.array(nodes).swapaxes(0, 1)
+    log_p = family.log_density(a, b, y, n, _ARRAYS)
+    if table["zero"]:
+        log_p[-1] = family.at_zero(y, n, _ARRAYS)
+    p = np.exp(log_p - log_p.max(axis=0))
+    # Bayes' rule, averaged over uncertain weights as if they and their sum were lognormal
+    moved = ways.T @ p / (weight * p).sum(axis=0)
+    near = 1.0 + (ways @ moved) / np.maximum(weight, 1e-300)
+    weight = weight * p * (1.0 + (moved**2).sum(axis=0)) / np.maximum(near, 0.1)
+    weight, zero = weight / weight.sum(axis=0), 0.0 * y
+    if table["zero"]:
+        zero, weight, a, b = weight[-1], weight[:-1], a[:-1], b[:-1]
+        weight = weight / np.maximum(weight.sum(axis=0), 1e-300)
+    return list(zip(weight, a, b, strict=True)), zero
+
+
+def _central(c: Any, d: Any, e: Any) -> tuple[Any, Any, Any]:
+    """Variance of a member of a Pearson family, third and fourth central moment over it."""
+    skew = 2.0 * d / (1.0 - 2.0 * e)
+    return c / (1.0 - e), skew, 3.0 * (c + d * skew) / (1.0 - 3.0 * e)
+
+
+def _move(curve: Any, third: Any, fourth: Any) -> list[Any]:
+    """Cubic in theta - mean that, times the kernel, moves quantiles for other such moments.
+
+    By the member's orthogonal polynomials of degree 3 and 4 and their norms; the integral of one is
+    its derivative times kernel and density.
+    """
+    (c, d, e), (_, skew, tall) = curve, _central(*curve)
+    p, q, r = 1.0 - 3.0 * e, 1.0 - 4.0 * e, 1.0 - 5.0 * e
+    x, y, z = d / (1.0 - 2.0 * e), 2.0 * d / q, 3.0 * d / (1.0 - 6.0 * e)
+    s2, f3 = -3.0 * y, -4.0 * z
+    s1, f2 = -(d * s2 + 3.0 * c) / p, -3.0 * (d * f3 + 2.0 * c) / r
+    f1 = -2.0 * (d * f2 + 3.0 * c * f3) / (3.0 * q)
+    two, three = (c + x * (d + e * x)) / (p - p * e), (c + y * (d + e * y)) / (p * r)
+    four = (c + z * (d + e * z)) / (r - 7.0 * r * e)
+    third = third - skew
+    s = third / (two * three * (1.0 - e)) / (18.0 - 36.0 * e)
+    f = (fourth - tall + f3 * third) / (two * three * (1.0 - e)) / four / (96.0 * p) / (1 - 2 * e)
+    return [s * s1 + f * f1, 2.0 * (s * s2 + f * f2), 3.0 * (s + f * f3), 4.0 * f]
 
 
 def _quantiles(
     table: _Table, family: Any, mean: Any, variance: Any, third: Any, fourth: Any, of: Any
-) -> tuple[list[Any], Any]:
-    """Quantiles of the member with this mean and variance, moved by the polynomials of its weight.
+) -> tuple[list[Any], list[Any], Any, Any]:
+    """Quantiles of the member with this mean and variance, moved for the next moments.
 
-    Also the largest move in sd; beyond a little it is not enough.
+    First these quantiles on the line and its unit; last the largest move in sd, if more is needed.
     """
-    sd, (a, b) = of.sqrt(variance), family.matched(mean, variance)
-    _, _, skew, tall = family.moments(a, b)
+    a, b = family.matched(mean, variance)
     cells = []
     for value, number in zip(family.place(a, b), table["shape"][3:], strict=True):
         v = (of.log(value) - table["low"]) / table["step"]
         v = of.low(of.high(v, 0.0), number - 1e-6)
         cells.append((of.whole(v), v - of.whole(v)))
     (i, p), (j, q) = cells
-    start, unit = family.line(mean, of), family.unit(a, b, of)
-    ends, most = [], 0.0
-    for own in table["quantiles"]:
-        rows = own[:, :, i, j]
-        lines = [_horner(row, q) for row in (rows.tolist() if of is _NUMBERS else rows)]
-        end = family.theta(start + unit * _horner(lines, p), of)
-        move = family.moved(end, a, b, third - skew, fourth - tall)
-        ends.append(end + move)
-        most = of.high(most, abs(move))
-    return ends, most / sd
+    unit, curve = family.unit(a, b, of), family.pearson(a, b)[1:]
+    starts, ends, most, move = [], [], 0.0, _move(curve, third, fourth)
+    middle, tables = family.line(mean, of), table["quantiles"][:, :, :, i, j]
+    for rows in tables if of is _ARRAYS else tables.tolist():
+        start = middle + unit * _horner([_horner(row, q) for row in rows], p)
+        end = family.theta(start, of)
+        moved = family.kernel(end, a, b) * _horner(move, end - mean)
+        starts.append(start)
+        ends.append(end + moved)
+        most = of.high(most, abs(moved))
+    return starts, ends, unit, most / of.sqrt(variance)
 
 
 def _horner(coefficients: Any, x: Any) -> Any:
@@ -444,43 +458,41 @@ def _horner(coefficients: Any, x: Any) -> Any:
     return total
 
 
-def _by_grid(
-    family: Any, levels: Any, weight: Any, a: Any, b: Any, zero: Any, mean: Any, variance: Any
-) -> list[Any]:
-    """Quantiles of mixtures from their density on a grid of t; with a share of zeros."""
-    sd, (low, high) = np.sqrt(variance), family.ends
-    least, most = mean - 9.0 * sd, mean + 9.0 * sd
-    for end, sign in ((low, 1.0), (high, -1.0)):
-        if abs(end) < math.inf:  # the tail away from an end is longer, that towards it bounded
-            room = abs(mean - end)
-            wide = np.sqrt(np.log1p(variance / room**2))
-            near = room * np.minimum(np.exp(-wide * (8.0 + 4.0 * wide)), 0.3)
-            if sign > 0:
-                most = most + 12.0 * variance / room
-                least = np.where(least > 0.3 * mean, least, near)
-            else:
-                least = np.where(least > 0.3 * mean, least - 12.0 * variance / room, least)
-                least = np.where(least > 0.0, least, 0.1 * mean)
-                most = np.where(most < 1.0 - 0.3 * room, most, 1.0 - near)
-    ends = family.line(least, _ARRAYS), family.line(most, _ARRAYS)
-    t = np.linspace(*ends, _GRID)[:, None]  # (points, 1, n)
-    each = weight * np.exp(family.log_line(a, b, t, _ARRAYS))
-    f, step = each.sum(axis=1), (ends[1] - ends[0]) / (_GRID - 1)
-    inner = 13.0 * (f[1:-2] + f[2:-1]) - f[:-3] - f[3:]
-    parts = np.concatenate([12.0 * (f[:1] + f[1:2]), inner, 12.0 * (f[-2:-1] + f[-1:])])
-    below = (each[0] / a).sum(axis=0) if low == 0.0 else 0.0
-    cdf = np.vstack([0.0 * f[:1], np.cumsum(parts, axis=0) * (step / 24.0)]) + below
-    total = cdf[-1] + ((each[-1] / b).sum(axis=0) if high == 1.0 else 0.0)
-    cdf, f = np.maximum.accumulate(cdf / total), f / total
-    t, found, every = t[:, 0], [], np.arange(len(zero))
-    cut = 0.0 if low == 0.0 else np.array([np.interp(0.0, t[:, k], cdf[:, k]) for k in every])
-    for level in levels:
-        under = (1.0 - zero) * cut
-        share = np.where(level < under, level, np.maximum(level - zero, under)) / (1.0 - zero)
-        at = np.clip((cdf < share).sum(axis=0), 1, _GRID - 1)
-        gap, f0, f1 = share - cdf[at - 1, every], f[at - 1, every], f[at, every]
-        root = np.sqrt(np.maximum(f0 * f0 + 2.0 * gap * (f1 - f0) / step, 0.0))
-        own = t[at - 1, every] + np.clip(2.0 * gap / np.maximum(f0 + root, 1e-300), 0.0, step)
-        value = family.theta(own, _ARRAYS)
-        found.append(np.where((level >= under) & (level <= under + zero), 0.0, value))
-    return found
+def _solved(
+    family: Any, levels: Any, t: Any, weight: Any, a: Any, b: Any, zero: Any, unit: Any
+) -> Any:
+    """Quantiles (2, n) of mixtures of nodes (R, 1, n), with a share of zeros, from t nearby."""
+    norm = family.norm(a, b, _ARRAYS)
+    at_zero = 0.0 if family.positive else family.law(a, b, norm, 0.0, _ARRAYS)[0]
+    share, zeros = _share(np.array(levels)[:, None], zero, (weight * at_zero).sum(axis=0), _ARRAYS)
+    low, high = -1e300, 1e300
+    for _ in range(_MOST):
+        p, density = ((weight * v).sum(axis=0) for v in family.law(a, b, norm, t, _ARRAYS))
+        t, low, high = _step(share, p, density, t, low, high, unit, _ARRAYS)
+        if np.all(_is_close(p, share, _ARRAYS)):
+            break
+    return np.where(zeros, 0.0, family.theta(t, _ARRAYS))
+
+
+def _share(level: Any, zero: Any, below: Any, of: Any) -> tuple[Any, Any]:
+    """The level among thetas that are not 0, of which a part is below 0; and whether it is at 0."""
+    rest = of.high(1.0 - zero, 1e-290)
+    under = rest * below
+    share = of.where(level < under, level, of.high(level - zero, under)) / rest
+    return of.low(of.high(share, 1e-9), 1.0 - 1e-9), (level >= under) & (level <= under + zero)
+
+
+def _step(
+    share: Any, p: Any, density: Any, t: Any, low: Any, high: Any, unit: Any, of: Any
+) -> tuple[Any, Any, Any]:
+    """A step of Newton's method on the logit of a probability, within bounds that it narrows."""
+    p = of.keep(of.low(of.high(p, 1e-12), 1.0 - 1e-12))
+    low, high = of.keep(of.where(p < share, t, low)), of.keep(of.where(p < share, high, t))
+    step = of.log(share * (1.0 - p) / (p * (1.0 - share))) * p * (1.0 - p)
+    step = of.low(of.high(step / of.high(density, 1e-290), -3.0 * unit), 3.0 * unit)
+    return t + of.low(of.high(step, _PART_WAY * (low - t)), _PART_WAY * (high - t)), low, high
+
+
+def _is_close(p: Any, share: Any, of: Any) -> Any:
+    """Whether a step from there is the last: its error is squared."""
+    return of.high(p - share, share - p) < _CLOSE * share * (1.0 - share)

@@ -1,11 +1,11 @@
 """Item posteriors in SQL: the prior table of `export_prior`, joined by the number of a cell.
 
 The formulas are those of `prior_table`, on columns of an engine. Arithmetic and a small table find
-an item's cell; a row of the prior table, turned so that a cell has one row, gives its nodes.
+the cell of distinct items; they are joined to its nodes, and sums over the nodes give their
+posteriors, pass by pass.
 """
 
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import mul
@@ -34,16 +34,16 @@ from .predictive import posterior_of
 from .prior_export import checked_table
 
 _ITEMS, _PRIOR, _PLACES, _BINS = "soc_items", "soc_prior", "soc_places", "soc_bins"
-_GROUPS, _QUANTILES = "soc_groups", "soc_quantiles"
+_GROUPS, _LEVELS = "soc_groups", "soc_levels"
 # engines that inline every use of a column, unless there is a LIMIT
 _FENCED = ("postgres",)
 _ALL = 2**62
 # dialects by their names in Ibis and SQLGlot: Ibis compiles Spark's only for a session
 _DIALECTS = {"pyspark": ("databricks", "spark"), "spark": ("databricks", "spark")}
 _MOST_TEXT = 1_000_000  # characters of a SELECT
-_LARGEST = 100.0  # curves beyond the outermost cells stop there, as powers must stay finite
-_MOST_MOVED = 0.2  # posterior sd: quantiles that are moved by more are not known
 _FAINT, _LEAST_LOG = 1e-30, -300.0  # places and log shares that count as 0: engines fail on 1e-310
+_STEPS, _MIXTURE_STEPS = 3, 5  # of Newton's method for quantiles
+_LOGISTIC = 1.702  # a normal quantile is nearly the logit over it
 
 _Tables = Mapping[str, Mapping[str, NDArray[Any]]]
 
@@ -66,8 +66,8 @@ def posterior_expression(
     -------
     ibis.Table
         On the same backend: the user's columns and ``theta_mean``, ``theta_sd``, ``theta_var``, in
-        the unit of theta, over the curves' uncertainty, and quantiles such as ``theta_q05`` (of
-        mixtures and of priors with a share of zeros not: their ``p_zero`` instead). They are NULL
+        the unit of theta, over the curves' uncertainty, quantiles such as ``theta_q05``, and
+        ``p_zero`` if theta may be 0. They are NULL
         for items that `item_posteriors` would refuse: a score, outcome or size is missing, not
         finite or negative (a score only if the axis is log), a count not whole, or positive with
         exposure 0, successes more than trials; a group is not one of the fit's. The order of rows
@@ -211,9 +211,15 @@ class _Prior:
     family: Any  # of `prior_table`
     outcome: Outcome
     scale: Scale  # on which places are straight lines
-    edges: Floats  # scores where an item's place follows another line
-    names: tuple[str, ...]  # new columns
+    uneven: Floats  # scores where an item's place follows another line; none if cells are even
+    quantiles: tuple[str, ...]  # their columns
     tables: _Tables
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """New columns."""
+        zero = ("p_zero",) * self.meta["zero"]
+        return ("theta_mean", "theta_sd", "theta_var", *self.quantiles, *zero)
 
     @property
     def columns(self) -> Mapping[str, NDArray[Any]]:
@@ -221,9 +227,9 @@ class _Prior:
         return self.tables[_PRIOR]
 
     @property
-    def nodes(self) -> range:
-        """Numbers of the nodes of the fullest cell."""
-        return range(int(self.columns["node"].max()) + 1)
+    def last(self) -> int:
+        """Number of the last node of the fullest cell, that of theta = 0 if there is one."""
+        return int(self.columns["node"].max())
 
     @property
     def ways(self) -> range:
@@ -238,16 +244,17 @@ def _prior_of(fit: Fit, quantiles: Sequence[float]) -> _Prior:
     inner = axis.inverse(edges[1:-1])
     if axis.scale == RANK:  # ranks are known at these scores, and straight between them
         inner = np.union1d(inner, axis.score)
-    named = ("p_zero",) * meta["zero"] if meta["mixture"] else map(quantile_name, meta["levels"])
+    elif np.allclose(np.diff(edges), edges[1] - edges[0], rtol=1e-9, atol=0.0):
+        inner = np.empty(0)
     tables = {
         _PRIOR: columns,
-        _BINS: lookup_rows(inner, "soc_"),
-        _PLACES: _places(meta, inner),
+        _BINS: lookup_rows(inner, "soc_") if len(inner) else {},
+        _PLACES: _places(meta, inner) if len(inner) else {},
         _GROUPS: {
             "soc_label": np.array(meta["groups"], dtype=object),
             "soc_code": np.arange(len(meta["groups"])),
         },
-        _QUANTILES: _quantile_rows(meta),
+        _LEVELS: {"soc_number": np.arange(2), "soc_level": np.array(meta["levels"])},
     }
     return _Prior(
         meta,
@@ -255,7 +262,7 @@ def _prior_of(fit: Fit, quantiles: Sequence[float]) -> _Prior:
         family_of(fit.prior).outcome,
         SCALES.get(axis.scale, LINEAR),
         inner,
-        ("theta_mean", "theta_sd", "theta_var", *named),
+        tuple(map(quantile_name, meta["levels"])),
         {name: own for name, own in tables.items() if len(next(iter(own.values()), ()))},
     )
 
@@ -279,36 +286,6 @@ def _places(meta: Mapping[str, Any], inner: Floats) -> dict[str, NDArray[Any]]:
         "soc_start": (low - edges[cell]) / width,
         "soc_slope": slope / width,
     }
-
-
-def _quantile_rows(meta: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
-    """Polynomials of quantiles, by cell of the family's parameters."""
-    if meta["mixture"]:
-        return {}
-    table = np.array(meta["quantiles"]).reshape(meta["shape"])
-    rows = {"soc_row": np.arange(table[0, 0, 0].size)}
-    for place in np.ndindex(table.shape[:3]):
-        rows["_".join(["soc_q", *map(str, place)])] = table[place].ravel()
-    return rows
-
-
-def _reach(prior: _Prior) -> tuple[float, float]:
-    """How far below 0 and above 1 places may lie in the outermost cells, whose curves are lines."""
-    meta, columns = prior.meta, prior.columns
-    cells, sizes = len(meta["edges"]) - 1, max(len(meta["sizes"]) - 1, 1)
-    along = columns["cell"] // sizes % (cells + len(meta["atoms"]))
-    # the first curve is a log where theta has an end
-    logs = ("first", "second") if math.isfinite(prior.family.ends[0]) else ("second",)
-    found = []
-    for end in (0, cells - 1):
-        own, room = along == end, math.inf
-        for name in logs:
-            parts = [np.zeros(own.sum()), np.zeros(own.sum())]
-            for i, j in meta["terms"]:
-                parts[min(i, 1)] += np.abs(columns[f"{name}_{i}{j}"][own])
-            room = min(room, float(((_LARGEST - parts[0]) / np.maximum(parts[1], 1e-30)).min()))
-        found.append(max(room, 1.0))
-    return -found[0], found[1]
 
 
 def _check_columns(columns: Sequence[str], roles: Mapping[str, str], prior: _Prior) -> None:
@@ -380,6 +357,9 @@ def _scoring_sql(
     for name, values in prior.tables.items():
         if name not in sources:
             tree.with_(name, as_=_values(values), copy=False)
+    first: Any = tree.find(sqlglot.exp.With)  # others use the small tables
+    ctes = sorted(first.expressions, key=lambda own: own.alias not in prior.tables)
+    first.set("expressions", ctes)
     text = str(tree.sql(dialect=written, copy=False))
     if len(text) > _MOST_TEXT:
         raise FitError(
@@ -420,26 +400,100 @@ def _text(value: Any) -> str:
 # --- the expression ------------------------------------------------------------------------------
 
 
+class _Sheet:
+    """Rows of an engine, to which columns are added one after the other.
+
+    `functions` serves the formulas of `prior_table`.
+    """
+
+    def __init__(self, rows: Any, fenced: bool) -> None:
+        import ibis
+
+        self.rows, self._fenced, self._number = rows, fenced, 0
+        self.functions = SimpleNamespace(
+            log=lambda v: v.ln(), exp=lambda v: v.exp(), sqrt=lambda v: v.sqrt(), low=ibis.least,
+            high=ibis.greatest, where=ibis.ifelse, never=-1e300, keep=self.keep)  # fmt: skip
+
+    def __getitem__(self, name: str) -> Any:
+        return self.rows[f"soc_{name}"]
+
+    def add(self, *kept: str, **values: Any) -> "_Sheet":
+        """Columns soc_..., computed once each; with `kept` all others are left behind."""
+        new = {f"soc_{name}": value for name, value in values.items()}
+        made = self.rows.select(*kept, **new) if kept else self.rows.mutate(**new)
+        self.rows = made.limit(_ALL) if self._fenced else made
+        return self
+
+    def keep(self, value: Any) -> Any:
+        """A value as a column, for expressions that use it often."""
+        self._number += 1
+        return self.add(**{f"v{self._number}": value})[f"v{self._number}"]
+
+    def only(self, *names: str) -> Any:
+        """The rows with these columns soc_..."""
+        return self.rows.select([f"soc_{name}" for name in names])
+
+
 @dataclass(frozen=True)
 class _Scorer:
-    """How rows are scored on an engine."""
+    """How distinct items are scored on an engine."""
 
     prior: _Prior
     lookups: Mapping[str, Any]  # Ibis tables by name
-    of: Any  # functions of columns, for the formulas of `prior_table`
-    users: Sequence[str]
     fenced: bool  # whether layers must be kept from being inlined
 
-    def layer(self, rows: Any, *kept: str, **new: Any) -> Any:
-        """Rows with new columns soc_...; with `kept`, others of the computation are left behind."""
-        named = {f"soc_{name}": value for name, value in new.items()}
-        made = rows.select(*self.users, *kept, **named) if kept else rows.mutate(**named)
-        return made.limit(_ALL) if self.fenced else made
+    def sheet(self, rows: Any) -> _Sheet:
+        return _Sheet(rows, self.fenced)
 
-    def nodes(self, rows: Any, *names: str) -> Iterator[tuple[Any, ...]]:
-        """For each node its columns of these names."""
-        for k in self.prior.nodes:
-            yield tuple(rows[f"soc_{name}_{k}"] for name in names)
+    def nodes(self, items: Any, weighted: bool = True) -> _Sheet:
+        """Items with each node of their cell: weight u, and parameters a and b.
+
+        With `weighted` given the outcome, weights up to a factor; `zero` is that of theta = 0.
+        """
+        import ibis
+
+        long, family = self.lookups[_PRIOR], self.prior.family
+        typed = {f"soc_{c}": long[c].cast("float64") for c in self.prior.columns if c != "cell"}
+        long = long.select(soc_cell=long.cell.cast("int64"), **typed)
+        sheet = self.sheet(items.inner_join(long, items.soc_at == long.soc_cell))
+        of = sheet.functions
+        u, first, second = (self._polynomial(sheet, name) for name in ("weight", "first", "second"))
+        kept = [*items.columns, "soc_node", *(f"soc_way_{k}" for k in self.prior.ways)]
+        sheet.add(*kept, u=u, first=first, second=second)
+        a, b = family.parameters(sheet["first"], sheet["second"], of)
+        sheet.add(*kept, "soc_u", a=a, b=b)
+        if self.prior.meta["mixture"]:
+            log_p = family.log_density(sheet["a"], sheet["b"], sheet["y"], sheet["n"], of)
+            if self.prior.meta["zero"]:
+                at_zero = family.at_zero(sheet["y"], sheet["n"], of)
+                log_p = ibis.ifelse(sheet["node"] == self.prior.last, at_zero, log_p)
+            sheet.add(log_p=log_p)
+        if not weighted:
+            return sheet
+        if self.prior.meta["mixture"]:
+            # an exponential of less is 0, which some engines refuse
+            sheet.add(p=of.exp(of.high(sheet["log_p"] - sheet["top"], _LEAST_LOG)))
+        if "soc_more" in items.columns:
+            near = _total(sheet[f"way_{k}"] * sheet[f"move_{k}"] for k in self.prior.ways)
+            near = of.high(1.0 + near / of.high(sheet["u"], 1e-100), 0.1)
+            sheet.add(u=sheet["u"] * sheet["p"] * sheet["more"] / near)
+            if self.prior.meta["zero"]:
+                last = sheet["node"] == self.prior.last
+                sheet.add(zero=last.ifelse(sheet["u"], 0.0), u=last.ifelse(0.0, sheet["u"]))
+        a, b = family.update(sheet["a"], sheet["b"], sheet["y"], sheet["n"])
+        return sheet.add(a=a, b=b)
+
+    def _polynomial(self, sheet: _Sheet, name: str) -> Any:
+        terms = []
+        for i, j in self.prior.meta["terms"]:
+            power = [sheet["x"]] * i + ([sheet["w"]] * j if j else [])
+            terms.append(reduce(mul, power, sheet[f"{name}_{i}{j}"]))
+        return _total(terms)
+
+    def summed(self, items: Any, nodes: _Sheet, **sums: Any) -> _Sheet:
+        """The items with sums over their nodes."""
+        named = {f"soc_{name}": value for name, value in sums.items()}
+        return self.sheet(nodes.rows.group_by(items.columns).aggregate(**named))
 
 
 def _expression(
@@ -448,43 +502,50 @@ def _expression(
     """The user's columns and the new ones."""
     import ibis
 
-    of = SimpleNamespace(
-        log=lambda v: v.ln(), exp=lambda v: v.exp(), sqrt=lambda v: v.sqrt(), low=ibis.least,
-        high=ibis.greatest, where=ibis.ifelse, never=-1e300)  # fmt: skip
-    scorer = _Scorer(prior, lookups, of, list(table.columns), engine in _FENCED)
-    rows = scorer.layer(table, **_inputs(table, roles, prior.outcome, prior.scale))
-    rows = _with_cell(rows, scorer)
-    rows = _with_nodes(rows, scorer)
+    scorer = _Scorer(prior, lookups, engine in _FENCED)
+    rows = _inputs(table, roles, scorer)
+    keys = ["t", "y", "n", *(["code"] if prior.meta["groups"] else [])]
+    items = _with_cells(rows.only(*keys).distinct(), scorer)
     if prior.meta["mixture"]:
-        rows = _with_weights(rows, scorer)
-    rows = _with_moments(rows, scorer)
-    rows = (_with_zeros if prior.meta["mixture"] else _with_quantiles)(rows, scorer)
+        items = _with_weights(items, scorer)
+    items = _with_moments(items, scorer)
+    found = _with_quantiles(items, [f"soc_{key}" for key in keys], scorer)
+    joined = rows.rows.left_join(found, [f"soc_{key}" for key in keys])
     null = ibis.null("float64")
-    new = {name: rows.soc_good.ifelse(rows[f"soc_{name}"], null) for name in prior.names}
-    return rows.select(*scorer.users, **new)
+    new = {name: joined.soc_good.ifelse(joined[f"soc_{name}"], null) for name in prior.names}
+    return joined.select(*table.columns, **new)
 
 
-def _inputs(table: Any, roles: Mapping[str, str], outcome: Outcome, scale: Scale) -> dict[str, Any]:
-    """Score, outcome and size as floats, replaced by harmless ones if any is bad; the group.
+def _inputs(table: Any, roles: Mapping[str, str], scorer: _Scorer) -> _Sheet:
+    """Score, outcome and size as floats, replaced by harmless ones if any is bad; the group's code.
 
     Comparisons detect NaN and infinities: engines order NaN above all numbers or not at all, and
     both fail one of two bounds.
     """
-    names = ("score", outcome.observed, outcome.size)
+    prior, scale = scorer.prior, scorer.prior.scale
+    names = ("score", prior.outcome.observed, prior.outcome.size)
     t, y, n = (table[roles[role]].cast("float64") for role in names)
-    rule = outcome.validity
+    rule = prior.outcome.validity
     low = t > scale.low if scale.low > -LARGEST else t >= -LARGEST
     high = t < scale.high if scale.high < LARGEST else t <= LARGEST
     good = low & high & _within(y, rule.outcome) & _within(n, rule.size)
     if rule.conflict is not None:
         good &= ~rule.conflict(y, n)
+    rows = table
+    if prior.meta["groups"]:
+        labels = [table[column].cast("string") for column in group_roles(roles).values()]
+        codes = scorer.lookups[_GROUPS]
+        label = reduce(lambda left, right: left + CROSS + right, labels)
+        rows = table.left_join(codes, label == codes.soc_label)
+        good &= rows.soc_code.notnull()
+    sheet = scorer.sheet(rows).add(good=good.fill_null(False))
+    good = sheet["good"]
     for value, bounds in ((y, rule.outcome), (n, rule.size)):
-        good &= bounds.is_whole(good.ifelse(value, 0.0))  # floors of NaN differ by engine
-    found = {"good": good, "t": good.ifelse(t, MIDDLE), "y": good.ifelse(y, 0.0)}
-    labels = [table[column].cast("string") for column in group_roles(roles).values()]
-    if labels:
-        found["group"] = reduce(lambda left, right: left + CROSS + right, labels)
-    return found | {"n": good.ifelse(n, 1.0)}
+        good &= bounds.is_whole(sheet["good"].ifelse(value, 0.0))  # floors of NaN differ by engine
+    good = sheet.add(good=good)["good"]
+    # adding 0 makes one key of 0 and -0
+    sheet.add(t=good.ifelse(t, MIDDLE) + 0.0, y=good.ifelse(y, 0.0) + 0.0, n=good.ifelse(n, 1.0))
+    return sheet.add(code=sheet["code"].fill_null(0)) if prior.meta["groups"] else sheet
 
 
 def _within(value: Any, bounds: Bounds) -> Any:
@@ -492,201 +553,152 @@ def _within(value: Any, bounds: Bounds) -> Any:
     return (value >= least) & (value <= bounds.largest)
 
 
-def _with_cell(rows: Any, scorer: _Scorer) -> Any:
+def _with_cells(items: Any, scorer: _Scorer) -> Any:
     """The number of an item's cell, and its places x and w along score and size there."""
     import ibis
 
-    prior, of, layer, meta = scorer.prior, scorer.of, scorer.layer, scorer.prior.meta
+    prior, meta = scorer.prior, scorer.prior.meta
     cells, sizes = len(meta["edges"]) - 1, np.array(meta["sizes"])
-    rows = with_bins(rows, prior.edges, "soc_", scorer.lookups.get(_BINS), score="soc_t")
-    rows = rows.left_join(scorer.lookups[_PLACES], "soc_bin")
-    low, high = _reach(prior)
-    x = rows.soc_start + (prior.scale.column(rows.soc_t) - rows.soc_from) * rows.soc_slope
-    x, at = of.low(of.high(x, low), high), rows.soc_column
-    x = (x.abs() < _FAINT).ifelse(0.0, x)
+    if len(prior.uneven):
+        items_in_bins = with_bins(
+            items, prior.uneven, "soc_", scorer.lookups.get(_BINS), score="soc_t"
+        )
+        sheet = scorer.sheet(items_in_bins.inner_join(scorer.lookups[_PLACES], "soc_bin"))
+        x = sheet["start"] + (prior.scale.column(sheet["t"]) - sheet["from"]) * sheet["slope"]
+    else:
+        sheet, start = scorer.sheet(items), meta["edges"][0]
+        u = sheet.keep(
+            (prior.scale.column(sheet["t"]) - start) * (1.0 / (meta["edges"][1] - start))
+        )
+        sheet.add(column=sheet.functions.low(sheet.functions.high(u.floor(), 0.0), cells - 1.0))
+        x = u - sheet["column"]
+    of, (low, high) = sheet.functions, meta["reach"]
+    sheet.add(x=of.low(of.high(x, low), high))
+    x, at = (sheet["x"].abs() < _FAINT).ifelse(0.0, sheet["x"]), sheet["column"].cast("int64")
     for k, atom in enumerate(meta["atoms"]):
-        own = rows.soc_t == exact(atom)
-        at = own.ifelse(ibis.literal(cells + k, type="int64"), at)
-        x = own.ifelse(0.0, x)
-    rows = layer(rows, at=at, x=x)
+        own = sheet["t"] == exact(atom)
+        at, x = own.ifelse(ibis.literal(cells + k, type="int64"), at), own.ifelse(0.0, x)
     if meta["groups"]:
-        labels = scorer.lookups[_GROUPS]
-        rows = rows.left_join(labels, rows.soc_group == labels.soc_label)
-        first = rows.soc_code.fill_null(0) * (cells + len(meta["atoms"]))
-        rows = layer(rows, at=rows.soc_at + first, good=rows.soc_good & rows.soc_code.notnull())
+        at = at + sheet["code"] * (cells + len(meta["atoms"]))
+    sheet.add(at=at, x=x)
+    kept = [name.removeprefix("soc_") for name in items.columns] + ["at", "x"]
     if not len(sizes):
-        return rows
-    v = (of.log(of.high(rows.soc_n, 1e-300)) - float(sizes[0])) * float(1.0 / (sizes[1] - sizes[0]))
-    rows = layer(rows, v=of.low(of.high(v, 0.0), len(sizes) - 1.0))
-    rows = layer(rows, row=of.low(rows.soc_v.floor(), len(sizes) - 2.0))
-    at = rows.soc_at * (len(sizes) - 1) + rows.soc_row.cast("int64")
-    return layer(rows, w=rows.soc_v - rows.soc_row, at=at)
+        return sheet.only(*kept)
+    v = (of.log(of.high(sheet["n"], 1e-300)) - float(sizes[0])) * float(1 / (sizes[1] - sizes[0]))
+    v = sheet.keep(of.low(of.high(v, 0.0), len(sizes) - 1.0))
+    row = sheet.keep(of.low(v.floor(), len(sizes) - 2.0))
+    sheet.add(w=v - row, at=sheet["at"] * (len(sizes) - 1) + row.cast("int64"))
+    return sheet.only(*kept, "w")
 
 
-def _with_nodes(rows: Any, scorer: _Scorer) -> Any:
-    """Weights and conjugate parameters, w, a and b, of the nodes of an item's cell."""
-    prior, long, nodes = scorer.prior, scorer.lookups[_PRIOR], scorer.prior.nodes
-    terms = [(f"_{i}{j}", i, j) for i, j in prior.meta["terms"]]
-    shorts = {"weight": "w", "first": "f", "second": "s"}
-    ways = [f"way_{j}" for j in prior.ways]
-    names = [name + term for name in shorts for term, *_ in terms] + ways
-    turned = {
-        f"soc_{name}_{k}": long[name].cast("float64").max(where=long.node == k)
-        for name in names
-        for k in nodes
-    }
-    wide = long.group_by(soc_cell_of=long.cell.cast("int64")).aggregate(**turned)
-    rows = rows.left_join(wide, rows.soc_at == wide.soc_cell_of)
-    powers = {"power" + term: _power(rows, i, j) for term, i, j in terms[1:]}
-    rows = scorer.layer(rows, **powers)
-    curves = {
-        f"{short}_{k}": _total(
-            [
-                rows[f"soc_{name}{term}_{k}"] * (rows[f"soc_power{term}"] if i + j else 1.0)
-                for term, i, j in terms
-            ]
-        ).fill_null(0.0)  # a cell with fewer nodes
-        for name, short in shorts.items()
-        for k in nodes
-    }
-    kept = ["soc_good", "soc_y", "soc_n", *(f"soc_{way}_{k}" for way in ways for k in nodes)]
-    rows = scorer.layer(rows, *kept, **curves)
-    parameters = [prior.family.parameters(f, s, scorer.of) for f, s in scorer.nodes(rows, "f", "s")]
-    return scorer.layer(rows, **_named("ab", parameters))
+def _with_weights(items: Any, scorer: _Scorer) -> Any:
+    """What gives weights of components given the outcome, as in `prior_table`."""
+    nodes = scorer.nodes(items, weighted=False)
+    items = scorer.summed(items, nodes, top=nodes["log_p"].max()).rows
+    nodes = scorer.nodes(items)
+    p, ways = nodes["p"], scorer.prior.ways
+    along = {f"move_{k}": (p * nodes[f"way_{k}"]).sum() for k in ways}
+    sheet = scorer.summed(items, nodes, total=(nodes["u"] * p).sum(), **along)
+    sheet.add(**{f"move_{k}": sheet[f"move_{k}"] / sheet["total"] for k in ways})
+    sheet.add(more=1.0 + _total(sheet[f"move_{k}"] * sheet[f"move_{k}"] for k in ways))
+    return sheet.rows.drop("soc_total")
 
 
-def _power(rows: Any, i: int, j: int) -> Any:
-    return reduce(mul, [rows.soc_x] * i + ([rows.soc_w] * j if j else []))
+def _with_moments(items: Any, scorer: _Scorer) -> Any:
+    """Mean and variance over the nodes given the outcome, where theta is not 0; p_zero."""
+    family, zero = scorer.prior.family, scorer.prior.meta["zero"]
+    nodes = scorer.nodes(items)
+    sums = {"mean": _average(nodes, family.pearson(nodes["a"], nodes["b"])[0])}
+    if zero:
+        none = nodes["zero"].sum()
+        sums["p_zero"] = none / (none + nodes["u"].sum())
+    items = scorer.summed(items, nodes, **sums).rows
+    nodes = scorer.nodes(items)
+    mean, own, _, bend = family.pearson(nodes["a"], nodes["b"])
+    away = nodes.keep(mean - nodes["mean"])
+    sums = {"middle": _average(nodes, own / (1.0 - bend) + away * away)}
+    if zero:  # the share of theta below 0, of which quantiles are functions
+        sums["below"] = _average(nodes, _law(nodes, family, 0.0)[0]) if not family.positive else 0.0
+    return scorer.summed(items, nodes, **sums).rows
 
 
-def _named(names: str, values: Iterable[Any]) -> dict[str, Any]:
-    """New columns of all nodes, from one value of each or as many as there are names."""
-    each = [value if len(names) > 1 else (value,) for value in values]
-    return {
-        f"{name}_{k}": own
-        for k, values in enumerate(each)
-        for name, own in zip(names, values, strict=True)
-    }
+def _average(nodes: _Sheet, value: Any) -> Any:
+    """Mean over an item's nodes where theta is not 0."""
+    return (nodes["u"] * value).sum() / nodes.functions.high(nodes["u"].sum(), 1e-290)
 
 
-def _with_weights(rows: Any, scorer: _Scorer) -> Any:
-    """Weights given the outcome, as in `prior_table`."""
-    of, family, layer, ways = scorer.of, scorer.prior.family, scorer.layer, scorer.prior.ways
-    y, n = rows.soc_y, rows.soc_n
-    log_p = [family.log_density(a, b, y, n, of) for a, b in scorer.nodes(rows, "a", "b")]
-    if scorer.prior.meta["zero"]:
-        log_p[-1] = family.at_zero(y, n, of)
-    rows = layer(rows, **_named("l", log_p))
-    rows = layer(rows, top=of.high(*(own for (own,) in scorer.nodes(rows, "l"))))
-    # an exponential of less is 0, which some engines refuse
-    p = [of.exp(of.high(own - rows.soc_top, _LEAST_LOG)) for (own,) in scorer.nodes(rows, "l")]
-    rows = layer(rows, **_named("p", p))
-    rows = layer(rows, **_named("c", [w * p for w, p in scorer.nodes(rows, "w", "p")]))
-    rows = layer(rows, total=_total(c for (c,) in scorer.nodes(rows, "c")))
-
-    def along(way: int) -> Any:
-        pairs = scorer.nodes(rows, "p", f"way_{way}")
-        return _total(p * v for p, v in pairs) / rows.soc_total
-
-    rows = layer(rows, **{f"move_{j}": along(j) for j in ways})
-    moves = [rows[f"soc_move_{j}"] for j in ways]
-    rows = layer(rows, more=1.0 + _total(move * move for move in moves))
-    near = [
-        of.high(1.0 + _total(map(mul, own, moves)) / of.high(w, 1e-100), 0.1)
-        for w, *own in scorer.nodes(rows, "w", *(f"way_{j}" for j in ways))
-    ]
-    rows = layer(rows, **_named("d", near))
-    changed = [c * rows.soc_more / d for c, d in scorer.nodes(rows, "c", "d")]
-    rows = layer(rows, **_named("c", changed))
-    rows = layer(rows, sum=_total(c for (c,) in scorer.nodes(rows, "c")))
-    weights = [c / rows.soc_sum for (c,) in scorer.nodes(rows, "c")]
-    if scorer.prior.meta["zero"]:  # the others' weights are those where theta is not 0
-        rows = layer(rows, p_zero=weights[-1])
-        rest = of.high(1.0 - rows.soc_p_zero, 1e-290)
-        weights = [weight / rest for weight in weights[:-1]] + [0.0 * rows.soc_p_zero]
-    return layer(rows, **_named("w", weights))
+def _law(nodes: _Sheet, family: Any, at: Any) -> tuple[Any, Any]:
+    norm = nodes.keep(family.norm(nodes["a"], nodes["b"], nodes.functions))
+    return family.law(nodes["a"], nodes["b"], norm, at, nodes.functions)
 
 
-def _with_moments(rows: Any, scorer: _Scorer) -> Any:
-    """Mean and variance over the nodes given the outcome.
-
-    For quantiles also third and fourth moment over the variance.
-    """
-    family, layer, y, n = scorer.prior.family, scorer.layer, rows.soc_y, rows.soc_n
-    after = [family.update(a, b, y, n) for a, b in scorer.nodes(rows, "a", "b")]
-    rows = layer(rows, **_named("ab", after))
-    moments = [family.moments(a, b)[:2] for a, b in scorer.nodes(rows, "a", "b")]
-    rows = layer(rows, **_named("mv", moments))
-    rows = layer(rows, mean=_total(w * m for w, m in scorer.nodes(rows, "w", "m")))
-    rows = layer(rows, **_named("d", [m - rows.soc_mean for (m,) in scorer.nodes(rows, "m")]))
-    rows = layer(
-        rows, middle=_total(w * (v + d * d) for w, v, d in scorer.nodes(rows, "w", "v", "d"))
-    )
-    theta = {
-        "theta_mean": rows.soc_mean,
-        "theta_var": rows.soc_middle,
-        "theta_sd": rows.soc_middle.sqrt(),
-    }
-    kept = ["soc_good", "soc_mean", "soc_middle"]
-    if scorer.prior.meta["mixture"]:
-        return layer(rows, *kept, *["soc_p_zero"] * scorer.prior.meta["zero"], **theta)
-    third, fourth = [], []
-    for w, a, b, v, d in scorer.nodes(rows, "w", "a", "b", "v", "d"):
-        inner, outer = w * (v / rows.soc_middle), w * (d * d / rows.soc_middle)
-        _, _, skew, tall = family.moments(a, b)
-        third.append(inner * (skew + 3.0 * d) + outer * d)
-        fourth.append(inner * (tall + d * (4.0 * skew + 6.0 * d)) + outer * d * d)
-    return layer(rows, *kept, third=_total(third), fourth=_total(fourth), **theta)
-
-
-def _with_zeros(rows: Any, scorer: _Scorer) -> Any:
-    """Moments with the share of zeros, if there is one."""
-    if not scorer.prior.meta["zero"]:
-        return rows
-    zero, mean, rest = rows.soc_p_zero, rows.soc_mean, 1.0 - rows.soc_p_zero
-    variance = rest * (rows.soc_middle + zero * mean * mean)
-    return scorer.layer(rows, theta_mean=rest * mean, theta_var=variance, theta_sd=variance.sqrt())
-
-
-def _with_quantiles(rows: Any, scorer: _Scorer) -> Any:
-    """Quantiles, as in `prior_table`: of the family's member with the mean and variance, moved."""
+def _with_quantiles(items: Any, keys: Sequence[str], scorer: _Scorer) -> Any:
+    """Moments and quantiles by key, from steps of Newton's method on the nodes' distribution."""
     import ibis
 
-    prior, of, layer, mean = scorer.prior, scorer.of, scorer.layer, rows.soc_mean
-    family, meta = prior.family, prior.meta
-    rows = layer(rows, **_named("ab", [family.matched(mean, rows.soc_middle)]))
-    a, b = rows.soc_a_0, rows.soc_b_0
-    numbers, place, row = meta["shape"][3:], {}, 0
-    for name, value, number in zip("ij", family.place(a, b), numbers, strict=True):
-        if number > 1:
-            v = (of.log(value) - meta["low"]) * (1.0 / meta["step"])
-            place[name] = of.low(of.high(v, 0.0), number - 1e-6)
-    rows = layer(rows, **place)
-    for name, number in zip("ij", numbers, strict=True):
-        row = row * number + (rows[f"soc_{name}"].floor().cast("int64") if name in place else 0)
-    rows = layer(rows, row=row)
-    table = scorer.lookups[_QUANTILES]
-    rows = rows.left_join(table, rows.soc_row == table.soc_row)
-    p, q = (
-        rows[f"soc_{name}"] - rows[f"soc_{name}"].floor() if name in place else 0.0 for name in "ij"
+    prior, family = scorer.prior, scorer.prior.family
+    sheet = scorer.sheet(items.cross_join(scorer.lookups[_LEVELS]))
+    of, known = sheet.functions, [*items.columns, "soc_number", "soc_share", "soc_covered"]
+    share, covered = sheet["level"], ibis.literal(False)
+    if prior.meta["zero"]:
+        share, covered = prior_table._share(share, sheet["p_zero"], sheet["below"], of)
+    sheet.add(share=share, covered=covered)
+    a, b = map(sheet.keep, family.matched(sheet["mean"], sheet["middle"]))
+    start, unit = _start(family.depends, a, b, sheet["share"], sheet)
+    sheet.add(q=start, unit=unit, low=-1e300, high=1e300)
+    for _ in range(_MIXTURE_STEPS if prior.meta["mixture"] else _STEPS):
+        items = sheet.rows.select(*known, "soc_unit", "soc_q", "soc_low", "soc_high")
+        nodes = scorer.nodes(items)
+        p, density = _law(nodes, family, nodes["q"])
+        sheet = scorer.summed(items, nodes, p=_average(nodes, p), density=_average(nodes, density))
+        names = ("share", "p", "density", "q", "low", "high", "unit")
+        given = *(sheet[name] for name in names), sheet.functions
+        q, low, high = prior_table._step(*given)
+        sheet.add(q=q, low=low, high=high)
+    close = prior_table._is_close(sheet["p"], sheet["share"], sheet.functions)
+    theta = close.ifelse(family.theta(sheet["q"], sheet.functions), ibis.null("float64"))
+    sheet.add(theta=sheet["covered"].ifelse(0.0, theta))
+    moments = ["soc_mean", "soc_middle", *(["soc_p_zero"] if prior.meta["zero"] else [])]
+    found = sheet.rows.group_by([*keys, *moments]).aggregate(
+        **{
+            f"soc_{name}": sheet["theta"].max(where=sheet["number"] == k)
+            for k, name in enumerate(prior.quantiles)
+        }
     )
-    rows = layer(rows, p=p, q=q)
-    start, unit = family.line(mean, of), family.unit(a, b, of)
-    levels, first, second = meta["shape"][:3]
-    _, _, skew, tall = family.moments(a, b)
-    null = ibis.null("float64")
-    for name, level in zip(prior.names[3:], range(levels), strict=True):
-        lines = [
-            prior_table._horner([rows[f"soc_q_{level}_{k}_{i}"] for i in range(second)], rows.soc_q)
-            for k in range(first)
-        ]
-        end = family.theta(start + unit * prior_table._horner(lines, rows.soc_p), of)
-        rows = layer(rows, end=end)
-        moved = family.moved(rows.soc_end, a, b, rows.soc_third - skew, rows.soc_fourth - tall)
-        rows = layer(rows, moved=moved)
-        near = rows.soc_moved.abs() < _MOST_MOVED * rows.soc_theta_sd
-        rows = layer(rows, **{name: near.ifelse(rows.soc_end + rows.soc_moved, null)})
-    return rows
+    mean, middle = found.soc_mean, found.soc_middle
+    if prior.meta["zero"]:
+        rest = 1.0 - found.soc_p_zero
+        mean, middle = rest * mean, rest * (middle + found.soc_p_zero * mean * mean)
+    return found.mutate(soc_theta_mean=mean, soc_theta_var=middle, soc_theta_sd=middle.sqrt())
+
+
+def _start(depends: int, a: Any, b: Any, share: Any, sheet: _Sheet) -> tuple[Any, Any]:
+    """A place near a member's quantile on the line, and the member's sd there.
+
+    By the first cumulants of logarithms of Gammas, and Cornish and Fisher (1938).
+    """
+    of = sheet.functions
+    z = sheet.keep((of.log(share) - of.log(1.0 - share)) / _LOGISTIC)
+    if depends == 0:
+        return a + z * of.sqrt(b), of.sqrt(b)
+    one, two, three = _log_cumulants(a, of)
+    if depends == 1:
+        one = one - of.log(b)
+    else:
+        other = _log_cumulants(b, of)
+        one, two, three = one - other[0], two + other[1], three - other[2]
+    one, two, three = map(sheet.keep, (one, two, three))
+    sd = sheet.keep(of.sqrt(two))
+    return one + sd * (z + three / (two * sd) * (z * z - 1.0) / 6.0), sd
+
+
+def _log_cumulants(a: Any, of: Any) -> tuple[Any, Any, Any]:
+    """Mean, variance and third central moment, nearly, of the log of a Gamma of this shape."""
+    return (
+        of.log(a + 0.5) - 1.0 / a,
+        1.0 / (a * a) + 1.0 / (a + 0.5),
+        -2.0 / (a * a * a) - 1.0 / ((a + 0.5) * (a + 0.5)),
+    )
 
 
 def _total(terms: Iterable[Any]) -> Any:

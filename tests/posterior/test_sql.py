@@ -12,6 +12,7 @@ import sqlglot
 import soc_pymc as soc
 from soc_pymc.data.groups import arguments_of
 from soc_pymc.front.cli import main
+from soc_pymc.posterior import sql
 from tests.posterior.test_auto import TERMS, items_of
 from tests.thinning import thinned
 
@@ -69,11 +70,11 @@ def _compare(found, exact, mean=1e-3, sd=1e-3, far=20.0, share=0.99):
     np.testing.assert_allclose(found["theta_sd"] ** 2, found["theta_var"], rtol=1e-9)
 
 
-def _compare_quantiles(found, exact, share=0.9, close=5e-3, known=0.98):
+def _compare_quantiles(found, exact, share=0.98):
+    """Within 5e-3 posterior sd for most items; those that were not found count as wrong."""
     for name in ("theta_q05", "theta_q95"):
         off = (np.abs(found[name] - exact[name]) / exact["theta_sd"]).to_numpy(dtype=float)
-        assert (off < close).mean() > share, (name, (off < close).mean())
-        assert np.isfinite(off).mean() > known, (name, np.isnan(off).mean())
+        assert (off < 5e-3).mean() > share, (name, (off < 5e-3).mean())
 
 
 @pytest.mark.parametrize("scale", thinned(["small", "log", "linear", "rank"], ["small", "log"]))
@@ -82,7 +83,7 @@ def test_agrees_with_all_draws(fits, frame, scale):
     assert list(found.columns) == [*frame.columns, *NEW]
     # on a linear scale the outermost scores are far from all others
     _compare(found, exact, far=40.0 if scale == "linear" else 20.0)
-    _compare_quantiles(found, exact, 0.75 if scale == "small" else 0.9)
+    _compare_quantiles(found, exact)
 
 
 def test_most_items_agree_closely(fits, frame):
@@ -230,7 +231,7 @@ def test_text_says_the_same(fits, frame, scale):
     found = connection.execute(text).df().sort_values("id", ignore_index=True)
     assert list(found.columns) == ['a "score"', "count", "ex, po", "id", *NEW]
     want = _score(fits[scale], ibis.memtable(frame))
-    np.testing.assert_allclose(found[NEW], want[NEW], rtol=1e-8)
+    np.testing.assert_allclose(found[NEW], want[NEW], rtol=1e-7)
 
 
 @pytest.mark.slow
@@ -250,8 +251,8 @@ def test_dialects_parse(fits, scale, dialect):
     tree = sqlglot.parse_one(text, read="spark" if dialect == "pyspark" else dialect)
     assert tree.named_selects == [*ROLES, "id", *NEW]
     tables = {table.name for table in tree.find_all(sqlglot.exp.Table)}
-    own = {"soc_prior", "soc_places", "soc_bins", "soc_quantiles"}
-    assert tables - {"soc_values", ""} <= {"ads", *own}
+    own = {named.alias for named in tree.find_all(sqlglot.exp.CTE)}
+    assert tables - {"soc_values", ""} - own == {"ads"}
     assert "soc_items" not in text
 
 
@@ -330,11 +331,8 @@ def _check_kind(fit_of, family, term):
     # of uncertain weights, and with polynomials along score and size, tables are less close
     close = 0.02 if fit.prior.gridded else 5e-3
     _compare(found, exact, close, close, share=0.95)
-    if fit.prior.gridded:
-        assert ("p_zero" in found) == fit.prior.zero
-        assert "theta_q05" not in found
-    else:
-        _compare_quantiles(found, exact, 0.7, 0.02, 0.9)
+    _compare_quantiles(found, exact, 0.9)
+    assert ("p_zero" in found) == fit.prior.zero
     if fit.prior.zero:
         assert np.abs(found["p_zero"] - exact["p_zero"]).max() < 0.01
 
@@ -350,7 +348,7 @@ def test_every_kind(fit_of, family, term):
     _check_kind(fit_of, family, term)
 
 
-def test_text_with_groups_and_a_loaded_prior(fit_of, tmp_path):
+def test_text_with_groups_and_a_loaded_prior(fit_of, tmp_path, monkeypatch):
     """The exported file is loaded as it is, and one SELECT names it; unknown groups are NULL."""
     fit, items = fit_of("Normal", "groups")
     frame, found, _ = _scored(fit, items, 200)
@@ -361,10 +359,11 @@ def test_text_with_groups_and_a_loaded_prior(fit_of, tmp_path):
     connection.register("items", frame)
     connection.execute(f"create table loaded as select * from read_parquet('{path}')")
     given = {"group": "where", "columns": ["id"]}
+    text = soc.posterior_sql(fit, "items", prior="loaded", **given)
+    assert len(text) < 50_000
+    monkeypatch.setattr(sql, "_MOST_TEXT", 100_000)
     with pytest.raises(soc.FitError, match=r"characters, more than.*export_prior.*as prior="):
         soc.posterior_sql(fit, "items", **given)
-    text = soc.posterior_sql(fit, "items", prior="loaded", **given)
-    assert len(text) < 200_000
     made = connection.execute(text).df().sort_values("id", ignore_index=True)
     new = found.filter(like="theta_").columns
     assert made[new].iloc[3].isna().all()
