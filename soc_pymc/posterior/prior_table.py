@@ -18,8 +18,8 @@ __all__ = ["load", "score"]
 
 _FORMAT = "soc_pymc-prior-3"
 _Table = dict[str, Any]
-_PART, _FEW = 1 << 14, 1 << 10  # items at once, and where their quantiles are solved for
-_NEAR = 0.01  # largest correction of a quantile in posterior sd
+_PART = 1 << 12  # items at once
+_NEAR = 0.01  # largest correction of a single item's quantile in posterior sd
 # steps of a solution, the last one's error as a logit, and how far a step goes towards a bound
 _MOST, _CLOSE, _PART_WAY = 60, 0.05, 0.7
 _ARRAYS = SimpleNamespace(
@@ -125,9 +125,8 @@ _FAMILIES = {
         # log norm of t's density; distribution function and density at t
         norm=lambda a, b, of: of.log(a) + a * of.log(b) - _log_rise(1.0, a, of),
         law=_gamma_law,
-        place=lambda a, b: (a, 1.0),  # in the table of quantiles
-        depends=1,  # how many of the two parameters quantiles depend on there
-        unit=lambda a, b, of: 1.0 / of.sqrt(a),  # of t there
+        depends=1,  # how many of the two parameters quantiles depend on
+        unit=lambda a, b, of: 1.0 / of.sqrt(a),  # of t in the table of quantiles
         positive=True, none=0.0,  # whether theta is; size without information
         good=lambda y, n: (y >= 0) & (n >= 0) & ((n > 0) | (y == 0)) & (y + n < math.inf)),
     "Beta": SimpleNamespace(
@@ -148,7 +147,6 @@ _FAMILIES = {
         theta=lambda t, of: 1.0 / (1.0 + of.exp(-t)),
         norm=lambda a, b, of: of.log(a) + _log_rise(b, a, of) - _log_rise(1.0, a, of),
         law=_beta_law,
-        place=lambda a, b: (a, b),
         depends=2,
         unit=lambda a, b, of: of.sqrt(1.0 / a + 1.0 / b),
         positive=True, none=0.0,
@@ -165,7 +163,6 @@ _FAMILIES = {
         theta=lambda t, of: t,
         norm=lambda a, b, of: -0.5 * of.log(2.0 * math.pi * b),
         law=_normal_law,
-        place=lambda a, b: (1.0, 1.0),
         depends=0,
         unit=lambda a, b, of: of.sqrt(b),
         positive=False, none=1e150,
@@ -357,24 +354,13 @@ def _in_cell(table: _Table, family: Any, cell: int, x: Any, w: Any, y: Any, n: A
     nodes = [(u, *family.update(a, b, y, n)) for u, a, b in nodes]
     each = [(u, *family.pearson(a, b)) for u, a, b in nodes]
     mean = sum(u * m for u, m, *_ in each)
-    parts = [(u, m - mean, *_central(*curve)) for u, m, *curve in each]
-    variance = sum(u * (v + d * d) for u, d, v, *_ in parts)
-    third = fourth = 0.0
-    for u, d, v, skew, tall in parts:
-        inner, outer = u * (v / variance), u * (d * d / variance)
-        third += inner * (skew + 3.0 * d) + outer * d
-        fourth += inner * (tall + d * (4.0 * skew + 6.0 * d)) + outer * d * d
-    starts, found, unit, off = _quantiles(table, family, mean, variance, third, fourth, of)
-    ends: Any = found
-    if of is _ARRAYS or off > _NEAR:
-        ends = np.array(found).reshape(2, -1)
-        far = np.flatnonzero((off > _NEAR) | table["mixture"])
-        for at in np.split(far, range(_FEW, len(far), _FEW)):
-            given = np.array(nodes).reshape(len(nodes), 3, -1)[..., at].swapaxes(0, 1)[:, :, None]
-            start, *more = (
-                np.reshape(v, (k, -1))[:, at] for k, v in ((2, starts), (1, zero), (1, unit))
-            )
-            ends[:, at] = _solved(family, table["levels"], start, *given, *more)
+    variance = sum(u * (c / (1.0 - e) + (m - mean) * (m - mean)) for u, m, c, _, e in each)
+    starts, unit = _starts(table, family, mean, variance, of)
+    ends: Any = _moved(family, each, mean, variance, starts) if of is _NUMBERS else None
+    if ends is None:
+        weight, a, b = np.array(nodes).reshape(len(nodes), 3, 1, -1).swapaxes(0, 1)
+        at = np.reshape(starts, (2, -1))
+        ends = _solved(family, table["levels"], at, weight, a, b, zero, unit)
     spread = of.sqrt((1.0 - zero) * (variance + zero * mean * mean))
     return [(1.0 - zero) * mean, spread, *ends, *[zero] * table["zero"]]
 
@@ -397,57 +383,58 @@ def _weighed(table: _Table, family: Any, ways: Any, nodes: Any, y: Any, n: Any) 
     return list(zip(weight, a, b, strict=True)), zero
 
 
-def _central(c: Any, d: Any, e: Any) -> tuple[Any, Any, Any]:
-    """Variance of a member of a Pearson family, third and fourth central moment over it."""
-    skew = 2.0 * d / (1.0 - 2.0 * e)
-    return c / (1.0 - e), skew, 3.0 * (c + d * skew) / (1.0 - 3.0 * e)
+# --- quantiles: for one item by moments, else from the nodes' distribution ------------------------
 
 
-def _move(curve: Any, third: Any, fourth: Any) -> list[Any]:
-    """Cubic in theta - mean that, times the kernel, moves quantiles for other such moments.
+def _starts(table: _Table, family: Any, mean: Any, variance: Any, of: Any) -> tuple[Any, Any]:
+    """Quantiles on the line of the member with this mean and variance, and a unit there."""
+    a, b = family.matched(mean, variance)
+    cells = []
+    for value, number in zip((a, b), table["shape"][3:], strict=True):
+        v = (of.log(of.high(value, 1e-300)) - table["low"]) / table["step"]
+        v = of.low(of.high(v, 0.0), number - 1e-6)
+        cells.append((of.whole(v), v - of.whole(v)))
+    (i, p), (j, q) = cells
+    start, unit, rows = family.line(mean, of), family.unit(a, b, of), table["quantiles"][..., i, j]
+    rows = rows if of is _ARRAYS else rows.tolist()
+    return [start + unit * _horner([_horner(row, q) for row in own], p) for own in rows], unit
 
-    By the member's orthogonal polynomials of degree 3 and 4 and their norms; the integral of one is
-    its derivative times kernel and density.
+
+def _moved(family: Any, each: Any, mean: float, variance: float, starts: Any) -> Any:
+    """Quantiles that are moved for the third and fourth moment; None if by much.
+
+    By the orthogonal polynomials of these degrees of the member with the mean and variance, which
+    is of a Pearson family; the integral of one is its derivative times kernel and density.
     """
-    (c, d, e), (_, skew, tall) = curve, _central(*curve)
+    third = fourth = 0.0
+    for u, m, *curve in each:
+        d, (v, skew, tall) = m - mean, _central(*curve)
+        inner, outer = u * (v / variance), u * (d * d / variance)
+        third += inner * (skew + 3.0 * d) + outer * d
+        fourth += inner * (tall + d * (4.0 * skew + 6.0 * d)) + outer * d * d
+    a, b = family.matched(mean, variance)
+    _, c, d, e = family.pearson(a, b)
+    _, skew, tall = _central(c, d, e)
     p, q, r = 1.0 - 3.0 * e, 1.0 - 4.0 * e, 1.0 - 5.0 * e
     x, y, z = d / (1.0 - 2.0 * e), 2.0 * d / q, 3.0 * d / (1.0 - 6.0 * e)
     s2, f3 = -3.0 * y, -4.0 * z
     s1, f2 = -(d * s2 + 3.0 * c) / p, -3.0 * (d * f3 + 2.0 * c) / r
     f1 = -2.0 * (d * f2 + 3.0 * c * f3) / (3.0 * q)
-    two, three = (c + x * (d + e * x)) / (p - p * e), (c + y * (d + e * y)) / (p * r)
+    norm = (c + x * (d + e * x)) / (p - p * e) * (c + y * (d + e * y)) / (p * r) * (1.0 - e)
     four = (c + z * (d + e * z)) / (r - 7.0 * r * e)
-    third = third - skew
-    s = third / (two * three * (1.0 - e)) / (18.0 - 36.0 * e)
-    f = (fourth - tall + f3 * third) / (two * three * (1.0 - e)) / four / (96.0 * p) / (1 - 2 * e)
-    return [s * s1 + f * f1, 2.0 * (s * s2 + f * f2), 3.0 * (s + f * f3), 4.0 * f]
+    s = (third - skew) / norm / (18.0 - 36.0 * e)
+    f = (fourth - tall + f3 * (third - skew)) / norm / four / (96.0 * p) / (1.0 - 2.0 * e)
+    cubic = [s * s1 + f * f1, 2.0 * (s * s2 + f * f2), 3.0 * (s + f * f3), 4.0 * f]
+    ends = [family.theta(start, _NUMBERS) for start in starts]
+    moves = [family.kernel(end, a, b) * _horner(cubic, end - mean) for end in ends]
+    far = max(map(abs, moves)) > _NEAR * math.sqrt(variance)
+    return None if far else [end + move for end, move in zip(ends, moves, strict=True)]
 
 
-def _quantiles(
-    table: _Table, family: Any, mean: Any, variance: Any, third: Any, fourth: Any, of: Any
-) -> tuple[list[Any], list[Any], Any, Any]:
-    """Quantiles of the member with this mean and variance, moved for the next moments.
-
-    First these quantiles on the line and its unit; last the largest move in sd, if more is needed.
-    """
-    a, b = family.matched(mean, variance)
-    cells = []
-    for value, number in zip(family.place(a, b), table["shape"][3:], strict=True):
-        v = (of.log(value) - table["low"]) / table["step"]
-        v = of.low(of.high(v, 0.0), number - 1e-6)
-        cells.append((of.whole(v), v - of.whole(v)))
-    (i, p), (j, q) = cells
-    unit, curve = family.unit(a, b, of), family.pearson(a, b)[1:]
-    starts, ends, most, move = [], [], 0.0, _move(curve, third, fourth)
-    middle, tables = family.line(mean, of), table["quantiles"][:, :, :, i, j]
-    for rows in tables if of is _ARRAYS else tables.tolist():
-        start = middle + unit * _horner([_horner(row, q) for row in rows], p)
-        end = family.theta(start, of)
-        moved = family.kernel(end, a, b) * _horner(move, end - mean)
-        starts.append(start)
-        ends.append(end + moved)
-        most = of.high(most, abs(moved))
-    return starts, ends, unit, most / of.sqrt(variance)
+def _central(c: Any, d: Any, e: Any) -> tuple[Any, Any, Any]:
+    """Variance of a member of a Pearson family, third and fourth central moment over it."""
+    skew = 2.0 * d / (1.0 - 2.0 * e)
+    return c / (1.0 - e), skew, 3.0 * (c + d * skew) / (1.0 - 3.0 * e)
 
 
 def _horner(coefficients: Any, x: Any) -> Any:
@@ -463,8 +450,8 @@ def _solved(
 ) -> Any:
     """Quantiles (2, n) of mixtures of nodes (R, 1, n), with a share of zeros, from t nearby."""
     norm = family.norm(a, b, _ARRAYS)
-    at_zero = 0.0 if family.positive else family.law(a, b, norm, 0.0, _ARRAYS)[0]
-    share, zeros = _share(np.array(levels)[:, None], zero, (weight * at_zero).sum(axis=0), _ARRAYS)
+    below = 0.0 if family.positive else family.law(a, b, norm, 0.0, _ARRAYS)[0]
+    share, zeros = _share(np.array(levels)[:, None], zero, (weight * below).sum(axis=0), _ARRAYS)
     low, high = -1e300, 1e300
     for _ in range(_MOST):
         p, density = ((weight * v).sum(axis=0) for v in family.law(a, b, norm, t, _ARRAYS))
