@@ -21,7 +21,7 @@ _Table = dict[str, Any]
 _PART = 1 << 12  # items at once
 _NEAR = 0.01  # largest correction of a single item's quantile in posterior sd
 # steps of a solution, the last one's error as a logit, and how far a step goes towards a bound
-_MOST, _CLOSE, _PART_WAY = 60, 0.05, 0.7
+_MOST, _CLOSE, _PART_WAY = 60, 0.1, 0.7
 _ARRAYS = SimpleNamespace(
     log=np.log, exp=np.exp, sqrt=np.sqrt, low=np.minimum, high=np.maximum, where=np.where,
     keep=lambda v: v, never=-math.inf, whole=lambda v: v.astype(np.int32), every=np.all,

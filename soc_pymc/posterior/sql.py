@@ -42,7 +42,7 @@ _ALL = 2**62
 _DIALECTS = {"pyspark": ("databricks", "spark"), "spark": ("databricks", "spark")}
 _MOST_TEXT = 1_000_000  # characters of a SELECT
 _FAINT, _LEAST_LOG = 1e-30, -300.0  # places and log shares that count as 0: engines fail on 1e-310
-_STEPS, _MIXTURE_STEPS = 3, 5  # of Newton's method for quantiles
+_STEPS, _MIXTURE_STEPS = 2, 3  # of Newton's method for quantiles
 _LOGISTIC = 1.702  # a normal quantile is nearly the logit over it
 
 _Tables = Mapping[str, Mapping[str, NDArray[Any]]]
@@ -440,60 +440,20 @@ class _Scorer:
 
     prior: _Prior
     lookups: Mapping[str, Any]  # Ibis tables by name
+    keys: Sequence[str]  # columns that tell items apart
     fenced: bool  # whether layers must be kept from being inlined
 
     def sheet(self, rows: Any) -> _Sheet:
         return _Sheet(rows, self.fenced)
 
-    def nodes(self, items: Any, weighted: bool = True) -> _Sheet:
-        """Items with each node of their cell: weight u, and parameters a and b.
+    def joined(self, nodes: Any, items: Any) -> _Sheet:
+        """Nodes with columns of their items."""
+        return self.sheet(nodes.inner_join(items, list(self.keys)))
 
-        With `weighted` given the outcome, weights up to a factor; `zero` is that of theta = 0.
-        """
-        import ibis
-
-        long, family = self.lookups[_PRIOR], self.prior.family
-        typed = {f"soc_{c}": long[c].cast("float64") for c in self.prior.columns if c != "cell"}
-        long = long.select(soc_cell=long.cell.cast("int64"), **typed)
-        sheet = self.sheet(items.inner_join(long, items.soc_at == long.soc_cell))
-        of = sheet.functions
-        u, first, second = (self._polynomial(sheet, name) for name in ("weight", "first", "second"))
-        kept = [*items.columns, "soc_node", *(f"soc_way_{k}" for k in self.prior.ways)]
-        sheet.add(*kept, u=u, first=first, second=second)
-        a, b = family.parameters(sheet["first"], sheet["second"], of)
-        sheet.add(*kept, "soc_u", a=a, b=b)
-        if self.prior.meta["mixture"]:
-            log_p = family.log_density(sheet["a"], sheet["b"], sheet["y"], sheet["n"], of)
-            if self.prior.meta["zero"]:
-                at_zero = family.at_zero(sheet["y"], sheet["n"], of)
-                log_p = ibis.ifelse(sheet["node"] == self.prior.last, at_zero, log_p)
-            sheet.add(log_p=log_p)
-        if not weighted:
-            return sheet
-        if self.prior.meta["mixture"]:
-            # an exponential of less is 0, which some engines refuse
-            sheet.add(p=of.exp(of.high(sheet["log_p"] - sheet["top"], _LEAST_LOG)))
-        if "soc_more" in items.columns:
-            near = _total(sheet[f"way_{k}"] * sheet[f"move_{k}"] for k in self.prior.ways)
-            near = of.high(1.0 + near / of.high(sheet["u"], 1e-100), 0.1)
-            sheet.add(u=sheet["u"] * sheet["p"] * sheet["more"] / near)
-            if self.prior.meta["zero"]:
-                last = sheet["node"] == self.prior.last
-                sheet.add(zero=last.ifelse(sheet["u"], 0.0), u=last.ifelse(0.0, sheet["u"]))
-        a, b = family.update(sheet["a"], sheet["b"], sheet["y"], sheet["n"])
-        return sheet.add(a=a, b=b)
-
-    def _polynomial(self, sheet: _Sheet, name: str) -> Any:
-        terms = []
-        for i, j in self.prior.meta["terms"]:
-            power = [sheet["x"]] * i + ([sheet["w"]] * j if j else [])
-            terms.append(reduce(mul, power, sheet[f"{name}_{i}{j}"]))
-        return _total(terms)
-
-    def summed(self, items: Any, nodes: _Sheet, **sums: Any) -> _Sheet:
-        """The items with sums over their nodes."""
+    def summed(self, nodes: _Sheet, *kept: str, **sums: Any) -> _Sheet:
+        """Items, with sums over their nodes."""
         named = {f"soc_{name}": value for name, value in sums.items()}
-        return self.sheet(nodes.rows.group_by(items.columns).aggregate(**named))
+        return self.sheet(nodes.rows.group_by([*self.keys, *kept]).aggregate(**named))
 
 
 def _expression(
@@ -502,15 +462,11 @@ def _expression(
     """The user's columns and the new ones."""
     import ibis
 
-    scorer = _Scorer(prior, lookups, engine in _FENCED)
+    keys = [f"soc_{key}" for key in ("t", "y", "n", *(["code"] if prior.meta["groups"] else []))]
+    scorer = _Scorer(prior, lookups, keys, engine in _FENCED)
     rows = _inputs(table, roles, scorer)
-    keys = ["t", "y", "n", *(["code"] if prior.meta["groups"] else [])]
-    items = _with_cells(rows.only(*keys).distinct(), scorer)
-    if prior.meta["mixture"]:
-        items = _with_weights(items, scorer)
-    items = _with_moments(items, scorer)
-    found = _with_quantiles(items, [f"soc_{key}" for key in keys], scorer)
-    joined = rows.rows.left_join(found, [f"soc_{key}" for key in keys])
+    nodes = _nodes(_with_cells(rows.rows.select(keys).distinct(), scorer), scorer)
+    joined = rows.rows.left_join(_with_quantiles(nodes, scorer), keys)
     null = ibis.null("float64")
     new = {name: joined.soc_good.ifelse(joined[f"soc_{name}"], null) for name in prior.names}
     return joined.select(*table.columns, **new)
@@ -591,35 +547,85 @@ def _with_cells(items: Any, scorer: _Scorer) -> Any:
     return sheet.only(*kept, "w")
 
 
-def _with_weights(items: Any, scorer: _Scorer) -> Any:
-    """What gives weights of components given the outcome, as in `prior_table`."""
-    nodes = scorer.nodes(items, weighted=False)
-    items = scorer.summed(items, nodes, top=nodes["log_p"].max()).rows
-    nodes = scorer.nodes(items)
-    p, ways = nodes["p"], scorer.prior.ways
-    along = {f"move_{k}": (p * nodes[f"way_{k}"]).sum() for k in ways}
-    sheet = scorer.summed(items, nodes, total=(nodes["u"] * p).sum(), **along)
-    sheet.add(**{f"move_{k}": sheet[f"move_{k}"] / sheet["total"] for k in ways})
-    sheet.add(more=1.0 + _total(sheet[f"move_{k}"] * sheet[f"move_{k}"] for k in ways))
-    return sheet.rows.drop("soc_total")
+def _nodes(items: Any, scorer: _Scorer) -> Any:
+    """Nodes of items given their outcomes: weights u, up to a factor of an item, and a and b.
+
+    The weight `zero` is that of theta = 0.
+    """
+    prior, long = scorer.prior, scorer.lookups[_PRIOR]
+    family, keys = prior.family, scorer.keys
+    typed = {f"soc_{c}": long[c].cast("float64") for c in prior.columns if c != "cell"}
+    long = long.select(soc_cell=long.cell.cast("int64"), **typed)
+    sheet = scorer.sheet(items.inner_join(long, items.soc_at == long.soc_cell))
+    names = {"u": "weight", "first": "first", "second": "second"}
+    ways = [f"soc_way_{k}" for k in prior.ways]
+    kept = [*keys, "soc_node", *ways]
+    sheet.add(
+        *kept, **{new: _polynomial(sheet, old, prior.meta["terms"]) for new, old in names.items()}
+    )
+    a, b = family.parameters(sheet["first"], sheet["second"], sheet.functions)
+    sheet.add(*kept, "soc_u", a=a, b=b)
+    if prior.meta["mixture"]:
+        sheet = _weighted(sheet, scorer)
+    a, b = family.update(sheet["a"], sheet["b"], sheet["y"], sheet["n"])
+    zero = ["soc_zero"] if prior.meta["zero"] else []
+    return sheet.add(*keys, "soc_u", *zero, a=a, b=b).rows
 
 
-def _with_moments(items: Any, scorer: _Scorer) -> Any:
+def _polynomial(sheet: _Sheet, name: str, powers: Sequence[Sequence[int]]) -> Any:
+    terms = []
+    for i, j in powers:
+        power = [sheet["x"]] * i + ([sheet["w"]] * j if j else [])
+        terms.append(reduce(mul, power, sheet[f"{name}_{i}{j}"]))
+    return _total(terms)
+
+
+def _weighted(nodes: _Sheet, scorer: _Scorer) -> _Sheet:
+    """Nodes with weights given the outcome, as in `prior_table`."""
+    import ibis
+
+    prior, of, ways = scorer.prior, nodes.functions, scorer.prior.ways
+    y, n = nodes["y"], nodes["n"]
+    log_p = prior.family.log_density(nodes["a"], nodes["b"], y, n, of)
+    last = nodes["node"] == prior.last
+    if prior.meta["zero"]:
+        log_p = ibis.ifelse(last, prior.family.at_zero(y, n, of), log_p)
+    nodes.add(log_p=log_p)
+    tops = scorer.summed(nodes, top=nodes["log_p"].max()).rows
+    nodes = scorer.joined(nodes.rows, tops)
+    # an exponential of less is 0, which some engines refuse
+    nodes.add(p=of.exp(of.high(nodes["log_p"] - nodes["top"], _LEAST_LOG)))
+    moves = {f"move_{k}": (nodes["p"] * nodes[f"way_{k}"]).sum() for k in ways}
+    items = scorer.summed(nodes, total=(nodes["u"] * nodes["p"]).sum(), **moves)
+    items.add(**{f"move_{k}": items[f"move_{k}"] / items["total"] for k in ways})
+    items.add(more=1.0 + _total(items[f"move_{k}"] * items[f"move_{k}"] for k in ways))
+    nodes = scorer.joined(nodes.rows, items.rows)
+    near = _total(nodes[f"way_{k}"] * nodes[f"move_{k}"] for k in ways)
+    near = of.high(1.0 + near / of.high(nodes["u"], 1e-100), 0.1)
+    u = nodes.add(u=nodes["u"] * nodes["p"] * nodes["more"] / near)["u"]
+    if prior.meta["zero"]:
+        last = nodes["node"] == prior.last
+        nodes.add(zero=last.ifelse(u, 0.0), u=last.ifelse(0.0, u))
+    return nodes
+
+
+def _with_moments(nodes: Any, scorer: _Scorer) -> Any:
     """Mean and variance over the nodes given the outcome, where theta is not 0; p_zero."""
     family, zero = scorer.prior.family, scorer.prior.meta["zero"]
-    nodes = scorer.nodes(items)
-    sums = {"mean": _average(nodes, family.pearson(nodes["a"], nodes["b"])[0])}
+    sheet = scorer.sheet(nodes)
+    sums = {"mean": _average(sheet, family.pearson(sheet["a"], sheet["b"])[0])}
     if zero:
-        none = nodes["zero"].sum()
-        sums["p_zero"] = none / (none + nodes["u"].sum())
-    items = scorer.summed(items, nodes, **sums).rows
-    nodes = scorer.nodes(items)
-    mean, own, _, bend = family.pearson(nodes["a"], nodes["b"])
-    away = nodes.keep(mean - nodes["mean"])
-    sums = {"middle": _average(nodes, own / (1.0 - bend) + away * away)}
+        none = sheet["zero"].sum()
+        sums["p_zero"] = none / (none + sheet["u"].sum())
+    items = scorer.summed(sheet, **sums).rows
+    kept = [name for name in items.columns if name not in scorer.keys]
+    sheet = scorer.joined(nodes, items)
+    mean, own, _, bend = family.pearson(sheet["a"], sheet["b"])
+    away = sheet.keep(mean - sheet["mean"])
+    sums = {"middle": _average(sheet, own / (1.0 - bend) + away * away)}
     if zero:  # the share of theta below 0, of which quantiles are functions
-        sums["below"] = _average(nodes, _law(nodes, family, 0.0)[0]) if not family.positive else 0.0
-    return scorer.summed(items, nodes, **sums).rows
+        sums["below"] = _average(sheet, _law(sheet, family, 0.0)[0]) if not family.positive else 0.0
+    return scorer.summed(sheet, *kept, **sums).rows
 
 
 def _average(nodes: _Sheet, value: Any) -> Any:
@@ -632,13 +638,15 @@ def _law(nodes: _Sheet, family: Any, at: Any) -> tuple[Any, Any]:
     return family.law(nodes["a"], nodes["b"], norm, at, nodes.functions)
 
 
-def _with_quantiles(items: Any, keys: Sequence[str], scorer: _Scorer) -> Any:
-    """Moments and quantiles by key, from steps of Newton's method on the nodes' distribution."""
+def _with_quantiles(nodes: Any, scorer: _Scorer) -> Any:
+    """Moments and quantiles of items, by steps of Newton's method on the nodes' distribution."""
     import ibis
 
-    prior, family = scorer.prior, scorer.prior.family
+    prior, family, items = scorer.prior, scorer.prior.family, _with_moments(nodes, scorer)
     sheet = scorer.sheet(items.cross_join(scorer.lookups[_LEVELS]))
-    of, known = sheet.functions, [*items.columns, "soc_number", "soc_share", "soc_covered"]
+    of = sheet.functions
+    known = [name for name in items.columns if name not in scorer.keys]
+    known += ["soc_number", "soc_share", "soc_covered", "soc_unit"]
     share, covered = sheet["level"], ibis.literal(False)
     if prior.meta["zero"]:
         share, covered = prior_table._share(share, sheet["p_zero"], sheet["below"], of)
@@ -646,11 +654,12 @@ def _with_quantiles(items: Any, keys: Sequence[str], scorer: _Scorer) -> Any:
     a, b = map(sheet.keep, family.matched(sheet["mean"], sheet["middle"]))
     start, unit = _start(family.depends, a, b, sheet["share"], sheet)
     sheet.add(q=start, unit=unit, low=-1e300, high=1e300)
+    placed = [*known, "soc_q", "soc_low", "soc_high"]
     for _ in range(_MIXTURE_STEPS if prior.meta["mixture"] else _STEPS):
-        items = sheet.rows.select(*known, "soc_unit", "soc_q", "soc_low", "soc_high")
-        nodes = scorer.nodes(items)
-        p, density = _law(nodes, family, nodes["q"])
-        sheet = scorer.summed(items, nodes, p=_average(nodes, p), density=_average(nodes, density))
+        both = scorer.joined(nodes, sheet.rows.select(*scorer.keys, *placed))
+        p, density = _law(both, family, both["q"])
+        sums = {"p": _average(both, p), "density": _average(both, density)}
+        sheet = scorer.summed(both, *placed, **sums)
         names = ("share", "p", "density", "q", "low", "high", "unit")
         given = *(sheet[name] for name in names), sheet.functions
         q, low, high = prior_table._step(*given)
@@ -658,18 +667,17 @@ def _with_quantiles(items: Any, keys: Sequence[str], scorer: _Scorer) -> Any:
     close = prior_table._is_close(sheet["p"], sheet["share"], sheet.functions)
     theta = close.ifelse(family.theta(sheet["q"], sheet.functions), ibis.null("float64"))
     sheet.add(theta=sheet["covered"].ifelse(0.0, theta))
+    quantiles = {
+        name: sheet["theta"].max(where=sheet["number"] == k)
+        for k, name in enumerate(prior.quantiles)
+    }
     moments = ["soc_mean", "soc_middle", *(["soc_p_zero"] if prior.meta["zero"] else [])]
-    found = sheet.rows.group_by([*keys, *moments]).aggregate(
-        **{
-            f"soc_{name}": sheet["theta"].max(where=sheet["number"] == k)
-            for k, name in enumerate(prior.quantiles)
-        }
-    )
-    mean, middle = found.soc_mean, found.soc_middle
+    found = scorer.summed(sheet, *moments, **quantiles)
+    mean, middle = found["mean"], found["middle"]
     if prior.meta["zero"]:
-        rest = 1.0 - found.soc_p_zero
-        mean, middle = rest * mean, rest * (middle + found.soc_p_zero * mean * mean)
-    return found.mutate(soc_theta_mean=mean, soc_theta_var=middle, soc_theta_sd=middle.sqrt())
+        rest = 1.0 - found["p_zero"]
+        mean, middle = rest * mean, rest * (middle + found["p_zero"] * mean * mean)
+    return found.add(theta_mean=mean, theta_var=middle, theta_sd=middle.sqrt()).rows
 
 
 def _start(depends: int, a: Any, b: Any, share: Any, sheet: _Sheet) -> tuple[Any, Any]:
