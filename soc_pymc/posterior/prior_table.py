@@ -361,6 +361,7 @@ def _in_cell(table: _Table, family: Any, cell: int, x: Any, w: Any, y: Any, n: A
         weight, a, b = np.array(nodes).reshape(len(nodes), 3, 1, -1).swapaxes(0, 1)
         at = np.reshape(starts, (2, -1))
         ends = _solved(family, table["levels"], at, weight, a, b, zero, unit)
+        ends = ends if of is _ARRAYS else ends[:, 0].tolist()
     spread = of.sqrt((1.0 - zero) * (variance + zero * mean * mean))
     return [(1.0 - zero) * mean, spread, *ends, *[zero] * table["zero"]]
 

@@ -196,10 +196,11 @@ def test_quantiles_of_two_far_components():
 
 def test_one_item_is_as_of_many(table, small_frame):
     """A single item's quantiles are moved by moments where that is enough."""
-    given = _arrays(small_frame, 60)
+    given = _arrays(small_frame, 200)
     many = own.score(table, *given)
     for k, row in enumerate(zip(*map(np.ndarray.tolist, given), strict=True)):
         one = own.score(table, *row)
+        assert all(isinstance(value, float) for value in one.values())
         for name in ("mean", "sd"):
             assert one[name] == pytest.approx(many[name][k], rel=1e-9)
         for name in ("lower", "upper"):
