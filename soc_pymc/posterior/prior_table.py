@@ -21,7 +21,7 @@ _Table = dict[str, Any]
 _PART = 1 << 12  # items at once
 _NEAR = 0.01  # largest correction of a single item's quantile in posterior sd
 # steps of a solution, the last one's error as a logit, and how far a step goes towards a bound
-_MOST, _CLOSE, _PART_WAY = 60, 0.1, 0.7
+_MOST, _CLOSE, _PART_WAY = 60, 0.05, 0.7
 _ARRAYS = SimpleNamespace(
     log=np.log, exp=np.exp, sqrt=np.sqrt, low=np.minimum, high=np.maximum, where=np.where,
     keep=lambda v: v, never=-math.inf, whole=lambda v: v.astype(np.int32), every=np.all,
@@ -29,6 +29,11 @@ _ARRAYS = SimpleNamespace(
 _NUMBERS = SimpleNamespace(
     log=math.log, exp=math.exp, sqrt=math.sqrt, low=min, high=max, whole=int, every=bool,
     take=getitem, find=bisect_right)  # fmt: skip
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 # --- families: in + - * / and given functions, so for numbers, arrays and columns of engines ------
 
@@ -457,7 +462,7 @@ def _solved(
     for _ in range(_MOST):
         p, density = ((weight * v).sum(axis=0) for v in family.law(a, b, norm, t, _ARRAYS))
         t, low, high = _step(share, p, density, t, low, high, unit, _ARRAYS)
-        if np.all(_is_close(p, share, _ARRAYS)):
+        if np.all(_is_close(p, share, _CLOSE, _ARRAYS)):
             break
     return np.where(zeros, 0.0, family.theta(t, _ARRAYS))
 
@@ -481,6 +486,6 @@ def _step(
     return t + of.low(of.high(step, _PART_WAY * (low - t)), _PART_WAY * (high - t)), low, high
 
 
-def _is_close(p: Any, share: Any, of: Any) -> Any:
+def _is_close(p: Any, share: Any, within: float, of: Any) -> Any:
     """Whether a step from there is the last: its error is squared."""
-    return of.high(p - share, share - p) < _CLOSE * share * (1.0 - share)
+    return of.high(p - share, share - p) < within * share * (1.0 - share)

@@ -33,6 +33,7 @@ _FENCED = ("postgres",)
 _ALL = 2**62
 _FAINT, _LEAST_LOG = 1e-30, -300.0  # places and log shares that count as 0: engines fail on 1e-310
 _STEPS, _MIXTURE_STEPS = 2, 3  # of Newton's method for quantiles
+_CLOSE = 0.1  # error of the last one, as a logit, beyond which a quantile is not known
 _LOGISTIC = 1.702  # a normal quantile is nearly the logit over it
 
 
@@ -391,7 +392,7 @@ def _with_quantiles(nodes: Any, scorer: _Scorer) -> Any:
         given = *(sheet[name] for name in names), sheet.functions
         q, low, high = prior_table._step(*given)
         sheet.add(q=q, low=low, high=high)
-    close = prior_table._is_close(sheet["p"], sheet["share"], sheet.functions)
+    close = prior_table._is_close(sheet["p"], sheet["share"], _CLOSE, sheet.functions)
     theta = close.ifelse(family.theta(sheet["q"], sheet.functions), ibis.null("float64"))
     sheet.add(theta=sheet["covered"].ifelse(0.0, theta))
     quantiles = {

@@ -121,7 +121,8 @@ def test_a_bad_file_in_the_middle(small_fit, files, tmp_path):
     with pytest.raises(soc.ItemsError, match=r"b\.parquet: column 'count': 1 of 400 rows"):
         score(small_fit, files / "*.parquet", f"{tmp_path}/scored/")
     first = times(tmp_path / "scored")
-    assert list(first) == ["a.parquet"]
+    assert "a.parquet" in first  # another thread may have begun the last
+    assert "b.parquet" not in first
     damaged = bytearray(good)
     damaged[100:4000] = bytes(3900)  # the footer stays
     (files / "b.parquet").write_bytes(damaged)
