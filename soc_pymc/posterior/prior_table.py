@@ -226,11 +226,13 @@ def load(path: Any) -> _Table:
 
 def _made(meta: _Table, columns: dict[str, Any]) -> _Table:
     """The table that `load` gives."""
+    quantiles = np.array(meta["quantiles"], dtype=float).reshape(meta["shape"])
     values = np.column_stack([np.asarray(values, dtype=float) for values in columns.values()])
     own = 2 + 3 * len(meta["terms"])
     return {
         **meta,
-        "quantiles": np.array(meta["quantiles"], dtype=float).reshape(meta["shape"]),
+        "quantiles": quantiles,
+        "by_cell": np.moveaxis(quantiles, (3, 4), (0, 1)).tolist(),  # for single items
         "known": {label: k for k, label in enumerate(meta["groups"])},
         "start": np.searchsorted(values[:, 0], np.arange(meta["cells"] + 1)).tolist(),
         "nodes": values[:, 2:own].reshape(len(values), 3, -1),
@@ -358,8 +360,8 @@ def _in_cell(table: _Table, family: Any, cell: int, x: Any, w: Any, y: Any, n: A
         nodes, zero = _weighed(table, family, table["ways"][own], nodes, y, n)
     nodes = [(u, *family.update(a, b, y, n)) for u, a, b in nodes]
     each = [(u, *family.pearson(a, b)) for u, a, b in nodes]
-    mean = sum(u * m for u, m, *_ in each)
-    variance = sum(u * (c / (1.0 - e) + (m - mean) * (m - mean)) for u, m, c, _, e in each)
+    mean = sum([node[0] * node[1] for node in each])
+    variance = sum([u * (c / (1.0 - e) + (m - mean) * (m - mean)) for u, m, c, _, e in each])
     starts, unit = _starts(table, family, mean, variance, of)
     ends: Any = _moved(family, each, mean, variance, starts) if of is _NUMBERS else None
     if ends is None:
@@ -401,8 +403,8 @@ def _starts(table: _Table, family: Any, mean: Any, variance: Any, of: Any) -> tu
         v = of.low(of.high(v, 0.0), number - 1e-6)
         cells.append((of.whole(v), v - of.whole(v)))
     (i, p), (j, q) = cells
-    start, unit, rows = family.line(mean, of), family.unit(a, b, of), table["quantiles"][..., i, j]
-    rows = rows if of is _ARRAYS else rows.tolist()
+    start, unit = family.line(mean, of), family.unit(a, b, of)
+    rows = table["quantiles"][..., i, j] if of is _ARRAYS else table["by_cell"][i][j]
     return [start + unit * _horner([_horner(row, q) for row in own], p) for own in rows], unit
 
 
