@@ -714,20 +714,24 @@ class _CellTable:
 
     def _moments(
         self, level: int, point: Ints
-    ) -> tuple[Floats, Floats, NDArray[np.float32] | None]:
-        """Means and covariances at points, and the logarithms if they had to be found."""
-        kept, points, logs = self._kept[level], point.tolist(), None
-        own = {p: kept[p] for p in points if p in kept}
-        if len(own) < len(points):
-            logs = self._logs(level, point)
-            for p, weight in zip(points, map(np.exp, logs), strict=True):
-                mean = weight.mean(axis=0, dtype=float)
-                away = weight - mean.astype(np.float32)
-                own[p] = mean, away.T @ away / np.float32(len(away))
-            if sum(map(len, self._kept)) * logs.shape[2] ** 2 < _MOST_KEPT:
-                kept.update(own)
-        mean, cov = (np.array(x) for x in zip(*(own[p] for p in points), strict=True))
+    ) -> tuple[Floats, Floats, dict[int, NDArray[np.float32]]]:
+        """Means and covariances at points, and the logarithms at those that are new."""
+        kept = self._kept[level]
+        own = {p: kept[p] for p in point.tolist() if p in kept}
+        logs = self._logs_of(level, [p for p in point.tolist() if p not in own])
+        for p, log in logs.items():
+            weight = np.exp(log)
+            mean = weight.mean(axis=0, dtype=float)
+            away = weight - mean.astype(np.float32)
+            own[p] = mean, away.T @ away / np.float32(len(away))
+        number = len(next(iter(own.values()))[0])
+        if sum(map(len, self._kept)) * number**2 < _MOST_KEPT:
+            kept.update(own)
+        mean, cov = (np.array(x) for x in zip(*(own[p] for p in point.tolist()), strict=True))
         return mean, cov, logs
+
+    def _logs_of(self, level: int, points: list[int]) -> dict[int, NDArray[np.float32]]:
+        return dict(zip(points, self._logs(level, np.array(points)), strict=True)) if points else {}
 
     def averaged(
         self, level: int, columns: Columns, density: Floats
@@ -742,9 +746,12 @@ class _CellTable:
         average_by_cells(place, *shares, rows, mean, cov, density, _MOST, weight, left, apart)
         apart &= ~left
         if apart.any():
-            logs = self._logs(level, points) if logs is None else logs
-            u, v = (x[apart] for x in shares)
-            own, again = weight[apart], left[apart]
-            average_in_cells(place[apart], u, v, rows, logs, density[apart], own, again)
+            known, place = np.unique(place[apart], return_inverse=True)
+            wanted, rows = np.unique(rows[known], return_inverse=True)
+            wanted = points[wanted].tolist()
+            logs |= self._logs_of(level, [p for p in wanted if p not in logs])
+            every, own, again = np.stack([logs[p] for p in wanted]), weight[apart], left[apart]
+            rows, (u, v) = rows.reshape(len(known), -1), (x[apart] for x in shares)
+            average_in_cells(place, u, v, rows, every, density[apart], own, again)
             weight[apart], left[apart] = own, again
         return weight, left
