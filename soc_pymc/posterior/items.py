@@ -17,7 +17,7 @@ from .._lib.arguments import PROBABILITY, OneOf, path_of, shown, switch
 from .._lib.errors import FitError, ItemsError
 from .._lib.files import remove_stale
 from .._lib.progress import Phase, phase
-from .._lib.threads import ordered_map, ready_ahead
+from .._lib.threads import ordered_map
 from ..data.groups import MARK, group_roles, is_group
 from ..data.items import Items, check_items
 from ..data.tables import batches, kind_of, open_table, scan, to_ibis
@@ -40,7 +40,7 @@ from .scored_files import (
 )
 
 _log = logging.getLogger(__name__)
-_BATCH, _BATCH_OF_FEW = 100_000, 1 << 19  # items per batch, with all draws and with few nodes
+_BATCH, _BATCH_OF_FEW = 100_000, 1 << 18  # items per batch, with all draws and with few nodes
 _BATCH_OF_MIXTURES = 1 << 20  # which solve for all draws at cells' points again in every batch
 DRAWS = ("auto", "all", "representative")  # the last is an old name of the first
 _OUTERMOST = 0.025  # quantile up to which few nodes are accurate
@@ -259,17 +259,19 @@ def _scored_batches(table: Any, items: Items, scorer: _BatchScorer, shown: Phase
     import pyarrow as pa
 
     size = max(1, scorer.batch * _WIDE // max(_WIDE, len(table.columns)))
-    for batch in ready_ahead(batches(table, size=size, source=items.source)):
+
+    def scored(batch: Any) -> Any:
         columns = _valid_columns(batch, items, scorer.roles)
         found = scorer.score(columns)
         with scorer.lock:
             scorer.far.count(columns["score"])
-        yield pa.RecordBatch.from_arrays(
+            shown.advance(batch.num_rows)
+        return pa.RecordBatch.from_arrays(
             [*batch.columns, *(pa.array(row) for row in found)],
             names=[*batch.schema.names, *scorer.names],
         )
-        with scorer.lock:
-            shown.advance(batch.num_rows)
+
+    yield from ordered_map(scored, batches(table, size=size, source=items.source))
 
 
 def _valid_columns(batch: Any, items: Items, roles: Mapping[str, str]) -> Columns:
