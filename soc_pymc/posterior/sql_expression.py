@@ -228,7 +228,8 @@ def _inputs(table: Any, roles: Mapping[str, str], scorer: _Scorer) -> _Sheet:
         good &= bounds.is_whole(sheet["good"].ifelse(value, 0.0))  # floors of NaN differ by engine
     good = sheet.add(good=good)["good"]
     # adding 0 makes one key of 0 and -0
-    sheet.add(t=good.ifelse(t, MIDDLE) + 0.0, y=good.ifelse(y, 0.0) + 0.0, n=good.ifelse(n, 1.0))
+    usual = {"t": (t, MIDDLE), "y": (y, 0.0), "n": (n, 1.0)}
+    sheet.add(**{name: good.ifelse(own, other) + 0.0 for name, (own, other) in usual.items()})
     return sheet.add(code=sheet["code"].fill_null(0)) if prior.meta["groups"] else sheet
 
 
@@ -276,7 +277,7 @@ def _with_cells(items: Any, scorer: _Scorer) -> Any:
 
 
 def _nodes(items: Any, scorer: _Scorer) -> Any:
-    """Nodes of items given their outcomes: weights u, up to a factor of an item, and a and b.
+    """Nodes of items given their outcomes: weights u, up to a factor of an item, a, b and norm.
 
     The weight `zero` is that of theta = 0.
     """
@@ -297,7 +298,8 @@ def _nodes(items: Any, scorer: _Scorer) -> Any:
         sheet = _weighted(sheet, scorer)
     a, b = family.update(sheet["a"], sheet["b"], sheet["y"], sheet["n"])
     zero = ["soc_zero"] if prior.meta["zero"] else []
-    return sheet.add(*keys, "soc_u", *zero, a=a, b=b).rows
+    sheet.add(*keys, "soc_u", *zero, a=a, b=b)
+    return sheet.add(norm=family.norm(sheet["a"], sheet["b"], sheet.functions)).rows
 
 
 def _polynomial(sheet: _Sheet, name: str, powers: Sequence[Sequence[int]]) -> Any:
@@ -315,8 +317,8 @@ def _weighted(nodes: _Sheet, scorer: _Scorer) -> _Sheet:
     prior, of, ways = scorer.prior, nodes.functions, scorer.prior.ways
     y, n = nodes["y"], nodes["n"]
     log_p = prior.family.log_density(nodes["a"], nodes["b"], y, n, of)
-    last = nodes["node"] == prior.last
     if prior.meta["zero"]:
+        last = nodes["node"] == prior.last
         log_p = ibis.ifelse(last, prior.family.at_zero(y, n, of), log_p)
     nodes.add(log_p=log_p)
     tops = scorer.summed(nodes, top=nodes["log_p"].max()).rows
@@ -362,8 +364,7 @@ def _average(nodes: _Sheet, value: Any) -> Any:
 
 
 def _law(nodes: _Sheet, family: Any, at: Any) -> tuple[Any, Any]:
-    norm = nodes.keep(family.norm(nodes["a"], nodes["b"], nodes.functions))
-    return family.law(nodes["a"], nodes["b"], norm, at, nodes.functions)
+    return family.law(nodes["a"], nodes["b"], nodes["norm"], at, nodes.functions)
 
 
 def _with_quantiles(nodes: Any, scorer: _Scorer) -> Any:

@@ -231,7 +231,7 @@ def test_text_says_the_same(fits, frame, scale):
     found = connection.execute(text).df().sort_values("id", ignore_index=True)
     assert list(found.columns) == ['a "score"', "count", "ex, po", "id", *NEW]
     want = _score(fits[scale], ibis.memtable(frame))
-    np.testing.assert_allclose(found[NEW], want[NEW], rtol=1e-7)
+    np.testing.assert_allclose(found[NEW], want[NEW], rtol=1e-8)
 
 
 @pytest.mark.slow
