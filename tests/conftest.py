@@ -1,5 +1,6 @@
 """Shared items, statistics and fits: small, seeded, made once a session."""
 
+import functools
 import os
 import pickle
 import shutil
@@ -7,11 +8,10 @@ import sys
 from pathlib import Path
 
 import hypothesis
-import numpy as np
 import pytest
 
-import soc_pymc as soc
 from tests import postgres
+from tests.examples import CASES, Example
 
 # neither tests nor examples, though pytest would import every module to look for them
 collect_ignore = ["studies", "bench"]
@@ -33,7 +33,7 @@ def pytest_collection_modifyitems(items):
 
 
 # the same examples every time, and no clock: a slow machine is no fault
-hypothesis.settings.register_profile("same", derandomize=True, deadline=None)
+hypothesis.settings.register_profile("same", derandomize=True, deadline=None, max_examples=20)
 hypothesis.settings.load_profile("same")
 
 
@@ -46,76 +46,71 @@ def no_figure_stays_open():
 
 
 @pytest.fixture(scope="session")
-def small_frame():
-    return soc.simulation.s1(4000, seed=3)
-
-
-@pytest.fixture(scope="session")
-def small_items(small_frame):
-    return soc.PoissonItems(small_frame, score="score", count="count", exposure="exposure")
-
-
-@pytest.fixture(scope="session")
-def small_statistics(small_items):
-    return soc.summarize(small_items, bins=20, progress=False)
-
-
-@pytest.fixture(scope="session")
 def kept_fit(tmp_path_factory):
-    """A fit by its name, made by the first worker that asks and read by the others.
+    """Returns a fit by its name, made by the first worker that asks and read by the others.
 
-    A pickle takes a tenth of the time of a saved fit, of which other tests are. It is renamed when
-    it is whole, so two workers at once do no harm.
+    A pickle takes a tenth of the time of a saved fit, which has tests of its own. It is renamed
+    when it is complete, so two workers at once do no harm.
     """
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
-        folder = folder.parent  # of all workers of this run
+        folder = folder.parent  # shared by all workers of this run
 
     def kept(name, make):
         path = folder / f"{name}.pickle"
         if not path.exists():
-            own = path.with_suffix(f".{os.getpid()}")
-            own.write_bytes(pickle.dumps(make()))
-            own.replace(path)
+            partial = path.with_suffix(f".{os.getpid()}")
+            partial.write_bytes(pickle.dumps(make()))
+            partial.replace(path)
         return pickle.loads(path.read_bytes())
 
     return kept
 
 
 @pytest.fixture(scope="session")
-def small_fit(small_statistics, kept_fit):
-    return kept_fit(
-        "small_fit", lambda: soc.fit(small_statistics, method=soc.VI(seed=1), progress=False)
-    )
+def example(kept_fit):
+    """Returns an example of `tests.examples.CASES` by name: its frame, items, statistics, fit."""
+
+    @functools.cache
+    def of_name(name):
+        case = CASES[name]
+        return Example(case, lambda: kept_fit(f"example_{name}", case.fit))
+
+    return of_name
 
 
 @pytest.fixture(scope="session")
-def grouped_items():
-    """Items of two kinds, one of them half as large as the other."""
-    frame = soc.simulation.s1(3000, seed=5)
-    frame["kind"] = np.where(frame.index % 3 == 0, "a", "b")
-    roles = {"score": "score", "count": "count", "exposure": "exposure"}
-    return soc.PoissonItems(frame, **roles, group="kind")
+def small_frame(example):
+    """The frame of the Gamma example; the next three are its items, statistics and fit."""
+    return example("gamma").frame
 
 
 @pytest.fixture(scope="session")
-def grouped_fit(grouped_items, kept_fit):
-    def make():
-        stats = soc.summarize(grouped_items, bins=15, progress=False)
-        prior = soc.Gamma(soc.Spline(knots=6), soc.Spline(knots=4))
-        return soc.fit(stats, prior, soc.VI(draws=200), progress=False)
-
-    return kept_fit("grouped_fit", make)
+def small_items(example):
+    return example("gamma").items
 
 
 @pytest.fixture(scope="session")
-def exposure_fit(small_items, kept_fit):
-    def make():
-        stats = soc.summarize(small_items, bins=20, joint=True, progress=False)
-        prior = soc.Gamma(soc.Spline(knots=6), soc.Spline(knots=4), exposure=soc.Spline(knots=4))
-        return soc.fit(stats, prior, soc.VI(draws=200), progress=False)
+def small_statistics(example):
+    return example("gamma").statistics
 
-    return kept_fit("exposure_fit", make)
+
+@pytest.fixture(scope="session")
+def small_fit(example):
+    return example("gamma").fit
+
+
+@pytest.fixture(autouse=True)
+def names_of_docstrings(request):
+    """Gives the examples in docstrings `items`, `stats` and `fit`: those of the Gamma example."""
+    if isinstance(request.node, pytest.DoctestItem):
+        names = request.node.dtest.globs
+        text = "".join(example.source for example in request.node.dtest.examples)
+        gamma = request.getfixturevalue("example")("gamma")
+        makers = {"items": lambda: gamma.items, "stats": lambda: gamma.statistics}
+        for name, make in (makers | {"fit": lambda: gamma.fit}).items():
+            if name in text:
+                names[name] = make()
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ import pytest
 import soc_pymc as soc
 from soc_pymc.data.binning import BLOCKS, Levels, block_of_labels
 from soc_pymc.data.stored_statistics import read_tables
-from tests.bad_inputs import KINDS, ROLES
+from tests.tables import KINDS, ROLES
 from tests.data.test_engines import assert_identical
 
 

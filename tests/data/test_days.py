@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import soc_pymc as soc
 from soc_pymc.data.days import DAY, is_day
 from soc_pymc.data.statistics import make_statistics
-from tests.bad_inputs import BACKENDS, KINDS, source_of
+from tests.tables import BACKENDS, KINDS, source_of
 
 QUIET = {"progress": False}
 DAYS, FIRST = 6, np.datetime64("2024-02-26")

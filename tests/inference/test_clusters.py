@@ -10,7 +10,7 @@ from scipy import special
 import soc_pymc as soc
 from soc_pymc.inference.clusters import Blocks, cluster_factor, excess, make_blocks
 from soc_pymc.model.problem import build
-from tests.bad_inputs import KINDS
+from tests.tables import KINDS
 from tests.studies import clusters as study
 
 OVER = ("chain", "draw")

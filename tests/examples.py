@@ -1,0 +1,140 @@
+"""Small seeded items, statistics and fits, each made once a run and shared by all tests.
+
+`FAMILIES` has one case for each prior; `TERMS` has Gamma priors with further terms. A law that
+holds of every family is parametrised over the names in `FAMILIES` and asks the fixture `example`
+for the case. Adding a family means adding one entry.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+import soc_pymc as soc
+
+COUNT_ROLES = {"score": "score", "count": "count", "exposure": "exposure"}
+VALUE_ROLES = {"score": "score", "value": "value", "noise_sd": "noise_sd"}
+TRIAL_ROLES = {"score": "score", "successes": "successes", "trials": "trials"}
+ROLES = {
+    soc.PoissonItems: COUNT_ROLES,
+    soc.NormalItems: VALUE_ROLES,
+    soc.BinomialItems: TRIAL_ROLES,
+}
+
+
+def count_frame(n: int = 4000, seed: int = 3) -> pd.DataFrame:
+    """Returns simulated counts; every third item is of kind "a", the others are of kind "b"."""
+    frame = soc.simulation.s1(n, seed=seed)
+    frame["kind"] = np.where(frame.index % 3 == 0, "a", "b")
+    return frame
+
+
+def value_frame(n: int = 1500, seed: int = 4) -> pd.DataFrame:
+    """Returns simulated values whose noise and spread of theta vary from item to item."""
+    rng = np.random.default_rng(seed)
+    score = rng.normal(0.0, 1.5, n)
+    theta = rng.normal(0.9 * score + 0.2 * np.sin(score), np.exp(0.2 * score - 0.4))
+    noise_sd = np.exp(rng.normal(-0.5, 0.5, n))
+    columns = {"score": score, "value": rng.normal(theta, noise_sd), "noise_sd": noise_sd}
+    kind = np.where(np.arange(n) % 3 == 0, "a", "b")
+    return pd.DataFrame(columns | {"kind": kind, "theta": theta})
+
+
+def trial_frame(n: int = 2000, seed: int = 5) -> pd.DataFrame:
+    """Returns simulated successes in 1 to a few hundred trials."""
+    rng = np.random.default_rng(seed)
+    score = rng.beta(2.0, 4.0, n)
+    mean = 0.05 + 0.8 * score
+    theta = rng.beta(12 * mean, 12 * (1 - mean))
+    trials = np.ceil(rng.lognormal(2.5, 1.2, n)).astype(int)
+    columns = {"score": score, "successes": rng.binomial(trials, theta), "trials": trials}
+    kind = np.where(np.arange(n) % 3 == 0, "a", "b")
+    return pd.DataFrame(columns | {"kind": kind, "theta": theta})
+
+
+@dataclass(frozen=True)
+class Case:
+    """The constructors of one example: how its items, statistics and fit are made."""
+
+    frame: Callable[[], pd.DataFrame]
+    kind: type[Any]
+    prior: Any
+    roles: dict[str, str] = field(default_factory=dict)
+    summarize: dict[str, Any] = field(default_factory=lambda: {"bins": 20})
+    method: Any = field(default_factory=lambda: soc.VI(draws=400, seed=1))
+
+    def items(self, table: Any) -> Any:
+        """Returns items of this kind and these roles over any table with the same columns."""
+        return self.kind(table, **ROLES[self.kind], **self.roles)
+
+    def statistics(self) -> soc.Statistics:
+        """Returns the statistics of the example's own items."""
+        return soc.summarize(self.items(self.frame()), progress=False, **self.summarize)
+
+    def fit(self) -> soc.Fit:
+        """Fits the example's statistics."""
+        return soc.fit(self.statistics(), self.prior, self.method, progress=False)
+
+
+SMALL_MIXTURE = {"functions": 5, "knots": 2}
+FAMILIES = {
+    "gamma": Case(count_frame, soc.PoissonItems, soc.Gamma(), method=soc.VI(seed=1)),
+    "normal": Case(value_frame, soc.NormalItems, soc.Normal()),
+    "beta": Case(trial_frame, soc.BinomialItems, soc.Beta()),
+    "gamma_mixture": Case(count_frame, soc.PoissonItems, soc.GammaMixture(**SMALL_MIXTURE)),
+    "normal_mixture": Case(value_frame, soc.NormalItems, soc.NormalMixture(**SMALL_MIXTURE)),
+    "beta_mixture": Case(trial_frame, soc.BinomialItems, soc.BetaMixture(**SMALL_MIXTURE)),
+}
+SINGLE_FAMILIES = ("gamma", "normal", "beta")
+_FEW = {"mean": soc.Spline(knots=6), "variance": soc.Spline(knots=4)}
+TERMS = {
+    "groups": Case(
+        partial(count_frame, 3000, 5),
+        soc.PoissonItems,
+        soc.Gamma(**_FEW),
+        roles={"group": "kind"},
+        summarize={"bins": 15},
+        method=soc.VI(draws=200),
+    ),
+    "exposure": Case(
+        count_frame,
+        soc.PoissonItems,
+        soc.Gamma(**_FEW, exposure=soc.Spline(knots=4)),
+        summarize={"bins": 20, "joint": True},
+        method=soc.VI(draws=200),
+    ),
+    "zeros": Case(count_frame, soc.PoissonItems, soc.Gamma(zero=True)),
+    "five_steps": Case(count_frame, soc.PoissonItems, soc.Gamma(), method=soc.FiveSteps()),
+}
+CASES = FAMILIES | TERMS
+
+
+class Example:
+    """A case with its frame, items, statistics and fit, each made when first asked for."""
+
+    def __init__(self, case: Case, fit: Callable[[], soc.Fit]) -> None:
+        self.case = case
+        self._fit = fit
+
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        """The items as a pandas table."""
+        return self.case.frame()
+
+    @cached_property
+    def items(self) -> Any:
+        """The items, with their roles."""
+        return self.case.items(self.frame)
+
+    @cached_property
+    def statistics(self) -> soc.Statistics:
+        """The items' sufficient statistics."""
+        return self.case.statistics()
+
+    @cached_property
+    def fit(self) -> soc.Fit:
+        """The fit, read from the run's shared folder where another worker has made it."""
+        return self._fit()
