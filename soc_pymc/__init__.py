@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from .evaluate.power_scaling import Sensitivity, sensitivity
     from .families.priors import (
         Beta,
+        BetaMixture,
         Gamma,
         GammaMixture,
         Normal,

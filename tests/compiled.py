@@ -1,61 +1,47 @@
-"""Compile the kernels once, in two processes, before tests use them.
+"""Compile the kernels once, in two processes, before the tests use them.
 
     python -m tests.compiled
 
 Numba keeps compiled code beside the sources. It looks at the file of a function, not at the files
-of those that it calls, so what was kept is removed first.
+of those that it calls, so everything compiled earlier is removed first.
 """
 
+import dataclasses
 import warnings
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
-import numpy as np
-
 import soc_pymc as soc
-from tests.studies import golden_fits as golden
+from tests.examples import CASES, COUNT_ROLES, count_frame
 
-# together they go through all kernels; the mixtures' take as long as all others
-SINGLE = ("gamma", "gamma_bins", "normal")
-MIXTURES = ("gamma_mixture", "normal_mixture", "five_mixture")
-PROBS = (0.05, 0.95)
-
-
-def use(name: str) -> None:
-    """Fit a golden case, score its items in every way, and check it."""
-    case, fit = golden.CASES[name], golden.fit_of(name)
-    items = case.items(golden.chosen(case.kind))
-    for draws in ("all", "auto"):
-        soc.item_posteriors(fit, items, quantiles=PROBS, draws=draws, **golden.QUIET)
-    soc.check(fit, case.items(golden.FRAMES[case.kind]().head(200)), **golden.QUIET)
+QUIET = {"progress": False}
+# the kernels of mixtures take as long to compile as all others together
+GROUPS = (
+    ("gamma", "groups", "exposure", "zeros", "normal", "beta"),
+    ("gamma_mixture", "normal_mixture", "beta_mixture", "five_steps"),
+)
 
 
-def single() -> None:
-    """Kernels of statistics, of single families and of many groups."""
-    for roles in ({"id": "id"}, {"group": "group"}):
-        items = golden.items_of("counts", golden.counts(), **roles)
-        soc.summarize(items, folds=3, **golden.QUIET)
-    for name in SINGLE:
-        use(name)
-    frame = golden.counts().assign(t=lambda d: d["t"].clip(upper=0.9), level=np.arange(2000) % 10)
-    counts = soc.PoissonItems(frame, score="t", **golden.COUNTS, group="level")
-    trials = soc.BinomialItems(
-        frame.assign(y=np.minimum(frame["y"], frame["N"])), score="t", successes="y", trials="N"
-    )
-    for items, prior in (
-        (counts, soc.Gamma()), (trials, soc.Beta()), (trials, soc.Beta(bin_effects=True))
-    ):  # fmt: skip
-        fit = soc.fit(soc.summarize(items, **golden.QUIET), prior, **golden.QUIET)
-        soc.item_posteriors(fit, items, **golden.QUIET)
-
-
-def mixtures() -> None:
-    """Kernels of mixtures."""
-    for name in MIXTURES:
-        use(name)
-    stats = golden.statistics_of("values")
-    soc.fit(stats, soc.NormalMixture(), soc.FiveSteps(), **golden.QUIET)
+def use(names: tuple[str, ...]) -> None:
+    """Fit examples, score their items in every way, and check them."""
+    for name in names:
+        case = CASES[name]
+        fit, items = case.fit(), case.items(case.frame().head(300))
+        for draws in ("all", "auto"):
+            soc.item_posteriors(fit, items, quantiles=(0.05, 0.95), draws=draws, **QUIET)
+        soc.check(fit, items, **QUIET)
+        if name in ("normal", "gamma_mixture", "normal_mixture"):
+            soc.fit(case.statistics(), case.prior, soc.FiveSteps(), **QUIET)
+        if name in ("gamma", "beta"):
+            prior = dataclasses.replace(case.prior, bin_effects=True)
+            soc.fit(case.statistics(), prior, soc.VI(draws=50), **QUIET)
+    frame = count_frame(500)
+    frame["id"], frame["level"] = range(500), [number % 10 for number in range(500)]
+    for roles in ({"id": "id"}, {"group": "level"}):
+        items = soc.PoissonItems(frame, **COUNT_ROLES, **roles)
+        stats = soc.summarize(items, folds=3, **QUIET)
+        soc.item_posteriors(soc.fit(stats, **QUIET), items, **QUIET)
 
 
 def main() -> None:
@@ -64,8 +50,8 @@ def main() -> None:
         path.unlink()
     quiet = {"initializer": warnings.simplefilter, "initargs": ("ignore",)}
     with ProcessPoolExecutor(2, mp_context=get_context("spawn"), **quiet) as pool:
-        for done in [pool.submit(mixtures), pool.submit(single)]:
-            done.result()
+        for job in [pool.submit(use, names) for names in reversed(GROUPS)]:
+            job.result()
 
 
 if __name__ == "__main__":

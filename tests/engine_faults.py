@@ -1,7 +1,6 @@
-"""What an engine may do to us: lose a worker, end, or find no room. Run in a process of its own.
+"""Spark loses a worker in the middle of a summary, then ends. Run in a process of its own.
 
-python -m tests.engine_faults lost FOLDER     Spark loses a worker in the middle, then ends
-python -m tests.engine_faults full FOLDER     Spark has no room for what it sorts
+python -m tests.engine_faults FOLDER
 """
 
 import json
@@ -13,11 +12,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+import ibis
+
 import soc_pymc as soc
 
-_FILES, _ROWS = 8, 20_000
-_OPTIONS = {"joint": True, "bins": 10, "progress": False}
-_SETTINGS = {
+FILES, ROWS = 8, 20_000
+SETTINGS = {
     "spark.driver.memory": "1g",
     "spark.executor.memory": "1g",
     "spark.driver.host": "127.0.0.1",
@@ -31,30 +31,32 @@ _SETTINGS = {
 }
 
 
-def _session(master: str, **more: str) -> Any:
+def session_of_workers(folder: Path) -> Any:
+    """Starts a Spark session with two workers, which are processes."""
     import pyspark
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ["SPARK_HOME"] = os.path.dirname(pyspark.__file__)
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    return SparkSession.builder.master(master).config(map=_SETTINGS | more).getOrCreate()
+    settings = SETTINGS | {"spark.worker.dir": str(folder / "work")}
+    return SparkSession.builder.master("local-cluster[2,1,1024]").config(map=settings).getOrCreate()
 
 
-def _items(session: Any, folder: Path) -> Any:
-    import ibis
-
-    for k in range(_FILES):
-        frame = soc.simulation.s1(_ROWS, seed=k)[["score", "count", "exposure"]]
+def items_in_files(session: Any, folder: Path) -> Any:
+    """Writes items into a folder and returns them as the session reads them."""
+    folder.mkdir()
+    for k in range(FILES):
+        frame = soc.simulation.s1(ROWS, seed=k)[["score", "count", "exposure"]]
         frame.to_parquet(folder / f"{k}.parquet")
     session.read.parquet(str(folder)).createOrReplaceTempView("items")
     table = ibis.pyspark.connect(session).table("items")
     return soc.PoissonItems(table, score="score", count="count", exposure="exposure")
 
 
-def _workers(session: Any) -> list[int]:
-    """Process numbers of the session's executors, which are children of the driver's machine."""
-    driver, found = session.sparkContext._gateway.proc.pid, []
+def workers_of(session: Any) -> list[int]:
+    """Returns process numbers of the session's executors, children of the driver's machine."""
+    driver, numbers = session.sparkContext._gateway.proc.pid, []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             words = (folder / "cmdline").read_bytes()
@@ -62,72 +64,48 @@ def _workers(session: Any) -> list[int]:
         except OSError:
             continue  # it has ended
         if parent == driver and b"CoarseGrainedExecutorBackend" in words:
-            found.append(int(folder.name))
-    return found
+            numbers.append(int(folder.name))
+    return numbers
 
 
-def _busy(session: Any, completed: int) -> bool:
-    """Whether tasks run, and so many of their stage have been done."""
+def kill_when_busy(session: Any, process: int) -> threading.Thread:
+    """Kills a process in the middle of a stage, when one of its tasks is done."""
     tracker = session.sparkContext.statusTracker()
-    stages = [tracker.getStageInfo(k) for k in tracker.getActiveStageIds()]
-    return any(s and s.numActiveTasks and s.numCompletedTasks >= completed for s in stages)
 
+    def is_busy() -> bool:
+        stages = [tracker.getStageInfo(k) for k in tracker.getActiveStageIds()]
+        return any(s and s.numActiveTasks and s.numCompletedTasks for s in stages)
 
-def _while_busy(session: Any, completed: int, work: Any) -> threading.Thread:
-    """Do something, once, in the middle of a stage."""
-
-    def wait() -> None:
-        while not _busy(session, completed):
+    def wait_and_kill() -> None:
+        while not is_busy():
             time.sleep(0.002)
-        work()
+        os.kill(process, signal.SIGKILL)
 
-    thread = threading.Thread(target=wait, daemon=True)
+    thread = threading.Thread(target=wait_and_kill, daemon=True)
     thread.start()
     return thread
 
 
-def _said(items: Any) -> list[str]:
-    try:
-        soc.summarize(items, **_OPTIONS)
-    except Exception as error:
-        return [type(error).__name__, str(error)]
-    return ["nothing", ""]
-
-
-def lost(folder: Path) -> dict[str, Any]:
-    """Statistics before and while a worker is killed, and after the whole of Spark is."""
-    session = _session("local-cluster[2,1,1024]", **{"spark.worker.dir": str(folder / "work")})
-    (folder / "items").mkdir()
-    items = _items(session, folder / "items")
-    soc.summarize(items, **_OPTIONS).save(folder / "before.nc")
-    workers, killed = _workers(session), []
-
-    def kill() -> None:
-        os.kill(workers[0], signal.SIGKILL)
-        killed.append(workers[0])
-
-    thread = _while_busy(session, 1, kill)
-    soc.summarize(items, **_OPTIONS).save(folder / "lost.nc")
+def lose_a_worker(folder: Path) -> dict[str, Any]:
+    """Saves statistics before and while a worker is killed; returns what happens without Spark."""
+    session = session_of_workers(folder)
+    items = items_in_files(session, folder / "items")
+    options: dict[str, Any] = {"joint": True, "bins": 10, "progress": False}
+    soc.summarize(items, **options).save(folder / "before.nc")
+    workers = workers_of(session)
+    thread = kill_when_busy(session, workers[0])
+    soc.summarize(items, **options).save(folder / "lost.nc")
     thread.join(1.0)
-    driver = session.sparkContext._gateway.proc.pid
-    _while_busy(session, 1, lambda: os.kill(driver, signal.SIGKILL))
-    found = {"workers": workers, "killed": killed, "left": _workers(session)}
-    return found | {"ended": _said(items), "again": _said(items)}
-
-
-def full(folder: Path) -> dict[str, Any]:
-    """What is said where the folder for what is sorted has no room."""
-    disk = folder / "disk"
-    disk.mkdir()
-    if os.system(f"mount -t tmpfs -o size=256k tmpfs '{disk}'"):
-        raise SystemExit("no disk was mounted")
-    session = _session("local[2]", **{"spark.local.dir": str(disk)})
-    (folder / "items").mkdir()
-    items = _items(session, folder / "items")
-    return {"full": _said(items)}
+    killed = [] if thread.is_alive() else workers[:1]
+    told = {"workers": workers, "killed": killed, "left": workers_of(session)}
+    kill_when_busy(session, session.sparkContext._gateway.proc.pid)
+    try:
+        soc.summarize(items, **options)
+    except Exception as error:
+        return told | {"ended": [type(error).__name__, str(error)]}
+    return told | {"ended": ["nothing", ""]}
 
 
 if __name__ == "__main__":
-    result = {"lost": lost, "full": full}[sys.argv[1]](Path(sys.argv[2]))
-    print(json.dumps(result), flush=True)
+    print(json.dumps(lose_a_worker(Path(sys.argv[1]))), flush=True)
     os._exit(0)  # what is left of Spark would wait for what has been killed

@@ -120,14 +120,8 @@ def compare(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> frame = soc.simulation.s1(2000, seed=0)
-    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> stats = soc.summarize(items, progress=False)
     >>> stiff = soc.Gamma(variance=soc.Spline(knots=1))
-    >>> fits = {
-    ...     "curve": soc.fit(stats, progress=False),
-    ...     "constant cv": soc.fit(stats, stiff, progress=False),
-    ... }
+    >>> fits = {"curve": fit, "constant cv": soc.fit(stats, stiff, progress=False)}
     >>> table = soc.compare(fits, stats, progress=False)
     >>> sorted(table.index)
     ['constant cv', 'curve']

@@ -224,12 +224,8 @@ class Statistics:
 
         Examples
         --------
-        >>> import soc_pymc as soc
-        >>> frame = soc.simulation.s1(500, seed=0)
-        >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-        >>> stats = soc.summarize(items, bins=20, folds=5, progress=False)
         >>> int(stats.table("count")["n"].sum())
-        500
+        4000
         """
         self._outcome.check_table(name)
         if not len(self._day_of):
@@ -271,12 +267,8 @@ class Statistics:
 
         Examples
         --------
-        >>> import soc_pymc as soc
-        >>> frame = soc.simulation.s1(500, seed=0)
-        >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-        >>> stats = soc.summarize(items, bins=20, progress=False)
         >>> int(stats.cells("joint")["n"].sum())
-        500
+        4000
         """
         self._outcome.check_table(name)
         if name == "joint" and not self.coarse:
@@ -336,11 +328,9 @@ class Statistics:
         Examples
         --------
         >>> import soc_pymc as soc
-        >>> frame = soc.simulation.s1(500, seed=0)
-        >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
         >>> stats = soc.summarize(items, bins=20, folds=5, progress=False)
         >>> sum(stats.of_fold(k).n_items for k in range(5))
-        500
+        4000
         """
         self._check_fold(fold)
         return self._where(lambda table: self._fold_of(table) == fold, joint=False)
@@ -361,11 +351,9 @@ class Statistics:
         Examples
         --------
         >>> import soc_pymc as soc
-        >>> frame = soc.simulation.s1(500, seed=0)
-        >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
         >>> stats = soc.summarize(items, bins=20, folds=5, progress=False)
         >>> (stats.without_fold(0) + stats.of_fold(0)).n_items
-        500
+        4000
         """
         self._check_fold(fold)
         return self._where(lambda table: self._fold_of(table) != fold, joint=False)
@@ -619,13 +607,10 @@ class Statistics:
         --------
         >>> import tempfile, pathlib
         >>> import soc_pymc as soc
-        >>> frame = soc.simulation.s1(500, seed=0)
-        >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-        >>> stats = soc.summarize(items, bins=20, progress=False)
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     stats.save(pathlib.Path(folder) / "stats.nc")
         ...     soc.load_statistics(pathlib.Path(folder) / "stats.nc").n_items
-        500
+        4000
         """
         save_netcdf(self.data, path, StatisticsError, _read)
 
@@ -751,9 +736,6 @@ def load_statistics(path: str | os.PathLike[str]) -> Statistics:
     --------
     >>> import tempfile, pathlib
     >>> import soc_pymc as soc
-    >>> frame = soc.simulation.s1(2000, seed=0)
-    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> stats = soc.summarize(items, progress=False)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     stats.save(pathlib.Path(folder) / "stats.nc")
     ...     again = soc.load_statistics(pathlib.Path(folder) / "stats.nc")

@@ -71,8 +71,6 @@ class HeldOut:
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> items = soc.PoissonItems(
-    ...     soc.simulation.s1(2000), score="score", count="count", exposure="exposure")
     >>> split = soc.evaluate.split_items(items)
     >>> fit = soc.fit(soc.summarize(split.train, progress=False), progress=False)
     >>> found = soc.evaluate.held_out(fit, split, baselines=(), bins=4, progress=False)
@@ -160,8 +158,6 @@ def held_out(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> items = soc.PoissonItems(
-    ...     soc.simulation.s1(2000), score="score", count="count", exposure="exposure")
     >>> split = soc.evaluate.split_items(items)
     >>> fit = soc.fit(soc.summarize(split.train, progress=False), progress=False)
     >>> found = soc.evaluate.held_out({"Gamma": fit}, split, bins=5, progress=False)

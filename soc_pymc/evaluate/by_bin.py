@@ -120,9 +120,6 @@ def pit_histograms(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> frame = soc.simulation.s1(2000, seed=0)
-    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> fit = soc.fit(soc.summarize(items, progress=False), progress=False)
     >>> found = soc.evaluate.pit_histograms(fit, items, bins=5, cells=10, progress=False)
     >>> dict(found["density"].sizes)
     {'bin': 5, 'p': 10}

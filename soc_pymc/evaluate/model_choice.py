@@ -71,8 +71,6 @@ def cross_validate(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> items = soc.PoissonItems(
-    ...     soc.simulation.s1(2000), score="score", count="count", exposure="exposure")
     >>> stats = soc.summarize(items, folds=2, progress=False)
     >>> table = soc.evaluate.cross_validate(stats, progress=False)
     >>> list(table.columns)
@@ -185,8 +183,6 @@ def compare_bins(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> frame = soc.simulation.s1(2000, seed=0)
-    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
     >>> table = soc.evaluate.compare_bins(items, (5, 20), bayes=False, progress=False)
     >>> bool(table.loc[5, "hidden"] > table.loc[20, "hidden"])
     True

@@ -65,10 +65,7 @@ class Sensitivity:
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> frame = soc.simulation.s1(2000, seed=0)
-    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> stats = soc.summarize(items, progress=False)
-    >>> result = soc.sensitivity(soc.fit(stats, progress=False), stats, progress=False)
+    >>> result = soc.sensitivity(fit, stats, progress=False)
     >>> sorted(result.data.children)
     ['log_likelihood', 'log_prior', 'posterior']
     """
@@ -179,9 +176,6 @@ def sensitivity(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> frame = soc.simulation.s1(2000, seed=0)
-    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> stats = soc.summarize(items, progress=False)
     >>> tight = soc.Gamma(mean=soc.Spline(level=(0.0, 0.1)))  # a mean rate of 1, within 10%
     >>> fit = soc.fit(stats, tight, progress=False)
     >>> soc.sensitivity(fit, stats, [0.014], progress=False).table["diagnosis"][0]

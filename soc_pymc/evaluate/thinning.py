@@ -38,8 +38,6 @@ class Split:
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> items = soc.PoissonItems(
-    ...     soc.simulation.s1(100), score="score", count="count", exposure="exposure")
     >>> split = soc.evaluate.split_items(items, 0.5)
     >>> len(split.train.source) == len(split.test.source)
     True
@@ -183,11 +181,9 @@ def split_items(items: Items, fraction: float = 0.1, seed: int = 0) -> Split:
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> frame = soc.simulation.s1(100)
-    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
     >>> parts = split_items(items, fraction=0.5)
     >>> both = parts.train.source["count"] + parts.test.source["count"]
-    >>> bool((both == frame["count"]).all())
+    >>> bool((both == items.source["count"]).all())
     True
     """
     frame = read_frame(items)

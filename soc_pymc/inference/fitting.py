@@ -87,9 +87,6 @@ def fit(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> items = soc.PoissonItems(
-    ...     soc.simulation.s1(2000), score="score", count="count", exposure="exposure")
-    >>> stats = soc.summarize(items, progress=False)
     >>> soc.fit(stats, method=soc.VI(seed=1), progress=False).status.converged
     True
 
@@ -101,8 +98,8 @@ def fit(
     ...     bias = pm.Normal("audit_bias", 0.0, 0.1)
     ...     middle = model["bin_log_mean"][stats.bins // 2]
     ...     _ = pm.Normal("audit", middle + bias, 0.05, observed=np.log(0.06))
-    >>> fit = soc.fit(stats, model=model, progress=False)
-    >>> "audit_bias" in fit.data["posterior"]
+    >>> audited = soc.fit(stats, model=model, progress=False)
+    >>> "audit_bias" in audited.data["posterior"]
     True
     """
     if not isinstance(stats, Statistics):

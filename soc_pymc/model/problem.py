@@ -217,9 +217,7 @@ def model(stats: Statistics, prior: Prior | None = None) -> pm.Model:
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> items = soc.PoissonItems(
-    ...     soc.simulation.s1(2000), score="score", count="count", exposure="exposure")
-    >>> sorted(soc.model(soc.summarize(items)).coords)[:2]
+    >>> sorted(soc.model(stats).coords)[:2]
     ['bin', 'mean_basis']
     """
     A(Statistics, "statistics: soc.summarize(items) makes them")(stats, "stats")

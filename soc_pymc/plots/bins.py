@@ -71,8 +71,6 @@ def plot_bin_choice(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> frame = soc.simulation.s1(2000, seed=0)
-    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
     >>> table = soc.evaluate.compare_bins(items, (5, 20), bayes=False, progress=False)
     >>> len(soc.plots.plot_bin_choice(table))
     4
@@ -143,9 +141,7 @@ def plot_bin_spread(source: Statistics | Fit, ax: Axes | None = None) -> Axes:
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> frame = soc.simulation.s1(2000, seed=0)
-    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> soc.plots.plot_bin_spread(soc.summarize(items, progress=False)).get_ylabel()
+    >>> soc.plots.plot_bin_spread(stats).get_ylabel()
     'Sd(log t) inside the bin'
     """
     score, spread, items, log = _of_fit(source) if isinstance(source, Fit) else _of_sums(source)

@@ -63,9 +63,6 @@ def plot_pit(result: CheckResult, ax: Axes | None = None) -> NDArray[Any]:
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> frame = soc.simulation.s1(2000, seed=0)
-    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> fit = soc.fit(soc.summarize(items, progress=False), progress=False)
     >>> result = soc.check(fit, items, progress=False)
     >>> len(soc.plots.plot_pit(result)) == result.data["pit"].sizes["slice"]
     True
@@ -167,9 +164,6 @@ def plot_pit_histograms(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> frame = soc.simulation.s1(2000, seed=0)
-    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> fit = soc.fit(soc.summarize(items, progress=False), method=soc.FiveSteps(), progress=False)
     >>> found = soc.evaluate.pit_histograms(fit, items, bins=5, progress=False)
     >>> soc.plots.plot_pit_histograms(found).shape
     (1, 1)
@@ -325,9 +319,6 @@ def plot_rootogram(result: CheckResult, prob: float = 0.9, ax: Axes | None = Non
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> frame = soc.simulation.s1(2000, seed=0)
-    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> fit = soc.fit(soc.summarize(items, progress=False), progress=False)
     >>> soc.plots.plot_rootogram(soc.check(fit, items, progress=False)).get_ylabel()
     'items (scale of square roots)'
     """

@@ -61,9 +61,6 @@ def plot_curves(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> frame = soc.simulation.s1(2000, seed=0)
-    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> fit = soc.fit(soc.summarize(items, progress=False), progress=False)
     >>> len(soc.plots.plot_curves(fit))
     2
     """
@@ -186,10 +183,8 @@ def plot_smoothing(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> frame = soc.simulation.s1(2000, seed=0)
-    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> fit = soc.fit(soc.summarize(items, progress=False), method=soc.FiveSteps(), progress=False)
-    >>> len(soc.plots.plot_smoothing(fit))
+    >>> five_steps = soc.fit(stats, method=soc.FiveSteps(), progress=False)
+    >>> len(soc.plots.plot_smoothing(fit, per_bin=five_steps))
     2
     """
     fitted.need_variance(fit)
@@ -282,9 +277,6 @@ def plot_calibration_illustration(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> frame = soc.simulation.s1(2000, seed=0)
-    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> fit = soc.fit(soc.summarize(items, progress=False), method=soc.FiveSteps(), progress=False)
     >>> [ax.get_title() for ax in soc.plots.plot_calibration_illustration(fit)]
     ['Ordinary calibration', 'Second order calibration']
     """

@@ -128,9 +128,6 @@ def plot_forest(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> frame = soc.simulation.s1(2000, seed=0)
-    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> fit = soc.fit(soc.summarize(items, progress=False), progress=False)
     >>> scored = soc.item_posteriors(fit, items, progress=False)
     >>> ax = soc.plots.plot_forest(scored, count="count", exposure="exposure", items=[3, 17, 29])
     >>> len(ax.get_yticklabels())
@@ -331,9 +328,6 @@ def plot_shrinkage(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> frame = soc.simulation.s1(2000, seed=0)
-    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> fit = soc.fit(soc.summarize(items, progress=False), progress=False)
     >>> scored = soc.item_posteriors(fit, items, progress=False)
     >>> ax = soc.plots.plot_shrinkage(scored, score="score", count="count", exposure="exposure")
     >>> len(ax.collections) > 0

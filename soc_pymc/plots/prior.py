@@ -57,9 +57,6 @@ def plot_prior_ribbon(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> frame = soc.simulation.s1(2000, seed=0)
-    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> fit = soc.fit(soc.summarize(items, progress=False), method=soc.FiveSteps(), progress=False)
     >>> soc.plots.plot_prior_ribbon(fit, probs=(0.25, 0.5, 0.75)).get_xlabel()
     'score'
     """
@@ -115,9 +112,6 @@ def plot_adjusted_prior(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> frame = soc.simulation.s1(2000, seed=0)
-    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> fit = soc.fit(soc.summarize(items, progress=False), method=soc.FiveSteps(), progress=False)
     >>> soc.plots.plot_adjusted_prior(fit).get_xlabel()
     'score t'
     """
@@ -252,9 +246,6 @@ def plot_prior_in_bin(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> frame = soc.simulation.s1(2000, seed=0)
-    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> fit = soc.fit(soc.summarize(items, progress=False), method=soc.FiveSteps(), progress=False)
     >>> soc.plots.plot_prior_in_bin(fit, items, least_exposure=20).get_xlabel()
     'theta and count / exposure, events per unit of exposure'
     """

@@ -58,10 +58,8 @@ def plot_prior_predictive(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> frame = soc.simulation.s1(2000, seed=0)
-    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> drawn = soc.prior_predictive(soc.Gamma(), soc.summarize(items, progress=False))
-    >>> len(soc.plots.plot_prior_predictive(drawn))
+    >>> result = soc.prior_predictive(soc.Gamma(), stats)
+    >>> len(soc.plots.plot_prior_predictive(result))
     2
     """
     outcome, curves, drawn = _contents(result)

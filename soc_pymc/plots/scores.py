@@ -61,9 +61,6 @@ def plot_r_squared(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> frame = soc.simulation.s1(2000, seed=0)
-    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> fit = soc.fit(soc.summarize(items, progress=False), progress=False)
     >>> soc.plots.plot_r_squared(soc.quantities.r_squared(fit)).get_xlabel()
     'R²: share of Var(theta) that the score explains'
     """
@@ -235,8 +232,6 @@ def plot_gain_by_bin(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> frame = soc.simulation.s1(2000, seed=0)
-    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
     >>> split = soc.evaluate.split_items(items)
     >>> stats = soc.summarize(split.train, progress=False)
     >>> fit = soc.fit(stats, method=soc.FiveSteps(), progress=False)
@@ -359,9 +354,6 @@ def plot_variance_gain(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> frame = soc.simulation.s1(2000, seed=0)
-    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> fit = soc.fit(soc.summarize(items, progress=False), method=soc.FiveSteps(), progress=False)
     >>> found = soc.quantities.variance_reduction(fit, items, bins=5, progress=False)
     >>> soc.plots.plot_variance_gain(found).get_xlabel()
     'score t'

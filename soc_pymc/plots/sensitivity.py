@@ -51,10 +51,7 @@ def plot_sensitivity(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> frame = soc.simulation.s1(2000, seed=0)
-    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> stats = soc.summarize(items, progress=False)
-    >>> result = soc.sensitivity(soc.fit(stats, progress=False), stats, progress=False)
+    >>> result = soc.sensitivity(fit, stats, progress=False)
     >>> len(soc.plots.plot_sensitivity(result))
     2
     """

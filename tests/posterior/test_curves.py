@@ -1,35 +1,141 @@
-"""Curves at scores and their bands."""
+"""Curves at scores, groups and exposures against SciPy's splines, and their bands."""
 
 import numpy as np
 import pytest
 import xarray as xr
+from scipy.interpolate import CubicSpline
 
 import soc_pymc as soc
 from soc_pymc.model.splines import knots_in
-from soc_pymc.posterior.curves import curve_draws
+from tests.examples import CASES, SINGLE_FAMILIES
+from tests.posterior.references import kind_of, prior_parameters
+
+# variables at the knots, and the positions of scores on their axis
+CURVES = {
+    "gamma": ("log_mean", "log_cv2", np.log),
+    "normal": ("mean", "log_variance", np.asarray),
+    "beta": ("logit_mean", "log_odds_cv2", lambda t: np.log(t) - np.log1p(-t)),
+}
 
 
-def test_curves_are_the_fit_at_the_knots(small_fit):
-    posterior = small_fit.data["posterior"]
-    knots = np.exp(knots_in(small_fit.data, "mean_knot"))
-    log_mean, _ = curve_draws(small_fit, knots)
-    drawn = posterior["log_mean"].to_numpy().reshape(log_mean.shape)
-    np.testing.assert_allclose(log_mean, drawn, atol=1e-10)
+def spline_draws(fit, variable, knot, position, **chosen):
+    """Natural cubic splines through a variable's draws at knots, straight beyond the knots."""
+    knots = knots_in(fit.data, knot)
+    values = fit.data["posterior"][variable].sel(**chosen).to_numpy().reshape(-1, len(knots))
+    spline = CubicSpline(knots, values, axis=1, bc_type="natural")
+    inside = np.clip(position, knots[0], knots[-1])
+    return spline(inside) + spline(inside, 1) * (position - inside)
 
 
-def test_variables_agree(small_fit):
-    curves = soc.calibration_curves(small_fit, [0.01, 0.05, 0.3])
+def moments_of_curves(kind, first, second):
+    """Mean and variance of theta from both curves, as the page on the model defines them."""
+    if kind == "gamma":
+        return np.exp(first), np.exp(second + 2 * first)
+    if kind == "normal":
+        return first, np.exp(second)
+    mean = 1 / (1 + np.exp(-first))
+    odds_variance = mean * (1 - mean) * np.exp(second)
+    return mean, mean * (1 - mean) * odds_variance / (1 + odds_variance)
+
+
+def assert_curves(curves, kind, first, second):
+    """Checks mean, variance, and the conjugate parameters where there are any."""
+    mean, variance = moments_of_curves(kind, first, second)
+    shape = mean.shape
+    np.testing.assert_allclose(curves["mean"].to_numpy().reshape(shape), mean, rtol=1e-8)
+    np.testing.assert_allclose(curves["variance"].to_numpy().reshape(shape), variance, rtol=1e-8)
+    np.testing.assert_allclose(np.log(curves["variance"]), curves["log_variance"], rtol=1e-9)
+    names = {"gamma": ("shape", "rate"), "beta": ("a", "b")}.get(kind, ())
+    for name, expected in zip(names, prior_parameters(kind, mean, variance), strict=False):
+        np.testing.assert_allclose(curves[name].to_numpy().reshape(shape), expected, rtol=1e-6, atol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore::soc_pymc.ItemsWarning")  # scores far outside
+@pytest.mark.parametrize("name", [*SINGLE_FAMILIES, "five_steps"])
+def test_curves_are_splines_through_the_draws_at_the_knots(example, name):
+    """Between the knots and, straight, far beyond them."""
+    fit, scores = example(name).fit, example(name).frame["score"]
+    first, second, position = CURVES[kind_of(name)]
+    score = np.quantile(scores, np.linspace(0.0, 1.0, 17))
+    outside = (score[[0, -1]] - 20.0) if name == "normal" else score[[0, 0]] / [50.0, 1e6]
+    score = np.concatenate([score, outside])
+    curves = soc.calibration_curves(fit, score)
     assert curves["mean"].dims == ("chain", "draw", "score")
-    np.testing.assert_allclose(curves["mean"], curves["shape"] / curves["rate"], rtol=1e-12)
-    np.testing.assert_allclose(
-        curves["variance"], curves["shape"] / curves["rate"] ** 2, rtol=1e-12
+    at = [
+        spline_draws(fit, variable, knot, position(score))
+        for variable, knot in ((first, "mean_knot"), (second, "variance_knot"))
+    ]
+    assert_curves(curves, kind_of(name), *at)
+
+
+def test_curves_of_groups(example):
+    """Known groups have draws of their own; a new group is wider than the shared curve."""
+    fit, score = example("groups").fit, np.array([0.02, 0.05, 0.2])
+    for label in fit.groups:
+        at = [
+            spline_draws(fit, f"{variable}_of_group", knot, np.log(score), group=label)
+            for variable, knot in (("log_mean", "mean_knot"), ("log_cv2", "variance_knot"))
+        ]
+        assert_curves(soc.calibration_curves(fit, score, group=label), "gamma", *at)
+    shared = soc.calibration_curves(fit, score)
+    assert_curves(
+        shared,
+        "gamma",
+        spline_draws(fit, "log_mean", "mean_knot", np.log(score)),
+        spline_draws(fit, "log_cv2", "variance_knot", np.log(score)),
     )
-    np.testing.assert_allclose(np.log(curves["mean"]), curves["log_mean"])
-    np.testing.assert_allclose(np.log(curves["variance"]), curves["log_variance"])
+    with pytest.warns(soc.ItemsWarning):
+        new = soc.calibration_curves(fit, score, group="never seen")
+    over = ("chain", "draw")
+    assert (new["log_mean"].std(over) > shared["log_mean"].std(over)).all()
+
+
+def test_curves_with_a_term_in_exposure(example):
+    """The term adds a spline in log exposure, which is constant beyond the fit's exposures."""
+    fit = example("exposure").fit
+    score, exposure = np.array([0.02, 0.05, 0.2, 0.05]), np.array([1e-9, 30.0, 300.0, 1e9])
+    at = []
+    for variable, curve in (("log_mean", "mean"), ("log_cv2", "variance")):
+        knots = knots_in(fit.data, f"{curve}_exposure_knot")
+        size = np.clip(np.log(exposure), knots[0], knots[-1])
+        at.append(
+            spline_draws(fit, variable, f"{curve}_knot", np.log(score))
+            + spline_draws(fit, f"{variable}_by_exposure", f"{curve}_exposure_knot", size)
+        )
+    curves = soc.calibration_curves(fit, score, exposure=exposure)
+    assert_curves(curves, "gamma", *at)
+
+
+def test_curves_without_an_exposure_average_over_the_items(example):
+    """Mean and total variance over the exposures of the thousand items of nearest scores: 10%."""
+    fit, frame = example("exposure").fit, example("exposure").frame
+    score = float(frame["score"].median())
+    near = frame.iloc[np.argsort(np.abs(np.log(frame["score"] / score)))[:1000]]
+    each = soc.calibration_curves(fit, np.full(1000, score), exposure=near["exposure"])
+    mean = each["mean"].mean("score")
+    variance = each["variance"].mean("score") + each["mean"].var("score")
+    found = soc.calibration_curves(fit, [score]).isel(score=0)
+    np.testing.assert_allclose(found["mean"], mean, rtol=0.02)
+    np.testing.assert_allclose(found["variance"], variance, rtol=0.1)
+    np.testing.assert_allclose(found["shape"] / found["rate"], found["mean"], rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["zeros", "gamma_mixture"])
+def test_variables_of_mixtures_agree(example, name):
+    """Moments are of all theta; the first curve at the knots is that of theta that is not 0."""
+    fit, score = example(name).fit, np.array([0.02, 0.05, 0.2])
+    curves = soc.calibration_curves(fit, score)
+    draws = spline_draws(fit, "log_mean", "mean_knot", np.log(score))
+    share = curves["p_zero"].to_numpy() if name == "zeros" else np.zeros((1, 1, 1))
+    assert ((share >= 0.0) & (share < 1.0)).all()
+    mean = (1.0 - share) * np.exp(draws.reshape(curves["mean"].shape))
+    np.testing.assert_allclose(curves["mean"], mean, rtol=1e-6)
+    np.testing.assert_allclose(curves["shape"] / curves["rate"], curves["mean"], rtol=1e-9)
+    np.testing.assert_allclose(curves["mean"] / curves["rate"], curves["variance"], rtol=1e-9)
 
 
 def test_model_and_curves_agree_at_the_bins(small_fit, small_statistics):
-    """The model's curves at the bins are the knots' spline at the bins' centres."""
+    """The model's own curves at the bins are those at the bins' centres."""
     import pymc as pm
 
     draws = small_fit.data["posterior"].to_dataset()
@@ -37,16 +143,8 @@ def test_model_and_curves_agree_at_the_bins(small_fit, small_statistics):
     with soc.model(small_statistics):
         again = pm.compute_deterministics(draws, var_names=["bin_log_mean"], **options)
     centre = small_fit.data["constant_data"]["score"].to_numpy()
-    here = curve_draws(small_fit, centre)[0]
-    drawn = again["bin_log_mean"].to_numpy().reshape(here.shape)
-    np.testing.assert_allclose(drawn, here, atol=1e-8)
-
-
-def test_beyond_the_data_curves_are_straight(small_fit):
-    top = float(small_fit.data["constant_data"]["score"].max())
-    log_mean, log_cv2 = curve_draws(small_fit, top * np.exp([1.0, 2.0, 3.0]))
-    for curve in (log_mean, log_cv2):
-        np.testing.assert_allclose(np.diff(curve, 2, axis=1), 0, atol=1e-8)
+    curves = soc.calibration_curves(small_fit, centre)
+    np.testing.assert_allclose(again["bin_log_mean"], curves["log_mean"], atol=1e-8)
 
 
 def test_default_scores_span_the_bins(small_fit):
@@ -56,10 +154,7 @@ def test_default_scores_span_the_bins(small_fit):
     np.testing.assert_allclose(score[[0, -1]], centre[[0, -1]])
 
 
-@pytest.mark.parametrize("score", [[[0.1]], [np.nan], [], [-0.1]])
-def test_bad_scores(small_fit, score):
-    with pytest.raises(soc.FitError):
-        soc.calibration_curves(small_fit, score)
+# --- bands ---------------------------------------------------------------------------------------
 
 
 def _walks(rng, draws=4000, points=30):
@@ -89,13 +184,19 @@ def test_simultaneous_bands_contain_whole_curves():
     assert (banded.sel(bound="upper") > wide.sel(bound="upper")).all()
 
 
-def test_bands_of_positive_variables_are_positive(small_fit):
-    curves = soc.calibration_curves(small_fit)
-    both = soc.bands(curves, simultaneous=True)
-    for name in ("mean", "variance", "shape", "rate"):
-        assert (both[name] > 0).all()
-    np.testing.assert_allclose(
-        np.log(both["mean"].sel(bound="upper")), both["log_mean"].sel(bound="upper"), rtol=1e-6
-    )
-    with pytest.raises(soc.FitError, match="prob"):
-        soc.bands(curves, prob=90)
+@pytest.mark.parametrize("name", CASES)
+def test_bands_respect_the_range_of_a_variable(example, name):
+    """Bands of scales, shares and variances stay inside their range, however few the draws."""
+    curves = soc.calibration_curves(example(name).fit)
+    banded = soc.bands(curves, prob=0.99, simultaneous=True)
+    assert set(banded) == set(curves)
+    positive = {"variance", "shape", "rate", "a", "b", "p_zero"}
+    if kind_of(name) != "normal":
+        positive |= {"mean"}
+    for variable in positive & set(banded):
+        assert (banded[variable] > 0.0).all(), variable
+    if kind_of(name) == "beta":
+        assert (banded["mean"] < 1.0).all()
+    for variable in banded.data_vars.values():
+        lower, median, upper = variable.transpose("bound", "score").to_numpy()
+        assert ((lower <= median) & (median <= upper)).all()

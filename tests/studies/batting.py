@@ -1,30 +1,26 @@
 """Batting averages of 2005 (Brown 2008): estimate on April to June, validate on July to October.
 
-    SOC_PYMC_DATA=... python -m tests.studies.batting [--prior mixture] [--out batting.csv]
+    SOC_PYMC_DATA=... python -m tests.studies.batting [--priors mixture] [--out batting.csv]
 
 Every player's hits become X = arcsin(sqrt((H + 1/4)/(AB + 1/2))), about Normal with variance
 1/(4 AB), or are successes in trials, whose E(theta | t, y) is judged as X is. The score is the log
 of the at-bats of the first half: who bats well bats often, which none of the published rules uses.
 """
 
-import argparse
-import os
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from scipy import optimize
 
 import soc_pymc as soc
+from tests.studies.common import Choice, data_folder, fitted, options, posteriors, show, values
 
-_VALUES = {"value": "value", "noise_sd": "noise_sd"}
-_HITS = {"successes": "hits", "trials": "at_bats"}
 _STRAIGHT = {"mean": soc.Spline(scale="linear"), "variance": soc.Spline(scale="linear")}
 PRIORS = {
-    "normal": (soc.NormalItems, _VALUES, soc.Normal()),
-    "mixture": (soc.NormalItems, _VALUES, soc.NormalMixture()),
-    "binomial": (soc.BinomialItems, _HITS, soc.Beta(**_STRAIGHT)),
-    "binomial mixture": (soc.BinomialItems, _HITS, soc.BetaMixture(**_STRAIGHT)),
+    "normal": soc.Normal(),
+    "mixture": soc.NormalMixture(),
+    "binomial": soc.Beta(**_STRAIGHT),
+    "binomial mixture": soc.BetaMixture(**_STRAIGHT),
 }
 FEWEST = 11  # at-bats in a half
 FIRST, SECOND = ("4", "5", "6"), ("7", "8", "9-10")
@@ -80,49 +76,23 @@ def normalised_error(table: pd.DataFrame, estimate: np.ndarray) -> float:
     return error(np.asarray(estimate)) / error(table["value"].to_numpy())
 
 
-def james_stein(table: pd.DataFrame) -> np.ndarray:
-    """Positive-part James-Stein around the precision-weighted mean, for unequal variances."""
-    weight = 1.0 / table["noise_sd"] ** 2
-    mean = np.average(table["value"], weights=weight)
-    spread = (weight * (table["value"] - mean) ** 2).sum()
-    keep = max(1.0 - (len(table) - 3) / spread, 0.0)
-    return (mean + keep * (table["value"] - mean)).to_numpy()
-
-
-def likelihood_rule(table: pd.DataFrame) -> np.ndarray:
-    """Parametric empirical Bayes: one Normal prior for all, by maximum likelihood."""
-    value, variance = table["value"].to_numpy(), table["noise_sd"].to_numpy() ** 2
-
-    def centre(log_spread: float) -> float:
-        return float(np.average(value, weights=1 / (np.exp(log_spread) + variance)))
-
-    def loss(log_spread: float) -> float:
-        total = np.exp(log_spread) + variance
-        return float(((value - centre(log_spread)) ** 2 / total + np.log(total)).sum())
-
-    best = float(optimize.minimize_scalar(loss, bounds=(-15, 0), method="bounded").x)
-    spread = np.exp(best)
-    return centre(best) + spread / (spread + variance) * (value - centre(best))
-
-
 def ours(table: pd.DataFrame, prior: str, group: str | None = None) -> np.ndarray:
     """Posterior means by the package, with at-bats as the score."""
-    kind, roles, config = PRIORS[prior]
-    items = kind(table, score="score", **roles, group=group)
-    fit = soc.fit(soc.summarize(items, joint=True, progress=False), config, progress=False)
-    found = soc.item_posteriors(fit, items, progress=False)["theta_mean"].to_numpy()
-    return np.arcsin(np.sqrt(found)) if roles is _HITS else found
+    roles = {"score": "score", "group": group}
+    if prior.startswith("binomial"):
+        items = soc.BinomialItems(table, successes="hits", trials="at_bats", **roles)
+    else:
+        items = values(table, group=group)
+    model = fitted(items, PRIORS[prior], joint=True)
+    theta = posteriors(model, items)["theta_mean"].to_numpy()
+    return np.arcsin(np.sqrt(theta)) if prior.startswith("binomial") else theta
 
 
 def plain_rules(table: pd.DataFrame) -> dict[str, float]:
     """TSE* of rules that need no package."""
-    mean = np.full(len(table), table["value"].mean())
-    return {
-        "naive": normalised_error(table, table["value"].to_numpy()),
-        "overall mean": normalised_error(table, mean),
-        "parametric EB, likelihood": normalised_error(table, likelihood_rule(table)),
-        "James-Stein": normalised_error(table, james_stein(table)),
-    }
+    value = table["value"].to_numpy()
+    mean = np.full(len(table), value.mean())
+    return {"naive": normalised_error(table, value), "overall mean": normalised_error(table, mean)}
 
 
 def compare(
@@ -141,20 +111,18 @@ def compare(
 
 
 def main() -> None:
-    """Print all tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--prior", nargs="+", choices=PRIORS, default=["normal", "binomial"])
-    parser.add_argument("--out", type=Path)
-    chosen = parser.parse_args()
-    table = players(Path(os.environ["SOC_PYMC_DATA"]))
+    """Prints all tables."""
+    priors = Choice(PRIORS, ["normal", "binomial"])
+    chosen = options(__doc__, {"priors": ["normal"]}, priors=priors, out=Path)
+    table = players(data_folder())
     print(f"{len(table)} players estimated, {table['value2'].notna().sum()} validated")
-    some = {who: table[table["pitcher"] == who].reset_index(drop=True) for who in (0, 1)}
+    fielders, pitchers = (table[table["pitcher"] == k].reset_index(drop=True) for k in (0, 1))
     results = {}
-    for name, part in (("all players", table), ("nonpitchers", some[0]), ("pitchers", some[1])):
+    for name, part in (("all players", table), ("nonpitchers", fielders), ("pitchers", pitchers)):
         published = PUBLISHED.get(name, {})
-        results[name] = compare(part, published, chosen.prior, groups=part is table)
+        results[name] = compare(part, published, chosen.priors, groups=part is table)
     result = pd.concat(results)
-    print(result.to_string(float_format=lambda x: f"{x:.3f}"))
+    show(result)
     if chosen.out:
         result.to_csv(chosen.out)
 

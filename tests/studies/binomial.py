@@ -1,13 +1,12 @@
 """Successes in trials: do bands and intervals cover, and what were counts in exposures worth?
 
-    python -m tests.studies.binomial [--seeds 30] [--items 20000]
+    python -m tests.studies.binomial [--simulations 30] [--items 20000]
 
 The mean rises from 0.05 to 0.95, curved, and the dispersion falls almost fivefold over the score's
 range. Items have 1 to 500 trials. The same data are fitted as successes in trials and as counts in
 exposures. The oracle knows both curves.
 """
 
-import argparse
 import warnings
 
 import numpy as np
@@ -17,17 +16,14 @@ from scipy import special, stats
 
 import soc_pymc as soc
 from tests.studies import s1
+from tests.studies.common import Choice, counts, fit, options, posteriors, show, summarize, trials
 
 _SPREAD = 1.2  # sd of the scores' logit
 _SCORES = special.expit(_SPREAD * stats.norm.ppf([0.02, 0.1, 0.25, 0.5, 0.75, 0.9, 0.98]))
 
 ITEMS = {
-    "binomial": lambda frame: soc.BinomialItems(
-        frame, score="score", successes="successes", trials="trials"
-    ),
-    "poisson": lambda frame: soc.PoissonItems(
-        frame, score="score", count="successes", exposure="trials"
-    ),
+    "binomial": trials,
+    "poisson": lambda frame: counts(frame, count="successes", exposure="trials"),
 }
 
 
@@ -56,37 +52,32 @@ def simulated(n_items: int, seed: int = 0) -> pd.DataFrame:
 
 
 def one_seed(seed: int, items: int = 20_000, kind: str = "binomial") -> s1.Outcome:
-    """Simulate, fit as one kind of items and judge."""
+    """Simulates items, fits them as one kind and judges the fit."""
     frame = simulated(items, seed)
     roles = ITEMS[kind](frame)
     with warnings.catch_warnings():  # counts that look like successes in trials
         warnings.simplefilter("ignore", soc.ItemsWarning)
-        stats_ = soc.summarize(roles, progress=False)
-    fit = soc.fit(stats_, method=soc.VI(seed=seed), progress=False)
-    scored = soc.item_posteriors(fit, roles, progress=False)
+        statistics = summarize(roles)
+    model = fit(statistics, method=soc.VI(seed=seed))
     a, b = prior_at(frame["score"])
     oracle = (a + frame["successes"]) / (a + b + frame["trials"])
-    found = soc.calibration_curves(fit, _SCORES)
+    curves = soc.calibration_curves(model, _SCORES)
+    mean, variance = (
+        curves[name].to_numpy().reshape(-1, len(_SCORES)) for name in ("mean", "variance")
+    )
     a, b = prior_at(_SCORES)
     truth = {"mean": a / (a + b), "sd": stats.beta.std(a, b)}
-    mean, variance = (
-        found[name].to_numpy().reshape(-1, len(_SCORES)) for name in ("mean", "variance")
-    )
     drawn = {"mean": mean, "sd": np.sqrt(variance)}
-    return s1.judged(fit, scored, oracle, drawn, truth)
+    return s1.judged(model, posteriors(model, roles), oracle, drawn, truth)
 
 
 def main() -> None:
-    """Run the study and print its tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=30)
-    parser.add_argument("--items", type=int, default=20_000)
-    parser.add_argument("--kinds", nargs="+", choices=list(ITEMS), default=list(ITEMS))
-    chosen = parser.parse_args()
+    """Prints a table for each kind."""
+    small = {"simulations": 2, "items": 2000}
+    chosen = options(__doc__, small, simulations=30, items=20_000, kinds=Choice(ITEMS))
     for kind in chosen.kinds:
-        outcomes = [one_seed(seed, chosen.items, kind) for seed in range(chosen.seeds)]
-        table = s1.table(outcomes).to_string(float_format=lambda x: f"{x:.4f}")
-        print(f"\nfitted as {kind} items\n{table}", flush=True)
+        outcomes = [one_seed(seed, chosen.items, kind) for seed in range(chosen.simulations)]
+        show(s1.table(outcomes), f"fitted as {kind} items")
 
 
 if __name__ == "__main__":

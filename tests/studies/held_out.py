@@ -9,62 +9,57 @@ A tenth of the exposure is held out, by thinning. Fits: `soc.Gamma()` and
 and p-values of the predictive PIT.
 """
 
-import argparse
-import os
 from pathlib import Path
 
 import pandas as pd
 
 import soc_pymc as soc
-
-ROLES = {
-    "adwords": {"score": "score", "count": "clicks", "exposure": "impressions"},
-    "fremtpl2": {"score": "score", "count": "claims", "exposure": "exposure_years"},
-}
+from tests.studies.common import counts, fit, options, real_counts, show, summarize
 
 
-def one_split(name: str, seed: int) -> soc.evaluate.HeldOut:
+def one_split(frame: pd.DataFrame, seed: int) -> soc.evaluate.HeldOut:
     """All fits to one training part, judged on the other."""
-    source = Path(os.environ["SOC_PYMC_DATA"]) / f"{name}_items.parquet"
-    split = soc.evaluate.split_items(soc.PoissonItems(source, **ROLES[name]), 0.1, seed=seed)
-    stats = soc.summarize(split.train, joint=True, progress=False)
-    few = soc.summarize(split.train, bins=200, progress=False)
-    steps = soc.FiveSteps(smooth=False)
+    split = soc.evaluate.split_items(counts(frame), 0.1, seed=seed)
+    stats = summarize(split.train, joint=True)
+    few = summarize(split.train, bins=200)
     fits = {
-        "plain": soc.fit(stats, progress=False),
-        "exposure": soc.fit(stats, soc.Gamma(exposure=soc.Spline()), progress=False),
-        "five steps": soc.fit(stats, method=soc.FiveSteps(), progress=False),
-        "five steps, 200 bins": soc.fit(few, method=soc.FiveSteps(), progress=False),
-        "five steps, 200 bins as they are": soc.fit(few, method=steps, progress=False),
+        "plain": fit(stats),
+        "exposure": fit(stats, soc.Gamma(exposure=soc.Spline())),
+        "five steps": fit(stats, method=soc.FiveSteps()),
+        "five steps, 200 bins": fit(few, method=soc.FiveSteps()),
+        "five steps, 200 bins as they are": fit(few, method=soc.FiveSteps(smooth=False)),
     }
     return soc.evaluate.held_out(fits, split, progress=False)
 
 
-def summary(found: list[soc.evaluate.HeldOut]) -> pd.DataFrame:
+def summary(tables: pd.DataFrame) -> pd.DataFrame:
     """Gains over all items, averaged over splits."""
-    overall = pd.concat([f.table[f.table["bin"] == -1] for f in found])
-    return overall.groupby("estimator", sort=False).agg(
-        nats=("gain", "mean"),
-        percent=("gain_percent", "mean"),
-        standard_error=("gain_percent_se", "mean"),
-        sd_over_splits=("gain_percent", "std"),
+    return (
+        tables[tables["bin"] == -1]
+        .groupby("estimator", sort=False)
+        .agg(
+            nats=("gain", "mean"),
+            percent=("gain_percent", "mean"),
+            standard_error=("gain_percent_se", "mean"),
+            sd_over_splits=("gain_percent", "std"),
+        )
     )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("data", choices=sorted(ROLES))
-    parser.add_argument("--splits", type=int, default=1)
-    parser.add_argument("--out", default=None, help="CSV of all tables, by split")
-    chosen = parser.parse_args()
-    found = []
+    """Prints the gains."""
+    small = {"splits": 1, "items": 3000}
+    data = ("adwords", "fremtpl2")
+    chosen = options(__doc__, small, part=data, splits=1, items=int, out=Path)
+    frame, tables = real_counts(chosen.part).iloc[: chosen.items], []
     for seed in range(chosen.splits):
-        found.append(one_split(chosen.data, seed))
-        print(seed, found[-1], flush=True)
-    print(summary(found).round(3).to_string())
+        held = one_split(frame, seed)
+        print(seed, held, flush=True)
+        tables.append(held.table.assign(split=seed))
+    table = pd.concat(tables)
+    show(summary(table))
     if chosen.out:
-        tables = [f.table.assign(split=seed) for seed, f in enumerate(found)]
-        pd.concat(tables).to_csv(chosen.out, index=False)
+        table.to_csv(chosen.out, index=False)
 
 
 if __name__ == "__main__":

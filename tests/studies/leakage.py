@@ -1,18 +1,16 @@
 """False alarms and power of soc.evaluate.leakage, and what a leak does to posteriors.
 
-Run: python -m tests.studies.leakage [number of simulations] [items]
+python -m tests.studies.leakage [--simulations 40] [--items 5000]
 """
 
-import sys
 import warnings
-from collections.abc import Callable
 
 import numpy as np
 import pandas as pd
 
 import soc_pymc as soc
+from tests.studies import common
 
-ROLES = {"count": "count", "exposure": "exposure"}
 HONEST = ("s1", "informative", "coarse", "sure", "trials", "values", "others")
 MIXES = ("mix .05", "mix .1", "mix .2", "mix .5")
 MODELS = ("tree", "leaves of 20", "leaves of 5", "boosting", "linear")
@@ -20,9 +18,7 @@ MODELS = ("tree", "leaves of 20", "leaves of 5", "boosting", "linear")
 
 def items_of(frame: pd.DataFrame) -> soc.PoissonItems | soc.NormalItems:
     """Items of a frame of counts or values."""
-    if "value" in frame:
-        return soc.NormalItems(frame, score="score", value="value", noise_sd="noise_sd")
-    return soc.PoissonItems(frame, score="score", **ROLES)
+    return common.values(frame) if "value" in frame else common.counts(frame)
 
 
 def world(n: int, seed: int, kind: str = "s1") -> pd.DataFrame:
@@ -41,14 +37,14 @@ def world(n: int, seed: int, kind: str = "s1") -> pd.DataFrame:
         noise = rng.choice([0.5, 1.0, 3.0], n)
         effect = np.log(frame["score"]) + rng.normal(0, 0.5, n)
         y, fresh = (effect + noise * rng.normal(size=n) for _ in range(2))
-        return pd.DataFrame(
-            {"score": np.log(frame["score"]), "value": y, "noise_sd": noise, "fresh": fresh}
-        )
-    draw: Callable[[], np.ndarray] = lambda: rng.poisson(theta * exposure)  # noqa: E731
+        columns = {"value": y, "noise_sd": noise, "fresh": fresh}
+        return pd.DataFrame({"score": np.log(frame["score"]), **columns})
     if kind == "trials":
         theta = np.minimum(3 * theta, 0.95)
-        draw = lambda: rng.binomial(exposure, theta)  # noqa: E731
-    return frame.assign(theta=theta, count=draw(), fresh=draw())
+        count, fresh = rng.binomial(exposure.astype(int), theta, (2, n))
+    else:
+        count, fresh = rng.poisson(theta * exposure, (2, n))
+    return frame.assign(theta=theta, count=count, fresh=fresh)
 
 
 def fresh_of(frame: pd.DataFrame) -> pd.DataFrame:
@@ -59,10 +55,8 @@ def fresh_of(frame: pd.DataFrame) -> pd.DataFrame:
 def features(frame: pd.DataFrame, seed: int) -> np.ndarray:
     """A noisy view of the score, and three of nothing."""
     rng = np.random.default_rng([seed, 2])
-    n = len(frame)
-    return np.column_stack(
-        [np.log(frame["score"]) + rng.normal(0, 0.3, n), rng.normal(size=(n, 3))]
-    )
+    noisy = np.log(frame["score"]) + rng.normal(0, 0.3, len(frame))
+    return np.column_stack([noisy, rng.normal(size=(len(frame), 3))])
 
 
 def regressor(kind: str):  # type: ignore[no-untyped-def]
@@ -71,15 +65,12 @@ def regressor(kind: str):  # type: ignore[no-untyped-def]
     from sklearn.linear_model import PoissonRegressor
     from sklearn.tree import DecisionTreeRegressor
 
-    return {
-        "tree": lambda: DecisionTreeRegressor(random_state=0),
-        "leaves of 20": lambda: DecisionTreeRegressor(min_samples_leaf=20, random_state=0),
-        "leaves of 5": lambda: DecisionTreeRegressor(min_samples_leaf=5, random_state=0),
-        "boosting": lambda: HistGradientBoostingRegressor(
-            loss="poisson", max_iter=80, random_state=0
-        ),
-        "linear": lambda: PoissonRegressor(alpha=1e-6, max_iter=300),
-    }[kind]()
+    if kind == "linear":
+        return PoissonRegressor(alpha=1e-6, max_iter=300)
+    if kind == "boosting":
+        return HistGradientBoostingRegressor(loss="poisson", max_iter=80, random_state=0)
+    leaves = {"tree": 1, "leaves of 20": 20, "leaves of 5": 5}
+    return DecisionTreeRegressor(min_samples_leaf=leaves[kind], random_state=0)
 
 
 def one(kind: str, n: int, seed: int) -> dict[str, bool]:
@@ -91,34 +82,24 @@ def one(kind: str, n: int, seed: int) -> dict[str, bool]:
         frame["score"] = w * frame["count"] / frame["exposure"] + (1 - w) * frame["score"]
     elif kind in MODELS or kind == "others":
         X, y, size = features(frame, seed), frame["count"], frame["exposure"]
-        model = regressor("boosting" if kind == "others" else kind)
         # an honest model has seen as many other items
-        seen = world(n, seed + 10_000) if kind == "others" else frame
-        rate = seen["count"] / seen["exposure"]
-        own = features(seen, seed + 10_000) if kind == "others" else X
-        model.fit(own, rate, sample_weight=seen["exposure"])
+        training, X_training, model = frame, X, regressor(kind if kind in MODELS else "boosting")
+        if kind == "others":
+            training = world(n, seed + 10_000)
+            X_training = features(training, seed + 10_000)
+        rate = training["count"] / training["exposure"]
+        model.fit(X_training, rate, sample_weight=training["exposure"])
         folds, _ = soc.evaluate.cross_fit(model, X, y, exposure=size, least=1e-5, seed=seed)
         frame["score"] = np.maximum(model.predict(X), 1e-5)
         other = items_of(frame.assign(score=folds))
     fresh = items_of(fresh_of(frame))
-    found = soc.evaluate.leakage(items_of(frame), fresh=fresh, out_of_fold=other).table
+    evidence = soc.evaluate.leakage(items_of(frame), fresh=fresh, out_of_fold=other).table
     # each as if it were alone
-    alone = found["p_value"] < 0.05
-    if "out-of-fold scores" in found.index:
-        alone["out-of-fold scores"] &= found.loc["out-of-fold scores", "effect"] > 0.05
-    alone["any of them"] = found["leaks"].any()
-    return alone.to_dict() | {"slope": found["effect"].get("fresh outcomes", np.nan)}
-
-
-def alarms(number: int, n: int, kinds: tuple[str, ...] = HONEST + MIXES + MODELS) -> pd.DataFrame:
-    """Share of simulations with an alarm, by kind of scores and evidence."""
-    rows = {}
-    for kind in kinds:
-        rows[kind] = (
-            pd.DataFrame([one(kind, n, seed) for seed in range(number)]).astype(float).mean()
-        )
-        print(kind, rows[kind].round(2).to_dict(), flush=True)
-    return pd.DataFrame(rows).T
+    alarm = evidence["p_value"] < 0.05
+    if "out-of-fold scores" in evidence.index:
+        alarm["out-of-fold scores"] &= evidence.loc["out-of-fold scores", "effect"] > 0.05
+    alarm["any of them"] = evidence["leaks"].any()
+    return alarm.to_dict() | {"slope": evidence["effect"].get("fresh outcomes", np.nan)}
 
 
 def damage(n: int, w: float, seed: int = 0) -> dict[str, float]:
@@ -129,27 +110,32 @@ def damage(n: int, w: float, seed: int = 0) -> dict[str, float]:
     frame = soc.simulation.s1(n, seed=seed)
     rate = frame["count"] / frame["exposure"]
     frame["score"] = w * rate + (1 - w) * frame["score"]
-    stats = soc.summarize(items_of(frame), on_leakage="ignore", progress=False)
-    fit = soc.fit(stats, method=soc.FiveSteps(moments="plain"), progress=False)
-    scored = soc.item_posteriors(fit, items_of(frame), progress=False)
-    theta, off = frame["theta"], scored["theta_mean"] - frame["theta"]
-    inside = (theta >= scored["theta_q05"]) & (theta <= scored["theta_q95"])
+    method = soc.FiveSteps(moments="plain")
+    items = common.counts(frame)
+    scored = common.posteriors(common.fitted(items, method=method, on_leakage="ignore"), items)
+    error = scored["theta_mean"] - frame["theta"]
     return {
         "w": w,
-        "squared error": float((off**2).mean()),
+        "squared error": float((error**2).mean()),
         "posterior variance": float(scored["theta_var"].mean()),
-        "standardised": float((off**2 / scored["theta_var"]).mean()),
-        "within 90%": float(inside.mean()),
+        "standardised": float((error**2 / scored["theta_var"]).mean()),
+        "within 90%": float(common.items_covered(scored).mean()),
     }
 
 
 def main() -> None:
-    """Print both tables."""
+    """Prints what leaks do to posteriors, and the shares of simulations with an alarm."""
     warnings.simplefilter("ignore")
-    number = int(sys.argv[1]) if len(sys.argv) > 1 else 40
-    n = int(sys.argv[2]) if len(sys.argv) > 2 else 5000
-    print(pd.DataFrame([damage(20_000, w) for w in (0, 0.02, 0.05, 0.1, 0.2, 0.5)]).round(5))
-    print(alarms(number, n).round(2).to_string())
+    kinds = common.Choice(HONEST + MIXES + MODELS)
+    small = {"simulations": 2, "items": 1000, "kinds": ["s1", "mix .5", "leaves of 20", "others"]}
+    chosen = common.options(__doc__, small, simulations=40, items=5000, kinds=kinds)
+    weights = (0, 0.02, 0.05, 0.1, 0.2, 0.5)
+    common.show(pd.DataFrame([damage(4 * chosen.items, w) for w in weights]))
+    shares = {}
+    for kind in chosen.kinds:
+        alarms = [one(kind, chosen.items, seed) for seed in range(chosen.simulations)]
+        shares[kind] = pd.DataFrame(alarms).astype(float).mean()
+    common.show(pd.DataFrame(shares).T, digits=2)
 
 
 if __name__ == "__main__":

@@ -5,186 +5,120 @@
 Scores and exposures are those of search-ad keywords, repeated; a cell is a bias delta of log t and
 a standard deviation sigma of log theta given t. The paper's figure of squared error over estimated
 variance shows 5 to 10% too much wherever sigma is large, because a Gamma has no lognormal tail.
-
-Rows by bin of score, those of `soc.evaluate.accuracy`, go to ``--out``, rows over all items to a
-second file (``lognormal_all.parquet``); another run makes what is missing.
+Rows by bin of score go to ``--out``, rows over all items to ``lognormal_all.parquet``; another run
+makes what is missing.
 """
 
-import argparse
-import os
-import tempfile
-import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 import soc_pymc as soc
-from soc_pymc.evaluate.by_bin import accuracy_by_bin, given_score
-from soc_pymc.families.outcomes import OUTCOMES
-from tests.studies import grid
-from tests.studies.blocks import ratio_with_error
+from tests.studies.common import Choice, Rows, counts, fit, options, real_counts, show, summarize
 
-PRIORS = {
-    "five": "Gamma",
-    "gamma": "Gamma",
-    "mixture": "GammaMixture",
-    "five-mixture": "GammaMixture",
+METHODS = {  # name in tables, prior, items in a bin of five steps
+    "five": ("five steps", soc.Gamma(), 500),
+    "gamma": ("Bayes, Gamma", soc.Gamma(), None),
+    "mixture": ("Bayes, mixture", soc.GammaMixture(), None),
+    "five-mixture": ("five steps, mixture", soc.GammaMixture(), 2000),
 }
-NAMES = {
-    "five": "five steps",
-    "gamma": "Bayes, Gamma",
-    "mixture": "Bayes, mixture",
-    "five-mixture": "five steps, mixture",
-}
+"""Wide bins take their range of t for variance of theta; weights of few items are too narrow."""
 CELLS = {
     f"delta={delta:g},sigma={sigma:g}": (delta, sigma)
     for delta in (-0.5, 0.0, 0.5)
     for sigma in (0.1, 0.25, 0.5, 1.0)
 }
-# Items in a bin of five steps: wide bins take their range of t for variance of theta, and a hundred
-# weights of few items give posteriors that are too narrow.
-_FIVE_STEPS_ITEMS = {"five": 500, "five-mixture": 2000}
+SUMMARY = ["regret", "regret_se", "expected_ratio", "expected_ratio_se", "error_ratio"]
+SUMMARY += ["ratio", "mse_t", "mse_mean", "mse_posterior", "converged", "pareto_k", "fit_seconds"]
 
 
-def keywords(folder: Path, n_items: int) -> tuple[np.ndarray, np.ndarray]:
-    """Scores and exposures of the search-ad keywords, repeated to a number of items."""
-    columns = ["score", "impressions"]
-    table = pd.read_parquet(folder / "adwords_items.parquet", columns=columns)
-    return tuple(np.resize(table[c].to_numpy(), n_items) for c in columns)
-
-
-def fit_items(items: soc.PoissonItems, prior: str, n_items: int) -> soc.Fit:
-    """One method's fit: the five steps in up to 1,000 bins, the others variational."""
-    made = getattr(soc, PRIORS[prior])()
-    if prior.startswith("five"):
-        bins = min(max(20, n_items // _FIVE_STEPS_ITEMS[prior]), 1000)
-        stats = soc.summarize(items, bins=bins, joint=True, progress=False)
-        moments = "log" if isinstance(made, soc.Gamma) else None  # as the paper smoothed
-        return soc.fit(stats, made, soc.FiveSteps(moments=moments), progress=False)
-    return soc.fit(soc.summarize(items, joint=True, progress=False), made, progress=False)
-
-
-def run_cell(
-    score: np.ndarray, exposure: np.ndarray, cell: str, prior: str, seed: int = 0
-) -> tuple[pd.DataFrame, dict[str, object]]:
-    """Simulate, fit and score one cell through files; items with truth, and what the fit was."""
-    delta, sigma = CELLS[cell]
-    with tempfile.TemporaryDirectory() as folder:
-        path, out = Path(folder, "items.parquet"), Path(folder, "scored.parquet")
-        soc.simulation.lognormal_rates(score, exposure, delta, sigma, seed).to_parquet(path)
-        start = time.perf_counter()
-        items = soc.PoissonItems(str(path), score="score", count="count", exposure="exposure")
-        fit = fit_items(items, prior, len(score))
-        fitted = time.perf_counter()
-        draws = "all" if prior.startswith("five") else "auto"
-        soc.item_posteriors(fit, items, draws=draws, quantiles=(), out=out, progress=False)
-        scored = time.perf_counter()
-        table = pd.read_parquet(out)
-    columns = {c: table[c].to_numpy() for c in ("score", "count", "exposure")}
-    best, spread = soc.simulation.lognormal_oracle(*columns.values(), delta, sigma)
-    mean, variance = given_score(fit, columns)
-    true_mean = table["score"] * np.exp(delta + sigma**2 / 2)
-    table = table.assign(
-        mean=mean,
-        variance=variance,
+def simulated(
+    keywords: pd.DataFrame, n_items: int, delta: float, sigma: float, seed: int = 0
+) -> pd.DataFrame:
+    """Items at the keywords' scores and exposures, with the truth."""
+    score, exposure = (np.resize(keywords[c].to_numpy(), n_items) for c in ("score", "exposure"))
+    table = soc.simulation.lognormal_rates(score, exposure, delta, sigma, seed)
+    mean, variance = soc.simulation.lognormal_oracle(score, table["count"], exposure, delta, sigma)
+    true_mean = score * np.exp(delta + sigma**2 / 2)
+    return table.assign(
         true_mean=true_mean,
         true_variance=true_mean**2 * np.expm1(sigma**2),
-        oracle_mean=best,
-        oracle_variance=spread,
+        oracle_mean=mean,
+        oracle_variance=variance,
     )
-    status = {
-        "fit_seconds": fitted - start,
-        "score_seconds": scored - fitted,
-        "converged": fit.status.converged,
-        "pareto_k": fit.status.pareto_k,
-    }
-    return table, status
 
 
-def tables(
-    items: pd.DataFrame, prior: str, cell: str, status: dict[str, object], bins: int
+def fitted(items: Any, prior: Any, items_in_bin: int | None) -> soc.Fit:
+    """One method's fit: the five steps in up to 1,000 bins, the others variational."""
+    if not items_in_bin:
+        return fit(summarize(items, joint=True), prior)
+    bins = min(max(20, len(items.source) // items_in_bin), 1000)
+    moments = "log" if isinstance(prior, soc.Gamma) else None  # as the paper smoothed
+    stats = summarize(items, bins=bins, joint=True)
+    return fit(stats, prior, soc.FiveSteps(moments=moments))
+
+
+def judged(
+    items: Any, model: soc.Fit, method: str, bins: int, **cell: float
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Rows by bin of score, and the row over all items."""
-    delta, sigma = CELLS[cell]
-    labels = {"method": NAMES[prior], "delta": delta, "sigma": sigma}
-    by_bin, whole = (
-        grid.label(accuracy_by_bin(items, b, OUTCOMES["poisson"]), **labels) for b in (bins, 1)
+    """Rows of `soc.evaluate.accuracy` by bin of score and over all items.
+
+    ``ratio`` is ``error_ratio`` over that of the oracle on the same items.
+    """
+    by_bin, overall = (
+        soc.evaluate.accuracy({method: model}, items, bins=b, progress=False, **cell)
+        for b in (bins, 1)
     )
-    more = figures(items, delta, sigma)
-    return by_bin, whole.assign(**{k: v for k, v in more.items() if k not in whole}, **status)
+    frame = items.source
+    oracle = ((frame["oracle_mean"] - frame["theta"]) ** 2 / frame["oracle_variance"]).mean()
+    status = model.status
+    return by_bin, overall.assign(
+        ratio=overall["error_ratio"] / oracle,
+        converged=status.converged,
+        pareto_k=status.pareto_k,
+        fit_seconds=status.seconds,
+    )
 
 
 def one_cell(
-    score: np.ndarray, exposure: np.ndarray, cell: str, prior: str, seed: int = 0
-) -> dict[str, object]:
-    """Figures of one cell with standard errors that allow for repeated items."""
-    table, status = run_cell(score, exposure, cell, prior, seed)
-    return {"cell": cell, "prior": prior, **figures(table, *CELLS[cell]), **status}
-
-
-def figures(table: pd.DataFrame, delta: float, sigma: float) -> dict[str, float]:
-    """Error over variance beside the oracle's, regret and squared errors of scored items.
-
-    ``expected_ratio`` and ``regret_percent`` put the oracle's exact posterior in place of theta:
-    E[(theta - m)^2 | t, y] = V + (M - m)^2 with its mean M and variance V, without the luck of the
-    simulated theta.
-    """
-    theta, mean, variance = (
-        table[c].to_numpy(dtype=float) for c in ("theta", "theta_mean", "theta_var")
-    )
-    if "oracle_mean" in table:
-        best, spread = (table[c].to_numpy() for c in ("oracle_mean", "oracle_variance"))
-    else:
-        columns = (table[c].to_numpy() for c in ("score", "count", "exposure"))
-        best, spread = soc.simulation.lognormal_oracle(*columns, delta, sigma)
-    error, best_error = (mean - theta) ** 2, (best - theta) ** 2
-    expected = spread + (mean - best) ** 2
-    ratio, ratio_se = ratio_with_error(
-        {"ours": error / variance, "oracle": best_error / spread},
-        lambda ours, oracle: ours / oracle,
-    )
-    exact, exact_se = ratio_with_error({"ours": expected / variance}, lambda ours: ours)
-    regret, regret_se = ratio_with_error(
-        {"ours": expected, "oracle": spread}, lambda ours, oracle: 100 * (ours / oracle - 1)
-    )
-    return {
-        "ratio": ratio,
-        "ratio_se": ratio_se,
-        "expected_ratio": exact,
-        "expected_ratio_se": exact_se,
-        "regret_percent": regret,
-        "regret_se": regret_se,
-        "mse_score": float(np.mean((table["score"] - theta) ** 2)),
-        "mse_ours": float(error.mean()),
-        "mse_oracle": float(best_error.mean()),
-    }
+    keywords: pd.DataFrame, n_items: int, cell: str, method: str, seed: int = 0, bins: int = 20
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Simulates, fits and judges one cell."""
+    delta, sigma = CELLS[cell]
+    items = counts(simulated(keywords, n_items, delta, sigma, seed))
+    name, prior, items_in_bin = METHODS[method]
+    model = fitted(items, prior, items_in_bin)
+    return judged(items, model, name, bins, delta=delta, sigma=sigma)
 
 
 def main() -> None:
-    """Run the grid, print its table, write rows after every cell and method."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--items", type=int, default=1_000_000)
-    parser.add_argument("--prior", choices=PRIORS, nargs="+", default=list(PRIORS))
-    parser.add_argument("--cells", choices=["all", *CELLS], default="all", metavar="all|NAME")
-    parser.add_argument("--bins", type=int, default=20, help="bins of score of the table")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path)
-    chosen = parser.parse_args()
-    score, exposure = keywords(Path(os.environ["SOC_PYMC_DATA"]), chosen.items)
-    results = grid.Results(chosen.out, {"n_items": chosen.items, "seed": chosen.seed})
-    rows = []
-    for prior in chosen.prior:
-        for cell in list(CELLS) if chosen.cells == "all" else [chosen.cells]:
+    """Runs the grid, saves rows after every cell and method, and prints the table."""
+    small = {"items": 20_000, "cells": ["delta=0,sigma=0.5"], "prior": ["five", "gamma"]}
+    chosen = options(
+        __doc__,
+        small,
+        items=1_000_000,
+        prior=Choice(METHODS),
+        cells=Choice(["all", *CELLS], ["all"]),
+        bins=20,
+        seed=0,
+        out=Path,
+    )
+    keywords = real_counts("adwords")
+    run = {"n_items": chosen.items, "seed": chosen.seed}
+    everything = chosen.out and chosen.out.with_stem(chosen.out.stem + "_all")
+    by_bin, overall = Rows(chosen.out, **run), Rows(everything, **run)
+    for method in chosen.prior:
+        for cell in CELLS if "all" in chosen.cells else chosen.cells:
             delta, sigma = CELLS[cell]
-            if results.done(method=NAMES[prior], delta=delta, sigma=sigma):
-                continue
-            table, status = run_cell(score, exposure, cell, prior, chosen.seed)
-            found = tables(table, prior, cell, status, chosen.bins)
-            results.add(*found)
-            rows.append(found[1])
-    whole = grid.read(results.whole) if results.whole else pd.concat(rows)
-    print(grid.brief(whole.sort_values(["delta", "sigma", "method"])))
+            if not overall.has(method=METHODS[method][0], delta=delta, sigma=sigma):
+                rows = one_cell(keywords, chosen.items, cell, method, chosen.seed, chosen.bins)
+                by_bin.add(rows[0])
+                overall.add(rows[1])
+    cells = overall.table.set_index(["delta", "sigma", "method"]).sort_index()
+    show(cells[SUMMARY])
 
 
 if __name__ == "__main__":

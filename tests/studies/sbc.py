@@ -1,18 +1,13 @@
 """Simulation-based calibration: are posteriors right on average over data sets from the prior?
 
-    python -m tests.studies.sbc [--kind binomial] [--fits 200] [--picture docs/dev/sbc.png]
+    python -m tests.studies.sbc [--kind binomial] [--fits 200]
 
-Curves are drawn from the prior, outcomes from the curves, and the model is fitted to the outcomes:
-the rank of every true quantity among its posterior draws is then uniform (Talts et al. 2018;
-Sailynoja, Burkner and Vehtari 2022 for the bands). No fit is left out, converged or not.
+The rank of every true quantity among its posterior draws is uniform (Talts et al. 2018; Sailynoja,
+Burkner and Vehtari 2022 for the bands). No fit is left out, converged or not.
 """
 
-import argparse
-import time
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,6 +22,8 @@ from soc_pymc.families.family import family_of
 from soc_pymc.model.splines import spline_matrix
 from soc_pymc.posterior.curves import curve_draws
 from tests.studies import binomial
+from tests.studies.common import Choice, counts, options, show, summarize, values
+from tests.studies.common import fit as fit_quietly
 
 PRIOR = soc.Gamma(
     mean=soc.Spline(level=(float(np.log(0.05)), 0.7), slope=(1.0, 0.3)),
@@ -71,12 +68,7 @@ class Setting:
 
 
 SETTINGS = {
-    "poisson": Setting(
-        PRIOR,
-        soc.simulation.s1,
-        lambda frame: soc.PoissonItems(frame, score="score", count="count", exposure="exposure"),
-        _counts,
-    ),
+    "poisson": Setting(PRIOR, soc.simulation.s1, counts, _counts),
     "binomial": Setting(
         soc.Beta(
             mean=soc.Spline(scale="logit", level=(float(special.logit(0.3)), 0.7), slope=(1, 0.3)),
@@ -92,7 +84,7 @@ SETTINGS = {
             variance=soc.Spline(scale="linear", level=(float(np.log(0.3)), 0.7), slope=(0.0, 0.5)),
         ),
         _effects,
-        lambda frame: soc.NormalItems(frame, score="score", value="value", noise_sd="noise_sd"),
+        values,
         _values,
     ),
 }
@@ -114,43 +106,27 @@ def _r_squared(prior: Any, first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def replicates(
-    fits: int,
-    items: int,
-    bins: int | None = None,
-    seed: int = 0,
-    binned: bool = False,
-    kind: str = "poisson",
+    fits: int, items: int, seed: int = 0, kind: str = "poisson"
 ) -> Iterator[tuple[soc.Fit, list[tuple[str, np.ndarray, float, float]]]]:
     """Fits to data sets from the prior: each with name, draws and truth of every quantity.
 
-    The last entry is uniform on (0, 1) and breaks ties of ranks. Items draw theta from the curves
-    at their own scores, or at the centre of their bin (`binned`), which is the model to the letter.
+    The last entry is uniform on (0, 1) and breaks ties of ranks.
     """
     setting = SETTINGS[kind]
     prior = setting.prior
     rng = np.random.default_rng(seed)
     frame = setting.frame(items, seed=seed)
-    first = soc.summarize(setting.items(frame), bins=bins, progress=False)
+    first = summarize(setting.items(frame))
     truth = _prior_curves(first, prior, fits, seed)
-    fit = soc.fit(first, prior, progress=False)
     score = frame["score"].to_numpy()
-    if binned:
-        centre = fit.data["constant_data"]["score"].to_numpy()
-        score = centre[np.searchsorted(first.edges, score, side="right")]
-    at_items = _matrices(fit, score)
-    points = frame["score"].quantile(list(_QUANTILES)).to_numpy()
-    some = frame["score"].to_numpy()[:: max(1, items // 500)]
+    at_items = _matrices(fit_quietly(first, prior), score)
+    points = np.quantile(score, _QUANTILES)
+    some = score[:: max(1, items // 500)]
     for i in range(fits):
-        curves = (at @ truth[name][i] for name, at in at_items.items())
-        summary = soc.summarize(
-            setting.items(setting.outcomes(rng, *curves, frame)),
-            edges=first.edges,
-            on_leakage="ignore",
-            progress=False,
-        )
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", soc.ConvergenceWarning)
-            fit = soc.fit(summary, prior, method=soc.VI(seed=i), progress=False)
+        curves = (matrix @ truth[name][i] for name, matrix in at_items.items())
+        outcomes = setting.items(setting.outcomes(rng, *curves, frame))
+        stats = summarize(outcomes, edges=first.edges, on_leakage="ignore")
+        fit = fit_quietly(stats, prior, soc.VI(seed=i))
         yield fit, [(*one, rng.random()) for one in _quantities(fit, truth, i, points, some)]
 
 
@@ -215,69 +191,26 @@ def table(found: pd.DataFrame) -> pd.DataFrame:
 
     They are as sensitive in the tails as in the middle; p is corrected by Holm's method.
     """
-    names = [c for c in found if c not in ("converged", "pareto_k")]
-    observed = _extremeness(found[names].to_numpy(dtype=float).T)
-    null = _null(len(found))
+    table = found.drop(columns=["converged", "pareto_k"], errors="ignore")
+    observed = _extremeness(table.to_numpy(dtype=float).T)
+    null = _null(len(table))
     p = ((null[:, None] <= observed).sum(axis=0) + 1) / (len(null) + 1)
-    result = pd.DataFrame(
-        {
-            "largest ECDF difference": {
-                k: sps.kstest(found[k], "uniform").statistic for k in names
-            },
-            "p": dict(zip(names, p, strict=True)),
-            "inside central 90%": {
-                k: ((found[k] > 0.05) & (found[k] < 0.95)).mean() for k in names
-            },
-        }
-    )
-    result["p corrected"] = holm(result["p"].to_numpy())
-    return result
-
-
-def picture(found: pd.DataFrame, path: Path) -> None:
-    """ECDF differences of all ranks with a band that holds all of them with probability 95%."""
-    import matplotlib as mpl
-
-    mpl.use("agg")
-    import matplotlib.pyplot as plt
-
-    names = list(table(found).index)
-    level = float(np.quantile(_null(len(found)), 0.05 / len(names)))
-    band = [sps.binom.ppf(q, len(found), _GRID) / len(found) for q in (level / 2, 1 - level / 2)]
-    figure, axes = plt.subplots(3, 5, figsize=(12, 6.5), sharex=True, sharey=True)
-    grid = np.linspace(0, 1, 400)
-    for name, ax in zip(names, axes.ravel(), strict=False):
-        ecdf = np.searchsorted(np.sort(found[name]), grid, side="right") / len(found)
-        ax.fill_between(_GRID, band[0] - _GRID, band[1] - _GRID, color="0.85", linewidth=0)
-        ax.plot(grid, ecdf - grid, color="#0072B2")
-        ax.axhline(0, color="0.4", linewidth=0.8)
-        ax.set_title(name, fontsize=10)
-    for ax in axes.ravel()[len(names) :]:
-        ax.remove()
-    figure.supxlabel("rank of the truth among posterior draws")
-    figure.supylabel("ECDF - uniform")
-    figure.suptitle(f"{len(found)} data sets from the prior; grey: 95% band for all panels at once")
-    figure.tight_layout()
-    figure.savefig(path, dpi=110)
+    columns = {
+        "largest ECDF difference": [sps.kstest(x, "uniform").statistic for _, x in table.items()],
+        "p": p,
+        "inside central 90%": ((table > 0.05) & (table < 0.95)).mean(),
+        "p corrected": holm(p),
+    }
+    return pd.DataFrame(columns, index=table.columns)
 
 
 def main() -> None:
-    """Run the study, print its table and draw its picture."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kind", choices=list(SETTINGS), default="poisson")
-    parser.add_argument("--fits", type=int, default=200)
-    parser.add_argument("--items", type=int, default=5000)
-    parser.add_argument("--picture", type=Path)
-    chosen = parser.parse_args()
-    start = time.time()
+    """Runs the study and prints its table."""
+    small = {"fits": 2, "items": 1000}
+    chosen = options(__doc__, small, kind=Choice(SETTINGS, "poisson"), fits=200, items=5000)
     found = ranks(chosen.fits, chosen.items, kind=chosen.kind)
-    print(table(found).to_string(float_format=lambda x: f"{x:.3f}"))
-    print(
-        f"{chosen.fits} fits of {chosen.items} items, {found['converged'].mean():.1%} converged, "
-        f"Pareto k median {found['pareto_k'].median():.2f}, {time.time() - start:.0f} s"
-    )
-    if chosen.picture:
-        picture(found, chosen.picture)
+    show(table(found), digits=3)
+    show(found[["converged", "pareto_k"]].astype(float).describe(), digits=3)
 
 
 if __name__ == "__main__":

@@ -2,48 +2,42 @@
 
     python -m tests.studies.vsbc [--kinds poisson normal] [--fits 100] [--items 5000] [--seed 0]
 
-Data sets are drawn from the prior as in `tests.studies.sbc`, and p is the probability that a fit's
-draws give to values below the truth. Where locations are unbiased, p and 1 - p have the same
-distribution, even if widths are wrong (Yao, Vehtari, Simpson and Gelman 2018): their
-Kolmogorov-Smirnov distance tests this. Where widths are right as well, p is uniform and the spread,
-4 mean|p - 1/2|, is 1; it is larger for draws too narrow. The last rows are for all quantities
-together, as they are and with two faults planted into the draws, to show what the tests can see.
-No fit is left out, converged or not.
+p is the probability that a fit's draws give to values below the truth. Where locations are
+unbiased, p and 1 - p have the same distribution, even if widths are wrong (Yao, Vehtari, Simpson
+and Gelman 2018): their Kolmogorov-Smirnov distance tests this. Where widths are right as well, the
+spread, 4 mean|p - 1/2|, is 1; it is larger for draws too narrow. The last rows are for all
+quantities together, as they are and with two faults planted into the draws.
 """
 
-import argparse
-import time
 from collections.abc import Callable
 
 import numpy as np
 import pandas as pd
 
 from tests.studies import sbc
+from tests.studies.common import Choice, options, show
 
 _FLIPS = 4000
 
-Change = Callable[[np.ndarray], np.ndarray]
-
-FAULTS: dict[str, Change] = {
+FAULTS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "": lambda drawn: drawn,
     "shifted by 0.3 sd": lambda drawn: drawn + 0.3 * drawn.std(),
     "0.8 of the width": lambda drawn: drawn.mean() + 0.8 * (drawn - drawn.mean()),
 }
-"""Changes of a quantity's draws that make a right approximation wrong."""
+"""Changes of a quantity's draws that make a right approximation wrong; the first has none."""
 
 
 def probabilities(
     fits: int, items: int, seed: int, kind: str
 ) -> tuple[dict[str, pd.DataFrame], pd.DataFrame]:
     """p of every quantity (columns) in every data set (rows), as is ("") and by fault; statuses."""
-    changes: dict[str, Change] = {"": lambda drawn: drawn, **FAULTS}
-    found: dict[str, list[dict[str, float]]] = {label: [] for label in changes}
+    rows: dict[str, list[dict[str, float]]] = {label: [] for label in FAULTS}
     statuses = []
     for fit, quantities in sbc.replicates(fits, items, seed=seed, kind=kind):
         statuses.append({"converged": fit.status.converged, "pareto_k": fit.status.pareto_k})
-        for label, change in changes.items():
-            row = {name: sbc.rank(change(x), *true) for name, x, *true in quantities}
-            found[label].append(row)
-    return {label: pd.DataFrame(rows) for label, rows in found.items()}, pd.DataFrame(statuses)
+        for label, change in FAULTS.items():
+            rows[label].append({name: sbc.rank(change(x), *true) for name, x, *true in quantities})
+    return {label: pd.DataFrame(table) for label, table in rows.items()}, pd.DataFrame(statuses)
 
 
 def _distances(p: np.ndarray) -> np.ndarray:
@@ -63,50 +57,39 @@ def table(found: pd.DataFrame, seed: int = 0) -> pd.DataFrame:
     """
     p = found.to_numpy(dtype=float).T
     flips = np.random.default_rng(seed).random((_FLIPS, p.shape[1])) < 0.5
-    own, null = _distances(p), np.array([_distances(np.where(flips, 1 - q, q)) for q in p])
+    distances, null = _distances(p), np.array([_distances(np.where(flips, 1 - q, q)) for q in p])
     away = 4 * np.abs(p - 0.5)
-
-    def row(p: np.ndarray, own: float, null: np.ndarray, most: np.ndarray, away: np.ndarray):
-        return {
-            "mean p": p.mean(),
-            "KS distance": own,
-            "p": (np.sum(null >= own) + 1) / (_FLIPS + 1),
-            "p corrected": (np.sum(most >= own) + 1) / (_FLIPS + 1),
-            "spread": away.mean(),
-            "its error": away.std(ddof=1) / np.sqrt(len(away)),
-        }
-
-    rows = {
-        name: row(p[i], own[i], null[i], null.max(axis=0), away[i])
-        for i, name in enumerate(found.columns)
+    distances, null = np.append(distances, distances.mean()), np.vstack([null, null.mean(axis=0)])
+    largest = np.vstack([np.tile(null[:-1].max(axis=0), (len(p), 1)), null[-1:]])
+    away = np.vstack([away, away.mean(axis=0)])
+    columns = {
+        "mean p": np.append(p.mean(axis=1), p.mean()),
+        "KS distance": distances,
+        "p": ((null >= distances[:, None]).sum(axis=1) + 1) / (_FLIPS + 1),
+        "p corrected": ((largest >= distances[:, None]).sum(axis=1) + 1) / (_FLIPS + 1),
+        "spread": away.mean(axis=1),
+        "its error": away.std(axis=1, ddof=1) / np.sqrt(away.shape[1]),
     }
-    mean = null.mean(axis=0)
-    rows["all"] = row(p, own.mean(), mean, mean, away.mean(axis=0))
-    return pd.DataFrame(rows).T
+    return pd.DataFrame(columns, index=[*found.columns, "all"])
 
 
 def main() -> None:
-    """Run the study and print a table for each kind of items."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    kinds = ["poisson", "normal"]
-    parser.add_argument("--kinds", nargs="+", choices=list(sbc.SETTINGS), default=kinds)
-    parser.add_argument("--fits", type=int, default=100)
-    parser.add_argument("--items", type=int, default=5000)
-    parser.add_argument("--seed", type=int, default=0)
-    chosen = parser.parse_args()
+    """Prints a table for each kind of items."""
+    small = {"kinds": ["poisson"], "fits": 3, "items": 1000}
+    chosen = options(
+        __doc__,
+        small,
+        kinds=Choice(sbc.SETTINGS, ["poisson", "normal"]),
+        fits=100,
+        items=5000,
+        seed=0,
+    )
     for kind in chosen.kinds:
-        start = time.process_time()
         found, status = probabilities(chosen.fits, chosen.items, chosen.seed, kind)
         tables = {label: table(p) for label, p in found.items()}
         faulty = {f"all, {label}": t.loc["all"] for label, t in tables.items() if label}
-        shown = pd.concat([tables[""], pd.DataFrame(faulty).T])
-        print(shown.to_string(float_format=lambda x: f"{x:.3f}"))
-        print(
-            f"{kind}: {chosen.fits} fits of {chosen.items} items, seed {chosen.seed}, "
-            f"{status['converged'].mean():.1%} converged, Pareto k median "
-            f"{status['pareto_k'].median():.2f}, {time.process_time() - start:.0f} CPU s\n",
-            flush=True,
-        )
+        show(pd.concat([tables[""], pd.DataFrame(faulty).T]), kind, digits=3)
+        show(status.astype(float).describe(), digits=3)
 
 
 if __name__ == "__main__":

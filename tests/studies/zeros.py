@@ -2,20 +2,13 @@
 
     python -m tests.studies.zeros --items 20000 --shares 0 0.05 0.2 0.5 --seeds 0 1
 
-Scores t are correct for theta that is not 0. Counts: theta | t ~ Gamma(2) of mean t, scores
-log-normal around 0.02, exposures around 80. Values: theta | t ~ Normal(0.5 + 0.8 t, 0.5^2), noise
-sds around 0.4. The share of theta that is 0 is a constant. The oracle knows all of this.
-
-Columns: seconds of fit and scoring; Pareto k; coverage of 90% intervals with the share and without;
-regret, the mean of (theta_mean - oracle's)^2 over the oracle's mean variance, in percent, with and
-without; the 90% band of the share at the middle score; moved, the root mean square of what the
-share does to item means, in posterior sds. Below, by kind and share, ten classes of p_zero over all
-seeds: items, expected and seen zeros; away, the difference in standard errors of a class whose
-probabilities are known (those of one fit share the error of its curve).
+Scores t are correct for theta that is not 0; the share of theta that is 0 is a constant. The oracle
+knows all of this. Columns: coverage of 90% intervals with the share and without; regret, the mean
+of (theta_mean - oracle's)^2 over the oracle's mean variance, in percent; the 90% band of the share
+at the middle score; moved, the root mean square of what the share does to item means, in posterior
+sds. Below are classes of p_zero: away is the difference of seen and expected zeros in se.
 """
 
-import argparse
-import time
 from itertools import product
 from typing import Any
 
@@ -25,9 +18,10 @@ import pandas as pd
 import soc_pymc as soc
 from soc_pymc.data.items import Items
 from soc_pymc.families.family import FAMILIES, Family
+from tests.studies import common
 
-SIMULATED = ("counts", "values")
 FAMILY = {"counts": "Gamma", "values": "Normal"}
+SHARES = (0.0, 0.05, 0.2, 0.5)
 _SHAPE, _SD = 2.0, 0.5  # of theta that is not 0
 
 
@@ -71,18 +65,17 @@ def oracle(family: Family, prior: Any, y: np.ndarray, size: np.ndarray, share: f
 
 def classes(p_zero: np.ndarray, zero: np.ndarray, number: int = 10) -> pd.DataFrame:
     """Expected and seen zeros of items in equal classes of p_zero, and their difference in se."""
-    at = np.minimum((p_zero * number).astype(int), number - 1)
+    class_of = np.minimum((p_zero * number).astype(int), number - 1)
     table = pd.DataFrame({"expected": p_zero, "seen": zero, "v": p_zero * (1.0 - p_zero)})
-    found = table.groupby(at).agg(
-        items=("seen", "size"), expected=("expected", "mean"), seen=("seen", "mean"), v=("v", "sum")
-    )
+    by_class = table.groupby(class_of)
+    found = by_class[["expected", "seen"]].mean().assign(items=by_class.size())
     away = (found["seen"] - found["expected"]) * found["items"]
-    return found.assign(away=away / np.sqrt(np.maximum(found["v"], 0.25))).drop(columns="v")
+    return found.assign(away=away / np.sqrt(np.maximum(by_class["v"].sum(), 0.25)))
 
 
 def covered(scored: pd.DataFrame, theta: np.ndarray) -> float:
     """Share of items whose theta lies in its 90% interval."""
-    return float(np.mean((theta >= scored["theta_q05"]) & (theta <= scored["theta_q95"])))
+    return float(common.items_covered(scored, theta).mean())
 
 
 def compared(
@@ -91,63 +84,50 @@ def compared(
     """One row of figures, and the items' p_zero."""
     items, truth = simulated(kind, n_items, share, seed)
     prior = getattr(soc, FAMILY[kind] + "Mixture" * mixture)
-    stats_of = soc.summarize(items, joint=True, progress=False)
-    begun = time.perf_counter()
-    fit = soc.fit(stats_of, prior(zero=True), progress=False)
-    fitted = time.perf_counter()
-    how: dict[str, Any] = {"draws": "auto", "progress": False}
-    scored = soc.item_posteriors(fit, items, **how)
-    done = time.perf_counter()
-    plain = soc.item_posteriors(soc.fit(stats_of, prior(), progress=False), items, **how)
+    stats = common.summarize(items, joint=True)
+    model = common.fit(stats, prior(zero=True))
+    scored = common.posteriors(model, items)
+    plain = common.posteriors(common.fit(stats, prior()), items)
     theta = truth["theta"].to_numpy()
     middle = [float(np.median(scored["t"]))]
-    band = soc.bands(soc.calibration_curves(fit, middle))["p_zero"].to_numpy()[:, 0]
+    low, median, high = soc.bands(soc.calibration_curves(model, middle))["p_zero"].to_numpy()[:, 0]
     moved = (scored["theta_mean"] - plain["theta_mean"]) / plain["theta_sd"]
 
-    def regret(of: pd.DataFrame) -> float:
-        error = np.mean((of["theta_mean"] - truth["mean"]) ** 2)
+    def regret(table: pd.DataFrame) -> float:
+        error = np.mean((table["theta_mean"] - truth["mean"]) ** 2)
         return float(100.0 * error / np.mean(truth["variance"]))
 
     row = {
-        "kind": kind,
-        "share": share,
-        "seed": seed,
-        "fit_s": fitted - begun,
-        "score_s": done - fitted,
-        "k": fit.status.pareto_k,
-        "good": fit.status.converged,
+        "k": model.status.pareto_k,
+        "good": model.status.converged,
         "cover": covered(scored, theta),
         "cover_plain": covered(plain, theta),
         "regret": regret(scored),
         "regret_plain": regret(plain),
-        "low": band[0],
-        "middle": band[1],
-        "high": band[2],
+        "low": low,
+        "middle": median,
+        "high": high,
         "moved": float(np.sqrt(np.mean(moved**2))),
     }
-    kept = pd.DataFrame({"p_zero": scored["p_zero"], "zero": theta == 0.0})
-    return row, kept.assign(kind=kind, share=share)
+    labels = {"kind": kind, "share": share, "seed": seed}
+    probabilities = pd.DataFrame({"p_zero": scored["p_zero"], "zero": theta == 0.0})
+    return labels | row, probabilities.assign(**labels)
 
 
 def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--items", type=int, default=20_000)
-    parser.add_argument("--shares", type=float, nargs="+", default=[0.0, 0.05, 0.2, 0.5])
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.add_argument("--kinds", choices=SIMULATED, nargs="+", default=list(SIMULATED))
-    parser.add_argument("--mixture", action="store_true")
-    chosen = parser.parse_args()
-    cells = product(chosen.kinds, chosen.shares, chosen.seeds)
-    rows, items = zip(
-        *(compared(k, chosen.items, share, seed, chosen.mixture) for k, share, seed in cells),
-        strict=True,
+    """Prints the table, and classes of p_zero by kind and share."""
+    small = {"items": 2000, "shares": [0.2]}
+    kinds = common.Choice(FAMILY)
+    chosen = common.options(
+        __doc__, small, items=20_000, shares=SHARES, seeds=(0,), kinds=kinds, mixture=False
     )
-    with pd.option_context("display.width", 200, "display.max_columns", None):
-        print(pd.DataFrame(rows).round(4).to_string(index=False))
-    for (kind, share), own in pd.concat(items).groupby(["kind", "share"]):
-        table = classes(own["p_zero"].to_numpy(), own["zero"].to_numpy())
-        print(f"\n{kind}, share {share:g}", table.round(4), sep="\n")
+    cells = product(chosen.kinds, chosen.shares, chosen.seeds)
+    pairs = (compared(k, chosen.items, *cell, chosen.mixture) for k, *cell in cells)
+    rows, items = zip(*pairs, strict=True)
+    common.show(pd.DataFrame(rows))
+    for (kind, share), part in pd.concat(items).groupby(["kind", "share"]):
+        table = classes(part["p_zero"].to_numpy(), part["zero"].to_numpy())
+        common.show(table, f"{kind}, share {share:g}")
 
 
 if __name__ == "__main__":

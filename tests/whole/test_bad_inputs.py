@@ -1,413 +1,364 @@
-"""Every bad input is one clear error on every way in; odd ones that are fine give right answers."""
+"""Every bad input is one clear error that says what is wrong and what to do; odd ones are read.
 
-import subprocess
-import sys
-from dataclasses import replace
+Each case names what the error must mention: the column or argument, the number of bad rows, the
+offending value, and a few words of the remedy.
+"""
+
+import contextlib
+import datetime
+import gzip
+import io
+import types
+import warnings
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import soc_pymc as soc
-from soc_pymc._lib.arguments import PROBABILITY, SEED, OneOf, Real, Whole, switch
-from soc_pymc._lib.errors import FitError, ItemsError, StatisticsError
-from tests import bad_inputs
-from tests.bad_inputs import (
-    ARGUMENTS,
-    BACKENDS,
-    COMMANDS,
-    FILES,
-    FINE,
-    PAGE,
-    ROLES,
-    SOURCES,
-    TABLES,
-    TAME,
-    file_message,
-    folder_of_commands,
-    given,
-    message,
-    run_command,
-    source_of,
-    table_message,
-    words_of,
+from soc_pymc.front.cli import main
+from tests.tables import COLUMNS, KINDS, ROLES, source_of
+
+NAN, INF = float("nan"), float("inf")
+FIX, CONVERT = "fix or drop", "convert it first"
+EDGES = {"edges": [0.25]}
+DAY = datetime.date(2024, 2, 29)
+CSV = "t,y,N\n0.1,0,1\n0.2,1,2\n0.3,2,3\n"
+
+
+def refused(call, error, *mentioned):
+    """Asserts that a call raises exactly this error, and that its text mentions all words."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(error) as raised:
+            call()
+    assert type(raised.value) is error
+    for words in mentioned:
+        assert words in str(raised.value), str(raised.value)
+
+
+def summarize(kind, columns, roles=None, **options):
+    """Summarizes the tame table with some columns replaced."""
+    make, usual = KINDS[kind]
+    items = make(pd.DataFrame(COLUMNS | columns), **usual, **(roles or {}))
+    return soc.summarize(items, progress=False, **(options or EDGES))
+
+
+# ---------------------------------------------------------------- values in a table
+
+# column, the value in its second row, what the error mentions; of every kind that has the column
+VALUES = [
+    ("t", None, "'t': 1 of 4 rows is missing"),
+    ("t", NAN, "'t': 1 of 4 rows is missing"),
+    ("t", INF, "infinite (inf)"),
+    ("t", 1e91, "beyond 1e+90"),
+    ("y", None, "'y': 1 of 4 rows is missing"),
+    ("y", -1.0, "negative (-1)"),
+    ("y", 0.5, "not whole (0.5)"),
+    ("N", None, "'N': 1 of 4 rows is missing"),
+    ("N", -2.0, "negative (-2)"),
+    ("v", None, "'v': 1 of 4 rows is missing"),
+    ("v", 1e36, "beyond 1e+35"),
+    ("s", 0.0, "'s': 1 of 4 rows is 0 or below 1e-35"),
+    ("s", -1.0, "negative"),
+]
+ONLY_COUNTS = [("N", INF, "infinite"), ("N", 0.0, "where column 'N' is 0"), ("y", 2.0**53, "2^53")]
+ONLY_TRIALS = [
+    ("y", 3.0, "'y': 1 of 4 rows is above the trials of column 'N' (3)"),
+    ("N", 2.5, "'N': 1 of 4 rows is not whole (2.5)"),
+    ("N", 0.0, "above the trials"),
+]
+BY_KIND = [
+    *((kind, *case) for kind, (_, roles) in KINDS.items() for case in VALUES
+      if case[0] in roles.values()),
+    *(("counts", *case) for case in ONLY_COUNTS),
+    *(("successes", *case) for case in ONLY_TRIALS),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "column", "value", "mentioned"), BY_KIND)
+def test_bad_values(kind, column, value, mentioned):
+    values = [float(x) for x in COLUMNS[column]]
+    values[1] = value
+    refused(lambda: summarize(kind, {column: values}), soc.ItemsError, mentioned, FIX)
+
+
+# columns in the place of tame ones, further roles, what the error mentions
+TABLES = {
+    "text": ({"t": ["lo", "hi", "x", "y"]}, {}, ("'t' holds text", CONVERT)),
+    "true or false": ({"y": [True, False] * 2}, {}, ("'y' holds true/false", CONVERT)),
+    "dates": ({"N": [DAY] * 4}, {}, ("'N' holds dates or times", CONVERT)),
+    "mixed": ({"t": [0.1, "x", 0.2, 0.3]}, {}, ("'t' holds mixed values", CONVERT)),
+    "lists": ({"t": [[0.1]] * 4}, {}, ("'t' holds values of type array", CONVERT)),
+    "no such column": (
+        {"Score": [1.0] * 4}, {"id": "score"}, ("'score' is missing", "did you mean")),
+    "missing group": (
+        {"g": ["a", None, "b", "c"]}, {"group": "g"}, ("'g': 1 of 4 rows is missing",)),
+    "fractions as groups": (
+        {"g": [0.5, 1.5, 2.5, 3.5]}, {"group": "g"}, ("numbers with fractions", CONVERT)),
+    "group of whole floats": (
+        {"g": [1.0, None, 2.0, 1.0]}, {"group": "g"}, ("stored as floats", "'Int64'")),
+    "joining sign in a label": (
+        {"g": list("aabb"), "h": ["c", "c×d", "d", "c"]}, {"group": ("g", "h")},
+        ("'h': 1 of 4 rows",)),
+    "each item a cluster": (
+        {"g": [4, 3, 2, 1]}, {"cluster": "g"},
+        ("as many clusters as items (4)", "leave cluster= out")),
+    "not a day": (
+        {"g": ["2024-02-29", "2023-02-29", "2024-03-01", "3/1/2024"]}, {"date": "g"},
+        ("'g': 2 of 4 rows are not a day YYYY-MM-DD", FIX)),
+    "numbers as dates": ({"g": [20240229] * 4}, {"date": "g"}, ("'g' holds numbers", CONVERT)),
+    "fold of 1000": ({"f": [0, 1000, 1, 2]}, {"fold": "f"}, ("larger than 999", "from 0 to 999")),
+    "no rows": ({c: [] for c in COLUMNS}, {}, ("no rows",)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", TABLES)
+def test_bad_tables(name, kind):
+    columns, roles, mentioned = TABLES[name]
+    unused = not roles and not set(columns) & set(KINDS[kind][1].values())
+    if unused or (kind, name) == ("successes", "true or false"):
+        kind = "counts"  # the column has no role here, or labels are true or false by right
+    refused(lambda: summarize(kind, columns, roles), soc.ItemsError, *mentioned)
+
+
+def test_every_item_a_group_of_its_own():
+    columns = {name: values * 20 for name, values in COLUMNS.items()} | {"g": range(80)}
+    mentioned = ("'g': every item is a group", "(80 groups of 80 items)", "leave it out of group=")
+    refused(lambda: summarize("counts", columns, {"group": "g"}), soc.ItemsError, *mentioned)
+
+
+def test_values_far_from_zero():
+    columns = {"v": [1e9, 1e9 + 1, 1e9 + 2, 1e9]}
+    call = lambda: summarize("values", columns, edges=[0.25], joint=True)  # noqa: E731
+    refused(call, soc.ItemsError, "column 'v'", "subtract a constant")
+
+
+# ---------------------------------------------------------------- files
+
+
+def _parquet(**columns):
+    buffer = io.BytesIO()
+    pd.DataFrame(COLUMNS | columns).to_parquet(buffer)
+    return buffer.getvalue()
+
+
+FILES = {
+    "none.csv": (None, ("no such file",)),
+    "none*.parquet": (None, ("no file matches",)),
+    "s3://a/b.parquet": (None, ("through an Ibis table",)),
+    "items.json": (b"{}", ("*.parquet, *.csv",)),
+    "cut.parquet": (_parquet()[:-20], ("cannot be read as Parquet", "write it again")),
+    "text.parquet": (CSV.encode(), ("cannot be read as Parquet",)),
+    "twice.csv": (b"t,y,N,t\n0.1,0,1,9\n", ("'t' occurs 2 times", "rename or drop")),
+    "empty.csv": (b"", ("is empty", "must name the columns")),
+    "head.csv": (b"t,y,N\n", ("no rows",)),
+    "bare.csv": (b"0.1,0,1\n0.2,1,2\n", ("column 't' is missing", "the table has")),
+    "latin.csv": ("t,y,N,g\n0.1,0,1,\xe9\n".encode("latin-1"), ("line 2 is not in UTF-8", "0xe9")),
+    "ragged.csv": (b"t,y,N\n0.1,0,1\n0.2,1\n", ("line 3 has 2 fields", "correct the line")),
+    "cut.csv.gz": (gzip.compress(CSV.encode(), mtime=0)[:-6], ("write it again",)),
+    "commas.csv": (b"t;y;N\n0,1;0;1\n0,2;1;2\n", ("'t' holds text", CONVERT)),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_bad_files(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    content, mentioned = FILES[name]
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    items = soc.PoissonItems(name, **ROLES)
+    refused(lambda: soc.summarize(items, **EDGES, progress=False), soc.ItemsError, *mentioned)
+
+
+@pytest.mark.parametrize(
+    ("content", "mentioned"),
+    [
+        (_parquet(y=[0.0, 1.0, 1.0, 2.0]), ("b.parquet holds column 'y' as double", "one type")),
+        (pd.DataFrame(COLUMNS)[["t", "N"]], ("b.parquet has no column 'y'", "has one")),
+    ],
 )
-from tests.data.test_engines import put_on  # noqa: F401  # a fixture: a table on an engine
-from tests.thinning import thinned
+def test_files_that_disagree(content, mentioned, tmp_path):
+    (tmp_path / "a.parquet").write_bytes(_parquet())
+    if isinstance(content, bytes):
+        (tmp_path / "b.parquet").write_bytes(content)
+    else:
+        content.to_parquet(tmp_path / "b.parquet")
+    items = soc.PoissonItems([tmp_path / "a.parquet", tmp_path / "b.parquet"], **ROLES)
+    refused(lambda: soc.summarize(items, **EDGES, progress=False), soc.ItemsError, *mentioned)
 
 
-def by_what(case):
-    return case.what.replace(" ", "-") if hasattr(case, "what") else str(case)
+# ---------------------------------------------------------------- arguments
 
 
 @pytest.fixture(scope="module")
-def commands(tmp_path_factory):
+def given(example):
+    """Items, statistics and fits that calls are made with."""
+    gamma, normal, groups = example("gamma"), example("normal"), example("groups")
+    return types.SimpleNamespace(
+        items=gamma.items, stats=gamma.statistics, fit=gamma.fit, frame=gamma.frame,
+        values=normal.items, value_stats=normal.statistics, value_fit=normal.fit,
+        grouped_fit=groups.fit, grouped_stats=groups.statistics,
+    )  # fmt: skip
+
+
+ITEMS, STATISTICS, FIT = soc.ItemsError, soc.StatisticsError, soc.FitError
+QUIET = {"progress": False}
+CALLS = [
+    (lambda g: soc.PoissonItems(g.frame, score="t", count=3, exposure="N"), ITEMS, "count=3"),
+    (lambda g: soc.PoissonItems(g.frame, score="t", count="t", exposure="N"), ITEMS,
+     "score and count both name the column 't'"),
+    (lambda g: soc.PoissonItems(g.frame, score="t", count="y"), ITEMS, "count= needs exposure="),
+    (lambda g: soc.PoissonItems(g.frame, **ROLES, id="i", fold="f"), ITEMS, "not both"),
+    (lambda g: soc.summarize(soc.PoissonItems({}, **ROLES), **QUIET), ITEMS, "builtins.dict"),
+    (lambda g: soc.summarize(soc.PoissonItems("a\0.csv", **ROLES), **QUIET), ITEMS, "a\\x00.csv"),
+    (lambda g: soc.summarize(g.frame, **QUIET), ITEMS, "not DataFrame"),
+    (lambda g: soc.summarize(g.items, bins="ten", **QUIET), STATISTICS, "bins='ten'"),
+    (lambda g: soc.summarize(g.items, bins=0, **QUIET), STATISTICS, "bins=0"),
+    (lambda g: soc.summarize(g.items, bins=2, edges=[1], **QUIET), STATISTICS, "not both"),
+    (lambda g: soc.summarize(g.items, edges=[2, 1], **QUIET), STATISTICS, "increase strictly"),
+    (lambda g: soc.summarize(g.items, edges=[INF], **QUIET), STATISTICS, "must be finite"),
+    (lambda g: soc.summarize(g.items, folds=1, **QUIET), STATISTICS, "folds=1"),
+    (lambda g: soc.summarize(g.items, joint="x", **QUIET), STATISTICS, "joint='x'"),
+    (lambda g: g.stats.of_fold(300), STATISTICS, "no fold 300"),
+    (lambda g: g.grouped_stats.of_group("c"), STATISTICS, "no group 'c'"),
+    (lambda g: g.stats.window("7d"), STATISTICS, "date= a column of dates"),
+    (lambda g: g.stats + g.value_stats, STATISTICS, "different kind"),
+    (lambda g: soc.drift(g.stats, **QUIET), STATISTICS, "date= a column of dates"),
+    (lambda g: soc.fit(g.items, **QUIET), FIT, "call soc.summarize(items) first"),
+    (lambda g: soc.fit(g.stats, "gamma", **QUIET), FIT, "soc.Gamma(...)"),
+    (lambda g: soc.fit(g.stats, soc.Normal(), **QUIET), FIT, "soc.Gamma"),
+    (lambda g: soc.fit(g.stats, method="vi", **QUIET), FIT, "soc.VI(...)"),
+    (lambda g: soc.fit(g.stats, start="fit.nc", **QUIET), FIT, "start must be a fit"),
+    (lambda g: soc.fit(g.value_stats, soc.NormalMixture(), start=g.fit, **QUIET), FIT, "start"),
+    (lambda g: soc.VI(draws=-1), FIT, "draws=-1"),
+    (lambda g: soc.VI(seed="x"), FIT, "seed='x'"),
+    (lambda g: soc.Spline(knots=2.5), FIT, "knots=2.5"),
+    (lambda g: soc.Spline(scale="square"), FIT, "'log', 'logit', 'linear'"),
+    (lambda g: soc.Spline(level=(NAN, 1)), FIT, "finite number"),
+    (lambda g: soc.Gamma(mean="log"), FIT, "soc.Spline(...)"),
+    (lambda g: soc.GammaMixture(functions=2), FIT, "functions=2"),
+    (lambda g: soc.calibration_curves("fit.nc"), FIT, "soc.load_fit"),
+    (lambda g: soc.calibration_curves(g.fit, [NAN]), FIT, "finite numbers"),
+    (lambda g: soc.calibration_curves(g.fit, [-1.0]), FIT, "scale"),
+    (lambda g: soc.calibration_curves(g.fit, group="a"), FIT, "leave out group="),
+    (lambda g: soc.bands(soc.calibration_curves(g.fit), prob=2), FIT, "prob=2"),
+    (lambda g: soc.item_posteriors(g.fit, g.values, **QUIET), ITEMS, "value="),
+    (lambda g: soc.item_posteriors(g.grouped_fit, g.items, **QUIET), ITEMS, "give them group="),
+    (lambda g: soc.item_posteriors(g.fit, g.items, quantiles=[1.0], **QUIET), FIT, "quantiles=1.0"),
+    (lambda g: soc.item_posteriors(g.fit, g.items, out="a.csv", **QUIET), ITEMS, "*.parquet"),
+    (lambda g: soc.item_posteriors(g.fit, g.items, out="no/a.parquet", **QUIET), ITEMS,
+     "make it first"),
+    (lambda g: soc.check(g.fit, g.items, by="nope", **QUIET), ITEMS, "'nope' is missing"),
+    (lambda g: soc.compare({"a": g.fit}, g.stats, **QUIET), FIT, "two fits or more"),
+    (lambda g: soc.evaluate.split_items(g.items, 1.0), FIT, "fraction=1.0"),
+    (lambda g: soc.decisions.probability_above(g.fit, g.items, NAN, **QUIET), FIT, "threshold"),
+    (lambda g: soc.decisions.probability_best(g.fit, g.items, 0, **QUIET), FIT, "k=0"),
+    (lambda g: soc.decisions.total(g.fit, g.items, weights=[1.0, 2.0], **QUIET), FIT, "shape (2,)"),
+    (lambda g: soc.report(g.fit, g.items, out="a.txt", **QUIET), FIT, "*.html"),
+    (lambda g: soc.export_prior(g.fit, "prior.csv"), FIT, "*.parquet or *.json"),
+    (lambda g: soc.posterior_sql(g.fit, ""), ITEMS, "table=''"),
+    (lambda g: soc.posterior_sql(g.fit, "ads", dialect="x"), ITEMS, "dialect 'x'"),
+    (lambda g: soc.load_fit("none.nc"), FIT, "no such file"),
+    (lambda g: soc.load_statistics(""), STATISTICS, "='' must be"),
+    (lambda g: soc.SecondOrderCalibrator().fit([0.1, 0.2], [1, 2], [1, 2, 3]), ITEMS, "shape (3,)"),
+    (lambda g: soc.plots.plot_calibration([2, 1], [0.1, 0.2]), ITEMS, "neither 0 nor 1"),
+    (lambda g: soc.plots.plot_curves("fit.nc"), FIT, "soc.load_fit"),
+    (lambda g: soc.simulation.s1("ten"), FIT, "n_items='ten'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "error", "mentioned"), CALLS, ids=[case[2] for case in CALLS])
+def test_bad_arguments(call, error, mentioned, given, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    refused(lambda: call(given), error, mentioned)
+    assert not list(tmp_path.iterdir())  # nothing half-written
+
+
+# ---------------------------------------------------------------- the command line
+
+COMMANDS = {
+    "": "--help",
+    "frobnicate": "choose from",
+    "summarize a.csv --colour red --out s.nc": "--colour",
+    "summarize a.csv --out s.nc": "say which columns",
+    "summarize a.csv --score t --count y --exposure N --bins 0 --out s.nc": "bins=0",
+    "summarize none.csv --score t --count y --exposure N --out s.nc": "none.csv",
+    "summarize a.csv --score t --count y --exposure N --out no/s.nc": "no/s.nc",
+    "fit a.csv --out f.nc": "soc-pymc summarize",
+    "fit stats.nc --prior normal --out f.nc": "use --prior gamma",
+    "curves stats.nc --out c.csv": "soc-pymc fit",
+    "posteriors fit.nc a.csv --out p.parquet": "'exposure' is missing",
+    "posteriors fit.nc ads.parquet --out ads.parquet": "another name",
+    "compare stats.nc a=fit.nc": "two fits or more",
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, given):
     """A folder with the files that commands name."""
-    folder = tmp_path_factory.mktemp("commands")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        folder_of_commands()
-    return folder
+    made = tmp_path_factory.mktemp("commands")
+    (made / "a.csv").write_text(CSV)
+    given.frame[["score", "count", "exposure"]].to_parquet(made / "ads.parquet")
+    given.stats.save(made / "stats.nc")
+    given.fit.save(made / "fit.nc")
+    return made
 
 
-def judged(case, text):
-    assert case.thing in text, text
-    assert case.remedy in text, text
+@pytest.mark.parametrize("words", COMMANDS)
+def test_bad_commands(words, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    files = sorted(path.name for path in folder.iterdir())
+    shown = io.StringIO()
+    with contextlib.redirect_stderr(shown):
+        try:
+            status = main(words.split())
+        except SystemExit as end:
+            status = end.code
+    last = shown.getvalue().splitlines()[-1]
+    assert (status, last.startswith("soc-pymc: error: ")) == (2, True), shown.getvalue()
+    assert COMMANDS[words] in last
+    assert "Traceback" not in shown.getvalue()
+    assert sorted(path.name for path in folder.iterdir()) == files
 
 
-def in_one_line(status, shown, case):
-    """The command ended with an error of one line."""
-    assert status == 2
-    assert shown.startswith("soc-pymc: error: ")
-    assert shown.endswith("\n")
-    assert shown.count("\n") == 1, shown
-    assert case.thing in shown, shown
+# ---------------------------------------------------------------- odd but right
+
+ODD_NAMES = ['a"b', "a'b", "t; DROP TABLE items; --", "señal スコア", "a\nb", "a.b[0]{c}", "select"]
 
 
-def test_the_table_is_as_large_as_it_says():
-    assert len(TABLES) + len(SOURCES) >= 60
-    for cases in (TABLES, SOURCES, ARGUMENTS, FINE):
-        names = [case.what for case in cases]
-        assert len(set(names)) == len(names)
-
-
-# by default each table is tried on one source, and all sources come round
-TURN = {(c.what, c.backends[i % len(c.backends)]) for i, c in enumerate(TABLES)}
-
-
-@pytest.mark.parametrize(
-    ("case", "backend"),
-    thinned(
-        [(c, b) for c in TABLES for b in c.backends], lambda pair: (pair[0].what, pair[1]) in TURN
-    ),
-    ids=by_what,
-)
-def test_bad_tables_are_one_error_from_every_source(case, backend, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    judged(case, table_message(case, backend))
-
-
-def summarize_words(case, path):
-    items = case.items(path)
-    words = ["summarize", "--quiet", path, "--out", "stats.nc"]
-    for role, column in items.roles.items():
-        # further columns of groups are group_1, group_2
-        words += ["--" + role.rstrip("_0123456789").replace("_", "-"), column]
-    for name, value in case.options.items():
-        if name == "joint":
-            words += ["--joint"]
-        elif name == "edges":  # the command line takes them from statistics
-            words += ["--bins", "2"]
-        else:
-            words += [f"--{name}", str(value)]
-    return words
-
-
-@pytest.mark.parametrize("form", FILES)
-@pytest.mark.slow
-def test_bad_tables_in_files_are_one_line_on_the_command_line(form, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    tried = 0
-    for case in TABLES:
-        # the command line has no number for --joint
-        if form not in case.backends or case.options.get("joint") == 1:
-            continue
-        path = source_of(form, case.table())
-        in_one_line(*run_command(summarize_words(case, path)), case)
-        assert not (tmp_path / "stats.nc").exists()
-        tried += 1
-    assert tried >= 35
-
-
-@pytest.mark.parametrize("case", SOURCES, ids=by_what)
-def test_bad_files_are_one_error(case, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    judged(case, file_message(case))
-    made = case.make()
-    paths = [made] if isinstance(made, str) else made
-    columns = ["--score", "t", "--count", "y", "--exposure", "N"]
-    in_one_line(*run_command(["summarize", "--quiet", *paths, *columns, "--out", "s.nc"]), case)
-    assert not (tmp_path / "s.nc").exists()
-
-
-SCORED = [case for case in SOURCES if case.what not in ("files of two formats",)]
-
-
-@pytest.mark.parametrize("case", SCORED, ids=by_what)
-@pytest.mark.slow
-def test_bad_files_are_one_error_of_scoring_too(case, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    fit, items = given().fit, soc.PoissonItems(case.make(), **ROLES)
-    for out in (None, tmp_path / "scored.parquet"):
-        text = message(
-            lambda o=out: soc.item_posteriors(fit, items, out=o, progress=False), case.error
-        )
-        assert case.thing in text or "cannot be read" in text, text
-    assert not (tmp_path / "scored.parquet").exists()
-
-
-@pytest.mark.parametrize("case", ARGUMENTS, ids=by_what)
-def test_bad_arguments_are_one_error(case, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    judged(case, message(lambda: case.call(given()), case.error))
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("case", COMMANDS, ids=by_what)
-def test_bad_commands_are_one_line(case, commands, monkeypatch):
-    monkeypatch.chdir(commands)
-    before = sorted(p.name for p in commands.iterdir())
-    status, shown = run_command(words_of(case))
-    in_one_line(status, shown, case)
-    assert case.remedy in shown, shown
-    assert sorted(p.name for p in commands.iterdir()) == before
+@pytest.mark.parametrize("backend", ["pandas", "polars", "duckdb", "parquet", "csv"])
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_odd_names_of_columns(name, backend, tmp_path):
+    roles = {role: f"{name}{column}" for role, column in ROLES.items()}
+    names = {column: f"{name}{column}" for column in COLUMNS}
+    table = pa.Table.from_pandas(pd.DataFrame(COLUMNS).rename(columns=names))
+    odd = soc.PoissonItems(source_of(backend, table, tmp_path), **roles)
+    plain = soc.PoissonItems(pd.DataFrame(COLUMNS), **ROLES)
+    stats = [soc.summarize(items, **EDGES, **QUIET) for items in (odd, plain)]
+    np.testing.assert_array_equal(stats[0].data["n"], stats[1].data["n"])
+    assert stats[0].total_count == stats[1].total_count == 4
 
 
 @pytest.mark.parametrize(
-    ("words", "text"),
+    "columns",
     [
-        ("summarize --quiet none.csv --score t --count y --exposure N --out s",
-         "none.csv: there is no such file"),
-        ("fit a.csv --out f.nc", "a.csv"),
-        ("frobnicate", "frobnicate"),
+        {"y": [0.0, 1.0, 2.0, 1.0]},
+        {"y": [-0.0, 1.0, 2.0, 1.0]},
+        {"y": pa.array([0, 1, 2, 1], pa.uint8())},
+        {"N": pa.array(np.array([1, 2, 3, 4], np.float16))},
+        {"t": pa.array([0.1, 0.2, 0.3, 0.4]).dictionary_encode()},
     ],
-)  # fmt: skip
-@pytest.mark.slow
-def test_true_processes_end_in_one_line(words, text, commands):
-    run = [sys.executable, "-m", "soc_pymc", *words.split()]
-    ended = subprocess.run(run, cwd=commands, capture_output=True, text=True, timeout=120)
-    assert ended.returncode == 2
-    assert ended.stdout == ""
-    assert ended.stderr.count("\n") == 1, ended.stderr
-    assert ended.stderr.startswith("soc-pymc: error: ")
-    assert text in ended.stderr
-
-
-@pytest.mark.parametrize("engine", ["polars"])
-def test_bad_tables_are_one_line_by_other_engines(engine, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for case in TABLES:
-        if case.engines:
-            path = source_of("parquet", case.table())
-            words = [*summarize_words(case, path), "--engine", engine]
-            in_one_line(*run_command(words), case)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("engine", ["postgres", "spark"])
-def test_bad_tables_are_the_same_error_on_servers(engine, put_on):  # noqa: F811
-    for case in TABLES:
-        if case.engines:
-            items = case.items(put_on(engine, case.table()))
-            judged(
-                case,
-                message(
-                    lambda i=items, c=case: soc.summarize(i, progress=False, **c.options),
-                    case.error,
-                ),
-            )
-
-
-# ---------------------------------------------------------------- odd but fine
-
-
-def numbers(stats):
-    """All sums of statistics, exactly."""
-    return {name: stats.data[name].to_numpy() for name in sorted(map(str, stats.data.data_vars))}
-
-
-def tame(options):
-    items = soc.PoissonItems(pd.DataFrame(TAME), **ROLES)
-    return soc.summarize(items, edges=[0.25], progress=False, **options)
-
-
-@pytest.mark.parametrize(
-    ("case", "backend"), [(c, b) for c in FINE for b in c.backends], ids=by_what
 )
-@pytest.mark.slow
-def test_odd_tables_give_the_answer_of_the_tame_one(case, backend, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    source = source_of(backend, case.table())
-    items = case.items(source)
-    found = soc.summarize(items, edges=[0.25], progress=False, **case.options)
-    expected = numbers(tame(case.options))
-    for name, values in numbers(found).items():
-        np.testing.assert_array_equal(values, expected[name], err_msg=name)
+def test_odd_types_of_numbers(columns):
+    items = soc.PoissonItems(pa.table(COLUMNS | columns), **ROLES)
+    stats = soc.summarize(items, **EDGES, **QUIET)
+    assert (stats.total_count, stats.total_exposure) == (4, 10.0)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.slow
-def test_odd_tables_are_scored_as_the_tame_one(backend, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    fit = given().fit
-    plain = soc.item_posteriors(fit, soc.PoissonItems(pd.DataFrame(TAME), **ROLES), progress=False)
-    for case in FINE:
-        scored = soc.item_posteriors(
-            fit, case.items(source_of(backend, case.table())), progress=False
-        )
-        mean = scored.to_pyarrow()["theta_mean"] if backend == "duckdb" else scored["theta_mean"]
-        # a power of the library's may differ in its last digit by how the array is aligned
-        np.testing.assert_allclose(
-            np.asarray(mean), plain["theta_mean"], rtol=1e-13, err_msg=case.what
-        )
-
-
-def test_byte_order_marks_and_pathlib_are_read(tmp_path):
-    path = tmp_path / "marked.csv"
-    path.write_bytes(b"\xef\xbb\xbft,y,N\n0.1,0,1\n0.2,1,2\n0.3,2,3\n0.4,1,4\n")
-    found = soc.summarize(soc.PoissonItems(path, **ROLES), edges=[0.25], progress=False)
-    assert numbers(found)["n"].tolist() == [2, 2]
-    assert found.total_count == 4
-
-
-# ---------------------------------------------------------------- defects that were silent
-
-
-def test_ids_are_read_where_folds_are_made_of_them_alone(tmp_path):
-    """Large ids without sign once wrapped around in Parquet files, and failed elsewhere."""
-    ids = np.array([1, 2**63 + 5, 2**64 - 1, 7], dtype=np.uint64)
-    table = pa.table({**TAME, "i": ids})
-    prime = 2**31 - 1
-    small = pa.table({**TAME, "i": pa.array([int(i) % prime for i in ids], pa.int64())})
-    roles = {**ROLES, "id": "i"}
-    expected = soc.summarize(soc.PoissonItems(small, **roles), edges=[0.25], progress=False)
-    for backend in ("pandas", "polars", "arrow", "duckdb", "parquet"):
-        source = source_of(backend, table, tmp_path)
-        found = soc.summarize(soc.PoissonItems(source, **roles), edges=[0.25], progress=False)
-        np.testing.assert_array_equal(found.table("part")["fold"], expected.table("part")["fold"])
-
-
-def test_ids_that_make_no_folds_must_be_there_all_the_same():
-    items = soc.PoissonItems(pd.DataFrame(TAME), **ROLES, id="i")
-    with pytest.raises(ItemsError, match="'i' is missing"):
-        soc.summarize(items, edges=[0.25], folds=0, progress=False)
-
-
-def test_checks_read_items_whose_ids_are_text():
-    g = given()
-    frame = g.frame.assign(i=[f"ad {k}" for k in range(len(g.frame))])
-    items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure", id="i")
-    named = soc.check(g.fit, items, subset=50, **g.quiet).table
-    plain = soc.check(g.fit, g.items, subset=50, **g.quiet).table
-    pd.testing.assert_frame_equal(named, plain)
-
-
-def test_wide_decimals_are_not_misread_when_scored(tmp_path):
-    """DuckDB reads 0.1 of 50 digits in Parquet as 1677721.6; it was scored so."""
-    wide = next(case for case in TABLES if "more than 38 digits" in case.what)
-    pq.write_table(wide.table(), tmp_path / "wide.parquet")
-    with pytest.raises(ItemsError, match="more than 38 digits"):
-        soc.item_posteriors(
-            given().fit, soc.PoissonItems(tmp_path / "wide.parquet", **ROLES), progress=False
-        )
-
-
-def test_half_precision_is_read(tmp_path):
-    half = pa.array(np.array(TAME["N"], dtype=np.float16))
-    for backend in ("pandas", "arrow", "parquet"):
-        source = source_of(backend, pa.table({**TAME, "N": half}), tmp_path)
-        found = soc.summarize(soc.PoissonItems(source, **ROLES), edges=[0.25], progress=False)
-        assert found.total_exposure == 10.0
-
-
-def test_statistics_of_days_add_by_sum():
-    day = tame({})
-    assert sum([day, day, day]).n_items == 12
-    with pytest.raises(TypeError):
-        1 + day
-
-
-def test_methods_and_priors_keep_plain_numbers_that_saved_fits_can_hold(tmp_path):
-    assert type(soc.VI(seed=np.int64(3), draws=np.int32(20)).seed) is int
-    spline = soc.Spline(knots=np.int64(4), wiggle=np.float32(0.5), level=[0, 1])
-    assert (type(spline.knots), type(spline.wiggle), spline.level) == (int, float, (0.0, 1.0))
-    prior = soc.Gamma(mean=soc.Spline(knots=np.int64(20), wiggle=np.float32(0.5), level=[0, 1]))
-    made = replace(given().fit, prior=prior, method=soc.VI(seed=np.int64(3), draws=np.int32(50)))
-    made.save(tmp_path / "fit.nc")
-    again = soc.load_fit(tmp_path / "fit.nc")
-    assert (again.method, again.prior) == (made.method, made.prior)
-
-
-def test_argument_checks_take_numpy_and_refuse_what_only_looks_like_a_number():
-    assert Whole(1)(np.int8(3), "n") == 3
-    assert PROBABILITY(np.float32(0.5), "p") == 0.5
-    assert switch(np.bool_(True), "s") is True
-    odd = [
-        None,
-        "3",
-        "",
-        [],
-        {},
-        object(),
-        np.array([1, 2]),
-        pd.NA,
-        1 + 2j,
-        b"3",
-        True,
-        float("nan"),
-    ]
-    for value in odd:
-        with pytest.raises(FitError, match=r"^n="):
-            SEED(value, "n")
-        with pytest.raises(StatisticsError, match=r"^x="):
-            Real()(value, "x", StatisticsError)
-        with pytest.raises(FitError, match=r"^c="):
-            OneOf("a", "b")(value, "c")
-
-
-# ---------------------------------------------------------------- the file system
-
-
-def refuse(*_args, **_options):
-    raise PermissionError(13, "Permission denied", "secret")
-
-
-@pytest.mark.parametrize("form", FILES)
-def test_files_that_may_not_be_read_are_named(form, tmp_path, monkeypatch):
-    """As if by another user: whoever runs the tests may be one who may read everything."""
-    monkeypatch.chdir(tmp_path)
-    path = source_of(form, pa.table(TAME))
-    reader = {
-        "parquet": "pyarrow.parquet.read_schema",
-        "csv": "soc_pymc.data.tables.item_files._header_of",
-    }
-    monkeypatch.setattr(reader[form], refuse)
-    words = ["--score", "t", "--count", "y", "--exposure", "N", "--out", "s.nc"]
-    status, shown = run_command(["summarize", "--quiet", path, *words])
-    assert status == 2
-    assert shown.count("\n") == 1
-    assert f"{path} cannot be read as" in shown
-    assert "Permission denied" in shown
-
-
-@pytest.mark.parametrize("out", ["nowhere/stats.nc", "a.csv/stats.nc", "folder"])
-def test_files_that_cannot_be_written_are_one_line(out, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "a.csv").write_text("t,y,N\n0.1,0,1\n0.2,1,2\n0.3,1,2\n0.4,1,2\n")
-    words = ["--score", "t", "--count", "y", "--exposure", "N", "--bins", "2", "--out", out]
-    status, shown = run_command(["summarize", "--quiet", "a.csv", *words])
-    assert status == 2
-    assert shown.count("\n") == 1, shown
-    assert out.split("/")[0] in shown
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.csv", "folder"]
-
-
-# ---------------------------------------------------------------- the page
-
-
-def without_messages(page):
-    """The page without the last cell of its rows, and what it was made with."""
-    rows = (line.rsplit(" | ", 1)[0] for line in page.splitlines() if line.startswith("|"))
-    return list(rows)
-
-
-@pytest.mark.slow
-def test_the_page_of_errors_is_what_the_table_gives():
-    """Regenerate it with ``python -m tests.bad_inputs`` where messages have changed."""
-    kept, now = PAGE.read_text(encoding="utf-8"), bad_inputs.page()
-    assert without_messages(kept) == without_messages(now)
-    if bad_inputs.made_with() in kept:  # other versions of libraries have other words for things
-        assert kept == now
+def test_byte_order_marks_are_read(tmp_path):
+    (tmp_path / "marked.csv").write_bytes(b"\xef\xbb\xbf" + CSV.encode())
+    stats = soc.summarize(soc.PoissonItems(tmp_path / "marked.csv", **ROLES), **EDGES, **QUIET)
+    assert (stats.n_items, stats.total_count) == (3, 3)

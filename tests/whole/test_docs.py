@@ -1,134 +1,190 @@
-"""The pages: every public name is in the reference, links lead somewhere, examples hold."""
+"""The pages: names are in the reference, links lead somewhere, examples and commands hold."""
 
+import ast
 import doctest
 import re
 import shlex
 import tomllib
+import warnings
 from pathlib import Path
-from types import ModuleType
 
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
 import pytest
+import yaml
 
 import soc_pymc as soc
 from soc_pymc.front.commands import make_parser
+from tests.whole.test_public_names import PUBLIC
 
+mpl.use("agg")
 ROOT = Path(__file__).parents[2]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.md"))
 PAGES = [
     *(ROOT / name for name in ("README.md", "CHANGELOG.md")),
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "docs" / "reference").glob("*.md")),
     *sorted((ROOT / "docs" / "dev").glob("*.md")),
-    *sorted((ROOT / "notebooks").glob("*.md")),
+    *NOTEBOOKS,
 ]
-SITE = [page for page in PAGES if page.parts[-2] in ("docs", "reference", "notebooks")]
-_FENCE = re.compile(r"^(`{3,}|:{3,}).*?^\1[ \t]*$", re.DOTALL | re.MULTILINE)
+FENCE = re.compile(r"^(`{3,}|:{3,}).*?^\1[ \t]*$", re.DOTALL | re.MULTILINE)
 
 
-def page_id(path):
+def page_name(path):
     return str(path.relative_to(ROOT))
 
 
-def blocks(text, language):
-    return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+def blocks(page, language):
+    """Returns the fenced blocks of a language."""
+    return re.findall(rf"^```{language}[^\n]*\n(.*?)^```", page.read_text(), re.DOTALL | re.M)
+
+
+def links(page):
+    """Returns the relative links of a page, and its pictures."""
+    targets = re.findall(r"\]\(([^)\s]+)\)", FENCE.sub("", page.read_text()))
+    return [target for target in targets if not re.match(r"[a-z]+:", target)]
+
+
+def anchors(page):
+    """Returns the anchors of a page's headings, as forges and MyST make them."""
+    headings = re.findall(r"^#+ +(.*?) *$", FENCE.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in headings}
+
+
+# ---------------------------------------------------------------- the site
 
 
 def test_every_public_name_is_in_the_reference():
-    """Each has a page of its own, which `autosummary` makes from these lists."""
     reference = (ROOT / "docs/reference/index.rst").read_text()
     entries = set(re.findall(r"^   ([\w.]+)$", reference, re.M))
-    doors = {n: getattr(soc, n) for n in soc.__all__ if isinstance(getattr(soc, n), ModuleType)}
-    public = set(soc.__all__) - set(doors)
-    public |= {f"{name}.{part}" for name, door in doors.items() for part in door.__all__}
-    assert {entry for entry in entries if not entry.startswith("families.")} == public
+    entries = {entry for entry in entries if not entry.startswith("families.")}
+    assert entries == {path.removeprefix("soc.") for path in PUBLIC}
 
 
-def test_every_page_is_in_the_contents():
-    """Sphinx warns too; this says so without a build. Those in docs/dev have their own list."""
-    contents = "\n".join(blocks((ROOT / "docs/index.md").read_text(), "{toctree}"))
-    contents = set(re.split(r"[\s<>]+", contents))
-    pages = {path.stem for path in (ROOT / "docs").glob("*.md")} - {"index"}
-    pages |= {f"reference/{path.stem}" for path in (ROOT / "docs/reference").glob("*.[mr]*")}
-    assert pages <= contents, sorted(pages - contents)
-    listed = set(links((ROOT / "docs/dev/README.md").read_text()))
-    pages = {path.name for path in (ROOT / "docs/dev").glob("*.md")} - {"README.md"}
-    assert pages <= listed, sorted(pages - listed)
-
-
-@pytest.mark.parametrize("page", SITE, ids=page_id)
-def test_the_site_links_to_its_own_pages_alone(page):
-    """Those in docs/dev are not built."""
-    assert [link for link in links(page.read_text()) if "dev/" in link and ".md" in link] == []
-
-
-def slugs(text):
-    """Anchors of a page's headings, as forges and MyST make them."""
-    heads = re.findall(r"^#+ +(.*?) *$", _FENCE.sub("", text), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
-
-
-def links(text):
-    """Relative links of a page, and its pictures."""
-    found = re.findall(r"\]\(([^)\s]+)\)", _FENCE.sub("", text))
-    return [link for link in found if not re.match(r"[a-z]+:", link)]
-
-
-@pytest.mark.parametrize("page", PAGES, ids=page_id)
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_links_lead_somewhere(page):
-    for link in links(page.read_text()):
+    for link in links(page):
         path, _, anchor = link.partition("#")
         target = page.parent / path if path else page
         assert target.is_file() or target.with_name(target.name + ".rst").is_file(), link
         if anchor and target.suffix == ".md":
-            assert anchor in slugs(target.read_text()), link
+            assert anchor in anchors(target), link
 
 
-def test_links_are_found_at_all():
-    text = "[a](b.md#c) ![d](e.png) [f](https://g.h)\n```\n[i](j.md)\n```\n## The *End*, at last\n"
-    assert links(text) == ["b.md#c", "e.png"]
-    assert slugs(text) == {"the-end-at-last"}
+def test_pages_for_developers_are_listed():
+    """Sphinx warns of the other pages that are in no contents."""
+    pages = {path.name for path in (ROOT / "docs/dev").glob("*.md")} - {"README.md"}
+    assert pages <= set(links(ROOT / "docs/dev/README.md"))
 
 
-EXAMPLES = [page for page in PAGES if blocks(page.read_text(), "pycon")]
+def test_versions_agree():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert f"\nversion: {project['version']}\n" in (ROOT / "CITATION.cff").read_text()
+    assert project["version"] == soc.__version__
 
 
-@pytest.mark.slow  # half a minute each; the documentation's build runs them too
-@pytest.mark.parametrize("page", EXAMPLES, ids=page_id)
-def test_examples_of_pages_hold(page, tmp_path, monkeypatch):
-    """The blocks of a page in turn, as one session in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-    code = "\n".join(blocks(page.read_text(), "pycon"))
-    test = doctest.DocTestParser().get_doctest(code, {}, page.name, str(page), 0)
-    assert test.examples
-    said = []
-    result = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test, out=said.append)
-    assert result.failed == 0, "".join(said)
+# ---------------------------------------------------------------- examples
 
 
-def test_the_how_to_pages_are_among_the_examples():
-    run = {f"docs/{name}.md" for name in ("prepare", "check", "decide", "libraries", "trials")}
-    run.add("docs/not-independent.md")
-    assert run <= set(map(page_id, EXAMPLES))
-
-
-@pytest.mark.parametrize("page", PAGES, ids=page_id)
-def test_commands_of_pages_are_understood(page):
-    lines = [line for block in blocks(page.read_text(), "sh") for line in block.splitlines()]
-    for line in lines:
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_commands_are_understood(page):
+    for line in "".join(blocks(page, "sh")).splitlines():
         words = shlex.split(line.split(" > ")[0], comments=True)
         if words[:1] == ["soc-pymc"]:
             assert callable(make_parser().parse_args(words[1:]).run), line
 
 
-def test_home_shows_the_ten_lines_of_the_readme():
-    """Which another test runs."""
-    home, readme = (
-        blocks((ROOT / name).read_text(), "python") for name in ("docs/index.md", "README.md")
-    )
-    assert home == readme[:1]
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if "```pycon" in page.read_text()], ids=page_name
+)
+def test_sessions_hold(page, tmp_path, monkeypatch):
+    """The interactive blocks of a page in turn, as one session in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    code = "\n".join(blocks(page, "pycon"))
+    session = doctest.DocTestParser().get_doctest(code, {}, page.name, str(page), 0)
+    report = []
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+    assert runner.run(session, out=report.append).failed == 0, "".join(report)
 
 
-def test_citation_is_of_this_version():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert f"\nversion: {project['version']}\n" in (ROOT / "CITATION.cff").read_text()
-    assert f"version = {{{project['version']}}}" in (ROOT / "docs/dev/citing.md").read_text()
-    assert project["version"] == soc.__version__
+@pytest.fixture
+def tables(tmp_path, monkeypatch):
+    """A folder with the files that the pages read."""
+    ads = soc.simulation.s1(3000, seed=1)
+    ads = ads.rename(columns={"score": "t", "count": "clicks", "exposure": "impressions"})
+    country = np.where(np.arange(3000) % 3 > 0, "DE", "FR")
+    ads = ads.assign(country=country, device=np.where(np.arange(3000) % 5 > 1, "phone", "desk"))
+    ads.to_parquet(tmp_path / "ads.parquet")
+    rng = np.random.default_rng(0)
+    effects = pd.DataFrame({"t": rng.normal(size=2000), "se": rng.uniform(0.3, 1.0, 2000)})
+    sd = np.sqrt(0.25 + effects["se"] ** 2)
+    effects.assign(effect=rng.normal(effects["t"], sd)).to_parquet(tmp_path / "effects.parquet")
+    players = pd.DataFrame({"p": rng.uniform(0.2, 0.35, 500), "at_bats": rng.integers(9, 600, 500)})
+    players["hits"] = rng.binomial(players["at_bats"], players["p"])
+    players.to_parquet(tmp_path / "players.parquet")
+    monkeypatch.chdir(tmp_path)
+
+
+def test_the_readme_runs(tables):
+    names = {}
+    exec(blocks(ROOT / "README.md", "python")[0], names)
+    assert names["fit"].status.converged
+    assert names["post"].num_rows == 3000
+    assert isinstance(names["result"], soc.CheckResult)
+    assert blocks(ROOT / "docs/index.md", "python")[0] == blocks(ROOT / "README.md", "python")[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", ["choose.md", "dev/priors.md"])
+def test_blocks_run_in_turn(page, tables):
+    roles = {"score": "t", "count": "clicks", "exposure": "impressions"}
+    names = {"soc": soc, "items": soc.PoissonItems("ads.parquet", **roles)}
+    for code in blocks(ROOT / "docs" / page, "python"):
+        exec(code, names)
+    assert names["fit"].status.converged
+
+
+@pytest.mark.slow
+def test_days_of_the_page_on_scale():
+    [code] = [code for code in blocks(ROOT / "docs/scale.md", "python") if "soc.drift(" in code]
+    names = {}
+    exec(code, names)
+    assert names["found"].alarms[0] == "2026-03-21"  # the day on which counts rise by 30%
+    assert names["month"].n_items == 112_000
+
+
+@pytest.mark.slow
+def test_the_page_on_arviz_runs_without_warnings():
+    """Its blocks in order, then each call of its table."""
+    page = ROOT / "docs/arviz.md"
+    calls = re.findall(r"^\| `(az\..*?)` \| \w+ \|", page.read_text(), re.MULTILINE)
+    assert len(calls) >= 15
+    names = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.simplefilter("ignore", DeprecationWarning)  # of an engine's own libraries
+        for code in blocks(page, "python"):
+            exec(code, names)
+        for call in calls:
+            assert eval(call, names) is not None, call
+            mpl.pyplot.close("all")
+
+
+# ---------------------------------------------------------------- notebooks
+
+
+@pytest.mark.parametrize("page", NOTEBOOKS, ids=page_name)
+def test_notebooks_are_text_that_jupyter_reads(page):
+    """The documentation's build executes them."""
+    text = page.read_text()
+    header = yaml.safe_load(text.split("---\n")[1])
+    assert header["kernelspec"]["name"] == "python3"
+    assert header["jupytext"]["text_representation"]["format_name"] == "myst"
+    cells = blocks(page, r"\{code-cell\}")
+    assert text.count("```{code-cell}") == len(cells) >= 4
+    for cell in cells:
+        ast.parse("\n".join(re.sub(r"^(:[a-z-]+:|[%!]).*", "", line) for line in cell.splitlines()))
+    assert "{code-cell-output}" not in text
+    assert "data:image" not in text

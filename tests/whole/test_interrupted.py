@@ -1,166 +1,265 @@
-"""Killed, out of disk, or stopped by a bad file: nothing half-written, and a rerun succeeds."""
+"""Killed, interrupted, or out of disk: results are complete or absent, and a rerun succeeds."""
 
 import os
 import resource
+import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
+import numba
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytensor
 import pytest
 
 import soc_pymc as soc
-from tests.thinning import thinned
+from soc_pymc._lib.files import replacing
+from soc_pymc._lib.progress import Phase
+from soc_pymc.front.cli import main
 
+ROOT = Path(soc.__file__).parents[1]
+ROLES = ["--score", "score", "--count", "count", "--exposure", "exposure"]
 FILES, ROWS = 4, 30_000
 
 
-@pytest.fixture(scope="module")
-def parts(tmp_path_factory):
-    """A folder with items in files."""
-    folder = tmp_path_factory.mktemp("items")
-    (folder / "parts").mkdir()
-    for k in range(FILES):
-        frame = soc.simulation.s1(ROWS, seed=k)[["score", "count", "exposure"]]
-        pq.write_table(pa.Table.from_pandas(frame), folder / "parts" / f"{k}.parquet")
-    return folder
+def temporary_files(folder):
+    return [name for name in os.listdir(folder) if name.startswith(".") or name.endswith(".part")]
+
+
+def start(words, folder, **options):
+    """Starts the command line in a process of its own."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "soc_pymc", *words, "--quiet"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, cwd=folder, env=environment, **pipes, **options)
+
+
+def run(words, folder, **options):
+    """Runs the command line to its end and returns its status and standard error."""
+    process = start(words, folder, **options)
+    _, errors = process.communicate(timeout=300)
+    return process.returncode, errors
 
 
 @pytest.fixture
-def items(parts, name):
-    """The folder, with statistics and a fit where the command of this name reads them."""
-    if name != "summarize" and not (parts / "fit.nc").exists():
-        assert run(parts, summarize(parts, "stats.nc")).returncode == 0
-        assert run(parts, fit("stats.nc", "fit.nc")).returncode == 0
-    return parts
+def folder(tmp_path, small_frame, small_statistics, small_fit):
+    """A folder with items, their statistics and their fit."""
+    small_frame.to_parquet(tmp_path / "items.parquet")
+    small_statistics.save(tmp_path / "stats.nc")
+    small_fit.save(tmp_path / "fit.nc")
+    return tmp_path
 
 
-def summarize(folder, out):
-    roles = ["--score", "score", "--count", "count", "--exposure", "exposure"]
-    return ["summarize", f"{folder}/parts/*.parquet", *roles, "--bins", "300", "--out", out]
+# ---------------------------------------------------------------- files
 
 
-def fit(stats, out):
-    return ["fit", stats, "--out", out]
+def test_links_and_permissions_stay(tmp_path):
+    target, link = tmp_path / "real.txt", tmp_path / "link.txt"
+    target.write_text("old")
+    target.chmod(0o640)
+    link.symlink_to(target)
+    with replacing(link) as temporary:
+        temporary.write_text("new")
+    assert link.is_symlink()
+    assert (target.read_text(), target.stat().st_mode & 0o777) == ("new", 0o640)
 
 
-def posteriors(folder, out):
-    draws = ["--draws", "auto"]
-    return ["posteriors", "fit.nc", f"{folder}/parts/*.parquet", *draws, "--out", out]
+def test_a_failed_writer_leaves_the_old_file(tmp_path):
+    target = tmp_path / "out.txt"
+    target.write_text("old")
+
+    def fail():
+        with replacing(target) as temporary:
+            temporary.write_text("half")
+            raise RuntimeError("in the middle")
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert target.read_text() == "old"
+    assert os.listdir(tmp_path) == ["out.txt"]
 
 
-def command(words):
-    return [sys.executable, "-m", "soc_pymc", *words, "--quiet"]
-
-
-def run(folder, words, **options):
-    return subprocess.run(
-        command(words), cwd=folder, capture_output=True, text=True, timeout=300, **options
-    )
-
-
-COMMANDS = {
-    "summarize": lambda folder: summarize(folder, "new.nc"),
-    "fit": lambda folder: fit("stats.nc", "new.nc"),
-    "posteriors": lambda folder: posteriors(folder, "new.parquet"),
-}
-
-
-def whole(path):
-    """Whether a result is there, and can be read in full."""
-    if not path.exists():
-        return False
-    if path.suffix == ".parquet":
-        return pq.read_table(path).num_rows == FILES * ROWS
-    try:
-        return soc.load_statistics(path).n_items == FILES * ROWS
-    except soc.StatisticsError:
-        return soc.load_fit(path).status.converged
+TWO_WRITERS = """
+import sys
+from soc_pymc._lib.files import replacing
+for _ in range(100):
+    with replacing(sys.argv[1]) as temporary, temporary.open("w") as file:
+        for _ in range(20):
+            file.write(sys.argv[2] * 1000)
+            file.flush()
+"""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", COMMANDS)
-def test_killed_at_any_moment(name, items):
-    """kill -9 after shares of the time that the command takes, late ones above all."""
-    words = COMMANDS[name](items)
-    target = items / words[-1]
-    start = time.monotonic()
-    assert run(items, words).returncode == 0
-    duration = time.monotonic() - start
-    killed = 0
-    for share in (0.3, 0.7, 0.85, 0.95):
-        target.unlink(missing_ok=True)
-        running = subprocess.Popen(command(words), cwd=items, stderr=subprocess.DEVNULL)
-        time.sleep(share * duration)
-        running.kill()
-        killed += running.wait() != 0
-        assert whole(target) or not target.exists()
-    assert killed > 0
-    assert run(items, words).returncode == 0
-    assert whole(target)
-    target.unlink()
-    assert [p.name for p in items.iterdir() if ".new." in p.name] == []  # the rerun tidied up
+def test_two_processes_write_one_file(tmp_path):
+    """Both finish, and whoever reads meanwhile sees a complete file."""
+    target = tmp_path / "out.txt"
+    writers = [
+        subprocess.Popen([sys.executable, "-c", TWO_WRITERS, str(target), letter], cwd=ROOT)
+        for letter in "ab"
+    ]
+    contents = set()
+    while any(writer.poll() is None for writer in writers):
+        if target.exists():
+            contents.add(target.read_text())
+    assert [writer.returncode for writer in writers] == [0, 0]
+    assert contents
+    assert contents <= {"a" * 20_000, "b" * 20_000}
+    assert temporary_files(tmp_path) == []
 
 
-def _little_disk():
-    """No file may grow beyond 20 kB: what a full disk does, without filling one."""
+def test_inputs_are_never_overwritten(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    contents = {path.name: path.read_bytes() for path in folder.iterdir()}
+    for words in (
+        ["summarize", "items.parquet", *ROLES, "--out", "./items.parquet"],
+        ["fit", "stats.nc", "--out", "stats.nc"],
+        ["curves", "fit.nc", "--out", "fit.nc"],
+    ):
+        assert main([*words, "--quiet"]) == 2
+        assert "is a file that is read" in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == contents
+
+
+# ---------------------------------------------------------------- disks and signals
+
+
+def _small_disk():
+    """Lets no file grow beyond 20 kB, as a full disk would."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 
 
-@pytest.mark.parametrize("name", thinned(COMMANDS, ["summarize"]))
-def test_a_full_disk_is_one_line_and_leaves_the_old_file(name, items):
-    words = COMMANDS[name](items)
-    target = items / words[-1]
-    target.write_text("the old one")
-    done = run(items, words, preexec_fn=_little_disk)
-    assert done.returncode == 2
-    assert len(done.stderr.strip().splitlines()) == 1
-    assert done.stderr.startswith("soc-pymc: error: ")
-    assert target.read_text() == "the old one"
-    target.unlink()
-    assert [p.name for p in items.iterdir() if ".new." in p.name] == []
+@pytest.mark.slow
+def test_a_full_disk_is_one_line_and_leaves_the_old_file(folder):
+    words = ["summarize", "items.parquet", *ROLES, "--bins", "300", "--out", "new.nc"]
+    (folder / "new.nc").write_text("old")
+    status, errors = run(words, folder, preexec_fn=_small_disk)
+    assert status == 2
+    assert errors.startswith("soc-pymc: error: ")
+    assert len(errors.strip().splitlines()) == 1
+    assert (folder / "new.nc").read_text() == "old"
+    assert temporary_files(folder) == []
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["summarize", "posteriors"])
-def test_an_unreadable_file_in_the_middle_is_named(name, items):
-    words = COMMANDS[name](items)
-    bad = items / "parts" / "2.parquet"
-    good = bad.read_bytes()
-    damaged = bytearray(good)
-    damaged[4:60] = os.urandom(56)
-    try:
-        for content, at_fault in ((good[: len(good) // 2], "cut"), (bytes(damaged), "damaged")):
-            bad.write_bytes(content)
-            done = run(items, words)
-            assert done.returncode == 2, at_fault
-            assert "2.parquet" in done.stderr, at_fault
-            assert len(done.stderr.strip().splitlines()) == 1
-            assert not (items / words[-1]).exists()
-    finally:
-        bad.write_bytes(good)
-    assert run(items, words).returncode == 0
-    (items / words[-1]).unlink()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["posteriors"])
-def test_finished_files_of_a_glob_are_not_made_again(items):
-    """A killed run over a folder goes on where it was."""
-    out = items / "scored"
-    out.mkdir()
-    words = posteriors(items, f"{out}/")
-    running = subprocess.Popen(command(words), cwd=items, stderr=subprocess.DEVNULL)
-    while not any(out.glob("*.parquet")) and running.poll() is None:
+def test_killed_while_scoring_a_folder(folder):
+    """Finished files stay as they are, and a rerun makes the others and tidies up."""
+    (folder / "parts").mkdir()
+    for number in range(FILES):
+        frame = soc.simulation.s1(ROWS, seed=number)[["score", "count", "exposure"]]
+        pq.write_table(pa.Table.from_pandas(frame), folder / "parts" / f"{number}.parquet")
+    scored = folder / "scored"
+    scored.mkdir()
+    words = ["posteriors", "fit.nc", "parts/*.parquet", "--out", "scored/"]
+    process = start(words, folder)
+    while not any(scored.glob("[0-9].parquet")) and process.poll() is None:
         time.sleep(0.01)
-    running.kill()
-    running.wait()
-    finished = {p.name: p.stat().st_mtime_ns for p in out.glob("*.parquet")}
+    process.kill()
+    process.communicate()
+    finished = {path.name: path.stat().st_mtime_ns for path in scored.glob("[0-9].parquet")}
     assert finished
-    assert run(items, words).returncode == 0
-    again = {p.name: p.stat().st_mtime_ns for p in out.glob("*.parquet")}
-    assert again.keys() == {f"{k}.parquet" for k in range(FILES)}
-    assert all(again[name] == at for name, at in finished.items())
-    assert all(pq.read_table(p).num_rows == ROWS for p in out.glob("*.parquet"))
-    assert not [p for p in out.iterdir() if p.name.startswith(".")]
+    assert run(words, folder)[0] == 0
+    times = {path.name: path.stat().st_mtime_ns for path in scored.iterdir()}
+    assert times.keys() == {f"{number}.parquet" for number in range(FILES)}
+    assert all(times[name] == finished[name] for name in finished)
+    assert all(pq.read_table(path).num_rows == ROWS for path in scored.iterdir())
+
+
+@pytest.mark.slow
+def test_a_terminated_command_says_one_line(folder):
+    process = start(["fit", "stats.nc", "--out", "new.nc"], folder)
+    time.sleep(1.5)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 143
+    assert len(errors.splitlines()) == 1, errors
+    assert not (folder / "new.nc").exists()
+    assert temporary_files(folder) == []
+
+
+def _interrupt_at(monkeypatch, call):
+    """Sends Ctrl-C when progress is reported for the n-th time."""
+    advance, calls = Phase.advance, []
+
+    def advanced(self, amount=1):
+        advance(self, amount)
+        calls.append(amount)
+        if len(calls) == call:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Phase, "advance", advanced)
+
+
+def _settings():
+    """What a call must leave as it was."""
+    return numba.get_num_threads(), pytensor.config.mode, signal.getsignal(signal.SIGINT)
+
+
+@pytest.mark.parametrize(
+    ("call", "task"),
+    [
+        (1, lambda items, stats, fit, out: soc.summarize(items, bins=20).data),
+        (5, lambda items, stats, fit, out: soc.fit(stats).data["posterior"].to_dataset()),
+        (1, lambda items, stats, fit, out: soc.item_posteriors(fit, items, out=out).read_bytes()),
+        (1, lambda items, stats, fit, out: soc.check(fit, items).table),
+    ],
+    ids=["summarize", "fit", "item_posteriors", "check"],
+)
+@pytest.mark.slow
+def test_ctrl_c_leaves_a_notebook_usable(
+    call, task, monkeypatch, tmp_path, small_items, small_statistics, small_fit
+):
+    arguments = (small_items, small_statistics, small_fit, tmp_path / "out.parquet")
+    expected = task(*arguments)
+    (tmp_path / "out.parquet").unlink(missing_ok=True)
+    # a process in the background of a shell ignores the signal
+    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        before = _settings()
+        with monkeypatch.context() as patch:
+            _interrupt_at(patch, call)
+            with pytest.raises(KeyboardInterrupt):
+                task(*arguments)
+        assert _settings() == before
+        assert os.listdir(tmp_path) == []
+        again = task(*arguments)
+        assert again == expected if isinstance(again, bytes) else again.equals(expected)
+    finally:
+        signal.signal(signal.SIGINT, inherited)
+
+
+@pytest.mark.slow
+def test_ctrl_c_in_nuts_does_not_return_fewer_draws(small_statistics, monkeypatch):
+    from soc_pymc.inference import sampling
+
+    sample, draws = sampling.pm.sample, []
+
+    def interrupted(**words):
+        def callback(trace, draw):
+            draws.append(draw)
+            if len(draws) == 150:
+                signal.raise_signal(signal.SIGINT)
+
+        return sample(callback=callback, **words)
+
+    monkeypatch.setattr(sampling.pm, "sample", interrupted)
+    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            soc.fit(small_statistics, method=soc.NUTS(draws=100, tune=100, chains=1))
+    finally:
+        signal.signal(signal.SIGINT, inherited)
+    assert len(draws) == 150
+
+
+@pytest.mark.slow
+def test_output_that_cannot_be_written_is_an_error(folder):
+    with open("/dev/full", "w") as full:
+        words = [sys.executable, "-m", "soc_pymc", "sql", "fit.nc", "--table", "ads"]
+        process = subprocess.run(
+            words, cwd=folder, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert process.returncode == 2
+    assert process.stderr == "soc-pymc: error: No space left on device\n"

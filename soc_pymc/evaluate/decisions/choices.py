@@ -144,9 +144,6 @@ def probability_above(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> frame = soc.simulation.s1(2000, seed=0)
-    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> fit = soc.fit(soc.summarize(items), method=soc.FiveSteps(), progress=False)
     >>> above = soc.decisions.probability_above(fit, items, 0.02, progress=False)
     >>> above.name, bool(above.between(0, 1).all())
     ('probability_above', True)
@@ -204,9 +201,6 @@ def expected_loss(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> frame = soc.simulation.s1(2000, seed=0)
-    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> fit = soc.fit(soc.summarize(items), method=soc.FiveSteps(), progress=False)
     >>> loss = soc.decisions.expected_loss(fit, items, 0.02, cost_below=3.0, progress=False)
     >>> list(loss.columns)
     ['loss_if_chosen', 'loss_if_not', 'choose']
@@ -274,9 +268,6 @@ def risk_adjusted(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> frame = soc.simulation.s1(2000, seed=0)
-    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> fit = soc.fit(soc.summarize(items), method=soc.FiveSteps(), progress=False)
     >>> cautious = soc.decisions.risk_adjusted(fit, items, progress=False)
     >>> bool((cautious > 0).all())
     True
@@ -339,10 +330,8 @@ def value_of_exposure(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> frame = soc.simulation.s1(2000, seed=0)
-    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> fit = soc.fit(soc.summarize(items), method=soc.FiveSteps(), progress=False)
-    >>> gain = soc.decisions.value_of_exposure(fit, items, 100, threshold=0.02, progress=False)
+    >>> few = soc.PoissonItems(items.source.head(100), **items.roles)
+    >>> gain = soc.decisions.value_of_exposure(fit, few, 100, threshold=0.02, progress=False)
     >>> bool((gain["sd_after"] < gain["sd_now"]).all()), bool((gain["value"] >= 0).all())
     (True, True)
     """

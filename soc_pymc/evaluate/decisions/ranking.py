@@ -91,12 +91,9 @@ def thompson_draws(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> frame = soc.simulation.s1(2000, seed=0)
-    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> fit = soc.fit(soc.summarize(items), method=soc.FiveSteps(), progress=False)
     >>> theta = soc.decisions.thompson_draws(fit, items, 3, seed=1, progress=False)
     >>> dict(theta.sizes), bool((theta > 0).all())
-    ({'draw': 3, 'item': 2000}, True)
+    ({'draw': 3, 'item': 4000}, True)
     """
     number, key = DRAWS(draws, "draws"), SEED(seed, "seed")
     decision = read_decision(fit, items, progress)
@@ -201,9 +198,6 @@ def probability_best(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> frame = soc.simulation.s1(2000, seed=0)
-    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> fit = soc.fit(soc.summarize(items), method=soc.FiveSteps(), progress=False)
     >>> top = soc.decisions.probability_best(fit, items, 10, draws=200, progress=False)
     >>> float(top["probability"].sum().round(3))
     10.0

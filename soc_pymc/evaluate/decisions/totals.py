@@ -111,13 +111,10 @@ def total(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> frame = soc.simulation.s1(2000, seed=0)
-    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> fit = soc.fit(soc.summarize(items), method=soc.FiveSteps(), progress=False)
     >>> clicks = soc.decisions.total(fit, items, weights="exposure", progress=False)
     >>> list(clicks.columns)
     ['items', 'mean', 'sd', 'sd_curves', 'q05', 'q95']
-    >>> bool(abs(clicks["mean"].item() / frame["count"].sum() - 1) < 0.02)
+    >>> bool(abs(clicks["mean"].item() / items.source["count"].sum() - 1) < 0.02)
     True
     """
     probs = probabilities(quantiles)

@@ -71,9 +71,6 @@ def r_squared(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> frame = soc.simulation.s1(2000, seed=0)
-    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> fit = soc.fit(soc.summarize(items), progress=False)
     >>> dict(soc.quantities.r_squared(fit).sizes)
     {'chain': 4, 'draw': 250}
     """
@@ -112,11 +109,8 @@ def variance_parts(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> frame = soc.simulation.s1(2000, seed=0)
-    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> fit = soc.fit(soc.summarize(items), method=soc.FiveSteps(), progress=False)
     >>> parts = soc.quantities.variance_parts(fit).mean()
-    >>> bool(parts["explained"] + parts["unexplained"] == parts["total"])
+    >>> bool(abs(parts["explained"] + parts["unexplained"] - parts["total"]) < 1e-12)
     True
     """
     check_weight(fit, weight)
@@ -258,12 +252,9 @@ def variance_reduction(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> frame = soc.simulation.s1(2000, seed=0)
-    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> fit = soc.fit(soc.summarize(items), method=soc.FiveSteps(), progress=False)
     >>> gain = soc.quantities.variance_reduction(fit, items, bins=5, progress=False)
     >>> bool((gain["ratio"] < 1).all()), dict(gain["ratio_by_bin"].sizes)
-    (True, {'chain': 1, 'draw': 1, 'bin': 5})
+    (True, {'chain': 4, 'draw': 250, 'bin': 5})
     """
     cells = _cells(fit, items, weight, bins)
     posterior = posterior_of(fit)
@@ -320,9 +311,6 @@ def shrinkage(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> frame = soc.simulation.s1(2000, seed=0)
-    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> fit = soc.fit(soc.summarize(items), method=soc.FiveSteps(), progress=False)
     >>> share = soc.quantities.shrinkage(fit, items, progress=False)["share"]
     >>> bool(((share > 0) & (share < 1)).all())
     True

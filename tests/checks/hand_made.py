@@ -1,0 +1,196 @@
+"""Fits with posterior draws written by hand, and items whose theta these curves made."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from scipy import special, stats
+from scipy.interpolate import CubicSpline
+
+import soc_pymc as soc
+from soc_pymc.inference.results import Fit, Status
+
+KNOTS = np.log([0.005, 0.02, 0.05, 0.15, 0.5])
+LOG_MEAN = KNOTS - 0.1 * np.tanh(KNOTS + 3)
+LOG_CV2 = np.log(0.3) - 0.6 * np.tanh(KNOTS + 3)
+WIDE_KNOTS = np.array([-2.0, -1.0, -0.3, 0.4, 1.1, 2.0])
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of outcomes: its prior, its true curves at knots, and how items are simulated."""
+
+    items: Any
+    prior: Any
+    roles: tuple[str, str, str]
+    curves: tuple[str, str]
+    knots: np.ndarray
+    values: tuple[np.ndarray, np.ndarray]  # of both curves at the knots
+    score: Callable[[Any], Any]  # from positions on the axis of knots to scores
+    position: Callable[[Any], Any]  # and back
+    positions: Callable[[Any, int], Any]
+    sizes: Callable[[Any, int], Any]
+    moments: Callable[[Any, Any], tuple[Any, Any]]  # from both curves to mean and variance of theta
+    theta: Callable[[Any, Any, Any], Any]  # (generator, mean, variance)
+    outcome: Callable[[Any, Any, Any], Any]  # (generator, theta, size)
+    marginal: Callable[[Any, Any, Any], Any]  # (mean, variance of theta, size) -> SciPy's law
+    likelihood: Callable[[Any, Any], Any]  # (theta, size) -> SciPy's law of the outcome
+    update: Callable[..., Any]  # (mean, variance of theta, outcome, size) -> posterior mean
+
+
+def _beta(mean: Any, variance: Any) -> tuple[Any, Any]:
+    total = mean * (1 - mean) / variance - 1
+    return total * mean, total * (1 - mean)
+
+
+def _odds_moments(logit_mean: Any, log_odds_cv2: Any) -> tuple[Any, Any]:
+    mean = special.expit(logit_mean)
+    a, b = np.exp(-log_odds_cv2) / (1 - mean), np.exp(-log_odds_cv2) / mean
+    return mean, a * b / ((a + b) ** 2 * (a + b + 1))
+
+
+KINDS = {
+    "counts": Kind(
+        items=soc.PoissonItems,
+        prior=soc.Gamma(),
+        roles=("score", "count", "exposure"),
+        curves=("log_mean", "log_cv2"),
+        knots=KNOTS,
+        values=(LOG_MEAN, LOG_CV2),
+        score=np.exp,
+        position=np.log,
+        positions=lambda rng, n: np.clip(rng.normal(np.log(0.05), 0.8, n), KNOTS[0], KNOTS[-1]),
+        sizes=lambda rng, n: np.ceil(np.exp(rng.normal(np.log(6), 1.8, n))),
+        moments=lambda log_mean, log_cv2: (np.exp(log_mean), np.exp(2 * log_mean + log_cv2)),
+        theta=lambda rng, mean, variance: rng.gamma(mean**2 / variance, variance / mean),
+        outcome=lambda rng, theta, size: rng.poisson(theta * size),
+        marginal=lambda mean, variance, size: stats.nbinom(
+            mean**2 / variance, 1 / (1 + size * variance / mean)
+        ),
+        likelihood=lambda theta, size: stats.poisson(theta * size),
+        update=lambda mean, variance, y, size: (mean**2 / variance + y) / (mean / variance + size),
+    ),
+    "values": Kind(
+        items=soc.NormalItems,
+        prior=soc.Normal(),
+        roles=("score", "value", "noise_sd"),
+        curves=("mean", "log_variance"),
+        knots=WIDE_KNOTS,
+        values=(0.5 + WIDE_KNOTS + 0.3 * np.sin(2 * WIDE_KNOTS), np.log(0.5) + 0.4 * WIDE_KNOTS),
+        score=np.asarray,
+        position=np.asarray,
+        positions=lambda rng, n: rng.uniform(-2, 2, n),
+        sizes=lambda rng, n: np.exp(rng.normal(-0.7, 0.7, n)),
+        moments=lambda mean, log_variance: (mean, np.exp(log_variance)),
+        theta=lambda rng, mean, variance: rng.normal(mean, np.sqrt(variance)),
+        outcome=lambda rng, theta, size: rng.normal(theta, size),
+        marginal=lambda mean, variance, size: stats.norm(mean, np.sqrt(variance + size**2)),
+        likelihood=stats.norm,
+        update=lambda mean, variance, y, size: (
+            (mean * size**2 + y * variance) / (size**2 + variance)
+        ),
+    ),
+    "trials": Kind(
+        items=soc.BinomialItems,
+        prior=soc.Beta(),
+        roles=("score", "successes", "trials"),
+        curves=("logit_mean", "log_odds_cv2"),
+        knots=WIDE_KNOTS,
+        values=(-1.5 + 0.5 * WIDE_KNOTS, np.log(0.15) - 0.3 * np.tanh(WIDE_KNOTS)),
+        score=special.expit,
+        position=special.logit,
+        positions=lambda rng, n: rng.uniform(-2, 2, n),
+        sizes=lambda rng, n: 2 * np.ceil(np.exp(rng.normal(np.log(8), 1.2, n))),
+        moments=_odds_moments,
+        theta=lambda rng, mean, variance: rng.beta(*_beta(mean, variance)),
+        outcome=lambda rng, theta, size: rng.binomial(np.asarray(size, dtype=int), theta),
+        marginal=lambda mean, variance, size: stats.betabinom(size, *_beta(mean, variance)),
+        likelihood=lambda theta, size: stats.binom(size, theta),
+        update=lambda mean, variance, y, size: (
+            (_beta(mean, variance)[0] + y) / (sum(_beta(mean, variance)) + size)
+        ),
+    ),
+}
+
+
+def hand_made_fit(
+    kind: str = "counts",
+    *,
+    sd: float = 1e-6,
+    first: float = 0.0,
+    second: float = 0.0,
+    draws: int = 50,
+    status: Status | None = None,
+    seed: int = 0,
+) -> Fit:
+    """Returns two chains of the true curves, moved by constants, with normal noise at each knot."""
+    case, rng = KINDS[kind], np.random.default_rng(seed)
+    noise = rng.normal(0, sd, (2, 2, draws, len(case.knots)))
+    dims = [("chain", "draw", knot) for knot in ("mean_knot", "variance_knot")]
+    curves = {
+        name: (dim, values + moved + own_noise)
+        for name, dim, values, moved, own_noise in zip(
+            case.curves, dims, case.values, (first, second), noise, strict=True
+        )
+    }
+    coords = {"chain": [0, 1], "draw": np.arange(draws)}
+    coords |= {"mean_knot": case.knots, "variance_knot": case.knots}
+    bins = xr.Dataset({"score": ("bin", case.score(case.knots))})
+    groups = {"posterior": xr.Dataset(curves, coords), "constant_data": bins}
+    tree = xr.DataTree.from_dict(groups)
+    tree.attrs["roles"] = json.dumps({role: role for role in case.roles})
+    status = status or Status(True, "made by hand", 0.3, 0.9, 0.0)
+    return Fit(tree, case.prior, soc.VI(), status)
+
+
+def true_moments(frame: pd.DataFrame, kind: str = "counts") -> tuple[np.ndarray, np.ndarray]:
+    """Returns the mean and variance of theta at each item's score, (n,)."""
+    case = KINDS[kind]
+    position = case.position(frame["score"].to_numpy())
+    curves = (CubicSpline(case.knots, v, bc_type="natural")(position) for v in case.values)
+    return case.moments(*curves)
+
+
+def moments_by_draw(
+    fit: Fit, frame: pd.DataFrame, kind: str = "counts"
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the mean and variance of theta under each draw of the curves, (draws, n)."""
+    case = KINDS[kind]
+    position = case.position(frame["score"].to_numpy())
+    values = (fit.data["posterior"][name].to_numpy() for name in case.curves)
+    curves = (
+        CubicSpline(case.knots, v.reshape(-1, len(case.knots)), axis=1, bc_type="natural")(position)
+        for v in values
+    )
+    return case.moments(*curves)
+
+
+def simulate(n: int, seed: int, kind: str = "counts", theta: Any = None) -> pd.DataFrame:
+    """Returns items of the model, or with another law of theta: (generator, mean, variance)."""
+    case, rng = KINDS[kind], np.random.default_rng(seed)
+    frame = pd.DataFrame({"score": case.score(case.positions(rng, n))})
+    frame[case.roles[2]] = case.sizes(rng, n)
+    frame["theta"] = (theta or case.theta)(rng, *true_moments(frame, kind))
+    frame[case.roles[1]] = case.outcome(rng, frame["theta"], frame[case.roles[2]])
+    frame["country"] = rng.choice(["de", "fr", None], n, p=[0.6, 0.3, 0.1])
+    return frame
+
+
+def as_items(frame: pd.DataFrame, kind: str = "counts", **roles: str) -> Any:
+    """Returns a table of `simulate` as items."""
+    case = KINDS[kind]
+    return case.items(frame, **{role: role for role in case.roles}, **roles)
+
+
+def columns_of(frame: pd.DataFrame, kind: str = "counts") -> dict[str, np.ndarray]:
+    """Returns the columns of the kind's roles as numbers."""
+    return {role: frame[role].to_numpy(dtype=float) for role in KINDS[kind].roles}
+
+
+def arrays(frame: pd.DataFrame) -> tuple[np.ndarray, ...]:
+    """Returns scores, counts and exposures."""
+    return tuple(columns_of(frame).values())

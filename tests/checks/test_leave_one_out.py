@@ -1,0 +1,178 @@
+"""Items left out in turn, and fits compared by it: against plain importance weights, and ArviZ."""
+
+from dataclasses import replace
+
+import arviz as az
+import numpy as np
+import pytest
+import xarray as xr
+from scipy.special import logsumexp
+
+import soc_pymc as soc
+from soc_pymc.checks import leave_one_out
+from soc_pymc.posterior.predictive import posterior_of
+from tests.checks.hand_made import KINDS, as_items, hand_made_fit, moments_by_draw, simulate
+from tests.checks.test_checks import exact_ends, statistics_of
+from tests.thinning import thinned
+
+QUIET = {"progress": False}
+
+
+def densities(fit, frame, kind="counts"):
+    """Returns SciPy's log densities of the items under each draw of the curves, (draws, n)."""
+    outcome, size = (frame[role].to_numpy() for role in KINDS[kind].roles[1:])
+    law = KINDS[kind].marginal(*moments_by_draw(fit, frame, kind), size)
+    return law.logpdf(outcome) if kind == "values" else law.logpmf(outcome)
+
+
+def left_out(log_density):
+    """Returns each item's log density without it, by plain weights."""
+    return np.log(len(log_density)) - logsumexp(-log_density, axis=0)
+
+
+@pytest.mark.parametrize("kind", thinned(KINDS, ["values"]))
+def test_items_left_out_are_those_of_plain_weights(kind):
+    """Pareto smoothing moves a sum over 300 items by next to nothing.
+
+    The cdf of an item left out is moved as plain weights over all draws move it: up to more than
+    .01, and to within two thirds of that, as 32 draws say it.
+    """
+    fit, frame = hand_made_fit(kind, sd=0.15, draws=400), simulate(300, 4, kind)
+    frame = frame[frame[KINDS[kind].roles[2]] < 100]
+    data = soc.check(fit, as_items(frame, kind), subset=300, **QUIET).data
+    each = densities(fit, frame, kind)
+    loo = az.loo(data, pointwise=True)
+    assert float(loo.elpd) == pytest.approx(left_out(each).sum(), abs=0.1)
+    assert float(loo.p) == pytest.approx(
+        (logsumexp(each, axis=0) - np.log(len(each)) - left_out(each)).sum(), abs=0.2
+    )
+    if kind == "values":
+        outcome, size = frame["value"].to_numpy(), frame["noise_sd"].to_numpy()
+        cdf = KINDS[kind].marginal(*moments_by_draw(fit, frame, kind), size).cdf(outcome)
+        weight = np.exp(-each - logsumexp(-each, axis=0))
+        moved = (weight * cdf).sum(axis=0) - cdf.mean(axis=0)
+        shift = (data["loo_pit"]["value"] - data["pit_values"]["value"]).to_numpy()
+        assert np.abs(moved).max() > 0.01
+        np.testing.assert_allclose(shift, moved, atol=np.abs(moved).max() * 2 / 3)
+        assert np.corrcoef(shift, moved)[0, 1] > 0.9
+        # ArviZ's own weights 1,000 predictive draws: .065 is four sds of a share of so many
+        assert np.abs(az.loo_pit(data)["value"] - data["loo_pit"]["value"]).max() < 0.065
+    else:
+        outcome, size = (frame[role].to_numpy() for role in KINDS[kind].roles[1:])
+        law = KINDS[kind].marginal(*moments_by_draw(fit, frame, kind), size)
+        below, upto = exact_ends(law, outcome)
+        pit = data["loo_pit"][KINDS[kind].roles[1]].to_numpy()
+        assert (pit > below - 0.03).all()
+        assert (pit < upto + 0.03).all()
+
+
+@pytest.mark.parametrize("kind", thinned(KINDS, ["counts"]))
+def test_leave_one_out_of_statistics_is_that_of_the_items(kind):
+    """A sum within .004 an item, as 150 scores stand for all; what leaving out costs, to .3."""
+    fit, frame = hand_made_fit(kind, sd=0.05, draws=100), simulate(1500, 1, kind)
+    record = soc.check(fit, statistics_of(frame, kind, 150), **QUIET).elpd
+    each = densities(fit, frame, kind)
+    exact = left_out(each)
+    inside = logsumexp(each, axis=0) - np.log(len(each))
+    assert record.n_data_points == len(frame)
+    assert record.elpd == pytest.approx(exact.sum(), abs=0.004 * len(frame))
+    assert record.p == pytest.approx((inside - exact).sum(), abs=0.3)
+    assert record.se == pytest.approx(exact.std() * np.sqrt(len(frame)), rel=0.03)
+
+
+def test_repeated_draws_are_not_vouched_for():
+    """Few draws, each many times: the tail of the weights has no shape, and its k is infinite."""
+    fit = hand_made_fit(sd=0.3, draws=5)
+    posterior = fit.data["posterior"].to_dataset()
+    again = np.random.default_rng(0).integers(5, size=200)
+    posterior = posterior.isel(draw=again).assign_coords(draw=np.arange(200))
+    repeated = replace(fit, data=xr.DataTree.from_dict({"posterior": posterior}))
+    repeated.data.attrs = fit.data.attrs
+    table = soc.check(repeated, as_items(simulate(200, 4)), **QUIET).table.set_index("check")
+    row = table.loc["leave-one-out"]
+    assert np.isinf(row["statistic"])
+    assert row["verdict"] == "look"
+
+
+# --- comparisons ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def fits(example):
+    """Two fits of the same counts; the log cv2 of the second is held far from the data's."""
+    narrow = soc.Gamma(variance=soc.Spline(knots=1, level=(-4.0, 0.01)))
+    statistics = example("gamma").statistics
+    return {"good": example("gamma").fit, "narrow": soc.fit(statistics, narrow, **QUIET)}
+
+
+@pytest.fixture(scope="module")
+def exact(fits, small_frame):
+    """Leave-one-out of every item by plain weights."""
+    columns = {c: small_frame[c].to_numpy(dtype=float) for c in ("score", "count", "exposure")}
+    return {name: left_out(posterior_of(fit).log_density(columns)) for name, fit in fits.items()}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:draws support leave-one-out")
+def test_fits_are_compared_on_statistics(fits, small_items, exact, monkeypatch):
+    """ArviZ's table of all items, against plain weights item by item: cells of 150 bins blur a sum
+    by 3e-3 of itself, and differences by a few percent. Of more items than points, a share of
+    every cell stands for it, which changes no sum.
+    """
+    monkeypatch.setattr(leave_one_out, "_MOST_POINTS", 2000)
+    table = soc.compare(fits, soc.summarize(small_items, bins=150, **QUIET), **QUIET)
+    assert list(table.index) == ["good", "narrow"]
+    n = len(exact["good"])
+    for name, each in exact.items():
+        assert table.loc[name, "elpd"] == pytest.approx(each.sum(), rel=3e-3)
+        assert table.loc[name, "se"] == pytest.approx(each.std() * np.sqrt(n), rel=0.03)
+    away, row = exact["narrow"] - exact["good"], table.loc["narrow"]
+    assert row["elpd_diff"] == pytest.approx(away.sum(), rel=0.06)
+    assert row["dse"] == pytest.approx(away.std() * np.sqrt(n), rel=0.25)
+    assert table.loc["good", "weight"] > 0.8
+    assert 2 < table.loc["good", "p"] < 30
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:draws support leave-one-out")
+def test_fits_are_compared_on_items_and_on_checks(fits, small_items, exact):
+    """Random items: of 600 the difference is their share of all, within 4 standard errors."""
+    away = (exact["narrow"] - exact["good"]).mean()
+    row = soc.compare(fits, small_items, subset=600, **QUIET).loc["narrow"]
+    assert abs(row["elpd_diff"] - 600 * away) < 4 * row["dse"]
+    options = {"subset": 200, "seed": 3, **QUIET}
+    results = {name: soc.check(fit, small_items, **options) for name, fit in fits.items()}
+    table = soc.compare(results)
+    for name, result in results.items():
+        chosen = result.data["observed_data"]["item"].to_numpy()
+        assert table.loc[name, "elpd"] == pytest.approx(exact[name][chosen].sum(), abs=0.5)
+
+
+@pytest.mark.slow
+def test_draws_that_are_not_the_models_are_named(fits, small_statistics):
+    """Curves 3 sds off: the sum would be wrong by more than it says, and so it is not given."""
+    fit = fits["good"]
+    posterior = fit.data["posterior"].to_dataset()
+    drawn = [name for name in posterior if not name.endswith("_sd")]
+    posterior = posterior.assign(
+        {name: posterior[name] + 3 * posterior[name].std() for name in drawn}
+    )
+    tree = fit.data.copy()
+    tree["posterior"] = xr.DataTree(posterior)
+    broken = {"good": fit, "broken": replace(fit, data=tree)}
+    with pytest.warns(soc.ConvergenceWarning, match="broken"):
+        table = soc.compare(broken, small_statistics, **QUIET)
+    assert table.loc["good", "trust"] == "ok"
+    assert table.loc["broken", "trust"] != "ok"
+    assert table.index[-1] == "broken"
+
+
+@pytest.mark.slow
+def test_fits_of_other_items_are_not_compared(fits, small_frame, small_statistics):
+    frame = small_frame[:2000]
+    half = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+    statistics = soc.summarize(half, bins=20, **QUIET)
+    with pytest.raises(soc.FitError, match="different items"):
+        soc.compare(fits, statistics, **QUIET)
+    with pytest.raises(soc.FitError, match="different items"):
+        soc.compare(fits, half, **QUIET)

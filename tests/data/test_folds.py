@@ -1,0 +1,117 @@
+"""Folds: even, unrelated to neighbours and to outcomes, and the same wherever the items are."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from scipy import stats
+
+import soc_pymc as soc
+from tests.data.cell_references import fold_of_id, fold_of_text
+from tests.data.engines import put_on  # noqa: F401  # a fixture
+from tests.tables import ROLES
+from tests.thinning import thinned
+
+N, FOLDS = 600, 7
+
+
+@pytest.fixture(scope="module")
+def table():
+    rng = np.random.default_rng(4)
+    t = rng.uniform(0.1, 0.5, N)
+    letters = ("user", "Zoë", "日本", "", "a'b\\") * (N // 5)
+    columns = {"t": t, "y": rng.poisson(10 * t), "N": np.full(N, 10.0)}
+    names = [f"{start}-{k}" for k, start in enumerate(letters)]
+    return pa.table(columns | {"name": names, "number": range(N)})
+
+
+def statistics(source, folds=FOLDS, **roles):
+    """Returns statistics of two bins in folds."""
+    items = soc.PoissonItems(source, **ROLES, **roles)
+    return soc.summarize(items, edges=[0.3], folds=folds, progress=False)
+
+
+def sizes(stats):
+    """Returns the numbers of items by fold."""
+    return [stats.of_fold(k).n_items for k in range(stats.folds)]
+
+
+@pytest.mark.parametrize("folds", [2, 7, 10])
+def test_folds_are_even_and_those_of_neighbours_unrelated(folds):
+    """Chi-squared tests on ids in a row, far apart, and at random: none below .001 of 24."""
+    rng = np.random.default_rng(5)
+    count = np.arange(60_000)
+    for ids in (count, 1000 * count + 7, 10**15 - count, rng.integers(0, 2**62, 60_000)):
+        fold = fold_of_id(ids, folds)
+        pairs = np.zeros((folds, folds))
+        np.add.at(pairs, (fold[:-1], fold[1:]), 1)
+        assert stats.chisquare(np.bincount(fold, minlength=folds)).pvalue > 1e-3
+        assert stats.chi2_contingency(pairs)[1] > 1e-3
+
+
+def test_ids_of_text_have_the_folds_of_their_hash(table, tmp_path):
+    expected = np.bincount(fold_of_text(table["name"].to_pylist(), FOLDS), minlength=FOLDS)
+    assert stats.chisquare(expected).pvalue > 1e-3
+    table.to_pandas().to_csv(tmp_path / "a.csv", index=False)
+    for source in (table.to_pandas(), pl.from_arrow(table), tmp_path / "a.csv"):
+        assert sizes(statistics(source, id="name")) == expected.tolist()
+
+
+@pytest.mark.parametrize("engine", thinned(["duckdb", "postgres", "spark"], ["duckdb"]))
+def test_ids_of_text_on_engines(engine, put_on, table):  # noqa: F811
+    expected = np.bincount(fold_of_text(table["name"].to_pylist(), FOLDS), minlength=FOLDS)
+    assert sizes(statistics(put_on(engine, table), id="name")) == expected.tolist()
+
+
+def test_an_engine_without_the_hash_makes_no_other_folds(put_on, table):  # noqa: F811
+    source = put_on("polars", table)
+    with pytest.raises(soc.ItemsError, match=r"'name'.*polars"):
+        statistics(source, id="name")
+    assert statistics(source, folds=None, id="name").folds == 0  # nobody asked for folds
+
+
+def test_by_default_only_whole_numbers_make_folds(table):
+    columns = {"days": pa.array(range(N), pa.date32()), "halves": pa.array(np.arange(N) / 2)}
+    for name, column in columns.items():
+        table = table.append_column(name, column)
+    made = {
+        name: statistics(table, folds=None, id=name).folds for name in ("name", "number", *columns)
+    }
+    assert made == {"name": 0, "number": 10, "days": 0, "halves": 0}
+
+
+def test_folds_never_look_at_the_outcome(table):
+    frame = table.to_pandas()
+    turned = frame.assign(y=frame["y"].to_numpy()[::-1])
+    found = [sizes(statistics(source)) for source in (frame, turned)]
+    assert found[0] == found[1]
+    assert min(found[0]) > N / FOLDS / 2
+
+
+def test_folds_of_a_column(table):
+    frame = table.to_pandas().assign(part=np.arange(N) % 4)
+    stats_of_four = statistics(frame, folds=None, fold="part")
+    assert sizes(stats_of_four) == [N // 4] * 4
+    more = statistics(frame[:100].assign(part=6), folds=None, fold="part")
+    assert sizes(stats_of_four + more) == [N // 4] * 4 + [0, 0, 100]
+    for fold in (-1, 4, True, "0"):
+        with pytest.raises(soc.StatisticsError, match="folds are 0 to 3"):
+            stats_of_four.of_fold(fold)
+
+
+def test_statistics_of_other_folds_are_not_added(table):
+    """The same id as text and as a number may be in different folds."""
+    text = statistics(table, id="name")
+    numbers = table.drop("name").rename_columns({"number": "name"})
+    for other in (statistics(numbers, id="name"), statistics(table, folds=3, id="name")):
+        with pytest.raises(soc.StatisticsError, match="folds"):
+            _ = text + other
+
+
+def test_a_missing_id_has_no_fold(table):
+    frame = pd.DataFrame(table.to_pandas())
+    frame.loc[3, "name"] = None
+    with pytest.raises(soc.ItemsError, match="'name': 1 of 600"):
+        statistics(frame, id="name")
+    assert statistics(frame, folds=None, id="name").n_items == N

@@ -1,0 +1,140 @@
+"""Exact totals, values far from 0, and the bound of the error that wide cells make."""
+
+import ibis
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats as laws
+
+import soc_pymc as soc
+from soc_pymc.families.binomial_beta import a_b
+from soc_pymc.families.family import family_of_kind
+from soc_pymc.model.rows import rows_of
+from tests.tables import KINDS, ROLES, VALUE_ROLES
+
+QUIET = {"on_leakage": "ignore", "progress": False}
+
+
+@pytest.mark.parametrize("source", [pd.DataFrame, ibis.memtable])
+def test_counts_are_totalled_exactly(source):
+    frame = pd.DataFrame({"t": [0.5, 0.5, 0.5], "y": [2**53 - 1, 2**53 - 1, 1], "N": 1.0})
+    stats = soc.summarize(soc.PoissonItems(source(frame), **ROLES), edges=[0.6], **QUIET)
+    assert stats.total_count == 2**54 - 1
+    many = pd.DataFrame({"t": 0.5, "y": np.full(600, 2**53 - 1), "N": 1.0})
+    with pytest.raises(soc.ItemsError, match="counted exactly"):
+        soc.summarize(soc.PoissonItems(source(many), **ROLES), edges=[0.6], **QUIET)
+
+
+# --- values far from 0 ---------------------------------------------------------------------------
+
+
+def values(n=20_000, seed=1):
+    """Returns values about their scores whose noise sds vary."""
+    rng = np.random.default_rng(seed)
+    t, s = rng.normal(size=n), rng.lognormal(0, 0.6, n)
+    return pd.DataFrame({"t": t, "v": rng.normal(t, np.hypot(0.5, s)), "s": s})
+
+
+def shifted(frame, shift):
+    return frame.assign(t=frame["t"] + shift, v=frame["v"] + shift)
+
+
+def of_values(frame, source=pd.DataFrame, edges=(-1.0, 0.0, 1.0), **roles):
+    items = soc.NormalItems(source(frame), **VALUE_ROLES, **roles)
+    return soc.summarize(items, edges=edges, joint=False, **QUIET)
+
+
+@pytest.mark.parametrize("source", [pd.DataFrame, ibis.memtable])
+def test_sums_that_lose_precision_are_refused(source):
+    """Where they are accepted, the variation about a bin's mean is right to 1e-4."""
+    frame = values()
+    for shift in (0.0, 3e4):
+        moved, edges = shifted(frame, shift), np.array([-1.0, 0.0, 1.0]) + shift
+        data = of_values(moved, source, edges).data
+        n, total, squares = (data[name].to_numpy() for name in ("n", "sum_y", "sum_y2"))
+        variance = moved.groupby(np.searchsorted(edges, moved["t"], side="right"))["v"].var(ddof=0)
+        np.testing.assert_allclose(squares / n - (total / n) ** 2, variance, rtol=1e-4)
+    with pytest.raises(soc.ItemsError, match=r"'v': .*subtract a constant"):
+        of_values(shifted(frame, 1e7), source, [1e7])
+
+
+def test_precision_is_checked_by_group():
+    """Distant groups vary much together, but each must keep its precision."""
+    frame = values().assign(g=lambda table: table.index % 2)
+    frame["v"] += 1e9 * frame["g"]
+    assert of_values(frame).n_items == len(frame)
+    with pytest.raises(soc.ItemsError, match="subtract a constant"):
+        of_values(frame, group="g")
+
+
+def test_constant_values_and_little_noise_lose_no_precision():
+    frame = values(40)
+    for change in ({"v": 3.0, "s": 1.0}, {"v": frame["v"] + 5, "s": 1e-9}):
+        assert of_values(frame.assign(**change)).n_items == 40
+
+
+# --- the error of wide cells ---------------------------------------------------------------------
+
+
+def log_marginals(kind, outcome, size, first, second):
+    """Returns the items' exact log marginals at one pair of the curves' levels."""
+    if kind == "counts":
+        shape = np.exp(-second)
+        return laws.nbinom.logpmf(outcome, shape, 1 / (1 + size * np.exp(first + second)))
+    if kind == "values":
+        return laws.norm.logpdf(outcome, first, np.sqrt(np.exp(second) + size**2))
+    return laws.betabinom.logpmf(outcome, size, *a_b(first, second))
+
+
+def wide_items(kind, n=5000):
+    """Returns items of one bin whose sizes and outcomes fill many wide cells."""
+    rng = np.random.default_rng(2)
+    t = rng.uniform(0.2, 0.4, n)
+    if kind == "values":
+        s = rng.lognormal(0, 0.6, n)
+        return pd.DataFrame({"t": t, "v": rng.normal(t, np.hypot(0.7, s)), "s": s})
+    if kind == "counts":
+        size = rng.lognormal(4, 1.5, n)
+        return pd.DataFrame(
+            {"t": t, "y": rng.poisson(0.3 * rng.gamma(2, 0.5, n) * size), "N": size}
+        )
+    size = rng.integers(0, 5000, n)
+    return pd.DataFrame({"t": t, "y": rng.binomial(size, rng.beta(3.0, 7.0, n)), "N": size})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_error_bound_holds_and_is_small(kind):
+    """Likelihood of statistics against that of the items, up to a constant.
+
+    Dispersions from almost none to large at the bin's mean, for which the bound holds.
+    """
+    make, roles = KINDS[kind]
+    frame = wide_items(kind)
+    stats = soc.summarize(make(frame, **roles), edges=[], **QUIET)
+    outcome, size = (frame[name].to_numpy(float) for name in list(roles.values())[1:])
+    first = {
+        "counts": lambda: np.log(outcome.sum() / size.sum()),
+        "values": outcome.mean,
+        "successes": lambda: np.log(outcome.sum() / (size - outcome).sum()),
+    }[kind]()
+    data = rows_of(stats, family_of_kind(stats.kind))[1]
+    gaps, scale = [], 0.0
+    for second in (-9.0, -4.0, -1.0, 0.0, 1.0):
+        exact = log_marginals(kind, outcome, size, first, second)
+        of_cells = data.likelihood(np.full(1, first), np.full(1, second))[0].sum()
+        gaps.append(of_cells - exact.sum())
+        scale = max(scale, np.abs(exact).sum())
+    bound = float(stats.error_bound[0])
+    assert np.ptp(gaps) <= 2 * bound + 1e-12 * scale
+    assert bound < 1e-4 * len(frame)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_exact_cells_have_no_error(kind):
+    make, roles = KINDS[kind]
+    frame = wide_items(kind, 500)
+    size = list(roles.values())[2]
+    frame = frame.assign(**{size: 1 + np.arange(500) % (1 if kind == "values" else 31)})
+    frame = frame.assign(y=1) if kind != "values" else frame
+    stats = soc.summarize(make(frame, **roles), edges=[0.3], **QUIET)
+    np.testing.assert_array_equal(stats.error_bound, 0.0)

@@ -1,0 +1,249 @@
+"""Outcomes divided at random, and estimates judged by what is held out."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+import soc_pymc as soc
+from soc_pymc.evaluate import held_out, split_items
+from tests.checks.hand_made import (
+    KINDS,
+    as_items,
+    hand_made_fit,
+    moments_by_draw,
+    simulate,
+    true_moments,
+)
+from tests.thinning import thinned
+
+QUIET = {"progress": False}
+
+
+# --- halves --------------------------------------------------------------------------------------
+
+
+def known_items(case, n=20_000):
+    """Returns items of the same theta with different sizes; outcomes use the first random numbers.
+
+    Whole exposures are such that no count exceeds its exposure.
+    """
+    rng, theta = np.random.default_rng(0), 0.5
+    if case == "values":
+        noise, sd = rng.normal(size=n), rng.uniform(0.5, 2.0, n)
+        frame = pd.DataFrame({"score": 0.0, "value": theta + sd * noise, "noise_sd": sd})
+        return theta, as_items(frame, "values")
+    size = np.random.default_rng(1).integers(40, 80, n)
+    if case == "trials":
+        frame = pd.DataFrame({"successes": rng.binomial(size, theta), "trials": size})
+        return theta, as_items(frame.assign(score=theta), "trials")
+    size = size + 0.25 * (case == "counts")
+    frame = pd.DataFrame({"count": rng.poisson(theta * size), "exposure": size})
+    assert (frame["count"] <= frame["exposure"]).all()
+    return theta, as_items(frame.assign(score=theta))
+
+
+WHOLE = pytest.param(
+    "counts in whole exposures",
+    marks=pytest.mark.xfail(strict=True, reason="counts in whole exposures are split as trials"),
+)
+
+
+@pytest.mark.parametrize("fraction", [0.1, 0.5])
+@pytest.mark.parametrize("case", ["counts", "values", "trials", WHOLE])
+def test_halves_are_independent_given_theta(case, fraction):
+    """Standardised residuals of 20,000 items: means 0, variances 1 and correlation 0, each within 4
+    standard errors. The seed is that of the data, whose random numbers must not be used again.
+    """
+    theta, items = known_items(case)
+    split, residuals = split_items(items, fraction, seed=0), []
+    kind = "counts" if case.startswith("counts") else case
+    outcome, size = KINDS[kind].roles[1:]
+    for part in (split.train, split.test):
+        frame = part.source
+        law = KINDS[kind].likelihood(theta, frame[size].to_numpy())
+        with np.errstate(invalid="ignore"):  # parts without any trial
+            z = (frame[outcome].to_numpy() - law.mean()) / law.std()
+        residuals.append(z)
+    both = np.array(residuals)
+    both = both[:, np.isfinite(both).all(axis=0)]
+    n = both.shape[1]
+    assert (np.abs(both.mean(axis=1)) < 4 / np.sqrt(n)).all()
+    square = both**2
+    assert (np.abs(square.mean(axis=1) - 1) < 4 * square.std(axis=1) / np.sqrt(n)).all()
+    assert abs(np.corrcoef(both)[0, 1]) < 4 / np.sqrt(n)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_halves_add_up_row_by_row(kind):
+    frame = simulate(500, 1, kind).fillna({"country": "none"})
+    split = split_items(as_items(frame, kind, group="country"), 0.3, seed=1)
+    train, test = split.train.source, split.test.source
+    outcome, size = KINDS[kind].roles[1:]
+    if kind == "values":
+        both = 0.3 * test[outcome] + 0.7 * train[outcome]
+        np.testing.assert_allclose(both, frame[outcome], rtol=1e-9, atol=1e-9)
+        both = (test[size] ** -2.0 + train[size] ** -2.0) ** -0.5
+        np.testing.assert_allclose(both, frame[size])
+    else:
+        for name in (outcome, size):
+            np.testing.assert_allclose(train[name] + test[name], frame[name])
+    assert train["score"].equals(test["score"])
+    np.testing.assert_array_equal(test["group"], frame["country"])
+
+
+# --- gains ---------------------------------------------------------------------------------------
+
+
+def overall(result):
+    return result.table[result.table["bin"] == -1].set_index("estimator")
+
+
+@pytest.fixture(scope="module", params=thinned(KINDS, ["counts"]))
+def judged(request):
+    """Fits with the true curves and with a far too narrow prior, judged on a split; the kind."""
+    kind = request.param
+    fits = {"true": hand_made_fit(kind), "narrow": hand_made_fit(kind, second=-2.5)}
+    split = split_items(as_items(simulate(6000, 7, kind), kind), 0.3, seed=2)
+    return kind, fits, split, held_out(fits, split, bins=8, **QUIET)
+
+
+def test_estimates_have_their_log_likelihoods(judged):
+    """By SciPy, of the true prior's means and of posterior means in closed form."""
+    kind, _, split, result = judged
+    case, table = KINDS[kind], overall(result)
+    y, size = (split.train.source[name].to_numpy() for name in case.roles[1:])
+    new, new_size = (split.test.source[name].to_numpy() for name in case.roles[1:])
+    mean, variance = true_moments(split.train.source, kind)
+    narrow = moments_by_draw(hand_made_fit(kind, sd=0.0, second=-2.5), split.train.source, kind)
+    estimates = {
+        "t": split.train.source["score"].to_numpy(),
+        "true: E(theta | t)": mean,
+        "true: E(theta | t, y)": case.update(mean, variance, y, size),
+        "narrow: E(theta | t, y)": case.update(narrow[0][0], narrow[1][0], y, size),
+    }
+    for name, estimate in estimates.items():
+        law = case.likelihood(estimate, new_size)
+        each = law.logpdf(new) if kind == "values" else law.logpmf(new)
+        assert table.loc[name, "log_likelihood"] == pytest.approx(each.sum(), rel=1e-5)
+
+
+def test_the_truth_gains_most(judged):
+    """Its posterior mean by two standard errors over all that does not use the item's outcome."""
+    table = overall(judged[3])
+    assert table["gain"].idxmax() == "true: E(theta | t, y)"
+    best = table.loc["true: E(theta | t, y)"]
+    others = table.drop(index=["true: E(theta | t, y)", "narrow: E(theta | t, y)"])
+    assert (best["gain"] - others["gain"] > 2 * best["standard_error"]).all()
+    assert table.loc["t", ["gain", "standard_error", "gain_percent"]].tolist() == [0, 0, 0]
+    # baselines have room for most of what E(theta | t) has, and a constant has not
+    assert table.loc["spline", "gain"] > 0.9 * table.loc["true: E(theta | t)", "gain"]
+    assert table.loc["constant", "gain"] < table.loc["platt", "gain"]
+
+
+def test_predictive_pit_is_uniform_under_the_true_prior_alone(judged):
+    kind, _, split, result = judged
+    pit = result.data["pit"].to_dataset()
+    assert (pit["p_value"].sel(fit="true") > 0.01).all()
+    assert float(pit["p_value"].sel(fit="narrow").min()) < 2e-3
+    by_bin = pit["p_value_by_bin"].sel(fit="true", slice="all items")
+    assert float(by_bin.min()) > 0.01 / 8  # Bonferroni
+    weight = pit["n_items"] / pit["n_items"].sum("bin")
+    np.testing.assert_allclose((pit["density"].mean("p") * weight).sum("bin"), 1.0)
+    if kind == "counts":
+        exposed = (split.test.source["exposure"] >= 25).sum()
+        assert pit["n_items"].sum("bin").to_numpy().tolist() == [6000, exposed]
+
+
+def test_gains_by_hand(judged):
+    """Gains of the last bin with their errors; percentages are of t's likelihood by the delta
+    method, and for values of its squared error.
+    """
+    kind, _, split, result = judged
+    case, table = KINDS[kind], result.table
+    test = split.test.source
+    new, size = (test[name].to_numpy() for name in case.roles[1:])
+    last = np.argsort(np.argsort(test["score"].to_numpy(), kind="stable")) >= 7 * len(test) / 8
+    mean, _ = true_moments(test, kind)
+    laws = [case.likelihood(estimate, size) for estimate in (mean, test["score"].to_numpy())]
+    each = [law.logpdf(new) if kind == "values" else law.logpmf(new) for law in laws]
+    gain = (each[0] - each[1])[last]
+    base = ((new - test["score"]) / size) ** 2 / 2 if kind == "values" else -each[1]
+    base = np.asarray(base)[last]
+    row = table[(table["estimator"] == "true: E(theta | t)") & (table["bin"] == 7)].iloc[0]
+    root = np.sqrt(last.sum())
+    assert row["items"] == last.sum()
+    assert row["gain"] == pytest.approx(gain.sum(), rel=1e-3)
+    assert row["standard_error"] == pytest.approx(gain.std(ddof=1) * root, rel=1e-3)
+    percent = 100 * gain.sum() / base.sum()
+    assert row["gain_percent"] == pytest.approx(percent, rel=1e-3)
+    error = 100 * (gain - percent / 100 * base).std(ddof=1) * root / base.sum()
+    assert row["gain_percent_se"] == pytest.approx(error, rel=1e-2)
+    parts = table[table["bin"] >= 0].groupby("estimator")[["gain", "items"]].sum()
+    np.testing.assert_allclose(parts, overall(result).loc[parts.index, ["gain", "items"]])
+
+
+@pytest.mark.slow
+def test_gains_over_a_baseline(judged):
+    """Gains over the constant are those over t less the constant's."""
+    _, fits, split, before = judged
+    table = overall(held_out(fits["true"], split, over="constant", bins=8, **QUIET))
+    assert table.index[0] == "constant"
+    assert "t" not in table.index
+    gain = overall(before)["gain"]
+    direct = gain["true: E(theta | t, y)"] - gain["constant"]
+    assert table.loc["E(theta | t, y)", "gain"] == pytest.approx(direct)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["groups", "exposure"])
+def test_estimates_are_at_each_items_own_group_and_exposure(example, name):
+    fit, items = example(name).fit, example(name).items
+    split = split_items(items, 0.3, seed=1)
+    table = overall(held_out(fit, split, baselines=(), bins=2, **QUIET))
+    mean = soc.item_posteriors(fit, split.train, draws="all", **QUIET)["theta_mean"]
+    test = split.test.source
+    direct = stats.poisson.logpmf(test["count"], mean * test["exposure"]).sum()
+    # posteriors at a grid of curves are within 1e-3 sd
+    assert table.loc["E(theta | t, y)", "log_likelihood"] == pytest.approx(direct, rel=1e-5)
+
+
+def test_scores_that_are_no_rates_are_refused(small_fit):
+    """A score of 0 leaves held-out events no likelihood."""
+    frame = simulate(300, 1).assign(score=0.0)
+    with pytest.raises(soc.ItemsError, match="over='constant'"):
+        held_out(small_fit, split_items(as_items(frame), seed=0))
+
+
+@pytest.mark.slow
+def test_the_page_on_evaluation_runs():
+    """Its example as written: gains are many errors, and baselines gain what E(theta | t) does."""
+    page = (Path(__file__).parents[2] / "docs/dev/evaluation.md").read_text()
+    code = re.findall(r"```(?:python)?\n(.*?)```", page, re.DOTALL)[0]
+    names = {}
+    exec(code, names)
+    table = overall(names["found"])
+    gain, error = table["gain"], table["standard_error"]
+    assert gain["E(theta | t)"] > 2 * error["E(theta | t)"]
+    assert gain["E(theta | t, y)"] - gain["E(theta | t)"] > 2 * error["E(theta | t, y)"]
+    for name in ("isotonic", "platt", "spline"):
+        assert abs(gain[name] - gain["E(theta | t)"]) < 2 * error[name]
+    assert gain["constant"] < -10 * error["constant"]
+
+
+# --- first-order baselines -----------------------------------------------------------------------
+
+
+def test_baselines_are_regressions():
+    """Isotonic rates pooled by exposure; a Poisson regression of rates without noise is exact."""
+    frame = pd.DataFrame({"score": [1, 2, 3, 4], "count": [0, 3, 1, 8], "exposure": [9, 10, 10, 9]})
+    rates = soc.evaluate.baseline("isotonic", as_items(frame))([1.0, 2.0, 3.0, 4.0])
+    np.testing.assert_allclose(rates, [0.5 / 9, 0.2, 0.2, 8 / 9])
+    score = np.geomspace(0.001, 0.5, 40)
+    count = np.round(1e9 * 1.5 * score**0.7)
+    frame = pd.DataFrame({"score": score, "count": count, "exposure": 1e9})
+    rates = soc.evaluate.baseline("platt", as_items(frame))(score)
+    np.testing.assert_allclose(rates, 1.5 * score**0.7, rtol=1e-5)

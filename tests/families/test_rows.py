@@ -1,0 +1,237 @@
+"""Log marginals of rows of items from their sums: against mpmath, the items, and differences.
+
+Rows are made as by every fit, from statistics of items; each bin of scores is a row.
+"""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+import soc_pymc as soc
+from soc_pymc.inference import density
+from soc_pymc.model import problem
+from soc_pymc.model.rows import rows_of
+from tests import exact
+from tests.examples import FAMILIES, ROLES, SINGLE_FAMILIES
+from tests.family_records import RECORDS
+
+NAMES = {"Gamma": "gamma", "Normal": "normal", "Beta": "beta"}
+
+
+def made_rows(name, rows):
+    """Sums of rows, each of which is a pair of lists of outcomes and sizes."""
+    kind = FAMILIES[NAMES[name]].kind
+    score = np.repeat(np.arange(len(rows)), [len(outcomes) for outcomes, _ in rows]) + 0.5
+    outcome, size = (np.concatenate(column) for column in zip(*rows, strict=True))
+    frame = pd.DataFrame(dict(zip(ROLES[kind].values(), (score, outcome, size), strict=True)))
+    statistics = soc.summarize(
+        kind(frame, **ROLES[kind]),
+        edges=np.arange(1.0, len(rows)),
+        on_leakage="ignore",
+        progress=False,
+    )
+    return rows_of(statistics, RECORDS[name].family)[1]
+
+
+def values(sums, first, second):
+    """Log marginals of all rows at the same curves (draws,): (draws, rows)."""
+    number = len(sums.total)
+    curves = (np.repeat(np.ravel(x)[:, None], number, axis=1) for x in (first, second))
+    return sums.value_and_gradient(*curves, np.arange(number))
+
+
+# each cell of outcomes or sizes has one item, or items that are equal
+ROWS = {
+    "Gamma": [
+        ([0, 1, 2, 5, 31, 0, 3], [1, 2, 5, 30, 31, 7, 4]),
+        ([0, 0, 0, 0], [1, 3, 20, 31]),
+        ([0, 0, 2], [0, 0, 9]),
+        ([0, 2, 0, 7], [1e-3, 1e9, 1e-3, 50.0]),
+        ([32, 33, 60, 1000, 1_000_000], [40.0, 1e3, 1e3, 1e4, 1e6]),
+    ],
+    "Normal": [
+        ([0.3], [1.0]),
+        ([1e4 + 1.0, 1e4 - 2.0, 1e4 + 0.5], [0.7, 0.7, 0.7]),
+        ([-3.0, 0.1, 40.0, 2.0], [1e-3, 0.5, 30.0, 1e3]),
+    ],
+    "Beta": [
+        ([0, 1, 2, 5, 31, 0, 3], [1, 2, 5, 30, 31, 7, 4]),
+        ([0, 0, 0, 0], [1, 3, 20, 1_000_000]),
+        ([1, 3, 20, 1_000_000], [1, 3, 20, 1_000_000]),
+        ([0, 0, 2], [0, 0, 9]),
+        ([0, 1, 1, 0, 1], [1] * 5),
+        ([32, 33, 60, 1000, 999_000, 12], [40, 1000, 64, 10_000, 1_000_000, 1_000_000]),
+    ],
+}
+CURVES = {
+    "Gamma": [(np.log(m), np.log(c)) for m in (1e-9, 0.5, 20.0) for c in (1e-12, 1e-6, 0.3, 1e3)],
+    "Normal": [(m, c) for m in (0.2, 1e4) for c in (-40.0, -1.0, 5.0)],
+    "Beta": [
+        RECORDS["Beta"].family.to_curves(*np.array(prior))
+        for prior in RECORDS["Beta"].priors + RECORDS["Beta"].extreme_priors
+    ],
+}
+
+
+@pytest.fixture(params=RECORDS)
+def name(request):
+    return request.param
+
+
+def test_values_are_those_of_the_items(name):
+    """To 1e-12 of the terms that the log marginals are made of, in the limits."""
+    sums = made_rows(name, ROWS[name])
+    result = values(sums, *np.array(CURVES[name]).T)[0]
+    for curves, row_values in zip(CURVES[name], result, strict=True):
+        for (outcomes, sizes), value in zip(ROWS[name], row_values, strict=True):
+            items = [
+                exact.log_marginal(name, y, size, *curves)
+                for y, size in zip(outcomes, sizes, strict=True)
+            ]
+            total, terms = float(sum(log for log, _ in items)), sum(size for _, size in items)
+            # values of 1e4 squared lose 8 of 16 digits
+            scale = 1e8 if name == "Normal" and max(outcomes) > 1e3 else 0.0
+            assert abs(value - total) <= 1e-12 * terms + 1e-13 * scale + 1e-11, curves
+
+
+@pytest.mark.parametrize("example_name", SINGLE_FAMILIES)
+def test_values_of_wide_cells_stay_within_their_bound(example_name, example):
+    """Near the bins' own means and at any variance: within `error_bound` of the items' sum."""
+    case = example(example_name)
+    statistics, items = case.statistics, case.frame
+    family = problem.build(statistics, case.case.prior).family
+    sums = rows_of(statistics, family)[1]
+    outcome, size = (
+        items[ROLES[case.case.kind][role]].to_numpy(dtype=float)
+        for role in (family.outcome.observed, family.outcome.size)
+    )
+    row = np.searchsorted(statistics.edges, items["score"], side="right")
+    total, amount = (np.bincount(row, x) for x in (outcome, size))
+    number = np.bincount(row)
+    mean = {
+        "Gamma": lambda: np.log(total / amount),
+        "Normal": lambda: total / number,
+        "Beta": lambda: np.log(total / (amount - total)),
+    }[family.name]()
+    assert statistics.error_bound.max() < 0.5
+    for second in (-6.0, -2.0, 0.0, 1.5):
+        curves = mean, np.full(len(mean), second)
+        result = sums.likelihood(*curves)[0]
+        each = family.log_density(outcome, size, *(x[row] for x in curves))
+        slack = 1e-10 * np.bincount(row, np.abs(each))
+        assert (np.abs(result - np.bincount(row, each)) <= statistics.error_bound + slack).all()
+
+
+def test_gradients_are_slopes_of_the_values(name):
+    """Central differences, with and without a spread of the items' means within a row."""
+    sums = made_rows(name, ROWS[name])
+    number = len(sums.total)
+    points = {
+        "Gamma": [(-2.0, -1.0), (1.0, -6.0), (-0.3, 1.0)],
+        "Normal": [(0.3, -1.0), (2.0, 3.0), (-1.0, 0.0)],
+        "Beta": [(-2.0, -3.0), (0.0, 2.0), (1.5, -1.0)],
+    }[name]
+    step = 1e-4
+    # rounding of the values' terms, over the step
+    rounding = [1e-6 + 1e-10 * (np.abs(y).sum() + np.sum(size)) for y, size in ROWS[name]]
+    for spread in (np.zeros(number), np.linspace(0.01, 0.4, number)):
+        widened = sums.with_spread(spread)
+        for first, second in points:
+            result = values(widened, first, second)[:, 0]
+            for slope, (df, dg) in zip(result[1:], ((step, 0.0), (0.0, step)), strict=True):
+                ahead = values(widened, first + df, second + dg)[0, 0]
+                behind = values(widened, first - df, second - dg)[0, 0]
+                distance = np.abs(slope - (ahead - behind) / (2 * step))
+                assert (distance <= 1e-6 * np.abs(slope) + rounding).all()
+
+
+def test_a_spread_within_a_row_widens_the_prior(name):
+    sums = made_rows(name, ROWS[name])
+    number, curves = len(sums.total), (np.array([-1.2]), np.array([-0.8]))
+    plain, spread = sums.with_spread(np.zeros(number)), np.full(number, 0.15)
+    wide = RECORDS[name].family.widened(*curves, 0.15)
+    np.testing.assert_allclose(
+        values(sums.with_spread(spread), *curves)[0], values(plain, *wide)[0], rtol=1e-10
+    )
+
+
+def test_exchange_of_successes_and_failures_mirrors_values():
+    failures = [(np.subtract(n, y), n) for y, n in ROWS["Beta"]]
+    sums, mirrored = made_rows("Beta", ROWS["Beta"]), made_rows("Beta", failures)
+    first, second = np.array([-3.0, 0.4, 2.0]), np.array([-2.0, 0.5, -6.0])
+    result, opposite = values(sums, first, second), values(mirrored, -first, second)
+    np.testing.assert_allclose(opposite[0], result[0], rtol=1e-10)
+    np.testing.assert_allclose(opposite[1], -result[1], rtol=1e-8, atol=1e-6)
+
+
+def test_information_is_that_of_the_score(name):
+    """E[score^2] over all outcomes of an item, by differences; a lower bound, nearly reached."""
+    record, step = RECORDS[name], 1e-4
+    for prior in record.priors[:2]:
+        for size in record.sizes:
+            curves = np.array(record.family.to_curves(*prior))
+            y, weight = record.outcomes(*prior, size)
+            probability = weight * np.exp(record.family.log_density(y, size, *curves))
+            sums = made_rows(name, [([y[0]], [size])])
+            result = np.ravel(sums.information(*curves[:, None]))
+            for k, information in enumerate(result):
+                ahead, behind = (
+                    record.family.log_density(y, size, *(curves + sign * step * np.eye(2)[k]))
+                    for sign in (1, -1)
+                )
+                score = (ahead - behind) / (2.0 * step)
+                exact_information = probability @ score**2
+                assert information <= exact_information * 1.001 + 1e-9
+                assert information >= exact_information * (0.8 if k == 0 else 0.25) - 1e-9
+
+
+def test_single_trials_say_nothing_of_the_variance():
+    sums = made_rows("Beta", [([0, 1, 1, 0, 1], [1] * 5), ([0, 1], [1, 2])])
+    assert sums.tells_second.tolist() == [False, True]
+    variance = np.linspace(-5.0, 2.0, 8)
+    single = values(sums, np.full(8, 0.3), variance)[0, :, 0]
+    assert np.ptp(single) < 1e-12
+
+
+@pytest.mark.parametrize("second", [-9.0, -0.5])
+def test_drawn_totals_have_the_mean_and_variance_of_sums(name, second):
+    """20,000 draws: 4 standard errors of the mean, 5% of the variance."""
+    record, first = RECORDS[name], 0.4
+    sizes = np.repeat({"Normal": [0.5, 2.0]}.get(name, [1.0, 40.0]), [50, 4])
+    sums = made_rows(name, [(np.zeros(54), sizes)])
+    curves = np.full((20_000, 1), first), np.full((20_000, 1), second)
+    totals = sums.draw(*curves, np.random.default_rng(3))[:, 0]
+    law = record.marginal(*record.family.to_parameters(first, second), sizes)
+    mean, variance = (np.sum(moment) for moment in law.stats("mv"))
+    if name == "Normal":  # the row's mean
+        mean, variance = mean / 54, variance / 54**2
+    assert totals.mean() == pytest.approx(mean, abs=4 * np.sqrt(variance / 20_000))
+    assert totals.var() == pytest.approx(variance, rel=0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("example_name", ["gamma", "beta"])
+def test_polynomials_stand_for_the_density(example_name, example):
+    """At the pilot, at draws, and far out, where they are refused: to 5e-3 nats, slopes alike."""
+    case = example(example_name)
+    built = problem.build(case.statistics, case.case.prior)
+    space = density.make_space(built.model)
+    near, plain = density.near_density(built, space), density.density(space)
+    direction = np.random.default_rng(1).normal(size=(20, space.dim))
+    for size in (0.0, 1.0, 4.0):
+        result, exact_density = near(size * direction), plain(size * direction)
+        np.testing.assert_allclose(result[0], exact_density[0], atol=5e-3, rtol=0)
+        np.testing.assert_allclose(result[1], exact_density[1], atol=1e-2, rtol=1e-6)
+
+
+def test_small_rates_of_trials_are_those_of_counts():
+    """At rates of 1e-7 rows of trials have the log marginal of rows of counts."""
+    rng = np.random.default_rng(1)
+    n = rng.integers(100_000, 10_000_000, 300).astype(float)
+    y = rng.poisson(n * 1e-7 * rng.gamma(2.0, 0.5, 300)).astype(float)
+    first, second = np.full(3, np.log(1e-7)), np.array([-9.0, -0.7, 1.0])
+    counts, trials = (values(made_rows(x, [(y, n)]), first, second)[0] for x in ("Gamma", "Beta"))
+    np.testing.assert_allclose(trials, counts, rtol=1e-5, atol=1e-4)
+    gamma = stats.nbinom(np.exp(0.7), 1.0 / (1.0 + n * 1e-7 * np.exp(-0.7)))
+    assert counts[1, 0] == pytest.approx(gamma.logpmf(y).sum(), abs=0.01)

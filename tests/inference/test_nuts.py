@@ -1,0 +1,79 @@
+"""Variational inference against the No-U-Turn sampler on the same model."""
+
+import numpy as np
+import pytest
+
+import soc_pymc as soc
+from tests.examples import CASES, SMALL_MIXTURE, count_frame, value_frame
+
+OVER = ("chain", "draw")
+QUIET = {"progress": False}
+
+
+def gamma_statistics():
+    items = CASES["gamma"].items(count_frame(6000, 0))
+    return soc.summarize(items, bins=40, **QUIET)
+
+
+def grouped_statistics():
+    """Eight groups of different sizes, which shift the values."""
+    rng = np.random.default_rng(1)
+    frame = value_frame(3000, 1)
+    group = np.minimum(rng.geometric(0.3, len(frame)), 8)
+    frame["kind"] = [f"g{k:02d}" for k in group]
+    frame["value"] += rng.normal(0.0, 0.4, 9)[group]
+    items = soc.NormalItems(frame, score="score", value="value", noise_sd="noise_sd", group="kind")
+    return soc.summarize(items, bins=8, **QUIET)
+
+
+def mixture_statistics():
+    """Counts whose theta is lognormal, which no Gamma fits."""
+    frame = soc.simulation.click_rates(20_000, sigma=1.0, seed=0)
+    items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+    return soc.summarize(items, bins=20, joint=True, **QUIET)
+
+
+def curves(fit, score, group):
+    options = {} if group is None else {"group": group}
+    found = soc.calibration_curves(fit, score, **options)
+    return {name: found[name] for name in ("mean", "log_variance")}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::soc_pymc.ConvergenceWarning")  # divergences in heavy tails
+@pytest.mark.parametrize(
+    ("make", "prior", "group"),
+    [
+        (gamma_statistics, soc.Gamma(soc.Spline(knots=8), soc.Spline(knots=6)), None),
+        (
+            grouped_statistics,
+            soc.Normal(soc.Spline(knots=4, scale="linear"), soc.Spline(knots=3, scale="linear")),
+            "g03",
+        ),
+        # few items leave the shape's default prior heavy tails, in which both methods err
+        (mixture_statistics, soc.GammaMixture(shape=0.3, **SMALL_MIXTURE), None),
+    ],
+    ids=["gamma", "groups", "mixture"],
+)
+def test_agrees_with_nuts(make, prior, group):
+    """Curves at nine scores: sds within 15%, means within 0.15 sd.
+
+    NUTS has effective samples of 500 or more, which know an sd to 3% and a mean to 0.05 sd; the
+    groups' curves allow 0.25 sd, because the variational draws of groups are weighted.
+    """
+    stats = make()
+    fast = soc.fit(stats, prior, soc.VI(draws=4000), **QUIET)
+    slow = soc.fit(stats, prior, soc.NUTS(draws=1000, tune=500, chains=2, seed=1), **QUIET)
+    assert fast.status.converged
+    assert fast.status.pareto_k < 0.7
+    assert slow.status.pareto_k is None
+    score = np.quantile(stats.edges, np.linspace(0.1, 0.9, 9))
+    for label in (None, group) if group else (None,):
+        ours, reference = (curves(fit, score, label) for fit in (fast, slow))
+        for name in ours:
+            # of chains apart: one may have an excursion into the tail
+            sd = reference[name].std("draw").median("chain")
+            difference = abs(ours[name].mean(OVER) - reference[name].mean(OVER)) / sd
+            assert float(difference.max()) < (0.25 if group else 0.15), (name, label)
+            ratio = ours[name].std(OVER) / sd
+            np.testing.assert_allclose(ratio, 1.0, atol=0.15, err_msg=f"{name} {label}")

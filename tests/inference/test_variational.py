@@ -1,0 +1,111 @@
+"""Variational fits: hard cases, minibatches, weights, and what the status says."""
+
+import warnings
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import soc_pymc as soc
+from soc_pymc.inference.sampling import _sampling_verdict
+from soc_pymc.inference.variational import chosen, importance
+from tests.studies import hard_cases
+
+OVER = ("chain", "draw")
+
+
+def curve_medians(fit, name):
+    return np.exp(fit.data["posterior"][name].mean(OVER).to_numpy())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", hard_cases.CASES)
+def test_hard_cases_converge_or_warn(case):
+    """A finite posterior near the truth whose status is true: it converged, or a warning names
+    the remedy. `tests.studies.hard_cases` compares converged fits with NUTS."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fit = soc.fit(hard_cases.summarized(case), progress=False)
+    warned = [w for w in caught if issubclass(w.category, soc.ConvergenceWarning)]
+    assert bool(warned) != fit.status.converged
+    assert all("soc.NUTS()" in str(w.message) for w in warned)
+    for name in ("log_mean", "log_cv2"):
+        assert np.isfinite(fit.data["posterior"][name]).all()
+    mean, cv2 = curve_medians(fit, "log_mean"), curve_medians(fit, "log_cv2")
+    if case == "theta constant":
+        assert cv2.max() < 0.02
+        np.testing.assert_allclose(mean, 0.05, rtol=0.2)
+    if case == "cv2 of 10":
+        assert 6 < np.median(cv2) < 15
+    if case == "all counts zero":
+        assert np.median(mean) < 1e-3
+    if case == "exposures of 1e9":
+        assert 0.2 < np.median(cv2) < 0.31
+
+
+@pytest.mark.slow
+def test_minibatches_give_the_same_curves():
+    """400 bins in batches of 40 against all bins: compared by the variational moments, so that no
+    Monte Carlo error of draws enters."""
+    frame = soc.simulation.s1(60_000, seed=1)
+    items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+    stats = soc.summarize(items, bins=400, progress=False)
+    full, batched = (
+        soc.fit(stats, method=soc.VI(batch=batch), progress=False) for batch in (0, 40)
+    )
+    a, b = (fit.data["variational"].to_dataset() for fit in (full, batched))
+    np.testing.assert_allclose(b["sd"] / a["sd"], 1.0, atol=0.1)
+    assert float((abs(b["mean"] - a["mean"]) / a["sd"]).max()) < 0.15
+    assert batched.status.converged
+
+
+@pytest.mark.slow
+def test_too_few_iterations_are_named(small_statistics):
+    method = soc.VI(max_iterations=1)
+    with pytest.warns(soc.ConvergenceWarning, match="max_iterations"):
+        fit = soc.fit(small_statistics, method=method, progress=False)
+    assert not fit.status.converged
+
+
+def test_pareto_k_finds_a_bad_approximation():
+    """A third as wide as the target: the exact k of such weights is 1 - 0.3^2 = 0.91."""
+    draws = 0.3 * np.random.default_rng(0).normal(size=4000)
+    weight, k, _ = importance(-0.5 * draws**2 + 0.5 * (draws / 0.3) ** 2)
+    assert k == pytest.approx(0.91, abs=0.2)
+    assert weight.sum() == pytest.approx(1.0)
+    assert importance(np.array([0.0, np.nan, 1.0] * 50))[1] == np.inf
+
+
+def test_weights_that_matter_are_used():
+    """Standard normal draws weighed to N(0.7, 1): resampled to it; equal weights keep the draws."""
+    rng = np.random.default_rng(1)
+    draws = rng.normal(size=8000)
+    resampled = draws[chosen(0.7 * draws, 2000, rng)]
+    assert abs(resampled.mean() - 0.7) < 0.08  # 3 standard errors of 2,000 from 4,900 effective
+    assert abs(resampled.std() - 1.0) < 0.06
+    np.testing.assert_array_equal(chosen(0.01 * draws, 2000, rng), np.arange(2000))
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda x: (x, 0), ""),
+        (lambda x: (x + 3 * np.arange(4)[:, None], 0), "R-hat"),
+        (lambda x: (x, 3), "3 divergent"),
+        (lambda x: (x[:1], 0), "single chain"),
+        (lambda x: (np.cumsum(x, axis=1), 0), "effective sample"),
+    ],
+)
+def test_bad_chains_have_not_converged(change, problem):
+    """Chains that are far apart, diverge, are alone, or hardly move; and good ones."""
+    draws, divergent = change(np.random.default_rng(0).normal(size=(4, 500)))
+    diverging = np.zeros(draws.shape, dtype=bool)
+    diverging.flat[:divergent] = True
+    verdict = _sampling_verdict(
+        {
+            "posterior": xr.Dataset({"x": (OVER, draws)}),
+            "sample_stats": xr.Dataset({"diverging": (OVER, diverging)}),
+        }
+    )
+    assert verdict["converged"] is not bool(problem)
+    assert problem in verdict["reason"]

@@ -1,0 +1,80 @@
+"""Models to which a user has added terms."""
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import soc_pymc as soc
+
+OVER = ("chain", "draw")
+
+
+def audited(stats):
+    """The model with an audit at the middle bin, of unknown bias, and unrelated parameters."""
+    with soc.model(stats) as model:
+        bias = pm.Normal("audit_bias", 0.0, 0.1)
+        middle = model["bin_log_mean"][stats.bins // 2]
+        pm.Normal("audit", middle + bias, 0.05, observed=np.log(0.1))
+        far = pm.Normal("far", 1000.0, 100.0, shape=(2, 2))
+        pm.Normal("far_seen", far, 1.0, observed=np.full((2, 2), 1200.0))
+        pm.Potential("smooth_end", -0.5 * ((model["log_cv2"][0] - model["log_cv2"][1]) / 0.1) ** 2)
+    return model
+
+
+@pytest.fixture(scope="module")
+def fit(small_statistics):
+    return soc.fit(small_statistics, model=audited(small_statistics), progress=False)
+
+
+@pytest.mark.slow
+def test_added_terms_count(fit, small_statistics, small_fit):
+    """Independent parameters have their closed-form posterior; audit and curve meet in between."""
+    assert fit.status.converged
+    posterior = fit.data["posterior"]
+    assert posterior["far"].dims == (*OVER, "far_dim_0", "far_dim_1")
+    precision = 1 + 1 / 100**2
+    np.testing.assert_allclose(posterior["far"].mean(OVER), 1200 - 200e-4 / precision, atol=0.2)
+    np.testing.assert_allclose(posterior["far"].std(OVER), precision**-0.5, rtol=0.12)
+    # to first order the audit's surprise is divided by variances: of curve, bias and audit
+    middle = small_statistics.bins // 2
+    score = fit.data["constant_data"]["score"].to_numpy()[[middle]]
+    before, after = (soc.calibration_curves(f, score)["log_mean"] for f in (small_fit, fit))
+    variances = np.array([float(before.var()), 0.1**2, 0.05**2])
+    surprise = np.log(0.1) - float(before.mean())
+    shift = surprise * variances / variances.sum()
+    assert float(after.mean() - before.mean()) == pytest.approx(
+        shift[0], abs=0.3 * float(before.std())
+    )
+    assert float(posterior["audit_bias"].mean()) == pytest.approx(shift[1], abs=0.02)
+    first, second = (fit.data["posterior"]["log_cv2"].isel(variance_knot=k) for k in (0, 1))
+    assert float((first - second).std()) < 0.11
+
+
+@pytest.mark.slow
+def test_minibatches_and_starts_take_added_terms(fit, small_statistics):
+    """Within 0.3 posterior sd, which covers the error of 1,000 draws and of minibatches."""
+    for options in ({"method": soc.VI(batch=5)}, {"start": fit}):
+        model = audited(small_statistics)
+        initial = dict(model.rvs_to_initial_values)
+        other = soc.fit(small_statistics, model=model, progress=False, **options)
+        assert model.rvs_to_initial_values == initial
+        a, b = (f.data["posterior"]["audit_bias"] for f in (fit, other))
+        assert abs(float(a.mean() - b.mean())) < 0.3 * float(a.std())
+
+
+def test_a_model_that_is_not_an_extension(small_frame, small_statistics):
+    with pytest.raises(soc.FitError, match="count, log_cv2_line"):
+        soc.fit(small_statistics, model=pm.Model())
+    more = soc.PoissonItems(
+        small_frame.assign(count=small_frame["count"] + 1),
+        score="score",
+        count="count",
+        exposure="exposure",
+    )
+    others = soc.summarize(more, edges=small_statistics.edges, on_leakage="ignore", progress=False)
+    with pytest.raises(soc.FitError, match="model="):
+        soc.fit(others, model=soc.model(small_statistics))
+    with soc.model(small_statistics) as model:
+        pm.Poisson("number", 3.0)
+    with pytest.raises(soc.FitError, match="number"):
+        soc.fit(small_statistics, model=model)

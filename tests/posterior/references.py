@@ -1,0 +1,261 @@
+"""Posteriors and predictive distributions by brute force, from the draws of a fit.
+
+A single family's prior is matched to the mean and variance that `calibration_curves` gives for
+each draw, updated in closed form with SciPy's distributions, and averaged over draws. The prior of
+a mixture, or one with a spike at zero, is the density of nearly noiseless outcomes on a grid of
+theta, draw by draw; the rest is quadrature.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from scipy import special, stats
+
+import soc_pymc as soc
+from soc_pymc.posterior.predictive import posterior_of
+from tests.examples import CASES, ROLES, SINGLE_FAMILIES
+
+CLOSED_FORM = (*SINGLE_FAMILIES, "groups", "exposure", "five_steps")
+ON_A_GRID = tuple(name for name in CASES if name not in CLOSED_FORM)
+KINDS = {soc.PoissonItems: "gamma", soc.NormalItems: "normal", soc.BinomialItems: "beta"}
+QUANTILES = {"theta_q05": 0.05, "theta_q50": 0.5, "theta_q95": 0.95}
+COLUMNS = ["theta_mean", "theta_sd", *QUANTILES]
+_NOISELESS = 1e10  # exposures or trials, or one over the noise sd
+
+
+def kind_of(name):
+    """Returns the single family with the same kind of items: gamma, normal or beta."""
+    return KINDS[CASES[name].kind]
+
+
+def some_rows(example, number):
+    """Returns rows spread over the whole frame, with outcomes from certain to hardly known."""
+    frame = example.frame
+    return frame.iloc[:: len(frame) // number].head(number).reset_index(drop=True)
+
+
+def score_items(example, frame, fit=None, **options):
+    """Scores rows of an example's frame; quantiles at 5%, 50% and 95% unless others are given."""
+    options = {"quantiles": tuple(QUANTILES.values()), "progress": False} | options
+    return soc.item_posteriors(fit or example.fit, example.case.items(frame), **options)
+
+
+def columns_of(name, frame):
+    """Returns a frame's columns by role, as arrays."""
+    case = CASES[name]
+    columns = {role: frame[c].to_numpy(dtype=float) for role, c in ROLES[case.kind].items()}
+    if "group" in case.roles:
+        columns["group"] = frame[case.roles["group"]].to_numpy(dtype=object)
+    return columns
+
+
+def outcome_and_size(name, frame):
+    """Returns outcomes and their exposures, noise sds or trials."""
+    return tuple(columns_of(name, frame)[role] for role in list(ROLES[CASES[name].kind])[1:])
+
+
+def errors_in_sd(found, exact, columns=COLUMNS):
+    """Errors in posterior sd, by column; missing numbers are infinitely wrong."""
+    sd = exact["theta_sd"].to_numpy()
+    errors = (found[column].to_numpy(dtype=float) - exact[column].to_numpy() for column in columns)
+    return {
+        column: np.nan_to_num(np.abs(error) / sd, nan=np.inf)
+        for column, error in zip(columns, errors, strict=True)
+    }
+
+
+def thinned_fit(fit, draws):
+    """Returns a fit with only some of its draws, of the first chain and evenly chosen."""
+    posterior = fit.data["posterior"].to_dataset()
+    chosen = np.linspace(0, posterior.sizes["draw"] - 1, draws).astype(int)
+    tree = fit.data.copy()
+    tree["posterior"] = xr.DataTree(posterior.isel(chain=[0], draw=chosen))
+    return replace(fit, data=tree)
+
+
+def widened_fit(fit, factor):
+    """Returns a fit whose draws of the curves are farther from their mean by a factor."""
+    posterior = fit.data["posterior"].to_dataset()
+    wide = {}
+    for name, draws in posterior.items():
+        mean = draws.mean(("chain", "draw"))
+        wide[name] = (mean + factor * (draws - mean)).transpose(*draws.dims)
+    tree = fit.data.copy()
+    tree["posterior"] = xr.DataTree(posterior.assign(wide))
+    return replace(fit, data=tree)
+
+
+def with_constant_curves(fit, **values):
+    """Returns a fit whose curves are constants, such as log_mean=-3.0, in every draw."""
+    posterior = fit.data["posterior"].to_dataset()
+    tree = fit.data.copy()
+    constants = {name: xr.full_like(posterior[name], value) for name, value in values.items()}
+    tree["posterior"] = xr.DataTree(posterior.assign(constants))
+    return replace(fit, data=tree)
+
+
+# --- closed forms --------------------------------------------------------------------------------
+
+
+def prior_moments(name, fit, frame):
+    """Mean and variance of theta given the score, by draw, (draws, n)."""
+    by_exposure = CASES[name].prior.exposure is not None
+    group = CASES[name].roles.get("group")
+    parts = []
+    for label, part in frame.groupby(group) if group else [(None, frame)]:
+        exposure = part["exposure"] if by_exposure else None
+        curves = soc.calibration_curves(fit, part["score"], group=label, exposure=exposure)
+        for moment in ("mean", "variance"):
+            draws = curves[moment].to_numpy().reshape(-1, len(part))
+            parts.append(pd.DataFrame(draws.T, part.index).assign(moment=moment))
+    table = pd.concat(parts)
+    mean, variance = (
+        table[table["moment"] == moment].drop(columns="moment").loc[frame.index].to_numpy().T
+        for moment in ("mean", "variance")
+    )
+    return mean, variance
+
+
+def prior_parameters(kind, mean, variance):
+    """Shape and rate, mean and variance, or a and b of the prior with these moments."""
+    if kind == "gamma":
+        return mean**2 / variance, mean / variance
+    if kind == "normal":
+        return mean, variance
+    total = mean * (1.0 - mean) / variance - 1.0
+    return mean * total, (1.0 - mean) * total
+
+
+def updated_parameters(kind, first, second, outcome, size):
+    """Parameters of theta's posterior."""
+    if kind == "gamma":
+        return first + outcome, second + size
+    if kind == "normal":
+        precision = 1.0 / second + 1.0 / size**2
+        return (first / second + outcome / size**2) / precision, 1.0 / precision
+    return first + outcome, second + size - outcome
+
+
+def theta_law(kind, first, second):
+    """SciPy's distribution of theta."""
+    if kind == "gamma":
+        return stats.gamma(first, scale=1.0 / second)
+    if kind == "normal":
+        return stats.norm(first, np.sqrt(second))
+    return stats.beta(first, second)
+
+
+def outcome_law(kind, first, second, size):
+    """SciPy's distribution of an outcome, theta integrated out."""
+    if kind == "gamma":
+        return stats.nbinom(first, second / (second + size))
+    if kind == "normal":
+        return stats.norm(first, np.sqrt(second + size**2))
+    return stats.betabinom(size, first, second)
+
+
+def log_outcome_density(kind, law, outcome):
+    """Log probability or density of an outcome."""
+    return law.logpdf(outcome) if kind == "normal" else law.logpmf(outcome)
+
+
+def posterior_law(name, fit, frame):
+    """SciPy's distributions of theta given score and outcome, one for each draw and row."""
+    kind = kind_of(name)
+    prior = prior_parameters(kind, *prior_moments(name, fit, frame))
+    return theta_law(kind, *updated_parameters(kind, *prior, *outcome_and_size(name, frame)))
+
+
+def averaged_moments(mean, variance):
+    """Mean and sd of an equal mixture over draws, by the law of total variance."""
+    return mean.mean(axis=0), np.sqrt(variance.mean(axis=0) + mean.var(axis=0))
+
+
+def assert_quantile(cdf, quantile, prob, slack):
+    """Checks that a root of cdf(x) = prob is within `slack` of the quantile."""
+    below, above = cdf(quantile - slack), cdf(quantile + slack)
+    assert (below <= prob).all()
+    assert (above >= prob).all()
+
+
+# --- quadrature ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ThetaGrid:
+    """Prior of theta at one score: by draw, probabilities of points and of theta = 0."""
+
+    kind: str
+    theta: np.ndarray  # (points,)
+    weight: np.ndarray  # (draws, points)
+    zero: np.ndarray  # (draws,)
+
+    @classmethod
+    def at(cls, name, fit, score, points=6001):
+        """Reads the prior off the density of outcomes with hardly any noise."""
+        kind = kind_of(name)
+        moments = prior_moments(name, fit, pd.DataFrame({"score": [score]}))
+        mean, sd = moments[0].mean(), np.sqrt(moments[1].max())
+        if kind == "normal":
+            theta = np.linspace(mean - 14.0 * sd, mean + 14.0 * sd, points)
+            outcome, size, by_step = theta, 1.0 / _NOISELESS, np.gradient(theta)
+        elif kind == "gamma":
+            log_theta = np.linspace(np.log(mean) - 16.0, np.log(mean) + 5.0, points)
+            theta = np.exp(log_theta)
+            outcome, size = theta * _NOISELESS, _NOISELESS
+            by_step = theta * np.gradient(log_theta) * _NOISELESS
+        else:
+            logit = np.linspace(-20.0, 20.0, points)
+            theta = special.expit(logit)
+            outcome, size = np.round(theta * _NOISELESS), _NOISELESS
+            by_step = theta * special.expit(-logit) * np.gradient(logit) * _NOISELESS
+        columns = cls._columns(name, score, outcome, size)
+        weight = np.exp(posterior_of(fit).log_density(columns)) * by_step
+        zero = np.zeros(len(weight))
+        if CASES[name].prior.zero:
+            columns = cls._columns(name, score, np.zeros(1), size)
+            zero = np.exp(posterior_of(fit).log_density(columns))[:, 0]
+        return cls(kind, theta, weight, zero)
+
+    @staticmethod
+    def _columns(name, score, outcome, size):
+        same = np.ones(len(outcome))
+        roles = list(ROLES[CASES[name].kind])
+        return dict(zip(roles, (score * same, outcome, size * same), strict=True))
+
+    def likelihood(self, outcome, size, theta):
+        """Probability or density of an outcome given theta."""
+        if self.kind == "gamma":
+            return stats.poisson.pmf(outcome, theta * size)
+        if self.kind == "normal":
+            return stats.norm.pdf(outcome, theta, size)
+        return stats.binom.pmf(outcome, size, theta)
+
+    def outcome_cdf(self, outcome, size, theta):
+        """P(Y <= outcome) given theta."""
+        if self.kind == "gamma":
+            return stats.poisson.cdf(outcome, theta * size)
+        if self.kind == "normal":
+            return stats.norm.cdf(outcome, theta, size)
+        return stats.binom.cdf(outcome, size, theta)
+
+    def density(self, outcome, size):
+        """Marginal probability or density of an outcome, by draw."""
+        at_zero = self.likelihood(outcome, size, 0.0)
+        return self.weight @ self.likelihood(outcome, size, self.theta) + self.zero * at_zero
+
+    def posterior(self, outcome, size):
+        """Probabilities of the points, and of theta = 0, averaged over draws."""
+        weight = self.weight * self.likelihood(outcome, size, self.theta)
+        zero = self.zero * self.likelihood(outcome, size, 0.0)
+        total = weight.sum(axis=1) + zero
+        return (weight / total[:, None]).mean(axis=0), float((zero / total).mean())
+
+    def prior_moments(self):
+        """Mean and variance of theta given the score, by draw."""
+        mean = self.weight @ self.theta
+        return mean, self.weight @ self.theta**2 - mean**2
+
+

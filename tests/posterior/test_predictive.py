@@ -1,0 +1,189 @@
+"""Predictive distributions of outcomes against SciPy's and against quadrature over theta."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import soc_pymc as soc
+from soc_pymc.posterior.predictive import posterior_of
+from tests.examples import CASES, FAMILIES, ROLES
+from tests.posterior.references import (
+    CLOSED_FORM,
+    ON_A_GRID,
+    ThetaGrid,
+    columns_of,
+    kind_of,
+    log_outcome_density,
+    outcome_and_size,
+    outcome_law,
+    prior_moments,
+    prior_parameters,
+    score_items,
+    some_rows,
+    thinned_fit,
+    updated_parameters,
+)
+
+
+def further_outcomes(name, example, number):
+    """Returns outcomes and sizes of other rows, as further outcomes of the first ones."""
+    other = some_rows(example, number).iloc[::-1].reset_index(drop=True)
+    return outcome_and_size(name, other)
+
+
+@pytest.mark.parametrize("name", CLOSED_FORM)
+def test_outcomes_of_a_single_family(example, name):
+    """Densities by draw to rounding; distribution functions, over few nodes, to 1e-3."""
+    frame, kind = some_rows(example(name), 60), kind_of(name)
+    fit, columns = example(name).fit, columns_of(name, frame)
+    outcome, size = outcome_and_size(name, frame)
+    law = outcome_law(
+        kind, *prior_parameters(kind, *prior_moments(name, fit, frame)), size
+    )
+    expected = log_outcome_density(kind, law, outcome)
+    # SciPy's own log probabilities lose digits for large shapes
+    found = posterior_of(fit).log_density(columns)
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-7)
+    below, upto = posterior_of(fit).cdf_interval(columns)
+    np.testing.assert_allclose(upto, law.cdf(outcome).mean(axis=0), atol=1e-3)
+    start = outcome if kind == "normal" else outcome - 1
+    np.testing.assert_allclose(below, law.cdf(start).mean(axis=0), atol=1e-3)
+
+
+@pytest.mark.parametrize("name", CLOSED_FORM)
+def test_further_outcomes_of_a_single_family(example, name):
+    """The distribution of a further outcome given the item's own, over all draws: to 1e-4.
+
+    The further outcome's exposure does not change the prior; the item's own may.
+    """
+    frame, kind = some_rows(example(name), 60), kind_of(name)
+    fit, columns = example(name).fit, columns_of(name, frame)
+    prior = prior_parameters(kind, *prior_moments(name, fit, frame))
+    after = updated_parameters(kind, *prior, *outcome_and_size(name, frame))
+    outcome, size = further_outcomes(name, example(name), 60)
+    law = outcome_law(kind, *after, size)
+    below, upto = posterior_of(fit).further_cdf_interval(columns, outcome, size)
+    np.testing.assert_allclose(upto, law.cdf(outcome).mean(axis=0), atol=1e-4)
+    start = outcome if kind == "normal" else outcome - 1
+    np.testing.assert_allclose(below, law.cdf(start).mean(axis=0), atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ON_A_GRID)
+def test_outcomes_of_a_mixture_against_quadrature(example, name):
+    """Densities by draw to 1e-4, distribution functions to 1e-4, for six items at one score.
+
+    The grid has the mean and variance of the calibration curves in every draw.
+    """
+    fit, frame = thinned_fit(example(name).fit, 20), some_rows(example(name), 6)
+    frame["score"] = example(name).frame["score"].median()
+    grid = ThetaGrid.at(name, fit, frame["score"][0])
+    mean, variance = (moment[:, 0] for moment in prior_moments(name, fit, frame))
+    found_mean, found_variance = grid.prior_moments()
+    np.testing.assert_allclose(found_mean, mean, atol=1e-4 * np.sqrt(variance.mean()))
+    np.testing.assert_allclose(found_variance, variance, rtol=2e-4)
+
+    columns, law = columns_of(name, frame), posterior_of(fit)
+    outcomes, sizes = outcome_and_size(name, frame)
+    further = further_outcomes(name, example(name), 6)
+    log_density, (_, upto) = law.log_density(columns), law.cdf_interval(columns)
+    further_below, further_upto = law.further_cdf_interval(columns, *further)
+    for row, (outcome, size) in enumerate(zip(outcomes, sizes, strict=True)):
+        density = grid.density(outcome, size)
+        np.testing.assert_allclose(log_density[:, row], np.log(density), atol=1e-4)
+        below = grid.weight @ grid.outcome_cdf(outcome, size, grid.theta)
+        below = below + grid.zero * grid.outcome_cdf(outcome, size, 0.0)
+        assert upto[row] == pytest.approx(below.mean(), abs=1e-4)
+        weight, zero = grid.posterior(outcome, size)
+        next_outcome, next_size = further[0][row], further[1][row]
+
+        def cdf(value, next_size=next_size, weight=weight, zero=zero):
+            inside = weight @ grid.outcome_cdf(value, next_size, grid.theta)
+            return inside + zero * grid.outcome_cdf(value, next_size, 0.0)
+
+        assert further_upto[row] == pytest.approx(cdf(next_outcome), abs=5e-4)
+        if kind_of(name) != "normal":
+            assert further_below[row] == pytest.approx(cdf(next_outcome - 1), abs=5e-4)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_simulated_outcomes_have_the_moments_of_the_curves(example, name):
+    """200 copies of three items under every draw: means to 5 standard errors, variances to 8%."""
+    fit, copies = example(name).fit, 200
+    rows = some_rows(example(name), 3)
+    frame = rows.loc[np.repeat(rows.index, copies)].reset_index(drop=True)
+    drawn = posterior_of(fit).simulate(columns_of(name, frame), np.random.default_rng(0))
+    mean, variance = prior_moments(name, fit, rows)
+    size = outcome_and_size(name, rows)[1]
+    if kind_of(name) == "gamma":
+        expected, within = size * mean, size * mean + size**2 * variance
+    elif kind_of(name) == "normal":
+        expected, within = mean, variance + size**2
+    else:
+        expected = size * mean
+        within = size * mean * (1 - mean) + size * (size - 1) * variance
+    drawn = drawn.reshape(len(mean), len(rows), copies).transpose(1, 0, 2).reshape(len(rows), -1)
+    total = within.mean(axis=0) + expected.var(axis=0)
+    error = np.sqrt(total / drawn.shape[1])
+    assert (np.abs(drawn.mean(axis=1) - expected.mean(axis=0)) < 5 * error).all()
+    np.testing.assert_allclose(drawn.var(axis=1), total, rtol=0.08)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_moments_and_whole_posteriors_are_those_of_the_scores(example, name):
+    """Moments by draw, the mixture over draws, and parameters drawn at random (to chance)."""
+    fit, frame = example(name).fit, some_rows(example(name), 40)
+    scored = score_items(example(name), frame, draws="all", quantiles=())
+    columns, posterior = columns_of(name, frame), posterior_of(fit)
+    mean, variance, _ = posterior.moments(columns)
+    np.testing.assert_allclose(mean.mean(axis=0), scored["theta_mean"], rtol=1e-6, atol=1e-9)
+    total = variance.mean(axis=0) + mean.var(axis=0)
+    np.testing.assert_allclose(total, scored["theta_var"], rtol=1e-5)
+    theta, family = posterior.theta(columns), posterior.family
+    means = family.mean(theta.first, theta.second)
+    average = theta.average(means)
+    np.testing.assert_allclose(average, scored["theta_mean"], rtol=1e-6, atol=1e-9)
+    spread = theta.average(
+        family.variance(theta.first, theta.second) + (means - average) ** 2, average**2
+    )
+    np.testing.assert_allclose(spread, scored["theta_var"], rtol=1e-5)
+    number = len(mean)
+    draws = np.tile(np.arange(number), 2000 // number)
+    uniform = np.random.default_rng(3).random((len(draws), len(frame)))
+    drawn = family.mean(*posterior.theta_given(columns, draws, uniform))
+    error = scored["theta_sd"].to_numpy() / np.sqrt(len(draws))
+    assert (np.abs(drawn.mean(axis=0) - scored["theta_mean"]) < 5 * error + 1e-9).all()
+
+
+def items_in_exact_cells(name):
+    """Returns items of twelve scores and three sizes, so that cells and bins hold equal items."""
+    rng, number = np.random.default_rng(6), 3000
+    case = CASES[name]
+    scores = rng.choice(np.linspace(0.1, 0.6, 12), number)
+    if kind_of(name) == "gamma":
+        size = rng.choice([4.0, 10.0, 30.0], number)
+        outcome = rng.poisson(scores * rng.gamma(2.0, 0.5, number) * size)
+        outcome[rng.random(number) < 0.2] = 0
+    else:
+        size = rng.choice([3, 10, 30], number)
+        outcome = rng.binomial(size, rng.beta(5 * scores, 5 * (1 - scores)))
+    columns = dict(zip(ROLES[case.kind].values(), (scores, outcome, size), strict=True))
+    return case.items(pd.DataFrame(columns))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::soc_pymc.ItemsWarning", "ignore::soc_pymc.ConvergenceWarning")
+@pytest.mark.parametrize("name", ["gamma", "beta", "gamma_mixture", "beta_mixture", "zeros"])
+def test_items_are_scored_with_the_likelihood_that_was_fitted(example, name):
+    """The sum of the items' log densities, draw by draw, moves with the fit's log likelihood."""
+    items = items_in_exact_cells(name)
+    edges = np.linspace(0.1, 0.6, 12)[:-1] + 0.5 / 22
+    statistics = soc.summarize(
+        items, edges=edges, joint=True, on_leakage="ignore", progress=False
+    )
+    fit = soc.fit(statistics, example(name).case.prior, soc.VI(draws=50), progress=False)
+    (by_bin,) = fit.data["log_likelihood"].data_vars.values()
+    fitted = by_bin.sum(by_bin.dims[2:]).to_numpy()
+    scored = posterior_of(fit).log_density(columns_of(name, items.source)).sum(axis=1)
+    difference = scored - fitted.ravel()
+    print(name, difference.std(), scored.std())
+    assert difference.std() < 0.02 * scored.std()

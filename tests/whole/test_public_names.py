@@ -1,0 +1,131 @@
+"""The public surface: every name is there, documented, typed, and light to import."""
+
+import importlib
+import inspect
+import pkgutil
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+import soc_pymc as soc
+
+ROOT = Path(__file__).parents[2]
+MODULES = [name for name in soc.__all__ if isinstance(getattr(soc, name), types.ModuleType)]
+PUBLIC = [f"soc.{name}" for name in soc.__all__ if name not in MODULES]
+PUBLIC += [f"soc.{name}.{part}" for name in MODULES for part in getattr(soc, name).__all__]
+
+
+def value_of(path):
+    value = soc
+    for name in path.split(".")[1:]:
+        value = getattr(value, name)
+    return value
+
+
+def test_names_survive_the_import_of_every_module():
+    """A submodule with a function's name would replace the function when it is imported."""
+    before = {path: value_of(path) for path in PUBLIC}
+    for module in pkgutil.walk_packages(soc.__path__, "soc_pymc."):
+        importlib.import_module(module.name)
+    assert all(value_of(path) is value for path, value in before.items())
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = soc.nonsense
+
+
+@pytest.mark.parametrize("path", PUBLIC)
+def test_every_name_is_documented_with_an_example_and_typed(path):
+    value = value_of(path)
+    if not callable(value) or (isinstance(value, type) and issubclass(value, Exception | Warning)):
+        return  # a constant, or an error
+    assert ">>> " in (inspect.getdoc(value) or "")
+    signature = inspect.signature(value)
+    bare = [p.name for p in signature.parameters.values() if p.annotation is p.empty]
+    assert bare == []
+
+
+USER = """
+from typing import assert_type
+import pandas as pd
+import soc_pymc as soc
+
+items = soc.PoissonItems(pd.DataFrame(), score="t", count="y", exposure="N")
+stats = soc.summarize(items, bins=20)
+fit = soc.fit(stats, soc.Gamma(mean=soc.Spline(knots=9)), soc.VI(seed=1))
+assert_type(stats, soc.Statistics)
+assert_type(fit, soc.Fit)
+assert_type(fit.status.pareto_k, float | None)
+"""
+WRONG = ["soc.fit(items)", 'soc.Spline(knots="many")', "soc.NoSuchName"]
+
+
+@pytest.mark.slow
+def test_a_strict_type_checker_knows_every_public_name(tmp_path):
+    """In a user's file, where it also refuses what is wrong."""
+    script = tmp_path / "script.py"
+    # the package is named by its folder, so that nothing else of the checkout is read
+    options = ["--strict", "--follow-imports=silent", f"--cache-dir={tmp_path}"]
+
+    def errors(lines):
+        script.write_text(USER + "\n".join(lines) + "\n")
+        command = [sys.executable, "-m", "mypy", *options, str(script)]
+        process = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env={"MYPYPATH": str(ROOT), "PATH": ""},
+            check=False,
+        )
+        return [line for line in process.stdout.splitlines() if "script.py" in line]
+
+    wrong = [line for line in errors([*PUBLIC, *WRONG]) if "error" in line]
+    assert len(wrong) == len(WRONG), wrong
+
+
+LIGHT = """
+import logging, sys, warnings
+filters = list(warnings.filters)
+import soc_pymc
+same = warnings.filters == filters
+import soc_pymc.posterior.items, soc_pymc.data.statistics
+heavy = [m for m in ("pymc", "arviz", "matplotlib", "ibis", "duckdb") if m in sys.modules]
+handlers = [type(h).__name__ for h in logging.getLogger("soc_pymc").handlers]
+print(heavy, handlers, logging.root.handlers, same)
+"""
+
+
+def test_importing_is_light_and_configures_nothing():
+    process = subprocess.run([sys.executable, "-c", LIGHT], capture_output=True, text=True)
+    assert process.stdout.strip() == "[] ['NullHandler'] [] True", process.stderr
+
+
+def test_nothing_is_printed(small_items, capfd):
+    stats = soc.summarize(small_items, bins=20, progress=False)
+    soc.fit(stats, method=soc.FiveSteps(), progress=False)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_results_describe_themselves(small_fit, small_statistics, small_items):
+    assert "4,000" in repr(small_statistics)
+    assert "converged" in repr(small_fit)
+    for result in (small_fit, small_fit.status, small_statistics, small_items):
+        html = result._repr_html_()
+        assert html.count("<tr>") == html.count("</tr>") > 3
+    hostile = soc.PoissonItems("<i>.parquet", score="<b>t", count="y", exposure="N")
+    assert "<b>" not in hostile._repr_html_()
+
+
+@pytest.mark.slow
+def test_arviz_takes_a_fit(small_fit, tmp_path):
+    import arviz as az
+    import xarray as xr
+
+    table = az.summary(small_fit.data, var_names=["log_cv2_line"])
+    assert table["mean"].notna().all()
+    az.plot_forest(small_fit.data, var_names=["log_cv2_line"], backend="matplotlib")
+    small_fit.data.to_netcdf(tmp_path / "data.nc")
+    with xr.open_datatree(tmp_path / "data.nc") as again:
+        assert again.load().identical(small_fit.data)
