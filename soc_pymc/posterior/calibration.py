@@ -68,9 +68,6 @@ def calibration_curves(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> frame = soc.simulation.s1(2000, seed=0)
-    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> fit = soc.fit(soc.summarize(items), progress=False)
     >>> curves = soc.calibration_curves(fit, [0.02, 0.05])
     >>> dict(curves["mean"].sizes)
     {'chain': 4, 'draw': 250, 'score': 2}

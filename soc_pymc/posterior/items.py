@@ -133,16 +133,13 @@ def item_posteriors(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> frame = soc.simulation.s1(2000, seed=0)
-    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> fit = soc.fit(soc.summarize(items), progress=False)
     >>> scored = soc.item_posteriors(fit, items, quantiles=(0.5,))
     >>> list(scored.columns[-4:])
     ['theta_mean', 'theta_sd', 'theta_var', 'theta_q50']
 
     New items, without outcomes:
 
-    >>> new = soc.PoissonItems(frame[["score"]], score="score")
+    >>> new = soc.PoissonItems(items.source[["score"]], score="score")
     >>> before = soc.item_posteriors(fit, new)
     >>> bool(before["theta_var"].mean() > scored["theta_var"].mean())
     True

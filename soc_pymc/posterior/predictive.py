@@ -144,10 +144,7 @@ def posterior_of(fit: Fit) -> Posterior:
 
     Examples
     --------
-    >>> import soc_pymc as soc
-    >>> frame = soc.simulation.s1(2000, seed=0)
-    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> posterior_of(soc.fit(soc.summarize(items), progress=False)).outcome.observed
+    >>> posterior_of(fit).outcome.observed
     'count'
     """
     from .mixtures import mixture_of

@@ -102,9 +102,6 @@ def export_prior(
     --------
     >>> import tempfile, pathlib
     >>> import soc_pymc as soc
-    >>> frame = soc.simulation.s1(2000, seed=0)
-    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> fit = soc.fit(soc.summarize(items), progress=False)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = soc.export_prior(fit, pathlib.Path(folder) / "prior.parquet")
     ...     soc.prior_table.load(path)["family"]

@@ -75,9 +75,7 @@ def prior_predictive(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> frame = soc.simulation.s1(2000, seed=0)
-    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> drawn = soc.prior_predictive(soc.Gamma(), soc.summarize(items), draws=50)
+    >>> drawn = soc.prior_predictive(soc.Gamma(), stats, draws=50)
     >>> dict(drawn["prior_predictive"]["count"].sizes)
     {'chain': 1, 'draw': 50, 'item': 1000}
     """

@@ -271,9 +271,6 @@ def score(
     Examples
     --------
     >>> import tempfile, pathlib, soc_pymc as soc
-    >>> frame = soc.simulation.s1(2000, seed=0)
-    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> fit = soc.fit(soc.summarize(items), progress=False)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     table = load(soc.export_prior(fit, pathlib.Path(folder) / "prior.json"))
     >>> found = soc.prior_table.score(table, 0.05, 2, 30.0)

@@ -14,7 +14,7 @@ from soc_pymc.checks.predictive import thin
 from soc_pymc.evaluate.decisions import ranking
 from soc_pymc.inference.results import Fit
 from soc_pymc.posterior.predictive import posterior_of
-from tests.examples import CASES, COUNT_ROLES, VALUE_ROLES
+from tests.examples import CASES, COUNT_ROLES
 from tests.thinning import thinned
 
 QUIET = {"progress": False}

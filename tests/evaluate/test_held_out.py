@@ -132,12 +132,12 @@ def test_estimates_have_their_log_likelihoods(judged):
 
 
 def test_the_truth_gains_most(judged):
-    """Its posterior mean by two standard errors over all that does not use the item's outcome."""
+    """Its posterior mean, by more than 20 nats over all that does not use the item's outcome."""
     table = overall(judged[3])
     assert table["gain"].idxmax() == "true: E(theta | t, y)"
     best = table.loc["true: E(theta | t, y)"]
     others = table.drop(index=["true: E(theta | t, y)", "narrow: E(theta | t, y)"])
-    assert (best["gain"] - others["gain"] > 2 * best["standard_error"]).all()
+    assert (best["gain"] - others["gain"] > 20).all()
     assert table.loc["t", ["gain", "standard_error", "gain_percent"]].tolist() == [0, 0, 0]
     # baselines have room for most of what E(theta | t) has, and a constant has not
     assert table.loc["spline", "gain"] > 0.9 * table.loc["true: E(theta | t)", "gain"]

@@ -37,7 +37,7 @@ def files(example, tmp_path_factory):
         stats = soc.summarize(gamma.items, bins=20, joint=joint, progress=False)
         stats.save(folder / f"{name}.nc")
     normal.statistics.save(folder / "values.nc")
-    for name in ("gamma", "five_steps", "groups", "exposure"):
+    for name in ("gamma", "zeros", "groups", "exposure"):
         example(name).fit.save(folder / f"{name}_fit.nc")
     return folder
 
@@ -158,7 +158,7 @@ def test_exported_prior_is_that_of_the_function(files, small_fit, folder):
 
 
 def test_compare_prints_the_table_of_the_function(files, example, capsys):
-    names = {"bayes": "gamma", "quick": "five_steps"}
+    names = {"plain": "gamma", "spike": "zeros"}
     words = [f"{name}={files / f'{case}_fit.nc'}" for name, case in names.items()]
     run("compare", files / "joint.nc", *words)
     lines = capsys.readouterr().out.splitlines()

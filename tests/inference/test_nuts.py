@@ -63,7 +63,7 @@ def test_agrees_with_nuts(make, prior, group):
     """
     stats = make()
     fast = soc.fit(stats, prior, soc.VI(draws=4000), **QUIET)
-    slow = soc.fit(stats, prior, soc.NUTS(draws=1000, tune=500, chains=2, seed=1), **QUIET)
+    slow = soc.fit(stats, prior, soc.NUTS(draws=700, tune=400, chains=2, seed=1), **QUIET)
     assert fast.status.converged
     assert fast.status.pareto_k < 0.7
     assert slow.status.pareto_k is None

@@ -103,21 +103,6 @@ def test_a_term_in_exposure_finds_its_slopes():
     assert float(averaged["variance"].mean()) == pytest.approx(total, rel=0.2)
 
 
-@pytest.mark.slow
-def test_exposures_in_merged_bins_give_the_same_curves():
-    """Joint cells of 8 bins against cells of one: log means within .04, log variances .15."""
-    items = count_items(soc.simulation.s1(20_000, seed=0))
-    curves = []
-    for joint in (True, 4000):
-        stats = soc.summarize(items, bins=64, joint=joint, **QUIET)
-        fit = soc.fit(stats, soc.Gamma(**FEW, exposure=soc.Spline(knots=5)), **QUIET)
-        curves.append(soc.calibration_curves(fit, [0.02, 0.05, 0.1]).mean(("chain", "draw")))
-    assert stats.coarse == 8
-    fine, wide = curves
-    np.testing.assert_allclose(wide["log_mean"], fine["log_mean"], atol=0.04)
-    np.testing.assert_allclose(wide["log_variance"], fine["log_variance"], atol=0.15)
-
-
 def test_zero_and_distant_exposures_are_scored(example):
     """Exposures of 0, or beyond all in the fit, get the nearest exposure's curves."""
     frame = pd.DataFrame({"score": [0.05, 0.05], "count": [0, 400_000], "exposure": [0.0, 1e7]})

@@ -19,6 +19,7 @@ from tests.examples import CASES, ROLES, SINGLE_FAMILIES
 
 CLOSED_FORM = (*SINGLE_FAMILIES, "groups", "exposure", "five_steps")
 ON_A_GRID = tuple(name for name in CASES if name not in CLOSED_FORM)
+QUICK = (*CLOSED_FORM, "normal_mixture", "zeros")  # the cases that are tested by default
 KINDS = {soc.PoissonItems: "gamma", soc.NormalItems: "normal", soc.BinomialItems: "beta"}
 QUANTILES = {"theta_q05": 0.05, "theta_q50": 0.5, "theta_q95": 0.95}
 COLUMNS = ["theta_mean", "theta_sd", *QUANTILES]
@@ -156,11 +157,6 @@ def outcome_law(kind, first, second, size):
     return stats.betabinom(size, first, second)
 
 
-def log_outcome_density(kind, law, outcome):
-    """Log probability or density of an outcome."""
-    return law.logpdf(outcome) if kind == "normal" else law.logpmf(outcome)
-
-
 def posterior_law(name, fit, frame):
     """SciPy's distributions of theta given score and outcome, one for each draw and row."""
     kind = kind_of(name)
@@ -257,5 +253,3 @@ class ThetaGrid:
         """Mean and variance of theta given the score, by draw."""
         mean = self.weight @ self.theta
         return mean, self.weight @ self.theta**2 - mean**2
-
-

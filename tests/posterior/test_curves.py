@@ -7,7 +7,7 @@ from scipy.interpolate import CubicSpline
 
 import soc_pymc as soc
 from soc_pymc.model.splines import knots_in
-from tests.examples import CASES, SINGLE_FAMILIES
+from tests.examples import SINGLE_FAMILIES
 from tests.posterior.references import kind_of, prior_parameters
 
 # variables at the knots, and the positions of scores on their axis
@@ -47,7 +47,9 @@ def assert_curves(curves, kind, first, second):
     np.testing.assert_allclose(np.log(curves["variance"]), curves["log_variance"], rtol=1e-9)
     names = {"gamma": ("shape", "rate"), "beta": ("a", "b")}.get(kind, ())
     for name, expected in zip(names, prior_parameters(kind, mean, variance), strict=False):
-        np.testing.assert_allclose(curves[name].to_numpy().reshape(shape), expected, rtol=1e-6, atol=1e-12)
+        np.testing.assert_allclose(
+            curves[name].to_numpy().reshape(shape), expected, rtol=1e-6, atol=1e-12
+        )
 
 
 @pytest.mark.filterwarnings("ignore::soc_pymc.ItemsWarning")  # scores far outside
@@ -134,6 +136,7 @@ def test_variables_of_mixtures_agree(example, name):
     np.testing.assert_allclose(curves["mean"] / curves["rate"], curves["variance"], rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_model_and_curves_agree_at_the_bins(small_fit, small_statistics):
     """The model's own curves at the bins are those at the bins' centres."""
     import pymc as pm
@@ -184,7 +187,7 @@ def test_simultaneous_bands_contain_whole_curves():
     assert (banded.sel(bound="upper") > wide.sel(bound="upper")).all()
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [*SINGLE_FAMILIES, "exposure", "zeros"])
 def test_bands_respect_the_range_of_a_variable(example, name):
     """Bands of scales, shares and variances stay inside their range, however few the draws."""
     curves = soc.calibration_curves(example(name).fit)

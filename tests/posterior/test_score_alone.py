@@ -8,6 +8,7 @@ from tests.examples import CASES
 from tests.posterior.references import (
     CLOSED_FORM,
     QUANTILES,
+    QUICK,
     ThetaGrid,
     assert_quantile,
     averaged_moments,
@@ -18,6 +19,7 @@ from tests.posterior.references import (
     theta_law,
     thinned_fit,
 )
+from tests.thinning import thinned
 
 
 def new_items(name, frame):
@@ -30,7 +32,7 @@ def new_items(name, frame):
 
 
 @pytest.mark.parametrize("draws", ["all", "auto"])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", thinned(CASES, QUICK))
 def test_moments_are_those_of_the_curves_over_all_draws(example, name, draws):
     """Total variance over the draws; few nodes are within 2e-3 sd (terms and mixtures 5e-3)."""
     frame, fit = some_rows(example(name), 40), example(name).fit
@@ -74,24 +76,3 @@ def test_intervals_cover_new_items(small_fit):
     scored = soc.item_posteriors(small_fit, soc.PoissonItems(new, score="score"), progress=False)
     inside = (scored["theta_q05"] <= new["theta"]) & (new["theta"] <= scored["theta_q95"])
     assert abs(inside.mean() - 0.9) < 0.016
-
-
-def test_a_prior_with_terms_needs_their_columns(example):
-    frame = example("groups").frame[["score"]]
-    with pytest.raises(soc.ItemsError, match="group="):
-        soc.item_posteriors(example("groups").fit, soc.PoissonItems(frame, score="score"))
-    with pytest.raises(soc.FitError, match="exposure="):
-        soc.item_posteriors(example("exposure").fit, soc.PoissonItems(frame, score="score"))
-
-
-def test_what_compares_outcomes_needs_them(small_fit, small_frame):
-    new = soc.PoissonItems(small_frame, score="score")
-    uses = [
-        soc.summarize,
-        lambda items: soc.check(small_fit, items),
-        lambda items: soc.decisions.probability_above(small_fit, items, 0.1),
-        lambda items: soc.evaluate.split_items(items, 0.5),
-    ]
-    for use in uses:
-        with pytest.raises(soc.ItemsError, match="count="):
-            use(new)

@@ -67,6 +67,7 @@ def test_a_folder_holds_what_one_file_holds(small_fit, files, tmp_path):
                 assert (found == whole[name].to_numpy()).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gamma", "groups"])
 def test_any_number_of_threads_writes_the_same_bytes(example, files, tmp_path, name, monkeypatch):
     case = example(name).case
@@ -104,7 +105,7 @@ def test_finished_files_are_kept(fit, files, tmp_path):
 def test_another_fit_or_other_options_make_all_again(small_fit, fit, files, tmp_path):
     folder = score(small_fit, files / "*.parquet", f"{tmp_path}/scored/")
     previous = times(folder)
-    for options in ({}, {"quantiles": (0.5,)}, {"plug_in": True}):
+    for options in ({}, {"quantiles": (0.5,)}):
         score(fit, files / "*.parquet", folder, **options)
         assert all(previous[name] != when for name, when in times(folder).items())
         previous = times(folder)
@@ -138,8 +139,8 @@ def test_items_are_never_overwritten(fit, files, tmp_path):
     (files / "more").mkdir()
     (files / "more" / "a.parquet").write_bytes((files / "a.parquet").read_bytes())
     twice = [str(files / "a.parquet"), str(files / "more" / "a.parquet")]
+    items = soc.PoissonItems(twice, **ROLES)
     with pytest.raises(soc.ItemsError):
-        items = soc.PoissonItems(twice, **ROLES)
         soc.item_posteriors(fit, items, out=f"{tmp_path}/scored/", progress=False)
     before = (files / "a.parquet").read_bytes()
     for out in (files, files / "a.parquet"):

@@ -87,15 +87,6 @@ def test_intervals_cover(frame, scored):
     assert 0.88 < inside.mean() < 0.96
 
 
-def test_items_are_estimated_better_than_without_the_spike(kind, frame, fits, scored):
-    items = items_of(kind, frame)
-    plain = soc.item_posteriors(fits[False], items, progress=False)
-    error, plain_error = (
-        ((found["theta_mean"] - frame["theta"]) ** 2).mean() for found in (scored, plain)
-    )
-    assert error < plain_error
-
-
 @pytest.mark.filterwarnings("ignore::soc_pymc.ConvergenceWarning")  # of a cell left out
 def test_checks_and_comparison_prefer_the_spike(kind, frame, fits):
     items = items_of(kind, frame)

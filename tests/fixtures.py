@@ -1,4 +1,4 @@
-"""Shared items, statistics and fits: small, seeded, made once a session."""
+"""Fixtures of all tests and of the examples in docstrings: a plugin that pyproject.toml names."""
 
 import functools
 import os
@@ -12,9 +12,6 @@ import pytest
 
 from tests import postgres
 from tests.examples import CASES, Example
-
-# neither tests nor examples, though pytest would import every module to look for them
-collect_ignore = ["studies", "bench"]
 
 SLOW_EXAMPLES = (".fit(", "cross_validate(")
 
