@@ -111,7 +111,7 @@ def test_unit_of_exposure(plain_fit, small_items):
 
 # --- item by item --------------------------------------------------------------------------------
 
-NAMES = [name for name in CASES if name != "zeros"]
+NAMES = ("gamma", "normal", "beta", "gamma_mixture", "groups", "five_steps")
 
 
 @pytest.mark.parametrize("name", thinned(NAMES, ["gamma"]))
@@ -136,8 +136,9 @@ def test_ratios_are_sums_over_items(example, name):
         assert squared.mean() == pytest.approx(exact.mean(), abs=4e-3)
         assert np.quantile(np.abs(squared / exact - 1), 0.9) < 0.02
     ratio = quantities.variance_reduction(fit, items, weight="items", bins=5, **QUIET)
+    tolerance = 0.015 if fit.prior.gridded else 6e-3  # cells of mixtures are of merged bins
     exact = after.sum(axis=1) / curves["variance"].sum(axis=1)
-    assert float(ratio["ratio"].mean()) == pytest.approx(exact.mean(), abs=6e-3)
+    assert float(ratio["ratio"].mean()) == pytest.approx(exact.mean(), abs=tolerance)
     assert ratio["n_items"].to_numpy().sum() == len(frame)
     response = {
         "exposure": lambda: size * after / mean,
@@ -146,7 +147,7 @@ def test_ratios_are_sums_over_items(example, name):
     }[law.outcome.size]
     if law.outcome.size != "trials" or name == "beta":
         share = quantities.shrinkage(fit, items, **QUIET)["share"]
-        assert float(share.mean()) == pytest.approx((1.0 - response()).mean(), abs=6e-3)
+        assert float(share.mean()) == pytest.approx((1.0 - response()).mean(), abs=tolerance)
     one_bin = quantities.variance_reduction(fit, stats, weight="items", bins=1, **QUIET)
     np.testing.assert_allclose(one_bin["ratio_by_bin"][..., 0], one_bin["ratio"], rtol=1e-12)
 

@@ -8,7 +8,6 @@ import pytest
 
 import soc_pymc as soc
 from tests.examples import COUNT_ROLES
-from tests.thinning import thinned
 
 QUIET = {"progress": False}
 
@@ -56,7 +55,8 @@ def test_far_is_a_tenth_of_the_range_away(fit, frame):
     assert f"{low:.6g} to {high:.6g}" in text
 
 
-@pytest.mark.parametrize("draws", thinned(["all", "auto"], ["auto"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("draws", ["all", "auto"])
 def test_once_for_a_table_and_for_a_streamed_file(fit, frame, draws, tmp_path):
     far = pd.concat([frame] * 30, ignore_index=True)
     far.loc[far.index[::24_000], "score"] = 1e6

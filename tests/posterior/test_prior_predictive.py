@@ -36,6 +36,7 @@ def test_draws_are_those_of_the_documented_prior(example):
     assert float(np.log(items["score"]).mean()) == pytest.approx(np.log(centre), abs=0.05)
 
 
+@pytest.mark.slow
 def test_outcomes_do_not_matter(example):
     """Statistics of other counts in the same exposures give the same draws."""
     frame, statistics = example("gamma").frame.copy(), example("gamma").statistics

@@ -102,6 +102,7 @@ def test_finished_files_are_kept(fit, files, tmp_path):
     assert pq.read_metadata(folder / "b.parquet").num_rows == 300
 
 
+@pytest.mark.slow
 def test_another_fit_or_other_options_make_all_again(small_fit, fit, files, tmp_path):
     folder = score(small_fit, files / "*.parquet", f"{tmp_path}/scored/")
     previous = times(folder)
@@ -202,14 +203,3 @@ def test_a_killed_run(fit, files, tmp_path):
     score(fit, files / "a.parquet", out)
     assert pq.read_metadata(out).num_rows == 400
     assert not partial.exists()
-
-
-def test_leftovers_of_other_machines_go_after_a_day(fit, files, tmp_path):
-    names = {".s.parquet.elsewhere-1.abc.part": 90_000, ".s.parquet.elsewhere-2.abc.part": 10}
-    names |= {".other.parquet.elsewhere-1.abc.part": 90_000, ".s.parquet.txt": 90_000}
-    for name, age in names.items():
-        (tmp_path / name).write_text("")
-        os.utime(tmp_path / name, (time.time() - age,) * 2)
-    score(fit, files / "a.parquet", tmp_path / "s.parquet")
-    present = {path.name for path in tmp_path.iterdir() if path.is_file()}
-    assert present == {"s.parquet", *list(names)[1:]}
