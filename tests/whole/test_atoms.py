@@ -66,9 +66,9 @@ def test_item_posteriors_are_those_of_the_draws(fit, frame, draws):
     mean = (shape + some["y"].to_numpy()) / (rate + some["N"].to_numpy())
     away = (scored["theta_mean"].to_numpy() - mean.mean(axis=0)) / scored["theta_sd"].to_numpy()
     assert np.abs(away).max() < 2e-3
-    assert some["default"].sum() > 40
 
 
+@pytest.mark.slow
 def test_sql_and_expressions_serve_atoms(fit, frame, tmp_path):
     """At the atom 1e-3 posterior sd; at outer scores of so few items, 5e-3."""
     some = frame.iloc[:500].drop(columns=["theta", "default"])

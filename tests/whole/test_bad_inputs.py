@@ -260,7 +260,6 @@ CALLS = [
     (lambda g: soc.report(g.fit, g.items, out="a.txt", **QUIET), FIT, "*.html"),
     (lambda g: soc.export_prior(g.fit, "prior.csv"), FIT, "*.parquet or *.json"),
     (lambda g: soc.posterior_sql(g.fit, ""), ITEMS, "table=''"),
-    (lambda g: soc.posterior_sql(g.fit, "ads", dialect="x"), ITEMS, "dialect 'x'"),
     (lambda g: soc.load_fit("none.nc"), FIT, "no such file"),
     (lambda g: soc.load_statistics(""), STATISTICS, "='' must be"),
     (lambda g: soc.SecondOrderCalibrator().fit([0.1, 0.2], [1, 2], [1, 2, 3]), ITEMS, "shape (3,)"),
