@@ -82,13 +82,13 @@ def ways(example, exported):
 
 @pytest.mark.parametrize("name", thinned(CASES, ["normal"]))
 def test_batch_table_and_sql_agree(ways, name):
-    """99% of rows within 2e-3 posterior sd (terms, mixtures and zeros 1e-2).
+    """99% of rows within 2e-3 posterior sd (terms, mixtures and zeros 1.5e-2).
 
     Table and SQL have the same nodes, so moments agree to 1e-6; SQL takes fewer steps to quantiles,
     and leaves a few of them NULL.
     """
     scored = ways(name)
-    bound = 2e-3 if name in SINGLE_FAMILIES else 1e-2
+    bound = 2e-3 if name in SINGLE_FAMILIES else 1.5e-2
     for column, error in errors_in_sd(scored.table, scored.batch, COLUMNS).items():
         assert np.quantile(error, 0.99) < bound, column
         assert error.max() < 0.3, column

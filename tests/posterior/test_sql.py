@@ -173,7 +173,12 @@ def assert_bad_rows_are_null(name, found):
 )
 def test_rows_that_would_be_refused_are_null(example, name, engine):
     connection = getattr(ibis, engine).connect()
-    table = connection.create_table("items", table_of_rows(example, name))
+    rows_of_kinds = table_of_rows(example, name)
+    if engine == "duckdb":  # whose tables Ibis cannot create from a frame with some names
+        connection.con.register("items", rows_of_kinds)
+        table = connection.table("items")
+    else:
+        table = connection.create_table("items", rows_of_kinds)
     expression = soc.posterior_expression(example(name).fit, example(name).case.items(table))
     assert_bad_rows_are_null(name, connection.to_pandas(expression))
 

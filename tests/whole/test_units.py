@@ -13,7 +13,7 @@ import pytest
 import soc_pymc as soc
 from tests.examples import CASES, Case, value_frame
 
-OCTAVES = (-40, -20, 20, 40)
+OCTAVES = (-40, 20, 40)
 GROUPED_VALUES = Case(value_frame, soc.NormalItems, soc.Normal(), roles={"group": "kind"})
 VALUE_CASES = {
     "plain": CASES["normal"],
