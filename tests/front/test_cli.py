@@ -9,7 +9,6 @@ import pytest
 import soc_pymc as soc
 from soc_pymc.front.cli import main
 from soc_pymc.front.commands import make_parser, prior_of
-from tests.examples import SINGLE_FAMILIES
 
 
 def run(*words):
@@ -29,7 +28,7 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def files(example, tmp_path_factory):
-    """A folder with items, statistics without and with joint cells, and fits."""
+    """A folder with items, statistics without and with joint cells, and a fit."""
     folder = tmp_path_factory.mktemp("files")
     gamma, normal = example("gamma"), example("normal")
     gamma.frame.to_parquet(folder / "items.parquet")
@@ -37,15 +36,12 @@ def files(example, tmp_path_factory):
         stats = soc.summarize(gamma.items, bins=20, joint=joint, progress=False)
         stats.save(folder / f"{name}.nc")
     normal.statistics.save(folder / "values.nc")
-    for name in ("gamma", "zeros", "groups", "exposure"):
-        example(name).fit.save(folder / f"{name}_fit.nc")
+    gamma.fit.save(folder / "gamma_fit.nc")
     return folder
 
 
-@pytest.mark.parametrize(
-    "family",
-    [pytest.param(f, marks=() if f == "gamma" else pytest.mark.slow) for f in SINGLE_FAMILIES],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["gamma", "beta"])
 def test_chain_from_items_to_check(family, example, folder, capsys):
     """Statistics, curves, posteriors and check are those of the functions."""
     known = example(family)
@@ -97,26 +93,29 @@ def test_options_of_summarize(example, folder):
     frame = example("gamma").frame.head(1000).assign(key=numbers - 50, part=numbers % 3)
     frame.to_parquet("items.parquet")
     roles = {"score": "score", "count": "count", "exposure": "exposure"}
-    for words, columns, options in (
-        (["--group", "kind", "--id", "key"], {"group": "kind", "id": "key"}, {}),
-        (["--id", "key", "--folds", 4], {"id": "key"}, {"folds": 4}),
-        (["--fold", "part", "--joint"], {"fold": "part"}, {"joint": True}),
-        (["--cluster", "part"], {"cluster": "part"}, {}),
+    for words, columns, folds in (
+        (["--group", "kind", "--id", "key", "--folds", 4], {"group": "kind", "id": "key"}, 4),
+        (["--fold", "part", "--joint"], {"fold": "part"}, None),
+        (["--cluster", "part"], {"cluster": "part"}, None),
     ):
         run("summarize", "items.parquet", *flags(roles), "--bins", 10, "--out", "s.nc", *words)
         items = soc.PoissonItems(frame, **roles, **columns)
-        stats = soc.summarize(items, bins=10, **options, progress=False)
+        stats = soc.summarize(
+            items, bins=10, folds=folds, joint="--joint" in words or "auto", progress=False
+        )
         assert soc.load_statistics("s.nc").data.equals(stats.data)
     run("summarize", "items.parquet", *flags(roles), "--edges", "s.nc", "--out", "again.nc")
     np.testing.assert_array_equal(soc.load_statistics("again.nc").edges, stats.edges)
 
 
-def test_curves_of_a_group_and_at_an_exposure(files, example, folder):
+@pytest.mark.slow
+def test_curves_of_a_group_and_at_an_exposure(example, folder):
     for name, words, options in (
         ("groups", ["--group", "b"], {"group": "b"}),
         ("exposure", ["--exposure", "4"], {"exposure": 4.0}),
     ):
-        run("curves", files / f"{name}_fit.nc", *words, "--out", "curves.csv")
+        example(name).fit.save("fit.nc")
+        run("curves", "fit.nc", *words, "--out", "curves.csv")
         table = pd.read_csv("curves.csv")
         draws = soc.calibration_curves(example(name).fit, table["score"], **options)["log_mean"]
         expected = draws.median(("chain", "draw"))
@@ -125,12 +124,14 @@ def test_curves_of_a_group_and_at_an_exposure(files, example, folder):
         assert np.abs(expected - shared.median(("chain", "draw"))).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_posteriors_of_groups_and_of_scores_alone(files, example, folder):
     known = example("groups")
     frame = known.frame.head(300)
     frame.to_parquet("items.parquet")
     expected = soc.item_posteriors(known.fit, known.case.items(frame), progress=False)
-    run("posteriors", files / "groups_fit.nc", "items.parquet", "--out", "scored.parquet")
+    known.fit.save("groups.nc")
+    run("posteriors", "groups.nc", "items.parquet", "--out", "scored.parquet")
     pd.testing.assert_frame_equal(pd.read_parquet("scored.parquet"), expected)
     words = ["posteriors", files / "gamma_fit.nc", "items.parquet", "--score-only"]
     run(*words, "--quantiles", 0.2, 0.8, "--out", "alone.parquet")
@@ -140,6 +141,7 @@ def test_posteriors_of_groups_and_of_scores_alone(files, example, folder):
     pd.testing.assert_frame_equal(pd.read_parquet("alone.parquet"), expected)
 
 
+@pytest.mark.slow
 def test_sql_is_that_of_the_function(files, small_fit, capsys):
     words = ["sql", files / "gamma_fit.nc", "--table", "sales.ads", "--count", "clicks"]
     run(*words, "--columns", "key", "day", "--dialect", "bigquery")
@@ -149,30 +151,33 @@ def test_sql_is_that_of_the_function(files, small_fit, capsys):
 
 
 @pytest.mark.slow
-def test_exported_prior_is_that_of_the_function(files, small_fit, folder):
-    run("export-prior", files / "gamma_fit.nc", "--out", "prior.parquet")
+def test_exported_prior_is_that_of_the_function(small_fit, folder):
+    small_fit.save("fit.nc")
+    run("export-prior", "fit.nc", "--out", "prior.parquet")
     soc.export_prior(small_fit, folder / "direct.parquet")
     pd.testing.assert_frame_equal(
         pd.read_parquet("prior.parquet"), pd.read_parquet("direct.parquet")
     )
 
 
-def test_compare_prints_the_table_of_the_function(files, example, capsys):
-    names = {"plain": "gamma", "spike": "zeros"}
-    words = [f"{name}={files / f'{case}_fit.nc'}" for name, case in names.items()]
-    run("compare", files / "joint.nc", *words)
+@pytest.mark.slow
+def test_compare_prints_the_table_of_the_function(files, example, folder, capsys):
+    fits = {"plain": example("gamma").fit, "spike": example("zeros").fit}
+    for name, fit in fits.items():
+        fit.save(f"{name}.nc")
+    run("compare", files / "joint.nc", *(f"{name}={name}.nc" for name in fits))
     lines = capsys.readouterr().out.splitlines()
     stats = soc.load_statistics(files / "joint.nc")
-    fits = {name: example(case).fit for name, case in names.items()}
     table = soc.compare(fits, stats, progress=False)
     assert [line.split()[0] for line in lines[1:]] == list(table.index)
     assert f"{table['elpd_diff'].iloc[1]:.4g}" in lines[2].split()
 
 
 @pytest.mark.slow
-def test_a_fit_starts_from_another(files, folder):
-    words = ["fit", files / "plain.nc", "--start", files / "gamma_fit.nc"]
-    run(*words, "--out", "new.nc")
+def test_a_fit_starts_from_another(small_statistics, small_fit, folder):
+    small_statistics.save("stats.nc")
+    small_fit.save("fit.nc")
+    run("fit", "stats.nc", "--start", "fit.nc", "--out", "new.nc")
     assert soc.load_fit("new.nc").status.converged
 
 

@@ -138,16 +138,18 @@ def test_a_term_in_exposure(example):
 
 
 def test_true_and_false_are_labels():
-    """Booleans are single trials: the fit is that of 0 and 1 with trials=1."""
-    rng = np.random.default_rng(0)
-    p = rng.uniform(0.1, 0.9, 500)
-    y = rng.random(500) < p
-    calibrator = soc.SecondOrderCalibrator(method=soc.VI(draws=50))
-    labels = calibrator.fit(p, y).predict([0.3, 0.7])
+    """Labels of calibrated probabilities: within 0.15, three sd of the curve at its ends."""
+    rng = np.random.default_rng(1)
+    p = rng.uniform(0.1, 0.9, 600)
+    y = rng.random(600) < p
+    calibrator = soc.SecondOrderCalibrator(method=soc.VI(draws=50), bins=20).fit(p, y)
     assert isinstance(calibrator.fit_.prior, soc.Beta)
+    assert np.abs(calibrator.predict(p) - p).max() < 0.15
     assert -0.69 < calibrator.score(p, y) < 0  # better than a coin
-    trials = calibrator.fit(p, y.astype(int), trials=1).predict([0.3, 0.7])
-    np.testing.assert_array_equal(labels, trials)
+    frame = pd.DataFrame({"t": p})
+    np.testing.assert_allclose(calibrator.fit_.predict(frame), calibrator.predict(p), rtol=1e-9)
+    with pytest.raises(soc.FitError, match="one trial per item"):
+        calibrator.fit_.predict(frame, return_std=True)
 
 
 def test_clusters_widen_the_fit(example):

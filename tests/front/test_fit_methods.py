@@ -49,20 +49,6 @@ def test_predict_uses_what_the_frame_has(family, example):
         known.fit.predict(frame[[size]])
 
 
-def test_predict_of_labels_knows_the_mean():
-    """Labels of calibrated probabilities: within 0.15, three sd of the curve at its ends."""
-    rng = np.random.default_rng(1)
-    p = rng.uniform(0.1, 0.9, 600)
-    frame = pl.DataFrame({"p": p, "n": 1, "y": (rng.random(600) < p).astype(int)})
-    items = soc.BinomialItems(frame, score="p", successes="y", trials="n")
-    stats = soc.summarize(items, bins=20, progress=False)
-    fit = soc.fit(stats, method=soc.VI(draws=50), progress=False)
-    assert np.abs(fit.predict(frame[["p"]]) - p).max() < 0.15
-    assert "E(theta | t)" in set(fit.summary()["quantity"])
-    with pytest.raises(soc.FitError, match="one trial per item"):
-        fit.predict(frame[["p"]], return_std=True)
-
-
 def test_pages_in_notebooks_show_verdicts_and_advice(small_fit, small_items):
     assert "<table" in small_fit._repr_html_()
     assert len(small_fit.plot()) == 2

@@ -31,6 +31,7 @@ def test_a_score_that_is_too_high_is_seen():
     assert [display.ax_, display.histogram_] == axes
 
 
+@pytest.mark.slow
 def test_a_calibrated_estimator_stays_within_the_band():
     """A band that holds the whole curve with probability 0.99, at a fixed seed."""
     rng = np.random.default_rng(1)

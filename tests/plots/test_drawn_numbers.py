@@ -211,6 +211,7 @@ def test_items_without_events_are_drawn(example):
     assert ax.get_xlim()[0] > 0
 
 
+@pytest.mark.slow
 def test_rootogram_hangs_roots_of_numbers_from_those_expected(example):
     """The bars' lengths, squared, are the numbers of items that were replicated."""
     gamma = example("gamma")

@@ -154,7 +154,10 @@ def test_pictures_of_drift_and_of_sensitivity(example):
     draw("plot_sensitivity", soc.sensitivity(gamma.fit, gamma.statistics, progress=False))
 
 
-@pytest.mark.parametrize("case", ["by bin", "gamma_mixture", "groups", "exposure", "zeros"])
+SELDOM = [pytest.param(name, marks=pytest.mark.slow) for name in ("gamma_mixture", "zeros")]
+
+
+@pytest.mark.parametrize("case", ["by bin", "groups", "exposure", *SELDOM])
 def test_other_fits(case, example):
     """Curves that are steps, mixtures, groups, terms in exposure and spikes at zero."""
     if case == "by bin":
