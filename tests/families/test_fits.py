@@ -76,6 +76,7 @@ def test_failures_for_successes_give_mirrored_items():
     assert ratio.tolist() == pytest.approx([1.0, 1.0], abs=0.03)
 
 
+@pytest.mark.slow
 def test_a_mixture_agrees_with_the_family_where_that_is_right(example):
     """Theta of the example is Beta; few draws of few items allow 0.2 sd."""
     single, mixed = (

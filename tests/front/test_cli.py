@@ -87,6 +87,7 @@ def test_one_command_does_what_three_do(example, folder):
     pd.testing.assert_frame_equal(pd.read_parquet("scored.parquet"), expected)
 
 
+@pytest.mark.slow
 def test_options_of_summarize(example, folder):
     """Each option is an argument of the items or of `summarize`."""
     numbers = np.arange(1000)

@@ -152,6 +152,7 @@ def test_true_and_false_are_labels():
         calibrator.fit_.predict(frame, return_std=True)
 
 
+@pytest.mark.slow
 def test_clusters_widen_the_fit(example):
     frame = example("gamma").frame.head(600)
     known = frame["score"], frame["count"], frame["exposure"]
@@ -242,6 +243,7 @@ def test_loading_is_lazy():
 # --- pipelines and cross-validation ---------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("routing")
 def test_exposures_go_through_pipelines_and_searches(ads):
     """Without exposures they are 1 and scores are far off, so the score shows that they arrive."""

@@ -60,6 +60,7 @@ def test_five_steps_take_no_start(small_statistics, small_fit):
         soc.fit(small_statistics, method=soc.FiveSteps(), start=small_fit, **QUIET)
 
 
+@pytest.mark.slow
 def test_curves_need_the_terms_of_the_fit(small_fit, example):
     exposed = example("exposure").fit
     with pytest.raises(soc.FitError, match="group"):
