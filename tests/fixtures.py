@@ -13,25 +13,18 @@ import pytest
 from tests import postgres
 from tests.examples import CASES, Example
 
-# docstrings' examples that call these fit a model of their own
-SLOW_CALLS = (".fit(", "cross_validate(", "soc.drift(", "CalibrationDisplay", "plot_calibration(")
 # the dearest examples of `tests.examples.CASES`: their kind is tested by default by another one
 SLOW_CASES = ("exposure", "gamma_mixture")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """What fits further models, and Spark with its virtual machine, is left to the slow tests."""
+    """The slow tests have examples in docstrings, dear fits, and Spark with its virtual machine."""
     for item in items:
-        if isinstance(item, pytest.DoctestItem):
-            text = "".join(example.source for example in item.dtest.examples)
-            slow = any(words in text for words in SLOW_CALLS)
-        else:
-            parameters = item.name.partition("[")[2]
-            slow = "spark" in item.fixturenames or "spark" in parameters
-            slow |= "example" in item.fixturenames and any(
-                case in parameters for case in SLOW_CASES
-            )
+        parameters, fixtures = item.name.partition("[")[2], item.fixturenames
+        slow = isinstance(item, pytest.DoctestItem) or "spark" in fixtures or "spark" in parameters
+        if "example" in fixtures:
+            slow |= any(case in parameters for case in SLOW_CASES)
         if slow:
             item.add_marker(pytest.mark.slow)
 

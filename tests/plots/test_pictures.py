@@ -18,6 +18,7 @@ import soc_pymc as soc
 from soc_pymc import plots
 from tests.examples import ROLES, SINGLE_FAMILIES
 from tests.plots import records
+from tests.thinning import thinned
 
 HOSTILE = r"_ $x^{ per $ \frac _"
 
@@ -134,7 +135,7 @@ def test_every_picture_is_tested():
     assert {*OF_FITS, *OF_RECORDS, *ELSEWHERE} == set(plots.__all__)
 
 
-@pytest.mark.parametrize(("name", "family"), CASES)
+@pytest.mark.parametrize(("name", "family"), thinned(CASES, lambda case: case[1] == "gamma"))
 def test_pictures_of_fits(name, family, material):
     arguments, options = OF_FITS[name](material(family))
     draw(name, *arguments, **options, given=family != "gamma")
@@ -154,10 +155,10 @@ def test_pictures_of_drift_and_of_sensitivity(example):
     draw("plot_sensitivity", soc.sensitivity(gamma.fit, gamma.statistics, progress=False))
 
 
-SELDOM = [pytest.param(name, marks=pytest.mark.slow) for name in ("gamma_mixture", "zeros")]
+SELDOM = [pytest.param(name, marks=pytest.mark.slow) for name in ("exposure", "gamma_mixture", "zeros")]
 
 
-@pytest.mark.parametrize("case", ["by bin", "groups", "exposure", *SELDOM])
+@pytest.mark.parametrize("case", ["by bin", "groups", *SELDOM])
 def test_other_fits(case, example):
     """Curves that are steps, mixtures, groups, terms in exposure and spikes at zero."""
     if case == "by bin":

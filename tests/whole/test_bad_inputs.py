@@ -196,11 +196,12 @@ def test_files_that_disagree(content, mentioned, tmp_path):
 @pytest.fixture(scope="module")
 def given(example):
     """Items, statistics and fits that calls are made with."""
-    gamma, normal, groups = example("gamma"), example("normal"), example("groups")
+    gamma, normal = example("gamma"), example("normal")
+    grouped = example("groups").statistics
     return types.SimpleNamespace(
         items=gamma.items, stats=gamma.statistics, fit=gamma.fit, frame=gamma.frame,
         values=normal.items, value_stats=normal.statistics, value_fit=normal.fit,
-        grouped_fit=groups.fit, grouped_stats=groups.statistics,
+        grouped_stats=grouped, grouped_fit=soc.fit(grouped, method=soc.FiveSteps(), progress=False),
     )  # fmt: skip
 
 

@@ -46,14 +46,14 @@ def tolerance(octaves):
     return 1e-9 * (1.0 + max(0, abs(octaves) - 20) / 10)
 
 
-def in_every_unit(cases, faulty):
-    """Returns parameters: each case in each unit; all but one of each kind are slow."""
+def in_every_unit(cases, faulty, quick):
+    """Returns parameters: each case in each unit; all but those that `quick` chooses are slow."""
     known = pytest.mark.xfail(strict=True, reason="absolute constants in the fit have a unit")
     return [
         pytest.param(
             name,
             octaves,
-            marks=[pytest.mark.slow] * (octaves != 20 or name != "plain")
+            marks=[pytest.mark.slow] * ((name, octaves) not in quick)
             + [known] * (name in faulty),
         )
         for name in cases
@@ -61,7 +61,7 @@ def in_every_unit(cases, faulty):
     ]
 
 
-@pytest.mark.parametrize(("name", "octaves"), in_every_unit(VALUE_CASES, VALUE_CASES))
+@pytest.mark.parametrize(("name", "octaves"), in_every_unit(VALUE_CASES, VALUE_CASES, []))
 def test_values_in_another_unit(name, octaves):
     case = VALUE_CASES[name]
     expected = posteriors(case, VALUE_COLUMNS, 0)
@@ -70,7 +70,7 @@ def test_values_in_another_unit(name, octaves):
     assert (np.abs(actual - expected) / size).max() < tolerance(octaves)
 
 
-@pytest.mark.parametrize(("name", "octaves"), in_every_unit(COUNT_CASES, ["mixture"]))
+@pytest.mark.parametrize(("name", "octaves"), in_every_unit(COUNT_CASES, ["mixture"], [("plain", 20)]))
 def test_exposures_in_another_unit(name, octaves):
     case = COUNT_CASES[name]
     expected = posteriors(case, COUNT_COLUMNS, 0)
