@@ -27,6 +27,9 @@ LOWEST_PYTHON ?= $(shell for p in python3.12 "env PYENV_VERSION=3.12 python3.12"
 LOWEST_TESTS := tests/data/test_engines.py tests/inference/test_variational.py \
 	tests/checks/test_arviz_checks.py tests/plots tests/front \
 	tests/posterior/test_sql.py tests/whole/test_public_names.py
+# modules are compiled once, at set-up and at their first import, not in every process
+export UV_COMPILE_BYTECODE := 1
+unexport PYTHONDONTWRITEBYTECODE
 # one thread for linear algebra: the matrices are small, and two jobs share two cores
 export OPENBLAS_NUM_THREADS ?= 1
 

@@ -5,6 +5,7 @@ Also for all sources: selection of columns, and texts of engines' errors.
 
 import csv
 import difflib
+import functools
 import glob
 import gzip
 import io
@@ -32,10 +33,20 @@ WIDE = (
 
 
 def connect() -> Any:
-    """A new DuckDB in memory."""
+    """A new connection to this process's DuckDB in memory; its tables are its own."""
     import ibis
 
-    return ibis.duckdb.connect(threads=threads())
+    return ibis.duckdb.from_connection(_database(os.getpid(), threads()).cursor())
+
+
+@functools.cache
+def _database(process: int, number_of_threads: int) -> Any:
+    """DuckDB of a process, which takes 20 ms to start; a child by fork may not use its parent's."""
+    import duckdb
+
+    # cached contents would hide that a file was written again within a second
+    config = {"threads": number_of_threads, "enable_external_file_cache": False}
+    return duckdb.connect(config=config)
 
 
 def paths_of(source: Any) -> list[str]:
