@@ -147,7 +147,7 @@ def compare(
             )
         only[name] = fit
     _check_same(only)
-    _warn_of_clusters(only, data)
+    warn_of_clusters(only, data, "se and dse")
     if isinstance(data, Statistics):
         return _from_cells(only, data, progress)
     trees = _trees(only, data, subset, seed, progress)
@@ -158,13 +158,13 @@ def compare(
     return _finished(_table({n: record for n, (record, _) in records.items()}, trusts), trusts)
 
 
-def _warn_of_clusters(fits: Mapping[str, Fit], data: Items | Statistics) -> None:
-    """Say that standard errors are too small for items that depend on each other."""
+def warn_of_clusters(fits: Mapping[str, Fit], data: Items | Statistics, errors: str) -> None:
+    """Say that standard errors, named by `errors`, are too small for items of clusters."""
     clustered = data.blocks > 0 if isinstance(data, Statistics) else data.cluster is not None
     if clustered or any(fit.widened for fit in fits.values()):
         warn_user(
-            "se and dse take items as independent, so that items of one cluster make them too "
-            "small: soc.evaluate.cross_validate leaves out whole clusters",
+            f"{errors} take items as independent, and are too small where items of one cluster "
+            "are alike: soc.evaluate.cross_validate leaves out whole clusters",
             ItemsWarning,
         )
 

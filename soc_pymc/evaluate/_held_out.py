@@ -13,6 +13,7 @@ from .._lib.arguments import SEED, A, Whole, checked, many, shown
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError, ItemsError
 from .._lib.progress import phase
+from ..checks.comparison import warn_of_clusters
 from ..checks.predictive import (
     GRID,
     LEAST,
@@ -153,7 +154,8 @@ def held_out(
     Warns
     -----
     ItemsWarning
-        If scores lie far outside of those that a fit saw.
+        If scores lie far outside of those that a fit saw, or items have clusters, which standard
+        errors do not know.
 
     Examples
     --------
@@ -170,6 +172,7 @@ def held_out(
     if not isinstance(over, str) or over not in ("t", *baselines):
         raise FitError(f"over={shown(over)} must be 't' or one of baselines={tuple(baselines)}")
     _check_rows(split)
+    warn_of_clusters(named, split.test, "standard errors")
     outcome = OUTCOMES[split.train.kind]
     if over == "t":
         _check_scores(split.test, outcome)

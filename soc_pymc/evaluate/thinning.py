@@ -32,8 +32,8 @@ class Split:
     Attributes
     ----------
     train, test
-        Items over pandas tables with columns score, count and exposure (or value and noise_sd), and
-        group where they have one.
+        Items over pandas tables with columns score, count and exposure (or value and noise_sd, or
+        successes and trials), and group and cluster where they have them.
 
     Examples
     --------
@@ -51,12 +51,11 @@ class Split:
 def thin(
     count: ArrayLike, exposure: ArrayLike, fraction: float = 0.1, seed: int = 0
 ) -> tuple[Floats, Floats]:
-    """Divide counts and exposures at random; return the part held out.
+    """Divide Poisson counts and their exposures at random; return the part held out.
 
-    Where exposures are whole numbers and no count exceeds its exposure, trials are dealt out with
-    the events that they carry (binomial exposure, hypergeometric count). Elsewhere the exposure is
-    divided in proportion and each event goes with probability `fraction`: the parts of a Poisson
-    count are then independent.
+    Each event is held out with probability `fraction`, and so is that share of the exposure: given
+    theta the two parts of a Poisson count are independent. Successes in trials are not Poisson
+    counts: `split_items` deals out the trials of `BinomialItems`.
 
     Parameters
     ----------
@@ -157,7 +156,10 @@ def refuse_any(name: str, bad: NDArray[np.bool_], what: str) -> None:
 
 @checked(fraction=PROBABILITY, seed=SEED)
 def split_items(items: Items, fraction: float = 0.1, seed: int = 0) -> Split:
-    """Hold out part of every item's outcome, by `thin` or `thin_values`.
+    """Hold out part of every item's outcome, so that both parts are independent given theta.
+
+    Counts are divided by `thin` and values by `thin_values`; trials are dealt out with the
+    successes that they carry. Columns of groups and of clusters are kept.
 
     Parameters
     ----------
@@ -192,7 +194,7 @@ def split_items(items: Items, fraction: float = 0.1, seed: int = 0) -> Split:
     y, size = (frame[name].to_numpy(dtype=float) for name in names)
     held = outcome.forms.thinned(y, size, fraction, stream(seed, "thinning"))
     rest = outcome.forms.remainder(y, size, held, fraction)
-    kept = ("score", *names)
+    kept = ("score", "cluster", *names)
     roles = arguments_of({r: r for r in items.roles if r in kept or is_group(r)})
     parts = (frame.assign(**dict(zip(names, part, strict=True))) for part in (rest, held))
     return Split(*(type(items)(part, **roles) for part in parts))

@@ -105,13 +105,7 @@ class _PoissonForms:
     def thinned(
         self, y: Floats, size: Floats, fraction: float, rng: np.random.Generator
     ) -> tuple[Floats, Floats]:
-        events = y.astype(np.int64)
-        if _could_be_trials(y, size) and size.max(initial=0) < 1e9:
-            trials = size.astype(np.int64)
-            held = rng.binomial(trials, fraction)
-            events = rng.hypergeometric(events, trials - events, held)
-            return events.astype(float), held.astype(float)
-        return rng.binomial(events, fraction).astype(float), fraction * size
+        return rng.binomial(y.astype(np.int64), fraction).astype(float), fraction * size
 
     def remainder(
         self, y: Any, size: Any, held: tuple[Floats, Floats], fraction: float
