@@ -1,6 +1,5 @@
 """`check`: does the model fit these outcomes, and what to do if not."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +8,6 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
-from scipy import stats
 
 from .._lib.arguments import SEED, A, Whole, checked, names_of, switch
 from .._lib.arrays import Floats, Ints
@@ -28,13 +26,19 @@ from ..inference.results import PARETO_K, Fit, Status
 from ..posterior.item_columns import read_items
 from ..posterior.predictive import Columns, Posterior, posterior_of, select
 from .cells import cell_pit, make_cells
+from .curve_error import (
+    curve_shifts,
+    distance_p_value,
+    judged,
+    replicated_distances,
+    together,
+)
 from .findings import TOGETHER, advise, as_html, as_text
 from .leave_one_out import elpd_record, leave_items_out, loo_cells
 from .predictive import (
     GRID,
     LEAST,
     SlicePit,
-    Uniformity,
     column_slices,
     cut_columns,
     predictive_cdf,
@@ -59,7 +63,6 @@ _DOUBTED, _WRONG = 2000, 0.1  # items whose intervals are judged, and how wrong 
 _NARROW = 0.5  # how much too narrow bands of curves may be
 _LOO = ("elpd", "standard_error", "p_loo", "pareto_k")
 _ESS_FRACTION = 0.1
-_TINY = 1e-300  # p-values below this are 0 in floating point
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +143,8 @@ def check(
     """Test whether the outcomes look like those that the fitted model makes.
 
     Every item's outcome is put through the cdf of its predictive distribution, averaged over the
-    curves' uncertainty. If the model is right the results are uniform, overall and in every slice:
+    curves' uncertainty. If the model is right the results are uniform, but for the error of the
+    curves, which all items share and the tests allow for. They are tested overall and in slices:
     fifths of the score and of the exposure (noise sd, trials), items with an exposure of 50 and
     more, scores that many items share, and the levels of the items' group and of the columns `by`.
     Summaries (dispersion; of counts and successes also the number of zeros) are compared with
@@ -193,13 +197,16 @@ def check(
     outcome = posterior.outcome
     names = list(dict.fromkeys([*by, *group_roles(items.roles).values()]))
     columns, labels = read_items(fit, posterior, items, names, progress)
-    rngs = [np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(2)]
+    rngs = [np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(3)]
     below, upto = predictive_cdf(posterior, columns, progress=progress)
     pit = randomised_pit(below, upto, rngs[0])
     n = len(pit)
     masks = _masks(fit, columns, labels, items.roles)
+    shifts = curve_shifts(fit, columns, list(masks.values()), rngs[2])
+    replicated = replicated_distances(shifts, [int(mask.sum()) for mask in masks.values()], rngs[2])
     found = {name: slice_pit(below, upto, pit, mask) for name, mask in masks.items()}
-    rows = _pit_findings(found)
+    found = judged(found, replicated)
+    rows = _pit_findings(found, replicated)
     summaries = predictive_tests(fit, columns, seed=seed, progress=progress)
     rows += [(each.name, "all items", each.ratio, each.p_value, "") for each in summaries]
     tight = any(each.ratio < 1 and each.p_value < _LOOK for each in summaries)
@@ -212,7 +219,8 @@ def check(
         if not fit.one_draw:
             where = "all items" if len(at) == n else f"{len(at):,} random items"
             ends = below[at], upto[at], pit[at]
-            left, loo_pit = _leave_out(fit, select(columns, at), where, ends, groups)
+            strayed = replicated_distances(shifts[:, :1], [len(at)], rngs[2])[:, 0]
+            left, loo_pit = _leave_out(fit, select(columns, at), where, ends, groups, strayed)
             rows += left
             groups["loo_pit"] = _item_values(outcome, loo_pit, at)
     if not fit.one_draw and (fit.widened or items.cluster is not None):
@@ -226,10 +234,9 @@ def check(
 def _check_cells(fit: Fit, stats: Statistics, seed: int, progress: bool) -> CheckResult:
     """The checks that statistics allow."""
     cells = make_cells(fit, stats)
-    found = cell_pit(fit, cells, np.random.default_rng(seed), progress)
-    kept = {name: own for name, own in found.items() if own.n_items >= min(LEAST, stats.n_items)}
-    rows = _pit_findings(kept)
-    groups = {"posterior": fit.data["posterior"].to_dataset(), "pit": _pit_dataset(kept)}
+    found, replicated = cell_pit(fit, cells, np.random.default_rng(seed), progress)
+    rows = _pit_findings(found, replicated)
+    groups = {"posterior": fit.data["posterior"].to_dataset(), "pit": _pit_dataset(found)}
     elpd = None
     if not fit.one_draw:
         loo = loo_cells(fit, cells, progress)
@@ -250,29 +257,10 @@ def _check_cells(fit: Fit, stats: Statistics, seed: int, progress: bool) -> Chec
 # --- findings ------------------------------------------------------------------------------------
 
 
-def _pit_findings(found: Mapping[str, SlicePit]) -> list[Finding]:
-    rows = [("PIT", name, own.test.distance, own.test.p_value, "") for name, own in found.items()]
-    return [*rows, *_together(found)]
-
-
-def _together(found: Mapping[str, SlicePit]) -> list[Finding]:
-    """Slices by one quantity together, by Fisher's sum of logarithms of p-values.
-
-    Such slices share no items, so that their tests are independent.
-    """
-    families: dict[tuple[str, str], list[Uniformity]] = {}
-    for name, own in found.items():
-        if part := re.match(r"(.+?) (\d+/\d+: |= )", name):
-            all_of = "{} = any of {}" if part[2] == "= " else "{} 1/{} to {}/{}"
-            families.setdefault((part[1], all_of), []).append(own.test)
-    rows: list[Finding] = []
-    for (name, all_of), tests in families.items():
-        if (k := len(tests)) > 1:
-            p_values = np.maximum([test.p_value for test in tests], _TINY)
-            p_value = float(stats.chi2.sf(-2.0 * np.log(p_values).sum(), 2 * k))
-            largest = max(test.distance for test in tests)
-            rows.append((TOGETHER, all_of.format(name, k, k, k), largest, p_value, ""))
-    return rows
+def _pit_findings(found: Mapping[str, SlicePit], replicated: Floats) -> list[Finding]:
+    tests = {("PIT", name): own.test for name, own in found.items()}
+    tests |= {(TOGETHER, name): test for name, test in together(found, replicated).items()}
+    return [(*key, test.distance, test.p_value, "") for key, test in tests.items()]
 
 
 def _noise(posterior: Posterior, columns: Columns, tight: bool = False) -> Finding:
@@ -315,8 +303,9 @@ def _leave_out(
     where: str,
     pits: tuple[Floats, Floats, Floats],
     groups: Mapping[str, xr.Dataset],
+    strayed: Floats,
 ) -> tuple[list[Finding], Floats]:
-    """Findings on items left out one by one, and their PIT."""
+    """Findings on items left out one by one, and their PIT; replicates of its distance."""
     below, upto, pit = pits
     few = thin(fit, _DRAWS)
     observed = posterior_of(fit).outcome.observed
@@ -325,8 +314,8 @@ def _leave_out(
     width = upto - below
     share = np.divide(pit - below, width, out=np.zeros(len(pit)), where=width > 0)
     own = left.below + share * (left.upto - left.below)
-    test = uniformity(own)
-    loo_pit = "LOO-PIT", where, test.distance, test.p_value, ""
+    distance = uniformity(own).distance
+    loo_pit = "LOO-PIT", where, distance, distance_p_value(distance, len(own), strayed), ""
     return [loo_pit, _loo_finding(where, left.pareto_k)], own
 
 

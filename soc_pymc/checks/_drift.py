@@ -237,7 +237,7 @@ def drift(
             t = at.start
             own = _moved(few, states.filtered.mean[t], states.filtered.covariance[t], *scale)
             cells = make_cells(own, days[t][1])
-            p_pit[t] = cell_pit(own, cells, rngs[t], False)["all items"].test.p_value
+            p_pit[t] = cell_pit(own, cells, rngs[t], False)[0]["all items"].test.p_value
     items = [own.n_items for _, own in days]
     table = _table(stats.days, items, states, p_pit, false_alarms)
     return Drift(table, _dataset(stats.days, states, scale), fit)

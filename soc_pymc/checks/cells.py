@@ -22,13 +22,14 @@ from ..model.rows import check_atoms_apart
 from ..posterior.extrapolation import warn_of_extrapolated_bins
 from ..posterior.item_columns import bin_scores_of
 from ..posterior.predictive import Columns, posterior_of, select
+from .curve_error import BETWEEN, curve_shifts, judged, replicated_distances
 from .predictive import (
     GRID,
+    LEAST,
     LEVELS,
     SlicePit,
     Uniformity,
     atom_slices,
-    grid_p_value,
     large_sizes,
     level_slices,
     parts,
@@ -116,10 +117,10 @@ def _slices(outcome: Outcome, cells: Cells, atoms: Sequence[float]) -> Iterator[
 
 def cell_pit(
     fit: Fit, cells: Cells, rng: np.random.Generator, progress: bool = True
-) -> dict[str, SlicePit]:
-    """PIT of all items, by slice.
+) -> tuple[dict[str, SlicePit], Floats]:
+    """PIT of all items, by slice of items, and replicates of its distances.
 
-    The tests' distances are taken at the points of `GRID`, for which their p-values allow.
+    Distances are those at the points of `GRID`, and what an ECDF strays further between them.
     """
     posterior = posterior_of(fit)
     observed = posterior.outcome.observed
@@ -136,7 +137,12 @@ def cell_pit(
         for name, mask in masks.items():
             drawn[name] += items[mask[at]].sum(axis=0)
             averaged[name] += cells.n[at][mask[at]] @ shares[mask[at]]
-    return {name: _slice_pit(drawn[name], averaged[name]) for name in masks}
+    least = min(LEAST, int(cells.n.sum()))
+    found = {name: _slice_pit(drawn[name], averaged[name]) for name in masks}
+    found = {name: own for name, own in found.items() if own.n_items >= least}
+    shifts = curve_shifts(fit, cells.columns, [masks[name] for name in found], rng, cells.n)
+    replicated = replicated_distances(shifts, [own.n_items for own in found.values()], rng)
+    return judged(found, replicated), replicated
 
 
 def _shares(below: Floats, upto: Floats) -> Floats:
@@ -167,5 +173,5 @@ def _dealt(
 def _slice_pit(drawn: Floats, averaged: Floats) -> SlicePit:
     n = round(drawn.sum())
     both = [np.concatenate([[0.0], np.cumsum(h) / max(h.sum(), 1.0)]) for h in (drawn, averaged)]
-    distance = float(np.abs(both[0] - GRID).max())
-    return SlicePit(both[0], both[1], n, Uniformity(distance, grid_p_value(distance, n)))
+    distance = float(np.abs(both[0] - GRID).max() + BETWEEN / max(n, 1) ** 0.5)
+    return SlicePit(both[0], both[1], n, Uniformity(distance, np.nan))

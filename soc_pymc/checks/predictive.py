@@ -33,7 +33,6 @@ LEVELS = 20  # levels of a column that get a slice of their own; numbers of more
 _MANY_TRIALS = 50  # exposure from which an item's own count says much about its theta
 _STEP = 1e-6  # PIT intervals narrower than this are steps
 _CHUNK = 20_000
-_DISCRETE = 0.5826  # -zeta(1/2) / sqrt(2 pi)
 _HUGE = 1e300  # stands for infinity where quantiles are interpolated
 
 _ITEMS = 50_000  # of more, a random subset is replicated: the tests are powerful by then
@@ -116,23 +115,7 @@ def uniformity(pit: Floats) -> Uniformity:
     u = np.sort(pit)
     rank = np.arange(len(u) + 1) / len(u)
     distance = float(max(np.max(rank[1:] - u), np.max(u - rank[:-1])))
-    return Uniformity(distance, _ks_p_value(distance, len(u)))
-
-
-def _ks_p_value(distance: float, n: int) -> float:
-    """Probability that the ECDF of n uniform values is off by at least so much."""
-    return float(stats.kstwo.sf(distance, n))
-
-
-def grid_p_value(distance: float, n: int) -> float:
-    """The same of a distance that was taken at the points of `GRID` alone.
-
-    Between two points the ECDF strays further: the largest of a random walk looked at in steps of
-    length h is that of the whole path less 0.5826 sqrt(h) (Siegmund 1979; Broadie, Glasserman and
-    Kou 1997). Without it a test at 5% would reject in 4%.
-    """
-    step = 1.0 / (len(GRID) - 1)
-    return _ks_p_value(distance + _DISCRETE * float(np.sqrt(step / n)), n) if n else 1.0
+    return Uniformity(distance, float(stats.kstwo.sf(distance, len(u))))
 
 
 class SlicePit(NamedTuple):

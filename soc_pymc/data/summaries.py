@@ -54,6 +54,8 @@ _AUTO = "auto"
 _AUTO_BYTES = 64e6  # of joint cells that are kept without being asked for
 _LEAKAGE = -6.0  # honest scores stay above this z
 _FEW = 10  # items of bins that are checked together
+_OF_SCALE = "sum_t", "sum_N", "sum_y"
+_TOLD, _APART = 20, 10.0  # events that tell a rate; factor between rates and scores
 _DIGITS = 1e-4  # largest relative rounding error of the variation about a bin's mean
 
 
@@ -221,6 +223,7 @@ def summarize(
     )
     _check_groups(stats)
     _tell_atoms(stats, items)
+    _tell_scale(stats, items)
     return stats
 
 
@@ -300,6 +303,29 @@ def _tell_atoms(stats: Statistics, items: Items) -> None:
             "curves beside it; a prior with atoms=False treats it as any other score",
             ItemsWarning,
         )
+
+
+def _tell_scale(stats: Statistics, items: Items) -> None:
+    """Say that rates are far from scores throughout, as where the exposure was forgotten."""
+    outcome, margin = OUTCOMES[items.kind], stats.cells("part")
+    if not outcome.sizes_add or margin["score_min"].min() <= 0:
+        return  # such scores are no rates
+    n = margin["n"]
+    fifth = np.minimum(5 * (np.cumsum(n) - 0.5 * n) / n.sum(), 4).astype(int)
+    n, t, size, events = (np.bincount(fifth, margin[name]) for name in ("n", *_OF_SCALE))
+    told = events >= _TOLD
+    ratio = (events * n)[told] / (size * t)[told]
+    if not told.any() or (ratio.min() < _APART and ratio.max() > 1 / _APART):
+        return
+    size_column = items.roles[outcome.size]
+    warn_user(
+        f"column {items.score!r}: {outcome.words.theta}s are {ratio.min():.3g} to "
+        f"{ratio.max():.3g} times the scores throughout. If scores are {outcome.words.theta}s per "
+        f"unit of {outcome.words.size}, column {size_column!r} is not the {outcome.words.size} "
+        "that they refer to (a forgotten exposure counts as 1): name the right column. If scores "
+        "are on another scale, all is well",
+        ItemsWarning,
+    )
 
 
 def _fold_rule(items: Items, folds: int | None) -> Folds:

@@ -155,7 +155,9 @@ def test_pictures_of_drift_and_of_sensitivity(example):
     draw("plot_sensitivity", soc.sensitivity(gamma.fit, gamma.statistics, progress=False))
 
 
-SELDOM = [pytest.param(name, marks=pytest.mark.slow) for name in ("exposure", "gamma_mixture", "zeros")]
+SELDOM = [
+    pytest.param(name, marks=pytest.mark.slow) for name in ("exposure", "gamma_mixture", "zeros")
+]
 
 
 @pytest.mark.parametrize("case", ["by bin", "groups", *SELDOM])

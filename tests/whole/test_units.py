@@ -53,8 +53,7 @@ def in_every_unit(cases, faulty, quick):
         pytest.param(
             name,
             octaves,
-            marks=[pytest.mark.slow] * ((name, octaves) not in quick)
-            + [known] * (name in faulty),
+            marks=[pytest.mark.slow] * ((name, octaves) not in quick) + [known] * (name in faulty),
         )
         for name in cases
         for octaves in OCTAVES
@@ -70,7 +69,9 @@ def test_values_in_another_unit(name, octaves):
     assert (np.abs(actual - expected) / size).max() < tolerance(octaves)
 
 
-@pytest.mark.parametrize(("name", "octaves"), in_every_unit(COUNT_CASES, ["mixture"], [("plain", 20)]))
+@pytest.mark.parametrize(
+    ("name", "octaves"), in_every_unit(COUNT_CASES, ["mixture"], [("plain", 20)])
+)
 def test_exposures_in_another_unit(name, octaves):
     case = COUNT_CASES[name]
     expected = posteriors(case, COUNT_COLUMNS, 0)
