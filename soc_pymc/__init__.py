@@ -41,7 +41,7 @@ Public names:
 - modules: `decisions` (thresholds, ranking, exploration, value of more exposure, totals),
   `evaluate` (held-out exposure, cross-validation), `quantities` (R-squared of the score, what
   outcomes add to it, two scores compared), `simulation` (items whose truth is known), `datasets`
-  (example items, real if they are found), `theory` (posterior moments from a marginal),
+  (published tables), `theory` (posterior moments from a marginal),
   `prior_table` (posteriors from an exported prior, with NumPy alone), `plots`
 """
 
