@@ -367,8 +367,8 @@ def check_ids(items: Items, progress: bool = True) -> None:
     with phase("checking ids", enabled=progress), readable(items.source):
         n = table.count().to_pyarrow().as_py()
         whole = column.type().is_integer()
-        hashed = whole or table.get_backend().has_operation(ops.Hash)
-        of = math.ceil(n / _IDS_AT_ONCE) if hashed else 1
+        text = column.type().is_string() and table.get_backend().has_operation(ops.Hash)
+        of = math.ceil(n / _IDS_AT_ONCE) if whole or text else 1
         if of > 1:
             table = table.filter((column % _ID_PRIME if whole else column.hash()) % of == 0)
         rows = table.group_by(keys).aggregate(rows_of_id=table.count())["rows_of_id"]
