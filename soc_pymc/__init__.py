@@ -41,7 +41,7 @@ Public names:
 - modules: `decisions` (thresholds, ranking, exploration, value of more exposure, totals),
   `evaluate` (held-out exposure, cross-validation), `quantities` (R-squared of the score, what
   outcomes add to it, two scores compared), `simulation` (items whose truth is known), `datasets`
-  (example items, real if they are found), `theory` (posterior moments from a marginal),
+  (published tables), `theory` (posterior moments from a marginal),
   `prior_table` (posteriors from an exported prior, with NumPy alone), `plots`
 """
 
@@ -177,6 +177,10 @@ class _Package(ModuleType):
     def __setattr__(self, name: str, value: Any) -> None:
         if not (name in _HOME and isinstance(value, ModuleType)):
             super().__setattr__(name, value)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """By name, as any module: workers are sent functions that refer to the package."""
+        return import_module, (self.__name__,)
 
 
 sys.modules[__name__].__class__ = _Package

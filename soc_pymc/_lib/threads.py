@@ -65,24 +65,24 @@ def ordered_map[Block, Result](
     left = iter(blocks)
     first = list(islice(left, 2))
     left = chain(first, left)
-    with _blas_limited():
-        if number == 1 or len(first) < 2:
-            yield from map(function, left)
-            return
-        waiting: deque[Future[Result]] = deque()
-        with ThreadPoolExecutor(number, initializer=_begin) as pool:
-            try:
-                for block in left:
-                    waiting.append(pool.submit(copy_context().run, function, block))
-                    if len(waiting) >= number + ahead:
-                        yield waiting.popleft().result()
-                while waiting:
+    function = one_blas_thread(function)  # for each block: a suspended generator holds no limit
+    if number == 1 or len(first) < 2:
+        yield from map(function, left)
+        return
+    waiting: deque[Future[Result]] = deque()
+    with ThreadPoolExecutor(number, initializer=_begin) as pool:
+        try:
+            for block in left:
+                waiting.append(pool.submit(copy_context().run, function, block))
+                if len(waiting) >= number + ahead:
                     yield waiting.popleft().result()
-            finally:
-                if ended:
-                    ended.set()
-                for future in waiting:
-                    future.cancel()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            if ended:
+                ended.set()
+            for future in waiting:
+                future.cancel()
 
 
 def ready_ahead[Block](blocks: Iterator[Block]) -> Iterator[Block]:
@@ -111,33 +111,57 @@ def _begin() -> None:
 # --- one thread of BLAS --------------------------------------------------------------------------
 
 _lock = threading.Lock()
-_limits: list[Any] = []  # one entry per running call; the first holds what to restore
+_running = 0  # calls with one thread of BLAS, of all threads
+_before: list[int] = []  # threads of the libraries of BLAS that the last of them restores
 
 
 @cache
-def _controller() -> Any:
+def _libraries() -> Any:
     import scipy.linalg  # noqa: F401  # whose BLAS is found only if it is loaded
     from threadpoolctl import ThreadpoolController
 
-    return ThreadpoolController()
+    return ThreadpoolController().select(user_api="blas").lib_controllers
+
+
+def _set_blas(numbers: Iterable[int]) -> None:
+    """Set the libraries' numbers of threads, from any thread."""
+    for library, number in zip(_libraries(), numbers, strict=True):
+        # newer versions of threadpoolctl let one thread set them, and ignore others without a word
+        disown = getattr(library, "clear_controlling_thread", lambda force: None)
+        disown(force=True)
+        library.set_num_threads(number)
+        disown(force=True)
 
 
 @contextmanager
 def _blas_limited() -> Iterator[None]:
     """One thread of BLAS until the last of overlapping calls has ended."""
+    global _running, _before
     with _lock:
-        _limits.append(None if _limits else _controller().limit(limits=1, user_api="blas"))
-        if len(_limits) == 1:
-            _limits[0].__enter__()
+        if not _running:
+            _before = [library.get_num_threads() for library in _libraries()]
+            _set_blas(1 for _ in _before)
+        _running += 1
     try:
         yield
     finally:
         with _lock:
-            if len(_limits) == 1:
-                _limits[0].__exit__(None, None, None)
-                _limits.clear()
-            else:
-                _limits.pop()
+            _running = max(_running - 1, 0)  # 0 already in a child whose fork was inside a call
+            if not _running:
+                _set_blas(_before)
+
+
+def _after_fork() -> None:
+    """Forget the parent's calls in a child, where their threads are not."""
+    global _lock, _running
+    _lock = threading.Lock()
+    if _running:
+        _running = 0
+        _set_blas(_before)
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def one_blas_thread[T: Callable[..., Any]](function: T) -> T:

@@ -107,7 +107,9 @@ class PoissonItems(_Roles):
     id
         Column of whole numbers or text that identify the items, from which folds are made: the same
         id is in the same fold in every file, on every engine. By default `soc.summarize` makes
-        folds of whole numbers alone. Where no folds are made, ids may have any type. Optional.
+        folds of whole numbers alone. Where no folds are made, ids may have any type.
+        `soc.summarize` refuses an id of several rows (with `date`, of several rows of one day).
+        Optional.
     fold
         Column of fold numbers, whole from 0 to 999, instead of folds made from ids. Optional.
     cluster

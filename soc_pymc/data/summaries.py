@@ -144,8 +144,8 @@ def summarize(
         folds, or makes 10 from an ``id`` of whole numbers, and else none. Folds come from
         whole-number arithmetic on the id (of text: on the first 64 bits of the MD5 of its UTF-8
         bytes), the same on every engine, or without an id on the item's score and exposure (noise
-        sd, trials), never on its outcome. 0 keeps no folds. Ids and folds that are not used are not
-        read and may have any type.
+        sd, trials), never on its outcome. 0 keeps no folds. Ids and folds that are not used may
+        have any type.
     joint
         Whether to keep joint cells of outcomes and their sizes (exposures, noise sds or trials),
         for checks, comparisons and priors beyond one Gamma, Normal or Beta. ``"auto"`` keeps them
@@ -175,9 +175,10 @@ def summarize(
     Raises
     ------
     ItemsError
-        If the items are not valid, or leak; if every item has a cluster of its own, or every one of
-        50 items or more a group of its own; if values are so far from 0 that sums of their squares
-        lose precision; if `equal` is not ``"items"`` for items with values.
+        If the items are not valid, or leak; if several rows have one id (with dates, on one day);
+        if every item has a cluster of its own, or every one of 50 items or more a group of its own;
+        if values are so far from 0 that sums of their squares lose precision; if `equal` is not
+        ``"items"`` for items with values.
     StatisticsError
         If `bins`, `equal`, `edges`, `folds` or `joint` are not valid, or if values vary so widely
         that even a single bin has more joint cells than `joint`.
@@ -211,6 +212,7 @@ def summarize(
     for role, column in (("cluster", cluster), ("date", date)):
         if column is not None:
             items = _with_column(items, role, column)
+    tables.check_ids(items, progress)  # first, because duplicates look like leakage
     stats = totals_of(
         items,
         bins=bins,

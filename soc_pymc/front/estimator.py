@@ -94,8 +94,8 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
     Exposures (noise sds, trials, groups) go through `Pipeline`, `cross_validate` and `GridSearchCV`
     by scikit-learn's metadata routing, for which
     ``sklearn.set_config(enable_metadata_routing=True)`` suffices: the estimator requests them.
-    Once an estimator, or the one it was cloned from, was given exposures, `fit` without them is
-    refused.
+    `fit` without exposures takes 1 for each, whatever an earlier `fit` was given; predictions for
+    outcomes and `score` need them if `fit` had them.
 
     Examples
     --------
@@ -118,8 +118,6 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
     __metadata_request__fit: ClassVar[dict[str, Any]] = _REQUESTS | {"cluster": True}
     __metadata_request__predict: ClassVar[dict[str, Any]] = _REQUESTS | {"y": True}
     __metadata_request__score: ClassVar[dict[str, Any]] = _REQUESTS | {"sample_weight": True}
-
-    _sized = ""  # the size of outcomes that was ever given, to this estimator or its original
 
     def __init__(
         self,
@@ -152,12 +150,6 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         tags.target_tags.positive_only = counts
         return tags
 
-    def __sklearn_clone__(self) -> Any:
-        """A clone that knows whether sizes of outcomes were ever given."""
-        made = super().__sklearn_clone__()
-        made._sized = self._sized
-        return made
-
     def fit(
         self,
         t: ArrayLike,
@@ -180,7 +172,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
             and 1 with ``trials=1`` or ``prior=soc.Beta()``, or true and false.
         exposure
             For counts: a number or shape (n,), >= 0; None is 1 for every item, and theta is then
-            the expected count. None is refused once the estimator was given exposures.
+            the expected count.
         noise_sd
             For values: a number or shape (n,), > 0; None takes the estimator's `noise_sd`.
         trials
@@ -202,8 +194,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         Raises
         ------
         ItemsError
-            If the items are not valid, the scores have seen the outcomes, or exposures (noise sds,
-            trials) are left out that this estimator was given before.
+            If the items are not valid, or the scores have seen the outcomes.
         FitError
             If the prior or the method does not suit the items.
 
@@ -237,14 +228,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
             outcome = self._kind_of(given)
         size = given[outcome.size]
         if size is None:
-            size = getattr(self, outcome.size, None)
-            if size is None and self._sized:
-                raise ItemsError(
-                    f"this estimator, or the one it is a clone of, was given {self._sized}=, and "
-                    f"without it every {outcome.words.size} would count as 1: give fit "
-                    f"{self._sized}= (in pipelines and cross-validation by params= and {_ROUTING})"
-                )
-            size = outcome.usual_size if size is None else size
+            size = getattr(self, outcome.size, outcome.usual_size)
         columns = {
             "score": scores,
             outcome.observed: observed,
@@ -261,7 +245,6 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
             self.statistics_, self.prior, self.method, progress=self.progress
         )
         self._needs_size = given[outcome.size] is not None
-        self._sized = outcome.size if self._needs_size else self._sized
         return self
 
     def predict(
@@ -533,7 +516,6 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         columns = {"score": scores, self._outcome.observed: observed}
         if given[size] is not None:
             columns[size] = _sizes(size, given[size], scores)
-            self._sized = size
         elif y is not None:
             if self._needs_size:
                 raise ItemsError(

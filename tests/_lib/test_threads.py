@@ -1,5 +1,8 @@
 """Work in threads: results in order, bounded memory, errors, and one thread of BLAS."""
 
+import os
+import subprocess
+import sys
 import threading
 import time
 
@@ -7,7 +10,7 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import soc_pymc as soc
-from soc_pymc._lib.threads import VARIABLE, ordered_map, ready_ahead, threads
+from soc_pymc._lib.threads import VARIABLE, one_blas_thread, ordered_map, ready_ahead, threads
 
 
 @pytest.fixture(params=[1, 3])
@@ -67,17 +70,79 @@ def test_the_next_block_is_made_while_one_is_in_use(number):
         next(ready)
 
 
-def test_blas_has_one_thread_inside_and_its_own_number_again_afterwards(number):
-    def of_blas(_=None):
-        return [lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas"]
+def of_blas(_=None):
+    """Returns the numbers of threads of the libraries of BLAS."""
+    return {lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas"}
 
+
+@pytest.fixture
+def two_of_blas():
     with threadpool_limits(limits=2, user_api="blas"):
-        before = of_blas()
-        overlapping = ordered_map(of_blas, range(4)), ordered_map(of_blas, range(4))
-        inside = [next(overlapping[0]), next(overlapping[1]), *overlapping[0], *overlapping[1]]
-        assert of_blas() == before
-    assert before
-    assert {n for counts in inside for n in counts} == {1}
+        assert of_blas() == {2}
+        yield
+
+
+@pytest.mark.usefixtures("two_of_blas")
+def test_blas_has_one_thread_inside_and_its_own_number_once_a_generator_rests(number):
+    abandoned = ordered_map(of_blas, range(4))
+    inside = [next(abandoned)]
+    end = time.monotonic() + 10
+    while of_blas() != {2} and time.monotonic() < end:  # until the blocks begun are done
+        time.sleep(0.01)
+    assert of_blas() == {2}
+    inside += [*ordered_map(of_blas, range(4)), *abandoned]
+    assert inside == [{1}] * 8
+    assert of_blas() == {2}
+
+
+@pytest.mark.usefixtures("two_of_blas")
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_overlapping_calls_end_in_either_order(order):
+    begun, ends = threading.Barrier(3), [threading.Event(), threading.Event()]
+
+    @one_blas_thread
+    def call(k):
+        begun.wait(10)
+        ends[k].wait(10)
+
+    calls = [threading.Thread(target=call, args=(k,)) for k in range(2)]
+    for thread in calls:
+        thread.start()
+    begun.wait(10)
+    for k, left in zip(order, ({1}, {2}), strict=True):
+        ends[k].set()
+        calls[k].join()
+        assert of_blas() == left
+
+
+FORKED = """
+import os
+import scipy.linalg  # its BLAS is found only if it is loaded
+from threadpoolctl import threadpool_limits
+from soc_pymc._lib.threads import one_blas_thread
+from tests._lib.test_threads import of_blas
+
+@one_blas_thread
+def fork():
+    child = os.fork()
+    if child:
+        assert of_blas() == {1}
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert of_blas() == {2}
+    return None
+
+threadpool_limits(limits=2, user_api="blas")
+code = fork()
+assert of_blas() == {2}
+assert one_blas_thread(of_blas)() == {1}
+assert code in (0, None)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked on this system")
+def test_a_forked_child_has_no_limit_of_its_parent():
+    process = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "two", "1.5", "99999999999", "²"])

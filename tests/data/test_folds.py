@@ -1,4 +1,4 @@
-"""Folds: even, unrelated to neighbours and to outcomes, and the same wherever the items are."""
+"""Folds: even, unrelated to neighbours and to outcomes, the same wherever items are; ids."""
 
 import numpy as np
 import pandas as pd
@@ -8,6 +8,7 @@ import pytest
 from scipy import stats
 
 import soc_pymc as soc
+from soc_pymc.data.tables import validation
 from tests.data.cell_references import fold_of_id, fold_of_text
 from tests.data.engines import put_on  # noqa: F401  # a fixture
 from tests.tables import ROLES
@@ -115,3 +116,24 @@ def test_a_missing_id_has_no_fold(table):
     with pytest.raises(soc.ItemsError, match="'name': 1 of 600"):
         statistics(frame, id="name")
     assert statistics(frame, folds=None, id="name").n_items == N
+
+
+@pytest.mark.parametrize("engine", thinned(["memory", "duckdb", "polars", "spark"], ["memory"]))
+@pytest.mark.parametrize("column", ["name", "number"])
+def test_an_id_of_several_rows_is_refused(engine, column, put_on, table, monkeypatch):  # noqa: F811
+    """Doubled rows also look like leakage; of many ids a share is looked at."""
+    doubled = pa.concat_tables([table, table.slice(0, 60), table.slice(0, 20)])
+    source = doubled if engine == "memory" else put_on(engine, doubled)
+    with pytest.raises(soc.ItemsError, match=rf"^column '{column}': 140 of 680 rows .* duplicates"):
+        statistics(source, folds=None, id=column)
+    monkeypatch.setattr(validation, "_IDS_AT_ONCE", 200)
+    with pytest.raises(soc.ItemsError, match=r"about .* of 680 rows"):
+        statistics(source, folds=None, id=column)
+    assert statistics(table, folds=0, id=column).n_items == N
+
+
+def test_an_id_may_have_a_row_each_day(table):
+    days = [table.append_column("day", pa.array([day] * N)) for day in ("2024-01-01", "2024-01-02")]
+    assert len(statistics(pa.concat_tables(days), id="number", date="day").days) == 2
+    with pytest.raises(soc.ItemsError, match="more than once on one day"):
+        statistics(pa.concat_tables([*days, days[0]]), id="number", date="day")

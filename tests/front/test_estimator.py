@@ -268,17 +268,25 @@ def test_exposures_go_through_pipelines_and_searches(ads):
     np.testing.assert_array_equal(pipe.predict(t, y=y, exposure=n), after)
 
 
-def test_exposures_are_never_forgotten(ads):
-    """Neither by the estimator nor by its clones: without exposures all would count as 1."""
+def test_predictions_change_nothing_and_clones_know_nothing(ads):
+    t, y, n = ads["score"].head(600), ads["count"].head(600), ads["exposure"].head(600)
+    calibrator = soc.SecondOrderCalibrator(method=FIVE_STEPS, bins=10).fit(t, y)
+    before = dict(vars(calibrator))
+    calibrator.predict(t, y, n)
+    calibrator.predict_interval(t)
+    calibrator.score(t, y, n)
+    assert vars(calibrator).keys() == before.keys()
+    assert all(value is before[name] for name, value in vars(calibrator).items())
+    assert vars(clone(calibrator)) == vars(soc.SecondOrderCalibrator(method=FIVE_STEPS, bins=10))
+    assert calibrator.fit(t, y, n).fit(t, y).statistics_.total_exposure == len(y)
+
+
+def test_exposures_are_not_left_out_of_scores(ads):
+    """Without exposures all would count as 1."""
     few = ads.head(600)
     t, y, n = few[["score"]].to_numpy(), few["count"].to_numpy(), few["exposure"].to_numpy()
     calibrator = soc.SecondOrderCalibrator(method=FIVE_STEPS, bins=10).fit(t, y, n)
-    for later in (calibrator, clone(clone(calibrator))):
-        with pytest.raises(soc.ItemsError, match="exposure="):
-            later.fit(t, y)
     with pytest.raises(ValueError, match="enable_metadata_routing=True"):  # without routing
         cross_val_score(calibrator, t, y, cv=2, params={"exposure": n}, error_score="raise")
-    with pytest.raises(ValueError, match="exposure="):
-        cross_val_score(calibrator, t, y, cv=2, error_score="raise")
     counts = soc.SecondOrderCalibrator(method=FIVE_STEPS, bins=10).fit(t, y)  # of exposure 1
     assert counts.statistics_.total_exposure == len(y)

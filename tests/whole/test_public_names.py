@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import pickle
 import pkgutil
 import subprocess
 import sys
@@ -44,6 +45,33 @@ def test_every_name_is_documented_with_an_example_and_typed(path):
     signature = inspect.signature(value)
     bare = [p.name for p in signature.parameters.values() if p.annotation is p.empty]
     assert bare == []
+
+
+WORKERS = """
+from joblib import Parallel, delayed
+import soc_pymc as soc
+
+def fitted(seed):
+    table = soc.simulation.s1(400, seed)
+    items = soc.PoissonItems(table, score="score", count="count", exposure="exposure")
+    stats = soc.summarize(items, bins=20, progress=False)
+    return soc.fit(stats, method=soc.FiveSteps(), progress=False).status.converged
+
+print(Parallel(n_jobs=2, backend="loky")(delayed(fitted)(seed) for seed in range(2)))
+"""
+
+
+def test_the_package_is_sent_by_its_name():
+    assert pickle.loads(pickle.dumps(soc)) is soc
+
+
+@pytest.mark.slow
+def test_workers_run_functions_of_a_script(tmp_path):
+    """As joblib, Dask, Ray and Spark send them: by value, with the package that they refer to."""
+    script = tmp_path / "script.py"
+    script.write_text(WORKERS)
+    process = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
+    assert process.stdout.strip() == "[True, True]", process.stderr
 
 
 USER = """

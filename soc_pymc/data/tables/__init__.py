@@ -3,7 +3,7 @@
 from .grouping import Grouped
 from .sources import batches, kind_of, open_table, to_ibis
 from .streaming import Streamed
-from .validation import Scan, Tables, Totals, scan
+from .validation import Scan, Tables, Totals, check_ids, scan
 
 __all__ = [
     "Grouped",
@@ -12,6 +12,7 @@ __all__ = [
     "Tables",
     "Totals",
     "batches",
+    "check_ids",
     "kind_of",
     "open_table",
     "scan",

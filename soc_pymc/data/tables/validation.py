@@ -31,6 +31,8 @@ _DATES = (
 _CLUSTERS = "clusters must be labels: text, whole numbers or true/false"
 _LEAST_CLUSTER = 1.01  # items per cluster; hashes of a few clusters may be equal
 _IDS = "folds need ids that are whole numbers or text (or give fold= a column of fold numbers)"
+_IDS_AT_ONCE = 1_000_000  # ids that are looked for twice; of more, a share by their hash
+_ID_PRIME = 1_999_993
 _FOLD = Bounds(
     f"folds must be whole numbers from 0 to {MOST_FOLDS - 1}",
     largest=MOST_FOLDS - 1.0,
@@ -347,6 +349,36 @@ def check_total(items: Items, total: float) -> None:
         raise ItemsError(
             f"column {items.roles[outcome.observed]!r} sums to {total:.3g}, more than can be "
             "counted exactly: summarize parts of the items"
+        )
+
+
+def check_ids(items: Items, progress: bool = True) -> None:
+    """Refuse ids that several rows have, on one day if the items have dates.
+
+    All rows of an id have the same hash, so a share of the hashes finds any share of repeated rows.
+    """
+    import ibis.expr.operations as ops
+
+    if items.id is None:
+        return
+    table = open_table(items.source, list(items.roles.values()))
+    table = table.filter(table[items.id].notnull())
+    column, keys = table[items.id], [name for name in (items.id, items.date) if name]
+    with phase("checking ids", enabled=progress), readable(items.source):
+        n = table.count().to_pyarrow().as_py()
+        whole = column.type().is_integer()
+        text = column.type().is_string() and table.get_backend().has_operation(ops.Hash)
+        of = math.ceil(n / _IDS_AT_ONCE) if whole or text else 1
+        if of > 1:
+            table = table.filter((column % _ID_PRIME if whole else column.hash()) % of == 0)
+        rows = table.group_by(keys).aggregate(rows_of_id=table.count())["rows_of_id"]
+        repeated = (of * (rows > 1).ifelse(rows, 0).sum()).to_pyarrow().as_py()
+    if repeated:
+        day = " on one day" if items.date else ""
+        raise ItemsError(
+            f"column {items.id!r}: {'about ' if of > 1 else ''}{repeated:,} of {n:,} rows have an "
+            f"id that occurs more than once{day}; an id names one item: drop duplicates, add up "
+            "the rows of an item, or name the column as cluster= instead of id="
         )
 
 
