@@ -216,7 +216,8 @@ def check(
         at = np.sort(rngs[1].choice(n, min(subset, n), replace=False))
         groups = arviz_groups(fit, columns, at, rngs[1])
         groups["pit_values"] = _item_values(outcome, pit[at], at)
-        if not fit.one_draw:
+        # draws that were widened for clusters are no posterior from which to leave an item out
+        if not fit.one_draw and not fit.widened:
             where = "all items" if len(at) == n else f"{len(at):,} random items"
             ends = below[at], upto[at], pit[at]
             strayed = replicated_distances(shifts[:, :1], [len(at)], rngs[2])[:, 0]
@@ -240,7 +241,8 @@ def _check_cells(fit: Fit, stats: Statistics, seed: int, progress: bool) -> Chec
     elpd = None
     if not fit.one_draw:
         loo = loo_cells(fit, cells, progress)
-        rows.append(_loo_finding("all items", loo.pareto_k))
+        if not fit.widened:
+            rows.append(_loo_finding("all items", loo.pareto_k))
         groups["loo"] = xr.Dataset({name: ((), getattr(loo, name)) for name in _LOO})
         elpd = elpd_record(loo, cells.n)
     posterior = posterior_of(fit)

@@ -265,7 +265,7 @@ def _dates(first: pd.Timestamp, days: Floats) -> str:
 class PredictiveTest:
     """One posterior predictive test.
 
-    `ratio` is the observed summary over its predictive mean, `p_value` two-sided. The items that
+    `ratio` is the observed summary over its predictive median, `p_value` two-sided. The items that
     made the fit give p-values nearer one half than new items would: the test is conservative there.
     """
 
@@ -320,11 +320,15 @@ def _replicated(fit: Fit) -> tuple[Fit, int]:
 def _summaries(
     posterior: Posterior, columns: Columns, rounds: int, rng: np.random.Generator
 ) -> Floats:
-    """Summaries of replicated and observed outcomes, (summaries, 2, rounds x draws)."""
+    """Summaries of replicated and observed outcomes, (summaries, 2, rounds x draws).
+
+    Both are about the median curves: about its own draw, the outcomes of new items would scatter
+    more than replicates of that draw, as the draw is not their truth.
+    """
     outcome = posterior.outcome
     y, size = columns[outcome.observed], columns[outcome.size]
     curves = posterior.curves(columns["score"], columns.get("group"), size)
-    given = size, curves["mean"], curves["variance"]
+    given = size, *(np.median(curves[name], axis=0) for name in ("mean", "variance"))
     draws = len(curves["mean"])
     found = list(outcome.forms.summaries.values())
     observed = [np.broadcast_to(summary(y, *given), draws) for summary in found]
@@ -337,7 +341,8 @@ def _summaries(
 
 
 def _test(name: str, replicated: Floats, observed: Floats) -> PredictiveTest:
-    expected, seen = float(np.mean(replicated)), float(np.mean(observed))
+    # widened curves have far draws; of rare zeros the median is 0
+    expected, seen = float(np.median(replicated) or np.mean(replicated)), float(observed[0])
     ratio = seen / expected if expected > 0 else 1.0 if seen == 0 else float("inf")
     return PredictiveTest(name, ratio, tail_probability(replicated - observed))
 

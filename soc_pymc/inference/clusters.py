@@ -29,6 +29,7 @@ from .._lib.errors import FitError
 from ..data.statistics import Statistics, make_statistics, undated
 from ..families.family import FAMILIES
 from ..families.priors import Prior
+from ..families.scales import Scale
 from ..model.laplace import RowCurvature, floored, row_curvature
 from ..model.levels import Levels
 from ..model.problem import Problem, build
@@ -302,8 +303,31 @@ def for_clusters(
         }
     )
     first, second = (float(factors[name].median()) for name in built.family.curves)
+    own_scale = built.family.outcome.theta
+    for name in map(str, factors):
+        if name.startswith(built.family.curves[0]):
+            wider[name] = _with_mean_of(posterior[name], wider[name], own_scale)
+    effects = f"{built.family.curves[0]}_of_bin"
+    if effects in posterior:
+        centre = posterior[effects].mean(over)
+        wider[effects] = first * (posterior[effects] - centre) + centre
     words = (
         f"; bands widened for {stats.blocks} blocks of clusters, at the median knot by "
         f"{first:.2f} (mean) and {second:.2f} (variance)"
     )
     return {"posterior": wider, "clusters": factors}, words
+
+
+def _with_mean_of(narrow: xr.DataArray, wide: xr.DataArray, scale: Scale) -> xr.DataArray:
+    """Draws of a curve moved so that theta's mean is that of the narrow draws.
+
+    Noise on a curved scale, such as the logarithm, moves the mean of theta; clusters do not.
+    """
+
+    def level(values: xr.DataArray) -> xr.DataArray:
+        theta = xr.apply_ufunc(scale.score, values)
+        return xr.apply_ufunc(scale.position, theta.mean(("chain", "draw")))
+
+    for _ in range(5):  # one is enough but for the logit
+        wide = wide + (level(narrow) - level(wide))
+    return wide

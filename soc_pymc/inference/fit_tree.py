@@ -13,7 +13,6 @@ from ..families.family import family_of_kind
 from ..families.monotone import project_monotone
 from ..families.outcomes import OUTCOMES
 from ..families.scales import RANK, SCALES, Scale
-from ..model.laplace import with_effects
 from ..model.problem import Problem
 from ..model.rows import Rows, make_rows, positions
 from ..model.splines import Axis
@@ -30,10 +29,6 @@ def fit_tree(
 
     `monotone` makes the mean's curves non-decreasing.
     """
-    names = built.family.curves
-    if built.effects:
-        parts = (names, built.curves, built.data, built.rows.bin)
-        groups = {**groups, "posterior": with_effects(groups["posterior"], *parts)}
     further = arviz_groups(built, stats, groups["posterior"], "clusters" in groups)
     tree = tree_of_draws(built, stats, groups, monotone)
     for name, data in further.items():

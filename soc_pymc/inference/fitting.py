@@ -15,6 +15,7 @@ from ..families import surrogates
 from ..families.family import family_of_kind
 from ..families.priors import Prior
 from ..model import problem
+from ..model.laplace import with_effects
 from .clusters import for_clusters
 from .fit_tree import fit_tree
 from .five_steps import run_five_steps
@@ -134,6 +135,9 @@ def fit(
     with problem.started(built, start):
         run: Any = run_nuts if isinstance(method, NUTS) else run_variational
         groups, verdict = run(built, method, progress)
+    if built.effects:
+        parts = (built.family.curves, built.curves, built.data, built.rows.bin)
+        groups = {**groups, "posterior": with_effects(groups["posterior"], *parts)}
     if stats.blocks:
         wider, words = for_clusters(built, stats, prior, groups["posterior"])
         groups, verdict["reason"] = {**groups, **wider}, verdict["reason"] + words

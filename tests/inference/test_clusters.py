@@ -70,8 +70,9 @@ def test_bands_are_as_wide_as_clusters_make_them(fits, tmp_path):
     assert 0.025 < np.median(between) < 0.06
     for name in ("log_mean", "log_cv2"):
         assert (sds(wide, name) > 0.97 * sds(narrow, name)).all()
-        means = [fit.data["posterior"][name].mean(OVER) for fit in (wide, narrow)]
-        np.testing.assert_allclose(*means, atol=1e-9)
+    draws = [fit.data["posterior"] for fit in (wide, narrow)]
+    np.testing.assert_allclose(*(np.exp(each["log_mean"]).mean(OVER) for each in draws), rtol=1e-9)
+    np.testing.assert_allclose(*(each["log_cv2"].mean(OVER) for each in draws), atol=1e-9)
     factor = wide.data["clusters"]["log_mean"].to_numpy()
     np.testing.assert_allclose(factor, sds(wide) / sds(narrow), rtol=0.05)
     assert wide.widened
@@ -164,3 +165,29 @@ def test_clusters_that_cannot_widen_bands(frame):
     )
     with pytest.raises(soc.FitError, match="block"):
         soc.fit(alone, **QUIET)
+
+
+@pytest.mark.slow
+def test_effects_of_bins_are_widened(frame):
+    """Curve and effect of a bin together are uncertain by more than without clusters."""
+    prior, sd = soc.Gamma(bin_effects=True), {}
+    for cluster in (None, "cluster"):
+        stats = soc.summarize(items_of(frame), bins=15, cluster=cluster, **QUIET)
+        fit = soc.fit(stats, prior, **QUIET)
+        scores = frame["score"].quantile([0.2, 0.5, 0.8])
+        curves = soc.calibration_curves(fit, scores)
+        sd[cluster] = curves["log_mean"].std(OVER).to_numpy()
+    assert (sd["cluster"] > 1.2 * sd[None]).all()
+
+
+@pytest.mark.slow
+def test_the_check_agrees_with_wider_bands(fits, frame):
+    """Where clusters explain what is off, the check of the wider fit finds less to be off."""
+    items = items_of(frame)
+    found = {
+        name: soc.check(fit, items, subset=300, **QUIET).table.set_index("check")["statistic"]
+        for name, (_, fit) in fits.items()
+    }
+    away = {name: abs(np.log(table["dispersion"])) for name, table in found.items()}
+    assert away["clusters"] < away["plain"] + 0.02
+    assert "leave-one-out" not in found["clusters"]

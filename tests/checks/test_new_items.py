@@ -1,0 +1,92 @@
+"""Checks of items that had no part in the fit: all of them share the error of its curves."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+import soc_pymc as soc
+from soc_pymc.checks.curve_error import curve_shifts, distance_p_value, replicated_distances
+from soc_pymc.checks.predictive import predictive_cdf, randomised_pit, thin, uniformity
+from soc_pymc.posterior.item_columns import frame_columns
+from soc_pymc.posterior.predictive import posterior_of
+from tests.thinning import thinned
+
+QUIET = {"progress": False}
+ITEMS = 50_000
+
+
+@pytest.mark.parametrize("name", thinned(["gamma", "normal", "zeros"], ["normal"]))
+def test_items_of_one_draw_of_the_curves_pass(name, example):
+    """Of 20 draws as the truth of 50,000 items, at most 4 are rejected at 5% (0.3% by chance).
+
+    The test that takes items as independent rejects more than that.
+    """
+    case, rng = example(name), np.random.default_rng(0)
+    fit, truth = case.fit, posterior_of(thin(case.fit, 20))
+    rows = case.frame.iloc[rng.integers(len(case.frame), size=ITEMS)]
+    columns = dict(frame_columns(fit, truth, case.case.items(rows)))
+    outcomes = truth.simulate(columns, rng)
+    everything = [np.ones(ITEMS, dtype=bool)]
+    shift = curve_shifts(fit, columns, everything, rng)
+    strayed = replicated_distances(shift, [ITEMS], rng)[:, 0]
+    p_values = []
+    for own in outcomes:
+        items = columns | {truth.outcome.observed: own}
+        below, upto = predictive_cdf(posterior_of(fit), items, progress=False)
+        test = uniformity(randomised_pit(below, upto, rng))
+        p_values.append((distance_p_value(test.distance, ITEMS, strayed), test.p_value))
+    allowed, independent = (np.array(p_values) < 0.05).sum(axis=0)
+    assert allowed <= 4 < independent
+
+
+def test_without_error_of_the_curves_the_test_is_kolmogorov_and_smirnovs():
+    """P-values of 200 and of 20 items agree to 0.01, four standard errors of 2,000 replicates."""
+    rng = np.random.default_rng(1)
+    for n in (20, 200):
+        strayed = replicated_distances(np.zeros((1, 1, 200)), [n], rng)[:, 0]
+        for p_value in (0.5, 0.2, 0.05, 0.01):
+            distance = stats.kstwo.isf(p_value, n)
+            tolerance = 0.005 + 4 * np.sqrt(p_value / 2000)
+            assert distance_p_value(distance, n, strayed) == pytest.approx(p_value, abs=tolerance)
+        distance = stats.kstwo.isf(1e-4, n)
+        assert 1e-5 < distance_p_value(distance, n, strayed) < 1e-3
+
+
+def simulated(n, seed, factor=1.0):
+    """Returns counts whose theta is Gamma given the score, times a factor."""
+    rng = np.random.default_rng(seed)
+    t, exposure = rng.lognormal(-2.5, 0.8, n), rng.lognormal(4.0, 1.0, n)
+    cv2 = 0.3 * (t / 0.08) ** -0.3
+    theta = factor * rng.gamma(1.0 / cv2, 0.9 * t * cv2)
+    frame = pd.DataFrame({"t": t, "y": rng.poisson(theta * exposure), "N": exposure})
+    return soc.PoissonItems(frame, score="t", count="y", exposure="N")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("times", [1, 10])
+def test_new_items_of_the_same_truth_pass(times):
+    """Of the slices of 20 fits to 2,000 items, at most 12% are rejected at 5%, and 2 tables fail.
+
+    Slices of one fit share its error: the share's standard error is about 2.5%. At its nominal
+    rate a table fails in 1%.
+    """
+    rejected, failed = [], 0
+    for seed in range(20):
+        statistics = soc.summarize(simulated(2000, 1000 + seed), bins=50, **QUIET)
+        fit = soc.fit(statistics, soc.Gamma(), **QUIET)
+        table = soc.check(fit, simulated(2000 * times, 5000 + seed), **QUIET).table
+        rejected.append((table["p_value"].dropna() < 0.05).mean())
+        failed += (table["verdict"] == "fail").any()
+    assert np.mean(rejected) < 0.12
+    assert failed <= 2
+
+
+@pytest.mark.slow
+def test_new_items_with_a_higher_mean_fail():
+    """A shift of 10% is found in 20,000 new items of each of three fits to 2,000."""
+    for seed in range(3):
+        statistics = soc.summarize(simulated(2000, 1000 + seed), bins=50, **QUIET)
+        fit = soc.fit(statistics, soc.Gamma(), **QUIET)
+        table = soc.check(fit, simulated(20_000, seed, factor=1.1), subset=500, **QUIET).table
+        assert (table["verdict"] == "fail").any()
