@@ -17,6 +17,7 @@ from .._lib.arguments import (
     Refusal,
     Whole,
     checked,
+    digits,
     numbers_of,
     shown,
     switch,
@@ -68,8 +69,8 @@ def _cut_points(edges: Any, name: str, error: Refusal = StatisticsError) -> Floa
     if len(falls):
         i = int(falls[0])
         raise error(
-            f"edges must increase strictly, but edge {i + 1} ({cuts[i + 1]:g}) follows edge {i} "
-            f"({cuts[i]:g})"
+            f"edges must increase strictly, but edge {i + 1} ({digits(cuts[i + 1])}) follows "
+            f"edge {i} ({digits(cuts[i])})"
         )
     return cuts
 
@@ -292,7 +293,7 @@ def _tell_atoms(stats: Statistics, items: Items) -> None:
     """Say which scores are shared by many items."""
     if atoms := stats.atoms:
         shares = ", ".join(
-            f"{n:,} of {stats.n_items:,} items have {score:.12g}" for score, n in atoms.items()
+            f"{n:,} of {stats.n_items:,} items have {digits(score)}" for score, n in atoms.items()
         )
         warn_user(
             f"column {items.score!r} has scores shared by many items, such as a default score: "
@@ -337,7 +338,7 @@ def _choose(
     if first.score_min == first.score_max:
         reader.check()
         raise ItemsError(
-            f"column {items.score!r}: every score is {first.score_min:.12g}, so there is "
+            f"column {items.score!r}: every score is {digits(first.score_min)}, so there is "
             "nothing to calibrate along; give scores that differ between items"
         )
     if not first.weight.sum() > 0:

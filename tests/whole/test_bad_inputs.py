@@ -56,6 +56,7 @@ VALUES = [
     ("y", None, "'y': 1 of 4 rows is missing"),
     ("y", -1.0, "negative (-1)"),
     ("y", 0.5, "not whole (0.5)"),
+    ("y", 1.000000012345679, "not whole (1.000000012345679)"),
     ("N", None, "'N': 1 of 4 rows is missing"),
     ("N", -2.0, "negative (-2)"),
     ("v", None, "'v': 1 of 4 rows is missing"),

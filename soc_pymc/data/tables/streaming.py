@@ -44,6 +44,7 @@ from .validation import (
     check_types,
     crossed,
     fits_joint,
+    near_whole,
     numbers,
     scan,
 )
@@ -254,7 +255,7 @@ class Streamed:
                 elif name == "cluster":
                     own = _blocked(values, clusters)
                 else:
-                    own = np.asarray(values.to_numpy(zero_copy_only=False))
+                    own = near_whole(name, np.asarray(values.to_numpy(zero_copy_only=False)))
                 if name not in arrays or len(arrays[name]) < piece.rows:
                     arrays[name] = np.empty(piece.rows, own.dtype)
                 arrays[name][filled:until] = own
