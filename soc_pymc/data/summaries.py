@@ -129,9 +129,9 @@ def summarize(
     items
         The items.
     bins
-        Number of bins of equal weight. None chooses one bin per 10 items, at least 20 and at most
-        1,000, and halves the first and the last bin repeatedly towards the ends, where scores lie
-        far apart. Scores that many items share (`Statistics.atoms`) have bins of their own besides.
+        Number of bins of equal weight. None chooses one bin per 10 items, from 20 to 1,000, and a
+        few more, as it halves the first and the last bin repeatedly towards the ends, where scores
+        lie far apart. Scores that many items share (`Statistics.atoms`) have bins of their own.
     equal
         Quantity that bins hold in equal amounts: ``"items"`` (the default), ``"count"`` or
         ``"exposure"``, or ``"successes"`` or ``"trials"``; items with values have only the first.

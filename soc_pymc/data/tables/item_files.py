@@ -45,7 +45,7 @@ def _database(process: int, number_of_threads: int) -> Any:
     import duckdb
 
     # cached contents would hide that a file was written again within a second
-    config = {"threads": number_of_threads, "enable_external_file_cache": False}
+    config: dict[str, Any] = {"threads": number_of_threads, "enable_external_file_cache": False}
     return duckdb.connect(config=config)
 
 

@@ -243,6 +243,7 @@ class Streamed:
         codes: dict[str, int] = {}
         clusters: list[tuple[list[str], Ints]] = []
         arrays: dict[str, NDArray[Any]] = self._work.__dict__
+        own: NDArray[Any]
         filled = 0
         for batch in piece.batches():
             until = filled + batch.num_rows

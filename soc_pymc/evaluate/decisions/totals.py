@@ -18,8 +18,9 @@ from ..._lib.arrays import Bools, Floats, Ints
 from ..._lib.errors import FitError
 from ..._lib.progress import Phase, phase
 from ..._lib.threads import ordered_map
-from ...data.items import Items
+from ...data.items import Items, check_outcomes
 from ...families.family import is_mixture
+from ...families.outcomes import OUTCOMES
 from ...families.validity import LARGEST
 from ...inference.results import Fit
 from ...posterior.curves import items_at_once
@@ -61,7 +62,8 @@ def total(
     fit, items
         The fit, and the items to add up, of its kind: those of the fit, some of them, or others.
     weights
-        Name of a column of numbers, or one number for each item: the total is the sum of weight
+        ``"exposure"`` (the column with that role; of successes ``"trials"`` too), the name of
+        another column of numbers, or one number for each item: the total is the sum of weight
         times theta. With exposures as weights of rates, it is the expected number of events.
         Weights may be negative (differences) and 0. None counts every item once.
     by
@@ -120,6 +122,10 @@ def total(
     probs = probabilities(quantiles)
     switch(mean, "mean")
     cut = OrNone(Real())(threshold, "threshold")
+    check_outcomes(items, "items")
+    outcome = OUTCOMES[items.kind]
+    if isinstance(weights, str) and weights in ("exposure", outcome.size) and outcome.sizes_add:
+        weights = items.roles[outcome.size]
     named = [column for column in (weights, by) if isinstance(column, str)]
     decision = read_decision(fit, items, progress, named)
     weight = _weights(decision, weights)
