@@ -47,6 +47,7 @@ from .items import Items, check_outcomes
 from .statistics import FORMAT, Statistics, is_whole, make_statistics
 
 _log = logging.getLogger(__name__)
+_SAME = 1e-12  # relative difference of scores that is taken for rounding
 _FEWEST_BINS, _MOST_BINS, _ITEMS_IN_BIN = 20, 1000, 10  # default number of bins
 _FOLDS = 10  # folds from ids
 _OWN_GROUPS = 50  # items of which not each may be a group of its own
@@ -278,8 +279,16 @@ def _with_column(items: Items, role: str, column: str) -> Items:
 
 
 def _check_groups(stats: Statistics) -> None:
-    """Refuse a column of groups with a label of its own for every item."""
-    n = stats.n_items
+    """Refuse a column of groups with a label of its own for every item, or that cannot be saved."""
+    n, part = stats.n_items, stats.table("part")
+    for grouping in stats.groupings:
+        cut = np.array(["\0" in level for level in grouping.levels])[grouping.of]
+        if cut.any():  # netCDF ends a text there
+            bad = int(part["n"][cut[part["group"]]].sum())
+            raise ItemsError(
+                f"column {grouping.column!r}: {bad:,} of {n:,} rows have a label with a NUL "
+                "character: remove it"
+            )
     for grouping in stats.groupings if n >= _OWN_GROUPS else ():
         if len(grouping.levels) >= n:
             raise ItemsError(
@@ -335,7 +344,7 @@ def _choose(
     shown = progress and isinstance(reader, tables.Grouped)
     with phase("choosing bins", enabled=shown):
         first = reader.weights(FIRST_GRID, -math.inf, math.inf, weight)
-    if first.score_min == first.score_max:
+    if first.score_max - first.score_min <= _SAME * max(abs(first.score_min), abs(first.score_max)):
         reader.check()
         raise ItemsError(
             f"column {items.score!r}: every score is {digits(first.score_min)}, so there is "

@@ -65,7 +65,8 @@ def open_table(source: Any, columns: Sequence[str] | None = None) -> Any:
     if kind == "ibis":
         return source.select(*chosen(source.columns, columns)) if columns else source
     if kind == "files":
-        return _open_files(source, columns)
+        with readable(source):
+            return _open_files(source, columns)
     table = _arrow(source, kind, columns)
     refuse_case_twins(table.column_names, table.column_names)
     connection = connect()

@@ -295,10 +295,13 @@ class _Totals:
         """Quantile of each total."""
         from scipy.optimize.elementwise import find_root
 
-        # by Cantelli's inequality a draw's own quantile lies between these
-        mean, sd = self.cumulants[0], np.sqrt(self.cumulants[1])
-        low = (mean - sd * np.sqrt((1.0 - prob) / prob)).min(axis=0)
-        width = (mean + sd * np.sqrt(prob / (1.0 - prob))).max(axis=0) - low
+        # Bernstein's bounds: in both tails a shifted Gamma's quantile lies between these
+        mean, variance, third = self.cumulants
+        scale = np.abs(third) / np.where(variance > 0.0, 2.0 * variance, 1.0)
+        tails = -np.log(prob), -np.log1p(-prob)
+        below, over = (np.sqrt(2.0 * variance * tail) + scale * tail for tail in tails)
+        low = (mean - below).min(axis=0)
+        width = (mean + over).max(axis=0) - low
 
         def above(place: Floats, at: Ints) -> Floats:
             return self._below(low[at] + place * width[at], at) - prob
