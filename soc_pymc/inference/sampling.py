@@ -1,9 +1,11 @@
 """The No-U-Turn sampler on the same model and coordinates: the reference."""
 
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pymc as pm
+import pytensor
 import xarray as xr
 
 from .._lib.arrays import Floats
@@ -18,7 +20,13 @@ def run_nuts(
     built: Problem, method: NUTS, progress: bool
 ) -> tuple[dict[str, xr.Dataset], dict[str, Any]]:
     """Groups for the fit's `DataTree`, and the fields of its `Status` without the seconds."""
-    with built.model, raising_interrupt():
+    with (
+        built.model,
+        raising_interrupt(),
+        # PyTensor never removes the source of what it compiles
+        TemporaryDirectory() as sources,
+        pytensor.config.change_flags(generated_src_dir=sources),
+    ):
         tree = pm.sample(
             draws=method.draws,
             tune=method.tune,
