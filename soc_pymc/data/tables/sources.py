@@ -130,9 +130,19 @@ def batches(
     """
     selected = table.select(*chosen(table.columns, columns))
     with readable(source):
-        for batch in selected.to_pyarrow_batches(chunk_size=size):
+        for batch in record_batches(selected, size):
             for start in range(0, batch.num_rows, size):
                 yield batch.slice(start, size)
+
+
+def record_batches(table: Any, size: int) -> Iterator[Any]:
+    """Arrow record batches of an Ibis table of about `size` rows, from its engine."""
+    backend = table.get_backend()
+    if backend.name != "duckdb":
+        return iter(table.to_pyarrow_batches(chunk_size=size))
+    # where Ibis calls a method that DuckDB has deprecated; older versions lack the other
+    relation = backend._to_duckdb_relation(table)
+    return iter(getattr(relation, "to_arrow_reader", relation.fetch_arrow_reader)(size))
 
 
 @contextmanager
