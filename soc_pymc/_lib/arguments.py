@@ -50,6 +50,11 @@ def shown(value: object) -> str:
     return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
 
 
+def digits(value: float) -> str:
+    """A number with as many digits as tell it apart from every other one."""
+    return repr(float(value)).removesuffix(".0")
+
+
 # --- rules ---------------------------------------------------------------------------------------
 
 

@@ -26,6 +26,7 @@ import xarray as xr
 
 from .arguments import Refusal, path_of
 from .netcdf import read_plain
+from .threads import raising_interrupt
 
 _STALE_SECONDS = 86_400.0
 _LONGEST = 150  # bytes of the target's name in the temporary name
@@ -190,6 +191,7 @@ def seal(content: bytes | memoryview) -> bytes:
     return b"\nsoc_pymc sha256 " + hashlib.sha256(content).hexdigest().encode() + b"\n"
 
 
+@raising_interrupt()
 def save_netcdf(
     data: xr.Dataset | xr.DataTree,
     path: str | os.PathLike[str],
@@ -228,6 +230,7 @@ def save_netcdf(
         file.write(seal(content))
 
 
+@raising_interrupt()
 def read_saved(
     path: str | os.PathLike[str],
     opener: Callable[..., Any],

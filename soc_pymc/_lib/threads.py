@@ -7,6 +7,7 @@ time of a mixture's fit and made it a third slower.
 """
 
 import os
+import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -179,3 +180,35 @@ def one_blas_thread[T: Callable[..., Any]](function: T) -> T:
             return function(*args, **given)
 
     return cast(T, call)
+
+
+# --- Ctrl-C --------------------------------------------------------------------------------------
+
+
+@contextmanager
+def raising_interrupt() -> Iterator[None]:
+    """Raise KeyboardInterrupt after Ctrl-C, which some libraries swallow or make another error.
+
+    `pm.sample` returns the draws so far: fewer draws, or fewer chains, than requested.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield
+        return
+    arrived: list[int] = []
+
+    def interrupt(number: int, frame: Any) -> None:
+        arrived.append(number)
+        before(number, frame)
+
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    except Exception as error:
+        if arrived:
+            raise KeyboardInterrupt from error
+        raise
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if arrived:
+        raise KeyboardInterrupt

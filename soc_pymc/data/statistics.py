@@ -16,7 +16,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
-from .._lib.arguments import OrNone, checked, shown
+from .._lib.arguments import OrNone, checked, digits, shown
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import StatisticsError
 from .._lib.files import read_saved, save_netcdf
@@ -786,7 +786,7 @@ def coarsened(stats: Statistics, edges: ArrayLike) -> Statistics:
     if len(strange):
         raise StatisticsError(
             f"{len(strange)} of the {len(cuts)} edges are none of the statistics' (the first is "
-            f"{strange[0]:g}): bins can only be put together whole, give some of stats.edges"
+            f"{digits(strange[0])}): bins can only be put together whole, give some of stats.edges"
         )
     cuts = np.unique(cuts)
     # the bin after the k-th edge is k + 1

@@ -17,6 +17,7 @@ from .._lib.arguments import (
     Refusal,
     Whole,
     checked,
+    digits,
     numbers_of,
     shown,
     switch,
@@ -46,6 +47,7 @@ from .items import Items, check_outcomes
 from .statistics import FORMAT, Statistics, is_whole, make_statistics
 
 _log = logging.getLogger(__name__)
+_SAME = 1e-12  # relative difference of scores that is taken for rounding
 _FEWEST_BINS, _MOST_BINS, _ITEMS_IN_BIN = 20, 1000, 10  # default number of bins
 _FOLDS = 10  # folds from ids
 _OWN_GROUPS = 50  # items of which not each may be a group of its own
@@ -70,8 +72,8 @@ def _cut_points(edges: Any, name: str, error: Refusal = StatisticsError) -> Floa
     if len(falls):
         i = int(falls[0])
         raise error(
-            f"edges must increase strictly, but edge {i + 1} ({cuts[i + 1]:g}) follows edge {i} "
-            f"({cuts[i]:g})"
+            f"edges must increase strictly, but edge {i + 1} ({digits(cuts[i + 1])}) follows "
+            f"edge {i} ({digits(cuts[i])})"
         )
     return cuts
 
@@ -130,9 +132,9 @@ def summarize(
     items
         The items.
     bins
-        Number of bins of equal weight. None chooses one bin per 10 items, at least 20 and at most
-        1,000, and halves the first and the last bin repeatedly towards the ends, where scores lie
-        far apart. Scores that many items share (`Statistics.atoms`) have bins of their own besides.
+        Number of bins of equal weight. None chooses one bin per 10 items, from 20 to 1,000, and a
+        few more, as it halves the first and the last bin repeatedly towards the ends, where scores
+        lie far apart. Scores that many items share (`Statistics.atoms`) have bins of their own.
     equal
         Quantity that bins hold in equal amounts: ``"items"`` (the default), ``"count"`` or
         ``"exposure"``, or ``"successes"`` or ``"trials"``; items with values have only the first.
@@ -282,8 +284,16 @@ def _with_column(items: Items, role: str, column: str) -> Items:
 
 
 def _check_groups(stats: Statistics) -> None:
-    """Refuse a column of groups with a label of its own for every item."""
-    n = stats.n_items
+    """Refuse a column of groups with a label of its own for every item, or that cannot be saved."""
+    n, part = stats.n_items, stats.table("part")
+    for grouping in stats.groupings:
+        cut = np.array(["\0" in level for level in grouping.levels])[grouping.of]
+        if cut.any():  # netCDF ends a text there
+            bad = int(part["n"][cut[part["group"]]].sum())
+            raise ItemsError(
+                f"column {grouping.column!r}: {bad:,} of {n:,} rows have a label with a NUL "
+                "character: remove it"
+            )
     for grouping in stats.groupings if n >= _OWN_GROUPS else ():
         if len(grouping.levels) >= n:
             raise ItemsError(
@@ -297,7 +307,7 @@ def _tell_atoms(stats: Statistics, items: Items) -> None:
     """Say which scores are shared by many items."""
     if atoms := stats.atoms:
         shares = ", ".join(
-            f"{n:,} of {stats.n_items:,} items have {score:.12g}" for score, n in atoms.items()
+            f"{n:,} of {stats.n_items:,} items have {digits(score)}" for score, n in atoms.items()
         )
         warn_user(
             f"column {items.score!r} has scores shared by many items, such as a default score: "
@@ -362,10 +372,10 @@ def _choose(
     shown = progress and isinstance(reader, tables.Grouped)
     with phase("choosing bins", enabled=shown):
         first = reader.weights(FIRST_GRID, -math.inf, math.inf, weight)
-    if first.score_min == first.score_max:
+    if first.score_max - first.score_min <= _SAME * max(abs(first.score_min), abs(first.score_max)):
         reader.check()
         raise ItemsError(
-            f"column {items.score!r}: every score is {first.score_min:.12g}, so there is "
+            f"column {items.score!r}: every score is {digits(first.score_min)}, so there is "
             "nothing to calibrate along; give scores that differ between items"
         )
     if not first.weight.sum() > 0:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from scipy import special
 
+from .._lib.arguments import digits
 from .._lib.arrays import Bools, Floats
 from .._lib.errors import FitError
 
@@ -48,8 +49,8 @@ class Scale:
         bad = ~self.holds(t)
         if np.any(bad):
             raise FitError(
-                f"{int(bad.sum())} scores are {self.outside} (first: {t[bad].flat[0]:g}): use "
-                'soc.Spline(scale="rank") or scale="linear" for both curves, or drop or clip '
+                f"{int(bad.sum())} scores are {self.outside} (first: {digits(t[bad].flat[0])}): "
+                'use soc.Spline(scale="rank") or scale="linear" for both curves, or drop or clip '
                 "these scores"
             )
         return np.asarray(self.position(t))

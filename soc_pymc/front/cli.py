@@ -31,6 +31,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     arguments: Words of the command line; None takes the process's own.
     """
+    if sys.stderr is None:  # closed: print would write to standard output instead
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # of the process, to its end
+    if sys.stdout is None:
+        return _fail("standard output is closed: redirect it to a file")
     arrived: list[int] = []
     with _handlers(arrived):
         try:

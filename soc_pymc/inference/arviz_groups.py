@@ -76,7 +76,7 @@ def _observed(built: Problem) -> Any:
     """Observed totals of rows."""
     model = built.model
     if built.observed in model.named_vars:
-        values = model.rvs_to_values[model[built.observed]].eval()
+        values = model.rvs_to_values[model[built.observed]].eval(mode="FAST_COMPILE")
     else:
         values = built.data.total
     return np.asarray(values).astype(built.family.outcome.dtype)

@@ -2,8 +2,11 @@
 
 import logging
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import pymc as pm
 
 from .._lib.arguments import A, OrNone, checked, switch
@@ -127,25 +130,38 @@ def fit(
         return Fit(conventional(tree), prior, method, _status(verdict, began))
     with phase("fit: compiling the likelihood (once on a machine)", enabled=progress):
         surrogates.warm_up(family_of_kind(stats.kind).rows.smallest())
-    with phase("fit: pilot and model", enabled=progress):
-        if model is None:
-            built = problem.build(stats, prior, start, whole=isinstance(method, NUTS))
-        else:  # recomputes the Laplace start of soc.model, which defined its coordinates
-            built = problem.extended(problem.build(stats, prior, whole=True), model)
-    with problem.started(built, start):
-        run: Any = run_nuts if isinstance(method, NUTS) else run_variational
-        groups, verdict = run(built, method, progress)
-    if built.effects:
-        parts = (built.family.curves, built.curves, built.data, built.rows.bin)
-        groups = {**groups, "posterior": with_effects(groups["posterior"], *parts)}
-    if stats.blocks:
-        wider, words = for_clusters(built, stats, prior, groups["posterior"])
-        groups, verdict["reason"] = {**groups, **wider}, verdict["reason"] + words
+    with _usable_units():
+        with phase("fit: pilot and model", enabled=progress):
+            if model is None:
+                built = problem.build(stats, prior, start, whole=isinstance(method, NUTS))
+            else:  # recomputes the Laplace start of soc.model, which defined its coordinates
+                built = problem.extended(problem.build(stats, prior, whole=True), model)
+        with problem.started(built, start):
+            run: Any = run_nuts if isinstance(method, NUTS) else run_variational
+            groups, verdict = run(built, method, progress)
+        if built.effects:
+            parts = (built.family.curves, built.curves, built.data, built.rows.bin)
+            groups = {**groups, "posterior": with_effects(groups["posterior"], *parts)}
+        if stats.blocks:
+            wider, words = for_clusters(built, stats, prior, groups["posterior"])
+            groups, verdict["reason"] = {**groups, **wider}, verdict["reason"] + words
     status = _status(verdict, began)
     tree = fit_tree(built, stats, groups, prior.monotone)
     if model is not None:
         tree.attrs["own_terms"] = 1
     return Fit(conventional(tree), prior, method, status)
+
+
+@contextmanager
+def _usable_units() -> Iterator[None]:
+    """Make one sentence of what linear algebra says of numbers that overflow or vanish."""
+    try:
+        yield
+    except np.linalg.LinAlgError as error:
+        raise FitError(
+            f"the model cannot be computed with numbers of this size ({error}): bring scores, "
+            "outcomes and noise sds or exposures into units in which they are nearer to 1"
+        ) from error
 
 
 def _status(verdict: dict[str, Any], began: float) -> Status:

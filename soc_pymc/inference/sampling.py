@@ -1,16 +1,15 @@
 """The No-U-Turn sampler on the same model and coordinates: the reference."""
 
-import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pymc as pm
+import pytensor
 import xarray as xr
 
 from .._lib.arrays import Floats
+from .._lib.threads import raising_interrupt
 from ..model.problem import Problem
 from .density import kept_variables
 from .methods import NUTS
@@ -21,7 +20,13 @@ def run_nuts(
     built: Problem, method: NUTS, progress: bool
 ) -> tuple[dict[str, xr.Dataset], dict[str, Any]]:
     """Groups for the fit's `DataTree`, and the fields of its `Status` without the seconds."""
-    with built.model, _raising_interrupt():
+    with (
+        built.model,
+        raising_interrupt(),
+        # PyTensor never removes the source of what it compiles
+        TemporaryDirectory() as sources,
+        pytensor.config.change_flags(generated_src_dir=sources),
+    ):
         tree = pm.sample(
             draws=method.draws,
             tune=method.tune,
@@ -35,35 +40,6 @@ def run_nuts(
         )
     groups = {name: tree[name].to_dataset() for name in ("posterior", "sample_stats")}
     return groups, _sampling_verdict(groups)
-
-
-@contextmanager
-def _raising_interrupt() -> Iterator[None]:
-    """Raise KeyboardInterrupt after Ctrl-C, on which `pm.sample` returns the draws so far.
-
-    Then there are fewer draws, or fewer chains, than requested.
-    """
-    before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(before):
-        yield
-        return
-    arrived = []
-
-    def interrupt(number: int, frame: Any) -> None:
-        arrived.append(number)
-        before(number, frame)
-
-    signal.signal(signal.SIGINT, interrupt)
-    try:
-        yield
-    except Exception as error:  # no draws at all
-        if arrived:
-            raise KeyboardInterrupt from error
-        raise
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if arrived:
-        raise KeyboardInterrupt
 
 
 def _effective_samples(posterior: xr.Dataset, method: str) -> Floats:

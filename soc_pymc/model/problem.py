@@ -748,7 +748,9 @@ def extended(built: Problem, model: pm.Model) -> Problem:
         np.array_equal(np.asarray(model.coords.get(name, ())), np.asarray(values))
         for name, values in built.model.coords.items()
     )
-    observed = (m.rvs_to_values[m[built.observed]].eval() for m in (built.model, model))
+    observed = (  # compiled code would leave its source in the temporary folder
+        m.rvs_to_values[m[built.observed]].eval(mode="FAST_COMPILE") for m in (built.model, model)
+    )
     if not (same and np.array_equal(*observed)):
         raise FitError("model= is of other statistics or knots than stats and prior: build it anew")
     if model.discrete_value_vars:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from .._lib.arguments import digits
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
 from ..data.statistics import Statistics
@@ -152,7 +153,7 @@ def check_atoms_apart(stats: Statistics) -> None:
     if stats.coarse > 1 and (atoms := stats.atoms):
         raise FitError(
             f"joint cells are of {stats.coarse} bins together, in which scores shared by many "
-            f"items ({', '.join(f'{score:.12g}' for score in list(atoms)[:3])}) are with others: "
+            f"items ({', '.join(map(digits, list(atoms)[:3]))}) are with others: "
             "summarize with fewer bins=, or with joint= a larger number of cells, or fit a prior "
             "with atoms=False"
         )

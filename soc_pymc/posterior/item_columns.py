@@ -15,6 +15,7 @@ from ..data.groups import group_roles, is_group, joined, roles_of
 from ..data.items import Items, check_outcomes
 from ..data.statistics import Statistics
 from ..data.tables import batches, open_table, scan
+from ..data.tables.validation import near_whole
 from ..families.outcomes import OUTCOMES
 from ..inference.results import Fit
 from .curves import atom_of, items_at_once
@@ -81,6 +82,7 @@ def columns_of(table: Any, roles: Mapping[str, str]) -> Columns:
         if is_group(role):
             continue
         column = np.asarray(table[name].cast(pa.float64(), safe=False))  # null becomes NaN
+        column = near_whole(role, column)
         column.flags.writeable = False  # like Arrow's own arrays, so that there is one compilation
         columns[role] = column
     return columns

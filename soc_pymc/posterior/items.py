@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
 
@@ -44,6 +45,7 @@ _BATCH, _BATCH_OF_FEW = 100_000, 1 << 18  # items per batch, with all draws and 
 _BATCH_OF_MIXTURES = 1 << 20  # which solve for all draws at cells' points again in every batch
 DRAWS = ("auto", "all", "representative")  # the last is an old name of the first
 _OUTERMOST = 0.025  # quantile up to which few nodes are accurate
+_EXTREME = 1e-10  # smaller probabilities do not show in ten digits of a percent
 _LONGEST_NAME = 200  # characters, with room for the temporary name
 _WIDE = 32  # columns beyond which batches are smaller
 
@@ -214,7 +216,13 @@ def probabilities(quantiles: Sequence[float]) -> tuple[float, ...]:
 
 
 def quantile_name(prob: float) -> str:
-    """theta_q05 for 0.05, theta_q97_5 for 0.975: percent, two digits before the point."""
+    """theta_q05 for 0.05, theta_q97_5 for 0.975: percent, two digits before the point.
+
+    Probabilities beside 0 and 1 keep all their digits: theta_q1e-98.
+    """
+    if min(prob, 1.0 - prob) < _EXTREME:
+        percent = str((Decimal(repr(prob)) * 100).normalize())
+        return f"theta_q{percent.lower().replace('.', '_')}"
     whole, _, rest = f"{prob * 100:013.10f}".partition(".")
     rest = rest.rstrip("0")
     return f"theta_q{whole}_{rest}" if rest else f"theta_q{whole}"

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from .._lib.arrays import Floats
 from ..data.groups import CROSS, group_roles
 from ..data.tables.expressions import exact, lookup_rows, with_bins
+from ..data.tables.validation import numbers
 from ..families.family import family_of
 from ..families.outcomes import Outcome
 from ..families.scales import LINEAR, MIDDLE, RANK, SCALES, Scale
@@ -208,7 +209,7 @@ def _inputs(table: Any, roles: Mapping[str, str], scorer: _Scorer) -> _Sheet:
     """
     prior, scale = scorer.prior, scorer.prior.scale
     names = ("score", prior.outcome.observed, prior.outcome.size)
-    t, y, n = (table[roles[role]].cast("float64") for role in names)
+    t, y, n = numbers({role: table[roles[role]] for role in names}).values()
     rule = prior.outcome.validity
     low = t > scale.low if scale.low > -LARGEST else t >= -LARGEST
     high = t < scale.high if scale.high < LARGEST else t <= LARGEST

@@ -280,4 +280,8 @@ def test_effects_of_groups_are_those_of_the_curves(example):
     np.testing.assert_allclose(table["high"], high, rtol=1e-6)
     np.testing.assert_allclose(table["p_above"], (draws > 0).mean(axis=0))
     np.testing.assert_array_equal(table["differs"], (low > 1) | (high < 1))
-    assert effects.by_chance.loc["kind", "by_chance"] == pytest.approx(0.4)
+    row = effects.by_chance.loc["kind"]
+    assert row["by_chance"] == pytest.approx(0.4)
+    spread = np.exp(np.quantile(draws.std(axis=1, ddof=1), [0.1, 0.5, 0.9]))
+    np.testing.assert_allclose(row[["sd_low", "sd", "sd_high"]].astype(float), spread, rtol=1e-6)
+    assert f"factor of {row['sd']:.3g} (one sd; 80% interval" in repr(effects)

@@ -119,6 +119,10 @@ def test_weights_and_labels(small_fit, small_items):
     sums = [weight[at::3].sum() for at in (1, 0, 2)]
     share = found[scaled].div(sums, axis=0)
     pd.testing.assert_frame_equal(mean[scaled], share, check_names=False, rtol=1e-7)
+    named = mixed.rename(columns={"exposure": "N"}).assign(exposure=-1.0)
+    of_role = soc.PoissonItems(named, **small_items.roles | {"exposure": "N"})
+    clicks = dec.total(small_fit, of_role, weights="exposure", **QUIET)
+    pd.testing.assert_frame_equal(clicks, dec.total(small_fit, of_role, weights="N", **QUIET))
     none = dec.total(small_fit, items, weights=np.zeros(300), threshold=0.0, **QUIET)
     assert (none.drop(columns="items") == 0.0).all(axis=None)
 

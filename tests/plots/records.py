@@ -96,6 +96,7 @@ def group_effects(name):
     levels |= {"effect": [1.3, 0.9], "low": [1.1, 0.7], "high": [1.5, 1.2]}
     table = pd.DataFrame(levels | {"p_above": [0.99, 0.2], "differs": [True, False]})
     numbers = {"levels": [2], "differ": [1], "by_chance": [0.2], "wrong_side": [0.0]}
+    numbers |= {"sd": [1.2], "sd_low": [1.1], "sd_high": [1.4]}
     return GroupEffects(table, pd.DataFrame(numbers, index=[name]), "factor", 1.0, 0.9)
 
 

@@ -224,12 +224,21 @@ def test_shrinkage_stays_between_the_curve_and_the_items_own_rate(example, name)
 # --- tables --------------------------------------------------------------------------------------
 
 
+def test_quantiles_beside_0_and_1(example):
+    found = score_items(
+        example("five_steps"), example("five_steps").frame[:3], quantiles=(1e-100, 1 - 1e-12)
+    )
+    assert list(found.columns[-2:]) == ["theta_q1e-98", "theta_q99_9999999999"]
+    assert (found["theta_q1e-98"] < found["theta_mean"]).all()
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_every_kind_of_table(example, backend, tmp_path):
     """The same numbers beside the user's columns, in the user's order; files become Arrow."""
     frame = some_rows(example("five_steps"), 60)[["kind", "score", "count", "exposure"]]
     expected = score_items(example("five_steps"), frame)
-    source = source_of(backend, pa.Table.from_pandas(frame), tmp_path)
+    beside = frame.assign(count=frame["count"] + 3e-10)  # are read as whole numbers
+    source = source_of(backend, pa.Table.from_pandas(beside), tmp_path)
     found = score_items(example("five_steps"), source)
     assert isinstance(found, KINDS_OF_TABLES.get(backend, pa.Table))
     table = found if isinstance(found, pd.DataFrame) else found.to_pandas()

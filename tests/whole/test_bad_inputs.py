@@ -56,6 +56,7 @@ VALUES = [
     ("y", None, "'y': 1 of 4 rows is missing"),
     ("y", -1.0, "negative (-1)"),
     ("y", 0.5, "not whole (0.5)"),
+    ("y", 1.000000012345679, "not whole (1.000000012345679)"),
     ("N", None, "'N': 1 of 4 rows is missing"),
     ("N", -2.0, "negative (-2)"),
     ("v", None, "'v': 1 of 4 rows is missing"),
@@ -102,6 +103,9 @@ TABLES = {
     "joining sign in a label": (
         {"g": list("aabb"), "h": ["c", "c×d", "d", "c"]}, {"group": ("g", "h")},
         ("'h': 1 of 4 rows",)),
+    "NUL in a label": (
+        {"g": ["a", "b\0c", "a", "b\0d"]}, {"group": "g"},
+        ("'g': 2 of 4 rows have a label with a NUL",)),
     "each item a cluster": (
         {"g": [4, 3, 2, 1]}, {"cluster": "g"},
         ("as many clusters as items (4)", "leave cluster= out")),
@@ -122,6 +126,25 @@ def test_bad_tables(name, kind):
     if unused or (kind, name) == ("successes", "true or false"):
         kind = "counts"  # the column has no role here, or labels are true or false by right
     refused(lambda: summarize(kind, columns, roles), soc.ItemsError, *mentioned)
+
+
+def test_scores_that_differ_by_rounding_are_one_score():
+    for t in (0.3, 0.1 + 0.2), (-0.3, -0.1 - 0.2), (0.0, -0.0):
+        columns = {name: values * 20 for name, values in COLUMNS.items()} | {"t": t * 40}
+        mentioned = f"'t': every score is {min(t):g}"
+        refused(lambda c=columns: summarize("counts", c, bins=5), soc.ItemsError, mentioned)
+
+
+def test_units_beyond_all_numbers_are_one_sentence():
+    rng = np.random.default_rng(0)
+    t, s = rng.normal(size=2000), np.full(2000, 1e-34)
+    items = soc.NormalItems(
+        pd.DataFrame({"t": t, "v": 1e-34 * rng.normal(t), "s": s}), **KINDS["values"][1]
+    )
+    stats = soc.summarize(items, progress=False)
+    refused(
+        lambda: soc.fit(stats, progress=False), soc.FitError, "numbers of this size", "nearer to 1"
+    )
 
 
 def test_every_item_a_group_of_its_own():
@@ -356,6 +379,18 @@ def test_odd_types_of_numbers(columns):
     items = soc.PoissonItems(pa.table(COLUMNS | columns), **ROLES)
     stats = soc.summarize(items, **EDGES, **QUIET)
     assert (stats.total_count, stats.total_exposure) == (4, 10.0)
+
+
+def test_a_csv_file_without_rows_among_others(tmp_path):
+    (tmp_path / "a.csv").write_text("t,y,N\n")
+    (tmp_path / "b.csv").write_text(CSV)
+    (tmp_path / "c.csv").write_text(CSV.replace("1,2\n", "1,2.5\n"))
+    items = soc.PoissonItems(tmp_path / "*.csv", **ROLES)
+    stats = soc.summarize(items, **EDGES, **QUIET)
+    assert (stats.n_items, stats.total_exposure) == (6, 12.5)
+    (tmp_path / "c.csv").write_text(CSV.replace("0.1", "low"))
+    mentioned = "c.csv holds column 't' as VARCHAR", "b.csv as DOUBLE"
+    refused(lambda: soc.summarize(items, **EDGES, **QUIET), soc.ItemsError, *mentioned)
 
 
 def test_byte_order_marks_are_read(tmp_path):

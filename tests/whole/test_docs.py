@@ -2,8 +2,11 @@
 
 import ast
 import doctest
+import os
 import re
 import shlex
+import subprocess
+import sys
 import tomllib
 import warnings
 from pathlib import Path
@@ -127,12 +130,13 @@ def tables(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def test_the_readme_runs(tables):
-    names = {}
-    exec(blocks(ROOT / "README.md", "python")[0], names)
-    assert names["fit"].status.converged
-    assert names["post"].num_rows == 3000
-    assert isinstance(names["result"], soc.CheckResult)
+def test_the_readme_runs_where_warnings_are_errors(tables):
+    code = blocks(ROOT / "README.md", "python")[0]
+    code += "print(fit.status.converged, post.num_rows, type(result).__name__)"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "agg"}
+    words = [sys.executable, "-W", "error", "-c", code]
+    run = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    assert run.stdout.endswith("True 3000 CheckResult\n"), run.stderr
     assert blocks(ROOT / "docs/index.md", "python")[0] == blocks(ROOT / "README.md", "python")[0]
 
 

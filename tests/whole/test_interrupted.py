@@ -230,6 +230,33 @@ def test_ctrl_c_leaves_a_notebook_usable(
         signal.signal(signal.SIGINT, inherited)
 
 
+def _fails_after_ctrl_c(*_, **__):
+    """What DuckDB and HDF5 do on Ctrl-C: they raise an error of their own."""
+    try:
+        signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt as interrupt:
+        raise RuntimeError("Query interrupted") from interrupt
+
+
+def test_ctrl_c_in_a_library_stays_ctrl_c(monkeypatch, folder, small_items, small_fit):
+    items = soc.PoissonItems(str(folder / "items.parquet"), **small_items.roles)
+    places = {
+        "ibis.backends.duckdb.Backend.read_parquet": lambda: soc.item_posteriors(small_fit, items),
+        "soc_pymc._lib.files.read_plain": lambda: soc.load_fit(folder / "fit.nc"),
+        "xarray.DataTree.to_netcdf": lambda: small_fit.save(folder / "new.nc"),
+    }
+    for place, task in places.items():
+        with monkeypatch.context() as patch:
+            patch.setattr(place, _fails_after_ctrl_c)
+            inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
+            try:
+                with pytest.raises(KeyboardInterrupt):
+                    task()
+            finally:
+                signal.signal(signal.SIGINT, inherited)
+    assert not (folder / "new.nc").exists()
+
+
 @pytest.mark.slow
 def test_ctrl_c_in_nuts_does_not_return_fewer_draws(small_statistics, monkeypatch):
     from soc_pymc.inference import sampling
@@ -252,6 +279,25 @@ def test_ctrl_c_in_nuts_does_not_return_fewer_draws(small_statistics, monkeypatc
     finally:
         signal.signal(signal.SIGINT, inherited)
     assert len(draws) == 150
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "errors"),
+    [
+        (
+            "curves fit.nc >&-",
+            "soc-pymc: error: standard output is closed: redirect it to a file\n",
+        ),
+        ("curves none.nc 2>&-", ""),
+    ],
+)
+def test_closed_output(folder, words, errors):
+    command = f"{sys.executable} -m soc_pymc {words}"
+    pipes = {"capture_output": True, "text": True, "check": False}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    found = subprocess.run(command, shell=True, cwd=folder, env=environment, **pipes)
+    assert (found.returncode, found.stdout, found.stderr) == (2, "", errors)
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ from .expressions import (
     with_blocks,
     with_cells,
 )
-from .sources import open_table, readable
+from .sources import open_table, readable, record_batches
 from .validation import Scan, Tables, check_clusters, fits_joint, scan
 
 _TINY = 1e-100  # smaller numbers count as 0 in sums of powers: some engines refuse underflow
@@ -309,5 +309,5 @@ def _columns(expression: Any, whole: Collection[str]) -> dict[str, NDArray[Any]]
 
 def _batches(expression: Any, whole: Collection[str]) -> Iterator[dict[str, NDArray[Any]]]:
     with readable():
-        for batch in expression.to_pyarrow_batches(chunk_size=_ROWS):
+        for batch in record_batches(expression, _ROWS):
             yield _plain(batch, whole)

@@ -45,10 +45,7 @@ def _database(process: int, number_of_threads: int) -> Any:
     import duckdb
 
     # cached contents would hide that a file was written again within a second
-    config: dict[str, Any] = {
-        "threads": number_of_threads,
-        "enable_external_file_cache": False,
-    }
+    config: dict[str, Any] = {"threads": number_of_threads, "enable_external_file_cache": False}
     return duckdb.connect(config=config)
 
 
@@ -103,13 +100,18 @@ def check_files(source: Any, columns: Sequence[str] | None = None, connection: A
     wanted = _check_names(read[0], paths[0], formats[0], columns)
     for found in read:
         _refuse_twice(found.names, wanted)
-    for path, schema in zip(paths[1:], schemas[1:], strict=True):
-        _same_schema(paths[0], schemas[0], path, schema, wanted, exact=formats[0] == "Parquet")
+    # CSV files without rows have no types of their own
+    model, own = next(
+        ((p, s) for p, s in zip(paths, schemas, strict=True) if any(s.values())),
+        (paths[0], schemas[0]),
+    )
+    for path, schema in zip(paths, schemas, strict=True):
+        _same_schema(model, own, path, schema, wanted, exact=formats[0] == "Parquet")
     if formats[0] == "Parquet":
         _refuse_types(schemas[0], wanted)
     widest = {
-        c: "DOUBLE" if any(s[c] != schemas[0][c] for s in schemas) else schemas[0][c]
-        for c in schemas[0]
+        c: "DOUBLE" if any(s[c] not in ("", own[c]) for s in schemas) else own[c] or "VARCHAR"
+        for c in own
         if all(c in s for s in schemas)
     }
     return Files(paths, formats[0], widest, wanted)
@@ -129,7 +131,7 @@ def form_of(path: str) -> str:
 class _Schema:
     """Types of a file's columns by name, and the names in the file."""
 
-    types: dict[str, str]
+    types: dict[str, str]  # empty texts in a CSV file without rows
     names: tuple[str, ...]
 
 
@@ -173,7 +175,8 @@ def _schema(connection: Any, path: str, form: str) -> _Schema:
             [glob.escape(path)],
         ).fetchall()
         types = {str(row[0]): str(row[1]) for row in rows}
-        return _Schema(types, _header_of(connection, glob.escape(path)))
+        names, filled = _head_of(connection, glob.escape(path))
+        return _Schema(types if filled else dict.fromkeys(types, ""), names)
     except ItemsError:
         raise
     except Exception as error:
@@ -202,7 +205,7 @@ def _same_schema(
         if column not in schema:
             raise ItemsError(f"{path} has no column {column!r}, but {first_path} has one")
         both = first[column], schema[column]
-        if both[0] != both[1] and (exact or not set(both) <= set(_CSV_NUMBERS)):
+        if both[0] != both[1] and both[1] and (exact or not set(both) <= set(_CSV_NUMBERS)):
             raise ItemsError(
                 f"{path} holds column {column!r} as {both[1]}, but {first_path} as {both[0]}: "
                 "write the files with one type"
@@ -230,14 +233,14 @@ def _check_whole(path: str) -> None:
         ) from error
 
 
-def _header_of(connection: Any, path: str) -> tuple[str, ...]:
-    """Names of the columns as written in the file; an engine renames duplicates."""
-    row = connection.con.execute(
+def _head_of(connection: Any, path: str) -> tuple[tuple[str, ...], bool]:
+    """Names of the columns as written in the file, whatever an engine does; whether it has rows."""
+    rows = connection.con.execute(
         "SELECT * FROM read_csv(?, header=false, all_varchar=true, hive_partitioning=false) "
-        "LIMIT 1",
+        "LIMIT 2",
         [path],
-    ).fetchone()
-    return tuple(str(name or "").strip() for name in row or ())
+    ).fetchall()
+    return tuple(str(name or "").strip() for name in (rows or [()])[0]), len(rows) > 1
 
 
 def _not_text(path: str) -> str | None:

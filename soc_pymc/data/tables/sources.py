@@ -65,7 +65,8 @@ def open_table(source: Any, columns: Sequence[str] | None = None) -> Any:
     if kind == "ibis":
         return source.select(*chosen(source.columns, columns)) if columns else source
     if kind == "files":
-        return _open_files(source, columns)
+        with readable(source):
+            return _open_files(source, columns)
     table = _arrow(source, kind, columns)
     refuse_case_twins(table.column_names, table.column_names)
     connection = connect()
@@ -129,9 +130,19 @@ def batches(
     """
     selected = table.select(*chosen(table.columns, columns))
     with readable(source):
-        for batch in selected.to_pyarrow_batches(chunk_size=size):
+        for batch in record_batches(selected, size):
             for start in range(0, batch.num_rows, size):
                 yield batch.slice(start, size)
+
+
+def record_batches(table: Any, size: int) -> Iterator[Any]:
+    """Arrow record batches of an Ibis table of about `size` rows, from its engine."""
+    backend = table.get_backend()
+    if backend.name != "duckdb":
+        return iter(table.to_pyarrow_batches(chunk_size=size))
+    # where Ibis calls a method that DuckDB has deprecated; older versions lack the other
+    relation = backend._to_duckdb_relation(table)
+    return iter(getattr(relation, "to_arrow_reader", relation.fetch_arrow_reader)(size))
 
 
 @contextmanager

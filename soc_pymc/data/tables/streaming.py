@@ -44,6 +44,7 @@ from .validation import (
     check_types,
     crossed,
     fits_joint,
+    near_whole,
     numbers,
     scan,
 )
@@ -242,6 +243,7 @@ class Streamed:
         codes: dict[str, int] = {}
         clusters: list[tuple[list[str], Ints]] = []
         arrays: dict[str, NDArray[Any]] = self._work.__dict__
+        own: NDArray[Any]
         filled = 0
         for batch in piece.batches():
             until = filled + batch.num_rows
@@ -254,7 +256,7 @@ class Streamed:
                 elif name == "cluster":
                     own = _blocked(values, clusters)
                 else:
-                    own = np.asarray(values.to_numpy(zero_copy_only=False))
+                    own = near_whole(name, np.asarray(values.to_numpy(zero_copy_only=False)))
                 if name not in arrays or len(arrays[name]) < piece.rows:
                     arrays[name] = np.empty(piece.rows, own.dtype)
                 arrays[name][filled:until] = own

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..._lib.arguments import digits
+from ..._lib.arrays import Floats
 from ..._lib.errors import ItemsError
 from ..._lib.progress import phase
 from ...families.outcomes import OUTCOMES, Outcome
@@ -21,6 +23,7 @@ from .expressions import HASHING, number_of_text, score_cell
 from .sources import kind_of, open_table, readable
 
 _SHOWN = 3  # bad rows shown in an error
+_ROUNDING = 1e-9  # from a whole number, for which a number is then taken
 _SPLIT = 26  # bits of the lower halves of counts: sums of halves cannot overflow
 _RULES = {"min": np.min, "max": np.max}  # by suffix of the column's name; others are sums
 _GROUPS = "groups must be labels: text, whole numbers or true/false"
@@ -182,7 +185,9 @@ def numbers(columns: Mapping[str, Any]) -> dict[str, Any]:
     read = {}
     for role, column in columns.items():
         if role in _NUMBERS:
-            read[role] = column.cast("float64")
+            exact = column.type().is_integer() or column.type().is_boolean()
+            value = column.cast("float64")
+            read[role] = value if exact or not _NUMBERS[role].whole else _near_whole(value)
         elif role == "id" and column.type().is_string():
             read[role] = number_of_text(column)
         elif role == "id":
@@ -196,6 +201,22 @@ def numbers(columns: Mapping[str, Any]) -> dict[str, Any]:
         else:
             read[role] = column.cast("string")
     return read
+
+
+def _near_whole(value: Any) -> Any:
+    """`near_whole` of a column of real numbers."""
+    safe = (value.abs() <= LARGEST_COUNT).ifelse(value, 0.0)  # not every number fits in an integer
+    whole = (safe + 0.5).floor().cast("float64")
+    return ((value - whole).abs() <= _ROUNDING).ifelse(whole, value)
+
+
+def near_whole(role: str, values: Floats) -> Floats:
+    """Numbers of a role; near a whole number that number, where the role holds whole numbers."""
+    if role not in _NUMBERS or not _NUMBERS[role].whole:
+        return values
+    whole = np.floor(values + 0.5)
+    with np.errstate(invalid="ignore"):  # the difference of infinities
+        return np.where(np.abs(values - whole) <= _ROUNDING, whole, values)
 
 
 def crossed(columns: Mapping[str, Any]) -> dict[str, Any]:
@@ -488,7 +509,7 @@ def _describe(raw: Any, problem: _Problem, bad: int, n: int) -> str:
 
 
 def _short(value: Any) -> str:
-    return repr(value[:20]) if isinstance(value, str) else f"{value:.12g}"
+    return repr(value[:20]) if isinstance(value, str) else digits(value)
 
 
 def _row_numbers(raw: Any, problems: list[_Problem]) -> Iterator[str]:

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from ..._lib.arguments import PROBABILITY, numbers_of
+from ..._lib.arguments import PROBABILITY, digits, numbers_of
 from ..._lib.arrays import Floats
 from ..._lib.errors import FitError
 from ...checks.predictive import in_batches
@@ -100,7 +100,7 @@ def _per_item(values: ArrayLike, n: int, name: str, least: float = -np.inf) -> F
     if bad.any():
         what = "finite" if least == -np.inf else f"finite and > {least:g}"
         what += f", up to {LARGEST:g} in size"
-        raise FitError(f"{name} must be {what}, not {array[bad].flat[0]:g}")
+        raise FitError(f"{name} must be {what}, not {digits(array[bad].flat[0])}")
     return np.array(np.broadcast_to(array, (n,)))
 
 

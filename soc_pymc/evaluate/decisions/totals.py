@@ -18,8 +18,9 @@ from ..._lib.arrays import Bools, Floats, Ints
 from ..._lib.errors import FitError
 from ..._lib.progress import Phase, phase
 from ..._lib.threads import ordered_map
-from ...data.items import Items
+from ...data.items import Items, check_outcomes
 from ...families.family import is_mixture
+from ...families.outcomes import OUTCOMES
 from ...families.validity import LARGEST
 from ...inference.results import Fit
 from ...posterior.curves import items_at_once
@@ -61,7 +62,8 @@ def total(
     fit, items
         The fit, and the items to add up, of its kind: those of the fit, some of them, or others.
     weights
-        Name of a column of numbers, or one number for each item: the total is the sum of weight
+        ``"exposure"`` (the column with that role; of successes ``"trials"`` too), the name of
+        another column of numbers, or one number for each item: the total is the sum of weight
         times theta. With exposures as weights of rates, it is the expected number of events.
         Weights may be negative (differences) and 0. None counts every item once.
     by
@@ -120,6 +122,10 @@ def total(
     probs = probabilities(quantiles)
     switch(mean, "mean")
     cut = OrNone(Real())(threshold, "threshold")
+    check_outcomes(items, "items")
+    outcome = OUTCOMES[items.kind]
+    if isinstance(weights, str) and weights in ("exposure", outcome.size) and outcome.sizes_add:
+        weights = items.roles[outcome.size]
     named = [column for column in (weights, by) if isinstance(column, str)]
     decision = read_decision(fit, items, progress, named)
     weight = _weights(decision, weights)
@@ -289,10 +295,13 @@ class _Totals:
         """Quantile of each total."""
         from scipy.optimize.elementwise import find_root
 
-        # by Cantelli's inequality a draw's own quantile lies between these
-        mean, sd = self.cumulants[0], np.sqrt(self.cumulants[1])
-        low = (mean - sd * np.sqrt((1.0 - prob) / prob)).min(axis=0)
-        width = (mean + sd * np.sqrt(prob / (1.0 - prob))).max(axis=0) - low
+        # Bernstein's bounds: in both tails a shifted Gamma's quantile lies between these
+        mean, variance, third = self.cumulants
+        scale = np.abs(third) / np.where(variance > 0.0, 2.0 * variance, 1.0)
+        tails = -np.log(prob), -np.log1p(-prob)
+        below, over = (np.sqrt(2.0 * variance * tail) + scale * tail for tail in tails)
+        low = (mean - below).min(axis=0)
+        width = (mean + over).max(axis=0) - low
 
         def above(place: Floats, at: Ints) -> Floats:
             return self._below(low[at] + place * width[at], at) - prob

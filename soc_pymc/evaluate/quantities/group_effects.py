@@ -40,7 +40,10 @@ class GroupEffects:
     by_chance
         By column: the number of ``levels``, how many differ (``differ``), how many intervals would
         exclude the neutral effect ``by_chance`` if no level had one, at most, and how many of
-        those that differ are expected to lie on the other side (``wrong_side``).
+        those that differ are expected to lie on the other side (``wrong_side``). ``sd`` is the
+        posterior median of the sd of the levels' effects, as an `effect`, and ``sd_low`` and
+        ``sd_high`` are the ends of its interval: many levels may matter together of which few
+        differ one by one.
     effect
         What effects are: a ``"factor"`` of E(theta | t), an ``"odds ratio"`` of it for successes in
         trials, or a ``"difference"`` for values.
@@ -53,7 +56,8 @@ class GroupEffects:
     --------
     >>> import pandas as pd
     >>> table = pd.DataFrame({"column": ["country"], "level": ["DE"], "differs": [True]})
-    >>> numbers = {"levels": [12], "differ": [3], "by_chance": [1.2], "wrong_side": [0.1]}
+    >>> numbers = {"levels": [12], "differ": [3], "by_chance": [1.2], "wrong_side": [0.1],
+    ...            "sd": [1.2], "sd_low": [1.1], "sd_high": [1.4]}
     >>> by_chance = pd.DataFrame(numbers, index=["country"])
     >>> repr(GroupEffects(table, by_chance, "factor", 1.0, 0.9))[:49]
     "3 of 12 levels of 'country' differ from all items"
@@ -70,12 +74,14 @@ class GroupEffects:
 
 
 def sentences_of(effects: GroupEffects) -> Iterator[str]:
-    """For each column, how many levels differ, and how many would by chance."""
+    """For each column, how many levels differ, how many would by chance, and by how much."""
     for column, row in effects.by_chance.iterrows():
         yield (
             f"{int(row['differ']):,} of {int(row['levels']):,} levels of {column!r} differ from "
             f"all items at equal score: their {effects.prob:.0%} intervals of the {effects.effect} "
-            f"exclude {effects.neutral:g}. By chance at most {row['by_chance']:.1f} would."
+            f"exclude {effects.neutral:g}. By chance at most {row['by_chance']:.1f} would. "
+            f"Together the levels differ by a typical {effects.effect} of {row['sd']:.3g} (one sd; "
+            f"{effects.prob:.0%} interval {row['sd_low']:.3g} to {row['sd_high']:.3g})."
         )
 
 
@@ -148,7 +154,9 @@ def group_effects(fit: Fit, stats: Statistics, *, prob: float = 0.9) -> GroupEff
     for place, grouping in enumerate(stats.groupings):
         draws, n = _draws(fit, posterior, stats, grouping, place)
         found = _rows(draws, n, grouping, prob)
+        sd = _interval(draws.std(axis=1, ddof=min(1, len(n) - 1)), prob)
         if neutral:
+            sd = np.exp(sd)
             found[["effect", "low", "high"]] = np.exp(found[["effect", "low", "high"]])
         rows.append(found.sort_values("effect", ascending=False, kind="stable"))
         p = found.loc[found["differs"], "p_above"]
@@ -157,15 +165,21 @@ def group_effects(fit: Fit, stats: Statistics, *, prob: float = 0.9) -> GroupEff
             "differ": int(found["differs"].sum()),
             "by_chance": (1.0 - prob) * len(found),
             "wrong_side": float(np.minimum(p, 1.0 - p).sum()),
+            **dict(zip(("sd_low", "sd", "sd_high"), sd, strict=True)),
         }
     table = pd.concat(rows, ignore_index=True)
     by_chance = pd.DataFrame.from_dict(summary, orient="index").rename_axis("column")
     return GroupEffects(table, by_chance, effect, neutral, float(prob))
 
 
+def _interval(draws: Floats, prob: float) -> Floats:
+    """Lower end, median and upper end."""
+    return np.asarray(np.quantile(draws, [(1 - prob) / 2, 0.5, (1 + prob) / 2], axis=0))
+
+
 def _rows(draws: Floats, n: Ints, grouping: Grouping, prob: float) -> pd.DataFrame:
     """Rows of a grouping's levels, whose effects are draws (draws, levels) about 0."""
-    low, middle, high = np.quantile(draws, [(1 - prob) / 2, 0.5, (1 + prob) / 2], axis=0)
+    low, middle, high = _interval(draws, prob)
     return pd.DataFrame(
         {
             "column": grouping.column,
