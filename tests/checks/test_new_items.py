@@ -64,22 +64,22 @@ def simulated(n, seed, factor=1.0):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("times", [1, 10])
-def test_new_items_of_the_same_truth_pass(times):
-    """Of the slices of 20 fits to 2,000 items, at most 12% are rejected at 5%, and 2 tables fail.
+def test_new_items_of_the_same_truth_pass():
+    """Of 12 fits to 2,000 items with 20,000 new ones each: at most 15% of the slices are rejected
+    at 5%, and one table fails.
 
-    Slices of one fit share its error: the share's standard error is about 2.5%. At its nominal
+    Slices of one fit share its error: the share's standard error is about 3%. At its nominal
     rate a table fails in 1%.
     """
     rejected, failed = [], 0
-    for seed in range(20):
+    for seed in range(12):
         statistics = soc.summarize(simulated(2000, 1000 + seed), bins=50, **QUIET)
         fit = soc.fit(statistics, soc.Gamma(), **QUIET)
-        table = soc.check(fit, simulated(2000 * times, 5000 + seed), **QUIET).table
+        table = soc.check(fit, simulated(20_000, 5000 + seed), **QUIET).table
         rejected.append((table["p_value"].dropna() < 0.05).mean())
         failed += (table["verdict"] == "fail").any()
-    assert np.mean(rejected) < 0.12
-    assert failed <= 2
+    assert np.mean(rejected) < 0.15
+    assert failed <= 1
 
 
 @pytest.mark.slow

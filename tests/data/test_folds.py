@@ -59,7 +59,7 @@ def test_ids_of_text_have_the_folds_of_their_hash(table, tmp_path):
         assert sizes(statistics(source, id="name")) == expected.tolist()
 
 
-@pytest.mark.parametrize("engine", thinned(["duckdb", "postgres", "spark"], ["duckdb"]))
+@pytest.mark.parametrize("engine", thinned(["duckdb", "postgres"], ["duckdb"]))
 def test_ids_of_text_on_engines(engine, put_on, table):  # noqa: F811
     expected = np.bincount(fold_of_text(table["name"].to_pylist(), FOLDS), minlength=FOLDS)
     assert sizes(statistics(put_on(engine, table), id="name")) == expected.tolist()
@@ -118,7 +118,7 @@ def test_a_missing_id_has_no_fold(table):
     assert statistics(frame, folds=None, id="name").n_items == N
 
 
-@pytest.mark.parametrize("engine", thinned(["memory", "duckdb", "polars", "spark"], ["memory"]))
+@pytest.mark.parametrize("engine", thinned(["memory", "duckdb", "polars"], ["memory"]))
 @pytest.mark.parametrize("column", ["name", "number"])
 def test_an_id_of_several_rows_is_refused(engine, column, put_on, table, monkeypatch):  # noqa: F811
     """Doubled rows also look like leakage; of many ids a share is looked at."""

@@ -162,19 +162,6 @@ def test_exported_prior_is_that_of_the_function(small_fit, folder):
 
 
 @pytest.mark.slow
-def test_compare_prints_the_table_of_the_function(files, example, folder, capsys):
-    fits = {"plain": example("gamma").fit, "spike": example("zeros").fit}
-    for name, fit in fits.items():
-        fit.save(f"{name}.nc")
-    run("compare", files / "joint.nc", *(f"{name}={name}.nc" for name in fits))
-    lines = capsys.readouterr().out.splitlines()
-    stats = soc.load_statistics(files / "joint.nc")
-    table = soc.compare(fits, stats, progress=False)
-    assert [line.split()[0] for line in lines[1:]] == list(table.index)
-    assert f"{table['elpd_diff'].iloc[1]:.4g}" in lines[2].split()
-
-
-@pytest.mark.slow
 def test_a_fit_starts_from_another(small_statistics, small_fit, folder):
     small_statistics.save("stats.nc")
     small_fit.save("fit.nc")

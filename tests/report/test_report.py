@@ -188,7 +188,7 @@ def test_many_items_are_sampled_and_clusters_are_found_from_all(fit, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["normal_mixture", "five_steps"])
+@pytest.mark.parametrize("name", ["normal", "five_steps"])
 def test_other_fits(name, example, tmp_path):
     """All kinds of fits fill a page; a fit with a single draw has no bands."""
     items = example(name).case.items(example(name).frame.head(400))

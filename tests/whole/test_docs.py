@@ -141,11 +141,10 @@ def test_the_readme_runs_where_warnings_are_errors(tables):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", ["choose.md", "dev/priors.md"])
-def test_blocks_run_in_turn(page, tables):
+def test_the_page_on_choices_runs(tables):
     roles = {"score": "t", "count": "clicks", "exposure": "impressions"}
     names = {"soc": soc, "items": soc.PoissonItems("ads.parquet", **roles)}
-    for code in blocks(ROOT / "docs" / page, "python"):
+    for code in blocks(ROOT / "docs/choose.md", "python"):
         exec(code, names)
     assert any(isinstance(value, soc.Fit) for value in names.values())
 
