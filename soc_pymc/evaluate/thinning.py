@@ -7,7 +7,7 @@ Machine Learning Research 25(57)).
 
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -201,7 +201,7 @@ def split_items(items: Items, fraction: float = 0.1, seed: int = 0) -> Split:
 
 
 def read_frame(items: Items) -> pd.DataFrame:
-    """All items as a pandas table with the names of their roles, validated."""
+    """All items as a pandas table with the names of their roles (no ids, dates), validated."""
     check_outcomes(items)
-    scanned = scan(items, progress=False)
+    scanned = scan(replace(items, id=None, fold=None, date=None), progress=False, folds=True)
     return pd.concat([b.to_pandas() for b in batches(scanned.table)], ignore_index=True)

@@ -93,7 +93,7 @@ def test_clusters_are_kept_and_warned_of():
     frame = simulate(300, 1).assign(campaign=np.arange(300) % 30)
     split = split_items(as_items(frame, cluster="campaign"), 0.3)
     for part in (split.train, split.test):
-        np.testing.assert_array_equal(part.source[part.cluster], frame["campaign"])
+        np.testing.assert_array_equal(part.source[part.cluster], frame["campaign"].astype(str))
     with pytest.warns(soc.ItemsWarning, match="standard errors take items as independent"):
         held_out(hand_made_fit("counts"), split, baselines=(), bins=2, **QUIET)
 
