@@ -43,6 +43,7 @@ def dangers(tree):
             yield from (k.arg for k in node.keywords if k.arg in ("allow_pickle", "shell"))
 
 
+@pytest.mark.slow
 def test_nothing_is_unpickled_evaluated_or_started():
     paths = sorted(PACKAGE.rglob("*.py"))
     assert paths

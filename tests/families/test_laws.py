@@ -213,8 +213,9 @@ def test_units_and_sides_change_only_the_units(record):
                 assert family.variance(*moved_after) == pytest.approx(variance, rel=1e-9)
 
 
-def test_simulated_outcomes_follow_the_marginal(record):
-    prior, size = record.priors[0], record.sizes[1]
+@pytest.mark.parametrize("at", [0, 1])
+def test_simulated_outcomes_follow_the_marginal(record, at):
+    prior, size = record.priors[0], record.sizes[at]
     curves = [np.full(20_000, x) for x in record.family.to_curves(*prior)]
     sizes = np.full(20_000, size)
     y = record.family.simulate(*curves, sizes, np.random.default_rng(4))

@@ -124,6 +124,17 @@ def test_the_excess_is_the_cluster_robust_covariance_of_a_mean():
     np.testing.assert_allclose((root @ root.T).item(), expected, rtol=0.02)
 
 
+def test_few_blocks_widen_by_the_quantile_of_t():
+    """Ten blocks whose slopes are alike but for their signs: nine degrees of freedom."""
+    slope = np.where(np.arange(10) % 2, 20.0, -20.0)[:, None]
+    information = np.full((10, 1, 1), 8.0)
+    root = excess(Blocks(slope, information, np.array([[80.0]]), np.array([1e-12])))
+    robust = np.sum(slope**2) / 0.9**2 / 80.0**2
+    ratio = special.stdtrit(9.0, 0.95) / special.ndtri(0.95)
+    expected = (0.9 * robust - 1.0 / 80.0) * ratio**2
+    assert (root @ root.T).item() == pytest.approx(expected, rel=1e-6)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "prior",

@@ -29,6 +29,7 @@ def fit(statistics):
     return soc.fit(statistics, soc.Gamma(), soc.VI(draws=300), **QUIET)
 
 
+@pytest.mark.slow
 def test_curves_beside_an_atom_are_not_bent(fit):
     """A curve bent by it would be near 0.065 and a cv2 of 0.5: 15 and 5 posterior sds off."""
     assert fit.atoms == (study.DEFAULT,)
@@ -42,6 +43,7 @@ def test_curves_beside_an_atom_are_not_bent(fit):
         assert np.abs(away).max() < 3.5
 
 
+@pytest.mark.slow
 def test_only_the_score_itself_has_the_shifts(fit):
     atom = study.DEFAULT
     score = [np.nextafter(atom, 0), atom, np.nextafter(atom, 1), atom * (1 + 1e-9)]
@@ -56,6 +58,7 @@ def test_only_the_score_itself_has_the_shifts(fit):
         np.testing.assert_allclose(draws[:, 1] - draws[:, 0], shift, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("draws", ["all", "representative"])
 def test_item_posteriors_are_those_of_the_draws(fit, frame, draws):
     """Against the closed form, averaged over the draws by hand: 2e-3 posterior sd."""

@@ -130,6 +130,7 @@ def tables(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.mark.slow
 def test_the_readme_runs_where_warnings_are_errors(tables):
     code = blocks(ROOT / "README.md", "python")[0]
     code += "print(fit.status.converged, post.num_rows, type(result).__name__)"
