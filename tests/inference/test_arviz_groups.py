@@ -204,3 +204,16 @@ def test_added_terms_have_densities_too(made):
     bias = fit.data["posterior"]["bias"]
     normal = -0.5 * (bias / 0.1) ** 2 - np.log(0.1 * np.sqrt(2.0 * np.pi))
     np.testing.assert_allclose(fit.data["log_prior"]["bias"], normal, atol=1e-10)
+
+
+@pytest.mark.slow
+def test_replicates_have_effects_of_bins(example):
+    """Observed totals of 20 bins in sds of their replicates: their sd is 1, to three of its own."""
+    stats = example("gamma").statistics
+    fit = soc.fit(stats, soc.Gamma(**FEW, bin_effects=True), soc.VI(draws=200), progress=False)
+    seen, replicated = (
+        fit.data[name]["count"] for name in ("observed_data", "posterior_predictive")
+    )
+    over = ("chain", "draw")
+    away = (seen - replicated.mean(over)) / replicated.std(over)
+    assert 0.5 < float(away.std()) < 1.5
