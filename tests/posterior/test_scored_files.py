@@ -135,6 +135,16 @@ def test_a_bad_file_in_the_middle(fit, files, tmp_path, monkeypatch):
     assert len(after) == 3
 
 
+def test_a_file_that_was_written_again_is_scored_again(fit, files, tmp_path):
+    """Even if it has its old size; the others are kept."""
+    score(fit, files / "*.parquet", f"{tmp_path}/scored/")
+    before = times(tmp_path / "scored")
+    os.utime(files / "b.parquet", (1.0, 1.0))
+    score(fit, files / "*.parquet", f"{tmp_path}/scored/")
+    after = times(tmp_path / "scored")
+    assert {name for name in before if after[name] != before[name]} == {"b.parquet"}
+
+
 def test_items_are_never_overwritten(fit, files, tmp_path):
     """Nor are two files of items scored to one."""
     (files / "more").mkdir()
