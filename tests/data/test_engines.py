@@ -202,11 +202,7 @@ OFF = 3e-10 * np.array([1, -1, 1, -1])
 @pytest.mark.parametrize("kind", ["counts", "successes"])
 @pytest.mark.parametrize(
     "engine",
-    [
-        *BACKENDS,
-        "engine polars",
-        *(pytest.param(f"engine {name}", marks=pytest.mark.slow) for name in ENGINES[2:3]),
-    ],
+    thinned([*BACKENDS, "engine polars", "engine postgres"], ["pandas", "duckdb", "parquet"]),
 )
 def test_numbers_beside_a_whole_number_are_that_number(engine, kind, put_on, tmp_path):  # noqa: F811
     make, roles = KINDS[kind]
