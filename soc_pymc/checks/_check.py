@@ -143,8 +143,8 @@ def check(
     """Test whether the outcomes look like those that the fitted model makes.
 
     Every item's outcome is put through the cdf of its predictive distribution, averaged over the
-    curves' uncertainty. If the model is right the results are uniform, but for the error of the
-    curves, which all items share and the tests allow for. They are tested overall and in slices:
+    curves' uncertainty. If the model is right the results are uniform, except for the error of the
+    curves. All items share it, and the tests allow for it. They look at all items and at slices:
     fifths of the score and of the exposure (noise sd, trials), items with an exposure of 50 and
     more, scores that many items share, and the levels of the items' group and of the columns `by`.
     Summaries (dispersion; of counts and successes also the number of zeros) are compared with

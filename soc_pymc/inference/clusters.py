@@ -328,6 +328,6 @@ def _with_mean_of(narrow: xr.DataArray, wide: xr.DataArray, scale: Scale) -> xr.
         theta = xr.apply_ufunc(scale.score, values)
         return xr.apply_ufunc(scale.position, theta.mean(("chain", "draw")))
 
-    for _ in range(5):  # one is enough but for the logit
+    for _ in range(5):  # the logit needs several, the other scales one
         wide = wide + (level(narrow) - level(wide))
     return wide

@@ -226,7 +226,7 @@ def test_a_planted_fault_is_rejected(kind, fault):
 @pytest.mark.parametrize("kind", ["counts", "values"])
 def test_the_right_model_is_rejected_no_more_than_it_should(kind):
     """40 sets of 600 items, against the truth: each test's rejections at .05 are within the .9999
-    quantile of Binomial(40, .05). Of all tests of the PIT, which share items, from .015 to .09 are
+    quantile of Binomial(40, 0.05). Of all PIT tests, which share items, 0.015 to 0.09 are
     rejected (their standard error is .01 at most), and their median is one half, to .15. The same
     of statistics, whose PIT is taken at points of a grid.
     """

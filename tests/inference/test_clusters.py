@@ -125,7 +125,7 @@ def test_the_excess_is_the_cluster_robust_covariance_of_a_mean():
 
 
 def test_few_blocks_widen_by_the_quantile_of_t():
-    """Ten blocks whose slopes are alike but for their signs: nine degrees of freedom."""
+    """Ten blocks whose slopes differ only in sign have nine degrees of freedom."""
     slope = np.where(np.arange(10) % 2, 20.0, -20.0)[:, None]
     information = np.full((10, 1, 1), 8.0)
     root = excess(Blocks(slope, information, np.array([[80.0]]), np.array([1e-12])))
