@@ -1,5 +1,7 @@
 """Variational inference against the No-U-Turn sampler on the same model."""
 
+from statistics import NormalDist
+
 import numpy as np
 import pytest
 
@@ -56,10 +58,12 @@ def curves(fit, score, group):
     ids=["gamma", "groups", "mixture"],
 )
 def test_agrees_with_nuts(make, prior, group):
-    """Curves at nine scores: sds within 15%, means within 0.15 sd.
+    """Curves at nine scores: widths within 15%, middles within 0.15 sd.
 
-    NUTS has effective samples of 500 or more, which know an sd to 3% and a mean to 0.05 sd; the
-    groups' curves allow 0.25 sd, because the variational draws of groups are weighted.
+    The width is that of the central 80%, since a chain's excursion into a heavy tail can change an
+    sd by a quarter. NUTS has effective samples of 500 or more, which know a width to 5% and a
+    median to 0.06 sd; the groups' curves allow 0.25 sd, because the variational draws of groups
+    are weighted.
     """
     stats = make()
     fast = soc.fit(stats, prior, soc.VI(draws=4000), **QUIET)
@@ -71,9 +75,11 @@ def test_agrees_with_nuts(make, prior, group):
     for label in (None, group) if group else (None,):
         ours, reference = (curves(fit, score, label) for fit in (fast, slow))
         for name in ours:
-            # of chains apart: one may have an excursion into the tail
-            sd = reference[name].std("draw").median("chain")
-            difference = abs(ours[name].mean(OVER) - reference[name].mean(OVER)) / sd
+            low, middle, high = ours[name].quantile([0.1, 0.5, 0.9], OVER)
+            other = reference[name].quantile([0.1, 0.5, 0.9], OVER)
+            width = other[2] - other[0]
+            sd = width / (2.0 * NormalDist().inv_cdf(0.9))
+            difference = abs(middle - other[1]) / sd
             assert float(difference.max()) < (0.25 if group else 0.15), (name, label)
-            ratio = ours[name].std(OVER) / sd
+            ratio = (high - low) / width
             np.testing.assert_allclose(ratio, 1.0, atol=0.15, err_msg=f"{name} {label}")
