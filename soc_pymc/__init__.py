@@ -53,7 +53,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import evaluate, plots
+    from . import evaluate, plots, prior_table
     from ._lib.errors import (
         ConvergenceWarning,
         FitError,
@@ -85,7 +85,6 @@ if TYPE_CHECKING:
     from .inference.results import Fit, Status, load_fit
     from .model.problem import model
     from .paper import datasets, simulation, theory
-    from .posterior import prior_table
     from .posterior.calibration import bands, calibration_curves
     from .posterior.items import item_posteriors
     from .posterior.prior_export import export_prior
@@ -126,7 +125,6 @@ _DOORS = {
     "decisions": "evaluate.decisions",
     "evaluate": "evaluate",
     "plots": "plots",
-    "prior_table": "posterior.prior_table",
     "quantities": "evaluate.quantities",
     "simulation": "paper.simulation",
     "theory": "paper.theory",

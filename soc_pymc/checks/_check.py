@@ -23,8 +23,9 @@ from ..families.family import family_of
 from ..families.outcomes import Outcome
 from ..families.row_sums import MEAN_ONLY
 from ..inference.results import PARETO_K, Fit, Status
+from ..posterior.interface import Columns, Posterior, select
 from ..posterior.item_columns import read_items
-from ..posterior.predictive import Columns, Posterior, posterior_of, select
+from ..posterior.predictive import posterior_of
 from .cells import cell_pit, make_cells
 from .curve_error import (
     curve_shifts,

@@ -20,8 +20,9 @@ from ..families.outcomes import Outcome
 from ..inference.results import Fit, outcome_roles
 from ..model.rows import check_atoms_apart
 from ..posterior.extrapolation import warn_of_extrapolated_bins
+from ..posterior.interface import Columns, select
 from ..posterior.item_columns import bin_scores_of
-from ..posterior.predictive import Columns, posterior_of, select
+from ..posterior.predictive import posterior_of
 from .curve_error import BETWEEN, curve_shifts, judged, replicated_distances
 from .predictive import (
     GRID,

@@ -16,7 +16,8 @@ import numpy as np
 
 from .._lib.arrays import Floats, Ints
 from ..inference.results import Fit
-from ..posterior.predictive import Columns, posterior_of, select
+from ..posterior.interface import Columns, select
+from ..posterior.predictive import posterior_of
 from .predictive import GRID, Mask, SlicePit, Uniformity, thin
 
 _DRAWS = 200  # of the curves, whose shifts are found

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from .._lib.arrays import Floats, Ints
 from ..inference.results import PARETO_K, Fit
 from ..posterior.curves import with_posterior
-from ..posterior.predictive import Columns, posterior_of, select
+from ..posterior.interface import Columns, select
+from ..posterior.predictive import posterior_of
 from .cells import Cells
 from .predictive import parts, thin
 from .trust import Influence

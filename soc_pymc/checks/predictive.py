@@ -23,7 +23,8 @@ from ..families.outcomes import Outcome
 from ..families.priors import COMPONENTS
 from ..inference.results import Fit
 from ..posterior.curves import with_posterior
-from ..posterior.predictive import Columns, Posterior, posterior_of, select
+from ..posterior.interface import Columns, Posterior, select
+from ..posterior.predictive import posterior_of
 
 Mask = NDArray[np.bool_]
 

@@ -29,8 +29,9 @@ from ..families.outcomes import OUTCOMES, Outcome
 from ..families.poisson import POISSON_FORMS
 from ..inference.results import Fit, named_fits
 from ..posterior.extrapolation import warn_of_extrapolation
+from ..posterior.interface import Columns, Posterior
 from ..posterior.item_columns import frame_columns
-from ..posterior.predictive import Columns, Posterior, posterior_of
+from ..posterior.predictive import posterior_of
 from .baselines import BASELINES, fit_baselines
 from .by_bin import given_score, pit_densities, score_bins
 from .thinning import Split, refuse_any, stream
@@ -205,7 +206,7 @@ def _judged(
     warn_of_extrapolation(fit, own["score"])
     with phase(f"posteriors of {name}", enabled=progress):
         given_t = given_score(fit, own)[0]
-        given_y = posterior.scorer((), "auto", False)(own)[0]
+        given_y = posterior.scorer(())(own)[0]
     below, upto = _further_cdf_interval(posterior, own, further, progress)
     pit = randomised_pit(below, upto, stream(seed, "PIT"))
     size = further[posterior.outcome.size]

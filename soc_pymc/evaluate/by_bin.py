@@ -18,9 +18,10 @@ from ..data.items import Items, check_outcomes
 from ..families.outcomes import OUTCOMES, Outcome
 from ..inference.results import Fit, named_fits
 from ..posterior.curves import is_plain, items_at_once
+from ..posterior.interface import Columns
 from ..posterior.item_columns import frame_columns, read_items
 from ..posterior.items import item_posteriors
-from ..posterior.predictive import Columns, posterior_of
+from ..posterior.predictive import posterior_of
 from .thinning import stream
 
 TRUTH = ("theta", "true_mean", "true_variance", "oracle_mean", "oracle_variance")

@@ -6,7 +6,7 @@ families do, and successes and failures change places by a change of sign.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numba
@@ -16,7 +16,6 @@ from scipy import special
 
 from .._lib.arrays import Floats
 from .beta_forms import log_beta_binomial
-from .beta_items import beta_mixtures, beta_quantiles
 from .binomial_beta import a_b
 from .components import (
     STEP,
@@ -214,13 +213,6 @@ def _success_sharpness(cells: Mapping[str, NDArray[Any]], variance: Floats) -> F
     return np.asarray(1.0 / (variance + 1.0 / y + 1.0 / rest))
 
 
-def _summaries(weight: Floats, a: Floats, b: Floats, probs: Sequence[float]) -> Floats:
-    share = weight / weight.sum(axis=1, keepdims=True)
-    kept = np.where(share > _FAINT, share, 0.0)
-    kept /= kept.sum(axis=1, keepdims=True)
-    return beta_mixtures(a.T, b.T, probs, kept.T).rows
-
-
 BETAS = Components(
     ends=(-8.05, 8.05),  # as for Gammas, on both sides
     base=success_frame,
@@ -238,8 +230,5 @@ BETAS = Components(
 BETA_MIXTURE = MixtureForms(
     parameters=betas_of_logit,
     log_density=success_log_density,
-    summaries=_summaries,
-    quantiles=beta_quantiles,
     at_zero=lambda a: (np.ones(len(a)), np.full(len(a), 1e100)),
-    table=None,
 )

@@ -13,18 +13,11 @@ import numpy as np
 from scipy import special
 
 from . import binomial_beta, normal_normal, poisson_gamma
-from .beta_items import beta_summaries, score_beta_nodes
 from .beta_mixtures import BETA_MIXTURE, BETAS
 from .binomial_rows import BetaRows
 from .components import GAMMAS, NORMALS, Components
 from .further import AFTER_COUNT, AFTER_SUCCESS, AFTER_VALUE, Further
-from .item_kernels import score_gammas
 from .mixture_items import GAMMA_MIXTURE, NORMAL_MIXTURE, MixtureForms
-from .mixtures import (
-    gamma_summaries,
-    normal_posterior_summaries,
-    score_normal_nodes,
-)
 from .normal_rows import NormalCells
 from .outcomes import OUTCOMES, Outcome
 from .poisson_rows import Histograms
@@ -83,11 +76,6 @@ class Family:
     simulate: _Function  # (both curves, size, generator) -> outcomes
     further: Further  # what a further outcome of an item brings
 
-    # items over draws of the curves, (draws, n)
-    summaries: _Function  # (both curves, outcome, size, probabilities, weight=None) -> Summaries
-    # (weight, a, b (n, nodes), outcome, size, limit, probabilities) -> rows of summaries; the mean
-    # is NaN where the nodes' posteriors are too far apart
-    score_nodes: _Function
     unit: _Function  # second curve -> what an sd of the first is measured in
     mixtures: MixtureForms  # items under mixtures
 
@@ -126,8 +114,6 @@ GAMMA = Family(
     cdf_interval=poisson_gamma.cdf_interval,
     simulate=poisson_gamma.simulate,
     further=AFTER_COUNT,
-    summaries=gamma_summaries,
-    score_nodes=score_gammas,
     unit=np.ones_like,
     mixtures=GAMMA_MIXTURE,
 )
@@ -162,8 +148,6 @@ NORMAL = Family(
     cdf_interval=normal_normal.cdf_interval,
     simulate=normal_normal.simulate,
     further=AFTER_VALUE,
-    summaries=normal_posterior_summaries,
-    score_nodes=score_normal_nodes,
     unit=lambda log_variance: np.exp(0.5 * log_variance),
     mixtures=NORMAL_MIXTURE,
 )
@@ -198,8 +182,6 @@ BETA = Family(
     cdf_interval=binomial_beta.cdf_interval,
     simulate=binomial_beta.simulate,
     further=AFTER_SUCCESS,
-    summaries=beta_summaries,
-    score_nodes=score_beta_nodes,
     unit=np.ones_like,
     mixtures=BETA_MIXTURE,
 )

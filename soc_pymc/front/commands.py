@@ -401,7 +401,7 @@ def export_prior(chosen: _Chosen) -> None:
     """The prior as a small file, to score items where requests are answered."""
     _check_out(chosen.out, [chosen.fit])
     fit = soc.load_fit(chosen.fit)
-    print(f"prior -> {soc.export_prior(fit, chosen.out, quantiles=tuple(chosen.quantiles))}")
+    print(f"prior -> {soc.export_prior(fit, chosen.out)}")
 
 
 @_command(

@@ -6,7 +6,7 @@ two curves' values at knots, and the axes of the scores.
 
 import numbers
 import os
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -299,17 +299,13 @@ class Fit:
         """
         return shown_by_front("predict")(self, frame, return_std)
 
-    def export_prior(
-        self, path: str | os.PathLike[str], *, quantiles: Sequence[float] = (0.05, 0.95)
-    ) -> Path:
+    def export_prior(self, path: str | os.PathLike[str]) -> Path:
         """Write the prior to a small file: `soc.export_prior` of the fit.
 
         Parameters
         ----------
         path
             File to write, ``*.parquet`` or ``*.json``.
-        quantiles
-            Two levels of quantiles.
 
         Returns
         -------
@@ -328,7 +324,7 @@ class Fit:
         ...     fit.export_prior(pathlib.Path(folder) / "prior.json").name
         'prior.json'
         """
-        return Path(shown_by_front("export_prior")(self, path, quantiles=quantiles))
+        return Path(shown_by_front("export_prior")(self, path))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fit to one netCDF file, atomically.

@@ -14,8 +14,9 @@ from ..data.items import Items
 from ..data.tables import batches, open_table, scan
 from ..families.scales import LINEAR, Scale
 from ..inference.results import Fit
+from ..posterior.interface import Columns
 from ..posterior.item_columns import columns_of, posterior_roles
-from ..posterior.predictive import Columns, posterior_of
+from ..posterior.predictive import posterior_of
 from . import canvas, fitted
 from .arguments import AX, FIT, levels_of
 
@@ -160,7 +161,7 @@ def prior_quantiles(
     `exposure` is that (or the noise sd) which the prior depends on; None where it depends on none.
     """
     size = {} if exposure is None else {fitted.outcome_of(fit).size: np.full(len(score), exposure)}
-    found = posterior_of(fit).scorer(tuple(levels), "all", True)({"score": score, **size})
+    found = posterior_of(fit).scorer(tuple(levels), "all")({"score": score, **size})
     return found[0], found[3:]
 
 

@@ -12,7 +12,8 @@ from ..families.scales import LINEAR, LOG, LOGIT, SCALES
 from ..inference.results import FIT, Fit
 from .curves import P_ZERO, atom_of, moment_variables
 from .extrapolation import warn_of_extrapolation
-from .predictive import Posterior, posterior_of
+from .interface import Posterior
+from .predictive import posterior_of
 
 _POINTS = 200
 _LABEL = str | int | np.integer | np.bool_ | None

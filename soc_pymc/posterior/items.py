@@ -10,7 +10,6 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,10 +25,12 @@ from ..data.tables.item_files import check_files
 from ..data.tables.sources import readable
 from ..families.outcomes import OUTCOMES
 from ..inference.results import Fit
+from ..prior_table import quantile_name
 from .curves import P_ZERO
 from .extrapolation import Extrapolation
+from .interface import Columns, Scorer, own_outcomes
 from .item_columns import columns_of, posterior_roles
-from .predictive import Columns, Scorer, own_outcomes, posterior_of
+from .predictive import posterior_of
 from .scored_files import (
     file_record,
     fit_digest,
@@ -44,7 +45,6 @@ _log = logging.getLogger(__name__)
 _BATCH, _BATCH_OF_FEW = 100_000, 1 << 18  # items per batch, with all draws and with few nodes
 _BATCH_OF_MIXTURES = 1 << 20  # which solve for all draws at cells' points again in every batch
 DRAWS = ("auto", "all", "representative")  # the last is an old name of the first
-_OUTERMOST = 0.025  # quantile up to which few nodes are accurate
 _EXTREME = 1e-10  # smaller probabilities do not show in ten digits of a percent
 _LONGEST_NAME = 200  # characters, with room for the temporary name
 _WIDE = 32  # columns beyond which batches are smaller
@@ -147,7 +147,7 @@ def item_posteriors(
     True
     """
     probs = probabilities(quantiles)
-    draws = _draws_to_use(draws, plug_in, probs)
+    _draws_to_use(draws, plug_in)
     if out is not None:
         path_of(out, "out", ItemsError)
     switch(progress, "progress")
@@ -169,7 +169,7 @@ def item_posteriors(
     scorer = _BatchScorer(
         roles,
         names,
-        posterior.scorer(probs, draws, plug_in, zero),
+        posterior.scorer(probs, draws, plug_in),
         batch,
         Extrapolation(fit),
     )
@@ -193,13 +193,11 @@ def item_posteriors(
     return found
 
 
-def _draws_to_use(draws: str, plug_in: bool, probs: Sequence[float]) -> Literal["auto", "all"]:
-    """The option, or all draws for quantiles that few nodes do not have to 1e-3 sd."""
+def _draws_to_use(draws: str, plug_in: bool) -> str:
     OneOf(*DRAWS)(draws, "draws")
     if switch(plug_in, "plug_in") and draws != "auto":
         raise FitError(f'plug_in=True uses no draws: leave out draws="{draws}"')
-    outer = any(not _OUTERMOST <= p <= 1.0 - _OUTERMOST for p in probs)
-    return "all" if draws == "all" or outer else "auto"
+    return draws
 
 
 def probabilities(quantiles: Sequence[float]) -> tuple[float, ...]:
@@ -213,19 +211,6 @@ def probabilities(quantiles: Sequence[float]) -> tuple[float, ...]:
     if len({quantile_name(p) for p in probs}) < len(probs):
         raise FitError(f"quantiles={shown(probs)}: two of them are the same, leave one out")
     return probs
-
-
-def quantile_name(prob: float) -> str:
-    """theta_q05 for 0.05, theta_q97_5 for 0.975: percent, two digits before the point.
-
-    Probabilities beside 0 and 1 keep all their digits: theta_q1e-98.
-    """
-    if min(prob, 1.0 - prob) < _EXTREME:
-        percent = str((Decimal(repr(prob)) * 100).normalize())
-        return f"theta_q{percent.lower().replace('.', '_')}"
-    whole, _, rest = f"{prob * 100:013.10f}".partition(".")
-    rest = rest.rstrip("0")
-    return f"theta_q{whole}_{rest}" if rest else f"theta_q{whole}"
 
 
 # --- tables ------------------------------------------------------------------------------------

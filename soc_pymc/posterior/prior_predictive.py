@@ -17,8 +17,9 @@ from ..inference.schema import conventional
 from ..model.prior_draws import prior_draws
 from ..model.problem import Problem, build, check_prior
 from .calibration import curves_of, default_scores
+from .interface import Columns
 from .item_columns import bin_scores_of
-from .predictive import Columns, posterior_of
+from .predictive import posterior_of
 
 
 @checked(

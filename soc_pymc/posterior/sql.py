@@ -1,5 +1,6 @@
 """Item posteriors as an Ibis expression and as SQL text."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,8 @@ _ITEMS = "soc_items"
 # dialects by their names in Ibis and SQLGlot: Ibis compiles Spark's only for a session
 _DIALECTS = {"pyspark": ("databricks", "spark"), "spark": ("databricks", "spark")}
 _MOST_TEXT = 1_000_000  # characters of a SELECT
+_PART = r'(?:[^\W\d]\w*|"(?:[^"\x00-\x1f]|"")+")'
+_NAME = re.compile(rf"{_PART}(?:\.{_PART}){{0,2}}")
 
 
 def posterior_expression(
@@ -35,14 +38,15 @@ def posterior_expression(
     items
         Items over an Ibis table, on any backend.
     quantiles
-        Two levels, from 0.005 to 0.995.
+        Levels, from 0.005 to 0.995.
 
     Returns
     -------
     ibis.Table
         On the same backend: the user's columns and ``theta_mean``, ``theta_sd``, ``theta_var``, in
         the unit of theta, over the curves' uncertainty, quantiles such as ``theta_q05``, and
-        ``p_zero`` if theta may be 0. They are NULL
+        ``p_zero`` if theta may be 0, as `item_posteriors` gives them but for items that are
+        ``flagged``, which it scores over all draws. They are NULL
         for items that `item_posteriors` would refuse: a score, outcome or size is missing, not
         finite or negative (a score only if the axis is log), a count not whole, or positive with
         exposure 0, successes more than trials; a group is not one of the fit's. The order of rows
@@ -107,17 +111,19 @@ def posterior_sql(
     fit
         The fit, of any prior that `export_prior` can write.
     table
-        Name of the table of items, as the dialect writes it (``'sales."Ads 2024"'``).
+        Name of the table of items: parts of letters, digits and underscores, or in double quotes,
+        with dots between them (``'sales."Ads 2024"'``).
     score, count, exposure, value, noise_sd, successes, trials, group
         Names of the columns, of those that the fit's kind of items has; None takes those of the
         fit's items.
     columns
         Other columns to keep, such as the items' key.
     quantiles
-        Two levels, from 0.005 to 0.995.
+        Levels, from 0.005 to 0.995.
     prior
         Name of a table that holds the file of ``soc.export_prior(fit, "prior.parquet")`` of this
-        fit, loaded as it is. None writes its numbers into the text.
+        fit, loaded as it is; the text gives no row if the table is of another fit. None writes its
+        numbers into the text.
     dialect
         ``"duckdb"``, ``"postgres"``, ``"pyspark"``, ``"databricks"``, ``"bigquery"``,
         ``"snowflake"``, ``"trino"`` or another one that Ibis supports.
@@ -145,10 +151,11 @@ def posterior_sql(
     """
     columns = names_of(columns, "columns", ItemsError)
     FIT(fit, "fit")
-    for name, text in (("table", table), ("dialect", dialect), ("prior", prior)):
-        left_out = name == "prior" and text is None
-        if not left_out and not (isinstance(text, str) and text.strip()):
-            raise ItemsError(f"{name}={shown(text)} must be a name, as str")
+    _check_name(table, "table")
+    if prior is not None:
+        _check_name(prior, "prior")
+    if not (isinstance(dialect, str) and dialect.strip()):
+        raise ItemsError(f"dialect={shown(dialect)} must be a name, as str")
     outcome = family_of(fit.prior).outcome
     given = {"score": score, "count": count, "exposure": exposure, "value": value}
     given |= {"noise_sd": noise_sd, "successes": successes, "trials": trials}
@@ -168,6 +175,15 @@ def posterior_sql(
     items = ITEMS[outcome.kind](table, **arguments_of(named))
     roles = posterior_roles(fit, posterior_of(fit), items)
     return _scoring_sql(table, roles, columns, prior_of(fit, quantiles), prior, dialect)
+
+
+def _check_name(name: Any, argument: str) -> None:
+    """Refuse what is not the name of a table, such as a call of a function."""
+    if not (isinstance(name, str) and _NAME.fullmatch(name)):
+        raise ItemsError(
+            f"{argument}={shown(name)} must be the name of a table: parts of letters, digits and "
+            "underscores, or in double quotes, with dots between them"
+        )
 
 
 def _check_columns(columns: Sequence[str], roles: Mapping[str, str], prior: Prior) -> None:
@@ -222,13 +238,16 @@ def _scoring_sql(
     # decimals, so that the cast to float64 is always written
     kinds = dict.fromkeys(users, "decimal") | dict.fromkeys(group_roles(roles).values(), "string")
     lookups = {name: _unbound(name, own) for name, own in prior.tables.items()}
+    if named is not None:
+        digest = {"fit": np.array([], dtype=object)}
+        lookups[PRIOR] = _unbound(PRIOR, {**prior.tables[PRIOR], **digest})
     compiled, written = _DIALECTS.get(dialect, (dialect, dialect))
     whole = expression(ibis.table(kinds, name=_ITEMS), roles, prior, lookups, dialect)
     try:
         tree: Any = sqlglot.parse_one(str(ibis.to_sql(whole, dialect=compiled)), read=compiled)
-        sources = {_ITEMS: sqlglot.exp.to_table(table, dialect=written)}
+        sources = {_ITEMS: _named(table)}
         if named is not None:
-            sources[PRIOR] = sqlglot.exp.to_table(named, dialect=written)
+            sources[PRIOR] = _named(named)
     except (ValueError, sqlglot.errors.SqlglotError) as error:  # two classes of SQLGlot's errors
         raise ItemsError(f"table {table!r} in dialect {dialect!r}: {error}") from error
     for found in list(tree.find_all(sqlglot.exp.Table)):
@@ -249,6 +268,19 @@ def _scoring_sql(
             'of soc.export_prior(fit, "prior.parquet") as a table, and give its name as prior='
         )
     return text
+
+
+def _named(name: str) -> Any:
+    """A table's name, whose quotes are written as the dialect has them."""
+    from sqlglot import exp
+
+    parts = re.findall(_PART, name)
+    names = [
+        exp.to_identifier(part.strip('"').replace('""', '"'), quoted=part[0] == '"')
+        for part in parts
+    ]
+    table, schema, catalog = (*reversed(names), None, None)[:3]
+    return exp.Table(this=table, db=schema, catalog=catalog)
 
 
 def _unbound(name: str, columns: Mapping[str, NDArray[Any]]) -> Any:
@@ -275,5 +307,5 @@ def _values(columns: Mapping[str, NDArray[Any]]) -> Any:
 
 def _text(value: Any) -> str:
     if isinstance(value, np.floating):  # all digits of a float32
-        return f"{value:.14g}" if value.dtype.itemsize == 8 else f"{value:.9g}"
+        return f"{value:.17g}" if value.dtype.itemsize == 8 else f"{value:.9g}"
     return str(value)

@@ -1,7 +1,7 @@
 """The posterior of items as an expression: the prior table, joined by the number of a cell.
 
-The formulas are those of `prior_table`, on columns of an engine. Arithmetic finds the cell of
-distinct items; they are joined to its nodes, and sums over the nodes give their posteriors.
+The formulas are those of `soc_pymc.prior_table`, on columns of an engine. Comparisons find the cell
+of distinct items; they are joined to its nodes, and sums over the nodes give their posteriors.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import prior_table
 from .._lib.arrays import Floats
 from ..data.groups import CROSS, group_roles
 from ..data.tables.expressions import exact, lookup_rows, with_bins
@@ -23,9 +24,8 @@ from ..families.outcomes import Outcome
 from ..families.scales import LINEAR, MIDDLE, RANK, SCALES, Scale
 from ..families.validity import LARGEST, Bounds
 from ..inference.results import Fit
-from . import prior_table
-from .items import quantile_name
-from .prior_export import checked_table
+from ..prior_table import FARTHEST, LARGEST_LOG, quantile_name
+from .prior_export import described
 
 PRIOR, _PLACES, _BINS = "soc_prior", "soc_places", "soc_bins"
 _GROUPS, _LEVELS = "soc_groups", "soc_levels"
@@ -33,9 +33,8 @@ _GROUPS, _LEVELS = "soc_groups", "soc_levels"
 _FENCED = ("postgres",)
 _ALL = 2**62
 _FAINT, _LEAST_LOG = 1e-30, -300.0  # places and log shares that count as 0: engines fail on 1e-310
-_STEPS, _MIXTURE_STEPS = 2, 3  # of Newton's method for quantiles
-_CLOSE = 0.1  # error of the last one, as a logit, beyond which a quantile is not known
-_LOGISTIC = 1.702  # a normal quantile is nearly the logit over it
+# of Newton's method for quantiles: of the member with the same moments, then of the nodes
+_MEMBER_STEPS, _STEPS, _MIXTURE_STEPS = 2, 3, 4
 
 
 # --- the prior and its small tables --------------------------------------------------------------
@@ -49,7 +48,7 @@ class Prior:
     family: Any  # of `prior_table`
     outcome: Outcome
     scale: Scale  # on which places are straight lines
-    uneven: Floats  # scores where an item's place follows another line; none if cells are even
+    inner: Floats  # scores where an item's place follows another line
     quantiles: tuple[str, ...]  # their columns
     tables: Mapping[str, Mapping[str, NDArray[Any]]]
 
@@ -57,7 +56,7 @@ class Prior:
     def names(self) -> tuple[str, ...]:
         """New columns."""
         zero = ("p_zero",) * self.meta["zero"]
-        return ("theta_mean", "theta_sd", "theta_var", *self.quantiles, *zero)
+        return ("theta_mean", "theta_sd", "theta_var", *self.quantiles, *zero, "flagged")
 
     @property
     def columns(self) -> Mapping[str, NDArray[Any]]:
@@ -75,33 +74,34 @@ class Prior:
         return range(sum(name.startswith("way_") for name in self.columns))
 
 
-def prior_of(fit: Fit, quantiles: Sequence[float]) -> Prior:
+def prior_of(fit: Fit, levels: Sequence[float]) -> Prior:
     """The fit's prior table, if it is accurate enough."""
-    meta, columns = checked_table(fit, quantiles)
-    axis, edges = fit.axis("mean"), np.array(meta["edges"])
-    inner = axis.inverse(edges[1:-1])
+    meta, columns = described(fit)
+    axis, inner = fit.axis("mean"), np.array(meta["score_edges"])[1:-1]
     if axis.scale == RANK:  # ranks are known at these scores, and straight between them
         inner = np.union1d(inner, axis.score)
-    elif np.allclose(np.diff(edges), edges[1] - edges[0], rtol=1e-9, atol=0.0):
-        inner = np.empty(0)
     tables = {
-        PRIOR: columns,
-        _BINS: lookup_rows(inner, "soc_") if len(inner) else {},
-        _PLACES: _places(meta, inner) if len(inner) else {},
+        PRIOR: {name: columns[name] for name, _ in meta["columns"]},
+        _BINS: lookup_rows(inner, "soc_"),
+        _PLACES: _places(meta, inner),
         _GROUPS: {
             "soc_label": np.array(meta["groups"], dtype=object),
             "soc_code": np.arange(len(meta["groups"])),
         },
-        _LEVELS: {"soc_number": np.arange(2), "soc_level": np.array(meta["levels"])},
+        _LEVELS: {"soc_number": np.arange(len(levels)), "soc_level": np.array(levels)},
     }
     return Prior(
         meta,
-        prior_table._FAMILIES[meta["family"]],
+        prior_table.FAMILIES[meta["family"]],
         family_of(fit.prior).outcome,
         SCALES.get(axis.scale, LINEAR),
         inner,
-        tuple(map(quantile_name, meta["levels"])),
-        {name: own for name, own in tables.items() if len(next(iter(own.values()), ()))},
+        tuple(map(quantile_name, levels)),
+        {
+            name: columns
+            for name, columns in tables.items()
+            if len(next(iter(columns.values()), ()))
+        },
     )
 
 
@@ -111,7 +111,7 @@ def _places(meta: Mapping[str, Any], inner: Floats) -> dict[str, NDArray[Any]]:
     if axis["scale"] == RANK:
         start, end = np.append(inner[0] - 1.0, inner), np.append(inner, inner[-1] + 1.0)
         low, high = (np.interp(t, axis["score"], axis["rank"]) for t in (start, end))
-        cell = np.searchsorted(edges, 0.5 * (low + high), side="right") - 1
+        cell = np.searchsorted(meta["score_edges"][1:-1], start, side="right")
         cell, slope = cell.clip(0, len(edges) - 2), (high - low) / (end - start)
     else:
         cell = np.arange(len(edges) - 1)
@@ -195,9 +195,11 @@ def expression(
     scorer = _Scorer(prior, lookups, keys, engine in _FENCED)
     rows = _inputs(table, roles, scorer)
     nodes = _nodes(_with_cells(rows.rows.select(keys).distinct(), scorer), scorer)
-    joined = rows.rows.left_join(_with_quantiles(nodes, scorer), keys)
+    # bad items have harmless keys; no item is left where the prior's table is of another fit
+    joined = rows.rows.inner_join(_with_quantiles(nodes, scorer), keys)
     null = ibis.null("float64")
-    new = {name: joined.soc_good.ifelse(joined[f"soc_{name}"], null) for name in prior.names}
+    new = {name: joined.soc_good.ifelse(joined[f"soc_{name}"], null) for name in prior.names[:-1]}
+    new["flagged"] = joined.soc_good.ifelse(joined.soc_flagged > 0, ibis.null("boolean"))
     return joined.select(*table.columns, **new)
 
 
@@ -244,63 +246,68 @@ def _with_cells(items: Any, scorer: _Scorer) -> Any:
     import ibis
 
     prior, meta = scorer.prior, scorer.prior.meta
-    cells, sizes = len(meta["edges"]) - 1, np.array(meta["sizes"])
-    if len(prior.uneven):
-        items_in_bins = with_bins(
-            items, prior.uneven, "soc_", scorer.lookups.get(_BINS), score="soc_t"
-        )
-        sheet = scorer.sheet(items_in_bins.inner_join(scorer.lookups[_PLACES], "soc_bin"))
-        x = sheet["start"] + (prior.scale.column(sheet["t"]) - sheet["from"]) * sheet["slope"]
-    else:
-        sheet, start = scorer.sheet(items), meta["edges"][0]
-        u = sheet.keep(
-            (prior.scale.column(sheet["t"]) - start) * (1.0 / (meta["edges"][1] - start))
-        )
-        sheet.add(column=sheet.functions.low(sheet.functions.high(u.floor(), 0.0), cells - 1.0))
-        x = u - sheet["column"]
-    of, (low, high) = sheet.functions, meta["reach"]
-    sheet.add(x=of.low(of.high(x, low), high))
+    cells = len(meta["edges"]) - 1
+    binned = with_bins(items, prior.inner, "soc_", scorer.lookups.get(_BINS), score="soc_t")
+    sheet = scorer.sheet(binned.inner_join(scorer.lookups[_PLACES], "soc_bin"))
+    of = sheet.functions
+    x = sheet["start"] + (prior.scale.column(sheet["t"]) - sheet["from"]) * sheet["slope"]
+    sheet.add(x=of.low(of.high(x, -FARTHEST), FARTHEST))
     x, at = (sheet["x"].abs() < _FAINT).ifelse(0.0, sheet["x"]), sheet["column"].cast("int64")
     for k, atom in enumerate(meta["atoms"]):
-        own = sheet["t"] == exact(atom)
-        at, x = own.ifelse(ibis.literal(cells + k, type="int64"), at), own.ifelse(0.0, x)
+        is_atom = sheet["t"] == exact(atom)
+        at, x = is_atom.ifelse(ibis.literal(cells + k, type="int64"), at), is_atom.ifelse(0.0, x)
     if meta["groups"]:
         at = at + sheet["code"] * (cells + len(meta["atoms"]))
     sheet.add(at=at, x=x)
     kept = [name.removeprefix("soc_") for name in items.columns] + ["at", "x"]
-    if not len(sizes):
+    if not meta["sizes"]:
         return sheet.only(*kept)
-    v = (of.log(of.high(sheet["n"], 1e-300)) - float(sizes[0])) * float(1 / (sizes[1] - sizes[0]))
-    v = sheet.keep(of.low(of.high(v, 0.0), len(sizes) - 1.0))
-    row = sheet.keep(of.low(v.floor(), len(sizes) - 2.0))
-    sheet.add(w=v - row, at=sheet["at"] * (len(sizes) - 1) + row.cast("int64"))
+    edges = meta["sizes"]
+    inner = [exact(edge) for edge in meta["size_edges"][1:-1]]
+    column = sheet.keep(_total((sheet["n"] >= edge).cast("int64") for edge in inner))
+    v = of.low(of.high(of.log(of.high(sheet["n"], 1e-300)), edges[0]), edges[-1])
+    parts = [(v - low) / (high - low) for low, high in zip(edges[:-1], edges[1:], strict=True)]
+    w = ibis.cases(*((column == k, part) for k, part in enumerate(parts)), else_=0.0)
+    sheet.add(w=w, at=sheet["at"] * (len(edges) - 1) + column)
     return sheet.only(*kept, "w")
 
 
 def _nodes(items: Any, scorer: _Scorer) -> Any:
     """Nodes of items given their outcomes: weights u, up to a factor of an item, a, b and norm.
 
-    The weight `zero` is that of theta = 0.
+    The weight `zero` is that of theta = 0, and `doubt` is more than 0 where an item is flagged.
     """
     prior, long = scorer.prior, scorer.lookups[PRIOR]
-    family, keys = prior.family, scorer.keys
+    family, keys, meta = prior.family, scorer.keys, scorer.prior.meta
+    if "fit" in long.columns:
+        long = long.filter(long.fit == meta["fit"])
     typed = {f"soc_{c}": long[c].cast("float64") for c in prior.columns if c != "cell"}
     long = long.select(soc_cell=long.cell.cast("int64"), **typed)
     sheet = scorer.sheet(items.inner_join(long, items.soc_at == long.soc_cell))
     names = {"u": "weight", "first": "first", "second": "second"}
     ways = [f"soc_way_{k}" for k in prior.ways]
     kept = [*keys, "soc_node", *ways]
+    beyond = (sheet["x"] < 0.0) | (sheet["x"] > 1.0)
+    doubt = sheet["wide"] if "score" in meta["axis"] else beyond.ifelse(1.0, sheet["wide"])
     sheet.add(
-        *kept, **{new: _polynomial(sheet, old, prior.meta["terms"]) for new, old in names.items()}
+        *kept,
+        doubt=doubt,
+        **{new: _polynomial(sheet, old, meta["terms"]) for new, old in names.items()},
     )
-    a, b = family.parameters(sheet["first"], sheet["second"], sheet.functions)
-    sheet.add(*kept, "soc_u", a=a, b=b)
-    if prior.meta["mixture"]:
+    of = sheet.functions
+    first, second = (
+        of.low(of.high(sheet[c], -LARGEST_LOG), LARGEST_LOG) for c in ("first", "second")
+    )
+    first = first if family.positive else sheet["first"]
+    sheet.add(*kept, "soc_u", "soc_doubt", first=first, second=second)
+    a, b = family.parameters(sheet["first"], sheet["second"], of)
+    sheet.add(*kept, "soc_u", "soc_doubt", a=a, b=b)
+    if meta["mixture"]:
         sheet = _weighted(sheet, scorer)
     a, b = family.update(sheet["a"], sheet["b"], sheet["y"], sheet["n"])
-    zero = ["soc_zero"] if prior.meta["zero"] else []
-    sheet.add(*keys, "soc_u", *zero, a=a, b=b)
-    return sheet.add(norm=family.norm(sheet["a"], sheet["b"], sheet.functions)).rows
+    zero = ["soc_zero"] if meta["zero"] else []
+    sheet.add(*keys, "soc_u", "soc_doubt", *zero, a=a, b=b)
+    return sheet.add(norm=family.norm(sheet["a"], sheet["b"], of)).rows
 
 
 def _polynomial(sheet: _Sheet, name: str, powers: Sequence[Sequence[int]]) -> Any:
@@ -329,11 +336,13 @@ def _weighted(nodes: _Sheet, scorer: _Scorer) -> _Sheet:
     moves = {f"move_{k}": (nodes["p"] * nodes[f"way_{k}"]).sum() for k in ways}
     items = scorer.summed(nodes, total=(nodes["u"] * nodes["p"]).sum(), **moves)
     items.add(**{f"move_{k}": items[f"move_{k}"] / items["total"] for k in ways})
-    items.add(more=1.0 + _total(items[f"move_{k}"] * items[f"move_{k}"] for k in ways))
+    items.add(moved=_total(items[f"move_{k}"] * items[f"move_{k}"] for k in ways))
     nodes = scorer.joined(nodes.rows, items.rows)
     near = _total(nodes[f"way_{k}"] * nodes[f"move_{k}"] for k in ways)
     near = of.high(1.0 + near / of.high(nodes["u"], 1e-100), 0.1)
-    u = nodes.add(u=nodes["u"] * nodes["p"] * nodes["more"] / near)["u"]
+    u = of.high(nodes["u"], 0.0) * nodes["p"] * (1.0 + nodes["moved"]) / near
+    known = nodes["moved"] <= prior_table.MOST_MOVED
+    u = nodes.add(u=u, doubt=known.ifelse(nodes["doubt"], 1.0))["u"]
     if prior.meta["zero"]:
         last = nodes["node"] == prior.last
         nodes.add(zero=last.ifelse(u, 0.0), u=last.ifelse(0.0, u))
@@ -344,19 +353,28 @@ def _with_moments(nodes: Any, scorer: _Scorer) -> Any:
     """Mean and variance over the nodes given the outcome, where theta is not 0; p_zero."""
     family, zero = scorer.prior.family, scorer.prior.meta["zero"]
     sheet = scorer.sheet(nodes)
-    sums = {"mean": _average(sheet, family.pearson(sheet["a"], sheet["b"])[0])}
+    sums = {
+        "mean": _average(sheet, family.mean(sheet["a"], sheet["b"])),
+        "doubt": sheet["doubt"].max(),
+    }
     if zero:
         none = sheet["zero"].sum()
         sums["p_zero"] = none / (none + sheet["u"].sum())
-    items = scorer.summed(sheet, **sums).rows
+    items = scorer.summed(sheet, **sums).rows.rename(soc_flag="soc_doubt")
     kept = [name for name in items.columns if name not in scorer.keys]
     sheet = scorer.joined(nodes, items)
-    mean, own, _, bend = family.pearson(sheet["a"], sheet["b"])
-    away = sheet.keep(mean - sheet["mean"])
-    sums = {"middle": _average(sheet, own / (1.0 - bend) + away * away)}
+    mean, variance = family.mean(sheet["a"], sheet["b"]), family.variance(sheet["a"], sheet["b"])
+    variance, away = sheet.keep(variance), sheet.keep(mean - sheet["mean"])
+    sums = {"within": _average(sheet, variance), "between": _average(sheet, away * away)}
     if zero:  # the share of theta below 0, of which quantiles are functions
         sums["below"] = _average(sheet, _law(sheet, family, 0.0)[0]) if not family.positive else 0.0
-    return scorer.summed(sheet, *kept, **sums).rows
+    items = scorer.summed(sheet, *kept, **sums)
+    flag = items["flag"]
+    if not scorer.prior.meta["mixture"]:
+        known = items["between"] <= prior_table.MOST_APART * items["within"]
+        flag = known.ifelse(flag, 1.0)
+    items.add(middle=items["within"] + items["between"], flagged=flag)
+    return items.rows.drop("soc_within", "soc_between", "soc_flag")
 
 
 def _average(nodes: _Sheet, value: Any) -> Any:
@@ -375,34 +393,38 @@ def _with_quantiles(nodes: Any, scorer: _Scorer) -> Any:
     prior, family, items = scorer.prior, scorer.prior.family, _with_moments(nodes, scorer)
     sheet = scorer.sheet(items.cross_join(scorer.lookups[_LEVELS]))
     of = sheet.functions
-    known = [name for name in items.columns if name not in scorer.keys]
-    known += ["soc_number", "soc_share", "soc_covered", "soc_unit"]
-    share, covered = sheet["level"], ibis.literal(False)
+    share, at_zero = sheet["level"], ibis.literal(False)
     if prior.meta["zero"]:
-        share, covered = prior_table._share(share, sheet["p_zero"], sheet["below"], of)
-    sheet.add(share=share, covered=covered)
+        share, at_zero = prior_table.split_level(share, sheet["p_zero"], sheet["below"], of)
+    sheet.add(share=share, at_zero=at_zero)
     a, b = map(sheet.keep, family.matched(sheet["mean"], sheet["middle"]))
-    start, unit = _start(family.depends, a, b, sheet["share"], sheet)
-    sheet.add(q=start, unit=unit, low=-1e300, high=1e300)
+    start, unit = prior_table.start(family.cumulants(a, b, of), sheet["share"], of)
+    goal = of.log(sheet["share"] / (1.0 - sheet["share"]))
+    sheet.add(q=start, unit=unit, low=-1e300, high=1e300, goal=goal)
+    norm = sheet.keep(family.norm(a, b, of))
+    for _ in range(_MEMBER_STEPS):  # to the quantile of the member with these moments
+        p, density = map(sheet.keep, family.law(a, b, norm, sheet["q"], of))
+        _step(sheet, p, density)
+    sheet.add(low=-1e300, high=1e300)
+    known = [name for name in items.columns if name not in scorer.keys]
+    known += ["soc_number", "soc_goal", "soc_at_zero", "soc_unit"]
     placed = [*known, "soc_q", "soc_low", "soc_high"]
     for _ in range(_MIXTURE_STEPS if prior.meta["mixture"] else _STEPS):
         both = scorer.joined(nodes, sheet.rows.select(*scorer.keys, *placed))
         p, density = _law(both, family, both["q"])
         sums = {"p": _average(both, p), "density": _average(both, density)}
         sheet = scorer.summed(both, *placed, **sums)
-        names = ("share", "p", "density", "q", "low", "high", "unit")
-        given = *(sheet[name] for name in names), sheet.functions
-        q, low, high = prior_table._step(*given)
-        sheet.add(q=q, low=low, high=high)
-    close = prior_table._is_close(sheet["p"], sheet["share"], _CLOSE, sheet.functions)
+        away = _step(sheet, sheet["p"], sheet["density"])
+    close = sheet["at_zero"] | (away.abs() < prior_table.CLOSE)
+    sheet.add(flagged=close.ifelse(sheet["flagged"], 1.0))
     theta = close.ifelse(family.theta(sheet["q"], sheet.functions), ibis.null("float64"))
-    sheet.add(theta=sheet["covered"].ifelse(0.0, theta))
+    sheet.add(theta=sheet["at_zero"].ifelse(0.0, theta))
     quantiles = {
         name: sheet["theta"].max(where=sheet["number"] == k)
         for k, name in enumerate(prior.quantiles)
     }
     moments = ["soc_mean", "soc_middle", *(["soc_p_zero"] if prior.meta["zero"] else [])]
-    found = scorer.summed(sheet, *moments, **quantiles)
+    found = scorer.summed(sheet, *moments, **quantiles, flagged=sheet["flagged"].max())
     mean, middle = found["mean"], found["middle"]
     if prior.meta["zero"]:
         rest = 1.0 - found["p_zero"]
@@ -410,33 +432,15 @@ def _with_quantiles(nodes: Any, scorer: _Scorer) -> Any:
     return found.add(theta_mean=mean, theta_var=middle, theta_sd=middle.sqrt()).rows
 
 
-def _start(depends: int, a: Any, b: Any, share: Any, sheet: _Sheet) -> tuple[Any, Any]:
-    """A place near a member's quantile on the line, and the member's sd there.
-
-    By the first cumulants of logarithms of Gammas, and Cornish and Fisher (1938).
-    """
-    of = sheet.functions
-    z = sheet.keep((of.log(share) - of.log(1.0 - share)) / _LOGISTIC)
-    if depends == 0:
-        return a + z * of.sqrt(b), of.sqrt(b)
-    one, two, three = _log_cumulants(a, of)
-    if depends == 1:
-        one = one - of.log(b)
-    else:
-        other = _log_cumulants(b, of)
-        one, two, three = one - other[0], two + other[1], three - other[2]
-    one, two, three = map(sheet.keep, (one, two, three))
-    sd = sheet.keep(of.sqrt(two))
-    return one + sd * (z + three / (two * sd) * (z * z - 1.0) / 6.0), sd
-
-
-def _log_cumulants(a: Any, of: Any) -> tuple[Any, Any, Any]:
-    """Mean, variance and third central moment, nearly, of the log of a Gamma of this shape."""
-    return (
-        of.log(a + 0.5) - 1.0 / a,
-        1.0 / (a * a) + 1.0 / (a + 0.5),
-        -2.0 / (a * a * a) - 1.0 / ((a + 0.5) * (a + 0.5)),
+def _step(sheet: _Sheet, p: Any, density: Any) -> Any:
+    """A step of Newton's method, into q, low and high; the difference of the logits before it."""
+    names = ("q", "low", "high", "unit")
+    q, low, high, unit = (sheet[name] for name in names)
+    away, q, low, high = prior_table.newton(
+        sheet["goal"], p, density, q, low, high, unit, sheet.functions
     )
+    sheet.add(away=away, q=q, low=low, high=high)
+    return sheet["away"]
 
 
 def _total(terms: Iterable[Any]) -> Any:

@@ -95,7 +95,7 @@ def _own_estimates(results: Results, rows: Subset) -> Floats:
 def _top(results: Results, by: str) -> Table:
     """The first items by posterior mean or by a low quantile."""
     rows = results.overview.lists[by]
-    scored = results.posterior.scorer(_PROBS, "all", False)(rows.columns)
+    scored = results.posterior.scorer(_PROBS, "all")(rows.columns)
     mean, (low, cautious, high) = scored[0], scored[3:]
     ranks = {BY_MEAN: mean, BY_LOW_QUANTILE: cautious}[by]
     columns = {
@@ -115,7 +115,7 @@ def _worth(results: Results, threshold: float) -> Table:
     given: dict[str, Any] = {"threshold": threshold, "progress": results.options.progress}
     gain = decisions.value_of_exposure(fit, rows.items, results.typical_size, **given)
     chance = decisions.probability_above(fit, rows.items, threshold, progress=False)
-    mean = results.posterior.scorer((), "all", False)(rows.columns)[0]
+    mean = results.posterior.scorer((), "all")(rows.columns)[0]
     sds = zip(gain["sd_now"], gain["sd_after"], strict=True)
     columns = {
         "Posterior mean": list(map(number, mean)),
@@ -178,7 +178,7 @@ def _shrinkage(results: Results) -> dict[str, Any]:
     roles = ["score", outcome.observed, outcome.size]
     picture = None
     if np.isfinite(_own_estimates(results, sample)).any():
-        mean = results.posterior.scorer((), "auto", False)(sample.columns)[0]
+        mean = results.posterior.scorer(())(sample.columns)[0]
         columns = {role: sample.columns[role] for role in roles} | {"theta_mean": mean}
         named: dict[str, Any] = {role: role for role in roles} | {"seed": results.options.seed}
         frame = pd.DataFrame(columns)

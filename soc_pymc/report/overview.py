@@ -16,8 +16,8 @@ from ..data.items import Items
 from ..data.tables import batches, kind_of, open_table
 from ..inference.results import Fit
 from ..posterior.extrapolation import Extrapolation
+from ..posterior.interface import Columns, Posterior
 from ..posterior.item_columns import columns_of, posterior_roles
-from ..posterior.predictive import Columns, Posterior
 
 BY_MEAN, BY_LOW_QUANTILE, BY_LOSS = "mean", "low quantile", "loss"
 """Lists of items, by what ranks them; the loss is that of not knowing theta at the threshold."""
@@ -147,7 +147,7 @@ def read_overview(
     ranges: dict[str, tuple[float, float]] = {}
     n = zeros = 0
     far = Extrapolation(fit)
-    score = posterior.scorer(_PROBS, "auto", False)
+    score = posterior.scorer(_PROBS)
     for batch in _batches(items, names, total, progress):
         columns = columns_of(batch, roles)
         mean, sd, _, *quantiles = found = score(columns)

@@ -27,7 +27,7 @@ from ..inference.results import Fit
 from ..plots import fitted
 from ..posterior.calibration import bands, calibration_curves
 from ..posterior.curves import P_ZERO
-from ..posterior.predictive import Posterior
+from ..posterior.interface import Posterior
 from . import pictures
 from .formats import BANDS, Label, band, central, counted, exact, number, percent, whole
 from .overview import Overview

@@ -11,8 +11,9 @@ microseconds of an item over all draws, from a few.
 from typing import Any
 
 import soc_pymc as soc
+from soc_pymc.posterior.interface import select
 from soc_pymc.posterior.item_columns import frame_columns
-from soc_pymc.posterior.predictive import posterior_of, select
+from soc_pymc.posterior.predictive import posterior_of
 from tests import examples
 from tests.studies.common import Choice, fit, options, summarize, timed
 

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from soc_pymc.families.further import expected_variance
-from soc_pymc.posterior.predictive import ThetaMixture
+from soc_pymc.posterior.interface import ThetaMixture
 from tests.family_records import RECORDS
 
 # conjugate parameters of components (as a mixture of one item has them), sizes and cuts

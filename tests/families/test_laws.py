@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy import optimize, special, stats
 
+from soc_pymc.families.mixtures import over_draws, summaries
 from tests.family_records import RECORDS
 
 PROBS = np.array([0.001, 0.05, 0.3, 0.5, 0.9, 0.999])
@@ -237,7 +238,10 @@ def test_small_rates_of_trials_are_those_of_counts():
     n = np.array([1e6, 1e7, 2e7, 3e7, 5e6])
     y = np.array([0.0, 1.0, 5.0, 0.0, 2.0])
     curves = rng.normal(np.log(1e-7), 0.2, (40, 5)), rng.normal(-1.0, 0.2, (40, 5))
-    counts, trials = (f.summaries(*curves, y, n, (0.05, 0.5, 0.95)).rows for f in (gamma, beta))
+    counts, trials = (
+        over_draws(f.name, *f.update(*f.to_parameters(*curves), y, n), (0.05, 0.5, 0.95))
+        for f in (gamma, beta)
+    )
     np.testing.assert_allclose(trials, counts, rtol=2e-5)
     for name in ("log_density", "cdf_interval"):
         counts, trials = (np.array(getattr(f, name)(y, n, *curves)) for f in (gamma, beta))
@@ -268,12 +272,12 @@ def test_summaries_are_those_of_the_mixture_over_draws(record, draws, sd):
     a, b = family.update(*family.to_parameters(first, second), y, size)
     law = record.theta(a, b)
     means, variances = law.stats("mv")
-    result = family.summaries(first, second, y, size, tuple(PROBS), weight)
+    result = summaries(family.name, weight[:, None], a, b, PROBS)
     mean = weight @ means
-    np.testing.assert_allclose(result.mean, mean, rtol=1e-10)
+    np.testing.assert_allclose(result[0], mean, rtol=1e-10)
     variance = weight @ (variances + (means - mean) ** 2)
-    np.testing.assert_allclose(result.variance, variance, rtol=1e-8)
-    for prob, quantiles in zip(PROBS, result.quantiles, strict=True):
+    np.testing.assert_allclose(result[2], variance, rtol=1e-8)
+    for prob, quantiles in zip(PROBS, result[3:], strict=True):
         low, high = law.ppf(prob).min(axis=0), law.ppf(prob).max(axis=0)
         for i, quantile in enumerate(quantiles):
             mixed = record.theta(a[:, i], b[:, i])

@@ -17,8 +17,9 @@ from ...families.further import expected_variance
 from ...families.validity import LARGEST
 from ...inference.results import Fit
 from ...posterior.curves import items_at_once
+from ...posterior.interface import Columns, Posterior, ThetaMixture, in_chunks
 from ...posterior.item_columns import read_items
-from ...posterior.predictive import Columns, Posterior, ThetaMixture, in_chunks, posterior_of
+from ...posterior.predictive import posterior_of
 
 _AT_ONCE = 5000  # items whose posteriors are held at once by a thread, at most
 _BATCH = 50_000  # items between two reports of progress
@@ -274,7 +275,7 @@ def risk_adjusted(
     """
     PROBABILITY(quantile, "quantile")
     decision = read_decision(fit, items, progress)
-    score = decision.posterior.scorer((float(quantile),), "all", False)
+    score = decision.posterior.scorer((float(quantile),), "all")
     (found,) = in_batches(
         "risk-adjusted scores", decision.columns, _BATCH, progress, lambda part: score(part)[3:]
     )

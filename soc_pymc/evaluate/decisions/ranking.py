@@ -27,7 +27,7 @@ from ..._lib.threads import ordered_map
 from ...data.items import Items
 from ...families.zeros import NEAR_ZERO
 from ...inference.results import Fit
-from ...posterior.predictive import select
+from ...posterior.interface import select
 from .choices import DecisionItems, read_decision
 
 Tile = tuple[Floats, Floats, Floats]

@@ -24,8 +24,8 @@ from ...families.outcomes import OUTCOMES
 from ...families.validity import LARGEST
 from ...inference.results import Fit
 from ...posterior.curves import items_at_once
+from ...posterior.interface import select
 from ...posterior.items import probabilities, quantile_name
-from ...posterior.predictive import select
 from .choices import DecisionItems, read_decision
 from .ranking import curve_numbers, joint_draws
 

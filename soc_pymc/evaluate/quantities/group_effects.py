@@ -15,8 +15,9 @@ from ...data.groups import Grouping, label_of
 from ...data.statistics import Statistics
 from ...families.scales import LINEAR, LOG, LOGIT
 from ...inference.results import Fit
+from ...posterior.interface import Posterior
 from ...posterior.item_columns import check_groups
-from ...posterior.predictive import Posterior, posterior_of
+from ...posterior.predictive import posterior_of
 
 _POINTS = 20  # scores that stand for a level's items: deviations are smooth
 _EFFECTS = {  # by the scale of theta: what an effect is, and the effect of a level like all items

@@ -17,8 +17,9 @@ from ...data.tables import batches, open_table
 from ...inference.results import Fit
 from ...posterior.curves import items_at_once
 from ...posterior.extrapolation import Extrapolation, extrapolation_reported
+from ...posterior.interface import Columns, select
 from ...posterior.item_columns import columns_of, posterior_roles
-from ...posterior.predictive import Columns, posterior_of, select
+from ...posterior.predictive import posterior_of
 from .support import statistics_of
 from .variance import WEIGHT, variance_parts
 

@@ -24,8 +24,9 @@ from ...families.scales import Scale
 from ...inference.results import Fit
 from ...posterior.curves import items_at_once
 from ...posterior.extrapolation import warn_of_extrapolated_bins
+from ...posterior.interface import Columns, Posterior, select
 from ...posterior.item_columns import check_groups
-from ...posterior.predictive import Columns, Posterior, posterior_of, select
+from ...posterior.predictive import posterior_of
 
 _WIDE = 1 << 32  # more than there are bins
 _MIXED_BINS = 200  # of items, on which a mixture is evaluated: it costs more a cell

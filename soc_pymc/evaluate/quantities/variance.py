@@ -16,7 +16,8 @@ from ...data.items import Items
 from ...data.statistics import Statistics
 from ...families.outcomes import Outcome
 from ...inference.results import Fit
-from ...posterior.predictive import Columns, posterior_of, select
+from ...posterior.interface import Columns, select
+from ...posterior.predictive import posterior_of
 from .support import (
     SupportPoints,
     Values,

@@ -1,0 +1,279 @@
+"""A fit's prior table in memory: its draws, compressed in cells of score, group and size.
+
+Edges of cells lie at the curves' knots and divide the intervals between them. At points of a cell
+the draws give Gauss rules, or a mixture's components with the mean and covariance of their weights;
+polynomials in the cell follow these. A group's cells are made when an item first needs them.
+"""
+
+import threading
+from collections.abc import Callable
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from .._lib.arrays import Floats
+from .._lib.errors import FitError
+from ..families.family import Family, family_of
+from ..families.priors import COMPONENTS
+from ..families.row_sums import MEAN_ONLY
+from ..families.rules import gauss_rules
+from ..families.scales import RANK
+from ..inference.results import Fit
+from ..model.splines import knots_in
+from ..prior_table import FORMAT, Block, PriorTable
+from .curves import curves_at, size_knots
+from .interface import Columns
+from .scored_files import fit_digest
+from .weights import SmoothWeights
+
+_CELLS, _SIZES = 32, 8  # least numbers of cells along score and size
+_BEYOND, _OUTER = (
+    0.5,
+    4,
+)  # how far cells extend beyond the knots, as a share of the range; cells there
+_WIDEST = 1.0  # spread of the curves from which a cell's nodes are not accurate
+_LEVELS = ((0.13, 2), (0.3, 3), (np.inf, 5))  # spread of the curves, and nodes a curve up to it
+_X = 0.5 + 0.5 * np.cos(np.pi * (np.arange(5) + 0.5) / 5)  # points of a cell along the score
+_W = 0.5 + 0.5 * np.cos(np.pi * (np.arange(4) + 0.5) / 4)  # and along the size
+_LINE = ((0, 0), (1, 0), (2, 0), (3, 0))  # powers of a polynomial along the score
+_PLANE = (*_LINE, (0, 1), (1, 1), (2, 1), (0, 2), (1, 2), (0, 3))  # along score and size
+_AT_ONCE = 2_000_000  # numbers in one array of draws x points
+_DRAWS = 512  # of a mixture, with the moments of all
+_FAINT, _MOST_WAYS = 1e-5, 8  # share of the weights' covariance that is left out; ways in it
+_MEAN_SPREAD = 2.5  # an sd of log mean counts as this many of log cv2
+
+Nodes = Callable[[Columns, int], tuple[list[Floats], list[Floats], list[bool]]]
+"""From points of cells, equally many each, and the number of cells: nodes (points, 3, nodes) and ways
+of each cell, and whether its curves are hardly known."""
+
+
+def table_of(fit: Fit) -> PriorTable:
+    """The prior table of a fit, made once; FitError if `has_table` says that there is none."""
+
+    def make() -> PriorTable:
+        refusal = why_no_table(fit)
+        if refusal:
+            raise FitError(refusal)
+        edges, sizes = _edges(fit), _size_edges(fit)
+        return PriorTable(_meta(fit, edges, sizes), _Blocks(fit, edges, sizes))
+
+    return fit._once("prior table", make)
+
+
+def why_no_table(fit: Fit) -> str:
+    """Why a fit has no prior table; empty if it has one."""
+    if fit.mean_only:
+        return f"posteriors of items are not known: {MEAN_ONLY}"
+    if fit.by_bin or COMPONENTS[0] in fit.data["posterior"]:
+        return (
+            "a prior of five steps that has steps, or components of its own in each bin, has no "
+            "table: use soc.VI(), or soc.FiveSteps(smooth=True) with one family"
+        )
+    if fit.prior.mean.scale != fit.prior.variance.scale:
+        return (
+            f"the mean is on the {fit.prior.mean.scale} scale and the variance on the "
+            f"{fit.prior.variance.scale} scale: a prior table has one scale"
+        )
+    return ""
+
+
+def _meta(fit: Fit, edges: Floats, sizes: Floats) -> dict[str, Any]:
+    axis = fit.axis("mean")
+    ranks = {"score": axis.score, "rank": axis.fraction} if axis.scale == RANK else {}
+    low, high = max(axis.local.low, -1e300), min(axis.local.high, 1e300)
+    return {
+        "format": FORMAT,
+        "fit": fit_digest(fit),
+        "family": family_of(fit.prior).name,
+        "prior": repr(fit.prior),
+        "items": {k: v for k, v in fit.data.attrs.items() if isinstance(v, str)},
+        "mixture": bool(fit.prior.gridded),
+        "zero": bool(fit.prior.zero),
+        "axis": {"scale": axis.scale, "low": low, "high": high, **ranks},
+        "edges": edges.tolist(),
+        "score_edges": axis.inverse(edges).tolist(),
+        "atoms": list(fit.atoms),
+        "groups": list(fit.groups),
+        "sizes": sizes.tolist(),
+        "size_edges": np.exp(sizes).tolist(),
+        "terms": [list(term) for term in (_PLANE if len(sizes) else _LINE)],
+    }
+
+
+class _Blocks(dict[str, Block]):
+    """Cells by group, made when first asked for."""
+
+    def __init__(self, fit: Fit, edges: Floats, sizes: Floats) -> None:
+        self._lock, self._fit, self._edges, self._sizes = threading.Lock(), fit, edges, sizes
+        self._nodes = _mixture_nodes(fit) if fit.prior.gridded else _rules(fit)
+
+    def __missing__(self, label: str) -> Block:
+        with self._lock:
+            if label not in self:
+                self[label] = _block(self._fit, self._nodes, self._edges, self._sizes, label)
+            return self[label]
+
+
+# --- cells ---------------------------------------------------------------------------------------
+
+
+def _divided(edges: Floats, number: int, least: int = 1) -> Floats:
+    """Edges with each interval cut into equal parts, at least `least`, no wider than 1 / number."""
+    width = np.diff(edges)
+    parts = np.maximum(np.ceil(number * width / width.sum()), least).astype(int)
+    inner = [
+        np.linspace(e, e + w, k + 1)[:-1] for e, w, k in zip(edges, width, parts, strict=False)
+    ]
+    return np.concatenate([*inner, edges[-1:]])
+
+
+def _edges(fit: Fit) -> Floats:
+    """Edges of cells on the score's axis: knots, places between them, and where curves jump."""
+    axis = fit.axis("mean")
+    names = ["mean_knot", "variance_knot", *["weight_knot"] * bool(fit.prior.gridded)]
+    knots = np.unique(np.concatenate([knots_in(fit.data, name) for name in names]))
+    if axis.scale == RANK:
+        return _divided(np.union1d(knots, [0.0, 1.0]), _CELLS, 2)
+    reach = _BEYOND * (float(np.ptp(knots)) or 1.0)
+    low, high = knots[0] - reach, knots[-1] + reach
+    outer = np.linspace(low, knots[0], _OUTER + 1), np.linspace(knots[-1], high, _OUTER + 1)
+    edges = np.unique(np.concatenate([*outer, _divided(knots, _CELLS, 2)]))
+    if fit.prior.bin_effects:
+        jumps = fit.data["constant_data"]["edge"].to_numpy()
+        edges = np.union1d(edges, axis(jumps[axis.local.holds(jumps)]))
+    # what rounding has set apart
+    return edges[np.append(np.diff(edges) > 1e-9 * (high - low), True)]
+
+
+def _size_edges(fit: Fit) -> Floats:
+    knots = size_knots(fit)
+    return np.empty(0) if fit.prior.exposure is None else _divided(knots, _SIZES)
+
+
+def _columns(fit: Fit, score: Floats, label: str, size: Floats | None) -> Columns:
+    """Columns of points, as of items without outcomes."""
+    found: dict[str, Any] = {"score": score}
+    if fit.groups:
+        found["group"] = np.full(len(score), label, dtype=object)
+    if size is not None:
+        found[family_of(fit.prior).outcome.size] = np.exp(size)
+    return found
+
+
+def _block(fit: Fit, nodes: Nodes, edges: Floats, sizes: Floats, label: str) -> Block:
+    """Polynomials of all cells of a group, those of atoms last."""
+    number, atoms = max(len(sizes) - 1, 1), np.array(fit.atoms)
+    w = _W if len(sizes) else np.zeros(1)
+    v = sizes[:-1, None] + np.diff(sizes)[:, None] * _W if len(sizes) else np.zeros((1, 1))
+    inner = fit.axis("mean").inverse(edges[:-1, None] + np.diff(edges)[:, None] * _X)
+    polynomials, ways, wide = [], [], []
+    for score in (inner, atoms[:, None]):  # (cells, points)
+        if not len(score):
+            continue
+        shape = (len(score), len(v), score.shape[1], v.shape[1])
+        flat = np.broadcast_to(score[:, None, :, None], shape).ravel()
+        size = np.broadcast_to(v[:, None], shape).ravel() if len(sizes) else None
+        found = nodes(_columns(fit, flat, label, size), shape[0] * shape[1])
+        x = _X if score is inner else np.zeros(1)
+        is_open = score is inner and fit.axis("mean").scale != RANK
+        for k, values in enumerate(found[0]):
+            outermost = is_open and k // number in (0, len(score) - 1)
+            degree = 0 if len(x) == 1 else 1 if outermost else 3
+            polynomials.append(_polynomials(values, x, w, degree))
+        ways += found[1]
+        wide += found[2]
+    most = max(way.shape[1] for way in ways)
+    ways = [np.pad(way, ((0, 0), (0, most - way.shape[1]))) for way in ways]
+    start = np.cumsum([0, *map(len, polynomials)])
+    values = np.concatenate(polynomials)
+    return Block(start, _as_in_files(values), _rounded(np.concatenate(ways)), np.array(wide))
+
+
+def _rounded(values: Floats) -> Floats:
+    """Numbers as they are in a file."""
+    return values.astype(np.float32).astype(float)
+
+
+def _as_in_files(nodes: Floats) -> Floats:
+    """Polynomials as they are in a file: values of the first curve may be far from 0."""
+    found = _rounded(nodes)
+    found[:, 1, 0] = nodes[:, 1, 0]
+    return found
+
+
+def _polynomials(nodes: Floats, x: Floats, w: Floats, degree: int) -> Floats:
+    """Coefficients (nodes, 3, terms) of values (points, 3, nodes), of a degree along the score.
+
+    A line goes on beyond the outermost cells; weights stay the same there.
+    """
+    terms = np.array(_PLANE if len(w) > 1 else _LINE)
+    x, w = (places.ravel() for places in np.meshgrid(x, w, indexing="ij"))
+    out = np.zeros((nodes.shape[2], 3, len(terms)))
+    for rows, most in ((slice(0, 1), degree if degree > 1 else 0), (slice(1, 3), degree)):
+        kept = np.flatnonzero(terms[:, 0] <= most)
+        basis = x[:, None] ** terms[kept, 0] * w[:, None] ** terms[kept, 1]
+        values = np.linalg.pinv(basis) @ nodes[:, rows].reshape(len(nodes), -1)
+        out[:, rows, kept] = values.reshape(len(kept), -1, nodes.shape[2]).transpose(2, 1, 0)
+    return out
+
+
+# --- nodes ---------------------------------------------------------------------------------------
+
+
+def curve_spread(family: Family, first: Floats, second: Floats) -> Floats:
+    """Sd of draws (draws, n) of the second curve, or the weighted sd of the first if larger."""
+    sds = first.std(axis=0), second.std(axis=0)
+    return np.asarray(np.maximum(_MEAN_SPREAD * sds[0] / family.unit(second.mean(axis=0)), sds[1]))
+
+
+def _rules(fit: Fit) -> Nodes:
+    """Gauss rules of the draws' curves."""
+    family, (tops, numbers) = family_of(fit.prior), zip(*_LEVELS, strict=True)
+
+    def some(columns: Columns, cells: int) -> tuple[list[Floats], list[Floats], list[bool]]:
+        size = columns.get(family.outcome.size)
+        first, second = curves_at(fit, columns["score"], columns.get("group"), size)
+        spread = curve_spread(family, first, second).reshape(cells, -1).max(axis=1)
+        number = np.minimum(np.array(numbers)[np.searchsorted(tops, spread)], len(first))
+        curves = [np.ascontiguousarray(v.T).reshape(cells, -1, len(v)) for v in (first, second)]
+        found = [gauss_rules(a, b, k) for a, b, k in zip(*curves, number.tolist(), strict=True)]
+        return found, [np.zeros((nodes.shape[2], 0)) for nodes in found], list(spread > _WIDEST)
+
+    def nodes(columns: Columns, cells: int) -> tuple[list[Floats], list[Floats], list[bool]]:
+        each = len(columns["score"]) // cells
+        draws = fit.data["posterior"].sizes["chain"] * fit.data["posterior"].sizes["draw"]
+        step = max(1, _AT_ONCE // (each * draws))
+        parts = []
+        for begin in range(0, cells, step):
+            end = min(begin + step, cells)
+            part = slice(begin * each, end * each)
+            parts.append(some({k: v[part] for k, v in columns.items()}, end - begin))
+        return tuple(list(chain.from_iterable(column)) for column in zip(*parts, strict=True))
+
+    return nodes
+
+
+def _mixture_nodes(fit: Fit) -> Nodes:
+    """Components of a mixture, with mean and covariance of their weights over the draws."""
+    family, weights = family_of(fit.prior), SmoothWeights(fit)
+
+    def nodes(columns: Columns, cells: int) -> tuple[list[Floats], list[Floats], list[bool]]:
+        each = len(columns["score"]) // cells
+        theta = weights.parameters(columns)
+        curves = np.broadcast_arrays(*family.to_curves(*theta))
+        draws = weights.few(columns, _DRAWS)  # (draws, n, R)
+        values = np.stack([draws.mean(axis=0), *curves], axis=1)
+        middle = draws[:, each // 2 :: each].transpose(1, 0, 2)
+        ways = [_ways(one) for one in middle]
+        return list(values.reshape(cells, each, 3, -1)), ways, [False] * cells
+
+    return nodes
+
+
+def _ways(weights: Floats) -> Floats:
+    """Ways (nodes, k) in which weights (draws, nodes) vary, whose products are their covariance."""
+    away = (weights - weights.mean(axis=0)) / np.sqrt(len(weights))
+    _, size, directions = np.linalg.svd(away, full_matrices=False)
+    few = min(int((np.cumsum(size**2) < (1.0 - _FAINT) * (size @ size)).sum()) + 1, _MOST_WAYS)
+    return np.asarray((size[:few, None] * directions[:few]).T)

@@ -1,0 +1,358 @@
+"""Components of a mixture at scores, and their weights by draw.
+
+They come from one of two sources: a fit with weights that are smooth in the score (components on a
+fixed base distribution, weights by draw), or five steps (the components of the score's bin, shifted
+along the curve of the mean; one draw).
+"""
+
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+from scipy import special
+
+from .._lib.arrays import Floats, Ints
+from .._lib.threads import ordered_map
+from ..families.components import Frame
+from ..families.family import family_of
+from ..families.mixture_items import average_weights, interpolated
+from ..families.mixture_rows import LOWEST, WeightForms, bent_curves, solved
+from ..families.priors import COMPONENTS
+from ..families.scales import RANK
+from ..families.zeros import whole_moments, with_zero
+from ..inference.results import Fit
+from ..model.splines import knots_in, spline_matrix
+from .curves import (
+    P_ZERO,
+    average_curves,
+    bin_of,
+    curve_draws,
+    curves_at,
+    is_plain,
+    moment_variables,
+    own_terms,
+    place_of,
+    some_curves,
+)
+from .interface import Columns, select
+
+Blocks = Iterator[tuple[Ints, Floats]]
+"""Indices of scores with the components' weights there, (draws, scores, R), block by block."""
+
+_AT_ONCE = 4_000_000  # numbers in one array of draws x scores x components
+_GRID = 1000  # points of the table between the outer knots of the weights
+_SOLVED = 300  # points at which weights are solved for; others are interpolated
+_MOST = 0.01  # relative variance of marginal densities over draws, above which all draws are used
+_TINY = 1e-300
+_CELLS, _SIZES = 24, 8  # least number of cells along the score and the size
+_NEAR = 20_000  # items scored at once where no draws are in memory
+_MOST_KEPT = 25_000_000  # numbers in covariances at points that stay in memory
+_BLOCK = 32  # cells in which all draws are solved for at once
+
+
+class Weights(Protocol):
+    """Components at scores and their weights, by draw."""
+
+    draws: int
+    items: int  # scores whose components are in memory at once
+
+    def components(self, columns: Columns) -> tuple[Floats, Floats]:
+        """Locations (n, R) and variances (n, 1) or (n, R), with the items' ``spread``."""
+
+    def blocks(self, columns: Columns, draws: Ints | None = None) -> Blocks:
+        """Weights of items, for all draws or some."""
+
+    def mean(self, columns: Columns) -> Floats:
+        """Weights averaged over the draws, (n, R)."""
+
+    def curves(self, columns: Columns) -> dict[str, Floats]:
+        """Variables of `calibration_curves`, each (draws, n)."""
+
+    def updated(self, columns: Columns, density: Floats, plug_in: bool = False) -> Floats:
+        """Posterior weights averaged over the draws (n, R), up to a factor per item.
+
+        `density` (n, R) is that of the outcomes, up to such a factor; a plug-in uses the mean draw.
+        """
+
+
+# --- the components of bins ----------------------------------------------------------------------
+
+
+class BinWeights:
+    """One draw: components of a score's bin, shifted along the curve of the mean."""
+
+    draws, items = 1, 5000
+
+    def __init__(self, fit: Fit) -> None:
+        self._fit = fit
+        posterior = fit.data["posterior"]
+        self._weight, self._place, sd = (posterior[k].to_numpy()[0, 0] for k in COMPONENTS)
+        self._variance = sd**2
+
+    def components(self, columns: Columns) -> tuple[Floats, Floats]:
+        score = np.asarray(columns["score"], dtype=float)
+        at = bin_of(self._fit, score)
+        middle = curve_draws(self._fit, score)[0][0]
+        extra = np.broadcast_to(columns.get("spread", 0.0), len(score))[:, None]
+        return middle[:, None] + self._place[at], self._variance[at] + extra
+
+    def curves(self, columns: Columns) -> dict[str, Floats]:
+        family = family_of(self._fit.prior)
+        theta = family.mixtures.parameters(*self.components(columns))
+        means, own, weight = family.mean(*theta), family.variance(*theta), self.mean(columns)
+        mean = np.einsum("nr,nr->n", weight, means)
+        variance = np.einsum("nr,nr->n", weight, (means - mean[:, None]) ** 2 + own)
+        found = {"mean": mean, "variance": variance, "log_variance": np.log(variance)}
+        if family.outcome.positive:
+            found["log_mean"] = np.log(mean)
+        return {name: values[None] for name, values in found.items()}
+
+    def blocks(self, columns: Columns, draws: Ints | None = None) -> Blocks:
+        weight, number = self.mean(columns)[None], 1 if draws is None else len(draws)
+        yield np.arange(weight.shape[1]), np.broadcast_to(weight, (number, *weight.shape[1:]))
+
+    def mean(self, columns: Columns) -> Floats:
+        return np.asarray(self._weight[bin_of(self._fit, columns["score"])])
+
+    def updated(self, columns: Columns, density: Floats, plug_in: bool = False) -> Floats:
+        return self.mean(columns) * density
+
+
+# --- weights that are smooth in the score --------------------------------------------------------
+
+
+def _pilot(fit: Fit) -> Fit:
+    """The pilot's curves, which place the components, as a fit with one draw."""
+    data = fit.data["constant_data"].to_dataset()
+    names = {name: name.removeprefix("pilot_") for name in map(str, data) if "pilot_" in name}
+    posterior = data[list(names)].rename(names).expand_dims(("chain", "draw"))
+    # a group that the fit does not know gets the shared curve
+    scales = [name for name in fit.data["posterior"] if str(name).endswith("_sd")]
+    posterior = posterior.assign({name: (("chain", "draw"), np.zeros((1, 1))) for name in scales})
+    if fit.groups:
+        posterior = posterior.assign_coords(group=list(fit.groups))
+    tree = xr.DataTree.from_dict({"posterior": posterior, "constant_data": data})
+    tree.attrs = dict(fit.data.attrs)
+    return replace(fit, data=tree)
+
+
+def _with_moments(few: Floats, every: Floats) -> Floats:
+    """Draws (n, few, P) moved to have the means and covariances of others (n, draws, P)."""
+    roots = []
+    for draws in (few, every):
+        away = draws - draws.mean(axis=1, keepdims=True)
+        square = away.transpose(0, 2, 1) @ away / draws.shape[1]
+        size, directions = np.linalg.eigh(square)
+        roots.append((away, size, directions))
+    away, size, directions = roots[0]
+    least = 1e-12 * size[:, -1:] + 1e-300
+    inverse = (directions / np.sqrt(np.maximum(size, least))[:, None]) @ directions.transpose(
+        0, 2, 1
+    )
+    _, size, directions = roots[1]
+    root = (directions * np.sqrt(np.maximum(size, 0.0))[:, None]) @ directions.transpose(0, 2, 1)
+    return every.mean(axis=1, keepdims=True) + away @ inverse @ root
+
+
+@dataclass(frozen=True)
+class _Solved:
+    """Logarithms of weights at even positions on the axis of the mean."""
+
+    position: Floats
+    log_weight: NDArray[np.float32]  # (positions, draws, R)
+
+    def at(self, position: Floats, draws: Ints) -> Floats:
+        """Weights of some draws at positions, (draws, n, R), by cubic interpolation."""
+        out = np.empty((len(draws), len(position), self.log_weight.shape[2]))
+        interpolated(position, *self.position[:2], self.log_weight, draws, out)
+        return out
+
+
+_SOLVED_OF: dict[int, _Solved] = {}  # by id of a fit's data, while these exist
+
+
+class SmoothWeights:
+    """Components on a fixed grid, with weights by draw."""
+
+    items = 5_000
+
+    def __init__(self, fit: Fit) -> None:
+        self._fit, self._pilot = fit, _pilot(fit)
+        self._family = family_of(fit.prior)
+        data, values = fit.data["constant_data"], fit.data["posterior"]["weight_coefficient"]
+        values = values.transpose("chain", "draw", "weight_knot", "weight_function")
+        self._z = data["component_z"].to_numpy()
+        self._functions = data["component_function"].to_numpy()
+        self._raise = data["grid_raise"]
+        self._zero = fit.prior.zero
+        self._number = len(self._z) + self._zero  # of components, theta = 0 the last
+        self._knots = knots_in(fit.data, "weight_knot")
+        self._coefficients = values.to_numpy().reshape(-1, *values.shape[2:])
+        self.draws = len(self._coefficients)
+
+    def _at(self, columns: Columns) -> tuple[Floats, NDArray[Any] | None, Floats]:
+        size = columns.get(self._family.outcome.size, np.ones(len(columns["score"])))
+        return np.asarray(columns["score"], dtype=float), columns.get("group"), size
+
+    def _base(self, columns: Columns) -> tuple[Frame, Floats]:
+        """Base distributions that place components at items, and the pilot's curves, (n, 2)."""
+        first, second = (x[0] for x in curves_at(self._pilot, *self._at(columns)))
+        position = place_of(self._fit, "variance", self._at(columns)[0])
+        knots, values = knots_in(self._fit.data, "variance_knot"), self._raise.to_numpy()
+        raised = spline_matrix(position, knots) @ values
+        base = self._family.components.base(first, second + raised)
+        return base, np.column_stack([first, second])
+
+    def _forms(self, columns: Columns) -> WeightForms:
+        base, start = self._base(columns)
+        return self._family.components.forms(base, self._functions, start, self._fit.prior.mixture)
+
+    def components(self, columns: Columns) -> tuple[Floats, Floats]:
+        base = self._base(columns)[0]
+        spread = np.asarray(columns.get("spread", 0.0), dtype=float)
+        if np.any(spread):  # that of the first curve
+            spread = spread * self._family.components.rise(base) ** 2
+        return base.places(self._z), base.width(spread)[:, None]
+
+    def curves(self, columns: Columns) -> dict[str, Floats]:
+        first, second = (np.array(x) for x in curves_at(self._fit, *self._at(columns)))
+        bent_curves(first, second, self._forms(columns).handle)
+        found = dict(self._family.curve_variables(first, second))
+        if not self._zero:
+            return found
+        share = special.expit(self._further(columns, self._coefficients)[..., -1])
+        mean, variance = whole_moments(share, found["mean"], found["variance"])
+        return {**moment_variables(mean, variance, found), P_ZERO: share}
+
+    def _weights(self, columns: Columns, draws: Ints | None, plug_in: bool) -> Floats:
+        """Weights at items, (draws, n, R); without further terms from those at a grid of scores."""
+        at = self._at(columns)
+        if is_plain(self._fit) and not plug_in:
+            position = self._fit.axis("mean")(at[0])
+            outside = (position < self._grid[0]) | (position > self._grid[-1])
+            weight = self._solved.at(position, np.arange(self.draws) if draws is None else draws)
+            if outside.any():
+                weight[:, outside] = self._solve(select(columns, outside), draws, False)
+            return weight
+        return self._solve(columns, draws, plug_in)
+
+    def _solve(self, columns: Columns, draws: Ints | None, plug_in: bool) -> Floats:
+        """The same by the solver."""
+        at, given = self._at(columns), self._coefficients
+        if plug_in:
+            both = tuple(curve[None] for curve in average_curves(self._fit, *at))
+            given = given.mean(axis=0, keepdims=True)
+        elif draws is None:
+            both = curves_at(self._fit, *at)
+        else:
+            both, given = some_curves(self._fit, draws, *at), given[draws]
+        rest, forms = self._further(columns, given), self._forms(columns)
+        predictors = np.concatenate([np.stack(both, axis=-1), rest], axis=-1)
+        weight = np.asarray(solved(predictors, *forms.arrays)[0])
+        if not self._zero:
+            return weight
+        share = special.expit(rest[..., -1:])
+        return np.concatenate([(1.0 - share) * weight, share], axis=-1)
+
+    def parameters(self, columns: Columns) -> tuple[Floats, Floats]:
+        """Conjugate parameters (n, R) of the components, theta = 0 the last."""
+        theta = self._family.mixtures.parameters(*self.components(columns))
+        return with_zero(self._family, *theta) if self._zero else theta
+
+    def few(self, columns: Columns, number: int) -> Floats:
+        """Weights (number, n, R) of few draws, moved to have the mean and covariance of all."""
+        both = np.stack(curves_at(self._fit, *self._at(columns)), axis=-1)
+        rest = self._further(columns, self._coefficients)
+        every = np.concatenate([both, rest], axis=-1).transpose(1, 0, 2)
+        few = every[:, np.linspace(0, self.draws - 1, min(number, self.draws)).astype(int)]
+        if few.shape[1] < self.draws:
+            few = _with_moments(few, every)
+        few = few.transpose(1, 0, 2)
+        weight = np.asarray(solved(few, *self._forms(columns).arrays)[0])
+        if not self._zero:
+            return weight
+        share = special.expit(few[..., -1:])
+        return np.concatenate([(1.0 - share) * weight, share], axis=-1)
+
+    def _further(self, columns: Columns, given: Floats) -> Floats:
+        """Further predictors at items (draws, n, F) from coefficients at the knots."""
+        # beyond the outer knots they stay constant, because straight lines of logs would explode
+        position = place_of(self._fit, "mean", self._at(columns)[0])
+        inside = np.clip(position, self._knots[0], self._knots[-1])
+        return np.einsum("nk,dkj->dnj", spline_matrix(inside, self._knots), given)
+
+    def _places(self, columns: Columns) -> tuple[dict[str, NDArray[Any]], Ints]:
+        """Scores, with groups and sizes where the fit has such terms, each once; place of items."""
+        score, group, size = self._at(columns)
+        terms = own_terms(self._fit, group, size)
+        column = {"group": "group", "exposure": self._family.outcome.size}
+        given = {column[name]: np.asarray(x) for name, x in terms.items() if x is not None}
+        own: dict[str, NDArray[Any]] = {"score": score, **given}
+        codes = [np.unique(values, return_inverse=True)[1] for values in own.values()]
+        _, first, place = np.unique(codes, axis=1, return_index=True, return_inverse=True)
+        return select(own, first), place.reshape(-1)
+
+    def blocks(self, columns: Columns, draws: Ints | None = None) -> Blocks:
+        return self._blocks(columns, draws, False)
+
+    def _blocks(self, columns: Columns, draws: Ints | None, plug_in: bool) -> Blocks:
+        number = 1 if plug_in else self.draws if draws is None else len(draws)
+        distinct, place = self._places(columns)
+        order = np.argsort(place, kind="stable")
+        step = max(1, _AT_ONCE // (number * self._number))
+        for begin in range(0, len(order), step):
+            at = order[begin : begin + step]
+            these, own = np.unique(place[at], return_inverse=True)
+            yield at, self._weights(select(distinct, these), draws, plug_in)[:, own]
+
+    def updated(self, columns: Columns, density: Floats, plug_in: bool = False) -> Floats:
+        distinct, place = self._places(columns)
+        order = np.argsort(place, kind="stable")
+        start = np.searchsorted(place[order], np.arange(len(distinct["score"]) + 1))
+        weight = np.empty_like(density)
+        for at, weights in self._blocks(distinct, None, plug_in):
+            for k, own in zip(at, weights.transpose(1, 0, 2), strict=True):
+                of = order[start[k] : start[k + 1]]
+                weight[of] = average_weights(np.ascontiguousarray(own), density[of])
+        return weight
+
+    def mean(self, columns: Columns) -> Floats:
+        mean = np.empty((len(columns["score"]), self._number))
+        for at, weights in self.blocks(columns):
+            mean[at] = weights.mean(axis=0)
+        return mean
+
+    @cached_property
+    def _grid(self) -> Floats:
+        """Positions on the mean's axis, reaching beyond the outer knots on both sides."""
+        low, high = self._knots[0], self._knots[-1]
+        reach = max(0.25 * (high - low), 1e-9)
+        ranks = self._fit.axis("mean").scale == RANK
+        ends = (0.0, 1.0) if ranks else (float(low - reach), float(high + reach))
+        return np.linspace(ends[0], ends[1], 2 * _GRID)
+
+    @cached_property
+    def _solved(self) -> "_Solved":
+        """Weights of all draws at a grid of scores."""
+        kept = _SOLVED_OF.get(id(self._fit.data))
+        if kept is not None:
+            return kept
+        position = np.linspace(self._grid[0], self._grid[-1], _SOLVED)
+        score = self._fit.axis("mean").inverse(position)
+        logs = np.empty((_SOLVED, self.draws, self._number), dtype=np.float32)
+
+        def fill(part: Ints) -> None:
+            own = self._solve({"score": score[part]}, None, False).transpose(1, 0, 2)
+            logs[part] = np.log(np.maximum(own, np.exp(LOWEST)))
+
+        step = max(1, _AT_ONCE // logs[0].size)
+        for _ in ordered_map(fill, np.split(np.arange(_SOLVED), np.arange(step, _SOLVED, step))):
+            pass
+        kept = _SOLVED_OF[id(self._fit.data)] = _Solved(position, logs)
+        weakref.finalize(self._fit.data, _SOLVED_OF.pop, id(self._fit.data), None)
+        return kept

@@ -1,0 +1,704 @@
+"""Posteriors of items from a fit's prior table, with NumPy alone: this file can be copied elsewhere.
+
+A table cuts scores and log sizes into cells, for each group. In a cell the prior has nodes: pairs of
+conjugate parameters with weights, given by two curves that are polynomials there. An outcome updates
+every node (`alpha + clicks`) and, under a mixture, its weight, by Bayes' rule. Where the nodes do not
+represent the fit's draws closely, items are flagged.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+__all__ = ["PriorTable", "load", "score"]
+
+FORMAT = "soc_pymc-prior-4"
+MOST_APART = 0.5  # variance of the nodes' posterior means, relative to the mean of their variances
+MOST_MOVED = 0.05  # relative variance, over draws of a mixture, of the density of an outcome
+OUTER_LEVEL = 0.005  # smallest level of a quantile, and distance of the largest one from 1
+LEAST_WEIGHT = 1e-18  # posterior weights below this count as 0
+# error of a quantile's last step but one, as a logit: the step squares it; and of its first guess
+CLOSE, ROUGH = 1e-3, 0.3
+FARTHEST, LARGEST_LOG = 1e30, 230.0  # places in cells and curves: results stay finite
+_NARROW = 1e-13  # relative variance below which a quantile is a Normal's
+_MOST_STEPS = 60
+_PART_WAY = 0.7  # how far a step goes towards a bound
+_AT_ONCE = 1 << 15  # numbers in one array of nodes x items
+_LOGISTIC = 1.702  # a normal quantile is nearly the logit over this
+_EXTREME = 1e-10  # smaller probabilities do not show in ten digits of a percent
+_ARRAYS = SimpleNamespace(
+    log=np.log, exp=np.exp, sqrt=np.sqrt, low=np.minimum, high=np.maximum, where=np.where,
+    keep=lambda values: values, never=-math.inf)  # fmt: skip
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+# --- families: in + - * / and given functions, so for arrays and for columns of engines -----------
+
+
+def _stirling(z: Any) -> Any:
+    """What Stirling's formula adds to (z - 1/2) log z - z + log(2 pi) / 2."""
+    return (1 / 12 - (1 / 360 - 1 / (1260 * z * z)) / (z * z)) / z
+
+
+def _log_rise(x: Any, k: Any, of: Any) -> Any:
+    """Log of Gamma(x + k) / Gamma(x), with all digits where x is large."""
+    z, u, low, high = x + 8.0, k / (x + 8.0), 1.0, 1.0  # two products, for k up to 1e77
+    for i in range(4):
+        low, high = low * (1.0 + k / (x + i)), high * (1.0 + k / (x + i + 4))
+    small = u * (1.0 - u * (1 / 2 - u * (1 / 3 - u * (1 / 4 - u / 5))))
+    log1p = of.where(u < 1e-3, small, of.log(1.0 + u))
+    more = _stirling(z + k) - _stirling(z) - of.log(low) - of.log(high)
+    return (z - 0.5) * log1p + k * (of.log(z + k) - 1.0) + more
+
+
+def _normal_cdf(z: Any, of: Any) -> Any:
+    """Normal distribution function to 1e-7 (Abramowitz and Stegun 1964, 26.2.17)."""
+    u = 1.0 / (1.0 + 0.2316419 * of.high(z, -z))
+    poly = 1.330274429
+    for c in (-1.821255978, 1.781477937, -0.356563782, 0.31938153):
+        poly = poly * u + c
+    tail = of.exp(-0.5 * z * z) * u * poly / math.sqrt(2.0 * math.pi)
+    return of.where(z > 0, 1.0 - tail, tail)
+
+
+def _bend(ratio: Any, of: Any) -> Any:
+    """The function g of Peizer and Pratt (1968), (1 - u^2 + 2 u log u) / (1 - u)^2."""
+    u = of.keep(of.low(of.high(ratio, 1e-9), 1e6))
+    e, near = u - 1.0, of.high(u - 1.0, 1.0 - u) < 0.02
+    whole = (1.0 - u * u + 2.0 * u * of.log(u)) / of.where(near, 1.0, e * e)
+    return of.where(near, e * (e * (1 / 6 - e * (1 / 10 - e / 15)) - 1 / 3), whole)
+
+
+def _raised(a: Any, *by: Any) -> Any:
+    """Sum of the four terms by which a distribution function rises to a shape a + 4."""
+    return (1.0 + by[0] / (a + 1.0) * (1.0 + by[1] / (a + 2.0) * (1.0 + by[2] / (a + 3.0)))) / a
+
+
+def _gamma_law(a: Any, b: Any, norm: Any, t: Any, of: Any) -> tuple[Any, Any]:
+    """Distribution function at theta = exp(t) and density of t, by Peizer and Pratt at a + 4."""
+    x = of.keep(of.high(b * of.exp(of.low(t, 690.0)), 1e-290))
+    density = of.keep(of.exp(norm + a * t - x))
+    away = x - a - 4.0 + 1 / 3 - 0.02 / (a + 4.0)
+    z = of.keep(away * of.sqrt((1.0 + _bend((a + 3.5) / x, of)) / x))
+    return _normal_cdf(z, of) + density * _raised(a, x, x, x), density
+
+
+def _beta_law(a: Any, b: Any, norm: Any, t: Any, of: Any) -> tuple[Any, Any]:
+    """The same at theta = 1 / (1 + exp(-t)), for both parameters."""
+    t, m, c, d = of.keep(of.low(of.high(t, -690.0), 690.0)), a + b, a + 4.0, b + 4.0
+    p, q = of.keep(1.0 / (1.0 + of.exp(-t))), of.keep(1.0 / (1.0 + of.exp(t)))
+    density = of.keep(of.exp(norm + a * of.log(p) + b * of.log(q)))
+    other = density * p * m / a * (p * (m + 1) / (a + 1)) * (p * (m + 2) / (a + 2))
+    other = other * (p * (m + 3) / (a + 3)) * _raised(b, q * (m + 4), q * (m + 5), q * (m + 6))
+    more = 0.02 * (q / c - p / d + (q - 0.5) / (m + 8.0))
+    bend = q * _bend((a + 3.5) / (m + 7.0) / p, of) + p * _bend((b + 3.5) / (m + 7.0) / q, of)
+    away = (m + 7.0 + 1 / 3) * p - a - 3.5 - 1 / 6 - more
+    z = of.keep(away * of.sqrt((1.0 + bend) / ((m + 7.0 + 1 / 6) * p * q)))
+    raised = _raised(a, p * m, p * (m + 1), p * (m + 2))
+    return _normal_cdf(z, of) + density * raised - other, density
+
+
+def _normal_law(a: Any, b: Any, norm: Any, t: Any, of: Any) -> tuple[Any, Any]:
+    z = of.keep((t - a) / of.sqrt(b))
+    return _normal_cdf(z, of), of.exp(norm - 0.5 * z * z)
+
+
+def _normal_update(a: Any, b: Any, value: Any, noise_sd: Any) -> tuple[Any, Any]:
+    keep = 1.0 / (1.0 + b / noise_sd / noise_sd)
+    return a * keep + value * (1.0 - keep), b * keep
+
+
+def _normal_log(a: Any, b: Any, value: Any, noise_sd: Any, of: Any) -> Any:
+    whole = b + noise_sd * noise_sd
+    return -0.5 * ((value - a) * (value - a) / whole + of.log(of.low(whole, 1e300)))
+
+
+def _log_cumulants(a: Any, of: Any) -> tuple[Any, Any, Any]:
+    """Mean, variance and third central moment, nearly, of the log of a Gamma of this shape."""
+    return (
+        of.log(a + 0.5) - 1.0 / a,
+        1.0 / (a * a) + 1.0 / (a + 0.5),
+        -2.0 / (a * a * a) - 1.0 / ((a + 0.5) * (a + 0.5)),
+    )
+
+
+def _gamma_cumulants(a: Any, b: Any, of: Any) -> tuple[Any, Any, Any]:
+    one, two, three = _log_cumulants(a, of)
+    return one - of.log(b), two, three
+
+
+def _beta_cumulants(a: Any, b: Any, of: Any) -> tuple[Any, Any, Any]:
+    one, two = _log_cumulants(a, of), _log_cumulants(b, of)
+    return one[0] - two[0], one[1] + two[1], one[2] - two[2]
+
+
+FAMILIES = {
+    "Gamma": SimpleNamespace(
+        parameters=lambda f, s, of: (of.exp(-s), of.exp(-s - f)),  # of both curves
+        update=lambda a, b, y, n: (a + y, b + n),
+        mean=lambda a, b: a / b,
+        variance=lambda a, b: a / b / b,
+        matched=lambda mean, variance: (mean / variance * mean, mean / variance),
+        log_density=lambda a, b, y, n, of: (  # of outcomes, up to what is the same for all nodes
+            _log_rise(a, y, of) - a * of.log(1.0 + n / b) - y * of.log(b + n)),
+        at_zero=lambda y, n, of: of.where(y > 0, of.never, 0.0),  # the same where theta is 0
+        theta=lambda t, of: of.exp(t),  # from t on the whole line
+        line=lambda theta: np.log(theta),
+        unit=lambda mean: mean,  # of theta's sd
+        cumulants=_gamma_cumulants,  # of t, nearly
+        # log norm of t's density; distribution function and density at t
+        norm=lambda a, b, of: of.log(a) + a * of.log(b) - _log_rise(1.0, a, of),
+        law=_gamma_law,
+        positive=True, none=0.0,  # whether theta is; size without information
+        good=lambda y, n: (y >= 0) & (n >= 0) & ((n > 0) | (y == 0)) & (y + n < math.inf) & (
+            y == np.floor(y))),
+    "Beta": SimpleNamespace(
+        parameters=lambda f, s, of: (
+            of.exp(-s) * (1.0 + of.exp(f)), of.exp(-s) * (1.0 + of.exp(-f))),
+        update=lambda a, b, y, n: (a + y, b + (n - y)),
+        mean=lambda a, b: a / (a + b),
+        variance=lambda a, b: a / (a + b) * (b / (a + b)) / (a + b + 1.0),
+        matched=lambda mean, variance: (
+            mean * (mean * (1.0 - mean) / variance - 1.0),
+            (1.0 - mean) * (mean * (1.0 - mean) / variance - 1.0)),
+        log_density=lambda a, b, y, n, of: (
+            _log_rise(a, y, of) + _log_rise(b, n - y, of) - _log_rise(a + b, n, of)),
+        at_zero=lambda y, n, of: of.where(y > 0, of.never, 0.0),
+        theta=lambda t, of: 1.0 / (1.0 + of.exp(-t)),
+        line=lambda theta: np.log(theta / (1.0 - theta)),
+        unit=lambda mean: mean * (1.0 - mean),
+        cumulants=_beta_cumulants,
+        norm=lambda a, b, of: of.log(a) + _log_rise(b, a, of) - _log_rise(1.0, a, of),
+        law=_beta_law,
+        positive=True, none=0.0,
+        good=lambda y, n: (y >= 0) & (n >= y) & (n < math.inf) & (y == np.floor(y)) & (
+            n == np.floor(n))),
+    "Normal": SimpleNamespace(
+        parameters=lambda f, s, of: (f, of.exp(s)),
+        update=_normal_update,
+        mean=lambda a, b: a,
+        variance=lambda a, b: b,
+        matched=lambda mean, variance: (mean, variance),
+        log_density=_normal_log,
+        at_zero=lambda y, n, of: _normal_log(0.0, 0.0, y, n, of),
+        theta=lambda t, of: t,
+        line=lambda theta: theta,
+        unit=lambda mean: mean,
+        cumulants=lambda a, b, of: (a, b, 0.0 * b),
+        norm=lambda a, b, of: -0.5 * of.log(2.0 * math.pi * b),
+        law=_normal_law,
+        positive=False, none=1e150,
+        good=lambda y, n: (abs(y) < math.inf) & (n > 0) & (n < math.inf)),
+}  # fmt: skip
+"""Formulas of each family: `a, b` are conjugate parameters of theta, `y, n` outcome and size."""
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Block:
+    """Cells of one group."""
+
+    start: Any  # (cells + 1,): first row of each cell
+    nodes: Any  # (rows, 3, terms): polynomials of weight and both curves
+    ways: Any  # (rows, k): ways in which weights vary, whose products are their covariance
+    wide: Any  # (cells,): whether a cell's curves are hardly known
+
+
+@dataclass(frozen=True)
+class PriorTable:
+    """A fit's prior, given the score, in the form that scores items.
+
+    `load` reads one from a file, and `score` uses it.
+    """
+
+    meta: Mapping[str, Any]
+    """What describes it: ``made``, the day; ``fit``, the fit's digest; ``family``; ``groups``; the
+    ``axis`` of scores with ``edges`` of cells; ``atoms``; ``errors`` against every draw."""
+    blocks: Mapping[str, Block]
+    """Cells by group; without groups those of the name ""."""
+
+    @property
+    def family(self) -> Any:
+        """Formulas of the family."""
+        return FAMILIES[self.meta["family"]]
+
+
+def load(path: Any) -> PriorTable:
+    """Read a prior table: JSON with the standard library, Parquet with PyArrow.
+
+    Parameters
+    ----------
+    path
+        The file that `soc.export_prior` wrote, ``*.json`` or ``*.parquet``.
+
+    Returns
+    -------
+    PriorTable
+        The table.
+
+    Raises
+    ------
+    ValueError
+        If the file has another suffix, holds no prior table of this version, or was changed.
+
+    Examples
+    --------
+    >>> load("prior.txt")
+    Traceback (most recent call last):
+    ValueError: prior.txt: the name of a prior table ends with .json or .parquet
+    """
+    name = str(path)
+    try:
+        meta, columns = _read(name)
+        if meta["format"] != FORMAT:
+            raise ValueError(f"{name} has format {meta['format']!r}, this reads {FORMAT!r}")
+        columns = {c: np.asarray(columns[c], dtype=kind) for c, kind in meta["columns"]}
+        if checksum(meta, columns) != meta["checksum"]:
+            raise ValueError(f"{name} was changed after it was written: export it again")
+        return from_columns(meta, columns)
+    except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+        raise ValueError(f"{name} holds no prior table: export it again ({error})") from None
+
+
+def _read(name: str) -> tuple[Any, Mapping[str, Any]]:
+    """Description and columns of a file."""
+    if name.endswith(".parquet"):
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            table = pq.read_table(name)
+        except pa.ArrowInvalid as error:
+            raise ValueError(f"{name} holds no prior table: {error}") from None
+        meta = json.loads((table.schema.metadata or {}).get(b"soc_pymc_prior", b"{}"))
+        return meta, {column: table[column].to_numpy() for column in table.column_names}
+    if not name.endswith(".json"):
+        raise ValueError(f"{name}: the name of a prior table ends with .json or .parquet")
+    with open(name, encoding="utf-8") as file:
+        whole = json.load(file)
+    return whole["meta"], whole["nodes"]
+
+
+def checksum(meta: Mapping[str, Any], columns: Mapping[str, Any]) -> str:
+    """Digest of a table's description and columns, but of the checksum in it."""
+    rest = {key: value for key, value in meta.items() if key != "checksum"}
+    digest = hashlib.sha256(json.dumps(rest, sort_keys=True).encode())
+    for name, kind in meta["columns"]:
+        digest.update(np.asarray(columns[name], dtype=kind).tobytes())
+    return digest.hexdigest()
+
+
+def from_columns(meta: Mapping[str, Any], columns: Mapping[str, Any]) -> PriorTable:
+    """A table from its description and columns of nodes, as in a file."""
+    rows = {name: np.asarray(values, dtype=float) for name, values in columns.items()}
+    terms = [f"{i}{j}" for i, j in meta["terms"]]
+    nodes = np.stack(
+        [[rows[f"{name}_{term}"] for term in terms] for name in ("weight", "first", "second")]
+    )
+    ways = [rows[name] for name in columns if name.startswith("way_")]
+    start = np.searchsorted(rows["cell"], np.arange(meta["cells"] + 1))
+    wide = np.zeros(meta["cells"], dtype=bool)
+    wide[rows["cell"][rows["wide"] > 0].astype(int)] = True
+    labels = meta["groups"] or [""]
+    each = meta["cells"] // len(labels)
+    blocks = {}
+    for k, label in enumerate(labels):
+        first = start[each * k : each * (k + 1) + 1]
+        part = slice(first[0], first[-1])
+        blocks[label] = Block(
+            first - first[0],
+            nodes[:, :, part].transpose(2, 0, 1).copy(),
+            np.array(ways)[:, part].T.copy() if ways else np.zeros((part.stop - part.start, 0)),
+            wide[each * k : each * (k + 1)],
+        )
+    return PriorTable(meta, blocks)
+
+
+def quantile_name(prob: float) -> str:
+    """theta_q05 for 0.05, theta_q97_5 for 0.975: percent, two digits before the point.
+
+    Probabilities beside 0 and 1 keep all their digits: theta_q1e-98.
+    """
+    if min(prob, 1.0 - prob) < _EXTREME:
+        percent = str((Decimal(repr(prob)) * 100).normalize())
+        return f"theta_q{percent.lower().replace('.', '_')}"
+    whole, _, rest = f"{prob * 100:013.10f}".partition(".")
+    rest = rest.rstrip("0")
+    return f"theta_q{whole}_{rest}" if rest else f"theta_q{whole}"
+
+
+def score(
+    table: Any,
+    score: Any,
+    outcome: Any = None,
+    size: Any = None,
+    group: Any = None,
+    quantiles: Sequence[float] = (0.05, 0.95),
+) -> dict[str, Any]:
+    """Posterior mean, sd, variance and quantiles of theta, of one item or of arrays of items.
+
+    Parameters
+    ----------
+    table
+        The prior, from `load`, or the path of its file.
+    score
+        Scores.
+    outcome, size
+        Counts and exposures, values and noise sds, or successes and trials; without an outcome
+        theta is given the score alone.
+    group
+        Labels of groups, for a table with groups.
+    quantiles
+        Levels, from 0.005 to 0.995.
+
+    Returns
+    -------
+    dict
+        ``theta_mean``, ``theta_sd``, ``theta_var`` and quantiles such as ``theta_q05``, in the unit
+        of theta, ``p_zero`` if theta may be 0, and ``flagged``: whether the table may be further
+        from the fit's draws than its stated errors. Numbers for one item, else arrays (n,). A
+        quantile that is not found is NaN.
+
+    Raises
+    ------
+    ValueError
+        If scores have no position, outcomes are not possible, a level is beyond the range, or a
+        group or size is missing.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib, soc_pymc as soc
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     table = load(soc.export_prior(fit, pathlib.Path(folder) / "prior.json"))
+    >>> found = soc.prior_table.score(table, 0.05, 2, 30.0)
+    >>> found["theta_q05"] < found["theta_mean"] < found["theta_q95"]
+    True
+    """
+    table = table if isinstance(table, PriorTable) else load(table)
+    one, t = np.ndim(score) == 0, np.atleast_1d(np.asarray(score, dtype=float))
+    if not all(OUTER_LEVEL <= level <= 1.0 - OUTER_LEVEL for level in quantiles):
+        raise ValueError(f"quantiles={tuple(quantiles)} must be from 0.005 to 0.995")
+    if outcome is not None and size is None:
+        raise ValueError("outcomes need their sizes: give size= too")
+    y, n = (0.0, table.family.none) if outcome is None else (outcome, size)
+    y, n = (np.broadcast_to(np.asarray(v, dtype=float), t.shape) for v in (y, n))
+    bad = ~table.family.good(y, n)
+    if bad.any():
+        raise ValueError(f"{bad.sum()} of {len(t)} outcomes are not possible with their sizes")
+    if table.meta["sizes"] and size is None:
+        raise ValueError("theta depends on the size in this table: give size= too")
+    prior_size = None if size is None else np.broadcast_to(np.asarray(size, dtype=float), t.shape)
+    labels = _labels(table, group, len(t)) if table.meta["groups"] else None
+    rows, flagged = posterior_rows(table, t, y, n, quantiles, prior_size, labels)
+    names = ["theta_mean", "theta_sd", "theta_var", *map(quantile_name, quantiles)]
+    found = dict(zip([*names, *["p_zero"] * table.meta["zero"]], rows, strict=True))
+    if one:
+        return {name: float(row[0]) for name, row in found.items()} | {"flagged": bool(flagged[0])}
+    return found | {"flagged": flagged}
+
+
+def _labels(table: PriorTable, group: Any, n: int) -> Any:
+    """Labels of groups as str, (n,), all of which the table knows."""
+    labels = [] if group is None else [group] if isinstance(group, str) else list(group)
+    if len(labels) != n:
+        raise ValueError(f"{len(labels)} groups for {n} scores: give group= of each")
+    unknown = sorted({str(label) for label in labels} - set(table.meta["groups"]))
+    if unknown:
+        raise ValueError(f"group {unknown[0]!r} is not one of the table's")
+    return np.array([str(label) for label in labels], dtype=object)
+
+
+# --- items in cells -------------------------------------------------------------------------------
+
+
+def posterior_rows(
+    table: PriorTable, t: Any, y: Any, n: Any, probs: Sequence[float], size: Any, labels: Any
+) -> tuple[Any, Any]:
+    """Mean, sd, variance, quantiles and, with zeros, p_zero (rows, n), and flags of items (n,).
+
+    Arguments are valid arrays (n,); `size` is the one that the prior depends on, if it does.
+    """
+    out = np.empty((3 + len(probs) + table.meta["zero"], len(t)))
+    flagged = np.empty(len(t), dtype=bool)
+    with np.errstate(all="ignore"):  # what cannot be computed is NaN, and flagged
+        for part in posterior_nodes(table, t, y, n, size, labels):
+            nodes = part.weight, part.a, part.b
+            out[:, part.items] = mixture_rows(table.family, *nodes, probs, part.zero)
+            flagged[part.items] = part.flagged
+    return out, flagged | ~np.isfinite(out).all(axis=0)
+
+
+@dataclass(frozen=True)
+class Posteriors:
+    """Nodes of some items given their outcomes, (nodes, n)."""
+
+    items: Any  # (n,): indices
+    weight: Any
+    a: Any
+    b: Any
+    zero: Any  # (n,): P(theta = 0); None if theta is never 0
+    flagged: Any  # (n,)
+
+
+def posterior_nodes(
+    table: PriorTable, t: Any, y: Any, n: Any, size: Any, labels: Any
+) -> Iterator[Posteriors]:
+    """Nodes of all items given their outcomes, in parts of any order."""
+    blocks, cell, x, w = _places(table, t, size, labels)
+    number = np.concatenate([np.diff(block.start) for block in blocks])[cell]
+    flagged = np.concatenate([block.wide for block in blocks])[cell]
+    if "score" not in table.meta["axis"]:  # beyond the outermost cells
+        flagged |= (x < 0.0) | (x > 1.0)
+    limit = MOST_MOVED if table.meta["mixture"] else MOST_APART
+    for at in _chunks(table, cell, number, y, n):
+        prior = _nodes(table, blocks, cell[at], x[at], w[at])
+        *nodes, zero, apart = _updated(table, blocks, cell[at], prior, y[at], n[at])
+        yield Posteriors(at, *nodes, zero, flagged[at] | ~(apart <= limit))
+
+
+def _places(table: PriorTable, t: Any, size: Any, labels: Any) -> tuple[Any, Any, Any, Any]:
+    """Blocks of the items' groups, cells among those, and places along score and size there."""
+    meta, axis = table.meta, table.meta["axis"]
+    good = (t > axis["low"]) & (t < axis["high"])
+    if not good.all():
+        raise ValueError(
+            f"{np.sum(~good)} of {len(t)} scores are not above {axis['low']:g} and "
+            f"below {axis['high']:g}: on the {axis['scale']} scale these have no position"
+        )
+    u = t if axis["low"] else np.log(t)
+    u = u - np.log(1.0 - t) if axis["high"] == 1.0 and not axis["low"] else u
+    u = np.interp(t, axis["score"], axis["rank"]) if "score" in axis else u
+    cell, x = _within(meta["score_edges"], t, meta["edges"], u)
+    x = np.clip(x, -FARTHEST, FARTHEST)
+    for k, atom in enumerate(meta["atoms"]):
+        cell, x = np.where(t == atom, len(meta["edges"]) - 1 + k, cell), np.where(t == atom, 0.0, x)
+    if labels is None:
+        blocks = [table.blocks[""]]
+    else:
+        known, code = np.unique(labels, return_inverse=True)
+        blocks = [table.blocks[label] for label in known.tolist()]
+        cell = cell + (len(meta["edges"]) - 1 + len(meta["atoms"])) * code
+    if not meta["sizes"]:
+        return blocks, cell, x, np.zeros_like(x)
+    edges = meta["sizes"]
+    v = np.clip(np.log(np.maximum(size, 1e-300)), edges[0], edges[-1])
+    column, w = _within(meta["size_edges"], size, edges, v)
+    return blocks, cell * (len(edges) - 1) + column, x, w
+
+
+def _within(cuts: Any, values: Any, edges: Any, u: Any) -> tuple[Any, Any]:
+    """Cells of values between cuts, the outer ones without end, and places from 0 to 1 there.
+
+    Cells are found on the values' own scale, on which all engines agree to the last digit.
+    """
+    cell, edges = np.searchsorted(cuts[1:-1], values, side="right"), np.array(edges)
+    return cell, (u - edges[cell]) / (edges[cell + 1] - edges[cell])
+
+
+def _chunks(table: PriorTable, cell: Any, number: Any, y: Any, n: Any) -> Iterator[Any]:
+    """Indices of items whose cells have equally many nodes, cell by cell."""
+    keys = (cell, number)
+    if table.meta["mixture"]:  # neighbours share the components that count
+        keys = (y / n if table.family.positive else y, *keys)
+    order = np.lexsort(keys)
+    ends = np.flatnonzero(np.diff(number[order])) + 1
+    for part in np.split(order, ends):
+        if len(part):
+            step = max(1, _AT_ONCE // int(number[part[0]]))
+            yield from np.split(part, range(step, len(part), step))
+
+
+def _runs(cell: Any) -> Iterator[tuple[slice, int]]:
+    """Parts of equal numbers, and these."""
+    ends = np.append(np.flatnonzero(np.diff(cell)) + 1, len(cell))
+    for begin, end in zip(np.append(0, ends[:-1]), ends, strict=True):
+        yield slice(begin, end), int(cell[begin])
+
+
+def _rows_of(blocks: Any, cell: int) -> tuple[Block, slice]:
+    """The block and rows of a cell, counted through all blocks."""
+    which, own = divmod(cell, len(blocks[0].wide))
+    start = blocks[which].start
+    return blocks[which], slice(start[own], start[own + 1])
+
+
+def _nodes(table: PriorTable, blocks: Any, cell: Any, x: Any, w: Any) -> Any:
+    """Weights and both curves at the nodes of items, (3, nodes, n)."""
+    powers = np.array([x**i * w**j if j else x**i for i, j in table.meta["terms"]])
+    out = None
+    for part, number in _runs(cell):
+        block, rows = _rows_of(blocks, number)
+        found = block.nodes[rows] @ powers[:, part]
+        out = np.empty((*found.shape[:2], len(x))) if out is None else out
+        out[:, :, part] = found
+    return np.swapaxes(out, 0, 1)
+
+
+def _updated(
+    table: PriorTable, blocks: Any, cell: Any, nodes: Any, y: Any, n: Any
+) -> tuple[Any, Any, Any, Any, Any]:
+    """Weights and parameters (nodes, n) given outcomes, p_zero or None, and a measure for flags."""
+    family, (weight, first, second) = table.family, nodes
+    second = np.clip(second, -LARGEST_LOG, LARGEST_LOG)
+    first = np.clip(first, -LARGEST_LOG, LARGEST_LOG) if family.positive else first
+    a, b = family.parameters(first, second, _ARRAYS)
+    if not table.meta["mixture"]:
+        weight = weight / weight.sum(axis=0)
+        a, b = family.update(a, b, y, n)
+        mean, variance = family.mean(a, b), family.variance(a, b)
+        away = mean - (weight * mean).sum(axis=0)
+        apart = (weight * away * away).sum(axis=0) / (weight * variance).sum(axis=0)
+        return weight, a, b, None, apart
+    log_p = family.log_density(a, b, y, n, _ARRAYS)
+    if table.meta["zero"]:
+        log_p[-1] = family.at_zero(y, n, _ARRAYS)
+    p = np.exp(log_p - log_p.max(axis=0))
+    total, apart = (weight * p).sum(axis=0), np.empty(len(y))
+    for part, number in _runs(cell):
+        block, rows = _rows_of(blocks, number)
+        # Bayes' rule, averaged over uncertain weights as if they and their sum were lognormal
+        moved = block.ways[rows].T @ p[:, part] / total[part]
+        near = 1.0 + block.ways[rows] @ moved / np.maximum(weight[:, part], 1e-100)
+        apart[part] = (moved * moved).sum(axis=0)
+        p[:, part] *= (1.0 + apart[part]) / np.maximum(near, 0.1)
+    weight = np.maximum(weight, 0.0) * p
+    weight /= weight.sum(axis=0)
+    zero = None
+    if table.meta["zero"]:
+        zero, weight, a, b = weight[-1], weight[:-1], a[:-1], b[:-1]
+        weight = weight / np.maximum(1.0 - zero, 1e-300)
+    weight[weight < LEAST_WEIGHT] = 0.0
+    kept = weight.any(axis=1)
+    return weight[kept], *family.update(a[kept], b[kept], y, n), zero, apart
+
+
+# --- summaries of mixtures ------------------------------------------------------------------------
+
+
+def mixture_rows(
+    family: Any,
+    weight: Any,
+    a: Any,
+    b: Any,
+    probs: Sequence[float],
+    zero: Any = None,
+    law: Callable[..., tuple[Any, Any]] | None = None,
+) -> Any:
+    """Mean, sd, variance and quantiles of mixtures, and P(theta = 0) if given, (rows, n).
+
+    Weights, (members, n) or (members, 1), add up to 1 and may be negative; `zero` (n,) is the share
+    of theta that is 0 and none of the members. `law`, if given, is a distribution function with
+    density that replaces the family's in the last steps.
+    """
+    means, variances = family.mean(a, b), family.variance(a, b)
+    mean = means[0] + (weight * (means - means[0])).sum(axis=0)  # exact where all are equal
+    variance = (weight * (variances + (means - mean) ** 2)).sum(axis=0)
+    rest = 1.0 if zero is None else 1.0 - zero
+    whole = variance if zero is None else variance + zero * mean * mean
+    out = [rest * mean, np.sqrt(rest * whole), rest * whole]
+    if len(probs):
+        norm, below = family.norm(a, b, _ARRAYS), 0.0
+        if zero is not None and not family.positive:
+            below = (weight * (law or family.law)(a, b, norm, 0.0, _ARRAYS)[0]).sum(axis=0)
+    for prob in probs:
+        share, at_zero = split_level(prob, 0.0 if zero is None else zero, below, _ARRAYS)
+        share = np.broadcast_to(share, mean.shape)
+        t, unit = nearest_member(family, mean, variance, share, ROUGH)
+        found = solve(family.law, weight, (a, b, norm), share, t, unit)
+        if law is not None:  # levels beyond the approximation's digits begin at the first guess
+            t = np.where(np.isnan(found), t, found)
+            found = solve(law, weight, (a, b, norm), share, t, unit)
+        found = family.theta(found, _ARRAYS)
+        narrow = variance < _NARROW * (family.unit(mean) ** 2)
+        if narrow.any():  # a Normal's, as densities of so large shapes have no digits left
+            z = nearest_member(FAMILIES["Normal"], 0.0 * mean, 1.0 + 0.0 * mean, share)[0]
+            found = np.where(narrow, mean + np.sqrt(variance) * z, found)
+        out.append(found if zero is None else np.where(at_zero, 0.0, found))
+    return np.array(out if zero is None else [*out, zero])
+
+
+def split_level(level: Any, zero: Any, below: Any, of: Any) -> tuple[Any, Any]:
+    """The level among thetas that are not 0, of which a part is below 0; and whether it is at 0."""
+    rest = of.high(1.0 - zero, 1e-290)
+    under = rest * below
+    share = of.where(level < under, level, of.high(level - zero, under)) / rest
+    at_zero = (level >= under) & (level < under + zero)
+    return of.low(of.high(share, 1e-300), 1.0 - 1e-16), at_zero
+
+
+def nearest_member(
+    family: Any, mean: Any, variance: Any, share: Any, close: float = CLOSE
+) -> tuple[Any, Any]:
+    """Quantile on the line, and width there, of the family's member with a mean and variance."""
+    a, b = family.matched(mean, variance)
+    share = np.broadcast_to(share, mean.shape)
+    t, width = start(family.cumulants(a, b, _ARRAYS), share, _ARRAYS)
+    rows = a[None], b[None], family.norm(a, b, _ARRAYS)[None]
+    found = solve(family.law, np.ones((1, 1)), rows, share, t, width, close)
+    return np.where(np.isnan(found), t, found), width
+
+
+def start(member: tuple[Any, Any, Any], share: Any, of: Any) -> tuple[Any, Any]:
+    """A place near the quantile of a member with these cumulants of t, and its sd.
+
+    By the expansion of Cornish and Fisher (1938).
+    """
+    one, two, three = map(of.keep, member)
+    z = of.keep((of.log(share) - of.log(1.0 - share)) / _LOGISTIC)
+    sd = of.keep(of.sqrt(two))
+    return one + sd * (z + three / (two * sd) * (z * z - 1.0) / 6.0), sd
+
+
+def solve(
+    law: Any, weight: Any, rows: Any, share: Any, t: Any, unit: Any, close: float = CLOSE
+) -> Any:
+    """Quantiles of mixtures on the line, from places nearby; NaN where none is found.
+
+    `law` takes parameters `rows`, each (members, n), and places (n,). The step from within `close`
+    of the level, as a logit, is the last. An item's steps do not depend on other items.
+    """
+    out, active = np.full(len(t), np.nan), np.arange(len(t))
+    low, high = np.full(len(t), -1e300), np.full(len(t), 1e300)
+    goal = np.log(share / (1.0 - share))
+    for _ in range(_MOST_STEPS):
+        p, density = ((weight * v).sum(axis=0) for v in law(*rows, t, _ARRAYS))
+        away, t, low, high = newton(goal, p, density, t, low, high, unit, _ARRAYS)
+        done = abs(away) < close
+        if done.any():
+            out[active[done]] = t[done]
+            left = ~done
+            if not left.any():
+                break
+            active, goal, t, unit = active[left], goal[left], t[left], unit[left]
+            low, high, rows = low[left], high[left], tuple(v[:, left] for v in rows)
+            weight = weight if weight.shape[1] == 1 else weight[:, left]
+    return out
+
+
+def newton(
+    goal: Any, p: Any, density: Any, t: Any, low: Any, high: Any, unit: Any, of: Any
+) -> tuple[Any, Any, Any, Any]:
+    """A step of Newton's method on the logit of a probability, within bounds that it narrows.
+
+    Returns the difference of the logits, whose square is the error of the step, and the new place
+    and bounds.
+    """
+    p = of.keep(of.low(of.high(p, 1e-300), 1.0 - 1e-16))
+    away = of.keep(goal - of.log(p / (1.0 - p)))
+    low, high = of.keep(of.where(away > 0, t, low)), of.keep(of.where(away > 0, high, t))
+    step = away * p * (1.0 - p) / of.high(density, 1e-290)
+    step = of.low(of.high(step, -3.0 * unit), 3.0 * unit)
+    step = of.low(of.high(step, _PART_WAY * (low - t)), _PART_WAY * (high - t))
+    return away, t + step, low, high
