@@ -50,9 +50,9 @@ def replacing(path: str | os.PathLike[str], *, tidy: bool = True) -> Iterator[Pa
 
     If the block fails, no half-written file is left. Data are flushed to disk before the file gets
     its name, so this also holds after a loss of power. A killed process leaves a temporary file,
-    which the next one to write `path` removes (with `tidy` False the caller does). A symbolic link stays; its target is replaced, with
-    its permissions. Raises OSError as `check_target` does, before anything is written, or if the
-    disk is full.
+    which the next one to write `path` removes, unless `tidy` is False because its caller has called
+    `remove_stale`. A symbolic link stays; its target is replaced, with its permissions. Raises
+    OSError as `check_target` does, before anything is written, or if the disk is full.
     """
     target = check_target(path)
     if tidy:
@@ -101,8 +101,8 @@ def check_target(path: str | os.PathLike[str]) -> Path:
 def remove_stale(targets: Iterable[Path]) -> None:
     """Remove temporary files of killed processes, or those that are a day old.
 
-    Each folder of the targets is listed once. A process holds a lock on its temporary file as long as it runs, and locked files stay, whatever
-    the clock says and wherever the process runs.
+    Each folder of the targets is listed once. A process holds a lock on its temporary file as long
+    as it runs, and locked files stay, whatever the clock says and wherever the process runs.
     """
     stems = {_stem(Path(os.path.realpath(target)), "") for target in targets}
     for folder in {stem.parent for stem in stems}:

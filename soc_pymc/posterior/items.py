@@ -7,11 +7,12 @@ prior, Gamma(shape(t) + y, rate(t) + N)); over draws it is an equal mixture.
 import logging
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -67,30 +68,29 @@ def item_posteriors(
     fit
         The fit.
     items
-        Items to score: those of the fit or others of the same kind. Items that name no column of
-        outcomes get theta given the score alone (and their group, and the exposure or noise sd if
-        the prior depends on it), as of items of which nothing is seen yet. If the fit has groups,
-        each item is scored with its group's curves; items of a new group with the shared curves and
-        the uncertainty of a new group. A new combination of known levels has the effects of both.
+        Items to score: those of the fit or others of the same kind. Without a column of outcomes
+        they get theta given the score alone (and the group, and the exposure or noise sd if the
+        prior depends on it). If the fit has groups, each item is scored with its group's curves, an
+        item of a new group with the shared curves and the uncertainty of a new group. A new
+        combination of known levels has the effects of both.
     quantiles
         Probabilities of the quantile columns, each between 0 and 1.
     draws
-        ``"auto"``: few quadrature points with the draws' moments (4 to 196; for mixtures, second
-        moments of the weights) replace the draws of the curves, in compiled loops. Every draw is
-        used where that is not accurate: where the curves are hardly known (sd of log cv2 above 0.7)
-        or the data contradict them, and for quantiles below 0.025 or above 0.975. Mean, sd and
-        quantiles are within 1e-3 posterior sd of ``"all"``, which uses every draw for every item.
-        Of mixtures 99 of 100 items are within about 2e-3, and a quantile at the outermost scores
-        may be off by 0.01; with ``zero=True``, a quantile whose probability is within 1e-3 of
-        ``p_zero`` may be farther, as it jumps there.
+        ``"all"`` uses every draw of the curves for every item. ``"auto"`` replaces the draws by 4
+        to 196 quadrature points with their moments, except where the curves are hardly known (sd of
+        log cv2 above 0.7), where the data contradict them, and for quantiles below 0.025 or above
+        0.975. Mean, sd and quantiles are within 1e-3 posterior sd of ``"all"``; for mixtures within
+        about 2e-3 for 99 of 100 items, and up to 0.01 for a quantile at the outermost scores. With
+        ``zero=True`` a quantile whose probability is within 1e-3 of ``p_zero`` may be farther off,
+        as it jumps there.
     plug_in
-        Use only the posterior means of the curves (of log mean and log cv2, or of mean and log
-        variance), as if they were known.
+        Take the posterior means of the curves (of log mean and log cv2, or of mean and log
+        variance) as the true curves.
     out
-        Parquet file (``*.parquet``) to stream to, batch by batch; it appears under its name when it
-        is complete. Or a folder (an existing one, or a name that ends with a slash): each file of
-        items gets a file of the same name there, and a later run makes only what is missing or was
-        made from another fit, other options or another version of the file.
+        Parquet file (``*.parquet``) to stream to; it appears under its name when it is complete. Or
+        a folder (an existing one, or a name that ends with a slash): each file of items gets a file
+        of the same name there, and a later run makes only what is missing or was made from another
+        fit, other options or another version of the file.
     progress
         Whether to show progress on standard error.
 
@@ -99,15 +99,15 @@ def item_posteriors(
     table or pathlib.Path
         The user's columns and ``theta_mean``, ``theta_sd``, ``theta_var`` and, by percent,
         ``theta_q05``, ``theta_q97_5``, in events per unit of exposure or the unit of the values;
-        for a prior with ``zero=True`` also ``p_zero`` = P(theta = 0 | t, y). A
-        pandas, Polars or Arrow table comes back as its own kind, files as an Arrow table, an Ibis
-        table as an Ibis table; with `out`, the path.
+        for a prior with ``zero=True`` also ``p_zero`` = P(theta = 0 | t, y). A pandas, Polars,
+        Arrow or Ibis table comes back as its kind, files as an Arrow table; with `out`, the path.
+        Columns of a table in memory that no role names are not read and may hold anything.
 
     Raises
     ------
     ItemsError
-        If the items are not valid, are not of the fit's kind, lack groups for a fit with groups, or
-        already have one of the new columns. For a folder the error names the file, and finished
+        If the items are not valid, are of another kind than the fit's, lack groups for a fit with
+        groups, or have one of the new columns. For a folder the error names the file, and finished
         files stay.
     FitError
         If a quantile is not between 0 and 1, a score has no position on the fit's axis, or items
@@ -116,8 +116,7 @@ def item_posteriors(
     Warns
     -----
     ItemsWarning
-        If scores are outside the fit's range by more than a tenth of that range: how many, and how
-        the curves are extrapolated. Once per call.
+        Once, if scores are outside the fit's range by more than a tenth of that range.
 
     Examples
     --------
@@ -148,18 +147,19 @@ def item_posteriors(
     if fit.prior.exposure is not None and size not in roles:
         raise FitError(
             f"theta depends on the {posterior.outcome.words.size} in this fit: give the items "
-            f"{size}= too, of those to be expected if nothing is seen yet"
+            f"{size}= too, those to be expected if nothing is seen yet"
         )
     _log.debug("scoring %r with draws=%r, plug_in=%r", items, draws, plug_in)
     names = ["theta_mean", "theta_sd", "theta_var", *map(quantile_name, probs)]
     names += [P_ZERO] * fit.prior.zero
     group = items.group if fit.groups else None
     items = replace(items, group=group, id=None, fold=None, cluster=None, date=None)
-    table = _open_checked(items, names)
+    copied = out is not None or kind_of(items.source) in ("files", "ibis")
+    table = _open_checked(items, names, copied)
     few = _BATCH_OF_MIXTURES if fit.prior.mixture else _BATCH_OF_FEW
     score = posterior.scorer(probs, draws, plug_in, fit.prior.zero)
     batch = few if draws == "auto" else _BATCH
-    scoring = _Scoring(roles, names, score, batch, Extrapolation(fit))
+    scoring = _Scoring(names, score, batch, Extrapolation(fit))
     try:
         if out is not None and is_folder(out):
             options = {"quantiles": probs, "draws": draws, "plug_in": plug_in, "roles": roles}
@@ -207,12 +207,11 @@ def quantile_name(prob: float) -> str:
 # --- tables ------------------------------------------------------------------------------------
 
 
-def _open_checked(items: Items, names: Sequence[str]) -> Any:
+def _open_checked(items: Items, names: Sequence[str], copied: bool) -> Any:
     """The table of items, after a check of its columns' types and of the new names.
 
-    Of a table in memory, to which the new columns are attached, only the needed columns are read.
+    Unless all columns are `copied`, it has only the needed ones.
     """
-    copied = kind_of(items.source) in ("files", "ibis")
     needed = list(items.roles.values())
     table = open_table(items.source, None if copied else needed)
     existing = table.columns if copied else column_names(items.source)
@@ -232,19 +231,19 @@ def _open_checked(items: Items, names: Sequence[str]) -> Any:
 class _Scoring:
     """Scores the batches of any table."""
 
-    roles: Mapping[str, str]  # columns to read
     names: Sequence[str]  # of the new columns
     score: Scorer
     batch: int  # items per batch
     far: Extrapolation  # counts scores far outside those of the fit
     lock: threading.Lock = field(default_factory=threading.Lock)  # for counts
+    stop: threading.Event = field(default_factory=threading.Event)  # after an error elsewhere
 
     def batches(self, table: Any, items: Items, running: Phase) -> Iterator[Any]:
         """Record batches of the table's columns followed by the new ones, in order."""
         import pyarrow as pa
 
         def score(batch: Any) -> Any:
-            columns = self._valid_columns(batch, items)
+            columns = _valid_columns(batch, items)
             added = [pa.array(row) for row in self.score(columns)]
             with self.lock:
                 self.far.count(columns["score"])
@@ -256,22 +255,26 @@ class _Scoring:
         empty = True
         for scored in ordered_map(score, batches(table, size=size, source=items.source)):
             empty = False
+            if self.stop.is_set():
+                raise CancelledError
             yield scored
         if empty:
             _refuse(items)
 
-    def _valid_columns(self, batch: Any, items: Items) -> Columns:
-        """Columns of a batch by role; a bad row raises an error about all rows."""
-        columns, outcome = columns_of(batch, self.roles), OUTCOMES[items.kind]
-        usual = zip((outcome.observed, outcome.size), own_outcomes(outcome, columns), strict=True)
-        numbers = (columns.get(role, values) for role, values in usual)
-        crossings = max(len(group_roles(self.roles)) - 1, 0)
-        labels = columns.get("group", ())
-        if any(x is None or (crossings and x.count(MARK) != crossings) for x in labels) or (
-            not outcome.validity.are_valid(columns["score"], *numbers)
-        ):
-            _refuse(items)
-        return columns
+
+def _valid_columns(batch: Any, items: Items) -> Columns:
+    """Columns of a batch by role; a bad row raises an error about all rows."""
+    columns, outcome = columns_of(batch, items.roles), OUTCOMES[items.kind]
+    usual = zip((outcome.observed, outcome.size), own_outcomes(outcome, columns), strict=True)
+    numbers = (columns.get(role, values) for role, values in usual)
+    crossings = max(len(group_roles(items.roles)) - 1, 0)
+    bad = any(
+        label is None or (crossings and label.count(MARK) != crossings)
+        for label in columns.get("group", ())
+    )
+    if bad or not outcome.validity.are_valid(columns["score"], *numbers):
+        _refuse(items)
+    return columns
 
 
 def _refuse(items: Items) -> None:
@@ -303,7 +306,11 @@ def _attached(source: Any, scored: Iterator[Any], names: Sequence[str]) -> Any:
 
 
 def _score_folder(
-    items: Items, folder: Path, scoring: _Scoring, record_of: Any, progress: bool
+    items: Items,
+    folder: Path,
+    scoring: _Scoring,
+    record_of: Callable[[str], str],
+    progress: bool,
 ) -> Path:
     """Score each file of items to a file in a folder, except finished ones, several at once.
 
@@ -314,8 +321,7 @@ def _score_folder(
     remove_stale(target for _, target in pairs)
     files = [(path, target, record_of(path)) for path, target in pairs]
     todo = [file for file in files if not is_finished(*file[1:])]
-    kept = f", {len(files) - len(todo)} kept as they are" * (len(todo) < len(files))
-    stop = threading.Event()
+    kept = f", {len(files) - len(todo)} kept as they are"
     with phase("item posteriors", unit="items", enabled=progress) as running:
 
         def score(file: tuple[str, Path, str]) -> None:
@@ -323,22 +329,11 @@ def _score_folder(
             part = replace(items, source=path)
             try:
                 scored = scoring.batches(open_table(path), part, running)
-                write_scored(_until(stop, scored), target, scoring.names, record)
+                write_scored(scored, target, scoring.names, record)
             except (ItemsError, FitError) as error:
                 text = str(error)
                 raise type(error)(text if path in text else f"{path}: {text}") from error
 
-        running.note(f"{len(todo)} files to score{kept}")
-        for done, _ in enumerate(ordered_map(score, todo, 0, stop), start=1):
+        for done, _ in enumerate(chain([None], ordered_map(score, todo, 0, scoring.stop))):
             running.note(f"{done} of {len(todo)} files scored{kept}")
-        if kept and not todo:
-            running.note(f"all {len(files)} files kept as they are")
     return folder
-
-
-def _until(stop: threading.Event, scored: Iterator[Any]) -> Iterator[Any]:
-    """Batches until other work has failed."""
-    for batch in scored:
-        if stop.is_set():
-            raise CancelledError
-        yield batch

@@ -8,9 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+import xarray as xr
+
 from .._lib.arguments import shown
 from .._lib.errors import ItemsError
-from .._lib.files import replacing
+from .._lib.files import content_digest, replacing
 from .._lib.threads import ready_ahead
 from ..data.tables import kind_of
 from ..data.tables.item_files import paths_of
@@ -81,18 +83,10 @@ def _refuse_items(targets: Iterable[Path], paths: Iterable[str]) -> None:
 
 def fit_digest(fit: Fit) -> str:
     """Digest of all that scoring uses of a fit: prior, draws, bins and axes."""
-    digest = hashlib.sha256(f"{type(fit.prior).__name__} {fit.prior!r}".encode())
-    for group in ("posterior", "constant_data"):
-        if group not in fit.data:
-            continue
-        variables = fit.data[group].to_dataset().variables
-        for name in sorted(map(str, variables)):
-            values = variables[name].to_numpy()
-            digest.update(f"{group} {name} {variables[name].dims} {values.shape}".encode())
-            number = values.dtype.kind in "fiub"
-            text = values.astype("<f8").tobytes() if number else repr(values.tolist()).encode()
-            digest.update(text)
-    return digest.hexdigest()
+    groups = [name for name in ("posterior", "constant_data") if name in fit.data]
+    data = xr.DataTree.from_dict({n: fit.data[n].to_dataset().drop_attrs() for n in groups})
+    prior = f"{type(fit.prior).__name__} {fit.prior!r} "
+    return hashlib.sha256((prior + content_digest(data)).encode()).hexdigest()
 
 
 def file_record(made_by: Mapping[str, Any], path: str) -> str:
@@ -179,13 +173,11 @@ def _repetitive(table: Any, added: Sequence[str]) -> list[str]:
     """The user's columns with repeated values, for which a dictionary saves space."""
     import pyarrow as pa
 
-    repeated = []
-    for name in set(table.column_names) - set(added):
-        first = table[name].slice(0, _SAMPLE)
+    def is_repeated(values: Any) -> bool:
         try:
-            distinct = len(first.unique())
+            return len(values) < 100 or 2 * len(values.unique()) < len(values)
         except pa.ArrowException:  # values that cannot be compared, such as lists
-            distinct = 0
-        if 2 * distinct < len(first) or len(first) < 100:
-            repeated.append(name)
-    return repeated
+            return True
+
+    first = table.slice(0, _SAMPLE)
+    return [c for c in table.column_names if c not in added and is_repeated(first[c])]
