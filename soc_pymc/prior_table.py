@@ -699,6 +699,7 @@ def newton(
     away = of.keep(goal - of.log(p / (1.0 - p)))
     low, high = of.keep(of.where(away > 0, t, low)), of.keep(of.where(away > 0, high, t))
     step = away * p * (1.0 - p) / of.high(density, 1e-290)
+    step = of.where(density > 1e-280, step, 1e300 * away)  # towards where there is some
     step = of.low(of.high(step, -3.0 * unit), 3.0 * unit)
     step = of.low(of.high(step, _PART_WAY * (low - t)), _PART_WAY * (high - t))
     return away, t + step, low, high

@@ -16,7 +16,7 @@ import re
 import secrets
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
@@ -29,6 +29,7 @@ from .netcdf import read_plain
 from .threads import raising_interrupt
 
 _STALE_SECONDS = 86_400.0
+_TEMPORARY = re.compile(r"(\..*\.)(\w+)-(\d+)\.\w+\.part")  # stem, host and process
 _LONGEST = 150  # bytes of the target's name in the temporary name
 _SEAL = re.compile(rb"\nsoc_pymc sha256 ([0-9a-f]{64})\n")
 _SEAL_SIZE = 82
@@ -44,17 +45,18 @@ MOST_ITEMS = 100_000
 
 
 @contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+def replacing(path: str | os.PathLike[str], *, tidy: bool = True) -> Iterator[Path]:
     """Give a temporary name in the folder of `path`; rename it to `path` if the block succeeds.
 
     If the block fails, no half-written file is left. Data are flushed to disk before the file gets
     its name, so this also holds after a loss of power. A killed process leaves a temporary file,
-    which the next one to write `path` removes. A symbolic link stays; its target is replaced, with
-    its permissions. Raises OSError as `check_target` does, before anything is written, or if the
-    disk is full.
+    which the next one to write `path` removes, unless `tidy` is False because its caller has called
+    `remove_stale`. A symbolic link stays; its target is replaced, with its permissions. Raises
+    OSError as `check_target` does, before anything is written, or if the disk is full.
     """
     target = check_target(path)
-    remove_stale(target)
+    if tidy:
+        remove_stale([target])
     temporary = _stem(target, f"{_host()}-{os.getpid()}.{secrets.token_hex(4)}.part")
     handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
     try:
@@ -96,25 +98,27 @@ def check_target(path: str | os.PathLike[str]) -> Path:
     return target
 
 
-def remove_stale(target: Path) -> None:
+def remove_stale(targets: Iterable[Path]) -> None:
     """Remove temporary files of killed processes, or those that are a day old.
 
-    A process holds a lock on its temporary file as long as it runs, and locked files stay, whatever
-    the clock says and wherever the process runs.
+    Each folder of the targets is listed once. A process holds a lock on its temporary file as long
+    as it runs, and locked files stay, whatever the clock says and wherever the process runs.
     """
-    target = Path(os.path.realpath(target))
-    form = re.compile(re.escape(_stem(target, "").name) + r"(\w+)-(\d+)\.\w+\.part")
-    for left in list(target.parent.glob(".*.part")):
-        match = form.fullmatch(left.name)
-        if not match:
-            continue
-        try:
-            old = time.time() - left.stat().st_mtime > _STALE_SECONDS
-            gone = match[1] == _host() and not _is_running(int(match[2]))
-            if (old or gone) and not _is_held(left):
-                left.unlink(missing_ok=True)
-        except FileNotFoundError:  # its own process has just finished it
-            continue
+    stems = {_stem(Path(os.path.realpath(target)), "") for target in targets}
+    for folder in {stem.parent for stem in stems}:
+        for path in list(folder.glob(".*.part")):
+            match = _TEMPORARY.fullmatch(path.name)
+            if match and folder / match[1] in stems:
+                _remove_if_stale(path, match[2], int(match[3]))
+
+
+def _remove_if_stale(path: Path, host: str, process: int) -> None:
+    """Remove a temporary file of a process on a host, unless it may be in use."""
+    with suppress(FileNotFoundError):  # its process has just finished it
+        old = time.time() - path.stat().st_mtime > _STALE_SECONDS
+        gone = host == _host() and not _is_running(process)
+        if (old or gone) and not _is_held(path):
+            path.unlink(missing_ok=True)
 
 
 def _stem(target: Path, end: str) -> Path:

@@ -87,14 +87,16 @@ def ordered_map[Block, Result](
 
 
 def ready_ahead[Block](blocks: Iterator[Block]) -> Iterator[Block]:
-    """The same blocks, each made in a thread of its own while the one before it is in use.
+    """The same blocks, each made in another thread while the one before it is in use.
+
+    Inside a thread of `ordered_map` there is no further thread, which would start its own ones.
 
     Examples
     --------
     >>> list(ready_ahead(iter("abc")))
     ['a', 'b', 'c']
     """
-    if threads() == 1:
+    if getattr(_worker, "busy", False) or threads() == 1:
         yield from blocks
         return
     end: Any = object()

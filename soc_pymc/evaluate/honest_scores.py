@@ -359,8 +359,8 @@ def _columns(items: Items, outcome: Outcome) -> Columns:
     scan(items, progress=False)
     names = {"y": outcome.observed, "size": outcome.size}
     roles = {"score": items.score} | {c: items.roles[role] for c, role in names.items()}
-    table = open_table(items.source)
-    parts = [columns_of(b, roles) for b in batches(table, list(roles.values()), 1 << 18)]
+    table = open_table(items.source, list(roles.values()))
+    parts = [columns_of(batch, roles) for batch in batches(table, size=1 << 18)]
     return {c: np.concatenate([p[c] for p in parts]) for c in roles}
 
 

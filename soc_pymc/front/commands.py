@@ -603,10 +603,10 @@ def _groups_of(chosen: _Chosen) -> dict[str, str]:
     """Columns of groups by role: repeated options, or one with a list, unless it is a column."""
     given: list[str] = getattr(chosen, "group", None) or []
     if len(given) == 1 and "," in given[0]:
-        from ..data.tables import open_table
+        from ..data.tables import column_names
 
         # SQL is written without a look at the items
-        known = open_table(_source_of(chosen)).columns if hasattr(chosen, "items") else ()
+        known = column_names(_source_of(chosen)) if hasattr(chosen, "items") else ()
         if given[0] not in known:
             given = [column.strip() for column in given[0].split(",")]
     return roles_of_groups(given) if given else {}

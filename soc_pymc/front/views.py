@@ -13,7 +13,7 @@ from .._lib.errors import FitError
 from ..checks._check import CheckResult
 from ..data.groups import arguments_of, group_roles, roles_of
 from ..data.items import ITEMS
-from ..data.tables import open_table
+from ..data.tables import column_names, open_table
 from ..evaluate.quantities.variance import r_squared
 from ..families.family import family_of
 from ..families.row_sums import MEAN_ONLY
@@ -66,7 +66,7 @@ def predict(fit: Fit, frame: Any, return_std: bool) -> Floats | tuple[Floats, Fl
     """`Fit.predict`."""
     switch(return_std, "return_std")
     outcome, roles = family_of(fit.prior).outcome, roles_of(fit.data.attrs)
-    has = open_table(frame).columns
+    has = column_names(frame)
     seen = {r for r in (outcome.observed, outcome.size) if roles[r] in has}
     wanted = {"score", *(group_roles(roles) if fit.groups else ())}
     if outcome.observed in seen:

@@ -34,12 +34,11 @@ def posterior_roles(
     they need no outcomes, and may have no size.
     """
     check(items, "items")
-    roles, outcome = items.roles, posterior.outcome
-    if OUTCOMES[items.kind] is not outcome:
-        own = OUTCOMES[items.kind]
+    roles, outcome, other = items.roles, posterior.outcome, OUTCOMES[items.kind]
+    if other is not outcome:
         raise ItemsError(
             f"the fit is of items with {outcome.observed}= and {outcome.size}=, these "
-            f"items have {own.observed}= and {own.size}=: give items of the kind that made the "
+            f"items have {other.observed}= and {other.size}=: give items of the kind that made the "
             "fit, or fit these"
         )
     names = [role for role in outcome.bounds if role in roles]
@@ -69,8 +68,8 @@ def _check_groupings(fit: Fit, roles: Mapping[str, str], error: type[Exception])
 def columns_of(table: Any, roles: Mapping[str, str]) -> Columns:
     """Columns of an Arrow batch or table by role.
 
-    Numbers are read-only float64, with NaN for null; labels of ``group``, joined where there are
-    several columns, are str, with None for null.
+    Numbers are read-only float64, NaN for null; labels of ``group``, joined where there are several
+    columns, are str, None for null.
     """
     import pyarrow as pa
 
@@ -79,12 +78,10 @@ def columns_of(table: Any, roles: Mapping[str, str]) -> Columns:
         role: labels.to_pandas().to_numpy(dtype=object) for role, labels in joined(text).items()
     }
     for role, name in roles.items():
-        if is_group(role):
-            continue
-        column = np.asarray(table[name].cast(pa.float64(), safe=False))  # null becomes NaN
-        column = near_whole(role, column)
-        column.flags.writeable = False  # like Arrow's own arrays, so that there is one compilation
-        columns[role] = column
+        if not is_group(role):
+            numbers = np.asarray(table[name].cast(pa.float64(), safe=False))  # null becomes NaN
+            columns[role] = near_whole(role, numbers)
+            columns[role].flags.writeable = False  # as Arrow's arrays are, for one compilation
     return columns
 
 
@@ -109,8 +106,7 @@ def read_items(
     roles = posterior_roles(fit, posterior, items)
     scan(items, progress=progress)
     names = list(dict.fromkeys([*roles.values(), *by]))
-    parts = list(batches(open_table(items.source, names), names))
-    table = pa.Table.from_batches(parts)
+    table = pa.Table.from_batches(batches(open_table(items.source, names)))
     columns = columns_of(table, roles)
     warn_of_extrapolation(fit, columns["score"])
     return columns, {name: table[name].to_pandas() for name in by}
@@ -145,38 +141,31 @@ class BinScores:
 
 def bin_scores_of(fit: Fit, posterior: Posterior, stats: Statistics, coarse: int = 1) -> BinScores:
     """Mean scores of bins, merged by `coarse`, and the variance of theta by their spread."""
-    labels = np.array(stats.groups, dtype=object)
     check_groups(fit, stats)
-
-    def mean_curve(score: Floats, group: Ints) -> Floats:
-        step, found = items_at_once(fit), np.empty(len(score))
-        for start in range(0, len(score), step):
-            part = slice(start, start + step)
-            own = labels[group[part]] if fit.groups else None
-            # a term in exposure shifts the whole curve of a bin, so any exposure will do
-            mean = posterior.curves(score[part], own, np.ones(len(score[part])))["mean"]
-            found[part] = posterior.outcome.theta.position(mean).mean(axis=0)
-        return found
-
-    scale = fit.axis("mean").local
-    part = stats.table("part")
-    group = part["group"] if len(labels) else np.zeros_like(part["group"])
-    wide = -(-stats.bins // coarse)
-    key, at = np.unique(group * wide + part["bin"] // coarse, return_inverse=True)
-    total = {name: np.bincount(at, part[name], len(key)) for name in ("n", *scale.sums)}
+    part, labels = stats.table("part"), np.array(stats.groups, dtype=object)
+    scale, group = fit.axis("mean").local, part["group"] * bool(len(labels))
+    bins = -(-stats.bins // coarse)
+    key, place = np.unique(group * bins + part["bin"] // coarse, return_inverse=True)
+    total = {name: np.bincount(place, part[name], len(key)) for name in ("n", *scale.sums)}
     mean, square = (total[name] / total["n"] for name in scale.sums)
     variance = square - mean**2
-    sd = np.sqrt(np.where(variance > _LEAST * square, variance, 0.0))
-    groups, bins = key // wide, key % wide
-    middle = _exact(fit, part, at, scale.score(mean))
-    ends = [scale.score(mean + s * sd) for s in (-0.5, 0.5)]
-    below, above = (mean_curve(end, groups) for end in ends)
-    return BinScores(groups, bins, middle, (above - below) ** 2)
+    half_sd = 0.5 * np.sqrt(np.where(variance > _LEAST * square, variance, 0.0))
+    groups = key // bins
 
+    def mean_curve(score: Floats) -> Floats:
+        step, positions = items_at_once(fit), []
+        for start in range(0, len(score), step):
+            chunk = slice(start, start + step)
+            group = labels[groups[chunk]] if fit.groups else None
+            # a term in exposure shifts the whole curve of a bin, so any exposure will do
+            curves = posterior.curves(score[chunk], group, np.ones(len(score[chunk])))
+            positions.append(posterior.outcome.theta.position(curves["mean"]).mean(axis=0))
+        return np.concatenate(positions)
 
-def _exact(fit: Fit, part: Mapping[str, NDArray[Any]], at: Ints, score: Floats) -> Floats:
-    """Mean scores of bins, without rounding where all items of a bin have the score of an atom."""
-    low, high = (np.full(len(score), end) for end in (np.inf, -np.inf))
-    np.minimum.at(low, at, part["score_min"])
-    np.maximum.at(high, at, part["score_max"])
-    return np.where((low == high) & (atom_of(fit, low) > 0), low, score)
+    below, above = (mean_curve(scale.score(end)) for end in (mean - half_sd, mean + half_sd))
+    # where all items of a bin have the score of an atom, the mean score is not rounded
+    low, high = np.full(len(key), np.inf), np.full(len(key), -np.inf)
+    np.minimum.at(low, place, part["score_min"])
+    np.maximum.at(high, place, part["score_max"])
+    score = np.where((low == high) & (atom_of(fit, low) > 0), low, scale.score(mean))
+    return BinScores(groups, key % bins, score, (above - below) ** 2)

@@ -1,15 +1,17 @@
 """Posterior of every item's theta given its score and outcome, over the curves' uncertainty.
 
-Given a draw of the curves, at the item's own score, it is a closed form (for counts under a Gamma
+Given a draw of the curves, at the item's score, it is a closed form (for counts under a Gamma
 prior, Gamma(shape(t) + y, rate(t) + N)); over draws it is an equal mixture.
 """
 
 import logging
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,11 +20,11 @@ from .._lib.errors import FitError, ItemsError
 from .._lib.files import remove_stale
 from .._lib.progress import Phase, phase
 from .._lib.threads import ordered_map
-from ..data.groups import MARK, group_roles, is_group
+from ..data.groups import MARK, group_roles
 from ..data.items import Items, check_items
-from ..data.tables import batches, kind_of, open_table, scan, to_ibis
-from ..data.tables.item_files import check_files
+from ..data.tables import batches, column_names, kind_of, open_table, scan, to_ibis
 from ..data.tables.sources import readable
+from ..data.tables.validation import check_types
 from ..families.outcomes import OUTCOMES
 from ..inference.results import Fit
 from ..prior_table import quantile_name
@@ -36,30 +38,15 @@ from .scored_files import (
     fit_digest,
     is_finished,
     is_folder,
-    refuse_own_items,
-    targets,
+    targets_in_folder,
+    the_target,
     write_scored,
 )
 
 _log = logging.getLogger(__name__)
 _BATCH, _BATCH_OF_FEW = 100_000, 1 << 18  # items per batch, with all draws and with few nodes
-_BATCH_OF_MIXTURES = 1 << 20  # which solve for all draws at cells' points again in every batch
-DRAWS = ("auto", "all", "representative")  # the last is an old name of the first
-_EXTREME = 1e-10  # smaller probabilities do not show in ten digits of a percent
-_LONGEST_NAME = 200  # characters, with room for the temporary name
 _WIDE = 32  # columns beyond which batches are smaller
-
-
-@dataclass(frozen=True)
-class _BatchScorer:
-    """How to score every batch of items."""
-
-    roles: Mapping[str, str]  # columns to read
-    names: list[str]  # of the new columns
-    score: Scorer  # makes them
-    batch: int  # items per batch
-    far: Extrapolation  # counts scores far outside those of the fit
-    lock: threading.Lock = field(default_factory=threading.Lock)  # for counts
+DRAWS = ("auto", "all")
 
 
 def item_posteriors(
@@ -79,31 +66,29 @@ def item_posteriors(
     fit
         The fit.
     items
-        Items to score: those of the fit or others of the same kind. Items that name no column of
-        outcomes get theta given the score alone (and their group, and the exposure or noise sd if
-        the prior depends on it), as of items of which nothing is seen yet. If the fit has groups,
-        each item is scored with its group's curves; items of a new group with the shared curves and
-        the uncertainty of a new group. A new combination of known levels has the effects of both.
+        Items to score: those of the fit or others of the same kind. Without a column of outcomes
+        they get theta given the score alone (and the group, and the exposure or noise sd if the
+        prior depends on it). If the fit has groups, each item is scored with its group's curves, an
+        item of a new group with the shared curves and the uncertainty of a new group. A new
+        combination of known levels has the effects of both.
     quantiles
         Probabilities of the quantile columns, each between 0 and 1.
     draws
-        ``"auto"``: few quadrature points with the draws' moments (4 to 196; for mixtures, second
-        moments of the weights) replace the draws of the curves, in compiled loops. Every draw is
-        used where that is not accurate: where the curves are hardly known (sd of log cv2 above 0.7)
-        or the data contradict them, and for quantiles below 0.025 or above 0.975. Mean, sd and
-        quantiles are within 1e-3 posterior sd of ``"all"``, which uses every draw for every item.
-        Of mixtures 99 of 100 items are within about 2e-3, and a quantile at the outermost scores
-        may be off by 0.01; with ``zero=True``, a quantile whose probability is within 1e-3 of
-        ``p_zero`` may be farther, as it jumps there.
-        ``"representative"`` is the old name of ``"auto"``.
+        ``"all"`` uses every draw of the curves for every item. ``"auto"`` replaces the draws by 4
+        to 196 quadrature points with their moments, except where the curves are hardly known (sd of
+        log cv2 above 0.7), where the data contradict them, and for quantiles below 0.025 or above
+        0.975. Mean, sd and quantiles are within 1e-3 posterior sd of ``"all"``; for mixtures within
+        about 2e-3 for 99 of 100 items, and up to 0.01 for a quantile at the outermost scores. With
+        ``zero=True`` a quantile whose probability is within 1e-3 of ``p_zero`` may be farther off,
+        as it jumps there.
     plug_in
-        Use only the posterior means of the curves (of log mean and log cv2, or of mean and log
-        variance), as if they were known.
+        Take the posterior means of the curves (of log mean and log cv2, or of mean and log
+        variance) as the true curves.
     out
-        Parquet file (``*.parquet``) to stream to, batch by batch; it appears under its name when it
-        is complete. Or a folder (an existing one, or a name that ends with a slash): each file of
-        items gets a file of the same name there, and a later run makes only what is missing or was
-        made from another fit, other options or another version of the file.
+        Parquet file (``*.parquet``) to stream to; it appears under its name when it is complete. Or
+        a folder (an existing one, or a name that ends with a slash): each file of items gets a file
+        of the same name there, and a later run makes only what is missing or was made from another
+        fit, other options or another version of the file.
     progress
         Whether to show progress on standard error.
 
@@ -112,15 +97,15 @@ def item_posteriors(
     table or pathlib.Path
         The user's columns and ``theta_mean``, ``theta_sd``, ``theta_var`` and, by percent,
         ``theta_q05``, ``theta_q97_5``, in events per unit of exposure or the unit of the values;
-        for a prior with ``zero=True`` also ``p_zero`` = P(theta = 0 | t, y). A
-        pandas, Polars or Arrow table comes back as its own kind, files as an Arrow table, an Ibis
-        table as an Ibis table; with `out`, the path.
+        for a prior with ``zero=True`` also ``p_zero`` = P(theta = 0 | t, y). A pandas, Polars,
+        Arrow or Ibis table comes back as its kind, files as an Arrow table; with `out`, the path.
+        Columns of a table in memory that no role names are not read and may hold anything.
 
     Raises
     ------
     ItemsError
-        If the items are not valid, are not of the fit's kind, lack groups for a fit with groups, or
-        already have one of the new columns. For a folder the error names the file, and finished
+        If the items are not valid, are of another kind than the fit's, lack groups for a fit with
+        groups, or have one of the new columns. For a folder the error names the file, and finished
         files stay.
     FitError
         If a quantile is not between 0 and 1, a score has no position on the fit's axis, or items
@@ -129,8 +114,7 @@ def item_posteriors(
     Warns
     -----
     ItemsWarning
-        If scores are outside the fit's range by more than a tenth of that range: how many, and how
-        the curves are extrapolated. Once per call.
+        Once, if scores are outside the fit's range by more than a tenth of that range.
 
     Examples
     --------
@@ -147,7 +131,9 @@ def item_posteriors(
     True
     """
     probs = probabilities(quantiles)
-    _draws_to_use(draws, plug_in)
+    OneOf(*DRAWS)(draws, "draws")
+    if switch(plug_in, "plug_in") and draws != "auto":
+        raise FitError(f'plug_in=True uses no draws: leave out draws="{draws}"')
     if out is not None:
         path_of(out, "out", ItemsError)
     switch(progress, "progress")
@@ -157,47 +143,34 @@ def item_posteriors(
     if fit.prior.exposure is not None and size not in roles:
         raise FitError(
             f"theta depends on the {posterior.outcome.words.size} in this fit: give the items "
-            f"{size}= too, of those to be expected if nothing is seen yet"
+            f"{size}= too, those to be expected if nothing is seen yet"
         )
     _log.debug("scoring %r with draws=%r, plug_in=%r", items, draws, plug_in)
-    zero = fit.prior.zero
-    names = ["theta_mean", "theta_sd", "theta_var", *(quantile_name(p) for p in probs)]
-    names += [P_ZERO] * zero
-    table = _open_checked(items, roles, names)
-    few = _BATCH_OF_MIXTURES if fit.prior.mixture else _BATCH_OF_FEW
-    batch = few if draws == "auto" else _BATCH
-    scorer = _BatchScorer(
-        roles,
-        names,
-        posterior.scorer(probs, draws, plug_in),
-        batch,
-        Extrapolation(fit),
-    )
-    if out is not None and is_folder(out):
-        made_by = {"quantiles": probs, "draws": draws, "plug_in": plug_in, "roles": roles}
-        files = _files_to_score(items, Path(out), made_by | {"fit": fit_digest(fit)})
-        try:
-            return _score_files(files, items, scorer, Path(out), progress)
-        finally:  # after an error too, because finished files stay and are not scored again
-            scorer.far.warn()
-    target = None if out is None else _target(Path(out), items)
-    total = _count(table, items)
-    with phase("item posteriors", total=total, unit="items", enabled=progress) as shown:
-        scored = _scored_batches(table, items, scorer, shown)
-        if target is None:
-            found = _attached(items.source, table, scored, names)
-        else:
-            found = target
-            write_scored(scored, target, total, names)
-    scorer.far.warn()
-    return found
-
-
-def _draws_to_use(draws: str, plug_in: bool) -> str:
-    OneOf(*DRAWS)(draws, "draws")
-    if switch(plug_in, "plug_in") and draws != "auto":
-        raise FitError(f'plug_in=True uses no draws: leave out draws="{draws}"')
-    return draws
+    names = ["theta_mean", "theta_sd", "theta_var", *map(quantile_name, probs)]
+    names += [P_ZERO] * fit.prior.zero
+    group = items.group if fit.groups else None
+    items = replace(items, group=group, id=None, fold=None, cluster=None, date=None)
+    copied = out is not None or kind_of(items.source) in ("files", "ibis")
+    table = _open_checked(items, names, copied)
+    score = posterior.scorer(probs, draws, plug_in)
+    batch = _BATCH_OF_FEW if draws == "auto" else _BATCH
+    scoring = _Scoring(names, score, batch, Extrapolation(fit))
+    try:
+        if out is not None and is_folder(out):
+            options = {"quantiles": probs, "draws": draws, "plug_in": plug_in, "roles": roles}
+            record = partial(file_record, {**options, "fit": fit_digest(fit)})
+            return _score_folder(items, Path(out), scoring, record, progress)
+        target = None if out is None else the_target(Path(out), items.source)
+        with readable(items.source):
+            total = int(table.count().to_pyarrow().as_py()) if progress else None
+        with phase("item posteriors", total=total, unit="items", enabled=progress) as running:
+            scored = scoring.batches(table, items, running)
+            if target is None:
+                return _attached(items.source, scored, names)
+            write_scored(scored, target, names)
+            return target
+    finally:  # after an error too, because finished files of a folder are not scored again
+        scoring.far.warn()
 
 
 def probabilities(quantiles: Sequence[float]) -> tuple[float, ...]:
@@ -216,13 +189,19 @@ def probabilities(quantiles: Sequence[float]) -> tuple[float, ...]:
 # --- tables ------------------------------------------------------------------------------------
 
 
-def _open_checked(items: Items, roles: Mapping[str, str], names: list[str]) -> Any:
-    """The table of items, after a check of its columns and of the new names."""
-    table = open_table(items.source)
-    if any(c not in table.columns or _is_odd(r, table[c].type()) for r, c in roles.items()):
-        scan(items, progress=False)  # raises errors about the columns
-    clash = [n for n in names if n in table.columns]
-    if clash:
+def _open_checked(items: Items, names: Sequence[str], copied: bool) -> Any:
+    """The table of items, after a check of its columns' types and of the new names.
+
+    Unless all columns are `copied`, it has only the needed ones.
+    """
+    needed = list(items.roles.values())
+    table = open_table(items.source, None if copied else needed)
+    existing = table.columns if copied else column_names(items.source)
+    if not set(needed) <= set(existing):
+        open_table(items.source, needed)  # raises an error about the missing columns
+    with readable(items.source):
+        check_types(items, table)
+    if clash := [name for name in names if name in existing]:
         raise ItemsError(
             f"the table already has the columns {', '.join(map(repr, clash))}: "
             "rename or drop them, or ask for other quantiles"
@@ -230,145 +209,113 @@ def _open_checked(items: Items, roles: Mapping[str, str], names: list[str]) -> A
     return table
 
 
-def _is_odd(role: str, dtype: Any) -> bool:
-    if is_group(role):
-        return not (dtype.is_string() or dtype.is_integer() or dtype.is_boolean())
-    return bool(dtype.is_boolean() or not dtype.is_numeric())
+@dataclass(frozen=True)
+class _Scoring:
+    """Scores the batches of any table."""
+
+    names: Sequence[str]  # of the new columns
+    score: Scorer
+    batch: int  # items per batch
+    far: Extrapolation  # counts scores far outside those of the fit
+    lock: threading.Lock = field(default_factory=threading.Lock)  # for counts
+    stop: threading.Event = field(default_factory=threading.Event)  # after an error elsewhere
+
+    def batches(self, table: Any, items: Items, running: Phase) -> Iterator[Any]:
+        """Record batches of the table's columns followed by the new ones, in order."""
+        import pyarrow as pa
+
+        def score(batch: Any) -> Any:
+            columns = _valid_columns(batch, items)
+            added = [pa.array(row) for row in self.score(columns)]
+            with self.lock:
+                self.far.count(columns["score"])
+                running.advance(batch.num_rows)
+            names = [*batch.schema.names, *self.names]
+            return pa.RecordBatch.from_arrays([*batch.columns, *added], names=names)
+
+        size = max(1, self.batch * _WIDE // max(_WIDE, len(table.columns)))
+        empty = True
+        for scored in ordered_map(score, batches(table, size=size, source=items.source)):
+            empty = False
+            if self.stop.is_set():
+                raise CancelledError
+            yield scored
+        if empty:
+            _refuse(items)
 
 
-def _count(table: Any, items: Items) -> int:
-    with readable():
-        total = int(table.count().to_pyarrow().as_py())
-    if total == 0:
-        scan(items, progress=False)  # raises if there are no rows
-    return total
-
-
-def _scored_batches(table: Any, items: Items, scorer: _BatchScorer, shown: Phase) -> Iterator[Any]:
-    """Record batches of the user's columns followed by the new ones, in order."""
-    import pyarrow as pa
-
-    size = max(1, scorer.batch * _WIDE // max(_WIDE, len(table.columns)))
-
-    def scored(batch: Any) -> Any:
-        columns = _valid_columns(batch, items, scorer.roles)
-        found = scorer.score(columns)
-        with scorer.lock:
-            scorer.far.count(columns["score"])
-            shown.advance(batch.num_rows)
-        return pa.RecordBatch.from_arrays(
-            [*batch.columns, *(pa.array(row) for row in found)],
-            names=[*batch.schema.names, *scorer.names],
-        )
-
-    yield from ordered_map(scored, batches(table, size=size, source=items.source))
-
-
-def _valid_columns(batch: Any, items: Items, roles: Mapping[str, str]) -> Columns:
+def _valid_columns(batch: Any, items: Items) -> Columns:
     """Columns of a batch by role; a bad row raises an error about all rows."""
-    columns, outcome = columns_of(batch, roles), OUTCOMES[items.kind]
-    own = zip((outcome.observed, outcome.size), own_outcomes(outcome, columns), strict=True)
-    numbers = (columns.get(role, usual) for role, usual in own)
-    good = outcome.validity.are_valid(columns["score"], *numbers)
-    crossings = max(len(group_roles(roles)) - 1, 0)
-    labels = columns.get("group", ())
-    if not good or any(x is None or (crossings and x.count(MARK) != crossings) for x in labels):
-        scan(items, progress=False)
-        raise ItemsError("some items cannot be scored, but were valid when read again: try again")
+    columns, outcome = columns_of(batch, items.roles), OUTCOMES[items.kind]
+    usual = zip((outcome.observed, outcome.size), own_outcomes(outcome, columns), strict=True)
+    numbers = (columns.get(role, values) for role, values in usual)
+    crossings = max(len(group_roles(items.roles)) - 1, 0)
+    bad = any(
+        label is None or (crossings and label.count(MARK) != crossings)
+        for label in columns.get("group", ())
+    )
+    if bad or not outcome.validity.are_valid(columns["score"], *numbers):
+        _refuse(items)
     return columns
 
 
-def _attached(source: Any, table: Any, scored: Iterator[Any], names: list[str]) -> Any:
-    """A table of the user's kind with the new columns."""
+def _refuse(items: Items) -> None:
+    """Raise the full error about the items."""
+    scan(items, progress=False)
+    raise ItemsError("some items cannot be scored, but were valid when read again: try again")
+
+
+def _attached(source: Any, scored: Iterator[Any], names: Sequence[str]) -> Any:
+    """The user's table, or files as an Arrow table, with the new columns."""
     import pyarrow as pa
 
-    kind = kind_of(source)
-    whole = pa.Table.from_batches(list(scored))
+    kind, table = kind_of(source), pa.Table.from_batches(list(scored))
+    if kind in ("files", "ibis"):
+        return to_ibis(table) if kind == "ibis" else table
+    if kind == "arrow":
+        for name in names:
+            source = source.append_column(name, table[name])
+        return source
+    columns = {name: table[name].to_numpy() for name in names}
     if kind == "pandas":
-        return source.assign(**{name: whole[name].to_numpy() for name in names})
-    if kind == "polars":
-        import polars as pl
+        return source.assign(**columns)
+    import polars as pl
 
-        return source.with_columns(pl.Series(name, whole[name].to_numpy()) for name in names)
-    return to_ibis(whole) if kind == "ibis" else whole
+    return source.with_columns(pl.Series(*column) for column in columns.items())
 
 
-# --- files -------------------------------------------------------------------------------------
+# --- folders -----------------------------------------------------------------------------------
 
 
-def _target(path: Path, items: Items) -> Path:
-    """The one file to write."""
-    if path.suffix not in (".parquet", ".pq"):
-        raise ItemsError(
-            f"out={str(path)!r} must be named *.parquet, or be a folder (end with a slash)"
-        )
-    if not path.parent.is_dir():
-        raise ItemsError(
-            f"out={str(path)!r}: there is no folder {str(path.parent)!r}, make it first"
-        )
-    if path.is_dir() or len(path.name) > _LONGEST_NAME:
-        raise ItemsError(f"out={shown(str(path))} can be no file: give another name")
-    if kind_of(items.source) == "files":
-        refuse_own_items([path], check_files(items.source).paths)
-    return path
-
-
-def _files_to_score(
-    items: Items, folder: Path, made_by: Mapping[str, Any]
-) -> list[tuple[str, Path, str]]:
-    """Each file of items, the file for its posteriors, and the record of its inputs."""
-    if kind_of(items.source) != "files":
-        raise ItemsError(
-            f"out={str(folder)!r} is a folder, for one file for each file of items, but the items "
-            "are no files: name a file *.parquet"
-        )
-    pairs = targets(check_files(items.source).paths, folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    for _, target in pairs:
-        remove_stale(target)
-    return [(path, target, file_record(path, made_by)) for path, target in pairs]
-
-
-def _score_files(
-    files: list[tuple[str, Path, str]],
+def _score_folder(
     items: Items,
-    scorer: _BatchScorer,
     folder: Path,
+    scoring: _Scoring,
+    record_of: Callable[[str], str],
     progress: bool,
 ) -> Path:
-    """Score all files except finished ones, several at once in threads.
+    """Score each file of items to a file in a folder, except finished ones, several at once.
 
     After an error no further file is begun, and the others in work are given up.
     """
+    pairs = targets_in_folder(items.source, folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    remove_stale(target for _, target in pairs)
+    files = [(path, target, record_of(path)) for path, target in pairs]
     todo = [file for file in files if not is_finished(*file[1:])]
-    kept = f", {len(files) - len(todo)} kept as they are" * (len(todo) < len(files))
-    stop = threading.Event()
-
-    with phase("item posteriors", unit="items", enabled=progress) as shown:
+    kept = f", {len(files) - len(todo)} kept as they are"
+    with phase("item posteriors", unit="items", enabled=progress) as running:
 
         def score(file: tuple[str, Path, str]) -> None:
             path, target, record = file
-            own = replace(items, source=path)
+            part = replace(items, source=path)
             try:
-                table = open_table(path)
-                scored = _until(stop, _scored_batches(table, own, scorer, shown))
-                write_scored(scored, target, _count(table, own), scorer.names, record)
+                scored = scoring.batches(open_table(path), part, running)
+                write_scored(scored, target, scoring.names, record)
             except (ItemsError, FitError) as error:
                 text = str(error)
                 raise type(error)(text if path in text else f"{path}: {text}") from error
 
-        scores = ordered_map(score, todo, 0, stop)
-        shown.note(f"{len(todo)} files to score{kept}")
-        for done, _ in enumerate(scores, start=1):
-            shown.note(f"{done} of {len(todo)} files scored{kept}")
-        if kept and not todo:
-            shown.note(f"all {len(files)} files kept as they are")
+        for done, _ in enumerate(chain([None], ordered_map(score, todo, 0, scoring.stop))):
+            running.note(f"{done} of {len(todo)} files scored{kept}")
     return folder
-
-
-def _until(stop: threading.Event, batches: Iterator[Any]) -> Iterator[Any]:
-    """Batches until other work has failed."""
-    for batch in batches:
-        if stop.is_set():
-            raise CancelledError
-        yield batch

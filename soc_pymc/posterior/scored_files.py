@@ -1,4 +1,4 @@
-"""Scored items as Parquet files, written atomically, with a record of their inputs."""
+"""Scored items as Parquet files, written atomically, with a seal of their inputs and contents."""
 
 import hashlib
 import json
@@ -6,21 +6,24 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+import xarray as xr
+
+from .._lib.arguments import shown
 from .._lib.errors import ItemsError
-from .._lib.files import replacing
+from .._lib.files import content_digest, replacing
 from .._lib.threads import ready_ahead
+from ..data.tables import kind_of
+from ..data.tables.item_files import paths_of
 from ..inference.results import Fit
 
-_VERSION = 3  # version of scoring; files of another version are made again
-_KEY = b"soc_pymc_scored"
-_SEAL = b"soc_pymc_seal"
-_MARK = _SEAL + b"\x18\x40"  # the key, then Thrift's code for a text of 64 bytes
-_OPEN = b"0" * 64
+_VERSION = 4  # version of scoring; files of another version are made again
+_SEAL_SIZE = 64
 _BLOCK = 1 << 20
 _ROWS = 1 << 19  # smallest row group
 _SAMPLE = 10_000  # first values of a column, to see whether many are distinct
+_LONGEST_NAME = 200  # characters, with room for the temporary name
 _ENDINGS = re.compile(r"\.(parquet|pq|csv|tsv|csv\.gz|tsv\.gz)$", re.IGNORECASE)
 
 
@@ -30,156 +33,126 @@ def is_folder(out: str | os.PathLike[str]) -> bool:
     return os.path.isdir(name) or name.endswith(("/", os.sep))
 
 
-def targets(paths: Sequence[str], folder: Path) -> list[tuple[str, Path]]:
+def the_target(path: Path, source: Any) -> Path:
+    """The one file to write, checked; it must not be one of the items' source."""
+    name = str(path)
+    if path.suffix not in (".parquet", ".pq"):
+        raise ItemsError(f"out={name!r} must be named *.parquet, or be a folder (end with a slash)")
+    if not path.parent.is_dir():
+        raise ItemsError(f"out={name!r}: there is no folder {str(path.parent)!r}, make it first")
+    if path.is_dir() or len(path.name) > _LONGEST_NAME:
+        raise ItemsError(f"out={shown(name)} can be no file: give another name")
+    if kind_of(source) == "files":
+        _refuse_items([path], paths_of(source))
+    return path
+
+
+def targets_in_folder(source: Any, folder: Path) -> list[tuple[str, Path]]:
     """Each file of items with the file for its posteriors, of the same name, in a folder."""
-    taken: dict[str, str] = {}
-    pairs = []
-    for path in paths:
-        name = _ENDINGS.sub("", os.path.basename(path)) + ".parquet"
-        if name.lower() in taken:
+    if kind_of(source) != "files":
+        raise ItemsError(
+            f"out={str(folder)!r} is a folder, for one file for each file of items, but the items "
+            "are no files: name a file *.parquet"
+        )
+    paths, taken = paths_of(source), dict[str, str]()
+    pairs = [
+        (path, folder / (_ENDINGS.sub("", os.path.basename(path)) + ".parquet")) for path in paths
+    ]
+    for path, target in pairs:
+        name = target.name.lower()
+        if name in taken:
             raise ItemsError(
-                f"{taken[name.lower()]} and {path} would both be scored to {folder / name}: "
+                f"{taken[name]} and {path} would both be scored to {target}: "
                 "give them different names, or score them to two folders"
             )
-        taken[name.lower()] = path
-        pairs.append((path, folder / name))
-    refuse_own_items([target for _, target in pairs], paths)
+        taken[name] = path
+    _refuse_items([target for _, target in pairs], paths)
     return pairs
 
 
-def refuse_own_items(written: Iterable[Path], paths: Iterable[str]) -> None:
+def _refuse_items(targets: Iterable[Path], paths: Iterable[str]) -> None:
     """Refuse to overwrite files of items."""
-    own = {os.path.realpath(path) for path in paths}
-    for target in written:
-        if os.path.realpath(target) in own:
+    sources = {os.path.realpath(path) for path in paths}
+    for target in targets:
+        if os.path.realpath(target) in sources:
             raise ItemsError(f"{target} holds the items: give another name or folder to out=")
 
 
-# --- records of inputs ---------------------------------------------------------------------------
+# --- finished files ------------------------------------------------------------------------------
 
 
 def fit_digest(fit: Fit) -> str:
     """Digest of all that scoring uses of a fit: prior, draws, bins and axes."""
-    digest = hashlib.sha256(f"{type(fit.prior).__name__} {fit.prior!r}".encode())
-    for group in ("posterior", "constant_data"):
-        if group not in fit.data:
-            continue
-        variables = fit.data[group].to_dataset().variables
-        for name in sorted(map(str, variables)):
-            values = variables[name].to_numpy()
-            digest.update(f"{group} {name} {variables[name].dims} {values.shape}".encode())
-            number = values.dtype.kind in "fiub"
-            text = values.astype("<f8").tobytes() if number else repr(values.tolist()).encode()
-            digest.update(text)
-    return digest.hexdigest()
+    groups = [name for name in ("posterior", "constant_data") if name in fit.data]
+    data = xr.DataTree.from_dict({n: fit.data[n].to_dataset().drop_attrs() for n in groups})
+    prior = f"{type(fit.prior).__name__} {fit.prior!r} "
+    return hashlib.sha256((prior + content_digest(data)).encode()).hexdigest()
 
 
-def file_record(path: str, made_by: Mapping[str, Any]) -> str:
-    """Digest of a file of items (name, size, modification time) and of the options of scoring."""
+def file_record(made_by: Mapping[str, Any], path: str) -> str:
+    """Digest of the options of scoring and a file of items (name, size, modification time)."""
     stat = os.stat(path)
-    whole = {
-        **made_by,
-        "version": _VERSION,
-        "input": [os.path.basename(path), stat.st_size, stat.st_mtime_ns],
-    }
-    return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
+    source = [os.path.basename(path), stat.st_size, stat.st_mtime_ns]
+    record = {**made_by, "version": _VERSION, "input": source}
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
 
 
 def is_finished(target: Path, record: str) -> bool:
-    """Whether a file exists, is unchanged since it was written, and has this record."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
+    """Whether a file exists, has this record, and is unchanged since it was written."""
     try:
-        if not target.is_file() or not _is_sealed(target):
-            return False
-        metadata = pq.read_metadata(target).metadata or {}
-    except (OSError, pa.ArrowException):
+        with open(target, "rb") as file:
+            end = _start_of_footer(file) - _SEAL_SIZE
+            file.seek(end)
+            seal, footer = file.read(_SEAL_SIZE), file.read()
+            return seal == _seal(file, end, footer, record)
+    except (OSError, ValueError):  # no file, or no such place in it
         return False
-    return metadata.get(_KEY) == record.encode()
 
 
-# --- checksums -----------------------------------------------------------------------------------
+def _start_of_footer(file: IO[bytes]) -> int:
+    """Position of the footer, whose length is near the end of a Parquet file."""
+    end = file.seek(-8, os.SEEK_END)
+    return end - int.from_bytes(file.read(4), "little")
 
 
-def _sealed_at(path: Path) -> tuple[int, bytes, str]:
-    """Position and text of a Parquet file's checksum, and the correct checksum.
-
-    This is the SHA-256 of all bytes, with zeros in place of the checksum, which is in the footer.
-    Raises ValueError if there is none.
-    """
-    with open(path, "rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(size - 8, 0))
-        length = int.from_bytes(file.read(4), "little")
-        begin = size - 8 - length
-        if begin < 0:
-            raise ValueError("no footer")
-        file.seek(begin)
-        footer = file.read()
-        at = footer.rfind(_MARK) + len(_MARK)
-        found = footer[at : at + len(_OPEN)]
-        if at < len(_MARK) or len(found) < len(_OPEN):
-            raise ValueError("no seal")
-        file.seek(0)
-        digest, left = hashlib.sha256(), begin
-        while left > 0 and (block := file.read(min(_BLOCK, left))):
-            digest.update(block)
-            left -= len(block)
-    digest.update(footer[:at] + _OPEN + footer[at + len(_OPEN) :])
-    return begin + at, found, digest.hexdigest()
-
-
-def _is_sealed(path: Path) -> bool:
-    try:
-        _, found, expected = _sealed_at(path)
-    except ValueError:
-        return False
-    return found == expected.encode()
-
-
-def _seal(path: Path) -> None:
-    """Write the checksum over the placeholder `_OPEN`."""
-    at, _, seal = _sealed_at(path)
-    with open(path, "r+b") as file:
-        file.seek(at)
-        file.write(seal.encode())
-
-
-# --- writing -------------------------------------------------------------------------------------
+def _seal(file: IO[bytes], end: int, footer: bytes, record: str) -> bytes:
+    """Digest of a record, the first `end` bytes of a file, and its footer."""
+    digest = hashlib.sha256(record.encode() + footer)
+    file.seek(0)
+    while end > 0 and (block := file.read(min(_BLOCK, end))):
+        digest.update(block)
+        end -= len(block)
+    return digest.hexdigest().encode()
 
 
 def write_scored(
-    scored: Iterable[Any], target: Path, total: int, added: Sequence[str], record: str = ""
+    scored: Iterable[Any], target: Path, added: Sequence[str], record: str = ""
 ) -> None:
-    """Write record batches, of `total` rows in all, to one Parquet file, atomically.
+    """Write record batches to one Parquet file, atomically.
 
-    Values of the columns `added` are nearly all distinct; `record` is the one for `is_finished`.
+    Values of the columns `added` are nearly all distinct. With a `record`, for `is_finished`, a
+    seal precedes the footer, in a gap that readers of Parquet skip.
     """
     import pyarrow.parquet as pq
 
-    rows, writer = 0, None
-    with replacing(target) as temporary:
+    writer = None
+    with replacing(target, tidy=not record) as temporary:
         try:
             for table in ready_ahead(_row_groups(scored)):
                 if writer is None:
-                    schema = table.schema.with_metadata(
-                        {**(table.schema.metadata or {}), _KEY: record}
-                    )
-                    writer = pq.ParquetWriter(
-                        temporary, schema, use_dictionary=_repetitive(table, added)
-                    )
-                writer.write_table(table.replace_schema_metadata(schema.metadata), len(table))
-                rows += len(table)
-            if writer is not None and record:
-                writer.add_key_value_metadata({_SEAL.decode(): _OPEN.decode()})
+                    repeated = _repetitive(table, added)
+                    writer = pq.ParquetWriter(temporary, table.schema, use_dictionary=repeated)
+                writer.write_table(table, len(table))
         finally:
             if writer is not None:
                 writer.close()
-        if rows != total:
-            raise ItemsError(f"{rows:,} rows were scored of {total:,}: did the items change?")
         if record:
-            _seal(temporary)
+            with open(temporary, "r+b") as file:
+                start = file.seek(_start_of_footer(file))
+                footer = file.read()
+                seal = _seal(file, start, footer, record)
+                file.seek(start)
+                file.write(seal + footer)
 
 
 def _row_groups(scored: Iterable[Any]) -> Iterator[Any]:
@@ -200,15 +173,11 @@ def _repetitive(table: Any, added: Sequence[str]) -> list[str]:
     """The user's columns with repeated values, for which a dictionary saves space."""
     import pyarrow as pa
 
-    found = []
-    for name in table.column_names:
-        if name in added:
-            continue
-        first = table[name].slice(0, _SAMPLE)
+    def is_repeated(values: Any) -> bool:
         try:
-            distinct = len(first.unique())
+            return len(values) < 100 or 2 * len(values.unique()) < len(values)
         except pa.ArrowException:  # values that cannot be compared, such as lists
-            distinct = 0
-        if 2 * distinct < len(first) or len(first) < 100:
-            found.append(name)
-    return found
+            return True
+
+    first = table.slice(0, _SAMPLE)
+    return [c for c in table.column_names if c not in added and is_repeated(first[c])]

@@ -59,7 +59,7 @@ def test_only_the_score_itself_has_the_shifts(fit):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("draws", ["all", "representative"])
+@pytest.mark.parametrize("draws", ["all", "auto"])
 def test_item_posteriors_are_those_of_the_draws(fit, frame, draws):
     """Against the closed form, averaged over the draws by hand: 2e-3 posterior sd."""
     some = frame.iloc[:300]

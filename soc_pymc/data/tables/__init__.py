@@ -1,7 +1,7 @@
 """Tables of all kinds: opened, validated and grouped; the part that uses Ibis."""
 
 from .grouping import Grouped
-from .sources import batches, kind_of, open_table, to_ibis
+from .sources import batches, column_names, kind_of, open_table, to_ibis
 from .streaming import Streamed
 from .validation import Scan, Tables, Totals, check_ids, scan
 
@@ -13,6 +13,7 @@ __all__ = [
     "Totals",
     "batches",
     "check_ids",
+    "column_names",
     "kind_of",
     "open_table",
     "scan",

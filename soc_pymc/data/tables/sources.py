@@ -54,6 +54,14 @@ def kind_of(source: Any) -> Kind:
     )
 
 
+def column_names(source: Any) -> list[str]:
+    """Names of the columns of a source; no column is read from Parquet files or a table."""
+    if kind_of(source) == "files":
+        with readable(source):
+            return list(check_files(source, ()).types)
+    return [str(name) for name in getattr(source, "column_names", source.columns)]
+
+
 def open_table(source: Any, columns: Sequence[str] | None = None) -> Any:
     """Ibis table of a source; the rows keep their order.
 

@@ -194,13 +194,14 @@ def _correlation(first: tuple[Floats, float], second: tuple[Floats, float]) -> f
 def _sample(fit: Fit, items: Items, sample: int, seed: int) -> dict[str, NDArray[Any]]:
     """Columns of some rows, the same ones of every table of as many rows."""
     roles = posterior_roles(fit, posterior_of(fit), items)
-    table = open_table(items.source)
+    names = list(roles.values())
+    table = open_table(items.source, names)
     total = int(table.count().to_pyarrow().as_py())
     rng = np.random.default_rng(seed)
     rows = np.sort(rng.choice(total, min(sample, total), replace=False))
     parts: list[dict[str, NDArray[Any]]] = []
     seen, far = 0, Extrapolation(fit)
-    for batch in batches(table, list(roles.values()), _BATCH, items.source):
+    for batch in batches(table, names, _BATCH, items.source):
         at = rows[(rows >= seen) & (rows < seen + batch.num_rows)] - seen
         columns = columns_of(batch, roles)
         parts.append({c: x[at] for c, x in columns.items()})

@@ -1,0 +1,235 @@
+"""Reading of items: only columns with a role, each file a few times, few threads."""
+
+import os
+import sys
+import threading
+import time
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import soc_pymc as soc
+from soc_pymc._lib.threads import VARIABLE
+from soc_pymc.data.tables.item_files import connect
+from tests.thinning import thinned
+
+ROLES = {"score": "score", "count": "count", "exposure": "exposure"}
+QUIET = {"progress": False}
+TASKS = "/proc/self/task"  # has an entry for each thread of the process
+
+
+# --- columns -------------------------------------------------------------------------------------
+
+
+def mixed(number):
+    """Returns values that no engine can read as one column."""
+    return [(1, "a", None)[row % 3] for row in range(number)]
+
+
+def pandas_table(frame):
+    """Returns a table with mixed objects, names that differ in case only, and a repeated name."""
+    odd = {"Id": 1, "ID": "b", "odd": mixed(len(frame)), "Score": None}
+    table = frame.assign(**odd)
+    table[7] = table[8] = 0.5
+    return table.rename(columns={8: 7})
+
+
+def polars_table(frame):
+    odd = pl.Series("odd", mixed(len(frame)), dtype=pl.Object)
+    twins = pl.DataFrame({"Id": range(len(frame)), "ID": range(len(frame))})
+    return pl.from_pandas(frame).with_columns(odd, *twins)
+
+
+def arrow_table(frame):
+    """Returns a table with decimals that DuckDB lacks, a repeated name, and metadata."""
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    wide = pa.array([1] * len(frame)).cast(pa.decimal256(60, 2))
+    for name in ("Id", "ID", "ID"):
+        table = table.append_column(name, wide)
+    return table.replace_schema_metadata({"source": "here"})
+
+
+TABLES = {"pandas": pandas_table, "polars": polars_table, "arrow": arrow_table}
+
+
+def first_columns(table, number):
+    """Returns the first columns of a table of any kind."""
+    if isinstance(table, pd.DataFrame):
+        return table.iloc[:, :number]
+    return table.select(
+        list(range(number)) if isinstance(table, pa.Table) else pl.nth(*range(number))
+    )
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_columns_without_a_role_come_back_unchanged(kind, small_fit, small_frame):
+    frame = small_frame[:60][list(ROLES)].set_index(np.arange(60)[::-1])
+    expected = soc.item_posteriors(small_fit, soc.PoissonItems(frame, **ROLES), **QUIET)
+    source = TABLES[kind](frame)
+    scored = soc.item_posteriors(small_fit, soc.PoissonItems(source, **ROLES), **QUIET)
+    assert type(scored) is type(source)
+    added = [name for name in expected.columns if name not in ROLES]
+    assert list(getattr(scored, "column_names", scored.columns))[-len(added) :] == added
+    before = first_columns(scored, source.shape[1])
+    if kind == "polars":
+        assert before.drop("odd").equals(source.drop("odd"))
+        assert before["odd"].to_list() == source["odd"].to_list()
+    else:
+        assert before.equals(source)
+    if kind == "arrow":
+        assert scored.schema.metadata == source.schema.metadata
+    for name in added:
+        np.testing.assert_array_equal(scored[name].to_numpy(), expected[name].to_numpy())
+
+
+@pytest.mark.parametrize("kind", thinned(TABLES, ["polars"]))
+def test_no_verb_reads_columns_without_a_role(kind, small_fit, small_frame):
+    frame = small_frame[:400][list(ROLES)]
+    source = TABLES[kind](frame)
+    tame, items = (soc.PoissonItems(table, **ROLES) for table in (frame, source))
+    stats, expected = (soc.summarize(each, bins=20, **QUIET) for each in (items, tame))
+    assert stats.data.identical(expected.data)
+    results = [soc.check(small_fit, each, **QUIET).table for each in (items, tame)]
+    pd.testing.assert_frame_equal(*results)
+    np.testing.assert_array_equal(small_fit.predict(source), small_fit.predict(frame))
+    soc.evaluate.leakage(items, fresh=items)
+    pairs = {"one": (small_fit, items), "other": (small_fit, items)}
+    soc.quantities.compare_scores(pairs, sample=200, **QUIET)
+
+
+def test_a_new_column_must_not_be_there(small_fit, small_frame):
+    items = soc.PoissonItems(small_frame.assign(theta_sd=mixed(len(small_frame))), **ROLES)
+    with pytest.raises(soc.ItemsError, match="already has the columns 'theta_sd'"):
+        soc.item_posteriors(small_fit, items, **QUIET)
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+LISTINGS = ("os.listdir", "os.scandir", "glob.glob", "glob.glob/2", "pathlib.Path.glob")
+_counted = []  # folder and counts in use; an audit hook stays for ever
+
+
+def _count(event, arguments):
+    if _counted and event in LISTINGS and _counted[-1][0] in str(arguments[0]):
+        _counted[-1][1]["listings"] += 1
+
+
+@pytest.fixture(scope="module")
+def hook():
+    sys.addaudithook(_count)
+
+
+def counts_of_work(folder, monkeypatch, task):
+    """Returns how often folders inside a folder are listed, and footers of files read."""
+    counts, read_schema = {"listings": 0, "footers": 0}, pq.read_schema
+
+    def counted(path, *arguments, **options):
+        counts["footers"] += 1
+        return read_schema(path, *arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pq, "read_schema", counted)
+        _counted.append((str(folder), counts))
+        try:
+            task()
+        finally:
+            _counted.pop()
+    return counts
+
+
+def verbs(fit, items, out):
+    """Returns the verbs that read files."""
+    return {
+        "to a folder": lambda: soc.item_posteriors(fit, items, out=f"{out}/", **QUIET),
+        "to a folder again": lambda: soc.item_posteriors(fit, items, out=f"{out}/", **QUIET),
+        "to a file": lambda: soc.item_posteriors(fit, items, out=f"{out}.parquet", **QUIET),
+        "to a table": lambda: soc.item_posteriors(fit, items, **QUIET),
+        "summarize": lambda: soc.summarize(items, bins=5, on_leakage="ignore", **QUIET),
+        "check": lambda: soc.check(fit, items, **QUIET),
+    }
+
+
+def test_work_is_linear_in_the_number_of_files(hook, example, small_frame, tmp_path, monkeypatch):
+    """Twice as many files list no folder more often, and each file's footer is read as often."""
+    fit, work = example("five_steps").fit, {}
+    for number in (4, 8):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        for file in range(number):
+            part = small_frame[list(ROLES)][40 * file : 40 * (file + 1)]
+            part.to_parquet(folder / f"{file}.parquet", index=False)
+        items = soc.PoissonItems(f"{folder}/*.parquet", **ROLES)
+        tasks = verbs(fit, items, tmp_path / f"scored{number}")
+        work[number] = {
+            name: counts_of_work(tmp_path, monkeypatch, task) for name, task in tasks.items()
+        }
+    for name, counts in work[4].items():
+        twice = work[8][name]
+        assert 0 < twice["listings"] == counts["listings"], name
+        assert 0 < twice["footers"] == 2 * counts["footers"] <= 8 * 4, name
+
+
+# --- threads -------------------------------------------------------------------------------------
+
+
+def most_threads(task):
+    """Returns by how many the threads of this process grow while a task runs."""
+    before, most, stop = len(os.listdir(TASKS)), [0], threading.Event()
+
+    def watch():
+        while not stop.is_set():
+            most[0] = max(most[0], len(os.listdir(TASKS)))
+            time.sleep(0.0005)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        task()
+    finally:
+        stop.set()
+        watcher.join()
+    return most[0] - before - 1
+
+
+needs_proc = pytest.mark.skipif(not os.path.isdir(TASKS), reason="threads are counted on Linux")
+
+
+@needs_proc
+def test_cursors_share_the_threads_of_one_database(monkeypatch):
+    """Eight queries at once have their own 8 threads and DuckDB's 7, not 8 times 7."""
+    monkeypatch.setenv(VARIABLE, "8")
+    connect().con.execute("SELECT 1")
+    start = threading.Barrier(8)
+
+    def query():
+        start.wait()
+        connect().con.execute("SELECT sum(hash(range) % 7) FROM range(2000000)").fetchall()
+
+    def queries():
+        running = [threading.Thread(target=query) for _ in range(8)]
+        for thread in running:
+            thread.start()
+        for thread in running:
+            thread.join()
+
+    assert 4 < most_threads(queries) <= 8 + 7
+
+
+@needs_proc
+def test_files_scored_at_once_do_not_multiply_threads(example, small_frame, tmp_path, monkeypatch):
+    """One thread for each of six files and DuckDB's five; batches of a file start no more."""
+    monkeypatch.setenv(VARIABLE, "6")
+    monkeypatch.setattr("soc_pymc.posterior.items._BATCH_OF_FEW", 100)
+    for file in range(12):
+        small_frame[list(ROLES)][:1500].to_parquet(tmp_path / f"{file}.parquet", index=False)
+    items = soc.PoissonItems(f"{tmp_path}/*.parquet", **ROLES)
+
+    def task():
+        soc.item_posteriors(example("five_steps").fit, items, out=f"{tmp_path}/scored/", **QUIET)
+
+    arrow = pa.cpu_count() + pa.io_thread_count()
+    assert most_threads(task) <= 6 + 5 + arrow
