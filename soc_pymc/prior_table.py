@@ -28,12 +28,13 @@ LEAST_WEIGHT = 1e-18  # posterior weights below this count as 0
 CLOSE, ROUGH = 1e-3, 0.3
 FARTHEST, LARGEST_LOG = 1e30, 230.0  # places in cells and curves: results stay finite
 _NARROW = 1e-13  # relative variance below which a quantile is a Normal's
+LOWEST = 690.0  # least log or logit of theta that counts, with its sign changed
 _MOST_STEPS = 60
 _PART_WAY = 0.7  # how far a step goes towards a bound
 _AT_ONCE = 1 << 15  # numbers in one array of nodes x items
 _LOGISTIC = 1.702  # a normal quantile is nearly the logit over this
 _EXTREME = 1e-10  # smaller probabilities do not show in ten digits of a percent
-_ARRAYS = SimpleNamespace(
+ARRAYS = SimpleNamespace(
     log=np.log, exp=np.exp, sqrt=np.sqrt, low=np.minimum, high=np.maximum, where=np.where,
     keep=lambda values: values, never=-math.inf)  # fmt: skip
 
@@ -153,7 +154,7 @@ FAMILIES = {
             _log_rise(a, y, of) - a * of.log(1.0 + n / b) - y * of.log(b + n)),
         at_zero=lambda y, n, of: of.where(y > 0, of.never, 0.0),  # the same where theta is 0
         theta=lambda t, of: of.exp(t),  # from t on the whole line
-        line=lambda theta: np.log(theta),
+        line=lambda theta: np.log(np.maximum(theta, 1e-300)),
         unit=lambda mean: mean,  # of theta's sd
         cumulants=_gamma_cumulants,  # of t, nearly
         # log norm of t's density; distribution function and density at t
@@ -175,7 +176,7 @@ FAMILIES = {
             _log_rise(a, y, of) + _log_rise(b, n - y, of) - _log_rise(a + b, n, of)),
         at_zero=lambda y, n, of: of.where(y > 0, of.never, 0.0),
         theta=lambda t, of: 1.0 / (1.0 + of.exp(-t)),
-        line=lambda theta: np.log(theta / (1.0 - theta)),
+        line=lambda theta: np.log(np.maximum(theta, 1e-300) / np.maximum(1.0 - theta, 1e-17)),
         unit=lambda mean: mean * (1.0 - mean),
         cumulants=_beta_cumulants,
         norm=lambda a, b, of: of.log(a) + _log_rise(b, a, of) - _log_rise(1.0, a, of),
@@ -553,7 +554,7 @@ def _updated(
     family, (weight, first, second) = table.family, nodes
     second = np.clip(second, -LARGEST_LOG, LARGEST_LOG)
     first = np.clip(first, -LARGEST_LOG, LARGEST_LOG) if family.positive else first
-    a, b = family.parameters(first, second, _ARRAYS)
+    a, b = family.parameters(first, second, ARRAYS)
     if not table.meta["mixture"]:
         weight = weight / weight.sum(axis=0)
         a, b = family.update(a, b, y, n)
@@ -561,9 +562,9 @@ def _updated(
         away = mean - (weight * mean).sum(axis=0)
         apart = (weight * away * away).sum(axis=0) / (weight * variance).sum(axis=0)
         return weight, a, b, None, apart
-    log_p = family.log_density(a, b, y, n, _ARRAYS)
+    log_p = family.log_density(a, b, y, n, ARRAYS)
     if table.meta["zero"]:
-        log_p[-1] = family.at_zero(y, n, _ARRAYS)
+        log_p[-1] = family.at_zero(y, n, ARRAYS)
     p = np.exp(log_p - log_p.max(axis=0))
     total, apart = (weight * p).sum(axis=0), np.empty(len(y))
     for part, number in _runs(cell):
@@ -609,18 +610,22 @@ def mixture_rows(
     whole = variance if zero is None else variance + zero * mean * mean
     out = [rest * mean, np.sqrt(rest * whole), rest * whole]
     if len(probs):
-        norm, below = family.norm(a, b, _ARRAYS), 0.0
+        norm, below = family.norm(a, b, ARRAYS), 0.0
         if zero is not None and not family.positive:
-            below = (weight * (law or family.law)(a, b, norm, 0.0, _ARRAYS)[0]).sum(axis=0)
+            below = (weight * (law or family.law)(a, b, norm, 0.0, ARRAYS)[0]).sum(axis=0)
     for prob in probs:
-        share, at_zero = split_level(prob, 0.0 if zero is None else zero, below, _ARRAYS)
+        share, at_zero = split_level(prob, 0.0 if zero is None else zero, below, ARRAYS)
         share = np.broadcast_to(share, mean.shape)
         t, unit = nearest_member(family, mean, variance, share, ROUGH)
         found = solve(family.law, weight, (a, b, norm), share, t, unit)
         if law is not None:  # levels beyond the approximation's digits begin at the first guess
             t = np.where(np.isnan(found), t, found)
             found = solve(law, weight, (a, b, norm), share, t, unit)
-        found = family.theta(found, _ARRAYS)
+        lost = np.isnan(found)
+        if family.positive and lost.any():  # quantiles that no number but 0 can show
+            p = (weight * (law or family.law)(a, b, norm, -LOWEST, ARRAYS)[0]).sum(axis=0)
+            found = np.where(lost & (p >= share), -math.inf, found)
+        found = family.theta(found, ARRAYS)
         narrow = variance < _NARROW * (family.unit(mean) ** 2)
         if narrow.any():  # a Normal's, as densities of so large shapes have no digits left
             z = nearest_member(FAMILIES["Normal"], 0.0 * mean, 1.0 + 0.0 * mean, share)[0]
@@ -644,8 +649,10 @@ def nearest_member(
     """Quantile on the line, and width there, of the family's member with a mean and variance."""
     a, b = family.matched(mean, variance)
     share = np.broadcast_to(share, mean.shape)
-    t, width = start(family.cumulants(a, b, _ARRAYS), share, _ARRAYS)
-    rows = a[None], b[None], family.norm(a, b, _ARRAYS)[None]
+    t, width = start(family.cumulants(a, b, ARRAYS), share, ARRAYS)
+    if family.positive:
+        t, width = np.clip(t, -LOWEST, LOWEST), np.minimum(width, 0.1 * LOWEST)
+    rows = a[None], b[None], family.norm(a, b, ARRAYS)[None]
     found = solve(family.law, np.ones((1, 1)), rows, share, t, width, close)
     return np.where(np.isnan(found), t, found), width
 
@@ -673,8 +680,8 @@ def solve(
     low, high = np.full(len(t), -1e300), np.full(len(t), 1e300)
     goal = np.log(share / (1.0 - share))
     for _ in range(_MOST_STEPS):
-        p, density = ((weight * v).sum(axis=0) for v in law(*rows, t, _ARRAYS))
-        away, t, low, high = newton(goal, p, density, t, low, high, unit, _ARRAYS)
+        p, density = ((weight * v).sum(axis=0) for v in law(*rows, t, ARRAYS))
+        away, t, low, high = newton(goal, p, density, t, low, high, unit, ARRAYS)
         done = abs(away) < close
         if done.any():
             out[active[done]] = t[done]

@@ -10,6 +10,7 @@ from scipy.interpolate import RegularGridInterpolator
 from .._lib.arrays import Floats, Ints
 from ..inference.results import Fit
 from ..prior_table import (
+    ARRAYS,
     FAMILIES,
     OUTER_LEVEL,
     Posteriors,
@@ -187,7 +188,7 @@ def _on_a_grid(
                 np.column_stack(list(varied.values()))
             )
         place, width = nearest_member(family, moments[0], moments[2], prob)
-        found[k] = family.theta(place + width * away)
+        found[k] = family.theta(place + width * away, ARRAYS)
     sample = np.unique(np.linspace(0, len(moments[0]) - 1, _SAMPLE).astype(int))
     error = np.abs(found[:, sample] - rows(select(items, sample))[3:])
     unit = np.ptp(found[:, sample], axis=0) if len(probs) > 1 else moments[1, sample]
