@@ -299,7 +299,9 @@ def predictive_tests(
 def thin(fit: Fit, most: int) -> Fit:
     """The same fit with at most `most` draws, evenly spaced in every chain."""
     posterior = fit.data["posterior"].to_dataset()
-    kept = min(posterior.sizes["draw"], max(1, most // posterior.sizes["chain"]))
+    kept = max(1, most // posterior.sizes["chain"])
+    if kept >= posterior.sizes["draw"]:
+        return fit
     at = np.arange(kept) * posterior.sizes["draw"] // kept
     return with_posterior(fit, posterior.isel(draw=at))
 

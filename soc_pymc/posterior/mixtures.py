@@ -5,6 +5,7 @@ Components and weights come from one of two sources: a fit with weights that are
 score's bin, shifted along the curve of the mean; one draw).
 """
 
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ from functools import cached_property, partial
 from typing import Any, Protocol
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 from scipy import interpolate, special
@@ -40,6 +42,7 @@ from ..inference.results import Fit
 from ..model.splines import knots_in, spline_matrix
 from .curves import (
     P_ZERO,
+    atom_of,
     average_curves,
     bin_of,
     curve_draws,
@@ -58,7 +61,8 @@ Blocks = Iterator[tuple[Ints, Floats]]
 
 _AT_ONCE = 4_000_000  # numbers in one array of draws x scores x components
 _GRID = 1000  # points of the table between the outer knots of the weights
-_SOLVED = 300  # points at which weights are solved for; others are interpolated
+_SOLVED = 150  # points at which weights are solved for; others are interpolated
+_MOST_GROUPS = 24  # of more groups, each score's weights are solved for
 _MOST = 0.01  # relative variance of marginal densities over draws, above which all draws are used
 _TINY = 1e-300
 _CELLS, _SIZES = 24, 8  # least number of cells along the score and the size
@@ -397,21 +401,61 @@ def _pilot(fit: Fit) -> Fit:
     return replace(fit, data=tree)
 
 
-@dataclass(frozen=True)
 class _Solved:
-    """Logarithms of weights at even positions on the axis of the mean."""
+    """Logarithms of weights at even positions on the axis of the mean, solved when needed."""
 
-    position: Floats
-    log_weight: NDArray[np.float32]  # (positions, draws, R)
+    def __init__(
+        self, position: Floats, shape: tuple[int, int], solve: Callable[[Ints], Floats]
+    ) -> None:
+        self.position, self._solve = position, solve
+        self._log_weight = np.empty((len(position), *shape), dtype=np.float32)
+        self._mean = np.empty((len(position), shape[1]))
+        self._known, self._lock = np.zeros(len(position), dtype=bool), threading.Lock()
+
+    def log_weight(self, points: Ints | None = None) -> NDArray[np.float32]:
+        """Those at all points, (points, draws, R), of which only some, or all, are known."""
+        with self._lock:
+            known = self._known if points is None else self._known[points]
+            new = np.flatnonzero(~known) if points is None else points[~known]
+            step = max(1, _AT_ONCE // self._log_weight[0].size)
+            parts = np.split(new, range(step, len(new), step)) if len(new) else []
+            for part, weight in zip(parts, ordered_map(self._solve, parts), strict=True):
+                own = np.log(np.maximum(weight, np.exp(LOWEST))).transpose(1, 0, 2)
+                self._log_weight[part], self._mean[part] = own, weight.mean(axis=0)
+            self._known[new] = True
+        return self._log_weight
+
+    def _near(self, position: Floats) -> Ints:
+        """First of the four points around each position, all of which become known."""
+        first, second = self.position[:2]
+        place = ((position - first) / (second - first)).astype(np.int64) - 1
+        begin = np.clip(place, 0, len(self.position) - 4)
+        self.log_weight(np.unique(begin[:, None] + np.arange(4)))
+        return begin
 
     def at(self, position: Floats, draws: Ints) -> Floats:
         """Weights of some draws at positions, (draws, n, R), by cubic interpolation."""
-        out = np.empty((len(draws), len(position), self.log_weight.shape[2]))
-        interpolated(position, *self.position[:2], self.log_weight, draws, out)
+        self._near(position)
+        out = np.empty((len(draws), len(position), self._log_weight.shape[2]))
+        interpolated(position, *self.position[:2], self._log_weight, draws, out)
         return out
 
+    def mean_at(self, position: Floats) -> Floats:
+        """Weights averaged over the draws at positions, (n, R), by cubic interpolation."""
+        begin = self._near(position)
+        x = (position - self.position[begin]) / (self.position[1] - self.position[0])
+        shares = (
+            -(x - 1.0) * (x - 2.0) * (x - 3.0) / 6.0,
+            x * (x - 2.0) * (x - 3.0) / 2.0,
+            -x * (x - 1.0) * (x - 3.0) / 2.0,
+            x * (x - 1.0) * (x - 2.0) / 6.0,
+        )
+        mean = sum(share[:, None] * self._mean[begin + k] for k, share in enumerate(shares))
+        mean = np.maximum(mean, 0.0)  # cubics may be below 0 where weights are next to nothing
+        return np.asarray(mean / mean.sum(axis=1, keepdims=True))
 
-_SOLVED_OF: dict[int, _Solved] = {}  # by id of a fit's data, while these exist
+
+_SOLVED_OF: dict[int, dict[str, _Solved]] = {}  # by id of a fit's data, while these exist
 
 
 class _SmoothWeights:
@@ -468,16 +512,41 @@ class _SmoothWeights:
         return {**moment_variables(mean, variance, found), P_ZERO: share}
 
     def _weights(self, columns: Columns, draws: Ints | None, plug_in: bool) -> Floats:
-        """Weights at items, (draws, n, R); without further terms from those at a grid of scores."""
-        at = self._at(columns)
-        if is_plain(self._fit) and not plug_in:
-            position = self._fit.axis("mean")(at[0])
-            outside = (position < self._grid[0]) | (position > self._grid[-1])
-            weight = self._solved.at(position, np.arange(self.draws) if draws is None else draws)
-            if outside.any():
-                weight[:, outside] = self._solve(select(columns, outside), draws, False)
-            return weight
-        return self._solve(columns, draws, plug_in)
+        """Weights at items, (draws, n, R)."""
+        if plug_in:
+            return self._solve(columns, draws, True)
+        which = np.arange(self.draws) if draws is None else draws
+        weight = np.empty((len(which), len(columns["score"]), self._number))
+        for label, at, position in self._along(columns):
+            weight[:, at] = (
+                self._solve(select(columns, at), draws, False)
+                if label is None
+                else self._solved(label).at(position, which)
+            )
+        return weight
+
+    def _along(self, columns: Columns) -> Iterator[tuple[str | None, Ints, Floats]]:
+        """Items of each group with their positions on the axis of the mean.
+
+        None stands for items whose weights are not interpolated: the score is beyond the grid or
+        an atom, or the size and the bin matter too, or there are more groups than memory for them.
+        """
+        score, group, _ = self._at(columns)
+        position, prior = self._fit.axis("mean")(score), self._fit.prior
+        inside = (position >= self._grid[0]) & (position <= self._grid[-1])
+        inside &= atom_of(self._fit, score) == 0
+        if prior.exposure is not None or prior.bin_effects or len(self._fit.groups) > _MOST_GROUPS:
+            inside[:] = False
+        every = np.flatnonzero(inside)
+        if self._fit.groups and group is not None:
+            codes, labels = pd.factorize(group[every])
+            for code, label in enumerate(labels):
+                at = every[codes == code]
+                yield str(label), at, position[at]
+        elif len(every):
+            yield "", every, position[every]
+        if not inside.all():
+            yield None, np.flatnonzero(~inside), position[~inside]
 
     def _solve(self, columns: Columns, draws: Ints | None, plug_in: bool) -> Floats:
         """The same by the solver."""
@@ -540,23 +609,14 @@ class _SmoothWeights:
         return weight
 
     def mean(self, columns: Columns) -> Floats:
-        """Weights averaged over the draws, interpolated within the table's grid."""
-        if not isinstance(self.table, _Table):
-            return self._averaged(columns)
-        grid, position = self._grid, self._fit.axis("mean")(self._at(columns)[0])
-        inside = (position >= grid[0]) & (position <= grid[-1])
-        mean = np.empty((len(position), self._number))
-        cell = np.clip(np.searchsorted(grid, position[inside]) - 1, 0, len(grid) - 2)
-        share = ((position[inside] - grid[cell]) / (grid[cell + 1] - grid[cell]))[:, None]
-        ends = self.table.mean
-        mean[inside] = (1.0 - share) * ends[cell] + share * ends[cell + 1]
-        mean[~inside] = self._averaged(select(columns, ~inside))
-        return mean
-
-    def _averaged(self, columns: Columns) -> Floats:
+        """Weights averaged over the draws."""
         mean = np.empty((len(columns["score"]), self._number))
-        for at, weights in self.blocks(columns):
-            mean[at] = weights.mean(axis=0)
+        for label, at, position in self._along(columns):
+            if label is not None:
+                mean[at] = self._solved(label).mean_at(position)
+                continue
+            for block, weights in self.blocks(select(columns, at)):
+                mean[at[block]] = weights.mean(axis=0)
         return mean
 
     @cached_property
@@ -568,33 +628,30 @@ class _SmoothWeights:
         ends = (0.0, 1.0) if ranks else (float(low - reach), float(high + reach))
         return np.linspace(ends[0], ends[1], 2 * _GRID)
 
-    @cached_property
-    def _solved(self) -> "_Solved":
-        """Weights of all draws at a grid of scores."""
-        kept = _SOLVED_OF.get(id(self._fit.data))
-        if kept is not None:
-            return kept
-        position = np.linspace(self._grid[0], self._grid[-1], _SOLVED)
-        score = self._fit.axis("mean").inverse(position)
-        logs = np.empty((_SOLVED, self.draws, self._number), dtype=np.float32)
+    def _solved(self, label: str) -> _Solved:
+        """Weights of all draws at a grid of scores, of one group if the fit has groups."""
+        if id(self._fit.data) not in _SOLVED_OF:
+            _SOLVED_OF[id(self._fit.data)] = {}
+            weakref.finalize(self._fit.data, _SOLVED_OF.pop, id(self._fit.data), None)
+        by_label = _SOLVED_OF[id(self._fit.data)]
+        if label not in by_label:
+            position = np.linspace(self._grid[0], self._grid[-1], _SOLVED)
+            columns = {"score": self._fit.axis("mean").inverse(position)}
+            if self._fit.groups and label:
+                columns["group"] = np.full(_SOLVED, label, dtype=object)
 
-        def fill(part: Ints) -> None:
-            own = self._solve({"score": score[part]}, None, False).transpose(1, 0, 2)
-            logs[part] = np.log(np.maximum(own, np.exp(LOWEST)))
+            def solve(points: Ints) -> Floats:
+                return self._solve(select(columns, points), None, False)
 
-        step = max(1, _AT_ONCE // logs[0].size)
-        for _ in ordered_map(fill, np.split(np.arange(_SOLVED), np.arange(step, _SOLVED, step))):
-            pass
-        kept = _SOLVED_OF[id(self._fit.data)] = _Solved(position, logs)
-        weakref.finalize(self._fit.data, _SOLVED_OF.pop, id(self._fit.data), None)
-        return kept
+            by_label[label] = _Solved(position, (self.draws, self._number), solve)
+        return by_label[label]
 
     @cached_property
     def table(self) -> "_Table | _CellTable":
         """Moments of the weights over scores, with the base distribution, or over cells."""
         if not is_plain(self._fit):
             return _CellTable(self._fit, self._number, self._solve)
-        few, logs = self._solved.position, self._solved.log_weight
+        few, logs = self._solved("").position, self._solved("").log_weight()
         moments = np.empty((len(few), self._number, 1 + self._number))
         for k, own in enumerate(map(np.exp, logs.astype(float))):
             mean = own.mean(axis=0)
