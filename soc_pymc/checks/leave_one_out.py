@@ -28,7 +28,7 @@ _MOST_NUMBERS, _FEWEST_DRAWS = 40_000_000, 100  # of all cells
 _SMOOTHED = 2_000  # cells whose weights are Pareto-smoothed: those that sway the draws most
 _SMOOTHED_ITEMS = 500  # the same of items
 _EQUAL = 1e-9  # log densities that range less over the draws are those of equal weights
-_PIT_DRAWS = 32  # draws that say how far leaving an item out moves its predictive distribution
+_PIT_DRAWS = 16  # draws that say how far leaving an item out moves its predictive distribution
 _MOST_POINTS = 200_000  # points in a record for ArviZ; of more items, a share of every cell
 
 
@@ -181,7 +181,7 @@ def leave_items_out(
     """Predictive cdfs of items that the fit has seen, as if it had not.
 
     The exact cdf over all draws (`below` and `upto`, (n,)) is moved by the difference that an
-    item's weights make among 32 draws: that difference is small, so that few draws do.
+    item's weights make among 16 draws: that difference is small, so that few draws do.
     `log_density` is (draws, n).
     """
     log_weight = -log_density - _log_sum(-log_density)

@@ -511,45 +511,25 @@ class _SmoothWeights:
         mean, variance = whole_moments(share, found["mean"], found["variance"])
         return {**moment_variables(mean, variance, found), P_ZERO: share}
 
-    def _weights(self, columns: Columns, draws: Ints | None, plug_in: bool) -> Floats:
-        """Weights at items, (draws, n, R)."""
-        if plug_in:
-            return self._solve(columns, draws, True)
-        which = np.arange(self.draws) if draws is None else draws
-        weight = np.empty((len(which), len(columns["score"]), self._number))
-        for label, at, position in self._along(columns):
-            weight[:, at] = (
-                self._solve(select(columns, at), draws, False)
-                if label is None
-                else self._solved(label).at(position, which)
-            )
-        return weight
+    def _along(self, columns: Columns) -> tuple[list[str], Ints, Floats]:
+        """Labels of groups, the number of each item's label, and positions on the mean's axis.
 
-    def _along(self, columns: Columns) -> Iterator[tuple[str | None, Ints, Floats]]:
-        """Items of each group with their positions on the axis of the mean.
-
-        None stands for items whose weights are not interpolated: the score is beyond the grid or
-        an atom, or the size and the bin matter too, or there are more groups than memory for them.
+        The number is -1 where weights are not interpolated along the score: it is beyond the grid
+        or an atom, size or bin matter too, or there are more groups than memory for them.
         """
         score, group, _ = self._at(columns)
         position, prior = self._fit.axis("mean")(score), self._fit.prior
-        inside = (position >= self._grid[0]) & (position <= self._grid[-1])
-        inside &= atom_of(self._fit, score) == 0
-        if prior.exposure is not None or prior.bin_effects or len(self._fit.groups) > _MOST_GROUPS:
-            inside[:] = False
-        every = np.flatnonzero(inside)
-        if self._fit.groups and group is not None:
-            codes, labels = pd.factorize(group[every])
-            for code, label in enumerate(labels):
-                at = every[codes == code]
-                yield str(label), at, position[at]
-        elif len(every):
-            yield "", every, position[every]
-        if not inside.all():
-            yield None, np.flatnonzero(~inside), position[~inside]
+        many = len(self._fit.groups) > _MOST_GROUPS
+        solve = many or prior.exposure is not None or prior.bin_effects
+        solve |= (position < self._grid[0]) | (position > self._grid[-1])
+        solve |= atom_of(self._fit, score) > 0
+        if many or not self._fit.groups or group is None:
+            return [""], np.where(solve, -1, 0), position
+        code, labels = pd.factorize(np.asarray(group))
+        return [str(label) for label in labels], np.where(solve, -1, code), position
 
     def _solve(self, columns: Columns, draws: Ints | None, plug_in: bool) -> Floats:
-        """The same by the solver."""
+        """Weights at items, (draws, n, R), by the solver."""
         at, given = self._at(columns), self._coefficients
         if plug_in:
             both = tuple(curve[None] for curve in average_curves(self._fit, *at))
@@ -589,13 +569,23 @@ class _SmoothWeights:
 
     def _blocks(self, columns: Columns, draws: Ints | None, plug_in: bool) -> Blocks:
         number = 1 if plug_in else self.draws if draws is None else len(draws)
+        which = np.arange(self.draws) if draws is None else draws
         distinct, place = self._places(columns)
-        order = np.argsort(place, kind="stable")
+        labels, code, position = self._along(distinct)
+        if plug_in:
+            code[:] = -1
+        order = np.lexsort((place, code[place]))
+        ends = np.searchsorted(code[place[order]], np.arange(len(labels)))
         step = max(1, _AT_ONCE // (number * self._number))
-        for begin in range(0, len(order), step):
-            at = order[begin : begin + step]
-            these, own = np.unique(place[at], return_inverse=True)
-            yield at, self._weights(select(distinct, these), draws, plug_in)[:, own]
+        for label, items in zip([None, *labels], np.split(order, ends), strict=True):
+            for begin in range(0, len(items), step):
+                at = items[begin : begin + step]
+                these, own = np.unique(place[at], return_inverse=True)
+                if label is None:
+                    weights = self._solve(select(distinct, these), draws, plug_in)
+                else:
+                    weights = self._solved(label).at(position[these], which)
+                yield at, weights if len(these) == len(at) else weights[:, own]
 
     def updated(self, columns: Columns, density: Floats, plug_in: bool = False) -> Floats:
         distinct, place = self._places(columns)
@@ -611,12 +601,13 @@ class _SmoothWeights:
     def mean(self, columns: Columns) -> Floats:
         """Weights averaged over the draws."""
         mean = np.empty((len(columns["score"]), self._number))
-        for label, at, position in self._along(columns):
-            if label is not None:
-                mean[at] = self._solved(label).mean_at(position)
-                continue
-            for block, weights in self.blocks(select(columns, at)):
-                mean[at[block]] = weights.mean(axis=0)
+        labels, code, position = self._along(columns)
+        for number, label in enumerate(labels):
+            at = code == number
+            mean[at] = self._solved(label).mean_at(position[at])
+        rest = np.flatnonzero(code < 0)
+        for at, weights in self.blocks(select(columns, rest)):
+            mean[rest[at]] = weights.mean(axis=0)
         return mean
 
     @cached_property
