@@ -35,7 +35,7 @@ from .curve_error import (
     together,
 )
 from .findings import TOGETHER, advise, as_html, as_text
-from .leave_one_out import elpd_record, leave_items_out, loo_cells
+from .leave_one_out import elpd_record, leave_cells_out, leave_items_out
 from .predictive import (
     GRID,
     LEAST,
@@ -59,7 +59,7 @@ FIT = A(Fit, "a fit, from soc.fit or soc.load_fit")
 ITEMS_OR_STATISTICS = A(Items | Statistics, f"{ANY_ITEMS}, or their statistics")
 
 _FAIL, _LOOK = 0.01, 0.05
-_DRAWS = 1000  # draws in the tree for ArviZ
+DRAWS = 1000  # draws in the tree for ArviZ
 _DOUBTED, _WRONG = 2000, 0.1  # items whose intervals are judged, and how wrong they may be
 _NARROW = 0.5  # how much too narrow bands of curves may be
 _LOO = ("elpd", "standard_error", "p_loo", "pareto_k")
@@ -241,7 +241,7 @@ def _check_cells(fit: Fit, stats: Statistics, seed: int, progress: bool) -> Chec
     groups = {"posterior": fit.data["posterior"].to_dataset(), "pit": _pit_dataset(found)}
     elpd = None
     if not fit.one_draw:
-        loo = loo_cells(fit, cells, progress)
+        loo = leave_cells_out(fit, cells, progress)
         if not fit.widened:
             rows.append(_loo_finding("all items", loo.pareto_k))
         groups["loo"] = xr.Dataset({name: ((), getattr(loo, name)) for name in _LOO})
@@ -310,7 +310,7 @@ def _leave_out(
 ) -> tuple[list[Finding], Floats]:
     """Findings on items left out one by one, and their PIT; replicates of its distance."""
     below, upto, pit = pits
-    few = thin(fit, _DRAWS)
+    few = thin(fit, DRAWS)
     observed = posterior_of(fit).outcome.observed
     log_density = groups["log_likelihood"][observed].to_numpy().reshape(-1, len(pit))
     left = leave_items_out(few, columns, log_density, below, upto)
@@ -399,7 +399,7 @@ def arviz_groups(
     fit: Fit, columns: Columns, at: Ints, rng: np.random.Generator
 ) -> dict[str, xr.Dataset]:
     """Groups for ArviZ on the items `at` and at most 1,000 draws."""
-    few = thin(fit, _DRAWS)
+    few = thin(fit, DRAWS)
     posterior, own = posterior_of(few), select(columns, at)
     outcome, draws = posterior.outcome, few.data["posterior"].to_dataset()
     coords = {"chain": draws["chain"], "draw": draws["draw"], "item": at}

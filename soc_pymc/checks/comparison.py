@@ -12,24 +12,22 @@ from .._lib.arrays import Floats
 from .._lib.errors import (
     ConvergenceWarning,
     FitError,
-    ItemsError,
     ItemsWarning,
-    StatisticsError,
     warn_user,
 )
 from .._lib.progress import phase
 from .._lib.threads import one_blas_thread
 from ..data.items import Items
 from ..data.statistics import Statistics
-from ..data.summaries import totals_of
-from ..inference.departure import departure
 from ..inference.results import Fit, Status, outcome_roles
+from ..posterior.interface import select
 from ..posterior.item_columns import read_items
 from ..posterior.predictive import posterior_of
-from ._check import ITEMS_OR_STATISTICS, CheckResult, arviz_groups
+from ._check import DRAWS, ITEMS_OR_STATISTICS, CheckResult
 from .cells import make_cells
-from .leave_one_out import LooCells, elpd_record, items_record, loo_cells
-from .trust import Influence, Trust, judge, warning_of
+from .leave_one_out import LeaveOneOut, elpd_record, leave_cells_out, leave_one_out
+from .predictive import thin
+from .trust import Trust, judge, warning_of
 
 _TOTALS = ("n_items", "exposure", "count")
 _NOISE = "noise_sd"  # of a typical item of a bin: its square adds up
@@ -82,9 +80,9 @@ def compare(
 
         Three columns are about the draws. ``mcse`` is the Monte Carlo standard error of ``elpd`` in
         nats, ``mcse_diff`` that of ``elpd_diff``, and ``trust`` is ``"ok"`` or says in a few words
-        why the draws do not support leave-one-out as they should: what the fit's status says, draws
-        that are not those of the model, fewer than 100 effective draws, items (or cells) of large
-        Pareto k. Where the error is unknown, the numbers of that fit are NaN, and it comes last.
+        why the draws do not support leave-one-out as they should: what the fit's status says, fewer
+        than 100 effective draws, items (or cells) of large Pareto k. Where the error is unknown,
+        the numbers of that fit are NaN, and it comes last.
 
     Raises
     ------
@@ -105,13 +103,8 @@ def compare(
     The variance over draws is the infinitesimal jackknife of the whole sum, since all items share
     the draws, over their effective number: copies of a draw count once, and chains by their
     autocorrelation. ``mcse`` also contains what importance weights of VI would change, and the
-    effective parameters of items of large Pareto k. Draws are tested on the model itself, built
-    again from the statistics (of items: made again in the fit's bins), by Stein's identities: the
-    log density's mean gradient is 0, and its mean product with the draws is that of the right
-    width. They are not those of the model if their mean is more than 2 posterior sds off or their
-    variance by a factor of 1.5. Results of checks, monotone fits, fits with terms of your own and
-    statistics in other bins do not allow the test; then a single chain or an approximation that has
-    not converged has an unknown error.
+    effective parameters of items of large Pareto k. A single chain or an approximation that has not
+    converged by the fit's own status has an unknown error.
 
     ArviZ takes no weights: an item of a cell stands for all, as often as the cell has items. Of
     more than 200,000 items the weights of stacking come from a share of every cell, and differences
@@ -130,9 +123,9 @@ def compare(
         raise FitError(f"compare takes two fits or more by name, not {len(fits)}")
     if data is None:
         results = _checked_results(fits)
-        records = {name: items_record(result.data) for name, result in results.items()}
-        trusts = {n: judge(records[n][1], _status(result)) for n, result in results.items()}
-        return _finished(_table({n: record for n, (record, _) in records.items()}, trusts), trusts)
+        found = {name: _of_check(result) for name, result in results.items()}
+        trusts = {n: judge(found[n].influence, _status(result)) for n, result in results.items()}
+        return _finished(_table(_records(found), trusts), trusts)
     only: dict[str, Fit] = {}
     for name, fit in fits.items():
         if not isinstance(fit, Fit):
@@ -150,12 +143,9 @@ def compare(
     warn_of_clusters(only, data, "se and dse")
     if isinstance(data, Statistics):
         return _from_cells(only, data, progress)
-    trees = _trees(only, data, subset, seed, progress)
-    records = {name: items_record(tree) for name, tree in trees.items()}
-    stats = _statistics(only, data, progress)
-    influences = {name: influence for name, (_, influence) in records.items()}
-    trusts = _judged(only, influences, stats, progress)
-    return _finished(_table({n: record for n, (record, _) in records.items()}, trusts), trusts)
+    found = _from_items(only, data, subset, seed, progress)
+    trusts = _judged(only, found)
+    return _finished(_table(_records(found), trusts), trusts)
 
 
 def warn_of_clusters(fits: Mapping[str, Fit], data: Items | Statistics, errors: str) -> None:
@@ -169,19 +159,12 @@ def warn_of_clusters(fits: Mapping[str, Fit], data: Items | Statistics, errors: 
         )
 
 
-def _judged(
-    fits: Mapping[str, Fit],
-    influences: Mapping[str, Influence],
-    stats: Mapping[str, Statistics],
-    progress: bool,
-) -> dict[str, Trust]:
-    """The error of every fit's sum; of a fit with statistics, its draws are tested on its model."""
-    trusts = {}
-    for name, fit in fits.items():
-        with phase(f"draws of {name} on its model", enabled=progress):
-            away = departure(fit, stats[name]) if name in stats else None
-        trusts[name] = judge(influences[name], fit.status, away, _log_weight(fit))
-    return trusts
+def _judged(fits: Mapping[str, Fit], found: Mapping[str, LeaveOneOut]) -> dict[str, Trust]:
+    """The error of every fit's sum."""
+    return {
+        name: judge(found[name].influence, fit.status, _log_weight(fit))
+        for name, fit in fits.items()
+    }
 
 
 def _log_weight(fit: Fit) -> xr.DataArray | None:
@@ -279,42 +262,38 @@ def _check_totals(what: str, a: Mapping[str, float], b: Mapping[str, float]) -> 
 # --- items ---------------------------------------------------------------------------------------
 
 
-def _trees(
+def _from_items(
     fits: Mapping[str, Fit], items: Items, subset: int, seed: int, progress: bool
-) -> dict[str, xr.DataTree]:
-    """Log densities of the same random items under every fit."""
-    trees = {}
-    for name, fit in fits.items():
-        columns, _ = read_items(fit, posterior_of(fit), items, [], progress)
-        n = len(columns["score"])
-        _check_totals(f"the items and {name!r} are", {"n_items": float(n)}, _totals(fit))
-        rng = np.random.default_rng(seed)
-        at = np.sort(rng.choice(n, min(subset, n), replace=False))
-        with phase(f"leave-one-out of {name}", enabled=progress):
-            trees[name] = xr.DataTree.from_dict(arviz_groups(fit, columns, at, rng))
-    return trees
-
-
-def _statistics(fits: Mapping[str, Fit], items: Items, progress: bool) -> dict[str, Statistics]:
-    """Statistics of the items in the bins of every fit that was made in such bins."""
-    made: dict[tuple[float, ...], Statistics] = {}
+) -> dict[str, LeaveOneOut]:
+    """Leaves the same random items out of every fit, by at most 1,000 of its draws."""
     found = {}
     for name, fit in fits.items():
-        if "constant_data" not in fit.data.children:
-            continue
-        low, high = (fit.data["constant_data"][x].to_numpy() for x in ("score_min", "score_max"))
-        edges = 0.5 * high[:-1] + 0.5 * low[1:]
-        edges = np.where(edges > high[:-1], edges, low[1:])  # neighbours among numbers
-        key = tuple(edges)
-        if key not in made:
-            try:
-                made[key] = totals_of(
-                    items, edges=edges, folds=0, joint=True, on_leakage="ignore", progress=progress
-                )
-            except (ItemsError, StatisticsError):  # bins that overlap are none of such statistics
-                continue
-        found[name] = made[key]
+        few = thin(fit, DRAWS)
+        posterior = posterior_of(few)
+        columns, _ = read_items(fit, posterior, items, [], progress)
+        n = len(columns["score"])
+        _check_totals(f"the items and {name!r} are", {"n_items": float(n)}, _totals(fit))
+        at = np.random.default_rng(seed).choice(n, min(subset, n), replace=False)
+        with phase(f"leave-one-out of {name}", enabled=progress):
+            log_density = posterior.log_density(select(columns, np.sort(at)))
+        found[name] = _of_items(few.data["posterior"].to_dataset(), log_density)
     return found
+
+
+def _of_items(draws: xr.Dataset, log_density: Floats) -> LeaveOneOut:
+    one_each = np.ones(log_density.shape[1], dtype=np.int64)
+    return leave_one_out(draws, one_each, lambda at: log_density[:, at])
+
+
+def _of_check(result: CheckResult) -> LeaveOneOut:
+    """Leaves out the items whose densities a check has kept."""
+    (values,) = result.data["log_likelihood"].to_dataset().data_vars.values()
+    log_density = values.to_numpy().reshape(-1, values.sizes["item"])
+    return _of_items(result.data["posterior"].to_dataset(), log_density)
+
+
+def _records(found: Mapping[str, LeaveOneOut]) -> dict[str, Any]:
+    return {n: elpd_record(loo, np.ones(len(loo.each), dtype=int)) for n, loo in found.items()}
 
 
 def _status(result: CheckResult) -> Status:
@@ -355,14 +334,13 @@ def _checked_results(results: Mapping[str, Fit | CheckResult]) -> dict[str, Chec
 
 def _from_cells(fits: Mapping[str, Fit], stats: Statistics, progress: bool) -> pd.DataFrame:
     """The table for all items of the statistics."""
-    found: dict[str, LooCells] = {}
+    found: dict[str, LeaveOneOut] = {}
     for name, fit in fits.items():
         here = {"n_items": float(stats.n_items)}
         _check_totals(f"the statistics and {name!r} are", here, _totals(fit))
         cells = make_cells(fit, stats)
-        found[name] = loo_cells(fit, cells, progress)
-    influences = {name: loo.influence for name, loo in found.items()}
-    trusts = _judged(fits, influences, dict.fromkeys(fits, stats), progress)
+        found[name] = leave_cells_out(fit, cells, progress)
+    trusts = _judged(fits, found)
     records = {name: elpd_record(loo, cells.n) for name, loo in found.items()}
     table = _table(records, trusts)
     if "subsampling_dse" in table:  # shares of every cell are no random subset
@@ -371,7 +349,7 @@ def _from_cells(fits: Mapping[str, Fit], stats: Statistics, progress: bool) -> p
     return _finished(table, trusts)
 
 
-def _put_sums_of_all(table: pd.DataFrame, found: Mapping[str, LooCells], n: Floats) -> None:
+def _put_sums_of_all(table: pd.DataFrame, found: Mapping[str, LeaveOneOut], n: Floats) -> None:
     """Put differences over all items, `n` in each cell, in the place of those over a share."""
     from scipy.stats import norm
 

@@ -7,6 +7,7 @@ nearly equal that smoothing changes nothing.
 """
 
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -26,18 +27,18 @@ from .trust import Influence
 
 _NUMBERS = 4_000_000  # numbers in one array of draws x cells
 _MOST_NUMBERS, _FEWEST_DRAWS = 40_000_000, 100  # of all cells
-_SMOOTHED = 2_000  # cells whose weights are Pareto-smoothed: those that sway the draws most
-_SMOOTHED_ITEMS = 500  # the same of items
+_SMOOTHED, _LEAST_SMOOTHED = 2_000, 100  # cells whose weights are Pareto-smoothed
+_SWAY = 0.01  # variance of log densities over draws, below which smoothing changes nothing
 _EQUAL = 1e-9  # log densities that range less over the draws are those of equal weights
 _PIT_DRAWS = 32  # draws that say how far leaving an item out moves its predictive distribution
 _MOST_POINTS = 200_000  # points in a record for ArviZ; of more items, a share of every cell
 
 
-# --- cells ---------------------------------------------------------------------------------------
+# --- sums over items -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class LooCells:
+class LeaveOneOut:
     """Expected log predictive density of every item left out in turn."""
 
     elpd: float  # sum over items, in nats
@@ -50,37 +51,58 @@ class LooCells:
     influence: Influence  # of the draws used
 
 
-def loo_cells(fit: Fit, cells: Cells, progress: bool = True) -> LooCells:
+def leave_cells_out(fit: Fit, cells: Cells, progress: bool = True) -> LeaveOneOut:
     """Leave-one-out of all items of cells by importance weights over the draws.
 
-    The weights of the 2,000 cells that sway the draws most are Pareto-smoothed. Of many cells,
-    fewer draws are used: 40 million numbers in all, at least 100 draws.
+    Of many cells, fewer draws are used: 40 million numbers in all, at least 100 draws.
     """
     few = thin(fit, max(_FEWEST_DRAWS, _MOST_NUMBERS // len(cells.n)))
-    posterior, n = posterior_of(few), cells.n
-    draws = few.data["posterior"].sizes["chain"] * few.data["posterior"].sizes["draw"]
-    step = max(1, _NUMBERS // draws)
+    posterior = posterior_of(few)
+
+    def log_density(at: slice | Ints) -> Floats:
+        return posterior.log_density(select(cells.columns, at))
+
+    return leave_one_out(
+        few.data["posterior"].to_dataset(), cells.n, log_density, "cells", progress
+    )
+
+
+def leave_one_out(
+    posterior: xr.Dataset,
+    n: Ints,
+    log_density: Callable[[slice | Ints], Floats],
+    unit: str = "items",
+    progress: bool = False,
+) -> LeaveOneOut:
+    """Leave-one-out of `n` items of each cell from log densities (draws, cells) of some cells."""
+    draws = posterior.sizes["chain"] * posterior.sizes["draw"]
     within, total, sway = (np.empty(len(n)) for _ in range(3))
     influence = np.zeros(draws)
-    for at in parts("leave-one-out", len(n), step, progress, "cells"):
-        each = posterior.log_density(select(cells.columns, at))
+    for at in parts("leave-one-out", len(n), max(1, _NUMBERS // draws), progress, unit):
+        each = log_density(at)
         within[at], total[at] = -_log_mean(-each), _log_mean(each)
         sway[at] = each.var(axis=0)
         influence += _equal_influence(each, within[at], n[at])
-    worst = np.argsort(-sway)[:_SMOOTHED]
+    worst = _swayed(sway)
     k = np.full(len(n), np.nan)
-    log_density = posterior.log_density(select(cells.columns, worst))
-    influence -= _equal_influence(log_density, within[worst], n[worst])
-    log_weight, k[worst] = _smoothed(log_density)
-    within[worst] = _log_sum(log_weight + log_density)
-    share = np.exp(log_weight + log_density - within[worst]) - np.exp(log_weight)
+    some = log_density(worst)
+    influence -= _equal_influence(some, within[worst], n[worst])
+    log_weight, k[worst] = _smoothed(some)
+    within[worst] = _log_sum(log_weight + some)
+    share = np.exp(log_weight + some - within[worst]) - np.exp(log_weight)
     influence += draws * (share @ n[worst])
     elpd = float(n @ within)
     variance = float(n @ (within - elpd / n.sum()) ** 2)
-    own = n * (total - within)
-    found = _influence(few.data["posterior"].to_dataset(), influence, own, k, "cells")
-    largest = float(np.nanmax(k))
-    return LooCells(elpd, np.sqrt(variance), float(own.sum()), largest, within, k, draws, found)
+    effective = n * (total - within)
+    found = _influence(posterior, influence, effective, k, unit)
+    sums = elpd, np.sqrt(variance), float(effective.sum()), float(np.nanmax(k))
+    return LeaveOneOut(*sums, within, k, draws, found)
+
+
+def _swayed(sway: Floats) -> Ints:
+    """Cells whose weights are smoothed: those whose log densities vary most over the draws."""
+    order = np.argsort(-sway)[:_SMOOTHED]
+    return order[: max(_LEAST_SMOOTHED, int((sway[order] > _SWAY).sum()))]
 
 
 def _equal_influence(log_density: Floats, within: Floats, n: Ints) -> Floats:
@@ -115,7 +137,7 @@ def shares(n: Ints) -> NDArray[np.intp]:
     return np.searchsorted(total, every, side="right")
 
 
-def elpd_record(loo: LooCells, n: Ints) -> Any:
+def elpd_record(loo: LeaveOneOut, n: Ints) -> Any:
     """ArviZ's record of leave-one-out, as `arviz.compare` and `arviz.plot_khat` take it.
 
     ArviZ takes no weights: a cell's item stands for all, as often as the cell has items `n`. Of
@@ -148,23 +170,7 @@ def elpd_record(loo: LooCells, n: Ints) -> Any:
     )
 
 
-# --- items ---------------------------------------------------------------------------------------
-
-
-def items_record(tree: xr.DataTree) -> tuple[Any, Influence]:
-    """ArviZ's record of leave-one-out of a tree's items, and the influence of its draws."""
-    from arviz_stats import loo
-
-    (log_density,) = tree["log_likelihood"].to_dataset().data_vars.values()
-    # items whose draws have weights of 0: the table says it, and so it does for Pareto k
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.filterwarnings("ignore", category=UserWarning)  # on Pareto k
-        record = loo(tree, pointwise=True)
-    each = log_density.to_numpy().reshape(-1, log_density.sizes["item"])
-    within, k = (x.to_numpy().ravel() for x in (record.elpd_i, record.pareto_k))
-    influence = _equal_influence(each, -_log_mean(-each), np.ones(each.shape[1], dtype=int))
-    posterior = tree["posterior"].to_dataset()
-    return record, _influence(posterior, influence, _log_mean(each) - within, k, "items")
+# --- predictive distributions --------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -186,7 +192,7 @@ def leave_items_out(
     `log_density` is (draws, n).
     """
     log_weight = -log_density - _log_sum(-log_density)
-    worst = np.argsort(-log_density.var(axis=0))[:_SMOOTHED_ITEMS]
+    worst = _swayed(log_density.var(axis=0))
     log_weight[:, worst], k = _smoothed(log_density[:, worst])
     draws = len(log_density)
     pick = np.unique(np.arange(_PIT_DRAWS) * draws // _PIT_DRAWS)

@@ -38,7 +38,7 @@ _HUGE = 1e300  # stands for infinity where quantiles are interpolated
 
 _ITEMS = 50_000  # of more, a random subset is replicated: the tests are powerful by then
 _REPLICATED_CHUNK = 2_000
-_REPLICATES = 400  # or a few more: as many of each draw
+_REPLICATES = 200  # or a few more: as many of each draw
 _OUTER = 20  # with fewer replicates than this beyond the observed value, their tail is fitted
 
 
@@ -300,7 +300,9 @@ def predictive_tests(
 def thin(fit: Fit, most: int) -> Fit:
     """The same fit with at most `most` draws, evenly spaced in every chain."""
     posterior = fit.data["posterior"].to_dataset()
-    kept = min(posterior.sizes["draw"], max(1, most // posterior.sizes["chain"]))
+    kept = max(1, most // posterior.sizes["chain"])
+    if kept >= posterior.sizes["draw"]:
+        return fit
     at = np.arange(kept) * posterior.sizes["draw"] // kept
     return with_posterior(fit, posterior.isel(draw=at))
 

@@ -12,7 +12,6 @@ import numpy as np
 import xarray as xr
 
 from .._lib.arrays import Floats
-from ..inference.departure import Departure
 from ..inference.results import PARETO_K, Status
 
 OK = "ok"
@@ -53,30 +52,21 @@ class Trust:
         return "; ".join(reason for _, reason in self.reasons) or OK
 
 
-def judge(
-    found: Influence,
-    status: Status,
-    departure: Departure | None = None,
-    log_weight: xr.DataArray | None = None,
-) -> Trust:
+def judge(found: Influence, status: Status, log_weight: xr.DataArray | None = None) -> Trust:
     """Monte Carlo standard error of a sum over items left out, and whether it can be trusted.
 
-    `departure` of the draws from the model's posterior, if it could be tested, and the
-    `log_weight` of draws that VI did not resample, add what draws of another distribution may have
-    moved the sum by. Without the test the error of draws that did not converge is unknown, unless
-    several chains show it.
+    The `log_weight` of draws that VI did not resample adds what the weights would change in the
+    sum. The error of draws that did not converge is unknown, unless several chains show it.
     """
     effective = _effective(found.draws, status)
     variance = float(found.draws.var())
     bias = 0.5 * found.p / effective + found.doubted
-    if departure is not None:
-        bias += departure.nats(found.p)
     if log_weight is not None and _as_made(status):
         bias += _moved(found.draws, log_weight)
     mcse = float(np.hypot(np.sqrt(variance / effective), bias))
-    reasons = [*words_of(status), *_words(found, effective, departure)]
-    vouched = departure is not None or found.draws.sizes["chain"] > 1 or not words_of(status)
-    if effective < _FEWEST or not vouched or not (departure is None or departure.sound):
+    reasons = [*words_of(status), *_words(found, effective)]
+    vouched = found.draws.sizes["chain"] > 1 or not words_of(status)
+    if effective < _FEWEST or not vouched:
         mcse = np.nan
         reasons = [each for each in reasons if each[0] == reasons[0][0]]  # the others follow
     return Trust(mcse, tuple(reasons))
@@ -90,11 +80,7 @@ def words_of(status: Status) -> list[tuple[str, str]]:
     return [] if status.converged else [("fit", "not converged")]
 
 
-def _words(
-    found: Influence, effective: float, departure: Departure | None
-) -> Iterator[tuple[str, str]]:
-    if departure is not None and not departure.sound:
-        yield "fit", "draws are not those of the model"
+def _words(found: Influence, effective: float) -> Iterator[tuple[str, str]]:
     if effective < _FEW:
         yield "draws", f"{int(effective)} effective draws"
     if found.n_doubted:

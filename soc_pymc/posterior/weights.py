@@ -5,13 +5,15 @@ fixed base distribution, weights by draw), or five steps (the components of the 
 along the curve of the mean; one draw).
 """
 
+import threading
 import weakref
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 from scipy import special
@@ -29,11 +31,11 @@ from ..inference.results import Fit
 from ..model.splines import knots_in, spline_matrix
 from .curves import (
     P_ZERO,
+    atom_of,
     average_curves,
     bin_of,
     curve_draws,
     curves_at,
-    is_plain,
     moment_variables,
     own_terms,
     place_of,
@@ -46,7 +48,8 @@ Blocks = Iterator[tuple[Ints, Floats]]
 
 _AT_ONCE = 4_000_000  # numbers in one array of draws x scores x components
 _GRID = 1000  # points of the table between the outer knots of the weights
-_SOLVED = 300  # points at which weights are solved for; others are interpolated
+_SOLVED = 150  # points at which weights are solved for; others are interpolated
+_MOST_GROUPS = 24  # of more groups, each score's weights are solved for
 _MOST = 0.01  # relative variance of marginal densities over draws, above which all draws are used
 _TINY = 1e-300
 _CELLS, _SIZES = 24, 8  # least number of cells along the score and the size
@@ -159,21 +162,61 @@ def _with_moments(few: Floats, every: Floats) -> Floats:
     return every.mean(axis=1, keepdims=True) + away @ inverse @ root
 
 
-@dataclass(frozen=True)
 class _Solved:
-    """Logarithms of weights at even positions on the axis of the mean."""
+    """Logarithms of weights at even positions on the axis of the mean, solved when needed."""
 
-    position: Floats
-    log_weight: NDArray[np.float32]  # (positions, draws, R)
+    def __init__(
+        self, position: Floats, shape: tuple[int, int], solve: Callable[[Ints], Floats]
+    ) -> None:
+        self.position, self._solve = position, solve
+        self._log_weight = np.empty((len(position), *shape), dtype=np.float32)
+        self._mean = np.empty((len(position), shape[1]))
+        self._known, self._lock = np.zeros(len(position), dtype=bool), threading.Lock()
+
+    def log_weight(self, points: Ints | None = None) -> NDArray[np.float32]:
+        """Those at all points, (points, draws, R), of which only some, or all, are known."""
+        with self._lock:
+            known = self._known if points is None else self._known[points]
+            new = np.flatnonzero(~known) if points is None else points[~known]
+            step = max(1, _AT_ONCE // self._log_weight[0].size)
+            parts = np.split(new, range(step, len(new), step)) if len(new) else []
+            for part, weight in zip(parts, ordered_map(self._solve, parts), strict=True):
+                own = np.log(np.maximum(weight, np.exp(LOWEST))).transpose(1, 0, 2)
+                self._log_weight[part], self._mean[part] = own, weight.mean(axis=0)
+            self._known[new] = True
+        return self._log_weight
+
+    def _near(self, position: Floats) -> Ints:
+        """First of the four points around each position, all of which become known."""
+        first, second = self.position[:2]
+        place = ((position - first) / (second - first)).astype(np.int64) - 1
+        begin = np.clip(place, 0, len(self.position) - 4)
+        self.log_weight(np.unique(begin[:, None] + np.arange(4)))
+        return begin
 
     def at(self, position: Floats, draws: Ints) -> Floats:
         """Weights of some draws at positions, (draws, n, R), by cubic interpolation."""
-        out = np.empty((len(draws), len(position), self.log_weight.shape[2]))
-        interpolated(position, *self.position[:2], self.log_weight, draws, out)
+        self._near(position)
+        out = np.empty((len(draws), len(position), self._log_weight.shape[2]))
+        interpolated(position, *self.position[:2], self._log_weight, draws, out)
         return out
 
+    def mean_at(self, position: Floats) -> Floats:
+        """Weights averaged over the draws at positions, (n, R), by cubic interpolation."""
+        begin = self._near(position)
+        x = (position - self.position[begin]) / (self.position[1] - self.position[0])
+        shares = (
+            -(x - 1.0) * (x - 2.0) * (x - 3.0) / 6.0,
+            x * (x - 2.0) * (x - 3.0) / 2.0,
+            -x * (x - 1.0) * (x - 3.0) / 2.0,
+            x * (x - 1.0) * (x - 2.0) / 6.0,
+        )
+        mean = sum(share[:, None] * self._mean[begin + k] for k, share in enumerate(shares))
+        mean = np.maximum(mean, 0.0)  # cubics may be below 0 where weights are next to nothing
+        return np.asarray(mean / mean.sum(axis=1, keepdims=True))
 
-_SOLVED_OF: dict[int, _Solved] = {}  # by id of a fit's data, while these exist
+
+_SOLVED_OF: dict[int, dict[str, _Solved]] = {}  # by id of a fit's data, while these exist
 
 
 class SmoothWeights:
@@ -229,20 +272,25 @@ class SmoothWeights:
         mean, variance = whole_moments(share, found["mean"], found["variance"])
         return {**moment_variables(mean, variance, found), P_ZERO: share}
 
-    def _weights(self, columns: Columns, draws: Ints | None, plug_in: bool) -> Floats:
-        """Weights at items, (draws, n, R); without further terms from those at a grid of scores."""
-        at = self._at(columns)
-        if is_plain(self._fit) and not plug_in:
-            position = self._fit.axis("mean")(at[0])
-            outside = (position < self._grid[0]) | (position > self._grid[-1])
-            weight = self._solved.at(position, np.arange(self.draws) if draws is None else draws)
-            if outside.any():
-                weight[:, outside] = self._solve(select(columns, outside), draws, False)
-            return weight
-        return self._solve(columns, draws, plug_in)
+    def _along(self, columns: Columns) -> tuple[list[str], Ints, Floats]:
+        """Labels of groups, the number of each item's label, and positions on the mean's axis.
+
+        The number is -1 where weights are not interpolated along the score: it is beyond the grid
+        or an atom, size or bin matter too, or there are more groups than memory for them.
+        """
+        score, group, _ = self._at(columns)
+        position, prior = self._fit.axis("mean")(score), self._fit.prior
+        many = len(self._fit.groups) > _MOST_GROUPS
+        solve = many or prior.exposure is not None or prior.bin_effects
+        solve |= (position < self._grid[0]) | (position > self._grid[-1])
+        solve |= atom_of(self._fit, score) > 0
+        if many or not self._fit.groups or group is None:
+            return [""], np.where(solve, -1, 0), position
+        code, labels = pd.factorize(np.asarray(group))
+        return [str(label) for label in labels], np.where(solve, -1, code), position
 
     def _solve(self, columns: Columns, draws: Ints | None, plug_in: bool) -> Floats:
-        """The same by the solver."""
+        """Weights at items, (draws, n, R), by the solver."""
         at, given = self._at(columns), self._coefficients
         if plug_in:
             both = tuple(curve[None] for curve in average_curves(self._fit, *at))
@@ -302,13 +350,23 @@ class SmoothWeights:
 
     def _blocks(self, columns: Columns, draws: Ints | None, plug_in: bool) -> Blocks:
         number = 1 if plug_in else self.draws if draws is None else len(draws)
+        which = np.arange(self.draws) if draws is None else draws
         distinct, place = self._places(columns)
-        order = np.argsort(place, kind="stable")
+        labels, code, position = self._along(distinct)
+        if plug_in:
+            code[:] = -1
+        order = np.lexsort((place, code[place]))
+        ends = np.searchsorted(code[place[order]], np.arange(len(labels)))
         step = max(1, _AT_ONCE // (number * self._number))
-        for begin in range(0, len(order), step):
-            at = order[begin : begin + step]
-            these, own = np.unique(place[at], return_inverse=True)
-            yield at, self._weights(select(distinct, these), draws, plug_in)[:, own]
+        for label, items in zip([None, *labels], np.split(order, ends), strict=True):
+            for begin in range(0, len(items), step):
+                at = items[begin : begin + step]
+                these, own = np.unique(place[at], return_inverse=True)
+                if label is None:
+                    weights = self._solve(select(distinct, these), draws, plug_in)
+                else:
+                    weights = self._solved(label).at(position[these], which)
+                yield at, weights if len(these) == len(at) else weights[:, own]
 
     def updated(self, columns: Columns, density: Floats, plug_in: bool = False) -> Floats:
         distinct, place = self._places(columns)
@@ -322,9 +380,15 @@ class SmoothWeights:
         return weight
 
     def mean(self, columns: Columns) -> Floats:
+        """Weights averaged over the draws."""
         mean = np.empty((len(columns["score"]), self._number))
-        for at, weights in self.blocks(columns):
-            mean[at] = weights.mean(axis=0)
+        labels, code, position = self._along(columns)
+        for number, label in enumerate(labels):
+            at = code == number
+            mean[at] = self._solved(label).mean_at(position[at])
+        rest = np.flatnonzero(code < 0)
+        for at, weights in self.blocks(select(columns, rest)):
+            mean[rest[at]] = weights.mean(axis=0)
         return mean
 
     @cached_property
@@ -336,23 +400,20 @@ class SmoothWeights:
         ends = (0.0, 1.0) if ranks else (float(low - reach), float(high + reach))
         return np.linspace(ends[0], ends[1], 2 * _GRID)
 
-    @cached_property
-    def _solved(self) -> "_Solved":
-        """Weights of all draws at a grid of scores."""
-        kept = _SOLVED_OF.get(id(self._fit.data))
-        if kept is not None:
-            return kept
-        position = np.linspace(self._grid[0], self._grid[-1], _SOLVED)
-        score = self._fit.axis("mean").inverse(position)
-        logs = np.empty((_SOLVED, self.draws, self._number), dtype=np.float32)
+    def _solved(self, label: str) -> _Solved:
+        """Weights of all draws at a grid of scores, of one group if the fit has groups."""
+        if id(self._fit.data) not in _SOLVED_OF:
+            _SOLVED_OF[id(self._fit.data)] = {}
+            weakref.finalize(self._fit.data, _SOLVED_OF.pop, id(self._fit.data), None)
+        by_label = _SOLVED_OF[id(self._fit.data)]
+        if label not in by_label:
+            position = np.linspace(self._grid[0], self._grid[-1], _SOLVED)
+            columns = {"score": self._fit.axis("mean").inverse(position)}
+            if self._fit.groups and label:
+                columns["group"] = np.full(_SOLVED, label, dtype=object)
 
-        def fill(part: Ints) -> None:
-            own = self._solve({"score": score[part]}, None, False).transpose(1, 0, 2)
-            logs[part] = np.log(np.maximum(own, np.exp(LOWEST)))
+            def solve(points: Ints) -> Floats:
+                return self._solve(select(columns, points), None, False)
 
-        step = max(1, _AT_ONCE // logs[0].size)
-        for _ in ordered_map(fill, np.split(np.arange(_SOLVED), np.arange(step, _SOLVED, step))):
-            pass
-        kept = _SOLVED_OF[id(self._fit.data)] = _Solved(position, logs)
-        weakref.finalize(self._fit.data, _SOLVED_OF.pop, id(self._fit.data), None)
-        return kept
+            by_label[label] = _Solved(position, (self.draws, self._number), solve)
+        return by_label[label]

@@ -345,7 +345,7 @@ def test_few_items_are_checked(n):
 
 def test_inference_that_failed_comes_first():
     status = Status(False, "Pareto k 0.9", 0.9, 0.05, 1.0)
-    result = check_items(hand_made_fit(status=status), simulate(500, 0))
+    result = check_items(hand_made_fit(status=status), simulate(500, 1))
     verdict = result.table.set_index("check")["verdict"]
     names = ["converged", "pareto_k", "ess_fraction"]
     assert verdict[names].tolist() == ["fail", "fail", "look"]

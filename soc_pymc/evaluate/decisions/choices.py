@@ -8,16 +8,16 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from ..._lib.arguments import PROBABILITY, digits, numbers_of
-from ..._lib.arrays import Floats
+from ..._lib.arrays import Floats, Ints
 from ..._lib.errors import FitError
-from ...checks.predictive import in_batches
+from ...checks.predictive import in_batches, thin
 from ...data.items import Items, check_outcomes
 from ...families.family import Family, family_of
 from ...families.further import expected_variance
 from ...families.validity import LARGEST
 from ...inference.results import Fit
 from ...posterior.curves import items_at_once
-from ...posterior.interface import Columns, Posterior, ThetaMixture, in_chunks
+from ...posterior.interface import Columns, Posterior, ThetaMixture, in_chunks, select
 from ...posterior.item_columns import read_items
 from ...posterior.predictive import posterior_of
 
@@ -70,6 +70,25 @@ class DecisionItems:
         return in_batches(
             title, columns, _BATCH, progress, lambda part: in_chunks(some, step, part)
         )
+
+    def above(self, threshold: Floats, progress: bool) -> Floats:
+        """P(theta > threshold) of every item, averaged over the draws of the curves."""
+
+        def answer(columns: Columns, theta: ThetaMixture) -> list[Floats]:
+            tail = self.family.above(columns["threshold"], theta.first, theta.second)
+            return [theta.average(tail, np.where(columns["threshold"] < 0.0, 1.0, 0.0))]
+
+        (found,) = self.each("probabilities", answer, progress, threshold=threshold)
+        return np.clip(found, 0.0, 1.0)
+
+    def some(self, at: Ints) -> "DecisionItems":
+        """Some of the items."""
+        return replace(self, columns=select(self.columns, at), index=self.index[at])
+
+    def thinned(self, most: int) -> "DecisionItems":
+        """The items with at most `most` draws of the curves."""
+        few = thin(self.fit, most)
+        return replace(self, fit=few, posterior=posterior_of(few))
 
 
 def read_decision(
@@ -151,13 +170,8 @@ def probability_above(
     """
     decision = read_decision(fit, items, progress)
     cut = _per_item(threshold, len(decision), "threshold")
-
-    def answer(columns: Columns, theta: ThetaMixture) -> list[Floats]:
-        tail = decision.family.above(columns["threshold"], theta.first, theta.second)
-        return [theta.average(tail, np.where(columns["threshold"] < 0.0, 1.0, 0.0))]
-
-    (found,) = decision.each("probabilities", answer, progress, threshold=cut)
-    return pd.Series(np.clip(found, 0.0, 1.0), decision.index, name="probability_above")
+    found = decision.above(cut, progress)
+    return pd.Series(found, decision.index, name="probability_above")
 
 
 def expected_loss(

@@ -42,7 +42,12 @@ _STREAMS = 3  # of random numbers in a tile: which component, and two for theta
 _TOP = 4_000_000  # largest theta held at once, over draws
 _MOST_RANKED = 4096  # draws of a block of items that are ranked at once
 _KEPT = 4_000_000  # draws of all items kept from the first pass to the second, at most
+_WORTH = 4 * LANE  # draws for fewer of which none are kept
 _BATCHES, _BATCH_NUMBERS = 100, 20_000_000  # batches of draws, and numbers held for them
+_LEADERS = BLOCK  # items whose draws show what the others have to exceed, at least
+_SCREENED = 64  # draws of the curves by which items are left out
+_PARTS = np.array([0.0, 0.1])  # where parts of the sorted draws begin, bounded by their least
+_NEGLIGIBLE = 1e-4  # sum of the probabilities of the items that are left out
 _FEWEST = 8  # batches for less than which the sum over items is not made use of
 
 
@@ -192,7 +197,8 @@ def probability_best(
     -----
     A mean over draws of P(theta_i > T_i), where T_i is the k-th largest theta of the others, minus
     its regression on the sum over items, of which the expectation k is known. Where equal theta
-    stand at the border they share what is left. Items are streamed: memory is of the order of
+    stand at the border they share what is left. Of thousands of items, those whose probabilities
+    add up to less than 1e-4 are left out and get 0. Items are streamed: memory is of the order of
     ``draws`` (k + 1) and of 20 numbers an item.
 
     Examples
@@ -207,11 +213,38 @@ def probability_best(
     decision = read_decision(fit, items, progress)
     if size >= len(decision):
         return pd.DataFrame({"probability": 1.0, "error": 0.0}, index=decision.index)
-    top = _TopProbabilities(decision, size, key, curve_numbers(decision.draws, number, key))
-    total = 2 * number * len(decision)
+    curves, found = curve_numbers(decision.draws, number, key), np.zeros((2, len(decision)))
+    candidates = _candidates(decision, size, key, curves)
+    top = _TopProbabilities(decision.some(candidates), size, key, curves)
+    total = 2 * number * len(candidates)
     with phase("probability of being best", total=total, unit="draws", enabled=progress) as shown:
-        probability, error = top.run(shown)
-    return pd.DataFrame({"probability": probability, "error": error}, index=decision.index)
+        found[:, candidates] = top.run(shown)
+    return pd.DataFrame({"probability": found[0], "error": found[1]}, index=decision.index)
+
+
+def _candidates(items: DecisionItems, size: int, seed: int, curves: Ints) -> Ints:
+    """Items that may be among the `size` largest: the others are so with 1e-4 together, at most.
+
+    The largest of a few leaders bound from below what an item has to exceed in each draw.
+    """
+    every = np.arange(len(items))
+    leaders = max(_LEADERS, 4 * size)
+    if len(items) <= 4 * leaders:
+        return every
+    few = items.thinned(_SCREENED)
+    mean, sd, _ = few.posterior.scorer((), "auto", False)(items.columns)
+    first = np.argsort(-mean - 2.0 * sd, kind="stable")[:leaders]
+    theta = joint_draws(items.some(np.sort(first)), curves, seed, lambda _: None)
+    border = np.sort(np.partition(theta, -size, axis=1)[:, -size])
+    start = np.unique((len(border) * _PARTS).astype(int))
+    share = np.diff(start, append=len(border)) / len(border)
+    tail = sum(
+        part * few.above(np.full(len(items), least), False)
+        for part, least in zip(share, border[start], strict=True)
+    )
+    tail[first] = 1.0
+    order = np.argsort(tail, kind="stable")
+    return np.sort(order[np.cumsum(tail[order]) > _NEGLIGIBLE])
 
 
 @dataclass
@@ -236,7 +269,10 @@ class _TopProbabilities:
 
     def run(self, shown: Phase) -> tuple[Floats, Floats]:
         """Probabilities and their standard errors."""
-        step = min(_MOST_RANKED, max(LANE, _TOP // (self.size + 1) // LANE * LANE))
+        most = [_MOST_RANKED, _TOP // (self.size + 1)]
+        if (without_drawing_again := _KEPT // len(self.items)) >= _WORTH:
+            most.append(without_drawing_again)
+        step = max(LANE, min(most) // LANE * LANE)
         for start in range(0, len(self.curves), step):
             self._group(slice(start, min(start + step, len(self.curves))), shown)
         return self._answer()

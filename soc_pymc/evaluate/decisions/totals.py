@@ -7,7 +7,7 @@ items share, it is their equal mixture.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -138,8 +138,7 @@ def total(
     share = weight / unit[code]
     if mean:
         unit = 1.0 / _positive_sums(share, code, labels)
-    columns, index = select(decision.columns, order), decision.index[order]
-    sums = _Sums(replace(decision, columns=columns, index=index), share[order], sizes)
+    sums = _Sums(decision.some(order), share[order], sizes)
     with phase("totals", total=len(order), unit="items", enabled=progress) as bar:
         found = [part.rows(probs, cut, unit[at]) for at, part in sums.each(bar)]
     names = ["mean", "sd", "sd_curves", *(quantile_name(p).removeprefix("theta_") for p in probs)]
@@ -247,8 +246,9 @@ class _Sums:
         if not few.any():
             return np.empty((_DRAWS, 0))
         whole, at = self.decision, begin + np.flatnonzero(few[code])
-        some = replace(whole, columns=select(whole.columns, at), index=whole.index[at])
-        theta = joint_draws(some, curve_numbers(whole.draws, _DRAWS, 0), 0, lambda _: None)
+        theta = joint_draws(
+            whole.some(at), curve_numbers(whole.draws, _DRAWS, 0), 0, lambda _: None
+        )
         return _added(theta * self.weight[at], code[few[code]])
 
 
