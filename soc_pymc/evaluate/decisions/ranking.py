@@ -232,7 +232,7 @@ def _candidates(items: DecisionItems, size: int, seed: int, curves: Ints) -> Int
     if len(items) <= 4 * leaders:
         return every
     few = items.thinned(_SCREENED)
-    mean, sd, _ = few.posterior.scorer((), "auto", False)(items.columns)
+    mean, sd, *_ = few.posterior.scorer(())(items.columns)
     first = np.argsort(-mean - 2.0 * sd, kind="stable")[:leaders]
     theta = joint_draws(items.some(np.sort(first)), curves, seed, lambda _: None)
     border = np.sort(np.partition(theta, -size, axis=1)[:, -size])
