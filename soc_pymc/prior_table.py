@@ -87,7 +87,7 @@ def _raised(a: Any, *by: Any) -> Any:
 
 def _gamma_law(a: Any, b: Any, norm: Any, t: Any, of: Any) -> tuple[Any, Any]:
     """Distribution function at theta = exp(t) and density of t, by Peizer and Pratt at a + 4."""
-    x = of.keep(of.high(b * of.exp(of.low(t, 690.0)), 1e-290))
+    x = of.keep(of.low(of.high(b * of.exp(of.low(t, 690.0)), 1e-290), 1e90))
     density = of.keep(of.exp(norm + a * t - x))
     away = x - a - 4.0 + 1 / 3 - 0.02 / (a + 4.0)
     z = of.keep(away * of.sqrt((1.0 + _bend((a + 3.5) / x, of)) / x))
@@ -425,16 +425,24 @@ def _labels(table: PriorTable, group: Any, n: int) -> Any:
 
 
 def posterior_rows(
-    table: PriorTable, t: Any, y: Any, n: Any, probs: Sequence[float], size: Any, labels: Any
+    table: PriorTable,
+    t: Any,
+    y: Any,
+    n: Any,
+    probs: Sequence[float],
+    size: Any,
+    labels: Any,
+    skip: bool = False,
 ) -> tuple[Any, Any]:
     """Mean, sd, variance, quantiles and, with zeros, p_zero (rows, n), and flags of items (n,).
 
-    Arguments are valid arrays (n,); `size` is the one that the prior depends on, if it does.
+    Arguments are valid arrays (n,); `size` is the one that the prior depends on, if it does. With
+    `skip`, rows of items that are flagged whatever their outcome are NaN.
     """
-    out = np.empty((3 + len(probs) + table.meta["zero"], len(t)))
-    flagged = np.empty(len(t), dtype=bool)
+    out = np.full((3 + len(probs) + table.meta["zero"], len(t)), np.nan)
+    flagged = np.ones(len(t), dtype=bool)
     with np.errstate(all="ignore"):  # what cannot be computed is NaN, and flagged
-        for part in posterior_nodes(table, t, y, n, size, labels):
+        for part in posterior_nodes(table, t, y, n, size, labels, skip):
             nodes = part.weight, part.a, part.b
             out[:, part.items] = mixture_rows(table.family, *nodes, probs, part.zero)
             flagged[part.items] = part.flagged
@@ -454,16 +462,17 @@ class Posteriors:
 
 
 def posterior_nodes(
-    table: PriorTable, t: Any, y: Any, n: Any, size: Any, labels: Any
+    table: PriorTable, t: Any, y: Any, n: Any, size: Any, labels: Any, skip: bool = False
 ) -> Iterator[Posteriors]:
-    """Nodes of all items given their outcomes, in parts of any order."""
+    """Nodes of all items given their outcomes, in parts of any order; as by `posterior_rows`."""
     blocks, cell, x, w = _places(table, t, size, labels)
     number = np.concatenate([np.diff(block.start) for block in blocks])[cell]
     flagged = np.concatenate([block.wide for block in blocks])[cell]
     if "score" not in table.meta["axis"]:  # beyond the outermost cells
         flagged |= (x < 0.0) | (x > 1.0)
     limit = MOST_MOVED if table.meta["mixture"] else MOST_APART
-    for at in _chunks(table, cell, number, y, n):
+    chosen = np.flatnonzero(~flagged) if skip else np.arange(len(t))
+    for at in _chunks(table, chosen, cell, number, y, n):
         prior = _nodes(table, blocks, cell[at], x[at], w[at])
         *nodes, zero, apart = _updated(table, blocks, cell[at], prior, y[at], n[at])
         yield Posteriors(at, *nodes, zero, flagged[at] | ~(apart <= limit))
@@ -508,12 +517,14 @@ def _within(cuts: Any, values: Any, edges: Any, u: Any) -> tuple[Any, Any]:
     return cell, (u - edges[cell]) / (edges[cell + 1] - edges[cell])
 
 
-def _chunks(table: PriorTable, cell: Any, number: Any, y: Any, n: Any) -> Iterator[Any]:
-    """Indices of items whose cells have equally many nodes, cell by cell."""
+def _chunks(
+    table: PriorTable, chosen: Any, cell: Any, number: Any, y: Any, n: Any
+) -> Iterator[Any]:
+    """Indices of chosen items whose cells have equally many nodes, cell by cell."""
     keys = (cell, number)
     if table.meta["mixture"]:  # neighbours share the components that count
         keys = (y / n if table.family.positive else y, *keys)
-    order = np.lexsort(keys)
+    order = chosen[np.lexsort([key[chosen] for key in keys])]
     ends = np.flatnonzero(np.diff(number[order])) + 1
     for part in np.split(order, ends):
         if len(part):
@@ -650,11 +661,11 @@ def nearest_member(
     a, b = family.matched(mean, variance)
     share = np.broadcast_to(share, mean.shape)
     t, width = start(family.cumulants(a, b, ARRAYS), share, ARRAYS)
-    if family.positive:
-        t, width = np.clip(t, -LOWEST, LOWEST), np.minimum(width, 0.1 * LOWEST)
+    width = np.minimum(width, 0.1 * LOWEST) if family.positive else width
     rows = a[None], b[None], family.norm(a, b, ARRAYS)[None]
     found = solve(family.law, np.ones((1, 1)), rows, share, t, width, close)
-    return np.where(np.isnan(found), t, found), width
+    found = np.where(np.isnan(found), t, found)
+    return np.clip(found, -LOWEST, LOWEST) if family.positive else found, width
 
 
 def start(member: tuple[Any, Any, Any], share: Any, of: Any) -> tuple[Any, Any]:

@@ -10,11 +10,8 @@ from scipy.interpolate import RegularGridInterpolator
 from .._lib.arrays import Floats, Ints
 from ..inference.results import Fit
 from ..prior_table import (
-    ARRAYS,
-    FAMILIES,
     OUTER_LEVEL,
     Posteriors,
-    nearest_member,
     posterior_nodes,
     posterior_rows,
 )
@@ -32,7 +29,8 @@ from .interface import (
 from .prior_build import table_of, why_no_table
 
 _MANY = 1 << 15  # items per chunk with a single draw
-_POINTS, _SIZES, _OUTCOMES = 14, 10, 12  # of the grid on which quantiles are found, along each
+_POINTS, _SIZES, _OUTCOMES = 20, 12, 12  # of the grid on which quantiles are found, along each
+_TINY = 1e-300
 _FEW = 6  # values that are kept apart, rather than interpolated
 _SAMPLE, _WITHIN = 40, 0.02  # items that prove a grid; error allowed, in widths of the interval
 
@@ -92,11 +90,11 @@ def further_interval(
 
 def _by_table(posterior: Posterior, fit: Fit, probs: Sequence[float], columns: Columns) -> Floats:
     given = _arguments(posterior, fit, columns)
-    rows, flagged = posterior_rows(*given, probs, *_terms(posterior, fit, columns))
+    terms = _terms(posterior, fit, columns)
+    rows, flagged = posterior_rows(*given, probs, *terms, skip=True)
     at = np.flatnonzero(flagged)
     if len(at):
-        by_draws = partial(_by_draws, posterior, fit, probs)
-        rows[:, at] = by_draws(select(columns, at))
+        rows[:, at] = _by_draws(posterior, fit, probs, select(columns, at))
     return np.asarray(rows)
 
 
@@ -107,20 +105,23 @@ def _by_draws(posterior: Posterior, fit: Fit, probs: Sequence[float], columns: C
     """Rows of flagged items over all draws.
 
     Moments are sums over the draws. Quantiles of items that share a group, and few outcomes, are
-    smooth in score and size: they are found on a grid if that has fewer points than items.
+    smooth in score and size: they are interpolated on a grid if that has fewer points than items.
     """
     step = items_at_once(fit)
-    exact = partial(posterior.rows, probs=probs)
+    exact = partial(in_chunks, partial(posterior.rows, probs=probs), step)
     if fit.prior.gridded or not len(probs):
-        return in_chunks(exact, step, columns)
-    out = np.full((3 + len(probs), len(columns["score"])), np.nan)
-    out[:3] = in_chunks(partial(posterior.rows, probs=()), step, columns)
+        return exact(columns)
+    out = np.empty((3 + len(probs), len(columns["score"])))
     coordinates = _coordinates(posterior, fit, columns)
     for at in _alike(fit, columns, coordinates):
         items = select(columns, at)
         places = {role: values[at] for role, values in coordinates.items()}
-        found = _on_a_grid(posterior, fit, probs, items, places, out[:3, at])
-        out[3:, at] = in_chunks(exact, step, items)[3:] if found is None else found
+        found = _on_a_grid(posterior, fit, exact, items, places)
+        if found is None:
+            out[:, at] = exact(items)
+        else:
+            out[:3, at] = in_chunks(partial(posterior.rows, probs=()), step, items)
+            out[3:, at] = found
     return out
 
 
@@ -149,47 +150,34 @@ def _alike(fit: Fit, columns: Columns, coordinates: dict[str, Floats]) -> Iterat
 
 
 def _on_a_grid(
-    posterior: Posterior,
-    fit: Fit,
-    probs: Sequence[float],
-    items: Columns,
-    coordinates: dict[str, Floats],
-    moments: Floats,
+    posterior: Posterior, fit: Fit, exact: Scorer, items: Columns, coordinates: dict[str, Floats]
 ) -> Floats | None:
-    """Quantiles (probabilities, n) interpolated on a grid; None if it is large or not accurate.
-
-    What is interpolated is the distance of a quantile from that of the family's member with the
-    same moments, in units of that member's width.
-    """
+    """Quantiles interpolated on a grid; None if it is large, or not accurate for a sample."""
+    n, positive = len(items["score"]), posterior.outcome.positive
     number = dict(zip(coordinates, (_POINTS, _SIZES, _OUTCOMES), strict=True))
-    varied = {role: own for role, own in coordinates.items() if np.ptp(own) > 0.0}
-    axes = [np.linspace(own.min(), own.max(), number[role]) for role, own in varied.items()]
-    if 2 * np.prod([len(axis) for axis in axes]) + _SAMPLE > len(moments[0]):
+    varied = {role: values for role, values in coordinates.items() if np.ptp(values) > 0.0}
+    axes = [np.linspace(v.min(), v.max(), number[role]) for role, v in varied.items()]
+    shape = [len(axis) for axis in axes]
+    if not axes or 2 * np.prod(shape) + _SAMPLE > n:
         return None
-    mesh = [values.ravel() for values in np.meshgrid(*axes, indexing="ij")]
-    total = len(mesh[0]) if mesh else 1
-    grid = {name: np.repeat(values[:1], total) for name, values in items.items()}
-    for role, values in zip(varied, mesh, strict=True):
-        if role == "score":
-            grid[role] = fit.axis("mean").inverse(values)
-        elif role == posterior.outcome.size:
-            grid[role] = np.exp(values)
-        else:
-            grid[role] = np.expm1(values) if posterior.outcome.positive else values
-    rows = partial(in_chunks, partial(posterior.rows, probs=probs), items_at_once(fit))
-    at_points, family = rows(grid), FAMILIES[posterior.family.name]
-    found = np.empty((len(probs), len(moments[0])))
-    for k, prob in enumerate(probs):
-        place, width = nearest_member(family, at_points[0], at_points[2], prob)
-        away = (family.line(at_points[3 + k]) - place) / width
-        if mesh:
-            shaped = away.reshape([len(axis) for axis in axes])
-            away = RegularGridInterpolator(axes, shaped, "cubic", bounds_error=False)(
-                np.column_stack(list(varied.values()))
-            )
-        place, width = nearest_member(family, moments[0], moments[2], prob)
-        found[k] = family.theta(place + width * away, ARRAYS)
-    sample = np.unique(np.linspace(0, len(moments[0]) - 1, _SAMPLE).astype(int))
-    error = np.abs(found[:, sample] - rows(select(items, sample))[3:])
-    unit = np.ptp(found[:, sample], axis=0) if len(probs) > 1 else moments[1, sample]
-    return found if (error <= _WITHIN * unit).all() else None
+    mesh = dict(zip(varied, map(np.ravel, np.meshgrid(*axes, indexing="ij")), strict=True))
+    grid = {name: np.repeat(values[:1], np.prod(shape)) for name, values in items.items()}
+    back = {
+        "score": fit.axis("mean").inverse,
+        posterior.outcome.size: np.exp,
+        posterior.outcome.observed: np.expm1 if positive else np.asarray,
+    }
+    grid |= {role: back[role](values) for role, values in mesh.items()}
+    values = exact(grid)[3:]
+    if positive:  # they may be of any size: as logs, and others as shares of the largest
+        top = np.maximum(values.max(axis=0), _TINY)
+        values = np.vstack([values / top, np.log(top)])
+    shaped = np.moveaxis(values.reshape(-1, *shape), 0, -1)
+    places = np.column_stack(list(varied.values()))
+    found = RegularGridInterpolator(axes, shaped, "cubic")(places).T
+    if positive:
+        found = np.clip(found[:-1], 0.0, 1.0) * np.exp(found[-1])
+    sample = np.unique(np.linspace(0, n - 1, _SAMPLE).astype(int))
+    proof = exact(select(items, sample))
+    width = np.ptp(proof[3:], axis=0) if len(proof) > 4 else proof[1]
+    return found if (np.abs(found[:, sample] - proof[3:]) <= _WITHIN * width).all() else None
