@@ -30,8 +30,8 @@ from .prior_build import table_of, why_no_table
 
 _MANY = 1 << 15  # items per chunk with a single draw
 _POINTS, _SIZES, _OUTCOMES = 20, 12, 12  # of the grid on which quantiles are found, along each
-_TINY = 1e-300
-_FEW = 6  # values that are kept apart, rather than interpolated
+_TINY, _SMALL = 1e-300, 1e-4  # of a quantile, and of its share of a larger one
+_SHARED = 0.02  # share of items from which a value is kept apart, rather than interpolated
 _SAMPLE, _WITHIN = 40, 0.02  # items that prove a grid; error allowed, in widths of the interval
 
 
@@ -116,12 +116,9 @@ def _by_draws(posterior: Posterior, fit: Fit, probs: Sequence[float], columns: C
     for at in _alike(fit, columns, coordinates):
         items = select(columns, at)
         places = {role: values[at] for role, values in coordinates.items()}
-        found = _on_a_grid(posterior, fit, exact, items, places)
-        if found is None:
-            out[:, at] = exact(items)
-        else:
-            out[:3, at] = in_chunks(partial(posterior.rows, probs=()), step, items)
-            out[3:, at] = found
+        moments = in_chunks(partial(posterior.rows, probs=()), step, items)
+        quantiles = _on_a_grid(posterior, fit, exact, items, places, moments)
+        out[:, at] = exact(items) if quantiles is None else np.vstack([moments, quantiles])
     return out
 
 
@@ -136,21 +133,25 @@ def _coordinates(posterior: Posterior, fit: Fit, columns: Columns) -> dict[str, 
 
 
 def _alike(fit: Fit, columns: Columns, coordinates: dict[str, Floats]) -> Iterator[Ints]:
-    """Indices of items of the same group and atom, and the same of whatever has few values."""
+    """Indices of items of the same group and atom, and with the same of whatever many share."""
     keys = [atom_of(fit, columns["score"])]
     if fit.groups:
         keys.append(np.unique(columns["group"].astype(str), return_inverse=True)[1])
     for values in coordinates.values():
-        distinct, place = np.unique(values, return_inverse=True)
-        if len(distinct) <= _FEW:
-            keys.append(place)
+        _, place, count = np.unique(values, return_inverse=True, return_counts=True)
+        keys.append(np.where(count[place] >= _SHARED * len(values), place, -1))
     place = np.unique(np.stack(keys), axis=1, return_inverse=True)[1].reshape(-1)
     order = np.argsort(place, kind="stable")
     yield from np.split(order, np.flatnonzero(np.diff(place[order])) + 1)
 
 
 def _on_a_grid(
-    posterior: Posterior, fit: Fit, exact: Scorer, items: Columns, coordinates: dict[str, Floats]
+    posterior: Posterior,
+    fit: Fit,
+    exact: Scorer,
+    items: Columns,
+    coordinates: dict[str, Floats],
+    moments: Floats,
 ) -> Floats | None:
     """Quantiles interpolated on a grid; None if it is large, or not accurate for a sample."""
     n, positive = len(items["score"]), posterior.outcome.positive
@@ -168,15 +169,16 @@ def _on_a_grid(
         posterior.outcome.observed: np.expm1 if positive else np.asarray,
     }
     grid |= {role: back[role](values) for role, values in mesh.items()}
-    values = exact(grid)[3:]
+    mean, _, _, *values = exact(grid)
     if positive:  # they may be of any size: as logs, and others as shares of the largest
-        top = np.maximum(values.max(axis=0), _TINY)
-        values = np.vstack([values / top, np.log(top)])
-    shaped = np.moveaxis(values.reshape(-1, *shape), 0, -1)
+        top = np.maximum(np.max(values, axis=0), _TINY)
+        shares = np.maximum(np.array(values) / top, _SMALL)
+        values = [*np.log(shares), np.log(top / mean)]
+    shaped = np.moveaxis(np.reshape(values, (-1, *shape)), 0, -1)
     places = np.column_stack(list(varied.values()))
     found = RegularGridInterpolator(axes, shaped, "cubic")(places).T
     if positive:
-        found = np.clip(found[:-1], 0.0, 1.0) * np.exp(found[-1])
+        found = np.exp(np.minimum(found[:-1], 0.0)) * (np.exp(found[-1]) * moments[0])
     sample = np.unique(np.linspace(0, n - 1, _SAMPLE).astype(int))
     proof = exact(select(items, sample))
     width = np.ptp(proof[3:], axis=0) if len(proof) > 4 else proof[1]
