@@ -1,9 +1,9 @@
-"""Posteriors of items from a fit's prior table, with NumPy alone: this file can be copied elsewhere.
+"""Posteriors of items from a fit's prior table, with NumPy alone: this file can be copied.
 
-A table cuts scores and log sizes into cells, for each group. In a cell the prior has nodes: pairs of
-conjugate parameters with weights, given by two curves that are polynomials there. An outcome updates
-every node (`alpha + clicks`) and, under a mixture, its weight, by Bayes' rule. Where the nodes do not
-represent the fit's draws closely, items are flagged.
+A table cuts scores and log sizes into cells, for each group. In a cell the prior has nodes: pairs
+of conjugate parameters with weights, given by two curves that are polynomials there. An outcome
+updates every node (`alpha + clicks`) and, under a mixture, its weight, by Bayes' rule. Where the
+nodes do not represent the fit's draws closely, items are flagged.
 """
 
 import hashlib
@@ -474,8 +474,9 @@ def posterior_nodes(
     chosen = np.flatnonzero(~flagged) if skip else np.arange(len(t))
     for at in _chunks(table, chosen, cell, number, y, n):
         prior = _nodes(table, blocks, cell[at], x[at], w[at])
-        *nodes, zero, apart = _updated(table, blocks, cell[at], prior, y[at], n[at])
-        yield Posteriors(at, *nodes, zero, flagged[at] | ~(apart <= limit))
+        nodes = _updated(table, blocks, cell[at], prior, y[at], n[at])
+        weight, a, b, zero, apart = nodes
+        yield Posteriors(at, weight, a, b, zero, flagged[at] | ~(apart <= limit))
 
 
 def _places(table: PriorTable, t: Any, size: Any, labels: Any) -> tuple[Any, Any, Any, Any]:
@@ -521,9 +522,9 @@ def _chunks(
     table: PriorTable, chosen: Any, cell: Any, number: Any, y: Any, n: Any
 ) -> Iterator[Any]:
     """Indices of chosen items whose cells have equally many nodes, cell by cell."""
-    keys = (cell, number)
+    keys = [cell, number]
     if table.meta["mixture"]:  # neighbours share the components that count
-        keys = (y / n if table.family.positive else y, *keys)
+        keys = [y / n if table.family.positive else y, *keys]
     order = chosen[np.lexsort([key[chosen] for key in keys])]
     ends = np.flatnonzero(np.diff(number[order])) + 1
     for part in np.split(order, ends):
@@ -549,13 +550,12 @@ def _rows_of(blocks: Any, cell: int) -> tuple[Block, slice]:
 def _nodes(table: PriorTable, blocks: Any, cell: Any, x: Any, w: Any) -> Any:
     """Weights and both curves at the nodes of items, (3, nodes, n)."""
     powers = np.array([x**i * w**j if j else x**i for i, j in table.meta["terms"]])
-    out = None
+    block, rows = _rows_of(blocks, int(cell[0]))
+    out = np.empty((3, rows.stop - rows.start, len(x)))
     for part, number in _runs(cell):
         block, rows = _rows_of(blocks, number)
-        found = block.nodes[rows] @ powers[:, part]
-        out = np.empty((*found.shape[:2], len(x))) if out is None else out
-        out[:, :, part] = found
-    return np.swapaxes(out, 0, 1)
+        out[:, :, part] = np.swapaxes(block.nodes[rows] @ powers[:, part], 0, 1)
+    return out
 
 
 def _updated(

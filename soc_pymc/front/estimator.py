@@ -385,7 +385,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         PROBABILITY(prob, "prob")
         ends = ((1 - prob) / 2, (1 + prob) / 2)
         given = _given(exposure, noise_sd, trials)
-        return self._summaries(t, y, given, ends, group)[3:].T.copy()
+        return self._summaries(t, y, given, ends, group)[3:5].T.copy()
 
     def score(
         self,

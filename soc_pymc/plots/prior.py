@@ -161,8 +161,8 @@ def prior_quantiles(
     `exposure` is that (or the noise sd) which the prior depends on; None where it depends on none.
     """
     size = {} if exposure is None else {fitted.outcome_of(fit).size: np.full(len(score), exposure)}
-    found = posterior_of(fit).scorer(tuple(levels), "all")({"score": score, **size})
-    return found[0], found[3:]
+    found = posterior_of(fit).scorer(tuple(levels), plug_in=True)({"score": score, **size})
+    return found[0], found[3 : 3 + len(levels)]
 
 
 def theta_axis(

@@ -115,10 +115,12 @@ class _FamilyPosterior:
         return self._updated(columns, *some_curves(self._fit, draws, *self._at(columns)))
 
     def rows(self, columns: Columns, probs: Sequence[float], *, plug_in: bool = False) -> Floats:
-        curves = self._draws(columns)
         if plug_in:
-            curves = tuple(curve[None] for curve in average_curves(self._fit, *self._at(columns)))
-        return over_draws(self.family.name, *self._updated(columns, *curves), probs)
+            first, second = average_curves(self._fit, *self._at(columns))
+            first, second = first[None], second[None]
+        else:
+            first, second = self._draws(columns)
+        return over_draws(self.family.name, *self._updated(columns, first, second), probs)
 
     def scorer(self, probs: Sequence[float], draws: str = "auto", plug_in: bool = False) -> Scorer:
         return scorer_of(self, self._fit, probs, draws, plug_in)

@@ -7,7 +7,6 @@ polynomials in the cell follow these. A group's cells are made when an item firs
 
 import threading
 from collections.abc import Callable
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -43,9 +42,10 @@ _DRAWS = 512  # of a mixture, with the moments of all
 _FAINT, _MOST_WAYS = 1e-5, 8  # share of the weights' covariance that is left out; ways in it
 _MEAN_SPREAD = 2.5  # an sd of log mean counts as this many of log cv2
 
-Nodes = Callable[[Columns, int], tuple[list[Floats], list[Floats], list[bool]]]
-"""From points of cells, equally many each, and the number of cells: nodes (points, 3, nodes) and ways
-of each cell, and whether its curves are hardly known."""
+Cells = tuple[list[Floats], list[Floats], list[bool]]
+"""Nodes (points, 3, nodes) and ways of cells, and whether their curves are hardly known."""
+Nodes = Callable[[Columns, int], Cells]
+"""From points of cells, equally many each, and the number of cells."""
 
 
 def table_of(fit: Fit) -> PriorTable:
@@ -130,15 +130,16 @@ def _divided(edges: Floats, number: int, least: int = 1) -> Floats:
 
 def _edges(fit: Fit) -> Floats:
     """Edges of cells on the score's axis: knots, places between them, and where curves jump."""
-    axis = fit.axis("mean")
+    axis, costly = fit.axis("mean"), fit.prior.gridded and fit.prior.exposure is not None
+    number, least = (_CELLS // 2, 1) if costly else (_CELLS, 2)
     names = ["mean_knot", "variance_knot", *["weight_knot"] * bool(fit.prior.gridded)]
     knots = np.unique(np.concatenate([knots_in(fit.data, name) for name in names]))
     if axis.scale == RANK:
-        return _divided(np.union1d(knots, [0.0, 1.0]), _CELLS, 2)
+        return _divided(np.union1d(knots, [0.0, 1.0]), number, least)
     reach = _BEYOND * (float(np.ptp(knots)) or 1.0)
     low, high = knots[0] - reach, knots[-1] + reach
     outer = np.linspace(low, knots[0], _OUTER + 1), np.linspace(knots[-1], high, _OUTER + 1)
-    edges = np.unique(np.concatenate([*outer, _divided(knots, _CELLS, 2)]))
+    edges = np.unique(np.concatenate([*outer, _divided(knots, number, least)]))
     if fit.prior.bin_effects:
         jumps = fit.data["constant_data"]["edge"].to_numpy()
         edges = np.union1d(edges, axis(jumps[axis.local.holds(jumps)]))
@@ -231,7 +232,7 @@ def _rules(fit: Fit) -> Nodes:
     """Gauss rules of the draws' curves."""
     family, (tops, numbers) = family_of(fit.prior), zip(*_LEVELS, strict=True)
 
-    def some(columns: Columns, cells: int) -> tuple[list[Floats], list[Floats], list[bool]]:
+    def some(columns: Columns, cells: int) -> Cells:
         size = columns.get(family.outcome.size)
         first, second = curves_at(fit, columns["score"], columns.get("group"), size)
         spread = curve_spread(family, first, second).reshape(cells, -1).max(axis=1)
@@ -240,16 +241,18 @@ def _rules(fit: Fit) -> Nodes:
         found = [gauss_rules(a, b, k) for a, b, k in zip(*curves, number.tolist(), strict=True)]
         return found, [np.zeros((nodes.shape[2], 0)) for nodes in found], list(spread > _WIDEST)
 
-    def nodes(columns: Columns, cells: int) -> tuple[list[Floats], list[Floats], list[bool]]:
+    def nodes(columns: Columns, cells: int) -> Cells:
         each = len(columns["score"]) // cells
         draws = fit.data["posterior"].sizes["chain"] * fit.data["posterior"].sizes["draw"]
         step = max(1, _AT_ONCE // (each * draws))
-        parts = []
+        found: Cells = [], [], []
         for begin in range(0, cells, step):
             end = min(begin + step, cells)
             part = slice(begin * each, end * each)
-            parts.append(some({k: v[part] for k, v in columns.items()}, end - begin))
-        return tuple(list(chain.from_iterable(column)) for column in zip(*parts, strict=True))
+            own = some({k: v[part] for k, v in columns.items()}, end - begin)
+            for column in range(3):
+                found[column].extend(own[column])
+        return found
 
     return nodes
 
@@ -258,7 +261,7 @@ def _mixture_nodes(fit: Fit) -> Nodes:
     """Components of a mixture, with mean and covariance of their weights over the draws."""
     family, weights = family_of(fit.prior), SmoothWeights(fit)
 
-    def nodes(columns: Columns, cells: int) -> tuple[list[Floats], list[Floats], list[bool]]:
+    def nodes(columns: Columns, cells: int) -> Cells:
         each = len(columns["score"]) // cells
         theta = weights.parameters(columns)
         curves = np.broadcast_arrays(*family.to_curves(*theta))

@@ -1,6 +1,6 @@
 """Scoring of items: by the prior table, and over all draws what the table cannot follow."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -46,21 +46,17 @@ def scorer_of(
     return partial(_by_table, posterior, fit, probs)
 
 
-def _arguments(posterior: Posterior, fit: Fit, columns: Columns) -> tuple[Any, ...]:
-    """The table, and the first columns that its functions take."""
-    return table_of(fit), columns["score"], *own_outcomes(posterior.outcome, columns)
-
-
-def _terms(posterior: Posterior, fit: Fit, columns: Columns) -> tuple[Any, Any]:
-    """Sizes, if the prior depends on them, and groups."""
-    size = None if fit.prior.exposure is None else columns[posterior.outcome.size]
-    return size, columns["group"].astype(object) if fit.groups else None
+def _arguments(posterior: Posterior, fit: Fit, columns: Columns) -> tuple[Any, Any, Any, Any, Any]:
+    """Scores, outcomes, sizes, and the terms of the prior: sizes and groups, or None."""
+    outcome, size = own_outcomes(posterior.outcome, columns)
+    term = None if fit.prior.exposure is None else columns[posterior.outcome.size]
+    group = columns["group"].astype(object) if fit.groups else None
+    return columns["score"], outcome, size, term, group
 
 
 def nodes_given_outcomes(posterior: Posterior, fit: Fit, columns: Columns) -> Iterator[Posteriors]:
     """The table's nodes of items given their outcomes, part by part."""
-    given = _arguments(posterior, fit, columns)
-    return posterior_nodes(*given, *_terms(posterior, fit, columns))
+    return posterior_nodes(table_of(fit), *_arguments(posterior, fit, columns))
 
 
 def further_interval(
@@ -89,9 +85,9 @@ def further_interval(
 
 
 def _by_table(posterior: Posterior, fit: Fit, probs: Sequence[float], columns: Columns) -> Floats:
-    given = _arguments(posterior, fit, columns)
-    terms = _terms(posterior, fit, columns)
-    rows, flagged = posterior_rows(*given, probs, *terms, skip=True)
+    t, outcome, size, term, group = _arguments(posterior, fit, columns)
+    given = table_of(fit), t, outcome, size, probs, term, group
+    rows, flagged = posterior_rows(*given, skip=True)
     at = np.flatnonzero(flagged)
     if len(at):
         rows[:, at] = _by_draws(posterior, fit, probs, select(columns, at))
@@ -163,7 +159,7 @@ def _on_a_grid(
         return None
     mesh = dict(zip(varied, map(np.ravel, np.meshgrid(*axes, indexing="ij")), strict=True))
     grid = {name: np.repeat(values[:1], np.prod(shape)) for name, values in items.items()}
-    back = {
+    back: dict[str, Callable[[Floats], Floats]] = {
         "score": fit.axis("mean").inverse,
         posterior.outcome.size: np.exp,
         posterior.outcome.observed: np.expm1 if positive else np.asarray,

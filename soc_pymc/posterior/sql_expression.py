@@ -7,6 +7,7 @@ of distinct items; they are joined to its nodes, and sums over the nodes give th
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import pairwise
 from operator import mul
 from types import SimpleNamespace
 from typing import Any
@@ -266,7 +267,7 @@ def _with_cells(items: Any, scorer: _Scorer) -> Any:
     inner = [exact(edge) for edge in meta["size_edges"][1:-1]]
     column = sheet.keep(_total((sheet["n"] >= edge).cast("int64") for edge in inner))
     v = of.low(of.high(of.log(of.high(sheet["n"], 1e-300)), edges[0]), edges[-1])
-    parts = [(v - low) / (high - low) for low, high in zip(edges[:-1], edges[1:], strict=True)]
+    parts = [(v - low) / (high - low) for low, high in pairwise(edges)]
     w = ibis.cases(*((column == k, part) for k, part in enumerate(parts)), else_=0.0)
     sheet.add(w=w, at=sheet["at"] * (len(edges) - 1) + column)
     return sheet.only(*kept, "w")

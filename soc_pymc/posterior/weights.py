@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, override
 
 import numpy as np
 import pandas as pd
@@ -86,7 +86,7 @@ class Weights(Protocol):
 # --- the components of bins ----------------------------------------------------------------------
 
 
-class BinWeights:
+class BinWeights(Weights):
     """One draw: components of a score's bin, shifted along the curve of the mean."""
 
     draws, items = 1, 5000
@@ -97,6 +97,7 @@ class BinWeights:
         self._weight, self._place, sd = (posterior[k].to_numpy()[0, 0] for k in COMPONENTS)
         self._variance = sd**2
 
+    @override
     def components(self, columns: Columns) -> tuple[Floats, Floats]:
         score = np.asarray(columns["score"], dtype=float)
         at = bin_of(self._fit, score)
@@ -104,6 +105,7 @@ class BinWeights:
         extra = np.broadcast_to(columns.get("spread", 0.0), len(score))[:, None]
         return middle[:, None] + self._place[at], self._variance[at] + extra
 
+    @override
     def curves(self, columns: Columns) -> dict[str, Floats]:
         family = family_of(self._fit.prior)
         theta = family.mixtures.parameters(*self.components(columns))
@@ -115,13 +117,16 @@ class BinWeights:
             found["log_mean"] = np.log(mean)
         return {name: values[None] for name, values in found.items()}
 
+    @override
     def blocks(self, columns: Columns, draws: Ints | None = None) -> Blocks:
         weight, number = self.mean(columns)[None], 1 if draws is None else len(draws)
         yield np.arange(weight.shape[1]), np.broadcast_to(weight, (number, *weight.shape[1:]))
 
+    @override
     def mean(self, columns: Columns) -> Floats:
         return np.asarray(self._weight[bin_of(self._fit, columns["score"])])
 
+    @override
     def updated(self, columns: Columns, density: Floats, plug_in: bool = False) -> Floats:
         return self.mean(columns) * density
 
@@ -219,7 +224,7 @@ class _Solved:
 _SOLVED_OF: dict[int, dict[str, _Solved]] = {}  # by id of a fit's data, while these exist
 
 
-class SmoothWeights:
+class SmoothWeights(Weights):
     """Components on a fixed grid, with weights by draw."""
 
     items = 5_000
@@ -255,6 +260,7 @@ class SmoothWeights:
         base, start = self._base(columns)
         return self._family.components.forms(base, self._functions, start, self._fit.prior.mixture)
 
+    @override
     def components(self, columns: Columns) -> tuple[Floats, Floats]:
         base = self._base(columns)[0]
         spread = np.asarray(columns.get("spread", 0.0), dtype=float)
@@ -262,6 +268,7 @@ class SmoothWeights:
             spread = spread * self._family.components.rise(base) ** 2
         return base.places(self._z), base.width(spread)[:, None]
 
+    @override
     def curves(self, columns: Columns) -> dict[str, Floats]:
         first, second = (np.array(x) for x in curves_at(self._fit, *self._at(columns)))
         bent_curves(first, second, self._forms(columns).handle)
@@ -345,6 +352,7 @@ class SmoothWeights:
         _, first, place = np.unique(codes, axis=1, return_index=True, return_inverse=True)
         return select(own, first), place.reshape(-1)
 
+    @override
     def blocks(self, columns: Columns, draws: Ints | None = None) -> Blocks:
         return self._blocks(columns, draws, False)
 
@@ -368,6 +376,7 @@ class SmoothWeights:
                     weights = self._solved(label).at(position[these], which)
                 yield at, weights if len(these) == len(at) else weights[:, own]
 
+    @override
     def updated(self, columns: Columns, density: Floats, plug_in: bool = False) -> Floats:
         distinct, place = self._places(columns)
         order = np.argsort(place, kind="stable")
@@ -379,6 +388,7 @@ class SmoothWeights:
                 weight[of] = average_weights(np.ascontiguousarray(own), density[of])
         return weight
 
+    @override
     def mean(self, columns: Columns) -> Floats:
         """Weights averaged over the draws."""
         mean = np.empty((len(columns["score"]), self._number))

@@ -96,7 +96,7 @@ def _top(results: Results, by: str) -> Table:
     """The first items by posterior mean or by a low quantile."""
     rows = results.overview.lists[by]
     scored = results.posterior.scorer(_PROBS, "all")(rows.columns)
-    mean, (low, cautious, high) = scored[0], scored[3:]
+    mean, _, _, low, cautious, high, *_ = scored
     ranks = {BY_MEAN: mean, BY_LOW_QUANTILE: cautious}[by]
     columns = {
         "Posterior mean": list(map(number, mean)),

@@ -156,7 +156,7 @@ def read_overview(
         lists[BY_LOW_QUANTILE].add(quantiles[0], n, batch)
         if threshold is not None:
             lists[BY_LOSS].add(_loss(mean, sd, threshold), n, batch)
-            above += (found[3:] > threshold).sum(axis=1)
+            above += (found[3 : 3 + len(_PROBS)] > threshold).sum(axis=1)
         for role in columns.keys() - {"group"}:
             low, high = ranges.get(role, (np.inf, -np.inf))
             values = columns[role]

@@ -291,7 +291,7 @@ def risk_adjusted(
     decision = read_decision(fit, items, progress)
     score = decision.posterior.scorer((float(quantile),), "all")
     (found,) = in_batches(
-        "risk-adjusted scores", decision.columns, _BATCH, progress, lambda part: score(part)[3:]
+        "risk-adjusted scores", decision.columns, _BATCH, progress, lambda part: score(part)[3:4]
     )
     return pd.Series(found, decision.index, name="risk_adjusted")
 
