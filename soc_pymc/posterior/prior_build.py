@@ -250,8 +250,7 @@ def _rules(fit: Fit) -> Nodes:
             end = min(begin + step, cells)
             part = slice(begin * each, end * each)
             own = some({k: v[part] for k, v in columns.items()}, end - begin)
-            for column in range(3):
-                found[column].extend(own[column])
+            found = found[0] + own[0], found[1] + own[1], found[2] + own[2]
         return found
 
     return nodes
