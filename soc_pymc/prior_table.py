@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["PriorTable", "load", "score"]
+__all__ = ["load", "score"]
 
 FORMAT = "soc_pymc-prior-4"
 MOST_APART = 0.5  # variance of the nodes' posterior means, relative to the mean of their variances
@@ -27,6 +27,7 @@ LEAST_WEIGHT = 1e-18  # posterior weights below this count as 0
 # error of a quantile's last step but one, as a logit: the step squares it; and of its first guess
 CLOSE, ROUGH = 1e-3, 0.3
 FARTHEST, LARGEST_LOG = 1e30, 230.0  # places in cells and curves: results stay finite
+_FAINT = 1e-10  # weights below this do not move a quantile
 _NARROW = 1e-13  # relative variance below which a quantile is a Normal's
 LOWEST = 690.0  # least log or logit of theta that counts, with its sign changed
 _MOST_STEPS = 60
@@ -621,6 +622,9 @@ def mixture_rows(
     whole = variance if zero is None else variance + zero * mean * mean
     out = [rest * mean, np.sqrt(rest * whole), rest * whole]
     if len(probs):
+        kept = (np.abs(weight) > _FAINT).any(axis=1)  # quantiles do not show the others
+        if weight.shape[1] > 1 and not kept.all():
+            weight, a, b = weight[kept], a[kept], b[kept]
         norm, below = family.norm(a, b, ARRAYS), 0.0
         if zero is not None and not family.positive:
             below = (weight * (law or family.law)(a, b, norm, 0.0, ARRAYS)[0]).sum(axis=0)

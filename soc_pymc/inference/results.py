@@ -177,6 +177,9 @@ class Fit:
     def _found(self) -> dict[Hashable, Any]:
         return {}
 
+    def __getstate__(self) -> dict[str, Any]:  # copies and pickles make again what is kept
+        return {name: value for name, value in self.__dict__.items() if name != "_found"}
+
     @property
     def by_bin(self) -> bool:
         """Whether curves are steps, one number for each bin."""

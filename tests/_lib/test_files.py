@@ -10,7 +10,7 @@ import pytest
 
 import soc_pymc as soc
 from soc_pymc._lib.files import seal
-from soc_pymc.posterior import prior_table
+from soc_pymc import prior_table
 
 ROLES = {"score": "score", "count": "count", "exposure": "exposure"}
 
