@@ -11,7 +11,6 @@ from .._lib.arrays import Floats, Ints
 from ..inference.results import Fit
 from ..prior_table import (
     OUTER_LEVEL,
-    Posteriors,
     posterior_nodes,
     posterior_rows,
 )
@@ -54,9 +53,18 @@ def _arguments(posterior: Posterior, fit: Fit, columns: Columns) -> tuple[Any, A
     return columns["score"], outcome, size, term, group
 
 
-def nodes_given_outcomes(posterior: Posterior, fit: Fit, columns: Columns) -> Iterator[Posteriors]:
-    """The table's nodes of items given their outcomes, part by part."""
-    return posterior_nodes(table_of(fit), *_arguments(posterior, fit, columns))
+def thetas(posterior: Posterior, fit: Fit, columns: Columns) -> Iterator[tuple[Ints, ThetaMixture]]:
+    """Theta of items given their outcomes, part by part: by the table, or over all draws."""
+    left = np.arange(len(columns["score"]))
+    if not why_no_table(fit):
+        flagged = np.ones(len(left), dtype=bool)
+        for part in posterior_nodes(table_of(fit), *_arguments(posterior, fit, columns), skip=True):
+            flagged[part.items] = part.flagged
+            yield part.items, ThetaMixture(part.a, part.b, part.weight, part.zero)
+        left = np.flatnonzero(flagged)
+    for begin in range(0, len(left), items_at_once(fit)):  # these come again
+        at = left[begin : begin + items_at_once(fit)]
+        yield at, posterior.theta(select(columns, at))
 
 
 def further_interval(
@@ -64,23 +72,11 @@ def further_interval(
 ) -> tuple[Floats, Floats]:
     """P(Y < y) and P(Y <= y) of a further outcome of items, given their own, each (n,)."""
     family, out = posterior.family, np.empty((2, len(outcome)))
-
-    def fill(at: Ints, theta: ThetaMixture) -> None:
-        theta = theta.listed(family)
+    for at, mixture in thetas(posterior, fit, columns):
+        theta = mixture.listed(family)
         curves = family.to_curves(theta.first, theta.second)
         for row, ends in zip(out, family.cdf_interval(outcome[at], size[at], *curves), strict=True):
             row[at] = theta.average(ends)
-
-    left = np.arange(len(outcome))
-    if not why_no_table(fit):
-        flagged = np.ones(len(outcome), dtype=bool)
-        for part in nodes_given_outcomes(posterior, fit, columns):
-            fill(part.items, ThetaMixture(part.a, part.b, part.weight, part.zero))
-            flagged[part.items] = part.flagged
-        left = np.flatnonzero(flagged)
-    for begin in range(0, len(left), items_at_once(fit)):
-        at = left[begin : begin + items_at_once(fit)]
-        fill(at, posterior.theta(select(columns, at)))
     return proper(*out)
 
 
