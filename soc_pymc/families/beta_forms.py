@@ -1,54 +1,18 @@
-"""Quantiles of Beta(a, b), and the Beta-Binomial's probabilities and cdf."""
+"""Probabilities and cdf of the Beta-Binomial."""
 
 import math
 
 import numba
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import special
 
 from .._lib.arrays import Floats
-from .beta_tails import beta_kernel, beta_lower, beta_upper
-from .special_forms import compiled, gamma_quantile, one_negative_binomial
+from .special_forms import compiled, one_negative_binomial
 
-_LARGE = 1e4  # parameters from which on scipy's quantile may not converge
-_NEWTON = 6  # steps of its search, which double its digits
-_LEAST = -690.0  # least logit of a quantile that is a number
 _SINGLE = 256  # numbers of successes whose probabilities are added up at the distribution's end
 _MOST = 1000  # numbers of successes that are added up one by one
 _REACH, _FALL = 10.0, 40.0  # sds, and Gamma tails, below which nothing is left of the lower tail
 _NODE, _SHARE = np.polynomial.legendre.leggauss(96)
-
-
-def beta_quantile(prob: ArrayLike, a: ArrayLike, b: ArrayLike) -> Floats:
-    """Quantile of Beta(a, b), by Newton's method on the logit where either is large."""
-    p, one, two = np.broadcast_arrays(*(np.asarray(v, dtype=float) for v in (prob, a, b)))
-    found = np.array(special.betaincinv(one, two, p))
-    large = (np.maximum(one, two) >= _LARGE) & (p > 0.0) & (p < 1.0)
-    if large.any():
-        p, one, two = p[large], one[large], two[large]
-        mirrored = one > two  # what a quantile is short of 1 has all its digits
-        sides = np.where(mirrored, 1.0 - p, p), np.where(mirrored, p, 1.0 - p)
-        x = _large_quantile(*sides, np.minimum(one, two), np.maximum(one, two))
-        found[large] = np.where(mirrored, 1.0 - x, x)
-    return found
-
-
-def _large_quantile(p: Floats, q: Floats, a: Floats, b: Floats) -> Floats:
-    """For a <= b and q = 1 - p; begun at a Gamma with the variance of the logit."""
-    shape = a / (a / b + 1.0)
-    # a quantile below all numbers stays where it begins
-    with np.errstate(divide="ignore"):
-        logit = np.log(gamma_quantile(p, shape)) - np.log(shape) + np.log(a) - np.log(b)
-    some = logit > _LEAST
-    p, a, b, q, below = p[some], a[some], b[some], q[some], p[some] <= 0.5
-    target = np.log(np.where(below, p, q))
-    for _ in range(_NEWTON):
-        x = special.expit(logit[some])
-        tail = np.where(below, beta_lower(x, a, b), beta_upper(x, a, b))
-        step = (target - np.log(tail)) * tail / beta_kernel(x, a, b)
-        logit[some] += np.clip(np.where(below, step, -step), -1.0, 1.0)
-    return np.asarray(special.expit(logit))
 
 
 # --- the Beta-Binomial ---------------------------------------------------------------------------

@@ -34,7 +34,6 @@ _LOGITS = 230.0  # largest logit of a mean
 _LOG_SPREADS = (-230.0, 2.7)  # of the second curve: spreads of logit theta are at most 21
 _ASYMPTOTIC = 10.0  # least argument of the series of polygamma functions
 _LONGEST, _CLOSE, _STEPS = 3.0, 1e-9, 60  # steps in log a and log b: longest, last, most
-_FAINT = 1e-8  # components of less weight are left out of quantiles
 # what rounding to the lattice below adds to the variance, in squared spreads: a 12th of a step's
 # square, twice where neither a nor b is far larger than the other
 _ROUNDED = 1.5 * STEP**2 / 12.0

@@ -18,7 +18,7 @@ from scipy import special
 
 from .._lib.arrays import Floats
 from . import poisson_gamma
-from .beta_forms import beta_binomial_ends, beta_quantile, log_beta_binomial
+from .beta_forms import beta_binomial_ends, log_beta_binomial
 from .beta_tails import beta_excess, beta_lower, beta_upper
 
 _LEAST = -230.0  # second curve below which all is Binomial to all digits, and squares overflow
@@ -115,11 +115,6 @@ def third(a: Any, b: Any) -> Any:
     """Third central moment of Beta(a, b)."""
     total = a + b
     return 2.0 * variance(a, b) * ((b - a) / total) / (total + 2.0)
-
-
-def quantile(prob: ArrayLike, a: ArrayLike, b: ArrayLike) -> Floats:
-    """Quantile of Beta(a, b) at probability `prob`."""
-    return beta_quantile(prob, a, b)
 
 
 def log_pmf(

@@ -62,7 +62,6 @@ class Family:
     mean: _Function  # (a, b) -> E(theta)
     variance: _Function  # (a, b) -> Var(theta)
     third: _Function  # (a, b) -> E[(theta - E(theta))^3]
-    quantile: _Function  # (probability, a, b)
     above: _Function  # (cut, a, b) -> P(theta > cut)
     excess: _Function  # (cut, a, b) -> E[(theta - cut)+]
     shortfall: _Function  # (cut, a, b) -> E[(cut - theta)+]
@@ -103,7 +102,6 @@ GAMMA = Family(
     mean=poisson_gamma.mean,
     variance=poisson_gamma.variance,
     third=poisson_gamma.third,
-    quantile=poisson_gamma.quantile,
     above=poisson_gamma.above,
     excess=poisson_gamma.excess,
     shortfall=poisson_gamma.shortfall,
@@ -137,7 +135,6 @@ NORMAL = Family(
     mean=lambda a, b: a,
     variance=lambda a, b: b,
     third=lambda a, b: np.zeros_like(b),
-    quantile=normal_normal.quantile,
     above=normal_normal.above,
     excess=normal_normal.excess,
     shortfall=normal_normal.shortfall,
@@ -171,7 +168,6 @@ BETA = Family(
     mean=binomial_beta.mean,
     variance=binomial_beta.variance,
     third=binomial_beta.third,
-    quantile=binomial_beta.quantile,
     above=binomial_beta.above,
     excess=binomial_beta.excess,
     shortfall=binomial_beta.shortfall,

@@ -57,12 +57,6 @@ def moments(mean: Any, variance: Any, noise_variance: Any) -> tuple[Any, Any]:
     return mean, variance + noise_variance
 
 
-def quantile(prob: ArrayLike, mean: ArrayLike, variance: ArrayLike) -> Floats:
-    """Quantile of Normal(mean, variance) at probability `prob`."""
-    centre, spread, p = (np.asarray(v, dtype=float) for v in (mean, variance, prob))
-    return np.asarray(centre + np.sqrt(spread) * special.ndtri(p))
-
-
 def _log_total(noise_sd: ArrayLike, log_variance: ArrayLike) -> Floats:
     """Log of the marginal's variance, for parts of any size."""
     # a value without noise has log noise -inf

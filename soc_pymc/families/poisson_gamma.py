@@ -17,7 +17,6 @@ from .components import inverse_trigamma
 from .special_forms import (
     gamma_kernel,
     gamma_lower,
-    gamma_quantile,
     gamma_upper,
     log_negative_binomial,
     negative_binomial_upto,
@@ -117,11 +116,6 @@ def variance(shape: Any, rate: Any) -> Any:
 def third(shape: Any, rate: Any) -> Any:
     """Third central moment of Gamma(shape, rate)."""
     return 2.0 * shape / rate / rate / rate
-
-
-def quantile(prob: ArrayLike, shape: ArrayLike, rate: ArrayLike) -> Floats:
-    """Quantile of Gamma(shape, rate) at probability `prob`."""
-    return np.asarray(gamma_quantile(prob, shape) / np.asarray(rate, dtype=np.float64))
 
 
 def log_pmf(

@@ -6,7 +6,6 @@ nearly the same averages of smooth functions.
 
 import numba
 import numpy as np
-from numpy.typing import ArrayLike
 
 from .._lib.arrays import Floats
 
@@ -19,12 +18,6 @@ _LEAST = 1e-7  # least norm of a polynomial of standardised draws, unless they t
 # three-point Gauss-Hermite rule, exact for polynomials up to degree 5
 _NODE = np.sqrt(3.0) * np.array([-1.0, 0.0, 1.0])
 _WEIGHT = np.array([1.0, 4.0, 1.0]) / 6.0
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def parabolas(x):  # type: ignore[no-untyped-def]
-    """Values at x of the parabolas that are 1 at one of 0, 1/2 and 1, and 0 at the others."""
-    return (1.0 - x) * (1.0 - 2.0 * x), 4.0 * x * (1.0 - x), x * (2.0 * x - 1.0)
 
 
 @_jit
@@ -102,28 +95,21 @@ def _fill(first, second, number, out):  # type: ignore[no-untyped-def]
 
 
 def gauss_rules(first: Floats, second: Floats, number: int) -> Floats:
-    """Rules (n, 3, number^2) as by `gauss_rule`, from draws (n, draws)."""
-    out = np.empty((len(first), 3, number**2))
-    _fill(np.ascontiguousarray(first), np.ascontiguousarray(second), number, out)
-    return out
+    """Nodes and weights that average smooth functions of two curves over their draws (n, draws).
 
-
-def gauss_rule(first: ArrayLike, second: ArrayLike, number: int) -> Rule:
-    """Nodes and weights that average smooth functions of two curves over their draws.
-
-    Draws are (draws, n). For K nodes a curve, the rule's arrays are (K^2, n). Polynomials in the
-    first curve of degree 2K - 1, and products of degree K - 1 in each, are averaged exactly.
-    Weights sum to 1 and may be negative.
+    For K nodes a curve, rules are (n, 3, K^2): weights and both curves. Polynomials in the first
+    curve of degree 2K - 1, and products of degree K - 1 in each, are averaged exactly. Weights sum
+    to 1 and may be negative.
 
     Examples
     --------
-    >>> weight, x, z = gauss_rule([[-1.0], [1.0]], [[0.0], [2.0]], 2)
+    >>> weight, x, z = gauss_rules(np.array([[-1.0, 1.0]]), np.array([[0.0, 2.0]]), 2)[0]
     >>> float((weight * x * z).sum().round(12))
     1.0
     """
-    x, z = np.asarray(first, dtype=float).T, np.asarray(second, dtype=float).T
-    weight, one, two = gauss_rules(x, z, number).transpose(1, 2, 0)
-    return weight, one, two
+    out = np.empty((len(first), 3, number**2))
+    _fill(np.ascontiguousarray(first), np.ascontiguousarray(second), number, out)
+    return out
 
 
 def product_rule(

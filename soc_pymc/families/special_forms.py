@@ -154,29 +154,6 @@ def gamma_kernel(shape: Floats, x: Floats) -> Floats:
     return np.exp(log_kernel)
 
 
-def gamma_quantile(prob: ArrayLike, shape: ArrayLike) -> Floats:
-    """Quantile of Gamma(shape, 1), by Newton's method on log probability for large shapes."""
-    p, a = np.broadcast_arrays(np.asarray(prob, dtype=float), np.asarray(shape, dtype=float))
-    found = np.array(special.gammaincinv(a, p))
-    large = (a >= _LARGE) & (p > 0.0) & (p < 1.0)
-    if large.any():
-        found[large] = _large_quantile(p[large], a[large])
-    return found
-
-
-def _large_quantile(p: Floats, a: Floats) -> Floats:
-    """`gamma_quantile` for large shapes, starting from Wilson and Hilferty (1931)."""
-    third = 1.0 / (3.0 * np.sqrt(a))
-    x = a * (1.0 - third * third + special.ndtri(p) * third) ** 3
-    below = p <= 0.5
-    target = np.where(below, p, 1.0 - p)
-    for _ in range(_NEWTON):
-        tail = np.where(below, gamma_lower(a, x), gamma_upper(a, x))
-        step = np.log(target / tail) * tail / (a * gamma_kernel(a, x))
-        x = x * (1.0 + np.where(below, step, -step))
-    return x
-
-
 def _tail(shape: Floats, x: Floats, ordinary: np.ufunc, sign: float) -> Floats:
     found = np.asarray(ordinary(shape, x))
     large = shape >= _LARGE

@@ -50,12 +50,6 @@ _AT_ONCE = 4_000_000  # numbers in one array of draws x scores x components
 _GRID = 1000  # points of the table between the outer knots of the weights
 _SOLVED = 150  # points at which weights are solved for; others are interpolated
 _MOST_GROUPS = 24  # of more groups, each score's weights are solved for
-_MOST = 0.01  # relative variance of marginal densities over draws, above which all draws are used
-_TINY = 1e-300
-_CELLS, _SIZES = 24, 8  # least number of cells along the score and the size
-_NEAR = 20_000  # items scored at once where no draws are in memory
-_MOST_KEPT = 25_000_000  # numbers in covariances at points that stay in memory
-_BLOCK = 32  # cells in which all draws are solved for at once
 
 
 class Weights(Protocol):

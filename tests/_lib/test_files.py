@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import soc_pymc as soc
-from soc_pymc._lib.files import seal
 from soc_pymc import prior_table
+from soc_pymc._lib.files import seal
 
 ROLES = {"score": "score", "count": "count", "exposure": "exposure"}
 
