@@ -52,10 +52,10 @@ def exact(fit, rows):
 
 
 def assert_close(found, exact):
-    """Checks rows that are not flagged, in any order, to the digits that all engines share.
+    """Checks rows that are not flagged, in any order, to the digits that all forms share.
 
-    Moments are sums in any order, quantiles the last step of Newton's method: the errors of both
-    are below these bounds.
+    Moments are sums in any order of numbers that a text writes with nine digits: 5e-9. The last
+    step of Newton's method to a quantile leaves at most 1e-6.
     """
     found = found.sort_values("id", ignore_index=True)
     assert list(found["id"]) == list(exact["id"])
@@ -64,7 +64,7 @@ def assert_close(found, exact):
     for column in (*MOMENTS, *LIMITS):
         unit = np.maximum(exact[column].abs(), exact["theta_sd"]).to_numpy()
         apart = np.abs(found[column].to_numpy(dtype=float) - exact[column].to_numpy()) / unit
-        assert apart[~flagged].max() < (1e-9 if column in MOMENTS else 1e-6), column
+        assert apart[~flagged].max() < (5e-9 if column in MOMENTS else 1e-6), column
 
 
 # --- hostile names and labels --------------------------------------------------------------------
@@ -132,24 +132,18 @@ def test_text_parses_in_its_dialect(fit, dialect):
 
 
 @pytest.mark.slow
-def test_text_over_a_loaded_prior(fit, rows, exact, small_fit, tmp_path):
+def test_text_over_a_loaded_prior(fit, rows, exact, tmp_path):
     """The exported file is loaded as it is; a table of another fit gives no row."""
     connection = ibis.duckdb.connect().con
     connection.register("items", rows.rename(columns={"select": "where"}))
     text = soc.posterior_sql(fit, "items", group="where", columns=["id"], prior='"the prior"')
-    for other, number in ((fit, len(rows)), (small_fit, 0), (fit, len(rows))):
-        path = soc.export_prior(other, tmp_path / "prior.parquet")
-        connection.execute(
-            f"create or replace table \"the prior\" as select * from read_parquet('{path}')"
-        )
-        try:
-            found = connection.execute(text).df()
-        except Exception as error:  # tables of other priors may lack columns
-            assert number == 0, error
-            continue
-        assert len(found) == number
-        if number:
-            assert_close(found, exact)
+    path = soc.export_prior(fit, tmp_path / "prior.parquet")
+    made = 'create or replace table "the prior" as select * '
+    connection.execute(f"{made} from read_parquet('{path}')")
+    assert_close(connection.execute(text).df(), exact)
+    # the same columns, of another fit
+    connection.execute(f"{made} replace ('other' as fit) from read_parquet('{path}')")
+    assert len(connection.execute(text).df()) == 0
 
 
 # --- rows that cannot be scored ------------------------------------------------------------------
