@@ -182,8 +182,8 @@ def test_rows_that_are_not_flagged_are_close_to_all_draws(scored, name):
     """Usual sizes: 99% within 2e-3 posterior sd (others than plain families 5e-3, quantiles 1e-2).
 
     None is off by more than 0.05. A term in exposure is a cubic by class of sizes, whose error is
-    up to twice as large. Sizes that are multiplied are beyond those that the table was made for: 99%
-    within 3e-2 and none above 0.15. A 90% interval is 3 sd wide, so none of these can be seen.
+    up to twice as large. Sizes that are multiplied are beyond those that the table was made for:
+    99% within 3e-2 and none above 0.15. A 90% interval is 3 sd wide, so none of these can be seen.
     """
     rows = scored(name)
     errors = errors_in_sd(rows.batch, rows.exact, COLUMNS)
