@@ -14,6 +14,7 @@ import xarray as xr
 from scipy import special, stats
 
 import soc_pymc as soc
+from soc_pymc.data.groups import CROSS
 from soc_pymc.posterior.predictive import posterior_of
 from tests.examples import CASES, ROLES, SINGLE_FAMILIES
 
@@ -22,7 +23,8 @@ ON_A_GRID = tuple(name for name in CASES if name not in CLOSED_FORM)
 QUICK = (*CLOSED_FORM, "normal_mixture", "zeros")  # the cases that are tested by default
 KINDS = {soc.PoissonItems: "gamma", soc.NormalItems: "normal", soc.BinomialItems: "beta"}
 QUANTILES = {"theta_q05": 0.05, "theta_q50": 0.5, "theta_q95": 0.95}
-COLUMNS = ["theta_mean", "theta_sd", *QUANTILES]
+MOMENTS = ["theta_mean", "theta_sd"]
+COLUMNS = [*MOMENTS, *QUANTILES]
 _NOISELESS = 1e10  # exposures or trials, or one over the noise sd
 
 
@@ -44,12 +46,33 @@ def score_items(example, frame, fit=None, **options):
 
 
 def columns_of(name, frame):
-    """Returns a frame's columns by role, as arrays."""
+    """Returns a frame's columns by role, as arrays; crossed labels of groups as one."""
     case = CASES[name]
     columns = {role: frame[c].to_numpy(dtype=float) for role, c in ROLES[case.kind].items()}
     if "group" in case.roles:
         columns["group"] = frame[case.roles["group"]].to_numpy(dtype=object)
     return columns
+
+
+def row_arguments(frame, roles):
+    """Returns score, outcome, size and, with groups, labels, as `prior_table.score` takes them."""
+    groups = [column for role, column in roles.items() if role.startswith("group")]
+    columns = [c for c in roles.values() if c not in groups]
+    arguments = [frame[column].to_numpy(dtype=float) for column in columns]
+    if groups:
+        arguments.append([CROSS.join(map(str, labels)) for labels in frame[groups].to_numpy()])
+    return arguments
+
+
+def hostile_sizes(frame, kind):
+    """Multiplies the sizes of half of the items by exp(N(0, 4^2)); trials stay whole."""
+    rng = np.random.default_rng(0)
+    outcome, size = list(ROLES[kind].values())[1:]
+    factor = np.where(rng.random(len(frame)) < 0.5, np.exp(rng.normal(0.0, 4.0, len(frame))), 1.0)
+    sizes = frame[size] * factor
+    if kind is soc.BinomialItems:
+        sizes = np.maximum(np.ceil(sizes), frame[outcome])
+    return frame.assign(**{size: sizes})
 
 
 def outcome_and_size(name, frame):

@@ -19,13 +19,11 @@ from tests.posterior.references import (
     ThetaGrid,
     assert_quantile,
     averaged_moments,
-    errors_in_sd,
     outcome_and_size,
     posterior_law,
     score_items,
     some_rows,
     thinned_fit,
-    widened_fit,
     with_constant_curves,
 )
 from tests.tables import BACKENDS, source_of
@@ -96,23 +94,7 @@ def test_extreme_shapes_and_exposures(example, log_cv2):
         np.testing.assert_allclose(scored[column], law.ppf(prob), rtol=1e-6, atol=1e-290)
 
 
-# --- few nodes -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", thinned(CASES, QUICK))
-def test_auto_agrees_with_all_draws(example, name):
-    """99% of items within 2e-3 posterior sd of all draws (terms, mixtures and zeros 5e-3).
-
-    Quantiles are within 1e-2. Today 99% of all numbers of all cases are within 4e-4.
-    """
-    frame = some_rows(example(name), 200)
-    exact = score_items(example(name), frame, draws="all")
-    found = score_items(example(name), frame)
-    for column, error in errors_in_sd(found, exact).items():
-        bound = 2e-3 if name in SINGLE_FAMILIES else 5e-3
-        bound = 1e-2 if column in QUANTILES else bound
-        assert np.quantile(error, 0.99) < bound, column
-        assert error.max() < 10 * bound, column
+# --- items ---------------------------------------------------------------------------------------
 
 
 def surprising_rows(name, example, number):
@@ -129,30 +111,6 @@ def surprising_rows(name, example, number):
     return pd.DataFrame(
         dict(zip(ROLES[CASES[name].kind].values(), (score, *outcomes), strict=True))
     )
-
-
-@pytest.mark.parametrize("name", SINGLE_FAMILIES)
-def test_auto_finds_the_rows_that_few_nodes_do_not_suit(example, name):
-    """Outcomes that contradict the curves, and curves that are known 2.5 times worse.
-
-    Today the largest error is 2.4e-3 posterior sd.
-    """
-    frame = surprising_rows(name, example(name), 150)
-    fit = widened_fit(example(name).fit, 2.5)
-    exact = score_items(example(name), frame, fit, draws="all")
-    found = score_items(example(name), frame, fit)
-    for column, error in errors_in_sd(found, exact).items():
-        assert np.quantile(error, 0.99) < 2e-3, column
-        assert error.max() < 2e-2, column
-
-
-def test_outer_quantiles_agree_with_all_draws(example):
-    frame = some_rows(example("gamma"), 100)
-    options = {"quantiles": (0.001, 0.999)}
-    exact = score_items(example("gamma"), frame, draws="all", **options)
-    found = score_items(example("gamma"), frame, **options)
-    for column, error in errors_in_sd(found, exact, ["theta_q00_1", "theta_q99_9"]).items():
-        assert error.max() < 1e-2, column
 
 
 def test_an_item_does_not_depend_on_those_beside_it(example):
