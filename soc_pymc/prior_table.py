@@ -21,7 +21,12 @@ __all__ = ["load", "score"]
 
 FORMAT = "soc_pymc-prior-4"
 MOST_APART = 0.5  # variance of the nodes' posterior means, relative to the mean of their variances
-MOST_MOVED = 0.05  # relative variance, over draws of a mixture, of the density of an outcome
+# mean square, over a mixture's components given an outcome, of their weights' relative covariance
+# with the density of that outcome over the draws
+MOST_MOVED = 0.003
+_DESCRIPTION = (
+    "atoms", "axis", "cells", "edges", "family", "fit", "groups", "mixture", "score_edges",
+    "size_edges", "sizes", "terms", "zero")  # fmt: skip
 OUTER_LEVEL = 0.005  # smallest level of a quantile, and distance of the largest one from 1
 LEAST_WEIGHT = 1e-18  # posterior weights below this count as 0
 # error of a quantile's last step but one, as a logit: the step squares it; and of its first guess
@@ -262,35 +267,34 @@ def load(path: Any) -> PriorTable:
     ValueError: prior.txt: the name of a prior table ends with .json or .parquet
     """
     name = str(path)
+    if not name.endswith((".json", ".parquet")):
+        raise ValueError(f"{name}: the name of a prior table ends with .json or .parquet")
     try:
         meta, columns = _read(name)
-        if meta["format"] != FORMAT:
-            raise ValueError(f"{name} has format {meta['format']!r}, this reads {FORMAT!r}")
+        version, expected = meta["format"], meta["checksum"]
         columns = {c: np.asarray(columns[c], dtype=kind) for c, kind in meta["columns"]}
-        if checksum(meta, columns) != meta["checksum"]:
-            raise ValueError(f"{name} was changed after it was written: export it again")
-        return from_columns(meta, columns)
-    except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+        found, table = checksum(meta, columns), from_columns(meta, columns)
+        complete = set(_DESCRIPTION) <= set(meta)
+    except (KeyError, TypeError, AttributeError, OverflowError, ValueError) as error:
         raise ValueError(f"{name} holds no prior table: export it again ({error})") from None
+    if version != FORMAT or not complete:
+        raise ValueError(f"{name} has format {version!r}, this reads {FORMAT!r}: export it again")
+    if found != expected:
+        raise ValueError(f"{name} was changed after it was written: export it again")
+    return table
 
 
 def _read(name: str) -> tuple[Any, Mapping[str, Any]]:
     """Description and columns of a file."""
-    if name.endswith(".parquet"):
-        import pyarrow as pa
-        import pyarrow.parquet as pq
+    if name.endswith(".json"):
+        with open(name, encoding="utf-8") as file:
+            whole = json.load(file)
+        return whole["meta"], whole["nodes"]
+    import pyarrow.parquet as pq
 
-        try:
-            table = pq.read_table(name)
-        except pa.ArrowInvalid as error:
-            raise ValueError(f"{name} holds no prior table: {error}") from None
-        meta = json.loads((table.schema.metadata or {}).get(b"soc_pymc_prior", b"{}"))
-        return meta, {column: table[column].to_numpy() for column in table.column_names}
-    if not name.endswith(".json"):
-        raise ValueError(f"{name}: the name of a prior table ends with .json or .parquet")
-    with open(name, encoding="utf-8") as file:
-        whole = json.load(file)
-    return whole["meta"], whole["nodes"]
+    table = pq.read_table(name)
+    meta = json.loads((table.schema.metadata or {}).get(b"soc_pymc_prior", b"{}"))
+    return meta, {column: table[column].to_numpy() for column in table.column_names}
 
 
 def checksum(meta: Mapping[str, Any], columns: Mapping[str, Any]) -> str:
@@ -583,9 +587,9 @@ def _updated(
         block, rows = _rows_of(blocks, number)
         # Bayes' rule, averaged over uncertain weights as if they and their sum were lognormal
         moved = block.ways[rows].T @ p[:, part] / total[part]
-        near = 1.0 + block.ways[rows] @ moved / np.maximum(weight[:, part], 1e-100)
-        apart[part] = (moved * moved).sum(axis=0)
-        p[:, part] *= (1.0 + apart[part]) / np.maximum(near, 0.1)
+        change = block.ways[rows] @ moved / np.maximum(weight[:, part], 1e-100)
+        apart[part] = (weight[:, part] * p[:, part] * change**2).sum(axis=0) / total[part]
+        p[:, part] *= (1.0 + (moved * moved).sum(axis=0)) / np.maximum(1.0 + change, 0.1)
     weight = np.maximum(weight, 0.0) * p
     weight /= weight.sum(axis=0)
     zero = None
@@ -721,7 +725,8 @@ def newton(
     away = of.keep(goal - of.log(p / (1.0 - p)))
     low, high = of.keep(of.where(away > 0, t, low)), of.keep(of.where(away > 0, high, t))
     step = away * p * (1.0 - p) / of.high(density, 1e-290)
-    step = of.where(density > 1e-280, step, 1e300 * away)  # towards where there is some
-    step = of.low(of.high(step, -3.0 * unit), 3.0 * unit)
+    step = of.where(density > 1e-280, step, 1e300 * away)  # to where there is some
+    most = (3.0 + of.high(away, -away)) * unit
+    step = of.low(of.high(step, -most), most)
     step = of.low(of.high(step, _PART_WAY * (low - t)), _PART_WAY * (high - t))
     return away, t + step, low, high

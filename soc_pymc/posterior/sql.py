@@ -306,6 +306,4 @@ def _values(columns: Mapping[str, NDArray[Any]]) -> Any:
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, np.floating):  # all digits of a float32
-        return f"{value:.17g}" if value.dtype.itemsize == 8 else f"{value:.9g}"
-    return str(value)
+    return repr(float(value)) if isinstance(value, np.floating) else str(value)

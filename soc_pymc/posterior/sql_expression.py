@@ -306,8 +306,8 @@ def _nodes(items: Any, scorer: _Scorer) -> Any:
     if meta["mixture"]:
         sheet = _weighted(sheet, scorer)
     a, b = family.update(sheet["a"], sheet["b"], sheet["y"], sheet["n"])
-    zero = ["soc_zero"] if meta["zero"] else []
-    sheet.add(*keys, "soc_u", "soc_doubt", *zero, a=a, b=b)
+    more = ["soc_apart"] * meta["mixture"] + ["soc_zero"] * meta["zero"]
+    sheet.add(*keys, "soc_u", "soc_doubt", *more, a=a, b=b)
     return sheet.add(norm=family.norm(sheet["a"], sheet["b"], of)).rows
 
 
@@ -339,11 +339,11 @@ def _weighted(nodes: _Sheet, scorer: _Scorer) -> _Sheet:
     items.add(**{f"move_{k}": items[f"move_{k}"] / items["total"] for k in ways})
     items.add(moved=_total(items[f"move_{k}"] * items[f"move_{k}"] for k in ways))
     nodes = scorer.joined(nodes.rows, items.rows)
-    near = _total(nodes[f"way_{k}"] * nodes[f"move_{k}"] for k in ways)
-    near = of.high(1.0 + near / of.high(nodes["u"], 1e-100), 0.1)
-    u = of.high(nodes["u"], 0.0) * nodes["p"] * (1.0 + nodes["moved"]) / near
-    known = nodes["moved"] <= prior_table.MOST_MOVED
-    u = nodes.add(u=u, doubt=known.ifelse(nodes["doubt"], 1.0))["u"]
+    change = _total(nodes[f"way_{k}"] * nodes[f"move_{k}"] for k in ways)
+    change = nodes.keep(change / of.high(nodes["u"], 1e-100))
+    apart = nodes["u"] * nodes["p"] / nodes["total"] * change * change
+    u = of.high(nodes["u"], 0.0) * nodes["p"] * (1.0 + nodes["moved"]) / of.high(1.0 + change, 0.1)
+    u = nodes.add(u=u, apart=apart)["u"]
     if prior.meta["zero"]:
         last = nodes["node"] == prior.last
         nodes.add(zero=last.ifelse(u, 0.0), u=last.ifelse(0.0, u))
@@ -354,14 +354,14 @@ def _with_moments(nodes: Any, scorer: _Scorer) -> Any:
     """Mean and variance over the nodes given the outcome, where theta is not 0; p_zero."""
     family, zero = scorer.prior.family, scorer.prior.meta["zero"]
     sheet = scorer.sheet(nodes)
-    sums = {
-        "mean": _average(sheet, family.mean(sheet["a"], sheet["b"])),
-        "doubt": sheet["doubt"].max(),
-    }
+    doubt = sheet["doubt"].max()
+    if scorer.prior.meta["mixture"]:
+        doubt = (sheet["apart"].sum() <= prior_table.MOST_MOVED).ifelse(doubt, 1.0)
+    sums = {"mean": _average(sheet, family.mean(sheet["a"], sheet["b"])), "flag": doubt}
     if zero:
         none = sheet["zero"].sum()
         sums["p_zero"] = none / (none + sheet["u"].sum())
-    items = scorer.summed(sheet, **sums).rows.rename(soc_flag="soc_doubt")
+    items = scorer.summed(sheet, **sums).rows
     kept = [name for name in items.columns if name not in scorer.keys]
     sheet = scorer.joined(nodes, items)
     mean, variance = family.mean(sheet["a"], sheet["b"]), family.variance(sheet["a"], sheet["b"])
