@@ -36,6 +36,7 @@ _FAINT = 1e-10  # weights below this do not move a quantile
 _NARROW = 1e-13  # relative variance below which a quantile is a Normal's
 LOWEST = 690.0  # least log or logit of theta that counts, with its sign changed
 _MOST_STEPS = 60
+_FAR = 5.0  # difference of logits from which slopes are bounded
 _PART_WAY = 0.7  # how far a step goes towards a bound
 _AT_ONCE = 1 << 15  # numbers in one array of nodes x items
 _LOGISTIC = 1.702  # a normal quantile is nearly the logit over this
@@ -724,9 +725,11 @@ def newton(
     p = of.keep(of.low(of.high(p, 1e-300), 1.0 - 1e-16))
     away = of.keep(goal - of.log(p / (1.0 - p)))
     low, high = of.keep(of.where(away > 0, t, low)), of.keep(of.where(away > 0, high, t))
-    step = away * p * (1.0 - p) / of.high(density, 1e-290)
-    step = of.where(density > 1e-280, step, 1e300 * away)  # to where there is some
-    most = (3.0 + of.high(away, -away)) * unit
-    step = of.low(of.high(step, -most), most)
+    far = of.high(away, -away)
+    slope = of.high(density, 1e-290) / (p * (1.0 - p))
+    # where a distribution function has no digits left, no more is known than its width
+    bounded = of.where(p > 1e-290, of.low(of.high(slope, 1e-3 / unit), 100.0 / unit), 1e-3 / unit)
+    slope = of.where(far > _FAR, bounded, slope)
+    step = of.low(of.high(away / slope, -(3.0 + far) * unit), (3.0 + far) * unit)
     step = of.low(of.high(step, _PART_WAY * (low - t)), _PART_WAY * (high - t))
     return away, t + step, low, high

@@ -162,6 +162,8 @@ def _on_a_grid(
     }
     grid |= {role: back[role](values) for role, values in mesh.items()}
     mean, _, _, *values = exact(grid)
+    if not np.isfinite(values).all():
+        return None
     if positive:  # they may be of any size: as logs, and others as shares of the largest
         top = np.maximum(np.max(values, axis=0), _TINY)
         shares = np.maximum(np.array(values) / top, _SMALL)
