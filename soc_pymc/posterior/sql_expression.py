@@ -285,16 +285,11 @@ def _nodes(items: Any, scorer: _Scorer) -> Any:
     typed = {f"soc_{c}": long[c].cast("float64") for c in prior.columns if c != "cell"}
     long = long.select(soc_cell=long.cell.cast("int64"), **typed)
     sheet = scorer.sheet(items.inner_join(long, items.soc_at == long.soc_cell))
-    names = {"u": "weight", "first": "first", "second": "second"}
-    ways = [f"soc_way_{k}" for k in prior.ways]
-    kept = [*keys, "soc_node", *ways]
+    kept = [*keys, "soc_node", *(f"soc_way_{k}" for k in prior.ways)]
     beyond = (sheet["x"] < 0.0) | (sheet["x"] > 1.0)
     doubt = sheet["wide"] if "score" in meta["axis"] else beyond.ifelse(1.0, sheet["wide"])
-    sheet.add(
-        *kept,
-        doubt=doubt,
-        **{new: _polynomial(sheet, old, meta["terms"]) for new, old in names.items()},
-    )
+    rows = {name: _polynomial(sheet, name, meta["terms"]) for name in ("first", "second")}
+    sheet.add(*kept, doubt=doubt, u=_polynomial(sheet, "weight", meta["terms"]), **rows)
     of = sheet.functions
     first, second = (
         of.low(of.high(sheet[c], -LARGEST_LOG), LARGEST_LOG) for c in ("first", "second")
