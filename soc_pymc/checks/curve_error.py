@@ -18,7 +18,7 @@ from .._lib.arrays import Floats, Ints
 from ..inference.results import Fit
 from ..posterior.interface import Columns, select
 from ..posterior.predictive import posterior_of
-from .predictive import GRID, Mask, SlicePit, Uniformity, thin
+from .predictive import GRID, Mask, SlicePit, Uniformity, even_draws
 
 _DRAWS = 200  # of the curves, whose shifts are found
 _ITEMS = 200  # of each slice, over which shifts are averaged: to some 7% of themselves
@@ -41,14 +41,13 @@ def curve_shifts(
 
     `weight` (n,) is the number of items that each row stands for.
     """
-    posterior = posterior_of(thin(fit, _DRAWS))
-    observed = posterior.outcome.observed
-    chosen = [_some(mask, weight, rng) for mask in masks]
-    at = np.concatenate(chosen)
+    posterior, draws = posterior_of(fit), even_draws(fit, _DRAWS)
+    at = np.concatenate([_some(mask, weight, rng) for mask in masks])
     new = dict(select(columns, at))
-    outcomes = posterior.simulate(new, rng)
-    new[observed] = outcomes[rng.integers(len(outcomes), size=len(at)), np.arange(len(at))]
-    log_density = posterior.log_density(new)
+    outcomes = posterior.simulate(new, rng, draws)
+    drawn = outcomes[rng.integers(len(outcomes), size=len(at)), np.arange(len(at))]
+    new[posterior.outcome.observed] = drawn
+    log_density = posterior.log_density(new, draws)
     ratio = np.exp(log_density - log_density.max(axis=0))
     off = ratio / ratio.mean(axis=0) - 1.0
     below, upto = posterior.cdf_interval(new)

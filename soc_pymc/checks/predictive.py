@@ -17,10 +17,9 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
-from .._lib.arrays import Floats
+from .._lib.arrays import Floats, Ints
 from .._lib.progress import phase
 from ..families.outcomes import Outcome
-from ..families.priors import COMPONENTS
 from ..inference.results import Fit
 from ..posterior.curves import with_posterior
 from ..posterior.interface import Columns, Posterior, select
@@ -39,6 +38,7 @@ _HUGE = 1e300  # stands for infinity where quantiles are interpolated
 _ITEMS = 50_000  # of more, a random subset is replicated: the tests are powerful by then
 _REPLICATED_CHUNK = 2_000
 _REPLICATES = 200  # or a few more: as many of each draw
+_MIDDLE = 50  # draws whose median is the middle of summaries
 _OUTER = 20  # with fewer replicates than this beyond the observed value, their tail is fitted
 
 
@@ -282,72 +282,57 @@ def predictive_tests(
 
     Every replicate takes a draw of the whole curves.
     """
-    rng = np.random.default_rng(seed)
-    few, rounds = _replicated(thin(fit, _REPLICATES))
-    posterior = posterior_of(few)
-    sizes = few.data["posterior"].sizes
-    names = posterior.outcome.forms.summaries
+    rng, posterior = np.random.default_rng(seed), posterior_of(fit)
+    chosen = even_draws(fit, _REPLICATES)
+    draws = np.resize(chosen, -(-_REPLICATES // len(chosen)) * len(chosen))
+    middle = posterior_of(thin(fit, _MIDDLE))
+    summaries = posterior.outcome.forms.summaries
     n = len(columns["score"])
     if n > _ITEMS:
         columns, n = select(columns, np.sort(rng.choice(n, _ITEMS, replace=False))), _ITEMS
-    # replicated and observed, of every summary
-    sums = np.zeros((len(names), 2, rounds * sizes["chain"] * sizes["draw"]))
+    replicated, observed = np.zeros((len(summaries), len(draws))), np.zeros((len(summaries), 1))
     for at in parts("predictive checks", n, _REPLICATED_CHUNK, progress):
-        sums += _summaries(posterior, select(columns, at), rounds, rng)
-    return [_test(name, *both) for name, both in zip(names, sums, strict=True)]
+        part = select(columns, at)
+        given = _size_and_moments(middle, part)
+        new, own = posterior.simulate(part, rng, draws), part[posterior.outcome.observed][None]
+        for total, values in ((replicated, new), (observed, own)):
+            total += [summary(values, *given) for summary in summaries.values()]
+    return [_test(*each) for each in zip(summaries, replicated, observed[:, 0], strict=True)]
+
+
+def _size_and_moments(posterior: Posterior, columns: Columns) -> tuple[Floats, Floats, Floats]:
+    """Sizes, and the median curves of mean and variance, about which summaries are taken.
+
+    About its own draw, the outcomes of new items would scatter more than replicates of that draw,
+    as the draw is not their truth.
+    """
+    size = columns[posterior.outcome.size]
+    curves = posterior.curves(columns["score"], columns.get("group"), size)
+    return size, np.median(curves["mean"], axis=0), np.median(curves["variance"], axis=0)
+
+
+def even_draws(fit: Fit, most: int) -> Ints:
+    """Indices of at most `most` draws, evenly spaced in every chain, chains one after the other."""
+    chains, draws = (fit.data["posterior"].sizes[dim] for dim in ("chain", "draw"))
+    kept = min(max(1, most // chains), draws)
+    at = np.arange(kept) * draws // kept
+    return np.asarray((np.arange(chains)[:, None] * draws + at).ravel())
 
 
 def thin(fit: Fit, most: int) -> Fit:
-    """The same fit with at most `most` draws, evenly spaced in every chain."""
-    posterior = fit.data["posterior"].to_dataset()
-    kept = max(1, most // posterior.sizes["chain"])
-    if kept >= posterior.sizes["draw"]:
+    """The same fit with its `even_draws`."""
+    posterior, at = fit.data["posterior"].to_dataset(), even_draws(fit, most)
+    chains, draws = (posterior.sizes[dim] for dim in ("chain", "draw"))
+    if len(at) == chains * draws:
         return fit
-    at = np.arange(kept) * posterior.sizes["draw"] // kept
-    return with_posterior(fit, posterior.isel(draw=at))
+    return with_posterior(fit, posterior.isel(draw=at[: len(at) // chains]))
 
 
-def _replicated(fit: Fit) -> tuple[Fit, int]:
-    """The fit with its draws repeated, and how often each is still to be taken.
-
-    The curves of repeated draws are found at once. Five-step mixtures have a single draw.
-    """
-    posterior = fit.data["posterior"].to_dataset()
-    rounds = -(-_REPLICATES // (posterior.sizes["chain"] * posterior.sizes["draw"]))
-    if COMPONENTS[0] in posterior and fit.one_draw:
-        return fit, rounds
-    again = np.tile(np.arange(posterior.sizes["draw"]), rounds)
-    return with_posterior(fit, posterior.isel(draw=again)), 1
-
-
-def _summaries(
-    posterior: Posterior, columns: Columns, rounds: int, rng: np.random.Generator
-) -> Floats:
-    """Summaries of replicated and observed outcomes, (summaries, 2, rounds x draws).
-
-    Both are about the median curves: about its own draw, the outcomes of new items would scatter
-    more than replicates of that draw, as the draw is not their truth.
-    """
-    outcome = posterior.outcome
-    y, size = columns[outcome.observed], columns[outcome.size]
-    curves = posterior.curves(columns["score"], columns.get("group"), size)
-    given = size, *(np.median(curves[name], axis=0) for name in ("mean", "variance"))
-    draws = len(curves["mean"])
-    found = list(outcome.forms.summaries.values())
-    observed = [np.broadcast_to(summary(y, *given), draws) for summary in found]
-    both = []
-    for _ in range(rounds):
-        new = posterior.simulate(columns, rng)
-        replicated = [summary(new, *given) for summary in found]
-        both.append(np.stack([np.stack(x) for x in zip(replicated, observed, strict=True)]))
-    return np.concatenate(both, axis=2)
-
-
-def _test(name: str, replicated: Floats, observed: Floats) -> PredictiveTest:
+def _test(name: str, replicated: Floats, observed: float) -> PredictiveTest:
     # widened curves have far draws; of rare zeros the median is 0
-    expected, seen = float(np.median(replicated) or np.mean(replicated)), float(observed[0])
-    ratio = seen / expected if expected > 0 else 1.0 if seen == 0 else float("inf")
-    return PredictiveTest(name, ratio, tail_probability(replicated - observed))
+    expected = float(np.median(replicated) or np.mean(replicated))
+    ratio = observed / expected if expected > 0 else 1.0 if observed == 0 else float("inf")
+    return PredictiveTest(name, float(ratio), tail_probability(replicated - observed))
 
 
 def tail_probability(excess: Floats) -> float:
