@@ -37,8 +37,8 @@ _HUGE = 1e300  # stands for infinity where quantiles are interpolated
 
 _ITEMS = 50_000  # of more, a random subset is replicated: the tests are powerful by then
 _REPLICATED_CHUNK = 2_000
-_REPLICATES = 200  # or a few more: as many of each draw
-_MIDDLE = 50  # draws whose median is the middle of summaries
+_REPLICATES = 100  # or a few more: as many of each draw
+_MIDDLE = 20  # draws whose median is the middle of summaries
 _OUTER = 20  # with fewer replicates than this beyond the observed value, their tail is fitted
 
 
