@@ -33,7 +33,6 @@ LEVELS = 20  # levels of a column that get a slice of their own; numbers of more
 _MANY_TRIALS = 50  # exposure from which an item's own count says much about its theta
 _STEP = 1e-6  # PIT intervals narrower than this are steps
 _CHUNK = 20_000
-_HUGE = 1e300  # stands for infinity where quantiles are interpolated
 
 _ITEMS = 50_000  # of more, a random subset is replicated: the tests are powerful by then
 _REPLICATED_CHUNK = 2_000
@@ -103,6 +102,12 @@ def mean_pit_ecdf(below: Floats, upto: Floats, grid: Floats = GRID) -> Floats:
     return np.clip(rise / len(below), 0.0, 1.0)
 
 
+def pit_upto_grid(below: Floats, upto: Floats) -> Floats:
+    """P(randomised PIT <= u) of each item at the points u of `GRID`, (n, points)."""
+    width = np.maximum(upto - below, 1e-12)
+    return np.clip((GRID - below[:, None]) / width[:, None], 0.0, 1.0)
+
+
 @dataclass(frozen=True)
 class Uniformity:
     """Kolmogorov-Smirnov test of uniformity of PIT values: largest difference and its p-value."""
@@ -148,23 +153,20 @@ def _short(value: float) -> str:
 
 
 def slices(
-    outcome: Outcome, columns: Columns, atoms: Sequence[float] = ()
+    outcome: Outcome, columns: Columns, atoms: Sequence[float] = (), n: Ints | None = None
 ) -> Iterator[tuple[str, Mask]]:
-    """Standard slices: all items, each atom, large sizes, fifths of score and of size."""
+    """Standard slices: all items, each atom, large sizes, fifths of score and of size.
+
+    `n` is the number of items that each row stands for.
+    """
     score, size = columns["score"], columns[outcome.size]
     yield "all items", np.ones(len(score), dtype=bool)
-    yield from atom_slices(score, atoms)
-    yield from large_sizes(outcome, size, _MANY_TRIALS)
-    yield from fifths("score", score)
-    yield from fifths(outcome.words.size, size)
-
-
-def atom_slices(score: Floats, atoms: Sequence[float]) -> Iterator[tuple[str, Mask]]:
-    """Items of each score that many share."""
     for atom in atoms:
-        mask = score == atom
-        if mask.any():
+        if (mask := score == atom).any():
             yield f"score = {atom:.6g}", mask
+    yield from large_sizes(outcome, size)
+    yield from fifths("score", score, n=n)
+    yield from fifths(outcome.words.size, size, n=n)
 
 
 def large_sizes(
@@ -176,27 +178,22 @@ def large_sizes(
 
 
 def fifths(
-    name: str, value: Floats, as_text: Callable[[Floats], str] = span
+    name: str, value: Floats, as_text: Callable[[Floats], str] = span, n: Ints | None = None
 ) -> Iterator[tuple[str, Mask]]:
-    """Fifths of the items by `value` with their names; fewer where values are tied.
+    """Fifths of the items by `value` with their names; tied values are in that of their middle.
 
-    Items with NaN are in no slice. `as_text` writes the range of some values.
+    Items with NaN are in no slice. `as_text` writes the range of some values, and `n` is the number
+    of items that each row stands for.
     """
     known = ~np.isnan(value)
     if not known.any():
         return
-    finite = np.clip(value[known], -_HUGE, _HUGE)
-    cuts = np.unique(np.quantile(finite, [0.2, 0.4, 0.6, 0.8]))
+    tied = np.unique(value[known], return_inverse=True)[1]
+    items = np.bincount(tied, None if n is None else n[known])
+    middle = (np.cumsum(items) - 0.5 * items) / items.sum()
     level = np.full(len(value), -1)
-    level[known] = np.searchsorted(cuts, finite, side="right")
-    yield from level_slices(name, value, level, as_text)
-
-
-def level_slices(
-    name: str, value: Floats, level: NDArray[np.intp], as_text: Callable[[Floats], str] = span
-) -> Iterator[tuple[str, Mask]]:
-    """Slices by level (-1: none), named by number and range of values; none of a single level."""
-    present = np.unique(level[level >= 0])
+    level[known] = np.minimum((5 * middle[tied]).astype(int), 4)
+    present = np.unique(level[known])
     if len(present) < 2:
         return
     for k, code in enumerate(present, start=1):
@@ -211,7 +208,7 @@ def column_slices(labels: Mapping[str, pd.Series]) -> Iterator[tuple[str, Mask]]
     the 20 most frequent levels are slices.
     """
     for column, values in labels.items():
-        yield from (_by_value if _is_cut(values) else _by_level)(column, values)
+        yield from (_by_value if _is_cut(values) else by_level)(column, values)
 
 
 def cut_columns(labels: Mapping[str, pd.Series]) -> Iterator[str]:
@@ -233,9 +230,10 @@ def _is_cut(values: pd.Series) -> bool:
     )
 
 
-def _by_level(column: str, values: pd.Series) -> Iterator[tuple[str, Mask]]:
+def by_level(column: str, values: pd.Series, n: Ints | None = None) -> Iterator[tuple[str, Mask]]:
+    """Slices of the most frequent levels, where each row stands for `n` items or one."""
     codes, levels = pd.factorize(values, use_na_sentinel=False)
-    frequency = np.bincount(codes, minlength=len(levels))
+    frequency = np.bincount(codes, n, len(levels))
     for code in np.argsort(-frequency, kind="stable")[:LEVELS]:
         level = levels[code]
         yield f"{column} = {'missing' if pd.isna(level) else level}", codes == code

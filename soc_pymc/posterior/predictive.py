@@ -124,7 +124,8 @@ class _FamilyPosterior:
     def rows(self, columns: Columns, probs: Sequence[float], *, plug_in: bool = False) -> Floats:
         curves = self._draws(columns)
         if plug_in:
-            curves = tuple(curve[None] for curve in average_curves(self._fit, *self._at(columns)))
+            first, second = average_curves(self._fit, *self._at(columns))
+            curves = first[None], second[None]
         return over_draws(self.family.name, *self._updated(columns, *curves), probs)
 
     def scorer(self, probs: Sequence[float], draws: str = "auto", plug_in: bool = False) -> Scorer:

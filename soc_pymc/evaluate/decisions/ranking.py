@@ -46,7 +46,9 @@ _WORTH = 4 * LANE  # draws for fewer of which none are kept
 _BATCHES, _BATCH_NUMBERS = 100, 20_000_000  # batches of draws, and numbers held for them
 _LEADERS = BLOCK  # items whose draws show what the others have to exceed, at least
 _SCREENED = 64  # draws of the curves by which items are left out
-_PARTS = np.array([0.0, 0.01, 0.1, 0.4])  # where parts of the sorted draws begin, bounded by their least
+_PARTS = np.array(
+    [0.0, 0.01, 0.1, 0.4]
+)  # where parts of the sorted draws begin, bounded by their least
 _UNLIKELY = 1e-6  # sum of probabilities that no higher border needs to lower
 _NEGLIGIBLE = 1e-3  # sum of the probabilities of the items that are left out
 _FEWEST = 8  # batches for less than which the sum over items is not made use of

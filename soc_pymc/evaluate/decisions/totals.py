@@ -25,7 +25,8 @@ from ...families.validity import LARGEST
 from ...inference.results import Fit
 from ...posterior.curves import items_at_once
 from ...posterior.interface import select
-from ...posterior.items import probabilities, quantile_name
+from ...posterior.items import probabilities
+from ...prior_table import quantile_name
 from .choices import DecisionItems, read_decision
 from .ranking import curve_numbers, joint_draws
 
