@@ -310,8 +310,8 @@ def _leave_out(
 ) -> tuple[list[Finding], Floats]:
     """Findings on items left out one by one, and their PIT; replicates of its distance."""
     below, upto, pit = pits
-    few = thin(fit, DRAWS)
-    observed = posterior_of(fit).outcome.observed
+    few = posterior_of(thin(fit, DRAWS))
+    observed = few.outcome.observed
     log_density = groups["log_likelihood"][observed].to_numpy().reshape(-1, len(pit))
     left = leave_items_out(few, columns, log_density, below, upto)
     width = upto - below

@@ -7,16 +7,16 @@ leave-one-out both are at the cell's mean: of values, whose cells are about an e
 sd wide, that makes a log density about 1/1500 nat too large at most, for all priors alike.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import StatisticsError
 from ..data.statistics import Statistics, refuse_weights
-from ..families.outcomes import Outcome
 from ..inference.results import Fit, outcome_roles
 from ..model.rows import check_atoms_apart
 from ..posterior.extrapolation import warn_of_extrapolated_bins
@@ -27,16 +27,13 @@ from .curve_error import BETWEEN, curve_shifts, judged, replicated_distances
 from .predictive import (
     GRID,
     LEAST,
-    LEVELS,
     SlicePit,
     Uniformity,
-    atom_slices,
-    large_sizes,
-    level_slices,
+    by_level,
     parts,
+    pit_upto_grid,
+    slices,
 )
-
-Mask = NDArray[np.bool_]
 
 _CHUNK = 20_000
 _EACH = 32  # cells of more items are divided among the grid by one multinomial draw
@@ -95,27 +92,6 @@ def make_cells(fit: Fit, stats: Statistics) -> Cells:
 # --- PIT -----------------------------------------------------------------------------------------
 
 
-def _slices(outcome: Outcome, cells: Cells, atoms: Sequence[float]) -> Iterator[tuple[str, Mask]]:
-    """All items, atoms, large sizes, fifths of score and size by whole bins and cells, groups."""
-    score, size = cells.columns["score"], cells.columns[outcome.size]
-    yield "all items", np.ones(len(cells.n), dtype=bool)
-    yield from atom_slices(score, atoms)
-    yield from large_sizes(outcome, size)
-    for name, value in (("score", score), (outcome.words.size, size)):
-        order = np.argsort(value, kind="stable")
-        share = np.empty(len(value))
-        share[order] = (np.cumsum(cells.n[order]) - 0.5 * cells.n[order]) / cells.n.sum()
-        # equal values stay together
-        same = np.unique(value, return_inverse=True)[1]
-        mean = np.bincount(same, share * cells.n) / np.bincount(same, cells.n)
-        yield from level_slices(name, value, np.minimum((mean[same] * 5).astype(int), 4))
-    for column, level in cells.levels.items():
-        labels, code = np.unique(level, return_inverse=True)
-        items = np.bincount(code, cells.n)
-        for which in np.argsort(-items, kind="stable")[:LEVELS]:
-            yield f"{column} = {labels[which]}", code == which
-
-
 def cell_pit(
     fit: Fit, cells: Cells, rng: np.random.Generator, progress: bool = True
 ) -> tuple[dict[str, SlicePit], Floats]:
@@ -125,7 +101,9 @@ def cell_pit(
     """
     posterior = posterior_of(fit)
     observed = posterior.outcome.observed
-    masks = dict(_slices(posterior.outcome, cells, fit.atoms))
+    masks = dict(slices(posterior.outcome, cells.columns, fit.atoms, cells.n))
+    for column, labels in cells.levels.items():
+        masks |= dict(by_level(column, pd.Series(labels), cells.n))
     drawn = {name: np.zeros(len(GRID) - 1) for name in masks}
     averaged = {name: np.zeros(len(GRID) - 1) for name in masks}
     for at in parts("PIT of cells", len(cells.n), _CHUNK, progress, "cells"):
@@ -148,9 +126,7 @@ def cell_pit(
 
 def _shares(below: Floats, upto: Floats) -> Floats:
     """Share of each interval in each step of the grid."""
-    width = np.maximum(upto - below, 1e-300)
-    inside = (GRID - below[:, None]) / width[:, None]
-    shares = np.diff(np.clip(inside, 0.0, 1.0), axis=1)
+    shares = np.diff(pit_upto_grid(below, upto), axis=1)
     shares[below >= 1.0, -1] = 1.0  # no point of the grid lies above it
     return shares
 

@@ -18,7 +18,7 @@ from .._lib.arrays import Floats, Ints
 from ..inference.results import Fit
 from ..posterior.interface import Columns, select
 from ..posterior.predictive import posterior_of
-from .predictive import GRID, Mask, SlicePit, Uniformity, thin
+from .predictive import GRID, Mask, SlicePit, Uniformity, even_draws, pit_upto_grid
 
 _DRAWS = 200  # of the curves, whose shifts are found
 _ITEMS = 200  # of each slice, over which shifts are averaged: to some 7% of themselves
@@ -41,21 +41,19 @@ def curve_shifts(
 
     `weight` (n,) is the number of items that each row stands for.
     """
-    posterior = posterior_of(thin(fit, _DRAWS))
-    observed = posterior.outcome.observed
-    chosen = [_some(mask, weight, rng) for mask in masks]
-    at = np.concatenate(chosen)
+    posterior, draws = posterior_of(fit), even_draws(fit, _DRAWS)
+    at = np.concatenate([_some(mask, weight, rng) for mask in masks])
     new = dict(select(columns, at))
-    outcomes = posterior.simulate(new, rng)
-    new[observed] = outcomes[rng.integers(len(outcomes), size=len(at)), np.arange(len(at))]
-    log_density = posterior.log_density(new)
+    outcomes = posterior.simulate(new, rng, draws)
+    drawn = outcomes[rng.integers(len(outcomes), size=len(at)), np.arange(len(at))]
+    new[posterior.outcome.observed] = drawn
+    log_density = posterior.log_density(new, draws)
     ratio = np.exp(log_density - log_density.max(axis=0))
     off = ratio / ratio.mean(axis=0) - 1.0
     below, upto = posterior.cdf_interval(new)
-    width = np.maximum(upto - below, 1e-12)
-    up_to = np.clip((GRID - below[:, None]) / width[:, None], 0.0, 1.0)
-    own = off.reshape(len(off), len(masks), _ITEMS), up_to.reshape(len(masks), _ITEMS, len(GRID))
-    return np.asarray(np.einsum("dsi,sip->dsp", *own) / _ITEMS)
+    share = pit_upto_grid(below, upto).reshape(len(masks), _ITEMS, -1)
+    off = off.reshape(-1, len(masks), _ITEMS)
+    return np.asarray(np.einsum("dsi,sip->dsp", off, share) / _ITEMS)
 
 
 def _some(mask: Mask, weight: Ints | None, rng: np.random.Generator) -> Ints:
@@ -81,14 +79,11 @@ def replicated_distances(shift: Floats, n: Sequence[int], rng: np.random.Generat
 
 def judged(found: Mapping[str, SlicePit], replicated: Floats) -> dict[str, SlicePit]:
     """The slices with the p-values of their distances among replicated ones."""
-    tests = (
-        Uniformity(own.test.distance, distance_p_value(own.test.distance, own.n_items, values))
-        for own, values in zip(found.values(), replicated.T, strict=True)
-    )
-    return {
-        name: own._replace(test=test)
-        for (name, own), test in zip(found.items(), tests, strict=True)
-    }
+    answer = {}
+    for (name, own), values in zip(found.items(), replicated.T, strict=True):
+        p_value = distance_p_value(own.test.distance, own.n_items, values)
+        answer[name] = own._replace(test=Uniformity(own.test.distance, p_value))
+    return answer
 
 
 def distance_p_value(distance: float, n: int, replicated: Floats) -> float:

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from .._lib.arrays import Floats, Ints
 from ..inference.results import PARETO_K, Fit
-from ..posterior.curves import with_posterior
-from ..posterior.interface import Columns, select
+from ..posterior.interface import Columns, Posterior, select
 from ..posterior.predictive import posterior_of
 from .cells import Cells
 from .predictive import parts, thin
@@ -183,7 +182,7 @@ class LeftOut:
 
 
 def leave_items_out(
-    fit: Fit, columns: Columns, log_density: Floats, below: Floats, upto: Floats
+    posterior: Posterior, columns: Columns, log_density: Floats, below: Floats, upto: Floats
 ) -> LeftOut:
     """Predictive cdfs of items that the fit has seen, as if it had not.
 
@@ -197,13 +196,8 @@ def leave_items_out(
     draws = len(log_density)
     pick = np.unique(np.arange(_PIT_DRAWS) * draws // _PIT_DRAWS)
     weight = np.exp(log_weight[pick] - log_weight[pick].max(axis=0))
-    weight /= weight.sum(axis=0)
-    moved = np.zeros((2, len(below)))
-    posterior = fit.data["posterior"].to_dataset()
-    for each, number in zip(weight, pick, strict=True):
-        chain, draw = divmod(int(number), posterior.sizes["draw"])
-        one = with_posterior(fit, posterior.isel(chain=[chain], draw=[draw]))
-        moved += (each - 1.0 / len(pick)) * np.stack(posterior_of(one).cdf_interval(columns))
+    weight = weight / weight.sum(axis=0) - 1.0 / len(pick)
+    moved = np.einsum("dn,edn->en", weight, posterior.cdf_by_draw(columns, pick))
     high = np.clip(upto + moved[1], 0.0, 1.0)
     return LeftOut(np.clip(below + moved[0], 0.0, high), high, float(k.max()))
 

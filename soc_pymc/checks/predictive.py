@@ -17,10 +17,9 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
-from .._lib.arrays import Floats
+from .._lib.arrays import Floats, Ints
 from .._lib.progress import phase
 from ..families.outcomes import Outcome
-from ..families.priors import COMPONENTS
 from ..inference.results import Fit
 from ..posterior.curves import with_posterior
 from ..posterior.interface import Columns, Posterior, select
@@ -34,11 +33,11 @@ LEVELS = 20  # levels of a column that get a slice of their own; numbers of more
 _MANY_TRIALS = 50  # exposure from which an item's own count says much about its theta
 _STEP = 1e-6  # PIT intervals narrower than this are steps
 _CHUNK = 20_000
-_HUGE = 1e300  # stands for infinity where quantiles are interpolated
 
 _ITEMS = 50_000  # of more, a random subset is replicated: the tests are powerful by then
 _REPLICATED_CHUNK = 2_000
-_REPLICATES = 200  # or a few more: as many of each draw
+_REPLICATES = 100  # or a few more: as many of each draw
+_MIDDLE = 20  # draws whose median is the middle of summaries
 _OUTER = 20  # with fewer replicates than this beyond the observed value, their tail is fitted
 
 
@@ -103,6 +102,12 @@ def mean_pit_ecdf(below: Floats, upto: Floats, grid: Floats = GRID) -> Floats:
     return np.clip(rise / len(below), 0.0, 1.0)
 
 
+def pit_upto_grid(below: Floats, upto: Floats) -> Floats:
+    """P(randomised PIT <= u) of each item at the points u of `GRID`, (n, points)."""
+    width = np.maximum(upto - below, 1e-12)
+    return np.clip((GRID - below[:, None]) / width[:, None], 0.0, 1.0)
+
+
 @dataclass(frozen=True)
 class Uniformity:
     """Kolmogorov-Smirnov test of uniformity of PIT values: largest difference and its p-value."""
@@ -148,23 +153,20 @@ def _short(value: float) -> str:
 
 
 def slices(
-    outcome: Outcome, columns: Columns, atoms: Sequence[float] = ()
+    outcome: Outcome, columns: Columns, atoms: Sequence[float] = (), n: Ints | None = None
 ) -> Iterator[tuple[str, Mask]]:
-    """Standard slices: all items, each atom, large sizes, fifths of score and of size."""
+    """Standard slices: all items, each atom, large sizes, fifths of score and of size.
+
+    `n` is the number of items that each row stands for.
+    """
     score, size = columns["score"], columns[outcome.size]
     yield "all items", np.ones(len(score), dtype=bool)
-    yield from atom_slices(score, atoms)
-    yield from large_sizes(outcome, size, _MANY_TRIALS)
-    yield from fifths("score", score)
-    yield from fifths(outcome.words.size, size)
-
-
-def atom_slices(score: Floats, atoms: Sequence[float]) -> Iterator[tuple[str, Mask]]:
-    """Items of each score that many share."""
     for atom in atoms:
-        mask = score == atom
-        if mask.any():
+        if (mask := score == atom).any():
             yield f"score = {atom:.6g}", mask
+    yield from large_sizes(outcome, size)
+    yield from fifths("score", score, n=n)
+    yield from fifths(outcome.words.size, size, n=n)
 
 
 def large_sizes(
@@ -176,27 +178,22 @@ def large_sizes(
 
 
 def fifths(
-    name: str, value: Floats, as_text: Callable[[Floats], str] = span
+    name: str, value: Floats, as_text: Callable[[Floats], str] = span, n: Ints | None = None
 ) -> Iterator[tuple[str, Mask]]:
-    """Fifths of the items by `value` with their names; fewer where values are tied.
+    """Fifths of the items by `value` with their names; tied values are in that of their middle.
 
-    Items with NaN are in no slice. `as_text` writes the range of some values.
+    Items with NaN are in no slice. `as_text` writes the range of some values, and `n` is the number
+    of items that each row stands for.
     """
     known = ~np.isnan(value)
     if not known.any():
         return
-    finite = np.clip(value[known], -_HUGE, _HUGE)
-    cuts = np.unique(np.quantile(finite, [0.2, 0.4, 0.6, 0.8]))
+    tied = np.unique(value[known], return_inverse=True)[1]
+    items = np.bincount(tied, None if n is None else n[known])
+    middle = (np.cumsum(items) - 0.5 * items) / items.sum()
     level = np.full(len(value), -1)
-    level[known] = np.searchsorted(cuts, finite, side="right")
-    yield from level_slices(name, value, level, as_text)
-
-
-def level_slices(
-    name: str, value: Floats, level: NDArray[np.intp], as_text: Callable[[Floats], str] = span
-) -> Iterator[tuple[str, Mask]]:
-    """Slices by level (-1: none), named by number and range of values; none of a single level."""
-    present = np.unique(level[level >= 0])
+    level[known] = np.minimum((5 * middle[tied]).astype(int), 4)
+    present = np.unique(level[known])
     if len(present) < 2:
         return
     for k, code in enumerate(present, start=1):
@@ -211,7 +208,7 @@ def column_slices(labels: Mapping[str, pd.Series]) -> Iterator[tuple[str, Mask]]
     the 20 most frequent levels are slices.
     """
     for column, values in labels.items():
-        yield from (_by_value if _is_cut(values) else _by_level)(column, values)
+        yield from (_by_value if _is_cut(values) else by_level)(column, values)
 
 
 def cut_columns(labels: Mapping[str, pd.Series]) -> Iterator[str]:
@@ -233,9 +230,10 @@ def _is_cut(values: pd.Series) -> bool:
     )
 
 
-def _by_level(column: str, values: pd.Series) -> Iterator[tuple[str, Mask]]:
+def by_level(column: str, values: pd.Series, n: Ints | None = None) -> Iterator[tuple[str, Mask]]:
+    """Slices of the most frequent levels, where each row stands for `n` items or one."""
     codes, levels = pd.factorize(values, use_na_sentinel=False)
-    frequency = np.bincount(codes, minlength=len(levels))
+    frequency = np.bincount(codes, n, len(levels))
     for code in np.argsort(-frequency, kind="stable")[:LEVELS]:
         level = levels[code]
         yield f"{column} = {'missing' if pd.isna(level) else level}", codes == code
@@ -282,72 +280,57 @@ def predictive_tests(
 
     Every replicate takes a draw of the whole curves.
     """
-    rng = np.random.default_rng(seed)
-    few, rounds = _replicated(thin(fit, _REPLICATES))
-    posterior = posterior_of(few)
-    sizes = few.data["posterior"].sizes
-    names = posterior.outcome.forms.summaries
+    rng, posterior = np.random.default_rng(seed), posterior_of(fit)
+    chosen = even_draws(fit, _REPLICATES)
+    draws = np.resize(chosen, -(-_REPLICATES // len(chosen)) * len(chosen))
+    middle = posterior_of(thin(fit, _MIDDLE))
+    summaries = posterior.outcome.forms.summaries
     n = len(columns["score"])
     if n > _ITEMS:
         columns, n = select(columns, np.sort(rng.choice(n, _ITEMS, replace=False))), _ITEMS
-    # replicated and observed, of every summary
-    sums = np.zeros((len(names), 2, rounds * sizes["chain"] * sizes["draw"]))
+    replicated, observed = np.zeros((len(summaries), len(draws))), np.zeros((len(summaries), 1))
     for at in parts("predictive checks", n, _REPLICATED_CHUNK, progress):
-        sums += _summaries(posterior, select(columns, at), rounds, rng)
-    return [_test(name, *both) for name, both in zip(names, sums, strict=True)]
+        part = select(columns, at)
+        given = _size_and_moments(middle, part)
+        new, own = posterior.simulate(part, rng, draws), part[posterior.outcome.observed][None]
+        for total, values in ((replicated, new), (observed, own)):
+            total += [summary(values, *given) for summary in summaries.values()]
+    return [_test(*each) for each in zip(summaries, replicated, observed[:, 0], strict=True)]
+
+
+def _size_and_moments(posterior: Posterior, columns: Columns) -> tuple[Floats, Floats, Floats]:
+    """Sizes, and the median curves of mean and variance, about which summaries are taken.
+
+    About its own draw, the outcomes of new items would scatter more than replicates of that draw,
+    as the draw is not their truth.
+    """
+    size = columns[posterior.outcome.size]
+    curves = posterior.curves(columns["score"], columns.get("group"), size)
+    return size, np.median(curves["mean"], axis=0), np.median(curves["variance"], axis=0)
+
+
+def even_draws(fit: Fit, most: int) -> Ints:
+    """Indices of at most `most` draws, evenly spaced in every chain, chains one after the other."""
+    chains, draws = (fit.data["posterior"].sizes[dim] for dim in ("chain", "draw"))
+    kept = min(max(1, most // chains), draws)
+    at = np.arange(kept) * draws // kept
+    return np.asarray((np.arange(chains)[:, None] * draws + at).ravel())
 
 
 def thin(fit: Fit, most: int) -> Fit:
-    """The same fit with at most `most` draws, evenly spaced in every chain."""
-    posterior = fit.data["posterior"].to_dataset()
-    kept = max(1, most // posterior.sizes["chain"])
-    if kept >= posterior.sizes["draw"]:
+    """The same fit with its `even_draws`."""
+    posterior, at = fit.data["posterior"].to_dataset(), even_draws(fit, most)
+    chains, draws = (posterior.sizes[dim] for dim in ("chain", "draw"))
+    if len(at) == chains * draws:
         return fit
-    at = np.arange(kept) * posterior.sizes["draw"] // kept
-    return with_posterior(fit, posterior.isel(draw=at))
+    return with_posterior(fit, posterior.isel(draw=at[: len(at) // chains]))
 
 
-def _replicated(fit: Fit) -> tuple[Fit, int]:
-    """The fit with its draws repeated, and how often each is still to be taken.
-
-    The curves of repeated draws are found at once. Five-step mixtures have a single draw.
-    """
-    posterior = fit.data["posterior"].to_dataset()
-    rounds = -(-_REPLICATES // (posterior.sizes["chain"] * posterior.sizes["draw"]))
-    if COMPONENTS[0] in posterior and fit.one_draw:
-        return fit, rounds
-    again = np.tile(np.arange(posterior.sizes["draw"]), rounds)
-    return with_posterior(fit, posterior.isel(draw=again)), 1
-
-
-def _summaries(
-    posterior: Posterior, columns: Columns, rounds: int, rng: np.random.Generator
-) -> Floats:
-    """Summaries of replicated and observed outcomes, (summaries, 2, rounds x draws).
-
-    Both are about the median curves: about its own draw, the outcomes of new items would scatter
-    more than replicates of that draw, as the draw is not their truth.
-    """
-    outcome = posterior.outcome
-    y, size = columns[outcome.observed], columns[outcome.size]
-    curves = posterior.curves(columns["score"], columns.get("group"), size)
-    given = size, *(np.median(curves[name], axis=0) for name in ("mean", "variance"))
-    draws = len(curves["mean"])
-    found = list(outcome.forms.summaries.values())
-    observed = [np.broadcast_to(summary(y, *given), draws) for summary in found]
-    both = []
-    for _ in range(rounds):
-        new = posterior.simulate(columns, rng)
-        replicated = [summary(new, *given) for summary in found]
-        both.append(np.stack([np.stack(x) for x in zip(replicated, observed, strict=True)]))
-    return np.concatenate(both, axis=2)
-
-
-def _test(name: str, replicated: Floats, observed: Floats) -> PredictiveTest:
+def _test(name: str, replicated: Floats, observed: float) -> PredictiveTest:
     # widened curves have far draws; of rare zeros the median is 0
-    expected, seen = float(np.median(replicated) or np.mean(replicated)), float(observed[0])
-    ratio = seen / expected if expected > 0 else 1.0 if seen == 0 else float("inf")
-    return PredictiveTest(name, ratio, tail_probability(replicated - observed))
+    expected = float(np.median(replicated) or np.mean(replicated))
+    ratio = observed / expected if expected > 0 else 1.0 if observed == 0 else float("inf")
+    return PredictiveTest(name, float(ratio), tail_probability(replicated - observed))
 
 
 def tail_probability(excess: Floats) -> float:

@@ -52,6 +52,24 @@ def interpolated(position, first, second, log_weight, draws, out):  # type: igno
                 out[s, i, r] = own[r] / total
 
 
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def drawn_components(weight, uniform):  # type: ignore[no-untyped-def]
+    """Indices (draws, n) of components drawn in proportion to `weight` (draws, n, R)."""
+    draws, n, number = weight.shape
+    out = np.empty((draws, n), dtype=np.int64)
+    for s in range(draws):
+        for i in range(n):
+            total = 0.0
+            for r in range(number):
+                total += weight[s, i, r]
+            end, upto, r = uniform[s, i] * total, weight[s, i, 0], 0
+            while upto < end and r < number - 1:
+                r += 1
+                upto += weight[s, i, r]
+            out[s, i] = r
+    return out
+
+
 @dataclass(frozen=True)
 class MixtureForms:
     """Functions of a family for mixtures of its members.

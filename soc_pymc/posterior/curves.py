@@ -329,18 +329,5 @@ def some_curves(
     fit: Fit, draws: Ints, score: Floats, group: NDArray[Any] | None, exposure: Floats | None
 ) -> tuple[Floats, Floats]:
     """Some draws of both curves, numbered with chains one after the other."""
-    if is_plain(fit):
-        return curves_at(_narrowed(fit, draws), score, group, exposure)
-    # effects of new groups and bins are drawn for all draws together
-    first, second = curves_at(fit, score, group, exposure)
-    return first[draws], second[draws]
-
-
-def _narrowed(fit: Fit, draws: Ints) -> Fit:
-    """The fit with only some of its draws."""
-    posterior = fit.data["posterior"].to_dataset()
-    at = np.divmod(draws, posterior.sizes["draw"])
-    chain, draw = (xr.DataArray(x, dims="few") for x in at)
-    few = posterior.isel(chain=chain, draw=draw).drop_vars(["chain", "draw"])
-    few = few.rename(few="draw").expand_dims("chain").transpose("chain", "draw", ...)
-    return with_posterior(fit, few)
+    own = own_terms(fit, group, exposure)
+    return _both_curves(fit, score, own["group"], own["exposure"], lambda values: values[draws])

@@ -63,7 +63,10 @@ class ThetaMixture:
 
 
 class Posterior(Protocol):
-    """Distributions of theta and outcomes under a fit, by draw of its curves."""
+    """Distributions of theta and outcomes under a fit, by draw of its curves.
+
+    `draws` are indices of draws, chains one after the other, and may repeat; None takes each once.
+    """
 
     @property
     def family(self) -> Family:
@@ -73,11 +76,14 @@ class Posterior(Protocol):
     def outcome(self) -> Outcome:
         """The kind of outcome."""
 
-    def log_density(self, columns: Columns) -> Floats:
+    def log_density(self, columns: Columns, draws: Ints | None = None) -> Floats:
         """Log density (probability) of the outcomes given score and size, (draws, n)."""
 
     def cdf_interval(self, columns: Columns) -> tuple[Floats, Floats]:
         """P(Y < y) and P(Y <= y) averaged over the draws, each (n,); equal if continuous."""
+
+    def cdf_by_draw(self, columns: Columns, draws: Ints) -> Floats:
+        """P(Y < y) and P(Y <= y) under some draws of the curves, (2, draws, n)."""
 
     def further_cdf_interval(
         self, columns: Columns, outcome: Floats, size: Floats
@@ -87,7 +93,9 @@ class Posterior(Protocol):
         `outcome` and `size`, each (n,), are those of the further observation.
         """
 
-    def simulate(self, columns: Columns, rng: np.random.Generator) -> Floats:
+    def simulate(
+        self, columns: Columns, rng: np.random.Generator, draws: Ints | None = None
+    ) -> Floats:
         """Outcomes of new items of the same score and size, (draws, n)."""
 
     def moments(self, columns: Columns) -> tuple[Floats, Floats, Floats]:
@@ -135,7 +143,7 @@ def in_chunks(one_chunk: Scorer, step: int, columns: Columns) -> Floats:
     """Process chunks in threads, because scipy's functions release the lock."""
     parts = _slices(len(columns["score"]), step)
     done = list(ordered_map(lambda part: one_chunk(select(columns, part)), parts))
-    return np.concatenate(done, axis=1)
+    return np.concatenate(done, axis=-1)
 
 
 def _slices(n: int, step: int) -> list[slice]:

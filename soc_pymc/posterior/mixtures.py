@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from .._lib.arrays import Floats, Ints
 from ..families.family import family_of
+from ..families.mixture_items import drawn_components
 from ..families.mixtures import draw_moments, summaries
 from ..families.priors import COMPONENTS
 from ..families.zeros import with_zero
@@ -69,16 +70,19 @@ class _MixturePosterior:
         weight /= weight.sum(axis=1, keepdims=True)
         return weight
 
+    def _number(self, draws: Ints | None) -> int:
+        return self._weights.draws if draws is None else len(draws)
+
     def _in_chunks(self, one_chunk: Scorer, columns: Columns) -> Floats:
         return in_chunks(one_chunk, self._weights.items, columns)
 
     # --- outcomes --------------------------------------------------------------------------------
 
-    def log_density(self, columns: Columns) -> Floats:
+    def log_density(self, columns: Columns, draws: Ints | None = None) -> Floats:
         def some(part: Columns) -> Floats:
             density, top = self._densities(part, self._components(part))
-            out = np.empty((self._weights.draws, len(top)))
-            for at, weights in self._weights.blocks(part):
+            out = np.empty((self._number(draws), len(top)))
+            for at, weights in self._weights.blocks(part, draws):
                 inside = np.einsum("dnr,nr->dn", weights, density[at])
                 out[:, at] = top[at] + np.log(np.maximum(inside, _TINY))
             return out
@@ -87,30 +91,36 @@ class _MixturePosterior:
 
     def cdf_interval(self, columns: Columns) -> tuple[Floats, Floats]:
         def some(part: Columns) -> Floats:
-            weight = self._weights.mean(part)
-            return self._interval(weight, self._listed(self._prior(part)), *self._own(part))
+            return np.einsum("nr,ern->en", self._weights.mean(part), self._ends(part))
 
         return proper(*self._in_chunks(some, columns))
+
+    def cdf_by_draw(self, columns: Columns, draws: Ints) -> Floats:
+        def some(part: Columns) -> Floats:
+            ends, out = self._ends(part), np.empty((2, len(draws), len(part["score"])))
+            for at, weights in self._weights.blocks(part, draws):
+                out[..., at] = np.einsum("dnr,ern->edn", weights, ends[..., at])
+            return out
+
+        return self._in_chunks(some, columns)
 
     def further_cdf_interval(
         self, columns: Columns, outcome: Floats, size: Floats
     ) -> tuple[Floats, Floats]:
         return further_interval(self, self._fit, columns, outcome, size)
 
-    def _interval(
-        self, weight: Floats, theta: tuple[Floats, Floats], outcome: Floats, size: Floats
-    ) -> Floats:
-        """P(Y < y) and P(Y <= y), (2, n), for weights and components (n, R) of theta."""
-        curves = np.broadcast_arrays(*self.family.to_curves(theta[0].T, theta[1].T))
-        both = self.family.cdf_interval(outcome, size, *curves)
-        return np.array([np.einsum("nr,rn->n", weight, end) for end in both])
+    def _ends(self, columns: Columns) -> Floats:
+        """P(Y < y) and P(Y <= y) under each component, (2, R, n)."""
+        first, second = self._listed(self._prior(columns))
+        curves = np.broadcast_arrays(*self.family.to_curves(first.T, second.T))
+        return np.stack(self.family.cdf_interval(*self._own(columns), *curves))
 
-    def simulate(self, columns: Columns, rng: np.random.Generator) -> Floats:
-        chosen = np.empty((self._weights.draws, len(columns["score"])), dtype=np.int64)
-        for at, weights in self._weights.blocks(columns):
-            u = rng.random(weights.shape[:2])[..., None]
-            below = (np.cumsum(weights, axis=-1) < u).sum(axis=-1)
-            chosen[:, at] = np.minimum(below, weights.shape[-1] - 1)
+    def simulate(
+        self, columns: Columns, rng: np.random.Generator, draws: Ints | None = None
+    ) -> Floats:
+        chosen = np.empty((self._number(draws), len(columns["score"])), dtype=np.int64)
+        for at, weights in self._weights.blocks(columns, draws):
+            chosen[:, at] = drawn_components(weights, rng.random(weights.shape[:2]))
         curves = self.family.to_curves(*_picked(self._listed(self._prior(columns)), chosen))
         return np.asarray(self.family.simulate(*curves, self._own(columns)[1], rng))
 
@@ -145,9 +155,7 @@ class _MixturePosterior:
         components, at = self._components(columns), np.empty(uniform.shape, dtype=np.int64)
         density = self._densities(columns, components)[0]
         for own, weights in self._weights.blocks(columns, draws):
-            upto = np.cumsum(weights * density[own], axis=-1)
-            below = (upto < (uniform[:, own] * upto[..., -1])[..., None]).sum(axis=-1)
-            at[:, own] = np.minimum(below, weights.shape[-1] - 1)
+            at[:, own] = drawn_components(weights * density[own], uniform[:, own])
         return _picked(self._listed(self._updated_parameters(columns, components)), at)
 
     def rows(self, columns: Columns, probs: Sequence[float], *, plug_in: bool = False) -> Floats:

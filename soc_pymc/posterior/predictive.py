@@ -54,8 +54,9 @@ class _FamilyPosterior:
     def _at(self, columns: Columns) -> tuple[Floats, NDArray[Any] | None, Floats | None]:
         return columns["score"], columns.get("group"), columns.get(self.outcome.size)
 
-    def _draws(self, columns: Columns) -> tuple[Floats, Floats]:
-        return curves_at(self._fit, *self._at(columns))
+    def _draws(self, columns: Columns, draws: Ints | None = None) -> tuple[Floats, Floats]:
+        at = self._at(columns)
+        return curves_at(self._fit, *at) if draws is None else some_curves(self._fit, draws, *at)
 
     def _nodes(self, columns: Columns) -> tuple[Floats, Floats, Floats]:
         score, group, size = self._at(columns)
@@ -76,8 +77,8 @@ class _FamilyPosterior:
 
     # --- outcomes --------------------------------------------------------------------------------
 
-    def log_density(self, columns: Columns) -> Floats:
-        curves = self._widened(columns, *self._draws(columns))
+    def log_density(self, columns: Columns, draws: Ints | None = None) -> Floats:
+        curves = self._widened(columns, *self._draws(columns, draws))
         return np.asarray(self.family.log_density(*self._own(columns), *curves))
 
     def cdf_interval(self, columns: Columns) -> tuple[Floats, Floats]:
@@ -87,13 +88,19 @@ class _FamilyPosterior:
         below, upto = self.family.cdf_interval(*self._own(columns), *nodes)
         return proper(weight @ below, weight @ upto)
 
+    def cdf_by_draw(self, columns: Columns, draws: Ints) -> Floats:
+        curves = self._widened(columns, *self._draws(columns, draws))
+        return np.stack(self.family.cdf_interval(*self._own(columns), *curves))
+
     def further_cdf_interval(
         self, columns: Columns, outcome: Floats, size: Floats
     ) -> tuple[Floats, Floats]:
         return further_interval(self, self._fit, columns, outcome, size)
 
-    def simulate(self, columns: Columns, rng: np.random.Generator) -> Floats:
-        curves = self._widened(columns, *self._draws(columns))
+    def simulate(
+        self, columns: Columns, rng: np.random.Generator, draws: Ints | None = None
+    ) -> Floats:
+        curves = self._widened(columns, *self._draws(columns, draws))
         return np.asarray(self.family.simulate(*curves, columns[self.outcome.size], rng))
 
     # --- theta -----------------------------------------------------------------------------------
@@ -112,15 +119,15 @@ class _FamilyPosterior:
         return ThetaMixture(*self._updated(columns, *self._draws(columns)))
 
     def theta_given(self, columns: Columns, draws: Ints, uniform: Floats) -> tuple[Floats, Floats]:
-        return self._updated(columns, *some_curves(self._fit, draws, *self._at(columns)))
+        return self._updated(columns, *self._draws(columns, draws))
 
     def rows(self, columns: Columns, probs: Sequence[float], *, plug_in: bool = False) -> Floats:
         if plug_in:
             first, second = average_curves(self._fit, *self._at(columns))
-            first, second = first[None], second[None]
+            curves = first[None], second[None]
         else:
-            first, second = self._draws(columns)
-        return over_draws(self.family.name, *self._updated(columns, first, second), probs)
+            curves = self._draws(columns)
+        return over_draws(self.family.name, *self._updated(columns, *curves), probs)
 
     def scorer(self, probs: Sequence[float], draws: str = "auto", plug_in: bool = False) -> Scorer:
         return scorer_of(self, self._fit, probs, draws, plug_in)

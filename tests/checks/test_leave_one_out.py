@@ -149,25 +149,6 @@ def test_fits_are_compared_on_items_and_on_checks(fits, small_items, exact):
 
 
 @pytest.mark.slow
-def test_draws_that_are_not_the_models_are_named(fits, small_statistics):
-    """Curves 3 sds off: the sum would be wrong by more than it says, and so it is not given."""
-    fit = fits["good"]
-    posterior = fit.data["posterior"].to_dataset()
-    drawn = [name for name in posterior if not name.endswith("_sd")]
-    posterior = posterior.assign(
-        {name: posterior[name] + 3 * posterior[name].std() for name in drawn}
-    )
-    tree = fit.data.copy()
-    tree["posterior"] = xr.DataTree(posterior)
-    broken = {"good": fit, "broken": replace(fit, data=tree)}
-    with pytest.warns(soc.ConvergenceWarning, match="broken"):
-        table = soc.compare(broken, small_statistics, **QUIET)
-    assert table.loc["good", "trust"] == "ok"
-    assert table.loc["broken", "trust"] != "ok"
-    assert table.index[-1] == "broken"
-
-
-@pytest.mark.slow
 def test_fits_of_other_items_are_not_compared(fits, small_frame, small_statistics):
     frame = small_frame[:2000]
     half = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")

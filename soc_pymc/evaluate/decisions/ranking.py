@@ -46,8 +46,11 @@ _WORTH = 4 * LANE  # draws for fewer of which none are kept
 _BATCHES, _BATCH_NUMBERS = 100, 20_000_000  # batches of draws, and numbers held for them
 _LEADERS = BLOCK  # items whose draws show what the others have to exceed, at least
 _SCREENED = 64  # draws of the curves by which items are left out
-_PARTS = np.array([0.0, 0.1])  # where parts of the sorted draws begin, bounded by their least
-_NEGLIGIBLE = 1e-4  # sum of the probabilities of the items that are left out
+_PARTS = np.array(
+    [0.0, 0.01, 0.1, 0.4]
+)  # where parts of the sorted draws begin, bounded by their least
+_UNLIKELY = 1e-6  # sum of probabilities that no higher border needs to lower
+_NEGLIGIBLE = 1e-3  # sum of the probabilities of the items that are left out
 _FEWEST = 8  # batches for less than which the sum over items is not made use of
 
 
@@ -198,7 +201,7 @@ def probability_best(
     A mean over draws of P(theta_i > T_i), where T_i is the k-th largest theta of the others, minus
     its regression on the sum over items, of which the expectation k is known. Where equal theta
     stand at the border they share what is left. Of thousands of items, those whose probabilities
-    add up to less than 1e-4 are left out and get 0. Items are streamed: memory is of the order of
+    add up to less than 1e-3 are left out and get 0. Items are streamed: memory is of the order of
     ``draws`` (k + 1) and of 20 numbers an item.
 
     Examples
@@ -223,7 +226,7 @@ def probability_best(
 
 
 def _candidates(items: DecisionItems, size: int, seed: int, curves: Ints) -> Ints:
-    """Items that may be among the `size` largest: the others are so with 1e-4 together, at most.
+    """Items that may be among the `size` largest: the others are so with 1e-3 together, at most.
 
     The largest of a few leaders bound from below what an item has to exceed in each draw.
     """
@@ -232,16 +235,17 @@ def _candidates(items: DecisionItems, size: int, seed: int, curves: Ints) -> Int
     if len(items) <= 4 * leaders:
         return every
     few = items.thinned(_SCREENED)
-    mean, sd, *_ = few.posterior.scorer(())(items.columns)
+    mean, sd, *_ = few.posterior.scorer((), "all")(items.columns)
     first = np.argsort(-mean - 2.0 * sd, kind="stable")[:leaders]
     theta = joint_draws(items.some(np.sort(first)), curves, seed, lambda _: None)
     border = np.sort(np.partition(theta, -size, axis=1)[:, -size])
     start = np.unique((len(border) * _PARTS).astype(int))
     share = np.diff(start, append=len(border)) / len(border)
-    tail = sum(
-        part * few.above(np.full(len(items), least), False)
-        for part, least in zip(share, border[start], strict=True)
-    )
+    tail, likely, over = np.zeros(len(items)), every, np.ones(len(items))
+    for part, least in zip(share, border[start], strict=True):
+        over[likely] = few.some(likely).above(np.full(len(likely), least), False)
+        tail += part * over  # of the unlikely ones, by the lower border before
+        likely = np.flatnonzero(over > _UNLIKELY / len(items))
     tail[first] = 1.0
     order = np.argsort(tail, kind="stable")
     return np.sort(order[np.cumsum(tail[order]) > _NEGLIGIBLE])
