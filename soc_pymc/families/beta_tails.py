@@ -124,14 +124,6 @@ def beta_upper(x: ArrayLike, a: ArrayLike, b: ArrayLike) -> Floats:
     return compiled(_upper, x, a, b)
 
 
-def beta_kernel(x: ArrayLike, a: ArrayLike, b: ArrayLike) -> Floats:
-    """x^a (1 - x)^b / B(a, b): the density of the logit, to a small relative error for large a, b.
-
-    Loader's saddle-point form, as `special_forms.gamma_kernel`.
-    """
-    return compiled(_kernel, x, a, b)
-
-
 def beta_excess(cut: ArrayLike, left: ArrayLike, a: ArrayLike, b: ArrayLike) -> Floats:
     """E[(theta - c)+] for cuts c in [0, 1], of which `left` = 1 - c is given with all its digits.
 
@@ -148,11 +140,6 @@ def _lower(x, a, b):  # type: ignore[no-untyped-def]
 @numba.vectorize(cache=True)
 def _upper(x, a, b):  # type: ignore[no-untyped-def]
     return tails_and_density(x, 1.0 - x, a, b, beta_constant(a, b))[1]
-
-
-@numba.vectorize(cache=True)
-def _kernel(x, a, b):  # type: ignore[no-untyped-def]
-    return logit_density(x, 1.0 - x, a, b, beta_constant(a, b))
 
 
 @numba.vectorize(cache=True)

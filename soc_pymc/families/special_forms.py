@@ -19,7 +19,6 @@ from .._lib.arrays import Floats
 _HALF_LOG_2PI = 0.5 * float(np.log(2.0 * np.pi))
 _STIRLING = 16.0  # smallest shape for Stirling's series
 _LARGE = 1e5  # shapes above which scipy's series for the tails stop before they converge
-_NEWTON = 4  # Newton steps of the quantile's search; each doubles its digits
 _NEAR = 0.3  # largest relative difference of two numbers for a series in the difference
 # Temme's coefficients, in increasing powers of eta (DiDonato and Morris 1986)
 _C0 = (-1 / 3, 1 / 12, -2 / 135, 1 / 864, 1 / 2835, -139 / 777600, 1 / 25515)

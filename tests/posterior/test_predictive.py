@@ -47,6 +47,10 @@ def test_outcomes_of_a_single_family(example, name):
     np.testing.assert_allclose(upto, law.cdf(outcome).mean(axis=0), atol=1e-3)
     start = outcome if kind == "normal" else outcome - 1
     np.testing.assert_allclose(below, law.cdf(start).mean(axis=0), atol=1e-3)
+    draws = np.arange(len(found))[::3]
+    ends = posterior_of(fit).cdf_by_draw(columns, draws)
+    expected = [np.broadcast_to(law.cdf(y), found.shape)[draws] for y in (start, outcome)]
+    np.testing.assert_allclose(ends, expected, atol=1e-8)
 
 
 @pytest.mark.parametrize("name", CLOSED_FORM)
