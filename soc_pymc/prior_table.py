@@ -579,6 +579,7 @@ def _updated(
         away = mean - (weight * mean).sum(axis=0)
         apart = (weight * away * away).sum(axis=0) / (weight * variance).sum(axis=0)
         return weight, a, b, None, apart
+    weight = np.maximum(weight, 0.0)  # polynomials may be below where there is next to none
     log_p = family.log_density(a, b, y, n, ARRAYS)
     if table.meta["zero"]:
         log_p[-1] = family.at_zero(y, n, ARRAYS)
@@ -591,7 +592,7 @@ def _updated(
         change = block.ways[rows] @ moved / np.maximum(weight[:, part], 1e-100)
         apart[part] = (weight[:, part] * p[:, part] * change**2).sum(axis=0) / total[part]
         p[:, part] *= (1.0 + (moved * moved).sum(axis=0)) / np.maximum(1.0 + change, 0.1)
-    weight = np.maximum(weight, 0.0) * p
+    weight = weight * p
     weight /= weight.sum(axis=0)
     zero = None
     if table.meta["zero"]:

@@ -320,6 +320,7 @@ def _weighted(nodes: _Sheet, scorer: _Scorer) -> _Sheet:
 
     prior, of, ways = scorer.prior, nodes.functions, scorer.prior.ways
     y, n = nodes["y"], nodes["n"]
+    nodes.add(u=of.high(nodes["u"], 0.0))
     log_p = prior.family.log_density(nodes["a"], nodes["b"], y, n, of)
     if prior.meta["zero"]:
         last = nodes["node"] == prior.last
@@ -337,7 +338,7 @@ def _weighted(nodes: _Sheet, scorer: _Scorer) -> _Sheet:
     change = _total(nodes[f"way_{k}"] * nodes[f"move_{k}"] for k in ways)
     change = nodes.keep(change / of.high(nodes["u"], 1e-100))
     apart = nodes["u"] * nodes["p"] / nodes["total"] * change * change
-    u = of.high(nodes["u"], 0.0) * nodes["p"] * (1.0 + nodes["moved"]) / of.high(1.0 + change, 0.1)
+    u = nodes["u"] * nodes["p"] * (1.0 + nodes["moved"]) / of.high(1.0 + change, 0.1)
     u = nodes.add(u=u, apart=apart)["u"]
     if prior.meta["zero"]:
         last = nodes["node"] == prior.last
