@@ -683,7 +683,7 @@ def start(member: tuple[Any, Any, Any], share: Any, of: Any) -> tuple[Any, Any]:
 
     By the expansion of Cornish and Fisher (1938).
     """
-    one, two, three = map(of.keep, member)
+    one, two, three = member
     z = of.keep((of.log(share) - of.log(1.0 - share)) / _LOGISTIC)
     sd = of.keep(of.sqrt(two))
     return one + sd * (z + three / (two * sd) * (z * z - 1.0) / 6.0), sd
@@ -723,9 +723,9 @@ def newton(
     Returns the difference of the logits, whose square is the error of the step, and the new place
     and bounds.
     """
-    p = of.keep(of.low(of.high(p, 1e-300), 1.0 - 1e-16))
+    p = of.low(of.high(p, 1e-300), 1.0 - 1e-16)
     away = of.keep(goal - of.log(p / (1.0 - p)))
-    low, high = of.keep(of.where(away > 0, t, low)), of.keep(of.where(away > 0, high, t))
+    low, high = of.where(away > 0, t, low), of.where(away > 0, high, t)
     far = of.high(away, -away)
     slope = of.high(density, 1e-290) / (p * (1.0 - p))
     # where a distribution function has no digits left, no more is known than its width

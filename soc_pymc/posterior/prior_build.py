@@ -26,7 +26,7 @@ from .interface import Columns
 from .scored_files import fit_digest
 from .weights import SmoothWeights
 
-_CELLS, _SIZES = 32, 8  # least numbers of cells along score and size
+_CELLS, _SIZES = 32, 14  # least numbers of cells along score and size
 _BEYOND, _OUTER = (
     0.5,
     4,
@@ -149,7 +149,8 @@ def _edges(fit: Fit) -> Floats:
 
 def _size_edges(fit: Fit) -> Floats:
     knots = size_knots(fit)
-    return np.empty(0) if fit.prior.exposure is None else _divided(knots, _SIZES)
+    number = _SIZES // 2 if fit.prior.gridded else _SIZES  # weights are costly to solve for
+    return np.empty(0) if fit.prior.exposure is None else _divided(knots, number)
 
 
 def _columns(fit: Fit, score: Floats, label: str, size: Floats | None) -> Columns:

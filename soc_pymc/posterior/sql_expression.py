@@ -34,8 +34,7 @@ _GROUPS, _LEVELS = "soc_groups", "soc_levels"
 _FENCED = ("postgres",)
 _ALL = 2**62
 _FAINT, _LEAST_LOG = 1e-30, -300.0  # places and log shares that count as 0: engines fail on 1e-310
-# of Newton's method for quantiles: of the member with the same moments, then of the nodes
-_MEMBER_STEPS, _STEPS, _MIXTURE_STEPS = 2, 3, 4
+_STEPS, _MIXTURE_STEPS = 3, 4  # of Newton's method for quantiles on the nodes
 
 
 # --- the prior and its small tables --------------------------------------------------------------
@@ -394,14 +393,17 @@ def _with_quantiles(nodes: Any, scorer: _Scorer) -> Any:
     if prior.meta["zero"]:
         share, at_zero = prior_table.split_level(share, sheet["p_zero"], sheet["below"], of)
     sheet.add(share=share, at_zero=at_zero)
-    a, b = map(sheet.keep, family.matched(sheet["mean"], sheet["middle"]))
+    a, b = family.matched(sheet["mean"], sheet["middle"])
+    sheet.add(a=a, b=b)
+    a, b = sheet["a"], sheet["b"]
     start, unit = prior_table.start(family.cumulants(a, b, of), sheet["share"], of)
     goal = of.log(sheet["share"] / (1.0 - sheet["share"]))
-    sheet.add(q=start, unit=unit, low=-1e300, high=1e300, goal=goal)
-    norm = sheet.keep(family.norm(a, b, of))
-    for _ in range(_MEMBER_STEPS):  # to the quantile of the member with these moments
-        p, density = map(sheet.keep, family.law(a, b, norm, sheet["q"], of))
-        _step(sheet, p, density)
+    norm = family.norm(a, b, of)
+    sheet.add(q=start, unit=unit, low=-1e300, high=1e300, goal=goal, norm=norm)
+    # a step towards the quantile of the member with these moments
+    p, density = family.law(a, b, sheet["norm"], sheet["q"], of)
+    sheet.add(p=p, density=density)
+    _step(sheet, sheet["p"], sheet["density"])
     sheet.add(low=-1e300, high=1e300)
     known = [name for name in items.columns if name not in scorer.keys]
     known += ["soc_number", "soc_goal", "soc_at_zero", "soc_unit"]

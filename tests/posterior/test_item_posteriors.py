@@ -160,7 +160,8 @@ def test_plug_in_is_all_draws_of_a_fit_with_one_draw(example, name):
     every = score_items(example(name), frame, fit, draws="all")
     known = score_items(example(name), frame, fit, plug_in=True)
     # one draw's weights are interpolated between scores, or solved for
-    np.testing.assert_allclose(known[COLUMNS], every[COLUMNS], rtol=1e-4)
+    # weights are solved for in one, and interpolated between scores in the other
+    np.testing.assert_allclose(known[COLUMNS], every[COLUMNS], rtol=2e-4)
 
 
 @pytest.mark.parametrize("name", SINGLE_FAMILIES)

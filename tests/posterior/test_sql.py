@@ -209,6 +209,7 @@ def test_spark(fit, rows, exact, spark):
     table = rows.copy()
     table.loc[5, HOSTILE["count"]], table.loc[7, HOSTILE["group"]] = -1, "unknown"
     spark.createDataFrame(table).createOrReplaceTempView("items")
+    spark.conf.set("spark.sql.analyzer.maxIterations", "300")  # as the page on scale says
     text = soc.posterior_sql(fit, "items", columns=["id"], dialect="pyspark")
     found = spark.sql(text).toPandas().sort_values("id", ignore_index=True)
     assert found[NEW].iloc[[5, 7]].isna().all(axis=None)
