@@ -42,8 +42,11 @@ def posteriors(case, columns, octaves):
 
 
 def tolerance(octaves):
-    """Returns 1e-9, and 3e-9 after 40 octaves, since the logarithm of the unit takes digits."""
-    return 1e-9 * (1.0 + max(0, abs(octaves) - 20) / 10)
+    """Returns 1e-8, and 3e-8 after 40 octaves, since the logarithm of the unit takes digits.
+
+    A quantile's search begins at a place that rounding moves, and ends a little elsewhere.
+    """
+    return 1e-8 * (1.0 + max(0, abs(octaves) - 20) / 10)
 
 
 def in_every_unit(cases, faulty, quick):
