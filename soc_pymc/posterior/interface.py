@@ -88,7 +88,7 @@ class Posterior(Protocol):
     def further_cdf_interval(
         self, columns: Columns, outcome: Floats, size: Floats
     ) -> tuple[Floats, Floats]:
-        """The same for a further outcome of the items, given the one in `columns`, to 1e-4.
+        """The same for another outcome of each item, given the one in `columns`, to about 1e-4.
 
         `outcome` and `size`, each (n,), are those of the further observation.
         """

@@ -27,10 +27,8 @@ from .scored_files import fit_digest
 from .weights import SmoothWeights
 
 _CELLS, _SIZES = 32, 14  # least numbers of cells along score and size
-_BEYOND, _OUTER = (
-    0.5,
-    4,
-)  # how far cells extend beyond the knots, as a share of the range; cells there
+# how far cells extend beyond the knots, as a share of the range, and number of cells there
+_BEYOND, _OUTER = 0.5, 4
 _WIDEST = 1.0  # spread of the curves from which a cell's nodes are not accurate
 _LEVELS = ((0.13, 2), (0.3, 3), (np.inf, 5))  # spread of the curves, and nodes a curve up to it
 _X = 0.5 + 0.5 * np.cos(np.pi * (np.arange(5) + 0.5) / 5)  # points of a cell along the score
@@ -49,7 +47,7 @@ Nodes = Callable[[Columns, int], Cells]
 
 
 def table_of(fit: Fit) -> PriorTable:
-    """The prior table of a fit, made once; FitError if `has_table` says that there is none."""
+    """The prior table of a fit, made once; FitError with the reason of `why_no_table`."""
 
     def make() -> PriorTable:
         refusal = why_no_table(fit)

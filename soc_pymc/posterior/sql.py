@@ -45,8 +45,8 @@ def posterior_expression(
     ibis.Table
         On the same backend: the user's columns and ``theta_mean``, ``theta_sd``, ``theta_var``, in
         the unit of theta, over the curves' uncertainty, quantiles such as ``theta_q05``, and
-        ``p_zero`` if theta may be 0, as `item_posteriors` gives them but for items that are
-        ``flagged``, which it scores over all draws. They are NULL
+        ``p_zero`` if theta may be 0. `item_posteriors` gives the same numbers, except for
+        ``flagged`` items, which it scores over all draws. They are NULL
         for items that `item_posteriors` would refuse: a score, outcome or size is missing, not
         finite or negative (a score only if the axis is log), a count not whole, or positive with
         exposure 0, successes more than trials; a group is not one of the fit's. The order of rows
