@@ -52,7 +52,7 @@ def targets_in_folder(source: Any, folder: Path) -> list[tuple[str, Path]]:
     if kind_of(source) != "files":
         raise ItemsError(
             f"out={str(folder)!r} is a folder, for one file for each file of items, but the items "
-            "are no files: name a file *.parquet"
+            "are not files: name a file *.parquet"
         )
     paths, taken = paths_of(source), dict[str, str]()
     pairs = [
