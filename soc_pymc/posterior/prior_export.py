@@ -56,7 +56,7 @@ def export_prior(fit: Fit, path: str | os.PathLike[str]) -> Path:
     >>> import soc_pymc as soc
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = soc.export_prior(fit, pathlib.Path(folder) / "prior.parquet")
-    ...     soc.prior_table.load(path)["family"]
+    ...     soc.prior_table.load(path).meta["family"]
     'Gamma'
     """
     FIT(fit, "fit")
