@@ -1,19 +1,19 @@
-"""Cells, bins and folds: exact log-linear grids, edges of equal-weight bins, folds from ids.
+"""Grids of scores, edges of bins of equal weight, and scores that many items share.
 
 A positive number x lies in octave e (2^e <= x < 2^(e+1)) and, inside it, in one of 2^k equal steps.
 This is exact in floating point, so every engine puts a number into the same cell.
 """
 
 import math
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .._lib.arrays import Floats, Ints
+from .formulas import FLOOR, score_cell
 
 Columns = Mapping[str, NDArray[Any]]
 
@@ -25,13 +25,6 @@ _ATOM_SHARE, _ATOM_ITEMS = 0.01, 50  # fewest items of an atom: of all, and as a
 # it has 10 times the items of any of the 20 nearest scores, except for two, which may be atoms too
 _ATOM_NEAR, _ATOM_OTHERS, _ATOM_TIMES = 20, 2, 10
 _ATOM_GAP = 2.0**-30  # least distance of an atom at 0 from other scores, relative to these
-
-
-def _octave_step(size: ArrayLike, steps: int) -> tuple[Ints, Ints]:
-    """Octave of positive numbers and step inside it, 2^steps per octave."""
-    fraction, exponent = np.frexp(np.asarray(size, dtype=float))
-    step = np.floor((2.0 * fraction - 1.0) * float(1 << steps)).astype(np.int64)
-    return exponent.astype(np.int64) - 1, step
 
 
 def group(
@@ -92,12 +85,7 @@ class Grid:
 
     def cell(self, score: ArrayLike) -> Ints:
         """Cell of each score."""
-        t = np.asarray(score, dtype=float)
-        size = np.abs(t)
-        inside = size >= math.ldexp(1.0, self.floor)
-        octave, step = _octave_step(np.where(inside, size, 1.0), self.steps)
-        cell = (octave - self.floor) * (1 << self.steps) + step + 1
-        return np.where(inside, np.where(t > 0, cell, -cell), 0)
+        return np.asarray(score_cell(np.asarray(score, dtype=float), self.floor, self.steps))
 
     def boundary(self, cell: ArrayLike) -> Floats:
         """Lower end of a cell."""
@@ -108,7 +96,7 @@ class Grid:
         return np.asarray(np.where(c > 0, size, -size), dtype=float)
 
 
-FIRST_GRID = Grid(floor=-1022, steps=14)
+FIRST_GRID = Grid(FLOOR, steps=14)
 """First grid, for scores of any range: cells of 1/16384 octave."""
 
 
@@ -120,13 +108,8 @@ class Weights:
     score_min: float
     score_max: float
     cell: Ints  # occupied cells, increasing
-    weight: Ints  # numbers of items, or amounts of a role in whole units, equal on every engine
-
-
-def whole_unit(n: int, most: float) -> float:
-    """A power of 2 as unit, such that the sum of n amounts of at most this size fits in 62 bits."""
-    top = most * n
-    return float(2.0 ** (int(np.ceil(np.log2(top))) + 1 - 62)) if top > 0 else 1.0
+    items: Ints  # numbers of items
+    total: Ints  # sums of whole outcomes
 
 
 def choose_grid(low: float, high: float, least: float, most: int = _CHOOSE_CELLS) -> Grid:
@@ -304,6 +287,8 @@ class Lookup:
 
 def make_lookup(edges: Floats) -> Lookup:
     """Coarsest lookup with at most two edges per cell, or more if edges are very close."""
+    if not len(edges):
+        return Lookup(Grid(0, 0), 1.0, 1.0, 1, np.zeros(1, dtype=np.int64), 0, edges)
     low, high = float(edges[0]), float(edges[-1])
     sizes = np.abs(edges[edges != 0])
     least = float(sizes.min()) if len(sizes) else 1.0
@@ -319,69 +304,6 @@ def make_lookup(edges: Floats) -> Lookup:
     return Lookup(grid, low, high, int(at[0]), below, most, padded)
 
 
-# ---------------------------------------------------------------- folds of items
-
-FOLD_PRIME = (1 << 31) - 1
-SCRAMBLE = (1663, 1327217885)  # products of two numbers below the prime fit in 64 bits
-FOLD_MIX = 1_073_741_789
-FOLD_STEPS = 20  # scores and exposures that differ by less than 2^-20 share a fold
-MOST_FOLDS = 1000
-BLOCKS = 240  # of clusters; most numbers of folds divide it
-_MOST_LEVELS = 1 << 17  # clusters that are counted exactly; of more, a share is
-
-
-@dataclass(frozen=True)
-class Folds:
-    """The rule of folds: from whole-number ids, ids of text, or an item's score and size.
-
-    Clusters are put into blocks, and a fold is made of several blocks.
-    """
-
-    by: Literal["id", "text", "item", "column", "cluster", "none"]
-    number: int  # 1 without folds, and the largest possible number for a column or for clusters
-
-    @property
-    def of_ids(self) -> bool:
-        """Whether folds are made from ids."""
-        return self.by in ("id", "text")
-
-
-def fold_of_id(identity: ArrayLike, folds: int) -> Ints:
-    """Fold of items from whole-number ids, by arithmetic that is equal on every engine.
-
-    The id modulo a prime p is scrambled by x (x + a) modulo p, then by a factor modulo p; the fold
-    is the result modulo the number of folds.
-
-    Examples
-    --------
-    >>> fold_of_id([0, 1, 2, 3, 4, 5], 2).tolist()
-    [0, 0, 0, 0, 1, 0]
-    """
-    shift, factor = SCRAMBLE
-    x = np.asarray(identity, dtype=np.int64) % FOLD_PRIME
-    x = x * ((x + shift) % FOLD_PRIME) % FOLD_PRIME
-    return x * factor % FOLD_PRIME % folds
-
-
-# ---------------------------------------------------------------- blocks of clusters
-
-
-def _hashes(labels: Sequence[str]) -> Ints:
-    """A whole number below 2^32 for each label: the CRC-32 of its UTF-8 text."""
-    return np.fromiter((zlib.crc32(t.encode()) for t in labels), np.int64, len(labels))
-
-
-def block_of_labels(labels: Sequence[str]) -> Ints:
-    """Block of clusters from their labels, equal on every engine.
-
-    Examples
-    --------
-    >>> block_of_labels(["spring sale", "winter sale"]).tolist()
-    [26, 161]
-    """
-    return fold_of_id(_hashes(labels), BLOCKS)
-
-
 @dataclass(frozen=True)
 class Joint:
     """Budget of joint cells; 0 keeps none."""
@@ -391,33 +313,3 @@ class Joint:
 
 
 NO_JOINT = Joint(0)
-
-
-class Levels:
-    """How many items the clusters have on average, in bounded memory.
-
-    Clusters whose hash is below a limit are counted; the limit is halved when they are too many.
-    """
-
-    def __init__(self) -> None:
-        self._limit = 1 << 32
-        self._hash, self._items = np.empty(0, np.int64), np.empty(0, np.int64)
-
-    def add(self, labels: Sequence[str], items: Ints) -> None:
-        """Add numbers of items by label."""
-        found = {
-            "hash": np.concatenate([self._hash, _hashes(labels)]),
-            "items": np.concatenate([self._items, items]),
-        }
-        while True:
-            below = found["hash"] < self._limit
-            found = added({k: v[below] for k, v in found.items()}, ("hash",), ("items",))
-            if len(found["hash"]) <= _MOST_LEVELS:
-                break
-            self._limit //= 2
-        self._hash, self._items = found["hash"], found["items"]
-
-    @property
-    def mean_size(self) -> float:
-        """Items per cluster."""
-        return float(self._items.mean()) if len(self._items) else 0.0

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from .._lib.arrays import Floats
 from ..families.outcomes import OUTCOMES, Outcome
-from .binning import BLOCKS, Columns
+from .binning import Columns
 from .days import is_day
+from .folds import BLOCKS
 from .groups import CROSS, group_roles, key_roles, roles_of_groups
 
 _OPTIONAL = {"id", "fold", "cluster", "date"}  # roles that items may have, besides those of groups

@@ -22,16 +22,13 @@ from .._lib.arguments import (
     shown,
     switch,
 )
-from .._lib.arrays import Floats
+from .._lib.arrays import Floats, Ints
 from .._lib.errors import ItemsError, ItemsWarning, StatisticsError, warn_user
 from .._lib.progress import phase
 from ..families.outcomes import OUTCOMES, Outcome
 from . import tables
 from .binning import (
-    BLOCKS,
     FIRST_GRID,
-    MOST_FOLDS,
-    Folds,
     Joint,
     Weights,
     atom_edges,
@@ -43,6 +40,7 @@ from .binning import (
     without_atoms,
 )
 from .days import MOST_DAYS
+from .folds import BLOCKS, MOST_FOLDS, Folds
 from .items import Items, check_outcomes
 from .statistics import FORMAT, Statistics, is_whole, make_statistics
 
@@ -103,7 +101,7 @@ def _budget(joint: bool | int | str, outcome: Outcome) -> Joint:
     StatisticsError,
     items=check_outcomes,
     bins=OrNone(Whole(1, 1_000_000)),
-    equal=OrNone(OneOf("items", *(role for kind in OUTCOMES.values() for role in kind.amounts))),
+    equal=OrNone(OneOf("items", *(kind.observed for kind in OUTCOMES.values() if kind.whole))),
     edges=OrNone(_cut_points),
     folds=OrNone(_folds),
     joint=_joint,
@@ -116,7 +114,7 @@ def summarize(
     items: Items,
     *,
     bins: int | None = None,
-    equal: Literal["items", "count", "exposure", "successes", "trials"] | None = None,
+    equal: Literal["items", "count", "successes"] | None = None,
     edges: ArrayLike | None = None,
     folds: int | None = None,
     joint: bool | int | Literal["auto"] = "auto",
@@ -247,12 +245,12 @@ def totals_of(
     Their groups may have one item each, and the fit says which scores many items share.
     """
     outcome = OUTCOMES[items.kind]
-    if equal not in (None, "items", *outcome.amounts):
+    if equal not in (None, "items", *(outcome.observed,) * outcome.whole):
         raise ItemsError(
             f"items with {outcome.words.outcomes} have no {equal}: leave out equal={equal!r}"
         )
     rule = _fold_rule(items, folds)
-    engine = tables.Grouped if tables.kind_of(items.source) == "ibis" else tables.Streamed
+    engine = tables.Grouped if tables.kind_of(items.source) == "ibis" else tables.Local
     reader = engine(items, rule, progress)
     cuts = _choose(reader, items, bins, equal, progress) if edges is None else np.asarray(edges)
     with phase("summing cells", enabled=progress and engine is tables.Grouped):
@@ -361,7 +359,7 @@ def _fold_rule(items: Items, folds: int | None) -> Folds:
 
 
 def _choose(
-    reader: tables.Grouped | tables.Streamed,
+    reader: tables.Grouped | tables.Local,
     items: Items,
     asked: int | None,
     equal: str | None,
@@ -378,17 +376,15 @@ def _choose(
             f"column {items.score!r}: every score is {digits(first.score_min)}, so there is "
             "nothing to calibrate along; give scores that differ between items"
         )
-    if not first.weight.sum() > 0:
+    weights = first.items if weight is None else first.total
+    if not weights.sum() > 0:
         reader.check()
         raise ItemsError(f"bins of equal {equal} are not possible: all of it is 0")
-    every = first if weight is None else reader.weights(FIRST_GRID, -math.inf, math.inf, None)
-    atoms = _repeated(reader, every)
-    amounts = _amounts(first, every, atoms)
+    atoms = _repeated(reader, first)
+    amounts = _amounts(first, weights, atoms)
     ends = -math.inf, math.inf
-    grid, (cells, weights) = (
-        FIRST_GRID,
-        without_atoms(FIRST_GRID, first.cell, first.weight, amounts, ends),
-    )
+    grid = FIRST_GRID
+    cells, weights = without_atoms(grid, first.cell, weights, amounts, ends)
     bins = asked or min(
         _MOST_BINS, max(_FEWEST_BINS, (first.n - sum(atoms.values())) // _ITEMS_IN_BIN)
     )
@@ -398,7 +394,8 @@ def _choose(
     if finer is not None:
         with phase("choosing bins", enabled=shown):
             second = reader.weights(*finer, weight)
-        rest = without_atoms(finer[0], second.cell, second.weight, amounts, finer[1:])
+        weights_of = second.items if weight is None else second.total
+        rest = without_atoms(finer[0], second.cell, weights_of, amounts, finer[1:])
         if rest[1].max() < weights.max():  # equal scores share a cell on any grid
             grid, (cells, weights) = finer[0], rest
     edges = choose_edges(grid, cells, weights.astype(float), bins, halve_ends=asked is None)
@@ -412,22 +409,20 @@ def _choose(
     return atom_edges(edges, list(atoms), grid, cells)
 
 
-def _repeated(reader: tables.Grouped | tables.Streamed, items: Weights) -> dict[float, int]:
+def _repeated(reader: tables.Grouped | tables.Local, first: Weights) -> dict[float, int]:
     """Scores that stand out by their number of items, with these numbers."""
-    many = stand_out(items.weight, np.ones(len(items.cell), dtype=bool))
+    many = stand_out(first.items, np.ones(len(first.cell), dtype=bool))
     if not many.any():
         return {}
-    return reader.repeated(FIRST_GRID, items.cell[many], fewest_in_atom(items.n))
+    return reader.repeated(FIRST_GRID, first.cell[many], fewest_in_atom(first.n))
 
 
-def _amounts(first: Weights, items: Weights, atoms: Mapping[float, int]) -> dict[float, int]:
+def _amounts(first: Weights, weights: Ints, atoms: Mapping[float, int]) -> dict[float, int]:
     """Weights of atoms, as shares of their cells' weights."""
-    if not atoms:
-        return {}
-    n = dict(zip(items.cell.tolist(), items.weight.tolist(), strict=True))
-    weight = dict(zip(first.cell.tolist(), first.weight.tolist(), strict=True))
-    own = dict(zip(atoms, FIRST_GRID.cell(list(atoms)).tolist(), strict=True))
-    return {t: int(weight.get(own[t], 0)) * atoms[t] // n[own[t]] for t in atoms}
+    place = np.searchsorted(first.cell, FIRST_GRID.cell(list(atoms)))
+    items = np.array(list(atoms.values()), dtype=np.int64)
+    shares = weights[place] * items // first.items[place]
+    return dict(zip(atoms, shares.tolist(), strict=True))
 
 
 def _collect(

@@ -29,8 +29,7 @@ class Scale:
     outside: str  # description of scores without a position
     position: Callable[[Any], Any]  # positions of an array of scores
     score: Callable[[Any], Any]  # scores at an array of positions
-    column: Callable[[Any], Any]  # position of an Ibis column
-    source: str  # source of the position of a score `t` in compiled loops
+    formula: Callable[[Any, Any], Any]  # position in operators, given a function log
     suffix: str  # suffix of columns that sum positions: "sum_{suffix}" and "sum_{suffix}2"
     width: str  # column of a fit's bins with the sd of positions
 
@@ -58,16 +57,15 @@ class Scale:
 
 _EVERYTHING = -np.inf, np.inf
 LINEAR = Scale(
-    "linear", *_EVERYTHING, "not finite", np.array, np.array, lambda t: t, "t", "t", "score_sd"
+    "linear", *_EVERYTHING, "not finite", np.array, np.array, lambda t, log: t, "t", "score_sd"
 )
 LOG = Scale(
     "log", 0.0, np.inf, "0 or below and have no logarithm", np.log, np.exp,
-    lambda t: t.ln(), "math.log(t)", "log_t", "log_score_sd",
+    lambda t, log: log(t), "log_t", "log_score_sd",
 )  # fmt: skip
 LOGIT = Scale(
     "logit", 0.0, 1.0, "not between 0 and 1 and have no logit", special.logit, special.expit,
-    lambda t: t.ln() - (1.0 - t).ln(), "math.log(t) - math.log(1.0 - t)", "logit_t",
-    "logit_score_sd",
+    lambda t, log: log(t) - log(1.0 - t), "logit_t", "logit_score_sd",
 )  # fmt: skip
 
 SCALES: Mapping[str, Scale] = {scale.name: scale for scale in (LOG, LOGIT, LINEAR)}

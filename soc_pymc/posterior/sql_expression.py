@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from .. import prior_table
 from .._lib.arrays import Floats
 from ..data.groups import CROSS, group_roles
-from ..data.tables.expressions import exact, lookup_rows, with_bins
+from ..data.tables.columns import exact, lookup_rows, with_bins
 from ..data.tables.validation import numbers
 from ..families.family import family_of
 from ..families.outcomes import Outcome
@@ -250,7 +250,7 @@ def _with_cells(items: Any, scorer: _Scorer) -> Any:
     binned = with_bins(items, prior.inner, "soc_", scorer.lookups.get(_BINS), score="soc_t")
     sheet = scorer.sheet(binned.inner_join(scorer.lookups[_PLACES], "soc_bin"))
     of = sheet.functions
-    x = sheet["start"] + (prior.scale.column(sheet["t"]) - sheet["from"]) * sheet["slope"]
+    x = sheet["start"] + (prior.scale.formula(sheet["t"], of.log) - sheet["from"]) * sheet["slope"]
     sheet.add(x=of.low(of.high(x, -FARTHEST), FARTHEST))
     x, at = (sheet["x"].abs() < _FAINT).ifelse(0.0, sheet["x"]), sheet["column"].cast("int64")
     for k, atom in enumerate(meta["atoms"]):

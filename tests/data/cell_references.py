@@ -106,8 +106,8 @@ def term(column, kind, score, outcome, size):
     """Returns what a column such as "sum_yN2" sums, for every item; NaN outside a log's domain."""
     if column == "n":
         return np.ones(len(score), dtype=np.int64)
-    if column == "sum_y":
-        return outcome if kind == "normal" else outcome.astype(np.int64)
+    if column == "sum_y" and kind != "normal":
+        return outcome.astype(np.int64)
     if column == "above":
         return (outcome > size).astype(float)
     if column == "sum_y_log_N":

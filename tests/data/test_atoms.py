@@ -42,7 +42,7 @@ def test_an_atom_has_a_bin_of_its_own(default):
 
 def test_several_atoms_and_bins_of_equal_amounts():
     frame = frame_with(0.05).assign(N=lambda table: 1.0 + table.index % 7)
-    for options in ({"bins": 40, "equal": "exposure"}, {"equal": "count"}):
+    for options in ({"bins": 40, "equal": "items"}, {"equal": "count"}):
         assert list(told(frame, **options).atoms) == [0.05]
     assert told(frame, bins=40).bins in (41, 42, 43)
     frame.loc[frame.index % 9 == 0, "t"] = 0.0501

@@ -97,7 +97,7 @@ def test_bins_of_continuous_scores_have_equal_numbers_of_items(name):
 
 @pytest.mark.parametrize(
     ("name", "equal"),
-    [("gamma", "count"), ("gamma", "exposure"), ("beta", "successes"), ("beta", "trials")],
+    [("gamma", "count"), ("beta", "successes")],
 )
 def test_bins_have_equal_amounts(name, equal, example):
     """An edge misses its place by at most half an item on either side."""

@@ -1,14 +1,14 @@
 """Tables of all kinds: opened, validated and grouped; the part that uses Ibis."""
 
-from .grouping import Grouped
+from .grouped import Grouped
+from .local import Local
 from .sources import batches, column_names, kind_of, open_table, to_ibis
-from .streaming import Streamed
 from .validation import Scan, Tables, Totals, check_ids, scan
 
 __all__ = [
     "Grouped",
     "Scan",
-    "Streamed",
+    "Local",
     "Tables",
     "Totals",
     "batches",

@@ -26,7 +26,7 @@ from .item_files import (
     refuse_interrupt,
 )
 
-Kind = Literal["pandas", "polars", "arrow", "files", "ibis"]
+Kind = Literal["pandas", "polars", "arrow", "stream", "files", "ibis"]
 
 
 def kind_of(source: Any) -> Kind:
@@ -47,10 +47,15 @@ def kind_of(source: Any) -> Kind:
     }
     if (library, name) in kinds:
         return kinds[library, name]
+    if name == "RecordBatchReader":
+        raise ItemsError("a RecordBatchReader can be read only once: give its read_all()")
+    if hasattr(source, "__arrow_c_stream__") and name != "LazyFrame":
+        return "stream"
     hint = ": collect() it first" if name == "LazyFrame" else ""
     raise ItemsError(
         f"items cannot be read from a {library}.{name}{hint}; give a pandas, Polars or Arrow "
-        "table, a path, glob or list of Parquet or CSV files, or an Ibis table"
+        "table (or another with __arrow_c_stream__), a path, glob or list of Parquet or CSV files, "
+        "or an Ibis table"
     )
 
 
@@ -59,6 +64,8 @@ def column_names(source: Any) -> list[str]:
     if kind_of(source) == "files":
         with readable(source):
             return list(check_files(source, ()).types)
+    if kind_of(source) == "stream":
+        return list(_streamed(source).column_names)
     return [str(name) for name in getattr(source, "column_names", source.columns)]
 
 
@@ -75,19 +82,21 @@ def open_table(source: Any, columns: Sequence[str] | None = None) -> Any:
     if kind == "files":
         with readable(source):
             return _open_files(source, columns)
-    table = _arrow(source, kind, columns)
+    table = in_memory(source, columns)
     refuse_case_twins(table.column_names, table.column_names)
     connection = connect()
     connection.con.register("items", table)
     return connection.table("items")
 
 
-def _arrow(source: Any, kind: Kind, columns: Sequence[str] | None) -> Any:
+def in_memory(source: Any, columns: Sequence[str] | None) -> Any:
     """Arrow table of the selected columns of a table in memory."""
     import pyarrow as pa
 
-    if kind == "arrow":
-        return _readable_types(source.select(chosen(source.column_names, columns)))
+    kind = kind_of(source)
+    if kind in ("arrow", "stream"):
+        table = source if kind == "arrow" else _streamed(source)
+        return _readable_types(table.select(chosen(table.column_names, columns)))
     if kind == "polars":
         return _readable_types(source.select(chosen(source.columns, columns)).to_arrow())
     wanted = chosen(source.columns, columns)
@@ -101,6 +110,13 @@ def _arrow(source: Any, kind: Kind, columns: Sequence[str] | None) -> Any:
                 f"column {column!r} holds mixed values, not one type ({error}): convert it first"
             ) from error
     return _readable_types(pa.table(arrays, names=wanted))
+
+
+def _streamed(source: Any) -> Any:
+    """Arrow table of any other object that streams one."""
+    import pyarrow as pa
+
+    return pa.table(source)
 
 
 def _readable_types(table: Any) -> Any:

@@ -15,11 +15,12 @@ from ..._lib.errors import ItemsError
 from ..._lib.progress import phase
 from ...families.outcomes import OUTCOMES, Outcome
 from ...families.validity import LARGEST, LARGEST_COUNT, Bounds
-from ..binning import FOLD_PRIME, MOST_FOLDS, Columns, Grid, Joint
+from ..binning import Columns, Grid, Joint
 from ..days import DAY
+from ..folds import FOLD_PRIME, MOST_FOLDS
 from ..groups import CROSS, MARK, is_group, is_label, key_roles
 from ..items import Items
-from .expressions import HASHING, number_of_text, score_cell
+from .columns import HASHING, number_of_text, score_cell
 from .sources import kind_of, open_table, readable
 
 _SHOWN = 3  # bad rows shown in an error
@@ -32,7 +33,6 @@ _DATES = (
     "YYYY-MM-DD"
 )
 _CLUSTERS = "clusters must be labels: text, whole numbers or true/false"
-_LEAST_CLUSTER = 1.01  # items per cluster; hashes of a few clusters may be equal
 _IDS = "folds need ids that are whole numbers or text (or give fold= a column of fold numbers)"
 _IDS_AT_ONCE = 1_000_000  # ids that are looked for twice; of more, a share by their hash
 _ID_PRIME = 1_999_993
@@ -91,8 +91,8 @@ class Scan:
     # Ibis table with columns named by role: numbers as float64, whole ones and ids as int64,
     # labels as text
     table: Any = field(repr=False)
-    # occupied cells of the grid with numbers of items and sums of whole outcomes
-    cells: Mapping[str, NDArray[np.int64]] | None = None
+    # occupied cells of the grid, with numbers of items, n, and the total of whole outcomes
+    cells: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
 
 
 # --- problems ------------------------------------------------------------------------------------
@@ -403,9 +403,13 @@ def check_ids(items: Items, progress: bool = True) -> None:
         )
 
 
-def check_clusters(items: Items, mean_size: float, n: int) -> None:
+def check_clusters(items: Items) -> None:
     """Refuse a column of clusters with a label of its own for every item."""
-    if n > 1 and mean_size < _LEAST_CLUSTER:
+    column = open_table(items.source, [str(items.cluster)])[items.cluster]
+    with readable(items.source):
+        numbers = {"n": column.count(), "labels": column.nunique()}
+        n, labels = column.as_table().aggregate(**numbers).to_pyarrow().to_pylist()[0].values()
+    if n > 1 and labels == n:
         raise ItemsError(
             f"column {items.cluster!r}: there are as many clusters as items ({n:,}), so that no "
             "items share a cluster: name a column whose labels repeat, or leave cluster= out"
@@ -435,7 +439,8 @@ def _totals(raw: Any, outcome: Outcome) -> dict[str, Any]:
     """Totals; sums are protected from overflow, because validity is not known yet."""
     y, x = raw[outcome.observed], raw[outcome.size]
     of_outcome, of_size = outcome.validity.outcome, outcome.validity.size
-    y = (y.abs() <= of_outcome.largest).ifelse(y, 0.0)  # neither null nor NaN
+    known = (y.abs() <= of_outcome.largest) & (y.abs() >= of_outcome.negligible)
+    y = known.ifelse(y, 0.0)  # neither null nor NaN
     x = ((x >= of_size.least) & (x <= of_size.largest)).ifelse(x, 1.0)
     found = {
         "n": raw.count(),
@@ -450,10 +455,9 @@ def _totals(raw: Any, outcome: Outcome) -> dict[str, Any]:
         low = (y - high * 2.0**_SPLIT).floor()
         found |= {"high": high.cast("int64").sum(), "low": low.cast("int64").sum()}
     if of_outcome.least is None:  # sums of numbers of both signs may cancel
-        size = (y.abs() >= of_outcome.negligible).ifelse(y.abs(), 0.0)
-        found["absolute"] = size.sum()
+        found["absolute"] = y.abs().sum()
         if math.isfinite(outcome.farthest):
-            found["far_max"] = (size / x).max()
+            found["far_max"] = (y.abs() / x).max()
     return found
 
 
@@ -464,26 +468,26 @@ def _joined(halves: Mapping[str, Any]) -> Any:
 
 def _aggregated(
     items: Items, raw: Any, problems: list[_Problem], grid: Grid | None
-) -> tuple[dict[str, Any], Mapping[str, NDArray[np.int64]] | None]:
+) -> tuple[dict[str, Any], Mapping[str, NDArray[np.int64]]]:
     """Totals, numbers of bad rows, and cells of scores with items and counts."""
     sums = _totals(raw, OUTCOMES[items.kind])
     sums |= {f"bad{i}": p.condition.sum().fill_null(0) for i, p in enumerate(problems)}
     if grid is None:
         rows = raw.aggregate(**sums).to_pyarrow()
-        return rows.to_pylist()[0], None
+        return rows.to_pylist()[0], {}
     # cells of bad scores do not matter, because the items are refused
     usable = (raw.score.abs() <= LARGEST).fill_null(False) & ~raw.score.fill_null(0.0).isnan()
     cell = score_cell(usable.ifelse(raw.score, 1.0), grid)
     table = raw.group_by(cell=cell).aggregate(**sums).to_pyarrow()
     if table.num_rows == 0:
-        return {"n": 0}, None
+        return {"n": 0}, {}
     columns = {name: table[name].to_numpy() for name in table.column_names}
     found = {name: _RULES.get(name[-3:], np.sum)(columns[name]).item() for name in sums}
     order = np.argsort(columns["cell"])
-    cells = {"cell": columns["cell"], "items": columns["n"]}
+    total = np.zeros_like(columns["n"])
     if "high" in sums:
-        whole = {half: columns[half].astype(np.int64) for half in ("high", "low")}
-        cells[OUTCOMES[items.kind].observed] = _joined(whole)
+        total = _joined({half: columns[half].astype(np.int64) for half in ("high", "low")})
+    cells = {"cell": columns["cell"], "n": columns["n"], "total": total}
     return found, {name: values[order].astype(np.int64) for name, values in cells.items()}
 
 

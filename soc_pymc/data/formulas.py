@@ -1,0 +1,187 @@
+"""Cells, positions, folds and other formulas of items, each written once.
+
+As they stand they take NumPy arrays. `rebound` gives the same formula with other functions in the
+place of NumPy's: those of columns for engines (`tables.columns`), those of numbers for compiled
+loops (`group_sum`). Cells are exact on all of them, so that every engine puts an item into the same
+cell.
+"""
+
+from collections.abc import Callable, Mapping
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+from ..families.cells import EXACT_COUNTS, MOST_VALUE_CELL, STEPS, VALUE_OCTAVES, ZERO_EXPOSURE
+from ..families.outcomes import Outcome
+from ..families.scales import LINEAR, SCALES, Scale
+
+_FRACTION, _BIAS = 52, 1023  # bits of a float64's fraction; exponent of 1
+_NORMAL = 2.0**-1022  # smaller numbers are less precise
+_FAR_OCTAVES = 64
+_WIDE_COUNTS = 48  # 16 * 5 - 32: cells of counts >= 32 follow the exact ones
+_TINY = 1e-100  # smaller numbers count as 0 in sums of powers: some engines refuse underflow
+_MOST_VALUE = float(MOST_VALUE_CELL)
+FOLD_PRIME = (1 << 31) - 1
+_SHIFT, _FACTOR = 1663, 1327217885  # products of two numbers below the prime fit in 64 bits
+_MIX = 1_073_741_789
+_FINE = 20  # scores and sizes that differ by less than 2^-20 share a fold
+FLOOR = -1022
+"""Numbers below 2 to this power are 0 for folds and for the first grid of scores."""
+
+# --- functions that differ between arrays, columns and numbers ------------------------------------
+
+where, low, high, log, floor = np.where, np.minimum, np.maximum, np.log, np.floor
+literal: Callable[[Any], Any] = float  # a number that no engine rounds
+modulo: Callable[[Any, Any], Any] = np.mod  # never negative
+
+
+def whole(number: Any) -> Any:
+    """Real numbers as whole ones."""
+    return np.asarray(number).astype(np.int64)
+
+
+def real(number: Any) -> Any:
+    """Whole numbers as real ones."""
+    return np.asarray(number, dtype=np.float64)
+
+
+def power_of_two(exponent: Any) -> Any:
+    """Two to the power of whole numbers."""
+    return np.ldexp(1.0, exponent)
+
+
+def log_linear(size: Any, steps: Any) -> Any:
+    """Octave of positive numbers times 2^`steps`, plus the step inside it: their first bits."""
+    number = np.asarray(size, dtype=np.float64)
+    below = number < _NORMAL
+    if below.any():
+        scaled = log_linear(np.where(below, number * 2.0**_FAR_OCTAVES, number), steps)
+        return scaled - (below * _FAR_OCTAVES << steps)
+    return (number.view(np.int64) >> (_FRACTION - steps)) - (_BIAS << steps)
+
+
+# --- cells ---------------------------------------------------------------------------------------
+
+
+def score_cell(score: Any, least: Any, steps: Any) -> Any:
+    """Cell on a grid of scores of any sign, whose octaves begin with 2^`least`."""
+    size, smallest = high(score, -score), literal(2.0**least)
+    cell = log_linear(high(size, smallest), steps) - ((least << steps) - 1)
+    return where(size >= smallest, where(score > 0, cell, -cell), 0)
+
+
+def positive_cell(score: Any, least: Any, steps: Any) -> Any:
+    """The same of scores that are at least 2^`least`."""
+    return log_linear(score, steps) - ((least << steps) - 1)
+
+
+def exposure_cell(exposure: Any) -> Any:
+    """Cell of exposures and trials: 16 an octave; 0 has its own."""
+    positive = exposure > 0
+    return where(positive, log_linear(where(positive, exposure, 1.0), STEPS), ZERO_EXPOSURE)
+
+
+def count_cell(count: Any) -> Any:
+    """Cell of counts: the count itself below 32, then 16 cells an octave."""
+    wide = log_linear(real(high(count, EXACT_COUNTS)), STEPS)
+    return where(count < EXACT_COUNTS, whole(count), wide - _WIDE_COUNTS)
+
+
+def noise_cell(noise_sd: Any) -> Any:
+    """Cell of noise sds: 16 an octave."""
+    return log_linear(noise_sd, STEPS)
+
+
+def value_cell(value: Any, noise: Any) -> Any:
+    """Cell of values within the cell of their noise sds; very small values must be 0.
+
+    Cells are a power of two wide, from 1/16 to 1/8 of the noise sd. They are exact for values up to
+    a million noise sds from 0; the outermost cells hold all values beyond.
+    """
+    # engines round quotients of negative whole numbers in different ways
+    octave = whole(floor(real(noise) * (1.0 / (1 << STEPS))))
+    cell = value / power_of_two(octave - VALUE_OCTAVES)
+    # clipped as a real number, because far values overflow integers
+    return whole(floor(high(low(cell, _MOST_VALUE), -_MOST_VALUE)))
+
+
+def without_small(number: Any, least: Any) -> Any:
+    """Numbers, 0 in the place of those smaller in size than `least`, whose powers vanish."""
+    return where((number > -least) & (number < least), 0.0, number)
+
+
+# --- positions and other summands ----------------------------------------------------------------
+
+
+def log_position(score: Any) -> Any:
+    """Logarithm of scores; 0 of those that have none."""
+    return log(where(score > 0, score, 1.0))
+
+
+def logit_position(score: Any) -> Any:
+    """Logit of scores; 0 of those that have none."""
+    inside = where((score > 0) & (score < 1), score, 0.5)
+    return log(inside) - log(1.0 - inside)
+
+
+def square(number: Any) -> Any:
+    """Squares of numbers."""
+    small = without_small(number, _TINY)
+    return small * small
+
+
+def times_log(outcome: Any, size: Any) -> Any:
+    """Outcomes times the logarithm of their size, which may be 0 with the outcome."""
+    return real(outcome) * log(where(outcome > 0, size, 1.0))
+
+
+# --- folds ---------------------------------------------------------------------------------------
+
+
+def scrambled(identity: Any) -> Any:
+    """Whole numbers, scrambled modulo a prime by arithmetic that is equal on every engine."""
+    x = modulo(identity, FOLD_PRIME)
+    x = x * ((x + _SHIFT) % FOLD_PRIME) % FOLD_PRIME
+    return x * _FACTOR % FOLD_PRIME
+
+
+def identity_of_item(score: Any, size: Any) -> Any:
+    """What stands for the id of an item without one: never its outcome."""
+    return score_cell(score, FLOOR, _FINE) * _MIX + score_cell(size, FLOOR, _FINE)
+
+
+# --- scales of scores -----------------------------------------------------------------------------
+
+
+def bounded(outcome: Outcome) -> list[Scale]:
+    """Scales whose sums are kept, and on which some scores have no position."""
+    kept = outcome.sums("part")
+    return [scale for scale in SCALES.values() if scale is not LINEAR and scale.sums[0] in kept]
+
+
+def outside(scale: Scale) -> str:
+    """Column that counts items whose score has no position, for whose bin the sums are NaN."""
+    return f"outside_{scale.name}"
+
+
+# --- the same formulas elsewhere -----------------------------------------------------------------
+
+_FORMULAS = (
+    score_cell, positive_cell, exposure_cell, count_cell, noise_cell, without_small, value_cell,
+    log_position, logit_position, square, times_log, scrambled, identity_of_item,
+)  # fmt: skip
+
+
+def rebound(
+    functions: Mapping[str, Any], made: Callable[[Any], Any] = lambda formula: formula
+) -> dict[str, Any]:
+    """The formulas by name, with other `functions` in the place of NumPy's.
+
+    `made` is applied to each formula: a compiler, for example.
+    """
+    names = {**globals(), **functions}
+    for formula in _FORMULAS:
+        name = formula.__name__
+        names[name] = made(FunctionType(formula.__code__, names, name))
+    return {formula.__name__: names[formula.__name__] for formula in _FORMULAS}
