@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .._lib.arrays import Bools, Floats
+from .._lib.arrays import Floats
 
 LARGEST_COUNT = 2.0**53 - 1.0
 """Largest size of whole numbers that are exact in float64, and that no larger one is rounded to."""
@@ -34,15 +34,12 @@ class Bounds:
         """Description of numbers larger than the largest."""
         return self.name_of_largest or f"beyond {self.largest:g} in size"
 
-    def holds(self, numbers: Floats) -> Bools:
-        """Which numbers are valid; every comparison with NaN is false."""
-        size = np.abs(numbers) if self.least is None else numbers
-        good = size <= self.largest
-        if self.least is not None:
-            good &= size >= self.least
-        if self.whole:
-            good &= size == np.floor(size)
-        return np.asarray(good)
+    def hold(self, numbers: Floats) -> bool:
+        """Whether all numbers, of which there is at least one, are valid."""
+        least = -self.largest if self.least is None else self.least
+        # comparisons with NaN, which extremes pass on, are false
+        inside = numbers.min() >= least and numbers.max() <= self.largest
+        return bool(inside and (not self.whole or (numbers == np.floor(numbers)).all()))
 
 
 @dataclass(frozen=True)
@@ -58,9 +55,9 @@ class Validity:
     conflict_words: str = ""  # description of such an outcome; {size} is the size's column
 
     def are_valid(self, score: Floats, outcome: Floats, size: Floats) -> bool:
-        """Whether all items are valid."""
+        """Whether all items, of which there is at least one, are valid."""
         pairs = ((self.score, score), (self.outcome, outcome), (self.size, size))
-        return all(bounds.holds(numbers).all() for bounds, numbers in pairs) and not (
+        return all(bounds.hold(numbers) for bounds, numbers in pairs) and not (
             self.conflict and np.any(self.conflict(outcome, size))
         )
 

@@ -1,5 +1,6 @@
 """Passes over items in files or in memory: blocks of Arrow batches, summed in threads."""
 
+import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ from ..groups import CROSS, MARK, is_label, joined, key_roles
 from ..items import Items
 from ..sums import Sums
 from .item_files import Files, check_files
+from .piles import Pile
 from .sources import batches, in_memory, kind_of, open_table, readable
 from .validation import (
     Tables,
@@ -70,24 +72,27 @@ class Local:
         roles = ("score",) if weight is None else ("score", weight)
 
         def count(block: Mapping[str, Any]) -> tuple[tuple[float, float], Columns]:
-            if not all(bounds[role].holds(block[role]).all() for role in roles):
+            if not all(bounds[role].hold(block[role]) for role in roles):
                 raise _NotValidError
             score = block["score"]
-            cell, n = grid.cell(np.clip(score, low, high)), np.ones(len(score), dtype=np.int64)
+            cell = grid.cell(score if low == -math.inf else np.clip(score, low, high))
             if weight is None:
                 cell, n = np.unique(cell, return_counts=True)
-            total = n if weight is None else block[weight].astype(np.int64)
-            rows = added({"cell": cell, "n": n, "total": total}, ("cell",), ("n", "total"))
+                rows: Columns = {"cell": cell, "n": n, "total": n}
+            else:
+                whole = block[weight].astype(np.int64)
+                rows = {"cell": cell, "n": np.ones_like(whole), "total": whole}
+                rows = added(rows, ("cell",), ("n", "total"))
             return (float(score.min()), float(score.max())), rows
 
-        total: Columns = {}
+        pile = Pile(("cell",), ("n", "total"))
         ends = []
         for own, rows in self._mapped("choosing bins", roles, count):
             ends.append(own)
-            both = {k: np.concatenate([total[k], v]) for k, v in rows.items()} if total else rows
-            total = added(both, ("cell",), ("n", "total"))
+            pile.add(rows)
         if not ends:
             self._refuse()
+        total = pile.total()
         check_total(self._items, float(total["total"].sum(dtype=float)))
         self._seen = int(total["n"].sum())
         score_min, score_max = min(ends)[0], max(most for _, most in ends)
@@ -244,9 +249,10 @@ def _totals(score: Floats, y: Floats, x: Floats, outcome: Outcome) -> Totals:
     """Totals of a block, apart from its sums by bin."""
     far = float((np.abs(y) / x).max()) if np.isfinite(outcome.farthest) else 0.0
     total = y.astype(np.int64).sum() if outcome.whole else y.sum()
+    absolute = float(total if outcome.whole else np.abs(y).sum())
     sizes = float(x.sum() if outcome.size_power == 1 else (x * x).sum())
     ends = float(score.min()), float(score.max())
-    return Totals(len(score), total.item(), float(np.abs(y).sum()), sizes, *ends, far)
+    return Totals(len(score), total.item(), absolute, sizes, *ends, far)
 
 
 # --- Arrow batches -------------------------------------------------------------------------------

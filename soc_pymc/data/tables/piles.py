@@ -13,7 +13,7 @@ from ..formulas import bounded, outside
 _WAITING = 1 << 20  # rows that are added up at once
 
 
-class _Pile:
+class Pile:
     """Rows of one table, which may repeat their keys until they are added up."""
 
     def __init__(self, keys: Sequence[str], names: Sequence[str]) -> None:
@@ -22,6 +22,7 @@ class _Pile:
         self._sizes: list[int] = []
 
     def add(self, rows: Columns) -> None:
+        """Add rows, which may repeat keys."""
         self._parts.append({name: rows[name] for name in (*self._keys, *self._names)})
         self._sizes.append(len(rows[self._keys[0]]))
         first, *others = self._sizes
@@ -61,7 +62,7 @@ class Piles:
         names = {name: outcome.sums(name) for name in outcome.tables}
         names["part"] = (*names["part"], *map(outside, bounded(outcome)))
         self._piles = {
-            name: _Pile(table.keys, names[name]) for name, table in outcome.tables.items()
+            name: Pile(table.keys, names[name]) for name, table in outcome.tables.items()
         }
 
     @property

@@ -215,6 +215,8 @@ def near_whole(role: str, values: Floats) -> Floats:
     if role not in _NUMBERS or not _NUMBERS[role].whole:
         return values
     whole = np.floor(values + 0.5)
+    if (whole == values).all():
+        return values
     with np.errstate(invalid="ignore"):  # the difference of infinities
         return np.where(np.abs(values - whole) <= _ROUNDING, whole, values)
 
