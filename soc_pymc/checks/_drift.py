@@ -17,6 +17,8 @@ from .._lib.arguments import PROBABILITY, SEED, A, OrNone, checked, switch
 from .._lib.arrays import Floats
 from .._lib.errors import FitError, StatisticsError
 from .._lib.threads import one_blas_thread
+from .._model.rows import CLASS
+from .._model.splines import knots_in
 from ..data.days import Days
 from ..data.days import day as day_rule
 from ..data.statistics import Statistics
@@ -24,8 +26,6 @@ from ..families.family import family_of
 from ..families.row_sums import RowSums
 from ..inference.fitting import fit as fit_all
 from ..inference.results import Fit
-from ..model.rows import CLASS
-from ..model.splines import knots_in
 from ..posterior.curves import average_curves, place_of, with_posterior
 from ..posterior.item_columns import bin_scores_of
 from ..posterior.predictive import posterior_of

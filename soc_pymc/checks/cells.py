@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import StatisticsError
+from .._model.rows import check_atoms_apart
 from ..data.statistics import Statistics, refuse_weights
 from ..inference.results import Fit, outcome_roles
-from ..model.rows import check_atoms_apart
 from ..posterior.extrapolation import warn_of_extrapolated_bins
 from ..posterior.interface import Columns, select
 from ..posterior.item_columns import bin_scores_of

@@ -11,6 +11,7 @@ from .._lib.arrays import Floats
 from .._lib.errors import FitError, StatisticsError
 from .._lib.progress import phase
 from .._lib.threads import one_blas_thread
+from .._model.rows import rows_of
 from ..checks.trust import OK, words_of
 from ..data.items import Items
 from ..data.statistics import Statistics, coarsened, equal_edges
@@ -20,7 +21,6 @@ from ..families.outcomes import Outcome
 from ..families.priors import SinglePrior
 from ..inference.methods import NUTS, VI, FiveSteps
 from ..inference.results import Fit
-from ..model.rows import rows_of
 from ..posterior.curves import curves_at
 from ..posterior.item_columns import bin_scores_of
 from ..posterior.predictive import posterior_of

@@ -24,7 +24,7 @@ from ..inference.methods import NUTS
 from ..inference.results import FIT, PARETO_K, Fit
 from ..inference.variational import importance
 from ..posterior.calibration import calibration_curves
-from .quantities.variance import r_squared
+from ..quantities.variance import r_squared
 
 COMPONENTS = ("prior", "likelihood")
 THRESHOLD = 0.05

@@ -10,18 +10,18 @@ from .. import plots
 from .._lib.arguments import switch
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
+from .._report.pictures import picture_of
 from ..checks._check import CheckResult
 from ..data.groups import arguments_of, group_roles, roles_of
 from ..data.items import ITEMS
 from ..data.tables import column_names, open_table
-from ..evaluate.quantities.variance import r_squared
 from ..families.family import family_of
 from ..families.row_sums import MEAN_ONLY
 from ..inference.results import Fit
 from ..posterior.calibration import calibration_curves
 from ..posterior.items import item_posteriors
 from ..posterior.prior_export import export_prior as export_prior
-from ..report.pictures import picture_of
+from ..quantities.variance import r_squared
 
 _SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)  # of the items, at whose scores curves are shown
 _BAND = (0.05, 0.5, 0.95)

@@ -13,9 +13,9 @@ from pytensor.graph.traversal import ancestors
 
 from .._lib.arrays import Floats
 from .._lib.lazily import later
+from .._model.prior_draws import prior_draws
+from .._model.problem import Problem
 from ..data.statistics import Statistics
-from ..model.prior_draws import prior_draws
-from ..model.problem import Problem
 from .density import at_draws, top_level
 from .row_curves import MixtureRows, RowCurves, flat
 

@@ -12,8 +12,8 @@ from scipy import linalg
 from .._lib.arguments import A
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
+from .._model.problem import Coefficients, Problem, build, check_prior, extended
 from ..data.statistics import Statistics
-from ..model.problem import Coefficients, Problem, build, check_prior, extended
 from .density import at_draws, top_level
 from .fit_tree import bin_table
 from .methods import NUTS

@@ -13,12 +13,12 @@ from .._lib.arguments import A, OrNone, checked, switch
 from .._lib.errors import ConvergenceWarning, FitError, warn_user
 from .._lib.progress import phase
 from .._lib.threads import one_blas_thread
+from .._model import problem
+from .._model.laplace import with_effects
 from ..data.statistics import Statistics
 from ..families import surrogates
 from ..families.family import family_of_kind
 from ..families.priors import Prior
-from ..model import problem
-from ..model.laplace import with_effects
 from .clusters import for_clusters
 from .fit_tree import fit_tree
 from .five_steps import run_five_steps

@@ -19,10 +19,10 @@ from .._lib.errors import FitError
 from .._lib.files import read_saved, save_netcdf
 from .._lib.front import shown_by_front
 from .._lib.reprs import html_table, lines, of_fit, of_status
+from .._model.splines import Axis
 from ..data.groups import grouping_dims, is_label, roles_of
 from ..families.priors import Prior
 from ..families.scales import RANK
-from ..model.splines import Axis
 from .methods import FiveSteps, Method
 from .stored_fits import METHODS, PRIORS, as_json, check_tree, read_record
 

@@ -10,7 +10,7 @@ import xarray as xr
 
 from .._lib.arrays import Floats
 from .._lib.threads import raising_interrupt
-from ..model.problem import Problem
+from .._model.problem import Problem
 from .density import kept_variables
 from .methods import NUTS
 from .monte_carlo import largest_error

@@ -21,7 +21,7 @@ from scipy import linalg, optimize
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from .._lib.progress import phase
-from ..model.problem import Problem
+from .._model.problem import Problem
 from .annealing import annealed
 from .density import (
     CHUNK,

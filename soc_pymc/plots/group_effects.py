@@ -5,7 +5,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from .._lib.arguments import A, Whole, checked
-from ..evaluate.quantities import GroupEffects
+from ..quantities import GroupEffects
 from . import canvas
 from .arguments import AX
 

@@ -22,12 +22,12 @@ from ..data.groups import group_roles, roles_of
 from ..data.items import ANY_ITEMS, Items
 from ..data.statistics import Statistics
 from ..data.tables import open_table
-from ..evaluate.quantities.support import statistics_of
 from ..families.validity import LARGEST
 from ..inference.results import Fit, outcome_roles
 from ..posterior.extrapolation import extrapolation_reported
 from ..posterior.item_columns import posterior_roles
 from ..posterior.predictive import posterior_of
+from ..quantities.support import statistics_of
 from . import formats
 from .choices import choices
 from .formats import Label

@@ -20,14 +20,14 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from ..._lib.arguments import DRAWS, MOST_DRAWS, SEED, Whole, refuse_beyond_memory
-from ..._lib.arrays import Floats, Ints
-from ..._lib.progress import Phase, phase
-from ..._lib.threads import ordered_map
-from ...data.items import Items
-from ...families.zeros import NEAR_ZERO
-from ...inference.results import Fit
-from ...posterior.interface import select
+from .._lib.arguments import DRAWS, MOST_DRAWS, SEED, Whole, refuse_beyond_memory
+from .._lib.arrays import Floats, Ints
+from .._lib.progress import Phase, phase
+from .._lib.threads import ordered_map
+from ..data.items import Items
+from ..families.zeros import NEAR_ZERO
+from ..inference.results import Fit
+from ..posterior.interface import select
 from .choices import DecisionItems, read_decision
 
 Tile = tuple[Floats, Floats, Floats]

@@ -9,10 +9,10 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 from scipy.interpolate import CubicSpline
 
-from .._lib.arguments import POSITIVE, SEED, A, Real, Whole, many, numbers_of, refuse_beyond_memory
-from .._lib.arrays import Floats
-from .._lib.errors import FitError, ItemsError
-from ..families.validity import LARGEST_COUNT
+from ._lib.arguments import POSITIVE, SEED, A, Real, Whole, many, numbers_of, refuse_beyond_memory
+from ._lib.arrays import Floats
+from ._lib.errors import FitError, ItemsError
+from .families.validity import LARGEST_COUNT
 
 __all__ = [
     "click_rates",

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.polynomial import chebyshev
 from numpy.typing import ArrayLike, NDArray
 
-from ..._lib.arguments import A, Real, Whole, many, numbers_of
-from ..._lib.arrays import Floats
-from ..._lib.errors import FitError, ItemsError
+from .._lib.arguments import A, Real, Whole, many, numbers_of
+from .._lib.arrays import Floats
+from .._lib.errors import FitError, ItemsError
 
 MOST_ORDERS = 100  # factorials of more leave no digits
 _NODES = 25  # an odd number, so that the middle is one of them

@@ -1,7 +1,7 @@
-"""Draw the rooms of soc_pymc from its own imports: ``python docs/dev/rooms.py`` writes rooms.svg.
+"""Draw the layers of soc_pymc from its imports: ``python docs/dev/packages.py`` writes packages.svg.
 
 Boxes are the packages in the order of the layers contract in pyproject.toml, the ground at the
-bottom; an arc goes from a room to each room that it imports, wide where many names are imported.
+bottom; an arc goes from a package to each one that it imports, wide where many names are imported.
 """
 
 import ast
@@ -18,41 +18,43 @@ PACKAGE = ROOT / "soc_pymc"
 
 
 def layers():
-    """Rooms from the ground up; rooms of one layer stand beside each other."""
+    """Packages from the ground up; those of one layer stand beside each other."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
     found = next(c["layers"] for c in contracts["contracts"] if c["type"] == "layers")
     return [[name.strip() for name in row.split("|")] for row in reversed(found)][:-1]
 
 
 def imports():
-    """Number of names that each room imports from each other room."""
+    """Number of names that each package imports from each other one."""
     found = Counter()
     for path in PACKAGE.rglob("*.py"):
         place = path.relative_to(PACKAGE).parts
-        if len(place) == 1:
+        if path.stem.startswith("__") and len(place) == 1:
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             up = node.level if isinstance(node, ast.ImportFrom) else 0
             if up == len(place) and node.module:
-                found[place[0], node.module.split(".")[0]] += len(node.names)
+                found[place[0].removesuffix(".py"), node.module.split(".")[0]] += len(node.names)
     return found
 
 
-def caption(room):
-    """What a room is for: the first sentence of its docstring, after its name."""
-    text = ast.get_docstring(ast.parse((PACKAGE / room / "__init__.py").read_text())) or ""
+def caption(name):
+    """The first paragraph of the docstring of a package or module."""
+    path = PACKAGE / name / "__init__.py"
+    path = path if path.exists() else PACKAGE / f"{name}.py"
+    text = ast.get_docstring(ast.parse(path.read_text())) or ""
     return " ".join(text.split("\n\n")[0].split()).replace("`", "")
 
 
 def draw(path):
     """Write the picture."""
-    mpl.rcParams["svg.hashsalt"] = "rooms"  # the same file each time
+    mpl.rcParams["svg.hashsalt"] = "packages"  # the same file each time
     rows, names = layers(), imports()
     figure, ax = plt.subplots(figsize=(8.6, 0.62 * len(rows) + 0.3), layout="constrained")
     middle = {}
     for height, row in enumerate(rows):
         width = 5.6 / len(row)
-        for place, room in enumerate(row):
+        for place, name in enumerate(row):
             left = place * width
             box = FancyBboxPatch(
                 (left + 0.05, height + 0.14),
@@ -63,12 +65,19 @@ def draw(path):
                 edgecolor="#34495e",
             )
             ax.add_patch(box)
-            ax.text(left + 0.15, height + 0.66, room, weight="bold", va="center", fontsize=9)
-            words = caption(room)
+            ax.text(
+                left + 0.15,
+                height + 0.66,
+                name,
+                weight="bold",
+                va="center",
+                fontsize=9 - len(row) // 3,
+            )
+            words = caption(name)
             limit = 100 // len(row)
             words = words if len(words) <= limit else words[: limit - 1].rsplit(" ", 1)[0] + " ..."
             ax.text(left + 0.15, height + 0.36, words, va="center", fontsize=6.5, color="#34495e")
-            middle[room] = height + 0.5
+            middle[name] = height + 0.5
     for (one, other), number in sorted(names.items()):
         if one == other or middle.get(one, 0) <= middle.get(other, 0):
             continue
@@ -97,4 +106,4 @@ def draw(path):
 
 
 if __name__ == "__main__":
-    draw(Path(__file__).parent / "rooms.svg")
+    draw(Path(__file__).parent / "packages.svg")

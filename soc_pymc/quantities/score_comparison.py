@@ -8,18 +8,18 @@ import xarray as xr
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from ..._lib.arguments import SEED, A, Whole, checked, shown
-from ..._lib.arrays import Floats
-from ..._lib.errors import FitError, ItemsError
-from ..._lib.progress import phase
-from ...data.items import Items
-from ...data.tables import batches, open_table
-from ...inference.results import Fit
-from ...posterior.curves import items_at_once
-from ...posterior.extrapolation import Extrapolation, extrapolation_reported
-from ...posterior.interface import Columns, select
-from ...posterior.item_columns import columns_of, posterior_roles
-from ...posterior.predictive import posterior_of
+from .._lib.arguments import SEED, A, Whole, checked, shown
+from .._lib.arrays import Floats
+from .._lib.errors import FitError, ItemsError
+from .._lib.progress import phase
+from ..data.items import Items
+from ..data.tables import batches, open_table
+from ..inference.results import Fit
+from ..posterior.curves import items_at_once
+from ..posterior.extrapolation import Extrapolation, extrapolation_reported
+from ..posterior.interface import Columns, select
+from ..posterior.item_columns import columns_of, posterior_roles
+from ..posterior.predictive import posterior_of
 from .support import statistics_of
 from .variance import WEIGHT, variance_parts
 

@@ -13,20 +13,20 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from ..._lib.arguments import OrNone, Real, numbers_of, shown, switch
-from ..._lib.arrays import Bools, Floats, Ints
-from ..._lib.errors import FitError
-from ..._lib.progress import Phase, phase
-from ..._lib.threads import ordered_map
-from ...data.items import Items, check_outcomes
-from ...families.family import is_mixture
-from ...families.outcomes import OUTCOMES
-from ...families.validity import LARGEST
-from ...inference.results import Fit
-from ...posterior.curves import items_at_once
-from ...posterior.interface import select
-from ...posterior.items import probabilities
-from ...prior_table import quantile_name
+from .._lib.arguments import OrNone, Real, numbers_of, shown, switch
+from .._lib.arrays import Bools, Floats, Ints
+from .._lib.errors import FitError
+from .._lib.progress import Phase, phase
+from .._lib.threads import ordered_map
+from ..data.items import Items, check_outcomes
+from ..families.family import is_mixture
+from ..families.outcomes import OUTCOMES
+from ..families.validity import LARGEST
+from ..inference.results import Fit
+from ..posterior.curves import items_at_once
+from ..posterior.interface import select
+from ..posterior.items import probabilities
+from ..prior_table import quantile_name
 from .choices import DecisionItems, read_decision
 from .ranking import curve_numbers, joint_draws
 

@@ -18,9 +18,9 @@ from matplotlib.figure import Figure
 from .. import plots
 from ..checks._check import CheckResult
 from ..data.groups import roles_of
-from ..evaluate.quantities import GroupEffects
 from ..inference.results import Fit
 from ..plots.canvas import BLUE, is_rate, rate_axis, tidy
+from ..quantities import GroupEffects
 from .formats import BANDS
 
 _LARGEST_SVG = 160_000  # bytes, from which on pixels are smaller

@@ -5,7 +5,7 @@ import pytest
 from scipy.interpolate import CubicSpline
 
 from soc_pymc._lib.errors import FitError
-from soc_pymc.model import splines
+from soc_pymc._model import splines
 
 
 def test_matrix_is_the_natural_spline_and_linear_beyond():

@@ -7,19 +7,19 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from ..._lib.arguments import PROBABILITY, digits, numbers_of
-from ..._lib.arrays import Floats, Ints
-from ..._lib.errors import FitError
-from ...checks.predictive import in_batches, thin
-from ...data.items import Items, check_outcomes
-from ...families.family import Family, family_of
-from ...families.further import expected_variance
-from ...families.validity import LARGEST
-from ...inference.results import Fit
-from ...posterior.curves import items_at_once
-from ...posterior.interface import Columns, Posterior, ThetaMixture, in_chunks, select
-from ...posterior.item_columns import read_items
-from ...posterior.predictive import posterior_of
+from .._lib.arguments import PROBABILITY, digits, numbers_of
+from .._lib.arrays import Floats, Ints
+from .._lib.errors import FitError
+from ..checks.predictive import in_batches, thin
+from ..data.items import Items, check_outcomes
+from ..families.family import Family, family_of
+from ..families.further import expected_variance
+from ..families.validity import LARGEST
+from ..inference.results import Fit
+from ..posterior.curves import items_at_once
+from ..posterior.interface import Columns, Posterior, ThetaMixture, in_chunks, select
+from ..posterior.item_columns import read_items
+from ..posterior.predictive import posterior_of
 
 _AT_ONCE = 5000  # items whose posteriors are held at once by a thread, at most
 _BATCH = 50_000  # items between two reports of progress

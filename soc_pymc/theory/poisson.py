@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..._lib.arguments import DRAWS, POSITIVE, A, Real, Whole, many, numbers_of
-from ..._lib.arrays import Floats
-from ..._lib.errors import FitError, ItemsError
+from .._lib.arguments import DRAWS, POSITIVE, A, Real, Whole, many, numbers_of
+from .._lib.arrays import Floats
+from .._lib.errors import FitError, ItemsError
 from .continuous import MOST_ORDERS, cumulants_from_moments, log_of_rho, refuse
 
 _CANDIDATES = (0.0, *np.geomspace(1e-8, 1e-1, 15).tolist())  # for rho, by default

@@ -8,16 +8,16 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from ..._lib.arguments import A, OneOf, OrNone, Rule, Whole, checked
-from ..._lib.arrays import Floats, Ints
-from ..._lib.errors import StatisticsError
-from ...checks._check import FIT, ITEMS_OR_STATISTICS
-from ...data.items import Items
-from ...data.statistics import Statistics
-from ...families.outcomes import Outcome
-from ...inference.results import Fit
-from ...posterior.interface import Columns, select
-from ...posterior.predictive import posterior_of
+from .._lib.arguments import A, OneOf, OrNone, Rule, Whole, checked
+from .._lib.arrays import Floats, Ints
+from .._lib.errors import StatisticsError
+from ..checks._check import FIT, ITEMS_OR_STATISTICS
+from ..data.items import Items
+from ..data.statistics import Statistics
+from ..families.outcomes import Outcome
+from ..inference.results import Fit
+from ..posterior.interface import Columns, select
+from ..posterior.predictive import posterior_of
 from .support import (
     SupportPoints,
     Values,

@@ -6,10 +6,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from .. import plots
+from .. import decisions, plots
 from .._lib.arrays import Floats
 from ..data.groups import group_roles
-from ..evaluate import decisions
 from . import pictures
 from .formats import Label, band, exact, number, percent, whole
 from .overview import BY_LOSS, BY_LOW_QUANTILE, BY_MEAN, Subset

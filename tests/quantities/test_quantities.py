@@ -10,8 +10,8 @@ import xarray as xr
 
 import soc_pymc as soc
 from soc_pymc import quantities
+from soc_pymc._model.splines import knots_in
 from soc_pymc.inference.results import Fit
-from soc_pymc.model.splines import knots_in
 from soc_pymc.posterior.predictive import posterior_of
 from tests.examples import CASES, COUNT_ROLES
 from tests.studies.two_scores import simulated

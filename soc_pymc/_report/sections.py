@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import plots
+from .. import plots, quantities
 from .._lib.reprs import short
 from ..checks._check import CheckResult
 from ..checks.findings import TOGETHER
@@ -19,8 +19,6 @@ from ..data.groups import arguments_of, is_group
 from ..data.items import Items
 from ..data.statistics import Statistics
 from ..data.tables import kind_of
-from ..evaluate import quantities
-from ..evaluate.quantities.group_effects import sentences_of
 from ..families.family import reads_joint
 from ..families.outcomes import Words
 from ..inference.results import Fit
@@ -28,6 +26,7 @@ from ..plots import fitted
 from ..posterior.calibration import bands, calibration_curves
 from ..posterior.curves import P_ZERO
 from ..posterior.interface import Posterior
+from ..quantities.group_effects import sentences_of
 from . import pictures
 from .formats import BANDS, Label, band, central, counted, exact, number, percent, whole
 from .overview import Overview

@@ -6,18 +6,18 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from ..._lib.arguments import PROBABILITY, A, checked
-from ..._lib.arrays import Floats, Ints
-from ..._lib.errors import FitError
-from ...checks._check import FIT
-from ...checks.cells import check_roles
-from ...data.groups import Grouping, label_of
-from ...data.statistics import Statistics
-from ...families.scales import LINEAR, LOG, LOGIT
-from ...inference.results import Fit
-from ...posterior.interface import Posterior
-from ...posterior.item_columns import check_groups
-from ...posterior.predictive import posterior_of
+from .._lib.arguments import PROBABILITY, A, checked
+from .._lib.arrays import Floats, Ints
+from .._lib.errors import FitError
+from ..checks._check import FIT
+from ..checks.cells import check_roles
+from ..data.groups import Grouping, label_of
+from ..data.statistics import Statistics
+from ..families.scales import LINEAR, LOG, LOGIT
+from ..inference.results import Fit
+from ..posterior.interface import Posterior
+from ..posterior.item_columns import check_groups
+from ..posterior.predictive import posterior_of
 
 _POINTS = 20  # scores that stand for a level's items: deviations are smooth
 _EFFECTS = {  # by the scale of theta: what an effect is, and the effect of a level like all items

@@ -12,7 +12,7 @@ import pytest
 
 import soc_pymc as soc
 from soc_pymc.front.cli import main
-from tests.report.pages import Page, check_structure, numbers_in
+from tests._report.pages import Page, check_structure, numbers_in
 
 THRESHOLD = 0.05
 OPTIONS = {"by": "kind", "threshold": THRESHOLD, "seed": 3}

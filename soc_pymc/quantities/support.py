@@ -13,20 +13,20 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from ..._lib.arrays import Floats, Ints
-from ..._lib.errors import FitError, ItemsWarning
-from ...checks.cells import check_roles
-from ...checks.predictive import parts
-from ...data.items import Items
-from ...data.statistics import Statistics
-from ...data.summaries import totals_of
-from ...families.scales import Scale
-from ...inference.results import Fit
-from ...posterior.curves import items_at_once
-from ...posterior.extrapolation import warn_of_extrapolated_bins
-from ...posterior.interface import Columns, Posterior, select
-from ...posterior.item_columns import check_groups
-from ...posterior.predictive import posterior_of
+from .._lib.arrays import Floats, Ints
+from .._lib.errors import FitError, ItemsWarning
+from ..checks.cells import check_roles
+from ..checks.predictive import parts
+from ..data.items import Items
+from ..data.statistics import Statistics
+from ..data.summaries import totals_of
+from ..families.scales import Scale
+from ..inference.results import Fit
+from ..posterior.curves import items_at_once
+from ..posterior.extrapolation import warn_of_extrapolated_bins
+from ..posterior.interface import Columns, Posterior, select
+from ..posterior.item_columns import check_groups
+from ..posterior.predictive import posterior_of
 
 _WIDE = 1 << 32  # more than there are bins
 _MIXED_BINS = 200  # of items, on which a mixture is evaluated: it costs more a cell
