@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from .._lib.arguments import SEED, A, OrNone, Real, checked, names_of, path_of, switch
+from .._lib.arguments import PROGRESS, SEED, A, OrNone, Real, checked, names_of, path_of
 from .._lib.errors import FitError, ItemsWarning
 from .._lib.files import replacing
 from .._lib.progress import phase
@@ -53,7 +53,7 @@ _SECTIONS = {
     title=OrNone(A(str, "text, or None for one that says what was fitted")),
     threshold=OrNone(Real()),
     seed=SEED,
-    progress=switch,
+    progress=PROGRESS,
 )
 @one_blas_thread
 def report(
@@ -65,7 +65,7 @@ def report(
     title: str | None = None,
     threshold: float | None = None,
     seed: int = 0,
-    progress: bool = True,
+    progress: bool | None = None,
 ) -> Path:
     """Write what a fit says of items as one HTML page to show to a colleague.
 
@@ -149,7 +149,12 @@ def report(
 
 
 def _checked(
-    fit: Fit, items: Items, overview: Overview, names: tuple[str, ...], seed: int, progress: bool
+    fit: Fit,
+    items: Items,
+    overview: Overview,
+    names: tuple[str, ...],
+    seed: int,
+    progress: bool | None,
 ) -> CheckResult:
     """Checks on the sample; whether clusters matter is found from all items."""
     sample, part = overview.sample.items, not overview.whole
@@ -215,7 +220,7 @@ def _target(out: str | os.PathLike[str]) -> Path:
     return path
 
 
-def _statistics(fit: Fit, items: Items, progress: bool) -> Statistics:
+def _statistics(fit: Fit, items: Items, progress: bool | None) -> Statistics:
     """Statistics of the items, as quantities read them; this validates all items."""
     stats = statistics_of(fit, items, progress)
     # the items' columns may be called otherwise than those of the fit: roles are what matters

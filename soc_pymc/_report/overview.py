@@ -133,7 +133,7 @@ def read_overview(
     threshold: float | None,
     seed: int,
     total: int,
-    progress: bool,
+    progress: bool | None,
 ) -> Overview:
     """Read all `total` items, which are valid, once; `by` are further columns to keep."""
     roles = posterior_roles(fit, posterior, items)
@@ -176,7 +176,7 @@ def read_overview(
     )
 
 
-def _batches(items: Items, names: list[str], total: int, progress: bool) -> Iterator[Any]:
+def _batches(items: Items, names: list[str], total: int, progress: bool | None) -> Iterator[Any]:
     """Batches of the items, with progress."""
     with phase("reading items", total=total, unit="items", enabled=progress) as running:
         table = open_table(items.source, names)

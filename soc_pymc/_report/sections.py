@@ -76,7 +76,7 @@ class Options:
     title: str | None
     threshold: float | None
     seed: int
-    progress: bool
+    progress: bool | None
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from .._lib.arguments import PROBABILITY, SEED, A, OrNone, checked, switch
+from .._lib.arguments import PROBABILITY, PROGRESS, SEED, A, OrNone, checked
 from .._lib.arrays import Floats
 from .._lib.errors import FitError, StatisticsError
 from .._lib.threads import one_blas_thread
@@ -152,7 +152,7 @@ class Drift:
     fit=OrNone(A(Fit, "a fit, from soc.fit or soc.load_fit")),
     false_alarms=PROBABILITY,
     seed=SEED,
-    progress=switch,
+    progress=PROGRESS,
 )
 @one_blas_thread
 def drift(
@@ -161,7 +161,7 @@ def drift(
     *,
     false_alarms: float = 0.05,
     seed: int = 0,
-    progress: bool = True,
+    progress: bool | None = None,
 ) -> Drift:
     """Say how the curves moved from day to day, and on which days the outcomes no longer fitted.
 

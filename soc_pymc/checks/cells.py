@@ -93,7 +93,7 @@ def make_cells(fit: Fit, stats: Statistics) -> Cells:
 
 
 def cell_pit(
-    fit: Fit, cells: Cells, rng: np.random.Generator, progress: bool = True
+    fit: Fit, cells: Cells, rng: np.random.Generator, progress: bool | None = None
 ) -> tuple[dict[str, SlicePit], Floats]:
     """PIT of all items, by slice of items, and replicates of its distances.
 

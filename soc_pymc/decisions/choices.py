@@ -54,7 +54,7 @@ class DecisionItems:
         self,
         title: str,
         answer: Callable[[Columns, ThetaMixture], list[Floats]],
-        progress: bool,
+        progress: bool | None,
         **extra: Floats,
     ) -> Floats:
         """Rows of an answer on every item's posterior, (rows, n), chunk by chunk on all processors.
@@ -71,7 +71,7 @@ class DecisionItems:
             title, columns, _BATCH, progress, lambda part: in_chunks(some, step, part)
         )
 
-    def above(self, threshold: Floats, progress: bool) -> Floats:
+    def above(self, threshold: Floats, progress: bool | None) -> Floats:
         """P(theta > threshold) of every item, averaged over the draws of the curves."""
 
         def answer(columns: Columns, theta: ThetaMixture) -> list[Floats]:
@@ -92,7 +92,7 @@ class DecisionItems:
 
 
 def read_decision(
-    fit: Fit, items: Items, progress: bool, also: Sequence[str] = ()
+    fit: Fit, items: Items, progress: bool | None, also: Sequence[str] = ()
 ) -> DecisionItems:
     """Read and check the items of a decision, and further columns of their table."""
     posterior = posterior_of(fit)
@@ -128,7 +128,7 @@ def _per_item(values: ArrayLike, n: int, name: str, least: float = -np.inf) -> F
 
 
 def probability_above(
-    fit: Fit, items: Items, threshold: ArrayLike, *, progress: bool = True
+    fit: Fit, items: Items, threshold: ArrayLike, *, progress: bool | None = None
 ) -> pd.Series:
     """P(theta > threshold | t, y) of every item, averaged over the draws of the curves.
 
@@ -181,7 +181,7 @@ def expected_loss(
     *,
     cost_above: float = 1.0,
     cost_below: float = 1.0,
-    progress: bool = True,
+    progress: bool | None = None,
 ) -> pd.DataFrame:
     """Expected loss of choosing each item, and of not choosing it, against a threshold.
 
@@ -255,7 +255,7 @@ def _losses(family: Family, at: Sequence[Floats]) -> tuple[Floats, Floats]:
 
 
 def risk_adjusted(
-    fit: Fit, items: Items, quantile: float = 0.1, *, progress: bool = True
+    fit: Fit, items: Items, quantile: float = 0.1, *, progress: bool | None = None
 ) -> pd.Series:
     """A cautious score to rank by: a low quantile of every item's posterior.
 
@@ -305,7 +305,7 @@ def value_of_exposure(
     more: ArrayLike,
     *,
     threshold: ArrayLike | None = None,
-    progress: bool = True,
+    progress: bool | None = None,
 ) -> pd.DataFrame:
     """What is expected of a further observation of each item, before it is made.
 

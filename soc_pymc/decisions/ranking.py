@@ -58,7 +58,7 @@ _FEWEST = 8  # batches for less than which the sum over items is not made use of
 
 
 def thompson_draws(
-    fit: Fit, items: Items, draws: int = 1, *, seed: int = 0, progress: bool = True
+    fit: Fit, items: Items, draws: int = 1, *, seed: int = 0, progress: bool | None = None
 ) -> xr.DataArray:
     """Draws of every item's theta given score and outcome, for Thompson sampling.
 
@@ -169,7 +169,13 @@ def _tile(items: DecisionItems, block: int, first_draw: int, curves: Ints, seed:
 
 
 def probability_best(
-    fit: Fit, items: Items, k: int = 1, *, draws: int = 4000, seed: int = 0, progress: bool = True
+    fit: Fit,
+    items: Items,
+    k: int = 1,
+    *,
+    draws: int = 4000,
+    seed: int = 0,
+    progress: bool | None = None,
 ) -> pd.DataFrame:
     """Probability of every item to be among the k with the largest theta.
 

@@ -50,7 +50,7 @@ def total(
     mean: bool = False,
     quantiles: Sequence[float] = (0.05, 0.95),
     threshold: float | None = None,
-    progress: bool = True,
+    progress: bool | None = None,
 ) -> pd.DataFrame:
     """Posterior of the sum of theta over items, weighted and by group if wanted.
 

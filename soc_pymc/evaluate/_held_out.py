@@ -116,7 +116,7 @@ def held_out(
     over: str = "t",
     bins: int = 20,
     seed: int = 0,
-    progress: bool = True,
+    progress: bool | None = None,
 ) -> HeldOut:
     """Judge t, first-order baselines and fits by outcomes held out from every item (Section 5.1).
 
@@ -198,7 +198,7 @@ def held_out(
 
 
 def _judged(
-    fit: Fit, name: str, split: Split, bin_of: Ints, seed: int, progress: bool
+    fit: Fit, name: str, split: Split, bin_of: Ints, seed: int, progress: bool | None
 ) -> tuple[Floats, Floats, xr.Dataset]:
     """E(theta | t) and E(theta | t, y) of one fit, each (n,), and its PIT."""
     posterior = posterior_of(fit)
@@ -250,7 +250,7 @@ def _frame(items: Items) -> pd.DataFrame:
 
 
 def _further_cdf_interval(
-    posterior: Posterior, own: Columns, further: Columns, progress: bool
+    posterior: Posterior, own: Columns, further: Columns, progress: bool | None
 ) -> tuple[Floats, Floats]:
     """P(Y' < y') and P(Y' <= y') of the held-out outcomes, each (n,)."""
     new, new_size = (further[c] for c in (posterior.outcome.observed, posterior.outcome.size))

@@ -83,7 +83,7 @@ def pit_histograms(
     least_size: float = 0.0,
     cells: int = 20,
     seed: int = 0,
-    progress: bool = True,
+    progress: bool | None = None,
 ) -> xr.Dataset:
     """Histograms of the randomised PIT of outcomes, by bin of the score (Section 5.1).
 
@@ -167,7 +167,7 @@ def accuracy(
     bins: int = 20,
     delta: float = np.nan,
     sigma: float = np.nan,
-    progress: bool = True,
+    progress: bool | None = None,
 ) -> pd.DataFrame:
     """How near a fit comes to the truth of a simulation, by bin of score.
 

@@ -42,7 +42,7 @@ def cross_validate(
     prior: SinglePrior | None = None,
     method: VI | NUTS | FiveSteps | None = None,
     *,
-    progress: bool = True,
+    progress: bool | None = None,
 ) -> pd.DataFrame:
     """Log predictive density of every fold under a fit to the others, from statistics alone.
 
@@ -132,7 +132,7 @@ def compare_bins(
     *,
     method: VI | NUTS | None = None,
     bayes: bool = True,
-    progress: bool = True,
+    progress: bool | None = None,
 ) -> pd.DataFrame:
     """Fits in few bins and in many: how wide bins are, how noisy their fits, what curves do.
 

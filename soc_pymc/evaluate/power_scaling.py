@@ -12,7 +12,7 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import ArrayLike
 
-from .._lib.arguments import A, OrNone, checked, switch
+from .._lib.arguments import PROGRESS, A, OrNone, checked
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
 from .._lib.progress import phase
@@ -105,7 +105,7 @@ class Sensitivity:
     fit=FIT,
     stats=A(Statistics, "statistics, from soc.summarize"),
     model=OrNone(MODEL),
-    progress=switch,
+    progress=PROGRESS,
 )
 @one_blas_thread
 def sensitivity(
@@ -116,7 +116,7 @@ def sensitivity(
     group: object = None,
     exposure: ArrayLike | None = None,
     model: Model | None = None,
-    progress: bool = True,
+    progress: bool | None = None,
 ) -> Sensitivity:
     """How much the curves and R^2 depend on the prior, by power-scaling.
 

@@ -1,7 +1,7 @@
 """Log prior and log likelihood of a fit's draws, under its model built again from statistics."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pymc as pm
@@ -20,7 +20,7 @@ from .methods import NUTS
 from .results import Fit
 from .row_curves import RowCurves
 
-Model = pm.Model
+Model: TypeAlias = pm.Model
 MODEL = A(Model, "the model that the fit was made with")
 """The type of an extended model, and the rule for it as an argument."""
 

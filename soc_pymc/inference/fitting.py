@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pymc as pm
 
-from .._lib.arguments import A, OrNone, checked, switch
+from .._lib.arguments import PROGRESS, A, OrNone, checked
 from .._lib.errors import ConvergenceWarning, FitError, warn_user
 from .._lib.progress import phase
 from .._lib.threads import one_blas_thread
@@ -34,7 +34,7 @@ _MODEL = A(pm.Model, "soc.model(stats, prior), to which you added terms")
 _START = A(Fit, "a fit that soc.fit returned")
 
 
-@checked(method=OrNone(_METHOD), start=OrNone(_START), model=OrNone(_MODEL), progress=switch)
+@checked(method=OrNone(_METHOD), start=OrNone(_START), model=OrNone(_MODEL), progress=PROGRESS)
 @one_blas_thread
 def fit(
     stats: Statistics,
@@ -43,7 +43,7 @@ def fit(
     *,
     start: Fit | None = None,
     model: pm.Model | None = None,
-    progress: bool = True,
+    progress: bool | None = None,
 ) -> Fit:
     """Fit the hierarchical model to statistics.
 

@@ -173,7 +173,7 @@ def _in_coordinates(evaluate: Evaluate, location: Floats, factor: Floats) -> Eva
 
 
 def run_variational(
-    built: Problem, method: VI, progress: bool
+    built: Problem, method: VI, progress: bool | None
 ) -> tuple[dict[str, xr.Dataset], dict[str, Any]]:
     """Groups for the fit's `DataTree`, and the fields of its `Status` except for the seconds."""
     rng = np.random.default_rng(method.seed)

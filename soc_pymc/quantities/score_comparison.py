@@ -39,7 +39,7 @@ def compare_scores(
     weight: Literal["items", "exposure"] = "items",
     sample: int = 20_000,
     seed: int = 0,
-    progress: bool = True,
+    progress: bool | None = None,
 ) -> xr.Dataset:
     """Difference in R^2 and in E Var(theta | t) of scores of the same items, draw by draw.
 
@@ -159,7 +159,7 @@ def _influences(
     parts: Mapping[str, Mapping[str, Floats]],
     sample: int,
     seed: int,
-    progress: bool,
+    progress: bool | None,
 ) -> dict[str, tuple[Floats, float]]:
     """Influence of some items on the explained variance, and its squares' sum that is noise."""
     found: dict[str, tuple[Floats, float]] = {}

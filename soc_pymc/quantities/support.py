@@ -76,7 +76,7 @@ def fit_support(fit: Fit) -> SupportPoints:
     return SupportPoints(score, number, None, *(np.repeat(x, 2) / 2 for x in (items, exposure)))
 
 
-def statistics_of(fit: Fit, items: Items, progress: bool = False) -> Statistics:
+def statistics_of(fit: Fit, items: Items, progress: bool | None = False) -> Statistics:
     """Statistics of items as quantities read them, with joint cells for a prior on a grid."""
     mixed = fit.prior.gridded
     with warnings.catch_warnings():
@@ -140,7 +140,7 @@ Values = Callable[[slice], list[Floats]]
 
 
 def summed(
-    fit: Fit, weight: Floats, target: Ints, size: int, values: Values, progress: bool = False
+    fit: Fit, weight: Floats, target: Ints, size: int, values: Values, progress: bool | None = False
 ) -> list[Floats]:
     """Weighted sums of values over points, (draws, size) each, some points at a time.
 

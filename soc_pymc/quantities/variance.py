@@ -216,7 +216,7 @@ def variance_reduction(
     *,
     weight: Literal["items", "exposure"] = "exposure",
     bins: int = 20,
-    progress: bool = True,
+    progress: bool | None = None,
 ) -> xr.Dataset:
     """Mean squared error of E(theta | t, y) as a share of that of E(theta | t), draw by draw.
 
@@ -282,7 +282,7 @@ def shrinkage(
     *,
     weight: Literal["items", "exposure"] = "items",
     bins: int = 20,
-    progress: bool = True,
+    progress: bool | None = None,
 ) -> xr.Dataset:
     """Share of the prior in the items' posterior means, draw by draw.
 
@@ -352,7 +352,7 @@ class _WeightedCells:
         """Some cells as posteriors read them."""
         return self.support.columns(self.at[part], select(self.own, part))
 
-    def summed(self, fit: Fit, values: Values, progress: bool) -> list[Floats]:
+    def summed(self, fit: Fit, values: Values, progress: bool | None) -> list[Floats]:
         """Weighted sums of values in the answer's bins."""
         return summed(fit, self.weight, self.bin_of, len(self.score), values, progress)
 
