@@ -10,18 +10,18 @@ scores together, so that the curves and all posteriors include their uncertainty
     items -> statistics -> model -> fit -> curves -> posteriors -> checks -> plots
 
 >>> import soc_pymc as soc
->>> table = soc.simulation.s1(2000, seed=0)                       # a pandas table of items
+>>> table = soc.simulation.s1(2000, seed=0)           # a pandas table of items
 >>> items = soc.PoissonItems(table, score="score", count="count", exposure="exposure")
->>> stats = soc.summarize(items)                                  # one pass over the items
->>> fit = soc.fit(stats, progress=False)                          # the fit never sees an item
->>> curves = soc.calibration_curves(fit)                          # draws of E and Var(theta | t)
->>> posteriors = soc.item_posteriors(fit, items, progress=False)  # the table, with columns added
->>> result = soc.check(fit, items, progress=False)                # does the model fit the counts?
+>>> stats = soc.summarize(items)                      # one pass over the items
+>>> fit = soc.fit(stats)                              # the fit never sees an item
+>>> curves = soc.calibration_curves(fit)              # draws of E and Var(theta | t)
+>>> posteriors = soc.item_posteriors(fit, items)      # the table, with columns added
+>>> result = soc.check(fit, items)                    # does the model fit the counts?
 
 If the check fails, try a richer prior, and compare by leave-one-out:
 
->>> fits = {"Gamma": fit, "mixture": soc.fit(stats, soc.GammaMixture(), progress=False)}
->>> soc.compare(fits, stats, progress=False)["elpd"].shape
+>>> fits = {"Gamma": fit, "mixture": soc.fit(stats, soc.GammaMixture())}
+>>> soc.compare(fits, stats)["elpd"].shape
 (2,)
 
 The public names are listed in ``soc_pymc/__init__.pyi`` and by ``dir(soc)``. Modules:

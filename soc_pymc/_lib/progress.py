@@ -81,29 +81,18 @@ def phase(
         yield Phase()
         return
     try:
+        from rich import progress as rich
         from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeElapsedColumn,
-            TimeRemainingColumn,
-        )
 
         console = Console(stderr=True)
-        count = (MofNCompleteColumn(), TextColumn(unit)) if unit else ()
-        columns = (
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            *count,
-            TimeElapsedColumn(),
-        )
-        left = (TimeRemainingColumn(),) if total else ()
-        note = TextColumn("{task.fields[note]}", markup=False)
         clears = console.is_terminal or console.is_jupyter
-        with Progress(
-            *columns, *left, note, console=console, transient=clears, redirect_stdout=False
+        done = "{task.completed:,.0f}" + (" of {task.total:,.0f} " if total else " ") + unit
+        texts = ("{task.description}", *([done] if unit else []), "{task.fields[note]}")
+        columns: list[rich.ProgressColumn] = [rich.TextColumn(x, markup=False) for x in texts]
+        columns.insert(1, rich.BarColumn(20))
+        columns.append(rich.TimeRemainingColumn(elapsed_when_finished=True))
+        with rich.Progress(
+            *columns, console=console, transient=clears, redirect_stdout=False
         ) as bar:
             bar.add_task(title, total=total, note="")
             yield Phase(bar)

@@ -119,9 +119,9 @@ def report(
     --------
     >>> import tempfile, pathlib
     >>> import soc_pymc as soc
-    >>> fit = soc.fit(stats, soc.Gamma(), progress=False)
+    >>> fit = soc.fit(stats, soc.Gamma())
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = soc.report(fit, items, out=pathlib.Path(folder) / "r.html", progress=False)
+    ...     path = soc.report(fit, items, out=pathlib.Path(folder) / "r.html")
     ...     path.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     True
     """

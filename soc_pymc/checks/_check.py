@@ -100,7 +100,7 @@ class CheckResult:
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> result = soc.check(fit, items, subset=200, progress=False)
+    >>> result = soc.check(fit, items, subset=200)
     >>> list(result.table.columns)
     ['check', 'slice', 'statistic', 'p_value', 'verdict']
     """
@@ -187,7 +187,7 @@ def check(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> result = soc.check(fit, items, subset=200, progress=False)
+    >>> result = soc.check(fit, items, subset=200)
     >>> "fail" in set(result.table["verdict"])
     False
     """

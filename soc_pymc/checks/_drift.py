@@ -77,8 +77,8 @@ class Drift:
     >>> frame = soc.simulation.s1(3000, seed=0)
     >>> frame["day"] = pd.date_range("2026-03-01", periods=10).repeat(300)
     >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> stats = soc.summarize(items, bins=20, date="day", progress=False)
-    >>> soc.drift(stats, progress=False).alarms
+    >>> stats = soc.summarize(items, bins=20, date="day")
+    >>> soc.drift(stats).alarms
     ()
     """
 
@@ -120,9 +120,9 @@ class Drift:
         >>> frame = soc.simulation.s1(3000, seed=0)
         >>> frame["day"] = pd.date_range("2026-03-01", periods=10).repeat(300)
         >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-        >>> stats = soc.summarize(items, bins=20, date="day", progress=False)
-        >>> today = soc.drift(stats, progress=False).fit_of()
-        >>> list(soc.item_posteriors(today, items, progress=False))[-5:-3]
+        >>> stats = soc.summarize(items, bins=20, date="day")
+        >>> today = soc.drift(stats).fit_of()
+        >>> list(soc.item_posteriors(today, items))[-5:-3]
         ['theta_mean', 'theta_sd']
         """
         days = self.table["day"].to_numpy().astype("datetime64[D]")
@@ -204,8 +204,8 @@ def drift(
     >>> late = frame["day"] >= "2026-03-08"
     >>> frame["count"] += np.where(late, np.random.default_rng(0).poisson(0.5 * frame["count"]), 0)
     >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> stats = soc.summarize(items, bins=40, date="day", progress=False)
-    >>> soc.drift(stats, progress=False).alarms[0]
+    >>> stats = soc.summarize(items, bins=40, date="day")
+    >>> soc.drift(stats).alarms[0]
     '2026-03-08'
     """
     if len(stats.days) < 2:

@@ -114,8 +114,8 @@ def compare(
     --------
     >>> import soc_pymc as soc
     >>> stiff = soc.Gamma(variance=soc.Spline(knots=1))
-    >>> fits = {"curve": fit, "constant cv": soc.fit(stats, stiff, progress=False)}
-    >>> table = soc.compare(fits, stats, progress=False)
+    >>> fits = {"curve": fit, "constant cv": soc.fit(stats, stiff)}
+    >>> table = soc.compare(fits, stats)
     >>> sorted(table.index)
     ['constant cv', 'curve']
     """

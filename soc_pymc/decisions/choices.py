@@ -164,7 +164,7 @@ def probability_above(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> above = soc.decisions.probability_above(fit, items, 0.02, progress=False)
+    >>> above = soc.decisions.probability_above(fit, items, 0.02)
     >>> above.name, bool(above.between(0, 1).all())
     ('probability_above', True)
     """
@@ -216,7 +216,7 @@ def expected_loss(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> loss = soc.decisions.expected_loss(fit, items, 0.02, cost_below=3.0, progress=False)
+    >>> loss = soc.decisions.expected_loss(fit, items, 0.02, cost_below=3.0)
     >>> list(loss.columns)
     ['loss_if_chosen', 'loss_if_not', 'choose']
     """
@@ -283,7 +283,7 @@ def risk_adjusted(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> cautious = soc.decisions.risk_adjusted(fit, items, progress=False)
+    >>> cautious = soc.decisions.risk_adjusted(fit, items)
     >>> bool((cautious > 0).all())
     True
     """
@@ -346,7 +346,7 @@ def value_of_exposure(
     --------
     >>> import soc_pymc as soc
     >>> few = soc.PoissonItems(items.source.head(100), **items.roles)
-    >>> gain = soc.decisions.value_of_exposure(fit, few, 100, threshold=0.02, progress=False)
+    >>> gain = soc.decisions.value_of_exposure(fit, few, 100, threshold=0.02)
     >>> bool((gain["sd_after"] < gain["sd_now"]).all()), bool((gain["value"] >= 0).all())
     (True, True)
     """

@@ -99,7 +99,7 @@ def thompson_draws(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> theta = soc.decisions.thompson_draws(fit, items, 3, seed=1, progress=False)
+    >>> theta = soc.decisions.thompson_draws(fit, items, 3, seed=1)
     >>> dict(theta.sizes), bool((theta > 0).all())
     ({'draw': 3, 'item': 4000}, True)
     """
@@ -213,7 +213,7 @@ def probability_best(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> top = soc.decisions.probability_best(fit, items, 10, draws=200, progress=False)
+    >>> top = soc.decisions.probability_best(fit, items, 10, draws=200)
     >>> float(top["probability"].sum().round(3))
     10.0
     """

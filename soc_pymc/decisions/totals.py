@@ -114,7 +114,7 @@ def total(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> clicks = soc.decisions.total(fit, items, weights="exposure", progress=False)
+    >>> clicks = soc.decisions.total(fit, items, weights="exposure")
     >>> list(clicks.columns)
     ['items', 'mean', 'sd', 'sd_curves', 'q05', 'q95']
     >>> bool(abs(clicks["mean"].item() / items.source["count"].sum() - 1) < 0.02)

@@ -74,8 +74,8 @@ class HeldOut:
     --------
     >>> import soc_pymc as soc
     >>> split = soc.evaluate.split_items(items)
-    >>> fit = soc.fit(soc.summarize(split.train, progress=False), progress=False)
-    >>> found = soc.evaluate.held_out(fit, split, baselines=(), bins=4, progress=False)
+    >>> fit = soc.fit(soc.summarize(split.train))
+    >>> found = soc.evaluate.held_out(fit, split, baselines=(), bins=4)
     >>> found.table[found.table["bin"] == -1]["estimator"].to_list()
     ['t', 'E(theta | t)', 'E(theta | t, y)']
     >>> dict(found.data["pit"]["density"].sizes)
@@ -162,8 +162,8 @@ def held_out(
     --------
     >>> import soc_pymc as soc
     >>> split = soc.evaluate.split_items(items)
-    >>> fit = soc.fit(soc.summarize(split.train, progress=False), progress=False)
-    >>> found = soc.evaluate.held_out({"Gamma": fit}, split, bins=5, progress=False)
+    >>> fit = soc.fit(soc.summarize(split.train))
+    >>> found = soc.evaluate.held_out({"Gamma": fit}, split, bins=5)
     >>> found.table["estimator"].unique()[-2:].tolist()
     ['Gamma: E(theta | t)', 'Gamma: E(theta | t, y)']
     """

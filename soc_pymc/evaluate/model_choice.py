@@ -71,8 +71,8 @@ def cross_validate(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> stats = soc.summarize(items, folds=2, progress=False)
-    >>> table = soc.evaluate.cross_validate(stats, progress=False)
+    >>> stats = soc.summarize(items, folds=2)
+    >>> table = soc.evaluate.cross_validate(stats)
     >>> list(table.columns)
     ['items', 'elpd', 'per_item', 'converged', 'trust']
     """
@@ -183,7 +183,7 @@ def compare_bins(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> table = soc.evaluate.compare_bins(items, (5, 20), bayes=False, progress=False)
+    >>> table = soc.evaluate.compare_bins(items, (5, 20), bayes=False)
     >>> bool(table.loc[5, "hidden"] > table.loc[20, "hidden"])
     True
     """

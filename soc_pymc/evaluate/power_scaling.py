@@ -65,7 +65,7 @@ class Sensitivity:
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> result = soc.sensitivity(fit, stats, progress=False)
+    >>> result = soc.sensitivity(fit, stats)
     >>> sorted(result.data.children)
     ['log_likelihood', 'log_prior', 'posterior']
     """
@@ -177,8 +177,8 @@ def sensitivity(
     --------
     >>> import soc_pymc as soc
     >>> tight = soc.Gamma(mean=soc.Spline(level=(0.0, 0.1)))  # a mean rate of 1, within 10%
-    >>> fit = soc.fit(stats, tight, progress=False)
-    >>> soc.sensitivity(fit, stats, [0.014], progress=False).table["diagnosis"][0]
+    >>> fit = soc.fit(stats, tight)
+    >>> soc.sensitivity(fit, stats, [0.014]).table["diagnosis"][0]
     'prior-data conflict'
     """
     draws = fit.data["posterior"].sizes

@@ -1,12 +1,13 @@
 """Log prior and log likelihood of a fit's draws, under its model built again from statistics."""
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import xarray as xr
+from pymc import Model as Model
 from scipy import linalg
 
 from .._lib.arguments import A
@@ -20,7 +21,6 @@ from .methods import NUTS
 from .results import Fit
 from .row_curves import RowCurves
 
-Model: TypeAlias = pm.Model
 MODEL = A(Model, "the model that the fit was made with")
 """The type of an extended model, and the rule for it as an argument."""
 

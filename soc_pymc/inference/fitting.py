@@ -91,7 +91,7 @@ def fit(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> soc.fit(stats, method=soc.VI(seed=1), progress=False).status.converged
+    >>> soc.fit(stats, method=soc.VI(seed=1)).status.converged
     True
 
     A term of your own: an audit found 6% at the median score, up to an unknown bias.
@@ -102,7 +102,7 @@ def fit(
     ...     bias = pm.Normal("audit_bias", 0.0, 0.1)
     ...     middle = model["bin_log_mean"][stats.bins // 2]
     ...     _ = pm.Normal("audit", middle + bias, 0.05, observed=np.log(0.06))
-    >>> audited = soc.fit(stats, model=model, progress=False)
+    >>> audited = soc.fit(stats, model=model)
     >>> "audit_bias" in audited.data["posterior"]
     True
     """

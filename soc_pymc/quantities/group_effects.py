@@ -133,8 +133,8 @@ def group_effects(fit: Fit, stats: Statistics, *, prob: float = 0.9) -> GroupEff
     >>> frame["device"] = rng.choice(["phone", "tablet"], 3000)
     >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure",
     ...                          group=("country", "device"))
-    >>> stats = soc.summarize(items, bins=20, progress=False)
-    >>> effects = soc.quantities.group_effects(soc.fit(stats, progress=False), stats)
+    >>> stats = soc.summarize(items, bins=20)
+    >>> effects = soc.quantities.group_effects(soc.fit(stats), stats)
     >>> effects.table.groupby("column").size().to_dict()
     {'country': 3, 'device': 2}
     >>> effects.by_chance["by_chance"].round(1).to_dict()

@@ -94,8 +94,8 @@ def compare_scores(
     >>> pairs = {}
     >>> for name in ("score", "worse"):
     ...     items = soc.PoissonItems(frame, score=name, count="count", exposure="exposure")
-    ...     pairs[name] = soc.fit(soc.summarize(items), progress=False), items
-    >>> found = soc.quantities.compare_scores(pairs, sample=1000, progress=False)
+    ...     pairs[name] = soc.fit(soc.summarize(items)), items
+    >>> found = soc.quantities.compare_scores(pairs, sample=1000)
     >>> bool(found["r_squared"].sel(score="worse").mean() < 0)
     True
     """

@@ -253,7 +253,7 @@ def variance_reduction(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> gain = soc.quantities.variance_reduction(fit, items, bins=5, progress=False)
+    >>> gain = soc.quantities.variance_reduction(fit, items, bins=5)
     >>> bool((gain["ratio"] < 1).all()), dict(gain["ratio_by_bin"].sizes)
     (True, {'chain': 4, 'draw': 250, 'bin': 5})
     """
@@ -312,7 +312,7 @@ def shrinkage(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> share = soc.quantities.shrinkage(fit, items, progress=False)["share"]
+    >>> share = soc.quantities.shrinkage(fit, items)["share"]
     >>> bool(((share > 0) & (share < 1)).all())
     True
     """

@@ -75,5 +75,5 @@ def test_a_file_gets_one_line_for_a_phase_that_is_to_be_shown(screen):
     work(enabled=True)
     (line,) = file.getvalue().split("\n")[:-1]
     assert "reading [all]" in line
-    assert "100/100 items" in line
+    assert "100 of 100 items" in line
     assert "\x1b" not in line
