@@ -54,8 +54,10 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
                 os.fsync(folder)
             finally:
                 os.close(folder)
-    finally:
+    except BaseException:
         temporary.unlink(missing_ok=True)
+        raise
+    finally:
         with suppress(OSError):
             os.close(handle)
 
