@@ -1,4 +1,4 @@
-"""Draw the layers of soc_pymc from its imports: ``python docs/dev/packages.py`` writes packages.svg.
+"""Draw the layers of soc_pymc from its own imports, as packages.svg in this folder.
 
 Boxes are the packages in the order of the layers contract in pyproject.toml, the ground at the
 bottom; an arc goes from a package to each one that it imports, wide where many names are imported.
