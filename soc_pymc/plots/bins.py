@@ -71,7 +71,7 @@ def plot_bin_choice(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> table = soc.evaluate.compare_bins(items, (5, 20), bayes=False, progress=False)
+    >>> table = soc.evaluate.compare_bins(items, (5, 20), bayes=False)
     >>> len(soc.plots.plot_bin_choice(table))
     4
     """

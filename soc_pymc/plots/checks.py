@@ -63,7 +63,7 @@ def plot_pit(result: CheckResult, ax: Axes | None = None) -> NDArray[Any]:
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> result = soc.check(fit, items, progress=False)
+    >>> result = soc.check(fit, items)
     >>> len(soc.plots.plot_pit(result)) == result.data["pit"].sizes["slice"]
     True
     """
@@ -164,7 +164,7 @@ def plot_pit_histograms(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> found = soc.evaluate.pit_histograms(fit, items, bins=5, progress=False)
+    >>> found = soc.evaluate.pit_histograms(fit, items, bins=5)
     >>> soc.plots.plot_pit_histograms(found).shape
     (1, 1)
     """
@@ -319,7 +319,7 @@ def plot_rootogram(result: CheckResult, prob: float = 0.9, ax: Axes | None = Non
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> soc.plots.plot_rootogram(soc.check(fit, items, progress=False)).get_ylabel()
+    >>> soc.plots.plot_rootogram(soc.check(fit, items)).get_ylabel()
     'items (scale of square roots)'
     """
     if "posterior_predictive" not in result.data.children:

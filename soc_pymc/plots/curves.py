@@ -183,7 +183,7 @@ def plot_smoothing(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> five_steps = soc.fit(stats, method=soc.FiveSteps(), progress=False)
+    >>> five_steps = soc.fit(stats, method=soc.FiveSteps())
     >>> len(soc.plots.plot_smoothing(fit, per_bin=five_steps))
     2
     """

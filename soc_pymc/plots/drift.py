@@ -49,8 +49,8 @@ def plot_drift(
     >>> frame = soc.simulation.s1(3000, seed=0)
     >>> frame["day"] = pd.date_range("2026-03-01", periods=10).repeat(300)
     >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> stats = soc.summarize(items, bins=20, date="day", progress=False)
-    >>> len(soc.plots.plot_drift(soc.drift(stats, progress=False)))
+    >>> stats = soc.summarize(items, bins=20, date="day")
+    >>> len(soc.plots.plot_drift(soc.drift(stats)))
     3
     """
     three = canvas.panels_in(axes, (8, 7), len(PARTS), sharex=True)

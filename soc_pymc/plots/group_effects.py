@@ -5,7 +5,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from .._lib.arguments import A, Whole, checked
-from ..evaluate.quantities import GroupEffects
+from ..quantities import GroupEffects
 from . import canvas
 from .arguments import AX
 
@@ -42,8 +42,8 @@ def plot_group_effects(effects: GroupEffects, *, levels: int = 30, ax: Axes | No
     >>> frame["country"] = np.random.default_rng(0).choice(["DE", "FR", "PL"], 3000)
     >>> items = soc.PoissonItems(
     ...     frame, score="score", count="count", exposure="exposure", group="country")
-    >>> stats = soc.summarize(items, bins=20, progress=False)
-    >>> effects = soc.quantities.group_effects(soc.fit(stats, progress=False), stats)
+    >>> stats = soc.summarize(items, bins=20)
+    >>> effects = soc.quantities.group_effects(soc.fit(stats), stats)
     >>> [label.get_text() for label in soc.plots.plot_group_effects(effects).get_yticklabels()][0]
     'country'
     """

@@ -128,7 +128,7 @@ def plot_forest(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> scored = soc.item_posteriors(fit, items, progress=False)
+    >>> scored = soc.item_posteriors(fit, items)
     >>> ax = soc.plots.plot_forest(scored, count="count", exposure="exposure", items=[3, 17, 29])
     >>> len(ax.get_yticklabels())
     3
@@ -328,7 +328,7 @@ def plot_shrinkage(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> scored = soc.item_posteriors(fit, items, progress=False)
+    >>> scored = soc.item_posteriors(fit, items)
     >>> ax = soc.plots.plot_shrinkage(scored, score="score", count="count", exposure="exposure")
     >>> len(ax.collections) > 0
     True

@@ -233,9 +233,9 @@ def plot_gain_by_bin(
     --------
     >>> import soc_pymc as soc
     >>> split = soc.evaluate.split_items(items)
-    >>> stats = soc.summarize(split.train, progress=False)
-    >>> fit = soc.fit(stats, method=soc.FiveSteps(), progress=False)
-    >>> held = soc.evaluate.held_out(fit, split, baselines=(), bins=4, progress=False)
+    >>> stats = soc.summarize(split.train)
+    >>> fit = soc.fit(stats, method=soc.FiveSteps())
+    >>> held = soc.evaluate.held_out(fit, split, baselines=(), bins=4)
     >>> soc.plots.plot_gain_by_bin(held).get_xlabel()
     'score t'
     """
@@ -354,7 +354,7 @@ def plot_variance_gain(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> found = soc.quantities.variance_reduction(fit, items, bins=5, progress=False)
+    >>> found = soc.quantities.variance_reduction(fit, items, bins=5)
     >>> soc.plots.plot_variance_gain(found).get_xlabel()
     'score t'
     """

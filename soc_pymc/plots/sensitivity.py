@@ -51,7 +51,7 @@ def plot_sensitivity(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> result = soc.sensitivity(fit, stats, progress=False)
+    >>> result = soc.sensitivity(fit, stats)
     >>> len(soc.plots.plot_sensitivity(result))
     2
     """

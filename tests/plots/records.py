@@ -5,7 +5,7 @@ import pandas as pd
 import xarray as xr
 
 import soc_pymc as soc
-from soc_pymc.evaluate.quantities.group_effects import GroupEffects
+from soc_pymc.quantities.group_effects import GroupEffects
 
 SCORES = np.geomspace(0.01, 0.3, 5)
 
