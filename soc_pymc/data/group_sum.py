@@ -32,6 +32,8 @@ OTHERS = (
 _LOG, _LOGIT, _Y_LOG, _ABOVE = 2, 5, 8, 9  # their places
 
 _compiled = numba.njit(cache=True, nogil=True, error_model="numpy")
+# functions of arrays are inlined, because reference counting would cost more than their work
+_inlined = numba.njit(cache=True, nogil=True, error_model="numpy", inline="always")
 
 
 @_compiled
@@ -101,7 +103,7 @@ _score_cell = _FORMULAS["score_cell"]
 # --- a table of rows by key -----------------------------------------------------------------------
 
 
-@_compiled
+@_inlined
 def _row_of(index, whole, key, used, shift):  # type: ignore[no-untyped-def]
     """Row of a key; `used`, the next one, if the key is new."""
     mask = len(index) - 1
@@ -122,6 +124,51 @@ def _enter(index, whole, rows):  # type: ignore[no-untyped-def]
         _row_of(index, whole, whole[row, 0], row, shift)
 
 
+@_inlined
+def _key(number, seen, x, rest, cells):  # type: ignore[no-untyped-def]
+    """The number with an item's cells packed behind it."""
+    key, noise = number, 0
+    for c in range(len(cells)):
+        grid, operand, bits, first = cells[c]
+        value = seen if operand == 0 else x if operand == 1 else rest
+        if grid == 0:
+            cell = _exposure_cell(value)
+        elif grid == 1:
+            cell = _count_cell(value)
+        elif grid == 2:
+            cell = noise = _noise_cell(value)
+        else:
+            cell = _value_cell(value, noise)
+        key = (key << bits) + (cell - first)
+    return key
+
+
+@_inlined
+def _add_products(real, r, power, powers, seen, x, rest):  # type: ignore[no-untyped-def]
+    power[0, 1], power[1, 1], power[2, 1] = seen, x, rest
+    for f in range(3):
+        power[f, 2] = power[f, 1] * power[f, 1]
+        power[f, 3] = power[f, 2] * power[f, 1]
+    for j in range(len(powers)):
+        of_y, of_x, of_rest = powers[j]
+        real[r, _HEAD + j] += power[0, of_y] * power[1, of_x] * power[2, of_rest]
+
+
+@_inlined
+def _add_others(real, r, other, others, needs, products, t, y, x):  # type: ignore[no-untyped-def]
+    other[0], other[1], other[_ABOVE] = t, _square(t), y > x
+    if needs[0]:
+        u = _log_position(t)
+        other[_LOG], other[_LOG + 1], other[_LOG + 2] = u, u * u, t <= 0
+    if needs[1]:
+        u = _logit_position(t)
+        other[_LOGIT], other[_LOGIT + 1], other[_LOGIT + 2] = u, u * u, t <= 0 or t >= 1
+    if needs[2]:
+        other[_Y_LOG] = _times_log(y, x)
+    for j in range(len(others) - 2):
+        real[r, products + j] += other[others[j]]
+
+
 @_compiled
 def _add(number, items, cells, powers, others, form, index, whole, real, used):  # type: ignore[no-untyped-def]
     """Add items to the rows of their keys; returns how many rows there are now."""
@@ -129,30 +176,13 @@ def _add(number, items, cells, powers, others, form, index, whole, real, used): 
     shift = np.uint64(64 + _NEAR - np.log2(len(index)))
     products, ends = _HEAD + len(powers), real.shape[1] - 2
     power, other = np.ones((3, 4)), np.zeros(len(OTHERS))
-    has_log, has_logit, has_y_log = (
-        (others == _LOG).any(),
-        (others == _LOGIT).any(),
-        (others == _Y_LOG).any(),
-    )
+    needs = (others == _LOG).any(), (others == _LOGIT).any(), (others == _Y_LOG).any()
     last, row = _EMPTY, 0
     for i in range(len(number)):
         t, y, x = items[0, i], items[1, i], items[2, i]
         seen = _without_small(y, least)
-        key, noise = number[i], 0
-        for c in range(len(cells)):
-            grid, operand, bits, first = cells[c]
-            value = seen if operand == 0 else x if operand == 1 else x - y
-            if grid == 0:
-                cell = _exposure_cell(value)
-            elif grid == 1:
-                cell = _count_cell(value)
-            elif grid == 2:
-                cell = noise = _noise_cell(value)
-            else:
-                cell = _value_cell(value, noise)
-            key = (key << bits) + (cell - first)
-        new = False
-        if key != last or i == 0:
+        key, new = _key(number[i], seen, x, x - y, cells), False
+        if key != last:
             row, last = _row_of(index, whole, key, used, shift), key
             new = row == used
             used += new
@@ -160,26 +190,10 @@ def _add(number, items, cells, powers, others, form, index, whole, real, used): 
         whole[r, 1] += 1
         whole[r, 2] += np.int64(y)
         if len(powers):
-            power[0, 1], power[2, 1] = seen, x - y
-            power[1, 1] = x if size_power == 1 else _square(x)
-            for f in range(3):
-                power[f, 2] = power[f, 1] * power[f, 1]
-                power[f, 3] = power[f, 2] * power[f, 1]
-            for j in range(len(powers)):
-                of_y, of_x, of_rest = powers[j]
-                real[r, _HEAD + j] += power[0, of_y] * power[1, of_x] * power[2, of_rest]
+            sized = x if size_power == 1 else _square(x)
+            _add_products(real, r, power, powers, seen, sized, x - y)
         if len(others):
-            other[0], other[1], other[_ABOVE] = t, _square(t), y > x
-            if has_log:
-                u = _log_position(t)
-                other[_LOG], other[_LOG + 1], other[_LOG + 2] = u, u * u, t <= 0
-            if has_logit:
-                u = _logit_position(t)
-                other[_LOGIT], other[_LOGIT + 1], other[_LOGIT + 2] = u, u * u, t <= 0 or t >= 1
-            if has_y_log:
-                other[_Y_LOG] = _times_log(y, x)
-            for j in range(len(others) - 2):
-                real[r, products + j] += other[others[j]]
+            _add_others(real, r, other, others, needs, products, t, y, x)
             real[r, ends] = t if new else min(real[r, ends], t)
             real[r, ends + 1] = t if new else max(real[r, ends + 1], t)
     return used

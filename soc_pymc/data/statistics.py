@@ -21,7 +21,7 @@ from .._lib.arrays import Floats, Ints
 from .._lib.errors import StatisticsError
 from .._lib.files import read_saved, save_netcdf
 from .._lib.reprs import html_table, lines, of_statistics
-from ..families.cells import CELLS, STEPS
+from ..families.cells import STEPS
 from ..families.outcomes import OUTCOMES, Outcome
 from ..families.row_sums import Cells
 from .binning import EXTREMES, Columns, added, group, stand_out
@@ -549,26 +549,6 @@ class Statistics:
         informative = variance > 0
         z = excess[informative] / np.sqrt(variance[informative])
         return float(np.minimum(z, _MOST_Z).sum() / np.sqrt(len(z))) if len(z) else 0.0
-
-    @property
-    def error_bound(self) -> Floats:
-        """Bound in nats, by bin, of the log likelihood's error from wide cells.
-
-        It holds at the bin's mean for every dispersion, up to terms free of parameters. The
-        likelihood replaces a cell by two points with its first three moments, so the error is at
-        most a 24th of the largest fourth derivative times a fourth moment, which the other three
-        bound.
-        """
-        return self._outcome.error(
-            {name: self._cells(name) for name in self._outcome.margins}, self.bins
-        )
-
-    def _cells(self, name: str) -> Cells:
-        """Cells of a margin with their ranges and sums of powers."""
-        table = self.cells(name)
-        ends = CELLS[self._outcome.tables[name].cells["cell"]].ends
-        assert ends is not None
-        return Cells(table["bin"], *ends(table["cell"]), self._outcome.powers(table))
 
     def __add__(self, other: "Statistics") -> "Statistics":
         if not isinstance(other, Statistics):

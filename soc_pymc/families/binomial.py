@@ -1,6 +1,5 @@
 """Successes y ~ Binomial(n, theta): what holds of them whatever the prior of theta is."""
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -8,20 +7,11 @@ from scipy import special
 
 from .._lib.arrays import Bools, Floats
 from .._lib.errors import ItemsError
-from .poisson import quartic
 from .row_sums import Cells, Columns, add_by_bin
 from .validity import CertainNoise
 
-_PRIORS = np.geomspace(1e-3, 1e12, 61)  # a + b, from all but 0 to all but Binomial
-_POWERS = range(4)
+
 # keys of the powers of each table's own number
-_OWN: Mapping[str, Callable[[int], tuple[int, ...]]] = {
-    "successes": lambda k: (k, 0),
-    "failures": lambda k: (0, 0, k),
-    "trials": lambda k: (0, k),
-}
-
-
 class _BinomialForms(CertainNoise):
     """See `OutcomeForms`."""
 
@@ -223,34 +213,3 @@ def success_residuals(cells: Cells, bins: int, _trials: bool) -> tuple[Floats, F
     return add_by_bin(cells, excess / size, bins) / np.where(told, v, 1.0), np.where(
         told, variance, 0.0
     )
-
-
-def success_error(tables: Mapping[str, Cells], bins: int) -> Floats:
-    """Bound by bin, in nats, of the error that wide cells cause in the log marginal of successes.
-
-    It holds at the bin's mean for every dispersion, up to terms free of parameters: fourth
-    derivatives of log Gamma(a + y), log Gamma(b + z) and log Gamma(a + b + n) are largest at a
-    cell's lower end.
-    """
-    of_y, of_z, of_n = (_powers_of(tables[name], key) for name, key in _OWN.items())
-    successes, failures = (add_by_bin(cells, cells.sums[1, 0], bins) for cells in (of_y, of_z))
-    mean = (successes + 0.5) / (successes + failures + 1.0)
-    wide = []
-    for cells, share in ((of_y, mean), (of_z, 1.0 - mean), (of_n, np.ones(bins))):
-        fourth = quartic(cells, *(cells.sums[power, 0] for power in _POWERS))
-        far = (fourth > 0) & (cells.width > 0)
-        wide.append((cells.bin[far], cells.low[far], fourth[far], share))
-    worst = np.zeros(bins)
-    for total in _PRIORS:
-        error = np.zeros(bins)
-        for row, low, fourth, share in wide:
-            slope = special.polygamma(3, total * share[row] + low)
-            error += np.bincount(row, weights=slope * fourth, minlength=bins)
-        worst = np.maximum(worst, error)
-    return worst
-
-
-def _powers_of(cells: Cells, key: Callable[[int], tuple[int, ...]]) -> Cells:
-    """Cells with sums of powers of one number alone, as if it were the outcome."""
-    sums = {(k, 0): cells.sums[key(k) if k else (0, 0)] for k in _POWERS}
-    return cells._replace(sums=sums)

@@ -1,10 +1,8 @@
 """Values y ~ Normal(theta, s^2): functions that do not depend on the prior of theta."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .._lib.arrays import Bools, Floats
 from .._lib.errors import FitError
@@ -134,40 +132,3 @@ def value_residuals(cells: Cells, bins: int, _trials: bool) -> tuple[Floats, Flo
     # of squared residuals about the mean of n items, in units of their noise
     variance = 2 * (1 - 1 / n) * w2 / noise**2
     return add_by_bin(cells, excess, bins), add_by_bin(cells, variance, bins)
-
-
-def value_error(tables: Mapping[str, Cells], bins: int) -> Floats:
-    """Bound by bin, in nats, of the error of the log marginal of values from wide cells.
-
-    It holds at the bin's mean for every variance of theta: the log marginal of an item is
-    -(log(v + w) + r^2/(v + w))/2 with w the squared noise sd and r the residual, which is expanded
-    about the cell's mean of w to the third order, and the fourth derivatives in w are largest at
-    v = 0 and the cell's lower end.
-    """
-    cells = tables["noise"]
-    sums = cells.sums
-    items, total = (add_by_bin(cells, sums[power], bins) for power in ((0, 0), (1, 0)))
-    mean = np.divide(total, items, out=np.zeros(bins), where=items > 0)[cells.bin]
-    low, width = cells.low, cells.width
-    of_w = cells._replace(low=low**2, width=width * (2 * low + width))  # ranges of squared sds
-    middle = sums[0, 1] / np.maximum(sums[0, 0], 1)
-    of_log = _fourth(of_w, middle, *(sums[0, size] for size in range(4)))
-    residuals = (
-        sums[2, size] - mean * (2 * sums[1, size] - mean * sums[0, size]) for size in range(4)
-    )
-    of_square = _fourth(of_w, middle, *residuals)
-    return add_by_bin(cells, 3 * of_log / of_w.low**4 + 12 * of_square / of_w.low**5, bins)
-
-
-def _fourth(cells: Cells, mean: Floats, *sums: NDArray[Any]) -> Floats:
-    """Largest possible sum of fourth powers about `mean` of a cell's weighted points, times 1/24.
-
-    In a range from a to b, the sum of (x - m)^2 (x - a) (b - x) is not negative. `sums` are those
-    of the weights, and of them times x, x^2 and x^3.
-    """
-    none, first, second, third = (np.asarray(s, dtype=float) for s in sums)
-    square = second - mean * (2 * first - mean * none)
-    cube = third - mean * (3 * second - mean * (3 * first - mean * none))
-    up, down = np.maximum(cells.low + cells.width - mean, 0.0), np.maximum(mean - cells.low, 0.0)
-    most = np.maximum(up * down * square + (up - down) * cube, 0.0) / 24
-    return np.where(square > 1e-13 * mean * mean * none, most, 0.0)

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from .._lib.arrays import Bools, Floats, Ints
 from .._lib.errors import StatisticsError
-from .binomial import BINOMIAL_FORMS, success_error, success_residuals
+from .binomial import BINOMIAL_FORMS, success_residuals
 from .cells import EXACT_COUNTS, STEPS
-from .normal import NORMAL_FORMS, value_error, value_residuals
-from .poisson import POISSON_FORMS, count_error, count_residuals
+from .normal import NORMAL_FORMS, value_residuals
+from .poisson import POISSON_FORMS, count_residuals
 from .row_sums import Cells, Columns, Powers
 from .scales import LINEAR, LOG, LOGIT, Scale
 from .validity import (
@@ -203,8 +203,6 @@ class Outcome:
     describe: Callable[[int, Mapping[str, Any]], str]  # items and totals of columns, in words
     # (cells, bins, no outcome exceeds its size) -> variation beyond the noise, and its variance
     residuals: Callable[[Cells, int, bool], tuple[NDArray[Any], NDArray[Any]]]
-    # (cells by table, bins) -> bound by bin of the log likelihood's error from wide cells, in nats
-    error: Callable[[Mapping[str, Cells], int], Floats]
     # (outcome, size) -> each item's own estimate of theta; NaN without information
     estimate: Callable[[Floats, Floats], Floats]
     # for reports: name, role of the summed column (empty for a ratio), and its
@@ -408,7 +406,6 @@ _POISSON = Outcome(
     forms=POISSON_FORMS,
     describe=_describe_counts,
     residuals=count_residuals,
-    error=count_error,
 )  # fmt: skip
 
 # --- values y ~ Normal(theta, s^2), w = s^2 ------------------------------------------------------
@@ -498,7 +495,6 @@ _NORMAL = Outcome(
     forms=NORMAL_FORMS,
     describe=_describe_values,
     residuals=value_residuals,
-    error=value_error,
 )  # fmt: skip
 
 # --- successes y ~ Binomial(n, theta) in n trials, z = n - y failures -----------------------------
@@ -616,7 +612,6 @@ _BINOMIAL = Outcome(
     forms=BINOMIAL_FORMS,
     describe=_describe_successes,
     residuals=success_residuals,
-    error=success_error,
 )  # fmt: skip
 
 OUTCOMES: Mapping[str, Outcome] = {

@@ -1,10 +1,9 @@
 """Counts y ~ Poisson(theta N): functions that do not depend on the prior of theta."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
 from .._lib.arrays import Bools, Floats
@@ -12,7 +11,6 @@ from .._lib.errors import ItemsError
 from .cells import count_cell_range
 from .row_sums import Cells, Columns, add_by_bin
 
-_SHAPES = np.geomspace(1e-3, 1e9, 49)  # shapes of the Gamma prior, from nearly 0 to nearly Poisson
 _SMALL_RATE = 0.05  # below which Poisson and Binomial noise hardly differ
 _FEW, _MANY = 0.1, 5.0  # expected counts above their exposures: between these none is no evidence
 _TRIALS = (
@@ -231,52 +229,3 @@ def count_residuals(cells: Cells, bins: int, trials: bool) -> tuple[Floats, Floa
     told = mu > 0
     variance = np.where(told, add_by_bin(cells, 2 * (1 - 1 / n) * x2 / size**2, bins), 0.0)
     return add_by_bin(cells, excess / size, bins) / np.where(told, mu, 1.0), variance
-
-
-def count_error(tables: Mapping[str, Cells], bins: int) -> Floats:
-    """Bound by bin, in nats, of the error of the log marginal of counts from wide cells.
-
-    It holds at the bin's mean for every dispersion, up to terms free of parameters.
-    """
-    sizes, counts = tables["exposure"], tables["count"]
-    total, events = (add_by_bin(sizes, sizes.sums[power], bins) for power in ((0, 1), (1, 0)))
-    mu = np.divide(events, total, out=np.zeros(bins), where=total > 0)
-    items, weighted = (
-        quartic(sizes, *(sizes.sums[power, size] for size in range(4))) for power in (0, 1)
-    )
-    wide = (items > 0) | (weighted > 0)
-    b, low, items, weighted = sizes.bin[wide], sizes.low[wide], items[wide], weighted[wide]
-    many = quartic(counts, *(counts.sums[power, 0] for power in range(4)))
-    far = (many > 0) & (counts.width > 0)
-    worst = np.zeros(bins)
-    for shape in _SHAPES:
-        # fourth derivatives of shape log1p(N mu/shape), log1p(N mu/shape) and log Gamma(shape + y)
-        # are largest at a cell's lower end
-        ratio = mu[b] / shape
-        slope = 6.0 * (ratio / (1.0 + low * ratio)) ** 4
-        error = np.bincount(b, weights=slope * (shape * items + weighted), minlength=bins)
-        of_count = special.polygamma(3, shape + counts.low[far]) * many[far]
-        worst = np.maximum(
-            worst, error + np.bincount(counts.bin[far], weights=of_count, minlength=bins)
-        )
-    return worst
-
-
-def quartic(cells: Cells, *sums: NDArray[Any]) -> Floats:
-    """Most that items of a cell can differ from its two points, in fourth powers, times 1/24.
-
-    `sums` are those of powers 0 to 3. With x1, x2 the Gauss points of the first three moments, the
-    error of a function f is at most max |f''''|/24 times the sum of (x - x1)^2 (x - x2)^2, and the
-    fourth moment in a range from a to b is at most (b - m)(m - a) variance + (a + b - 2m) third
-    moment.
-    """
-    n, first, second, third = (np.asarray(s, dtype=float) for s in sums)
-    weight = np.where(n > 0, n, 1.0)
-    mean = first / weight
-    variance = second / weight - mean * mean
-    variance = np.where((n > 1) & (variance > 1e-13 * mean * mean), variance, 0.0)
-    about = np.where(variance > 0, third / weight - mean * (3 * variance + mean * mean), 0.0)
-    up, down = np.maximum(cells.low + cells.width - mean, 0.0), np.maximum(mean - cells.low, 0.0)
-    square = np.divide(about**2, variance, out=np.zeros_like(mean), where=variance > 0)
-    fourth = up * down * variance + (up - down) * about
-    return np.where(variance > 0, np.maximum(fourth - square - variance**2, 0.0), 0.0) * n / 24

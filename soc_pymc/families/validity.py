@@ -17,6 +17,7 @@ LARGEST_VALUE = 1e35
 LEAST_SD = 1e-35
 """Smallest noise sd: y^2 s^6 must not vanish for y of at least this size."""
 
+
 @dataclass(frozen=True)
 class Bounds:
     """Bounds on the numbers of one role; missing and infinite ones are never valid."""

@@ -228,7 +228,9 @@ def _inputs(table: Any, roles: Mapping[str, str], scorer: _Scorer) -> _Sheet:
     sheet = scorer.sheet(rows).add(good=good.fill_null(False))
     good = sheet["good"]
     for value, bounds in ((y, rule.outcome), (n, rule.size)):
-        good &= bounds.is_whole(sheet["good"].ifelse(value, 0.0))  # floors of NaN differ by engine
+        if bounds.whole:
+            known = sheet["good"].ifelse(value, 0.0)  # floors of NaN differ by engine
+            good &= known == known.floor()
     good = sheet.add(good=good)["good"]
     # adding 0 makes one key of 0 and -0
     usual = {"t": (t, MIDDLE), "y": (y, 0.0), "n": (n, 1.0)}

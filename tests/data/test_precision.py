@@ -103,10 +103,10 @@ def wide_items(kind, n=5000):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_error_bound_holds_and_is_small(kind):
+def test_wide_cells_cost_little_of_the_likelihood(kind):
     """Likelihood of statistics against that of the items, up to a constant.
 
-    Dispersions from almost none to large at the bin's mean, for which the bound holds.
+    Dispersions from almost none to large at the bin's mean: within 0.01 nats of 5,000 items.
     """
     make, roles = KINDS[kind]
     frame = wide_items(kind)
@@ -118,23 +118,9 @@ def test_the_error_bound_holds_and_is_small(kind):
         "successes": lambda: np.log(outcome.sum() / (size - outcome).sum()),
     }[kind]()
     data = rows_of(stats, family_of_kind(stats.kind))[1]
-    gaps, scale = [], 0.0
+    gaps = []
     for second in (-9.0, -4.0, -1.0, 0.0, 1.0):
         exact = log_marginals(kind, outcome, size, first, second)
         of_cells = data.likelihood(np.full(1, first), np.full(1, second))[0].sum()
         gaps.append(of_cells - exact.sum())
-        scale = max(scale, np.abs(exact).sum())
-    bound = float(stats.error_bound[0])
-    assert np.ptp(gaps) <= 2 * bound + 1e-12 * scale
-    assert bound < 1e-4 * len(frame)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_exact_cells_have_no_error(kind):
-    make, roles = KINDS[kind]
-    frame = wide_items(kind, 500)
-    size = list(roles.values())[2]
-    frame = frame.assign(**{size: 1 + np.arange(500) % (1 if kind == "values" else 31)})
-    frame = frame.assign(y=1) if kind != "values" else frame
-    stats = soc.summarize(make(frame, **roles), edges=[0.3], **QUIET)
-    np.testing.assert_array_equal(stats.error_bound, 0.0)
+    assert np.ptp(gaps) < 0.01

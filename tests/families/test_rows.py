@@ -96,8 +96,8 @@ def test_values_are_those_of_the_items(name):
 
 
 @pytest.mark.parametrize("example_name", SINGLE_FAMILIES)
-def test_values_of_wide_cells_stay_within_their_bound(example_name, example):
-    """Near the bins' own means and at any variance: within `error_bound` of the items' sum."""
+def test_values_of_wide_cells_are_nearly_those_of_items(example_name, example):
+    """Near the bins' own means and at any variance: within 1e-3 nats of the items' sum."""
     case = example(example_name)
     statistics, items = case.statistics, case.frame
     family = problem.build(statistics, case.case.prior).family
@@ -114,13 +114,11 @@ def test_values_of_wide_cells_stay_within_their_bound(example_name, example):
         "Normal": lambda: total / number,
         "Beta": lambda: np.log(total / (amount - total)),
     }[family.name]()
-    assert statistics.error_bound.max() < 0.5
     for second in (-6.0, -2.0, 0.0, 1.5):
         curves = mean, np.full(len(mean), second)
         result = sums.likelihood(*curves)[0]
         each = family.log_density(outcome, size, *(x[row] for x in curves))
-        slack = 1e-10 * np.bincount(row, np.abs(each))
-        assert (np.abs(result - np.bincount(row, each)) <= statistics.error_bound + slack).all()
+        assert np.abs(result - np.bincount(row, each)).max() < 1e-3
 
 
 def test_gradients_are_slopes_of_the_values(name):

@@ -7,8 +7,8 @@ from .validation import Scan, Tables, Totals, check_ids, scan
 
 __all__ = [
     "Grouped",
-    "Scan",
     "Local",
+    "Scan",
     "Tables",
     "Totals",
     "batches",

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from ...families.cells import CELLS
 from ...families.outcomes import Outcome
 from ..binning import Grid, make_lookup
-from ..folds import FOLD_PRIME, block_of_labels
-from ..formulas import rebound
+from ..folds import block_of_labels
+from ..formulas import FOLD_PRIME, rebound
 
 _LOG2_E = 1.4426950408889634
 HASHING = {"duckdb": "DuckDB", "postgres": "PostgreSQL", "pyspark": "Spark"}
@@ -167,5 +167,3 @@ def _sum(terms: Sequence[Any]) -> Any:
     while len(found) > 1:
         found = [sum(found[i + 1 : i + 2], found[i]) for i in range(0, len(found), 2)]
     return found[0]
-
-

@@ -19,7 +19,8 @@ from ..._lib.threads import ordered_map
 from ...families.outcomes import OUTCOMES, Outcome
 from ..binning import Columns, Grid, Joint, Weights, added
 from ..days import is_day
-from ..folds import FOLD_PRIME, MOST_FOLDS, Folds, block_of_labels, fold_of, number_of_label
+from ..folds import MOST_FOLDS, Folds, block_of_labels, fold_of, number_of_label
+from ..formulas import FOLD_PRIME
 from ..groups import CROSS, MARK, is_label, joined, key_roles
 from ..items import Items
 from ..sums import Sums
@@ -215,7 +216,7 @@ class Local:
         return {role: np.concatenate(some) for role, some in parts.items()}
 
     def _numbers(self, role: str, values: Any) -> NDArray[Any]:
-        """Numbers of an Arrow array: codes of groups, blocks of clusters, and of ids as they are."""
+        """Numbers of an Arrow array; of labels codes of groups, and blocks of clusters."""
         import pyarrow as pa
 
         if not pa.types.is_string(values.type):

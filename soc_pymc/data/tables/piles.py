@@ -98,7 +98,9 @@ class Piles:
 
     def tables(self) -> dict[str, Columns]:
         """The tables, empty if they are not kept; sums are NaN where a score has no position."""
-        found = {name: self._piles[name].total() if name in self.kept else {} for name in self._piles}
+        found = {
+            name: self._piles[name].total() if name in self.kept else {} for name in self._piles
+        }
         part: dict[str, NDArray[Any]] = dict(found["part"])
         for scale in bounded(self._outcome):
             lacking = part.pop(outside(scale)) > 0

@@ -17,7 +17,8 @@ from ...families.outcomes import OUTCOMES, Outcome
 from ...families.validity import LARGEST, LARGEST_COUNT, Bounds
 from ..binning import Columns, Grid, Joint
 from ..days import DAY
-from ..folds import FOLD_PRIME, MOST_FOLDS
+from ..folds import MOST_FOLDS
+from ..formulas import FOLD_PRIME
 from ..groups import CROSS, MARK, is_group, is_label, key_roles
 from ..items import Items
 from .columns import HASHING, number_of_text, score_cell
