@@ -373,7 +373,7 @@ def _choose(
     if first.score_max - first.score_min <= _SAME * max(abs(first.score_min), abs(first.score_max)):
         reader.check()
         raise ItemsError(
-            f"column {items.score!r}: every score is {digits(first.score_min)}, so there is "
+            f"column {items.score!r}: every score is {digits(first.score_min + 0.0)}, so there is "
             "nothing to calibrate along; give scores that differ between items"
         )
     weights = first.items if weight is None else first.total

@@ -141,11 +141,10 @@ def odd_files(folder):
     frame = soc.simulation.s1(3000, seed=5)
     frame = frame.rename(columns={"score": "t", "count": "y", "exposure": "N"})[["t", "y", "N"]]
     frame["seen at"] = pd.Timestamp("2024-01-01").as_unit("ns")
-    frame["a.`b"] = 'x, "y"'
-    head, tail = frame[:1000], frame[1000:].assign(y=frame["y"].astype(float))
-    head.to_csv(folder / "c[1]*.csv.gz", index=False, sep=";")
-    tail.to_csv(folder / "d {2}.csv", index=False, sep=";")
-    return [folder / "c[1]*.csv.gz", folder / "d {2}.csv"]
+    files = [folder / "c[1]*.parquet", folder / "d {2}.parquet"]
+    frame[:1000].to_parquet(files[0])
+    frame[1000:].to_parquet(files[1])
+    return files
 
 
 @pytest.mark.slow

@@ -179,8 +179,8 @@ FILES = {
     "empty.csv": (b"", ("is empty", "must name the columns")),
     "head.csv": (b"t,y,N\n", ("no rows",)),
     "bare.csv": (b"0.1,0,1\n0.2,1,2\n", ("column 't' is missing", "the table has")),
-    "latin.csv": ("t,y,N,g\n0.1,0,1,\xe9\n".encode("latin-1"), ("line 2 is not in UTF-8", "0xe9")),
-    "ragged.csv": (b"t,y,N\n0.1,0,1\n0.2,1\n", ("line 3 has 2 fields", "correct the line")),
+    "latin.csv": ("t,y,N,g\n0.1,0,1,\xe9\n".encode("latin-1"), ("Line: 2", "not utf-8 encoded")),
+    "ragged.csv": (b"t,y,N\n0.1,0,1\n0.2,1\n", ("more or fewer fields", "correct them")),
     "cut.csv.gz": (gzip.compress(CSV.encode(), mtime=0)[:-6], ("write it again",)),
     "commas.csv": (b"t;y;N\n0,1;0;1\n0,2;1;2\n", ("'t' holds text", CONVERT)),
 }

@@ -3,18 +3,15 @@
 Also for all sources: selection of columns, and texts of engines' errors.
 """
 
-import csv
 import difflib
 import functools
 import glob
 import gzip
-import io
 import os
 import zlib
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import Any
 
 from ..._lib.arguments import path_of, shown
 from ..._lib.errors import ItemsError
@@ -139,8 +136,10 @@ def _check_names(schema: _Schema, path: str, form: str, columns: Sequence[str] |
     """The selected columns; each must occur exactly once, with a unique name."""
     if form == "CSV" and not any(schema.names):
         raise ItemsError(f"{path} is empty: its first line must name the columns")
-    if form == "CSV" and len(schema.types) == 1 and columns and (why := _ragged(path)):
-        raise ItemsError(f"{path}: {why}")
+    if form == "CSV" and len(schema.names) == 1 and set(schema.names[0]) & set(",;\t|"):
+        raise ItemsError(
+            f"{path}: some lines have more or fewer fields than the first: correct them"
+        )
     _refuse_twice(schema.names, list(schema.types) if columns is None else columns)
     refuse_case_twins(schema.names, list(schema.types) if columns is None else columns)
     return chosen(list(schema.types), columns)
@@ -181,9 +180,9 @@ def _schema(connection: Any, path: str, form: str) -> _Schema:
         raise
     except Exception as error:
         refuse_interrupt(error)
-        why = _not_text(path) if form == "CSV" else None
-        why = why or f"{first_line(error).rstrip('.')}; write it again"
-        raise ItemsError(f"{path} cannot be read as {form}: {why}") from error
+        lines = [first_line(error)] if form == "Parquet" else str(error).splitlines()[:3]
+        why = " ".join(lines).rstrip(".")  # DuckDB names the line of a CSV file, then the fault
+        raise ItemsError(f"{path} cannot be read as {form}: {why}; write it again") from error
 
 
 def _same_schema(
@@ -215,10 +214,6 @@ def _same_schema(
 # --- text files ----------------------------------------------------------------------------------
 
 
-def _opened(path: str) -> IO[bytes]:
-    return gzip.open(path) if path.lower().endswith(".gz") else open(path, "rb")  # type: ignore[return-value]
-
-
 def _check_whole(path: str) -> None:
     """Refuse a compressed file whose end is missing, which engines read without an error."""
     if not path.lower().endswith(".gz"):
@@ -241,38 +236,6 @@ def _head_of(connection: Any, path: str) -> tuple[tuple[str, ...], bool]:
         [path],
     ).fetchall()
     return tuple(str(name or "").strip() for name in (rows or [()])[0]), len(rows) > 1
-
-
-def _not_text(path: str) -> str | None:
-    """Where a file is not UTF-8 text, and the remedy; None for UTF-8."""
-    try:
-        with _opened(path) as file:
-            for number, line in enumerate(file, start=1):
-                try:
-                    line.decode("utf-8")
-                except UnicodeDecodeError as error:
-                    byte = line[error.start]
-                    return f"line {number} is not in UTF-8 (byte 0x{byte:02x}): save it as UTF-8"
-    except (OSError, EOFError, zlib.error):
-        return None
-    return None
-
-
-def _ragged(path: str) -> str | None:
-    """The first line with more or fewer fields than the header, in words, or None."""
-    with _opened(path) as file:
-        head = file.readline().decode("utf-8", "replace")
-    separator = max(",;\t|", key=head.count)
-    width = 0
-    with io.TextIOWrapper(_opened(path), encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(file, delimiter=separator)
-        with suppress(csv.Error):  # a field of more than 128 kB
-            for row in reader:
-                width = width or len(row)
-                if row and len(row) != width:
-                    has = f"line {reader.line_num} has {len(row)} fields"
-                    return f"{has}, but the header has {width}: correct the line"
-    return None
 
 
 # --- columns by name -----------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from ...families.outcomes import OUTCOMES, Outcome
 from ..binning import Columns, Grid, Joint, Weights, added
 from ..days import is_day
 from ..folds import MOST_FOLDS, Folds, block_of_labels, fold_of, number_of_label
-from ..formulas import FOLD_PRIME
+from ..formulas import FOLD_PRIME, without_small
 from ..groups import CROSS, MARK, is_label, joined, key_roles
 from ..items import Items
 from ..sums import Sums
@@ -248,6 +248,8 @@ class _NotValidError(Exception):
 
 def _totals(score: Floats, y: Floats, x: Floats, outcome: Outcome) -> Totals:
     """Totals of a block, apart from its sums by bin."""
+    if least := outcome.validity.outcome.negligible:
+        y = without_small(y, least)
     far = float((np.abs(y) / x).max()) if np.isfinite(outcome.farthest) else 0.0
     total = y.astype(np.int64).sum() if outcome.whole else y.sum()
     absolute = float(total if outcome.whole else np.abs(y).sum())
