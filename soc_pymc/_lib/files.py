@@ -108,17 +108,15 @@ def save_netcdf(
     data: xr.Dataset | xr.DataTree,
     path: str | os.PathLike[str],
     error_type: Refusal,
-    check: Callable[[Any], object],
 ) -> None:
-    """Write a Dataset or DataTree that passes `check` to one netCDF file, atomically.
+    """Write a Dataset or DataTree to one netCDF file, atomically.
 
     The file is made in memory first, because the HDF5 library crashes the process on a full disk.
-    Raises `error_type` if the data do not pass, or if `path` is not the name of a file.
+    Raises `error_type` if `path` is not the name of a file, or if the data have no form in one.
     """
     path = path_of(path, "path", error_type)
     made = io.BytesIO()
     try:
-        check(data)
         if isinstance(data, xr.DataTree):
             data = data.map_over_datasets(xr.Dataset.drop_encoding)
         else:
@@ -126,7 +124,7 @@ def save_netcdf(
         data.to_netcdf(made, engine="h5netcdf")
     except Exception as error:  # xarray, h5netcdf and h5py raise many kinds
         raise error_type(
-            f"{path} is not written, as it could not be read again ({_brief(error)})"
+            f"{path} is not written, as the data have no form in a file ({_brief(error)})"
         ) from error
     with replacing(path) as temporary, open(temporary, "wb") as file:
         file.write(made.getbuffer())

@@ -23,7 +23,7 @@ from ..data.groups import grouping_dims, is_label, roles_of
 from ..families.priors import Prior
 from ..families.scales import RANK
 from .methods import FiveSteps, Method
-from .stored_fits import METHODS, PRIORS, as_json, check_tree, read_record
+from .stored_fits import METHODS, PRIORS, as_json, read_record
 
 FORMAT = "soc_pymc-fit-1"
 PARETO_K = 0.7
@@ -278,7 +278,7 @@ class Fit:
             "method": as_json(self.method),
             "status": as_json(self.status),
         }
-        save_netcdf(tree, path, FitError, _read)
+        save_netcdf(tree, path, FitError)
 
     def __repr__(self) -> str:
         return lines(f"<soc_pymc.{self._head()}>", _fit_rows(self))
@@ -379,7 +379,6 @@ def _read(tree: xr.DataTree) -> Fit:
     prior: Prior = read_record(tree.attrs["prior"], *PRIORS)
     method: Method = read_record(tree.attrs["method"], *METHODS)
     status: Status = read_record(tree.attrs["status"], Status)
-    check_tree(tree, prior, method)
     kept = tree.copy()
     own = ("format", "prior", "method", "status")
     kept.attrs = {name: value for name, value in tree.attrs.items() if name not in own}

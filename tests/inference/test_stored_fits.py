@@ -1,10 +1,7 @@
 """Fits come back from files exactly; inconsistent ones are refused with the bad part's name."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
-import xarray as xr
 
 import soc_pymc as soc
 from tests.thinning import thinned
@@ -45,55 +42,6 @@ def test_files_that_are_not_fits(small_fit, tmp_path):
     for name in ("text.nc", "cut.nc", "flipped.nc", "other.nc"):
         with pytest.raises(soc.FitError, match=name):
             soc.load_fit(tmp_path / name)
-
-
-def changed(group, name, change):
-    """A function that changes one variable's numbers in a tree."""
-
-    def make(tree):
-        data = tree[group].to_dataset()
-        values = (data[name].dims, change(data[name].to_numpy().copy()))
-        if name in data.coords:
-            data = data.assign_coords({name: values})
-        else:
-            data = data.assign({name: values})
-        tree[group] = xr.DataTree(data)
-
-    return make
-
-
-def without(group, name):
-    """A function that drops one of a group's variables."""
-
-    def make(tree):
-        tree[group] = xr.DataTree(tree[group].to_dataset().drop_vars(name))
-
-    return make
-
-
-def negative(values):
-    values.flat[0] = -1.0 - abs(values.flat[0])
-    return values
-
-
-BAD = {
-    "negative total": ("gamma", changed("observed_data", "count", negative), "count"),
-    "falling knots": ("gamma", changed("posterior", "mean_knot", lambda x: x[::-1]), "mean_knot"),
-    "mixture": ("gamma_mixture", without("constant_data", "component_z"), "component_z"),
-    "share": ("exposure", changed("constant_data", "share", negative), "share"),
-    "labels": ("groups", changed("posterior", "group", lambda x: x[::-1]), "group"),
-}
-
-
-@pytest.mark.parametrize("case", thinned(BAD, ["falling knots", "negative total"]))
-def test_inconsistent_fits_are_not_written(example, case, tmp_path):
-    name, change, word = BAD[case]
-    fit = example(name).fit
-    tree = fit.data.copy(deep=True)
-    change(tree)
-    with pytest.raises(soc.FitError, match=word):
-        replace(fit, data=tree).save(tmp_path / "bad.nc")
-    assert not (tmp_path / "bad.nc").exists()
 
 
 @pytest.mark.slow
