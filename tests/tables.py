@@ -3,6 +3,7 @@
 import os
 from typing import Any
 
+import duckdb
 import ibis
 import polars as pl
 import pyarrow as pa
@@ -10,7 +11,7 @@ import pyarrow.parquet as pq
 
 import soc_pymc as soc
 
-BACKENDS = ("pandas", "polars", "arrow", "duckdb", "parquet", "csv")
+BACKENDS = ("pandas", "polars", "arrow", "stream", "duckdb", "parquet", "csv")
 ROLES = {"score": "t", "count": "y", "exposure": "N"}
 VALUE_ROLES = {"score": "t", "value": "v", "noise_sd": "s"}
 TRIAL_ROLES = {"score": "t", "successes": "y", "trials": "N"}
@@ -36,6 +37,8 @@ def source_of(backend: str, table: pa.Table, folder: str | os.PathLike[str] = ".
         return pl.from_arrow(table)
     if backend == "arrow":
         return table
+    if backend == "stream":  # any object that gives Arrow's C stream
+        return duckdb.connect().from_arrow(table)
     if backend == "duckdb":
         connection = ibis.duckdb.connect()
         connection.con.register("mine", table)

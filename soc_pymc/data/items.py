@@ -90,8 +90,9 @@ class PoissonItems(_Roles):
     Parameters
     ----------
     source
-        A pandas, Polars or Arrow table; a path, a glob or a list of paths of Parquet or CSV files;
-        or an Ibis table on any backend. Files of a glob are read in sorted order.
+        A pandas, Polars or Arrow table, or another object with ``__arrow_c_stream__``; a path, a
+        glob or a list of paths of Parquet or CSV files; or an Ibis table on any backend. Files of a
+        glob are read in sorted order.
     score
         Column of the scores: finite numbers of any sign, from a model that never saw the item's own
         count (out of fold, or trained on earlier data).

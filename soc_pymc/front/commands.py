@@ -239,7 +239,7 @@ def run(chosen: _Chosen) -> None:
     _option(
         "--equal",
         "quantity that bins hold in equal amounts (default: items)",
-        choices=("items", *(role for kind in _KINDS for role in kind.amounts)),
+        choices=("items", *(kind.observed for kind in _KINDS if kind.whole)),
     ),
     _option("--edges", "take the bins of these saved statistics"),
     _option("--out", "statistics file to write (netCDF)", required=True),

@@ -97,7 +97,7 @@ def item_posteriors(
         The user's columns and ``theta_mean``, ``theta_sd``, ``theta_var`` and, by percent,
         ``theta_q05``, ``theta_q97_5``, in events per unit of exposure or the unit of the values;
         for a prior with ``zero=True`` also ``p_zero`` = P(theta = 0 | t, y). A pandas, Polars,
-        Arrow or Ibis table comes back as its kind, files as an Arrow table; with `out`, the path.
+        Arrow or Ibis table comes back as its kind, all else as an Arrow table; with `out`, the path.
         Columns of a table in memory that no role names are not read and may hold anything.
 
     Raises
@@ -149,7 +149,7 @@ def item_posteriors(
     names += [P_ZERO] * fit.prior.zero
     group = items.group if fit.groups else None
     items = replace(items, group=group, id=None, fold=None, cluster=None, date=None)
-    copied = out is not None or kind_of(items.source) in ("files", "ibis")
+    copied = out is not None or kind_of(items.source) in ("files", "ibis", "stream")
     table = _open_checked(items, names, copied)
     score = posterior.scorer(probs, draws, plug_in)
     batch = _BATCH_OF_FEW if draws == "auto" else _BATCH
@@ -265,11 +265,11 @@ def _refuse(items: Items) -> None:
 
 
 def _attached(source: Any, scored: Iterator[Any], names: Sequence[str]) -> Any:
-    """The user's table, or files as an Arrow table, with the new columns."""
+    """The user's table, or all else as an Arrow table, with the new columns."""
     import pyarrow as pa
 
     kind, table = kind_of(source), pa.Table.from_batches(list(scored))
-    if kind in ("files", "ibis"):
+    if kind in ("files", "ibis", "stream"):
         return to_ibis(table) if kind == "ibis" else table
     if kind == "arrow":
         for name in names:
