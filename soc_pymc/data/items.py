@@ -14,13 +14,20 @@ from ..families.outcomes import OUTCOMES
 from .groups import arguments_of, is_group, roles_of_groups
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class _Roles:
     """Columns by role, for items of every kind."""
 
-    kind: ClassVar[str]
     source: Any
+    _: KW_ONLY
     score: str
-    group: Any
+    group: str | Sequence[str] | None = None
+    id: str | None = None
+    fold: str | None = None
+    cluster: str | None = None
+    date: str | None = None
+
+    kind: ClassVar[str]
 
     def __post_init__(self) -> None:
         if isinstance(self.group, list):
@@ -136,16 +143,9 @@ class PoissonItems(_Roles):
     'clicks'
     """
 
-    source: Any
     _: KW_ONLY
-    score: str
     count: str | None = None
     exposure: str | None = None
-    group: str | Sequence[str] | None = None
-    id: str | None = None
-    fold: str | None = None
-    cluster: str | None = None
-    date: str | None = None
 
     kind: ClassVar[str] = "poisson"
 
@@ -181,16 +181,9 @@ class NormalItems(_Roles):
     'se'
     """
 
-    source: Any
     _: KW_ONLY
-    score: str
     value: str | None = None
     noise_sd: str | None = None
-    group: str | Sequence[str] | None = None
-    id: str | None = None
-    fold: str | None = None
-    cluster: str | None = None
-    date: str | None = None
 
     kind: ClassVar[str] = "normal"
 
@@ -225,16 +218,9 @@ class BinomialItems(_Roles):
     'at_bats'
     """
 
-    source: Any
     _: KW_ONLY
-    score: str
     successes: str | None = None
     trials: str | None = None
-    group: str | Sequence[str] | None = None
-    id: str | None = None
-    fold: str | None = None
-    cluster: str | None = None
-    date: str | None = None
 
     kind: ClassVar[str] = "binomial"
 
