@@ -34,7 +34,7 @@ from .curve_error import (
     replicated_distances,
     together,
 )
-from .findings import TOGETHER, advise, as_html, as_text
+from .findings import TOGETHER, advise, html_of_check, text_of_check
 from .leave_one_out import elpd_record, leave_cells_out, leave_items_out
 from .predictive import (
     GRID,
@@ -42,6 +42,7 @@ from .predictive import (
     SlicePit,
     column_slices,
     cut_columns,
+    pit_by_score,
     predictive_cdf,
     predictive_tests,
     randomised_pit,
@@ -50,15 +51,15 @@ from .predictive import (
     thin,
     uniformity,
 )
+from .results import FAIL, OK, WARN, WARNS, result_table, with_verdicts
 
 Mask = NDArray[np.bool_]
-Finding = tuple[str, str, float, float, str]
-"""Check, slice, statistic, p-value (or NaN), and a verdict where there is no p-value."""
+Finding = dict[str, Any]
+"""A row of the table: a verdict where there is no p-value, else that follows from all tests."""
 
 FIT = A(Fit, "a fit, from soc.fit or soc.load_fit")
 ITEMS_OR_STATISTICS = A(Items | Statistics, f"{ANY_ITEMS}, or their statistics")
 
-_FAIL, _LOOK = 0.01, 0.05
 DRAWS = 1000  # draws in the tree for ArviZ
 _DOUBTED, _WRONG = 2000, 0.1  # items whose intervals are judged, and how wrong they may be
 _NARROW = 0.5  # how much too narrow bands of curves may be
@@ -73,10 +74,11 @@ class CheckResult:
     Attributes
     ----------
     table
-        One row per check and slice: ``check``, ``slice``, ``statistic``, ``p_value`` (NaN where a
-        number is judged by a fixed bound) and ``verdict``: ``"fail"`` where p < 0.01 after
-        Holm-Bonferroni over the table, ``"look"`` where p < 0.05 by itself, else ``"ok"``.
-        The statistic of ``PIT`` and ``LOO-PIT`` is the largest difference between the ECDF of the
+        One row per check and slice: ``what`` was checked, ``where``, on how many items ``n``, a
+        ``value``, its ``p`` (NaN where the value is judged by a fixed bound) and ``verdict``:
+        ``"fail"`` where p < 0.01 after Holm-Bonferroni over the table, ``"warn"`` where p < 0.05 by
+        itself, else ``"ok"``. Values have no interval: ``low`` and ``high`` are NaN.
+        The value of ``PIT`` and ``LOO-PIT`` is the largest difference between the ECDF of the
         transformed outcomes and the uniform cdf, and so of ``PIT of slices``, which tests the
         slices by one quantity together (Fisher's method); of ``dispersion`` and ``zero counts``
         (``zero successes``) observed over predicted; of ``noise`` and ``clusters`` how many times
@@ -86,9 +88,10 @@ class CheckResult:
         `xarray.DataTree` on a random subset of the items, for ArviZ's own functions: groups
         ``posterior``, ``posterior_predictive``, ``observed_data``, ``log_likelihood``,
         ``pit_values`` and ``loo_pit`` (each with ``count`` or ``value``, dim ``item``) and
-        ``constant_data``; and the group ``pit`` with the ECDFs of all items, by slice, minus the
-        uniform cdf. ``pit_values`` are randomised and exact, ``loo_pit`` the same with each item
-        left out. Of checks on statistics, which know no items: ``posterior``, ``pit`` and ``loo``.
+        ``constant_data``; the group ``pit`` with the ECDFs of all items, by slice, minus the
+        uniform cdf; and ``pit_by_score`` with their ECDFs in 20 bins of the score. ``pit_values``
+        are randomised and exact, ``loo_pit`` the same with each item left out. Of checks on
+        statistics, which know no items: ``posterior``, ``pit``, ``pit_by_score`` and ``loo``.
     advice
         What the findings mean and what to try next, in plain sentences.
     elpd
@@ -103,7 +106,7 @@ class CheckResult:
     >>> import soc_pymc as soc
     >>> result = soc.check(fit, items, subset=200, progress=False)
     >>> list(result.table.columns)
-    ['check', 'slice', 'statistic', 'p_value', 'verdict']
+    ['what', 'where', 'n', 'value', 'low', 'high', 'p', 'verdict']
     """
 
     table: pd.DataFrame
@@ -116,10 +119,10 @@ class CheckResult:
         return int(self.data["pit"]["n_items"].sel(slice="all items"))
 
     def __repr__(self) -> str:
-        return as_text(self.table, self.advice, self._n_items)
+        return text_of_check(self.table, self.advice, self._n_items)
 
     def _repr_html_(self) -> str:
-        words = as_html(self.table, self.advice, self._n_items)
+        words = html_of_check(self.table, self.advice, self._n_items)
         return words + shown_by_front("picture_of_check")(self)
 
 
@@ -209,8 +212,8 @@ def check(
     found = judged(found, replicated)
     rows = _pit_findings(found, replicated)
     summaries = predictive_tests(fit, columns, seed=seed, progress=progress)
-    rows += [(each.name, "all items", each.ratio, each.p_value, "") for each in summaries]
-    tight = any(each.ratio < 1 and each.p_value < _LOOK for each in summaries)
+    rows += [_row(each.name, "all items", each.ratio, each.p_value) for each in summaries]
+    tight = any(each.ratio < 1 and each.p_value < WARNS for each in summaries)
     if outcome.forms.doubtful(columns[outcome.observed], columns[outcome.size], tight):
         rows.append(_noise(posterior, columns, tight))
     with phase("draws for ArviZ, items left out", enabled=progress):
@@ -227,8 +230,9 @@ def check(
             groups["loo_pit"] = _item_values(outcome, loo_pit, at)
     if not fit.one_draw and (fit.widened or items.cluster is not None):
         rows.append(cluster_finding(fit, items))
-    table = _table(rows, fit)
+    table = _table(rows, fit, n)
     groups["pit"] = _pit_dataset(found)
+    groups["pit_by_score"] = pit_by_score(columns["score"], pit)
     advice = (*advise(table, fit, outcome, n, names), *cut_columns(labels))
     return CheckResult(table, xr.DataTree.from_dict(groups), advice)
 
@@ -236,14 +240,15 @@ def check(
 def _check_cells(fit: Fit, stats: Statistics, seed: int, progress: bool) -> CheckResult:
     """The checks that statistics allow."""
     cells = make_cells(fit, stats)
-    found, replicated = cell_pit(fit, cells, np.random.default_rng(seed), progress)
+    found, replicated, by_score = cell_pit(fit, cells, np.random.default_rng(seed), progress)
     rows = _pit_findings(found, replicated)
     groups = {"posterior": fit.data["posterior"].to_dataset(), "pit": _pit_dataset(found)}
+    groups["pit_by_score"] = by_score
     elpd = None
     if not fit.one_draw:
         loo = leave_cells_out(fit, cells, progress)
         if not fit.widened:
-            rows.append(_loo_finding("all items", loo.pareto_k))
+            rows.append(_loo_finding("all items", loo.pareto_k, stats.n_items))
         groups["loo"] = xr.Dataset({name: ((), getattr(loo, name)) for name in _LOO})
         elpd = elpd_record(loo, cells.n)
     posterior = posterior_of(fit)
@@ -252,7 +257,7 @@ def _check_cells(fit: Fit, stats: Statistics, seed: int, progress: bool) -> Chec
         rows.append(_noise(posterior, cells.columns))
     if not fit.one_draw and (fit.widened or stats.blocks):
         rows.append(cluster_finding(fit, stats))
-    table = _table(rows, fit)
+    table = _table(rows, fit, stats.n_items)
     advice = advise(table, fit, outcome, stats.n_items, list(cells.levels))
     return CheckResult(table, xr.DataTree.from_dict(groups), tuple(advice), elpd)
 
@@ -261,9 +266,18 @@ def _check_cells(fit: Fit, stats: Statistics, seed: int, progress: bool) -> Chec
 
 
 def _pit_findings(found: Mapping[str, SlicePit], replicated: Floats) -> list[Finding]:
-    tests = {("PIT", name): own.test for name, own in found.items()}
-    tests |= {(TOGETHER, name): test for name, test in together(found, replicated).items()}
-    return [(*key, test.distance, test.p_value, "") for key, test in tests.items()]
+    rows = [
+        _row("PIT", name, pit.test.distance, pit.test.p_value, n=pit.n_items)
+        for name, pit in found.items()
+    ]
+    tests = together(found, replicated)
+    return rows + [_row(TOGETHER, name, t.distance, t.p_value) for name, t in tests.items()]
+
+
+def _row(
+    what: str, where: str, value: float, p: float = np.nan, verdict: str = "", n: int | None = None
+) -> Finding:
+    return {"what": what, "where": where, "n": n, "value": value, "p": p, "verdict": verdict}
 
 
 def _noise(posterior: Posterior, columns: Columns, tight: bool = False) -> Finding:
@@ -275,13 +289,13 @@ def _noise(posterior: Posterior, columns: Columns, tight: bool = False) -> Findi
     mean, variance = (curves[name].mean(axis=0) for name in ("mean", "variance"))
     width = float(np.median(outcome.forms.other_width(size, mean, variance)))
     verdict = _of_width(width, _WRONG)
-    return "noise", "all items", width, np.nan, "look" if tight and verdict == "ok" else verdict
+    return _row("noise", "all items", width, verdict=WARN if tight and verdict == OK else verdict)
 
 
 def _of_width(factor: float, most: float) -> str:
     """Verdict on widths that should be larger or smaller by a factor."""
     off = abs(np.log(factor))
-    return "fail" if off > np.log1p(most) else "look" if off > np.log1p(most / 2) else "ok"
+    return FAIL if off > np.log1p(most) else WARN if off > np.log1p(most / 2) else OK
 
 
 def cluster_finding(fit: Fit, items: Items | Statistics) -> Finding:
@@ -291,13 +305,13 @@ def cluster_finding(fit: Fit, items: Items | Statistics) -> Finding:
     if not fit.widened and not isinstance(items, Statistics):
         items = totals_of(items, folds=0, on_leakage="ignore", progress=False)
     factor = cluster_factor(fit, items)
-    verdict = "ok" if fit.widened else _of_width(factor, _NARROW)
-    return "clusters", "all items", factor, np.nan, verdict
+    verdict = OK if fit.widened else _of_width(factor, _NARROW)
+    return _row("clusters", "all items", factor, verdict=verdict)
 
 
-def _loo_finding(where: str, pareto_k: float) -> Finding:
-    verdict = "ok" if pareto_k <= PARETO_K else "look"
-    return "leave-one-out", where, pareto_k, np.nan, verdict
+def _loo_finding(where: str, pareto_k: float, n: int) -> Finding:
+    verdict = OK if pareto_k <= PARETO_K else WARN
+    return _row("leave-one-out", where, pareto_k, verdict=verdict, n=n)
 
 
 def _leave_out(
@@ -318,48 +332,31 @@ def _leave_out(
     share = np.divide(pit - below, width, out=np.zeros(len(pit)), where=width > 0)
     own = left.below + share * (left.upto - left.below)
     distance = uniformity(own).distance
-    loo_pit = "LOO-PIT", where, distance, distance_p_value(distance, len(own), strayed), ""
-    return [loo_pit, _loo_finding(where, left.pareto_k)], own
+    p = distance_p_value(distance, len(own), strayed)
+    loo_pit = _row("LOO-PIT", where, distance, p, n=len(own))
+    return [loo_pit, _loo_finding(where, left.pareto_k, len(own))], own
 
 
 def quality(status: Status) -> list[Finding]:
     """Whether the posterior itself is to be trusted, by what the fit's own status says."""
     k, share = status.pareto_k, status.ess_fraction
     found = [
-        ("converged", float(status.converged), status.converged, "fail"),
-        ("pareto_k", k, k is not None and k <= PARETO_K, "fail"),
-        ("ess_fraction", share, share is not None and share >= _ESS_FRACTION, "look"),
+        ("converged", float(status.converged), status.converged, FAIL),
+        ("pareto_k", k, k is not None and k <= PARETO_K, FAIL),
+        ("ess_fraction", share, share is not None and share >= _ESS_FRACTION, WARN),
     ]
     return [
-        (name, "inference", value, np.nan, "ok" if good else bad)
+        _row(name, "inference", value, verdict=OK if good else bad)
         for name, value, good, bad in found
         if value is not None
     ]
 
 
-def _table(rows: list[Finding], fit: Fit) -> pd.DataFrame:
+def _table(rows: list[Finding], fit: Fit, n_items: int) -> pd.DataFrame:
     """The table of findings, with those on the inference and all verdicts."""
-    names = ["check", "slice", "statistic", "p_value", "verdict"]
-    table = pd.DataFrame([*rows, *quality(fit.status)], columns=names)
-    table["verdict"] = _verdicts(table)
-    return table
-
-
-def _verdicts(table: pd.DataFrame) -> list[str]:
-    """Own verdicts where there is no p-value, else by p-values before and after correction."""
-    p_value = table["p_value"].to_numpy(dtype=float)
-    by_test = np.where(holm(p_value) < _FAIL, "fail", np.where(p_value < _LOOK, "look", "ok"))
-    return [str(verdict) for verdict in table["verdict"].where(np.isnan(p_value), by_test)]
-
-
-def holm(p_value: Floats) -> Floats:
-    """P-values adjusted by Holm's step-down rule; NaN stays NaN and does not count."""
-    adjusted = np.full(len(p_value), np.nan)
-    known = np.flatnonzero(~np.isnan(p_value))
-    order = known[np.argsort(p_value[known])]
-    factor = np.arange(len(order), 0, -1)
-    adjusted[order] = np.minimum(1.0, np.maximum.accumulate(p_value[order] * factor))
-    return adjusted
+    table = result_table([*rows, *quality(fit.status)])
+    table.loc[table["where"] == "all items", "n"] = n_items
+    return with_verdicts(table)
 
 
 # --- slices and data -----------------------------------------------------------------------------

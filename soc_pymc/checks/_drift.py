@@ -61,7 +61,7 @@ class Drift:
         ``p_level``, ``p_slope``, ``p_spread``: p-values of the day's outcomes given all days before
         it, natural steps allowed for; ``p_pit``, that of the exact predictive PIT under the curves
         as known on the evening of the day (NaN without joint cells); ``p_value``, the least of
-        these times their number; ``verdict``: ``"fail"``, an alarm, ``"look"`` where p < 0.05, or
+        these times their number; ``verdict``: ``"fail"``, an alarm, ``"warn"`` where p < 0.05, or
         ``"ok"``; ``moved``, the parts behind an alarm.
     data
         By ``day`` and ``part``: ``smoothed`` (given all days) and ``filtered`` (given the days up
@@ -382,7 +382,7 @@ def _table(
         ", ".join(name for name, p in tests.items() if p[t] < false_alarms / HORIZON / len(every.T))
         for t in range(len(days))
     ]
-    verdict = np.where(alarm, "fail", np.where(p_value < _LOOK, "look", "ok"))
+    verdict = np.where(alarm, "fail", np.where(p_value < _LOOK, "warn", "ok"))
     found |= {f"p_{name}": p for name, p in tests.items()}
     return pd.DataFrame({**found, "p_value": p_value, "verdict": verdict, "moved": behind})
 

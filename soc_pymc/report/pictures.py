@@ -12,6 +12,7 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+import pandas as pd
 import xarray as xr
 from matplotlib.figure import Figure
 
@@ -20,8 +21,8 @@ from ..checks._check import CheckResult
 from ..data.groups import roles_of
 from ..evaluate.quantities import GroupEffects
 from ..inference.results import Fit
-from ..plots.canvas import BLUE, is_rate, rate_axis, tidy
-from .formats import BANDS
+from ..plots.style import BLUE, is_rate, rate_axis, tidy
+from .formats import BANDS, number
 
 _LARGEST_SVG = 160_000  # bytes, from which on pixels are smaller
 _MOST_POINTS = 1000  # of an SVG, which is not made if it has more: each has over 100 bytes
@@ -29,6 +30,7 @@ _DPI = 200
 _WIDE = 5.6  # inches: letters can be read on a phone and are as large as text on a screen
 _SHORT = 28  # characters of a label that fit above a panel
 _LEVELS = 20  # levels of a column of groups
+_INTERVAL = (0.05, 0.5, 0.95)
 _SETTINGS = {
     "text.usetex": False,
     "svg.fonttype": "path",  # the same on every machine, whatever fonts it has
@@ -141,14 +143,39 @@ def picture_of_curves(fit: Fit) -> Picture:
 
 def picture_of_levels(effects: GroupEffects) -> Picture:
     """Effects of levels of groups, with labels that pictures can show."""
-    table, by_chance = effects.table.copy(), effects.by_chance
-    table["level"] = [drawable(x, f"level {k}") for k, x in enumerate(table["level"], 1)]
-    columns = {c: drawable(c, f"column {k}") for k, c in enumerate(by_chance.index, 1)}
-    table["column"] = table["column"].map(columns)
-    shown = replace(effects, table=table, by_chance=by_chance.rename(index=columns))
-    rows = sum(min(_LEVELS, n) + 2 for n in by_chance["levels"])
-    height = 1.2 + 0.2 * rows
-    return picture_of(plots.plot_group_effects, shown, height=height, levels=_LEVELS)
+    table = effects.table
+    columns = {c: drawable(c, f"column {k}") for k, c in enumerate(effects.by_chance.index, 1)}
+    shown = pd.DataFrame(
+        {
+            "what": table["column"].map(columns),
+            "where": [drawable(x, f"level {k}") for k, x in enumerate(table["level"], 1)],
+            "value": table["effect"],
+            "low": table["low"],
+            "high": table["high"],
+            "verdict": np.where(table["differs"], "warn", "ok"),
+        }
+    )
+    return picture_of_intervals(shown, effects.neutral)
+
+
+def picture_of_share(left: xr.Dataset) -> Picture:
+    """Share of the variance of theta that outcomes leave, by bin of the score."""
+    low, middle, high = np.quantile(left["ratio_by_bin"], _INTERVAL, axis=(0, 1))
+    names = [number(score) for score in left["score"].to_numpy()]
+    what = "E Var(theta | t, y) / Var(theta | t), by score t"
+    columns = {"what": what, "where": names, "value": middle, "low": low, "high": high}
+    return picture_of_intervals(pd.DataFrame(columns))
+
+
+def picture_of_intervals(table: pd.DataFrame, reference: float | None = None) -> Picture:
+    """A table of results, a panel for each thing."""
+    sizes = [min(n, _LEVELS) for n in table.groupby("what", sort=False).size()]
+
+    def draw(figure: Figure) -> None:
+        axes = figure.subplots(len(sizes), height_ratios=[n + 2 for n in sizes])
+        plots.plot_intervals(table, _LEVELS, reference, axes=axes)
+
+    return _picture(draw, (_WIDE, 0.5 + sum(0.22 * n + 0.6 for n in sizes)))
 
 
 def picture_of(plot: Callable[..., Any], *arguments: Any, height: float, **options: Any) -> Picture:
@@ -161,9 +188,9 @@ def picture_of(plot: Callable[..., Any], *arguments: Any, height: float, **optio
 def picture_of_pit(result: CheckResult, name: str, label: str) -> Picture:
     """The PIT of one slice, under a label."""
     pit = result.data["pit"].to_dataset().sel(slice=[name]).assign_coords(slice=[label])
-    rows = result.table[(result.table["check"] == "PIT") & (result.table["slice"] == name)]
+    rows = result.table[(result.table["what"] == "PIT") & (result.table["where"] == name)]
     tree = xr.DataTree.from_dict({"pit": pit})
-    alone = replace(result, table=rows.assign(slice=label), data=tree)
+    alone = replace(result, table=rows.assign(where=label), data=tree)
 
     def draw(figure: Figure) -> None:
         ax = figure.subplots()

@@ -143,7 +143,7 @@ def test_effects_of_levels(fit, stats):
 @pytest.mark.slow
 def test_checks_splits_and_the_estimator_take_several_columns(fit, items, frame):
     table = soc.check(fit, items, subset=50, **QUIET).table
-    assert {"country = c00", "device = d01"} <= set(table["slice"])
+    assert {"country = c00", "device = d01"} <= set(table["where"])
     assert len(soc.summarize(soc.evaluate.split_items(items).train, **OPTIONS).groups) == 7
     calibrator = soc.SecondOrderCalibrator(bins=12, method=soc.FiveSteps(), on_leakage="ignore")
     groups = frame[list(GROUP)]
