@@ -17,6 +17,7 @@ import soc_pymc
 
 HERE = Path(__file__).parent
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ["SOC_PYMC_PROGRESS"] = "0"
 # notebooks run where the package may be a checkout that is not installed
 os.environ["PYTHONPATH"] = os.pathsep.join(
     [str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]

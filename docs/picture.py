@@ -21,8 +21,8 @@ def main() -> None:
     names = {"score": "t", "count": "clicks", "exposure": "impressions"}
     ads = soc.simulation.s1(5000, seed=0).rename(columns=names)
     items = soc.PoissonItems(ads, score="t", count="clicks", exposure="impressions")
-    fit = soc.fit(soc.summarize(items, progress=False), progress=False)
-    post = soc.item_posteriors(fit, items, progress=False)
+    fit = soc.fit(soc.summarize(items))
+    post = soc.item_posteriors(fit, items)
     own = post["clicks"] / post["impressions"]
     low, high = 0.008, 0.6
 

@@ -1,1 +1,1 @@
-"""Errors, arguments, files and progress: shared by all rooms, without any statistics."""
+"""Errors, arguments, files and progress: shared by all subpackages, without any statistics."""

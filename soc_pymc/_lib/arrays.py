@@ -1,4 +1,4 @@
-"""Types of arrays for signatures in all rooms."""
+"""Types of arrays for signatures in all subpackages."""
 
 import numpy as np
 from numpy.typing import NDArray

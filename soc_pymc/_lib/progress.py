@@ -1,80 +1,100 @@
-"""Progress of long work on standard error: a moving bar on a terminal, plain lines elsewhere."""
+"""Progress of long work: a setting, and one bar on standard error that clears itself."""
 
+import os
 import sys
-import time
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
 
-from .arguments import switch
+from .arguments import PROGRESS
+from .errors import SocError
 
-_QUIET_SECONDS = 0.1  # shorter phases print nothing
-_LINE_SECONDS = 15.0  # without a terminal, at most one line in this time
+VARIABLE = "SOC_PYMC_PROGRESS"
+_setting: list[bool | None] = [None]
+_bar = threading.Lock()  # held while a bar is on the screen
 
 
+def progress(show: bool | None = None) -> None:
+    """Show or hide the progress of long work, in all calls that do not say ``progress=``.
+
+    Parameters
+    ----------
+    show
+        True, False, or None for the default: what the environment variable ``SOC_PYMC_PROGRESS``
+        says (1 or 0), else progress is shown where standard error is a terminal, and in notebooks
+        that have ``ipywidgets``. Where it is neither, as in a log file, True writes one line at the
+        end of each phase of the work.
+
+    Raises
+    ------
+    FitError
+        If `show` is not True, False or None.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> soc.progress(False)
+    """
+    _setting[0] = PROGRESS(show, "show")
+
+
+def is_shown(show: bool | None) -> bool:
+    """Return whether progress is shown: by an argument, the setting, or the surroundings."""
+    PROGRESS(show, "progress")
+    variable = os.environ.get(VARIABLE, "").strip()
+    if variable not in ("", "0", "1"):
+        raise SocError(f"the environment variable {VARIABLE}={variable!r} must be 0 or 1")
+    for choice in (show, _setting[0], bool(int(variable)) if variable else None):
+        if choice is not None:
+            return choice
+    if "ipykernel" in sys.modules:  # without ipywidgets rich warns at every bar
+        return find_spec("ipywidgets") is not None
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
+@dataclass
 class Phase:
-    """One named phase of work; `advance` and `note` report its progress."""
+    """A named phase of work, perhaps with a bar."""
 
-    def __init__(self, title: str, total: float | None, unit: str, enabled: bool) -> None:
-        self._title, self._total, self._unit, self._enabled = title, total, unit, enabled
-        self._done, self._note = 0.0, ""
-        self._start = time.monotonic()
-        self._last_shown = self._start
-        self._shown = False
+    bar: Any = None
 
     def advance(self, amount: float = 1) -> None:
         """Add `amount` finished units."""
-        self._done += amount
-        self._show()
+        if self.bar:
+            self.bar.advance(0, amount)
 
     def note(self, text: str) -> None:
-        """Replace the text shown behind the title."""
-        self._note = text
-        self._show()
-
-    def _line(self, now: float) -> str:
-        seconds = now - self._start
-        parts = [self._title]
-        if self._done:
-            of = f" of {self._total:,.0f}" if self._total else ""
-            parts.append(f"{self._done:,.0f}{of} {self._unit}".rstrip())
-            if self._unit and seconds > 0:
-                parts.append(f"{self._done / seconds:,.0f} {self._unit}/s")
-            if self._total and 0 < self._done < self._total:
-                parts.append(f"{seconds * (self._total / self._done - 1):.0f} s left")
-        if self._note:
-            parts.append(self._note)
-        parts.append(f"{seconds:.1f} s")
-        return " | ".join(parts)
-
-    def _show(self) -> None:
-        now = time.monotonic()
-        terminal = sys.stderr.isatty()
-        pause = 0.1 if terminal else _LINE_SECONDS
-        if not self._enabled or now - self._last_shown < pause:
-            return
-        self._last_shown, self._shown = now, True
-        if terminal:
-            sys.stderr.write("\r\x1b[2K" + self._line(now))
-        else:
-            sys.stderr.write(self._line(now) + "\n")
-        sys.stderr.flush()
-
-    def close(self) -> None:
-        """End the phase; keep its last line on the screen if the phase was long."""
-        now = time.monotonic()
-        if self._enabled and (self._shown or now - self._start >= _QUIET_SECONDS):
-            prefix = "\r\x1b[2K" if sys.stderr.isatty() else ""
-            sys.stderr.write(prefix + self._line(now) + "\n")
-            sys.stderr.flush()
+        """Replace the text shown behind the bar."""
+        if self.bar:
+            self.bar.update(0, note=text)
 
 
 @contextmanager
 def phase(
-    title: str, *, total: float | None = None, unit: str = "", enabled: bool = True
+    title: str, *, total: float | None = None, unit: str = "", enabled: bool | None = None
 ) -> Iterator[Phase]:
-    """Run a block as a phase that shows its progress on standard error."""
-    current = Phase(title, total, unit, switch(enabled, "progress"))
+    """Run a block as a phase, with a bar unless another phase has one."""
+    if not is_shown(enabled) or not _bar.acquire(blocking=False):
+        yield Phase()
+        return
     try:
-        yield current
+        from rich import progress as rich
+        from rich.console import Console
+
+        console = Console(stderr=True)
+        clears = console.is_terminal or console.is_jupyter
+        done = "{task.completed:,.0f}" + (" of {task.total:,.0f} " if total else " ") + unit
+        texts = ("{task.description}", *([done] if unit else []), "{task.fields[note]}")
+        columns: list[rich.ProgressColumn] = [rich.TextColumn(x, markup=False) for x in texts]
+        columns.insert(1, rich.BarColumn(20))
+        columns.append(rich.TimeRemainingColumn(elapsed_when_finished=True))
+        with rich.Progress(
+            *columns, console=console, transient=clears, redirect_stdout=False
+        ) as bar:
+            bar.add_task(title, total=total, note="")
+            yield Phase(bar)
     finally:
-        current.close()
+        _bar.release()

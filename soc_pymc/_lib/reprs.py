@@ -64,36 +64,6 @@ def short(record: Any) -> str:
     return f"{type(record).__name__}({', '.join(shown)})"
 
 
-def of_fit(fit: Any) -> Rows:
-    """Rows of a fit: configurations, draws, items, groups and time."""
-    sizes = fit.data["posterior"].sizes
-    chains = f" in {sizes['chain']} chains" if sizes["chain"] > 1 else ""
-    bins = fit.data["constant_data"].to_dataset()
-    items = f"{int(bins['n_items'].sum()):,} in {bins.sizes['bin']:,} bins"
-    return [
-        ("prior", short(fit.prior)),
-        ("method", short(fit.method)),
-        ("draws", f"{sizes['chain'] * sizes['draw']:,}{chains}"),
-        ("items", items),
-        ("scores", _range(bins, "score_min", "score_max")),
-        *_groups(fit.groups),
-        ("seconds", f"{fit.status.seconds:.1f}"),
-    ]
-
-
-def of_status(status: Any) -> Rows:
-    """Rows of a status."""
-    rows = [
-        ("converged", "yes" if status.converged else "NO"),
-        ("reason", status.reason),
-        ("Pareto k", "" if status.pareto_k is None else f"{status.pareto_k:.2f}"),
-        ("effective", "" if status.ess_fraction is None else f"{status.ess_fraction:.0%} of draws"),
-        ("MC error", "" if status.mc_error is None else f"{status.mc_error:.2g} posterior sd"),
-        ("seconds", f"{status.seconds:.1f}"),
-    ]
-    return [row for row in rows if row[1]]
-
-
 def of_statistics(stats: Any, sums: str) -> Rows:
     """Rows of statistics, with the sums of their outcomes in words."""
     n = stats.data["n"].to_numpy()
@@ -109,10 +79,10 @@ def of_statistics(stats: Any, sums: str) -> Rows:
         ("items", f"{stats.n_items:,}"),
         ("outcomes", sums),
         ("bins", f"{stats.bins:,}{in_bins}{empty}"),
-        ("scores", _range(stats.data, "score_min", "score_max")),
+        ("scores", score_range(stats.data)),
         *_atoms(stats.atoms),
         ("cells", ", ".join(kept)),
-        *_groups(stats.groups),
+        *groups_row(stats.groups),
         *([("days", f"{len(days):,}, {days[0]} to {days[-1]}")] if len(days) else []),
         *([("weights", stats.weights)] if stats.weights else []),
         *([("folds", str(stats.folds))] if stats.folds else []),
@@ -140,15 +110,17 @@ def _atoms(atoms: Mapping[float, int]) -> Rows:
     return [("atoms", shown + (", ..." if len(atoms) > _SHOWN else ""))] if atoms else []
 
 
-def _groups(labels: Sequence[str]) -> Rows:
+def groups_row(labels: Sequence[str]) -> Rows:
+    """Row of groups, if there are any."""
     if not labels:
         return []
     shown = ", ".join(labels[:_SHOWN]) + (", ..." if len(labels) > _SHOWN else "")
     return [("groups", f"{len(labels):,}: {shown}")]
 
 
-def _range(data: xr.Dataset, low: str, high: str) -> str:
-    ends = data[low].to_numpy(), data[high].to_numpy()
+def score_range(data: xr.Dataset) -> str:
+    """Smallest to largest score of the bins."""
+    ends = data["score_min"].to_numpy(), data["score_max"].to_numpy()
     known = np.isfinite(ends[0]) & np.isfinite(ends[1])
     if not known.any():
         return "none"

@@ -1,9 +1,8 @@
 """Threads: their number, and work on blocks of items whose results come in the blocks' order.
 
 Blocks are cut by their place in the data, never by thread, so that no result depends on the number
-of threads. BLAS has one thread meanwhile: threads of threads would be in each other's way. Fits and
-checks give it one thread as well: their matrices are small, and two threads of BLAS doubled the CPU
-time of a mixture's fit and made it a third slower.
+of threads. BLAS has one thread meanwhile, and in fits and checks: their matrices are small, and two
+threads of BLAS doubled the CPU time of a mixture's fit and made it a third slower.
 """
 
 import os
@@ -26,23 +25,17 @@ _worker = threading.local()
 
 
 def threads() -> int:
-    """Number of threads that work at once: `SOC_PYMC_THREADS`, or all usable processors.
-
-    Examples
-    --------
-    >>> threads() >= 1
-    True
-    """
-    given = os.environ.get(VARIABLE, "").strip()
-    if given.isascii() and given.isdigit() and 1 <= int(given) <= _MOST:
-        return int(given)
-    if given:
-        raise SocError(
-            f"the environment variable {VARIABLE}={given!r} must be a whole number from 1 to "
-            f"{_MOST:,}, the number of threads: correct it, or remove it to use all processors"
-        )
-    affinity = getattr(os, "sched_getaffinity", None)  # not on every system
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
+    """Number of threads that work at once: `SOC_PYMC_THREADS`, or all usable processors."""
+    text = os.environ.get(VARIABLE, "").strip()
+    if not text:
+        affinity = getattr(os, "sched_getaffinity", None)  # not on every system
+        return len(affinity(0)) if affinity else os.cpu_count() or 1
+    if text.isascii() and text.isdigit() and 1 <= int(text) <= _MOST:
+        return int(text)
+    raise SocError(
+        f"the environment variable {VARIABLE}={text!r} must be a whole number from 1 to "
+        f"{_MOST:,}, the number of threads: correct it, or remove it to use all processors"
+    )
 
 
 def ordered_map[Block, Result](
@@ -56,24 +49,19 @@ def ordered_map[Block, Result](
     At most `ahead` blocks beyond one per thread are taken before their turn, which bounds memory.
     Inside a thread of another call, and with a single block, all work is done by the caller's.
     After an error or an interrupt no further block is begun; `ended` tells long work on others.
-
-    Examples
-    --------
-    >>> list(ordered_map(abs, [-1, 2, -3]))
-    [1, 2, 3]
     """
     number = 1 if getattr(_worker, "busy", False) else threads()
-    left = iter(blocks)
-    first = list(islice(left, 2))
-    left = chain(first, left)
+    remaining = iter(blocks)
+    first = list(islice(remaining, 2))
+    remaining = chain(first, remaining)
     function = one_blas_thread(function)  # for each block: a suspended generator holds no limit
     if number == 1 or len(first) < 2:
-        yield from map(function, left)
+        yield from map(function, remaining)
         return
     waiting: deque[Future[Result]] = deque()
     with ThreadPoolExecutor(number, initializer=_begin) as pool:
         try:
-            for block in left:
+            for block in remaining:
                 waiting.append(pool.submit(copy_context().run, function, block))
                 if len(waiting) >= number + ahead:
                     yield waiting.popleft().result()
@@ -90,11 +78,6 @@ def ready_ahead[Block](blocks: Iterator[Block]) -> Iterator[Block]:
     """The same blocks, each made in another thread while the one before it is in use.
 
     Inside a thread of `ordered_map` there is no further thread, which would start its own ones.
-
-    Examples
-    --------
-    >>> list(ready_ahead(iter("abc")))
-    ['a', 'b', 'c']
     """
     if getattr(_worker, "busy", False) or threads() == 1:
         yield from blocks
@@ -110,8 +93,6 @@ def ready_ahead[Block](blocks: Iterator[Block]) -> Iterator[Block]:
 def _begin() -> None:
     _worker.busy = True
 
-
-# --- one thread of BLAS --------------------------------------------------------------------------
 
 _lock = threading.Lock()
 _running = 0  # calls with one thread of BLAS, of all threads
@@ -168,23 +149,14 @@ if hasattr(os, "register_at_fork"):  # not on Windows
 
 
 def one_blas_thread[T: Callable[..., Any]](function: T) -> T:
-    """Decorate a function that runs with one thread of BLAS.
-
-    Examples
-    --------
-    >>> one_blas_thread(abs)(-1)
-    1
-    """
+    """Decorate a function that runs with one thread of BLAS."""
 
     @wraps(function)  # a context manager as decorator would be the frame that warnings point at
-    def call(*args: Any, **given: Any) -> Any:
+    def call(*args: Any, **options: Any) -> Any:
         with _blas_limited():
-            return function(*args, **given)
+            return function(*args, **options)
 
     return cast(T, call)
-
-
-# --- Ctrl-C --------------------------------------------------------------------------------------
 
 
 @contextmanager

@@ -9,10 +9,9 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
-from .._lib.arguments import SEED, A, Whole, checked, names_of, switch
+from .._lib.arguments import PROGRESS, SEED, A, Whole, checked, names_of
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError, ItemsError
-from .._lib.front import shown_by_front
 from .._lib.progress import phase
 from .._lib.threads import one_blas_thread
 from ..data.groups import group_roles
@@ -104,7 +103,7 @@ class CheckResult:
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> result = soc.check(fit, items, subset=200, progress=False)
+    >>> result = soc.check(fit, items, subset=200)
     >>> list(result.table.columns)
     ['what', 'where', 'n', 'value', 'low', 'high', 'p', 'verdict']
     """
@@ -123,7 +122,11 @@ class CheckResult:
 
     def _repr_html_(self) -> str:
         words = html_of_check(self.table, self.advice, self._n_items)
-        return words + shown_by_front("picture_of_check")(self)
+        from .._report.pictures import picture_of
+        from ..plots.pit import plot_pit
+
+        picture = picture_of(plot_pit, self, height=3.2)
+        return f'{words}<img src="{picture.source}" width="{picture.width}" alt="PIT of all items">'
 
 
 @checked(
@@ -132,7 +135,7 @@ class CheckResult:
     by=names_of,
     seed=SEED,
     subset=Whole(1),
-    progress=switch,
+    progress=PROGRESS,
 )
 @one_blas_thread
 def check(
@@ -142,7 +145,7 @@ def check(
     by: str | Sequence[str] = (),
     seed: int = 0,
     subset: int = 5000,
-    progress: bool = True,
+    progress: bool | None = None,
 ) -> CheckResult:
     """Test whether the outcomes look like those that the fitted model makes.
 
@@ -187,7 +190,7 @@ def check(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> result = soc.check(fit, items, subset=200, progress=False)
+    >>> result = soc.check(fit, items, subset=200)
     >>> "fail" in set(result.table["verdict"])
     False
     """
@@ -237,7 +240,7 @@ def check(
     return CheckResult(table, xr.DataTree.from_dict(groups), advice)
 
 
-def _check_cells(fit: Fit, stats: Statistics, seed: int, progress: bool) -> CheckResult:
+def _check_cells(fit: Fit, stats: Statistics, seed: int, progress: bool | None) -> CheckResult:
     """The checks that statistics allow."""
     cells = make_cells(fit, stats)
     found, replicated, by_score = cell_pit(fit, cells, np.random.default_rng(seed), progress)

@@ -13,10 +13,12 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from .._lib.arguments import PROBABILITY, SEED, A, OrNone, checked, switch
+from .._lib.arguments import PROBABILITY, PROGRESS, SEED, A, OrNone, checked
 from .._lib.arrays import Floats
 from .._lib.errors import FitError, StatisticsError
 from .._lib.threads import one_blas_thread
+from .._model.rows import CLASS
+from .._model.splines import knots_in
 from ..data.days import Days
 from ..data.days import day as day_rule
 from ..data.statistics import Statistics
@@ -24,8 +26,6 @@ from ..families.family import family_of
 from ..families.row_sums import RowSums
 from ..inference.fitting import fit as fit_all
 from ..inference.results import Fit
-from ..model.rows import CLASS
-from ..model.splines import knots_in
 from ..posterior.curves import average_curves, place_of, with_posterior
 from ..posterior.item_columns import bin_scores_of
 from ..posterior.predictive import posterior_of
@@ -77,8 +77,8 @@ class Drift:
     >>> frame = soc.simulation.s1(3000, seed=0)
     >>> frame["day"] = pd.date_range("2026-03-01", periods=10).repeat(300)
     >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> stats = soc.summarize(items, bins=20, date="day", progress=False)
-    >>> soc.drift(stats, progress=False).alarms
+    >>> stats = soc.summarize(items, bins=20, date="day")
+    >>> soc.drift(stats).alarms
     ()
     """
 
@@ -120,9 +120,9 @@ class Drift:
         >>> frame = soc.simulation.s1(3000, seed=0)
         >>> frame["day"] = pd.date_range("2026-03-01", periods=10).repeat(300)
         >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-        >>> stats = soc.summarize(items, bins=20, date="day", progress=False)
-        >>> today = soc.drift(stats, progress=False).fit_of()
-        >>> list(soc.item_posteriors(today, items, progress=False))[-5:-3]
+        >>> stats = soc.summarize(items, bins=20, date="day")
+        >>> today = soc.drift(stats).fit_of()
+        >>> list(soc.item_posteriors(today, items))[-5:-3]
         ['theta_mean', 'theta_sd']
         """
         days = self.table["day"].to_numpy().astype("datetime64[D]")
@@ -152,7 +152,7 @@ class Drift:
     fit=OrNone(A(Fit, "a fit, from soc.fit or soc.load_fit")),
     false_alarms=PROBABILITY,
     seed=SEED,
-    progress=switch,
+    progress=PROGRESS,
 )
 @one_blas_thread
 def drift(
@@ -161,7 +161,7 @@ def drift(
     *,
     false_alarms: float = 0.05,
     seed: int = 0,
-    progress: bool = True,
+    progress: bool | None = None,
 ) -> Drift:
     """Say how the curves moved from day to day, and on which days the outcomes no longer fitted.
 
@@ -204,8 +204,8 @@ def drift(
     >>> late = frame["day"] >= "2026-03-08"
     >>> frame["count"] += np.where(late, np.random.default_rng(0).poisson(0.5 * frame["count"]), 0)
     >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> stats = soc.summarize(items, bins=40, date="day", progress=False)
-    >>> soc.drift(stats, progress=False).alarms[0]
+    >>> stats = soc.summarize(items, bins=40, date="day")
+    >>> soc.drift(stats).alarms[0]
     '2026-03-08'
     """
     if len(stats.days) < 2:

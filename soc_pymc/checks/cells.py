@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import StatisticsError
+from .._model.rows import check_atoms_apart
 from ..data.statistics import Statistics, refuse_weights
 from ..inference.results import Fit, outcome_roles
-from ..model.rows import check_atoms_apart
 from ..posterior.extrapolation import warn_of_extrapolated_bins
 from ..posterior.interface import Columns, select
 from ..posterior.item_columns import bin_scores_of
@@ -97,7 +97,7 @@ def make_cells(fit: Fit, stats: Statistics) -> Cells:
 
 
 def cell_pit(
-    fit: Fit, cells: Cells, rng: np.random.Generator, progress: bool = True
+    fit: Fit, cells: Cells, rng: np.random.Generator, progress: bool | None = None
 ) -> tuple[dict[str, SlicePit], Floats, xr.Dataset]:
     """PIT of all items, by slice of items, replicates of its distances, and ECDFs by score.
 

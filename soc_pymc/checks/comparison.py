@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from .._lib.arguments import SEED, A, OrNone, Whole, checked, switch
+from .._lib.arguments import PROGRESS, SEED, A, OrNone, Whole, checked
 from .._lib.arrays import Floats
 from .._lib.errors import (
     ConvergenceWarning,
@@ -42,7 +42,7 @@ _COLUMNS = (
     data=OrNone(ITEMS_OR_STATISTICS),
     subset=Whole(1),
     seed=SEED,
-    progress=switch,
+    progress=PROGRESS,
 )
 @one_blas_thread
 def compare(
@@ -51,7 +51,7 @@ def compare(
     *,
     subset: int = 5000,
     seed: int = 0,
-    progress: bool = True,
+    progress: bool | None = None,
 ) -> pd.DataFrame:
     """Compare fits to the same items by the log density of every item left out in turn.
 
@@ -114,8 +114,8 @@ def compare(
     --------
     >>> import soc_pymc as soc
     >>> stiff = soc.Gamma(variance=soc.Spline(knots=1))
-    >>> fits = {"curve": fit, "constant cv": soc.fit(stats, stiff, progress=False)}
-    >>> table = soc.compare(fits, stats, progress=False)
+    >>> fits = {"curve": fit, "constant cv": soc.fit(stats, stiff)}
+    >>> table = soc.compare(fits, stats)
     >>> sorted(table.index)
     ['constant cv', 'curve']
     """
@@ -263,7 +263,7 @@ def _check_totals(what: str, a: Mapping[str, float], b: Mapping[str, float]) -> 
 
 
 def _from_items(
-    fits: Mapping[str, Fit], items: Items, subset: int, seed: int, progress: bool
+    fits: Mapping[str, Fit], items: Items, subset: int, seed: int, progress: bool | None
 ) -> dict[str, LeaveOneOut]:
     """Leaves the same random items out of every fit, by at most 1,000 of its draws."""
     found = {}
@@ -332,7 +332,7 @@ def _checked_results(results: Mapping[str, Fit | CheckResult]) -> dict[str, Chec
 # --- statistics ----------------------------------------------------------------------------------
 
 
-def _from_cells(fits: Mapping[str, Fit], stats: Statistics, progress: bool) -> pd.DataFrame:
+def _from_cells(fits: Mapping[str, Fit], stats: Statistics, progress: bool | None) -> pd.DataFrame:
     """The table for all items of the statistics."""
     found: dict[str, LeaveOneOut] = {}
     for name, fit in fits.items():

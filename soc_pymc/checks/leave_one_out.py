@@ -50,7 +50,7 @@ class LeaveOneOut:
     influence: Influence  # of the draws used
 
 
-def leave_cells_out(fit: Fit, cells: Cells, progress: bool = True) -> LeaveOneOut:
+def leave_cells_out(fit: Fit, cells: Cells, progress: bool | None = None) -> LeaveOneOut:
     """Leave-one-out of all items of cells by importance weights over the draws.
 
     Of many cells, fewer draws are used: 40 million numbers in all, at least 100 draws.
@@ -71,7 +71,7 @@ def leave_one_out(
     n: Ints,
     log_density: Callable[[slice | Ints], Floats],
     unit: str = "items",
-    progress: bool = False,
+    progress: bool | None = False,
 ) -> LeaveOneOut:
     """Leave-one-out of `n` items of each cell from log densities (draws, cells) of some cells."""
     draws = posterior.sizes["chain"] * posterior.sizes["draw"]

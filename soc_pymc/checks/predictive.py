@@ -46,7 +46,9 @@ _OUTER = 20  # with fewer replicates than this beyond the observed value, their 
 # --- probability integral transforms -------------------------------------------------------------
 
 
-def parts(title: str, n: int, step: int, progress: bool, unit: str = "items") -> Iterator[slice]:
+def parts(
+    title: str, n: int, step: int, progress: bool | None, unit: str = "items"
+) -> Iterator[slice]:
     """Slices of `step` that make up n, with progress."""
     with phase(title, total=n, unit=unit, enabled=progress) as running:
         for start in range(0, n, step):
@@ -59,7 +61,7 @@ def in_batches(
     title: str,
     columns: Columns,
     step: int,
-    progress: bool,
+    progress: bool | None,
     values: Callable[[Columns], Sequence[Floats] | Floats],
 ) -> Floats:
     """Values of all items, (values, n), `step` items at a time, with progress."""
@@ -68,7 +70,7 @@ def in_batches(
 
 
 def predictive_cdf(
-    posterior: Posterior, columns: Columns, *, progress: bool = True
+    posterior: Posterior, columns: Columns, *, progress: bool | None = None
 ) -> tuple[Floats, Floats]:
     """P(Y < y) and P(Y <= y) of each item, (n,), averaged over the curves' uncertainty."""
     title, ends = "predictive distribution", posterior.cdf_interval
@@ -299,7 +301,7 @@ class PredictiveTest:
 
 
 def predictive_tests(
-    fit: Fit, columns: Columns, *, seed: int = 0, progress: bool = True
+    fit: Fit, columns: Columns, *, seed: int = 0, progress: bool | None = None
 ) -> list[PredictiveTest]:
     """Summaries of the items, of 50,000 at most, against replicates from the fit.
 

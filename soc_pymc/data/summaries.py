@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .._lib.arguments import (
+    PROGRESS,
     A,
     OneOf,
     OrNone,
@@ -20,11 +21,10 @@ from .._lib.arguments import (
     digits,
     numbers_of,
     shown,
-    switch,
 )
 from .._lib.arrays import Floats
 from .._lib.errors import ItemsError, ItemsWarning, StatisticsError, warn_user
-from .._lib.progress import phase
+from .._lib.progress import is_shown, phase
 from ..families.outcomes import OUTCOMES, Outcome
 from . import tables
 from .binning import (
@@ -110,7 +110,7 @@ def _budget(joint: bool | int | str, outcome: Outcome) -> Joint:
     cluster=OrNone(A(str, "the name of a column", ItemsError)),
     date=OrNone(A(str, "the name of a column", ItemsError)),
     on_leakage=OneOf("raise", "warn", "ignore"),
-    progress=switch,
+    progress=PROGRESS,
 )
 def summarize(
     items: Items,
@@ -123,7 +123,7 @@ def summarize(
     cluster: str | None = None,
     date: str | None = None,
     on_leakage: Literal["raise", "warn", "ignore"] = "raise",
-    progress: bool = True,
+    progress: bool | None = None,
 ) -> Statistics:
     """Sufficient statistics of items, whatever their outcomes, in bins of the score.
 
@@ -214,7 +214,7 @@ def summarize(
     for role, column in (("cluster", cluster), ("date", date)):
         if column is not None:
             items = _with_column(items, role, column)
-    tables.check_ids(items, progress)  # first, because duplicates look like leakage
+    tables.check_ids(items, is_shown(progress))  # first, because duplicates look like leakage
     stats = totals_of(
         items,
         bins=bins,
@@ -240,13 +240,13 @@ def totals_of(
     folds: int | None = None,
     joint: bool | int | str = "auto",
     on_leakage: str = "raise",
-    progress: bool = True,
+    progress: bool | None = None,
 ) -> Statistics:
     """What `summarize` returns, also of items to which a fit that is there is applied.
 
     Their groups may have one item each, and the fit says which scores many items share.
     """
-    outcome = OUTCOMES[items.kind]
+    outcome, progress = OUTCOMES[items.kind], is_shown(progress)
     if equal not in (None, "items", *outcome.amounts):
         raise ItemsError(
             f"items with {outcome.words.outcomes} have no {equal}: leave out equal={equal!r}"

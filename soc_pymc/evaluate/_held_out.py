@@ -74,8 +74,8 @@ class HeldOut:
     --------
     >>> import soc_pymc as soc
     >>> split = soc.evaluate.split_items(items)
-    >>> fit = soc.fit(soc.summarize(split.train, progress=False), progress=False)
-    >>> found = soc.evaluate.held_out(fit, split, baselines=(), bins=4, progress=False)
+    >>> fit = soc.fit(soc.summarize(split.train))
+    >>> found = soc.evaluate.held_out(fit, split, baselines=(), bins=4)
     >>> found.table[found.table["bin"] == -1]["estimator"].to_list()
     ['t', 'E(theta | t)', 'E(theta | t, y)']
     >>> dict(found.data["pit"]["density"].sizes)
@@ -116,7 +116,7 @@ def held_out(
     over: str = "t",
     bins: int = 20,
     seed: int = 0,
-    progress: bool = True,
+    progress: bool | None = None,
 ) -> HeldOut:
     """Judge t, first-order baselines and fits by outcomes held out from every item (Section 5.1).
 
@@ -162,8 +162,8 @@ def held_out(
     --------
     >>> import soc_pymc as soc
     >>> split = soc.evaluate.split_items(items)
-    >>> fit = soc.fit(soc.summarize(split.train, progress=False), progress=False)
-    >>> found = soc.evaluate.held_out({"Gamma": fit}, split, bins=5, progress=False)
+    >>> fit = soc.fit(soc.summarize(split.train))
+    >>> found = soc.evaluate.held_out({"Gamma": fit}, split, bins=5)
     >>> found.table["estimator"].unique()[-2:].tolist()
     ['Gamma: E(theta | t)', 'Gamma: E(theta | t, y)']
     """
@@ -198,7 +198,7 @@ def held_out(
 
 
 def _judged(
-    fit: Fit, name: str, split: Split, bin_of: Ints, seed: int, progress: bool
+    fit: Fit, name: str, split: Split, bin_of: Ints, seed: int, progress: bool | None
 ) -> tuple[Floats, Floats, xr.Dataset]:
     """E(theta | t) and E(theta | t, y) of one fit, each (n,), and its PIT."""
     posterior = posterior_of(fit)
@@ -250,7 +250,7 @@ def _frame(items: Items) -> pd.DataFrame:
 
 
 def _further_cdf_interval(
-    posterior: Posterior, own: Columns, further: Columns, progress: bool
+    posterior: Posterior, own: Columns, further: Columns, progress: bool | None
 ) -> tuple[Floats, Floats]:
     """P(Y' < y') and P(Y' <= y') of the held-out outcomes, each (n,)."""
     new, new_size = (further[c] for c in (posterior.outcome.observed, posterior.outcome.size))

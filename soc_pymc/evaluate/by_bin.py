@@ -83,7 +83,7 @@ def pit_histograms(
     least_size: float = 0.0,
     cells: int = 20,
     seed: int = 0,
-    progress: bool = True,
+    progress: bool | None = None,
 ) -> xr.Dataset:
     """Histograms of the randomised PIT of outcomes, by bin of the score (Section 5.1).
 
@@ -121,7 +121,7 @@ def pit_histograms(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> found = soc.evaluate.pit_histograms(fit, items, bins=5, cells=10, progress=False)
+    >>> found = soc.evaluate.pit_histograms(fit, items, bins=5, cells=10)
     >>> dict(found["density"].sizes)
     {'bin': 5, 'p': 10}
     """
@@ -167,7 +167,7 @@ def accuracy(
     bins: int = 20,
     delta: float = np.nan,
     sigma: float = np.nan,
-    progress: bool = True,
+    progress: bool | None = None,
 ) -> pd.DataFrame:
     """How near a fit comes to the truth of a simulation, by bin of score.
 
@@ -219,8 +219,8 @@ def accuracy(
     >>> import soc_pymc as soc
     >>> frame = soc.simulation.s1(2000, seed=0)
     >>> roles = {"score": "score", "count": "count", "exposure": "exposure"}
-    >>> stats = soc.summarize(soc.PoissonItems(frame, **roles), progress=False)
-    >>> fit = soc.fit(stats, soc.Gamma(), soc.FiveSteps(), progress=False)
+    >>> stats = soc.summarize(soc.PoissonItems(frame, **roles))
+    >>> fit = soc.fit(stats, soc.Gamma(), soc.FiveSteps())
     >>> shape = 1 / frame["true_cv2"]                     # of S1's own Gamma
     >>> rate = shape / frame["true_mean"]
     >>> truth = frame.assign(
@@ -228,7 +228,7 @@ def accuracy(
     ...     oracle_mean=(shape + frame["count"]) / (rate + frame["exposure"]),
     ...     oracle_variance=(shape + frame["count"]) / (rate + frame["exposure"]) ** 2)
     >>> items = soc.PoissonItems(truth, **roles)
-    >>> table = soc.evaluate.accuracy(fit, items, bins=4, progress=False)
+    >>> table = soc.evaluate.accuracy(fit, items, bins=4)
     >>> bool((table["mse_posterior"] < table["mse_t"]).all())
     True
     """

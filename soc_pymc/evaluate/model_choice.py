@@ -11,6 +11,7 @@ from .._lib.arrays import Floats
 from .._lib.errors import FitError, StatisticsError
 from .._lib.progress import phase
 from .._lib.threads import one_blas_thread
+from .._model.rows import rows_of
 from ..checks.trust import OK, words_of
 from ..data.items import Items
 from ..data.statistics import Statistics, coarsened, equal_edges
@@ -20,7 +21,6 @@ from ..families.outcomes import Outcome
 from ..families.priors import SinglePrior
 from ..inference.methods import NUTS, VI, FiveSteps
 from ..inference.results import Fit
-from ..model.rows import rows_of
 from ..posterior.curves import curves_at
 from ..posterior.item_columns import bin_scores_of
 from ..posterior.predictive import posterior_of
@@ -42,7 +42,7 @@ def cross_validate(
     prior: SinglePrior | None = None,
     method: VI | NUTS | FiveSteps | None = None,
     *,
-    progress: bool = True,
+    progress: bool | None = None,
 ) -> pd.DataFrame:
     """Log predictive density of every fold under a fit to the others, from statistics alone.
 
@@ -71,8 +71,8 @@ def cross_validate(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> stats = soc.summarize(items, folds=2, progress=False)
-    >>> table = soc.evaluate.cross_validate(stats, progress=False)
+    >>> stats = soc.summarize(items, folds=2)
+    >>> table = soc.evaluate.cross_validate(stats)
     >>> list(table.columns)
     ['items', 'elpd', 'per_item', 'converged', 'trust']
     """
@@ -132,7 +132,7 @@ def compare_bins(
     *,
     method: VI | NUTS | None = None,
     bayes: bool = True,
-    progress: bool = True,
+    progress: bool | None = None,
 ) -> pd.DataFrame:
     """Fits in few bins and in many: how wide bins are, how noisy their fits, what curves do.
 
@@ -183,7 +183,7 @@ def compare_bins(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> table = soc.evaluate.compare_bins(items, (5, 20), bayes=False, progress=False)
+    >>> table = soc.evaluate.compare_bins(items, (5, 20), bayes=False)
     >>> bool(table.loc[5, "hidden"] > table.loc[20, "hidden"])
     True
     """

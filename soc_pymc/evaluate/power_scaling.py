@@ -12,7 +12,7 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import ArrayLike
 
-from .._lib.arguments import A, OrNone, checked, switch
+from .._lib.arguments import PROGRESS, A, OrNone, checked
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
 from .._lib.progress import phase
@@ -24,7 +24,7 @@ from ..inference.methods import NUTS
 from ..inference.results import FIT, PARETO_K, Fit
 from ..inference.variational import importance
 from ..posterior.calibration import calibration_curves
-from .quantities.variance import r_squared
+from ..quantities.variance import r_squared
 
 COMPONENTS = ("prior", "likelihood")
 THRESHOLD = 0.05
@@ -65,7 +65,7 @@ class Sensitivity:
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> result = soc.sensitivity(fit, stats, progress=False)
+    >>> result = soc.sensitivity(fit, stats)
     >>> sorted(result.data.children)
     ['log_likelihood', 'log_prior', 'posterior']
     """
@@ -105,7 +105,7 @@ class Sensitivity:
     fit=FIT,
     stats=A(Statistics, "statistics, from soc.summarize"),
     model=OrNone(MODEL),
-    progress=switch,
+    progress=PROGRESS,
 )
 @one_blas_thread
 def sensitivity(
@@ -116,7 +116,7 @@ def sensitivity(
     group: object = None,
     exposure: ArrayLike | None = None,
     model: Model | None = None,
-    progress: bool = True,
+    progress: bool | None = None,
 ) -> Sensitivity:
     """How much the curves and R^2 depend on the prior, by power-scaling.
 
@@ -177,8 +177,8 @@ def sensitivity(
     --------
     >>> import soc_pymc as soc
     >>> tight = soc.Gamma(mean=soc.Spline(level=(0.0, 0.1)))  # a mean rate of 1, within 10%
-    >>> fit = soc.fit(stats, tight, progress=False)
-    >>> soc.sensitivity(fit, stats, [0.014], progress=False).table["diagnosis"][0]
+    >>> fit = soc.fit(stats, tight)
+    >>> soc.sensitivity(fit, stats, [0.014]).table["diagnosis"][0]
     'prior-data conflict'
     """
     draws = fit.data["posterior"].sizes

@@ -1,4 +1,4 @@
-"""Conjugate families as records of pure functions, the interface of all other rooms.
+"""Conjugate families as records of pure functions, the interface of all other subpackages.
 
 At a score a family's prior is given by two curves, on scales where they are smooth and their
 information is orthogonal (`Family.curves`), or by the two conjugate parameters of theta

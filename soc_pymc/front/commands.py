@@ -202,7 +202,7 @@ def run(chosen: _Chosen) -> None:
     """From items to their posteriors in one command."""
     from ..posterior.scored_files import is_folder
 
-    items, progress = _items_of(chosen), not chosen.quiet
+    items, progress = _items_of(chosen), False if chosen.quiet else None
     if not is_folder(chosen.out):
         _check_out(chosen.out, chosen.items)
     prior = prior_of(chosen, items.kind, items.group is not None)
@@ -254,7 +254,7 @@ def summarize(chosen: _Chosen) -> None:
         "edges": soc.load_statistics(chosen.edges).edges if chosen.edges else None,
         "folds": chosen.folds,
         "joint": chosen.joint or "auto",
-        "progress": not chosen.quiet,
+        "progress": False if chosen.quiet else None,
     }
     names = list(_items_of(chosen).roles.values())
     _check_out(chosen.out, chosen.items)
@@ -309,7 +309,7 @@ def fit(chosen: _Chosen) -> None:
             f"mixtures and --exposure-term read joint cells, which {chosen.statistics} lacks: make "
             "it with 'soc-pymc summarize ... --joint'"
         )
-    result = soc.fit(stats, prior, method, start=start, progress=not chosen.quiet)
+    result = soc.fit(stats, prior, method, start=start, progress=False if chosen.quiet else None)
     result.save(chosen.out)
     print(f"{result!r} -> {chosen.out}")
 
@@ -385,7 +385,7 @@ def _lacks_outcomes(chosen: _Chosen, fit: "soc.Fit", text: str) -> bool:
 
 def _score(chosen: _Chosen, fit: "soc.Fit", items: "Items") -> Any:
     """Posteriors of items, written where the options say."""
-    probs, progress = tuple(chosen.quantiles), not chosen.quiet
+    probs, progress = tuple(chosen.quantiles), False if chosen.quiet else None
     return soc.item_posteriors(
         fit, items, quantiles=probs, draws=chosen.draws, out=chosen.out, progress=progress
     )
@@ -444,7 +444,7 @@ def check(chosen: _Chosen) -> None:
     """Whether the fit describes the items."""
     fit = soc.load_fit(chosen.fit)
     data = _statistics_of(chosen) or _items_of(chosen, fit)
-    print(soc.check(fit, data, by=tuple(chosen.by), progress=not chosen.quiet))
+    print(soc.check(fit, data, by=tuple(chosen.by), progress=False if chosen.quiet else None))
 
 
 def _statistics_of(chosen: _Chosen) -> Any:
@@ -483,7 +483,7 @@ def report(chosen: _Chosen) -> None:
         title=chosen.title,
         threshold=chosen.threshold,
         seed=chosen.seed,
-        progress=not chosen.quiet,
+        progress=False if chosen.quiet else None,
     )
     print(f"report -> {written}")
 
@@ -505,7 +505,7 @@ def compare(chosen: _Chosen) -> None:
         raise FitError(f"two fits are named {twice[0]!r}: each needs its own name")
     stats = soc.load_statistics(chosen.statistics)
     fits = {name: soc.load_fit(path) for name, _, path in pairs}
-    table = soc.compare(fits, stats, progress=not chosen.quiet)
+    table = soc.compare(fits, stats, progress=False if chosen.quiet else None)
     print(table.to_string(float_format="{:.4g}".format))
 
 
@@ -533,7 +533,7 @@ def drift(chosen: _Chosen) -> None:
         soc.load_fit(chosen.fit) if chosen.fit else None,
         false_alarms=chosen.false_alarms,
         seed=chosen.seed,
-        progress=not chosen.quiet,
+        progress=False if chosen.quiet else None,
     )
     with replacing(chosen.out) as temporary:
         found.table.to_csv(temporary, index=False)

@@ -24,7 +24,7 @@ def run(folder: Path, items: int = 1_000_000, seed: int = 0) -> pd.DataFrame:
     E(theta | t, y).
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with phase("simulating click rates", enabled=True):
+    with phase("simulating click rates"):
         frame = soc.simulation.click_rates(items, seed=seed)
         table = folder / "items.parquet"
         with replacing(table) as temporary:
@@ -75,7 +75,7 @@ def _pictures(folder: Path, fitted: soc.Fit, result: Any, scored: Path) -> None:
         mpl.use("agg")  # no screen is needed to write files
     import matplotlib.pyplot as plt
 
-    with phase("drawing", enabled=True):
+    with phase("drawing"):
         axes = {
             "curves": soc.plots.plot_curves(fitted)[0],
             "pit": soc.plots.plot_pit(result),

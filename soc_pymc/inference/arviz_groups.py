@@ -1,21 +1,23 @@
 """The groups of a fit's tree that ArviZ's functions read, besides the posterior.
 
-What takes long is computed when it is first read or saved (`later`), so that a fit costs no more.
+What takes long is computed when it is first read or saved, so that a fit costs no more.
 """
 
-from functools import partial
+from collections.abc import Callable
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 import pymc as pm
 import xarray as xr
 from pytensor.graph.traversal import ancestors
+from xarray.backends import BackendArray
+from xarray.core import indexing
 
 from .._lib.arrays import Floats
-from .._lib.lazily import later
+from .._model.prior_draws import prior_draws
+from .._model.problem import Problem
 from ..data.statistics import Statistics
-from ..model.prior_draws import prior_draws
-from ..model.problem import Problem
 from .density import at_draws, top_level
 from .row_curves import MixtureRows, RowCurves, flat
 
@@ -98,8 +100,7 @@ def _by_row(draws: xr.Dataset, name: str, dim: str, rows: int, values: Any) -> x
         starts = np.arange(number) * rows // number
         values, rows = partial(_block_sums, values, starts), number
         name, dim = f"{name}_by_block", "block"
-    variable = later(("chain", "draw", dim), (*shape, rows), float, values)
-    return xr.Dataset({name: variable}, {d: draws[d] for d in ("chain", "draw")})
+    return _later(name, draws, dim, rows, float, values)
 
 
 def _block_sums(values: Any, starts: Any) -> Floats:
@@ -113,13 +114,33 @@ def _replicates(rows: RowCurves, draws: xr.Dataset, most: int, name: str, dim: s
     chains, own = draws.sizes["chain"], draws.sizes["draw"]
     kept = min(own, max(1, most // chains))
     few = draws.isel(draw=np.arange(kept) * own // kept)
-    variable = later(
-        ("chain", "draw", dim),
-        (chains, kept, number),
-        rows.dtype,
-        partial(rows.totals, few, most),
-    )
-    return xr.Dataset({name: variable}, {d: few[d] for d in ("chain", "draw")})
+    return _later(name, few, dim, number, rows.dtype, partial(rows.totals, few, most))
+
+
+class _Later(BackendArray):
+    """An array that a function, which can be pickled, makes when it is first read."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: Any, make: Callable[[], Any]) -> None:
+        self.shape, self.dtype, self._make = shape, np.dtype(dtype), make
+
+    @cached_property
+    def _values(self) -> Any:
+        return np.asarray(self._make()).reshape(self.shape).astype(self.dtype, copy=False)
+
+    def __getitem__(self, key: Any) -> Any:
+        support = indexing.IndexingSupport.BASIC
+        return indexing.explicit_indexing_adapter(
+            key, self.shape, support, lambda part: self._values[part]
+        )
+
+
+def _later(
+    name: str, draws: xr.Dataset, dim: str, size: int, dtype: Any, make: Callable[[], Any]
+) -> xr.Dataset:
+    """A variable (chain, draw, dim) of values that take long."""
+    coords = {d: draws[d] for d in ("chain", "draw")}
+    values = _Later((*(len(c) for c in coords.values()), size), dtype, make)
+    return xr.Dataset({name: ((*coords, dim), indexing.LazilyIndexedArray(values))}, coords)
 
 
 def _densities(built: Problem, posterior: xr.Dataset) -> list[xr.Dataset]:

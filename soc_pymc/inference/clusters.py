@@ -26,15 +26,15 @@ from scipy import linalg, special
 
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
+from .._model.laplace import RowCurvature, floored, row_curvature
+from .._model.levels import Levels
+from .._model.problem import Problem, build
+from .._model.rows import rows_of
+from .._model.splines import knots_in, spline_matrix
 from ..data.statistics import Statistics, make_statistics, undated
 from ..families.family import FAMILIES
 from ..families.priors import Prior
 from ..families.scales import Scale
-from ..model.laplace import RowCurvature, floored, row_curvature
-from ..model.levels import Levels
-from ..model.problem import Problem, build
-from ..model.rows import rows_of
-from ..model.splines import knots_in, spline_matrix
 from .results import Fit
 
 _MOST_SHARE = 0.75  # of the information that is left out with one block

@@ -31,10 +31,10 @@ from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.math import Dot
 
 from .._lib.arrays import Floats
+from .._model.likelihood import KERNELS, log_marginal, shared
+from .._model.problem import Problem
 from ..families.bin_effects import make_tables
 from ..families.surrogates import Surrogates, make_surrogates
-from ..model.likelihood import KERNELS, log_marginal, shared
-from ..model.problem import Problem
 
 Evaluate = Callable[[Floats], tuple[Floats, Floats]]
 """Coordinates (draws, dim) -> log density (draws,) and its gradient (draws, dim)."""

@@ -7,20 +7,20 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import xarray as xr
+from pymc import Model as Model
 from scipy import linalg
 
 from .._lib.arguments import A
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
+from .._model.problem import Coefficients, Problem, build, check_prior, extended
 from ..data.statistics import Statistics
-from ..model.problem import Coefficients, Problem, build, check_prior, extended
 from .density import at_draws, top_level
 from .fit_tree import bin_table
 from .methods import NUTS
 from .results import Fit
 from .row_curves import RowCurves
 
-Model = pm.Model
 MODEL = A(Model, "the model that the fit was made with")
 """The type of an extended model, and the rule for it as an argument."""
 

@@ -8,15 +8,15 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from .._lib.arrays import Floats
+from .._model.problem import Problem
+from .._model.rows import Rows, make_rows, positions
+from .._model.splines import Axis
+from .._model.terms import Curve
 from ..data.statistics import Statistics
 from ..families.family import family_of_kind
 from ..families.monotone import project_monotone
 from ..families.outcomes import OUTCOMES
 from ..families.scales import RANK, SCALES, Scale
-from ..model.problem import Problem
-from ..model.rows import Rows, make_rows, positions
-from ..model.splines import Axis
-from ..model.terms import Curve
 from .arviz_groups import arviz_groups
 
 _PARTS = 20  # parts of the score, each with its distribution of exposures

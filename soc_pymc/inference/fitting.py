@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pymc as pm
 
-from .._lib.arguments import A, OrNone, checked, switch
+from .._lib.arguments import PROGRESS, A, OrNone, checked
 from .._lib.errors import ConvergenceWarning, FitError, warn_user
 from .._lib.progress import phase
 from .._lib.threads import one_blas_thread
+from .._model import problem
+from .._model.laplace import with_effects
 from ..data.statistics import Statistics
 from ..families import surrogates
 from ..families.family import family_of_kind
 from ..families.priors import Prior
-from ..model import problem
-from ..model.laplace import with_effects
 from .clusters import for_clusters
 from .fit_tree import fit_tree
 from .five_steps import run_five_steps
@@ -34,7 +34,7 @@ _MODEL = A(pm.Model, "soc.model(stats, prior), to which you added terms")
 _START = A(Fit, "a fit that soc.fit returned")
 
 
-@checked(method=OrNone(_METHOD), start=OrNone(_START), model=OrNone(_MODEL), progress=switch)
+@checked(method=OrNone(_METHOD), start=OrNone(_START), model=OrNone(_MODEL), progress=PROGRESS)
 @one_blas_thread
 def fit(
     stats: Statistics,
@@ -43,7 +43,7 @@ def fit(
     *,
     start: Fit | None = None,
     model: pm.Model | None = None,
-    progress: bool = True,
+    progress: bool | None = None,
 ) -> Fit:
     """Fit the hierarchical model to statistics.
 
@@ -91,7 +91,7 @@ def fit(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> soc.fit(stats, method=soc.VI(seed=1), progress=False).status.converged
+    >>> soc.fit(stats, method=soc.VI(seed=1)).status.converged
     True
 
     A term of your own: an audit found 6% at the median score, up to an unknown bias.
@@ -102,7 +102,7 @@ def fit(
     ...     bias = pm.Normal("audit_bias", 0.0, 0.1)
     ...     middle = model["bin_log_mean"][stats.bins // 2]
     ...     _ = pm.Normal("audit", middle + bias, 0.05, observed=np.log(0.06))
-    >>> audited = soc.fit(stats, model=model, progress=False)
+    >>> audited = soc.fit(stats, model=model)
     >>> "audit_bias" in audited.data["posterior"]
     True
     """

@@ -20,9 +20,9 @@ from scipy import linalg
 
 from .._lib.arguments import refuse_beyond_memory
 from .._lib.arrays import Floats
+from .._model.level_kernels import proposals, slopes
+from .._model.problem import Coefficients, Problem
 from ..families.surrogates import Polynomials, make_surrogates, near_sums
-from ..model.level_kernels import proposals, slopes
-from ..model.problem import Coefficients, Problem
 from .density import (
     Evaluate,
     Space,

@@ -9,20 +9,19 @@ import os
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import xarray as xr
 
 from .._lib.arguments import A, OneOf, OrNone, Refusal, checked, shown, switch
 from .._lib.errors import FitError
 from .._lib.files import read_saved, save_netcdf
-from .._lib.front import shown_by_front
-from .._lib.reprs import html_table, lines, of_fit, of_status
+from .._lib.reprs import Rows, groups_row, html_table, lines, score_range, short
+from .._model.splines import Axis
 from ..data.groups import grouping_dims, is_label, roles_of
 from ..families.priors import Prior
 from ..families.scales import RANK
-from ..model.splines import Axis
 from .methods import FiveSteps, Method
 from .stored_fits import METHODS, PRIORS, as_json, check_tree, read_record
 
@@ -33,8 +32,8 @@ PARETO_K = 0.7
 
 _CURVE = OneOf("mean", "variance")
 _NEXT = (
-    "Next: fit.plot() and fit.summary(); whether it describes the outcomes, soc.check(fit, items); "
-    "every item's theta, soc.item_posteriors(fit, items)."
+    "Next: fit.summary() and soc.plots.plot_curves(fit); whether it describes the outcomes, "
+    "soc.check(fit, items); every item's theta, soc.item_posteriors(fit, items)."
 )
 
 
@@ -93,7 +92,7 @@ class Status:
     mc_error: float | None = None
 
     def _repr_html_(self) -> str:
-        return html_table("Status", of_status(self))
+        return html_table("Status", _status_rows(self))
 
 
 @dataclass(frozen=True)
@@ -227,7 +226,7 @@ class Fit:
         coords = self.data["posterior"].coords
         return {name: tuple(map(str, coords[name].to_numpy())) for name in grouping_dims(coords)}
 
-    def summary(self) -> Any:
+    def summary(self) -> pd.DataFrame:
         """The fit in a few rows: both curves, R-squared, smoothing and Pareto k.
 
         Returns
@@ -245,89 +244,9 @@ class Fit:
         >>> fit.summary()["quantity"].nunique()
         6
         """
-        return shown_by_front("summary")(self)
+        from ..quantities._summary import summary
 
-    def plot(self) -> Any:
-        """Draw both curves with their bands: `soc.plots.plot_curves` of the fit.
-
-        Returns
-        -------
-        numpy.ndarray
-            The two axes.
-
-        Raises
-        ------
-        FitError
-            If the fit knows the mean alone, as of labels.
-
-        Examples
-        --------
-        >>> len(fit.plot())
-        2
-        """
-        return shown_by_front("plot")(self)
-
-    def predict(self, frame: Any, return_std: bool = False) -> Any:
-        """E(theta | t, y) of items in a table with the fit's columns, or E(theta | t).
-
-        Parameters
-        ----------
-        frame
-            A table, or files, as the source of items. If it has the column of outcomes that the fit
-            was made of, theta is given the score and the outcome, for which sizes (exposures, noise
-            sds, trials) are needed too, else given the score alone. A fit with groups needs their
-            columns, one with a term in exposure the exposures.
-        return_std
-            Whether to return the standard deviation of theta too.
-
-        Returns
-        -------
-        numpy.ndarray or tuple of numpy.ndarray
-            Means, shape (n,), in events per unit of exposure or the unit of the values; with
-            `return_std` means and standard deviations. They are the columns of
-            `soc.item_posteriors`.
-
-        Raises
-        ------
-        ItemsError
-            If the items are not valid, or a column is missing.
-        FitError
-            If the fit is of labels, and more than E(theta | t) is asked for.
-
-        Examples
-        --------
-        >>> mean, sd = fit.predict(items.source[["score"]], return_std=True)
-        >>> mean.shape, sd.shape
-        ((4000,), (4000,))
-        """
-        return shown_by_front("predict")(self, frame, return_std)
-
-    def export_prior(self, path: str | os.PathLike[str]) -> Path:
-        """Write the prior to a small file: `soc.export_prior` of the fit.
-
-        Parameters
-        ----------
-        path
-            File to write, ``*.parquet`` or ``*.json``.
-
-        Returns
-        -------
-        pathlib.Path
-            The file, for `soc_pymc.prior_table.load`.
-
-        Raises
-        ------
-        FitError
-            As `soc.export_prior`.
-
-        Examples
-        --------
-        >>> import tempfile, pathlib
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     fit.export_prior(pathlib.Path(folder) / "prior.json").name
-        'prior.json'
-        """
-        return Path(shown_by_front("export_prior")(self, path))
+        return summary(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fit to one netCDF file, atomically.
@@ -362,17 +281,47 @@ class Fit:
         save_netcdf(tree, path, FitError, _read)
 
     def __repr__(self) -> str:
-        return lines(f"<soc_pymc.{self._head()}>", of_fit(self))
+        return lines(f"<soc_pymc.{self._head()}>", _fit_rows(self))
 
     def _repr_html_(self) -> str:
         good = self.status.converged
-        rows = [("inference", "ok" if good else "fail"), *of_fit(self)]
+        rows = [("inference", "ok" if good else "fail"), *_fit_rows(self)]
         return html_table(self._head(), rows, note=_NEXT if good else self.status.reason)
 
     def _head(self) -> str:
         state = "converged" if self.status.converged else "NOT converged"
         made = f"{type(self.prior).__name__} by {type(self.method).__name__}"
         return f"Fit: {made}, {state}: {self.status.reason}"
+
+
+def _fit_rows(fit: Fit) -> Rows:
+    """Configurations, draws, items, groups and time."""
+    sizes = fit.data["posterior"].sizes
+    chains = f" in {sizes['chain']} chains" if sizes["chain"] > 1 else ""
+    bins = fit.data["constant_data"].to_dataset()
+    items = f"{int(bins['n_items'].sum()):,} in {bins.sizes['bin']:,} bins"
+    return [
+        ("prior", short(fit.prior)),
+        ("method", short(fit.method)),
+        ("draws", f"{sizes['chain'] * sizes['draw']:,}{chains}"),
+        ("items", items),
+        ("scores", score_range(bins)),
+        *groups_row(fit.groups),
+        ("seconds", f"{fit.status.seconds:.1f}"),
+    ]
+
+
+def _status_rows(status: Status) -> Rows:
+    """Verdict and its figures, if known."""
+    rows = [
+        ("converged", "yes" if status.converged else "NO"),
+        ("reason", status.reason),
+        ("Pareto k", "" if status.pareto_k is None else f"{status.pareto_k:.2f}"),
+        ("effective", "" if status.ess_fraction is None else f"{status.ess_fraction:.0%} of draws"),
+        ("MC error", "" if status.mc_error is None else f"{status.mc_error:.2g} posterior sd"),
+        ("seconds", f"{status.seconds:.1f}"),
+    ]
+    return [row for row in rows if row[1]]
 
 
 FIT = A(Fit, "a fit, from soc.fit or soc.load_fit")

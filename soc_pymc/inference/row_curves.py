@@ -10,15 +10,15 @@ from scipy import linalg
 
 from .._lib.arrays import Floats
 from .._lib.threads import ordered_map
+from .._model.likelihood import KERNELS
+from .._model.problem import Problem
+from .._model.rows import Rows
+from .._model.splines import spline_matrix
+from .._model.terms import Curve
 from ..data.groups import Grouping
 from ..families.bin_effects import draw_prior, make_tables
 from ..families.row_sums import RowSums
 from ..families.surrogates import make_surrogates
-from ..model.likelihood import KERNELS
-from ..model.problem import Problem
-from ..model.rows import Rows
-from ..model.splines import spline_matrix
-from ..model.terms import Curve
 
 _CHUNK = 50  # draws evaluated at once
 _LARGEST = 2.0**62  # a count that an integer can hold

@@ -9,15 +9,16 @@ import pytensor
 import xarray as xr
 
 from .._lib.arrays import Floats
+from .._lib.progress import is_shown
 from .._lib.threads import raising_interrupt
-from ..model.problem import Problem
+from .._model.problem import Problem
 from .density import kept_variables
 from .methods import NUTS
 from .monte_carlo import largest_error
 
 
 def run_nuts(
-    built: Problem, method: NUTS, progress: bool
+    built: Problem, method: NUTS, progress: bool | None
 ) -> tuple[dict[str, xr.Dataset], dict[str, Any]]:
     """Groups for the fit's `DataTree`, and the fields of its `Status` without the seconds."""
     with (
@@ -34,8 +35,8 @@ def run_nuts(
             random_seed=method.seed,
             target_accept=method.target_accept,
             var_names=[v.name for v in kept_variables(built.model)],
-            progressbar=progress,
-            quiet=not progress,
+            progressbar=is_shown(progress),
+            quiet=not is_shown(progress),
             compute_convergence_checks=False,
         )
     groups = {name: tree[name].to_dataset() for name in ("posterior", "sample_stats")}

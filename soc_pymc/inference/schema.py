@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 
 from .._lib.arrays import Floats
-from ..model.splines import POSITION
+from .._model.splines import POSITION
 
 _CHAINS = (4, 3, 2, 1)
 _SAMPLED = ("chain", "draw")

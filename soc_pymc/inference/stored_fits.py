@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, get_args
 import numpy as np
 import xarray as xr
 
+from .._model.splines import POSITION
 from ..data.groups import grouping_dims, is_group
 from ..data.stored_statistics import json_object, read_roles
 from ..families.family import FAMILIES
@@ -23,7 +24,6 @@ from ..families.priors import (
     Spline,
 )
 from ..families.scales import RANK
-from ..model.splines import POSITION
 from .methods import NUTS, VI, FiveSteps, Method
 
 METHODS = (VI, NUTS, FiveSteps)

@@ -21,7 +21,7 @@ from scipy import linalg, optimize
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from .._lib.progress import phase
-from ..model.problem import Problem
+from .._model.problem import Problem
 from .annealing import annealed
 from .density import (
     CHUNK,
@@ -173,7 +173,7 @@ def _in_coordinates(evaluate: Evaluate, location: Floats, factor: Floats) -> Eva
 
 
 def run_variational(
-    built: Problem, method: VI, progress: bool
+    built: Problem, method: VI, progress: bool | None
 ) -> tuple[dict[str, xr.Dataset], dict[str, Any]]:
     """Groups for the fit's `DataTree`, and the fields of its `Status` except for the seconds."""
     rng = np.random.default_rng(method.seed)

@@ -224,8 +224,8 @@ def plot_calibration(
     columns = {"p": predicted[inside], "y": labels[inside].astype(float)}
     table = pa.table(columns | {"n": np.ones(len(columns["p"]), dtype=np.int64)})
     items = BinomialItems(table, score="p", successes="y", trials="n")
-    stats_of_labels = summarize(items, on_leakage="ignore", progress=False)
-    fit = fit_statistics(stats_of_labels, prior, progress=False)
+    stats_of_labels = summarize(items, on_leakage="ignore")
+    fit = fit_statistics(stats_of_labels, prior)
     at = _scores(fit, columns["p"])
     band = bands(calibration_curves(fit, at)[["mean"]], prob, simultaneous=True)["mean"]
     lower, mean, upper = band.to_numpy()

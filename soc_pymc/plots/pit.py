@@ -62,7 +62,7 @@ def plot_pit(result: CheckResult, by: str | None = None, ax: Axes | None = None)
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> result = soc.check(fit, items, progress=False)
+    >>> result = soc.check(fit, items)
     >>> len(soc.plots.plot_pit(result)) == result.data["pit"].sizes["slice"]
     True
     """

@@ -82,7 +82,7 @@ def plot_shrinkage(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> scored = soc.item_posteriors(fit, items, progress=False)
+    >>> scored = soc.item_posteriors(fit, items)
     >>> ax = soc.plots.plot_shrinkage(scored, score="score", count="count", exposure="exposure")
     >>> len(ax.collections) > 0
     True

@@ -12,12 +12,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
+from .._model.splines import knots_in, natural_spline, spline_matrix
 from ..data.groups import CROSS, MARK
 from ..families.bin_effects import draw_prior
 from ..families.family import family_of
 from ..families.monotone import project_monotone
 from ..inference.results import Fit
-from ..model.splines import knots_in, natural_spline, spline_matrix
 
 P_ZERO = "p_zero"
 """Name of the share of theta that is exactly 0, given the score, and of an item."""

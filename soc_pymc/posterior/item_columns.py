@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from .._lib.arguments import Rule
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import ItemsError, StatisticsError
+from .._lib.progress import is_shown
 from ..data.groups import group_roles, is_group, joined, roles_of
 from ..data.items import Items, check_outcomes
 from ..data.statistics import Statistics
@@ -95,7 +96,7 @@ def frame_columns(fit: Fit, posterior: Posterior, items: Items) -> Columns:
 
 
 def read_items(
-    fit: Fit, posterior: Posterior, items: Items, by: Sequence[str], progress: bool
+    fit: Fit, posterior: Posterior, items: Items, by: Sequence[str], progress: bool | None
 ) -> tuple[Columns, dict[str, pd.Series]]:
     """Validated columns of all items for a fit, and the columns `by` unchanged.
 
@@ -104,7 +105,7 @@ def read_items(
     import pyarrow as pa
 
     roles = posterior_roles(fit, posterior, items)
-    scan(items, progress=progress)
+    scan(items, progress=is_shown(progress))
     names = list(dict.fromkeys([*roles.values(), *by]))
     table = pa.Table.from_batches(batches(open_table(items.source, names)))
     columns = columns_of(table, roles)

@@ -15,10 +15,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
-from .._lib.arguments import PROBABILITY, OneOf, path_of, shown, switch
+from .._lib.arguments import PROBABILITY, PROGRESS, OneOf, path_of, shown, switch
 from .._lib.errors import FitError, ItemsError
-from .._lib.files import remove_stale
-from .._lib.progress import Phase, phase
+from .._lib.progress import Phase, is_shown, phase
 from .._lib.threads import ordered_map
 from ..data.groups import MARK, group_roles
 from ..data.items import Items, check_items
@@ -57,7 +56,7 @@ def item_posteriors(
     draws: Literal["auto", "all"] = "auto",
     plug_in: bool = False,
     out: str | os.PathLike[str] | None = None,
-    progress: bool = True,
+    progress: bool | None = None,
 ) -> Any:
     """Posterior mean, sd, variance and quantiles of every item, added to the user's table.
 
@@ -136,7 +135,7 @@ def item_posteriors(
         raise FitError(f'plug_in=True uses no draws: leave out draws="{draws}"')
     if out is not None:
         path_of(out, "out", ItemsError)
-    switch(progress, "progress")
+    PROGRESS(progress, "progress")
     posterior = posterior_of(fit)
     roles = posterior_roles(fit, posterior, items, check_items)
     size = posterior.outcome.size
@@ -162,7 +161,7 @@ def item_posteriors(
             return _score_folder(items, Path(out), scoring, record, progress)
         target = None if out is None else the_target(Path(out), items.source)
         with readable(items.source):
-            total = int(table.count().to_pyarrow().as_py()) if progress else None
+            total = int(table.count().to_pyarrow().as_py()) if is_shown(progress) else None
         with phase("item posteriors", total=total, unit="items", enabled=progress) as running:
             scored = scoring.batches(table, items, running)
             if target is None:
@@ -292,7 +291,7 @@ def _score_folder(
     folder: Path,
     scoring: _Scoring,
     record_of: Callable[[str], str],
-    progress: bool,
+    progress: bool | None,
 ) -> Path:
     """Score each file of items to a file in a folder, except finished ones, several at once.
 
@@ -300,7 +299,6 @@ def _score_folder(
     """
     pairs = targets_in_folder(items.source, folder)
     folder.mkdir(parents=True, exist_ok=True)
-    remove_stale(target for _, target in pairs)
     files = [(path, target, record_of(path)) for path, target in pairs]
     todo = [file for file in files if not is_finished(*file[1:])]
     kept = f", {len(files) - len(todo)} kept as they are"

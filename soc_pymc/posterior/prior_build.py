@@ -13,13 +13,13 @@ import numpy as np
 
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
+from .._model.splines import knots_in
 from ..families.family import Family, family_of
 from ..families.priors import COMPONENTS
 from ..families.row_sums import MEAN_ONLY
 from ..families.rules import gauss_rules
 from ..families.scales import RANK
 from ..inference.results import Fit
-from ..model.splines import knots_in
 from ..prior_table import FORMAT, Block, PriorTable
 from .curves import curves_at, size_knots
 from .interface import Columns

@@ -6,6 +6,8 @@ import numpy as np
 import xarray as xr
 
 from .._lib.arguments import DRAWS, SEED, A, checked, refuse_beyond_memory
+from .._model.prior_draws import prior_draws
+from .._model.problem import Problem, build, check_prior
 from ..data.statistics import Statistics
 from ..families.bin_effects import draw_prior
 from ..families.family import family_of, family_of_kind
@@ -14,8 +16,6 @@ from ..inference.fit_tree import tree_of_draws
 from ..inference.methods import VI
 from ..inference.results import Fit, Status
 from ..inference.schema import conventional
-from ..model.prior_draws import prior_draws
-from ..model.problem import Problem, build, check_prior
 from .calibration import curves_of, default_scores
 from .interface import Columns
 from .item_columns import bin_scores_of

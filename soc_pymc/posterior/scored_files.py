@@ -8,17 +8,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-import xarray as xr
-
 from .._lib.arguments import shown
 from .._lib.errors import ItemsError
-from .._lib.files import content_digest, replacing
+from .._lib.files import replacing
 from .._lib.threads import ready_ahead
 from ..data.tables import kind_of
 from ..data.tables.item_files import paths_of
 from ..inference.results import Fit
 
-_VERSION = 4  # version of scoring; files of another version are made again
+_VERSION = 5  # version of scoring; files of another version are made again
 _SEAL_SIZE = 64
 _BLOCK = 1 << 20
 _ROWS = 1 << 19  # smallest row group
@@ -83,10 +81,16 @@ def _refuse_items(targets: Iterable[Path], paths: Iterable[str]) -> None:
 
 def fit_digest(fit: Fit) -> str:
     """Digest of all that scoring uses of a fit: prior, draws, bins and axes."""
-    groups = [name for name in ("posterior", "constant_data") if name in fit.data]
-    data = xr.DataTree.from_dict({n: fit.data[n].to_dataset().drop_attrs() for n in groups})
-    prior = f"{type(fit.prior).__name__} {fit.prior!r} "
-    return hashlib.sha256((prior + content_digest(data)).encode()).hexdigest()
+    digest = hashlib.sha256(f"{type(fit.prior).__name__} {fit.prior!r}".encode())
+    for group in ("posterior", "constant_data"):
+        variables = fit.data[group].to_dataset().variables if group in fit.data else {}
+        for name in sorted(variables, key=str):
+            values = variables[name].to_numpy()
+            text = values.tolist() if values.dtype.kind in "OUST" else None
+            place = [group, str(name), variables[name].dims, values.shape, text]
+            digest.update(json.dumps(place).encode())
+            digest.update(b"" if text is not None else values.tobytes())
+    return digest.hexdigest()
 
 
 def file_record(made_by: Mapping[str, Any], path: str) -> str:
@@ -136,7 +140,7 @@ def write_scored(
     import pyarrow.parquet as pq
 
     writer = None
-    with replacing(target, tidy=not record) as temporary:
+    with replacing(target) as temporary:
         try:
             for table in ready_ahead(_row_groups(scored)):
                 if writer is None:

@@ -20,6 +20,7 @@ from scipy import special
 
 from .._lib.arrays import Floats, Ints
 from .._lib.threads import ordered_map
+from .._model.splines import knots_in, spline_matrix
 from ..families.components import Frame
 from ..families.family import family_of
 from ..families.mixture_items import average_weights, interpolated
@@ -28,7 +29,6 @@ from ..families.priors import COMPONENTS
 from ..families.scales import RANK
 from ..families.zeros import whole_moments, with_zero
 from ..inference.results import Fit
-from ..model.splines import knots_in, spline_matrix
 from .curves import (
     P_ZERO,
     atom_of,

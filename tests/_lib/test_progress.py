@@ -1,10 +1,12 @@
-"""Progress of long work: a moving line on a terminal, few plain ones elsewhere."""
+"""Progress of long work: when it is shown, and a bar that clears itself."""
 
 import io
+import sys
 
 import pytest
 
-from soc_pymc._lib import progress
+import soc_pymc as soc
+from soc_pymc._lib.progress import VARIABLE, is_shown, phase
 
 
 class Screen(io.StringIO):
@@ -15,36 +17,63 @@ class Screen(io.StringIO):
         self.isatty = lambda: terminal
 
 
-def shown(monkeypatch, terminal, seconds, **options):
-    """Returns what four quarters of a work of 100 items show, each of so many seconds."""
-    now, screen = [100.0], Screen(terminal)
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(progress.sys, "stderr", screen)
-    with progress.phase("reading", total=100, unit="items", **options) as running:
+@pytest.fixture
+def screen(monkeypatch):
+    """Returns a function that makes standard error a terminal or a file; the setting is unset."""
+    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    soc.progress(None)
+
+    def make(terminal):
+        monkeypatch.setattr(sys, "stderr", Screen(terminal))
+        return sys.stderr
+
+    yield make
+    soc.progress(None)
+
+
+def test_the_argument_precedes_the_setting_and_that_the_variable(screen, monkeypatch):
+    for terminal in (True, False):
+        screen(terminal)
+        assert is_shown(None) is terminal
+    monkeypatch.setenv(VARIABLE, "1")
+    assert is_shown(None)
+    soc.progress(False)
+    assert not is_shown(None)
+    assert is_shown(True)
+    monkeypatch.setenv(VARIABLE, "yes")
+    with pytest.raises(soc.SocError, match=VARIABLE):
+        is_shown(None)
+    with pytest.raises(soc.FitError, match="show='yes' must be True or False"):
+        soc.progress("yes")
+
+
+def work(enabled=None):
+    """Runs four quarters of a work of 100 items, with another phase inside."""
+    with phase("reading [all]", total=100, unit="items", enabled=enabled) as outer:
         for _ in range(4):
-            now[0] += seconds
-            running.advance(25)
-    return screen.getvalue()
+            outer.advance(25)
+            with phase("hidden", enabled=enabled) as inner:
+                inner.note("nothing")
+        outer.note("at the end")
 
 
-def test_a_terminal_shows_one_line_that_moves(monkeypatch):
-    text = shown(monkeypatch, True, 1.0)
-    lines = text.split("\r\x1b[2K")[1:]
-    assert len(lines) >= 4
-    for words in ("reading", "25 of 100 items", "25 items/s", "3 s left"):
-        assert words in lines[0]
-    assert "100 of 100" in lines[-1]
-    assert text.count("\n") == 1
+def test_a_terminal_shows_one_bar_that_clears_itself(screen):
+    terminal = screen(True)
+    work()
+    text = terminal.getvalue()
+    assert "reading [all]" in text
+    assert "hidden" not in text
+    assert text.endswith("\x1b[2K")
 
 
-def test_elsewhere_there_are_few_plain_lines(monkeypatch):
-    """At most one in fifteen seconds, and the last."""
-    lines = shown(monkeypatch, False, 10.0).splitlines()
-    assert 2 <= len(lines) <= 3
-    assert "100 of 100" in lines[-1]
-    assert not any("\x1b" in line for line in lines)
-
-
-@pytest.mark.parametrize(("seconds", "options"), [(0.001, {}), (100.0, {"enabled": False})])
-def test_short_phases_and_quiet_ones_leave_no_trace(monkeypatch, seconds, options):
-    assert shown(monkeypatch, True, seconds, **options) == ""
+def test_a_file_gets_one_line_for_a_phase_that_is_to_be_shown(screen):
+    file = screen(False)
+    work()
+    assert file.getvalue() == ""
+    work(enabled=True)
+    (line,) = file.getvalue().split("\n")[:-1]
+    assert "reading [all]" in line
+    assert "100 of 100 items" in line
+    assert "\x1b" not in line

@@ -409,3 +409,10 @@ def test_statistics_of_groups_and_of_merged_bins(example):
     merged = soc.summarize(as_items(simulate(3000, 1)), bins=60, joint=1000, **QUIET)
     assert merged.coarse > 1
     assert "fail" not in set(soc.check(hand_made_fit(sd=0.02), merged, **QUIET).table["verdict"])
+
+
+def test_a_notebook_shows_verdicts_and_the_picture(small_fit, small_items):
+    result = soc.check(small_fit, small_items, subset=50, progress=False)
+    page = result._repr_html_()
+    assert '<img src="data:image/' in page
+    assert all(verdict in page for verdict in result.table["verdict"].unique())

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 import soc_pymc as soc
+from soc_pymc._model.splines import knots_in
 from soc_pymc.checks import walk as walk_module
 from soc_pymc.checks._drift import _rows, _scale, _site
 from soc_pymc.checks.walk import SDS, walk
-from soc_pymc.model.splines import knots_in
 
 QUIET = {"progress": False}
 COUNTS = {"score": "t", "count": "y", "exposure": "N"}

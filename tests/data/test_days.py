@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import soc_pymc as soc
+from soc_pymc._model.rows import rows_of
 from soc_pymc.families.family import family_of_kind
-from soc_pymc.model.rows import rows_of
 from tests.data.cell_references import assert_same
 from tests.data.test_clusters import table_of as clustered_items
 from tests.tables import BACKENDS, KINDS, source_of

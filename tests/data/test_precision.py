@@ -7,9 +7,9 @@ import pytest
 from scipy import stats as laws
 
 import soc_pymc as soc
+from soc_pymc._model.rows import rows_of
 from soc_pymc.families.binomial_beta import a_b
 from soc_pymc.families.family import family_of_kind
-from soc_pymc.model.rows import rows_of
 from tests.tables import KINDS, ROLES, VALUE_ROLES
 
 QUIET = {"on_leakage": "ignore", "progress": False}

@@ -7,9 +7,9 @@ import pytest
 from scipy import stats as distributions
 
 import soc_pymc as soc
+from soc_pymc._model.problem import build
 from soc_pymc.evaluate import power_scaling
 from soc_pymc.inference import draw_densities
-from soc_pymc.model.problem import build
 
 QUIET = {"progress": False}
 

@@ -9,9 +9,9 @@ import pytest
 from scipy import stats
 
 import soc_pymc as soc
+from soc_pymc._model import problem
+from soc_pymc._model.rows import rows_of
 from soc_pymc.inference import density
-from soc_pymc.model import problem
-from soc_pymc.model.rows import rows_of
 from tests import exact
 from tests.examples import FAMILIES, ROLES, SINGLE_FAMILIES
 from tests.family_records import RECORDS

@@ -146,10 +146,6 @@ def test_true_and_false_are_labels():
     assert isinstance(calibrator.fit_.prior, soc.Beta)
     assert np.abs(calibrator.predict(p) - p).max() < 0.15
     assert -0.69 < calibrator.score(p, y) < 0  # better than a coin
-    frame = pd.DataFrame({"t": p})
-    np.testing.assert_allclose(calibrator.fit_.predict(frame), calibrator.predict(p), rtol=1e-9)
-    with pytest.raises(soc.FitError, match="one trial per item"):
-        calibrator.fit_.predict(frame, return_std=True)
 
 
 @pytest.mark.slow

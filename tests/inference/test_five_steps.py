@@ -8,10 +8,10 @@ from scipy import special
 from scipy.interpolate import make_smoothing_spline
 
 import soc_pymc as soc
+from soc_pymc._model.splines import spline_matrix
 from soc_pymc.families.poisson_gamma import match_gammas
 from soc_pymc.inference.five_steps import curves as step_curves
 from soc_pymc.inference.five_steps.curves import smoothing_spline
-from soc_pymc.model.splines import spline_matrix
 from tests.examples import CASES, value_frame
 
 QUIET = {"progress": False}

@@ -6,7 +6,7 @@ import xarray as xr
 from scipy.interpolate import CubicSpline
 
 import soc_pymc as soc
-from soc_pymc.model.splines import knots_in
+from soc_pymc._model.splines import knots_in
 from tests.examples import SINGLE_FAMILIES
 from tests.posterior.references import kind_of, prior_parameters
 

@@ -108,7 +108,9 @@ def scored(kept_fit, tmp_path_factory):
         frame = hostile_sizes(frame, case.kind).assign(id=np.arange(400))
         usual = (frame[sizes.name] == sizes).to_numpy()
         items = case.items(frame)
-        paths = [fit.export_prior(folder / f"{name}.{suffix}") for suffix in ("parquet", "json")]
+        paths = [
+            soc.export_prior(fit, folder / f"{name}.{suffix}") for suffix in ("parquet", "json")
+        ]
         arguments = row_arguments(frame, items.roles)
         sql = soc.posterior_expression(fit, case.items(ibis.memtable(frame))).to_pandas()
         return Scored(

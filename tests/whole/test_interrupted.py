@@ -242,7 +242,7 @@ def test_ctrl_c_in_a_library_stays_ctrl_c(monkeypatch, folder, small_items, smal
     items = soc.PoissonItems(str(folder / "items.parquet"), **small_items.roles)
     places = {
         "ibis.backends.duckdb.Backend.read_parquet": lambda: soc.item_posteriors(small_fit, items),
-        "soc_pymc._lib.files.read_plain": lambda: soc.load_fit(folder / "fit.nc"),
+        "xarray.open_datatree": lambda: soc.load_fit(folder / "fit.nc"),
         "xarray.DataTree.to_netcdf": lambda: small_fit.save(folder / "new.nc"),
     }
     for place, task in places.items():

@@ -53,7 +53,12 @@ def built(tmp_path_factory):
 
 def _shipped(folder):
     """Returns the names of modules, the mark of types and the report's templates."""
-    paths = [*folder.rglob("*.py"), folder / "py.typed", *folder.glob("report/templates/*")]
+    paths = [
+        *folder.rglob("*.py"),
+        *folder.glob("*.pyi"),
+        folder / "py.typed",
+        *folder.glob("_report/templates/*"),
+    ]
     return {str(path.relative_to(folder.parent)) for path in paths}
 
 

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import soc_pymc as soc
+from soc_pymc._model.splines import spline_matrix
 from soc_pymc.data.statistics import coarsened
-from soc_pymc.model.splines import spline_matrix
 
 SEED = st.integers(0, 2**32 - 1)
 

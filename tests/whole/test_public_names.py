@@ -9,6 +9,7 @@ import sys
 import types
 from pathlib import Path
 
+import cloudpickle
 import pytest
 
 import soc_pymc as soc
@@ -29,10 +30,11 @@ def value_of(path):
 def test_names_survive_the_import_of_every_module():
     """A submodule with a function's name would replace the function when it is imported."""
     before = {path: value_of(path) for path in PUBLIC}
+    assert type(soc) is types.ModuleType
     for module in pkgutil.walk_packages(soc.__path__, "soc_pymc."):
         importlib.import_module(module.name)
     assert all(value_of(path) is value for path, value in before.items())
-    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+    with pytest.raises(AttributeError, match="nonsense"):
         _ = soc.nonsense
 
 
@@ -61,8 +63,8 @@ print(Parallel(n_jobs=2, backend="loky")(delayed(fitted)(seed) for seed in range
 """
 
 
-def test_the_package_is_sent_by_its_name():
-    assert pickle.loads(pickle.dumps(soc)) is soc
+def test_a_function_that_names_the_package_is_sent_by_value():
+    assert pickle.loads(cloudpickle.dumps(lambda: soc.fit))() is soc.fit
 
 
 @pytest.mark.slow
@@ -78,6 +80,7 @@ USER = """
 from typing import assert_type
 import pandas as pd
 import soc_pymc as soc
+import soc_pymc.quantities
 
 items = soc.PoissonItems(pd.DataFrame(), score="t", count="y", exposure="N")
 stats = soc.summarize(items, bins=20)
@@ -127,7 +130,7 @@ print(heavy, handlers, logging.root.handlers, same)
 
 def test_importing_is_light_and_configures_nothing():
     process = subprocess.run([sys.executable, "-c", LIGHT], capture_output=True, text=True)
-    assert process.stdout.strip() == "[] ['NullHandler'] [] True", process.stderr
+    assert process.stdout.strip() == "[] [] [] True", process.stderr
 
 
 def test_nothing_is_printed(small_items, capfd):

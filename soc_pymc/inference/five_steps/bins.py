@@ -16,6 +16,10 @@ from numpy.typing import NDArray
 from ..._lib.arrays import Floats
 from ..._lib.errors import FitError
 from ..._lib.threads import ordered_map
+from ..._model.mixture_design import joint_cells
+from ..._model.rows import Rows, positions, rows_of
+from ..._model.splines import Axis
+from ..._model.terms import axis_of
 from ...data.statistics import Statistics
 from ...families import bin_mixtures
 from ...families.components import cell_points
@@ -24,10 +28,6 @@ from ...families.monotone import project_monotone
 from ...families.poisson_gamma import match_gammas
 from ...families.priors import COMPONENTS
 from ...families.row_sums import RowSums
-from ...model.mixture_design import joint_cells
-from ...model.rows import Rows, positions, rows_of
-from ...model.splines import Axis
-from ...model.terms import axis_of
 from ..methods import FiveSteps
 from .curves import (
     MOMENTS,

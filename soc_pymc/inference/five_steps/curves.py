@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from scipy import linalg, optimize, special
 
 from ..._lib.arrays import Floats, Ints
+from ..._model.splines import Axis, place_knots, roughness, spline_matrix
 from ...families.family import FAMILIES
 from ...families.monotone import project_monotone
 from ...families.poisson_gamma import match_gammas, moments_of_log
 from ...families.priors import CURVES_BY_BIN
 from ...families.row_sums import RowSums
-from ...model.splines import Axis, place_knots, roughness, spline_matrix
 
 Mask = NDArray[np.bool_]
 

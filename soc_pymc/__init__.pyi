@@ -1,0 +1,56 @@
+"""Public names, which `soc_pymc.__init__` loads when they are first used."""
+
+from . import datasets as datasets
+from . import decisions as decisions
+from . import evaluate as evaluate
+from . import plots as plots
+from . import prior_table as prior_table
+from . import quantities as quantities
+from . import simulation as simulation
+from . import theory as theory
+from ._lib.errors import ConvergenceWarning as ConvergenceWarning
+from ._lib.errors import FitError as FitError
+from ._lib.errors import ItemsError as ItemsError
+from ._lib.errors import ItemsWarning as ItemsWarning
+from ._lib.errors import SocError as SocError
+from ._lib.errors import StatisticsError as StatisticsError
+from ._lib.progress import progress as progress
+from ._model.problem import model as model
+from ._report import report as report
+from .checks._check import CheckResult as CheckResult
+from .checks._check import check as check
+from .checks._drift import Drift as Drift
+from .checks._drift import drift as drift
+from .checks.comparison import compare as compare
+from .data.items import BinomialItems as BinomialItems
+from .data.items import NormalItems as NormalItems
+from .data.items import PoissonItems as PoissonItems
+from .data.statistics import Statistics as Statistics
+from .data.statistics import load_statistics as load_statistics
+from .data.summaries import summarize as summarize
+from .evaluate.power_scaling import Sensitivity as Sensitivity
+from .evaluate.power_scaling import sensitivity as sensitivity
+from .families.priors import Beta as Beta
+from .families.priors import BetaMixture as BetaMixture
+from .families.priors import Gamma as Gamma
+from .families.priors import GammaMixture as GammaMixture
+from .families.priors import Normal as Normal
+from .families.priors import NormalMixture as NormalMixture
+from .families.priors import Spline as Spline
+from .front.estimator import SecondOrderCalibrator as SecondOrderCalibrator
+from .inference.fitting import fit as fit
+from .inference.methods import NUTS as NUTS
+from .inference.methods import VI as VI
+from .inference.methods import FiveSteps as FiveSteps
+from .inference.results import Fit as Fit
+from .inference.results import Status as Status
+from .inference.results import load_fit as load_fit
+from .posterior.calibration import bands as bands
+from .posterior.calibration import calibration_curves as calibration_curves
+from .posterior.items import item_posteriors as item_posteriors
+from .posterior.prior_export import export_prior as export_prior
+from .posterior.prior_predictive import prior_predictive as prior_predictive
+from .posterior.sql import posterior_expression as posterior_expression
+from .posterior.sql import posterior_sql as posterior_sql
+
+__version__: str

@@ -1,0 +1,313 @@
+"""Posterior of weighted sums and means of theta over chosen items.
+
+Given a draw of the curves the items are independent, so the cumulants of a sum are sums of the
+items' cumulants: w E(theta), w^2 Var(theta) and w^3 E[(theta - E(theta))^3]. Given the draw the
+total has the Pearson type III distribution (a shifted Gamma) with these; over the draws, which all
+items share, it is their equal mixture.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+
+from .._lib.arguments import OrNone, Real, numbers_of, shown, switch
+from .._lib.arrays import Bools, Floats, Ints
+from .._lib.errors import FitError
+from .._lib.progress import Phase, phase
+from .._lib.threads import ordered_map
+from ..data.items import Items, check_outcomes
+from ..families.family import is_mixture
+from ..families.outcomes import OUTCOMES
+from ..families.validity import LARGEST
+from ..inference.results import Fit
+from ..posterior.curves import items_at_once
+from ..posterior.interface import select
+from ..posterior.items import probabilities
+from ..prior_table import quantile_name
+from .choices import DecisionItems, read_decision
+from .ranking import curve_numbers, joint_draws
+
+_Part = tuple[Ints, Floats]
+"""Numbers of the totals of some items, and the totals' cumulants, (3, draws, totals)."""
+
+_HELD = 1_000_000  # numbers in one array of draws x totals
+_DRAWS = 20_000  # joint draws for totals of few items
+_FEW = 10  # items from which on the cumulants give the shape
+_WHOLE = "all items"  # label of the one total without by=
+_MISSING = "missing"  # label of the total of items without a label
+_CLOSE = 1e-7  # error of quantiles, as a share of the range that they lie in
+
+
+def total(
+    fit: Fit,
+    items: Items,
+    *,
+    weights: str | ArrayLike | None = None,
+    by: str | ArrayLike | None = None,
+    mean: bool = False,
+    quantiles: Sequence[float] = (0.05, 0.95),
+    threshold: float | None = None,
+    progress: bool | None = None,
+) -> pd.DataFrame:
+    """Posterior of the sum of theta over items, weighted and by group if wanted.
+
+    The uncertainty of the curves is shared by all items, so it does not average out as the items'
+    own uncertainty does. To treat the items' posteriors as independent makes intervals of large
+    totals too narrow.
+
+    Parameters
+    ----------
+    fit, items
+        The fit, and the items to add up, of its kind: those of the fit, some of them, or others.
+    weights
+        ``"exposure"`` (the column with that role; of successes ``"trials"`` too), the name of
+        another column of numbers, or one number for each item: the total is the sum of weight
+        times theta. With exposures as weights of rates, it is the expected number of events.
+        Weights may be negative (differences) and 0. None counts every item once.
+    by
+        Name of a column of labels, or one label for each item: one total for each label.
+    mean
+        Whether to divide by the sum of the weights, which then must be >= 0 and not all 0.
+    quantiles
+        Probabilities of the quantile columns, each between 0 and 1.
+    threshold
+        If given, a number in the unit of the total, for ``probability_above``.
+    progress
+        Whether to show progress.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row for each label, sorted, or the row ``"all items"``. Columns: ``items``, the number
+        of items; ``mean`` and ``sd`` of the total; ``sd_curves``, the part of the sd that comes
+        from the curves (sd^2 is the sum of its square and of the items' own variances); quantiles
+        such as ``q05`` and ``q97_5``; with `threshold` also ``probability_above`` =
+        P(total > threshold). In the unit of theta times that of the weights; with `mean`, in the
+        unit of theta.
+
+    Raises
+    ------
+    ItemsError
+        If the items are not valid or not of the fit's kind, or have no such column.
+    FitError
+        If weights or labels are not as many as items, weights are missing or not finite, a mean has
+        weights < 0 or only 0, or an argument is out of its range.
+
+    Notes
+    -----
+    Mean and sd are exact over all draws of the curves. Given each draw, the total has the shape of
+    a shifted Gamma with the right skewness: exact for values with a Normal prior; otherwise
+    quantiles at 0.05 and 0.95 are within about 0.02 sd from 10 items on, closer with more. The
+    shape of totals of fewer items comes from 20,000 joint draws of theta, which give these
+    quantiles to about 0.02 sd too.
+
+    A total of the best items by their own posteriors needs no correction for the choice: each
+    posterior conditions on all that the choice was based on. This holds if the prior is right, as
+    `soc.check` tests, and if the choice used nothing about theta beyond scores, outcomes and labels
+    in the fit. The sum of the best *outcomes* is too large (the winner's curse).
+
+    Items are streamed; memory does not grow with draws times items.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> clicks = soc.decisions.total(fit, items, weights="exposure")
+    >>> list(clicks.columns)
+    ['items', 'mean', 'sd', 'sd_curves', 'q05', 'q95']
+    >>> bool(abs(clicks["mean"].item() / items.source["count"].sum() - 1) < 0.02)
+    True
+    """
+    probs = probabilities(quantiles)
+    switch(mean, "mean")
+    cut = OrNone(Real())(threshold, "threshold")
+    check_outcomes(items, "items")
+    outcome = OUTCOMES[items.kind]
+    if isinstance(weights, str) and weights in ("exposure", outcome.size) and outcome.sizes_add:
+        weights = items.roles[outcome.size]
+    named = [column for column in (weights, by) if isinstance(column, str)]
+    decision = read_decision(fit, items, progress, named)
+    weight = _weights(decision, weights)
+    code, labels = _labels(decision, by)
+    sizes, order = np.bincount(code, minlength=len(labels)), np.argsort(code, kind="stable")
+    # powers of weights near 1 neither overflow nor vanish
+    largest = np.zeros(len(labels))
+    np.maximum.at(largest, code, np.abs(weight))
+    unit = np.where(largest > 0.0, largest, 1.0)
+    share = weight / unit[code]
+    if mean:
+        unit = 1.0 / _positive_sums(share, code, labels)
+    sums = _Sums(decision.some(order), share[order], sizes)
+    with phase("totals", total=len(order), unit="items", enabled=progress) as bar:
+        found = [part.rows(probs, cut, unit[at]) for at, part in sums.each(bar)]
+    names = ["mean", "sd", "sd_curves", *(quantile_name(p).removeprefix("theta_") for p in probs)]
+    names += ["probability_above"] * (cut is not None)
+    table = pd.DataFrame(dict(zip(names, np.concatenate(found, axis=1), strict=True)), labels)
+    table.insert(0, "items", sizes)
+    return table
+
+
+def _weights(decision: DecisionItems, weights: str | ArrayLike | None) -> Floats:
+    """Weights of all items, finite."""
+    n = len(decision)
+    if weights is None:
+        return np.ones(n)
+    given, what = weights, "weights"
+    if isinstance(weights, str):
+        given, what = decision.named[weights], f"weights={weights!r}"
+        if given.dtype.kind not in "iuf":
+            raise FitError(f"{what} must be the name of a column of numbers")
+    array = numbers_of(given, what, wanted="the name of a column of numbers, or an array of them")
+    if array.shape != (n,):
+        raise FitError(
+            f"{what} has the shape {array.shape}: give one number for each of {n:,} items"
+        )
+    bad = ~(np.abs(array) <= LARGEST)
+    if bad.any():
+        raise FitError(
+            f"{what}: {bad.sum():,} of {n:,} rows are missing or not finite numbers up to "
+            f"{LARGEST:g} in size: fill them in, or leave these items out"
+        )
+    return array
+
+
+def _labels(decision: DecisionItems, by: str | ArrayLike | None) -> tuple[Ints, pd.Index]:
+    """Number of each item's total, and the labels of the totals."""
+    n = len(decision)
+    if by is None:
+        return np.zeros(n, dtype=np.int64), pd.Index([_WHOLE])
+    given = decision.named[by] if isinstance(by, str) else by
+    try:
+        shape = np.shape(given)
+    except (TypeError, ValueError):  # of lists of unequal lengths, and of tables of tables
+        shape = ()
+    if shape != (n,):
+        raise FitError(
+            f"by={shown(by)} must be the name of a column, or one label for each of {n:,} items"
+        )
+    code, labels = pd.factorize(pd.Series(given), sort=True, use_na_sentinel=False)
+    name = by if isinstance(by, str) else getattr(by, "name", None)
+    if labels.hasnans:
+        labels = labels.astype(object).fillna(_MISSING)
+    return code.astype(np.int64), pd.Index(labels, name=name)
+
+
+def _positive_sums(share: Floats, code: Ints, labels: pd.Index) -> Floats:
+    """Sums of the weights by total, which means divide by."""
+    sums, negative = np.bincount(code, share, len(labels)), (share < 0.0).sum()
+    if negative:
+        raise FitError(f"a mean needs weights >= 0, and {negative:,} of {len(share):,} are below 0")
+    if not (sums > 0.0).all():
+        at = labels[int(np.argmin(sums))]
+        raise FitError(f"a mean needs a weight > 0, and all weights of {at!r} are 0")
+    return sums
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """Sums over items that are sorted by total."""
+
+    decision: DecisionItems
+    weight: Floats  # of each item
+    sizes: Ints  # items of each total
+
+    def each(self, bar: Phase) -> Iterator[tuple[slice, "_Totals"]]:
+        """Slices of the totals and their distributions, some totals at a time."""
+        draws, step = self.decision.draws, items_at_once(self.decision.fit)
+        many = max(1, _HELD // max(draws, _DRAWS))
+        ends = np.concatenate([[0], np.cumsum(self.sizes)])
+        for first in range(0, len(self.sizes), many):
+            at = slice(first, min(first + many, len(self.sizes)))
+            code = np.repeat(np.arange(at.stop - first), self.sizes[at])
+            cumulants = np.zeros((3, draws, at.stop - first))
+
+            def part(number: int, begin: int = ends[first], code: Ints = code) -> _Part:
+                own = code[number * step : (number + 1) * step]
+                return own, self._cumulants(begin + number * step, own)
+
+            for own, sums in ordered_map(part, range(-(-len(code) // step))):
+                cumulants[:, :, np.unique(own)] += sums
+                bar.advance(len(own))
+            few = self.sizes[at] < _FEW
+            if not is_mixture(self.decision.fit.prior):
+                few &= cumulants[2].any(axis=0)  # else they are Normal
+            yield at, _Totals(cumulants, few, self._drawn(ends[first], code, few))
+
+    def _cumulants(self, begin: int, code: Ints) -> Floats:
+        """Cumulants of the totals of the items from `begin` on, (3, draws, totals)."""
+        items = slice(begin, begin + len(code))
+        moments = self.decision.posterior.moments(select(self.decision.columns, items))
+        weight = self.weight[items]
+        return np.stack([_added(m * weight**r, code) for r, m in enumerate(moments, 1)])
+
+    def _drawn(self, begin: int, code: Ints, few: Bools) -> Floats:
+        """Draws of the totals of few items, (draws, totals)."""
+        if not few.any():
+            return np.empty((_DRAWS, 0))
+        whole, at = self.decision, begin + np.flatnonzero(few[code])
+        theta = joint_draws(
+            whole.some(at), curve_numbers(whole.draws, _DRAWS, 0), 0, lambda _: None
+        )
+        return _added(theta * self.weight[at], code[few[code]])
+
+
+def _added(values: Floats, code: Ints) -> Floats:
+    """Sums of the columns of `values` (k, n) with the same number; these are sorted."""
+    return np.add.reduceat(values, np.flatnonzero(np.diff(code, prepend=-1)), axis=1)
+
+
+@dataclass(frozen=True)
+class _Totals:
+    """Distributions of totals."""
+
+    cumulants: Floats  # given each draw of the curves, (3, draws, totals)
+    few: Bools  # totals of so few items that their shape comes from draws
+    drawn: Floats  # of these totals, (draws, number of them)
+
+    def rows(self, probs: Sequence[float], cut: float | None, unit: Floats) -> Floats:
+        """Mean, sd, sd from the curves, quantiles, P(total > cut); totals are in `unit`."""
+        mean, variance, _ = self.cumulants
+        shared = mean.var(axis=0)
+        rows = [mean.mean(axis=0), np.sqrt(shared + variance.mean(axis=0)), np.sqrt(shared)]
+        for prob in probs:
+            rows.append(self._quantile(prob))
+            rows[-1][self.few] = np.quantile(self.drawn, prob, axis=0)
+        rows = [row * unit for row in rows]
+        if cut is not None:
+            above = 1.0 - self._below(cut / unit, np.arange(len(unit)))
+            above[self.few] = (self.drawn > (cut / unit)[self.few]).mean(axis=0)
+            rows.append(above)
+        return np.vstack(rows)
+
+    def _below(self, cut: Floats, at: Ints) -> Floats:
+        """P(total <= cut) of the totals `at`, (n,) each, averaged over the draws."""
+        from scipy.stats import pearson3
+
+        mean, variance, third = self.cumulants[:, :, at]
+        known = variance <= 0.0  # all weights are 0
+        scale = np.sqrt(np.where(known, 1.0, variance))
+        skew = third / scale**3
+        share = np.where(known, mean <= cut, pearson3.cdf((cut - mean) / scale, skew))
+        return np.asarray(share.mean(axis=0))
+
+    def _quantile(self, prob: float) -> Floats:
+        """Quantile of each total."""
+        from scipy.optimize.elementwise import find_root
+
+        # Bernstein's bounds: in both tails a shifted Gamma's quantile lies between these
+        mean, variance, third = self.cumulants
+        scale = np.abs(third) / np.where(variance > 0.0, 2.0 * variance, 1.0)
+        tails = -np.log(prob), -np.log1p(-prob)
+        below, over = (np.sqrt(2.0 * variance * tail) + scale * tail for tail in tails)
+        low = (mean - below).min(axis=0)
+        width = (mean + over).max(axis=0) - low
+
+        def above(place: Floats, at: Ints) -> Floats:
+            return self._below(low[at] + place * width[at], at) - prob
+
+        ends = np.zeros(len(low)), np.ones(len(low))
+        args = (np.arange(len(low)),)
+        found = find_root(above, ends, args=args, tolerances={"xatol": _CLOSE})
+        return np.where(width > 0.0, low + found.x * width, low)

@@ -1,1 +1,0 @@
-"""What only the paper needs: theory, simulations, data sets of its examples."""

@@ -1,0 +1,233 @@
+"""Two scores of the same items: which explains more of the variance of theta, and by how much."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from .._lib.arguments import SEED, A, Whole, checked, shown
+from .._lib.arrays import Floats
+from .._lib.errors import FitError, ItemsError
+from .._lib.progress import phase
+from ..data.items import Items
+from ..data.tables import batches, open_table
+from ..inference.results import Fit
+from ..posterior.curves import items_at_once
+from ..posterior.extrapolation import Extrapolation, extrapolation_reported
+from ..posterior.interface import Columns, select
+from ..posterior.item_columns import columns_of, posterior_roles
+from ..posterior.predictive import posterior_of
+from .support import statistics_of
+from .variance import WEIGHT, variance_parts
+
+_BATCH = 1 << 18
+_ITEMS = A(Items, "items")
+
+
+@checked(
+    scores=A(Mapping, 'a dict, {"name": (fit, items), ...}'),
+    weight=WEIGHT,
+    sample=Whole(2),
+    seed=SEED,
+)
+def compare_scores(
+    scores: Mapping[str, tuple[Fit, Items]],
+    *,
+    weight: Literal["items", "exposure"] = "items",
+    sample: int = 20_000,
+    seed: int = 0,
+    progress: bool | None = None,
+) -> xr.Dataset:
+    """Difference in R^2 and in E Var(theta | t) of scores of the same items, draw by draw.
+
+    Var(theta) = Var E(theta | t) + E Var(theta | t) is one number whatever the score. So scores
+    differ in E Var(theta | t) by as much as in Var E(theta | t), with the other sign, and the
+    latter is used: it is known far better, and does not lean on the prior's family. What differs in
+    R^2 is that over Var(theta), the average of all fits'.
+
+    All fits see the same outcomes, so that their errors are correlated: as much as the items'
+    influences on the posterior means, Cov(quantity, log density of the item's outcome) over draws
+    (the Bayesian infinitesimal jackknife, Giordano and Broderick 2023). Draws of the fits are
+    paired so that they have that correlation (Iman and Conover 1982).
+
+    Parameters
+    ----------
+    scores
+        By name, a fit and its items: the same rows in the same order, of which only the score (and
+        the groups) differ. The first is the one that others are compared with.
+    weight, sample
+        Over what means are taken; and from how many items, at random, the correlations.
+    seed, progress
+        Of the sample and the pairing, and whether to show progress.
+
+    Returns
+    -------
+    xarray.Dataset
+        Dims (score, draw), a row for each score but the first: ``r_squared``, by how much its R^2
+        is larger; ``unexplained``, by how much its E Var(theta | t) is, in squared units of theta:
+        negative for a better score. ``correlation`` (score) of the errors with those of the first
+        score, whose name is the attribute ``reference``.
+
+    Raises
+    ------
+    FitError
+        If there are fewer than two scores, a fit has a single draw, the fits are of other kinds of
+        items, or the weight is none.
+    ItemsError
+        If the items are not the same rows in the same order.
+
+    Warns
+    -----
+    ItemsWarning
+        If scores lie far outside of those that their fit saw.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import soc_pymc as soc
+    >>> frame = soc.simulation.s1(1000, seed=0)
+    >>> noise = np.exp(np.random.default_rng(1).normal(0, 1, 1000))
+    >>> frame["worse"] = frame["score"] * noise
+    >>> pairs = {}
+    >>> for name in ("score", "worse"):
+    ...     items = soc.PoissonItems(frame, score=name, count="count", exposure="exposure")
+    ...     pairs[name] = soc.fit(soc.summarize(items)), items
+    >>> found = soc.quantities.compare_scores(pairs, sample=1000)
+    >>> bool(found["r_squared"].sel(score="worse").mean() < 0)
+    True
+    """
+    _check(scores)
+    rng = np.random.default_rng(seed)
+    parts = {}
+    for name, (fit, items) in scores.items():
+        # the bins that a fit keeps are those of all groups together
+        stats = statistics_of(fit, items) if fit.groups else None
+        with extrapolation_reported():  # by the pass over the items
+            found = variance_parts(fit, stats, weight=weight)
+        parts[name] = {c: found[c].to_numpy().ravel() for c in ("explained", "total")}
+    number = min(len(part["total"]) for part in parts.values())
+    influence = _influences(scores, parts, sample, seed, progress)
+    first, *others = scores
+    base = _thinned(parts[first], number)
+    paired, correlation = {first: base}, {}
+    for name in others:
+        correlation[name] = _correlation(influence[first], influence[name])
+        own = _thinned(parts[name], number)
+        order = _pairing(base["explained"], own["explained"], correlation[name], rng)
+        paired[name] = {c: x[order] for c, x in own.items()}
+    total = np.mean([x["total"] for x in paired.values()], axis=0)
+    more = np.array([paired[name]["explained"] - base["explained"] for name in others])
+    by_draw = {"r_squared": more / total, "unexplained": -more}
+    coords = {"score": np.array(others, dtype=object), "draw": np.arange(number)}
+    numbers = {name: (("score", "draw"), x) for name, x in by_draw.items()}
+    compared = xr.Dataset(numbers, coords, {"reference": first})
+    return compared.assign(correlation=("score", [correlation[name] for name in others]))
+
+
+def _check(scores: Mapping[str, tuple[Fit, Items]]) -> None:
+    for name, pair in scores.items():
+        if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], Fit)):
+            raise FitError(f"scores[{shown(name)}] must be a pair (fit, items)")
+        _ITEMS(pair[1], f"scores[{shown(name)}][1]")
+    if len(scores) < 2:
+        raise FitError(f"{len(scores)} score: there is nothing to compare it with, give two")
+    for name, (fit, _) in scores.items():
+        if fit.one_draw:
+            raise FitError(
+                f"the fit of {name!r} has a single draw, which does not say how sure it is: fit "
+                "with soc.VI() or soc.NUTS()"
+            )
+    kinds = {posterior_of(fit).outcome.words.outcomes for fit, _ in scores.values()}
+    if len(kinds) > 1:
+        which = " and of ".join(sorted(kinds))
+        raise FitError(f"the fits are of {which}: compare scores of the same items")
+
+
+def _thinned(part: Mapping[str, Floats], number: int) -> dict[str, Floats]:
+    """Some of the draws, evenly spaced."""
+    return {name: x[np.linspace(0, len(x) - 1, number).astype(int)] for name, x in part.items()}
+
+
+# --- how errors are correlated -------------------------------------------------------------------
+
+
+def _influences(
+    scores: Mapping[str, tuple[Fit, Items]],
+    parts: Mapping[str, Mapping[str, Floats]],
+    sample: int,
+    seed: int,
+    progress: bool | None,
+) -> dict[str, tuple[Floats, float]]:
+    """Influence of some items on the explained variance, and its squares' sum that is noise."""
+    found: dict[str, tuple[Floats, float]] = {}
+    first: Columns = {}
+    with phase("influence of items", unit="items", enabled=progress) as shown:
+        for name, (fit, items) in scores.items():
+            posterior = posterior_of(fit)
+            columns = _sample(fit, items, sample, seed)
+            first = first or columns
+            for role in (posterior.outcome.observed, posterior.outcome.size):
+                _check_same(first[role], columns[role], role, name)
+            explained = parts[name]["explained"]
+            away = (explained - explained.mean()) / len(explained)
+            own, noise, step = [], 0.0, items_at_once(fit)
+            for start in range(0, len(columns["score"]), step):
+                part = select(columns, slice(start, start + step))
+                log_density = posterior.log_density(part)
+                own.append(away @ (log_density - log_density.mean(axis=0)))
+                noise += float(log_density.var(axis=0).sum() * explained.var() / len(explained))
+                shown.advance(log_density.shape[1])
+            found[name] = np.concatenate(own), noise
+    return found
+
+
+def _correlation(first: tuple[Floats, float], second: tuple[Floats, float]) -> float:
+    """Correlation of two sums of the influences, without the noise of finitely many draws."""
+    sums = [(float(x @ x), noise) for x, noise in (first, second)]
+    one, two = (max(total - noise, 0.1 * total) for total, noise in sums)
+    return float(np.clip(first[0] @ second[0] / np.sqrt(one * two), -1.0, 1.0))
+
+
+def _sample(fit: Fit, items: Items, sample: int, seed: int) -> dict[str, NDArray[Any]]:
+    """Columns of some rows, the same ones of every table of as many rows."""
+    roles = posterior_roles(fit, posterior_of(fit), items)
+    names = list(roles.values())
+    table = open_table(items.source, names)
+    total = int(table.count().to_pyarrow().as_py())
+    rng = np.random.default_rng(seed)
+    rows = np.sort(rng.choice(total, min(sample, total), replace=False))
+    parts: list[dict[str, NDArray[Any]]] = []
+    seen, far = 0, Extrapolation(fit)
+    for batch in batches(table, names, _BATCH, items.source):
+        at = rows[(rows >= seen) & (rows < seen + batch.num_rows)] - seen
+        columns = columns_of(batch, roles)
+        parts.append({c: x[at] for c, x in columns.items()})
+        far.count(columns["score"])
+        seen += batch.num_rows
+    far.warn()
+    return {c: np.concatenate([part[c] for part in parts]) for c in parts[0]}
+
+
+def _check_same(one: Floats, two: Floats, role: str, name: str) -> None:
+    """Refuse other rows, or rows in another order."""
+    if len(one) != len(two) or not np.array_equal(one, two):
+        wrong = int((one != two).sum()) if len(one) == len(two) else abs(len(one) - len(two))
+        raise ItemsError(
+            f"the items of {name!r} are not those of the first score: {wrong:,} rows of "
+            f"{len(two):,} looked at differ in {role}; give the same rows in the same order, "
+            "of which only the score differs"
+        )
+
+
+def _pairing(first: Floats, second: Floats, correlation: float, rng: np.random.Generator) -> Any:
+    """Order of the second's draws in which they have a rank correlation with the first's."""
+    n = len(first)
+    normal = ndtri((np.argsort(np.argsort(first)) + 0.5) / n)
+    fresh = rng.permutation(ndtri((np.arange(n) + 0.5) / n))
+    wanted = correlation * normal + np.sqrt(1.0 - correlation**2) * fresh
+    order = np.empty(n, dtype=np.intp)
+    order[np.argsort(wanted)] = np.argsort(second)
+    return order

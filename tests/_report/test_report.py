@@ -1,0 +1,249 @@
+"""The page of `soc.report`: written whole, with the numbers of the functions, and escaped."""
+
+import dataclasses
+import json
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import soc_pymc as soc
+from soc_pymc.checks import results
+from soc_pymc.front.cli import main
+from tests._report.pages import Page, check_structure, numbers_in
+
+THRESHOLD = 0.05
+OPTIONS = {"by": "kind", "threshold": THRESHOLD, "seed": 3}
+SHOWN = {"rtol": 6e-3}  # of three digits
+SCRIPT = "<script>alert('x')</script>"
+HOSTILE = {
+    "score": f"sc{SCRIPT}\"'&amp; $x_{{$",
+    "count": "ok</td></table><img src=x onerror=alert(1)>",
+    "exposure": "\u05d0\u05d1 \u202eevil \U0001f600 $\\frac{$",
+    "kind": "</bdi>\u6771\u4eac`&copy;` --><style>*{}</style>" + "long " * 60,
+}
+
+
+def write(fit, items, folder, **options):
+    """Writes a page as the folder's only file and returns its text."""
+    path = soc.report(fit, items, out=folder / "report.html", progress=False, **options)
+    assert path == folder / "report.html"
+    assert [p.name for p in folder.iterdir()] == ["report.html"]
+    return path.read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def fit(example):
+    return example("gamma").fit
+
+
+@pytest.fixture(scope="module")
+def items(example):
+    return example("gamma").case.items(example("gamma").frame.head(800))
+
+
+@pytest.fixture(scope="module")
+def text(fit, items, tmp_path_factory):
+    return write(fit, items, tmp_path_factory.mktemp("report"), **OPTIONS)
+
+
+@pytest.fixture(scope="module")
+def page(text):
+    return Page(text)
+
+
+@pytest.mark.slow
+def test_structure_and_numbers_of_the_data(text, items):
+    page, frame = check_structure(text), items.source
+    assert page.row("soc_pymc")[1] == soc.__version__
+    assert f"{frame['count'].sum():,} count" in page.words
+    assert f"{(frame['count'] == 0).sum():,} (" in page.words
+    low, high = numbers_in(page.row("exposure")[2])
+    assert (low, high) == (frame["exposure"].min(), frame["exposure"].max())
+
+
+@pytest.mark.slow
+def test_numbers_of_curves(page, fit, items):
+    """At a quantile of the items' scores: median and 90% band of the mean and of the sd."""
+    t = float(np.quantile(items.source["score"], 0.5, method="inverted_cdf"))
+    (row,) = [row for row in page.rows if len(row) == 6 and row[1] == "50%"]
+    np.testing.assert_allclose(numbers_in(row[0]), [t], **SHOWN)
+    curves = soc.calibration_curves(fit, [t])
+    for cells, draws in ((row[2:4], curves["mean"]), (row[4:], np.sqrt(curves["variance"]))):
+        np.testing.assert_allclose(
+            numbers_in(*cells), np.quantile(draws, [0.5, 0.05, 0.95]), **SHOWN
+        )
+
+
+@pytest.mark.slow
+def test_numbers_of_checks(page, fit, items):
+    result = soc.check(fit, items, by="kind", seed=3, progress=False)
+    assert all(sentence in page.words for sentence in result.advice)
+    rows = {row[:2]: row for row in map(tuple, page.rows) if len(row) == 8}
+    for finding in results.cells(result.table):
+        row = rows[finding[:2]]
+        assert row[2:7] == finding[2:7]  # as print(result) shows them
+        assert row[7].split()[-1] == finding[7]
+
+
+@pytest.mark.slow
+def test_numbers_of_quantities(page, fit, items):
+    statistics = soc.summarize(items, folds=0, progress=False)
+    left = soc.quantities.variance_reduction(fit, items, weight="items", progress=False)["ratio"]
+    shrinkage = soc.quantities.shrinkage(fit, items, progress=False)["share"]
+    shares = {
+        "R-squared of the score": soc.quantities.r_squared(fit, statistics),
+        "Error that outcomes take away": 1 - left,
+        "Share of the score in estimates": shrinkage,
+    }
+    for name, draws in shares.items():
+        expected = np.quantile(draws, [0.5, 0.05, 0.95])
+        np.testing.assert_allclose(numbers_in(*page.row(name)[1:3]), expected, atol=6e-4)
+
+
+@pytest.mark.slow
+def test_numbers_of_decisions(page, fit, items):
+    chance = soc.decisions.probability_above(fit, items, THRESHOLD, progress=False)
+    for prob in (0.5, 0.9):
+        row = page.row(f"Above 0.05 with a probability of more than {prob:.0%}")
+        assert numbers_in(row[1]) == [(chance > prob).sum()]
+    loss = soc.decisions.expected_loss(fit, items, THRESHOLD, progress=False)
+    least = loss[["loss_if_chosen", "loss_if_not"]].min(axis=1).sum()
+    (best,) = [row for row in page.rows if "posterior mean" in row[0] and len(row) == 3]
+    np.testing.assert_allclose(numbers_in(*best[1:]), [loss["choose"].sum(), least], **SHOWN)
+    expected = [0, loss["loss_if_not"].sum()]
+    np.testing.assert_allclose(numbers_in(*page.row("Choose none")[1:]), expected, **SHOWN)
+
+
+@pytest.mark.slow
+def test_items_at_the_top(page, fit, items):
+    """Lists hold the items that all items' posteriors put first, with their numbers."""
+    posteriors = soc.item_posteriors(fit, items, progress=False)
+    top = posteriors.nlargest(10, "theta_mean")
+    rows = page.table("90% interval")
+    assert [row[1] for row in rows] == list(map(str, top.index))
+    assert [row[2] for row in rows] == list(top["kind"])
+    for row, (_, item) in zip(rows, top.iterrows(), strict=True):
+        expected = item[["theta_mean", "theta_q05", "theta_q95"]].astype(float)
+        np.testing.assert_allclose(numbers_in(*row[-2:]), expected, **SHOWN)
+    cautious = soc.decisions.risk_adjusted(fit, items, progress=False).nlargest(10)
+    assert [row[1] for row in page.table("10% quantile")] == list(map(str, cautious.index))
+    more = float(f"{items.source['exposure'].median():.3g}")
+    gain = soc.decisions.value_of_exposure(fit, items, more, threshold=THRESHOLD, progress=False)
+    gain = gain["value"].nlargest(10)
+    rows = page.table("Value")
+    assert [row[1] for row in rows] == list(map(str, gain.index))
+    np.testing.assert_allclose([numbers_in(row[-1])[0] for row in rows], gain, **SHOWN)
+
+
+@pytest.mark.slow
+def test_the_command_writes_the_same_page(page, fit, items, tmp_path, capsys):
+    """From files, with the same seed: the same pictures and numbers."""
+    items.source.to_parquet(tmp_path / "items.parquet")
+    fit.save(tmp_path / "fit.nc")
+    words = ["report", "fit.nc", "items.parquet", "--out", "page.html"]
+    words = [str(tmp_path / word) if "." in word else word for word in words]
+    words += ["--by", "kind", "--threshold", str(THRESHOLD), "--seed", "3", "--quiet"]
+    assert main(words) == 0
+    assert capsys.readouterr().err == ""
+    again = Page((tmp_path / "page.html").read_text(encoding="utf-8"))
+    assert again.images() == page.images()
+    tables = [[row for row in p.rows if row[0] != "Rank"] for p in (again, page)]
+    assert tables[0] == tables[1]
+
+
+def test_nothing_is_written_where_a_page_is_refused(fit, items, tmp_path):
+    negative = dataclasses.replace(items, source=items.source.assign(exposure=-1.0))
+    for data, name in ((items, "absent/page.html"), (items, "page.nc"), (negative, "page.html")):
+        with pytest.raises(soc.SocError):
+            soc.report(fit, data, out=tmp_path / name, progress=False)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_many_items_are_sampled_and_clusters_are_found_from_all(fit, tmp_path):
+    """Lists and counts stay those of all 24,000 items, and the page says what was sampled."""
+    frame = soc.simulation.s1(24_000, seed=9)
+    rng = np.random.default_rng(8)
+    frame["c"] = rng.integers(0, 200, len(frame))
+    rate = frame["score"] * np.exp(rng.normal(0, 1.0, 200))[frame["c"]]
+    frame["count"] = rng.poisson(rate * frame["exposure"])
+    roles = {"score": "score", "count": "count", "exposure": "exposure", "cluster": "c"}
+    items = soc.PoissonItems(frame, **roles)
+    page = check_structure(write(fit, items, tmp_path, threshold=THRESHOLD))
+    assert "a random 20,000 of 24,000 items" in page.words
+    posteriors = soc.item_posteriors(fit, items, progress=False)
+    top = posteriors.nlargest(10, "theta_mean")
+    assert [row[1] for row in page.table("90% interval")] == list(map(str, top.index))
+    chance = soc.decisions.probability_above(fit, items, THRESHOLD, progress=False)
+    row = page.row("Above 0.05 with a probability of more than 90%")
+    # representative draws stand for all: an item at the threshold may fall on its other side
+    assert numbers_in(row[1])[0] == pytest.approx((chance > 0.9).sum(), abs=5)
+    (row,) = [row for row in page.rows if "clusters" in row]
+    assert "ok" not in row[-1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["normal", "five_steps"])
+def test_other_fits(name, example, tmp_path):
+    """All kinds of fits fill a page; a fit with a single draw has no bands."""
+    items = example(name).case.items(example(name).frame.head(400))
+    page = check_structure(write(example(name).fit, items, tmp_path, threshold=0.1))
+    assert any("90% band" in row for row in page.rows) == (name != "five_steps")
+    assert len(page.images()) >= 8
+    assert "nan" not in page.words.lower().split()
+    posteriors = soc.item_posteriors(example(name).fit, items, progress=False)
+    top = posteriors["theta_mean"].nlargest(10)
+    assert [row[1] for row in page.table("90% interval")] == list(map(str, top.index))
+
+
+@pytest.fixture(scope="module")
+def hostile(fit, items, tmp_path_factory):
+    """A page whose names, labels, title and status are markup or unseen characters."""
+    status = soc.Status(False, "it stopped <early>", 0.9, 0.1, 1.0)
+    labels = pd.Index([f"<b>{k}</b>" for k in items.source.index], name="<i>&name")
+    table = items.source.rename(columns=HOSTILE).set_index(labels)
+    table[HOSTILE["kind"]] = np.resize(np.array(["</td>", "$x_{$ $", None], object), len(table))
+    roles = {role: HOSTILE[role] for role in ("score", "count", "exposure")}
+    options = {"by": HOSTILE["kind"], "title": f"{SCRIPT} & \u202e\x00 title", "threshold": 0.05}
+    folder = tmp_path_factory.mktemp("hostile")
+    bad = dataclasses.replace(fit, status=status)
+    return write(bad, soc.PoissonItems(table, **roles), folder, **options)
+
+
+@pytest.mark.slow
+def test_names_are_text(hostile):
+    """Names and labels appear as text, whatever they hold, and never as markup."""
+    page = check_structure(hostile)
+    assert not {"i", "b", "script"} & {tag for tag, _ in page.tags}
+    assert SCRIPT not in hostile
+    assert not {"\u202e", "\x00"} & set(hostile)
+    assert "It stopped <early>." in page.words
+    assert HOSTILE["count"] in page.words
+    assert HOSTILE["score"] in page.words
+    assert f"{SCRIPT} & \ufffd\ufffd title" in page.words
+    assert all(row[1].startswith("<b>") for row in page.table("90% interval"))
+
+
+PROBE = """<body><iframe id="f" src="report.html" style="width:{width}px;height:900px;border:0">
+</iframe><script>document.getElementById("f").onload = () => {{
+const page = document.getElementById("f").contentDocument.documentElement;
+document.title = JSON.stringify([page.scrollWidth, page.clientWidth]);}}</script>"""
+
+
+@pytest.mark.slow
+def test_no_sideways_scroll_on_a_phone(hostile, tmp_path):
+    browser = shutil.which("chromium") or shutil.which("chromium-browser")
+    if browser is None:
+        pytest.skip("no Chromium, which measures the page as it is laid out")
+    (tmp_path / "report.html").write_text(hostile, encoding="utf-8")
+    (tmp_path / "probe.html").write_text(PROBE.format(width=390))
+    words = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"]
+    words += ["--allow-file-access-from-files", f"--user-data-dir={tmp_path / 'browser'}"]
+    words += ["--virtual-time-budget=5000", "--dump-dom", (tmp_path / "probe.html").as_uri()]
+    layout = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True).stdout
+    needed, available = json.loads(re.search("<title>(.*?)</title>", layout)[1])
+    assert 0 < needed <= available

@@ -1,0 +1,287 @@
+"""R^2, variance reduction, shrinkage, comparisons of scores and effects of groups.
+
+Against closed forms and sums over items one by one.
+"""
+
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+
+import soc_pymc as soc
+from soc_pymc import quantities
+from soc_pymc._model.splines import knots_in
+from soc_pymc.inference.results import Fit
+from soc_pymc.posterior.predictive import posterior_of
+from tests.examples import CASES, COUNT_ROLES
+from tests.studies.two_scores import simulated
+from tests.thinning import thinned
+
+QUIET = {"progress": False}
+ROLES = {"count": "count", "exposure": "exposure"}
+
+
+def known_fit(fit: Fit, **curves) -> Fit:
+    """A fit with one draw of given values at its knots: functions of the knots' scores."""
+    posterior = fit.data["posterior"].to_dataset().isel(chain=[0], draw=[0])
+    for name, values in curves.items():
+        knot = posterior[name].dims[-1]
+        axis = fit.axis(knot.removesuffix("_knot"))
+        at = values(axis.inverse(knots_in(fit.data, knot)))
+        posterior[name] = (posterior[name].dims, at[None, None])
+    groups = {name: node.to_dataset() for name, node in fit.data.children.items()}
+    tree = xr.DataTree.from_dict({**groups, "posterior": posterior})
+    tree.attrs = fit.data.attrs
+    return Fit(tree, fit.prior, fit.method, fit.status)
+
+
+def level(value):
+    return lambda score: np.full(len(score), np.log(value))
+
+
+@pytest.fixture(scope="module")
+def plain_fit(small_fit):
+    """E(theta | t) = t and cv2 = .25: straight lines on log t, which splines hold exactly."""
+    return known_fit(small_fit, log_mean=np.log, log_cv2=level(0.25))
+
+
+# --- closed forms --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("weight", ["items", "exposure"])
+def test_closed_form(plain_fit, small_items, small_statistics, weight):
+    """With E(theta | t) = t, cv2 = .25: R^2 = Var t / (Var t + .25 E t^2), and of few wide bins."""
+    t = small_items.source["score"].to_numpy()
+    w = np.ones(len(t)) if weight == "items" else small_items.source["exposure"].to_numpy()
+    mean, square = np.average(t, weights=w), np.average(t**2, weights=w)
+    expected = (square - mean**2) / (square - mean**2 + 0.25 * square)
+    fine = soc.summarize(small_items, **QUIET)
+    found = float(quantities.r_squared(plain_fit, fine, weight=weight)[0, 0])
+    # 400 bins hold t to second order; exposure is spread over the scores of a bin unevenly
+    tolerance = 1e-3 if weight == "items" else 4e-3
+    assert abs(found - expected) < tolerance
+    # what the 20 bins of equal items that made the fit hide is the tail of the last one
+    assert abs(float(quantities.r_squared(plain_fit, weight=weight)[0, 0]) - expected) < 0.02
+    of_same = quantities.r_squared(plain_fit, small_statistics, weight=weight)
+    np.testing.assert_allclose(quantities.r_squared(plain_fit, weight=weight), of_same, rtol=1e-9)
+
+
+def test_no_variance_and_no_exposure(small_fit, small_items):
+    """Where t says all, R^2 is 1 and outcomes add nothing; nothing seen leaves the prior."""
+    sure = known_fit(small_fit, log_mean=np.log, log_cv2=level(1e-12))
+    assert float(quantities.r_squared(sure)[0, 0]) > 1 - 1e-9
+    assert (
+        abs(float(quantities.variance_reduction(sure, small_items, **QUIET)["ratio"][0, 0]) - 1)
+        < 1e-6
+    )
+    assert abs(float(quantities.shrinkage(sure, small_items, **QUIET)["share"][0, 0]) - 1) < 1e-6
+    constant = known_fit(small_fit, log_mean=level(0.1), log_cv2=level(0.3))
+    np.testing.assert_allclose(quantities.r_squared(constant), 0.0, atol=1e-12)
+    unseen = small_items.source.assign(count=0, exposure=0)
+    unseen.loc[unseen.index[0], "exposure"] = 1
+    items = soc.PoissonItems(unseen, score="score", **ROLES)
+    gain = quantities.variance_reduction(small_fit, items, weight="items", **QUIET)
+    np.testing.assert_allclose(gain["ratio"], 1.0, atol=1e-3)
+    share = quantities.shrinkage(small_fit, items, **QUIET)["share"]
+    np.testing.assert_allclose(share, 1.0, atol=1e-3)
+
+
+def test_unit_of_exposure(plain_fit, small_items):
+    """In thousandths of the unit of N rates are a thousandth: ratios stay."""
+    frame = small_items.source
+    scaled = soc.PoissonItems(
+        frame.assign(score=frame["score"] / 1000, exposure=frame["exposure"] * 1000),
+        score="score", **ROLES,
+    )  # fmt: skip
+    edges = soc.summarize(small_items, bins=40, **QUIET).edges
+    stats = soc.summarize(scaled, edges=edges / 1000, **QUIET)
+    five = soc.fit(stats, method=soc.FiveSteps(), **QUIET)
+    there = known_fit(five, log_mean=np.log, log_cv2=level(0.25))
+    here = soc.summarize(small_items, edges=edges, **QUIET)
+    np.testing.assert_allclose(
+        quantities.r_squared(there, stats), quantities.r_squared(plain_fit, here), rtol=1e-9
+    )
+    one, two = (
+        quantities.variance_reduction(f, s, **QUIET)["ratio"]
+        for f, s in ((there, stats), (plain_fit, here))
+    )
+    # cells of exposures times 1000 begin elsewhere
+    np.testing.assert_allclose(one, two, rtol=1e-3)
+
+
+# --- item by item --------------------------------------------------------------------------------
+
+NAMES = ("gamma", "normal", "beta", "gamma_mixture", "groups", "five_steps")
+
+
+@pytest.mark.parametrize("name", thinned(NAMES, ["gamma"]))
+def test_ratios_are_sums_over_items(example, name):
+    """Every draw against sums over the items; bins and cells cost a few percent of a draw's value,
+    and less of the mean.
+    """
+    fit, items, frame = (getattr(example(name), part) for part in ("fit", "items", "frame"))
+    law = posterior_of(fit)
+    roles = {role: column for role, column in items.roles.items() if role != "group"}
+    columns = {role: frame[column].to_numpy(dtype=float) for role, column in roles.items()}
+    if name == "groups":
+        columns["group"] = frame["kind"].to_numpy(dtype=object)
+    size = columns[law.outcome.size]
+    curves = law.curves(columns["score"], columns.get("group"), size)
+    mean, after, _ = law.moments(columns)
+    stats = soc.summarize(items, on_leakage="ignore", **QUIET)
+    if fit.prior.exposure is None:
+        explained, within = curves["mean"].var(axis=1), curves["variance"].mean(axis=1)
+        squared = quantities.r_squared(fit, stats).to_numpy().ravel()
+        exact = explained / (explained + within)
+        assert squared.mean() == pytest.approx(exact.mean(), abs=4e-3)
+        assert np.quantile(np.abs(squared / exact - 1), 0.9) < 0.02
+    ratio = quantities.variance_reduction(fit, items, weight="items", bins=5, **QUIET)
+    tolerance = 0.015 if fit.prior.gridded else 6e-3  # cells of mixtures are of merged bins
+    exact = after.sum(axis=1) / curves["variance"].sum(axis=1)
+    assert float(ratio["ratio"].mean()) == pytest.approx(exact.mean(), abs=tolerance)
+    assert ratio["n_items"].to_numpy().sum() == len(frame)
+    response = {
+        "exposure": lambda: size * after / mean,
+        "noise_sd": lambda: after / size**2,
+        "trials": lambda: 1.0 - prior_share(law, curves, size),
+    }[law.outcome.size]
+    if law.outcome.size != "trials" or name == "beta":
+        share = quantities.shrinkage(fit, items, **QUIET)["share"]
+        assert float(share.mean()) == pytest.approx((1.0 - response()).mean(), abs=tolerance)
+    one_bin = quantities.variance_reduction(fit, stats, weight="items", bins=1, **QUIET)
+    np.testing.assert_allclose(one_bin["ratio_by_bin"][..., 0], one_bin["ratio"], rtol=1e-12)
+
+
+def prior_share(law, curves, trials):
+    """Returns (a + b) / (a + b + n) of Beta priors."""
+    total = curves["a"] + curves["b"]
+    return total / (total + trials)
+
+
+@pytest.mark.parametrize("smooth", [True, False])
+def test_five_steps_have_one_draw(small_items, small_statistics, small_fit, smooth):
+    """Near the Bayesian means, between fits to 4,000 items in 20 bins; steps stay in their bins."""
+    fit = soc.fit(small_statistics, method=soc.FiveSteps(smooth=smooth), **QUIET)
+    squared = quantities.r_squared(fit)
+    assert squared.shape == (1, 1)
+    assert abs(float(squared[0, 0]) - float(quantities.r_squared(small_fit).mean())) < 0.1
+    law = posterior_of(fit)
+    columns = {name: small_items.source[name].to_numpy(dtype=float) for name in COUNT_ROLES}
+    exact = law.moments(columns)[1].sum() / law.curves(columns["score"])["variance"].sum()
+    ratio = quantities.variance_reduction(fit, small_items, weight="items", **QUIET)["ratio"]
+    assert abs(float(ratio[0, 0]) - exact) < 0.02
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("weight", ["items", "exposure"])
+def test_what_exposure_explains_at_equal_scores_is_unexplained(by_size, weight):
+    """R^2 from simulated theta by regression on fine bins, known to some 3%, is asked to .05."""
+    frame, stats, fit = by_size
+    w = np.ones(len(frame)) if weight == "items" else frame["exposure"].to_numpy()
+    cell = np.unique(np.digitize(frame["score"], np.linspace(0.02, 0.2, 60)), return_inverse=True)[
+        1
+    ]
+    mean = (np.bincount(cell, w * frame["theta"]) / np.bincount(cell, w))[cell]
+    within = np.average((frame["theta"] - mean) ** 2, weights=w)
+    between = np.average((mean - np.average(mean, weights=w)) ** 2, weights=w)
+    for statistics in (None, stats):  # the fit itself keeps the sizes of a bin together
+        squared = float(quantities.r_squared(fit, statistics, weight=weight).mean())
+        assert squared == pytest.approx(between / (between + within), abs=0.05)
+
+
+@pytest.mark.slow
+def test_outcomes_add_to_score_and_exposure_both(by_size):
+    """The oracle's ratio, of shape 20 and rate 20 / E(theta | t, N), to a tenth."""
+    frame, stats, fit = by_size
+    ratio = quantities.variance_reduction(fit, stats, weight="items", bins=3, **QUIET)["ratio"]
+    mean = frame["score"] * np.where(frame["exposure"] > 1000, 2 / 3, 4 / 3)
+    after = (20 + frame["count"]) / (20 / mean + frame["exposure"]) ** 2
+    assert float(ratio.mean()) == pytest.approx(after.sum() / (mean**2 / 20).sum(), rel=0.1)
+
+
+@pytest.fixture(scope="module")
+def by_size():
+    """Items whose rate halves from small exposures to large ones, and a fit that knows."""
+    rng, n = np.random.default_rng(3), 6000
+    frame, large = pd.DataFrame({"score": rng.uniform(0.02, 0.2, n)}), rng.random(n) < 0.5
+    frame["exposure"] = np.where(large, 2000.0, 100.0)
+    frame["theta"] = frame["score"] * np.where(large, 2 / 3, 4 / 3) * rng.gamma(20.0, 1 / 20, n)
+    frame["count"] = rng.poisson(frame["theta"] * frame["exposure"])
+    stats = soc.summarize(soc.PoissonItems(frame, **COUNT_ROLES), bins=15, joint=True, **QUIET)
+    prior = soc.Gamma(exposure=soc.Spline())
+    return frame, stats, soc.fit(stats, prior, soc.VI(draws=40), **QUIET)
+
+
+# --- scores and groups ---------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_the_better_score_is_found():
+    """theta = m g h: score m g explains more than m, by what the simulation knows, within 4 sds.
+
+    Errors of scores that share outcomes go together: apart they would be taken to be larger.
+    """
+    frame, _ = simulated(4000, seed=1, apart=0.3)
+    pairs = {}
+    for name in ("a", "b"):
+        items = soc.PoissonItems(frame, score=name, **ROLES)
+        pairs[name] = soc.fit(soc.summarize(items, **QUIET), **QUIET), items
+    found = quantities.compare_scores(pairs, sample=2000, **QUIET)
+    draws = -found["unexplained"].sel(score="b").to_numpy()
+    truth = frame["b"].var(ddof=0) - frame["a"].var(ddof=0)
+    assert abs(draws.mean() - truth) < 4 * draws.std()
+    assert (found["r_squared"] < 0).all()
+    assert 0.3 < float(found["correlation"][0]) < 0.95
+
+
+@pytest.mark.parametrize("name", ["gamma", pytest.param("groups", marks=pytest.mark.slow)])
+def test_a_score_is_as_good_as_itself(example, name):
+    """And other items, or the same in another order, are refused."""
+    fit, items = example(name).fit, example(name).items
+    found = quantities.compare_scores(
+        {"a": (fit, items), "again": (fit, items)}, sample=500, **QUIET
+    )
+    assert float(found["correlation"][0]) > 0.95
+    assert float(np.abs(found["r_squared"]).max()) < 1e-9
+    turned = CASES[name].items(items.source.iloc[::-1])
+    with pytest.raises(soc.ItemsError, match="same rows"):
+        quantities.compare_scores({"a": (fit, items), "b": (fit, turned)}, **QUIET)
+
+
+@pytest.mark.slow
+def test_effects_of_groups_are_those_of_the_curves(example):
+    """Curves of both levels moved by constants that vary from draw to draw: the factor is exp of
+    a level's constant less the items' mean of them. Quantiles of its draws are exact.
+    """
+    fit, stats = example("groups").fit, example("groups").statistics
+    posterior, tree = fit.data["posterior"].to_dataset(), fit.data.copy()
+    name = "log_mean_of_kind" if "log_mean_of_kind" in posterior else "log_mean_of_group"
+    level = next(dim for dim in posterior[name].dims if dim not in ("chain", "draw", "mean_knot"))
+    rng, shape = np.random.default_rng(0), (posterior.sizes["chain"], posterior.sizes["draw"], 2)
+    moved = xr.DataArray(
+        np.array([0.4, -0.1]) + 0.1 * rng.normal(size=shape),
+        {level: ["a", "b"]},
+        ("chain", "draw", level),
+    )
+    values = (posterior["log_mean"] + moved.reindex_like(posterior[name][level])).transpose(
+        *posterior[name].dims
+    )
+    tree["posterior"] = xr.DataTree(posterior.assign({name: values}))
+    effects = quantities.group_effects(
+        Fit(tree, fit.prior, fit.method, fit.status), stats, prob=0.8
+    )
+    share = example("groups").frame["kind"].value_counts(normalize=True)[["a", "b"]].to_numpy()
+    draws = moved.to_numpy().reshape(-1, 2)
+    draws = draws - (draws @ share)[:, None]
+    table = effects.table.set_index("level").loc[["a", "b"]]
+    low, middle, high = np.exp(np.quantile(draws, [0.1, 0.5, 0.9], axis=0))
+    np.testing.assert_allclose(table["low"], low, rtol=1e-6)
+    np.testing.assert_allclose(table["effect"], middle, rtol=1e-6)
+    np.testing.assert_allclose(table["high"], high, rtol=1e-6)
+    np.testing.assert_allclose(table["p_above"], (draws > 0).mean(axis=0))
+    np.testing.assert_array_equal(table["differs"], (low > 1) | (high < 1))
+    row = effects.by_chance.loc["kind"]
+    assert row["by_chance"] == pytest.approx(0.4)
+    spread = np.exp(np.quantile(draws.std(axis=1, ddof=1), [0.1, 0.5, 0.9]))
+    np.testing.assert_allclose(row[["sd_low", "sd", "sd_high"]].astype(float), spread, rtol=1e-6)
+    assert f"factor of {row['sd']:.3g} (one sd; 80% interval" in repr(effects)
