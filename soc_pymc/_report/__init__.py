@@ -16,7 +16,7 @@ from .._lib.errors import FitError, ItemsWarning
 from .._lib.files import replacing
 from .._lib.progress import phase
 from .._lib.threads import one_blas_thread
-from ..checks._check import CheckResult, Finding, check, cluster_finding
+from ..checks._check import CheckResult, Finding, check, cluster_finding, title_of
 from ..checks.findings import advise
 from ..checks.results import result_table
 from ..data.groups import group_roles, roles_of
@@ -182,7 +182,7 @@ def _with_finding(
     table = pd.concat([known[:at], row, known[at:]], ignore_index=True)
     before = len(list(advise(known, fit, outcome, n, columns)))
     advice = (*advise(table, fit, outcome, n, columns), *result.advice[before:])
-    return replace(result, table=table, advice=advice)
+    return replace(result, table=table, advice=advice, title=title_of(table, n))
 
 
 def _page(results: Results) -> str:

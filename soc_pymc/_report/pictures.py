@@ -18,11 +18,12 @@ from matplotlib.figure import Figure
 
 from .. import plots
 from ..checks._check import CheckResult
+from ..checks.results import Result
 from ..data.groups import roles_of
 from ..inference.results import Fit
 from ..plots.style import BLUE, is_rate, rate_axis, tidy
-from ..quantities import GroupEffects
-from .formats import BANDS, number
+from ..quantities.group_effects import ALL_LEVELS
+from .formats import BANDS
 
 _LARGEST_SVG = 160_000  # bytes, from which on pixels are smaller
 _MOST_POINTS = 1000  # of an SVG, which is not made if it has more: each has over 100 bytes
@@ -30,7 +31,6 @@ _DPI = 200
 _WIDE = 5.6  # inches: letters can be read on a phone and are as large as text on a screen
 _SHORT = 28  # characters of a label that fit above a panel
 _LEVELS = 20  # levels of a column of groups
-_INTERVAL = (0.05, 0.5, 0.95)
 _SETTINGS = {
     "text.usetex": False,
     "svg.fonttype": "path",  # the same on every machine, whatever fonts it has
@@ -141,30 +141,15 @@ def picture_of_curves(fit: Fit) -> Picture:
     return _picture(draw, (_WIDE, 5.8))
 
 
-def picture_of_levels(effects: GroupEffects) -> Picture:
+def picture_of_levels(effects: Result) -> Picture:
     """Effects of levels of groups, with labels that pictures can show."""
-    table = effects.table
-    columns = {c: drawable(c, f"column {k}") for k, c in enumerate(effects.by_chance.index, 1)}
-    shown = pd.DataFrame(
-        {
-            "what": table["column"].map(columns),
-            "where": [drawable(x, f"level {k}") for k, x in enumerate(table["level"], 1)],
-            "value": table["effect"],
-            "low": table["low"],
-            "high": table["high"],
-            "verdict": np.where(table["differs"], "warn", "ok"),
-        }
-    )
-    return picture_of_intervals(shown, effects.neutral)
-
-
-def picture_of_share(left: xr.Dataset) -> Picture:
-    """Share of the variance of theta that outcomes leave, by bin of the score."""
-    low, middle, high = np.quantile(left["ratio_by_bin"], _INTERVAL, axis=(0, 1))
-    names = [number(score) for score in left["score"].to_numpy()]
-    what = "E Var(theta | t, y) / Var(theta | t), by score t"
-    columns = {"what": what, "where": names, "value": middle, "low": low, "high": high}
-    return picture_of_intervals(pd.DataFrame(columns))
+    table = effects.table[effects.table["where"] != ALL_LEVELS]
+    columns = {
+        what: drawable(what, f"column {k}") for k, what in enumerate(table["what"].unique(), 1)
+    }
+    labels = [drawable(name, f"level {k}") for k, name in enumerate(table["where"], 1)]
+    shown = table.assign(what=table["what"].map(columns), where=labels)
+    return picture_of_intervals(shown, effects.data.attrs["neutral"])
 
 
 def picture_of_intervals(table: pd.DataFrame, reference: float | None = None) -> Picture:

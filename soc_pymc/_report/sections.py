@@ -26,7 +26,6 @@ from ..plots import fit_data
 from ..posterior.calibration import bands, calibration_curves
 from ..posterior.curves import P_ZERO
 from ..posterior.interface import Posterior
-from ..quantities.group_effects import sentences_of
 from . import pictures
 from .formats import BANDS, Label, band, central, counted, exact, number, percent, whole
 from .overview import Overview
@@ -35,7 +34,7 @@ _FEW = 8  # groups of the table before the rest is folded
 _MOST_GROUPS = 100
 _GROUP_CURVES = 20
 _FINDINGS = 12  # before the rest is folded
-_CHECK_COLUMNS = (
+_COLUMNS = (
     ("what", ""), ("where", "slice"), ("n", "n"), ("value", "n"), ("low", "n"), ("high", "n"),
     ("p", "n"), ("verdict", "verdict"),
 )  # fmt: skip
@@ -334,15 +333,10 @@ def _levels(results: Results) -> dict[str, Any] | None:
     if not fit.groups or fit.one_draw:
         return None
     effects = quantities.group_effects(fit, results.stats)
-    rows = [
-        [Label(f"{column} = {level}"), whole(n), number(effect), band(low, high)]
-        for column, level, n, effect, low, high in effects.table.iloc[:, :6].to_numpy().tolist()
-    ]
-    head = f"{effects.effect} of E(theta | score)".capitalize()
-    columns = [("Level", ""), *_numbers("Items", head), *_interval(fit, "90% interval")]
-    table = Table("Levels at equal score", columns, rows[:_MOST_GROUPS])
+    rows = [(*map(Label, row[:2]), *row[2:]) for row in cells(effects.table)]
+    table = Table("Levels at equal score", _COLUMNS, rows[:_MOST_GROUPS])
     return {
-        "sentences": list(sentences_of(effects)),
+        "sentences": effects.advice,
         "table": table.folded(_FEW, "Further levels", "more level"),
         "picture": pictures.picture_of_levels(effects),
     }
@@ -357,7 +351,7 @@ def checks(results: Results) -> dict[str, Any]:
     return {
         "advice": result.advice,
         "n": len(rows),
-        "findings": Table("Findings", _CHECK_COLUMNS, rows).folded(
+        "findings": Table("Findings", _COLUMNS, rows).folded(
             first, "Further findings", "further finding" if first else "finding"
         ),
         "panels": _panels(result),
@@ -387,7 +381,7 @@ def score_quality(results: Results) -> dict[str, Any]:
     progress = results.options.progress
     explained = quantities.r_squared(fit, stats)
     left = quantities.variance_reduction(fit, stats, weight="items", progress=progress)
-    share = quantities.shrinkage(fit, stats, weight="items", progress=progress)["share"]
+    share = quantities.shrinkage(fit, stats, weight="items", progress=progress).data["share"]
     measures = (
         (
             "R-squared of the score",
@@ -397,7 +391,7 @@ def score_quality(results: Results) -> dict[str, Any]:
         ),
         (
             "Error that outcomes take away",
-            1 - left["ratio"],
+            1 - left.data["ratio"],
             f"The items' own {words.outcomes} take away {{}} of the mean squared error that the "
             "calibrated score has by itself.",
         ),
@@ -420,7 +414,7 @@ def score_quality(results: Results) -> dict[str, Any]:
     return {
         "in_short": in_short,
         "table": Table("Quantities", columns, rows),
-        "picture": pictures.picture_of_share(left),
+        "picture": pictures.picture_of_intervals(left.table),
     }
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -33,15 +33,15 @@ from .curve_error import (
     replicated_distances,
     together,
 )
-from .findings import TOGETHER, advise, html_of_check, text_of_check
+from .findings import TOGETHER, advise
 from .leave_one_out import elpd_record, leave_cells_out, leave_items_out
 from .predictive import (
-    GRID,
     LEAST,
     SlicePit,
     column_slices,
     cut_columns,
     pit_by_score,
+    pit_dataset,
     predictive_cdf,
     predictive_tests,
     randomised_pit,
@@ -50,7 +50,7 @@ from .predictive import (
     thin,
     uniformity,
 )
-from .results import FAIL, OK, WARN, WARNS, result_table, with_verdicts
+from .results import FAIL, OK, VERDICTS, WARN, WARNS, Result, result_table, with_verdicts
 
 Mask = NDArray[np.bool_]
 Finding = dict[str, Any]
@@ -66,8 +66,8 @@ _LOO = ("elpd", "standard_error", "p_loo", "pareto_k")
 _ESS_FRACTION = 0.1
 
 
-@dataclass(frozen=True, eq=False)
-class CheckResult:
+@dataclass(frozen=True, eq=False, repr=False)
+class CheckResult(Result):
     """What the checks of a fit found.
 
     Attributes
@@ -108,25 +108,17 @@ class CheckResult:
     ['what', 'where', 'n', 'value', 'low', 'high', 'p', 'verdict']
     """
 
-    table: pd.DataFrame
-    data: xr.DataTree
-    advice: tuple[str, ...]
     elpd: Any = None
 
-    @property
-    def _n_items(self) -> int:
-        return int(self.data["pit"]["n_items"].sel(slice="all items"))
-
-    def __repr__(self) -> str:
-        return text_of_check(self.table, self.advice, self._n_items)
+    rows: ClassVar[int] = 5
 
     def _repr_html_(self) -> str:
-        words = html_of_check(self.table, self.advice, self._n_items)
         from .._report.pictures import picture_of
         from ..plots.pit import plot_pit
 
         picture = picture_of(plot_pit, self, height=3.2)
-        return f'{words}<img src="{picture.source}" width="{picture.width}" alt="PIT of all items">'
+        image = f'<img src="{picture.source}" width="{picture.width}" alt="PIT of all items">'
+        return super()._repr_html_() + image
 
 
 @checked(
@@ -234,10 +226,10 @@ def check(
     if not fit.one_draw and (fit.widened or items.cluster is not None):
         rows.append(cluster_finding(fit, items))
     table = _table(rows, fit, n)
-    groups["pit"] = _pit_dataset(found)
+    groups["pit"] = pit_dataset(found)
     groups["pit_by_score"] = pit_by_score(columns["score"], pit)
     advice = (*advise(table, fit, outcome, n, names), *cut_columns(labels))
-    return CheckResult(table, xr.DataTree.from_dict(groups), advice)
+    return CheckResult(table, xr.DataTree.from_dict(groups), advice, title_of(table, n))
 
 
 def _check_cells(fit: Fit, stats: Statistics, seed: int, progress: bool | None) -> CheckResult:
@@ -245,7 +237,7 @@ def _check_cells(fit: Fit, stats: Statistics, seed: int, progress: bool | None) 
     cells = make_cells(fit, stats)
     found, replicated, by_score = cell_pit(fit, cells, np.random.default_rng(seed), progress)
     rows = _pit_findings(found, replicated)
-    groups = {"posterior": fit.data["posterior"].to_dataset(), "pit": _pit_dataset(found)}
+    groups = {"posterior": fit.data["posterior"].to_dataset(), "pit": pit_dataset(found)}
     groups["pit_by_score"] = by_score
     elpd = None
     if not fit.one_draw:
@@ -262,7 +254,14 @@ def _check_cells(fit: Fit, stats: Statistics, seed: int, progress: bool | None) 
         rows.append(cluster_finding(fit, stats))
     table = _table(rows, fit, stats.n_items)
     advice = advise(table, fit, outcome, stats.n_items, list(cells.levels))
-    return CheckResult(table, xr.DataTree.from_dict(groups), tuple(advice), elpd)
+    title = title_of(table, stats.n_items)
+    return CheckResult(table, xr.DataTree.from_dict(groups), tuple(advice), title, elpd)
+
+
+def title_of(table: pd.DataFrame, n_items: int) -> str:
+    """Numbers of items and verdicts."""
+    counts = table["verdict"].value_counts()
+    return f"check: {n_items:,} items, " + ", ".join(f"{counts.get(v, 0)} {v}" for v in VERDICTS)
 
 
 # --- findings ------------------------------------------------------------------------------------
@@ -377,18 +376,6 @@ def _masks(
     }
     found = dict([*slices(outcome, columns, fit.atoms), *column_slices(named)])
     return {name: mask for name, mask in found.items() if mask.sum() >= min(LEAST, n)}
-
-
-def _pit_dataset(found: Mapping[str, SlicePit]) -> xr.Dataset:
-    """ECDFs of the PIT minus the uniform cdf, by slice: the pictures need nothing else."""
-    own = found.values()
-    numbers: dict[str, Any] = {
-        name: (("slice", "u"), np.array([getattr(pit, name) - GRID for pit in own]))
-        for name in ("randomised", "averaged")
-    }
-    numbers["n_items"] = "slice", [pit.n_items for pit in own]
-    numbers["p_value"] = "slice", [pit.test.p_value for pit in own]
-    return xr.Dataset(numbers, {"slice": list(found), "u": GRID})
 
 
 def _item_values(outcome: Outcome, values: Floats, at: Ints) -> xr.Dataset:

@@ -8,15 +8,12 @@ import pandas as pd
 from ..data.groups import group_roles, roles_of
 from ..families.outcomes import Outcome
 from ..inference.results import Fit
-from .results import FAIL, OK, WARN, as_html, as_text
+from .results import FAIL, OK, WARN
 
 _SMALL = 0.01  # ECDF differences below this matter to few uses
-_ROWS = 5  # findings shown, the worst
 _MATTERS = 1.1  # factor of the bands' width from which clusters are named
-_SENTENCES = 3  # of the advice
 TOGETHER = "PIT of slices"
 """The check of all slices by one quantity together."""
-_FIRST = ("inference", "all items", ">= ", "random items")  # where to look first
 
 
 # --- advice --------------------------------------------------------------------------------------
@@ -222,54 +219,3 @@ def _size_of_sample(failed: pd.DataFrame, n_items: int) -> Iterator[str]:
             f"With {n_items:,} items the smallest departures show: no cumulative probability is "
             f"off by more than {pit['statistic'].max():.3f}, which may not matter to you."
         )
-
-
-# --- the short table -----------------------------------------------------------------------------
-
-
-def _shown(table: pd.DataFrame) -> pd.DataFrame:
-    """The worst findings, the main slices first; then what is well, if there is room."""
-    rank = table["verdict"].map({FAIL: 0, WARN: 1, OK: 2})
-    main = table["where"].map(lambda name: any(part in name for part in _FIRST))
-    p = table["p"].fillna(-1.0).where(rank < 2, 1.0 * (table["where"] == _FIRST[0]))
-    order = pd.DataFrame({"rank": rank, "other": ~main, "p": p})
-    return table.loc[order.sort_values(["rank", "other", "p"], kind="stable").index[:_ROWS]]
-
-
-def _title(table: pd.DataFrame, n_items: int) -> str:
-    counts = table["verdict"].value_counts()
-    numbers = ", ".join(f"{counts.get(v, 0)} {v}" for v in (OK, WARN, FAIL))
-    return f"soc_pymc.CheckResult: {n_items:,} items, {numbers}"
-
-
-def _rest(table: pd.DataFrame, shown: pd.DataFrame) -> str:
-    """One line on all that the table does not show."""
-    rest = table.drop(shown.index)
-    if rest.empty:
-        return ""
-    fine = rest["verdict"] == OK
-    parts = [] if fine.all() else [f"{int((~fine).sum())} more like these"]
-    if fine.any():
-        slices = rest[fine].groupby("what", sort=False).size()
-        names = (f"{what}" + (f" in {n} slices" if n > 1 else "") for what, n in slices.items())
-        parts.append(f"ok: {', '.join(names)}")
-    return f"{'; '.join(parts)} (all in .table)"
-
-
-def _sentences(advice: Sequence[str]) -> list[str]:
-    more = len(advice) - _SENTENCES
-    return [*advice[:_SENTENCES], *([f"{more} more in .advice"] if more > 0 else [])]
-
-
-def text_of_check(table: pd.DataFrame, advice: Sequence[str], n_items: int) -> str:
-    """The worst rows of the table and the advice as at most a dozen lines."""
-    shown = _shown(table)
-    rest = _rest(table, shown)
-    notes = [*([rest] if rest else []), *(f"- {sentence}" for sentence in _sentences(advice))]
-    return as_text(_title(table, n_items), shown, notes)
-
-
-def html_of_check(table: pd.DataFrame, advice: Sequence[str], n_items: int) -> str:
-    """The same as HTML, all text escaped."""
-    shown = _shown(table)
-    return as_html(_title(table, n_items), shown, _rest(table, shown), _sentences(advice))

@@ -10,7 +10,7 @@ widely outcomes scatter about their expectations, and of counts how many are zer
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -141,6 +141,17 @@ def slice_pit(below: Floats, upto: Floats, pit: Floats, mask: Mask) -> SlicePit:
     """PIT of some items: the ends of their intervals, and their randomised values."""
     averaged = mean_pit_ecdf(below[mask], upto[mask])
     return SlicePit(pit_ecdf(pit[mask]), averaged, int(mask.sum()), uniformity(pit[mask]))
+
+
+def pit_dataset(found: Mapping[str, SlicePit]) -> xr.Dataset:
+    """ECDFs of the PIT minus the uniform cdf, by slice: the pictures need nothing else."""
+    numbers: dict[str, Any] = {
+        name: (("slice", "u"), np.array([getattr(pit, name) - GRID for pit in found.values()]))
+        for name in ("randomised", "averaged")
+    }
+    numbers["n_items"] = "slice", [pit.n_items for pit in found.values()]
+    numbers["p_value"] = "slice", [pit.test.p_value for pit in found.values()]
+    return xr.Dataset(numbers, {"slice": list(found), "u": GRID})
 
 
 def pit_by_score(score: Floats, pit: Floats) -> xr.Dataset:

@@ -1,8 +1,9 @@
 """The one table of results: of checks, held-out outcomes, drift, sensitivity and quantities."""
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from html import escape
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -45,6 +46,89 @@ def holm(p_value: Floats) -> Floats:
     return adjusted
 
 
+# --- intervals -----------------------------------------------------------------------------------
+
+PROB = 0.9
+"""Probability of intervals, where the user names none."""
+
+
+def intervals(draws: Floats, prob: float = PROB) -> dict[str, Floats]:
+    """Returns medians of draws (draws, ...) and central intervals, which a single draw has not."""
+    low, middle, high = np.quantile(draws, [(1 - prob) / 2, 0.5, (1 + prob) / 2], axis=0)
+    if len(draws) == 1:
+        low = high = np.full_like(middle, np.nan)
+    return {"value": middle, "low": low, "high": high}
+
+
+def two_sided(draws: Floats) -> Floats:
+    """Returns twice the share of draws on the rarer side of 0, (draws, ...)."""
+    above = np.mean(draws > 0, axis=0) + 0.5 * np.mean(draws == 0, axis=0)
+    return np.asarray(2.0 * np.minimum(above, 1.0 - above))
+
+
+# --- results -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """A table of results with what it is made of.
+
+    Attributes
+    ----------
+    table
+        ``what`` was found ``where``, of ``n`` items: a ``value``, the ends ``low`` and ``high`` of
+        its interval, ``p`` and ``verdict`` (``"ok"``, ``"warn"`` or ``"fail"``); NaN and None where
+        there is none. `print` shows the same columns, the worst rows first.
+    data
+        Draws and numbers behind the table.
+    advice
+        What the table means, in plain sentences.
+    title
+        What the result is of.
+    """
+
+    table: pd.DataFrame
+    data: Any
+    advice: tuple[str, ...] = ()
+    title: str = ""
+
+    rows: ClassVar[int] = 20  # shown by print
+    sentences: ClassVar[int] = 3
+
+    def __repr__(self) -> str:
+        shown, notes = self._shown()
+        rows = [COLUMNS, *cells(shown)]
+        widths = [max(len(row[k]) for row in rows) for k in range(len(COLUMNS))]
+        text = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in rows]
+        points = [f"- {sentence}" for sentence in self._advice()]
+        every = [f"<soc_pymc {self.title}>", *(line.rstrip() for line in text), *notes, *points]
+        return "\n".join(map(visible, every))
+
+    def _repr_html_(self) -> str:
+        shown, notes = self._shown()
+        items = "".join(f"<li>{escape(visible(point))}</li>" for point in self._advice())
+        table = html_table(f"soc_pymc {self.title}", cells(shown), COLUMNS, " ".join(notes))
+        return table + (f"<ul>{items}</ul>" if items else "")
+
+    def _shown(self) -> tuple[pd.DataFrame, list[str]]:
+        """The worst rows, then the first, and a line on all others."""
+        rank = self.table["verdict"].map({FAIL: 0, WARN: 1}).fillna(2)
+        p = self.table["p"].fillna(-1.0).where(rank < 2, 1.0)
+        order = pd.DataFrame({"rank": rank, "p": p}).sort_values(["rank", "p"], kind="stable")
+        shown = self.table.loc[order.index[: self.rows]]
+        rest = self.table.drop(shown.index)
+        if rest.empty:
+            return shown, []
+        counts = rest.groupby("what", sort=False).size()
+        names = (f"{what} ({n})" if n > 1 else str(what) for what, n in counts.items())
+        return shown, [f"{len(rest):,} more rows in .table: {', '.join(names)}"]
+
+    def _advice(self) -> list[str]:
+        more = len(self.advice) - self.sentences
+        note = [f"{more} more in .advice"] if more > 0 else []
+        return [*self.advice[: self.sentences], *note]
+
+
 # --- text and HTML -------------------------------------------------------------------------------
 
 
@@ -77,17 +161,3 @@ def _word(value: Any) -> str:
     if isinstance(value, float):
         return number(value)
     return visible("" if value is None else value)
-
-
-def as_text(title: str, table: pd.DataFrame, notes: Iterable[str] = ()) -> str:
-    """Returns a title, the table's columns and rows, and notes below."""
-    rows = [COLUMNS, *cells(table)]
-    widths = [max(len(row[k]) for row in rows) for k in range(len(COLUMNS))]
-    text = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in rows]
-    return "\n".join([f"<{title}>", *(line.rstrip() for line in text), *map(visible, notes)])
-
-
-def as_html(title: str, table: pd.DataFrame, note: str, points: Iterable[str] = ()) -> str:
-    """The same as HTML, all text escaped."""
-    items = "".join(f"<li>{escape(point)}</li>" for point in points)
-    return html_table(title, cells(table), COLUMNS, note) + (f"<ul>{items}</ul>" if items else "")

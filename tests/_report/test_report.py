@@ -92,11 +92,11 @@ def test_numbers_of_checks(page, fit, items):
 @pytest.mark.slow
 def test_numbers_of_quantities(page, fit, items):
     statistics = soc.summarize(items, folds=0, progress=False)
-    left = soc.quantities.variance_reduction(fit, items, weight="items", progress=False)["ratio"]
-    shrinkage = soc.quantities.shrinkage(fit, items, progress=False)["share"]
+    left = soc.quantities.variance_reduction(fit, items, weight="items", progress=False)
+    shrinkage = soc.quantities.shrinkage(fit, items, progress=False).data["share"]
     shares = {
         "R-squared of the score": soc.quantities.r_squared(fit, statistics),
-        "Error that outcomes take away": 1 - left,
+        "Error that outcomes take away": 1 - left.data["ratio"],
         "Share of the score in estimates": shrinkage,
     }
     for name, draws in shares.items():
@@ -129,7 +129,8 @@ def test_items_at_the_top(page, fit, items):
     for row, (_, item) in zip(rows, top.iterrows(), strict=True):
         expected = item[["theta_mean", "theta_q05", "theta_q95"]].astype(float)
         np.testing.assert_allclose(numbers_in(*row[-2:]), expected, **SHOWN)
-    cautious = soc.decisions.risk_adjusted(fit, items, progress=False).nlargest(10)
+    low = soc.item_posteriors(fit, items, quantiles=(0.1,), progress=False)["theta_q10"]
+    cautious = low.nlargest(10)
     assert [row[1] for row in page.table("10% quantile")] == list(map(str, cautious.index))
     more = float(f"{items.source['exposure'].median():.3g}")
     gain = soc.decisions.value_of_exposure(fit, items, more, threshold=THRESHOLD, progress=False)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pandas as pd
 
 import soc_pymc as soc
+from soc_pymc.checks.results import Result
 from tests.studies.common import Choice, counts, fit, options, real_counts, show, summarize
 
 BINS = {"adwords": 100, "simulated": 1000}
@@ -38,7 +39,8 @@ def in_sample(
     for name, model in fits.items():
         table = soc.check(model, items, progress=False).table.set_index(["what", "where"])
         share = soc.quantities.r_squared(model, stats).to_numpy()
-        left = soc.quantities.variance_reduction(model, items, progress=False)["ratio"].to_numpy()
+        left = soc.quantities.variance_reduction(model, items, progress=False)
+        left = left.data["ratio"].to_numpy()
         rows[name] = {
             "seconds of the fit": model.status.seconds,
             "PIT, all items: distance": table.loc[("PIT", "all items"), "value"],
@@ -68,7 +70,7 @@ def truth(frame: pd.DataFrame) -> pd.Series:
     return pd.Series(found, name="truth")
 
 
-def held_out(frame: pd.DataFrame, bins: int, seed: int = 0) -> soc.evaluate.HeldOut:
+def held_out(frame: pd.DataFrame, bins: int, seed: int = 0) -> Result:
     """Gains on a tenth of the exposure, of both methods and of first-order calibration."""
     split = soc.evaluate.split_items(counts(frame), 0.1, seed)
     _, fits = fits_of(split.train, bins)
@@ -90,7 +92,7 @@ def main() -> None:
     numbers.to_csv(chosen.out / "numbers.csv")
     show(numbers)
     held = held_out(frame, bins)
-    held.table.to_csv(chosen.out / "gains.csv", index=False)
+    held.data["gain"].to_dataset().to_dataframe().to_csv(chosen.out / "gains.csv")
     print(held, flush=True)
 
 
