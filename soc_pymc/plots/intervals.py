@@ -11,32 +11,33 @@ from numpy.typing import NDArray
 from .._lib.arguments import A, OrNone, Real, Whole, checked
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
+from ..checks.results import Result
 from . import style
 
 _ROW, _HEAD, _TALLEST = 0.24, 0.75, 14.0  # inches
 _NUMBERS = ("value", "low", "high")
-_TABLE = A(pd.DataFrame, "a table of results with columns where, value, low and high")
+_TABLE = A(pd.DataFrame | Result, "a table of results with columns where, value, low and high")
 
 
 @checked(table=_TABLE, rows=Whole(1), reference=OrNone(Real()))
 def plot_intervals(
-    table: pd.DataFrame,
+    table: pd.DataFrame | Result,
     rows: int = 30,
     reference: float | None = None,
     axes: Axes | Sequence[Axes] | NDArray[Any] | None = None,
 ) -> NDArray[Any]:
     """Draw the values of a table with their intervals: a panel by ``what``, a row by ``where``.
 
-    Tables of `soc.check`, `soc.drift`, `soc.sensitivity`, `soc.evaluate.held_out` and
-    `soc.quantities` have the columns that are needed, and so has any table that you rename. A dot
-    is the value, a line its interval, where it has one. Colours are verdicts: blue ok, orange warn,
-    red fail. Axes are logarithmic where all numbers of a panel are positive and differ much.
+    It takes what `soc.check`, `soc.drift`, `soc.sensitivity`, `soc.evaluate.held_out` and
+    `soc.quantities` return, and any table whose columns you rename. A dot is the value, a line its
+    interval, where it has one. Colours are verdicts: blue ok, orange warn, red fail. Axes are
+    logarithmic where all numbers of a panel are positive and differ much.
 
     Parameters
     ----------
     table
-        A table with columns ``where`` (names of rows) and ``value``; and if there are such, ``low``
-        and ``high``, ends of intervals, ``what`` (panels), ``verdict`` and ``p``.
+        A result, or a table with columns ``where`` (names of rows) and ``value``; and if there are
+        such, ``low`` and ``high``, ends of intervals, ``what`` (panels), ``verdict`` and ``p``.
     rows
         Most rows of a panel: of more, those with the worst verdict and then the least ``p`` are
         drawn, in their order; a table without these columns is drawn from its first row on.
@@ -65,7 +66,8 @@ def plot_intervals(
     >>> [label.get_text() for label in ax.get_yticklabels()]
     ['DE', 'FR']
     """
-    parts = [_worst(part, rows) for _, part in _checked(table).groupby("what", sort=False)]
+    frame = table.table if isinstance(table, Result) else table
+    parts = [_worst(part, rows) for _, part in _checked(frame).groupby("what", sort=False)]
     heights = [_HEAD + _ROW * len(shown) for shown, _ in parts]
     made = axes is None
     row = style.panels(
@@ -129,9 +131,6 @@ def _draw(ax: Axes, part: pd.DataFrame, total: int, reference: float | None) -> 
 
 
 def _text(name: Any) -> str:
-    """A row's name: days without their time, numbers in a few digits."""
-    if isinstance(name, pd.Timestamp):
-        return f"{name:%Y-%m-%d}"
     return f"{name:.4g}" if isinstance(name, float) else str(name)
 
 

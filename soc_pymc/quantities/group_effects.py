@@ -61,9 +61,9 @@ def group_effects(fit: Fit, stats: Statistics, *, prob: float = PROB) -> Result:
         posterior probability on the other side of no effect (1, or 0). The ``verdict`` is
         ``"warn"`` where the interval excludes no effect. A last row of each column has the sd of
         the levels' effects: many levels may matter together of which few differ one by one.
-        ``data`` has the draws of the effects by column, 0 on average over items, on the scale of
-        logarithms or log odds, with the attributes ``effect`` and ``neutral``; ``advice`` says how
-        many levels differ, and how many would by chance.
+        ``data`` has the draws of the effects (``effect_of_`` and the column's name), 0 on average
+        over items, on the scale of logarithms or log odds, with the attributes ``effect`` and
+        ``neutral``; ``advice`` says how many levels differ, and how many would by chance.
 
     Raises
     ------
@@ -105,7 +105,7 @@ def group_effects(fit: Fit, stats: Statistics, *, prob: float = PROB) -> Result:
     parts, advice, data = [], [], {}
     for place, grouping in enumerate(stats.groupings):
         draws, n = _draws(fit, posterior, stats, grouping, place)
-        data[grouping.column] = ("draw", grouping.column), draws
+        data[f"effect_of_{grouping.column}"] = ("draw", grouping.column), draws
         rows = pd.DataFrame(intervals(draws, prob)).apply(to_effect)
         differs = (rows["low"] > neutral) | (rows["high"] < neutral)
         rows = rows.assign(
