@@ -92,7 +92,7 @@ class Result:
     advice: tuple[str, ...] = ()
     title: str = ""
 
-    rows: ClassVar[int] = 20  # shown by print
+    rows: ClassVar[int] = 12  # shown by print
     sentences: ClassVar[int] = 3
 
     def __repr__(self) -> str:

@@ -34,6 +34,7 @@ from ..posterior.predictive import posterior_of
 from .baselines import BASELINES, fit_baselines
 from .splitting import Split, stream
 
+_ALL = "all items"
 _CHUNK = 100_000  # items whose predictive distribution is evaluated between reports of progress
 _EXPOSED = 25.0  # exposure in the test part that says something of an item (the paper's)
 
@@ -134,8 +135,8 @@ def held_out(
         given_t, given_y, pits[name] = _judged(fit, name, split, seed, progress)
         estimates |= {f"{before}E(theta | t)": given_t, f"{before}E(theta | t, y)": given_y}
     gains = _gains(estimates, _frame(split.test), bin_of, outcome)
-    by_fit = [pit_dataset(pit) for pit in pits.values()]
-    groups = {"gain": gains, "pit": xr.concat(by_fit, "fit").assign_coords(fit=list(pits))}
+    ecdfs = xr.concat([pit_dataset(pit) for pit in pits.values()], "fit")
+    groups = {"gain": gains, "pit": ecdfs.assign_coords(fit=list(pits))}
     single = isinstance(fits, Fit)
     rows = [
         {"what": "PIT" if single else f"PIT of {name}", "where": where, "n": part.n_items}
@@ -143,7 +144,10 @@ def held_out(
         for name, pit in pits.items()
         for where, part in pit.items()
     ]
-    table = result_table([*_gain_table(gains), *rows])
+    gain_rows = list(_gain_table(gains))
+    overall = [row for row in gain_rows if row["where"] == _ALL]
+    by_bin = [row for row in gain_rows if row["where"] != _ALL]
+    table = result_table([*overall, *rows, *by_bin])
     best = gains["gain"].sel(bin=-1).isel(estimator=slice(1, None))
     best = best.isel(estimator=int(np.nanargmax(best.to_numpy())))
     error = float(gains["standard_error"].sel(bin=-1, estimator=best["estimator"]))
@@ -170,7 +174,7 @@ def _judged(
     below, upto = _further_cdf_interval(posterior, own, further, progress)
     pit = randomised_pit(below, upto, stream(seed, "PIT"))
     size = further[posterior.outcome.size]
-    masks = {"all items": np.ones(len(size), dtype=bool)}
+    masks = {_ALL: np.ones(len(size), dtype=bool)}
     masks |= large_sizes(posterior.outcome, size, _EXPOSED)
     least = min(LEAST, len(size))  # no test on fewer items says anything
     kept = {where: mask for where, mask in masks.items() if mask.sum() >= least}
@@ -262,7 +266,7 @@ def _gain_table(gains: xr.Dataset) -> Iterator[dict[str, Any]]:
     half = float(special.ndtri((1 + PROB) / 2)) * gains["gain_percent_se"]
     percent = gains["gain_percent"]
     ends = {"value": percent, "low": percent - half, "high": percent + half}
-    where = ["all items", *(f"score {score:.4g}" for score in gains["score"].to_numpy()[1:])]
+    where = [_ALL, *(f"score {score:.4g}" for score in gains["score"].to_numpy()[1:])]
     for name in gains["estimator"].to_numpy()[1:]:
         numbers = {end: x.sel(estimator=name).to_numpy() for end, x in ends.items()}
         for k, slice_name in enumerate(where):
