@@ -24,12 +24,6 @@ from . import style
 from .style import AX
 
 _POINTS, _ENDS = 200, (0.01, 0.99)  # of the curve
-_RULES: dict[str, Any] = {
-    "n_bins": Whole(1),
-    "prob": PROBABILITY,
-    "name": OrNone(A(str, "text")),
-    "ax": AX,
-}
 
 
 @dataclass(repr=False)
@@ -38,28 +32,22 @@ class CalibrationDisplay:
 
     Attributes
     ----------
-    score : numpy.ndarray of shape (200,)
-        Predicted probabilities at which the curve is known: 98% of the predictions lie between the
-        first and the last.
-    mean, lower, upper : numpy.ndarray of shape (200,)
-        E(y | score), and the band that holds the whole curve with probability `prob`.
-    bins : pandas.DataFrame
-        Observed points: ``p``, the mean prediction of a bin, ``n``, its items, ``share`` of 1s,
-        and ``low`` and ``high``, its interval with probability `prob`. Predictions of exactly 0 and
-        of exactly 1 are bins of their own.
-    prob : float
-        Probability of the band and of the intervals.
-    fit : Fit
-        The fit behind the curve.
-    name : str or None
-        Name of the curve in the legend.
+    score
+        Predicted probabilities at which the curve is known, shape (200,): 98% of the predictions
+        lie between the first and the last.
+    mean, lower, upper
+        E(y | score), and the band that holds the whole curve with probability `prob`, each (200,).
+    bins
+        Observed points: mean prediction ``p`` of a bin, its items ``n``, ``share`` of 1s, and its
+        interval from ``low`` to ``high``. Predictions of exactly 0 or 1 are bins of their own.
+    prob, fit, name
+        Probability of the band and the intervals, the fit behind the curve, and its name.
     ax_, figure_, line_
         Axes, figure and curve, once drawn.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> import soc_pymc as soc
+    >>> import numpy as np, soc_pymc as soc
     >>> rng = np.random.default_rng(0)
     >>> p = rng.uniform(0.02, 0.98, 2000)
     >>> soc.plots.CalibrationDisplay.from_predictions(rng.random(2000) < p, p)
@@ -74,7 +62,6 @@ class CalibrationDisplay:
     prob: float
     fit: Fit
     name: str | None = None
-
     ax_: Axes | None = None
     figure_: Figure | None = None
     line_: Line2D | None = None
@@ -93,23 +80,10 @@ class CalibrationDisplay:
     def from_estimator(
         cls, estimator: Any, X: Any, y: ArrayLike, *, pos_label: object = None, **options: Any
     ) -> "CalibrationDisplay":
-        """Fit the curve to the probabilities of a binary classifier, and draw it.
+        """Fit the curve to the probabilities of a fitted classifier of two classes, and draw it.
 
-        Parameters
-        ----------
-        estimator
-            A fitted classifier of two classes with ``predict_proba``.
-        X, y
-            Features and labels that it was not trained on.
-        pos_label
-            The positive class; None is the second of the estimator's classes.
-        **options
-            As of `from_predictions`.
-
-        Raises
-        ------
-        ItemsError
-            If the estimator has no probabilities of two classes, or labels are of other classes.
+        `X` and `y` are features and labels that it was not trained on. The positive class is
+        `pos_label`, or the second of the estimator's; `options` are those of `plot_calibration`.
         """
         if not hasattr(estimator, "predict_proba"):
             raise ItemsError(f"{type(estimator).__name__} has no predict_proba: give probabilities")
@@ -117,12 +91,9 @@ class CalibrationDisplay:
         if p.ndim != 2 or p.shape[1] != 2:
             raise ItemsError("the estimator must have two classes: give one class's probabilities")
         classes = list(estimator.classes_)
-        odd = ~np.isin(np.asarray(y), classes)
-        if odd.any():
-            raise ItemsError(
-                f"{int(odd.sum()):,} of {odd.size:,} labels y are none of the estimator's classes "
-                f"({', '.join(map(str, classes))}): give labels of these"
-            )
+        if not np.isin(np.asarray(y), classes).all():
+            names = ", ".join(map(str, classes))
+            raise ItemsError(f"some labels y are none of the estimator's classes ({names})")
         label = classes[1] if pos_label is None else pos_label
         if label not in classes:
             raise ItemsError(f"pos_label={shown(label)} is none of the estimator's classes")
@@ -132,8 +103,8 @@ class CalibrationDisplay:
     def plot(self, ax: Axes | None = None) -> "CalibrationDisplay":
         """Draw the curve with its band and the observed points over the diagonal; return self."""
         panel: Axes = style.panels(ax, (5.5, 5.5))[0]
-        ends = [0, 1]
-        panel.plot(ends, ends, color=style.REFERENCE, lw=1, ls="--", label="perfectly calibrated")
+        diagonal: dict[str, Any] = {"color": style.REFERENCE, "lw": 1, "ls": "--"}
+        panel.plot([0, 1], [0, 1], label="perfectly calibrated", **diagonal)
         name = "E(y | p)" if self.name is None else style.escaped(self.name)
         [self.line_] = panel.plot(self.score, self.mean, color=style.CURVE, label=name)
         label = f"{self.prob:.0%} band of the whole curve"
@@ -141,11 +112,10 @@ class CalibrationDisplay:
         panel.fill_between(self.score, self.lower, self.upper, **band)
         share = self.bins["share"]
         bars = [share - self.bins["low"], self.bins["high"] - share]
-        points: dict[str, Any] = {"color": style.OBSERVED, "markersize": 4, "elinewidth": 1}
-        points["label"] = f"observed, by bin ({self.prob:.0%} intervals)"
-        # a point at 0 or 1 is whole
-        points |= {"fmt": "o", "zorder": 3, "clip_on": False}
-        panel.errorbar(self.bins["p"], share, yerr=bars, **points)
+        label = f"observed, by bin ({self.prob:.0%} intervals)"
+        points: dict[str, Any] = {"fmt": "o", "color": style.OBSERVED, "markersize": 4, "zorder": 3}
+        # not clipped: a point at 0 or 1 is whole
+        panel.errorbar(self.bins["p"], share, yerr=bars, label=label, clip_on=False, **points)
         panel.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
         title = f"Calibration curve, {self.bins['n'].sum():,} items"
         style.finish(panel, title, "predicted probability", "share of the positive class")
@@ -153,7 +123,7 @@ class CalibrationDisplay:
         return self
 
 
-@checked(**_RULES)
+@checked(n_bins=Whole(1), prob=PROBABILITY, name=OrNone(A(str, "text")), ax=AX)
 def plot_calibration(
     y: ArrayLike,
     p: ArrayLike,
@@ -167,10 +137,9 @@ def plot_calibration(
 ) -> CalibrationDisplay:
     """Draw the calibration curve of predicted probabilities with an honest band, from labels alone.
 
-    The curve is the mean of a Beta prior given the score, a spline on the logit scale with a
-    posterior, which does not depend on bins: these are for the observed points. The band holds the
-    whole curve with probability `prob`: where it leaves the diagonal, the probabilities are not
-    calibrated.
+    The curve is the mean of a Beta prior given the score, a spline on the logit scale. Bins are for
+    the observed points alone. The band holds the whole curve with probability `prob`: where it
+    leaves the diagonal, the probabilities are not calibrated.
 
     Parameters
     ----------
@@ -195,17 +164,15 @@ def plot_calibration(
     Returns
     -------
     CalibrationDisplay
-        With ``ax_``, ``figure_``, the curve and the observed points.
 
     Raises
     ------
     ItemsError
-        If labels or probabilities are not as they must be.
+        If labels or probabilities are not as above.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> import soc_pymc as soc
+    >>> import numpy as np, soc_pymc as soc
     >>> p = np.random.default_rng(0).uniform(0.02, 0.98, 2000)
     >>> display = soc.plots.plot_calibration(np.random.default_rng(1).random(2000) < p**2, p)
     >>> bool(display.upper[100] < display.score[100])      # predictions are too high there
@@ -213,10 +180,15 @@ def plot_calibration(
     """
     from ..inference.fitting import fit as fit_statistics  # which loads PyMC
 
-    labels, predicted = _labels(y, pos_label), _probabilities(p)
+    labels, predicted = _labels(y, pos_label), numbers_of(p, "p", ItemsError)
     if predicted.shape != labels.shape:
         raise ItemsError(
             f"y and p must be vectors of one length, not {labels.shape} and {predicted.shape}"
+        )
+    outside = ~((predicted >= 0) & (predicted <= 1))
+    if outside.any():
+        raise ItemsError(
+            f"{int(outside.sum()):,} of {predicted.size:,} probabilities p are not from 0 to 1"
         )
     inside = (predicted > 0) & (predicted < 1)
     if not inside.any():
@@ -254,21 +226,9 @@ def _labels(y: ArrayLike, pos_label: object) -> Bools:
     return np.asarray(labels == (1 if pos_label is None else pos_label), dtype=bool)
 
 
-def _probabilities(p: ArrayLike) -> Floats:
-    predicted = numbers_of(p, "p", ItemsError)
-    outside = ~((predicted >= 0) & (predicted <= 1))
-    if outside.any():
-        raise ItemsError(
-            f"{int(outside.sum()):,} of {predicted.size:,} probabilities p are not from 0 to 1"
-        )
-    return predicted
-
-
 def _scores(fit: Fit, predicted: Floats) -> Floats:
-    """Scores of the central 98% of predictions, evenly on the curve's axis.
-
-    Beyond, a curve that is smooth in the logit would run upright along the ends of a linear axis.
-    """
+    """Scores of the central 98% of predictions, evenly on the curve's axis."""
+    # beyond, what is smooth in the logit would run upright along the ends of a linear axis
     axis = fit.axis("mean")
     ends = axis(np.quantile(predicted, _ENDS))
     return np.asarray(axis.inverse(np.linspace(ends[0], ends[1], _POINTS)))

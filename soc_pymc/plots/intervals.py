@@ -9,7 +9,6 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from .._lib.arguments import A, OrNone, Real, Whole, checked
-from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from ..checks.results import Result
 from . import style
@@ -121,7 +120,12 @@ def _draw(ax: Axes, part: pd.DataFrame, total: int, reference: float | None) -> 
         rows = verdict == name if name != "ok" else ~np.isin(verdict, ("warn", "fail"))
         ax.hlines(place[rows], low[rows], high[rows], color=color, linewidth=1.6)
         ax.plot(value[rows], place[rows], "o", color=color, markersize=4.5)
-    _scale(ax, np.concatenate([value, low, high, [] if reference is None else [reference]]))
+    numbers = np.concatenate([value, low, high, [] if reference is None else [reference]])
+    if style.is_rate(numbers):
+        style.rate_axis(ax.xaxis, float(np.nanmin(numbers)), float(np.nanmax(numbers)))
+    else:
+        ax.locator_params(axis="x", nbins=6)
+    ax.margins(x=0.05)
     some = f" ({len(part)} of {total:,})" if len(part) < total else ""
     style.finish(ax, f"{style.escaped(part['what'].iloc[0])}{some}", "", "", legend=False)
     ax.grid(visible=False, axis="y")
@@ -132,12 +136,3 @@ def _draw(ax: Axes, part: pd.DataFrame, total: int, reference: float | None) -> 
 
 def _text(name: Any) -> str:
     return f"{name:.4g}" if isinstance(name, float) else str(name)
-
-
-def _scale(ax: Axes, numbers: Floats) -> None:
-    known = numbers[np.isfinite(numbers)]
-    if style.is_rate(known):
-        style.rate_axis(ax.xaxis, float(known.min()), float(known.max()))
-    else:
-        ax.locator_params(axis="x", nbins=6)
-    ax.margins(x=0.05)

@@ -14,6 +14,7 @@ from scipy import stats
 from .._lib.arguments import A, OrNone, checked, shown
 from .._lib.errors import FitError
 from ..checks._check import CheckResult
+from ..checks.results import p_value
 from . import style
 from .style import AX
 
@@ -111,7 +112,7 @@ def _ecdf(result: CheckResult, name: str, ax: Axes) -> None:
     ax.axhline(0, color=style.REFERENCE, linewidth=0.8)
     ax.plot(u, pit["averaged"], color=style.GREY, linewidth=1, label="averaged over randomisation")
     ax.plot(u, pit["randomised"], color=style.VERDICTS[row["verdict"]], linewidth=1.5)
-    words = f"{n:,} items, p {_p(row['p'])}: {row['verdict']}"
+    words = f"{n:,} items, p {p_value(row['p'])}: {row['verdict']}"
     ax.set_title(f"{style.escaped(name, 36)}\n{words}", fontsize=8)
     highest = max(float(np.abs(pit[line]).max()) for line in ("randomised", "averaged"))
     reach = max(1.5 * bound, 1.1 * highest)
@@ -120,12 +121,6 @@ def _ecdf(result: CheckResult, name: str, ax: Axes) -> None:
     ax.locator_params(axis="y", nbins=5)
     ax.tick_params(labelsize=8)
     style.tidy(ax)
-
-
-def _p(value: float) -> str:
-    if value < 1e-12:
-        return "< 1e-12"
-    return f"= {value:.2f}" if value >= 0.095 else f"= {value:.1g}"
 
 
 def _histograms(result: CheckResult, axes: NDArray[Any]) -> NDArray[Any]:

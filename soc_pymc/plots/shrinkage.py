@@ -173,23 +173,21 @@ def _points(
 ) -> None:
     """Draws items coloured by the score, of areas that grow with their size."""
     low, high = (float(q) for q in np.quantile(t, [0.01, 0.99]))
-    high = high if high > low else low + 1e-12 + abs(low)
-    norm = colors.LogNorm(low, high) if rates and low > 0 else colors.Normalize(low, high)
+    wide = rates and 0 < low < high
+    norm = colors.LogNorm(low, high) if wide else colors.Normalize(low, high)
     # items of a large size are few and drawn last, on top
     order = np.argsort(size, kind="stable")
     areas = _areas(size, float(size.min()), float(size.max()))[order]
     look: dict[str, Any] = {"cmap": "viridis", "alpha": 0.6, "linewidths": 0, "zorder": 2}
     points = ax.scatter(rate[order], theta[order], s=areas, c=t[order], norm=norm, **look)
     bar = ax.figure.colorbar(points, ax=ax, label=style.named("score", score), shrink=0.7)
-    bar.ax.yaxis.set_major_formatter(ticker.FuncFormatter(style.plain))
-    bar.ax.yaxis.set_minor_formatter(ticker.NullFormatter())
+    if isinstance(norm, colors.LogNorm):
+        style.plain_ticks(bar.ax.yaxis, low, high)
 
 
 def _areas(size: Floats, low: float, high: float) -> Floats:
     """Areas of points that grow with the logarithm of the size, from `low` to `high`."""
-    if high == low:
-        return np.full(len(size), 30.0)
-    return np.asarray(6.0 + 54.0 * np.log(size / low) / np.log(high / low))
+    return np.asarray(6.0 + 54.0 * np.log(size / low) / max(np.log(high / low), 1e-300))
 
 
 def _arrows(ax: Axes, rate: Floats, theta: Floats, on_axis: NDArray[np.bool_]) -> None:
