@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import soc_pymc as soc
-from soc_pymc.plots.canvas import CURVE, OBSERVED, REFERENCE
+from soc_pymc.plots.style import CURVE, OBSERVED, REFERENCE
 
 
 def main() -> None:

@@ -19,7 +19,6 @@ from ._model.problem import model as model
 from ._report import report as report
 from .checks._check import CheckResult as CheckResult
 from .checks._check import check as check
-from .checks._drift import Drift as Drift
 from .checks._drift import drift as drift
 from .checks.comparison import compare as compare
 from .data.items import BinomialItems as BinomialItems
@@ -28,7 +27,6 @@ from .data.items import PoissonItems as PoissonItems
 from .data.statistics import Statistics as Statistics
 from .data.statistics import load_statistics as load_statistics
 from .data.summaries import summarize as summarize
-from .evaluate.power_scaling import Sensitivity as Sensitivity
 from .evaluate.power_scaling import sensitivity as sensitivity
 from .families.priors import Beta as Beta
 from .families.priors import BetaMixture as BetaMixture

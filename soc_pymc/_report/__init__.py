@@ -16,8 +16,9 @@ from .._lib.errors import FitError, ItemsWarning
 from .._lib.files import replacing
 from .._lib.progress import phase
 from .._lib.threads import one_blas_thread
-from ..checks._check import CheckResult, Finding, check, cluster_finding
+from ..checks._check import CheckResult, Finding, check, cluster_finding, title_of
 from ..checks.findings import advise
+from ..checks.results import result_table
 from ..data.groups import group_roles, roles_of
 from ..data.items import ANY_ITEMS, Items
 from ..data.statistics import Statistics
@@ -38,7 +39,7 @@ __all__ = ["report"]
 
 _REPLICATED = 2_000  # items of the sample whose outcomes are replicated for a picture
 _FILTERS = ("band", "counted", "exact", "number", "percent", "whole")
-_MARKS = {"ok": "✓", "look": "!", "fail": "✗"}
+_MARKS = {"ok": "✓", "warn": "!", "fail": "✗"}
 _SECTIONS = {
     "head": head, "data": data, "curves": curves, "checks": checks, "quantities": score_quality,
     "choices": choices, "settings": settings,
@@ -176,12 +177,12 @@ def _with_finding(
 ) -> CheckResult:
     """The checks of `n` items with one more finding, before those on the inference."""
     known, outcome = result.table, posterior_of(fit).outcome
-    at = int((known["slice"] != "inference").sum())
-    row = pd.DataFrame([finding], columns=known.columns)
+    at = int((known["where"] != "inference").sum())
+    row = result_table([finding | {"n": n}])
     table = pd.concat([known[:at], row, known[at:]], ignore_index=True)
     before = len(list(advise(known, fit, outcome, n, columns)))
     advice = (*advise(table, fit, outcome, n, columns), *result.advice[before:])
-    return replace(result, table=table, advice=advice)
+    return replace(result, table=table, advice=advice, title=title_of(table, n))
 
 
 def _page(results: Results) -> str:

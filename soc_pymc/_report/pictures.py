@@ -12,15 +12,17 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+import pandas as pd
 import xarray as xr
 from matplotlib.figure import Figure
 
 from .. import plots
 from ..checks._check import CheckResult
+from ..checks.results import Result
 from ..data.groups import roles_of
 from ..inference.results import Fit
-from ..plots.canvas import BLUE, is_rate, rate_axis, tidy
-from ..quantities import GroupEffects
+from ..plots.style import BLUE, is_rate, rate_axis, tidy
+from ..quantities.group_effects import ALL_LEVELS
 from .formats import BANDS
 
 _LARGEST_SVG = 160_000  # bytes, from which on pixels are smaller
@@ -139,16 +141,26 @@ def picture_of_curves(fit: Fit) -> Picture:
     return _picture(draw, (_WIDE, 5.8))
 
 
-def picture_of_levels(effects: GroupEffects) -> Picture:
+def picture_of_levels(effects: Result) -> Picture:
     """Effects of levels of groups, with labels that pictures can show."""
-    table, by_chance = effects.table.copy(), effects.by_chance
-    table["level"] = [drawable(x, f"level {k}") for k, x in enumerate(table["level"], 1)]
-    columns = {c: drawable(c, f"column {k}") for k, c in enumerate(by_chance.index, 1)}
-    table["column"] = table["column"].map(columns)
-    shown = replace(effects, table=table, by_chance=by_chance.rename(index=columns))
-    rows = sum(min(_LEVELS, n) + 2 for n in by_chance["levels"])
-    height = 1.2 + 0.2 * rows
-    return picture_of(plots.plot_group_effects, shown, height=height, levels=_LEVELS)
+    table = effects.table[effects.table["where"] != ALL_LEVELS]
+    columns = {
+        what: drawable(what, f"column {k}") for k, what in enumerate(table["what"].unique(), 1)
+    }
+    labels = [drawable(name, f"level {k}") for k, name in enumerate(table["where"], 1)]
+    shown = table.assign(what=table["what"].map(columns), where=labels)
+    return picture_of_intervals(shown, effects.data.attrs["neutral"])
+
+
+def picture_of_intervals(table: pd.DataFrame, reference: float | None = None) -> Picture:
+    """A table of results, a panel for each thing."""
+    sizes = [min(n, _LEVELS) for n in table.groupby("what", sort=False).size()]
+
+    def draw(figure: Figure) -> None:
+        axes = figure.subplots(len(sizes), height_ratios=[n + 2 for n in sizes])
+        plots.plot_intervals(table, _LEVELS, reference, axes=axes)
+
+    return _picture(draw, (_WIDE, 0.5 + sum(0.22 * n + 0.6 for n in sizes)))
 
 
 def picture_of(plot: Callable[..., Any], *arguments: Any, height: float, **options: Any) -> Picture:
@@ -161,9 +173,9 @@ def picture_of(plot: Callable[..., Any], *arguments: Any, height: float, **optio
 def picture_of_pit(result: CheckResult, name: str, label: str) -> Picture:
     """The PIT of one slice, under a label."""
     pit = result.data["pit"].to_dataset().sel(slice=[name]).assign_coords(slice=[label])
-    rows = result.table[(result.table["check"] == "PIT") & (result.table["slice"] == name)]
+    rows = result.table[(result.table["what"] == "PIT") & (result.table["where"] == name)]
     tree = xr.DataTree.from_dict({"pit": pit})
-    alone = replace(result, table=rows.assign(slice=label), data=tree)
+    alone = replace(result, table=rows.assign(where=label), data=tree)
 
     def draw(figure: Figure) -> None:
         ax = figure.subplots()

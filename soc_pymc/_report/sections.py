@@ -14,7 +14,7 @@ import numpy as np
 from .. import plots, quantities
 from .._lib.reprs import short
 from ..checks._check import CheckResult
-from ..checks.findings import TOGETHER
+from ..checks.results import cells
 from ..data.groups import arguments_of, is_group
 from ..data.items import Items
 from ..data.statistics import Statistics
@@ -22,11 +22,10 @@ from ..data.tables import kind_of
 from ..families.family import reads_joint
 from ..families.outcomes import Words
 from ..inference.results import Fit
-from ..plots import fitted
+from ..plots import fit_data
 from ..posterior.calibration import bands, calibration_curves
 from ..posterior.curves import P_ZERO
 from ..posterior.interface import Posterior
-from ..quantities.group_effects import sentences_of
 from . import pictures
 from .formats import BANDS, Label, band, central, counted, exact, number, percent, whole
 from .overview import Overview
@@ -35,6 +34,10 @@ _FEW = 8  # groups of the table before the rest is folded
 _MOST_GROUPS = 100
 _GROUP_CURVES = 20
 _FINDINGS = 12  # before the rest is folded
+_COLUMNS = (
+    ("what", ""), ("where", "slice"), ("n", "n"), ("value", "n"), ("low", "n"), ("high", "n"),
+    ("p", "n"), ("verdict", "verdict"),
+)  # fmt: skip
 _PANELS = 24
 _FIRST_PANELS = 12  # slices by score and size, which are always shown
 _PATHS = 3
@@ -46,21 +49,7 @@ _ROLES = {
     "fold": "fold of the item",
     "cluster": "cluster of the item: items of one cluster depend on each other",
 }
-_CHECKS = {
-    "PIT": "Distribution of outcomes",
-    TOGETHER: "The same, slices together",
-    "LOO-PIT": "The same, each item left out",
-    "noise": "Noise of outcomes",
-    "dispersion": "Scatter of outcomes",
-    "zero counts": "Number of zero counts",
-    "zero successes": "Number of zero successes",
-    "clusters": "Dependence within clusters",
-    "converged": "Convergence",
-    "pareto_k": "Quality of the approximation",
-    "ess_fraction": "Quality of the approximation",
-    "leave-one-out": "Items left out one by one",
-}
-_SEVERITY = {"fail": 0, "look": 1, "ok": 2}
+_SEVERITY = {"fail": 0, "warn": 1, "ok": 2}
 _PACKAGES = (
     "soc_pymc", "pymc", "pytensor", "arviz", "numpy", "scipy", "pandas", "xarray", "duckdb",
     "matplotlib",
@@ -139,8 +128,8 @@ def _numbers(*heads: str) -> list[tuple[str, str]]:
 def head(results: Results) -> dict[str, Any]:
     """Title, and verdicts on the fit and its checks."""
     status, table = results.fit.status, results.check.table
-    tests = table[table["slice"] != "inference"]
-    counts = {verdict: int((tests["verdict"] == verdict).sum()) for verdict in ("fail", "look")}
+    tests = table[table["where"] != "inference"]
+    counts = {verdict: int((tests["verdict"] == verdict).sum()) for verdict in ("fail", "warn")}
     verdict = next((name for name, k in counts.items() if k), "ok")
     observed = results.roles[results.posterior.outcome.observed]
     reason = status.reason.strip().rstrip(".")
@@ -271,7 +260,7 @@ def _groups(results: Results) -> tuple[Table, str, Table] | None:
 def curves(results: Results) -> dict[str, Any]:
     """Theta given the score: with bands, and the spread of the items' own theta."""
     fit, roles, outcome = results.fit, results.roles, results.posterior.outcome
-    by_size = fitted.weighs_by_size(fit)
+    by_size = fit_data.weighs_by_size(fit)
     columns = {"outcome": roles[outcome.observed], "size": roles[outcome.size]}
     size = None if fit.prior.exposure is None else results.typical_size
     return {
@@ -279,10 +268,10 @@ def curves(results: Results) -> dict[str, Any]:
         "groups": len(fit.groups),
         "picture": pictures.picture_of_curves(fit),
         "table": _curve_table(results),
-        "ribbon": pictures.picture_of(
-            plots.plot_prior_ribbon, pictures.drawable_fit(fit), exposure=size, height=4.2
+        "prior": pictures.picture_of(
+            plots.plot_prior, pictures.drawable_fit(fit), exposure=size, height=4.2
         ),
-        "ribbon_size": size,
+        "prior_size": size,
         "weights": f"with {by_size}" if by_size else "in which each item counts once",
         "by_group": _curves_by_group(results),
         "levels": _levels(results),
@@ -299,7 +288,7 @@ def _curve_table(results: Results) -> Table:
     fit, score = results.fit, results.overview.sample.columns["score"]
     quantiles = np.quantile(score, _SHARES, method="inverted_cdf")
     at = np.unique(np.concatenate([quantiles, fit.atoms]))
-    drawn = fitted.fitted_curves(fit, by_size=True, score=at)  # as the picture weighs items
+    drawn = fit_data.fitted_curves(fit, at)  # as the picture weighs items
     share = {P_ZERO: drawn[P_ZERO]} if fit.prior.zero else {}
     sd = (drawn["variance"] ** 0.5).assign_attrs(banded="log")
     banded = bands(drawn[["mean"]].assign({"sd": sd, **share}), BANDS)
@@ -344,83 +333,45 @@ def _levels(results: Results) -> dict[str, Any] | None:
     if not fit.groups or fit.one_draw:
         return None
     effects = quantities.group_effects(fit, results.stats)
-    rows = [
-        [Label(f"{column} = {level}"), whole(n), number(effect), band(low, high)]
-        for column, level, n, effect, low, high in effects.table.iloc[:, :6].to_numpy().tolist()
-    ]
-    head = f"{effects.effect} of E(theta | score)".capitalize()
-    columns = [("Level", ""), *_numbers("Items", head), *_interval(fit, "90% interval")]
-    table = Table("Levels at equal score", columns, rows[:_MOST_GROUPS])
+    rows = [(*map(Label, row[:2]), *row[2:]) for row in cells(effects.table)]
+    table = Table("Levels at equal score", _COLUMNS, rows[:_MOST_GROUPS])
     return {
-        "sentences": list(sentences_of(effects)),
+        "sentences": effects.advice,
         "table": table.folded(_FEW, "Further levels", "more level"),
         "picture": pictures.picture_of_levels(effects),
     }
 
 
 def checks(results: Results) -> dict[str, Any]:
-    """The checks in words, with a picture of each slice."""
+    """The table of the checks and their advice, with a picture of each slice."""
     result = results.check
-    found = result.table.assign(place=result.table.index + 1)
-    found = found.sort_values("verdict", key=lambda v: v.map(_SEVERITY), kind="stable")
-    rows = [_finding(row) for row in found.to_dict("records")]
-    first = min(int((found["verdict"] != "ok").sum()), _FINDINGS)
-    columns = [
-        ("No.", "n"), ("Verdict", "verdict"), ("What", ""), ("Where", "slice"), ("Finding", "w"),
-        ("p-value", "n"),
-    ]  # fmt: skip
+    table = result.table.sort_values("verdict", key=lambda v: v.map(_SEVERITY), kind="stable")
+    rows = cells(table)
+    first = min(int((table["verdict"] != "ok").sum()), _FINDINGS)
     return {
         "advice": result.advice,
         "n": len(rows),
-        "findings": Table("Findings to look at", columns, rows).folded(
+        "findings": Table("Findings", _COLUMNS, rows).folded(
             first, "Further findings", "further finding" if first else "finding"
         ),
         "panels": _panels(result),
         "slices": result.data["pit"].sizes["slice"],
-        "rootogram": pictures.picture_of(plots.plot_rootogram, result, BANDS, height=3.8),
-        "replicated": result.data["observed_data"].sizes["item"],
+        "by_score": pictures.picture_of(plots.plot_pit, result, by="score", height=4.4),
     }
-
-
-def _finding(row: Mapping[Any, Any]) -> tuple[object, ...]:
-    p = row["p_value"]
-    shown = "" if np.isnan(p) else "less than 1e−12" if p < 1e-12 else number(p, 2)
-    what = _CHECKS.get(row["check"], row["check"])
-    says = _in_words(row["check"], row["statistic"])
-    return row["place"], row["verdict"], what, row["slice"], says, shown
-
-
-def _in_words(check: str, statistic: float) -> str:
-    """What a statistic says."""
-    if check in ("PIT", TOGETHER, "LOO-PIT"):
-        return f"cumulative probabilities are off by at most {number(statistic, 2)}"
-    if check == "dispersion" or check.startswith("zero "):
-        what = "scatter" if check == "dispersion" else "zeros"
-        return f"{number(statistic)} times the {what} that the model expects"
-    if check == "noise":
-        return f"as successes in trials, item intervals would be {number(statistic)} times as wide"
-    if check == "clusters":
-        return f"clusters make bands of the curves {number(statistic)} times as wide"
-    if check == "converged":
-        return "the fit converged" if statistic else "the fit did not converge"
-    if check == "ess_fraction":
-        return f"{percent(statistic)} of the draws carry the weight (good from 10%)"
-    return f"Pareto k is {number(statistic, 2)} (good up to 0.7)"
 
 
 def _panels(result: CheckResult) -> list[dict[str, Any]]:
     """A picture of the PIT of each slice; of very many slices the first and the worst."""
     slices = [str(name) for name in result.data["pit"]["slice"].to_numpy()]
-    tests = result.table[result.table["check"] == "PIT"].set_index("slice")
-    places = dict(zip(result.table["slice"], result.table.index + 1, strict=True))
+    tests = result.table[result.table["what"] == "PIT"].set_index("where")
     if len(slices) > _PANELS:
-        rest = tests["p_value"].reindex(slices[_FIRST_PANELS:]).sort_values(kind="stable").index
+        rest = tests["p"].reindex(slices[_FIRST_PANELS:]).sort_values(kind="stable").index
         slices = slices[:_FIRST_PANELS] + list(rest[: _PANELS - _FIRST_PANELS])
     panels = []
     for name in slices:
-        label = pictures.drawable(name, f"finding {places[name]}")
+        label = pictures.drawable(name, f"slice {slices.index(name) + 1}")
         panel = {"slice": name, "picture": pictures.picture_of_pit(result, name, label)}
-        panels.append(panel | {c: tests[c][name] for c in ("verdict", "statistic")})
+        panels.append(panel | {c: tests[c][name] for c in ("verdict", "value")})
     return panels
 
 
@@ -430,7 +381,7 @@ def score_quality(results: Results) -> dict[str, Any]:
     progress = results.options.progress
     explained = quantities.r_squared(fit, stats)
     left = quantities.variance_reduction(fit, stats, weight="items", progress=progress)
-    share = quantities.shrinkage(fit, stats, weight="items", progress=progress)["share"]
+    share = quantities.shrinkage(fit, stats, weight="items", progress=progress).data["share"]
     measures = (
         (
             "R-squared of the score",
@@ -440,7 +391,7 @@ def score_quality(results: Results) -> dict[str, Any]:
         ),
         (
             "Error that outcomes take away",
-            1 - left["ratio"],
+            1 - left.data["ratio"],
             f"The items' own {words.outcomes} take away {{}} of the mean squared error that the "
             "calibrated score has by itself.",
         ),
@@ -463,7 +414,7 @@ def score_quality(results: Results) -> dict[str, Any]:
     return {
         "in_short": in_short,
         "table": Table("Quantities", columns, rows),
-        "picture": pictures.picture_of(plots.plot_variance_gain, left, BANDS, height=3.8),
+        "picture": pictures.picture_of_intervals(left.table),
     }
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -33,14 +33,15 @@ from .curve_error import (
     replicated_distances,
     together,
 )
-from .findings import TOGETHER, advise, as_html, as_text
+from .findings import TOGETHER, advise
 from .leave_one_out import elpd_record, leave_cells_out, leave_items_out
 from .predictive import (
-    GRID,
     LEAST,
     SlicePit,
     column_slices,
     cut_columns,
+    pit_by_score,
+    pit_dataset,
     predictive_cdf,
     predictive_tests,
     randomised_pit,
@@ -49,15 +50,15 @@ from .predictive import (
     thin,
     uniformity,
 )
+from .results import FAIL, OK, VERDICTS, WARN, WARNS, Result, result_table, with_verdicts
 
 Mask = NDArray[np.bool_]
-Finding = tuple[str, str, float, float, str]
-"""Check, slice, statistic, p-value (or NaN), and a verdict where there is no p-value."""
+Finding = dict[str, Any]
+"""A row of the table: a verdict where there is no p-value, else that follows from all tests."""
 
 FIT = A(Fit, "a fit, from soc.fit or soc.load_fit")
 ITEMS_OR_STATISTICS = A(Items | Statistics, f"{ANY_ITEMS}, or their statistics")
 
-_FAIL, _LOOK = 0.01, 0.05
 DRAWS = 1000  # draws in the tree for ArviZ
 _DOUBTED, _WRONG = 2000, 0.1  # items whose intervals are judged, and how wrong they may be
 _NARROW = 0.5  # how much too narrow bands of curves may be
@@ -65,17 +66,18 @@ _LOO = ("elpd", "standard_error", "p_loo", "pareto_k")
 _ESS_FRACTION = 0.1
 
 
-@dataclass(frozen=True, eq=False)
-class CheckResult:
+@dataclass(frozen=True, eq=False, repr=False)
+class CheckResult(Result):
     """What the checks of a fit found.
 
     Attributes
     ----------
     table
-        One row per check and slice: ``check``, ``slice``, ``statistic``, ``p_value`` (NaN where a
-        number is judged by a fixed bound) and ``verdict``: ``"fail"`` where p < 0.01 after
-        Holm-Bonferroni over the table, ``"look"`` where p < 0.05 by itself, else ``"ok"``.
-        The statistic of ``PIT`` and ``LOO-PIT`` is the largest difference between the ECDF of the
+        One row per check and slice: ``what`` was checked, ``where``, on how many items ``n``, a
+        ``value``, its ``p`` (NaN where the value is judged by a fixed bound) and ``verdict``:
+        ``"fail"`` where p < 0.01 after Holm-Bonferroni over the table, ``"warn"`` where p < 0.05 by
+        itself, else ``"ok"``. Values have no interval: ``low`` and ``high`` are NaN.
+        The value of ``PIT`` and ``LOO-PIT`` is the largest difference between the ECDF of the
         transformed outcomes and the uniform cdf, and so of ``PIT of slices``, which tests the
         slices by one quantity together (Fisher's method); of ``dispersion`` and ``zero counts``
         (``zero successes``) observed over predicted; of ``noise`` and ``clusters`` how many times
@@ -85,9 +87,10 @@ class CheckResult:
         `xarray.DataTree` on a random subset of the items, for ArviZ's own functions: groups
         ``posterior``, ``posterior_predictive``, ``observed_data``, ``log_likelihood``,
         ``pit_values`` and ``loo_pit`` (each with ``count`` or ``value``, dim ``item``) and
-        ``constant_data``; and the group ``pit`` with the ECDFs of all items, by slice, minus the
-        uniform cdf. ``pit_values`` are randomised and exact, ``loo_pit`` the same with each item
-        left out. Of checks on statistics, which know no items: ``posterior``, ``pit`` and ``loo``.
+        ``constant_data``; the group ``pit`` with the ECDFs of all items, by slice, minus the
+        uniform cdf; and ``pit_by_score`` with their ECDFs in 20 bins of the score. ``pit_values``
+        are randomised and exact, ``loo_pit`` the same with each item left out. Of checks on
+        statistics, which know no items: ``posterior``, ``pit``, ``pit_by_score`` and ``loo``.
     advice
         What the findings mean and what to try next, in plain sentences.
     elpd
@@ -102,28 +105,20 @@ class CheckResult:
     >>> import soc_pymc as soc
     >>> result = soc.check(fit, items, subset=200)
     >>> list(result.table.columns)
-    ['check', 'slice', 'statistic', 'p_value', 'verdict']
+    ['what', 'where', 'n', 'value', 'low', 'high', 'p', 'verdict']
     """
 
-    table: pd.DataFrame
-    data: xr.DataTree
-    advice: tuple[str, ...]
     elpd: Any = None
 
-    @property
-    def _n_items(self) -> int:
-        return int(self.data["pit"]["n_items"].sel(slice="all items"))
-
-    def __repr__(self) -> str:
-        return as_text(self.table, self.advice, self._n_items)
+    rows: ClassVar[int] = 5
 
     def _repr_html_(self) -> str:
-        words = as_html(self.table, self.advice, self._n_items)
         from .._report.pictures import picture_of
-        from ..plots.checks import plot_pit
+        from ..plots.pit import plot_pit
 
         picture = picture_of(plot_pit, self, height=3.2)
-        return f'{words}<img src="{picture.source}" width="{picture.width}" alt="PIT of all items">'
+        image = f'<img src="{picture.source}" width="{picture.width}" alt="PIT of all items">'
+        return super()._repr_html_() + image
 
 
 @checked(
@@ -212,8 +207,8 @@ def check(
     found = judged(found, replicated)
     rows = _pit_findings(found, replicated)
     summaries = predictive_tests(fit, columns, seed=seed, progress=progress)
-    rows += [(each.name, "all items", each.ratio, each.p_value, "") for each in summaries]
-    tight = any(each.ratio < 1 and each.p_value < _LOOK for each in summaries)
+    rows += [_row(each.name, "all items", each.ratio, each.p_value) for each in summaries]
+    tight = any(each.ratio < 1 and each.p_value < WARNS for each in summaries)
     if outcome.forms.doubtful(columns[outcome.observed], columns[outcome.size], tight):
         rows.append(_noise(posterior, columns, tight))
     with phase("draws for ArviZ, items left out", enabled=progress):
@@ -230,23 +225,25 @@ def check(
             groups["loo_pit"] = _item_values(outcome, loo_pit, at)
     if not fit.one_draw and (fit.widened or items.cluster is not None):
         rows.append(cluster_finding(fit, items))
-    table = _table(rows, fit)
-    groups["pit"] = _pit_dataset(found)
+    table = _table(rows, fit, n)
+    groups["pit"] = pit_dataset(found)
+    groups["pit_by_score"] = pit_by_score(columns["score"], pit)
     advice = (*advise(table, fit, outcome, n, names), *cut_columns(labels))
-    return CheckResult(table, xr.DataTree.from_dict(groups), advice)
+    return CheckResult(table, xr.DataTree.from_dict(groups), advice, title_of(table, n))
 
 
 def _check_cells(fit: Fit, stats: Statistics, seed: int, progress: bool | None) -> CheckResult:
     """The checks that statistics allow."""
     cells = make_cells(fit, stats)
-    found, replicated = cell_pit(fit, cells, np.random.default_rng(seed), progress)
+    found, replicated, by_score = cell_pit(fit, cells, np.random.default_rng(seed), progress)
     rows = _pit_findings(found, replicated)
-    groups = {"posterior": fit.data["posterior"].to_dataset(), "pit": _pit_dataset(found)}
+    groups = {"posterior": fit.data["posterior"].to_dataset(), "pit": pit_dataset(found)}
+    groups["pit_by_score"] = by_score
     elpd = None
     if not fit.one_draw:
         loo = leave_cells_out(fit, cells, progress)
         if not fit.widened:
-            rows.append(_loo_finding("all items", loo.pareto_k))
+            rows.append(_loo_finding("all items", loo.pareto_k, stats.n_items))
         groups["loo"] = xr.Dataset({name: ((), getattr(loo, name)) for name in _LOO})
         elpd = elpd_record(loo, cells.n)
     posterior = posterior_of(fit)
@@ -255,18 +252,34 @@ def _check_cells(fit: Fit, stats: Statistics, seed: int, progress: bool | None) 
         rows.append(_noise(posterior, cells.columns))
     if not fit.one_draw and (fit.widened or stats.blocks):
         rows.append(cluster_finding(fit, stats))
-    table = _table(rows, fit)
+    table = _table(rows, fit, stats.n_items)
     advice = advise(table, fit, outcome, stats.n_items, list(cells.levels))
-    return CheckResult(table, xr.DataTree.from_dict(groups), tuple(advice), elpd)
+    title = title_of(table, stats.n_items)
+    return CheckResult(table, xr.DataTree.from_dict(groups), tuple(advice), title, elpd)
+
+
+def title_of(table: pd.DataFrame, n_items: int) -> str:
+    """Numbers of items and verdicts."""
+    counts = table["verdict"].value_counts()
+    return f"check: {n_items:,} items, " + ", ".join(f"{counts.get(v, 0)} {v}" for v in VERDICTS)
 
 
 # --- findings ------------------------------------------------------------------------------------
 
 
 def _pit_findings(found: Mapping[str, SlicePit], replicated: Floats) -> list[Finding]:
-    tests = {("PIT", name): own.test for name, own in found.items()}
-    tests |= {(TOGETHER, name): test for name, test in together(found, replicated).items()}
-    return [(*key, test.distance, test.p_value, "") for key, test in tests.items()]
+    rows = [
+        _row("PIT", name, pit.test.distance, pit.test.p_value, n=pit.n_items)
+        for name, pit in found.items()
+    ]
+    tests = together(found, replicated)
+    return rows + [_row(TOGETHER, name, t.distance, t.p_value) for name, t in tests.items()]
+
+
+def _row(
+    what: str, where: str, value: float, p: float = np.nan, verdict: str = "", n: int | None = None
+) -> Finding:
+    return {"what": what, "where": where, "n": n, "value": value, "p": p, "verdict": verdict}
 
 
 def _noise(posterior: Posterior, columns: Columns, tight: bool = False) -> Finding:
@@ -278,13 +291,13 @@ def _noise(posterior: Posterior, columns: Columns, tight: bool = False) -> Findi
     mean, variance = (curves[name].mean(axis=0) for name in ("mean", "variance"))
     width = float(np.median(outcome.forms.other_width(size, mean, variance)))
     verdict = _of_width(width, _WRONG)
-    return "noise", "all items", width, np.nan, "look" if tight and verdict == "ok" else verdict
+    return _row("noise", "all items", width, verdict=WARN if tight and verdict == OK else verdict)
 
 
 def _of_width(factor: float, most: float) -> str:
     """Verdict on widths that should be larger or smaller by a factor."""
     off = abs(np.log(factor))
-    return "fail" if off > np.log1p(most) else "look" if off > np.log1p(most / 2) else "ok"
+    return FAIL if off > np.log1p(most) else WARN if off > np.log1p(most / 2) else OK
 
 
 def cluster_finding(fit: Fit, items: Items | Statistics) -> Finding:
@@ -294,13 +307,13 @@ def cluster_finding(fit: Fit, items: Items | Statistics) -> Finding:
     if not fit.widened and not isinstance(items, Statistics):
         items = totals_of(items, folds=0, on_leakage="ignore", progress=False)
     factor = cluster_factor(fit, items)
-    verdict = "ok" if fit.widened else _of_width(factor, _NARROW)
-    return "clusters", "all items", factor, np.nan, verdict
+    verdict = OK if fit.widened else _of_width(factor, _NARROW)
+    return _row("clusters", "all items", factor, verdict=verdict)
 
 
-def _loo_finding(where: str, pareto_k: float) -> Finding:
-    verdict = "ok" if pareto_k <= PARETO_K else "look"
-    return "leave-one-out", where, pareto_k, np.nan, verdict
+def _loo_finding(where: str, pareto_k: float, n: int) -> Finding:
+    verdict = OK if pareto_k <= PARETO_K else WARN
+    return _row("leave-one-out", where, pareto_k, verdict=verdict, n=n)
 
 
 def _leave_out(
@@ -321,48 +334,31 @@ def _leave_out(
     share = np.divide(pit - below, width, out=np.zeros(len(pit)), where=width > 0)
     own = left.below + share * (left.upto - left.below)
     distance = uniformity(own).distance
-    loo_pit = "LOO-PIT", where, distance, distance_p_value(distance, len(own), strayed), ""
-    return [loo_pit, _loo_finding(where, left.pareto_k)], own
+    p = distance_p_value(distance, len(own), strayed)
+    loo_pit = _row("LOO-PIT", where, distance, p, n=len(own))
+    return [loo_pit, _loo_finding(where, left.pareto_k, len(own))], own
 
 
 def quality(status: Status) -> list[Finding]:
     """Whether the posterior itself is to be trusted, by what the fit's own status says."""
     k, share = status.pareto_k, status.ess_fraction
     found = [
-        ("converged", float(status.converged), status.converged, "fail"),
-        ("pareto_k", k, k is not None and k <= PARETO_K, "fail"),
-        ("ess_fraction", share, share is not None and share >= _ESS_FRACTION, "look"),
+        ("converged", float(status.converged), status.converged, FAIL),
+        ("pareto_k", k, k is not None and k <= PARETO_K, FAIL),
+        ("ess_fraction", share, share is not None and share >= _ESS_FRACTION, WARN),
     ]
     return [
-        (name, "inference", value, np.nan, "ok" if good else bad)
+        _row(name, "inference", value, verdict=OK if good else bad)
         for name, value, good, bad in found
         if value is not None
     ]
 
 
-def _table(rows: list[Finding], fit: Fit) -> pd.DataFrame:
+def _table(rows: list[Finding], fit: Fit, n_items: int) -> pd.DataFrame:
     """The table of findings, with those on the inference and all verdicts."""
-    names = ["check", "slice", "statistic", "p_value", "verdict"]
-    table = pd.DataFrame([*rows, *quality(fit.status)], columns=names)
-    table["verdict"] = _verdicts(table)
-    return table
-
-
-def _verdicts(table: pd.DataFrame) -> list[str]:
-    """Own verdicts where there is no p-value, else by p-values before and after correction."""
-    p_value = table["p_value"].to_numpy(dtype=float)
-    by_test = np.where(holm(p_value) < _FAIL, "fail", np.where(p_value < _LOOK, "look", "ok"))
-    return [str(verdict) for verdict in table["verdict"].where(np.isnan(p_value), by_test)]
-
-
-def holm(p_value: Floats) -> Floats:
-    """P-values adjusted by Holm's step-down rule; NaN stays NaN and does not count."""
-    adjusted = np.full(len(p_value), np.nan)
-    known = np.flatnonzero(~np.isnan(p_value))
-    order = known[np.argsort(p_value[known])]
-    factor = np.arange(len(order), 0, -1)
-    adjusted[order] = np.minimum(1.0, np.maximum.accumulate(p_value[order] * factor))
-    return adjusted
+    table = result_table([*rows, *quality(fit.status)])
+    table.loc[table["where"] == "all items", "n"] = n_items
+    return with_verdicts(table)
 
 
 # --- slices and data -----------------------------------------------------------------------------
@@ -380,18 +376,6 @@ def _masks(
     }
     found = dict([*slices(outcome, columns, fit.atoms), *column_slices(named)])
     return {name: mask for name, mask in found.items() if mask.sum() >= min(LEAST, n)}
-
-
-def _pit_dataset(found: Mapping[str, SlicePit]) -> xr.Dataset:
-    """ECDFs of the PIT minus the uniform cdf, by slice: the pictures need nothing else."""
-    own = found.values()
-    numbers: dict[str, Any] = {
-        name: (("slice", "u"), np.array([getattr(pit, name) - GRID for pit in own]))
-        for name in ("randomised", "averaged")
-    }
-    numbers["n_items"] = "slice", [pit.n_items for pit in own]
-    numbers["p_value"] = "slice", [pit.test.p_value for pit in own]
-    return xr.Dataset(numbers, {"slice": list(found), "u": GRID})
 
 
 def _item_values(outcome: Outcome, values: Floats, at: Ints) -> xr.Dataset:

@@ -6,12 +6,13 @@ as a fit's, is summarised by its mode and its curvature there; the departures of
 random walk.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import xarray as xr
+from scipy import special
 
 from .._lib.arguments import PROBABILITY, PROGRESS, SEED, A, OrNone, checked
 from .._lib.arrays import Floats
@@ -30,7 +31,8 @@ from ..posterior.curves import average_curves, place_of, with_posterior
 from ..posterior.item_columns import bin_scores_of
 from ..posterior.predictive import posterior_of
 from .cells import cell_pit, check_roles, make_cells
-from .predictive import parts, thin
+from .predictive import Uniformity, parts, thin
+from .results import FAIL, OK, PROB, WARN, WARNS, Result, result_table
 from .walk import Walk, walk
 
 PARTS = ("level", "slope", "spread")
@@ -39,14 +41,13 @@ PARTS = ("level", "slope", "spread")
 HORIZON = 60
 """Days over which false alarms are bounded."""
 
-_LOOK = 0.05
 _NEWTON, _STEP = 30, 1e-3  # most steps to a day's mode; step of differences
 _TRIED = 0.5 ** np.arange(8)  # shares of a Newton step
 _DRAWS = 100  # of a day's curves, for its PIT
 
 
-@dataclass(frozen=True, eq=False)
-class Drift:
+@dataclass(frozen=True, eq=False, repr=False)
+class Drift(Result):
     """How curves moved over days, made by `drift`.
 
     A departure has three parts: ``level`` of the first curve at the average score (of log mean for
@@ -57,39 +58,26 @@ class Drift:
     Attributes
     ----------
     table
-        A row for every day: ``day``, ``items``; each part given all days and its sd (``level_sd``);
-        ``p_level``, ``p_slope``, ``p_spread``: p-values of the day's outcomes given all days before
-        it, natural steps allowed for; ``p_pit``, that of the exact predictive PIT under the curves
-        as known on the evening of the day (NaN without joint cells); ``p_value``, the least of
-        these times their number; ``verdict``: ``"fail"``, an alarm, ``"look"`` where p < 0.05, or
-        ``"ok"``; ``moved``, the parts behind an alarm.
+        For every day (``where``), ``what`` is each part: its ``value`` given all days, the ends of
+        its 90% interval, and ``p`` of the day's outcomes given all days before it, natural steps
+        allowed for. With joint cells it is also ``PIT``, the distance of the exact predictive PIT
+        under the curves as known on the evening of the day. A ``verdict`` is ``"fail"``, an alarm,
+        or ``"warn"`` where p times the number of tests of the day is below 0.05, or ``"ok"``.
     data
         By ``day`` and ``part``: ``smoothed`` (given all days) and ``filtered`` (given the days up
         to each), and ``smoothed_covariance`` and ``filtered_covariance``; by ``part`` the ``step``,
         the typical sd of the walk's step from one day to the next.
     fit
         The fit whose curves are departed from.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> import soc_pymc as soc
-    >>> frame = soc.simulation.s1(3000, seed=0)
-    >>> frame["day"] = pd.date_range("2026-03-01", periods=10).repeat(300)
-    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> stats = soc.summarize(items, bins=20, date="day")
-    >>> soc.drift(stats).alarms
-    ()
     """
 
-    table: pd.DataFrame
-    data: xr.Dataset
-    fit: Fit
+    fit: Fit = field(kw_only=True)
 
     @property
     def alarms(self) -> tuple[str, ...]:
         """Days that fail."""
-        return tuple(self.table.loc[self.table["verdict"] == "fail", "day"].dt.strftime("%Y-%m-%d"))
+        failed = self.table.loc[self.table["verdict"] == FAIL, "where"]
+        return tuple(dict.fromkeys(failed))
 
     def fit_of(self, day: object = None, *, smoothed: bool = False) -> Fit:
         """The fit with the curves of one day, for curves, posteriors and checks.
@@ -112,20 +100,8 @@ class Drift:
         ------
         StatisticsError
             If there is no such day.
-
-        Examples
-        --------
-        >>> import pandas as pd
-        >>> import soc_pymc as soc
-        >>> frame = soc.simulation.s1(3000, seed=0)
-        >>> frame["day"] = pd.date_range("2026-03-01", periods=10).repeat(300)
-        >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-        >>> stats = soc.summarize(items, bins=20, date="day")
-        >>> today = soc.drift(stats).fit_of()
-        >>> list(soc.item_posteriors(today, items))[-5:-3]
-        ['theta_mean', 'theta_sd']
         """
-        days = self.table["day"].to_numpy().astype("datetime64[D]")
+        days = self.data["day"].to_numpy().astype("datetime64[D]")
         wanted = days[-1] if day is None else day_rule(day, "day")
         if wanted not in days:
             raise StatisticsError(f"there is no day {wanted}; days are {days[0]} to {days[-1]}")
@@ -134,17 +110,6 @@ class Drift:
         mean, covariance = (self.data[n].to_numpy()[t] for n in (name, f"{name}_covariance"))
         scale = self.data.attrs
         return _moved(self.fit, mean, covariance, scale["centre"], scale["sd"], scale["unit"])
-
-    def __repr__(self) -> str:
-        first, last = self.table["day"].dt.strftime("%Y-%m-%d").iloc[[0, -1]]
-        step = ", ".join(f"{part} {float(self.data['step'].sel(part=part)):.2g}" for part in PARTS)
-        moved = self.table.loc[self.table["verdict"] == "fail", "moved"]
-        alarms = [f"{day} ({what})" for day, what in zip(self.alarms, moved, strict=True)]
-        return (
-            f"<soc_pymc.Drift: {len(self.table):,} days, {first} to {last}>\n"
-            f"  typical step a day  {step}\n"
-            f"  alarms              {', '.join(alarms) or 'none'}"
-        )
 
 
 @checked(
@@ -226,7 +191,7 @@ def drift(
     precision, pull = (np.array(values) for values in zip(*found, strict=True))
     number = stats.days.astype(np.int64).astype(float)
     states = walk(precision, pull, number)
-    p_pit = np.full(len(days), np.nan)
+    pits: list[Uniformity] = []
     if fit.mean_only:  # outcomes say nothing of the spread
         for values in (states.p_value, states.smoothed.mean, states.filtered.mean):
             values[:, PARTS.index("spread")] = np.nan
@@ -237,10 +202,12 @@ def drift(
             t = at.start
             own = _moved(few, states.filtered.mean[t], states.filtered.covariance[t], *scale)
             cells = make_cells(own, days[t][1])
-            p_pit[t] = cell_pit(own, cells, rngs[t], False)[0]["all items"].test.p_value
+            pits.append(cell_pit(own, cells, rngs[t], False)[0]["all items"].test)
     items = [own.n_items for _, own in days]
-    table = _table(stats.days, items, states, p_pit, false_alarms)
-    return Drift(table, _dataset(stats.days, states, scale), fit)
+    table = _table(stats.days, items, states, pits, false_alarms)
+    title = f"drift: {len(days):,} days, {stats.days[0]} to {stats.days[-1]}"
+    data = _dataset(stats.days, states, scale)
+    return Drift(table, data, _advice(table, states), title, fit=fit)
 
 
 # --- a day's log likelihood ----------------------------------------------------------------------
@@ -364,27 +331,35 @@ def _moved(
 
 
 def _table(
-    days: Days, items: list[int], states: Walk, p_pit: Floats, false_alarms: float
+    days: Days, items: list[int], states: Walk, pits: list[Uniformity], false_alarms: float
 ) -> pd.DataFrame:
-    """The table of days with their verdicts."""
-    found: dict[str, Any] = {"day": pd.DatetimeIndex(days), "items": items}
-    mean = states.smoothed.mean
-    sd = np.sqrt(np.diagonal(states.smoothed.covariance, axis1=1, axis2=2))
-    sd = np.where(np.isnan(mean), np.nan, sd)
-    for k, part in enumerate(PARTS):
-        found |= {part: mean[:, k], f"{part}_sd": sd[:, k]}
-    tests = {part: states.p_value[:, k] for k, part in enumerate(PARTS)} | {"pit": p_pit}
-    every = np.column_stack([p for p in tests.values() if not np.isnan(p).all()])
-    least = np.fmin.reduce(every, axis=1)
-    p_value = np.minimum(1.0, every.shape[1] * least)
-    alarm = p_value < false_alarms / HORIZON
-    behind = [
-        ", ".join(name for name, p in tests.items() if p[t] < false_alarms / HORIZON / len(every.T))
-        for t in range(len(days))
+    """A row for each day and part, and for its PIT."""
+    mean, p = states.smoothed.mean, states.p_value
+    variance = np.diagonal(states.smoothed.covariance, axis1=1, axis2=2)
+    half = float(special.ndtri((1 + PROB) / 2)) * np.sqrt(variance)
+    numbers = [mean, mean - half, mean + half, p]
+    rows: list[dict[str, Any]] = [
+        {"what": part, "where": str(day), "n": items[t]}
+        | dict(zip(("value", "low", "high", "p"), (x[t, k] for x in numbers), strict=True))
+        for t, day in enumerate(days)
+        for k, part in enumerate(PARTS)
     ]
-    verdict = np.where(alarm, "fail", np.where(p_value < _LOOK, "look", "ok"))
-    found |= {f"p_{name}": p for name, p in tests.items()}
-    return pd.DataFrame({**found, "p_value": p_value, "verdict": verdict, "moved": behind})
+    rows += [
+        {"what": "PIT", "where": str(day), "n": n, "value": test.distance, "p": test.p_value}
+        for day, n, test in zip(days, items, pits, strict=False)
+    ]
+    table = result_table(row for row in rows if not np.isnan(row["p"]))
+    table = table.sort_values("where", kind="stable", ignore_index=True)
+    of_day = table["p"] * table["what"].nunique()
+    verdict = np.select([of_day < false_alarms / HORIZON, of_day < WARNS], [FAIL, WARN], OK)
+    return table.assign(verdict=verdict)
+
+
+def _advice(table: pd.DataFrame, states: Walk) -> tuple[str, ...]:
+    failed = table[table["verdict"] == FAIL].groupby("where")["what"].agg(", ".join)
+    steps = ", ".join(f"{part} {step:.2g}" for part, step in zip(PARTS, states.step, strict=True))
+    alarms = ", ".join(f"{day} ({what})" for day, what in failed.items())
+    return f"Alarms: {alarms or 'none'}.", f"Typical step from a day to the next: {steps}."
 
 
 def _dataset(days: Days, states: Walk, scale: _Scale) -> xr.Dataset:

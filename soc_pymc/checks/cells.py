@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+import xarray as xr
 from numpy.typing import NDArray
 
 from .._lib.arrays import Floats, Ints
@@ -25,11 +26,14 @@ from ..posterior.item_columns import bin_scores_of
 from ..posterior.predictive import posterior_of
 from .curve_error import BETWEEN, curve_shifts, judged, replicated_distances
 from .predictive import (
+    BINS,
     GRID,
     LEAST,
     SlicePit,
     Uniformity,
+    binned_ecdfs,
     by_level,
+    equal_parts,
     parts,
     pit_upto_grid,
     slices,
@@ -94,8 +98,8 @@ def make_cells(fit: Fit, stats: Statistics) -> Cells:
 
 def cell_pit(
     fit: Fit, cells: Cells, rng: np.random.Generator, progress: bool | None = None
-) -> tuple[dict[str, SlicePit], Floats]:
-    """PIT of all items, by slice of items, and replicates of its distances.
+) -> tuple[dict[str, SlicePit], Floats, xr.Dataset]:
+    """PIT of all items, by slice of items, replicates of its distances, and ECDFs by score.
 
     Distances are those at the points of `GRID`, and what an ECDF strays further between them.
     """
@@ -106,6 +110,9 @@ def cell_pit(
         masks |= dict(by_level(column, pd.Series(labels), cells.n))
     drawn = {name: np.zeros(len(GRID) - 1) for name in masks}
     averaged = {name: np.zeros(len(GRID) - 1) for name in masks}
+    score = cells.columns["score"]
+    part = equal_parts(score, BINS, cells.n)
+    by_score = np.zeros((int(part.max()) + 1, len(GRID) - 1))
     for at in parts("PIT of cells", len(cells.n), _CHUNK, progress, "cells"):
         own = select(cells.columns, at)
         below, _ = posterior.cdf_interval({**own, observed: cells.low[at]})
@@ -113,6 +120,7 @@ def cell_pit(
         upto = np.maximum(upto, below)
         shares = _shares(below, upto)
         items = _dealt(cells.n[at], below, upto, shares, rng)
+        np.add.at(by_score, part[at], items)
         for name, mask in masks.items():
             drawn[name] += items[mask[at]].sum(axis=0)
             averaged[name] += cells.n[at][mask[at]] @ shares[mask[at]]
@@ -121,7 +129,8 @@ def cell_pit(
     found = {name: own for name, own in found.items() if own.n_items >= least}
     shifts = curve_shifts(fit, cells.columns, [masks[name] for name in found], rng, cells.n)
     replicated = replicated_distances(shifts, [own.n_items for own in found.values()], rng)
-    return judged(found, replicated), replicated
+    ecdf = np.array([_ecdf(steps) for steps in by_score])
+    return judged(found, replicated), replicated, binned_ecdfs(ecdf, score, part, cells.n)
 
 
 def _shares(below: Floats, upto: Floats) -> Floats:
@@ -149,6 +158,11 @@ def _dealt(
 
 def _slice_pit(drawn: Floats, averaged: Floats) -> SlicePit:
     n = round(drawn.sum())
-    both = [np.concatenate([[0.0], np.cumsum(h) / max(h.sum(), 1.0)]) for h in (drawn, averaged)]
-    distance = float(np.abs(both[0] - GRID).max() + BETWEEN / max(n, 1) ** 0.5)
-    return SlicePit(both[0], both[1], n, Uniformity(distance, np.nan))
+    randomised = _ecdf(drawn)
+    distance = float(np.abs(randomised - GRID).max() + BETWEEN / max(n, 1) ** 0.5)
+    return SlicePit(randomised, _ecdf(averaged), n, Uniformity(distance, np.nan))
+
+
+def _ecdf(steps: Floats) -> Floats:
+    """Shares of items up to each point of the grid."""
+    return np.concatenate([[0.0], np.cumsum(steps) / max(steps.sum(), 1.0)])

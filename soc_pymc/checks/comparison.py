@@ -298,7 +298,7 @@ def _records(found: Mapping[str, LeaveOneOut]) -> dict[str, Any]:
 
 def _status(result: CheckResult) -> Status:
     """What a check says of its fit's status."""
-    rows = result.table[result.table["slice"] == "inference"].set_index("check")["statistic"]
+    rows = result.table[result.table["where"] == "inference"].set_index("what")["value"]
     k, share = (None if x not in rows else float(rows[x]) for x in ("pareto_k", "ess_fraction"))
     return Status(bool(rows["converged"]), "", k, share, 0.0)
 

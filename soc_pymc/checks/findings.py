@@ -1,38 +1,19 @@
-"""The findings of a check in plain words: what they mean, what to try next, and one short table."""
+"""The findings of a check in plain words: what they mean, and what to try next."""
 
 import re
 from collections.abc import Iterator, Sequence
-from html import escape
 
-import numpy as np
 import pandas as pd
 
-from .._lib.reprs import html_table
 from ..data.groups import group_roles, roles_of
 from ..families.outcomes import Outcome
 from ..inference.results import Fit
+from .results import FAIL, OK, WARN
 
 _SMALL = 0.01  # ECDF differences below this matter to few uses
-_ROWS = 5  # findings shown, the worst
 _MATTERS = 1.1  # factor of the bands' width from which clusters are named
-_SENTENCES = 3  # of the advice
-_HEAD = ("verdict", "what", "where", "found", "p")
 TOGETHER = "PIT of slices"
 """The check of all slices by one quantity together."""
-_LABELS = {  # what a check looks at, and how its statistic is written
-    "PIT": ("distribution of outcomes (PIT)", "probabilities off by up to {:.3f}"),
-    TOGETHER: ("the same of slices together", "probabilities off by up to {:.3f}"),
-    "LOO-PIT": ("the PIT, each item left out", "probabilities off by up to {:.3f}"),
-    "noise": ("noise of outcomes", "item intervals should be {:.2f} times as wide"),
-    "dispersion": ("scatter of outcomes", "{:.2f} times as predicted"),
-    "leave-one-out": ("weights of items left out", "largest Pareto k {:.2f} (at most 0.7)"),
-    "clusters": ("dependence within clusters", "bands {:.2f} times as wide"),
-    "converged": ("convergence", ""),
-    "pareto_k": ("quality of the approximation", "Pareto k {:.2f} (at most 0.7)"),
-    "ess_fraction": ("quality of the approximation", "effective share of draws {:.2f}"),
-}
-_TIMES = "{:.2f} times as predicted"  # what a kind of outcomes counts, such as zeros
-_FIRST = ("inference", "all items", ">= ", "random items")  # where to look first
 
 
 # --- advice --------------------------------------------------------------------------------------
@@ -42,29 +23,29 @@ def advise(
     table: pd.DataFrame, fit: Fit, outcome: Outcome, n_items: int, by: Sequence[str]
 ) -> Iterator[str]:
     """What the verdicts mean, most serious first; `by` are columns whose levels were slices."""
-    doubted = (table["check"] == "noise") & (table["verdict"] != "ok")
-    for width in table.loc[doubted, "statistic"]:
+    doubted = (table["what"] == "noise") & (table["verdict"] != OK)
+    for width in table.loc[doubted, "value"]:
         yield outcome.words.doubt.format(width=width)
-    yield from _cluster_advice(table[table["check"] == "clusters"], fit)
+    yield from _cluster_advice(table[table["what"] == "clusters"], fit)
     known = not doubted.any()
-    failed = table[table["verdict"] == "fail"]
-    tested = table["p_value"].notna()
+    failed = table[table["verdict"] == FAIL]
+    tested = table["p"].notna()
     if not failed.empty:
-        if failed["check"].isin(["converged", "pareto_k"]).any():
+        if failed["what"].isin(["converged", "pareto_k"]).any():
             yield (
                 "The inference is not to be trusted (fit.status.reason says why): fit again with "
                 "method=soc.NUTS() before reading anything else here."
             )
-        findings = failed[failed["p_value"].notna()]
-        if (table.loc[doubted, "verdict"] == "fail").any() and not findings.empty:
+        findings = failed[failed["p"].notna()]
+        if (table.loc[doubted, "verdict"] == FAIL).any() and not findings.empty:
             # wrong noise shows by size, in zeros and in the shape too
             yield "Mend the noise first: the other findings may follow from it."
         else:
             yield from _summary_advice(findings, fit, outcome, known)
             yield from _slice_advice(findings, fit, outcome, by, known)
             yield from _size_of_sample(findings, n_items)
-    elif (table["verdict"] == "look").any():
-        looked = table[(table["verdict"] == "look") & tested]
+    elif (table["verdict"] == WARN).any():
+        looked = table[(table["verdict"] == WARN) & tested]
         if not looked.empty:
             yield (
                 f"{len(looked)} of {int(tested.sum())} tests have p < 0.05, about "
@@ -80,10 +61,10 @@ def advise(
         )
     else:
         yield "Nothing speaks against the model on these items."
-    if ((table["check"] == "ess_fraction") & (table["verdict"] == "look")).any():
+    if ((table["what"] == "ess_fraction") & (table["verdict"] == WARN)).any():
         yield ("Few of the approximation's draws carry the weight: compare with method=soc.NUTS().")
-    swayed = (table["check"] == "leave-one-out") & (table["verdict"] != "ok")
-    for k in table.loc[swayed, "statistic"]:
+    swayed = (table["what"] == "leave-one-out") & (table["verdict"] != OK)
+    for k in table.loc[swayed, "value"]:
         yield (
             f"A few outcomes sway the fit when they are left out (Pareto k {k:.2f}): look at them "
             "by arviz.plot_khat, of result.elpd or of arviz.loo(result.data, pointwise=True), and "
@@ -93,7 +74,7 @@ def advise(
 
 def _cluster_advice(found: pd.DataFrame, fit: Fit) -> Iterator[str]:
     """On items that depend on each other within clusters."""
-    for factor in found.loc[found["statistic"] > _MATTERS, "statistic"]:
+    for factor in found.loc[found["value"] > _MATTERS, "value"]:
         if fit.widened:
             yield (
                 f"Clusters matter: they make bands of the curves {factor:.2f} times as wide, as "
@@ -109,8 +90,8 @@ def _cluster_advice(found: pd.DataFrame, fit: Fit) -> Iterator[str]:
 def _summary_advice(failed: pd.DataFrame, fit: Fit, outcome: Outcome, known: bool) -> Iterator[str]:
     """On dispersion and the number of zeros; if the noise is not known, on excesses alone."""
     if not known:
-        failed = failed[failed["statistic"] > 1]
-    for ratio in failed.loc[failed["check"] == "dispersion", "statistic"]:
+        failed = failed[failed["value"] > 1]
+    for ratio in failed.loc[failed["what"] == "dispersion", "value"]:
         side = "more" if ratio > 1 else "less"
         yield (
             f"{outcome.words.outcomes.capitalize()} scatter {side} than the model says "
@@ -118,8 +99,8 @@ def _summary_advice(failed: pd.DataFrame, fit: Fit, outcome: Outcome, known: boo
             "changed since: fit again; if they are, look which slices fail, and give the variance "
             f"more knots, soc.{_prior(fit)}(variance=soc.Spline(knots=40)), on more bins."
         )
-    zeros = failed[failed["check"].str.startswith("zero ")]
-    for zero, ratio in zip(zeros["check"], zeros["statistic"], strict=True):
+    zeros = failed[failed["what"].str.startswith("zero ")]
+    for zero, ratio in zip(zeros["what"], zeros["value"], strict=True):
         side, what = "fewer", "slices that fail"
         if ratio > 1:
             side, what = "more", "two kinds of items under one score"
@@ -145,7 +126,7 @@ def _slice_advice(
     failed: pd.DataFrame, fit: Fit, outcome: Outcome, by: Sequence[str], known: bool
 ) -> Iterator[str]:
     """On slices whose PIT fails; if the noise is not known, not on what it may explain."""
-    named = failed.loc[failed["check"].isin(["PIT", TOGETHER]), "slice"]
+    named = failed.loc[failed["what"].isin(["PIT", TOGETHER]), "where"]
     if named.str.match(rf"{outcome.words.size} (\d/\d(:| to) |>= )").any():
         yield _size_advice(fit, outcome)
     by_score = known and named.str.match(r"score \d/\d(:| to) ").any()
@@ -232,95 +213,9 @@ def _level_advice(fit: Fit, column: str) -> str:
 
 
 def _size_of_sample(failed: pd.DataFrame, n_items: int) -> Iterator[str]:
-    pit = failed[failed["check"] == "PIT"]
-    if not pit.empty and n_items > 100_000 and float(pit["statistic"].max()) < _SMALL:
+    pit = failed[failed["what"] == "PIT"]
+    if not pit.empty and n_items > 100_000 and float(pit["value"].max()) < _SMALL:
         yield (
             f"With {n_items:,} items the smallest departures show: no cumulative probability is "
             f"off by more than {pit['statistic'].max():.3f}, which may not matter to you."
         )
-
-
-# --- text and HTML -------------------------------------------------------------------------------
-
-
-def _p(p_value: float) -> str:
-    if np.isnan(p_value):
-        return "-"
-    if p_value < 1e-12:
-        return "< 1e-12"
-    return f"{p_value:.2f}" if p_value >= 0.095 else f"{p_value:.1g}"
-
-
-def _shown(table: pd.DataFrame) -> pd.DataFrame:
-    """The worst findings, the main slices first; then what is well, if there is room."""
-    rank = table["verdict"].map({"fail": 0, "look": 1, "ok": 2})
-    main = table["slice"].map(lambda name: any(part in name for part in _FIRST))
-    p_value = table["p_value"].fillna(-1.0).where(rank < 2, 1.0 * (table["slice"] == _FIRST[0]))
-    order = pd.DataFrame({"rank": rank, "other": ~main, "p": p_value})
-    return table.loc[order.sort_values(["rank", "other", "p"], kind="stable").index[:_ROWS]]
-
-
-def _rows(table: pd.DataFrame) -> list[tuple[str, ...]]:
-    rows: list[tuple[str, ...]] = []
-    for row in table.to_dict("records"):
-        what, pattern = _label(str(row["check"]))
-        found = pattern.format(row["statistic"]) or ("yes" if row["statistic"] else "no")
-        rows.append((row["verdict"], what, row["slice"], found, _p(row["p_value"])))
-    return rows
-
-
-def _label(check: str) -> tuple[str, str]:
-    return _LABELS.get(check, (f"number of {check}", _TIMES))
-
-
-def _title(table: pd.DataFrame, n_items: int) -> str:
-    counts = table["verdict"].value_counts()
-    numbers = ", ".join(f"{counts.get(v, 0)} {v}" for v in ("ok", "look", "fail"))
-    return f"soc_pymc.CheckResult: {n_items:,} items, {numbers}"
-
-
-def _rest(table: pd.DataFrame, shown: pd.DataFrame) -> str:
-    """One line on all that the table does not show."""
-    left = table.drop(shown.index)
-    if left.empty:
-        return ""
-    fine = left["verdict"] == "ok"
-    parts = [] if fine.all() else [f"{int((~fine).sum())} more like these"]
-    if fine.any():
-        number = left[fine].groupby("check", sort=False).size()
-        where = (
-            _label(str(check))[0] + (f" in {n} slices" if n > 1 else "")
-            for check, n in number.items()
-        )
-        parts.append(f"ok: {', '.join(dict.fromkeys(where))}")
-    return f"{'; '.join(parts)} (all in .table)"
-
-
-def _sentences(advice: Sequence[str]) -> list[str]:
-    more = len(advice) - _SENTENCES
-    return [*advice[:_SENTENCES], *([f"{more} more in .advice"] if more > 0 else [])]
-
-
-def as_text(table: pd.DataFrame, advice: Sequence[str], n_items: int) -> str:
-    """Table of findings and advice as at most a dozen lines."""
-    shown = _shown(table)
-    rows = [_HEAD, *_rows(shown)]
-    widths = [max(len(row[k]) for row in rows) for k in range(len(_HEAD))]
-    lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in rows]
-    rest = _rest(table, shown)
-    return "\n".join(
-        [
-            f"<{_title(table, n_items)}>",
-            *(line.rstrip() for line in lines),
-            *([rest] if rest else []),
-            *(f"- {sentence}" for sentence in _sentences(advice)),
-        ]
-    )
-
-
-def as_html(table: pd.DataFrame, advice: Sequence[str], n_items: int) -> str:
-    """The same as HTML, all text escaped."""
-    shown = _shown(table)
-    top = html_table(_title(table, n_items), _rows(shown), _HEAD, _rest(table, shown))
-    points = "".join(f"<li>{escape(sentence)}</li>" for sentence in _sentences(advice))
-    return f"{top}<ul>{points}</ul>"

@@ -10,11 +10,12 @@ widely outcomes scatter about their expectations, and of counts how many are zer
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+import xarray as xr
+from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from .._lib.arrays import Floats, Ints
@@ -29,6 +30,7 @@ Mask = NDArray[np.bool_]
 
 GRID = np.linspace(0.0, 1.0, 200)  # where ECDFs are kept for pictures
 LEAST = 20  # slices of fewer items are left out: no test on them says anything
+BINS = 20  # of the score, for histograms
 LEVELS = 20  # levels of a column that get a slice of their own; numbers of more are cut in fifths
 _MANY_TRIALS = 50  # exposure from which an item's own count says much about its theta
 _STEP = 1e-6  # PIT intervals narrower than this are steps
@@ -141,6 +143,32 @@ def slice_pit(below: Floats, upto: Floats, pit: Floats, mask: Mask) -> SlicePit:
     return SlicePit(pit_ecdf(pit[mask]), averaged, int(mask.sum()), uniformity(pit[mask]))
 
 
+def pit_dataset(found: Mapping[str, SlicePit]) -> xr.Dataset:
+    """ECDFs of the PIT minus the uniform cdf, by slice: the pictures need nothing else."""
+    numbers: dict[str, Any] = {
+        name: (("slice", "u"), np.array([getattr(pit, name) - GRID for pit in found.values()]))
+        for name in ("randomised", "averaged")
+    }
+    numbers["n_items"] = "slice", [pit.n_items for pit in found.values()]
+    numbers["p_value"] = "slice", [pit.test.p_value for pit in found.values()]
+    return xr.Dataset(numbers, {"slice": list(found), "u": GRID})
+
+
+def pit_by_score(score: Floats, pit: Floats) -> xr.Dataset:
+    """ECDFs of the PIT of items in bins of the score."""
+    part = equal_parts(score, BINS)
+    ecdf = [pit_ecdf(pit[part == k]) for k in range(int(part.max()) + 1)]
+    return binned_ecdfs(ecdf, score, part, np.ones(len(score), dtype=np.int64))
+
+
+def binned_ecdfs(ecdf: ArrayLike, score: Floats, part: Ints, n: Ints) -> xr.Dataset:
+    """ECDFs by bin, with the mean score and the number of items of each bin."""
+    items = np.bincount(part, n)
+    centre = np.bincount(part, n * score) / items
+    variables = {"ecdf": (("bin", "u"), np.asarray(ecdf)), "n_items": ("bin", items.astype(int))}
+    return xr.Dataset(variables, {"score": ("bin", centre), "u": GRID})
+
+
 # --- slices --------------------------------------------------------------------------------------
 
 
@@ -187,20 +215,28 @@ def fifths(
     Items with NaN are in no slice. `as_text` writes the range of some values, and `n` is the number
     of items that each row stands for.
     """
-    known = ~np.isnan(value)
-    if not known.any():
+    part = equal_parts(value, 5, n)
+    number = int(part.max()) + 1
+    if number < 2:
         return
+    for k in range(number):
+        mask = part == k
+        yield f"{name} {k + 1}/{number}: {as_text(value[mask])}", mask
+
+
+def equal_parts(value: Floats, number: int, n: Ints | None = None) -> Ints:
+    """Numbers of parts of about equally many items by value, from 0 on; that of NaN is -1.
+
+    No part is empty, and tied values are in the part of their middle. `n` is the number of items of
+    each row.
+    """
+    part, known = np.full(len(value), -1), ~np.isnan(value)
     tied = np.unique(value[known], return_inverse=True)[1]
     items = np.bincount(tied, None if n is None else n[known])
-    middle = (np.cumsum(items) - 0.5 * items) / items.sum()
-    level = np.full(len(value), -1)
-    level[known] = np.minimum((5 * middle[tied]).astype(int), 4)
-    present = np.unique(level[known])
-    if len(present) < 2:
-        return
-    for k, code in enumerate(present, start=1):
-        mask = level == code
-        yield f"{name} {k}/{len(present)}: {as_text(value[mask])}", mask
+    middle = (np.cumsum(items) - 0.5 * items) / max(items.sum(), 1)
+    of_item = np.minimum((number * middle[tied]).astype(int), number - 1)
+    part[known] = np.unique(of_item, return_inverse=True)[1]
+    return part
 
 
 def column_slices(labels: Mapping[str, pd.Series]) -> Iterator[tuple[str, Mask]]:

@@ -1,7 +1,7 @@
 """What to do, given posteriors: thresholds, ranking, exploration, value of more exposure.
 
 - against a threshold: `probability_above`, `expected_loss`
-- ranking: `risk_adjusted`, `probability_best`
+- ranking: `probability_best`
 - exploration: `thompson_draws`
 - what more data would bring: `value_of_exposure`
 - sums and means over many items: `total`
@@ -9,7 +9,7 @@
 All keep the items' order and take the uncertainty of the curves into account, which items share.
 """
 
-from .choices import expected_loss, probability_above, risk_adjusted, value_of_exposure
+from .choices import expected_loss, probability_above, value_of_exposure
 from .ranking import probability_best, thompson_draws
 from .totals import total
 
@@ -17,7 +17,6 @@ __all__ = [
     "expected_loss",
     "probability_above",
     "probability_best",
-    "risk_adjusted",
     "thompson_draws",
     "total",
     "value_of_exposure",

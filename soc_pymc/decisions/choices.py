@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from .._lib.arguments import PROBABILITY, digits, numbers_of
+from .._lib.arguments import digits, numbers_of
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
 from ..checks.predictive import in_batches, thin
@@ -252,51 +252,6 @@ def _losses(family: Family, at: Sequence[Floats]) -> tuple[Floats, Floats]:
         less[mask] = loss(*(x[mask] for x in at))
     more = less + np.abs(away)
     return np.where(above, less, more), np.where(above, more, less)
-
-
-def risk_adjusted(
-    fit: Fit, items: Items, quantile: float = 0.1, *, progress: bool | None = None
-) -> pd.Series:
-    """A cautious score to rank by: a low quantile of every item's posterior.
-
-    Items with little exposure have wide posteriors and lose by it; with `quantile` above one half
-    they gain, as suits exploration (an upper confidence bound).
-
-    Parameters
-    ----------
-    fit, items, progress
-        As of `probability_above`.
-    quantile
-        Probability of the posterior quantile, between 0 and 1.
-
-    Returns
-    -------
-    pandas.Series
-        ``risk_adjusted``, in the unit of theta, indexed as of `probability_above`: the quantile of
-        `item_posteriors` over all draws of the curves.
-
-    Raises
-    ------
-    ItemsError, FitError
-        As of `probability_above`; also if `quantile` is not between 0 and 1.
-
-    Examples
-    --------
-    >>> import soc_pymc as soc
-    >>> cautious = soc.decisions.risk_adjusted(fit, items)
-    >>> bool((cautious > 0).all())
-    True
-    """
-    PROBABILITY(quantile, "quantile")
-    decision = read_decision(fit, items, progress)
-    score = decision.posterior.scorer((float(quantile),), "all")
-    (found,) = in_batches(
-        "risk-adjusted scores", decision.columns, _BATCH, progress, lambda part: score(part)[3:4]
-    )
-    return pd.Series(found, decision.index, name="risk_adjusted")
-
-
-# --- a further observation -----------------------------------------------------------------------
 
 
 def value_of_exposure(

@@ -5,80 +5,25 @@ weights 1 / noise_sd^2. Items of one score are one observation, with no loss.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
 
-from .._lib.arguments import numbers_of, shown
+from .._lib.arguments import shown
 from .._lib.arrays import Floats
 from .._lib.errors import FitError, ItemsError
-from ..data.items import Items
-from ..families.outcomes import OUTCOMES, Outcome
-from ..families.scales import LINEAR, LOG, SCALES
-from .thinning import read_frame
+from ..families.outcomes import Outcome
+from ..families.scales import LINEAR, LOG
 
 Predict = Callable[[Floats], Floats]
 
 BASELINES = ("constant", "isotonic", "platt", "spline")
-"""Names that `baseline` knows."""
+"""Names of the baselines."""
 
 _KNOTS = 6  # of the spline, at quantiles of the scores by weight
 _RIDGE = 0.01  # precision of the spline's coefficients: they exist where there are no events too
-
-
-@dataclass(frozen=True)
-class Baseline:
-    """A fitted map from scores to E(theta | t).
-
-    Attributes
-    ----------
-    name
-        One of `BASELINES`.
-    scale
-        Scale of the scores that it takes: ``"log"``, ``"logit"`` or ``"linear"``.
-
-    Examples
-    --------
-    >>> import numpy as np, pandas as pd, soc_pymc as soc
-    >>> frame = pd.DataFrame({"t": [1.0, 2.0, 3.0], "y": [1, 5, 3], "N": [1.0, 1.0, 1.0]})
-    >>> items = soc.PoissonItems(frame, score="t", count="y", exposure="N")
-    >>> soc.evaluate.baseline("isotonic", items)([1.0, 2.0, 3.0])
-    array([1., 4., 4.])
-    """
-
-    name: str
-    scale: str
-    _predict: Predict = field(repr=False)
-
-    @property
-    def log(self) -> bool:
-        """Whether it takes the logarithms of scores, which must then be positive."""
-        return self.scale == LOG.name
-
-    def __call__(self, score: ArrayLike) -> Floats:
-        """E(theta | t) at scores, (n,): events per unit of exposure, or the unit of the values.
-
-        Raises
-        ------
-        ItemsError
-            If scores are not finite numbers, (n,), or a score has no place on the baseline's scale.
-        """
-        t = numbers_of(score, "score", ItemsError)
-        if t.ndim != 1 or not np.isfinite(t).all():
-            raise ItemsError(f"score={shown(score)} must be finite numbers, one for each item")
-        if not len(t):
-            return t
-        scale = SCALES[self.scale]
-        if not (inside := scale.holds(t)).all():
-            raise ItemsError(
-                f"{int((~inside).sum()):,} of {len(t):,} scores are {scale.outside}, and the "
-                f"{self.name} baseline was fitted on the {self.scale} scale: fit it to such items "
-                "too"
-            )
-        return self._predict(scale.position(t))
 
 
 @dataclass(frozen=True)
@@ -99,51 +44,10 @@ class _Cells:
         return self.outcome.forms.pooled_rate(float(weight @ mean), float(weight.sum()))
 
 
-def baseline(name: str, items: Items) -> Baseline:
-    """Calibrate scores by a first-order method.
-
-    Parameters
-    ----------
-    name
-        ``"constant"``: the mean outcome per unit of exposure, whatever the score. ``"isotonic"``:
-        isotonic regression (Zadrozny and Elkan 2002), interpolated between scores and constant
-        beyond them; where no event was seen the rate is that of half an event in the stretch's
-        exposure, or the next stretch's if lower (and so for failures, if all trials were
-        successes). ``"platt"``: an intercept and a slope (Platt 1999), Poisson regression of counts
-        on log t, logistic regression of successes on logit t, least squares of values on t.
-        ``"spline"``: the same on a cubic spline with 6 knots at quantiles of the scores (by
-        exposure or 1 / noise_sd^2), straight beyond them; for counts and successes with a ridge of
-        0.005 nats per squared coefficient. Where any score has no logarithm or logit, regressions
-        take t itself.
-    items
-        Items to fit to. Exposures of 0 say nothing and are left out.
-
-    Returns
-    -------
-    Baseline
-        Call it on scores.
-
-    Raises
-    ------
-    FitError
-        If there is no such baseline.
-    ItemsError
-        If the items are not valid or have no exposure.
-
-    Examples
-    --------
-    >>> import soc_pymc as soc
-    >>> scaled = soc.evaluate.baseline("platt", items)
-    >>> scaled([0.05, 0.1]).shape
-    (2,)
-    """
-    return fit_baselines([name], read_frame(items), OUTCOMES[items.kind])[name]
-
-
 def fit_baselines(
     names: Sequence[str], frame: pd.DataFrame, outcome: Outcome
-) -> dict[str, Baseline]:
-    """Baselines of a table with the columns of its roles: score, outcome and size."""
+) -> dict[str, Callable[[Floats], Floats]]:
+    """Maps from scores to E(theta | t), of a table with the columns score, outcome and size."""
     for name in names:
         if not isinstance(name, str) or name not in BASELINES:
             known = ", ".join(BASELINES)
@@ -157,7 +61,11 @@ def fit_baselines(
     distinct, at = np.unique(score[weight > 0], return_inverse=True)
     sums = [np.bincount(at, x[weight > 0]) for x in (weight, total)]
     cells = _Cells(scale.position(distinct), sums[0], sums[1] / sums[0], outcome)
-    return {name: Baseline(name, scale.name, _FITS[name](cells)) for name in names}
+
+    def of_scores(predict: Predict) -> Callable[[Floats], Floats]:
+        return lambda score: predict(scale.position(score))
+
+    return {name: of_scores(_FITS[name](cells)) for name in names}
 
 
 def _constant(cells: _Cells) -> Predict:

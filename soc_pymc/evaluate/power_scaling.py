@@ -3,10 +3,6 @@
 The prior, or the likelihood, is raised to a power near 1, and the draws are reweighted accordingly.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
 import pandas as pd
 import xarray as xr
@@ -16,8 +12,8 @@ from .._lib.arguments import PROGRESS, A, OrNone, checked
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
 from .._lib.progress import phase
-from .._lib.reprs import html_table, lines
 from .._lib.threads import one_blas_thread
+from ..checks.results import FAIL, OK, WARN, Result, result_table
 from ..data.statistics import Statistics
 from ..inference.draw_densities import MODEL, Model, draw_densities
 from ..inference.methods import NUTS
@@ -38,67 +34,8 @@ _ALPHAS = (0.99, 1.01)  # of which the sensitivity is a difference quotient
 _FEWEST = 100  # draws
 _RESAMPLES, _BLOCK = 50, 20  # of the bootstrap; draws of a chain in a block
 _ERRORS = {"prior": 2.0, "likelihood": 1.0}  # the second only tells conflict from dominance
-_HEAD = ("quantity", "score", *COMPONENTS, "diagnosis")
-
-
-@dataclass(frozen=True, eq=False)
-class Sensitivity:
-    """How much results of a fit depend on its prior and on its likelihood.
-
-    Attributes
-    ----------
-    table
-        One row for ``mean`` (E(theta | t)) at each score, ``log_variance`` (log Var(theta | t)) at
-        each score, and ``r_squared``, whose ``score`` is NaN. ``prior`` and ``likelihood`` are
-        ArviZ's power-scaling sensitivities (no unit), ``prior_error`` and ``likelihood_error`` what
-        finite numbers of draws add to them (root mean square). ``diagnosis``: ``"fine"`` where
-        ``prior`` is below 0.05; else ``"prior-data conflict"`` where ``likelihood`` is 0.05 or
-        more, and ``"prior dominates"`` where it is not; ``"too few draws"`` where a sensitivity
-        reaches 0.05 only by its error (twice the error, of the prior's).
-    data
-        `xarray.DataTree` for ArviZ's own functions, such as ``arviz.psense_summary``: groups
-        ``posterior`` with the draws of these quantities, ``log_prior`` and ``log_likelihood``, all
-        with dims (chain, draw).
-    advice
-        What the table means and what to do, in plain sentences.
-
-    Examples
-    --------
-    >>> import soc_pymc as soc
-    >>> result = soc.sensitivity(fit, stats)
-    >>> sorted(result.data.children)
-    ['log_likelihood', 'log_prior', 'posterior']
-    """
-
-    table: pd.DataFrame
-    data: xr.DataTree
-    advice: tuple[str, ...]
-
-    def __repr__(self) -> str:
-        widths = [max(map(len, column)) for column in zip(_HEAD, *self._rows(), strict=True)]
-        rows = [
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-            for row in (_HEAD, *self._rows())
-        ]
-        points = [f"- {sentence}" for sentence in self.advice]
-        return "\n".join([lines(f"<soc_pymc.{self._title()}>", []), *rows, *points])
-
-    def _repr_html_(self) -> str:
-        return html_table(self._title(), self._rows(), _HEAD, " ".join(self.advice))
-
-    def _title(self) -> str:
-        return f"Sensitivity: from {THRESHOLD} on, a result depends on the prior"
-
-    def _rows(self) -> list[tuple[str, ...]]:
-        return [
-            (
-                row["quantity"],
-                "-" if np.isnan(row["score"]) else f"{row['score']:.4g}",
-                *(f"{row[name]:.3f} ± {row[f'{name}_error']:.3f}" for name in COMPONENTS),
-                row["diagnosis"],
-            )
-            for row in self.table.to_dict("records")
-        ]
+_NAMES = {"mean": "E(theta | t)", "log_variance": "log Var(theta | t)", "r_squared": "R-squared"}
+_VERDICTS = {FINE: OK, CONFLICT: FAIL, DOMINATES: WARN, UNSURE: WARN}
 
 
 @checked(
@@ -117,8 +54,8 @@ def sensitivity(
     exposure: ArrayLike | None = None,
     model: Model | None = None,
     progress: bool | None = None,
-) -> Sensitivity:
-    """How much the curves and R^2 depend on the prior, by power-scaling.
+) -> Result:
+    """Say how much the curves and R^2 depend on the prior, by power-scaling.
 
     The prior, or the likelihood, is raised to the powers 0.99 and 1.01. The sensitivity is the
     change of a quantity's posterior: the cumulative Jensen-Shannon distance for each doubling of
@@ -142,8 +79,15 @@ def sensitivity(
 
     Returns
     -------
-    Sensitivity
-        Its ``table`` has a diagnosis for every quantity; `plots.plot_sensitivity` draws it.
+    Result
+        Its ``table`` has ArviZ's power-scaling sensitivities (no unit) to the ``prior`` and the
+        ``likelihood``, of E(theta | t) and log Var(theta | t) at each score and of R^2. ``low`` and
+        ``high`` are without and with what finite numbers of draws add (twice, for the prior). The
+        ``verdict`` on the prior is ``"ok"`` below 0.05, ``"fail"`` where prior and likelihood both
+        reach it, a conflict, and ``"warn"`` where the prior alone does, or a sensitivity reaches
+        0.05 only by its error. ``advice`` says what to do. ``data`` is an `xarray.DataTree` for
+        ArviZ's own functions, such as ``arviz.psense_summary``: groups ``posterior`` with the draws
+        of these quantities, ``log_prior`` and ``log_likelihood``, all with dims (chain, draw).
 
     Raises
     ------
@@ -178,8 +122,8 @@ def sensitivity(
     >>> import soc_pymc as soc
     >>> tight = soc.Gamma(mean=soc.Spline(level=(0.0, 0.1)))  # a mean rate of 1, within 10%
     >>> fit = soc.fit(stats, tight)
-    >>> soc.sensitivity(fit, stats, [0.014]).table["diagnosis"][0]
-    'prior-data conflict'
+    >>> soc.sensitivity(fit, stats, [0.014]).table["verdict"][0]
+    'fail'
     """
     draws = fit.data["posterior"].sizes
     if fit.one_draw:
@@ -199,14 +143,15 @@ def sensitivity(
         quantities = quantities.assign(r_squared=explained)
     log_densities = dict(zip(COMPONENTS, (prior, likelihood), strict=True))
     with phase("sensitivity: reweighting", enabled=progress):
-        table = _table(fit, quantities, log_densities)
+        table, diagnoses = _table(fit, quantities, log_densities)
     dims, coords = ("chain", "draw"), {name: quantities[name] for name in ("chain", "draw")}
     groups = {
         f"log_{name}": xr.Dataset({"total": (dims, values)}, coords)
         for name, values in log_densities.items()
     }
     tree = xr.DataTree.from_dict({"posterior": quantities, **groups})
-    return Sensitivity(table, tree, _advice(fit, table, log_densities))
+    title = f"sensitivity: from {THRESHOLD} on, a result depends on the prior"
+    return Result(table, tree, _advice(fit, diagnoses, log_densities), title)
 
 
 def _middle(fit: Fit) -> Floats:
@@ -221,8 +166,6 @@ def _middle(fit: Fit) -> Floats:
 
 def scaled_weights(log_density: Floats, alpha: float) -> tuple[Floats, float]:
     """Weights of draws where a density is raised to a power, with their Pareto k."""
-    if alpha == 1.0:
-        return np.full(log_density.shape, 1.0 / log_density.size), -np.inf
     weight, k, _ = importance((alpha - 1.0) * log_density.ravel())
     return weight.reshape(log_density.shape), k
 
@@ -242,22 +185,32 @@ def rows_of(quantities: xr.Dataset) -> list[tuple[str, float, Floats]]:
     return found
 
 
-def _table(fit: Fit, quantities: xr.Dataset, log_densities: dict[str, Floats]) -> pd.DataFrame:
-    """Sensitivities of all quantities with their errors and diagnoses."""
+def _table(
+    fit: Fit, quantities: xr.Dataset, log_densities: dict[str, Floats]
+) -> tuple[pd.DataFrame, pd.Series]:
+    """Sensitivities of all quantities with their errors, and diagnoses by quantity."""
     rows = rows_of(quantities)
     draws = np.stack([values for _, _, values in rows])
-    table: dict[str, Any] = {
-        "quantity": [name for name, _, _ in rows],
-        "score": [score for _, score, _ in rows],
-    }
-    for name, values in log_densities.items():
-        table[name] = _sensitivities(draws, values)
+    where = [
+        _NAMES[name] if np.isnan(score) else f"{_NAMES[name]} at {score:.4g}"
+        for name, score, _ in rows
+    ]
     blocks = _blocks(fit, log_densities["likelihood"])
-    for name, values in log_densities.items():
-        table[f"{name}_error"] = _errors(draws, values, table[name], blocks)
-    found = pd.DataFrame(table)
-    found["diagnosis"] = [_diagnosis(row) for row in found.to_dict("records")]
-    return found
+    parts = []
+    for name, densities in log_densities.items():
+        value = _sensitivities(draws, densities)
+        error = _ERRORS[name] * _errors(draws, densities, value, blocks)
+        low = np.sqrt(np.maximum(value**2 - error**2, 0.0))
+        ends = {"value": value, "low": low, "high": np.sqrt(value**2 + error**2)}
+        parts.append(pd.DataFrame({"what": name, "where": where, **ends}))
+    prior, likelihood = parts
+    sure = [part["low"] >= THRESHOLD for part in parts]
+    high = [part["value"] >= THRESHOLD for part in parts]
+    known = sure[0] & (high[1] == sure[1])
+    diagnosis = np.select([~high[0], ~known, sure[1]], [FINE, UNSURE, CONFLICT], DOMINATES)
+    prior["verdict"] = [_VERDICTS[name] for name in diagnosis]
+    table = result_table(pd.concat([prior, likelihood.assign(verdict=None)], ignore_index=True))
+    return table, pd.Series(diagnosis, [_NAMES[name] for name, _, _ in rows])
 
 
 def _sensitivities(draws: Floats, log_density: Floats) -> Floats:
@@ -295,20 +248,6 @@ def _errors(draws: Floats, log_density: Floats, found: Floats, blocks: list[Ints
     return np.sqrt(np.maximum(added, np.mean((again - found) ** 2, axis=0)))
 
 
-def _diagnosis(row: Mapping[Any, Any]) -> str:
-    """In words; a sensitivity is sure if it reaches the threshold without a few of its errors."""
-    high = {name: row[name] >= THRESHOLD for name in COMPONENTS}
-    sure = {
-        name: row[name] ** 2 - (errors * row[f"{name}_error"]) ** 2 >= THRESHOLD**2
-        for name, errors in _ERRORS.items()
-    }
-    if not high["prior"]:
-        return FINE
-    if not sure["prior"] or high["likelihood"] != sure["likelihood"]:
-        return UNSURE
-    return CONFLICT if sure["likelihood"] else DOMINATES
-
-
 _MEANINGS = {
     CONFLICT: (
         "prior and data disagree on {}: check the prior, or widen it by soc.Spline(level=, slope=, "
@@ -319,7 +258,7 @@ _MEANINGS = {
 }
 
 
-def _advice(fit: Fit, table: pd.DataFrame, log_densities: dict[str, Floats]) -> tuple[str, ...]:
+def _advice(fit: Fit, diagnoses: pd.Series, log_densities: dict[str, Floats]) -> tuple[str, ...]:
     found = []
     if not fit.status.converged:
         found.append(f"The fit did not converge, so this may be wrong: {fit.status.reason}.")
@@ -334,7 +273,7 @@ def _advice(fit: Fit, table: pd.DataFrame, log_densities: dict[str, Floats]) -> 
     number = 4 * each
     more = f"soc.{type(fit.method).__name__}(draws={number})"
     for diagnosis, meaning in _MEANINGS.items():
-        names = table["quantity"][table["diagnosis"] == diagnosis]
+        names = diagnoses.index[diagnoses == diagnosis]
         if len(names):
             sentence = meaning.format(", ".join(dict.fromkeys(names)), more=more)
             found.append(f"{sentence[0].upper()}{sentence[1:]}.")

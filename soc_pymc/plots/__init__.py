@@ -1,4 +1,4 @@
-"""Pictures of fits, checks and evaluations; every function takes optional axes and returns axes.
+"""Pictures of fits, checks and tables of results; every function takes axes and returns axes.
 
 An argument that is not as its function says raises `soc.FitError`, before any figure is made.
 
@@ -7,46 +7,23 @@ An argument that is not as its function says raises `soc.FitError`, before any f
 'plot_curves'
 """
 
-from .accuracy import plot_accuracy, plot_error_ratio, plot_regret
-from .bins import plot_bin_choice, plot_bin_spread
-from .calibration_display import CalibrationDisplay, plot_calibration
-from .checks import plot_pit, plot_pit_histograms, plot_rootogram
-from .curves import plot_calibration_illustration, plot_curves, plot_smoothing
-from .drift import plot_drift
-from .group_effects import plot_group_effects
-from .items import plot_forest, plot_shrinkage
-from .prior import plot_adjusted_prior, plot_prior_in_bin, plot_prior_ribbon
+from .calibration import CalibrationDisplay, plot_calibration
+from .curves import plot_curves
+from .intervals import plot_intervals
+from .pit import plot_pit
+from .prior import plot_prior
 from .prior_predictive import plot_prior_predictive
-from .scores import plot_gain_by_bin, plot_r_squared, plot_score_comparison, plot_variance_gain
-from .sensitivity import plot_sensitivity
+from .shrinkage import plot_shrinkage
 
 __all__ = [
     "CalibrationDisplay",
-    "plot_accuracy",
-    "plot_adjusted_prior",
-    "plot_bin_choice",
-    "plot_bin_spread",
     "plot_calibration",
-    "plot_calibration_illustration",
     "plot_curves",
-    "plot_drift",
-    "plot_error_ratio",
-    "plot_forest",
-    "plot_gain_by_bin",
-    "plot_group_effects",
+    "plot_intervals",
     "plot_pit",
-    "plot_pit_histograms",
-    "plot_prior_in_bin",
+    "plot_prior",
     "plot_prior_predictive",
-    "plot_prior_ribbon",
-    "plot_r_squared",
-    "plot_regret",
-    "plot_rootogram",
-    "plot_score_comparison",
-    "plot_sensitivity",
     "plot_shrinkage",
-    "plot_smoothing",
-    "plot_variance_gain",
 ]
 
 

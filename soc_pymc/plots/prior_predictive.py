@@ -14,14 +14,14 @@ from .._lib.errors import FitError
 from ..families.family import FAMILIES
 from ..families.outcomes import Outcome
 from ..families.scales import LOG
-from . import canvas
-from .arguments import AxesOf
+from . import style
+from .style import AxesOf
 
 _RESULT = A(xr.DataTree, "what soc.prior_predictive(prior, stats) returned")
 _PROBS = (0.05, 0.5, 0.95)
 _LEVELS = np.linspace(0.0, 1.0, 201)  # of the outcomes' distributions
 _FEW = 10.0  # counts up to here lie evenly, more on a logarithmic axis
-_LINE: dict[str, Any] = {"color": canvas.CURVE, "linewidth": 0.7, "alpha": 0.4}
+_LINE: dict[str, Any] = {"color": style.CURVE, "linewidth": 0.7, "alpha": 0.4}
 
 
 @checked(result=_RESULT, lines=Whole(1), axes=AxesOf(2))
@@ -63,25 +63,25 @@ def plot_prior_predictive(
     2
     """
     outcome, curves, drawn = _contents(result)
-    both = canvas.panels_in(axes, (8, 4), 1, 2)
+    both = style.panels(axes, (8, 4), 1, 2)
     mean = _by_draw(curves["mean"])
     score = curves["score"].to_numpy()
     _draw(both[0], score, mean, lines, along_x=True)
-    if canvas.is_rate(score):
-        canvas.rate_axis(both[0].xaxis, score[0], score[-1])
+    if style.is_rate(score):
+        style.rate_axis(both[0].xaxis, score[0], score[-1])
     if outcome.theta.name in (LOG.name, "logit"):
         low, high = _within(mean)
-        canvas.scaled_axis(both[0].yaxis, outcome.theta.name, low, high)
+        style.scaled_axis(both[0].yaxis, outcome.theta.name, low, high)
         both[0].set_ylim(low, high)
-    canvas.finish(both[0], "Curves drawn from the prior", "score", "E(theta | score)", False)
+    style.finish(both[0], "Curves drawn from the prior", "score", "E(theta | score)", False)
     sorted_outcomes = np.quantile(_by_draw(drawn), _LEVELS, axis=1, method="inverted_cdf").T
     _draw(both[1], _LEVELS, sorted_outcomes, lines, along_x=False)
     if outcome.positive:
         both[1].set_xscale("symlog", linthresh=_FEW)
         both[1].set_xlim(0.0, None)
     words = f"{outcome.words.outcome} of an item"
-    items = canvas.number_of(drawn.sizes["item"], "item")
-    canvas.finish(both[1], f"Outcomes of {items}", words, "share of items at or below")
+    items = style.number_of(drawn.sizes["item"], "item")
+    style.finish(both[1], f"Outcomes of {items}", words, "share of items at or below")
     return both
 
 
@@ -115,6 +115,6 @@ def _draw(ax: Axes, across: Floats, values: Floats, lines: int, along_x: bool) -
         label = "draws from the prior" if k == 0 else None
         ax.plot(*((across, own) if along_x else (own, across)), label=label, **_LINE)
     fill = ax.fill_between if along_x else ax.fill_betweenx
-    fill(across, low, high, color=canvas.CURVE, alpha=0.12, linewidth=0, label="90% of the draws")
+    fill(across, low, high, color=style.CURVE, alpha=0.12, linewidth=0, label="90% of the draws")
     line = (across, middle) if along_x else (middle, across)
-    ax.plot(*line, color=canvas.CURVE, linewidth=2.6, label="median")
+    ax.plot(*line, color=style.CURVE, linewidth=2.6, label="median")

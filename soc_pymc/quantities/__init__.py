@@ -4,17 +4,15 @@ All are functionals of the fitted prior and the items' scores and exposures, eva
 draw of the curves, with the items at hand as the population.
 """
 
-from .group_effects import GroupEffects, group_effects
+from .group_effects import group_effects
 from .score_comparison import compare_scores
-from .variance import r_squared, shrinkage, variance_parts, variance_reduction
+from .variance import r_squared, shrinkage, variance_reduction
 
 __all__ = [
-    "GroupEffects",
     "compare_scores",
     "group_effects",
     "r_squared",
     "shrinkage",
-    "variance_parts",
     "variance_reduction",
 ]
 

@@ -1,16 +1,18 @@
 """Which levels of the groups are off at equal score, and how many would seem so by chance."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import xarray as xr
 
 from .._lib.arguments import PROBABILITY, A, checked
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
 from ..checks._check import FIT
 from ..checks.cells import check_roles
+from ..checks.results import OK, PROB, WARN, Result, intervals, result_table, two_sided
 from ..data.groups import Grouping, label_of
 from ..data.statistics import Statistics
 from ..families.scales import LINEAR, LOG, LOGIT
@@ -19,76 +21,20 @@ from ..posterior.interface import Posterior
 from ..posterior.item_columns import check_groups
 from ..posterior.predictive import posterior_of
 
+ALL_LEVELS = "all levels"
 _POINTS = 20  # scores that stand for a level's items: deviations are smooth
-_EFFECTS = {  # by the scale of theta: what an effect is, and the effect of a level like all items
-    LOG.name: ("factor", 1.0),
-    LOGIT.name: ("odds ratio", 1.0),
-    LINEAR.name: ("difference", 0.0),
+_EFFECTS: dict[
+    str, tuple[str, Callable[..., Any], float]
+] = {  # by the scale of theta: an effect, made of draws, and that of a level like all items
+    LOG.name: ("factor", np.exp, 1.0),
+    LOGIT.name: ("odds ratio", np.exp, 1.0),
+    LINEAR.name: ("difference", np.asarray, 0.0),
 }
 
 
-@dataclass(frozen=True)
-class GroupEffects:
-    """Effects of the levels of each column of groups, from `group_effects`.
-
-    Attributes
-    ----------
-    table
-        A row for each level, by column and falling effect: ``column``, ``level``, ``n_items``,
-        ``effect`` (posterior median), the ends of its interval ``low`` and ``high``, ``p_above``,
-        the posterior probability that the effect is above `neutral`, and ``differs``, whether the
-        interval excludes it.
-    by_chance
-        By column: the number of ``levels``, how many differ (``differ``), how many intervals would
-        exclude the neutral effect ``by_chance`` if no level had one, at most, and how many of
-        those that differ are expected to lie on the other side (``wrong_side``). ``sd`` is the
-        posterior median of the sd of the levels' effects, as an `effect`, and ``sd_low`` and
-        ``sd_high`` are the ends of its interval: many levels may matter together of which few
-        differ one by one.
-    effect
-        What effects are: a ``"factor"`` of E(theta | t), an ``"odds ratio"`` of it for successes in
-        trials, or a ``"difference"`` for values.
-    neutral
-        The effect of a level that is like all items at equal score: 1 or 0.
-    prob
-        Probability of the intervals.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> table = pd.DataFrame({"column": ["country"], "level": ["DE"], "differs": [True]})
-    >>> numbers = {"levels": [12], "differ": [3], "by_chance": [1.2], "wrong_side": [0.1],
-    ...            "sd": [1.2], "sd_low": [1.1], "sd_high": [1.4]}
-    >>> by_chance = pd.DataFrame(numbers, index=["country"])
-    >>> repr(GroupEffects(table, by_chance, "factor", 1.0, 0.9))[:49]
-    "3 of 12 levels of 'country' differ from all items"
-    """
-
-    table: pd.DataFrame
-    by_chance: pd.DataFrame
-    effect: str
-    neutral: float
-    prob: float
-
-    def __repr__(self) -> str:
-        return "\n".join(sentences_of(self))
-
-
-def sentences_of(effects: GroupEffects) -> Iterator[str]:
-    """For each column, how many levels differ, how many would by chance, and by how much."""
-    for column, row in effects.by_chance.iterrows():
-        yield (
-            f"{int(row['differ']):,} of {int(row['levels']):,} levels of {column!r} differ from "
-            f"all items at equal score: their {effects.prob:.0%} intervals of the {effects.effect} "
-            f"exclude {effects.neutral:g}. By chance at most {row['by_chance']:.1f} would. "
-            f"Together the levels differ by a typical {effects.effect} of {row['sd']:.3g} (one sd; "
-            f"{effects.prob:.0%} interval {row['sd_low']:.3g} to {row['sd_high']:.3g})."
-        )
-
-
 @checked(fit=FIT, stats=A(Statistics, "statistics: soc.summarize(items)"), prob=PROBABILITY)
-def group_effects(fit: Fit, stats: Statistics, *, prob: float = 0.9) -> GroupEffects:
-    """Which levels of the groups have another E(theta | t) than all items at equal score.
+def group_effects(fit: Fit, stats: Statistics, *, prob: float = PROB) -> Result:
+    """Say which levels of the groups differ in E(theta | t) from all items at equal score.
 
     The effect of a level is how far its curve of the mean lies from the average over all items,
     which have the levels' own curves: the average over the level's items, at their scores, minus
@@ -108,9 +54,16 @@ def group_effects(fit: Fit, stats: Statistics, *, prob: float = 0.9) -> GroupEff
 
     Returns
     -------
-    GroupEffects
-        Its ``table`` has a row for each level, ``by_chance`` one for each column. Effects are
-        factors (no unit), odds ratios, or differences in the unit of the values.
+    Result
+        Its ``table`` has a row for each level (``where``) of a column, by falling effect, which is
+        a factor of E(theta | t), an odds ratio for successes in trials, or a difference for values:
+        the posterior median ``value``, the interval from ``low`` to ``high``, and ``p``, twice the
+        posterior probability on the other side of no effect (1, or 0). The ``verdict`` is
+        ``"warn"`` where the interval excludes no effect. A last row of each column has the sd of
+        the levels' effects: many levels may matter together of which few differ one by one.
+        ``data`` has the draws of the effects (``effect_of_`` and the column's name), 0 on average
+        over items, on the scale of logarithms or log odds, with the attributes ``effect`` and
+        ``neutral``; ``advice`` says how many levels differ, and how many would by chance.
 
     Raises
     ------
@@ -135,10 +88,8 @@ def group_effects(fit: Fit, stats: Statistics, *, prob: float = 0.9) -> GroupEff
     ...                          group=("country", "device"))
     >>> stats = soc.summarize(items, bins=20)
     >>> effects = soc.quantities.group_effects(soc.fit(stats), stats)
-    >>> effects.table.groupby("column").size().to_dict()
-    {'country': 3, 'device': 2}
-    >>> effects.by_chance["by_chance"].round(1).to_dict()
-    {'country': 0.3, 'device': 0.2}
+    >>> effects.table.groupby("what", sort=False).size().to_dict()
+    {'factor of country': 3, 'sd of country': 1, 'factor of device': 2, 'sd of device': 1}
     """
     if not fit.groups:
         raise FitError("the fit has no groups: give the items group= and fit their statistics")
@@ -150,49 +101,35 @@ def group_effects(fit: Fit, stats: Statistics, *, prob: float = 0.9) -> GroupEff
     check_roles(fit, stats)
     check_groups(fit, stats)
     posterior = posterior_of(fit)
-    effect, neutral = _EFFECTS[posterior.outcome.theta.name]
-    rows, summary = [], {}
+    effect, to_effect, neutral = _EFFECTS[posterior.outcome.theta.name]
+    parts, advice, data = [], [], {}
     for place, grouping in enumerate(stats.groupings):
         draws, n = _draws(fit, posterior, stats, grouping, place)
-        found = _rows(draws, n, grouping, prob)
-        sd = _interval(draws.std(axis=1, ddof=min(1, len(n) - 1)), prob)
-        if neutral:
-            sd = np.exp(sd)
-            found[["effect", "low", "high"]] = np.exp(found[["effect", "low", "high"]])
-        rows.append(found.sort_values("effect", ascending=False, kind="stable"))
-        p = found.loc[found["differs"], "p_above"]
-        summary[grouping.column] = {
-            "levels": len(found),
-            "differ": int(found["differs"].sum()),
-            "by_chance": (1.0 - prob) * len(found),
-            "wrong_side": float(np.minimum(p, 1.0 - p).sum()),
-            **dict(zip(("sd_low", "sd", "sd_high"), sd, strict=True)),
-        }
-    table = pd.concat(rows, ignore_index=True)
-    by_chance = pd.DataFrame.from_dict(summary, orient="index").rename_axis("column")
-    return GroupEffects(table, by_chance, effect, neutral, float(prob))
-
-
-def _interval(draws: Floats, prob: float) -> Floats:
-    """Lower end, median and upper end."""
-    return np.asarray(np.quantile(draws, [(1 - prob) / 2, 0.5, (1 + prob) / 2], axis=0))
-
-
-def _rows(draws: Floats, n: Ints, grouping: Grouping, prob: float) -> pd.DataFrame:
-    """Rows of a grouping's levels, whose effects are draws (draws, levels) about 0."""
-    low, middle, high = _interval(draws, prob)
-    return pd.DataFrame(
-        {
-            "column": grouping.column,
-            "level": list(grouping.levels),
-            "n_items": n,
-            "effect": middle,
-            "low": low,
-            "high": high,
-            "p_above": (draws > 0).mean(axis=0),
-            "differs": (low > 0) | (high < 0),
-        }
-    )
+        data[f"effect_of_{grouping.column}"] = ("draw", grouping.column), draws
+        rows = pd.DataFrame(intervals(draws, prob)).apply(to_effect)
+        differs = (rows["low"] > neutral) | (rows["high"] < neutral)
+        rows = rows.assign(
+            what=f"{effect} of {grouping.column}",
+            where=list(grouping.levels),
+            n=n,
+            p=two_sided(draws),
+            verdict=np.where(differs, WARN, OK),
+        ).sort_values("value", ascending=False, kind="stable")
+        spread = draws.std(axis=1, ddof=min(1, len(n) - 1))
+        sd = {name: float(to_effect(x)) for name, x in intervals(spread, prob).items()}
+        sd_row = {"what": f"sd of {grouping.column}", "where": ALL_LEVELS, "n": n.sum(), **sd}
+        parts += [rows, pd.DataFrame([sd_row])]
+        advice.append(
+            f"{int(differs.sum()):,} of {len(n):,} levels of {grouping.column!r} differ from all "
+            f"items at equal score: their {prob:.0%} intervals of the {effect} exclude "
+            f"{neutral:g}. About {(1.0 - prob) * len(n):.1f} would by chance, at most. Together "
+            f"the levels differ by a typical {effect} of {sd['value']:.3g} (one sd; {prob:.0%} "
+            f"interval {sd['low']:.3g} to {sd['high']:.3g})."
+        )
+    levels = {grouping.column: list(grouping.levels) for grouping in stats.groupings}
+    table = result_table(pd.concat(parts, ignore_index=True))
+    dataset = xr.Dataset(data, levels, {"effect": effect, "neutral": neutral})
+    return Result(table, dataset, tuple(advice), "effects of groups")
 
 
 def _draws(

@@ -8,10 +8,11 @@ import xarray as xr
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from .._lib.arguments import SEED, A, Whole, checked, shown
+from .._lib.arguments import PROBABILITY, SEED, A, Whole, checked, shown
 from .._lib.arrays import Floats
 from .._lib.errors import FitError, ItemsError
 from .._lib.progress import phase
+from ..checks.results import PROB, Result, intervals, result_table, two_sided
 from ..data.items import Items
 from ..data.tables import batches, open_table
 from ..inference.results import Fit
@@ -31,6 +32,7 @@ _ITEMS = A(Items, "items")
     scores=A(Mapping, 'a dict, {"name": (fit, items), ...}'),
     weight=WEIGHT,
     sample=Whole(2),
+    prob=PROBABILITY,
     seed=SEED,
 )
 def compare_scores(
@@ -38,9 +40,10 @@ def compare_scores(
     *,
     weight: Literal["items", "exposure"] = "items",
     sample: int = 20_000,
+    prob: float = PROB,
     seed: int = 0,
     progress: bool | None = None,
-) -> xr.Dataset:
+) -> Result:
     """Difference in R^2 and in E Var(theta | t) of scores of the same items, draw by draw.
 
     Var(theta) = Var E(theta | t) + E Var(theta | t) is one number whatever the score. So scores
@@ -60,16 +63,19 @@ def compare_scores(
         the groups) differ. The first is the one that others are compared with.
     weight, sample
         Over what means are taken; and from how many items, at random, the correlations.
+    prob
+        Probability of the intervals.
     seed, progress
         Of the sample and the pairing, and whether to show progress.
 
     Returns
     -------
-    xarray.Dataset
-        Dims (score, draw), a row for each score but the first: ``r_squared``, by how much its R^2
-        is larger; ``unexplained``, by how much its E Var(theta | t) is, in squared units of theta:
-        negative for a better score. ``correlation`` (score) of the errors with those of the first
-        score, whose name is the attribute ``reference``.
+    Result
+        Its ``table`` has two rows for each score but the first: by how much its R^2 is larger, and
+        its E Var(theta | t), in squared units of theta: negative for a better score; ``p`` is twice
+        the posterior probability on the other side of 0. ``data`` has the draws, with dims (score,
+        draw): ``r_squared`` and ``unexplained``; and the ``correlation`` (score) of the errors with
+        those of the first score, whose name is the attribute ``reference``.
 
     Raises
     ------
@@ -96,7 +102,7 @@ def compare_scores(
     ...     items = soc.PoissonItems(frame, score=name, count="count", exposure="exposure")
     ...     pairs[name] = soc.fit(soc.summarize(items)), items
     >>> found = soc.quantities.compare_scores(pairs, sample=1000)
-    >>> bool(found["r_squared"].sel(score="worse").mean() < 0)
+    >>> bool(found.data["r_squared"].sel(score="worse").mean() < 0)
     True
     """
     _check(scores)
@@ -106,7 +112,7 @@ def compare_scores(
         # the bins that a fit keeps are those of all groups together
         stats = statistics_of(fit, items) if fit.groups else None
         with extrapolation_reported():  # by the pass over the items
-            found = variance_parts(fit, stats, weight=weight)
+            found = variance_parts(fit, stats, weight)
         parts[name] = {c: found[c].to_numpy().ravel() for c in ("explained", "total")}
     number = min(len(part["total"]) for part in parts.values())
     influence = _influences(scores, parts, sample, seed, progress)
@@ -124,7 +130,14 @@ def compare_scores(
     coords = {"score": np.array(others, dtype=object), "draw": np.arange(number)}
     numbers = {name: (("score", "draw"), x) for name, x in by_draw.items()}
     compared = xr.Dataset(numbers, coords, {"reference": first})
-    return compared.assign(correlation=("score", [correlation[name] for name in others]))
+    compared = compared.assign(correlation=("score", [correlation[name] for name in others]))
+    parts_of_table = [
+        {"what": what, "where": f"{name} - {first}", "p": float(two_sided(draws)), "verdict": None}
+        | {end: float(x) for end, x in intervals(draws, prob).items()}
+        for what, draws_by_score in (("R-squared", more / total), ("E Var(theta | t)", -more))
+        for name, draws in zip(others, draws_by_score, strict=True)
+    ]
+    return Result(result_table(parts_of_table), compared, (), f"scores against {first}")
 
 
 def _check(scores: Mapping[str, tuple[Fit, Items]]) -> None:

@@ -5,13 +5,15 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
-from .._lib.arguments import A, OneOf, OrNone, Rule, Whole, checked
+from .._lib.arguments import PROBABILITY, A, OneOf, OrNone, Rule, Whole, checked
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import StatisticsError
 from ..checks._check import FIT, ITEMS_OR_STATISTICS
+from ..checks.results import PROB, Result, intervals, result_table
 from ..data.items import Items
 from ..data.statistics import Statistics
 from ..families.outcomes import Outcome
@@ -32,6 +34,7 @@ from .support import (
 )
 
 WEIGHT = OneOf("items", "exposure")
+_RATIO = "E Var(theta | t, y) / E Var(theta | t)"
 _CLASS = 3  # cells of sizes are 16 an octave: 2^3 of them make a class
 _MOST = 1 << 31  # bins of the answer: more than any statistics have
 
@@ -39,6 +42,11 @@ _MOST = 1 << 31  # bins of the answer: more than any statistics have
 # --- what the score explains ---------------------------------------------------------------------
 
 
+@checked(
+    fit=FIT,
+    stats=OrNone(A(Statistics, "statistics, from soc.summarize", StatisticsError)),
+    weight=WEIGHT,
+)
 def r_squared(
     fit: Fit, stats: Statistics | None = None, *, weight: Literal["items", "exposure"] = "items"
 ) -> xr.DataArray:
@@ -47,7 +55,8 @@ def r_squared(
     R^2 = 1 - E Var(theta | t) / (Var E(theta | t) + E Var(theta | t)), with means and variances
     over items: Section 5.1 of Muralidharan and Najmi. It is 0 for a score that says nothing of
     theta and 1 for one that determines it, whatever the noise of the outcomes; a calibrated score
-    and the score itself have the same.
+    and the score itself have the same. Where theta depends on the exposure, what it explains at
+    equal scores is not explained.
 
     Parameters
     ----------
@@ -75,44 +84,14 @@ def r_squared(
     >>> dict(soc.quantities.r_squared(fit).sizes)
     {'chain': 4, 'draw': 250}
     """
-    return variance_parts(fit, stats, weight=weight)["r_squared"]
+    return variance_parts(fit, stats, weight)["r_squared"]
 
 
-@checked(
-    fit=FIT,
-    stats=OrNone(A(Statistics, "statistics, from soc.summarize", StatisticsError)),
-    weight=WEIGHT,
-)
-def variance_parts(
-    fit: Fit, stats: Statistics | None = None, *, weight: Literal["items", "exposure"] = "items"
-) -> xr.Dataset:
-    """Variance of theta between scores and at equal scores, draw by draw.
+def variance_parts(fit: Fit, stats: Statistics | None, weight: str) -> xr.Dataset:
+    """Draws of Var E(theta | t) ``explained``, E Var(theta | t), their ``total`` and R^2.
 
-    Parameters
-    ----------
-    fit, stats, weight
-        As of `r_squared`.
-
-    Returns
-    -------
-    xarray.Dataset
-        Dims (chain, draw): ``explained`` = Var E(theta | t), in squared events per unit of exposure
-        (the squared unit of values); ``unexplained`` = E Var(theta | t), the accuracy of the
-        calibrated score: its mean squared error; their sum ``total`` = Var(theta); ``r_squared``.
-        Scores differ within bins too: their spread there counts. Where theta depends on the
-        exposure, what it explains at equal scores is part of the unexplained.
-
-    Raises
-    ------
-    FitError, StatisticsError
-        As of `r_squared`.
-
-    Examples
-    --------
-    >>> import soc_pymc as soc
-    >>> parts = soc.quantities.variance_parts(fit).mean()
-    >>> bool(abs(parts["explained"] + parts["unexplained"] - parts["total"]) < 1e-12)
-    True
+    Scores differ within bins too: their spread there counts. Where theta depends on the exposure,
+    what it explains at equal scores is part of the unexplained.
     """
     check_weight(fit, weight)
     points = _points_of_fit(fit) if stats is None else _points_of_statistics(fit, stats)
@@ -206,6 +185,7 @@ _RULES: dict[str, Rule] = {
     "items": ITEMS_OR_STATISTICS,
     "weight": WEIGHT,
     "bins": Whole(1),
+    "prob": PROBABILITY,
 }
 
 
@@ -216,8 +196,9 @@ def variance_reduction(
     *,
     weight: Literal["items", "exposure"] = "exposure",
     bins: int = 20,
+    prob: float = PROB,
     progress: bool | None = None,
-) -> xr.Dataset:
+) -> Result:
     """Mean squared error of E(theta | t, y) as a share of that of E(theta | t), draw by draw.
 
     The ratio E Var(theta | t, y) / E Var(theta | t) of Section 5.1 of Muralidharan and Najmi
@@ -232,16 +213,18 @@ def variance_reduction(
     weight
         Over what means are taken: units of exposure, as in the paper, or items. Items with values
         have only the latter.
-    bins, progress
-        Number of bins of about equally many items, and whether to show progress.
+    bins, prob, progress
+        Number of bins of about equally many items, probability of the intervals, and whether to
+        show progress.
 
     Returns
     -------
-    xarray.Dataset
-        ``ratio`` (chain, draw) of the means over all items, ``ratio_by_bin`` (chain, draw, bin) of
-        those in each bin, with coordinates ``score`` (mean t) and ``n_items`` of the bins. Both
-        are between 0 and 1 for one Gamma or Normal on average. Where theta depends on the exposure
-        the divisor is E Var(theta | t, N): what outcomes add to both.
+    Result
+        Its ``table`` has the ratio of the means over all items, and of those in each bin, between 0
+        and 1 for one Gamma or Normal on average. ``data`` has the draws: ``ratio`` (chain, draw)
+        and ``ratio_by_bin`` (chain, draw, bin), with coordinates ``score`` (mean t) and ``n_items``
+        of the bins. Where theta depends on the exposure the divisor is E Var(theta | t, N): what
+        outcomes add to both.
 
     Raises
     ------
@@ -254,8 +237,8 @@ def variance_reduction(
     --------
     >>> import soc_pymc as soc
     >>> gain = soc.quantities.variance_reduction(fit, items, bins=5)
-    >>> bool((gain["ratio"] < 1).all()), dict(gain["ratio_by_bin"].sizes)
-    (True, {'chain': 4, 'draw': 250, 'bin': 5})
+    >>> bool((gain.data["ratio"] < 1).all()), len(gain.table)
+    (True, 6)
     """
     cells = _cells(fit, items, weight, bins)
     posterior = posterior_of(fit)
@@ -264,7 +247,7 @@ def variance_reduction(
         columns = cells.columns(part)
         some = back = np.arange(len(columns["score"]))
         if fit.prior.exposure is None:  # then cells of a support point have one prior
-            _, some, back = np.unique(cells.at[part], return_index=True, return_inverse=True)
+            _, some, back = np.unique(cells.point[part], return_index=True, return_inverse=True)
         own = select(columns, some)
         size = own[posterior.outcome.size]
         before = posterior.curves(own["score"], own.get("group"), size)["variance"]
@@ -272,7 +255,7 @@ def variance_reduction(
 
     after, before = cells.summed(fit, values, progress)
     ratio = after.sum(axis=1) / before.sum(axis=1)
-    return by_draw(fit, {"ratio": ratio, "ratio_by_bin": after / before}, **cells.coords)
+    return _result(fit, cells, _RATIO, "ratio", ratio, after / before, prob)
 
 
 @checked(**_RULES)
@@ -282,8 +265,9 @@ def shrinkage(
     *,
     weight: Literal["items", "exposure"] = "items",
     bins: int = 20,
+    prob: float = PROB,
     progress: bool | None = None,
-) -> xr.Dataset:
+) -> Result:
     """Share of the prior in the items' posterior means, draw by draw.
 
     For a Gamma prior E(theta | t, y) = s E(theta | t) + (1 - s) y/N with s = rate / (rate + N); for
@@ -295,14 +279,14 @@ def shrinkage(
 
     Parameters
     ----------
-    fit, items, weight, bins, progress
+    fit, items, weight, bins, prob, progress
         As of `variance_reduction`.
 
     Returns
     -------
-    xarray.Dataset
-        ``share`` (chain, draw), the mean of s over all items, and ``share_by_bin``
-        (chain, draw, bin), with coordinates ``score`` and ``n_items``.
+    Result
+        Its ``table`` has the mean of s over all items, and over those of each bin; ``data`` has the
+        draws ``share`` and ``share_by_bin``, as of `variance_reduction`.
 
     Raises
     ------
@@ -312,7 +296,7 @@ def shrinkage(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> share = soc.quantities.shrinkage(fit, items)["share"]
+    >>> share = soc.quantities.shrinkage(fit, items).data["share"]
     >>> bool(((share > 0) & (share < 1)).all())
     True
     """
@@ -327,8 +311,21 @@ def shrinkage(
 
     (total,) = cells.summed(fit, values, progress)
     weights = np.bincount(cells.bin_of, cells.weight)
-    found = {"share": total.sum(axis=1) / weights.sum(), "share_by_bin": total / weights}
-    return by_draw(fit, found, **cells.coords)
+    share = total.sum(axis=1) / weights.sum()
+    return _result(fit, cells, "share of the prior", "share", share, total / weights, prob)
+
+
+def _result(
+    fit: Fit, cells: "_WeightedCells", what: str, name: str, all_items: Floats, bins: Floats,
+    prob: float,
+) -> Result:  # fmt: skip
+    """Draws (draws,) over all items and (draws, bins), as a result."""
+    where = ["all items", *(f"score {score:.4g}" for score in cells.score)]
+    n = [int(cells.n_items.sum()), *cells.n_items]
+    ends = intervals(np.column_stack([all_items, bins]), prob)
+    table = result_table(pd.DataFrame({"what": what, "where": where, "n": n, **ends}))
+    data = by_draw(fit, {name: all_items, f"{name}_by_bin": bins}, **cells.coords)
+    return Result(table.assign(verdict=None), data, (), what)
 
 
 @dataclass(frozen=True)
@@ -336,7 +333,7 @@ class _WeightedCells:
     """Cells of items at support points, as weighted items."""
 
     support: SupportPoints
-    at: Ints  # support point of each cell
+    point: Ints  # support point of each cell
     own: Mapping[str, Floats]  # outcome and size of each cell, by role
     weight: Floats  # items or exposure of each cell
     bin_of: Ints  # bin of the answer of each cell
@@ -350,7 +347,7 @@ class _WeightedCells:
 
     def columns(self, part: slice) -> Columns:
         """Some cells as posteriors read them."""
-        return self.support.columns(self.at[part], select(self.own, part))
+        return self.support.columns(self.point[part], select(self.own, part))
 
     def summed(self, fit: Fit, values: Values, progress: bool | None) -> list[Floats]:
         """Weighted sums of values in the answer's bins."""

@@ -81,7 +81,7 @@ def test_leave_one_out_is_drawn(case):
 def test_mixtures_are_taken_too(example):
     case = example("gamma_mixture")
     result = soc.check(case.fit, case.items, subset=200, progress=False)
-    assert {"LOO-PIT", "leave-one-out"} <= set(result.table["check"])
+    assert {"LOO-PIT", "leave-one-out"} <= set(result.table["what"])
     assert np.isfinite(float(az.loo(result.data).elpd))
     assert len(az.compare({"a": result.data, "b": result.data})) == 2
 
@@ -95,4 +95,4 @@ def test_the_page_on_checks_runs():
         exec(compile(block.split("```")[0], "docs/dev/checks.md", "exec"), names)
     result = names["result"]
     assert result.data["pit_values"].sizes["item"] == 1000
-    assert {"device = phone", "device = desk"} <= set(result.table["slice"])
+    assert {"device = phone", "device = desk"} <= set(result.table["where"])

@@ -42,9 +42,9 @@ def plain(name):
 
 
 def p_values_of(result):
-    table = result.table[result.table["p_value"].notna()]
-    names = zip(table["check"], table["slice"].map(plain), strict=True)
-    return pd.Series(table["p_value"].to_numpy(), pd.Index([", ".join(pair) for pair in names]))
+    table = result.table[result.table["p"].notna()]
+    names = zip(table["what"], table["where"].map(plain), strict=True)
+    return pd.Series(table["p"].to_numpy(), pd.Index([", ".join(pair) for pair in names]))
 
 
 def statistics_of(frame, kind="counts", bins=60):
@@ -139,7 +139,7 @@ def test_summaries_are_observed_over_expected(kind):
     400 replicates of 3,000 items know an expectation to .2%; five standard errors are asked.
     """
     frame = simulate(3000, 1, kind)
-    table = check_items(hand_made_fit(kind), frame, kind).table.set_index("check")
+    table = check_items(hand_made_fit(kind), frame, kind).table.set_index("what")
     outcome, size = (frame[role].to_numpy() for role in KINDS[kind].roles[1:])
     law = KINDS[kind].marginal(*true_moments(frame, kind), size)
     if kind == "values":
@@ -147,7 +147,7 @@ def test_summaries_are_observed_over_expected(kind):
     else:
         name = "zero counts" if kind == "counts" else "zero successes"
         expected = (outcome == 0).sum() / law.pmf(0).sum()
-    assert table.loc[name, "statistic"] == pytest.approx(expected, rel=0.01)
+    assert table.loc[name, "value"] == pytest.approx(expected, rel=0.01)
 
 
 # --- right models and planted faults -------------------------------------------------------------
@@ -159,7 +159,7 @@ def test_the_right_model_passes(kind):
     fit, role = hand_made_fit(kind, sd=0.02), KINDS[kind].roles[2]
     result = check_items(fit, frame, kind, by="country", subset=300)
     assert "fail" not in set(result.table["verdict"])
-    assert {"PIT", "LOO-PIT", "dispersion", "leave-one-out"} <= set(result.table["check"])
+    assert {"PIT", "LOO-PIT", "dispersion", "leave-one-out"} <= set(result.table["what"])
     n = result.data["pit"]["n_items"].to_series()
     assert n["all items"] == 1500
     assert n["country = missing"] == frame["country"].isna().sum()
@@ -219,7 +219,7 @@ CASES = [pair for pair in product(KINDS, FAULTS) if pair != ("values", "zeros")]
 def test_a_planted_fault_is_rejected(kind, fault):
     fit, frame, seen = faulty(fault, kind)
     table = check_items(fit, frame, kind).table
-    assert "fail" in set(table.loc[table["check"] == seen, "verdict"])
+    assert "fail" in set(table.loc[table["what"] == seen, "verdict"])
 
 
 @pytest.mark.slow
@@ -252,13 +252,13 @@ def test_verdicts_are_holms():
     for seed in (1, 8):
         fit, frame, _ = faulty("wide prior", "counts", seed, 700)
         table = check_items(fit, frame).table
-        table = table[table["p_value"].notna()].sort_values("p_value", kind="stable")
-        p = table["p_value"].to_numpy()
+        table = table[table["p"].notna()].sort_values("p", kind="stable")
+        p = table["p"].to_numpy()
         factor = np.arange(len(p), 0, -1)
         holm = [max(p[: k + 1] * factor[: k + 1]) for k in range(len(p))]
-        wanted = np.where(np.array(holm) < 0.01, "fail", np.where(p < 0.05, "look", "ok"))
+        wanted = np.where(np.array(holm) < 0.01, "fail", np.where(p < 0.05, "warn", "ok"))
         np.testing.assert_array_equal(table["verdict"], wanted)
-        assert {"ok", "look"} <= set(wanted)
+        assert {"ok", "warn"} <= set(wanted)
 
 
 # --- slices --------------------------------------------------------------------------------------
@@ -270,8 +270,8 @@ def test_levels_and_ranges_that_are_off_fail_by_name():
     for off in (frame["country"] == "fr", frame["age"] > 0.8):
         frame.loc[off, "count"] = rng.poisson(frame.loc[off, "count"] * 2.0)
     result = check_items(hand_made_fit(), frame, by=["country", "age"])
-    verdict = result.table.assign(slice=result.table["slice"].map(plain))
-    verdict = verdict.set_index("slice")["verdict"]
+    verdict = result.table.assign(where=result.table["where"].map(plain))
+    verdict = verdict.set_index("where")["verdict"]
     assert verdict["country = fr"] == "fail"
     assert verdict["country = de"] != "fail"
     assert verdict["age 5/5"] == "fail"
@@ -316,7 +316,7 @@ def test_slices_that_are_low_together_fail_together():
     items = as_items(pd.DataFrame({"score": score, "exposure": exposure, "count": count}))
     fit = soc.fit(soc.summarize(items, **QUIET), method=soc.FiveSteps(), **QUIET)
     result = soc.check(fit, items, **QUIET)
-    verdict = result.table.set_index("slice")["verdict"]
+    verdict = result.table.set_index("where")["verdict"]
     assert "fail" not in set(verdict[verdict.index.str.match(r"exposure (\d/5: |>= )")])
     assert verdict["exposure 1/5 to 5/5"] == "fail"
     assert any("soc.Gamma(exposure=soc.Spline())" in said for said in result.advice)
@@ -339,16 +339,16 @@ def test_subset_is_a_seeded_choice_of_the_items():
 @pytest.mark.parametrize("n", [1, 2, 25])
 def test_few_items_are_checked(n):
     result = check_items(hand_made_fit(), simulate(n, 0), subset=n)
-    assert "all items" in set(result.table["slice"])
+    assert "all items" in set(result.table["where"])
     assert result.data["log_likelihood"].sizes["item"] == n
 
 
 def test_inference_that_failed_comes_first():
     status = Status(False, "Pareto k 0.9", 0.9, 0.05, 1.0)
     result = check_items(hand_made_fit(status=status), simulate(500, 1))
-    verdict = result.table.set_index("check")["verdict"]
+    verdict = result.table.set_index("what")["verdict"]
     names = ["converged", "pareto_k", "ess_fraction"]
-    assert verdict[names].tolist() == ["fail", "fail", "look"]
+    assert verdict[names].tolist() == ["fail", "fail", "warn"]
     assert "NUTS" in result.advice[0]
 
 
@@ -363,7 +363,7 @@ def test_trials_taken_for_counts_are_a_matter_of_noise():
     fit = soc.fit(statistics, method=soc.FiveSteps(), **QUIET)
     for data in (items, statistics):
         result = soc.check(fit, data, **QUIET)
-        noise = result.table.set_index("check").loc["noise"]
+        noise = result.table.set_index("what").loc["noise"]
         assert noise["verdict"] == "fail"
         assert "soc.BinomialItems" in result.advice[0]
 
@@ -373,7 +373,7 @@ def test_print_is_short_worst_first_and_escaped():
     result = check_items(hand_made_fit(second=np.log(6.0)), frame, by=["ad", "g"])
     lines = repr(result).splitlines()
     assert len(lines) <= 12
-    assert [line.split()[0] for line in lines[2:7]] == ["fail"] * 5
+    assert [line.split()[-1] for line in lines[2:7]] == ["fail"] * 5
     page = result._repr_html_()
     assert "<script>" not in page
     assert page.count("<tr>") == 6
@@ -396,7 +396,7 @@ def test_pit_of_statistics_is_that_of_the_items(kind):
     assert n["all items"] == 1500
     assert n[n.index.str.match(r"score \d/\d: ")].sum() == 1500
     table = soc.check(hand_made_fit(kind, second=-1.5), statistics, **QUIET).table
-    assert "fail" in set(table.loc[table["check"] == "PIT", "verdict"])
+    assert "fail" in set(table.loc[table["what"] == "PIT", "verdict"])
 
 
 @pytest.mark.slow
@@ -404,7 +404,7 @@ def test_statistics_of_groups_and_of_merged_bins(example):
     """Slices by level, and joint cells so few that bins are put together."""
     groups = example("groups")
     table = soc.check(groups.fit, groups.statistics, **QUIET).table
-    assert {"kind = a", "kind = b"} <= set(table["slice"])
+    assert {"kind = a", "kind = b"} <= set(table["where"])
     assert "fail" not in set(table["verdict"])
     merged = soc.summarize(as_items(simulate(3000, 1)), bins=60, joint=1000, **QUIET)
     assert merged.coarse > 1

@@ -200,12 +200,13 @@ def test_a_step_is_found_on_its_day_and_measured(kind):
     """3,000 items a day of every kind; the level moves by what it was moved, to 4 sds."""
     found = soc.drift(statistics(frame_of(12, 3000, 0.4, 8), kind, joint=True), **QUIET)
     assert found.alarms[0] == "2026-03-09"
-    assert "level" in found.table["moved"].iloc[8]
-    assert not (found.table["verdict"].iloc[:8] == "fail").any()
+    level = found.table[found.table["what"] == "level"].set_index("where")
+    assert level.loc["2026-03-09", "verdict"] == "fail"
     unit = found.data.attrs["unit"]
-    before, after = (found.table.iloc[at] for at in (6, 11))
-    sd = np.hypot(before["level_sd"], after["level_sd"])
-    assert abs(unit * (after["level"] - before["level"]) - 0.4) < 4 * unit * sd
+    before, after = level.iloc[6], level.iloc[11]
+    widths = [row["high"] - row["low"] for row in (before, after)]
+    sd = np.hypot(*widths) / (2 * stats.norm.ppf(0.95))
+    assert abs(unit * (after["value"] - before["value"]) - 0.4) < 4 * unit * sd
 
 
 @pytest.mark.slow
@@ -218,10 +219,10 @@ def test_another_shape_is_found_by_the_pit():
     theta = frame["t"] * np.where(rng.random(len(frame)) < share, 0.0, 1 / (1 - share))
     frame.loc[late, "y"] = rng.poisson(theta * frame["N"])[late]
     found = soc.drift(statistics(frame, joint=True), **QUIET)
-    table = found.table.set_index("day")
+    pit = found.table[found.table["what"] == "PIT"].set_index("where")
     assert found.alarms[0] == "2026-03-09"
-    assert "pit" in table.loc["2026-03-09", "moved"]
-    assert (table["p_pit"].iloc[:8] > 1e-3).all()
+    assert pit.loc["2026-03-09", "verdict"] == "fail"
+    assert (pit["p"].iloc[:8] > 1e-3).all()
 
 
 @pytest.fixture(scope="module")
@@ -230,12 +231,15 @@ def drifted():
 
 
 @pytest.mark.slow
-def test_p_values_of_a_day_are_combined(drifted):
+def test_verdicts_allow_for_the_tests_of_a_day(drifted):
+    """A day has three tests where there are no joint cells: its p-values count three times."""
     table = drifted.table
-    assert list(table["items"]) == [400] * 6
-    assert table["p_pit"].isna().all()  # no joint cells
-    tests = table[["p_level", "p_slope", "p_spread"]].min(axis=1)
-    np.testing.assert_allclose(table["p_value"], np.minimum(1.0, 3 * tests))
+    assert (table["n"] == 400).all()
+    assert list(table["what"]) == ["level", "slope", "spread"] * 6
+    assert table["where"].is_monotonic_increasing
+    wanted = np.where(3 * table["p"] < 0.05, "warn", "ok")
+    wanted = np.where(3 * table["p"] < 0.05 / 60, "fail", wanted)
+    np.testing.assert_array_equal(table["verdict"], wanted)
     with pytest.raises(soc.StatisticsError, match="2027"):
         drifted.fit_of("2027-01-01")
 
@@ -270,6 +274,7 @@ def test_labels_show_level_and_slope_alone():
     frame = frame_of(4, 800)
     frame["n"], frame["z"] = 1, (np.random.default_rng(0).random(len(frame)) < frame["p"]) * 1
     found = soc.drift(statistics(frame, "successes", joint=True), **QUIET)
-    assert found.table[["spread", "spread_sd", "p_spread", "p_pit"]].isna().all(axis=None)
-    assert found.table["level_sd"].max() < 0.3
+    assert set(found.table["what"]) == {"level", "slope"}
+    level = found.table[found.table["what"] == "level"]
+    assert (level["high"] - level["low"]).max() < 0.3 * 2 * stats.norm.ppf(0.95)
     assert np.isfinite(soc.calibration_curves(found.fit_of(), [0.5])["mean"]).all()

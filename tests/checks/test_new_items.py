@@ -76,7 +76,7 @@ def test_new_items_of_the_same_truth_pass():
         statistics = soc.summarize(simulated(2000, 1000 + seed), bins=50, **QUIET)
         fit = soc.fit(statistics, soc.Gamma(), **QUIET)
         table = soc.check(fit, simulated(20_000, 5000 + seed), **QUIET).table
-        rejected.append((table["p_value"].dropna() < 0.05).mean())
+        rejected.append((table["p"].dropna() < 0.05).mean())
         failed += (table["verdict"] == "fail").any()
     assert np.mean(rejected) < 0.15
     assert failed <= 1

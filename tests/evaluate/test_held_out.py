@@ -10,6 +10,8 @@ from scipy import stats
 
 import soc_pymc as soc
 from soc_pymc.evaluate import held_out, split_items
+from soc_pymc.evaluate.baselines import fit_baselines
+from soc_pymc.families.outcomes import OUTCOMES
 from tests.checks.hand_made import (
     KINDS,
     as_items,
@@ -102,7 +104,7 @@ def test_clusters_are_kept_and_warned_of():
 
 
 def overall(result):
-    return result.table[result.table["bin"] == -1].set_index("estimator")
+    return result.data["gain"].to_dataset().sel(bin=-1).to_dataframe()
 
 
 @pytest.fixture(scope="module", params=thinned(KINDS, ["counts"]))
@@ -149,16 +151,16 @@ def test_the_truth_gains_most(judged):
 
 def test_predictive_pit_is_uniform_under_the_true_prior_alone(judged):
     kind, _, split, result = judged
-    pit = result.data["pit"].to_dataset()
-    assert (pit["p_value"].sel(fit="true") > 0.01).all()
-    assert float(pit["p_value"].sel(fit="narrow").min()) < 2e-3
-    by_bin = pit["p_value_by_bin"].sel(fit="true", slice="all items")
-    assert float(by_bin.min()) > 0.01 / 8  # Bonferroni
-    weight = pit["n_items"] / pit["n_items"].sum("bin")
-    np.testing.assert_allclose((pit["density"].mean("p") * weight).sum("bin"), 1.0)
+    pit = result.table[result.table["what"].str.startswith("PIT")]
+    true, narrow = (pit[pit["what"] == f"PIT of {name}"] for name in ("true", "narrow"))
+    assert (true["p"] > 0.01).all()
+    assert narrow["p"].min() < 2e-3
+    assert "fail" in set(narrow["verdict"])
+    assert set(true["verdict"]) <= {"ok", "warn"}
     if kind == "counts":
-        exposed = (split.test.source["exposure"] >= 25).sum()
-        assert pit["n_items"].sum("bin").to_numpy().tolist() == [6000, exposed]
+        assert true["n"].tolist() == [6000, (split.test.source["exposure"] >= 25).sum()]
+    ecdf = result.data["pit"]["randomised"].sel(fit="true", slice="all items")
+    assert float(abs(ecdf).max()) == pytest.approx(true["value"].iloc[0], rel=0.2)  # on a grid
 
 
 def test_gains_by_hand(judged):
@@ -166,7 +168,7 @@ def test_gains_by_hand(judged):
     method, and for values of its squared error.
     """
     kind, _, split, result = judged
-    case, table = KINDS[kind], result.table
+    case, gains = KINDS[kind], result.data["gain"].to_dataset()
     test = split.test.source
     new, size = (test[name].to_numpy() for name in case.roles[1:])
     last = np.argsort(np.argsort(test["score"].to_numpy(), kind="stable")) >= 7 * len(test) / 8
@@ -176,7 +178,7 @@ def test_gains_by_hand(judged):
     gain = (each[0] - each[1])[last]
     base = ((new - test["score"]) / size) ** 2 / 2 if kind == "values" else -each[1]
     base = np.asarray(base)[last]
-    row = table[(table["estimator"] == "true: E(theta | t)") & (table["bin"] == 7)].iloc[0]
+    row = {name: x.item() for name, x in gains.sel(estimator="true: E(theta | t)", bin=7).items()}
     root = np.sqrt(last.sum())
     assert row["items"] == last.sum()
     assert row["gain"] == pytest.approx(gain.sum(), rel=1e-3)
@@ -185,8 +187,13 @@ def test_gains_by_hand(judged):
     assert row["gain_percent"] == pytest.approx(percent, rel=1e-3)
     error = 100 * (gain - percent / 100 * base).std(ddof=1) * root / base.sum()
     assert row["gain_percent_se"] == pytest.approx(error, rel=1e-2)
-    parts = table[table["bin"] >= 0].groupby("estimator")[["gain", "items"]].sum()
-    np.testing.assert_allclose(parts, overall(result).loc[parts.index, ["gain", "items"]])
+    np.testing.assert_allclose(gains["gain"][:, 1:].sum("bin"), gains["gain"].sel(bin=-1))
+    assert gains["items"][1:].sum() == gains["items"].sel(bin=-1)
+    table = result.table[result.table["what"] == "% gain of true: E(theta | t)"]
+    shown = table.iloc[-1]
+    assert table["where"].iloc[0] == "all items"
+    assert shown["value"] == row["gain_percent"]
+    assert shown["high"] - shown["value"] == pytest.approx(1.645 * row["gain_percent_se"], rel=1e-3)
 
 
 @pytest.mark.slow
@@ -240,13 +247,18 @@ def test_the_page_on_evaluation_runs():
 # --- first-order baselines -----------------------------------------------------------------------
 
 
+def baseline(name, frame):
+    """Returns a baseline of counts."""
+    return fit_baselines([name], frame, OUTCOMES["poisson"])[name]
+
+
 def test_baselines_are_regressions():
     """Isotonic rates pooled by exposure; a Poisson regression of rates without noise is exact."""
     frame = pd.DataFrame({"score": [1, 2, 3, 4], "count": [0, 3, 1, 8], "exposure": [9, 10, 10, 9]})
-    rates = soc.evaluate.baseline("isotonic", as_items(frame))([1.0, 2.0, 3.0, 4.0])
+    rates = baseline("isotonic", frame)(np.array([1.0, 2.0, 3.0, 4.0]))
     np.testing.assert_allclose(rates, [0.5 / 9, 0.2, 0.2, 8 / 9])
     score = np.geomspace(0.001, 0.5, 40)
     count = np.round(1e9 * 1.5 * score**0.7)
     frame = pd.DataFrame({"score": score, "count": count, "exposure": 1e9})
-    rates = soc.evaluate.baseline("platt", as_items(frame))(score)
+    rates = baseline("platt", frame)(score)
     np.testing.assert_allclose(rates, 1.5 * score**0.7, rtol=1e-5)

@@ -105,9 +105,11 @@ def test_table_is_that_of_arviz(small_fit, stats):
     found = soc.sensitivity(small_fit, stats, **QUIET)
     table = arviz_stats.psense_summary(found.data, round_to=10)
     for name in power_scaling.COMPONENTS:
-        np.testing.assert_allclose(found.table[name], table[name].astype(float), atol=1e-8)
-    assert set(found.table["diagnosis"]) == {"fine"}
-    assert len(found.table) == 11
+        rows = found.table[found.table["what"] == name]
+        np.testing.assert_allclose(rows["value"], table[name].astype(float), atol=1e-8)
+        assert ((rows["low"] <= rows["value"]) & (rows["value"] <= rows["high"])).all()
+        assert set(rows["verdict"]) == ({"ok"} if name == "prior" else {None})
+        assert len(rows) == 11
 
 
 # --- diagnoses -----------------------------------------------------------------------------------
@@ -117,8 +119,8 @@ def test_table_is_that_of_arviz(small_fit, stats):
 def test_a_tight_wrong_prior_is_a_conflict(stats):
     prior = soc.Gamma(mean=soc.Spline(knots=2, level=(0.0, 0.05)))
     tight = soc.sensitivity(soc.fit(stats, prior, soc.VI(draws=4000), **QUIET), stats, **QUIET)
-    assert tight.table["diagnosis"].iloc[0] == "prior-data conflict"
-    assert "prior-data conflict" in repr(tight)
+    assert tight.table["verdict"].iloc[0] == "fail"
+    assert "Prior and data disagree on E(theta | t)" in repr(tight)
 
 
 def test_errors_are_those_of_independent_draws():

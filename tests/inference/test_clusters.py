@@ -159,7 +159,7 @@ def test_results_say_that_items_depend(fits, frame):
     (stats, wide), (_, narrow) = fits["clusters"], fits["plain"]
     items = items_of(frame, cluster="cluster")
     for fit, verdict in ((narrow, "fail"), (wide, "ok")):
-        table = soc.check(fit, items, subset=50, **QUIET).table.set_index("check")
+        table = soc.check(fit, items, subset=50, **QUIET).table.set_index("what")
         assert table.loc["clusters", "verdict"] == verdict
     with pytest.raises(soc.FitError, match="clusters"):
         soc.sensitivity(wide, stats, **QUIET)
@@ -196,7 +196,7 @@ def test_the_check_agrees_with_wider_bands(fits, frame):
     """Where clusters explain what is off, the check of the wider fit finds less to be off."""
     items = items_of(frame)
     found = {
-        name: soc.check(fit, items, subset=300, **QUIET).table.set_index("check")["statistic"]
+        name: soc.check(fit, items, subset=300, **QUIET).table.set_index("what")["value"]
         for name, (_, fit) in fits.items()
     }
     away = {name: abs(np.log(table["dispersion"])) for name, table in found.items()}

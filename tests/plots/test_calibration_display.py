@@ -4,6 +4,7 @@ import matplotlib as mpl
 
 mpl.use("agg")
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
@@ -23,12 +24,30 @@ def test_a_score_that_is_too_high_is_seen():
     assert ((display.lower < truth) & (truth < display.upper)).mean() > 0.9
     assert ((display.lower < display.mean) & (display.mean < display.upper)).all()
     display.figure_.draw_without_rendering()
-    drawn = [line.get_ydata() for line in display.ax_.lines]
-    assert any(np.array_equal(line, display.mean) for line in drawn)
-    assert sum(bar.get_height() for bar in display.histogram_.patches) == 4000
-    axes = display.figure_.axes
+    np.testing.assert_array_equal(display.line_.get_ydata(), display.mean)
+    assert len(repr(display)) < 100
+    axes = plt.subplots()[1]
     assert display.plot(axes) is display
-    assert [display.ax_, display.histogram_] == axes
+    assert display.ax_ is axes
+
+
+def test_observed_points_are_those_of_bins():
+    """Exact 0 and 1 are points of their own; intervals hold the share of each bin."""
+    rng = np.random.default_rng(3)
+    p = np.clip(rng.uniform(-0.1, 1.1, 3000), 0, 1)
+    y = np.where(rng.random(3000) < p, "yes", "no")
+    display = plot_calibration(y, p, n_bins=5, pos_label="yes")
+    bins, positive = display.bins, y == "yes"
+    assert bins["p"].iloc[[0, -1]].tolist() == [0.0, 1.0]
+    assert bins["n"].iloc[[0, -1]].tolist() == [(p == 0).sum(), (p == 1).sum()]
+    inner = np.array_split(np.sort(p[(p > 0) & (p < 1)]), 5)
+    assert np.abs(bins["n"].to_numpy()[1:-1] - [len(part) for part in inner]).max() <= 1
+    assert (bins["n"] * bins["share"]).sum() == pytest.approx(positive.sum())
+    assert ((bins["low"] <= bins["share"]) & (bins["share"] <= bins["high"])).all()
+    assert bins["share"].iloc[[0, -1]].tolist() == [0.0, 1.0]
+    # nothing runs upright along the ends of the axis
+    assert display.score[0] > 0.005
+    assert display.score[-1] < 0.995
 
 
 @pytest.mark.slow
@@ -39,7 +58,7 @@ def test_a_calibrated_estimator_stays_within_the_band():
     y = np.where(rng.random(3000) < 1 / (1 + np.exp(-x[:, 0])), "yes", "no")
     model = LogisticRegression().fit(x[:1500], y[:1500])
     display = CalibrationDisplay.from_estimator(model, x[1500:], y[1500:], prob=0.99)
-    np.testing.assert_array_equal(display.scores, model.predict_proba(x[1500:])[:, 1])
+    assert display.bins["n"].sum() == 1500
     assert ((display.lower < display.score) & (display.score < display.upper)).all()
     with pytest.raises(soc.ItemsError, match="predict_proba"):
         CalibrationDisplay.from_estimator(object(), x, y)
@@ -50,10 +69,11 @@ def test_a_calibrated_estimator_stays_within_the_band():
 @pytest.mark.parametrize(
     ("y", "p", "text"),
     [
-        ([0, 2], [0.2, 0.3], "1 of 2 labels y"),
-        ([0, 1], [0.0, 0.3], "1 of 2 probabilities p"),
+        ([0, 2], [0.2, 0.3], "neither 0 nor 1"),
+        ([0, 1], [-0.1, 0.3], "1 of 2 probabilities p"),
+        ([0, 1], [0.0, 1.0], "exactly 0 or 1"),
         ([0, 1, 1], [0.2, 0.3], "one length"),
-        (["a", "b"], [0.2, 0.3], "labels y"),
+        (["a", "b"], [0.2, 0.3], "pos_label"),
     ],
 )
 def test_bad_labels_and_probabilities_are_refused(y, p, text):

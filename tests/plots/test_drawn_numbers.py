@@ -14,6 +14,7 @@ from scipy import stats
 
 import soc_pymc as soc
 from soc_pymc import plots
+from soc_pymc.plots.fit_data import outcome_of
 from tests.examples import ROLES, SINGLE_FAMILIES
 
 
@@ -32,7 +33,7 @@ def bands_in(ax):
 def segments_in(ax):
     """Returns the ends of horizontal lines, (collections, lines, 2)."""
     lines = [c for c in ax.collections if isinstance(c, LineCollection)]
-    return [np.array(c.get_segments())[:, :, 0] for c in lines]
+    return [np.array(c.get_segments())[:, :, 0] for c in lines if len(c.get_segments())]
 
 
 def longest_line(ax):
@@ -101,52 +102,39 @@ def test_dots_and_curve_are_averages_of_one_weighting():
     assert (rate > np.interp(np.log(centre), np.log(t), over_items)).sum() > 33
 
 
-def prior_of(family, curves):
-    """Returns the distribution of theta given the score at the draws' mean curves."""
-    if family == "gamma":
-        log_cv2 = curves["log_variance"] - 2 * curves["log_mean"]
-        mean, cv2 = (np.exp(c.mean(("chain", "draw"))) for c in (curves["log_mean"], log_cv2))
-        return stats.gamma(1 / cv2, scale=mean * cv2)
-    mean, log_variance = (curves[n].mean(("chain", "draw")) for n in ("mean", "log_variance"))
-    return stats.norm(mean, np.exp(0.5 * log_variance))
-
-
-@pytest.mark.parametrize("family", ["gamma", "normal"])
-def test_the_prior_has_its_quantiles(family, example):
+@pytest.mark.parametrize("family", SINGLE_FAMILIES)
+def test_the_prior_has_the_moments_of_the_curves(family, example):
+    """The density over the scale of theta adds up to 1; moments are those over all draws."""
     fit = example(family).fit
-    ax = plots.plot_prior_ribbon(fit, probs=(0.1, 0.5, 0.9))
-    curves = soc.calibration_curves(fit, ax.lines[0].get_xdata())
-    for line, prob in zip(ax.lines, (0.1, 0.5, 0.9), strict=False):
-        np.testing.assert_allclose(line.get_ydata(), prior_of(family, curves).ppf(prob), rtol=1e-5)
+    scale = outcome_of(fit).theta
+    score = fit.data["constant_data"]["score"].to_numpy()[[5, 12]]
+    ax = plots.plot_prior(fit, score)
+    curves = soc.calibration_curves(fit, score)
+    mean = curves["mean"].mean(("chain", "draw"))
+    variance = curves["variance"].mean(("chain", "draw")) + curves["mean"].var(("chain", "draw"))
+    for k, line in enumerate(ax.lines[::2]):
+        theta, density = line.get_data()
+        weight = density * np.gradient(scale.position(theta))
+        assert weight.sum() == pytest.approx(1, abs=0.01)
+        assert weight @ theta == pytest.approx(float(mean[k]), rel=0.03, abs=0.02)
+        second = weight @ (theta - float(mean[k])) ** 2
+        assert second == pytest.approx(float(variance[k]), rel=0.05)
+        np.testing.assert_allclose(ax.lines[2 * k + 1].get_xdata(), mean[k], rtol=1e-6)
 
 
-def test_the_prior_in_a_bin_has_its_density_and_its_items(example):
-    """A density in cells of half a percent, without tails beyond .05%: to 2% of the mean."""
-    gamma = example("gamma")
-    ax = plots.plot_prior_in_bin(gamma.fit, gamma.items, bin=12, least_exposure=30)
-    bins = gamma.fit.data["constant_data"].to_dataset().isel(bin=12)
-    theta, density = longest_line(ax).get_data()
-    mean = soc.calibration_curves(gamma.fit, [bins["score"].item()])["mean"].mean().item()
-    assert np.trapezoid(density, theta) == pytest.approx(1, abs=0.01)
-    assert np.trapezoid(theta * density, theta) == pytest.approx(mean, rel=0.02)
-    frame = gamma.frame[
-        gamma.frame["score"].between(*(bins[f"score_{end}"].item() for end in ("min", "max")))
-    ]
-    frame = frame[frame["exposure"] >= 30]
-    edges, heights = ax.patches[0].get_data().edges, ax.patches[0].get_data().values
-    rate = frame["count"] / frame["exposure"]
-    numbers = np.histogram(rate, edges)[0]
-    np.testing.assert_allclose(heights * np.diff(edges), numbers / len(rate))
-
-
-def test_smoothing_shows_the_estimates_of_bins(example):
-    fit = example("five_steps").fit
-    bins = fit.data["per_bin"].to_dataset()
-    for ax, name in zip(plots.plot_smoothing(fit), ("mean", "variance"), strict=True):
-        drawn = np.concatenate([line.get_ydata() for line in ax.lines])
-        assert np.isin(drawn, bins[name]).sum() > 15
-        curve = soc.calibration_curves(fit)[name].to_numpy()[0, 0]
-        np.testing.assert_allclose(longest_line(ax).get_ydata(), curve)
+def test_each_group_has_the_line_of_its_curve(example):
+    fit = example("groups").fit
+    groups = list(fit.groups[:2])
+    top, _ = plots.plot_curves(fit, group=groups)
+    for line, label in zip(top.lines, groups, strict=False):
+        middle = soc.calibration_curves(fit, group=label)["mean"].median(("chain", "draw"))
+        np.testing.assert_allclose(line.get_ydata(), middle, rtol=1e-3)
+        assert line.get_label().startswith(label)
+    pooled, _ = plots.plot_curves(fit)
+    words = [text.get_text() for text in pooled.get_legend().get_texts()]
+    assert any(f"the curve that {len(fit.groups)} groups share" in text for text in words)
+    with pytest.raises(soc.FitError, match="1 to 7 labels"):
+        plots.plot_curves(fit, group=["a"] * 8)
 
 
 def test_pit_shows_every_slice_with_its_band(example):
@@ -155,21 +143,45 @@ def test_pit_shows_every_slice_with_its_band(example):
     result = soc.check(gamma.fit, gamma.items, by="kind", subset=100, progress=False)
     axes = plots.plot_pit(result)
     pit = result.data["pit"].to_dataset()
-    assert len(axes) == (result.table["check"] == "PIT").sum() == pit.sizes["slice"]
+    assert len(axes) == (result.table["what"] == "PIT").sum() == pit.sizes["slice"]
     for k, ax in enumerate(axes):
         averaged, randomised = (line.get_ydata() for line in ax.lines[-2:])
         np.testing.assert_array_equal(averaged, pit["averaged"][k])
         np.testing.assert_array_equal(randomised, pit["randomised"][k])
         assert abs(randomised[[0, -1]]).max() < 1e-12
-        row = result.table[result.table["check"] == "PIT"].iloc[k]
-        assert abs(randomised).max() == pytest.approx(row["statistic"], rel=0.2)  # on a grid
+        row = result.table[result.table["what"] == "PIT"].iloc[k]
+        assert abs(randomised).max() == pytest.approx(row["value"], rel=0.2)  # on a grid
         band = ax.patches[0].get_extents().transformed(ax.transData.inverted())
         assert band.y1 == pytest.approx(stats.kstwo(int(pit["n_items"][k])).ppf(0.95))
+    by_kind = [ax.get_title() for ax in plots.plot_pit(result, by="kind")]
+    assert len(by_kind) == gamma.frame["kind"].nunique()
+    assert all(title.startswith("kind = ") for title in by_kind)
+    with pytest.raises(soc.FitError, match="no column"):
+        plots.plot_pit(result, by="nobody")
+
+
+@pytest.mark.parametrize("of_items", [True, False])
+def test_histograms_of_the_pit_by_bin_of_the_score(of_items, example):
+    """Bins hold equally many items; the densities of all bins together are those of all items."""
+    gamma = example("gamma")
+    data = gamma.items if of_items else gamma.statistics
+    result = soc.check(gamma.fit, data, progress=False)
+    [ax] = plots.plot_pit(result, by="score")
+    bins = result.data["pit_by_score"].to_dataset()
+    assert bins["n_items"].sum() == len(gamma.frame)
+    density = np.array([line.get_ydata() for line in ax.lines])
+    assert density.shape == (bins.sizes["bin"], 10)
+    np.testing.assert_allclose(density.mean(axis=1), 1.0, rtol=1e-9)
+    together = np.average(density, axis=0, weights=bins["n_items"])
+    pit = result.data["pit"].to_dataset().sel(slice="all items")
+    ecdf = pit["randomised"] + pit["u"]
+    wanted = 10 * np.diff(np.interp(np.linspace(0, 1, 11), pit["u"], ecdf))
+    np.testing.assert_allclose(together, wanted, atol=1e-9)
 
 
 @pytest.mark.parametrize("kind", ["polars", "arrow"])
-def test_shrinkage_and_intervals_draw_every_kind_of_table(kind, example):
-    """Own rates across, posterior means up; intervals of the items with the most exposure."""
+def test_shrinkage_draws_every_kind_of_table(kind, example):
+    """Own rates across, posterior means up."""
     gamma = example("gamma")
     frame = soc.item_posteriors(gamma.fit, gamma.items, progress=False)
     table = {"polars": pl.from_pandas(frame), "arrow": pa.table(frame)}[kind]
@@ -182,23 +194,29 @@ def test_shrinkage_and_intervals_draw_every_kind_of_table(kind, example):
     assert len(with_events) > 500
     assert all((round(a, 12), round(b, 12)) in pairs for a, b in with_events)
 
-    ax = plots.plot_forest(table, **ROLES[soc.PoissonItems], items=7)
-    largest = frame.nlargest(7, "exposure").sort_values("theta_mean")
-    np.testing.assert_array_equal(segments_in(ax)[0], largest[["theta_q05", "theta_q95"]])
-    drawn = [line.get_xdata() for line in ax.lines]
-    for values in (largest["theta_mean"], largest["score"], rate[largest.index]):
-        assert any(np.allclose(line, values) for line in drawn if len(line) == 7)
 
-
-def test_intervals_of_the_items_that_are_asked_for(example):
-    normal = example("normal")
-    frame = soc.item_posteriors(normal.fit, normal.items, progress=False)
-    ax = plots.plot_forest(frame, value="value", noise_sd="noise_sd", items=[30, 4, 11])
-    chosen = frame.loc[[30, 4, 11]].sort_values("theta_mean")
-    np.testing.assert_array_equal(segments_in(ax)[0], chosen[["theta_q05", "theta_q95"]])
-    assert [text.get_text() for text in ax.get_yticklabels()] == list(map(str, chosen.index))
-    with pytest.raises(soc.ItemsError, match="not in the table"):
-        plots.plot_forest(frame, items=["nobody"])
+def test_intervals_are_those_of_the_table():
+    """A panel for each thing, a row for each place; of many rows the worst, in their order."""
+    table = pd.DataFrame({"what": ["a"] * 4 + ["b"], "where": [*"uvwx", 2.0]})
+    table["value"], table["p"] = [1.0, 2.0, 3.0, np.nan, -1.0], [0.5, 0.001, 0.04, 0.0, np.nan]
+    table["low"], table["high"] = table["value"] - 0.5, table["value"] + 0.25
+    table["verdict"] = ["ok", "fail", "warn", "ok", None]
+    first, second = plots.plot_intervals(table, rows=2, reference=1.5)
+    assert [text.get_text() for text in first.get_yticklabels()] == ["v", "w"]
+    assert [text.get_text() for text in second.get_yticklabels()] == ["2"]
+    ends = np.concatenate(segments_in(first))
+    np.testing.assert_array_equal(np.sort(ends, axis=0), [[1.5, 2.25], [2.5, 3.25]])
+    drawn = [line.get_xdata().tolist() for line in first.lines if line.get_marker() == "o"]
+    assert drawn == [[], [3.0], [2.0]]  # ok, warn, fail
+    for wrong, text in (
+        (table.drop(columns="value"), "misses"),
+        (table.assign(low="x"), "numbers"),
+        (table.assign(value=np.nan), "nothing to draw"),
+    ):
+        with pytest.raises(soc.FitError, match=text):
+            plots.plot_intervals(wrong)
+    with pytest.raises(soc.FitError, match="2 panels"):
+        plots.plot_intervals(table, axes=first)
 
 
 def test_items_without_events_are_drawn(example):
@@ -206,25 +224,6 @@ def test_items_without_events_are_drawn(example):
     ax = plots.plot_shrinkage(frame.assign(count=0), **ROLES[soc.PoissonItems])
     ax.figure.draw_without_rendering()
     assert len(ax.collections[0].get_offsets()) == 2000
-    ax = plots.plot_forest(frame.assign(count=0), **ROLES[soc.PoissonItems])
-    ax.figure.draw_without_rendering()
-    assert ax.get_xlim()[0] > 0
-
-
-@pytest.mark.slow
-def test_rootogram_hangs_roots_of_numbers_from_those_expected(example):
-    """The bars' lengths, squared, are the numbers of items that were replicated."""
-    gamma = example("gamma")
-    result = soc.check(gamma.fit, gamma.items, subset=500, progress=False)
-    ax = plots.plot_rootogram(result)
-    observed = result.data["observed_data"]["count"].to_numpy()
-    replicates = result.data["posterior_predictive"]["count"].to_numpy()
-    expected = longest_line(ax).get_ydata() ** 2
-    assert expected.sum() == pytest.approx(len(observed))
-    assert expected[0] == pytest.approx((replicates == 0).mean() * len(observed))
-    bars = sorted((bar.get_x(), bar.get_height()) for c in ax.containers for bar in c)
-    lengths = np.array([height for _, height in bars]) ** 2
-    np.testing.assert_allclose(lengths[:16], np.bincount(observed, minlength=16)[:16], atol=1e-6)
 
 
 def test_prior_predictive_draws_curves_and_outcomes(example):

@@ -11,13 +11,13 @@ mpl.use("agg")
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.axes import Axes
 
 import soc_pymc as soc
 from soc_pymc import plots
 from tests.examples import ROLES, SINGLE_FAMILIES
-from tests.plots import records
 from tests.thinning import thinned
 
 HOSTILE = r"_ $x^{ per $ \frac _"
@@ -57,47 +57,15 @@ def material(example):
     return functools.cache(lambda family: Material(example(family)))
 
 
-OF_FITS = {
+PICTURES = {
     "plot_curves": lambda m: ((m.fit,), {}),
-    "plot_calibration_illustration": lambda m: ((m.fit,), {}),
-    "plot_prior_ribbon": lambda m: ((m.fit,), {}),
-    "plot_adjusted_prior": lambda m: ((m.fit,), {}),
-    "plot_prior_in_bin": lambda m: ((m.fit, m.items), {}),
-    "plot_smoothing": lambda m: ((m.fit,), {"per_bin": m.five_steps}),
-    "plot_bin_spread": lambda m: ((m.stats,), {}),
+    "plot_prior": lambda m: ((m.fit,), {}),
     "plot_pit": lambda m: ((m.check,), {}),
-    "plot_rootogram": lambda m: ((m.check,), {}),
     "plot_shrinkage": lambda m: ((m.posteriors,), m.columns),
-    "plot_forest": lambda m: ((m.posteriors,), m.columns),
     "plot_prior_predictive": lambda m: ((m.prior_draws,), {}),
 }
-GAMMA_ALONE = (  # pictures that are drawn alike for every family
-    "plot_calibration_illustration",
-    "plot_adjusted_prior",
-    "plot_smoothing",
-    "plot_bin_spread",
-    "plot_rootogram",
-)
-CASES = [
-    (name, family)
-    for name in OF_FITS
-    for family in SINGLE_FAMILIES
-    if family == "gamma" or name not in GAMMA_ALONE
-]
-OF_RECORDS = {
-    "plot_accuracy": lambda name: records.accuracy_table(name, f"{name} 2"),
-    "plot_regret": lambda name: records.accuracy_table(name, f"{name} 2"),
-    "plot_error_ratio": lambda name: records.accuracy_table(name, f"{name} 2"),
-    "plot_bin_choice": lambda _: records.bin_table(),
-    "plot_pit_histograms": lambda name: {name: records.histograms()},
-    "plot_r_squared": lambda name: {name: records.share_draws(0.5), "b": records.share_draws(0.6)},
-    "plot_score_comparison": records.compared_scores,
-    "plot_gain_by_bin": records.held_table,
-    "plot_variance_gain": lambda name: {name: records.reduction(5), "b": records.reduction(1)},
-    "plot_group_effects": records.group_effects,
-}
-NUMBER_OF_AXES = {"plot_accuracy": 4, "plot_regret": 4, "plot_error_ratio": 4, "plot_bin_choice": 4}
-ELSEWHERE = {"plot_drift", "plot_sensitivity", "plot_calibration", "CalibrationDisplay"}
+CASES = [(name, family) for name in PICTURES for family in SINGLE_FAMILIES]
+ELSEWHERE = {"plot_intervals", "plot_calibration", "CalibrationDisplay"}
 
 
 def draw(name, *arguments, given=False, **options):
@@ -127,32 +95,24 @@ def places_of(picture, arguments, options):
         return plt.subplots()[1], "ax"
     with pytest.raises(soc.FitError, match="axes"):
         picture(*arguments, **options, axes=plt.subplots(1, 7)[1])
-    number = NUMBER_OF_AXES.get(picture.__name__, 2)
-    return plt.subplots(1, number, figsize=(12, 5))[1], "axes"
+    return plt.subplots(1, 2, figsize=(12, 5))[1], "axes"
 
 
 def test_every_picture_is_tested():
-    assert {*OF_FITS, *OF_RECORDS, *ELSEWHERE} == set(plots.__all__)
+    assert {*PICTURES, *ELSEWHERE} == set(plots.__all__)
 
 
 @pytest.mark.parametrize(("name", "family"), thinned(CASES, lambda case: case[1] == "gamma"))
 def test_pictures_of_fits(name, family, material):
-    arguments, options = OF_FITS[name](material(family))
+    arguments, options = PICTURES[name](material(family))
     draw(name, *arguments, **options, given=family != "gamma")
 
 
-@pytest.mark.parametrize("name", OF_RECORDS)
-def test_pictures_of_records(name):
-    words = draw(name, OF_RECORDS[name](HOSTILE), given=True)
-    if name != "plot_bin_choice":
-        assert any(HOSTILE in word.replace(r"\$", "$") for word in words)
-
-
-@pytest.mark.slow
-def test_pictures_of_drift_and_of_sensitivity(example):
-    gamma = example("gamma")
-    draw("plot_drift", records.drift_of_counts(gamma.frame, gamma.case.items))
-    draw("plot_sensitivity", soc.sensitivity(gamma.fit, gamma.statistics, progress=False))
+def test_intervals_of_hostile_names():
+    names = [f"{HOSTILE}{k}" for k in range(3)]
+    table = pd.DataFrame({"what": names, "where": names, "value": [0.1, 1.0, 3.0]})
+    words = draw("plot_intervals", table)
+    assert any(HOSTILE in word.replace(r"\$", "$") for word in words)
 
 
 SELDOM = [
@@ -171,14 +131,14 @@ def test_other_fits(case, example):
         fit = example(case).fit
     options = {"exposure": 5.0} if fit.prior.exposure is not None else {}
     draw("plot_curves", fit)
-    draw("plot_prior_ribbon", fit, **options)
+    draw("plot_prior", fit, **options)
     if options:
         with pytest.raises(soc.FitError, match="exposure="):
-            plots.plot_prior_ribbon(fit)
+            plots.plot_prior(fit)
 
 
 def test_a_single_bin(example):
     stats = soc.summarize(example("gamma").items, edges=[], progress=False)
     fit = soc.fit(stats, method=soc.FiveSteps(), progress=False)
-    for name in ("plot_curves", "plot_prior_ribbon", "plot_adjusted_prior"):
+    for name in ("plot_curves", "plot_prior"):
         draw(name, fit)

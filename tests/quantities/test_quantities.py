@@ -71,18 +71,22 @@ def test_no_variance_and_no_exposure(small_fit, small_items):
     sure = known_fit(small_fit, log_mean=np.log, log_cv2=level(1e-12))
     assert float(quantities.r_squared(sure)[0, 0]) > 1 - 1e-9
     assert (
-        abs(float(quantities.variance_reduction(sure, small_items, **QUIET)["ratio"][0, 0]) - 1)
+        abs(
+            float(quantities.variance_reduction(sure, small_items, **QUIET).data["ratio"][0, 0]) - 1
+        )
         < 1e-6
     )
-    assert abs(float(quantities.shrinkage(sure, small_items, **QUIET)["share"][0, 0]) - 1) < 1e-6
+    assert (
+        abs(float(quantities.shrinkage(sure, small_items, **QUIET).data["share"][0, 0]) - 1) < 1e-6
+    )
     constant = known_fit(small_fit, log_mean=level(0.1), log_cv2=level(0.3))
     np.testing.assert_allclose(quantities.r_squared(constant), 0.0, atol=1e-12)
     unseen = small_items.source.assign(count=0, exposure=0)
     unseen.loc[unseen.index[0], "exposure"] = 1
     items = soc.PoissonItems(unseen, score="score", **ROLES)
     gain = quantities.variance_reduction(small_fit, items, weight="items", **QUIET)
-    np.testing.assert_allclose(gain["ratio"], 1.0, atol=1e-3)
-    share = quantities.shrinkage(small_fit, items, **QUIET)["share"]
+    np.testing.assert_allclose(gain.data["ratio"], 1.0, atol=1e-3)
+    share = quantities.shrinkage(small_fit, items, **QUIET).data["share"]
     np.testing.assert_allclose(share, 1.0, atol=1e-3)
 
 
@@ -102,7 +106,7 @@ def test_unit_of_exposure(plain_fit, small_items):
         quantities.r_squared(there, stats), quantities.r_squared(plain_fit, here), rtol=1e-9
     )
     one, two = (
-        quantities.variance_reduction(f, s, **QUIET)["ratio"]
+        quantities.variance_reduction(f, s, **QUIET).data["ratio"]
         for f, s in ((there, stats), (plain_fit, here))
     )
     # cells of exposures times 1000 begin elsewhere
@@ -138,18 +142,25 @@ def test_ratios_are_sums_over_items(example, name):
     ratio = quantities.variance_reduction(fit, items, weight="items", bins=5, **QUIET)
     tolerance = 0.015 if fit.prior.gridded else 6e-3  # cells of mixtures are of merged bins
     exact = after.sum(axis=1) / curves["variance"].sum(axis=1)
-    assert float(ratio["ratio"].mean()) == pytest.approx(exact.mean(), abs=tolerance)
-    assert ratio["n_items"].to_numpy().sum() == len(frame)
+    assert float(ratio.data["ratio"].mean()) == pytest.approx(exact.mean(), abs=tolerance)
+    assert ratio.table["n"].iloc[1:].sum() == len(frame)
     response = {
         "exposure": lambda: size * after / mean,
         "noise_sd": lambda: after / size**2,
         "trials": lambda: 1.0 - prior_share(law, curves, size),
     }[law.outcome.size]
     if law.outcome.size != "trials" or name == "beta":
-        share = quantities.shrinkage(fit, items, **QUIET)["share"]
+        share = quantities.shrinkage(fit, items, **QUIET).data["share"]
         assert float(share.mean()) == pytest.approx((1.0 - response()).mean(), abs=tolerance)
     one_bin = quantities.variance_reduction(fit, stats, weight="items", bins=1, **QUIET)
-    np.testing.assert_allclose(one_bin["ratio_by_bin"][..., 0], one_bin["ratio"], rtol=1e-12)
+    np.testing.assert_allclose(
+        one_bin.data["ratio_by_bin"][..., 0], one_bin.data["ratio"], rtol=1e-12
+    )
+    row = ratio.table.iloc[0]
+    wanted = np.quantile(ratio.data["ratio"], [0.05, 0.5, 0.95])
+    if not fit.one_draw:
+        np.testing.assert_allclose(row[["low", "value", "high"]].astype(float), wanted)
+    assert row["where"] == "all items"
 
 
 def prior_share(law, curves, trials):
@@ -168,7 +179,7 @@ def test_five_steps_have_one_draw(small_items, small_statistics, small_fit, smoo
     law = posterior_of(fit)
     columns = {name: small_items.source[name].to_numpy(dtype=float) for name in COUNT_ROLES}
     exact = law.moments(columns)[1].sum() / law.curves(columns["score"])["variance"].sum()
-    ratio = quantities.variance_reduction(fit, small_items, weight="items", **QUIET)["ratio"]
+    ratio = quantities.variance_reduction(fit, small_items, weight="items", **QUIET).data["ratio"]
     assert abs(float(ratio[0, 0]) - exact) < 0.02
 
 
@@ -193,7 +204,7 @@ def test_what_exposure_explains_at_equal_scores_is_unexplained(by_size, weight):
 def test_outcomes_add_to_score_and_exposure_both(by_size):
     """The oracle's ratio, of shape 20 and rate 20 / E(theta | t, N), to a tenth."""
     frame, stats, fit = by_size
-    ratio = quantities.variance_reduction(fit, stats, weight="items", bins=3, **QUIET)["ratio"]
+    ratio = quantities.variance_reduction(fit, stats, weight="items", bins=3, **QUIET).data["ratio"]
     mean = frame["score"] * np.where(frame["exposure"] > 1000, 2 / 3, 4 / 3)
     after = (20 + frame["count"]) / (20 / mean + frame["exposure"]) ** 2
     assert float(ratio.mean()) == pytest.approx(after.sum() / (mean**2 / 20).sum(), rel=0.1)
@@ -227,11 +238,15 @@ def test_the_better_score_is_found():
         items = soc.PoissonItems(frame, score=name, **ROLES)
         pairs[name] = soc.fit(soc.summarize(items, **QUIET), **QUIET), items
     found = quantities.compare_scores(pairs, sample=2000, **QUIET)
-    draws = -found["unexplained"].sel(score="b").to_numpy()
+    draws = -found.data["unexplained"].sel(score="b").to_numpy()
     truth = frame["b"].var(ddof=0) - frame["a"].var(ddof=0)
     assert abs(draws.mean() - truth) < 4 * draws.std()
-    assert (found["r_squared"] < 0).all()
-    assert 0.3 < float(found["correlation"][0]) < 0.95
+    assert (found.data["r_squared"] < 0).all()
+    assert 0.3 < float(found.data["correlation"][0]) < 0.95
+    worse, unexplained = found.table.to_dict("records")
+    assert worse["high"] < 0 < unexplained["low"]
+    assert worse["where"] == unexplained["where"] == "b - a"
+    assert worse["p"] == 0
 
 
 @pytest.mark.parametrize("name", ["gamma", pytest.param("groups", marks=pytest.mark.slow)])
@@ -241,8 +256,8 @@ def test_a_score_is_as_good_as_itself(example, name):
     found = quantities.compare_scores(
         {"a": (fit, items), "again": (fit, items)}, sample=500, **QUIET
     )
-    assert float(found["correlation"][0]) > 0.95
-    assert float(np.abs(found["r_squared"]).max()) < 1e-9
+    assert float(found.data["correlation"][0]) > 0.95
+    assert float(np.abs(found.data["r_squared"]).max()) < 1e-9
     turned = CASES[name].items(items.source.iloc[::-1])
     with pytest.raises(soc.ItemsError, match="same rows"):
         quantities.compare_scores({"a": (fit, items), "b": (fit, turned)}, **QUIET)
@@ -273,15 +288,16 @@ def test_effects_of_groups_are_those_of_the_curves(example):
     share = example("groups").frame["kind"].value_counts(normalize=True)[["a", "b"]].to_numpy()
     draws = moved.to_numpy().reshape(-1, 2)
     draws = draws - (draws @ share)[:, None]
-    table = effects.table.set_index("level").loc[["a", "b"]]
-    low, middle, high = np.exp(np.quantile(draws, [0.1, 0.5, 0.9], axis=0))
-    np.testing.assert_allclose(table["low"], low, rtol=1e-6)
-    np.testing.assert_allclose(table["effect"], middle, rtol=1e-6)
-    np.testing.assert_allclose(table["high"], high, rtol=1e-6)
-    np.testing.assert_allclose(table["p_above"], (draws > 0).mean(axis=0))
-    np.testing.assert_array_equal(table["differs"], (low > 1) | (high < 1))
-    row = effects.by_chance.loc["kind"]
-    assert row["by_chance"] == pytest.approx(0.4)
+    table = effects.table.set_index("where")
+    sd = table.loc["all levels"]
+    table = table.loc[["a", "b"]]
+    ends = np.exp(np.quantile(draws, [0.1, 0.5, 0.9], axis=0))
+    np.testing.assert_allclose(table[["low", "value", "high"]].T, ends, rtol=1e-6)
+    above = (draws > 0).mean(axis=0)
+    np.testing.assert_allclose(table["p"], 2 * np.minimum(above, 1 - above))
+    excludes = (ends[0] > 1) | (ends[2] < 1)
+    np.testing.assert_array_equal(table["verdict"] == "warn", excludes)
     spread = np.exp(np.quantile(draws.std(axis=1, ddof=1), [0.1, 0.5, 0.9]))
-    np.testing.assert_allclose(row[["sd_low", "sd", "sd_high"]].astype(float), spread, rtol=1e-6)
-    assert f"factor of {row['sd']:.3g} (one sd; 80% interval" in repr(effects)
+    np.testing.assert_allclose(sd[["low", "value", "high"]].astype(float), spread, rtol=1e-6)
+    assert "0.4 would by chance" in effects.advice[0]
+    assert f"factor of {sd['value']:.3g} (one sd; 80% interval" in repr(effects)

@@ -79,9 +79,9 @@ def p_values(model: soc.Fit, items: object, seed: int, by: tuple[str, ...] = ())
     """
     subset = 20 if model.one_draw else LEFT_OUT
     table = soc.check(model, items, by=by, seed=seed, subset=subset, progress=False).table
-    table = table[table["p_value"].notna()]
-    slices = table["slice"].str.replace(r"( \d/\d):.*", r"\1", regex=True)
-    return dict(zip(table["check"] + ", " + slices, table["p_value"], strict=True))
+    table = table[table["p"].notna()]
+    slices = table["where"].str.replace(r"( \d/\d):.*", r"\1", regex=True)
+    return dict(zip(table["what"] + ", " + slices, table["p"], strict=True))
 
 
 def null_run(family: str, part: str, truth: soc.Fit, n: int, seed: int) -> dict:
@@ -126,7 +126,7 @@ def rejections(table: pd.DataFrame) -> pd.DataFrame:
 
     ``odd`` tests reject more often than chance has it, or against the truth too seldom.
     """
-    tests = table.assign(rejected=table["p_value"] < LEVEL)
+    tests = table.assign(rejected=table["p"] < LEVEL)
     found = tests.groupby(["against", "from", "test"], sort=False).agg(
         runs=("seed", "size"), rejected=("rejected", "sum"), median_p=("p_value", "median")
     )

@@ -67,7 +67,8 @@ def coverage(
         drawn = common.curves(model, SCORES, group=(f"c{i:02d}", f"d{j:02d}"))
         for k, name in enumerate(inside):
             inside[name].append(common.covered(drawn[name], truth[i, j, k]))
-    effects = soc.quantities.group_effects(model, stats).table.sort_values(["column", "level"])
+    effects = soc.quantities.group_effects(model, stats).table.sort_values(["what", "where"])
+    effects = effects[effects["where"] != "all levels"]
     factors = pd.Series(effects_of(truth), effects.index)
     return {
         "mean": float(np.mean(inside["log mean"])),

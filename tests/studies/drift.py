@@ -60,7 +60,9 @@ def run(kind: str, seed: int) -> dict[str, Any]:
     stats, begun = series(kind, seed), time.process_time()
     drift = soc.drift(stats, progress=False)
     seconds, table = time.process_time() - begun, drift.table
-    alarm = np.flatnonzero(table["verdict"] == "fail")
+    days = table["where"].unique().tolist()
+    alarm = np.array([days.index(day) for day in drift.alarms], dtype=int)
+    pit = table.loc[table["what"] == "PIT", "p"].to_numpy()
     changed = CHANGED if KINDS[kind][1] else DAYS
     late = alarm[alarm >= changed]
     return {
@@ -68,8 +70,8 @@ def run(kind: str, seed: int) -> dict[str, Any]:
         "delay": float(late[0]) - changed + 1 if len(late) else np.nan,
         "step_level": float(drift.data["step"].sel(part="level")),
         "step_spread": float(drift.data["step"].sel(part="spread")),
-        "moved": ", ".join(table["moved"].iloc[alarm]),
-        "p_pit": float(table["p_pit"][:changed].median()),
+        "moved": ", ".join(table.loc[table["verdict"] == "fail", "what"]),
+        "p_pit": float(np.median(pit[:changed])) if len(pit) else np.nan,
         "seconds": seconds,
     }
 

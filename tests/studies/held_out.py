@@ -14,10 +14,11 @@ from pathlib import Path
 import pandas as pd
 
 import soc_pymc as soc
+from soc_pymc.checks.results import Result
 from tests.studies.common import counts, fit, options, real_counts, show, summarize
 
 
-def one_split(frame: pd.DataFrame, seed: int) -> soc.evaluate.HeldOut:
+def one_split(frame: pd.DataFrame, seed: int) -> Result:
     """All fits to one training part, judged on the other."""
     split = soc.evaluate.split_items(counts(frame), 0.1, seed=seed)
     stats = summarize(split.train, joint=True)
@@ -34,16 +35,10 @@ def one_split(frame: pd.DataFrame, seed: int) -> soc.evaluate.HeldOut:
 
 def summary(tables: pd.DataFrame) -> pd.DataFrame:
     """Gains over all items, averaged over splits."""
-    return (
-        tables[tables["bin"] == -1]
-        .groupby("estimator", sort=False)
-        .agg(
-            nats=("gain", "mean"),
-            percent=("gain_percent", "mean"),
-            standard_error=("gain_percent_se", "mean"),
-            sd_over_splits=("gain_percent", "std"),
-        )
-    )
+    means = {"gain": "nats", "gain_percent": "percent", "gain_percent_se": "standard_error"}
+    by_estimator = tables.groupby("estimator", sort=False)
+    spread = by_estimator["gain_percent"].std().rename("sd_over_splits")
+    return by_estimator[list(means)].mean().rename(columns=means).join(spread)
 
 
 def main() -> None:
@@ -55,7 +50,8 @@ def main() -> None:
     for seed in range(chosen.splits):
         held = one_split(frame, seed)
         print(seed, held, flush=True)
-        tables.append(held.table.assign(split=seed))
+        gains = held.data["gain"].to_dataset().sel(bin=-1).to_dataframe()
+        tables.append(gains.reset_index().assign(split=seed))
     table = pd.concat(tables)
     show(summary(table))
     if chosen.out:

@@ -15,6 +15,9 @@ import pandas as pd
 from scipy import special, stats
 
 import soc_pymc as soc
+from soc_pymc.evaluate.baselines import fit_baselines
+from soc_pymc.evaluate.splitting import read_frame
+from soc_pymc.families.outcomes import OUTCOMES
 from tests.studies.common import Choice, averages, fitted, options, show
 
 _SPREAD = 1.5  # sd of the scores' logit
@@ -55,7 +58,8 @@ def one_seed(truth: str, seed: int, labels: int = 5000) -> dict[str, float]:
         warnings.simplefilter("ignore", soc.ItemsWarning)
         mean = soc.calibration_curves(model, grid)["mean"].mean(("chain", "draw")).to_numpy()
     predicted = {"E(theta | t)": np.interp(fresh, grid, mean)}
-    predicted |= {name: soc.evaluate.baseline(name, items)(fresh) for name in BASELINES}
+    fits = fit_baselines(BASELINES, read_frame(items), OUTCOMES[items.kind])
+    predicted |= {name: predict(fresh) for name, predict in fits.items()}
 
     def inside(score: np.ndarray, simultaneous: bool) -> np.ndarray:
         curves = soc.calibration_curves(model, score)

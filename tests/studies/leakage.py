@@ -7,6 +7,8 @@ import warnings
 
 import numpy as np
 import pandas as pd
+from sklearn.base import clone
+from sklearn.model_selection import KFold, cross_val_predict
 
 import soc_pymc as soc
 from tests.studies import common
@@ -89,17 +91,20 @@ def one(kind: str, n: int, seed: int) -> dict[str, bool]:
             X_training = features(training, seed + 10_000)
         rate = training["count"] / training["exposure"]
         model.fit(X_training, rate, sample_weight=training["exposure"])
-        folds, _ = soc.evaluate.cross_fit(model, X, y, exposure=size, least=1e-5, seed=seed)
+        folds = KFold(5, shuffle=True, random_state=seed)
+        weights = {"sample_weight": size}
+        unseen = cross_val_predict(clone(model), X, y / size, cv=folds, params=weights)
         frame["score"] = np.maximum(model.predict(X), 1e-5)
-        other = items_of(frame.assign(score=folds))
+        other = items_of(frame.assign(score=np.maximum(unseen, 1e-5)))
     fresh = items_of(fresh_of(frame))
-    evidence = soc.evaluate.leakage(items_of(frame), fresh=fresh, out_of_fold=other).table
+    result = soc.evaluate.leakage(items_of(frame), fresh=fresh, out_of_fold=other)
+    evidence = result.table.set_index("where")
     # each as if it were alone
-    alarm = evidence["p_value"] < 0.05
+    alarm = evidence["p"] < 0.05
     if "out-of-fold scores" in evidence.index:
-        alarm["out-of-fold scores"] &= evidence.loc["out-of-fold scores", "effect"] > 0.05
-    alarm["any of them"] = evidence["leaks"].any()
-    return alarm.to_dict() | {"slope": evidence["effect"].get("fresh outcomes", np.nan)}
+        alarm["out-of-fold scores"] &= evidence.loc["out-of-fold scores", "value"] > 0.05
+    alarm["any of them"] = (evidence["verdict"] == "fail").any()
+    return alarm.to_dict() | {"slope": evidence["value"].get("fresh outcomes", np.nan)}
 
 
 def damage(n: int, w: float, seed: int = 0) -> dict[str, float]:

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 import soc_pymc as soc
+from tests.studies.accuracy import accuracy
 from tests.studies.common import Choice, Rows, counts, fit, options, real_counts, show, summarize
 
 METHODS = {  # name in tables, prior, items in a bin of five steps
@@ -63,14 +64,11 @@ def fitted(items: Any, prior: Any, items_in_bin: int | None) -> soc.Fit:
 def judged(
     items: Any, model: soc.Fit, method: str, bins: int, **cell: float
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Rows of `soc.evaluate.accuracy` by bin of score and over all items.
+    """Rows of `accuracy` by bin of score and over all items.
 
     ``ratio`` is ``error_ratio`` over that of the oracle on the same items.
     """
-    by_bin, overall = (
-        soc.evaluate.accuracy({method: model}, items, bins=b, progress=False, **cell)
-        for b in (bins, 1)
-    )
+    by_bin, overall = (accuracy({method: model}, items, b, **cell) for b in (bins, 1))
     frame = items.source
     oracle = ((frame["oracle_mean"] - frame["theta"]) ** 2 / frame["oracle_variance"]).mean()
     status = model.status

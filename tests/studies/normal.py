@@ -44,7 +44,7 @@ def run(
     name, prior, items_in_bin = METHODS[method]
     model = fitted(items, prior, items_in_bin)
     checked = soc.check(model, items, subset=1000, progress=False).table
-    pit = checked.loc[checked["check"] == "PIT", ["slice", "statistic", "p_value"]]
+    pit = checked.loc[checked["what"] == "PIT", ["where", "value", "p"]]
     return *judged(items, model, name, bins), pit
 
 
@@ -62,7 +62,7 @@ def main() -> None:
             *rows, pit = run(chosen.items, method, chosen.seed, chosen.bins)
             by_bin.add(rows[0])
             overall.add(rows[1])
-            show(pit.set_index("slice"), f"PIT, {METHODS[method][0]}")
+            show(pit.set_index("where"), f"PIT, {METHODS[method][0]}")
     show(overall.table.set_index("method")[[*SUMMARY, "mse_y"]])
 
 

@@ -1,4 +1,4 @@
-"""Section 5.1 of the paper, number by number and figure by figure, by five steps and Bayesian.
+"""Section 5.1 of the paper, number by number, by five steps and Bayesian.
 
     SOC_PYMC_DATA=... python -m tests.studies.reproduction --data adwords --out adwords/
     python -m tests.studies.reproduction --data simulated --items 1000000 --out simulated/
@@ -10,12 +10,11 @@ figure that the paper gives and a column for each method; of simulated items als
 from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 import soc_pymc as soc
+from soc_pymc.checks.results import Result
 from tests.studies.common import Choice, counts, fit, options, real_counts, show, summarize
-from tests.studies.figures import of_fits, of_split, save
 
 BINS = {"adwords": 100, "simulated": 1000}
 """Bins of equal counts."""
@@ -38,15 +37,16 @@ def in_sample(
     spread = fits["five steps"].data["constant_data"]["log_score_sd"]
     rows: dict[str, dict[str, float]] = {}
     for name, model in fits.items():
-        table = soc.check(model, items, progress=False).table.set_index(["check", "slice"])
+        table = soc.check(model, items, progress=False).table.set_index(["what", "where"])
         share = soc.quantities.r_squared(model, stats).to_numpy()
-        left = soc.quantities.variance_reduction(model, items, progress=False)["ratio"].to_numpy()
+        left = soc.quantities.variance_reduction(model, items, progress=False)
+        left = left.data["ratio"].to_numpy()
         rows[name] = {
             "seconds of the fit": model.status.seconds,
-            "PIT, all items: distance": table.loc[("PIT", "all items"), "statistic"],
-            "PIT, all items: p": table.loc[("PIT", "all items"), "p_value"],
-            "PIT, N >= 50: distance": table.loc[("PIT", "exposure >= 50"), "statistic"],
-            "PIT, N >= 50: p": table.loc[("PIT", "exposure >= 50"), "p_value"],
+            "PIT, all items: distance": table.loc[("PIT", "all items"), "value"],
+            "PIT, all items: p": table.loc[("PIT", "all items"), "p"],
+            "PIT, N >= 50: distance": table.loc[("PIT", "exposure >= 50"), "value"],
+            "PIT, N >= 50: p": table.loc[("PIT", "exposure >= 50"), "p"],
         }
         for what, draws in (("R-squared", share), ("E Var(theta | t, y) / Var(theta | t)", left)):
             rows[name] |= {what: float(draws.mean()), f"{what}: sd": float(draws.std())}
@@ -70,7 +70,7 @@ def truth(frame: pd.DataFrame) -> pd.Series:
     return pd.Series(found, name="truth")
 
 
-def held_out(frame: pd.DataFrame, bins: int, seed: int = 0) -> soc.evaluate.HeldOut:
+def held_out(frame: pd.DataFrame, bins: int, seed: int = 0) -> Result:
     """Gains on a tenth of the exposure, of both methods and of first-order calibration."""
     split = soc.evaluate.split_items(counts(frame), 0.1, seed)
     _, fits = fits_of(split.train, bins)
@@ -78,12 +78,10 @@ def held_out(frame: pd.DataFrame, bins: int, seed: int = 0) -> soc.evaluate.Held
 
 
 def main() -> None:
-    """Runs the study; writes its numbers, the table of gains and the figures."""
-    small = {"data": "simulated", "items": 2000, "bins": 20, "no_figures": True}
+    """Runs the study; writes its numbers and the table of gains."""
+    small = {"data": "simulated", "items": 2000, "bins": 20}
     data = Choice(BINS, "adwords")
-    chosen = options(
-        __doc__, small, data=data, items=1_000_000, bins=int, out=Path("paper"), no_figures=False
-    )
+    chosen = options(__doc__, small, data=data, items=1_000_000, bins=int, out=Path("paper"))
     chosen.out.mkdir(parents=True, exist_ok=True)
     simulated = chosen.data == "simulated"
     frame = soc.simulation.s1(chosen.items, 0) if simulated else real_counts("adwords")
@@ -94,11 +92,8 @@ def main() -> None:
     numbers.to_csv(chosen.out / "numbers.csv")
     show(numbers)
     held = held_out(frame, bins)
-    held.table.to_csv(chosen.out / "gains.csv", index=False)
+    held.data["gain"].to_dataset().to_dataframe().to_csv(chosen.out / "gains.csv")
     print(held, flush=True)
-    for draw in () if chosen.no_figures else (of_fits, of_split):
-        for name, axes in draw("counts", items, bins):
-            save(np.ravel(axes)[0].figure, chosen.out / f"{name}.png")
 
 
 if __name__ == "__main__":

@@ -29,15 +29,15 @@ def one_split(frame: pd.DataFrame, seed: int, kind: str) -> dict[str, float]:
     scored, test = common.posteriors(model, split.train), split.test.source
     width = scored["theta_q95"] - scored["theta_q05"]
     held = soc.evaluate.held_out(model, split, baselines=(), progress=False)
-    pit = held.data["pit"].to_dataset().isel(fit=0, slice=0)
+    pit = held.table[held.table["what"] == "PIT"].iloc[0]
     checked = soc.check(model, split.train, progress=False)
     rest = (test[role] for role in split.test.roles if role not in ("score", "group"))
     likelihood = stats.binom.logpmf(*rest, scored["theta_mean"])
     return {
         "log likelihood of the rest": likelihood.sum(),
         "median width of 90% intervals": width.median(),
-        "largest difference of the PIT": float(pit["distance"]),
-        "its p": float(pit["p_value"]),
+        "largest difference of the PIT": float(pit["value"]),
+        "its p": float(pit["p"]),
         "checks that fail": float((checked.table["verdict"] == "fail").sum()),
         "converged": model.status.converged,
     }

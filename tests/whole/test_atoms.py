@@ -94,7 +94,7 @@ def test_sql_and_expressions_serve_atoms(fit, frame, tmp_path):
 @pytest.mark.slow
 def test_checks_have_a_slice_for_each_atom(fit, statistics):
     table = soc.check(fit, statistics, **QUIET).table
-    assert list(table[table["slice"] == "score = 0.05"]["verdict"]) == ["ok"]
+    assert list(table[table["where"] == "score = 0.05"]["verdict"]) == ["ok"]
     assert "fail" not in set(table["verdict"])
 
 

@@ -99,7 +99,7 @@ def test_items_are_scored_with_both_effects(fit, items, frame):
     assert wider.mean() > every["theta_sd"][:20].mean()
     # items of a group each cannot be learnt from, but can be read by a fit
     few = frame.head(60).assign(country=[f"new {k}" for k in range(60)])
-    share = soc.quantities.shrinkage(fit, replace(items, source=few), **QUIET)["share"]
+    share = soc.quantities.shrinkage(fit, replace(items, source=few), **QUIET).data["share"]
     assert bool(np.isfinite(share).all())
 
 
@@ -123,27 +123,29 @@ def test_five_steps_fit_every_combination_by_itself(stats):
 def test_effects_of_levels(fit, stats):
     """At equal score: ordered, about 1 on average over items, and the difference of the curves."""
     effects = soc.quantities.group_effects(fit, stats, prob=0.8)
-    table = effects.table
-    assert list(table["column"]) == ["country"] * 4 + ["device"] * 2
-    for _, levels in table.groupby("column"):
-        assert (np.diff(levels["effect"]) <= 0).all()
-        assert levels["n_items"].sum() == 350
-        assert abs(levels["n_items"] @ np.log(levels["effect"])) / 350 < 0.02
-    assert ((table["low"] < table["effect"]) & (table["effect"] < table["high"])).all()
-    np.testing.assert_array_equal(table["differs"], (table["low"] > 1) | (table["high"] < 1))
-    assert effects.by_chance.loc["country", "by_chance"] == pytest.approx(0.8)
+    table = effects.table[effects.table["where"] != "all levels"]
+    assert list(table["what"]) == ["factor of country"] * 4 + ["factor of device"] * 2
+    for _, levels in table.groupby("what"):
+        n, effect = levels["n"].to_numpy(dtype=float), levels["value"].to_numpy()
+        assert (np.diff(effect) <= 0).all()
+        assert n.sum() == 350
+        assert abs(n @ np.log(effect)) / 350 < 0.02
+    assert ((table["low"] < table["value"]) & (table["value"] < table["high"])).all()
+    excludes = (table["low"] > 1) | (table["high"] < 1)
+    np.testing.assert_array_equal(table["verdict"] == "warn", excludes)
+    assert "About 0.8 would by chance" in effects.advice[0]
     d01, d00 = (
         float(soc.calibration_curves(fit, [0.05], group=(None, label))["log_mean"].median())
         for label in ("d01", "d00")
     )
-    factor = table[table["column"] == "device"].set_index("level")["effect"]
+    factor = table[table["what"] == "factor of device"].set_index("where")["value"]
     assert np.log(factor["d01"] / factor["d00"]) == pytest.approx(d01 - d00, abs=0.1)
 
 
 @pytest.mark.slow
 def test_checks_splits_and_the_estimator_take_several_columns(fit, items, frame):
     table = soc.check(fit, items, subset=50, **QUIET).table
-    assert {"country = c00", "device = d01"} <= set(table["slice"])
+    assert {"country = c00", "device = d01"} <= set(table["where"])
     assert len(soc.summarize(soc.evaluate.split_items(items).train, **OPTIONS).groups) == 7
     calibrator = soc.SecondOrderCalibrator(bins=12, method=soc.FiveSteps(), on_leakage="ignore")
     groups = frame[list(GROUP)]
@@ -186,6 +188,6 @@ def test_rising_curves_take_crossed_groups(items):
     assert (pooled.groups, pooled.groupings) == ((), {})
     scored = soc.item_posteriors(fit, items, **QUIET)
     assert scored["theta"].between(scored["theta_q05"], scored["theta_q95"]).mean() > 0.8
-    assert len(soc.quantities.group_effects(fit, joint).table) == 6
+    assert len(soc.quantities.group_effects(fit, joint).table) == 8
     curve = curve_draws(fit, np.geomspace(0.01, 0.5, 20), group=["c03 × d01"] * 20)[0]
     assert (np.diff(curve, axis=1) > -1e-9).all()

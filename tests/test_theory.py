@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.polynomial import chebyshev
 from scipy import special, stats
 
 import soc_pymc as soc
@@ -73,11 +74,8 @@ def test_regularised_moments():
     f = np.exp(log_pmf(np.arange(410.0)))
     for k in (1, 2, 3):
         rising, falling = special.poch(y + 1, k), np.maximum(special.poch(y - k + 1, k), 0)
-        unbiased = theory.poisson_umvu(y, exposure, k)
-        np.testing.assert_allclose(unbiased, falling / exposure**k, rtol=1e-12)
-        average = stats.poisson.pmf(y, 0.7 * exposure) @ unbiased
-        assert average == pytest.approx(0.7**k, rel=1e-12)
-        regularised = theory.regularised_poisson_moment(y, exposure, log_pmf, k, rho=rho)
+        unbiased = falling / exposure**k
+        regularised = theory.poisson_moment(y, exposure, log_pmf, k, rho=rho)
         delta = f[k : 400 + k] * rising - f[:400] * falling
         expected = unbiased + delta / np.maximum(f[:400], rho) / exposure**k
         np.testing.assert_allclose(regularised, expected, rtol=1e-9, atol=1e-14)
@@ -87,7 +85,7 @@ def test_regularised_moments():
         np.testing.assert_allclose(regularised[300:], unbiased[300:], rtol=1e-9)
         assert (np.abs(plain[300:] / unbiased[300:] - 1) > 0.3).all()
     zeros = np.array([np.log(0.5), np.log(0.5), -np.inf, -np.inf, -np.inf])
-    unbiased = theory.regularised_poisson_moment([2, 3], 2.0, zeros, rho=0.1)
+    unbiased = theory.poisson_moment([2, 3], 2.0, zeros, rho=0.1)
     np.testing.assert_array_equal(unbiased, [1.0, 1.5])
 
 
@@ -105,13 +103,15 @@ def test_the_bound_holds_and_is_not_vacuous(order):
         ]
         for true, estimate in product(marginals, marginals):
             result = theory.poisson_bound(true, estimate, exposure, order, rho=rho, highest=400)
-            assert result.error <= result.bound * (1 + 1e-9)
+            assert result["error"] <= result["bound"] * (1 + 1e-9)
             if true is estimate:
-                assert result.distance == 0
-                assert result.error == pytest.approx(result.remainder / exposure**order, rel=1e-6)
+                assert result["distance"] == 0
+                assert result["error"] == pytest.approx(
+                    result["remainder"] / exposure**order, rel=1e-6
+                )
     rare, other = points(1.0, (1.0, 1e-4)), points(1.0, (1.0, 0.2))
     result = theory.poisson_bound(rare, other, 1.0, 1, rho=0.8, highest=60)
-    assert result.error > 0.4 * result.bound
+    assert result["error"] > 0.4 * result["bound"]
 
 
 def test_parts_of_the_bound_are_those_of_the_lemma():
@@ -129,18 +129,18 @@ def test_parts_of_the_bound_are_those_of_the_lemma():
     distance = norm((f - g)[:-2] ** 2) ** 0.5 + norm((f - g)[2:] ** 2) ** 0.5
     remainder = norm(delta / f[:-2] * np.maximum(1 - f[:-2] / rho, 0))
     result = theory.poisson_bound(*marginals, 2.0, 2, rho=rho, highest=400)
-    assert result.constant == pytest.approx(constant, rel=1e-9)
-    assert result.distance == pytest.approx(distance, rel=1e-9)
-    assert result.remainder == pytest.approx(remainder, rel=1e-9)
-    assert result.bound == pytest.approx((constant * distance + remainder) / 4, rel=1e-9)
-    estimate = theory.regularised_poisson_moment(y, 2.0, marginals[1], 2, rho=rho)
+    assert result["constant"] == pytest.approx(constant, rel=1e-9)
+    assert result["distance"] == pytest.approx(distance, rel=1e-9)
+    assert result["remainder"] == pytest.approx(remainder, rel=1e-9)
+    assert result["bound"] == pytest.approx((constant * distance + remainder) / 4, rel=1e-9)
+    estimate = theory.poisson_moment(y, 2.0, marginals[1], 2, rho=rho)
     exact = f[2:] * (y + 2) * (y + 1) / f[:-2] / 4
-    assert result.error == pytest.approx(norm(estimate - exact), rel=1e-9)
+    assert result["error"] == pytest.approx(norm(estimate - exact), rel=1e-9)
 
 
 def test_the_page_gives_the_posteriors_of_a_fit(small_fit, small_frame, small_items):
     """Robbins' formula on a fitted marginal: the block runs as it is written."""
-    page = (Path(__file__).parents[2] / "docs" / "dev" / "theory.md").read_text()
+    page = (Path(__file__).parents[1] / "docs" / "dev" / "theory.md").read_text()
     names = {"fit": small_fit, "frame": small_frame.iloc[:300]}
     for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
         exec(code, names)
@@ -159,6 +159,15 @@ def mixture(y, noise=1.0):
     """Returns the log marginal of a prior of three Normals."""
     each = [np.log(w) + stats.norm.logpdf(y, m, np.sqrt(v + noise**2)) for w, m, v in PARTS]
     return special.logsumexp(each, axis=0)
+
+
+def derivatives_of_mixture(y, order=2, reach=1.0):
+    """Returns derivatives of its logarithm, by Chebyshev interpolation around every value."""
+    nodes = chebyshev.chebpts1(25)
+    values = np.stack([mixture(y + reach * node) for node in nodes])
+    series = np.linalg.solve(chebyshev.chebvander(nodes, 24), values - values[12])
+    each = [chebyshev.chebval(0.0, chebyshev.chebder(series, k)) for k in range(1, order + 1)]
+    return np.stack(each)
 
 
 @pytest.mark.parametrize("noise", [1e-3, 30.0])
@@ -183,11 +192,11 @@ def test_gamma_outcomes():
     k = np.arange(1, 5)[:, None]
     factorial = (-1.0) ** (k - 1) * special.gamma(k)
     marginal = factorial * ((a - 1) / y**k - (a + b) / (y + c) ** k)
-    base = theory.gamma_base(y, a, 4)
+    base = factorial * (a - 1) / y**k
     # the natural parameter is minus the rate
     expected = (-1.0) ** k * special.gamma(k) * (a + b) / (y + c) ** k
     np.testing.assert_allclose(theory.nef_cumulants(base, marginal), expected, rtol=1e-9)
-    without_rho = theory.regularised_nef_cumulants(base, marginal, np.zeros(20), rho=0.0)
+    without_rho = theory.nef_cumulants(base, marginal, log_density=np.zeros(20), rho=0.0)
     np.testing.assert_allclose(without_rho, expected, rtol=1e-8)
 
 
@@ -199,21 +208,17 @@ def test_a_mixture_without_its_prior():
     weight /= weight.sum(axis=1, keepdims=True)
     mean = weight @ theta
     central = [(weight * (theta - mean[:, None]) ** j).sum(axis=1) for j in (2, 3)]
-    cumulants = theory.tweedie(y, 1.0, theory.log_derivatives(mixture, y, 1.0, order=3))
+    cumulants = theory.tweedie(y, 1.0, derivatives_of_mixture(y, 3))
     for cumulant, expected, tolerance in zip(
         cumulants, (mean, *central), (1e-10, 1e-9, 1e-7), strict=True
     ):
         np.testing.assert_allclose(cumulant, expected, rtol=0, atol=tolerance)
-    moments = [weight @ theta**j for j in (1, 2, 3)]
-    by_moments = theory.cumulants_from_moments(moments)
-    np.testing.assert_allclose(cumulants, by_moments, rtol=0, atol=1e-6)
-    np.testing.assert_allclose(theory.moments_from_cumulants(by_moments), moments, atol=1e-12)
 
 
 def test_regularised_cumulants_in_the_far_tail():
     """As the marginal falls below rho: y itself, with the variance of the noise."""
     y = np.array([0.0, 4.0, 40.0])
-    marginal = theory.log_derivatives(mixture, y, 1.0)
+    marginal = derivatives_of_mixture(y)
     regularised = theory.tweedie(y, 1.0, marginal, log_density=mixture(y), rho=1e-3)
     plain = theory.tweedie(y, 1.0, marginal)
     np.testing.assert_allclose(regularised[:, :2], plain[:, :2], rtol=1e-9)

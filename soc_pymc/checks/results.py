@@ -1,0 +1,163 @@
+"""The one table of results: of checks, held-out outcomes, drift, sensitivity and quantities."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from html import escape
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+
+from .._lib.arrays import Floats
+from .._lib.reprs import html_table, visible
+
+COLUMNS = ("what", "where", "n", "value", "low", "high", "p", "verdict")
+"""What was found where, of how many items: a number, its interval, a p-value and a verdict."""
+
+OK, WARN, FAIL = VERDICTS = "ok", "warn", "fail"
+FAILS, WARNS = 0.01, 0.05  # p-values: after correction for many tests, and each by itself
+_SMALLEST = 1e-12  # p-value that is written
+
+
+def result_table(rows: Iterable[Mapping[str, Any]] | pd.DataFrame) -> pd.DataFrame:
+    """Returns rows with the columns of a table of results; numbers that are missing are NaN."""
+    table = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame(list(rows))
+    table = table.reindex(columns=list(COLUMNS))
+    table["n"] = table["n"].astype("Int64")
+    numbers = dict.fromkeys(("value", "low", "high", "p"), float)
+    words = {name: table[name].astype(object) for name in ("what", "where", "verdict")}
+    return table.astype(numbers).assign(**words)
+
+
+def with_verdicts(table: pd.DataFrame) -> pd.DataFrame:
+    """Adds verdicts by p-values before and after correction, where there is a p-value."""
+    p = table["p"].to_numpy()
+    by_test = np.where(holm(p) < FAILS, FAIL, np.where(p < WARNS, WARN, OK))
+    return table.assign(verdict=table["verdict"].where(np.isnan(p), by_test))
+
+
+def holm(p_value: Floats) -> Floats:
+    """P-values adjusted by Holm's step-down rule; NaN stays NaN and does not count."""
+    adjusted = np.full(len(p_value), np.nan)
+    known = np.flatnonzero(~np.isnan(p_value))
+    order = known[np.argsort(p_value[known])]
+    factor = np.arange(len(order), 0, -1)
+    adjusted[order] = np.minimum(1.0, np.maximum.accumulate(p_value[order] * factor))
+    return adjusted
+
+
+# --- intervals -----------------------------------------------------------------------------------
+
+PROB = 0.9
+"""Probability of intervals, where the user names none."""
+
+
+def intervals(draws: Floats, prob: float = PROB) -> dict[str, Floats]:
+    """Returns medians of draws (draws, ...) and central intervals, which a single draw has not."""
+    low, middle, high = np.quantile(draws, [(1 - prob) / 2, 0.5, (1 + prob) / 2], axis=0)
+    if len(draws) == 1:
+        low = high = np.full_like(middle, np.nan)
+    return {"value": middle, "low": low, "high": high}
+
+
+def two_sided(draws: Floats) -> Floats:
+    """Returns twice the share of draws on the rarer side of 0, (draws, ...)."""
+    above = np.mean(draws > 0, axis=0) + 0.5 * np.mean(draws == 0, axis=0)
+    return np.asarray(2.0 * np.minimum(above, 1.0 - above))
+
+
+# --- results -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """A table of results with what it is made of.
+
+    Attributes
+    ----------
+    table
+        ``what`` was found ``where``, of ``n`` items: a ``value``, the ends ``low`` and ``high`` of
+        its interval, ``p`` and ``verdict`` (``"ok"``, ``"warn"`` or ``"fail"``); NaN and None where
+        there is none. `print` shows the same columns, the worst rows first.
+    data
+        Draws and numbers behind the table.
+    advice
+        What the table means, in plain sentences.
+    title
+        What the result is of.
+    """
+
+    table: pd.DataFrame
+    data: Any
+    advice: tuple[str, ...] = ()
+    title: str = ""
+
+    rows: ClassVar[int] = 12  # shown by print
+    sentences: ClassVar[int] = 3
+
+    def __repr__(self) -> str:
+        shown, notes = self._shown()
+        rows = [COLUMNS, *cells(shown)]
+        widths = [max(len(row[k]) for row in rows) for k in range(len(COLUMNS))]
+        text = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in rows]
+        points = [f"- {sentence}" for sentence in self._advice()]
+        every = [f"<soc_pymc {self.title}>", *(line.rstrip() for line in text), *notes, *points]
+        return "\n".join(map(visible, every))
+
+    def _repr_html_(self) -> str:
+        shown, notes = self._shown()
+        items = "".join(f"<li>{escape(visible(point))}</li>" for point in self._advice())
+        table = html_table(f"soc_pymc {self.title}", cells(shown), COLUMNS, " ".join(notes))
+        return table + (f"<ul>{items}</ul>" if items else "")
+
+    def _shown(self) -> tuple[pd.DataFrame, list[str]]:
+        """The worst rows, then the first, and a line on all others."""
+        rank = self.table["verdict"].map({FAIL: 0, WARN: 1}).fillna(2)
+        p = self.table["p"].fillna(-1.0).where(rank < 2, 1.0)
+        order = pd.DataFrame({"rank": rank, "p": p}).sort_values(["rank", "p"], kind="stable")
+        shown = self.table.loc[order.index[: self.rows]]
+        rest = self.table.drop(shown.index)
+        if rest.empty:
+            return shown, []
+        counts = rest.groupby("what", sort=False).size()
+        names = (f"{what} ({n})" if n > 1 else str(what) for what, n in counts.items())
+        return shown, [f"{len(rest):,} more rows in .table: {', '.join(names)}"]
+
+    def _advice(self) -> list[str]:
+        more = len(self.advice) - self.sentences
+        note = [f"{more} more in .advice"] if more > 0 else []
+        return [*self.advice[: self.sentences], *note]
+
+
+# --- text and HTML -------------------------------------------------------------------------------
+
+
+def number(value: float) -> str:
+    """Formats a number in three digits; one that is missing is empty."""
+    if np.isnan(value):
+        return ""
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e6 else f"{value:.3g}"
+
+
+def p_value(value: float) -> str:
+    """Formats a p-value."""
+    if np.isnan(value):
+        return ""
+    if value < _SMALLEST:
+        return f"< {_SMALLEST:.0e}"
+    return f"{value:.2f}" if value >= 0.095 else f"{value:.1g}"
+
+
+def cells(table: pd.DataFrame) -> list[tuple[str, ...]]:
+    """Returns the table's cells as text."""
+    formats: dict[str, Callable[[Any], str]] = dict.fromkeys(COLUMNS, _word)
+    formats |= dict.fromkeys(("value", "low", "high"), number)
+    formats |= {"n": lambda n: "" if pd.isna(n) else f"{n:,}", "p": p_value}
+    columns = [[formats[name](x) for x in table[name]] for name in COLUMNS]
+    return list(zip(*columns, strict=True))
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, float):
+        return number(value)
+    return visible("" if value is None else value)

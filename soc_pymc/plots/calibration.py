@@ -1,0 +1,249 @@
+"""The calibration curve of predicted probabilities, from labels alone, in scikit-learn's manner."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from numpy.typing import ArrayLike
+from scipy import stats
+
+from .._lib.arguments import PROBABILITY, A, OrNone, Whole, checked, numbers_of, shown
+from .._lib.arrays import Bools, Floats
+from .._lib.errors import ItemsError
+from ..data.items import BinomialItems
+from ..data.summaries import summarize
+from ..families.priors import Beta
+from ..inference.results import Fit
+from ..posterior.calibration import bands, calibration_curves
+from . import style
+from .style import AX
+
+_POINTS, _ENDS = 200, (0.01, 0.99)  # of the curve
+
+
+@dataclass(repr=False)
+class CalibrationDisplay:
+    """A calibration curve with its band, as data and as a picture.
+
+    Attributes
+    ----------
+    score
+        Predicted probabilities at which the curve is known, shape (200,): 98% of the predictions
+        lie between the first and the last.
+    mean, lower, upper
+        E(y | score), and the band that holds the whole curve with probability `prob`, each (200,).
+    bins
+        Observed points: mean prediction ``p`` of a bin, its items ``n``, ``share`` of 1s, and its
+        interval from ``low`` to ``high``. Predictions of exactly 0 or 1 are bins of their own.
+    prob, fit, name
+        Probability of the band and the intervals, the fit behind the curve, and its name.
+    ax_, figure_, line_
+        Axes, figure and curve, once drawn.
+
+    Examples
+    --------
+    >>> import numpy as np, soc_pymc as soc
+    >>> rng = np.random.default_rng(0)
+    >>> p = rng.uniform(0.02, 0.98, 2000)
+    >>> soc.plots.CalibrationDisplay.from_predictions(rng.random(2000) < p, p)
+    <CalibrationDisplay: 2,000 items in 10 bins, 90% band>
+    """
+
+    score: Floats
+    mean: Floats
+    lower: Floats
+    upper: Floats
+    bins: pd.DataFrame
+    prob: float
+    fit: Fit
+    name: str | None = None
+    ax_: Axes | None = None
+    figure_: Figure | None = None
+    line_: Line2D | None = None
+
+    def __repr__(self) -> str:
+        name = "" if self.name is None else f" {self.name!r}"
+        items = f"{self.bins['n'].sum():,} items in {style.number_of(len(self.bins), 'bin')}"
+        return f"<CalibrationDisplay{name}: {items}, {self.prob:.0%} band>"
+
+    @classmethod
+    def from_predictions(cls, y: ArrayLike, p: ArrayLike, **options: Any) -> "CalibrationDisplay":
+        """Fit the curve to labels and predictions, and draw it: `plot_calibration`."""
+        return plot_calibration(y, p, **options)
+
+    @classmethod
+    def from_estimator(
+        cls, estimator: Any, X: Any, y: ArrayLike, *, pos_label: object = None, **options: Any
+    ) -> "CalibrationDisplay":
+        """Fit the curve to the probabilities of a fitted classifier of two classes, and draw it.
+
+        `X` and `y` are features and labels that it was not trained on. The positive class is
+        `pos_label`, or the second of the estimator's; `options` are those of `plot_calibration`.
+        """
+        if not hasattr(estimator, "predict_proba"):
+            raise ItemsError(f"{type(estimator).__name__} has no predict_proba: give probabilities")
+        p = np.asarray(estimator.predict_proba(X))
+        if p.ndim != 2 or p.shape[1] != 2:
+            raise ItemsError("the estimator must have two classes: give one class's probabilities")
+        classes = list(estimator.classes_)
+        if not np.isin(np.asarray(y), classes).all():
+            names = ", ".join(map(str, classes))
+            raise ItemsError(f"some labels y are none of the estimator's classes ({names})")
+        label = classes[1] if pos_label is None else pos_label
+        if label not in classes:
+            raise ItemsError(f"pos_label={shown(label)} is none of the estimator's classes")
+        options.setdefault("name", type(estimator).__name__)
+        return cls.from_predictions(np.asarray(y) == label, p[:, classes.index(label)], **options)
+
+    def plot(self, ax: Axes | None = None) -> "CalibrationDisplay":
+        """Draw the curve with its band and the observed points over the diagonal; return self."""
+        panel: Axes = style.panels(ax, (5.5, 5.5))[0]
+        diagonal: dict[str, Any] = {"color": style.REFERENCE, "lw": 1, "ls": "--"}
+        panel.plot([0, 1], [0, 1], label="perfectly calibrated", **diagonal)
+        name = "E(y | p)" if self.name is None else style.escaped(self.name)
+        [self.line_] = panel.plot(self.score, self.mean, color=style.CURVE, label=name)
+        label = f"{self.prob:.0%} band of the whole curve"
+        band: dict[str, Any] = {"color": style.CURVE, "alpha": 0.2, "lw": 0, "label": label}
+        panel.fill_between(self.score, self.lower, self.upper, **band)
+        share = self.bins["share"]
+        bars = [share - self.bins["low"], self.bins["high"] - share]
+        label = f"observed, by bin ({self.prob:.0%} intervals)"
+        points: dict[str, Any] = {"fmt": "o", "color": style.OBSERVED, "markersize": 4, "zorder": 3}
+        # not clipped: a point at 0 or 1 is whole
+        panel.errorbar(self.bins["p"], share, yerr=bars, label=label, clip_on=False, **points)
+        panel.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
+        title = f"Calibration curve, {self.bins['n'].sum():,} items"
+        style.finish(panel, title, "predicted probability", "share of the positive class")
+        self.ax_, self.figure_ = panel, panel.figure  # type: ignore[assignment]
+        return self
+
+
+@checked(n_bins=Whole(1), prob=PROBABILITY, name=OrNone(A(str, "text")), ax=AX)
+def plot_calibration(
+    y: ArrayLike,
+    p: ArrayLike,
+    *,
+    n_bins: int = 10,
+    pos_label: object = None,
+    prob: float = 0.9,
+    prior: Beta | None = None,
+    name: str | None = None,
+    ax: Axes | None = None,
+) -> CalibrationDisplay:
+    """Draw the calibration curve of predicted probabilities with an honest band, from labels alone.
+
+    The curve is the mean of a Beta prior given the score, a spline on the logit scale. Bins are for
+    the observed points alone. The band holds the whole curve with probability `prob`: where it
+    leaves the diagonal, the probabilities are not calibrated.
+
+    Parameters
+    ----------
+    y
+        Labels of two classes, shape (n,).
+    p
+        Predicted probabilities of the positive class, from 0 to 1, shape (n,). The curve is that of
+        predictions strictly between: those of exactly 0 or 1 are points.
+    n_bins
+        Number of bins of equally many items, for the observed points.
+    pos_label
+        Label of the positive class; None is 1 (or True).
+    prob
+        Probability of the band and of the intervals.
+    prior
+        Prior with the curve's knots and axis; None is ``soc.Beta()``.
+    name
+        Name of the curve in the legend.
+    ax
+        Axes to draw in; None makes a figure.
+
+    Returns
+    -------
+    CalibrationDisplay
+
+    Raises
+    ------
+    ItemsError
+        If labels or probabilities are not as above.
+
+    Examples
+    --------
+    >>> import numpy as np, soc_pymc as soc
+    >>> p = np.random.default_rng(0).uniform(0.02, 0.98, 2000)
+    >>> display = soc.plots.plot_calibration(np.random.default_rng(1).random(2000) < p**2, p)
+    >>> bool(display.upper[100] < display.score[100])      # predictions are too high there
+    True
+    """
+    from ..inference.fitting import fit as fit_statistics  # which loads PyMC
+
+    labels, predicted = _labels(y, pos_label), numbers_of(p, "p", ItemsError)
+    if predicted.shape != labels.shape:
+        raise ItemsError(
+            f"y and p must be vectors of one length, not {labels.shape} and {predicted.shape}"
+        )
+    outside = ~((predicted >= 0) & (predicted <= 1))
+    if outside.any():
+        raise ItemsError(
+            f"{int(outside.sum()):,} of {predicted.size:,} probabilities p are not from 0 to 1"
+        )
+    inside = (predicted > 0) & (predicted < 1)
+    if not inside.any():
+        raise ItemsError("all probabilities p are exactly 0 or 1: there is no curve to draw")
+    columns = {"p": predicted[inside], "y": labels[inside].astype(float)}
+    table = pa.table(columns | {"n": np.ones(len(columns["p"]), dtype=np.int64)})
+    items = BinomialItems(table, score="p", successes="y", trials="n")
+    stats_of_labels = summarize(items, on_leakage="ignore")
+    fit = fit_statistics(stats_of_labels, prior)
+    at = _scores(fit, columns["p"])
+    band = bands(calibration_curves(fit, at)[["mean"]], prob, simultaneous=True)["mean"]
+    lower, mean, upper = band.to_numpy()
+    observed = _observed(labels, predicted, n_bins, prob)
+    return CalibrationDisplay(at, mean, lower, upper, observed, prob, fit, name).plot(ax)
+
+
+def _labels(y: ArrayLike, pos_label: object) -> Bools:
+    """Returns whether each label is that of the positive class."""
+    labels = np.asarray(y)
+    if labels.ndim != 1:
+        raise ItemsError(f"y={shown(y)} must be a vector of labels")
+    classes = pd.unique(pd.Series(labels))
+    if pos_label is None:
+        odd = [label for label in classes if label not in (0, 1)]
+        if odd:
+            raise ItemsError(
+                f"labels y are {shown(odd[0])}, neither 0 nor 1: say which is positive by "
+                "pos_label=, or use soc.BinomialItems for successes in trials"
+            )
+    elif len(classes) > 2 or pos_label not in classes:
+        raise ItemsError(
+            f"pos_label={shown(pos_label)} must be one of two labels y: these have "
+            f"{len(classes):,} values"
+        )
+    return np.asarray(labels == (1 if pos_label is None else pos_label), dtype=bool)
+
+
+def _scores(fit: Fit, predicted: Floats) -> Floats:
+    """Scores of the central 98% of predictions, evenly on the curve's axis."""
+    # beyond, what is smooth in the logit would run upright along the ends of a linear axis
+    axis = fit.axis("mean")
+    ends = axis(np.quantile(predicted, _ENDS))
+    return np.asarray(axis.inverse(np.linspace(ends[0], ends[1], _POINTS)))
+
+
+def _observed(labels: Bools, p: Floats, n_bins: int, prob: float) -> pd.DataFrame:
+    """Shares of positive labels in bins of equally many items, with Jeffreys' intervals."""
+    inside = (p > 0) & (p < 1)
+    cuts = np.unique(np.quantile(p[inside], np.arange(1, n_bins) / n_bins, method="higher"))
+    number = np.where(inside, np.searchsorted(cuts, p, side="right"), np.where(p == 0, -1, n_bins))
+    rows = pd.DataFrame({"p": p, "y": labels}).groupby(number)
+    found = pd.DataFrame({"p": rows["p"].mean(), "n": rows.size(), "share": rows["y"].mean()})
+    positive = found["n"] * found["share"]
+    beta = stats.beta(positive + 0.5, found["n"] - positive + 0.5)
+    # an interval holds its point, also where all labels are the same
+    found["low"] = np.where(positive == 0, 0.0, beta.ppf((1 - prob) / 2))
+    found["high"] = np.where(positive == found["n"], 1.0, beta.ppf((1 + prob) / 2))
+    return found.reset_index(drop=True)

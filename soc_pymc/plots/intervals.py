@@ -1,0 +1,138 @@
+"""Intervals of any table of results, one below the other."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from numpy.typing import NDArray
+
+from .._lib.arguments import A, OrNone, Real, Whole, checked
+from .._lib.errors import FitError
+from ..checks.results import Result
+from . import style
+
+_ROW, _HEAD, _TALLEST = 0.24, 0.75, 14.0  # inches
+_NUMBERS = ("value", "low", "high")
+_TABLE = A(pd.DataFrame | Result, "a table of results with columns where, value, low and high")
+
+
+@checked(table=_TABLE, rows=Whole(1), reference=OrNone(Real()))
+def plot_intervals(
+    table: pd.DataFrame | Result,
+    rows: int = 30,
+    reference: float | None = None,
+    axes: Axes | Sequence[Axes] | NDArray[Any] | None = None,
+) -> NDArray[Any]:
+    """Draw the values of a table with their intervals: a panel by ``what``, a row by ``where``.
+
+    It takes what `soc.check`, `soc.drift`, `soc.sensitivity`, `soc.evaluate.held_out` and
+    `soc.quantities` return, and any table whose columns you rename. A dot is the value, a line its
+    interval, where it has one. Colours are verdicts: blue ok, orange warn, red fail. Axes are
+    logarithmic where all numbers of a panel are positive and differ much.
+
+    Parameters
+    ----------
+    table
+        A result, or a table with columns ``where`` (names of rows) and ``value``; and if there are
+        such, ``low`` and ``high``, ends of intervals, ``what`` (panels), ``verdict`` and ``p``.
+    rows
+        Most rows of a panel: of more, those with the worst verdict and then the least ``p`` are
+        drawn, in their order; a table without these columns is drawn from its first row on.
+    reference
+        Where to draw an upright line, such as 0 or 1 for no difference.
+    axes
+        Axes to draw in, one for each panel; None makes a figure.
+
+    Returns
+    -------
+    numpy.ndarray
+        The axes, one for each panel.
+
+    Raises
+    ------
+    FitError
+        If a column is missing or holds no numbers, no value is known, or there are too few axes.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import soc_pymc as soc
+    >>> table = pd.DataFrame({"where": ["DE", "FR"], "value": [1.2, 0.9], "low": [1.1, 0.8],
+    ...                       "high": [1.4, 1.1]})
+    >>> [ax] = soc.plots.plot_intervals(table, reference=1.0)
+    >>> [label.get_text() for label in ax.get_yticklabels()]
+    ['DE', 'FR']
+    """
+    frame = table.table if isinstance(table, Result) else table
+    parts = [_worst(part, rows) for _, part in _checked(frame).groupby("what", sort=False)]
+    heights = [_HEAD + _ROW * len(shown) for shown, _ in parts]
+    made = axes is None
+    row = style.panels(
+        axes, (7.0, min(0.3 + sum(heights), _TALLEST)), len(parts), height_ratios=heights
+    )
+    if len(row) != len(parts):
+        raise FitError(f"the table has {len(parts)} panels, and there are {len(row)} axes")
+    for ax, (shown, total) in zip(row, parts, strict=True):
+        _draw(ax, shown, total, reference)
+    if made:
+        row[0].figure.align_titles()
+    return row
+
+
+def _checked(table: pd.DataFrame) -> pd.DataFrame:
+    """Rows with a known value, with all columns that pictures read."""
+    missing = [name for name in ("where", "value") if name not in table]
+    if missing:
+        raise FitError(f"the table misses the columns {', '.join(missing)}: rename yours")
+    chosen = table.reset_index(drop=True)
+    for name in _NUMBERS:
+        column = chosen.get(name, pd.Series(np.nan, chosen.index))
+        numbers = pd.to_numeric(column, errors="coerce").astype(float)
+        if (numbers.isna() & column.notna()).any():
+            raise FitError(f"column {name!r} of the table must hold numbers")
+        chosen[name] = numbers
+    known = chosen[np.isfinite(chosen["value"])]
+    if known.empty:
+        raise FitError("the table has no row with a known value: there is nothing to draw")
+    defaults = {"what": "", "verdict": "ok", "p": 1.0}
+    return known.assign(
+        **{name: default for name, default in defaults.items() if name not in known}
+    )
+
+
+def _worst(part: pd.DataFrame, rows: int) -> tuple[pd.DataFrame, int]:
+    """The rows to draw in their order, and how many there are."""
+    rank = part["verdict"].map({"fail": 0, "warn": 1}).fillna(2)
+    order = pd.DataFrame({"rank": rank, "p": part["p"].astype(float).fillna(1.0)})
+    kept = order.sort_values(["rank", "p"], kind="stable").index[:rows].sort_values()
+    return part.loc[kept], len(part)
+
+
+def _draw(ax: Axes, part: pd.DataFrame, total: int, reference: float | None) -> None:
+    place = np.arange(len(part))
+    verdict = part["verdict"].to_numpy()
+    value, low, high = (part[name].to_numpy() for name in _NUMBERS)
+    if reference is not None:
+        ax.axvline(reference, color=style.REFERENCE, linewidth=1, linestyle="--")
+    for name, color in style.VERDICTS.items():
+        rows = verdict == name if name != "ok" else ~np.isin(verdict, ("warn", "fail"))
+        ax.hlines(place[rows], low[rows], high[rows], color=color, linewidth=1.6)
+        ax.plot(value[rows], place[rows], "o", color=color, markersize=4.5)
+    numbers = np.concatenate([value, low, high, [] if reference is None else [reference]])
+    if style.is_rate(numbers):
+        style.rate_axis(ax.xaxis, float(np.nanmin(numbers)), float(np.nanmax(numbers)))
+    else:
+        ax.locator_params(axis="x", nbins=6)
+    ax.margins(x=0.05)
+    some = f" ({len(part)} of {total:,})" if len(part) < total else ""
+    style.finish(ax, f"{style.escaped(part['what'].iloc[0])}{some}", "", "", legend=False)
+    ax.grid(visible=False, axis="y")
+    ax.set_yticks(place, [style.escaped(_text(name), 32) for name in part["where"]], fontsize=8)
+    ax.tick_params(axis="x", labelsize=8)
+    ax.set_ylim(len(part) - 0.4, -0.6)  # the first row on top
+
+
+def _text(name: Any) -> str:
+    return f"{name:.4g}" if isinstance(name, float) else str(name)

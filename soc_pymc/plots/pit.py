@@ -1,0 +1,151 @@
+"""The probability integral transform of outcomes: by slice, and in bins of the score."""
+
+from typing import Any
+
+import numpy as np
+from matplotlib import colors
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from numpy.typing import NDArray
+from scipy import stats
+
+from .._lib.arguments import A, OrNone, checked, shown
+from .._lib.errors import FitError
+from ..checks._check import CheckResult
+from ..checks.results import p_value
+from . import style
+from .style import AX
+
+RESULT = A(CheckResult, "what soc.check(fit, items) returned")
+_PROB = 0.95  # of bands that chance alone fills
+_COLUMNS = 3
+_CELLS = 10  # of a histogram
+_PALEST = 0.9  # the light end of a colour map is hard to see on white
+
+
+@checked(result=RESULT, by=OrNone(A(str, "'score', or the name of a column")), ax=AX)
+def plot_pit(result: CheckResult, by: str | None = None, ax: Axes | None = None) -> NDArray[Any]:
+    """Draw the PIT of outcomes against the uniform distribution that a right model gives them.
+
+    By slice it is the ECDF of the PIT minus the uniform cdf, with its 95% band. Within the band
+    nothing speaks against the fit. A curve above 0 at the left means more low counts than
+    predicted, one below 0 at the right more high counts: both together, that counts scatter more
+    than predicted. The coloured line is the randomised PIT that is tested, the grey one its average
+    over the randomisation, which on counts near 0 strays less.
+
+    With ``by="score"`` it is the paper's figure (Sections 5.1 to 5.3 of Muralidharan and Najmi):
+    the histogram of the PIT in each of 20 bins of the score, a line for each, and the range that
+    95% of the numbers of such a histogram would be in by chance.
+
+    Parameters
+    ----------
+    result
+        What `soc.check` returned.
+    by
+        None draws every slice; ``"score"`` the histograms in bins of the score; the name of a
+        column, such as ``"exposure"``, its slices alone.
+    ax
+        Axes to draw histograms in, or the first slice alone; None makes a figure with a panel for
+        each slice.
+
+    Returns
+    -------
+    numpy.ndarray
+        The axes, one for each slice shown.
+
+    Raises
+    ------
+    FitError
+        If there is no slice of that name.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> result = soc.check(fit, items)
+    >>> len(soc.plots.plot_pit(result)) == result.data["pit"].sizes["slice"]
+    True
+    """
+    if by == "score":
+        return _histograms(result, style.panels(ax, (6.8, 4.4)))
+    slices = [str(name) for name in result.data["pit"]["slice"].to_numpy()]
+    if by is not None:
+        slices = [name for name in slices if name.startswith((f"{by} ", f"column {by} "))]
+        if not slices:
+            raise FitError(f"by={shown(by)} is no column of the slices: leave it out to see them")
+    slices = slices if ax is None else slices[:1]
+    columns = min(_COLUMNS, len(slices))
+    rows = -(-len(slices) // columns)
+    size = (max(2.6 * columns, 6.5), 2.1 * rows + 0.8)
+    axes, unused = np.split(style.panels(ax, size, rows, columns), [len(slices)])
+    for panel in unused:
+        panel.remove()
+    for place, (name, panel) in enumerate(zip(slices, axes, strict=True)):
+        _ecdf(result, name, panel)
+        if place >= len(slices) - columns:
+            panel.set_xlabel("PIT", fontsize=9)
+        if place % columns == 0:
+            panel.set_ylabel("ECDF - uniform", fontsize=9)
+    handles = [*axes[0].get_legend_handles_labels()[0], *_verdict_lines()]
+    if ax is None:
+        place_of_legend: dict[str, Any] = {"loc": "outside upper center", "ncols": 5}
+        axes[0].figure.legend(handles=handles, **place_of_legend, **style.FRAMELESS)
+    else:
+        ax.legend(handles=handles, **style.FRAMELESS)
+    return axes
+
+
+def _verdict_lines() -> list[Line2D]:
+    return [Line2D([], [], color=c, label=f"PIT: {name}") for name, c in style.VERDICTS.items()]
+
+
+def _ecdf(result: CheckResult, name: str, ax: Axes) -> None:
+    """Draws one slice: band, averaged and randomised ECDF differences, coloured by the verdict."""
+    pit = result.data["pit"].to_dataset().sel(slice=name)
+    table = result.table
+    row = table[(table["what"] == "PIT") & (table["where"] == name)].iloc[0]
+    n, u = int(pit["n_items"]), pit["u"].to_numpy()
+    bound = float(stats.kstwo.isf(1 - _PROB, n))
+    band: dict[str, Any] = {"color": style.REFERENCE, "alpha": 0.12, "linewidth": 0}
+    ax.axhspan(-bound, bound, label=f"{_PROB:.0%} band", **band)
+    ax.axhline(0, color=style.REFERENCE, linewidth=0.8)
+    ax.plot(u, pit["averaged"], color=style.GREY, linewidth=1, label="averaged over randomisation")
+    ax.plot(u, pit["randomised"], color=style.VERDICTS[row["verdict"]], linewidth=1.5)
+    words = f"{n:,} items, p {p_value(row['p'])}: {row['verdict']}"
+    ax.set_title(f"{style.escaped(name, 36)}\n{words}", fontsize=8)
+    highest = max(float(np.abs(pit[line]).max()) for line in ("randomised", "averaged"))
+    reach = max(1.5 * bound, 1.1 * highest)
+    ax.set(xlim=(0, 1), ylim=(-reach, reach))
+    ax.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
+    ax.locator_params(axis="y", nbins=5)
+    ax.tick_params(labelsize=8)
+    style.tidy(ax)
+
+
+def _histograms(result: CheckResult, axes: NDArray[Any]) -> NDArray[Any]:
+    """Draws the density of the PIT in each bin of the score, coloured by the score."""
+    bins = result.data["pit_by_score"].to_dataset()
+    ax, score, n = axes[0], bins["score"].to_numpy(), bins["n_items"].to_numpy()
+    edges = np.linspace(0.0, 1.0, _CELLS + 1)
+    ecdf = bins["ecdf"].transpose("bin", "u").to_numpy()
+    density = [_CELLS * np.diff(np.interp(edges, bins["u"], line)) for line in ecdf]
+    error = stats.norm.isf((1 - _PROB) / 2) * np.sqrt((_CELLS - 1) / np.median(n))
+    band = Patch(color=style.REFERENCE, alpha=0.15, label=f"{_PROB:.0%} of points by chance")
+    ax.axhspan(1 - error, 1 + error, color=style.REFERENCE, alpha=0.15, linewidth=0)
+    ends = float(score.min()), float(score.max())
+    norm = colors.LogNorm(*ends) if style.is_rate(score) else colors.Normalize(*ends)
+    shades = colors.LinearSegmentedColormap.from_list(
+        "score", ScalarMappable(cmap="viridis").to_rgba(np.linspace(0, _PALEST, 64), norm=False)
+    )
+    middle = 0.5 * (edges[1:] + edges[:-1])
+    for line, t in zip(density, score, strict=True):
+        ax.plot(middle, line, color=shades(norm(t)), linewidth=1)
+    bar = ax.figure.colorbar(ScalarMappable(norm, shades), ax=ax, label="score of the bin")
+    if style.is_rate(score):
+        style.plain_ticks(bar.ax.yaxis, *ends)
+    ax.set(xlim=(0, 1), ylim=(0, None))
+    title = f"{int(n.sum()):,} items in {style.number_of(len(n), 'bin')} of the score"
+    style.finish(ax, title, "PIT", "density", legend=False)
+    ax.legend(handles=[band], loc="lower center", **style.FRAMELESS)
+    return axes

@@ -1,0 +1,226 @@
+"""Shrinkage: how far posterior means are pulled from the items' own outcomes."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib import colors, ticker
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from numpy.typing import NDArray
+
+from .._lib.arguments import SEED, A, OrNone, Refusal, checked, shown
+from .._lib.arrays import Floats
+from .._lib.errors import ItemsError
+from ..data.tables.item_files import chosen
+from ..families.outcomes import OUTCOMES, Outcome
+from . import style
+from .style import AX
+
+
+def _column_name(value: Any, name: str, _: Refusal = ItemsError) -> str:
+    if isinstance(value, str) and value:
+        return value
+    raise ItemsError(f"{name}={shown(value)} must be the name of a column")
+
+
+_ROLES = [role for outcome in OUTCOMES.values() for role in (outcome.observed, outcome.size)]
+_COLUMNS = {role: OrNone(_column_name) for role in _ROLES}
+_PAIRS = ", or ".join(f"{each.observed}= and {each.size}=" for each in OUTCOMES.values())
+_TABLE = "a table from soc.item_posteriors: of pandas, Polars, Arrow or Ibis"
+_ITEMS = 2000  # points drawn at most
+_ARROWS = 60
+
+
+@checked(score=_column_name, ax=AX, seed=SEED, **_COLUMNS)
+def plot_shrinkage(
+    table: Any,
+    *,
+    score: str,
+    count: str | None = None,
+    exposure: str | None = None,
+    value: str | None = None,
+    noise_sd: str | None = None,
+    successes: str | None = None,
+    trials: str | None = None,
+    ax: Axes | None = None,
+    seed: int = 0,
+) -> Axes:
+    """Draw each item's posterior mean against its own rate, count / exposure, or its own value.
+
+    Points on the dashed line keep their own rate or value; arrows show how far some of the others
+    are pulled: the smaller their exposure or the larger their noise, the farther. Items without
+    events stand apart at the left.
+
+    Parameters
+    ----------
+    table
+        What `soc.item_posteriors` returned: a pandas, Polars, Arrow or Ibis table with
+        ``theta_mean``.
+    score
+        Column of the scores, which colour the points.
+    count, exposure
+        Columns of counts and their exposures; or
+    value, noise_sd
+        columns of values and the sd of their noise; or
+    successes, trials
+        columns of successes and their trials.
+    ax
+        Axes to draw in; None makes a figure.
+    seed
+        Seed of the random 2,000 items that are drawn if there are more.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    ItemsError
+        If the table or its columns are not as above, or no item has any exposure.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> scored = soc.item_posteriors(fit, items)
+    >>> ax = soc.plots.plot_shrinkage(scored, score="score", count="count", exposure="exposure")
+    >>> len(ax.collections) > 0
+    True
+    """
+    rng = np.random.default_rng(seed)
+    columns = dict(zip(_ROLES, (count, exposure, value, noise_sd, successes, trials), strict=True))
+    outcome = _outcome_of(columns)
+    observed, sizes = str(columns[outcome.observed]), str(columns[outcome.size])
+    names = [score, observed, sizes, "theta_mean"]
+    t, y, size, theta = _numbers(table, names)
+    rate = outcome.estimate(y, size)
+    known = np.isfinite(rate) & (size > 0) & np.isfinite(theta)
+    usable = np.flatnonzero(known & (theta > outcome.theta.low))
+    if not usable.size:
+        raise ItemsError(f"no item has a positive {sizes!r} and theta_mean: nothing to draw")
+    some = usable if len(usable) <= _ITEMS else rng.choice(usable, _ITEMS, replace=False)
+    t, rate, size, theta = t[some], rate[some], size[some], theta[some]
+    rates = _are_rates(outcome, theta, rate)
+    on_axis = rate > (0.0 if rates else -np.inf)
+    left = _place_zeros(rate, on_axis, theta, rng)
+    ax = style.panels(ax, (7.5, 6))[0]
+    power = 1.0 if outcome.sizes_add else -1.0
+    _points(ax, rate, theta, t, size**power, score, rates)
+    high = float(max(rate.max(), theta.max()))
+    ends = np.array([min(rate[on_axis].min(initial=high), theta.min()), high])
+    ax.plot(ends, ends, color=style.REFERENCE, linewidth=1, linestyle="--", zorder=1)
+    _arrows(ax, rate, theta, on_axis)
+    if rates:
+        _log_axes(ax, left, rate, theta)
+    _size_legend(ax, size**power, style.named(outcome.words.size, sizes), power)
+    name, unit = style.escaped(observed, 20), style.escaped(sizes, 20)
+    across = f"{outcome.words.own}: {name}" + ("" if outcome.direct else f" / {unit}")
+    events = outcome.words.events if outcome.direct else name
+    up = f"posterior mean of theta, {outcome.words.unit.format(outcome=events, size=unit)}"
+    number = f"{len(some):,} of {len(usable):,}" if len(some) < len(usable) else f"{len(some):,}"
+    style.finish(ax, f"Shrinkage (n = {number} items)", across, up, legend=False)
+    return ax
+
+
+def _outcome_of(columns: dict[str, str | None]) -> Outcome:
+    """Returns the kind whose two columns are named."""
+    given = {role for role, name in columns.items() if name}
+    for outcome in OUTCOMES.values():
+        if given == {outcome.observed, outcome.size}:
+            return outcome
+    names = ", ".join(f"{role}={shown(columns[role])}" for role in columns if role in given)
+    raise ItemsError(f"{names or 'no outcomes'}: name both columns, {_PAIRS}, and no others")
+
+
+def _numbers(table: Any, names: list[str]) -> list[Floats]:
+    """Returns columns of a table of items as float64; an Ibis table is run."""
+    if isinstance(table, type) or not (hasattr(table, "select") and hasattr(table, "to_pandas")):
+        A(pd.DataFrame, _TABLE, ItemsError)(table, "table")
+    present = getattr(table, "column_names", None) or table.columns
+    for name in names:
+        chosen([column for column in present if isinstance(column, str)], [name])
+    wanted = list(dict.fromkeys(names))
+    pandas = isinstance(table, pd.DataFrame)
+    frame = table[wanted] if pandas else table.select(wanted).to_pandas()
+    try:
+        return [frame[name].to_numpy(dtype=float, na_value=np.nan) for name in names]
+    except (TypeError, ValueError, OverflowError):
+        raise ItemsError(
+            f"columns {', '.join(map(repr, names))} must hold numbers: take a table from "
+            "soc.item_posteriors"
+        ) from None
+
+
+def _are_rates(outcome: Outcome, *theta: Floats) -> bool:
+    """Returns whether axes are logarithmic: if theta is positive, and as a share small."""
+    most = max(float(np.nanmax(each, initial=0.0)) for each in theta)
+    return outcome.positive and most < 0.5 * outcome.theta.high
+
+
+def _place_zeros(
+    rate: Floats, on_axis: NDArray[np.bool_], theta: Floats, rng: np.random.Generator
+) -> float | None:
+    """Moves rates of 0 to a place left of all others on a logarithmic axis, if there are any."""
+    if on_axis.all():
+        return None
+    place = float(min(rate[on_axis].min(initial=np.inf), theta.min())) / 3
+    rate[~on_axis] = place * np.exp(rng.uniform(-0.35, 0.35, int((~on_axis).sum())))
+    return place
+
+
+def _points(
+    ax: Axes, rate: Floats, theta: Floats, t: Floats, size: Floats, score: str, rates: bool
+) -> None:
+    """Draws items coloured by the score, of areas that grow with their size."""
+    low, high = (float(q) for q in np.quantile(t, [0.01, 0.99]))
+    wide = rates and 0 < low < high
+    norm = colors.LogNorm(low, high) if wide else colors.Normalize(low, high)
+    # items of a large size are few and drawn last, on top
+    order = np.argsort(size, kind="stable")
+    areas = _areas(size, float(size.min()), float(size.max()))[order]
+    look: dict[str, Any] = {"cmap": "viridis", "alpha": 0.6, "linewidths": 0, "zorder": 2}
+    points = ax.scatter(rate[order], theta[order], s=areas, c=t[order], norm=norm, **look)
+    bar = ax.figure.colorbar(points, ax=ax, label=style.named("score", score), shrink=0.7)
+    if isinstance(norm, colors.LogNorm):
+        style.plain_ticks(bar.ax.yaxis, low, high)
+
+
+def _areas(size: Floats, low: float, high: float) -> Floats:
+    """Areas of points that grow with the logarithm of the size, from `low` to `high`."""
+    return np.asarray(6.0 + 54.0 * np.log(size / low) / max(np.log(high / low), 1e-300))
+
+
+def _arrows(ax: Axes, rate: Floats, theta: Floats, on_axis: NDArray[np.bool_]) -> None:
+    """Draws arrows from a few items' own estimates to their posterior means."""
+    at = np.flatnonzero(on_axis)
+    at = at[np.argsort(rate[at])]
+    at = at[:: max(1, len(at) // _ARROWS)]
+    segments = [[(rate[i], rate[i]), (rate[i], theta[i])] for i in at]
+    look: dict[str, Any] = {"colors": style.GREY, "linewidths": 0.6, "alpha": 0.7, "zorder": 1}
+    ax.add_collection(LineCollection(segments, **look))
+
+
+def _log_axes(ax: Axes, left: float | None, rate: Floats, theta: Floats) -> None:
+    """Makes both axes logarithmic, with a labelled place for rate 0."""
+    bottom, top = float(theta.min()), float(theta.max())
+    low, high = min(float(rate.min()), bottom), max(float(rate.max()), top)
+    style.rate_axis(ax.yaxis, bottom, top)
+    style.rate_axis(ax.xaxis, low, high)
+    ax.set_xlim(low / 1.2, high * 1.3)
+    ax.set_ylim(bottom / 1.3, top * 1.3)
+    if left is None:
+        return
+    ax.axvline(left * 1.65, color=style.GREY, linewidth=0.6)
+    ticks = [x for x in ax.get_xticks() if left * 1.65 < x <= high * 1.3]
+    ax.set_xticks([left, *ticks], ["0", *(style.plain(x) for x in ticks)])
+    ax.xaxis.set_minor_locator(ticker.NullLocator())  # a rate of 0 has no place among decades
+
+
+def _size_legend(ax: Axes, size: Floats, title: str, power: float) -> None:
+    """Explains the areas of the least, the median and the largest size to a power."""
+    levels = np.unique(np.quantile(size, [0.0, 0.5, 1.0]))
+    areas = _areas(levels, float(size.min()), float(size.max()))
+    for level, area in zip(levels, areas, strict=True):
+        label = style.plain(float(f"{level**power:.3g}"))
+        ax.scatter([], [], s=area, color=style.GREY, label=label)
+    ax.legend(title=title, frameon=False, fontsize=8, title_fontsize=8, loc="lower right")

@@ -1,0 +1,180 @@
+"""Colours, axes, labels and argument rules shared by all pictures."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib import ticker
+from matplotlib.axes import Axes
+from numpy.typing import ArrayLike, NDArray
+
+from .._lib.arguments import A, Refusal, shown
+from .._lib.errors import FitError
+from ..families.scales import LOG, LOGIT
+from ..inference.results import Fit
+
+# Okabe and Ito (2008): told apart with every kind of colour vision
+ORANGE, SKY, GREEN = "#E69F00", "#56B4E9", "#009E73"
+YELLOW, BLUE, RED, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
+GREY, BLACK = "#666666", "#000000"
+PALETTE = (BLUE, ORANGE, GREEN, RED, SKY, PURPLE, BLACK)  # of groups and scores
+CURVE, OBSERVED, REFERENCE = BLUE, ORANGE, GREY  # what the fit says, outcomes, no difference
+VERDICTS = {"ok": BLUE, "warn": ORANGE, "fail": RED}
+FRAMELESS: dict[str, Any] = {"frameon": False, "fontsize": 8}
+_DIGITS = (  # labelled digits, up to so many decades
+    (0.8, (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)),
+    (2.0, (1.0, 2.0, 5.0)),
+    (3.5, (1.0, 3.0)),
+    (np.inf, (1.0,)),
+)
+_SHARES = (  # labelled shares, the most important first
+    0.5, 0.1, 0.9, 0.01, 0.99, 1e-3, 0.999, 1e-4, 0.9999, 0.2, 0.8, 0.05, 0.95, 0.02, 0.98, 0.3,
+    0.7, 0.4, 0.6,
+)  # fmt: skip
+_MOST_SHARES = 20  # labels side by side
+
+FIT = A(Fit, "a fit, from soc.fit or soc.load_fit")
+AX = A(Axes | None, "matplotlib axes to draw in, or None", FitError)
+
+
+@dataclass(frozen=True)
+class AxesOf:
+    """Rule for None, or a number of axes in a list, tuple or array: returned in one row."""
+
+    number: int
+
+    def __call__(self, value: Any, name: str, error: Refusal = FitError, /) -> Any:
+        """Returns the axes in one row, or None."""
+        if value is None:
+            return None
+        row = np.ravel(np.asarray(value, dtype=object))
+        if not all(isinstance(ax, Axes) for ax in row):
+            raise error(f"{name}={shown(value)} must be matplotlib axes in a list, or None")
+        if len(row) != self.number:
+            raise error(f"{name} holds {len(row)} axes, the picture needs {self.number}")
+        return row
+
+
+def panels(
+    axes: Any, size: tuple[float, float], rows: int = 1, columns: int = 1, **options: Any
+) -> NDArray[Any]:
+    """Returns the user's axes, or those of a new figure of this size in inches, in one row."""
+    if axes is None:
+        _, axes = plt.subplots(rows, columns, figsize=size, layout="constrained", **options)
+    return np.ravel(np.asarray(axes, dtype=object))
+
+
+def tidy(ax: Axes) -> None:
+    """Draws a light grid behind the data, and no box."""
+    ax.set_axisbelow(True)
+    ax.grid(True, color="#e6e6e6", linewidth=0.6)
+    for side in ("top", "right"):
+        ax.spines[side].set_visible(False)
+
+
+def finish(ax: Axes, title: str, x: str, y: str, legend: bool = True) -> None:
+    """Sets the title at the left and the labels, and draws a legend without a frame."""
+    ax.set_title(title, fontsize=10, loc="left")
+    ax.set_xlabel(x)
+    ax.set_ylabel(y)
+    if legend:
+        ax.legend(**FRAMELESS)
+    tidy(ax)
+
+
+# --- axes ----------------------------------------------------------------------------------------
+
+
+def scaled_axis(axis: Any, scale: str, low: float, high: float) -> None:
+    """Makes an axis (``ax.xaxis``) logarithmic or logit by the name of its scale, or leaves it."""
+    if scale in _TICKS:
+        set_scale = axis.axes.set_xscale if axis.axis_name == "x" else axis.axes.set_yscale
+        set_scale(scale)
+        _TICKS[scale](axis, low, high)
+
+
+def rate_axis(axis: Any, low: float, high: float) -> None:
+    """Makes an axis of positive values logarithmic, with plain numbers."""
+    scaled_axis(axis, LOG.name, low, high)
+
+
+def plain_ticks(axis: Any, low: float, high: float) -> None:
+    """Labels a logarithmic axis, such as that of a colour bar, with plain numbers."""
+    decades = np.log10(high / low)
+    if decades < 0.5:
+        axis.set_major_locator(ticker.MaxNLocator(5))
+    else:
+        digits = next(subs for most, subs in _DIGITS if decades <= most)
+        axis.set_major_locator(ticker.LogLocator(base=10, subs=digits, numticks=12))
+    axis.set_major_formatter(ticker.FuncFormatter(plain))
+    axis.set_minor_formatter(ticker.NullFormatter())
+
+
+def _share_ticks(axis: Any, low: float, high: float) -> None:
+    """Labels a logit axis with as many shares as fit side by side."""
+    ends = LOGIT.position(np.array([low, high]))
+    apart = max(0.5, (ends[1] - ends[0]) / _MOST_SHARES)
+    shares: list[float] = []
+    for share in _SHARES:
+        near = (abs(LOGIT.position(share) - LOGIT.position(x)) < apart for x in shares)
+        if low <= share <= high and not any(near):
+            shares.append(share)
+    many = len(shares) > 2
+    axis.set_major_locator(ticker.FixedLocator(sorted(shares)) if many else ticker.MaxNLocator(5))
+    axis.set_major_formatter(ticker.FuncFormatter(plain))
+    axis.set_minor_locator(ticker.NullLocator())
+
+
+_TICKS: dict[str, Callable[[Any, float, float], None]] = {
+    LOG.name: plain_ticks,
+    LOGIT.name: _share_ticks,
+}
+
+
+def is_rate(value: ArrayLike) -> bool:
+    """Returns whether values are positive and span more than an octave: for a logarithmic axis.
+
+    >>> is_rate([0.1, 0.3]), is_rate([10.0, 11.0]), is_rate([-1.0, 3.0])
+    (True, False, False)
+    """
+    numbers = np.asarray(value, dtype=float)
+    numbers = numbers[np.isfinite(numbers)]
+    return bool(numbers.size and numbers.min() > 0 and numbers.max() > 2.0 * numbers.min())
+
+
+# --- words ---------------------------------------------------------------------------------------
+
+
+def plain(value: float, _: Any = None) -> str:
+    """Formats a number as a short decimal, or as a power of ten where that would be long."""
+    if value == 0 or 1e-4 <= abs(value) < 1e5:
+        return f"{value:,.10g}"
+    return f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e")
+
+
+def escaped(name: Any, most: int = 40) -> str:
+    r"""Returns a user's name as plain text on one line: nothing in it is read as mathematics.
+
+    >>> escaped("cost $ per $")
+    'cost \\$ per \\$'
+    """
+    words = " ".join(str(name).split())
+    words = words if len(words) <= most else f"{words[: most - 1]}…"
+    words = words.replace("$", r"\$")  # else mathematics, and an error where it is none
+    return f"\u200b{words}" if words.startswith("_") else words  # legends leave out such labels
+
+
+def named(what: str, name: Any) -> str:
+    """Returns what a column is, with its name where the two differ.
+
+    >>> named("score", "ctr"), named("score", "score"), named("score", None)
+    ('score (ctr)', 'score', 'score')
+    """
+    return what if name is None or name == what else f"{what} ({escaped(name)})"
+
+
+def number_of(n: int, what: str) -> str:
+    """Returns a number with what it counts: "1 bin", "1,000 bins"."""
+    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"

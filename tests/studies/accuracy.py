@@ -1,0 +1,85 @@
+"""How near fits come to the truth of a simulation, by bin of the score (Sections 5.2 and 5.3)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+import soc_pymc as soc
+from soc_pymc.checks.predictive import equal_parts
+from soc_pymc.families.outcomes import OUTCOMES, Outcome
+
+TRUTH = ("theta", "true_mean", "true_variance", "oracle_mean", "oracle_variance")
+"""Columns of simulated truth."""
+
+
+def accuracy(
+    fits: Mapping[str, soc.Fit], items: Any, bins: int = 20, **labels: float
+) -> pd.DataFrame:
+    """One row for each method and bin: averages of theta given t, true and fitted, and ratios.
+
+    Errors of the mean and the variance given t and y are over E(theta | t)^2 and its square (of
+    values over Var(theta | t)); `mse_` are mean squared errors over the oracle's; `error_ratio` is
+    the squared error over the fitted variance; `regret` and `expected_ratio` are the same without
+    the luck of the draw. Standard errors over items are under the names' `_se`.
+    """
+    outcome = OUTCOMES[items.kind]
+    roles = {role: items.roles[role] for role in ("score", outcome.observed)}
+    tables = []
+    for method, fit in fits.items():
+        columns = {r: c for r, c in items.roles.items() if r in ("score", "group")}
+        scores = type(items)(items.source[list(columns.values())], **columns)
+        given_t, scored = (
+            soc.item_posteriors(fit, each, quantiles=(), progress=False) for each in (scores, items)
+        )
+        table = items.source[list(TRUTH)].assign(
+            mean=given_t["theta_mean"].to_numpy(), variance=given_t["theta_var"].to_numpy()
+        )
+        table[["theta_mean", "theta_var"]] = scored[["theta_mean", "theta_var"]].to_numpy()
+        for role, column in roles.items():
+            table[role] = items.source[column].to_numpy(dtype=float)
+        tables.append(accuracy_by_bin(table, bins, outcome).assign(method=method, **labels))
+    return pd.concat(tables, ignore_index=True)
+
+
+def accuracy_by_bin(table: pd.DataFrame, bins: int, outcome: Outcome) -> pd.DataFrame:
+    """Rows of `accuracy` of items already scored, with outcomes by their role."""
+    number = equal_parts(table["score"].to_numpy(dtype=float), bins)
+    own = {str(c): table[c].to_numpy(dtype=float) for c in table}
+    rows = [
+        {"bin": k, **_one_bin({c: v[number == k] for c, v in own.items()}, outcome)}
+        for k in range(int(number.max()) + 1)
+    ]
+    return pd.DataFrame(rows)
+
+
+def _one_bin(own: Mapping[str, np.ndarray], outcome: Outcome) -> dict[str, float]:
+    """One row: averages, ratios to the oracle, and their standard errors."""
+    theta, best, spread = own["theta"], own["oracle_mean"], own["oracle_variance"]
+    mean, variance = own["theta_mean"], own["theta_var"]
+    unit = outcome.forms.unit(own["true_mean"], own["true_variance"])
+    row: dict[str, float] = {"score": float(own["score"].mean()), "items": len(theta)}
+    for name in ("true_mean", "mean", "true_variance", "variance"):
+        row[name] = float(own[name].mean())
+    away = (mean - best) ** 2
+    averages = {
+        "mean_error": away / unit,
+        "variance_error": (variance - spread) ** 2 / unit**2,
+        "error_ratio": (mean - theta) ** 2 / variance,
+        "expected_ratio": (spread + away) / variance,
+    }
+    for name, values in averages.items():
+        row |= _ratio(name, values, np.ones(len(values)))
+    estimates = {"t": "score", "true_mean": "true_mean", "mean": "mean", "posterior": "theta_mean"}
+    estimates |= {"y": outcome.observed} if outcome.direct else {}
+    for name, column in estimates.items():
+        row |= _ratio(f"mse_{name}", (own[column] - theta) ** 2, (best - theta) ** 2)
+    return row | _ratio("regret", away, spread)
+
+
+def _ratio(name: str, over: np.ndarray, under: np.ndarray) -> dict[str, float]:
+    """Ratio of averages over items, with its standard error (delta method)."""
+    ratio = over.mean() / under.mean()
+    error = (over - ratio * under).std() / under.mean() / np.sqrt(len(over))
+    return {name: float(ratio), f"{name}_se": float(error)}
