@@ -97,7 +97,7 @@ def item_posteriors(
         The user's columns and ``theta_mean``, ``theta_sd``, ``theta_var`` and, by percent,
         ``theta_q05``, ``theta_q97_5``, in events per unit of exposure or the unit of the values;
         for a prior with ``zero=True`` also ``p_zero`` = P(theta = 0 | t, y). A pandas, Polars,
-        Arrow or Ibis table comes back as its kind, all else as an Arrow table; with `out`, the path.
+        Arrow or Ibis table comes back as its kind, others as an Arrow table; with `out`, the path.
         Columns of a table in memory that no role names are not read and may hold anything.
 
     Raises
