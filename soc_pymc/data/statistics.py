@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from .._lib.arguments import OrNone, checked, digits, shown
+from .._lib.arguments import OrNone, checked, shown
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import StatisticsError
 from .._lib.files import read_saved, save_netcdf
@@ -744,49 +744,6 @@ def _read(data: xr.Dataset) -> Statistics:
     numbers = {name: int(data.attrs[name]) for name in ("folds", "coarse")}
     labels = data["label"].to_numpy().astype(object)
     return Statistics(data.assign_attrs(numbers).assign_coords(label=("label", labels)))
-
-
-# --- fewer bins ----------------------------------------------------------------------------------
-
-
-def equal_edges(stats: Statistics, bins: int) -> Floats:
-    """Edges of the statistics that make about `bins` bins of equally many items.
-
-    Equal scores may lead to fewer bins.
-    """
-    if not is_whole(bins) or not 1 <= bins <= stats.bins:
-        raise StatisticsError(
-            f"bins={bins!r} must be a whole number from 1 to the {stats.bins:,} bins that there are"
-        )
-    share = np.cumsum(stats.data["n"].to_numpy())[:-1] / stats.n_items
-    at = [int(np.abs(share - k / bins).argmin()) for k in range(1, bins)]
-    return stats.edges[np.unique(np.array(at, dtype=np.int64))]
-
-
-def coarsened(stats: Statistics, edges: ArrayLike) -> Statistics:
-    """Statistics in wider bins, equal to those of the items in these bins.
-
-    `edges` must be edges of the statistics; joint cells are dropped.
-    """
-    cuts = np.asarray(edges, dtype=float)
-    strange = cuts[~np.isin(cuts, stats.edges)]
-    if len(strange):
-        raise StatisticsError(
-            f"{len(strange)} of the {len(cuts)} edges are none of the statistics' (the first is "
-            f"{digits(strange[0])}): bins can only be put together whole, give some of stats.edges"
-        )
-    cuts = np.unique(cuts)
-    # the bin after the k-th edge is k + 1
-    place = np.searchsorted(cuts, np.concatenate([[-np.inf], stats.edges]), side="right")
-    tables = {}
-    for name in OUTCOMES[stats.kind].tables:
-        table = stats._stored(name)
-        if name == "joint":
-            tables[name] = {column: values[:0] for column, values in table.items()}
-        else:
-            tables[name] = {**table, "bin": place[table["bin"]]}
-    attrs = {**stats.data.attrs, "coarse": 0}
-    return make_statistics(tables, stats.data["label"].to_numpy(), cuts, attrs)
 
 
 def is_whole(number: object) -> bool:

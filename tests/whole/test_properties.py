@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 import soc_pymc as soc
 from soc_pymc._model.splines import spline_matrix
-from soc_pymc.data.statistics import coarsened
 
 SEED = st.integers(0, 2**32 - 1)
 
@@ -49,19 +48,6 @@ def test_the_order_of_items_does_not_matter(seed, joint):
     mixed = frame.sample(frac=1.0, random_state=seed)
     one, two = (summed(f, bins=7, joint=joint, folds=3) for f in (frame, mixed))
     assert_close(one, two)
-
-
-@settings(max_examples=6)
-@given(SEED, st.integers(2, 12), st.data())
-def test_wider_bins_are_sums_of_narrow_ones(seed, bins, data):
-    """Adding edges and taking them away again: the same as the wide bins from the items."""
-    frame = drawn_items(seed)
-    fine = summed(frame, bins=bins, folds=2, joint=False)
-    kept = data.draw(st.lists(st.sampled_from(fine.edges.tolist()), unique=True).map(sorted))
-    coarse = summed(frame, edges=kept, folds=2, joint=False)
-    assert_close(coarsened(fine, kept), coarse)
-    assert fine.n_items == coarse.n_items == len(frame)
-    assert fine.total_count == coarse.total_count == frame["y"].sum()
 
 
 @settings(max_examples=5)
