@@ -35,7 +35,7 @@ EDGES = np.unique(
         ]
     )
 )
-AMOUNT = {"counts": "exposure", "values": "items", "successes": "trials"}
+AMOUNT = {"counts": "count", "values": "items", "successes": "successes"}
 # further roles and options of summarize
 TASKS = {
     "groups and ids": ({"group": "label", "id": "id"}, {"bins": 40, "joint": True}),
