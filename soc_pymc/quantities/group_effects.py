@@ -83,13 +83,12 @@ def group_effects(fit: Fit, stats: Statistics, *, prob: float = PROB) -> Result:
     >>> rng = np.random.default_rng(0)
     >>> frame = soc.simulation.s1(3000, seed=0)
     >>> frame["country"] = rng.choice(["DE", "FR", "PL"], 3000)
-    >>> frame["device"] = rng.choice(["phone", "tablet"], 3000)
     >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure",
-    ...                          group=("country", "device"))
+    ...                          group="country")
     >>> stats = soc.summarize(items, bins=20)
     >>> effects = soc.quantities.group_effects(soc.fit(stats), stats)
     >>> effects.table.groupby("what", sort=False).size().to_dict()
-    {'factor of country': 3, 'sd of country': 1, 'factor of device': 2, 'sd of device': 1}
+    {'factor of country': 3, 'sd of country': 1}
     """
     if not fit.groups:
         raise FitError("the fit has no groups: give the items group= and fit their statistics")

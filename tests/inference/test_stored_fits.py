@@ -45,7 +45,7 @@ def test_files_that_are_not_fits(small_fit, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", [soc.NUTS(draws=100, tune=300, chains=2), soc.VI(draws=20)])
+@pytest.mark.parametrize("method", [soc.NUTS(draws=50, tune=100, chains=1), soc.VI(draws=20)])
 @pytest.mark.filterwarnings("ignore::soc_pymc.ConvergenceWarning")  # few draws
 def test_fits_by_every_method_come_back(small_statistics, method, tmp_path):
     spline = soc.Spline(scale="rank", knots=5, level=(np.float64(-3.0), 1.0))
