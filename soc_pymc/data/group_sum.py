@@ -150,8 +150,8 @@ def _add_products(real, r, power, powers, seen, x, rest):  # type: ignore[no-unt
         power[f, 2] = power[f, 1] * power[f, 1]
         power[f, 3] = power[f, 2] * power[f, 1]
     for j in range(len(powers)):
-        of_y, of_x, of_rest = powers[j]
-        real[r, _HEAD + j] += power[0, of_y] * power[1, of_x] * power[2, of_rest]
+        p_y, p_x, p_rest = powers[j]
+        real[r, _HEAD + j] += power[0, p_y] * power[1, p_x] * power[2, p_rest]
 
 
 @_inlined
@@ -207,14 +207,14 @@ class GroupSum:
     """
 
     def __init__(self, outcome: Outcome, table: str) -> None:
-        of = outcome.tables[table]
-        sums = {name: outcome.sums_of[name] for name in of.reals if name in outcome.sums_of}
+        layout = outcome.tables[table]
+        sums = {name: outcome.sums_of[name] for name in layout.reals if name in outcome.sums_of}
         powers = {n: (s.outcome, s.size, s.rest) for n, s in sums.items() if s.of == "power"}
-        kept = {*of.reals, *map(outside, bounded(outcome) if table == "part" else ())}
+        kept = {*layout.reals, *map(outside, bounded(outcome) if table == "part" else ())}
         others = [name for name in OTHERS if name in kept]
-        cells = [CELLS[cell] for cell in of.cells.values()]
+        cells = [CELLS[cell] for cell in layout.cells.values()]
         grids = [(_GRIDS.index(c.grid), _OPERANDS.index(c.of), c.bits, c.first) for c in cells]
-        self._cells = dict(zip(of.cells, cells, strict=True))
+        self._cells = dict(zip(layout.cells, cells, strict=True))
         self._names = [*powers, *others]
         self._form: tuple[Any, ...] = (
             np.array(grids, dtype=np.int64).reshape(-1, 4),

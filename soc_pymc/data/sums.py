@@ -39,12 +39,12 @@ class Sums:
         parts = int(number.max()) // self._bins + 1
 
         def add(name: str) -> None:
-            of = number
+            wide = number
             if name == "joint":
-                of = number // (self._folds * self._bins) * self._bins
-                of += number % self._bins // self.coarse
+                wide = number // (self._folds * self._bins) * self._bins
+                wide += number % self._bins // self.coarse
             self._check_key(name, parts)
-            self._tables[name].add(of, items)
+            self._tables[name].add(wide, items)
 
         for _ in ordered_map(add, (name for name in self._tables if self._is_kept(name))):
             pass
