@@ -81,7 +81,6 @@ class NUTS:
 @checked(
     smooth=switch,
     monotone=switch,
-    every=DRAWS,
     components=OrNone(Whole(2, MOST_DRAWS)),
     moments=OrNone(OneOf("log", "plain")),
 )
@@ -100,8 +99,6 @@ class FiveSteps:
         step 3). False keeps each bin's own estimate: curves are then steps.
     monotone
         Whether E(theta | t) is made non-decreasing, as with ``monotone=True`` of the prior.
-    every
-        Fit every n-th bin, beginning with the first, as the paper did in Section 5.2; 1 fits all.
     components
         Number of components of a mixture; None takes 100 Gammas or Betas at fixed positions, or 7
         free Normals.
@@ -119,13 +116,12 @@ class FiveSteps:
 
     Examples
     --------
-    >>> FiveSteps(smooth=False).every
-    1
+    >>> FiveSteps(smooth=False).smooth
+    False
     """
 
     smooth: bool = True
     monotone: bool = False
-    every: int = 1
     components: int | None = None
     moments: str | None = None
 
