@@ -22,12 +22,12 @@ from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
 from .rising import (
     columns,
-    log1pmx,
     make_rising,
     rising_sum,
     two_points,
 )
 from .row_sums import Columns, RowSums, Weak
+from .special_functions import log1pmx
 from .surrogates import polynomial
 
 _CV2_LEVEL = (float(np.log(0.3)), 2.0)

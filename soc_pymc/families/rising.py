@@ -18,28 +18,7 @@ from scipy.special import gammaln
 from .._lib.arrays import Floats, Ints
 from .cells import EXACT_COUNTS
 from .row_sums import Columns, by_row
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def log1pmx(x):  # type: ignore[no-untyped-def]
-    """log(1 + x) - x for x >= 0, by series in x/(2 + x) near 0."""
-    if x > 0.3:
-        return np.log1p(x) - x
-    u = x / (2.0 + x)
-    w = u * u
-    tail = w * (1 / 3 + w * (1 / 5 + w * (1 / 7 + w * (1 / 9 + w * (1 / 11 + w * (
-        1 / 13 + w * (1 / 15 + w / 17)))))))  # fmt: skip
-    return 2.0 * u * tail - x * u
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def _stirling(x):  # type: ignore[no-untyped-def]
-    """Log Gamma(x) minus its leading terms, and the derivative, for x >= 32."""
-    z = 1.0 / x
-    w = z * z
-    value = z * (1 / 12 - w * (1 / 360 - w * (1 / 1260 - w / 1680)))
-    slope = -w * (1 / 12 - w * (3 / 360 - w * (5 / 1260 - w * 7 / 1680)))
-    return value, slope
+from .special_functions import log1pmx, stirling
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
@@ -49,8 +28,8 @@ def _wide_count(alpha, d):  # type: ignore[no-untyped-def]
     x = d / a
     log1p_x = np.log1p(x)
     excess = log1pmx(x)
-    top, top_slope = _stirling(a + d)
-    bottom, bottom_slope = _stirling(a)
+    top, top_slope = stirling(a + d)
+    bottom, bottom_slope = stirling(a)
     value = d * np.log1p(EXACT_COUNTS / alpha) + a * excess + (d - 0.5) * log1p_x + top - bottom
     # alpha [digamma(A + d) - digamma(A) - d/alpha], its three parts free of cancellation
     slope = (
