@@ -287,7 +287,7 @@ _FIVE_STEPS = "five steps"
     ),
     _option(
         "--components",
-        "components of a mixture (100; values: 7)",
+        "components of a mixture (default: 100)",
         group=_FIVE_STEPS,
         type=int,
     ),

@@ -100,8 +100,7 @@ class FiveSteps:
     monotone
         Whether E(theta | t) is made non-decreasing, as with ``monotone=True`` of the prior.
     components
-        Number of components of a mixture; None takes 100 Gammas or Betas at fixed positions, or 7
-        free Normals.
+        Number of components of a mixture, at fixed positions; None takes 100.
     moments
         Moments that are smoothed: ``"plain"`` (the default), E(theta | t) and Var(theta | t) (for
         counts, log E(theta | t) and the squared coefficient of variation); or ``"log"``, E(log
