@@ -15,7 +15,7 @@ _GRID = np.array([-50.0, -12.0, -8.0, -5.0, -3.0, -1.5, 0.0, 2.0, 5.0, 10.0])
 _LOG_SMALL = float(np.log(1e-8))  # second curve that stands for variance 0, relative to the level
 _LEAST_SHARE = 1e-4  # of the noise, which a variance that stands for 0 may not exceed
 _STEP, _CLOSE = 1e-3, 1e-9  # difference for slopes, and last step, in units of the first curve
-_FIRST_STEPS, _STEPS = 60, 6  # Newton steps from the overall level, and from a neighbour
+_FIRST_STEPS, _STEPS, _LAST_STEPS = 60, 2, 6  # Newton steps: from the level, near, at the end
 _ROUNDING = 1e-12
 
 
@@ -57,7 +57,7 @@ def maximise(family: Family, data: RowSums, items: Floats) -> Estimates:
     ends = grid[low[inside]], grid[low[inside] + 1]
     root = elementwise.find_root(slope, ends, args=(inside,))
     second[inside] = root.x
-    mean, value, _ = _profile(data, rows, mean, second, unit, _STEPS)
+    mean, value, _ = _profile(data, rows, mean, second, unit, _LAST_STEPS)
     # what stands for variance 0 is negligible beside the level and beside the noise: information
     # is 0.5 items share^2, where the share of theta in the variance of outcomes is small
     first, floor = np.full(len(items), level), np.full(len(items), centre + _LOG_SMALL)
