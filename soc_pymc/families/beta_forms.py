@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .._lib.arrays import Floats
-from .special_forms import compiled, one_negative_binomial
+from .special_functions import compiled, negative_binomial
 
 _SINGLE = 256  # numbers of successes whose probabilities are added up at the distribution's end
 _MOST = 1000  # numbers of successes that are added up one by one
@@ -27,8 +27,8 @@ def _log_pmf(y, n, a, b):  # type: ignore[no-untyped-def]
     Given their sum, negative binomials of shapes a and b and of one ratio are Beta-Binomial.
     """
     m = a + b
-    found = one_negative_binomial(y, a, n * (a / m)) + one_negative_binomial(n - y, b, n * (b / m))
-    return found - one_negative_binomial(n, m, n)
+    found = negative_binomial(y, a, n * (a / m)) + negative_binomial(n - y, b, n * (b / m))
+    return found - negative_binomial(n, m, n)
 
 
 @_jit

@@ -29,37 +29,16 @@ from .components import (
 )
 from .mixture_items import MixtureForms
 from .mixture_rows import bounded_handle
+from .special_functions import polygammas
 
 _LOGITS = 230.0  # largest logit of a mean
 _LOG_SPREADS = (-230.0, 2.7)  # of the second curve: spreads of logit theta are at most 21
-_ASYMPTOTIC = 10.0  # least argument of the series of polygamma functions
 _LONGEST, _CLOSE, _STEPS = 3.0, 1e-9, 60  # steps in log a and log b: longest, last, most
 # what rounding to the lattice below adds to the variance, in squared spreads: a 12th of a step's
 # square, twice where neither a nor b is far larger than the other
 _ROUNDED = 1.5 * STEP**2 / 12.0
 
 _jit = numba.njit(cache=True, nogil=True, error_model="numpy")
-
-
-@_jit
-def _polygammas(x):  # type: ignore[no-untyped-def]
-    """Psi, psi' and psi'' of x > 0."""
-    first = second = third = 0.0
-    while x < _ASYMPTOTIC:
-        z = 1.0 / x
-        first -= z
-        second += z * z
-        third -= 2.0 * z * z * z
-        x += 1.0
-    z = 1.0 / x
-    w = z * z
-    first += math.log(x) - 0.5 * z - w * (1 / 12 - w * (1 / 120 - w * (1 / 252 - w * (
-        1 / 240 - w * (1 / 132 - w * 691 / 32760)))))  # fmt: skip
-    second += z + 0.5 * w + z * w * (1 / 6 - w * (1 / 30 - w * (1 / 42 - w * (
-        1 / 30 - w * (5 / 66 - w * 691 / 2730)))))  # fmt: skip
-    third -= w + z * w + w * w * (1 / 2 - w * (1 / 6 - w * (1 / 6 - w * (
-        3 / 10 - w * (5 / 6 - w * 691 / 210)))))  # fmt: skip
-    return first, second, third
 
 
 @_jit
@@ -70,8 +49,8 @@ def _solve(location, variance, a, b):  # type: ignore[no-untyped-def]
         p = (1.0 + odds) / variance[i] + 0.5 * odds / (1.0 + odds)
         q = (1.0 + 1.0 / odds) / variance[i] + 0.5 / (1.0 + odds)
         for _ in range(_STEPS):
-            one, tri, bend = _polygammas(p)
-            other, its_tri, its_bend = _polygammas(q)
+            one, tri, bend = polygammas(p)
+            other, its_tri, its_bend = polygammas(q)
             whole = tri + its_tri
             away, wide = location[i] - (one - other), math.log(variance[i] / whole)
             # derivatives of the mean and of the log variance in log a and in log b

@@ -19,7 +19,7 @@ from scipy import special
 from .._lib.arrays import Floats
 from . import poisson_gamma
 from .beta_forms import beta_binomial_ends, log_beta_binomial
-from .beta_tails import beta_excess, beta_lower, beta_upper
+from .special_functions import beta_kernel
 
 _LEAST = -230.0  # second curve below which all is Binomial to all digits, and squares overflow
 _FAR = 600.0  # logits of draws beyond which tails are those of a power of the odds
@@ -162,19 +162,26 @@ def simulate(
 
 def above(cut: Floats, a: Floats, b: Floats) -> Floats:
     """P(theta > cut)."""
-    return beta_upper(np.clip(cut, 0.0, 1.0), a, b)
+    return np.asarray(special.betaincc(a, b, np.clip(cut, 0.0, 1.0)))
 
 
 def excess(cut: Floats, a: Floats, b: Floats) -> Floats:
     """E[(theta - cut)+]: for cuts below 0 the distance of the mean from the cut."""
     inside = np.clip(cut, 0.0, 1.0)
-    return np.where(cut > 0, beta_excess(inside, 1.0 - inside, a, b), mean(a, b) - cut)
+    return np.where(cut > 0, _excess(inside, 1.0 - inside, a, b), mean(a, b) - cut)
 
 
 def shortfall(cut: Floats, a: Floats, b: Floats) -> Floats:
     """E[(cut - theta)+]: that of failures in excess of 1 - cut."""
     inside = np.clip(cut, 0.0, 1.0)
-    return np.where(cut < 1, beta_excess(1.0 - inside, inside, b, a), cut - mean(a, b))
+    return np.where(cut < 1, _excess(1.0 - inside, inside, b, a), cut - mean(a, b))
+
+
+def _excess(cut: Floats, rest: Floats, a: Floats, b: Floats) -> Floats:
+    """(mean - c) P(theta > c) + c^a (1 - c)^b / (B(a, b) (a + b)), given also rest = 1 - c."""
+    away = np.where(cut < 0.5, a - (a + b) * cut, (a + b) * rest - b)
+    tail = np.where(cut < 0.5, special.betaincc(a, b, cut), special.betainc(b, a, rest))
+    return np.maximum(away * tail + beta_kernel(cut, rest, a, b), 0.0) / (a + b)
 
 
 def draw_theta(a: Floats, b: Floats, rngs: tuple[np.random.Generator, ...]) -> Floats:
@@ -189,7 +196,7 @@ def above_drawn(logit: Floats, a: Floats, b: Floats) -> Floats:
     logit, a, b = np.broadcast_arrays(logit, a, b)
     low = logit <= 0
     theta = special.expit(np.where(low, logit, -logit))
-    found = np.where(low, beta_upper(theta, a, b), beta_lower(theta, b, a))
+    found = np.where(low, special.betaincc(a, b, theta), special.betainc(b, a, theta))
     far = np.abs(logit) > _FAR
     if far.any():  # odds below all numbers
         side = logit[far] < 0

@@ -24,13 +24,11 @@ from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
 from .binomial_beta import log_parameters, widened, widening_slope
 from .cells import EXACT_COUNTS
-from .rising import Rising, columns, make_rising, pairs, rising_bend, rising_sum
+from .rising import columns, make_rising, rising_sum
 from .row_sums import Columns, RowSums, Weak
 from .surrogates import polynomial
 
 _LEVEL = (float(np.log(0.3)), 2.0)  # of the second curve: as of log cv2 of a Gamma
-_LEAST, _LEAST_EXCESS = 1e-8, 1e-4
-_MOST_BY_MOMENTS = 10.0
 _NO_SPREAD = 1e15  # of a + b
 _SUMS = {
     "successes": ("n", "sum_y", "sum_y2", "sum_y3"),
@@ -110,31 +108,6 @@ def near_rows(first, second, at, out, centre, reach, coefficients, *rows):  # ty
 
 
 @_jit
-def fill_curvature(first, second, at, out, *rows):  # type: ignore[no-untyped-def]
-    """Fill `out` (6, k): log marginal, slopes in both curves, and their derivatives.
-
-    The last three are the second derivatives: in the first, mixed, and in the second.
-    """
-    (y_above, y_start, y_excess, y_weight, z_above, z_start, z_excess, z_weight,
-     n_above, n_start, n_excess, n_weight, total, failures, constant, _) = rows  # fmt: skip
-    for k in range(len(at)):
-        f, g, b = first[k], second[k], at[k]
-        up, down = _softplus(f), _softplus(-f)
-        mu, rest = np.exp(-down), np.exp(-up)
-        of_y, by_a, aa = rising_bend(np.exp(g - up), b, y_above, y_start, y_excess, y_weight)
-        of_z, by_b, bb = rising_bend(np.exp(g - down), b, z_above, z_start, z_excess, z_weight)
-        of_n, by_m, mm = rising_bend(np.exp(g - up - down), b, n_above, n_start, n_excess, n_weight)
-        v, lean = mu * rest, mu - rest
-        out[0, k] = constant[b] - total[b] * down - failures[b] * up + (of_y + of_z - of_n)
-        out[1, k] = rest * (total[b] - by_b + by_m) - mu * (failures[b] - by_a + by_m)
-        out[2, k] = by_m - by_a - by_b
-        out[3, k] = mu * mu * aa + rest * rest * bb - lean * lean * mm
-        out[3, k] -= v * (total[b] + failures[b] - by_a - by_b + 2.0 * by_m)
-        out[4, k] = lean * mm + rest * bb - mu * aa
-        out[5, k] = aa + bb - mm
-
-
-@_jit
 def _successes(rng, mean, size, n, items):  # type: ignore[no-untyped-def]
     """Successes of so many items of n trials: one Beta-Binomial with their mean and variance.
 
@@ -203,7 +176,6 @@ class BetaRows(RowSums):
     spread: Floats  # (rows,): variance of the items' own logits of the mean around the row's
 
     fill_rows = staticmethod(fill_rows)
-    fill_curvature = staticmethod(fill_curvature)
     draw_row = staticmethod(draw_row)
     fill_draws = staticmethod(fill_draws)
     fill_near = staticmethod(near_rows)
@@ -247,14 +219,6 @@ class BetaRows(RowSums):
         if scale in ("logit", "log"):  # scores that are probabilities, or small rates
             return Weak((centre, 5.0), (1.0, 1.0)), second
         return Weak((0.0, 10.0), (0.0, 2.0)), second
-
-    @property
-    def _histograms(self) -> tuple[Rising, Rising, Rising]:
-        return (
-            Rising(self.y_above, self.y_start, self.y_excess, self.y_weight),
-            Rising(self.z_above, self.z_start, self.z_excess, self.z_weight),
-            Rising(self.n_above, self.n_start, self.n_excess, self.n_weight),
-        )
 
     @property
     def tells_second(self) -> NDArray[np.bool_]:
@@ -305,42 +269,6 @@ class BetaRows(RowSums):
     def can_fit(self) -> NDArray[np.bool_]:
         """Rows with a success and a failure: without either the logit of the mean is infinite."""
         return (self.total > 0) & (self.failures > 0)
-
-    @property
-    def rounding(self) -> Floats:
-        """What rounding may do to log marginals and slopes: sums over trials cancel in them."""
-        return 1e-14 * (self.total + self.failures)
-
-    def at_zero(self) -> tuple[Floats, Floats, Floats, Floats]:
-        """At variance 0: best logit, log marginal, its slope in exp(second curve), and the floor.
-
-        The marginal is Binomial. The floor is 1e-8, or what changes no variance of an item's
-        successes by more than 1e-4 of it.
-        """
-        y, z = self.total, self.failures
-        # rows without a success or a failure have no logit: `can_fit` leaves them out
-        with np.errstate(divide="ignore", invalid="ignore"):
-            logit = np.log(y) - np.log(z)
-            mu, rest = y / (y + z), z / (y + z)
-            value = special.xlogy(y, mu) + special.xlogy(z, rest) + self.constant
-        of_y, of_z, of_n = map(pairs, self._histograms)
-        slope = rest * of_y + mu * of_z - mu * rest * of_n
-        row, n, _ = self._sizes()
-        largest = np.zeros(len(y))
-        np.maximum.at(largest, row, n)
-        floor = np.minimum(_LEAST, _LEAST_EXCESS / np.maximum(largest * mu * rest, 1.0))
-        return logit, value, slope, np.log(floor)
-
-    def second_by_moments(self) -> Floats:
-        """Second curve of each row by the method of moments, within reason."""
-        logit, _, slope, floor = self.at_zero()
-        v = special.expit(logit) * special.expit(-logit)
-        # rows without a failure, a success or a second trial are NaN, and are replaced below
-        with np.errstate(divide="ignore", invalid="ignore"):
-            share = slope / (v * pairs(self._histograms[2]))  # 1/(m + 1) = v e^g / (1 + v e^g)
-            found = share / (1.0 - np.minimum(share, 0.99)) / v
-        found = np.nan_to_num(found, nan=1.0)  # of the rows named above
-        return np.log(np.clip(found, np.exp(floor), _MOST_BY_MOMENTS))
 
 
 def make_beta_rows(

@@ -18,7 +18,7 @@ from scipy import special
 
 from .._lib.arrays import Floats, Ints
 from .mixture_rows import FLOOR, WeightForms, bounded_handle, centred
-from .special_forms import log_negative_binomial
+from .special_functions import log_negative_binomial, polygammas
 
 WIDTH = 0.3
 """Sd of a component in units of the base distribution's spread."""
@@ -34,7 +34,6 @@ _MANY = 1000.0  # counts above which each component's probability is computed se
 _SPLIT = 1e-3  # nats: a cell of several values becomes two points if the difference is larger
 _SKEWED = 0.3  # increase of the largest spread of theta with that of its logarithm
 _TILTS, _MOST_TILT = 20, 2.0  # Newton steps, and the largest change of a log weight in one
-_BERNOULLI = special.bernoulli(16)[2::2].copy()
 _FLOOR_SD, _FLOOR_POWER = 2.0, 3.0  # width, and power of theta, of what allows heavier tails
 
 
@@ -75,17 +74,7 @@ def _solve_trigamma(value, out):  # type: ignore[no-untyped-def]
         v = value[i]
         x = 0.5 + 1.0 / v
         for _ in range(30):
-            tri = slope = 0.0
-            y = x
-            while y < 10.0:  # asymptotic series hold from there
-                tri += 1.0 / (y * y)
-                slope -= 2.0 / (y * y * y)
-                y += 1.0
-            s, by_s, w = 0.0, 0.0, 1.0 / (y * y)
-            for k in range(len(_BERNOULLI) - 1, -1, -1):
-                s, by_s = s * w + _BERNOULLI[k], by_s * w + (2 * k + 3) * _BERNOULLI[k]
-            tri += (1.0 + 0.5 / y + s * w) / y
-            slope -= (1.0 + 1.0 / y + by_s * w) * w
+            _, tri, slope = polygammas(x)
             step = tri * (1.0 - tri / v) / slope
             x += step
             if abs(step) <= 1e-13 * x:

@@ -14,7 +14,7 @@ from scipy import special
 from .._lib.arrays import Floats
 from . import poisson_gamma
 from .beta_forms import beta_binomial_ends, log_beta_binomial
-from .special_forms import log_negative_binomial, negative_binomial_above, negative_binomial_upto
+from .special_functions import log_negative_binomial, negative_binomial_tail
 
 _GRID = 256  # outcomes
 _SINGLE = 128  # counts summed one by one
@@ -143,9 +143,9 @@ class _AfterCount:
         ratio = more / rate
         some = np.maximum(least, 1.0)
         tail = np.empty_like(rate)  # of the counts that change the choice, with their sign
-        sides = (negative_binomial_upto, above, -1.0), (negative_binomial_above, ~above, 1.0)
-        for side, items, sign in sides:
-            tail[:, items] = sign * side(some[items] - 1.0, shape[:, items], ratio[:, items])
+        for items, upper, sign in ((above, False, -1.0), (~above, True, 1.0)):
+            given = some[items] - 1.0, shape[:, items], ratio[:, items]
+            tail[:, items] = sign * negative_binomial_tail(*given, upper)
         tail = np.where(least > 0, tail, np.where(above, 0.0, 1.0))
         at = np.where(least > 0, least * np.exp(_log_pmf(some, shape, rate, more)), 0.0) / rate
         away = shape / rate - cut

@@ -19,7 +19,6 @@ from .row_sums import Columns, RowSums, Weak
 _VARIANCE_SHARE = (
     0.3  # the prior's centre of Var(theta | t), as a share of the values' scale squared
 )
-_LEAST_SHARE = 1e-8
 _NOISE_SUMS = (
     ("n", "sum_w", "sum_w2", "sum_w3"),
     ("sum_y", "sum_yw", "sum_yw2", "sum_yw3"),
@@ -62,36 +61,6 @@ def fill_rows(  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def fill_curvature(m, v, rows, out, start, noise, moments, centre, spread):  # type: ignore[no-untyped-def]
-    """Fill `out` (6, k): log marginal, slopes in mean and variance, and their derivatives."""
-    for k in range(len(rows)):
-        b = rows[k]
-        x = m[k] - centre[b]
-        value = by_m = by_v = by_mm = by_mv = by_vv = 0.0
-        for i in range(start[b], start[b + 1]):
-            u = 1.0 / (v[k] + noise[i])
-            n = moments[i, 0]
-            uu = u * u
-            # n log(2 pi (v + w)) to third order in w about the cell's mean
-            value += n[0] * np.log(2.0 * np.pi / u) - uu * (0.5 * n[2] - u * n[3] / 3.0)
-            by_v += u * (n[0] + uu * (n[2] - u * n[3]))
-            by_vv -= uu * (n[0] + uu * (3.0 * n[2] - 4.0 * u * n[3]))
-            power = u  # (-1)^p u^(p + 1)
-            for p in range(4):
-                square = moments[i, 2, p] - x * (2.0 * moments[i, 1, p] - x * n[p])
-                pull = x * n[p] - moments[i, 1, p]
-                value += power * square
-                by_m += power * 2.0 * pull
-                by_mm += power * 2.0 * n[p]
-                power *= -u
-                by_v += (p + 1) * power * square
-                by_mv += (p + 1) * power * 2.0 * pull
-                by_vv -= (p + 1) * (p + 2) * power * u * square
-        out[0, k], out[1, k], out[2, k] = -0.5 * value, -0.5 * by_m, -0.5 * by_v
-        out[3, k], out[4, k], out[5, k] = -0.5 * by_mm, -0.5 * by_mv, -0.5 * by_vv
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy")
 def draw_row(rng, m, c, b, cells):  # type: ignore[no-untyped-def]
     """Mean value of row b."""
     start, noise, moments, _, spread = cells
@@ -124,7 +93,6 @@ class NormalCells(RowSums):
     spread: Floats  # (rows,): variance of the items' means around that of the row's position
 
     fill_rows = staticmethod(fill_rows)
-    fill_curvature = staticmethod(fill_curvature)
     draw_row = staticmethod(draw_row)
     fill_draws = staticmethod(fill_draws)
     kernel: ClassVar[str] = "normal"
@@ -190,45 +158,6 @@ class NormalCells(RowSums):
         squares = float(self.moments[:, 2, 0].sum() + n @ (self.centre - level) ** 2)
         noise = float(np.average(self.noise, weights=self.moments[:, 0, 0]))
         return level, float(np.log(max(squares / n.sum() - noise, 0.1 * noise)))
-
-    def curvature(self, first: Floats, second: Floats, rows: Ints) -> Floats:
-        """As in `RowSums`, in the log of the variance."""
-        v = np.exp(second)
-        out = self._in_threads(first, v, rows)
-        out[5] = v * (out[2] + v * out[5])
-        out[4] *= v
-        out[2] *= v
-        return out
-
-    @property
-    def rounding(self) -> Floats:
-        """Rounding errors of log marginals and slopes."""
-        return 1e-14 * self.items
-
-    def at_zero(self) -> tuple[Floats, Floats, Floats, Floats]:
-        """At variance 0: the best mean, the log marginal, its slope in the variance, and the floor.
-
-        The floor is 1e-8 of the noise's variance.
-        """
-        rows = np.arange(len(self.centre))
-        zero = np.zeros(len(rows))
-        found = self._in_threads(self.centre, zero, rows)
-        mean = self.centre - found[1] / found[3]  # a parabola in the mean
-        found = self._in_threads(mean, zero, rows)
-        return mean, found[0], found[2], np.log(_LEAST_SHARE * self._noise())
-
-    def _noise(self) -> Floats:
-        """Harmonic mean of the noise variances."""
-        n = self.moments[:, 0, 0]
-        return self.items / np.add.reduceat(n / self.noise, self.start[:-1])
-
-    def second_by_moments(self) -> Floats:
-        """Log variance by the method of moments, bounded."""
-        first = self.start[:-1]
-        total = np.add.reduceat(self.moments[:, 2, 0], first)
-        noise = np.add.reduceat(self.moments[:, 0, 0] * self.noise, first)
-        least = 0.01 * self._noise()
-        return np.log(np.maximum((total - noise) / self.items, least))
 
 
 def _joint_sums(table: Columns) -> Floats:

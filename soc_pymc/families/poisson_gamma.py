@@ -14,18 +14,10 @@ from scipy import special
 
 from .._lib.arrays import Floats
 from .components import inverse_trigamma
-from .special_forms import (
-    gamma_kernel,
-    gamma_lower,
-    gamma_upper,
-    log_negative_binomial,
-    negative_binomial_upto,
-)
+from .special_functions import gamma_kernel, log_negative_binomial, negative_binomial_tail
 
 _LARGEST_SHAPE = 1e100
 """Largest shape: above it the marginal is Poisson to all digits, and squares would overflow."""
-_NEAR = 0.5  # share of the shape below which a series gives the lower partial expectation
-_TERMS = 80  # terms of that series: 0.5^80 is 1e-24
 _TINY = 1e-300  # below this the cdf of a Gamma is computed from its logarithm
 _LEAST_SHAPE = 1.0  # smaller ones are drawn at shape + 1 and transformed, as draws underflow
 _FEW = 128  # below this, probabilities of counts are summed
@@ -148,7 +140,7 @@ def cdf(count: ArrayLike, exposure: ArrayLike, log_mean: ArrayLike, log_cv2: Arr
         *(np.asarray(v, dtype=float) for v in (count, exposure, log_mean, log_cv2))
     )
     shape = _shape(c)
-    inside = negative_binomial_upto(np.maximum(y, 0.0), shape, n * np.exp(m) / shape)
+    inside = negative_binomial_tail(np.maximum(y, 0.0), shape, n * np.exp(m) / shape)
     return np.where(y < 0, 0.0, inside)
 
 
@@ -215,41 +207,23 @@ def simulate(
 
 def above(cut: Floats, shape: Floats, rate: Floats) -> Floats:
     """P(theta > cut)."""
-    return np.asarray(gamma_upper(shape, np.maximum(cut, 0.0) * rate))
+    return np.asarray(special.gammaincc(shape, np.maximum(cut, 0.0) * rate))
 
 
 def excess(cut: Floats, shape: Floats, rate: Floats) -> Floats:
     """E[(theta - cut)+]: (a - x) Q(a, x) + x^a e^-x / Gamma(a), over the rate, for x = rate cut."""
     x = np.maximum(cut, 0.0) * rate
-    inside = (shape - x) * gamma_upper(shape, x) + shape * gamma_kernel(shape, x)
+    inside = (shape - x) * special.gammaincc(shape, x) + shape * gamma_kernel(shape, x)
     # not negative despite rounding
     found = np.maximum(inside, 0.0) / rate
     return np.where(cut > 0, found, shape / rate - cut)
 
 
 def shortfall(cut: Floats, shape: Floats, rate: Floats) -> Floats:
-    """E[(cut - theta)+]: (x - a) P(a, x) + x^a e^-x / Gamma(a), over the rate.
-
-    Far below the mean a series is used.
-    """
+    """E[(cut - theta)+]: (x - a) P(a, x) + x^a e^-x / Gamma(a), over the rate, for x = rate cut."""
     x = np.maximum(cut, 0.0) * rate
-    a, x = np.broadcast_arrays(shape, x)
-    bell = gamma_kernel(a, x)
-    inside = np.maximum((x - a) * gamma_lower(a, x) + a * bell, 0.0)
-    far = x < _NEAR * a
-    if far.any():
-        inside = np.array(inside)
-        inside[far] = bell[far] * _series(a[far], x[far])
-    return np.asarray(inside / rate)
-
-
-def _series(a: Floats, x: Floats) -> Floats:
-    """Sum over m >= 1 of m x^m / ((a + 1) ... (a + m)): all terms are positive."""
-    total, term = np.zeros_like(a), np.ones_like(a)
-    for m in range(1, _TERMS):
-        term = term * (x / (a + m))
-        total += m * term
-    return total
+    inside = (x - shape) * special.gammainc(shape, x) + shape * gamma_kernel(shape, x)
+    return np.maximum(inside, 0.0) / rate
 
 
 def draw_theta(shape: Floats, rate: Floats, rngs: tuple[np.random.Generator, ...]) -> Floats:
@@ -268,7 +242,7 @@ def above_drawn(log_theta: Floats, shape: Floats, rate: Floats) -> Floats:
     # an overflowing theta has tail 0; underflow is corrected below
     with np.errstate(over="ignore", under="ignore"):
         x = np.exp(log_x)
-        found = gamma_upper(shape, x)
+        found = special.gammaincc(shape, x)
     lost = x < _TINY
     if lost.any():
         a, at = np.broadcast_to(shape, x.shape)[lost], log_x[lost]

@@ -21,20 +21,16 @@ from numpy.typing import NDArray
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
 from .rising import (
-    Rising,
     columns,
-    log1pmx,
     make_rising,
-    pairs,
-    rising_bend,
     rising_sum,
     two_points,
 )
 from .row_sums import Columns, RowSums, Weak
+from .special_functions import log1pmx
 from .surrogates import polynomial
 
 _CV2_LEVEL = (float(np.log(0.3)), 2.0)
-_LEAST_CV2, _LEAST_EXCESS = 1e-8, 1e-4
 _NO_SPREAD, _NO_NOISE = 1e15, 1e15  # shapes of a Gamma and means of a Poisson without visible noise
 _COUNT_SUMS = ("n", "sum_y", "sum_y2", "sum_y3")
 _EXPOSURE_SUMS = ("n", "sum_N", "sum_N2", "sum_N3", "sum_y", "sum_yN", "sum_yN2", "sum_yN3")
@@ -98,46 +94,6 @@ def near_rows(  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def fill_curvature(m, c, rows, out, *histograms):  # type: ignore[no-untyped-def]
-    """Fill `out` (6, k): log marginal, slopes in log mean and log cv2, and their derivatives.
-
-    The last three are the second derivatives: in log mean, mixed, and in log cv2. No term loses
-    digits as cv2 -> 0.
-    """
-    (above, wide_start, wide_excess, wide_weight, start, exposure, items, counts, total,
-     constant, _) = histograms  # fmt: skip
-    for k in range(len(rows)):
-        b, cv2 = rows[k], np.exp(c[k])
-        alpha = 1.0 / cv2
-        by_m = by_mm = by_mc = 0.0
-        value, slope, by_cc = rising_bend(cv2, b, above, wide_start, wide_excess, wide_weight)
-        by_c = -slope
-        per_exposure = np.exp(m[k]) * cv2
-        for i in range(start[b], start[b + 1]):
-            r = exposure[i] * per_exposure
-            share = r / (1.0 + r)
-            # gap = log1p(r) - r/(1 + r), as in one_row
-            if r > 0.3:
-                log1p_r = np.log1p(r)
-                gap = log1p_r - share
-            else:
-                excess = log1pmx(r)
-                log1p_r = excess + r
-                gap = excess + r * share
-            n, y = alpha * items[i], counts[i]
-            turn = share / (1.0 + r)
-            value -= (n + y) * log1p_r
-            by_m += (y - n * r) / (1.0 + r)
-            by_c += n * gap - y * share
-            by_mm -= (n + y) * turn
-            by_mc += n * share * share - y * turn
-            by_cc += n * (share * share - gap) - y * turn
-        out[0, k] = value + total[b] * m[k] + constant[b]
-        out[1, k], out[2, k] = by_m, by_c
-        out[3, k], out[4, k], out[5, k] = by_mm, by_mc, by_cc
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy")
 def draw_row(rng, m, c, b, histograms):  # type: ignore[no-untyped-def]
     """Total count of row b: items of one exposure have a negative binomial sum."""
     (_, _, _, _, start, exposure, items, _, _, _, spread) = histograms
@@ -181,7 +137,6 @@ class Histograms(RowSums):
     spread: Floats
 
     fill_rows = staticmethod(fill_rows)
-    fill_curvature = staticmethod(fill_curvature)
     draw_row = staticmethod(draw_row)
     fill_draws = staticmethod(fill_draws)
     fill_near = staticmethod(near_rows)
@@ -263,41 +218,6 @@ class Histograms(RowSums):
     def can_fit(self) -> NDArray[np.bool_]:
         """Rows with an event: without one the mean is 0 and its logarithm nowhere."""
         return self.total > 0
-
-    @property
-    def rounding(self) -> Floats:
-        """What rounding may do to log marginals and slopes: sums of counts cancel in them."""
-        return 1e-14 * self.total
-
-    def at_zero(self) -> tuple[Floats, Floats, Floats, Floats]:
-        """At cv2 = 0: the best log mean, the log marginal there, its slope in cv2, and the floor.
-
-        The marginal is Poisson; the slope is half the sum of (y - N mu)^2 - y. The floor is 1e-8,
-        or what changes no variance of a count by more than 1e-4 of it.
-        """
-        exposure, squares, cross = self._sums(
-            self.items * self.exposure, self.items * self.exposure**2, self.counts * self.exposure
-        )
-        # rows without an event have a mean of 0, whose logarithm is -inf: `can_fit` leaves them out
-        with np.errstate(divide="ignore", invalid="ignore"):
-            log_mean = np.log(self.total) - np.log(exposure)
-            mean = np.exp(log_mean)
-            value = self.total * log_mean - self.total + self.constant
-        counts = Rising(self.above, self.wide_start, self.wide_excess, self.wide_weight)
-        slope = pairs(counts) - mean * cross + 0.5 * mean**2 * squares
-        largest = np.maximum.reduceat(self.exposure, self.start[:-1]) * mean
-        floor = np.minimum(_LEAST_CV2, _LEAST_EXCESS / np.maximum(largest, 1.0))
-        return log_mean, value, slope, np.log(floor)
-
-    def second_by_moments(self) -> Floats:
-        """Log cv2 by the method of moments, within reason."""
-        log_mean, _, slope, floor = self.at_zero()
-        (squares,) = self._sums(self.items * self.exposure**2)
-        # the same rows: NaN is replaced below
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            cv2 = 2.0 * slope / (np.exp(2.0 * log_mean) * squares)
-        cv2 = np.nan_to_num(cv2, nan=1.0)  # a row without an event starts at the middle
-        return np.log(np.clip(cv2, np.exp(floor), 10.0))
 
 
 def make_histograms(

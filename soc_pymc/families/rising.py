@@ -18,28 +18,7 @@ from scipy.special import gammaln
 from .._lib.arrays import Floats, Ints
 from .cells import EXACT_COUNTS
 from .row_sums import Columns, by_row
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def log1pmx(x):  # type: ignore[no-untyped-def]
-    """log(1 + x) - x for x >= 0, by series in x/(2 + x) near 0."""
-    if x > 0.3:
-        return np.log1p(x) - x
-    u = x / (2.0 + x)
-    w = u * u
-    tail = w * (1 / 3 + w * (1 / 5 + w * (1 / 7 + w * (1 / 9 + w * (1 / 11 + w * (
-        1 / 13 + w * (1 / 15 + w / 17)))))))  # fmt: skip
-    return 2.0 * u * tail - x * u
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def _stirling(x):  # type: ignore[no-untyped-def]
-    """Log Gamma(x) minus its leading terms, and the derivative, for x >= 32."""
-    z = 1.0 / x
-    w = z * z
-    value = z * (1 / 12 - w * (1 / 360 - w * (1 / 1260 - w / 1680)))
-    slope = -w * (1 / 12 - w * (3 / 360 - w * (5 / 1260 - w * 7 / 1680)))
-    return value, slope
+from .special_functions import log1pmx, stirling
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
@@ -49,33 +28,14 @@ def _wide_count(alpha, d):  # type: ignore[no-untyped-def]
     x = d / a
     log1p_x = np.log1p(x)
     excess = log1pmx(x)
-    top, top_slope = _stirling(a + d)
-    bottom, bottom_slope = _stirling(a)
+    top, top_slope = stirling(a + d)
+    bottom, bottom_slope = stirling(a)
     value = d * np.log1p(EXACT_COUNTS / alpha) + a * excess + (d - 0.5) * log1p_x + top - bottom
     # alpha [digamma(A + d) - digamma(A) - d/alpha], its three parts free of cancellation
     slope = (
         alpha * excess - EXACT_COUNTS * x + alpha * (0.5 * x / (a + d) + top_slope - bottom_slope)
     )
     return value, slope
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def _wide_bend(alpha, d, slope):  # type: ignore[no-untyped-def]
-    """Second derivative in log alpha of `_wide_count`, whose slope is given.
-
-    slope + d + alpha^2 [trigamma(A + d) - trigamma(A)], A = alpha + 32, by Stirling's series with
-    the leading terms, which cancel, taken together.
-    """
-    a = alpha + EXACT_COUNTS
-    b = a + d
-    lead = d * (2.0 * EXACT_COUNTS * alpha + EXACT_COUNTS**2 + a * d) / (a * b)
-    second = -0.5 * d * (a + b) * (alpha / (a * b)) ** 2
-    tails = np.zeros(2)
-    for k in range(2):
-        z = 1.0 / (b if k == 0 else a)
-        w = z * z
-        tails[k] = alpha * alpha * z * w * (1 / 6 - w * (1 / 30 - w / 42))
-    return slope + lead + second + (tails[0] - tails[1])
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
@@ -93,26 +53,6 @@ def rising_sum(cv2, b, above, start, excess, weight):  # type: ignore[no-untyped
         value += weight[i] * one
         slope += weight[i] * its_slope
     return value, slope
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def rising_bend(cv2, b, above, start, excess, weight):  # type: ignore[no-untyped-def]
-    """Sum of row b, and its first and second derivatives in log alpha, for alpha = 1/cv2."""
-    alpha = 1.0 / cv2
-    value, slope, bend = 0.0, 0.0, 0.0
-    for j in range(1, EXACT_COUNTS):
-        if above[b, j] == 0.0:
-            break
-        value += above[b, j] * np.log1p(j * cv2)
-        share = above[b, j] * j / (alpha + j)
-        slope -= share
-        bend += share * alpha / (alpha + j)
-    for i in range(start[b], start[b + 1]):
-        one, its_slope = _wide_count(alpha, excess[i])
-        value += weight[i] * one
-        slope += weight[i] * its_slope
-        bend += weight[i] * _wide_bend(alpha, excess[i], its_slope)
-    return value, slope, bend
 
 
 def two_points(
@@ -164,15 +104,6 @@ def make_rising(rows: int, cells: Sequence[NDArray[Any]]) -> tuple[Rising, Float
     start, (excess, many) = by_row(rows, point_row[far], y[far] - EXACT_COUNTS, weight[far])
     log_factorials = np.bincount(point_row, weights=weight * gammaln(y + 1.0), minlength=rows)
     return Rising(above, start, excess, many), log_factorials
-
-
-def pairs(histogram: Rising) -> Floats:
-    """Sum of y (y - 1) / 2 of each row."""
-    above, start, d, weight = histogram
-    rows = len(above)
-    of_row = np.repeat(np.arange(rows), np.diff(start))
-    wide = weight * d * (d + 2 * EXACT_COUNTS - 1) / 2
-    return np.asarray(above[:, 1:] @ np.arange(1.0, EXACT_COUNTS)) + np.bincount(of_row, wide, rows)
 
 
 def columns(table: Columns, names: Sequence[str]) -> tuple[NDArray[Any], ...]:

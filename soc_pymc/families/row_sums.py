@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
-from .._lib.threads import ordered_map, threads
 
 Columns = Mapping[str, NDArray[Any]]
 
@@ -53,9 +52,7 @@ class RowSums(ABC):
     farthest: ClassVar[tuple[float, float]]  # largest step of the curves in Fisher scoring
     reach: ClassVar[float]  # largest Newton step of the first parameter in a row
 
-    # compiled: fill (3, draws, k); and (6, k), with the family's second parameter or the variance
-    fill_rows: ClassVar[Any]
-    fill_curvature: ClassVar[Any]
+    fill_rows: ClassVar[Any]  # compiled: fills (3, draws, k)
     # compiled: the total of one row, and of all rows for several pairs of curves, at random
     draw_row: ClassVar[Any]
     fill_draws: ClassVar[Any]
@@ -93,28 +90,6 @@ class RowSums(ABC):
     def likelihood(self, first: Floats, second: Floats) -> Floats:
         """As `value_and_gradient`, for all rows at one pair of curves: (3, rows)."""
         return self.value_and_gradient(first[None], second[None], np.arange(len(first)))[:, 0]
-
-    def curvature(self, first: Floats, second: Floats, rows: Ints) -> Floats:
-        """Log marginals, both slopes, and second derivatives (first, mixed, second): (6, k).
-
-        The spread within a row is ignored here.
-        """
-        return self._in_threads(first, second, rows)
-
-    def _in_threads(self, first: Floats, second: Floats, rows: Ints) -> Floats:
-        """`fill_curvature` in threads."""
-        out = np.empty((6, len(rows)))
-        step = max(_CHUNK, -(-len(rows) // (4 * threads())))
-
-        def run(part: slice) -> None:
-            own = np.empty((6, len(rows[part])))
-            self.fill_curvature(first[part], second[part], rows[part], own, *self.arrays)
-            out[:, part] = own
-
-        parts = [slice(i, i + step) for i in range(0, len(rows), step)]
-        for _ in ordered_map(run, parts):
-            pass
-        return out
 
     @classmethod
     @abstractmethod
@@ -169,22 +144,6 @@ class RowSums(ABC):
         """Refuse data that say nothing of the variance."""
         if not self.informs_variance:
             raise FitError(f"{what} needs the variance of theta: {MEAN_ONLY}")
-
-    @property
-    @abstractmethod
-    def rounding(self) -> Floats:
-        """Rounding errors of log marginals and slopes of each row."""
-
-    @abstractmethod
-    def at_zero(self) -> tuple[Floats, Floats, Floats, Floats]:
-        """At variance 0: best first parameter, log marginal, its slope in the variance, floor.
-
-        The floor is the second parameter that represents variance 0.
-        """
-
-    @abstractmethod
-    def second_by_moments(self) -> Floats:
-        """Second parameter of each row by the method of moments, bounded."""
 
 
 def by_row(rows: int, row_of: Ints, *columns: Floats) -> tuple[Ints, list[Floats]]:

@@ -285,10 +285,9 @@ _FIVE_STEPS = "five steps"
         action="store_false",
         default=None,
     ),
-    _option("--every", "fit every n-th bin (default: 1)", group=_FIVE_STEPS, type=int),
     _option(
         "--components",
-        "components of a mixture (100; values: 7)",
+        "components of a mixture (default: 100)",
         group=_FIVE_STEPS,
         type=int,
     ),
@@ -650,7 +649,7 @@ def method_of(chosen: _Chosen) -> "Method":
     """The chosen method; options of other methods are refused."""
     by_name = {"vi": soc.VI, "nuts": soc.NUTS, "five-steps": soc.FiveSteps}
     method: Any = by_name[chosen.method]
-    names = ("seed", "draws", "every", "components", "moments", "smooth")
+    names = ("seed", "draws", "components", "moments", "smooth")
     given = {name: getattr(chosen, name) for name in names if getattr(chosen, name) is not None}
     wrong = given.keys() - {field.name for field in fields(method)}
     if wrong:

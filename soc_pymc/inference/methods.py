@@ -81,7 +81,6 @@ class NUTS:
 @checked(
     smooth=switch,
     monotone=switch,
-    every=DRAWS,
     components=OrNone(Whole(2, MOST_DRAWS)),
     moments=OrNone(OneOf("log", "plain")),
 )
@@ -100,11 +99,8 @@ class FiveSteps:
         step 3). False keeps each bin's own estimate: curves are then steps.
     monotone
         Whether E(theta | t) is made non-decreasing, as with ``monotone=True`` of the prior.
-    every
-        Fit every n-th bin, beginning with the first, as the paper did in Section 5.2; 1 fits all.
     components
-        Number of components of a mixture; None takes 100 Gammas or Betas at fixed positions, or 7
-        free Normals.
+        Number of components of a mixture, at fixed positions; None takes 100.
     moments
         Moments that are smoothed: ``"plain"`` (the default), E(theta | t) and Var(theta | t) (for
         counts, log E(theta | t) and the squared coefficient of variation); or ``"log"``, E(log
@@ -119,13 +115,12 @@ class FiveSteps:
 
     Examples
     --------
-    >>> FiveSteps(smooth=False).every
-    1
+    >>> FiveSteps(smooth=False).smooth
+    False
     """
 
     smooth: bool = True
     monotone: bool = False
-    every: int = 1
     components: int | None = None
     moments: str | None = None
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy import special
 
-from soc_pymc.families.bin_mixtures import MIXTURES
 from soc_pymc.families.components import cell_points, stretching
 from soc_pymc.families.mixture_rows import MixtureCells, all_rows, solved
 from tests.family_records import RECORDS
@@ -124,19 +123,6 @@ def test_points_of_cells_keep_means_and_stay_possible():
     assert (successes <= trials).all()
     assert items @ successes == pytest.approx(y.sum())
     assert items @ trials == pytest.approx(n.sum())
-
-
-def test_components_of_five_steps_move_to_both_curves(name):
-    rng, mixture = np.random.default_rng(2), MIXTURES[name]
-    weight = rng.dirichlet(np.ones(12), 6)
-    place, sd = np.tile(np.linspace(-3.0, 2.0, 12), (6, 1)), np.full((6, 12), 0.5)
-    first, spread = np.linspace(-4.0, 4.0, 6), np.geomspace(0.01, 3.0, 6)
-    _, places, sds = mixture.adjusted((weight, place, sd), first, spread)
-    record = RECORDS[name]
-    laws = record.theta(*record.family.mixtures.parameters(places + first[:, None], sds**2))
-    level, second = curves_of_mixture(name, weight, laws)
-    assert level == pytest.approx(first, abs=1e-6)
-    assert np.exp(second) == pytest.approx(spread, rel=1e-5)
 
 
 # --- weights -------------------------------------------------------------------------------------

@@ -20,11 +20,11 @@ def counts(rng, exposure, log_mean, log_cv2, score=0.5):
     )
 
 
-def per_bin(frame, edges=(), kind=soc.PoissonItems, **options):
+def per_bin(frame, edges=(), kind=soc.PoissonItems):
     """The fit without smoothing, and its estimates by bin."""
     items = kind(frame, **ROLES[kind])
     stats = soc.summarize(items, edges=list(edges), on_leakage="ignore", **QUIET)
-    fit = soc.fit(stats, method=soc.FiveSteps(smooth=False, **options), **QUIET)
+    fit = soc.fit(stats, method=soc.FiveSteps(smooth=False), **QUIET)
     return fit, fit.data["per_bin"].to_dataset()
 
 
@@ -162,21 +162,6 @@ def test_estimates_follow_units_and_ignore_order():
     _, shuffled = per_bin(frame.sample(frac=1, random_state=0), edges)
     np.testing.assert_allclose(shuffled["mean"], estimates["mean"], rtol=1e-12)
     np.testing.assert_allclose(shuffled["variance"], estimates["variance"], rtol=1e-9)
-
-
-def test_every_nth_bin_is_fitted(example):
-    """Section 5.2: the others are NaN and take their nearest neighbour's estimate."""
-    stats = example("gamma").statistics
-    few, every = (
-        soc.fit(stats, method=soc.FiveSteps(smooth=False, every=n), **QUIET) for n in (5, 1)
-    )
-    estimates = few.data["per_bin"]["mean"].to_numpy()
-    fitted = np.flatnonzero(~np.isnan(estimates))
-    assert fitted.tolist() == [0, 5, 10, 15]
-    np.testing.assert_array_equal(estimates[fitted], every.data["per_bin"]["mean"][fitted])
-    score = few.data["constant_data"]["score"].to_numpy()
-    curve = soc.calibration_curves(few, score)["mean"].to_numpy().ravel()
-    assert set(curve) == set(curve[fitted])
 
 
 def test_the_search_finds_the_higher_of_two_maxima():

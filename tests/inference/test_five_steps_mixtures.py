@@ -3,15 +3,16 @@
 import numpy as np
 import pandas as pd
 import pytest
-from scipy import integrate, special
+from scipy import integrate, optimize, special
 from scipy import stats as laws
 from scipy.interpolate import CubicSpline
 
 import soc_pymc as soc
-from soc_pymc.families.bin_mixtures import fixed_weights, free_normals, normals_step
 from soc_pymc.families.components import inverse_trigamma
+from soc_pymc.inference.five_steps.mixtures import CURVES, adjusted, fixed_weights
 from soc_pymc.posterior.predictive import posterior_of
 from tests.examples import CASES
+from tests.family_records import RECORDS
 
 QUIET = {"progress": False}
 STEPS = soc.FiveSteps()
@@ -41,45 +42,31 @@ def normals(values):
     return soc.fit(values, soc.NormalMixture(), STEPS, **QUIET)
 
 
-def test_the_gap_bounds_the_missing_likelihood():
-    """2,000 plain EM steps end no higher than the search, and no higher than its certificate."""
+def test_em_ends_near_the_highest_likelihood():
+    """No weights gain more than max_r sum n density_r / f - n nats: within 3 of it after EM."""
     rng = np.random.default_rng(0)
-    places = np.linspace(-3, 3, 25)
+    places = np.linspace(-3, 3, 100)
     density = np.exp(-0.5 * (rng.normal(0, 1.3, 200)[:, None] - places) ** 2 / 0.5)
     items = rng.integers(1, 50, 200).astype(float)
-    start = np.full(25, 1 / 25)
-    weight, value, gap = fixed_weights(density, items, start, 1e-6)
-    assert gap <= 1e-4  # the ridge of the Newton steps leaves 1e-5
+    weight, value, ended = fixed_weights(density, items, np.full(100, 0.01))
+    assert ended
     assert weight.min() >= 0
     assert weight.sum() == pytest.approx(1.0)
-    em = start
-    for _ in range(2000):
-        em = em * (density.T @ (items / (density @ em))) / items.sum()
-    plain = items @ np.log(density @ em)
-    assert value - 1.0 < plain <= value + gap  # so near comes EM alone
-    coarse = fixed_weights(density, items, start, 5.0)
-    assert value - coarse[1] <= coarse[2] <= 5.0
+    assert value == pytest.approx(items @ np.log(density @ weight))
+    best = optimize.minimize(
+        lambda x: -items @ np.log(density @ special.softmax(x)),
+        np.log(weight + 1e-9),
+        jac=lambda x: negative_slope(density, items, special.softmax(x)),
+        options={"maxiter": 3000, "gtol": 1e-6},
+    )
+    gap = (density.T @ (items / (density @ special.softmax(best.x)))).max() - items.sum()
+    assert gap < 0.1  # the bound shows that the direct search found the maximum
+    assert -best.fun - 3.0 < value <= -best.fun + gap
 
 
-def test_em_of_normals_never_decreases_and_finds_two_modes():
-    """With three known noise sds; both modes to 0.1, a tenth of the noise."""
-    rng = np.random.default_rng(1)
-    n = 4000
-    theta = np.where(rng.random(n) < 0.3, rng.normal(-2, 0.3, n), rng.normal(1, 0.5, n))
-    noise = rng.choice([0.25, 0.5, 1.0], n)
-    value = rng.normal(theta, np.sqrt(noise))
-    weight, mean, variance = np.full(2, 0.5), np.array([-0.5, 0.5]), np.ones(2)
-    trace = [normals_step(value, noise, np.ones(n), weight, mean, variance) for _ in range(60)]
-    assert np.diff(trace).min() > -1e-9
-    sd = np.sqrt(variance + noise[:, None])
-    direct = np.log((weight * laws.norm.pdf(value[:, None], mean, sd)).sum(axis=1)).sum()
-    now = normals_step(value, noise, np.ones(n), weight, mean, variance)
-    assert now == pytest.approx(direct, rel=1e-10)
-    _, ended = free_normals(value, noise, np.ones(n), weight, mean, variance, 1e-3, 2000)
-    assert ended
-    np.testing.assert_allclose(mean, [-2, 1], atol=0.1)
-    np.testing.assert_allclose(weight, [0.3, 0.7], atol=0.03)
-    np.testing.assert_allclose(np.sqrt(variance), [0.3, 0.5], atol=0.15)
+def negative_slope(density, items, weight):
+    """Slope of minus the log likelihood in the logarithms of weights."""
+    return -weight * (density.T @ (items / (density @ weight)) - items.sum())
 
 
 def test_mixtures_are_more_likely_than_one_gamma(counts, gammas):
@@ -92,6 +79,21 @@ def test_mixtures_are_more_likely_than_one_gamma(counts, gammas):
     few = soc.fit(counts, soc.GammaMixture(), soc.FiveSteps(components=30), **QUIET)
     assert few.data["posterior"].sizes["component"] == 30
     assert (few.data["per_bin"]["log_likelihood"].to_numpy() > alone - 0.5).all()
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_components_move_to_both_curves(name):
+    """Means and variances of SciPy's laws of theta, to 1e-6."""
+    rng, record = np.random.default_rng(2), RECORDS[name]
+    weight = rng.dirichlet(np.ones(12), 6)
+    place, sd = np.tile(np.linspace(-3.0, 2.0, 12), (6, 1)), np.full((6, 12), 0.5)
+    first, spread = np.linspace(-4.0, 4.0, 6), np.geomspace(0.01, 3.0, 6)
+    weight, places, sds = adjusted(CURVES[name], (weight, place, sd), first, spread)
+    means, variances = record.theta(*record.family.mixtures.parameters(places, sds**2)).stats("mv")
+    mean, variance = record.family.natural_moments(first, spread)
+    assert (weight * means).sum(axis=1) == pytest.approx(mean, rel=1e-6)
+    within = variances + (means - mean[:, None]) ** 2
+    assert (weight * within).sum(axis=1) == pytest.approx(variance, rel=1e-5)
 
 
 def components(fit, at):

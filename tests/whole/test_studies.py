@@ -51,11 +51,11 @@ def test_lognormal_rates(method):
 
 @pytest.mark.slow
 def test_laplace_effects_by_five_steps():
-    """Seven Normals by bin are 3 to 4% from the oracle, but their posteriors too narrow, as in the
-    paper: on three seeds of 1,000 items a bin squared errors were 1.23 to 1.42 variances."""
+    """In bins of 1,000 items five steps are 1.4 to 1.7% from the oracle, and their posteriors a
+    little too narrow: on three seeds squared errors were 1.04 to 1.08 variances."""
     by_bin, overall, _ = normal.run(20_000, "five", bins=4)
     assert (by_bin["regret"] < 0.1).all()
-    assert 0 < overall["regret"].iloc[0] < 0.05
-    assert 1.0 < overall["expected_ratio"].iloc[0] < 1.7
+    assert 0 < overall["regret"].iloc[0] < 0.03
+    assert 1.0 < overall["expected_ratio"].iloc[0] < 1.2
     assert (np.abs(by_bin["mean"] - by_bin["true_mean"]) < 0.1).all()
     assert (np.abs(by_bin["variance"] / 2 - 1) < 0.25).all()

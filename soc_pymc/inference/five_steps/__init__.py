@@ -3,7 +3,9 @@
 Source: Muralidharan and Najmi, "Second Order Calibration", Section 3.
 """
 
-from dataclasses import fields
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,14 +13,24 @@ import xarray as xr
 
 from ..._lib.arrays import Floats
 from ..._lib.errors import FitError
+from ..._model.mixture_design import joint_cells
+from ..._model.rows import Rows, positions, rows_of
+from ..._model.terms import axis_of
 from ...data.statistics import Statistics
-from ...families.priors import Spline
+from ...families.family import FAMILIES, Family
+from ...families.monotone import project_monotone
+from ...families.poisson_gamma import match_gammas, moments_of_log
+from ...families.priors import COMPONENTS, Spline
+from ...families.row_sums import RowSums
 from ..fit_tree import bin_table, rank_table
 from ..methods import FiveSteps
-from .bins import GroupFits, StepFits, fit_bins, fit_groups, fit_mixtures
-from .curves import SmoothCurves
+from .bins import Estimates, maximise
+from .curves import KNOTS, Curves, Pair, make_curves, nearest
+from .mixtures import CURVES, adjusted, place_moments, search
 
 _READ = ("mean", "variance", "monotone", "groups")  # fields of priors that five steps use
+_FEWEST = 4  # fewest bins for curves; a group with fewer takes the curves of all items
+_NARROWEST = 2.0 * float(np.log(1e-3))  # second curve where EM begins, relative to the level
 
 
 def run_five_steps(
@@ -26,56 +38,147 @@ def run_five_steps(
 ) -> tuple[xr.DataTree, dict[str, Any]]:
     """A fit's `DataTree`, and the fields of its `Status` without the seconds."""
     _check(stats, prior, method)
-    fits = (fit_mixtures if prior.mixture else fit_bins)(stats, prior, method)
-    bins, observed = bin_table(stats, fits.axes[0])
-    for axis in fits.axes:
-        bins = bins.assign(rank_table(axis).data_vars)
-    bins["edge"] = ("edge", _edges(stats))
-    dims = ("chain", "draw", "bin", "component")
-    components = {name: (dims, values[None, None]) for name, values in fits.components.items()}
-    posterior = fits.curves.posterior(prior).assign(components)
-    groups = None
+    family, posterior = FAMILIES[prior.family], xr.Dataset(coords={"chain": [0], "draw": [0]})
+    rows, data = rows_of(stats, family)
+    data.refuse_mean_only("soc.FiveSteps()")
+    axes = axis_of(prior.mean, stats), axis_of(prior.variance, stats)
+    at = positions(axes[0], rows), positions(axes[1], rows)
+    make = partial(make_curves, prior, method, axes)
+    bins = maximise(family, data, rows.n)
+    failed, notes = int(bins.failed.sum()), _notes(family, data, bins)
+    if prior.mixture:
+        plain = replace(method, smooth=True, monotone=False, moments="plain")
+        start = make_curves(prior, plain, axes, at, rows.n, bins, data.information)
+        curves, moments, parts, failed = _fit_mixtures(
+            stats, prior, method, rows, at, data, start, make
+        )
+        dims = ("chain", "draw", "bin", "component")
+        for name, part in zip(COMPONENTS, parts, strict=True):
+            posterior[name] = dims, part[None, None]
+        notes = [f"{rows.number - failed:,} bins by EM"]
+    else:
+        curves = make(at, rows.n, bins, data.information)
+        logs = moments_of_log(bins.first, bins.second) if family.has_log_moments else ()
+        spread = np.where(bins.at_zero, 0.0, np.exp(bins.second))
+        moments = _moments(family, bins.first, spread, logs, bins.log_likelihood)
+    notes += ["smoothed" if method.smooth else "each as it is"]
+    posterior = posterior.assign(curves.variables(prior))
     if prior.groups and stats.groups:
-        groups = fit_groups(stats, prior, method, fits)
-        posterior = posterior.merge(groups.posterior)
-    if isinstance(fits.curves, SmoothCurves):
-        bins.attrs["storage_error"] = fits.curves.error
-    per_bin = xr.Dataset({name: ("bin", values) for name, values in fits.moments.items()})
-    parts = {"posterior": posterior, "observed_data": observed, "constant_data": bins}
-    tree = xr.DataTree.from_dict({**parts, "per_bin": per_bin})
-    tree.attrs = {name: stats.data.attrs[name] for name in ("kind", "roles")}
-    return tree, _verdict(fits, method, groups)
-
-
-def _edges(stats: Statistics) -> Floats:
-    """Cuts between occupied bins; an empty bin belongs to its nearer neighbour."""
+        of_groups, number, more = _fit_groups(stats, prior, method, axes, curves)
+        posterior, failed = posterior.merge(of_groups), failed + more
+        notes += [f"{number:,} groups by themselves"]
+    constant, observed = bin_table(stats, axes[0])
+    constant = constant.assign({**rank_table(axes[0]), **rank_table(axes[1])})
     occupied = np.flatnonzero(stats.data["n"].to_numpy() > 0)
-    return stats.edges[(occupied[:-1] + occupied[1:] - 1) // 2]
-
-
-def _verdict(fits: StepFits, method: FiveSteps, groups: GroupFits | None) -> dict[str, Any]:
-    failed, parts = int(fits.failed.sum()), list(fits.notes)
-    parts += [f"one in {method.every} of {len(fits.fitted):,}"] * (method.every > 1)
-    parts += ["smoothed" if method.smooth else "each as it is"]
-    if groups is not None:
-        parts += [f"{groups.own:,} groups by themselves"]
-        failed += groups.failed
-    reason = ", ".join(parts)
+    # an empty bin belongs to its nearer neighbour
+    constant["edge"] = ("edge", stats.edges[(occupied[:-1] + occupied[1:] - 1) // 2])
+    per_bin = xr.Dataset({name: ("bin", x) for name, x in {**moments, "n_items": rows.n}.items()})
+    contents = {"observed_data": observed, "constant_data": constant, "per_bin": per_bin}
+    tree = xr.DataTree.from_dict({"posterior": posterior, **contents})
+    tree.attrs = {name: stats.data.attrs[name] for name in ("kind", "roles")}
     if failed:
-        reason += f"; the search failed in {failed:,} bins: use fewer bins, or soc.VI()"
-    return {"converged": not failed, "reason": reason, "pareto_k": None, "ess_fraction": None}
+        notes[-1] += f"; the search failed in {failed:,} bins: use fewer bins, or soc.VI()"
+    verdict = {"converged": not failed, "reason": ", ".join(notes)}
+    return tree, verdict | {"pareto_k": None, "ess_fraction": None}
+
+
+def _notes(family: Family, data: RowSums, bins: Estimates) -> list[str]:
+    """Numbers of bins for the status, or an error if none could be fitted."""
+    unfit, lacks = int((~data.can_fit).sum()), f"without {family.outcome.words.unfit}"
+    if not bins.fitted.any():
+        raise FitError(
+            f"none of the {len(bins.fitted):,} bins could be fitted ({unfit:,} {lacks}): five "
+            "steps estimate each bin by itself, so use fewer bins, or soc.VI()"
+        )
+    notes = [f"{int(bins.fitted.sum()):,} bins by maximum likelihood"]
+    notes += [f"{int(bins.at_zero.sum()):,} at variance 0"] * bool(bins.at_zero.any())
+    return notes + [f"{unfit:,} more {lacks} left to their neighbours"] * (unfit > 0)
+
+
+def _moments(
+    family: Family, first: Floats, spread: Floats, logs: Sequence[Floats], value: Floats
+) -> dict[str, Floats]:
+    """Moments of theta, of log theta where it has them, and log likelihoods."""
+    names = ("mean", "variance", "mean_log", "variance_log")
+    moments = zip(names, (*family.natural_moments(first, spread), *logs), strict=False)
+    return {**dict(moments), "log_likelihood": value}
+
+
+def _fit_mixtures(
+    stats: Statistics,
+    prior: Any,
+    method: FiveSteps,
+    rows: Rows,
+    positions: Pair,
+    data: RowSums,
+    start: Curves,
+    make: Callable[..., Curves],
+) -> tuple[Curves, dict[str, Floats], list[Floats], int]:
+    """Curves, moments by bin, components less the first curve, and how many bins failed.
+
+    EM begins at smooth curves, because estimates of single bins are noisy.
+    """
+    family, cells = FAMILIES[prior.family], joint_cells(stats, type(prior).__name__)
+    # joint cells may have wider bins than the conjugate fit
+    numbers, wide = np.unique(rows.bin // max(stats.coarse, 1), return_inverse=True)
+    n = np.bincount(wide, rows.n)
+    u, v = (np.bincount(wide, rows.n * x) / n for x in positions)
+    first, second = start.at((u, v))
+    begin = first, np.maximum(second, data.level()[1] + _NARROWEST)
+    parts, value, ended = search(family, cells, numbers, begin, method.components)
+    if not ended.any():
+        raise FitError(f"EM ended in none of {len(n):,} bins: use fewer components, or soc.VI()")
+    first, spread = CURVES[family.name](*parts)
+    logs = place_moments(*parts) if family.has_log_moments else ()
+    table, second = _moments(family, first, spread, logs, value), np.log(spread)
+    if method.moments == "log":
+        first, second = match_gammas(*logs)
+
+    def information(*curves: Floats) -> Pair:
+        one, other = data.information(*(x[wide] for x in curves))
+        return np.bincount(wide, one), np.bincount(wide, other)
+
+    bins = Estimates(first, second, value, ~ended, ended, ~ended)
+    curves, known = make((u, v), n, bins, information), np.flatnonzero(ended)
+    weight, place, sd = (x[known[nearest(u, known)]] for x in parts)
+    first, second = curves.at((u, v))
+    target = moments_of_log if method.moments == "log" else lambda a, b: (a, np.exp(b))
+    of_parts = place_moments if method.moments == "log" else CURVES[family.name]
+    weight, place, sd = adjusted(of_parts, (weight, place, sd), *target(first, second))
+    if not method.smooth:
+        curves = Curves((first[wide], second[wide]))
+    moments = {name: x[wide] for name, x in table.items()}
+    adjusted_parts = [x[wide] for x in (weight, place - first[:, None], sd)]
+    return curves, moments, adjusted_parts, int((~ended)[wide].sum())
+
+
+def _fit_groups(
+    stats: Statistics, prior: Any, method: FiveSteps, axes: Any, pooled: Curves
+) -> tuple[xr.Dataset, int, int]:
+    """Curves of all groups at the pooled knots, groups with their own curves, and failed bins."""
+    family, number, every = FAMILIES[prior.family], 0, []
+    rows, data = rows_of(stats, family, grouped=True)
+    at, bins = (positions(axes[0], rows), positions(axes[1], rows)), maximise(family, data, rows.n)
+    for code in range(len(stats.groups)):
+        curves, part = pooled.values, bins._replace(fitted=bins.fitted & (rows.group == code))
+        if part.fitted.sum() >= _FEWEST:
+            smooth = make_curves(prior, method, axes, at, rows.n, part, data.information)
+            curves, number = smooth.at(pooled.knots), number + 1
+            if method.monotone or prior.monotone:  # between the pooled knots the spline differs
+                curves = project_monotone(curves[0][None], pooled.knots[0])[0], curves[1]
+        every.append(curves)
+    names = [f"{name}_of_group" for name in prior.curve_names]
+    table = zip(names, KNOTS, map(np.array, zip(*every, strict=True)), strict=True)
+    variables = {name: (("chain", "draw", "group", dim), x[None, None]) for name, dim, x in table}
+    posterior = xr.Dataset(variables, {"group": list(stats.groups)})
+    return posterior, number, int(bins.failed.sum())
 
 
 def _check(stats: Statistics, prior: Any, method: FiveSteps) -> None:
     """Refuse options that five steps cannot use."""
-    name = type(prior).__name__
-    if method.components is not None and not prior.mixture:
-        raise FitError(
-            f"FiveSteps(components=) counts a mixture's: use soc.{name}Mixture(), or leave it out"
-        )
-    plain = type(prior)()
-    unused = [f.name for f in fields(prior) if f.name not in _READ]
-    changed = [n for n in unused if getattr(prior, n) != getattr(plain, n)]
+    name, plain = type(prior).__name__, type(prior)()
+    changed = [f.name for f in fields(prior) if f.name not in _READ]
+    changed = [n for n in changed if getattr(prior, n) != getattr(plain, n)]
     for curve in ("mean", "variance"):
         given = getattr(prior, curve)
         known = Spline(scale=given.scale)
@@ -86,8 +189,18 @@ def _check(stats: Statistics, prior: Any, method: FiveSteps) -> None:
             f"five steps read only scale=, monotone= and groups= of a prior, and cannot use "
             f"soc.{name}({', '.join(changed)}): leave these out, or use soc.VI()"
         )
+    if method.components is not None and not prior.mixture:
+        raise FitError(
+            f"FiveSteps(components=) counts a mixture's: use soc.{name}Mixture(), or leave it out"
+        )
     if prior.groups and stats.groups and not method.smooth:
         raise FitError(
             f"curves that are steps are of one category, and the statistics have "
             f"{len(stats.groups):,} groups: pool them with soc.{name}(groups=False), or smooth"
+        )
+    if method.moments == "log" and not FAMILIES[prior.family].has_log_moments:
+        raise FitError(f'soc.{name}() has no moments of log theta: use moments="plain"')
+    if method.moments == "log" and prior.mixture and method.monotone:
+        raise FitError(
+            f'soc.{name}() cannot be made monotone with moments="log": use moments="plain"'
         )

@@ -1,0 +1,167 @@
+"""Special functions that SciPy lacks: compiled, without cancellation at large arguments.
+
+Differences of log Gamma functions cancel. Loader's saddle-point form (2000) of probabilities has
+terms that do not: deviances, and the remainders of Stirling's formula.
+"""
+
+import math
+from threading import Lock
+from typing import Any
+
+import numba
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import special
+
+from .._lib.arrays import Floats
+
+_HALF_LOG_2PI = 0.5 * float(np.log(2.0 * np.pi))
+_LEAST_STIRLING = 16.0  # smallest argument for Stirling's series
+_LEAST_POLYGAMMA = 10.0  # and of those of polygamma functions
+_NEAR = 0.3  # largest argument of a series about 0
+_COMPILING = Lock()
+
+_jit = numba.njit(cache=True, nogil=True, error_model="numpy")
+
+
+def compiled(function: Any, *numbers: ArrayLike) -> Floats:
+    """A ufunc of real numbers, compiled at first use: threads that compile together would warn."""
+    with _COMPILING:
+        if not function.types:
+            function.add(f"float64({', '.join(['float64'] * len(numbers))})")
+            function.disable_compile()
+    return np.asarray(function(*numbers))
+
+
+@_jit
+def log1pmx(x):  # type: ignore[no-untyped-def]
+    """log(1 + x) - x for x > -1, by a series in x/(2 + x) near 0."""
+    if not abs(x) < _NEAR:
+        return math.log1p(x) - x
+    u = x / (2.0 + x)
+    w = u * u
+    tail = w * (1 / 3 + w * (1 / 5 + w * (1 / 7 + w * (1 / 9 + w * (1 / 11 + w * (
+        1 / 13 + w * (1 / 15 + w * (1 / 17 + w / 19))))))))  # fmt: skip
+    return 2.0 * u * tail - x * u
+
+
+@_jit
+def stirling(x):  # type: ignore[no-untyped-def]
+    """Log Gamma(x) - [(x - 1/2) log x - x + log(2 pi)/2] for x >= 16, and its derivative."""
+    z = 1.0 / x
+    w = z * z
+    value = z * (1 / 12 - w * (1 / 360 - w * (1 / 1260 - w * (1 / 1680 - w / 1188))))
+    slope = -w * (1 / 12 - w * (3 / 360 - w * (5 / 1260 - w * (7 / 1680 - w * 9 / 1188))))
+    return value, slope
+
+
+@_jit
+def stirling_rest(x):  # type: ignore[no-untyped-def]
+    """Value of `stirling` for every x > 0."""
+    if x < _LEAST_STIRLING:
+        return math.lgamma(x + 1.0) - (x + 0.5) * math.log(x) + x - _HALF_LOG_2PI
+    return stirling(x)[0]
+
+
+@_jit
+def deviance(x, away, mean):  # type: ignore[no-untyped-def]
+    """X log(x / mean) + mean - x for x > 0, given also an exact away = mean - x."""
+    if abs(away) < _NEAR * x:
+        return -x * log1pmx(away / x)
+    return x * (math.log(x) - math.log(mean)) + away
+
+
+@_jit
+def polygammas(x):  # type: ignore[no-untyped-def]
+    """Psi, psi' and psi'' of x > 0."""
+    first = second = third = 0.0
+    while x < _LEAST_POLYGAMMA:
+        z = 1.0 / x
+        first -= z
+        second += z * z
+        third -= 2.0 * z * z * z
+        x += 1.0
+    z = 1.0 / x
+    w = z * z
+    first += math.log(x) - 0.5 * z - w * (1 / 12 - w * (1 / 120 - w * (1 / 252 - w * (
+        1 / 240 - w * (1 / 132 - w * 691 / 32760)))))  # fmt: skip
+    second += z + 0.5 * w + z * w * (1 / 6 - w * (1 / 30 - w * (1 / 42 - w * (
+        1 / 30 - w * (5 / 66 - w * 691 / 2730)))))  # fmt: skip
+    third -= w + z * w + w * w * (1 / 2 - w * (1 / 6 - w * (1 / 6 - w * (
+        3 / 10 - w * (5 / 6 - w * 691 / 210)))))  # fmt: skip
+    return first, second, third
+
+
+@_jit
+def negative_binomial(count, shape, expected):  # type: ignore[no-untyped-def]
+    """`log_negative_binomial` of numbers."""
+    ratio = expected / shape
+    if not count > 0.0:
+        return -shape * math.log1p(ratio)
+    if expected == 0.0:
+        return -np.inf
+    both = shape + count
+    # distance of each from its mean given their sum, from their difference, which is exact
+    away = (expected - count) / (1.0 + ratio)
+    parts = deviance(count, away, both * (ratio / (1.0 + ratio)))
+    parts += deviance(shape, -away, both / (1.0 + ratio))
+    rest = stirling_rest(both) - stirling_rest(shape) - stirling_rest(count)
+    return rest - parts - 0.5 * (math.log(2.0 * math.pi * count) + math.log1p(count / shape))
+
+
+@numba.vectorize(cache=True)
+def _negative_binomials(count, shape, expected):  # type: ignore[no-untyped-def]
+    return negative_binomial(count, shape, expected)
+
+
+@numba.vectorize(cache=True)
+def _gamma_kernels(shape, x):  # type: ignore[no-untyped-def]
+    if not x > 0.0:
+        return 0.0
+    rest = 0.5 * math.log(shape) + _HALF_LOG_2PI + stirling_rest(shape)
+    return math.exp(-deviance(shape, x - shape, x) - rest)
+
+
+@numba.vectorize(cache=True)
+def _beta_kernels(x, rest, a, b):  # type: ignore[no-untyped-def]
+    if not (x > 0.0 and rest > 0.0):
+        return 0.0
+    m = a + b
+    away = m * x - a if x < 0.5 else b - m * rest
+    log = stirling_rest(m) - stirling_rest(a) - stirling_rest(b) - _HALF_LOG_2PI
+    log += 0.5 * math.log(a / m * b) - deviance(a, away, m * x) - deviance(b, -away, m * rest)
+    return math.exp(log)
+
+
+def log_negative_binomial(count: ArrayLike, shape: ArrayLike, expected: ArrayLike) -> Floats:
+    """Log probability of a negative binomial count with this mean and Gamma shape."""
+    return compiled(_negative_binomials, count, shape, expected)
+
+
+def gamma_kernel(shape: ArrayLike, x: ArrayLike) -> Floats:
+    """x^a e^-x / Gamma(a + 1), with a relative error that does not grow with the shape."""
+    return compiled(_gamma_kernels, shape, x)
+
+
+def beta_kernel(x: ArrayLike, rest: ArrayLike, a: ArrayLike, b: ArrayLike) -> Floats:
+    """x^a (1 - x)^b / B(a, b), given also rest = 1 - x with all its digits."""
+    return compiled(_beta_kernels, x, rest, a, b)
+
+
+def negative_binomial_tail(
+    count: Floats, shape: Floats, ratio: Floats, above: bool = False
+) -> Floats:
+    """P(Y <= count), or P(Y > count), of counts of mean shape times ratio and this Gamma shape.
+
+    An incomplete beta function at ratio / (1 + ratio), or at its complement if that is smaller.
+    """
+    direct, mirrored = (
+        (special.betainc, special.betaincc) if above else (special.betaincc, special.betainc)
+    )
+    below = ratio <= 1.0
+    low, high = np.where(below, ratio, 1.0), np.where(below, 1.0, ratio)
+    return np.where(
+        below,
+        direct(count + 1.0, shape, low / (1.0 + low)),
+        mirrored(shape, count + 1.0, 1.0 / (1.0 + high)),
+    )
