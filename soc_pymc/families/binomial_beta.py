@@ -19,7 +19,7 @@ from scipy import special
 from .._lib.arrays import Floats
 from . import poisson_gamma
 from .beta_forms import beta_binomial_ends, log_beta_binomial
-from .special_functions import beta_kernel
+from .special_functions import beta_kernel, beta_tail
 
 _LEAST = -230.0  # second curve below which all is Binomial to all digits, and squares overflow
 _FAR = 600.0  # logits of draws beyond which tails are those of a power of the odds
@@ -162,7 +162,8 @@ def simulate(
 
 def above(cut: Floats, a: Floats, b: Floats) -> Floats:
     """P(theta > cut)."""
-    return np.asarray(special.betaincc(a, b, np.clip(cut, 0.0, 1.0)))
+    inside = np.clip(cut, 0.0, 1.0)
+    return beta_tail(inside, 1.0 - inside, a, b)
 
 
 def excess(cut: Floats, a: Floats, b: Floats) -> Floats:
@@ -180,7 +181,7 @@ def shortfall(cut: Floats, a: Floats, b: Floats) -> Floats:
 def _excess(cut: Floats, rest: Floats, a: Floats, b: Floats) -> Floats:
     """(mean - c) P(theta > c) + c^a (1 - c)^b / (B(a, b) (a + b)), given also rest = 1 - c."""
     away = np.where(cut < 0.5, a - (a + b) * cut, (a + b) * rest - b)
-    tail = np.where(cut < 0.5, special.betaincc(a, b, cut), special.betainc(b, a, rest))
+    tail = beta_tail(cut, rest, a, b)
     return np.maximum(away * tail + beta_kernel(cut, rest, a, b), 0.0) / (a + b)
 
 
@@ -194,9 +195,7 @@ def draw_theta(a: Floats, b: Floats, rngs: tuple[np.random.Generator, ...]) -> F
 def above_drawn(logit: Floats, a: Floats, b: Floats) -> Floats:
     """P(theta > a draw of `draw_theta`)."""
     logit, a, b = np.broadcast_arrays(logit, a, b)
-    low = logit <= 0
-    theta = special.expit(np.where(low, logit, -logit))
-    found = np.where(low, special.betaincc(a, b, theta), special.betainc(b, a, theta))
+    found = beta_tail(special.expit(logit), special.expit(-logit), a, b)
     far = np.abs(logit) > _FAR
     if far.any():  # odds below all numbers
         side = logit[far] < 0

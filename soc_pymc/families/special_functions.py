@@ -19,6 +19,8 @@ _HALF_LOG_2PI = 0.5 * float(np.log(2.0 * np.pi))
 _LEAST_STIRLING = 16.0  # smallest argument for Stirling's series
 _LEAST_POLYGAMMA = 10.0  # and of those of polygamma functions
 _NEAR = 0.3  # largest argument of a series about 0
+_ERROR, _MOST_TERMS = 2e-15, 10_000  # of the continued fraction of a Beta's tail
+_LARGE = 1e5  # smaller parameter beyond which it has hundreds of terms
 _COMPILING = Lock()
 
 _jit = numba.njit(cache=True, nogil=True, error_model="numpy")
@@ -122,8 +124,8 @@ def _gamma_kernels(shape, x):  # type: ignore[no-untyped-def]
     return math.exp(-deviance(shape, x - shape, x) - rest)
 
 
-@numba.vectorize(cache=True)
-def _beta_kernels(x, rest, a, b):  # type: ignore[no-untyped-def]
+@_jit
+def _beta_kernel(x, rest, a, b):  # type: ignore[no-untyped-def]
     if not (x > 0.0 and rest > 0.0):
         return 0.0
     m = a + b
@@ -131,6 +133,46 @@ def _beta_kernels(x, rest, a, b):  # type: ignore[no-untyped-def]
     log = stirling_rest(m) - stirling_rest(a) - stirling_rest(b) - _HALF_LOG_2PI
     log += 0.5 * math.log(a / m * b) - deviance(a, away, m * x) - deviance(b, -away, m * rest)
     return math.exp(log)
+
+
+@_jit
+def _beta_fraction(x, rest, a, b):  # type: ignore[no-untyped-def]
+    """P(theta <= x) over `beta_kernel` for x up to (a + 1) / (a + b + 2).
+
+    The continued fraction of Didonato and Morris (1992), Algorithm 708.
+    """
+    m = a + b
+    lean = (a - m * x if x < 0.5 else m * rest - b) + 1.0
+    inverse = 1.0 / (a + 1.0)
+    last, value = 0.0, 1.0 / (a * lean * inverse)
+    bottom = value  # denominator of the last convergent, over that of this one
+    for n in range(1, _MOST_TERMS):
+        share = n * (b - n) * x * inverse
+        top = (a + n - 1.0) * (m + n - 1.0) * x * inverse * share
+        inverse = 1.0 / (a + 2.0 * n + 1.0)
+        term = n + share + (a + n) * (lean + n * (1.0 + rest)) * inverse
+        scale = 1.0 / (term + top * bottom)
+        new = (term * value + top * last) * scale
+        last, bottom = value * scale, scale
+        if abs(new - value) <= _ERROR * new:
+            return new
+        value = new
+    return value
+
+
+@numba.vectorize(cache=True)
+def _beta_kernels(x, rest, a, b):  # type: ignore[no-untyped-def]
+    return _beta_kernel(x, rest, a, b)
+
+
+@numba.vectorize(cache=True)
+def _beta_tails(x, rest, a, b):  # type: ignore[no-untyped-def]
+    if not x > 0.0:
+        return 1.0
+    kernel = _beta_kernel(x, rest, a, b)
+    if x < (a + 1.0) / (a + b + 2.0):
+        return 1.0 - min(kernel * _beta_fraction(x, rest, a, b), 1.0)
+    return min(kernel * _beta_fraction(rest, x, b, a), 1.0) if rest > 0.0 else 0.0
 
 
 def log_negative_binomial(count: ArrayLike, shape: ArrayLike, expected: ArrayLike) -> Floats:
@@ -146,6 +188,16 @@ def gamma_kernel(shape: ArrayLike, x: ArrayLike) -> Floats:
 def beta_kernel(x: ArrayLike, rest: ArrayLike, a: ArrayLike, b: ArrayLike) -> Floats:
     """x^a (1 - x)^b / B(a, b), given also rest = 1 - x with all its digits."""
     return compiled(_beta_kernels, x, rest, a, b)
+
+
+def beta_tail(x: Floats, rest: Floats, a: Floats, b: Floats) -> Floats:
+    """P(theta > x), given also rest = 1 - x with all its digits.
+
+    SciPy's takes ten times as long where a and b are moderate, and serves where both are large.
+    """
+    large = np.minimum(a, b) > _LARGE
+    tail = compiled(_beta_tails, x, rest, np.where(large, 1.0, a), np.where(large, 1.0, b))
+    return np.where(large, special.betaincc(a, b, x), tail) if large.any() else tail
 
 
 def negative_binomial_tail(
