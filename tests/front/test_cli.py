@@ -88,6 +88,24 @@ def test_one_command_does_what_three_do(example, folder):
 
 
 @pytest.mark.slow
+def test_run_ends_with_the_check_and_its_first_advice(example, folder, capsys):
+    known = example("gamma")
+    known.frame.assign(key=np.arange(len(known.frame))).to_parquet("items.parquet")
+    words = ["run", "items.parquet", *flags(known.items.roles), "--id", "key", "--keep", "kept"]
+    run(*words, "--out", "scored.parquet")
+    stats = soc.load_statistics("kept/stats.nc")
+    assert stats.folds == 10  # by the ids
+    result = soc.check(soc.load_fit("kept/fit.nc"), stats, progress=False)
+    *_, title, advice = capsys.readouterr().out.splitlines()
+    assert (title, advice) == (result.title, result.advice[0])
+    with pytest.raises(SystemExit):
+        main(["run", "items.parquet"])
+    assert "soc-pymc run --help" in capsys.readouterr().err
+    assert main(["run", "items.parquet", "--out", "new.parquet"]) == 2
+    assert "soc-pymc run --help" in capsys.readouterr().err
+
+
+@pytest.mark.slow
 def test_options_of_summarize(example, folder):
     """Each option is an argument of the items or of `summarize`."""
     numbers = np.arange(1000)
