@@ -6,37 +6,33 @@ imported when a command first uses them.
 
 import argparse
 import inspect
-import os
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from glob import glob
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import soc_pymc as soc
 
-from .._lib.errors import FitError, ItemsError, StatisticsError
-from ..data.groups import arguments_of, group_roles, is_group, roles_of, roles_of_groups
+from .._lib.errors import FitError, ItemsError
 from ..families.family import FAMILIES, Family, reads_joint
-from ..families.outcomes import OUTCOMES, Outcome
-from ..families.priors import Prior, Spline
+from ..families.outcomes import OUTCOMES
 from ..families.scales import RANK, SCALES
 from ..posterior.items import DRAWS
+from .arguments import (
+    KINDS,
+    PRIORS,
+    Chosen,
+    check_out,
+    flag_of,
+    groups_of,
+    items_of,
+    level_of,
+    method_of,
+    prior_of,
+    source_of,
+    statistics_of,
+)
 
-if TYPE_CHECKING:
-    from ..data.items import Items
-    from ..inference.methods import Method
-
-Chosen = argparse.Namespace
 Run = Callable[[Chosen], None]
-
-PRIORS: dict[str, type[Prior]] = {
-    f"{name.lower()}{ending}": getattr(family, field)
-    for field, ending in (("prior", ""), ("mixture", "-mixture"))
-    for name, family in FAMILIES.items()
-}
-"""Priors by name, the default of each kind of items first."""
-
 
 # --- options -------------------------------------------------------------------------------------
 
@@ -53,18 +49,11 @@ def _switch(name: str, text: str, **settings: Any) -> Option:
     return _option(name, text, **({"action": "store_true"} | settings))
 
 
-def flag_of(role: str) -> str:
-    """A role as an option of the command line."""
-    return "--" + role.replace("_", "-")
-
-
 def _by_kind(text: Callable[[Family], str]) -> str:
     """A default of every family: "gamma for counts, normal for values"."""
     return ", ".join(f"{text(f)} for {f.outcome.words.outcomes}" for f in FAMILIES.values())
 
 
-_KINDS = tuple(OUTCOMES.values())
-_ROLES = ("score", *(role for kind in _KINDS for role in (kind.observed, kind.size)))
 _PATHS = "Parquet or CSV files, or a glob"
 _ITEMS = _option("items", _PATHS, nargs="+")
 _FIT = _option("fit", "a fit, from 'soc-pymc fit'")
@@ -72,7 +61,7 @@ _COLUMNS = (
     _option("--score", "column of the scores (default: as in the fit, where one is read)"),
     *(
         option
-        for kind in _KINDS
+        for kind in KINDS
         for option in (
             _option(flag_of(kind.observed), f"column of the {kind.words.outcomes}"),
             _option(flag_of(kind.size), f"column of the {kind.words.sizes}"),
@@ -120,22 +109,15 @@ _SCORING = (
 )  # fmt: skip
 
 
-class Command(NamedTuple):
-    """A command: its function, the arguments of an example, and its options."""
-
-    run: Run
-    example: str
-    options: tuple[Option, ...]
-
-
-COMMANDS: dict[str, Command] = {}
+COMMANDS: dict[str, tuple[Run, str, tuple[Option, ...]]] = {}
+"""Functions, arguments of an example, and options by name."""
 
 
 def _command(example: str, *options: Option) -> Callable[[Run], Run]:
     """Registers a function as the command of its name; its docstring is the help text."""
 
     def enter(run: Run) -> Run:
-        COMMANDS[run.__name__.replace("_", "-")] = Command(run, example, options)
+        COMMANDS[run.__name__.replace("_", "-")] = run, example, options
         return run
 
     return enter
@@ -172,13 +154,15 @@ def make_parser() -> argparse.ArgumentParser:
 def _call(function: Callable[..., Any], chosen: Chosen, *arguments: Any, **options: Any) -> Any:
     """Calls a function with the options that have the names of its parameters."""
     names = list(inspect.signature(function).parameters)[len(arguments) :]
-    given = {name: value for name, value in vars(chosen).items() if name in names}
-    given = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in given.items()
-        if value is not None
-    }
+    given = {k: v for k, v in vars(chosen).items() if k in names and v is not None}
     return function(*arguments, **(given | options))
+
+
+def _write_csv(table: Any, out: str) -> None:
+    from .._lib.files import replacing
+
+    with replacing(out) as temporary:
+        table.to_csv(temporary, index=False)
 
 
 # --- commands ------------------------------------------------------------------------------------
@@ -193,9 +177,9 @@ def run(chosen: Chosen) -> None:
     """From items to their posteriors in one command, and a check of the fit."""
     from ..posterior.scored_files import is_folder
 
-    items = _items_of(chosen)
+    items = items_of(chosen)
     if not is_folder(chosen.out):
-        _check_out(chosen.out, chosen.items)
+        check_out(chosen.out, chosen.items)
     prior = prior_of(chosen, items.kind, items.group is not None)
     joint = reads_joint(prior) or "auto"
     stats = _call(soc.summarize, chosen, items, joint=joint, cluster=None)
@@ -224,7 +208,7 @@ def run(chosen: Chosen) -> None:
     _option(
         "--equal",
         "quantity that bins hold in equal amounts (default: items)",
-        choices=("items", *(kind.observed for kind in _KINDS if kind.whole)),
+        choices=("items", *(kind.observed for kind in KINDS if kind.whole)),
     ),
     _option("--edges", "take the bins of these saved statistics"),
     _option("--out", "statistics file to write (netCDF)", required=True),
@@ -235,10 +219,10 @@ def summarize(chosen: Chosen) -> None:
 
     options: dict[str, Any] = {"joint": chosen.joint or "auto", "cluster": None, "date": None}
     options["edges"] = soc.load_statistics(chosen.edges).edges if chosen.edges else None
-    names = list(_items_of(chosen).roles.values())
-    _check_out(chosen.out, chosen.items)
-    with on_engine(chosen.engine, _source_of(chosen), names) as source:
-        stats = _call(soc.summarize, chosen, _items_of(chosen, source=source), **options)
+    names = list(items_of(chosen).roles.values())
+    check_out(chosen.out, chosen.items)
+    with on_engine(chosen.engine, source_of(chosen), names) as source:
+        stats = _call(soc.summarize, chosen, items_of(chosen, source=source), **options)
     stats.save(chosen.out)
     print(f"{stats!r} -> {chosen.out}")
 
@@ -258,7 +242,7 @@ def summarize(chosen: Chosen) -> None:
 def fit(chosen: Chosen) -> None:
     """Fit the hierarchical model to statistics."""
     method = method_of(chosen)
-    _check_out(chosen.out, [chosen.statistics])
+    check_out(chosen.out, [chosen.statistics])
     start = soc.load_fit(chosen.start) if chosen.start else None
     stats = soc.load_statistics(chosen.statistics)
     stats = stats.window(chosen.window) if chosen.window else stats
@@ -289,9 +273,9 @@ def curves(chosen: Chosen) -> None:
     import pandas as pd
     import xarray as xr
 
-    _check_out(chosen.out, [chosen.fit])
+    check_out(chosen.out, [chosen.fit])
     fitted = soc.load_fit(chosen.fit)
-    options = {"group": _level_of(chosen, fitted), "exposure": chosen.exposure}
+    options = {"group": level_of(chosen, fitted), "exposure": chosen.exposure}
     draws = soc.calibration_curves(fitted, **options)
     if fitted.atoms:
         at_atoms = soc.calibration_curves(fitted, fitted.atoms, **options)
@@ -320,7 +304,7 @@ def posteriors(chosen: Chosen) -> None:
     if chosen.group and not fitted.groups:
         columns = ",".join(chosen.group)
         raise FitError(f"--group {columns}: {chosen.fit} has no groups, leave it out")
-    items = _items_of(chosen, fitted)
+    items = items_of(chosen, fitted)
     try:
         written = _call(soc.item_posteriors, chosen, fitted, items)
     except ItemsError as error:
@@ -340,7 +324,7 @@ def posteriors(chosen: Chosen) -> None:
 )
 def export_prior(chosen: Chosen) -> None:
     """The prior as a small file, to score items where requests are answered."""
-    _check_out(chosen.out, [chosen.fit])
+    check_out(chosen.out, [chosen.fit])
     print(f"prior -> {soc.export_prior(soc.load_fit(chosen.fit), chosen.out)}")
 
 
@@ -356,7 +340,7 @@ def export_prior(chosen: Chosen) -> None:
 )
 def sql(chosen: Chosen) -> None:
     """Posterior of every item, as SQL for a warehouse."""
-    groups = list(_groups_of(chosen).values()) or None
+    groups = list(groups_of(chosen).values()) or None
     fitted = soc.load_fit(chosen.fit)
     print(_call(soc.posterior_sql, chosen, fitted, chosen.table, group=groups))
 
@@ -369,21 +353,7 @@ def sql(chosen: Chosen) -> None:
 def check(chosen: Chosen) -> None:
     """Whether the fit describes the items."""
     fitted = soc.load_fit(chosen.fit)
-    print(_call(soc.check, chosen, fitted, _statistics_of(chosen) or _items_of(chosen, fitted)))
-
-
-def _statistics_of(chosen: Chosen) -> Any:
-    """The statistics that were given in place of items; None for items."""
-    if not chosen.items[0].endswith(".nc"):
-        return None
-    if len(chosen.items) > 1:
-        raise StatisticsError("give one file of statistics, or files of items")
-    flags = [flag_of(role) for role in (*_ROLES, "group", "by") if getattr(chosen, role)]
-    if flags:
-        raise StatisticsError(
-            f"{', '.join(flags)}: statistics have no columns, leave these out or give the items"
-        )
-    return soc.load_statistics(chosen.items[0])
+    print(_call(soc.check, chosen, fitted, statistics_of(chosen) or items_of(chosen, fitted)))
 
 
 @_command(
@@ -396,7 +366,7 @@ def _statistics_of(chosen: Chosen) -> Any:
 def report(chosen: Chosen) -> None:
     """A report on a fit and its items, as one HTML page."""
     fitted = soc.load_fit(chosen.fit)
-    print(f"report -> {_call(soc.report, chosen, fitted, _items_of(chosen, fitted))}")
+    print(f"report -> {_call(soc.report, chosen, fitted, items_of(chosen, fitted))}")
 
 
 @_command(
@@ -430,7 +400,7 @@ def compare(chosen: Chosen) -> None:
 )  # fmt: skip
 def drift(chosen: Chosen) -> None:
     """What moved from day to day, and the days on which outcomes no longer fitted, as CSV."""
-    _check_out(chosen.out, [chosen.statistics, *([chosen.fit] if chosen.fit else [])])
+    check_out(chosen.out, [chosen.statistics, *([chosen.fit] if chosen.fit else [])])
     stats = soc.load_statistics(chosen.statistics)
     result = _call(soc.drift, chosen, stats, soc.load_fit(chosen.fit) if chosen.fit else None)
     _write_csv(result.table, chosen.out)
@@ -450,136 +420,3 @@ def demo(chosen: Chosen) -> None:
     if chosen.items < 1000:
         raise FitError(f"--items {chosen.items}: the demo needs at least 1000")
     run(Path(chosen.out), items=chosen.items, seed=chosen.seed or 0)
-
-
-# --- from options to arguments -------------------------------------------------------------------
-
-
-def _write_csv(table: Any, out: str) -> None:
-    from .._lib.files import replacing
-
-    with replacing(out) as temporary:
-        table.to_csv(temporary, index=False)
-
-
-def _items_of(chosen: Chosen, fitted: "soc.Fit | None" = None, source: Any = None) -> "Items":
-    """The items that the options describe; missing columns are those of a fit.
-
-    The default column of groups is that of a fit with groups; ids and folds have no default.
-    """
-    from ..data.items import ITEMS
-
-    known = roles_of(fitted.data.attrs) if fitted is not None else {}
-    if fitted is None or not fitted.groups:
-        known = {role: column for role, column in known.items() if not is_group(role)}
-    kind = _kind_of(chosen, known)
-    roles = ["score", kind.observed, kind.size]
-    if getattr(chosen, "score_only", False):
-        if getattr(chosen, kind.observed):
-            raise StatisticsError(f"--score-only reads no outcomes: leave out {flag_of(roles[1])}")
-        roles.remove(kind.observed)
-        if not (getattr(chosen, kind.size) or (fitted and fitted.prior.exposure)):
-            roles.remove(kind.size)
-    names = {role: getattr(chosen, role) or known.get(role, "") for role in roles}
-    missing = [flag_of(role) for role, name in names.items() if not name]
-    if missing:
-        raise StatisticsError(_which(chosen, ", ".join(missing)))
-    names |= _groups_of(chosen) or group_roles(known)
-    for role in ("id", "fold", "cluster", "date"):
-        if getattr(chosen, role, None):
-            names[role] = getattr(chosen, role)
-    items: Items = ITEMS[kind.kind](
-        _source_of(chosen) if source is None else source, **arguments_of(names)
-    )
-    return items
-
-
-def _which(chosen: Chosen, flags: str) -> str:
-    return f"say which columns to use: {flags} (soc-pymc {chosen.command} --help)"
-
-
-def _source_of(chosen: Chosen) -> Any:
-    """One path or glob, or a list of them."""
-    return chosen.items[0] if len(chosen.items) == 1 else chosen.items
-
-
-def _groups_of(chosen: Chosen) -> dict[str, str]:
-    """Columns of groups by role: repeated options, or one with a list, unless it is a column."""
-    columns: list[str] = getattr(chosen, "group", None) or []
-    if len(columns) == 1 and "," in columns[0]:
-        from ..data.tables import column_names
-
-        # SQL is written without a look at the items
-        known = column_names(_source_of(chosen)) if hasattr(chosen, "items") else ()
-        if columns[0] not in known:
-            columns = [column.strip() for column in columns[0].split(",")]
-    return roles_of_groups(columns) if columns else {}
-
-
-def _level_of(chosen: Chosen, fitted: "soc.Fit") -> Any:
-    """A group of a fit: its label, or of crossed groups the tuple of its levels."""
-    levels: list[str] = chosen.group or []
-    if len(fitted.groupings) > 1 and len(levels) == 1 and levels[0] not in fitted.groups:
-        levels = levels[0].split(",")
-    return tuple(levels) if len(levels) > 1 else levels[0] if levels else None
-
-
-def _kind_of(chosen: Chosen, known: dict[str, str]) -> Outcome:
-    """The kind of items that the options describe."""
-    flags = [(flag_of(kind.observed), flag_of(kind.size)) for kind in _KINDS]
-    kinds = [k for k in _KINDS if getattr(chosen, k.observed) or getattr(chosen, k.size)]
-    kinds = kinds or [kind for kind in _KINDS if kind.observed in known]
-    if not kinds:
-        raise StatisticsError(
-            _which(chosen, ", or ".join("--score, " + ", ".join(pair) for pair in flags))
-        )
-    if len(kinds) > 1:
-        pairs = ", or ".join(" and ".join(pair) for pair in flags)
-        raise StatisticsError(f"items are of one kind: give {pairs}")
-    return kinds[0]
-
-
-def _check_out(out: str, read: Sequence[str]) -> None:
-    """Refuses an output that cannot be written or is an input, before the work starts."""
-    from .._lib.files import check_target
-
-    inputs = {os.path.realpath(path) for name in read for path in (name, *glob(name))}
-    if os.path.realpath(out) in inputs:
-        raise StatisticsError(f"--out {out} is a file that is read: give another name")
-    check_target(out)
-
-
-def method_of(chosen: Chosen) -> "Method":
-    """The chosen method; five steps have no draws."""
-    options = {name: getattr(chosen, name) for name in ("seed", "draws")}
-    options = {name: value for name, value in options.items() if value is not None}
-    if chosen.method == "five-steps":
-        if options:
-            flags = ", ".join(map(flag_of, options))
-            raise FitError(f"--method five-steps does not take {flags}: leave it out")
-        return soc.FiveSteps()
-    return (soc.NUTS if chosen.method == "nuts" else soc.VI)(**options)
-
-
-def prior_of(chosen: Chosen, kind: str, grouped: bool) -> Prior:
-    """The prior that the options describe, for a kind of items with groups or without."""
-    outcome = OUTCOMES[kind]
-    suited = [name for name, p in PRIORS.items() if FAMILIES[p.family].outcome is outcome]
-    name = chosen.prior or suited[0]
-    if name not in suited:
-        raise FitError(
-            f"--prior {name} is not for {outcome.words.items}: use --prior "
-            f"{' or --prior '.join(suited)}"
-        )
-    prior = PRIORS[name]()
-    if not (chosen.groups or grouped):
-        raise FitError("--pool-groups: these items have no groups, leave it out")
-    curve = {"knots": chosen.knots, "scale": chosen.scale}
-    curve = {field: value for field, value in curve.items() if value is not None}
-    options: dict[str, Any] = {
-        field: getattr(chosen, field)
-        for field in ("monotone", "bin_effects", "zero", "atoms", "groups")
-    }
-    for field in ("mean", "variance"):
-        options[field] = replace(getattr(prior, field), **curve)
-    return replace(prior, **options, exposure=Spline() if chosen.exposure_term else None)

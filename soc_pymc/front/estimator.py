@@ -1,28 +1,22 @@
-"""A scikit-learn estimator, for pipelines and cross-validation.
-
-`fit` calls `soc.summarize` and `soc.fit`, predictions call `soc.item_posteriors`; the statistics
-and the fit are attributes.
-"""
+"""A scikit-learn estimator: `soc.summarize`, `soc.fit` and `soc.item_posteriors` as methods."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .._lib.arguments import PROBABILITY, shown
+from .._lib.arguments import PROBABILITY
 from .._lib.arrays import Floats
 from .._lib.errors import FitError, ItemsError
-from ..data.groups import arguments_of, group_roles, roles_of, roles_of_groups
-from ..data.items import ITEMS, Items
+from ..data.groups import group_roles, roles_of, roles_of_groups
 from ..data.statistics import Statistics
 from ..data.summaries import summarize
 from ..data.tables import scan
-from ..families.family import family_of, reads_joint
+from ..families.family import reads_joint
 from ..families.outcomes import OUTCOMES, Outcome
 from ..families.priors import Prior
 from ..families.scales import common_scale
@@ -36,6 +30,16 @@ from ..posterior.interface import in_chunks
 from ..posterior.item_columns import columns_of
 from ..posterior.items import item_posteriors
 from ..posterior.predictive import posterior_of
+from .columns import (
+    as_column,
+    as_items,
+    kind_of,
+    label_columns,
+    not_numbers,
+    over_sizes,
+    per_item,
+    successes,
+)  # fmt: skip
 
 _REQUESTS = dict.fromkeys(("exposure", "noise_sd", "trials", "group"), True)
 _ROUTING = "sklearn.set_config(enable_metadata_routing=True)"
@@ -98,13 +102,8 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
     --------
     >>> import soc_pymc as soc
     >>> ads = soc.simulation.s1(2000, seed=0)
-    >>> calibrator = soc.SecondOrderCalibrator()
-    >>> calibrator.fit(ads[["score"]], ads["count"], exposure=ads["exposure"])
+    >>> soc.SecondOrderCalibrator().fit(ads[["score"]], ads["count"], exposure=ads["exposure"])
     SecondOrderCalibrator()
-    >>> calibrator.predict(ads[["score"]].head(2)).shape           # E(theta | t)
-    (2,)
-    >>> calibrator.fit_.status.converged
-    True
     """
 
     # passed on by routing, if they are given
@@ -113,17 +112,11 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
     __metadata_request__score: ClassVar[dict[str, Any]] = _REQUESTS | {"sample_weight": True}
 
     def __init__(
-        self,
-        prior: Prior | None = None,
-        method: Method | None = None,
-        *,
-        noise_sd: float | None = None,
-        pos_label: object = None,
-        bins: int | None = None,
+        self, prior: Prior | None = None, method: Method | None = None, *,
+        noise_sd: float | None = None, pos_label: object = None, bins: int | None = None,
         on_leakage: Literal["raise", "warn", "ignore"] = "raise",
-        draws: Literal["auto", "all"] = "auto",
-        progress: bool = False,
-    ) -> None:
+        draws: Literal["auto", "all"] = "auto", progress: bool = False,
+    ) -> None:  # fmt: skip
         self.prior = prior
         self.method = method
         self.noise_sd = noise_sd
@@ -176,7 +169,6 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         Returns
         -------
         SecondOrderCalibrator
-            The estimator itself.
 
         Raises
         ------
@@ -199,27 +191,28 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         """
         scores, observed = self._scores(X, y, reset=True)
         sizes = {"exposure": exposure, "noise_sd": noise_sd, "trials": trials}
-        outcome = self._kind_of(sizes, self.pos_label is not None or np.asarray(y).dtype == bool)
+        known = {kind.size: getattr(self, kind.size, None) for kind in OUTCOMES.values()}
+        known |= {name: size for name, size in sizes.items() if size is not None}
+        outcome = kind_of(
+            self.prior, known, self.pos_label is not None or np.asarray(y).dtype == bool
+        )
         size = sizes[outcome.size]
         usual = getattr(self, outcome.size, outcome.usual_size)
         columns = {
             "score": scores,
             outcome.observed: observed,
-            outcome.size: _sizes(outcome.size, usual if size is None else size, scores),
+            outcome.size: per_item(outcome.size, usual if size is None else size, scores),
         }
-        labels = {} if group is None else roles_of_groups(_label_columns("group", group, scores))
+        labels = {} if group is None else roles_of_groups(label_columns("group", group, scores))
         if cluster is not None:
-            (labels["cluster"],) = _label_columns("cluster", np.ravel(cluster), scores)
+            (labels["cluster"],) = label_columns("cluster", np.ravel(cluster), scores)
         self.statistics_: Statistics = summarize(
-            _items(outcome, columns, labels),
-            bins=self.bins,
-            joint=isinstance(self.prior, Prior) and reads_joint(self.prior),
-            on_leakage=self.on_leakage,
-            progress=self.progress,
-        )
-        self.fit_: Fit = inference.fit(
-            self.statistics_, self.prior, self.method, progress=self.progress
-        )
+            as_items(outcome, columns, labels),
+            bins=self.bins, joint=isinstance(self.prior, Prior) and reads_joint(self.prior),
+            on_leakage=self.on_leakage, progress=self.progress,
+        )  # fmt: skip
+        known = self.statistics_, self.prior, self.method
+        self.fit_: Fit = inference.fit(*known, progress=self.progress)
         self._needs_size = size is not None
         return self
 
@@ -325,8 +318,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
     ) -> float:  # fmt: skip
         """Mean log predictive density of outcomes given their scores; the higher the better.
 
-        For counts it is the mean of log P(y | t, N), with the curves integrated out, at most 0. It
-        judges the whole distribution of theta given t; to judge only means, use `predict` with a
+        It judges the whole distribution of theta given t; to judge only means, use `predict` with a
         metric of `sklearn.metrics`.
 
         Parameters
@@ -349,7 +341,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         check_is_fitted(self, "fit_")
         columns: dict[str, Any] = dict(self._columns(X, y, (exposure, noise_sd, trials)))
         groups = self._groups(group, columns["score"])
-        scan(_items(self._outcome, columns, groups), progress=False)
+        scan(as_items(self._outcome, columns, groups), progress=False)
         columns |= self._group_labels(groups)
         posterior = posterior_of(self.fit_)
 
@@ -360,7 +352,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         (log_density,) = in_chunks(averaged, items_at_once(self.fit_), columns)
         if sample_weight is None:
             return float(log_density.mean())
-        weight = _sizes("sample_weight", sample_weight, log_density)
+        weight = per_item("sample_weight", sample_weight, log_density)
         if not ((weight >= 0) & np.isfinite(weight)).all() or not weight.sum() > 0:
             raise ItemsError("sample_weight must be finite numbers >= 0, some of them above 0")
         return float(np.average(log_density, weights=weight))
@@ -369,13 +361,13 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         """Scores and outcomes, checked by scikit-learn's rules; NaN without outcomes."""
         rules: dict[str, Any] = {"reset": reset, "dtype": np.float64}
         if y is None and not reset:
-            scores = self._validated(_column(X), **rules)
+            scores = self._validated(as_column(X), **rules)
             return scores[:, 0], np.full(len(scores), np.nan)
         if self.pos_label is not None and y is not None:
-            y = _successes(y, self.pos_label)
+            y = successes(y, self.pos_label)
         least = 2 if reset else 1
         scores, y = self._validated(
-            _column(X), y, y_numeric=True, ensure_min_samples=least, **rules
+            as_column(X), y, y_numeric=True, ensure_min_samples=least, **rules
         )
         if scores.shape[1] != 1:
             raise ItemsError(
@@ -384,7 +376,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         try:
             return scores[:, 0], np.asarray(y, dtype=np.float64)
         except ValueError as error:  # text, which the rules let pass
-            raise ItemsError(_not_numbers(error)) from error
+            raise ItemsError(not_numbers(error)) from error
 
     def _validated(self, *data: Any, **rules: Any) -> Any:
         """Arrays checked by scikit-learn's rules; errors become ItemsError.
@@ -396,32 +388,11 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         except (ValueError, OverflowError) as error:
             text = " ".join(str(error).split())
             odd = "could not convert" in text or isinstance(error, OverflowError)
-            raise ItemsError(_not_numbers(error) if odd else text) from error
+            raise ItemsError(not_numbers(error) if odd else text) from error
 
     @property
     def _outcome(self) -> Outcome:
         return OUTCOMES[self.statistics_.kind]
-
-    def _kind_of(self, sizes: dict[str, Any], labels: bool) -> Outcome:
-        """The kind of outcomes: by their sizes, by the prior, by being labels, else counts."""
-        kinds = [
-            kind
-            for kind in OUTCOMES.values()
-            if sizes[kind.size] is not None or getattr(self, kind.size, None) is not None
-        ]
-        if len(kinds) > 1:
-            names = ", ".join(f"{kind.size}= ({kind.words.outcomes})" for kind in kinds)
-            raise ItemsError(f"outcomes are of one kind, but there are {names}: give one of them")
-        suited = family_of(self.prior).outcome if isinstance(self.prior, Prior) else None
-        if not kinds and suited is not None and suited.usual_size is not None:
-            return suited
-        outcome = kinds[0] if kinds else OUTCOMES["binomial" if labels else "poisson"]
-        if suited not in (None, outcome):
-            raise ItemsError(
-                f"soc.{type(self.prior).__name__} is a prior for {suited.words.items}: give "
-                f"{suited.size}="
-            )
-        return outcome
 
     def _columns(self, X: ArrayLike, y: Column, sizes: tuple[Column, ...]) -> dict[str, Floats]:
         """Columns of items by role: score, outcome and, if known, its size."""
@@ -433,7 +404,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         scores, observed = self._scores(X, y, reset=False)
         columns = {"score": scores, self._outcome.observed: observed}
         if known[size] is not None:
-            columns[size] = _sizes(size, known[size], scores)
+            columns[size] = per_item(size, known[size], scores)
         elif y is not None:
             if self._needs_size:
                 raise ItemsError(
@@ -441,12 +412,12 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
                     f"cross-validation, {_ROUTING} passes it on)"
                 )
             usual = getattr(self, size, self._outcome.usual_size)
-            columns[size] = _sizes(size, usual, scores)
+            columns[size] = per_item(size, usual, scores)
         return columns
 
     def _groups(self, group: Any, score: Floats) -> dict[str, Any]:
         """Arrow columns of groups by role, as many as the fit was given."""
-        groups = {} if group is None else roles_of_groups(_label_columns("group", group, score))
+        groups = {} if group is None else roles_of_groups(label_columns("group", group, score))
         n = len(group_roles(roles_of(self.fit_.data.attrs)))
         if len(groups) != n and (groups or self.fit_.groups):
             which = "one column" if n == 1 else f"{n or 'no'} columns"
@@ -468,106 +439,14 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         if y is None:
             del columns[self._outcome.observed]
             if self.fit_.prior.exposure is not None and size not in columns:
-                return self._over_sizes(columns["score"], probs, groups)
+                if probs:
+                    raise FitError(f"theta depends on {size} in this fit: give {size}= too")
+                columns |= self._group_labels(groups)
+                return over_sizes(self.fit_, columns)
         scored = item_posteriors(
             self.fit_,
-            _items(self._outcome, columns, groups),
-            quantiles=probs,
-            draws=self.draws,
-            progress=self.progress,
-        )
+            as_items(self._outcome, columns, groups),
+            quantiles=probs, draws=self.draws, progress=self.progress,
+        )  # fmt: skip
         names = [name for name in scored.column_names if name.startswith("theta_")]
         return np.array([scored[name].to_numpy() for name in names])
-
-    def _over_sizes(
-        self, score: Floats, probs: tuple[float, ...], groups: Mapping[str, Any]
-    ) -> Floats:
-        """Mean, sd and variance of theta given t over the sizes of items with similar scores."""
-        if probs:
-            size = self._outcome.size
-            raise FitError(
-                f"theta depends on {size} in this fit, and so its interval: give {size}="
-            )
-        warn_of_extrapolation(self.fit_, score)
-
-        def summarized(part: Any) -> Floats:
-            curves = curves_of(self.fit_, part["score"], part.get("group"))
-            means = curves["mean"].to_numpy().reshape(-1, len(part["score"]))
-            within = curves["variance"].to_numpy().reshape(means.shape)
-            variance = within.mean(axis=0) + means.var(axis=0)
-            return np.array([means.mean(axis=0), np.sqrt(variance), variance])
-
-        columns = {"score": score, **self._group_labels(groups)}
-        return in_chunks(summarized, items_at_once(self.fit_), columns)
-
-
-def _not_numbers(error: Exception) -> str:
-    """Says what is wrong with scores or outcomes that a library could not convert."""
-    text = " ".join(str(error).split())
-    return f"X and y must be numbers ({text}): convert them first, or say which label is pos_label="
-
-
-def _column(X: Any) -> Any:
-    """A vector of scores as a column; anything else unchanged."""
-    try:
-        vector = getattr(X, "ndim", None) == 1 or (isinstance(X, list | tuple) and np.ndim(X) == 1)
-    except ValueError:
-        raise ItemsError(f"X={shown(X)} must be numbers, one for each item") from None
-    return np.asarray(X).reshape(-1, 1) if vector else X
-
-
-def _successes(y: Any, pos_label: object) -> Floats:
-    """Labels as 1 where they are that of a success, else 0."""
-    labels = pd.Series(np.asarray(y).ravel())
-    others = pd.unique(labels[(labels != pos_label).to_numpy()])
-    if len(others) > 1 or labels.isna().any():
-        raise ItemsError(
-            f"y has labels beside pos_label={shown(pos_label)} that are {shown(others.tolist())}: "
-            "give two labels, none missing"
-        )
-    return np.asarray(labels == pos_label, dtype=np.float64)
-
-
-def _items(outcome: Outcome, columns: Mapping[str, Any], labels: Mapping[str, Any]) -> Items:
-    """Items in an Arrow table with a column for each role."""
-    import pyarrow as pa
-
-    names = {"score": "t", outcome.observed: "y", outcome.size: outcome.size}
-    roles = {role: names[role] for role in columns}
-    table = pa.table({roles[role]: values for role, values in columns.items()} | dict(labels))
-    roles |= {name: name for name in labels}
-    items: Items = ITEMS[outcome.kind](table, **arguments_of(roles))
-    return items
-
-
-def _label_columns(name: str, labels: Any, score: Floats) -> list[Any]:
-    """Arrow columns of the labels of groups or clusters; the items check them."""
-    import pyarrow as pa
-
-    array = np.asarray(labels)
-    if array.ndim not in (1, 2) or len(array) != len(score) or not array.size:
-        raise ItemsError(
-            f"{name} has the shape {array.shape}: give {len(score):,} labels, as X has, or of "
-            "several groups a column of them for each"
-        )
-    try:
-        return [pa.array(column.tolist()) for column in array.reshape(len(score), -1).T]
-    except (pa.ArrowException, TypeError, OverflowError) as error:
-        raise ItemsError(
-            f"{name} holds labels that are not of one type ({error}): convert them first"
-        ) from error
-
-
-def _sizes(name: str, values: Any, score: Floats) -> Floats:
-    """Exposures or noise sds, one for each item; the items check their values."""
-    try:
-        array = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):
-        raise ItemsError(f"{name}={shown(values)} must be a number, or one for each item") from None
-    if array.ndim == 2 and array.shape[1] == 1:
-        array = array[:, 0]
-    if array.shape not in ((), score.shape):
-        raise ItemsError(
-            f"{name} has the shape {array.shape}: give a number, or {len(score):,}, as X has"
-        )
-    return np.broadcast_to(array, score.shape).copy()

@@ -7,8 +7,9 @@ import pandas as pd
 import pytest
 
 import soc_pymc as soc
+from soc_pymc.front.arguments import prior_of
 from soc_pymc.front.cli import main
-from soc_pymc.front.commands import make_parser, prior_of
+from soc_pymc.front.commands import make_parser
 
 
 def run(*words):
