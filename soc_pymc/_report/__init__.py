@@ -91,16 +91,11 @@ def report(
     Raises
     ------
     FitError
-        If `out` is not named ``*.html`` or its folder does not exist, the threshold is not a finite
-        number, or a score has no place on the fit's axis.
+        If `out` is not named ``*.html`` or its folder does not exist, or a score has no place on
+        the fit's axis.
     ItemsError
         If the items are not valid or not of the fit's kind, lack groups that the fit has, or lack a
         column of `by`.
-
-    Warns
-    -----
-    ItemsWarning
-        If scores lie far outside of those that the fit saw; the page says so too.
 
     Examples
     --------

@@ -3,7 +3,7 @@
 Only a batch, the sample and the lists are in memory, however many items there are.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -102,14 +102,9 @@ class _Largest:
 
 
 def read_overview(
-    fit: Fit,
-    items: Items,
-    by: Sequence[str],
-    threshold: float | None,
-    seed: int,
-    total: int,
+    fit: Fit, items: Items, by: Sequence[str], threshold: float | None, seed: int, total: int,
     progress: bool | None,
-) -> Overview:
+) -> Overview:  # fmt: skip
     """Reads all `total` items, which are valid, once; `by` are further columns to keep."""
     posterior = posterior_of(fit)
     roles = posterior_roles(fit, posterior, items)
@@ -121,32 +116,26 @@ def read_overview(
         lists[BY_LOSS] = _Largest(_LIST_LOSS)
     above, n, far = np.zeros(len(_PROBS), dtype=np.int64), 0, Extrapolation(fit)
     score = posterior.scorer(_PROBS)
-    for batch in _batches(items, names, total, progress):
-        columns = columns_of(batch, roles)
-        mean, sd, _, *quantiles = score(columns)
-        sample.add(rng.random(batch.num_rows), n, batch)
-        lists[BY_MEAN].add(mean, n, batch)
-        lists[BY_LOW_QUANTILE].add(quantiles[0], n, batch)
-        if threshold is not None:
-            lists[BY_LOSS].add(_loss(mean, sd, threshold), n, batch)
-            above += [(q > threshold).sum() for q in quantiles[: len(_PROBS)]]
-        far.count(columns["score"])
-        n += batch.num_rows
+    table = open_table(items.source, names)
+    with phase("reading items", total=total, unit="items", enabled=progress) as running:
+        for batch in batches(table, names, size=_BATCH, source=items.source):
+            columns = columns_of(batch, roles)
+            mean, sd, _, *quantiles = score(columns)
+            sample.add(rng.random(batch.num_rows), n, batch)
+            lists[BY_MEAN].add(mean, n, batch)
+            lists[BY_LOW_QUANTILE].add(quantiles[0], n, batch)
+            if threshold is not None:
+                lists[BY_LOSS].add(_loss(mean, sd, threshold), n, batch)
+                above += [(q > threshold).sum() for q in quantiles[: len(_PROBS)]]
+            far.count(columns["score"])
+            n += batch.num_rows
+            running.advance(batch.num_rows)
     far.warn()
     subsets = {name: largest.subset(items, roles) for name, largest in lists.items()}
     counts = (
         {} if threshold is None else {1 - p: int(k) for p, k in zip(_PROBS, above, strict=True)}
     )
     return Overview(n, sample.subset(items, roles), subsets, counts, far.message())
-
-
-def _batches(items: Items, names: list[str], total: int, progress: bool | None) -> Iterator[Any]:
-    """Yields batches of the items, with progress."""
-    with phase("reading items", total=total, unit="items", enabled=progress) as running:
-        table = open_table(items.source, names)
-        for batch in batches(table, names, size=_BATCH, source=items.source):
-            yield batch
-            running.advance(batch.num_rows)
 
 
 def _loss(mean: Floats, sd: Floats, threshold: float) -> Floats:

@@ -30,13 +30,9 @@ _PACKAGES = ("pymc", "arviz", "numpy", "scipy", "pandas", "xarray", "duckdb")
 
 
 def render(
-    fit: Fit,
-    items: Items,
-    stats: Statistics,
-    overview: Overview,
-    check: CheckResult,
+    fit: Fit, items: Items, stats: Statistics, overview: Overview, check: CheckResult,
     options: Mapping[str, Any],
-) -> str:
+) -> str:  # fmt: skip
     """Returns the page; all text in it is escaped, invisible characters too.
 
     `options` are the arguments of `report` beside the fit and the items.

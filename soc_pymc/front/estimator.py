@@ -211,8 +211,8 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
             bins=self.bins, joint=isinstance(self.prior, Prior) and reads_joint(self.prior),
             on_leakage=self.on_leakage, progress=self.progress,
         )  # fmt: skip
-        known = self.statistics_, self.prior, self.method
-        self.fit_: Fit = inference.fit(*known, progress=self.progress)
+        options: dict[str, Any] = {"progress": self.progress}
+        self.fit_: Fit = inference.fit(self.statistics_, self.prior, self.method, **options)
         self._needs_size = size is not None
         return self
 
@@ -332,11 +332,6 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         -------
         float
             Nats per item.
-
-        Raises
-        ------
-        ItemsError
-            If the items are not valid, or weights are negative or all 0.
         """
         check_is_fitted(self, "fit_")
         columns: dict[str, Any] = dict(self._columns(X, y, (exposure, noise_sd, trials)))
