@@ -7,8 +7,9 @@ import pandas as pd
 import pytest
 
 import soc_pymc as soc
+from soc_pymc.front.arguments import prior_of
 from soc_pymc.front.cli import main
-from soc_pymc.front.commands import make_parser, prior_of
+from soc_pymc.front.commands import make_parser
 
 
 def run(*words):
@@ -85,6 +86,24 @@ def test_one_command_does_what_three_do(example, folder):
     assert fit.method == soc.VI(seed=3)
     expected = soc.item_posteriors(fit, known.items, progress=False)
     pd.testing.assert_frame_equal(pd.read_parquet("scored.parquet"), expected)
+
+
+@pytest.mark.slow
+def test_run_ends_with_the_check_and_its_first_advice(example, folder, capsys):
+    known = example("gamma")
+    known.frame.assign(key=np.arange(len(known.frame))).to_parquet("items.parquet")
+    words = ["run", "items.parquet", *flags(known.items.roles), "--id", "key", "--keep", "kept"]
+    run(*words, "--out", "scored.parquet")
+    stats = soc.load_statistics("kept/stats.nc")
+    assert stats.folds == 10  # by the ids
+    result = soc.check(soc.load_fit("kept/fit.nc"), stats, progress=False)
+    *_, title, advice = capsys.readouterr().out.splitlines()
+    assert (title, advice) == (result.title, result.advice[0])
+    with pytest.raises(SystemExit):
+        main(["run", "items.parquet"])
+    assert "soc-pymc run --help" in capsys.readouterr().err
+    assert main(["run", "items.parquet", "--out", "new.parquet"]) == 2
+    assert "soc-pymc run --help" in capsys.readouterr().err
 
 
 @pytest.mark.slow

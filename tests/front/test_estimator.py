@@ -137,7 +137,7 @@ def test_a_term_in_exposure(example):
     assert (ends[0] < ends[1]).all()
 
 
-def test_true_and_false_are_labels():
+def test_labels_are_true_and_false_or_text():
     """Labels of calibrated probabilities: within 0.15, three sd of the curve at its ends."""
     rng = np.random.default_rng(1)
     p = rng.uniform(0.1, 0.9, 600)
@@ -146,6 +146,14 @@ def test_true_and_false_are_labels():
     assert isinstance(calibrator.fit_.prior, soc.Beta)
     assert np.abs(calibrator.predict(p) - p).max() < 0.15
     assert -0.69 < calibrator.score(p, y) < 0  # better than a coin
+    words = np.where(y, "bought", "left")
+    with pytest.raises(soc.ItemsError, match="pos_label="):
+        calibrator.fit(p, words)
+    calibrator.set_params(pos_label="left").fit(p, words)
+    assert np.abs(calibrator.predict(p) - (1 - p)).max() < 0.15
+    assert calibrator.score(p, words) > -0.69
+    with pytest.raises(soc.ItemsError, match="two labels"):
+        calibrator.fit(p, np.append(words[:-1], "returned"))
 
 
 @pytest.mark.slow

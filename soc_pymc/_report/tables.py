@@ -1,0 +1,153 @@
+"""Tables and sentences of the page, from what the verbs return."""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+
+from .. import decisions, quantities
+from .._lib.reprs import html_table
+from ..checks.results import COLUMNS, PROB, Result, cells, intervals, number
+from ..data.groups import group_roles, roles_of
+from ..data.items import Items
+from ..data.statistics import Statistics
+from ..inference.results import Fit, outcome_roles
+from ..plots.fit_data import fitted_curves
+from ..posterior.calibration import bands
+from ..posterior.curves import P_ZERO
+from ..posterior.predictive import posterior_of
+from ..quantities.support import statistics_of
+from .overview import BY_LOSS, BY_LOW_QUANTILE, BY_MEAN, Overview, Subset
+
+_SHARES = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99)  # quantiles of the scores
+_LISTED = 10  # items of a list
+_FIRST, _MOST = 12, 200  # rows of a result before the others fold, and of those
+_PROBS = (0.05, 0.1, 0.95)
+
+Folded = tuple[Markup, Markup | None, int]
+"""The first rows of a table, the other rows, and their number."""
+
+
+def table(title: str, rows: Iterable[Sequence[Any]], head: Sequence[str] = ()) -> Markup:
+    """A table of the page; numbers are shown as `print` shows those of a result."""
+    text = [[number(x) if isinstance(x, float) else x for x in row] for row in rows]
+    return Markup(html_table(title, text, head))  # it escapes all text
+
+
+def result_tables(title: str, result: Result) -> Folded:
+    """The table of a result, the worst rows first; rows after the first few fold."""
+    severity = {"fail": 0, "warn": 1}
+    rows = cells(result.table.sort_values("verdict", key=lambda v: v.map(severity), kind="stable"))
+    others = rows[_FIRST : _FIRST + _MOST]
+    more = table("Further rows", others, COLUMNS) if others else None
+    return table(title, rows[:_FIRST], COLUMNS), more, len(rows) - _FIRST
+
+
+def statistics_for(fit: Fit, items: Items, progress: bool | None) -> Statistics:
+    """Statistics of the items, under the fit's names of columns; this validates all items."""
+    stats = statistics_of(fit, items, progress)
+    roles = roles_of(stats.data.attrs) | outcome_roles(fit.data.attrs)
+    return Statistics(stats.data.assign_attrs(roles=json.dumps(roles)))
+
+
+def curve_table(fit: Fit, score: Any) -> Markup:
+    """Both curves at quantiles of the scores, and at scores that many items share."""
+    quantiles = np.quantile(score, _SHARES, method="inverted_cdf")
+    scores = np.unique(np.concatenate([quantiles, fit.atoms]))
+    drawn = fitted_curves(fit, scores)
+    sd = (drawn["variance"] ** 0.5).assign_attrs(banded="log")
+    share = {P_ZERO: drawn[P_ZERO]} if fit.prior.zero else {}
+    banded = bands(drawn[["mean"]].assign({"sd": sd, **share}), PROB)
+    head = ["score", "items up to it"]
+    columns = [scores.tolist(), [f"{np.mean(score <= t):.0%}" for t in scores]]
+    names = "E(theta | score)", "sd(theta | score)", "P(theta = 0 | score)"
+    for name, curve in zip(names, ("mean", "sd", *share), strict=False):
+        low, middle, high = banded[curve].to_numpy().tolist()
+        head += [name] if fit.one_draw else [name, "low", "high"]
+        columns += [middle] if fit.one_draw else [middle, low, high]
+    return table("The curves at some scores", zip(*columns, strict=True), head)
+
+
+def in_short(fit: Fit, stats: Statistics, overview: Overview, threshold: float | None) -> list[str]:
+    """What the score explains, what outcomes add, and how many items lie above the threshold."""
+    outcomes = posterior_of(fit).outcome.words.outcomes
+    reduction = quantities.variance_reduction(fit, stats, weight="items", progress=False)
+    explained = _percent(fit, quantities.r_squared(fit, stats))
+    removed = _percent(fit, 1 - reduction.data["ratio"])
+    return [
+        f"The calibrated score explains {explained} of how theta varies among items.",
+        f"The items' own {outcomes} remove {removed} of the mean squared error that the calibrated "
+        "score has by itself.",
+        *(
+            f"{n:,} of {overview.n:,} items lie above {threshold:.12g} with a probability of more "
+            f"than {p:.0%}."
+            for p, n in sorted(overview.above.items())
+        ),
+    ]
+
+
+def _percent(fit: Fit, draws: Any) -> str:
+    """Median and interval of a share."""
+    share = intervals(np.ravel(draws))
+    ends = f" (90% interval {share['low']:.1%} to {share['high']:.1%})"
+    return f"{share['value']:.1%}" + ("" if fit.one_draw else ends)
+
+
+def item_tables(
+    fit: Fit, overview: Overview, by: Sequence[str], threshold: float | None
+) -> Iterator[tuple[str, Markup]]:
+    """Lists of items, each with a sentence."""
+    lists, words = overview.lists, posterior_of(fit).outcome.words
+    yield (
+        "The best guesses, regardless of their uncertainty.",
+        _ranked("Highest posterior mean", fit, lists[BY_MEAN], by, "mean"),
+    )
+    yield (
+        "Theta is above the 10% quantile with a probability of 90%, so items about which little is "
+        "known rank lower.",
+        _ranked("Highest 10% quantile", fit, lists[BY_LOW_QUANTILE], by, "10% quantile"),
+    )
+    if threshold is None:
+        return
+    rows, outcome = lists[BY_LOSS], posterior_of(fit).outcome
+    sizes = overview.sample.columns[outcome.size]
+    more = float(f"{np.median(sizes[sizes > 0]):.3g}")
+    gain = decisions.value_of_exposure(fit, rows.items, more, threshold=threshold, progress=False)
+    further = words.further.format(amount=f"{more:,.12g}", size=rows.items.roles[outcome.size])
+    yield (
+        f"Value: how much {further} (the median of the items) would improve the choice on average, "
+        "in units of theta. It is large where theta may lie on either side of the threshold.",
+        _ranked(words.worth, fit, rows, by, "value", value=gain["value"].to_numpy()),
+    )
+
+
+def _ranked(
+    title: str, fit: Fit, rows: Subset, by: Sequence[str], ranked_by: str, **more: Any
+) -> Markup:
+    """The first items by one column: names, what was observed, and their posteriors."""
+    posterior, roles = posterior_of(fit), rows.items.roles
+    mean, _, _, low, cautious, high = posterior.scorer(_PROBS, "all")(rows.columns)[:6]
+    estimates = {"mean": mean, "5%": low, "95%": high}
+    estimates |= more or ({} if ranked_by == "mean" else {ranked_by: cautious})
+    order = np.argsort(-estimates[ranked_by], kind="stable")[:_LISTED]
+    observed = ["score", posterior.outcome.observed, posterior.outcome.size]
+    numbers = {roles[role]: rows.columns[role].tolist() for role in observed}
+    labels = [name for name in [*group_roles(roles).values(), *by] if name not in numbers]
+    columns = {name: rows.items.source[name].to_pylist() for name in labels} | numbers
+    head = [*([rows.heading] if len(rows.names) else []), *columns, *estimates]
+    values = [*([rows.names] if len(rows.names) else []), *columns.values()]
+    values += [x.tolist() for x in estimates.values()]
+    return table(title, [[column[k] for column in values] for k in order], head)
+
+
+def same_items(fit: Fit, stats: Statistics) -> bool:
+    """Whether these are the items that made the fit, as far as totals tell."""
+    outcome = posterior_of(fit).outcome
+    n_items = fit.data["constant_data"]["n_items"]
+    if int(n_items.sum()) != stats.n_items:
+        return False
+    # bins keep the sum of whole outcomes, and the mean of others
+    total = fit.data["observed_data"][outcome.observed] * (1 if outcome.whole else n_items)
+    return bool(np.isclose(float(total.sum()), float(stats.data["sum_y"].sum()), rtol=1e-9))

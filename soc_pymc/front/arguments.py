@@ -1,0 +1,173 @@
+"""Arguments of the package's functions, from the options of the command line."""
+
+import argparse
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from glob import glob
+from typing import TYPE_CHECKING, Any
+
+import soc_pymc as soc
+
+from .._lib.errors import FitError, StatisticsError
+from ..data.groups import arguments_of, group_roles, is_group, roles_of, roles_of_groups
+from ..families.family import FAMILIES
+from ..families.outcomes import OUTCOMES, Outcome
+from ..families.priors import Prior, Spline
+
+if TYPE_CHECKING:
+    from ..data.items import Items
+    from ..inference.methods import Method
+
+Chosen = argparse.Namespace
+
+KINDS = tuple(OUTCOMES.values())
+ROLES = ("score", *(role for kind in KINDS for role in (kind.observed, kind.size)))
+PRIORS: dict[str, type[Prior]] = {
+    f"{name.lower()}{ending}": getattr(family, field)
+    for field, ending in (("prior", ""), ("mixture", "-mixture"))
+    for name, family in FAMILIES.items()
+}
+"""Priors by name, the default of each kind of items first."""
+
+
+def flag_of(role: str) -> str:
+    """A role as an option of the command line."""
+    return "--" + role.replace("_", "-")
+
+
+def statistics_of(chosen: Chosen) -> Any:
+    """The statistics that were given in place of items; None for items."""
+    if not chosen.items[0].endswith(".nc"):
+        return None
+    if len(chosen.items) > 1:
+        raise StatisticsError("give one file of statistics, or files of items")
+    flags = [flag_of(role) for role in (*ROLES, "group", "by") if getattr(chosen, role)]
+    if flags:
+        raise StatisticsError(
+            f"{', '.join(flags)}: statistics have no columns, leave these out or give the items"
+        )
+    return soc.load_statistics(chosen.items[0])
+
+
+def items_of(chosen: Chosen, fitted: "soc.Fit | None" = None, source: Any = None) -> "Items":
+    """The items that the options describe; missing columns are those of a fit.
+
+    The default column of groups is that of a fit with groups; ids and folds have no default.
+    """
+    from ..data.items import ITEMS
+
+    known = roles_of(fitted.data.attrs) if fitted is not None else {}
+    if fitted is None or not fitted.groups:
+        known = {role: column for role, column in known.items() if not is_group(role)}
+    kind = _kind_of(chosen, known)
+    roles = ["score", kind.observed, kind.size]
+    if getattr(chosen, "score_only", False):
+        if getattr(chosen, kind.observed):
+            raise StatisticsError(f"--score-only reads no outcomes: leave out {flag_of(roles[1])}")
+        roles.remove(kind.observed)
+        if not (getattr(chosen, kind.size) or (fitted and fitted.prior.exposure)):
+            roles.remove(kind.size)
+    names = {role: getattr(chosen, role) or known.get(role, "") for role in roles}
+    missing = [flag_of(role) for role, name in names.items() if not name]
+    if missing:
+        raise StatisticsError(_which(chosen, ", ".join(missing)))
+    names |= groups_of(chosen) or group_roles(known)
+    for role in ("id", "fold", "cluster", "date"):
+        if getattr(chosen, role, None):
+            names[role] = getattr(chosen, role)
+    items: Items = ITEMS[kind.kind](
+        source_of(chosen) if source is None else source, **arguments_of(names)
+    )
+    return items
+
+
+def _which(chosen: Chosen, flags: str) -> str:
+    return f"say which columns to use: {flags} (soc-pymc {chosen.command} --help)"
+
+
+def source_of(chosen: Chosen) -> Any:
+    """One path or glob, or a list of them."""
+    return chosen.items[0] if len(chosen.items) == 1 else chosen.items
+
+
+def groups_of(chosen: Chosen) -> dict[str, str]:
+    """Columns of groups by role: repeated options, or one with a list, unless it is a column."""
+    columns: list[str] = getattr(chosen, "group", None) or []
+    if len(columns) == 1 and "," in columns[0]:
+        from ..data.tables import column_names
+
+        # SQL is written without a look at the items
+        known = column_names(source_of(chosen)) if hasattr(chosen, "items") else ()
+        if columns[0] not in known:
+            columns = [column.strip() for column in columns[0].split(",")]
+    return roles_of_groups(columns) if columns else {}
+
+
+def level_of(chosen: Chosen, fitted: "soc.Fit") -> Any:
+    """A group of a fit: its label, or of crossed groups the tuple of its levels."""
+    levels: list[str] = chosen.group or []
+    if len(fitted.groupings) > 1 and len(levels) == 1 and levels[0] not in fitted.groups:
+        levels = levels[0].split(",")
+    return tuple(levels) if len(levels) > 1 else levels[0] if levels else None
+
+
+def _kind_of(chosen: Chosen, known: dict[str, str]) -> Outcome:
+    """The kind of items that the options describe."""
+    flags = [(flag_of(kind.observed), flag_of(kind.size)) for kind in KINDS]
+    kinds = [k for k in KINDS if getattr(chosen, k.observed) or getattr(chosen, k.size)]
+    kinds = kinds or [kind for kind in KINDS if kind.observed in known]
+    if not kinds:
+        raise StatisticsError(
+            _which(chosen, ", or ".join("--score, " + ", ".join(pair) for pair in flags))
+        )
+    if len(kinds) > 1:
+        pairs = ", or ".join(" and ".join(pair) for pair in flags)
+        raise StatisticsError(f"items are of one kind: give {pairs}")
+    return kinds[0]
+
+
+def check_out(out: str, read: Sequence[str]) -> None:
+    """Refuses an output that cannot be written or is an input, before the work starts."""
+    from .._lib.files import check_target
+
+    inputs = {os.path.realpath(path) for name in read for path in (name, *glob(name))}
+    if os.path.realpath(out) in inputs:
+        raise StatisticsError(f"--out {out} is a file that is read: give another name")
+    check_target(out)
+
+
+def method_of(chosen: Chosen) -> "Method":
+    """The chosen method; five steps have no draws."""
+    options = {name: getattr(chosen, name) for name in ("seed", "draws")}
+    options = {name: value for name, value in options.items() if value is not None}
+    if chosen.method == "five-steps":
+        if options:
+            flags = ", ".join(map(flag_of, options))
+            raise FitError(f"--method five-steps does not take {flags}: leave it out")
+        return soc.FiveSteps()
+    return (soc.NUTS if chosen.method == "nuts" else soc.VI)(**options)
+
+
+def prior_of(chosen: Chosen, kind: str, grouped: bool) -> Prior:
+    """The prior that the options describe, for a kind of items with groups or without."""
+    outcome = OUTCOMES[kind]
+    suited = [name for name, p in PRIORS.items() if FAMILIES[p.family].outcome is outcome]
+    name = chosen.prior or suited[0]
+    if name not in suited:
+        raise FitError(
+            f"--prior {name} is not for {outcome.words.items}: use --prior "
+            f"{' or --prior '.join(suited)}"
+        )
+    prior = PRIORS[name]()
+    if not (chosen.groups or grouped):
+        raise FitError("--pool-groups: these items have no groups, leave it out")
+    curve = {"knots": chosen.knots, "scale": chosen.scale}
+    curve = {field: value for field, value in curve.items() if value is not None}
+    options: dict[str, Any] = {
+        field: getattr(chosen, field)
+        for field in ("monotone", "bin_effects", "zero", "atoms", "groups")
+    }
+    for field in ("mean", "variance"):
+        options[field] = replace(getattr(prior, field), **curve)
+    return replace(prior, **options, exposure=Spline() if chosen.exposure_term else None)
