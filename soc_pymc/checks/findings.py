@@ -217,5 +217,5 @@ def _size_of_sample(failed: pd.DataFrame, n_items: int) -> Iterator[str]:
     if not pit.empty and n_items > 100_000 and float(pit["value"].max()) < _SMALL:
         yield (
             f"With {n_items:,} items the smallest departures show: no cumulative probability is "
-            f"off by more than {pit['statistic'].max():.3f}, which may not matter to you."
+            f"off by more than {pit['value'].max():.3f}, which may not matter to you."
         )
