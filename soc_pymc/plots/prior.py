@@ -78,9 +78,10 @@ def plot_prior(
     calibration_curves(fit, at, exposure=exposure)  # refuses scores without a place
     size = {} if exposure is None else {fit_data.outcome_of(fit).size: np.full(len(at), exposure)}
     rows = posterior_of(fit).scorer(tuple(_LEVELS), "all")({"score": at, **size})
+    quantiles = rows[3 : 3 + len(_LEVELS)]  # a share of zeros follows them
     scale, ax = fit_data.theta_scale(fit), style.panels(ax, (7, 4.5))[0]
     lines = []
-    for t, mean, theta, color in zip(at, rows[0], rows[3:].T, style.PALETTE, strict=False):
+    for t, mean, theta, color in zip(at, rows[0], quantiles.T, style.PALETTE, strict=False):
         # equal quantiles are a spike at 0, and have no density
         rises = np.diff(theta) > 0
         position = scale.position(np.where(scale.holds(theta), theta, np.nan))

@@ -55,7 +55,7 @@ def test_statistics_do_not_depend_on_the_order_of_items(frame, tmp_path, monkeyp
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["gamma_mixture"])
 def test_fits_do_not_depend_on_the_order_of_items(example, name):
-    """Rounding of sums may change the optimiser's path: to 0.05 posterior sd."""
+    """Rounding of sums may change the optimiser's path: to 0.1 posterior sd."""
     case = example(name).case
     items = case.items(example(name).frame.sample(frac=1.0, random_state=1))
     edges = example(name).statistics.edges
@@ -69,7 +69,7 @@ def test_fits_do_not_depend_on_the_order_of_items(example, name):
             .reshape(-1, f.data["posterior"][variable].shape[-1])
             for f in (fit, example(name).fit)
         )
-        assert (np.abs(ours.mean(axis=0) - theirs.mean(axis=0)) < 0.05 * theirs.std(axis=0)).all()
+        assert (np.abs(ours.mean(axis=0) - theirs.mean(axis=0)) < 0.1 * theirs.std(axis=0)).all()
 
 
 @pytest.mark.slow

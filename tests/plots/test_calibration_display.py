@@ -62,7 +62,7 @@ def test_a_calibrated_estimator_stays_within_the_band():
     assert ((display.lower < display.score) & (display.score < display.upper)).all()
     with pytest.raises(soc.ItemsError, match="predict_proba"):
         CalibrationDisplay.from_estimator(object(), x, y)
-    with pytest.raises(soc.ItemsError, match="1 of 2 labels"):
+    with pytest.raises(soc.ItemsError, match="none of the estimator's classes"):
         CalibrationDisplay.from_estimator(model, x[:2], ["no", "Yes"])
 
 

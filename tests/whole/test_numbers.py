@@ -68,7 +68,7 @@ RECORDED = {
         "mean": 0.0205698,
         "variance": 0.000216442,
         "band": 0.101711,
-        "theta_mean": 0.664168,
+        "theta_mean": 0.664901,
         "theta_sd": 1.35585,
         "theta_q95": 5.34897,
     },
