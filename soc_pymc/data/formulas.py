@@ -72,7 +72,7 @@ def score_cell(score: Any, least: Any, steps: Any) -> Any:
 
 
 def positive_cell(score: Any, least: Any, steps: Any) -> Any:
-    """The same of scores that are at least 2^`least`."""
+    """`score_cell` for scores of at least 2^`least`, in fewer steps."""
     return log_linear(score, steps) - ((least << steps) - 1)
 
 

@@ -5,14 +5,16 @@ In Python the engine is that of the user's Ibis table.
 
 import importlib.util
 import os
+import re
 import shutil
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from ..._lib.errors import ItemsError
 from ..._lib.threads import threads
-from .item_files import check_files
+from .item_files import Files, check_files
 from .sources import readable
 
 _PACKAGES = {"spark": "pyspark", "polars": "polars"}
@@ -42,12 +44,28 @@ def on_engine(engine: str, source: Any, columns: Sequence[str]) -> Iterator[Any]
         frame = pl.scan_parquet(files.paths, glob=False, hive_partitioning=False)
         yield ibis.polars.connect(tables={"items": frame.select(files.wanted)}).table("items")
         return
-    paths = ["file://" + os.path.abspath(path) for path in files.paths]
-    with _spark_session() as session, readable():
-        frame = session.read.parquet(*paths).select(*(f"`{name}`" for name in files.wanted))
-        frame.createOrReplaceTempView("soc_pymc_items")
-        yield ibis.pyspark.connect(session).table("soc_pymc_items")
-        session.catalog.dropTempView("soc_pymc_items")
+    with _spark_session() as session, readable(), _spark_view(session, files) as table:
+        yield table
+
+
+@contextmanager
+def _spark_view(session: Any, files: Files) -> Iterator[Any]:
+    """Ibis table of files, a view that is dropped at the end."""
+    import ibis
+
+    hidden = [path for path in files.paths if os.path.basename(path).startswith(("_", "."))]
+    if hidden:
+        raise ItemsError(f"{hidden[0]}: Spark skips files named _* and .*: rename it")
+    # Hadoop expands wildcards in names
+    paths = ["file://" + re.sub(r"([][{}*?\\])", r"\\\1", os.path.abspath(p)) for p in files.paths]
+    frame = session.read.parquet(*paths)
+    columns = [frame["`" + name.replace("`", "``") + "`"] for name in files.wanted]
+    view = f"soc_pymc_{uuid.uuid4().hex}"
+    frame.select(columns).createOrReplaceTempView(view)
+    try:
+        yield ibis.pyspark.connect(session).table(view)
+    finally:
+        session.catalog.dropTempView(view)
 
 
 @contextmanager

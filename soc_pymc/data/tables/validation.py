@@ -34,6 +34,7 @@ _DATES = (
     "YYYY-MM-DD"
 )
 _CLUSTERS = "clusters must be labels: text, whole numbers or true/false"
+_LEAST_CLUSTER = 1.01  # items per cluster
 _IDS = "folds need ids that are whole numbers or text (or give fold= a column of fold numbers)"
 _IDS_AT_ONCE = 1_000_000  # ids that are looked for twice; of more, a share by their hash
 _ID_PRIME = 1_999_993
@@ -412,7 +413,7 @@ def check_clusters(items: Items) -> None:
     with readable(items.source):
         numbers = {"n": column.count(), "labels": column.nunique()}
         n, labels = column.as_table().aggregate(**numbers).to_pyarrow().to_pylist()[0].values()
-    if n > 1 and labels == n:
+    if n > 1 and n < _LEAST_CLUSTER * labels:
         raise ItemsError(
             f"column {items.cluster!r}: there are as many clusters as items ({n:,}), so that no "
             "items share a cluster: name a column whose labels repeat, or leave cluster= out"
