@@ -33,9 +33,6 @@ def use(names: tuple[str, ...]) -> None:
         soc.check(fit, items, **QUIET)
         if name in ("normal", "gamma_mixture", "normal_mixture"):
             soc.fit(case.statistics(), type(case.prior)(), soc.FiveSteps(), **QUIET)
-        if name in ("gamma", "beta"):
-            prior = dataclasses.replace(case.prior, bin_effects=True)
-            soc.fit(case.statistics(), prior, soc.VI(draws=50), **QUIET)
     frame = count_frame(500)
     frame["id"], frame["level"] = range(500), [number % 10 for number in range(500)]
     for roles in ({"id": "id"}, {"group": "level"}):

@@ -14,7 +14,6 @@ import numpy as np
 from pymc.distributions.custom import CustomDistRV
 from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 
-from ..families.bin_effects import draw_effect
 from ..families.row_sums import RowSums
 from .likelihood import version_of_kernels
 
@@ -94,17 +93,12 @@ LINE = Forward("line", "(l),(l),(l),(l,k),(l,l),(k)->(l)", _line)
 
 
 @cache
-def totals(sums: type[RowSums], effects: bool) -> Forward:
-    """Observed totals of rows; with `effects` the third predictor is the log of their scale."""
+def totals(sums: type[RowSums]) -> Forward:
+    """Observed totals of rows."""
     draw_row = sums.draw_row
 
     @_jit
     def plain(rng, first, second, row, *arrays):  # type: ignore[no-untyped-def]
         return draw_row(rng, first, second, row, arrays)
 
-    @_jit
-    def moved(rng, first, second, log_tau, row, *arrays):  # type: ignore[no-untyped-def]
-        return draw_row(rng, first + draw_effect(rng, np.exp(log_tau)), second, row, arrays)
-
-    predictors, rule = ("(),(),()", moved) if effects else ("(),()", plain)
-    return Forward(f"{sums.kernel} totals", f"{predictors},(),{sums.signature}->()", rule)
+    return Forward(f"{sums.kernel} totals", f"(),(),(),{sums.signature}->()", plain)

@@ -10,17 +10,13 @@ from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
-import xarray as xr
-from numpy.typing import NDArray
 from scipy import linalg, special
 from scipy.interpolate import CubicSpline
 
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
-from ..families.bin_effects import draw_effects, value_and_gradient
 from ..families.row_sums import RowSums
-from .splines import spline_matrix
-from .terms import Block, Curve, Design, State
+from .terms import Block, Design, State
 
 _ROUNDS = 60
 _STEP = 1e-3  # step of the central difference for observed information
@@ -104,7 +100,7 @@ class RowCurvature:
         return Curvature(self.value[at], slopes, (of_first, floored(bound, seen, 1e-12)))
 
 
-def row_curvature(data: "RowSums | _EffectRows", first: Floats, second: Floats) -> RowCurvature:
+def row_curvature(data: RowSums, first: Floats, second: Floats) -> RowCurvature:
     """Slopes and information of all rows; where a value is not finite, they may not be either."""
     value, *slopes = data.likelihood(first, second)
     above, below = (data.likelihood(first, second + step)[2] for step in (_STEP, -_STEP))
@@ -117,7 +113,7 @@ class CurveTarget:
     """Rows of one family, whose two curves have orthogonal information."""
 
     designs: tuple[Design, Design]
-    data: "RowSums | _EffectRows"
+    data: RowSums
 
     def _at(self, states: Sequence[State]) -> tuple[Floats, Floats]:
         m, c = (s.at(d) for s, d in zip(states, self.designs, strict=True))
@@ -316,12 +312,7 @@ def _line_search(
     return list(states), 0.0
 
 
-# --- bin random effects --------------------------------------------------------------------------
-
-SCALE = 0.2
-"""Scale of the half-normal prior of the effects' scale, in units of the mean's curve."""
-_EFFECT_POSITIONS = np.linspace(-8.0, 8.0, 41)
-_EFFECT_ROUNDS = 6
+# --- scales of random effects --------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -334,65 +325,6 @@ class ScalePosterior:
     log_density: Floats  # log posterior density there
 
 
-@dataclass(frozen=True)
-class _EffectRows:
-    """Rows with an effect of scale tau each, integrated out."""
-
-    data: RowSums
-    tau: float
-
-    @property
-    def most(self) -> tuple[float, float]:
-        return self.data.most
-
-    @property
-    def farthest(self) -> tuple[float, float]:
-        return self.data.farthest
-
-    def likelihood(self, first: Floats, second: Floats) -> Floats:
-        log_tau = np.log([self.tau])
-        return value_and_gradient(first[None], second[None], log_tau, *self.data.arrays)[:3, 0]
-
-    def information(self, first: Floats, second: Floats) -> tuple[Floats, Floats]:
-        plain, other = self.data.information(first, second)
-        step = 0.5 / np.sqrt(np.maximum(plain, 1e-12))
-        below, above = (self.likelihood(first + s, second)[1] for s in (-step, step))
-        # a row far from the curve is not informative about it
-        return np.clip((below - above) / (2.0 * step), 0.0, plain), other
-
-
-def mode_with_effects(
-    designs: tuple[Design, Design],
-    data: RowSums,
-    start: Sequence[State],
-    scale: float,
-    tau: float | None = None,
-) -> tuple[list[Laplace], ScalePosterior]:
-    """The curves' mode; the effects' scale is re-estimated after each step.
-
-    `scale` is that of tau's prior; the search begins at `tau`, by default a tenth of it.
-    """
-    tau = 0.1 * scale if tau is None else tau
-    for _ in range(_EFFECT_ROUNDS):
-        laplaces = find_mode(CurveTarget(designs, _EffectRows(data, tau)), start)
-        start = [laplace.state for laplace in laplaces]
-        found = _effect_scale(designs, data, start, scale)
-        change, tau = abs(np.log(found.tau / tau)), found.tau
-        if change < 0.1:
-            break
-    return laplaces, found
-
-
-def _effect_scale(
-    designs: tuple[Design, Design], data: RowSums, at: Sequence[State], scale: float
-) -> ScalePosterior:
-    m, c = (s.at(d)[None] for s, d in zip(at, designs, strict=True))
-    m, c = (np.repeat(x, len(_EFFECT_POSITIONS), axis=0) for x in (m, c))
-    log_tau = np.log(half_normal_scale(_EFFECT_POSITIONS, scale))
-    value = value_and_gradient(m, c, log_tau, *data.arrays)[0].sum(axis=1)
-    return scale_posterior(scale, _EFFECT_POSITIONS, value - 0.5 * _EFFECT_POSITIONS**2)
-
-
 def scale_posterior(scale: float, position: Floats, log_density: Floats) -> ScalePosterior:
     """From the log density at a few even positions."""
     fine = np.linspace(position[0], position[-1], 3201)
@@ -400,39 +332,3 @@ def scale_posterior(scale: float, position: Floats, log_density: Floats) -> Scal
     weight = np.exp(log_density - log_density.max())
     mean = np.array(weight @ fine / weight.sum())
     return ScalePosterior(scale, float(half_normal_scale(mean, scale)), fine, log_density)
-
-
-def with_effects(
-    posterior: xr.Dataset,
-    names: tuple[str, str],
-    curves: tuple[Curve, Curve],
-    data: RowSums,
-    bins: NDArray[np.int64],
-) -> xr.Dataset:
-    """Draws with effects of bins, each from its posterior given the draw's curves and tau.
-
-    Given these the effects are independent, so the results are draws of the joint posterior.
-    """
-    first, second = map(_at_rows, (posterior, posterior), names, curves)
-    name = names[0]
-    tau = _flat(posterior[f"{name}_bin_effect_sd"])
-    drawn = draw_effects(first, second, np.log(tau), data, np.random.default_rng(0))
-    sizes = (posterior.sizes["chain"], posterior.sizes["draw"], len(bins))
-    dims = ("chain", "draw", "effect_bin")
-    return posterior.assign({f"{name}_of_bin": (dims, drawn.reshape(sizes))}).assign_coords(
-        effect_bin=bins
-    )
-
-
-def _at_rows(posterior: xr.Dataset, name: str, curve: Curve) -> Floats:
-    """Draws of a curve at its rows; effects of bins allow no other terms than atoms."""
-    found = _flat(posterior[name]) @ spline_matrix(curve.position, curve.basis.knots).T
-    for term in curve.terms:
-        if term.target == "atom":
-            found = found + _flat(posterior[f"{name}_of_atom"]) @ term.block.design.T
-    return np.asarray(found)
-
-
-def _flat(values: xr.DataArray) -> Floats:
-    array = values.transpose("chain", "draw", ...).to_numpy()
-    return np.asarray(array.reshape(-1, *array.shape[2:]))

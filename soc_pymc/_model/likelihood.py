@@ -17,7 +17,6 @@ from pytensor.graph.replace import _vectorize_node
 from pytensor.link.numba.dispatch.basic import register_funcify_default_op_cache_key
 
 from ..families import mixture_rows
-from ..families.bin_effects import effect_rows
 from ..families.family import FAMILIES
 
 
@@ -38,7 +37,6 @@ class Kernel:
 KERNELS: Mapping[str, Kernel] = {
     **{f.rows.kernel: Kernel(f.rows.fill_rows, 2) for f in FAMILIES.values()},
     **{f.rows.near: Kernel(f.rows.fill_near, 2) for f in FAMILIES.values() if f.rows.near},
-    "effects": Kernel(effect_rows, 3),  # of rows of any family, with or without polynomials
     "mixture": Kernel(mixture_rows.all_rows, 1, stacked=True),
 }
 """By `RowSums.kernel`; ``_near`` takes arrays of polynomials before those of the sums."""
@@ -47,9 +45,9 @@ KERNELS: Mapping[str, Kernel] = {
 class RowLogMarginal(Op):
     """(*predictors, [rows], *arrays) -> value and its derivatives in the predictors, row by row.
 
-    Predictors have shape (..., k), or (..., k, J) if stacked, with draws first; for kernels with
-    bin effects the third is log tau. `rows`, (k,) or (m, k), is the data row of each column; draw s
-    uses line s modulo m. `arrays` are those of the kernel.
+    Predictors have shape (..., k), or (..., k, J) if stacked, with draws first. `rows`, (k,) or
+    (m, k), is the data row of each column; draw s uses line s modulo m. `arrays` are those of the
+    kernel.
     """
 
     __props__ = ("kernel",)
@@ -119,8 +117,8 @@ def _vectorize(op: RowLogMarginal, node: Apply, *batched: Any) -> Apply:
 @register_funcify_default_op_cache_key(RowLogMarginal)
 def _numba_row_log_marginal(op: RowLogMarginal, node: Apply, **kwargs: Any) -> Any:
     kernel = KERNELS[op.kernel]
-    makers = {1: _compiled_stacked, 2: _compiled_two, 3: _compiled_three}
-    return makers[kernel.predictors](kernel.fill), version_of_kernels()
+    maker = _compiled_stacked if kernel.stacked else _compiled_two
+    return maker(kernel.fill), version_of_kernels()
 
 
 @cache
@@ -137,7 +135,7 @@ def version_of_kernels() -> int:
     return int.from_bytes(digest.digest()[:8], "big")
 
 
-# Numba cannot unpack a tuple inside a call, so there is a function for each number of predictors
+# Numba cannot unpack a tuple inside a call, so there is a function for each form of predictors
 
 
 def _compiled_two(fill: Any) -> Any:
@@ -150,22 +148,6 @@ def _compiled_two(fill: Any) -> Any:
         fill(m, c, at, out, *arrays)
         shape = first.shape
         return out[0].reshape(shape), out[1].reshape(shape), out[2].reshape(shape)
-
-    return row_log_marginal
-
-
-def _compiled_three(fill: Any) -> Any:
-    @numba.njit
-    def row_log_marginal(first, second, third, rows, *arrays):  # type: ignore[no-untyped-def]
-        at = np.atleast_2d(rows).astype(np.int64)
-        m = np.ascontiguousarray(first).reshape(-1, at.shape[1])
-        c = np.ascontiguousarray(second).reshape(-1, at.shape[1])
-        t = np.ascontiguousarray(third).reshape(-1, at.shape[1])
-        out = np.empty((4, *m.shape))
-        fill(m, c, t, at, out, *arrays)
-        shape = first.shape
-        slopes = (out[1].reshape(shape), out[2].reshape(shape), out[3].reshape(shape))
-        return (out[0].reshape(shape), *slopes)
 
     return row_log_marginal
 

@@ -20,7 +20,7 @@ from ..families.components import Components, Frame, cell_points, stretching
 from ..families.mixture_rows import MixtureCells, all_rows, information
 from ..families.row_sums import Columns
 from ..families.zeros import ZERO
-from .laplace import SCALE, Curvature, floored
+from .laplace import Curvature, floored
 from .rows import Rows
 from .splines import make_basis, spline_matrix
 from .terms import Block, Curve, Design, State, interleaved
@@ -36,8 +36,6 @@ _KNOTS = 4  # over the score, of a single family's share of zeros
 # prior of the logit of the share of theta that is 0: its level, and sds of its drift
 _ZERO, _ZERO_SD = -3.0, 2.0
 _ZERO_DRIFT = (1.0, 0.5, 0.5)
-BIN_EFFECT = "bin_effect"
-"""Name of the effects of the likelihood's rows, which merge bins."""
 _FEW = 2  # number of wiggly functions, the smoothest, for drift beside the straight line
 _FARTHEST = 3.0  # largest step of the log weights' coefficients
 
@@ -272,10 +270,6 @@ def make_weights(
         for k in (1, 0)
         for block in curves[k].design.blocks
     ]
-    if prior.bin_effects:
-        own_level = interleaved({0: np.eye(len(rows.items))}, 2 + own)
-        scale = SCALE * curves[0].weak[0].unit
-        blocks.insert(0, Block(f"{names[0]}_{BIN_EFFECT}", own_level, scale))
     knots, ways = _drift(rows, prior.knots if prior.mixture else _KNOTS)
     along = np.column_stack([np.ones(len(knots)), ways])
     lines = dict(enumerate(rows.averaged(curve.design.line, n) for curve in curves))
@@ -335,8 +329,6 @@ def weight_start(
     sizes = sum(len(own[-1]) for own in split)
     lines = np.concatenate([np.concatenate([own[-1] for own in split]), linear.line_mean[sizes:]])
     wiggles = [*split[1][:-1], *split[0][:-1]]
-    effects = linear.whole.shape[1] - sum(map(len, wiggles)) - len(lines)
-    wiggles.insert(0, np.zeros(effects))
     return State.starting(linear, np.concatenate([*wiggles, lines]))
 
 
@@ -346,9 +338,8 @@ def curve_states(
     """Both curves of a joint state, the opposite of `weight_start`."""
     *blocks, line = np.split(state.coefficients, design.design.ends)
     lines = np.split(line, np.cumsum(design.lines))
-    number = [len(curve.design.blocks) for curve in curves]
-    ends = [len(blocks) - sum(number), len(blocks) - number[0], len(blocks)]
-    own = {1: slice(*ends[:2]), 0: slice(*ends[1:])}
+    second = len(curves[1].design.blocks)
+    own = {1: slice(second), 0: slice(second, None)}
     parts = {k: (blocks[at], state.taus[at]) for k, at in own.items()}
     first, other = (
         State(np.concatenate([*parts[k][0], lines[k]]), tuple(parts[k][1])) for k in (0, 1)

@@ -18,11 +18,6 @@ def prior_draws(built: Problem, draws: int, rng: np.random.Generator) -> xr.Data
     found: dict[str, tuple[tuple[str, ...], Floats]] = {}
     for of in built.coefficients:
         found |= _of_coefficients(of, draws, rng)
-    if built.effects:
-        found[f"{built.family.curves[0]}_bin_effect_sd"] = (
-            (),
-            np.abs(rng.normal(0.0, built.effects.scale, draws)),
-        )
     if built.levels:
         found |= _of_levels(built, found, draws, rng)
     coords = built.model.coords

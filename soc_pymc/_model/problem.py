@@ -2,8 +2,7 @@
 
 For row b (a bin, or a group's or an exposure class's part of one) with centre u_b on a curve's axis
 the model has f(u_b) and g(u_b): log mean and log cv2 of Gamma priors, mean and log variance of
-Normal ones. The row's items enter through their log marginal. With bin effects, f(u_b) + e_b with
-e_b ~ t(0, tau^2), it is averaged over e_b, so tau is the only further parameter. A mixture has more
+Normal ones. The row's items enter through their log marginal. A mixture has more
 predictors: f and g describe its base distribution, and the others are coefficients of its
 components' log weights.
 """
@@ -29,21 +28,17 @@ from ..families.family import FAMILIES, Family, family_of_kind
 from ..families.priors import CURVES as NAMES
 from ..families.priors import Prior
 from ..families.row_sums import RowSums
-from .coordinates import add_block, add_line, add_scale, add_scales, density_shape
+from .coordinates import add_block, add_line, add_scales, density_shape
 from .forward import totals
 from .laplace import (
-    SCALE,
     CurveTarget,
     Laplace,
-    ScalePosterior,
     best_start,
     find_mode,
-    mode_with_effects,
 )
 from .levels import Levels, LevelSearch, integrated_grouping
 from .likelihood import KERNELS, log_marginal, shared, unbatched
 from .mixture_design import (
-    BIN_EFFECT,
     MixtureTarget,
     WeightDesign,
     curve_states,
@@ -53,17 +48,18 @@ from .mixture_design import (
     merged,
     weight_start,
 )
-from .rows import Rows, cells_of, check_atoms_apart, position_variances, rows_of
+from .rows import MOST_BINS, Rows, cells_of, check_atoms_apart, position_variances, rows_of
 from .splines import knots_in, spline_matrix
 from .terms import CURVES, SHARED, Curve, Design, State, curve_state, flat_state, make_curve, slopes
 
-_NO_BATCH_OF_EFFECTS = "effects of bins cannot be fitted in minibatches: leave VI(batch=) out"
 _NO_BATCH_OF_LEVELS = "groups cannot be fitted in minibatches: leave VI(batch=) out"
 _NO_BATCH_OF_MIXTURES = (
     "VI(batch=) does not apply to a mixture, or with zero=True, where bins are merged: leave it out"
 )
 _BEYOND = 2.0  # sd of a mixture's curves beyond what its components can represent
 _SHIFT, _MOST_SHIFT = 0.7, 1.0  # of a mixture's grid: in sds of the log variance, and the most
+
+_MOST_EFFECTS = 40  # of bins of a mixture, whose rows merge about as many
 
 # a grid is moved to the mode until this share of the items has curves this near to its own
 _NEAR, _MOST_NEAR, _MOVES = 0.5, 0.9, 6
@@ -145,7 +141,6 @@ class Problem:
     predictors: tuple[str, ...]  # inputs of the kernel, by row
     labels: tuple[str, ...] = ()  # groups with their own deviations, by code
     groupings: tuple[Grouping, ...] = ()  # of these
-    effects: ScalePosterior | None = None
     levels: Levels | None = None  # integrated out, so that the model has no observed variable
     weights: WeightDesign | None = None  # of a mixture
     extras: xr.Dataset = field(default_factory=xr.Dataset)  # further inputs of scoring
@@ -168,7 +163,6 @@ class _Located:
     data: RowSums
     labels: tuple[str, ...]
     groupings: tuple[Grouping, ...]
-    effects: ScalePosterior | None
     levels: Levels | None
 
     @property
@@ -200,8 +194,7 @@ def model(stats: Statistics, prior: Prior | None = None) -> pm.Model:
         each group, of each half-octave of exposures, where the prior has such terms), ``log_mean``
         and ``log_cv2`` at the knots; ``count`` is the sum of counts of a bin, with the log
         probability of all its items. For values the curves are ``mean`` and ``log_variance``, and
-        ``value`` is the mean of the bin's values. Bin effects are averaged over: the curves exclude
-        them, and ``log_mean_bin_effect_sd`` is their scale.
+        ``value`` is the mean of the bin's values.
 
         For mixtures the curves at the knots have the same names. ``weight_coefficient`` are the
         coefficients of the components' log weights at their own knots, and ``bin_predictor`` are
@@ -262,7 +255,7 @@ def build(
         predictors = link([_add_coefficients(of) for of in problem.coefficients])
         number = len(predictors)
         sums: type[RowSums] = type(data)
-        drawn = None if KERNELS[kernel].stacked else totals(sums, number > 2)
+        drawn = None if KERNELS[kernel].stacked else totals(sums)
         # sums are inputs, because PyMC never releases the functions of a distribution
         pm.CustomDist(
             problem.observed,
@@ -281,12 +274,9 @@ def build(
 
 def _row_logp(kernel: str, signature: str, number: int, value: Any, *inputs: Any) -> Any:
     """Log marginal of rows; `inputs` are predictors, rows and arrays."""
-    first, *others = inputs[:number]
-    # the scale of bin random effects is one number for all rows
-    others = [*others[:1], *(x + pt.zeros_like(first) for x in others[1:])]
     rows = [] if KERNELS[kernel].stacked else [inputs[number]]
     arrays = unbatched(signature, inputs[number + 1 :])
-    return log_marginal(kernel, first, *others, *rows, *arrays)[0]
+    return log_marginal(kernel, *inputs[:number], *rows, *arrays)[0]
 
 
 # --- the two curves of a family ------------------------------------------------------------------
@@ -297,13 +287,11 @@ def _curves(family: Family, at: _Located) -> tuple[Problem, Floats, Link]:
     names = tuple(f"bin_{variable}" for variable in family.curves)
 
     def link(curves: Sequence[Any]) -> list[Any]:
-        named = [pm.Deterministic(*of, dims="bin") for of in zip(names, curves, strict=True)]
-        scale = [_add_effect_scale(family.curves[0], at.effects)] if at.effects else []
-        return [*named, *scale]
+        return [pm.Deterministic(*of, dims="bin") for of in zip(names, curves, strict=True)]
 
     coords: dict[str, Any] = {grouping.name: list(grouping.levels) for grouping in at.groupings}
     for curve in at.curves:
-        coords |= _coords(curve)
+        coords |= _coords(curve, at.rows)
     problem = Problem(
         model=pm.Model(coords={"bin": at.score, **coords}),
         family=family,
@@ -312,14 +300,12 @@ def _curves(family: Family, at: _Located) -> tuple[Problem, Floats, Link]:
         rows=at.rows,
         data=at.data,
         score=at.score,
-        kernel="effects" if at.effects else at.data.kernel,
+        kernel=at.data.kernel,
         predictors=names,
         labels=at.labels,
         groupings=at.groupings,
-        effects=at.effects,
         levels=at.levels,
-        no_minibatches=_NO_BATCH_OF_EFFECTS * bool(at.effects)
-        or _NO_BATCH_OF_LEVELS * bool(at.levels),
+        no_minibatches=_NO_BATCH_OF_LEVELS * bool(at.levels),
     )
     return problem, at.data.total, link
 
@@ -330,24 +316,25 @@ def _located(
     """The mode of the curves, the start of every model."""
     _check_terms(stats, prior)
     labels, groupings = (stats.groups, stats.groupings) if prior.groups else ((), ())
-    rows, data = rows_of(stats, family, bool(labels), prior.exposure is not None, prior.atoms)
+    terms = bool(labels), prior.exposure is not None, prior.atoms
+    most_bins = 0
+    if prior.bin_effects:
+        most_bins = _MOST_EFFECTS if prior.gridded else MOST_BINS
+    rows, data = rows_of(stats, family, *terms, most_bins)
     weak = partial(data.weak, _totals(stats))
     integrated = None if whole or prior.gridded else integrated_grouping(groupings)
-    terms = {"size": prior.exposure, "groupings": groupings, "integrated": integrated}
-    mean, variance = (
-        make_curve(name, spline, weak, stats, rows, **terms)
-        for name, spline in zip(CURVES, (prior.mean, prior.variance), strict=True)
+    given: Any = {"size": prior.exposure, "groupings": groupings, "integrated": integrated}
+    mean = make_curve(
+        CURVES[0], prior.mean, weak, stats, rows, **given, bin_effects=prior.bin_effects
     )
+    variance = make_curve(CURVES[1], prior.variance, weak, stats, rows, **given)
     curves, designs = (mean, variance), (mean.design, variance.design)
     starts = [[flat_state(d, level) for d, level in zip(designs, data.level(), strict=True)]]
     if start is not None:
         starts.append([_state_of(start, curve) for curve in curves])
     begin = best_start(CurveTarget(designs, data), starts)
-    effects, levels, search = None, None, None
+    levels, search = None, None
     laplaces = find_mode(CurveTarget(designs, data), begin)
-    if prior.bin_effects:  # far from the curve every bin would seem an outlier
-        begin = [laplace.state for laplace in laplaces]
-        laplaces, effects = mode_with_effects(designs, data, begin, SCALE * mean.weak[0].unit)
     if integrated:
         search = LevelSearch.of(curves, data, rows.group)
         flat = search.start([laplace.state for laplace in laplaces])
@@ -363,11 +350,9 @@ def _located(
     if search:
         search = replace(search, data=data)
         laplaces, levels = search.sites(search.mode(points))
-    elif effects:
-        laplaces, effects = mode_with_effects(designs, data, begin, effects.scale, effects.tau)
     else:
         laplaces = find_mode(CurveTarget(designs, data), begin)
-    return _Located(curves, laplaces, rows, data, labels, groupings, effects, levels)
+    return _Located(curves, laplaces, rows, data, labels, groupings, levels)
 
 
 def _totals(stats: Statistics) -> dict[str, float]:
@@ -386,11 +371,6 @@ def _check_terms(stats: Statistics, prior: Any) -> None:
         raise FitError(
             f"a term in exposure reads joint cells, which these statistics lack: {NO_JOINT_CELLS}"
         )
-    if prior.bin_effects and (prior.exposure is not None or (prior.groups and stats.groups)):
-        raise FitError(
-            "bin_effects=True is for curves of the score alone, as one effect cannot be shared by "
-            "groups or classes of exposure: leave exposure= out and set groups=False"
-        )
 
 
 def _state_of(start: Start, curve: Curve) -> State:
@@ -405,7 +385,7 @@ def _state_of(start: Start, curve: Curve) -> State:
     return curve_state(curve, at_knots @ values.mean(("chain", "draw")).to_numpy())
 
 
-def _coords(curve: Curve) -> dict[str, Any]:
+def _coords(curve: Curve, rows: Rows) -> dict[str, Any]:
     name = curve.name
     coords: dict[str, Any] = {
         f"{name}_line_term": ["level", "slope"][: curve.basis.line.shape[1]],
@@ -417,6 +397,8 @@ def _coords(curve: Curve) -> dict[str, Any]:
         coords[f"{name}_exposure_knot"] = curve.size_knots
     if len(curve.atoms):
         coords["atom"] = curve.atoms
+    if any(term.target == "bin" for term in curve.terms):
+        coords["effect_bin"] = rows.effect_bins
     return coords
 
 
@@ -442,6 +424,8 @@ def _curve_outputs(curve: Curve, variable: str) -> list[Output]:
         outputs.append(Output(label, (f"{name}_exposure_knot",), parts))
     if parts := of("atom"):
         outputs.append(Output(f"{variable}_of_atom", ("atom",), parts))
+    if parts := of("bin"):
+        outputs.append(Output(f"{variable}_of_bin", ("effect_bin",), parts))
     return outputs
 
 
@@ -516,12 +500,6 @@ def _add_coefficients(of: Coefficients, widths: Any = None) -> Any:
         whole = pm.Data(f"{label}at_rows", design.whole @ linalg.block_diag(*turns.values()))
         return pt.dot(whole, pt.concatenate([before, line]))
     return made("at_rows", {"line": design.line, **{b.name: b.design for b in design.blocks}})
-
-
-def _add_effect_scale(variable: str, effects: ScalePosterior) -> Any:
-    """Log of the scale of effects of bins."""
-    shape = density_shape(effects.position, effects.log_density)
-    return pt.log(add_scale(f"{variable}_bin_effect_sd", "bin_effect", effects.scale, shape))
 
 
 def _add_level_scales(levels: Levels, variables: tuple[str, str]) -> list[Any]:
@@ -661,12 +639,6 @@ def _mixture(
     )
     coords: dict[str, Any] = {grouping.name: list(grouping.levels) for grouping in at.groupings}
     basis_dims = {"line": "line_term"}
-    if prior.bin_effects:
-        effect, mean = f"{family.curves[0]}_{BIN_EFFECT}", family.curves[0]
-        every = np.eye(len(whole.items))[whole.of]
-        outputs.append(Output(f"{mean}_of_bin", ("effect_bin",), {effect: every}))
-        coords |= {"effect_bin": rows.bin, "effect_row": np.arange(len(whole.items))}
-        basis_dims[effect] = "effect_row"
     totals = np.bincount(whole.of, stats.data["sum_y"].to_numpy()[at.rows.bin])
 
     def link(values: Sequence[Any]) -> list[Any]:
@@ -675,7 +647,7 @@ def _mixture(
         return [pm.Deterministic("bin_predictor", predictors)]
 
     for curve in curves:
-        coords |= _coords(curve)
+        coords |= _coords(curve, rows)
     coords |= {
         "weight_function": list(design.labels),
         "weight_knot": design.knots,

@@ -22,8 +22,8 @@ from .splines import Axis
 
 CLASS = 3  # sizes have 16 cells per octave, and 2^3 cells make a class
 _CLASSES = 1 << 20  # more than the number of classes of either sign
-# with groups or classes of sizes; more bins cost time and hardly improve the curves
-_MOST_BINS = 200
+MOST_BINS = 200
+"""Bins with groups, classes of sizes or effects; more cost time and hardly improve the curves."""
 _SUMS = ("n", *(name for scale in SCALES.values() for name in scale.sums))
 
 
@@ -51,6 +51,11 @@ class Rows:
         return len(self.n)
 
     @property
+    def effect_bins(self) -> Ints:
+        """Bins of the statistics whose places have rows."""
+        return np.flatnonzero(np.isin(self.place_of, self.place))
+
+    @property
     def beside(self) -> Floats:
         """Items of each row that are beside the atoms: they place knots and the average."""
         return np.where(self.atom > 0, 0.0, self.n)
@@ -62,15 +67,17 @@ def rows_of(
     grouped: bool = False,
     by_size: bool = False,
     atoms: bool = False,
+    most_bins: int = 0,
 ) -> tuple[Rows, RowSums]:
     """Rows with the sums for the family's likelihood.
 
     With `grouped` each group has its own rows; with `by_size` so has each class of sizes, from
-    joint cells. With `atoms` the statistics' atoms have rows of their own.
+    joint cells. With `atoms` the statistics' atoms have rows of their own. Neighbouring bins are
+    merged to `most_bins` or fewer; by default only those of groups or sizes are.
     """
     family.rows.check(stats.table("part"))
     tables = ("joint",) if by_size else family.rows.margins
-    rows, cells = make_rows(stats, family, tables, grouped, by_size, atoms)
+    rows, cells = make_rows(stats, family, tables, grouped, by_size, atoms, most_bins)
     return rows, family.rows.of(rows.number, cells)
 
 
@@ -81,15 +88,17 @@ def make_rows(
     grouped: bool = False,
     by_size: bool = False,
     atoms: bool = False,
+    most_bins: int = 0,
 ) -> tuple[Rows, dict[str, Columns]]:
     """Rows of statistics, and the tables of cells with a column ``row``."""
     part = stats.table("part")
     width, size_cell = 1, family.rows.size_cell
     if by_size:
         width = max(stats.coarse, 1)
-    if by_size or grouped:
-        while stats.bins > _MOST_BINS * width:
-            width *= 2
+    if not most_bins:
+        most_bins = MOST_BINS if by_size or grouped else stats.bins
+    while stats.bins > most_bins * width:
+        width *= 2
     cells: dict[str, Columns] = {name: _table(stats, name) for name in tables}
     base: Columns
     if by_size:

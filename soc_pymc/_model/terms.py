@@ -26,11 +26,12 @@ WeakPriors = Callable[[str, float], tuple[Weak, Weak]]
 """(scale of an axis, its centre) -> weak priors of the first and of the second curve."""
 
 CURVES = ("mean", "variance")
-SHARED = ("curve", "exposure", "atom")  # targets of terms that all groups have
+SHARED = ("curve", "exposure", "atom", "bin")  # targets of terms that all groups have
 _UNITS = (LOG.name, LOGIT.name)  # a slope is per unit on these scales, per sd on others
 _DRAWS, _COPIES = 1000, 8  # draws of both curves of levels that are integrated out, at the peak
 _GROUP_WIGGLES = 5  # number of the smoothest shared functions in which groups deviate
 _ATOM_SCALE = 1.0  # of the shifts of atoms
+_BIN_SCALE = 0.2  # of the effects of bins
 _GROUP_SCALES = {"level": 0.5, "slope": 0.25, "wiggle": 0.25}
 
 
@@ -110,7 +111,7 @@ class Term:
 
     block: Block
     # "curve" (the shared curve at its knots), the name of a grouping (curves of its levels at the
-    # knots), "exposure" (at the knots of log exposure), or "atom" (what each atom has more)
+    # knots), "exposure" (at the knots of log exposure), "atom" or "bin" (what each has more)
     target: str
     values: Floats  # values of its functions at the target's points, (size of the target, k)
 
@@ -194,11 +195,13 @@ def make_curve(
     size: Spline | None = None,
     groupings: Sequence[Grouping] = (),
     integrated: Grouping | None = None,
+    bin_effects: bool = False,
 ) -> Curve:
     """A curve's design with its terms and their priors.
 
     `weak` gives default priors, `size` configures a term in log exposure, and the levels of
     `groupings` have their own deviations. Those of the grouping `integrated` are not in the design.
+    With `bin_effects` bins deviate from the curve, each by itself.
     """
     axis = axis_of(spline, stats, bool(len(rows.atoms)))
     u = positions(axis, rows)
@@ -217,6 +220,8 @@ def make_curve(
     lines = line.shape[1]
     terms: list[Term] = []
     size_knots = np.empty(0)
+    if bin_effects:
+        terms.append(_bin_term(rows, _BIN_SCALE * default.unit))
     if len(rows.atoms):
         own = np.eye(len(rows.atoms))
         member = np.vstack([np.zeros(len(own)), own])[rows.atom]
@@ -242,6 +247,15 @@ def make_curve(
     )
     kept = rows.atoms, both, levels
     return Curve(name, axis, basis, design, tuple(terms), u, size_knots, *kept)
+
+
+def _bin_term(rows: Rows, scale: float) -> Term:
+    """An effect of every place along the scores, which its bins share."""
+    places = np.unique(rows.place)
+    effect = np.eye(len(places))
+    at_rows = effect[np.searchsorted(places, rows.place)]
+    at_bins = effect[np.searchsorted(places, rows.place_of[rows.effect_bins])]
+    return Term(Block("bin_effect", at_rows, scale), "bin", at_bins)
 
 
 def _deviations(basis: Basis, per: float) -> dict[str, Floats]:

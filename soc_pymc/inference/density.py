@@ -33,7 +33,6 @@ from pytensor.tensor.math import Dot
 from .._lib.arrays import Floats
 from .._model.likelihood import KERNELS, log_marginal, shared
 from .._model.problem import Problem
-from ..families.bin_effects import make_tables
 from ..families.surrogates import Surrogates, make_surrogates
 
 Evaluate = Callable[[Floats], tuple[Floats, Floats]]
@@ -171,8 +170,7 @@ def _polynomials(
         values = curves(rng.normal(start, _WIDE, (min(step, _PROBES - first), len(start))))
         low.append([v.min(axis=0) for v in values])
         high.append([v.max(axis=0) for v in values])
-    make = make_tables if built.effects else make_surrogates
-    return make(built.data, tuple(np.min(low, axis=0)), tuple(np.max(high, axis=0)))
+    return make_surrogates(built.data, tuple(np.min(low, axis=0)), tuple(np.max(high, axis=0)))
 
 
 def _chunk(built: Problem) -> int:
@@ -190,15 +188,12 @@ def near_density(built: Problem, space: Space) -> Evaluate:
         return density(space, _chunk(built))
     model = space.model
     predictors = [model[name] for name in built.predictors]
-    if built.effects:
-        scale = model[f"{built.family.curves[0]}_bin_effect_sd"]
-        predictors.append(pt.log(scale) + pt.zeros_like(predictors[0]))
     values = model.replace_rvs_by_values(predictors)
     rows, (*at_rows, rest) = space.batched([*values, rest_log_density(built, model)])
     kernel, arrays = built.kernel, shared(built.data)
     if built.data.near:
-        kernel = "effects" if built.effects else built.data.near
-        curves = pytensor.function([rows], at_rows[:2], mode=mode())
+        kernel = built.data.near
+        curves = pytensor.function([rows], at_rows, mode=mode())
         arrays = (*shared(_polynomials(built, curves, space.start)), *arrays)
     value, *slopes = log_marginal(kernel, *at_rows, np.arange(len(built.score)), *arrays)
     # slopes are given, because differentiating the sum over rows would be slow

@@ -14,7 +14,6 @@ from .._lib.errors import ConvergenceWarning, FitError, warn_user
 from .._lib.progress import phase
 from .._lib.threads import one_blas_thread
 from .._model import problem
-from .._model.laplace import with_effects
 from ..data.statistics import Statistics
 from ..families import surrogates
 from ..families.family import family_of_kind
@@ -139,9 +138,6 @@ def fit(
         with problem.started(built, start):
             run: Any = run_nuts if isinstance(method, NUTS) else run_variational
             groups, verdict = run(built, method, progress)
-        if built.effects:
-            parts = (built.family.curves, built.curves, built.data, built.rows.bin)
-            groups = {**groups, "posterior": with_effects(groups["posterior"], *parts)}
         if stats.blocks:
             wider, words = for_clusters(built, stats, prior, groups["posterior"])
             groups, verdict["reason"] = {**groups, **wider}, verdict["reason"] + words

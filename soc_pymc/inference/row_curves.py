@@ -16,7 +16,6 @@ from .._model.rows import Rows
 from .._model.splines import spline_matrix
 from .._model.terms import Curve
 from ..data.groups import Grouping
-from ..families.bin_effects import draw_prior, make_tables
 from ..families.row_sums import RowSums
 from ..families.surrogates import make_surrogates
 
@@ -35,24 +34,20 @@ class RowCurves:
     rows: Rows
     data: RowSums
     dtype: type[np.number[Any]]  # of outcomes
-    effects: bool  # whether effects of bins are integrated out
 
     @staticmethod
     def of(built: Problem) -> "RowCurves":
         """Those of a problem of a single family."""
         known = built.curves, built.groupings, built.rows, built.data
         family = built.family
-        return RowCurves(family.curves, *known, family.outcome.dtype, bool(built.effects))
+        return RowCurves(family.curves, *known, family.outcome.dtype)
 
     def __call__(self, draws: xr.Dataset) -> list[Floats]:
-        """Both curves (draws, rows), and the log of the effects' scale (draws, 1) if there is."""
-        found = [
+        """Both curves (draws, rows)."""
+        return [
             self._curve(draws, name, curve)
             for name, curve in zip(self.names, self.curves, strict=True)
         ]
-        if self.effects:
-            found.append(np.log(flat(draws[f"{self.names[0]}_bin_effect_sd"]))[:, None])
-        return found
 
     def _curve(self, draws: xr.Dataset, name: str, curve: Curve) -> Floats:
         shared, at_rows = flat(draws[name]), spline_matrix(curve.position, curve.basis.knots)
@@ -65,6 +60,9 @@ class RowCurves:
         if curve.size_knots.size:
             at_sizes = spline_matrix(self.rows.log_size, curve.size_knots)
             values += flat(draws[f"{name}_by_exposure"]) @ at_sizes.T
+        if f"{name}_of_bin" in draws:
+            effects = flat(draws[f"{name}_of_bin"])
+            values += effects[:, np.searchsorted(self.rows.effect_bins, self.rows.bin)]
         if len(curve.atoms):
             at = np.flatnonzero(self.rows.atom)
             values[:, at] += flat(draws[f"{name}_of_atom"])[:, self.rows.atom[at] - 1]
@@ -72,19 +70,17 @@ class RowCurves:
 
     def log_likelihood(self, draws: xr.Dataset, exact: bool = False) -> Floats:
         """Log marginal of every row, (draws, rows): exact, or to about 1e-4 nats in total."""
-        first, second, *log_tau = self(draws)
-        data, fill = self.data, KERNELS["effects" if self.effects else self.data.kernel].fill
+        first, second = self(draws)
+        data, fill = self.data, self.data.fill_rows
         tables: tuple[Any, ...] = ()
         if data.near and len(first) >= _MANY and not exact:
             low = first.min(axis=0), second.min(axis=0)
             high = first.max(axis=0), second.max(axis=0)
-            made = (make_tables if self.effects else make_surrogates)(data, low, high)
-            tables, fill = made.arrays, fill if self.effects else data.fill_near
+            tables, fill = make_surrogates(data, low, high).arrays, data.fill_near
         rows = np.arange(first.shape[1])[None]
 
         def part(some: slice) -> Floats:
             inputs = [np.ascontiguousarray(x[some]) for x in (first, second)]
-            inputs += [np.repeat(x[some], first.shape[1], axis=1) for x in log_tau]
             out = np.empty((1 + len(inputs), *inputs[0].shape))
             fill(*inputs, rows, out, *tables, *data.arrays)
             return out[0]
@@ -93,11 +89,7 @@ class RowCurves:
 
     def totals(self, draws: xr.Dataset, seed: int) -> Floats:
         """Replicates of the rows' observed totals, (draws, rows)."""
-        first, second, *log_tau = self(draws)
-        rng = np.random.default_rng(seed)
-        for scale in log_tau:
-            first = first + draw_prior(np.broadcast_to(np.exp(scale), first.shape), rng)
-        found = self.data.draw(first, second, rng)
+        found = self.data.draw(*self(draws), np.random.default_rng(seed))
         return found if self.dtype is np.float64 else np.clip(found, 0.0, _LARGEST)
 
 

@@ -14,7 +14,6 @@ from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
 from .._model.splines import knots_in, natural_spline, spline_matrix
 from ..data.groups import CROSS, MARK
-from ..families.bin_effects import draw_prior
 from ..families.family import family_of
 from ..families.monotone import project_monotone
 from ..inference.results import Fit
@@ -255,8 +254,7 @@ def _bin_effects(fit: Fit, name: str, score: Floats, kept: Callable[[Floats], Fl
     found = values[:, at]
     for i in np.flatnonzero(known[at] != bins):
         scale, rng = _draws(fit, f"{name}_bin_effect_sd"), np.random.default_rng(bins[i])
-        normal = fit.prior.gridded  # others have a t
-        found[:, i] = scale * rng.normal(size=len(scale)) if normal else draw_prior(scale, rng)
+        found[:, i] = scale * rng.normal(size=len(scale))
     return np.asarray(kept(found)[:, code])
 
 

@@ -9,7 +9,6 @@ from .._lib.arguments import DRAWS, SEED, A, checked, refuse_beyond_memory
 from .._model.prior_draws import prior_draws
 from .._model.problem import Problem, build, check_prior
 from ..data.statistics import Statistics
-from ..families.bin_effects import draw_prior
 from ..families.family import family_of, family_of_kind
 from ..families.priors import Prior
 from ..inference.fit_tree import tree_of_draws
@@ -113,13 +112,6 @@ def _fit_of_prior(
 ) -> Fit:
     """A fit whose draws are those of the prior."""
     found = prior_draws(built, draws, rng)
-    if built.effects:
-        name = built.family.curves[0]
-        scale = found[f"{name}_bin_effect_sd"].to_numpy()[..., None]
-        shape = (*scale.shape[:-1], len(built.rows.bin))
-        effects = draw_prior(np.broadcast_to(scale, shape), rng)
-        found = found.assign({f"{name}_of_bin": (("chain", "draw", "effect_bin"), effects)})
-        found = found.assign_coords(effect_bin=built.rows.bin)
     tree = tree_of_draws(built, stats, {"posterior": found}, prior.monotone)
     return Fit(tree, prior, VI(), Status(True, "draws from the prior", None, None, 0.0))
 
