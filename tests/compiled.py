@@ -6,7 +6,6 @@ Numba keeps compiled code beside the sources. It looks at the file of a function
 of those that it calls, so everything compiled earlier is removed first.
 """
 
-import dataclasses
 import warnings
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
