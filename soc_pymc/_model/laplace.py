@@ -16,6 +16,7 @@ from scipy.interpolate import CubicSpline
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from ..families.row_sums import RowSums
+from .likelihood import value_and_gradient
 from .terms import Block, Design, State
 
 _ROUNDS = 60
@@ -102,10 +103,11 @@ class RowCurvature:
 
 def row_curvature(data: RowSums, first: Floats, second: Floats) -> RowCurvature:
     """Slopes and information of all rows; where a value is not finite, they may not be either."""
-    value, *slopes = data.likelihood(first, second)
-    above, below = (data.likelihood(first, second + step)[2] for step in (_STEP, -_STEP))
-    expected = data.information(first, second)
-    return RowCurvature(value, (slopes[0], slopes[1]), *expected, (below - above) / (2.0 * _STEP))
+    steps = np.array([[0.0], [_STEP], [-_STEP]])
+    found = value_and_gradient(data, np.repeat(first[None], 3, axis=0), second + steps)
+    value, *slopes = found[:, 0]
+    observed = (found[2, 2] - found[2, 1]) / (2.0 * _STEP)
+    return RowCurvature(value, (slopes[0], slopes[1]), *data.information(first, second), observed)
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,7 @@ class CurveTarget:
         most = self.data.most
         if not (np.abs(m).max() <= most[0] and np.abs(c).max() <= most[1]):
             return -np.inf
-        return float(self.data.likelihood(m, c)[0].sum())
+        return float(self.data.values(m[None], c[None]).sum())
 
     def excess(self, states: Sequence[State], steps: Sequence[Floats]) -> float:
         """As in `Target`.

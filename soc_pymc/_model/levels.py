@@ -22,18 +22,19 @@ from .laplace import (
     best_tau,
     floored,
     half_normal_scale,
+    row_curvature,
     scale_posterior,
     scoring_step,
     summary,
 )
 from .level_kernels import gaussian_marginals
+from .likelihood import value_and_gradient
 from .terms import Curve, LevelTerms, State
 
 FEWEST_LEVELS = 8
 """Levels from which they are integrated out; fewer are parameters like all others."""
 
 _ROUNDS, _AVERAGED = 60, 3
-_STEP = 1e-3  # of differences, for observed information
 _NODES, _WEIGHTS = np.sqrt(3.0) * np.array([-1.0, 0.0, 1.0]), np.array([1.0, 4.0, 1.0]) / 6.0
 _SDS = 1e-3, 1.0  # limits of the Gaussian's sds over which slopes are averaged
 _WIDEST = 3.0  # times a scale: up to there a level's posterior is Gaussian without a floor
@@ -278,11 +279,9 @@ class LevelSearch:
     def _here(self, at: Sequence[Point]) -> list[_Quadratic]:
         """At a point: the first curve's expected information, and the second's observed one."""
         m, c = self._predictors(at)
-        _, *slopes = self.data.likelihood(m, c)
-        first, bound = self.data.information(m, c)
-        above, below = (self.data.likelihood(m, c + step)[2] for step in (_STEP, -_STEP))
-        weights = (first, first), ((below - above) / (2.0 * _STEP), bound)
-        return [self._quadratic(k, slopes[k], *weights[k]) for k in range(2)]
+        rows = row_curvature(self.data, m, c)
+        weights = (rows.first, rows.first), (rows.observed, rows.bound)
+        return [self._quadratic(k, rows.slopes[k], *weights[k]) for k in range(2)]
 
     def _averaged(
         self, at: Sequence[Point], sds: Sequence[Floats]
@@ -298,7 +297,8 @@ class LevelSearch:
         slopes, weights, mixed = np.zeros((2, len(m))), np.zeros((2, len(m))), np.zeros(len(m))
         for x, p in zip(_NODES, _WEIGHTS, strict=True):
             for y, q in zip(_NODES, _WEIGHTS, strict=True):
-                found = self.data.likelihood(m + x * sds[0], c + y * sds[1])[1:]
+                moved = (m + x * sds[0])[None], (c + y * sds[1])[None]
+                found = value_and_gradient(self.data, *moved)[1:, 0]
                 slopes += p * q * found
                 weights -= p * q * np.array([[x], [y]]) * found / np.array(sds)
                 mixed -= p * q * x * found[1] / sds[0]
@@ -404,7 +404,7 @@ class LevelSearch:
         most = self.data.most
         if not (np.abs(m).max() <= most[0] and np.abs(c).max() <= most[1]):
             return -np.inf
-        density = float(self.data.likelihood(m, c)[0].sum())
+        density = float(self.data.values(m[None], c[None]).sum())
         for point, curve, term in zip(at, self.curves, self.terms, strict=True):
             density += point.shared.log_prior(curve.design)
             density -= 0.5 * float(np.square(point.own / point.taus[term.kind]).sum())

@@ -1,7 +1,6 @@
-"""The log marginal of rows as a PyTensor operation over the compiled kernels of `families`."""
+"""The log marginal of rows in PyTensor: of single families, and of mixtures."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -11,114 +10,165 @@ import numba
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
+from pytensor.compile.mode import Mode, optdb
 from pytensor.graph.basic import Apply
+from pytensor.graph.features import ReplaceValidate
 from pytensor.graph.op import Op
 from pytensor.graph.replace import _vectorize_node
+from pytensor.graph.rewriting.basic import GraphRewriter, SequentialGraphRewriter
+from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.link.numba.dispatch.basic import register_funcify_default_op_cache_key
+from pytensor.link.vm import VMLinker
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.math import Dot
 
+from .._lib.arrays import Floats, Ints
 from ..families import mixture_rows
-from ..families.family import FAMILIES
+from ..families.row_sums import RowSums
 
 
-@dataclass(frozen=True)
-class Kernel:
-    """A compiled log marginal of rows.
+class _WholeArrays(GraphRewriter):
+    """Two operations on whole arrays in place of ones that the interpreter does in pieces.
 
-    ``fill(*predictors, rows, out, *arrays)`` fills `out` (1 + predictors, draws, k). Where
-    predictors are stacked, it is ``fill(predictors, value, slope, *arrays)`` of all rows, with
-    predictors and slopes (draws, rows, J).
+    `second(x, y)` is y in the shape of x. Gradients are full of it, and it goes number by number,
+    where `numpy.where` gives the same. The product of a matrix with a vector for each draw goes
+    draw by draw, where one product of two matrices gives the same.
     """
 
-    fill: Any
-    predictors: int  # number of differentiable inputs
-    stacked: bool = False  # one input with predictors on the last axis, and all rows
+    def add_requirements(self, fgraph: Any) -> None:
+        fgraph.attach_feature(ReplaceValidate())
+
+    def apply(self, fgraph: Any) -> None:
+        for node in fgraph.toposort():
+            if node.op == pt.second:
+                like, values = node.inputs
+                found = pt.switch(np.array(True), values, like).astype(values.dtype)
+            elif _is_matrix_by_vectors(node):
+                matrix, vectors = (
+                    x.squeeze(axis) for x, axis in zip(node.inputs, (0, 2), strict=True)
+                )
+                found = pt.expand_dims(pt.dot(vectors, matrix.T), 2)
+            else:
+                continue
+            fgraph.replace(node.outputs[0], found, reason="whole arrays")
 
 
-KERNELS: Mapping[str, Kernel] = {
-    **{f.rows.kernel: Kernel(f.rows.fill_rows, 2) for f in FAMILIES.values()},
-    **{f.rows.near: Kernel(f.rows.fill_near, 2) for f in FAMILIES.values() if f.rows.near},
-    "mixture": Kernel(mixture_rows.all_rows, 1, stacked=True),
-}
-"""By `RowSums.kernel`; ``_near`` takes arrays of polynomials before those of the sums."""
+def _is_matrix_by_vectors(node: Any) -> bool:
+    """Whether it is the product of one matrix with a vector for each draw."""
+    if not (isinstance(node.op, Blockwise) and isinstance(node.op.core_op, Dot)):
+        return False
+    matrix, vectors = (x.type.shape for x in node.inputs)
+    return len(matrix) == 3 and matrix[0] == 1 and vectors[0] != 1 and vectors[2] == 1
 
 
-class RowLogMarginal(Op):
-    """(*predictors, [rows], *arrays) -> value and its derivatives in the predictors, row by row.
+def mode() -> Mode:
+    """The interpreter; equal nodes are merged, and a few operations replaced.
 
-    Predictors have shape (..., k), or (..., k, J) if stacked, with draws first. `rows`, (k,) or
-    (m, k), is the data row of each column; draw s uses line s modulo m. `arrays` are those of the
-    kernel.
+    Other rewrites take ten times as long as they save.
+    """
+    merge = optdb.query(RewriteDatabaseQuery(include=["merge"]))
+    rewrites = SequentialGraphRewriter(merge, _WholeArrays())
+    return Mode(linker=VMLinker(use_cloop=False, c_thunks=False), optimizer=rewrites)
+
+
+# --- single families ------------------------------------------------------------------------------
+
+
+@cache
+def _compiled(sums: type[RowSums], dimensions: tuple[int, ...]) -> Any:
+    """Log marginals and slopes in both parameters, from these (draws, k) and the rows' cells."""
+    first, second = pt.matrices("first", "second")
+    cells = [pt.tensor(shape=(None,) * number, dtype="float64") for number in dimensions]
+    value = sums.log_marginal(pt, first, second, *cells)
+    slopes = pt.grad(value.sum(), [first, second])
+    outputs = [value, *slopes]
+    return pytensor.function(
+        [first, second, *cells], outputs, mode=mode(), on_unused_input="ignore"
+    )
+
+
+def value_and_gradient(
+    data: RowSums, first: Floats, second: Floats, rows: Ints | None = None
+) -> Floats:
+    """Log marginals of rows, by default all, and their slopes in both parameters: (3, draws, k).
+
+    Parameters have shape (draws, k).
     """
 
-    __props__ = ("kernel",)
+    def function(*inputs: Any) -> Floats:
+        dimensions = tuple(x.ndim for x in inputs[2:])
+        return np.array(_compiled(type(data), dimensions)(*inputs))
 
-    def __init__(self, kernel: str) -> None:
-        self.kernel = kernel
+    with np.errstate(all="ignore"):
+        return data.evaluate(function, first, second, rows, (3,))
 
-    @property
-    def _of(self) -> Kernel:
-        return KERNELS[self.kernel]
+
+def shared(arrays: Any) -> tuple[Any, ...]:
+    """Arrays as shared variables, so that compiled code can be reused with other data."""
+    return tuple(pytensor.shared(a, shape=(None,) * a.ndim) for a in arrays)
+
+
+# --- mixtures -------------------------------------------------------------------------------------
+
+
+class MixtureLogMarginal(Op):
+    """(predictors, *arrays) -> log marginals of all rows, and their slopes in the predictors.
+
+    Predictors have shape (..., rows, J), with draws first; `arrays` are those of `MixtureCells`.
+    """
+
+    __props__ = ()
 
     def make_node(self, *inputs: Any) -> Apply:
-        """Value and derivatives, of the broadcast shape of the predictors."""
-        n = self._of.predictors
-        predictors = [pt.as_tensor(x) for x in inputs[:n]]
-        # equal shapes need no broadcasting, which would copy them
-        if len({x.ndim for x in predictors}) > 1:
-            predictors = pt.broadcast_arrays(*predictors)
-
-        def output(ndim: int) -> Any:
-            return pt.tensor(dtype="float64", shape=(None,) * ndim)
-
-        dims = predictors[0].ndim
-        outputs = [output(dims - self._of.stacked), *(output(dims) for _ in range(n))]
-        return Apply(self, [*predictors, *(pt.as_tensor(x) for x in inputs[n:])], outputs)
+        """Value and derivatives."""
+        predictors, *arrays = map(pt.as_tensor, inputs)
+        dims = predictors.ndim
+        outputs = [pt.tensor(dtype="float64", shape=(None,) * k) for k in (dims - 1, dims)]
+        return Apply(self, [predictors, *arrays], outputs)
 
     def infer_shape(self, node: Apply, shapes: Any) -> list[Any]:
         """Shape of the predictors; the value has no axis of predictors."""
         shape = tuple(shapes[0])
-        value = shape[:-1] if self._of.stacked else shape
-        return [value, *[shape] * self._of.predictors]
+        return [shape[:-1], shape]
 
-    def perform(self, node: Apply, inputs: Sequence[Any], outputs: Any) -> None:
+    def perform(self, node: Apply, inputs: Any, outputs: Any) -> None:
         """Run the compiled kernel."""
-        n, shape = self._of.predictors, inputs[0].shape
-        if self._of.stacked:
-            stack = np.ascontiguousarray(inputs[0]).reshape(-1, *shape[-2:])
-            value, slope = np.empty(stack.shape[:2]), np.empty(stack.shape)
-            self._of.fill(stack, value, slope, *inputs[1:])
-            outputs[0][0], outputs[1][0] = value.reshape(shape[:-1]), slope.reshape(shape)
-            return
-        predictors = [np.ascontiguousarray(x).reshape(-1, shape[-1]) for x in inputs[:n]]
-        rows = np.atleast_2d(inputs[n]).astype(np.int64, copy=False)  # one type, one compilation
-        out = np.empty((n + 1, *predictors[0].shape))
-        self._of.fill(*predictors, rows, out, *inputs[n + 1 :])
-        for storage, part in zip(outputs, out, strict=True):
-            storage[0] = part.reshape(shape)
+        predictors, *arrays = inputs
+        shape = predictors.shape
+        stack = np.ascontiguousarray(predictors).reshape(-1, *shape[-2:])
+        value, slope = np.empty(stack.shape[:2]), np.empty(stack.shape)
+        mixture_rows.all_rows(stack, value, slope, *arrays)
+        outputs[0][0], outputs[1][0] = value.reshape(shape[:-1]), slope.reshape(shape)
 
     def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
         """Derivatives are computed with the value, and cannot be differentiated again."""
-        n = self._of.predictors
-        rest = [pytensor.gradient.disconnected_type() for _ in inputs[n:]]
-        by_value = cotangents[0][..., None] if self._of.stacked else cotangents[0]
-        return [*(by_value * slope for slope in outputs[1:]), *rest]
+        rest = [pytensor.gradient.disconnected_type() for _ in inputs[1:]]
+        return [cotangents[0][..., None] * outputs[1], *rest]
 
     def connection_pattern(self, node: Apply) -> list[list[bool]]:
         """Only the predictors are differentiated."""
-        n = self._of.predictors
-        return [[True] * (n + 1)] * n + [[False] * (n + 1)] * (len(node.inputs) - n)
+        return [[True, True], *([False, False] for _ in node.inputs[1:])]
 
 
-@_vectorize_node.register(RowLogMarginal)
-def _vectorize(op: RowLogMarginal, node: Apply, *batched: Any) -> Apply:
+@_vectorize_node.register(MixtureLogMarginal)
+def _vectorize(op: MixtureLogMarginal, node: Apply, *batched: Any) -> Apply:
     return op.make_node(*batched)
 
 
-@register_funcify_default_op_cache_key(RowLogMarginal)
-def _numba_row_log_marginal(op: RowLogMarginal, node: Apply, **kwargs: Any) -> Any:
-    kernel = KERNELS[op.kernel]
-    maker = _compiled_stacked if kernel.stacked else _compiled_two
-    return maker(kernel.fill), version_of_kernels()
+@register_funcify_default_op_cache_key(MixtureLogMarginal)
+def _numba_mixture(op: MixtureLogMarginal, node: Apply, **kwargs: Any) -> Any:
+    fill = mixture_rows.all_rows
+
+    @numba.njit
+    def mixture_log_marginal(predictors, *arrays):  # type: ignore[no-untyped-def]
+        whole = np.ascontiguousarray(predictors)
+        stack = whole.reshape(-1, whole.shape[-2], whole.shape[-1])
+        value = np.empty(stack.shape[:2])
+        slope = np.empty(stack.shape)
+        fill(stack, value, slope, *arrays)
+        return value.reshape(predictors.shape[:-1]), slope.reshape(predictors.shape)
+
+    return mixture_log_marginal, version_of_kernels()
 
 
 @cache
@@ -133,49 +183,6 @@ def version_of_kernels() -> int:
         for path in sorted(room.glob("*.py")):
             digest.update(path.read_bytes())
     return int.from_bytes(digest.digest()[:8], "big")
-
-
-# Numba cannot unpack a tuple inside a call, so there is a function for each form of predictors
-
-
-def _compiled_two(fill: Any) -> Any:
-    @numba.njit
-    def row_log_marginal(first, second, rows, *arrays):  # type: ignore[no-untyped-def]
-        at = np.atleast_2d(rows).astype(np.int64)
-        m = np.ascontiguousarray(first).reshape(-1, at.shape[1])
-        c = np.ascontiguousarray(second).reshape(-1, at.shape[1])
-        out = np.empty((3, *m.shape))
-        fill(m, c, at, out, *arrays)
-        shape = first.shape
-        return out[0].reshape(shape), out[1].reshape(shape), out[2].reshape(shape)
-
-    return row_log_marginal
-
-
-def _compiled_stacked(fill: Any) -> Any:
-    @numba.njit
-    def row_log_marginal(predictors, *arrays):  # type: ignore[no-untyped-def]
-        whole = np.ascontiguousarray(predictors)
-        stack = whole.reshape(-1, whole.shape[-2], whole.shape[-1])
-        value = np.empty(stack.shape[:2])
-        slope = np.empty(stack.shape)
-        fill(stack, value, slope, *arrays)
-        return value.reshape(predictors.shape[:-1]), slope.reshape(predictors.shape)
-
-    return row_log_marginal
-
-
-def shared(data: Any) -> tuple[Any, ...]:
-    """The arrays as shared variables, so that compiled code can be reused with other data."""
-    return tuple(pytensor.shared(a, shape=(None,) * a.ndim) for a in data.arrays)
-
-
-def log_marginal(kernel: str, *inputs: Any) -> list[Any]:
-    """Log marginal probability of the items of each row, with its slopes in the predictors.
-
-    `inputs` are those of `RowLogMarginal`: predictors, rows unless stacked, and arrays.
-    """
-    return RowLogMarginal(kernel)(*inputs)
 
 
 def unbatched(signature: str, arrays: Sequence[Any]) -> list[Any]:

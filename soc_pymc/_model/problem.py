@@ -29,7 +29,7 @@ from ..families.priors import CURVES as NAMES
 from ..families.priors import Prior
 from ..families.row_sums import RowSums
 from .coordinates import add_block, add_line, add_scales, density_shape
-from .forward import totals
+from .forward import Totals
 from .laplace import (
     CurveTarget,
     Laplace,
@@ -37,7 +37,7 @@ from .laplace import (
     find_mode,
 )
 from .levels import Levels, LevelSearch, integrated_grouping
-from .likelihood import KERNELS, log_marginal, shared, unbatched
+from .likelihood import MixtureLogMarginal, shared, unbatched
 from .mixture_design import (
     MixtureTarget,
     WeightDesign,
@@ -137,8 +137,7 @@ class Problem:
     rows: Rows  # of the curves
     data: Any  # sums of the likelihood's rows: `RowSums` or `MixtureCells`
     score: Floats  # at the centre of each of the likelihood's rows
-    kernel: str  # of the likelihood
-    predictors: tuple[str, ...]  # inputs of the kernel, by row
+    predictors: tuple[str, ...]  # inputs of the likelihood, by row
     labels: tuple[str, ...] = ()  # groups with their own deviations, by code
     groupings: tuple[Grouping, ...] = ()  # of these
     levels: Levels | None = None  # integrated out, so that the model has no observed variable
@@ -244,7 +243,7 @@ def build(
     problem, observed, link = (
         _mixture(stats, family, prior, at) if prior.gridded else _curves(family, at)
     )
-    data, kernel = problem.data, problem.kernel
+    data = problem.data
     with problem.model:
         if at.levels:
             for of, widths in zip(
@@ -253,30 +252,31 @@ def build(
                 _add_coefficients(of, widths)
             return replace(problem, own=frozenset(v.name for v in problem.model.free_RVs))
         predictors = link([_add_coefficients(of) for of in problem.coefficients])
-        number = len(predictors)
-        sums: type[RowSums] = type(data)
-        drawn = None if KERNELS[kernel].stacked else totals(sums)
         # sums are inputs, because PyMC never releases the functions of a distribution
-        pm.CustomDist(
-            problem.observed,
-            *predictors,
-            pm.Data("bin_index", np.arange(len(problem.score)), dims="bin"),
-            *shared(data),
-            logp=partial(_row_logp, kernel, data.signature, number),
-            random=drawn,
-            signature=drawn.signature if drawn else f"(j),(),{data.signature}->()",
-            observed=observed,
-            dims="bin",
-        )
+        given: dict[str, Any] = {"observed": observed, "dims": "bin"}
+        if problem.weights is None:
+            cells = data.cells()
+            rule = Totals(type(data), tuple(x.ndim for x in cells))
+            given |= {"random": rule, "signature": rule.signature}
+            given["logp"] = partial(_row_logp, type(data))
+            pm.CustomDist(problem.observed, *predictors, *shared(cells), **given)
+        else:
+            index = pm.Data("bin_index", np.arange(len(problem.score)), dims="bin")
+            given |= {"logp": partial(_mixture_logp, data.signature)}
+            given["signature"] = f"(j),(),{data.signature}->()"
+            pm.CustomDist(problem.observed, *predictors, index, *shared(data.arrays), **given)
     terms = [*problem.model.free_RVs, *problem.model.potentials]
     return replace(problem, own=frozenset(v.name for v in terms))
 
 
-def _row_logp(kernel: str, signature: str, number: int, value: Any, *inputs: Any) -> Any:
-    """Log marginal of rows; `inputs` are predictors, rows and arrays."""
-    rows = [] if KERNELS[kernel].stacked else [inputs[number]]
-    arrays = unbatched(signature, inputs[number + 1 :])
-    return log_marginal(kernel, *inputs[:number], *rows, *arrays)[0]
+def _row_logp(sums: type[RowSums], value: Any, *inputs: Any) -> Any:
+    """Log marginal of rows; `inputs` are both predictors and the rows' cells."""
+    return sums.log_marginal(pt, *inputs)
+
+
+def _mixture_logp(signature: str, value: Any, predictors: Any, index: Any, *arrays: Any) -> Any:
+    """The same of mixtures."""
+    return MixtureLogMarginal()(predictors, *unbatched(signature, arrays))[0]
 
 
 # --- the two curves of a family ------------------------------------------------------------------
@@ -300,7 +300,6 @@ def _curves(family: Family, at: _Located) -> tuple[Problem, Floats, Link]:
         rows=at.rows,
         data=at.data,
         score=at.score,
-        kernel=at.data.kernel,
         predictors=names,
         labels=at.labels,
         groupings=at.groupings,
@@ -675,7 +674,6 @@ def _mixture(
         rows=rows,
         data=cells,
         score=whole.score,
-        kernel=cells.kernel,
         predictors=("bin_predictor",),
         labels=at.labels,
         groupings=at.groupings,

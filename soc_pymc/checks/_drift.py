@@ -18,6 +18,7 @@ from .._lib.arguments import PROBABILITY, PROGRESS, SEED, A, OrNone, checked
 from .._lib.arrays import Floats
 from .._lib.errors import FitError, StatisticsError
 from .._lib.threads import one_blas_thread
+from .._model.likelihood import value_and_gradient
 from .._model.rows import CLASS
 from .._model.splines import knots_in
 from ..data.days import Days
@@ -271,14 +272,12 @@ def _site(
     The mode is that with a standard normal prior, which keeps it finite on days that say little;
     the prior is no part of what is returned.
     """
-    every = np.arange(len(first))
     design = np.stack([np.full(len(first), unit), unit * position])
 
     def log_likelihood(at: Floats) -> tuple[Floats, Floats]:
         """Values (k,) and gradients (k, 3) at departures (k, 3)."""
-        value, *slopes = sums.value_and_gradient(
-            first + at[:, :2] @ design, second + at[:, 2:], every
-        )
+        moved = first + at[:, :2] @ design, second + at[:, 2:]
+        value, *slopes = value_and_gradient(sums, *moved)
         gradient = np.column_stack([slopes[0] @ design.T, slopes[1].sum(axis=1)])
         return value.sum(axis=1), gradient
 

@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
@@ -24,9 +23,8 @@ from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
 from .binomial_beta import log_parameters, widened, widening_slope
 from .cells import EXACT_COUNTS
-from .rising import columns, make_rising, rising_sum
-from .row_sums import Columns, RowSums, Weak
-from .surrogates import polynomial
+from .rising import columns, make_rising, rising
+from .row_sums import Columns, RowSums, Weak, row_of
 
 _LEVEL = (float(np.log(0.3)), 2.0)  # of the second curve: as of log cv2 of a Gamma
 _NO_SPREAD = 1e15  # of a + b
@@ -36,137 +34,59 @@ _SUMS = {
     "trials": ("n", "sum_N", "sum_N2", "sum_N3"),
 }
 
-_jit = numba.njit(cache=True, nogil=True, error_model="numpy")
+
+def _softplus(xp: Any, x: Any) -> Any:
+    """log(1 + exp(x)), of which derivatives are right at 0 too."""
+    return 0.5 * (x + abs(x)) + xp.log1p(xp.exp(-abs(x)))
 
 
-@_jit
-def _softplus(x):  # type: ignore[no-untyped-def]
-    """log(1 + exp(x))."""
-    return max(x, 0.0) + np.log1p(np.exp(-abs(x)))
+def _over_row(xp: Any, first: Any, second: Any, spread: Any) -> tuple[Any, Any]:
+    """Both curves of theta over rows whose items' logits vary: see `binomial_beta.widened`."""
+    mu, rest = xp.exp(-_softplus(xp, -first)), xp.exp(-_softplus(xp, first))
+    tilt, within = rest - mu, xp.exp(second)
+    bent = tilt * tilt * within / (1.0 + mu * rest * within)
+    return first + 0.5 * spread * tilt, xp.log(within + spread * (1.0 + bent))
 
 
-@_jit
-def _level(f, g, b, rows):  # type: ignore[no-untyped-def]
-    """Log marginal of row b at one pair of curves, and its slopes."""
-    (y_above, y_start, y_excess, y_weight, z_above, z_start, z_excess, z_weight,
-     n_above, n_start, n_excess, n_weight, total, failures, constant, _) = rows  # fmt: skip
-    up, down = _softplus(f), _softplus(-f)  # -log(1 - mu), -log(mu)
-    mu, rest = np.exp(-down), np.exp(-up)
-    of_y, by_a = rising_sum(np.exp(g - up), b, y_above, y_start, y_excess, y_weight)
-    of_z, by_b = rising_sum(np.exp(g - down), b, z_above, z_start, z_excess, z_weight)
-    of_n, by_m = rising_sum(np.exp(g - up - down), b, n_above, n_start, n_excess, n_weight)
-    value = constant[b] - total[b] * down - failures[b] * up + (of_y + of_z - of_n)
-    # d log a = mu df - dg, d log b = -(1 - mu) df - dg, and of M the sum of both, with dg once
-    slope = rest * (total[b] - by_b + by_m) - mu * (failures[b] - by_a + by_m)
-    return value, slope, by_m - by_a - by_b
-
-
-@_jit
-def one_row(f, g, b, rows):  # type: ignore[no-untyped-def]
-    """Log marginal of row b and its derivatives in both curves.
-
-    Both are moved to those of theta over the row first: see `binomial_beta.widened`.
-    """
-    spread = rows[-1][b]
-    if spread == 0.0:
-        return _level(f, g, b, rows)
-    mu, rest = np.exp(-_softplus(-f)), np.exp(-_softplus(f))
-    tilt, v, e = rest - mu, mu * rest, np.exp(g)
-    thin = 1.0 / (1.0 + v * e)
-    share = tilt * tilt * e * thin
-    whole = e + spread * (1.0 + share)
-    value, by_f, by_g = _level(f + 0.5 * spread * tilt, np.log(whole), b, rows)
-    by_whole = by_g / whole
-    moved = -spread * v * tilt * e * thin * (4.0 + share)
-    return (
-        value,
-        by_f * (1.0 - spread * v) + by_whole * moved,
-        by_whole * (e + spread * share * thin),
-    )
-
-
-@_jit
-def fill_rows(first, second, at, out, *rows):  # type: ignore[no-untyped-def]
-    """Fill `out` as `RowSums.value_and_gradient` returns it; the kernel of all inference."""
-    for s in range(first.shape[0]):
-        for k in range(at.shape[1]):
-            b = at[s % at.shape[0], k]
-            out[0, s, k], out[1, s, k], out[2, s, k] = one_row(first[s, k], second[s, k], b, rows)
-
-
-@_jit
-def near_rows(first, second, at, out, centre, reach, coefficients, *rows):  # type: ignore[no-untyped-def]
-    """Fill `out` as `fill_rows` does, by polynomials where they serve."""
-    for s in range(first.shape[0]):
-        for k in range(at.shape[1]):
-            b, f, g = at[s % at.shape[0], k], first[s, k], second[s, k]
-            if abs(f - centre[0, b]) < reach[0, b] and abs(g - centre[1, b]) < reach[1, b]:
-                found = polynomial(f, g, b, centre, reach, coefficients)
-            else:
-                found = one_row(f, g, b, rows)
-            out[0, s, k], out[1, s, k], out[2, s, k] = found
-
-
-@_jit
-def _successes(rng, mean, size, n, items):  # type: ignore[no-untyped-def]
+def _successes(
+    rng: np.random.Generator, mean: Floats, size: Floats, n: Floats, items: Floats
+) -> Floats:
     """Successes of so many items of n trials: one Beta-Binomial with their mean and variance.
 
     `mean` and `size` are a / (a + b) and a + b of theta's Beta.
     """
-    trials = max(np.rint(n * items), 1.0)
+    trials = np.maximum(np.rint(n * items), 1.0)
     # the correlation of two trials falls from 1/(size + 1) to (n - 1)/(trials - 1) of it
-    ratio = (trials - 1.0) / (n - 1.0) if n > 1.0 else np.inf
-    whole = max(ratio * size + ratio - 1.0, size)
-    theta = mean
-    if whole < _NO_SPREAD:
-        x, y = rng.gamma(mean * whole, 1.0), rng.gamma((1.0 - mean) * whole, 1.0)
-        # both are 0 where the Beta is at its ends
-        theta = x / (x + y) if x + y > 0.0 else (1.0 if rng.random() < mean else 0.0)
-    return float(rng.binomial(int(trials), theta))
-
-
-@_jit
-def draw_row(rng, f, g, b, rows):  # type: ignore[no-untyped-def]
-    """Successes of row b."""
-    n_above, n_start, n_excess, n_weight = rows[8:12]
-    mu, rest = np.exp(-_softplus(-f)), np.exp(-_softplus(f))
-    tilt, e = rest - mu, np.exp(g)
-    thin = 1.0 / (1.0 + mu * rest * e)
-    f += 0.5 * rows[-1][b] * tilt
-    g = np.log(e + rows[-1][b] * (1.0 + tilt * tilt * e * thin))
-    up, down = _softplus(f), _softplus(-f)
-    mean, size = np.exp(-down), np.exp(up + down - g)
-    total = 0.0
-    for j in range(n_above.shape[1] - 1):  # with just 1, ..., 31 trials
-        items = n_above[b, j] - n_above[b, j + 1]
-        if items > 0.0:
-            total += _successes(rng, mean, size, j + 1.0, items)
-    for i in range(n_start[b], n_start[b + 1]):
-        total += _successes(rng, mean, size, n_excess[i] + EXACT_COUNTS, n_weight[i])
-    return total
-
-
-@_jit
-def fill_draws(rng, first, second, out, *rows):  # type: ignore[no-untyped-def]
-    """Fill `out` (draws, rows) with successes."""
-    for s in range(first.shape[0]):
-        for b in range(first.shape[1]):
-            out[s, b] = draw_row(rng, first[s, b], second[s, b], b, rows)
+    ratio = (trials - 1.0) / (n - 1.0)
+    whole = np.where(n > 1.0, np.maximum(ratio * size + ratio - 1.0, size), np.inf)
+    varies = whole < _NO_SPREAD
+    x, y = (rng.gamma(np.where(varies, p * whole, 1.0)) for p in (mean, 1.0 - mean))
+    theta = x / (x + y)
+    # both are 0 where the Beta is at its ends
+    theta = np.where(x + y > 0.0, theta, rng.random(theta.shape) < mean)
+    theta = np.where(varies, theta, mean)
+    return np.where(items > 0.0, rng.binomial(trials.astype(np.int64), theta), 0.0)
 
 
 @dataclass(frozen=True)
 class BetaRows(RowSums):
     """The three histograms of all rows: of successes y, failures z and trials n."""
 
-    y_above: Floats  # as of `Rising`
+    y_step_start: Ints  # as of `Rising`
+    y_step: Floats
+    y_over: Floats
     y_start: Ints
     y_excess: Floats
     y_weight: Floats
-    z_above: Floats
+    z_step_start: Ints
+    z_step: Floats
+    z_over: Floats
     z_start: Ints
     z_excess: Floats
     z_weight: Floats
-    n_above: Floats
+    n_step_start: Ints
+    n_step: Floats
+    n_over: Floats
     n_start: Ints
     n_excess: Floats
     n_weight: Floats
@@ -175,15 +95,14 @@ class BetaRows(RowSums):
     constant: Floats  # (rows,): sum of log (n choose y), which makes a log probability
     spread: Floats  # (rows,): variance of the items' own logits of the mean around the row's
 
-    fill_rows = staticmethod(fill_rows)
-    draw_row = staticmethod(draw_row)
-    fill_draws = staticmethod(fill_draws)
-    fill_near = staticmethod(near_rows)
-    kernel: ClassVar[str] = "binomial"
-    near: ClassVar[str] = "binomial_near"
-    signature: ClassVar[str] = (
-        "(b,c),(s),(y),(y),(b,c),(s),(z),(z),(b,c),(s),(n),(n),(b),(b),(b),(b)"
-    )
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "y_step_start": ("y_step", "y_over"),
+        "y_start": ("y_excess", "y_weight"),
+        "z_step_start": ("z_step", "z_over"),
+        "z_start": ("z_excess", "z_weight"),
+        "n_step_start": ("n_step", "n_over"),
+        "n_start": ("n_excess", "n_weight"),
+    }
     most = (300.0, 60.0)
     farthest = (3.0, 3.0)
     reach = 1.0  # far from the data the likelihood is flat in the logit
@@ -191,11 +110,30 @@ class BetaRows(RowSums):
     margins = ("trials", "failures", "successes")
     size_cell = "trials_cell"
 
-    @classmethod
-    def smallest(cls) -> "BetaRows":
-        """One success in one trial."""
-        row, one, none = np.zeros(1, dtype=np.int64), np.ones(1), np.zeros(1)
-        return make_beta_rows(1, (row, *[one] * 4), (row, one, *[none] * 3), (row, *[one] * 4))
+    @staticmethod
+    def log_marginal(xp: Any, first: Any, second: Any, *cells: Any) -> Any:
+        """As in `RowSums`; both curves are moved to those of theta over the row first."""
+        total, failures, constant, spread = cells[12:]
+        mean, size = _over_row(xp, first, second, spread)
+        up, down = _softplus(xp, mean), _softplus(xp, -mean)  # -log(1 - mu), -log(mu)
+        value = constant - total * down - failures * up
+        value = value + rising(xp, xp.exp(size - up), *cells[:4])
+        value = value + rising(xp, xp.exp(size - down), *cells[4:8])
+        return value - rising(xp, xp.exp(size - up - down), *cells[8:12])
+
+    @staticmethod
+    def draw_totals(
+        rng: np.random.Generator, first: Floats, second: Floats, *cells: NDArray[Any]
+    ) -> Floats:
+        """Successes of rows, from the items of each number of trials."""
+        step, over, excess, weight = cells[8:12]
+        f, g = _over_row(np, first, second, cells[-1])
+        up, down = _softplus(np, f), _softplus(np, -f)
+        mean, size = np.exp(-down)[..., None], np.exp(up + down - g)[..., None]
+        # items with just 1, ..., 31 trials; those with more are in the other table
+        fewer = np.where(step < EXACT_COUNTS - 1, -np.diff(over, append=0.0), 0.0)
+        found = _successes(rng, mean, size, step + 1.0, fewer).sum(axis=-1)
+        return found + _successes(rng, mean, size, excess + EXACT_COUNTS, weight).sum(axis=-1)
 
     @staticmethod
     def check(part: Columns) -> None:
@@ -223,17 +161,21 @@ class BetaRows(RowSums):
     @property
     def tells_second(self) -> NDArray[np.bool_]:
         """Rows with an item of two trials or more: single trials say nothing of the variance."""
-        return self.n_above[:, 1] > 0
+        return (
+            np.bincount(row_of(self.n_step_start)[self.n_step == 1.0], minlength=len(self.total))
+            > 0
+        )
 
     def _sizes(self) -> tuple[Ints, Floats, Floats]:
         """Row, trials and number of items of points that stand for the items."""
-        of_items = self.n_above[:, :-1] - self.n_above[:, 1:]  # with just 1, ..., 31 trials
-        row, less = np.nonzero(of_items)
-        wide = np.repeat(np.arange(len(self.total)), np.diff(self.n_start))
+        row = row_of(self.n_step_start)
+        later = np.append(self.n_over[1:], 0.0)
+        later[np.append(row[1:], -1) != row] = 0.0
+        fewer = self.n_step < EXACT_COUNTS - 1  # those with more are in the other table
         return (
-            np.concatenate([row, wide]),
-            np.concatenate([less + 1.0, self.n_excess + EXACT_COUNTS]),
-            np.concatenate([of_items[row, less], self.n_weight]),
+            np.concatenate([row[fewer], row_of(self.n_start)]),
+            np.concatenate([self.n_step[fewer] + 1.0, self.n_excess + EXACT_COUNTS]),
+            np.concatenate([(self.n_over - later)[fewer], self.n_weight]),
         )
 
     def information(self, first: Floats, second: Floats) -> tuple[Floats, Floats]:

@@ -8,13 +8,13 @@ plain and with y and y^2, leave an error of fourth order.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
-import numba
 import numpy as np
+from numpy.typing import NDArray
 
 from .._lib.arrays import Floats, Ints
-from .row_sums import Columns, RowSums, Weak
+from .row_sums import Columns, RowSums, Weak, row_of
 
 _VARIANCE_SHARE = (
     0.3  # the prior's centre of Var(theta | t), as a share of the values' scale squared
@@ -24,60 +24,6 @@ _NOISE_SUMS = (
     ("sum_y", "sum_yw", "sum_yw2", "sum_yw3"),
     ("sum_y2", "sum_y2w", "sum_y2w2", "sum_y2w3"),
 )
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def one_row(m, c, b, start, noise, moments, centre, spread):  # type: ignore[no-untyped-def]
-    """Log marginal of row b and its derivatives in the mean and the log variance."""
-    variance = np.exp(c)
-    x = m - centre[b]
-    value, by_m, by_v = 0.0, 0.0, 0.0
-    for i in range(start[b], start[b + 1]):
-        u = 1.0 / (variance + spread[b] + noise[i])
-        n = moments[i, 0]
-        value += n[0] * np.log(2.0 * np.pi / u) - u * u * (0.5 * n[2] - u * n[3] / 3.0)
-        by_v += u * (n[0] + u * u * (n[2] - u * n[3]))
-        power = u
-        for k in range(4):
-            square = moments[i, 2, k] - x * (2.0 * moments[i, 1, k] - x * n[k])
-            value += power * square
-            by_m += power * 2.0 * (x * n[k] - moments[i, 1, k])
-            power *= -u
-            by_v += (k + 1) * power * square
-    return -0.5 * value, -0.5 * by_m, -0.5 * variance * by_v
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def fill_rows(  # type: ignore[no-untyped-def]
-    mean, log_variance, rows, out, start, noise, moments, centre, spread
-):
-    """Fill `out` as `RowSums.value_and_gradient` returns it; the kernel of all inference."""
-    for s in range(mean.shape[0]):
-        for k in range(rows.shape[1]):
-            m, c, b = mean[s, k], log_variance[s, k], rows[s % rows.shape[0], k]
-            out[0, s, k], out[1, s, k], out[2, s, k] = one_row(
-                m, c, b, start, noise, moments, centre, spread
-            )
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def draw_row(rng, m, c, b, cells):  # type: ignore[no-untyped-def]
-    """Mean value of row b."""
-    start, noise, moments, _, spread = cells
-    items, squares = 0.0, 0.0
-    for i in range(start[b], start[b + 1]):
-        n = moments[i, 0, 0]
-        items += n
-        squares += n * (np.exp(c) + spread[b] + noise[i])
-    return m + rng.normal() * np.sqrt(squares) / items
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def fill_draws(rng, mean, log_variance, out, *cells):  # type: ignore[no-untyped-def]
-    """Fill `out` (draws, rows) with mean values."""
-    for s in range(mean.shape[0]):
-        for b in range(mean.shape[1]):
-            out[s, b] = draw_row(rng, mean[s, b], log_variance[s, b], b, cells)
 
 
 @dataclass(frozen=True)
@@ -92,21 +38,37 @@ class NormalCells(RowSums):
     centre: Floats  # (rows,): mean value of the row's items, subtracted for accuracy
     spread: Floats  # (rows,): variance of the items' means around that of the row's position
 
-    fill_rows = staticmethod(fill_rows)
-    draw_row = staticmethod(draw_row)
-    fill_draws = staticmethod(fill_draws)
-    kernel: ClassVar[str] = "normal"
-    signature: ClassVar[str] = "(s),(c),(c,a,k),(b),(b)"
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"start": ("noise", "moments")}
     most = (np.inf, 600.0)
     farthest = (np.inf, 3.0)
     reach = float(np.inf)  # in the mean the log marginal is a parabola
     margins = ("noise",)
     size_cell = "noise_cell"
 
-    @classmethod
-    def smallest(cls) -> "NormalCells":
-        """One value with a noise sd of 1."""
-        return make_normal_cells(1, np.zeros(1, dtype=np.int64), np.ones((1, 3, 4)))
+    @staticmethod
+    def log_marginal(
+        xp: Any, first: Any, second: Any, noise: Any, moments: Any, centre: Any, spread: Any
+    ) -> Any:
+        """As in `RowSums`."""
+        inverse = 1.0 / ((xp.exp(second) + spread)[..., None] + noise)
+        away = (first - centre)[..., None]
+        n, plain, square = (moments[..., k, :] for k in range(3))
+        value = n[..., 0] * xp.log(2.0 * np.pi / inverse)
+        value = value - inverse * inverse * (0.5 * n[..., 2] - inverse * n[..., 3] / 3.0)
+        for k in range(4):
+            scatter = square[..., k] - away * (2.0 * plain[..., k] - away * n[..., k])
+            value = value + (-1.0) ** k * inverse ** (k + 1) * scatter
+        return -0.5 * value.sum(axis=-1)
+
+    @staticmethod
+    def draw_totals(
+        rng: np.random.Generator, first: Floats, second: Floats, *cells: NDArray[Any]
+    ) -> Floats:
+        """Mean values of rows."""
+        noise, moments, _, spread = cells
+        n = moments[..., 0, 0]
+        variance = (n * ((np.exp(second) + spread)[..., None] + noise)).sum(axis=-1)
+        return first + rng.normal(size=first.shape) * np.sqrt(variance) / n.sum(axis=-1)
 
     @classmethod
     def of(cls, rows: int, cells: Mapping[str, Columns]) -> "NormalCells":
@@ -143,13 +105,13 @@ class NormalCells(RowSums):
 
     def information(self, first: Floats, second: Floats) -> tuple[Floats, Floats]:
         """Fisher information of mean and of log variance by row; the two are orthogonal."""
-        row_of = self._row_of
-        variance = np.exp(second)[row_of]
-        whole = variance + self.spread[row_of] + self.noise
+        at = row_of(self.start)
+        variance = np.exp(second)[at]
+        whole = variance + self.spread[at] + self.noise
         n = self.moments[:, 0, 0]
         of_mean, of_variance = n / whole, 0.5 * n * (variance / whole) ** 2
         rows = len(self.centre)
-        return np.bincount(row_of, of_mean, rows), np.bincount(row_of, of_variance, rows)
+        return np.bincount(at, of_mean, rows), np.bincount(at, of_variance, rows)
 
     def level(self) -> tuple[float, float]:
         """Overall mean, and the log of the variance less the noise."""
@@ -170,14 +132,14 @@ def _joint_sums(table: Columns) -> Floats:
     return np.asarray(of[:, :, None] * powers[:, None, :])
 
 
-def make_normal_cells(rows: int, row_of: Ints, sums: Floats) -> NormalCells:
+def make_normal_cells(rows: int, row: Ints, sums: Floats) -> NormalCells:
     """Cells from their rows and sums, (cells, 3, 4): of w^k times 1, y and y^2, k = 0 to 3.
 
     Every row has at least one cell.
     """
-    order = np.argsort(row_of, kind="stable")
-    row_of, sums = row_of[order], sums[order]
-    start = np.concatenate([[0], np.cumsum(np.bincount(row_of, minlength=rows))]).astype(np.int64)
+    order = np.argsort(row, kind="stable")
+    row, sums = row[order], sums[order]
+    start = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=rows))]).astype(np.int64)
     n = np.add.reduceat(sums[:, 0, 0], start[:-1])
     centre = np.add.reduceat(sums[:, 1, 0], start[:-1]) / n
     noise = sums[:, 0, 1] / sums[:, 0, 0]
@@ -185,7 +147,7 @@ def make_normal_cells(rows: int, row_of: Ints, sums: Floats) -> NormalCells:
     # with equal noise the moments are only rounding
     same = away[:, 0, 2] <= 1e-13 * noise**2 * sums[:, 0, 0]
     away[same, :, 1:] = 0.0
-    a = centre[row_of][:, None]
+    a = centre[row][:, None]
     away[:, 2] += a * (a * away[:, 0] - 2.0 * away[:, 1])
     away[:, 1] -= a * away[:, 0]
     return NormalCells(start, noise, np.ascontiguousarray(away), centre, np.zeros(rows))

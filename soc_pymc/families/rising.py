@@ -1,16 +1,13 @@
-"""Sums of log(1 + j/alpha) over j below whole numbers, from a histogram of these numbers.
+"""Sums over items of log [Gamma(alpha + y) / (Gamma(alpha) alpha^y)], y a whole number.
 
-The sum over j < y is log [Gamma(alpha + y) / (Gamma(alpha) alpha^y)], the part of a marginal that
-a Gamma (or Beta) prior of shape alpha leaves of y events. With C_j the number of items with y > j,
-the items' sum is that of C_j log1p(j/alpha). Small numbers have a cell each; wide cells stand as
-two points that keep the cell's first three moments. Values and slopes are exact as alpha ->
-infinity, where differences of gammaln lose all digits.
+This is the sum of log1p(j / alpha) over j < y, exact as alpha -> infinity, where differences of
+gammaln lose all digits. Below 32 it needs the number of items with y > j for each j; from there on
+Stirling's series, whose differences lose nothing either.
 """
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
@@ -18,41 +15,23 @@ from scipy.special import gammaln
 from .._lib.arrays import Floats, Ints
 from .cells import EXACT_COUNTS
 from .row_sums import Columns, by_row
-from .special_functions import log1pmx, stirling
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def _wide_count(alpha, d):  # type: ignore[no-untyped-def]
-    """Log [Gamma(A + d) / (Gamma(A) alpha^d)], A = alpha + 32; slope in log alpha."""
-    a = alpha + EXACT_COUNTS
-    x = d / a
-    log1p_x = np.log1p(x)
-    excess = log1pmx(x)
-    top, top_slope = stirling(a + d)
-    bottom, bottom_slope = stirling(a)
-    value = d * np.log1p(EXACT_COUNTS / alpha) + a * excess + (d - 0.5) * log1p_x + top - bottom
-    # alpha [digamma(A + d) - digamma(A) - d/alpha], its three parts free of cancellation
-    slope = (
-        alpha * excess - EXACT_COUNTS * x + alpha * (0.5 * x / (a + d) + top_slope - bottom_slope)
-    )
-    return value, slope
+def _stirling(x: Any) -> Any:
+    """Log Gamma(x) - (x - 1/2) log x + x - log(2 pi)/2, for x of 32 and more: to 1e-16."""
+    square = 1.0 / (x * x)
+    return (1.0 / 12.0 - square * (1.0 / 360.0 - square * (1.0 / 1260.0 - square / 1680.0))) / x
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def rising_sum(cv2, b, above, start, excess, weight):  # type: ignore[no-untyped-def]
-    """Sum of row b, and its slope in log alpha, for alpha = 1/cv2."""
-    alpha = 1.0 / cv2
-    value, slope = 0.0, 0.0
-    for j in range(1, EXACT_COUNTS):
-        if above[b, j] == 0.0:
-            break
-        value += above[b, j] * np.log1p(j * cv2)
-        slope -= above[b, j] * j / (alpha + j)
-    for i in range(start[b], start[b + 1]):
-        one, its_slope = _wide_count(alpha, excess[i])
-        value += weight[i] * one
-        slope += weight[i] * its_slope
-    return value, slope
+def rising(xp: Any, cv2: Any, step: Any, over: Any, excess: Any, weight: Any) -> Any:
+    """The sums of rows (..., k) for cv2 = 1/alpha (..., k), from the columns of `Rising`."""
+    cv2 = cv2[..., None]
+    exact = over * xp.log1p(step * cv2)
+    base = 1.0 / cv2 + EXACT_COUNTS
+    log1p_x = xp.log1p(excess / base)
+    wide = excess * xp.log1p(EXACT_COUNTS * cv2) + base * (log1p_x - excess / base)
+    wide = wide + (excess - 0.5) * log1p_x + _stirling(base + excess) - _stirling(base)
+    return exact.sum(axis=-1) + (weight * wide).sum(axis=-1)
 
 
 def two_points(
@@ -87,7 +66,9 @@ def two_points(
 class Rising(NamedTuple):
     """A histogram of whole numbers of every row, rows one after the other."""
 
-    above: Floats  # (rows, 32): number of items with more than j
+    step_start: Ints  # (rows + 1,): offsets of numbers below 32
+    step: Floats  # j = 0, 1, ... as far as any item of the row has more
+    over: Floats  # number of items with more than j
     start: Ints  # (rows + 1,): offsets of points of 32 and more
     excess: Floats  # of these, minus 32
     weight: Floats  # number of items
@@ -100,10 +81,12 @@ def make_rising(rows: int, cells: Sequence[NDArray[Any]]) -> tuple[Rising, Float
     for j in range(EXACT_COUNTS):
         over = y > j
         above[:, j] = np.bincount(point_row[over], weights=weight[over], minlength=rows)
+    row, step = np.nonzero(above)
+    step_start, (steps, more) = by_row(rows, row, step, above[row, step])
     far = y > EXACT_COUNTS - 1  # the lower of two points may fall just below its cell
     start, (excess, many) = by_row(rows, point_row[far], y[far] - EXACT_COUNTS, weight[far])
     log_factorials = np.bincount(point_row, weights=weight * gammaln(y + 1.0), minlength=rows)
-    return Rising(above, start, excess, many), log_factorials
+    return Rising(step_start, steps, more, start, excess, many), log_factorials
 
 
 def columns(table: Columns, names: Sequence[str]) -> tuple[NDArray[Any], ...]:

@@ -1,11 +1,13 @@
 """Sums of rows of items, and the log marginal of a row from them.
 
 A row is a set of items with one prior, such as a bin. Its first and second parameters are log mean
-and log cv2 of a Gamma prior, or mean and log variance of a Normal one.
+and log cv2 of a Gamma prior, or mean and log variance of a Normal one. Each family writes the log
+marginal once, in operators and functions that NumPy and PyTensor share: NumPy computes values,
+PyTensor differentiates and samples.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
@@ -27,7 +29,7 @@ MEAN_ONLY = (
     "one trial per item shows the mean of theta given the score, and nothing of its variance; fit "
     "soc.Beta() by soc.VI() or soc.NUTS() for the curve of the mean"
 )
-_CHUNK = 64  # rows per thread and step
+_AT_ONCE = 1 << 17  # numbers in one array of draws x rows x cells: 1 MB
 
 
 class Weak(NamedTuple):
@@ -39,12 +41,13 @@ class Weak(NamedTuple):
 
 
 class RowSums(ABC):
-    """Data of rows; subclasses are frozen dataclasses whose fields are the kernels' arrays."""
+    """Data of rows; subclasses are frozen dataclasses of arrays.
 
-    kernel: ClassVar[str]  # name in the model's `KERNELS`
-    near: ClassVar[str | None] = None  # kernel in which polynomials stand for many cells
-    fill_near: ClassVar[Any] = None  # that kernel, compiled
-    signature: ClassVar[str]  # core dimensions of the arrays
+    A table's cells are stored one row after the other, with offsets (rows + 1,); every other array
+    has one number a row.
+    """
+
+    tables: ClassVar[Mapping[str, tuple[str, ...]]]  # columns of each table, by its offsets' field
     most_spread: ClassVar[float] = np.inf  # of items within a row
     margins: ClassVar[tuple[str, ...]]  # tables of cells for rows without classes of sizes
     size_cell: ClassVar[str]  # column of joint cells with an item's size
@@ -52,49 +55,111 @@ class RowSums(ABC):
     farthest: ClassVar[tuple[float, float]]  # largest step of the curves in Fisher scoring
     reach: ClassVar[float]  # largest Newton step of the first parameter in a row
 
-    fill_rows: ClassVar[Any]  # compiled: fills (3, draws, k)
-    # compiled: the total of one row, and of all rows for several pairs of curves, at random
-    draw_row: ClassVar[Any]
-    fill_draws: ClassVar[Any]
-
     if TYPE_CHECKING:
-        start: Any  # (rows + 1,): offsets of the rows' points or cells
         total: Any  # (rows,): observed total of each row
         spread: Any  # (rows,): variance of the items' locations around the row's
 
-    @property
-    def arrays(self) -> tuple[NDArray[np.generic], ...]:
-        """All arrays in the order of the kernels."""
-        return tuple(getattr(self, f.name) for f in fields(self))  # type: ignore[arg-type]
+    @staticmethod
+    @abstractmethod
+    def log_marginal(xp: Any, first: Any, second: Any, *cells: Any) -> Any:
+        """Log marginal of rows (..., k) at their parameters (..., k).
+
+        `cells` are those of `cells`, with one more axis for tables; `xp` is ``numpy`` or
+        ``pytensor.tensor``.
+        """
+
+    @staticmethod
+    @abstractmethod
+    def draw_totals(rng: np.random.Generator, first: Floats, second: Floats, *cells: Any) -> Floats:
+        """Replicates (..., k) of the observed totals of rows."""
+
+    def cells(self, rows: Ints | None = None) -> tuple[NDArray[Any], ...]:
+        """All arrays of some rows; those of tables are padded with zeros to (k, most cells)."""
+        rows = np.arange(len(self.total)) if rows is None else rows
+        found = {}
+        for offsets, names in self.tables.items():
+            start = getattr(self, offsets)
+            number = np.diff(start)[rows]
+            step = np.arange(number.max(initial=0))
+            inside = step < number[:, None]
+            place = (start[rows][:, None] + step)[inside]
+            for name in names:
+                column = getattr(self, name)
+                found[name] = np.zeros((*inside.shape, *column.shape[1:]))
+                found[name][inside] = column[place]
+        names = (field.name for field in fields(self))  # type: ignore[arg-type]
+        return tuple(
+            found[name] if name in found else getattr(self, name)[rows]
+            for name in names
+            if name not in self.tables
+        )
 
     @property
-    def _row_of(self) -> Ints:
-        """Row of each point or cell."""
-        return np.repeat(np.arange(len(self.total)), np.diff(self.start))
+    def number_of_cells(self) -> int:
+        """Cells of the largest table."""
+        return max(int(getattr(self, offsets)[-1]) for offsets in self.tables)
+
+    @classmethod
+    def axes(cls) -> tuple[int, ...]:
+        """Number of the cells' table, from 1, for each of `cells`; 0 for one number a row."""
+        number = {name: k for k, names in enumerate(cls.tables.values(), start=1) for name in names}
+        names = [field.name for field in fields(cls)]  # type: ignore[arg-type]
+        return tuple(number.get(name, 0) for name in names if name not in cls.tables)
+
+    def _parts(self, rows: Ints) -> Iterator[tuple[Ints, int]]:
+        """Places in `rows` that have about the same number of cells, with how many draws to take.
+
+        Together they make arrays of at most `_AT_ONCE` numbers, unless a single row makes more.
+        """
+        sizes = sum(np.diff(getattr(self, offsets))[rows] for offsets in self.tables)
+        octave = np.frexp(np.asarray(sizes, dtype=float))[1]
+        for each in np.unique(octave):
+            places, most = np.flatnonzero(octave == each), 1 << int(each)
+            step = max(1, _AT_ONCE // most)
+            for begin in range(0, len(places), step):
+                part = places[begin : begin + step]
+                yield part, max(1, _AT_ONCE // (most * len(part)))
+
+    def evaluate(
+        self,
+        function: Callable[..., Floats],
+        first: Floats,
+        second: Floats,
+        rows: Ints | None = None,
+        outputs: tuple[int, ...] = (),
+    ) -> Floats:
+        """Values (*outputs, draws, k) of a function of both parameters (draws, k) and the cells."""
+        rows = np.arange(len(self.total)) if rows is None else rows
+        result = np.empty((*outputs, *first.shape))
+        for part, draws in self._parts(rows):
+            cells = self.cells(rows[part])
+            for begin in range(0, len(first), draws):
+                some = slice(begin, begin + draws)
+                result[..., some, part] = function(first[some, part], second[some, part], *cells)
+        return result
+
+    def values(self, first: Floats, second: Floats, rows: Ints | None = None) -> Floats:
+        """Log marginal of some rows, by default all, at parameters (draws, k)."""
+
+        def function(*inputs: Any) -> Floats:
+            return self.log_marginal(np, *inputs)
+
+        with np.errstate(all="ignore"):
+            return self.evaluate(function, first, second, rows)
+
+    def draw(self, first: Floats, second: Floats, rng: np.random.Generator) -> Floats:
+        """Replicates of the observed totals of all rows at given curves (..., rows)."""
+
+        def function(*inputs: Any) -> Floats:
+            return self.draw_totals(rng, *inputs)
+
+        curves = (np.atleast_2d(curve) for curve in (first, second))
+        with np.errstate(all="ignore"):
+            return self.evaluate(function, *curves).reshape(first.shape)
 
     def with_spread(self, spread: Floats) -> Self:
         """The same rows with other spreads."""
         return replace(self, spread=spread)  # type: ignore[type-var]
-
-    def value_and_gradient(self, first: Floats, second: Floats, rows: Ints) -> Floats:
-        """Log marginal of rows and its derivatives in both parameters: (3, draws, k).
-
-        Parameters have shape (draws, k); rows (k,) or (m, k), where draw s uses line s modulo m.
-        """
-        rows = np.atleast_2d(rows).astype(np.int64, copy=False)  # one type, so one compilation
-        out = np.empty((3, *first.shape))
-        curves = np.ascontiguousarray(first), np.ascontiguousarray(second)
-        self.fill_rows(*curves, rows, out, *self.arrays)
-        return out
-
-    def likelihood(self, first: Floats, second: Floats) -> Floats:
-        """As `value_and_gradient`, for all rows at one pair of curves: (3, rows)."""
-        return self.value_and_gradient(first[None], second[None], np.arange(len(first)))[:, 0]
-
-    @classmethod
-    @abstractmethod
-    def smallest(cls) -> Self:
-        """One row of one item: data to compile kernels with."""
 
     @staticmethod  # noqa: B027
     def check(part: Columns) -> None:
@@ -118,13 +183,6 @@ class RowSums(ABC):
     def level(self) -> tuple[float, float]:
         """Starting levels of both curves."""
 
-    def draw(self, first: Floats, second: Floats, rng: np.random.Generator) -> Floats:
-        """Replicates of the observed totals of all rows at given curves (..., rows)."""
-        curves = [np.ascontiguousarray(np.atleast_2d(curve)) for curve in (first, second)]
-        out = np.empty(curves[0].shape)
-        self.fill_draws(rng, *curves, out, *self.arrays)
-        return out.reshape(first.shape)
-
     @property
     def can_fit(self) -> NDArray[np.bool_]:
         """Rows whose likelihood has a maximum; by default all."""
@@ -146,10 +204,15 @@ class RowSums(ABC):
             raise FitError(f"{what} needs the variance of theta: {MEAN_ONLY}")
 
 
-def by_row(rows: int, row_of: Ints, *columns: Floats) -> tuple[Ints, list[Floats]]:
+def row_of(start: Ints) -> Ints:
+    """Row of each cell of a table, from its offsets."""
+    return np.repeat(np.arange(len(start) - 1), np.diff(start))
+
+
+def by_row(rows: int, row_of_cell: Ints, *columns: Floats) -> tuple[Ints, list[Floats]]:
     """Offsets (rows + 1,), and columns in the order of rows."""
-    order = np.argsort(row_of, kind="stable")
-    start = np.concatenate([[0], np.cumsum(np.bincount(row_of, minlength=rows))])
+    order = np.argsort(row_of_cell, kind="stable")
+    start = np.concatenate([[0], np.cumsum(np.bincount(row_of_cell, minlength=rows))])
     return start.astype(np.int64), [np.ascontiguousarray(c[order], dtype=float) for c in columns]
 
 

@@ -109,7 +109,7 @@ def _block_sums(values: Any, starts: Any) -> Floats:
 
 def _replicates(rows: RowCurves, draws: xr.Dataset, most: int, name: str, dim: str) -> xr.Dataset:
     """Replicates of observed totals, of as many draws as do not take long, evenly spaced."""
-    number, cells = rows.rows.number, max(array.size for array in rows.data.arrays)
+    number, cells = rows.rows.number, rows.data.number_of_cells
     most = max(1, min(most, _MOST // number, max(_PRIOR_TOTALS, _MOST_DRAWN // cells)))
     chains, own = draws.sizes["chain"], draws.sizes["draw"]
     kept = min(own, max(1, most // chains))

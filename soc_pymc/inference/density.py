@@ -1,7 +1,7 @@
 """A model's log density as a function of its coordinates, for all draws at once.
 
-PyTensor's interpreter evaluates the graph. It has few nodes and the likelihood is one compiled
-kernel, so compiling the rest would cost far more than it saves.
+PyTensor's interpreter evaluates the graph. It has few nodes and polynomials stand for the
+likelihood, so compiling would cost far more than it saves.
 """
 
 import math
@@ -19,21 +19,15 @@ import xarray as xr
 from numpy.typing import NDArray
 from pymc.initial_point import make_initial_point_expression
 from pymc.logprob.utils import ParameterValueError
-from pytensor.compile.mode import Mode, optdb
-from pytensor.graph.features import ReplaceValidate
+from pytensor.compile.ops import wrap_py
 from pytensor.graph.replace import vectorize_graph
-from pytensor.graph.rewriting.basic import GraphRewriter, SequentialGraphRewriter
-from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors
-from pytensor.link.vm import VMLinker
-from pytensor.tensor.blockwise import Blockwise
-from pytensor.tensor.math import Dot
 
 from .._lib.arrays import Floats
-from .._model.likelihood import KERNELS, log_marginal, shared
+from .._model.likelihood import mode, shared, value_and_gradient
 from .._model.problem import Problem
-from ..families.surrogates import Surrogates, make_surrogates
+from .row_values import NearRows, near_rows
 
 Evaluate = Callable[[Floats], tuple[Floats, Floats]]
 """Coordinates (draws, dim) -> log density (draws,) and its gradient (draws, dim)."""
@@ -42,50 +36,6 @@ CHUNK = 1000  # draws evaluated at once, fewer with many bins: the graph's nodes
 _MOST_VALUES = 2_500_000  # of a matrix of draws by bins: 20 MB
 _PROBES = 250  # draws that show how far the curves reach
 _WIDE = 1.5  # factor on the posterior sd for the polynomials' range
-
-
-class _WholeArrays(GraphRewriter):
-    """Two operations on whole arrays in place of ones that the interpreter does in pieces.
-
-    `second(x, y)` is y in the shape of x. Gradients are full of it, and it goes number by number,
-    where `numpy.where` gives the same. The product of a matrix with a vector for each draw goes
-    draw by draw, where one product of two matrices gives the same.
-    """
-
-    def add_requirements(self, fgraph: Any) -> None:
-        fgraph.attach_feature(ReplaceValidate())
-
-    def apply(self, fgraph: Any) -> None:
-        for node in fgraph.toposort():
-            if node.op == pt.second:
-                like, values = node.inputs
-                found = pt.switch(np.array(True), values, like).astype(values.dtype)
-            elif _is_matrix_by_vectors(node):
-                matrix, vectors = (
-                    x.squeeze(axis) for x, axis in zip(node.inputs, (0, 2), strict=True)
-                )
-                found = pt.expand_dims(pt.dot(vectors, matrix.T), 2)
-            else:
-                continue
-            fgraph.replace(node.outputs[0], found, reason="whole arrays")
-
-
-def _is_matrix_by_vectors(node: Any) -> bool:
-    """Whether it is the product of one matrix with a vector for each draw."""
-    if not (isinstance(node.op, Blockwise) and isinstance(node.op.core_op, Dot)):
-        return False
-    matrix, vectors = (x.type.shape for x in node.inputs)
-    return len(matrix) == 3 and matrix[0] == 1 and vectors[0] != 1 and vectors[2] == 1
-
-
-def mode() -> Mode:
-    """The interpreter; equal nodes are merged, and a few operations replaced.
-
-    Other rewrites take ten times as long as they save.
-    """
-    merge = optdb.query(RewriteDatabaseQuery(include=["merge"]))
-    rewrites = SequentialGraphRewriter(merge, _WholeArrays())
-    return Mode(linker=VMLinker(use_cloop=False, c_thunks=False), optimizer=rewrites)
 
 
 @dataclass(frozen=True)
@@ -159,9 +109,7 @@ def _summed(factors: Sequence[Any]) -> Any:
     return reduce(add, (pt.as_tensor(f, allow_xtensor_conversion=True).sum() for f in factors))
 
 
-def _polynomials(
-    built: Problem, curves: Callable[[Floats], list[Floats]], start: Floats
-) -> Surrogates:
+def _near(built: Problem, curves: Callable[[Floats], list[Floats]], start: Floats) -> NearRows:
     """Polynomials of all rows, on the range that the draws' curves can reach."""
     low, high = [], []
     rng = np.random.default_rng(0)
@@ -170,7 +118,7 @@ def _polynomials(
         values = curves(rng.normal(start, _WIDE, (min(step, _PROBES - first), len(start))))
         low.append([v.min(axis=0) for v in values])
         high.append([v.max(axis=0) for v in values])
-    return make_surrogates(built.data, tuple(np.min(low, axis=0)), tuple(np.max(high, axis=0)))
+    return near_rows(built.data, np.min(low, axis=0), np.max(high, axis=0))
 
 
 def _chunk(built: Problem) -> int:
@@ -181,26 +129,18 @@ def _chunk(built: Problem) -> int:
 def near_density(built: Problem, space: Space) -> Evaluate:
     """`density` to about 1e-3 nats, at a cost that does not depend on the number of items.
 
-    With many cells, polynomials replace the rows over the curves' range in draws wider than the
-    posterior.
+    Polynomials replace the rows over the curves' range in draws wider than the posterior.
     """
-    if KERNELS[built.kernel].stacked:  # few cells are summed exactly
+    if built.weights:  # few cells are summed exactly
         return density(space, _chunk(built))
     model = space.model
-    predictors = [model[name] for name in built.predictors]
-    values = model.replace_rvs_by_values(predictors)
+    values = model.replace_rvs_by_values([model[name] for name in built.predictors])
     rows, (*at_rows, rest) = space.batched([*values, rest_log_density(built, model)])
-    kernel, arrays = built.kernel, shared(built.data)
-    if built.data.near:
-        kernel = built.data.near
-        curves = pytensor.function([rows], at_rows, mode=mode())
-        arrays = (*shared(_polynomials(built, curves, space.start)), *arrays)
-    value, *slopes = log_marginal(kernel, *at_rows, np.arange(len(built.score)), *arrays)
-    # slopes are given, because differentiating the sum over rows would be slow
-    given = dict(zip(at_rows, slopes, strict=True))
-    gradient = pt.grad(rest.sum(), rows, known_grads=given)
-    function = pytensor.function([rows], [rest + value.sum(axis=1), gradient], mode=mode())
-    return finite(function, _chunk(built))
+    near = _near(built, pytensor.function([rows], at_rows, mode=mode()), space.start)
+    likelihood = wrap_py([pt.dmatrix] * 2, [pt.dvector, pt.dmatrix, pt.dmatrix])(near.by_draw)
+    value, *slopes = likelihood(*at_rows)
+    gradient = pt.grad(rest.sum(), rows, known_grads=dict(zip(at_rows, slopes, strict=True)))
+    return finite(pytensor.function([rows], [rest + value, gradient], mode=mode()), _chunk(built))
 
 
 def finite(function: Any, chunk: int = CHUNK) -> Evaluate:
@@ -325,8 +265,8 @@ def minibatch_density(built: Problem, space: Space, bins: Any) -> Evaluate:
     dm = (pt.as_tensor(designs[0])[chosen] * away[:, None, :split]).sum(axis=-1)
     dc = (pt.as_tensor(designs[1])[chosen] * away[:, None, split:]).sum(axis=-1)
     at = [pt.as_tensor(x)[chosen] for x in (m0, c0, value, *slopes, *hessian)]
-    arrays = shared(built.data)
-    exact = log_marginal(built.kernel, at[0] + dm, at[1] + dc, bins, *arrays)[0]
+    cells = [x[chosen] for x in shared(built.data.cells())]
+    exact = built.data.log_marginal(pt, at[0] + dm, at[1] + dc, *cells)
     near = at[2] + at[3] * dm + at[4] * dc
     near += 0.5 * at[5] * dm**2 + at[6] * dm * dc + 0.5 * at[7] * dc**2
     remainder = len(m0) / bins.shape[1] * (exact - near).sum(axis=1)
@@ -355,10 +295,9 @@ def _quadratic(
     built: Problem, m: Floats, c: Floats, step: float = 1e-3
 ) -> tuple[Floats, tuple[Floats, Floats], tuple[Floats, Floats, Floats]]:
     """Value, gradient and Hessian of the log marginal of every row."""
-    rows = np.arange(len(m))
 
     def at(dm: float, dc: float) -> Floats:
-        return built.data.value_and_gradient((m + dm)[None], (c + dc)[None], rows)[:, 0]
+        return value_and_gradient(built.data, (m + dm)[None], (c + dc)[None])[:, 0]
 
     value, slope_m, slope_c = at(0.0, 0.0)
     by_m = (at(step, 0.0) - at(-step, 0.0)) / (2.0 * step)

@@ -56,7 +56,7 @@ def draw_densities(fit: Fit, stats: Statistics, model: pm.Model | None) -> tuple
     shape = posterior.sizes["chain"], posterior.sizes["draw"]
     prior, likelihood = _evaluated(built, values)
     if built.levels:  # the model is without their coefficients; the draws have their curves
-        likelihood = RowCurves.of(built).log_likelihood(posterior, exact=True).sum(axis=1)
+        likelihood = RowCurves.of(built).log_likelihood(posterior).sum(axis=1)
     return prior.reshape(shape), likelihood.reshape(shape)
 
 

@@ -15,7 +15,6 @@ from .._lib.progress import phase
 from .._lib.threads import one_blas_thread
 from .._model import problem
 from ..data.statistics import Statistics
-from ..families import surrogates
 from ..families.family import family_of_kind
 from ..families.priors import Prior
 from .clusters import for_clusters
@@ -127,8 +126,6 @@ def fit(
         with phase("fit: five steps", enabled=progress):
             tree, verdict = run_five_steps(stats, prior, method)
         return Fit(conventional(tree), prior, method, _status(verdict, began))
-    with phase("fit: compiling the likelihood (once on a machine)", enabled=progress):
-        surrogates.warm_up(family_of_kind(stats.kind).rows.smallest())
     with _usable_units():
         with phase("fit: pilot and model", enabled=progress):
             if model is None:

@@ -21,17 +21,17 @@ from scipy import linalg
 from .._lib.arguments import refuse_beyond_memory
 from .._lib.arrays import Floats
 from .._model.level_kernels import proposals, slopes
+from .._model.likelihood import mode
 from .._model.problem import Coefficients, Problem
-from ..families.surrogates import Polynomials, make_surrogates, near_sums
 from .density import (
     Evaluate,
     Space,
     finite,
-    mode,
     near_density,
     posterior_draws,
     rest_log_density,
 )
+from .row_values import NearRows, near_rows
 
 _BOUND = 1  # mirrored pairs of proposals
 # pairs for weights and draws: the most, and the variance of log weights by proposals that they may
@@ -41,7 +41,7 @@ _MOST_ROWS = 50_000  # times pairs, which are fewer where a pair costs more
 _RANGE_DRAWS = 100  # for the range of polynomials and this variance
 _FARTHER = 0.25  # share of their width by which ranges are wider on either side
 # of polynomials: an exact value costs as much as fifty of them
-_DEGREES = 5, 7, 9, 12
+_DEGREES = 6, 8, 11
 _ERROR = 1e-2  # nats, allowed for all polynomials; importance weights vary by more
 _MOST_VALUES = 20_000_000  # of an array of proposals: 160 MB
 
@@ -135,7 +135,7 @@ class LevelDensity:
         self._chunk = int(np.clip(_MOST_VALUES // number, 10, 250))
         self._forward, self._gradient = self._functions()
         self._noise = self._draw_noise(1, _BOUND, np.random.default_rng(0))
-        self.surrogates = self._polynomials()
+        self.near = self._polynomials()
         self._fresh = self._fresh_pairs()
 
     def _functions(self) -> tuple[Any, Any]:
@@ -194,19 +194,10 @@ class LevelDensity:
         Without `slopes`, of size 0, they are not computed.
         """
         m, c = self._predictors(at, proposed, g)
-        made, rows, shape = self.surrogates, self.levels.order[self.levels.parts[g]], m.shape
+        rows, shape = self.levels.order[self.levels.parts[g]], m.shape
         m, c = m.reshape(len(rows), -1), c.reshape(len(rows), -1)
-        value, outside = np.empty(m.shape[1]), np.empty(m.shape, dtype=np.bool_)
         by_row = slopes.reshape(2, -1, m.shape[1])
-        if near_sums(m, c, rows, value, by_row, outside, *made.arrays, made.degree):
-            k, s = np.nonzero(outside)
-            exact = self.data.value_and_gradient(
-                m[k, s][:, None], c[k, s][:, None], rows[k][:, None]
-            )
-            value += np.bincount(s, exact[0, :, 0], len(value))
-            if by_row.size:
-                by_row[:, k, s] = exact[1:, :, 0]
-        return value.reshape(shape[1:])
+        return self.near.sums(m, c, rows, by_row).reshape(shape[1:])
 
     def _log_weights(self, at: _Shared, proposed: _Proposed) -> Floats:
         """Log importance weights (G, N, draws) of the proposals."""
@@ -295,7 +286,7 @@ class LevelDensity:
         }
         return posterior.assign(found).assign_coords({grouping.name: list(grouping.levels)})
 
-    def _polynomials(self) -> Polynomials:
+    def _polynomials(self) -> NearRows:
         """Polynomials of all rows, on the range of draws at the start."""
         rng = np.random.default_rng(0)
         low = [np.full(len(self.data.total), np.inf) for _ in range(2)]
@@ -314,8 +305,7 @@ class LevelDensity:
             more = _FARTHER * (up - down)
             down -= more
             up += more
-        box = (low[0], low[1]), (high[0], high[1])
-        return make_surrogates(self.data, *box, _ERROR, _DEGREES)
+        return near_rows(self.data, np.array(low), np.array(high), _ERROR, _DEGREES)
 
     def _fresh_pairs(self) -> int:
         """Pairs of proposals for weights: many small levels need several, large ones only one.

@@ -10,18 +10,16 @@ from scipy import linalg
 
 from .._lib.arrays import Floats
 from .._lib.threads import ordered_map
-from .._model.likelihood import KERNELS
 from .._model.problem import Problem
 from .._model.rows import Rows
 from .._model.splines import spline_matrix
 from .._model.terms import Curve
 from ..data.groups import Grouping
+from ..families.mixture_rows import all_rows
 from ..families.row_sums import RowSums
-from ..families.surrogates import make_surrogates
 
 _CHUNK = 50  # draws evaluated at once
 _LARGEST = 2.0**62  # a count that an integer can hold
-_MANY = 100  # draws from which polynomials are cheaper than the sums themselves
 
 
 @dataclass(frozen=True)
@@ -68,24 +66,10 @@ class RowCurves:
             values[:, at] += flat(draws[f"{name}_of_atom"])[:, self.rows.atom[at] - 1]
         return np.asarray(values)
 
-    def log_likelihood(self, draws: xr.Dataset, exact: bool = False) -> Floats:
-        """Log marginal of every row, (draws, rows): exact, or to about 1e-4 nats in total."""
+    def log_likelihood(self, draws: xr.Dataset) -> Floats:
+        """Log marginal of every row, (draws, rows)."""
         first, second = self(draws)
-        data, fill = self.data, self.data.fill_rows
-        tables: tuple[Any, ...] = ()
-        if data.near and len(first) >= _MANY and not exact:
-            low = first.min(axis=0), second.min(axis=0)
-            high = first.max(axis=0), second.max(axis=0)
-            tables, fill = make_surrogates(data, low, high).arrays, data.fill_near
-        rows = np.arange(first.shape[1])[None]
-
-        def part(some: slice) -> Floats:
-            inputs = [np.ascontiguousarray(x[some]) for x in (first, second)]
-            out = np.empty((1 + len(inputs), *inputs[0].shape))
-            fill(*inputs, rows, out, *tables, *data.arrays)
-            return out[0]
-
-        return _in_chunks(part, len(first))
+        return _in_chunks(lambda some: self.data.values(first[some], second[some]), len(first))
 
     def totals(self, draws: xr.Dataset, seed: int) -> Floats:
         """Replicates of the rows' observed totals, (draws, rows)."""
@@ -117,7 +101,7 @@ class MixtureRows:
         def part(some: slice) -> Floats:
             predictors = (coefficients[some] @ self.design.T).reshape(-1, *shape)
             value, slope = np.empty(predictors.shape[:2]), np.empty(predictors.shape)
-            KERNELS[self.data.kernel].fill(predictors, value, slope, *self.data.arrays)
+            all_rows(predictors, value, slope, *self.data.arrays)
             return value
 
         return _in_chunks(part, len(coefficients))

@@ -10,6 +10,7 @@ from scipy import stats
 
 import soc_pymc as soc
 from soc_pymc._model import problem
+from soc_pymc._model.likelihood import value_and_gradient
 from soc_pymc._model.rows import rows_of
 from soc_pymc.inference import density
 from tests import exact
@@ -38,7 +39,7 @@ def values(sums, first, second):
     """Log marginals of all rows at the same curves (draws,): (draws, rows)."""
     number = len(sums.total)
     curves = (np.repeat(np.ravel(x)[:, None], number, axis=1) for x in (first, second))
-    return sums.value_and_gradient(*curves, np.arange(number))
+    return value_and_gradient(sums, *curves)
 
 
 # each cell of outcomes or sizes has one item, or items that are equal
@@ -116,7 +117,7 @@ def test_values_of_wide_cells_are_nearly_those_of_items(example_name, example):
     }[family.name]()
     for second in (-6.0, -2.0, 0.0, 1.5):
         curves = mean, np.full(len(mean), second)
-        result = sums.likelihood(*curves)[0]
+        result = sums.values(*(x[None] for x in curves))[0]
         each = family.log_density(outcome, size, *(x[row] for x in curves))
         assert np.abs(result - np.bincount(row, each)).max() < 1e-3
 
