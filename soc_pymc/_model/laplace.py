@@ -16,11 +16,9 @@ from scipy.interpolate import CubicSpline
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from ..families.row_sums import RowSums
-from .likelihood import value_and_gradient
 from .terms import Block, Design, State
 
 _ROUNDS = 60
-_STEP = 1e-3  # step of the central difference for observed information
 _LEAST = 0.2  # smallest observed information, as a share of the lower bound of the expected one
 _POSITIONS = np.linspace(-5.0, 5.0, 401)
 
@@ -103,11 +101,8 @@ class RowCurvature:
 
 def row_curvature(data: RowSums, first: Floats, second: Floats) -> RowCurvature:
     """Slopes and information of all rows; where a value is not finite, they may not be either."""
-    steps = np.array([[0.0], [_STEP], [-_STEP]])
-    found = value_and_gradient(data, np.repeat(first[None], 3, axis=0), second + steps)
-    value, *slopes = found[:, 0]
-    observed = (found[2, 2] - found[2, 1]) / (2.0 * _STEP)
-    return RowCurvature(value, (slopes[0], slopes[1]), *data.information(first, second), observed)
+    here = data.expansion(first, second)
+    return RowCurvature(here.value, here.slopes, *data.information(first, second), -here.by_second)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The log marginal of rows in PyTensor: of single families, and of mixtures."""
+"""PyTensor's interpreter, and the log marginal of mixtures as an operation."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -22,9 +22,7 @@ from pytensor.link.vm import VMLinker
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.math import Dot
 
-from .._lib.arrays import Floats, Ints
 from ..families import mixture_rows
-from ..families.row_sums import RowSums
 
 
 class _WholeArrays(GraphRewriter):
@@ -69,38 +67,6 @@ def mode() -> Mode:
     merge = optdb.query(RewriteDatabaseQuery(include=["merge"]))
     rewrites = SequentialGraphRewriter(merge, _WholeArrays())
     return Mode(linker=VMLinker(use_cloop=False, c_thunks=False), optimizer=rewrites)
-
-
-# --- single families ------------------------------------------------------------------------------
-
-
-@cache
-def _compiled(sums: type[RowSums], dimensions: tuple[int, ...]) -> Any:
-    """Log marginals and slopes in both parameters, from these (draws, k) and the rows' cells."""
-    first, second = pt.matrices("first", "second")
-    cells = [pt.tensor(shape=(None,) * number, dtype="float64") for number in dimensions]
-    value = sums.log_marginal(pt, first, second, *cells)
-    slopes = pt.grad(value.sum(), [first, second])
-    outputs = [value, *slopes]
-    return pytensor.function(
-        [first, second, *cells], outputs, mode=mode(), on_unused_input="ignore"
-    )
-
-
-def value_and_gradient(
-    data: RowSums, first: Floats, second: Floats, rows: Ints | None = None
-) -> Floats:
-    """Log marginals of rows, by default all, and their slopes in both parameters: (3, draws, k).
-
-    Parameters have shape (draws, k).
-    """
-
-    def function(*inputs: Any) -> Floats:
-        dimensions = tuple(x.ndim for x in inputs[2:])
-        return np.array(_compiled(type(data), dimensions)(*inputs))
-
-    with np.errstate(all="ignore"):
-        return data.evaluate(function, first, second, rows, (3,))
 
 
 def shared(arrays: Any) -> tuple[Any, ...]:

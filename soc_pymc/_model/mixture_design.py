@@ -21,7 +21,7 @@ from ..families.mixture_rows import MixtureCells, all_rows, information
 from ..families.row_sums import Columns
 from ..families.zeros import ZERO
 from .laplace import Curvature, floored
-from .rows import Rows
+from .rows import Rows, pooled
 from .splines import make_basis, spline_matrix
 from .terms import Block, Curve, Design, State, interleaved
 
@@ -194,7 +194,7 @@ def make_cells(
 
     `heavy` is as of `Components.forms`; `zero` lets a share of theta be 0.
     """
-    z, cells = components.z, _pooled(cells, rows)
+    z, cells = components.z, pooled({**cells, "row": rows.of[cells["row"]]})
     row_of = cells["row"]
     variance = rows.base.width(rows.spread)
     sharpness = components.sharpness(cells, components.scale(variance)[row_of])
@@ -220,22 +220,6 @@ def make_cells(
         constant[k] = items[at] @ top
     forms = components.forms(rows.base, functions, rows.start, heavy)
     return MixtureCells(forms, start.astype(np.int64), items, density, constant, atom)
-
-
-def _pooled(cells: Columns, rows: MergedRows) -> Columns:
-    """Cells of the merged rows: those of equal outcomes and sizes are added up."""
-    keys = {"row": rows.of[cells["row"]]}
-    keys |= {name: cells[name] for name in cells if name.endswith("_cell")}
-    order = np.lexsort(tuple(keys.values()))
-    sorted_keys = {name: values[order] for name, values in keys.items()}
-    change = [np.diff(values) != 0 for values in sorted_keys.values()]
-    first = np.concatenate([[0], 1 + np.flatnonzero(np.any(change, axis=0))])
-    sums = {
-        name: np.add.reduceat(values[order], first)
-        for name, values in cells.items()
-        if name == "n" or name.startswith("sum_")
-    }
-    return {name: values[first] for name, values in sorted_keys.items()} | sums
 
 
 def make_weights(

@@ -59,6 +59,7 @@ _NO_BATCH_OF_MIXTURES = (
 _BEYOND = 2.0  # sd of a mixture's curves beyond what its components can represent
 _SHIFT, _MOST_SHIFT = 0.7, 1.0  # of a mixture's grid: in sds of the log variance, and the most
 
+_FEWEST_BINS = 100  # to which bins are merged where there are hardly any events
 _MOST_EFFECTS = 40  # of bins of a mixture, whose rows merge about as many
 
 # a grid is moved to the mode until this share of the items has curves this near to its own
@@ -316,9 +317,10 @@ def _located(
     _check_terms(stats, prior)
     labels, groupings = (stats.groups, stats.groupings) if prior.groups else ((), ())
     terms = bool(labels), prior.exposure is not None, prior.atoms
-    most_bins = 0
-    if prior.bin_effects:
-        most_bins = _MOST_EFFECTS if prior.gridded else MOST_BINS
+    most_bins = max(_FEWEST_BINS, int(family.rows.events(_totals(stats))))
+    if terms[0] or terms[1] or prior.bin_effects:
+        most = _MOST_EFFECTS if prior.bin_effects and prior.gridded else MOST_BINS
+        most_bins = min(most_bins, most)
     rows, data = rows_of(stats, family, *terms, most_bins)
     weak = partial(data.weak, _totals(stats))
     integrated = None if whole or prior.gridded else integrated_grouping(groupings)

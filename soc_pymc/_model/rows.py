@@ -124,6 +124,8 @@ def make_rows(
                 key, _row_ids(table, grouped, place_of) * _CLASSES + _CLASSES // 2
             )
         keyed[name] = {**table, "row": own.astype(np.int64)}
+        if width > 1:
+            keyed[name] = dict(pooled(keyed[name]))
     log_size = np.zeros(len(key))
     if by_size:
         log_size = np.bincount(row, base["n"] * np.log(family.outcome.forms.mean_size(base))) / n
@@ -203,6 +205,21 @@ def cells_of(
     have = rows.group * _CLASSES + rows.place
     row = np.searchsorted(have * _CLASSES + rows.size, place * _CLASSES + code)
     return {**table, "row": row}
+
+
+def pooled(cells: Columns) -> Columns:
+    """Cells of rows with those of equal outcomes and sizes added up."""
+    keys = {name: cells[name] for name in cells if name == "row" or name.endswith("cell")}
+    order = np.lexsort(tuple(keys.values()))
+    ordered = {name: values[order] for name, values in keys.items()}
+    change = [np.diff(values) != 0 for values in ordered.values()]
+    first = np.concatenate([[0], 1 + np.flatnonzero(np.any(change, axis=0))])
+    sums = {
+        name: np.add.reduceat(values[order], first)
+        for name, values in cells.items()
+        if name == "n" or name.startswith("sum_")
+    }
+    return {name: values[first] for name, values in ordered.items()} | sums
 
 
 def _chosen(table: Columns, kept: NDArray[np.bool_]) -> Columns:

@@ -18,7 +18,6 @@ from .._lib.arguments import PROBABILITY, PROGRESS, SEED, A, OrNone, checked
 from .._lib.arrays import Floats
 from .._lib.errors import FitError, StatisticsError
 from .._lib.threads import one_blas_thread
-from .._model.likelihood import value_and_gradient
 from .._model.rows import CLASS
 from .._model.splines import knots_in
 from ..data.days import Days
@@ -277,7 +276,7 @@ def _site(
     def log_likelihood(at: Floats) -> tuple[Floats, Floats]:
         """Values (k,) and gradients (k, 3) at departures (k, 3)."""
         moved = first + at[:, :2] @ design, second + at[:, 2:]
-        value, *slopes = value_and_gradient(sums, *moved)
+        value, *slopes = sums.value_and_gradient(*moved)
         gradient = np.column_stack([slopes[0] @ design.T, slopes[1].sum(axis=1)])
         return value.sum(axis=1), gradient
 

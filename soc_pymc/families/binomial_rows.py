@@ -158,6 +158,11 @@ class BetaRows(RowSums):
             return Weak((centre, 5.0), (1.0, 1.0)), second
         return Weak((0.0, 10.0), (0.0, 2.0)), second
 
+    @staticmethod
+    def events(sums: Mapping[str, float]) -> float:
+        """Successes or failures, whichever are fewer."""
+        return min(sums["sum_y"], sums["sum_N"] - sums["sum_y"])
+
     @property
     def tells_second(self) -> NDArray[np.bool_]:
         """Rows with an item of two trials or more: single trials say nothing of the variance."""

@@ -103,6 +103,12 @@ class NormalCells(RowSums):
         """(rows,): number of items."""
         return np.add.reduceat(self.moments[:, 0, 0], self.start[:-1])
 
+    def unit(self, second: Floats, rows: Ints | None = None) -> Floats:
+        """Sd of an item's value."""
+        items = self.moments[:, 0, 0]
+        noise = np.add.reduceat(items * self.noise, self.start[:-1]) / self.items
+        return np.sqrt(np.exp(second) + (noise if rows is None else noise[rows]))
+
     def information(self, first: Floats, second: Floats) -> tuple[Floats, Floats]:
         """Fisher information of mean and of log variance by row; the two are orthogonal."""
         at = row_of(self.start)

@@ -117,6 +117,11 @@ class Histograms(RowSums):
             return Weak((centre, 5.0), (1.0, 1.0)), second
         return Weak((0.0, 10.0), (0.0, 2.0)), second
 
+    @staticmethod
+    def events(sums: Mapping[str, float]) -> float:
+        """Sum of all counts."""
+        return sums["sum_y"]
+
     def _sums(self, *columns: Floats) -> list[Floats]:
         at = row_of(self.start)
         return [np.bincount(at, column, len(self.total)) for column in columns]

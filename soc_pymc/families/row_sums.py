@@ -2,8 +2,8 @@
 
 A row is a set of items with one prior, such as a bin. Its first and second parameters are log mean
 and log cv2 of a Gamma prior, or mean and log variance of a Normal one. Each family writes the log
-marginal once, in operators and functions that NumPy and PyTensor share: NumPy computes values,
-PyTensor differentiates and samples.
+marginal once, in operators and functions that NumPy and PyTensor share: NumPy computes values and
+their differences, PyTensor differentiates and samples.
 """
 
 from abc import ABC, abstractmethod
@@ -30,6 +30,9 @@ MEAN_ONLY = (
     "soc.Beta() by soc.VI() or soc.NUTS() for the curve of the mean"
 )
 _AT_ONCE = 1 << 17  # numbers in one array of draws x rows x cells: 1 MB
+_STEP = 1e-3  # of differences, in units of both parameters
+# where values give all derivatives up to the second, in steps
+_AROUND = ((0, 0), (1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, -1))
 
 
 class Weak(NamedTuple):
@@ -38,6 +41,16 @@ class Weak(NamedTuple):
     level: tuple[float, float]  # mean and sd at the average position
     slope: tuple[float, float]  # the same, per unit of log score or per sd on other axes
     unit: float = 1.0  # unit of the curve's scale; scales of terms are multiples
+
+
+class Expansion(NamedTuple):
+    """Log marginals of rows and their derivatives in both parameters, each (rows,)."""
+
+    value: Floats
+    slopes: tuple[Floats, Floats]
+    by_first: Floats  # second derivatives: in the first parameter,
+    mixed: Floats
+    by_second: Floats
 
 
 class RowSums(ABC):
@@ -147,6 +160,34 @@ class RowSums(ABC):
         with np.errstate(all="ignore"):
             return self.evaluate(function, first, second, rows)
 
+    def value_and_gradient(self, first: Floats, second: Floats, rows: Ints | None = None) -> Floats:
+        """Log marginals of rows, by default all, and their slopes: (3, draws, k).
+
+        Slopes are central differences of values, to about 1e-6 of themselves.
+        """
+        draws = len(first)
+        step = _STEP * self.unit(second, rows)
+        firsts = np.concatenate([first, first + step, first - step, first, first])
+        seconds = np.concatenate([second] * 3 + [second + _STEP, second - _STEP])
+        here, *around = self.values(firsts, seconds, rows).reshape(5, draws, -1)
+        by_first, by_second = around[0] - around[1], around[2] - around[3]
+        return np.stack([here, by_first / (2.0 * step), by_second / (2.0 * _STEP)])
+
+    def expansion(self, first: Floats, second: Floats) -> "Expansion":
+        """Log marginals of all rows with first and second derivatives, at parameters (rows,)."""
+        unit = self.unit(second)
+        u, v = (_STEP * np.array(shifts)[:, None] for shifts in zip(*_AROUND, strict=True))
+        here, ahead, behind, up, down, both, neither = self.values(first + unit * u, second + v)
+        twice = ahead + behind, up + down
+        mixed = both + neither - twice[0] - twice[1] + 2.0 * here
+        return Expansion(
+            here,
+            ((ahead - behind) / (2.0 * _STEP * unit), (up - down) / (2.0 * _STEP)),
+            (twice[0] - 2.0 * here) / (_STEP * unit) ** 2,
+            mixed / (2.0 * _STEP**2 * unit),
+            (twice[1] - 2.0 * here) / _STEP**2,
+        )
+
     def draw(self, first: Floats, second: Floats, rng: np.random.Generator) -> Floats:
         """Replicates of the observed totals of all rows at given curves (..., rows)."""
 
@@ -161,6 +202,10 @@ class RowSums(ABC):
         """The same rows with other spreads."""
         return replace(self, spread=spread)  # type: ignore[type-var]
 
+    def unit(self, second: Floats, rows: Ints | None = None) -> Floats:
+        """Scale of the first parameter of rows, of which steps of differences are small parts."""
+        return np.ones_like(second)
+
     @staticmethod  # noqa: B027
     def check(part: Columns) -> None:
         """Refuse statistics that cannot be fitted."""
@@ -174,6 +219,11 @@ class RowSums(ABC):
     @abstractmethod
     def weak(sums: Mapping[str, float], scale: str, centre: float) -> tuple[Weak, Weak]:
         """Weak priors of both curves, from sums over all items and the mean's axis."""
+
+    @staticmethod
+    def events(sums: Mapping[str, float]) -> float:
+        """Number of outcomes that say something of theta, from sums over all items."""
+        return sums["n"]
 
     @abstractmethod
     def information(self, first: Floats, second: Floats) -> tuple[Floats, Floats]:

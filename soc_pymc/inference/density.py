@@ -25,7 +25,7 @@ from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors
 
 from .._lib.arrays import Floats
-from .._model.likelihood import mode, shared, value_and_gradient
+from .._model.likelihood import mode, shared
 from .._model.problem import Problem
 from .row_values import NearRows, near_rows
 
@@ -258,7 +258,7 @@ def minibatch_density(built: Problem, space: Space, bins: Any) -> Evaluate:
     split = designs[0].shape[1]
     here = np.hstack([s[0] for s in start])
     m0, c0 = designs[0] @ here[:split], designs[1] @ here[split:]
-    value, slopes, hessian = _quadratic(built, m0, c0)
+    value, slopes, *hessian = built.data.expansion(m0, c0)
     total = _quadratic_form(designs, value, slopes, hessian)
 
     chosen = pt.as_tensor(bins)[pt.arange(rows.shape[0]) % bins.shape[0]]
@@ -278,7 +278,7 @@ def _quadratic_form(
     designs: list[Floats],
     value: Floats,
     slopes: tuple[Floats, Floats],
-    hessian: tuple[Floats, Floats, Floats],
+    hessian: Sequence[Floats],
 ) -> Callable[[Any], Any]:
     """Sum over bins of quadratics in the curves as a function of all coefficients' changes."""
     (x, z), (mm, mc, cc) = designs, (h[:, None] for h in hessian)
@@ -289,17 +289,3 @@ def _quadratic_form(
         return value.sum() + pt.dot(away, linear) + 0.5 * (pt.dot(away, square) * away).sum(axis=1)
 
     return total
-
-
-def _quadratic(
-    built: Problem, m: Floats, c: Floats, step: float = 1e-3
-) -> tuple[Floats, tuple[Floats, Floats], tuple[Floats, Floats, Floats]]:
-    """Value, gradient and Hessian of the log marginal of every row."""
-
-    def at(dm: float, dc: float) -> Floats:
-        return value_and_gradient(built.data, (m + dm)[None], (c + dc)[None])[:, 0]
-
-    value, slope_m, slope_c = at(0.0, 0.0)
-    by_m = (at(step, 0.0) - at(-step, 0.0)) / (2.0 * step)
-    by_c = (at(0.0, step) - at(0.0, -step)) / (2.0 * step)
-    return value, (slope_m, slope_c), (by_m[1], 0.5 * (by_m[2] + by_c[1]), by_c[2])

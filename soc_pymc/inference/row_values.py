@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from .._lib.arrays import Floats, Ints
-from .._model.likelihood import value_and_gradient
 from ..families.row_sums import RowSums
 from ..families.surrogates import DEGREE, ERROR, Surrogates, make_surrogates, polynomial_sums
 
@@ -50,7 +49,7 @@ class NearRows:
     def _exact(self, first: Floats, second: Floats, rows: Ints, slopes: Floats) -> Floats:
         """Values, and slopes if they are wanted: (1 or 3, draws, k)."""
         if slopes.size:
-            return value_and_gradient(self.data, first, second, rows)
+            return self.data.value_and_gradient(first, second, rows)
         return self.data.values(first, second, rows)[None]
 
     def by_draw(self, first: Floats, second: Floats) -> tuple[Floats, Floats, Floats]:

@@ -5,12 +5,13 @@ Rows are made as by every fit, from statistics of items; each bin of scores is a
 
 import numpy as np
 import pandas as pd
+import pytensor
+import pytensor.tensor as pt
 import pytest
 from scipy import stats
 
 import soc_pymc as soc
 from soc_pymc._model import problem
-from soc_pymc._model.likelihood import value_and_gradient
 from soc_pymc._model.rows import rows_of
 from soc_pymc.inference import density
 from tests import exact
@@ -39,7 +40,7 @@ def values(sums, first, second):
     """Log marginals of all rows at the same curves (draws,): (draws, rows)."""
     number = len(sums.total)
     curves = (np.repeat(np.ravel(x)[:, None], number, axis=1) for x in (first, second))
-    return value_and_gradient(sums, *curves)
+    return sums.value_and_gradient(*curves)
 
 
 # each cell of outcomes or sizes has one item, or items that are equal
@@ -122,27 +123,35 @@ def test_values_of_wide_cells_are_nearly_those_of_items(example_name, example):
         assert np.abs(result - np.bincount(row, each)).max() < 1e-3
 
 
-def test_gradients_are_slopes_of_the_values(name):
-    """Central differences, with and without a spread of the items' means within a row."""
+def test_derivatives_are_those_of_pytensor(name):
+    """Differences of values, with and without a spread of the items' means within a row."""
     sums = made_rows(name, ROWS[name])
     number = len(sums.total)
     points = {
         "Gamma": [(-2.0, -1.0), (1.0, -6.0), (-0.3, 1.0)],
         "Normal": [(0.3, -1.0), (2.0, 3.0), (-1.0, 0.0)],
-        "Beta": [(-2.0, -3.0), (0.0, 2.0), (1.5, -1.0)],
+        "Beta": [(-2.0, -3.0), (0.1, 2.0), (1.5, -1.0)],
     }[name]
-    step = 1e-4
-    # rounding of the values' terms, over the step
-    rounding = [1e-6 + 1e-10 * (np.abs(y).sum() + np.sum(size)) for y, size in ROWS[name]]
+    first, second = pt.vectors("first", "second")
+    # rounding of the values' terms, over the step and its square
+    size = np.array([np.max(np.abs([y, n])) ** 2 + np.sum(n) for y, n in ROWS[name]])
     for spread in (np.zeros(number), np.linspace(0.01, 0.4, number)):
         widened = sums.with_spread(spread)
-        for first, second in points:
-            result = values(widened, first, second)[:, 0]
-            for slope, (df, dg) in zip(result[1:], ((step, 0.0), (0.0, step)), strict=True):
-                ahead = values(widened, first + df, second + dg)[0, 0]
-                behind = values(widened, first - df, second - dg)[0, 0]
-                distance = np.abs(slope - (ahead - behind) / (2 * step))
-                assert (distance <= 1e-6 * np.abs(slope) + rounding).all()
+        value = widened.log_marginal(pt, first, second, *widened.cells())
+        slopes = pt.grad(value.sum(), [first, second])
+        across = pt.grad(slopes[0].sum(), [first, second])
+        outputs = [value, *slopes, *across, pt.grad(slopes[1].sum(), second)]
+        exact_ones = pytensor.function([first, second], outputs, mode="FAST_COMPILE")
+        for point in points:
+            curves = [np.full(number, x) for x in point]
+            result = widened.expansion(*curves)
+            result = [result.value, *result.slopes, *result[2:]]
+            for order, (near, true) in enumerate(zip(result, exact_ones(*curves), strict=True)):
+                power = (0, 1, 1, 2, 2, 2)[order]
+                allowed = 1e-5 * np.abs(true) + 1e-14 * size * 1e3**power + 1e-6 * power
+                assert (np.abs(near - true) <= allowed).all(), order
+            slopes_alone = widened.value_and_gradient(*(x[None] for x in curves))[1:, 0]
+            np.testing.assert_allclose(slopes_alone, result[1:3], rtol=1e-9, atol=1e-6)
 
 
 def test_a_spread_within_a_row_widens_the_prior(name):
