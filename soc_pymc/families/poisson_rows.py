@@ -68,7 +68,7 @@ class Histograms(RowSums):
         cv2 = xp.exp(second) + spread * (1.0 + xp.exp(second))
         mean = first + 0.5 * spread
         ratio = exposure * (xp.exp(mean) * cv2)[..., None]
-        known = (items / cv2[..., None] + counts) * xp.log1p(ratio)
+        known = (items * (1.0 / cv2)[..., None] + counts) * xp.log1p(ratio)
         of_counts = rising(xp, cv2, step, over, wide_excess, wide_weight)
         return of_counts + total * mean - known.sum(axis=-1) + constant
 

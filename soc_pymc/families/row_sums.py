@@ -9,6 +9,7 @@ their differences, PyTensor differentiates and samples.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -119,8 +120,13 @@ class RowSums(ABC):
         names = [field.name for field in fields(cls)]  # type: ignore[arg-type]
         return tuple(number.get(name, 0) for name in names if name not in cls.tables)
 
-    def _parts(self, rows: Ints) -> Iterator[tuple[Ints, int]]:
-        """Places in `rows` that have about the same number of cells, with how many draws to take.
+    @cached_property
+    def _every_part(self) -> list[tuple[Ints, int, tuple[NDArray[Any], ...]]]:
+        """Parts of all rows, padded once."""
+        return list(self._parts(np.arange(len(self.total))))
+
+    def _parts(self, rows: Ints) -> Iterator[tuple[Ints, int, tuple[NDArray[Any], ...]]]:
+        """Places in `rows` that have about the same number of cells, draws to take, and cells.
 
         Together they make arrays of at most `_AT_ONCE` numbers, unless a single row makes more.
         """
@@ -131,7 +137,8 @@ class RowSums(ABC):
             step = max(1, _AT_ONCE // most)
             for begin in range(0, len(places), step):
                 part = places[begin : begin + step]
-                yield part, max(1, _AT_ONCE // (most * len(part)))
+                draws = max(1, _AT_ONCE // (most * len(part)))
+                yield part, draws, self.cells(rows[part])
 
     def evaluate(
         self,
@@ -139,16 +146,14 @@ class RowSums(ABC):
         first: Floats,
         second: Floats,
         rows: Ints | None = None,
-        outputs: tuple[int, ...] = (),
     ) -> Floats:
-        """Values (*outputs, draws, k) of a function of both parameters (draws, k) and the cells."""
-        rows = np.arange(len(self.total)) if rows is None else rows
-        result = np.empty((*outputs, *first.shape))
-        for part, draws in self._parts(rows):
-            cells = self.cells(rows[part])
+        """Values (draws, k) of a function of both parameters (draws, k) and the rows' cells."""
+        result = np.empty(first.shape)
+        parts = self._every_part if rows is None else self._parts(rows)
+        for part, draws, cells in parts:
             for begin in range(0, len(first), draws):
                 some = slice(begin, begin + draws)
-                result[..., some, part] = function(first[some, part], second[some, part], *cells)
+                result[some, part] = function(first[some, part], second[some, part], *cells)
         return result
 
     def values(self, first: Floats, second: Floats, rows: Ints | None = None) -> Floats:
