@@ -5,6 +5,7 @@ seconds of compiling at every call. A `Forward` is given to `pm.CustomDist` as i
 PyTensor then finds the compiled rule, and so does Python.
 """
 
+from functools import cache
 from hashlib import sha256
 from typing import Any
 
@@ -91,22 +92,11 @@ BLOCK = Forward("block", "(),(k),(k)->(k)", _normals)
 LINE = Forward("line", "(l),(l),(l),(l,k),(l,l),(k)->(l)", _line)
 
 
-class Totals:
-    """The draw of rows' observed totals, in Python: it has no compiled rule."""
-
-    def __init__(self, sums: type[RowSums], dimensions: tuple[int, ...]) -> None:
-        self._sums = sums
-        cores = []
-        for table, number in zip(sums.axes(), dimensions, strict=True):
-            further = [f"d{table}{k}" for k in range(number - 2)]
-            cores.append(",".join([f"c{table}", *further]) if table else "")
-        self.signature = f"(),(),({'),('.join(cores)})->()"
-
-    def __call__(
-        self, first: Any, second: Any, *cells: Any, rng: np.random.Generator, size: Any = None
-    ) -> Any:
-        """Draws of this size, as `pm.CustomDist` calls its ``random``."""
-        shape = np.broadcast_shapes(size or (), np.shape(first), np.shape(second))
-        curves = (np.broadcast_to(x, shape) for x in (first, second))
-        with np.errstate(all="ignore"):
-            return self._sums.draw_totals(rng, *curves, *cells)
+@cache
+def totals(sums: type[RowSums], dimensions: tuple[int, ...]) -> Forward:
+    """Observed totals of rows, whose cells have these numbers of dimensions."""
+    cores = []
+    for table, number in zip(sums.axes(), dimensions, strict=True):
+        further = [f"d{table}{k}" for k in range(number - 2)]
+        cores.append(",".join([f"c{table}", *further]) if table else "")
+    return Forward(f"{sums.__name__} totals", f"(),(),({'),('.join(cores)})->()", sums.draw_row)

@@ -29,7 +29,7 @@ from ..families.priors import CURVES as NAMES
 from ..families.priors import Prior
 from ..families.row_sums import RowSums
 from .coordinates import add_block, add_line, add_scales, density_shape
-from .forward import Totals
+from .forward import totals
 from .laplace import (
     CurveTarget,
     Laplace,
@@ -257,7 +257,7 @@ def build(
         given: dict[str, Any] = {"observed": observed, "dims": "bin"}
         if problem.weights is None:
             cells = data.cells()
-            rule = Totals(type(data), tuple(x.ndim for x in cells))
+            rule = totals(type(data), tuple(x.ndim for x in cells))
             given |= {"random": rule, "signature": rule.signature}
             given["logp"] = partial(_row_logp, type(data))
             pm.CustomDist(problem.observed, *predictors, *shared(cells), **given)

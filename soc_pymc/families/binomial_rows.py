@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numba
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
@@ -48,24 +49,51 @@ def _over_row(xp: Any, first: Any, second: Any, spread: Any) -> tuple[Any, Any]:
     return first + 0.5 * spread * tilt, xp.log(within + spread * (1.0 + bent))
 
 
-def _successes(
-    rng: np.random.Generator, mean: Floats, size: Floats, n: Floats, items: Floats
-) -> Floats:
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _successes(rng, mean, size, n, items):  # type: ignore[no-untyped-def]
     """Successes of so many items of n trials: one Beta-Binomial with their mean and variance.
 
     `mean` and `size` are a / (a + b) and a + b of theta's Beta.
     """
-    trials = np.maximum(np.rint(n * items), 1.0)
+    trials = max(np.rint(n * items), 1.0)
     # the correlation of two trials falls from 1/(size + 1) to (n - 1)/(trials - 1) of it
-    ratio = (trials - 1.0) / (n - 1.0)
-    whole = np.where(n > 1.0, np.maximum(ratio * size + ratio - 1.0, size), np.inf)
-    varies = whole < _NO_SPREAD
-    x, y = (rng.gamma(np.where(varies, p * whole, 1.0)) for p in (mean, 1.0 - mean))
-    theta = x / (x + y)
-    # both are 0 where the Beta is at its ends
-    theta = np.where(x + y > 0.0, theta, rng.random(theta.shape) < mean)
-    theta = np.where(varies, theta, mean)
-    return np.where(items > 0.0, rng.binomial(trials.astype(np.int64), theta), 0.0)
+    ratio = (trials - 1.0) / (n - 1.0) if n > 1.0 else np.inf
+    whole = max(ratio * size + ratio - 1.0, size)
+    theta = mean
+    if whole < _NO_SPREAD:
+        x, y = rng.gamma(mean * whole, 1.0), rng.gamma((1.0 - mean) * whole, 1.0)
+        # both are 0 where the Beta is at its ends
+        theta = x / (x + y) if x + y > 0.0 else (1.0 if rng.random() < mean else 0.0)
+    return float(rng.binomial(int(trials), theta))
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def draw_row(  # type: ignore[no-untyped-def]
+    rng, first, second, y_step, y_over, y_excess, y_weight, z_step, z_over, z_excess, z_weight,
+    n_step, n_over, n_excess, n_weight, total, failures, constant, spread,
+):  # fmt: skip
+    """Successes of a row, from the items of each number of trials."""
+    mu, rest = 1.0 / (1.0 + np.exp(-first)), 1.0 / (1.0 + np.exp(first))
+    tilt, within = rest - mu, np.exp(second)
+    f = first + 0.5 * spread * tilt
+    within += spread * (1.0 + tilt * tilt * within / (1.0 + mu * rest * within))
+    mean, size = 1.0 / (1.0 + np.exp(-f)), (1.0 + np.exp(f)) * (1.0 + np.exp(-f)) / within
+    found = 0.0
+    for j in range(min(len(n_over), EXACT_COUNTS - 1)):  # with just 1, ..., 31 trials
+        items = n_over[j] - (n_over[j + 1] if j + 1 < len(n_over) else 0.0)
+        if items > 0.0:
+            found += _successes(rng, mean, size, j + 1.0, items)
+    for i in range(len(n_excess)):
+        if n_weight[i] > 0.0:
+            found += _successes(rng, mean, size, n_excess[i] + EXACT_COUNTS, n_weight[i])
+    return found
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def fill_draws(rng, first, second, out, *cells):  # type: ignore[no-untyped-def]
+    """Fill `out` (draws,) with totals of one row."""
+    for s in range(len(first)):
+        out[s] = draw_row(rng, first[s], second[s], *cells)
 
 
 @dataclass(frozen=True)
@@ -103,6 +131,7 @@ class BetaRows(RowSums):
         "n_step_start": ("n_step", "n_over"),
         "n_start": ("n_excess", "n_weight"),
     }
+    draw_row, fill_draws = staticmethod(draw_row), staticmethod(fill_draws)
     most = (300.0, 60.0)
     farthest = (3.0, 3.0)
     reach = 1.0  # far from the data the likelihood is flat in the logit
@@ -120,20 +149,6 @@ class BetaRows(RowSums):
         value = value + rising(xp, xp.exp(size - up), *cells[:4])
         value = value + rising(xp, xp.exp(size - down), *cells[4:8])
         return value - rising(xp, xp.exp(size - up - down), *cells[8:12])
-
-    @staticmethod
-    def draw_totals(
-        rng: np.random.Generator, first: Floats, second: Floats, *cells: NDArray[Any]
-    ) -> Floats:
-        """Successes of rows, from the items of each number of trials."""
-        step, over, excess, weight = cells[8:12]
-        f, g = _over_row(np, first, second, cells[-1])
-        up, down = _softplus(np, f), _softplus(np, -f)
-        mean, size = np.exp(-down)[..., None], np.exp(up + down - g)[..., None]
-        # items with just 1, ..., 31 trials; those with more are in the other table
-        fewer = np.where(step < EXACT_COUNTS - 1, -np.diff(over, append=0.0), 0.0)
-        found = _successes(rng, mean, size, step + 1.0, fewer).sum(axis=-1)
-        return found + _successes(rng, mean, size, excess + EXACT_COUNTS, weight).sum(axis=-1)
 
     @staticmethod
     def check(part: Columns) -> None:

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numba
 import numpy as np
-from numpy.typing import NDArray
 
 from .._lib.arrays import Floats, Ints
 from .row_sums import Columns, RowSums, Weak, row_of
@@ -24,6 +24,21 @@ _NOISE_SUMS = (
     ("sum_y", "sum_yw", "sum_yw2", "sum_yw3"),
     ("sum_y2", "sum_y2w", "sum_y2w2", "sum_y2w3"),
 )
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def draw_row(rng, first, second, noise, moments, centre, spread):  # type: ignore[no-untyped-def]
+    """Mean value of a row."""
+    n = moments[:, 0, 0]
+    variance = (n * (np.exp(second) + spread + noise)).sum()
+    return first + rng.normal() * np.sqrt(variance) / n.sum()
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def fill_draws(rng, first, second, out, *cells):  # type: ignore[no-untyped-def]
+    """Fill `out` (draws,) with totals of one row."""
+    for s in range(len(first)):
+        out[s] = draw_row(rng, first[s], second[s], *cells)
 
 
 @dataclass(frozen=True)
@@ -39,6 +54,7 @@ class NormalCells(RowSums):
     spread: Floats  # (rows,): variance of the items' means around that of the row's position
 
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"start": ("noise", "moments")}
+    draw_row, fill_draws = staticmethod(draw_row), staticmethod(fill_draws)
     most = (np.inf, 600.0)
     farthest = (np.inf, 3.0)
     reach = float(np.inf)  # in the mean the log marginal is a parabola
@@ -59,16 +75,6 @@ class NormalCells(RowSums):
             scatter = square[..., k] - away * (2.0 * plain[..., k] - away * n[..., k])
             value = value + (-1.0) ** k * inverse ** (k + 1) * scatter
         return -0.5 * value.sum(axis=-1)
-
-    @staticmethod
-    def draw_totals(
-        rng: np.random.Generator, first: Floats, second: Floats, *cells: NDArray[Any]
-    ) -> Floats:
-        """Mean values of rows."""
-        noise, moments, _, spread = cells
-        n = moments[..., 0, 0]
-        variance = (n * ((np.exp(second) + spread)[..., None] + noise)).sum(axis=-1)
-        return first + rng.normal(size=first.shape) * np.sqrt(variance) / n.sum(axis=-1)
 
     @classmethod
     def of(cls, rows: int, cells: Mapping[str, Columns]) -> "NormalCells":

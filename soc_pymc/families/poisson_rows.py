@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numba
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,6 +26,31 @@ _CV2_LEVEL = (float(np.log(0.3)), 2.0)
 _NO_SPREAD, _NO_NOISE = 1e15, 1e15  # shapes of a Gamma and means of a Poisson without visible noise
 _COUNT_SUMS = ("n", "sum_y", "sum_y2", "sum_y3")
 _EXPOSURE_SUMS = ("n", "sum_N", "sum_N2", "sum_N3", "sum_y", "sum_yN", "sum_yN2", "sum_yN3")
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def draw_row(  # type: ignore[no-untyped-def]
+    rng, first, second, step, over, wide_excess, wide_weight, exposure, items, counts, total,
+    constant, spread,
+):  # fmt: skip
+    """Total count of a row: items of one exposure have a negative binomial sum."""
+    cv2 = np.exp(second) + spread * (1.0 + np.exp(second))
+    if not cv2 < np.inf:  # theta is 0 with probability 1
+        return 0.0
+    expected = 0.0
+    for i in range(len(items)):
+        shape = items[i] / cv2
+        share = rng.gamma(shape, 1.0) / shape if 0.0 < shape < _NO_SPREAD else 1.0
+        expected += exposure[i] * items[i] * share
+    expected *= np.exp(first + 0.5 * spread)
+    return float(rng.poisson(expected)) if expected < _NO_NOISE else expected
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def fill_draws(rng, first, second, out, *cells):  # type: ignore[no-untyped-def]
+    """Fill `out` (draws,) with totals of one row."""
+    for s in range(len(first)):
+        out[s] = draw_row(rng, first[s], second[s], *cells)
 
 
 @dataclass(frozen=True)
@@ -52,6 +78,7 @@ class Histograms(RowSums):
         "wide_start": ("wide_excess", "wide_weight"),
         "start": ("exposure", "items", "counts"),
     }
+    draw_row, fill_draws = staticmethod(draw_row), staticmethod(fill_draws)
     most = (300.0, 60.0)
     farthest = (3.0, 3.0)
     reach = 1.0  # far above the data the likelihood is flat in log mean
@@ -71,22 +98,6 @@ class Histograms(RowSums):
         known = (items * (1.0 / cv2)[..., None] + counts) * xp.log1p(ratio)
         of_counts = rising(xp, cv2, step, over, wide_excess, wide_weight)
         return of_counts + total * mean - known.sum(axis=-1) + constant
-
-    @staticmethod
-    def draw_totals(
-        rng: np.random.Generator, first: Floats, second: Floats, *cells: NDArray[Any]
-    ) -> Floats:
-        """Total counts: items of one exposure have a negative binomial sum."""
-        exposure, items, spread = cells[4], cells[5], cells[-1]
-        cv2 = np.exp(second) + spread * (1.0 + np.exp(second))
-        shape = items / cv2[..., None]
-        known = (shape > 0.0) & (shape < _NO_SPREAD)
-        share = np.where(known, rng.gamma(np.where(known, shape, 1.0)) / shape, 1.0)
-        mean = np.exp(first + 0.5 * spread)
-        expected = mean * (exposure * items * np.where(items > 0.0, share, 0.0)).sum(axis=-1)
-        expected = np.where(cv2 < np.inf, expected, 0.0)  # beyond, theta is 0
-        noisy = expected < _NO_NOISE
-        return np.where(noisy, rng.poisson(np.where(noisy, expected, 0.0)), expected)
 
     @staticmethod
     def check(part: Columns) -> None:

@@ -68,6 +68,9 @@ class RowSums(ABC):
     most: ClassVar[tuple[float, float]]  # largest parameters that cells can resolve
     farthest: ClassVar[tuple[float, float]]  # largest step of the curves in Fisher scoring
     reach: ClassVar[float]  # largest Newton step of the first parameter in a row
+    # compiled: the total of one row at random, and for several pairs of curves
+    draw_row: ClassVar[Any]
+    fill_draws: ClassVar[Any]
 
     if TYPE_CHECKING:
         total: Any  # (rows,): observed total of each row
@@ -81,11 +84,6 @@ class RowSums(ABC):
         `cells` are those of `cells`, with one more axis for tables; `xp` is ``numpy`` or
         ``pytensor.tensor``.
         """
-
-    @staticmethod
-    @abstractmethod
-    def draw_totals(rng: np.random.Generator, first: Floats, second: Floats, *cells: Any) -> Floats:
-        """Replicates (..., k) of the observed totals of rows."""
 
     def cells(self, rows: Ints | None = None) -> tuple[NDArray[Any], ...]:
         """All arrays of some rows; those of tables are padded with zeros to (k, most cells)."""
@@ -195,13 +193,13 @@ class RowSums(ABC):
 
     def draw(self, first: Floats, second: Floats, rng: np.random.Generator) -> Floats:
         """Replicates of the observed totals of all rows at given curves (..., rows)."""
-
-        def function(*inputs: Any) -> Floats:
-            return self.draw_totals(rng, *inputs)
-
-        curves = (np.atleast_2d(curve) for curve in (first, second))
-        with np.errstate(all="ignore"):
-            return self.evaluate(function, *curves).reshape(first.shape)
+        shape, every = first.shape, np.arange(len(self.total))
+        first, second = (np.atleast_2d(curve).T.copy() for curve in (first, second))
+        found = np.empty(first.shape)
+        for b in every:
+            row = (x[0] for x in self.cells(every[b : b + 1]))
+            self.fill_draws(rng, first[b], second[b], found[b], *row)
+        return found.T.reshape(shape)
 
     def with_spread(self, spread: Floats) -> Self:
         """The same rows with other spreads."""
