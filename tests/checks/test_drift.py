@@ -179,7 +179,10 @@ def test_sites_are_the_posterior_by_brute_force(fitted):
     axes = [np.linspace(m - 5 * s, m + 5 * s, 41) for m, s in zip(mean, sd, strict=True)]
     at = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 3)
     log_density = np.array(
-        [sums.likelihood(first + unit * (a + b * position), second + c)[0].sum() for a, b, c in at]
+        [
+            sums.values((first + unit * (a + b * position))[None], (second + c)[None]).sum()
+            for a, b, c in at
+        ]
     )
     weight = np.exp(log_density - log_density.max()).reshape(41, 41, 41)
     for k in range(3):

@@ -155,7 +155,7 @@ def test_the_likelihood_of_weighted_days_is_the_weighted_sum(kind):
     def gain(part):
         sums = rows_of(part, family)[1]
         values = [
-            sums.likelihood(*(np.full(len(sums.total), level) for level in levels))[0].sum()
+            sums.values(*(np.full((1, len(sums.total)), level) for level in levels)).sum()
             for levels in LEVELS[kind]
         ]
         return values[0] - values[1]

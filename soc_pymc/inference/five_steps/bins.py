@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 from scipy.optimize import elementwise
 
 from ..._lib.arrays import Floats, Ints
+from ..._model.likelihood import exact_slopes
 from ...families.family import Family
 from ...families.row_sums import RowSums
 
@@ -85,12 +86,12 @@ def _profile(
     step = _STEP * unit
     for _ in range(steps):
         pair = np.stack([first, first + step]), np.stack([second, second])
-        here, ahead = data.value_and_gradient(*pair, rows)[1]
+        here, ahead = exact_slopes(data, *pair, rows)[1]
         with np.errstate(divide="ignore", invalid="ignore"):  # NaN on a flat likelihood: no step
             move = np.nan_to_num(step * here / (here - ahead))
         move = np.clip(move, -data.reach, data.reach)
         first = first + move
         if (np.abs(move) < _CLOSE * unit).all():
             break
-    value, _, slope = data.value_and_gradient(first[None], second[None], rows)[:, 0]
+    value, _, slope = exact_slopes(data, first[None], second[None], rows)[:, 0]
     return first, value, slope
