@@ -31,7 +31,7 @@ MEAN_ONLY = (
     "soc.Beta() by soc.VI() or soc.NUTS() for the curve of the mean"
 )
 _AT_ONCE = 1 << 17  # numbers in one array of draws x rows x cells: 1 MB
-_STEP = 1e-3  # of differences, in units of both parameters
+_STEP = 4e-3  # of differences, in units of both parameters
 # where values give all derivatives up to the second, in steps
 _AROUND = ((0, 0), (1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, -1))
 
@@ -166,7 +166,7 @@ class RowSums(ABC):
     def value_and_gradient(self, first: Floats, second: Floats, rows: Ints | None = None) -> Floats:
         """Log marginals of rows, by default all, and their slopes: (3, draws, k).
 
-        Slopes are central differences of values, to about 1e-6 of themselves.
+        Slopes are central differences of values, to about 1e-5 of themselves.
         """
         draws = len(first)
         step = _STEP * self.unit(second, rows)

@@ -148,7 +148,7 @@ def test_derivatives_are_those_of_pytensor(name):
             result = [result.value, *result.slopes, *result[2:]]
             for order, (near, true) in enumerate(zip(result, exact_ones(*curves), strict=True)):
                 power = (0, 1, 1, 2, 2, 2)[order]
-                allowed = 1e-5 * np.abs(true) + 1e-14 * size * 1e3**power + 1e-6 * power
+                allowed = 1e-4 * np.abs(true) + (1e-15 * 300**power + 1e-6 * (power > 0)) * size
                 assert (np.abs(near - true) <= allowed).all(), order
             slopes_alone = widened.value_and_gradient(*(x[None] for x in curves))[1:, 0]
             np.testing.assert_allclose(slopes_alone, result[1:3], rtol=1e-9, atol=1e-6)
