@@ -44,7 +44,7 @@ class _Roles:
         seen: dict[str, str] = {}
         for role, column in roles.items():
             name = "group" if is_group(role) else role
-            if not isinstance(column, str) or not column:
+            if not isinstance(column, str) or not column or "\0" in column:  # engines end it there
                 raise ItemsError(f"{name}={shown(column)} must be the name of a column")
             if column in seen:
                 raise ItemsError(

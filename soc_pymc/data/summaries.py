@@ -45,7 +45,7 @@ from .items import Items, check_outcomes
 from .statistics import FORMAT, Statistics, is_whole, make_statistics
 
 _log = logging.getLogger(__name__)
-_SAME = 1e-12  # relative difference of scores that is taken for rounding
+_SAME = 5e-7  # relative difference of scores that is taken for rounding, of single precision too
 _FEWEST_BINS, _MOST_BINS, _ITEMS_IN_BIN = 20, 1000, 10  # default number of bins
 _FOLDS = 10  # folds from ids
 _OWN_GROUPS = 50  # items of which not each may be a group of its own
@@ -135,7 +135,7 @@ def summarize(
         lie far apart. Scores that many items share (`Statistics.atoms`) have bins of their own.
     equal
         Quantity that bins hold in equal amounts: ``"items"`` (the default), ``"count"`` or
-        ``"exposure"``, or ``"successes"`` or ``"trials"``; items with values have only the first.
+        ``"successes"``; items with values have only the first.
     edges
         Interior cut points instead of `bins` and `equal`, strictly increasing; bins are [e_k,
         e_k+1), and the outer bins are open, so no item is dropped.

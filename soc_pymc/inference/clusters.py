@@ -321,13 +321,21 @@ def for_clusters(
 def _with_mean_of(narrow: xr.DataArray, wide: xr.DataArray, scale: Scale) -> xr.DataArray:
     """Draws of a curve moved so that theta's mean is that of the narrow draws.
 
-    Noise on a curved scale, such as the logarithm, moves the mean of theta; clusters do not.
+    Noise on a curved scale, such as the logarithm, moves the mean of theta; clusters do not. The
+    move is a curve of the same knots, by least squares at and between them: the noise varies there.
     """
+    knots = narrow[narrow.dims[-1]].to_numpy()
+    number = np.arange(len(knots))
+    weights = spline_matrix(np.interp(np.linspace(0, number[-1], 60), number, knots), knots)
+    moved = wide.to_numpy()
+    sd = np.array([(moved @ weight).std(axis=(0, 1)).mean() for weight in weights])
+    to_knots = (np.linalg.pinv(weights / sd[:, None]) / sd).T
 
-    def level(values: xr.DataArray) -> xr.DataArray:
-        theta = xr.apply_ufunc(scale.score, values)
-        return xr.apply_ufunc(scale.position, theta.mean(("chain", "draw")))
+    def level(values: Floats) -> Floats:
+        means = [scale.score(values @ weight).mean(axis=(0, 1)) for weight in weights]
+        return np.asarray(scale.position(np.stack(means, axis=-1)))
 
-    for _ in range(5):  # the logit needs several, the other scales one
-        wide = wide + (level(narrow) - level(wide))
-    return wide
+    target = level(narrow.to_numpy())
+    for _ in range(3):  # the logit needs several, the other scales one
+        moved = moved + (target - level(moved)) @ to_knots
+    return wide.copy(data=moved)

@@ -129,7 +129,8 @@ def test_bad_tables(name, kind):
 
 
 def test_scores_that_differ_by_rounding_are_one_score():
-    for t in (0.3, 0.1 + 0.2), (-0.3, -0.1 - 0.2), (0.0, -0.0):
+    single = 0.25, float(np.nextafter(np.float32(0.25), np.float32(1.0)))
+    for t in (0.3, 0.1 + 0.2), (-0.3, -0.1 - 0.2), (0.0, -0.0), single:
         columns = {name: values * 20 for name, values in COLUMNS.items()} | {"t": t * 40}
         mentioned = f"'t': every score is {min(t):g}"
         refused(lambda c=columns: summarize("counts", c, bins=5), soc.ItemsError, mentioned)
@@ -232,6 +233,8 @@ ITEMS, STATISTICS, FIT = soc.ItemsError, soc.StatisticsError, soc.FitError
 QUIET = {"progress": False}
 CALLS = [
     (lambda g: soc.PoissonItems(g.frame, score="t", count=3, exposure="N"), ITEMS, "count=3"),
+    (lambda g: soc.PoissonItems(g.frame, score="t\0", count="y", exposure="N"), ITEMS,
+     "score='t\\x00'"),
     (lambda g: soc.PoissonItems(g.frame, score="t", count="t", exposure="N"), ITEMS,
      "score and count both name the column 't'"),
     (lambda g: soc.PoissonItems(g.frame, score="t", count="y"), ITEMS, "count= needs exposure="),
