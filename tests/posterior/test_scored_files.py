@@ -2,10 +2,6 @@
 
 import errno
 import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -170,43 +166,3 @@ def test_a_full_disk_leaves_nothing(fit, files, tmp_path, monkeypatch, out):
         score(fit, files / "*.parquet", f"{tmp_path}/{out}")
     remaining = [path for path in tmp_path.rglob("*") if files not in path.parents]
     assert [path.name for path in remaining if path.is_file()] == []
-
-
-KILLED = """
-import sys, time, soc_pymc as soc, pyarrow.parquet as pq
-write = pq.ParquetWriter.write_table
-def slow(self, table, *a, **k):
-    write(self, table, *a, **k)
-    open(sys.argv[3], "w").close()
-    time.sleep(60)
-pq.ParquetWriter.write_table = slow
-items = soc.PoissonItems(sys.argv[2], score="score", count="count", exposure="exposure")
-soc.item_posteriors(soc.load_fit(sys.argv[1]), items, out=sys.argv[4], plug_in=True)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(os.name != "posix", reason="kill -9 is a signal of POSIX systems")
-def test_a_killed_run(fit, files, tmp_path):
-    """No file under the final name; the next run takes over the temporary one and succeeds."""
-    fit.save(tmp_path / "fit.nc")
-    written, out = tmp_path / "written", tmp_path / "scored.parquet"
-    run = subprocess.Popen(
-        [sys.executable, "-c", KILLED, tmp_path / "fit.nc", files / "a.parquet", written, out]
-    )
-    deadline = time.monotonic() + 120
-    while not written.exists() and time.monotonic() < deadline and run.poll() is None:
-        time.sleep(0.05)
-    try:
-        assert written.exists()
-        partial = tmp_path / ".scored.parquet.part"
-        assert partial.exists()
-        assert not out.exists()
-    finally:
-        run.send_signal(signal.SIGKILL)
-        run.wait()
-    assert partial.exists()
-    assert not out.exists()
-    score(fit, files / "a.parquet", out)
-    assert pq.read_metadata(out).num_rows == 400
-    assert not partial.exists()
