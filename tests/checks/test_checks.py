@@ -318,7 +318,7 @@ def with_pit(frame, distance, sides=(1, 1, 1, 1, 1)):
     cells = np.random.default_rng(0).random(len(frame))
     cells = pd.Series(cells).groupby(fifths)
     even = (cells.rank() - 0.5) / cells.transform("size")
-    pit = even ** power ** np.array(sides)[fifths[1]]
+    pit = even**power ** np.array(sides)[fifths[1]]
     law = KINDS["values"].marginal(*true_moments(frame, "values"), frame["noise_sd"])
     return as_items(frame.assign(value=law.ppf(pit)), "values")
 

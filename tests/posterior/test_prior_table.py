@@ -20,12 +20,12 @@ from soc_pymc.posterior import prior_export
 from soc_pymc.posterior.prior_build import table_of
 from tests.examples import (
     CASES,
+    CROSSED,
     ROLES,
     SINGLE_FAMILIES,
     SMALL_MIXTURE,
     Case,
     count_frame,
-    value_frame,
 )
 from tests.posterior.references import (
     MOMENTS,
@@ -43,12 +43,6 @@ LIMITS = ["theta_q05", "theta_q95"]
 COLUMNS = [*MOMENTS, *LIMITS]
 
 
-def count_frame_with_areas():
-    """Returns counts whose areas have from a quarter to half of the items."""
-    frame = count_frame(3000, 5)
-    return frame.assign(area=np.resize(list("xyxz"), len(frame)))
-
-
 def count_frame_with_atom():
     """Returns counts a fifth of which share a default score."""
     frame = count_frame()
@@ -56,17 +50,11 @@ def count_frame_with_atom():
     return frame
 
 
-BY_SIZE, FEW_DRAWS = soc.Spline(knots=4), soc.VI(draws=200)
-COUNTS = partial(Case, count_frame, soc.PoissonItems, method=FEW_DRAWS)
-VALUES = partial(Case, value_frame, soc.NormalItems, method=FEW_DRAWS)
+COUNTS = partial(Case, count_frame, soc.PoissonItems, method=soc.VI(draws=200))
 FITS = CASES | {
-    "crossed": replace(
-        CASES["groups"], frame=count_frame_with_areas, roles={"group": ("kind", "area")}
-    ),
+    "crossed": CROSSED,
     "bin_effects": COUNTS(soc.Gamma(bin_effects=True)),
     "gamma_mixture_groups": COUNTS(soc.GammaMixture(**SMALL_MIXTURE), roles={"group": "kind"}),
-    "normal_zeros": VALUES(soc.Normal(zero=True)),
-    "normal_sizes": VALUES(soc.Normal(exposure=BY_SIZE), summarize={"bins": 20, "joint": True}),
 }
 FITS["atoms"] = replace(COUNTS(soc.Gamma()), frame=count_frame_with_atom)
 QUICK = ("normal", "groups", "normal_mixture")
@@ -101,7 +89,7 @@ def scored(kept_fit, tmp_path_factory):
     @functools.cache
     def by_name(name):
         case = FITS[name]
-        key = f"example_{name}" if name in CASES else f"scored_{name}"
+        key = f"example_{name}"  # those of `tests.examples` are shared
         fit, frame = kept_fit(key, case.fit), case.frame()
         frame = frame.iloc[:: len(frame) // 400].head(400).reset_index(drop=True)
         sizes = frame[list(ROLES[case.kind].values())[2]]
