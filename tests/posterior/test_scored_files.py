@@ -63,25 +63,6 @@ def test_a_folder_holds_what_one_file_holds(small_fit, files, tmp_path):
                 assert (found == whole[name].to_numpy()).all()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["gamma", "groups"])
-def test_any_number_of_threads_writes_the_same_bytes(example, files, tmp_path, name, monkeypatch):
-    case = example(name).case
-    for path in files.iterdir():
-        table = pq.read_table(path)
-        labels = [("a", "b")[i % 2] for i in range(len(table))]
-        pq.write_table(table.append_column("kind", [labels]), path)
-    written = []
-    for number in "123":
-        monkeypatch.setenv("SOC_PYMC_THREADS", number)
-        items = case.items(str(files / "*.parquet"))
-        out = f"{tmp_path}/{number}/"
-        folder = soc.item_posteriors(example(name).fit, items, out=out, progress=False)
-        written.append([(p.name, p.read_bytes()) for p in sorted(folder.iterdir())])
-    assert len(written[0]) == 3
-    assert written[0] == written[1] == written[2]
-
-
 def test_finished_files_are_kept(fit, files, tmp_path):
     """Also by a saved fit; a changed file of items, or one that is no Parquet, is scored again."""
     folder = score(fit, files / "*.parquet", f"{tmp_path}/scored/")
