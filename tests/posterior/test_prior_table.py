@@ -20,7 +20,6 @@ from soc_pymc.posterior import prior_export
 from soc_pymc.posterior.prior_build import table_of
 from tests.examples import (
     CASES,
-    CROSSED,
     ROLES,
     SINGLE_FAMILIES,
     SMALL_MIXTURE,
@@ -43,6 +42,12 @@ LIMITS = ["theta_q05", "theta_q95"]
 COLUMNS = [*MOMENTS, *LIMITS]
 
 
+def count_frame_with_areas():
+    """Returns counts whose areas have from a quarter to half of the items."""
+    frame = count_frame(3000, 5)
+    return frame.assign(area=np.resize(list("xyxz"), len(frame)))
+
+
 def count_frame_with_atom():
     """Returns counts a fifth of which share a default score."""
     frame = count_frame()
@@ -52,7 +57,9 @@ def count_frame_with_atom():
 
 COUNTS = partial(Case, count_frame, soc.PoissonItems, method=soc.VI(draws=200))
 FITS = CASES | {
-    "crossed": CROSSED,
+    "crossed": replace(
+        CASES["groups"], frame=count_frame_with_areas, roles={"group": ("kind", "area")}
+    ),
     "bin_effects": COUNTS(soc.Gamma(bin_effects=True)),
     "gamma_mixture_groups": COUNTS(soc.GammaMixture(**SMALL_MIXTURE), roles={"group": "kind"}),
 }
@@ -89,7 +96,7 @@ def scored(kept_fit, tmp_path_factory):
     @functools.cache
     def by_name(name):
         case = FITS[name]
-        key = f"example_{name}"  # those of `tests.examples` are shared
+        key = f"example_{name}" if name in CASES else f"scored_{name}"
         fit, frame = kept_fit(key, case.fit), case.frame()
         frame = frame.iloc[:: len(frame) // 400].head(400).reset_index(drop=True)
         sizes = frame[list(ROLES[case.kind].values())[2]]
