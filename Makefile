@@ -30,8 +30,9 @@ LOWEST_TESTS := tests/data/test_engines.py tests/inference/test_variational.py \
 # modules are compiled once, at set-up and at their first import, not in every process
 export UV_COMPILE_BYTECODE := 1
 unexport PYTHONDONTWRITEBYTECODE
-# one thread for linear algebra: the matrices are small, and two jobs share two cores
+# one thread for linear algebra and OpenMP: matrices are small, and two jobs share two cores
 export OPENBLAS_NUM_THREADS ?= 1
+export OMP_NUM_THREADS ?= 1
 
 .PHONY: demo test test-slow test-lowest lowest-python docs lint bench bench-scale clean
 

@@ -62,7 +62,7 @@ class Case:
     frame: Callable[[], pd.DataFrame]
     kind: type[Any]
     prior: Any
-    roles: dict[str, str] = field(default_factory=dict)
+    roles: dict[str, Any] = field(default_factory=dict)
     summarize: dict[str, Any] = field(default_factory=lambda: {"bins": 20})
     method: Any = field(default_factory=lambda: soc.VI(draws=400, seed=1))
 
@@ -110,6 +110,26 @@ TERMS = {
     "five_steps": Case(count_frame, soc.PoissonItems, soc.Gamma(), method=soc.FiveSteps()),
 }
 CASES = FAMILIES | TERMS
+
+
+def crossed_frame() -> pd.DataFrame:
+    """Returns 420 items of four countries and two devices, without the last combination."""
+    from tests.studies import crossed  # which needs this module
+
+    table = crossed.simulate(1, items=60, sizes=(4, 2))[0]
+    missing = (table["country"] == "c03") & (table["device"] == "d01")
+    return table[~missing].reset_index(drop=True)
+
+
+# for the tests of several columns of groups alone: its fit is dear
+CROSSED = Case(
+    crossed_frame,
+    soc.PoissonItems,
+    soc.Gamma(mean=soc.Spline(knots=4), variance=soc.Spline(knots=2)),
+    roles={"group": ("country", "device")},
+    summarize={"bins": 12, "on_leakage": "ignore"},
+    method=soc.VI(draws=200),
+)
 
 
 class Example:

@@ -11,7 +11,7 @@ import hypothesis
 import pytest
 
 from tests import postgres
-from tests.examples import CASES, Example
+from tests.examples import CASES, CROSSED, Example
 
 # the dearest examples of `tests.examples.CASES`: their kind is tested by default by another one
 SLOW_CASES = ("exposure", "gamma_mixture")
@@ -70,7 +70,7 @@ def example(kept_fit):
 
     @functools.cache
     def of_name(name):
-        case = CASES[name]
+        case = CROSSED if name == "crossed" else CASES[name]
         return Example(case, lambda: kept_fit(f"example_{name}", case.fit))
 
     return of_name

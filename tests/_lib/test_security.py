@@ -94,15 +94,6 @@ def test_hostile_names_come_back_and_are_shown_as_text(hostile, tmp_path):
 
 
 @pytest.mark.slow
-def test_hostile_names_do_not_reach_the_report_as_markup(hostile, tmp_path):
-    items, _, fit = hostile
-    soc.report(fit, items, out=tmp_path / "report.html", progress=False)
-    page = (tmp_path / "report.html").read_text()
-    for markup in ("<img src=x", "onerror=alert(1)>", "\x1b"):
-        assert markup not in page
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("dialect", ["duckdb", "postgres"])
 def test_hostile_names_are_quoted_in_sql(dialect, hostile):
     """The statement is one, and its only table is the one that was given."""

@@ -53,13 +53,8 @@ def assert_same_posterior(fit, other):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "start",
-    [
-        {},
-        {"log_mean": np.log(10), "log_cv2": -np.log(20)},
-        {"log_mean": 400.0},
-        {"log_cv2": 8.0, "bend": 3.0},
-    ],
-    ids=["its own", "ten times", "very far", "bent"],
+    [{"log_mean": 400.0}, {"log_cv2": 8.0, "bend": 3.0}],
+    ids=["very far", "bent"],
 )
 def test_a_start_does_not_change_the_posterior(statistics, plain, start):
     fit = soc.fit(statistics, start=moved(plain, **start), progress=False)

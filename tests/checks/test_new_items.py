@@ -16,7 +16,7 @@ QUIET = {"progress": False}
 ITEMS = 50_000
 
 
-@pytest.mark.parametrize("name", thinned(["gamma", "normal", "zeros"], ["normal"]))
+@pytest.mark.parametrize("name", thinned(["gamma", "normal"], ["normal"]))
 def test_items_of_one_draw_of_the_curves_pass(name, example):
     """Of 20 draws as the truth of 50,000 items, at most 4 are rejected at 5% (0.3% by chance).
 
@@ -63,30 +63,32 @@ def simulated(n, seed, factor=1.0):
     return soc.PoissonItems(frame, score="t", count="y", exposure="N")
 
 
-@pytest.mark.slow
-def test_new_items_of_the_same_truth_pass():
-    """Of 12 fits to 2,000 items with 20,000 new ones each: at most 15% of the slices are rejected
-    at 5%, and one table fails.
+@pytest.fixture(scope="module")
+def fits():
+    """Fits to six sets of 2,000 items of one truth."""
+    sets = (soc.summarize(simulated(2000, 1000 + seed), bins=50, **QUIET) for seed in range(6))
+    return [soc.fit(statistics, soc.Gamma(), **QUIET) for statistics in sets]
 
-    Slices of one fit share its error: the share's standard error is about 3%. At its nominal
+
+def checked(fit, seed, factor=1.0):
+    """Returns the check of 20,000 new items."""
+    return soc.check(fit, simulated(20_000, seed, factor), subset=20, **QUIET).table
+
+
+@pytest.mark.slow
+def test_new_items_of_the_same_truth_pass(fits):
+    """Of six fits at most 15% of the slices are rejected at 5%, and one table fails.
+
+    Slices of one fit share its error: the share's standard error is about 4%. At its nominal
     rate a table fails in 1%.
     """
-    rejected, failed = [], 0
-    for seed in range(12):
-        statistics = soc.summarize(simulated(2000, 1000 + seed), bins=50, **QUIET)
-        fit = soc.fit(statistics, soc.Gamma(), **QUIET)
-        table = soc.check(fit, simulated(20_000, 5000 + seed), **QUIET).table
-        rejected.append((table["p"].dropna() < 0.05).mean())
-        failed += (table["verdict"] == "fail").any()
-    assert np.mean(rejected) < 0.15
-    assert failed <= 1
+    tables = [checked(fit, 5000 + seed) for seed, fit in enumerate(fits)]
+    assert np.mean([(table["p"].dropna() < 0.05).mean() for table in tables]) < 0.15
+    assert sum((table["verdict"] == "fail").any() for table in tables) <= 1
 
 
 @pytest.mark.slow
-def test_new_items_with_a_higher_mean_fail():
-    """A shift of 10% is found in 20,000 new items of each of three fits to 2,000."""
-    for seed in range(3):
-        statistics = soc.summarize(simulated(2000, 1000 + seed), bins=50, **QUIET)
-        fit = soc.fit(statistics, soc.Gamma(), **QUIET)
-        table = soc.check(fit, simulated(20_000, seed, factor=1.1), subset=500, **QUIET).table
-        assert (table["verdict"] == "fail").any()
+def test_new_items_with_a_higher_mean_fail(fits):
+    """A shift of 10% is found in the new items of each of three fits."""
+    for seed, fit in enumerate(fits[:3]):
+        assert "fail" in set(checked(fit, seed, factor=1.1)["verdict"])

@@ -7,7 +7,7 @@ import pytest
 
 import soc_pymc as soc
 from tests.data.cell_references import assert_same
-from tests.studies import crossed
+from tests.examples import crossed_frame
 from tests.tables import BACKENDS, source_of
 from tests.thinning import thinned
 
@@ -18,10 +18,7 @@ OPTIONS = {"on_leakage": "ignore", "progress": False}
 
 @pytest.fixture(scope="module")
 def frame():
-    """400 items of four countries and two devices, without the last combination."""
-    table = crossed.simulate(1, items=50, sizes=(4, 2))[0]
-    missing = (table["country"] == "c03") & (table["device"] == "d01")
-    return table[~missing].reset_index(drop=True)
+    return crossed_frame()
 
 
 def statistics(source, group=GROUP, **options):

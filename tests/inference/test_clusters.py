@@ -211,16 +211,3 @@ def test_effects_of_bins_are_widened(frame):
         curves = soc.calibration_curves(fit, scores)
         sd[cluster] = curves["log_mean"].std(OVER).to_numpy()
     assert (sd["cluster"] > 1.2 * sd[None]).all()
-
-
-@pytest.mark.slow
-def test_the_check_agrees_with_wider_bands(fits, frame):
-    """Where clusters explain what is off, the check of the wider fit finds less to be off."""
-    items = items_of(frame)
-    found = {
-        name: soc.check(fit, items, subset=300, **QUIET).table.set_index("what")["value"]
-        for name, (_, fit) in fits.items()
-    }
-    away = {name: abs(np.log(table["dispersion"])) for name, table in found.items()}
-    assert away["clusters"] < away["plain"] + 0.02
-    assert "leave-one-out" not in found["clusters"]

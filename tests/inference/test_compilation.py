@@ -1,6 +1,5 @@
 """Nothing is compiled for a new data set, neither by Numba nor by PyTensor."""
 
-import tempfile
 from collections import Counter
 from contextlib import contextmanager
 
@@ -79,18 +78,3 @@ def test_the_counters_count(compilations):
         with compilations() as counts:
             pytensor.function([x], pt.exp(x), mode=mode)
         assert counts[kind] >= 1, linker
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "method", [soc.VI(draws=200), soc.NUTS(draws=20, tune=20)], ids=["VI", "NUTS"]
-)
-@pytest.mark.filterwarnings("ignore::soc_pymc.ConvergenceWarning")
-def test_nothing_is_left_in_the_temporary_folder(method, example, tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    stats, items = example("groups").statistics, example("groups").items
-    model = soc.model(stats) if isinstance(method, soc.NUTS) else None
-    fit = soc.fit(stats, method=method, model=model, progress=False)
-    soc.item_posteriors(fit, items, progress=False)
-    soc.check(fit, items, progress=False)
-    assert list(tmp_path.iterdir()) == []

@@ -14,16 +14,16 @@ QUIET = {"progress": False}
 
 def gamma_statistics():
     items = CASES["gamma"].items(count_frame(6000, 0))
-    return soc.summarize(items, bins=40, **QUIET)
+    return soc.summarize(items, bins=20, **QUIET)
 
 
 def grouped_statistics():
-    """Eight groups of different sizes, which shift the values."""
+    """Four groups of different sizes, which shift the values."""
     rng = np.random.default_rng(1)
-    frame = value_frame(3000, 1)
-    group = np.minimum(rng.geometric(0.3, len(frame)), 8)
+    frame = value_frame(2000, 1)
+    group = np.minimum(rng.geometric(0.4, len(frame)), 4)
     frame["kind"] = [f"g{k:02d}" for k in group]
-    frame["value"] += rng.normal(0.0, 0.4, 9)[group]
+    frame["value"] += rng.normal(0.0, 0.4, 5)[group]
     items = soc.NormalItems(frame, score="score", value="value", noise_sd="noise_sd", group="kind")
     return soc.summarize(items, bins=8, **QUIET)
 
@@ -32,7 +32,7 @@ def mixture_statistics():
     """Counts whose theta is lognormal, which no Gamma fits."""
     frame = soc.simulation.click_rates(20_000, sigma=1.0, seed=0)
     items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    return soc.summarize(items, bins=20, joint=True, **QUIET)
+    return soc.summarize(items, bins=12, joint=True, **QUIET)
 
 
 def curves(fit, score, group):

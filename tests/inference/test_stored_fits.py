@@ -1,5 +1,7 @@
 """Fits come back from files exactly; inconsistent ones are refused with the bad part's name."""
 
+import tempfile
+
 import numpy as np
 import pytest
 
@@ -45,11 +47,13 @@ def test_files_that_are_not_fits(small_fit, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", [soc.NUTS(draws=50, tune=100, chains=1), soc.VI(draws=20)])
 @pytest.mark.filterwarnings("ignore::soc_pymc.ConvergenceWarning")  # few draws
-def test_fits_by_every_method_come_back(small_statistics, method, tmp_path):
+def test_chains_come_back_and_leave_no_temporary_files(small_statistics, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     spline = soc.Spline(scale="rank", knots=5, level=(np.float64(-3.0), 1.0))
+    method = soc.NUTS(draws=50, tune=50, chains=1)
     fit = soc.fit(small_statistics, soc.Gamma(mean=spline), method, **QUIET)
+    assert list(tmp_path.iterdir()) == []
     fit.save(tmp_path / "fit.nc")
     again = soc.load_fit(tmp_path / "fit.nc")
     assert again.data.equals(fit.data)

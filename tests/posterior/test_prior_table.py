@@ -25,7 +25,6 @@ from tests.examples import (
     SMALL_MIXTURE,
     Case,
     count_frame,
-    value_frame,
 )
 from tests.posterior.references import (
     MOMENTS,
@@ -56,17 +55,13 @@ def count_frame_with_atom():
     return frame
 
 
-BY_SIZE, FEW_DRAWS = soc.Spline(knots=4), soc.VI(draws=200)
-COUNTS = partial(Case, count_frame, soc.PoissonItems, method=FEW_DRAWS)
-VALUES = partial(Case, value_frame, soc.NormalItems, method=FEW_DRAWS)
+COUNTS = partial(Case, count_frame, soc.PoissonItems, method=soc.VI(draws=200))
 FITS = CASES | {
     "crossed": replace(
         CASES["groups"], frame=count_frame_with_areas, roles={"group": ("kind", "area")}
     ),
     "bin_effects": COUNTS(soc.Gamma(bin_effects=True)),
     "gamma_mixture_groups": COUNTS(soc.GammaMixture(**SMALL_MIXTURE), roles={"group": "kind"}),
-    "normal_zeros": VALUES(soc.Normal(zero=True)),
-    "normal_sizes": VALUES(soc.Normal(exposure=BY_SIZE), summarize={"bins": 20, "joint": True}),
 }
 FITS["atoms"] = replace(COUNTS(soc.Gamma()), frame=count_frame_with_atom)
 QUICK = ("normal", "groups", "normal_mixture")

@@ -2,10 +2,6 @@
 
 import errno
 import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -65,25 +61,6 @@ def test_a_folder_holds_what_one_file_holds(small_fit, files, tmp_path):
                 np.testing.assert_allclose(found, whole[name].to_numpy(), rtol=1e-12)
             else:
                 assert (found == whole[name].to_numpy()).all()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["gamma", "groups"])
-def test_any_number_of_threads_writes_the_same_bytes(example, files, tmp_path, name, monkeypatch):
-    case = example(name).case
-    for path in files.iterdir():
-        table = pq.read_table(path)
-        labels = [("a", "b")[i % 2] for i in range(len(table))]
-        pq.write_table(table.append_column("kind", [labels]), path)
-    written = []
-    for number in "123":
-        monkeypatch.setenv("SOC_PYMC_THREADS", number)
-        items = case.items(str(files / "*.parquet"))
-        out = f"{tmp_path}/{number}/"
-        folder = soc.item_posteriors(example(name).fit, items, out=out, progress=False)
-        written.append([(p.name, p.read_bytes()) for p in sorted(folder.iterdir())])
-    assert len(written[0]) == 3
-    assert written[0] == written[1] == written[2]
 
 
 def test_finished_files_are_kept(fit, files, tmp_path):
@@ -170,43 +147,3 @@ def test_a_full_disk_leaves_nothing(fit, files, tmp_path, monkeypatch, out):
         score(fit, files / "*.parquet", f"{tmp_path}/{out}")
     remaining = [path for path in tmp_path.rglob("*") if files not in path.parents]
     assert [path.name for path in remaining if path.is_file()] == []
-
-
-KILLED = """
-import sys, time, soc_pymc as soc, pyarrow.parquet as pq
-write = pq.ParquetWriter.write_table
-def slow(self, table, *a, **k):
-    write(self, table, *a, **k)
-    open(sys.argv[3], "w").close()
-    time.sleep(60)
-pq.ParquetWriter.write_table = slow
-items = soc.PoissonItems(sys.argv[2], score="score", count="count", exposure="exposure")
-soc.item_posteriors(soc.load_fit(sys.argv[1]), items, out=sys.argv[4], plug_in=True)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(os.name != "posix", reason="kill -9 is a signal of POSIX systems")
-def test_a_killed_run(fit, files, tmp_path):
-    """No file under the final name; the next run takes over the temporary one and succeeds."""
-    fit.save(tmp_path / "fit.nc")
-    written, out = tmp_path / "written", tmp_path / "scored.parquet"
-    run = subprocess.Popen(
-        [sys.executable, "-c", KILLED, tmp_path / "fit.nc", files / "a.parquet", written, out]
-    )
-    deadline = time.monotonic() + 120
-    while not written.exists() and time.monotonic() < deadline and run.poll() is None:
-        time.sleep(0.05)
-    try:
-        assert written.exists()
-        partial = tmp_path / ".scored.parquet.part"
-        assert partial.exists()
-        assert not out.exists()
-    finally:
-        run.send_signal(signal.SIGKILL)
-        run.wait()
-    assert partial.exists()
-    assert not out.exists()
-    score(fit, files / "a.parquet", out)
-    assert pq.read_metadata(out).num_rows == 400
-    assert not partial.exists()

@@ -55,13 +55,17 @@ def effects_of(truth: np.ndarray) -> np.ndarray:
 
 
 def coverage(
-    seed: int, items: int = 400, bins: int | None = 100, sizes: tuple[int, int] = SIZES
+    seed: int,
+    items: int = 400,
+    bins: int | None = 100,
+    sizes: tuple[int, int] = SIZES,
+    prior: soc.Gamma | None = None,
 ) -> dict[str, float]:
     """Shares covered by 90% intervals: curves of cells, effects of levels, theta of items."""
     frame, truth = simulate(seed, items, sizes)
     roles = common.counts(frame, group=GROUP)
     stats = common.summarize(roles, bins=bins, on_leakage="ignore")
-    model = common.fit(stats, method=soc.VI(seed=seed))
+    model = common.fit(stats, prior, soc.VI(seed=seed))
     inside: dict[str, list[np.ndarray]] = {"log mean": [], "log cv2": []}
     for i, j in np.ndindex(truth.shape[:2]):
         drawn = common.curves(model, SCORES, group=(f"c{i:02d}", f"d{j:02d}"))

@@ -23,14 +23,6 @@ def test_intervals_and_bands_cover():
     assert averages["converged"] == 1
 
 
-def test_counts_in_exposures_do_not():
-    """The same items under Poisson noise: in the last fifth, with rates above .8, 34% are inside
-    90% intervals."""
-    found = binomial.one_seed(0, kind="poisson")
-    assert found.quintiles[4] < 0.5
-    assert found.error > 1.04 * found.oracle_error
-
-
 def test_curves_of_labels():
     """Three sets of 2,000 labels: less log loss than isotonic and spline-logistic regression, and
     pointwise bands that hold their share (a standard error of about 0.1)."""

@@ -8,37 +8,35 @@ import pytest
 import soc_pymc as soc
 from soc_pymc.front.cli import main
 from soc_pymc.posterior.curves import curve_draws
+from tests.examples import CROSSED
 from tests.studies import crossed
 
 COUNTS = {"score": "score", "count": "count", "exposure": "exposure"}
 GROUP = ("country", "device")
-PRIOR = soc.Gamma(mean=soc.Spline(knots=4), variance=soc.Spline(knots=2))
+PRIOR = CROSSED.prior
 QUIET = {"progress": False}
 OPTIONS = {"bins": 12, "on_leakage": "ignore", **QUIET}
 pytestmark = pytest.mark.filterwarnings("ignore:exposures are whole numbers")
 
 
 @pytest.fixture(scope="module")
-def frame():
-    """350 items of four countries and two devices, without the last combination."""
-    table = crossed.simulate(1, items=50, sizes=(4, 2))[0]
-    missing = (table["country"] == "c03") & (table["device"] == "d01")
-    return table[~missing].reset_index(drop=True)
+def frame(example):
+    return example("crossed").frame
 
 
 @pytest.fixture(scope="module")
-def items(frame):
-    return soc.PoissonItems(frame, **COUNTS, group=GROUP)
+def items(example):
+    return example("crossed").items
 
 
 @pytest.fixture(scope="module")
-def stats(items):
-    return soc.summarize(items, **OPTIONS)
+def stats(example):
+    return example("crossed").statistics
 
 
 @pytest.fixture(scope="module")
-def fit(stats, kept_fit):
-    return kept_fit("crossed", lambda: soc.fit(stats, PRIOR, soc.VI(draws=200), **QUIET))
+def fit(example):
+    return example("crossed").fit
 
 
 @pytest.mark.slow
@@ -92,7 +90,7 @@ def test_items_are_scored_with_both_effects(fit, items, frame):
     )
     error = np.abs(every["theta_mean"] - auto["theta_mean"]) / every["theta_sd"]
     assert error.max() < 1e-3
-    # 90% intervals of 350 items: sd 0.016
+    # 90% intervals of 420 items: sd 0.016
     assert every["theta"].between(every["theta_q05"], every["theta_q95"]).mean() > 0.83
     new = soc.PoissonItems(frame[:20].assign(device="new"), **COUNTS, group=GROUP)
     wider = soc.item_posteriors(fit, new, **QUIET)["theta_sd"]
@@ -128,8 +126,8 @@ def test_effects_of_levels(fit, stats):
     for _, levels in table.groupby("what"):
         n, effect = levels["n"].to_numpy(dtype=float), levels["value"].to_numpy()
         assert (np.diff(effect) <= 0).all()
-        assert n.sum() == 350
-        assert abs(n @ np.log(effect)) / 350 < 0.02
+        assert n.sum() == 420
+        assert abs(n @ np.log(effect)) / 420 < 0.02
     assert ((table["low"] < table["value"]) & (table["value"] < table["high"])).all()
     excludes = (table["low"] > 1) | (table["high"] < 1)
     np.testing.assert_array_equal(table["verdict"] == "warn", excludes)
@@ -173,21 +171,18 @@ def test_the_command_line_takes_several_columns(columns, frame, tmp_path, monkey
 @pytest.mark.slow
 def test_bands_cover_the_truth():
     """One set of a smaller design than the study's, whose nominal coverage is 90%."""
-    found = crossed.coverage(0, bins=40, sizes=(6, 2))
+    prior = soc.Gamma(mean=soc.Spline(knots=6), variance=soc.Spline(knots=4))
+    found = crossed.coverage(0, bins=40, sizes=(6, 2), prior=prior)
     assert 0.88 < found["items"] < 0.92
     assert min(found["mean"], found["cv2"]) > 0.75
     assert found["effects"] > 0.7
 
 
 @pytest.mark.slow
-def test_rising_curves_take_crossed_groups(items):
+def test_rising_curves_take_crossed_groups(items, stats):
     prior = replace(PRIOR, monotone=True)
-    joint = soc.summarize(items, joint=True, **OPTIONS)
-    fit = soc.fit(joint, prior, soc.VI(draws=50), **QUIET)
-    pooled = soc.fit(joint, replace(prior, groups=False), soc.VI(draws=50), **QUIET)
-    assert (pooled.groups, pooled.groupings) == ((), {})
+    fit = soc.fit(stats, prior, soc.VI(draws=50), **QUIET)
     scored = soc.item_posteriors(fit, items, **QUIET)
     assert scored["theta"].between(scored["theta_q05"], scored["theta_q95"]).mean() > 0.8
-    assert len(soc.quantities.group_effects(fit, joint).table) == 8
     curve = curve_draws(fit, np.geomspace(0.01, 0.5, 20), group=["c03 × d01"] * 20)[0]
     assert (np.diff(curve, axis=1) > -1e-9).all()
