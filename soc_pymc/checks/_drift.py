@@ -30,9 +30,12 @@ from ..inference.results import Fit
 from ..posterior.curves import average_curves, place_of, with_posterior
 from ..posterior.item_columns import bin_scores_of
 from ..posterior.predictive import posterior_of
-from .cells import cell_pit, check_roles, make_cells
-from .predictive import Uniformity, parts, thin
+from .batches import parts, thin
+from .curve_error import tested
+from .observations import check_roles, observe
+from .pit import SlicePit, cdf_ends, slice_pits
 from .results import FAIL, OK, PROB, WARN, WARNS, Result, result_table
+from .slices import ALL
 from .walk import Walk, walk
 
 PARTS = ("level", "slope", "spread")
@@ -184,30 +187,30 @@ def drift(
     if fit.by_bin or fit.one_draw:
         raise FitError("drift needs a fit with smooth curves and draws, by soc.VI() or soc.NUTS()")
     scale = _scale(fit, stats)
-    days = list(stats.by_day())
-    found = []
-    for at in parts("days", len(days), 1, progress, "days"):
-        found.append(_site(*_rows(fit, days[at.start][1], scale)))
-    precision, pull = (np.array(values) for values in zip(*found, strict=True))
-    number = stats.days.astype(np.int64).astype(float)
-    states = walk(precision, pull, number)
-    pits: list[Uniformity] = []
+    days = [day_stats for _, day_stats in stats.by_day()]
+    sites = [
+        _site(*_rows(fit, days[t.start], scale))
+        for t in parts("days", len(days), 1, progress, "days")
+    ]
+    precision, pull = (np.array(values) for values in zip(*sites, strict=True))
+    states = walk(precision, pull, stats.days.astype(np.int64).astype(float))
+    pits: list[SlicePit] = []
     if fit.mean_only:  # outcomes say nothing of the spread
         for values in (states.p_value, states.smoothed.mean, states.filtered.mean):
             values[:, PARTS.index("spread")] = np.nan
     elif stats.coarse:
-        few = thin(fit, _DRAWS)
-        rngs = [np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(len(days))]
-        for at in parts("PIT of days", len(days), 1, progress, "days"):
-            t = at.start
-            own = _moved(few, states.filtered.mean[t], states.filtered.covariance[t], *scale)
-            cells = make_cells(own, days[t][1])
-            pits.append(cell_pit(own, cells, rngs[t], False)[0]["all items"].test)
-    items = [own.n_items for _, own in days]
-    table = _table(stats.days, items, states, pits, false_alarms)
+        few, seeds = thin(fit, _DRAWS), np.random.SeedSequence(seed).spawn(len(days))
+        for k in parts("PIT of days", len(days), 1, progress, "days"):
+            t = k.start
+            moved = _moved(few, states.filtered.mean[t], states.filtered.covariance[t], *scale)
+            items = observe(moved, days[t])
+            ends, masks = cdf_ends(posterior_of(moved), items.columns), {ALL: items.n > 0}
+            rng = np.random.default_rng(seeds[t])
+            pit = slice_pits(ends, items.n, masks, rng)
+            pits.append(tested(moved, items, pit, masks, rng).pits[ALL])
+    table = _table(stats.days, [day.n_items for day in days], states, pits, false_alarms)
     title = f"drift: {len(days):,} days, {stats.days[0]} to {stats.days[-1]}"
-    data = _dataset(stats.days, states, scale)
-    return Drift(table, data, _advice(table, states), title, fit=fit)
+    return Drift(table, _dataset(stats.days, states, scale), _advice(table, states), title, fit=fit)
 
 
 # --- a day's log likelihood ----------------------------------------------------------------------
@@ -331,7 +334,7 @@ def _moved(
 
 
 def _table(
-    days: Days, items: list[int], states: Walk, pits: list[Uniformity], false_alarms: float
+    days: Days, n: list[int], states: Walk, pits: list[SlicePit], false_alarms: float
 ) -> pd.DataFrame:
     """A row for each day and part, and for its PIT."""
     mean, p = states.smoothed.mean, states.p_value
@@ -339,14 +342,14 @@ def _table(
     half = float(special.ndtri((1 + PROB) / 2)) * np.sqrt(variance)
     numbers = [mean, mean - half, mean + half, p]
     rows: list[dict[str, Any]] = [
-        {"what": part, "where": str(day), "n": items[t]}
+        {"what": part, "where": str(day), "n": n[t]}
         | dict(zip(("value", "low", "high", "p"), (x[t, k] for x in numbers), strict=True))
         for t, day in enumerate(days)
         for k, part in enumerate(PARTS)
     ]
     rows += [
-        {"what": "PIT", "where": str(day), "n": n, "value": test.distance, "p": test.p_value}
-        for day, n, test in zip(days, items, pits, strict=False)
+        {"what": "PIT", "where": str(day), "n": p.n_items, "value": p.distance, "p": p.p_value}
+        for day, p in zip(days, pits, strict=False)
     ]
     table = result_table(row for row in rows if not np.isnan(row["p"]))
     table = table.sort_values("where", kind="stable", ignore_index=True)
@@ -363,11 +366,10 @@ def _advice(table: pd.DataFrame, states: Walk) -> tuple[str, ...]:
 
 
 def _dataset(days: Days, states: Walk, scale: _Scale) -> xr.Dataset:
-    both = ("day", "part")
     variables: dict[str, Any] = {"step": ("part", states.step)}
     for name in ("smoothed", "filtered"):
-        own = getattr(states, name)
-        variables[name] = both, own.mean
-        variables[f"{name}_covariance"] = ("day", "part", "other_part"), own.covariance
+        state = getattr(states, name)
+        variables[name] = ("day", "part"), state.mean
+        variables[f"{name}_covariance"] = ("day", "part", "other_part"), state.covariance
     coords = {"day": pd.DatetimeIndex(days), "part": list(PARTS), "other_part": list(PARTS)}
     return xr.Dataset(variables, coords, dict(zip(("centre", "sd", "unit"), scale, strict=True)))

@@ -9,7 +9,8 @@ from .._lib.arguments import A, checked
 from .._lib.errors import FitError, StatisticsError
 from .._lib.threads import one_blas_thread
 from .._model.rows import rows_of
-from ..checks.trust import OK, words_of
+from ..checks.results import OK
+from ..checks.trust import status_reasons
 from ..data.statistics import Statistics
 from ..families.family import family_of_kind, reads_joint
 from ..families.priors import SinglePrior
@@ -74,7 +75,7 @@ def cross_validate(
             continue
         others = fit(stats.without_fold(fold), prior, method, progress=progress)
         elpd = _log_density(others, held)
-        trust = "; ".join(words for _, words in words_of(others.status)) or OK
+        trust = "; ".join(status_reasons(others.status).values()) or OK
         per_item = elpd / held.n_items
         rows.append((fold, held.n_items, elpd, per_item, others.status.converged, trust))
     columns = ["fold", "items", "elpd", "per_item", "converged", "trust"]

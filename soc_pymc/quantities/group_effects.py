@@ -11,7 +11,7 @@ from .._lib.arguments import PROBABILITY, A, checked
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
 from ..checks._check import FIT
-from ..checks.cells import check_roles
+from ..checks.observations import check_roles
 from ..checks.results import OK, PROB, WARN, Result, intervals, result_table, two_sided
 from ..data.groups import Grouping, label_of
 from ..data.statistics import Statistics

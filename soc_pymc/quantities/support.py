@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError, ItemsWarning
-from ..checks.cells import check_roles
-from ..checks.predictive import parts
+from ..checks.batches import parts
+from ..checks.observations import check_roles
 from ..data.items import Items
 from ..data.statistics import Statistics
 from ..data.summaries import totals_of
