@@ -45,7 +45,7 @@ _ESS_FRACTION = 0.1
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CheckResult(Result):
-    """What the checks of a fit found.
+    """Findings of the checks of a fit.
 
     Attributes
     ----------
@@ -53,28 +53,27 @@ class CheckResult(Result):
         One row per check and slice: ``what`` was checked, ``where``, on how many items ``n``, a
         ``value``, its ``p`` (NaN where the value is judged by a fixed bound) and ``verdict``:
         ``"fail"`` where p < 0.01 after Holm-Bonferroni over the table, ``"warn"`` where p < 0.05 by
-        itself, else ``"ok"``. Values have no interval: ``low`` and ``high`` are NaN.
-        The value of ``PIT`` and ``LOO-PIT`` is the largest difference between the ECDF of the
-        transformed outcomes and the uniform cdf, and so of ``PIT of slices``, which tests the
-        slices by one quantity together (Fisher's method); of ``dispersion`` and ``zero counts``
-        (``zero successes``) observed over predicted; of ``noise`` and ``clusters`` how many times
-        as wide intervals of items and bands of curves should be; of ``leave-one-out`` the largest
-        Pareto k. ``converged``, ``pareto_k`` and ``ess_fraction`` are those of `Status`.
+        itself, else ``"ok"``. The value of ``PIT`` and ``LOO-PIT`` is the largest difference
+        between the ECDF of the transformed outcomes and the uniform cdf, and so of ``PIT of
+        slices``, which tests the slices by one quantity together (Fisher's method); of
+        ``dispersion`` and ``zero counts`` (``zero successes``) observed over predicted; of
+        ``noise`` and ``clusters`` how many times as wide intervals of items and bands of curves
+        should be; of ``leave-one-out`` the largest Pareto k. The rows of the inference are those of
+        `Status`.
     data
-        `xarray.DataTree` on a random subset of the items, for ArviZ's own functions: groups
-        ``posterior``, ``posterior_predictive``, ``observed_data``, ``log_likelihood``,
-        ``pit_values`` and ``loo_pit`` (each with ``count`` or ``value``, dim ``item``) and
-        ``constant_data``; the group ``pit`` with the ECDFs of all items, by slice, minus the
-        uniform cdf; and ``pit_by_score`` with their ECDFs in 20 bins of the score. ``pit_values``
-        are randomised and exact, ``loo_pit`` the same with each item left out. Of checks on
-        statistics, which know no items: ``posterior``, ``pit``, ``pit_by_score`` and ``loo``.
+        `xarray.DataTree`, of items on a random subset, for ArviZ's own functions: ``posterior``,
+        ``posterior_predictive``, ``observed_data``, ``log_likelihood``, ``constant_data``, and
+        ``pit_values`` and ``loo_pit``, randomised and exact, with each item left out in the latter.
+        Of all items, ``pit`` has the ECDFs by slice minus the uniform cdf, and ``pit_by_score``
+        those in 20 bins of the score. Statistics know no items: ``posterior``, ``pit``,
+        ``pit_by_score``. ``loo`` has the sums of leave-one-out.
     advice
         What the findings mean and what to try next, in plain sentences.
     elpd
         Leave-one-out of the subset, or of all items of statistics: ArviZ's own record, for
         ``arviz.compare({"a": one.elpd, "b": other.elpd})`` and ``arviz.plot_khat``. Its sums are
-        those of all items; of more than 200,000 its points are a share of every cell, and its
-        ``elpd_loo_approx`` makes ArviZ's differences those of all. None for fits of one draw.
+        those of all items; of more than 200,000 its points are a share of every cell. None for fits
+        of one draw.
 
     Examples
     --------
@@ -119,12 +118,12 @@ def check(
 
     Every item's outcome is put through the cdf of its predictive distribution, averaged over the
     curves' uncertainty. If the model is right the results are uniform, except for the error of the
-    curves. All items share it, and the tests allow for it. They look at all items and at slices:
-    fifths of the score and of the exposure (noise sd, trials), items with an exposure of 50 and
-    more, scores that many items share, and the levels of the items' group and of the columns `by`.
-    Summaries (dispersion; of counts and successes also the number of zeros) are compared with
-    replicated outcomes, random items are left out one by one, and the quality of the inference
-    itself is reported.
+    curves, which all items share and the tests allow for. They look at all items and at slices:
+    fifths of the score and of the exposure (noise sd, trials), exposures of at least 50, scores
+    that many items share, and levels of the items' groups and of the columns `by`. Summaries
+    (dispersion; of counts and successes also the number of zeros) are compared with replicated
+    outcomes, random items are left out one by one, and the quality of the inference itself is
+    reported.
 
     Parameters
     ----------
@@ -136,8 +135,7 @@ def check(
         and leave-one-out of all of them, at the precision of the cells.
     by
         Further columns of the items' table to slice on: numbers and dates of more than 20 distinct
-        values by fifths, others by level, the 20 most frequent. Missing values are the level
-        ``missing``.
+        values by fifths, others by level, the 20 most frequent. Missing values are a level.
     subset
         Number of random items in ``data``, which are also those left out.
     seed, progress
@@ -150,10 +148,9 @@ def check(
 
     Raises
     ------
-    ItemsError
-        If the items are not valid or not of the fit's kind, or a column is missing.
-    FitError
-        If a score cannot be put on the fit's axis, or `subset` is not positive.
+    ItemsError, FitError
+        If the items are not valid or not of the fit's kind, a column is missing, a score cannot be
+        put on the fit's axis, or `subset` is not positive.
 
     Examples
     --------
@@ -304,16 +301,12 @@ def _cluster_findings(fit: Fit, data: Items | Statistics) -> list[Finding]:
 def quality(status: Status) -> list[Finding]:
     """Findings on the inference itself, by the fit's status."""
     k, share = status.pareto_k, status.ess_fraction
-    findings = [
-        ("converged", float(status.converged), status.converged, FAIL),
-        ("pareto_k", k, k is not None and k <= PARETO_K, FAIL),
-        ("ess_fraction", share, share is not None and share >= _ESS_FRACTION, WARN),
-    ]
-    return [
-        _row(name, "inference", value, verdict=OK if good else bad)
-        for name, value, good, bad in findings
-        if value is not None
-    ]
+    verdicts = [("converged", float(status.converged), OK if status.converged else FAIL)]
+    if k is not None:
+        verdicts.append(("pareto_k", k, OK if k <= PARETO_K else FAIL))
+    if share is not None:
+        verdicts.append(("ess_fraction", share, OK if share >= _ESS_FRACTION else WARN))
+    return [_row(name, "inference", value, verdict=verdict) for name, value, verdict in verdicts]
 
 
 # --- a subset of the items, for ArviZ ------------------------------------------------------------

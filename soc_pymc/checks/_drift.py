@@ -1,4 +1,4 @@
-"""`drift`: how the curves of dated statistics moved, and on which days they changed.
+"""`drift`: days on which the curves of dated statistics moved.
 
 The curves of all days are fitted once. A day departs from them by a level and a slope of the first
 curve (log mean) and a level of the second (log cv2). Its log likelihood in these, of the same rows
@@ -51,24 +51,23 @@ _DRAWS = 100  # of a day's curves, for its PIT
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Drift(Result):
-    """How curves moved over days, made by `drift`.
+    """Curves that moved over days, made by `drift`.
 
-    A departure has three parts: ``level`` of the first curve at the average score (of log mean for
-    counts, logit mean for trials; for values of the mean, in sds of theta), ``slope``, by which it
-    is larger at a score one sd above the average, and ``spread``, of the second curve (log cv2; for
-    values log variance). All are relative to the curves of `fit`.
+    A departure from the curves of `fit` has three parts: ``level`` of the first curve at the
+    average score (of log mean for counts, logit mean for trials; for values of the mean, in sds of
+    theta), ``slope``, by which it is larger one sd above, and ``spread``, of the second curve.
 
     Attributes
     ----------
     table
-        For every day (``where``), ``what`` is each part: its ``value`` given all days, the ends of
-        its 90% interval, and ``p`` of the day's outcomes given all days before it, natural steps
-        allowed for. With joint cells it is also ``PIT``, the distance of the exact predictive PIT
-        under the curves as known on the evening of the day. A ``verdict`` is ``"fail"``, an alarm,
-        or ``"warn"`` where p times the number of tests of the day is below 0.05, or ``"ok"``.
+        For every day (``where``), ``what`` is each part: its ``value`` given all days, its 90%
+        interval, and ``p`` of the day's outcomes given all days before it. With joint cells it is
+        also ``PIT``, the distance of the exact predictive PIT under the curves as known on the
+        evening of the day. A ``verdict`` is ``"fail"``, an alarm, or ``"warn"`` where p times the
+        number of tests of the day is below 0.05, or ``"ok"``.
     data
         By ``day`` and ``part``: ``smoothed`` (given all days) and ``filtered`` (given the days up
-        to each), and ``smoothed_covariance`` and ``filtered_covariance``; by ``part`` the ``step``,
+        to each), and their covariances, such as ``smoothed_covariance``; by ``part`` the ``step``,
         the typical sd of the walk's step from one day to the next.
     fit
         The fit whose curves are departed from.
@@ -108,11 +107,9 @@ class Drift(Result):
         wanted = days[-1] if day is None else day_rule(day, "day")
         if wanted not in days:
             raise StatisticsError(f"there is no day {wanted}; days are {days[0]} to {days[-1]}")
-        t = int(np.flatnonzero(days == wanted)[0])
-        name = "smoothed" if smoothed else "filtered"
+        t, name = int(np.argmax(days == wanted)), "smoothed" if smoothed else "filtered"
         mean, covariance = (self.data[n].to_numpy()[t] for n in (name, f"{name}_covariance"))
-        scale = self.data.attrs
-        return _moved(self.fit, mean, covariance, scale["centre"], scale["sd"], scale["unit"])
+        return _moved(self.fit, mean, covariance, **self.data.attrs)
 
 
 @checked(
@@ -131,7 +128,7 @@ def drift(
     seed: int = 0,
     progress: bool | None = None,
 ) -> Drift:
-    """Say how the curves moved from day to day, and on which days the outcomes no longer fitted.
+    """Estimate how the curves moved from day to day, and find days whose outcomes no longer fitted.
 
     The departures of days from the curves of `fit` are a random walk in level, slope and spread, so
     that a day with few items learns from the days beside it. The size of the walk's steps is found
@@ -146,10 +143,8 @@ def drift(
         The fit whose curves days depart from, such as the one in use. None fits all days together.
     false_alarms
         Largest probability of any alarm in 60 days on which nothing changes beyond the walk.
-    seed
-        Seed of the fit and of the randomised PIT.
-    progress
-        Whether long work shows its progress.
+    seed, progress
+        Seed of the randomised PIT, and whether to show progress.
 
     Returns
     -------
@@ -158,10 +153,9 @@ def drift(
 
     Raises
     ------
-    StatisticsError
-        If the statistics have no days, or only one, or are not of the fit's columns.
-    FitError
-        If `fit` has no smooth curves or one draw, or an argument is not valid.
+    StatisticsError, FitError
+        If the statistics have no days, or only one, or are not of the fit's columns; if `fit` has
+        no smooth curves or one draw, or an argument is not valid.
 
     Examples
     --------
@@ -243,17 +237,15 @@ def _rows(
     family, by_size = family_of(fit.prior), fit.prior.exposure is not None
     if by_size:
         stats.cells("joint")  # says what to do where there are none
-    posterior = posterior_of(fit)
-    bins = bin_scores_of(fit, posterior, stats, max(stats.coarse, 1) if by_size else 1)
-    tables, size = {}, np.ones(len(bins.score))
-    place = np.arange(len(bins.score))
+    coarse = max(stats.coarse, 1) if by_size else 1
+    bins = bin_scores_of(fit, posterior_of(fit), stats, coarse)
+    tables, size, place = {}, np.ones(len(bins.score)), np.arange(len(bins.score))
     for name in ("joint",) if by_size else ("part", *family.rows.margins):
         table = stats.table(name)
         code = table["group"] if stats.groups else np.zeros_like(table["group"])
         row = bins.place(code, table["bin"])
         if by_size:
-            sizes = table[family.rows.size_cell] >> CLASS
-            key = np.stack([row, sizes])
+            key = np.stack([row, table[family.rows.size_cell] >> CLASS])
             (place, _), row = np.unique(key, axis=1, return_inverse=True)
             n = np.bincount(row, table["n"])
             size = np.bincount(row, table["n"] * family.outcome.forms.mean_size(table)) / n
@@ -262,8 +254,7 @@ def _rows(
     labels = np.array(stats.groups, dtype=object)[bins.group[place]] if fit.groups else None
     score = bins.score[place]
     first, second = average_curves(fit, score, labels, size)
-    centre, sd, unit = scale
-    return sums, first, second, (place_of(fit, "mean", score) - centre) / sd, unit
+    return sums, first, second, (place_of(fit, "mean", score) - scale[0]) / scale[1], scale[2]
 
 
 def _site(
@@ -277,17 +268,16 @@ def _site(
     every = np.arange(len(first))
     design = np.stack([np.full(len(first), unit), unit * position])
 
-    def log_likelihood(at: Floats) -> tuple[Floats, Floats]:
+    def log_likelihood(departure: Floats) -> tuple[Floats, Floats]:
         """Values (k,) and gradients (k, 3) at departures (k, 3)."""
-        value, *slopes = sums.value_and_gradient(
-            first + at[:, :2] @ design, second + at[:, 2:], every
-        )
+        curves = first + departure[:, :2] @ design, second + departure[:, 2:]
+        value, *slopes = sums.value_and_gradient(*curves, every)
         gradient = np.column_stack([slopes[0] @ design.T, slopes[1].sum(axis=1)])
         return value.sum(axis=1), gradient
 
-    def quadratic(at: Floats) -> tuple[Floats, Floats]:
+    def quadratic(x: Floats) -> tuple[Floats, Floats]:
         """Gradient and positive semidefinite precision at a departure."""
-        _, slope = log_likelihood(np.vstack([at, at + _STEP * np.eye(3), at - _STEP * np.eye(3)]))
+        _, slope = log_likelihood(np.vstack([x, x + _STEP * np.eye(3), x - _STEP * np.eye(3)]))
         bend = (slope[4:] - slope[1:4]) / (2 * _STEP)
         values, vectors = np.linalg.eigh((bend + bend.T) / 2)
         return slope[0], (vectors * np.maximum(values, 0.0)) @ vectors.T
@@ -337,21 +327,18 @@ def _table(
     days: Days, n: list[int], states: Walk, pits: list[SlicePit], false_alarms: float
 ) -> pd.DataFrame:
     """A row for each day and part, and for its PIT."""
-    mean, p = states.smoothed.mean, states.p_value
-    variance = np.diagonal(states.smoothed.covariance, axis1=1, axis2=2)
+    mean, variance = states.smoothed.mean, np.diagonal(states.smoothed.covariance, 0, 1, 2)
     half = float(special.ndtri((1 + PROB) / 2)) * np.sqrt(variance)
-    numbers = [mean, mean - half, mean + half, p]
-    rows: list[dict[str, Any]] = [
-        {"what": part, "where": str(day), "n": n[t]}
-        | dict(zip(("value", "low", "high", "p"), (x[t, k] for x in numbers), strict=True))
-        for t, day in enumerate(days)
-        for k, part in enumerate(PARTS)
-    ]
-    rows += [
-        {"what": "PIT", "where": str(day), "n": p.n_items, "value": p.distance, "p": p.p_value}
-        for day, p in zip(days, pits, strict=False)
-    ]
-    table = result_table(row for row in rows if not np.isnan(row["p"]))
+    numbers = {"value": mean, "low": mean - half, "high": mean + half, "p": states.p_value}
+    where = [str(day) for day in days]
+    rows = pd.DataFrame({name: x.ravel() for name, x in numbers.items()}).assign(
+        what=PARTS * len(days), where=np.repeat(where, 3), n=np.repeat(n, 3)
+    )
+    if pits:
+        values = {"value": [pit.distance for pit in pits], "p": [pit.p_value for pit in pits]}
+        of_pits = pd.DataFrame(values | {"what": "PIT", "where": where, "n": n})
+        rows = pd.concat([rows, of_pits], ignore_index=True)
+    table = result_table(rows.dropna(subset="p"))
     table = table.sort_values("where", kind="stable", ignore_index=True)
     of_day = table["p"] * table["what"].nunique()
     verdict = np.select([of_day < false_alarms / HORIZON, of_day < WARNS], [FAIL, WARN], OK)
@@ -367,8 +354,7 @@ def _advice(table: pd.DataFrame, states: Walk) -> tuple[str, ...]:
 
 def _dataset(days: Days, states: Walk, scale: _Scale) -> xr.Dataset:
     variables: dict[str, Any] = {"step": ("part", states.step)}
-    for name in ("smoothed", "filtered"):
-        state = getattr(states, name)
+    for name, state in (("smoothed", states.smoothed), ("filtered", states.filtered)):
         variables[name] = ("day", "part"), state.mean
         variables[f"{name}_covariance"] = ("day", "part", "other_part"), state.covariance
     coords = {"day": pd.DatetimeIndex(days), "part": list(PARTS), "other_part": list(PARTS)}

@@ -60,17 +60,16 @@ def compare(
     -------
     pandas.DataFrame
         ArviZ's table (`arviz.compare`), best first: ``elpd``, expected log predictive density of
-        the items in nats, with its standard error ``se``; ``p``, the effective number of
+        the items in nats, and its standard error ``se`` over items; ``p``, the effective number of
         parameters; ``elpd_diff`` from the best and its standard error ``dse``; ``p_worse``, the
-        probability to be worse than the best (NaN of the best itself); ``weight`` of stacking; and
-        ``diag_elpd``, which counts items (or cells) whose Pareto k is too large. ``se`` and ``dse``
-        are about the items: others of the same kind would give other sums.
+        probability to be worse than the best; ``weight`` of stacking; and ``diag_elpd``, which
+        counts items (or cells) whose Pareto k is too large.
 
         Three columns are about the draws. ``mcse`` is the Monte Carlo standard error of ``elpd`` in
-        nats, ``mcse_diff`` that of ``elpd_diff``, and ``trust`` is ``"ok"`` or says in a few words
-        why the draws do not support leave-one-out as they should: what the fit's status says, fewer
-        than 100 effective draws, items (or cells) of large Pareto k. Where the error is unknown,
-        the numbers of that fit are NaN, and it comes last.
+        nats, ``mcse_diff`` that of ``elpd_diff``, and ``trust`` is ``"ok"`` or says why the draws
+        do not support leave-one-out as they should: the fit's status, fewer than 100 effective
+        draws, or large Pareto k. Where the error is unknown (a single chain or an approximation
+        that has not converged), the numbers of that fit are NaN, and it comes last.
 
     Raises
     ------
@@ -89,14 +88,8 @@ def compare(
     Notes
     -----
     The variance over draws is the infinitesimal jackknife of the whole sum, since all items share
-    the draws, over their effective number: copies of a draw count once, and chains by their
-    autocorrelation. ``mcse`` also contains what importance weights of VI would change, and the
-    effective parameters of items of large Pareto k. A single chain or an approximation that has not
-    converged by the fit's own status has an unknown error.
-
-    ArviZ takes no weights: an item of a cell stands for all, as often as the cell has items. Of
-    more than 200,000 items the weights of stacking come from a share of every cell, and differences
-    and standard errors from all.
+    the draws. ``mcse`` also contains what importance weights of VI would change, and the effective
+    parameters of items of large Pareto k.
 
     Examples
     --------

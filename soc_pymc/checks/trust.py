@@ -5,13 +5,12 @@ weight of a draw, the draw's influence, gives the variance of the sum (the infin
 of all items together, because they share the draws.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import xarray as xr
 
-from .._lib.arrays import Floats
 from ..inference.results import PARETO_K, Fit, Status
 from .leave_one_out import LeaveOneOut
 from .results import OK
@@ -90,23 +89,14 @@ def _effective(influence: xr.DataArray, status: Status) -> float:
     from arviz_stats.base import array_stats
 
     values = influence.transpose("chain", "draw").to_numpy()
-    numbers = [values.size, *_without_copies(values.ravel())]
+    unit = _SAME * (values.std() or 1.0)
+    copies = np.unique(np.round(values / unit), return_counts=True)[1].astype(float)
+    numbers = [values.size, values.size**2 / float((copies**2).sum())]
     if values.shape[1] >= 4 and np.ptp(values) > 0:
         numbers.append(float(array_stats.ess(values, method="mean")))
     if status.ess_fraction is not None and status.ess_fraction < _NEAR:
         numbers.append(_FOUR * status.ess_fraction * values.size)
     return float(np.nanmin(numbers))
-
-
-def _without_copies(values: Floats) -> Iterator[float]:
-    """Effective numbers of draws of which some are copies, in general and for these values."""
-    departure = np.sort(values - values.mean())
-    distinct = np.concatenate([[True], np.diff(departure) > _SAME * values.std()])
-    copies = np.diff(np.append(np.flatnonzero(distinct), len(values))).astype(float)
-    yield float(len(values) ** 2 / (copies**2).sum())
-    error = float(((copies * departure[distinct]) ** 2).sum()) / len(values) ** 2
-    if error > 0:
-        yield float(values.var()) / error
 
 
 def _weights_change(loo: LeaveOneOut, fit: Fit) -> float:

@@ -64,15 +64,15 @@ def thompson_draws(
     """Draws of every item's theta given score and outcome, for Thompson sampling.
 
     To choose the items with the largest theta of a draw, one draw a round, is to choose each with
-    the probability that it is the best. Each draw takes one draw of the curves for all items: what
-    is not known of the curves moves items of like scores together.
+    the probability that it is the best. Each draw takes one draw of the curves for all items: the
+    uncertainty of the curves moves items of like scores together.
 
     Parameters
     ----------
     fit, items
         The fit, and items of its kind: those of the fit or others.
     draws
-        Number of draws. The first ones are the same whatever their number.
+        Number of draws. Fewer draws are the same ones.
     seed, progress
         Seed; take another one each round, and whether to show progress.
 
@@ -81,21 +81,15 @@ def thompson_draws(
     xarray.DataArray
         ``theta`` (draw, item) in the unit of theta, with coordinates ``item`` (the items' id, else
         the index of a pandas source, else 0, ..., n - 1) and ``curve``, the number of the draw of
-        the curves, chains one after the other: all of them in random order before any is taken
-        twice. It is held in memory: 8 bytes for each draw and item.
+        the curves: all of them in random order before any is taken twice. It is held in memory. The
+        same seed gives the same draws on any number of processors.
 
     Raises
     ------
-    ItemsError
-        If the items are not valid or not of the fit's kind.
-    FitError
-        If `draws` or `seed` is no such whole number, the draws are larger than the machine's
-        memory, or a score cannot be put on the fit's axis.
-
-    Notes
-    -----
-    Exact draws from the posterior; nothing is interpolated. The same seed gives the same draws on
-    any number of processors.
+    ItemsError, FitError
+        If the items are not valid or not of the fit's kind, `draws` or `seed` is no such whole
+        number, the draws are larger than the machine's memory, or a score cannot be put on the
+        fit's axis.
 
     Examples
     --------
@@ -198,8 +192,7 @@ def probability_best(
     -------
     pandas.DataFrame
         ``probability``, of which the sum is k, and ``error``, its standard error of simulation: at
-        most 0.5 / sqrt(draws), and 0 where k leaves no item out. In the order of the items, indexed
-        by their id, else by the index of a pandas source, else by 0, ..., n - 1.
+        most 0.5 / sqrt(draws), and 0 where k leaves no item out. Indexed as of `probability_above`.
 
     Raises
     ------
@@ -209,10 +202,9 @@ def probability_best(
     Notes
     -----
     A mean over draws of P(theta_i > T_i), where T_i is the k-th largest theta of the others, minus
-    its regression on the sum over items, of which the expectation k is known. Where equal theta
-    stand at the border they share what is left. Of thousands of items, those whose probabilities
-    add up to less than 1e-3 are left out and get 0. Items are streamed: memory is of the order of
-    ``draws`` (k + 1) and of 20 numbers an item.
+    its regression on the sum over items, of which the expectation k is known. Equal theta at the
+    border share what is left. Of thousands of items, those whose probabilities add up to less than
+    1e-3 get 0. Items are streamed.
 
     Examples
     --------
@@ -273,9 +265,7 @@ class _TopProbabilities:
         self.over_items = np.zeros(number)  # of the probabilities in each draw
 
     def answer(self, shown: Phase) -> tuple[Floats, Floats]:
-        """Probabilities and standard errors: means minus their regression on the sum over items,
-        of which the expectation k is known.
-        """
+        """Means minus their regression on the sum over items, which should be k; and errors."""
         most = [_MOST_RANKED, _TOP // (self.size + 1)]
         if _KEPT // len(self.items) >= _WORTH:
             most.append(_KEPT // len(self.items))

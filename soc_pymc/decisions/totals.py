@@ -76,35 +76,30 @@ def total(
     Returns
     -------
     pandas.DataFrame
-        One row for each label, sorted, or the row ``"all items"``. Columns: ``items``, the number
-        of items; ``mean`` and ``sd`` of the total; ``sd_curves``, the part of the sd that comes
-        from the curves (sd^2 is the sum of its square and of the items' own variances); quantiles
-        such as ``q05`` and ``q97_5``; with `threshold` also ``probability_above`` =
-        P(total > threshold). In the unit of theta times that of the weights; with `mean`, in the
+        One row for each label, sorted, or the row ``"all items"``: the number of ``items``;
+        ``mean`` and ``sd`` of the total; ``sd_curves``, the part of the sd that comes from the
+        curves; quantiles such as ``q05`` and ``q97_5``; with `threshold` also
+        ``probability_above``. In the unit of theta times that of the weights; with `mean`, in the
         unit of theta.
 
     Raises
     ------
-    ItemsError
-        If the items are not valid or not of the fit's kind, or have no such column.
-    FitError
-        If weights or labels are not as many as items, weights are missing or not finite, a mean has
-        weights < 0 or only 0, or an argument is out of its range.
+    ItemsError, FitError
+        If the items are not valid or not of the fit's kind, or have no such column; if weights or
+        labels are not as many as items, weights are not finite, a mean has weights < 0 or only 0,
+        or an argument is out of its range.
 
     Notes
     -----
     Mean and sd are exact over all draws of the curves. Given each draw, the total has the shape of
     a shifted Gamma with the right skewness: exact for values with a Normal prior; otherwise
-    quantiles at 0.05 and 0.95 are within about 0.02 sd from 10 items on, closer with more. The
-    shape of totals of fewer items comes from 20,000 joint draws of theta, which give these
-    quantiles to about 0.02 sd too.
+    quantiles at 0.05 and 0.95 are within about 0.02 sd. The shape of totals of fewer than 10 items
+    comes from 20,000 joint draws of theta.
 
-    A total of the best items by their own posteriors needs no correction for the choice: each
-    posterior conditions on all that the choice was based on. This holds if the prior is right, as
-    `soc.check` tests, and if the choice used nothing about theta beyond scores, outcomes and labels
-    in the fit. The sum of the best *outcomes* is too large (the winner's curse).
-
-    Items are streamed; memory does not grow with draws times items.
+    A total of the best items by their own posteriors needs no correction for the choice, if the
+    prior is right, as `soc.check` tests, and the choice used nothing about theta beyond scores,
+    outcomes and labels in the fit. The sum of the best *outcomes* is too large (the winner's
+    curse).
 
     Examples
     --------

@@ -52,13 +52,12 @@ def held_out(
     ----------
     fits, split
         A fit to statistics of ``split.train``, or several by name; and what `split_items` returned.
-        Terms in groups and exposure are taken at each item's own.
     baselines
         First-order methods to fit to ``split.train``: ``"constant"``, ``"isotonic"``, ``"platt"``
         (a straight line on the scale of the scores) and ``"spline"``.
     over
-        What gains are over: ``"t"``, or one of the baselines where t is no estimate of theta (not
-        in its unit, negative where theta is a rate); t itself is then left out.
+        The estimate that gains are over: ``"t"``, or one of the baselines where t is no estimate of
+        theta (in another unit, or negative where theta is a rate); t itself is then left out.
     bins
         Bins of the score, with equal numbers of items; fewer where scores are tied.
     seed, progress
@@ -74,20 +73,18 @@ def held_out(
         interval over items. And for each fit ``PIT``, of all items and, of counts, of those with an
         exposure of at least 25 in the test part: the largest difference from the uniform cdf.
 
-        ``data`` is an `xarray.DataTree`. Group ``gain``, with dims (estimator, bin), bin -1 being
-        all items: ``gain`` in nats, its ``standard_error``, ``gain_percent``, ``gain_percent_se``,
-        ``log_likelihood``; by bin ``score``, ``items`` and the held-out ``exposure`` and ``events``
-        (of values ``precision``, the sum of 1 / noise_sd^2). Standard errors of a single item are
-        NaN, and percentages of a likelihood of 0. Group ``pit``, with dims (fit, slice, u): ECDFs
-        of the PIT minus the uniform cdf, ``randomised`` and ``averaged`` over the randomisation.
+        ``data`` is an `xarray.DataTree`. Group ``gain`` has the gains by estimator and bin (-1
+        being all items) in nats and percent with standard errors, ``log_likelihood``, and by bin
+        ``score``, ``items`` and the held-out ``exposure`` and ``events`` (of values ``precision``,
+        the sum of 1 / noise_sd^2). Group ``pit`` has, by fit and slice, ECDFs of the PIT minus the
+        uniform cdf, ``randomised`` and ``averaged`` over the randomisation.
 
     Raises
     ------
-    ItemsError
+    ItemsError, FitError
         If the two parts do not have the same rows, or are not of the fits' kind; of counts, if
-        gains are over a score that is no rate: negative, or 0 where there are held-out events.
-    FitError
-        If there is no fit, no such baseline, `over` is none of them, or `bins` is not positive.
+        gains are over a score that is no rate: negative, or 0 where there are held-out events. If
+        there is no fit, no such baseline, `over` is none of them, or `bins` is not positive.
 
     Warns
     -----
