@@ -271,14 +271,14 @@ def _noise(fit: Fit, columns: Columns, tight: bool = False) -> Finding:
     curves = posterior.curves(typical["score"], typical.get("group"), size)
     mean, variance = (curves[name].mean(axis=0) for name in ("mean", "variance"))
     width = float(np.median(outcome.forms.other_width(size, mean, variance)))
-    verdict = _verdict_of_width(width, _WRONG)
-    return _row("noise", ALL, width, verdict=WARN if tight and verdict == OK else verdict)
+    verdict = _verdict_of_width(width, _WRONG, WARN if tight else OK)
+    return _row("noise", ALL, width, verdict=verdict)
 
 
-def _verdict_of_width(factor: float, most: float) -> str:
+def _verdict_of_width(factor: float, most: float, least: str = OK) -> str:
     """Verdict on widths that should be larger or smaller by a factor."""
     error = abs(np.log(factor))
-    return FAIL if error > np.log1p(most) else WARN if error > np.log1p(most / 2) else OK
+    return FAIL if error > np.log1p(most) else WARN if error > np.log1p(most / 2) else least
 
 
 def _cluster_findings(fit: Fit, data: Items | Statistics) -> list[Finding]:
@@ -294,8 +294,8 @@ def _cluster_findings(fit: Fit, data: Items | Statistics) -> list[Finding]:
             data = totals_of(data, folds=0, on_leakage="ignore", progress=False)
     factor = cluster_factor(fit, data)
     verdict = OK if fit.widened else _verdict_of_width(factor, _NARROW)
-    number = int(data.n_items) if isinstance(data, Statistics) else None
-    return [_row("clusters", ALL, factor, verdict=verdict, n=number)]
+    n = data.n_items if isinstance(data, Statistics) else None
+    return [_row("clusters", ALL, factor, verdict=verdict, n=n)]
 
 
 def quality(status: Status) -> list[Finding]:
@@ -321,8 +321,7 @@ def _arviz_groups(
     name, by_item = outcome.observed, {"item": item}
     by_draw = {"chain": draws["chain"], "draw": draws["draw"], **by_item}
     shape = draws.sizes["chain"], draws.sizes["draw"], len(item)
-    density = posterior.log_density(columns)
-    share = rng.random(len(item))
+    density, share = posterior.log_density(columns), rng.random(len(item))
     pits = {"pit_values": ends}
     if honest:
         pits["loo_pit"] = cdf_without(fit, columns, density, ends)

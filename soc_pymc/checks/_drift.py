@@ -1,9 +1,8 @@
 """`drift`: days on which the curves of dated statistics moved.
 
 The curves of all days are fitted once. A day departs from them by a level and a slope of the first
-curve (log mean) and a level of the second (log cv2). Its log likelihood in these, of the same rows
-as a fit's, is summarised by its mode and its curvature there; the departures of all days are a
-random walk.
+curve (log mean) and a level of the second (log cv2). Its log likelihood in these is summarised by
+its mode and its curvature there; the departures of all days are a random walk.
 """
 
 from dataclasses import dataclass, field
@@ -41,9 +40,7 @@ from .walk import Walk, walk
 PARTS = ("level", "slope", "spread")
 """Parts of a departure: of the first curve's level and slope, and of the second curve's level."""
 
-HORIZON = 60
-"""Days over which false alarms are bounded."""
-
+HORIZON = 60  # days over which false alarms are bounded
 _NEWTON, _STEP = 30, 1e-3  # most steps to a day's mode; step of differences
 _TRIED = 0.5 ** np.arange(8)  # shares of a Newton step
 _DRAWS = 100  # of a day's curves, for its PIT
@@ -78,8 +75,7 @@ class Drift(Result):
     @property
     def alarms(self) -> tuple[str, ...]:
         """Days that fail."""
-        failed = self.table.loc[self.table["verdict"] == FAIL, "where"]
-        return tuple(dict.fromkeys(failed))
+        return tuple(dict.fromkeys(self.table.loc[self.table["verdict"] == FAIL, "where"]))
 
     def fit_of(self, day: object = None, *, smoothed: bool = False) -> Fit:
         """The fit with the curves of one day, for curves, posteriors and checks.
@@ -88,10 +84,8 @@ class Drift(Result):
 
         Parameters
         ----------
-        day
-            A date or text YYYY-MM-DD; None is the last.
-        smoothed
-            Whether days after it count too.
+        day, smoothed
+            A date or text YYYY-MM-DD, None being the last; and whether days after it count too.
 
         Returns
         -------
@@ -182,10 +176,8 @@ def drift(
         raise FitError("drift needs a fit with smooth curves and draws, by soc.VI() or soc.NUTS()")
     scale = _scale(fit, stats)
     days = [day_stats for _, day_stats in stats.by_day()]
-    sites = [
-        _site(*_rows(fit, days[t.start], scale))
-        for t in parts("days", len(days), 1, progress, "days")
-    ]
+    steps = parts("days", len(days), 1, progress, "days")
+    sites = [_site(*_rows(fit, days[t.start], scale)) for t in steps]
     precision, pull = (np.array(values) for values in zip(*sites, strict=True))
     states = walk(precision, pull, stats.days.astype(np.int64).astype(float))
     pits: list[SlicePit] = []
@@ -216,8 +208,8 @@ _Scale = tuple[float, float, float]
 def _scale(fit: Fit, stats: Statistics) -> _Scale:
     bins = bin_scores_of(fit, posterior_of(fit), stats)
     part = stats.table("part")
-    code = part["group"] if stats.groups else np.zeros_like(part["group"])
-    n = np.bincount(bins.place(code, part["bin"]), part["n"], len(bins.score))
+    place = bins.place(part["group"] * bool(stats.groups), part["bin"])
+    n = np.bincount(place, part["n"], len(bins.score))
     position = place_of(fit, "mean", bins.score)
     centre = float(np.average(position, weights=n))
     sd = float(np.sqrt(np.average((position - centre) ** 2, weights=n)))
@@ -242,8 +234,7 @@ def _rows(
     tables, size, place = {}, np.ones(len(bins.score)), np.arange(len(bins.score))
     for name in ("joint",) if by_size else ("part", *family.rows.margins):
         table = stats.table(name)
-        code = table["group"] if stats.groups else np.zeros_like(table["group"])
-        row = bins.place(code, table["bin"])
+        row = bins.place(table["group"] * bool(stats.groups), table["bin"])
         if by_size:
             key = np.stack([row, table[family.rows.size_cell] >> CLASS])
             (place, _), row = np.unique(key, axis=1, return_inverse=True)
@@ -262,8 +253,7 @@ def _site(
 ) -> tuple[Floats, Floats]:
     """A day's log likelihood in its departure as precision (3, 3) and pull (3,) about its mode.
 
-    The mode is that with a standard normal prior, which keeps it finite on days that say little;
-    the prior is no part of what is returned.
+    A standard normal prior keeps the mode finite on days that say little, and is then taken out.
     """
     every = np.arange(len(first))
     design = np.stack([np.full(len(first), unit), unit * position])
@@ -303,8 +293,8 @@ def _moved(
 ) -> Fit:
     """The fit with curves that depart by a normal departure, drawn for every draw."""
     posterior = fit.data["posterior"].to_dataset()
-    shape = posterior.sizes["chain"], posterior.sizes["draw"]
-    noise = np.random.default_rng(0).normal(size=(*shape, 3))
+    shape = posterior.sizes["chain"], posterior.sizes["draw"], len(PARTS)
+    noise = np.random.default_rng(0).normal(size=shape)
     noise -= noise.mean(axis=(0, 1))
     values, vectors = np.linalg.eigh(covariance)
     # no mean is known of a part that did not move

@@ -55,7 +55,7 @@ class _Case:
         return self.table.loc[rows, "value"].tolist()
 
     def off(self, pattern: str) -> bool:
-        """Whether slices fail whose names begin with a pattern."""
+        """True if slices fail whose names begin with a pattern."""
         return bool(self.slices.str.match(pattern).any())
 
     def ratios(self, what: str) -> list[tuple[str, float]]:

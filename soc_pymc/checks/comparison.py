@@ -186,9 +186,9 @@ def _put_sums_of_all(table: pd.DataFrame, loos: Mapping[str, LeaveOneOut], n: Fl
 
     best = loos[str(table.index[0])].each
     for name in table.index[1:]:
-        each = loos[str(name)].each - best
-        difference = float(n @ each)
-        error = float(np.sqrt(n @ (each - difference / n.sum()) ** 2))
+        gain = loos[str(name)].each - best
+        difference = float(n @ gain)
+        error = float(np.sqrt(n @ (gain - difference / n.sum()) ** 2))
         table.loc[name, ["elpd_diff", "dse"]] = difference, error
         table.loc[name, "p_worse"] = norm.cdf(0, difference, error + 1e-12)
         table.loc[name, "diag_diff"] = "|elpd_diff| < 4" if 0 < abs(difference) < 4 else ""

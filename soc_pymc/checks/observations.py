@@ -55,7 +55,7 @@ def observe(
 
 
 def clustered(data: Items | Statistics) -> bool:
-    """Whether items name clusters, or statistics keep them."""
+    """True if items name clusters, or statistics keep them."""
     return data.blocks > 0 if isinstance(data, Statistics) else data.cluster is not None
 
 

@@ -67,7 +67,7 @@ def cut_columns(labels: Mapping[str, pd.Series]) -> Iterator[str]:
 
 
 def _is_cut(values: pd.Series) -> bool:
-    """Whether a column has an order and too many values for each to be a level."""
+    """True if a column has an order, and too many values for each to be a level."""
     ordered = pd.api.types.is_numeric_dtype(values) or pd.api.types.is_datetime64_any_dtype(values)
     return bool(
         ordered and not pd.api.types.is_bool_dtype(values) and values.nunique(dropna=True) > LEVELS
@@ -99,7 +99,7 @@ def _fifths(
             yield f"{name} {k + 1}/{number}: {(as_text or _span)(value[mask])}", mask
 
 
-def equal_parts(value: Floats, number: int, n: Ints | None = None) -> Ints:
+def equal_parts(value: Floats, number: int, n: Ints | Floats | None = None) -> Ints:
     """Numbers of parts of about equally many items by value, from 0 on; that of NaN is -1.
 
     No part is empty, and tied values are in the part of their middle.

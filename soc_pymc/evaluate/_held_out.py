@@ -162,8 +162,8 @@ def _judged(
     def ends(part: Columns) -> tuple[Floats, Floats]:
         return posterior.further_cdf_interval(part, part["new"], part["new_size"])
 
-    both = {**train, "new": test[observed], "new_size": test[size]}
-    intervals = in_batches("predictive distribution", both, _CHUNK, progress, ends)
+    pairs = {**train, "new": test[observed], "new_size": test[size]}
+    intervals = in_batches("predictive distribution", pairs, _CHUNK, progress, ends)
     n = np.ones(len(train["score"]), dtype=np.int64)
     masks = dict([(ALL, n > 0), *large_sizes(posterior.outcome, test[size], _EXPOSED)])
     masks = {where: mask for where, mask in masks.items() if mask.sum() >= min(LEAST, len(n))}

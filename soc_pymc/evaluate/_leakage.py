@@ -202,10 +202,10 @@ def _from_fresh(outcome: Outcome, columns: Columns, fresh: Columns, level: float
     _check_rows(columns, fresh, ("score",), "fresh")
     score = columns["score"]
     rank = special.ndtri((stats.rankdata(score) - 0.5) / len(score))
-    both = columns, fresh
-    contrast, weight = outcome.forms.contrast(*(x[name] for x in both for name in ("y", "size")))
+    pair = columns, fresh
+    contrast, weight = outcome.forms.contrast(*(x[name] for x in pair for name in ("y", "size")))
     centred = rank - (weight @ rank) / weight.sum()
-    before, after = (outcome.forms.line(score, x["y"], x["size"])[1] for x in both)
+    before, after = (outcome.forms.line(score, x["y"], x["size"])[1] for x in pair)
     spread = np.sqrt(((centred * contrast) ** 2).sum())
     z = float(np.sign(before) * (centred @ contrast) / spread) if spread > 0 else 0.0
     p = float(stats.norm.sf(z))

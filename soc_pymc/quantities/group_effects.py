@@ -13,6 +13,7 @@ from .._lib.errors import FitError
 from ..checks._check import FIT
 from ..checks.observations import check_roles
 from ..checks.results import OK, PROB, WARN, Result, intervals, result_table, two_sided
+from ..checks.slices import equal_parts
 from ..data.groups import Grouping, label_of
 from ..data.statistics import Statistics
 from ..families.scales import LINEAR, LOG, LOGIT
@@ -153,9 +154,6 @@ def _draws(
 
 def _points(number: Ints, n: Ints, position: Floats) -> tuple[Floats, Floats]:
     """Positions that stand for the items of some bins, and their shares of the items."""
-    order = np.argsort(number, kind="stable")
-    n, position = n[order], position[order]
-    share = (np.cumsum(n) - 0.5 * n) / n.sum()
-    _, point = np.unique((share * _POINTS).astype(int), return_inverse=True)
+    point = equal_parts(number.astype(float), _POINTS, n)
     items = np.bincount(point, n)
     return np.bincount(point, position) / items, items / n.sum()

@@ -19,7 +19,7 @@ from .._lib.errors import FitError, ItemsWarning
 from ..checks.batches import parts
 from ..checks.observations import check_roles
 from ..checks.results import Result, intervals, result_table
-from ..checks.slices import ALL
+from ..checks.slices import ALL, equal_parts
 from ..data.items import Items
 from ..data.statistics import Statistics
 from ..data.summaries import totals_of
@@ -145,8 +145,8 @@ def key_of(fit: Fit, table: Mapping[str, NDArray[Any]], bins: Ints) -> Ints:
 def _two(score: Floats, sd: Floats, scale: Scale, low: Floats, high: Floats) -> Floats:
     """Two scores for each mean, inside the range of the scores."""
     step = np.stack([-sd, sd], axis=1)
-    both = scale.score(scale.position(score)[:, None] + step)
-    return np.clip(both, low[:, None], high[:, None]).ravel()
+    pairs = scale.score(scale.position(score)[:, None] + step)
+    return np.clip(pairs, low[:, None], high[:, None]).ravel()
 
 
 Values = Callable[[slice], list[Floats]]
@@ -183,7 +183,7 @@ def by_draw(fit: Fit, values: Mapping[str, Floats], **coords: Any) -> xr.Dataset
     return xr.Dataset({name: (dims[: x.ndim], x) for name, x in shaped.items()}, coords)
 
 
-def both(place: Ints) -> Ints:
+def point_pairs(place: Ints) -> Ints:
     """Two support points of each of some bins."""
     return (2 * place[:, None] + np.arange(2)).ravel()
 
@@ -233,25 +233,16 @@ def weighted_cells(fit: Fit, items: Items | Statistics, weight: str, bins: int) 
     if mixed:
         stats.cells("joint")  # says what to do where there are none
     table = stats.table("joint" if mixed else outcome.margins[0])
-    point = both(np.searchsorted(key, key_of(fit, table, table["bin"])))
+    point = point_pairs(np.searchsorted(key, key_of(fit, table, table["bin"])))
     if weight == "items":
         weights = table["n"].astype(float)
         y, size = table["sum_y"] / weights, outcome.forms.mean_size(table)
     else:
         y, size, weights = outcome.forms.exposure_means(table)
     outcomes = {outcome.observed: np.repeat(y, 2), outcome.size: np.repeat(size, 2)}
-    bin_of = _equal_bins(support, min(bins, _MOST))
+    bin_of = equal_parts(support.bin.astype(float), min(bins, _MOST), support.items)
     n = np.bincount(bin_of, support.items)
     score = np.bincount(bin_of, support.items * support.score) / n
     number = np.round(n).astype(np.int64)
     weights = np.repeat(weights, 2) / 2
     return WeightedCells(support, point, outcomes, weights, bin_of[point], score, number)
-
-
-def _equal_bins(support: SupportPoints, bins: int) -> Ints:
-    """Bins of about equal items for the answer, made of whole bins; none is empty."""
-    place = np.unique(support.bin, return_inverse=True)[1]
-    n = np.bincount(place, support.items)
-    middle = (np.cumsum(n) - 0.5 * n) / n.sum()
-    part = np.minimum((middle * bins).astype(np.int64), bins - 1)
-    return np.asarray(np.unique(part, return_inverse=True)[1][place], dtype=np.int64)

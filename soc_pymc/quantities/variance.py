@@ -18,11 +18,11 @@ from ..posterior.interface import select
 from ..posterior.predictive import posterior_of
 from .support import (
     SupportPoints,
-    both,
     by_draw,
     check_weight,
     fit_support,
     key_of,
+    point_pairs,
     statistics_support,
     summed,
     weighted_cells,
@@ -140,7 +140,7 @@ def _points_of_statistics(fit: Fit, stats: Statistics) -> _SizedPoints:
     row_key, row = np.unique(place * classes + size_class - low, return_inverse=True)
     sums = {c: np.bincount(row, table[c]) for c in outcome.sums(outcome.margins[0])}
     rows = np.repeat([sums["n"], outcome.forms.mean_size(sums)], 2, axis=1)
-    return _sized(support, both(row_key // classes), *rows)
+    return _sized(support, point_pairs(row_key // classes), *rows)
 
 
 def _two_parts(fit: Fit, points: _SizedPoints, weight: str) -> tuple[Floats, Floats]:
