@@ -301,8 +301,7 @@ def _moved(
     drawn = np.nan_to_num(mean) + noise @ (vectors * np.sqrt(np.maximum(values, 0.0))).T
     x = xr.DataArray(drawn, dims=("chain", "draw", "part"))
     first, second = family_of(fit.prior).curves
-    knots = xr.DataArray(knots_in(fit.data, "mean_knot"), dims="mean_knot")
-    position = (knots - centre) / sd
+    position = xr.DataArray((knots_in(fit.data, "mean_knot") - centre) / sd, dims="mean_knot")
     by_curve = {first: unit * (x[..., 0] + x[..., 1] * position), second: x[..., 2]}
     curves = {
         name: (values + by_curve[curve]).transpose(*values.dims)
