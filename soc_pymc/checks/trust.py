@@ -50,7 +50,7 @@ def judge(loo: LeaveOneOut, fit: Fit, unit: str) -> Trust:
     bias = 0.5 * loo.p_loo / n_effective + float(loo.p[doubted].sum()) + _weights_change(loo, fit)
     mcse = float(np.hypot(np.sqrt(float(loo.influence.var()) / n_effective), bias))
     reasons = status_reasons(fit.status)
-    unknown = n_effective < _FEWEST or (reasons and loo.influence.sizes["chain"] == 1)
+    unknown = n_effective < _FEWEST or (bool(reasons) and loo.influence.sizes["chain"] == 1)
     if n_effective < _FEW:
         reasons["draws"] = f"{int(n_effective)} effective draws"
     if number := int(doubted.sum()):
