@@ -1,22 +1,15 @@
 """Reports: what a fit says of items, as one self-contained HTML page."""
 
 import os
-import warnings
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
-import pandas as pd
-
 from .._lib.arguments import PROGRESS, SEED, A, OrNone, Real, checked, names_of, path_of
-from .._lib.errors import FitError, ItemsWarning
+from .._lib.errors import FitError
 from .._lib.files import replacing
 from .._lib.progress import phase
 from .._lib.threads import one_blas_thread
-from ..checks._check import CheckResult, check, cluster_finding, title_of
-from ..checks.findings import advise
-from ..checks.results import result_table
-from ..data.groups import group_roles
+from ..checks._check import checks_of
 from ..data.items import ANY_ITEMS, Items
 from ..data.tables import open_table
 from ..families.validity import LARGEST
@@ -24,7 +17,7 @@ from ..inference.results import Fit
 from ..posterior.extrapolation import extrapolation_reported
 from ..posterior.item_columns import posterior_roles
 from ..posterior.predictive import posterior_of
-from .overview import Overview, read_overview
+from .overview import read_overview
 from .page import render
 from .tables import statistics_for
 
@@ -120,33 +113,13 @@ def report(
     stats = statistics_for(fit, items, progress)
     overview = read_overview(fit, items, names, threshold, seed, stats.n_items, progress)
     with extrapolation_reported():  # the overview has warned of far scores, for all items
-        result = _checked(fit, items, overview, names, seed, progress)
+        # clusters of a sample may have one item each
+        result = checks_of(
+            fit, overview.sample.items, names, seed, _REPLICATED, progress, all_items=items
+        )
         options = {"out": os.fspath(out), "by": names, "title": title, "threshold": threshold}
         with phase("writing the page", enabled=progress):
             text = render(fit, items, stats, overview, result, options | {"seed": seed})
     with replacing(target) as temporary:
         temporary.write_text(text, encoding="utf-8")
     return target
-
-
-def _checked(
-    fit: Fit, items: Items, overview: Overview, names: tuple[str, ...], seed: int,
-    progress: bool | None,
-) -> CheckResult:  # fmt: skip
-    """Checks the sample; whether clusters matter is determined from all items."""
-    sample, n = overview.sample.items, len(overview.sample)
-    by_all = n < overview.n and items.cluster is not None and not (fit.widened or fit.one_draw)
-    if by_all:  # clusters of a sample may have one item each
-        sample = replace(sample, cluster=None)
-    result = check(fit, sample, by=names, seed=seed, subset=_REPLICATED, progress=progress)
-    if not by_all:
-        return result
-    with warnings.catch_warnings():
-        # the user did not ask for these statistics
-        warnings.filterwarnings("ignore", r"[\d,]+ bins instead of", ItemsWarning)
-        finding = result_table([cluster_finding(fit, items) | {"n": overview.n}])
-    table = pd.concat([finding, result.table], ignore_index=True)
-    given = fit, posterior_of(fit).outcome, n, [*names, *group_roles(items.roles).values()]
-    others = result.advice[len(list(advise(result.table, *given))) :]
-    advice = (*advise(table, *given), *others)
-    return replace(result, table=table, advice=advice, title=title_of(table, n))

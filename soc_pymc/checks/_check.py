@@ -1,65 +1,42 @@
 """`check`: does the model fit these outcomes, and what to do if not."""
 
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-import pandas as pd
 import xarray as xr
-from numpy.typing import NDArray
 
 from .._lib.arguments import PROGRESS, SEED, A, Whole, checked, names_of
 from .._lib.arrays import Floats, Ints
-from .._lib.errors import FitError, ItemsError
+from .._lib.errors import FitError, ItemsError, ItemsWarning
 from .._lib.progress import phase
 from .._lib.threads import one_blas_thread
-from ..data.groups import group_roles
 from ..data.items import ANY_ITEMS, Items
 from ..data.statistics import Statistics
 from ..data.summaries import totals_of
-from ..families.family import family_of
-from ..families.outcomes import Outcome
 from ..families.row_sums import MEAN_ONLY
 from ..inference.results import PARETO_K, Fit, Status
-from ..posterior.interface import Columns, Posterior, select
-from ..posterior.item_columns import read_items
+from ..posterior.interface import Columns, select
 from ..posterior.predictive import posterior_of
-from .cells import cell_pit, make_cells
-from .curve_error import (
-    curve_shifts,
-    distance_p_value,
-    judged,
-    replicated_distances,
-    together,
-)
-from .findings import TOGETHER, advise
-from .leave_one_out import elpd_record, leave_cells_out, leave_items_out
-from .predictive import (
-    LEAST,
-    SlicePit,
-    column_slices,
-    cut_columns,
-    pit_by_score,
-    pit_dataset,
-    predictive_cdf,
-    predictive_tests,
-    randomised_pit,
-    slice_pit,
-    slices,
-    thin,
-    uniformity,
-)
+from .advice import TOGETHER, advise
+from .batches import thin
+from .curve_error import SliceTests, distance_p_value, replicated_distances, tested, together
+from .leave_one_out import cdf_without, elpd_record, leave_one_out
+from .observations import Observations, clustered, observe
+from .pit import BINS, binned_dataset, cdf_ends, pit_dataset, slice_pits
 from .results import FAIL, OK, VERDICTS, WARN, WARNS, Result, result_table, with_verdicts
+from .slices import ALL, LEAST, Mask, column_slices, cut_columns, equal_parts, slices
+from .summaries import predictive_tests
 
-Mask = NDArray[np.bool_]
 Finding = dict[str, Any]
 """A row of the table: a verdict where there is no p-value, else that follows from all tests."""
 
 FIT = A(Fit, "a fit, from soc.fit or soc.load_fit")
 ITEMS_OR_STATISTICS = A(Items | Statistics, f"{ANY_ITEMS}, or their statistics")
 
-DRAWS = 1000  # draws in the tree for ArviZ
+_DRAWS = 1000  # in the tree for ArviZ
 _DOUBTED, _WRONG = 2000, 0.1  # items whose intervals are judged, and how wrong they may be
 _NARROW = 0.5  # how much too narrow bands of curves may be
 _LOO = ("elpd", "standard_error", "p_loo", "pareto_k")
@@ -68,7 +45,7 @@ _ESS_FRACTION = 0.1
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CheckResult(Result):
-    """What the checks of a fit found.
+    """Findings of the checks of a fit.
 
     Attributes
     ----------
@@ -76,29 +53,27 @@ class CheckResult(Result):
         One row per check and slice: ``what`` was checked, ``where``, on how many items ``n``, a
         ``value``, its ``p`` (NaN where the value is judged by a fixed bound) and ``verdict``:
         ``"fail"`` where p < 0.01 after Holm-Bonferroni over the table, ``"warn"`` where p < 0.05 by
-        itself, else ``"ok"``. Values have no interval: ``low`` and ``high`` are NaN.
-        The value of ``PIT`` and ``LOO-PIT`` is the largest difference between the ECDF of the
-        transformed outcomes and the uniform cdf, and so of ``PIT of slices``, which tests the
-        slices by one quantity together (Fisher's method); of ``dispersion`` and ``zero counts``
-        (``zero successes``) observed over predicted; of ``noise`` and ``clusters`` how many times
-        as wide intervals of items and bands of curves should be; of ``leave-one-out`` the largest
-        Pareto k. ``converged``, ``pareto_k`` and ``ess_fraction`` are those of `Status`.
+        itself, else ``"ok"``. The value of ``PIT`` and ``LOO-PIT`` is the largest difference
+        between the ECDF of the transformed outcomes and the uniform cdf, and so of ``PIT of
+        slices``, which tests the slices by one quantity together (Fisher's method); of
+        ``dispersion`` and ``zero counts`` (``zero successes``) observed over predicted; of
+        ``noise`` and ``clusters`` how many times as wide intervals of items and bands of curves
+        should be; of ``leave-one-out`` the largest Pareto k. The rows of the inference are those of
+        `Status`.
     data
-        `xarray.DataTree` on a random subset of the items, for ArviZ's own functions: groups
-        ``posterior``, ``posterior_predictive``, ``observed_data``, ``log_likelihood``,
-        ``pit_values`` and ``loo_pit`` (each with ``count`` or ``value``, dim ``item``) and
-        ``constant_data``; the group ``pit`` with the ECDFs of all items, by slice, minus the
-        uniform cdf; and ``pit_by_score`` with their ECDFs in 20 bins of the score. ``pit_values``
-        are randomised and exact, ``loo_pit`` the same with each item left out. Of checks on
-        statistics, which know no items: ``posterior``, ``pit``, ``pit_by_score`` and ``loo``.
+        `xarray.DataTree`, of items on a random subset, for ArviZ's own functions: ``posterior``,
+        ``posterior_predictive``, ``observed_data``, ``log_likelihood``, ``constant_data``, and
+        ``pit_values`` and ``loo_pit``, randomised and exact, with each item left out in the latter.
+        Of all items, ``pit`` has the ECDFs by slice minus the uniform cdf, and ``pit_by_score``
+        those in 20 bins of the score. Statistics know no items: ``posterior``, ``pit``,
+        ``pit_by_score``. ``loo`` has the sums of leave-one-out.
     advice
         What the findings mean and what to try next, in plain sentences.
     elpd
-        Leave-one-out of all items on cells, of checks on statistics: ArviZ's own record, for
-        ``arviz.compare({"a": first.elpd, "b": second.elpd})`` and ``arviz.plot_khat``. Its sums
-        are those of all items; of more than 200,000 its points are a share of every cell, and
-        its ``elpd_loo_approx`` makes ArviZ's differences those of all. None for items
-        (``arviz.loo(result.data)`` is that of the subset) and for fits of one draw.
+        Leave-one-out of the subset, or of all items of statistics: ArviZ's own record, for
+        ``arviz.compare({"a": one.elpd, "b": other.elpd})`` and ``arviz.plot_khat``. Its sums are
+        those of all items; of more than 200,000 its points are a share of every cell. None for fits
+        of one draw.
 
     Examples
     --------
@@ -143,12 +118,12 @@ def check(
 
     Every item's outcome is put through the cdf of its predictive distribution, averaged over the
     curves' uncertainty. If the model is right the results are uniform, except for the error of the
-    curves. All items share it, and the tests allow for it. They look at all items and at slices:
-    fifths of the score and of the exposure (noise sd, trials), items with an exposure of 50 and
-    more, scores that many items share, and the levels of the items' group and of the columns `by`.
-    Summaries (dispersion; of counts and successes also the number of zeros) are compared with
-    replicated outcomes, random items are left out one by one, and the quality of the inference
-    itself is reported.
+    curves, which all items share and the tests allow for. They look at all items and at slices:
+    fifths of the score and of the exposure (noise sd, trials), exposures of at least 50, scores
+    that many items share, and levels of the items' groups and of the columns `by`. Summaries
+    (dispersion; of counts and successes also the number of zeros) are compared with replicated
+    outcomes, random items are left out one by one, and the quality of the inference itself is
+    reported.
 
     Parameters
     ----------
@@ -160,8 +135,7 @@ def check(
         and leave-one-out of all of them, at the precision of the cells.
     by
         Further columns of the items' table to slice on: numbers and dates of more than 20 distinct
-        values by fifths, others by level, the 20 most frequent. Missing values are the level
-        ``missing``.
+        values by fifths, others by level, the 20 most frequent. Missing values are a level.
     subset
         Number of random items in ``data``, which are also those left out.
     seed, progress
@@ -174,10 +148,9 @@ def check(
 
     Raises
     ------
-    ItemsError
-        If the items are not valid or not of the fit's kind, or a column is missing.
-    FitError
-        If a score cannot be put on the fit's axis, or `subset` is not positive.
+    ItemsError, FitError
+        If the items are not valid or not of the fit's kind, a column is missing, a score cannot be
+        put on the fit's axis, or `subset` is not positive.
 
     Examples
     --------
@@ -186,94 +159,70 @@ def check(
     >>> "fail" in set(result.table["verdict"])
     False
     """
+    return checks_of(fit, items, by, seed, subset, progress)
+
+
+def checks_of(
+    fit: Fit,
+    data: Items | Statistics,
+    by: Sequence[str],
+    seed: int,
+    subset: int,
+    progress: bool | None,
+    all_items: Items | None = None,
+) -> CheckResult:
+    """Check a fit; clusters are looked for in `all_items`, of which `data` are some."""
     if fit.mean_only:
         raise FitError(f"soc.check needs the variance of theta: {MEAN_ONLY}")
-    if isinstance(items, Statistics):
-        if by:
-            raise FitError("by= slices items, and statistics have no such columns: give the items")
-        return _check_cells(fit, items, seed, progress)
+    if by and isinstance(data, Statistics):
+        raise FitError("by= slices items, and statistics have no such columns: give the items")
     posterior = posterior_of(fit)
-    outcome = posterior.outcome
-    names = list(dict.fromkeys([*by, *group_roles(items.roles).values()]))
-    columns, labels = read_items(fit, posterior, items, names, progress)
+    items = observe(fit, data, by, progress)
+    score, n = items.columns["score"], items.n
     rngs = [np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(3)]
-    below, upto = predictive_cdf(posterior, columns, progress=progress)
-    pit = randomised_pit(below, upto, rngs[0])
-    n = len(pit)
-    masks = _masks(fit, columns, labels, items.roles)
-    shifts = curve_shifts(fit, columns, list(masks.values()), rngs[2])
-    replicated = replicated_distances(shifts, [int(mask.sum()) for mask in masks.values()], rngs[2])
-    found = {name: slice_pit(below, upto, pit, mask) for name, mask in masks.items()}
-    found = judged(found, replicated)
-    rows = _pit_findings(found, replicated)
-    summaries = predictive_tests(fit, columns, seed=seed, progress=progress)
-    rows += [_row(each.name, "all items", each.ratio, each.p_value) for each in summaries]
-    tight = any(each.ratio < 1 and each.p_value < WARNS for each in summaries)
-    if outcome.forms.doubtful(columns[outcome.observed], columns[outcome.size], tight):
-        rows.append(_noise(posterior, columns, tight))
-    with phase("draws for ArviZ, items left out", enabled=progress):
-        at = np.sort(rngs[1].choice(n, min(subset, n), replace=False))
-        groups = arviz_groups(fit, columns, at, rngs[1])
-        groups["pit_values"] = _item_values(outcome, pit[at], at)
-        # draws that were widened for clusters are no posterior from which to leave an item out
-        if not fit.one_draw and not fit.widened:
-            where = "all items" if len(at) == n else f"{len(at):,} random items"
-            ends = below[at], upto[at], pit[at]
-            strayed = replicated_distances(shifts[:, :1], [len(at)], rngs[2])[:, 0]
-            left, loo_pit = _leave_out(fit, select(columns, at), where, ends, groups, strayed)
-            rows += left
-            groups["loo_pit"] = _item_values(outcome, loo_pit, at)
-    if not fit.one_draw and (fit.widened or items.cluster is not None):
-        rows.append(cluster_finding(fit, items))
-    table = _table(rows, fit, n)
-    groups["pit"] = pit_dataset(found)
-    groups["pit_by_score"] = pit_by_score(columns["score"], pit)
-    advice = (*advise(table, fit, outcome, n, names), *cut_columns(labels))
-    return CheckResult(table, xr.DataTree.from_dict(groups), advice, title_of(table, n))
-
-
-def _check_cells(fit: Fit, stats: Statistics, seed: int, progress: bool | None) -> CheckResult:
-    """The checks that statistics allow."""
-    cells = make_cells(fit, stats)
-    found, replicated, by_score = cell_pit(fit, cells, np.random.default_rng(seed), progress)
-    rows = _pit_findings(found, replicated)
-    groups = {"posterior": fit.data["posterior"].to_dataset(), "pit": pit_dataset(found)}
-    groups["pit_by_score"] = by_score
-    elpd = None
+    ends = cdf_ends(posterior, items.columns, progress)
+    part, masks = equal_parts(score, BINS, n), _masks(fit, items)
+    bins = {k: part == k for k in range(int(part.max()) + 1)}
+    pits = slice_pits(ends, n, {**masks, **bins}, rngs[0])
+    tests = tested(fit, items, {name: pits[name] for name in masks}, masks, rngs[0])
+    rows = [_row("PIT", name, p.distance, p.p_value, n=p.n_items) for name, p in tests.pits.items()]
+    rows += [_row(TOGETHER, name, *test) for name, test in together(tests).items()]
+    rows += _outcome_findings(fit, data, items.columns, np.random.default_rng(seed), progress)
+    groups = {"posterior": fit.data["posterior"].to_dataset(), "pit": pit_dataset(tests.pits)}
+    groups["pit_by_score"] = binned_dataset([pits[k] for k in bins], score, part, n)
+    # draws that were widened for clusters are no posterior from which to leave an item out
+    honest = not (fit.one_draw or fit.widened)
+    sample, where, few, elpd = items, ALL, fit, None
+    if not isinstance(data, Statistics):
+        chosen = np.sort(rngs[1].choice(len(n), min(subset, len(n)), replace=False))
+        sample, few = items.rows(chosen), thin(fit, _DRAWS)
+        if len(chosen) < len(n):
+            where = f"{len(chosen):,} random items"
+        with phase("draws for ArviZ", enabled=progress):
+            groups |= _arviz_groups(few, sample.columns, chosen, ends[:, chosen], rngs[1], honest)
+        if honest:
+            values = groups["loo_pit"][posterior.outcome.observed].to_numpy()
+            rows.append(_loo_pit(values, where, tests, rngs[2]))
     if not fit.one_draw:
-        loo = leave_cells_out(fit, cells, progress)
-        if not fit.widened:
-            rows.append(_loo_finding("all items", loo.pareto_k, stats.n_items))
+        loo = leave_one_out(few, sample, progress)
         groups["loo"] = xr.Dataset({name: ((), getattr(loo, name)) for name in _LOO})
-        elpd = elpd_record(loo, cells.n)
-    posterior = posterior_of(fit)
-    outcome = posterior.outcome
-    if outcome.forms.doubt(stats.table):
-        rows.append(_noise(posterior, cells.columns))
-    if not fit.one_draw and (fit.widened or stats.blocks):
-        rows.append(cluster_finding(fit, stats))
-    table = _table(rows, fit, stats.n_items)
-    advice = advise(table, fit, outcome, stats.n_items, list(cells.levels))
-    title = title_of(table, stats.n_items)
-    return CheckResult(table, xr.DataTree.from_dict(groups), tuple(advice), title, elpd)
-
-
-def title_of(table: pd.DataFrame, n_items: int) -> str:
-    """Numbers of items and verdicts."""
+        elpd = elpd_record(loo, sample.n)
+        if honest:
+            verdict = OK if loo.pareto_k <= PARETO_K else WARN
+            number = int(sample.n.sum())
+            rows.append(_row("leave-one-out", where, loo.pareto_k, verdict=verdict, n=number))
+        rows += _cluster_findings(fit, all_items or data)
+    number = int(n.sum())
+    table = result_table([*rows, *quality(fit.status)])
+    table.loc[table["n"].isna() & (table["where"] == ALL), "n"] = number
+    table = with_verdicts(table)
+    advice = (*advise(table, fit, number, list(items.labels)), *cut_columns(items.labels))
     counts = table["verdict"].value_counts()
-    return f"check: {n_items:,} items, " + ", ".join(f"{counts.get(v, 0)} {v}" for v in VERDICTS)
+    title = f"check: {number:,} items, " + ", ".join(f"{counts.get(v, 0)} {v}" for v in VERDICTS)
+    return CheckResult(table, xr.DataTree.from_dict(groups), advice, title, elpd)
 
 
 # --- findings ------------------------------------------------------------------------------------
-
-
-def _pit_findings(found: Mapping[str, SlicePit], replicated: Floats) -> list[Finding]:
-    rows = [
-        _row("PIT", name, pit.test.distance, pit.test.p_value, n=pit.n_items)
-        for name, pit in found.items()
-    ]
-    tests = together(found, replicated)
-    return rows + [_row(TOGETHER, name, t.distance, t.p_value) for name, t in tests.items()]
 
 
 def _row(
@@ -282,124 +231,120 @@ def _row(
     return {"what": what, "where": where, "n": n, "value": value, "p": p, "verdict": verdict}
 
 
-def _noise(posterior: Posterior, columns: Columns, tight: bool = False) -> Finding:
-    """How wide the intervals of typical items would be under the noise that is in doubt."""
-    outcome, step = posterior.outcome, max(1, len(columns["score"]) // _DOUBTED)
-    some = select(columns, slice(None, None, step))
-    size = some[outcome.size]
-    curves = posterior.curves(some["score"], some.get("group"), size)
+def _masks(fit: Fit, items: Observations) -> dict[str, Mask]:
+    """All slices of enough items; a column that merely bears a role's name is called a column."""
+    outcome, n = posterior_of(fit).outcome, items.n
+    roles = {"score": items.roles["score"], outcome.words.size: items.roles[outcome.size]}
+    labels = {
+        f"column {name}" if roles.get(name, name) != name else name: values
+        for name, values in items.labels.items()
+    }
+    masks = dict([*slices(outcome, items.columns, fit.atoms, n), *column_slices(labels, n)])
+    least = min(LEAST, int(n.sum()))
+    return {name: mask for name, mask in masks.items() if n[mask].sum() >= least}
+
+
+def _outcome_findings(
+    fit: Fit,
+    data: Items | Statistics,
+    columns: Columns,
+    rng: np.random.Generator,
+    progress: bool | None,
+) -> list[Finding]:
+    """Summaries of outcomes against replicates, of items; and doubts about the noise."""
+    outcome = posterior_of(fit).outcome
+    if isinstance(data, Statistics):
+        return [_noise(fit, columns)] if outcome.forms.doubt(data.table) else []
+    tests = predictive_tests(fit, columns, rng, progress)
+    rows = [_row(test.name, ALL, test.ratio, test.p_value) for test in tests]
+    tight = any(test.ratio < 1 and test.p_value < WARNS for test in tests)
+    if outcome.forms.doubtful(columns[outcome.observed], columns[outcome.size], tight):
+        rows.append(_noise(fit, columns, tight))
+    return rows
+
+
+def _noise(fit: Fit, columns: Columns, tight: bool = False) -> Finding:
+    """Factor by which intervals of typical items would widen under the noise that is in doubt."""
+    posterior, step = posterior_of(fit), max(1, len(columns["score"]) // _DOUBTED)
+    outcome, typical = posterior.outcome, select(columns, slice(None, None, step))
+    size = typical[outcome.size]
+    curves = posterior.curves(typical["score"], typical.get("group"), size)
     mean, variance = (curves[name].mean(axis=0) for name in ("mean", "variance"))
     width = float(np.median(outcome.forms.other_width(size, mean, variance)))
-    verdict = _of_width(width, _WRONG)
-    return _row("noise", "all items", width, verdict=WARN if tight and verdict == OK else verdict)
+    verdict = _verdict_of_width(width, _WRONG, WARN if tight else OK)
+    return _row("noise", ALL, width, verdict=verdict)
 
 
-def _of_width(factor: float, most: float) -> str:
+def _verdict_of_width(factor: float, most: float, least: str = OK) -> str:
     """Verdict on widths that should be larger or smaller by a factor."""
-    off = abs(np.log(factor))
-    return FAIL if off > np.log1p(most) else WARN if off > np.log1p(most / 2) else OK
+    error = abs(np.log(factor))
+    return FAIL if error > np.log1p(most) else WARN if error > np.log1p(most / 2) else least
 
 
-def cluster_finding(fit: Fit, items: Items | Statistics) -> Finding:
-    """How much wider clusters make bands, and whether they are."""
+def _cluster_findings(fit: Fit, data: Items | Statistics) -> list[Finding]:
+    """Factor by which clustering widens the bands, if the fit or the items have clusters."""
     from ..inference.clusters import cluster_factor  # which loads PyMC
 
-    if not fit.widened and not isinstance(items, Statistics):
-        items = totals_of(items, folds=0, on_leakage="ignore", progress=False)
-    factor = cluster_factor(fit, items)
-    verdict = OK if fit.widened else _of_width(factor, _NARROW)
-    return _row("clusters", "all items", factor, verdict=verdict)
-
-
-def _loo_finding(where: str, pareto_k: float, n: int) -> Finding:
-    verdict = OK if pareto_k <= PARETO_K else WARN
-    return _row("leave-one-out", where, pareto_k, verdict=verdict, n=n)
-
-
-def _leave_out(
-    fit: Fit,
-    columns: Columns,
-    where: str,
-    pits: tuple[Floats, Floats, Floats],
-    groups: Mapping[str, xr.Dataset],
-    strayed: Floats,
-) -> tuple[list[Finding], Floats]:
-    """Findings on items left out one by one, and their PIT; replicates of its distance."""
-    below, upto, pit = pits
-    few = posterior_of(thin(fit, DRAWS))
-    observed = few.outcome.observed
-    log_density = groups["log_likelihood"][observed].to_numpy().reshape(-1, len(pit))
-    left = leave_items_out(few, columns, log_density, below, upto)
-    width = upto - below
-    share = np.divide(pit - below, width, out=np.zeros(len(pit)), where=width > 0)
-    own = left.below + share * (left.upto - left.below)
-    distance = uniformity(own).distance
-    p = distance_p_value(distance, len(own), strayed)
-    loo_pit = _row("LOO-PIT", where, distance, p, n=len(own))
-    return [loo_pit, _loo_finding(where, left.pareto_k, len(own))], own
+    if not (fit.widened or clustered(data)):
+        return []
+    if not (fit.widened or isinstance(data, Statistics)):
+        with warnings.catch_warnings():
+            # the user did not ask for this number of bins
+            warnings.filterwarnings("ignore", r"[\d,]+ bins instead of", ItemsWarning)
+            data = totals_of(data, folds=0, on_leakage="ignore", progress=False)
+    factor = cluster_factor(fit, data)
+    verdict = OK if fit.widened else _verdict_of_width(factor, _NARROW)
+    n = data.n_items if isinstance(data, Statistics) else None
+    return [_row("clusters", ALL, factor, verdict=verdict, n=n)]
 
 
 def quality(status: Status) -> list[Finding]:
-    """Whether the posterior itself is to be trusted, by what the fit's own status says."""
+    """Findings on the inference itself, by the fit's status."""
     k, share = status.pareto_k, status.ess_fraction
-    found = [
-        ("converged", float(status.converged), status.converged, FAIL),
-        ("pareto_k", k, k is not None and k <= PARETO_K, FAIL),
-        ("ess_fraction", share, share is not None and share >= _ESS_FRACTION, WARN),
-    ]
-    return [
-        _row(name, "inference", value, verdict=OK if good else bad)
-        for name, value, good, bad in found
-        if value is not None
-    ]
+    verdicts = [("converged", float(status.converged), OK if status.converged else FAIL)]
+    if k is not None:
+        verdicts.append(("pareto_k", k, OK if k <= PARETO_K else FAIL))
+    if share is not None:
+        verdicts.append(("ess_fraction", share, OK if share >= _ESS_FRACTION else WARN))
+    return [_row(name, "inference", value, verdict=verdict) for name, value, verdict in verdicts]
 
 
-def _table(rows: list[Finding], fit: Fit, n_items: int) -> pd.DataFrame:
-    """The table of findings, with those on the inference and all verdicts."""
-    table = result_table([*rows, *quality(fit.status)])
-    table.loc[table["where"] == "all items", "n"] = n_items
-    return with_verdicts(table)
+# --- a subset of the items, for ArviZ ------------------------------------------------------------
 
 
-# --- slices and data -----------------------------------------------------------------------------
-
-
-def _masks(
-    fit: Fit, columns: Columns, labels: Mapping[str, pd.Series], roles: Mapping[str, str]
-) -> dict[str, Mask]:
-    """All slices of enough items; a column that merely bears a role's name is called a column."""
-    n, outcome = len(columns["score"]), family_of(fit.prior).outcome
-    taken = {"score": roles["score"], outcome.words.size: roles[outcome.size]}
-    named = {
-        f"column {name}" if taken.get(name, name) != name else name: values
-        for name, values in labels.items()
-    }
-    found = dict([*slices(outcome, columns, fit.atoms), *column_slices(named)])
-    return {name: mask for name, mask in found.items() if mask.sum() >= min(LEAST, n)}
-
-
-def _item_values(outcome: Outcome, values: Floats, at: Ints) -> xr.Dataset:
-    return xr.Dataset({outcome.observed: ("item", values)}, {"item": at})
-
-
-def arviz_groups(
-    fit: Fit, columns: Columns, at: Ints, rng: np.random.Generator
+def _arviz_groups(
+    fit: Fit, columns: Columns, item: Ints, ends: Floats, rng: np.random.Generator, honest: bool
 ) -> dict[str, xr.Dataset]:
-    """Groups for ArviZ on the items `at` and at most 1,000 draws."""
-    few = thin(fit, DRAWS)
-    posterior, own = posterior_of(few), select(columns, at)
-    outcome, draws = posterior.outcome, few.data["posterior"].to_dataset()
-    coords = {"chain": draws["chain"], "draw": draws["draw"], "item": at}
-    known = {role: ("item", own[role]) for role in ("score", outcome.size)}
-
-    def by_draw(values: NDArray[Any]) -> xr.Dataset:
-        shape = (draws.sizes["chain"], draws.sizes["draw"], len(at))
-        return xr.Dataset({outcome.observed: (tuple(coords), values.reshape(shape))}, coords)
-
-    return {
-        "posterior": draws,
-        "posterior_predictive": by_draw(posterior.simulate(own, rng).astype(outcome.dtype)),
-        "log_likelihood": by_draw(posterior.log_density(own)),
-        "observed_data": _item_values(outcome, own[outcome.observed].astype(outcome.dtype), at),
-        "constant_data": xr.Dataset(known, {"item": at}),
+    """Groups of some items, and their PIT; if draws are an honest posterior also left out."""
+    posterior, draws = posterior_of(fit), fit.data["posterior"].to_dataset()
+    outcome = posterior.outcome
+    name, by_item = outcome.observed, {"item": item}
+    by_draw = {"chain": draws["chain"], "draw": draws["draw"], **by_item}
+    shape = draws.sizes["chain"], draws.sizes["draw"], len(item)
+    density, share = posterior.log_density(columns), rng.random(len(item))
+    pits = {"pit_values": ends}
+    if honest:
+        pits["loo_pit"] = cdf_without(fit, columns, density, ends)
+    drawn = {
+        "posterior_predictive": posterior.simulate(columns, rng).astype(outcome.dtype),
+        "log_likelihood": density,
     }
+    constants = {role: ("item", columns[role]) for role in ("score", outcome.size)}
+    groups = {"posterior": draws, "constant_data": xr.Dataset(constants, by_item)}
+    values = {"observed_data": columns[name].astype(outcome.dtype)}
+    values |= {pit: below + share * (upto - below) for pit, (below, upto) in pits.items()}
+    for group, x in drawn.items():
+        groups[group] = xr.Dataset({name: (tuple(by_draw), x.reshape(shape))}, by_draw)
+    for group, x in values.items():
+        groups[group] = xr.Dataset({name: ("item", x)}, by_item)
+    return groups
+
+
+def _loo_pit(values: Floats, where: str, tests: SliceTests, rng: np.random.Generator) -> Finding:
+    """Test of the PIT of items left out, which share the error of the curves too."""
+    number = len(values)
+    ones = np.ones(number, dtype=np.int64)
+    pit = slice_pits(np.stack([values, values]), ones, {ALL: ones > 0}, rng)[ALL]
+    replicated = replicated_distances(tests.shifts[:, :1], [number], rng)[:, 0]
+    p = distance_p_value(pit.distance, number, replicated)
+    return _row("LOO-PIT", where, pit.distance, p, n=number)

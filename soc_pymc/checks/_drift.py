@@ -1,9 +1,8 @@
-"""`drift`: how the curves of dated statistics moved, and on which days they changed.
+"""`drift`: days on which the curves of dated statistics moved.
 
 The curves of all days are fitted once. A day departs from them by a level and a slope of the first
-curve (log mean) and a level of the second (log cv2). Its log likelihood in these, of the same rows
-as a fit's, is summarised by its mode and its curvature there; the departures of all days are a
-random walk.
+curve (log mean) and a level of the second (log cv2). Its log likelihood in these is summarised by
+its mode and its curvature there; the departures of all days are a random walk.
 """
 
 from dataclasses import dataclass, field
@@ -30,17 +29,18 @@ from ..inference.results import Fit
 from ..posterior.curves import average_curves, place_of, with_posterior
 from ..posterior.item_columns import bin_scores_of
 from ..posterior.predictive import posterior_of
-from .cells import cell_pit, check_roles, make_cells
-from .predictive import Uniformity, parts, thin
+from .batches import parts, thin
+from .curve_error import tested
+from .observations import check_roles, observe
+from .pit import SlicePit, cdf_ends, slice_pits
 from .results import FAIL, OK, PROB, WARN, WARNS, Result, result_table
+from .slices import ALL
 from .walk import Walk, walk
 
 PARTS = ("level", "slope", "spread")
 """Parts of a departure: of the first curve's level and slope, and of the second curve's level."""
 
-HORIZON = 60
-"""Days over which false alarms are bounded."""
-
+HORIZON = 60  # days over which false alarms are bounded
 _NEWTON, _STEP = 30, 1e-3  # most steps to a day's mode; step of differences
 _TRIED = 0.5 ** np.arange(8)  # shares of a Newton step
 _DRAWS = 100  # of a day's curves, for its PIT
@@ -48,24 +48,23 @@ _DRAWS = 100  # of a day's curves, for its PIT
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Drift(Result):
-    """How curves moved over days, made by `drift`.
+    """Curves that moved over days, made by `drift`.
 
-    A departure has three parts: ``level`` of the first curve at the average score (of log mean for
-    counts, logit mean for trials; for values of the mean, in sds of theta), ``slope``, by which it
-    is larger at a score one sd above the average, and ``spread``, of the second curve (log cv2; for
-    values log variance). All are relative to the curves of `fit`.
+    A departure from the curves of `fit` has three parts: ``level`` of the first curve at the
+    average score (of log mean for counts, logit mean for trials; for values of the mean, in sds of
+    theta), ``slope``, by which it is larger one sd above, and ``spread``, of the second curve.
 
     Attributes
     ----------
     table
-        For every day (``where``), ``what`` is each part: its ``value`` given all days, the ends of
-        its 90% interval, and ``p`` of the day's outcomes given all days before it, natural steps
-        allowed for. With joint cells it is also ``PIT``, the distance of the exact predictive PIT
-        under the curves as known on the evening of the day. A ``verdict`` is ``"fail"``, an alarm,
-        or ``"warn"`` where p times the number of tests of the day is below 0.05, or ``"ok"``.
+        For every day (``where``), ``what`` is each part: its ``value`` given all days, its 90%
+        interval, and ``p`` of the day's outcomes given all days before it. With joint cells it is
+        also ``PIT``, the distance of the exact predictive PIT under the curves as known on the
+        evening of the day. A ``verdict`` is ``"fail"``, an alarm, or ``"warn"`` where p times the
+        number of tests of the day is below 0.05, or ``"ok"``.
     data
         By ``day`` and ``part``: ``smoothed`` (given all days) and ``filtered`` (given the days up
-        to each), and ``smoothed_covariance`` and ``filtered_covariance``; by ``part`` the ``step``,
+        to each), and their covariances, such as ``smoothed_covariance``; by ``part`` the ``step``,
         the typical sd of the walk's step from one day to the next.
     fit
         The fit whose curves are departed from.
@@ -76,8 +75,7 @@ class Drift(Result):
     @property
     def alarms(self) -> tuple[str, ...]:
         """Days that fail."""
-        failed = self.table.loc[self.table["verdict"] == FAIL, "where"]
-        return tuple(dict.fromkeys(failed))
+        return tuple(dict.fromkeys(self.table.loc[self.table["verdict"] == FAIL, "where"]))
 
     def fit_of(self, day: object = None, *, smoothed: bool = False) -> Fit:
         """The fit with the curves of one day, for curves, posteriors and checks.
@@ -86,10 +84,8 @@ class Drift(Result):
 
         Parameters
         ----------
-        day
-            A date or text YYYY-MM-DD; None is the last.
-        smoothed
-            Whether days after it count too.
+        day, smoothed
+            A date or text YYYY-MM-DD, None being the last; and whether days after it count too.
 
         Returns
         -------
@@ -105,11 +101,9 @@ class Drift(Result):
         wanted = days[-1] if day is None else day_rule(day, "day")
         if wanted not in days:
             raise StatisticsError(f"there is no day {wanted}; days are {days[0]} to {days[-1]}")
-        t = int(np.flatnonzero(days == wanted)[0])
-        name = "smoothed" if smoothed else "filtered"
+        t, name = int(np.argmax(days == wanted)), "smoothed" if smoothed else "filtered"
         mean, covariance = (self.data[n].to_numpy()[t] for n in (name, f"{name}_covariance"))
-        scale = self.data.attrs
-        return _moved(self.fit, mean, covariance, scale["centre"], scale["sd"], scale["unit"])
+        return _moved(self.fit, mean, covariance, **self.data.attrs)
 
 
 @checked(
@@ -128,7 +122,7 @@ def drift(
     seed: int = 0,
     progress: bool | None = None,
 ) -> Drift:
-    """Say how the curves moved from day to day, and on which days the outcomes no longer fitted.
+    """Estimate how the curves moved from day to day, and find days whose outcomes no longer fitted.
 
     The departures of days from the curves of `fit` are a random walk in level, slope and spread, so
     that a day with few items learns from the days beside it. The size of the walk's steps is found
@@ -143,10 +137,8 @@ def drift(
         The fit whose curves days depart from, such as the one in use. None fits all days together.
     false_alarms
         Largest probability of any alarm in 60 days on which nothing changes beyond the walk.
-    seed
-        Seed of the fit and of the randomised PIT.
-    progress
-        Whether long work shows its progress.
+    seed, progress
+        Seed of the randomised PIT, and whether to show progress.
 
     Returns
     -------
@@ -155,10 +147,9 @@ def drift(
 
     Raises
     ------
-    StatisticsError
-        If the statistics have no days, or only one, or are not of the fit's columns.
-    FitError
-        If `fit` has no smooth curves or one draw, or an argument is not valid.
+    StatisticsError, FitError
+        If the statistics have no days, or only one, or are not of the fit's columns; if `fit` has
+        no smooth curves or one draw, or an argument is not valid.
 
     Examples
     --------
@@ -184,30 +175,28 @@ def drift(
     if fit.by_bin or fit.one_draw:
         raise FitError("drift needs a fit with smooth curves and draws, by soc.VI() or soc.NUTS()")
     scale = _scale(fit, stats)
-    days = list(stats.by_day())
-    found = []
-    for at in parts("days", len(days), 1, progress, "days"):
-        found.append(_site(*_rows(fit, days[at.start][1], scale)))
-    precision, pull = (np.array(values) for values in zip(*found, strict=True))
-    number = stats.days.astype(np.int64).astype(float)
-    states = walk(precision, pull, number)
-    pits: list[Uniformity] = []
+    days = [day_stats for _, day_stats in stats.by_day()]
+    steps = parts("days", len(days), 1, progress, "days")
+    sites = [_site(*_rows(fit, days[t.start], scale)) for t in steps]
+    precision, pull = (np.array(values) for values in zip(*sites, strict=True))
+    states = walk(precision, pull, stats.days.astype(np.int64).astype(float))
+    pits: list[SlicePit] = []
     if fit.mean_only:  # outcomes say nothing of the spread
         for values in (states.p_value, states.smoothed.mean, states.filtered.mean):
             values[:, PARTS.index("spread")] = np.nan
     elif stats.coarse:
-        few = thin(fit, _DRAWS)
-        rngs = [np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(len(days))]
-        for at in parts("PIT of days", len(days), 1, progress, "days"):
-            t = at.start
-            own = _moved(few, states.filtered.mean[t], states.filtered.covariance[t], *scale)
-            cells = make_cells(own, days[t][1])
-            pits.append(cell_pit(own, cells, rngs[t], False)[0]["all items"].test)
-    items = [own.n_items for _, own in days]
-    table = _table(stats.days, items, states, pits, false_alarms)
+        few, seeds = thin(fit, _DRAWS), np.random.SeedSequence(seed).spawn(len(days))
+        for k in parts("PIT of days", len(days), 1, progress, "days"):
+            t = k.start
+            moved = _moved(few, states.filtered.mean[t], states.filtered.covariance[t], *scale)
+            items = observe(moved, days[t])
+            ends, masks = cdf_ends(posterior_of(moved), items.columns), {ALL: items.n > 0}
+            rng = np.random.default_rng(seeds[t])
+            pit = slice_pits(ends, items.n, masks, rng)
+            pits.append(tested(moved, items, pit, masks, rng).pits[ALL])
+    table = _table(stats.days, [day.n_items for day in days], states, pits, false_alarms)
     title = f"drift: {len(days):,} days, {stats.days[0]} to {stats.days[-1]}"
-    data = _dataset(stats.days, states, scale)
-    return Drift(table, data, _advice(table, states), title, fit=fit)
+    return Drift(table, _dataset(stats.days, states, scale), _advice(table, states), title, fit=fit)
 
 
 # --- a day's log likelihood ----------------------------------------------------------------------
@@ -219,8 +208,8 @@ _Scale = tuple[float, float, float]
 def _scale(fit: Fit, stats: Statistics) -> _Scale:
     bins = bin_scores_of(fit, posterior_of(fit), stats)
     part = stats.table("part")
-    code = part["group"] if stats.groups else np.zeros_like(part["group"])
-    n = np.bincount(bins.place(code, part["bin"]), part["n"], len(bins.score))
+    place = bins.place(part["group"] * bool(stats.groups), part["bin"])
+    n = np.bincount(place, part["n"], len(bins.score))
     position = place_of(fit, "mean", bins.score)
     centre = float(np.average(position, weights=n))
     sd = float(np.sqrt(np.average((position - centre) ** 2, weights=n)))
@@ -240,17 +229,14 @@ def _rows(
     family, by_size = family_of(fit.prior), fit.prior.exposure is not None
     if by_size:
         stats.cells("joint")  # says what to do where there are none
-    posterior = posterior_of(fit)
-    bins = bin_scores_of(fit, posterior, stats, max(stats.coarse, 1) if by_size else 1)
-    tables, size = {}, np.ones(len(bins.score))
-    place = np.arange(len(bins.score))
+    coarse = max(stats.coarse, 1) if by_size else 1
+    bins = bin_scores_of(fit, posterior_of(fit), stats, coarse)
+    tables, size, place = {}, np.ones(len(bins.score)), np.arange(len(bins.score))
     for name in ("joint",) if by_size else ("part", *family.rows.margins):
         table = stats.table(name)
-        code = table["group"] if stats.groups else np.zeros_like(table["group"])
-        row = bins.place(code, table["bin"])
+        row = bins.place(table["group"] * bool(stats.groups), table["bin"])
         if by_size:
-            sizes = table[family.rows.size_cell] >> CLASS
-            key = np.stack([row, sizes])
+            key = np.stack([row, table[family.rows.size_cell] >> CLASS])
             (place, _), row = np.unique(key, axis=1, return_inverse=True)
             n = np.bincount(row, table["n"])
             size = np.bincount(row, table["n"] * family.outcome.forms.mean_size(table)) / n
@@ -259,8 +245,7 @@ def _rows(
     labels = np.array(stats.groups, dtype=object)[bins.group[place]] if fit.groups else None
     score = bins.score[place]
     first, second = average_curves(fit, score, labels, size)
-    centre, sd, unit = scale
-    return sums, first, second, (place_of(fit, "mean", score) - centre) / sd, unit
+    return sums, first, second, (place_of(fit, "mean", score) - scale[0]) / scale[1], scale[2]
 
 
 def _site(
@@ -268,21 +253,20 @@ def _site(
 ) -> tuple[Floats, Floats]:
     """A day's log likelihood in its departure as precision (3, 3) and pull (3,) about its mode.
 
-    The mode is that with a standard normal prior, which keeps it finite on days that say little;
-    the prior is no part of what is returned.
+    A standard normal prior keeps the mode finite on days that say little, and is then taken out.
     """
     design = np.stack([np.full(len(first), unit), unit * position])
 
-    def log_likelihood(at: Floats) -> tuple[Floats, Floats]:
+    def log_likelihood(departure: Floats) -> tuple[Floats, Floats]:
         """Values (k,) and gradients (k, 3) at departures (k, 3)."""
-        moved = first + at[:, :2] @ design, second + at[:, 2:]
-        value, *slopes = sums.value_and_gradient(*moved)
+        curves = first + departure[:, :2] @ design, second + departure[:, 2:]
+        value, *slopes = sums.value_and_gradient(*curves)
         gradient = np.column_stack([slopes[0] @ design.T, slopes[1].sum(axis=1)])
         return value.sum(axis=1), gradient
 
-    def quadratic(at: Floats) -> tuple[Floats, Floats]:
+    def quadratic(x: Floats) -> tuple[Floats, Floats]:
         """Gradient and positive semidefinite precision at a departure."""
-        _, slope = log_likelihood(np.vstack([at, at + _STEP * np.eye(3), at - _STEP * np.eye(3)]))
+        _, slope = log_likelihood(np.vstack([x, x + _STEP * np.eye(3), x - _STEP * np.eye(3)]))
         bend = (slope[4:] - slope[1:4]) / (2 * _STEP)
         values, vectors = np.linalg.eigh((bend + bend.T) / 2)
         return slope[0], (vectors * np.maximum(values, 0.0)) @ vectors.T
@@ -308,16 +292,15 @@ def _moved(
 ) -> Fit:
     """The fit with curves that depart by a normal departure, drawn for every draw."""
     posterior = fit.data["posterior"].to_dataset()
-    shape = posterior.sizes["chain"], posterior.sizes["draw"]
-    noise = np.random.default_rng(0).normal(size=(*shape, 3))
+    shape = posterior.sizes["chain"], posterior.sizes["draw"], len(PARTS)
+    noise = np.random.default_rng(0).normal(size=shape)
     noise -= noise.mean(axis=(0, 1))
     values, vectors = np.linalg.eigh(covariance)
     # no mean is known of a part that did not move
     drawn = np.nan_to_num(mean) + noise @ (vectors * np.sqrt(np.maximum(values, 0.0))).T
     x = xr.DataArray(drawn, dims=("chain", "draw", "part"))
     first, second = family_of(fit.prior).curves
-    knots = xr.DataArray(knots_in(fit.data, "mean_knot"), dims="mean_knot")
-    position = (knots - centre) / sd
+    position = xr.DataArray((knots_in(fit.data, "mean_knot") - centre) / sd, dims="mean_knot")
     by_curve = {first: unit * (x[..., 0] + x[..., 1] * position), second: x[..., 2]}
     curves = {
         name: (values + by_curve[curve]).transpose(*values.dims)
@@ -329,24 +312,21 @@ def _moved(
 
 
 def _table(
-    days: Days, items: list[int], states: Walk, pits: list[Uniformity], false_alarms: float
+    days: Days, n: list[int], states: Walk, pits: list[SlicePit], false_alarms: float
 ) -> pd.DataFrame:
     """A row for each day and part, and for its PIT."""
-    mean, p = states.smoothed.mean, states.p_value
-    variance = np.diagonal(states.smoothed.covariance, axis1=1, axis2=2)
+    mean, variance = states.smoothed.mean, np.diagonal(states.smoothed.covariance, 0, 1, 2)
     half = float(special.ndtri((1 + PROB) / 2)) * np.sqrt(variance)
-    numbers = [mean, mean - half, mean + half, p]
-    rows: list[dict[str, Any]] = [
-        {"what": part, "where": str(day), "n": items[t]}
-        | dict(zip(("value", "low", "high", "p"), (x[t, k] for x in numbers), strict=True))
-        for t, day in enumerate(days)
-        for k, part in enumerate(PARTS)
-    ]
-    rows += [
-        {"what": "PIT", "where": str(day), "n": n, "value": test.distance, "p": test.p_value}
-        for day, n, test in zip(days, items, pits, strict=False)
-    ]
-    table = result_table(row for row in rows if not np.isnan(row["p"]))
+    numbers = {"value": mean, "low": mean - half, "high": mean + half, "p": states.p_value}
+    where = [str(day) for day in days]
+    rows = pd.DataFrame({name: x.ravel() for name, x in numbers.items()}).assign(
+        what=PARTS * len(days), where=np.repeat(where, 3), n=np.repeat(n, 3)
+    )
+    if pits:
+        values = {"value": [pit.distance for pit in pits], "p": [pit.p_value for pit in pits]}
+        of_pits = pd.DataFrame(values | {"what": "PIT", "where": where, "n": n})
+        rows = pd.concat([rows, of_pits], ignore_index=True)
+    table = result_table(rows.dropna(subset="p"))
     table = table.sort_values("where", kind="stable", ignore_index=True)
     of_day = table["p"] * table["what"].nunique()
     verdict = np.select([of_day < false_alarms / HORIZON, of_day < WARNS], [FAIL, WARN], OK)
@@ -361,11 +341,9 @@ def _advice(table: pd.DataFrame, states: Walk) -> tuple[str, ...]:
 
 
 def _dataset(days: Days, states: Walk, scale: _Scale) -> xr.Dataset:
-    both = ("day", "part")
     variables: dict[str, Any] = {"step": ("part", states.step)}
-    for name in ("smoothed", "filtered"):
-        own = getattr(states, name)
-        variables[name] = both, own.mean
-        variables[f"{name}_covariance"] = ("day", "part", "other_part"), own.covariance
+    for name, state in (("smoothed", states.smoothed), ("filtered", states.filtered)):
+        variables[name] = ("day", "part"), state.mean
+        variables[f"{name}_covariance"] = ("day", "part", "other_part"), state.covariance
     coords = {"day": pd.DatetimeIndex(days), "part": list(PARTS), "other_part": list(PARTS)}
     return xr.Dataset(variables, coords, dict(zip(("centre", "sd", "unit"), scale, strict=True)))

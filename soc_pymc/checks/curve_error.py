@@ -11,6 +11,7 @@ new ones: for them the test is conservative.
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,48 +19,37 @@ from .._lib.arrays import Floats, Ints
 from ..inference.results import Fit
 from ..posterior.interface import Columns, select
 from ..posterior.predictive import posterior_of
-from .predictive import GRID, Mask, SlicePit, Uniformity, even_draws, pit_upto_grid
+from .batches import even_draws
+from .observations import Observations
+from .pit import BETWEEN, GRID, SlicePit, pit_upto_grid
+from .slices import Mask
 
-_DRAWS = 200  # of the curves, whose shifts are found
+_DRAWS = 200  # of the curves, of which shifts are computed
 _ITEMS = 200  # of each slice, over which shifts are averaged: to some 7% of themselves
 _PATHS = 2000  # replicates
 _TINY = 1e-300  # least p-value of which a logarithm is taken
 _TAIL = 0.05  # share of replicates to which the tail beyond them is fitted
-# how much further a bridge strays between the points of the grid (Siegmund 1979; Broadie,
-# Glasserman and Kou 1997): -zeta(1/2) / sqrt(2 pi) of a step's sd
-BETWEEN = 0.5826 * float(np.sqrt(GRID[1]))
 
 
 def curve_shifts(
-    fit: Fit,
-    columns: Columns,
-    masks: Sequence[Mask],
-    rng: np.random.Generator,
-    weight: Ints | None = None,
+    fit: Fit, columns: Columns, n: Ints, masks: Sequence[Mask], rng: np.random.Generator
 ) -> Floats:
     """Shifts of the ECDF of every slice's PIT at `GRID` by draw, (draws, slices, points).
 
-    `weight` (n,) is the number of items that each row stands for.
+    `n` is the number of items of each row.
     """
     posterior, draws = posterior_of(fit), even_draws(fit, _DRAWS)
-    at = np.concatenate([_some(mask, weight, rng) for mask in masks])
-    new = dict(select(columns, at))
-    outcomes = posterior.simulate(new, rng, draws)
-    drawn = outcomes[rng.integers(len(outcomes), size=len(at)), np.arange(len(at))]
-    new[posterior.outcome.observed] = drawn
-    log_density = posterior.log_density(new, draws)
+    places = [np.flatnonzero(mask) for mask in masks]
+    rows = np.concatenate([rng.choice(p, _ITEMS, p=n[p] / n[p].sum()) for p in places])
+    items = select(columns, rows)
+    outcomes = posterior.simulate(items, rng, draws)
+    drawn = outcomes[rng.integers(len(outcomes), size=len(rows)), np.arange(len(rows))]
+    items[posterior.outcome.observed] = drawn
+    log_density = posterior.log_density(items, draws)
     ratio = np.exp(log_density - log_density.max(axis=0))
-    off = ratio / ratio.mean(axis=0) - 1.0
-    below, upto = posterior.cdf_interval(new)
-    share = pit_upto_grid(below, upto).reshape(len(masks), _ITEMS, -1)
-    off = off.reshape(-1, len(masks), _ITEMS)
-    return np.asarray(np.einsum("dsi,sip->dsp", off, share) / _ITEMS)
-
-
-def _some(mask: Mask, weight: Ints | None, rng: np.random.Generator) -> Ints:
-    rows = np.flatnonzero(mask)
-    share = None if weight is None else weight[rows] / weight[rows].sum()
-    return rng.choice(rows, _ITEMS, p=share)
+    departure = (ratio / ratio.mean(axis=0) - 1.0).reshape(-1, len(masks), _ITEMS)
+    share = pit_upto_grid(*posterior.cdf_interval(items)).reshape(len(masks), _ITEMS, -1)
+    return np.asarray(np.einsum("dsi,sip->dsp", departure, share) / _ITEMS)
 
 
 def replicated_distances(shift: Floats, n: Sequence[int], rng: np.random.Generator) -> Floats:
@@ -67,23 +57,39 @@ def replicated_distances(shift: Floats, n: Sequence[int], rng: np.random.Generat
     draws, slices, points = shift.shape
     # any combination of the draws' shifts with independent Normal weights has their covariance
     mix = rng.normal(size=(_PATHS, draws)) / np.sqrt(draws)
-    found = np.empty((_PATHS, slices))
-    for at, items in enumerate(n):
+    distances = np.empty((_PATHS, slices))
+    for k, items in enumerate(n):
         bridge = np.zeros((_PATHS, points))
         bridge[:, 1:] = np.cumsum(rng.normal(scale=GRID[1] ** 0.5, size=(_PATHS, points - 1)), 1)
         bridge -= GRID * bridge[:, -1:]
-        away = np.abs(bridge / np.sqrt(items) + mix @ shift[:, at]).max(axis=1)
-        found[:, at] = away + BETWEEN / np.sqrt(items)
-    return found
+        strayed = np.abs(bridge / np.sqrt(items) + mix @ shift[:, k]).max(axis=1)
+        distances[:, k] = strayed + BETWEEN / np.sqrt(items)
+    return distances
 
 
-def judged(found: Mapping[str, SlicePit], replicated: Floats) -> dict[str, SlicePit]:
-    """The slices with the p-values of their distances among replicated ones."""
-    answer = {}
-    for (name, own), values in zip(found.items(), replicated.T, strict=True):
-        p_value = distance_p_value(own.test.distance, own.n_items, values)
-        answer[name] = own._replace(test=Uniformity(own.test.distance, p_value))
-    return answer
+class SliceTests(NamedTuple):
+    """PIT by slice, with p-values among replicates, and what these were made of."""
+
+    pits: dict[str, SlicePit]
+    replicated: Floats  # distances, (replicates, slices)
+    shifts: Floats
+
+
+def tested(
+    fit: Fit,
+    items: Observations,
+    pits: Mapping[str, SlicePit],
+    masks: Mapping[str, Mask],
+    rng: np.random.Generator,
+) -> SliceTests:
+    """Tests of the PIT by slice."""
+    shifts = curve_shifts(fit, items.columns, items.n, list(masks.values()), rng)
+    replicated = replicated_distances(shifts, [pit.n_items for pit in pits.values()], rng)
+    judged = {
+        name: pit._replace(p_value=distance_p_value(pit.distance, pit.n_items, distances))
+        for (name, pit), distances in zip(pits.items(), replicated.T, strict=True)
+    }
+    return SliceTests(judged, replicated, shifts)
 
 
 def distance_p_value(distance: float, n: int, replicated: Floats) -> float:
@@ -93,32 +99,31 @@ def distance_p_value(distance: float, n: int, replicated: Floats) -> float:
     return _exceedance(replicated**2, limit**2)
 
 
-def together(found: Mapping[str, SlicePit], replicated: Floats) -> dict[str, Uniformity]:
-    """Tests of all slices by one quantity together, by Fisher's sum of logarithms of p-values.
+def together(tests: SliceTests) -> dict[str, tuple[float, float]]:
+    """Largest distance and p-value of all slices by one quantity, by Fisher's sum of logarithms.
 
     The sum is judged by its replicates, since such slices share the curves, though no items.
     """
     families: dict[tuple[str, str], list[int]] = {}
-    for at, name in enumerate(found):
+    for k, name in enumerate(tests.pits):
         if part := re.match(r"(.+?) (\d+/\d+: |= )", name):
-            all_of = "{0} = any of {1}" if part[2] == "= " else "{0} 1/{1} to {1}/{1}"
-            families.setdefault((part[1], all_of), []).append(at)
-    own = [each.test for each in found.values()]
-    tests = {}
-    for (name, all_of), places in families.items():
+            title = "{0} = any of {1}" if part[2] == "= " else "{0} 1/{1} to {1}/{1}"
+            families.setdefault((part[1], title), []).append(k)
+    pits, joint = list(tests.pits.values()), {}
+    for (name, title), places in families.items():
         if len(places) > 1:
-            rank = np.argsort(np.argsort(-replicated[:, places], axis=0), axis=0)
+            rank = np.argsort(np.argsort(-tests.replicated[:, places], axis=0), axis=0)
             sums = -np.log((rank + 0.5) / len(rank)).sum(axis=1)
-            seen = -sum(np.log(max(own[place].p_value, _TINY)) for place in places)
-            largest = max(own[place].distance for place in places)
-            tests[all_of.format(name, len(places))] = Uniformity(largest, _exceedance(sums, seen))
-    return tests
+            observed = -sum(np.log(max(pits[k].p_value, _TINY)) for k in places)
+            largest = max(pits[k].distance for k in places)
+            joint[title.format(name, len(places))] = largest, _exceedance(sums, observed)
+    return joint
 
 
-def _exceedance(values: Floats, at: float) -> float:
-    """Share of `values` that are at least `at`; beyond nearly all of them, of a fitted tail."""
+def _exceedance(values: Floats, bound: float) -> float:
+    """Share of `values` of at least a bound; beyond nearly all of them, of a fitted tail."""
     cut = np.quantile(values, 1.0 - _TAIL)
-    if at <= cut:
-        return float(np.mean(values >= at))
+    if bound <= cut:
+        return float(np.mean(values >= bound))
     rate = np.mean(values[values > cut]) - cut
-    return float(_TAIL * np.exp(-(at - cut) / rate))
+    return float(_TAIL * np.exp(-(bound - cut) / rate))

@@ -1,13 +1,12 @@
-"""Every item left out in turn: importance weights over the draws, for items and for cells.
+"""Every item left out in turn, by importance weights over the draws.
 
 Draws that predict an item badly would have more weight without it: the weights are proportional to
 1 / p(y | draw) (Gelfand, Dey and Chang 1992), and the largest are Pareto-smoothed (Vehtari, Gelman
-and Gabry 2017) for the items or cells that sway the draws most. The weights of all others are so
-nearly equal that smoothing changes nothing.
+and Gabry 2017) for the rows that sway the draws most. The weights of all others are so nearly equal
+that smoothing changes nothing.
 """
 
 import warnings
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -18,22 +17,18 @@ from numpy.typing import NDArray
 
 from .._lib.arrays import Floats, Ints
 from ..inference.results import PARETO_K, Fit
-from ..posterior.interface import Columns, Posterior, select
+from ..posterior.interface import Columns, select
 from ..posterior.predictive import posterior_of
-from .cells import Cells
-from .predictive import parts, thin
-from .trust import Influence
+from .batches import parts, thin
+from .observations import Observations
 
-_NUMBERS = 4_000_000  # numbers in one array of draws x cells
-_MOST_NUMBERS, _FEWEST_DRAWS = 40_000_000, 100  # of all cells
-_SMOOTHED, _LEAST_SMOOTHED = 2_000, 100  # cells whose weights are Pareto-smoothed
+_NUMBERS = 4_000_000  # numbers in one array of draws x rows
+_MOST_NUMBERS, _FEWEST_DRAWS = 40_000_000, 100  # of all rows
+_SMOOTHED, _LEAST_SMOOTHED = 2_000, 100  # rows whose weights are Pareto-smoothed
 _SWAY = 0.01  # variance of log densities over draws, below which smoothing changes nothing
 _EQUAL = 1e-9  # log densities that range less over the draws are those of equal weights
 _PIT_DRAWS = 32  # draws that say how far leaving an item out moves its predictive distribution
-_MOST_POINTS = 200_000  # points in a record for ArviZ; of more items, a share of every cell
-
-
-# --- sums over items -----------------------------------------------------------------------------
+_MOST_POINTS = 200_000  # points in a record for ArviZ; of more items, a share of every row
 
 
 @dataclass(frozen=True)
@@ -44,162 +39,60 @@ class LeaveOneOut:
     standard_error: float  # of the sum, over items
     p_loo: float  # effective number of parameters
     pareto_k: float  # the largest
-    each: Floats  # of one item of each cell, (cells,)
-    k: Floats  # Pareto k by cell; NaN where weights are so nearly equal that they stay as they are
-    draws: int
-    influence: Influence  # of the draws used
+    each: Floats  # of one item of each row, (rows,)
+    k: Floats  # Pareto k by row; NaN where weights are so nearly equal that they stay as they are
+    p: Floats  # effective number of parameters by row
+    influence: xr.DataArray  # of each draw on the sum, in nats, (chain, draw)
 
-
-def leave_cells_out(fit: Fit, cells: Cells, progress: bool | None = None) -> LeaveOneOut:
-    """Leave-one-out of all items of cells by importance weights over the draws.
-
-    Of many cells, fewer draws are used: 40 million numbers in all, at least 100 draws.
-    """
-    few = thin(fit, max(_FEWEST_DRAWS, _MOST_NUMBERS // len(cells.n)))
-    posterior = posterior_of(few)
-
-    def log_density(at: slice | Ints) -> Floats:
-        return posterior.log_density(select(cells.columns, at))
-
-    return leave_one_out(
-        few.data["posterior"].to_dataset(), cells.n, log_density, "cells", progress
-    )
+    @property
+    def good_k(self) -> float:
+        """Pareto k up to which these draws give reliable weights (Vehtari et al. 2024)."""
+        return float(min(1.0 - 1.0 / np.log10(self.influence.size), PARETO_K))
 
 
 def leave_one_out(
-    posterior: xr.Dataset,
-    n: Ints,
-    log_density: Callable[[slice | Ints], Floats],
-    unit: str = "items",
-    progress: bool | None = False,
+    fit: Fit, items: Observations, progress: bool | None = None, title: str = "leave-one-out"
 ) -> LeaveOneOut:
-    """Leave-one-out of `n` items of each cell from log densities (draws, cells) of some cells."""
-    draws = posterior.sizes["chain"] * posterior.sizes["draw"]
-    within, total, sway = (np.empty(len(n)) for _ in range(3))
-    influence = np.zeros(draws)
-    for at in parts("leave-one-out", len(n), max(1, _NUMBERS // draws), progress, unit):
-        each = log_density(at)
-        within[at], total[at] = -_log_mean(-each), _log_mean(each)
-        sway[at] = each.var(axis=0)
-        influence += _equal_influence(each, within[at], n[at])
-    worst = _swayed(sway)
-    k = np.full(len(n), np.nan)
-    some = log_density(worst)
-    influence -= _equal_influence(some, within[worst], n[worst])
-    log_weight, k[worst] = _smoothed(some)
-    within[worst] = _log_sum(log_weight + some)
-    share = np.exp(log_weight + some - within[worst]) - np.exp(log_weight)
-    influence += draws * (share @ n[worst])
-    elpd = float(n @ within)
-    variance = float(n @ (within - elpd / n.sum()) ** 2)
-    effective = n * (total - within)
-    found = _influence(posterior, influence, effective, k, unit)
-    sums = elpd, np.sqrt(variance), float(effective.sum()), float(np.nanmax(k))
-    return LeaveOneOut(*sums, within, k, draws, found)
+    """Leave every item out in turn.
 
+    Of many rows, fewer draws are used: 40 million numbers in all, at least 100 draws.
+    """
+    few = thin(fit, max(_FEWEST_DRAWS, _MOST_NUMBERS // len(items.n)))
+    posterior, draws = posterior_of(few), few.data["posterior"].to_dataset()
+    sizes = {dim: draws.sizes[dim] for dim in ("chain", "draw")}
+    number, n = sizes["chain"] * sizes["draw"], items.n
 
-def _swayed(sway: Floats) -> Ints:
-    """Cells whose weights are smoothed: those whose log densities vary most over the draws."""
+    def log_density(rows: slice | Ints) -> Floats:
+        return posterior.log_density(select(items.columns, rows))
+
+    each, inside, sway = (np.empty(len(n)) for _ in range(3))
+    influence = np.zeros(number)
+    for rows in parts(title, len(n), max(1, _NUMBERS // number), progress):
+        density = log_density(rows)
+        each[rows], inside[rows] = -_log_mean(-density), _log_mean(density)
+        sway[rows] = density.var(axis=0)
+        influence += _plain_influence(density, each[rows], n[rows])
     order = np.argsort(-sway)[:_SMOOTHED]
-    return order[: max(_LEAST_SMOOTHED, int((sway[order] > _SWAY).sum()))]
+    worst = order[: max(_LEAST_SMOOTHED, int((sway[order] > _SWAY).sum()))]
+    density = log_density(worst)
+    influence -= _plain_influence(density, each[worst], n[worst])
+    log_weight, smoothed_k = _smoothed(density)
+    each[worst] = _log_sum(log_weight + density)
+    share = np.exp(log_weight + density - each[worst]) - np.exp(log_weight)
+    influence += number * (share @ n[worst])
+    k = np.full(len(n), np.nan)
+    k[worst] = smoothed_k
+    elpd, p = float(n @ each), n * (inside - each)
+    error = float(np.sqrt(n @ (each - elpd / n.sum()) ** 2))
+    coords = {dim: draws[dim] for dim in sizes}
+    by_draw = xr.DataArray(influence.reshape(tuple(sizes.values())), coords, tuple(sizes))
+    return LeaveOneOut(elpd, error, float(p.sum()), float(np.nanmax(k)), each, k, p, by_draw)
 
 
-def _equal_influence(log_density: Floats, within: Floats, n: Ints) -> Floats:
-    """Influence of draws, (draws,), on the sum over `n` items of each cell by plain weights."""
+def _plain_influence(log_density: Floats, each: Floats, n: Ints) -> Floats:
+    """Influence of draws, (draws,), on the sum over `n` items of each row by plain weights."""
     with np.errstate(over="ignore"):  # of densities that have no sum
-        return np.asarray((1.0 - np.exp(within - log_density)) @ n)
-
-
-def _influence(
-    posterior: xr.Dataset, by_draw: Floats, p: Floats, k: Floats, unit: str
-) -> Influence:
-    """With `p` and Pareto `k` of the items or cells, NaN where weights are nearly equal."""
-    sizes = {dim: posterior.sizes[dim] for dim in ("chain", "draw")}
-    coords = {dim: posterior[dim] for dim in sizes}
-    values = xr.DataArray(by_draw.reshape(tuple(sizes.values())), coords, tuple(sizes))
-    good = good_k(by_draw.size)
-    bad = k > good
-    return Influence(values, float(p.sum()), float(p[bad].sum()), int(bad.sum()), good, unit)
-
-
-def good_k(draws: int) -> float:
-    """Pareto k up to which this number of draws gives reliable weights (Vehtari et al. 2024)."""
-    return float(min(1.0 - 1.0 / np.log10(draws), PARETO_K))
-
-
-def shares(n: Ints) -> NDArray[np.intp]:
-    """Each cell as often as it has items, or in proportion where these are over 200,000."""
-    total = np.cumsum(n)
-    if total[-1] <= _MOST_POINTS:
-        return np.repeat(np.arange(len(n)), n)
-    every = (np.arange(_MOST_POINTS) + 0.5) * (total[-1] / _MOST_POINTS)
-    return np.searchsorted(total, every, side="right")
-
-
-def elpd_record(loo: LeaveOneOut, n: Ints) -> Any:
-    """ArviZ's record of leave-one-out, as `arviz.compare` and `arviz.plot_khat` take it.
-
-    ArviZ takes no weights: a cell's item stands for all, as often as the cell has items `n`. Of
-    more than 200,000 items every cell has its share of 200,000 points, in ArviZ's own record of
-    subsampled leave-one-out: ``elpd``, ``se`` and ``p`` are sums over all items, and the constant
-    ``elpd_loo_approx`` makes ArviZ's differences those of all items, too. ``pareto_k`` is of the
-    cells whose weights were smoothed.
-    """
-    from arviz_stats.utils import ELPDDataLOO, ELPDDataLOOSubsample
-
-    points, n_items = shares(n), int(n.sum())
-    good = good_k(loo.draws)
-    known = np.flatnonzero(~np.isnan(loo.k))
-    each = loo.each[points]
-    pareto_k = xr.DataArray(loo.k[known], {"cell": known}, "cell")
-    common = {"elpd": loo.elpd, "se": loo.standard_error, "p": loo.p_loo, "scale": "log"}
-    common |= {"n_samples": loo.draws, "n_data_points": n_items, "good_k": good}
-    common |= {"warning": bool(loo.pareto_k > good), "pareto_k": pareto_k}
-    if len(points) == n_items:
-        return ELPDDataLOO(**common, elpd_i=xr.DataArray(each, dims="item"))
-    # ArviZ adds up the approximation and n_items times the mean of what the points differ from it
-    approximation = (loo.elpd - n_items * each.mean()) / (len(points) - n_items)
-    return ELPDDataLOOSubsample(
-        **common,
-        elpd_i=xr.DataArray(each, dims="item"),
-        subsample_size=len(points),
-        subsampling_se=0.0,
-        loo_subsample_observations=np.arange(len(points)),
-        elpd_loo_approx=xr.DataArray(np.full(len(points), approximation), dims="item"),
-    )
-
-
-# --- predictive distributions --------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class LeftOut:
-    """Items left out one by one."""
-
-    below: Floats  # P(Y < y) of each item given all others, (n,)
-    upto: Floats  # P(Y <= y)
-    pareto_k: float  # the largest of the items' weights
-
-
-def leave_items_out(
-    posterior: Posterior, columns: Columns, log_density: Floats, below: Floats, upto: Floats
-) -> LeftOut:
-    """Predictive cdfs of items that the fit has seen, as if it had not.
-
-    The exact cdf over all draws (`below` and `upto`, (n,)) is moved by the difference that an
-    item's weights make among 32 draws: that difference is small, so that few draws do.
-    `log_density` is (draws, n).
-    """
-    log_weight = -log_density - _log_sum(-log_density)
-    worst = _swayed(log_density.var(axis=0))
-    log_weight[:, worst], k = _smoothed(log_density[:, worst])
-    draws = len(log_density)
-    pick = np.unique(np.arange(_PIT_DRAWS) * draws // _PIT_DRAWS)
-    weight = np.exp(log_weight[pick] - log_weight[pick].max(axis=0))
-    weight = weight / weight.sum(axis=0) - 1.0 / len(pick)
-    moved = np.einsum("dn,edn->en", weight, posterior.cdf_by_draw(columns, pick))
-    high = np.clip(upto + moved[1], 0.0, 1.0)
-    return LeftOut(np.clip(below + moved[0], 0.0, high), high, float(k.max()))
+        return np.asarray((1.0 - np.exp(each - log_density)) @ n)
 
 
 def _log_sum(values: Floats) -> Floats:
@@ -228,7 +121,73 @@ def _smoothed(log_density: Floats) -> tuple[Floats, Floats]:
         with warnings.catch_warnings(), suppress(ValueError), np.errstate(all="ignore"):
             # of few draws, whose k says what it is worth
             warnings.filterwarnings("ignore", "Number of tail draws", UserWarning)
-            smoothed, own = array_stats.psislw(log_density[:, item])  # it takes the sign itself
-            if np.isfinite(own) and np.isfinite(smoothed).all():
-                log_weight[:, item], k[item] = smoothed, own
+            weights, shape = array_stats.psislw(log_density[:, item])  # it takes the sign itself
+            if np.isfinite(shape) and np.isfinite(weights).all():
+                log_weight[:, item], k[item] = weights, shape
     return log_weight, k
+
+
+def cdf_without(fit: Fit, columns: Columns, log_density: Floats, ends: Floats) -> Floats:
+    """P(Y < y) and P(Y <= y), (2, n), of items that the fit has seen, as if it had not.
+
+    The exact cdf over all draws (`ends`) is moved by the difference that an item's
+    weights make among 32 draws: that difference is small, so that few draws do. `log_density` is
+    (draws, n).
+    """
+    pick = np.unique(np.arange(_PIT_DRAWS) * len(log_density) // _PIT_DRAWS)
+    log_weight = -log_density[pick]
+    weight = np.exp(log_weight - _log_sum(log_weight)) - 1.0 / len(pick)
+    moved = np.einsum("dn,edn->en", weight, posterior_of(fit).cdf_by_draw(columns, pick))
+    below, upto = np.clip(ends + moved, 0.0, 1.0)
+    return np.stack([np.minimum(below, upto), upto])
+
+
+# --- ArviZ's record ------------------------------------------------------------------------------
+
+
+def elpd_record(loo: LeaveOneOut, n: Ints) -> Any:
+    """ArviZ's record of leave-one-out, as `arviz.compare` and `arviz.plot_khat` take it.
+
+    ArviZ takes no weights: a row's item stands for all, as often as the row has items `n`. Of more
+    than 200,000 items every row has its share of 200,000 points, in ArviZ's own record of
+    subsampled leave-one-out: ``elpd``, ``se`` and ``p`` are sums over all items, and the constant
+    ``elpd_loo_approx`` makes ArviZ's differences those of all items, too. ``pareto_k`` is of the
+    rows whose weights were smoothed.
+    """
+    from arviz_stats.utils import ELPDDataLOO, ELPDDataLOOSubsample
+
+    points, n_items = _shares(n), int(n.sum())
+    each = loo.each[points]
+    known = np.flatnonzero(~np.isnan(loo.k))
+    common = {
+        "elpd": loo.elpd,
+        "se": loo.standard_error,
+        "p": loo.p_loo,
+        "scale": "log",
+        "n_samples": loo.influence.size,
+        "n_data_points": n_items,
+        "good_k": loo.good_k,
+        "warning": loo.pareto_k > loo.good_k,
+        "pareto_k": xr.DataArray(loo.k[known], {"cell": known}, "cell"),
+        "elpd_i": xr.DataArray(each, dims="item"),
+    }
+    if len(points) == n_items:
+        return ELPDDataLOO(**common)
+    # ArviZ adds up the approximation and n_items times the mean of what the points differ from it
+    approximation = (loo.elpd - n_items * each.mean()) / (len(points) - n_items)
+    return ELPDDataLOOSubsample(
+        **common,
+        subsample_size=len(points),
+        subsampling_se=0.0,
+        loo_subsample_observations=np.arange(len(points)),
+        elpd_loo_approx=xr.DataArray(np.full(len(points), approximation), dims="item"),
+    )
+
+
+def _shares(n: Ints) -> NDArray[np.intp]:
+    """Each row as often as it has items, or in proportion where these are over 200,000."""
+    total = np.cumsum(n)
+    if total[-1] <= _MOST_POINTS:
+        return np.repeat(np.arange(len(n)), n)
+    every = (np.arange(_MOST_POINTS) + 0.5) * (total[-1] / _MOST_POINTS)
+    return np.searchsorted(total, every, side="right")

@@ -12,7 +12,7 @@ from .._lib.arrays import Floats
 from .._lib.reprs import html_table, visible
 
 COLUMNS = ("what", "where", "n", "value", "low", "high", "p", "verdict")
-"""What was found where, of how many items: a number, its interval, a p-value and a verdict."""
+"""A finding, its place and number of items: a value, its interval, a p-value and a verdict."""
 
 OK, WARN, FAIL = VERDICTS = "ok", "warn", "fail"
 FAILS, WARNS = 0.01, 0.05  # p-values: after correction for many tests, and each by itself
@@ -101,8 +101,8 @@ class Result:
         widths = [max(len(row[k]) for row in rows) for k in range(len(COLUMNS))]
         text = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in rows]
         points = [f"- {sentence}" for sentence in self._advice()]
-        every = [f"<soc_pymc {self.title}>", *(line.rstrip() for line in text), *notes, *points]
-        return "\n".join(map(visible, every))
+        lines = [f"<soc_pymc {self.title}>", *(line.rstrip() for line in text), *notes, *points]
+        return "\n".join(map(visible, lines))
 
     def _repr_html_(self) -> str:
         shown, notes = self._shown()

@@ -1,20 +1,20 @@
-"""Whether a fit's draws support leave-one-out, and the error that they leave in its sum.
+"""Error that a fit's draws leave in a sum over items left out, and what speaks against the draws.
 
-The sum over items is a smooth function of the empirical distribution of the draws. Its derivative
-by the weight of a draw, the draw's influence, gives the variance of the sum (the infinitesimal
-jackknife): of all items together, because they share the draws.
+The sum is a smooth function of the empirical distribution of the draws. Its derivative by the
+weight of a draw, the draw's influence, gives the variance of the sum (the infinitesimal jackknife):
+of all items together, because they share the draws.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import xarray as xr
 
-from .._lib.arrays import Floats
-from ..inference.results import PARETO_K, Status
+from ..inference.results import PARETO_K, Fit, Status
+from .leave_one_out import LeaveOneOut
+from .results import OK
 
-OK = "ok"
 _FEW, _FEWEST = 100, 10  # effective draws: of which fewer are named, and say nothing of their error
 _NEAR = 0.95  # effective share of VI's draws from which they are kept as they are
 _FOUR = 4  # draws made for each one kept, where VI resamples them
@@ -28,119 +28,90 @@ _REMEDIES = {
 
 
 @dataclass(frozen=True)
-class Influence:
-    """What draws and single items do to a sum over items left out."""
-
-    draws: xr.DataArray  # of each draw on the sum, in nats, (chain, draw)
-    p: float  # effective number of parameters
-    doubted: float  # that of items whose weights cannot be trusted
-    n_doubted: int  # such items, or cells
-    good_k: float  # Pareto k up to which weights can be
-    unit: str  # "items" or "cells"
-
-
-@dataclass(frozen=True)
 class Trust:
     """Error of a sum over items left out, and what speaks against it."""
 
     mcse: float  # nats; NaN where it is unknown
-    reasons: tuple[tuple[str, str], ...]  # remedy and words
+    reasons: Mapping[str, str]  # words by kind of remedy
 
     @property
     def words(self) -> str:
         """The words of the table."""
-        return "; ".join(reason for _, reason in self.reasons) or OK
+        return "; ".join(self.reasons.values()) or OK
 
 
-def judge(found: Influence, status: Status, log_weight: xr.DataArray | None = None) -> Trust:
+def judge(loo: LeaveOneOut, fit: Fit, unit: str) -> Trust:
     """Monte Carlo standard error of a sum over items left out, and whether it can be trusted.
 
-    The `log_weight` of draws that VI did not resample adds what the weights would change in the
-    sum. The error of draws that did not converge is unknown, unless several chains show it.
+    The log weights of draws that VI did not resample add what the weights would change in the sum.
+    The error of draws that did not converge is unknown, unless several chains show it.
     """
-    effective = _effective(found.draws, status)
-    variance = float(found.draws.var())
-    bias = 0.5 * found.p / effective + found.doubted
-    if log_weight is not None and _as_made(status):
-        bias += _moved(found.draws, log_weight)
-    mcse = float(np.hypot(np.sqrt(variance / effective), bias))
-    reasons = [*words_of(status), *_words(found, effective)]
-    vouched = found.draws.sizes["chain"] > 1 or not words_of(status)
-    if effective < _FEWEST or not vouched:
-        mcse = np.nan
-        reasons = [each for each in reasons if each[0] == reasons[0][0]]  # the others follow
-    return Trust(mcse, tuple(reasons))
+    doubted, n_effective = loo.k > loo.good_k, _effective(loo.influence, fit.status)
+    bias = 0.5 * loo.p_loo / n_effective + float(loo.p[doubted].sum()) + _weights_change(loo, fit)
+    mcse = float(np.hypot(np.sqrt(float(loo.influence.var()) / n_effective), bias))
+    reasons = status_reasons(fit.status)
+    unknown = n_effective < _FEWEST or (bool(reasons) and loo.influence.sizes["chain"] == 1)
+    if n_effective < _FEW:
+        reasons["draws"] = f"{int(n_effective)} effective draws"
+    if number := int(doubted.sum()):
+        rows = f"{number:,} {unit if number > 1 else unit.removesuffix('s')}"
+        reasons["weights"] = f"{rows} with Pareto k above {loo.good_k:.2f}"
+    if unknown:
+        return Trust(np.nan, dict([next(iter(reasons.items()))]))  # the others follow
+    return Trust(mcse, reasons)
 
 
-def words_of(status: Status) -> list[tuple[str, str]]:
-    """What the fit's own status says against its draws."""
+def status_reasons(status: Status) -> dict[str, str]:
+    """Words of a fit's status against its draws, by kind of remedy."""
     k = status.pareto_k
     if k is not None and not k <= PARETO_K:
-        return [("fit", f"Pareto k {k:.2f} of the fit")]
-    return [] if status.converged else [("fit", "not converged")]
-
-
-def _words(found: Influence, effective: float) -> Iterator[tuple[str, str]]:
-    if effective < _FEW:
-        yield "draws", f"{int(effective)} effective draws"
-    if found.n_doubted:
-        number = f"{found.n_doubted:,} {found.unit[:-1] if found.n_doubted == 1 else found.unit}"
-        yield "weights", f"{number} with Pareto k above {found.good_k:.2f}"
+        return {"fit": f"Pareto k {k:.2f} of the fit"}
+    return {} if status.converged else {"fit": "not converged"}
 
 
 def warning_of(trusts: Mapping[str, Trust]) -> str:
     """One warning on all fits that are not ok; empty if all are."""
-    named = {repr(name): own for name, own in trusts.items() if own.reasons}
-    if not named:
+    doubted = {repr(name): trust for name, trust in trusts.items() if trust.reasons}
+    if not doubted:
         return ""
-    lost = [name for name, own in named.items() if np.isnan(own.mcse)]
+    lost = [name for name, trust in doubted.items() if np.isnan(trust.mcse)]
     unknown = f", and is NaN where that is unknown ({', '.join(lost)})" if lost else ""
-    kinds = dict.fromkeys(kind for own in named.values() for kind, _ in own.reasons)
+    kinds = dict.fromkeys(kind for trust in doubted.values() for kind in trust.reasons)
     return (
         "draws support leave-one-out less than they should: "
-        f"{', '.join(f'{name} ({own.words})' for name, own in named.items())}; elpd has the Monte "
-        f"Carlo error mcse{unknown}: {'; '.join(_REMEDIES[kind] for kind in kinds)}"
+        f"{', '.join(f'{name} ({trust.words})' for name, trust in doubted.items())}; elpd has the "
+        f"Monte Carlo error mcse{unknown}: {'; '.join(_REMEDIES[kind] for kind in kinds)}"
     )
 
 
-# --- effective draws -----------------------------------------------------------------------------
-
-
-def _effective(draws: xr.DataArray, status: Status) -> float:
+def _effective(influence: xr.DataArray, status: Status) -> float:
     """Effective number of draws for the sum: copies, chains and importance weights reduce it."""
     from arviz_stats.base import array_stats
 
-    values = draws.transpose("chain", "draw").to_numpy()
-    number = values.size
-    found = [*_without_copies(values.ravel())]
+    values = influence.transpose("chain", "draw").to_numpy()
+    unit = _SAME * (values.std() or 1.0)
+    copies = np.unique(np.round(values / unit), return_counts=True)[1].astype(float)
+    numbers = [values.size, values.size**2 / float((copies**2).sum())]
     if values.shape[1] >= 4 and np.ptp(values) > 0:
-        found.append(float(array_stats.ess(values, method="mean")))
+        numbers.append(float(array_stats.ess(values, method="mean")))
     if status.ess_fraction is not None and status.ess_fraction < _NEAR:
-        found.append(_FOUR * status.ess_fraction * number)
-    return float(np.nanmin([number, *found]))
+        numbers.append(_FOUR * status.ess_fraction * values.size)
+    return float(np.nanmin(numbers))
 
 
-def _without_copies(values: Floats) -> Iterator[float]:
-    """Effective numbers of draws of which some are copies, in general and for these values."""
-    away = np.sort(values - values.mean())
-    first = np.concatenate([[True], np.diff(away) > _SAME * values.std()])
-    copies = np.diff(np.append(np.flatnonzero(first), len(away))).astype(float)
-    yield float(len(away) ** 2 / (copies**2).sum())
-    error = float(((copies * away[first]) ** 2).sum()) / len(away) ** 2
-    if error > 0:
-        yield float(values.var()) / error
-
-
-def _as_made(status: Status) -> bool:
-    """Whether draws were kept as the approximation made them, without resampling."""
-    k, share = status.pareto_k, status.ess_fraction
-    return k is not None and share is not None and (share >= _NEAR or not k <= PARETO_K)
-
-
-def _moved(draws: xr.DataArray, log_weight: xr.DataArray) -> float:
-    """What importance weights would change in the sum."""
-    own, values = xr.align(log_weight, draws, join="inner")
-    if not values.size or not np.isfinite(own).all():
+def _weights_change(loo: LeaveOneOut, fit: Fit) -> float:
+    """Change of the sum by importance weights, if draws were kept as VI made them."""
+    k, share = fit.status.pareto_k, fit.status.ess_fraction
+    resampled = k is None or share is None or (share < _NEAR and k <= PARETO_K)
+    if resampled or "sample_stats" not in fit.data.children:
+        return 0.0
+    log_weight = fit.data["sample_stats"].to_dataset().get("log_weight")
+    posterior = fit.data["posterior"].to_dataset()
+    if log_weight is None or any(posterior.sizes[d] != k for d, k in log_weight.sizes.items()):
+        return 0.0
+    labelled = log_weight.assign_coords({dim: posterior[dim] for dim in log_weight.dims})
+    log_weight, values = xr.align(labelled, loo.influence, join="inner")
+    if not values.size or not np.isfinite(log_weight).all():
         return np.inf
-    weight = np.exp(own - own.max())
+    weight = np.exp(log_weight - log_weight.max())
     return float(abs((weight * values).sum() / weight.sum() - values.mean()))

@@ -32,9 +32,9 @@ class Gaussians:
     def averaged(self, weight: Floats) -> "Gaussians":
         """Moments of the mixtures over the first axis, with weights (points, days)."""
         mean = np.einsum("gt,gti->ti", weight, self.mean)
-        away = self.mean - mean
+        centred = self.mean - mean
         covariance = np.einsum("gt,gtij->tij", weight, self.covariance)
-        return Gaussians(mean, covariance + np.einsum("gt,gti,gtj->tij", weight, away, away))
+        return Gaussians(mean, covariance + np.einsum("gt,gti,gtj->tij", weight, centred, centred))
 
 
 @dataclass(frozen=True)
@@ -61,10 +61,10 @@ def walk(precision: Floats, pull: Floats, day: Floats) -> Walk:
     known, upto = (special.softmax(w, axis=0) for w in (before, before + evidence))
     p_value = np.einsum("gt,gti->ti", known, _p_values(precision, pull, ahead))
     last = upto[:, -1]
-    kept = last > _LIGHT * last.max()
-    some = Gaussians(filtered.mean[kept], filtered.covariance[kept])
-    weight = np.repeat((last[kept] / last[kept].sum())[:, None], len(pull), axis=1)
-    smoothed = _backward(some, gap, sds[kept]).averaged(weight)
+    heavy = last > _LIGHT * last.max()
+    states = Gaussians(filtered.mean[heavy], filtered.covariance[heavy])
+    weight = np.repeat((last[heavy] / last[heavy].sum())[:, None], len(pull), axis=1)
+    smoothed = _backward(states, gap, sds[heavy]).averaged(weight)
     return Walk(smoothed, filtered.averaged(upto), p_value, last @ sds)
 
 
@@ -95,10 +95,10 @@ def _forward(
         spread = np.eye(k) + covariance @ precision[t]
         covariance = np.linalg.solve(spread, covariance)
         covariance = (covariance + covariance.transpose(0, 2, 1)) / 2
-        left = pull[t] - mean @ precision[t]
-        step = np.einsum("gij,gj->gi", covariance, left)
+        surprise = pull[t] - mean @ precision[t]
+        step = np.einsum("gij,gj->gi", covariance, surprise)
         known = mean @ pull[t] - np.einsum("gi,ij,gj->g", mean, precision[t], mean) / 2
-        gained = np.einsum("gi,gi->g", left, step) - np.linalg.slogdet(spread)[1]
+        gained = np.einsum("gi,gi->g", surprise, step) - np.linalg.slogdet(spread)[1]
         evidence[:, t] = known + gained / 2
         mean = mean + step
         after.mean[:, t], after.covariance[:, t] = mean, covariance
@@ -107,9 +107,9 @@ def _forward(
 
 def _p_values(precision: Floats, pull: Floats, ahead: Gaussians) -> Floats:
     """Two-sided p-values of the days' own estimates (points, days, k) of each part of the state."""
-    own = np.linalg.inv(precision + _VAGUE * np.eye(pull.shape[1]))
-    estimate = np.einsum("tij,tj->ti", own, pull)
-    variance = np.diagonal(own + ahead.covariance, axis1=-2, axis2=-1)
+    covariance = np.linalg.inv(precision + _VAGUE * np.eye(pull.shape[1]))
+    estimate = np.einsum("tij,tj->ti", covariance, pull)
+    variance = np.diagonal(covariance + ahead.covariance, axis1=-2, axis2=-1)
     return np.asarray(2 * special.ndtr(-np.abs(estimate - ahead.mean) / np.sqrt(variance)))
 
 

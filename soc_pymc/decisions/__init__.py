@@ -1,4 +1,4 @@
-"""What to do, given posteriors: thresholds, ranking, exploration, value of more exposure.
+"""Decisions by posteriors: thresholds, ranking, exploration, value of more exposure.
 
 - against a threshold: `probability_above`, `expected_loss`
 - ranking: `probability_best`

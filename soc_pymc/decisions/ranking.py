@@ -11,10 +11,9 @@ being hit.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import batched
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -28,15 +27,11 @@ from ..data.items import Items
 from ..families.zeros import NEAR_ZERO
 from ..inference.results import Fit
 from ..posterior.interface import select
-from .choices import DecisionItems, read_decision
+from .items import DecisionItems, read_decision
 
-Tile = tuple[Floats, Floats, Floats]
-"""Draws of a block of items on the scale of the family, and the two parameters behind each."""
+LANE, BLOCK = 64, 512
+"""Draws and items in a tile of random numbers."""
 
-LANE = 64
-"""Draws in a tile of random numbers."""
-BLOCK = 512
-"""Items in a tile of random numbers."""
 _MOST = 1024  # draws of a block of items that are made at once
 _STREAMS = 3  # of random numbers in a tile: which component, and two for theta
 _TOP = 4_000_000  # largest theta held at once, over draws
@@ -46,12 +41,18 @@ _WORTH = 4 * LANE  # draws for fewer of which none are kept
 _BATCHES, _BATCH_NUMBERS = 100, 20_000_000  # batches of draws, and numbers held for them
 _LEADERS = BLOCK  # items whose draws show what the others have to exceed, at least
 _SCREENED = 64  # draws of the curves by which items are left out
-_PARTS = np.array(
-    [0.0, 0.01, 0.1, 0.4]
-)  # where parts of the sorted draws begin, bounded by their least
+_PARTS = np.array([0.0, 0.01, 0.1, 0.4])  # begins of parts of the sorted borders, by their least
 _UNLIKELY = 1e-6  # sum of probabilities that no higher border needs to lower
 _NEGLIGIBLE = 1e-3  # sum of the probabilities of the items that are left out
 _FEWEST = 8  # batches for less than which the sum over items is not made use of
+
+
+class Tile(NamedTuple):
+    """Draws of a block of items, each array (draws, items of the block)."""
+
+    drawn: Floats  # on the scale of the family
+    first: Floats  # parameters of theta behind each draw
+    second: Floats
 
 
 # --- joint draws ---------------------------------------------------------------------------------
@@ -63,15 +64,15 @@ def thompson_draws(
     """Draws of every item's theta given score and outcome, for Thompson sampling.
 
     To choose the items with the largest theta of a draw, one draw a round, is to choose each with
-    the probability that it is the best. Each draw takes one draw of the curves for all items: what
-    is not known of the curves moves items of like scores together.
+    the probability that it is the best. Each draw takes one draw of the curves for all items: the
+    uncertainty of the curves moves items of like scores together.
 
     Parameters
     ----------
     fit, items
         The fit, and items of its kind: those of the fit or others.
     draws
-        Number of draws. The first ones are the same whatever their number.
+        Number of draws. Fewer draws are the same ones.
     seed, progress
         Seed; take another one each round, and whether to show progress.
 
@@ -80,21 +81,15 @@ def thompson_draws(
     xarray.DataArray
         ``theta`` (draw, item) in the unit of theta, with coordinates ``item`` (the items' id, else
         the index of a pandas source, else 0, ..., n - 1) and ``curve``, the number of the draw of
-        the curves, chains one after the other: all of them in random order before any is taken
-        twice. It is held in memory: 8 bytes for each draw and item.
+        the curves: all of them in random order before any is taken twice. It is held in memory. The
+        same seed gives the same draws on any number of processors.
 
     Raises
     ------
-    ItemsError
-        If the items are not valid or not of the fit's kind.
-    FitError
-        If `draws` or `seed` is no such whole number, the draws are larger than the machine's
-        memory, or a score cannot be put on the fit's axis.
-
-    Notes
-    -----
-    Exact draws from the posterior; nothing is interpolated. The same seed gives the same draws on
-    any number of processors.
+    ItemsError, FitError
+        If the items are not valid or not of the fit's kind, `draws` or `seed` is no such whole
+        number, the draws are larger than the machine's memory, or a score cannot be put on the
+        fit's axis.
 
     Examples
     --------
@@ -125,44 +120,47 @@ def joint_draws(
     number, least = len(curves), NEAR_ZERO if items.fit.prior.zero else 0.0
     theta = np.empty((number, len(items)))
 
-    def one(block: int) -> int:
-        at = slice(block * BLOCK, (block + 1) * BLOCK)
+    def draw(block: int) -> int:
+        columns = slice(block * BLOCK, (block + 1) * BLOCK)
         for start in range(0, number, _MOST):
-            some = slice(start, start + _MOST)
-            drawn = _tile(items, block, start, curves[some], seed)[0]
-            own = items.family.natural(drawn)
-            theta[some, at] = np.where(np.abs(own) < least, 0.0, own)
-        return theta[0, at].size
+            rows = slice(start, start + _MOST)
+            natural = items.family.natural(_tile(items, block, start, curves[rows], seed).drawn)
+            theta[rows, columns] = np.where(np.abs(natural) < least, 0.0, natural)
+        return theta[0, columns].size
 
-    for done in ordered_map(one, range(-(-len(items) // BLOCK))):
+    for done in ordered_map(draw, _block_numbers(items)):
         advance(done)
     return theta
 
 
 def curve_numbers(total: int, draws: int, seed: int) -> Ints:
-    """Which draw of the curves each draw takes: all of them in random order, over and over."""
+    """Index of the curve draw used by each draw: all in random order, over and over."""
     rounds = -(-draws // total)
     orders = (np.random.default_rng([seed, i]).permutation(total) for i in range(rounds))
     return np.concatenate(list(orders))[:draws]
 
 
-def _tile(items: DecisionItems, block: int, first_draw: int, curves: Ints, seed: int) -> Tile:
-    """Draws of one block of items, each array (draws, items of the block).
+def _block_numbers(items: DecisionItems) -> range:
+    return range(-(-len(items) // BLOCK))
 
-    `first_draw` is a multiple of `LANE`; `curves` are the draws of the curves that each draw takes.
+
+def _tile(items: DecisionItems, block: int, start: int, curves: Ints, seed: int) -> Tile:
+    """Draws of one block of items from the draw `start` on, a multiple of `LANE`.
+
+    `curves` are the draws of the curves that each draw takes.
     """
     part = select(items.columns, slice(block * BLOCK, (block + 1) * BLOCK))
     n, lanes = len(part["score"]), range(0, len(curves), LANE)
-    places = [(stream, (first_draw + at) // LANE) for at in lanes for stream in range(_STREAMS)]
-    rngs = list(batched((np.random.default_rng([seed, *at, block]) for at in places), _STREAMS))
-    sizes = [min(LANE, len(curves) - at) for at in lanes]
-    uniform = np.vstack([own[0].random((m, n)) for own, m in zip(rngs, sizes, strict=True)])
+    places = [(stream, (start + lane) // LANE) for lane in lanes for stream in range(_STREAMS)]
+    rngs = list(batched((np.random.default_rng([seed, *p, block]) for p in places), _STREAMS))
+    sizes = [min(LANE, len(curves) - lane) for lane in lanes]
+    uniform = np.vstack([rng[0].random((m, n)) for rng, m in zip(rngs, sizes, strict=True)])
     first, second = items.posterior.theta_given(part, curves, uniform)
     drawn = [
-        items.family.draw(first[at : at + m], second[at : at + m], (own[1], own[2]))
-        for at, m, own in zip(lanes, sizes, rngs, strict=True)
+        items.family.draw(first[k : k + m], second[k : k + m], (rng[1], rng[2]))
+        for k, m, rng in zip(lanes, sizes, rngs, strict=True)
     ]
-    return np.vstack(drawn), first, second
+    return Tile(np.vstack(drawn), first, second)
 
 
 # --- the top k -----------------------------------------------------------------------------------
@@ -194,8 +192,7 @@ def probability_best(
     -------
     pandas.DataFrame
         ``probability``, of which the sum is k, and ``error``, its standard error of simulation: at
-        most 0.5 / sqrt(draws), and 0 where k leaves no item out. In the order of the items, indexed
-        by their id, else by the index of a pandas source, else by 0, ..., n - 1.
+        most 0.5 / sqrt(draws), and 0 where k leaves no item out. Indexed as of `probability_above`.
 
     Raises
     ------
@@ -205,10 +202,9 @@ def probability_best(
     Notes
     -----
     A mean over draws of P(theta_i > T_i), where T_i is the k-th largest theta of the others, minus
-    its regression on the sum over items, of which the expectation k is known. Where equal theta
-    stand at the border they share what is left. Of thousands of items, those whose probabilities
-    add up to less than 1e-3 are left out and get 0. Items are streamed: memory is of the order of
-    ``draws`` (k + 1) and of 20 numbers an item.
+    its regression on the sum over items, of which the expectation k is known. Equal theta at the
+    border share what is left. Of thousands of items, those whose probabilities add up to less than
+    1e-3 get 0. Items are streamed.
 
     Examples
     --------
@@ -222,13 +218,13 @@ def probability_best(
     decision = read_decision(fit, items, progress)
     if size >= len(decision):
         return pd.DataFrame({"probability": 1.0, "error": 0.0}, index=decision.index)
-    curves, found = curve_numbers(decision.draws, number, key), np.zeros((2, len(decision)))
+    curves = curve_numbers(decision.draws, number, key)
     candidates = _candidates(decision, size, key, curves)
-    top = _TopProbabilities(decision.some(candidates), size, key, curves)
-    total = 2 * number * len(candidates)
+    answer, total = np.zeros((2, len(decision))), 2 * number * len(candidates)
     with phase("probability of being best", total=total, unit="draws", enabled=progress) as shown:
-        found[:, candidates] = top.run(shown)
-    return pd.DataFrame({"probability": found[0], "error": found[1]}, index=decision.index)
+        top = _TopProbabilities(decision.rows(candidates), size, key, curves)
+        answer[:, candidates] = top.answer(shown)
+    return pd.DataFrame({"probability": answer[0], "error": answer[1]}, index=decision.index)
 
 
 def _candidates(items: DecisionItems, size: int, seed: int, curves: Ints) -> Ints:
@@ -236,137 +232,111 @@ def _candidates(items: DecisionItems, size: int, seed: int, curves: Ints) -> Int
 
     The largest of a few leaders bound from below what an item has to exceed in each draw.
     """
-    every = np.arange(len(items))
-    leaders = max(_LEADERS, 4 * size)
-    if len(items) <= 4 * leaders:
+    every, number = np.arange(len(items)), max(_LEADERS, 4 * size)
+    if len(items) <= 4 * number:
         return every
     few = items.thinned(_SCREENED)
     mean, sd, *_ = few.posterior.scorer((), "all")(items.columns)
-    first = np.argsort(-mean - 2.0 * sd, kind="stable")[:leaders]
-    theta = joint_draws(items.some(np.sort(first)), curves, seed, lambda _: None)
+    leaders = np.argsort(-mean - 2.0 * sd, kind="stable")[:number]
+    theta = joint_draws(items.rows(np.sort(leaders)), curves, seed, lambda _: None)
     border = np.sort(np.partition(theta, -size, axis=1)[:, -size])
     start = np.unique((len(border) * _PARTS).astype(int))
     share = np.diff(start, append=len(border)) / len(border)
     tail, likely, over = np.zeros(len(items)), every, np.ones(len(items))
     for part, least in zip(share, border[start], strict=True):
-        over[likely] = few.some(likely).above(np.full(len(likely), least), False)
+        over[likely] = few.rows(likely).above(np.full(len(likely), least), False)
         tail += part * over  # of the unlikely ones, by the lower border before
         likely = np.flatnonzero(over > _UNLIKELY / len(items))
-    tail[first] = 1.0
+    tail[leaders] = 1.0
     order = np.argsort(tail, kind="stable")
     return np.sort(order[np.cumsum(tail[order]) > _NEGLIGIBLE])
 
 
-@dataclass
 class _TopProbabilities:
-    """Sums over draws of the items' probabilities to be among the largest."""
+    """Sums over draws of the items' probabilities to be among the `size` largest."""
 
-    items: DecisionItems
-    size: int  # k
-    seed: int
-    curves: Ints  # the draw of the curves of each draw
-    sums: Floats = field(init=False)  # of the probabilities and of their squares, (2, n)
-    batches: Floats = field(init=False)  # sums over batches of draws, (batches, n)
-    over_items: Floats = field(init=False)  # their sum over the items in each draw
+    def __init__(self, items: DecisionItems, size: int, seed: int, curves: Ints) -> None:
+        self.items, self.size, self.seed, self.curves = items, size, seed, curves
+        n, number = len(items), len(curves)
+        batches = min(number, _BATCHES, max(_FEWEST, _BATCH_NUMBERS // n))
+        self.batch = np.arange(number) * batches // number  # of each draw
+        self.sums = np.zeros((2, n))  # of the probabilities and of their squares
+        self.by_batch = np.zeros((batches, n))  # of the probabilities in batches of draws
+        self.over_items = np.zeros(number)  # of the probabilities in each draw
 
-    batch_of: Ints = field(init=False)  # batch of each draw
-
-    def __post_init__(self) -> None:
-        n, number = len(self.items), len(self.curves)
-        many = min(number, _BATCHES, max(_FEWEST, _BATCH_NUMBERS // n))
-        self.sums, self.batches = np.zeros((2, n)), np.zeros((many, n))
-        self.over_items, self.batch_of = np.zeros(number), np.arange(number) * many // number
-
-    def run(self, shown: Phase) -> tuple[Floats, Floats]:
-        """Probabilities and their standard errors."""
+    def answer(self, shown: Phase) -> tuple[Floats, Floats]:
+        """Means minus their regression on the sum over items, which should be k; and errors."""
         most = [_MOST_RANKED, _TOP // (self.size + 1)]
-        if (without_drawing_again := _KEPT // len(self.items)) >= _WORTH:
-            most.append(without_drawing_again)
-        step = max(LANE, min(most) // LANE * LANE)
-        for start in range(0, len(self.curves), step):
-            self._group(slice(start, min(start + step, len(self.curves))), shown)
-        return self._answer()
+        if _KEPT // len(self.items) >= _WORTH:
+            most.append(_KEPT // len(self.items))
+        step, number = max(LANE, min(most) // LANE * LANE), len(self.curves)
+        for start in range(0, number, step):
+            self._add(slice(start, min(start + step, number)), shown)
+        mean = self.sums[0] / number
+        variance = np.maximum(self.sums[1] / number - mean**2, 0.0) * number / (number - 1)
+        total, draws = self.over_items.mean(), np.bincount(self.batch)[:, None]
+        departure = np.bincount(self.batch, self.over_items)[:, None] - draws * total
+        scatter, slope = float((departure**2).sum()), np.zeros(len(mean))
+        if len(draws) >= _FEWEST and scatter > 1e-20 * number * total**2:
+            slope = (departure * (self.by_batch - draws * mean)).sum(axis=0) / scatter
+        explained = slope**2 * self.over_items.var(ddof=1)
+        unexplained = np.maximum(variance - explained, variance / len(draws))
+        probability = np.clip(mean - slope * (total - self.size), 0.0, 1.0)
+        return probability, np.sqrt(unexplained / number)
 
     def _each[Result](
         self, draws: slice, kept: Sequence[Tile], work: Callable[[Tile], Result]
     ) -> Iterator[Result]:
         """Results of work on the draws of every block of items, drawn where they were not kept."""
 
-        def one(block: int) -> Result:
-            if kept:
-                return work(kept[block])
-            return work(_tile(self.items, block, draws.start, self.curves[draws], self.seed))
+        def result(block: int) -> Result:
+            curves = self.curves[draws]
+            tile = kept[block] if kept else None
+            return work(tile or _tile(self.items, block, draws.start, curves, self.seed))
 
-        return ordered_map(one, range(-(-len(self.items) // BLOCK)))
+        return ordered_map(result, _block_numbers(self.items))
 
-    def _group(self, draws: slice, shown: Phase) -> None:
-        """Some of the draws: the border first, then every item against it."""
-        number, most = draws.stop - draws.start, self.size + 1
+    def _add(self, draws: slice, shown: Phase) -> None:
+        """Add some of the draws: the border of the top, then every item against it."""
+        number, kept = draws.stop - draws.start, list[Tile]()
         keep = number * len(self.items) <= _KEPT
-        kept: list[Tile] = []
         top = np.full((number, 0), -np.inf)
         for tile in self._each(draws, (), lambda tile: tile):
-            top = _largest(np.hstack([top, _largest(tile[0], most)]), most)
+            top = _largest(np.hstack([top, _largest(tile.drawn, self.size + 1)]), self.size + 1)
             if keep:
                 kept.append(tile)
-            shown.advance(tile[0].size)
+            shown.advance(tile.drawn.size)
         top.sort(axis=1)
-        last = top[:, 1]
-        equal: Any = 1
-        if (last == top[:, 0]).any():
-            equal = sum(self._each(draws, kept, lambda tile: (last == tile[0].T).sum(axis=0)))
-        left = self.size - (last < top.T).sum(axis=0)
-        border = _Border(last, top[:, 0], left / np.maximum(equal, 1))
-        begin = 0
-        for found in self._each(draws, kept, partial(self._probabilities, border)):
-            at = slice(begin, begin + found.shape[1])
-            self._add(found, at, draws)
-            begin = at.stop
-            shown.advance(found.size)
+        following, last = top[:, 0], top[:, 1]
+        equal = np.ones(number)
+        if (last == following).any():
+            counts = self._each(draws, kept, lambda tile: (last == tile.drawn.T).sum(axis=0))
+            equal = np.maximum(np.sum(list(counts), axis=0), 1)
+        share = (self.size - (last < top.T).sum(axis=0)) / equal
+        batch, begin = self.batch[draws], 0
+        change = np.flatnonzero(np.diff(batch, prepend=-1))
+        work = partial(self._probabilities, last, following, share)
+        for probability in self._each(draws, kept, work):
+            items = slice(begin, begin + probability.shape[1])
+            self.sums[0, items] += probability.sum(axis=0)
+            self.sums[1, items] += (probability * probability).sum(axis=0)
+            self.over_items[draws] += probability.sum(axis=1)
+            self.by_batch[batch[change], items] += np.add.reduceat(probability, change, axis=0)
+            begin = items.stop
+            shown.advance(probability.size)
 
-    def _probabilities(self, border: "_Border", tile: Tile) -> Floats:
-        """P(theta > k-th largest of the others) in each draw, (draws, items)."""
-        drawn, first, second = tile
-        last = border.last[:, None]
-        others = np.where(drawn >= last, border.next[:, None], last)
-        found = self.items.family.above_drawn(others, first, second)
-        tied = border.last == border.next
-        own, share = drawn[tied], border.share[tied, None]
-        found[tied] = np.where(own > last[tied], 1.0, (own == last[tied]) * share)
-        return found
+    def _probabilities(self, last: Floats, following: Floats, share: Floats, tile: Tile) -> Floats:
+        """P(theta > k-th largest of the others) in each draw, (draws, items).
 
-    def _add(self, found: Floats, at: slice, draws: slice) -> None:
-        self.sums[0, at] += found.sum(axis=0)
-        self.sums[1, at] += (found * found).sum(axis=0)
-        self.over_items[draws] += found.sum(axis=1)
-        batch = self.batch_of[draws]
-        first = np.flatnonzero(np.diff(batch, prepend=-1))
-        self.batches[batch[first], at] += np.add.reduceat(found, first, axis=0)
-
-    def _answer(self) -> tuple[Floats, Floats]:
-        """Means over draws, minus their regression on the sum over items, which should be k."""
-        number = len(self.curves)
-        mean = self.sums[0] / number
-        variance = np.maximum(self.sums[1] / number - mean**2, 0.0) * number / (number - 1)
-        slope = np.zeros(len(mean))
-        total = self.over_items.mean()
-        share = np.bincount(self.batch_of)[:, None]
-        away = np.bincount(self.batch_of, self.over_items)[:, None] - share * total
-        scatter = float((away**2).sum())
-        if len(self.batches) >= _FEWEST and scatter > 1e-20 * number * total**2:
-            slope = (away * (self.batches - share * mean)).sum(axis=0) / scatter
-        explained = slope**2 * self.over_items.var(ddof=1)
-        left = np.maximum(variance - explained, variance / len(self.batches))
-        probability = np.clip(mean - slope * (total - self.size), 0.0, 1.0)
-        return probability, np.sqrt(left / number)
-
-
-class _Border(NamedTuple):
-    """Where the top ends in each draw, (draws,) each."""
-
-    last: Floats  # the k-th largest theta
-    next: Floats  # and the one after it
-    share: Floats  # where the two are equal: the part of the top left to each that equals the k-th
+        In each draw `last` is the k-th largest theta and `following` the next; where these are
+        equal, each theta that equals them gets a `share`.
+        """
+        others = np.where(tile.drawn >= last[:, None], following[:, None], last[:, None])
+        probability = self.items.family.above_drawn(others, tile.first, tile.second)
+        tied = last == following
+        drawn, border = tile.drawn[tied], last[tied, None]
+        probability[tied] = np.where(drawn > border, 1.0, (drawn == border) * share[tied, None])
+        return probability
 
 
 def _largest(values: Floats, number: int) -> Floats:

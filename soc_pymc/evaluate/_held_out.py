@@ -1,4 +1,4 @@
-"""How well outcomes held out from every item are predicted, as in the paper's Section 5.1."""
+"""`held_out`: predictions of outcomes held out from every item, as in the paper's Section 5.1."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -12,29 +12,21 @@ from .._lib.arguments import SEED, A, Whole, checked, shown
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError, ItemsError
 from .._lib.progress import phase
+from ..checks.batches import in_batches
 from ..checks.comparison import warn_of_clusters
-from ..checks.predictive import (
-    LEAST,
-    SlicePit,
-    equal_parts,
-    in_batches,
-    large_sizes,
-    pit_dataset,
-    randomised_pit,
-    slice_pit,
-)
+from ..checks.pit import SlicePit, pit_dataset, slice_pits
 from ..checks.results import PROB, Result, result_table, with_verdicts
+from ..checks.slices import ALL, LEAST, equal_parts, large_sizes
 from ..data.items import Items
 from ..families.outcomes import OUTCOMES, Outcome
 from ..inference.results import Fit, named_fits
 from ..posterior.extrapolation import warn_of_extrapolation
-from ..posterior.interface import Columns, Posterior
+from ..posterior.interface import Columns
 from ..posterior.item_columns import frame_columns
 from ..posterior.predictive import posterior_of
 from .baselines import BASELINES, fit_baselines
 from .splitting import Split, stream
 
-_ALL = "all items"
 _CHUNK = 100_000  # items whose predictive distribution is evaluated between reports of progress
 _EXPOSED = 25.0  # exposure in the test part that says something of an item (the paper's)
 
@@ -60,13 +52,12 @@ def held_out(
     ----------
     fits, split
         A fit to statistics of ``split.train``, or several by name; and what `split_items` returned.
-        Terms in groups and exposure are taken at each item's own.
     baselines
         First-order methods to fit to ``split.train``: ``"constant"``, ``"isotonic"``, ``"platt"``
         (a straight line on the scale of the scores) and ``"spline"``.
     over
-        What gains are over: ``"t"``, or one of the baselines where t is no estimate of theta (not
-        in its unit, negative where theta is a rate); t itself is then left out.
+        The estimate that gains are over: ``"t"``, or one of the baselines where t is no estimate of
+        theta (in another unit, or negative where theta is a rate); t itself is then left out.
     bins
         Bins of the score, with equal numbers of items; fewer where scores are tied.
     seed, progress
@@ -82,20 +73,18 @@ def held_out(
         interval over items. And for each fit ``PIT``, of all items and, of counts, of those with an
         exposure of at least 25 in the test part: the largest difference from the uniform cdf.
 
-        ``data`` is an `xarray.DataTree`. Group ``gain``, with dims (estimator, bin), bin -1 being
-        all items: ``gain`` in nats, its ``standard_error``, ``gain_percent``, ``gain_percent_se``,
-        ``log_likelihood``; by bin ``score``, ``items`` and the held-out ``exposure`` and ``events``
-        (of values ``precision``, the sum of 1 / noise_sd^2). Standard errors of a single item are
-        NaN, and percentages of a likelihood of 0. Group ``pit``, with dims (fit, slice, u): ECDFs
-        of the PIT minus the uniform cdf, ``randomised`` and ``averaged`` over the randomisation.
+        ``data`` is an `xarray.DataTree`. Group ``gain`` has the gains by estimator and bin (-1
+        being all items) in nats and percent with standard errors, ``log_likelihood``, and by bin
+        ``score``, ``items`` and the held-out ``exposure`` and ``events`` (of values ``precision``,
+        the sum of 1 / noise_sd^2). Group ``pit`` has, by fit and slice, ECDFs of the PIT minus the
+        uniform cdf, ``randomised`` and ``averaged`` over the randomisation.
 
     Raises
     ------
-    ItemsError
+    ItemsError, FitError
         If the two parts do not have the same rows, or are not of the fits' kind; of counts, if
-        gains are over a score that is no rate: negative, or 0 where there are held-out events.
-    FitError
-        If there is no fit, no such baseline, `over` is none of them, or `bins` is not positive.
+        gains are over a score that is no rate: negative, or 0 where there are held-out events. If
+        there is no fit, no such baseline, `over` is none of them, or `bins` is not positive.
 
     Warns
     -----
@@ -112,73 +101,73 @@ def held_out(
     >>> found.table["what"].unique()[-2:].tolist()
     ['% gain of Gamma: E(theta | t, y)', 'PIT of Gamma']
     """
-    named = named_fits(fits, "fit")
+    by_name = named_fits(fits, "fit")
     if not isinstance(baselines, list | tuple):
         raise FitError(f"baselines={shown(baselines)} must be a list of names, such as ('platt',)")
     if not isinstance(over, str) or over not in ("t", *baselines):
         raise FitError(f"over={shown(over)} must be 't' or one of baselines={tuple(baselines)}")
     _check_rows(split)
-    warn_of_clusters(named, split.test, "standard errors")
+    warn_of_clusters(by_name, split.test, "standard errors")
     outcome = OUTCOMES[split.train.kind]
     if over == "t":
         _check_scores(split.test, outcome)
     train = _frame(split.train)
     score = train["score"].to_numpy(dtype=float)
-    bin_of = equal_parts(score, bins)
     estimates = {over: score}  # gains are over the first
     with phase("baselines", enabled=progress):
-        for name, fitted in fit_baselines(baselines, train, outcome).items():
-            estimates[name] = fitted(score)
-    pits = {}
-    for name, fit in named.items():
-        before = "" if isinstance(fits, Fit) else f"{name}: "
-        given_t, given_y, pits[name] = _judged(fit, name, split, seed, progress)
-        estimates |= {f"{before}E(theta | t)": given_t, f"{before}E(theta | t, y)": given_y}
-    gains = _gains(estimates, _frame(split.test), bin_of, outcome)
+        for name, predict in fit_baselines(baselines, train, outcome).items():
+            estimates[name] = predict(score)
+    pits: dict[str, dict[str, SlicePit]] = {}
+    single = isinstance(fits, Fit)
+    for name, fit in by_name.items():
+        prefix = "" if single else f"{name}: "
+        means, pits[name] = _judged(fit, name, split, seed, progress)
+        estimates |= {prefix + title: mean for title, mean in means.items()}
+    gains = _gains(estimates, _frame(split.test), equal_parts(score, bins), outcome)
     ecdfs = xr.concat([pit_dataset(pit) for pit in pits.values()], "fit")
     groups = {"gain": gains, "pit": ecdfs.assign_coords(fit=list(pits))}
-    single = isinstance(fits, Fit)
     rows = [
-        {"what": "PIT" if single else f"PIT of {name}", "where": where, "n": part.n_items}
-        | {"value": part.test.distance, "p": part.test.p_value, "verdict": ""}
-        for name, pit in pits.items()
-        for where, part in pit.items()
+        {"what": "PIT" if single else f"PIT of {name}", "where": where, "n": pit.n_items}
+        | {"value": pit.distance, "p": pit.p_value, "verdict": ""}
+        for name, slices in pits.items()
+        for where, pit in slices.items()
     ]
     gain_rows = list(_gain_table(gains))
-    overall = [row for row in gain_rows if row["where"] == _ALL]
-    by_bin = [row for row in gain_rows if row["where"] != _ALL]
-    table = result_table([*overall, *rows, *by_bin])
-    best = gains["gain"].sel(bin=-1).isel(estimator=slice(1, None))
-    best = best.isel(estimator=int(np.nanargmax(best.to_numpy())))
-    error = float(gains["standard_error"].sel(bin=-1, estimator=best["estimator"]))
+    overall = [row for row in gain_rows if row["where"] == ALL]
+    by_bin = [row for row in gain_rows if row["where"] != ALL]
+    table = with_verdicts(result_table([*overall, *rows, *by_bin]))
+    total = gains.sel(bin=-1).isel(estimator=slice(1, None))
+    best = total.isel(estimator=int(np.nanargmax(total["gain"].to_numpy())))
     advice = (
-        f"The largest gain over {over} is that of {best['estimator'].item()}: {float(best):,.1f} "
-        f"nats, standard error {error:,.1f}.",
+        f"The largest gain over {over} is that of {best['estimator'].item()}: "
+        f"{float(best['gain']):,.1f} nats, standard error {float(best['standard_error']):,.1f}.",
     )
     title = f"held_out: {len(score):,} items, gains over {over}"
-    return Result(with_verdicts(table), xr.DataTree.from_dict(groups), advice, title)
+    return Result(table, xr.DataTree.from_dict(groups), advice, title)
 
 
 def _judged(
     fit: Fit, name: str, split: Split, seed: int, progress: bool | None
-) -> tuple[Floats, Floats, dict[str, SlicePit]]:
-    """E(theta | t) and E(theta | t, y) of one fit, each (n,), and its PIT by slice."""
+) -> tuple[dict[str, Floats], dict[str, SlicePit]]:
+    """Posterior means of one fit by title, each (n,), and its PIT by slice."""
     posterior = posterior_of(fit)
-    own, further = (frame_columns(fit, posterior, part) for part in (split.train, split.test))
-    warn_of_extrapolation(fit, own["score"])
+    observed, size = posterior.outcome.observed, posterior.outcome.size
+    train, test = (frame_columns(fit, posterior, part) for part in (split.train, split.test))
+    warn_of_extrapolation(fit, train["score"])
     score = posterior.scorer(())
     with phase(f"posteriors of {name}", enabled=progress):
-        observed = posterior.outcome.observed
-        given_t = score({role: x for role, x in own.items() if role != observed})[0]
-        given_y = score(own)[0]
-    below, upto = _further_cdf_interval(posterior, own, further, progress)
-    pit = randomised_pit(below, upto, stream(seed, "PIT"))
-    size = further[posterior.outcome.size]
-    masks = {_ALL: np.ones(len(size), dtype=bool)}
-    masks |= large_sizes(posterior.outcome, size, _EXPOSED)
-    least = min(LEAST, len(size))  # no test on fewer items says anything
-    kept = {where: mask for where, mask in masks.items() if mask.sum() >= least}
-    return given_t, given_y, {k: slice_pit(below, upto, pit, mask) for k, mask in kept.items()}
+        before = {role: values for role, values in train.items() if role != observed}
+        means = {"E(theta | t)": score(before)[0], "E(theta | t, y)": score(train)[0]}
+
+    def ends(part: Columns) -> tuple[Floats, Floats]:
+        return posterior.further_cdf_interval(part, part["new"], part["new_size"])
+
+    pairs = {**train, "new": test[observed], "new_size": test[size]}
+    intervals = in_batches("predictive distribution", pairs, _CHUNK, progress, ends)
+    n = np.ones(len(train["score"]), dtype=np.int64)
+    masks = dict([(ALL, n > 0), *large_sizes(posterior.outcome, test[size], _EXPOSED)])
+    masks = {where: mask for where, mask in masks.items() if mask.sum() >= min(LEAST, len(n))}
+    return means, slice_pits(intervals, n, masks, stream(seed, "PIT"))
 
 
 def _check_rows(split: Split) -> None:
@@ -211,23 +200,6 @@ def _frame(items: Items) -> pd.DataFrame:
     return frame.rename(columns={name: role for role, name in items.roles.items()})
 
 
-# --- predictive distributions --------------------------------------------------------------------
-
-
-def _further_cdf_interval(
-    posterior: Posterior, own: Columns, further: Columns, progress: bool | None
-) -> tuple[Floats, Floats]:
-    """P(Y' < y') and P(Y' <= y') of the held-out outcomes, each (n,)."""
-    new, new_size = (further[c] for c in (posterior.outcome.observed, posterior.outcome.size))
-
-    def ends(part: Columns) -> tuple[Floats, Floats]:
-        return posterior.further_cdf_interval(part, part["new"], part["new_size"])
-
-    columns = {**own, "new": new, "new_size": new_size}
-    below, upto = in_batches("predictive distribution", columns, _CHUNK, progress, ends)
-    return below, upto
-
-
 # --- gains ---------------------------------------------------------------------------------------
 
 
@@ -238,27 +210,28 @@ def _gains(
     names = ("score", outcome.observed, outcome.size)
     score, y, size = (test[name].to_numpy(dtype=float) for name in names)
     forms = outcome.forms
-    likelihood = {k: forms.log_likelihood(y, size, theta) for k, theta in estimates.items()}
-    base = forms.loss(y, size, next(iter(estimates.values())))
-    first = next(iter(likelihood.values()))
+    likelihood = [forms.log_likelihood(y, size, theta) for theta in estimates.values()]
+    loss = forms.loss(y, size, next(iter(estimates.values())))
     order, ends = np.argsort(bin_of, kind="stable"), np.cumsum(np.bincount(bin_of))
     slices = [np.arange(len(bin_of)), *np.split(order, ends[:-1])]
     rows = [
-        _gain((own - first)[at], base[at]) | {"log_likelihood": float(own[at].sum())}
-        for own in likelihood.values()
-        for at in slices
+        _gain((each - likelihood[0])[rows], loss[rows])
+        | {"log_likelihood": float(each[rows].sum())}
+        for each in likelihood
+        for rows in slices
     ]
     numbers = {
         name: (("estimator", "bin"), np.reshape([row[name] for row in rows], (-1, len(slices))))
         for name in rows[0]
     }
-    sums = {
-        name: [float(x[at].sum()) for at in slices]
-        for name, x in forms.held_out_sums(y, size).items()
+    by_bin = {
+        "score": [score[rows].mean() for rows in slices],
+        "items": [len(rows) for rows in slices],
     }
-    known = {"score": [score[at].mean() for at in slices], "items": list(map(len, slices)), **sums}
-    coords = {"estimator": list(likelihood), "bin": np.arange(len(slices)) - 1}
-    return xr.Dataset(numbers | {name: ("bin", x) for name, x in known.items()}, coords)
+    for name, values in forms.held_out_sums(y, size).items():
+        by_bin[name] = [float(values[rows].sum()) for rows in slices]
+    coords = {"estimator": list(estimates), "bin": np.arange(len(slices)) - 1}
+    return xr.Dataset(numbers | {name: ("bin", x) for name, x in by_bin.items()}, coords)
 
 
 def _gain_table(gains: xr.Dataset) -> Iterator[dict[str, Any]]:
@@ -266,7 +239,7 @@ def _gain_table(gains: xr.Dataset) -> Iterator[dict[str, Any]]:
     half = float(special.ndtri((1 + PROB) / 2)) * gains["gain_percent_se"]
     percent = gains["gain_percent"]
     ends = {"value": percent, "low": percent - half, "high": percent + half}
-    where = [_ALL, *(f"score {score:.4g}" for score in gains["score"].to_numpy()[1:])]
+    where = [ALL, *(f"score {score:.4g}" for score in gains["score"].to_numpy()[1:])]
     for name in gains["estimator"].to_numpy()[1:]:
         numbers = {end: x.sel(estimator=name).to_numpy() for end, x in ends.items()}
         for k, slice_name in enumerate(where):

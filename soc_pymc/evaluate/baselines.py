@@ -58,8 +58,8 @@ def fit_baselines(
     if not (weight > 0).any():
         raise ItemsError(f"all {len(frame):,} exposures are 0, which calibrate nothing")
     scale = outcome.theta if outcome.theta.holds(score).all() else LINEAR
-    distinct, at = np.unique(score[weight > 0], return_inverse=True)
-    sums = [np.bincount(at, x[weight > 0]) for x in (weight, total)]
+    distinct, place = np.unique(score[weight > 0], return_inverse=True)
+    sums = [np.bincount(place, x[weight > 0]) for x in (weight, total)]
     cells = _Cells(scale.position(distinct), sums[0], sums[1] / sums[0], outcome)
 
     def of_scores(predict: Predict) -> Callable[[Floats], Floats]:
@@ -76,13 +76,13 @@ def _constant(cells: _Cells) -> Predict:
 def _isotonic(cells: _Cells) -> Predict:
     from scipy.optimize import isotonic_regression
 
-    found = isotonic_regression(cells.mean, weights=cells.weight)
-    level, first, last = found.x.copy(), int(found.blocks[1]), int(found.blocks[-2])
-    # only the first stretch can be without events, and the last without failures
-    low, high = cells.average(0, first), cells.average(last)
-    level[:first] = np.min([low, *level[first : first + 1]])
-    level[last:] = np.max([high, *level[max(last - 1, 0) : last]])
-    return lambda position: np.interp(position, cells.position, level)
+    fitted = isotonic_regression(cells.mean, weights=cells.weight)
+    rate, low_end, high_end = fitted.x.copy(), int(fitted.blocks[1]), int(fitted.blocks[-2])
+    # only the lowest stretch can be without events, and the highest without failures
+    low, high = cells.average(0, low_end), cells.average(high_end)
+    rate[:low_end] = np.min([low, *rate[low_end : low_end + 1]])
+    rate[high_end:] = np.max([high, *rate[max(high_end - 1, 0) : high_end]])
+    return lambda position: np.interp(position, cells.position, rate)
 
 
 def _platt(cells: _Cells) -> Predict:
@@ -119,8 +119,8 @@ def _regression(cells: _Cells, features: Any, ridge: float) -> Predict:
     unit = average if cells.outcome.theta is LOG else 1.0
     weight = cells.weight * unit
     model = cells.outcome.forms.regressor(ridge / weight.sum())
-    at = features.fit_transform(cells.position[:, None])
-    model.fit(at, cells.mean / unit, sample_weight=weight)
+    design = features.fit_transform(cells.position[:, None])
+    model.fit(design, cells.mean / unit, sample_weight=weight)
 
     def predict(position: Floats) -> Floats:
         return unit * np.asarray(model.predict(features.transform(position[:, None])), dtype=float)

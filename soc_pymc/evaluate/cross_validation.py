@@ -9,7 +9,8 @@ from .._lib.arguments import A, checked
 from .._lib.errors import FitError, StatisticsError
 from .._lib.threads import one_blas_thread
 from .._model.rows import rows_of
-from ..checks.trust import OK, words_of
+from ..checks.results import OK
+from ..checks.trust import status_reasons
 from ..data.statistics import Statistics
 from ..families.family import family_of_kind, reads_joint
 from ..families.priors import SinglePrior
@@ -74,11 +75,10 @@ def cross_validate(
             continue
         others = fit(stats.without_fold(fold), prior, method, progress=progress)
         elpd = _log_density(others, held)
-        trust = "; ".join(words for _, words in words_of(others.status)) or OK
-        per_item = elpd / held.n_items
-        rows.append((fold, held.n_items, elpd, per_item, others.status.converged, trust))
-    columns = ["fold", "items", "elpd", "per_item", "converged", "trust"]
-    return pd.DataFrame(rows, columns=columns).set_index("fold")
+        trust = "; ".join(status_reasons(others.status).values()) or OK
+        row = {"fold": fold, "items": held.n_items, "elpd": elpd, "per_item": elpd / held.n_items}
+        rows.append(row | {"converged": others.status.converged, "trust": trust})
+    return pd.DataFrame(rows).set_index("fold")
 
 
 def _check_prior(prior: Any) -> None:
@@ -98,9 +98,9 @@ def _log_density(fit: Fit, stats: Statistics) -> float:
     """Log density of all outcomes at the posterior means of the curves, of every group's bins."""
     bins = bin_scores_of(fit, posterior_of(fit), stats)
     rows, data = rows_of(stats, family_of_kind(stats.kind), grouped=bool(stats.groups))
-    at = bins.place(rows.group, rows.bin)
+    place = bins.place(rows.group, rows.bin)
     labels = np.array(stats.groups or [None], dtype=object)
     curves = curves_at(fit, bins.score, labels[bins.group], None)
-    first, second = (draws.mean(axis=0)[at][None] for draws in curves)
-    data = data.with_spread(bins.spread[at])
+    first, second = (draws.mean(axis=0)[place][None] for draws in curves)
+    data = data.with_spread(bins.spread[place])
     return float(data.values(first, second).sum())

@@ -20,6 +20,7 @@ from ..inference.methods import NUTS
 from ..inference.results import FIT, PARETO_K, Fit
 from ..inference.variational import importance
 from ..posterior.calibration import calibration_curves
+from ..quantities.support import SHARES, score_quantiles
 from ..quantities.variance import r_squared
 
 COMPONENTS = ("prior", "likelihood")
@@ -29,7 +30,6 @@ FINE, CONFLICT, DOMINATES, UNSURE = (
     "fine", "prior-data conflict", "prior dominates", "too few draws",
 )  # fmt: skip
 
-_SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)  # of the items, below the default scores
 _ALPHAS = (0.99, 1.01)  # of which the sensitivity is a difference quotient
 _FEWEST = 100  # draws
 _RESAMPLES, _BLOCK = 50, 20  # of the bootstrap; draws of a chain in a block
@@ -55,7 +55,7 @@ def sensitivity(
     model: Model | None = None,
     progress: bool | None = None,
 ) -> Result:
-    """Say how much the curves and R^2 depend on the prior, by power-scaling.
+    """Measure how much the curves and R^2 depend on the prior, by power-scaling.
 
     The prior, or the likelihood, is raised to the powers 0.99 and 1.01. The sensitivity is the
     change of a quantity's posterior: the cumulative Jensen-Shannon distance for each doubling of
@@ -80,14 +80,13 @@ def sensitivity(
     Returns
     -------
     Result
-        Its ``table`` has ArviZ's power-scaling sensitivities (no unit) to the ``prior`` and the
+        Its ``table`` has ArviZ's power-scaling sensitivities to the ``prior`` and the
         ``likelihood``, of E(theta | t) and log Var(theta | t) at each score and of R^2. ``low`` and
         ``high`` are without and with what finite numbers of draws add (twice, for the prior). The
         ``verdict`` on the prior is ``"ok"`` below 0.05, ``"fail"`` where prior and likelihood both
         reach it, a conflict, and ``"warn"`` where the prior alone does, or a sensitivity reaches
-        0.05 only by its error. ``advice`` says what to do. ``data`` is an `xarray.DataTree` for
-        ArviZ's own functions, such as ``arviz.psense_summary``: groups ``posterior`` with the draws
-        of these quantities, ``log_prior`` and ``log_likelihood``, all with dims (chain, draw).
+        0.05 only by its error. ``data`` is an `xarray.DataTree` for ArviZ's own functions, such as
+        ``arviz.psense_summary``: ``posterior``, ``log_prior`` and ``log_likelihood``.
 
     Raises
     ------
@@ -97,20 +96,13 @@ def sensitivity(
 
     Notes
     -----
-    In a hierarchical model only the priors of top-level parameters should be scaled. Here these are
-    the levels and slopes of the curves (of a mixture the lines of its log weights), the scales tau
-    of all penalised terms, of groups and of bin effects, and what the user added without a parent.
-    The coefficients N(0, tau^2) given tau are not scaled: to raise N(0, tau^2) to a power is to
-    change what tau means, and the number of knots would count as strength of the prior. So a spline
-    is as smooth as before where tau is, and what is scaled is the knowledge about tau.
+    Of the hierarchical model only priors of top-level parameters are scaled: the levels and slopes
+    of the curves (of a mixture the lines of its log weights), the scales tau of all penalised
+    terms, of groups and of bin effects, and what the user added without a parent. To raise the
+    coefficients' N(0, tau^2) to a power would change what tau means.
 
-    All kept draws have equal weights. Draws by `soc.VI` whose approximation was off are already
-    resampled by their importance weights; of a fit that did not converge they are not those of the
-    posterior, and ``advice`` says so. A monotone curve is the projection of its reweighted draws.
-    ``log_variance`` is on the log scale because its posterior is closer to normal there.
-
-    R^2 is `quantities.r_squared` over the fit's own items. Fits of labels have curves of the mean
-    alone.
+    All kept draws have equal weights: draws by `soc.VI` are resampled by their importance weights
+    where the approximation was off. Fits of labels have curves of the mean alone.
 
     References
     ----------
@@ -125,16 +117,16 @@ def sensitivity(
     >>> soc.sensitivity(fit, stats, [0.014]).table["verdict"][0]
     'fail'
     """
-    draws = fit.data["posterior"].sizes
+    sizes = fit.data["posterior"].sizes
     if fit.one_draw:
         raise FitError(
             "soc.sensitivity reweights draws, and this fit has only one: fit with soc.VI() or "
             "soc.NUTS()"
         )
-    if draws["chain"] * draws["draw"] < _FEWEST:
-        number = draws["chain"] * draws["draw"]
+    if (number := sizes["chain"] * sizes["draw"]) < _FEWEST:
         raise FitError(f"{number} draws are too few to reweight: fit with soc.VI(draws=1000)")
-    curves = calibration_curves(fit, _middle(fit) if score is None else score, group, exposure)
+    scores = score_quantiles(fit, SHARES) if score is None else score
+    curves = calibration_curves(fit, scores, group, exposure)
     quantities = curves[["mean", "log_variance"] if not fit.mean_only else ["mean"]]
     with phase("sensitivity: densities of the draws", enabled=progress):
         prior, likelihood = draw_densities(fit, stats, model)
@@ -154,16 +146,6 @@ def sensitivity(
     return Result(table, tree, _advice(fit, diagnoses, log_densities), title)
 
 
-def _middle(fit: Fit) -> Floats:
-    """Scores below which given shares of the items lie."""
-    bins = fit.data["constant_data"]
-    score, n = bins["score"].to_numpy(), bins["n_items"].to_numpy().astype(float)
-    order = np.argsort(score)
-    middle = (np.cumsum(n[order]) - 0.5 * n[order]) / n.sum()
-    at = np.searchsorted(middle, _SHARES).clip(0, len(score) - 1)
-    return np.unique(score[order][at])
-
-
 def scaled_weights(log_density: Floats, alpha: float) -> tuple[Floats, float]:
     """Weights of draws where a density is raised to a power, with their Pareto k."""
     weight, k, _ = importance((alpha - 1.0) * log_density.ravel())
@@ -173,28 +155,27 @@ def scaled_weights(log_density: Floats, alpha: float) -> tuple[Floats, float]:
 # --- the table -----------------------------------------------------------------------------------
 
 
-def rows_of(quantities: xr.Dataset) -> list[tuple[str, float, Floats]]:
-    """Name, score (or NaN) and draws (chain, draw) of every quantity."""
-    found = []
+def _rows(quantities: xr.Dataset) -> tuple[list[str], list[str], Floats]:
+    """Quantities, where they are, and their draws, (rows, chain, draw)."""
+    names: list[str] = []
+    where, draws = [], []
     for name, values in quantities.data_vars.items():
-        if "score" in values.dims:
-            every = values.transpose("score", "chain", "draw").to_numpy()
-            found += [(str(name), t, x) for t, x in zip(values["score"].values, every, strict=True)]
-        else:
-            found.append((str(name), np.nan, values.to_numpy()))
-    return found
+        title = _NAMES[str(name)]
+        if "score" not in values.dims:
+            values = values.expand_dims("score")
+        every = values.transpose("score", "chain", "draw").to_numpy()
+        of_scores = "score" in values.coords
+        where += [f"{title} at {t:.4g}" for t in values["score"].values] if of_scores else [title]
+        names += [title] * len(every)
+        draws.append(every)
+    return names, where, np.concatenate(draws)
 
 
 def _table(
     fit: Fit, quantities: xr.Dataset, log_densities: dict[str, Floats]
 ) -> tuple[pd.DataFrame, pd.Series]:
     """Sensitivities of all quantities with their errors, and diagnoses by quantity."""
-    rows = rows_of(quantities)
-    draws = np.stack([values for _, _, values in rows])
-    where = [
-        _NAMES[name] if np.isnan(score) else f"{_NAMES[name]} at {score:.4g}"
-        for name, score, _ in rows
-    ]
+    names, where, draws = _rows(quantities)
     blocks = _blocks(fit, log_densities["likelihood"])
     parts = []
     for name, densities in log_densities.items():
@@ -210,7 +191,7 @@ def _table(
     diagnosis = np.select([~high[0], ~known, sure[1]], [FINE, UNSURE, CONFLICT], DOMINATES)
     prior["verdict"] = [_VERDICTS[name] for name in diagnosis]
     table = result_table(pd.concat([prior, likelihood.assign(verdict=None)], ignore_index=True))
-    return table, pd.Series(diagnosis, [_NAMES[name] for name, _, _ in rows])
+    return table, pd.Series(diagnosis, names)
 
 
 def _sensitivities(draws: Floats, log_density: Floats) -> Floats:
@@ -232,49 +213,44 @@ def _blocks(fit: Fit, log_density: Floats) -> list[Ints]:
     return np.split(order, np.flatnonzero(np.diff(number[order])) + 1)
 
 
-def _errors(draws: Floats, log_density: Floats, found: Floats, blocks: list[Ints]) -> Floats:
-    """What the draws' noise adds to sensitivities, by a bootstrap of blocks of draws.
+def _errors(draws: Floats, log_density: Floats, value: Floats, blocks: list[Ints]) -> Floats:
+    """Errors of sensitivities by the noise of the draws, by a bootstrap of blocks of draws.
 
     Noise adds to a distance, because squares of both add up; and it makes the distance vary.
     """
     rng = np.random.default_rng(0)
     flat, log_flat = draws.reshape(len(draws), 1, -1), log_density.reshape(1, -1)
-    again = []
+    resampled = []
     for _ in range(_RESAMPLES):
         chosen = rng.integers(len(blocks), size=len(blocks))
-        at = np.concatenate([blocks[k] for k in chosen])
-        again.append(_sensitivities(flat[:, :, at], log_flat[:, at]))
-    added = np.mean(np.square(again), axis=0) - found**2
-    return np.sqrt(np.maximum(added, np.mean((again - found) ** 2, axis=0)))
+        rows = np.concatenate([blocks[k] for k in chosen])
+        resampled.append(_sensitivities(flat[:, :, rows], log_flat[:, rows]))
+    added = np.mean(np.square(resampled), axis=0) - value**2
+    return np.sqrt(np.maximum(added, np.mean((resampled - value) ** 2, axis=0)))
 
 
 _MEANINGS = {
-    CONFLICT: (
-        "prior and data disagree on {}: check the prior, or widen it by soc.Spline(level=, slope=, "
-        "wiggle=)"
-    ),
-    DOMINATES: "the data say little of {}, where the prior decides: report that, or get more data",
-    UNSURE: "draws are too few to tell whether {} depends on the prior: fit with {more}",
+    CONFLICT: "Prior and data disagree on {}: check the prior, or widen it by "
+    "soc.Spline(level=, slope=, wiggle=).",
+    DOMINATES: "The data say little of {}, where the prior decides: report that, or get more data.",
+    UNSURE: "Draws are too few to tell whether {} depends on the prior: fit with {more}.",
 }
 
 
 def _advice(fit: Fit, diagnoses: pd.Series, log_densities: dict[str, Floats]) -> tuple[str, ...]:
-    found = []
+    sentences = []
     if not fit.status.converged:
-        found.append(f"The fit did not converge, so this may be wrong: {fit.status.reason}.")
-    ks = [scaled_weights(x, alpha)[1] for x in log_densities.values() for alpha in _ALPHAS]
-    if not max(ks) <= PARETO_K:
-        found.append(
-            f"Pareto k of the weights is {max(ks):.2f}, above {PARETO_K}: these numbers are not "
-            "reliable."
+        sentences.append(f"The fit did not converge, so this may be wrong: {fit.status.reason}.")
+    k = max(scaled_weights(x, alpha)[1] for x in log_densities.values() for alpha in _ALPHAS)
+    if not k <= PARETO_K:
+        sentences.append(
+            f"Pareto k of the weights is {k:.2f}, above {PARETO_K}: these numbers are not reliable."
         )
     sizes = fit.data["posterior"].sizes
-    each = sizes["draw"] if isinstance(fit.method, NUTS) else sizes["chain"] * sizes["draw"]
-    number = 4 * each
-    more = f"soc.{type(fit.method).__name__}(draws={number})"
+    draws = sizes["draw"] if isinstance(fit.method, NUTS) else sizes["chain"] * sizes["draw"]
+    more = f"soc.{type(fit.method).__name__}(draws={4 * draws})"
     for diagnosis, meaning in _MEANINGS.items():
         names = diagnoses.index[diagnoses == diagnosis]
         if len(names):
-            sentence = meaning.format(", ".join(dict.fromkeys(names)), more=more)
-            found.append(f"{sentence[0].upper()}{sentence[1:]}.")
-    return tuple(found) or ("No result here depends on the prior.",)
+            sentences.append(meaning.format(", ".join(dict.fromkeys(names)), more=more))
+    return tuple(sentences) or ("No result here depends on the prior.",)

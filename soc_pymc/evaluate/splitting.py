@@ -83,8 +83,8 @@ def split_items(items: Items, fraction: float = 0.1, seed: int = 0) -> Split:
     y, size = (frame[name].to_numpy(dtype=float) for name in names)
     held = outcome.forms.thinned(y, size, fraction, stream(seed, "thinning"))
     rest = outcome.forms.remainder(y, size, held, fraction)
-    kept = ("score", "cluster", *names)
-    roles = arguments_of({r: r for r in items.roles if r in kept or is_group(r)})
+    columns = ("score", "cluster", *names)
+    roles = arguments_of({r: r for r in items.roles if r in columns or is_group(r)})
     parts = (frame.assign(**dict(zip(names, part, strict=True))) for part in (rest, held))
     return Split(*(type(items)(part, **roles) for part in parts))
 

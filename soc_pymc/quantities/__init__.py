@@ -1,4 +1,4 @@
-"""What a fit says overall, as posteriors: how good the score is, and how much outcomes add to it.
+"""Quantities of a fit as posteriors: how good the score is, and how much outcomes add to it.
 
 All are functionals of the fitted prior and the items' scores and exposures, evaluated for every
 draw of the curves, with the items at hand as the population.

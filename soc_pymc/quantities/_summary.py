@@ -8,28 +8,24 @@ import pandas as pd
 from ..families.family import family_of
 from ..inference.results import Fit
 from ..posterior.calibration import calibration_curves
+from .support import SHARES, score_quantiles
 from .variance import r_squared
 
-_SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)  # of the items, at whose scores curves are shown
 _BAND = (0.05, 0.5, 0.95)
 _COLUMNS = ("quantity", "score", "lower", "median", "upper")
 
 
 def summary(fit: Fit) -> pd.DataFrame:
     """`Fit.summary`."""
-    bins = fit.data["constant_data"]
-    order = np.argsort(bins["score"].to_numpy())
-    score, items = (bins[name].to_numpy()[order] for name in ("score", "n_items"))
-    share = (np.cumsum(items) - 0.5 * items) / items.sum()
-    at = np.unique(score[np.searchsorted(share, _SHARES).clip(max=len(score) - 1)])
-    curves = calibration_curves(fit, at)
+    scores = score_quantiles(fit, SHARES)
+    curves = calibration_curves(fit, scores)
     shown = {"E(theta | t)": curves["mean"]}
     if not fit.mean_only:
         shown["sd(theta | t)"] = curves["variance"] ** 0.5
     rows: list[tuple[Any, ...]] = [
         (name, t, *np.quantile(values.sel(score=t), _BAND))
         for name, values in shown.items()
-        for t in at
+        for t in scores
     ]
     single: dict[str, Any] = {}
     if not (fit.mean_only or fit.groups):  # with groups it needs statistics
@@ -38,7 +34,7 @@ def summary(fit: Fit) -> pd.DataFrame:
     for name in family_of(fit.prior).curves:
         if f"{name}_wiggle_sd" in posterior:
             single[f"{name}: sd about a line"] = posterior[f"{name}_wiggle_sd"]
-    rows += [(name, np.nan, *np.quantile(own, _BAND)) for name, own in single.items()]
+    rows += [(name, np.nan, *np.quantile(draws, _BAND)) for name, draws in single.items()]
     if fit.status.pareto_k is not None:
         rows.append(("Pareto k (at most 0.7)", np.nan, np.nan, fit.status.pareto_k, np.nan))
     return pd.DataFrame(rows, columns=list(_COLUMNS))

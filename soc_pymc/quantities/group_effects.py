@@ -1,4 +1,4 @@
-"""Which levels of the groups are off at equal score, and how many would seem so by chance."""
+"""`group_effects`: levels that are off at equal score, and how many would seem so by chance."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,8 +11,9 @@ from .._lib.arguments import PROBABILITY, A, checked
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
 from ..checks._check import FIT
-from ..checks.cells import check_roles
+from ..checks.observations import check_roles
 from ..checks.results import OK, PROB, WARN, Result, intervals, result_table, two_sided
+from ..checks.slices import equal_parts
 from ..data.groups import Grouping, label_of
 from ..data.statistics import Statistics
 from ..families.scales import LINEAR, LOG, LOGIT
@@ -34,14 +35,13 @@ _EFFECTS: dict[
 
 @checked(fit=FIT, stats=A(Statistics, "statistics: soc.summarize(items)"), prob=PROBABILITY)
 def group_effects(fit: Fit, stats: Statistics, *, prob: float = PROB) -> Result:
-    """Say which levels of the groups differ in E(theta | t) from all items at equal score.
+    """Find the levels of the groups that differ in E(theta | t) from all items at equal score.
 
-    The effect of a level is how far its curve of the mean lies from the average over all items,
-    which have the levels' own curves: the average over the level's items, at their scores, minus
-    the average over all items, on the scale of logarithms (of log odds for successes in trials). Of
-    crossed groups it is the level's main effect, given the other groups. Effects are partially
-    pooled: levels of few items are drawn towards the others, so that fewer intervals than
-    1 - `prob` exclude the neutral effect if no level has one.
+    The effect of a level is how far its curve of the mean lies from the average over all items: the
+    average over the level's items, at their scores, minus the average over all items, on the scale
+    of logarithms (of log odds for successes in trials). Of crossed groups it is the level's main
+    effect. Effects are partially pooled: levels of few items are drawn towards the others, so that
+    fewer intervals than 1 - `prob` exclude the neutral effect if no level has one.
 
     Parameters
     ----------
@@ -57,20 +57,18 @@ def group_effects(fit: Fit, stats: Statistics, *, prob: float = PROB) -> Result:
     Result
         Its ``table`` has a row for each level (``where``) of a column, by falling effect, which is
         a factor of E(theta | t), an odds ratio for successes in trials, or a difference for values:
-        the posterior median ``value``, the interval from ``low`` to ``high``, and ``p``, twice the
-        posterior probability on the other side of no effect (1, or 0). The ``verdict`` is
-        ``"warn"`` where the interval excludes no effect. A last row of each column has the sd of
-        the levels' effects: many levels may matter together of which few differ one by one.
-        ``data`` has the draws of the effects (``effect_of_`` and the column's name), 0 on average
-        over items, on the scale of logarithms or log odds, with the attributes ``effect`` and
-        ``neutral``; ``advice`` says how many levels differ, and how many would by chance.
+        the posterior median, its interval, and ``p``, twice the posterior probability on the other
+        side of no effect. The ``verdict`` is ``"warn"`` where the interval excludes no effect. A
+        last row of each column has the sd of the levels' effects. ``data`` has the draws of the
+        effects (``effect_of_`` and the column's name), 0 on average over items, on the scale of
+        logarithms or log odds, with the attributes ``effect`` and ``neutral``; ``advice`` says how
+        many levels differ, and how many would by chance.
 
     Raises
     ------
-    FitError
-        If the fit has no groups or a single draw, or `prob` is not between 0 and 1.
-    StatisticsError
-        If the statistics are of other columns, or have no groups.
+    FitError, StatisticsError
+        If the fit has no groups or a single draw, `prob` is not between 0 and 1, or the statistics
+        are of other columns, or have no groups.
 
     Notes
     -----
@@ -137,10 +135,10 @@ def _draws(
     """Effects of the levels, (draws, levels), which are 0 on average over items; items of each."""
     part, scale = stats.table("part"), posterior.outcome.theta
     level, axis = grouping.of[part["group"]], fit.axis("mean").local
-    own: list[Floats] = []
+    shifts: list[Floats] = []
     for k, label in enumerate(grouping.levels):
-        at = level == k
-        score, weight = _points(*(part[name][at] for name in ("bin", "n", axis.sums[0])))
+        rows = level == k
+        score, weight = _points(*(part[name][rows] for name in ("bin", "n", axis.sums[0])))
         score = axis.score(score)
         levels: list[str | None] = [None] * len(fit.groupings)
         levels[place] = label
@@ -148,17 +146,14 @@ def _draws(
         size = np.ones(len(score))  # a term in it shifts both curves alike
         curves = (posterior.curves(score, group, size)["mean"] for group in (labels, None))
         with_level, shared = (scale.position(curve) for curve in curves)
-        own.append((with_level - shared) @ weight)
-    n = np.bincount(level, part["n"], len(own)).astype(np.int64)
-    effects = np.stack(own, axis=1)
+        shifts.append((with_level - shared) @ weight)
+    n = np.bincount(level, part["n"], len(shifts)).astype(np.int64)
+    effects = np.stack(shifts, axis=1)
     return effects - (effects @ n / n.sum())[:, None], n
 
 
 def _points(number: Ints, n: Ints, position: Floats) -> tuple[Floats, Floats]:
     """Positions that stand for the items of some bins, and their shares of the items."""
-    order = np.argsort(number, kind="stable")
-    n, position = n[order], position[order]
-    share = (np.cumsum(n) - 0.5 * n) / n.sum()
-    _, at = np.unique((share * _POINTS).astype(int), return_inverse=True)
-    items = np.bincount(at, n)
-    return np.bincount(at, position) / items, items / n.sum()
+    point = equal_parts(number.astype(float), _POINTS, n)
+    items = np.bincount(point, n)
+    return np.bincount(point, position) / items, items / n.sum()

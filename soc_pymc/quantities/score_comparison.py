@@ -1,4 +1,4 @@
-"""Two scores of the same items: which explains more of the variance of theta, and by how much."""
+"""`compare_scores`: the variance of theta that several scores of the same items explain."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -25,6 +25,7 @@ from .support import statistics_of
 from .variance import WEIGHT, variance_parts
 
 _BATCH = 1 << 18
+_DATA = "r_squared", "unexplained"
 _ITEMS = A(Items, "items")
 
 
@@ -48,13 +49,12 @@ def compare_scores(
 
     Var(theta) = Var E(theta | t) + E Var(theta | t) is one number whatever the score. So scores
     differ in E Var(theta | t) by as much as in Var E(theta | t), with the other sign, and the
-    latter is used: it is known far better, and does not lean on the prior's family. What differs in
-    R^2 is that over Var(theta), the average of all fits'.
+    latter is used: it is known far better. What differs in R^2 is that over Var(theta), the average
+    of all fits'.
 
     All fits see the same outcomes, so that their errors are correlated: as much as the items'
-    influences on the posterior means, Cov(quantity, log density of the item's outcome) over draws
-    (the Bayesian infinitesimal jackknife, Giordano and Broderick 2023). Draws of the fits are
-    paired so that they have that correlation (Iman and Conover 1982).
+    influences on the posterior means (the Bayesian infinitesimal jackknife, Giordano and Broderick
+    2023). Draws of the fits are paired so that they have that correlation (Iman and Conover 1982).
 
     Parameters
     ----------
@@ -63,10 +63,9 @@ def compare_scores(
         the groups) differ. The first is the one that others are compared with.
     weight, sample
         Over what means are taken; and from how many items, at random, the correlations.
-    prob
-        Probability of the intervals.
-    seed, progress
-        Of the sample and the pairing, and whether to show progress.
+    prob, seed, progress
+        Probability of the intervals, seed of the sample and the pairing, and whether to show
+        progress.
 
     Returns
     -------
@@ -79,11 +78,9 @@ def compare_scores(
 
     Raises
     ------
-    FitError
+    FitError, ItemsError
         If there are fewer than two scores, a fit has a single draw, the fits are of other kinds of
-        items, or the weight is none.
-    ItemsError
-        If the items are not the same rows in the same order.
+        items, the weight is none, or the items are not the same rows in the same order.
 
     Warns
     -----
@@ -112,32 +109,36 @@ def compare_scores(
         # the bins that a fit keeps are those of all groups together
         stats = statistics_of(fit, items) if fit.groups else None
         with extrapolation_reported():  # by the pass over the items
-            found = variance_parts(fit, stats, weight)
-        parts[name] = {c: found[c].to_numpy().ravel() for c in ("explained", "total")}
-    number = min(len(part["total"]) for part in parts.values())
+            draws = variance_parts(fit, stats, weight)
+        parts[name] = {c: draws[c].to_numpy().ravel() for c in ("explained", "total")}
     influence = _influences(scores, parts, sample, seed, progress)
-    first, *others = scores
-    base = _thinned(parts[first], number)
-    paired, correlation = {first: base}, {}
-    for name in others:
-        correlation[name] = _correlation(influence[first], influence[name])
-        own = _thinned(parts[name], number)
-        order = _pairing(base["explained"], own["explained"], correlation[name], rng)
-        paired[name] = {c: x[order] for c, x in own.items()}
-    total = np.mean([x["total"] for x in paired.values()], axis=0)
-    more = np.array([paired[name]["explained"] - base["explained"] for name in others])
-    by_draw = {"r_squared": more / total, "unexplained": -more}
-    coords = {"score": np.array(others, dtype=object), "draw": np.arange(number)}
-    numbers = {name: (("score", "draw"), x) for name, x in by_draw.items()}
-    compared = xr.Dataset(numbers, coords, {"reference": first})
-    compared = compared.assign(correlation=("score", [correlation[name] for name in others]))
-    parts_of_table = [
-        {"what": what, "where": f"{name} - {first}", "p": float(two_sided(draws)), "verdict": None}
+    number = min(len(part["total"]) for part in parts.values())
+    for name, part in parts.items():  # draws that are evenly spaced
+        chosen = np.linspace(0, len(part["total"]) - 1, number).astype(int)
+        parts[name] = {c: x[chosen] for c, x in part.items()}
+    reference, *others = scores
+    base = parts[reference]["explained"]
+    correlation = [_correlation(influence[reference], influence[name]) for name in others]
+    for name, value in zip(others, correlation, strict=True):
+        order = _pairing(base, parts[name]["explained"], value, rng)
+        parts[name] = {c: x[order] for c, x in parts[name].items()}
+    total = np.mean([part["total"] for part in parts.values()], axis=0)
+    more = np.array([parts[name]["explained"] - base for name in others])
+    differences = {"R-squared": more / total, "E Var(theta | t)": -more}
+    rows = [
+        {"what": what, "where": f"{name} - {reference}", "p": float(two_sided(draws))}
         | {end: float(x) for end, x in intervals(draws, prob).items()}
-        for what, draws_by_score in (("R-squared", more / total), ("E Var(theta | t)", -more))
-        for name, draws in zip(others, draws_by_score, strict=True)
+        for what, by_score in differences.items()
+        for name, draws in zip(others, by_score, strict=True)
     ]
-    return Result(result_table(parts_of_table), compared, (), f"scores against {first}")
+    dims = ("score", "draw")
+    data = xr.Dataset(
+        {name: (dims, x) for name, x in zip(_DATA, differences.values(), strict=True)},
+        {"score": np.array(others, dtype=object), "draw": np.arange(number)},
+        {"reference": reference},
+    ).assign(correlation=("score", correlation))
+    table = result_table(rows).assign(verdict=None)
+    return Result(table, data, (), f"scores against {reference}")
 
 
 def _check(scores: Mapping[str, tuple[Fit, Items]]) -> None:
@@ -159,11 +160,6 @@ def _check(scores: Mapping[str, tuple[Fit, Items]]) -> None:
         raise FitError(f"the fits are of {which}: compare scores of the same items")
 
 
-def _thinned(part: Mapping[str, Floats], number: int) -> dict[str, Floats]:
-    """Some of the draws, evenly spaced."""
-    return {name: x[np.linspace(0, len(x) - 1, number).astype(int)] for name, x in part.items()}
-
-
 # --- how errors are correlated -------------------------------------------------------------------
 
 
@@ -175,33 +171,32 @@ def _influences(
     progress: bool | None,
 ) -> dict[str, tuple[Floats, float]]:
     """Influence of some items on the explained variance, and its squares' sum that is noise."""
-    found: dict[str, tuple[Floats, float]] = {}
-    first: Columns = {}
+    influences: dict[str, tuple[Floats, float]] = {}
+    reference: Columns = {}
     with phase("influence of items", unit="items", enabled=progress) as shown:
         for name, (fit, items) in scores.items():
             posterior = posterior_of(fit)
             columns = _sample(fit, items, sample, seed)
-            first = first or columns
+            reference = reference or columns
             for role in (posterior.outcome.observed, posterior.outcome.size):
-                _check_same(first[role], columns[role], role, name)
+                _check_same(reference[role], columns[role], role, name)
             explained = parts[name]["explained"]
-            away = (explained - explained.mean()) / len(explained)
-            own, noise, step = [], 0.0, items_at_once(fit)
+            share = (explained - explained.mean()) / len(explained)
+            influence, noise, step = [], 0.0, items_at_once(fit)
             for start in range(0, len(columns["score"]), step):
                 part = select(columns, slice(start, start + step))
                 log_density = posterior.log_density(part)
-                own.append(away @ (log_density - log_density.mean(axis=0)))
+                influence.append(share @ (log_density - log_density.mean(axis=0)))
                 noise += float(log_density.var(axis=0).sum() * explained.var() / len(explained))
                 shown.advance(log_density.shape[1])
-            found[name] = np.concatenate(own), noise
-    return found
+            influences[name] = np.concatenate(influence), noise
+    return influences
 
 
-def _correlation(first: tuple[Floats, float], second: tuple[Floats, float]) -> float:
+def _correlation(a: tuple[Floats, float], b: tuple[Floats, float]) -> float:
     """Correlation of two sums of the influences, without the noise of finitely many draws."""
-    sums = [(float(x @ x), noise) for x, noise in (first, second)]
-    one, two = (max(total - noise, 0.1 * total) for total, noise in sums)
-    return float(np.clip(first[0] @ second[0] / np.sqrt(one * two), -1.0, 1.0))
+    squares = [max(float(x @ x) - noise, 0.1 * float(x @ x)) for x, noise in (a, b)]
+    return float(np.clip(a[0] @ b[0] / np.sqrt(squares[0] * squares[1]), -1.0, 1.0))
 
 
 def _sample(fit: Fit, items: Items, sample: int, seed: int) -> dict[str, NDArray[Any]]:
@@ -213,34 +208,35 @@ def _sample(fit: Fit, items: Items, sample: int, seed: int) -> dict[str, NDArray
     rng = np.random.default_rng(seed)
     rows = np.sort(rng.choice(total, min(sample, total), replace=False))
     parts: list[dict[str, NDArray[Any]]] = []
-    seen, far = 0, Extrapolation(fit)
+    start, far = 0, Extrapolation(fit)
     for batch in batches(table, names, _BATCH, items.source):
-        at = rows[(rows >= seen) & (rows < seen + batch.num_rows)] - seen
+        stop = start + batch.num_rows
         columns = columns_of(batch, roles)
-        parts.append({c: x[at] for c, x in columns.items()})
         far.count(columns["score"])
-        seen += batch.num_rows
+        parts.append(select(columns, rows[(rows >= start) & (rows < stop)] - start))
+        start = stop
     far.warn()
     return {c: np.concatenate([part[c] for part in parts]) for c in parts[0]}
 
 
-def _check_same(one: Floats, two: Floats, role: str, name: str) -> None:
+def _check_same(reference: Floats, values: Floats, role: str, name: str) -> None:
     """Refuse other rows, or rows in another order."""
-    if len(one) != len(two) or not np.array_equal(one, two):
-        wrong = int((one != two).sum()) if len(one) == len(two) else abs(len(one) - len(two))
+    n, expected = len(values), len(reference)
+    wrong = int((reference != values).sum()) if n == expected else abs(n - expected)
+    if wrong:
         raise ItemsError(
-            f"the items of {name!r} are not those of the first score: {wrong:,} rows of "
-            f"{len(two):,} looked at differ in {role}; give the same rows in the same order, "
-            "of which only the score differs"
+            f"the items of {name!r} are not those of the first score: {wrong:,} rows of {n:,} "
+            f"looked at differ in {role}; give the same rows in the same order, of which only the "
+            "score differs"
         )
 
 
-def _pairing(first: Floats, second: Floats, correlation: float, rng: np.random.Generator) -> Any:
-    """Order of the second's draws in which they have a rank correlation with the first's."""
-    n = len(first)
-    normal = ndtri((np.argsort(np.argsort(first)) + 0.5) / n)
+def _pairing(reference: Floats, draws: Floats, correlation: float, rng: np.random.Generator) -> Any:
+    """Order of draws in which they have a rank correlation with those of the reference."""
+    n = len(reference)
+    normal = ndtri((np.argsort(np.argsort(reference)) + 0.5) / n)
     fresh = rng.permutation(ndtri((np.arange(n) + 0.5) / n))
-    wanted = correlation * normal + np.sqrt(1.0 - correlation**2) * fresh
+    target = correlation * normal + np.sqrt(1.0 - correlation**2) * fresh
     order = np.empty(n, dtype=np.intp)
-    order[np.argsort(wanted)] = np.argsort(second)
+    order[np.argsort(target)] = np.argsort(draws)
     return order

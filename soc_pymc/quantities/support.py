@@ -1,22 +1,25 @@
-"""Where a fit is evaluated for sums over items: two scores a bin, which stand for its items.
+"""Points that stand for the items in sums over them: two scores for every bin.
 
 The two lie one standard deviation of the bin's scores below and above their mean, on the axis of
 the mean curve, so that sums over items are right to second order in the bin's width.
 """
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError, ItemsWarning
-from ..checks.cells import check_roles
-from ..checks.predictive import parts
+from ..checks.batches import parts
+from ..checks.observations import check_roles
+from ..checks.results import Result, intervals, result_table
+from ..checks.slices import ALL, equal_parts
 from ..data.items import Items
 from ..data.statistics import Statistics
 from ..data.summaries import totals_of
@@ -24,11 +27,15 @@ from ..families.scales import Scale
 from ..inference.results import Fit
 from ..posterior.curves import items_at_once
 from ..posterior.extrapolation import warn_of_extrapolated_bins
-from ..posterior.interface import Columns, Posterior, select
+from ..posterior.interface import Columns, select
 from ..posterior.item_columns import check_groups
 from ..posterior.predictive import posterior_of
 
 _WIDE = 1 << 32  # more than there are bins
+_MOST = 1 << 31  # bins of the answer: more than any statistics have
+SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
+"""Shares of the items, at whose scores curves are shown."""
+
 _MIXED_BINS = 200  # of items, on which a mixture is evaluated: it costs more a cell
 
 
@@ -46,10 +53,10 @@ class SupportPoints:
         """Weights of the points: their items, or their exposure."""
         return self.items if name == "items" else self.exposure
 
-    def columns(self, at: Ints, own: Columns) -> Columns:
+    def columns(self, points: Ints, columns: Columns) -> Columns:
         """Items at some of the points as posteriors read them, with further columns of theirs."""
-        group = {} if self.label is None else {"group": self.label[at]}
-        return {**own, "score": self.score[at], **group}
+        group = {} if self.label is None else {"group": self.label[points]}
+        return {**columns, "score": self.score[points], **group}
 
 
 def check_weight(fit: Fit, weight: str) -> None:
@@ -61,19 +68,26 @@ def check_weight(fit: Fit, weight: str) -> None:
 
 def fit_support(fit: Fit) -> SupportPoints:
     """Support points of the bins that a fit was made from, of all groups together."""
-    kept = fit.data["constant_data"]
+    bins = {str(name): x.to_numpy() for name, x in fit.data["constant_data"].data_vars.items()}
     scale = fit.axis("mean").local
-    name = scale.width
-    if fit.groups or name not in kept:
+    if fit.groups or scale.width not in bins:
         lack = "what scores each group has" if fit.groups else "how wide its bins of scores are"
         raise FitError(f"the fit does not say {lack}: give the statistics too, or the items")
-    ends = (kept[c].to_numpy() for c in ("score_min", "score_max"))
-    score = _two(kept["score"].to_numpy(), kept[name].to_numpy(), scale, *ends)
-    items = kept["n_items"].to_numpy().astype(float)
-    size = posterior_of(fit).outcome.size
-    exposure = kept[size].to_numpy() if size in kept else np.zeros(len(items))
+    ends = bins["score_min"], bins["score_max"]
+    score = _two(bins["score"], bins[scale.width], scale, *ends)
+    items = bins["n_items"].astype(float)
+    exposure = bins.get(posterior_of(fit).outcome.size, np.zeros(len(items)))
     number = np.repeat(np.arange(len(items)), 2)
     return SupportPoints(score, number, None, *(np.repeat(x, 2) / 2 for x in (items, exposure)))
+
+
+def score_quantiles(fit: Fit, shares: Sequence[float]) -> Floats:
+    """Scores below which given shares of the items that made a fit lie, without repetition."""
+    bins = fit.data["constant_data"]
+    order = np.argsort(bins["score"].to_numpy())
+    score, n = (bins[name].to_numpy()[order] for name in ("score", "n_items"))
+    middle = (np.cumsum(n) - 0.5 * n) / n.sum()
+    return np.unique(score[np.searchsorted(middle, shares).clip(max=len(score) - 1)])
 
 
 def statistics_of(fit: Fit, items: Items, progress: bool | None = False) -> Statistics:
@@ -102,14 +116,14 @@ def statistics_support(fit: Fit, stats: Statistics, coarse: int = 1) -> tuple[Su
     check_groups(fit, stats)
     warn_of_extrapolated_bins(fit, stats)
     part = stats.table("part")
-    key, at = np.unique(key_of(fit, part, part["bin"] // coarse), return_inverse=True)
+    key, place = np.unique(key_of(fit, part, part["bin"] // coarse), return_inverse=True)
     scale = fit.axis("mean").local
     names = ("n", *scale.sums, *(["sum_N"] if "sum_N" in part else []))
-    n, first, second, *exposure = (np.bincount(at, part[c], len(key)) for c in names)
+    n, total, squares, *exposure = (np.bincount(place, part[c], len(key)) for c in names)
     low, high = (np.full(len(key), end) for end in (np.inf, -np.inf))
-    np.minimum.at(low, at, part["score_min"])
-    np.maximum.at(high, at, part["score_max"])
-    mean, square = first / n, second / n
+    np.minimum.at(low, place, part["score_min"])
+    np.maximum.at(high, place, part["score_max"])
+    mean, square = total / n, squares / n
     middle = scale.score(mean)
     variance = square - mean**2
     # below the rounding of the sums it is that of equal scores, 0
@@ -118,8 +132,8 @@ def statistics_support(fit: Fit, stats: Statistics, coarse: int = 1) -> tuple[Su
     label = None
     if fit.groups:
         label = np.repeat(np.array(stats.groups, dtype=object)[key // _WIDE], 2)
-    total = exposure[0] if exposure else np.zeros(len(key))
-    halves = (np.repeat(x, 2) / 2 for x in (n.astype(float), total))
+    exposures = exposure[0] if exposure else np.zeros(len(key))
+    halves = (np.repeat(x, 2) / 2 for x in (n.astype(float), exposures))
     return SupportPoints(score, np.repeat(key % _WIDE, 2), label, *halves), key
 
 
@@ -131,8 +145,8 @@ def key_of(fit: Fit, table: Mapping[str, NDArray[Any]], bins: Ints) -> Ints:
 def _two(score: Floats, sd: Floats, scale: Scale, low: Floats, high: Floats) -> Floats:
     """Two scores for each mean, inside the range of the scores."""
     step = np.stack([-sd, sd], axis=1)
-    both = scale.score(scale.position(score)[:, None] + step)
-    return np.clip(both, low[:, None], high[:, None]).ravel()
+    pairs = scale.score(scale.position(score)[:, None] + step)
+    return np.clip(pairs, low[:, None], high[:, None]).ravel()
 
 
 Values = Callable[[slice], list[Floats]]
@@ -147,30 +161,88 @@ def summed(
     `target` says in which of `size` sums each point is added.
     """
     totals: list[Floats] = []
-    for at in parts("posterior variances", len(weight), items_at_once(fit), progress, "cells"):
-        own, row = np.unique(target[at], return_inverse=True)
-        into = np.zeros((len(row), len(own)))
-        into[np.arange(len(row)), row] = weight[at]
-        found = values(at)
+    for part in parts("posterior variances", len(weight), items_at_once(fit), progress, "cells"):
+        sums, row = np.unique(target[part], return_inverse=True)
+        share = np.zeros((len(row), len(sums)))
+        share[np.arange(len(row)), row] = weight[part]
+        arrays = values(part)
         if not totals:
-            totals = [np.zeros((len(x), size)) for x in found]
-        for total, x in zip(totals, found, strict=True):
-            total[:, own] += x @ into
+            totals = [np.zeros((len(x), size)) for x in arrays]
+        for total, x in zip(totals, arrays, strict=True):
+            total[:, sums] += x @ share
     return totals
 
 
-def by_draw(fit: Fit, found: Mapping[str, Floats], **coords: Any) -> xr.Dataset:
+def by_draw(fit: Fit, values: Mapping[str, Floats], **coords: Any) -> xr.Dataset:
     """Arrays (draws,) or (draws, bins) with dims (chain, draw) or (chain, draw, bin)."""
     posterior = fit.data["posterior"]
     sizes = posterior.sizes["chain"], posterior.sizes["draw"]
     coords |= {name: posterior[name].to_numpy() for name in ("chain", "draw")}
     dims = ("chain", "draw", "bin")
-    shaped = {name: x.reshape(*sizes, *x.shape[1:]) for name, x in found.items()}
+    shaped = {name: x.reshape(*sizes, *x.shape[1:]) for name, x in values.items()}
     return xr.Dataset({name: (dims[: x.ndim], x) for name, x in shaped.items()}, coords)
 
 
-def centre_of(posterior: Posterior, columns: Columns) -> float:
-    """About the mean of theta, to take squares about it."""
-    some = slice(None, None, max(1, len(columns["score"]) // 20))
-    few = select(columns, some)
-    return float(posterior.curves(few["score"], few.get("group"), few.get("size"))["mean"].mean())
+def point_pairs(place: Ints) -> Ints:
+    """Two support points of each of some bins."""
+    return (2 * place[:, None] + np.arange(2)).ravel()
+
+
+# --- weighted cells ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class WeightedCells:
+    """Cells of items at support points, as weighted items, in bins of the answer."""
+
+    support: SupportPoints
+    point: Ints  # support point of each cell
+    outcomes: Mapping[str, Floats]  # outcome and size of each cell, by role
+    weight: Floats  # items or exposure of each cell
+    bin_of: Ints  # bin of each cell
+    score: Floats  # mean score of the bins
+    n_items: Ints  # their items
+
+    def columns(self, part: slice) -> Columns:
+        """Some cells as posteriors read them."""
+        return self.support.columns(self.point[part], select(self.outcomes, part))
+
+    def summed(self, fit: Fit, values: Values, progress: bool | None) -> list[Floats]:
+        """Weighted sums of values in the bins."""
+        return summed(fit, self.weight, self.bin_of, len(self.score), values, progress)
+
+    def result(
+        self, fit: Fit, what: str, name: str, overall: Floats, by_bin: Floats, prob: float
+    ) -> Result:
+        """Draws (draws,) over all items and (draws, bins), as a result."""
+        where = [ALL, *(f"score {score:.4g}" for score in self.score)]
+        n = [int(self.n_items.sum()), *self.n_items]
+        ends = intervals(np.column_stack([overall, by_bin]), prob)
+        table = result_table(pd.DataFrame({"what": what, "where": where, "n": n, **ends}))
+        coords = {"score": ("bin", self.score), "n_items": ("bin", self.n_items)}
+        data = by_draw(fit, {name: overall, f"{name}_by_bin": by_bin}, **coords)
+        return Result(table.assign(verdict=None), data, (), what)
+
+
+def weighted_cells(fit: Fit, items: Items | Statistics, weight: str, bins: int) -> WeightedCells:
+    """Cells of the items, in as many bins of equal items as there can be."""
+    check_weight(fit, weight)
+    outcome, mixed = posterior_of(fit).outcome, fit.prior.gridded
+    stats = items if isinstance(items, Statistics) else statistics_of(fit, items)
+    support, key = statistics_support(fit, stats, max(stats.coarse, 1) if mixed else 1)
+    if mixed:
+        stats.cells("joint")  # says what to do where there are none
+    table = stats.table("joint" if mixed else outcome.margins[0])
+    point = point_pairs(np.searchsorted(key, key_of(fit, table, table["bin"])))
+    if weight == "items":
+        weights = table["n"].astype(float)
+        y, size = table["sum_y"] / weights, outcome.forms.mean_size(table)
+    else:
+        y, size, weights = outcome.forms.exposure_means(table)
+    outcomes = {outcome.observed: np.repeat(y, 2), outcome.size: np.repeat(size, 2)}
+    bin_of = equal_parts(support.bin.astype(float), min(bins, _MOST), support.items)
+    n = np.bincount(bin_of, support.items)
+    score = np.bincount(bin_of, support.items * support.score) / n
+    number = np.round(n).astype(np.int64)
+    weights = np.repeat(weights, 2) / 2
+    return WeightedCells(support, point, outcomes, weights, bin_of[point], score, number)

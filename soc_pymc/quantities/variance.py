@@ -1,42 +1,36 @@
-"""How much of the variance of theta the score explains, and what the items' own outcomes add."""
+"""Variance of theta that the score explains, and what the items' own outcomes add."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-import pandas as pd
 import xarray as xr
-from numpy.typing import NDArray
 
 from .._lib.arguments import PROBABILITY, A, OneOf, OrNone, Rule, Whole, checked
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import StatisticsError
 from ..checks._check import FIT, ITEMS_OR_STATISTICS
-from ..checks.results import PROB, Result, intervals, result_table
+from ..checks.results import PROB, Result
 from ..data.items import Items
 from ..data.statistics import Statistics
-from ..families.outcomes import Outcome
 from ..inference.results import Fit
-from ..posterior.interface import Columns, select
+from ..posterior.interface import select
 from ..posterior.predictive import posterior_of
 from .support import (
     SupportPoints,
-    Values,
     by_draw,
-    centre_of,
     check_weight,
     fit_support,
     key_of,
-    statistics_of,
+    point_pairs,
     statistics_support,
     summed,
+    weighted_cells,
 )
 
 WEIGHT = OneOf("items", "exposure")
 _RATIO = "E Var(theta | t, y) / E Var(theta | t)"
 _CLASS = 3  # cells of sizes are 16 an octave: 2^3 of them make a class
-_MOST = 1 << 31  # bins of the answer: more than any statistics have
 
 
 # --- what the score explains ---------------------------------------------------------------------
@@ -54,9 +48,8 @@ def r_squared(
 
     R^2 = 1 - E Var(theta | t) / (Var E(theta | t) + E Var(theta | t)), with means and variances
     over items: Section 5.1 of Muralidharan and Najmi. It is 0 for a score that says nothing of
-    theta and 1 for one that determines it, whatever the noise of the outcomes; a calibrated score
-    and the score itself have the same. Where theta depends on the exposure, what it explains at
-    equal scores is not explained.
+    theta and 1 for one that determines it, whatever the noise of the outcomes. Where theta depends
+    on the exposure, what that explains at equal scores is not explained.
 
     Parameters
     ----------
@@ -64,7 +57,7 @@ def r_squared(
         The fit, and statistics of other items to take means over. A fit with groups needs some: the
         group then counts as part of the score.
     weight
-        Over what means are taken: items, or units of exposure (of counts alone).
+        Means are over items, or over units of exposure (of counts alone).
 
     Returns
     -------
@@ -73,10 +66,9 @@ def r_squared(
 
     Raises
     ------
-    FitError
-        If the weight is not one of the two, or the fit has groups and no statistics are given.
-    StatisticsError
-        If the statistics are of other columns, or have no groups and the fit has.
+    FitError, StatisticsError
+        If the weight is not one of the two, or statistics are of other columns or lack groups that
+        the fit has.
 
     Examples
     --------
@@ -97,8 +89,8 @@ def variance_parts(fit: Fit, stats: Statistics | None, weight: str) -> xr.Datase
     points = _points_of_fit(fit) if stats is None else _points_of_statistics(fit, stats)
     explained, unexplained = _two_parts(fit, points, weight)
     total = explained + unexplained
-    found = {"explained": explained, "unexplained": unexplained, "total": total}
-    return by_draw(fit, found | {"r_squared": explained / total})
+    parts = {"explained": explained, "unexplained": unexplained, "total": total}
+    return by_draw(fit, parts | {"r_squared": explained / total})
 
 
 @dataclass(frozen=True)
@@ -106,72 +98,72 @@ class _SizedPoints:
     """Support points, and where theta depends on them, sizes of items there."""
 
     support: SupportPoints
-    at: Ints  # support point of each point
-    own: dict[str, Floats]  # "size", where theta depends on it
-    share: dict[str, Floats]  # items of each point as a share of its support point's; of exposure
+    point: Ints  # support point of each row
+    size: dict[str, Floats]  # of each row, where theta depends on it
+    share: dict[str, Floats]  # items of each row as a share of its support point's; of exposure
 
 
-def _without_sizes(support: SupportPoints) -> _SizedPoints:
-    n = len(support.score)
-    same = dict.fromkeys(("items", "exposure"), np.ones(n))
-    return _SizedPoints(support, np.arange(n), {}, same)
+def _sized(support: SupportPoints, point: Ints, items: Floats, size: Floats | None) -> _SizedPoints:
+    """Rows at support points, of some `items` and, where theta depends on it, of a size."""
+    weight = {"items": items, "exposure": items if size is None else items * size}
+    tiny = np.finfo(float).tiny
+    share = {name: w / np.maximum(np.bincount(point, w), tiny)[point] for name, w in weight.items()}
+    return _SizedPoints(support, point, {} if size is None else {"size": size}, share)
 
 
 def _points_of_fit(fit: Fit) -> _SizedPoints:
-    """Of the fit's own bins; sizes are distributed as in its parts of the score."""
+    """Support points of a fit's bins; sizes are distributed as in its parts of the score."""
     support = fit_support(fit)
+    number = len(support.score)
     if fit.prior.exposure is None:
-        return _without_sizes(support)
-    kept = fit.data["constant_data"]
-    middle, log_size = (kept[c].to_numpy() for c in ("share_position", "share_log_size"))
+        return _sized(support, np.arange(number), np.ones(number), None)
+    bins = fit.data["constant_data"]
+    middle, log_size = (bins[c].to_numpy() for c in ("share_position", "share_log_size"))
     position = fit.axis("mean")(support.score)
-    share = np.array([np.interp(position, middle, x) for x in kept["share"].to_numpy().T]).T
-    at = np.repeat(np.arange(len(support.score)), len(log_size))
-    size = np.tile(np.exp(log_size), len(support.score))
-    large = share * np.exp(log_size)
-    both = {"items": share, "exposure": large / large.sum(axis=1, keepdims=True)}
-    return _SizedPoints(support, at, {"size": size}, {name: x.ravel() for name, x in both.items()})
+    share = np.array([np.interp(position, middle, x) for x in bins["share"].to_numpy().T]).T
+    point = np.repeat(np.arange(number), len(log_size))
+    return _sized(support, point, share.ravel(), np.tile(np.exp(log_size), number))
 
 
 def _points_of_statistics(fit: Fit, stats: Statistics) -> _SizedPoints:
-    """Of the bins of statistics; sizes in classes of half an octave in each."""
+    """Support points of the bins of statistics; sizes in classes of half an octave in each."""
     support, key = statistics_support(fit, stats)
+    number = len(support.score)
     if fit.prior.exposure is None:
-        return _without_sizes(support)
+        return _sized(support, np.arange(number), np.ones(number), None)
     outcome = posterior_of(fit).outcome
     table = stats.table(outcome.margins[0])
-    k = np.searchsorted(key, key_of(fit, table, table["bin"]))
+    place = np.searchsorted(key, key_of(fit, table, table["bin"]))
     size_class = table["cell"] >> _CLASS
     low = size_class.min()
-    wide = int(size_class.max() - low) + 1
-    point, row = np.unique(k * wide + size_class - low, return_inverse=True)
+    classes = int(size_class.max() - low) + 1
+    row_key, row = np.unique(place * classes + size_class - low, return_inverse=True)
     sums = {c: np.bincount(row, table[c]) for c in outcome.sums(outcome.margins[0])}
-    of, n, size = point // wide, sums["n"], outcome.forms.mean_size(sums)
-    sizes = n * size
-    share = {
-        "items": n / np.bincount(of, n)[of],
-        "exposure": sizes / np.maximum(np.bincount(of, sizes), np.finfo(float).tiny)[of],
-    }
-    both = (2 * of[:, None] + np.arange(2)).ravel()
-    twice = {c: np.repeat(x, 2) for c, x in share.items()}
-    return _SizedPoints(support, both, {"size": np.repeat(size, 2)}, twice)
+    rows = np.repeat([sums["n"], outcome.forms.mean_size(sums)], 2, axis=1)
+    return _sized(support, point_pairs(row_key // classes), *rows)
 
 
 def _two_parts(fit: Fit, points: _SizedPoints, weight: str) -> tuple[Floats, Floats]:
     """Explained and unexplained variance, (draws,) each."""
     posterior, support = posterior_of(fit), points.support
-    columns = support.columns(points.at, points.own)
-    centre = centre_of(posterior, columns)
+    columns = support.columns(points.point, points.size)
+
+    def curves(part: slice) -> dict[str, Floats]:
+        rows = select(columns, part)
+        return posterior.curves(rows["score"], rows.get("group"), rows.get("size"))
+
+    # squares are about some mean, which loses no digits
+    step = max(1, len(points.point) // 20)
+    centre = float(curves(slice(None, None, step))["mean"].mean())
 
     def values(part: slice) -> list[Floats]:
-        own = select(columns, part)
-        curves = posterior.curves(own["score"], own.get("group"), own.get("size"))
-        away = curves["mean"] - centre
-        return [away, away**2, curves["variance"]]
+        at_rows = curves(part)
+        departure = at_rows["mean"] - centre
+        return [departure, departure**2, at_rows["variance"]]
 
-    number = len(support.score)
-    # first over the sizes at each support point, then over support points
-    mean, square, variance = summed(fit, points.share[weight], points.at, number, values)
+    # over the sizes at each support point, then over support points
+    number, share = len(support.score), points.share[weight]
+    mean, square, variance = summed(fit, share, points.point, number, values)
     share = support.weight(weight) / support.weight(weight).sum()
     unexplained = (variance + np.maximum(square - mean**2, 0.0)) @ share
     middle = mean @ share
@@ -201,9 +193,9 @@ def variance_reduction(
 ) -> Result:
     """Mean squared error of E(theta | t, y) as a share of that of E(theta | t), draw by draw.
 
-    The ratio E Var(theta | t, y) / E Var(theta | t) of Section 5.1 of Muralidharan and Najmi
-    (Figure "variance gain"). At a ratio of 0.73 the items' own outcomes take away 27% of the mean
-    squared error of ordinary calibration.
+    The ratio E Var(theta | t, y) / E Var(theta | t) of Section 5.1 of Muralidharan and Najmi. At a
+    ratio of 0.73 the items' own outcomes take away 27% of the mean squared error of ordinary
+    calibration.
 
     Parameters
     ----------
@@ -211,8 +203,8 @@ def variance_reduction(
         The fit, and items, read once, or statistics (with joint cells for a mixture), whose cells
         stand for their items.
     weight
-        Over what means are taken: units of exposure, as in the paper, or items. Items with values
-        have only the latter.
+        Means are over units of exposure, as in the paper, or over items. Items with values have
+        only the latter.
     bins, prob, progress
         Number of bins of about equally many items, probability of the intervals, and whether to
         show progress.
@@ -220,18 +212,16 @@ def variance_reduction(
     Returns
     -------
     Result
-        Its ``table`` has the ratio of the means over all items, and of those in each bin, between 0
-        and 1 for one Gamma or Normal on average. ``data`` has the draws: ``ratio`` (chain, draw)
-        and ``ratio_by_bin`` (chain, draw, bin), with coordinates ``score`` (mean t) and ``n_items``
-        of the bins. Where theta depends on the exposure the divisor is E Var(theta | t, N): what
-        outcomes add to both.
+        Its ``table`` has the ratio of the means over all items, and of those in each bin. ``data``
+        has the draws: ``ratio`` (chain, draw) and ``ratio_by_bin`` (chain, draw, bin), with
+        coordinates ``score`` (mean t) and ``n_items`` of the bins. Where theta depends on the
+        exposure the divisor is E Var(theta | t, N).
 
     Raises
     ------
-    FitError
-        If the weight or `bins` is none, or the weight is exposure for items with values.
-    ItemsError, StatisticsError
-        If the items or statistics are not valid or not of the fit's kind.
+    FitError, ItemsError, StatisticsError
+        If an argument is out of its range, the weight is exposure for items with values, or the
+        items or statistics are not valid or not of the fit's kind.
 
     Examples
     --------
@@ -240,22 +230,24 @@ def variance_reduction(
     >>> bool((gain.data["ratio"] < 1).all()), len(gain.table)
     (True, 6)
     """
-    cells = _cells(fit, items, weight, bins)
+    cells = weighted_cells(fit, items, weight, bins)
     posterior = posterior_of(fit)
 
     def values(part: slice) -> list[Floats]:
         columns = cells.columns(part)
-        some = back = np.arange(len(columns["score"]))
+        chosen = inverse = np.arange(len(columns["score"]))
         if fit.prior.exposure is None:  # then cells of a support point have one prior
-            _, some, back = np.unique(cells.point[part], return_index=True, return_inverse=True)
-        own = select(columns, some)
-        size = own[posterior.outcome.size]
-        before = posterior.curves(own["score"], own.get("group"), size)["variance"]
-        return [posterior.moments(columns)[1], before[:, back]]
+            _, chosen, inverse = np.unique(
+                cells.point[part], return_index=True, return_inverse=True
+            )
+        rows = select(columns, chosen)
+        size = rows[posterior.outcome.size]
+        before = posterior.curves(rows["score"], rows.get("group"), size)["variance"]
+        return [posterior.moments(columns)[1], before[:, inverse]]
 
     after, before = cells.summed(fit, values, progress)
     ratio = after.sum(axis=1) / before.sum(axis=1)
-    return _result(fit, cells, _RATIO, "ratio", ratio, after / before, prob)
+    return cells.result(fit, _RATIO, "ratio", ratio, after / before, prob)
 
 
 @checked(**_RULES)
@@ -272,10 +264,9 @@ def shrinkage(
 
     For a Gamma prior E(theta | t, y) = s E(theta | t) + (1 - s) y/N with s = rate / (rate + N); for
     a Normal one s = noise_sd^2 / (noise_sd^2 + Var(theta | t)). In general 1 - s is how much the
-    posterior mean moves with the item's own outcome: N [E(theta | t, y+1) - E(theta | t, y)] = N
-    Var(theta | t, y) / E(theta | t, y) for counts, d E(theta | t, y)/dy = Var(theta | t, y) /
-    noise_sd^2 for values; for a mixture s depends on y, and is negative where the mean moves by
-    more than y.
+    posterior mean moves with the item's own outcome: N Var(theta | t, y) / E(theta | t, y) for
+    counts, Var(theta | t, y) / noise_sd^2 for values; for a mixture s depends on y, and is negative
+    where the mean moves by more than y.
 
     Parameters
     ----------
@@ -300,7 +291,7 @@ def shrinkage(
     >>> bool(((share > 0) & (share < 1)).all())
     True
     """
-    cells = _cells(fit, items, weight, bins)
+    cells = weighted_cells(fit, items, weight, bins)
     posterior = posterior_of(fit)
     outcome = posterior.outcome
 
@@ -312,90 +303,4 @@ def shrinkage(
     (total,) = cells.summed(fit, values, progress)
     weights = np.bincount(cells.bin_of, cells.weight)
     share = total.sum(axis=1) / weights.sum()
-    return _result(fit, cells, "share of the prior", "share", share, total / weights, prob)
-
-
-def _result(
-    fit: Fit, cells: "_WeightedCells", what: str, name: str, all_items: Floats, bins: Floats,
-    prob: float,
-) -> Result:  # fmt: skip
-    """Draws (draws,) over all items and (draws, bins), as a result."""
-    where = ["all items", *(f"score {score:.4g}" for score in cells.score)]
-    n = [int(cells.n_items.sum()), *cells.n_items]
-    ends = intervals(np.column_stack([all_items, bins]), prob)
-    table = result_table(pd.DataFrame({"what": what, "where": where, "n": n, **ends}))
-    data = by_draw(fit, {name: all_items, f"{name}_by_bin": bins}, **cells.coords)
-    return Result(table.assign(verdict=None), data, (), what)
-
-
-@dataclass(frozen=True)
-class _WeightedCells:
-    """Cells of items at support points, as weighted items."""
-
-    support: SupportPoints
-    point: Ints  # support point of each cell
-    own: Mapping[str, Floats]  # outcome and size of each cell, by role
-    weight: Floats  # items or exposure of each cell
-    bin_of: Ints  # bin of the answer of each cell
-    score: Floats  # mean score of the answer's bins
-    n_items: Ints  # their items
-
-    @property
-    def coords(self) -> dict[str, Any]:
-        """Coordinates of the answer's bins."""
-        return {"score": ("bin", self.score), "n_items": ("bin", self.n_items)}
-
-    def columns(self, part: slice) -> Columns:
-        """Some cells as posteriors read them."""
-        return self.support.columns(self.point[part], select(self.own, part))
-
-    def summed(self, fit: Fit, values: Values, progress: bool | None) -> list[Floats]:
-        """Weighted sums of values in the answer's bins."""
-        return summed(fit, self.weight, self.bin_of, len(self.score), values, progress)
-
-
-def _cells(fit: Fit, items: Items | Statistics, weight: str, bins: int) -> _WeightedCells:
-    """Cells of the items, in as many bins of equal items."""
-    check_weight(fit, weight)
-    outcome, mixed = posterior_of(fit).outcome, fit.prior.gridded
-    stats = items if isinstance(items, Statistics) else statistics_of(fit, items)
-    coarse = max(stats.coarse, 1) if mixed else 1
-    support, key = statistics_support(fit, stats, coarse)
-    if mixed:
-        stats.cells("joint")  # says what to do where there are none
-    table = stats.table("joint" if mixed else outcome.margins[0])
-    at = np.searchsorted(key, key_of(fit, table, table["bin"]))
-    own, weights = _at_means(outcome, table, weight)
-    both = (2 * at[:, None] + np.arange(2)).ravel()
-    of = _equal_parts(support, min(bins, _MOST))
-    share = np.bincount(of, support.items)
-    return _WeightedCells(
-        support,
-        both,
-        {role: np.repeat(x, 2) for role, x in own.items()},
-        np.repeat(weights, 2) / 2,
-        of[both],
-        np.bincount(of, support.items * support.score) / share,
-        np.round(share).astype(np.int64),
-    )
-
-
-def _at_means(
-    outcome: Outcome, table: Mapping[str, NDArray[Any]], weight: str
-) -> tuple[dict[str, Floats], Floats]:
-    """Mean outcome and size of cells, weighted alike, and their weights."""
-    if weight == "items":
-        total = table["n"].astype(float)
-        y, size = table["sum_y"] / total, outcome.forms.mean_size(table)
-    else:
-        y, size, total = outcome.forms.exposure_means(table)
-    return {outcome.observed: y, outcome.size: size}, total
-
-
-def _equal_parts(support: SupportPoints, bins: int) -> Ints:
-    """Bins of about equal items for the answer, made of whole bins; none is empty."""
-    at = np.unique(support.bin, return_inverse=True)[1]
-    n = np.bincount(at, support.items)
-    middle = (np.cumsum(n) - 0.5 * n) / n.sum()
-    part = np.minimum((middle * bins).astype(np.int64), bins - 1)
-    return np.asarray(np.unique(part, return_inverse=True)[1][at], dtype=np.int64)
+    return cells.result(fit, "share of the prior", "share", share, total / weights, prob)

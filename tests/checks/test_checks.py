@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from scipy import optimize, stats
 
 import soc_pymc as soc
-from soc_pymc.checks import predictive
+from soc_pymc.checks import pit as pit_module
+from soc_pymc.checks.slices import ALL
+from soc_pymc.checks.summaries import tail_probability
 from soc_pymc.inference.results import Status
 from soc_pymc.posterior.predictive import posterior_of
 from tests.checks.hand_made import (
@@ -90,20 +92,35 @@ def test_pit_is_calibrated_on_the_truth():
     """Of 40 sets of counts the KS test rejects 5% at .05, and its p-values are uniform."""
     law, p_values = posterior_of(hand_made_fit()), []
     for seed in range(40):
-        columns = columns_of(simulate(1500, 100 + seed))
-        ends = predictive.predictive_cdf(law, columns, progress=False)
-        u = predictive.randomised_pit(*ends, np.random.default_rng(seed))
-        p_values.append(predictive.uniformity(u).p_value)
+        columns, ones = columns_of(simulate(1500, 100 + seed)), np.ones(1500, dtype=int)
+        ends, rng = pit_module.cdf_ends(law, columns), np.random.default_rng(seed)
+        p_values.append(pit_module.slice_pits(ends, ones, {ALL: ones > 0}, rng)[ALL].p_value)
     assert np.sum(np.array(p_values) < 0.05) <= stats.binom(40, 0.05).ppf(0.999)
     assert stats.kstest(p_values, "uniform").pvalue > 0.001
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=40))
 def test_the_test_of_uniformity_is_scipys(values):
-    u = np.array(values)
-    ours, scipys = predictive.uniformity(u), stats.kstest(u, "uniform", method="exact")
-    np.testing.assert_allclose(ours.distance, scipys.statistic, atol=1e-12)
-    np.testing.assert_allclose(ours.p_value, scipys.pvalue, rtol=1e-6, atol=1e-12)
+    """Distances at points of a grid, corrected between them, to one and a half steps of it."""
+    u, ones = np.array(values), np.ones(len(values), dtype=int)
+    rng = np.random.default_rng(0)
+    pit = pit_module.slice_pits(np.stack([u, u]), ones, {ALL: ones > 0}, rng)[ALL]
+    assert pit.distance == pytest.approx(stats.kstest(u, "uniform").statistic, abs=0.05)
+    np.testing.assert_allclose(pit.p_value, stats.kstwo.sf(pit.distance, len(u)))
+
+
+@pytest.mark.parametrize("n", [1, 32, 500])
+def test_an_item_is_a_cell_of_one(n):
+    """Rows of n items have the PIT of n rows of one item, as closely as chance lets them."""
+    rng = np.random.default_rng(3)
+    ends = np.sort(rng.uniform(size=(2, 300)), axis=0)
+    few, ones = np.full(300, n), np.ones(300 * n, dtype=int)
+    cells = pit_module.slice_pits(ends, few, {ALL: few > 0}, rng)[ALL]
+    items = pit_module.slice_pits(np.repeat(ends, n, axis=1), ones, {ALL: ones > 0}, rng)[ALL]
+    assert cells.n_items == items.n_items == 300 * n
+    np.testing.assert_allclose(cells.averaged, items.averaged, atol=1e-12)
+    chance = 2.5 * np.sqrt(0.5 / (300 * n))  # of a difference of two ECDFs, at 1e-5
+    assert np.abs(cells.randomised - items.randomised).max() < chance
 
 
 @given(st.integers(0, 1000), st.integers(1, 30), st.integers(2, 50))
@@ -115,7 +132,7 @@ def test_the_averaged_ecdf_is_the_mean_of_uniform_cdfs(seed, n, points):
     width = np.where(high > low, high - low, 1.0)
     cdfs = np.where(high > low, np.clip((grid - low) / width, 0, 1), grid >= high)
     np.testing.assert_allclose(
-        predictive.mean_pit_ecdf(*ends, grid), cdfs.mean(axis=0), rtol=0, atol=1e-9
+        pit_module.mean_pit_ecdf(ends, np.ones(n), grid), cdfs.mean(axis=0), rtol=0, atol=1e-9
     )
 
 
@@ -126,10 +143,10 @@ def test_tail_probability_is_two_sided_and_goes_beyond_the_replicates():
     draws = np.random.default_rng(0).normal(size=400)
     for shift in (0.5, 1.0, 1.5):
         exact = 2 * stats.norm.sf(shift)
-        assert predictive.tail_probability(draws - shift) == pytest.approx(exact, rel=0.35)
-        assert predictive.tail_probability(draws + shift) == pytest.approx(exact, rel=0.35)
-    assert 1e-9 < predictive.tail_probability(draws + 5.0) < 1e-4
-    assert predictive.tail_probability(np.zeros(400)) == 1.0
+        assert tail_probability(draws - shift) == pytest.approx(exact, rel=0.35)
+        assert tail_probability(draws + shift) == pytest.approx(exact, rel=0.35)
+    assert 1e-9 < tail_probability(draws + 5.0) < 1e-4
+    assert tail_probability(np.zeros(400)) == 1.0
 
 
 @pytest.mark.parametrize("kind", thinned(KINDS, ["counts", "values"]))

@@ -6,8 +6,10 @@ import pytest
 from scipy import stats
 
 import soc_pymc as soc
+from soc_pymc.checks.batches import thin
 from soc_pymc.checks.curve_error import curve_shifts, distance_p_value, replicated_distances
-from soc_pymc.checks.predictive import predictive_cdf, randomised_pit, thin, uniformity
+from soc_pymc.checks.pit import cdf_ends, slice_pits
+from soc_pymc.checks.slices import ALL
 from soc_pymc.posterior.item_columns import frame_columns
 from soc_pymc.posterior.predictive import posterior_of
 from tests.thinning import thinned
@@ -27,14 +29,14 @@ def test_items_of_one_draw_of_the_curves_pass(name, example):
     rows = case.frame.iloc[rng.integers(len(case.frame), size=ITEMS)]
     columns = dict(frame_columns(fit, truth, case.case.items(rows)))
     outcomes = truth.simulate(columns, rng)
-    everything = [np.ones(ITEMS, dtype=bool)]
-    shift = curve_shifts(fit, columns, everything, rng)
+    ones = np.ones(ITEMS, dtype=int)
+    shift = curve_shifts(fit, columns, ones, [ones > 0], rng)
     strayed = replicated_distances(shift, [ITEMS], rng)[:, 0]
     p_values = []
     for own in outcomes:
         items = columns | {truth.outcome.observed: own}
-        below, upto = predictive_cdf(posterior_of(fit), items, progress=False)
-        test = uniformity(randomised_pit(below, upto, rng))
+        ends = cdf_ends(posterior_of(fit), items)
+        test = slice_pits(ends, ones, {ALL: ones > 0}, rng)[ALL]
         p_values.append((distance_p_value(test.distance, ITEMS, strayed), test.p_value))
     allowed, independent = (np.array(p_values) < 0.05).sum(axis=0)
     assert allowed <= 4 < independent

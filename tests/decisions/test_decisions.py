@@ -10,7 +10,7 @@ from scipy import integrate, stats
 
 import soc_pymc as soc
 from soc_pymc import decisions as dec
-from soc_pymc.checks.predictive import thin
+from soc_pymc.checks.batches import thin
 from soc_pymc.decisions import ranking
 from soc_pymc.inference.results import Fit
 from soc_pymc.posterior.predictive import posterior_of

@@ -1,0 +1,128 @@
+"""Slices of items: by score, by size, and by the columns of their table."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from .._lib.arrays import Floats, Ints
+from ..families.outcomes import Outcome
+from ..posterior.interface import Columns
+
+Mask = NDArray[np.bool_]
+Slices = Iterator[tuple[str, Mask]]
+"""Names and masks of slices. In all functions `n` is the number of items of each row."""
+
+ALL = "all items"
+LEAST = 20  # items of a slice: no test on fewer says anything
+LEVELS = 20  # levels of a column that are slices; numbers of more values are cut into fifths
+_LARGE = 50  # exposure from which a count says much about its item's theta
+
+
+def slices(outcome: Outcome, columns: Columns, atoms: Sequence[float], n: Ints) -> Slices:
+    """Slices of any items: all, each atom, large sizes, fifths of score and of size."""
+    score, size = columns["score"], columns[outcome.size]
+    yield ALL, np.ones(len(score), dtype=bool)
+    for atom in atoms:
+        if (mask := score == atom).any():
+            yield f"score = {atom:.6g}", mask
+    yield from large_sizes(outcome, size)
+    yield from _fifths("score", score, n)
+    yield from _fifths(outcome.words.size, size, n)
+
+
+def large_sizes(outcome: Outcome, size: Floats, least: float = _LARGE) -> Slices:
+    """The items whose outcomes say much about their theta, where sizes are amounts."""
+    if outcome.sizes_add:
+        yield f"{outcome.words.size} >= {least:.0f}", size >= least
+
+
+def column_slices(labels: Mapping[str, pd.Series], n: Ints) -> Slices:
+    """Slices by the levels of columns, the 20 most frequent; missing values are a level.
+
+    Numbers and dates of more than 20 distinct values are cut into fifths instead.
+    """
+    for column, values in labels.items():
+        if _is_cut(values):
+            yield from _by_value(column, values, n)
+            continue
+        codes, levels = pd.factorize(values, use_na_sentinel=False)
+        frequency = np.bincount(codes, n, len(levels))
+        for code in np.argsort(-frequency, kind="stable")[:LEVELS]:
+            level = levels[code]
+            yield f"{column} = {'missing' if pd.isna(level) else level}", codes == code
+
+
+def cut_columns(labels: Mapping[str, pd.Series]) -> Iterator[str]:
+    """Sentences on columns of which only the most frequent levels are slices."""
+    for column, values in labels.items():
+        number = values.nunique(dropna=False)
+        if number > LEVELS and not _is_cut(values):
+            yield (
+                f"Column {column!r} has {number:,} levels: only the {LEVELS} most frequent were "
+                "checked."
+            )
+
+
+def _is_cut(values: pd.Series) -> bool:
+    """True if a column has an order, and too many values for each to be a level."""
+    ordered = pd.api.types.is_numeric_dtype(values) or pd.api.types.is_datetime64_any_dtype(values)
+    return bool(
+        ordered and not pd.api.types.is_bool_dtype(values) and values.nunique(dropna=True) > LEVELS
+    )
+
+
+def _by_value(column: str, values: pd.Series, n: Ints) -> Slices:
+    missing = values.isna().to_numpy()
+    as_text: Callable[[Floats], str] = _span
+    if pd.api.types.is_datetime64_any_dtype(values):
+        start = values.min()
+        values, as_text = (values - start) / pd.Timedelta(days=1), partial(_dates, start)
+    number = np.full(len(values), np.nan)
+    number[~missing] = values[~missing].to_numpy(dtype=float)
+    yield from _fifths(column, number, n, as_text)
+    if missing.any():
+        yield f"{column} = missing", missing
+
+
+def _fifths(
+    name: str, value: Floats, n: Ints, as_text: Callable[[Floats], str] | None = None
+) -> Slices:
+    """Fifths of the items by `value`, without those of NaN; `as_text` writes a range of values."""
+    part = equal_parts(value, 5, n)
+    number = int(part.max()) + 1
+    if number > 1:
+        for k in range(number):
+            mask = part == k
+            yield f"{name} {k + 1}/{number}: {(as_text or _span)(value[mask])}", mask
+
+
+def equal_parts(value: Floats, number: int, n: Ints | Floats | None = None) -> Ints:
+    """Numbers of parts of about equally many items by value, from 0 on; that of NaN is -1.
+
+    No part is empty, and tied values are in the part of their middle.
+    """
+    part, known = np.full(len(value), -1), ~np.isnan(value)
+    tied = np.unique(value[known], return_inverse=True)[1]
+    items = np.bincount(tied, None if n is None else n[known])
+    middle = (np.cumsum(items) - 0.5 * items) / max(items.sum(), 1)
+    of_item = np.minimum((number * middle[tied]).astype(int), number - 1)
+    part[known] = np.unique(of_item, return_inverse=True)[1]
+    return part
+
+
+def _span(value: Floats) -> str:
+    """Range of values in a few digits."""
+    low, high = float(value.min()), float(value.max())
+    return f"{_short(low)} to {_short(high)}" if high > low else _short(low)
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e9 else f"{value:.3g}"
+
+
+def _dates(start: pd.Timestamp, days: Floats) -> str:
+    low, high = (start + pd.Timedelta(days=float(d)) for d in (days.min(), days.max()))
+    return f"{low:%Y-%m-%d} to {high:%Y-%m-%d}"

@@ -1,0 +1,133 @@
+"""Items to decide on, with the index of the answer."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+
+from .._lib.arguments import digits, numbers_of
+from .._lib.arrays import Floats, Ints
+from .._lib.errors import FitError
+from ..checks.batches import in_batches, thin
+from ..data.items import Items, check_outcomes
+from ..families.family import Family, family_of
+from ..families.validity import LARGEST
+from ..inference.results import Fit
+from ..posterior.curves import items_at_once
+from ..posterior.interface import Columns, Posterior, ThetaMixture, in_chunks, select
+from ..posterior.item_columns import read_items
+from ..posterior.predictive import posterior_of
+
+_AT_ONCE = 5000  # items whose posteriors are held at once by a thread, at most
+_BATCH = 50_000  # items between two reports of progress
+
+
+@dataclass(frozen=True)
+class DecisionItems:
+    """A fit, and items to decide on, with the index of the answer."""
+
+    fit: Fit
+    posterior: Posterior
+    columns: Columns
+    index: pd.Index
+    labels: Mapping[str, pd.Series]  # further columns of the table
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    @property
+    def family(self) -> Family:
+        """Family of theta given a draw of the curves and the outcome."""
+        return family_of(self.fit.prior)
+
+    @property
+    def draws(self) -> int:
+        """Number of draws of the curves."""
+        sizes = self.fit.data["posterior"].sizes
+        return int(sizes["chain"] * sizes["draw"])
+
+    def each(
+        self,
+        title: str,
+        answer: Callable[[Columns, ThetaMixture], list[Floats]],
+        progress: bool | None,
+        **extra: Floats,
+    ) -> Floats:
+        """Rows of an answer on every item's posterior, (rows, n), chunk by chunk on all processors.
+
+        `extra` are further columns of the items, of which the answer gets its part.
+        """
+
+        def chunk(part: Columns) -> Floats:
+            return np.vstack(answer(part, self.posterior.theta(part)))
+
+        step = max(1, min(_AT_ONCE, items_at_once(self.fit)))
+        columns = {**self.columns, **extra}
+        return in_batches(
+            title, columns, _BATCH, progress, lambda part: in_chunks(chunk, step, part)
+        )
+
+    def above(self, threshold: Floats, progress: bool | None) -> Floats:
+        """P(theta > threshold) of every item, averaged over the draws of the curves."""
+
+        def answer(columns: Columns, theta: ThetaMixture) -> list[Floats]:
+            tail = self.family.above(columns["threshold"], theta.first, theta.second)
+            return [theta.average(tail, np.where(columns["threshold"] < 0.0, 1.0, 0.0))]
+
+        (tail,) = self.each("probabilities", answer, progress, threshold=threshold)
+        return np.clip(tail, 0.0, 1.0)
+
+    def rows(self, chosen: Ints) -> "DecisionItems":
+        """Some of the items."""
+        return replace(self, columns=select(self.columns, chosen), index=self.index[chosen])
+
+    def thinned(self, most: int) -> "DecisionItems":
+        """The items with at most `most` draws of the curves."""
+        few = thin(self.fit, most)
+        return replace(self, fit=few, posterior=posterior_of(few))
+
+    def numbers(
+        self, values: ArrayLike, name: str, least: float = -np.inf, each: bool = False
+    ) -> Floats:
+        """A number, or one for `each` item, as an array (n,) of numbers > `least`."""
+        n = len(self)
+        array = numbers_of(values, name, wanted="a number or an array of numbers")
+        if array.shape != (n,) and (each or array.shape != ()):
+            one = "" if each else "one number, or "
+            raise FitError(
+                f"{name} has the shape {array.shape}: give {one}one number for each of {n:,} items"
+            )
+        return np.array(np.broadcast_to(finite(array, name, least), (n,)))
+
+
+def finite(array: Floats, name: str, least: float = -np.inf) -> Floats:
+    """Numbers > `least`, up to 1e90 in size: larger ones leave no numbers to compare with."""
+    bad = ~((np.abs(array) <= LARGEST) & (array > least))
+    if bad.any():
+        bound = "" if least == -np.inf else f" and > {least:g}"
+        raise FitError(
+            f"{name} must be finite{bound}, up to {LARGEST:g} in size, not "
+            f"{digits(array[bad].flat[0])}"
+        )
+    return array
+
+
+def read_decision(
+    fit: Fit, items: Items, progress: bool | None, also: Sequence[str] = ()
+) -> DecisionItems:
+    """Read and check the items of a decision, and further columns of their table."""
+    posterior = posterior_of(fit)
+    check_outcomes(items)
+    name = items.roles.get("id")
+    columns, labels = read_items(
+        fit, posterior, items, [*([name] if name else []), *also], progress
+    )
+    if name:
+        index = pd.Index(labels[name], name=name)
+    elif isinstance(items.source, pd.DataFrame):
+        index = items.source.index
+    else:
+        index = pd.RangeIndex(len(columns["score"]))
+    return DecisionItems(fit, posterior, columns, index, labels)
