@@ -256,10 +256,11 @@ def build(
         # sums are inputs, because PyMC never releases the functions of a distribution
         given: dict[str, Any] = {"observed": observed, "dims": "bin"}
         if problem.weights is None:
+            sums: type[RowSums] = type(data)
             cells = data.cells()
-            rule = totals(type(data), tuple(x.ndim for x in cells))
+            rule = totals(sums, tuple(x.ndim for x in cells))
             given |= {"random": rule, "signature": rule.signature}
-            given["logp"] = partial(_row_logp, type(data))
+            given["logp"] = partial(_row_logp, sums)
             pm.CustomDist(problem.observed, *predictors, *shared(cells), **given)
         else:
             index = pm.Data("bin_index", np.arange(len(problem.score)), dims="bin")

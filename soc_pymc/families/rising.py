@@ -82,7 +82,7 @@ def make_rising(rows: int, cells: Sequence[NDArray[Any]]) -> tuple[Rising, Float
         over = y > j
         above[:, j] = np.bincount(point_row[over], weights=weight[over], minlength=rows)
     row, step = np.nonzero(above)
-    step_start, (steps, more) = by_row(rows, row, step, above[row, step])
+    step_start, (steps, more) = by_row(rows, row, step.astype(float), above[row, step])
     far = y > EXACT_COUNTS - 1  # the lower of two points may fall just below its cell
     start, (excess, many) = by_row(rows, point_row[far], y[far] - EXACT_COUNTS, weight[far])
     log_factorials = np.bincount(point_row, weights=weight * gammaln(y + 1.0), minlength=rows)

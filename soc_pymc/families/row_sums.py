@@ -88,20 +88,20 @@ class RowSums(ABC):
     def cells(self, rows: Ints | None = None) -> tuple[NDArray[Any], ...]:
         """All arrays of some rows; those of tables are padded with zeros to (k, most cells)."""
         rows = np.arange(len(self.total)) if rows is None else rows
-        found = {}
-        for offsets, names in self.tables.items():
+        padded = {}
+        for offsets, columns in self.tables.items():
             start = getattr(self, offsets)
             number = np.diff(start)[rows]
             step = np.arange(number.max(initial=0))
             inside = step < number[:, None]
             place = (start[rows][:, None] + step)[inside]
-            for name in names:
+            for name in columns:
                 column = getattr(self, name)
-                found[name] = np.zeros((*inside.shape, *column.shape[1:]))
-                found[name][inside] = column[place]
+                padded[name] = np.zeros((*inside.shape, *column.shape[1:]))
+                padded[name][inside] = column[place]
         names = (field.name for field in fields(self))  # type: ignore[arg-type]
         return tuple(
-            found[name] if name in found else getattr(self, name)[rows]
+            padded[name] if name in padded else getattr(self, name)[rows]
             for name in names
             if name not in self.tables
         )

@@ -73,7 +73,8 @@ class RowCurves:
 
     def totals(self, draws: xr.Dataset, seed: int) -> Floats:
         """Replicates of the rows' observed totals, (draws, rows)."""
-        found = self.data.draw(*self(draws), np.random.default_rng(seed))
+        first, second = self(draws)
+        found = self.data.draw(first, second, np.random.default_rng(seed))
         return found if self.dtype is np.float64 else np.clip(found, 0.0, _LARGEST)
 
 

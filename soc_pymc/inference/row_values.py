@@ -55,8 +55,8 @@ class NearRows:
     def by_draw(self, first: Floats, second: Floats) -> tuple[Floats, Floats, Floats]:
         """Sums (draws,) over all rows at both parameters (draws, rows), and their slopes."""
         slopes = np.empty((2, *first.T.shape))
-        curves = (np.ascontiguousarray(x.T) for x in (first, second))
-        value = self.sums(*curves, np.arange(first.shape[1]), slopes)
+        first, second = np.ascontiguousarray(first.T), np.ascontiguousarray(second.T)
+        value = self.sums(first, second, np.arange(len(first)), slopes)
         by_first, by_second = np.ascontiguousarray(slopes.transpose(0, 2, 1))
         return value, by_first, by_second
 
