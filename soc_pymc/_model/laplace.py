@@ -52,6 +52,7 @@ class Laplace:
     line_shift: Floats
     line_root: Floats
     state: State  # where the search ended
+    converged: bool = True  # whether the search had come to rest there
 
 
 @dataclass(frozen=True)
@@ -178,11 +179,13 @@ def scale_log_density(position: Floats, scale: float, precision: Floats, pull: F
 def find_mode(target: Target, start: Sequence[State], *, ahead: bool = False) -> list[Laplace]:
     """Find the mode; the smoothing scales are re-estimated after each step.
 
+    What it returns says whether the search came to rest.
     `ahead` takes the information after the last step instead of before it. A log marginal that is
     not finite at the start raises FitError.
     """
     states, designs = list(start), target.designs
     found: list[Laplace] = []
+    converged = False
     for _ in range(_ROUNDS):
         here = target.curvature(states)
         found = _summaries(designs, states, here)
@@ -196,9 +199,12 @@ def find_mode(target: Target, start: Sequence[State], *, ahead: bool = False) ->
         states, moved = _line_search(target, states, steps, here.information)
         taus = np.concatenate([s.taus for s in states])
         drift = float(np.abs(np.log(taus / old)).max(initial=0.0))
-        if moved < 1e-3 and drift < 1e-2:
+        converged = moved < 1e-3 and drift < 1e-2
+        if converged:
             break
-    return _summaries(designs, states, target.curvature(states)) if ahead else found
+    if ahead:
+        found = _summaries(designs, states, target.curvature(states))
+    return [replace(laplace, converged=converged) for laplace in found]
 
 
 def best_start(target: Target, starts: Sequence[Sequence[State]]) -> Sequence[State]:

@@ -226,11 +226,12 @@ def top_level(built: Problem) -> list[Any]:
 
 
 def systematic(bins: int, batch: int, draws: int, rng: np.random.Generator) -> NDArray[np.intp]:
-    """One minibatch, systematic over the score, for a draw and its mirror image.
+    """Minibatches (draws, batch or more), each systematic over the score.
 
-    Over the draws every bin is used equally often.
+    Over the draws every bin is used, and about equally often: a batch grows to bins / draws.
     """
-    stride = -(-bins // batch)
+    stride = min(-(-bins // batch), draws)
+    batch = -(-bins // stride)
     offsets = rng.permutation(np.arange(draws) % stride)
     return np.array([(o + stride * np.arange(batch)) % bins for o in offsets])
 

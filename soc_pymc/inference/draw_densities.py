@@ -144,18 +144,3 @@ def _evaluated(built: Problem, values: Mapping[str, Floats]) -> tuple[Floats, Fl
 
     first, second = at_draws(built, values, densities)
     return first, second
-
-
-def coordinates_of(built: Problem, values: Mapping[str, Floats]) -> Floats:
-    """The draws in the coordinates of inference, (draws, dim)."""
-    model = built.model
-
-    def moved(own: Mapping[Any, Any]) -> list[Any]:
-        forward = {v: model.rvs_to_transforms[v].forward for v in own if model.rvs_to_transforms[v]}
-        return [
-            forward[v](x, *v.owner.inputs) if v in forward else x + pt.zeros_like(x)
-            for v, x in own.items()
-        ]
-
-    found = at_draws(built, values, moved)
-    return np.hstack([x.reshape(len(x), -1) for x in found])

@@ -239,8 +239,15 @@ def run_variational(
             {"coordinate": space.labels},
         ),
     }
-    verdict = _variational_verdict(problem, k, ess, repaired)
+    verdict = _variational_verdict(problem, k, ess, repaired + _restless(built))
     return groups, verdict | {"mc_error": largest_error(errors)}
+
+
+def _restless(built: Problem) -> str:
+    """Words for a search for the mode that ended elsewhere."""
+    if all(of.laplace.converged for of in built.coefficients):
+        return ""
+    return "; the search for the mode, where inference begins, did not come to rest"
 
 
 def _variational_verdict(problem: str, k: float, ess: float, repaired: str = "") -> dict[str, Any]:

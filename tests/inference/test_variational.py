@@ -7,6 +7,8 @@ import pytest
 import xarray as xr
 
 import soc_pymc as soc
+from soc_pymc._model import laplace
+from soc_pymc.inference.density import systematic
 from soc_pymc.inference.sampling import _sampling_verdict
 from soc_pymc.inference.variational import chosen, importance
 from tests.studies import hard_cases
@@ -111,3 +113,20 @@ def test_bad_chains_have_not_converged(change, problem):
     )
     assert verdict["converged"] is not bool(problem)
     assert problem in verdict["reason"]
+
+
+@pytest.mark.parametrize(
+    ("bins", "batch", "draws"), [(20_001, 256, 40), (50_000, 256, 40), (99, 30, 7)]
+)
+def test_minibatches_use_every_bin(bins, batch, draws):
+    used = systematic(bins, batch, draws, np.random.default_rng(0))
+    times = np.bincount(used.ravel(), minlength=bins)
+    assert times.min() >= 1
+    # one more where batches do not divide the draws, and one more at the ends, where they wrap
+    assert times.max() <= times.min() + 2
+
+
+def test_a_search_that_did_not_come_to_rest_is_named(small_statistics, monkeypatch):
+    monkeypatch.setattr(laplace, "_ROUNDS", 1)
+    fit = soc.fit(small_statistics, progress=False)
+    assert "did not come to rest" in fit.status.reason

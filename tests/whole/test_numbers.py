@@ -42,7 +42,7 @@ SCORES = {
 RECORDED = {
     "gamma": {
         "mean": 0.0206005,
-        "variance": 0.000221365,
+        "variance": 0.000221015,
         "band": 0.10123,
         "theta_mean": 0.660151,
         "theta_sd": 1.34257,
