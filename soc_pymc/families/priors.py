@@ -185,10 +185,9 @@ class Gamma(_Single):
     monotone
         Make E(theta | t) non-decreasing in every draw.
     bin_effects
-        Let the log mean of every bin deviate from the curve by an effect with Student's t prior (3
-        degrees of freedom), so that a few bins may deviate far without moving the curve. A
-        posterior of its scale near 0 means that the smooth curve is adequate. Not together with
-        groups (set ``groups=False``) or with a term in exposure.
+        Let the log mean of every bin deviate from the curve by a Normal effect, which all groups
+        and exposures share. A posterior of its scale near 0 means that the smooth curve is
+        adequate. Neighbouring bins share an effect where there are more than 200.
     groups
         If the items have groups, give each its own deviations from the shared curves, with partial
         pooling; False pools them.
@@ -197,7 +196,7 @@ class Gamma(_Single):
         The curves `mean` and `variance`, with their terms, are then those of theta that is not 0;
         results (`calibration_curves`, item posteriors, checks) are of all theta. All groups and
         exposures share pi(t). It needs joint cells, and theta is represented on a grid as for
-        mixtures. Effects of bins are as in `GammaMixture`.
+        mixtures.
     atoms
         Give every score that many items share (`Statistics.atoms`), such as the default score of
         items without history, its own shifts of both curves, partially pooled towards 0. Its items
@@ -296,8 +295,7 @@ class GammaMixture(_Mixture):
     exposure, monotone, groups
         Terms of these curves, as in `Gamma`. All groups and exposures share the shape.
     bin_effects
-        As in `Gamma`, but effects are Normal, and neighbouring bins that the likelihood merges,
-        because their components hardly differ, share one.
+        As in `Gamma`, with at most 40 effects.
     functions
         Knots of the splines over components in the log weights.
     knots
