@@ -123,6 +123,20 @@ def test_values_of_wide_cells_are_nearly_those_of_items(example_name, example):
         assert np.abs(result - np.bincount(row, each)).max() < 1e-3
 
 
+@pytest.mark.parametrize("example_name", SINGLE_FAMILIES)
+def test_merged_bins_keep_their_items(example_name, example):
+    """At curves without slope bins together have the sum of their log marginals, to 1e-3 nats."""
+    statistics = example(example_name).statistics
+    family = problem.build(statistics, example(example_name).case.prior).family
+    curves = family.rows.level(rows_of(statistics, family)[1])
+    totals = []
+    for most in (0, 5):
+        rows, sums = rows_of(statistics, family, most_bins=most)
+        totals.append(sums.values(*(np.full((1, rows.number), x) for x in curves)).sum())
+    assert rows.number <= 5
+    assert totals[1] == pytest.approx(totals[0], abs=1e-3)
+
+
 def test_derivatives_are_those_of_pytensor(name):
     """Differences of values, with and without a spread of the items' means within a row."""
     sums = made_rows(name, ROWS[name])
