@@ -41,12 +41,12 @@ SCORES = {
 }
 RECORDED = {
     "gamma": {
-        "mean": 0.0206005,
+        "mean": 0.0205984,
         "variance": 0.000221015,
-        "band": 0.10123,
-        "theta_mean": 0.660151,
-        "theta_sd": 1.34257,
-        "theta_q95": 5.31387,
+        "band": 0.101306,
+        "theta_mean": 0.660774,
+        "theta_sd": 1.34371,
+        "theta_q95": 5.31658,
     },
     "normal": {
         "mean": 0.0343889,
@@ -65,12 +65,12 @@ RECORDED = {
         "theta_q95": 17.3675,
     },
     "gamma_mixture": {
-        "mean": 0.0205698,
-        "variance": 0.000216442,
-        "band": 0.101711,
-        "theta_mean": 0.664901,
-        "theta_sd": 1.35585,
-        "theta_q95": 5.34897,
+        "mean": 0.0206061,
+        "variance": 0.00021696,
+        "band": 0.101647,
+        "theta_mean": 0.661704,
+        "theta_sd": 1.35069,
+        "theta_q95": 5.33728,
     },
 }
 
