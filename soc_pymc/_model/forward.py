@@ -59,7 +59,8 @@ def _compiled_rule(op: Any, node: Any) -> tuple[Any, int]:
     """The rule of a variable that is drawn by a `Forward`; others are as without this."""
     rule = vars(type(op)).get("_random_fn")
     if not isinstance(rule, Forward):
-        raise NotImplementedError  # as PyTensor's own rule does: the variable is drawn in Python
+        # the signal to PyTensor, which catches it, that a user's own variable is drawn in Python
+        raise NotImplementedError
     return rule.compiled, rule.version
 
 

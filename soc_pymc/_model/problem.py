@@ -277,7 +277,7 @@ def _row_logp(sums: type[RowSums], value: Any, *inputs: Any) -> Any:
 
 
 def _mixture_logp(signature: str, value: Any, predictors: Any, index: Any, *arrays: Any) -> Any:
-    """The same of mixtures."""
+    """Log marginal of the rows of a mixture."""
     return MixtureLogMarginal()(predictors, *unbatched(signature, arrays))[0]
 
 

@@ -27,7 +27,8 @@ from pytensor.graph.traversal import ancestors
 from .._lib.arrays import Floats
 from .._model.likelihood import mode, shared
 from .._model.problem import Problem
-from .row_values import NearRows, near_rows
+from ..families.surrogates import make_surrogates
+from .row_values import NearRows
 
 Evaluate = Callable[[Floats], tuple[Floats, Floats]]
 """Coordinates (draws, dim) -> log density (draws,) and its gradient (draws, dim)."""
@@ -118,7 +119,8 @@ def _near(built: Problem, curves: Callable[[Floats], list[Floats]], start: Float
         values = curves(rng.normal(start, _WIDE, (min(step, _PROBES - first), len(start))))
         low.append([v.min(axis=0) for v in values])
         high.append([v.max(axis=0) for v in values])
-    return near_rows(built.data, np.min(low, axis=0), np.max(high, axis=0))
+    made = make_surrogates(built.data, np.min(low, axis=0), np.max(high, axis=0))
+    return NearRows(built.data, made)
 
 
 def _chunk(built: Problem) -> int:

@@ -23,6 +23,7 @@ from .._lib.arrays import Floats
 from .._model.level_kernels import proposals, slopes
 from .._model.likelihood import mode
 from .._model.problem import Coefficients, Problem
+from ..families.surrogates import make_surrogates
 from .density import (
     Evaluate,
     Space,
@@ -31,7 +32,7 @@ from .density import (
     posterior_draws,
     rest_log_density,
 )
-from .row_values import NearRows, near_rows
+from .row_values import NearRows
 
 _BOUND = 1  # mirrored pairs of proposals
 # pairs for weights and draws: the most, and the variance of log weights by proposals that they may
@@ -305,7 +306,8 @@ class LevelDensity:
             more = _FARTHER * (up - down)
             down -= more
             up += more
-        return near_rows(self.data, np.array(low), np.array(high), _ERROR, _DEGREES)
+        made = make_surrogates(self.data, np.array(low), np.array(high), _ERROR, _DEGREES)
+        return NearRows(self.data, made)
 
     def _fresh_pairs(self) -> int:
         """Pairs of proposals for weights: many small levels need several, large ones only one.

@@ -6,7 +6,7 @@ import numpy as np
 
 from .._lib.arrays import Floats, Ints
 from ..families.row_sums import RowSums
-from ..families.surrogates import DEGREE, ERROR, Surrogates, make_surrogates, polynomial_sums
+from ..families.surrogates import Surrogates, polynomial_sums
 
 _NO_SLOPES = np.empty((2, 0, 0))
 
@@ -59,14 +59,3 @@ class NearRows:
         value = self.sums(first, second, np.arange(len(first)), slopes)
         by_first, by_second = np.ascontiguousarray(slopes.transpose(0, 2, 1))
         return value, by_first, by_second
-
-
-def near_rows(
-    data: RowSums,
-    low: Floats,
-    high: Floats,
-    allowed: float = ERROR,
-    degrees: tuple[int, ...] = (DEGREE,),
-) -> NearRows:
-    """Rows with polynomials over boxes of both parameters, from `low` to `high` (2, rows)."""
-    return NearRows(data, make_surrogates(data, low, high, allowed, degrees))

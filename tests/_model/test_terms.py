@@ -71,7 +71,7 @@ def test_items_have_the_curves_of_their_groups(example):
 
 @pytest.mark.slow
 def test_a_term_in_exposure_finds_its_slopes():
-    """Theta falls as exposure^-.2 and its cv2 as exposure^-.3: within 3.5 posterior sd."""
+    """Theta falls as exposure^-0.2 and its cv2 as exposure^-0.3: within 3.5 posterior sd."""
     rng = np.random.default_rng(4)
     frame = soc.simulation.s1(30_000, seed=4)
     mean, cv2 = (np.exp(curve) for curve in soc.simulation.s1_curves(frame["score"]))
