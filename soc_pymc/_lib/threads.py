@@ -95,8 +95,8 @@ def _begin() -> None:
 
 
 _lock = threading.Lock()
-_running = 0  # calls with one thread of BLAS, of all threads
-_before: list[int] = []  # threads of the libraries of BLAS that the last of them restores
+_limited: set[object] = set()  # calls, of all threads, that run with one thread of BLAS
+_before: list[int] = []  # threads of the libraries of BLAS without a limit, while there is one
 
 
 @cache
@@ -105,6 +105,10 @@ def _libraries() -> Any:
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController().select(user_api="blas").lib_controllers
+
+
+def _threads_of_blas() -> list[int]:
+    return [library.get_num_threads() for library in _libraries()]
 
 
 def _set_blas(numbers: Iterable[int]) -> None:
@@ -117,31 +121,32 @@ def _set_blas(numbers: Iterable[int]) -> None:
         disown(force=True)
 
 
-@contextmanager
-def _blas_limited() -> Iterator[None]:
-    """One thread of BLAS until the last of overlapping calls has ended."""
-    global _running, _before
+def _limit(call: object) -> None:
+    """Leave BLAS one thread until the last of overlapping calls has ended."""
+    global _before
     with _lock:
-        if not _running:
-            _before = [library.get_num_threads() for library in _libraries()]
-            _set_blas(1 for _ in _before)
-        _running += 1
-    try:
-        yield
-    finally:
-        with _lock:
-            _running = max(_running - 1, 0)  # 0 already in a child whose fork was inside a call
-            if not _running:
-                _set_blas(_before)
+        if not _before:
+            _before = _threads_of_blas()
+        _limited.add(call)
+        _set_blas(1 for _ in _before)
+
+
+def _restore(call: object) -> None:
+    """Give BLAS its threads back after the last call; nothing to do where that is done."""
+    global _before
+    with _lock:
+        _limited.discard(call)
+        if _before and not _limited:
+            _set_blas(_before)
+            _before = []
 
 
 def _after_fork() -> None:
     """Forget the parent's calls in a child, where their threads are not."""
-    global _lock, _running
+    global _lock
     _lock = threading.Lock()
-    if _running:
-        _running = 0
-        _set_blas(_before)
+    _limited.clear()
+    _restore(None)
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows
@@ -151,10 +156,17 @@ if hasattr(os, "register_at_fork"):  # not on Windows
 def one_blas_thread[T: Callable[..., Any]](function: T) -> T:
     """Decorate a function that runs with one thread of BLAS."""
 
-    @wraps(function)  # a context manager as decorator would be the frame that warnings point at
+    @wraps(function)
     def call(*args: Any, **options: Any) -> Any:
-        with _blas_limited():
+        this = object()
+        try:
+            _limit(this)
             return function(*args, **options)
+        finally:
+            try:
+                _restore(this)
+            finally:
+                _restore(this)  # where Ctrl-C came within the first
 
     return cast(T, call)
 

@@ -1,5 +1,6 @@
 """Work in threads: results in order, bounded memory, errors, and one thread of BLAS."""
 
+import linecache
 import os
 import subprocess
 import sys
@@ -113,6 +114,35 @@ def test_overlapping_calls_end_in_either_order(order):
         ends[k].set()
         calls[k].join()
         assert of_blas() == left
+
+
+@pytest.mark.usefixtures("two_of_blas")
+def test_an_interrupt_anywhere_leaves_no_limit():
+    call = one_blas_thread(of_blas)
+    lines = 0
+
+    def trace(frame, event, _):
+        nonlocal lines
+        if frame.f_code.co_filename != one_blas_thread.__code__.co_filename:
+            return None
+        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+        # a signal comes at calls, never between a lock or a `try` and the block behind it
+        lines += event != "return" and not line.lstrip().startswith(("with ", "try:"))
+        if lines == last:
+            raise KeyboardInterrupt
+        return trace
+
+    for last in range(1, 200):
+        lines, before = 0, sys.gettrace()
+        sys.settrace(trace)
+        try:
+            call()
+        except KeyboardInterrupt:
+            interrupted = last
+        finally:
+            sys.settrace(before)
+        assert of_blas() == {2}, last
+    assert 20 < interrupted < 199  # every line of entering and leaving
 
 
 FORKED = """
