@@ -71,12 +71,8 @@ class Status:
     seconds
         Elapsed time of the fit.
     mc_error
-        Largest Monte Carlo standard error of a posterior mean, in posterior sd. For VI the means
-        are those of the Gaussian's coordinates, and the error is that of its fixed draws (Giordano,
-        Ingram and Broderick 2024) or, where location and covariance were set to weighted draws'
-        own, of these; ``fit.data["variational"]["mc_error"]`` has all. For NUTS the means are those
-        of all variables. It does not include the error of averages over the draws kept. None for
-        FiveSteps, for fits saved before it was there, and where it is unknown.
+        Largest Monte Carlo standard error of NUTS's posterior means, in posterior sd; None for VI
+        and FiveSteps, and where it is unknown.
 
     Examples
     --------

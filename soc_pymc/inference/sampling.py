@@ -14,7 +14,6 @@ from .._lib.threads import raising_interrupt
 from .._model.problem import Problem
 from .density import kept_variables
 from .methods import NUTS
-from .monte_carlo import largest_error
 
 
 def run_nuts(
@@ -74,10 +73,11 @@ def _sampling_verdict(groups: dict[str, xr.Dataset]) -> dict[str, Any]:
         reason = "NUTS: " + ", ".join(problems) + f": raise NUTS({', '.join(knobs)})"
     else:
         reason = f"R-hat at most {rhat:.3f}, bulk effective sample at least {ess:.0f}"
+    error = float(np.max(_effective_samples(posterior, "mean") ** -0.5))
     return {
         "converged": not problems,
         "reason": reason,
         "pareto_k": None,
         "ess_fraction": None,
-        "mc_error": largest_error(_effective_samples(posterior, "mean") ** -0.5),
+        "mc_error": error if np.isfinite(error) else None,
     }

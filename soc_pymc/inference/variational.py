@@ -32,7 +32,6 @@ from .density import (
 )
 from .level_density import densities_of
 from .methods import VI
-from .monte_carlo import fixed_draw_errors, largest_error, weighted_errors
 from .results import PARETO_K
 from .schema import in_chains
 
@@ -199,8 +198,6 @@ def run_variational(
             shown.note(f"evidence bound {bound:,.2f}")
 
         location, factor, problem = _gaussian(evaluate, space.start, method, rng, report)
-        redraw = partial(_cross, space.dim, method.rotations, rng.spawn(1)[0])
-        errors = fixed_draw_errors(evaluate, location, factor, redraw)
     with phase("fit: draws and Pareto k", unit="draws", enabled=progress) as shown:
         few, effective = (_FEW_OF_LEVELS, _EFFECTIVE_OF_LEVELS) if built.levels else (_FEW, _MADE)
         gaussian = location, factor
@@ -215,13 +212,11 @@ def run_variational(
             draws = max(method.draws, _FEWEST_DRAWS), number
             found = annealed(densities.bound, *gaussian, *draws, rng, shown.advance)
             found = found[0], found[1] + densities.gap(gaussian[0] + found[0] @ gaussian[1].T)
-            weight, *_ = own = importance(found[1])
-            last = own[1:]
+            last = importance(found[1])[1:]
             # Effective samples are not compared: draws that missed a tail overstate their own
             if last[0] <= PARETO_K or last[0] < k:
                 repaired = _REPAIRED.format(k=alone[1], ess=alone[2])
                 (noise, log_weight), (k, ess), (location, factor) = found, last, gaussian
-                errors = weighted_errors(noise, weight, factor)
             if not last[0] <= PARETO_K:
                 gaussian = refined(*found, *gaussian)
         kept = chosen(log_weight, method.draws, rng)
@@ -234,13 +229,11 @@ def run_variational(
             {
                 "mean": ("coordinate", location),
                 "sd": ("coordinate", np.sqrt((factor**2).sum(axis=1))),
-                "mc_error": ("coordinate", errors),
             },
             {"coordinate": space.labels},
         ),
     }
-    verdict = _variational_verdict(problem, k, ess, repaired + _restless(built))
-    return groups, verdict | {"mc_error": largest_error(errors)}
+    return groups, _variational_verdict(problem, k, ess, repaired + _restless(built))
 
 
 def _restless(built: Problem) -> str:
